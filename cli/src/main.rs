@@ -1,0 +1,2 @@
+//! The `portolan` program.
+fn main() {}

@@ -1,0 +1,1 @@
+//! Cluster objects as the engine keeps them.
