@@ -1,1 +1,49 @@
-//! Cluster objects as the engine keeps them.
+//! Cluster objects as the engine keeps them: pure data and arithmetic.
+//!
+//! A caller builds these (by hand, with the builders, or from Kubernetes JSON
+//! and YAML under the feature `k8s`), so all parsing, compiling and hashing is
+//! paid by whoever submits an object and never by the writer. Nothing here
+//! knows of the log, of snapshots or of threads.
+
+mod affinity;
+mod generation;
+mod labels;
+mod node;
+mod objects;
+mod pod;
+mod quantity;
+mod requests;
+mod resources;
+mod selector;
+mod taint;
+mod template;
+mod uid;
+
+#[cfg(feature = "k8s")]
+pub mod k8s;
+
+pub use affinity::{
+    NodeAffinity, NodeSelector, NodeSelectorTerm, PodAffinity, PodAffinityTerm,
+    PreferredSchedulingTerm, TopologySpreadConstraint, UnsatisfiableAction,
+    WeightedPodAffinityTerm,
+};
+pub use generation::Generation;
+pub use labels::{LabelLookup, Labels};
+pub use node::{Image, Node, NodeBuilder, NodeLabels, ZoneKey, node};
+pub use objects::{Namespace, Object, ObjectKind, Service, Workload};
+pub use pod::{Pod, PodBuilder, Timestamp, pod};
+pub use quantity::{Quantity, QuantityError};
+pub use requests::{
+    Container, ContainerKind, ContainerStatus, NonZero, PodResources, Requests, ResourceList,
+};
+pub use resources::{Bytes, MilliCpu, ResourceOverflow, Resources, Scalars};
+pub use selector::{LabelSelector, Operator, Requirement};
+pub use taint::{Taint, TaintEffect, Toleration, TolerationOperator};
+pub use template::{
+    HostPort, OwnerReference, PodSpec, PreemptionPolicy, Protocol, Template, Volume, VolumeSource,
+};
+pub use uid::Uid;
+
+/// A short string that many objects share: a namespace, a node name, a
+/// resource name.
+pub type Name = std::sync::Arc<str>;

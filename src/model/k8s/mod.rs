@@ -1,0 +1,1 @@
+//! Kubernetes JSON and YAML in.

@@ -1,0 +1,317 @@
+//! A pod as a caller hands it to the engine, and its builder.
+
+use std::sync::Arc;
+
+use super::requests::Requests;
+use super::{
+    Container, HostPort, Labels, Name, NodeAffinity, PodAffinity, PodSpec, Quantity, ResourceList,
+    Taint, TaintEffect, Template, Toleration, TolerationOperator, Uid, Volume, VolumeSource,
+};
+
+/// A point in time, in nanoseconds since the Unix epoch. Clocks are passed in:
+/// the engine never reads one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Timestamp(pub i64);
+
+impl Timestamp {
+    /// This many seconds after the epoch.
+    #[must_use]
+    pub const fn from_secs(seconds: i64) -> Timestamp {
+        Timestamp(seconds.saturating_mul(1_000_000_000))
+    }
+
+    /// This many milliseconds after the epoch.
+    #[must_use]
+    pub const fn from_millis(millis: i64) -> Timestamp {
+        Timestamp(millis.saturating_mul(1_000_000))
+    }
+}
+
+/// A pod: what makes it this pod, and the template that it shares with others.
+///
+/// Plain values; cloning costs a few reference counts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pod {
+    /// Identifies the pod; an empty one is refused by every operation.
+    pub uid: Uid,
+    /// Name within the namespace.
+    pub name: Name,
+    /// Everything else that plugins read.
+    pub template: Arc<Template>,
+    /// `metadata.resourceVersion`, 0 where absent.
+    pub resource_version: u64,
+    /// The node it is on, or is assumed to go to.
+    pub node_name: Option<Name>,
+    /// `status.nominatedNodeName`.
+    pub nominated_node_name: Option<Name>,
+    /// `metadata.creationTimestamp`.
+    pub creation_time: Option<Timestamp>,
+    /// `status.startTime`.
+    pub start_time: Option<Timestamp>,
+    /// `metadata.deletionTimestamp`: the pod is terminating.
+    pub deletion_time: Option<Timestamp>,
+}
+
+impl Pod {
+    /// The pod's namespace.
+    #[must_use]
+    pub fn namespace(&self) -> &Name {
+        &self.template.namespace
+    }
+
+    /// The same pod on another node.
+    #[must_use]
+    pub fn on(mut self, node: impl Into<Name>) -> Pod {
+        self.node_name = Some(node.into());
+        self
+    }
+}
+
+/// Builds a [`Pod`], see [`pod`].
+#[derive(Clone, Debug)]
+pub struct PodBuilder {
+    pod: Pod,
+    spec: PodSpec,
+    requests: Requests,
+    main: Option<ResourceList>,
+}
+
+/// Starts a pod called `name`, in namespace `default`, with uid
+/// `default/<name>` unless said otherwise, and one container.
+///
+/// ```
+/// use portolan::model::{MilliCpu, pod};
+///
+/// let pod = pod("web-0").namespace("shop").cpu(250).memory(1 << 30).label("app", "web").build();
+/// assert_eq!(pod.uid.to_string(), "shop/web-0");
+/// assert_eq!(pod.template.resources.incoming.cpu, MilliCpu(250));
+/// ```
+pub fn pod(name: impl Into<Name>) -> PodBuilder {
+    PodBuilder {
+        pod: Pod {
+            uid: Uid::new(""),
+            name: name.into(),
+            template: Template::new(PodSpec::default()),
+            resource_version: 0,
+            node_name: None,
+            nominated_node_name: None,
+            creation_time: None,
+            start_time: None,
+            deletion_time: None,
+        },
+        spec: PodSpec { namespace: "default".into(), ..PodSpec::default() },
+        requests: Requests::default(),
+        main: None,
+    }
+}
+
+impl PodBuilder {
+    /// Sets the namespace.
+    #[must_use]
+    pub fn namespace(mut self, namespace: impl Into<Name>) -> Self {
+        self.spec.namespace = namespace.into();
+        self
+    }
+
+    /// Sets the uid.
+    #[must_use]
+    pub fn uid(mut self, uid: impl AsRef<str>) -> Self {
+        self.pod.uid = Uid::new(uid.as_ref());
+        self
+    }
+
+    /// Sets the resource version.
+    #[must_use]
+    pub fn resource_version(mut self, version: u64) -> Self {
+        self.pod.resource_version = version;
+        self
+    }
+
+    /// Sets the node that the pod is on.
+    #[must_use]
+    pub fn on(mut self, node: impl Into<Name>) -> Self {
+        self.pod.node_name = Some(node.into());
+        self
+    }
+
+    /// Requests cpu, in milli-cores, for the first container.
+    #[must_use]
+    pub fn cpu(self, milli: i64) -> Self {
+        self.request("cpu", Quantity::milli(milli))
+    }
+
+    /// Requests memory, in bytes, for the first container.
+    #[must_use]
+    pub fn memory(self, bytes: i64) -> Self {
+        self.request("memory", Quantity::whole(bytes))
+    }
+
+    /// Requests any resource for the first container.
+    #[must_use]
+    pub fn request(mut self, resource: impl Into<Name>, quantity: Quantity) -> Self {
+        self.main.get_or_insert_default().set(resource, quantity);
+        self
+    }
+
+    /// Adds a container. A pod without any is built with one, which requests
+    /// what [`PodBuilder::request`] said.
+    #[must_use]
+    pub fn container(mut self, container: Container) -> Self {
+        self.requests.containers.push(container);
+        self
+    }
+
+    /// Replaces all that requests are computed from.
+    #[must_use]
+    pub fn requests(mut self, requests: Requests) -> Self {
+        self.requests = requests;
+        self
+    }
+
+    /// Adds a label.
+    #[must_use]
+    pub fn label(mut self, key: &str, value: &str) -> Self {
+        let old = std::mem::take(&mut self.spec.labels);
+        self.spec.labels = Labels::new(old.iter().chain([(key, value)]));
+        self
+    }
+
+    /// Sets all labels.
+    #[must_use]
+    pub fn labels(mut self, labels: Labels) -> Self {
+        self.spec.labels = labels;
+        self
+    }
+
+    /// Takes a port of the host, on every address.
+    #[must_use]
+    pub fn host_port(mut self, port: u16) -> Self {
+        let taken = HostPort { ip: "0.0.0.0".into(), protocol: super::Protocol::Tcp, port };
+        let mut ports = Vec::from(std::mem::take(&mut self.spec.host_ports));
+        ports.push(taken);
+        self.spec.host_ports = ports.into();
+        self
+    }
+
+    /// Sets the node selector.
+    #[must_use]
+    pub fn node_selector(mut self, labels: Labels) -> Self {
+        self.spec.node_selector = labels;
+        self
+    }
+
+    /// Sets the node affinity.
+    #[must_use]
+    pub fn node_affinity(mut self, affinity: NodeAffinity) -> Self {
+        self.spec.node_affinity = Some(Box::new(affinity));
+        self
+    }
+
+    /// Sets the pod affinity.
+    #[must_use]
+    pub fn pod_affinity(mut self, affinity: PodAffinity) -> Self {
+        self.spec.pod_affinity = Some(Box::new(affinity));
+        self
+    }
+
+    /// Sets the pod anti-affinity.
+    #[must_use]
+    pub fn pod_anti_affinity(mut self, affinity: PodAffinity) -> Self {
+        self.spec.pod_anti_affinity = Some(Box::new(affinity));
+        self
+    }
+
+    /// Adds a toleration.
+    #[must_use]
+    pub fn toleration(mut self, toleration: Toleration) -> Self {
+        let mut all = Vec::from(std::mem::take(&mut self.spec.tolerations));
+        all.push(toleration);
+        self.spec.tolerations = all.into();
+        self
+    }
+
+    /// Tolerates a taint by key, whatever its value and effect.
+    #[must_use]
+    pub fn tolerate(self, key: impl Into<Name>) -> Self {
+        self.toleration(Toleration {
+            key: Some(key.into()),
+            operator: TolerationOperator::Exists,
+            ..Toleration::default()
+        })
+    }
+
+    /// Mounts a claim of the pod's namespace.
+    #[must_use]
+    pub fn claim(self, claim: impl Into<Name>) -> Self {
+        self.volume(VolumeSource::PersistentVolumeClaim { claim: claim.into(), read_only: false })
+    }
+
+    /// Adds a volume.
+    #[must_use]
+    pub fn volume(mut self, volume: Volume) -> Self {
+        let mut all = Vec::from(std::mem::take(&mut self.spec.volumes));
+        all.push(volume);
+        self.spec.volumes = all.into();
+        self
+    }
+
+    /// Sets the priority.
+    #[must_use]
+    pub fn priority(mut self, priority: i32) -> Self {
+        self.spec.priority = priority;
+        self
+    }
+
+    /// Sets the start time.
+    #[must_use]
+    pub fn started(mut self, at: Timestamp) -> Self {
+        self.pod.start_time = Some(at);
+        self
+    }
+
+    /// Marks the pod as terminating.
+    #[must_use]
+    pub fn deleted(mut self, at: Timestamp) -> Self {
+        self.pod.deletion_time = Some(at);
+        self
+    }
+
+    /// Changes anything of the spec that has no method of its own.
+    #[must_use]
+    pub fn spec(mut self, change: impl FnOnce(&mut PodSpec)) -> Self {
+        change(&mut self.spec);
+        self
+    }
+
+    /// The pod: requests computed, template hashed.
+    #[must_use]
+    pub fn build(mut self) -> Pod {
+        if let Some(requests) = self.main {
+            match self.requests.containers.first_mut() {
+                Some(first) => {
+                    for (name, quantity) in requests.iter() {
+                        first.requests.set(name.clone(), quantity);
+                    }
+                }
+                None => {
+                    self.requests.containers.push(Container { requests, ..Container::default() })
+                }
+            }
+        } else if self.requests.containers.is_empty() {
+            self.requests.containers.push(Container::default());
+        }
+        if self.pod.uid.is_empty() {
+            self.pod.uid = Uid::new(&format!("{}/{}", self.spec.namespace, self.pod.name));
+        }
+        self.spec.resources = self.requests.compute();
+        self.pod.template = Template::new(self.spec);
+        self.pod
+    }
+}
+
+impl Taint {
+    /// A taint; `Taint::new("dedicated", "gpu", TaintEffect::NoSchedule)`.
+    pub fn new(key: impl Into<Name>, value: impl Into<Name>, effect: TaintEffect) -> Taint {
+        Taint { key: key.into(), value: value.into(), effect }
+    }
+}

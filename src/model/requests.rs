@@ -1,0 +1,328 @@
+//! What a pod requests, by kube-scheduler's full rule.
+//!
+//! component-helpers/resource/helpers.go `PodRequests`: the sum over containers
+//! and sidecars, the peak of the init containers, pod-level resources in the
+//! place of the aggregate, overhead on top; for placed pods the maximum with
+//! what the kubelet reports of a resize. Quantities are summed exactly and
+//! rounded up once.
+
+use std::collections::BTreeMap;
+
+use super::resources::is_scalar;
+use super::{Bytes, HostPort, MilliCpu, Name, Quantity, Resources, Scalars};
+
+/// Quantities by resource name, as in `resources.requests`: a name that is
+/// present with 0 differs from an absent one.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ResourceList(BTreeMap<Name, Quantity>);
+
+/// Kubernetes' default request for a container that names no cpu.
+const DEFAULT_CPU: Quantity = Quantity::milli(100);
+/// Kubernetes' default request for a container that names no memory.
+const DEFAULT_MEMORY: Quantity = Quantity::whole(200 * 1024 * 1024);
+
+impl ResourceList {
+    /// The list with these quantities; of one name's the last wins.
+    pub fn new<N: Into<Name>>(quantities: impl IntoIterator<Item = (N, Quantity)>) -> ResourceList {
+        ResourceList(quantities.into_iter().map(|(name, q)| (name.into(), q)).collect())
+    }
+
+    /// The quantity of `name`, if it is present.
+    #[must_use]
+    pub fn get(&self, name: &str) -> Option<Quantity> {
+        self.0.get(name).copied()
+    }
+
+    /// Sets the quantity of `name`.
+    pub fn set(&mut self, name: impl Into<Name>, quantity: Quantity) {
+        self.0.insert(name.into(), quantity);
+    }
+
+    /// Whether nothing is present.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// All quantities in the order of their names.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = (&Name, Quantity)> {
+        self.0.iter().map(|(name, q)| (name, *q))
+    }
+
+    fn add(&mut self, other: &ResourceList) {
+        for (name, q) in other.iter() {
+            let sum = self.0.entry(name.clone()).or_default();
+            *sum = *sum + q;
+        }
+    }
+
+    fn max(&mut self, other: &ResourceList) {
+        for (name, q) in other.iter() {
+            let most = self.0.entry(name.clone()).or_insert(q);
+            *most = q.max(*most);
+        }
+    }
+
+    /// As integers of each resource's unit, rounded up. Names that are no
+    /// scalar resource are dropped, as kube-scheduler does; a "pods" count is
+    /// read by [`ResourceList::pods`].
+    #[must_use]
+    pub fn to_resources(&self) -> Resources {
+        let amount = |name| self.get(name).map_or(0, Quantity::value);
+        Resources {
+            cpu: MilliCpu(self.get("cpu").map_or(0, Quantity::milli_value)),
+            memory: Bytes(amount("memory")),
+            ephemeral_storage: Bytes(amount("ephemeral-storage")),
+            scalars: Scalars::new(
+                self.iter()
+                    .filter(|(name, _)| is_scalar(name))
+                    .map(|(name, q)| (name.clone(), q.value())),
+            ),
+        }
+    }
+
+    /// The number under "pods", rounded up; 0 where absent.
+    #[must_use]
+    pub fn pods(&self) -> i64 {
+        self.get("pods").map_or(0, Quantity::value)
+    }
+}
+
+/// When a container runs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ContainerKind {
+    /// With the pod.
+    #[default]
+    Main,
+    /// Before it, to its end.
+    Init,
+    /// Before it, and then beside it: an init container that restarts always.
+    Sidecar,
+}
+
+/// What the kubelet reports of a container's resources during a resize.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ContainerStatus {
+    /// `status.containerStatuses[].resources.requests`.
+    pub requests: ResourceList,
+    /// `status.containerStatuses[].allocatedResources`.
+    pub allocated: ResourceList,
+}
+
+/// A container, as far as requests are computed from it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Container {
+    /// When it runs.
+    pub kind: ContainerKind,
+    /// Its image.
+    pub image: Option<Name>,
+    /// `resources.requests`.
+    pub requests: ResourceList,
+    /// Its ports on the host.
+    pub host_ports: Vec<HostPort>,
+    /// What the kubelet reports, where it reports resources.
+    pub status: Option<ContainerStatus>,
+}
+
+/// The parts of a pod from which its requests are computed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Requests {
+    /// Init containers and sidecars in their order, and containers.
+    pub containers: Vec<Container>,
+    /// `spec.resources.requests`, where the pod has them.
+    pub pod_level: Option<ResourceList>,
+    /// What the kubelet reports of the pod-level resources.
+    pub pod_level_status: Option<ContainerStatus>,
+    /// `spec.overhead`.
+    pub overhead: ResourceList,
+    /// Condition PodResizePending with reason Infeasible: the spec is ignored
+    /// where there is a status.
+    pub resize_infeasible: bool,
+}
+
+/// Cpu and memory with Kubernetes' defaults where none is requested.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct NonZero {
+    /// Cpu.
+    pub cpu: MilliCpu,
+    /// Memory.
+    pub memory: Bytes,
+}
+
+/// The sums that the cache, the filters and the scores take of a pod.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct PodResources {
+    /// What the pod takes once placed: with the kubelet's status of a resize.
+    pub placed: Resources,
+    /// The same with defaults.
+    pub placed_non_zero: NonZero,
+    /// What it asks for while it is placed: the spec alone.
+    pub incoming: Resources,
+    /// What NodeResourcesFit scores with: the spec with defaults, pod-level
+    /// requests ignored (kube-scheduler's scorer is built without that flag).
+    pub scored: Resources,
+}
+
+#[derive(Clone, Copy)]
+struct Rule {
+    with_status: bool,
+    pod_level: bool,
+    defaults: bool,
+}
+
+impl Requests {
+    /// Computes all the sums. O(containers × resources).
+    #[must_use]
+    pub fn compute(&self) -> PodResources {
+        let sum = |with_status, pod_level, defaults| {
+            self.sum(Rule { with_status, pod_level, defaults }).to_resources()
+        };
+        let placed = sum(true, true, true);
+        PodResources {
+            placed: sum(true, true, false),
+            placed_non_zero: NonZero { cpu: placed.cpu, memory: placed.memory },
+            incoming: sum(false, true, false),
+            scored: sum(false, false, true),
+        }
+    }
+
+    fn sum(&self, rule: Rule) -> ResourceList {
+        let pod_level = self.pod_level.as_ref().filter(|_| rule.pod_level);
+        // With pod-level requests the defaults apply to the result instead.
+        let default_containers = rule.defaults && pod_level.is_none();
+        let mut total = ResourceList::default();
+        let mut sidecars = ResourceList::default();
+        let mut peak = ResourceList::default();
+        for container in &self.containers {
+            let mut own = self.own(container, rule);
+            if default_containers {
+                own.0.entry("cpu".into()).or_insert(DEFAULT_CPU);
+                own.0.entry("memory".into()).or_insert(DEFAULT_MEMORY);
+            }
+            match container.kind {
+                ContainerKind::Main => total.add(&own),
+                ContainerKind::Sidecar => {
+                    total.add(&own);
+                    sidecars.add(&own);
+                    peak.max(&sidecars);
+                }
+                ContainerKind::Init => {
+                    own.add(&sidecars);
+                    peak.max(&own);
+                }
+            }
+        }
+        total.max(&peak);
+        if let Some(pod_level) = pod_level {
+            let honoured =
+                |name: &str| matches!(name, "cpu" | "memory") || name.starts_with("hugepages-");
+            for (name, q) in pod_level.iter().filter(|(name, _)| honoured(name)) {
+                total.set(name.clone(), self.pod_level_amount(name, q, rule));
+            }
+            if rule.defaults {
+                total.0.entry("cpu".into()).or_insert(DEFAULT_CPU);
+                total.0.entry("memory".into()).or_insert(DEFAULT_MEMORY);
+            }
+        }
+        total.add(&self.overhead);
+        total
+    }
+
+    fn own(&self, container: &Container, rule: Rule) -> ResourceList {
+        match &container.status {
+            Some(status) if rule.with_status && container.kind != ContainerKind::Init => {
+                let mut own = if self.resize_infeasible {
+                    ResourceList::default()
+                } else {
+                    container.requests.clone()
+                };
+                own.max(&status.requests);
+                own.max(&status.allocated);
+                own
+            }
+            _ => container.requests.clone(),
+        }
+    }
+
+    fn pod_level_amount(&self, name: &str, spec: Quantity, rule: Rule) -> Quantity {
+        match &self.pod_level_status {
+            Some(status) if rule.with_status => {
+                let reported = status.requests.get(name).max(status.allocated.get(name));
+                if self.resize_infeasible {
+                    reported.unwrap_or_default()
+                } else {
+                    spec.max(reported.unwrap_or_default())
+                }
+            }
+            _ => spec,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn container(kind: ContainerKind, cpu: i64) -> Container {
+        Container {
+            kind,
+            requests: ResourceList::new([("cpu", Quantity::milli(cpu))]),
+            ..Container::default()
+        }
+    }
+
+    #[test]
+    fn two_containers_without_requests_count_twice_the_default() {
+        let requests = Requests {
+            containers: vec![Container::default(), Container::default()],
+            ..Requests::default()
+        };
+        let sums = requests.compute();
+        assert!(sums.placed.is_zero());
+        assert_eq!(sums.placed_non_zero, NonZero { cpu: MilliCpu(200), memory: Bytes::mebi(400) });
+    }
+
+    #[test]
+    fn init_container_runs_beside_the_sidecars_before_it() {
+        use ContainerKind::{Init, Main, Sidecar};
+        let requests = Requests {
+            containers: vec![
+                container(Init, 50),
+                container(Sidecar, 100),
+                container(Init, 500),
+                container(Main, 200),
+            ],
+            ..Requests::default()
+        };
+        assert_eq!(requests.compute().placed.cpu, MilliCpu(600));
+    }
+
+    #[test]
+    fn pod_level_cpu_replaces_the_aggregate_and_scoring_ignores_it() {
+        let requests = Requests {
+            containers: vec![container(ContainerKind::Main, 700)],
+            pod_level: Some(ResourceList::new([("cpu", Quantity::milli(300))])),
+            overhead: ResourceList::new([("cpu", Quantity::milli(10))]),
+            ..Requests::default()
+        };
+        let sums = requests.compute();
+        assert_eq!(sums.incoming.cpu, MilliCpu(310));
+        assert_eq!(sums.scored.cpu, MilliCpu(710));
+        assert_eq!(sums.placed_non_zero.memory, Bytes::mebi(200));
+    }
+
+    #[test]
+    fn a_resize_in_progress_counts_the_larger() {
+        let mut resized = container(ContainerKind::Main, 100);
+        resized.status = Some(ContainerStatus {
+            requests: ResourceList::new([("cpu", Quantity::milli(400))]),
+            allocated: ResourceList::default(),
+        });
+        let mut requests = Requests { containers: vec![resized], ..Requests::default() };
+        assert_eq!(requests.compute().placed.cpu, MilliCpu(400));
+        assert_eq!(requests.compute().incoming.cpu, MilliCpu(100));
+        requests.containers[0].requests = ResourceList::new([("cpu", Quantity::milli(900))]);
+        requests.resize_infeasible = true;
+        assert_eq!(requests.compute().placed.cpu, MilliCpu(400));
+    }
+}

@@ -1,0 +1,118 @@
+//! Label selectors and their requirements.
+//!
+//! Rules: apimachinery `labels.Requirement.Matches` and
+//! `metav1.LabelSelectorAsSelector`.
+
+use super::{LabelLookup, Name};
+
+/// How a requirement compares.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Operator {
+    /// The key is there and its value is one of the values.
+    In,
+    /// The key is absent or its value is none of the values.
+    NotIn,
+    /// The key is there.
+    Exists,
+    /// The key is absent.
+    DoesNotExist,
+    /// The value is an integer greater than the one value (nodes only).
+    Gt,
+    /// The value is an integer less than the one value (nodes only).
+    Lt,
+}
+
+/// One requirement on one label key.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Requirement {
+    /// The label key.
+    pub key: Name,
+    /// How it is compared.
+    pub operator: Operator,
+    /// With what: sorted, none for `Exists` and `DoesNotExist`.
+    pub values: Box<[Name]>,
+}
+
+impl Requirement {
+    /// A requirement; the values are sorted and made unique.
+    pub fn new<V: Into<Name>>(
+        key: impl Into<Name>,
+        operator: Operator,
+        values: impl IntoIterator<Item = V>,
+    ) -> Requirement {
+        let mut values: Vec<Name> = values.into_iter().map(Into::into).collect();
+        values.sort();
+        values.dedup();
+        Requirement { key: key.into(), operator, values: values.into() }
+    }
+
+    /// Whether labels satisfy it. O(log labels + log values).
+    pub fn matches(&self, labels: &(impl LabelLookup + ?Sized)) -> bool {
+        let value = labels.get(&self.key);
+        match self.operator {
+            Operator::In => value.is_some_and(|v| self.has(v)),
+            Operator::NotIn => value.is_none_or(|v| !self.has(v)),
+            Operator::Exists => value.is_some(),
+            Operator::DoesNotExist => value.is_none(),
+            Operator::Gt => self.compare(value, |have, want| have > want),
+            Operator::Lt => self.compare(value, |have, want| have < want),
+        }
+    }
+
+    fn has(&self, value: &str) -> bool {
+        self.values.binary_search_by(|v| (**v).cmp(value)).is_ok()
+    }
+
+    fn compare(&self, value: Option<&str>, holds: impl Fn(i64, i64) -> bool) -> bool {
+        let have = value.and_then(|v| v.parse::<i64>().ok());
+        let want = self.values.first().and_then(|v| v.parse::<i64>().ok());
+        matches!((have, want), (Some(have), Some(want)) if holds(have, want))
+    }
+}
+
+/// A selector over the labels of pods or namespaces: all requirements hold.
+///
+/// An absent selector matches nothing ([`LabelSelector::Nothing`]), one
+/// without requirements everything.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub enum LabelSelector {
+    /// Matches no labels: the field was absent.
+    #[default]
+    Nothing,
+    /// Matches labels that satisfy every one of these.
+    All(Box<[Requirement]>),
+}
+
+impl LabelSelector {
+    /// The selector that matches everything.
+    #[must_use]
+    pub fn everything() -> LabelSelector {
+        LabelSelector::All(Box::default())
+    }
+
+    /// The selector that asks for exactly these values, as `matchLabels` does.
+    pub fn from_labels<K: AsRef<str>, V: AsRef<str>>(
+        labels: impl IntoIterator<Item = (K, V)>,
+    ) -> LabelSelector {
+        LabelSelector::All(
+            labels
+                .into_iter()
+                .map(|(k, v)| Requirement::new(k.as_ref(), Operator::In, [v.as_ref()]))
+                .collect(),
+        )
+    }
+
+    /// Whether labels satisfy it.
+    pub fn matches(&self, labels: &(impl LabelLookup + ?Sized)) -> bool {
+        match self {
+            LabelSelector::Nothing => false,
+            LabelSelector::All(requirements) => requirements.iter().all(|r| r.matches(labels)),
+        }
+    }
+
+    /// Whether it has no requirement: it matches everything.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        matches!(self, LabelSelector::All(r) if r.is_empty())
+    }
+}

@@ -1,0 +1,65 @@
+//! Taints of nodes, and what tolerates them (`component-helpers` toleration.go).
+
+use super::Name;
+
+/// What a taint does to pods that do not tolerate it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum TaintEffect {
+    /// They are not scheduled there.
+    NoSchedule,
+    /// They are scheduled elsewhere if possible.
+    PreferNoSchedule,
+    /// They are not scheduled there, and evicted.
+    NoExecute,
+}
+
+/// A taint of a node.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Taint {
+    /// Key.
+    pub key: Name,
+    /// Value, maybe empty.
+    pub value: Name,
+    /// Effect.
+    pub effect: TaintEffect,
+}
+
+/// How a toleration compares values.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum TolerationOperator {
+    /// The values are equal.
+    #[default]
+    Equal,
+    /// Any value.
+    Exists,
+    /// Numeric comparison, `Lt` or `Gt`: behind a gate that is off, so it
+    /// matches nothing.
+    Numeric,
+}
+
+/// A toleration of a pod.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Toleration {
+    /// Key; none matches every key.
+    pub key: Option<Name>,
+    /// Operator.
+    pub operator: TolerationOperator,
+    /// Value, maybe empty.
+    pub value: Option<Name>,
+    /// Effect; none matches every effect.
+    pub effect: Option<TaintEffect>,
+}
+
+impl Toleration {
+    /// Whether it tolerates a taint (`Toleration.ToleratesTaint`).
+    #[must_use]
+    pub fn tolerates(&self, taint: &Taint) -> bool {
+        self.effect.is_none_or(|effect| effect == taint.effect)
+            && self.key.as_ref().is_none_or(|key| *key == taint.key)
+            && match self.operator {
+                TolerationOperator::Exists => true,
+                TolerationOperator::Equal => self.value.as_deref().unwrap_or("") == &*taint.value,
+                TolerationOperator::Numeric => false,
+            }
+    }
+}

@@ -1,0 +1,179 @@
+//! What identifies a pod: its uid, any non-empty string.
+//!
+//! Nearly all uids are canonical UUIDs, which fit in 16 bytes; any other text
+//! is kept as it is. Both forms compare, hash and print as the text they were
+//! made from.
+
+use std::fmt;
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
+
+/// The uid of an object: any string, compact where it is a canonical UUID
+/// (lower case, hyphenated).
+///
+/// An empty uid can be held, and is refused by every operation of the engine.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Uid(Repr);
+
+#[derive(Clone, PartialEq, Eq)]
+enum Repr {
+    Uuid([u8; 16]),
+    Text(Arc<str>),
+}
+
+impl Uid {
+    /// The uid with this text. O(len).
+    #[must_use]
+    pub fn new(text: &str) -> Uid {
+        match parse_uuid(text) {
+            Some(bytes) => Uid(Repr::Uuid(bytes)),
+            None => Uid(Repr::Text(text.into())),
+        }
+    }
+
+    /// The uid whose canonical UUID text has these bytes.
+    #[must_use]
+    pub fn from_bytes(bytes: [u8; 16]) -> Uid {
+        Uid(Repr::Uuid(bytes))
+    }
+
+    /// Whether this is the empty text.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        matches!(&self.0, Repr::Text(text) if text.is_empty())
+    }
+
+    /// A 16-byte key: the UUID itself, or a hash of any other text, which is
+    /// then returned beside it for an exact comparison.
+    pub(crate) fn key(&self) -> ([u8; 16], Option<&str>) {
+        match &self.0 {
+            Repr::Uuid(bytes) => (*bytes, None),
+            Repr::Text(text) => (text_key(text), Some(text)),
+        }
+    }
+
+    /// The inverse of [`Uid::key`].
+    pub(crate) fn from_key(key: [u8; 16], text: Option<&str>) -> Uid {
+        match text {
+            None => Uid(Repr::Uuid(key)),
+            Some(text) => Uid(Repr::Text(text.into())),
+        }
+    }
+
+    /// A 64-bit hash, the same in every process.
+    pub(crate) fn hash64(&self) -> u64 {
+        key_hash(self.key().0)
+    }
+}
+
+/// The hash of a uid's key, see [`Uid::key`].
+pub(crate) fn key_hash(key: [u8; 16]) -> u64 {
+    super::labels::hash_of(&key)
+}
+
+fn text_key(text: &str) -> [u8; 16] {
+    let mut key = [0; 16];
+    key[..8].copy_from_slice(&super::labels::hash_of(&(0_u8, text)).to_le_bytes());
+    key[8..].copy_from_slice(&super::labels::hash_of(&(1_u8, text)).to_le_bytes());
+    key
+}
+
+fn parse_uuid(text: &str) -> Option<[u8; 16]> {
+    let text: &[u8; 36] = text.as_bytes().try_into().ok()?;
+    let mut bytes = [0; 16];
+    let mut at = 0;
+    for (i, byte) in bytes.iter_mut().enumerate() {
+        if matches!(i, 4 | 6 | 8 | 10) {
+            if text[at] != b'-' {
+                return None;
+            }
+            at += 1;
+        }
+        *byte = hex(text[at])? << 4 | hex(text[at + 1])?;
+        at += 2;
+    }
+    Some(bytes)
+}
+
+fn hex(digit: u8) -> Option<u8> {
+    match digit {
+        b'0'..=b'9' => Some(digit - b'0'),
+        b'a'..=b'f' => Some(digit - b'a' + 10),
+        _ => None,
+    }
+}
+
+impl From<&str> for Uid {
+    fn from(text: &str) -> Uid {
+        Uid::new(text)
+    }
+}
+
+impl Hash for Uid {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        state.write(&self.key().0);
+    }
+}
+
+impl Ord for Uid {
+    /// The order of the texts.
+    fn cmp(&self, other: &Uid) -> std::cmp::Ordering {
+        match (&self.0, &other.0) {
+            (Repr::Uuid(a), Repr::Uuid(b)) => a.cmp(b),
+            (Repr::Text(a), Repr::Text(b)) => a.cmp(b),
+            _ => self.to_string().cmp(&other.to_string()),
+        }
+    }
+}
+
+impl PartialOrd for Uid {
+    fn partial_cmp(&self, other: &Uid) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl fmt::Display for Uid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.0 {
+            Repr::Text(text) => f.pad(text),
+            Repr::Uuid(bytes) => {
+                for (i, byte) in bytes.iter().enumerate() {
+                    if matches!(i, 4 | 6 | 8 | 10) {
+                        f.write_str("-")?;
+                    }
+                    write!(f, "{byte:02x}")?;
+                }
+                Ok(())
+            }
+        }
+    }
+}
+
+impl fmt::Debug for Uid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "\"{self}\"")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn prints_what_it_was_made_from() {
+        let uuid = "01234567-89ab-cdef-0123-456789abcdef";
+        for text in [uuid, "u0", "", "default/web-0", "01234567-89AB-CDEF-0123-456789ABCDEF"] {
+            assert_eq!(Uid::new(text).to_string(), text);
+        }
+        assert!(matches!(Uid::new(uuid).0, Repr::Uuid(_)));
+    }
+
+    #[test]
+    fn key_round_trips() {
+        for text in ["u0", "01234567-89ab-cdef-0123-456789abcdef"] {
+            let uid = Uid::new(text);
+            let (key, rest) = uid.key();
+            assert_eq!(Uid::from_key(key, rest), uid);
+        }
+    }
+}
