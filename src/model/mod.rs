@@ -28,6 +28,7 @@ pub use affinity::{
     WeightedPodAffinityTerm,
 };
 pub use generation::Generation;
+pub(crate) use labels::hash_of;
 pub use labels::{LabelLookup, Labels};
 pub use node::{Image, Node, NodeBuilder, NodeLabels, ZoneKey, node};
 pub use objects::{Namespace, Object, ObjectKind, Service, Workload};
@@ -43,6 +44,7 @@ pub use template::{
     HostPort, OwnerReference, PodSpec, PreemptionPolicy, Protocol, Template, Volume, VolumeSource,
 };
 pub use uid::Uid;
+pub(crate) use uid::key_hash;
 
 /// A short string that many objects share: a namespace, a node name, a
 /// resource name.
