@@ -4,4 +4,5 @@
 pub mod log;
 pub mod model;
 pub mod publish;
+pub mod snapshot;
 mod sync;

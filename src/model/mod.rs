@@ -6,6 +6,7 @@
 //! knows of the log, of snapshots or of threads.
 
 mod affinity;
+mod error;
 mod generation;
 mod labels;
 mod node;
@@ -27,6 +28,7 @@ pub use affinity::{
     PreferredSchedulingTerm, TopologySpreadConstraint, UnsatisfiableAction,
     WeightedPodAffinityTerm,
 };
+pub use error::EventError;
 pub use generation::Generation;
 pub(crate) use labels::hash_of;
 pub use labels::{LabelLookup, Labels};

@@ -314,11 +314,14 @@ impl Cluster {
     /// The pods whose labels match, on nodes and ghosts, that `filter` accepts
     /// (the old `List` and `FilteredList`). The selector is decided once per
     /// template. O(pods).
-    pub fn pods<'a>(
+    pub fn pods<'a, F>(
         &'a self,
         selector: &LabelSelector,
-        mut filter: impl FnMut(&PodInfo<'a>) -> bool + 'a,
-    ) -> impl Iterator<Item = PodInfo<'a>> + use<'a, impl FnMut(&PodInfo<'a>) -> bool + 'a> {
+        mut filter: F,
+    ) -> impl Iterator<Item = PodInfo<'a>> + use<'a, F>
+    where
+        F: FnMut(&PodInfo<'a>) -> bool + 'a,
+    {
         let templates = &self.rest.templates;
         let mut matching = vec![0_u64; templates.next as usize / 64 + 1];
         for (id, template) in templates.table.iter() {

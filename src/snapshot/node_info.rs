@@ -54,6 +54,10 @@ impl<'a> NodeInfo<'a> {
         self.lane.node.is_none()
     }
 
+    pub(crate) fn cluster(&self) -> &'a Cluster {
+        self.cluster
+    }
+
     pub(crate) fn lane(&self) -> &'a Lane {
         self.lane
     }

@@ -202,6 +202,11 @@ impl<V: Internable> Interned<V> {
         self.values.get(number).map_or(0, |entry| entry.users)
     }
 
+    /// The first number that was never given out.
+    pub(crate) fn next(&self) -> u32 {
+        self.next
+    }
+
     /// All values with their numbers.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (u32, &V)> + Clone {
         self.values.iter().map(|(number, entry)| (number, &entry.value))

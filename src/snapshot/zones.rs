@@ -122,7 +122,7 @@ impl<'a> Iterator for Round<'a> {
                 }
                 // The zone is exhausted; the next one moves up.
                 None => {
-                    self.cursors.remove(self.next);
+                    drop(self.cursors.remove(self.next));
                 }
             }
         }
