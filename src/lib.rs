@@ -5,4 +5,5 @@ pub mod log;
 pub mod model;
 pub mod publish;
 pub mod snapshot;
+pub mod state;
 mod sync;

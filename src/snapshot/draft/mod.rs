@@ -183,3 +183,22 @@ impl Draft {
         if self.has_room() { Ok(()) } else { Err(EventError::Full) }
     }
 }
+
+impl Draft {
+    /// Checks and applies: the object is new, or replaces the one of its name.
+    pub(crate) fn put_object(&mut self, object: &crate::model::Object) -> Result<(), EventError> {
+        let generation = self.cluster.generation;
+        self.rest().objects.put(object, generation)
+    }
+
+    /// Checks and applies: the object is gone.
+    pub(crate) fn delete_object(
+        &mut self,
+        kind: crate::model::ObjectKind,
+        namespace: &str,
+        name: &str,
+    ) -> Result<(), EventError> {
+        let generation = self.cluster.generation;
+        self.rest().objects.delete(kind, namespace, name, generation)
+    }
+}
