@@ -348,8 +348,8 @@ impl Chunk {
     }
 
     fn set_lane(&mut self, at: usize, lane: Option<Arc<Lane>>) {
-        let group = self.groups[at / GROUP]
-            .get_or_insert_with(|| Arc::new(Group([const { None }; GROUP])));
+        let group =
+            self.groups[at / GROUP].get_or_insert_with(|| Arc::new(Group([const { None }; GROUP])));
         Arc::make_mut(group).0[at % GROUP] = lane;
         if self.groups[at / GROUP].as_ref().is_some_and(|g| g.0.iter().all(Option::is_none)) {
             self.groups[at / GROUP] = None;
@@ -365,7 +365,13 @@ impl Chunk {
     }
 
     /// Writes what a node itself says into its columns.
-    pub(crate) fn set_node(&mut self, at: usize, node: Option<&Node>, taints: SetId, labels: SetId) {
+    pub(crate) fn set_node(
+        &mut self,
+        at: usize,
+        node: Option<&Node>,
+        taints: SetId,
+        labels: SetId,
+    ) {
         let none = Resources::default();
         let allocatable = node.map_or(&none, |node| &node.allocatable);
         let fixed = self.fixed_mut();

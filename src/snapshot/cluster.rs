@@ -286,11 +286,7 @@ impl Cluster {
         self.marked(MARK_REQUIRED_ANTI_AFFINITY, |chunk| chunk.required_anti_affinity)
     }
 
-    fn marked(
-        &self,
-        mark: u8,
-        mask: impl Fn(&Chunk) -> u64,
-    ) -> impl Iterator<Item = NodeInfo<'_>> {
+    fn marked(&self, mark: u8, mask: impl Fn(&Chunk) -> u64) -> impl Iterator<Item = NodeInfo<'_>> {
         self.chunks.marked(mark).filter(|(_, chunk)| !chunk.is_ghosts()).flat_map(
             move |(_, chunk)| {
                 lanes(mask(chunk)).filter_map(move |lane| NodeInfo::new(self, chunk, lane))

@@ -78,8 +78,7 @@ impl Cluster {
     /// All nodes and ghosts, in no particular order.
     pub(crate) fn everything(&self) -> impl Iterator<Item = NodeInfo<'_>> {
         self.chunks.iter().flat_map(move |(_, chunk)| {
-            super::chunk::lanes(chunk.live)
-                .filter_map(move |lane| NodeInfo::new(self, chunk, lane))
+            super::chunk::lanes(chunk.live).filter_map(move |lane| NodeInfo::new(self, chunk, lane))
         })
     }
 }

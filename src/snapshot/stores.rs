@@ -166,7 +166,9 @@ impl<T: Keyed> Store for ObjectStore<T> {
             ObjectEvent::Put(_) => Ok(()),
             ObjectEvent::Delete { kind, namespace, name } => match self.number(namespace, name) {
                 Some(_) => Ok(()),
-                None => Err(EventError::ObjectNotFound { kind, key: format!("{namespace}/{name}") }),
+                None => {
+                    Err(EventError::ObjectNotFound { kind, key: format!("{namespace}/{name}") })
+                }
             },
         }
     }
@@ -295,7 +297,8 @@ impl Objects {
             (kind, namespace, name): (&'static str, &str, &str),
             g: Generation,
         ) -> Result<(), EventError> {
-            let event = ObjectEvent::Delete { kind, namespace: namespace.into(), name: name.into() };
+            let event =
+                ObjectEvent::Delete { kind, namespace: namespace.into(), name: name.into() };
             store.check(&event)?;
             store.apply(event, g);
             Ok(())

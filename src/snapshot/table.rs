@@ -61,7 +61,8 @@ impl<V: Clone> Table<V> {
     pub(crate) fn update<R>(&mut self, index: u32, change: impl FnOnce(&mut V) -> R) -> Option<R> {
         self.get(index)?;
         let at = index as usize % BLOCK;
-        self.blocks.update(index >> BITS, Generation::ZERO, |block| block.0[at].as_mut().map(change))?
+        self.blocks
+            .update(index >> BITS, Generation::ZERO, |block| block.0[at].as_mut().map(change))?
     }
 
     /// Takes the value at `index` away. O(log n).

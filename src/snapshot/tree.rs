@@ -97,7 +97,9 @@ impl<T> Tree<T> {
         loop {
             level -= 1;
             match &branch.children {
-                Children::Branches(branches) => branch = branches[child(index, level)].as_deref()?,
+                Children::Branches(branches) => {
+                    branch = branches[child(index, level)].as_deref()?
+                }
                 Children::Leaves(leaves) => return leaves[child(index, level)].as_deref(),
             }
         }
@@ -256,12 +258,7 @@ fn diff<'a, T>(
     }
 }
 
-fn each<'a, T>(
-    branch: &'a Branch<T>,
-    height: u32,
-    base: u32,
-    visit: &mut dyn FnMut(u32, &'a T),
-) {
+fn each<'a, T>(branch: &'a Branch<T>, height: u32, base: u32, visit: &mut dyn FnMut(u32, &'a T)) {
     let level = height - 1;
     for at in 0..WIDTH {
         let below = base | (at as u32) << (BITS * level);

@@ -98,8 +98,8 @@ impl Cluster {
         draft.begin(Generation(1));
         for zone in self.zones() {
             for chunk in zone.chunks() {
-                for node in
-                    crate::snapshot::chunk::lanes(chunk.live()).filter_map(|at| self.node_in(chunk, at))
+                for node in crate::snapshot::chunk::lanes(chunk.live())
+                    .filter_map(|at| self.node_in(chunk, at))
                 {
                     if let Some(node) = node.node() {
                         draft.put_node(Arc::clone(node));

@@ -12,7 +12,6 @@ use crate::model::{EventError, Generation, Name, Pod, Timestamp, Uid};
 use crate::snapshot::draft::Draft;
 use crate::snapshot::{Cluster, NodeSlot, Snapshot};
 
-
 /// Decides whether a placement still fits when the writer is about to assume
 /// it. The engine is given one; the state knows no plugin.
 pub trait CommitCheck: Send + Sync {
@@ -134,8 +133,11 @@ impl State {
                 applied.removed = 1;
             }
             Event::PutObject(object) => {
-                let known =
-                    self.cluster().objects().contains(object.kind(), object.namespace(), object.name());
+                let known = self.cluster().objects().contains(
+                    object.kind(),
+                    object.namespace(),
+                    object.name(),
+                );
                 self.draft.put_object(object)?;
                 applied.updated = usize::from(known);
                 applied.added = usize::from(!known);
@@ -161,13 +163,9 @@ impl State {
         let node = node_of(pod)?;
         draft.check_place(pod, node, None)?;
         match &self.commit_check {
-            Some(check) if decided => {
-                check.check(&draft.cluster, pod, node).map_err(|reason| EventError::Conflict {
-                    uid,
-                    node: node.clone(),
-                    reason,
-                })
-            }
+            Some(check) if decided => check
+                .check(&draft.cluster, pod, node)
+                .map_err(|reason| EventError::Conflict { uid, node: node.clone(), reason }),
             _ => Ok(()),
         }
     }

@@ -60,7 +60,9 @@ impl Naive {
                 None => !uid.is_empty(),
                 Some(placed) => {
                     let fits = placed.assumed
-                        && node.as_ref().is_none_or(|node| Some(node) == placed.pod.node_name.as_ref());
+                        && node
+                            .as_ref()
+                            .is_none_or(|node| Some(node) == placed.pod.node_name.as_ref());
                     if fits {
                         self.pods.remove(uid);
                     }
@@ -69,10 +71,11 @@ impl Naive {
             },
             Event::AddPod(pod) => self.add(pod),
             Event::UpdatePod { old, pod } => {
-                let fits = self.pods.get(old).is_some_and(|known| {
-                    !known.assumed && known.pod.node_name == pod.node_name
-                }) && placeable(pod)
-                    && (pod.uid == *old || !self.pods.contains_key(&pod.uid));
+                let fits =
+                    self.pods.get(old).is_some_and(|known| {
+                        !known.assumed && known.pod.node_name == pod.node_name
+                    }) && placeable(pod)
+                        && (pod.uid == *old || !self.pods.contains_key(&pod.uid));
                 if fits {
                     self.pods.remove(old);
                     self.put(pod, false);

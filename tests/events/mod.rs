@@ -27,7 +27,9 @@ pub(crate) enum Op {
     RemoveNode(u8),
     Expire,
     RelistPods(#[proptest(strategy = "prop::collection::vec(any::<Seed>(), 0..12)")] Vec<Seed>),
-    RelistNodes(#[proptest(strategy = "prop::collection::vec(any::<NodeSeed>(), 0..90)")] Vec<NodeSeed>),
+    RelistNodes(
+        #[proptest(strategy = "prop::collection::vec(any::<NodeSeed>(), 0..90)")] Vec<NodeSeed>,
+    ),
 }
 
 /// What a pod is made of.
@@ -76,7 +78,9 @@ fn make_pod(seed: &Seed) -> Pod {
         builder = builder.claim(format!("claim{}", shape & 3)).claim("claim1");
     }
     if shape & 16 != 0 {
-        builder = builder.host_port(8000 + u16::from(shape & 1)).request("hugepages-2Mi", Quantity::whole(4));
+        builder = builder
+            .host_port(8000 + u16::from(shape & 1))
+            .request("hugepages-2Mi", Quantity::whole(4));
     }
     let term = || PodAffinityTerm {
         topology_key: "zone".into(),
@@ -124,9 +128,7 @@ pub(crate) fn event(op: &Op, step: u64) -> Event {
     let now = Timestamp::from_secs(step as i64 * 7);
     let other = |n: u8| (!n.is_multiple_of(3)).then(|| node_name(n % 16).into());
     match op {
-        Op::Assume(seed) => {
-            Event::AssumePod { pod: Arc::new(make_pod(seed)), decided_on: None }
-        }
+        Op::Assume(seed) => Event::AssumePod { pod: Arc::new(make_pod(seed)), decided_on: None },
         Op::AssumeAll(a, b, c) => {
             Event::AssumeAll { pods: [a, b, c].map(make_pod).into(), decided_on: None }
         }

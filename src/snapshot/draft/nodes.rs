@@ -42,8 +42,7 @@ impl Draft {
         let rest = triomphe::Arc::make_mut(&mut self.cluster.rest);
         let taint_set = TaintSet(node.taints.clone().into());
         let taints = rest.taints.acquire(&taint_set, &mut self.numbers.taints, horizon);
-        let labels =
-            rest.labels.acquire(node.labels.shared(), &mut self.numbers.labels, horizon);
+        let labels = rest.labels.acquire(node.labels.shared(), &mut self.numbers.labels, horizon);
         let (taints, labels) = (taints.unwrap_or_default(), labels.unwrap_or_default());
 
         let slot = match slot {

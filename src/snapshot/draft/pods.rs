@@ -64,11 +64,7 @@ impl Draft {
         };
         let all = fits(has.cpu.0, old.cpu.0, new.cpu.0)
             && fits(has.memory.0, old.memory.0, new.memory.0)
-            && fits(
-                has.ephemeral_storage.0,
-                old.ephemeral_storage.0,
-                new.ephemeral_storage.0,
-            )
+            && fits(has.ephemeral_storage.0, old.ephemeral_storage.0, new.ephemeral_storage.0)
             && fits(has_non_zero.cpu.0, old_non_zero.cpu.0, new_non_zero.cpu.0)
             && fits(has_non_zero.memory.0, old_non_zero.memory.0, new_non_zero.memory.0)
             && new.scalars.iter().all(|(name, amount)| {
