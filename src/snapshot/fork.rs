@@ -60,7 +60,7 @@ impl Fork {
         self.draft.check_place(pod, node, Some(&pod.uid))?;
         self.step();
         self.draft.displace(&pod.uid);
-        self.draft.place(pod, node, false);
+        self.draft.place(pod, node, None, false);
         Ok(())
     }
 

@@ -127,10 +127,6 @@ impl Pods {
         }
         record
     }
-
-    pub(crate) fn set_assumed(&mut self, at: usize, assumed: bool) {
-        self.records[at].assumed = assumed;
-    }
 }
 
 impl PodRecord {

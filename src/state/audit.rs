@@ -111,7 +111,7 @@ impl Cluster {
             for pod in node.pods() {
                 let assumed = pod.is_assumed();
                 let pod: Pod = pod.to_pod();
-                draft.place(&pod, node.name(), assumed);
+                draft.place(&pod, node.name(), None, assumed);
             }
         }
         let mut dump = draft.cluster.dump();

@@ -92,8 +92,8 @@ impl State {
         let mut applied = Applied { generation: self.generation, ..Applied::default() };
         match event {
             Event::AssumePod { pod, decided_on } => {
-                self.check_assume(&self.draft, pod, decided_on.is_some())?;
-                self.place(pod, true, observer);
+                let slot = self.check_assume(&self.draft, pod, decided_on.is_some())?;
+                self.place(pod, slot, true, observer);
                 applied.added = 1;
             }
             Event::AssumeAll { pods, decided_on } => {
@@ -152,7 +152,12 @@ impl State {
         Ok(applied)
     }
 
-    fn check_assume(&self, draft: &Draft, pod: &Pod, decided: bool) -> Result<(), EventError> {
+    fn check_assume(
+        &self,
+        draft: &Draft,
+        pod: &Pod,
+        decided: bool,
+    ) -> Result<Option<NodeSlot>, EventError> {
         let uid = pod.uid.clone();
         if uid.is_empty() {
             return Err(EventError::EmptyUid);
@@ -161,13 +166,14 @@ impl State {
             return Err(EventError::AlreadyInCache { uid });
         }
         let node = node_of(pod)?;
-        draft.check_place(pod, node, None)?;
+        let slot = draft.check_place(pod, node, None)?;
         match &self.commit_check {
             Some(check) if decided => check
                 .check(&draft.cluster, pod, node)
                 .map_err(|reason| EventError::Conflict { uid, node: node.clone(), reason }),
             _ => Ok(()),
-        }
+        }?;
+        Ok(slot)
     }
 
     /// Assumes each pod on top of those before it, on a fork first: a refusal
@@ -182,10 +188,10 @@ impl State {
         let mut trial = Draft::fork(self.cluster(), 0);
         for pod in pods {
             self.check_assume(&trial, pod, decided).map_err(together)?;
-            trial.place(pod, node_of(pod)?, true);
+            trial.place(pod, node_of(pod)?, None, true);
         }
         for pod in pods {
-            self.place(pod, true, observer);
+            self.place(pod, None, true, observer);
         }
         Ok(())
     }
@@ -240,13 +246,15 @@ impl State {
         if known == Some(false) {
             return Err(EventError::AlreadyAdded { uid: uid.clone() });
         }
-        self.draft.check_place(pod, node_of(pod)?, Some(uid))?;
+        let mut slot = self.draft.check_place(pod, node_of(pod)?, Some(uid))?;
         if known.is_some() {
-            // The object may have changed since it was assumed, its node too.
+            // The object may have changed since it was assumed, its node too;
+            // and a ghost goes with its last pod.
             self.clear_deadline(uid);
             self.draft.displace(uid);
+            slot = None;
         }
-        self.place(pod, false, observer);
+        self.place(pod, slot, false, observer);
         Ok(known.is_some())
     }
 
@@ -279,7 +287,7 @@ impl State {
         } else {
             self.displace(old, observer);
         }
-        self.place(pod, false, observer);
+        self.place(pod, None, false, observer);
     }
 
     fn check_known(
@@ -313,16 +321,17 @@ impl State {
         expired
     }
 
-    fn place(&mut self, pod: &Pod, assumed: bool, observer: &mut impl PodObserver) {
-        if let Some(node) = &pod.node_name {
-            self.draft.place(pod, node, assumed);
-            self.observe(pod, observer);
-        }
-    }
-
-    fn observe(&self, pod: &Pod, observer: &mut impl PodObserver) {
-        if let Some(placed) = self.draft.pod(&pod.uid) {
-            observer.placed(pod, placed.node().slot(), placed.is_assumed());
+    fn place(
+        &mut self,
+        pod: &Pod,
+        known: Option<NodeSlot>,
+        assumed: bool,
+        observer: &mut impl PodObserver,
+    ) {
+        if let Some(node) = &pod.node_name
+            && let Some(slot) = self.draft.place(pod, node, known, assumed)
+        {
+            observer.placed(pod, slot, assumed);
         }
     }
 

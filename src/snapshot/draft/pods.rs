@@ -1,10 +1,10 @@
 //! Placing pods and taking them away.
 
-use crate::model::{EventError, Generation, Name, Pod, PodSpec, Resources, Uid, key_hash};
+use crate::model::{EventError, Generation, Name, Pod, PodResources, PodSpec, Uid, key_hash};
 
 use super::super::chunk::{Chunk, NodeSlot, Place, set};
-use super::super::cluster::claim_key;
-use super::super::node_info::PodInfo;
+use super::super::cluster::{Cluster, claim_key};
+use super::super::node_info::{NodeInfo, PodInfo};
 use super::Draft;
 
 /// Longest name or uid that a lane holds.
@@ -22,13 +22,13 @@ struct Amounts<'a> {
 
 impl Draft {
     /// Whether a pod could be placed on a node, known or not, if the pod
-    /// `leaving` was taken away first.
+    /// `leaving` was taken away first; and the node's slot, if it is known.
     pub(crate) fn check_place(
         &self,
         pod: &Pod,
         node: &str,
         leaving: Option<&Uid>,
-    ) -> Result<(), EventError> {
+    ) -> Result<Option<NodeSlot>, EventError> {
         let too_long = |what| EventError::TooLong { what, name: shorten(&pod.name) };
         if pod.uid.is_empty() {
             return Err(EventError::EmptyUid);
@@ -49,40 +49,30 @@ impl Draft {
             return Err(too_long("a list in the spec"));
         }
         self.check_room()?;
-        let Some(there) = self.cluster.any_node(node) else { return Ok(()) };
+        let Some(there) = self.cluster.any_node(node) else { return Ok(None) };
         let leaving = leaving
             .and_then(|uid| self.cluster.pod(uid))
             .filter(|pod| pod.node().slot() == there.slot())
             .map(|pod| &pod.template().resources);
-        let zero = Resources::default();
-        let (old, old_non_zero) =
-            leaving.map_or((&zero, Default::default()), |r| (&r.placed, r.placed_non_zero));
-        let (new, new_non_zero) = (&spec.resources.placed, spec.resources.placed_non_zero);
-        let (has, has_non_zero) = (there.requested(), there.non_zero_requested());
-        let fits = |has: i64, old: i64, new: i64| {
-            has.checked_sub(old).and_then(|rest| rest.checked_add(new)).is_some()
-        };
-        let all = fits(has.cpu.0, old.cpu.0, new.cpu.0)
-            && fits(has.memory.0, old.memory.0, new.memory.0)
-            && fits(has.ephemeral_storage.0, old.ephemeral_storage.0, new.ephemeral_storage.0)
-            && fits(has_non_zero.cpu.0, old_non_zero.cpu.0, new_non_zero.cpu.0)
-            && fits(has_non_zero.memory.0, old_non_zero.memory.0, new_non_zero.memory.0)
-            && new.scalars.iter().all(|(name, amount)| {
-                let of = |r: &Resources| r.scalars.get(name).unwrap_or(0);
-                fits(of(&has), of(old), amount)
-            });
-        if all {
-            Ok(())
+        if fits_in_64_bits(&self.cluster, there, leaving, &spec.resources) {
+            Ok(Some(there.slot()))
         } else {
             Err(EventError::Overflow { uid: pod.uid.clone(), node: there.name().clone() })
         }
     }
 
     /// Places a pod that [`Draft::check_place`] accepted and that is not there
-    /// yet; an unknown node becomes a ghost. O(log n).
-    pub(crate) fn place(&mut self, pod: &Pod, node: &Name, assumed: bool) {
-        let Some(slot) = self.slot_or_ghost(node) else { return };
-        let Some(template) = self.acquire_template(&pod.template) else { return };
+    /// yet; an unknown node becomes a ghost. `known` is the node's slot, if
+    /// nothing was taken away since it was looked up. O(log n).
+    pub(crate) fn place(
+        &mut self,
+        pod: &Pod,
+        node: &Name,
+        known: Option<NodeSlot>,
+        assumed: bool,
+    ) -> Option<NodeSlot> {
+        let slot = known.or_else(|| self.slot_or_ghost(node))?;
+        let template = self.acquire_template(&pod.template)?;
         let amounts = self.amounts(&pod.template);
         self.change_lane(slot, |chunk, at, generation| {
             if let Some(lane) = chunk.lane_mut(at) {
@@ -95,6 +85,7 @@ impl Draft {
         self.cluster.counts.pods += 1;
         self.cluster.counts.assumed += usize::from(assumed);
         self.use_claims(&pod.template);
+        Some(slot)
     }
 
     /// Takes a pod away; the last pod of a ghost takes the ghost with it.
@@ -125,23 +116,6 @@ impl Draft {
             self.drop_ghost(slot);
         }
         true
-    }
-
-    /// The pod is confirmed where it is, as the same object.
-    pub(crate) fn set_assumed(&mut self, uid: &Uid, assumed: bool) {
-        let Some(pod) = self.cluster.pod(uid) else { return };
-        let (slot, before) = (pod.node().slot(), pod.is_assumed());
-        let (key, text) = uid.key();
-        self.change_lane(slot, |chunk, at, generation| {
-            chunk.requested_mut().generation[at] = generation;
-            if let Some(lane) = chunk.lane_mut(at)
-                && let Some(pod) = lane.pods.find(key, text)
-            {
-                lane.pods.set_assumed(pod, assumed);
-            }
-        });
-        self.cluster.counts.assumed -= usize::from(before);
-        self.cluster.counts.assumed += usize::from(assumed);
     }
 
     /// The pod with this uid.
@@ -196,6 +170,40 @@ impl Draft {
             }
         }
     }
+}
+
+/// Whether all sums of a node stay within 64 bits if one pod leaves and another
+/// comes.
+fn fits_in_64_bits(
+    cluster: &Cluster,
+    node: NodeInfo<'_>,
+    leaving: Option<&PodResources>,
+    coming: &PodResources,
+) -> bool {
+    let (chunk, at) = node.place();
+    let zero = PodResources::default();
+    let old = leaving.unwrap_or(&zero);
+    let fits = |has: i64, old: i64, new: i64| {
+        has.checked_sub(old).and_then(|rest| rest.checked_add(new)).is_some()
+    };
+    fits(chunk.requested_cpu()[at], old.placed.cpu.0, coming.placed.cpu.0)
+        && fits(chunk.requested_memory()[at], old.placed.memory.0, coming.placed.memory.0)
+        && fits(
+            chunk.requested_ephemeral_storage()[at],
+            old.placed.ephemeral_storage.0,
+            coming.placed.ephemeral_storage.0,
+        )
+        && fits(chunk.non_zero_cpu()[at], old.placed_non_zero.cpu.0, coming.placed_non_zero.cpu.0)
+        && fits(
+            chunk.non_zero_memory()[at],
+            old.placed_non_zero.memory.0,
+            coming.placed_non_zero.memory.0,
+        )
+        && coming.placed.scalars.iter().all(|(name, amount)| {
+            let id = cluster.resource_id(name);
+            let has = id.and_then(|id| chunk.requested_scalar(id)).map_or(0, |column| column[at]);
+            fits(has, old.placed.scalars.get(name).unwrap_or(0), amount)
+        })
 }
 
 /// Adds a pod's amounts to a lane (`sign` 1), or takes them away (-1). Sums
