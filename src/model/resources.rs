@@ -175,8 +175,16 @@ mod tests {
         ] {
             assert!(is_scalar(name), "{name}");
         }
-        for name in ["cpu", "pods", "gpu", "requests.example.com/gpu", "Example.com/gpu", "a/b/c", "/x", "a/"]
-        {
+        for name in [
+            "cpu",
+            "pods",
+            "gpu",
+            "requests.example.com/gpu",
+            "Example.com/gpu",
+            "a/b/c",
+            "/x",
+            "a/",
+        ] {
             assert!(!is_scalar(name), "{name}");
         }
     }

@@ -10,7 +10,7 @@ use std::fmt;
 use super::error::{Path, ReadError};
 use super::wire::ResourceRequirements;
 use crate::model::{
-    Quantity, Requests, ResourceList, TaintEffect, Toleration, TolerationOperator,
+    Name, Quantity, Requests, ResourceList, TaintEffect, Toleration, TolerationOperator,
 };
 
 /// A value that was filled in.
@@ -49,6 +49,11 @@ impl<'r> Rules<'r> {
 
     pub(super) fn applies(&self) -> bool {
         self.report.is_some()
+    }
+
+    /// The namespace of an object: "default" where it names none.
+    pub(super) fn namespace(&self, namespace: &str) -> Name {
+        if namespace.is_empty() && self.applies() { "default".into() } else { namespace.into() }
     }
 
     /// Says what the notes that follow are about.
@@ -155,9 +160,7 @@ pub(super) fn tolerations(tolerations: &mut Vec<Toleration>, rules: &mut Rules<'
 
 /// `quantity` for a report.
 pub(super) fn amount(list: &ResourceList) -> String {
-    let amounts: Vec<String> = list
-        .iter()
-        .map(|(name, quantity): (_, Quantity)| format!("{name}={quantity}"))
-        .collect();
+    let amounts: Vec<String> =
+        list.iter().map(|(name, quantity): (_, Quantity)| format!("{name}={quantity}")).collect();
     amounts.join(",")
 }

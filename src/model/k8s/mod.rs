@@ -1,6 +1,22 @@
 //! Kubernetes JSON and YAML in.
+
+mod affinity;
+mod defaults;
 mod error;
+mod node;
+mod objects;
+mod pod;
+mod selector;
+mod single;
+mod time;
+mod volume;
 mod wire;
 mod wire_objects;
 mod wire_pod;
+mod workloads;
+
+pub use defaults::Defaulted;
 pub use error::{Cause, ReadError};
+pub use objects::{PriorityClass, RuntimeClass};
+pub use single::{node, object, pod};
+pub use workloads::{ControllerKind, PodController};

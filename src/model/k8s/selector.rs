@@ -9,9 +9,7 @@
 use super::error::{Path, ReadError};
 use super::wire::{self, Text};
 use super::wire_pod;
-use crate::model::{
-    LabelSelector, Name, NodeSelector, NodeSelectorTerm, Operator, Requirement,
-};
+use crate::model::{LabelSelector, Name, NodeSelector, NodeSelectorTerm, Operator, Requirement};
 
 const OPERATORS: &str = "one of In, NotIn, Exists, DoesNotExist";
 const KEY: &str = "a label key";
@@ -25,7 +23,8 @@ pub(super) fn label_selector(
     path: &Path<'_>,
 ) -> Result<LabelSelector, ReadError> {
     let Some(selector) = selector else { return Ok(LabelSelector::Nothing) };
-    let mut all = Vec::with_capacity(selector.match_labels.len() + selector.match_expressions.len());
+    let mut all =
+        Vec::with_capacity(selector.match_labels.len() + selector.match_expressions.len());
     let labels = path.key("matchLabels");
     for (key, value) in selector.match_labels.iter() {
         if !is_label_key(key) {

@@ -7,16 +7,34 @@ use crate::model::Timestamp;
 pub(super) fn parse(text: &str) -> Option<Timestamp> {
     let text = text.as_bytes();
     let (date, rest) = text.split_at_checked(19)?;
-    let [y1, y2, y3, y4, b'-', m1, m2, b'-', d1, d2, b'T' | b't', h1, h2, b':', n1, n2, b':', s1, s2] =
-        date
+    let [
+        y1,
+        y2,
+        y3,
+        y4,
+        b'-',
+        m1,
+        m2,
+        b'-',
+        d1,
+        d2,
+        b'T' | b't',
+        h1,
+        h2,
+        b':',
+        n1,
+        n2,
+        b':',
+        s1,
+        s2,
+    ] = date
     else {
         return None;
     };
     let year = number(&[*y1, *y2, *y3, *y4])?;
     let month = number(&[*m1, *m2])?;
     let day = number(&[*d1, *d2])?;
-    let (hour, minute, second) =
-        (number(&[*h1, *h2])?, number(&[*n1, *n2])?, number(&[*s1, *s2])?);
+    let (hour, minute, second) = (number(&[*h1, *h2])?, number(&[*n1, *n2])?, number(&[*s1, *s2])?);
     let in_range = (1..=12).contains(&month)
         && (1..=days_in(year, month)).contains(&day)
         && hour < 24
@@ -100,9 +118,17 @@ mod tests {
     #[test]
     fn a_text_that_is_no_time_is_refused() {
         for text in [
-            "", "Z", "2024-01-01", "2023-02-29T00:00:00Z", "2024-13-01T00:00:00Z",
-            "2024-01-01T24:00:00Z", "2024-01-01T00:00:00", "2024-01-01T00:00:00.Z",
-            "2024-01-01T00:00:00+1:00", "9999-01-01T00:00:00Z", "2024-01-01T00:00:00Zé",
+            "",
+            "Z",
+            "2024-01-01",
+            "2023-02-29T00:00:00Z",
+            "2024-13-01T00:00:00Z",
+            "2024-01-01T24:00:00Z",
+            "2024-01-01T00:00:00",
+            "2024-01-01T00:00:00.Z",
+            "2024-01-01T00:00:00+1:00",
+            "9999-01-01T00:00:00Z",
+            "2024-01-01T00:00:00Zé",
             "２024-01-01T00:00:0Z",
         ] {
             assert_eq!(parse(text), None, "{text}");

@@ -200,7 +200,6 @@ macro_rules! wire {
     };
 }
 
-
 pub(super) use wire;
 
 wire! {
