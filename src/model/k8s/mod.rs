@@ -9,6 +9,8 @@ mod pod;
 mod selector;
 mod single;
 mod time;
+#[cfg(test)]
+mod vector_tests;
 mod volume;
 mod wire;
 mod wire_objects;
