@@ -67,6 +67,13 @@ impl ReadError {
         ReadError(Box::new(Inner { path, position, cause }))
     }
 
+    /// The same error, its path under another.
+    pub(super) fn within(mut self, parent: &str) -> ReadError {
+        let dot = if self.0.path.is_empty() || self.0.path.starts_with('[') { "" } else { "." };
+        self.0.path = format!("{parent}{dot}{}", self.0.path);
+        self
+    }
+
     /// `value` at `path` is not `expected`.
     pub(super) fn value(path: &Path<'_>, value: &str, expected: &'static str) -> ReadError {
         ReadError::new(path, Cause::Value { value: value.to_owned(), expected })
