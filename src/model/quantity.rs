@@ -210,3 +210,176 @@ impl fmt::Display for Quantity {
         f.pad(&format!("{amount}{}", SUFFIXES[suffix]))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn nanos(text: &str) -> i128 {
+        text.parse::<Quantity>().unwrap_or_else(|e| panic!("{e}")).nanos()
+    }
+
+    fn value(text: &str) -> i64 {
+        text.parse::<Quantity>().unwrap_or_else(|e| panic!("{e}")).value()
+    }
+
+    #[test]
+    fn every_suffix_multiplies_by_its_power() {
+        for (text, expected) in [
+            ("1n", 1),
+            ("1u", 1_000),
+            ("1m", 1_000_000),
+            ("1", NANOS),
+            ("1k", 1_000 * NANOS),
+            ("1M", 1_000_000 * NANOS),
+            ("1G", NANOS * NANOS),
+            ("1T", 1_000 * NANOS * NANOS),
+            ("1P", 1_000_000 * NANOS * NANOS),
+            ("1E", NANOS * NANOS * NANOS),
+            ("1Ki", NANOS << 10),
+            ("1Mi", NANOS << 20),
+            ("1Gi", NANOS << 30),
+            ("1Ti", NANOS << 40),
+            ("1Pi", NANOS << 50),
+            ("1Ei", NANOS << 60),
+            ("1e3", 1_000 * NANOS),
+            ("1E3", 1_000 * NANOS),
+            ("1e+3", 1_000 * NANOS),
+            ("1e-3", 1_000_000),
+            ("+1.5Gi", 3 * (NANOS << 29)),
+            (".5", NANOS / 2),
+            ("5.", 5 * NANOS),
+            ("-0", 0),
+            ("007", 7 * NANOS),
+        ] {
+            assert_eq!(nanos(text), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_finer_than_a_billionth_is_rounded_away_from_zero() {
+        for (text, expected) in [
+            ("0.1n", 1),
+            ("-0.1n", -1),
+            ("1.0000000001", NANOS + 1),
+            ("1e-400", 1),
+            ("0.00000000000001Ki", 1),
+            ("-1.0000000001", -NANOS - 1),
+            ("0e-400", 0),
+        ] {
+            assert_eq!(nanos(text), expected, "{text}");
+        }
+        assert_eq!((value("1.1"), value("-1.1"), value("1m")), (2, -2, 1));
+        assert_eq!("100.1m".parse::<Quantity>().map(Quantity::milli_value), Ok(101));
+    }
+
+    #[test]
+    fn great_amounts_are_capped() {
+        assert_eq!(nanos("8Ei"), i128::from(i64::MAX) * NANOS);
+        assert_eq!(nanos("-9999999999999999999999999999999999Ei"), -i128::from(i64::MAX) * NANOS);
+        // Not a binary suffix: the sum is exact, and only its value capped.
+        assert_eq!(nanos("18446744073709551616"), (NANOS) << 64);
+        assert_eq!(value("18446744073709551616"), i64::MAX);
+        for text in ["1e9223372036854775807", "-1e400", &"9".repeat(1_000)] {
+            assert_eq!(nanos(text).unsigned_abs(), i128::MAX.unsigned_abs(), "{text}");
+        }
+        assert_eq!(value("-1e400"), i64::MIN);
+    }
+
+    #[test]
+    fn a_text_that_is_no_quantity_is_refused() {
+        for text in [
+            "",
+            "+",
+            ".",
+            "Ki",
+            "e3",
+            "1e",
+            "1e+",
+            "1K",
+            "1ki",
+            "1mi",
+            "1 Gi",
+            " 1",
+            "1 ",
+            "1..2",
+            "1.2.3",
+            "--1",
+            "1KiB",
+            "0x10",
+            "1_000",
+            "1,5",
+            "NaN",
+            "inf",
+            "½",
+            "1é",
+            "1e9223372036854775808",
+            "1e1.5",
+            "1ee3",
+            "1mm",
+        ] {
+            assert!(text.parse::<Quantity>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn sums_are_exact_and_do_not_wrap() {
+        let sum = Quantity(i128::MAX) + Quantity(1);
+        assert_eq!(sum, Quantity(i128::MAX));
+        assert_eq!("0.1".parse::<Quantity>().map(|q| q + q + q), "0.3".parse());
+    }
+
+    /// `numerator / denominator`, rounded away from zero.
+    fn divide(numerator: i128, denominator: i128) -> i128 {
+        let down = numerator / denominator;
+        if down * denominator == numerator { down } else { down + numerator.signum() }
+    }
+
+    proptest! {
+        #[test]
+        fn small_numbers_agree_with_fractions(
+            negative: bool,
+            whole in 0_i128..1_000_000,
+            fraction in "[0-9]{0,6}",
+            suffix in 0_usize..13,
+        ) {
+            const SUFFIXES: [(&str, i128, i128); 13] = [
+                ("n", 1, 1_000_000_000), ("u", 1, 1_000_000), ("m", 1, 1_000), ("", 1, 1),
+                ("k", 1_000, 1), ("M", 1_000_000, 1), ("G", 1_000_000_000, 1), ("e2", 100, 1),
+                ("E-2", 1, 100), ("Ki", 1 << 10, 1), ("Mi", 1 << 20, 1), ("Gi", 1 << 30, 1),
+                ("Ti", 1 << 40, 1),
+            ];
+            let (text, times, over) = SUFFIXES[suffix];
+            let sign = if negative { "-" } else { "" };
+            let text = format!("{sign}{whole}.{fraction}{text}");
+            let tens = 10_i128.pow(fraction.len() as u32);
+            let digits = whole * tens + fraction.parse::<i128>().unwrap_or(0);
+            let expected = divide(digits * times * (NANOS / over), tens);
+            let expected = expected.min(i128::from(i64::MAX) * NANOS);
+            prop_assert_eq!(nanos(&text), if negative { -expected } else { expected });
+        }
+
+        #[test]
+        fn canonical_text_reads_back(amount: i128) {
+            // Display has no sign of -i128::MIN's magnitude to lose.
+            let amount = amount.max(-i128::MAX);
+            let text = Quantity(amount).to_string();
+            prop_assert_eq!(text.parse(), Ok(Quantity(amount)));
+        }
+
+        #[test]
+        fn zeros_around_the_number_change_nothing(whole in 0_u64.., fraction in "[0-9]{1,9}") {
+            prop_assert_eq!(
+                nanos(&format!("{whole}.{fraction}")),
+                nanos(&format!("000{whole}.{fraction}0000000000000000000"))
+            );
+        }
+
+        #[test]
+        fn no_text_panics(text in "[-+]?[0-9.]{0,60}[eEinumkKMGTP]{0,3}[-+]?[0-9]{0,25}") {
+            let _ = text.parse::<Quantity>().map(|q| (q.value(), q.milli_value(), q.to_string()));
+        }
+    }
+}

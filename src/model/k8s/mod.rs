@@ -8,6 +8,8 @@ mod node;
 mod objects;
 mod pod;
 mod read;
+#[cfg(test)]
+mod read_tests;
 mod resolve;
 mod selector;
 mod single;

@@ -17,7 +17,7 @@ use serde_json::Value;
 use super::collect::{Collected, Kind};
 use super::error::{Cause, Path, ReadError};
 use super::resolve::{Objects, resolve};
-use super::wire::Text;
+use super::wire::{Key, Text};
 
 /// Reads inputs one after the other, and completes their objects from each
 /// other at the end: a priority class may stand in another file than its pods.
@@ -240,7 +240,7 @@ impl<'de> Visitor<'de> for Item<'_> {
         let mut buffered = serde_json::Map::new();
         let mut unnamed: Late = Vec::new();
         let mut listed = false;
-        while let Some(key) = map.next_key::<Text<'de>>()? {
+        while let Some(Key(key)) = map.next_key::<Key<'de>>()? {
             match &*key {
                 "apiVersion" => api_version = Some(map.next_value()?),
                 "kind" => kind = Some(map.next_value()?),

@@ -57,11 +57,13 @@ impl Objects {
         let before = self.pods.len();
         for controller in &self.controllers {
             let own = key(controller.kind.as_str(), &controller.namespace, &controller.name);
-            if have.contains(&own) {
+            let replica_set = controller.replica_set();
+            let under = replica_set.as_ref().map(|set| key(set.kind.as_str(), &own.1, &own.2));
+            if have.contains(&own) || under.is_some_and(|under| have.contains(&under)) {
                 continue;
             }
             self.pods.extend(controller.expand(&self.nodes));
-            self.objects.extend(controller.replica_set().map(Object::Workload));
+            self.objects.extend(replica_set.map(Object::Workload));
         }
         self.pods.len() - before
     }

@@ -46,12 +46,13 @@ impl<'de> Visitor<'de> for TextVisitor {
         Ok(Text(Cow::Owned(text)))
     }
 
-    fn visit_none<E>(self) -> Result<Text<'de>, E> {
-        Ok(Text::default())
+    fn visit_none<E: de::Error>(self) -> Result<Text<'de>, E> {
+        self.visit_unit()
     }
 
+    /// In Go, null leaves the zero value: no text, the quantity 0.
     fn visit_unit<E>(self) -> Result<Text<'de>, E> {
-        Ok(Text::default())
+        Ok(Text(Cow::Borrowed(if self.numbers { "0" } else { "" })))
     }
 
     fn visit_some<D: Deserializer<'de>>(self, deserializer: D) -> Result<Text<'de>, D::Error> {
@@ -92,6 +93,15 @@ impl TextVisitor {
 impl<'de: 'a, 'a> Deserialize<'de> for Text<'a> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Text<'a>, D::Error> {
         deserializer.deserialize_option(TextVisitor { numbers: false })
+    }
+}
+
+/// The key of a map: never null.
+pub(super) struct Key<'a>(pub(super) Text<'a>);
+
+impl<'de: 'a, 'a> Deserialize<'de> for Key<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Key<'a>, D::Error> {
+        deserializer.deserialize_str(TextVisitor { numbers: false }).map(Key)
     }
 }
 
@@ -172,8 +182,8 @@ impl<'de: 'a, 'a, V: Deserialize<'de>> Deserialize<'de> for Map<'a, V> {
 
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
                 let mut entries = Vec::new();
-                while let Some(entry) = map.next_entry()? {
-                    entries.push(entry);
+                while let Some((Key(key), value)) = map.next_entry()? {
+                    entries.push((key, value));
                 }
                 Ok(Map(entries))
             }
