@@ -1,1 +1,142 @@
-//! The only file that knows loom.
+//! The one file that knows loom: every other file takes its locks, atomics and threads from here.
+//!
+//! A normal build gets std's types under their own names. A build with `--cfg loom` gets loom's, so that the models in
+//! `loom-tests` run the shipping source and not a copy of it. What loom has no counterpart for (a park with a
+//! time-out, a spin that means "soon") is a function here with two bodies.
+//!
+//! Three rules follow. Handles that the engine shares internally are [`Arc`] from here, so that loom sees leaks; the
+//! *payload* that is published is always `std::sync::Arc`, since it is data and users need `Weak` and `make_mut` of it
+//! (a model that wants it watched puts a loom cell inside). Every ordering that a model can watch is written with
+//! [`ordering!`] or [`fence!`], under a name, so that the models can be run against a mutant in which it is weaker.
+//! And a fence is always sequentially consistent: loom models such fences exactly, but treats a sequentially
+//! consistent *access* as acquire-release only.
+
+use std::time::Duration;
+
+#[cfg(not(loom))]
+pub(crate) use std::{
+    sync::{
+        Arc, Condvar, Mutex, MutexGuard,
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence},
+    },
+    thread,
+};
+
+#[cfg(loom)]
+pub(crate) use loom::{
+    sync::{
+        Arc, Condvar, Mutex, MutexGuard,
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence},
+    },
+    thread,
+};
+
+/// Whether the mutant of this name is being run: always `false`, and free, outside a loom build.
+#[cfg(not(loom))]
+macro_rules! mutated {
+    ($name:literal) => {
+        false
+    };
+}
+
+/// Whether the mutant of this name is being run: the one that `PORTOLAN_MUTATION` names.
+#[cfg(loom)]
+macro_rules! mutated {
+    ($name:literal) => {
+        $crate::sync::is_mutated($name)
+    };
+}
+
+/// An ordering with a name, and what it is weakened to in the mutant of that name.
+macro_rules! ordering {
+    ($name:literal, $shipped:ident => $weaker:ident) => {
+        if $crate::sync::mutated!($name) {
+            $crate::sync::Ordering::$weaker
+        } else {
+            $crate::sync::Ordering::$shipped
+        }
+    };
+}
+
+/// A sequentially consistent fence with a name, absent in the mutant of that name.
+macro_rules! fenced {
+    ($name:literal) => {
+        if !$crate::sync::mutated!($name) {
+            $crate::sync::fence($crate::sync::Ordering::SeqCst)
+        }
+    };
+}
+
+pub(crate) use {fenced, mutated, ordering};
+
+/// Looks the mutant's name up once a process: every model of one run meets the same mutant.
+#[cfg(loom)]
+pub(crate) fn is_mutated(name: &str) -> bool {
+    static MUTANT: std::sync::OnceLock<Option<String>> = std::sync::OnceLock::new();
+    MUTANT.get_or_init(|| std::env::var("PORTOLAN_MUTATION").ok()).as_deref() == Some(name)
+}
+
+/// Locks `mutex`, also when a thread panicked while it held it: each user says why its data is still whole.
+pub(crate) fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+/// Locks `mutex` if it is free; poison is ignored as in [`lock`].
+pub(crate) fn try_lock<T: ?Sized>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
+    match mutex.try_lock() {
+        Ok(guard) => Some(guard),
+        Err(std::sync::TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+        Err(std::sync::TryLockError::WouldBlock) => None,
+    }
+}
+
+/// Waits on `condvar`, for at most `limit` where there is one. May return for no reason, as every such wait.
+pub(crate) fn wait<'a, T>(
+    condvar: &Condvar,
+    guard: MutexGuard<'a, T>,
+    limit: Option<Duration>,
+) -> MutexGuard<'a, T> {
+    use std::sync::PoisonError;
+    match limit {
+        None => condvar.wait(guard).unwrap_or_else(PoisonError::into_inner),
+        Some(limit) => condvar.wait_timeout(guard, limit).unwrap_or_else(PoisonError::into_inner).0,
+    }
+}
+
+/// Tries `done` again and again for a few microseconds, and says whether it became true.
+///
+/// For waits that mostly end at once: a thread that parks costs its waker a system call and itself some 50 µs.
+#[cfg(not(loom))]
+pub(crate) fn spin_until(mut done: impl FnMut() -> bool) -> bool {
+    let backoff = crossbeam_utils::Backoff::new();
+    loop {
+        if done() {
+            return true;
+        }
+        if backoff.is_completed() {
+            return false;
+        }
+        backoff.snooze();
+    }
+}
+
+/// Under loom one look is enough: spinning explores nothing that parking does not.
+#[cfg(loom)]
+pub(crate) fn spin_until(mut done: impl FnMut() -> bool) -> bool {
+    done()
+}
+
+/// Parks the current thread until it is unparked, or for at most `limit`. May return for no reason.
+#[cfg(not(loom))]
+pub(crate) fn park(limit: Option<Duration>) {
+    match limit {
+        Some(limit) => thread::park_timeout(limit),
+        None => thread::park(),
+    }
+}
+
+/// Time stands still in a model: a park ends by an unpark alone, so that a lost wake-up is a deadlock that loom reports.
+#[cfg(loom)]
+pub(crate) fn park(_limit: Option<Duration>) {
+    thread::park();
+}

@@ -1,1 +1,3 @@
 //! The log.
+mod event;
+pub use event::{Applied, Event, ObjectKey, Outcome, Relist};

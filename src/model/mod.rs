@@ -6,6 +6,7 @@
 //! knows of the log, of snapshots or of threads.
 
 mod affinity;
+mod error;
 mod generation;
 mod labels;
 mod node;
@@ -27,7 +28,9 @@ pub use affinity::{
     PreferredSchedulingTerm, TopologySpreadConstraint, UnsatisfiableAction,
     WeightedPodAffinityTerm,
 };
+pub use error::EventError;
 pub use generation::Generation;
+pub(crate) use labels::hash_of;
 pub use labels::{LabelLookup, Labels};
 pub use node::{Image, Node, NodeBuilder, NodeLabels, ZoneKey, node};
 pub use objects::{Namespace, Object, ObjectKind, Service, Workload};
@@ -43,6 +46,7 @@ pub use template::{
     HostPort, OwnerReference, PodSpec, PreemptionPolicy, Protocol, Template, Volume, VolumeSource,
 };
 pub use uid::Uid;
+pub(crate) use uid::key_hash;
 
 /// A short string that many objects share: a namespace, a node name, a
 /// resource name.

@@ -1,0 +1,76 @@
+//! The engine: log, state and publication tied together.
+//!
+//! One writer folds events into the next version; any number of readers take
+//! versions from it. Who the writer is, is the caller's choice:
+//!
+//! | | who writes | get it by |
+//! |---|---|---|
+//! | inline | the thread that has the [`Writer`] | [`Engine::inline`] |
+//! | shared | whichever thread submits: it takes the writer token and folds what is in the log | [`Engine::shared`] |
+//! | spawned | a thread that does nothing else | [`Engine::spawned`] |
+
+mod reader;
+mod shared;
+mod writer;
+
+use std::time::Duration;
+
+pub use reader::{LivePod, ReadError, Reader};
+pub use shared::Engine;
+pub use writer::{Figures, Writer};
+
+use crate::state::CommitCheck;
+
+/// How an engine is made.
+#[derive(Default)]
+pub struct Config {
+    /// How long an assumed pod lives after its binding finished, unless it is
+    /// confirmed; none (the default) or zero is for ever, as in kube-scheduler.
+    pub assumed_ttl: Option<Duration>,
+    /// Room in the log, in events; none is 4,096. Whoever submits to a full
+    /// log waits.
+    pub log_capacity: Option<usize>,
+    /// How often a spawned writer sweeps expired pods; none is once a second.
+    pub sweep_period: Option<Duration>,
+    /// Leaves the live pod index out: its memory and its time are saved, and
+    /// [`Reader::get_pod`] answers from the published version.
+    pub without_live_index: bool,
+    /// Decides whether a placement that names the version it was decided on
+    /// still fits.
+    pub commit_check: Option<Box<dyn CommitCheck>>,
+}
+
+impl std::fmt::Debug for Config {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Config")
+            .field("assumed_ttl", &self.assumed_ttl)
+            .field("log_capacity", &self.log_capacity)
+            .field("sweep_period", &self.sweep_period)
+            .field("without_live_index", &self.without_live_index)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Engine {
+    /// An engine that the caller's own thread writes: no queue, no hand-over.
+    ///
+    /// ```
+    /// use portolan::{Config, Engine};
+    /// use portolan::model::{node, pod};
+    ///
+    /// let (mut writer, reader) = Engine::inline(Config::default());
+    /// writer.add_node(node("n1").cpu(4_000).memory(16 << 30).build())?;
+    /// writer.add_pod(pod("web-0").cpu(250).on("n1").build())?;
+    /// writer.publish();
+    ///
+    /// let snapshot = reader.snapshot();
+    /// assert_eq!(snapshot.node("n1").unwrap().requested().cpu.0, 250);
+    /// # Ok::<(), portolan::model::EventError>(())
+    /// ```
+    #[must_use]
+    pub fn inline(config: Config) -> (Writer, Reader) {
+        let writer = Writer::new(config);
+        let reader = writer.reader();
+        (writer, reader)
+    }
+}

@@ -1,0 +1,192 @@
+//! Readers: versions, and what is true right now.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Instant;
+
+use crate::model::{Generation, Uid};
+use crate::publish::live::LiveReader;
+use crate::publish::{Pinned, Subscription, WaitError};
+use crate::snapshot::{NodeSlot, Snapshot};
+
+/// Where a pod is, in 4 bytes: its node's slot and whether it is assumed.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Whereabouts(u32);
+
+impl Whereabouts {
+    pub(super) fn new(slot: NodeSlot, assumed: bool) -> Whereabouts {
+        // Slots stay below 2^31: the table of nodes is full long before.
+        Whereabouts(slot.0 << 1 | u32::from(assumed))
+    }
+}
+
+/// A pod as the live index has it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LivePod {
+    /// The node that it is on; see [`Cluster::node_by_slot`](crate::Cluster).
+    pub slot: NodeSlot,
+    /// Whether it is assumed.
+    pub assumed: bool,
+}
+
+/// Why a wait for a generation ended without it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ReadError {
+    /// The deadline passed first.
+    #[error(
+        "the generation was not published before the deadline: wait longer or take an older one"
+    )]
+    Timeout,
+    /// The engine is gone.
+    #[error("the engine is gone and never published this generation: take the last one")]
+    Closed,
+    /// The thread that waits is the one that would have to publish.
+    #[error("this thread is the writer: publish before waiting for what was written")]
+    OwnThread,
+}
+
+/// Which thread writes inline, so that it does not wait for itself.
+#[derive(Clone, Debug, Default)]
+pub(super) struct WriterThread(Option<Arc<AtomicUsize>>);
+
+thread_local! {
+    static HERE: u8 = const { 0 };
+}
+
+/// A number that no other live thread has: an address of its own.
+fn here() -> usize {
+    HERE.with(|here| std::ptr::from_ref(here).addr())
+}
+
+impl WriterThread {
+    pub(super) fn nobody() -> WriterThread {
+        WriterThread(None)
+    }
+
+    pub(super) fn inline() -> WriterThread {
+        WriterThread(Some(Arc::new(AtomicUsize::new(0))))
+    }
+
+    /// Notes that the writer runs on this thread.
+    pub(super) fn is_here(&self) {
+        if let Some(thread) = &self.0 {
+            let here = here();
+            // Relaxed: a thread that compares this with itself wrote it itself.
+            if thread.load(Ordering::Relaxed) != here {
+                thread.store(here, Ordering::Relaxed);
+            }
+        }
+    }
+
+    fn is_this(&self) -> bool {
+        // Relaxed: as above.
+        self.0.as_ref().is_some_and(|thread| thread.load(Ordering::Relaxed) == here())
+    }
+}
+
+/// Takes versions from an engine. One a thread: `Send`, not `Sync`; a clone is
+/// another one.
+///
+/// ```
+/// fn send<T: Send + Clone>() {}
+/// send::<portolan::Reader>();
+/// ```
+///
+/// ```compile_fail,E0277
+/// fn sync<T: Sync>() {}
+/// sync::<portolan::Reader>();
+/// ```
+#[derive(Clone)]
+pub struct Reader {
+    versions: Subscription<Snapshot>,
+    live: Option<LiveReader<Uid, Whereabouts>>,
+    writer: WriterThread,
+}
+
+impl Reader {
+    pub(super) fn new(
+        versions: Subscription<Snapshot>,
+        live: Option<LiveReader<Uid, Whereabouts>>,
+        writer: WriterThread,
+    ) -> Reader {
+        Reader { versions, live, writer }
+    }
+
+    /// The current version, for a moment: a bounded number of steps, no lock,
+    /// no allocation, no shared reference count. Guards may nest; they stay on
+    /// their thread.
+    #[must_use]
+    pub fn pin(&self) -> Pinned<'_, Snapshot> {
+        self.versions.pin()
+    }
+
+    /// The current version, to be held as long as one likes.
+    #[must_use]
+    pub fn snapshot(&self) -> Arc<Snapshot> {
+        self.versions.snapshot()
+    }
+
+    /// The current version, kept: one compare when nothing changed.
+    pub fn refresh(&mut self) -> &Arc<Snapshot> {
+        self.versions.refresh()
+    }
+
+    /// The published generation.
+    #[must_use]
+    pub fn generation(&self) -> Generation {
+        Generation(self.versions.published())
+    }
+
+    /// A version that contains `generation`, waiting for it: read your writes.
+    ///
+    /// # Errors
+    ///
+    /// The deadline passed, the engine is gone, or this thread is the inline
+    /// writer's own and would wait for itself.
+    pub fn at_least(
+        &self,
+        generation: Generation,
+        deadline: Option<Instant>,
+    ) -> Result<Arc<Snapshot>, ReadError> {
+        if generation > self.generation() && self.writer.is_this() {
+            return Err(ReadError::OwnThread);
+        }
+        self.versions.at_least(generation.0, deadline).map_err(|why| match why {
+            WaitError::Timeout => ReadError::Timeout,
+            WaitError::Closed => ReadError::Closed,
+        })
+    }
+
+    /// Where a pod is now, with the generation up to which that is known: it
+    /// never goes back for one reader, and may be behind the published one,
+    /// never ahead. From the live index; from the published version where the
+    /// engine has none, or is gone.
+    #[must_use]
+    pub fn get_pod(&self, uid: &Uid) -> (Generation, Option<LivePod>) {
+        if let Some(Ok(answer)) = self.live.as_ref().map(|live| live.get(uid)) {
+            let pod = answer.value.map(|Whereabouts(bits)| LivePod {
+                slot: NodeSlot(bits >> 1),
+                assumed: bits & 1 == 1,
+            });
+            return (Generation(answer.version), pod);
+        }
+        let version = self.pin();
+        let pod = version.pod(uid);
+        let pod = pod.map(|p| LivePod { slot: p.node().slot(), assumed: p.is_assumed() });
+        (version.generation(), pod)
+    }
+
+    /// Whether a pod is assumed now; see [`Reader::get_pod`].
+    #[must_use]
+    pub fn is_assumed_pod(&self, uid: &Uid) -> (Generation, bool) {
+        let (generation, pod) = self.get_pod(uid);
+        (generation, pod.is_some_and(|pod| pod.assumed))
+    }
+}
+
+impl std::fmt::Debug for Reader {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Reader").field("generation", &self.generation()).finish_non_exhaustive()
+    }
+}

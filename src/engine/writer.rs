@@ -1,0 +1,335 @@
+//! The writer: folds events, publishes versions.
+
+use std::sync::Arc;
+
+use crate::log::{Applied, Event, ObjectKey, Outcome, Relist};
+use crate::model::{EventError, Generation, Name, Node, Object, ObjectKind, Pod, Timestamp, Uid};
+use crate::publish::live::LiveIndex;
+use crate::publish::{self, Publisher, Versioned};
+use crate::snapshot::{Cluster, Dump, NodeSlot, PodInfo, Snapshot};
+use crate::state::{PodObserver, State};
+
+use super::Config;
+use super::reader::{Reader, Whereabouts, WriterThread};
+
+impl Versioned for Snapshot {
+    fn version(&self) -> u64 {
+        self.generation().0
+    }
+}
+
+/// What the engine keeps and publishes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Figures {
+    /// Events folded.
+    pub generation: Generation,
+    /// The generation that readers see.
+    pub published: Generation,
+    /// Versions replaced and not freed: somebody holds them, or no publish has
+    /// looked at them since.
+    pub retired: usize,
+    /// Versions freed since the start.
+    pub freed: u64,
+    /// The oldest version that somebody may still look at.
+    pub oldest_held: Generation,
+}
+
+/// The one that writes. Not `Clone`: one writer is a matter of types.
+///
+/// Every operation is folded at once, and has a generation; readers see it
+/// with the next [`Writer::publish`]. What is refused changes nothing.
+///
+/// ```compile_fail,E0277
+/// fn clone<T: Clone>() {}
+/// clone::<portolan::Writer>();
+/// ```
+///
+/// ```
+/// fn send<T: Send>() {}
+/// send::<portolan::Writer>();
+/// ```
+pub struct Writer {
+    state: State,
+    publisher: Publisher<Snapshot>,
+    live: Option<Live>,
+    thread: WriterThread,
+}
+
+struct Live(LiveIndex<Uid, Whereabouts>);
+
+impl PodObserver for Option<Live> {
+    fn placed(&mut self, pod: &Pod, slot: NodeSlot, assumed: bool) {
+        if let Some(live) = self {
+            live.0.insert(pod.uid.clone(), Whereabouts::new(slot, assumed));
+        }
+    }
+
+    fn gone(&mut self, uid: &Uid) {
+        if let Some(live) = self {
+            live.0.remove(uid.clone());
+        }
+    }
+}
+
+impl Writer {
+    pub(super) fn new(config: Config) -> Writer {
+        let state = State::new(config.assumed_ttl, config.commit_check);
+        Writer {
+            publisher: Publisher::new(Arc::new(state.freeze())),
+            state,
+            live: (!config.without_live_index).then(|| Live(LiveIndex::new())),
+            thread: WriterThread::inline(),
+        }
+    }
+
+    /// Folds one event.
+    ///
+    /// # Errors
+    ///
+    /// Why it was refused; nothing has changed then but the generation.
+    pub fn apply(&mut self, event: &Event) -> Outcome {
+        self.thread.is_here();
+        self.state.apply(event, &mut self.live)
+    }
+
+    fn generation_of(&mut self, event: &Event) -> Result<Generation, EventError> {
+        self.apply(event).map(|applied| applied.generation)
+    }
+
+    /// Places a pod on the node that it names, ahead of the API server. O(log
+    /// n).
+    ///
+    /// # Errors
+    ///
+    /// The pod is known already, names no node, or has no uid.
+    pub fn assume_pod(&mut self, pod: impl Into<Arc<Pod>>) -> Result<Generation, EventError> {
+        self.generation_of(&Event::AssumePod { pod: pod.into(), decided_on: None })
+    }
+
+    /// The same for several pods: all of them, or none.
+    ///
+    /// # Errors
+    ///
+    /// Why the first pod that does not go was refused.
+    pub fn assume_all(&mut self, pods: impl Into<Arc<[Pod]>>) -> Result<Generation, EventError> {
+        self.generation_of(&Event::AssumeAll { pods: pods.into(), decided_on: None })
+    }
+
+    /// Starts an assumed pod's time to live; nothing for any other pod.
+    ///
+    /// # Errors
+    ///
+    /// The uid is empty.
+    pub fn finish_binding(&mut self, uid: &Uid, now: Timestamp) -> Result<Generation, EventError> {
+        self.generation_of(&Event::FinishBinding { uid: uid.clone(), now })
+    }
+
+    /// Takes an assumed pod back; nothing for a pod that is not known.
+    ///
+    /// # Errors
+    ///
+    /// The pod is on another node than it names, or was added.
+    pub fn forget_pod(&mut self, pod: &Pod) -> Result<Generation, EventError> {
+        self.generation_of(&Event::ForgetPod { uid: pod.uid.clone(), node: pod.node_name.clone() })
+    }
+
+    /// Adds a placed pod, or confirms an assumed one.
+    ///
+    /// # Errors
+    ///
+    /// The pod was added before, names no node, or has no uid.
+    pub fn add_pod(&mut self, pod: impl Into<Arc<Pod>>) -> Result<Generation, EventError> {
+        self.generation_of(&Event::AddPod(pod.into()))
+    }
+
+    /// Replaces the added pod with uid `old`, on its node.
+    ///
+    /// # Errors
+    ///
+    /// No such pod was added, or the new object is on another node.
+    pub fn update_pod(
+        &mut self,
+        old: &Uid,
+        pod: impl Into<Arc<Pod>>,
+    ) -> Result<Generation, EventError> {
+        self.generation_of(&Event::UpdatePod { old: old.clone(), pod: pod.into() })
+    }
+
+    /// Removes a pod, assumed or added.
+    ///
+    /// # Errors
+    ///
+    /// The pod is not known, or is on another node than it names.
+    pub fn remove_pod(&mut self, pod: &Pod) -> Result<Generation, EventError> {
+        self.generation_of(&Event::RemovePod { uid: pod.uid.clone(), node: pod.node_name.clone() })
+    }
+
+    /// The pod with this uid, as the writer has it now.
+    #[must_use]
+    pub fn get_pod(&self, uid: &Uid) -> Option<PodInfo<'_>> {
+        self.cluster().pod(uid)
+    }
+
+    /// Whether the pod with this uid is assumed.
+    #[must_use]
+    pub fn is_assumed_pod(&self, uid: &Uid) -> bool {
+        self.get_pod(uid).is_some_and(|pod| pod.is_assumed())
+    }
+
+    /// Adds a node, or replaces the one of its name.
+    ///
+    /// # Errors
+    ///
+    /// The node has more images or resources than the engine holds.
+    pub fn add_node(&mut self, node: impl Into<Arc<Node>>) -> Result<Generation, EventError> {
+        self.generation_of(&Event::AddNode(node.into()))
+    }
+
+    /// Replaces a node; one that is not known is added.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Writer::add_node`].
+    pub fn update_node(&mut self, node: impl Into<Arc<Node>>) -> Result<Generation, EventError> {
+        self.generation_of(&Event::UpdateNode(node.into()))
+    }
+
+    /// Removes a node; while pods remain on it, it is a ghost.
+    ///
+    /// # Errors
+    ///
+    /// The node is not known.
+    pub fn remove_node(&mut self, name: impl Into<Name>) -> Result<Generation, EventError> {
+        self.generation_of(&Event::RemoveNode(name.into()))
+    }
+
+    /// Adds or replaces an object of another kind.
+    ///
+    /// # Errors
+    ///
+    /// The store of its kind is full.
+    pub fn put_object(&mut self, object: impl Into<Arc<Object>>) -> Result<Generation, EventError> {
+        self.generation_of(&Event::PutObject(object.into()))
+    }
+
+    /// Removes an object of another kind.
+    ///
+    /// # Errors
+    ///
+    /// The object is not known.
+    pub fn delete_object(
+        &mut self,
+        kind: ObjectKind,
+        namespace: &str,
+        name: &str,
+    ) -> Result<Generation, EventError> {
+        let key = ObjectKey { kind, namespace: namespace.into(), name: name.into() };
+        self.generation_of(&Event::DeleteObject(Arc::new(key)))
+    }
+
+    /// Takes all there is of one kind, and removes what is missing.
+    ///
+    /// # Errors
+    ///
+    /// None today; objects that are refused are in the answer.
+    pub fn relist(&mut self, relist: Relist) -> Result<Applied, EventError> {
+        self.apply(&Event::Relist(Arc::new(relist)))
+    }
+
+    /// Removes the assumed pods whose time has passed at `now`, and says how
+    /// many. O(expired × log n).
+    ///
+    /// # Errors
+    ///
+    /// None today.
+    pub fn expire(&mut self, now: Timestamp) -> Result<usize, EventError> {
+        self.apply(&Event::Expire(now)).map(|applied| applied.removed)
+    }
+
+    /// How many nodes there are, ghosts included.
+    #[must_use]
+    pub fn node_count(&self) -> usize {
+        self.cluster().node_count()
+    }
+
+    /// How many pods there are, those on ghosts included.
+    #[must_use]
+    pub fn pod_count(&self) -> usize {
+        self.cluster().pod_count()
+    }
+
+    /// The state as the writer has it now, published or not.
+    #[must_use]
+    pub fn cluster(&self) -> &Cluster {
+        self.state.cluster()
+    }
+
+    /// Everything, written out; O(n).
+    #[must_use]
+    pub fn dump(&self) -> Dump {
+        self.cluster().dump()
+    }
+
+    /// Publishes what was folded, and returns the published generation. Costs
+    /// what changed since the last publish, and waits for nobody.
+    pub fn publish(&mut self) -> Generation {
+        self.thread.is_here();
+        let generation = self.cluster().generation();
+        if generation.0 > self.publisher.published() {
+            let version = Arc::new(self.state.freeze());
+            // The state's generation only grows, so the version is newer.
+            let published = self.publisher.publish(version);
+            debug_assert!(published.is_ok());
+            self.state.set_horizon(Generation(self.publisher.oldest_held()));
+        }
+        if let Some(live) = &mut self.live {
+            // Where a reader is in the way the changes wait for the next time.
+            live.0.publish(generation.0);
+        }
+        generation
+    }
+
+    /// The version that is published.
+    #[must_use]
+    pub fn snapshot(&self) -> Arc<Snapshot> {
+        self.publisher.subscribe().snapshot()
+    }
+
+    /// Frees every replaced version that nobody holds, and says how many there
+    /// were. O(versions retired).
+    pub fn reclaim(&mut self) -> usize {
+        let freed = self.publisher.reclaim();
+        self.state.set_horizon(Generation(self.publisher.oldest_held()));
+        freed
+    }
+
+    /// What is kept and published.
+    #[must_use]
+    pub fn figures(&self) -> Figures {
+        let publish::Figures { published, retired, freed, .. } = self.publisher.figures();
+        Figures {
+            generation: self.cluster().generation(),
+            published: Generation(published),
+            retired,
+            freed,
+            oldest_held: Generation(self.publisher.oldest_held()),
+        }
+    }
+
+    /// Another reader.
+    #[must_use]
+    pub fn reader(&self) -> Reader {
+        let live = self.live.as_ref().map(|live| live.0.reader());
+        Reader::new(self.publisher.subscribe(), live, self.thread.clone())
+    }
+
+    pub(super) fn has_no_thread(&mut self) {
+        self.thread = WriterThread::nobody();
+    }
+}
+
+impl std::fmt::Debug for Writer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Writer").field("figures", &self.figures()).finish_non_exhaustive()
+    }
+}

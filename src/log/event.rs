@@ -1,0 +1,118 @@
+//! What can be written to the log.
+
+use std::sync::Arc;
+
+use crate::model::{EventError, Generation, Name, Node, Object, ObjectKind, Pod, Timestamp, Uid};
+
+/// A change of the cluster, as it happened. Small: objects are built, and their
+/// requests computed and hashed, by whoever submits it.
+///
+/// An event carries its own clock where it needs one, so that a replay of the
+/// log gives the same versions.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum Event {
+    /// A scheduler places a pod on the node that the pod names, ahead of the
+    /// API server.
+    AssumePod {
+        /// The pod, with its node name.
+        pod: Arc<Pod>,
+        /// The version on which this was decided. With it the placement is
+        /// checked against the state as it is, by the engine's commit check.
+        decided_on: Option<Generation>,
+    },
+    /// The same for several pods: all of them, or none.
+    AssumeAll {
+        /// The pods, each with its node name.
+        pods: Arc<[Pod]>,
+        /// The version on which this was decided.
+        decided_on: Option<Generation>,
+    },
+    /// The binding of an assumed pod is done: its time to live starts.
+    FinishBinding {
+        /// The pod.
+        uid: Uid,
+        /// When.
+        now: Timestamp,
+    },
+    /// An assumed pod is not placed after all.
+    ForgetPod {
+        /// The pod.
+        uid: Uid,
+        /// The node that it was assumed on, if the caller knows it.
+        node: Option<Name>,
+    },
+    /// A placed pod appears; an assumed one is confirmed.
+    AddPod(Arc<Pod>),
+    /// A placed pod changes.
+    UpdatePod {
+        /// Its uid before.
+        old: Uid,
+        /// The pod as it is now.
+        pod: Arc<Pod>,
+    },
+    /// A placed pod is gone.
+    RemovePod {
+        /// The pod.
+        uid: Uid,
+        /// The node that it was on, if the caller knows it.
+        node: Option<Name>,
+    },
+    /// A node appears.
+    AddNode(Arc<Node>),
+    /// A node changes.
+    UpdateNode(Arc<Node>),
+    /// A node is gone.
+    RemoveNode(Name),
+    /// An object of another kind appears or changes.
+    PutObject(Arc<Object>),
+    /// An object of another kind is gone.
+    DeleteObject(Arc<ObjectKey>),
+    /// The clock moves: assumed pods whose time has passed are removed.
+    Expire(Timestamp),
+    /// All there is of one kind, as a list from the API server says.
+    Relist(Arc<Relist>),
+}
+
+const _: () = assert!(size_of::<Event>() <= 64);
+
+/// Names an object of a kind other than pod and node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ObjectKey {
+    /// Its kind.
+    pub kind: ObjectKind,
+    /// Its namespace; empty for an object of the cluster.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+}
+
+/// All objects of one kind: what is missing here is gone.
+#[derive(Clone, Debug)]
+pub enum Relist {
+    /// All placed pods.
+    Pods(Vec<Pod>),
+    /// All nodes.
+    Nodes(Vec<Arc<Node>>),
+    /// All objects of another kind.
+    Objects(ObjectKind, Vec<Object>),
+}
+
+/// What became of an event that was applied.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Applied {
+    /// The event's number: the first generation that contains it.
+    pub generation: Generation,
+    /// How many objects it added.
+    pub added: usize,
+    /// How many it changed.
+    pub updated: usize,
+    /// How many it removed; for [`Event::Expire`] the pods that expired.
+    pub removed: usize,
+    /// The objects of a relist that were refused, with the reason for each.
+    /// Where there is one, nothing of that kind was removed.
+    pub rejected: Vec<(String, EventError)>,
+}
+
+/// The answer to an event.
+pub type Outcome = Result<Applied, EventError>;

@@ -1,0 +1,120 @@
+//! Why an event was rejected.
+
+use super::{Name, Uid};
+
+/// Why an event was rejected. It left no trace but its number in the log.
+///
+/// Where kube-scheduler has a message for the case, this is its text
+/// (backend/cache/cache.go); the cases in which it exits or panics are errors
+/// here.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum EventError {
+    /// A pod without uid.
+    #[error("cannot get cache key for pod with empty UID")]
+    EmptyUid,
+    /// An assumed pod that is known already.
+    #[error("pod {uid} is in the cache, so can't be assumed")]
+    AlreadyInCache {
+        /// The pod.
+        uid: Uid,
+    },
+    /// A pod that was added before.
+    #[error("pod {uid} was already in added state")]
+    AlreadyAdded {
+        /// The pod.
+        uid: Uid,
+    },
+    /// An update of a pod that is not known.
+    #[error("pod {uid} is not added to scheduler cache, so cannot be updated")]
+    NotAdded {
+        /// The pod.
+        uid: Uid,
+    },
+    /// An update of an assumed pod.
+    #[error("assumed pod {uid} should not be updated")]
+    AssumedNotUpdated {
+        /// The pod.
+        uid: Uid,
+    },
+    /// The removal of a pod that is not known.
+    #[error("pod {uid} is not found in scheduler cache, so cannot be removed from it")]
+    NotFound {
+        /// The pod.
+        uid: Uid,
+    },
+    /// A pod to forget that is not assumed.
+    #[error("pod {uid} wasn't assumed so cannot be forgotten")]
+    NotAssumed {
+        /// The pod.
+        uid: Uid,
+    },
+    /// The pod is on another node than the event says.
+    #[error("pod {uid} was assumed on {known} but assigned to {given}")]
+    OtherNode {
+        /// The pod.
+        uid: Uid,
+        /// The node that it is on.
+        known: Name,
+        /// The node that the event says.
+        given: Name,
+    },
+    /// A pod to be placed that names no node.
+    #[error("pod {uid} has no node name: set spec.nodeName to place it")]
+    NoNodeName {
+        /// The pod.
+        uid: Uid,
+    },
+    /// A node that is not known, or only as a ghost.
+    #[error("node {name} is not found")]
+    NodeNotFound {
+        /// The node.
+        name: Name,
+    },
+    /// An object that is not known.
+    #[error("{kind} {key} is not found")]
+    ObjectNotFound {
+        /// Its kind.
+        kind: &'static str,
+        /// Namespace and name.
+        key: String,
+    },
+    /// The requests on a node would exceed 64 bits.
+    #[error("pod {uid} is refused: the requests on node {node} would exceed 64 bits")]
+    Overflow {
+        /// The pod.
+        uid: Uid,
+        /// The node.
+        node: Name,
+    },
+    /// A name or a list that is longer than the engine holds.
+    #[error("{what} of {name} is too long")]
+    TooLong {
+        /// What is too long.
+        what: &'static str,
+        /// Of which object.
+        name: String,
+    },
+    /// A pod that needs what is not there yet: a resource claim (DRA).
+    #[error("pod {uid} has resource claims, which are not supported: remove spec.resourceClaims")]
+    Unsupported {
+        /// The pod.
+        uid: Uid,
+    },
+    /// An assumed placement that no longer fits the state as it is.
+    #[error("pod {uid} no longer fits on {node}: {reason}")]
+    Conflict {
+        /// The pod.
+        uid: Uid,
+        /// The node.
+        node: Name,
+        /// What does not fit.
+        reason: String,
+    },
+    /// One of several pods to be assumed together was refused, so none was.
+    #[error("none of the pods was assumed: {0}")]
+    Together(Box<EventError>),
+    /// All numbers of 32 bits for one kind of thing are in use.
+    #[error("the engine is full: no number is left for another object")]
+    Full,
+}

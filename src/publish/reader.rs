@@ -1,0 +1,161 @@
+//! The reader's end of publication: pins, owned versions, a kept version, and waiting for a version.
+//!
+//! One subscription is for one thread at a time: what a cell may keep for a reader (the slot in which pins are
+//! announced) is then written by one thread only, and a kept version needs no lock.
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::ops::Deref;
+use std::sync::Arc;
+use std::time::Instant;
+
+use super::cell::Cell;
+use super::publisher::Shared;
+use super::{DefaultCell, Versioned, WaitError};
+use crate::sync;
+
+/// A registered reader; see the [module](super) for what it promises.
+///
+/// It may be sent to another thread, and cloned for one:
+///
+/// ```
+/// # use portolan::publish::{Subscription, Versioned};
+/// # struct V(u64);
+/// # impl Versioned for V { fn version(&self) -> u64 { self.0 } }
+/// fn send<T: Send + Clone>() {}
+/// send::<Subscription<V>>();
+/// ```
+///
+/// but not shared between threads:
+///
+/// ```compile_fail,E0277
+/// # use portolan::publish::{Subscription, Versioned};
+/// # struct V(u64);
+/// # impl Versioned for V { fn version(&self) -> u64 { self.0 } }
+/// fn sync<T: Sync>() {}
+/// sync::<Subscription<V>>();
+/// ```
+pub struct Subscription<T: Versioned, C: Cell<T> = DefaultCell<T>> {
+    // Before `shared`: a registration ends while its cell still lives.
+    slot: C::Slot,
+    kept: Arc<T>,
+    kept_version: u64,
+    shared: sync::Arc<Shared<C>>,
+    _one_thread_at_a_time: PhantomData<std::cell::Cell<()>>,
+}
+
+/// A version pinned for a short look. Dereferences to it; ends the pin when dropped.
+///
+/// It cannot go to another thread, since a pin is announced in the name of the thread that made it:
+///
+/// ```compile_fail,E0277
+/// # use portolan::publish::{Pinned, Versioned};
+/// # struct V(u64);
+/// # impl Versioned for V { fn version(&self) -> u64 { self.0 } }
+/// fn send<T: Send>() {}
+/// send::<Pinned<'static, V>>();
+/// ```
+///
+/// An owned version can:
+///
+/// ```
+/// # struct V(u64);
+/// fn send<T: Send>() {}
+/// send::<std::sync::Arc<V>>();
+/// ```
+pub struct Pinned<'a, T: Versioned, C: Cell<T> + 'a = DefaultCell<T>> {
+    guard: C::Guard<'a>,
+    _thread: PhantomData<(*const (), fn() -> T)>,
+}
+
+impl<T: Versioned, C: Cell<T>> Deref for Pinned<'_, T, C> {
+    type Target = T;
+
+    #[inline]
+    fn deref(&self) -> &T {
+        &self.guard
+    }
+}
+
+impl<T: Versioned + fmt::Debug, C: Cell<T>> fmt::Debug for Pinned<'_, T, C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Pinned").field(&**self).finish()
+    }
+}
+
+impl<T: Versioned, C: Cell<T>> Subscription<T, C> {
+    pub(super) fn new(shared: sync::Arc<Shared<C>>) -> Self {
+        let slot = shared.cell.register();
+        let kept = shared.cell.load(&slot);
+        Self {
+            slot,
+            kept_version: kept.version(),
+            kept,
+            shared,
+            _one_thread_at_a_time: PhantomData,
+        }
+    }
+
+    /// The current version, for a short look: bounded steps, no lock, no allocation, no count that others write.
+    ///
+    /// Guards nest, and two of them may see two versions: take one a decision. Several nanoseconds.
+    #[inline]
+    pub fn pin(&self) -> Pinned<'_, T, C> {
+        Pinned { guard: self.shared.cell.pin(&self.slot), _thread: PhantomData }
+    }
+
+    /// The current version, to be held as long as one likes: costs one shared count more than [`pin`](Self::pin).
+    #[inline]
+    pub fn snapshot(&self) -> Arc<T> {
+        self.shared.cell.load(&self.slot)
+    }
+
+    /// The version this reader keeps, replaced by the current one if there is a newer: one compare if there is not.
+    ///
+    /// The kept version stays in memory until the next call that finds a newer one, or until this reader is dropped.
+    #[inline]
+    pub fn refresh(&mut self) -> &Arc<T> {
+        if self.shared.signal.version() > self.kept_version {
+            self.renew();
+        }
+        &self.kept
+    }
+
+    #[cold]
+    fn renew(&mut self) {
+        self.kept = self.snapshot();
+        // Its own number, not the signal's: the cell may be a version ahead of it.
+        self.kept_version = self.kept.version();
+    }
+
+    /// A version that is `version` or newer: waits for it until `deadline`, or for ever where there is none.
+    ///
+    /// This is how one reads one's own writes. When the publisher is gone and `version` was never published, the
+    /// answer is `Closed`. The thread that publishes must not call this for a version it has not published yet.
+    pub fn at_least(&self, version: u64, deadline: Option<Instant>) -> Result<Arc<T>, WaitError> {
+        self.shared.signal.wait(version, deadline)?;
+        Ok(self.snapshot())
+    }
+
+    /// The number of the current version.
+    #[inline]
+    pub fn published(&self) -> u64 {
+        self.shared.signal.version()
+    }
+}
+
+impl<T: Versioned, C: Cell<T>> Clone for Subscription<T, C> {
+    /// Registers another reader.
+    fn clone(&self) -> Self {
+        Self::new(sync::Arc::clone(&self.shared))
+    }
+}
+
+impl<T: Versioned, C: Cell<T>> fmt::Debug for Subscription<T, C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Subscription")
+            .field("published", &self.published())
+            .field("kept", &self.kept_version)
+            .finish_non_exhaustive()
+    }
+}

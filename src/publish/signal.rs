@@ -1,0 +1,155 @@
+//! The number of the published version, and waiting until it is reached.
+//!
+//! Apart from the cell, because most readers want only this: one word tells whether anything changed (`refresh`), and
+//! a writer that nobody waits for pays one fence and one load for the possibility of a waiter (`at_least`). Number and
+//! end ("the publisher is gone") share the word, so that no reader can see the one without the other.
+
+use std::time::Instant;
+
+use crossbeam_utils::CachePadded;
+
+use super::WaitError;
+use crate::sync::{
+    AtomicU64, AtomicUsize, Condvar, Mutex, Ordering, fenced, lock, mutated, ordering, spin_until,
+    wait,
+};
+
+/// The lowest bit of the word: set for good when the publisher is gone.
+const CLOSED: u64 = 1;
+
+/// Published number, end, and the waiters for it.
+#[derive(Debug)]
+pub(crate) struct Signal {
+    /// `version << 1 | closed`; written by the publisher alone, so it needs no read-modify-write.
+    word: CachePadded<AtomicU64>,
+    /// How many threads are in the slow path of [`Signal::wait`]. On a line of its own: waiters write it.
+    waiting: CachePadded<AtomicUsize>,
+    lock: Mutex<()>,
+    changed: Condvar,
+}
+
+impl Signal {
+    pub(crate) fn new(version: u64) -> Self {
+        Self {
+            word: CachePadded::new(AtomicU64::new(version << 1)),
+            waiting: CachePadded::new(AtomicUsize::new(0)),
+            lock: Mutex::new(()),
+            changed: Condvar::new(),
+        }
+    }
+
+    /// The published number. Who sees it and then takes the current version gets that one or a later one.
+    #[inline]
+    pub(crate) fn version(&self) -> u64 {
+        self.word() >> 1
+    }
+
+    #[inline]
+    fn word(&self) -> u64 {
+        // Pairs with the store in `set`: the cell was replaced before the number was stored.
+        self.word.load(ordering!("signal-load", Acquire => Relaxed))
+    }
+
+    /// Announces `version`, whose cell has been replaced already. For the publisher alone.
+    pub(crate) fn announce(&self, version: u64) {
+        self.set(version << 1);
+    }
+
+    /// Announces that nothing will follow. For the publisher alone.
+    pub(crate) fn close(&self) {
+        // Only this thread writes the word, so its own last store is what it reads.
+        self.set(self.word.load(Ordering::Relaxed) | CLOSED);
+    }
+
+    fn set(&self, word: u64) {
+        // Pairs with the load in `word`.
+        self.word.store(word, ordering!("signal-store", Release => Relaxed));
+        // Pairs with the fence in `wait`. In the one order of all such fences, either
+        // 1. this one comes first: then the waiter's look at the word, after its fence, sees our store; or
+        // 2. the waiter's comes first: then our look at `waiting`, below, sees its increment, and we take the lock.
+        //    2a. The waiter holds the lock or is still to get it: our store happened before we wait for the lock, so
+        //        either it looked after our store, or it is asleep by the time we get the lock.
+        //    2b. It is asleep: `notify_all` wakes it.
+        // So no waiter sleeps over a word that would have satisfied it.
+        fenced!("signal-set-fence");
+        // Relaxed: the fence above orders it.
+        if self.waiting.load(Ordering::Relaxed) > 0 && !mutated!("signal-no-notify") {
+            // Taken and let go before the call: a waiter that looked before our store is asleep now.
+            drop(lock(&self.lock));
+            self.changed.notify_all();
+        }
+    }
+
+    /// Waits until `version` is published: `Closed` when it never will be, `Timeout` past the deadline.
+    pub(crate) fn wait(&self, version: u64, deadline: Option<Instant>) -> Result<(), WaitError> {
+        let look = || {
+            let word = self.word();
+            match word >> 1 >= version {
+                true => Some(Ok(())),
+                false => (word & CLOSED != 0).then_some(Err(WaitError::Closed)),
+            }
+        };
+        let mut answer = None;
+        spin_until(|| {
+            answer = look();
+            answer.is_some()
+        });
+        if let Some(answer) = answer {
+            return answer;
+        }
+
+        // Relaxed: the fence below orders it before our looks at the word.
+        self.waiting.fetch_add(1, Ordering::Relaxed);
+        // Pairs with the fence in `set`; the cases are argued there.
+        fenced!("signal-wait-fence");
+        // The lock guards no data, so there is nothing that a panic could have left half done.
+        let mut guard = lock(&self.lock);
+        let answer = loop {
+            if let Some(answer) = look() {
+                break answer;
+            }
+            let limit =
+                match deadline.map(|deadline| deadline.saturating_duration_since(Instant::now())) {
+                    Some(left) if left.is_zero() => break Err(WaitError::Timeout),
+                    limit => limit,
+                };
+            guard = wait(&self.changed, guard, limit);
+        };
+        drop(guard);
+        // Relaxed: a publisher that still counts us takes the lock once in vain.
+        self.waiting.fetch_sub(1, Ordering::Relaxed);
+        answer
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn a_version_already_published_is_no_wait() {
+        let signal = Signal::new(7);
+        assert_eq!(signal.wait(7, None), Ok(()));
+        assert_eq!(signal.version(), 7);
+    }
+
+    #[test]
+    fn a_deadline_in_the_past_is_a_timeout_at_once() {
+        let signal = Signal::new(7);
+        let past = Instant::now() - Duration::from_secs(1);
+        assert_eq!(signal.wait(8, Some(past)), Err(WaitError::Timeout));
+        assert_eq!(signal.waiting.load(Ordering::Relaxed), 0);
+    }
+
+    #[test]
+    fn a_published_version_outlives_the_end() {
+        let signal = Signal::new(7);
+        signal.announce(9);
+        signal.close();
+        assert_eq!(signal.version(), 9);
+        assert_eq!(signal.wait(9, None), Ok(()));
+        assert_eq!(signal.wait(10, None), Err(WaitError::Closed));
+    }
+}

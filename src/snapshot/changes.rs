@@ -1,0 +1,163 @@
+//! What differs between versions.
+
+use std::collections::BTreeMap;
+
+use crate::model::{Generation, Name};
+
+use super::chunk::{LANES, NodeSlot, lanes};
+use super::cluster::Cluster;
+use super::lane::Lane;
+use super::table::Table;
+
+/// How many removals of nodes a version remembers.
+const KEPT: u32 = 4096;
+
+/// How a node differs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum ChangeKind {
+    /// It was not there.
+    Added,
+    /// It, or what is placed on it, was touched.
+    Changed,
+    /// It is not there any more.
+    Removed,
+}
+
+/// A node that differs between two versions.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Change {
+    /// Its number, in the version in which it is.
+    pub slot: NodeSlot,
+    /// Its name.
+    pub name: Name,
+    /// How it differs.
+    pub kind: ChangeKind,
+}
+
+/// What changed since a generation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ChangedSince {
+    /// These nodes, in no particular order; removed ones first.
+    Changes(Vec<Change>),
+    /// The generation is older than what is remembered: look at everything.
+    Reset,
+}
+
+/// The nodes that were removed lately.
+#[derive(Clone, Default)]
+pub(crate) struct Removed {
+    entries: Table<Removal>,
+    first: u32,
+    next: u32,
+    /// Removals up to here may be forgotten.
+    forgotten: Generation,
+}
+
+#[derive(Clone)]
+struct Removal {
+    at: Generation,
+    /// When the node had been added.
+    added: Generation,
+    slot: NodeSlot,
+    name: Name,
+}
+
+impl Removed {
+    pub(crate) fn push(&mut self, at: Generation, slot: NodeSlot, lane: &Lane) {
+        if self.next.wrapping_sub(self.first) >= KEPT {
+            if let Some(oldest) = self.entries.get(self.first) {
+                self.forgotten = oldest.at;
+            }
+            self.entries.remove(self.first);
+            self.first = self.first.wrapping_add(1);
+        }
+        let removal = Removal { at, added: lane.added, slot, name: lane.name.clone() };
+        self.entries.set(self.next, removal);
+        self.next = self.next.wrapping_add(1);
+    }
+}
+
+impl Cluster {
+    /// The nodes that were added, touched or removed after generation `since`,
+    /// in time that follows their number. A node that came and went in between
+    /// is left out; one that went and came again under its name is removed and
+    /// added, or changed where its pods had kept its slot.
+    #[must_use]
+    pub fn changed_since(&self, since: Generation) -> ChangedSince {
+        let removed = &self.rest.removed;
+        if since < removed.forgotten {
+            return ChangedSince::Reset;
+        }
+        let mut changes = Vec::new();
+        let mut at = removed.next;
+        while at != removed.first {
+            at = at.wrapping_sub(1);
+            let Some(removal) = removed.entries.get(at).filter(|removal| removal.at > since) else {
+                break;
+            };
+            if removal.added <= since {
+                changes.push(Change {
+                    slot: removal.slot,
+                    name: removal.name.clone(),
+                    kind: ChangeKind::Removed,
+                });
+            }
+        }
+        for (_, chunk) in self.chunks.newer_than(since) {
+            if chunk.is_ghosts() {
+                continue;
+            }
+            for at in lanes(chunk.live).filter(|at| chunk.generation()[*at] > since) {
+                let Some(lane) = chunk.lane(at) else { continue };
+                let slot = chunk.slot()[at];
+                let kept = changes.iter().position(|c| c.slot == slot && c.name == lane.name);
+                let kind = match kept {
+                    Some(removal) => {
+                        changes.swap_remove(removal);
+                        ChangeKind::Changed
+                    }
+                    None if lane.added > since => ChangeKind::Added,
+                    None => ChangeKind::Changed,
+                };
+                changes.push(Change { slot, name: lane.name.clone(), kind });
+            }
+        }
+        changes.sort_by_key(|change| change.kind != ChangeKind::Removed);
+        ChangedSince::Changes(changes)
+    }
+
+    /// How this version differs from `base`, by name. O(differing × log n):
+    /// what both share is not looked at.
+    #[must_use]
+    pub fn diff(&self, base: &Cluster) -> Vec<Change> {
+        // A lane that only moved within the table is the same allocation.
+        let mut ours = BTreeMap::new();
+        let mut theirs = BTreeMap::new();
+        self.chunks.diff(&base.chunks, &mut |_, our, their| {
+            for (side, chunk) in [(&mut ours, our), (&mut theirs, their)] {
+                let Some(chunk) = chunk else { continue };
+                for at in 0..LANES {
+                    if let Some(lane) = chunk.lane_ptr(at).filter(|lane| lane.node.is_some()) {
+                        side.insert(lane.name.clone(), (chunk.slot()[at], lane));
+                    }
+                }
+            }
+        });
+        let mut changes = Vec::new();
+        for (name, (slot, lane)) in &ours {
+            let kind = match theirs.get(name) {
+                None => ChangeKind::Added,
+                Some((_, before)) if !triomphe::Arc::ptr_eq(before, lane) => ChangeKind::Changed,
+                Some(_) => continue,
+            };
+            changes.push(Change { slot: *slot, name: name.clone(), kind });
+        }
+        for (name, (slot, _)) in theirs {
+            if !ours.contains_key(&name) {
+                changes.push(Change { slot, name, kind: ChangeKind::Removed });
+            }
+        }
+        changes.sort_by(|a, b| a.name.cmp(&b.name));
+        changes
+    }
+}

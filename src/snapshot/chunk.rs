@@ -1,0 +1,519 @@
+//! A chunk: 64 nodes of one zone, in columns.
+//!
+//! What filters and scores touch in their inner loops lies in arrays of 64,
+//! one per quantity; what pods cannot change is one allocation of its own, so
+//! that a placed pod copies the other half alone; and what is seldom looked at
+//! hangs below in groups of eight, so that no copied level bumps more than a
+//! dozen reference counts.
+
+use triomphe::Arc;
+
+use crate::model::{Generation, Node, Resources};
+
+use super::cost;
+use super::lane::Lane;
+
+/// Nodes in a chunk.
+pub const LANES: usize = 64;
+
+const GROUP: usize = 8;
+
+/// One value per node of a chunk.
+pub type Column<T> = [T; LANES];
+
+/// The number of a node, stable from its first appearance under a name to its
+/// removal, and used for another only after every version that could name it
+/// is freed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct NodeSlot(pub u32);
+
+/// Where a node is: chunk and lane.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Place {
+    pub(crate) chunk: u32,
+    pub(crate) lane: usize,
+}
+
+/// A set of equal things that nodes share, numbered in the snapshot.
+pub(crate) type SetId = u32;
+/// The number of a scalar resource in the snapshot.
+pub(crate) type ResourceId = u32;
+/// The number of a zone: zones in the order in which they were first seen.
+pub(crate) type ZoneId = u32;
+
+/// 64 nodes of one zone, in arrival order, with holes where nodes went.
+///
+/// A column's value means something only in lanes that [`Chunk::live`] names.
+#[derive(Clone)]
+pub struct Chunk {
+    pub(crate) zone: ZoneId,
+    /// Position among the chunks of the zone.
+    pub(crate) sequence: u32,
+    pub(crate) live: u64,
+    pub(crate) fixed: Arc<Fixed>,
+    pub(crate) requested: Arc<Requested>,
+    /// Requested scalar resources that are not zero in every lane.
+    pub(crate) scalars: Option<Arc<Vec<ScalarColumn>>>,
+    groups: [Option<Arc<Group>>; LANES / GROUP],
+    pub(crate) affinity: u64,
+    pub(crate) required_anti_affinity: u64,
+    pub(crate) ports: u64,
+    pub(crate) claims: u64,
+}
+
+/// What pods cannot change.
+pub(crate) struct Fixed {
+    pub(crate) slot: Column<NodeSlot>,
+    pub(crate) cpu: Column<i64>,
+    pub(crate) memory: Column<i64>,
+    pub(crate) ephemeral_storage: Column<i64>,
+    pub(crate) allowed_pods: Column<i64>,
+    pub(crate) taints: Column<SetId>,
+    pub(crate) labels: Column<SetId>,
+    pub(crate) unschedulable: u64,
+    pub(crate) tainted: u64,
+    pub(crate) scalars: Vec<ScalarColumn>,
+}
+
+/// What pods take.
+pub(crate) struct Requested {
+    pub(crate) cpu: Column<i64>,
+    pub(crate) memory: Column<i64>,
+    pub(crate) ephemeral_storage: Column<i64>,
+    pub(crate) non_zero_cpu: Column<i64>,
+    pub(crate) non_zero_memory: Column<i64>,
+    pub(crate) pods: Column<u32>,
+    pub(crate) generation: Column<Generation>,
+}
+
+/// The amounts of one scalar resource.
+#[derive(Clone)]
+pub(crate) struct ScalarColumn {
+    pub(crate) resource: ResourceId,
+    pub(crate) amount: Column<i64>,
+}
+
+struct Group([Option<Arc<Lane>>; GROUP]);
+
+impl Clone for Fixed {
+    fn clone(&self) -> Fixed {
+        cost::copied_bytes(size_of::<Fixed>() + size_of_val(&*self.scalars), 0);
+        Fixed { scalars: self.scalars.clone(), ..*self }
+    }
+}
+
+impl Clone for Requested {
+    fn clone(&self) -> Requested {
+        cost::copied::<Requested>(0);
+        Requested { ..*self }
+    }
+}
+
+impl Clone for Group {
+    fn clone(&self) -> Group {
+        cost::copied::<Group>(GROUP);
+        let counts = self.0.iter().flatten().fold(0, |sum, lane| sum ^ Arc::strong_count(lane));
+        std::hint::black_box(counts);
+        Group(self.0.clone())
+    }
+}
+
+/// The lanes whose bits are set, lowest first.
+pub(crate) fn lanes(mut mask: u64) -> impl Iterator<Item = usize> + Clone {
+    std::iter::from_fn(move || {
+        let lane = mask.trailing_zeros() as usize;
+        (mask != 0).then(|| {
+            mask &= mask - 1;
+            lane
+        })
+    })
+}
+
+impl Chunk {
+    pub(crate) fn new(zone: ZoneId, sequence: u32) -> Chunk {
+        Chunk {
+            zone,
+            sequence,
+            live: 0,
+            fixed: Arc::new(Fixed {
+                slot: [NodeSlot(0); LANES],
+                cpu: [0; LANES],
+                memory: [0; LANES],
+                ephemeral_storage: [0; LANES],
+                allowed_pods: [0; LANES],
+                taints: [0; LANES],
+                labels: [0; LANES],
+                unschedulable: 0,
+                tainted: 0,
+                scalars: Vec::new(),
+            }),
+            requested: Arc::new(Requested {
+                cpu: [0; LANES],
+                memory: [0; LANES],
+                ephemeral_storage: [0; LANES],
+                non_zero_cpu: [0; LANES],
+                non_zero_memory: [0; LANES],
+                pods: [0; LANES],
+                generation: [Generation::ZERO; LANES],
+            }),
+            scalars: None,
+            groups: [const { None }; LANES / GROUP],
+            affinity: 0,
+            required_anti_affinity: 0,
+            ports: 0,
+            claims: 0,
+        }
+    }
+
+    /// The lanes that hold a node, as a mask.
+    #[must_use]
+    pub fn live(&self) -> u64 {
+        self.live
+    }
+
+    /// The lanes whose node is cordoned.
+    #[must_use]
+    pub fn unschedulable(&self) -> u64 {
+        self.fixed.unschedulable
+    }
+
+    /// The lanes whose node has a taint.
+    #[must_use]
+    pub fn tainted(&self) -> u64 {
+        self.fixed.tainted
+    }
+
+    /// The lanes whose node has a pod with pod affinity or anti-affinity.
+    #[must_use]
+    pub fn with_affinity(&self) -> u64 {
+        self.affinity
+    }
+
+    /// The lanes whose node has a pod with required anti-affinity.
+    #[must_use]
+    pub fn with_required_anti_affinity(&self) -> u64 {
+        self.required_anti_affinity
+    }
+
+    /// The lanes whose node has a host port in use.
+    #[must_use]
+    pub fn with_ports(&self) -> u64 {
+        self.ports
+    }
+
+    /// The lanes whose node has a pod with a persistent volume claim.
+    #[must_use]
+    pub fn with_claims(&self) -> u64 {
+        self.claims
+    }
+
+    /// The number of each node.
+    #[must_use]
+    pub fn slot(&self) -> &Column<NodeSlot> {
+        &self.fixed.slot
+    }
+
+    /// Allocatable cpu, in milli-cores.
+    #[must_use]
+    pub fn allocatable_cpu(&self) -> &Column<i64> {
+        &self.fixed.cpu
+    }
+
+    /// Allocatable memory, in bytes.
+    #[must_use]
+    pub fn allocatable_memory(&self) -> &Column<i64> {
+        &self.fixed.memory
+    }
+
+    /// Allocatable ephemeral storage, in bytes.
+    #[must_use]
+    pub fn allocatable_ephemeral_storage(&self) -> &Column<i64> {
+        &self.fixed.ephemeral_storage
+    }
+
+    /// How many pods each node may run.
+    #[must_use]
+    pub fn allowed_pods(&self) -> &Column<i64> {
+        &self.fixed.allowed_pods
+    }
+
+    /// The number of each node's set of taints, see `Cluster::taint_set`;
+    /// equal taints in equal order have one number.
+    #[must_use]
+    pub fn taint_set(&self) -> &Column<u32> {
+        &self.fixed.taints
+    }
+
+    /// The number of each node's shared labels, see `Cluster::label_set`.
+    #[must_use]
+    pub fn label_set(&self) -> &Column<u32> {
+        &self.fixed.labels
+    }
+
+    /// Requested cpu, in milli-cores.
+    #[must_use]
+    pub fn requested_cpu(&self) -> &Column<i64> {
+        &self.requested.cpu
+    }
+
+    /// Requested memory, in bytes.
+    #[must_use]
+    pub fn requested_memory(&self) -> &Column<i64> {
+        &self.requested.memory
+    }
+
+    /// Requested ephemeral storage, in bytes.
+    #[must_use]
+    pub fn requested_ephemeral_storage(&self) -> &Column<i64> {
+        &self.requested.ephemeral_storage
+    }
+
+    /// Requested cpu with Kubernetes' default where a container asks for none.
+    #[must_use]
+    pub fn non_zero_cpu(&self) -> &Column<i64> {
+        &self.requested.non_zero_cpu
+    }
+
+    /// Requested memory with Kubernetes' default where a container asks for
+    /// none.
+    #[must_use]
+    pub fn non_zero_memory(&self) -> &Column<i64> {
+        &self.requested.non_zero_memory
+    }
+
+    /// How many pods are on each node.
+    #[must_use]
+    pub fn pods(&self) -> &Column<u32> {
+        &self.requested.pods
+    }
+
+    /// When each node was last touched.
+    #[must_use]
+    pub fn generation(&self) -> &Column<Generation> {
+        &self.requested.generation
+    }
+
+    /// Allocatable amounts of the scalar resource with this number, see
+    /// `Cluster::resource_id`; none where no node of the chunk has any.
+    #[must_use]
+    pub fn allocatable_scalar(&self, resource: u32) -> Option<&Column<i64>> {
+        column(&self.fixed.scalars, resource)
+    }
+
+    /// Requested amounts of the scalar resource with this number; none where
+    /// nothing is requested in the chunk.
+    #[must_use]
+    pub fn requested_scalar(&self, resource: u32) -> Option<&Column<i64>> {
+        column(self.scalars.as_deref()?, resource)
+    }
+
+    pub(crate) fn lane(&self, lane: usize) -> Option<&Lane> {
+        self.groups[lane / GROUP].as_ref()?.0[lane % GROUP].as_deref()
+    }
+
+    pub(crate) fn lane_ptr(&self, lane: usize) -> Option<&Arc<Lane>> {
+        self.groups[lane / GROUP].as_ref()?.0[lane % GROUP].as_ref()
+    }
+
+    /// The lane, copied first where another version shares it.
+    pub(crate) fn lane_mut(&mut self, lane: usize) -> Option<&mut Lane> {
+        let group = Arc::make_mut(self.groups[lane / GROUP].as_mut()?);
+        group.0[lane % GROUP].as_mut().map(|lane| {
+            if !lane.is_unique() {
+                cost::copied::<Lane>(2);
+            }
+            Arc::make_mut(lane)
+        })
+    }
+
+    pub(crate) fn requested_mut(&mut self) -> &mut Requested {
+        Arc::make_mut(&mut self.requested)
+    }
+
+    pub(crate) fn fixed_mut(&mut self) -> &mut Fixed {
+        Arc::make_mut(&mut self.fixed)
+    }
+
+    /// The next lane after the last one in use, if there is one.
+    pub(crate) fn next_lane(&self) -> Option<usize> {
+        let used = LANES - self.live.leading_zeros() as usize;
+        (used < LANES).then_some(used)
+    }
+
+    /// Puts a lane without any request at `at`.
+    pub(crate) fn put(&mut self, at: usize, slot: NodeSlot, lane: Arc<Lane>) {
+        self.live |= 1 << at;
+        self.fixed_mut().slot[at] = slot;
+        self.set_lane(at, Some(lane));
+    }
+
+    fn set_lane(&mut self, at: usize, lane: Option<Arc<Lane>>) {
+        let group =
+            self.groups[at / GROUP].get_or_insert_with(|| Arc::new(Group([const { None }; GROUP])));
+        Arc::make_mut(group).0[at % GROUP] = lane;
+        if self.groups[at / GROUP].as_ref().is_some_and(|g| g.0.iter().all(Option::is_none)) {
+            self.groups[at / GROUP] = None;
+        }
+    }
+
+    /// Empties a lane, all its columns zero again.
+    pub(crate) fn clear(&mut self, at: usize) {
+        self.set_columns(at, &Columns::default());
+        self.fixed_mut().slot[at] = NodeSlot(0);
+        self.set_lane(at, None);
+        self.live &= !(1 << at);
+    }
+
+    /// Writes what a node itself says into its columns.
+    pub(crate) fn set_node(
+        &mut self,
+        at: usize,
+        node: Option<&Node>,
+        taints: SetId,
+        labels: SetId,
+    ) {
+        let none = Resources::default();
+        let allocatable = node.map_or(&none, |node| &node.allocatable);
+        let fixed = self.fixed_mut();
+        fixed.cpu[at] = allocatable.cpu.0;
+        fixed.memory[at] = allocatable.memory.0;
+        fixed.ephemeral_storage[at] = allocatable.ephemeral_storage.0;
+        fixed.allowed_pods[at] = node.map_or(0, |node| node.allowed_pods);
+        fixed.taints[at] = taints;
+        fixed.labels[at] = labels;
+        set(&mut fixed.unschedulable, at, node.is_some_and(|node| node.unschedulable));
+        set(&mut fixed.tainted, at, node.is_some_and(|node| !node.taints.is_empty()));
+    }
+
+    pub(crate) fn set_allocatable_scalar(&mut self, at: usize, resource: ResourceId, amount: i64) {
+        if column(&self.fixed.scalars, resource).map_or(0, |c| c[at]) != amount {
+            set_scalar(&mut self.fixed_mut().scalars, at, resource, amount);
+        }
+    }
+
+    pub(crate) fn set_requested_scalar(&mut self, at: usize, resource: ResourceId, amount: i64) {
+        let columns = Arc::make_mut(self.scalars.get_or_insert_with(|| Arc::new(Vec::new())));
+        set_scalar(columns, at, resource, amount);
+        if columns.is_empty() {
+            self.scalars = None;
+        }
+    }
+
+    /// Takes all columns of a lane, to put them elsewhere.
+    pub(crate) fn columns(&self, at: usize) -> Columns {
+        let scalars = |columns: &[ScalarColumn]| {
+            columns
+                .iter()
+                .filter(|c| c.amount[at] != 0)
+                .map(|c| (c.resource, c.amount[at]))
+                .collect()
+        };
+        let (fixed, requested) = (&self.fixed, &self.requested);
+        Columns {
+            allocatable: [
+                fixed.cpu[at],
+                fixed.memory[at],
+                fixed.ephemeral_storage[at],
+                fixed.allowed_pods[at],
+            ],
+            sets: [fixed.taints[at], fixed.labels[at]],
+            requested: [
+                requested.cpu[at],
+                requested.memory[at],
+                requested.ephemeral_storage[at],
+                requested.non_zero_cpu[at],
+                requested.non_zero_memory[at],
+            ],
+            pods: requested.pods[at],
+            generation: requested.generation[at],
+            flags: [
+                fixed.unschedulable,
+                fixed.tainted,
+                self.affinity,
+                self.required_anti_affinity,
+                self.ports,
+                self.claims,
+            ]
+            .map(|mask| mask >> at & 1 == 1),
+            allocatable_scalars: scalars(&fixed.scalars),
+            requested_scalars: self.scalars.as_deref().map_or_else(Vec::new, |c| scalars(c)),
+        }
+    }
+
+    /// Writes all columns of a lane.
+    pub(crate) fn set_columns(&mut self, at: usize, from: &Columns) {
+        for column in self.columns(at).allocatable_scalars {
+            self.set_allocatable_scalar(at, column.0, 0);
+        }
+        for column in self.columns(at).requested_scalars {
+            self.set_requested_scalar(at, column.0, 0);
+        }
+        let fixed = self.fixed_mut();
+        [fixed.cpu[at], fixed.memory[at], fixed.ephemeral_storage[at], fixed.allowed_pods[at]] =
+            from.allocatable;
+        [fixed.taints[at], fixed.labels[at]] = from.sets;
+        set(&mut fixed.unschedulable, at, from.flags[0]);
+        set(&mut fixed.tainted, at, from.flags[1]);
+        let requested = self.requested_mut();
+        [
+            requested.cpu[at],
+            requested.memory[at],
+            requested.ephemeral_storage[at],
+            requested.non_zero_cpu[at],
+            requested.non_zero_memory[at],
+        ] = from.requested;
+        requested.pods[at] = from.pods;
+        requested.generation[at] = from.generation;
+        set(&mut self.affinity, at, from.flags[2]);
+        set(&mut self.required_anti_affinity, at, from.flags[3]);
+        set(&mut self.ports, at, from.flags[4]);
+        set(&mut self.claims, at, from.flags[5]);
+        for (resource, amount) in &from.allocatable_scalars {
+            self.set_allocatable_scalar(at, *resource, *amount);
+        }
+        for (resource, amount) in &from.requested_scalars {
+            self.set_requested_scalar(at, *resource, *amount);
+        }
+    }
+}
+
+/// All that a chunk holds of one lane in columns.
+#[derive(Default)]
+pub(crate) struct Columns {
+    allocatable: [i64; 4],
+    sets: [SetId; 2],
+    requested: [i64; 5],
+    pods: u32,
+    generation: Generation,
+    flags: [bool; 6],
+    allocatable_scalars: Vec<(ResourceId, i64)>,
+    requested_scalars: Vec<(ResourceId, i64)>,
+}
+
+/// Sets or clears one bit.
+pub(crate) fn set(mask: &mut u64, at: usize, on: bool) {
+    *mask = *mask & !(1 << at) | u64::from(on) << at;
+}
+
+fn column(columns: &[ScalarColumn], resource: ResourceId) -> Option<&Column<i64>> {
+    columns.iter().find(|c| c.resource == resource).map(|c| &c.amount)
+}
+
+/// Writes one amount; a column that becomes all zero goes, so that a number
+/// that is used again never meets an old column.
+fn set_scalar(columns: &mut Vec<ScalarColumn>, at: usize, resource: ResourceId, amount: i64) {
+    match columns.iter().position(|c| c.resource == resource) {
+        Some(i) => {
+            columns[i].amount[at] = amount;
+            if amount == 0 && columns[i].amount.iter().all(|a| *a == 0) {
+                columns.swap_remove(i);
+            }
+        }
+        None if amount != 0 => {
+            let mut column = ScalarColumn { resource, amount: [0; LANES] };
+            column.amount[at] = amount;
+            columns.push(column);
+        }
+        None => {}
+    }
+}

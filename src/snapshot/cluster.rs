@@ -1,0 +1,419 @@
+//! The root of a version, and everything that is read from it.
+
+use std::ops::Deref;
+use std::sync::Arc;
+
+use crate::model::{
+    Generation, LabelSelector, Labels, Name, Taint, Template, Uid, ZoneKey, hash_of, key_hash,
+};
+
+use super::chunk::{Chunk, NodeSlot, Place, lanes};
+use super::hash_index::HashIndex;
+use super::lane::TemplateId;
+use super::node_info::{NodeInfo, PodInfo};
+use super::stores::Objects;
+use super::table::{Internable, Interned, Table};
+use super::tree::{Marked, Tree};
+use super::zones::{Round, Zones};
+
+/// The cluster at one version: what filters, scores and listers read.
+///
+/// Reached through a [`Snapshot`] (frozen), a [`Fork`](super::Fork) or the
+/// writer. Nodes come in kube-scheduler's list order: round robin over the
+/// zones in the order in which they were first seen, and in order of arrival
+/// within a zone. A node that was removed while pods remain on it (a ghost) is
+/// in no list.
+#[derive(Clone)]
+pub struct Cluster {
+    pub(crate) generation: Generation,
+    pub(crate) branch: u64,
+    pub(crate) counts: Counts,
+    pub(crate) chunks: Tree<Chunk>,
+    /// From a uid's hash to the slot of the pod's node.
+    pub(crate) uids: HashIndex,
+    /// What placing a pod seldom changes.
+    pub(crate) rest: triomphe::Arc<Rest>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Counts {
+    pub(crate) nodes: usize,
+    pub(crate) ghosts: usize,
+    pub(crate) pods: usize,
+    pub(crate) assumed: usize,
+}
+
+#[derive(Clone, Default)]
+pub(crate) struct Rest {
+    /// Where the node with a slot is.
+    pub(crate) places: Table<Place>,
+    pub(crate) next_slot: u32,
+    pub(crate) next_chunk: u32,
+    /// From a name's hash to a slot.
+    pub(crate) names: HashIndex,
+    pub(crate) zones: Zones,
+    pub(crate) templates: Templates,
+    pub(crate) taints: Interned<TaintSet>,
+    pub(crate) labels: Interned<Labels>,
+    pub(crate) resources: Interned<Name>,
+    pub(crate) claims: Interned<Name>,
+    pub(crate) images: Interned<ImageEntry>,
+    pub(crate) removed: super::changes::Removed,
+    pub(crate) objects: Objects,
+}
+
+/// Templates by number. How many pods use each only the writer knows.
+#[derive(Clone, Default)]
+pub(crate) struct Templates {
+    pub(crate) table: Table<Arc<Template>>,
+    pub(crate) index: HashIndex,
+    pub(crate) next: u32,
+}
+
+/// The taints of a node, in their order.
+#[derive(Clone)]
+pub(crate) struct TaintSet(pub(crate) Arc<[Taint]>);
+
+/// An image by one of its names, with the size that its first node reported.
+#[derive(Clone)]
+pub(crate) struct ImageEntry {
+    pub(crate) name: Name,
+    pub(crate) size: i64,
+}
+
+impl Internable for TaintSet {
+    fn hash64(&self) -> u64 {
+        hash_of(&*self.0)
+    }
+    fn same(&self, other: &Self) -> bool {
+        self.0 == other.0
+    }
+}
+
+impl Internable for Labels {
+    fn hash64(&self) -> u64 {
+        Labels::hash64(self)
+    }
+    fn same(&self, other: &Self) -> bool {
+        self == other
+    }
+}
+
+impl Internable for Name {
+    fn hash64(&self) -> u64 {
+        hash_of(&**self)
+    }
+    fn same(&self, other: &Self) -> bool {
+        self == other
+    }
+}
+
+impl Internable for ImageEntry {
+    fn hash64(&self) -> u64 {
+        self.name.hash64()
+    }
+    fn same(&self, other: &Self) -> bool {
+        self.name == other.name
+    }
+}
+
+pub(crate) const MARK_AFFINITY: u8 = 1;
+pub(crate) const MARK_REQUIRED_ANTI_AFFINITY: u8 = 2;
+
+impl Marked for Chunk {
+    fn marks(&self) -> u8 {
+        u8::from(self.affinity != 0) * MARK_AFFINITY
+            | u8::from(self.required_anti_affinity != 0) * MARK_REQUIRED_ANTI_AFFINITY
+    }
+}
+
+/// The key of a claim: namespace and name.
+pub(crate) fn claim_key(namespace: &str, claim: &str) -> Name {
+    format!("{namespace}/{claim}").into()
+}
+
+/// An image as ImageLocality sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ImageState {
+    /// Its size in bytes, as the first node that has it reported.
+    pub size: i64,
+    /// How many live nodes have it, exactly.
+    pub nodes: usize,
+}
+
+/// A zone, with its nodes in chunks.
+#[derive(Clone, Copy)]
+pub struct ZoneInfo<'a> {
+    pub(crate) cluster: &'a Cluster,
+    pub(crate) zone: &'a super::zones::Zone,
+}
+
+impl<'a> ZoneInfo<'a> {
+    /// Region and zone.
+    #[must_use]
+    pub fn key(&self) -> &'a ZoneKey {
+        &self.zone.key
+    }
+
+    /// How many nodes it has.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.zone.nodes
+    }
+
+    /// Whether it has none; such a zone is in no list.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.zone.nodes == 0
+    }
+
+    /// Its chunks: their live lanes, chunk after chunk and lowest first, are
+    /// the zone's nodes in order of arrival.
+    pub fn chunks(&self) -> impl Iterator<Item = &'a Chunk> + Clone + use<'a> {
+        let cluster = self.cluster;
+        self.zone.chunks.iter().filter_map(move |(_, id)| cluster.chunks.get(*id))
+    }
+}
+
+impl Cluster {
+    pub(crate) fn empty() -> Cluster {
+        Cluster {
+            generation: Generation::ZERO,
+            branch: 0,
+            counts: Counts::default(),
+            chunks: Tree::default(),
+            uids: HashIndex::default(),
+            rest: triomphe::Arc::new(Rest::default()),
+        }
+    }
+
+    /// The generation of this version: it is the fold of that many events.
+    #[must_use]
+    pub fn generation(&self) -> Generation {
+        self.generation
+    }
+
+    /// Which line of versions this is of: 0 for the writer's, another number,
+    /// unique in the process, for each fork's. Generations compare within one.
+    #[must_use]
+    pub fn branch(&self) -> u64 {
+        self.branch
+    }
+
+    /// How many nodes are listed. `O(1)`.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.counts.nodes
+    }
+
+    /// Whether no node is listed.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.counts.nodes == 0
+    }
+
+    /// How many nodes there are, ghosts included (`Cache.NodeCount`).
+    #[must_use]
+    pub fn node_count(&self) -> usize {
+        self.counts.nodes + self.counts.ghosts
+    }
+
+    /// How many pods there are, those on ghosts included (`Cache.PodCount`).
+    #[must_use]
+    pub fn pod_count(&self) -> usize {
+        self.counts.pods
+    }
+
+    /// How many pods are assumed.
+    #[must_use]
+    pub fn assumed_count(&self) -> usize {
+        self.counts.assumed
+    }
+
+    /// All nodes in list order.
+    pub fn nodes(&self) -> impl Iterator<Item = NodeInfo<'_>> {
+        Round::new(self)
+    }
+
+    /// The zones in the order in which they were first seen.
+    pub fn zones(&self) -> impl Iterator<Item = ZoneInfo<'_>> {
+        self.rest.zones.list().map(|zone| ZoneInfo { cluster: self, zone })
+    }
+
+    /// The node called `name`; `None` for a ghost. O(log n).
+    #[must_use]
+    pub fn node(&self, name: &str) -> Option<NodeInfo<'_>> {
+        self.any_node(name).filter(|info| !info.is_ghost())
+    }
+
+    /// The node with this slot; `None` for a ghost. O(log n).
+    #[must_use]
+    pub fn node_by_slot(&self, slot: NodeSlot) -> Option<NodeInfo<'_>> {
+        self.at_slot(slot).filter(|info| !info.is_ghost())
+    }
+
+    /// The node or ghost called `name`.
+    pub(crate) fn any_node(&self, name: &str) -> Option<NodeInfo<'_>> {
+        self.at_slot(NodeSlot(self.slot_of(name)?))
+    }
+
+    pub(crate) fn slot_of(&self, name: &str) -> Option<u32> {
+        self.rest.names.find(hash_of(name), |slot| {
+            self.at_slot(NodeSlot(slot)).is_some_and(|info| **info.name() == *name)
+        })
+    }
+
+    pub(crate) fn at_slot(&self, slot: NodeSlot) -> Option<NodeInfo<'_>> {
+        let place = *self.rest.places.get(slot.0)?;
+        NodeInfo::new(self, self.chunks.get(place.chunk)?, place.lane)
+    }
+
+    /// The node in a lane of a chunk of this cluster.
+    #[must_use]
+    pub fn node_in<'a>(&'a self, chunk: &'a Chunk, lane: usize) -> Option<NodeInfo<'a>> {
+        NodeInfo::new(self, chunk, lane)
+    }
+
+    /// The nodes with pods that have pod affinity or anti-affinity, in no
+    /// particular order. O(nodes found × log n).
+    pub fn nodes_with_affinity(&self) -> impl Iterator<Item = NodeInfo<'_>> {
+        self.marked(MARK_AFFINITY, |chunk| chunk.affinity)
+    }
+
+    /// The nodes with pods that have required anti-affinity, in no particular
+    /// order. O(nodes found × log n).
+    pub fn nodes_with_required_anti_affinity(&self) -> impl Iterator<Item = NodeInfo<'_>> {
+        self.marked(MARK_REQUIRED_ANTI_AFFINITY, |chunk| chunk.required_anti_affinity)
+    }
+
+    fn marked(&self, mark: u8, mask: impl Fn(&Chunk) -> u64) -> impl Iterator<Item = NodeInfo<'_>> {
+        self.chunks.marked(mark).filter(|(_, chunk)| !chunk.is_ghosts()).flat_map(
+            move |(_, chunk)| {
+                lanes(mask(chunk)).filter_map(move |lane| NodeInfo::new(self, chunk, lane))
+            },
+        )
+    }
+
+    /// The pod with this uid, on whatever node or ghost. O(log n + pods of the
+    /// node).
+    #[must_use]
+    pub fn pod(&self, uid: &Uid) -> Option<PodInfo<'_>> {
+        let (key, text) = uid.key();
+        let mut found = None;
+        self.uids.find(key_hash(key), |slot| {
+            found = self.at_slot(NodeSlot(slot)).and_then(|node| node.find(key, text));
+            found.is_some()
+        });
+        found
+    }
+
+    /// The pods whose labels match, on nodes and ghosts, that `filter` accepts
+    /// (the old `List` and `FilteredList`). The selector is decided once per
+    /// template. O(pods).
+    pub fn pods<'a, F>(
+        &'a self,
+        selector: &LabelSelector,
+        mut filter: F,
+    ) -> impl Iterator<Item = PodInfo<'a>> + use<'a, F>
+    where
+        F: FnMut(&PodInfo<'a>) -> bool + 'a,
+    {
+        let templates = &self.rest.templates;
+        let mut matching = vec![0_u64; templates.next as usize / 64 + 1];
+        for (id, template) in templates.table.iter() {
+            if selector.matches(&template.labels) {
+                matching[id as usize / 64] |= 1 << (id % 64);
+            }
+        }
+        self.chunks
+            .iter()
+            .flat_map(move |(_, chunk)| {
+                lanes(chunk.live).filter_map(move |lane| NodeInfo::new(self, chunk, lane))
+            })
+            .flat_map(|node| node.pods())
+            .filter(move |pod| {
+                let id = pod.template_id();
+                matching[id as usize / 64] >> (id % 64) & 1 == 1 && filter(pod)
+            })
+    }
+
+    /// The template with this number.
+    pub(crate) fn template(&self, id: TemplateId) -> Option<&Arc<Template>> {
+        self.rest.templates.table.get(id)
+    }
+
+    /// The taints of nodes whose column says this number.
+    #[must_use]
+    pub fn taint_set(&self, set: u32) -> &[Taint] {
+        self.rest.taints.get(set).map_or(&[], |set| &set.0)
+    }
+
+    /// The labels that all nodes share whose column says this number.
+    #[must_use]
+    pub fn label_set(&self, set: u32) -> &Labels {
+        self.rest.labels.get(set).unwrap_or(const { &Labels::EMPTY })
+    }
+
+    /// The number of a scalar resource, by which chunks have their columns;
+    /// `None` where neither a node nor a placed pod names it.
+    #[must_use]
+    pub fn resource_id(&self, name: &str) -> Option<u32> {
+        self.rest.resources.find(hash_of(name), |known| **known == *name)
+    }
+
+    /// The scalar resource with this number.
+    #[must_use]
+    pub fn resource_name(&self, id: u32) -> Option<&Name> {
+        self.rest.resources.get(id)
+    }
+
+    /// The image called `name` (a tag or a digest). O(log n).
+    #[must_use]
+    pub fn image(&self, name: &str) -> Option<ImageState> {
+        let images = &self.rest.images;
+        let id = images.find(hash_of(name), |image| *image.name == *name)?;
+        Some(ImageState { size: images.get(id)?.size, nodes: images.users(id) as usize })
+    }
+
+    /// Whether a pod on any node or ghost uses the claim
+    /// (`IsPVCUsedByPods`). O(log n).
+    #[must_use]
+    pub fn is_claim_used(&self, namespace: &str, claim: &str) -> bool {
+        let key = claim_key(namespace, claim);
+        self.rest.claims.find(hash_of(&*key), |known| *known == key).is_some()
+    }
+
+    /// The claims that pods use, each as `namespace/name`, in no particular
+    /// order.
+    pub fn used_claims(&self) -> impl Iterator<Item = &Name> {
+        self.rest.claims.iter().map(|(_, key)| key)
+    }
+
+    /// The stores of the other objects.
+    #[must_use]
+    pub fn objects(&self) -> &Objects {
+        &self.rest.objects
+    }
+}
+
+impl std::fmt::Debug for Cluster {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Cluster")
+            .field("generation", &self.generation)
+            .field("branch", &self.branch)
+            .field("counts", &self.counts)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A frozen version of the cluster; see [`Cluster`] for what can be read.
+#[derive(Debug)]
+pub struct Snapshot(pub(crate) Cluster);
+
+impl Deref for Snapshot {
+    type Target = Cluster;
+
+    fn deref(&self) -> &Cluster {
+        &self.0
+    }
+}

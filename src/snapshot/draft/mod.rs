@@ -1,0 +1,204 @@
+//! The next version while it is written: the rules of adding and removing pods
+//! and nodes, each of them once.
+//!
+//! The writer's state is a draft with lifecycles and a log; a fork is a draft
+//! alone. Every operation is checked first and then applied, or refused
+//! without a trace. Freezing is a clone of the root.
+
+mod nodes;
+mod pods;
+
+use crate::model::{EventError, Generation, Name, Template};
+
+use super::cluster::{Cluster, Rest, Snapshot};
+use super::table::Numbers;
+
+/// A version that is being written.
+pub(crate) struct Draft {
+    pub(crate) cluster: Cluster,
+    numbers: FreeNumbers,
+    /// Nobody holds a version before this one.
+    horizon: Generation,
+    /// How many pods use each template, by its number; a fork does not know
+    /// the users of its base, and so never takes a template away.
+    users: Option<Users>,
+}
+
+/// Numbers given back, one list for each table.
+#[derive(Default)]
+struct FreeNumbers {
+    slots: Numbers,
+    chunks: Numbers,
+    templates: Numbers,
+    taints: Numbers,
+    labels: Numbers,
+    resources: Numbers,
+    claims: Numbers,
+    images: Numbers,
+}
+
+/// Counts by number, in blocks, so that growing never moves what is there.
+#[derive(Default)]
+struct Users(Vec<Box<[u32; BLOCK]>>);
+
+const BLOCK: usize = 4096;
+
+impl Users {
+    fn at(&mut self, number: u32) -> &mut u32 {
+        let (block, at) = (number as usize / BLOCK, number as usize % BLOCK);
+        while self.0.len() <= block {
+            self.0.push(Box::new([0; BLOCK]));
+        }
+        &mut self.0[block][at]
+    }
+}
+
+impl Draft {
+    /// An empty cluster, to be written by its one writer.
+    pub(crate) fn new() -> Draft {
+        Draft {
+            cluster: Cluster::empty(),
+            numbers: FreeNumbers::default(),
+            horizon: Generation::ZERO,
+            users: Some(Users::default()),
+        }
+    }
+
+    /// A line of versions of its own that starts at `base`. O(1).
+    pub(crate) fn fork(base: &Cluster, branch: u64) -> Draft {
+        Draft {
+            cluster: Cluster { branch, ..base.clone() },
+            numbers: FreeNumbers::default(),
+            horizon: Generation::ZERO,
+            users: None,
+        }
+    }
+
+    /// Starts the event with this number.
+    pub(crate) fn begin(&mut self, generation: Generation) {
+        self.cluster.generation = generation;
+    }
+
+    /// Tells that nobody holds a version before `horizon`.
+    pub(crate) fn set_horizon(&mut self, horizon: Generation) {
+        self.horizon = horizon;
+    }
+
+    /// The version as it is now. O(1).
+    pub(crate) fn freeze(&self) -> Snapshot {
+        Snapshot(self.cluster.clone())
+    }
+
+    /// What placing a pod seldom changes, copied first where a version shares
+    /// it.
+    fn rest(&mut self) -> &mut Rest {
+        if !self.cluster.rest.is_unique() {
+            super::cost::copied::<Rest>(16);
+        }
+        triomphe::Arc::make_mut(&mut self.cluster.rest)
+    }
+
+    /// Whether every table has numbers left for one event.
+    fn has_room(&self) -> bool {
+        const ENOUGH: u32 = u32::MAX - (1 << 18);
+        let rest = &self.cluster.rest;
+        [
+            rest.next_slot,
+            rest.next_chunk,
+            rest.templates.next,
+            rest.taints.next(),
+            rest.labels.next(),
+            rest.resources.next(),
+            rest.claims.next(),
+            rest.images.next(),
+        ]
+        .iter()
+        .all(|next| *next < ENOUGH)
+    }
+
+    /// One more pod of this template: its number.
+    fn acquire_template(&mut self, template: &std::sync::Arc<Template>) -> Option<u32> {
+        let hash = template.hash64();
+        let templates = &self.cluster.rest.templates;
+        let known = templates.index.find(hash, |number| {
+            templates
+                .table
+                .get(number)
+                .is_some_and(|known| std::sync::Arc::ptr_eq(known, template) || known == template)
+        });
+        let number = match known {
+            Some(number) => number,
+            None => {
+                let horizon = self.horizon;
+                let mut next = self.cluster.rest.templates.next;
+                let number = self.numbers.templates.take(&mut next, horizon)?;
+                let rest = self.rest();
+                rest.templates.next = next;
+                rest.templates.table.set(number, template.clone());
+                rest.templates.index.insert(hash, number);
+                self.acquire_resources(template.resources.placed.scalars.iter().map(|(n, _)| n));
+                number
+            }
+        };
+        if let Some(users) = &mut self.users {
+            *users.at(number) += 1;
+        }
+        Some(number)
+    }
+
+    fn release_template(&mut self, number: u32) {
+        let Some(users) = &mut self.users else { return };
+        let count = users.at(number);
+        *count = count.saturating_sub(1);
+        if *count > 0 {
+            return;
+        }
+        let generation = self.cluster.generation;
+        let rest = self.rest();
+        let Some(template) = rest.templates.table.get(number).cloned() else { return };
+        rest.templates.index.remove(template.hash64(), number);
+        rest.templates.table.remove(number);
+        self.numbers.templates.release(number, generation);
+        self.release_resources(template.resources.placed.scalars.iter().map(|(n, _)| n));
+    }
+
+    fn acquire_resources<'a>(&mut self, names: impl Iterator<Item = &'a Name>) {
+        let horizon = self.horizon;
+        for name in names {
+            let rest = triomphe::Arc::make_mut(&mut self.cluster.rest);
+            rest.resources.acquire(name, &mut self.numbers.resources, horizon);
+        }
+    }
+
+    fn release_resources<'a>(&mut self, names: impl Iterator<Item = &'a Name>) {
+        let generation = self.cluster.generation;
+        for name in names {
+            let Some(id) = self.cluster.resource_id(name) else { continue };
+            let rest = triomphe::Arc::make_mut(&mut self.cluster.rest);
+            rest.resources.release(id, &mut self.numbers.resources, generation);
+        }
+    }
+
+    fn check_room(&self) -> Result<(), EventError> {
+        if self.has_room() { Ok(()) } else { Err(EventError::Full) }
+    }
+}
+
+impl Draft {
+    /// Checks and applies: the object is new, or replaces the one of its name.
+    pub(crate) fn put_object(&mut self, object: &crate::model::Object) -> Result<(), EventError> {
+        let generation = self.cluster.generation;
+        self.rest().objects.put(object, generation)
+    }
+
+    /// Checks and applies: the object is gone.
+    pub(crate) fn delete_object(
+        &mut self,
+        kind: crate::model::ObjectKind,
+        namespace: &str,
+        name: &str,
+    ) -> Result<(), EventError> {
+        let generation = self.cluster.generation;
+        self.rest().objects.delete(kind, namespace, name, generation)
+    }
+}

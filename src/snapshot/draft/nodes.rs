@@ -1,0 +1,377 @@
+//! Nodes that come, change, go, and the order that they are in.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::model::{EventError, Name, Node, hash_of};
+
+use super::super::chunk::{Chunk, Columns, LANES, NodeSlot, Place, ZoneId, lanes};
+use super::super::cluster::{ImageEntry, TaintSet};
+use super::super::lane::Lane;
+use super::super::zones::GHOSTS;
+use super::Draft;
+
+/// Two chunks become one when together they have at most so many nodes: not
+/// all, so that nodes that come and go do not move others each time.
+const MERGE: u32 = 48;
+
+impl Draft {
+    /// Whether a node can be added or updated.
+    pub(crate) fn check_node(&self, node: &Node) -> Result<(), EventError> {
+        const LONGEST: usize = u16::MAX as usize;
+        let names: usize = node.images.iter().map(|image| image.names.len()).sum();
+        if names > LONGEST || node.allocatable.scalars.len() > LONGEST {
+            let name = node.name.chars().take(64).collect();
+            return Err(EventError::TooLong { what: "a list in the status", name });
+        }
+        self.check_room()
+    }
+
+    /// Adds a node, or replaces it: one that is new, or was a ghost, or has
+    /// another zone than before, is at the end of its zone then. O(log n).
+    pub(crate) fn put_node(&mut self, node: Arc<Node>) {
+        let known = self.cluster.any_node(&node.name);
+        let slot = known.map(|info| info.slot());
+        let old = known.and_then(|info| info.node().cloned());
+        let stays = old.as_ref().is_some_and(|old| old.zone == node.zone);
+        self.exchange_images(old.as_deref(), Some(&node));
+
+        let generation = self.cluster.generation;
+        let horizon = self.horizon;
+        self.acquire_resources(node.allocatable.scalars.iter().map(|(name, _)| name));
+        let rest = triomphe::Arc::make_mut(&mut self.cluster.rest);
+        let taint_set = TaintSet(node.taints.clone().into());
+        let taints = rest.taints.acquire(&taint_set, &mut self.numbers.taints, horizon);
+        let labels = rest.labels.acquire(node.labels.shared(), &mut self.numbers.labels, horizon);
+        let (taints, labels) = (taints.unwrap_or_default(), labels.unwrap_or_default());
+
+        let slot = match slot {
+            Some(slot) => {
+                if let Some(old) = &old {
+                    self.release_sets(slot);
+                    self.release_resources(old.allocatable.scalars.iter().map(|(name, _)| name));
+                } else {
+                    self.cluster.counts.ghosts -= 1;
+                    self.cluster.counts.nodes += 1;
+                }
+                if !stays && let Some(zone) = self.zone_of(&node) {
+                    self.move_to_end(slot, zone);
+                }
+                slot
+            }
+            None => {
+                let Some(zone) = self.zone_of(&node) else { return };
+                let lane = triomphe::Arc::new(Lane::new(node.name.clone(), generation));
+                let Some(slot) = self.new_slot(&node.name) else { return };
+                self.append(zone, slot, lane, &Columns::default());
+                self.cluster.counts.nodes += 1;
+                slot
+            }
+        };
+        let scalars: Vec<(u32, i64)> = self.scalars_of(&node);
+        self.change_lane(slot, |chunk, at, generation| {
+            if let Some(lane) = chunk.lane_mut(at) {
+                if lane.node.is_none() {
+                    lane.added = generation;
+                }
+                if !stays {
+                    lane.arrived = generation;
+                }
+                lane.node = Some(node.clone());
+            }
+            for (resource, _) in allocatable_scalars(chunk, at) {
+                if !scalars.iter().any(|(named, _)| *named == resource) {
+                    chunk.set_allocatable_scalar(at, resource, 0);
+                }
+            }
+            for (resource, amount) in &scalars {
+                chunk.set_allocatable_scalar(at, *resource, *amount);
+            }
+            chunk.set_node(at, Some(&node), taints, labels);
+            chunk.requested_mut().generation[at] = generation;
+        });
+    }
+
+    /// Whether there is such a node that is no ghost.
+    pub(crate) fn check_remove_node(&self, name: &Name) -> Result<(), EventError> {
+        match self.cluster.node(name) {
+            Some(_) => Ok(()),
+            None => Err(EventError::NodeNotFound { name: name.clone() }),
+        }
+    }
+
+    /// Removes a node; while pods remain on it, it is a ghost. O(log n).
+    pub(crate) fn remove_node(&mut self, name: &Name) {
+        let Some(info) = self.cluster.node(name) else { return };
+        let (slot, empty) = (info.slot(), info.pod_count() == 0);
+        let Some(node) = info.node().cloned() else { return };
+        let removed = info.lane().clone();
+        let generation = self.cluster.generation;
+        self.exchange_images(Some(&node), None);
+        self.release_sets(slot);
+        self.rest().removed.push(generation, slot, &removed);
+        self.change_lane(slot, |chunk, at, generation| {
+            if let Some(lane) = chunk.lane_mut(at) {
+                lane.node = None;
+            }
+            for (resource, _) in allocatable_scalars(chunk, at) {
+                chunk.set_allocatable_scalar(at, resource, 0);
+            }
+            chunk.set_node(at, None, 0, 0);
+            chunk.requested_mut().generation[at] = generation;
+        });
+        self.release_resources(node.allocatable.scalars.iter().map(|(name, _)| name));
+        self.cluster.counts.nodes -= 1;
+        self.cluster.counts.ghosts += 1;
+        if empty {
+            self.drop_ghost(slot);
+        } else {
+            let ghosts = self.rest().zones.ghosts();
+            self.move_to_end(slot, ghosts);
+        }
+    }
+
+    /// The slot of a node, a ghost from now on where it is unknown.
+    pub(super) fn slot_or_ghost(&mut self, name: &Name) -> Option<NodeSlot> {
+        if let Some(slot) = self.cluster.slot_of(name) {
+            return Some(NodeSlot(slot));
+        }
+        let lane = triomphe::Arc::new(Lane::new(name.clone(), self.cluster.generation));
+        let ghosts = self.rest().zones.ghosts();
+        let slot = self.new_slot(name)?;
+        self.append(ghosts, slot, lane, &Columns::default());
+        self.cluster.counts.ghosts += 1;
+        Some(slot)
+    }
+
+    /// Takes a ghost without pods away.
+    pub(super) fn drop_ghost(&mut self, slot: NodeSlot) {
+        let Some(info) = self.cluster.at_slot(slot) else { return };
+        let hash = hash_of(&**info.name());
+        let generation = self.cluster.generation;
+        self.detach(slot);
+        let rest = self.rest();
+        rest.names.remove(hash, slot.0);
+        rest.places.remove(slot.0);
+        self.numbers.slots.release(slot.0, generation);
+        self.cluster.counts.ghosts -= 1;
+    }
+
+    fn scalars_of(&self, node: &Node) -> Vec<(u32, i64)> {
+        let scalars = node.allocatable.scalars.iter();
+        scalars.filter_map(|(name, n)| Some((self.cluster.resource_id(name)?, n))).collect()
+    }
+
+    fn zone_of(&mut self, node: &Node) -> Option<ZoneId> {
+        self.rest().zones.find_or_insert(&node.zone)
+    }
+
+    fn new_slot(&mut self, name: &Name) -> Option<NodeSlot> {
+        let horizon = self.horizon;
+        let mut next = self.cluster.rest.next_slot;
+        let slot = self.numbers.slots.take(&mut next, horizon)?;
+        let rest = self.rest();
+        rest.next_slot = next;
+        rest.names.insert(hash_of(&**name), slot);
+        Some(NodeSlot(slot))
+    }
+
+    fn release_sets(&mut self, slot: NodeSlot) {
+        let Some(info) = self.cluster.at_slot(slot) else { return };
+        let (chunk, at) = info.place();
+        let (taints, labels) = (chunk.taint_set()[at], chunk.label_set()[at]);
+        let generation = self.cluster.generation;
+        let rest = triomphe::Arc::make_mut(&mut self.cluster.rest);
+        rest.taints.release(taints, &mut self.numbers.taints, generation);
+        rest.labels.release(labels, &mut self.numbers.labels, generation);
+    }
+
+    /// Takes the images of `old` away and adds those of `new`, looking only at
+    /// what differs. An image's size is the one that its first node reported,
+    /// while any node has it.
+    fn exchange_images(&mut self, old: Option<&Node>, new: Option<&Node>) {
+        fn by_name(node: Option<&Node>) -> BTreeMap<&Name, i64> {
+            let mut images = BTreeMap::new();
+            for image in node.iter().flat_map(|node| node.images.iter()) {
+                for name in &image.names {
+                    images.entry(name).or_insert(image.size);
+                }
+            }
+            images
+        }
+        let (old, new) = (by_name(old), by_name(new));
+        let generation = self.cluster.generation;
+        let horizon = self.horizon;
+        let images = &self.cluster.rest.images;
+        let find = |name: &Name| images.find(hash_of(&**name), |image| image.name == *name);
+        // A sole holder's own report becomes the size.
+        let unchanged = |name: &Name, size: i64| {
+            find(name).is_some_and(|id| {
+                images.users(id) > 1 || images.get(id).is_some_and(|image| image.size == size)
+            })
+        };
+        let gone: Vec<u32> = old
+            .keys()
+            .filter(|name| !new.get(*name).is_some_and(|size| unchanged(name, *size)))
+            .filter_map(|name| find(name))
+            .collect();
+        let come: Vec<ImageEntry> = new
+            .iter()
+            .filter(|(name, size)| !(old.contains_key(*name) && unchanged(name, **size)))
+            .map(|(name, size)| ImageEntry { name: (*name).clone(), size: *size })
+            .collect();
+        if gone.is_empty() && come.is_empty() {
+            return;
+        }
+        let rest = triomphe::Arc::make_mut(&mut self.cluster.rest);
+        for id in gone {
+            rest.images.release(id, &mut self.numbers.images, generation);
+        }
+        for image in come {
+            rest.images.acquire(&image, &mut self.numbers.images, horizon);
+        }
+    }
+
+    /// Moves a lane to the end of a zone.
+    fn move_to_end(&mut self, slot: NodeSlot, zone: ZoneId) {
+        if let Some((lane, columns)) = self.detach(slot) {
+            self.append(zone, slot, lane, &columns);
+        }
+    }
+
+    /// Takes a lane out of its chunk; an empty chunk goes, and so does an
+    /// empty zone.
+    fn detach(&mut self, slot: NodeSlot) -> Option<(triomphe::Arc<Lane>, Columns)> {
+        let place = *self.cluster.rest.places.get(slot.0)?;
+        let chunk = self.cluster.chunks.get(place.chunk)?;
+        let (zone, sequence) = (chunk.zone, chunk.sequence);
+        let taken = (chunk.lane_ptr(place.lane)?.clone(), chunk.columns(place.lane));
+        let generation = self.cluster.generation;
+        let left = self.cluster.chunks.update(place.chunk, generation, |chunk| {
+            chunk.clear(place.lane);
+            chunk.live
+        });
+        self.rest().zones.update(zone, |zone| zone.nodes -= 1);
+        if left == Some(0) {
+            self.drop_chunk(place.chunk, zone, sequence);
+        } else {
+            self.merge(place.chunk, zone, sequence);
+        }
+        if self.cluster.rest.zones.get(zone).is_some_and(|zone| zone.nodes == 0) && zone != GHOSTS {
+            self.rest().zones.remove(zone);
+        }
+        Some(taken)
+    }
+
+    fn drop_chunk(&mut self, id: u32, zone: ZoneId, sequence: u32) {
+        let generation = self.cluster.generation;
+        self.cluster.chunks.remove(id, generation);
+        self.rest().zones.update(zone, |zone| zone.chunks.remove(sequence));
+        self.numbers.chunks.release(id, generation);
+    }
+
+    /// Joins a chunk with a neighbour of its zone where both are sparse.
+    fn merge(&mut self, id: u32, zone: ZoneId, sequence: u32) {
+        let Some(chunks) = self.cluster.rest.zones.get(zone).map(|zone| &zone.chunks) else {
+            return;
+        };
+        let neighbours = [chunks.before(sequence), chunks.after(sequence)];
+        let live = |id| self.cluster.chunks.get(id).map_or(0, |chunk| chunk.live.count_ones());
+        let sparse = neighbours
+            .into_iter()
+            .flatten()
+            .map(|(position, other)| (position, *other))
+            .find(|(_, other)| live(*other) + live(id) <= MERGE);
+        let Some((position, other)) = sparse else { return };
+        let (left, right, gone) =
+            if position < sequence { (other, id, sequence) } else { (id, other, position) };
+        self.compact(left);
+        let Some(moving) = self.cluster.chunks.get(right).map(|chunk| chunk.live) else { return };
+        for at in lanes(moving) {
+            let from = Place { chunk: right, lane: at };
+            let end = self.cluster.chunks.get(left).and_then(Chunk::next_lane);
+            if let Some(end) = end {
+                self.move_lane(from, Place { chunk: left, lane: end });
+            }
+        }
+        self.drop_chunk(right, zone, gone);
+    }
+
+    /// Closes the holes of a chunk.
+    fn compact(&mut self, id: u32) {
+        let Some(live) = self.cluster.chunks.get(id).map(|chunk| chunk.live) else { return };
+        for (to, from) in lanes(live).enumerate() {
+            if from != to {
+                self.move_lane(Place { chunk: id, lane: from }, Place { chunk: id, lane: to });
+            }
+        }
+    }
+
+    /// Moves a lane as it is: the node's generation stays what it was.
+    fn move_lane(&mut self, from: Place, to: Place) {
+        let Some(chunk) = self.cluster.chunks.get(from.chunk) else { return };
+        let Some(lane) = chunk.lane_ptr(from.lane).cloned() else { return };
+        let (slot, columns) = (chunk.slot()[from.lane], chunk.columns(from.lane));
+        let generation = self.cluster.generation;
+        self.cluster.chunks.update(from.chunk, generation, |chunk| chunk.clear(from.lane));
+        self.cluster.chunks.update(to.chunk, generation, |chunk| {
+            chunk.put(to.lane, slot, lane);
+            chunk.set_columns(to.lane, &columns);
+        });
+        self.rest().places.set(slot.0, to);
+    }
+
+    /// Puts a lane at the end of a zone.
+    fn append(
+        &mut self,
+        zone: ZoneId,
+        slot: NodeSlot,
+        lane: triomphe::Arc<Lane>,
+        columns: &Columns,
+    ) {
+        let Some(place) = self.end_of(zone) else { return };
+        let generation = self.cluster.generation;
+        self.cluster.chunks.update(place.chunk, generation, |chunk| {
+            chunk.put(place.lane, slot, lane);
+            chunk.set_columns(place.lane, columns);
+        });
+        let rest = self.rest();
+        rest.zones.update(zone, |zone| zone.nodes += 1);
+        rest.places.set(slot.0, place);
+    }
+
+    /// A free lane after all nodes of a zone, in a new chunk if need be.
+    fn end_of(&mut self, zone: ZoneId) -> Option<Place> {
+        let (last, next) = {
+            let zone = self.cluster.rest.zones.get(zone)?;
+            (zone.chunks.before(zone.next).map(|(_, id)| *id), zone.next)
+        };
+        if let Some(last) = last {
+            let chunk = self.cluster.chunks.get(last)?;
+            if chunk.next_lane().is_none() && chunk.live.count_ones() <= MERGE {
+                self.compact(last);
+            }
+            if let Some(lane) = self.cluster.chunks.get(last).and_then(Chunk::next_lane) {
+                return Some(Place { chunk: last, lane });
+            }
+        }
+        let (generation, horizon) = (self.cluster.generation, self.horizon);
+        let mut next_chunk = self.cluster.rest.next_chunk;
+        let id = self.numbers.chunks.take(&mut next_chunk, horizon)?;
+        self.cluster.chunks.insert(id, Chunk::new(zone, next), generation);
+        let rest = self.rest();
+        rest.next_chunk = next_chunk;
+        rest.zones.update(zone, |zone| {
+            zone.chunks.set(next, id);
+            zone.next = next.saturating_add(1);
+        });
+        Some(Place { chunk: id, lane: 0 })
+    }
+}
+
+fn allocatable_scalars(chunk: &Chunk, at: usize) -> Vec<(u32, i64)> {
+    let columns = chunk.fixed.scalars.iter();
+    columns.filter(|c| c.amount[at] != 0).map(|c| (c.resource, c.amount[at])).collect()
+}
+
+const _: () = assert!(MERGE as usize <= LANES);

@@ -1,0 +1,260 @@
+//! Placing pods and taking them away.
+
+use crate::model::{EventError, Generation, Name, Pod, PodResources, PodSpec, Uid, key_hash};
+
+use super::super::chunk::{Chunk, NodeSlot, Place, set};
+use super::super::cluster::{Cluster, claim_key};
+use super::super::node_info::{NodeInfo, PodInfo};
+use super::Draft;
+
+/// Longest name or uid that a lane holds.
+const LONGEST: usize = u16::MAX as usize;
+
+/// What a pod adds to its node, or takes from it.
+struct Amounts<'a> {
+    spec: &'a PodSpec,
+    /// Scalars by number.
+    scalars: Vec<(u32, i64)>,
+    affinity: bool,
+    required_anti_affinity: bool,
+    claims: bool,
+}
+
+impl Draft {
+    /// Whether a pod could be placed on a node, known or not, if the pod
+    /// `leaving` was taken away first; and the node's slot, if it is known.
+    pub(crate) fn check_place(
+        &self,
+        pod: &Pod,
+        node: &str,
+        leaving: Option<&Uid>,
+    ) -> Result<Option<NodeSlot>, EventError> {
+        let too_long = |what| EventError::TooLong { what, name: shorten(&pod.name) };
+        if pod.uid.is_empty() {
+            return Err(EventError::EmptyUid);
+        }
+        if !pod.template.resource_claims.is_empty() {
+            return Err(EventError::Unsupported { uid: pod.uid.clone() });
+        }
+        if pod.name.len() > LONGEST {
+            return Err(too_long("the name"));
+        }
+        if pod.uid.key().1.is_some_and(|text| text.len() > LONGEST) {
+            return Err(too_long("the uid"));
+        }
+        let spec = &**pod.template;
+        if spec.volumes.len() + spec.host_ports.len() > LONGEST
+            || spec.resources.placed.scalars.len() > LONGEST
+        {
+            return Err(too_long("a list in the spec"));
+        }
+        self.check_room()?;
+        let Some(there) = self.cluster.any_node(node) else { return Ok(None) };
+        let leaving = leaving
+            .and_then(|uid| self.cluster.pod(uid))
+            .filter(|pod| pod.node().slot() == there.slot())
+            .map(|pod| &pod.template().resources);
+        if fits_in_64_bits(&self.cluster, there, leaving, &spec.resources) {
+            Ok(Some(there.slot()))
+        } else {
+            Err(EventError::Overflow { uid: pod.uid.clone(), node: there.name().clone() })
+        }
+    }
+
+    /// Places a pod that [`Draft::check_place`] accepted and that is not there
+    /// yet; an unknown node becomes a ghost. `known` is the node's slot, if
+    /// nothing was taken away since it was looked up. O(log n).
+    pub(crate) fn place(
+        &mut self,
+        pod: &Pod,
+        node: &Name,
+        known: Option<NodeSlot>,
+        assumed: bool,
+    ) -> Option<NodeSlot> {
+        let slot = known.or_else(|| self.slot_or_ghost(node))?;
+        let template = self.acquire_template(&pod.template)?;
+        let amounts = self.amounts(&pod.template);
+        self.change_lane(slot, |chunk, at, generation| {
+            if let Some(lane) = chunk.lane_mut(at) {
+                lane.pods.push(pod, template, assumed);
+            }
+            add(chunk, at, generation, &amounts, 1);
+        });
+        let (key, _) = pod.uid.key();
+        self.cluster.uids.insert(key_hash(key), slot.0);
+        self.cluster.counts.pods += 1;
+        self.cluster.counts.assumed += usize::from(assumed);
+        self.use_claims(&pod.template);
+        Some(slot)
+    }
+
+    /// Takes a pod away; the last pod of a ghost takes the ghost with it.
+    /// O(log n + pods of the node).
+    pub(crate) fn displace(&mut self, uid: &Uid) -> bool {
+        let Some(pod) = self.cluster.pod(uid) else { return false };
+        let (slot, template, number) =
+            (pod.node().slot(), pod.template().clone(), pod.template_id());
+        let amounts = self.amounts(&template);
+        let (key, text) = uid.key();
+        let mut was_assumed = false;
+        let mut empty_ghost = false;
+        self.change_lane(slot, |chunk, at, generation| {
+            if let Some(lane) = chunk.lane_mut(at)
+                && let Some(pod) = lane.pods.find(key, text)
+            {
+                was_assumed = lane.pods.swap_remove(pod).assumed;
+                empty_ghost = lane.node.is_none() && lane.pods.is_empty();
+            }
+            add(chunk, at, generation, &amounts, -1);
+        });
+        self.cluster.uids.remove(key_hash(key), slot.0);
+        self.cluster.counts.pods -= 1;
+        self.cluster.counts.assumed -= usize::from(was_assumed);
+        self.drop_claims(&template);
+        self.release_template(number);
+        if empty_ghost {
+            self.drop_ghost(slot);
+        }
+        true
+    }
+
+    /// The pod with this uid.
+    pub(crate) fn pod(&self, uid: &Uid) -> Option<PodInfo<'_>> {
+        self.cluster.pod(uid)
+    }
+
+    /// Changes the lane of a node, copied first where a version shares it.
+    pub(super) fn change_lane(
+        &mut self,
+        slot: NodeSlot,
+        change: impl FnOnce(&mut Chunk, usize, Generation),
+    ) {
+        let Some(Place { chunk, lane }) = self.cluster.rest.places.get(slot.0).copied() else {
+            return;
+        };
+        let generation = self.cluster.generation;
+        self.cluster.chunks.update(chunk, generation, |chunk| change(chunk, lane, generation));
+    }
+
+    fn amounts<'a>(&self, spec: &'a std::sync::Arc<crate::model::Template>) -> Amounts<'a> {
+        let traits = spec.traits();
+        let scalars = spec.resources.placed.scalars.iter();
+        Amounts {
+            scalars: scalars
+                .filter_map(|(name, amount)| Some((self.cluster.resource_id(name)?, amount)))
+                .collect(),
+            spec,
+            affinity: traits.affinity,
+            required_anti_affinity: traits.required_anti_affinity,
+            claims: traits.claims,
+        }
+    }
+
+    fn use_claims(&mut self, spec: &PodSpec) {
+        let horizon = self.horizon;
+        for claim in spec.claims() {
+            let key = claim_key(&spec.namespace, claim);
+            let rest = triomphe::Arc::make_mut(&mut self.cluster.rest);
+            rest.claims.acquire(&key, &mut self.numbers.claims, horizon);
+        }
+    }
+
+    fn drop_claims(&mut self, spec: &PodSpec) {
+        let generation = self.cluster.generation;
+        for claim in spec.claims() {
+            let key = claim_key(&spec.namespace, claim);
+            let rest = triomphe::Arc::make_mut(&mut self.cluster.rest);
+            let hash = crate::model::hash_of(&*key);
+            if let Some(number) = rest.claims.find(hash, |known| *known == key) {
+                rest.claims.release(number, &mut self.numbers.claims, generation);
+            }
+        }
+    }
+}
+
+/// Whether all sums of a node stay within 64 bits if one pod leaves and another
+/// comes.
+fn fits_in_64_bits(
+    cluster: &Cluster,
+    node: NodeInfo<'_>,
+    leaving: Option<&PodResources>,
+    coming: &PodResources,
+) -> bool {
+    let (chunk, at) = node.place();
+    let zero = PodResources::default();
+    let old = leaving.unwrap_or(&zero);
+    let fits = |has: i64, old: i64, new: i64| {
+        has.checked_sub(old).and_then(|rest| rest.checked_add(new)).is_some()
+    };
+    fits(chunk.requested_cpu()[at], old.placed.cpu.0, coming.placed.cpu.0)
+        && fits(chunk.requested_memory()[at], old.placed.memory.0, coming.placed.memory.0)
+        && fits(
+            chunk.requested_ephemeral_storage()[at],
+            old.placed.ephemeral_storage.0,
+            coming.placed.ephemeral_storage.0,
+        )
+        && fits(chunk.non_zero_cpu()[at], old.placed_non_zero.cpu.0, coming.placed_non_zero.cpu.0)
+        && fits(
+            chunk.non_zero_memory()[at],
+            old.placed_non_zero.memory.0,
+            coming.placed_non_zero.memory.0,
+        )
+        && coming.placed.scalars.iter().all(|(name, amount)| {
+            let id = cluster.resource_id(name);
+            let has = id.and_then(|id| chunk.requested_scalar(id)).map_or(0, |column| column[at]);
+            fits(has, old.placed.scalars.get(name).unwrap_or(0), amount)
+        })
+}
+
+/// Adds a pod's amounts to a lane (`sign` 1), or takes them away (-1). Sums
+/// were checked before a pod was placed.
+fn add(chunk: &mut Chunk, at: usize, generation: Generation, amounts: &Amounts<'_>, sign: i64) {
+    let resources = &amounts.spec.resources;
+    let requested = chunk.requested_mut();
+    let sum = |sum: &mut i64, amount: i64| *sum = sum.wrapping_add(amount.wrapping_mul(sign));
+    sum(&mut requested.cpu[at], resources.placed.cpu.0);
+    sum(&mut requested.memory[at], resources.placed.memory.0);
+    sum(&mut requested.ephemeral_storage[at], resources.placed.ephemeral_storage.0);
+    sum(&mut requested.non_zero_cpu[at], resources.placed_non_zero.cpu.0);
+    sum(&mut requested.non_zero_memory[at], resources.placed_non_zero.memory.0);
+    requested.pods[at] = requested.pods[at].wrapping_add_signed(sign as i32);
+    requested.generation[at] = generation;
+    for (resource, amount) in &amounts.scalars {
+        let has = chunk.requested_scalar(*resource).map_or(0, |column| column[at]);
+        let sum = has.wrapping_add(amount.wrapping_mul(sign));
+        chunk.set_requested_scalar(at, *resource, sum);
+    }
+    if amounts.affinity
+        || amounts.required_anti_affinity
+        || amounts.claims
+        || !amounts.spec.host_ports.is_empty()
+    {
+        let Some(lane) = chunk.lane_mut(at) else { return };
+        let count = |count: &mut u32, has: bool| {
+            *count = count.wrapping_add_signed(if has { sign as i32 } else { 0 });
+        };
+        count(&mut lane.with_affinity, amounts.affinity);
+        count(&mut lane.with_required_anti_affinity, amounts.required_anti_affinity);
+        count(&mut lane.with_claims, amounts.claims);
+        if sign > 0 {
+            lane.take_ports(&amounts.spec.host_ports);
+        } else {
+            lane.release_ports(&amounts.spec.host_ports);
+        }
+        let flags = [
+            lane.with_affinity > 0,
+            lane.with_required_anti_affinity > 0,
+            lane.with_claims > 0,
+            !lane.ports.is_empty(),
+        ];
+        set(&mut chunk.affinity, at, flags[0]);
+        set(&mut chunk.required_anti_affinity, at, flags[1]);
+        set(&mut chunk.claims, at, flags[2]);
+        set(&mut chunk.ports, at, flags[3]);
+    }
+}
+
+/// The start of a long text, for a message.
+fn shorten(text: &str) -> String {
+    text.chars().take(64).collect()
+}

@@ -1,0 +1,145 @@
+//! A version written out in full, to be compared with another.
+
+use std::collections::BTreeMap;
+
+use crate::model::{NonZero, Resources, Uid};
+
+use super::cluster::{Cluster, ImageState};
+use super::node_info::NodeInfo;
+
+/// All that a version says, in a form that compares and prints
+/// (`Cache.Dump`, ghosts included).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Dump {
+    /// Nodes and ghosts by name.
+    pub nodes: BTreeMap<String, NodeDump>,
+    /// The listed nodes in order.
+    pub order: Vec<String>,
+    /// The assumed pods.
+    pub assumed: Vec<Uid>,
+    /// Used claims, each as `namespace/name`.
+    pub used_claims: Vec<String>,
+    /// Images by name.
+    pub images: BTreeMap<String, (i64, usize)>,
+}
+
+/// A node or ghost, written out in full.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NodeDump {
+    /// Whether the node is there; else it is a ghost.
+    pub has_node: bool,
+    /// Pods with their resource versions, by uid.
+    pub pods: BTreeMap<Uid, u64>,
+    /// What the pods take.
+    pub requested: Resources,
+    /// The same with defaults.
+    pub non_zero_requested: NonZero,
+    /// What they may take.
+    pub allocatable: Resources,
+    /// How many may run.
+    pub allowed_pods: i64,
+    /// Host ports in use, with their users, as `ip/protocol/port`.
+    pub used_ports: BTreeMap<String, u32>,
+    /// Claims in use, with the number of volumes that name them.
+    pub claims: BTreeMap<String, u32>,
+    /// Images, with size and number of nodes.
+    pub images: BTreeMap<String, (i64, usize)>,
+    /// Pods with affinity.
+    pub with_affinity: Vec<Uid>,
+    /// Pods with required anti-affinity.
+    pub with_required_anti_affinity: Vec<Uid>,
+    /// Taints and labels, and whether it is cordoned, as the columns say.
+    pub columns: String,
+}
+
+impl Cluster {
+    /// Everything, written out. O(n).
+    #[must_use]
+    pub fn dump(&self) -> Dump {
+        let mut dump = Dump {
+            order: self.nodes().map(|node| node.name().to_string()).collect(),
+            used_claims: self.used_claims().map(ToString::to_string).collect(),
+            ..Dump::default()
+        };
+        for (_, image) in self.rest.images.iter() {
+            if let Some(ImageState { size, nodes }) = self.image(&image.name) {
+                dump.images.insert(image.name.to_string(), (size, nodes));
+            }
+        }
+        for node in self.everything() {
+            dump.assumed.extend(node.pods().filter(|p| p.is_assumed()).map(|p| p.uid()));
+            dump.nodes.insert(node.name().to_string(), node.dump());
+        }
+        dump.assumed.sort();
+        dump.used_claims.sort();
+        dump
+    }
+
+    /// All nodes and ghosts, in no particular order.
+    pub(crate) fn everything(&self) -> impl Iterator<Item = NodeInfo<'_>> {
+        self.chunks.iter().flat_map(move |(_, chunk)| {
+            super::chunk::lanes(chunk.live).filter_map(move |lane| NodeInfo::new(self, chunk, lane))
+        })
+    }
+}
+
+impl NodeInfo<'_> {
+    fn dump(&self) -> NodeDump {
+        let sorted = |mut uids: Vec<Uid>| {
+            uids.sort();
+            uids
+        };
+        let (chunk, at) = self.place();
+        let mut allocatable = self.allocatable();
+        allocatable.scalars = crate::model::Scalars::new(
+            allocatable
+                .scalars
+                .iter()
+                .filter(|(_, amount)| *amount != 0)
+                .map(|(name, amount)| (name.clone(), amount)),
+        );
+        NodeDump {
+            has_node: self.node().is_some(),
+            pods: self.pods().map(|pod| (pod.uid(), pod.resource_version())).collect(),
+            requested: self.requested(),
+            non_zero_requested: self.non_zero_requested(),
+            allocatable,
+            allowed_pods: self.allowed_pods(),
+            used_ports: self
+                .used_ports()
+                .map(|(port, users)| {
+                    (format!("{}/{}/{}", port.ip, port.protocol.as_str(), port.port), users)
+                })
+                .collect(),
+            claims: self.claims().into_iter().map(|(key, n)| (key.to_string(), n)).collect(),
+            images: self
+                .images()
+                .map(|(name, image)| (name.to_string(), (image.size, image.nodes)))
+                .collect(),
+            with_affinity: sorted(self.pods_with_affinity().map(|pod| pod.uid()).collect()),
+            with_required_anti_affinity: sorted(
+                self.pods_with_required_anti_affinity().map(|pod| pod.uid()).collect(),
+            ),
+            columns: self.node().map_or_else(String::new, |_| {
+                let cluster = self.cluster();
+                format!(
+                    "{:?} {:?} cordoned {} cpu {} memory {} storage {} scalars {:?}",
+                    cluster.taint_set(chunk.taint_set()[at]),
+                    cluster.label_set(chunk.label_set()[at]),
+                    chunk.unschedulable() >> at & 1,
+                    chunk.allocatable_cpu()[at],
+                    chunk.allocatable_memory()[at],
+                    chunk.allocatable_ephemeral_storage()[at],
+                    self.allocatable()
+                        .scalars
+                        .iter()
+                        .map(|(name, _)| {
+                            let id = cluster.resource_id(name);
+                            id.and_then(|id| chunk.allocatable_scalar(id)).map_or(0, |c| c[at])
+                        })
+                        .collect::<Vec<i64>>(),
+                )
+            }),
+        }
+    }
+}

@@ -1,0 +1,130 @@
+//! Forks: what if?
+
+use std::ops::Deref;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::model::{EventError, Generation, Name, Node, Pod, Uid};
+
+use super::cluster::{Cluster, Snapshot};
+use super::draft::Draft;
+
+/// Numbers of branches, unique in the process; the writer's is 0.
+static BRANCHES: AtomicU64 = AtomicU64::new(1);
+
+/// A line of versions of one's own, which starts at a version and shares with
+/// it all that does not differ. Made in O(1), changed in O(log n), read like
+/// any version; forks nest, live as long as their holder likes, and nobody
+/// else sees them.
+pub struct Fork {
+    draft: Draft,
+}
+
+impl Cluster {
+    /// A fork of this version. O(1).
+    ///
+    /// ```
+    /// use portolan::{Config, Engine};
+    /// use portolan::model::{node, pod};
+    ///
+    /// let (mut writer, reader) = Engine::inline(Config::default());
+    /// writer.add_node(node("n1").cpu(4_000).build())?;
+    /// writer.publish();
+    ///
+    /// let snapshot = reader.snapshot();
+    /// let mut fork = snapshot.fork();
+    /// fork.add_pod(&pod("p").cpu(100).on("n1").build())?;
+    /// fork.remove_node("n1")?;
+    /// assert_eq!((fork.len(), snapshot.len()), (0, 1));
+    /// assert_eq!(fork.diff(&snapshot).len(), 1);
+    /// # Ok::<(), portolan::model::EventError>(())
+    /// ```
+    #[must_use]
+    pub fn fork(&self) -> Fork {
+        // Relaxed: the number is all that is wanted of it.
+        Fork { draft: Draft::fork(self, BRANCHES.fetch_add(1, Ordering::Relaxed)) }
+    }
+}
+
+impl Fork {
+    /// Places a pod on the node that it names; one that is there already is
+    /// replaced, on whatever node it was.
+    ///
+    /// # Errors
+    ///
+    /// Where the engine's writer would refuse the pod; nothing changes then.
+    pub fn add_pod(&mut self, pod: &Pod) -> Result<(), EventError> {
+        let Some(node) = &pod.node_name else {
+            return Err(EventError::NoNodeName { uid: pod.uid.clone() });
+        };
+        self.draft.check_place(pod, node, Some(&pod.uid))?;
+        self.step();
+        self.draft.displace(&pod.uid);
+        self.draft.place(pod, node, None, false);
+        Ok(())
+    }
+
+    /// Takes a pod away.
+    ///
+    /// # Errors
+    ///
+    /// The pod is not known.
+    pub fn remove_pod(&mut self, uid: &Uid) -> Result<(), EventError> {
+        if self.draft.pod(uid).is_none() {
+            return Err(EventError::NotFound { uid: uid.clone() });
+        }
+        self.step();
+        self.draft.displace(uid);
+        Ok(())
+    }
+
+    /// Adds a node, or replaces the one of its name.
+    ///
+    /// # Errors
+    ///
+    /// Where the engine's writer would refuse the node; nothing changes then.
+    pub fn add_node(&mut self, node: Node) -> Result<(), EventError> {
+        self.draft.check_node(&node)?;
+        self.step();
+        self.draft.put_node(Arc::new(node));
+        Ok(())
+    }
+
+    /// Removes a node; its pods remain, as those of a ghost.
+    ///
+    /// # Errors
+    ///
+    /// The node is not known.
+    pub fn remove_node(&mut self, name: &str) -> Result<(), EventError> {
+        let name: Name = name.into();
+        self.draft.check_remove_node(&name)?;
+        self.step();
+        self.draft.remove_node(&name);
+        Ok(())
+    }
+
+    /// This version of the fork, frozen. O(1).
+    #[must_use]
+    pub fn snapshot(&self) -> Arc<Snapshot> {
+        Arc::new(self.draft.freeze())
+    }
+
+    fn step(&mut self) {
+        let Generation(now) = self.draft.cluster.generation();
+        self.draft.begin(Generation(now + 1));
+    }
+}
+
+impl Deref for Fork {
+    type Target = Cluster;
+
+    fn deref(&self) -> &Cluster {
+        &self.draft.cluster
+    }
+}
+
+impl std::fmt::Debug for Fork {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Fork").field(&self.draft.cluster).finish()
+    }
+}

@@ -1,0 +1,218 @@
+//! One node's pods, and what else of a node lies outside the columns.
+//!
+//! A pod placed on a node is a record by value in that node's lane, its name
+//! in one text beside it: a lane is copied with two allocations however many
+//! pods it has, no reference count of a pod is ever touched, and a node's pods
+//! lie together for whoever looks at them (eviction, what-if, audit).
+
+use std::sync::Arc;
+
+use crate::model::{Generation, HostPort, Name, Node, Pod, Timestamp, Uid};
+
+use super::cost;
+
+/// The number of a template in the snapshot's table of templates.
+pub(crate) type TemplateId = u32;
+
+/// What a lane keeps of one pod; the rest is in its template.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PodRecord {
+    pub(crate) key: [u8; 16],
+    pub(crate) resource_version: u64,
+    start: i64,
+    deletion: i64,
+    pub(crate) template: TemplateId,
+    /// Where its text starts: the name, then the uid where that is no UUID.
+    text: u32,
+    name_len: u16,
+    uid_len: u16,
+    pub(crate) assumed: bool,
+}
+
+const NO_TIME: i64 = i64::MIN;
+
+/// The pods of one node.
+#[derive(Debug, Default)]
+pub(crate) struct Pods {
+    records: Vec<PodRecord>,
+    text: String,
+}
+
+impl Clone for Pods {
+    /// With room for one more, since copied pods are about to change.
+    fn clone(&self) -> Pods {
+        cost::copied_bytes(size_of_val(&*self.records) + self.text.len(), 0);
+        let mut records = Vec::with_capacity(self.records.len() + 1);
+        records.extend_from_slice(&self.records);
+        let mut text = String::with_capacity(self.text.len() + 24);
+        text.push_str(&self.text);
+        Pods { records, text }
+    }
+}
+
+impl Pods {
+    pub(crate) fn len(&self) -> usize {
+        self.records.len()
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.records.is_empty()
+    }
+
+    pub(crate) fn records(&self) -> &[PodRecord] {
+        &self.records
+    }
+
+    /// Where the pod with this uid is, if it is here. O(pods of the node).
+    pub(crate) fn find(&self, key: [u8; 16], text: Option<&str>) -> Option<usize> {
+        self.records.iter().position(|r| {
+            r.key == key
+                && match text {
+                    None => r.uid_len == 0,
+                    Some(text) => self.uid_text(r) == Some(text),
+                }
+        })
+    }
+
+    pub(crate) fn name(&self, record: &PodRecord) -> &str {
+        let start = record.text as usize;
+        &self.text[start..start + usize::from(record.name_len)]
+    }
+
+    fn uid_text(&self, record: &PodRecord) -> Option<&str> {
+        let start = record.text as usize + usize::from(record.name_len);
+        (record.uid_len > 0).then(|| &self.text[start..start + usize::from(record.uid_len)])
+    }
+
+    pub(crate) fn uid(&self, record: &PodRecord) -> Uid {
+        Uid::from_key(record.key, self.uid_text(record))
+    }
+
+    /// Adds a pod. Its name and uid fit in 16 bits each: checked before.
+    pub(crate) fn push(&mut self, pod: &Pod, template: TemplateId, assumed: bool) {
+        let (key, uid_text) = pod.uid.key();
+        let uid_text = uid_text.unwrap_or_default();
+        let record = PodRecord {
+            key,
+            resource_version: pod.resource_version,
+            start: pod.start_time.map_or(NO_TIME, |t| t.0),
+            deletion: pod.deletion_time.map_or(NO_TIME, |t| t.0),
+            template,
+            text: self.text.len() as u32,
+            name_len: pod.name.len() as u16,
+            uid_len: uid_text.len() as u16,
+            assumed,
+        };
+        if self.records.len() == self.records.capacity() {
+            self.records.reserve_exact(self.records.len() / 4 + 1);
+        }
+        self.records.push(record);
+        let new = pod.name.len() + uid_text.len();
+        if self.text.len() + new > self.text.capacity() {
+            self.text.reserve_exact(new + self.text.len() / 4);
+        }
+        self.text.push_str(&pod.name);
+        self.text.push_str(uid_text);
+    }
+
+    /// Takes a pod away; the last one takes its place.
+    pub(crate) fn swap_remove(&mut self, at: usize) -> PodRecord {
+        let record = self.records.swap_remove(at);
+        let len = u32::from(record.name_len) + u32::from(record.uid_len);
+        self.text.drain(record.text as usize..(record.text + len) as usize);
+        for other in &mut self.records {
+            if other.text > record.text {
+                other.text -= len;
+            }
+        }
+        record
+    }
+}
+
+impl PodRecord {
+    pub(crate) fn start_time(&self) -> Option<Timestamp> {
+        (self.start != NO_TIME).then_some(Timestamp(self.start))
+    }
+
+    pub(crate) fn deletion_time(&self) -> Option<Timestamp> {
+        (self.deletion != NO_TIME).then_some(Timestamp(self.deletion))
+    }
+}
+
+/// The part of a node that lies outside the columns of its chunk.
+#[derive(Clone, Debug)]
+pub(crate) struct Lane {
+    /// The node's name; it has one also while the node itself is unknown.
+    pub(crate) name: Name,
+    /// `None` for a ghost: its pods are here, the node is not.
+    pub(crate) node: Option<Arc<Node>>,
+    /// When the node was put at the end of its zone.
+    pub(crate) arrived: Generation,
+    /// When a node of this name was last added.
+    pub(crate) added: Generation,
+    pub(crate) pods: Pods,
+    /// Host ports in use, each with the number of pods that use it.
+    pub(crate) ports: Vec<(HostPort, u32)>,
+    /// How many pods have affinity, required anti-affinity, claims.
+    pub(crate) with_affinity: u32,
+    pub(crate) with_required_anti_affinity: u32,
+    pub(crate) with_claims: u32,
+}
+
+impl Lane {
+    pub(crate) fn new(name: Name, arrived: Generation) -> Lane {
+        Lane {
+            name,
+            node: None,
+            arrived,
+            added: arrived,
+            pods: Pods::default(),
+            ports: Vec::new(),
+            with_affinity: 0,
+            with_required_anti_affinity: 0,
+            with_claims: 0,
+        }
+    }
+
+    pub(crate) fn take_ports(&mut self, ports: &[HostPort]) {
+        for port in ports {
+            match self.ports.iter_mut().find(|(used, _)| used == port) {
+                Some((_, users)) => *users += 1,
+                None => self.ports.push((port.clone(), 1)),
+            }
+        }
+    }
+
+    pub(crate) fn release_ports(&mut self, ports: &[HostPort]) {
+        for port in ports {
+            if let Some(at) = self.ports.iter().position(|(used, _)| used == port) {
+                self.ports[at].1 -= 1;
+                if self.ports[at].1 == 0 {
+                    self.ports.swap_remove(at);
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::pod;
+
+    #[test]
+    fn names_and_uids_survive_removals() {
+        let mut pods = Pods::default();
+        for name in ["a", "bb", "ccc", "dddd"] {
+            pods.push(&pod(name).build(), 7, false);
+        }
+        pods.swap_remove(1);
+        pods.swap_remove(0);
+        let seen: Vec<(&str, String)> =
+            pods.records().iter().map(|r| (pods.name(r), pods.uid(r).to_string())).collect();
+        assert_eq!(seen, [("ccc", "default/ccc".into()), ("dddd", "default/dddd".into())]);
+        let uid = Uid::new("default/ccc");
+        let (key, text) = uid.key();
+        assert_eq!(pods.find(key, text), Some(0));
+    }
+}

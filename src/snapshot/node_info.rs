@@ -1,0 +1,274 @@
+//! Views of one node and of one placed pod (framework/types.go `NodeInfo`).
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::model::{
+    Bytes, Generation, HostPort, MilliCpu, Name, Node, NonZero, Pod, Resources, Scalars, Template,
+    Timestamp, Uid,
+};
+
+use super::chunk::{Chunk, NodeSlot};
+use super::cluster::{Cluster, ImageState, claim_key};
+use super::lane::{Lane, PodRecord, TemplateId};
+
+/// A node with what is placed on it: a view, free to copy.
+#[derive(Clone, Copy)]
+pub struct NodeInfo<'a> {
+    cluster: &'a Cluster,
+    chunk: &'a Chunk,
+    lane: &'a Lane,
+    at: usize,
+}
+
+impl<'a> NodeInfo<'a> {
+    pub(crate) fn new(cluster: &'a Cluster, chunk: &'a Chunk, at: usize) -> Option<NodeInfo<'a>> {
+        Some(NodeInfo { cluster, chunk, lane: chunk.lane(at)?, at })
+    }
+
+    /// The node's number.
+    #[must_use]
+    pub fn slot(&self) -> NodeSlot {
+        self.chunk.slot()[self.at]
+    }
+
+    /// The chunk that the node is in, and its lane there.
+    #[must_use]
+    pub fn place(&self) -> (&'a Chunk, usize) {
+        (self.chunk, self.at)
+    }
+
+    /// The node's name.
+    #[must_use]
+    pub fn name(&self) -> &'a Name {
+        &self.lane.name
+    }
+
+    /// The node; `None` for a ghost, which no list contains.
+    #[must_use]
+    pub fn node(&self) -> Option<&'a Arc<Node>> {
+        self.lane.node.as_ref()
+    }
+
+    pub(crate) fn is_ghost(&self) -> bool {
+        self.lane.node.is_none()
+    }
+
+    pub(crate) fn cluster(&self) -> &'a Cluster {
+        self.cluster
+    }
+
+    pub(crate) fn lane(&self) -> &'a Lane {
+        self.lane
+    }
+
+    /// When the node, or what is placed on it, was last touched.
+    #[must_use]
+    pub fn generation(&self) -> Generation {
+        self.chunk.generation()[self.at]
+    }
+
+    /// What pods may take.
+    #[must_use]
+    pub fn allocatable(&self) -> Resources {
+        self.lane.node.as_ref().map(|node| node.allocatable.clone()).unwrap_or_default()
+    }
+
+    /// How many pods may run.
+    #[must_use]
+    pub fn allowed_pods(&self) -> i64 {
+        self.chunk.allowed_pods()[self.at]
+    }
+
+    /// What pods take. Scalars that are zero are left out.
+    #[must_use]
+    pub fn requested(&self) -> Resources {
+        let columns = self.chunk.scalars.iter().flat_map(|columns| columns.iter());
+        let scalars = columns.filter_map(|column| {
+            let amount = column.amount[self.at];
+            let name = self.cluster.resource_name(column.resource)?;
+            (amount != 0).then(|| (name.clone(), amount))
+        });
+        Resources {
+            cpu: MilliCpu(self.chunk.requested_cpu()[self.at]),
+            memory: Bytes(self.chunk.requested_memory()[self.at]),
+            ephemeral_storage: Bytes(self.chunk.requested_ephemeral_storage()[self.at]),
+            scalars: Scalars::new(scalars),
+        }
+    }
+
+    /// What pods take, with Kubernetes' defaults where a container asks for
+    /// none.
+    #[must_use]
+    pub fn non_zero_requested(&self) -> NonZero {
+        NonZero {
+            cpu: MilliCpu(self.chunk.non_zero_cpu()[self.at]),
+            memory: Bytes(self.chunk.non_zero_memory()[self.at]),
+        }
+    }
+
+    /// How many pods are on it.
+    #[must_use]
+    pub fn pod_count(&self) -> usize {
+        self.lane.pods.len()
+    }
+
+    /// The pods on it, in no particular order.
+    pub fn pods(self) -> impl ExactSizeIterator<Item = PodInfo<'a>> {
+        self.lane.pods.records().iter().map(move |record| PodInfo { node: self, record })
+    }
+
+    /// The pods with pod affinity or anti-affinity.
+    pub fn pods_with_affinity(self) -> impl Iterator<Item = PodInfo<'a>> {
+        let any = self.lane.with_affinity > 0;
+        self.pods().filter(move |pod| any && pod.template().traits().affinity)
+    }
+
+    /// The pods with required anti-affinity.
+    pub fn pods_with_required_anti_affinity(self) -> impl Iterator<Item = PodInfo<'a>> {
+        let any = self.lane.with_required_anti_affinity > 0;
+        self.pods().filter(move |pod| any && pod.template().traits().required_anti_affinity)
+    }
+
+    /// The host ports in use, each with the number of pods that use it.
+    pub fn used_ports(self) -> impl ExactSizeIterator<Item = (&'a HostPort, u32)> {
+        self.lane.ports.iter().map(|(port, users)| (port, *users))
+    }
+
+    /// The claims that its pods use, each as `namespace/name` with the number
+    /// of volumes that name it.
+    #[must_use]
+    pub fn claims(&self) -> BTreeMap<Name, u32> {
+        let mut claims = BTreeMap::new();
+        if self.lane.with_claims > 0 {
+            for pod in self.pods() {
+                for claim in pod.template().claims() {
+                    *claims.entry(claim_key(&pod.template().namespace, claim)).or_insert(0) += 1;
+                }
+            }
+        }
+        claims
+    }
+
+    /// The images that it has, by each of their names.
+    pub fn images(self) -> impl Iterator<Item = (&'a Name, ImageState)> {
+        let images = self.lane.node.iter().flat_map(|node| node.images.iter());
+        images
+            .flat_map(|image| image.names.iter())
+            .filter_map(move |name| Some((name, self.cluster.image(name)?)))
+    }
+
+    pub(crate) fn find(self, key: [u8; 16], text: Option<&str>) -> Option<PodInfo<'a>> {
+        let at = self.lane.pods.find(key, text)?;
+        Some(PodInfo { node: self, record: &self.lane.pods.records()[at] })
+    }
+}
+
+impl std::fmt::Debug for NodeInfo<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("NodeInfo")
+            .field("name", self.name())
+            .field("pods", &self.pod_count())
+            .field("generation", &self.generation())
+            .finish_non_exhaustive()
+    }
+}
+
+/// A pod placed on a node: a view, free to copy.
+#[derive(Clone, Copy)]
+pub struct PodInfo<'a> {
+    node: NodeInfo<'a>,
+    record: &'a PodRecord,
+}
+
+impl<'a> PodInfo<'a> {
+    /// The pod's uid.
+    #[must_use]
+    pub fn uid(&self) -> Uid {
+        self.node.lane.pods.uid(self.record)
+    }
+
+    /// Its name within its namespace.
+    #[must_use]
+    pub fn name(&self) -> &'a str {
+        self.node.lane.pods.name(self.record)
+    }
+
+    /// Its namespace.
+    #[must_use]
+    pub fn namespace(&self) -> &'a Name {
+        &self.template().namespace
+    }
+
+    /// What it shares with the pods of its template.
+    #[must_use]
+    pub fn template(&self) -> &'a Arc<Template> {
+        let cluster = self.node.cluster;
+        match cluster.template(self.record.template) {
+            Some(template) => template,
+            // A record names a template of its own version: the audit checks it.
+            None => unreachable!("a placed pod's template is in its version"),
+        }
+    }
+
+    pub(crate) fn template_id(&self) -> TemplateId {
+        self.record.template
+    }
+
+    /// The node that it is on.
+    #[must_use]
+    pub fn node(&self) -> NodeInfo<'a> {
+        self.node
+    }
+
+    /// Whether it is assumed: placed here, and not yet confirmed.
+    #[must_use]
+    pub fn is_assumed(&self) -> bool {
+        self.record.assumed
+    }
+
+    /// Its resource version.
+    #[must_use]
+    pub fn resource_version(&self) -> u64 {
+        self.record.resource_version
+    }
+
+    /// When it started.
+    #[must_use]
+    pub fn start_time(&self) -> Option<Timestamp> {
+        self.record.start_time()
+    }
+
+    /// When it was deleted: it is terminating.
+    #[must_use]
+    pub fn deletion_time(&self) -> Option<Timestamp> {
+        self.record.deletion_time()
+    }
+
+    /// The pod as it was handed in, as far as the engine keeps it.
+    #[must_use]
+    pub fn to_pod(&self) -> Pod {
+        Pod {
+            uid: self.uid(),
+            name: self.name().into(),
+            template: self.template().clone(),
+            resource_version: self.resource_version(),
+            node_name: Some(self.node.name().clone()),
+            nominated_node_name: None,
+            creation_time: None,
+            start_time: self.start_time(),
+            deletion_time: self.deletion_time(),
+        }
+    }
+}
+
+impl std::fmt::Debug for PodInfo<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("PodInfo")
+            .field("uid", &self.uid())
+            .field("name", &self.name())
+            .field("node", self.node.name())
+            .field("assumed", &self.is_assumed())
+            .finish()
+    }
+}

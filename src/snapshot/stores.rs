@@ -1,0 +1,319 @@
+//! The stores of the objects beside pods and nodes.
+//!
+//! A store is a persistent map under the snapshot's root with a generation of
+//! its own, so that whoever keeps something derived from it knows when to look
+//! again. A new kind of object is a new store: its check, its apply, its view.
+
+use std::sync::Arc;
+
+use crate::model::{
+    EventError, Generation, Namespace, Object, ObjectKind, Service, Workload, hash_of,
+};
+
+use super::hash_index::HashIndex;
+use super::table::Table;
+
+/// What every store does with the events that are meant for it: check, without
+/// a trace, then apply, which cannot fail; and the view that readers get, which
+/// is the store itself, cheap to clone and immutable once published.
+pub trait Store: Clone + Default {
+    /// What it is told.
+    type Event;
+
+    /// Whether the event can be applied.
+    ///
+    /// # Errors
+    ///
+    /// Why it cannot; nothing has changed then.
+    fn check(&self, event: &Self::Event) -> Result<(), EventError>;
+
+    /// Applies an event that was checked against this very state.
+    fn apply(&mut self, event: Self::Event, generation: Generation);
+
+    /// When an event was last applied.
+    fn generation(&self) -> Generation;
+}
+
+/// An object that is kept by namespace and name.
+pub trait Keyed {
+    /// Its namespace; empty for an object of the cluster.
+    fn namespace(&self) -> &str;
+    /// Its name.
+    fn name(&self) -> &str;
+    /// Its kind, as Kubernetes writes it.
+    fn kind(&self) -> &'static str;
+}
+
+impl Keyed for Namespace {
+    fn namespace(&self) -> &str {
+        ""
+    }
+    fn name(&self) -> &str {
+        &self.name
+    }
+    fn kind(&self) -> &'static str {
+        "Namespace"
+    }
+}
+
+impl Keyed for Service {
+    fn namespace(&self) -> &str {
+        &self.namespace
+    }
+    fn name(&self) -> &str {
+        &self.name
+    }
+    fn kind(&self) -> &'static str {
+        "Service"
+    }
+}
+
+impl Keyed for Workload {
+    fn namespace(&self) -> &str {
+        &self.namespace
+    }
+    fn name(&self) -> &str {
+        &self.name
+    }
+    fn kind(&self) -> &'static str {
+        self.kind.as_str()
+    }
+}
+
+/// What an [`ObjectStore`] is told.
+#[derive(Clone, Debug)]
+pub enum ObjectEvent<T> {
+    /// The object is new, or replaces the one of its name.
+    Put(Arc<T>),
+    /// The object with this kind, namespace and name is gone.
+    Delete {
+        /// Its kind, as Kubernetes writes it.
+        kind: &'static str,
+        /// Its namespace; empty for an object of the cluster.
+        namespace: String,
+        /// Its name.
+        name: String,
+    },
+}
+
+/// Objects of one kind by namespace and name.
+pub struct ObjectStore<T> {
+    objects: Table<Arc<T>>,
+    index: HashIndex,
+    next: u32,
+    len: usize,
+    generation: Generation,
+}
+
+impl<T> Clone for ObjectStore<T> {
+    fn clone(&self) -> Self {
+        ObjectStore { objects: self.objects.clone(), index: self.index.clone(), ..*self }
+    }
+}
+
+impl<T> Default for ObjectStore<T> {
+    fn default() -> Self {
+        ObjectStore {
+            objects: Table::default(),
+            index: HashIndex::default(),
+            next: 0,
+            len: 0,
+            generation: Generation::ZERO,
+        }
+    }
+}
+
+impl<T: Keyed> ObjectStore<T> {
+    /// The object of this namespace (empty for an object of the cluster) and
+    /// name. O(log n).
+    #[must_use]
+    pub fn get(&self, namespace: &str, name: &str) -> Option<&Arc<T>> {
+        self.objects.get(self.number(namespace, name)?)
+    }
+
+    /// All objects, in no particular order.
+    pub fn iter(&self) -> impl Iterator<Item = &Arc<T>> {
+        self.objects.iter().map(|(_, object)| object)
+    }
+
+    /// How many there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    fn number(&self, namespace: &str, name: &str) -> Option<u32> {
+        self.index.find(hash_of(&(namespace, name)), |number| {
+            self.objects
+                .get(number)
+                .is_some_and(|object| object.namespace() == namespace && object.name() == name)
+        })
+    }
+}
+
+impl<T: Keyed> Store for ObjectStore<T> {
+    type Event = ObjectEvent<T>;
+
+    fn check(&self, event: &ObjectEvent<T>) -> Result<(), EventError> {
+        match event {
+            ObjectEvent::Put(_) if self.next == u32::MAX => Err(EventError::Full),
+            ObjectEvent::Put(_) => Ok(()),
+            ObjectEvent::Delete { kind, namespace, name } => match self.number(namespace, name) {
+                Some(_) => Ok(()),
+                None => {
+                    Err(EventError::ObjectNotFound { kind, key: format!("{namespace}/{name}") })
+                }
+            },
+        }
+    }
+
+    fn apply(&mut self, event: ObjectEvent<T>, generation: Generation) {
+        self.generation = generation;
+        match event {
+            ObjectEvent::Put(object) => {
+                let known = self.number(object.namespace(), object.name());
+                let number = known.unwrap_or_else(|| {
+                    let number = self.next;
+                    self.next += 1;
+                    self.len += 1;
+                    self.index.insert(hash_of(&(object.namespace(), object.name())), number);
+                    number
+                });
+                self.objects.set(number, object);
+            }
+            ObjectEvent::Delete { namespace, name, .. } => {
+                if let Some(number) = self.number(&namespace, &name) {
+                    self.index.remove(hash_of(&(&*namespace, &*name)), number);
+                    self.objects.remove(number);
+                    self.len -= 1;
+                }
+            }
+        }
+    }
+
+    fn generation(&self) -> Generation {
+        self.generation
+    }
+}
+
+/// All stores of objects beside pods and nodes.
+#[derive(Clone, Default)]
+pub struct Objects {
+    /// Namespaces.
+    pub namespaces: ObjectStore<Namespace>,
+    /// Services.
+    pub services: ObjectStore<Service>,
+    /// Replication controllers.
+    pub replication_controllers: ObjectStore<Workload>,
+    /// Replica sets.
+    pub replica_sets: ObjectStore<Workload>,
+    /// Stateful sets.
+    pub stateful_sets: ObjectStore<Workload>,
+}
+
+impl Objects {
+    fn workloads(&self, kind: ObjectKind) -> Option<&ObjectStore<Workload>> {
+        match kind {
+            ObjectKind::ReplicationController => Some(&self.replication_controllers),
+            ObjectKind::ReplicaSet => Some(&self.replica_sets),
+            ObjectKind::StatefulSet => Some(&self.stateful_sets),
+            _ => None,
+        }
+    }
+
+    fn workloads_mut(&mut self, kind: ObjectKind) -> Option<&mut ObjectStore<Workload>> {
+        match kind {
+            ObjectKind::ReplicationController => Some(&mut self.replication_controllers),
+            ObjectKind::ReplicaSet => Some(&mut self.replica_sets),
+            ObjectKind::StatefulSet => Some(&mut self.stateful_sets),
+            _ => None,
+        }
+    }
+
+    /// Whether there is an object of this kind, namespace and name.
+    #[must_use]
+    pub fn contains(&self, kind: ObjectKind, namespace: &str, name: &str) -> bool {
+        match kind {
+            ObjectKind::Namespace => self.namespaces.get("", name).is_some(),
+            ObjectKind::Service => self.services.get(namespace, name).is_some(),
+            _ => self.workloads(kind).is_some_and(|store| store.get(namespace, name).is_some()),
+        }
+    }
+
+    /// The namespaces and names of all objects of a kind.
+    #[must_use]
+    pub fn keys(&self, kind: ObjectKind) -> Vec<(String, String)> {
+        fn keys<T: Keyed>(store: &ObjectStore<T>) -> Vec<(String, String)> {
+            store.iter().map(|o| (o.namespace().to_owned(), o.name().to_owned())).collect()
+        }
+        match kind {
+            ObjectKind::Namespace => keys(&self.namespaces),
+            ObjectKind::Service => keys(&self.services),
+            _ => self.workloads(kind).map(keys).unwrap_or_default(),
+        }
+    }
+
+    /// Checks and applies: the object is new, or replaces the one of its name.
+    pub(crate) fn put(&mut self, object: &Object, g: Generation) -> Result<(), EventError> {
+        fn run<T: Keyed>(
+            store: &mut ObjectStore<T>,
+            object: Arc<T>,
+            g: Generation,
+        ) -> Result<(), EventError> {
+            let event = ObjectEvent::Put(object);
+            store.check(&event)?;
+            store.apply(event, g);
+            Ok(())
+        }
+        match object {
+            Object::Namespace(object) => run(&mut self.namespaces, Arc::new(object.clone()), g),
+            Object::Service(object) => run(&mut self.services, Arc::new(object.clone()), g),
+            Object::Workload(object) => match self.workloads_mut(object.kind) {
+                Some(store) => run(store, Arc::new(object.clone()), g),
+                None => Err(EventError::ObjectNotFound {
+                    kind: object.kind.as_str(),
+                    key: format!("{}/{}", object.namespace, object.name),
+                }),
+            },
+        }
+    }
+
+    /// Checks and applies: the object is gone.
+    pub(crate) fn delete(
+        &mut self,
+        kind: ObjectKind,
+        namespace: &str,
+        name: &str,
+        g: Generation,
+    ) -> Result<(), EventError> {
+        fn run<T: Keyed>(
+            store: &mut ObjectStore<T>,
+            (kind, namespace, name): (&'static str, &str, &str),
+            g: Generation,
+        ) -> Result<(), EventError> {
+            let event =
+                ObjectEvent::Delete { kind, namespace: namespace.into(), name: name.into() };
+            store.check(&event)?;
+            store.apply(event, g);
+            Ok(())
+        }
+        let key = (kind.as_str(), namespace, name);
+        match kind {
+            ObjectKind::Namespace => run(&mut self.namespaces, (key.0, "", name), g),
+            ObjectKind::Service => run(&mut self.services, key, g),
+            _ => match self.workloads_mut(kind) {
+                Some(store) => run(store, key, g),
+                None => Err(EventError::ObjectNotFound {
+                    kind: kind.as_str(),
+                    key: format!("{namespace}/{name}"),
+                }),
+            },
+        }
+    }
+}

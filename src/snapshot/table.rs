@@ -1,0 +1,291 @@
+//! Small values by number: a [`Tree`] of blocks of sixteen, and the tables in
+//! which equal values are kept once.
+
+use crate::model::Generation;
+
+use super::cost;
+use super::hash_index::HashIndex;
+use super::tree::{Marked, Tree};
+
+const BITS: u32 = 4;
+const BLOCK: usize = 1 << BITS;
+
+/// A persistent sparse array of small values.
+pub(crate) struct Table<V> {
+    blocks: Tree<Block<V>>,
+}
+
+struct Block<V>([Option<V>; BLOCK]);
+
+impl<V: Clone> Clone for Block<V> {
+    fn clone(&self) -> Block<V> {
+        cost::copied::<Block<V>>(if std::mem::needs_drop::<V>() { BLOCK } else { 0 });
+        Block(self.0.clone())
+    }
+}
+
+impl<V> Marked for Block<V> {}
+
+impl<V> Clone for Table<V> {
+    fn clone(&self) -> Table<V> {
+        Table { blocks: self.blocks.clone() }
+    }
+}
+
+impl<V> Default for Table<V> {
+    fn default() -> Table<V> {
+        Table { blocks: Tree::default() }
+    }
+}
+
+impl<V: Clone> Table<V> {
+    /// The value at `index`. O(log n).
+    pub(crate) fn get(&self, index: u32) -> Option<&V> {
+        self.blocks.get(index >> BITS)?.0[index as usize % BLOCK].as_ref()
+    }
+
+    /// Puts a value at `index`. O(log n).
+    pub(crate) fn set(&mut self, index: u32, value: V) {
+        let at = index as usize % BLOCK;
+        let block = index >> BITS;
+        if self.blocks.get(block).is_some() {
+            self.blocks.update(block, Generation::ZERO, |block| block.0[at] = Some(value));
+        } else {
+            let mut new = Block([const { None }; BLOCK]);
+            new.0[at] = Some(value);
+            self.blocks.insert(block, new, Generation::ZERO);
+        }
+    }
+
+    /// Changes the value at `index`, if there is one. O(log n).
+    pub(crate) fn update<R>(&mut self, index: u32, change: impl FnOnce(&mut V) -> R) -> Option<R> {
+        self.get(index)?;
+        let at = index as usize % BLOCK;
+        self.blocks
+            .update(index >> BITS, Generation::ZERO, |block| block.0[at].as_mut().map(change))?
+    }
+
+    /// Takes the value at `index` away. O(log n).
+    pub(crate) fn remove(&mut self, index: u32) {
+        if self.get(index).is_none() {
+            return;
+        }
+        let at = index as usize % BLOCK;
+        let empty = self.blocks.update(index >> BITS, Generation::ZERO, |block| {
+            block.0[at] = None;
+            block.0.iter().all(Option::is_none)
+        });
+        if empty == Some(true) {
+            self.blocks.remove(index >> BITS, Generation::ZERO);
+        }
+    }
+
+    /// All values with their indexes, in order.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (u32, &V)> + Clone {
+        self.blocks.iter().flat_map(|(block, values)| {
+            values.0.iter().enumerate().filter_map(move |(at, value)| {
+                value.as_ref().map(|value| (block << BITS | at as u32, value))
+            })
+        })
+    }
+
+    /// The next value after `index`, if there is one. O(log n).
+    pub(crate) fn after(&self, index: u32) -> Option<(u32, &V)> {
+        let next = index.checked_add(1)?;
+        let in_block = |block: u32, from: usize| {
+            let values = self.blocks.get(block)?;
+            (from..BLOCK)
+                .find_map(|at| values.0[at].as_ref().map(|v| (block << BITS | at as u32, v)))
+        };
+        in_block(next >> BITS, next as usize % BLOCK).or_else(|| {
+            let (block, _) = self.blocks.at_or_after((next >> BITS).checked_add(1)?)?;
+            in_block(block, 0)
+        })
+    }
+
+    /// The last value before `index`, if there is one. O(log n).
+    pub(crate) fn before(&self, index: u32) -> Option<(u32, &V)> {
+        let last = index.checked_sub(1)?;
+        let in_block = |block: u32, to: usize| {
+            let values = self.blocks.get(block)?;
+            (0..=to)
+                .rev()
+                .find_map(|at| values.0[at].as_ref().map(|v| (block << BITS | at as u32, v)))
+        };
+        in_block(last >> BITS, last as usize % BLOCK).or_else(|| {
+            let (block, _) = self.blocks.at_or_before((last >> BITS).checked_sub(1)?)?;
+            in_block(block, BLOCK - 1)
+        })
+    }
+}
+
+/// Numbers that are free to be given out.
+///
+/// A number is given out again only when every version that could name it is
+/// freed: those released at generation g wait until nobody holds a version
+/// before g.
+#[derive(Debug, Default)]
+pub(crate) struct Numbers {
+    /// Released numbers with the generation of their release, oldest first.
+    free: std::collections::VecDeque<(Generation, u32)>,
+}
+
+impl Numbers {
+    /// A number: one that no version before `horizon` names, or `next`, which
+    /// then moves on. `None` when all numbers of 32 bits are in use.
+    pub(crate) fn take(&mut self, next: &mut u32, horizon: Generation) -> Option<u32> {
+        match self.free.front() {
+            Some((released, number)) if *released <= horizon => {
+                let number = *number;
+                self.free.pop_front();
+                Some(number)
+            }
+            _ => {
+                let number = *next;
+                *next = next.checked_add(1)?;
+                Some(number)
+            }
+        }
+    }
+
+    /// Gives a number back that no version from `now` on names.
+    pub(crate) fn release(&mut self, number: u32, now: Generation) {
+        self.free.push_back((now, number));
+    }
+}
+
+/// A value that is kept once, see [`Interned`].
+pub(crate) trait Internable: Clone {
+    /// Its hash.
+    fn hash64(&self) -> u64;
+    /// Whether the other is the same value.
+    fn same(&self, other: &Self) -> bool;
+}
+
+/// Equal values kept once, under a number, with the count of their users.
+pub(crate) struct Interned<V> {
+    values: Table<Entry<V>>,
+    index: HashIndex,
+    next: u32,
+}
+
+#[derive(Clone)]
+struct Entry<V> {
+    value: V,
+    users: u32,
+}
+
+impl<V> Clone for Interned<V> {
+    fn clone(&self) -> Interned<V> {
+        Interned { values: self.values.clone(), index: self.index.clone(), next: self.next }
+    }
+}
+
+impl<V> Default for Interned<V> {
+    fn default() -> Interned<V> {
+        Interned { values: Table::default(), index: HashIndex::default(), next: 0 }
+    }
+}
+
+impl<V: Internable> Interned<V> {
+    /// The value with this number.
+    pub(crate) fn get(&self, number: u32) -> Option<&V> {
+        self.values.get(number).map(|entry| &entry.value)
+    }
+
+    /// The number of a value with this hash that `is` accepts. O(log n).
+    pub(crate) fn find(&self, hash: u64, is: impl Fn(&V) -> bool) -> Option<u32> {
+        self.index.find(hash, |number| self.get(number).is_some_and(&is))
+    }
+
+    /// How many use the value with this number.
+    pub(crate) fn users(&self, number: u32) -> u32 {
+        self.values.get(number).map_or(0, |entry| entry.users)
+    }
+
+    /// The first number that was never given out.
+    pub(crate) fn next(&self) -> u32 {
+        self.next
+    }
+
+    /// All values with their numbers.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (u32, &V)> + Clone {
+        self.values.iter().map(|(number, entry)| (number, &entry.value))
+    }
+
+    /// Counts one more user of a value, which is put in where it is new.
+    /// `None` when no number is left. O(log n).
+    pub(crate) fn acquire(
+        &mut self,
+        value: &V,
+        numbers: &mut Numbers,
+        horizon: Generation,
+    ) -> Option<u32> {
+        let hash = value.hash64();
+        if let Some(number) = self.find(hash, |known| known.same(value)) {
+            self.values.update(number, |entry| entry.users += 1);
+            return Some(number);
+        }
+        let number = numbers.take(&mut self.next, horizon)?;
+        self.values.set(number, Entry { value: value.clone(), users: 1 });
+        self.index.insert(hash, number);
+        Some(number)
+    }
+
+    /// Counts one user less; the last one takes the value away. O(log n).
+    pub(crate) fn release(&mut self, number: u32, numbers: &mut Numbers, now: Generation) {
+        let left = self.values.update(number, |entry| {
+            entry.users = entry.users.saturating_sub(1);
+            (entry.users == 0).then(|| entry.value.hash64())
+        });
+        if let Some(Some(hash)) = left {
+            self.index.remove(hash, number);
+            self.values.remove(number);
+            numbers.release(number, now);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    impl Internable for String {
+        fn hash64(&self) -> u64 {
+            self.len() as u64
+        }
+        fn same(&self, other: &String) -> bool {
+            self == other
+        }
+    }
+
+    #[test]
+    fn a_number_is_used_again_only_past_the_horizon() {
+        let mut interned = Interned::<String>::default();
+        let mut numbers = Numbers::default();
+        let g = Generation;
+        let a = interned.acquire(&"a".into(), &mut numbers, g(0)).unwrap();
+        let again = interned.acquire(&"a".into(), &mut numbers, g(0)).unwrap();
+        assert_eq!(a, again);
+        interned.release(a, &mut numbers, g(5));
+        assert_eq!(interned.users(a), 1);
+        interned.release(a, &mut numbers, g(6));
+        assert_eq!(interned.get(a), None);
+        let b = interned.acquire(&"b".into(), &mut numbers, g(5)).unwrap();
+        assert_ne!(a, b);
+        assert_eq!(interned.acquire(&"c".into(), &mut numbers, g(6)), Some(a));
+        assert_eq!(interned.find(1, |v| v == "c"), Some(a));
+    }
+
+    #[test]
+    fn neighbours_are_found_over_gaps() {
+        let mut table = Table::default();
+        for i in [3, 40, 5000] {
+            table.set(i, i);
+        }
+        assert_eq!(table.after(3), Some((40, &40)));
+        assert_eq!(table.after(5000), None);
+        assert_eq!(table.before(5000), Some((40, &40)));
+        assert_eq!(table.before(3), None);
+    }
+}

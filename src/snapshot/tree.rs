@@ -1,0 +1,569 @@
+//! The persistent array that every table of a snapshot is made of.
+//!
+//! A radix tree over `u32` indexes, eight children a level. Cloning a tree is
+//! one reference count; changing one leaf of a cloned tree copies that leaf and
+//! the branches above it, so a publish costs what changed. Measured against
+//! wider branches: what a copied level costs is the counts it bumps, twice
+//! (once to copy, once to free), so eight a level beats sixteen and
+//! sixty-four. Indexes may be sparse: a branch without children does not exist.
+//!
+//! Every branch also keeps, for each child, the newest generation and the marks
+//! below it, so that what changed since some generation, or what has some mark,
+//! is found without looking at the rest.
+
+use triomphe::Arc;
+
+use crate::model::Generation;
+
+use super::cost;
+
+const BITS: u32 = 3;
+const WIDTH: usize = 1 << BITS;
+
+/// A leaf that may have marks, by which it can be found.
+pub(crate) trait Marked {
+    /// A set of bits; 0 has none.
+    fn marks(&self) -> u8 {
+        0
+    }
+}
+
+/// A persistent sparse array of `T`, see the file's head.
+pub(crate) struct Tree<T> {
+    root: Option<Arc<Branch<T>>>,
+    /// Levels of branches; a tree with none holds nothing.
+    height: u32,
+}
+
+struct Branch<T> {
+    newest: [Generation; WIDTH],
+    marks: [u8; WIDTH],
+    children: Children<T>,
+}
+
+enum Children<T> {
+    Branches([Option<Arc<Branch<T>>>; WIDTH]),
+    Leaves([Option<Arc<T>>; WIDTH]),
+}
+
+impl<T> Clone for Tree<T> {
+    fn clone(&self) -> Tree<T> {
+        Tree { root: self.root.clone(), height: self.height }
+    }
+}
+
+impl<T> Clone for Branch<T> {
+    fn clone(&self) -> Branch<T> {
+        cost::copied::<Branch<T>>(WIDTH);
+        let children = match &self.children {
+            Children::Branches(branches) => {
+                warm(branches);
+                Children::Branches(branches.clone())
+            }
+            Children::Leaves(leaves) => {
+                warm(leaves);
+                Children::Leaves(leaves.clone())
+            }
+        };
+        Branch { newest: self.newest, marks: self.marks, children }
+    }
+}
+
+/// Reads the counts that a copy is about to bump. A locked increment waits for
+/// its cache line alone; plain reads wait for all eight at once.
+fn warm<T>(children: &[Option<Arc<T>>; WIDTH]) {
+    let counts = children.iter().flatten().fold(0, |sum, child| sum ^ Arc::strong_count(child));
+    std::hint::black_box(counts);
+}
+
+impl<T> Default for Tree<T> {
+    fn default() -> Tree<T> {
+        Tree { root: None, height: 0 }
+    }
+}
+
+fn child(index: u32, level: u32) -> usize {
+    (index >> (BITS * level)) as usize & (WIDTH - 1)
+}
+
+impl<T> Tree<T> {
+    /// The leaf at `index`. O(log n).
+    pub(crate) fn get(&self, index: u32) -> Option<&T> {
+        let mut branch = self.root.as_deref()?;
+        if !self.covers(index) {
+            return None;
+        }
+        let mut level = self.height;
+        loop {
+            level -= 1;
+            match &branch.children {
+                Children::Branches(branches) => {
+                    branch = branches[child(index, level)].as_deref()?
+                }
+                Children::Leaves(leaves) => return leaves[child(index, level)].as_deref(),
+            }
+        }
+    }
+
+    /// Whether the height suffices for `index`.
+    fn covers(&self, index: u32) -> bool {
+        BITS * self.height >= u32::BITS || index >> (BITS * self.height) == 0
+    }
+
+    /// All leaves with their indexes, in order.
+    pub(crate) fn iter(&self) -> Iter<'_, T> {
+        self.matching(Wanted { newer_than: None, marks: 0 })
+    }
+
+    /// The leaves that have any of these marks, in order. O(leaves found × log
+    /// n).
+    pub(crate) fn marked(&self, marks: u8) -> Iter<'_, T> {
+        self.matching(Wanted { newer_than: None, marks })
+    }
+
+    /// The leaves that were touched after `since`, in order. O(leaves found ×
+    /// log n).
+    pub(crate) fn newer_than(&self, since: Generation) -> Iter<'_, T> {
+        self.matching(Wanted { newer_than: Some(since), marks: 0 })
+    }
+
+    fn matching(&self, wanted: Wanted) -> Iter<'_, T> {
+        let mut stack = Vec::with_capacity(self.height as usize);
+        if let Some(root) = &self.root {
+            stack.push((&**root, 0, 0));
+        }
+        Iter { stack, wanted }
+    }
+
+    /// The first leaf at or after `index`.
+    pub(crate) fn at_or_after(&self, index: u32) -> Option<(u32, &T)> {
+        self.nearest(index, false)
+    }
+
+    /// The last leaf at or before `index`.
+    pub(crate) fn at_or_before(&self, index: u32) -> Option<(u32, &T)> {
+        self.nearest(index, true)
+    }
+
+    fn nearest(&self, index: u32, backward: bool) -> Option<(u32, &T)> {
+        let root = self.root.as_deref()?;
+        if !self.covers(index) {
+            return if backward { nearest(root, self.height, 0, None, true) } else { None };
+        }
+        nearest(root, self.height, 0, Some(index), backward)
+    }
+
+    /// Whether two trees are the same allocation: nothing differs.
+    pub(crate) fn same(&self, other: &Tree<T>) -> bool {
+        match (&self.root, &other.root) {
+            (None, None) => true,
+            (Some(a), Some(b)) => Arc::ptr_eq(a, b),
+            _ => false,
+        }
+    }
+
+    /// Calls `differs` for each index whose leaf is not the same allocation in
+    /// both trees. O(differing × log n).
+    pub(crate) fn diff<'a>(
+        &'a self,
+        other: &'a Tree<T>,
+        differs: &mut dyn FnMut(u32, Option<&'a T>, Option<&'a T>),
+    ) {
+        if self.same(other) {
+            return;
+        }
+        if self.height == other.height {
+            if let (Some(a), Some(b)) = (&self.root, &other.root) {
+                diff(a, b, self.height, 0, differs);
+                return;
+            }
+        }
+        for (index, leaf) in self.iter() {
+            let theirs = other.get(index);
+            if theirs.is_none_or(|theirs| !std::ptr::eq(leaf, theirs)) {
+                differs(index, Some(leaf), theirs);
+            }
+        }
+        for (index, leaf) in other.iter() {
+            if self.get(index).is_none() {
+                differs(index, None, Some(leaf));
+            }
+        }
+    }
+}
+
+fn nearest<T>(
+    branch: &Branch<T>,
+    height: u32,
+    base: u32,
+    index: Option<u32>,
+    backward: bool,
+) -> Option<(u32, &T)> {
+    let level = height - 1;
+    let edge = if backward { WIDTH - 1 } else { 0 };
+    let start = index.map_or(edge, |index| child(index, level));
+    let mut at = start;
+    loop {
+        // Only the child on the way to `index` is bounded by it.
+        let bound = index.filter(|_| at == start);
+        let below = base | (at as u32) << (BITS * level);
+        let found = match &branch.children {
+            Children::Branches(branches) => {
+                branches[at].as_deref().and_then(|b| nearest(b, level, below, bound, backward))
+            }
+            Children::Leaves(leaves) => leaves[at].as_deref().map(|leaf| (below, leaf)),
+        };
+        if found.is_some() {
+            return found;
+        }
+        at = if backward { at.checked_sub(1)? } else { at + 1 };
+        if at == WIDTH {
+            return None;
+        }
+    }
+}
+
+fn diff<'a, T>(
+    a: &'a Arc<Branch<T>>,
+    b: &'a Arc<Branch<T>>,
+    height: u32,
+    base: u32,
+    differs: &mut dyn FnMut(u32, Option<&'a T>, Option<&'a T>),
+) {
+    if Arc::ptr_eq(a, b) {
+        return;
+    }
+    let level = height - 1;
+    for at in 0..WIDTH {
+        let below = base | (at as u32) << (BITS * level);
+        match (&a.children, &b.children) {
+            (Children::Branches(a), Children::Branches(b)) => match (&a[at], &b[at]) {
+                (Some(a), Some(b)) => diff(a, b, level, below, differs),
+                (Some(a), None) => {
+                    each(a, level, below, &mut |index, leaf| differs(index, Some(leaf), None));
+                }
+                (None, Some(b)) => {
+                    each(b, level, below, &mut |index, leaf| differs(index, None, Some(leaf)));
+                }
+                (None, None) => {}
+            },
+            (Children::Leaves(a), Children::Leaves(b)) => match (&a[at], &b[at]) {
+                (Some(a), Some(b)) if Arc::ptr_eq(a, b) => {}
+                (None, None) => {}
+                (a, b) => differs(below, a.as_deref(), b.as_deref()),
+            },
+            // Trees of one height have leaves at one level.
+            _ => {}
+        }
+    }
+}
+
+fn each<'a, T>(branch: &'a Branch<T>, height: u32, base: u32, visit: &mut dyn FnMut(u32, &'a T)) {
+    let level = height - 1;
+    for at in 0..WIDTH {
+        let below = base | (at as u32) << (BITS * level);
+        match &branch.children {
+            Children::Branches(branches) => {
+                if let Some(branch) = &branches[at] {
+                    each(branch, level, below, visit);
+                }
+            }
+            Children::Leaves(leaves) => {
+                if let Some(leaf) = &leaves[at] {
+                    visit(below, leaf);
+                }
+            }
+        }
+    }
+}
+
+impl<T: Clone + Marked> Tree<T> {
+    /// Changes the leaf at `index`, copied first where another tree shares it,
+    /// and marks it as touched at `generation`; `None` where there is no such
+    /// leaf. O(log n).
+    pub(crate) fn update<R>(
+        &mut self,
+        index: u32,
+        generation: Generation,
+        change: impl FnOnce(&mut T) -> R,
+    ) -> Option<R> {
+        self.get(index)?;
+        let root = Arc::make_mut(self.root.as_mut()?);
+        root.update(index, self.height, generation, change)
+    }
+
+    /// Puts a leaf at `index`. O(log n).
+    pub(crate) fn insert(&mut self, index: u32, leaf: T, generation: Generation) {
+        while self.height == 0 || !self.covers(index) {
+            self.grow();
+        }
+        let root = self.root.get_or_insert_with(|| Branch::empty(self.height));
+        Arc::make_mut(root).insert(index, self.height, generation, leaf);
+    }
+
+    fn grow(&mut self) {
+        self.height += 1;
+        if let Some(old) = self.root.take() {
+            let mut branch = Branch {
+                newest: [Generation::ZERO; WIDTH],
+                marks: [0; WIDTH],
+                children: Children::Branches([const { None }; WIDTH]),
+            };
+            branch.newest[0] = old.newest.into_iter().max().unwrap_or_default();
+            branch.marks[0] = old.all_marks();
+            if let Children::Branches(branches) = &mut branch.children {
+                branches[0] = Some(old);
+            }
+            self.root = Some(Arc::new(branch));
+        }
+    }
+
+    /// Takes the leaf at `index` away. O(log n).
+    pub(crate) fn remove(&mut self, index: u32, generation: Generation) {
+        if self.get(index).is_none() {
+            return;
+        }
+        if let Some(root) = &mut self.root {
+            if Arc::make_mut(root).remove(index, self.height, generation) {
+                *self = Tree::default();
+            }
+        }
+    }
+}
+
+impl<T: Clone + Marked> Branch<T> {
+    fn update<R>(
+        &mut self,
+        index: u32,
+        height: u32,
+        generation: Generation,
+        change: impl FnOnce(&mut T) -> R,
+    ) -> Option<R> {
+        let level = height - 1;
+        let at = child(index, level);
+        self.newest[at] = generation;
+        match &mut self.children {
+            Children::Branches(branches) => {
+                let below = Arc::make_mut(branches[at].as_mut()?);
+                let result = below.update(index, level, generation, change);
+                self.marks[at] = below.all_marks();
+                result
+            }
+            Children::Leaves(leaves) => {
+                let leaf = Arc::make_mut(leaves[at].as_mut()?);
+                let result = change(leaf);
+                self.marks[at] = leaf.marks();
+                Some(result)
+            }
+        }
+    }
+
+    fn insert(&mut self, index: u32, height: u32, generation: Generation, leaf: T) {
+        let level = height - 1;
+        let at = child(index, level);
+        self.newest[at] = generation;
+        match &mut self.children {
+            Children::Branches(branches) => {
+                let below = branches[at].get_or_insert_with(|| Branch::empty(level));
+                let below = Arc::make_mut(below);
+                below.insert(index, level, generation, leaf);
+                self.marks[at] = below.all_marks();
+            }
+            Children::Leaves(leaves) => {
+                self.marks[at] = leaf.marks();
+                leaves[at] = Some(Arc::new(leaf));
+            }
+        }
+    }
+
+    /// Takes a leaf away, and says whether the branch is empty then.
+    fn remove(&mut self, index: u32, height: u32, generation: Generation) -> bool {
+        let level = height - 1;
+        let at = child(index, level);
+        self.newest[at] = generation;
+        self.marks[at] = 0;
+        match &mut self.children {
+            Children::Branches(branches) => {
+                if let Some(below) = &mut branches[at] {
+                    let below = Arc::make_mut(below);
+                    if below.remove(index, level, generation) {
+                        branches[at] = None;
+                    } else {
+                        self.marks[at] = below.all_marks();
+                    }
+                }
+                branches.iter().all(Option::is_none)
+            }
+            Children::Leaves(leaves) => {
+                leaves[at] = None;
+                leaves.iter().all(Option::is_none)
+            }
+        }
+    }
+
+    fn all_marks(&self) -> u8 {
+        self.marks.into_iter().fold(0, |all, marks| all | marks)
+    }
+}
+
+impl<T> Branch<T> {
+    /// A branch without children, `height` levels above the leaves' place.
+    fn empty(height: u32) -> Arc<Branch<T>> {
+        let children = if height == 1 {
+            Children::Leaves([const { None }; WIDTH])
+        } else {
+            Children::Branches([const { None }; WIDTH])
+        };
+        Arc::new(Branch { newest: [Generation::ZERO; WIDTH], marks: [0; WIDTH], children })
+    }
+}
+
+/// Iterates over the leaves of a [`Tree`] in order.
+pub(crate) struct Iter<'a, T> {
+    /// A branch, the next child to visit, the index of its first leaf.
+    stack: Vec<(&'a Branch<T>, usize, u32)>,
+    wanted: Wanted,
+}
+
+/// Which leaves an iteration is to find.
+#[derive(Clone, Copy)]
+struct Wanted {
+    newer_than: Option<Generation>,
+    /// Any of these, or all leaves where 0.
+    marks: u8,
+}
+
+impl<T> Clone for Iter<'_, T> {
+    fn clone(&self) -> Self {
+        Iter { stack: self.stack.clone(), wanted: self.wanted }
+    }
+}
+
+impl<'a, T> Iterator for Iter<'a, T> {
+    type Item = (u32, &'a T);
+
+    fn next(&mut self) -> Option<(u32, &'a T)> {
+        while let Some((branch, at, base)) = self.stack.last_mut() {
+            if *at == WIDTH {
+                self.stack.pop();
+                continue;
+            }
+            let here = *at;
+            *at += 1;
+            let Wanted { newer_than, marks } = self.wanted;
+            if newer_than.is_some_and(|since| branch.newest[here] <= since)
+                || (marks != 0 && branch.marks[here] & marks == 0)
+            {
+                continue;
+            }
+            match &branch.children {
+                Children::Branches(branches) => {
+                    if let Some(below) = branches[here].as_deref() {
+                        let base = *base << BITS | (here as u32) << BITS;
+                        self.stack.push((below, 0, base));
+                    }
+                }
+                Children::Leaves(leaves) => {
+                    if let Some(leaf) = leaves[here].as_deref() {
+                        return Some((*base | here as u32, leaf));
+                    }
+                }
+            }
+        }
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const G: Generation = Generation(1);
+
+    impl Marked for u8 {
+        fn marks(&self) -> u8 {
+            *self
+        }
+    }
+    impl Marked for u32 {}
+    impl Marked for char {}
+
+    proptest! {
+        #[test]
+        fn equals_a_map_and_old_clones_never_change(
+            ops in prop::collection::vec((any::<bool>(), 0..3000_u32, any::<u8>()), 1..200)
+        ) {
+            let mut tree = Tree::default();
+            let mut map = BTreeMap::new();
+            let mut held: Vec<(Tree<u8>, BTreeMap<u32, u8>)> = Vec::new();
+            for (i, (insert, index, value)) in ops.into_iter().enumerate() {
+                if insert {
+                    tree.insert(index, value, G);
+                    map.insert(index, value);
+                } else {
+                    tree.remove(index, G);
+                    map.remove(&index);
+                }
+                if i % 16 == 0 {
+                    held.push((tree.clone(), map.clone()));
+                }
+                tree.update(index, G, |v| {
+                    *v = v.wrapping_add(1);
+                    *map.get_mut(&index).unwrap() = *v;
+                });
+            }
+            held.push((tree, map));
+            for (tree, map) in &held {
+                prop_assert!(tree.iter().map(|(i, v)| (i, *v)).eq(map.iter().map(|(i, v)| (*i, *v))));
+                for probe in [0, 5, 64, 700, 2999, 1 << 20] {
+                    prop_assert_eq!(tree.get(probe), map.get(&probe));
+                    prop_assert!(tree.marked(4).map(|(i, _)| i).eq(
+                        map.iter().filter(|(_, v)| *v & 4 != 0).map(|(i, _)| *i)
+                    ));
+                    prop_assert_eq!(
+                        tree.at_or_after(probe).map(|(i, _)| i),
+                        map.range(probe..).next().map(|(i, _)| *i)
+                    );
+                    prop_assert_eq!(
+                        tree.at_or_before(probe).map(|(i, _)| i),
+                        map.range(..=probe).next_back().map(|(i, _)| *i)
+                    );
+                }
+            }
+            let (last, first) = (&held[held.len() - 1], &held[0]);
+            let mut changed = Vec::new();
+            last.0.diff(&first.0, &mut |index, _, _| changed.push(index));
+            for index in 0..3000 {
+                if last.1.get(&index) != first.1.get(&index) {
+                    prop_assert!(changed.contains(&index));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn only_what_is_newer_is_found() {
+        let mut tree = Tree::default();
+        for i in 0..1000 {
+            tree.insert(i, i, Generation(1));
+        }
+        tree.update(77, Generation(5), |v| *v = 0);
+        tree.insert(5000, 1, Generation(6));
+        let found = |g| tree.newer_than(Generation(g)).map(|(i, _)| i).collect::<Vec<_>>();
+        assert_eq!(found(5), [5000]);
+        assert_eq!(found(4), [77, 5000]);
+    }
+
+    #[test]
+    fn the_largest_index_can_be_held() {
+        let mut tree = Tree::default();
+        tree.insert(u32::MAX, 'x', G);
+        tree.insert(0, 'y', G);
+        assert_eq!(tree.get(u32::MAX), Some(&'x'));
+        assert_eq!(tree.iter().collect::<Vec<_>>(), [(0, &'y'), (u32::MAX, &'x')]);
+    }
+}

@@ -1,0 +1,131 @@
+//! The order of the nodes: zones in the order in which they were first seen,
+//! and round robin over them (backend/cache/node_tree.go).
+
+use crate::model::ZoneKey;
+
+use super::chunk::{Chunk, ZoneId, lanes};
+use super::cluster::Cluster;
+use super::hash_index::HashIndex;
+use super::node_info::NodeInfo;
+use super::table::Table;
+
+/// Ghosts live in chunks of a zone that is in no list.
+pub(crate) const GHOSTS: ZoneId = 0;
+
+/// A zone: its chunks in order.
+#[derive(Clone, Default)]
+pub(crate) struct Zone {
+    pub(crate) key: ZoneKey,
+    pub(crate) nodes: usize,
+    /// Numbers of chunks by their position in the zone.
+    pub(crate) chunks: Table<u32>,
+    /// The position of the next chunk, always past all others.
+    pub(crate) next: u32,
+}
+
+/// All zones.
+#[derive(Clone, Default)]
+pub(crate) struct Zones {
+    /// By number; numbers grow with time, so their order is first-seen order.
+    zones: Table<Zone>,
+    index: HashIndex,
+    last: ZoneId,
+}
+
+impl Zones {
+    pub(crate) fn list(&self) -> impl Iterator<Item = &Zone> + Clone {
+        self.zones.iter().filter(|(id, _)| *id != GHOSTS).map(|(_, zone)| zone)
+    }
+
+    pub(crate) fn get(&self, id: ZoneId) -> Option<&Zone> {
+        self.zones.get(id)
+    }
+
+    pub(crate) fn find(&self, key: &ZoneKey) -> Option<ZoneId> {
+        self.index.find(key.hash64(), |id| self.get(id).is_some_and(|zone| zone.key == *key))
+    }
+
+    /// The zone with this key, new at the end where it is not known. `None`
+    /// when no number is left.
+    pub(crate) fn find_or_insert(&mut self, key: &ZoneKey) -> Option<ZoneId> {
+        if let Some(id) = self.find(key) {
+            return Some(id);
+        }
+        self.last = self.last.checked_add(1)?;
+        self.zones.set(self.last, Zone { key: key.clone(), ..Zone::default() });
+        self.index.insert(key.hash64(), self.last);
+        Some(self.last)
+    }
+
+    pub(crate) fn ghosts(&mut self) -> ZoneId {
+        if self.zones.get(GHOSTS).is_none() {
+            self.zones.set(GHOSTS, Zone::default());
+        }
+        GHOSTS
+    }
+
+    pub(crate) fn update<R>(
+        &mut self,
+        id: ZoneId,
+        change: impl FnOnce(&mut Zone) -> R,
+    ) -> Option<R> {
+        self.zones.update(id, change)
+    }
+
+    /// Takes an empty zone away: seen again, it is at the end.
+    pub(crate) fn remove(&mut self, id: ZoneId) {
+        if let Some(zone) = self.zones.get(id) {
+            self.index.remove(zone.key.hash64(), id);
+            self.zones.remove(id);
+        }
+    }
+}
+
+impl Chunk {
+    pub(crate) fn is_ghosts(&self) -> bool {
+        self.zone == GHOSTS
+    }
+}
+
+/// Round robin over the zones.
+pub(crate) struct Round<'a> {
+    cursors: Vec<Cursor<'a>>,
+    next: usize,
+}
+
+type Cursor<'a> = Box<dyn Iterator<Item = NodeInfo<'a>> + 'a>;
+
+impl<'a> Round<'a> {
+    pub(crate) fn new(cluster: &'a Cluster) -> Round<'a> {
+        let cursors = cluster.zones().map(|zone| {
+            let nodes = zone.chunks().flat_map(move |chunk| {
+                lanes(chunk.live).filter_map(move |lane| NodeInfo::new(cluster, chunk, lane))
+            });
+            Box::new(nodes) as Cursor<'a>
+        });
+        Round { cursors: cursors.collect(), next: 0 }
+    }
+}
+
+impl<'a> Iterator for Round<'a> {
+    type Item = NodeInfo<'a>;
+
+    fn next(&mut self) -> Option<NodeInfo<'a>> {
+        while !self.cursors.is_empty() {
+            if self.next >= self.cursors.len() {
+                self.next = 0;
+            }
+            match self.cursors[self.next].next() {
+                Some(node) => {
+                    self.next += 1;
+                    return Some(node);
+                }
+                // The zone is exhausted; the next one moves up.
+                None => {
+                    drop(self.cursors.remove(self.next));
+                }
+            }
+        }
+        None
+    }
+}

@@ -1,0 +1,121 @@
+//! The deep audit: everything derived is derived again, and compared.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::sync::Arc;
+
+use crate::model::{Generation, Pod};
+use crate::snapshot::draft::Draft;
+use crate::snapshot::{Cluster, Dump};
+
+/// Something that a version says and its objects do not.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Difference {
+    /// Where: a node, or a part of the whole.
+    pub place: String,
+    /// What the version says.
+    pub found: String,
+    /// What follows from its objects.
+    pub expected: String,
+}
+
+impl fmt::Display for Difference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: found {}, expected {}", self.place, self.found, self.expected)
+    }
+}
+
+impl Cluster {
+    /// Rebuilds this version from its objects alone, nodes in their order of
+    /// arrival, and names each difference; none means that all sums, lists,
+    /// indexes and orders are right. O(n log n).
+    #[must_use]
+    pub fn audit(&self) -> Vec<Difference> {
+        let found = self.dump();
+        let mut differences = Vec::new();
+        let mut differ = |place: &str, found: &dyn fmt::Debug, expected: &dyn fmt::Debug| {
+            let (found, expected) = (format!("{found:?}"), format!("{expected:?}"));
+            if found != expected {
+                differences.push(Difference { place: place.to_owned(), found, expected });
+            }
+        };
+        let expected = self.rebuild(&found);
+        differ("order of nodes", &found.order, &expected.order);
+        differ("assumed pods", &found.assumed, &expected.assumed);
+        differ("used claims", &found.used_claims, &expected.used_claims);
+        // Which node reported a size first is not kept: the count alone follows.
+        let nodes_of = |dump: &Dump| -> Vec<(String, usize)> {
+            dump.images.iter().map(|(name, (_, nodes))| (name.clone(), *nodes)).collect()
+        };
+        differ("images", &nodes_of(&found), &nodes_of(&expected));
+        let names: BTreeSet<&String> = found.nodes.keys().chain(expected.nodes.keys()).collect();
+        for name in names {
+            let (mut ours, mut theirs) =
+                (found.nodes.get(name).cloned(), expected.nodes.get(name).cloned());
+            for dump in [&mut ours, &mut theirs].into_iter().flatten() {
+                dump.images.values_mut().for_each(|(size, _)| *size = 0);
+            }
+            differ(&format!("node {name}"), &ours, &theirs);
+        }
+        for node in self.everything() {
+            let reached = self.any_node(node.name()).map(|n| n.slot());
+            differ(&format!("name of node {}", node.name()), &reached, &Some(node.slot()));
+            for pod in node.pods() {
+                let on = self.pod(&pod.uid()).map(|p| p.node().slot());
+                differ(&format!("uid of pod {}", pod.uid()), &on, &Some(node.slot()));
+            }
+            let (chunk, at) = node.place();
+            let bits = [
+                chunk.with_affinity(),
+                chunk.with_required_anti_affinity(),
+                chunk.with_claims(),
+                chunk.with_ports(),
+            ]
+            .map(|mask| mask >> at & 1 == 1);
+            let derived = [
+                node.pods().any(|p| p.template().traits().affinity),
+                node.pods().any(|p| p.template().traits().required_anti_affinity),
+                node.pods().any(|p| p.template().traits().claims),
+                node.pods().any(|p| !p.template().host_ports.is_empty()),
+            ];
+            differ(&format!("marks of node {}", node.name()), &bits, &derived);
+            let pods = (chunk.pods()[at] as usize, node.generation() <= self.generation());
+            differ(&format!("columns of node {}", node.name()), &pods, &(node.pod_count(), true));
+        }
+        let listed = self.nodes().count();
+        let all = self.everything().count();
+        let pods: usize = self.everything().map(|node| node.pod_count()).sum();
+        differ(
+            "counts",
+            &(self.len(), self.node_count(), self.pod_count(), self.assumed_count()),
+            &(listed, all, pods, found.assumed.len()),
+        );
+        differences
+    }
+
+    fn rebuild(&self, found: &Dump) -> Dump {
+        let mut draft = Draft::new();
+        draft.begin(Generation(1));
+        for zone in self.zones() {
+            for chunk in zone.chunks() {
+                for node in crate::snapshot::chunk::lanes(chunk.live())
+                    .filter_map(|at| self.node_in(chunk, at))
+                {
+                    if let Some(node) = node.node() {
+                        draft.put_node(Arc::clone(node));
+                    }
+                }
+            }
+        }
+        for node in self.everything() {
+            for pod in node.pods() {
+                let assumed = pod.is_assumed();
+                let pod: Pod = pod.to_pod();
+                draft.place(&pod, node.name(), None, assumed);
+            }
+        }
+        let mut dump = draft.cluster.dump();
+        dump.order.retain(|name| found.nodes.contains_key(name));
+        dump
+    }
+}

@@ -1,0 +1,361 @@
+//! The fold: each event checked, then applied to the draft.
+//!
+//! A pod is absent, assumed or added; kube-scheduler's `Cache` interface
+//! (backend/cache/cache.go, 1.35.4) says which operation leads where. Where it
+//! ends its process because the cache is corrupt, the event is refused here.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use crate::log::{Applied, Event, Outcome};
+use crate::model::{EventError, Generation, Name, Pod, Timestamp, Uid};
+use crate::snapshot::draft::Draft;
+use crate::snapshot::{Cluster, NodeSlot, Snapshot};
+
+/// Decides whether a placement still fits when the writer is about to assume
+/// it. The engine is given one; the state knows no plugin.
+pub trait CommitCheck: Send + Sync {
+    /// Whether `pod` may go to `node` in the state as it is, all of it.
+    ///
+    /// # Errors
+    ///
+    /// What does not fit, for people to read.
+    fn check(&self, cluster: &Cluster, pod: &Pod, node: &str) -> Result<(), String>;
+}
+
+/// Told of each pod that is placed or gone, as it happens.
+pub trait PodObserver {
+    /// A pod is on a node, or its state there changed.
+    fn placed(&mut self, pod: &Pod, slot: NodeSlot, assumed: bool);
+    /// A pod is gone.
+    fn gone(&mut self, uid: &Uid);
+}
+
+impl PodObserver for () {
+    fn placed(&mut self, _: &Pod, _: NodeSlot, _: bool) {}
+    fn gone(&mut self, _: &Uid) {}
+}
+
+/// The writer's state.
+pub struct State {
+    pub(super) draft: Draft,
+    generation: Generation,
+    /// How long an assumed pod lives after its binding finished; none for ever.
+    ttl: Option<Duration>,
+    /// When assumed pods whose binding finished expire.
+    deadlines: BTreeMap<Uid, Timestamp>,
+    by_deadline: BTreeSet<(Timestamp, Uid)>,
+    commit_check: Option<Box<dyn CommitCheck>>,
+}
+
+impl State {
+    /// An empty state. Assumed pods expire `ttl` after their binding finished;
+    /// a ttl of zero, or none, means never.
+    #[must_use]
+    pub fn new(ttl: Option<Duration>, commit_check: Option<Box<dyn CommitCheck>>) -> State {
+        State {
+            draft: Draft::new(),
+            generation: Generation::ZERO,
+            ttl: ttl.filter(|ttl| !ttl.is_zero()),
+            deadlines: BTreeMap::new(),
+            by_deadline: BTreeSet::new(),
+            commit_check,
+        }
+    }
+
+    /// The state as it is now.
+    #[must_use]
+    pub fn cluster(&self) -> &Cluster {
+        &self.draft.cluster
+    }
+
+    /// The version as it is now, frozen. O(1).
+    #[must_use]
+    pub fn freeze(&self) -> Snapshot {
+        self.draft.freeze()
+    }
+
+    /// Tells that nobody holds a version before `horizon`, so that numbers
+    /// released before it can be used again.
+    pub fn set_horizon(&mut self, horizon: Generation) {
+        self.draft.set_horizon(horizon);
+    }
+
+    /// Folds one event: applied to everything, or refused without a trace.
+    ///
+    /// # Errors
+    ///
+    /// Why the event was refused.
+    pub fn apply(&mut self, event: &Event, observer: &mut impl PodObserver) -> Outcome {
+        self.generation = self.generation.next();
+        self.draft.begin(self.generation);
+        let mut applied = Applied { generation: self.generation, ..Applied::default() };
+        match event {
+            Event::AssumePod { pod, decided_on } => {
+                let slot = self.check_assume(&self.draft, pod, decided_on.is_some())?;
+                self.place(pod, slot, true, observer);
+                applied.added = 1;
+            }
+            Event::AssumeAll { pods, decided_on } => {
+                self.assume_all(pods, decided_on.is_some(), observer)?;
+                applied.added = pods.len();
+            }
+            Event::FinishBinding { uid, now } => self.finish_binding(uid, *now)?,
+            Event::ForgetPod { uid, node } => {
+                applied.removed = usize::from(self.forget(uid, node.as_ref(), observer)?);
+            }
+            Event::AddPod(pod) => {
+                if self.add_pod(pod, observer)? {
+                    applied.updated = 1;
+                } else {
+                    applied.added = 1;
+                }
+            }
+            Event::UpdatePod { old, pod } => {
+                self.update_pod(old, pod, observer)?;
+                applied.updated = 1;
+            }
+            Event::RemovePod { uid, node } => {
+                self.check_known(uid, node.as_ref(), |uid| EventError::NotFound { uid })?;
+                self.displace(uid, observer);
+                applied.removed = 1;
+            }
+            Event::AddNode(node) | Event::UpdateNode(node) => {
+                self.draft.check_node(node)?;
+                let known = self.cluster().node(&node.name).is_some();
+                self.draft.put_node(node.clone());
+                applied.updated = usize::from(known);
+                applied.added = usize::from(!known);
+            }
+            Event::RemoveNode(name) => {
+                self.draft.check_remove_node(name)?;
+                self.draft.remove_node(name);
+                applied.removed = 1;
+            }
+            Event::PutObject(object) => {
+                let known = self.cluster().objects().contains(
+                    object.kind(),
+                    object.namespace(),
+                    object.name(),
+                );
+                self.draft.put_object(object)?;
+                applied.updated = usize::from(known);
+                applied.added = usize::from(!known);
+            }
+            Event::DeleteObject(key) => {
+                self.draft.delete_object(key.kind, &key.namespace, &key.name)?;
+                applied.removed = 1;
+            }
+            Event::Expire(now) => applied.removed = self.expire(*now, observer),
+            Event::Relist(relist) => self.relist(relist, &mut applied, observer),
+        }
+        Ok(applied)
+    }
+
+    fn check_assume(
+        &self,
+        draft: &Draft,
+        pod: &Pod,
+        decided: bool,
+    ) -> Result<Option<NodeSlot>, EventError> {
+        let uid = pod.uid.clone();
+        if uid.is_empty() {
+            return Err(EventError::EmptyUid);
+        }
+        if draft.pod(&uid).is_some() {
+            return Err(EventError::AlreadyInCache { uid });
+        }
+        let node = node_of(pod)?;
+        let slot = draft.check_place(pod, node, None)?;
+        match &self.commit_check {
+            Some(check) if decided => check
+                .check(&draft.cluster, pod, node)
+                .map_err(|reason| EventError::Conflict { uid, node: node.clone(), reason }),
+            _ => Ok(()),
+        }?;
+        Ok(slot)
+    }
+
+    /// Assumes each pod on top of those before it, on a fork first: a refusal
+    /// leaves no trace.
+    fn assume_all(
+        &mut self,
+        pods: &[Pod],
+        decided: bool,
+        observer: &mut impl PodObserver,
+    ) -> Result<(), EventError> {
+        let together = |why| EventError::Together(Box::new(why));
+        let mut trial = Draft::fork(self.cluster(), 0);
+        for pod in pods {
+            self.check_assume(&trial, pod, decided).map_err(together)?;
+            trial.place(pod, node_of(pod)?, None, true);
+        }
+        for pod in pods {
+            self.place(pod, None, true, observer);
+        }
+        Ok(())
+    }
+
+    fn finish_binding(&mut self, uid: &Uid, now: Timestamp) -> Result<(), EventError> {
+        if uid.is_empty() {
+            return Err(EventError::EmptyUid);
+        }
+        let assumed = self.draft.pod(uid).is_some_and(|pod| pod.is_assumed());
+        if let (true, Some(ttl)) = (assumed, self.ttl) {
+            let ttl = i64::try_from(ttl.as_nanos()).unwrap_or(i64::MAX);
+            let deadline = Timestamp(now.0.saturating_add(ttl));
+            self.clear_deadline(uid);
+            self.deadlines.insert(uid.clone(), deadline);
+            self.by_deadline.insert((deadline, uid.clone()));
+        }
+        Ok(())
+    }
+
+    fn forget(
+        &mut self,
+        uid: &Uid,
+        node: Option<&Name>,
+        observer: &mut impl PodObserver,
+    ) -> Result<bool, EventError> {
+        if uid.is_empty() {
+            return Err(EventError::EmptyUid);
+        }
+        let Some(pod) = self.draft.pod(uid) else { return Ok(false) };
+        let known = pod.node().name();
+        if let Some(given) = node.filter(|given| *given != known) {
+            return Err(other_node(uid, known, given));
+        }
+        if !pod.is_assumed() {
+            return Err(EventError::NotAssumed { uid: uid.clone() });
+        }
+        self.displace(uid, observer);
+        Ok(true)
+    }
+
+    /// Adds a pod, and says whether that confirmed an assumed one.
+    pub(super) fn add_pod(
+        &mut self,
+        pod: &Pod,
+        observer: &mut impl PodObserver,
+    ) -> Result<bool, EventError> {
+        let uid = &pod.uid;
+        if uid.is_empty() {
+            return Err(EventError::EmptyUid);
+        }
+        let known = self.draft.pod(uid).map(|known| known.is_assumed());
+        if known == Some(false) {
+            return Err(EventError::AlreadyAdded { uid: uid.clone() });
+        }
+        let mut slot = self.draft.check_place(pod, node_of(pod)?, Some(uid))?;
+        if known.is_some() {
+            // The object may have changed since it was assumed, its node too;
+            // and a ghost goes with its last pod.
+            self.clear_deadline(uid);
+            self.draft.displace(uid);
+            slot = None;
+        }
+        self.place(pod, slot, false, observer);
+        Ok(known.is_some())
+    }
+
+    fn update_pod(
+        &mut self,
+        old: &Uid,
+        pod: &Pod,
+        observer: &mut impl PodObserver,
+    ) -> Result<(), EventError> {
+        let known = self.check_known(old, None, |uid| EventError::NotAdded { uid })?;
+        if self.draft.pod(old).is_some_and(|pod| pod.is_assumed()) {
+            return Err(EventError::AssumedNotUpdated { uid: old.clone() });
+        }
+        let node = node_of(pod)?;
+        if *node != known {
+            return Err(other_node(old, &known, node));
+        }
+        if pod.uid != *old && self.draft.pod(&pod.uid).is_some() {
+            return Err(EventError::AlreadyAdded { uid: pod.uid.clone() });
+        }
+        self.draft.check_place(pod, node, Some(old))?;
+        self.replace(old, pod, observer);
+        Ok(())
+    }
+
+    /// Puts a pod that was checked in the place of another.
+    pub(super) fn replace(&mut self, old: &Uid, pod: &Pod, observer: &mut impl PodObserver) {
+        if pod.uid == *old {
+            self.draft.displace(old);
+        } else {
+            self.displace(old, observer);
+        }
+        self.place(pod, None, false, observer);
+    }
+
+    fn check_known(
+        &self,
+        uid: &Uid,
+        node: Option<&Name>,
+        unknown: impl Fn(Uid) -> EventError,
+    ) -> Result<Name, EventError> {
+        if uid.is_empty() {
+            return Err(EventError::EmptyUid);
+        }
+        let known = match self.draft.pod(uid) {
+            Some(pod) => pod.node().name().clone(),
+            None => return Err(unknown(uid.clone())),
+        };
+        match node.filter(|given| !given.is_empty() && **given != known) {
+            Some(given) => Err(other_node(uid, &known, given)),
+            None => Ok(known),
+        }
+    }
+
+    fn expire(&mut self, now: Timestamp, observer: &mut impl PodObserver) -> usize {
+        let mut expired = 0;
+        while let Some((deadline, uid)) = self.by_deadline.first().cloned() {
+            if deadline >= now {
+                break;
+            }
+            self.displace(&uid, observer);
+            expired += 1;
+        }
+        expired
+    }
+
+    fn place(
+        &mut self,
+        pod: &Pod,
+        known: Option<NodeSlot>,
+        assumed: bool,
+        observer: &mut impl PodObserver,
+    ) {
+        if let Some(node) = &pod.node_name
+            && let Some(slot) = self.draft.place(pod, node, known, assumed)
+        {
+            observer.placed(pod, slot, assumed);
+        }
+    }
+
+    pub(super) fn displace(&mut self, uid: &Uid, observer: &mut impl PodObserver) {
+        self.clear_deadline(uid);
+        if self.draft.displace(uid) {
+            observer.gone(uid);
+        }
+    }
+
+    fn clear_deadline(&mut self, uid: &Uid) {
+        if let Some(deadline) = self.deadlines.remove(uid) {
+            self.by_deadline.remove(&(deadline, uid.clone()));
+        }
+    }
+}
+
+pub(super) fn node_of(pod: &Pod) -> Result<&Name, EventError> {
+    match &pod.node_name {
+        Some(node) if !node.is_empty() => Ok(node),
+        _ => Err(EventError::NoNodeName { uid: pod.uid.clone() }),
+    }
+}
+
+fn other_node(uid: &Uid, known: &Name, given: &Name) -> EventError {
+    EventError::OtherNode { uid: uid.clone(), known: known.clone(), given: given.clone() }
+}

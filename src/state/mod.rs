@@ -1,0 +1,10 @@
+//! What only the writer has: the lifecycle of pods, and the fold of events over
+//! a draft.
+
+mod audit;
+mod lifecycle;
+pub mod naive;
+mod relist;
+
+pub use audit::Difference;
+pub use lifecycle::{CommitCheck, PodObserver, State};

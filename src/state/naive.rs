@@ -1,0 +1,291 @@
+//! The naive fold: the same events over plain maps, everything recomputed from
+//! the objects each time. Slow, and simple enough to be believed: the oracle of
+//! tests and fuzzers, at every generation.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::log::{Event, Relist};
+use crate::model::{
+    HostPort, MilliCpu, Name, Node, NonZero, Pod, Resources, Scalars, Timestamp, Uid, ZoneKey,
+};
+use crate::snapshot::{Dump, NodeDump};
+
+#[derive(Clone, Debug)]
+struct Placed {
+    pod: Pod,
+    assumed: bool,
+    deadline: Option<Timestamp>,
+}
+
+/// A cluster as plain maps. Pods and nodes only; other objects have no rules.
+#[derive(Clone, Debug, Default)]
+pub struct Naive {
+    pods: BTreeMap<Uid, Placed>,
+    nodes: BTreeMap<Name, Arc<Node>>,
+    zones: Vec<(ZoneKey, Vec<Name>)>,
+    /// Size by image, and the nodes that have it.
+    images: BTreeMap<Name, (i64, BTreeSet<Name>)>,
+    ttl: Option<Duration>,
+}
+
+impl Naive {
+    /// An empty cluster with a time to live for assumed pods.
+    #[must_use]
+    pub fn new(ttl: Option<Duration>) -> Naive {
+        Naive { ttl: ttl.filter(|ttl| !ttl.is_zero()), ..Naive::default() }
+    }
+
+    /// Folds one event, and says whether it was accepted.
+    pub fn apply(&mut self, event: &Event) -> bool {
+        match event {
+            Event::AssumePod { pod, .. } => self.assume(pod),
+            Event::AssumeAll { pods, .. } => {
+                let before = self.clone();
+                let all = pods.iter().all(|pod| self.assume(pod));
+                if !all {
+                    *self = before;
+                }
+                all
+            }
+            Event::FinishBinding { uid, now } => {
+                let ttl = self.ttl;
+                if let Some(placed) = self.pods.get_mut(uid).filter(|placed| placed.assumed) {
+                    placed.deadline = ttl.map(|ttl| Timestamp(now.0 + ttl.as_nanos() as i64));
+                }
+                !uid.is_empty()
+            }
+            Event::ForgetPod { uid, node } => match self.pods.get(uid) {
+                None => !uid.is_empty(),
+                Some(placed) => {
+                    let fits = placed.assumed
+                        && node
+                            .as_ref()
+                            .is_none_or(|node| Some(node) == placed.pod.node_name.as_ref());
+                    if fits {
+                        self.pods.remove(uid);
+                    }
+                    fits
+                }
+            },
+            Event::AddPod(pod) => self.add(pod),
+            Event::UpdatePod { old, pod } => {
+                let fits =
+                    self.pods.get(old).is_some_and(|known| {
+                        !known.assumed && known.pod.node_name == pod.node_name
+                    }) && placeable(pod)
+                        && (pod.uid == *old || !self.pods.contains_key(&pod.uid));
+                if fits {
+                    self.pods.remove(old);
+                    self.put(pod, false);
+                }
+                fits
+            }
+            Event::RemovePod { uid, node } => {
+                let fits = self.pods.get(uid).is_some_and(|known| {
+                    node.as_ref().is_none_or(|node| {
+                        node.is_empty() || Some(node) == known.pod.node_name.as_ref()
+                    })
+                });
+                if fits {
+                    self.pods.remove(uid);
+                }
+                fits
+            }
+            Event::AddNode(node) | Event::UpdateNode(node) => {
+                self.put_node(node);
+                true
+            }
+            Event::RemoveNode(name) => self.remove_node(name),
+            Event::PutObject(_) | Event::DeleteObject(_) => true,
+            Event::Expire(now) => {
+                self.pods.retain(|_, placed| !placed.deadline.is_some_and(|at| at < *now));
+                true
+            }
+            Event::Relist(relist) => {
+                match &**relist {
+                    Relist::Pods(pods) => self.relist_pods(pods),
+                    Relist::Nodes(nodes) => {
+                        let listed: BTreeSet<&Name> = nodes.iter().map(|n| &n.name).collect();
+                        for node in nodes {
+                            self.put_node(node);
+                        }
+                        let gone: Vec<Name> =
+                            self.nodes.keys().filter(|n| !listed.contains(n)).cloned().collect();
+                        for name in gone {
+                            self.remove_node(&name);
+                        }
+                    }
+                    Relist::Objects(..) => {}
+                }
+                true
+            }
+        }
+    }
+
+    fn assume(&mut self, pod: &Pod) -> bool {
+        let fits = placeable(pod) && !self.pods.contains_key(&pod.uid);
+        if fits {
+            self.put(pod, true);
+        }
+        fits
+    }
+
+    fn add(&mut self, pod: &Pod) -> bool {
+        let fits = placeable(pod) && self.pods.get(&pod.uid).is_none_or(|known| known.assumed);
+        if fits {
+            self.put(pod, false);
+        }
+        fits
+    }
+
+    fn put(&mut self, pod: &Pod, assumed: bool) {
+        self.pods.insert(pod.uid.clone(), Placed { pod: pod.clone(), assumed, deadline: None });
+    }
+
+    fn relist_pods(&mut self, pods: &[Pod]) {
+        let mut all_good = true;
+        for pod in pods {
+            if placeable(pod) {
+                self.put(pod, false);
+            } else {
+                all_good = false;
+            }
+        }
+        if all_good {
+            let listed: BTreeSet<&Uid> = pods.iter().map(|pod| &pod.uid).collect();
+            self.pods.retain(|uid, placed| placed.assumed || listed.contains(uid));
+        }
+    }
+
+    fn put_node(&mut self, node: &Arc<Node>) {
+        self.drop_images(&node.name);
+        let stays = self.nodes.get(&node.name).is_some_and(|old| old.zone == node.zone);
+        if !stays {
+            self.leave_zone(&node.name);
+            match self.zones.iter_mut().find(|(key, _)| *key == node.zone) {
+                Some((_, names)) => names.push(node.name.clone()),
+                None => self.zones.push((node.zone.clone(), vec![node.name.clone()])),
+            }
+        }
+        for image in &node.images {
+            for name in &image.names {
+                let state =
+                    self.images.entry(name.clone()).or_insert((image.size, BTreeSet::new()));
+                state.1.insert(node.name.clone());
+            }
+        }
+        self.nodes.insert(node.name.clone(), node.clone());
+    }
+
+    fn remove_node(&mut self, name: &Name) -> bool {
+        if self.nodes.remove(name).is_none() {
+            return false;
+        }
+        self.drop_images(name);
+        self.leave_zone(name);
+        true
+    }
+
+    fn leave_zone(&mut self, name: &Name) {
+        for (_, names) in &mut self.zones {
+            names.retain(|known| known != name);
+        }
+        self.zones.retain(|(_, names)| !names.is_empty());
+    }
+
+    fn drop_images(&mut self, node: &Name) {
+        self.images.retain(|_, (_, nodes)| {
+            nodes.remove(node);
+            !nodes.is_empty()
+        });
+    }
+
+    /// Everything, written out as [`Cluster::dump`](crate::Cluster::dump) does,
+    /// but for the columns.
+    #[must_use]
+    pub fn dump(&self) -> Dump {
+        let mut dump = Dump { order: self.order(), ..Dump::default() };
+        for node in self.nodes.values() {
+            let entry = dump.nodes.entry(node.name.to_string()).or_default();
+            entry.has_node = true;
+            entry.allocatable = node.allocatable.clone();
+            entry.allocatable.scalars = Scalars::new(
+                node.allocatable
+                    .scalars
+                    .iter()
+                    .filter(|(_, amount)| *amount != 0)
+                    .map(|(name, amount)| (name.clone(), amount)),
+            );
+            entry.allowed_pods = node.allowed_pods;
+        }
+        for (image, (size, nodes)) in &self.images {
+            dump.images.insert(image.to_string(), (*size, nodes.len()));
+            for node in nodes {
+                let entry = dump.nodes.entry(node.to_string()).or_default();
+                entry.images.insert(image.to_string(), (*size, nodes.len()));
+            }
+        }
+        let mut claims = BTreeSet::new();
+        for (uid, Placed { pod, assumed, .. }) in &self.pods {
+            let Some(node) = &pod.node_name else { continue };
+            let entry = dump.nodes.entry(node.to_string()).or_default();
+            count(entry, uid, pod);
+            for claim in pod.template.claims() {
+                claims.insert(format!("{}/{claim}", pod.namespace()));
+            }
+            if *assumed {
+                dump.assumed.push(uid.clone());
+            }
+        }
+        dump.used_claims = claims.into_iter().collect();
+        dump
+    }
+
+    fn order(&self) -> Vec<String> {
+        let longest = self.zones.iter().map(|(_, names)| names.len()).max().unwrap_or(0);
+        (0..longest)
+            .flat_map(|round| self.zones.iter().filter_map(move |(_, names)| names.get(round)))
+            .map(ToString::to_string)
+            .collect()
+    }
+}
+
+fn placeable(pod: &Pod) -> bool {
+    !pod.uid.is_empty()
+        && pod.node_name.as_ref().is_some_and(|node| !node.is_empty())
+        && pod.template.resource_claims.is_empty()
+}
+
+fn count(entry: &mut NodeDump, uid: &Uid, pod: &Pod) {
+    entry.pods.insert(uid.clone(), pod.resource_version);
+    let spec = &pod.template;
+    let Resources { cpu, memory, ephemeral_storage, scalars } = &spec.resources.placed;
+    entry.requested.cpu.0 += cpu.0;
+    entry.requested.memory.0 += memory.0;
+    entry.requested.ephemeral_storage.0 += ephemeral_storage.0;
+    let mut sums: BTreeMap<Name, i64> =
+        entry.requested.scalars.iter().map(|(name, n)| (name.clone(), n)).collect();
+    for (name, amount) in scalars.iter() {
+        *sums.entry(name.clone()).or_insert(0) += amount;
+    }
+    sums.retain(|_, sum| *sum != 0);
+    entry.requested.scalars = Scalars::new(sums);
+    let NonZero { cpu, memory } = spec.resources.placed_non_zero;
+    entry.non_zero_requested.cpu = MilliCpu(entry.non_zero_requested.cpu.0 + cpu.0);
+    entry.non_zero_requested.memory.0 += memory.0;
+    for HostPort { ip, protocol, port } in &spec.host_ports {
+        *entry.used_ports.entry(format!("{ip}/{}/{port}", protocol.as_str())).or_insert(0) += 1;
+    }
+    for claim in spec.claims() {
+        *entry.claims.entry(format!("{}/{claim}", spec.namespace)).or_insert(0) += 1;
+    }
+    let traits = spec.traits();
+    if traits.affinity {
+        entry.with_affinity.push(uid.clone());
+    }
+    if traits.required_anti_affinity {
+        entry.with_required_anti_affinity.push(uid.clone());
+    }
+}

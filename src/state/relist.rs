@@ -1,0 +1,155 @@
+//! A full list of one kind, diffed against what is known.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use crate::log::{Applied, Relist};
+use crate::model::{EventError, Name, Node, Object, ObjectKind, Pod, Uid};
+use crate::snapshot::PodInfo;
+
+use super::lifecycle::{PodObserver, State, node_of};
+
+impl State {
+    /// What is listed is added, confirmed or replaced; what is not listed is
+    /// removed, but never an assumed pod, and nothing at all where a listed
+    /// object was refused: then the list may lack what it should name.
+    pub(super) fn relist(
+        &mut self,
+        relist: &Relist,
+        applied: &mut Applied,
+        observer: &mut impl PodObserver,
+    ) {
+        match relist {
+            Relist::Pods(pods) => self.relist_pods(pods, applied, observer),
+            Relist::Nodes(nodes) => self.relist_nodes(nodes, applied),
+            Relist::Objects(kind, objects) => self.relist_objects(*kind, objects, applied),
+        }
+    }
+
+    fn relist_pods(
+        &mut self,
+        pods: &[Pod],
+        applied: &mut Applied,
+        observer: &mut impl PodObserver,
+    ) {
+        let listed: BTreeSet<&Uid> = pods.iter().map(|pod| &pod.uid).collect();
+        for pod in pods {
+            match self.relist_pod(pod, observer) {
+                Ok(Some(true)) => applied.added += 1,
+                Ok(Some(false)) => applied.updated += 1,
+                Ok(None) => {}
+                Err(why) => {
+                    applied.rejected.push((format!("{}/{}", pod.namespace(), pod.name), why));
+                }
+            }
+        }
+        if !applied.rejected.is_empty() {
+            return;
+        }
+        let missing: Vec<Uid> = self
+            .cluster()
+            .everything()
+            .flat_map(|node| node.pods())
+            .filter(|pod| !pod.is_assumed())
+            .map(|pod| pod.uid())
+            .filter(|uid| !listed.contains(uid))
+            .collect();
+        for uid in &missing {
+            self.displace(uid, observer);
+        }
+        applied.removed += missing.len();
+    }
+
+    /// Whether the pod was added (true), changed (false), or as listed.
+    fn relist_pod(
+        &mut self,
+        pod: &Pod,
+        observer: &mut impl PodObserver,
+    ) -> Result<Option<bool>, EventError> {
+        let node = node_of(pod)?;
+        match self.draft.pod(&pod.uid) {
+            Some(known) if known.is_assumed() => {
+                self.add_pod(pod, observer)?;
+                Ok(Some(false))
+            }
+            Some(known) if is_as_listed(&known, pod) => Ok(None),
+            // Also on another node: what is listed is what is true.
+            Some(_) => {
+                self.draft.check_place(pod, node, Some(&pod.uid))?;
+                self.replace(&pod.uid, pod, observer);
+                Ok(Some(false))
+            }
+            None => {
+                self.add_pod(pod, observer)?;
+                Ok(Some(true))
+            }
+        }
+    }
+
+    fn relist_nodes(&mut self, nodes: &[Arc<Node>], applied: &mut Applied) {
+        let listed: BTreeSet<&Name> = nodes.iter().map(|node| &node.name).collect();
+        for node in nodes {
+            if let Err(why) = self.draft.check_node(node) {
+                applied.rejected.push((node.name.to_string(), why));
+                continue;
+            }
+            let known = self.cluster().node(&node.name).and_then(|info| info.node());
+            match known {
+                Some(known) if known == node => continue,
+                Some(_) => applied.updated += 1,
+                None => applied.added += 1,
+            }
+            self.draft.put_node(node.clone());
+        }
+        if !applied.rejected.is_empty() {
+            return;
+        }
+        let missing: Vec<Name> = self
+            .cluster()
+            .nodes()
+            .map(|node| node.name().clone())
+            .filter(|name| !listed.contains(name))
+            .collect();
+        for name in &missing {
+            self.draft.remove_node(name);
+        }
+        applied.removed += missing.len();
+    }
+
+    fn relist_objects(&mut self, kind: ObjectKind, objects: &[Object], applied: &mut Applied) {
+        let mut missing: BTreeMap<(String, String), ()> =
+            self.cluster().objects().keys(kind).into_iter().map(|key| (key, ())).collect();
+        for object in objects {
+            let key = (object.namespace().to_owned(), object.name().to_string());
+            let put = if object.kind() == kind {
+                self.draft.put_object(object)
+            } else {
+                Err(EventError::ObjectNotFound {
+                    kind: kind.as_str(),
+                    key: format!("{}/{}", key.0, key.1),
+                })
+            };
+            match put {
+                Ok(()) if missing.remove(&key).is_some() => applied.updated += 1,
+                Ok(()) => applied.added += 1,
+                Err(why) => applied.rejected.push((format!("{}/{}", key.0, key.1), why)),
+            }
+        }
+        if applied.rejected.is_empty() {
+            for (namespace, name) in missing.keys() {
+                if self.draft.delete_object(kind, namespace, name).is_ok() {
+                    applied.removed += 1;
+                }
+            }
+        }
+    }
+}
+
+fn is_as_listed(known: &PodInfo<'_>, pod: &Pod) -> bool {
+    known.resource_version() == pod.resource_version
+        && Some(known.node().name()) == pod.node_name.as_ref()
+        && known.name() == &*pod.name
+        && known.start_time() == pod.start_time
+        && known.deletion_time() == pod.deletion_time
+        && *known.template() == pod.template
+}

@@ -1,0 +1,170 @@
+//! Random events over few names, so that they collide.
+
+use std::sync::Arc;
+
+use portolan::log::{Event, Relist};
+use portolan::model::{
+    LabelSelector, Node, Pod, PodAffinity, PodAffinityTerm, Quantity, Taint, TaintEffect,
+    Timestamp, Uid, node, pod,
+};
+use portolan::snapshot::Fork;
+use proptest::prelude::*;
+use proptest_derive::Arbitrary;
+
+/// An operation in small numbers.
+#[derive(Clone, Debug, Arbitrary)]
+#[allow(missing_docs)]
+pub(crate) enum Op {
+    Assume(Seed),
+    AssumeAll(Seed, Seed, Seed),
+    Finish(u8),
+    Forget(u8, u8),
+    Add(Seed),
+    Update(u8, Seed),
+    Remove(u8, u8),
+    AddNode(NodeSeed),
+    UpdateNode(NodeSeed),
+    RemoveNode(u8),
+    Expire,
+    RelistPods(#[proptest(strategy = "prop::collection::vec(any::<Seed>(), 0..12)")] Vec<Seed>),
+    RelistNodes(
+        #[proptest(strategy = "prop::collection::vec(any::<NodeSeed>(), 0..90)")] Vec<NodeSeed>,
+    ),
+}
+
+/// What a pod is made of.
+#[derive(Clone, Debug, Arbitrary)]
+#[allow(missing_docs)]
+pub(crate) struct Seed {
+    pub uid: u8,
+    pub node: u8,
+    pub shape: u8,
+}
+
+/// What a node is made of.
+#[derive(Clone, Debug, Arbitrary)]
+#[allow(missing_docs)]
+pub(crate) struct NodeSeed {
+    pub name: u8,
+    pub zone: u8,
+    pub shape: u8,
+}
+
+fn uid(n: u8) -> String {
+    match n % 24 {
+        0 => String::new(),
+        n if n % 2 == 0 => format!("u{n}"),
+        n => format!("00000000-0000-0000-0000-0000000000{n:02x}"),
+    }
+}
+
+fn node_name(n: u8) -> String {
+    format!("n{}", n % 80)
+}
+
+fn make_pod(seed: &Seed) -> Pod {
+    let shape = seed.shape;
+    let mut builder = pod(format!("p{}", seed.uid % 24))
+        .resource_version(u64::from(shape))
+        .label("app", if shape & 1 == 0 { "a" } else { "b" })
+        .cpu(i64::from(shape) * 10);
+    if seed.node % 16 != 15 {
+        builder = builder.on(node_name(seed.node % 16));
+    }
+    if shape & 2 != 0 {
+        builder = builder.request("example.com/gpu", Quantity::whole(i64::from(shape & 8)));
+    }
+    if shape & 4 != 0 {
+        builder = builder.claim(format!("claim{}", shape & 3)).claim("claim1");
+    }
+    if shape & 16 != 0 {
+        builder = builder
+            .host_port(8000 + u16::from(shape & 1))
+            .request("hugepages-2Mi", Quantity::whole(4));
+    }
+    let term = || PodAffinityTerm {
+        topology_key: "zone".into(),
+        selector: LabelSelector::from_labels([("app", "a")]),
+        namespaces: ["default".into()].into(),
+        namespace_selector: LabelSelector::Nothing,
+    };
+    if shape & 32 != 0 {
+        builder = builder.pod_affinity(PodAffinity::default());
+    }
+    if shape & 64 != 0 {
+        builder = builder.pod_anti_affinity(PodAffinity {
+            required: Box::new([term()]),
+            ..PodAffinity::default()
+        });
+    }
+    let mut pod = builder.build();
+    pod.uid = Uid::new(&uid(seed.uid));
+    pod
+}
+
+fn make_node(seed: &NodeSeed) -> Node {
+    let shape = seed.shape;
+    let mut builder = node(node_name(seed.name)).hostname().cpu(i64::from(shape) * 100);
+    if seed.zone % 5 != 4 {
+        builder = builder.zone(format!("z{}", seed.zone % 5));
+    }
+    if shape & 1 != 0 {
+        builder = builder.resource("example.com/gpu", Quantity::whole(i64::from(shape & 6)));
+    }
+    if shape & 8 != 0 {
+        builder = builder.image(["img:1", "img@sha256:1"], 1000 + i64::from(shape));
+    }
+    if shape & 16 != 0 {
+        builder = builder.image(["other:1", "img:1"], 77);
+    }
+    if shape & 32 != 0 {
+        builder = builder.taint(Taint::new("k", "v", TaintEffect::NoSchedule)).unschedulable(true);
+    }
+    builder.build()
+}
+
+/// The event of an operation; the clock is the step.
+pub(crate) fn event(op: &Op, step: u64) -> Event {
+    let now = Timestamp::from_secs(step as i64 * 7);
+    let other = |n: u8| (!n.is_multiple_of(3)).then(|| node_name(n % 16).into());
+    match op {
+        Op::Assume(seed) => Event::AssumePod { pod: Arc::new(make_pod(seed)), decided_on: None },
+        Op::AssumeAll(a, b, c) => {
+            Event::AssumeAll { pods: [a, b, c].map(make_pod).into(), decided_on: None }
+        }
+        Op::Finish(n) => Event::FinishBinding { uid: Uid::new(&uid(*n)), now },
+        Op::Forget(n, node) => Event::ForgetPod { uid: Uid::new(&uid(*n)), node: other(*node) },
+        Op::Add(seed) => Event::AddPod(Arc::new(make_pod(seed))),
+        Op::Update(n, seed) => {
+            let mut seed = seed.clone();
+            if seed.shape % 4 != 0 {
+                seed.uid = *n;
+            }
+            Event::UpdatePod { old: Uid::new(&uid(*n)), pod: Arc::new(make_pod(&seed)) }
+        }
+        Op::Remove(n, node) => Event::RemovePod { uid: Uid::new(&uid(*n)), node: other(*node) },
+        Op::AddNode(seed) => Event::AddNode(Arc::new(make_node(seed))),
+        Op::UpdateNode(seed) => Event::UpdateNode(Arc::new(make_node(seed))),
+        Op::RemoveNode(n) => Event::RemoveNode(node_name(*n).into()),
+        Op::Expire => Event::Expire(now),
+        Op::RelistPods(seeds) => {
+            Event::Relist(Arc::new(Relist::Pods(seeds.iter().map(make_pod).collect())))
+        }
+        Op::RelistNodes(seeds) => Event::Relist(Arc::new(Relist::Nodes(
+            seeds.iter().map(|seed| Arc::new(make_node(seed))).collect(),
+        ))),
+    }
+}
+
+/// What a fork makes of an event.
+pub(crate) fn apply_to_fork(fork: &mut Fork, event: &Event) {
+    let _ = match event {
+        Event::AddPod(pod) | Event::AssumePod { pod, .. } | Event::UpdatePod { pod, .. } => {
+            fork.add_pod(pod)
+        }
+        Event::RemovePod { uid, .. } | Event::ForgetPod { uid, .. } => fork.remove_pod(uid),
+        Event::AddNode(node) | Event::UpdateNode(node) => fork.add_node(Node::clone(node)),
+        Event::RemoveNode(name) => fork.remove_node(name),
+        _ => Ok(()),
+    };
+}
