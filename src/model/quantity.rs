@@ -1,7 +1,17 @@
 //! Kubernetes quantities, exactly: `100m`, `1.5Gi`, `2e3`.
+//!
+//! Rules: apimachinery `resource.Quantity`. A quantity is a count of billionths
+//! in an `i128`, so sums are exact and nothing is ever a float. What is finer
+//! than a billionth is rounded away from zero; amounts with a binary suffix are
+//! capped at 2^63 - 1, and others at what an `i128` of billionths holds (about
+//! 1.7 × 10^29), where Kubernetes would keep counting. Unlike Kubernetes, a text
+//! without any digit (`Ki`, `+`) is refused and not read as zero.
+
+use std::fmt;
+use std::str::FromStr;
 
 /// An exact amount: a whole number of billionths, the finest unit that
-/// Kubernetes keeps (finer input is rounded up).
+/// Kubernetes keeps (finer input is rounded away from zero).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Quantity(i128);
 
@@ -28,22 +38,36 @@ impl Quantity {
         Quantity(thousandths as i128 * (NANOS / 1_000))
     }
 
-    /// The amount in whole units, rounded up (`Quantity.Value`).
+    /// The amount in whole units, rounded away from zero (`Quantity.Value`),
+    /// and kept within 64 bits.
     #[must_use]
     pub fn value(self) -> i64 {
-        ceil(self.0, NANOS)
+        away_from_zero(self.0, NANOS)
     }
 
-    /// The amount in thousandths, rounded up (`Quantity.MilliValue`).
+    /// The amount in thousandths, rounded away from zero
+    /// (`Quantity.MilliValue`), and kept within 64 bits.
     #[must_use]
     pub fn milli_value(self) -> i64 {
-        ceil(self.0, NANOS / 1_000)
+        away_from_zero(self.0, NANOS / 1_000)
+    }
+
+    /// The amount in billionths, exactly.
+    #[must_use]
+    pub const fn nanos(self) -> i128 {
+        self.0
     }
 
     /// Whether the amount is zero.
     #[must_use]
     pub fn is_zero(self) -> bool {
         self.0 == 0
+    }
+
+    /// Whether the amount is below zero, which no resource may be.
+    #[must_use]
+    pub fn is_negative(self) -> bool {
+        self.0 < 0
     }
 }
 
@@ -55,7 +79,307 @@ impl std::ops::Add for Quantity {
     }
 }
 
-fn ceil(amount: i128, unit: i128) -> i64 {
-    let up = amount.div_euclid(unit) + i128::from(amount.rem_euclid(unit) > 0);
-    up.clamp(i64::MIN.into(), i64::MAX.into()) as i64
+fn away_from_zero(amount: i128, unit: i128) -> i64 {
+    let whole = amount / unit + (amount % unit).signum();
+    whole.clamp(i64::MIN.into(), i64::MAX.into()) as i64
+}
+
+impl FromStr for Quantity {
+    type Err = QuantityError;
+
+    /// Reads sign, decimal number and suffix: `n u m k M G T P E`, `Ki Mi Gi Ti
+    /// Pi Ei`, or `e` or `E` with a decimal exponent. O(len), exact.
+    fn from_str(text: &str) -> Result<Quantity, QuantityError> {
+        parse(text.as_bytes()).ok_or_else(|| QuantityError { text: text.to_owned() })
+    }
+}
+
+/// What a suffix multiplies by.
+#[derive(Clone, Copy)]
+enum Scale {
+    Ten(i64),
+    Two(u32),
+}
+
+fn parse(text: &[u8]) -> Option<Quantity> {
+    let (negative, rest) = match text {
+        [b'-', rest @ ..] => (true, rest),
+        [b'+', rest @ ..] => (false, rest),
+        rest => (false, rest),
+    };
+    let (whole, rest) = digits(rest);
+    let (fraction, suffix) = match rest {
+        [b'.', rest @ ..] => digits(rest),
+        rest => (&[][..], rest),
+    };
+    if whole.is_empty() && fraction.is_empty() {
+        return None;
+    }
+    let magnitude = match scale(suffix)? {
+        Scale::Ten(exponent) => decimal(whole, fraction, exponent),
+        Scale::Two(exponent) => binary(whole, fraction, exponent),
+    };
+    Some(Quantity(if negative { -magnitude } else { magnitude }))
+}
+
+fn digits(text: &[u8]) -> (&[u8], &[u8]) {
+    text.split_at(text.iter().position(|b| !b.is_ascii_digit()).unwrap_or(text.len()))
+}
+
+fn scale(suffix: &[u8]) -> Option<Scale> {
+    Some(match suffix {
+        b"" => Scale::Ten(0),
+        b"n" => Scale::Ten(-9),
+        b"u" => Scale::Ten(-6),
+        b"m" => Scale::Ten(-3),
+        b"k" => Scale::Ten(3),
+        b"M" => Scale::Ten(6),
+        b"G" => Scale::Ten(9),
+        b"T" => Scale::Ten(12),
+        b"P" => Scale::Ten(15),
+        b"E" => Scale::Ten(18),
+        b"Ki" => Scale::Two(10),
+        b"Mi" => Scale::Two(20),
+        b"Gi" => Scale::Two(30),
+        b"Ti" => Scale::Two(40),
+        b"Pi" => Scale::Two(50),
+        b"Ei" => Scale::Two(60),
+        // An exponent beyond 64 bits is refused, as strconv.ParseInt does.
+        [b'e' | b'E', exponent @ ..] => {
+            Scale::Ten(std::str::from_utf8(exponent).ok()?.parse().ok()?)
+        }
+        _ => return None,
+    })
+}
+
+/// Billionths of `whole.fraction × 10^exponent`, saturating.
+fn decimal(whole: &[u8], fraction: &[u8], exponent: i64) -> i128 {
+    // All digits as one number, of which `kept` come before the billionths' point.
+    let kept = exponent.saturating_add(9).saturating_add(whole.len() as i64);
+    let mut amount: i128 = 0;
+    let mut at: i64 = 0;
+    for digit in whole.iter().chain(fraction) {
+        let digit = i128::from(digit - b'0');
+        if at < kept {
+            amount = amount.saturating_mul(10).saturating_add(digit);
+        } else if digit > 0 {
+            return amount.saturating_add(1);
+        }
+        at += 1;
+    }
+    while at < kept && amount != 0 && amount != i128::MAX {
+        amount = amount.saturating_mul(10);
+        at += 1;
+    }
+    amount
+}
+
+/// Billionths of `whole.fraction × 2^exponent`, capped at 2^63 - 1 units.
+fn binary(whole: &[u8], fraction: &[u8], exponent: u32) -> i128 {
+    const CAP: i128 = i64::MAX as i128 * NANOS;
+    let unit = NANOS << exponent;
+    let units = whole
+        .iter()
+        .fold(0_i128, |sum, digit| sum.saturating_mul(10).saturating_add(i128::from(digit - b'0')));
+    // Long multiplication of the fraction from its last digit: `carry` stays
+    // below `unit`, and the digits that fall off say only whether any is left.
+    let mut carry: i128 = 0;
+    let mut inexact = false;
+    for digit in fraction.iter().rev() {
+        let product = i128::from(digit - b'0') * unit + carry;
+        inexact |= product % 10 != 0;
+        carry = product / 10;
+    }
+    units.saturating_mul(unit).saturating_add(carry + i128::from(inexact)).min(CAP)
+}
+
+impl fmt::Display for Quantity {
+    /// The canonical decimal form: a whole number with the largest suffix that
+    /// loses nothing (`1500m`, `2k`).
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const SUFFIXES: [&str; 10] = ["n", "u", "m", "", "k", "M", "G", "T", "P", "E"];
+        let mut amount = self.0;
+        let mut suffix = 0;
+        if amount == 0 {
+            return f.pad("0");
+        }
+        while amount % 1_000 == 0 && suffix + 1 < SUFFIXES.len() {
+            amount /= 1_000;
+            suffix += 1;
+        }
+        f.pad(&format!("{amount}{}", SUFFIXES[suffix]))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn nanos(text: &str) -> i128 {
+        text.parse::<Quantity>().unwrap_or_else(|e| panic!("{e}")).nanos()
+    }
+
+    fn value(text: &str) -> i64 {
+        text.parse::<Quantity>().unwrap_or_else(|e| panic!("{e}")).value()
+    }
+
+    #[test]
+    fn every_suffix_multiplies_by_its_power() {
+        for (text, expected) in [
+            ("1n", 1),
+            ("1u", 1_000),
+            ("1m", 1_000_000),
+            ("1", NANOS),
+            ("1k", 1_000 * NANOS),
+            ("1M", 1_000_000 * NANOS),
+            ("1G", NANOS * NANOS),
+            ("1T", 1_000 * NANOS * NANOS),
+            ("1P", 1_000_000 * NANOS * NANOS),
+            ("1E", NANOS * NANOS * NANOS),
+            ("1Ki", NANOS << 10),
+            ("1Mi", NANOS << 20),
+            ("1Gi", NANOS << 30),
+            ("1Ti", NANOS << 40),
+            ("1Pi", NANOS << 50),
+            ("1Ei", NANOS << 60),
+            ("1e3", 1_000 * NANOS),
+            ("1E3", 1_000 * NANOS),
+            ("1e+3", 1_000 * NANOS),
+            ("1e-3", 1_000_000),
+            ("+1.5Gi", 3 * (NANOS << 29)),
+            (".5", NANOS / 2),
+            ("5.", 5 * NANOS),
+            ("-0", 0),
+            ("007", 7 * NANOS),
+        ] {
+            assert_eq!(nanos(text), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_finer_than_a_billionth_is_rounded_away_from_zero() {
+        for (text, expected) in [
+            ("0.1n", 1),
+            ("-0.1n", -1),
+            ("1.0000000001", NANOS + 1),
+            ("1e-400", 1),
+            ("0.00000000000001Ki", 1),
+            ("-1.0000000001", -NANOS - 1),
+            ("0e-400", 0),
+        ] {
+            assert_eq!(nanos(text), expected, "{text}");
+        }
+        assert_eq!((value("1.1"), value("-1.1"), value("1m")), (2, -2, 1));
+        assert_eq!("100.1m".parse::<Quantity>().map(Quantity::milli_value), Ok(101));
+    }
+
+    #[test]
+    fn great_amounts_are_capped() {
+        assert_eq!(nanos("8Ei"), i128::from(i64::MAX) * NANOS);
+        assert_eq!(nanos("-9999999999999999999999999999999999Ei"), -i128::from(i64::MAX) * NANOS);
+        // Not a binary suffix: the sum is exact, and only its value capped.
+        assert_eq!(nanos("18446744073709551616"), (NANOS) << 64);
+        assert_eq!(value("18446744073709551616"), i64::MAX);
+        for text in ["1e9223372036854775807", "-1e400", &"9".repeat(1_000)] {
+            assert_eq!(nanos(text).unsigned_abs(), i128::MAX.unsigned_abs(), "{text}");
+        }
+        assert_eq!(value("-1e400"), i64::MIN);
+    }
+
+    #[test]
+    fn a_text_that_is_no_quantity_is_refused() {
+        for text in [
+            "",
+            "+",
+            ".",
+            "Ki",
+            "e3",
+            "1e",
+            "1e+",
+            "1K",
+            "1ki",
+            "1mi",
+            "1 Gi",
+            " 1",
+            "1 ",
+            "1..2",
+            "1.2.3",
+            "--1",
+            "1KiB",
+            "0x10",
+            "1_000",
+            "1,5",
+            "NaN",
+            "inf",
+            "½",
+            "1é",
+            "1e9223372036854775808",
+            "1e1.5",
+            "1ee3",
+            "1mm",
+        ] {
+            assert!(text.parse::<Quantity>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn sums_are_exact_and_do_not_wrap() {
+        let sum = Quantity(i128::MAX) + Quantity(1);
+        assert_eq!(sum, Quantity(i128::MAX));
+        assert_eq!("0.1".parse::<Quantity>().map(|q| q + q + q), "0.3".parse());
+    }
+
+    /// `numerator / denominator`, rounded away from zero.
+    fn divide(numerator: i128, denominator: i128) -> i128 {
+        let down = numerator / denominator;
+        if down * denominator == numerator { down } else { down + numerator.signum() }
+    }
+
+    proptest! {
+        #[test]
+        fn small_numbers_agree_with_fractions(
+            negative: bool,
+            whole in 0_i128..1_000_000,
+            fraction in "[0-9]{0,6}",
+            suffix in 0_usize..13,
+        ) {
+            const SUFFIXES: [(&str, i128, i128); 13] = [
+                ("n", 1, 1_000_000_000), ("u", 1, 1_000_000), ("m", 1, 1_000), ("", 1, 1),
+                ("k", 1_000, 1), ("M", 1_000_000, 1), ("G", 1_000_000_000, 1), ("e2", 100, 1),
+                ("E-2", 1, 100), ("Ki", 1 << 10, 1), ("Mi", 1 << 20, 1), ("Gi", 1 << 30, 1),
+                ("Ti", 1 << 40, 1),
+            ];
+            let (text, times, over) = SUFFIXES[suffix];
+            let sign = if negative { "-" } else { "" };
+            let text = format!("{sign}{whole}.{fraction}{text}");
+            let tens = 10_i128.pow(fraction.len() as u32);
+            let digits = whole * tens + fraction.parse::<i128>().unwrap_or(0);
+            let expected = divide(digits * times * (NANOS / over), tens);
+            let expected = expected.min(i128::from(i64::MAX) * NANOS);
+            prop_assert_eq!(nanos(&text), if negative { -expected } else { expected });
+        }
+
+        #[test]
+        fn canonical_text_reads_back(amount: i128) {
+            // Display has no sign of -i128::MIN's magnitude to lose.
+            let amount = amount.max(-i128::MAX);
+            let text = Quantity(amount).to_string();
+            prop_assert_eq!(text.parse(), Ok(Quantity(amount)));
+        }
+
+        #[test]
+        fn zeros_around_the_number_change_nothing(whole in 0_u64.., fraction in "[0-9]{1,9}") {
+            prop_assert_eq!(
+                nanos(&format!("{whole}.{fraction}")),
+                nanos(&format!("000{whole}.{fraction}0000000000000000000"))
+            );
+        }
+
+        #[test]
+        fn no_text_panics(text in "[-+]?[0-9.]{0,60}[eEinumkKMGTP]{0,3}[-+]?[0-9]{0,25}") {
+            let _ = text.parse::<Quantity>().map(|q| (q.value(), q.milli_value(), q.to_string()));
+        }
+    }
 }

@@ -167,7 +167,19 @@ pub struct PodResources {
 struct Rule {
     with_status: bool,
     pod_level: bool,
-    defaults: bool,
+    defaults: Defaults,
+}
+
+/// Which requests a container that names none is given.
+#[derive(Clone, Copy)]
+struct Defaults {
+    cpu: bool,
+    memory: bool,
+}
+
+impl Defaults {
+    const NONE: Defaults = Defaults { cpu: false, memory: false };
+    const BOTH: Defaults = Defaults { cpu: true, memory: true };
 }
 
 impl Requests {
@@ -177,26 +189,75 @@ impl Requests {
         let sum = |with_status, pod_level, defaults| {
             self.sum(Rule { with_status, pod_level, defaults }).to_resources()
         };
-        let placed = sum(true, true, true);
+        let without =
+            self.sum(Rule { with_status: true, pod_level: true, defaults: Defaults::NONE });
+        // With pod-level requests only what is missing from the sum, overhead
+        // included, is defaulted (`getNonMissingContainerRequests`).
+        let defaults = match self.pod_level() {
+            Some(_) => Defaults {
+                cpu: without.get("cpu").is_none(),
+                memory: without.get("memory").is_none(),
+            },
+            None => Defaults::BOTH,
+        };
+        let with = sum(true, true, defaults);
         PodResources {
-            placed: sum(true, true, false),
-            placed_non_zero: NonZero { cpu: placed.cpu, memory: placed.memory },
-            incoming: sum(false, true, false),
-            scored: sum(false, false, true),
+            placed: without.to_resources(),
+            placed_non_zero: NonZero { cpu: with.cpu, memory: with.memory },
+            incoming: sum(false, true, Defaults::NONE),
+            scored: sum(false, false, Defaults::BOTH),
         }
     }
 
+    /// What the containers request together, without pod-level requests,
+    /// overhead and status.
+    #[must_use]
+    pub fn aggregate(&self) -> ResourceList {
+        self.containers_sum(Rule { with_status: false, pod_level: false, defaults: Defaults::NONE })
+    }
+
+    /// The ports of the host that containers take, and sidecars after them.
+    pub fn host_ports(&self) -> impl Iterator<Item = &HostPort> {
+        let of = |kind| {
+            let containers = self.containers.iter().filter(move |c| c.kind == kind);
+            containers.flat_map(|c| c.host_ports.iter())
+        };
+        of(ContainerKind::Main).chain(of(ContainerKind::Sidecar))
+    }
+
+    /// Whether a resource can be requested for the pod as a whole.
+    #[must_use]
+    pub fn is_pod_level(name: &str) -> bool {
+        matches!(name, "cpu" | "memory") || name.starts_with("hugepages-")
+    }
+
+    /// The pod-level requests, where one is of a resource that can have them
+    /// (`IsPodLevelRequestsSet`).
+    fn pod_level(&self) -> Option<&ResourceList> {
+        self.pod_level.as_ref().filter(|list| list.iter().any(|(name, _)| Self::is_pod_level(name)))
+    }
+
     fn sum(&self, rule: Rule) -> ResourceList {
-        let pod_level = self.pod_level.as_ref().filter(|_| rule.pod_level);
-        // With pod-level requests the defaults apply to the result instead.
-        let default_containers = rule.defaults && pod_level.is_none();
+        let mut total = self.containers_sum(rule);
+        if let Some(pod_level) = self.pod_level().filter(|_| rule.pod_level) {
+            for (name, q) in pod_level.iter().filter(|(name, _)| Self::is_pod_level(name)) {
+                total.set(name.clone(), self.pod_level_amount(name, q, rule));
+            }
+        }
+        total.add(&self.overhead);
+        total
+    }
+
+    fn containers_sum(&self, rule: Rule) -> ResourceList {
         let mut total = ResourceList::default();
         let mut sidecars = ResourceList::default();
         let mut peak = ResourceList::default();
         for container in &self.containers {
             let mut own = self.own(container, rule);
-            if default_containers {
+            if rule.defaults.cpu {
                 own.0.entry("cpu".into()).or_insert(DEFAULT_CPU);
+            }
+            if rule.defaults.memory {
                 own.0.entry("memory".into()).or_insert(DEFAULT_MEMORY);
             }
             match container.kind {
@@ -213,18 +274,6 @@ impl Requests {
             }
         }
         total.max(&peak);
-        if let Some(pod_level) = pod_level {
-            let honoured =
-                |name: &str| matches!(name, "cpu" | "memory") || name.starts_with("hugepages-");
-            for (name, q) in pod_level.iter().filter(|(name, _)| honoured(name)) {
-                total.set(name.clone(), self.pod_level_amount(name, q, rule));
-            }
-            if rule.defaults {
-                total.0.entry("cpu".into()).or_insert(DEFAULT_CPU);
-                total.0.entry("memory".into()).or_insert(DEFAULT_MEMORY);
-            }
-        }
-        total.add(&self.overhead);
         total
     }
 

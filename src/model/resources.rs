@@ -101,13 +101,56 @@ impl Resources {
 }
 
 /// Whether a resource name is kept as a scalar: an extended resource, huge
-/// pages, a native resource with the prefix `kubernetes.io/`, or attachable
+/// pages, a native resource whose name has `kubernetes.io/` in it, or attachable
 /// volumes (kube-scheduler util/resource `IsScalarResourceName`).
-#[must_use]
-pub fn is_scalar(name: &str) -> bool {
+pub(super) fn is_scalar(name: &str) -> bool {
     name.starts_with("hugepages-")
         || name.starts_with("attachable-volumes-")
-        || (name.contains('/') && !name.starts_with("requests."))
+        || name.contains("kubernetes.io/")
+        || is_extended(name)
+}
+
+/// component-helpers `IsExtendedResourceName`: the name must still be a
+/// qualified one after `requests.` is put before it, as quotas do.
+fn is_extended(name: &str) -> bool {
+    const QUOTA_PREFIX: &str = "requests.";
+    name.contains('/')
+        && !name.starts_with(QUOTA_PREFIX)
+        && name.find('/').is_none_or(|slash| slash + QUOTA_PREFIX.len() <= MAX_SUBDOMAIN)
+        && is_qualified_name(name)
+}
+
+const MAX_SUBDOMAIN: usize = 253;
+const MAX_NAME: usize = 63;
+
+/// apimachinery `validation.IsQualifiedName`: a name, maybe with a DNS
+/// subdomain and `/` before it.
+pub(super) fn is_qualified_name(text: &str) -> bool {
+    match text.split_once('/') {
+        None => is_name_part(text),
+        Some((prefix, name)) => is_subdomain(prefix) && is_name_part(name),
+    }
+}
+
+/// Letters, digits, `-`, `_` and `.`, at most 63, the ends letters or digits.
+pub(super) fn is_name_part(text: &str) -> bool {
+    let bytes = text.as_bytes();
+    let inner = |b: &u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.');
+    matches!((bytes.first(), bytes.last()), (Some(first), Some(last))
+        if first.is_ascii_alphanumeric() && last.is_ascii_alphanumeric())
+        && bytes.len() <= MAX_NAME
+        && bytes.iter().all(inner)
+}
+
+fn is_subdomain(text: &str) -> bool {
+    let lower = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit();
+    let is_label = |label: &str| {
+        let bytes = label.as_bytes();
+        matches!((bytes.first(), bytes.last()), (Some(&first), Some(&last))
+            if lower(first) && lower(last))
+            && bytes.iter().all(|&b| lower(b) || b == b'-')
+    };
+    text.len() <= MAX_SUBDOMAIN && text.split('.').all(is_label)
 }
 
 #[cfg(test)]
@@ -119,5 +162,30 @@ mod tests {
         let s = Scalars::new([("b".into(), 1), ("a".into(), 2), ("b".into(), 3)]);
         assert_eq!(s.get("b"), Some(3));
         assert_eq!(s.len(), 2);
+    }
+
+    #[test]
+    fn scalars_are_extended_prefixed_huge_and_attachable_resources() {
+        for name in [
+            "nvidia.com/gpu",
+            "hugepages-2Mi",
+            "attachable-volumes-csi-x",
+            "kubernetes.io/batch-cpu",
+            "requests.kubernetes.io/x",
+        ] {
+            assert!(is_scalar(name), "{name}");
+        }
+        for name in [
+            "cpu",
+            "pods",
+            "gpu",
+            "requests.example.com/gpu",
+            "Example.com/gpu",
+            "a/b/c",
+            "/x",
+            "a/",
+        ] {
+            assert!(!is_scalar(name), "{name}");
+        }
     }
 }

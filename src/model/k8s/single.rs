@@ -1,0 +1,96 @@
+//! One object at a time, as an API server stores it: nothing is filled in, an
+//! empty uid stays empty. For watches, tests and whoever has a parsed value.
+
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::defaults::Rules;
+use super::error::{Cause, Path, ReadError};
+use super::{objects, workloads};
+use super::{wire_objects, wire_pod};
+use crate::model::{Node, Object, Pod};
+
+/// Reads a pod. Of `apiVersion` and `kind` the latter is compared where it is
+/// there. A pod that is in phase Succeeded or Failed is read as any other.
+///
+/// # Errors
+///
+/// A field of another type, or with a value that it cannot have.
+pub fn pod(value: &Value) -> Result<Pod, ReadError> {
+    expect_kind(value, "Pod")?;
+    let wire: wire_pod::Pod<'_> = from_value(value)?;
+    Ok(super::pod::read(&wire, &Path::Root, &mut Rules::stored())?.finish())
+}
+
+/// Reads a node, see [`pod`].
+///
+/// # Errors
+///
+/// See [`pod`].
+pub fn node(value: &Value) -> Result<Node, ReadError> {
+    expect_kind(value, "Node")?;
+    let wire: wire_objects::Node<'_> = from_value(value)?;
+    super::node::read(&wire, &Path::Root, &mut Rules::stored())
+}
+
+/// Reads a Namespace, Service, ReplicationController, ReplicaSet or
+/// StatefulSet. Its kind is `kind` where the value names none.
+///
+/// # Errors
+///
+/// See [`pod`]; and where the kind is none of these.
+pub fn object(kind: &str, value: &Value) -> Result<Object, ReadError> {
+    const KINDS: &str = "one of Namespace, Service, ReplicationController, ReplicaSet, StatefulSet";
+    let root = Path::Root;
+    let rules = &mut Rules::stored();
+    let kind = value.get("kind").and_then(Value::as_str).unwrap_or(kind);
+    let workload = |controller: workloads::PodController| controller.workload();
+    let workload = match kind {
+        "Namespace" => {
+            return objects::namespace(&from_value(value)?, &root).map(Object::Namespace);
+        }
+        "Service" => {
+            let namespace = |meta: &super::wire::Metadata<'_>| (&*meta.namespace).into();
+            return objects::service(&from_value(value)?, &root, namespace).map(Object::Service);
+        }
+        "ReplicationController" => {
+            workload(workloads::replication_controller(&from_value(value)?, &root, rules)?)
+        }
+        "ReplicaSet" => workload(workloads::controller(
+            workloads::ControllerKind::ReplicaSet,
+            &from_value(value)?,
+            &root,
+            rules,
+        )?),
+        "StatefulSet" => workload(workloads::controller(
+            workloads::ControllerKind::StatefulSet,
+            &from_value(value)?,
+            &root,
+            rules,
+        )?),
+        _ => None,
+    };
+    workload.map(Object::Workload).ok_or_else(|| {
+        ReadError::new(&root, Cause::Kind { found: kind.to_owned(), expected: KINDS })
+    })
+}
+
+fn expect_kind(value: &Value, expected: &'static str) -> Result<(), ReadError> {
+    match value.get("kind").and_then(Value::as_str) {
+        Some(found) if found != expected => {
+            let cause = Cause::Kind { found: found.to_owned(), expected };
+            Err(ReadError::new(&Path::Root, cause))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn from_value<'v, T: Deserialize<'v>>(value: &'v Value) -> Result<T, ReadError> {
+    // Paths are tracked only once something is known to be wrong.
+    T::deserialize(value).or_else(|_| {
+        serde_path_to_error::deserialize(value).map_err(|error| {
+            let path = error.path().to_string();
+            ReadError::at(path, None, Cause::Syntax(error.into_inner().to_string()))
+        })
+    })
+}

@@ -1,0 +1,137 @@
+//! The fields of nodes and of the other kinds that are read. See
+//! [`super::wire`].
+
+use super::wire::{Amounts, LabelSelector, List, Metadata, Text, TextMap, wire};
+use super::wire_pod::PodTemplate;
+
+wire! {
+    struct Node<'a> {
+        metadata: Option<Metadata<'a>>,
+        spec: Option<NodeSpec<'a>>,
+        status: Option<NodeStatus<'a>>,
+    }
+}
+
+wire! {
+    struct NodeSpec<'a> {
+        taints: List<Taint<'a>>,
+        unschedulable: Option<bool>,
+    }
+}
+
+wire! {
+    struct Taint<'a> {
+        key: Text<'a>,
+        value: Text<'a>,
+        effect: Text<'a>,
+    }
+}
+
+wire! {
+    struct NodeStatus<'a> {
+        allocatable: Amounts<'a>,
+        capacity: Amounts<'a>,
+        images: List<Image<'a>>,
+        declared_features: List<Text<'a>>,
+    }
+}
+
+wire! {
+    struct Image<'a> {
+        names: List<Text<'a>>,
+        size_bytes: Option<i64>,
+    }
+}
+
+wire! {
+    /// Namespace.
+    struct Bare<'a> {
+        metadata: Option<Metadata<'a>>,
+    }
+}
+
+wire! {
+    struct Service<'a> {
+        metadata: Option<Metadata<'a>>,
+        spec: Option<ServiceSpec<'a>>,
+    }
+}
+
+wire! {
+    struct ServiceSpec<'a> {
+        selector: TextMap<'a>,
+    }
+}
+
+wire! {
+    struct ReplicationController<'a> {
+        metadata: Option<Metadata<'a>>,
+        spec: Option<ReplicationControllerSpec<'a>>,
+    }
+}
+
+wire! {
+    struct ReplicationControllerSpec<'a> {
+        replicas: Option<i64>,
+        selector: TextMap<'a>,
+        template: Option<PodTemplate<'a>>,
+    }
+}
+
+wire! {
+    /// Deployment, ReplicaSet, StatefulSet, DaemonSet, Job.
+    struct Controller<'a> {
+        metadata: Option<Metadata<'a>>,
+        spec: Option<ControllerSpec<'a>>,
+    }
+}
+
+wire! {
+    struct ControllerSpec<'a> {
+        replicas: Option<i64>,
+        parallelism: Option<i64>,
+        completions: Option<i64>,
+        suspend: Option<bool>,
+        selector: Option<LabelSelector<'a>>,
+        template: Option<PodTemplate<'a>>,
+        ordinals: Option<Ordinals<'a>>,
+    }
+}
+
+wire! {
+    struct Ordinals<'a> {
+        start: Option<i64>,
+        #[serde(skip)]
+        nothing: std::marker::PhantomData<&'a ()>,
+    }
+}
+
+wire! {
+    struct PriorityClass<'a> {
+        metadata: Option<Metadata<'a>>,
+        value: i32,
+        global_default: Option<bool>,
+        preemption_policy: Text<'a>,
+    }
+}
+
+wire! {
+    struct RuntimeClass<'a> {
+        metadata: Option<Metadata<'a>>,
+        overhead: Option<Overhead<'a>>,
+        scheduling: Option<RuntimeScheduling<'a>>,
+    }
+}
+
+wire! {
+    struct Overhead<'a> {
+        pod_fixed: Amounts<'a>,
+    }
+}
+
+wire! {
+    struct RuntimeScheduling<'a> {
+        node_selector: TextMap<'a>,
+        tolerations: List<super::wire_pod::Toleration<'a>>,
+    }
+}

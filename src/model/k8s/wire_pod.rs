@@ -1,0 +1,301 @@
+//! The fields of pods that are read. See [`super::wire`].
+
+use super::wire::{
+    Amounts, LabelSelector, List, Metadata, Named, Requirement, ResourceRequirements, Text,
+    TextMap, wire,
+};
+
+wire! {
+    struct Pod<'a> {
+        metadata: Option<Metadata<'a>>,
+        spec: Option<PodSpec<'a>>,
+        status: Option<PodStatus<'a>>,
+    }
+}
+
+wire! {
+    struct PodTemplate<'a> {
+        metadata: Option<Metadata<'a>>,
+        spec: Option<PodSpec<'a>>,
+    }
+}
+
+wire! {
+    struct PodSpec<'a> {
+        containers: List<Container<'a>>,
+        init_containers: List<Container<'a>>,
+        resources: Option<ResourceRequirements<'a>>,
+        overhead: Option<Amounts<'a>>,
+        host_network: Option<bool>,
+        host_users: Option<bool>,
+        node_name: Text<'a>,
+        node_selector: TextMap<'a>,
+        affinity: Option<Affinity<'a>>,
+        tolerations: List<Toleration<'a>>,
+        topology_spread_constraints: List<TopologySpreadConstraint<'a>>,
+        volumes: List<Volume<'a>>,
+        priority: Option<i32>,
+        priority_class_name: Text<'a>,
+        runtime_class_name: Text<'a>,
+        preemption_policy: Text<'a>,
+        scheduler_name: Text<'a>,
+        scheduling_gates: List<Named<'a>>,
+        scheduling_group: Option<SchedulingGroup<'a>>,
+        resource_claims: List<Named<'a>>,
+    }
+}
+
+wire! {
+    struct SchedulingGroup<'a> {
+        pod_group_name: Text<'a>,
+    }
+}
+
+wire! {
+    struct Container<'a> {
+        name: Text<'a>,
+        image: Text<'a>,
+        resources: Option<ResourceRequirements<'a>>,
+        ports: List<ContainerPort<'a>>,
+        restart_policy: Text<'a>,
+        restart_policy_rules: List<RestartRule<'a>>,
+    }
+}
+
+wire! {
+    struct RestartRule<'a> {
+        action: Text<'a>,
+    }
+}
+
+wire! {
+    struct ContainerPort<'a> {
+        container_port: Option<i64>,
+        host_port: Option<i64>,
+        #[serde(rename = "hostIP")]
+        host_ip: Text<'a>,
+        protocol: Text<'a>,
+    }
+}
+
+wire! {
+    struct Affinity<'a> {
+        node_affinity: Option<NodeAffinity<'a>>,
+        pod_affinity: Option<PodAffinity<'a>>,
+        pod_anti_affinity: Option<PodAffinity<'a>>,
+    }
+}
+
+wire! {
+    struct NodeAffinity<'a> {
+        required_during_scheduling_ignored_during_execution: Option<NodeSelector<'a>>,
+        preferred_during_scheduling_ignored_during_execution: List<PreferredSchedulingTerm<'a>>,
+    }
+}
+
+wire! {
+    struct NodeSelector<'a> {
+        node_selector_terms: List<NodeSelectorTerm<'a>>,
+    }
+}
+
+wire! {
+    struct NodeSelectorTerm<'a> {
+        match_expressions: List<Requirement<'a>>,
+        match_fields: List<Requirement<'a>>,
+    }
+}
+
+wire! {
+    struct PreferredSchedulingTerm<'a> {
+        weight: i32,
+        preference: NodeSelectorTerm<'a>,
+    }
+}
+
+wire! {
+    struct PodAffinity<'a> {
+        required_during_scheduling_ignored_during_execution: List<PodAffinityTerm<'a>>,
+        preferred_during_scheduling_ignored_during_execution: List<WeightedPodAffinityTerm<'a>>,
+    }
+}
+
+wire! {
+    struct PodAffinityTerm<'a> {
+        topology_key: Text<'a>,
+        label_selector: Option<LabelSelector<'a>>,
+        namespaces: List<Text<'a>>,
+        namespace_selector: Option<LabelSelector<'a>>,
+        match_label_keys: List<Text<'a>>,
+        mismatch_label_keys: List<Text<'a>>,
+    }
+}
+
+wire! {
+    struct WeightedPodAffinityTerm<'a> {
+        weight: i32,
+        pod_affinity_term: PodAffinityTerm<'a>,
+    }
+}
+
+wire! {
+    struct Toleration<'a> {
+        key: Text<'a>,
+        operator: Text<'a>,
+        value: Text<'a>,
+        effect: Text<'a>,
+    }
+}
+
+wire! {
+    struct TopologySpreadConstraint<'a> {
+        max_skew: i32,
+        topology_key: Text<'a>,
+        when_unsatisfiable: Text<'a>,
+        label_selector: Option<LabelSelector<'a>>,
+        min_domains: Option<i32>,
+        node_affinity_policy: Text<'a>,
+        node_taints_policy: Text<'a>,
+        match_label_keys: List<Text<'a>>,
+    }
+}
+
+wire! {
+    struct Volume<'a> {
+        name: Text<'a>,
+        persistent_volume_claim: Option<ClaimVolume<'a>>,
+        ephemeral: Option<Empty<'a>>,
+        gce_persistent_disk: Option<Gce<'a>>,
+        aws_elastic_block_store: Option<Ebs<'a>>,
+        rbd: Option<Rbd<'a>>,
+        iscsi: Option<Iscsi<'a>>,
+        csi: Option<Csi<'a>>,
+        image: Option<ImageVolume<'a>>,
+        azure_disk: Option<AzureDisk<'a>>,
+        azure_file: Option<AzureFile<'a>>,
+        cinder: Option<Cinder<'a>>,
+        vsphere_volume: Option<Vsphere<'a>>,
+        portworx_volume: Option<Portworx<'a>>,
+    }
+}
+
+wire! {
+    /// An object of which it matters only that it is there.
+    struct Empty<'a> {
+        #[serde(skip)]
+        nothing: std::marker::PhantomData<&'a ()>,
+    }
+}
+
+wire! {
+    struct ClaimVolume<'a> {
+        claim_name: Text<'a>,
+        read_only: Option<bool>,
+    }
+}
+
+wire! {
+    struct Gce<'a> {
+        pd_name: Text<'a>,
+        partition: Option<i32>,
+        read_only: Option<bool>,
+    }
+}
+
+wire! {
+    struct Ebs<'a> {
+        #[serde(rename = "volumeID")]
+        volume_id: Text<'a>,
+        read_only: Option<bool>,
+    }
+}
+
+wire! {
+    struct Rbd<'a> {
+        monitors: List<Text<'a>>,
+        pool: Text<'a>,
+        image: Text<'a>,
+        read_only: Option<bool>,
+    }
+}
+
+wire! {
+    struct Iscsi<'a> {
+        iqn: Text<'a>,
+        read_only: Option<bool>,
+    }
+}
+
+wire! {
+    struct Csi<'a> {
+        driver: Text<'a>,
+    }
+}
+
+wire! {
+    struct ImageVolume<'a> {
+        reference: Text<'a>,
+    }
+}
+
+wire! {
+    struct AzureDisk<'a> {
+        #[serde(rename = "diskURI")]
+        disk_uri: Text<'a>,
+    }
+}
+
+wire! {
+    struct AzureFile<'a> {
+        share_name: Text<'a>,
+    }
+}
+
+wire! {
+    struct Cinder<'a> {
+        #[serde(rename = "volumeID")]
+        volume_id: Text<'a>,
+    }
+}
+
+wire! {
+    struct Vsphere<'a> {
+        volume_path: Text<'a>,
+    }
+}
+
+wire! {
+    struct Portworx<'a> {
+        #[serde(rename = "volumeID")]
+        volume_id: Text<'a>,
+    }
+}
+
+wire! {
+    struct PodStatus<'a> {
+        phase: Text<'a>,
+        start_time: Text<'a>,
+        nominated_node_name: Text<'a>,
+        conditions: List<Condition<'a>>,
+        container_statuses: List<ContainerStatus<'a>>,
+        init_container_statuses: List<ContainerStatus<'a>>,
+        resources: Option<ResourceRequirements<'a>>,
+        allocated_resources: Option<Amounts<'a>>,
+    }
+}
+
+wire! {
+    struct Condition<'a> {
+        #[serde(rename = "type")]
+        condition_type: Text<'a>,
+        reason: Text<'a>,
+    }
+}
+
+wire! {
+    struct ContainerStatus<'a> {
+        name: Text<'a>,
+        resources: Option<ResourceRequirements<'a>>,
+        allocated_resources: Amounts<'a>,
+    }
+}
