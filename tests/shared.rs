@@ -12,7 +12,12 @@ fn each_thread_sees_its_own_writes(engine: &Engine) {
     const THREADS: usize = 2;
     const PODS: usize = 400;
     for n in 0..8 {
-        engine.add_node(node(format!("n{n}")).cpu(64_000).build()).unwrap().wait().unwrap().unwrap();
+        engine
+            .add_node(node(format!("n{n}")).cpu(64_000).build())
+            .unwrap()
+            .wait()
+            .unwrap()
+            .unwrap();
     }
     std::thread::scope(|scope| {
         for thread in 0..THREADS {
@@ -20,7 +25,8 @@ fn each_thread_sees_its_own_writes(engine: &Engine) {
                 let reader = engine.reader().unwrap();
                 let mut last = Generation::ZERO;
                 for i in 0..PODS {
-                    let pod = pod(format!("p{thread}-{i}")).cpu(1).on(format!("n{}", i % 8)).build();
+                    let pod =
+                        pod(format!("p{thread}-{i}")).cpu(1).on(format!("n{}", i % 8)).build();
                     let uid = pod.uid.clone();
                     let applied = engine.assume_pod(pod.clone()).unwrap().wait().unwrap().unwrap();
                     assert!(applied.generation > last, "outcomes come in the order of the log");
@@ -90,8 +96,7 @@ fn a_spawned_writer_sweeps_expired_pods_by_itself() {
     let engine = Engine::spawned(config).unwrap();
     let pod = pod("p").on("n1").build();
     engine.assume_pod(pod.clone()).unwrap().wait().unwrap().unwrap();
-    let applied =
-        engine.finish_binding(&pod.uid, Timestamp(0)).unwrap().wait().unwrap().unwrap();
+    let applied = engine.finish_binding(&pod.uid, Timestamp(0)).unwrap().wait().unwrap().unwrap();
     let reader = engine.reader().unwrap();
     // The sweep is an event of its own.
     let deadline = Instant::now() + Duration::from_secs(60);
