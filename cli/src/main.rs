@@ -1,2 +1,72 @@
-//! The `portolan` program.
-fn main() {}
+//! The `portolan` program: replays workloads, checks answers against
+//! kube-scheduler's, measures the engine.
+
+mod alloc;
+mod conformance;
+mod error;
+mod input;
+mod perf;
+mod replay;
+
+use std::io::Write;
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand, ValueEnum};
+
+use error::Failure;
+
+/// What would happen if, why a pod is pending, how fast it is.
+///
+/// Exit status: 0 where all went well, 1 where a check failed, 2 where the
+/// arguments or an input are unusable.
+#[derive(Parser)]
+#[command(name = "portolan", version)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Places a workload pod by pod, as a scheduler would.
+    Replay(replay::Arguments),
+    /// Compares answers with those that kube-scheduler gave.
+    Conformance(conformance::Arguments),
+    /// Measures the engine.
+    #[command(subcommand)]
+    Perf(perf::Command),
+}
+
+/// How a result is printed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Output {
+    /// For people.
+    Table,
+    /// For programs: one object.
+    Json,
+}
+
+fn main() -> ExitCode {
+    let result = match Arguments::parse().command {
+        Command::Replay(arguments) => replay::run(&arguments),
+        Command::Conformance(arguments) => conformance::run(&arguments),
+        Command::Perf(perf::Command::Cache(arguments)) => perf::cache::run(&arguments),
+    };
+    match result {
+        Ok(code) => code,
+        // Whoever reads us has seen enough.
+        Err(Failure::Output(error)) if error.kind() == std::io::ErrorKind::BrokenPipe => {
+            ExitCode::SUCCESS
+        }
+        Err(failure) => {
+            eprintln!("portolan: {failure}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+/// Prints a result whole.
+fn print(text: &str) -> Result<(), Failure> {
+    let mut out = std::io::stdout().lock();
+    out.write_all(text.as_bytes()).and_then(|()| out.write_all(b"\n")).map_err(Failure::Output)
+}

@@ -1,0 +1,84 @@
+//! Golden vectors: the same questions, compared with kube-scheduler's answers.
+
+mod cache;
+
+use std::fmt::Write;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use serde_json::Value;
+
+use crate::error::Failure;
+use crate::{input, print};
+
+/// Runs golden vectors: gzipped JSON lines, one scenario a line.
+#[derive(clap::Args)]
+pub(crate) struct Arguments {
+    /// The files.
+    #[arg(required = true)]
+    files: Vec<PathBuf>,
+    /// How many differences to show for each file.
+    #[arg(long, default_value_t = 5)]
+    show: usize,
+}
+
+/// What came of a file.
+#[derive(Default)]
+struct Tally {
+    passed: usize,
+    differences: Vec<String>,
+}
+
+impl Tally {
+    /// One case: equal, or a difference to be shown.
+    fn case(&mut self, place: &dyn std::fmt::Display, differences: &[String]) {
+        if differences.is_empty() {
+            self.passed += 1;
+        } else {
+            self.differences.push(format!("{place}\n    {}", differences.join("\n    ")));
+        }
+    }
+}
+
+pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
+    let mut failed = false;
+    for file in &arguments.files {
+        let text = input::read(file)?;
+        let mut scenarios = Vec::new();
+        for (at, line) in text.split(|byte| *byte == b'\n').enumerate() {
+            if line.iter().all(u8::is_ascii_whitespace) {
+                continue;
+            }
+            let scenario: Value = serde_json::from_slice(line).map_err(|error| Failure::Line {
+                file: file.clone(),
+                line: at as u64 + 1,
+                what: format!("no JSON: {error}"),
+            })?;
+            scenarios.push((at as u64 + 1, scenario));
+        }
+        let mut tally = Tally::default();
+        for (line, scenario) in &scenarios {
+            let fail = |what: String| Failure::Line { file: file.clone(), line: *line, what };
+            if scenario.get("ops").is_none() {
+                return Err(fail(
+                    "this kind of vector is not known here: give cache vectors (with \"ops\")"
+                        .into(),
+                ));
+            }
+            cache::run(scenario, &mut tally).map_err(fail)?;
+        }
+        let mut text = format!(
+            "{}: {} passed, {} failed",
+            file.display(),
+            tally.passed,
+            tally.differences.len()
+        );
+        for difference in tally.differences.iter().take(arguments.show) {
+            // Writing to a string does not fail.
+            let _ = write!(text, "\n  {difference}");
+        }
+        failed |= !tally.differences.is_empty();
+        print(&text)?;
+    }
+    Ok(if failed { ExitCode::from(1) } else { ExitCode::SUCCESS })
+}

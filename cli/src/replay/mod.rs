@@ -1,0 +1,74 @@
+//! `portolan replay`: a workload placed pod by pod.
+
+mod openb;
+mod report;
+mod run;
+mod synthetic;
+mod workload;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::ValueEnum;
+
+use crate::error::Failure;
+use crate::{Output, print};
+
+/// Replays a workload event by event: through log, state, snapshot, framework
+/// and assume, and confirms what was placed. Without files: an embedded,
+/// seeded, synthetic cluster.
+///
+/// Files are openb CSV (the Alibaba GPU trace of 2023) or Kubernetes lists in
+/// JSON or YAML, gzipped or not.
+#[derive(clap::Args)]
+pub(crate) struct Arguments {
+    /// Nodes.
+    #[arg(long, requires = "pods")]
+    nodes: Option<PathBuf>,
+    /// Pods, placed in the order of the file; those with a node are there
+    /// before.
+    #[arg(long, requires = "nodes")]
+    pods: Option<PathBuf>,
+    /// What happens when.
+    #[arg(long, value_enum, default_value_t = Mode::Fill)]
+    mode: Mode,
+    /// How many nodes are enough to choose from, in percent; 0 adapts to the
+    /// number of nodes, as kube-scheduler does.
+    #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u8).range(0..=100))]
+    percentage_of_nodes: u8,
+    /// Breaks ties, and makes the synthetic cluster.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Threads that evaluate; the decisions are the same for any number.
+    #[arg(long, default_value_t = default_threads())]
+    threads: usize,
+    /// How the result is printed.
+    #[arg(long, value_enum, default_value_t = Output::Table)]
+    output: Output,
+}
+
+/// What happens when.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Mode {
+    /// Pods arrive in the order of the file and stay.
+    Fill,
+    /// Pods arrive and go at their times.
+    Timed,
+}
+
+fn default_threads() -> usize {
+    std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
+}
+
+pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
+    let workload = match (&arguments.nodes, &arguments.pods) {
+        (Some(nodes), Some(pods)) => workload::load(nodes, pods)?,
+        _ => synthetic::workload(arguments.seed),
+    };
+    let outcome = run::run(&workload, arguments)?;
+    print(&match arguments.output {
+        Output::Json => report::json(&workload, &outcome),
+        Output::Table => report::table(&workload, &outcome),
+    })?;
+    Ok(ExitCode::SUCCESS)
+}

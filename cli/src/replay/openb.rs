@@ -1,0 +1,163 @@
+//! The openb CSV files: nodes and pods of a real GPU cluster.
+//!
+//! A node's GPUs are one sum of thousandths: two half-free ones are taken for
+//! a whole one.
+
+use std::path::Path;
+
+use portolan::model::{
+    Node, NodeAffinity, NodeSelector, NodeSelectorTerm, Operator, Pod, Quantity, Requirement, node,
+    pod,
+};
+
+use crate::error::Failure;
+use crate::input;
+
+use super::workload::Arrival;
+
+const GPU_COUNT: &str = "alibabacloud.com/gpu-count";
+const GPU_MILLI: &str = "alibabacloud.com/gpu-milli";
+const GPU_MODEL: &str = "alibabacloud.com/gpu-card-model";
+
+/// A CSV file's rows, by the names of its columns.
+struct Rows<'a> {
+    file: &'a Path,
+    columns: csv::StringRecord,
+    records: Vec<csv::StringRecord>,
+}
+
+impl<'a> Rows<'a> {
+    fn read(file: &'a Path) -> Result<Rows<'a>, Failure> {
+        let bytes = input::read(file)?;
+        let mut reader = csv::ReaderBuilder::new().from_reader(&*bytes);
+        let broken = |error: csv::Error| {
+            let line = error.position().map_or(1, csv::Position::line);
+            Failure::Line { file: file.to_owned(), line, what: error.to_string() }
+        };
+        let columns = reader.headers().map_err(broken)?.clone();
+        let records = reader.records().collect::<Result<_, _>>().map_err(broken)?;
+        Ok(Rows { file, columns, records })
+    }
+
+    /// The place of a column that must be there.
+    fn column(&self, name: &str) -> Result<usize, Failure> {
+        self.optional(name).ok_or_else(|| Failure::Line {
+            file: self.file.to_owned(),
+            line: 1,
+            what: format!("there is no column {name:?}: the first line must name it"),
+        })
+    }
+
+    fn optional(&self, name: &str) -> Option<usize> {
+        self.columns.iter().position(|column| column.trim() == name)
+    }
+
+    fn number(&self, record: &csv::StringRecord, column: usize) -> Result<i64, Failure> {
+        let text = record.get(column).unwrap_or_default().trim();
+        match text.parse::<i64>() {
+            Ok(number) if (0..=i64::MAX / 4096 / 1024).contains(&number) => Ok(number),
+            _ => Err(Failure::Line {
+                file: self.file.to_owned(),
+                line: record.position().map_or(0, csv::Position::line),
+                what: format!(
+                    "{} is {text:?}: write a whole number, not negative",
+                    self.columns.get(column).unwrap_or_default()
+                ),
+            }),
+        }
+    }
+
+    fn text<'r>(&self, record: &'r csv::StringRecord, column: usize) -> Result<&'r str, Failure> {
+        match record.get(column).map(str::trim) {
+            Some(text) if !text.is_empty() => Ok(text),
+            _ => Err(Failure::Line {
+                file: self.file.to_owned(),
+                line: record.position().map_or(0, csv::Position::line),
+                what: format!("{} is empty", self.columns.get(column).unwrap_or_default()),
+            }),
+        }
+    }
+}
+
+/// Reads a list of nodes.
+pub(super) fn nodes(file: &Path) -> Result<Vec<Node>, Failure> {
+    let rows = Rows::read(file)?;
+    let (name, cpu, memory, gpu, model) = (
+        rows.column("sn")?,
+        rows.column("cpu_milli")?,
+        rows.column("memory_mib")?,
+        rows.column("gpu")?,
+        rows.column("model")?,
+    );
+    rows.records
+        .iter()
+        .map(|record| {
+            let mut node = node(rows.text(record, name)?)
+                .hostname()
+                .cpu(rows.number(record, cpu)?)
+                .memory(rows.number(record, memory)? * 1024 * 1024)
+                .pods(110);
+            let gpus = rows.number(record, gpu)?;
+            if gpus > 0 {
+                node = node
+                    .resource(GPU_COUNT, Quantity::whole(gpus))
+                    .resource(GPU_MILLI, Quantity::whole(gpus * 1000));
+            }
+            let model = record.get(model).unwrap_or_default().trim();
+            if !model.is_empty() {
+                node = node.label(GPU_MODEL, model);
+            }
+            Ok(node.build())
+        })
+        .collect()
+}
+
+/// Reads a list of pods.
+pub(super) fn pods(file: &Path) -> Result<Vec<Arrival>, Failure> {
+    let rows = Rows::read(file)?;
+    let (name, cpu, memory, gpus, milli) = (
+        rows.column("name")?,
+        rows.column("cpu_milli")?,
+        rows.column("memory_mib")?,
+        rows.column("num_gpu")?,
+        rows.column("gpu_milli")?,
+    );
+    let spec = rows.optional("gpu_spec");
+    let times = rows.optional("creation_time").zip(rows.optional("deletion_time"));
+    rows.records
+        .iter()
+        .map(|record| {
+            let mut pod = pod(rows.text(record, name)?)
+                .cpu(rows.number(record, cpu)?)
+                .memory(rows.number(record, memory)? * 1024 * 1024);
+            let gpus = rows.number(record, gpus)?;
+            if gpus > 0 {
+                let milli = rows.number(record, milli)?.saturating_mul(gpus);
+                pod = pod.request(GPU_MILLI, Quantity::whole(milli));
+            }
+            let models = spec.and_then(|spec| record.get(spec)).unwrap_or_default().trim();
+            if !models.is_empty() {
+                pod = pod.node_affinity(one_of(models));
+            }
+            let pod: Pod = pod.build();
+            let times = match times {
+                Some((from, to)) => Some((rows.number(record, from)?, rows.number(record, to)?)),
+                None => None,
+            };
+            Ok(Arrival { pod, times })
+        })
+        .collect()
+}
+
+/// `V100M16|V100M32`: a node with a card of one of these models.
+fn one_of(models: &str) -> NodeAffinity {
+    let models = models.split('|').filter(|model| !model.is_empty());
+    let term = NodeSelectorTerm {
+        match_expressions: [Requirement::new(GPU_MODEL, Operator::In, models)].into(),
+        ..NodeSelectorTerm::default()
+    };
+    NodeAffinity {
+        required: Some(NodeSelector { terms: [term].into() }),
+        ..NodeAffinity::default()
+    }
+}

@@ -1,0 +1,311 @@
+//! The replay itself.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use hdrhistogram::Histogram;
+use indicatif::{ProgressBar, ProgressStyle};
+use portolan::framework::{Framework, ScheduleError, Scheduler, SchedulerConfig};
+use portolan::model::{EventError, Name, Pod};
+use portolan::{Cluster, Engine, Figures, Reader};
+
+use crate::alloc::live_bytes;
+use crate::error::Failure;
+
+use super::workload::Workload;
+use super::{Arguments, Mode};
+
+/// What came of a replay.
+pub(super) struct Outcome {
+    pub(super) nodes: usize,
+    pub(super) pods: usize,
+    pub(super) placed: usize,
+    pub(super) failed: usize,
+    /// How many failed pods met each reason on some node.
+    pub(super) reasons: BTreeMap<String, usize>,
+    pub(super) cycles: u64,
+    /// Spent in cycles: version, filter, score, choice, assume.
+    pub(super) in_cycles: Duration,
+    pub(super) wall: Duration,
+    /// Nanoseconds of each cycle.
+    pub(super) cycle: Histogram<u64>,
+    pub(super) figures: Figures,
+    /// Live bytes of the engine at the end.
+    pub(super) bytes: i64,
+    pub(super) decision_hash: u64,
+    pub(super) usage: Vec<Usage>,
+    pub(super) threads: usize,
+    pub(super) notes: Vec<String>,
+}
+
+/// Requested and allocatable amounts of one resource.
+pub(super) struct Usage {
+    pub(super) resource: String,
+    pub(super) requested: i64,
+    pub(super) allocatable: i64,
+    /// The most that was requested at any time.
+    pub(super) peak: i64,
+}
+
+struct Replay<'a> {
+    engine: Engine,
+    reader: Reader,
+    scheduler: Scheduler,
+    bar: ProgressBar,
+    hash: DefaultHasher,
+    outcome: Outcome,
+    workload: &'a Workload,
+    /// Where each pod is, by its place in the workload.
+    on: Vec<Option<Name>>,
+    cpu: i64,
+    peak_cpu: i64,
+}
+
+pub(super) fn run(workload: &Workload, arguments: &Arguments) -> Result<Outcome, Failure> {
+    let before = live_bytes();
+    let threads = arguments.threads.max(1);
+    let pool = match threads {
+        1 => None,
+        threads => {
+            let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build();
+            Some(Arc::new(pool.map_err(|error| Failure::Threads(error.to_string()))?))
+        }
+    };
+    let engine = Engine::shared(portolan::Config::default());
+    let reader = engine.reader().map_err(closed)?;
+    let config = SchedulerConfig {
+        percentage_of_nodes: arguments.percentage_of_nodes,
+        seed: arguments.seed,
+    };
+    let bar = ProgressBar::new(workload.arrivals.len() as u64).with_style(
+        ProgressStyle::with_template("{msg:<8} {wide_bar} {pos}/{len} pods {per_sec} eta {eta}")
+            .unwrap_or_else(|_| ProgressStyle::default_bar()),
+    );
+    bar.set_message("replay");
+    let mut replay = Replay {
+        scheduler: Scheduler::new(Framework::default_profile(), config, pool),
+        bar,
+        hash: DefaultHasher::new(),
+        outcome: Outcome {
+            nodes: workload.nodes.len(),
+            pods: workload.arrivals.len(),
+            placed: 0,
+            failed: 0,
+            reasons: BTreeMap::new(),
+            cycles: 0,
+            in_cycles: Duration::ZERO,
+            wall: Duration::ZERO,
+            cycle: Histogram::new(3).map_err(|e| Failure::Usage(e.to_string()))?,
+            figures: engine.figures().map_err(closed)?,
+            bytes: 0,
+            decision_hash: 0,
+            usage: Vec::new(),
+            threads,
+            notes: workload.notes.clone(),
+        },
+        on: vec![None; workload.arrivals.len()],
+        workload,
+        engine,
+        reader,
+        cpu: 0,
+        peak_cpu: 0,
+    };
+    let started = Instant::now();
+    replay.load()?;
+    match arguments.mode {
+        Mode::Fill => replay.fill()?,
+        Mode::Timed => replay.timed()?,
+    }
+    replay.bar.finish_and_clear();
+    replay.outcome.wall = started.elapsed();
+    replay.finish(before)
+}
+
+fn closed(error: impl std::fmt::Display) -> Failure {
+    Failure::Usage(format!("the engine stopped: {error}"))
+}
+
+fn refused(pod: &Pod, error: EventError) -> Failure {
+    Failure::Refused { object: format!("pod {}/{}", pod.namespace(), pod.name), error }
+}
+
+impl Replay<'_> {
+    fn load(&mut self) -> Result<(), Failure> {
+        for object in &self.workload.objects {
+            self.event(portolan::log::Event::PutObject(Arc::new(object.clone())))?
+                .map_err(|error| Failure::Refused { object: object.name().to_string(), error })?;
+        }
+        for node in &self.workload.nodes {
+            self.event(portolan::log::Event::AddNode(Arc::new(node.clone())))?
+                .map_err(|error| Failure::Refused { object: node.name.to_string(), error })?;
+        }
+        for pod in &self.workload.placed {
+            self.event(portolan::log::Event::AddPod(Arc::new(pod.clone())))?
+                .map_err(|error| refused(pod, error))?;
+        }
+        Ok(())
+    }
+
+    fn event(&self, event: portolan::log::Event) -> Result<portolan::log::Outcome, Failure> {
+        self.engine.submit(event).map_err(|_| closed("it is closed"))?.wait().map_err(closed)
+    }
+
+    fn fill(&mut self) -> Result<(), Failure> {
+        for at in 0..self.workload.arrivals.len() {
+            if let Some(error) = self.place(at)? {
+                self.fail(&error);
+            }
+            self.bar.inc(1);
+        }
+        Ok(())
+    }
+
+    /// One cycle; why the pod cannot be placed, if it cannot.
+    fn place(&mut self, at: usize) -> Result<Option<ScheduleError>, Failure> {
+        let pod = &self.workload.arrivals[at].pod;
+        let started = Instant::now();
+        let decided = self.scheduler.schedule(self.reader.refresh(), pod);
+        let assumed = match &decided {
+            Ok(decision) => {
+                let pod = pod.clone().on(decision.node.clone());
+                let assumed = self.engine.assume_pod(pod).map_err(|_| closed("it is closed"))?;
+                Some(assumed.wait().map_err(closed)?)
+            }
+            Err(_) => None,
+        };
+        let took = started.elapsed();
+        self.outcome.cycles += 1;
+        self.outcome.in_cycles += took;
+        self.outcome.cycle.saturating_record(took.as_nanos() as u64);
+        (&*pod.name, decided.as_ref().ok().map(|d| &*d.node)).hash(&mut self.hash);
+        match (decided, assumed) {
+            (Ok(decision), Some(assumed)) => {
+                assumed.map_err(|error| refused(pod, error))?;
+                // What the API server would tell: the pod is bound.
+                let bound = pod.clone().on(decision.node.clone());
+                self.event(portolan::log::Event::AddPod(Arc::new(bound)))?
+                    .map_err(|error| refused(pod, error))?;
+                self.outcome.placed += 1;
+                self.on[at] = Some(decision.node);
+                self.cpu += pod.template.resources.placed.cpu.0;
+                self.peak_cpu = self.peak_cpu.max(self.cpu);
+                Ok(None)
+            }
+            (Err(error), _) => Ok(Some(error)),
+            (Ok(_), None) => Ok(None),
+        }
+    }
+
+    fn fail(&mut self, error: &ScheduleError) {
+        self.outcome.failed += 1;
+        match error {
+            ScheduleError::Fit(fit) => {
+                for reason in fit.reasons.keys() {
+                    *self.outcome.reasons.entry(reason.clone()).or_insert(0) += 1;
+                }
+            }
+            other => *self.outcome.reasons.entry(other.to_string()).or_insert(0) += 1,
+        }
+    }
+
+    /// Arrivals and ends in the order of their times; who finds no place waits
+    /// for the next end.
+    fn timed(&mut self) -> Result<(), Failure> {
+        let mut events = Vec::new();
+        for (at, arrival) in self.workload.arrivals.iter().enumerate() {
+            let (from, to) = arrival.times.ok_or_else(|| {
+                Failure::Usage("the pods have no times: use --mode fill".to_owned())
+            })?;
+            events.push((from, 1, at));
+            events.push((to.max(from), 0, at));
+        }
+        // Ends before arrivals of the same second, but a pod's own end last.
+        events.sort_by_key(|(time, arrives, at)| {
+            let (from, to) = self.workload.arrivals[*at].times.unwrap_or_default();
+            (*time, if from == to { 1 + (1 - *arrives) } else { *arrives }, *at)
+        });
+        let mut waiting: VecDeque<usize> = VecDeque::new();
+        for (_, arrives, at) in events {
+            if arrives == 1 {
+                if self.place(at)?.is_some() {
+                    waiting.push_back(at);
+                }
+                self.bar.inc(1);
+                continue;
+            }
+            if let Some(position) = waiting.iter().position(|waits| *waits == at) {
+                waiting.remove(position);
+                if let Some(error) = self.place(at)? {
+                    self.fail(&error);
+                }
+            }
+            let Some(node) = self.on[at].take() else { continue };
+            let pod = self.workload.arrivals[at].pod.clone().on(node);
+            self.cpu -= pod.template.resources.placed.cpu.0;
+            let event = portolan::log::Event::RemovePod {
+                uid: pod.uid.clone(),
+                node: pod.node_name.clone(),
+            };
+            self.event(event)?.map_err(|error| refused(&pod, error))?;
+            let mut still = VecDeque::new();
+            while let Some(waits) = waiting.pop_front() {
+                if self.place(waits)?.is_some() {
+                    still.push_back(waits);
+                }
+            }
+            waiting = still;
+        }
+        Ok(())
+    }
+
+    fn finish(mut self, before: i64) -> Result<Outcome, Failure> {
+        self.engine.with_writer(|writer| writer.reclaim()).map_err(closed)?;
+        let snapshot = self.reader.snapshot();
+        self.outcome.usage = usage(&snapshot);
+        for usage in &mut self.outcome.usage {
+            usage.peak = usage.requested;
+            if usage.resource == "cpu" {
+                usage.peak = usage.requested.max(self.peak_cpu);
+                if usage.peak * 10 < usage.allocatable {
+                    let share = usage.peak as f64 * 100.0 / usage.allocatable as f64;
+                    self.outcome.notes.push(format!(
+                        "the cluster stays nearly idle: at most {share:.1} % of its cpu is requested \
+                         at any time; --mode fill shows it full"
+                    ));
+                }
+            }
+        }
+        self.outcome.figures = self.engine.figures().map_err(closed)?;
+        self.outcome.bytes = live_bytes() - before;
+        self.outcome.decision_hash = self.hash.finish();
+        Ok(self.outcome)
+    }
+}
+
+fn usage(cluster: &Cluster) -> Vec<Usage> {
+    let mut sums: BTreeMap<String, (i64, i64)> = BTreeMap::new();
+    let mut add = |name: &str, requested: i64, allocatable: i64| {
+        let sum = sums.entry(name.to_owned()).or_default();
+        sum.0 = sum.0.saturating_add(requested);
+        sum.1 = sum.1.saturating_add(allocatable);
+    };
+    for node in cluster.nodes() {
+        let (requested, allocatable) = (node.requested(), node.allocatable());
+        add("cpu", requested.cpu.0, allocatable.cpu.0);
+        add("memory", requested.memory.0, allocatable.memory.0);
+        add("pods", node.pod_count() as i64, node.allowed_pods());
+        for (name, amount) in allocatable.scalars.iter() {
+            add(name, requested.scalars.get(name).unwrap_or(0), amount);
+        }
+    }
+    sums.into_iter()
+        .map(|(resource, (requested, allocatable))| Usage {
+            resource,
+            requested,
+            allocatable,
+            peak: requested,
+        })
+        .collect()
+}

@@ -1,0 +1,75 @@
+//! The embedded workload: a seeded cluster of some thousand nodes, and pods of
+//! many shapes, of which a few fit nowhere.
+
+use portolan::model::{Labels, Node, NodeBuilder, Pod, Quantity, Taint, TaintEffect, node, pod};
+
+use super::workload::{Arrival, Workload};
+
+const NODES: u64 = 3000;
+const PODS: u64 = 20_000;
+const GIB: i64 = 1 << 30;
+
+/// A small generator, so that a seed means the same everywhere (xorshift64*).
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, n: u64) -> u64 {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) % n
+    }
+}
+
+pub(super) fn workload(seed: u64) -> Workload {
+    let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
+    Workload {
+        name: format!("synthetic, seed {seed}"),
+        nodes: (0..NODES).map(|n| make_node(n, &mut random)).collect(),
+        arrivals: (0..PODS)
+            .map(|n| Arrival { pod: make_pod(n, &mut random), times: None })
+            .collect(),
+        ..Workload::default()
+    }
+}
+
+fn make_node(n: u64, random: &mut Random) -> Node {
+    let node: NodeBuilder =
+        node(format!("node-{n:04}")).hostname().zone(format!("zone-{}", n % 3)).pods(110);
+    match random.below(20) {
+        0..10 => node.cpu(8_000).memory(32 * GIB).label("shape", "general"),
+        10..15 => node.cpu(16_000).memory(32 * GIB).label("shape", "compute"),
+        15..18 => node.cpu(8_000).memory(64 * GIB).label("shape", "memory"),
+        18 => node
+            .cpu(32_000)
+            .memory(128 * GIB)
+            .label("shape", "gpu")
+            .resource("example.com/gpu", Quantity::whole(8))
+            .taint(Taint::new("example.com/gpu", "", TaintEffect::NoSchedule)),
+        _ => node.cpu(8_000).memory(32 * GIB).label("shape", "general").unschedulable(true),
+    }
+    .build()
+}
+
+fn make_pod(n: u64, random: &mut Random) -> Pod {
+    let app = random.below(400);
+    let pod = pod(format!("app-{app}-{n:05}"))
+        .namespace(format!("team-{}", app % 20))
+        .labels(Labels::new([("app", format!("app-{app}")), ("tier", "web".to_owned())]));
+    let cpu = [100, 250, 500, 1_000, 2_000][random.below(5) as usize];
+    let memory = [GIB / 4, GIB / 2, GIB, 2 * GIB, 4 * GIB][random.below(5) as usize];
+    let pod = pod.cpu(cpu).memory(memory);
+    match random.below(40) {
+        0..3 => pod.node_selector(Labels::new([("shape", "memory")])),
+        3..6 => pod.node_selector(Labels::new([("shape", "compute")])),
+        6 => pod
+            .request("example.com/gpu", Quantity::whole(1 + random.below(8) as i64))
+            .tolerate("example.com/gpu"),
+        7 => pod.host_port(8000 + random.below(4) as u16),
+        // No node has so much, or such a label.
+        8 if n.is_multiple_of(4) => pod.cpu(64_000),
+        9 if n.is_multiple_of(8) => pod.node_selector(Labels::new([("shape", "quantum")])),
+        _ => pod,
+    }
+    .build()
+}

@@ -1,0 +1,107 @@
+//! What is replayed: nodes, and pods with their times.
+
+use std::path::Path;
+
+use portolan::model::{Node, Object, Pod, k8s};
+
+use crate::error::Failure;
+use crate::input;
+
+/// A cluster and what arrives at it.
+#[derive(Default)]
+pub(super) struct Workload {
+    /// What it is called in the result.
+    pub(super) name: String,
+    pub(super) nodes: Vec<Node>,
+    /// Namespaces, services and the like.
+    pub(super) objects: Vec<Object>,
+    /// Pods that are placed before the replay starts.
+    pub(super) placed: Vec<Pod>,
+    pub(super) arrivals: Vec<Arrival>,
+    /// What the reader of a result should know of the input.
+    pub(super) notes: Vec<String>,
+}
+
+/// A pod that arrives, and maybe goes.
+pub(super) struct Arrival {
+    pub(super) pod: Pod,
+    /// Arrival and end, in seconds, where the input has times.
+    pub(super) times: Option<(i64, i64)>,
+}
+
+/// Reads nodes and pods, CSV by its ending.
+pub(super) fn load(nodes: &Path, pods: &Path) -> Result<Workload, Failure> {
+    let is_csv = |file: &Path| {
+        let name = file.to_string_lossy();
+        name.trim_end_matches(".gz").ends_with(".csv")
+    };
+    let mut workload = Workload {
+        name: format!("{} on {}", file_name(pods), file_name(nodes)),
+        ..Workload::default()
+    };
+    for (file, what) in [(nodes, "nodes"), (pods, "pods")] {
+        match (is_csv(file), what) {
+            (true, "nodes") => workload.nodes = super::openb::nodes(file)?,
+            (true, _) => workload.arrivals = super::openb::pods(file)?,
+            (false, what) => kubernetes(file, what, &mut workload)?,
+        }
+    }
+    if workload.nodes.is_empty() {
+        let what = "there is no node in it: give a file with nodes".to_owned();
+        return Err(Failure::File { file: nodes.to_owned(), what });
+    }
+    if workload.arrivals.is_empty() && workload.placed.is_empty() {
+        let what = "there is no pod in it: give a file with pods".to_owned();
+        return Err(Failure::File { file: pods.to_owned(), what });
+    }
+    Ok(workload)
+}
+
+fn file_name(file: &Path) -> String {
+    file.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned())
+}
+
+fn kubernetes(file: &Path, what: &str, workload: &mut Workload) -> Result<(), Failure> {
+    let bytes = input::read(file)?;
+    let mut read = k8s::read(&bytes).map_err(|error| match error.line() {
+        Some(line) => Failure::Line { file: file.to_owned(), line, what: error.to_string() },
+        None => Failure::File { file: file.to_owned(), what: error.to_string() },
+    })?;
+    if what == "nodes" {
+        workload.nodes = std::mem::take(&mut read.nodes);
+    } else {
+        if read.nodes.is_empty() {
+            read.nodes.clone_from(&workload.nodes);
+        }
+        let expanded = read.expand();
+        if expanded > 0 {
+            workload.notes.push(format!("{expanded} pods made from their controllers"));
+        }
+        for pod in std::mem::take(&mut read.pods) {
+            if pod.node_name.is_some() {
+                workload.placed.push(pod);
+            } else {
+                workload.arrivals.push(Arrival { pod, times: None });
+            }
+        }
+    }
+    workload.objects.append(&mut read.objects);
+    if !read.defaulted.is_empty() {
+        let first = &read.defaulted[0];
+        workload.notes.push(format!(
+            "{}: {} fields filled in as the API server does, the first: {} {} = {}",
+            file_name(file),
+            read.defaulted.len(),
+            first.object,
+            first.field,
+            first.value
+        ));
+    }
+    if read.finished_pods > 0 {
+        workload.notes.push(format!("{} finished pods left out", read.finished_pods));
+    }
+    for (kind, count) in &read.skipped {
+        workload.notes.push(format!("{count} of kind {kind} are not read"));
+    }
+    Ok(())
+}
