@@ -247,7 +247,7 @@ pub(super) fn controller(
     let spec = wire.spec.as_ref().unwrap_or(&no_spec);
     let replicas = match kind {
         ControllerKind::DaemonSet => 0,
-        ControllerKind::Job if spec.suspend == Some(true) => 0,
+        ControllerKind::Job if spec.suspend == Some(true) || has_ended(wire) => 0,
         // As many as run at once.
         ControllerKind::Job => {
             let parallelism = spec.parallelism.unwrap_or(1);
@@ -263,6 +263,14 @@ pub(super) fn controller(
         selector: label_selector(spec.selector.as_ref(), &path.key("spec").key("selector"))?,
     };
     build(kind, parts, path, rules)
+}
+
+/// Whether a job is complete or has failed.
+fn has_ended(job: &wire::Controller<'_>) -> bool {
+    let conditions = job.status.iter().flat_map(|status| status.conditions.iter());
+    conditions.into_iter().any(|condition| {
+        matches!(&*condition.condition_type, "Complete" | "Failed") && &*condition.status == "True"
+    })
 }
 
 pub(super) fn replication_controller(
