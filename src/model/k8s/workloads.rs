@@ -228,6 +228,10 @@ fn add_daemon_tolerations(draft: &mut PodDraft) {
     draft.spec.tolerations = tolerations.into();
 }
 
+/// More pods than any cluster has; a number beyond it is a slip of the pen, and
+/// is refused before it takes all memory.
+const MAX_REPLICAS: i64 = 10_000_000;
+
 /// What a controller's selector and template have in common on the wire.
 struct Parts<'w> {
     meta: Metadata<'w>,
@@ -309,6 +313,11 @@ fn build(
     let meta = parts.template.and_then(|t| t.metadata.as_ref()).unwrap_or(&no_meta);
     let spec = parts.template.and_then(|t| t.spec.as_ref()).unwrap_or(&no_spec);
     let spec_path = path.key("spec");
+    if parts.replicas > MAX_REPLICAS {
+        let found = parts.replicas.to_string();
+        let expected = "a number of pods up to 10000000";
+        return Err(ReadError::value(&spec_path.key("replicas"), &found, expected));
+    }
     let draft = template(meta, spec, namespace.clone(), &spec_path.key("template"), rules)?;
     let count = |n: i64| usize::try_from(n).unwrap_or(0);
     Ok(PodController {
