@@ -2,8 +2,10 @@
 #![deny(missing_docs)]
 
 mod engine;
+pub mod framework;
 pub mod log;
 pub mod model;
+pub mod plugins;
 pub mod publish;
 pub mod snapshot;
 pub mod state;

@@ -1,6 +1,258 @@
-//! An engine that many threads write.
+//! An engine that many threads write, through the log.
 
-/// Makes engines.
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use crate::log::{Attendant, Closed, Event, Fold, Log, Outcome, Ticket, TrySubmitError};
+use crate::model::{Name, Node, Pod, Timestamp, Uid};
+
+use super::reader::Reader;
+use super::writer::Writer;
+use super::{Config, Figures};
+
+const LOG_CAPACITY: usize = 4096;
+const SWEEP_PERIOD: Duration = Duration::from_secs(1);
+
+/// An engine that any number of threads write: cloned freely, each clone the
+/// same engine. The last one to go folds what is in the log.
+///
+/// Whoever submits an event gets a [`Ticket`] for its outcome; an event that
+/// has one is in what readers see.
+///
+/// ```
+/// use portolan::{Config, Engine};
+/// use portolan::model::{node, pod};
+///
+/// let engine = Engine::shared(Config::default());
+/// engine.add_node(node("node-7").cpu(4_000).build())?;
+/// let ticket = engine.assume_pod(pod("web-0").cpu(250).build().on("node-7"))?;
+/// let applied = ticket.wait()??;
+///
+/// let snapshot = engine.reader()?.at_least(applied.generation, None)?;
+/// assert_eq!(snapshot.assumed_count(), 1);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone)]
 pub struct Engine {
-    _private: (),
+    log: Arc<Log<Core>>,
+    /// Where a thread of its own writes: joined when the last engine goes.
+    _attendant: Option<Arc<Attendant<Core>>>,
+}
+
+/// The writer as the log feeds it.
+struct Core {
+    writer: Writer,
+}
+
+impl Fold for Core {
+    type Event = Event;
+    type Outcome = Outcome;
+
+    fn fold(&mut self, event: Event) -> Outcome {
+        self.writer.apply(&event)
+    }
+
+    fn publish(&mut self) {
+        self.writer.publish();
+    }
+
+    fn tick(&mut self) {
+        // The one place where the engine reads a clock: nobody passes one in.
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let now = Timestamp(i64::try_from(now.as_nanos()).unwrap_or(i64::MAX));
+        // Expiry refuses nothing.
+        if self.writer.expire(now).is_ok_and(|expired| expired > 0) {
+            self.writer.publish();
+        }
+    }
+}
+
+impl Engine {
+    /// An engine whose writing the submitting threads do by turns.
+    #[must_use]
+    pub fn shared(config: Config) -> Engine {
+        Engine { log: Arc::new(Engine::log(config)), _attendant: None }
+    }
+
+    /// An engine with a thread that does all the writing, and sweeps expired
+    /// pods once a period by the system's clock.
+    ///
+    /// # Errors
+    ///
+    /// The thread could not be started.
+    pub fn spawned(config: Config) -> std::io::Result<Engine> {
+        let period = config.sweep_period.unwrap_or(SWEEP_PERIOD);
+        let log = Arc::new(Engine::log(config));
+        let attendant = Attendant::spawn(log.clone(), period)?;
+        Ok(Engine { log, _attendant: Some(Arc::new(attendant)) })
+    }
+
+    fn log(config: Config) -> Log<Core> {
+        let capacity = config.log_capacity.unwrap_or(LOG_CAPACITY);
+        let mut writer = Writer::new(config);
+        writer.has_no_thread();
+        Log::new(Core { writer }, capacity)
+    }
+
+    /// Puts an event in the log, waiting for room, never for a reader.
+    ///
+    /// # Errors
+    ///
+    /// The engine is closed; the event is given back.
+    pub fn submit(&self, event: Event) -> Result<Ticket<Outcome>, Closed<Event>> {
+        self.log.submit(event)
+    }
+
+    /// Puts an event in the log if there is room.
+    ///
+    /// # Errors
+    ///
+    /// There is no room, or the engine is closed; the event is given back.
+    pub fn try_submit(&self, event: Event) -> Result<Ticket<Outcome>, TrySubmitError<Event>> {
+        self.log.try_submit(event)
+    }
+
+    /// Submits [`Event::AssumePod`].
+    ///
+    /// # Errors
+    ///
+    /// The engine is closed; this holds for all the operations below.
+    pub fn assume_pod(&self, pod: impl Into<Arc<Pod>>) -> Result<Ticket<Outcome>, Closed<Event>> {
+        self.submit(Event::AssumePod { pod: pod.into(), decided_on: None })
+    }
+
+    /// Submits [`Event::AssumeAll`].
+    ///
+    /// # Errors
+    ///
+    /// The engine is closed.
+    pub fn assume_all(
+        &self,
+        pods: impl Into<Arc<[Pod]>>,
+    ) -> Result<Ticket<Outcome>, Closed<Event>> {
+        self.submit(Event::AssumeAll { pods: pods.into(), decided_on: None })
+    }
+
+    /// Submits [`Event::FinishBinding`].
+    ///
+    /// # Errors
+    ///
+    /// The engine is closed.
+    pub fn finish_binding(
+        &self,
+        uid: &Uid,
+        now: Timestamp,
+    ) -> Result<Ticket<Outcome>, Closed<Event>> {
+        self.submit(Event::FinishBinding { uid: uid.clone(), now })
+    }
+
+    /// Submits [`Event::ForgetPod`].
+    ///
+    /// # Errors
+    ///
+    /// The engine is closed.
+    pub fn forget_pod(&self, pod: &Pod) -> Result<Ticket<Outcome>, Closed<Event>> {
+        self.submit(Event::ForgetPod { uid: pod.uid.clone(), node: pod.node_name.clone() })
+    }
+
+    /// Submits [`Event::AddPod`].
+    ///
+    /// # Errors
+    ///
+    /// The engine is closed.
+    pub fn add_pod(&self, pod: impl Into<Arc<Pod>>) -> Result<Ticket<Outcome>, Closed<Event>> {
+        self.submit(Event::AddPod(pod.into()))
+    }
+
+    /// Submits [`Event::UpdatePod`].
+    ///
+    /// # Errors
+    ///
+    /// The engine is closed.
+    pub fn update_pod(
+        &self,
+        old: &Uid,
+        pod: impl Into<Arc<Pod>>,
+    ) -> Result<Ticket<Outcome>, Closed<Event>> {
+        self.submit(Event::UpdatePod { old: old.clone(), pod: pod.into() })
+    }
+
+    /// Submits [`Event::RemovePod`].
+    ///
+    /// # Errors
+    ///
+    /// The engine is closed.
+    pub fn remove_pod(&self, pod: &Pod) -> Result<Ticket<Outcome>, Closed<Event>> {
+        self.submit(Event::RemovePod { uid: pod.uid.clone(), node: pod.node_name.clone() })
+    }
+
+    /// Submits [`Event::AddNode`].
+    ///
+    /// # Errors
+    ///
+    /// The engine is closed.
+    pub fn add_node(&self, node: impl Into<Arc<Node>>) -> Result<Ticket<Outcome>, Closed<Event>> {
+        self.submit(Event::AddNode(node.into()))
+    }
+
+    /// Submits [`Event::UpdateNode`].
+    ///
+    /// # Errors
+    ///
+    /// The engine is closed.
+    pub fn update_node(
+        &self,
+        node: impl Into<Arc<Node>>,
+    ) -> Result<Ticket<Outcome>, Closed<Event>> {
+        self.submit(Event::UpdateNode(node.into()))
+    }
+
+    /// Submits [`Event::RemoveNode`].
+    ///
+    /// # Errors
+    ///
+    /// The engine is closed.
+    pub fn remove_node(&self, name: impl Into<Name>) -> Result<Ticket<Outcome>, Closed<Event>> {
+        self.submit(Event::RemoveNode(name.into()))
+    }
+
+    /// Runs `work` on the writer, under the writer token: dump, audit, figures,
+    /// reclaim. Everything submitted before is folded first.
+    ///
+    /// # Errors
+    ///
+    /// The engine broke down: a panic left its state in doubt.
+    pub fn with_writer<R>(&self, work: impl FnOnce(&mut Writer) -> R) -> Result<R, Closed> {
+        self.log.with(|core| work(&mut core.writer))
+    }
+
+    /// Another reader. Waits for the writer token: make readers rarely, clone
+    /// them, keep them.
+    ///
+    /// # Errors
+    ///
+    /// The engine broke down.
+    pub fn reader(&self) -> Result<Reader, Closed> {
+        self.with_writer(|writer| writer.reader())
+    }
+
+    /// What is kept and published.
+    ///
+    /// # Errors
+    ///
+    /// The engine broke down.
+    pub fn figures(&self) -> Result<Figures, Closed> {
+        self.with_writer(|writer| writer.figures())
+    }
+
+    /// Accepts nothing more, and answers every event that was accepted.
+    pub fn close(&self) {
+        self.log.close();
+    }
+}
+
+impl std::fmt::Debug for Engine {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Engine").field("log", &self.log.len()).finish_non_exhaustive()
+    }
 }

@@ -1,3 +1,38 @@
-//! The log.
+//! The log: the one order of events, and the one writer that folds them.
+//!
+//! Events come from any thread. [`Log::submit`] puts one in, and from then on it has a place in a total order, is
+//! folded exactly once, and has exactly one outcome, also when the log is closed. The log is bounded: who submits to a
+//! full one waits for room (and helps to make it), who tries gets the event back.
+//!
+//! The writer is not a thread but a *token*: whoever holds it folds what is in the log, publishes, and answers. A hop to
+//! a writer thread costs more than most events take to fold; with the token a thread that submits mostly folds its
+//! event itself, at once. Where that is not wanted, an [`Attendant`] is a thread that always comes for the token, and
+//! ticks.
+//!
+//! | file | what it is |
+//! |---|---|
+//! | `channel` | the bounded queue, and what it has to promise |
+//! | `ticket` | the outcome's way back |
+//! | `token` | the lock, its hand-over, and why no event is left lying |
+//! | `writer` | [`Log`] and [`Fold`]: batches, closing, panics |
+//! | `attendant` | a thread of its own |
+
+mod attendant;
+mod channel;
+mod error;
 mod event;
-pub use event::{Applied, Event, ObjectKey, Outcome, Relist};
+mod ticket;
+mod token;
+mod writer;
+
+pub use self::attendant::Attendant;
+pub use self::error::{Closed, TrySubmitError, TryWaitError};
+pub use self::event::{Applied, Event, ObjectKey, Outcome, Relist};
+pub use self::ticket::Ticket;
+pub use self::writer::{Fold, Log};
+
+/// What models need and users don't.
+#[cfg(loom)]
+pub(crate) mod model {
+    pub use super::ticket::{Answer, ticket};
+}

@@ -32,6 +32,7 @@ pub use error::EventError;
 pub use generation::Generation;
 pub(crate) use labels::hash_of;
 pub use labels::{LabelLookup, Labels};
+pub(crate) use node::HOSTNAME;
 pub use node::{Image, Node, NodeBuilder, NodeLabels, ZoneKey, node};
 pub use objects::{Namespace, Object, ObjectKind, Service, Workload};
 pub use pod::{Pod, PodBuilder, Timestamp, pod};

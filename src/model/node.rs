@@ -5,14 +5,14 @@ use std::fmt;
 use super::labels::hash_of;
 use super::{LabelLookup, Labels, Name, Quantity, ResourceList, Resources, Taint};
 
-const HOSTNAME: &str = "kubernetes.io/hostname";
+/// The label that names the node itself.
+pub(crate) const HOSTNAME: &str = "kubernetes.io/hostname";
 const REGION: [&str; 2] =
     ["failure-domain.beta.kubernetes.io/region", "topology.kubernetes.io/region"];
 const ZONE: [&str; 2] = ["failure-domain.beta.kubernetes.io/zone", "topology.kubernetes.io/zone"];
 
 /// A node's labels, in two parts: what it shares with others, and what is its
-/// own (its hostname, and any label whose value is its name), so that a
-/// predicate can be decided once per shared part.
+/// own (its hostname), so that a predicate can be decided once per shared part.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NodeLabels {
     shared: Labels,
@@ -20,10 +20,10 @@ pub struct NodeLabels {
 }
 
 impl NodeLabels {
-    /// Splits the labels of the node called `name`.
+    /// Splits a node's labels.
     #[must_use]
-    pub fn new(name: &str, labels: &Labels) -> NodeLabels {
-        let own = |(key, value): &(&str, &str)| *key == HOSTNAME || *value == name;
+    pub fn new(labels: &Labels) -> NodeLabels {
+        let own = |(key, _): &(&str, &str)| *key == HOSTNAME;
         NodeLabels {
             shared: labels.iter().filter(|label| !own(label)).collect(),
             own: labels.iter().filter(own).collect(),
@@ -265,7 +265,7 @@ impl NodeBuilder {
     pub fn build(self) -> Node {
         let labels = Labels::new(self.labels);
         let mut node = self.node;
-        node.labels = NodeLabels::new(&node.name, &labels);
+        node.labels = NodeLabels::new(&labels);
         node.zone = ZoneKey::of(&labels);
         node.allocatable = self.allocatable.to_resources();
         node.allowed_pods = self.allocatable.pods();

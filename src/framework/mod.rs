@@ -1,0 +1,17 @@
+//! Filters and scores over a version: which node for this pod, and why not the
+//! others (kube-scheduler framework/).
+//!
+//! A plugin is asked once per pod what it has to say ([`Plugin::pre_filter`],
+//! [`Plugin::pre_score`]); what it answers then judges nodes, one by one or 64
+//! at a time. Both ways give the same answers; the runtime takes the second.
+
+mod plugin;
+mod runtime;
+mod sampling;
+mod status;
+
+pub use plugin::{Filter, Plugin, PreFilter, Score};
+pub(crate) use plugin::{each_lane, normalize_to_largest};
+pub use runtime::{Decision, FitError, Framework, ScheduleError, Scheduler, SchedulerConfig};
+pub use sampling::num_feasible_nodes_to_find;
+pub use status::{Code, Status};

@@ -1,0 +1,99 @@
+//! The traits of plugins.
+
+use crate::model::{Name, Pod};
+use crate::snapshot::{Chunk, Cluster, LANES, NodeInfo};
+
+use super::Status;
+
+/// What a plugin answers to a pod before any node is looked at.
+pub enum PreFilter<'a> {
+    /// It has nothing to say of this pod: its filter is left out.
+    Skip,
+    /// It judges each node.
+    Filter(Box<dyn Filter + 'a>),
+    /// It judges these nodes, and no other node will do.
+    Only(Vec<Name>, Box<dyn Filter + 'a>),
+    /// No node will do.
+    Reject(Status),
+}
+
+/// A plugin: stateless between pods, shared by threads.
+pub trait Plugin: Send + Sync {
+    /// Its name, as in kube-scheduler's configuration.
+    fn name(&self) -> &'static str;
+
+    /// What it has to filter for this pod. The answer is the pod's own state
+    /// for the cycle: computed once, read by any number of threads.
+    fn pre_filter<'a>(&'a self, _cluster: &'a Cluster, _pod: &'a Pod) -> PreFilter<'a> {
+        PreFilter::Skip
+    }
+
+    /// What it has to score for this pod; none is `Skip`.
+    fn pre_score<'a>(
+        &'a self,
+        _cluster: &'a Cluster,
+        _pod: &'a Pod,
+    ) -> Option<Box<dyn Score + 'a>> {
+        None
+    }
+}
+
+/// Judges nodes for one pod.
+pub trait Filter: Send + Sync {
+    /// Why the node is rejected; none where it passes.
+    fn filter(&self, node: NodeInfo<'_>) -> Option<Status>;
+
+    /// Which of the lanes in `mask` pass: the same answer for 64 nodes at once.
+    fn filter_chunk(&self, cluster: &Cluster, chunk: &Chunk, mask: u64) -> u64 {
+        each_lane(mask, |lane| {
+            cluster.node_in(chunk, lane).is_some_and(|node| self.filter(node).is_none())
+        })
+    }
+}
+
+/// Scores nodes for one pod.
+pub trait Score: Send + Sync {
+    /// The node's score, before normalisation.
+    fn score(&self, node: NodeInfo<'_>) -> i64;
+
+    /// The scores of the lanes in `mask`: the same answer for 64 nodes at once.
+    /// Other lanes of `scores` may be left with anything.
+    fn score_chunk(&self, cluster: &Cluster, chunk: &Chunk, mask: u64, scores: &mut [i64; LANES]) {
+        each_lane(mask, |lane| {
+            if let Some(node) = cluster.node_in(chunk, lane) {
+                scores[lane] = self.score(node);
+            }
+            false
+        });
+    }
+
+    /// Brings the scores of all feasible nodes to 0 up to 100; nothing where
+    /// they are so already.
+    fn normalize(&self, _scores: &mut [i64]) {}
+}
+
+/// The lanes of `mask` for which `holds`.
+pub(crate) fn each_lane(mask: u64, mut holds: impl FnMut(usize) -> bool) -> u64 {
+    let mut left = mask;
+    let mut held = 0;
+    while left != 0 {
+        let lane = left.trailing_zeros() as usize;
+        left &= left - 1;
+        held |= u64::from(holds(lane)) << lane;
+    }
+    held
+}
+
+/// Kube-scheduler's helper (plugins/helper/normalize_score.go): the largest
+/// score becomes 100, the others in proportion; `reverse` turns them over.
+pub(crate) fn normalize_to_largest(scores: &mut [i64], reverse: bool) {
+    let largest = scores.iter().copied().max().unwrap_or(0);
+    for score in scores {
+        let share = if largest == 0 { 0 } else { *score * 100 / largest };
+        *score = match (reverse, largest) {
+            (true, _) => 100 - share,
+            (false, 0) => *score,
+            (false, _) => share,
+        };
+    }
+}

@@ -1,0 +1,175 @@
+//! Which nodes are looked at: all of them, or the first so many that will do,
+//! in rotating list order.
+
+use crate::snapshot::{Chunk, Cluster};
+
+/// How many feasible nodes are enough (schedule_one.go
+/// `numFeasibleNodesToFind`): all below 100 nodes; else `percentage` of them,
+/// where 0 means 50 less one for each 125 nodes, at least 5; and never fewer
+/// than 100.
+#[must_use]
+pub fn num_feasible_nodes_to_find(nodes: usize, percentage: u8) -> usize {
+    if nodes < 100 {
+        return nodes;
+    }
+    let percentage = match percentage {
+        0 => 50_usize.saturating_sub(nodes / 125).max(5),
+        100.. => return nodes,
+        percentage => usize::from(percentage),
+    };
+    (nodes * percentage / 100).max(100)
+}
+
+/// The first feasible nodes found.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Sample {
+    /// Feasible lanes, by position in the list of chunks.
+    pub(crate) masks: Vec<u64>,
+    /// How many nodes were looked at.
+    pub(crate) looked_at: usize,
+    pub(crate) feasible: usize,
+}
+
+/// Walks the nodes in list order from number `start` on, round to the ones
+/// before it, until `enough` will do. `judge` is asked once for each chunk that
+/// is reached; so what is found does not depend on who judges, or how.
+pub(crate) fn sample(
+    cluster: &Cluster,
+    chunks: &[&Chunk],
+    start: usize,
+    enough: usize,
+    mut judge: impl FnMut(&Chunk) -> u64,
+) -> Sample {
+    let mut verdicts: Vec<Option<u64>> = vec![None; chunks.len()];
+    let mut sample = Sample { masks: vec![0; chunks.len()], ..Sample::default() };
+    let turns = [(start, usize::MAX), (0, start)];
+    for (from, to) in turns {
+        let mut walk = Walk::new(cluster, chunks);
+        let mut at = 0;
+        while at < to
+            && sample.feasible < enough
+            && let Some((chunk, lane)) = walk.next()
+        {
+            if at >= from {
+                let verdict = *verdicts[chunk].get_or_insert_with(|| judge(chunks[chunk]));
+                let will_do = verdict >> lane & 1;
+                sample.masks[chunk] |= will_do << lane;
+                sample.feasible += will_do as usize;
+                sample.looked_at += 1;
+            }
+            at += 1;
+        }
+    }
+    sample
+}
+
+/// Round robin over zones by cursors on lane masks.
+struct Walk<'a> {
+    chunks: &'a [&'a Chunk],
+    cursors: Vec<Cursor>,
+    next: usize,
+}
+
+struct Cursor {
+    /// The zone's chunks are `chunks[at..end]`.
+    at: usize,
+    end: usize,
+    left: u64,
+}
+
+impl<'a> Walk<'a> {
+    fn new(cluster: &Cluster, chunks: &'a [&'a Chunk]) -> Walk<'a> {
+        let mut end = 0;
+        let cursors = cluster.zones().map(|zone| {
+            let at = end;
+            end += zone.chunks().count();
+            Cursor { at, end, left: chunks.get(at).map_or(0, |chunk| chunk.live()) }
+        });
+        Walk { cursors: cursors.collect(), chunks, next: 0 }
+    }
+
+    fn next(&mut self) -> Option<(usize, usize)> {
+        while !self.cursors.is_empty() {
+            if self.next >= self.cursors.len() {
+                self.next = 0;
+            }
+            let cursor = &mut self.cursors[self.next];
+            while cursor.left == 0 && cursor.at + 1 < cursor.end {
+                cursor.at += 1;
+                cursor.left = self.chunks[cursor.at].live();
+            }
+            if cursor.left == 0 {
+                self.cursors.remove(self.next);
+                continue;
+            }
+            let lane = cursor.left.trailing_zeros() as usize;
+            cursor.left &= cursor.left - 1;
+            self.next += 1;
+            return Some((cursor.at, lane));
+        }
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::node;
+    use crate::{Config, Engine};
+
+    #[test]
+    fn as_many_nodes_as_kube_scheduler_looks_for() {
+        for (nodes, percentage, found) in [
+            (99, 0, 99),
+            (1000, 0, 420),
+            (5000, 0, 500),
+            (15_000, 0, 750),
+            (1000, 5, 100),
+            (1000, 100, 1000),
+            (6000, 50, 3000),
+        ] {
+            assert_eq!(num_feasible_nodes_to_find(nodes, percentage), found, "{nodes}");
+        }
+    }
+
+    #[test]
+    fn the_sample_is_the_first_feasible_of_the_list_from_its_start() {
+        let (mut writer, _) = Engine::inline(Config::default());
+        for n in 0..300 {
+            let zone = format!("z{}", if n % 7 == 0 { 0 } else { n % 3 });
+            writer.add_node(node(format!("n{n}")).zone(zone).cpu(n).build()).unwrap();
+        }
+        for n in (0..300).step_by(5) {
+            writer.remove_node(format!("n{n}")).unwrap();
+        }
+        let cluster = writer.cluster();
+        let chunks: Vec<&Chunk> = cluster.zones().flat_map(|zone| zone.chunks()).collect();
+        let good = |cpu: i64| cpu % 3 != 1;
+        for (start, enough) in [(0, 10), (17, 40), (239, 30), (100, 1000)] {
+            let list: Vec<_> = cluster.nodes().collect();
+            let turned = list[start..].iter().chain(&list[..start]);
+            let mut wanted = std::collections::BTreeSet::new();
+            let mut looked_at = 0;
+            for node in turned {
+                if wanted.len() == enough {
+                    break;
+                }
+                looked_at += 1;
+                if good(node.allocatable().cpu.0) {
+                    wanted.insert(node.slot());
+                }
+            }
+            let sample = sample(cluster, &chunks, start, enough, |chunk| {
+                super::super::plugin::each_lane(chunk.live(), |at| {
+                    good(chunk.allocatable_cpu()[at])
+                })
+            });
+            let mut found = std::collections::BTreeSet::new();
+            for (mask, chunk) in sample.masks.iter().zip(&chunks) {
+                super::super::plugin::each_lane(*mask, |at| found.insert(chunk.slot()[at]));
+            }
+            assert_eq!(found, wanted);
+            assert_eq!((sample.looked_at, sample.feasible), (looked_at, found.len()));
+        }
+    }
+}

@@ -1,0 +1,125 @@
+//! The attendant: a thread that does nothing but fold, for those who want no submitter to do it.
+//!
+//! It is one more holder of the token and runs the same code. While it attends, submitters wake it instead of trying
+//! the token (which costs them less, and their outcome a hop to another thread, some 50 µs if it slept). It ticks once
+//! a period, and it ends with the log.
+
+use std::fmt;
+use std::panic::resume_unwind;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::writer::{Attendance, Fold, Log};
+use crate::sync::{self, AtomicBool, Ordering, fenced, mutated, spin_until};
+
+/// A thread that folds the events of one log. Dropping it closes the log, and waits for the thread.
+pub struct Attendant<F: Fold + Send + 'static>
+where
+    F::Event: Send,
+    F::Outcome: Send,
+{
+    log: Arc<Log<F>>,
+    thread: Option<sync::thread::JoinHandle<()>>,
+}
+
+impl<F: Fold + Send + 'static> Attendant<F>
+where
+    F::Event: Send,
+    F::Outcome: Send,
+{
+    /// Starts a thread that attends to `log` until it is closed and calls [`Fold::tick`] once a `period`.
+    ///
+    /// A log that has an attendant gets no second one: the new thread ends at once, and dropping what this returns
+    /// closes the log all the same. Fails where the system gives no thread.
+    pub fn spawn(log: Arc<Log<F>>, period: Duration) -> std::io::Result<Self> {
+        let attended = Arc::clone(&log);
+        let thread = sync::thread::Builder::new()
+            .name("portolan-writer".to_owned())
+            .spawn(move || attended.attend(Some(period)))?;
+        Ok(Self { log, thread: Some(thread) })
+    }
+
+    /// The log that is attended to.
+    pub fn log(&self) -> &Arc<Log<F>> {
+        &self.log
+    }
+}
+
+impl<F: Fold + Send + 'static> Drop for Attendant<F>
+where
+    F::Event: Send,
+    F::Outcome: Send,
+{
+    fn drop(&mut self) {
+        self.log.close();
+        let Some(thread) = self.thread.take() else { return };
+        // The last handle may be dropped by the thread itself, from within a fold: it cannot wait for its own end.
+        if thread.thread().id() != sync::thread::current().id() {
+            // A panic of the fold has closed the log and answered its tickets; there is nobody here to pass it to.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl<F: Fold + Send + 'static> fmt::Debug for Attendant<F>
+where
+    F::Event: Send,
+    F::Outcome: Send,
+{
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Attendant").field("log", &self.log).finish_non_exhaustive()
+    }
+}
+
+impl<F: Fold> Log<F> {
+    /// Folds on the calling thread until the log is closed; ticks where there is a period.
+    pub(super) fn attend(&self, period: Option<Duration>) {
+        let attendance =
+            Attendance { thread: sync::thread::current(), asleep: AtomicBool::new(false) };
+        if self.attendance.set(attendance).is_err() {
+            return;
+        }
+        let Some(attendance) = self.attendance.get() else { return };
+        let mut next_tick = period.map(|period| Instant::now() + period);
+        // A submitter that came before the line above did its event itself, or left it to another holder: from here on
+        // they wake us.
+        while !self.is_closed() {
+            if !self.queue.is_empty() {
+                self.serve(self.token.take());
+            }
+            let now = Instant::now();
+            if let (Some(due), Some(period)) = (next_tick, period)
+                && now >= due
+            {
+                // From now and not from when it was due: after a pause one tick does the work of all.
+                next_tick = Some(now + period);
+                self.tick();
+            }
+            if spin_until(|| !self.queue.is_empty() || self.is_closed()) {
+                continue;
+            }
+            attendance.asleep.store(true, Ordering::Relaxed);
+            // Pairs with the fence after a push (`Token::after_push`) and with the one in `close`. If ours comes first, the other thread
+            // sees `asleep` and unparks us, and a park that comes after its unpark returns at once. If the other's
+            // comes first, we see its event, or its closing, here.
+            fenced!("attendant-fence");
+            if self.queue.is_empty() && !self.is_closed() && !mutated!("attendant-sleeps-on") {
+                sync::park(next_tick.map(|due| due.saturating_duration_since(Instant::now())));
+            }
+            attendance.asleep.store(false, Ordering::Relaxed);
+        }
+        // Closing drains the log itself, and later submitters see that it is closed: nothing is left to us.
+    }
+
+    fn tick(&self) {
+        let mut held = self.token.take();
+        let ticked = self.run(&mut held.state, |fold| {
+            fold.tick();
+            fold.publish();
+        });
+        self.serve(held);
+        if let Err(panic) = ticked {
+            resume_unwind(panic);
+        }
+    }
+}

@@ -1,0 +1,76 @@
+//! What can go wrong at the log: each error gives back what was handed in.
+
+use std::fmt;
+
+use super::Ticket;
+
+/// The log accepts nothing more: it was closed, or its fold panicked. Gives the event back.
+#[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the log is closed: start a new engine to go on")]
+pub struct Closed<E = ()>(
+    /// What was not accepted.
+    pub E,
+);
+
+/// Why an event was not accepted without waiting. Gives the event back.
+#[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum TrySubmitError<E> {
+    /// The log is full.
+    #[error("the log is full: try again later, or submit and wait for room")]
+    Full(E),
+    /// The log accepts nothing more.
+    #[error("the log is closed: start a new engine to go on")]
+    Closed(E),
+}
+
+/// Why a ticket gave no outcome.
+#[derive(thiserror::Error)]
+pub enum TryWaitError<O> {
+    /// The outcome is not there yet. Gives the ticket back.
+    #[error("the event has no outcome yet: wait longer")]
+    Pending(Ticket<O>),
+    /// The event was accepted and could not be folded, because the fold panicked.
+    #[error("the log broke down before the event was folded: start a new engine to go on")]
+    Closed,
+}
+
+impl<E> TrySubmitError<E> {
+    /// The event that was not accepted.
+    pub fn into_inner(self) -> E {
+        match self {
+            Self::Full(event) | Self::Closed(event) => event,
+        }
+    }
+
+    pub(super) fn map<T>(self, give_back: impl FnOnce(E) -> T) -> TrySubmitError<T> {
+        match self {
+            Self::Full(event) => TrySubmitError::Full(give_back(event)),
+            Self::Closed(event) => TrySubmitError::Closed(give_back(event)),
+        }
+    }
+}
+
+// By hand, so that an error can be unwrapped and boxed whatever the event is.
+impl<E> fmt::Debug for Closed<E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Closed(..)")
+    }
+}
+
+impl<E> fmt::Debug for TrySubmitError<E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Full(_) => "Full(..)",
+            Self::Closed(_) => "Closed(..)",
+        })
+    }
+}
+
+impl<O> fmt::Debug for TryWaitError<O> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Pending(_) => "Pending(..)",
+            Self::Closed => "Closed",
+        })
+    }
+}

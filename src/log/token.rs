@@ -1,0 +1,143 @@
+//! The writer token: a lock whose holder does the work of all, and the argument that no work is left lying.
+//!
+//! The pattern is flat combining. A thread with an event puts it in the log and *tries* the token. If it gets it, it
+//! does everything in the log; if not, it goes away, because somebody else is doing it. Nobody queues for the lock, and
+//! a thread's own event mostly is done on its own core, in its own cache.
+//!
+//! # Nothing is left lying
+//!
+//! The danger is the moment of leaving: a holder finds the log empty, another thread puts an event in and fails to
+//! get the token, the holder lets go; the event lies there with nobody to do it. So both sides do two things in an
+//! order that a fence keeps:
+//!
+//! - the submitter S: *push*; fence `Fs`; *try the token*;
+//! - a holder H: *let go*; fence `Fh`; *look at the log*, and if something is there, try the token again.
+//!
+//! Suppose S fails to get the token because H has it. All such fences have one order:
+//!
+//! 1. `Fs` before `Fh`: H's look sees the push. H tries the token. If it fails, a third thread has it, whose letting
+//!    go H's try did not see, so that one's fence comes after `Fh` and the argument repeats with it in H's place. Tries
+//!    are finitely many, so the last holder sees the push and gets the token.
+//! 2. `Fh` before `Fs`: then S's try sees that H let go, and fails only because of somebody who took the token later,
+//!    who is H in this argument.
+//!
+//! A holder may leave without looking in one case: another thread has *promised* to take the token
+//! ([`Token::take`]), and waits in the lock that the holder lets go. Its taking happens after that letting go, so it
+//! sees what the holder would have seen, and is bound by the same rule when it leaves.
+//!
+//! # Nobody works for ever
+//!
+//! While others keep putting events in, a holder could go on without end. After [`PATIENCE`] batches it says that it is
+//! tired. A submitter that fails to get the token and sees that waits for it after all (a promise), and the holder
+//! leaves at the end of its batch. If no submitter comes, nothing more comes into the log either, so what is left is at
+//! most a log full.
+
+use crossbeam_utils::CachePadded;
+
+use crate::sync::{
+    AtomicBool, AtomicUsize, Mutex, MutexGuard, Ordering, fenced, lock, mutated, try_lock,
+};
+
+/// After how many batches a holder wants to be relieved.
+pub(crate) const PATIENCE: u32 = if cfg!(loom) { 1 } else { 4 };
+
+/// A lock over the writer's state, with the hand-over described in the module's text.
+pub(crate) struct Token<S> {
+    hints: CachePadded<Hints>,
+    state: Mutex<S>,
+}
+
+/// What threads read without the lock. All of it is relaxed: the fences order what must be ordered.
+struct Hints {
+    /// Set while somebody holds the token, so that a try mostly is one load of a shared line.
+    held: AtomicBool,
+    /// Set while the holder wants to be relieved.
+    tired: AtomicBool,
+    /// How many threads have promised to take the token and have not got it yet.
+    promised: AtomicUsize,
+}
+
+/// The token, held. Let go of with [`Token::release`] or [`Token::leave_to_others`] and never just dropped.
+pub(crate) struct Held<'a, S> {
+    pub(crate) state: MutexGuard<'a, S>,
+}
+
+impl<S> Token<S> {
+    pub(crate) fn new(state: S) -> Self {
+        let hints = Hints {
+            held: AtomicBool::new(false),
+            tired: AtomicBool::new(false),
+            promised: AtomicUsize::new(0),
+        };
+        Self { hints: CachePadded::new(hints), state: Mutex::new(state) }
+    }
+
+    /// The state, by the one who owns it all.
+    pub(crate) fn get_mut(&mut self) -> &mut S {
+        self.state.get_mut().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    /// The token if it is free. The caller's push, and then a fence, must come first; see the module's text.
+    pub(crate) fn try_take(&self) -> Option<Held<'_, S>> {
+        if self.hints.held.load(Ordering::Relaxed) {
+            return None;
+        }
+        // No promise is needed: who gets it is bound by the rule for holders, who doesn't has nothing to keep.
+        try_lock(&self.state).map(|state| self.hold(state))
+    }
+
+    /// The token, after waiting for it: a promise that lets the holder leave early.
+    pub(crate) fn take(&self) -> Held<'_, S> {
+        self.hints.promised.fetch_add(1, Ordering::Relaxed);
+        let state = lock(&self.state);
+        // Under the lock: a holder that sees the promise can be sure that it is still to be kept.
+        self.hints.promised.fetch_sub(1, Ordering::Relaxed);
+        self.hold(state)
+    }
+
+    fn hold<'a>(&self, state: MutexGuard<'a, S>) -> Held<'a, S> {
+        self.hints.held.store(true, Ordering::Relaxed);
+        Held { state }
+    }
+
+    /// Lets go. The caller looks at the log *afterwards*, and tries the token again if something is there.
+    pub(crate) fn release(&self, held: Held<'_, S>) {
+        self.let_go(held);
+        // `Fh` of the module's text; pairs with the fence in `after_push`.
+        fenced!("token-release-fence");
+    }
+
+    /// Lets go if somebody has promised to take the token, and gives it back if nobody has.
+    pub(crate) fn leave_to_others<'a>(&self, held: Held<'a, S>) -> Option<Held<'a, S>> {
+        // Relaxed: a promise that is seen here, under the lock, cannot have been kept yet. One that is not seen only
+        // makes this holder go on.
+        if self.hints.promised.load(Ordering::Relaxed) == 0 {
+            return Some(held);
+        }
+        self.let_go(held);
+        None
+    }
+
+    fn let_go(&self, held: Held<'_, S>) {
+        // Under the lock, so that no late store of ours can cover the next holder's.
+        self.hints.tired.store(false, Ordering::Relaxed);
+        self.hints.held.store(false, Ordering::Relaxed);
+        drop(held.state);
+    }
+
+    /// Orders a push before the try that follows.
+    pub(crate) fn after_push(&self) {
+        // `Fs` of the module's text; pairs with the fence in `release`, and with those of the attendant and of closing.
+        fenced!("token-submit-fence");
+    }
+
+    /// Says that the holder wants to be relieved.
+    pub(crate) fn tire(&self) {
+        self.hints.tired.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether the holder wants to be relieved.
+    pub(crate) fn is_tired(&self) -> bool {
+        self.hints.tired.load(Ordering::Relaxed) && !mutated!("token-never-relieve")
+    }
+}

@@ -1,0 +1,214 @@
+//! Resources: does it fit, and where is most left
+//! (noderesources/fit.go, least_allocated.go).
+
+use crate::framework::{Code, Filter, Plugin, PreFilter, Score, Status, each_lane};
+use crate::model::{Pod, Resources};
+use crate::snapshot::{Chunk, Cluster, LANES, NodeInfo};
+
+/// Rejects nodes without room for what the pod requests, and prefers those with
+/// the most left of cpu and memory (LeastAllocated, weight 1 each).
+#[derive(Clone, Copy, Debug)]
+pub struct NodeResourcesFit;
+
+const NAME: &str = "NodeResourcesFit";
+
+struct Room<'a> {
+    pod: &'a Resources,
+    /// Nothing is requested: only the number of pods counts.
+    nothing: bool,
+    /// Scalars that are requested, with their numbers in the version.
+    scalars: Vec<(Option<u32>, i64)>,
+}
+
+struct LeastAllocated {
+    cpu: i64,
+    memory: i64,
+}
+
+impl Plugin for NodeResourcesFit {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn pre_filter<'a>(&'a self, cluster: &'a Cluster, pod: &'a Pod) -> PreFilter<'a> {
+        let pod = &pod.template.resources.incoming;
+        let requested = pod.scalars.iter().filter(|(_, amount)| *amount != 0);
+        let scalars = requested.map(|(name, amount)| (cluster.resource_id(name), amount));
+        PreFilter::Filter(Box::new(Room {
+            pod,
+            nothing: pod.cpu.0 == 0
+                && pod.memory.0 == 0
+                && pod.ephemeral_storage.0 == 0
+                && pod.scalars.is_empty(),
+            scalars: scalars.collect(),
+        }))
+    }
+
+    fn pre_score<'a>(&'a self, _: &'a Cluster, pod: &'a Pod) -> Option<Box<dyn Score + 'a>> {
+        let scored = &pod.template.resources.scored;
+        Some(Box::new(LeastAllocated { cpu: scored.cpu.0, memory: scored.memory.0 }))
+    }
+}
+
+/// Whether a request exceeds what is left. Sums of a node stay within 64 bits,
+/// what is left of it may not.
+fn exceeds(request: i64, allocatable: i64, requested: i64) -> bool {
+    request > 0 && request > allocatable.saturating_sub(requested)
+}
+
+impl Filter for Room<'_> {
+    fn filter(&self, node: NodeInfo<'_>) -> Option<Status> {
+        let (chunk, at) = node.place();
+        let mut reasons = Vec::new();
+        let mut never = false;
+        if node.pod_count() as i64 >= node.allowed_pods() {
+            reasons.push("Too many pods".to_owned());
+        }
+        let mut check = |name: &str, request: i64, allocatable: i64, requested: i64| {
+            if exceeds(request, allocatable, requested) {
+                reasons.push(format!("Insufficient {name}"));
+                never |= request > allocatable;
+            }
+        };
+        if !self.nothing {
+            check("cpu", self.pod.cpu.0, chunk.allocatable_cpu()[at], chunk.requested_cpu()[at]);
+            check(
+                "memory",
+                self.pod.memory.0,
+                chunk.allocatable_memory()[at],
+                chunk.requested_memory()[at],
+            );
+            check(
+                "ephemeral-storage",
+                self.pod.ephemeral_storage.0,
+                chunk.allocatable_ephemeral_storage()[at],
+                chunk.requested_ephemeral_storage()[at],
+            );
+            let allocatable = node.node().map(|node| &node.allocatable.scalars);
+            let requested = node.requested().scalars;
+            for (name, amount) in self.pod.scalars.iter() {
+                let has = allocatable.and_then(|scalars| scalars.get(name)).unwrap_or(0);
+                check(name, amount, has, requested.get(name).unwrap_or(0));
+            }
+        }
+        let code = if never { Code::UnschedulableAndUnresolvable } else { Code::Unschedulable };
+        (!reasons.is_empty()).then_some(Status { code, plugin: NAME, reasons })
+    }
+
+    fn filter_chunk(&self, _: &Cluster, chunk: &Chunk, mask: u64) -> u64 {
+        let mut fits = 0;
+        for at in 0..LANES {
+            fits |= u64::from(i64::from(chunk.pods()[at]) < chunk.allowed_pods()[at]) << at;
+        }
+        fits &= mask;
+        if self.nothing {
+            return fits;
+        }
+        let mut room = |request: i64, allocatable: &[i64; LANES], requested: &[i64; LANES]| {
+            if request > 0 && fits != 0 {
+                let mut has = 0;
+                for at in 0..LANES {
+                    let left = allocatable[at].saturating_sub(requested[at]);
+                    has |= u64::from(request <= left) << at;
+                }
+                fits &= has;
+            }
+        };
+        room(self.pod.cpu.0, chunk.allocatable_cpu(), chunk.requested_cpu());
+        room(self.pod.memory.0, chunk.allocatable_memory(), chunk.requested_memory());
+        room(
+            self.pod.ephemeral_storage.0,
+            chunk.allocatable_ephemeral_storage(),
+            chunk.requested_ephemeral_storage(),
+        );
+        const NONE: [i64; LANES] = [0; LANES];
+        for (id, amount) in &self.scalars {
+            let allocatable = id.and_then(|id| chunk.allocatable_scalar(id)).unwrap_or(&NONE);
+            let requested = id.and_then(|id| chunk.requested_scalar(id)).unwrap_or(&NONE);
+            room(*amount, allocatable, requested);
+        }
+        fits
+    }
+}
+
+/// `part * 100 / whole`, exactly, for `0 <= part <= whole`: by doubles where
+/// the product is below 2^53, which divide exactly and many times faster.
+fn percent(part: i64, whole: i64) -> i64 {
+    if part < 1 << 46 {
+        ((part * 100) as f64 / whole as f64) as i64
+    } else {
+        (i128::from(part) * 100 / i128::from(whole)) as i64
+    }
+}
+
+impl LeastAllocated {
+    /// Of one resource: its score and its weight.
+    fn share(allocatable: i64, requested: i64) -> (i64, i64) {
+        match allocatable {
+            ..=0 => (0, 0),
+            whole if requested > whole => (0, 1),
+            whole => (percent(whole.saturating_sub(requested.max(0)), whole), 1),
+        }
+    }
+
+    fn lane(&self, chunk: &Chunk, at: usize) -> i64 {
+        let cpu = Self::share(
+            chunk.allocatable_cpu()[at],
+            chunk.non_zero_cpu()[at].saturating_add(self.cpu),
+        );
+        let memory = Self::share(
+            chunk.allocatable_memory()[at],
+            chunk.non_zero_memory()[at].saturating_add(self.memory),
+        );
+        match cpu.1 + memory.1 {
+            0 => 0,
+            weights => (cpu.0 + memory.0) / weights,
+        }
+    }
+}
+
+impl Score for LeastAllocated {
+    fn score(&self, node: NodeInfo<'_>) -> i64 {
+        let (chunk, at) = node.place();
+        self.lane(chunk, at)
+    }
+
+    fn score_chunk(&self, _: &Cluster, chunk: &Chunk, mask: u64, scores: &mut [i64; LANES]) {
+        each_lane(mask, |at| {
+            scores[at] = self.lane(chunk, at);
+            false
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn percent_is_exact(whole in 1..i64::MAX, part in 0..i64::MAX, shift in 0..60_u32) {
+            let whole = (whole >> shift).max(1);
+            let part = part % whole;
+            let exact = i128::from(part) * 100 / i128::from(whole);
+            prop_assert_eq!(i128::from(percent(part, whole)), exact);
+        }
+    }
+
+    #[test]
+    fn percent_is_exact_beside_whole_percents() {
+        for whole in [1_i64, 3, 7, 100, 4000, 32 << 30, (1 << 46) - 1, 1 << 46, 1 << 60] {
+            for p in 0..=100_i128 {
+                let part = (i128::from(whole) * p / 100) as i64;
+                for part in [part - 1, part, part + 1] {
+                    if (0..=whole).contains(&part) {
+                        let exact = i128::from(part) * 100 / i128::from(whole);
+                        assert_eq!(i128::from(percent(part, whole)), exact, "{part}/{whole}");
+                    }
+                }
+            }
+        }
+    }
+}

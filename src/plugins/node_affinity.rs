@@ -1,0 +1,173 @@
+//! Node selectors and node affinity (nodeaffinity/node_affinity.go).
+
+use crate::framework::{
+    Code, Filter, Plugin, PreFilter, Score, Status, each_lane, normalize_to_largest,
+};
+use crate::model::{
+    HOSTNAME, LabelLookup, Labels, Name, NodeSelector, NodeSelectorTerm, Operator, Pod,
+    PreferredSchedulingTerm,
+};
+use crate::snapshot::{Chunk, Cluster, LANES, NodeInfo};
+
+/// Rejects nodes that the pod's node selector or required node affinity does
+/// not match, and prefers those that its preferred terms match.
+#[derive(Clone, Copy, Debug)]
+pub struct NodeAffinity;
+
+const NAME: &str = "NodeAffinity";
+
+struct Required<'a> {
+    selector: &'a Labels,
+    affinity: Option<&'a NodeSelector>,
+    /// Whether the answer is the same for all nodes of one shared label set.
+    by_set: bool,
+}
+
+struct Preferred<'a> {
+    terms: &'a [PreferredSchedulingTerm],
+    by_set: bool,
+}
+
+/// Whether a term asks for the node's name or hostname.
+fn is_own(term: &NodeSelectorTerm) -> bool {
+    !term.match_fields.is_empty() || term.match_expressions.iter().any(|r| &*r.key == HOSTNAME)
+}
+
+impl Plugin for NodeAffinity {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn pre_filter<'a>(&'a self, _: &'a Cluster, pod: &'a Pod) -> PreFilter<'a> {
+        let selector = &pod.template.node_selector;
+        let affinity = pod.template.node_affinity.as_ref().and_then(|a| a.required.as_ref());
+        if selector.is_empty() && affinity.is_none() {
+            return PreFilter::Skip;
+        }
+        let by_set = selector.get(HOSTNAME).is_none()
+            && affinity.is_none_or(|affinity| !affinity.terms.iter().any(is_own));
+        let filter = Box::new(Required { selector, affinity, by_set });
+        match affinity.map(named) {
+            Some(Some(names)) if names.is_empty() => PreFilter::Reject(Status::new(
+                Code::UnschedulableAndUnresolvable,
+                NAME,
+                "pod affinity terms conflict",
+            )),
+            Some(Some(names)) => PreFilter::Only(names, filter),
+            _ => PreFilter::Filter(filter),
+        }
+    }
+
+    fn pre_score<'a>(&'a self, _: &'a Cluster, pod: &'a Pod) -> Option<Box<dyn Score + 'a>> {
+        let terms = &*pod.template.node_affinity.as_ref()?.preferred;
+        let by_set = !terms.iter().any(|term| is_own(&term.preference));
+        (!terms.is_empty()).then(|| Box::new(Preferred { terms, by_set }) as Box<dyn Score>)
+    }
+}
+
+/// The only nodes that the terms allow by name: names are intersected within a
+/// term and united over terms; one term without names allows all nodes.
+fn named(affinity: &NodeSelector) -> Option<Vec<Name>> {
+    let mut all: Vec<Name> = Vec::new();
+    for term in &affinity.terms {
+        let mut names: Option<Vec<Name>> = None;
+        let by_name = term
+            .match_fields
+            .iter()
+            .filter(|r| &*r.key == "metadata.name" && r.operator == Operator::In);
+        for requirement in by_name {
+            names = Some(match names {
+                None => requirement.values.to_vec(),
+                Some(known) => {
+                    known.into_iter().filter(|name| requirement.values.contains(name)).collect()
+                }
+            });
+        }
+        all.extend(names?);
+    }
+    all.sort();
+    all.dedup();
+    (!affinity.terms.is_empty()).then_some(all)
+}
+
+impl Required<'_> {
+    fn matches(&self, name: &str, labels: &(impl LabelLookup + ?Sized)) -> bool {
+        self.selector.iter().all(|(key, value)| labels.get(key) == Some(value))
+            && self.affinity.is_none_or(|affinity| affinity.matches(name, labels))
+    }
+}
+
+impl Filter for Required<'_> {
+    fn filter(&self, node: NodeInfo<'_>) -> Option<Status> {
+        let matches = node.node().is_some_and(|node| self.matches(&node.name, &node.labels));
+        (!matches).then(|| {
+            let reason = "node(s) didn't match Pod's node affinity/selector";
+            Status::new(Code::UnschedulableAndUnresolvable, NAME, reason)
+        })
+    }
+
+    fn filter_chunk(&self, cluster: &Cluster, chunk: &Chunk, mask: u64) -> u64 {
+        if !self.by_set {
+            return each_lane(mask, |lane| {
+                cluster.node_in(chunk, lane).is_some_and(|node| self.filter(node).is_none())
+            });
+        }
+        let mut sets = Sets::default();
+        each_lane(mask, |lane| {
+            let set = chunk.label_set()[lane];
+            sets.decide(set, || self.matches("", cluster.label_set(set)))
+        })
+    }
+}
+
+impl Preferred<'_> {
+    fn weight(&self, name: &str, labels: &(impl LabelLookup + ?Sized)) -> i64 {
+        let matching = self.terms.iter().filter(|term| term.preference.matches(name, labels));
+        matching.map(|term| i64::from(term.weight)).sum()
+    }
+}
+
+impl Score for Preferred<'_> {
+    fn score(&self, node: NodeInfo<'_>) -> i64 {
+        node.node().map_or(0, |node| self.weight(&node.name, &node.labels))
+    }
+
+    fn score_chunk(&self, cluster: &Cluster, chunk: &Chunk, mask: u64, scores: &mut [i64; LANES]) {
+        let mut sets = Sets::default();
+        each_lane(mask, |lane| {
+            let set = chunk.label_set()[lane];
+            scores[lane] = if self.by_set {
+                sets.decide(set, || self.weight("", cluster.label_set(set)))
+            } else {
+                cluster.node_in(chunk, lane).map_or(0, |node| self.score(node))
+            };
+            false
+        });
+    }
+
+    fn normalize(&self, scores: &mut [i64]) {
+        normalize_to_largest(scores, false);
+    }
+}
+
+/// What was decided for the label sets of a chunk.
+struct Sets<T>(Vec<(u32, T)>);
+
+impl<T> Default for Sets<T> {
+    fn default() -> Self {
+        Sets(Vec::new())
+    }
+}
+
+impl<T: Copy> Sets<T> {
+    fn decide(&mut self, set: u32, decide: impl FnOnce() -> T) -> T {
+        match self.0.iter().find(|(known, _)| *known == set) {
+            Some((_, decided)) => *decided,
+            None => {
+                let decided = decide();
+                self.0.push((set, decided));
+                decided
+            }
+        }
+    }
+}

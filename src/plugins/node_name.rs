@@ -1,0 +1,35 @@
+//! Pods that name their node (nodename/node_name.go).
+
+use crate::framework::{Code, Filter, Plugin, PreFilter, Status};
+use crate::model::{Name, Pod};
+use crate::snapshot::{Cluster, NodeInfo};
+
+/// Rejects nodes other than the one that the pod names.
+#[derive(Clone, Copy, Debug)]
+pub struct NodeName;
+
+const NAME: &str = "NodeName";
+
+struct Named<'a>(&'a Name);
+
+impl Plugin for NodeName {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn pre_filter<'a>(&'a self, _: &'a Cluster, pod: &'a Pod) -> PreFilter<'a> {
+        match &pod.node_name {
+            Some(name) if !name.is_empty() => PreFilter::Filter(Box::new(Named(name))),
+            _ => PreFilter::Skip,
+        }
+    }
+}
+
+impl Filter for Named<'_> {
+    fn filter(&self, node: NodeInfo<'_>) -> Option<Status> {
+        (node.name() != self.0).then(|| {
+            let reason = "node(s) didn't match the requested node name";
+            Status::new(Code::UnschedulableAndUnresolvable, NAME, reason)
+        })
+    }
+}

@@ -1,0 +1,48 @@
+//! Ports of the host (nodeports/node_ports.go).
+
+use crate::framework::{Code, Filter, Plugin, PreFilter, Status};
+use crate::model::{HostPort, Pod};
+use crate::snapshot::{Chunk, Cluster, NodeInfo};
+
+/// Rejects nodes on which a port that the pod wants is taken.
+#[derive(Clone, Copy, Debug)]
+pub struct NodePorts;
+
+const NAME: &str = "NodePorts";
+
+struct Wanted<'a>(&'a [HostPort]);
+
+impl Plugin for NodePorts {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn pre_filter<'a>(&'a self, _: &'a Cluster, pod: &'a Pod) -> PreFilter<'a> {
+        match &*pod.template.host_ports {
+            [] => PreFilter::Skip,
+            ports => PreFilter::Filter(Box::new(Wanted(ports))),
+        }
+    }
+}
+
+impl Wanted<'_> {
+    fn conflict(&self, node: NodeInfo<'_>) -> bool {
+        node.used_ports().any(|(used, _)| self.0.iter().any(|port| port.conflicts(used)))
+    }
+}
+
+impl Filter for Wanted<'_> {
+    fn filter(&self, node: NodeInfo<'_>) -> Option<Status> {
+        self.conflict(node).then(|| {
+            let reason = "node(s) didn't have free ports for the requested pod ports";
+            Status::new(Code::Unschedulable, NAME, reason)
+        })
+    }
+
+    fn filter_chunk(&self, cluster: &Cluster, chunk: &Chunk, mask: u64) -> u64 {
+        let taken = crate::framework::each_lane(mask & chunk.with_ports(), |lane| {
+            cluster.node_in(chunk, lane).is_some_and(|node| self.conflict(node))
+        });
+        mask & !taken
+    }
+}

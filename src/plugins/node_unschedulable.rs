@@ -1,0 +1,46 @@
+//! Cordoned nodes (nodeunschedulable/node_unschedulable.go).
+
+use crate::framework::{Code, Filter, Plugin, PreFilter, Status};
+use crate::model::{Pod, Taint, TaintEffect};
+use crate::snapshot::{Chunk, Cluster, NodeInfo};
+
+/// Rejects nodes that are cordoned, unless the pod tolerates the taint
+/// `node.kubernetes.io/unschedulable`.
+#[derive(Clone, Copy, Debug)]
+pub struct NodeUnschedulable;
+
+const NAME: &str = "NodeUnschedulable";
+
+struct NotCordoned;
+
+impl Plugin for NodeUnschedulable {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn pre_filter<'a>(&'a self, _: &'a Cluster, pod: &'a Pod) -> PreFilter<'a> {
+        let tolerations = &pod.template.tolerations;
+        if tolerations.is_empty() {
+            return PreFilter::Filter(Box::new(NotCordoned));
+        }
+        let taint = Taint::new("node.kubernetes.io/unschedulable", "", TaintEffect::NoSchedule);
+        if tolerations.iter().any(|toleration| toleration.tolerates(&taint)) {
+            PreFilter::Skip
+        } else {
+            PreFilter::Filter(Box::new(NotCordoned))
+        }
+    }
+}
+
+impl Filter for NotCordoned {
+    fn filter(&self, node: NodeInfo<'_>) -> Option<Status> {
+        let (chunk, at) = node.place();
+        (chunk.unschedulable() >> at & 1 == 1).then(|| {
+            Status::new(Code::UnschedulableAndUnresolvable, NAME, "node(s) were unschedulable")
+        })
+    }
+
+    fn filter_chunk(&self, _: &Cluster, chunk: &Chunk, mask: u64) -> u64 {
+        mask & !chunk.unschedulable()
+    }
+}

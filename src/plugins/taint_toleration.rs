@@ -1,0 +1,98 @@
+//! Taints and tolerations (tainttoleration/taint_toleration.go).
+
+use crate::framework::{
+    Code, Filter, Plugin, PreFilter, Score, Status, each_lane, normalize_to_largest,
+};
+use crate::model::{Pod, Taint, TaintEffect, Toleration};
+use crate::snapshot::{Chunk, Cluster, LANES, NodeInfo};
+
+/// Rejects nodes with a taint that the pod does not tolerate, and prefers those
+/// with fewer taints that it would rather avoid.
+#[derive(Clone, Copy, Debug)]
+pub struct TaintToleration;
+
+const NAME: &str = "TaintToleration";
+
+struct Tolerated<'a>(&'a [Toleration]);
+
+struct Avoided<'a>(Vec<&'a Toleration>);
+
+impl Plugin for TaintToleration {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn pre_filter<'a>(&'a self, _: &'a Cluster, pod: &'a Pod) -> PreFilter<'a> {
+        PreFilter::Filter(Box::new(Tolerated(&pod.template.tolerations)))
+    }
+
+    fn pre_score<'a>(&'a self, _: &'a Cluster, pod: &'a Pod) -> Option<Box<dyn Score + 'a>> {
+        let prefers =
+            |t: &&Toleration| t.effect.is_none_or(|effect| effect == TaintEffect::PreferNoSchedule);
+        Some(Box::new(Avoided(pod.template.tolerations.iter().filter(prefers).collect())))
+    }
+}
+
+impl Tolerated<'_> {
+    fn untolerated(&self, taints: &[Taint]) -> bool {
+        taints
+            .iter()
+            .filter(|taint| taint.effect != TaintEffect::PreferNoSchedule)
+            .any(|taint| !self.0.iter().any(|toleration| toleration.tolerates(taint)))
+    }
+}
+
+impl Filter for Tolerated<'_> {
+    fn filter(&self, node: NodeInfo<'_>) -> Option<Status> {
+        let taints = node.node().map_or(&[][..], |node| &node.taints);
+        self.untolerated(taints).then(|| {
+            let reason = "node(s) had untolerated taint(s)";
+            Status::new(Code::UnschedulableAndUnresolvable, NAME, reason)
+        })
+    }
+
+    fn filter_chunk(&self, cluster: &Cluster, chunk: &Chunk, mask: u64) -> u64 {
+        // Nodes of one set mostly stand together.
+        let mut last = None;
+        let rejected = each_lane(mask & chunk.tainted(), |lane| {
+            let set = chunk.taint_set()[lane];
+            match last {
+                Some((known, verdict)) if known == set => verdict,
+                _ => {
+                    let verdict = self.untolerated(cluster.taint_set(set));
+                    last = Some((set, verdict));
+                    verdict
+                }
+            }
+        });
+        mask & !rejected
+    }
+}
+
+impl Avoided<'_> {
+    fn count(&self, taints: &[Taint]) -> i64 {
+        let avoided = taints
+            .iter()
+            .filter(|taint| taint.effect == TaintEffect::PreferNoSchedule)
+            .filter(|taint| !self.0.iter().any(|toleration| toleration.tolerates(taint)));
+        avoided.count() as i64
+    }
+}
+
+impl Score for Avoided<'_> {
+    fn score(&self, node: NodeInfo<'_>) -> i64 {
+        node.node().map_or(0, |node| self.count(&node.taints))
+    }
+
+    fn score_chunk(&self, cluster: &Cluster, chunk: &Chunk, mask: u64, scores: &mut [i64; LANES]) {
+        *scores = [0; LANES];
+        each_lane(mask & chunk.tainted(), |lane| {
+            scores[lane] = self.count(cluster.taint_set(chunk.taint_set()[lane]));
+            false
+        });
+    }
+
+    fn normalize(&self, scores: &mut [i64]) {
+        normalize_to_largest(scores, true);
+    }
+}

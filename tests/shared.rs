@@ -1,0 +1,137 @@
+//! Many threads, one engine: nothing is lost, and everyone sees their own
+//! writes.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use portolan::log::{Event, TrySubmitError};
+use portolan::model::{EventError, Generation, Timestamp, node, pod};
+use portolan::{Config, Engine, ReadError};
+
+fn each_thread_sees_its_own_writes(engine: &Engine) {
+    const THREADS: usize = 2;
+    const PODS: usize = 400;
+    for n in 0..8 {
+        engine
+            .add_node(node(format!("n{n}")).cpu(64_000).build())
+            .unwrap()
+            .wait()
+            .unwrap()
+            .unwrap();
+    }
+    std::thread::scope(|scope| {
+        for thread in 0..THREADS {
+            scope.spawn(move || {
+                let reader = engine.reader().unwrap();
+                let mut last = Generation::ZERO;
+                for i in 0..PODS {
+                    let pod =
+                        pod(format!("p{thread}-{i}")).cpu(1).on(format!("n{}", i % 8)).build();
+                    let uid = pod.uid.clone();
+                    let applied = engine.assume_pod(pod.clone()).unwrap().wait().unwrap().unwrap();
+                    assert!(applied.generation > last, "outcomes come in the order of the log");
+                    last = applied.generation;
+                    let snapshot = reader.snapshot();
+                    assert!(snapshot.generation() >= applied.generation);
+                    assert!(snapshot.pod(&uid).is_some_and(|pod| pod.is_assumed()));
+                    let (known, live) = reader.get_pod(&uid);
+                    assert!(known <= reader.generation(), "the live index is never ahead");
+                    if known >= applied.generation {
+                        assert!(live.is_some_and(|pod| pod.assumed));
+                    }
+                    if i % 2 == 0 {
+                        engine.add_pod(pod).unwrap().wait().unwrap().unwrap();
+                    }
+                }
+            });
+        }
+    });
+    let (pods, assumed, audit, generation) = engine
+        .with_writer(|w| {
+            let cluster = w.cluster();
+            (w.pod_count(), cluster.assumed_count(), cluster.audit(), cluster.generation())
+        })
+        .unwrap();
+    assert_eq!(pods, THREADS * PODS);
+    assert_eq!(assumed, THREADS * PODS / 2);
+    assert_eq!(audit, vec![]);
+    assert_eq!(generation, Generation((8 + THREADS * PODS + THREADS * PODS / 2) as u64));
+}
+
+#[test]
+fn two_threads_through_the_token_lose_nothing_and_see_their_own_writes() {
+    each_thread_sees_its_own_writes(&Engine::shared(Config::default()));
+}
+
+#[test]
+fn two_threads_through_a_tiny_log_lose_nothing() {
+    let config = Config { log_capacity: Some(1), ..Config::default() };
+    each_thread_sees_its_own_writes(&Engine::shared(config));
+}
+
+#[test]
+fn two_threads_through_a_spawned_writer_lose_nothing_and_see_their_own_writes() {
+    each_thread_sees_its_own_writes(&Engine::spawned(Config::default()).unwrap());
+}
+
+#[test]
+fn a_closed_engine_gives_the_event_back_and_has_answered_all_others() {
+    let engine = Engine::shared(Config::default());
+    let ticket = engine.add_node(node("n1").build()).unwrap();
+    engine.close();
+    assert!(ticket.wait().unwrap().is_ok());
+    match engine.try_submit(Event::RemoveNode("n1".into())) {
+        Err(TrySubmitError::Closed(Event::RemoveNode(name))) => assert_eq!(&*name, "n1"),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_spawned_writer_sweeps_expired_pods_by_itself() {
+    let config = Config {
+        assumed_ttl: Some(Duration::from_nanos(1)),
+        sweep_period: Some(Duration::from_millis(1)),
+        ..Config::default()
+    };
+    let engine = Engine::spawned(config).unwrap();
+    let pod = pod("p").on("n1").build();
+    engine.assume_pod(pod.clone()).unwrap().wait().unwrap().unwrap();
+    let applied = engine.finish_binding(&pod.uid, Timestamp(0)).unwrap().wait().unwrap().unwrap();
+    let reader = engine.reader().unwrap();
+    // The sweep is an event of its own.
+    let deadline = Instant::now() + Duration::from_secs(60);
+    let snapshot = reader.at_least(applied.generation.next(), Some(deadline)).unwrap();
+    assert_eq!(snapshot.pod_count(), 0);
+}
+
+#[test]
+fn the_inline_writers_own_thread_is_not_left_waiting_for_itself() {
+    let (mut writer, reader) = Engine::inline(Config::default());
+    let generation = writer.add_node(node("n1").build()).unwrap();
+    assert_eq!(reader.at_least(generation, None).unwrap_err(), ReadError::OwnThread);
+    writer.publish();
+    assert_eq!(reader.at_least(generation, None).unwrap().len(), 1);
+    let past = Instant::now();
+    std::thread::spawn(move || {
+        let late = reader.at_least(generation.next(), Some(past));
+        assert_eq!(late.unwrap_err(), ReadError::Timeout);
+        drop(writer);
+        assert_eq!(reader.at_least(generation.next(), None).unwrap_err(), ReadError::Closed);
+    })
+    .join()
+    .unwrap();
+}
+
+#[test]
+fn assume_all_is_all_or_nothing() {
+    let (mut writer, _) = Engine::inline(Config::default());
+    writer.add_node(node("n1").build()).unwrap();
+    writer.assume_pod(pod("known").on("n1").build()).unwrap();
+    let before = writer.dump();
+    let gang = |names: [&str; 3]| -> Arc<[_]> { names.map(|n| pod(n).on("n2").build()).into() };
+    let refused = writer.assume_all(gang(["a", "b", "known"])).unwrap_err();
+    assert!(matches!(refused, EventError::Together(_)), "{refused}");
+    assert_eq!(writer.dump(), before);
+    writer.assume_all(gang(["a", "b", "c"])).unwrap();
+    assert_eq!(writer.cluster().assumed_count(), 4);
+}
