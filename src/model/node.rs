@@ -288,10 +288,10 @@ mod tests {
     }
 
     #[test]
-    fn labels_that_name_the_node_are_its_own() {
+    fn the_hostname_is_a_nodes_own_label() {
         let labels = Labels::new([(HOSTNAME, "h"), ("name", "n"), ("zone", "z")]);
-        let split = NodeLabels::new("n", &labels);
-        assert_eq!((split.own().len(), split.shared().len()), (2, 1));
+        let split = NodeLabels::new(&labels);
+        assert_eq!((split.own().len(), split.shared().len()), (1, 2));
         assert_eq!((split.get(HOSTNAME), split.get("zone")), (Some("h"), Some("z")));
     }
 }
