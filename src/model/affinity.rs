@@ -24,8 +24,8 @@ impl NodeSelectorTerm {
                 (key == "metadata.name").then_some(self.0)
             }
         }
-        !self.invalid
-            && !(self.match_expressions.is_empty() && self.match_fields.is_empty())
+        let empty = self.match_expressions.is_empty() && self.match_fields.is_empty();
+        !(self.invalid || empty)
             && self.match_expressions.iter().all(|r| r.matches(labels))
             && self.match_fields.iter().all(|r| r.matches(&Fields(name)))
     }

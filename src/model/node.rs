@@ -272,3 +272,26 @@ impl NodeBuilder {
         node
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_beta_zone_label_counts_where_it_is_present_even_empty() {
+        let zone =
+            |labels: &[(&str, &str)]| ZoneKey::of(&Labels::new(labels.iter().copied())).to_string();
+        assert_eq!(zone(&[(ZONE[1], "z"), (REGION[1], "r")]), "r/z");
+        assert_eq!(zone(&[(ZONE[0], "old"), (ZONE[1], "z")]), "old");
+        assert_eq!(zone(&[(ZONE[0], ""), (ZONE[1], "z"), (REGION[1], "r")]), "r");
+        assert_eq!(zone(&[]), "");
+    }
+
+    #[test]
+    fn the_hostname_is_a_nodes_own_label() {
+        let labels = Labels::new([(HOSTNAME, "h"), ("name", "n"), ("zone", "z")]);
+        let split = NodeLabels::new(&labels);
+        assert_eq!((split.own().len(), split.shared().len()), (1, 2));
+        assert_eq!((split.get(HOSTNAME), split.get("zone")), (Some("h"), Some("z")));
+    }
+}

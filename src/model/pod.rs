@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use super::requests::Requests;
 use super::{
-    Container, HostPort, Labels, Name, NodeAffinity, PodAffinity, PodSpec, Quantity, ResourceList,
-    Taint, TaintEffect, Template, Toleration, TolerationOperator, Uid, Volume, VolumeSource,
+    Container, ContainerKind, HostPort, Labels, Name, NodeAffinity, PodAffinity, PodSpec, Quantity,
+    ResourceList, Taint, TaintEffect, Template, Toleration, TolerationOperator, Uid, Volume,
+    VolumeSource,
 };
 
 /// A point in time, in nanoseconds since the Unix epoch. Clocks are passed in:
@@ -283,7 +284,8 @@ impl PodBuilder {
         self
     }
 
-    /// The pod: requests computed, template hashed.
+    /// The pod: requests computed, template hashed; ports, images and the count
+    /// of containers taken from its containers, the latter two where not given.
     #[must_use]
     pub fn build(mut self) -> Pod {
         if let Some(requests) = self.main {
@@ -303,6 +305,18 @@ impl PodBuilder {
         if self.pod.uid.is_empty() {
             self.pod.uid = Uid::new(&format!("{}/{}", self.spec.namespace, self.pod.name));
         }
+        let containers = &self.requests.containers;
+        if self.spec.container_count == 0 {
+            self.spec.container_count = containers.len() as u32;
+        }
+        if self.spec.images.is_empty() {
+            let of =
+                |init| containers.iter().filter(move |c| (c.kind == ContainerKind::Main) != init);
+            self.spec.images = of(true).chain(of(false)).filter_map(|c| c.image.clone()).collect();
+        }
+        let ports = std::mem::take(&mut self.spec.host_ports).into_vec();
+        self.spec.host_ports =
+            ports.into_iter().chain(self.requests.host_ports().cloned()).collect();
         self.spec.resources = self.requests.compute();
         self.pod.template = Template::new(self.spec);
         self.pod
@@ -313,5 +327,31 @@ impl Taint {
     /// A taint; `Taint::new("dedicated", "gpu", TaintEffect::NoSchedule)`.
     pub fn new(key: impl Into<Name>, value: impl Into<Name>, effect: TaintEffect) -> Taint {
         Taint { key: key.into(), value: value.into(), effect }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ports_and_images_of_containers_are_those_of_the_pod() {
+        let container = |kind, image: &str, port| Container {
+            kind,
+            image: Some(image.into()),
+            host_ports: vec![HostPort { ip: "0.0.0.0".into(), protocol: Default::default(), port }],
+            ..Container::default()
+        };
+        let pod = pod("a")
+            .host_port(1)
+            .container(container(ContainerKind::Main, "main", 2))
+            .container(container(ContainerKind::Init, "init", 3))
+            .container(container(ContainerKind::Sidecar, "sidecar", 4))
+            .build();
+        let ports: Vec<_> = pod.template.host_ports.iter().map(|p| p.port).collect();
+        assert_eq!(ports, [1, 2, 4]);
+        let images: Vec<_> = pod.template.images.iter().map(|i| &**i).collect();
+        assert_eq!(images, ["init", "sidecar", "main"]);
+        assert_eq!(pod.template.container_count, 3);
     }
 }

@@ -211,7 +211,8 @@ impl fmt::Display for Quantity {
     }
 }
 
-#[cfg(test)]
+// Under loom there is no proptest.
+#[cfg(all(test, not(loom)))]
 mod tests {
     use proptest::prelude::*;
 

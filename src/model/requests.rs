@@ -374,4 +374,70 @@ mod tests {
         requests.resize_infeasible = true;
         assert_eq!(requests.compute().placed.cpu, MilliCpu(400));
     }
+
+    fn memory(bytes: i64) -> ResourceList {
+        ResourceList::new([("memory", Quantity::whole(bytes))])
+    }
+
+    #[test]
+    fn an_explicit_zero_is_not_defaulted() {
+        let zero = ResourceList::new([("cpu", Quantity::default())]);
+        let containers = vec![Container { requests: zero, ..Container::default() }];
+        let sums = Requests { containers, ..Requests::default() }.compute();
+        assert_eq!(sums.placed_non_zero, NonZero { cpu: MilliCpu(0), memory: Bytes::mebi(200) });
+        assert_eq!(sums.scored.cpu, MilliCpu(0));
+    }
+
+    #[test]
+    fn init_containers_are_defaulted_too() {
+        let containers = vec![
+            container(ContainerKind::Sidecar, 1),
+            container(ContainerKind::Init, 1),
+            container(ContainerKind::Main, 1),
+        ];
+        let sums = Requests { containers, ..Requests::default() }.compute();
+        // Sidecar and main together, and sidecar and init before that.
+        assert_eq!(sums.placed_non_zero.memory, Bytes::mebi(400));
+        assert_eq!(sums.placed.memory, Bytes(0));
+    }
+
+    #[test]
+    fn under_pod_level_requests_each_container_is_defaulted_what_the_pod_lacks() {
+        let mut requests = Requests {
+            containers: vec![Container::default(), Container::default()],
+            pod_level: Some(ResourceList::new([("cpu", Quantity::milli(300))])),
+            ..Requests::default()
+        };
+        let non_zero = NonZero { cpu: MilliCpu(300), memory: Bytes::mebi(400) };
+        assert_eq!(requests.compute().placed_non_zero, non_zero);
+        // Overhead names it, so it is not missing.
+        requests.overhead = memory(1);
+        assert_eq!(requests.compute().placed_non_zero.memory, Bytes(1));
+        // As soon as one container names it, it is not missing either.
+        requests.overhead = ResourceList::default();
+        requests.containers[0].requests = memory(7);
+        assert_eq!(requests.compute().placed_non_zero.memory, Bytes(7));
+    }
+
+    #[test]
+    fn pod_level_requests_of_other_resources_do_not_count() {
+        let requests = Requests {
+            containers: vec![Container::default()],
+            pod_level: Some(ResourceList::new([("example.com/gpu", Quantity::whole(1))])),
+            ..Requests::default()
+        };
+        let sums = requests.compute();
+        assert!(sums.incoming.scalars.is_empty());
+        assert_eq!(sums.placed_non_zero.cpu, MilliCpu(100));
+    }
+
+    #[test]
+    fn quantities_are_summed_before_they_are_rounded_up() {
+        let half =
+            ResourceList::new([("cpu", Quantity::milli(1)), ("memory", Quantity::milli(500))]);
+        let container = Container { requests: half, ..Container::default() };
+        let containers = vec![container.clone(), container];
+        let sums = Requests { containers, ..Requests::default() }.compute();
+        assert_eq!((sums.placed.cpu, sums.placed.memory), (MilliCpu(2), Bytes(1)));
+    }
 }

@@ -116,3 +116,50 @@ impl LabelSelector {
         matches!(self, LabelSelector::All(r) if r.is_empty())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::Labels;
+
+    fn holds(operator: Operator, values: &[&str], labels: &[(&str, &str)]) -> bool {
+        let requirement = Requirement::new("k", operator, values.iter().copied());
+        requirement.matches(&Labels::new(labels.iter().copied()))
+    }
+
+    #[test]
+    fn an_absent_key_satisfies_not_in_and_does_not_exist() {
+        assert!(holds(Operator::NotIn, &["a"], &[]));
+        assert!(holds(Operator::DoesNotExist, &[], &[("other", "a")]));
+        assert!(!holds(Operator::In, &["a", ""], &[]));
+        assert!(!holds(Operator::Exists, &[], &[]));
+    }
+
+    #[test]
+    fn an_empty_value_is_a_value() {
+        assert!(holds(Operator::Exists, &[], &[("k", "")]));
+        assert!(holds(Operator::In, &["a", ""], &[("k", "")]));
+        assert!(!holds(Operator::NotIn, &["", "a"], &[("k", "")]));
+    }
+
+    #[test]
+    fn numbers_are_compared_as_integers_of_64_bits() {
+        assert!(holds(Operator::Gt, &["9"], &[("k", "10")]));
+        assert!(holds(Operator::Lt, &["-1"], &[("k", "-2")]));
+        assert!(!holds(Operator::Gt, &["9"], &[("k", "9")]));
+        for no_integer in ["", "1.5", "x", " 10", "9223372036854775808"] {
+            assert!(!holds(Operator::Gt, &["0"], &[("k", no_integer)]), "{no_integer}");
+            assert!(!holds(Operator::Lt, &["0"], &[("k", no_integer)]), "{no_integer}");
+        }
+        assert!(!holds(Operator::Gt, &["0"], &[]));
+    }
+
+    #[test]
+    fn an_absent_selector_matches_nothing_and_an_empty_one_everything() {
+        let labels = Labels::new([("a", "b")]);
+        assert!(!LabelSelector::Nothing.matches(&labels));
+        assert!(LabelSelector::everything().matches(&labels));
+        assert!(LabelSelector::from_labels([("a", "b")]).matches(&labels));
+        assert!(!LabelSelector::from_labels([("a", "b"), ("c", "d")]).matches(&labels));
+    }
+}

@@ -285,3 +285,19 @@ impl Hash for Template {
         state.write_u64(self.hash);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn host_ports_conflict_where_an_address_is_the_same_or_every_one() {
+        let port = |ip: &str, protocol, port| HostPort { ip: ip.into(), protocol, port };
+        let any = port("0.0.0.0", Protocol::Tcp, 80);
+        let one = port("10.0.0.1", Protocol::Tcp, 80);
+        assert!(any.conflicts(&one) && one.conflicts(&any) && one.conflicts(&one));
+        assert!(!one.conflicts(&port("10.0.0.2", Protocol::Tcp, 80)));
+        assert!(!any.conflicts(&port("0.0.0.0", Protocol::Udp, 80)));
+        assert!(!any.conflicts(&port("0.0.0.0", Protocol::Tcp, 81)));
+    }
+}

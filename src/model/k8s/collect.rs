@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::defaults::{Defaulted, Rules};
-use super::error::{Path, ReadError};
+use super::error::{Cause, Path, ReadError};
 use super::objects::{self, PriorityClass, RuntimeClass};
 use super::pod::PodDraft;
 use super::read::Skipped;
@@ -103,7 +103,9 @@ impl Collected {
         wire: &wire_pod::Pod<'_>,
         path: &Path<'_>,
     ) -> Result<(), ReadError> {
-        objects::named(&wire.metadata.clone().unwrap_or_default(), path)?;
+        if wire.metadata.as_ref().is_none_or(|meta| meta.name.is_empty()) {
+            return Err(ReadError::new(&path.key("metadata").key("name"), Cause::Missing));
+        }
         if wire.status.as_ref().is_some_and(|s| matches!(&*s.phase, "Succeeded" | "Failed")) {
             self.finished_pods += 1;
             return Ok(());

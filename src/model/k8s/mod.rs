@@ -1,4 +1,36 @@
 //! Kubernetes JSON and YAML in.
+//!
+//! Two ways, for two kinds of input. What comes from an API server is stored
+//! form already: [`pod`], [`node`] and [`object`] read one value and add
+//! nothing. What comes from files was written by people or by `kubectl get`:
+//! [`read`], or a [`Reader`] for several files, takes lists and documents of all
+//! kinds, fills in what the API server and its admission would have filled in,
+//! and reports that in [`Objects::defaulted`], beside the kinds that it skipped.
+//!
+//! ```
+//! use portolan::model::k8s;
+//!
+//! let objects = k8s::read(b"
+//! apiVersion: v1
+//! kind: Pod
+//! metadata: {name: web-0}
+//! spec:
+//!   containers:
+//!   - name: web
+//!     resources: {limits: {cpu: 2}}
+//! ")?;
+//! assert_eq!(objects.pods[0].template.resources.incoming.cpu.0, 2_000);
+//! assert!(objects.defaulted.iter().any(|d| d.field == "spec.priority"));
+//!
+//! let error = k8s::read(br#"{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"},
+//!     "spec": {"overhead": {"cpu": "4x"}}}"#).unwrap_err();
+//! assert_eq!(error.path(), "spec.overhead.cpu");
+//! # Ok::<(), k8s::ReadError>(())
+//! ```
+//!
+//! What it does not do: it does not validate what scheduling does not read, so it
+//! takes objects that an API server would refuse. What scheduling reads and
+//! cannot make sense of is an error, never a guess.
 
 mod affinity;
 mod collect;
@@ -7,6 +39,8 @@ mod error;
 mod node;
 mod objects;
 mod pod;
+#[cfg(test)]
+mod pod_tests;
 mod read;
 #[cfg(test)]
 mod read_tests;

@@ -388,3 +388,13 @@ metadata: {name: r-x, ownerReferences: [{kind: ReplicaSet, name: r, controller: 
     assert_eq!(objects.controllers[0].kind, ControllerKind::ReplicaSet);
     assert_eq!(objects.expand(), 0);
 }
+
+#[test]
+fn a_number_of_replicas_that_no_memory_holds_is_an_error() {
+    let text = r#"{"apiVersion":"apps/v1","kind":"Deployment","metadata":{"name":"d"},
+        "spec":{"replicas":9000000000000000000}}"#;
+    assert_eq!(
+        message(text),
+        "spec.replicas: \"9000000000000000000\" is not a number of pods up to 10000000"
+    );
+}

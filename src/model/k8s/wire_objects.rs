@@ -83,6 +83,7 @@ wire! {
     struct Controller<'a> {
         metadata: Option<Metadata<'a>>,
         spec: Option<ControllerSpec<'a>>,
+        status: Option<ControllerStatus<'a>>,
     }
 }
 
@@ -95,6 +96,12 @@ wire! {
         selector: Option<LabelSelector<'a>>,
         template: Option<PodTemplate<'a>>,
         ordinals: Option<Ordinals<'a>>,
+    }
+}
+
+wire! {
+    struct ControllerStatus<'a> {
+        conditions: List<super::wire_pod::Condition<'a>>,
     }
 }
 

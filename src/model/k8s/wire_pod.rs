@@ -288,6 +288,7 @@ wire! {
     struct Condition<'a> {
         #[serde(rename = "type")]
         condition_type: Text<'a>,
+        status: Text<'a>,
         reason: Text<'a>,
     }
 }

@@ -228,6 +228,10 @@ fn add_daemon_tolerations(draft: &mut PodDraft) {
     draft.spec.tolerations = tolerations.into();
 }
 
+/// More pods than any cluster has; a number beyond it is a slip of the pen, and
+/// is refused before it takes all memory.
+const MAX_REPLICAS: i64 = 10_000_000;
+
 /// What a controller's selector and template have in common on the wire.
 struct Parts<'w> {
     meta: Metadata<'w>,
@@ -247,7 +251,7 @@ pub(super) fn controller(
     let spec = wire.spec.as_ref().unwrap_or(&no_spec);
     let replicas = match kind {
         ControllerKind::DaemonSet => 0,
-        ControllerKind::Job if spec.suspend == Some(true) => 0,
+        ControllerKind::Job if spec.suspend == Some(true) || has_ended(wire) => 0,
         // As many as run at once.
         ControllerKind::Job => {
             let parallelism = spec.parallelism.unwrap_or(1);
@@ -263,6 +267,14 @@ pub(super) fn controller(
         selector: label_selector(spec.selector.as_ref(), &path.key("spec").key("selector"))?,
     };
     build(kind, parts, path, rules)
+}
+
+/// Whether a job is complete or has failed.
+fn has_ended(job: &wire::Controller<'_>) -> bool {
+    let conditions = job.status.iter().flat_map(|status| status.conditions.iter());
+    conditions.into_iter().any(|condition| {
+        matches!(&*condition.condition_type, "Complete" | "Failed") && &*condition.status == "True"
+    })
 }
 
 pub(super) fn replication_controller(
@@ -301,6 +313,11 @@ fn build(
     let meta = parts.template.and_then(|t| t.metadata.as_ref()).unwrap_or(&no_meta);
     let spec = parts.template.and_then(|t| t.spec.as_ref()).unwrap_or(&no_spec);
     let spec_path = path.key("spec");
+    if parts.replicas > MAX_REPLICAS {
+        let found = parts.replicas.to_string();
+        let expected = "a number of pods up to 10000000";
+        return Err(ReadError::value(&spec_path.key("replicas"), &found, expected));
+    }
     let draft = template(meta, spec, namespace.clone(), &spec_path.key("template"), rules)?;
     let count = |n: i64| usize::try_from(n).unwrap_or(0);
     Ok(PodController {
