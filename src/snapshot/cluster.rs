@@ -375,16 +375,16 @@ impl Cluster {
         Some(ImageState { size: images.get(id)?.size, nodes: images.users(id) as usize })
     }
 
-    /// Whether a pod on any node or ghost uses the claim
-    /// (`IsPVCUsedByPods`). O(log n).
+    /// Whether a pod on a listed node uses the claim (`IsPVCUsedByPods`). O(log
+    /// n).
     #[must_use]
     pub fn is_claim_used(&self, namespace: &str, claim: &str) -> bool {
         let key = claim_key(namespace, claim);
         self.rest.claims.find(hash_of(&*key), |known| *known == key).is_some()
     }
 
-    /// The claims that pods use, each as `namespace/name`, in no particular
-    /// order.
+    /// The claims that pods on listed nodes use, each as `namespace/name`, in
+    /// no particular order.
     pub fn used_claims(&self) -> impl Iterator<Item = &Name> {
         self.rest.claims.iter().map(|(_, key)| key)
     }

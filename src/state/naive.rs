@@ -232,7 +232,7 @@ impl Naive {
             let Some(node) = &pod.node_name else { continue };
             let entry = dump.nodes.entry(node.to_string()).or_default();
             count(entry, uid, pod);
-            for claim in pod.template.claims() {
+            for claim in pod.template.claims().filter(|_| self.nodes.contains_key(node)) {
                 claims.insert(format!("{}/{claim}", pod.namespace()));
             }
             if *assumed {

@@ -27,6 +27,8 @@ pub(crate) struct Arguments {
 struct Tally {
     passed: usize,
     differences: Vec<String>,
+    /// States compared without entries that kube-scheduler left behind.
+    stale: usize,
 }
 
 impl Tally {
@@ -76,6 +78,14 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
         for difference in tally.differences.iter().take(arguments.show) {
             // Writing to a string does not fail.
             let _ = write!(text, "\n  {difference}");
+        }
+        if tally.stale > 0 {
+            let _ = write!(
+                text,
+                "\n  {} states compared without affinity entries that kube-scheduler keeps for pods \
+                 that are gone",
+                tally.stale
+            );
         }
         failed |= !tally.differences.is_empty();
         print(&text)?;

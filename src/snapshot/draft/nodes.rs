@@ -53,6 +53,7 @@ impl Draft {
                 } else {
                     self.cluster.counts.ghosts -= 1;
                     self.cluster.counts.nodes += 1;
+                    self.count_claims_of(slot, true);
                 }
                 if !stays && let Some(zone) = self.zone_of(&node) {
                     self.move_to_end(slot, zone);
@@ -108,6 +109,7 @@ impl Draft {
         let removed = info.lane().clone();
         let generation = self.cluster.generation;
         self.exchange_images(Some(&node), None);
+        self.count_claims_of(slot, false);
         self.release_sets(slot);
         self.rest().removed.push(generation, slot, &removed);
         self.change_lane(slot, |chunk, at, generation| {

@@ -84,7 +84,9 @@ impl Draft {
         self.cluster.uids.insert(key_hash(key), slot.0);
         self.cluster.counts.pods += 1;
         self.cluster.counts.assumed += usize::from(assumed);
-        self.use_claims(&pod.template);
+        if self.is_listed(slot) {
+            self.use_claims(&pod.template);
+        }
         Some(slot)
     }
 
@@ -110,7 +112,9 @@ impl Draft {
         self.cluster.uids.remove(key_hash(key), slot.0);
         self.cluster.counts.pods -= 1;
         self.cluster.counts.assumed -= usize::from(was_assumed);
-        self.drop_claims(&template);
+        if self.is_listed(slot) {
+            self.drop_claims(&template);
+        }
         self.release_template(number);
         if empty_ghost {
             self.drop_ghost(slot);
@@ -147,6 +151,28 @@ impl Draft {
             affinity: traits.affinity,
             required_anti_affinity: traits.required_anti_affinity,
             claims: traits.claims,
+        }
+    }
+
+    /// Whether the node is one: claims of a ghost's pods do not count as used
+    /// (kube-scheduler's set is made from the listed nodes).
+    fn is_listed(&self, slot: NodeSlot) -> bool {
+        self.cluster.node_by_slot(slot).is_some()
+    }
+
+    /// Counts the claims of all pods of a node as used, or not any more.
+    pub(super) fn count_claims_of(&mut self, slot: NodeSlot, used: bool) {
+        let Some(node) = self.cluster.at_slot(slot) else { return };
+        if node.lane().with_claims == 0 {
+            return;
+        }
+        let templates: Vec<_> = node.pods().map(|pod| pod.template().clone()).collect();
+        for template in templates {
+            if used {
+                self.use_claims(&template);
+            } else {
+                self.drop_claims(&template);
+            }
         }
     }
 
