@@ -1,0 +1,10 @@
+#!/usr/bin/env bash
+# No warnings, with all features and with none.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+if ! cargo clippy --version >/dev/null 2>&1; then
+    echo "SKIPPED: clippy is not installed here (rustup component add clippy)"
+    exit 0
+fi
+cargo clippy --workspace --all-targets --all-features -- -D warnings
+cargo clippy -p portolan --no-default-features -- -D warnings

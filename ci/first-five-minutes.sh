@@ -1,0 +1,15 @@
+#!/usr/bin/env bash
+# The README's first command does the main job, with the same decisions on one
+# thread and on two.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+one=$(cargo run --release --quiet -- replay --threads 1 --output json)
+two=$(cargo run --release --quiet -- replay --threads 2 --output json)
+python3 - "$one" "$two" <<'PY'
+import json, sys
+one, two = (json.loads(text) for text in sys.argv[1:])
+assert one["placed"] > 0 and one["placed"] + one["failed"] == one["pods"], one
+assert one["decision_hash"] == two["decision_hash"], "decisions depend on the number of threads"
+print(f'{one["placed"]} of {one["pods"]} pods placed, decision hash {one["decision_hash"]} on 1 and 2 threads')
+PY
+cargo run --release --quiet -- replay

@@ -1,0 +1,9 @@
+#!/usr/bin/env bash
+# The code is formatted as rustfmt.toml says.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+if ! cargo fmt --version >/dev/null 2>&1; then
+    echo "SKIPPED: rustfmt is not installed here (rustup component add rustfmt)"
+    exit 0
+fi
+cargo fmt --all --check

@@ -1,0 +1,7 @@
+//! The fold of random events against the naive fold.
+#![no_main]
+
+#[path = "../targets/state.rs"]
+mod target;
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| target::run(data));
