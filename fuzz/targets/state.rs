@@ -104,16 +104,13 @@ fn event(op: &Op, step: i64) -> Option<Event> {
     let now = Timestamp::from_secs(step * 7);
     Some(match op {
         Op::Assume(seed) => Event::AssumePod { pod: Arc::new(make_pod(seed)), decided_on: None },
-        Op::AssumeAll(seeds) => Event::AssumeAll {
-            pods: seeds.iter().map(make_pod).collect(),
-            decided_on: None,
-        },
+        Op::AssumeAll(seeds) => {
+            Event::AssumeAll { pods: seeds.iter().map(make_pod).collect(), decided_on: None }
+        }
         Op::Finish(n) => Event::FinishBinding { uid: uid(*n), now },
         Op::Forget(n, node) => Event::ForgetPod { uid: uid(*n), node: node.map(name) },
         Op::Add(seed) => Event::AddPod(Arc::new(make_pod(seed))),
-        Op::Update(old, seed) => {
-            Event::UpdatePod { old: uid(*old), pod: Arc::new(make_pod(seed)) }
-        }
+        Op::Update(old, seed) => Event::UpdatePod { old: uid(*old), pod: Arc::new(make_pod(seed)) },
         Op::Remove(n, node) => Event::RemovePod { uid: uid(*n), node: node.map(name) },
         Op::PutNode(seed) => Event::AddNode(Arc::new(make_node(seed))),
         Op::RemoveNode(n) => Event::RemoveNode(name(*n)),

@@ -1,7 +1,481 @@
-//! `portolan perf cache`.
-/// placeholder
+//! `portolan perf cache`: what the cache costs, from public `Pod` and `Node`
+//! values on.
+//!
+//! Pods have five labels, thirty share a template, every twentieth has a claim
+//! and with it a template of its own. They are built in batches while no clock
+//! runs.
+
+use std::hint::black_box;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use hdrhistogram::Histogram;
+use portolan::model::{EventError, Labels, Name, Node, Pod, PodAffinity, Template, Uid, node, pod};
+use portolan::{Config, Engine, Reader, Writer};
+use serde_json::{Value, json};
+
+use crate::alloc::live_bytes;
+use crate::error::Failure;
+use crate::{Output, print};
+
+use super::rivals;
+
+/// Measures adding, assuming, publishing and reading on one writer.
 #[derive(clap::Args)]
-pub(crate) struct Arguments {}
-pub(crate) fn run(_: &Arguments) -> Result<std::process::ExitCode, crate::error::Failure> {
-    Ok(std::process::ExitCode::SUCCESS)
+pub(crate) struct Arguments {
+    /// Nodes of 4 cpu, 32 Gi and 110 pods in three zones.
+    #[arg(long, default_value_t = 5000)]
+    nodes: usize,
+    /// Pods placed on each node before.
+    #[arg(long, default_value_t = 30)]
+    pods_per_node: usize,
+    /// Makes uids and picks nodes.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// How the result is printed.
+    #[arg(long, value_enum, default_value_t = Output::Table)]
+    output: Output,
+}
+
+const BATCH: usize = 10_000;
+const PUBLISH_EACH: usize = 100;
+const SAMPLES: usize = 20_000;
+
+/// A small generator, so that a seed means the same everywhere (xorshift64*).
+pub(super) struct Random(pub(super) u64);
+
+impl Random {
+    pub(super) fn next(&mut self) -> u64 {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
+    }
+
+    pub(super) fn below(&mut self, n: usize) -> usize {
+        (self.next() % n.max(1) as u64) as usize
+    }
+}
+
+/// Makes pods: number `i` stands on node `i % nodes`.
+struct Pods<'a> {
+    names: &'a [Name],
+    random: Random,
+    template: Option<Arc<Template>>,
+}
+
+impl Pods<'_> {
+    fn make(&mut self, i: usize) -> Arc<Pod> {
+        let deployment = i / 30;
+        let template = match (i % 20, &self.template) {
+            (0, _) => template(deployment, Some(i)),
+            (_, Some(template)) if !i.is_multiple_of(30) => template.clone(),
+            _ => {
+                let template = template(deployment, None);
+                self.template = Some(template.clone());
+                template
+            }
+        };
+        let name = format!("app-{deployment}-7d4b9c6f5d-{:05x}", i & 0xf_ffff);
+        self.with(template, &name, i % self.names.len())
+    }
+
+    fn with(&mut self, template: Arc<Template>, name: &str, node: usize) -> Arc<Pod> {
+        let mut uid = [0; 16];
+        uid[..8].copy_from_slice(&self.random.next().to_le_bytes());
+        uid[8..].copy_from_slice(&self.random.next().to_le_bytes());
+        Arc::new(Pod {
+            uid: Uid::from_bytes(uid),
+            name: name.into(),
+            template,
+            resource_version: 1,
+            node_name: Some(self.names[node].clone()),
+            nominated_node_name: None,
+            creation_time: None,
+            start_time: None,
+            deletion_time: None,
+        })
+    }
+
+    fn somewhere(&mut self, template: &Arc<Template>, name: &str) -> Arc<Pod> {
+        let node = self.random.below(self.names.len());
+        self.with(template.clone(), name, node)
+    }
+}
+
+fn template(deployment: usize, claim: Option<usize>) -> Arc<Template> {
+    let pod = pod("template").cpu(100).memory(500 << 20).labels(Labels::new([
+        ("app", format!("app-{deployment}")),
+        ("app.kubernetes.io/component", "web".to_owned()),
+        ("pod-template-hash", format!("{:010x}", deployment * 2_654_435_761)),
+        ("team", format!("team-{}", deployment % 50)),
+        ("version", "v1".to_owned()),
+    ]));
+    match claim {
+        Some(claim) => pod.claim(format!("data-{claim}")),
+        None => pod,
+    }
+    .build()
+    .template
+}
+
+fn make_node(name: &str, n: usize) -> Node {
+    node(name).hostname().zone(format!("zone-{}", n % 3)).cpu(4000).memory(32 << 30).build()
+}
+
+fn refused(error: EventError) -> Failure {
+    Failure::Refused { object: "a pod or node of the benchmark".to_owned(), error }
+}
+
+/// Nanoseconds of single steps.
+struct Steps(Histogram<u64>);
+
+impl Steps {
+    fn new() -> Result<Steps, Failure> {
+        let histogram = Histogram::new_with_bounds(1, 60_000_000_000, 3);
+        histogram.map(Steps).map_err(|error| Failure::Usage(error.to_string()))
+    }
+
+    fn time<R>(&mut self, work: impl FnOnce() -> R) -> R {
+        let started = Instant::now();
+        let result = work();
+        self.0.saturating_record(started.elapsed().as_nanos() as u64);
+        result
+    }
+
+    fn micros(&self) -> Value {
+        let at = |q| self.0.value_at_quantile(q) as f64 / 1000.0;
+        json!({ "p50": at(0.5), "p99": at(0.99), "max": self.0.max() as f64 / 1000.0 })
+    }
+}
+
+fn per_second(count: usize, spent: Duration) -> Value {
+    json!((count as f64 / spent.as_secs_f64().max(1e-9)).round())
+}
+
+pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
+    let (nodes, per_node) = (arguments.nodes, arguments.pods_per_node);
+    if nodes == 0 {
+        return Err(Failure::Usage("--nodes must be at least 1".to_owned()));
+    }
+    let mut result = json!({ "nodes": nodes, "pods_per_node": per_node });
+    let names: Vec<Name> = (0..nodes).map(|n| format!("node-{n:07}").into()).collect();
+    let mut pods = Pods {
+        names: &names,
+        random: Random(arguments.seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1),
+        template: None,
+    };
+    let (mut writer, reader) = Engine::inline(Config::default());
+    let started = Instant::now();
+    let mut longest = Duration::ZERO;
+
+    let before = live_bytes();
+    let spent = add_nodes(&mut writer, &names, &mut longest)?;
+    result["add_node_per_s"] = per_second(nodes, spent);
+    let with_nodes = live_bytes();
+    result["bytes_per_node"] = json!((with_nodes - before) / nodes as i64);
+
+    let total = nodes * per_node;
+    let spent = add_pods(&mut writer, &mut pods, total, &mut longest)?;
+    pods.template = None;
+    result["load_s"] = json!(started.elapsed().as_secs_f64());
+    result["longest_step_ms"] = json!(longest.as_secs_f64() * 1e3);
+    writer.reclaim();
+    if total > 0 {
+        result["add_pod_per_s"] = per_second(total, spent);
+        result["bytes_per_pod"] = json!((live_bytes() - with_nodes) / total as i64);
+    }
+
+    result["assume_publish_us"] = assume(&mut writer, &mut pods)?;
+    update_and_remove(&mut writer, &mut pods, &mut result)?;
+    result["node_add_publish_us"] = come_and_go(&mut writer)?;
+    flip(&mut writer, &reader, &mut pods, &mut result)?;
+    result["pin_ns"] = pin(&reader);
+    let (busy, rate) = pin_busy(&mut writer, &reader, &mut pods)?;
+    result["pin_busy_ns"] = busy;
+    result["pin_busy_versions_per_s"] = rate;
+    result["refresh_ns"] = refresh(reader);
+    if nodes <= 100_000 {
+        result["rivals"] = rivals::run(&mut writer, nodes, per_node, arguments.seed)?;
+    }
+    result["peak_rss_bytes"] = json!(peak_rss());
+    print(&match arguments.output {
+        Output::Json => result.to_string(),
+        Output::Table => table(&result),
+    })?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn add_nodes(
+    writer: &mut Writer,
+    names: &[Name],
+    longest: &mut Duration,
+) -> Result<Duration, Failure> {
+    let mut spent = Duration::ZERO;
+    for (batch, names) in names.chunks(BATCH).enumerate() {
+        let nodes: Vec<Arc<Node>> = names
+            .iter()
+            .enumerate()
+            .map(|(i, name)| Arc::new(make_node(name, batch * BATCH + i)))
+            .collect();
+        let started = Instant::now();
+        for (i, node) in nodes.into_iter().enumerate() {
+            let step = Instant::now();
+            writer.add_node(node).map_err(refused)?;
+            if i % PUBLISH_EACH == PUBLISH_EACH - 1 {
+                writer.publish();
+            }
+            *longest = step.elapsed().max(*longest);
+        }
+        spent += started.elapsed();
+    }
+    writer.publish();
+    writer.reclaim();
+    Ok(spent)
+}
+
+fn add_pods(
+    writer: &mut Writer,
+    pods: &mut Pods<'_>,
+    total: usize,
+    longest: &mut Duration,
+) -> Result<Duration, Failure> {
+    let mut spent = Duration::ZERO;
+    let mut done = 0;
+    while done < total {
+        let end = (done + BATCH).min(total);
+        let batch: Vec<Arc<Pod>> = (done..end).map(|i| pods.make(i)).collect();
+        let started = Instant::now();
+        for (i, pod) in batch.into_iter().enumerate() {
+            let step = Instant::now();
+            writer.add_pod(pod).map_err(refused)?;
+            if i % PUBLISH_EACH == PUBLISH_EACH - 1 {
+                writer.publish();
+            }
+            *longest = step.elapsed().max(*longest);
+        }
+        spent += started.elapsed();
+        done = end;
+    }
+    writer.publish();
+    Ok(spent)
+}
+
+/// Assumes one pod and publishes, as one span; pods go again in between, so
+/// that nodes do not fill.
+fn assume(writer: &mut Writer, pods: &mut Pods<'_>) -> Result<Value, Failure> {
+    let template = template(0, None);
+    let mut steps = Steps::new()?;
+    for i in 0..SAMPLES + SAMPLES / 4 {
+        let pod = pods.somewhere(&template, &format!("assumed-{i}"));
+        if i < SAMPLES / 4 {
+            writer.assume_pod(pod.clone()).map_err(refused)?;
+            writer.publish();
+        } else {
+            let pod = pod.clone();
+            steps
+                .time(|| {
+                    let assumed = writer.assume_pod(pod);
+                    writer.publish();
+                    assumed
+                })
+                .map_err(refused)?;
+        }
+        writer.forget_pod(&pod).map_err(refused)?;
+        writer.publish();
+    }
+    Ok(steps.micros())
+}
+
+fn update_and_remove(
+    writer: &mut Writer,
+    pods: &mut Pods<'_>,
+    result: &mut Value,
+) -> Result<(), Failure> {
+    let template = template(1, None);
+    let some: Vec<Arc<Pod>> =
+        (0..SAMPLES).map(|i| pods.somewhere(&template, &format!("changing-{i}"))).collect();
+    for pod in &some {
+        writer.add_pod(pod.clone()).map_err(refused)?;
+    }
+    writer.publish();
+    let updated: Vec<Arc<Pod>> =
+        some.iter().map(|pod| Arc::new(Pod { resource_version: 2, ..Pod::clone(pod) })).collect();
+    let started = Instant::now();
+    for (i, pod) in updated.into_iter().enumerate() {
+        let uid = pod.uid.clone();
+        writer.update_pod(&uid, pod).map_err(refused)?;
+        if i % PUBLISH_EACH == PUBLISH_EACH - 1 {
+            writer.publish();
+        }
+    }
+    result["update_pod_per_s"] = per_second(SAMPLES, started.elapsed());
+    let started = Instant::now();
+    for (i, pod) in some.iter().enumerate() {
+        writer.remove_pod(pod).map_err(refused)?;
+        if i % PUBLISH_EACH == PUBLISH_EACH - 1 {
+            writer.publish();
+        }
+    }
+    result["remove_pod_per_s"] = per_second(SAMPLES, started.elapsed());
+    writer.publish();
+    Ok(())
+}
+
+/// A node comes, and goes again outside the span.
+fn come_and_go(writer: &mut Writer) -> Result<Value, Failure> {
+    let mut steps = Steps::new()?;
+    for i in 0..SAMPLES / 4 {
+        let name = format!("extra-{i}");
+        let node = Arc::new(make_node(&name, i));
+        steps
+            .time(|| {
+                let added = writer.add_node(node);
+                writer.publish();
+                added
+            })
+            .map_err(refused)?;
+        writer.remove_node(name).map_err(refused)?;
+        writer.publish();
+    }
+    Ok(steps.micros())
+}
+
+/// The first pod with affinity comes; the list of such nodes is read; it goes.
+fn flip(
+    writer: &mut Writer,
+    reader: &Reader,
+    pods: &mut Pods<'_>,
+    result: &mut Value,
+) -> Result<(), Failure> {
+    let template = pod("template").pod_affinity(PodAffinity::default()).build().template;
+    let (mut publish, mut list) = (Steps::new()?, Steps::new()?);
+    for i in 0..SAMPLES / 4 {
+        let pod = pods.somewhere(&template, &format!("affine-{i}"));
+        let added = pod.clone();
+        publish
+            .time(|| {
+                let added = writer.add_pod(added);
+                writer.publish();
+                added
+            })
+            .map_err(refused)?;
+        list.time(|| black_box(reader.pin().nodes_with_affinity().count()));
+        writer.remove_pod(&pod).map_err(refused)?;
+        writer.publish();
+    }
+    result["affinity_flip_publish_us"] = publish.micros();
+    result["affinity_list_us"] = list.micros();
+    Ok(())
+}
+
+/// Nanoseconds of one of a batch of 100, over many batches.
+fn batches(mut work: impl FnMut()) -> Value {
+    let mut times: Vec<f64> = (0..SAMPLES)
+        .map(|_| {
+            let started = Instant::now();
+            for _ in 0..100 {
+                work();
+            }
+            started.elapsed().as_nanos() as f64 / 100.0
+        })
+        .collect();
+    times.sort_by(f64::total_cmp);
+    let at = |q: f64| times[((times.len() - 1) as f64 * q) as usize];
+    json!({ "p50": at(0.5), "p99": at(0.99), "p999": at(0.999) })
+}
+
+fn pin(reader: &Reader) -> Value {
+    batches(|| {
+        black_box(reader.pin().generation());
+    })
+}
+
+/// Pins while the writer publishes some 100,000 versions a second.
+fn pin_busy(
+    writer: &mut Writer,
+    reader: &Reader,
+    pods: &mut Pods<'_>,
+) -> Result<(Value, Value), Failure> {
+    let template = template(2, None);
+    let pod = pods.somewhere(&template, "busy");
+    let stop = AtomicBool::new(false);
+    let reader = reader.clone();
+    let mut versions = 0_u64;
+    let mut failed = None;
+    let started = Instant::now();
+    let times = std::thread::scope(|scope| {
+        let stop = &stop;
+        let pins = scope.spawn(move || {
+            let times = pin(&reader);
+            // Relaxed: only when to stop.
+            stop.store(true, Ordering::Relaxed);
+            times
+        });
+        let mut next = Instant::now();
+        while !stop.load(Ordering::Relaxed) {
+            let done = if versions.is_multiple_of(2) {
+                writer.add_pod(pod.clone())
+            } else {
+                writer.remove_pod(&pod)
+            };
+            if let Err(error) = done {
+                failed = Some(error);
+            }
+            writer.publish();
+            versions += 1;
+            next += Duration::from_micros(10);
+            while Instant::now() < next && !stop.load(Ordering::Relaxed) {
+                std::hint::spin_loop();
+            }
+        }
+        pins.join()
+    });
+    let rate = json!((versions as f64 / started.elapsed().as_secs_f64()).round());
+    match (failed, times) {
+        (Some(error), _) => Err(refused(error)),
+        (None, Ok(times)) => Ok((times, rate)),
+        (None, Err(_)) => Err(Failure::Threads("the pinning thread stopped".to_owned())),
+    }
+}
+
+fn refresh(mut reader: Reader) -> Value {
+    batches(|| {
+        black_box(reader.refresh());
+    })
+}
+
+/// The most memory that the process had, in bytes; 0 where the system does not
+/// say.
+fn peak_rss() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_else(|_| String::new());
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    let kilobytes = line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok());
+    kilobytes.unwrap_or(0) * 1024
+}
+
+fn table(result: &Value) -> String {
+    let mut table = comfy_table::Table::new();
+    table.load_style(comfy_table::presets::NOTHING);
+    fn rows(table: &mut comfy_table::Table, prefix: &str, value: &Value) {
+        match value {
+            Value::Object(map) => {
+                for (key, value) in map {
+                    let dot = if prefix.is_empty() { "" } else { "." };
+                    rows(table, &format!("{prefix}{dot}{key}"), value);
+                }
+            }
+            Value::Number(number) if number.is_f64() => {
+                let number = number.as_f64().unwrap_or_default();
+                table.add_row([prefix.to_owned(), format!("{number:.2}")]);
+            }
+            other => {
+                table.add_row([prefix.to_owned(), other.to_string()]);
+            }
+        }
+    }
+    rows(&mut table, "", result);
+    table.to_string()
 }
