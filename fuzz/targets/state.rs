@@ -133,7 +133,7 @@ fn comparable(mut dump: Dump) -> Dump {
 }
 
 /// Runs one input.
-pub fn run(data: &[u8]) {
+pub(crate) fn run(data: &[u8]) {
     let mut input = Unstructured::new(data);
     let ttl = Some(Duration::from_secs(30));
     let mut state = State::new(ttl, None);

@@ -30,9 +30,3 @@ pub use self::error::{Closed, TrySubmitError, TryWaitError};
 pub use self::event::{Applied, Event, ObjectKey, Outcome, Relist};
 pub use self::ticket::Ticket;
 pub use self::writer::{Fold, Log};
-
-/// What models need and users don't.
-#[cfg(loom)]
-pub(crate) mod model {
-    pub use super::ticket::{Answer, ticket};
-}

@@ -59,11 +59,6 @@ impl Uid {
             Some(text) => Uid(Repr::Text(text.into())),
         }
     }
-
-    /// A 64-bit hash, the same in every process.
-    pub(crate) fn hash64(&self) -> u64 {
-        key_hash(self.key().0)
-    }
 }
 
 /// The hash of a uid's key, see [`Uid::key`].

@@ -44,6 +44,9 @@ pub struct Subscription<T: Versioned, C: Cell<T> = DefaultCell<T>> {
     _one_thread_at_a_time: PhantomData<std::cell::Cell<()>>,
 }
 
+/// What keeps a guard on its thread.
+type NotSend<T> = (*const (), fn() -> T);
+
 /// A version pinned for a short look. Dereferences to it; ends the pin when dropped.
 ///
 /// It cannot go to another thread, since a pin is announced in the name of the thread that made it:
@@ -65,7 +68,7 @@ pub struct Subscription<T: Versioned, C: Cell<T> = DefaultCell<T>> {
 /// ```
 pub struct Pinned<'a, T: Versioned, C: Cell<T> + 'a = DefaultCell<T>> {
     guard: C::Guard<'a>,
-    _thread: PhantomData<(*const (), fn() -> T)>,
+    _thread: PhantomData<NotSend<T>>,
 }
 
 impl<T: Versioned, C: Cell<T>> Deref for Pinned<'_, T, C> {

@@ -1,7 +1,7 @@
 //! One version of the cluster, and how it becomes the next.
 //!
 //! A [`Snapshot`] is frozen: consistent, immutable, held as long as its owner
-//! likes. A [`Draft`](draft::Draft) is the same tree, copied where it is
+//! likes. A draft is the same tree, copied where it is
 //! written; the writer has one, and so has every [`Fork`]. Both are read
 //! through [`Cluster`]: node table, pods, names, zones, images, claims and the
 //! stores of other objects all hang off that one root.

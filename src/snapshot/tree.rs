@@ -172,11 +172,11 @@ impl<T> Tree<T> {
         if self.same(other) {
             return;
         }
-        if self.height == other.height {
-            if let (Some(a), Some(b)) = (&self.root, &other.root) {
-                diff(a, b, self.height, 0, differs);
-                return;
-            }
+        if self.height == other.height
+            && let (Some(a), Some(b)) = (&self.root, &other.root)
+        {
+            diff(a, b, self.height, 0, differs);
+            return;
         }
         for (index, leaf) in self.iter() {
             let theirs = other.get(index);
@@ -323,10 +323,10 @@ impl<T: Clone + Marked> Tree<T> {
         if self.get(index).is_none() {
             return;
         }
-        if let Some(root) = &mut self.root {
-            if Arc::make_mut(root).remove(index, self.height, generation) {
-                *self = Tree::default();
-            }
+        if let Some(root) = &mut self.root
+            && Arc::make_mut(root).remove(index, self.height, generation)
+        {
+            *self = Tree::default();
         }
     }
 }

@@ -100,7 +100,7 @@ impl Naive {
             Event::RemoveNode(name) => self.remove_node(name),
             Event::PutObject(_) | Event::DeleteObject(_) => true,
             Event::Expire(now) => {
-                self.pods.retain(|_, placed| !placed.deadline.is_some_and(|at| at < *now));
+                self.pods.retain(|_, placed| placed.deadline.is_none_or(|at| at >= *now));
                 true
             }
             Event::Relist(relist) => {
