@@ -1,4 +1,15 @@
-//! A lock-free concurrent data-structure engine for cluster schedulers.
+#![doc = include_str!("../README.md")]
+//!
+//! # Where things are
+//!
+//! | module | what it is |
+//! |---|---|
+//! | [`model`] | cluster objects as the engine keeps them |
+//! | [`log`] | events, their order, and the writer token |
+//! | [`snapshot`] | one version of the cluster, and forks |
+//! | [`state`] | the fold of events: lifecycles, relists, the audit |
+//! | [`publish`] | how versions get from the writer to readers |
+//! | [`framework`], [`plugins`] | filters and scores over a version |
 #![deny(missing_docs)]
 
 mod engine;

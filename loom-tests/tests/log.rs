@@ -94,7 +94,7 @@ fn closing_answers_every_accepted_event() {
         let other = log.clone();
         let thread = thread::spawn(move || match other.submit(1) {
             Ok(ticket) => assert_eq!(ticket.wait().unwrap(), 1),
-            Err(closed) => assert_eq!(closed.into_inner(), 1),
+            Err(closed) => assert_eq!(closed.0, 1),
         });
         log.close();
         thread.join().unwrap();

@@ -127,7 +127,9 @@ impl Reader {
         self.versions.snapshot()
     }
 
-    /// The current version, kept: one compare when nothing changed.
+    /// The current version, kept: one compare when nothing changed. It never
+    /// goes back; a pin or snapshot before it may have seen a version that is
+    /// being published this moment and that this call does not know of yet.
     pub fn refresh(&mut self) -> &Arc<Snapshot> {
         self.versions.refresh()
     }

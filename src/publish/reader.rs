@@ -116,6 +116,8 @@ impl<T: Versioned, C: Cell<T>> Subscription<T, C> {
     /// The version this reader keeps, replaced by the current one if there is a newer: one compare if there is not.
     ///
     /// The kept version stays in memory until the next call that finds a newer one, or until this reader is dropped.
+    /// It never goes back; a [`pin`](Self::pin) or [`snapshot`](Self::snapshot) before it may have seen a version that
+    /// is being published this moment and that this call does not know of yet.
     #[inline]
     pub fn refresh(&mut self) -> &Arc<T> {
         if self.shared.signal.version() > self.kept_version {
