@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 
 use super::Tally;
 
-pub(super) fn run(scenario: &Value, tally: &mut Tally) -> Result<(), String> {
+pub(super) fn run(scenario: &Value, strict: bool, tally: &mut Tally) -> Result<(), String> {
     let id = text(scenario, "id");
     let ttl = scenario["ttlMs"].as_u64().unwrap_or(0);
     let config = Config { assumed_ttl: Some(Duration::from_millis(ttl)), ..Config::default() };
@@ -40,9 +40,13 @@ pub(super) fn run(scenario: &Value, tally: &mut Tally) -> Result<(), String> {
             let snapshot = reader.snapshot();
             let found = state(&snapshot, last_state);
             last_state = generation;
-            let (expected, stale) = without_stale(expected);
-            tally.stale += usize::from(stale);
-            tally.case(&format!("{id} state after op {at}"), &diff(&expected, &found));
+            let mut differences = diff(expected, &found);
+            if !strict && !differences.is_empty() {
+                let (expected, stale) = without_stale(expected);
+                differences = diff(&expected, &found);
+                tally.stale += usize::from(stale && differences.is_empty());
+            }
+            tally.case(&format!("{id} state after op {at}"), &differences);
         }
     }
     Ok(())

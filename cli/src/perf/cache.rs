@@ -42,6 +42,8 @@ pub(crate) struct Arguments {
 const BATCH: usize = 10_000;
 const PUBLISH_EACH: usize = 100;
 const SAMPLES: usize = 20_000;
+const MOST_NODES: usize = 10_000_000;
+const MOST_PODS: usize = 500_000_000;
 
 /// A small generator, so that a seed means the same everywhere (xorshift64*).
 pub(super) struct Random(pub(super) u64);
@@ -69,14 +71,13 @@ struct Pods<'a> {
 impl Pods<'_> {
     fn make(&mut self, i: usize) -> Arc<Pod> {
         let deployment = i / 30;
-        let template = match (i % 20, &self.template) {
-            (0, _) => template(deployment, Some(i)),
-            (_, Some(template)) if !i.is_multiple_of(30) => template.clone(),
-            _ => {
-                let template = template(deployment, None);
-                self.template = Some(template.clone());
-                template
-            }
+        if i.is_multiple_of(30) {
+            self.template = None;
+        }
+        let template = if i.is_multiple_of(20) {
+            template(deployment, Some(i))
+        } else {
+            self.template.get_or_insert_with(|| template(deployment, None)).clone()
         };
         let name = format!("app-{deployment}-7d4b9c6f5d-{:05x}", i & 0xf_ffff);
         self.with(template, &name, i % self.names.len())
@@ -157,8 +158,14 @@ fn per_second(count: usize, spent: Duration) -> Value {
 
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     let (nodes, per_node) = (arguments.nodes, arguments.pods_per_node);
-    if nodes == 0 {
-        return Err(Failure::Usage("--nodes must be at least 1".to_owned()));
+    if !(1..=MOST_NODES).contains(&nodes) {
+        return Err(Failure::Usage(format!("--nodes must be 1 to {MOST_NODES}")));
+    }
+    if per_node > MOST_PODS / nodes {
+        let most = MOST_PODS / nodes;
+        return Err(Failure::Usage(format!(
+            "--pods-per-node must be at most {most} for so many nodes"
+        )));
     }
     let mut result = json!({ "nodes": nodes, "pods_per_node": per_node });
     let names: Vec<Name> = (0..nodes).map(|n| format!("node-{n:07}").into()).collect();

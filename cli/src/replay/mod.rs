@@ -4,6 +4,7 @@ mod openb;
 mod report;
 mod run;
 mod synthetic;
+mod unique;
 mod workload;
 
 use std::path::PathBuf;
@@ -40,8 +41,15 @@ pub(crate) struct Arguments {
     #[arg(long, default_value_t = 1)]
     seed: u64,
     /// Threads that evaluate; the decisions are the same for any number.
-    #[arg(long, default_value_t = default_threads())]
-    threads: usize,
+    #[arg(
+        long,
+        default_value_t = default_threads(),
+        value_parser = clap::value_parser!(u16).range(1..=1024),
+    )]
+    threads: u16,
+    /// Only so many pods arrive, the first ones.
+    #[arg(long)]
+    first: Option<usize>,
     /// How the result is printed.
     #[arg(long, value_enum, default_value_t = Output::Table)]
     output: Output,
@@ -56,15 +64,19 @@ enum Mode {
     Timed,
 }
 
-fn default_threads() -> usize {
-    std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
+fn default_threads() -> u16 {
+    let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    threads.min(1024) as u16
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
-    let workload = match (&arguments.nodes, &arguments.pods) {
+    let mut workload = match (&arguments.nodes, &arguments.pods) {
         (Some(nodes), Some(pods)) => workload::load(nodes, pods)?,
         _ => synthetic::workload(arguments.seed),
     };
+    if let Some(first) = arguments.first {
+        workload.arrivals.truncate(first);
+    }
     let outcome = run::run(&workload, arguments)?;
     print(&match arguments.output {
         Output::Json => report::json(&workload, &outcome),

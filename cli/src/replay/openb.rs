@@ -13,7 +13,11 @@ use portolan::model::{
 use crate::error::Failure;
 use crate::input;
 
+use super::unique::Unique;
 use super::workload::Arrival;
+
+/// The largest number in a column: a thousandfold or a GiB of it fits 64 bits.
+const MOST: i64 = i64::MAX / 4096 / 1024;
 
 const GPU_COUNT: &str = "alibabacloud.com/gpu-count";
 const GPU_MILLI: &str = "alibabacloud.com/gpu-milli";
@@ -32,7 +36,17 @@ impl<'a> Rows<'a> {
         let mut reader = csv::ReaderBuilder::new().from_reader(&*bytes);
         let broken = |error: csv::Error| {
             let line = error.position().map_or(1, csv::Position::line);
-            Failure::Line { file: file.to_owned(), line, what: error.to_string() }
+            let what = match error.kind() {
+                csv::ErrorKind::UnequalLengths { expected_len, len, .. } => format!(
+                    "the row has {len} fields and the first line {expected_len}: give each column \
+                     a value, or leave it empty between commas"
+                ),
+                csv::ErrorKind::Utf8 { .. } => {
+                    "the row is no UTF-8: save the file as UTF-8".to_owned()
+                }
+                _ => format!("{error}: mend the row"),
+            };
+            Failure::Line { file: file.to_owned(), line, what }
         };
         let columns = reader.headers().map_err(broken)?.clone();
         let records = reader.records().collect::<Result<_, _>>().map_err(broken)?;
@@ -55,12 +69,12 @@ impl<'a> Rows<'a> {
     fn number(&self, record: &csv::StringRecord, column: usize) -> Result<i64, Failure> {
         let text = record.get(column).unwrap_or_default().trim();
         match text.parse::<i64>() {
-            Ok(number) if (0..=i64::MAX / 4096 / 1024).contains(&number) => Ok(number),
+            Ok(number) if (0..=MOST).contains(&number) => Ok(number),
             _ => Err(Failure::Line {
                 file: self.file.to_owned(),
-                line: record.position().map_or(0, csv::Position::line),
+                line: line(record),
                 what: format!(
-                    "{} is {text:?}: write a whole number, not negative",
+                    "{} is {text:?}: write a whole number from 0 to {MOST}",
                     self.columns.get(column).unwrap_or_default()
                 ),
             }),
@@ -72,11 +86,19 @@ impl<'a> Rows<'a> {
             Some(text) if !text.is_empty() => Ok(text),
             _ => Err(Failure::Line {
                 file: self.file.to_owned(),
-                line: record.position().map_or(0, csv::Position::line),
-                what: format!("{} is empty", self.columns.get(column).unwrap_or_default()),
+                line: line(record),
+                what: format!(
+                    "{} is empty: each row needs one",
+                    self.columns.get(column).unwrap_or_default()
+                ),
             }),
         }
     }
+}
+
+/// The line that a record starts on.
+fn line(record: &csv::StringRecord) -> u64 {
+    record.position().map_or(0, csv::Position::line)
 }
 
 /// Reads a list of nodes.
@@ -89,10 +111,13 @@ pub(super) fn nodes(file: &Path) -> Result<Vec<Node>, Failure> {
         rows.column("gpu")?,
         rows.column("model")?,
     );
+    let mut unique = Unique::new(file, "node");
     rows.records
         .iter()
         .map(|record| {
-            let mut node = node(rows.text(record, name)?)
+            let name = rows.text(record, name)?;
+            unique.insert(name, line(record))?;
+            let mut node = node(name)
                 .hostname()
                 .cpu(rows.number(record, cpu)?)
                 .memory(rows.number(record, memory)? * 1024 * 1024)
@@ -124,10 +149,13 @@ pub(super) fn pods(file: &Path) -> Result<Vec<Arrival>, Failure> {
     );
     let spec = rows.optional("gpu_spec");
     let times = rows.optional("creation_time").zip(rows.optional("deletion_time"));
+    let mut unique = Unique::new(file, "pod");
     rows.records
         .iter()
         .map(|record| {
-            let mut pod = pod(rows.text(record, name)?)
+            let name = rows.text(record, name)?;
+            unique.insert(name, line(record))?;
+            let mut pod = pod(name)
                 .cpu(rows.number(record, cpu)?)
                 .memory(rows.number(record, memory)? * 1024 * 1024);
             let gpus = rows.number(record, gpus)?;

@@ -65,7 +65,7 @@ struct Replay<'a> {
 
 pub(super) fn run(workload: &Workload, arguments: &Arguments) -> Result<Outcome, Failure> {
     let before = live_bytes();
-    let threads = arguments.threads.max(1);
+    let threads = usize::from(arguments.threads);
     let pool = match threads {
         1 => None,
         threads => {

@@ -1,5 +1,6 @@
 //! What is replayed: nodes, and pods with their times.
 
+use std::collections::HashSet;
 use std::path::Path;
 
 use portolan::model::{Node, Object, Pod, k8s};
@@ -47,14 +48,49 @@ pub(super) fn load(nodes: &Path, pods: &Path) -> Result<Workload, Failure> {
         }
     }
     if workload.nodes.is_empty() {
-        let what = "there is no node in it: give a file with nodes".to_owned();
+        let what = nothing("node", &workload.notes);
         return Err(Failure::File { file: nodes.to_owned(), what });
     }
     if workload.arrivals.is_empty() && workload.placed.is_empty() {
-        let what = "there is no pod in it: give a file with pods".to_owned();
+        let what = nothing("pod", &workload.notes);
         return Err(Failure::File { file: pods.to_owned(), what });
     }
+    unique(nodes, pods, &workload)?;
     Ok(workload)
+}
+
+/// Refuses a node or a pod that is there twice.
+fn unique(nodes: &Path, file: &Path, workload: &Workload) -> Result<(), Failure> {
+    let mut names = HashSet::new();
+    for node in &workload.nodes {
+        if !names.insert(&*node.name) {
+            let what = format!("node {} is in it twice: give each a name of its own", node.name);
+            return Err(Failure::File { file: nodes.to_owned(), what });
+        }
+    }
+    let mut uids = HashSet::new();
+    for pod in workload.placed.iter().chain(workload.arrivals.iter().map(|a| &a.pod)) {
+        if !uids.insert(pod.uid.clone()) {
+            let what = format!(
+                "pod {}/{} is in it twice, by its uid {}: give each pod a uid of its own",
+                pod.namespace(),
+                pod.name,
+                pod.uid
+            );
+            return Err(Failure::File { file: file.to_owned(), what });
+        }
+    }
+    Ok(())
+}
+
+/// Says that an input lacks what was looked for, and what else was in it.
+fn nothing(kind: &str, notes: &[String]) -> String {
+    let mut text = format!("there is no {kind} in it: give a file with {kind}s");
+    for note in notes {
+        text.push_str("; ");
+        text.push_str(note);
+    }
+    text
 }
 
 fn file_name(file: &Path) -> String {
@@ -64,7 +100,12 @@ fn file_name(file: &Path) -> String {
 fn kubernetes(file: &Path, what: &str, workload: &mut Workload) -> Result<(), Failure> {
     let bytes = input::read(file)?;
     let mut read = k8s::read(&bytes).map_err(|error| match error.line() {
-        Some(line) => Failure::Line { file: file.to_owned(), line, what: error.to_string() },
+        // The place is said once, as file and line.
+        Some(line) => {
+            let text = error.to_string();
+            let what = text.strip_prefix(&format!("line {line}, ")).unwrap_or(&text).to_owned();
+            Failure::Line { file: file.to_owned(), line, what: format!("{what}: mend it there") }
+        }
         None => Failure::File { file: file.to_owned(), what: error.to_string() },
     })?;
     if what == "nodes" {

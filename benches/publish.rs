@@ -1,0 +1,346 @@
+//! Showing readers a change, and reading: the engine beside what others do, in
+//! one process, on the same seeded work.
+//!
+//! `cargo bench --bench publish` prints criterion's estimates, and before them
+//! a table of pairs: two things take turns, each turn gives one ratio, and the
+//! table has the median of the ratios with their spread. Its first row sets the
+//! engine against itself: what that differs from 1 by is noise. Above 1 the
+//! engine is faster.
+//!
+//! The engine also counts what it copies here (feature `cost`, which this
+//! crate's tests switch on): that costs it about one part in a hundred.
+
+use std::collections::HashMap;
+use std::hint::black_box;
+use std::sync::{Arc, RwLock};
+use std::time::{Duration, Instant};
+
+use criterion::{BenchmarkId, Criterion, criterion_group};
+use portolan::model::{Name, Pod, Template, Uid, node, pod};
+use portolan::{Config, Engine, Reader, Writer};
+
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+const SIZES: [usize; 2] = [5_000, 100_000];
+const PODS_PER_NODE: usize = 10;
+const TURNS: usize = 41;
+
+/// Numbers that a seed decides (xorshift64*).
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, n: usize) -> usize {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33) as usize % n
+    }
+}
+
+/// The engine with a cluster in it.
+struct Ours {
+    writer: Writer,
+    reader: Reader,
+    names: Vec<Name>,
+    template: Arc<Template>,
+    random: Random,
+    made: u64,
+}
+
+impl Ours {
+    fn new(nodes: usize) -> Ours {
+        let (mut writer, reader) = Engine::inline(Config::default());
+        let names: Vec<Name> = (0..nodes).map(|n| format!("node-{n:06}").into()).collect();
+        for (n, name) in names.iter().enumerate() {
+            let node = node(name.clone()).hostname().zone(format!("zone-{}", n % 3));
+            writer.add_node(node.cpu(64_000).memory(256 << 30).build()).expect("a node");
+        }
+        let template = pod("web").cpu(100).memory(500 << 20).label("app", "web").build().template;
+        let mut ours = Ours { writer, reader, names, template, random: Random(1), made: 0 };
+        for i in 0..nodes * PODS_PER_NODE {
+            let pod = ours.pod(i % nodes);
+            ours.writer.add_pod(pod).expect("a pod");
+        }
+        ours.writer.publish();
+        ours.writer.reclaim();
+        ours
+    }
+
+    fn pod(&mut self, node: usize) -> Arc<Pod> {
+        self.made += 1;
+        let mut uid = [0; 16];
+        uid[..8].copy_from_slice(&self.made.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_le_bytes());
+        uid[8..].copy_from_slice(&self.made.to_le_bytes());
+        let mut pod = pod("web").uid("-").on(self.names[node].clone()).build();
+        pod.uid = Uid::from_bytes(uid);
+        pod.template = self.template.clone();
+        Arc::new(pod)
+    }
+
+    /// Pods for somewhere, made while no clock runs.
+    fn pods(&mut self, count: usize) -> Vec<Arc<Pod>> {
+        let nodes = self.names.len();
+        (0..count)
+            .map(|_| {
+                let node = self.random.below(nodes);
+                self.pod(node)
+            })
+            .collect()
+    }
+
+    fn assume_and_publish(&mut self, pods: &[Arc<Pod>]) {
+        for pod in pods {
+            self.writer.assume_pod(pod.clone()).expect("a new pod");
+            self.writer.publish();
+        }
+    }
+
+    fn forget(&mut self, pods: &[Arc<Pod>]) {
+        for pod in pods {
+            self.writer.forget_pod(pod).expect("an assumed pod");
+        }
+        self.writer.publish();
+    }
+
+    /// The time of `count` times one pod assumed and published.
+    fn time(&mut self, count: usize) -> Duration {
+        let pods = self.pods(count);
+        let started = Instant::now();
+        self.assume_and_publish(&pods);
+        let time = started.elapsed();
+        self.forget(&pods);
+        time
+    }
+}
+
+/// A node as the rivals keep it.
+#[derive(Clone)]
+struct NodeInfo {
+    requested_cpu: i64,
+    requested_memory: i64,
+    pods: Vec<Arc<Pod>>,
+}
+
+impl NodeInfo {
+    fn add(&mut self, pod: &Arc<Pod>) {
+        self.requested_cpu += 100;
+        self.requested_memory += 500 << 20;
+        self.pods.push(pod.clone());
+    }
+}
+
+/// A map behind a lock: who wants a whole view clones it.
+struct Map(RwLock<HashMap<Name, NodeInfo>>);
+
+/// A flat list of nodes, copied for each version.
+struct Flat {
+    current: RwLock<Arc<Vec<Arc<NodeInfo>>>>,
+    index: HashMap<Name, usize>,
+}
+
+fn infos(ours: &mut Ours) -> Vec<NodeInfo> {
+    (0..ours.names.len())
+        .map(|n| NodeInfo {
+            requested_cpu: 100 * PODS_PER_NODE as i64,
+            requested_memory: (500 << 20) * PODS_PER_NODE as i64,
+            pods: (0..PODS_PER_NODE).map(|_| ours.pod(n)).collect(),
+        })
+        .collect()
+}
+
+impl Map {
+    fn new(ours: &mut Ours) -> Map {
+        let infos = infos(ours);
+        Map(RwLock::new(ours.names.iter().cloned().zip(infos).collect()))
+    }
+
+    fn change(&self, pod: &Arc<Pod>) {
+        let mut map = self.0.write().expect("nobody panicked");
+        if let Some(info) = pod.node_name.as_ref().and_then(|name| map.get_mut(name)) {
+            info.add(pod);
+        }
+    }
+
+    fn view(&self) -> HashMap<Name, NodeInfo> {
+        self.0.read().expect("nobody panicked").clone()
+    }
+}
+
+impl Flat {
+    fn new(ours: &mut Ours) -> Flat {
+        let nodes = infos(ours).into_iter().map(Arc::new).collect();
+        let index = ours.names.iter().cloned().zip(0..).collect();
+        Flat { current: RwLock::new(Arc::new(nodes)), index }
+    }
+
+    fn change_and_publish(&self, pod: &Arc<Pod>) {
+        let mut next = Vec::clone(&self.view());
+        if let Some(at) = pod.node_name.as_ref().and_then(|name| self.index.get(name)) {
+            Arc::make_mut(&mut next[*at]).add(pod);
+        }
+        let next = Arc::new(next);
+        let old = std::mem::replace(&mut *self.current.write().expect("nobody panicked"), next);
+        drop(old);
+    }
+
+    fn view(&self) -> Arc<Vec<Arc<NodeInfo>>> {
+        self.current.read().expect("nobody panicked").clone()
+    }
+}
+
+fn timed(count: usize, mut work: impl FnMut()) -> Duration {
+    let started = Instant::now();
+    for _ in 0..count {
+        work();
+    }
+    started.elapsed()
+}
+
+/// Lets two take turns, who goes first changing, and prints how often `ours`
+/// is faster. Each gives the seconds that one piece of its work took.
+fn pair(name: &str, mut ours: impl FnMut() -> f64, mut theirs: impl FnMut() -> f64) {
+    let (mut ratios, mut a, mut b) = (Vec::new(), Vec::new(), Vec::new());
+    for turn in 0..TURNS {
+        let (mine, other) = if turn % 2 == 0 {
+            let mine = ours();
+            (mine, theirs())
+        } else {
+            let other = theirs();
+            (ours(), other)
+        };
+        ratios.push(other / mine.max(1e-12));
+        a.push(mine);
+        b.push(other);
+    }
+    let at = |values: &mut Vec<f64>, part: usize| {
+        values.sort_by(f64::total_cmp);
+        values[(values.len() - 1) * part / 10]
+    };
+    let spread = [at(&mut ratios, 1), at(&mut ratios, 5), at(&mut ratios, 9)];
+    println!(
+        "{name:<58} {:>10.3} {:>12.3} {:>9.2} [{:.2}, {:.2}]",
+        at(&mut a, 5) * 1e6,
+        at(&mut b, 5) * 1e6,
+        spread[1],
+        spread[0],
+        spread[2],
+    );
+}
+
+fn pairs() {
+    const READS: usize = 20_000;
+    println!(
+        "{:<58} {:>10} {:>12} {:>9} [p10, p90]",
+        "the engine : another", "us, engine", "us, another", "ratio p50"
+    );
+    for nodes in SIZES {
+        let cell = std::cell::RefCell::new(Ours::new(nodes));
+        let (map, flat) = {
+            let mut ours = cell.borrow_mut();
+            (Map::new(&mut ours), Flat::new(&mut ours))
+        };
+        let publish = || cell.borrow_mut().time(64).as_secs_f64() / 64.0;
+        let row = |what: &str| format!("{nodes} nodes, {what}");
+        pair(&row("assume + publish : the same (noise)"), publish, publish);
+        let views = if nodes > 10_000 { 1 } else { 8 };
+        let each = |work: &dyn Fn(&Arc<Pod>)| {
+            let pods = cell.borrow_mut().pods(views);
+            let started = Instant::now();
+            pods.iter().for_each(work);
+            started.elapsed().as_secs_f64() / views as f64
+        };
+        pair(&row("assume + publish : lock a map, change, clone it"), publish, || {
+            each(&|pod| {
+                map.change(pod);
+                drop(black_box(map.view()));
+            })
+        });
+        pair(&row("assume + publish : copy a flat list of Arcs"), publish, || {
+            each(&|pod| flat.change_and_publish(pod))
+        });
+        pair(&row("assume + publish : lock a map, change it, no view"), publish, || {
+            each(&|pod| map.change(pod))
+        });
+
+        let reader = cell.borrow().reader.clone();
+        let mut kept = cell.borrow().reader.clone();
+        let read = |time: Duration| time.as_secs_f64() / READS as f64;
+        let rival = || read(timed(READS, || drop(black_box(flat.view()))));
+        let under_lock = || {
+            read(timed(READS, || {
+                black_box(flat.current.read().expect("nobody panicked").len());
+            }))
+        };
+        let pin = || read(timed(READS, || drop(black_box(reader.pin()))));
+        pair(&row("pin : the same (noise)"), pin, pin);
+        pair(&row("pin : look under RwLock<Arc<_>>"), pin, under_lock);
+        pair(
+            &row("snapshot : clone out of RwLock<Arc<_>>"),
+            || read(timed(READS, || drop(black_box(reader.snapshot())))),
+            rival,
+        );
+        pair(
+            &row("refresh : clone out of RwLock<Arc<_>>"),
+            || {
+                read(timed(READS, || {
+                    black_box(kept.refresh());
+                }))
+            },
+            rival,
+        );
+    }
+}
+
+fn publish(c: &mut Criterion) {
+    let mut group = c.benchmark_group("assume_and_publish");
+    for nodes in SIZES {
+        let mut ours = Ours::new(nodes);
+        group.bench_function(BenchmarkId::new("engine", nodes), |b| {
+            b.iter_custom(|count| {
+                // In batches, so that nodes do not fill up.
+                let mut left = count as usize;
+                let mut time = Duration::ZERO;
+                while left > 0 {
+                    let batch = left.min(1_024);
+                    time += ours.time(batch);
+                    left -= batch;
+                }
+                time
+            });
+        });
+    }
+    group.finish();
+}
+
+fn read(c: &mut Criterion) {
+    let mut ours = Ours::new(SIZES[0]);
+    let lock = Flat::new(&mut ours);
+    let mut group = c.benchmark_group("read");
+    group.bench_function("pin", |b| b.iter(|| drop(black_box(ours.reader.pin()))));
+    group.bench_function("snapshot", |b| b.iter(|| drop(black_box(ours.reader.snapshot()))));
+    let mut kept = ours.reader.clone();
+    group.bench_function("refresh", |b| b.iter(|| black_box(kept.refresh()).generation()));
+    group.bench_function("rwlock_arc_clone", |b| b.iter(|| drop(black_box(lock.view()))));
+    group.finish();
+}
+
+criterion_group! {
+    name = groups;
+    config = Criterion::default()
+        .sample_size(20)
+        .warm_up_time(Duration::from_millis(300))
+        .measurement_time(Duration::from_secs(2));
+    targets = publish, read
+}
+
+fn main() {
+    // Where only a run without measuring, a list, or some of criterion's
+    // benchmarks are wanted.
+    let asked = std::env::args().skip(1).any(|argument| argument != "--bench");
+    if !asked {
+        pairs();
+    }
+    groups();
+    Criterion::default().configure_from_args().final_summary();
+}

@@ -1,0 +1,35 @@
+//! Runs the program, and writes what it reads.
+
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+/// What a run left behind.
+pub(crate) struct Run {
+    pub(crate) code: i32,
+    pub(crate) out: String,
+    pub(crate) err: String,
+}
+
+/// The program with these arguments, to its end.
+pub(crate) fn portolan(arguments: &[&str]) -> Run {
+    let done = Command::new(env!("CARGO_BIN_EXE_portolan"))
+        .args(arguments)
+        .stdin(Stdio::null())
+        .output()
+        .expect("the program starts");
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("the program prints UTF-8");
+    Run {
+        code: done.status.code().expect("no signal ended the program"),
+        out: text(done.stdout),
+        err: text(done.stderr),
+    }
+}
+
+/// A file of this name and content, of one test's own.
+pub(crate) fn file(test: &str, name: &str, content: &[u8]) -> String {
+    let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(test);
+    std::fs::create_dir_all(&folder).expect("the folder can be made");
+    let path = folder.join(name);
+    std::fs::write(&path, content).expect("the file can be written");
+    path.to_str().expect("a path in UTF-8").to_owned()
+}

@@ -1,0 +1,97 @@
+//! Vectors that agree pass, vectors that disagree fail with the operation, the
+//! field, what was expected and what was found.
+
+mod common;
+
+use std::path::Path;
+
+use common::{file, portolan};
+use serde_json::{Value, json};
+
+fn pod(uid: &str) -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": {"name": uid, "namespace": "d", "uid": uid, "resourceVersion": "1"},
+        "spec": {"nodeName": "n0", "containers": [{"name": "c", "image": "i"}]},
+    })
+}
+
+/// One pod on a ghost, with `more` in the node's expected state.
+fn vector(more: &Value) -> String {
+    let mut node = json!({
+        "hasNode": false, "pods": ["u1@1"],
+        "nonZeroRequested": {"cpu": 100, "memory": 200 << 20},
+    });
+    for (key, value) in more.as_object().into_iter().flatten() {
+        node[key] = value.clone();
+    }
+    json!({"id": "s", "ttlMs": 0, "ops": [{
+        "op": "addPod", "pod": pod("u1"), "atMs": 0, "podCount": 1, "nodeCount": 1,
+        "state": {"nodes": {"n0": node}},
+    }]})
+    .to_string()
+}
+
+#[test]
+fn a_vector_that_agrees_passes() {
+    let path = file("agrees", "cache.jsonl", vector(&json!({})).as_bytes());
+    let run = portolan(&["conformance", &path, "--strict"]);
+    assert_eq!(run.code, 0, "{}{}", run.out, run.err);
+    assert_eq!(run.out.trim_end(), format!("{path}: 2 passed, 0 failed"));
+}
+
+#[test]
+fn a_state_that_disagrees_fails_and_says_where() {
+    let path = file("state", "cache.jsonl", vector(&json!({"requested": {"cpu": 7}})).as_bytes());
+    let run = portolan(&["conformance", &path]);
+    assert_eq!(run.code, 1, "{}", run.out);
+    assert!(run.out.starts_with(&format!("{path}: 1 passed, 1 failed\n")), "{}", run.out);
+    for text in ["s state after op 0", "/nodes/n0/requested/cpu", "expected 7", "found 0"] {
+        assert!(run.out.contains(text), "{:?} does not say {text:?}", run.out);
+    }
+}
+
+#[test]
+fn an_operation_that_disagrees_fails_and_says_where() {
+    let op = |pods: i64, error: &str| {
+        json!({"op": "addPod", "pod": pod("u1"), "atMs": 0, "podCount": pods, "nodeCount": 1,
+            "error": error})
+    };
+    let ops = json!({"id": "s", "ttlMs": 0, "ops": [op(2, ""), op(1, ""), op(1, "already added")]});
+    let path = file("op", "cache.jsonl", ops.to_string().as_bytes());
+    let run = portolan(&["conformance", &path]);
+    assert_eq!(run.code, 1, "{}", run.out);
+    assert!(run.out.starts_with(&format!("{path}: 1 passed, 2 failed\n")), "{}", run.out);
+    for text in ["op 0 (addPod)", "podCount: expected 2, found 1", "op 1 (addPod)", "error: "] {
+        assert!(run.out.contains(text), "{:?} does not say {text:?}", run.out);
+    }
+    let few = portolan(&["conformance", &path, "--show", "0"]);
+    assert_eq!(few.out.trim_end(), format!("{path}: 1 passed, 2 failed"));
+}
+
+#[test]
+fn an_entry_of_a_pod_that_is_gone_is_told_and_fails_where_states_are_taken_as_written() {
+    let text = vector(&json!({"podsWithAffinity": ["gone"]}));
+    let path = file("stale", "cache.jsonl", text.as_bytes());
+    let run = portolan(&["conformance", &path]);
+    assert_eq!(run.code, 0, "{}", run.out);
+    assert!(run.out.contains("1 of the passed are not as written"), "{}", run.out);
+    let strict = portolan(&["conformance", &path, "--strict"]);
+    assert_eq!(strict.code, 1, "{}", strict.out);
+    assert!(strict.out.contains("1 passed, 1 failed"), "{}", strict.out);
+    // An entry of a pod that is there is never left out.
+    let path = file("stale", "own.jsonl", vector(&json!({"podsWithAffinity": ["u1"]})).as_bytes());
+    assert_eq!(portolan(&["conformance", &path]).code, 1);
+}
+
+#[test]
+fn the_cache_vectors_agree() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/vectors/cache.jsonl.gz");
+    if !path.exists() {
+        println!("SKIPPED: the golden vectors are not at {}", path.display());
+        return;
+    }
+    let run = portolan(&["conformance", &path.to_string_lossy()]);
+    println!("{}", run.out);
+    assert_eq!(run.code, 0, "{}{}", run.out, run.err);
+}

@@ -1,0 +1,148 @@
+//! An unusable input ends the program with status 2, nothing on its output, and
+//! an error that names the file, the line where there is one, and the way out.
+
+mod common;
+
+use std::io::Write;
+
+use common::{file, portolan};
+
+const NODES: &str = "sn,cpu_milli,memory_mib,gpu,model\nn1,8000,1000,0,\n";
+const PODS: &str = "name,cpu_milli,memory_mib,num_gpu,gpu_milli\np1,100,100,0,0\n";
+
+/// Replays with these two files and checks that it refuses the one called `bad`.
+fn refused(test: &str, nodes: &[u8], pods: &[u8], bad: &str, says: &[&str]) {
+    let extension = |bytes: &[u8]| match bytes.first() {
+        Some(b'{' | b'[') => "json",
+        Some(b'k') => "yaml",
+        _ => "csv",
+    };
+    let n = file(test, &format!("nodes.{}", extension(nodes)), nodes);
+    let p = file(test, &format!("pods.{}", extension(pods)), pods);
+    let run = portolan(&["replay", "--nodes", &n, "--pods", &p, "--threads", "1"]);
+    assert_eq!((run.code, &*run.out), (2, ""), "{}", run.err);
+    assert!(!run.err.contains("panicked"), "{}", run.err);
+    let place = if bad.starts_with("nodes") { n + &bad[5..] } else { p + &bad[4..] };
+    assert!(run.err.contains(&place), "{:?} names no {place}", run.err);
+    for text in says {
+        assert!(run.err.contains(text), "{:?} does not say {text:?}", run.err);
+    }
+}
+
+fn nodes_refused(test: &str, nodes: &str, bad: &str, says: &[&str]) {
+    refused(test, nodes.as_bytes(), PODS.as_bytes(), bad, says);
+}
+
+fn pods_refused(test: &str, pods: &str, bad: &str, says: &[&str]) {
+    refused(test, NODES.as_bytes(), pods.as_bytes(), bad, says);
+}
+
+#[test]
+fn a_missing_column_is_named() {
+    let nodes = "sn,cpu_milli,gpu,model\nn1,8000,0,\n";
+    nodes_refused("column", nodes, "nodes:1: ", &["\"memory_mib\"", "must name it"]);
+}
+
+#[test]
+fn a_number_that_is_none_is_named_with_its_line() {
+    let nodes = format!("{NODES}n2,eight,1000,0,\n");
+    nodes_refused("number", &nodes, "nodes:3: ", &["\"eight\"", "write a whole number"]);
+    let pods = format!("{PODS}p2,-5,100,0,0\n");
+    pods_refused("negative", &pods, "pods:3: ", &["\"-5\"", "from 0"]);
+    let pods = format!("{PODS}p2,9223372036854775807,100,0,0\n");
+    pods_refused("large", &pods, "pods:3: ", &["from 0 to"]);
+}
+
+#[test]
+fn a_row_with_too_few_fields_is_named() {
+    nodes_refused("ragged", &format!("{NODES}n2,8000\n"), "nodes:3: ", &["2 fields", "5"]);
+}
+
+#[test]
+fn text_that_is_no_utf8_is_named() {
+    let nodes = [NODES.as_bytes(), b"n\xff,1,1,0,\n"].concat();
+    refused("utf8", &nodes, PODS.as_bytes(), "nodes:3: ", &["save the file as UTF-8"]);
+}
+
+#[test]
+fn what_is_there_twice_is_named_with_both_lines() {
+    nodes_refused("node-twice", &format!("{NODES}n1,1,1,0,\n"), "nodes:3: ", &["line 2"]);
+    pods_refused("pod-twice", &format!("{PODS}p1,1,1,0,0\n"), "pods:3: ", &["line 2"]);
+}
+
+#[test]
+fn a_file_without_content_is_refused() {
+    nodes_refused("empty", "", "nodes: ", &["empty"]);
+    nodes_refused("header", "sn,cpu_milli,memory_mib,gpu,model\n", "nodes: ", &["no node"]);
+    let run = portolan(&["conformance", &file("empty", "empty.jsonl", b"")]);
+    assert_eq!((run.code, &*run.out), (2, ""), "{}", run.err);
+}
+
+#[test]
+fn a_file_that_is_not_there_is_refused() {
+    let run = portolan(&["conformance", "/nowhere/at-all.jsonl.gz"]);
+    assert_eq!((run.code, &*run.out), (2, ""));
+    assert!(run.err.contains("/nowhere/at-all.jsonl.gz: "), "{}", run.err);
+    assert!(run.err.contains("check the path"), "{}", run.err);
+}
+
+#[test]
+fn a_kind_that_is_not_read_is_named() {
+    let nodes = r#"{"apiVersion":"v1","kind":"Foo","metadata":{"name":"a"}}"#;
+    nodes_refused("kind", nodes, "nodes", &["no node", "Foo"]);
+}
+
+#[test]
+fn a_broken_yaml_is_named_with_its_line_once() {
+    nodes_refused(
+        "yaml",
+        "kind: Node\napiVersion: v1\nmetadata: [\n",
+        "nodes",
+        &[".yaml:3: column"],
+    );
+}
+
+#[test]
+fn a_broken_quantity_is_named_with_its_field() {
+    let nodes = r#"{"apiVersion":"v1","kind":"Node","metadata":{"name":"a"},
+        "status":{"allocatable":{"cpu":"zz"}}}"#;
+    nodes_refused("quantity", nodes, "nodes", &["status.allocatable.cpu", "\"zz\""]);
+}
+
+#[test]
+fn a_truncated_gzip_stream_is_refused() {
+    let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    for n in 0..2000 {
+        writeln!(encoder, "{{\"id\":\"{n}\",\"ttlMs\":0,\"ops\":[]}}").expect("memory takes it");
+    }
+    let whole = encoder.finish().expect("memory takes it");
+    let cut = file("gzip", "cut.jsonl.gz", &whole[..whole.len() / 2]);
+    let run = portolan(&["conformance", &cut]);
+    assert_eq!((run.code, &*run.out), (2, ""), "{}", run.err);
+    assert!(run.err.contains(&cut) && run.err.contains("fetch the file again"), "{}", run.err);
+}
+
+#[test]
+fn vectors_of_another_kind_are_refused_aloud() {
+    let other = file("other", "other.jsonl", b"{\"id\":\"a\",\"cases\":[]}\n");
+    let run = portolan(&["conformance", &other]);
+    assert_eq!(run.code, 2);
+    assert!(run.err.contains(&format!("{other}:1: this kind of vector")), "{}", run.err);
+}
+
+#[test]
+fn arguments_out_of_range_are_refused() {
+    for arguments in [
+        &["perf", "cache", "--nodes", "0"][..],
+        &["perf", "cache", "--nodes", "18446744073709551615"],
+        &["perf", "cache", "--nodes", "10", "--pods-per-node", "18446744073709551615"],
+        &["replay", "--threads", "0"],
+        &["replay", "--percentage-of-nodes", "101"],
+        &["replay", "--mode", "timed"],
+        &["replay", "--nodes", "nodes.csv"],
+    ] {
+        let run = portolan(arguments);
+        assert_eq!((run.code, &*run.out), (2, ""), "{arguments:?}: {}", run.err);
+        assert!(!run.err.contains("panicked"), "{arguments:?}: {}", run.err);
+    }
+}

@@ -1,0 +1,113 @@
+//! A replay gives the same decisions for the same input and seed, whatever the
+//! threads, and its figures add up.
+
+mod common;
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use common::{file, portolan};
+use serde_json::Value;
+
+fn replay(arguments: &[&str]) -> Value {
+    let run = portolan(&[&["replay", "--output", "json"], arguments].concat());
+    assert_eq!(run.code, 0, "{}", run.err);
+    serde_json::from_str(&run.out).expect("one JSON object")
+}
+
+#[test]
+fn decisions_are_the_same_on_one_thread_and_on_two() {
+    let on = |threads| replay(&["--first", "2000", "--threads", threads, "--seed", "7"]);
+    let (one, two) = (on("1"), on("2"));
+    assert_eq!(one["decision_hash"], two["decision_hash"]);
+    assert_eq!(one["reasons"], two["reasons"]);
+    let other = replay(&["--first", "2000", "--threads", "1", "--seed", "8"]);
+    assert_ne!(one["decision_hash"], other["decision_hash"]);
+}
+
+#[test]
+fn every_pod_is_placed_or_failed_and_says_why() {
+    let result = replay(&["--first", "2000", "--threads", "1"]);
+    let number = |key: &str| result[key].as_u64().unwrap_or_else(|| panic!("no {key}: {result}"));
+    assert_eq!(number("pods"), 2000);
+    assert_eq!(number("placed") + number("failed"), number("pods"));
+    assert!(number("failed") > 0, "some pods are made to fit nowhere");
+    assert!(result["reasons"].as_object().is_some_and(|reasons| reasons.len() > 1), "{result}");
+    assert!(result["cycles_per_second"].as_f64() > Some(0.0));
+    for key in ["p50", "p99", "max"] {
+        assert!(result["cycle_us"][key].as_f64() > Some(0.0), "{key}");
+    }
+}
+
+const NODES: &[u8] = b"sn,cpu_milli,memory_mib,gpu,model\nn1,1000,1000,0,\nn2,1000,1000,1,T4\n";
+
+#[test]
+fn a_full_cluster_refuses_what_does_not_fit() {
+    let pods = b"name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec\n\
+        a,800,100,0,0,\nb,800,100,1,500,T4|V100\nc,800,100,0,0,\nd,100,100,1,600,\ne,1,1,1,1,A10\n";
+    let (nodes, pods) = (file("full", "nodes.csv", NODES), file("full", "pods.csv", pods));
+    let result = replay(&["--nodes", &nodes, "--pods", &pods, "--threads", "1"]);
+    assert_eq!((&result["placed"], &result["failed"]), (&2.into(), &3.into()), "{result}");
+    let reasons = &result["reasons"];
+    assert_eq!(reasons["Insufficient cpu"], 1, "{reasons}");
+    assert_eq!(reasons["Insufficient alibabacloud.com/gpu-milli"], 1, "{reasons}");
+    assert_eq!(reasons["node(s) didn't match Pod's node affinity/selector"], 1, "{reasons}");
+}
+
+#[test]
+fn on_its_own_clock_a_pod_makes_room_when_it_ends() {
+    let pods = b"name,cpu_milli,memory_mib,num_gpu,gpu_milli,creation_time,deletion_time\n\
+        a,800,100,0,0,0,10\nb,800,100,0,0,0,10\nc,800,100,0,0,5,20\nd,800,100,0,0,10,30\n";
+    let (nodes, pods) = (file("timed", "nodes.csv", NODES), file("timed", "pods.csv", pods));
+    let files = ["--nodes", &*nodes, "--pods", &*pods, "--threads", "1"];
+    let fill = replay(&files);
+    assert_eq!((&fill["placed"], &fill["failed"]), (&2.into(), &2.into()), "{fill}");
+    let timed = replay(&[&files[..], &["--mode", "timed"]].concat());
+    assert_eq!((&timed["placed"], &timed["failed"]), (&4.into(), &0.into()), "{timed}");
+    assert_eq!(timed["utilisation"]["cpu"]["requested"], 0, "all pods have ended: {timed}");
+}
+
+#[test]
+fn kubernetes_lists_are_read_too() {
+    let nodes = b"apiVersion: v1\nkind: Node\nmetadata: {name: n1}\n\
+        status: {allocatable: {cpu: '1', memory: 1Gi, pods: '10'}}\n";
+    let pods = br#"{"apiVersion":"v1","kind":"PodList","items":[
+        {"metadata":{"name":"a","namespace":"d"},"spec":{"containers":[
+            {"name":"c","resources":{"requests":{"cpu":"600m"}}}]}},
+        {"metadata":{"name":"b","namespace":"d"},"spec":{"containers":[
+            {"name":"c","resources":{"requests":{"cpu":"600m"}}}]}}]}"#;
+    let (nodes, pods) = (file("k8s", "nodes.yaml", nodes), file("k8s", "pods.json", pods));
+    let result = replay(&["--nodes", &nodes, "--pods", &pods, "--threads", "1"]);
+    assert_eq!((&result["placed"], &result["failed"]), (&1.into(), &1.into()), "{result}");
+}
+
+#[test]
+fn the_openb_trace_is_placed_as_kube_scheduler_places_it() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/data/openb");
+    let path = |name: &str| folder.join(name).to_string_lossy().into_owned();
+    let (nodes, pods) = (path("openb_node_list_all_node.csv"), path("openb_pod_list_default.csv"));
+    if !Path::new(&nodes).exists() {
+        println!("SKIPPED: the openb trace is not at {}", folder.display());
+        return;
+    }
+    if cfg!(debug_assertions) {
+        println!("SKIPPED: the whole openb trace is replayed in release builds only");
+        return;
+    }
+    let result = replay(&["--nodes", &nodes, "--pods", &pods, "--percentage-of-nodes", "100"]);
+    let placed = result["placed"].as_u64().unwrap_or_default();
+    assert!((8070..=8150).contains(&placed), "{placed} placed");
+}
+
+#[test]
+fn a_reader_that_has_seen_enough_is_no_error() {
+    let mut program = Command::new(env!("CARGO_BIN_EXE_portolan"))
+        .args(["replay", "--first", "10", "--threads", "1"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the program starts");
+    drop(program.stdout.take());
+    let done = program.wait_with_output().expect("it ends");
+    assert_eq!((done.status.code(), &*String::from_utf8_lossy(&done.stderr)), (Some(0), ""));
+}

@@ -1,0 +1,264 @@
+//! Memory comes back: what is taken away leaves nothing behind, also where an
+//! old snapshot was held meanwhile.
+//!
+//! The allocator counts the live bytes of each thread; an inline engine
+//! allocates and frees on the thread of its test alone.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use portolan::model::{Node, Pod, Taint, TaintEffect, Timestamp, node, pod};
+use portolan::{Config, Engine, Writer};
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+struct Counting;
+
+thread_local! {
+    static LIVE: Cell<i64> = const { Cell::new(0) };
+}
+
+fn count(bytes: i64) {
+    // A thread that is ending has no counter any more.
+    let _ = LIVE.try_with(|live| live.set(live.get() + bytes));
+}
+
+// SAFETY: every call is passed on to the system's allocator as it came, whose
+// contract is the same; counting touches no memory that is handed out.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        count(layout.size() as i64);
+        // SAFETY: the caller keeps the contract of `alloc`.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        count(-(layout.size() as i64));
+        // SAFETY: the caller keeps the contract of `dealloc`.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+
+    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        count(size as i64 - layout.size() as i64);
+        // SAFETY: the caller keeps the contract of `realloc`.
+        unsafe { System.realloc(pointer, layout, size) }
+    }
+}
+
+/// A debug build takes too long for a million; `ci/cost.sh` runs it.
+const PODS: usize = if cfg!(debug_assertions) { 100_000 } else { 1_000_000 };
+/// Rounding of tables that are kept at their largest.
+const SLACK: i64 = 256 << 10;
+
+const NODES: usize = 64;
+
+fn engine() -> Writer {
+    let (mut writer, _) = Engine::inline(Config::default());
+    for n in 0..NODES {
+        writer.add_node(node(format!("n{n}")).zone(format!("z{}", n % 3)).build()).unwrap();
+    }
+    writer.publish();
+    writer
+}
+
+/// A pod with labels and a claim that no other has.
+fn own(i: usize) -> Pod {
+    pod(format!("pod-{i}"))
+        .label("own", &format!("label-{i}"))
+        .claim(format!("claim-{i}"))
+        .on(format!("n{}", i % NODES))
+        .build()
+}
+
+/// Adds pods `from..to`, each removed when `window` younger ones are there.
+fn churn(writer: &mut Writer, from: usize, to: usize, window: usize) {
+    let mut there: VecDeque<Pod> = VecDeque::new();
+    let remove = |writer: &mut Writer, pod: &Pod| { writer.remove_pod(pod).unwrap(); };
+    for i in from..to {
+        let pod = own(i);
+        writer.add_pod(pod.clone()).unwrap();
+        there.push_back(pod);
+        if there.len() > window {
+            remove(writer, &there.pop_front().unwrap());
+        }
+        if i % 32 == 0 {
+            writer.publish();
+        }
+    }
+    for pod in &there {
+        remove(writer, pod);
+    }
+    writer.publish();
+    writer.reclaim();
+}
+
+fn grown(what: &str, before: i64) -> i64 {
+    let grown = LIVE.get() - before;
+    println!("{what}: {grown} bytes more than before");
+    grown
+}
+
+#[test]
+fn pods_with_labels_of_their_own_that_come_and_go_leave_nothing() {
+    let mut writer = engine();
+    churn(&mut writer, 0, 5_000, 1_000);
+    let before = LIVE.get();
+    churn(&mut writer, 5_000, 5_000 + PODS, 1_000);
+    let grown = grown("a window of 1,000 pods", before);
+    assert!(grown <= SLACK, "{grown} bytes left by {PODS} pods");
+}
+
+#[test]
+fn pods_that_were_there_all_at_once_leave_nothing() {
+    let mut writer = engine();
+    churn(&mut writer, 0, 5_000, 1_000);
+    let before = LIVE.get();
+    // A node's pods are looked through one by one: more nodes.
+    for n in NODES..PODS / 32 {
+        writer.add_node(node(format!("n{n}")).build()).unwrap();
+    }
+    let spread = |i: usize| own(i).on(format!("n{}", i % (PODS / 32)));
+    for i in 0..PODS {
+        writer.add_pod(spread(i)).unwrap();
+    }
+    writer.publish();
+    assert_eq!(writer.pod_count(), PODS);
+    for i in 0..PODS {
+        writer.remove_pod(&spread(i)).unwrap();
+        if i % 32 == 0 {
+            writer.publish();
+        }
+    }
+    for n in NODES..PODS / 32 {
+        writer.remove_node(format!("n{n}")).unwrap();
+    }
+    writer.publish();
+    writer.reclaim();
+    // What a change costs after the tide, among it the first look at numbers
+    // that are free.
+    churn(&mut writer, PODS, PODS + 5_000, 1_000);
+    // The last 4,096 removed nodes are remembered by name.
+    let remembered = 4_096 * 256;
+    let grown = grown("all pods at once", before) - remembered;
+    assert!(grown <= SLACK, "{grown} bytes left by {PODS} pods");
+}
+
+#[test]
+fn a_snapshot_that_was_held_meanwhile_and_dropped_leaves_nothing() {
+    let mut writer = engine();
+    churn(&mut writer, 0, 5_000, 1_000);
+    let before = LIVE.get();
+    let held = writer.snapshot();
+    let dump = held.dump();
+    churn(&mut writer, 5_000, 5_000 + PODS / 2, 1_000);
+    assert_eq!(writer.figures().oldest_held, held.generation());
+    assert_eq!(held.dump(), dump);
+    drop((held, dump));
+    writer.reclaim();
+    churn(&mut writer, 5_000 + PODS / 2, 10_000 + PODS / 2, 1_000);
+    let figures = writer.figures();
+    assert_eq!(figures.retired, 0, "{figures:?}");
+    let grown = grown("a snapshot held", before);
+    assert!(grown <= SLACK, "{grown} bytes left by {} pods", PODS / 2);
+}
+
+#[test]
+fn nodes_with_everything_of_their_own_that_come_and_go_leave_nothing() {
+    fn own(i: usize) -> Node {
+        node(format!("node-{i}"))
+            .hostname()
+            .zone(format!("zone-{}", i % 7_000))
+            .label("own", format!("label-{i}"))
+            .taint(Taint::new(format!("taint-{i}"), "v", TaintEffect::NoSchedule))
+            .image([format!("image-{i}")], 1)
+            .resource(format!("example.com/r{i}"), portolan::model::Quantity::whole(1))
+            .build()
+    }
+    fn churn(writer: &mut Writer, from: usize, to: usize) {
+        for i in from..to {
+            writer.add_node(own(i)).unwrap();
+            if i >= from + 500 {
+                writer.remove_node(format!("node-{}", i - 500)).unwrap();
+            }
+            if i % 32 == 0 {
+                writer.publish();
+            }
+        }
+        for i in to - 500..to {
+            writer.remove_node(format!("node-{i}")).unwrap();
+        }
+        writer.publish();
+        writer.reclaim();
+    }
+    let mut writer = engine();
+    // Past the 4,096 removals that are remembered.
+    churn(&mut writer, 100_000, 110_000);
+    let before = LIVE.get();
+    churn(&mut writer, 110_000, 110_000 + PODS / 4);
+    let grown = grown("nodes", before);
+    assert!(grown <= SLACK, "{grown} bytes left by {} nodes", PODS / 4);
+}
+
+#[test]
+fn assumed_pods_that_expire_leave_nothing() {
+    let config =
+        Config { assumed_ttl: Some(std::time::Duration::from_secs(1)), ..Config::default() };
+    let (mut writer, _) = Engine::inline(config);
+    writer.add_node(node("n0").build()).unwrap();
+    let mut clock = 0;
+    let mut churn = |writer: &mut Writer, from: usize, to: usize| {
+        for i in from..to {
+            let pod = Arc::new(own(i).on("n0"));
+            writer.assume_pod(pod.clone()).unwrap();
+            writer.finish_binding(&pod.uid, Timestamp::from_secs(clock)).unwrap();
+            if i % 64 == 63 {
+                clock += 10;
+                writer.expire(Timestamp::from_secs(clock)).unwrap();
+                writer.publish();
+            }
+        }
+        clock += 10;
+        writer.expire(Timestamp::from_secs(clock)).unwrap();
+        writer.publish();
+        writer.reclaim();
+        assert_eq!(writer.pod_count(), 0);
+    };
+    churn(&mut writer, 0, 5_000);
+    let before = LIVE.get();
+    churn(&mut writer, 5_000, 5_000 + PODS / 4);
+    let grown = grown("expiry", before);
+    assert!(grown <= SLACK, "{grown} bytes left by {} pods", PODS / 4);
+}
+
+#[test]
+fn an_engine_with_forks_and_snapshots_outside_frees_everything_in_the_end() {
+    // The first use of a thread's reader state stays with the thread.
+    drop((engine().reader().snapshot(), engine()));
+    let before = LIVE.get();
+    {
+        let mut writer = engine();
+        let reader = writer.reader();
+        let mut kept = Vec::new();
+        let mut forks = Vec::new();
+        for i in 0..2_000 {
+            writer.add_pod(own(i)).unwrap();
+            writer.publish();
+            if i % 50 == 0 {
+                let mut fork = reader.snapshot().fork();
+                fork.add_pod(&own(1_000_000 + i)).unwrap();
+                fork.remove_pod(&own(i / 2).uid).unwrap();
+                forks.push(fork.fork());
+                kept.push(reader.snapshot());
+            }
+        }
+        drop(writer);
+        assert_eq!(kept.last().unwrap().pod_count(), 1_951);
+        drop(kept);
+        drop(forks);
+    }
+    let grown = grown("an engine that is gone", before);
+    assert!(grown <= 8 << 10, "{grown} bytes left");
+}
