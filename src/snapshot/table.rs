@@ -1,6 +1,8 @@
 //! Small values by number: a [`Tree`] of blocks of sixteen, and the tables in
 //! which equal values are kept once.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use crate::model::Generation;
 
 use super::cost;
@@ -119,38 +121,86 @@ impl<V: Clone> Table<V> {
     }
 }
 
+/// When an event happens: what it releases, and what it may take.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Span {
+    /// The event's own generation.
+    pub(crate) now: Generation,
+    /// Nobody holds a version before this one.
+    pub(crate) horizon: Generation,
+}
+
 /// Numbers that are free to be given out.
 ///
 /// A number is given out again only when every version that could name it is
 /// freed: those released at generation g wait until nobody holds a version
-/// before g.
+/// before g. What is free is kept as ranges, and a range that reaches the first
+/// number never given out is forgotten, so that a tide of numbers leaves
+/// nothing behind. No operation moves more than a constant number of entries.
 #[derive(Debug, Default)]
 pub(crate) struct Numbers {
-    /// Released numbers with the generation of their release, oldest first.
-    free: std::collections::VecDeque<(Generation, u32)>,
+    /// Released numbers by the generation of their release.
+    waiting: BTreeSet<(Generation, u32)>,
+    /// Free numbers: the first and the last of each range.
+    free: BTreeMap<u32, u32>,
 }
+
+/// How many waiting numbers an operation looks at. More than come in by one, so
+/// that they run out soon after a version is dropped that held them up.
+const LOOKS: usize = 64;
 
 impl Numbers {
     /// A number: one that no version before `horizon` names, or `next`, which
     /// then moves on. `None` when all numbers of 32 bits are in use.
-    pub(crate) fn take(&mut self, next: &mut u32, horizon: Generation) -> Option<u32> {
-        match self.free.front() {
-            Some((released, number)) if *released <= horizon => {
-                let number = *number;
-                self.free.pop_front();
-                Some(number)
+    pub(crate) fn take(&mut self, next: &mut u32, span: Span) -> Option<u32> {
+        self.settle(span);
+        if let Some((first, last)) = self.free.last_key_value()
+            && last.checked_add(1) == Some(*next)
+        {
+            *next = *first;
+            self.free.pop_last();
+        }
+        if let Some((first, last)) = self.free.pop_first() {
+            if first < last {
+                self.free.insert(first + 1, last);
             }
-            _ => {
-                let number = *next;
-                *next = next.checked_add(1)?;
-                Some(number)
+            return Some(first);
+        }
+        let number = *next;
+        *next = next.checked_add(1)?;
+        Some(number)
+    }
+
+    /// Gives a number back that no version from now on names.
+    pub(crate) fn release(&mut self, number: u32, span: Span) {
+        self.waiting.insert((span.now, number));
+        self.settle(span);
+    }
+
+    fn settle(&mut self, span: Span) {
+        for _ in 0..LOOKS {
+            match self.waiting.first() {
+                Some((released, number)) if *released <= span.horizon => {
+                    let number = *number;
+                    self.waiting.pop_first();
+                    self.free(number);
+                }
+                _ => break,
             }
         }
     }
 
-    /// Gives a number back that no version from `now` on names.
-    pub(crate) fn release(&mut self, number: u32, now: Generation) {
-        self.free.push_back((now, number));
+    fn free(&mut self, number: u32) {
+        let (mut first, mut last) = (number, number);
+        if let Some((below, end)) = self.free.range(..number).next_back()
+            && end + 1 == number
+        {
+            first = *below;
+        }
+        if let Some(end) = number.checked_add(1).and_then(|above| self.free.remove(&above)) {
+            last = end;
+        }
+        self.free.insert(first, last);
     }
 }
 
@@ -219,21 +269,21 @@ impl<V: Internable> Interned<V> {
         &mut self,
         value: &V,
         numbers: &mut Numbers,
-        horizon: Generation,
+        span: Span,
     ) -> Option<u32> {
         let hash = value.hash64();
         if let Some(number) = self.find(hash, |known| known.same(value)) {
             self.values.update(number, |entry| entry.users += 1);
             return Some(number);
         }
-        let number = numbers.take(&mut self.next, horizon)?;
+        let number = numbers.take(&mut self.next, span)?;
         self.values.set(number, Entry { value: value.clone(), users: 1 });
         self.index.insert(hash, number);
         Some(number)
     }
 
     /// Counts one user less; the last one takes the value away. O(log n).
-    pub(crate) fn release(&mut self, number: u32, numbers: &mut Numbers, now: Generation) {
+    pub(crate) fn release(&mut self, number: u32, numbers: &mut Numbers, span: Span) {
         let left = self.values.update(number, |entry| {
             entry.users = entry.users.saturating_sub(1);
             (entry.users == 0).then(|| entry.value.hash64())
@@ -241,7 +291,7 @@ impl<V: Internable> Interned<V> {
         if let Some(Some(hash)) = left {
             self.index.remove(hash, number);
             self.values.remove(number);
-            numbers.release(number, now);
+            numbers.release(number, span);
         }
     }
 }
@@ -259,22 +309,47 @@ mod tests {
         }
     }
 
+    fn span(now: u64, horizon: u64) -> Span {
+        Span { now: Generation(now), horizon: Generation(horizon) }
+    }
+
     #[test]
     fn a_number_is_used_again_only_past_the_horizon() {
         let mut interned = Interned::<String>::default();
         let mut numbers = Numbers::default();
-        let g = Generation;
-        let a = interned.acquire(&"a".into(), &mut numbers, g(0)).unwrap();
-        let again = interned.acquire(&"a".into(), &mut numbers, g(0)).unwrap();
+        let a = interned.acquire(&"a".into(), &mut numbers, span(1, 0)).unwrap();
+        let again = interned.acquire(&"a".into(), &mut numbers, span(2, 0)).unwrap();
         assert_eq!(a, again);
-        interned.release(a, &mut numbers, g(5));
+        interned.release(a, &mut numbers, span(5, 0));
         assert_eq!(interned.users(a), 1);
-        interned.release(a, &mut numbers, g(6));
+        interned.release(a, &mut numbers, span(6, 0));
         assert_eq!(interned.get(a), None);
-        let b = interned.acquire(&"b".into(), &mut numbers, g(5)).unwrap();
+        let b = interned.acquire(&"b".into(), &mut numbers, span(7, 5)).unwrap();
         assert_ne!(a, b);
-        assert_eq!(interned.acquire(&"c".into(), &mut numbers, g(6)), Some(a));
+        assert_eq!(interned.acquire(&"c".into(), &mut numbers, span(8, 6)), Some(a));
         assert_eq!(interned.find(1, |v| v == "c"), Some(a));
+    }
+
+    #[test]
+    fn numbers_that_came_back_leave_nothing() {
+        let (mut numbers, mut next) = (Numbers::default(), 0);
+        for i in 0..1000 {
+            assert_eq!(numbers.take(&mut next, span(i, 0)), Some(i as u32));
+        }
+        // A seeded shuffle: 7 and 1000 have no common divisor.
+        for i in 0..1000 {
+            numbers.release(i * 7 % 1000, span(1001, 0));
+        }
+        assert_eq!(numbers.waiting.len(), 1000);
+        for i in 0..1000 {
+            let number = numbers.take(&mut next, span(1002, 1001)).unwrap();
+            assert!(number <= 8, "{number} is not the lowest free one, {i}");
+            numbers.release(number, span(1001, 1001));
+        }
+        assert_eq!((numbers.waiting.len(), numbers.free.len()), (0, 1));
+        assert_eq!(numbers.take(&mut next, span(1003, 1003)), Some(0));
+        assert_eq!(next, 1);
+        assert!(numbers.free.is_empty());
     }
 
     #[test]

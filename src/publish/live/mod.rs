@@ -12,7 +12,7 @@
 //! touches one.
 //!
 //! What it costs: every change is made twice, and everything is in memory twice: about 80 bytes a key where key and
-//! value together take 24.
+//! value together take 24. Room for the largest number of changes between two publishes is kept.
 //!
 //! What it asks: `Hash` and `Eq` of the key must not panic and must give the same answer every time, or the two
 //! copies would drift apart. Values are `Copy`, so that no foreign code runs while a reader is inside.

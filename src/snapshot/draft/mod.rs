@@ -11,7 +11,7 @@ mod pods;
 use crate::model::{EventError, Generation, Name, Template};
 
 use super::cluster::{Cluster, Rest, Snapshot};
-use super::table::Numbers;
+use super::table::{Numbers, Span};
 
 /// A version that is being written.
 pub(crate) struct Draft {
@@ -51,6 +51,11 @@ impl Users {
         }
         &mut self.0[block][at]
     }
+
+    /// Forgets the counts of numbers from `next` on, all of them zero.
+    fn truncate(&mut self, next: u32) {
+        self.0.truncate((next as usize).div_ceil(BLOCK));
+    }
 }
 
 impl Draft {
@@ -82,6 +87,10 @@ impl Draft {
     /// Tells that nobody holds a version before `horizon`.
     pub(crate) fn set_horizon(&mut self, horizon: Generation) {
         self.horizon = horizon;
+    }
+
+    fn span(&self) -> Span {
+        Span { now: self.cluster.generation, horizon: self.horizon }
     }
 
     /// The version as it is now. O(1).
@@ -129,9 +138,9 @@ impl Draft {
         let number = match known {
             Some(number) => number,
             None => {
-                let horizon = self.horizon;
+                let span = self.span();
                 let mut next = self.cluster.rest.templates.next;
-                let number = self.numbers.templates.take(&mut next, horizon)?;
+                let number = self.numbers.templates.take(&mut next, span)?;
                 let rest = self.rest();
                 rest.templates.next = next;
                 rest.templates.table.set(number, template.clone());
@@ -141,6 +150,7 @@ impl Draft {
             }
         };
         if let Some(users) = &mut self.users {
+            users.truncate(self.cluster.rest.templates.next);
             *users.at(number) += 1;
         }
         Some(number)
@@ -153,29 +163,29 @@ impl Draft {
         if *count > 0 {
             return;
         }
-        let generation = self.cluster.generation;
+        let span = self.span();
         let rest = self.rest();
         let Some(template) = rest.templates.table.get(number).cloned() else { return };
         rest.templates.index.remove(template.hash64(), number);
         rest.templates.table.remove(number);
-        self.numbers.templates.release(number, generation);
+        self.numbers.templates.release(number, span);
         self.release_resources(template.resources.placed.scalars.iter().map(|(n, _)| n));
     }
 
     fn acquire_resources<'a>(&mut self, names: impl Iterator<Item = &'a Name>) {
-        let horizon = self.horizon;
+        let span = self.span();
         for name in names {
             let rest = triomphe::Arc::make_mut(&mut self.cluster.rest);
-            rest.resources.acquire(name, &mut self.numbers.resources, horizon);
+            rest.resources.acquire(name, &mut self.numbers.resources, span);
         }
     }
 
     fn release_resources<'a>(&mut self, names: impl Iterator<Item = &'a Name>) {
-        let generation = self.cluster.generation;
+        let span = self.span();
         for name in names {
             let Some(id) = self.cluster.resource_id(name) else { continue };
             let rest = triomphe::Arc::make_mut(&mut self.cluster.rest);
-            rest.resources.release(id, &mut self.numbers.resources, generation);
+            rest.resources.release(id, &mut self.numbers.resources, span);
         }
     }
 

@@ -37,12 +37,12 @@ impl Draft {
         self.exchange_images(old.as_deref(), Some(&node));
 
         let generation = self.cluster.generation;
-        let horizon = self.horizon;
+        let span = self.span();
         self.acquire_resources(node.allocatable.scalars.iter().map(|(name, _)| name));
         let rest = triomphe::Arc::make_mut(&mut self.cluster.rest);
         let taint_set = TaintSet(node.taints.clone().into());
-        let taints = rest.taints.acquire(&taint_set, &mut self.numbers.taints, horizon);
-        let labels = rest.labels.acquire(node.labels.shared(), &mut self.numbers.labels, horizon);
+        let taints = rest.taints.acquire(&taint_set, &mut self.numbers.taints, span);
+        let labels = rest.labels.acquire(node.labels.shared(), &mut self.numbers.labels, span);
         let (taints, labels) = (taints.unwrap_or_default(), labels.unwrap_or_default());
 
         let slot = match slot {
@@ -150,12 +150,12 @@ impl Draft {
     pub(super) fn drop_ghost(&mut self, slot: NodeSlot) {
         let Some(info) = self.cluster.at_slot(slot) else { return };
         let hash = hash_of(&**info.name());
-        let generation = self.cluster.generation;
+        let span = self.span();
         self.detach(slot);
         let rest = self.rest();
         rest.names.remove(hash, slot.0);
         rest.places.remove(slot.0);
-        self.numbers.slots.release(slot.0, generation);
+        self.numbers.slots.release(slot.0, span);
         self.cluster.counts.ghosts -= 1;
     }
 
@@ -169,9 +169,9 @@ impl Draft {
     }
 
     fn new_slot(&mut self, name: &Name) -> Option<NodeSlot> {
-        let horizon = self.horizon;
+        let span = self.span();
         let mut next = self.cluster.rest.next_slot;
-        let slot = self.numbers.slots.take(&mut next, horizon)?;
+        let slot = self.numbers.slots.take(&mut next, span)?;
         let rest = self.rest();
         rest.next_slot = next;
         rest.names.insert(hash_of(&**name), slot);
@@ -182,10 +182,10 @@ impl Draft {
         let Some(info) = self.cluster.at_slot(slot) else { return };
         let (chunk, at) = info.place();
         let (taints, labels) = (chunk.taint_set()[at], chunk.label_set()[at]);
-        let generation = self.cluster.generation;
+        let span = self.span();
         let rest = triomphe::Arc::make_mut(&mut self.cluster.rest);
-        rest.taints.release(taints, &mut self.numbers.taints, generation);
-        rest.labels.release(labels, &mut self.numbers.labels, generation);
+        rest.taints.release(taints, &mut self.numbers.taints, span);
+        rest.labels.release(labels, &mut self.numbers.labels, span);
     }
 
     /// Takes the images of `old` away and adds those of `new`, looking only at
@@ -202,8 +202,7 @@ impl Draft {
             images
         }
         let (old, new) = (by_name(old), by_name(new));
-        let generation = self.cluster.generation;
-        let horizon = self.horizon;
+        let span = self.span();
         let images = &self.cluster.rest.images;
         let find = |name: &Name| images.find(hash_of(&**name), |image| image.name == *name);
         // A sole holder's own report becomes the size.
@@ -227,10 +226,10 @@ impl Draft {
         }
         let rest = triomphe::Arc::make_mut(&mut self.cluster.rest);
         for id in gone {
-            rest.images.release(id, &mut self.numbers.images, generation);
+            rest.images.release(id, &mut self.numbers.images, span);
         }
         for image in come {
-            rest.images.acquire(&image, &mut self.numbers.images, horizon);
+            rest.images.acquire(&image, &mut self.numbers.images, span);
         }
     }
 
@@ -267,9 +266,10 @@ impl Draft {
 
     fn drop_chunk(&mut self, id: u32, zone: ZoneId, sequence: u32) {
         let generation = self.cluster.generation;
+        let span = self.span();
         self.cluster.chunks.remove(id, generation);
         self.rest().zones.update(zone, |zone| zone.chunks.remove(sequence));
-        self.numbers.chunks.release(id, generation);
+        self.numbers.chunks.release(id, span);
     }
 
     /// Joins a chunk with a neighbour of its zone where both are sparse.
@@ -357,9 +357,10 @@ impl Draft {
                 return Some(Place { chunk: last, lane });
             }
         }
-        let (generation, horizon) = (self.cluster.generation, self.horizon);
+        let generation = self.cluster.generation;
         let mut next_chunk = self.cluster.rest.next_chunk;
-        let id = self.numbers.chunks.take(&mut next_chunk, horizon)?;
+        let span = self.span();
+        let id = self.numbers.chunks.take(&mut next_chunk, span)?;
         self.cluster.chunks.insert(id, Chunk::new(zone, next), generation);
         let rest = self.rest();
         rest.next_chunk = next_chunk;

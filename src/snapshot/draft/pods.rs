@@ -177,22 +177,22 @@ impl Draft {
     }
 
     fn use_claims(&mut self, spec: &PodSpec) {
-        let horizon = self.horizon;
+        let span = self.span();
         for claim in spec.claims() {
             let key = claim_key(&spec.namespace, claim);
             let rest = triomphe::Arc::make_mut(&mut self.cluster.rest);
-            rest.claims.acquire(&key, &mut self.numbers.claims, horizon);
+            rest.claims.acquire(&key, &mut self.numbers.claims, span);
         }
     }
 
     fn drop_claims(&mut self, spec: &PodSpec) {
-        let generation = self.cluster.generation;
+        let span = self.span();
         for claim in spec.claims() {
             let key = claim_key(&spec.namespace, claim);
             let rest = triomphe::Arc::make_mut(&mut self.cluster.rest);
             let hash = crate::model::hash_of(&*key);
             if let Some(number) = rest.claims.find(hash, |known| *known == key) {
-                rest.claims.release(number, &mut self.numbers.claims, generation);
+                rest.claims.release(number, &mut self.numbers.claims, span);
             }
         }
     }
