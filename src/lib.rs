@@ -25,3 +25,10 @@ mod sync;
 pub use engine::{Config, Engine, Figures, LivePod, ReadError, Reader, Writer};
 pub use model::Generation;
 pub use snapshot::{Cluster, Fork, NodeInfo, PodInfo, Snapshot};
+
+/// What the loom models reach beyond the public face. Not for anybody else.
+#[cfg(loom)]
+#[doc(hidden)]
+pub mod __model {
+    pub use crate::log::model::*;
+}

@@ -7,7 +7,7 @@
 //! Three rules follow. Handles that the engine shares internally are [`Arc`] from here, so that loom sees leaks; the
 //! *payload* that is published is always `std::sync::Arc`, since it is data and users need `Weak` and `make_mut` of it
 //! (a model that wants it watched puts a loom cell inside). Every ordering that a model can watch is written with
-//! [`ordering!`] or [`fence!`], under a name, so that the models can be run against a mutant in which it is weaker.
+//! [`ordering!`] or [`fenced!`], under a name, so that the models can be run against a mutant in which it is weaker.
 //! And a fence is always sequentially consistent: loom models such fences exactly, but treats a sequentially
 //! consistent *access* as acquire-release only.
 

@@ -1,1 +1,74 @@
-//! Loom models of the shipping source: see `tests/`.
+//! What the models have in common: a run that counts its executions, and payloads that notice what they should not see.
+//!
+//! Empty unless built with `--cfg loom`.
+#![cfg(loom)]
+
+use std::panic::Location;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use loom::cell::UnsafeCell;
+use portolan::publish::Versioned;
+
+/// How far a model is explored.
+#[derive(Clone, Copy, Debug)]
+pub enum Bound {
+    /// Every execution there is.
+    Exhaustive,
+    /// Every execution with at most this many preemptions.
+    Preemptions(usize),
+}
+
+/// Explores `model` and reports the number of executions. A model that had only one explored nothing, and fails.
+#[track_caller]
+pub fn explore(name: &str, bound: Bound, model: impl Fn() + Send + Sync + 'static) {
+    let executions = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&executions);
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = match bound {
+        Bound::Exhaustive => None,
+        Bound::Preemptions(most) => Some(most),
+    };
+    builder.check(move || {
+        counted.fetch_add(1, Ordering::Relaxed);
+        model();
+    });
+    let executions = executions.load(Ordering::Relaxed);
+    println!("MODEL {name}: {executions} executions, {bound:?}");
+    assert!(executions > 1, "{name} at {} explored one execution only", Location::caller());
+}
+
+/// A version whose content loom watches: reading it without an order after its making is a failure of the model.
+#[derive(Debug)]
+pub struct Watched {
+    version: u64,
+    content: UnsafeCell<u64>,
+}
+
+impl Watched {
+    /// A version of this number.
+    pub fn new(version: u64) -> Arc<Self> {
+        let watched = Self { version, content: UnsafeCell::new(0) };
+        // A write of its own, so that there is something a reader could miss.
+        // SAFETY: nobody else has it yet.
+        watched.content.with_mut(|content| unsafe { *content = version });
+        Arc::new(watched)
+    }
+
+    /// The content, which must be whole.
+    pub fn check(&self) -> u64 {
+        // SAFETY: versions are not written after their making; loom fails the model if this were not so.
+        let content = self.content.with(|content| unsafe { *content });
+        assert_eq!(content, self.version, "a torn version");
+        content
+    }
+}
+
+// SAFETY: written only before it is shared, which is what the models check.
+unsafe impl Sync for Watched {}
+
+impl Versioned for Watched {
+    fn version(&self) -> u64 {
+        self.version
+    }
+}

@@ -5,12 +5,12 @@
 //! a period, and it ends with the log.
 
 use std::fmt;
-use std::panic::resume_unwind;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::writer::{Attendance, Fold, Log};
-use crate::sync::{self, AtomicBool, Ordering, fenced, mutated, spin_until};
+use super::writer::{Fold, Log};
+use crate::sync::{self, Ordering, fenced, mutated, spin_until};
 
 /// A thread that folds the events of one log. Dropping it closes the log, and waits for the thread.
 pub struct Attendant<F: Fold + Send + 'static>
@@ -36,6 +36,8 @@ where
         let thread = sync::thread::Builder::new()
             .name("portolan-writer".to_owned())
             .spawn(move || attended.attend(Some(period)))?;
+        // Here as well as by the thread, whichever comes first: once this returns, submitters leave folding to it.
+        let _ = log.attendant.set(thread.thread().clone());
         Ok(Self { log, thread: Some(thread) })
     }
 
@@ -51,7 +53,8 @@ where
     F::Outcome: Send,
 {
     fn drop(&mut self) {
-        self.log.close();
+        // A panic of the fold while the rest is drained closes the log just as well, and a drop must not panic.
+        let _ = catch_unwind(AssertUnwindSafe(|| self.log.close()));
         let Some(thread) = self.thread.take() else { return };
         // The last handle may be dropped by the thread itself, from within a fold: it cannot wait for its own end.
         if thread.thread().id() != sync::thread::current().id() {
@@ -73,16 +76,13 @@ where
 
 impl<F: Fold> Log<F> {
     /// Folds on the calling thread until the log is closed; ticks where there is a period.
-    pub(super) fn attend(&self, period: Option<Duration>) {
-        let attendance =
-            Attendance { thread: sync::thread::current(), asleep: AtomicBool::new(false) };
-        if self.attendance.set(attendance).is_err() {
+    pub(crate) fn attend(&self, period: Option<Duration>) {
+        let me = sync::thread::current();
+        if self.attendant.get_or_init(|| me.clone()).id() != me.id() {
             return;
         }
-        let Some(attendance) = self.attendance.get() else { return };
         let mut next_tick = period.map(|period| Instant::now() + period);
-        // A submitter that came before the line above did its event itself, or left it to another holder: from here on
-        // they wake us.
+        // A submitter that came before the attendant was known did its event itself, or left it to another holder.
         while !self.is_closed() {
             if !self.queue.is_empty() {
                 self.serve(self.token.take());
@@ -98,7 +98,7 @@ impl<F: Fold> Log<F> {
             if spin_until(|| !self.queue.is_empty() || self.is_closed()) {
                 continue;
             }
-            attendance.asleep.store(true, Ordering::Relaxed);
+            self.asleep.store(true, Ordering::Relaxed);
             // Pairs with the fence after a push (`Token::after_push`) and with the one in `close`. If ours comes first, the other thread
             // sees `asleep` and unparks us, and a park that comes after its unpark returns at once. If the other's
             // comes first, we see its event, or its closing, here.
@@ -106,7 +106,7 @@ impl<F: Fold> Log<F> {
             if self.queue.is_empty() && !self.is_closed() && !mutated!("attendant-sleeps-on") {
                 sync::park(next_tick.map(|due| due.saturating_duration_since(Instant::now())));
             }
-            attendance.asleep.store(false, Ordering::Relaxed);
+            self.asleep.store(false, Ordering::Relaxed);
         }
         // Closing drains the log itself, and later submitters see that it is closed: nothing is left to us.
     }

@@ -30,3 +30,35 @@ pub use self::error::{Closed, TrySubmitError, TryWaitError};
 pub use self::event::{Applied, Event, ObjectKey, Outcome, Relist};
 pub use self::ticket::Ticket;
 pub use self::writer::{Fold, Log};
+
+/// What the models reach of this module beyond its public face.
+#[cfg(loom)]
+pub(crate) mod model {
+    use std::sync::Arc;
+
+    use super::{Fold, Log, Ticket, ticket};
+
+    /// The log's end of a ticket.
+    pub struct Answer<O>(ticket::Answer<O>);
+
+    impl<O> Answer<O> {
+        /// Gives the outcome.
+        pub fn complete(self, outcome: O) {
+            self.0.complete(outcome);
+        }
+    }
+
+    /// Both ends of a ticket.
+    pub fn ticket<O>() -> (Ticket<O>, Answer<O>) {
+        let (ticket, answer) = ticket::ticket();
+        (ticket, Answer(answer))
+    }
+
+    /// What an attendant's thread does, on the calling thread and without ticks.
+    pub fn attend<F: Fold>(log: &Arc<Log<F>>) {
+        log.attend(None);
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests;

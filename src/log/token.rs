@@ -141,3 +141,44 @@ impl<S> Token<S> {
         self.hints.tired.load(Ordering::Relaxed) && !mutated!("token-never-relieve")
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::thread;
+
+    use super::*;
+
+    #[test]
+    fn a_token_is_held_by_one() {
+        let token = Token::new(7);
+        let held = token.try_take().expect("it is free");
+        assert!(token.try_take().is_none());
+        token.release(held);
+        assert!(token.try_take().is_some());
+    }
+
+    #[test]
+    fn a_holder_leaves_only_to_who_promised() {
+        let token = Token::new(0);
+        let held = token.take();
+        let mut held = token.leave_to_others(held).expect("nobody has promised to take it");
+        token.tire();
+        assert!(token.is_tired());
+        thread::scope(|scope| {
+            let other = scope.spawn(|| {
+                let mut held = token.take();
+                *held.state += 1;
+                token.release(held);
+            });
+            while let Some(still_held) = token.leave_to_others(held) {
+                held = still_held;
+                thread::yield_now();
+            }
+            other.join().expect("it took what it had promised to take");
+        });
+        assert!(!token.is_tired());
+        let held = token.take();
+        assert_eq!(*held.state, 1);
+        token.release(held);
+    }
+}

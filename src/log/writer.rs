@@ -70,7 +70,9 @@ pub struct Log<F: Fold> {
     /// Set for good when nothing more is accepted.
     closed: AtomicBool,
     /// The thread that does the folding, where there is one. Submitters then wake it and leave the token alone.
-    pub(super) attendance: OnceLock<Attendance>,
+    pub(super) attendant: OnceLock<sync::thread::Thread>,
+    /// Set while the attendant sleeps or is about to.
+    pub(super) asleep: AtomicBool,
 }
 
 pub(super) struct Entry<F: Fold> {
@@ -87,13 +89,6 @@ pub(super) struct State<F: Fold> {
     broken: bool,
 }
 
-/// How to reach the attendant.
-pub(super) struct Attendance {
-    pub(super) thread: sync::thread::Thread,
-    /// Set while the attendant sleeps or is about to.
-    pub(super) asleep: AtomicBool,
-}
-
 /// What a panic carries.
 pub(super) type Panic = Box<dyn Any + Send>;
 
@@ -104,7 +99,8 @@ impl<F: Fold> Log<F> {
             queue: Queue::new(capacity),
             token: Token::new(State { fold, outcomes: Vec::new(), broken: false }),
             closed: AtomicBool::new(false),
-            attendance: OnceLock::new(),
+            attendant: OnceLock::new(),
+            asleep: AtomicBool::new(false),
         }
     }
 
@@ -163,12 +159,13 @@ impl<F: Fold> Log<F> {
     /// has its outcome.
     pub fn close(&self) {
         self.closed.store(true, Ordering::Relaxed);
-        // Pairs with the fence after a push (`Token::after_push`), where there is an attendant. If a submitter's fence comes first,
-        // the drain below sees its event. If this one comes first, the submitter sees `closed` after its own fence,
-        // knows that the attendant may be gone, and tries the token itself.
+        // Pairs with two fences. With the attendant's, between `asleep` and its last look: either it sees that the log is
+        // closed, or we see that it sleeps and wake it. And with the one after a push (`Token::after_push`): if the
+        // submitter's comes first, the drain below sees its event; if ours does, it sees `closed` after its own, knows
+        // that the attendant may be gone, and tries the token itself.
         fenced!("close-fence");
-        self.serve(self.token.take());
         self.wake_attendant();
+        self.serve(self.token.take());
     }
 
     /// Whether nothing more is accepted.
@@ -221,7 +218,7 @@ impl<F: Fold> Log<F> {
     fn attend_to_push(&self) {
         self.token.after_push();
         // After the fence: if this is still open, closing will see the push; see `close`.
-        if self.attendance.get().is_some() && !self.is_closed() {
+        if self.attendant.get().is_some() && !self.is_closed() {
             return self.wake_attendant();
         }
         match self.token.try_take() {
@@ -233,13 +230,11 @@ impl<F: Fold> Log<F> {
     }
 
     fn wake_attendant(&self) {
-        let Some(attendance) = self.attendance.get() else { return };
+        let Some(attendant) = self.attendant.get() else { return };
         // Relaxed: the caller's fence orders it after the push, and pairs with the fence that the attendant has
         // between this flag and its look at the log. The swap lets one of many submitters pay for the wake-up.
-        if attendance.asleep.load(Ordering::Relaxed)
-            && attendance.asleep.swap(false, Ordering::Relaxed)
-        {
-            attendance.thread.unpark();
+        if self.asleep.load(Ordering::Relaxed) && self.asleep.swap(false, Ordering::Relaxed) {
+            attendant.unpark();
         }
     }
 
@@ -331,8 +326,9 @@ impl<F: Fold> Log<F> {
     fn break_down(&self, state: &mut State<F>, panic: Panic) -> Panic {
         state.broken = true;
         self.closed.store(true, Ordering::Relaxed);
-        // Pairs like the one in `close`: the caller drains the log under the token it holds.
-        fenced!("break-down-fence");
+        // No fence of its own: the caller drains the log and lets go of the token, and the fence of that letting go
+        // pairs with the one after a push. Either the look that follows it sees the push, or the submitter sees that
+        // the log is closed and does not rely on an attendant.
         state.outcomes.clear();
         panic
     }

@@ -78,7 +78,9 @@ impl<T: Versioned, C: Cell<T>> Publisher<T, C> {
         if version <= published {
             return Err(NotNewer { version: next, published });
         }
-        // The order matters: who is told of the number must find its version in the cell.
+        // The order matters: who finds the version in the cell must not think an older one current, and who is told
+        // of the number must find its version in the cell.
+        self.shared.signal.expect(version);
         let replaced = self.shared.cell.replace(next);
         self.shared.signal.announce(version);
         self.retired.retire(replaced);

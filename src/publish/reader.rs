@@ -38,7 +38,8 @@ use crate::sync;
 pub struct Subscription<T: Versioned, C: Cell<T> = DefaultCell<T>> {
     // Before `shared`: a registration ends while its cell still lives.
     slot: C::Slot,
-    kept: Arc<T>,
+    /// What `refresh` gave last, and its number. Nothing before the first time: a reader that only pins holds nothing.
+    kept: Option<Arc<T>>,
     kept_version: u64,
     shared: sync::Arc<Shared<C>>,
     _one_thread_at_a_time: PhantomData<std::cell::Cell<()>>,
@@ -89,14 +90,7 @@ impl<T: Versioned + fmt::Debug, C: Cell<T>> fmt::Debug for Pinned<'_, T, C> {
 impl<T: Versioned, C: Cell<T>> Subscription<T, C> {
     pub(super) fn new(shared: sync::Arc<Shared<C>>) -> Self {
         let slot = shared.cell.register();
-        let kept = shared.cell.load(&slot);
-        Self {
-            slot,
-            kept_version: kept.version(),
-            kept,
-            shared,
-            _one_thread_at_a_time: PhantomData,
-        }
+        Self { slot, kept: None, kept_version: 0, shared, _one_thread_at_a_time: PhantomData }
     }
 
     /// The current version, for a short look: bounded steps, no lock, no allocation, no count that others write.
@@ -113,24 +107,29 @@ impl<T: Versioned, C: Cell<T>> Subscription<T, C> {
         self.shared.cell.load(&self.slot)
     }
 
-    /// The version this reader keeps, replaced by the current one if there is a newer: one compare if there is not.
+    /// The version this reader keeps, replaced by the current one if there is a newer: one load and one compare if
+    /// there is not.
     ///
-    /// The kept version stays in memory until the next call that finds a newer one, or until this reader is dropped.
-    /// It never goes back; a [`pin`](Self::pin) or [`snapshot`](Self::snapshot) before it may have seen a version that
-    /// is being published this moment and that this call does not know of yet.
+    /// It is never older than what this reader has [pinned](Self::pin), taken or been told of before. The kept version
+    /// stays in memory until the next call that finds a newer one, until [`release`](Self::release), or until this
+    /// reader is dropped.
     #[inline]
     pub fn refresh(&mut self) -> &Arc<T> {
-        if self.shared.signal.version() > self.kept_version {
-            self.renew();
+        if self.shared.signal.may_be_newer_than(self.kept_version) {
+            self.release();
         }
-        &self.kept
+        let Self { slot, kept, kept_version, shared, .. } = self;
+        kept.get_or_insert_with(|| {
+            let current = shared.cell.load(slot);
+            // Its own number, not the one that is expected: the cell may not hold that yet.
+            *kept_version = current.version();
+            current
+        })
     }
 
-    #[cold]
-    fn renew(&mut self) {
-        self.kept = self.snapshot();
-        // Its own number, not the signal's: the cell may be a version ahead of it.
-        self.kept_version = self.kept.version();
+    /// Gives up what [`refresh`](Self::refresh) kept: for a reader that will be idle and should hold nothing.
+    pub fn release(&mut self) {
+        self.kept = None;
     }
 
     /// A version that is `version` or newer: waits for it until `deadline`, or for ever where there is none.
@@ -142,7 +141,9 @@ impl<T: Versioned, C: Cell<T>> Subscription<T, C> {
         Ok(self.snapshot())
     }
 
-    /// The number of the current version.
+    /// The number of the last version whose publishing is over, or nearly so: what is pinned next is that one or newer.
+    ///
+    /// A pin before it may have seen a version that is being published this moment and that is not counted yet.
     #[inline]
     pub fn published(&self) -> u64 {
         self.shared.signal.version()
@@ -160,7 +161,7 @@ impl<T: Versioned, C: Cell<T>> fmt::Debug for Subscription<T, C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Subscription")
             .field("published", &self.published())
-            .field("kept", &self.kept_version)
+            .field("kept", &self.kept.as_ref().map(|kept| kept.version()))
             .finish_non_exhaustive()
     }
 }

@@ -20,18 +20,29 @@ const CLOSED: u64 = 1;
 /// Published number, end, and the waiters for it.
 #[derive(Debug)]
 pub(crate) struct Signal {
-    /// `version << 1 | closed`; written by the publisher alone, so it needs no read-modify-write.
-    word: CachePadded<AtomicU64>,
+    published: CachePadded<Published>,
     /// How many threads are in the slow path of [`Signal::wait`]. On a line of its own: waiters write it.
     waiting: CachePadded<AtomicUsize>,
     lock: Mutex<()>,
     changed: Condvar,
 }
 
+/// Two words on one line, both written by the publisher alone, so without read-modify-writes.
+#[derive(Debug)]
+struct Published {
+    /// The number that the cell holds already or will hold next: it is never behind the cell.
+    coming: AtomicU64,
+    /// `version << 1 | closed`, of a number that the cell holds: it is never ahead of the cell.
+    word: AtomicU64,
+}
+
 impl Signal {
     pub(crate) fn new(version: u64) -> Self {
         Self {
-            word: CachePadded::new(AtomicU64::new(version << 1)),
+            published: CachePadded::new(Published {
+                coming: AtomicU64::new(version),
+                word: AtomicU64::new(version << 1),
+            }),
             waiting: CachePadded::new(AtomicUsize::new(0)),
             lock: Mutex::new(()),
             changed: Condvar::new(),
@@ -47,7 +58,26 @@ impl Signal {
     #[inline]
     fn word(&self) -> u64 {
         // Pairs with the store in `set`: the cell was replaced before the number was stored.
-        self.word.load(ordering!("signal-load", Acquire => Relaxed))
+        self.published.word.load(ordering!("signal-load", Acquire => Relaxed))
+    }
+
+    /// Whether the cell may hold a version newer than `version`.
+    ///
+    /// Never a wrong no: who has taken a version from the cell, or was told of its number, learns here that older
+    /// ones are old. That keeps a reader that mixes kept and freshly taken versions from going back. Yes may be early by
+    /// the length of a publish.
+    #[inline]
+    pub(crate) fn may_be_newer_than(&self, version: u64) -> bool {
+        // Relaxed: `expect` stored it before the cell was replaced with release and before the number was announced
+        // with release, so whoever acquired either sees it.
+        self.published.coming.load(Ordering::Relaxed) > version
+    }
+
+    /// Says that the cell is about to hold `version`. For the publisher alone.
+    pub(crate) fn expect(&self, version: u64) {
+        if !mutated!("signal-expect-nothing") {
+            self.published.coming.store(version, Ordering::Relaxed);
+        }
     }
 
     /// Announces `version`, whose cell has been replaced already. For the publisher alone.
@@ -58,12 +88,12 @@ impl Signal {
     /// Announces that nothing will follow. For the publisher alone.
     pub(crate) fn close(&self) {
         // Only this thread writes the word, so its own last store is what it reads.
-        self.set(self.word.load(Ordering::Relaxed) | CLOSED);
+        self.set(self.published.word.load(Ordering::Relaxed) | CLOSED);
     }
 
     fn set(&self, word: u64) {
         // Pairs with the load in `word`.
-        self.word.store(word, ordering!("signal-store", Release => Relaxed));
+        self.published.word.store(word, ordering!("signal-store", Release => Relaxed));
         // Pairs with the fence in `wait`. In the one order of all such fences, either
         // 1. this one comes first: then the waiter's look at the word, after its fence, sees our store; or
         // 2. the waiter's comes first: then our look at `waiting`, below, sees its increment, and we take the lock.

@@ -1,1 +1,252 @@
+//! What publication promises, over every cell that ships; each test runs over all of them by the macro at the end.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::mpsc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::cell::Cell;
+use super::*;
+
+/// A version that can tell whether it is whole, and when it was freed, and on which thread.
+struct Version {
+    number: u64,
+    check: u64,
+    freed: Option<mpsc::Sender<(u64, thread::ThreadId)>>,
+}
+
+impl Version {
+    fn new(number: u64) -> Arc<Self> {
+        Arc::new(Self { number, check: !number, freed: None })
+    }
+
+    fn watched(number: u64, freed: &mpsc::Sender<(u64, thread::ThreadId)>) -> Arc<Self> {
+        Arc::new(Self { number, check: !number, freed: Some(freed.clone()) })
+    }
+}
+
+impl Versioned for Version {
+    fn version(&self) -> u64 {
+        assert_eq!(self.check, !self.number, "a torn version");
+        self.number
+    }
+}
+
+impl Drop for Version {
+    fn drop(&mut self) {
+        if let Some(freed) = &self.freed {
+            let _ = freed.send((self.number, thread::current().id()));
+        }
+    }
+}
+
+fn publish<C: Cell<Version>>(publisher: &mut Publisher<Version, C>, number: u64) {
+    publisher.publish(Version::new(number)).expect("the number is newer");
+}
+
+fn held_snapshot_survives_two_publishes<C: Cell<Version> + 'static>() {
+    let mut publisher = Publisher::<Version, C>::new(Version::new(1));
+    let reader = publisher.subscribe();
+    let (held, pinned) = (reader.snapshot(), reader.pin());
+    publish(&mut publisher, 2);
+    publish(&mut publisher, 3);
+    assert_eq!((held.version(), pinned.version(), reader.pin().version()), (1, 1, 3));
+}
+
+fn a_version_that_is_not_newer_is_given_back<C: Cell<Version> + 'static>() {
+    let mut publisher = Publisher::<Version, C>::new(Version::new(5));
+    let error = publisher.publish(Version::new(5)).expect_err("not newer");
+    assert_eq!((error.version.version(), error.published, publisher.published()), (5, 5, 5));
+    assert_eq!(error.to_string(), "publish a version newer than 5, not 5");
+}
+
+fn guards_nest_beyond_the_fast_slots<C: Cell<Version> + 'static>() {
+    let mut publisher = Publisher::<Version, C>::new(Version::new(0));
+    let reader = publisher.subscribe();
+    let mut guards = Vec::new();
+    for number in 1..=24 {
+        guards.push(reader.pin());
+        publish(&mut publisher, number);
+    }
+    assert!(guards.iter().enumerate().all(|(number, guard)| guard.version() == number as u64));
+    drop(guards);
+    assert_eq!(publisher.reclaim(), publisher.figures().freed as usize);
+    assert_eq!(publisher.figures().retired, 0);
+}
+
+fn a_reader_that_only_pins_holds_nothing<C: Cell<Version> + 'static>() {
+    let mut publisher = Publisher::<Version, C>::new(Version::new(1));
+    let reader = publisher.subscribe();
+    assert_eq!(reader.pin().version(), 1);
+    publish(&mut publisher, 2);
+    assert_eq!(publisher.figures().retired, 0);
+}
+
+fn refresh_keeps_one_version_until_there_is_a_newer<C: Cell<Version> + 'static>() {
+    let mut publisher = Publisher::<Version, C>::new(Version::new(1));
+    let mut reader = publisher.subscribe();
+    let first = Arc::clone(reader.refresh());
+    assert!(Arc::ptr_eq(&first, reader.refresh()));
+    publish(&mut publisher, 2);
+    assert_eq!(reader.refresh().version(), 2);
+    drop(first);
+    assert_eq!(publisher.reclaim(), 1);
+}
+
+fn the_writer_frees_and_the_horizon_follows<C: Cell<Version> + 'static>() {
+    let (freed, seen) = mpsc::channel();
+    let mut publisher = Publisher::<Version, C>::new(Version::watched(0, &freed));
+    let mut reader = publisher.subscribe();
+    assert_eq!(reader.refresh().version(), 0);
+    // The subscription keeps version 0, the test 2: 1 and 3 are free, one of them in the middle.
+    let mut held = None;
+    for number in 1..=4 {
+        publisher.publish(Version::watched(number, &freed)).expect("newer");
+        if number == 2 {
+            held = Some(reader.snapshot());
+        }
+    }
+    publisher.reclaim();
+    assert_eq!(seen.try_iter().map(|(number, _)| number).collect::<Vec<_>>(), [1, 3]);
+    assert_eq!(publisher.figures().oldest_held, Some(0));
+    reader.release();
+    publisher.reclaim();
+    assert_eq!((publisher.oldest_held(), publisher.figures().retired), (2, 1));
+    drop(held);
+    publisher.reclaim();
+    assert_eq!((publisher.oldest_held(), publisher.figures().oldest_held), (4, None));
+    assert_eq!(publisher.figures().freed, 4);
+}
+
+fn readers_never_free_while_the_publisher_lives<C: Cell<Version> + 'static>() {
+    let (freed, seen) = mpsc::channel();
+    let mut publisher = Publisher::<Version, C>::new(Version::watched(0, &freed));
+    let stop = AtomicBool::new(false);
+    thread::scope(|scope| {
+        for _ in 0..2 {
+            let mut reader = publisher.subscribe();
+            let stop = &stop;
+            scope.spawn(move || {
+                let mut last = 0;
+                while !stop.load(Ordering::Relaxed) {
+                    let pinned = reader.pin().version();
+                    let owned = reader.snapshot().version();
+                    for version in [pinned, owned, reader.refresh().version()] {
+                        assert!(version >= last, "{version} after {last}");
+                        last = version;
+                    }
+                }
+            });
+        }
+        for number in 1..=20_000 {
+            publisher.publish(Version::watched(number, &freed)).expect("newer");
+        }
+        stop.store(true, Ordering::Relaxed);
+    });
+    publisher.reclaim();
+    assert_eq!(publisher.figures().retired, 0);
+    let me = thread::current().id();
+    let mut count = 0;
+    for (_, freer) in seen.try_iter() {
+        assert_eq!(freer, me);
+        count += 1;
+    }
+    assert_eq!(count, 20_000);
+}
+
+fn at_least_reads_ones_own_writes<C: Cell<Version> + 'static>() {
+    let mut publisher = Publisher::<Version, C>::new(Version::new(0));
+    let (asked, asks) = mpsc::channel::<u64>();
+    let reader = publisher.subscribe();
+    let waiter = thread::spawn(move || {
+        for number in 1..=2_000 {
+            asked.send(number).expect("the writer lives");
+            let got = reader.at_least(number, None).expect("it will be published");
+            assert!(got.version() >= number);
+        }
+    });
+    for number in asks {
+        publish(&mut publisher, number);
+    }
+    waiter.join().expect("every wait ended");
+}
+
+fn at_least_ends_by_deadline_or_by_the_end<C: Cell<Version> + 'static>() {
+    let publisher = Publisher::<Version, C>::new(Version::new(3));
+    let reader = publisher.subscribe();
+    let past = Instant::now().checked_sub(Duration::from_secs(1)).unwrap_or_else(Instant::now);
+    assert_eq!(reader.at_least(4, Some(past)).err(), Some(WaitError::Timeout));
+    assert_eq!(reader.at_least(3, Some(past)).map(|version| version.version()), Ok(3));
+    let waiting = reader.clone();
+    let waiter = thread::spawn(move || waiting.at_least(4, None).map(|version| version.version()));
+    drop(publisher);
+    assert_eq!(waiter.join().expect("the waiter ends"), Err(WaitError::Closed));
+    assert_eq!(reader.at_least(3, None).map(|version| version.version()), Ok(3));
+    assert_eq!(reader.pin().version(), 3);
+}
+
+fn the_last_holder_frees_when_the_publisher_is_gone<C: Cell<Version> + 'static>() {
+    let (freed, seen) = mpsc::channel();
+    let mut publisher = Publisher::<Version, C>::new(Version::watched(0, &freed));
+    let reader = publisher.subscribe();
+    let held = reader.snapshot();
+    publisher.publish(Version::watched(1, &freed)).expect("newer");
+    drop(publisher);
+    drop(reader);
+    assert_eq!(seen.try_iter().map(|(number, _)| number).collect::<Vec<_>>(), [1]);
+    drop(held);
+    assert_eq!(seen.try_iter().count(), 1);
+}
+
+fn a_reader_may_come_and_go_during_publishes<C: Cell<Version> + 'static>() {
+    let mut publisher = Publisher::<Version, C>::new(Version::new(0));
+    let rounds = AtomicUsize::new(0);
+    thread::scope(|scope| {
+        let reader = publisher.subscribe();
+        let rounds = &rounds;
+        scope.spawn(move || {
+            for _ in 0..500 {
+                let another = reader.clone();
+                let panicked = catch_unwind(AssertUnwindSafe(|| {
+                    let _pinned = another.pin();
+                    std::panic::panic_any(());
+                }));
+                assert!(panicked.is_err());
+                rounds.fetch_add(1, Ordering::Relaxed);
+            }
+        });
+        let mut number = 0;
+        while rounds.load(Ordering::Relaxed) < 500 {
+            number += 1;
+            publish(&mut publisher, number);
+        }
+    });
+    publisher.reclaim();
+    assert_eq!(publisher.figures().retired, 0);
+}
+
+macro_rules! over_every_cell {
+    ($($test:ident)*) => {
+        mod over_arc_swap {
+            $(#[test]
+            fn $test() {
+                super::$test::<crate::publish::arc_swap::ArcSwapCell<super::Version>>();
+            })*
+        }
+    };
+}
+
+over_every_cell! {
+    held_snapshot_survives_two_publishes
+    a_version_that_is_not_newer_is_given_back
+    guards_nest_beyond_the_fast_slots
+    a_reader_that_only_pins_holds_nothing
+    refresh_keeps_one_version_until_there_is_a_newer
+    the_writer_frees_and_the_horizon_follows
+    readers_never_free_while_the_publisher_lives
+    at_least_reads_ones_own_writes
+    at_least_ends_by_deadline_or_by_the_end
+    the_last_holder_frees_when_the_publisher_is_gone
+    a_reader_may_come_and_go_during_publishes
+}

@@ -1,0 +1,126 @@
+//! Models of publication: what readers see of a publisher that goes on, over the weakest cell that keeps the contract.
+#![cfg(loom)]
+
+use std::sync::Arc;
+
+use loom::thread;
+use loom_tests::{Bound, Watched, explore};
+use portolan::publish::{Publisher, WaitError};
+
+#[test]
+fn held_snapshot_survives_two_publishes() {
+    explore("held_snapshot_survives_two_publishes", Bound::Exhaustive, || {
+        let mut publisher: Publisher<Watched> = Publisher::new(Watched::new(1));
+        let reader = publisher.subscribe();
+        let holder = thread::spawn(move || {
+            let held = reader.snapshot();
+            let first = held.check();
+            let second = reader.pin().check();
+            assert!(second >= first);
+            assert_eq!(held.check(), first);
+        });
+        publisher.publish(Watched::new(2)).unwrap();
+        publisher.publish(Watched::new(3)).unwrap();
+        holder.join().unwrap();
+    });
+}
+
+#[test]
+fn one_reader_never_goes_back() {
+    explore("one_reader_never_goes_back", Bound::Exhaustive, || {
+        let mut publisher: Publisher<Watched> = Publisher::new(Watched::new(1));
+        let mut reader = publisher.subscribe();
+        let holder = thread::spawn(move || {
+            let kept = reader.refresh().check();
+            let pinned = reader.pin().check();
+            let refreshed = reader.refresh().check();
+            assert!(kept <= pinned && pinned <= refreshed, "{kept}, {pinned}, {refreshed}");
+        });
+        publisher.publish(Watched::new(2)).unwrap();
+        publisher.publish(Watched::new(3)).unwrap();
+        holder.join().unwrap();
+    });
+}
+
+#[test]
+fn an_announced_number_is_in_the_cell() {
+    explore("an_announced_number_is_in_the_cell", Bound::Exhaustive, || {
+        let mut publisher: Publisher<Watched> = Publisher::new(Watched::new(1));
+        let mut reader = publisher.subscribe();
+        reader.refresh();
+        let holder = thread::spawn(move || {
+            let announced = reader.published();
+            assert!(reader.refresh().check() >= announced);
+            assert!(reader.pin().check() >= announced);
+        });
+        publisher.publish(Watched::new(2)).unwrap();
+        holder.join().unwrap();
+    });
+}
+
+#[test]
+fn at_least_has_no_lost_wake_up() {
+    // A lost wake-up is a deadlock, which loom reports.
+    explore("at_least_has_no_lost_wake_up", Bound::Exhaustive, || {
+        let mut publisher: Publisher<Watched> = Publisher::new(Watched::new(1));
+        let reader = publisher.subscribe();
+        let waiter = thread::spawn(move || assert!(reader.at_least(2, None).unwrap().check() >= 2));
+        publisher.publish(Watched::new(2)).unwrap();
+        waiter.join().unwrap();
+    });
+}
+
+#[test]
+fn two_waiters_are_both_woken() {
+    explore("two_waiters_are_both_woken", Bound::Preemptions(2), || {
+        let mut publisher: Publisher<Watched> = Publisher::new(Watched::new(1));
+        let waiters = [2, 3].map(|version| {
+            let reader = publisher.subscribe();
+            thread::spawn(move || {
+                assert!(reader.at_least(version, None).unwrap().check() >= version)
+            })
+        });
+        publisher.publish(Watched::new(2)).unwrap();
+        publisher.publish(Watched::new(3)).unwrap();
+        for waiter in waiters {
+            waiter.join().unwrap();
+        }
+    });
+}
+
+#[test]
+fn the_end_of_the_publisher_ends_every_wait() {
+    explore("the_end_of_the_publisher_ends_every_wait", Bound::Exhaustive, || {
+        let mut publisher: Publisher<Watched> = Publisher::new(Watched::new(1));
+        let reader = publisher.subscribe();
+        let waiter = thread::spawn(move || {
+            // Published before the end, so the end must not hide it.
+            assert_eq!(reader.at_least(2, None).map(|version| version.check()), Ok(2));
+            assert_eq!(
+                reader.at_least(3, None).map(|version| version.check()),
+                Err(WaitError::Closed)
+            );
+        });
+        publisher.publish(Watched::new(2)).unwrap();
+        drop(publisher);
+        waiter.join().unwrap();
+    });
+}
+
+#[test]
+fn what_nobody_holds_is_not_what_a_reader_looks_at() {
+    // The retire queue beside a reader: its frees are std's, the model shows that no order of steps confuses it.
+    explore("what_nobody_holds_is_not_what_a_reader_looks_at", Bound::Exhaustive, || {
+        let mut publisher: Publisher<Watched> = Publisher::new(Watched::new(1));
+        let reader = publisher.subscribe();
+        let holder = thread::spawn(move || {
+            let held: Arc<Watched> = reader.snapshot();
+            held.check()
+        });
+        publisher.publish(Watched::new(2)).unwrap();
+        publisher.reclaim();
+        let held = holder.join().unwrap();
+        assert!((1..=2).contains(&held));
+        assert!(publisher.oldest_held() <= 2);
+    });
+}

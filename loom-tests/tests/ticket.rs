@@ -1,0 +1,41 @@
+//! Models of one ticket: its outcome comes, once, whatever the order of answering and waiting.
+#![cfg(loom)]
+
+use loom::thread;
+use loom_tests::{Bound, explore};
+use portolan::__model::ticket;
+use portolan::log::{Closed, TryWaitError};
+
+#[test]
+fn an_outcome_reaches_the_thread_that_waits() {
+    explore("an_outcome_reaches_the_thread_that_waits", Bound::Exhaustive, || {
+        let (ticket, answer) = ticket();
+        let waiter = thread::spawn(move || ticket.wait());
+        answer.complete(7);
+        assert_eq!(waiter.join().unwrap(), Ok(7));
+    });
+}
+
+#[test]
+fn an_answer_that_is_dropped_ends_the_wait() {
+    explore("an_answer_that_is_dropped_ends_the_wait", Bound::Exhaustive, || {
+        let (ticket, answer) = ticket::<u32>();
+        let waiter = thread::spawn(move || ticket.wait());
+        drop(answer);
+        assert_eq!(waiter.join().unwrap(), Err(Closed(())));
+    });
+}
+
+#[test]
+fn a_look_gives_the_outcome_or_the_ticket_back() {
+    explore("a_look_gives_the_outcome_or_the_ticket_back", Bound::Exhaustive, || {
+        let (ticket, answer) = ticket();
+        let waiter = thread::spawn(move || match ticket.try_outcome() {
+            Ok(outcome) => outcome,
+            Err(TryWaitError::Pending(ticket)) => ticket.wait().unwrap(),
+            Err(TryWaitError::Closed) => panic!("the answer was not dropped"),
+        });
+        answer.complete(7);
+        assert_eq!(waiter.join().unwrap(), 7);
+    });
+}

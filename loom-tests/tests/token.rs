@@ -1,0 +1,208 @@
+//! Models of the log and its token: nothing accepted is left lying, lost, or answered before it can be seen.
+#![cfg(loom)]
+
+use std::sync::Arc;
+
+use loom::sync::atomic::{AtomicUsize, Ordering};
+use loom::thread;
+use loom_tests::{Bound, explore};
+use portolan::__model::attend;
+use portolan::log::{Closed, Fold, Log, TrySubmitError};
+
+/// Counts what it folds, and shows the count when it publishes.
+struct Counter {
+    folded: Vec<u32>,
+    shown: Arc<AtomicUsize>,
+}
+
+impl Fold for Counter {
+    type Event = u32;
+    type Outcome = usize;
+
+    fn fold(&mut self, event: u32) -> usize {
+        self.folded.push(event);
+        self.folded.len()
+    }
+
+    fn publish(&mut self) {
+        // Relaxed: the ticket has to order it.
+        self.shown.store(self.folded.len(), Ordering::Relaxed);
+    }
+}
+
+/// A log, and what readers see of it.
+fn log(capacity: usize) -> (Arc<Log<Counter>>, Arc<AtomicUsize>) {
+    let shown = Arc::new(AtomicUsize::new(0));
+    (Arc::new(Log::new(Counter { folded: Vec::new(), shown: Arc::clone(&shown) }, capacity)), shown)
+}
+
+/// All of `events`, each once; the log has nothing left.
+fn assert_folded(log: &Log<Counter>, events: &[u32]) {
+    assert!(log.is_empty(), "an event is left lying");
+    let mut folded = log.with(|counter| counter.folded.clone()).unwrap();
+    folded.sort_unstable();
+    assert_eq!(folded, events);
+}
+
+#[test]
+fn hand_over_leaves_nothing_in_the_log() {
+    // Fire and forget: nobody waits, so nobody but the protocol sees to the events.
+    explore("hand_over_leaves_nothing_in_the_log", Bound::Preemptions(4), || {
+        let (log, _) = log(4);
+        let other = Arc::clone(&log);
+        let submitter = thread::spawn(move || other.post(1).unwrap());
+        log.post(2).unwrap();
+        submitter.join().unwrap();
+        assert_folded(&log, &[1, 2]);
+    });
+}
+
+#[test]
+fn hand_over_between_three_leaves_nothing_in_the_log() {
+    explore("hand_over_between_three_leaves_nothing_in_the_log", Bound::Preemptions(2), || {
+        let (log, _) = log(4);
+        let submitters = [1, 2].map(|event| {
+            let log = Arc::clone(&log);
+            thread::spawn(move || log.post(event).unwrap())
+        });
+        log.post(3).unwrap();
+        for submitter in submitters {
+            submitter.join().unwrap();
+        }
+        assert_folded(&log, &[1, 2, 3]);
+    });
+}
+
+#[test]
+fn both_submitters_see_their_own_outcome() {
+    explore("both_submitters_see_their_own_outcome", Bound::Preemptions(3), || {
+        let (log, shown) = log(4);
+        let (other, other_shown) = (Arc::clone(&log), Arc::clone(&shown));
+        let submitter = thread::spawn(move || {
+            let place = other.submit(1).unwrap().wait().unwrap();
+            assert!(
+                other_shown.load(Ordering::Relaxed) >= place,
+                "answered before it was published"
+            );
+            place
+        });
+        let place = log.submit(2).unwrap().wait().unwrap();
+        assert!(shown.load(Ordering::Relaxed) >= place, "answered before it was published");
+        let other_place = submitter.join().unwrap();
+        assert_eq!(place + other_place, 3, "two places in one order");
+        assert_folded(&log, &[1, 2]);
+    });
+}
+
+#[test]
+fn full_log_back_pressure_loses_nothing() {
+    explore("full_log_back_pressure_loses_nothing", Bound::Preemptions(2), || {
+        let (log, _) = log(1);
+        let other = Arc::clone(&log);
+        let submitter = thread::spawn(move || {
+            other.post(1).unwrap();
+            other.post(2).unwrap();
+        });
+        log.post(3).unwrap();
+        log.post(4).unwrap();
+        submitter.join().unwrap();
+        assert_folded(&log, &[1, 2, 3, 4]);
+    });
+}
+
+#[test]
+fn a_refused_event_comes_back() {
+    explore("a_refused_event_comes_back", Bound::Preemptions(3), || {
+        let (log, _) = log(1);
+        let other = Arc::clone(&log);
+        let submitter = thread::spawn(move || other.try_post(1).is_ok());
+        let accepted = match log.try_post(2) {
+            Ok(()) => true,
+            Err(TrySubmitError::Full(event)) => {
+                assert_eq!(event, 2);
+                false
+            }
+            Err(TrySubmitError::Closed(_)) => panic!("nobody closed the log"),
+        };
+        let other_accepted = submitter.join().unwrap();
+        let expected: Vec<u32> = [(1, other_accepted), (2, accepted)]
+            .into_iter()
+            .filter_map(|(event, accepted)| accepted.then_some(event))
+            .collect();
+        assert_folded(&log, &expected);
+    });
+}
+
+#[test]
+fn a_tired_holder_leaves_nothing_behind() {
+    // One batch holds two events and patience is one batch: the third and fourth make a holder tired.
+    explore("a_tired_holder_leaves_nothing_behind", Bound::Preemptions(2), || {
+        let (log, _) = log(4);
+        let other = Arc::clone(&log);
+        let submitter = thread::spawn(move || (1..=2).for_each(|event| other.post(event).unwrap()));
+        log.with(|_| (3..=4).for_each(|event| log.try_post(event).unwrap_or_default())).unwrap();
+        submitter.join().unwrap();
+        assert!(log.is_empty(), "an event is left lying");
+        let own = log.with(|counter| counter.folded.iter().filter(|&&event| event <= 2).count());
+        assert_eq!(own, Ok(2));
+    });
+}
+
+#[test]
+fn close_answers_every_accepted_event() {
+    explore("close_answers_every_accepted_event", Bound::Preemptions(3), || {
+        let (log, _) = log(4);
+        let other = Arc::clone(&log);
+        let submitter = thread::spawn(move || match other.submit(1) {
+            Ok(ticket) => {
+                ticket.wait().unwrap();
+                true
+            }
+            Err(Closed(event)) => {
+                assert_eq!(event, 1);
+                false
+            }
+        });
+        let ticket = log.submit(2).unwrap();
+        log.close();
+        assert!(ticket.wait().is_ok());
+        let accepted = submitter.join().unwrap();
+        assert_folded(&log, if accepted { &[1, 2] } else { &[2] });
+        assert!(log.post(3).is_err());
+    });
+}
+
+#[test]
+fn an_attendant_sleeps_over_no_event() {
+    explore("an_attendant_sleeps_over_no_event", Bound::Preemptions(3), || {
+        let (log, shown) = log(4);
+        let attended = Arc::clone(&log);
+        let attendant = thread::spawn(move || attend(&attended));
+        let place = log.submit(1).unwrap().wait().unwrap();
+        assert!(shown.load(Ordering::Relaxed) >= place);
+        log.close();
+        attendant.join().unwrap();
+        assert_folded(&log, &[1]);
+    });
+}
+
+#[test]
+fn closing_beside_an_attendant_answers_every_accepted_event() {
+    explore(
+        "closing_beside_an_attendant_answers_every_accepted_event",
+        Bound::Preemptions(2),
+        || {
+            let (log, _) = log(4);
+            let (attended, other) = (Arc::clone(&log), Arc::clone(&log));
+            let attendant = thread::spawn(move || attend(&attended));
+            let submitter = thread::spawn(move || match other.submit(1) {
+                Ok(ticket) => ticket.wait().is_ok(),
+                Err(Closed(_)) => false,
+            });
+            log.close();
+            attendant.join().unwrap();
+            let accepted = submitter.join().unwrap();
+            assert_folded(&log, if accepted { &[1] } else { &[] });
+        },
+    );
+}

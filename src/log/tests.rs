@@ -1,0 +1,324 @@
+//! What the log promises, with real threads; the interleavings themselves are explored in the models.
+
+use std::collections::HashMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Barrier, mpsc};
+use std::thread;
+use std::time::Duration;
+
+use super::*;
+
+/// Keeps what it folds, and shows how many of them are published.
+#[derive(Default)]
+struct Journal {
+    events: Vec<u64>,
+    published: Arc<AtomicU64>,
+    publishes: usize,
+    ticks: Option<mpsc::Sender<thread::ThreadId>>,
+}
+
+/// An event that makes the fold panic.
+const POISON: u64 = u64::MAX;
+
+impl Fold for Journal {
+    type Event = u64;
+    /// The event's place in the order, from 1.
+    type Outcome = u64;
+
+    fn fold(&mut self, event: u64) -> u64 {
+        if event == POISON {
+            std::panic::panic_any("poisoned");
+        }
+        self.events.push(event);
+        self.events.len() as u64
+    }
+
+    fn publish(&mut self) {
+        self.publishes += 1;
+        self.published.store(self.events.len() as u64, Ordering::Release);
+    }
+
+    fn tick(&mut self) {
+        if let Some(ticks) = &self.ticks {
+            let _ = ticks.send(thread::current().id());
+        }
+    }
+}
+
+fn journal(capacity: usize) -> (Arc<Log<Journal>>, Arc<AtomicU64>) {
+    let published = Arc::new(AtomicU64::new(0));
+    let log =
+        Log::new(Journal { published: Arc::clone(&published), ..Journal::default() }, capacity);
+    (Arc::new(log), published)
+}
+
+/// Submits `count` events from each of `threads` threads, and checks that each thread sees its own.
+fn submit_from(threads: u64, count: u64, log: &Arc<Log<Journal>>, published: &Arc<AtomicU64>) {
+    let start = Barrier::new(threads as usize);
+    thread::scope(|scope| {
+        for name in 0..threads {
+            let start = &start;
+            scope.spawn(move || {
+                start.wait();
+                for number in 0..count {
+                    let ticket = log.submit(name << 32 | number).expect("the log is open");
+                    if number % 3 == 0 {
+                        let place = ticket.wait().expect("it was folded");
+                        assert!(
+                            published.load(Ordering::Acquire) >= place,
+                            "answered before it was published"
+                        );
+                    }
+                }
+            });
+        }
+    });
+}
+
+/// Every event once, and each thread's in its order.
+fn assert_complete(events: &[u64], threads: u64, count: u64) {
+    let mut next = HashMap::new();
+    for event in events {
+        let expected = next.entry(event >> 32).or_insert(0);
+        assert_eq!(event & 0xffff_ffff, *expected);
+        *expected += 1;
+    }
+    assert_eq!(next.len() as u64, threads);
+    assert!(next.values().all(|&seen| seen == count));
+}
+
+#[test]
+fn a_lone_submitter_folds_its_own_event() {
+    let (log, published) = journal(4);
+    let ticket = log.submit(7).expect("open");
+    assert!(ticket.is_answered());
+    assert_eq!(ticket.wait(), Ok(1));
+    assert_eq!(published.load(Ordering::Relaxed), 1);
+}
+
+#[test]
+fn threads_lose_nothing_keep_their_order_and_see_their_own_events() {
+    for (threads, capacity) in [(2, 1024), (2, 2), (4, 1)] {
+        let (log, published) = journal(capacity);
+        submit_from(threads, 5_000, &log, &published);
+        let events = log.with(|journal| journal.events.clone()).expect("no panic");
+        assert_complete(&events, threads, 5_000);
+        assert!(log.is_empty());
+    }
+}
+
+#[test]
+fn a_full_log_gives_the_event_back_to_who_tries() {
+    let (log, _) = journal(2);
+    log.with(|_| {
+        assert!(log.try_submit(1).is_ok());
+        assert!(log.try_post(2).is_ok());
+        assert!(matches!(log.try_submit(3), Err(TrySubmitError::Full(3))));
+        assert!(matches!(log.try_post(4), Err(TrySubmitError::Full(4))));
+    })
+    .expect("no panic");
+    // Who held the token saw to what came meanwhile.
+    assert!(log.is_empty());
+    assert_eq!(log.with(|journal| journal.events.clone()), Ok(vec![1, 2]));
+}
+
+#[test]
+fn one_publish_serves_a_batch() {
+    let (log, _) = journal(1000);
+    log.with(|_| (0..1000).for_each(|event| log.try_post(event).expect("there is room")))
+        .expect("no panic");
+    assert_eq!(log.with(|journal| (journal.events.len(), journal.publishes)), Ok((1000, 4)));
+}
+
+#[test]
+fn with_finds_ones_own_events_taken_in() {
+    let (log, _) = journal(64);
+    thread::scope(|scope| {
+        for name in 0..2_u64 {
+            let log = &log;
+            scope.spawn(move || {
+                for number in 0..2_000 {
+                    let event = name << 32 | number;
+                    log.post(event).expect("open");
+                    let found = log
+                        .with(|journal| journal.events.iter().rev().any(|&folded| folded == event));
+                    assert_eq!(found, Ok(true));
+                }
+            });
+        }
+    });
+}
+
+#[test]
+fn closing_answers_what_was_accepted_and_refuses_the_rest() {
+    for attended in [false, true] {
+        let (log, _) = journal(16);
+        let attendant = attended.then(|| {
+            Attendant::spawn(Arc::clone(&log), Duration::from_secs(3600)).expect("a thread")
+        });
+        thread::scope(|scope| {
+            let submitters: Vec<_> = (0..3_u64)
+                .map(|_| {
+                    scope.spawn(|| {
+                        let mut accepted = 0;
+                        while let Ok(ticket) = log.submit(accepted) {
+                            accepted += 1;
+                            if accepted % 2 == 0 {
+                                ticket.wait().expect("accepted, so folded");
+                            }
+                        }
+                        accepted
+                    })
+                })
+                .collect();
+            while log.with(|journal| journal.events.len()).expect("no panic") < 1_000 {
+                thread::yield_now();
+            }
+            log.close();
+            let accepted: u64 =
+                submitters.into_iter().map(|thread| thread.join().expect("no panic")).sum();
+            assert_eq!(log.with(|journal| journal.events.len() as u64), Ok(accepted));
+            assert!(log.is_empty());
+        });
+        assert!(matches!(log.submit(9), Err(Closed(9))));
+        assert!(matches!(log.try_submit(9), Err(TrySubmitError::Closed(9))));
+        drop(attendant);
+    }
+}
+
+#[test]
+fn a_panic_in_the_fold_closes_the_log_and_hangs_nobody() {
+    let (log, _) = journal(16);
+    let mut tickets = Vec::new();
+    let panicked = catch_unwind(AssertUnwindSafe(|| {
+        log.with(|_| {
+            tickets
+                .extend([1, POISON, 2].map(|event| log.try_submit(event).expect("there is room")))
+        })
+    }));
+    assert!(panicked.is_err(), "the panic goes on in the thread that held the token");
+    for ticket in tickets {
+        assert_eq!(ticket.wait(), Err(Closed(())));
+    }
+    assert!(log.is_closed() && log.is_empty());
+    assert!(matches!(log.submit(3), Err(Closed(3))));
+    assert_eq!(log.with(|_| ()), Err(Closed(())));
+    log.close();
+}
+
+#[test]
+fn other_threads_get_errors_for_a_panic_and_never_panic() {
+    let (log, _) = journal(4);
+    let outcomes = thread::scope(|scope| {
+        let others: Vec<_> = (0..3)
+            .map(|_| {
+                scope.spawn(|| {
+                    catch_unwind(AssertUnwindSafe(|| {
+                        let mut event = 0;
+                        while let Ok(ticket) = log.submit(event) {
+                            event += 1;
+                            let _ = ticket.wait();
+                        }
+                    }))
+                    .is_ok()
+                })
+            })
+            .collect();
+        let mine =
+            catch_unwind(AssertUnwindSafe(|| log.submit(POISON).map(|ticket| ticket.wait())))
+                .is_ok();
+        let mut fine: Vec<bool> =
+            others.into_iter().map(|thread| thread.join().expect("caught")).collect();
+        fine.push(mine);
+        fine
+    });
+    // Exactly one thread folded the poison.
+    assert_eq!(outcomes.iter().filter(|fine| !**fine).count(), 1);
+}
+
+#[test]
+fn dropping_the_log_folds_what_it_accepted() {
+    let (log, published) = journal(16);
+    // With an attendant that does not attend, submitters leave the token alone and nobody folds.
+    assert!(log.attendant.set(thread::current()).is_ok());
+    let ticket = log.submit(1).expect("open");
+    assert!(!ticket.is_answered());
+    drop(log);
+    assert_eq!(ticket.wait(), Ok(1));
+    assert_eq!(published.load(Ordering::Relaxed), 1);
+}
+
+#[test]
+fn an_attendant_folds_for_all_and_ends_with_its_log() {
+    let (log, published) = journal(64);
+    let attendant =
+        Attendant::spawn(Arc::clone(&log), Duration::from_secs(3600)).expect("a thread");
+    submit_from(2, 2_000, attendant.log(), &published);
+    let events = log.with(|journal| journal.events.clone()).expect("no panic");
+    assert_complete(&events, 2, 2_000);
+    drop(attendant);
+    assert!(log.is_closed());
+    assert_eq!(Arc::strong_count(&log), 1, "the thread has ended");
+}
+
+#[test]
+fn a_second_attendant_ends_at_once() {
+    let (log, _) = journal(4);
+    let first = Attendant::spawn(Arc::clone(&log), Duration::from_secs(3600)).expect("a thread");
+    let second = Attendant::spawn(Arc::clone(&log), Duration::from_secs(3600)).expect("a thread");
+    assert_eq!(log.submit(1).expect("open").wait(), Ok(1));
+    drop(second);
+    assert!(log.is_closed());
+    drop(first);
+}
+
+#[test]
+fn an_attendant_ticks_on_its_own_thread() {
+    let (ticks, ticked) = mpsc::channel();
+    let log = Arc::new(Log::new(Journal { ticks: Some(ticks), ..Journal::default() }, 4));
+    let attendant =
+        Attendant::spawn(Arc::clone(&log), Duration::from_micros(200)).expect("a thread");
+    let ticker = ticked.recv().expect("a tick");
+    assert_ne!(ticker, thread::current().id());
+    assert_eq!(ticked.recv(), Ok(ticker));
+    drop(attendant);
+    assert!(log.with(|journal| journal.publishes).expect("no panic") >= 2, "a tick is published");
+}
+
+#[test]
+fn an_attendant_whose_fold_panics_leaves_nobody_waiting() {
+    let (log, _) = journal(4);
+    let attendant =
+        Attendant::spawn(Arc::clone(&log), Duration::from_secs(3600)).expect("a thread");
+    let outcome = log.submit(POISON).expect("open").wait();
+    assert_eq!(outcome, Err(Closed(())));
+    while let Ok(ticket) = log.submit(1) {
+        assert_eq!(ticket.wait(), Err(Closed(())));
+    }
+    drop(attendant);
+}
+
+#[test]
+fn a_tired_holder_is_relieved_and_events_stay_in_order() {
+    // Floods from threads that never wait: without relief the first holder would fold for all of them.
+    let (log, _) = journal(512);
+    thread::scope(|scope| {
+        for name in 0..3_u64 {
+            let log = &log;
+            scope.spawn(move || {
+                (0..50_000).for_each(|number| log.post(name << 32 | number).expect("open"))
+            });
+        }
+    });
+    let events = log.with(|journal| std::mem::take(&mut journal.events)).expect("no panic");
+    assert_complete(&events, 3, 50_000);
+}
+
+#[test]
+fn the_handles_go_where_they_should() {
+    fn shared<T: Send + Sync>() {}
+    shared::<Log<Journal>>();
+    shared::<Ticket<u64>>();
+    shared::<Attendant<Journal>>();
+}
