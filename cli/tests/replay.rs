@@ -39,7 +39,7 @@ fn every_pod_is_placed_or_failed_and_says_why() {
     }
 }
 
-const NODES: &[u8] = b"sn,cpu_milli,memory_mib,gpu,model\nn1,1000,1000,0,\nn2,1000,1000,1,T4\n";
+const NODES: &[u8] = b"sn,cpu_milli,memory_mib,gpu,model\nn1,1200,1000,0,\nn2,1000,1000,1,T4\n";
 
 #[test]
 fn a_full_cluster_refuses_what_does_not_fit() {

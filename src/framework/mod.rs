@@ -5,12 +5,13 @@
 //! [`Plugin::pre_score`]); what it answers then judges nodes, one by one or 64
 //! at a time. Both ways give the same answers; the runtime takes the second.
 
+pub(crate) mod dispatch;
 mod plugin;
 mod runtime;
 mod sampling;
 mod status;
 
-pub use plugin::{Filter, Plugin, PreFilter, Score};
+pub use plugin::{Filter, Plugin, PreFilter, PreScore, Score};
 pub(crate) use plugin::{each_lane, normalize_to_largest};
 pub use runtime::{Decision, FitError, Framework, ScheduleError, Scheduler, SchedulerConfig};
 pub use sampling::num_feasible_nodes_to_find;

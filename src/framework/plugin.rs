@@ -1,7 +1,7 @@
 //! The traits of plugins.
 
 use crate::model::{Name, Pod};
-use crate::snapshot::{Chunk, Cluster, LANES, NodeInfo};
+use crate::snapshot::{Chunk, Cluster, Column, NodeInfo};
 
 use super::Status;
 
@@ -17,6 +17,16 @@ pub enum PreFilter<'a> {
     Reject(Status),
 }
 
+/// What a plugin answers to a pod before any node is scored.
+pub enum PreScore<'a> {
+    /// It does not score this pod.
+    Skip,
+    /// Every feasible node has this score, normalised already.
+    All(i64),
+    /// It scores each node.
+    Score(Box<dyn Score + 'a>),
+}
+
 /// A plugin: stateless between pods, shared by threads.
 pub trait Plugin: Send + Sync {
     /// Its name, as in kube-scheduler's configuration.
@@ -28,13 +38,9 @@ pub trait Plugin: Send + Sync {
         PreFilter::Skip
     }
 
-    /// What it has to score for this pod; none is `Skip`.
-    fn pre_score<'a>(
-        &'a self,
-        _cluster: &'a Cluster,
-        _pod: &'a Pod,
-    ) -> Option<Box<dyn Score + 'a>> {
-        None
+    /// What it has to score for this pod.
+    fn pre_score<'a>(&'a self, _cluster: &'a Cluster, _pod: &'a Pod) -> PreScore<'a> {
+        PreScore::Skip
     }
 }
 
@@ -58,7 +64,7 @@ pub trait Score: Send + Sync {
 
     /// The scores of the lanes in `mask`: the same answer for 64 nodes at once.
     /// Other lanes of `scores` may be left with anything.
-    fn score_chunk(&self, cluster: &Cluster, chunk: &Chunk, mask: u64, scores: &mut [i64; LANES]) {
+    fn score_chunk(&self, cluster: &Cluster, chunk: &Chunk, mask: u64, scores: &mut Column<i64>) {
         each_lane(mask, |lane| {
             if let Some(node) = cluster.node_in(chunk, lane) {
                 scores[lane] = self.score(node);
@@ -67,8 +73,13 @@ pub trait Score: Send + Sync {
         });
     }
 
-    /// Brings the scores of all feasible nodes to 0 up to 100; nothing where
-    /// they are so already.
+    /// Whether scores need [`Score::normalize`] to be from 0 to 100.
+    fn needs_normalize(&self) -> bool {
+        false
+    }
+
+    /// Brings the scores of all feasible nodes to 0 up to 100. Called only
+    /// where [`Score::needs_normalize`] says so.
     fn normalize(&self, _scores: &mut [i64]) {}
 }
 

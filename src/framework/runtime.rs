@@ -8,11 +8,11 @@ use rayon::prelude::*;
 
 use crate::model::{Name, Pod, hash_of};
 use crate::plugins;
-use crate::snapshot::{Chunk, Cluster, LANES, NodeInfo, NodeSlot};
+use crate::snapshot::{Chunk, Cluster, Column, LANES, NodeInfo, NodeSlot, lanes};
 
-use super::plugin::each_lane;
+use super::dispatch;
 use super::sampling::{Sample, num_feasible_nodes_to_find, sample};
-use super::{Code, Filter, Plugin, PreFilter, Score, Status};
+use super::{Code, Filter, Plugin, PreFilter, PreScore, Score, Status};
 
 /// From so many chunks on the pool is worth its call: measured, 512 nodes take
 /// longer through it than alone.
@@ -87,9 +87,18 @@ impl Framework {
         let mut scores: BTreeMap<Name, Vec<(&'static str, i64)>> =
             nodes.iter().map(|node| (node.name().clone(), Vec::new())).collect();
         for (plugin, weight) in &self.plugins {
-            let Some(score) = plugin.pre_score(cluster, pod) else { continue };
-            let mut column: Vec<i64> = nodes.iter().map(|node| score.score(*node)).collect();
-            score.normalize(&mut column);
+            let column = match plugin.pre_score(cluster, pod) {
+                PreScore::Skip => continue,
+                PreScore::All(score) => vec![score; nodes.len()],
+                PreScore::Score(score) => {
+                    let mut column =
+                        nodes.iter().map(|node| score.score(*node)).collect::<Vec<_>>();
+                    if score.needs_normalize() {
+                        score.normalize(&mut column);
+                    }
+                    column
+                }
+            };
             for (node, value) in nodes.iter().zip(column) {
                 if let Some(row) = scores.get_mut(node.name()) {
                     row.push((plugin.name(), value * weight));
@@ -320,8 +329,7 @@ impl Scheduler {
     }
 
     /// The node with the highest total; among equals the one that the seed
-    /// picks, by a hash of seed, pod and node (kube-scheduler leaves it to the
-    /// order of its heap).
+    /// picks for this pod (kube-scheduler leaves it to the order of its heap).
     fn choose(
         &self,
         cluster: &Cluster,
@@ -329,49 +337,61 @@ impl Scheduler {
         chunks: &[&Chunk],
         found: &Sample,
     ) -> (usize, usize, i64) {
-        let plugins: Vec<(Box<dyn Score + '_>, i64)> = self
-            .framework
-            .plugins
-            .iter()
-            .filter(|(_, weight)| *weight > 0)
-            .filter_map(|(plugin, weight)| Some((plugin.pre_score(cluster, pod)?, *weight)))
-            .collect();
+        let mut all = 0;
+        let mut plugins: Vec<(Box<dyn Score + '_>, i64)> = Vec::new();
+        for (plugin, weight) in self.framework.plugins.iter().filter(|(_, weight)| *weight > 0) {
+            match plugin.pre_score(cluster, pod) {
+                PreScore::Skip => {}
+                PreScore::All(score) => all += score * weight,
+                PreScore::Score(score) => plugins.push((score, *weight)),
+            }
+        }
         let live: Vec<usize> = (0..chunks.len()).filter(|at| found.masks[*at] != 0).collect();
         let parts: Vec<&Chunk> = live.iter().map(|at| chunks[*at]).collect();
-        let mut total: Vec<i64> = vec![0; found.feasible];
-        for (score, weight) in &plugins {
-            // Each chunk's feasible lanes, one after the other.
+        let mask = |part: usize| found.masks[live[part]];
+        let mut totals: Vec<Column<i64>> = self.map(&parts, |part, chunk| {
+            let (mut total, mut scores) = ([all; LANES], [0; LANES]);
+            for (score, weight) in plugins.iter().filter(|(score, _)| !score.needs_normalize()) {
+                score.score_chunk(cluster, chunk, mask(part), &mut scores);
+                dispatch::add_weighted(&mut total, &scores, *weight);
+            }
+            total
+        });
+        for (score, weight) in plugins.iter().filter(|(score, _)| score.needs_normalize()) {
             let columns = self.map(&parts, |part, chunk| {
                 let mut scores = [0; LANES];
-                score.score_chunk(cluster, chunk, found.masks[live[part]], &mut scores);
+                score.score_chunk(cluster, chunk, mask(part), &mut scores);
                 scores
             });
+            // Each chunk's feasible lanes, one after the other.
             let mut column = Vec::with_capacity(found.feasible);
             for (part, scores) in columns.iter().enumerate() {
-                each_lane(found.masks[live[part]], |lane| {
-                    column.push(scores[lane]);
-                    false
-                });
+                column.extend(lanes(mask(part)).map(|lane| scores[lane]));
             }
             score.normalize(&mut column);
-            for (sum, value) in total.iter_mut().zip(column) {
-                *sum += value * weight;
+            let mut values = column.iter();
+            for (part, total) in totals.iter_mut().enumerate() {
+                for (lane, value) in lanes(mask(part)).zip(&mut values) {
+                    total[lane] += value * weight;
+                }
             }
         }
-        let best = total.iter().copied().max().unwrap_or_default();
-        let seed = hash_of(&(self.config.seed, &pod.uid));
-        let mut choice = (u64::MAX, 0, 0);
-        let mut totals = total.iter();
-        for at in live {
-            each_lane(found.masks[at], |lane| {
-                if totals.next() == Some(&best) {
-                    let name = cluster.node_in(chunks[at], lane).map(|node| &**node.name());
-                    choice = choice.min((hash_of(&(seed, name)), at, lane));
-                }
-                false
-            });
+        let largest =
+            totals.iter().enumerate().map(|(part, total)| dispatch::largest(total, mask(part)));
+        let best = largest.max().unwrap_or_default();
+        let ties = |part: usize| dispatch::equal(&totals[part], best) & mask(part);
+        let count: u64 = (0..parts.len()).map(|part| u64::from(ties(part).count_ones())).sum();
+        let random = u128::from(hash_of(&(self.config.seed, &pod.uid)));
+        let mut pick = ((random * u128::from(count)) >> 64) as u32;
+        for part in 0..parts.len() {
+            let here = ties(part);
+            if pick < here.count_ones() {
+                let lane = lanes(here).nth(pick as usize).unwrap_or_default();
+                return (live[part], lane, best);
+            }
+            pick -= here.count_ones();
         }
-        (choice.1, choice.2, best)
+        (0, 0, best)
     }
 }
 

@@ -1,8 +1,9 @@
 //! Balance between resources (noderesources/balanced_allocation.go, 1.36.2).
 
-use crate::framework::{Plugin, Score, each_lane};
+use crate::framework::dispatch::{self, Amounts};
+use crate::framework::{Plugin, PreScore, Score, each_lane};
 use crate::model::Pod;
-use crate::snapshot::{Chunk, Cluster, LANES, NodeInfo};
+use crate::snapshot::{Chunk, Cluster, Column, NodeInfo};
 
 /// Prefers nodes on which the pod brings the used shares of cpu and memory
 /// nearer to each other.
@@ -19,10 +20,13 @@ impl Plugin for NodeResourcesBalancedAllocation {
         "NodeResourcesBalancedAllocation"
     }
 
-    fn pre_score<'a>(&'a self, _: &'a Cluster, pod: &'a Pod) -> Option<Box<dyn Score + 'a>> {
+    fn pre_score<'a>(&'a self, _: &'a Cluster, pod: &'a Pod) -> PreScore<'a> {
         let incoming = &pod.template.resources.incoming;
         let balance = Balance { cpu: incoming.cpu.0, memory: incoming.memory.0 };
-        (balance.cpu != 0 || balance.memory != 0).then(|| Box::new(balance) as Box<dyn Score>)
+        if balance.cpu == 0 && balance.memory == 0 {
+            return PreScore::Skip;
+        }
+        PreScore::Score(Box::new(balance))
     }
 }
 
@@ -57,10 +61,25 @@ impl Score for Balance {
         self.lane(chunk, at)
     }
 
-    fn score_chunk(&self, _: &Cluster, chunk: &Chunk, mask: u64, scores: &mut [i64; LANES]) {
-        each_lane(mask, |at| {
-            scores[at] = self.lane(chunk, at);
-            false
-        });
+    fn score_chunk(&self, _: &Cluster, chunk: &Chunk, mask: u64, scores: &mut Column<i64>) {
+        let (reciprocal_cpu, reciprocal_memory) = chunk.reciprocals();
+        let cpu = Amounts {
+            pod: self.cpu,
+            requested: chunk.requested_cpu(),
+            allocatable: chunk.allocatable_cpu(),
+            reciprocal: reciprocal_cpu,
+        };
+        let memory = Amounts {
+            pod: self.memory,
+            requested: chunk.requested_memory(),
+            allocatable: chunk.allocatable_memory(),
+            reciprocal: reciprocal_memory,
+        };
+        if !dispatch::balanced_allocation(cpu, memory, scores) {
+            each_lane(mask, |at| {
+                scores[at] = self.lane(chunk, at);
+                false
+            });
+        }
     }
 }

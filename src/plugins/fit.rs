@@ -1,9 +1,10 @@
 //! Resources: does it fit, and where is most left
 //! (noderesources/fit.go, least_allocated.go).
 
-use crate::framework::{Code, Filter, Plugin, PreFilter, Score, Status, each_lane};
+use crate::framework::dispatch::{self, Amounts};
+use crate::framework::{Code, Filter, Plugin, PreFilter, PreScore, Score, Status, each_lane};
 use crate::model::{Pod, Resources};
-use crate::snapshot::{Chunk, Cluster, LANES, NodeInfo};
+use crate::snapshot::{Chunk, Cluster, Column, LANES, NodeInfo};
 
 /// Rejects nodes without room for what the pod requests, and prefers those with
 /// the most left of cpu and memory (LeastAllocated, weight 1 each).
@@ -44,9 +45,9 @@ impl Plugin for NodeResourcesFit {
         }))
     }
 
-    fn pre_score<'a>(&'a self, _: &'a Cluster, pod: &'a Pod) -> Option<Box<dyn Score + 'a>> {
+    fn pre_score<'a>(&'a self, _: &'a Cluster, pod: &'a Pod) -> PreScore<'a> {
         let scored = &pod.template.resources.scored;
-        Some(Box::new(LeastAllocated { cpu: scored.cpu.0, memory: scored.memory.0 }))
+        PreScore::Score(Box::new(LeastAllocated { cpu: scored.cpu.0, memory: scored.memory.0 }))
     }
 }
 
@@ -96,22 +97,13 @@ impl Filter for Room<'_> {
     }
 
     fn filter_chunk(&self, _: &Cluster, chunk: &Chunk, mask: u64) -> u64 {
-        let mut fits = 0;
-        for at in 0..LANES {
-            fits |= u64::from(i64::from(chunk.pods()[at]) < chunk.allowed_pods()[at]) << at;
-        }
-        fits &= mask;
+        let mut fits = mask & dispatch::has_place(chunk.allowed_pods(), chunk.pods());
         if self.nothing {
             return fits;
         }
-        let mut room = |request: i64, allocatable: &[i64; LANES], requested: &[i64; LANES]| {
+        let mut room = |request: i64, allocatable: &Column<i64>, requested: &Column<i64>| {
             if request > 0 && fits != 0 {
-                let mut has = 0;
-                for at in 0..LANES {
-                    let left = allocatable[at].saturating_sub(requested[at]);
-                    has |= u64::from(request <= left) << at;
-                }
-                fits &= has;
+                fits &= dispatch::fits(request, allocatable, requested);
             }
         };
         room(self.pod.cpu.0, chunk.allocatable_cpu(), chunk.requested_cpu());
@@ -121,7 +113,7 @@ impl Filter for Room<'_> {
             chunk.allocatable_ephemeral_storage(),
             chunk.requested_ephemeral_storage(),
         );
-        const NONE: [i64; LANES] = [0; LANES];
+        const NONE: Column<i64> = [0; LANES];
         for (id, amount) in &self.scalars {
             let allocatable = id.and_then(|id| chunk.allocatable_scalar(id)).unwrap_or(&NONE);
             let requested = id.and_then(|id| chunk.requested_scalar(id)).unwrap_or(&NONE);
@@ -173,11 +165,26 @@ impl Score for LeastAllocated {
         self.lane(chunk, at)
     }
 
-    fn score_chunk(&self, _: &Cluster, chunk: &Chunk, mask: u64, scores: &mut [i64; LANES]) {
-        each_lane(mask, |at| {
-            scores[at] = self.lane(chunk, at);
-            false
-        });
+    fn score_chunk(&self, _: &Cluster, chunk: &Chunk, mask: u64, scores: &mut Column<i64>) {
+        let (reciprocal_cpu, reciprocal_memory) = chunk.reciprocals();
+        let cpu = Amounts {
+            pod: self.cpu,
+            requested: chunk.non_zero_cpu(),
+            allocatable: chunk.allocatable_cpu(),
+            reciprocal: reciprocal_cpu,
+        };
+        let memory = Amounts {
+            pod: self.memory,
+            requested: chunk.non_zero_memory(),
+            allocatable: chunk.allocatable_memory(),
+            reciprocal: reciprocal_memory,
+        };
+        if !dispatch::least_allocated(cpu, memory, scores) {
+            each_lane(mask, |at| {
+                scores[at] = self.lane(chunk, at);
+                false
+            });
+        }
     }
 }
 

@@ -1,13 +1,13 @@
 //! Node selectors and node affinity (nodeaffinity/node_affinity.go).
 
 use crate::framework::{
-    Code, Filter, Plugin, PreFilter, Score, Status, each_lane, normalize_to_largest,
+    Code, Filter, Plugin, PreFilter, PreScore, Score, Status, each_lane, normalize_to_largest,
 };
 use crate::model::{
     HOSTNAME, LabelLookup, Labels, Name, NodeSelector, NodeSelectorTerm, Operator, Pod,
     PreferredSchedulingTerm,
 };
-use crate::snapshot::{Chunk, Cluster, LANES, NodeInfo};
+use crate::snapshot::{Chunk, Cluster, Column, NodeInfo};
 
 /// Rejects nodes that the pod's node selector or required node affinity does
 /// not match, and prefers those that its preferred terms match.
@@ -58,10 +58,14 @@ impl Plugin for NodeAffinity {
         }
     }
 
-    fn pre_score<'a>(&'a self, _: &'a Cluster, pod: &'a Pod) -> Option<Box<dyn Score + 'a>> {
-        let terms = &*pod.template.node_affinity.as_ref()?.preferred;
+    fn pre_score<'a>(&'a self, _: &'a Cluster, pod: &'a Pod) -> PreScore<'a> {
+        let affinity = pod.template.node_affinity.as_ref();
+        let terms = affinity.map_or(&[][..], |affinity| &*affinity.preferred);
+        if terms.is_empty() {
+            return PreScore::Skip;
+        }
         let by_set = !terms.iter().any(|term| is_own(&term.preference));
-        (!terms.is_empty()).then(|| Box::new(Preferred { terms, by_set }) as Box<dyn Score>)
+        PreScore::Score(Box::new(Preferred { terms, by_set }))
     }
 }
 
@@ -132,7 +136,7 @@ impl Score for Preferred<'_> {
         node.node().map_or(0, |node| self.weight(&node.name, &node.labels))
     }
 
-    fn score_chunk(&self, cluster: &Cluster, chunk: &Chunk, mask: u64, scores: &mut [i64; LANES]) {
+    fn score_chunk(&self, cluster: &Cluster, chunk: &Chunk, mask: u64, scores: &mut Column<i64>) {
         let mut sets = Sets::default();
         each_lane(mask, |lane| {
             let set = chunk.label_set()[lane];
@@ -143,6 +147,10 @@ impl Score for Preferred<'_> {
             };
             false
         });
+    }
+
+    fn needs_normalize(&self) -> bool {
+        true
     }
 
     fn normalize(&self, scores: &mut [i64]) {

@@ -1,10 +1,10 @@
 //! Taints and tolerations (tainttoleration/taint_toleration.go).
 
 use crate::framework::{
-    Code, Filter, Plugin, PreFilter, Score, Status, each_lane, normalize_to_largest,
+    Code, Filter, Plugin, PreFilter, PreScore, Score, Status, each_lane, normalize_to_largest,
 };
 use crate::model::{Pod, Taint, TaintEffect, Toleration};
-use crate::snapshot::{Chunk, Cluster, LANES, NodeInfo};
+use crate::snapshot::{Chunk, Cluster, Column, LANES, NodeInfo};
 
 /// Rejects nodes with a taint that the pod does not tolerate, and prefers those
 /// with fewer taints that it would rather avoid.
@@ -12,6 +12,9 @@ use crate::snapshot::{Chunk, Cluster, LANES, NodeInfo};
 pub struct TaintToleration;
 
 const NAME: &str = "TaintToleration";
+
+/// So many sets of taints are looked through before any node is.
+const FEW: usize = 64;
 
 struct Tolerated<'a>(&'a [Toleration]);
 
@@ -26,10 +29,16 @@ impl Plugin for TaintToleration {
         PreFilter::Filter(Box::new(Tolerated(&pod.template.tolerations)))
     }
 
-    fn pre_score<'a>(&'a self, _: &'a Cluster, pod: &'a Pod) -> Option<Box<dyn Score + 'a>> {
+    fn pre_score<'a>(&'a self, cluster: &'a Cluster, pod: &'a Pod) -> PreScore<'a> {
         let prefers =
             |t: &&Toleration| t.effect.is_none_or(|effect| effect == TaintEffect::PreferNoSchedule);
-        Some(Box::new(Avoided(pod.template.tolerations.iter().filter(prefers).collect())))
+        let avoided = Avoided(pod.template.tolerations.iter().filter(prefers).collect());
+        // Where no node has a taint to avoid, all have the best score.
+        let none = |taints| avoided.count(taints) == 0;
+        if cluster.taint_sets(FEW).is_some_and(|mut sets| sets.all(none)) {
+            return PreScore::All(100);
+        }
+        PreScore::Score(Box::new(avoided))
     }
 }
 
@@ -84,12 +93,16 @@ impl Score for Avoided<'_> {
         node.node().map_or(0, |node| self.count(&node.taints))
     }
 
-    fn score_chunk(&self, cluster: &Cluster, chunk: &Chunk, mask: u64, scores: &mut [i64; LANES]) {
+    fn score_chunk(&self, cluster: &Cluster, chunk: &Chunk, mask: u64, scores: &mut Column<i64>) {
         *scores = [0; LANES];
         each_lane(mask & chunk.tainted(), |lane| {
             scores[lane] = self.count(cluster.taint_set(chunk.taint_set()[lane]));
             false
         });
+    }
+
+    fn needs_normalize(&self) -> bool {
+        true
     }
 
     fn normalize(&self, scores: &mut [i64]) {

@@ -66,6 +66,9 @@ pub(crate) struct Fixed {
     pub(crate) slot: Column<NodeSlot>,
     pub(crate) cpu: Column<i64>,
     pub(crate) memory: Column<i64>,
+    /// One over cpu and over memory, for the scores; 0 for 0.
+    pub(crate) reciprocal_cpu: Column<f64>,
+    pub(crate) reciprocal_memory: Column<f64>,
     pub(crate) ephemeral_storage: Column<i64>,
     pub(crate) allowed_pods: Column<i64>,
     pub(crate) taints: Column<SetId>,
@@ -99,6 +102,15 @@ impl Clone for Fixed {
     fn clone(&self) -> Fixed {
         cost::copied_bytes(size_of::<Fixed>() + size_of_val(&*self.scalars), 0);
         Fixed { scalars: self.scalars.clone(), ..*self }
+    }
+}
+
+impl Fixed {
+    fn set_cpu_and_memory(&mut self, at: usize, cpu: i64, memory: i64) {
+        let reciprocal = |whole: i64| if whole == 0 { 0.0 } else { 1.0 / whole as f64 };
+        (self.cpu[at], self.memory[at]) = (cpu, memory);
+        (self.reciprocal_cpu[at], self.reciprocal_memory[at]) =
+            (reciprocal(cpu), reciprocal(memory));
     }
 }
 
@@ -139,6 +151,8 @@ impl Chunk {
                 slot: [NodeSlot(0); LANES],
                 cpu: [0; LANES],
                 memory: [0; LANES],
+                reciprocal_cpu: [0.0; LANES],
+                reciprocal_memory: [0.0; LANES],
                 ephemeral_storage: [0; LANES],
                 allowed_pods: [0; LANES],
                 taints: [0; LANES],
@@ -223,6 +237,11 @@ impl Chunk {
     #[must_use]
     pub fn allocatable_memory(&self) -> &Column<i64> {
         &self.fixed.memory
+    }
+
+    /// One over the allocatable cpu and memory; 0 for 0.
+    pub(crate) fn reciprocals(&self) -> (&Column<f64>, &Column<f64>) {
+        (&self.fixed.reciprocal_cpu, &self.fixed.reciprocal_memory)
     }
 
     /// Allocatable ephemeral storage, in bytes.
@@ -375,8 +394,7 @@ impl Chunk {
         let none = Resources::default();
         let allocatable = node.map_or(&none, |node| &node.allocatable);
         let fixed = self.fixed_mut();
-        fixed.cpu[at] = allocatable.cpu.0;
-        fixed.memory[at] = allocatable.memory.0;
+        fixed.set_cpu_and_memory(at, allocatable.cpu.0, allocatable.memory.0);
         fixed.ephemeral_storage[at] = allocatable.ephemeral_storage.0;
         fixed.allowed_pods[at] = node.map_or(0, |node| node.allowed_pods);
         fixed.taints[at] = taints;
@@ -449,8 +467,10 @@ impl Chunk {
             self.set_requested_scalar(at, column.0, 0);
         }
         let fixed = self.fixed_mut();
-        [fixed.cpu[at], fixed.memory[at], fixed.ephemeral_storage[at], fixed.allowed_pods[at]] =
-            from.allocatable;
+        let [cpu, memory, ephemeral_storage, allowed_pods] = from.allocatable;
+        fixed.set_cpu_and_memory(at, cpu, memory);
+        fixed.ephemeral_storage[at] = ephemeral_storage;
+        fixed.allowed_pods[at] = allowed_pods;
         [fixed.taints[at], fixed.labels[at]] = from.sets;
         set(&mut fixed.unschedulable, at, from.flags[0]);
         set(&mut fixed.tainted, at, from.flags[1]);

@@ -348,6 +348,13 @@ impl Cluster {
         self.rest.taints.get(set).map_or(&[], |set| &set.0)
     }
 
+    /// The different sets of taints that nodes have, if there are no more than
+    /// `most`.
+    pub(crate) fn taint_sets(&self, most: usize) -> Option<impl Iterator<Item = &[Taint]>> {
+        let sets = &self.rest.taints;
+        (sets.len() <= most).then(|| sets.iter().map(|(_, set)| &*set.0))
+    }
+
     /// The labels that all nodes share whose column says this number.
     #[must_use]
     pub fn label_set(&self, set: u32) -> &Labels {

@@ -22,6 +22,7 @@ mod tree;
 mod zones;
 
 pub use changes::{Change, ChangeKind, ChangedSince};
+pub(crate) use chunk::lanes;
 pub use chunk::{Chunk, Column, LANES, NodeSlot};
 pub use cluster::{Cluster, ImageState, Snapshot, ZoneInfo};
 pub use dump::{Dump, NodeDump};

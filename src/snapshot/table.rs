@@ -217,6 +217,7 @@ pub(crate) struct Interned<V> {
     values: Table<Entry<V>>,
     index: HashIndex,
     next: u32,
+    len: usize,
 }
 
 #[derive(Clone)]
@@ -227,13 +228,13 @@ struct Entry<V> {
 
 impl<V> Clone for Interned<V> {
     fn clone(&self) -> Interned<V> {
-        Interned { values: self.values.clone(), index: self.index.clone(), next: self.next }
+        Interned { values: self.values.clone(), index: self.index.clone(), ..*self }
     }
 }
 
 impl<V> Default for Interned<V> {
     fn default() -> Interned<V> {
-        Interned { values: Table::default(), index: HashIndex::default(), next: 0 }
+        Interned { values: Table::default(), index: HashIndex::default(), next: 0, len: 0 }
     }
 }
 
@@ -258,6 +259,11 @@ impl<V: Internable> Interned<V> {
         self.next
     }
 
+    /// How many values there are.
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
     /// All values with their numbers.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (u32, &V)> + Clone {
         self.values.iter().map(|(number, entry)| (number, &entry.value))
@@ -265,12 +271,7 @@ impl<V: Internable> Interned<V> {
 
     /// Counts one more user of a value, which is put in where it is new.
     /// `None` when no number is left. O(log n).
-    pub(crate) fn acquire(
-        &mut self,
-        value: &V,
-        numbers: &mut Numbers,
-        span: Span,
-    ) -> Option<u32> {
+    pub(crate) fn acquire(&mut self, value: &V, numbers: &mut Numbers, span: Span) -> Option<u32> {
         let hash = value.hash64();
         if let Some(number) = self.find(hash, |known| known.same(value)) {
             self.values.update(number, |entry| entry.users += 1);
@@ -279,6 +280,7 @@ impl<V: Internable> Interned<V> {
         let number = numbers.take(&mut self.next, span)?;
         self.values.set(number, Entry { value: value.clone(), users: 1 });
         self.index.insert(hash, number);
+        self.len += 1;
         Some(number)
     }
 
@@ -291,6 +293,7 @@ impl<V: Internable> Interned<V> {
         if let Some(Some(hash)) = left {
             self.index.remove(hash, number);
             self.values.remove(number);
+            self.len -= 1;
             numbers.release(number, span);
         }
     }

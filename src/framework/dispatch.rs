@@ -1,0 +1,289 @@
+//! Kernels over a chunk's columns, each compiled for several sets of CPU
+//! features and picked as the program runs.
+//!
+//! A kernel is plain code over arrays of [`LANES`], written so that compilers
+//! turn it into vector instructions; its variants differ in nothing but the
+//! instructions they may use. All give the same answers to the last bit: no
+//! kernel lets the compiler reorder or contract what is computed in doubles.
+
+use crate::snapshot::{Column, LANES};
+
+/// Numbers from 0 up to this are doubles exactly, and so is a hundredfold.
+const EXACT: i64 = 1 << 46;
+
+/// Adding this to a double from 0 up to 2^51 leaves its integer in the low bits.
+const MAGIC: f64 = (1_u64 << 52) as f64;
+
+/// Defines a function that runs its body in the best variant that the CPU has.
+macro_rules! dispatched {
+    ($(#[$doc:meta])* fn $name:ident($($arg:ident: $type:ty),* $(,)?) $(-> $out:ty)? $body:block) => {
+        $(#[$doc])*
+        #[inline]
+        pub(crate) fn $name($($arg: $type),*) $(-> $out)? {
+            #[inline(always)]
+            fn body($($arg: $type),*) $(-> $out)? $body
+
+            #[cfg(target_arch = "x86_64")]
+            {
+                #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+                fn avx512($($arg: $type),*) $(-> $out)? {
+                    body($($arg),*)
+                }
+                #[target_feature(enable = "avx2")]
+                fn avx2($($arg: $type),*) $(-> $out)? {
+                    body($($arg),*)
+                }
+                // The answers of detection are kept by std: a load and a test each.
+                if is_x86_feature_detected!("avx512bw")
+                    && is_x86_feature_detected!("avx512dq")
+                    && is_x86_feature_detected!("avx512vl")
+                {
+                    // SAFETY: the CPU has the features; avx512bw implies avx512f.
+                    return unsafe { avx512($($arg),*) };
+                }
+                if is_x86_feature_detected!("avx2") {
+                    // SAFETY: the CPU has the feature.
+                    return unsafe { avx2($($arg),*) };
+                }
+            }
+            body($($arg),*)
+        }
+    };
+}
+
+/// One bit a lane, of bytes that are 0 or 1.
+#[inline(always)]
+fn pack(bytes: &[u8; LANES]) -> u64 {
+    let mut mask = 0;
+    for at in 0..LANES / 8 {
+        let mut word = [0; 8];
+        word.copy_from_slice(&bytes[at * 8..at * 8 + 8]);
+        // Each byte's bit moves to a place of its own in the highest byte.
+        let bits = u64::from_le_bytes(word).wrapping_mul(0x0102_0408_1020_4080) >> 56;
+        mask |= bits << (at * 8);
+    }
+    mask
+}
+
+/// A number below 2^52, as a double.
+#[inline(always)]
+fn double(number: i64) -> f64 {
+    f64::from_bits(number as u64 | MAGIC.to_bits()) - MAGIC
+}
+
+/// A whole double from 0 up to 2^51, as a number.
+#[inline(always)]
+fn number(whole: f64) -> i64 {
+    ((whole + MAGIC).to_bits() & ((1 << 52) - 1)) as i64
+}
+
+/// The whole part of a double from 0 up to 2^51.
+#[inline(always)]
+fn floor(value: f64) -> f64 {
+    let nearest = (value + MAGIC) - MAGIC;
+    nearest - f64::from(u8::from(nearest > value))
+}
+
+dispatched! {
+    /// The lanes in which `request` is at most what is left; a difference of
+    /// more than 64 bits is the largest there is.
+    fn fits(request: i64, allocatable: &Column<i64>, requested: &Column<i64>) -> u64 {
+        let mut fits = [0; LANES];
+        for at in 0..LANES {
+            let left = allocatable[at].saturating_sub(requested[at]);
+            fits[at] = u8::from(request <= left);
+        }
+        pack(&fits)
+    }
+}
+
+dispatched! {
+    /// The lanes that may run one pod more.
+    fn has_place(allowed: &Column<i64>, pods: &Column<u32>) -> u64 {
+        let mut has = [0; LANES];
+        for at in 0..LANES {
+            has[at] = u8::from(i64::from(pods[at]) < allowed[at]);
+        }
+        pack(&has)
+    }
+}
+
+dispatched! {
+    /// Adds a plugin's scores to the totals.
+    fn add_weighted(totals: &mut Column<i64>, scores: &Column<i64>, weight: i64) {
+        for at in 0..LANES {
+            totals[at] = totals[at].wrapping_add(scores[at].wrapping_mul(weight));
+        }
+    }
+}
+
+dispatched! {
+    /// The largest total of the lanes in `mask`, `i64::MIN` where there is
+    /// none.
+    fn largest(totals: &Column<i64>, mask: u64) -> i64 {
+        let mut largest = i64::MIN;
+        for at in 0..LANES {
+            let total = if mask >> at & 1 == 1 { totals[at] } else { i64::MIN };
+            largest = largest.max(total);
+        }
+        largest
+    }
+}
+
+dispatched! {
+    /// The lanes with this total.
+    fn equal(totals: &Column<i64>, total: i64) -> u64 {
+        let mut equal = [0; LANES];
+        for at in 0..LANES {
+            equal[at] = u8::from(totals[at] == total);
+        }
+        pack(&equal)
+    }
+}
+
+/// One resource of a chunk, as the scores see it.
+#[derive(Clone, Copy)]
+pub(crate) struct Amounts<'a> {
+    /// What the pod adds.
+    pub(crate) pod: i64,
+    /// What is taken.
+    pub(crate) requested: &'a Column<i64>,
+    /// What there is.
+    pub(crate) allocatable: &'a Column<i64>,
+    /// One over what there is; anything where that is 0.
+    pub(crate) reciprocal: &'a Column<f64>,
+}
+
+/// `part * 100 / whole`, rounded down, for whole numbers from 0 up to
+/// [`EXACT`], `part <= whole`, `whole > 0`. A product with the reciprocal is off by one
+/// at most, which the remainder, computed exactly, tells.
+#[inline(always)]
+fn percent(part: f64, whole: f64, reciprocal: f64) -> f64 {
+    let hundredfold = part * 100.0;
+    let guess = floor(hundredfold * reciprocal);
+    let rest = hundredfold - guess * whole;
+    guess + f64::from(u8::from(rest >= whole)) - f64::from(u8::from(rest < 0.0))
+}
+
+dispatched! {
+    /// LeastAllocated over cpu and memory, weight 1 each: the mean of the free
+    /// shares in percent, each rounded down. `false`, and nothing of use in
+    /// `scores`, where a number is too large for this kernel.
+    fn least_allocated(cpu: Amounts<'_>, memory: Amounts<'_>, scores: &mut Column<i64>) -> bool {
+        let mut seen = 0;
+        let mut share = |of: &Amounts<'_>, at: usize| {
+            let whole = of.allocatable[at];
+            let used = of.requested[at].wrapping_add(of.pod);
+            seen |= whole | used;
+            let (whole, used) = (double(whole), double(used));
+            let part = whole - used;
+            let free = percent(part.max(0.0), whole, of.reciprocal[at]);
+            let counts = whole > 0.0;
+            (if counts && part > 0.0 { free } else { 0.0 }, counts)
+        };
+        for at in 0..LANES {
+            let (cpu, memory) = (share(&cpu, at), share(&memory, at));
+            let sum = cpu.0 + memory.0;
+            let mean = if cpu.1 & memory.1 { floor(sum * 0.5) } else { sum };
+            scores[at] = number(mean);
+        }
+        // A negative number has its highest bit set.
+        (seen as u64) < EXACT as u64
+    }
+}
+
+/// How near to a whole number a product with a reciprocal may come, before the
+/// division itself is asked. Products differ from it by some 10^-14.
+const NEAR: f64 = 1e-9;
+
+/// How balanced two used shares are, in percent, before rounding.
+#[inline(always)]
+fn balance(cpu: f64, memory: f64) -> f64 {
+    let deviation = ((cpu - memory) * 0.5).abs();
+    (1.0 - deviation) * 100.0
+}
+
+#[inline(always)]
+fn balanced<const DIVIDE: bool>(
+    cpu: Amounts<'_>,
+    memory: Amounts<'_>,
+    scores: &mut Column<i64>,
+) -> (bool, bool) {
+    let (mut seen, mut near) = (0, false);
+    for at in 0..LANES {
+        let mut share = |of: &Amounts<'_>, pod: i64| {
+            let used = of.requested[at].wrapping_add(pod);
+            seen |= used | of.allocatable[at];
+            let (used, whole) = (double(used), double(of.allocatable[at]));
+            let share = if DIVIDE { used / whole } else { used * of.reciprocal[at] };
+            // Not `f64::min`: where nothing is allocatable the share is no
+            // number, and not looked at.
+            if share > 1.0 { 1.0 } else { share }
+        };
+        let (cpu_with, memory_with) = (share(&cpu, cpu.pod), share(&memory, memory.pod));
+        let (cpu_without, memory_without) = (share(&cpu, 0), share(&memory, 0));
+        let with = balance(cpu_with, memory_with);
+        let without = balance(cpu_without, memory_without);
+        let there = (cpu.allocatable[at] != 0) & (memory.allocatable[at] != 0);
+        if !DIVIDE {
+            let is_near = |value: f64| ((value + MAGIC) - MAGIC - value).abs() < NEAR;
+            // Shares of nothing are 0 in both ways.
+            let unsure = is_near(with) | (is_near(without) & (cpu_without + memory_without > 0.0));
+            near |= there & unsure;
+        }
+        let (with, without) = (floor(with), floor(without));
+        let gain = if there { with - without } else { 0.0 };
+        scores[at] = number(50.0 + floor((50.0 + gain) * 0.5));
+    }
+    ((seen as u64) < EXACT as u64, near)
+}
+
+dispatched! {
+    /// BalancedAllocation over cpu and memory: 50, and up to 25 more or less as
+    /// the pod brings the used shares nearer to each other or apart. `false`
+    /// as in [`least_allocated`].
+    ///
+    /// Kube-scheduler divides doubles, and so rounds as division does. Products
+    /// with the reciprocal are as good but where one comes near to a whole
+    /// number; then the chunk is computed again by division.
+    fn balanced_allocation(cpu: Amounts<'_>, memory: Amounts<'_>, scores: &mut Column<i64>) -> bool {
+        let (exact, near) = balanced::<false>(cpu, memory, scores);
+        if exact && near {
+            balanced::<true>(cpu, memory, scores);
+        }
+        exact
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn masks_have_a_bit_a_lane() {
+        let mut bytes = [0; LANES];
+        for at in [0, 1, 7, 8, 31, 62, 63] {
+            bytes[at] = 1;
+        }
+        assert_eq!(pack(&bytes), 1 << 63 | 1 << 62 | 1 << 31 | 0b1_1000_0011);
+    }
+
+    #[test]
+    fn whole_parts_are_exact() {
+        for value in [0.0, 0.5, 1.0, 1.5, 2.5, 99.999_999_999, 1e15, 1e15 + 0.5] {
+            assert_eq!(floor(value), value.floor());
+            assert_eq!(number(value.floor()), value.floor() as i64);
+            assert_eq!(double(value as i64), value.floor());
+        }
+    }
+
+    #[test]
+    fn room_is_counted_without_overflow() {
+        let mut allocatable = [10; LANES];
+        let mut requested = [5; LANES];
+        (allocatable[3], requested[3]) = (i64::MAX, -1);
+        (allocatable[4], requested[4]) = (i64::MIN, 1);
+        requested[5] = 6;
+        assert_eq!(fits(5, &allocatable, &requested), !(1 << 4 | 1 << 5));
+    }
+}
