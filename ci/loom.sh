@@ -52,7 +52,7 @@ for mutant in "${mutants[@]}"; do
     verdict=survives
     for binary in "${binaries[@]}"; do
         status=0
-        PORTOLAN_MUTATION=$mutant timeout 60 "$binary" >/dev/null 2>&1 || status=$?
+        { PORTOLAN_MUTATION=$mutant timeout 60 "$binary"; } >/dev/null 2>&1 || status=$?
         if [ "$status" -eq 124 ]; then
             # Not a kill: a model that neither passes nor fails proves nothing.
             verdict="is undecided after 60 s"
