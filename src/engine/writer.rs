@@ -300,6 +300,7 @@ impl Writer {
     pub fn reclaim(&mut self) -> usize {
         let freed = self.publisher.reclaim();
         self.state.set_horizon(Generation(self.publisher.oldest_held()));
+        self.state.settle();
         freed
     }
 

@@ -6,6 +6,11 @@
 //! instructions they may use. All give the same answers to the last bit: no
 //! kernel lets the compiler reorder or contract what is computed in doubles.
 
+#![expect(
+    clippy::needless_range_loop,
+    reason = "one counter over several arrays of one length is what compilers make vectors of"
+)]
+
 use crate::snapshot::{Column, LANES};
 
 /// Numbers from 0 up to this are doubles exactly, and so is a hundredfold.

@@ -383,11 +383,11 @@ impl Scheduler {
         let count: u64 = (0..parts.len()).map(|part| u64::from(ties(part).count_ones())).sum();
         let random = u128::from(hash_of(&(self.config.seed, &pod.uid)));
         let mut pick = ((random * u128::from(count)) >> 64) as u32;
-        for part in 0..parts.len() {
+        for (part, at) in live.iter().enumerate() {
             let here = ties(part);
             if pick < here.count_ones() {
                 let lane = lanes(here).nth(pick as usize).unwrap_or_default();
-                return (live[part], lane, best);
+                return (*at, lane, best);
             }
             pick -= here.count_ones();
         }

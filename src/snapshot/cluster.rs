@@ -9,6 +9,7 @@ use crate::model::{
 
 use super::chunk::{Chunk, NodeSlot, Place, lanes};
 use super::hash_index::HashIndex;
+use super::hints::{Leases, Uids};
 use super::lane::TemplateId;
 use super::node_info::{NodeInfo, PodInfo};
 use super::stores::Objects;
@@ -23,14 +24,13 @@ use super::zones::{Round, Zones};
 /// zones in the order in which they were first seen, and in order of arrival
 /// within a zone. A node that was removed while pods remain on it (a ghost) is
 /// in no list.
-#[derive(Clone)]
 pub struct Cluster {
     pub(crate) generation: Generation,
     pub(crate) branch: u64,
     pub(crate) counts: Counts,
     pub(crate) chunks: Tree<Chunk>,
-    /// From a uid's hash to the slot of the pod's node.
-    pub(crate) uids: HashIndex,
+    /// From a uid's hash to the slots of nodes that may have the pod.
+    pub(crate) uids: Uids,
     /// What placing a pod seldom changes.
     pub(crate) rest: triomphe::Arc<Rest>,
 }
@@ -60,6 +60,8 @@ pub(crate) struct Rest {
     pub(crate) images: Interned<ImageEntry>,
     pub(crate) removed: super::changes::Removed,
     pub(crate) objects: Objects,
+    /// Versions that forks need.
+    pub(crate) leases: Arc<Leases>,
 }
 
 /// Templates by number. How many pods use each only the writer knows.
@@ -182,8 +184,20 @@ impl Cluster {
             branch: 0,
             counts: Counts::default(),
             chunks: Tree::default(),
-            uids: HashIndex::default(),
+            uids: Uids::new(),
             rest: triomphe::Arc::new(Rest::default()),
+        }
+    }
+
+    /// The same version once more. O(1).
+    pub(crate) fn share(&self) -> Cluster {
+        Cluster {
+            generation: self.generation,
+            branch: self.branch,
+            counts: self.counts,
+            chunks: self.chunks.clone(),
+            uids: self.uids.share(),
+            rest: self.rest.clone(),
         }
     }
 

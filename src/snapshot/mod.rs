@@ -14,6 +14,7 @@ pub(crate) mod draft;
 mod dump;
 mod fork;
 mod hash_index;
+mod hints;
 mod lane;
 mod node_info;
 mod stores;

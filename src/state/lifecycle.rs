@@ -76,9 +76,15 @@ impl State {
     }
 
     /// Tells that nobody holds a version before `horizon`, so that numbers
-    /// released before it can be used again.
+    /// released before it can be used again. O(pods that went since the last time).
     pub fn set_horizon(&mut self, horizon: Generation) {
         self.draft.set_horizon(horizon);
+    }
+
+    /// Gives back all that only versions before the horizon needed. O(pods that
+    /// went).
+    pub fn settle(&mut self) {
+        self.draft.settle(usize::MAX);
     }
 
     /// Folds one event: applied to everything, or refused without a trace.

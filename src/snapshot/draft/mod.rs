@@ -11,6 +11,7 @@ mod pods;
 use crate::model::{EventError, Generation, Name, Template};
 
 use super::cluster::{Cluster, Rest, Snapshot};
+use super::hints::Departures;
 use super::table::{Numbers, Span};
 
 /// A version that is being written.
@@ -19,6 +20,10 @@ pub(crate) struct Draft {
     numbers: FreeNumbers,
     /// Nobody holds a version before this one.
     horizon: Generation,
+    /// Pods that are gone from here, and may be looked for in older versions;
+    /// and how many there were when they were last looked at.
+    departures: Departures,
+    settled: usize,
     /// How many pods use each template, by its number; a fork does not know
     /// the users of its base, and so never takes a template away.
     users: Option<Users>,
@@ -65,6 +70,8 @@ impl Draft {
             cluster: Cluster::empty(),
             numbers: FreeNumbers::default(),
             horizon: Generation::ZERO,
+            departures: Departures::default(),
+            settled: 0,
             users: Some(Users::default()),
         }
     }
@@ -72,9 +79,15 @@ impl Draft {
     /// A line of versions of its own that starts at `base`. O(1).
     pub(crate) fn fork(base: &Cluster, branch: u64) -> Draft {
         Draft {
-            cluster: Cluster { branch, ..base.clone() },
+            cluster: Cluster {
+                branch,
+                uids: base.uids.fork(&base.rest.leases, base.generation),
+                ..base.share()
+            },
             numbers: FreeNumbers::default(),
             horizon: Generation::ZERO,
+            departures: Departures::default(),
+            settled: 0,
             users: None,
         }
     }
@@ -84,9 +97,24 @@ impl Draft {
         self.cluster.generation = generation;
     }
 
-    /// Tells that nobody holds a version before `horizon`.
+    /// Tells that nobody holds a version before `horizon`. O(pods that went
+    /// since the last time).
     pub(crate) fn set_horizon(&mut self, horizon: Generation) {
         self.horizon = horizon;
+        // Faster than they come, so that a long row of them gets shorter.
+        let come = self.departures.len().saturating_sub(self.settled);
+        self.settle(64 + 2 * come);
+    }
+
+    /// Forgets of the pods that went and that no version has any more at most
+    /// so many.
+    pub(crate) fn settle(&mut self, most: usize) {
+        if !self.departures.is_empty() {
+            let oldest = self.cluster.rest.leases.oldest();
+            let horizon = oldest.map_or(self.horizon, |oldest| oldest.min(self.horizon));
+            self.cluster.uids.settle(&mut self.departures, horizon, most);
+        }
+        self.settled = self.departures.len();
     }
 
     fn span(&self) -> Span {
@@ -95,7 +123,7 @@ impl Draft {
 
     /// The version as it is now. O(1).
     pub(crate) fn freeze(&self) -> Snapshot {
-        Snapshot(self.cluster.clone())
+        Snapshot(self.cluster.share())
     }
 
     /// What placing a pod seldom changes, copied first where a version shares
@@ -109,7 +137,7 @@ impl Draft {
 
     /// Whether every table has numbers left for one event.
     fn has_room(&self) -> bool {
-        const ENOUGH: u32 = u32::MAX - (1 << 18);
+        const ENOUGH: u32 = super::hints::MOST_SLOTS;
         let rest = &self.cluster.rest;
         [
             rest.next_slot,

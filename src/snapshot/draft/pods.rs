@@ -81,7 +81,7 @@ impl Draft {
             add(chunk, at, generation, &amounts, 1);
         });
         let (key, _) = pod.uid.key();
-        self.cluster.uids.insert(key_hash(key), slot.0);
+        self.cluster.uids.insert(key_hash(key), slot.0, &mut self.departures);
         self.cluster.counts.pods += 1;
         self.cluster.counts.assumed += usize::from(assumed);
         if self.is_listed(slot) {
@@ -109,7 +109,8 @@ impl Draft {
             }
             add(chunk, at, generation, &amounts, -1);
         });
-        self.cluster.uids.remove(key_hash(key), slot.0);
+        let now = self.cluster.generation;
+        self.cluster.uids.remove(key_hash(key), slot.0, now, &mut self.departures);
         self.cluster.counts.pods -= 1;
         self.cluster.counts.assumed -= usize::from(was_assumed);
         if self.is_listed(slot) {
