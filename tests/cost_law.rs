@@ -88,7 +88,7 @@ struct Bed {
 impl Bed {
     /// `nodes` nodes in three zones; two pods on each, one on each of a million.
     fn new(nodes: usize) -> Bed {
-        let config = Config { without_live_index: true, ..Config::default() };
+        let config = Config::default();
         let (mut writer, _) = Engine::inline(config);
         let template = pod("t").cpu(100).label("app", "web").build().template;
         let per_node = if nodes > 200_000 { 1 } else { 2 };
@@ -282,7 +282,7 @@ fn dearest_step(steps: usize, mut step: impl FnMut(usize)) -> (u64, usize) {
 fn no_step_of_filling_and_emptying_a_cluster_is_dear() {
     const LIMIT: u64 = 256 << 10;
     let nodes = if cfg!(debug_assertions) { 50_000 } else { 300_000 };
-    let config = Config { without_live_index: true, ..Config::default() };
+    let config = Config::default();
     let (mut writer, _) = Engine::inline(config);
     let name = |n: usize| -> Arc<str> { format!("n{n}").into() };
     let own = |n: usize| {

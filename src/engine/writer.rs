@@ -77,7 +77,7 @@ impl Writer {
         Writer {
             publisher: Publisher::new(Arc::new(state.freeze())),
             state,
-            live: (!config.without_live_index).then(|| Live(LiveIndex::new())),
+            live: config.live_index.then(|| Live(LiveIndex::new())),
             thread: WriterThread::inline(),
         }
     }

@@ -2,11 +2,13 @@
 
 use std::collections::BTreeMap;
 
+use triomphe::Arc;
+
 use crate::model::{Generation, Name};
 
 use super::chunk::{LANES, NodeSlot, lanes};
 use super::cluster::Cluster;
-use super::lane::Lane;
+use super::lane::{Identity, Lane};
 use super::table::Table;
 
 /// How many removals of nodes a version remembers.
@@ -63,7 +65,7 @@ struct Removal {
 }
 
 impl Removed {
-    pub(crate) fn push(&mut self, at: Generation, slot: NodeSlot, lane: &Lane) {
+    pub(crate) fn push(&mut self, at: Generation, slot: NodeSlot, identity: &Identity) {
         if self.next.wrapping_sub(self.first) >= KEPT {
             if let Some(oldest) = self.entries.get(self.first) {
                 self.forgotten = oldest.at;
@@ -71,10 +73,23 @@ impl Removed {
             self.entries.remove(self.first);
             self.first = self.first.wrapping_add(1);
         }
-        let removal = Removal { at, added: lane.added, slot, name: lane.name.clone() };
+        let removal = Removal { at, added: identity.added, slot, name: identity.name.clone() };
         self.entries.set(self.next, removal);
         self.next = self.next.wrapping_add(1);
     }
+}
+
+/// Whether both are the same allocations: what only moved within the table is.
+fn is_same(
+    (id, pods): (&Arc<Identity>, Option<&Arc<Lane>>),
+    (other_id, other_pods): (&Arc<Identity>, Option<&Arc<Lane>>),
+) -> bool {
+    Arc::ptr_eq(id, other_id)
+        && match (pods, other_pods) {
+            (Some(pods), Some(others)) => Arc::ptr_eq(pods, others),
+            (None, None) => true,
+            _ => false,
+        }
 }
 
 impl Cluster {
@@ -108,18 +123,18 @@ impl Cluster {
                 continue;
             }
             for at in lanes(chunk.live).filter(|at| chunk.generation()[*at] > since) {
-                let Some(lane) = chunk.lane(at) else { continue };
+                let Some(identity) = chunk.identity(at) else { continue };
                 let slot = chunk.slot()[at];
-                let kept = changes.iter().position(|c| c.slot == slot && c.name == lane.name);
+                let kept = changes.iter().position(|c| c.slot == slot && c.name == identity.name);
                 let kind = match kept {
                     Some(removal) => {
                         changes.swap_remove(removal);
                         ChangeKind::Changed
                     }
-                    None if lane.added > since => ChangeKind::Added,
+                    None if identity.added > since => ChangeKind::Added,
                     None => ChangeKind::Changed,
                 };
-                changes.push(Change { slot, name: lane.name.clone(), kind });
+                changes.push(Change { slot, name: identity.name.clone(), kind });
             }
         }
         changes.sort_by_key(|change| change.kind != ChangeKind::Removed);
@@ -130,24 +145,25 @@ impl Cluster {
     /// what both share is not looked at.
     #[must_use]
     pub fn diff(&self, base: &Cluster) -> Vec<Change> {
-        // A lane that only moved within the table is the same allocation.
         let mut ours = BTreeMap::new();
         let mut theirs = BTreeMap::new();
         self.chunks.diff(&base.chunks, &mut |_, our, their| {
             for (side, chunk) in [(&mut ours, our), (&mut theirs, their)] {
                 let Some(chunk) = chunk else { continue };
                 for at in 0..LANES {
-                    if let Some(lane) = chunk.lane_ptr(at).filter(|lane| lane.node.is_some()) {
-                        side.insert(lane.name.clone(), (chunk.slot()[at], lane));
+                    let identity = chunk.identity_ptr(at).filter(|id| id.node.is_some());
+                    if let Some(identity) = identity {
+                        let what = (identity, chunk.lane_ptr(at));
+                        side.insert(identity.name.clone(), (chunk.slot()[at], what));
                     }
                 }
             }
         });
         let mut changes = Vec::new();
-        for (name, (slot, lane)) in &ours {
+        for (name, (slot, what)) in &ours {
             let kind = match theirs.get(name) {
                 None => ChangeKind::Added,
-                Some((_, before)) if !triomphe::Arc::ptr_eq(before, lane) => ChangeKind::Changed,
+                Some((_, before)) if !is_same(*before, *what) => ChangeKind::Changed,
                 Some(_) => continue,
             };
             changes.push(Change { slot: *slot, name: name.clone(), kind });

@@ -11,7 +11,7 @@ use triomphe::Arc;
 use crate::model::{Generation, Node, Resources};
 
 use super::cost;
-use super::lane::Lane;
+use super::lane::{EMPTY, Identity, Lane};
 
 /// Nodes in a chunk.
 pub const LANES: usize = 64;
@@ -54,7 +54,7 @@ pub struct Chunk {
     pub(crate) requested: Arc<Requested>,
     /// Requested scalar resources that are not zero in every lane.
     pub(crate) scalars: Option<Arc<Vec<ScalarColumn>>>,
-    groups: [Option<Arc<Group>>; LANES / GROUP],
+    groups: [Option<Arc<Group<Lane>>>; LANES / GROUP],
     pub(crate) affinity: u64,
     pub(crate) required_anti_affinity: u64,
     pub(crate) ports: u64,
@@ -76,6 +76,7 @@ pub(crate) struct Fixed {
     pub(crate) unschedulable: u64,
     pub(crate) tainted: u64,
     pub(crate) scalars: Vec<ScalarColumn>,
+    identities: [Option<Arc<Group<Identity>>>; LANES / GROUP],
 }
 
 /// What pods take.
@@ -96,12 +97,13 @@ pub(crate) struct ScalarColumn {
     pub(crate) amount: Column<i64>,
 }
 
-struct Group([Option<Arc<Lane>>; GROUP]);
+/// Eight neighbours.
+struct Group<T>([Option<Arc<T>>; GROUP]);
 
 impl Clone for Fixed {
     fn clone(&self) -> Fixed {
-        cost::copied_bytes(size_of::<Fixed>() + size_of_val(&*self.scalars), 0);
-        Fixed { scalars: self.scalars.clone(), ..*self }
+        cost::copied_bytes(size_of::<Fixed>() + size_of_val(&*self.scalars), LANES / GROUP);
+        Fixed { scalars: self.scalars.clone(), identities: self.identities.clone(), ..*self }
     }
 }
 
@@ -121,12 +123,36 @@ impl Clone for Requested {
     }
 }
 
-impl Clone for Group {
-    fn clone(&self) -> Group {
-        cost::copied::<Group>(GROUP);
-        let counts = self.0.iter().flatten().fold(0, |sum, lane| sum ^ Arc::strong_count(lane));
+impl<T> Clone for Group<T> {
+    fn clone(&self) -> Group<T> {
+        cost::copied::<Group<T>>(GROUP);
+        // See the note in `tree`: plain reads wait for all counts at once.
+        let counts = self.0.iter().flatten().fold(0, |sum, of| sum ^ Arc::strong_count(of));
         std::hint::black_box(counts);
         Group(self.0.clone())
+    }
+}
+
+/// What `groups` have at a lane.
+fn member<T>(groups: &[Option<Arc<Group<T>>>; LANES / GROUP], at: usize) -> Option<&Arc<T>> {
+    groups[at / GROUP].as_ref()?.0[at % GROUP].as_ref()
+}
+
+/// Puts something in at a lane, or nothing; a group of nothing is none.
+fn set_member<T>(
+    groups: &mut [Option<Arc<Group<T>>>; LANES / GROUP],
+    at: usize,
+    to: Option<Arc<T>>,
+) {
+    let group = &mut groups[at / GROUP];
+    if to.is_none() && group.is_none() {
+        return;
+    }
+    let members = group.get_or_insert_with(|| Arc::new(Group([const { None }; GROUP])));
+    let members = Arc::make_mut(members);
+    members.0[at % GROUP] = to;
+    if members.0.iter().all(Option::is_none) {
+        *group = None;
     }
 }
 
@@ -160,6 +186,7 @@ impl Chunk {
                 unschedulable: 0,
                 tainted: 0,
                 scalars: Vec::new(),
+                identities: [const { None }; LANES / GROUP],
             }),
             requested: Arc::new(Requested {
                 cpu: [0; LANES],
@@ -326,23 +353,45 @@ impl Chunk {
         column(self.scalars.as_deref()?, resource)
     }
 
-    pub(crate) fn lane(&self, lane: usize) -> Option<&Lane> {
-        self.groups[lane / GROUP].as_ref()?.0[lane % GROUP].as_deref()
+    /// Who is in the lane.
+    pub(crate) fn identity(&self, at: usize) -> Option<&Identity> {
+        member(&self.fixed.identities, at).map(|identity| &**identity)
     }
 
-    pub(crate) fn lane_ptr(&self, lane: usize) -> Option<&Arc<Lane>> {
-        self.groups[lane / GROUP].as_ref()?.0[lane % GROUP].as_ref()
+    pub(crate) fn identity_ptr(&self, at: usize) -> Option<&Arc<Identity>> {
+        member(&self.fixed.identities, at)
     }
 
-    /// The lane, copied first where another version shares it.
-    pub(crate) fn lane_mut(&mut self, lane: usize) -> Option<&mut Lane> {
-        let group = Arc::make_mut(self.groups[lane / GROUP].as_mut()?);
-        group.0[lane % GROUP].as_mut().map(|lane| {
-            if !lane.is_unique() {
-                cost::copied::<Lane>(2);
-            }
-            Arc::make_mut(lane)
-        })
+    /// Changes who is in the lane, copied first where another version shares
+    /// it.
+    pub(crate) fn identity_mut(&mut self, at: usize) -> Option<&mut Identity> {
+        let group = Arc::make_mut(self.fixed_mut().identities[at / GROUP].as_mut()?);
+        group.0[at % GROUP].as_mut().map(Arc::make_mut)
+    }
+
+    pub(crate) fn lane(&self, at: usize) -> &Lane {
+        member(&self.groups, at).map_or(&EMPTY, |lane| lane)
+    }
+
+    pub(crate) fn lane_ptr(&self, at: usize) -> Option<&Arc<Lane>> {
+        member(&self.groups, at)
+    }
+
+    /// The lane, made where there was none, copied first where another version
+    /// shares it.
+    pub(crate) fn lane_mut(&mut self, at: usize) -> &mut Lane {
+        let group =
+            self.groups[at / GROUP].get_or_insert_with(|| Arc::new(Group([const { None }; GROUP])));
+        let lane = Arc::make_mut(group).0[at % GROUP].get_or_insert_with(Arc::default);
+        if !lane.is_unique() {
+            cost::copied::<Lane>(0);
+        }
+        Arc::make_mut(lane)
+    }
+
+    /// Drops the lane of a node whose last pod went.
+    pub(crate) fn drop_lane(&mut self, at: usize) {
+        set_member(&mut self.groups, at, None);
     }
 
     pub(crate) fn requested_mut(&mut self) -> &mut Requested {
@@ -359,27 +408,28 @@ impl Chunk {
         (used < LANES).then_some(used)
     }
 
-    /// Puts a lane without any request at `at`.
-    pub(crate) fn put(&mut self, at: usize, slot: NodeSlot, lane: Arc<Lane>) {
+    /// Puts a node without any request at `at`.
+    pub(crate) fn put(
+        &mut self,
+        at: usize,
+        slot: NodeSlot,
+        identity: Arc<Identity>,
+        lane: Option<Arc<Lane>>,
+    ) {
         self.live |= 1 << at;
-        self.fixed_mut().slot[at] = slot;
-        self.set_lane(at, Some(lane));
-    }
-
-    fn set_lane(&mut self, at: usize, lane: Option<Arc<Lane>>) {
-        let group =
-            self.groups[at / GROUP].get_or_insert_with(|| Arc::new(Group([const { None }; GROUP])));
-        Arc::make_mut(group).0[at % GROUP] = lane;
-        if self.groups[at / GROUP].as_ref().is_some_and(|g| g.0.iter().all(Option::is_none)) {
-            self.groups[at / GROUP] = None;
-        }
+        let fixed = self.fixed_mut();
+        fixed.slot[at] = slot;
+        set_member(&mut fixed.identities, at, Some(identity));
+        set_member(&mut self.groups, at, lane);
     }
 
     /// Empties a lane, all its columns zero again.
     pub(crate) fn clear(&mut self, at: usize) {
         self.set_columns(at, &Columns::default());
-        self.fixed_mut().slot[at] = NodeSlot(0);
-        self.set_lane(at, None);
+        let fixed = self.fixed_mut();
+        fixed.slot[at] = NodeSlot(0);
+        set_member(&mut fixed.identities, at, None);
+        set_member(&mut self.groups, at, None);
         self.live &= !(1 << at);
     }
 

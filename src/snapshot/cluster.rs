@@ -268,13 +268,12 @@ impl Cluster {
 
     /// The node or ghost called `name`.
     pub(crate) fn any_node(&self, name: &str) -> Option<NodeInfo<'_>> {
-        self.at_slot(NodeSlot(self.slot_of(name)?))
-    }
-
-    pub(crate) fn slot_of(&self, name: &str) -> Option<u32> {
+        let mut found = None;
         self.rest.names.find(hash_of(name), |slot| {
-            self.at_slot(NodeSlot(slot)).is_some_and(|info| **info.name() == *name)
-        })
+            found = self.at_slot(NodeSlot(slot)).filter(|info| **info.name() == *name);
+            found.is_some()
+        });
+        found
     }
 
     pub(crate) fn at_slot(&self, slot: NodeSlot) -> Option<NodeInfo<'_>> {

@@ -1,4 +1,4 @@
-//! One node's pods, and what else of a node lies outside the columns.
+//! What of a node lies outside the columns: who it is, and its pods.
 //!
 //! A pod placed on a node is a record by value in that node's lane, its name
 //! in one text beside it: a lane is copied with two allocations however many
@@ -51,10 +51,6 @@ impl Clone for Pods {
 }
 
 impl Pods {
-    pub(crate) fn len(&self) -> usize {
-        self.records.len()
-    }
-
     pub(crate) fn is_empty(&self) -> bool {
         self.records.is_empty()
     }
@@ -139,9 +135,10 @@ impl PodRecord {
     }
 }
 
-/// The part of a node that lies outside the columns of its chunk.
+/// What of a node lies outside the columns of its chunk and no pod changes: a
+/// placed pod copies none of it and touches none of its counts.
 #[derive(Clone, Debug)]
-pub(crate) struct Lane {
+pub(crate) struct Identity {
     /// The node's name; it has one also while the node itself is unknown.
     pub(crate) name: Name,
     /// `None` for a ghost: its pods are here, the node is not.
@@ -150,6 +147,12 @@ pub(crate) struct Lane {
     pub(crate) arrived: Generation,
     /// When a node of this name was last added.
     pub(crate) added: Generation,
+}
+
+/// What of a node lies outside the columns of its chunk and pods change; a node
+/// without pods has none.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Lane {
     pub(crate) pods: Pods,
     /// Host ports in use, each with the number of pods that use it.
     pub(crate) ports: Vec<(HostPort, u32)>,
@@ -159,20 +162,23 @@ pub(crate) struct Lane {
     pub(crate) with_claims: u32,
 }
 
-impl Lane {
-    pub(crate) fn new(name: Name, arrived: Generation) -> Lane {
-        Lane {
-            name,
-            node: None,
-            arrived,
-            added: arrived,
-            pods: Pods::default(),
-            ports: Vec::new(),
-            with_affinity: 0,
-            with_required_anti_affinity: 0,
-            with_claims: 0,
-        }
+impl Identity {
+    /// A ghost that came at `arrived`.
+    pub(crate) fn new(name: Name, arrived: Generation) -> Identity {
+        Identity { name, node: None, arrived, added: arrived }
     }
+}
+
+/// The lane of a node without pods.
+pub(crate) static EMPTY: Lane = Lane {
+    pods: Pods { records: Vec::new(), text: String::new() },
+    ports: Vec::new(),
+    with_affinity: 0,
+    with_required_anti_affinity: 0,
+    with_claims: 0,
+};
+
+impl Lane {
 
     pub(crate) fn take_ports(&mut self, ports: &[HostPort]) {
         for port in ports {

@@ -10,20 +10,20 @@ use crate::model::{
 
 use super::chunk::{Chunk, NodeSlot};
 use super::cluster::{Cluster, ImageState, claim_key};
-use super::lane::{Lane, PodRecord, TemplateId};
+use super::lane::{Identity, Lane, PodRecord, TemplateId};
 
 /// A node with what is placed on it: a view, free to copy.
 #[derive(Clone, Copy)]
 pub struct NodeInfo<'a> {
     cluster: &'a Cluster,
     chunk: &'a Chunk,
-    lane: &'a Lane,
+    identity: &'a Identity,
     at: usize,
 }
 
 impl<'a> NodeInfo<'a> {
     pub(crate) fn new(cluster: &'a Cluster, chunk: &'a Chunk, at: usize) -> Option<NodeInfo<'a>> {
-        Some(NodeInfo { cluster, chunk, lane: chunk.lane(at)?, at })
+        Some(NodeInfo { cluster, chunk, identity: chunk.identity(at)?, at })
     }
 
     /// The node's number.
@@ -41,25 +41,29 @@ impl<'a> NodeInfo<'a> {
     /// The node's name.
     #[must_use]
     pub fn name(&self) -> &'a Name {
-        &self.lane.name
+        &self.identity.name
     }
 
     /// The node; `None` for a ghost, which no list contains.
     #[must_use]
     pub fn node(&self) -> Option<&'a Arc<Node>> {
-        self.lane.node.as_ref()
+        self.identity.node.as_ref()
     }
 
     pub(crate) fn is_ghost(&self) -> bool {
-        self.lane.node.is_none()
+        self.identity.node.is_none()
     }
 
     pub(crate) fn cluster(&self) -> &'a Cluster {
         self.cluster
     }
 
+    pub(crate) fn identity(&self) -> &'a Identity {
+        self.identity
+    }
+
     pub(crate) fn lane(&self) -> &'a Lane {
-        self.lane
+        self.chunk.lane(self.at)
     }
 
     /// When the node, or what is placed on it, was last touched.
@@ -71,7 +75,7 @@ impl<'a> NodeInfo<'a> {
     /// What pods may take.
     #[must_use]
     pub fn allocatable(&self) -> Resources {
-        self.lane.node.as_ref().map(|node| node.allocatable.clone()).unwrap_or_default()
+        self.identity.node.as_ref().map(|node| node.allocatable.clone()).unwrap_or_default()
     }
 
     /// How many pods may run.
@@ -110,29 +114,29 @@ impl<'a> NodeInfo<'a> {
     /// How many pods are on it.
     #[must_use]
     pub fn pod_count(&self) -> usize {
-        self.lane.pods.len()
+        self.chunk.pods()[self.at] as usize
     }
 
     /// The pods on it, in no particular order.
     pub fn pods(self) -> impl ExactSizeIterator<Item = PodInfo<'a>> {
-        self.lane.pods.records().iter().map(move |record| PodInfo { node: self, record })
+        self.lane().pods.records().iter().map(move |record| PodInfo { node: self, record })
     }
 
     /// The pods with pod affinity or anti-affinity.
     pub fn pods_with_affinity(self) -> impl Iterator<Item = PodInfo<'a>> {
-        let any = self.lane.with_affinity > 0;
+        let any = self.lane().with_affinity > 0;
         self.pods().filter(move |pod| any && pod.template().traits().affinity)
     }
 
     /// The pods with required anti-affinity.
     pub fn pods_with_required_anti_affinity(self) -> impl Iterator<Item = PodInfo<'a>> {
-        let any = self.lane.with_required_anti_affinity > 0;
+        let any = self.lane().with_required_anti_affinity > 0;
         self.pods().filter(move |pod| any && pod.template().traits().required_anti_affinity)
     }
 
     /// The host ports in use, each with the number of pods that use it.
     pub fn used_ports(self) -> impl ExactSizeIterator<Item = (&'a HostPort, u32)> {
-        self.lane.ports.iter().map(|(port, users)| (port, *users))
+        self.lane().ports.iter().map(|(port, users)| (port, *users))
     }
 
     /// The claims that its pods use, each as `namespace/name` with the number
@@ -140,7 +144,7 @@ impl<'a> NodeInfo<'a> {
     #[must_use]
     pub fn claims(&self) -> BTreeMap<Name, u32> {
         let mut claims = BTreeMap::new();
-        if self.lane.with_claims > 0 {
+        if self.lane().with_claims > 0 {
             for pod in self.pods() {
                 for claim in pod.template().claims() {
                     *claims.entry(claim_key(&pod.template().namespace, claim)).or_insert(0) += 1;
@@ -152,15 +156,16 @@ impl<'a> NodeInfo<'a> {
 
     /// The images that it has, by each of their names.
     pub fn images(self) -> impl Iterator<Item = (&'a Name, ImageState)> {
-        let images = self.lane.node.iter().flat_map(|node| node.images.iter());
+        let images = self.identity.node.iter().flat_map(|node| node.images.iter());
         images
             .flat_map(|image| image.names.iter())
             .filter_map(move |name| Some((name, self.cluster.image(name)?)))
     }
 
     pub(crate) fn find(self, key: [u8; 16], text: Option<&str>) -> Option<PodInfo<'a>> {
-        let at = self.lane.pods.find(key, text)?;
-        Some(PodInfo { node: self, record: &self.lane.pods.records()[at] })
+        let pods = &self.lane().pods;
+        let at = pods.find(key, text)?;
+        Some(PodInfo { node: self, record: &pods.records()[at] })
     }
 }
 
@@ -185,13 +190,13 @@ impl<'a> PodInfo<'a> {
     /// The pod's uid.
     #[must_use]
     pub fn uid(&self) -> Uid {
-        self.node.lane.pods.uid(self.record)
+        self.node.lane().pods.uid(self.record)
     }
 
     /// Its name within its namespace.
     #[must_use]
     pub fn name(&self) -> &'a str {
-        self.node.lane.pods.name(self.record)
+        self.node.lane().pods.name(self.record)
     }
 
     /// Its namespace.

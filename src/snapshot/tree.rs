@@ -287,7 +287,9 @@ impl<T: Clone + Marked> Tree<T> {
         generation: Generation,
         change: impl FnOnce(&mut T) -> R,
     ) -> Option<R> {
-        self.get(index)?;
+        if !self.covers(index) {
+            return None;
+        }
         let root = Arc::make_mut(self.root.as_mut()?);
         root.update(index, self.height, generation, change)
     }
@@ -341,11 +343,10 @@ impl<T: Clone + Marked> Branch<T> {
     ) -> Option<R> {
         let level = height - 1;
         let at = child(index, level);
-        self.newest[at] = generation;
-        match &mut self.children {
+        let result = match &mut self.children {
             Children::Branches(branches) => {
                 let below = Arc::make_mut(branches[at].as_mut()?);
-                let result = below.update(index, level, generation, change);
+                let result = below.update(index, level, generation, change)?;
                 self.marks[at] = below.all_marks();
                 result
             }
@@ -353,9 +354,11 @@ impl<T: Clone + Marked> Branch<T> {
                 let leaf = Arc::make_mut(leaves[at].as_mut()?);
                 let result = change(leaf);
                 self.marks[at] = leaf.marks();
-                Some(result)
+                result
             }
-        }
+        };
+        self.newest[at] = generation;
+        Some(result)
     }
 
     fn insert(&mut self, index: u32, height: u32, generation: Generation, leaf: T) {

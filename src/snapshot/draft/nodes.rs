@@ -7,7 +7,7 @@ use crate::model::{EventError, Name, Node, hash_of};
 
 use super::super::chunk::{Chunk, Columns, LANES, NodeSlot, Place, ZoneId, lanes};
 use super::super::cluster::{ImageEntry, TaintSet};
-use super::super::lane::Lane;
+use super::super::lane::{Identity, Lane};
 use super::super::zones::GHOSTS;
 use super::Draft;
 
@@ -62,23 +62,23 @@ impl Draft {
             }
             None => {
                 let Some(zone) = self.zone_of(&node) else { return };
-                let lane = triomphe::Arc::new(Lane::new(node.name.clone(), generation));
+                let identity = Identity::new(node.name.clone(), generation);
                 let Some(slot) = self.new_slot(&node.name) else { return };
-                self.append(zone, slot, lane, &Columns::default());
+                self.append(zone, slot, (triomphe::Arc::new(identity), None), &Columns::default());
                 self.cluster.counts.nodes += 1;
                 slot
             }
         };
         let scalars: Vec<(u32, i64)> = self.scalars_of(&node);
         self.change_lane(slot, |chunk, at, generation| {
-            if let Some(lane) = chunk.lane_mut(at) {
-                if lane.node.is_none() {
-                    lane.added = generation;
+            if let Some(identity) = chunk.identity_mut(at) {
+                if identity.node.is_none() {
+                    identity.added = generation;
                 }
                 if !stays {
-                    lane.arrived = generation;
+                    identity.arrived = generation;
                 }
-                lane.node = Some(node.clone());
+                identity.node = Some(node.clone());
             }
             for (resource, _) in allocatable_scalars(chunk, at) {
                 if !scalars.iter().any(|(named, _)| *named == resource) {
@@ -106,15 +106,15 @@ impl Draft {
         let Some(info) = self.cluster.node(name) else { return };
         let (slot, empty) = (info.slot(), info.pod_count() == 0);
         let Some(node) = info.node().cloned() else { return };
-        let removed = info.lane().clone();
+        let removed = info.identity().clone();
         let generation = self.cluster.generation;
         self.exchange_images(Some(&node), None);
         self.count_claims_of(slot, false);
         self.release_sets(slot);
         self.rest().removed.push(generation, slot, &removed);
         self.change_lane(slot, |chunk, at, generation| {
-            if let Some(lane) = chunk.lane_mut(at) {
-                lane.node = None;
+            if let Some(identity) = chunk.identity_mut(at) {
+                identity.node = None;
             }
             for (resource, _) in allocatable_scalars(chunk, at) {
                 chunk.set_allocatable_scalar(at, resource, 0);
@@ -135,13 +135,13 @@ impl Draft {
 
     /// The slot of a node, a ghost from now on where it is unknown.
     pub(super) fn slot_or_ghost(&mut self, name: &Name) -> Option<NodeSlot> {
-        if let Some(slot) = self.cluster.slot_of(name) {
-            return Some(NodeSlot(slot));
+        if let Some(info) = self.cluster.any_node(name) {
+            return Some(info.slot());
         }
-        let lane = triomphe::Arc::new(Lane::new(name.clone(), self.cluster.generation));
+        let identity = Identity::new(name.clone(), self.cluster.generation);
         let ghosts = self.rest().zones.ghosts();
         let slot = self.new_slot(name)?;
-        self.append(ghosts, slot, lane, &Columns::default());
+        self.append(ghosts, slot, (triomphe::Arc::new(identity), None), &Columns::default());
         self.cluster.counts.ghosts += 1;
         Some(slot)
     }
@@ -235,18 +235,18 @@ impl Draft {
 
     /// Moves a lane to the end of a zone.
     fn move_to_end(&mut self, slot: NodeSlot, zone: ZoneId) {
-        if let Some((lane, columns)) = self.detach(slot) {
-            self.append(zone, slot, lane, &columns);
+        if let Some((node, columns)) = self.detach(slot) {
+            self.append(zone, slot, node, &columns);
         }
     }
 
     /// Takes a lane out of its chunk; an empty chunk goes, and so does an
     /// empty zone.
-    fn detach(&mut self, slot: NodeSlot) -> Option<(triomphe::Arc<Lane>, Columns)> {
+    fn detach(&mut self, slot: NodeSlot) -> Option<(InLane, Columns)> {
         let place = *self.cluster.rest.places.get(slot.0)?;
         let chunk = self.cluster.chunks.get(place.chunk)?;
         let (zone, sequence) = (chunk.zone, chunk.sequence);
-        let taken = (chunk.lane_ptr(place.lane)?.clone(), chunk.columns(place.lane));
+        let taken = (in_lane(chunk, place.lane)?, chunk.columns(place.lane));
         let generation = self.cluster.generation;
         let left = self.cluster.chunks.update(place.chunk, generation, |chunk| {
             chunk.clear(place.lane);
@@ -312,12 +312,12 @@ impl Draft {
     /// Moves a lane as it is: the node's generation stays what it was.
     fn move_lane(&mut self, from: Place, to: Place) {
         let Some(chunk) = self.cluster.chunks.get(from.chunk) else { return };
-        let Some(lane) = chunk.lane_ptr(from.lane).cloned() else { return };
+        let Some((identity, lane)) = in_lane(chunk, from.lane) else { return };
         let (slot, columns) = (chunk.slot()[from.lane], chunk.columns(from.lane));
         let generation = self.cluster.generation;
         self.cluster.chunks.update(from.chunk, generation, |chunk| chunk.clear(from.lane));
         self.cluster.chunks.update(to.chunk, generation, |chunk| {
-            chunk.put(to.lane, slot, lane);
+            chunk.put(to.lane, slot, identity, lane);
             chunk.set_columns(to.lane, &columns);
         });
         self.rest().places.set(slot.0, to);
@@ -328,13 +328,13 @@ impl Draft {
         &mut self,
         zone: ZoneId,
         slot: NodeSlot,
-        lane: triomphe::Arc<Lane>,
+        (identity, lane): InLane,
         columns: &Columns,
     ) {
         let Some(place) = self.end_of(zone) else { return };
         let generation = self.cluster.generation;
         self.cluster.chunks.update(place.chunk, generation, |chunk| {
-            chunk.put(place.lane, slot, lane);
+            chunk.put(place.lane, slot, identity, lane);
             chunk.set_columns(place.lane, columns);
         });
         let rest = self.rest();
@@ -370,6 +370,13 @@ impl Draft {
         });
         Some(Place { chunk: id, lane: 0 })
     }
+}
+
+/// What is in a lane besides its columns.
+type InLane = (triomphe::Arc<Identity>, Option<triomphe::Arc<Lane>>);
+
+fn in_lane(chunk: &Chunk, at: usize) -> Option<InLane> {
+    Some((chunk.identity_ptr(at)?.clone(), chunk.lane_ptr(at).cloned()))
 }
 
 fn allocatable_scalars(chunk: &Chunk, at: usize) -> Vec<(u32, i64)> {

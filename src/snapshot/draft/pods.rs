@@ -75,16 +75,14 @@ impl Draft {
         let template = self.acquire_template(&pod.template)?;
         let amounts = self.amounts(&pod.template);
         self.change_lane(slot, |chunk, at, generation| {
-            if let Some(lane) = chunk.lane_mut(at) {
-                lane.pods.push(pod, template, assumed);
-            }
+            chunk.lane_mut(at).pods.push(pod, template, assumed);
             add(chunk, at, generation, &amounts, 1);
         });
         let (key, _) = pod.uid.key();
         self.cluster.uids.insert(key_hash(key), slot.0, &mut self.departures);
         self.cluster.counts.pods += 1;
         self.cluster.counts.assumed += usize::from(assumed);
-        if self.is_listed(slot) {
+        if amounts.claims && self.is_listed(slot) {
             self.use_claims(&pod.template);
         }
         Some(slot)
@@ -101,19 +99,22 @@ impl Draft {
         let mut was_assumed = false;
         let mut empty_ghost = false;
         self.change_lane(slot, |chunk, at, generation| {
-            if let Some(lane) = chunk.lane_mut(at)
-                && let Some(pod) = lane.pods.find(key, text)
-            {
+            let lane = chunk.lane_mut(at);
+            if let Some(pod) = lane.pods.find(key, text) {
                 was_assumed = lane.pods.swap_remove(pod).assumed;
-                empty_ghost = lane.node.is_none() && lane.pods.is_empty();
             }
+            let empty = lane.pods.is_empty();
             add(chunk, at, generation, &amounts, -1);
+            if empty {
+                chunk.drop_lane(at);
+                empty_ghost = chunk.is_ghosts();
+            }
         });
         let now = self.cluster.generation;
         self.cluster.uids.remove(key_hash(key), slot.0, now, &mut self.departures);
         self.cluster.counts.pods -= 1;
         self.cluster.counts.assumed -= usize::from(was_assumed);
-        if self.is_listed(slot) {
+        if amounts.claims && self.is_listed(slot) {
             self.drop_claims(&template);
         }
         self.release_template(number);
@@ -256,7 +257,7 @@ fn add(chunk: &mut Chunk, at: usize, generation: Generation, amounts: &Amounts<'
         || amounts.claims
         || !amounts.spec.host_ports.is_empty()
     {
-        let Some(lane) = chunk.lane_mut(at) else { return };
+        let lane = chunk.lane_mut(at);
         let count = |count: &mut u32, has: bool| {
             *count = count.wrapping_add_signed(if has { sign as i32 } else { 0 });
         };
