@@ -56,7 +56,7 @@ const SLACK: i64 = 512 << 10;
 const NODES: usize = 64;
 
 fn engine() -> Writer {
-    let (mut writer, _) = Engine::inline(Config::default());
+    let (mut writer, _) = Engine::inline(Config { live_index: true, ..Config::default() });
     for n in 0..NODES {
         writer.add_node(node(format!("n{n}")).zone(format!("z{}", n % 3)).build()).unwrap();
     }

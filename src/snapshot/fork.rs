@@ -57,9 +57,12 @@ impl Fork {
         let Some(node) = &pod.node_name else {
             return Err(EventError::NoNodeName { uid: pod.uid.clone() });
         };
-        self.draft.check_place(pod, node, Some(&pod.uid))?;
+        let known = self.draft.pod(&pod.uid).map(|known| known.spot());
+        self.draft.check_place(pod, node, known)?;
         self.step();
-        self.draft.displace(&pod.uid);
+        if let Some(known) = known {
+            self.draft.displace(known);
+        }
         self.draft.place(pod, node, None, false);
         Ok(())
     }
@@ -70,11 +73,11 @@ impl Fork {
     ///
     /// The pod is not known.
     pub fn remove_pod(&mut self, uid: &Uid) -> Result<(), EventError> {
-        if self.draft.pod(uid).is_none() {
+        let Some(known) = self.draft.pod(uid).map(|known| known.spot()) else {
             return Err(EventError::NotFound { uid: uid.clone() });
-        }
+        };
         self.step();
-        self.draft.displace(uid);
+        self.draft.displace(known);
         Ok(())
     }
 

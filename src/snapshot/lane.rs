@@ -88,17 +88,18 @@ impl Pods {
     pub(crate) fn push(&mut self, pod: &Pod, template: TemplateId, assumed: bool) {
         let (key, uid_text) = pod.uid.key();
         let uid_text = uid_text.unwrap_or_default();
-        let record = PodRecord {
+        let mut record = PodRecord {
             key,
-            resource_version: pod.resource_version,
-            start: pod.start_time.map_or(NO_TIME, |t| t.0),
-            deletion: pod.deletion_time.map_or(NO_TIME, |t| t.0),
+            resource_version: 0,
+            start: NO_TIME,
+            deletion: NO_TIME,
             template,
             text: self.text.len() as u32,
             name_len: pod.name.len() as u16,
             uid_len: uid_text.len() as u16,
             assumed,
         };
+        record.set_object(pod, assumed);
         if self.records.len() == self.records.capacity() {
             self.records.reserve_exact(self.records.len() / 4 + 1);
         }
@@ -109,6 +110,29 @@ impl Pods {
         }
         self.text.push_str(&pod.name);
         self.text.push_str(uid_text);
+    }
+
+    /// Replaces a pod by another object of its name, uid and template; where it
+    /// is none, nothing changes and the answer is `false`.
+    pub(crate) fn revise(
+        &mut self,
+        at: usize,
+        pod: &Pod,
+        template: TemplateId,
+        assumed: bool,
+    ) -> bool {
+        let record = &self.records[at];
+        let (key, text) = pod.uid.key();
+        if record.key != key
+            || record.template != template
+            || self.name(record) != &*pod.name
+            || self.uid_text(record) != text
+        {
+            return false;
+        }
+        let record = &mut self.records[at];
+        record.set_object(pod, assumed);
+        true
     }
 
     /// Takes a pod away; the last one takes its place.
@@ -126,6 +150,14 @@ impl Pods {
 }
 
 impl PodRecord {
+    /// What an object says that is neither name nor template.
+    fn set_object(&mut self, pod: &Pod, assumed: bool) {
+        self.resource_version = pod.resource_version;
+        self.start = pod.start_time.map_or(NO_TIME, |t| t.0);
+        self.deletion = pod.deletion_time.map_or(NO_TIME, |t| t.0);
+        self.assumed = assumed;
+    }
+
     pub(crate) fn start_time(&self) -> Option<Timestamp> {
         (self.start != NO_TIME).then_some(Timestamp(self.start))
     }
@@ -179,7 +211,6 @@ pub(crate) static EMPTY: Lane = Lane {
 };
 
 impl Lane {
-
     pub(crate) fn take_ports(&mut self, ports: &[HostPort]) {
         for port in ports {
             match self.ports.iter_mut().find(|(used, _)| used == port) {

@@ -28,5 +28,6 @@ pub use chunk::{Chunk, Column, LANES, NodeSlot};
 pub use cluster::{Cluster, ImageState, Snapshot, ZoneInfo};
 pub use dump::{Dump, NodeDump};
 pub use fork::Fork;
+pub(crate) use node_info::Spot;
 pub use node_info::{NodeInfo, PodInfo};
 pub use stores::{Keyed, ObjectEvent, ObjectStore, Objects, Store};

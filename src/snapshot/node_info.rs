@@ -119,7 +119,8 @@ impl<'a> NodeInfo<'a> {
 
     /// The pods on it, in no particular order.
     pub fn pods(self) -> impl ExactSizeIterator<Item = PodInfo<'a>> {
-        self.lane().pods.records().iter().map(move |record| PodInfo { node: self, record })
+        let records = self.lane().pods.records().iter().enumerate();
+        records.map(move |(index, record)| PodInfo { node: self, record, index })
     }
 
     /// The pods with pod affinity or anti-affinity.
@@ -162,10 +163,16 @@ impl<'a> NodeInfo<'a> {
             .filter_map(move |name| Some((name, self.cluster.image(name)?)))
     }
 
+    /// The pod at this place among its pods.
+    pub(crate) fn pod_at(self, index: usize) -> Option<PodInfo<'a>> {
+        let record = self.lane().pods.records().get(index)?;
+        Some(PodInfo { node: self, record, index })
+    }
+
     pub(crate) fn find(self, key: [u8; 16], text: Option<&str>) -> Option<PodInfo<'a>> {
         let pods = &self.lane().pods;
         let at = pods.find(key, text)?;
-        Some(PodInfo { node: self, record: &pods.records()[at] })
+        Some(PodInfo { node: self, record: &pods.records()[at], index: at })
     }
 }
 
@@ -179,11 +186,19 @@ impl std::fmt::Debug for NodeInfo<'_> {
     }
 }
 
+/// Where a pod is: on which node, and at which place among its pods.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Spot {
+    pub(crate) slot: NodeSlot,
+    pub(crate) index: usize,
+}
+
 /// A pod placed on a node: a view, free to copy.
 #[derive(Clone, Copy)]
 pub struct PodInfo<'a> {
     node: NodeInfo<'a>,
     record: &'a PodRecord,
+    index: usize,
 }
 
 impl<'a> PodInfo<'a> {
@@ -218,6 +233,11 @@ impl<'a> PodInfo<'a> {
 
     pub(crate) fn template_id(&self) -> TemplateId {
         self.record.template
+    }
+
+    /// Where it is, until its node's pods change.
+    pub(crate) fn spot(&self) -> Spot {
+        Spot { slot: self.node.slot(), index: self.index }
     }
 
     /// The node that it is on.

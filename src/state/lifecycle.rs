@@ -10,7 +10,7 @@ use std::time::Duration;
 use crate::log::{Applied, Event, Outcome};
 use crate::model::{EventError, Generation, Name, Pod, Timestamp, Uid};
 use crate::snapshot::draft::Draft;
-use crate::snapshot::{Cluster, NodeSlot, Snapshot};
+use crate::snapshot::{Cluster, NodeSlot, Snapshot, Spot};
 
 /// Decides whether a placement still fits when the writer is about to assume
 /// it. The engine is given one; the state knows no plugin.
@@ -122,8 +122,9 @@ impl State {
                 applied.updated = 1;
             }
             Event::RemovePod { uid, node } => {
-                self.check_known(uid, node.as_ref(), |uid| EventError::NotFound { uid })?;
-                self.displace(uid, observer);
+                let known =
+                    self.check_known(uid, node.as_ref(), |uid| EventError::NotFound { uid })?;
+                self.displace(uid, known, observer);
                 applied.removed = 1;
             }
             Event::AddNode(node) | Event::UpdateNode(node) => {
@@ -164,19 +165,19 @@ impl State {
         pod: &Pod,
         decided: bool,
     ) -> Result<Option<NodeSlot>, EventError> {
-        let uid = pod.uid.clone();
+        let uid = &pod.uid;
         if uid.is_empty() {
             return Err(EventError::EmptyUid);
         }
-        if draft.pod(&uid).is_some() {
-            return Err(EventError::AlreadyInCache { uid });
+        if draft.pod(uid).is_some() {
+            return Err(EventError::AlreadyInCache { uid: uid.clone() });
         }
         let node = node_of(pod)?;
         let slot = draft.check_place(pod, node, None)?;
         match &self.commit_check {
-            Some(check) if decided => check
-                .check(&draft.cluster, pod, node)
-                .map_err(|reason| EventError::Conflict { uid, node: node.clone(), reason }),
+            Some(check) if decided => check.check(&draft.cluster, pod, node).map_err(|reason| {
+                EventError::Conflict { uid: uid.clone(), node: node.clone(), reason }
+            }),
             _ => Ok(()),
         }?;
         Ok(slot)
@@ -234,7 +235,8 @@ impl State {
         if !pod.is_assumed() {
             return Err(EventError::NotAssumed { uid: uid.clone() });
         }
-        self.displace(uid, observer);
+        let spot = pod.spot();
+        self.displace(uid, spot, observer);
         Ok(true)
     }
 
@@ -248,19 +250,19 @@ impl State {
         if uid.is_empty() {
             return Err(EventError::EmptyUid);
         }
-        let known = self.draft.pod(uid).map(|known| known.is_assumed());
-        if known == Some(false) {
+        let known = self.draft.pod(uid);
+        if known.is_some_and(|known| !known.is_assumed()) {
             return Err(EventError::AlreadyAdded { uid: uid.clone() });
         }
-        let mut slot = self.draft.check_place(pod, node_of(pod)?, Some(uid))?;
-        if known.is_some() {
-            // The object may have changed since it was assumed, its node too;
-            // and a ghost goes with its last pod.
-            self.clear_deadline(uid);
-            self.draft.displace(uid);
-            slot = None;
+        let known = known.map(|known| known.spot());
+        let slot = self.draft.check_place(pod, node_of(pod)?, known)?;
+        match known {
+            None => self.place(pod, slot, false, observer),
+            Some(known) => {
+                self.clear_deadline(uid);
+                self.revise(known, pod, observer);
+            }
         }
-        self.place(pod, slot, false, observer);
         Ok(known.is_some())
     }
 
@@ -270,29 +272,37 @@ impl State {
         pod: &Pod,
         observer: &mut impl PodObserver,
     ) -> Result<(), EventError> {
-        let known = self.check_known(old, None, |uid| EventError::NotAdded { uid })?;
-        if self.draft.pod(old).is_some_and(|pod| pod.is_assumed()) {
+        let spot = self.check_known(old, None, |uid| EventError::NotAdded { uid })?;
+        let Some(known) = self.draft.pod_at(spot) else { return Ok(()) };
+        if known.is_assumed() {
             return Err(EventError::AssumedNotUpdated { uid: old.clone() });
         }
         let node = node_of(pod)?;
-        if *node != known {
-            return Err(other_node(old, &known, node));
+        if node != known.node().name() {
+            return Err(other_node(old, known.node().name(), node));
         }
         if pod.uid != *old && self.draft.pod(&pod.uid).is_some() {
             return Err(EventError::AlreadyAdded { uid: pod.uid.clone() });
         }
-        self.draft.check_place(pod, node, Some(old))?;
-        self.replace(old, pod, observer);
+        self.draft.check_place(pod, node, Some(spot))?;
+        if pod.uid == *old {
+            self.revise(spot, pod, observer);
+        } else {
+            self.displace(old, spot, observer);
+            self.place(pod, None, false, observer);
+        }
         Ok(())
     }
 
-    /// Puts a pod that was checked in the place of another.
-    pub(super) fn replace(&mut self, old: &Uid, pod: &Pod, observer: &mut impl PodObserver) {
-        if pod.uid == *old {
-            self.draft.displace(old);
-        } else {
-            self.displace(old, observer);
+    /// Puts another object of a pod, which was checked, in its place: on
+    /// another node than before, it may be.
+    pub(super) fn revise(&mut self, spot: Spot, pod: &Pod, observer: &mut impl PodObserver) {
+        if self.draft.revise(spot, pod, false) {
+            observer.placed(pod, spot.slot, false);
+            return;
         }
+        self.draft.displace(spot);
+        // A ghost goes with its last pod, so the slot may be another one.
         self.place(pod, None, false, observer);
     }
 
@@ -301,17 +311,15 @@ impl State {
         uid: &Uid,
         node: Option<&Name>,
         unknown: impl Fn(Uid) -> EventError,
-    ) -> Result<Name, EventError> {
+    ) -> Result<Spot, EventError> {
         if uid.is_empty() {
             return Err(EventError::EmptyUid);
         }
-        let known = match self.draft.pod(uid) {
-            Some(pod) => pod.node().name().clone(),
-            None => return Err(unknown(uid.clone())),
-        };
-        match node.filter(|given| !given.is_empty() && **given != known) {
-            Some(given) => Err(other_node(uid, &known, given)),
-            None => Ok(known),
+        let Some(pod) = self.draft.pod(uid) else { return Err(unknown(uid.clone())) };
+        let known = pod.node().name();
+        match node.filter(|given| !given.is_empty() && *given != known) {
+            Some(given) => Err(other_node(uid, known, given)),
+            None => Ok(pod.spot()),
         }
     }
 
@@ -321,7 +329,11 @@ impl State {
             if deadline >= now {
                 break;
             }
-            self.displace(&uid, observer);
+            match self.draft.pod(&uid).map(|pod| pod.spot()) {
+                Some(spot) => self.displace(&uid, spot, observer),
+                // Only assumed pods have deadlines.
+                None => self.clear_deadline(&uid),
+            }
             expired += 1;
         }
         expired
@@ -341,11 +353,10 @@ impl State {
         }
     }
 
-    pub(super) fn displace(&mut self, uid: &Uid, observer: &mut impl PodObserver) {
+    pub(super) fn displace(&mut self, uid: &Uid, spot: Spot, observer: &mut impl PodObserver) {
         self.clear_deadline(uid);
-        if self.draft.displace(uid) {
-            observer.gone(uid);
-        }
+        self.draft.displace(spot);
+        observer.gone(uid);
     }
 
     fn clear_deadline(&mut self, uid: &Uid) {

@@ -55,7 +55,9 @@ impl State {
             .filter(|uid| !listed.contains(uid))
             .collect();
         for uid in &missing {
-            self.displace(uid, observer);
+            if let Some(spot) = self.draft.pod(uid).map(|pod| pod.spot()) {
+                self.displace(uid, spot, observer);
+            }
         }
         applied.removed += missing.len();
     }
@@ -74,9 +76,10 @@ impl State {
             }
             Some(known) if is_as_listed(&known, pod) => Ok(None),
             // Also on another node: what is listed is what is true.
-            Some(_) => {
-                self.draft.check_place(pod, node, Some(&pod.uid))?;
-                self.replace(&pod.uid, pod, observer);
+            Some(known) => {
+                let spot = known.spot();
+                self.draft.check_place(pod, node, Some(spot))?;
+                self.revise(spot, pod, observer);
                 Ok(Some(false))
             }
             None => {

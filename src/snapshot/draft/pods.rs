@@ -4,7 +4,7 @@ use crate::model::{EventError, Generation, Name, Pod, PodResources, PodSpec, Uid
 
 use super::super::chunk::{Chunk, NodeSlot, Place, set};
 use super::super::cluster::{Cluster, claim_key};
-use super::super::node_info::{NodeInfo, PodInfo};
+use super::super::node_info::{NodeInfo, PodInfo, Spot};
 use super::Draft;
 
 /// Longest name or uid that a lane holds.
@@ -27,7 +27,7 @@ impl Draft {
         &self,
         pod: &Pod,
         node: &str,
-        leaving: Option<&Uid>,
+        leaving: Option<Spot>,
     ) -> Result<Option<NodeSlot>, EventError> {
         let too_long = |what| EventError::TooLong { what, name: shorten(&pod.name) };
         if pod.uid.is_empty() {
@@ -51,8 +51,8 @@ impl Draft {
         self.check_room()?;
         let Some(there) = self.cluster.any_node(node) else { return Ok(None) };
         let leaving = leaving
-            .and_then(|uid| self.cluster.pod(uid))
-            .filter(|pod| pod.node().slot() == there.slot())
+            .filter(|spot| spot.slot == there.slot())
+            .and_then(|spot| there.pod_at(spot.index))
             .map(|pod| &pod.template().resources);
         if fits_in_64_bits(&self.cluster, there, leaving, &spec.resources) {
             Ok(Some(there.slot()))
@@ -88,21 +88,42 @@ impl Draft {
         Some(slot)
     }
 
+    /// Replaces a pod by another object of it on the same node, in its place,
+    /// where nothing differs that anything is counted by; says whether that was
+    /// so. O(log n).
+    pub(crate) fn revise(&mut self, spot: Spot, pod: &Pod, assumed: bool) -> bool {
+        let Some(node) = self.cluster.at_slot(spot.slot) else { return false };
+        let Some(old) = node.pod_at(spot.index) else { return false };
+        let (was_assumed, number) = (old.is_assumed(), old.template_id());
+        if pod.node_name.as_ref() != Some(node.name()) || *old.template() != pod.template {
+            return false;
+        }
+        let mut revised = false;
+        self.change_lane(spot.slot, |chunk, at, generation| {
+            revised = chunk.lane_mut(at).pods.revise(spot.index, pod, number, assumed);
+            chunk.requested_mut().generation[at] = generation;
+        });
+        if revised {
+            self.cluster.counts.assumed += usize::from(assumed);
+            self.cluster.counts.assumed -= usize::from(was_assumed);
+        }
+        revised
+    }
+
     /// Takes a pod away; the last pod of a ghost takes the ghost with it.
     /// O(log n + pods of the node).
-    pub(crate) fn displace(&mut self, uid: &Uid) -> bool {
-        let Some(pod) = self.cluster.pod(uid) else { return false };
-        let (slot, template, number) =
-            (pod.node().slot(), pod.template().clone(), pod.template_id());
+    pub(crate) fn displace(&mut self, spot: Spot) {
+        let slot = spot.slot;
+        let Some(node) = self.cluster.at_slot(slot) else { return };
+        let Some(pod) = node.pod_at(spot.index) else { return };
+        let (template, number, was_assumed) =
+            (pod.template().clone(), pod.template_id(), pod.is_assumed());
         let amounts = self.amounts(&template);
-        let (key, text) = uid.key();
-        let mut was_assumed = false;
+        let mut key = [0; 16];
         let mut empty_ghost = false;
         self.change_lane(slot, |chunk, at, generation| {
             let lane = chunk.lane_mut(at);
-            if let Some(pod) = lane.pods.find(key, text) {
-                was_assumed = lane.pods.swap_remove(pod).assumed;
-            }
+            key = lane.pods.swap_remove(spot.index).key;
             let empty = lane.pods.is_empty();
             add(chunk, at, generation, &amounts, -1);
             if empty {
@@ -121,12 +142,16 @@ impl Draft {
         if empty_ghost {
             self.drop_ghost(slot);
         }
-        true
     }
 
     /// The pod with this uid.
     pub(crate) fn pod(&self, uid: &Uid) -> Option<PodInfo<'_>> {
         self.cluster.pod(uid)
+    }
+
+    /// The pod at a spot.
+    pub(crate) fn pod_at(&self, spot: Spot) -> Option<PodInfo<'_>> {
+        self.cluster.at_slot(spot.slot)?.pod_at(spot.index)
     }
 
     /// Changes the lane of a node, copied first where a version shares it.
