@@ -20,38 +20,42 @@ const EXACT: i64 = 1 << 46;
 const MAGIC: f64 = (1_u64 << 52) as f64;
 
 /// Defines a function that runs its body in the best variant that the CPU has.
+/// The body may ask `FUSED`: whether a product and a sum, rounded once, are one
+/// instruction.
 macro_rules! dispatched {
     ($(#[$doc:meta])* fn $name:ident($($arg:ident: $type:ty),* $(,)?) $(-> $out:ty)? $body:block) => {
         $(#[$doc])*
         #[inline]
         pub(crate) fn $name($($arg: $type),*) $(-> $out)? {
             #[inline(always)]
-            fn body($($arg: $type),*) $(-> $out)? $body
+            fn body<const FUSED: bool>($($arg: $type),*) $(-> $out)? $body
 
             #[cfg(target_arch = "x86_64")]
             {
-                #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+                #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,fma")]
                 fn avx512($($arg: $type),*) $(-> $out)? {
-                    body($($arg),*)
+                    body::<true>($($arg),*)
                 }
-                #[target_feature(enable = "avx2")]
+                #[target_feature(enable = "avx2,fma")]
                 fn avx2($($arg: $type),*) $(-> $out)? {
-                    body($($arg),*)
+                    body::<true>($($arg),*)
                 }
                 // The answers of detection are kept by std: a load and a test each.
-                if is_x86_feature_detected!("avx512bw")
-                    && is_x86_feature_detected!("avx512dq")
-                    && is_x86_feature_detected!("avx512vl")
-                {
-                    // SAFETY: the CPU has the features; avx512bw implies avx512f.
-                    return unsafe { avx512($($arg),*) };
-                }
-                if is_x86_feature_detected!("avx2") {
-                    // SAFETY: the CPU has the feature.
-                    return unsafe { avx2($($arg),*) };
+                if is_x86_feature_detected!("fma") {
+                    if is_x86_feature_detected!("avx512bw")
+                        && is_x86_feature_detected!("avx512dq")
+                        && is_x86_feature_detected!("avx512vl")
+                    {
+                        // SAFETY: the CPU has the features; avx512bw implies avx512f.
+                        return unsafe { avx512($($arg),*) };
+                    }
+                    if is_x86_feature_detected!("avx2") {
+                        // SAFETY: the CPU has the features.
+                        return unsafe { avx2($($arg),*) };
+                    }
                 }
             }
-            body($($arg),*)
+            body::<{ cfg!(target_arch = "aarch64") }>($($arg),*)
         }
     };
 }
@@ -197,66 +201,56 @@ dispatched! {
     }
 }
 
-/// How near to a whole number a product with a reciprocal may come, before the
-/// division itself is asked. Products differ from it by some 10^-14.
-const NEAR: f64 = 1e-9;
+/// `part / whole`, rounded as division rounds it, for a whole number `whole`
+/// from 1 up to [`EXACT`] and its reciprocal.
+///
+/// Where `FUSED`, by Markstein's theorem: from the nearest double to `1 / whole`
+/// and a quotient within one unit in its last place, one step that corrects it
+/// by its exact remainder gives the nearest quotient; `whole` must not have a
+/// mantissa of ones alone, which takes 53 bits. The first product may be one
+/// and a half units off, so it is corrected twice.
+#[inline(always)]
+fn quotient<const FUSED: bool>(part: f64, whole: f64, reciprocal: f64) -> f64 {
+    if !FUSED {
+        return part / whole;
+    }
+    let mut quotient = part * reciprocal;
+    for _ in 0..2 {
+        let rest = whole.mul_add(-quotient, part);
+        quotient = rest.mul_add(reciprocal, quotient);
+    }
+    quotient
+}
 
-/// How balanced two used shares are, in percent, before rounding.
+/// How balanced two used shares are, in percent, rounded down.
 #[inline(always)]
 fn balance(cpu: f64, memory: f64) -> f64 {
     let deviation = ((cpu - memory) * 0.5).abs();
-    (1.0 - deviation) * 100.0
-}
-
-#[inline(always)]
-fn balanced<const DIVIDE: bool>(
-    cpu: Amounts<'_>,
-    memory: Amounts<'_>,
-    scores: &mut Column<i64>,
-) -> (bool, bool) {
-    let (mut seen, mut near) = (0, false);
-    for at in 0..LANES {
-        let mut share = |of: &Amounts<'_>, pod: i64| {
-            let used = of.requested[at].wrapping_add(pod);
-            seen |= used | of.allocatable[at];
-            let (used, whole) = (double(used), double(of.allocatable[at]));
-            let share = if DIVIDE { used / whole } else { used * of.reciprocal[at] };
-            // Not `f64::min`: where nothing is allocatable the share is no
-            // number, and not looked at.
-            if share > 1.0 { 1.0 } else { share }
-        };
-        let (cpu_with, memory_with) = (share(&cpu, cpu.pod), share(&memory, memory.pod));
-        let (cpu_without, memory_without) = (share(&cpu, 0), share(&memory, 0));
-        let with = balance(cpu_with, memory_with);
-        let without = balance(cpu_without, memory_without);
-        let there = (cpu.allocatable[at] != 0) & (memory.allocatable[at] != 0);
-        if !DIVIDE {
-            let is_near = |value: f64| ((value + MAGIC) - MAGIC - value).abs() < NEAR;
-            // Shares of nothing are 0 in both ways.
-            let unsure = is_near(with) | (is_near(without) & (cpu_without + memory_without > 0.0));
-            near |= there & unsure;
-        }
-        let (with, without) = (floor(with), floor(without));
-        let gain = if there { with - without } else { 0.0 };
-        scores[at] = number(50.0 + floor((50.0 + gain) * 0.5));
-    }
-    ((seen as u64) < EXACT as u64, near)
+    floor((1.0 - deviation) * 100.0)
 }
 
 dispatched! {
     /// BalancedAllocation over cpu and memory: 50, and up to 25 more or less as
     /// the pod brings the used shares nearer to each other or apart. `false`
     /// as in [`least_allocated`].
-    ///
-    /// Kube-scheduler divides doubles, and so rounds as division does. Products
-    /// with the reciprocal are as good but where one comes near to a whole
-    /// number; then the chunk is computed again by division.
     fn balanced_allocation(cpu: Amounts<'_>, memory: Amounts<'_>, scores: &mut Column<i64>) -> bool {
-        let (exact, near) = balanced::<false>(cpu, memory, scores);
-        if exact && near {
-            balanced::<true>(cpu, memory, scores);
+        let mut seen = 0;
+        for at in 0..LANES {
+            let mut share = |of: &Amounts<'_>, pod: i64| {
+                let (used, whole) = (of.requested[at].wrapping_add(pod), of.allocatable[at]);
+                seen |= used | whole;
+                let share = quotient::<FUSED>(double(used), double(whole), of.reciprocal[at]);
+                // Not `f64::min`: where nothing is allocatable the share may be
+                // no number, and is not looked at.
+                if share > 1.0 { 1.0 } else { share }
+            };
+            let with = balance(share(&cpu, cpu.pod), share(&memory, memory.pod));
+            let without = balance(share(&cpu, 0), share(&memory, 0));
+            let there = (cpu.allocatable[at] != 0) & (memory.allocatable[at] != 0);
+            let gain = if there { with - without } else { 0.0 };
+            scores[at] = number(50.0 + floor((50.0 + gain) * 0.5));
         }
-        exact
+        (seen as u64) < EXACT as u64
     }
 }
 

@@ -83,3 +83,66 @@ impl Score for Balance {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::snapshot::LANES;
+
+    /// Amounts as they come: round ones, whose shares meet in exact ratios, and
+    /// any up to where the kernel gives up.
+    fn amount() -> impl Strategy<Value = i64> {
+        prop_oneof![
+            (0..200_i64).prop_map(|n| n * 500),
+            (0..64_i64).prop_map(|n| n << 30),
+            (0..46_u32).prop_map(|shift| (1 << shift) - 1),
+            0..1_i64 << 46,
+        ]
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
+
+        #[test]
+        fn the_kernel_gives_what_each_node_gets(
+            lanes in prop::collection::vec((amount(), amount(), amount(), amount()), LANES),
+            (pod_cpu, pod_memory) in (amount(), amount()),
+        ) {
+            let column = |of: fn(&(i64, i64, i64, i64)) -> i64| -> Column<i64> {
+                std::array::from_fn(|at| of(&lanes[at]))
+            };
+            let (cpu, memory) = (column(|l| l.0), column(|l| l.1));
+            let (used_cpu, used_memory) = (column(|l| l.2), column(|l| l.3));
+            let reciprocal = |of: &Column<i64>| of.map(|n| if n == 0 { 0.0 } else { 1.0 / n as f64 });
+            let (reciprocal_cpu, reciprocal_memory) = (reciprocal(&cpu), reciprocal(&memory));
+            let mut scores = [0; LANES];
+            let exact = dispatch::balanced_allocation(
+                Amounts {
+                    pod: pod_cpu,
+                    requested: &used_cpu,
+                    allocatable: &cpu,
+                    reciprocal: &reciprocal_cpu,
+                },
+                Amounts {
+                    pod: pod_memory,
+                    requested: &used_memory,
+                    allocatable: &memory,
+                    reciprocal: &reciprocal_memory,
+                },
+                &mut scores,
+            );
+            let small = |used: &Column<i64>, pod: i64| used.iter().all(|n| n + pod < 1 << 46);
+            prop_assert_eq!(exact, small(&used_cpu, pod_cpu) && small(&used_memory, pod_memory));
+            for at in (0..LANES).filter(|_| exact) {
+                let with = balance(
+                    (used_cpu[at] + pod_cpu, cpu[at]),
+                    (used_memory[at] + pod_memory, memory[at]),
+                );
+                let without = balance((used_cpu[at], cpu[at]), (used_memory[at], memory[at]));
+                prop_assert_eq!(scores[at], 50 + (50 + with - without) / 2, "{:?}", lanes[at]);
+            }
+        }
+    }
+}

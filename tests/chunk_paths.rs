@@ -1,0 +1,252 @@
+//! A plugin says the same of 64 nodes at once as of each of them, and the
+//! cycle picks what its plugins, asked node by node, like best.
+
+use portolan::framework::{
+    Framework, Plugin, PreFilter, PreScore, ScheduleError, Scheduler, SchedulerConfig,
+};
+use portolan::model::{
+    Labels, Node, NodeAffinity, NodeSelector, NodeSelectorTerm, Operator, Pod,
+    PreferredSchedulingTerm, Quantity, Requirement, Taint, TaintEffect, node, pod,
+};
+use portolan::plugins;
+use portolan::{Cluster, Config, Engine};
+use proptest::prelude::*;
+
+const LARGE: i64 = 1 << 50;
+
+/// Draws small numbers from bits that proptest chose.
+struct Draw(u64);
+
+impl Draw {
+    fn below(&mut self, n: u64) -> u64 {
+        // Constants of a linear congruential generator (Knuth, MMIX).
+        self.0 =
+            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % n
+    }
+
+    fn of<T: Copy>(&mut self, values: &[T]) -> T {
+        values[self.below(values.len() as u64) as usize]
+    }
+
+    fn one_in(&mut self, n: u64) -> bool {
+        self.below(n) == 0
+    }
+
+    fn taint(&mut self) -> Taint {
+        let effect = self.of(&[
+            TaintEffect::NoSchedule,
+            TaintEffect::PreferNoSchedule,
+            TaintEffect::PreferNoSchedule,
+            TaintEffect::NoExecute,
+        ]);
+        Taint::new(self.of(&["a", "b", "c"]), self.of(&["", "v"]), effect)
+    }
+
+    fn node(&mut self, n: usize) -> Node {
+        let cpu = self.of(&[0, 1, 4_000, 8_000, 8_000, 64_000, LARGE]);
+        let memory = self.of(&[0, 1, 8 << 30, 16 << 30, 16 << 30, 100_000_000_007, LARGE]);
+        let mut builder = node(format!("n{n}"))
+            .hostname()
+            .zone(self.of(&["x", "y", "z"]))
+            .cpu(cpu)
+            .memory(memory)
+            .pods(self.of(&[0, 1, 3, 110, 110, 110]));
+        for label in ["disk", "arch"] {
+            if !self.one_in(3) {
+                builder = builder.label(label, self.of(&["ssd", "hdd", "7", "40"]));
+            }
+        }
+        if self.one_in(3) {
+            builder = builder.resource("example.com/gpu", Quantity::whole(self.below(9) as i64));
+        }
+        for _ in 0..self.of(&[0, 0, 0, 1, 2]) {
+            builder = builder.taint(self.taint());
+        }
+        builder.unschedulable(self.one_in(8)).build()
+    }
+
+    fn term(&mut self) -> NodeSelectorTerm {
+        let key = self.of(&["disk", "arch", "kubernetes.io/hostname", "none"]);
+        let values = [self.of(&["ssd", "hdd", "n3", "n70"]), self.of(&["7", "ssd", "n5"])];
+        let requirement = match self.below(6) {
+            0 => Requirement::new(key, Operator::NotIn, values),
+            1 => Requirement::new::<&str>(key, Operator::Exists, []),
+            2 => Requirement::new::<&str>(key, Operator::DoesNotExist, []),
+            3 => Requirement::new(key, Operator::Gt, [self.of(&["6", "7", "39"])]),
+            _ => Requirement::new(key, Operator::In, values),
+        };
+        let mut term = NodeSelectorTerm {
+            match_expressions: Box::new([requirement]),
+            ..NodeSelectorTerm::default()
+        };
+        if self.one_in(6) {
+            let name = self.of(&["n1", "n20", "n64", "nowhere"]);
+            term.match_fields = Box::new([Requirement::new("metadata.name", Operator::In, [name])]);
+        }
+        term
+    }
+
+    fn pod(&mut self, n: usize) -> Pod {
+        let mut builder = pod(format!("p{n}"));
+        if !self.one_in(5) {
+            builder = builder
+                .cpu(self.of(&[0, 1, 100, 500, 1_000, 4_000, LARGE]))
+                .memory(self.of(&[0, 1, 1 << 30, 3 << 30, 12_345_678_901, LARGE]));
+        }
+        if self.one_in(3) {
+            builder = builder.request("example.com/gpu", Quantity::whole(self.below(5) as i64));
+        }
+        if self.one_in(9) {
+            builder = builder.request("example.com/unknown", Quantity::whole(1));
+        }
+        for _ in 0..self.of(&[0, 0, 1, 2]) {
+            builder = builder.tolerate(self.of(&["a", "b", "c"]));
+        }
+        if self.one_in(3) {
+            builder = builder.host_port(8000 + self.below(2) as u16);
+        }
+        if self.one_in(5) {
+            builder = builder.node_selector(Labels::new([("disk", self.of(&["ssd", "hdd"]))]));
+        }
+        if self.one_in(3) {
+            let mut affinity = NodeAffinity::default();
+            if self.one_in(2) {
+                let terms = (0..self.below(3)).map(|_| self.term()).collect();
+                affinity.required = Some(NodeSelector { terms });
+            }
+            affinity.preferred = (0..self.below(3))
+                .map(|_| PreferredSchedulingTerm {
+                    weight: self.of(&[1, 10, 50, 100]),
+                    preference: self.term(),
+                })
+                .collect();
+            builder = builder.node_affinity(affinity);
+        }
+        if self.one_in(12) {
+            builder = builder.on(format!("n{}", self.below(200)));
+        }
+        builder.build()
+    }
+}
+
+/// A cluster with holes in its chunks, and pods on its nodes.
+fn cluster(draw: &mut Draw, nodes: usize) -> portolan::Writer {
+    let (mut writer, _) = Engine::inline(Config::default());
+    for n in 0..nodes {
+        writer.add_node(draw.node(n)).unwrap();
+    }
+    for n in 0..nodes * 2 {
+        let node = format!("n{}", draw.below(nodes as u64));
+        let placed = draw.pod(n).on(node);
+        // Sums of more than 64 bits are refused; the rest is enough.
+        let _ = writer.add_pod(placed);
+    }
+    for n in 0..nodes {
+        if draw.one_in(7) {
+            writer.remove_node(format!("n{n}")).unwrap();
+        }
+    }
+    writer
+}
+
+fn all_plugins() -> Vec<Box<dyn Plugin>> {
+    vec![
+        Box::new(plugins::NodeUnschedulable),
+        Box::new(plugins::NodeName),
+        Box::new(plugins::TaintToleration),
+        Box::new(plugins::NodeAffinity),
+        Box::new(plugins::NodePorts),
+        Box::new(plugins::NodeResourcesFit),
+        Box::new(plugins::NodeResourcesBalancedAllocation),
+    ]
+}
+
+fn same_of_chunks_and_nodes(cluster: &Cluster, pod: &Pod) {
+    for plugin in all_plugins() {
+        if let PreFilter::Filter(filter) | PreFilter::Only(_, filter) =
+            plugin.pre_filter(cluster, pod)
+        {
+            for chunk in cluster.zones().flat_map(|zone| zone.chunks()) {
+                for mask in [chunk.live(), chunk.live() & 0x5555_5555_5555_5555] {
+                    let passed = filter.filter_chunk(cluster, chunk, mask);
+                    for at in 0..64 {
+                        let alone = mask >> at & 1 == 1
+                            && cluster
+                                .node_in(chunk, at)
+                                .is_some_and(|node| filter.filter(node).is_none());
+                        assert_eq!(passed >> at & 1 == 1, alone, "{} lane {at}", plugin.name());
+                    }
+                }
+            }
+        }
+        let mut scores = [0; 64];
+        match plugin.pre_score(cluster, pod) {
+            PreScore::Score(score) => {
+                for chunk in cluster.zones().flat_map(|zone| zone.chunks()) {
+                    score.score_chunk(cluster, chunk, chunk.live(), &mut scores);
+                    for (at, scored) in scores.iter().enumerate() {
+                        if chunk.live() >> at & 1 == 1 {
+                            let node = cluster.node_in(chunk, at).unwrap();
+                            let name = plugin.name();
+                            assert_eq!(*scored, score.score(node), "{name} {}", node.name());
+                        }
+                    }
+                }
+            }
+            PreScore::All(all) => assert!((0..=100).contains(&all)),
+            PreScore::Skip => {}
+        }
+    }
+}
+
+/// What the cycle says, from plugins asked node by node.
+fn best_by_nodes(framework: &Framework, cluster: &Cluster, pod: &Pod) -> Vec<(i64, String)> {
+    let scores = framework.scores(cluster, pod);
+    scores
+        .into_iter()
+        .map(|(name, row)| (row.iter().map(|(_, score)| score).sum(), name.to_string()))
+        .collect()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
+
+    #[test]
+    fn chunks_and_nodes_get_the_same_answers(bits in any::<u64>(), nodes in 1..220_usize) {
+        let mut draw = Draw(bits);
+        let writer = cluster(&mut draw, nodes);
+        for n in 0..12 {
+            same_of_chunks_and_nodes(writer.cluster(), &draw.pod(n));
+        }
+    }
+
+    #[test]
+    fn the_cycle_picks_a_node_that_its_plugins_like_best(
+        bits in any::<u64>(),
+        nodes in 1..220_usize,
+    ) {
+        let mut draw = Draw(bits);
+        let writer = cluster(&mut draw, nodes);
+        let (cluster, framework) = (writer.cluster(), Framework::default_profile());
+        let config = SchedulerConfig { percentage_of_nodes: 100, seed: bits };
+        let mut scheduler = Scheduler::new(Framework::default_profile(), config, None);
+        for n in 0..12 {
+            let pod = draw.pod(n);
+            let by_nodes = best_by_nodes(&framework, cluster, &pod);
+            match scheduler.schedule(cluster, &pod) {
+                Ok(decision) => {
+                    prop_assert_eq!(decision.feasible, by_nodes.len());
+                    let best = by_nodes.iter().map(|(score, _)| *score).max().unwrap();
+                    let (score, _) =
+                        by_nodes.iter().find(|(_, name)| **name == *decision.node).unwrap();
+                    prop_assert_eq!(*score, best);
+                    // One feasible node is not scored.
+                    prop_assert_eq!(decision.score, if by_nodes.len() == 1 { 0 } else { best });
+                }
+                Err(ScheduleError::NoNodes) => prop_assert!(cluster.is_empty()),
+                Err(_) => prop_assert_eq!(by_nodes.len(), 0),
+            }
+        }
+    }
+}
