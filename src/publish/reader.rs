@@ -115,16 +115,19 @@ impl<T: Versioned, C: Cell<T>> Subscription<T, C> {
     /// reader is dropped.
     #[inline]
     pub fn refresh(&mut self) -> &Arc<T> {
-        if self.shared.signal.may_be_newer_than(self.kept_version) {
+        if self.kept.is_none() || self.shared.signal.may_be_newer_than(self.kept_version) {
             self.release();
+            self.renew();
         }
-        let Self { slot, kept, kept_version, shared, .. } = self;
-        kept.get_or_insert_with(|| {
-            let current = shared.cell.load(slot);
-            // Its own number, not the one that is expected: the cell may not hold that yet.
-            *kept_version = current.version();
-            current
-        })
+        self.kept.get_or_insert_with(|| self.shared.cell.load(&self.slot))
+    }
+
+    #[cold]
+    fn renew(&mut self) {
+        let current = self.shared.cell.load(&self.slot);
+        // Its own number, not the one that is expected: the cell may not hold that yet.
+        self.kept_version = current.version();
+        self.kept = Some(current);
     }
 
     /// Gives up what [`refresh`](Self::refresh) kept: for a reader that will be idle and should hold nothing.

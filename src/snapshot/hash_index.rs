@@ -62,6 +62,26 @@ fn short(hash: u64) -> u32 {
     (hash >> 32) as u32
 }
 
+/// Where a hash's entries begin, or would. Hashes are spread evenly, so the place
+/// is near the share of the leaf's range that is below the hash; halving would
+/// look at more lines of memory.
+fn first_of(entries: &[u64], hash: u32, depth: u32) -> usize {
+    let low = u64::from(hash) << 32;
+    let below = hash.checked_shl(BITS * depth).unwrap_or(0);
+    let mut at = ((u64::from(below) * entries.len() as u64) >> 32) as usize;
+    // Against hashes that are all alike, halving it is.
+    let near = entries.len().min(at + 24);
+    while at < near && entries[at] < low {
+        at += 1;
+    }
+    let far = at.saturating_sub(24);
+    while at > far && entries[at - 1] >= low {
+        at -= 1;
+    }
+    let found = (at == 0 || entries[at - 1] < low) && entries.get(at).is_none_or(|e| *e >= low);
+    if found { at } else { entries.partition_point(|entry| *entry < low) }
+}
+
 fn child(hash: u32, depth: u32) -> usize {
     (hash.rotate_left(BITS * (depth + 1))) as usize & (WIDTH - 1)
 }
@@ -79,8 +99,7 @@ impl HashIndex {
                     depth += 1;
                 }
                 Node::Leaf(leaf) => {
-                    let low = u64::from(hash) << 32;
-                    let start = leaf.0.partition_point(|entry| *entry < low);
+                    let start = first_of(&leaf.0, hash, depth);
                     return leaf.0[start..]
                         .iter()
                         .take_while(|entry| (**entry >> 32) as u32 == hash)

@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
 use portolan::model::{EventError, Labels, Name, Node, Pod, PodAffinity, Template, Uid, node, pod};
+use portolan::publish::live::LiveIndex;
 use portolan::{Config, Engine, Reader, Writer};
 use serde_json::{Value, json};
 
@@ -34,6 +35,9 @@ pub(crate) struct Arguments {
     /// Makes uids and picks nodes.
     #[arg(long, default_value_t = 1)]
     seed: u64,
+    /// With a live pod index, too.
+    #[arg(long)]
+    live_index: bool,
     /// How the result is printed.
     #[arg(long, value_enum, default_value_t = Output::Table)]
     output: Output,
@@ -83,12 +87,16 @@ impl Pods<'_> {
         self.with(template, &name, i % self.names.len())
     }
 
-    fn with(&mut self, template: Arc<Template>, name: &str, node: usize) -> Arc<Pod> {
+    fn uid(&mut self) -> Uid {
         let mut uid = [0; 16];
         uid[..8].copy_from_slice(&self.random.next().to_le_bytes());
         uid[8..].copy_from_slice(&self.random.next().to_le_bytes());
+        Uid::from_bytes(uid)
+    }
+
+    fn with(&mut self, template: Arc<Template>, name: &str, node: usize) -> Arc<Pod> {
         Arc::new(Pod {
-            uid: Uid::from_bytes(uid),
+            uid: self.uid(),
             name: name.into(),
             template,
             resource_version: 1,
@@ -174,7 +182,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
         random: Random(arguments.seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1),
         template: None,
     };
-    let (mut writer, reader) = Engine::inline(Config::default());
+    let (mut writer, reader) =
+        Engine::inline(Config { live_index: arguments.live_index, ..Config::default() });
     let started = Instant::now();
     let mut longest = Duration::ZERO;
 
@@ -192,7 +201,11 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     writer.reclaim();
     if total > 0 {
         result["add_pod_per_s"] = per_second(total, spent);
-        result["bytes_per_pod"] = json!((live_bytes() - with_nodes) / total as i64);
+        let bytes = (live_bytes() - with_nodes) / total as i64;
+        let index =
+            if arguments.live_index { 0 } else { live_index_bytes_per_pod(&mut pods, total) };
+        result["bytes_per_pod"] = json!(bytes + index);
+        result["bytes_per_pod_of_live_index"] = json!(index);
     }
 
     result["assume_publish_us"] = assume(&mut writer, &mut pods)?;
@@ -213,6 +226,20 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
         Output::Table => table(&result),
     })?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// What a live index takes of a pod, by one of so many pods, or of a million.
+fn live_index_bytes_per_pod(pods: &mut Pods<'_>, total: usize) -> i64 {
+    let total = total.min(1_000_000);
+    let before = live_bytes();
+    let mut index = LiveIndex::new();
+    for i in 1..=total {
+        index.insert(pods.uid(), i as u32);
+        if i % PUBLISH_EACH == 0 {
+            index.publish(i as u64);
+        }
+    }
+    (live_bytes() - before) / total as i64
 }
 
 fn add_nodes(
