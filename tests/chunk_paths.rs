@@ -1,8 +1,10 @@
 //! A plugin says the same of 64 nodes at once as of each of them, and the
 //! cycle picks what its plugins, asked node by node, like best.
 
+use std::collections::BTreeMap;
+
 use portolan::framework::{
-    Framework, Plugin, PreFilter, PreScore, ScheduleError, Scheduler, SchedulerConfig,
+    Framework, Plugin, PreFilter, PreScore, Reasons, ScheduleError, Scheduler, SchedulerConfig,
 };
 use portolan::model::{
     Labels, Node, NodeAffinity, NodeSelector, NodeSelectorTerm, Operator, Pod,
@@ -177,6 +179,16 @@ fn same_of_chunks_and_nodes(cluster: &Cluster, pod: &Pod) {
                                 .is_some_and(|node| filter.filter(node).is_none());
                         assert_eq!(passed >> at & 1 == 1, alone, "{} lane {at}", plugin.name());
                     }
+                    let mut reasons = Reasons::default();
+                    assert_eq!(filter.count_reasons(cluster, chunk, mask, &mut reasons), passed);
+                    let mut wanted = BTreeMap::new();
+                    for at in (0..64).filter(|at| mask >> at & 1 == 1) {
+                        let status = cluster.node_in(chunk, at).and_then(|n| filter.filter(n));
+                        for reason in status.into_iter().flat_map(|status| status.reasons) {
+                            *wanted.entry(reason).or_insert(0) += 1;
+                        }
+                    }
+                    assert_eq!(reasons.into_map(), wanted, "{}", plugin.name());
                 }
             }
         }

@@ -20,15 +20,15 @@ const EXACT: i64 = 1 << 46;
 const MAGIC: f64 = (1_u64 << 52) as f64;
 
 /// Defines a function that runs its body in the best variant that the CPU has.
-/// The body may ask `FUSED`: whether a product and a sum, rounded once, are one
-/// instruction.
+/// The body may ask `MODERN`: whether rounding down is one instruction, and so
+/// are a product and a sum together, rounded once.
 macro_rules! dispatched {
     ($(#[$doc:meta])* fn $name:ident($($arg:ident: $type:ty),* $(,)?) $(-> $out:ty)? $body:block) => {
         $(#[$doc])*
         #[inline]
         pub(crate) fn $name($($arg: $type),*) $(-> $out)? {
             #[inline(always)]
-            fn body<const FUSED: bool>($($arg: $type),*) $(-> $out)? $body
+            fn body<const MODERN: bool>($($arg: $type),*) $(-> $out)? $body
 
             #[cfg(target_arch = "x86_64")]
             {
@@ -88,9 +88,12 @@ fn number(whole: f64) -> i64 {
 
 /// The whole part of a double from 0 up to 2^51.
 #[inline(always)]
-fn floor(value: f64) -> f64 {
+fn floor<const MODERN: bool>(value: f64) -> f64 {
+    if MODERN {
+        return value.floor();
+    }
     let nearest = (value + MAGIC) - MAGIC;
-    nearest - f64::from(u8::from(nearest > value))
+    nearest - if nearest > value { 1.0 } else { 0.0 }
 }
 
 dispatched! {
@@ -167,11 +170,13 @@ pub(crate) struct Amounts<'a> {
 /// [`EXACT`], `part <= whole`, `whole > 0`. A product with the reciprocal is off by one
 /// at most, which the remainder, computed exactly, tells.
 #[inline(always)]
-fn percent(part: f64, whole: f64, reciprocal: f64) -> f64 {
+fn percent<const MODERN: bool>(part: f64, whole: f64, reciprocal: f64) -> f64 {
     let hundredfold = part * 100.0;
-    let guess = floor(hundredfold * reciprocal);
+    let guess = floor::<MODERN>(hundredfold * reciprocal);
     let rest = hundredfold - guess * whole;
-    guess + f64::from(u8::from(rest >= whole)) - f64::from(u8::from(rest < 0.0))
+    let too_low = if rest >= whole { 1.0 } else { 0.0 };
+    let too_high = if rest < 0.0 { 1.0 } else { 0.0 };
+    guess + too_low - too_high
 }
 
 dispatched! {
@@ -186,14 +191,14 @@ dispatched! {
             seen |= whole | used;
             let (whole, used) = (double(whole), double(used));
             let part = whole - used;
-            let free = percent(part.max(0.0), whole, of.reciprocal[at]);
+            let free = percent::<MODERN>(part.max(0.0), whole, of.reciprocal[at]);
             let counts = whole > 0.0;
             (if counts && part > 0.0 { free } else { 0.0 }, counts)
         };
         for at in 0..LANES {
             let (cpu, memory) = (share(&cpu, at), share(&memory, at));
             let sum = cpu.0 + memory.0;
-            let mean = if cpu.1 & memory.1 { floor(sum * 0.5) } else { sum };
+            let mean = if cpu.1 & memory.1 { floor::<MODERN>(sum * 0.5) } else { sum };
             scores[at] = number(mean);
         }
         // A negative number has its highest bit set.
@@ -204,14 +209,14 @@ dispatched! {
 /// `part / whole`, rounded as division rounds it, for a whole number `whole`
 /// from 1 up to [`EXACT`] and its reciprocal.
 ///
-/// Where `FUSED`, by Markstein's theorem: from the nearest double to `1 / whole`
+/// Where `MODERN`, by Markstein's theorem: from the nearest double to `1 / whole`
 /// and a quotient within one unit in its last place, one step that corrects it
 /// by its exact remainder gives the nearest quotient; `whole` must not have a
 /// mantissa of ones alone, which takes 53 bits. The first product may be one
 /// and a half units off, so it is corrected twice.
 #[inline(always)]
-fn quotient<const FUSED: bool>(part: f64, whole: f64, reciprocal: f64) -> f64 {
-    if !FUSED {
+fn quotient<const MODERN: bool>(part: f64, whole: f64, reciprocal: f64) -> f64 {
+    if !MODERN {
         return part / whole;
     }
     let mut quotient = part * reciprocal;
@@ -224,9 +229,9 @@ fn quotient<const FUSED: bool>(part: f64, whole: f64, reciprocal: f64) -> f64 {
 
 /// How balanced two used shares are, in percent, rounded down.
 #[inline(always)]
-fn balance(cpu: f64, memory: f64) -> f64 {
+fn balance<const MODERN: bool>(cpu: f64, memory: f64) -> f64 {
     let deviation = ((cpu - memory) * 0.5).abs();
-    floor((1.0 - deviation) * 100.0)
+    floor::<MODERN>((1.0 - deviation) * 100.0)
 }
 
 dispatched! {
@@ -239,16 +244,16 @@ dispatched! {
             let mut share = |of: &Amounts<'_>, pod: i64| {
                 let (used, whole) = (of.requested[at].wrapping_add(pod), of.allocatable[at]);
                 seen |= used | whole;
-                let share = quotient::<FUSED>(double(used), double(whole), of.reciprocal[at]);
+                let share = quotient::<MODERN>(double(used), double(whole), of.reciprocal[at]);
                 // Not `f64::min`: where nothing is allocatable the share may be
                 // no number, and is not looked at.
                 if share > 1.0 { 1.0 } else { share }
             };
-            let with = balance(share(&cpu, cpu.pod), share(&memory, memory.pod));
-            let without = balance(share(&cpu, 0), share(&memory, 0));
+            let with = balance::<MODERN>(share(&cpu, cpu.pod), share(&memory, memory.pod));
+            let without = balance::<MODERN>(share(&cpu, 0), share(&memory, 0));
             let there = (cpu.allocatable[at] != 0) & (memory.allocatable[at] != 0);
             let gain = if there { with - without } else { 0.0 };
-            scores[at] = number(50.0 + floor((50.0 + gain) * 0.5));
+            scores[at] = number(50.0 + floor::<MODERN>((50.0 + gain) * 0.5));
         }
         (seen as u64) < EXACT as u64
     }
@@ -270,7 +275,8 @@ mod tests {
     #[test]
     fn whole_parts_are_exact() {
         for value in [0.0, 0.5, 1.0, 1.5, 2.5, 99.999_999_999, 1e15, 1e15 + 0.5] {
-            assert_eq!(floor(value), value.floor());
+            assert_eq!(floor::<false>(value), value.floor());
+            assert_eq!(floor::<true>(value), value.floor());
             assert_eq!(number(value.floor()), value.floor() as i64);
             assert_eq!(double(value as i64), value.floor());
         }

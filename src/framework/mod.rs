@@ -15,4 +15,4 @@ pub use plugin::{Filter, Plugin, PreFilter, PreScore, Score};
 pub(crate) use plugin::{each_lane, normalize_to_largest};
 pub use runtime::{Decision, FitError, Framework, ScheduleError, Scheduler, SchedulerConfig};
 pub use sampling::num_feasible_nodes_to_find;
-pub use status::{Code, Status};
+pub use status::{Code, Reasons, Status};

@@ -1,9 +1,9 @@
 //! The traits of plugins.
 
 use crate::model::{Name, Pod};
-use crate::snapshot::{Chunk, Cluster, Column, NodeInfo};
+use crate::snapshot::{Chunk, Cluster, Column, NodeInfo, lanes};
 
-use super::Status;
+use super::{Reasons, Status};
 
 /// What a plugin answers to a pod before any node is looked at.
 pub enum PreFilter<'a> {
@@ -54,6 +54,34 @@ pub trait Filter: Send + Sync {
         each_lane(mask, |lane| {
             cluster.node_in(chunk, lane).is_some_and(|node| self.filter(node).is_none())
         })
+    }
+
+    /// The reason that every rejected node gets, where there is but one.
+    fn only_reason(&self) -> Option<&'static str> {
+        None
+    }
+
+    /// Which of the lanes in `mask` pass, as [`Filter::filter_chunk`] says it,
+    /// and the reasons of those that do not.
+    fn count_reasons(
+        &self,
+        cluster: &Cluster,
+        chunk: &Chunk,
+        mask: u64,
+        reasons: &mut Reasons,
+    ) -> u64 {
+        let passed = self.filter_chunk(cluster, chunk, mask);
+        let rejected = mask & !passed;
+        match self.only_reason() {
+            Some(reason) => reasons.add(reason, rejected.count_ones() as usize),
+            None => {
+                let nodes = lanes(rejected).filter_map(|lane| cluster.node_in(chunk, lane));
+                for reason in nodes.filter_map(|node| self.filter(node)).flat_map(|s| s.reasons) {
+                    reasons.add(reason, 1);
+                }
+            }
+        }
+        passed
     }
 }
 

@@ -12,7 +12,7 @@ use crate::snapshot::{Chunk, Cluster, Column, LANES, NodeInfo, NodeSlot, lanes};
 
 use super::dispatch;
 use super::sampling::{Sample, num_feasible_nodes_to_find, sample};
-use super::{Code, Filter, Plugin, PreFilter, PreScore, Score, Status};
+use super::{Code, Filter, Plugin, PreFilter, PreScore, Reasons, Score, Status};
 
 /// From so many chunks on the pool is worth its call: measured, 512 nodes take
 /// longer through it than alone.
@@ -420,11 +420,17 @@ fn find_only<'a>(
 
 /// Counts the reasons of all nodes.
 fn fit_error(cluster: &Cluster, filters: &Filters<'_>) -> FitError {
-    let mut reasons = BTreeMap::new();
-    for node in cluster.nodes() {
-        for reason in filters.judge(node).into_iter().flat_map(|status| status.reasons) {
-            *reasons.entry(reason).or_insert(0) += 1;
+    let mut reasons = Reasons::default();
+    if filters.only.is_some() {
+        let statuses = cluster.nodes().filter_map(|node| filters.judge(node));
+        statuses.flat_map(|status| status.reasons).for_each(|reason| reasons.add(reason, 1));
+    } else {
+        for chunk in cluster.zones().flat_map(|zone| zone.chunks()) {
+            filters.each.iter().fold(chunk.live(), |mask, filter| match mask {
+                0 => 0,
+                mask => filter.count_reasons(cluster, chunk, mask, &mut reasons),
+            });
         }
     }
-    FitError { nodes: cluster.len(), reasons, pre_filter: None }
+    FitError { nodes: cluster.len(), reasons: reasons.into_map(), pre_filter: None }
 }

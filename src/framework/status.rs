@@ -1,5 +1,8 @@
 //! What a plugin says of a node (k8s.io/kube-scheduler/framework `Status`).
 
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
 /// A status code. Success has no status at all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Code {
@@ -47,5 +50,30 @@ impl Status {
     /// A status with one reason.
     pub fn new(code: Code, plugin: &'static str, reason: impl Into<String>) -> Status {
         Status { code, plugin, reasons: vec![reason.into()] }
+    }
+}
+
+/// How many nodes gave each reason.
+#[derive(Clone, Debug, Default)]
+pub struct Reasons(Vec<(Cow<'static, str>, usize)>);
+
+impl Reasons {
+    /// So many nodes more gave this reason; none change nothing.
+    pub fn add(&mut self, reason: impl Into<Cow<'static, str>>, nodes: usize) {
+        if nodes == 0 {
+            return;
+        }
+        let reason = reason.into();
+        // There are a handful of them, whatever the number of nodes.
+        match self.0.iter_mut().find(|(known, _)| *known == reason) {
+            Some((_, count)) => *count += nodes,
+            None => self.0.push((reason, nodes)),
+        }
+    }
+
+    /// By reason.
+    #[must_use]
+    pub fn into_map(self) -> BTreeMap<String, usize> {
+        self.0.into_iter().map(|(reason, nodes)| (reason.into_owned(), nodes)).collect()
     }
 }

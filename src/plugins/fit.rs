@@ -1,9 +1,13 @@
 //! Resources: does it fit, and where is most left
 //! (noderesources/fit.go, least_allocated.go).
 
+use std::borrow::Cow;
+
 use crate::framework::dispatch::{self, Amounts};
-use crate::framework::{Code, Filter, Plugin, PreFilter, PreScore, Score, Status, each_lane};
-use crate::model::{Pod, Resources};
+use crate::framework::{
+    Code, Filter, Plugin, PreFilter, PreScore, Reasons, Score, Status, each_lane,
+};
+use crate::model::{Name, Pod, Resources};
 use crate::snapshot::{Chunk, Cluster, Column, LANES, NodeInfo};
 
 /// Rejects nodes without room for what the pod requests, and prefers those with
@@ -18,7 +22,7 @@ struct Room<'a> {
     /// Nothing is requested: only the number of pods counts.
     nothing: bool,
     /// Scalars that are requested, with their numbers in the version.
-    scalars: Vec<(Option<u32>, i64)>,
+    scalars: Vec<(&'a Name, Option<u32>, i64)>,
 }
 
 struct LeastAllocated {
@@ -33,8 +37,8 @@ impl Plugin for NodeResourcesFit {
 
     fn pre_filter<'a>(&'a self, cluster: &'a Cluster, pod: &'a Pod) -> PreFilter<'a> {
         let pod = &pod.template.resources.incoming;
-        let requested = pod.scalars.iter().filter(|(_, amount)| *amount != 0);
-        let scalars = requested.map(|(name, amount)| (cluster.resource_id(name), amount));
+        let requested = pod.scalars.iter().filter(|(_, amount)| *amount > 0);
+        let scalars = requested.map(|(name, amount)| (name, cluster.resource_id(name), amount));
         PreFilter::Filter(Box::new(Room {
             pod,
             nothing: pod.cpu.0 == 0
@@ -55,6 +59,52 @@ impl Plugin for NodeResourcesFit {
 /// what is left of it may not.
 fn exceeds(request: i64, allocatable: i64, requested: i64) -> bool {
     request > 0 && request > allocatable.saturating_sub(requested)
+}
+
+impl Room<'_> {
+    /// Tells of each thing that the pod needs the lanes that have enough of it,
+    /// until `enough` says that it has heard enough.
+    fn each_need(
+        &self,
+        chunk: &Chunk,
+        mut enough: impl FnMut(&dyn Fn() -> Cow<'static, str>, u64) -> bool,
+    ) {
+        let place = dispatch::has_place(chunk.allowed_pods(), chunk.pods());
+        if enough(&|| "Too many pods".into(), place) || self.nothing {
+            return;
+        }
+        let fixed = [
+            ("Insufficient cpu", self.pod.cpu.0, chunk.allocatable_cpu(), chunk.requested_cpu()),
+            (
+                "Insufficient memory",
+                self.pod.memory.0,
+                chunk.allocatable_memory(),
+                chunk.requested_memory(),
+            ),
+            (
+                "Insufficient ephemeral-storage",
+                self.pod.ephemeral_storage.0,
+                chunk.allocatable_ephemeral_storage(),
+                chunk.requested_ephemeral_storage(),
+            ),
+        ];
+        for (reason, request, allocatable, requested) in fixed {
+            if request > 0
+                && enough(&|| reason.into(), dispatch::fits(request, allocatable, requested))
+            {
+                return;
+            }
+        }
+        const NONE: Column<i64> = [0; LANES];
+        for (name, id, amount) in &self.scalars {
+            let allocatable = (*id).and_then(|id| chunk.allocatable_scalar(id)).unwrap_or(&NONE);
+            let requested = (*id).and_then(|id| chunk.requested_scalar(id)).unwrap_or(&NONE);
+            let fits = dispatch::fits(*amount, allocatable, requested);
+            if enough(&|| format!("Insufficient {name}").into(), fits) {
+                return;
+            }
+        }
+    }
 }
 
 impl Filter for Room<'_> {
@@ -97,29 +147,24 @@ impl Filter for Room<'_> {
     }
 
     fn filter_chunk(&self, _: &Cluster, chunk: &Chunk, mask: u64) -> u64 {
-        let mut fits = mask & dispatch::has_place(chunk.allowed_pods(), chunk.pods());
-        if self.nothing {
-            return fits;
-        }
-        let mut room = |request: i64, allocatable: &Column<i64>, requested: &Column<i64>| {
-            if request > 0 && fits != 0 {
-                fits &= dispatch::fits(request, allocatable, requested);
+        let mut passed = mask;
+        self.each_need(chunk, |_, fits| {
+            passed &= fits;
+            passed == 0
+        });
+        passed
+    }
+
+    fn count_reasons(&self, _: &Cluster, chunk: &Chunk, mask: u64, reasons: &mut Reasons) -> u64 {
+        let mut passed = mask;
+        self.each_need(chunk, |reason, fits| {
+            if mask & !fits != 0 {
+                reasons.add(reason(), (mask & !fits).count_ones() as usize);
             }
-        };
-        room(self.pod.cpu.0, chunk.allocatable_cpu(), chunk.requested_cpu());
-        room(self.pod.memory.0, chunk.allocatable_memory(), chunk.requested_memory());
-        room(
-            self.pod.ephemeral_storage.0,
-            chunk.allocatable_ephemeral_storage(),
-            chunk.requested_ephemeral_storage(),
-        );
-        const NONE: Column<i64> = [0; LANES];
-        for (id, amount) in &self.scalars {
-            let allocatable = id.and_then(|id| chunk.allocatable_scalar(id)).unwrap_or(&NONE);
-            let requested = id.and_then(|id| chunk.requested_scalar(id)).unwrap_or(&NONE);
-            room(*amount, allocatable, requested);
-        }
-        fits
+            passed &= fits;
+            false
+        });
+        passed
     }
 }
 

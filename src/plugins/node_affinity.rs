@@ -15,6 +15,7 @@ use crate::snapshot::{Chunk, Cluster, Column, NodeInfo};
 pub struct NodeAffinity;
 
 const NAME: &str = "NodeAffinity";
+const REASON: &str = "node(s) didn't match Pod's node affinity/selector";
 
 struct Required<'a> {
     selector: &'a Labels,
@@ -104,10 +105,7 @@ impl Required<'_> {
 impl Filter for Required<'_> {
     fn filter(&self, node: NodeInfo<'_>) -> Option<Status> {
         let matches = node.node().is_some_and(|node| self.matches(&node.name, &node.labels));
-        (!matches).then(|| {
-            let reason = "node(s) didn't match Pod's node affinity/selector";
-            Status::new(Code::UnschedulableAndUnresolvable, NAME, reason)
-        })
+        (!matches).then(|| Status::new(Code::UnschedulableAndUnresolvable, NAME, REASON))
     }
 
     fn filter_chunk(&self, cluster: &Cluster, chunk: &Chunk, mask: u64) -> u64 {
@@ -121,6 +119,10 @@ impl Filter for Required<'_> {
             let set = chunk.label_set()[lane];
             sets.decide(set, || self.matches("", cluster.label_set(set)))
         })
+    }
+
+    fn only_reason(&self) -> Option<&'static str> {
+        Some(REASON)
     }
 }
 

@@ -9,6 +9,7 @@ use crate::snapshot::{Cluster, NodeInfo};
 pub struct NodeName;
 
 const NAME: &str = "NodeName";
+const REASON: &str = "node(s) didn't match the requested node name";
 
 struct Named<'a>(&'a Name);
 
@@ -27,9 +28,11 @@ impl Plugin for NodeName {
 
 impl Filter for Named<'_> {
     fn filter(&self, node: NodeInfo<'_>) -> Option<Status> {
-        (node.name() != self.0).then(|| {
-            let reason = "node(s) didn't match the requested node name";
-            Status::new(Code::UnschedulableAndUnresolvable, NAME, reason)
-        })
+        (node.name() != self.0)
+            .then(|| Status::new(Code::UnschedulableAndUnresolvable, NAME, REASON))
+    }
+
+    fn only_reason(&self) -> Option<&'static str> {
+        Some(REASON)
     }
 }

@@ -9,6 +9,7 @@ use crate::snapshot::{Chunk, Cluster, NodeInfo};
 pub struct NodePorts;
 
 const NAME: &str = "NodePorts";
+const REASON: &str = "node(s) didn't have free ports for the requested pod ports";
 
 struct Wanted<'a>(&'a [HostPort]);
 
@@ -33,10 +34,7 @@ impl Wanted<'_> {
 
 impl Filter for Wanted<'_> {
     fn filter(&self, node: NodeInfo<'_>) -> Option<Status> {
-        self.conflict(node).then(|| {
-            let reason = "node(s) didn't have free ports for the requested pod ports";
-            Status::new(Code::Unschedulable, NAME, reason)
-        })
+        self.conflict(node).then(|| Status::new(Code::Unschedulable, NAME, REASON))
     }
 
     fn filter_chunk(&self, cluster: &Cluster, chunk: &Chunk, mask: u64) -> u64 {
@@ -44,5 +42,9 @@ impl Filter for Wanted<'_> {
             cluster.node_in(chunk, lane).is_some_and(|node| self.conflict(node))
         });
         mask & !taken
+    }
+
+    fn only_reason(&self) -> Option<&'static str> {
+        Some(REASON)
     }
 }

@@ -10,6 +10,7 @@ use crate::snapshot::{Chunk, Cluster, NodeInfo};
 pub struct NodeUnschedulable;
 
 const NAME: &str = "NodeUnschedulable";
+const REASON: &str = "node(s) were unschedulable";
 
 struct NotCordoned;
 
@@ -35,12 +36,15 @@ impl Plugin for NodeUnschedulable {
 impl Filter for NotCordoned {
     fn filter(&self, node: NodeInfo<'_>) -> Option<Status> {
         let (chunk, at) = node.place();
-        (chunk.unschedulable() >> at & 1 == 1).then(|| {
-            Status::new(Code::UnschedulableAndUnresolvable, NAME, "node(s) were unschedulable")
-        })
+        (chunk.unschedulable() >> at & 1 == 1)
+            .then(|| Status::new(Code::UnschedulableAndUnresolvable, NAME, REASON))
     }
 
     fn filter_chunk(&self, _: &Cluster, chunk: &Chunk, mask: u64) -> u64 {
         mask & !chunk.unschedulable()
+    }
+
+    fn only_reason(&self) -> Option<&'static str> {
+        Some(REASON)
     }
 }

@@ -12,6 +12,7 @@ use crate::snapshot::{Chunk, Cluster, Column, LANES, NodeInfo};
 pub struct TaintToleration;
 
 const NAME: &str = "TaintToleration";
+const REASON: &str = "node(s) had untolerated taint(s)";
 
 /// So many sets of taints are looked through before any node is.
 const FEW: usize = 64;
@@ -54,10 +55,8 @@ impl Tolerated<'_> {
 impl Filter for Tolerated<'_> {
     fn filter(&self, node: NodeInfo<'_>) -> Option<Status> {
         let taints = node.node().map_or(&[][..], |node| &node.taints);
-        self.untolerated(taints).then(|| {
-            let reason = "node(s) had untolerated taint(s)";
-            Status::new(Code::UnschedulableAndUnresolvable, NAME, reason)
-        })
+        self.untolerated(taints)
+            .then(|| Status::new(Code::UnschedulableAndUnresolvable, NAME, REASON))
     }
 
     fn filter_chunk(&self, cluster: &Cluster, chunk: &Chunk, mask: u64) -> u64 {
@@ -75,6 +74,10 @@ impl Filter for Tolerated<'_> {
             }
         });
         mask & !rejected
+    }
+
+    fn only_reason(&self) -> Option<&'static str> {
+        Some(REASON)
     }
 }
 
