@@ -261,4 +261,52 @@ proptest! {
             }
         }
     }
+
+    #[test]
+    fn what_a_scheduler_remembers_changes_none_of_its_decisions(
+        bits in any::<u64>(),
+        nodes in 1..220_usize,
+        percentage in prop_oneof![Just(0_u8), Just(30), Just(100)],
+    ) {
+        let mut draw = Draw(bits);
+        let mut writer = cluster(&mut draw, nodes);
+        let scheduler = || {
+            let config = SchedulerConfig { percentage_of_nodes: percentage, seed: bits };
+            Scheduler::new(Framework::default_profile(), config, None)
+        };
+        let (mut remembers, mut forgets) = (scheduler(), scheduler());
+        let templates: Vec<Pod> = (0..3).map(|n| draw.pod(n)).collect();
+        for n in 0..60 {
+            let pod = Pod {
+                uid: portolan::model::Uid::new(&format!("default/new-{n}")),
+                ..draw.of(&[&templates[0], &templates[1], &templates[2]]).clone()
+            };
+            let decided = remembers.schedule(writer.cluster(), &pod);
+            // A fork is a line of versions of its own, of which nothing is known.
+            prop_assert_eq!(&decided, &forgets.schedule(&writer.cluster().fork(), &pod));
+            if let Ok(decision) = decided {
+                let _ = writer.assume_pod(pod.on(decision.node));
+            }
+            match draw.below(12) {
+                0 => {
+                    let changed = draw.below(nodes as u64) as usize;
+                    let changed = draw.node(changed);
+                    let _ = writer.update_node(changed);
+                }
+                1 => {
+                    let _ = writer.remove_node(format!("n{}", draw.below(nodes as u64)));
+                }
+                2 => {
+                    let _ = writer.remove_pod(&pod_of(&writer, draw.below(60)));
+                }
+                _ => {}
+            }
+        }
+    }
+}
+
+/// One of the pods that were placed, or one that is not there.
+fn pod_of(writer: &portolan::Writer, n: u64) -> Pod {
+    let uid = portolan::model::Uid::new(&format!("default/new-{n}"));
+    writer.get_pod(&uid).map_or_else(|| pod("none").build(), |known| known.to_pod())
 }

@@ -101,9 +101,16 @@ dispatched! {
     /// more than 64 bits is the largest there is.
     fn fits(request: i64, allocatable: &Column<i64>, requested: &Column<i64>) -> u64 {
         let mut fits = [0; LANES];
+        let mut seen = 0;
         for at in 0..LANES {
-            let left = allocatable[at].saturating_sub(requested[at]);
-            fits[at] = u8::from(request <= left);
+            seen |= allocatable[at] | requested[at];
+            fits[at] = u8::from(request <= allocatable[at].wrapping_sub(requested[at]));
+        }
+        if seen < 0 {
+            // Something is negative, and a difference may not fit in 64 bits.
+            for at in 0..LANES {
+                fits[at] = u8::from(request <= allocatable[at].saturating_sub(requested[at]));
+            }
         }
         pack(&fits)
     }
@@ -166,17 +173,24 @@ pub(crate) struct Amounts<'a> {
     pub(crate) reciprocal: &'a Column<f64>,
 }
 
-/// `part * 100 / whole`, rounded down, for whole numbers from 0 up to
-/// [`EXACT`], `part <= whole`, `whole > 0`. A product with the reciprocal is off by one
-/// at most, which the remainder, computed exactly, tells.
+/// `part / whole`, rounded as division rounds it, for whole numbers below
+/// 2^53 and, `whole`, from 1 up to [`EXACT`], with the double nearest to
+/// `1 / whole`.
+///
+/// Where `MODERN`, without dividing. The product with the reciprocal is off by
+/// at most one and a half units in its last place; its remainder is a whole
+/// number of those units below 2^53 of them, so exact; and the correction by it
+/// leaves, before its one rounding, an error of two units times 2^-53. A quotient
+/// by a number below 2^46 is no nearer than 2^-47 units to where rounding turns,
+/// so what is rounded is the nearest double (after Markstein).
 #[inline(always)]
-fn percent<const MODERN: bool>(part: f64, whole: f64, reciprocal: f64) -> f64 {
-    let hundredfold = part * 100.0;
-    let guess = floor::<MODERN>(hundredfold * reciprocal);
-    let rest = hundredfold - guess * whole;
-    let too_low = if rest >= whole { 1.0 } else { 0.0 };
-    let too_high = if rest < 0.0 { 1.0 } else { 0.0 };
-    guess + too_low - too_high
+fn quotient<const MODERN: bool>(part: f64, whole: f64, reciprocal: f64) -> f64 {
+    if !MODERN {
+        return part / whole;
+    }
+    let quotient = part * reciprocal;
+    let rest = whole.mul_add(-quotient, part);
+    rest.mul_add(reciprocal, quotient)
 }
 
 dispatched! {
@@ -191,9 +205,12 @@ dispatched! {
             seen |= whole | used;
             let (whole, used) = (double(whole), double(used));
             let part = whole - used;
-            let free = percent::<MODERN>(part.max(0.0), whole, of.reciprocal[at]);
+            // The nearest double to a quotient below a whole number up to 100
+            // is below it too: they are a unit in the last place apart.
+            let hundredfold = part.max(0.0) * 100.0;
+            let free = floor::<MODERN>(quotient::<MODERN>(hundredfold, whole, of.reciprocal[at]));
             let counts = whole > 0.0;
-            (if counts && part > 0.0 { free } else { 0.0 }, counts)
+            (if counts & (part > 0.0) { free } else { 0.0 }, counts)
         };
         for at in 0..LANES {
             let (cpu, memory) = (share(&cpu, at), share(&memory, at));
@@ -206,27 +223,6 @@ dispatched! {
     }
 }
 
-/// `part / whole`, rounded as division rounds it, for a whole number `whole`
-/// from 1 up to [`EXACT`] and its reciprocal.
-///
-/// Where `MODERN`, by Markstein's theorem: from the nearest double to `1 / whole`
-/// and a quotient within one unit in its last place, one step that corrects it
-/// by its exact remainder gives the nearest quotient; `whole` must not have a
-/// mantissa of ones alone, which takes 53 bits. The first product may be one
-/// and a half units off, so it is corrected twice.
-#[inline(always)]
-fn quotient<const MODERN: bool>(part: f64, whole: f64, reciprocal: f64) -> f64 {
-    if !MODERN {
-        return part / whole;
-    }
-    let mut quotient = part * reciprocal;
-    for _ in 0..2 {
-        let rest = whole.mul_add(-quotient, part);
-        quotient = rest.mul_add(reciprocal, quotient);
-    }
-    quotient
-}
-
 /// How balanced two used shares are, in percent, rounded down.
 #[inline(always)]
 fn balance<const MODERN: bool>(cpu: f64, memory: f64) -> f64 {
@@ -236,24 +232,29 @@ fn balance<const MODERN: bool>(cpu: f64, memory: f64) -> f64 {
 
 dispatched! {
     /// BalancedAllocation over cpu and memory: 50, and up to 25 more or less as
-    /// the pod brings the used shares nearer to each other or apart. `false`
-    /// as in [`least_allocated`].
-    fn balanced_allocation(cpu: Amounts<'_>, memory: Amounts<'_>, scores: &mut Column<i64>) -> bool {
+    /// the pod brings the used shares nearer to each other or apart, from how
+    /// balanced they are `now`, in percent. `false` as in [`least_allocated`].
+    fn balanced_allocation(
+        cpu: Amounts<'_>,
+        memory: Amounts<'_>,
+        now: &Column<u8>,
+        scores: &mut Column<i64>,
+    ) -> bool {
         let mut seen = 0;
         for at in 0..LANES {
-            let mut share = |of: &Amounts<'_>, pod: i64| {
-                let (used, whole) = (of.requested[at].wrapping_add(pod), of.allocatable[at]);
+            let mut share = |of: &Amounts<'_>| {
+                let (used, whole) = (of.requested[at].wrapping_add(of.pod), of.allocatable[at]);
                 seen |= used | whole;
                 let share = quotient::<MODERN>(double(used), double(whole), of.reciprocal[at]);
                 // Not `f64::min`: where nothing is allocatable the share may be
                 // no number, and is not looked at.
                 if share > 1.0 { 1.0 } else { share }
             };
-            let with = balance::<MODERN>(share(&cpu, cpu.pod), share(&memory, memory.pod));
-            let without = balance::<MODERN>(share(&cpu, 0), share(&memory, 0));
+            let with = balance::<MODERN>(share(&cpu), share(&memory));
             let there = (cpu.allocatable[at] != 0) & (memory.allocatable[at] != 0);
-            let gain = if there { with - without } else { 0.0 };
-            scores[at] = number(50.0 + floor::<MODERN>((50.0 + gain) * 0.5));
+            let with = if there { with } else { 100.0 };
+            // 50 + (50 + with - now) / 2, and nothing here is negative.
+            scores[at] = (number(with) + 150 - i64::from(now[at])) / 2;
         }
         (seen as u64) < EXACT as u64
     }

@@ -6,6 +6,7 @@
 //! at a time. Both ways give the same answers; the runtime takes the second.
 
 pub(crate) mod dispatch;
+mod memo;
 mod plugin;
 mod runtime;
 mod sampling;

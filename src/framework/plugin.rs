@@ -32,6 +32,14 @@ pub trait Plugin: Send + Sync {
     /// Its name, as in kube-scheduler's configuration.
     fn name(&self) -> &'static str;
 
+    /// Whether what it says of a node follows from the node and from the pod's
+    /// template alone: not from other nodes, other objects, or time. Its verdicts,
+    /// and its scores where they need no normalising, are then kept until the
+    /// node changes. A pod that names its node is left out of this.
+    fn is_local(&self) -> bool {
+        false
+    }
+
     /// What it has to filter for this pod. The answer is the pod's own state
     /// for the cycle: computed once, read by any number of threads.
     fn pre_filter<'a>(&'a self, _cluster: &'a Cluster, _pod: &'a Pod) -> PreFilter<'a> {

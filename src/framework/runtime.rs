@@ -6,11 +6,12 @@ use std::sync::Arc;
 
 use rayon::prelude::*;
 
-use crate::model::{Name, Pod, hash_of};
+use crate::model::{Generation, Name, Pod, hash_of};
 use crate::plugins;
 use crate::snapshot::{Chunk, Cluster, Column, LANES, NodeInfo, NodeSlot, lanes};
 
 use super::dispatch;
+use super::memo::{Memo, Sheet};
 use super::sampling::{Sample, num_feasible_nodes_to_find, sample};
 use super::{Code, Filter, Plugin, PreFilter, PreScore, Reasons, Score, Status};
 
@@ -51,9 +52,11 @@ impl Framework {
         for (plugin, _) in &self.plugins {
             match plugin.pre_filter(cluster, pod) {
                 PreFilter::Skip => {}
-                PreFilter::Filter(filter) => filters.each.push(filter),
+                PreFilter::Filter(filter) => {
+                    filters.each.push(Judge { filter, is_local: plugin.is_local() });
+                }
                 PreFilter::Only(names, filter) => {
-                    filters.each.push(filter);
+                    filters.each.push(Judge { filter, is_local: plugin.is_local() });
                     filters.only = Some(match filters.only.take() {
                         None => (plugin.name(), names),
                         Some((first, known)) => {
@@ -109,9 +112,15 @@ impl Framework {
     }
 }
 
+/// What one plugin filters for one pod.
+struct Judge<'a> {
+    filter: Box<dyn Filter + 'a>,
+    is_local: bool,
+}
+
 /// What all plugins filter for one pod.
 struct Filters<'a> {
-    each: Vec<Box<dyn Filter + 'a>>,
+    each: Vec<Judge<'a>>,
     /// The plugin that named them, and the only nodes that will do.
     only: Option<(&'static str, Vec<Name>)>,
 }
@@ -124,13 +133,15 @@ impl Filters<'_> {
             let reason = format!("node(s) didn't satisfy plugin(s) [{plugin}]");
             return Some(Status::new(Code::UnschedulableAndUnresolvable, "", reason));
         }
-        self.each.iter().find_map(|filter| filter.filter(node))
+        self.each.iter().find_map(|judge| judge.filter.filter(node))
     }
 
-    fn judge_chunk(&self, cluster: &Cluster, chunk: &Chunk, mask: u64) -> u64 {
-        self.each.iter().fold(mask, |mask, filter| match mask {
+    /// Asks the filters that are local, or those that are not.
+    fn judge_chunk(&self, local: bool, cluster: &Cluster, chunk: &Chunk, mask: u64) -> u64 {
+        let asked = self.each.iter().filter(|judge| judge.is_local == local);
+        asked.fold(mask, |mask, judge| match mask {
             0 => 0,
-            mask => filter.filter_chunk(cluster, chunk, mask),
+            mask => judge.filter.filter_chunk(cluster, chunk, mask),
         })
     }
 }
@@ -155,6 +166,7 @@ pub struct Scheduler {
     pool: Option<Arc<rayon::ThreadPool>>,
     /// Where in the list the next cycle starts.
     next_start: usize,
+    memo: Memo,
 }
 
 /// A node for a pod.
@@ -241,7 +253,7 @@ impl Scheduler {
         config: SchedulerConfig,
         pool: Option<Arc<rayon::ThreadPool>>,
     ) -> Scheduler {
-        Scheduler { framework, config, pool, next_start: 0 }
+        Scheduler { framework, config, pool, next_start: 0, memo: Memo::default() }
     }
 
     /// The framework.
@@ -267,7 +279,17 @@ impl Scheduler {
                 return Err(FitError { nodes, reasons, pre_filter: Some(status) }.into());
             }
         };
-        let (chunks, found) = self.find(cluster, &filters);
+        let keep = pod.node_name.is_none() && filters.only.is_none();
+        let sheet = self.memo.sheet(cluster, &pod.template, keep);
+        let cycle = Cycle {
+            framework: &self.framework,
+            pool: self.pool.as_deref(),
+            cluster,
+            pod,
+            seed: self.config.seed,
+        };
+        let enough = num_feasible_nodes_to_find(nodes, self.config.percentage_of_nodes);
+        let (chunks, found) = cycle.find(&filters, sheet, self.next_start % nodes, enough);
         self.next_start = (self.next_start + found.looked_at) % nodes;
         if found.feasible == 0 {
             return Err(fit_error(cluster, &filters).into());
@@ -276,55 +298,106 @@ impl Scheduler {
             let at = found.masks.iter().position(|mask| *mask != 0).unwrap_or_default();
             (at, found.masks[at].trailing_zeros() as usize, 0)
         } else {
-            self.choose(cluster, pod, &chunks, &found)
+            cycle.choose(sheet, &chunks, &found)
         };
-        let slot = chunks[chunk].slot()[lane];
-        let node = cluster.node_in(chunks[chunk], lane);
+        let chunk = chunks[chunk].chunk;
+        let node = cluster.node_in(chunk, lane);
         Ok(Decision {
             node: node.map(|node| node.name().clone()).unwrap_or_default(),
-            slot,
+            slot: chunk.slot()[lane],
             score,
             feasible: found.feasible,
             looked_at: found.looked_at,
         })
     }
+}
 
-    fn find<'a>(&self, cluster: &'a Cluster, filters: &Filters<'_>) -> (Vec<&'a Chunk>, Sample) {
+/// A chunk, its number, and when it was last touched.
+#[derive(Clone, Copy)]
+struct Listed<'a> {
+    id: u32,
+    at: Generation,
+    chunk: &'a Chunk,
+}
+
+impl AsRef<Chunk> for Listed<'_> {
+    fn as_ref(&self) -> &Chunk {
+        self.chunk
+    }
+}
+
+/// One pod's decision.
+struct Cycle<'a> {
+    framework: &'a Framework,
+    pool: Option<&'a rayon::ThreadPool>,
+    cluster: &'a Cluster,
+    pod: &'a Pod,
+    seed: u64,
+}
+
+impl<'a> Cycle<'a> {
+    /// Looks for `enough` nodes that will do, from number `start` of the list
+    /// on. What local filters say is noted in the sheet.
+    fn find(
+        &self,
+        filters: &Filters<'_>,
+        sheet: &mut Sheet,
+        start: usize,
+        enough: usize,
+    ) -> (Vec<Listed<'a>>, Sample) {
+        let cluster = self.cluster;
         if let Some((_, names)) = &filters.only {
-            return find_only(cluster, filters, names);
+            return find_only(cluster, filters, names, sheet);
         }
-        let chunks: Vec<&Chunk> = cluster.zones().flat_map(|zone| zone.chunks()).collect();
-        let enough = num_feasible_nodes_to_find(cluster.len(), self.config.percentage_of_nodes);
-        let judge = |chunk: &Chunk| filters.judge_chunk(cluster, chunk, chunk.live());
-        let found = if enough >= cluster.len() {
-            let masks: Vec<u64> = self.map(&chunks, |_, chunk| judge(chunk));
-            let feasible = masks.iter().map(|mask| mask.count_ones() as usize).sum();
-            Sample { masks, looked_at: cluster.len(), feasible }
-        } else {
-            sample(cluster, &chunks, self.next_start % cluster.len(), enough, judge)
-        };
-        (chunks, found)
+        let listed = cluster.chunk_list().map(|(id, at, chunk)| Listed { id, at, chunk });
+        let chunks: Vec<Listed<'_>> = listed.collect();
+        let locally =
+            |of: Listed<'_>| filters.judge_chunk(true, cluster, of.chunk, of.chunk.live());
+        let others = filters.each.iter().any(|judge| !judge.is_local);
+        if enough < cluster.len() {
+            let judge = |of: Listed<'_>| {
+                let mask = sheet.mask(of.id, of.at).unwrap_or_else(|| {
+                    let mask = locally(of);
+                    sheet.set_mask(of.id, of.at, mask);
+                    mask
+                });
+                filters.judge_chunk(false, cluster, of.chunk, mask)
+            };
+            let found = sample(cluster, &chunks, start, enough, judge);
+            return (chunks, found);
+        }
+        let mut masks: Vec<u64> = Vec::with_capacity(chunks.len());
+        let mut unknown: Vec<(usize, Listed<'_>)> = Vec::new();
+        for (part, of) in chunks.iter().enumerate() {
+            masks.push(sheet.mask(of.id, of.at).unwrap_or_else(|| {
+                unknown.push((part, *of));
+                0
+            }));
+        }
+        for (mask, (part, of)) in
+            self.map(&unknown, |(_, of)| locally(*of)).into_iter().zip(&unknown)
+        {
+            sheet.set_mask(of.id, of.at, mask);
+            masks[*part] = mask;
+        }
+        if others {
+            let both: Vec<(u64, Listed<'_>)> =
+                masks.iter().copied().zip(chunks.iter().copied()).collect();
+            masks =
+                self.map(&both, |(mask, of)| filters.judge_chunk(false, cluster, of.chunk, *mask));
+        }
+        let feasible = masks.iter().map(|mask| mask.count_ones() as usize).sum();
+        (chunks, Sample { masks, looked_at: cluster.len(), feasible })
     }
 
-    /// Maps chunks in order, through the pool where that is worth it.
-    fn map<'a, R: Send>(
-        &self,
-        chunks: &[&'a Chunk],
-        work: impl Fn(usize, &'a Chunk) -> R + Sync,
-    ) -> Vec<R> {
-        match &self.pool {
-            Some(pool) if chunks.len() >= WORTH_THE_POOL && pool.current_num_threads() > 1 => {
-                let part = chunks.len().div_ceil(pool.current_num_threads() * 4);
-                pool.install(|| {
-                    chunks
-                        .par_iter()
-                        .enumerate()
-                        .with_min_len(part)
-                        .map(|(at, chunk)| work(at, chunk))
-                        .collect()
-                })
+    /// Maps in order, through the pool where that is worth it.
+    fn map<T: Sync, R: Send>(&self, items: &[T], work: impl Fn(&T) -> R + Sync) -> Vec<R> {
+        match self.pool {
+            Some(pool) if items.len() >= WORTH_THE_POOL && pool.current_num_threads() > 1 => {
+                let part = items.len().div_ceil(pool.current_num_threads() * 4);
+                pool.install(|| items.par_iter().with_min_len(part).map(&work).collect())
             }
-            _ => chunks.iter().enumerate().map(|(at, chunk)| work(at, chunk)).collect(),
+            _ => items.iter().map(work).collect(),
         }
     }
 
@@ -332,67 +405,136 @@ impl Scheduler {
     /// picks for this pod (kube-scheduler leaves it to the order of its heap).
     fn choose(
         &self,
-        cluster: &Cluster,
-        pod: &Pod,
-        chunks: &[&Chunk],
+        sheet: &mut Sheet,
+        chunks: &[Listed<'_>],
         found: &Sample,
     ) -> (usize, usize, i64) {
+        let (cluster, pod) = (self.cluster, self.pod);
         let mut all = 0;
-        let mut plugins: Vec<(Box<dyn Score + '_>, i64)> = Vec::new();
+        // What can be kept, and what is asked of these nodes alone.
+        let (mut kept, mut asked) = (Scores::new(), Scores::new());
         for (plugin, weight) in self.framework.plugins.iter().filter(|(_, weight)| *weight > 0) {
             match plugin.pre_score(cluster, pod) {
                 PreScore::Skip => {}
                 PreScore::All(score) => all += score * weight,
-                PreScore::Score(score) => plugins.push((score, *weight)),
+                PreScore::Score(score) if plugin.is_local() && !score.needs_normalize() => {
+                    kept.push((score, *weight));
+                }
+                PreScore::Score(score) => asked.push((score, *weight)),
             }
         }
         let live: Vec<usize> = (0..chunks.len()).filter(|at| found.masks[*at] != 0).collect();
-        let parts: Vec<&Chunk> = live.iter().map(|at| chunks[*at]).collect();
-        let mask = |part: usize| found.masks[live[part]];
-        let mut totals: Vec<Column<i64>> = self.map(&parts, |part, chunk| {
-            let (mut total, mut scores) = ([all; LANES], [0; LANES]);
-            for (score, weight) in plugins.iter().filter(|(score, _)| !score.needs_normalize()) {
-                score.score_chunk(cluster, chunk, mask(part), &mut scores);
-                dispatch::add_weighted(&mut total, &scores, *weight);
+        let mut unknown = Vec::new();
+        for of in live.iter().map(|at| chunks[*at]) {
+            let known = sheet.known(of.id);
+            if !known.is_scored {
+                unknown.push((of, known.mask));
             }
-            total
+        }
+        let scored = self.map(&unknown, |(of, mask)| {
+            let (mut totals, mut scores) = ([0; LANES], [0; LANES]);
+            for (score, weight) in &kept {
+                score.score_chunk(cluster, of.chunk, *mask, &mut scores);
+                dispatch::add_weighted(&mut totals, &scores, *weight);
+            }
+            totals
         });
-        for (score, weight) in plugins.iter().filter(|(score, _)| score.needs_normalize()) {
-            let columns = self.map(&parts, |part, chunk| {
+        for (totals, (of, mask)) in scored.into_iter().zip(unknown) {
+            let known = sheet.known(of.id);
+            known.largest = dispatch::largest(&totals, mask);
+            (known.totals, known.is_scored) = (totals, true);
+        }
+        let sheet = &*sheet;
+        if asked.is_empty() {
+            let parts = live.iter().map(|at| {
+                let (known, mask) = (sheet.known_of(chunks[*at].id), found.masks[*at]);
+                // Fewer lanes than are known: not all nodes were looked at.
+                let largest = match mask == known.mask {
+                    true => known.largest,
+                    false => dispatch::largest(&known.totals, mask),
+                };
+                Part { at: *at, mask, totals: &known.totals, largest }
+            });
+            return self.pick(&parts.collect::<Vec<_>>(), all);
+        }
+        let totals = live.iter().map(|at| sheet.known_of(chunks[*at].id).totals).collect();
+        let totals = self.add_asked(&asked, totals, &live, chunks, found);
+        let parts = live.iter().zip(&totals).map(|(at, totals)| {
+            let mask = found.masks[*at];
+            Part { at: *at, mask, totals, largest: dispatch::largest(totals, mask) }
+        });
+        self.pick(&parts.collect::<Vec<_>>(), all)
+    }
+
+    /// Adds scores to the totals of the chunks at `live`, normalised where they
+    /// need it.
+    fn add_asked(
+        &self,
+        asked: &Scores<'_>,
+        mut totals: Vec<Column<i64>>,
+        live: &[usize],
+        chunks: &[Listed<'_>],
+        found: &Sample,
+    ) -> Vec<Column<i64>> {
+        for (score, weight) in asked {
+            let columns = self.map(live, |at| {
                 let mut scores = [0; LANES];
-                score.score_chunk(cluster, chunk, mask(part), &mut scores);
+                score.score_chunk(self.cluster, chunks[*at].chunk, found.masks[*at], &mut scores);
                 scores
             });
+            if !score.needs_normalize() {
+                for (total, scores) in totals.iter_mut().zip(&columns) {
+                    dispatch::add_weighted(total, scores, *weight);
+                }
+                continue;
+            }
             // Each chunk's feasible lanes, one after the other.
             let mut column = Vec::with_capacity(found.feasible);
-            for (part, scores) in columns.iter().enumerate() {
-                column.extend(lanes(mask(part)).map(|lane| scores[lane]));
+            for (at, scores) in live.iter().zip(&columns) {
+                column.extend(lanes(found.masks[*at]).map(|lane| scores[lane]));
             }
             score.normalize(&mut column);
             let mut values = column.iter();
-            for (part, total) in totals.iter_mut().enumerate() {
-                for (lane, value) in lanes(mask(part)).zip(&mut values) {
+            for (at, total) in live.iter().zip(&mut totals) {
+                for (lane, value) in lanes(found.masks[*at]).zip(&mut values) {
                     total[lane] += value * weight;
                 }
             }
         }
-        let largest =
-            totals.iter().enumerate().map(|(part, total)| dispatch::largest(total, mask(part)));
-        let best = largest.max().unwrap_or_default();
-        let ties = |part: usize| dispatch::equal(&totals[part], best) & mask(part);
-        let count: u64 = (0..parts.len()).map(|part| u64::from(ties(part).count_ones())).sum();
-        let random = u128::from(hash_of(&(self.config.seed, &pod.uid)));
-        let mut pick = ((random * u128::from(count)) >> 64) as u32;
-        for (part, at) in live.iter().enumerate() {
-            let here = ties(part);
-            if pick < here.count_ones() {
-                let lane = lanes(here).nth(pick as usize).unwrap_or_default();
-                return (*at, lane, best);
-            }
-            pick -= here.count_ones();
-        }
-        (0, 0, best)
+        totals
     }
+
+    /// One of the lanes with the highest total: position of its chunk, lane,
+    /// and that total with `all` added.
+    fn pick(&self, parts: &[Part<'_>], all: i64) -> (usize, usize, i64) {
+        let best = parts.iter().map(|part| part.largest).max().unwrap_or_default();
+        let ties: Vec<(usize, u64)> = parts
+            .iter()
+            .filter(|part| part.largest == best)
+            .map(|part| (part.at, dispatch::equal(part.totals, best) & part.mask))
+            .collect();
+        let count: u64 = ties.iter().map(|(_, ties)| u64::from(ties.count_ones())).sum();
+        let random = u128::from(hash_of(&(self.seed, &self.pod.uid)));
+        let mut pick = ((random * u128::from(count)) >> 64) as u32;
+        for (at, ties) in ties {
+            if pick < ties.count_ones() {
+                return (at, lanes(ties).nth(pick as usize).unwrap_or_default(), best + all);
+            }
+            pick -= ties.count_ones();
+        }
+        (0, 0, best + all)
+    }
+}
+
+/// Plugins that score, with their weights.
+type Scores<'a> = Vec<(Box<dyn Score + 'a>, i64)>;
+
+/// A chunk with feasible lanes, and their totals.
+struct Part<'a> {
+    at: usize,
+    mask: u64,
+    totals: &'a Column<i64>,
+    largest: i64,
 }
 
 /// Looks at the nodes that are named alone.
@@ -400,20 +542,24 @@ fn find_only<'a>(
     cluster: &'a Cluster,
     filters: &Filters<'_>,
     names: &[Name],
-) -> (Vec<&'a Chunk>, Sample) {
-    let mut chunks: Vec<&Chunk> = Vec::new();
+    sheet: &mut Sheet,
+) -> (Vec<Listed<'a>>, Sample) {
+    let mut chunks: Vec<Listed<'_>> = Vec::new();
     let mut found = Sample::default();
     for node in names.iter().filter_map(|name| cluster.node(name)) {
-        let (chunk, lane) = node.place();
+        let Some((id, at, chunk)) = cluster.chunk_of(node) else { continue };
+        let (_, lane) = node.place();
         found.looked_at += 1;
-        let bit = filters.judge_chunk(cluster, chunk, 1 << lane);
-        let at = chunks.iter().position(|known| std::ptr::eq(*known, chunk)).unwrap_or_else(|| {
-            chunks.push(chunk);
+        let mask = filters.judge_chunk(true, cluster, chunk, 1 << lane);
+        let bit = filters.judge_chunk(false, cluster, chunk, mask);
+        let part = chunks.iter().position(|known| known.id == id).unwrap_or_else(|| {
+            chunks.push(Listed { id, at, chunk });
             found.masks.push(0);
             chunks.len() - 1
         });
-        found.feasible += usize::from(bit & !found.masks[at] != 0);
-        found.masks[at] |= bit;
+        found.feasible += usize::from(bit & !found.masks[part] != 0);
+        found.masks[part] |= bit;
+        sheet.set_mask(id, at, found.masks[part]);
     }
     (chunks, found)
 }
@@ -426,9 +572,9 @@ fn fit_error(cluster: &Cluster, filters: &Filters<'_>) -> FitError {
         statuses.flat_map(|status| status.reasons).for_each(|reason| reasons.add(reason, 1));
     } else {
         for chunk in cluster.zones().flat_map(|zone| zone.chunks()) {
-            filters.each.iter().fold(chunk.live(), |mask, filter| match mask {
+            filters.each.iter().fold(chunk.live(), |mask, judge| match mask {
                 0 => 0,
-                mask => filter.count_reasons(cluster, chunk, mask, &mut reasons),
+                mask => judge.filter.count_reasons(cluster, chunk, mask, &mut reasons),
             });
         }
     }

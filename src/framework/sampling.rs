@@ -33,12 +33,12 @@ pub(crate) struct Sample {
 /// Walks the nodes in list order from number `start` on, round to the ones
 /// before it, until `enough` will do. `judge` is asked once for each chunk that
 /// is reached; so what is found does not depend on who judges, or how.
-pub(crate) fn sample(
+pub(crate) fn sample<T: Copy + AsRef<Chunk>>(
     cluster: &Cluster,
-    chunks: &[&Chunk],
+    chunks: &[T],
     start: usize,
     enough: usize,
-    mut judge: impl FnMut(&Chunk) -> u64,
+    mut judge: impl FnMut(T) -> u64,
 ) -> Sample {
     let mut verdicts: Vec<Option<u64>> = vec![None; chunks.len()];
     let mut sample = Sample { masks: vec![0; chunks.len()], ..Sample::default() };
@@ -64,8 +64,8 @@ pub(crate) fn sample(
 }
 
 /// Round robin over zones by cursors on lane masks.
-struct Walk<'a> {
-    chunks: &'a [&'a Chunk],
+struct Walk<'a, T> {
+    chunks: &'a [T],
     cursors: Vec<Cursor>,
     next: usize,
 }
@@ -77,13 +77,13 @@ struct Cursor {
     left: u64,
 }
 
-impl<'a> Walk<'a> {
-    fn new(cluster: &Cluster, chunks: &'a [&'a Chunk]) -> Walk<'a> {
+impl<'a, T: AsRef<Chunk>> Walk<'a, T> {
+    fn new(cluster: &Cluster, chunks: &'a [T]) -> Walk<'a, T> {
         let mut end = 0;
         let cursors = cluster.zones().map(|zone| {
             let at = end;
             end += zone.chunks().count();
-            Cursor { at, end, left: chunks.get(at).map_or(0, |chunk| chunk.live()) }
+            Cursor { at, end, left: chunks.get(at).map_or(0, |chunk| chunk.as_ref().live()) }
         });
         Walk { cursors: cursors.collect(), chunks, next: 0 }
     }
@@ -96,7 +96,7 @@ impl<'a> Walk<'a> {
             let cursor = &mut self.cursors[self.next];
             while cursor.left == 0 && cursor.at + 1 < cursor.end {
                 cursor.at += 1;
-                cursor.left = self.chunks[cursor.at].live();
+                cursor.left = self.chunks[cursor.at].as_ref().live();
             }
             if cursor.left == 0 {
                 self.cursors.remove(self.next);
@@ -116,6 +116,15 @@ mod tests {
     use super::*;
     use crate::model::node;
     use crate::{Config, Engine};
+
+    #[derive(Clone, Copy)]
+    struct One<'a>(&'a Chunk);
+
+    impl AsRef<Chunk> for One<'_> {
+        fn as_ref(&self) -> &Chunk {
+            self.0
+        }
+    }
 
     #[test]
     fn as_many_nodes_as_kube_scheduler_looks_for() {
@@ -143,7 +152,8 @@ mod tests {
             writer.remove_node(format!("n{n}")).unwrap();
         }
         let cluster = writer.cluster();
-        let chunks: Vec<&Chunk> = cluster.zones().flat_map(|zone| zone.chunks()).collect();
+        let chunks: Vec<One<'_>> =
+            cluster.zones().flat_map(|zone| zone.chunks()).map(One).collect();
         let good = |cpu: i64| cpu % 3 != 1;
         for (start, enough) in [(0, 10), (17, 40), (239, 30), (100, 1000)] {
             let list: Vec<_> = cluster.nodes().collect();
@@ -159,13 +169,13 @@ mod tests {
                     wanted.insert(node.slot());
                 }
             }
-            let sample = sample(cluster, &chunks, start, enough, |chunk| {
+            let sample = sample(cluster, &chunks, start, enough, |One(chunk)| {
                 super::super::plugin::each_lane(chunk.live(), |at| {
                     good(chunk.allocatable_cpu()[at])
                 })
             });
             let mut found = std::collections::BTreeSet::new();
-            for (mask, chunk) in sample.masks.iter().zip(&chunks) {
+            for (mask, One(chunk)) in sample.masks.iter().zip(&chunks) {
                 super::super::plugin::each_lane(*mask, |at| found.insert(chunk.slot()[at]));
             }
             assert_eq!(found, wanted);

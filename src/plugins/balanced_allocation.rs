@@ -3,7 +3,7 @@
 use crate::framework::dispatch::{self, Amounts};
 use crate::framework::{Plugin, PreScore, Score, each_lane};
 use crate::model::Pod;
-use crate::snapshot::{Chunk, Cluster, Column, NodeInfo};
+use crate::snapshot::{Chunk, Cluster, Column, NodeInfo, balanced};
 
 /// Prefers nodes on which the pod brings the used shares of cpu and memory
 /// nearer to each other.
@@ -20,6 +20,10 @@ impl Plugin for NodeResourcesBalancedAllocation {
         "NodeResourcesBalancedAllocation"
     }
 
+    fn is_local(&self) -> bool {
+        true
+    }
+
     fn pre_score<'a>(&'a self, _: &'a Cluster, pod: &'a Pod) -> PreScore<'a> {
         let incoming = &pod.template.resources.incoming;
         let balance = Balance { cpu: incoming.cpu.0, memory: incoming.memory.0 };
@@ -30,27 +34,15 @@ impl Plugin for NodeResourcesBalancedAllocation {
     }
 }
 
-/// How balanced the used shares are, 50 to 100; fewer than two resources are
-/// always in balance.
-fn balance(cpu: (i64, i64), memory: (i64, i64)) -> i64 {
-    let share =
-        |(requested, allocatable): (i64, i64)| (requested as f64 / allocatable as f64).min(1.0);
-    if cpu.1 == 0 || memory.1 == 0 {
-        return 100;
-    }
-    let deviation = ((share(cpu) - share(memory)) / 2.0).abs();
-    ((1.0 - deviation) * 100.0) as i64
-}
-
 impl Balance {
     fn lane(&self, chunk: &Chunk, at: usize) -> i64 {
         let (cpu, memory) = (chunk.allocatable_cpu()[at], chunk.allocatable_memory()[at]);
         let (used_cpu, used_memory) = (chunk.requested_cpu()[at], chunk.requested_memory()[at]);
-        let with = balance(
+        let with = balanced(
             (used_cpu.saturating_add(self.cpu), cpu),
             (used_memory.saturating_add(self.memory), memory),
         );
-        let without = balance((used_cpu, cpu), (used_memory, memory));
+        let without = i64::from(chunk.balance()[at]);
         50 + (50 + with - without) / 2
     }
 }
@@ -75,7 +67,7 @@ impl Score for Balance {
             allocatable: chunk.allocatable_memory(),
             reciprocal: reciprocal_memory,
         };
-        if !dispatch::balanced_allocation(cpu, memory, scores) {
+        if !dispatch::balanced_allocation(cpu, memory, chunk.balance(), scores) {
             each_lane(mask, |at| {
                 scores[at] = self.lane(chunk, at);
                 false
@@ -117,6 +109,9 @@ mod tests {
             let (used_cpu, used_memory) = (column(|l| l.2), column(|l| l.3));
             let reciprocal = |of: &Column<i64>| of.map(|n| if n == 0 { 0.0 } else { 1.0 / n as f64 });
             let (reciprocal_cpu, reciprocal_memory) = (reciprocal(&cpu), reciprocal(&memory));
+            let now: Column<u8> = std::array::from_fn(|at| {
+                balanced((used_cpu[at], cpu[at]), (used_memory[at], memory[at])) as u8
+            });
             let mut scores = [0; LANES];
             let exact = dispatch::balanced_allocation(
                 Amounts {
@@ -131,16 +126,17 @@ mod tests {
                     allocatable: &memory,
                     reciprocal: &reciprocal_memory,
                 },
+                &now,
                 &mut scores,
             );
             let small = |used: &Column<i64>, pod: i64| used.iter().all(|n| n + pod < 1 << 46);
             prop_assert_eq!(exact, small(&used_cpu, pod_cpu) && small(&used_memory, pod_memory));
             for at in (0..LANES).filter(|_| exact) {
-                let with = balance(
+                let with = balanced(
                     (used_cpu[at] + pod_cpu, cpu[at]),
                     (used_memory[at] + pod_memory, memory[at]),
                 );
-                let without = balance((used_cpu[at], cpu[at]), (used_memory[at], memory[at]));
+                let without = i64::from(now[at]);
                 prop_assert_eq!(scores[at], 50 + (50 + with - without) / 2, "{:?}", lanes[at]);
             }
         }

@@ -35,6 +35,10 @@ impl Plugin for NodeResourcesFit {
         NAME
     }
 
+    fn is_local(&self) -> bool {
+        true
+    }
+
     fn pre_filter<'a>(&'a self, cluster: &'a Cluster, pod: &'a Pod) -> PreFilter<'a> {
         let pod = &pod.template.resources.incoming;
         let requested = pod.scalars.iter().filter(|(_, amount)| *amount > 0);

@@ -39,6 +39,10 @@ impl Plugin for NodeAffinity {
         NAME
     }
 
+    fn is_local(&self) -> bool {
+        true
+    }
+
     fn pre_filter<'a>(&'a self, _: &'a Cluster, pod: &'a Pod) -> PreFilter<'a> {
         let selector = &pod.template.node_selector;
         let affinity = pod.template.node_affinity.as_ref().and_then(|a| a.required.as_ref());

@@ -18,6 +18,10 @@ impl Plugin for NodeName {
         NAME
     }
 
+    fn is_local(&self) -> bool {
+        true
+    }
+
     fn pre_filter<'a>(&'a self, _: &'a Cluster, pod: &'a Pod) -> PreFilter<'a> {
         match &pod.node_name {
             Some(name) if !name.is_empty() => PreFilter::Filter(Box::new(Named(name))),

@@ -18,6 +18,10 @@ impl Plugin for NodePorts {
         NAME
     }
 
+    fn is_local(&self) -> bool {
+        true
+    }
+
     fn pre_filter<'a>(&'a self, _: &'a Cluster, pod: &'a Pod) -> PreFilter<'a> {
         match &*pod.template.host_ports {
             [] => PreFilter::Skip,

@@ -19,6 +19,10 @@ impl Plugin for NodeUnschedulable {
         NAME
     }
 
+    fn is_local(&self) -> bool {
+        true
+    }
+
     fn pre_filter<'a>(&'a self, _: &'a Cluster, pod: &'a Pod) -> PreFilter<'a> {
         let tolerations = &pod.template.tolerations;
         if tolerations.is_empty() {

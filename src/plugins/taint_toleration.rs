@@ -26,6 +26,10 @@ impl Plugin for TaintToleration {
         NAME
     }
 
+    fn is_local(&self) -> bool {
+        true
+    }
+
     fn pre_filter<'a>(&'a self, _: &'a Cluster, pod: &'a Pod) -> PreFilter<'a> {
         PreFilter::Filter(Box::new(Tolerated(&pod.template.tolerations)))
     }

@@ -88,6 +88,8 @@ pub(crate) struct Requested {
     pub(crate) non_zero_memory: Column<i64>,
     pub(crate) pods: Column<u32>,
     pub(crate) generation: Column<Generation>,
+    /// See [`Chunk::balance`].
+    balance: Column<u8>,
 }
 
 /// The amounts of one scalar resource.
@@ -156,6 +158,19 @@ fn set_member<T>(
     }
 }
 
+/// How near used shares are to each other, each of what is (requested,
+/// allocatable), in percent: 50 to 100. Fewer than two resources are always in
+/// balance (noderesources/balanced_allocation.go `balancedResourceScorer`).
+pub(crate) fn balanced(cpu: (i64, i64), memory: (i64, i64)) -> i64 {
+    let share =
+        |(requested, allocatable): (i64, i64)| (requested as f64 / allocatable as f64).min(1.0);
+    if cpu.1 == 0 || memory.1 == 0 {
+        return 100;
+    }
+    let deviation = ((share(cpu) - share(memory)) / 2.0).abs();
+    ((1.0 - deviation) * 100.0) as i64
+}
+
 /// The lanes whose bits are set, lowest first.
 pub(crate) fn lanes(mut mask: u64) -> impl Iterator<Item = usize> + Clone {
     std::iter::from_fn(move || {
@@ -196,6 +211,7 @@ impl Chunk {
                 non_zero_memory: [0; LANES],
                 pods: [0; LANES],
                 generation: [Generation::ZERO; LANES],
+                balance: [100; LANES],
             }),
             scalars: None,
             groups: [const { None }; LANES / GROUP],
@@ -269,6 +285,25 @@ impl Chunk {
     /// One over the allocatable cpu and memory; 0 for 0.
     pub(crate) fn reciprocals(&self) -> (&Column<f64>, &Column<f64>) {
         (&self.fixed.reciprocal_cpu, &self.fixed.reciprocal_memory)
+    }
+
+    /// How near the used shares of cpu and memory are to each other, as
+    /// NodeResourcesBalancedAllocation scores it: 50 to 100.
+    pub(crate) fn balance(&self) -> &Column<u8> {
+        &self.requested.balance
+    }
+
+    /// Tells that a lane's cpu or memory changed.
+    pub(crate) fn rebalance(&mut self, at: usize) {
+        let balance = balanced(
+            (self.requested.cpu[at], self.fixed.cpu[at]),
+            (self.requested.memory[at], self.fixed.memory[at]),
+        );
+        // From 50 to 100, unless somebody requests less than nothing.
+        let balance = balance.clamp(0, 100) as u8;
+        if self.requested.balance[at] != balance {
+            self.requested_mut().balance[at] = balance;
+        }
     }
 
     /// Allocatable ephemeral storage, in bytes.
@@ -451,6 +486,7 @@ impl Chunk {
         fixed.labels[at] = labels;
         set(&mut fixed.unschedulable, at, node.is_some_and(|node| node.unschedulable));
         set(&mut fixed.tainted, at, node.is_some_and(|node| !node.taints.is_empty()));
+        self.rebalance(at);
     }
 
     pub(crate) fn set_allocatable_scalar(&mut self, at: usize, resource: ResourceId, amount: i64) {
@@ -534,6 +570,7 @@ impl Chunk {
         ] = from.requested;
         requested.pods[at] = from.pods;
         requested.generation[at] = from.generation;
+        self.rebalance(at);
         set(&mut self.affinity, at, from.flags[2]);
         set(&mut self.required_anti_affinity, at, from.flags[3]);
         set(&mut self.ports, at, from.flags[4]);

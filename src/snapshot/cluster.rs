@@ -254,6 +254,34 @@ impl Cluster {
         self.rest.zones.list().map(|zone| ZoneInfo { cluster: self, zone })
     }
 
+    /// All chunks in the order of their zones, each with its number and the
+    /// generation that last touched it. Number and generation together name
+    /// what is in a chunk: within one line of versions nothing else has both.
+    pub(crate) fn chunk_list(&self) -> impl Iterator<Item = (u32, Generation, &Chunk)> {
+        let ids = self.rest.zones.list().flat_map(|zone| zone.chunks.iter().map(|(_, id)| *id));
+        ids.filter_map(|id| {
+            let (chunk, newest) = self.chunks.get_newest(id)?;
+            Some((id, newest, chunk))
+        })
+    }
+
+    /// The entry of [`Cluster::chunk_list`] for the chunk of a node.
+    pub(crate) fn chunk_of(&self, node: NodeInfo<'_>) -> Option<(u32, Generation, &Chunk)> {
+        let id = self.rest.places.get(node.slot().0)?.chunk;
+        let (chunk, newest) = self.chunks.get_newest(id)?;
+        Some((id, newest, chunk))
+    }
+
+    /// Numbers of chunks are below this.
+    pub(crate) fn most_chunks(&self) -> usize {
+        self.rest.next_chunk as usize
+    }
+
+    /// The line of versions that this one is of.
+    pub(crate) fn line(&self) -> Line {
+        Line { leases: self.rest.leases.clone(), branch: self.branch }
+    }
+
     /// The node called `name`; `None` for a ghost. O(log n).
     #[must_use]
     pub fn node(&self, name: &str) -> Option<NodeInfo<'_>> {
@@ -423,6 +451,20 @@ impl std::fmt::Debug for Cluster {
             .field("branch", &self.branch)
             .field("counts", &self.counts)
             .finish_non_exhaustive()
+    }
+}
+
+/// A line of versions: of an engine's writer, or of one of its forks.
+#[derive(Clone, Debug)]
+pub(crate) struct Line {
+    /// Every engine has its own, and holding it keeps its address from another.
+    leases: Arc<Leases>,
+    branch: u64,
+}
+
+impl PartialEq for Line {
+    fn eq(&self, other: &Line) -> bool {
+        Arc::ptr_eq(&self.leases, &other.leases) && self.branch == other.branch
     }
 }
 

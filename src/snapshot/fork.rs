@@ -12,6 +12,12 @@ use super::draft::Draft;
 /// Numbers of branches, unique in the process; the writer's is 0.
 static BRANCHES: AtomicU64 = AtomicU64::new(1);
 
+/// The number of a branch that is new.
+pub(super) fn new_branch() -> u64 {
+    // Relaxed: the number is all that is wanted of it.
+    BRANCHES.fetch_add(1, Ordering::Relaxed)
+}
+
 /// A line of versions of one's own, which starts at a version and shares with
 /// it all that does not differ. Made in O(1), changed in O(log n), read like
 /// any version; forks nest, live as long as their holder likes, and nobody
@@ -41,8 +47,7 @@ impl Cluster {
     /// ```
     #[must_use]
     pub fn fork(&self) -> Fork {
-        // Relaxed: the number is all that is wanted of it.
-        Fork { draft: Draft::fork(self, BRANCHES.fetch_add(1, Ordering::Relaxed)) }
+        Fork { draft: Draft::fork(self) }
     }
 }
 

@@ -23,8 +23,9 @@ mod tree;
 mod zones;
 
 pub use changes::{Change, ChangeKind, ChangedSince};
-pub(crate) use chunk::lanes;
 pub use chunk::{Chunk, Column, LANES, NodeSlot};
+pub(crate) use chunk::{balanced, lanes};
+pub(crate) use cluster::Line;
 pub use cluster::{Cluster, ImageState, Snapshot, ZoneInfo};
 pub use dump::{Dump, NodeDump};
 pub use fork::Fork;

@@ -89,6 +89,11 @@ fn child(index: u32, level: u32) -> usize {
 impl<T> Tree<T> {
     /// The leaf at `index`. O(log n).
     pub(crate) fn get(&self, index: u32) -> Option<&T> {
+        self.get_newest(index).map(|(leaf, _)| leaf)
+    }
+
+    /// The leaf at `index`, and when it was last touched. O(log n).
+    pub(crate) fn get_newest(&self, index: u32) -> Option<(&T, Generation)> {
         let mut branch = self.root.as_deref()?;
         if !self.covers(index) {
             return None;
@@ -100,7 +105,10 @@ impl<T> Tree<T> {
                 Children::Branches(branches) => {
                     branch = branches[child(index, level)].as_deref()?
                 }
-                Children::Leaves(leaves) => return leaves[child(index, level)].as_deref(),
+                Children::Leaves(leaves) => {
+                    let at = child(index, level);
+                    return leaves[at].as_deref().map(|leaf| (leaf, branch.newest[at]));
+                }
             }
         }
     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::model::{Generation, Pod};
 use crate::snapshot::draft::Draft;
-use crate::snapshot::{Cluster, Dump};
+use crate::snapshot::{Cluster, Dump, balanced};
 
 /// Something that a version says and its objects do not.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -79,8 +79,18 @@ impl Cluster {
                 node.pods().any(|p| !p.template().host_ports.is_empty()),
             ];
             differ(&format!("marks of node {}", node.name()), &bits, &derived);
-            let pods = (chunk.pods()[at] as usize, node.generation() <= self.generation());
-            differ(&format!("columns of node {}", node.name()), &pods, &(node.pod_count(), true));
+            let (requested, allocatable) = (node.requested(), node.allocatable());
+            let balance = balanced(
+                (requested.cpu.0, allocatable.cpu.0),
+                (requested.memory.0, allocatable.memory.0),
+            );
+            let columns = (
+                node.pod_count(),
+                i64::from(chunk.balance()[at]),
+                node.generation() <= self.generation(),
+            );
+            let expected = (node.pods().len(), balance, true);
+            differ(&format!("columns of node {}", node.name()), &columns, &expected);
         }
         let listed = self.nodes().count();
         let all = self.everything().count();

@@ -192,7 +192,7 @@ impl State {
         observer: &mut impl PodObserver,
     ) -> Result<(), EventError> {
         let together = |why| EventError::Together(Box::new(why));
-        let mut trial = Draft::fork(self.cluster(), 0);
+        let mut trial = Draft::fork(self.cluster());
         for pod in pods {
             self.check_assume(&trial, pod, decided).map_err(together)?;
             trial.place(pod, node_of(pod)?, None, true);

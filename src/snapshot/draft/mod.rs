@@ -77,10 +77,10 @@ impl Draft {
     }
 
     /// A line of versions of its own that starts at `base`. O(1).
-    pub(crate) fn fork(base: &Cluster, branch: u64) -> Draft {
+    pub(crate) fn fork(base: &Cluster) -> Draft {
         Draft {
             cluster: Cluster {
-                branch,
+                branch: super::fork::new_branch(),
                 uids: base.uids.fork(&base.rest.leases, base.generation),
                 ..base.share()
             },

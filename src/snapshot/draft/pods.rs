@@ -272,6 +272,7 @@ fn add(chunk: &mut Chunk, at: usize, generation: Generation, amounts: &Amounts<'
     sum(&mut requested.non_zero_memory[at], resources.placed_non_zero.memory.0);
     requested.pods[at] = requested.pods[at].wrapping_add_signed(sign as i32);
     requested.generation[at] = generation;
+    chunk.rebalance(at);
     for (resource, amount) in &amounts.scalars {
         let has = chunk.requested_scalar(*resource).map_or(0, |column| column[at]);
         let sum = has.wrapping_add(amount.wrapping_mul(sign));

@@ -1,0 +1,121 @@
+//! What is known of the chunks for pods of one template.
+//!
+//! Pods come in crowds: a deployment's replicas ask for the same, and between
+//! two of them one chunk of many has changed. A plugin that is *local*
+//! ([`Plugin::is_local`](super::Plugin::is_local)) says of an unchanged chunk
+//! what it said before, so its verdict and its scores are kept here, by chunk and
+//! the generation that last touched it.
+//!
+//! Nothing here can change an answer, only who computes it: number and
+//! generation name what is in a chunk, within a line of versions, and another
+//! line finds nothing.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use crate::model::{Generation, Template};
+use crate::snapshot::{Cluster, Column, LANES, Line};
+
+/// Most bytes kept.
+const MOST_BYTES: usize = 4 << 20;
+
+/// What is known of one chunk.
+#[derive(Clone)]
+pub(super) struct Known {
+    /// Of the chunk as this generation left it; none for nothing known.
+    at: Option<Generation>,
+    /// The lanes that local filters pass.
+    pub(super) mask: u64,
+    /// Whether what follows is known, too.
+    pub(super) is_scored: bool,
+    /// The largest of the totals of those lanes.
+    pub(super) largest: i64,
+    /// Weighted sums of local scores that need no normalising.
+    pub(super) totals: Column<i64>,
+}
+
+const NOTHING: Known =
+    Known { at: None, mask: 0, is_scored: false, largest: 0, totals: [0; LANES] };
+
+/// What is known of all chunks for one template, by the chunk's number.
+#[derive(Default)]
+pub(super) struct Sheet {
+    chunks: Vec<Known>,
+    used: u64,
+}
+
+impl Sheet {
+    /// The lanes that pass, if the chunk is the one that they were found in.
+    pub(super) fn mask(&self, chunk: u32, at: Generation) -> Option<u64> {
+        let known = self.chunks.get(chunk as usize)?;
+        (known.at == Some(at)).then_some(known.mask)
+    }
+
+    /// Notes the lanes that pass.
+    pub(super) fn set_mask(&mut self, chunk: u32, at: Generation, mask: u64) {
+        let chunk = chunk as usize;
+        if self.chunks.len() <= chunk {
+            self.chunks.resize(chunk + 1, NOTHING);
+        }
+        let known = &mut self.chunks[chunk];
+        (known.at, known.mask, known.is_scored) = (Some(at), mask, false);
+    }
+
+    /// What is known of a chunk whose lanes were noted.
+    pub(super) fn known(&mut self, chunk: u32) -> &mut Known {
+        &mut self.chunks[chunk as usize]
+    }
+
+    /// The same, to be read.
+    pub(super) fn known_of(&self, chunk: u32) -> &Known {
+        &self.chunks[chunk as usize]
+    }
+
+    fn forget(&mut self) {
+        for known in &mut self.chunks {
+            known.at = None;
+        }
+    }
+}
+
+/// Sheets by template, those used last.
+#[derive(Default)]
+pub(super) struct Memo {
+    line: Option<Line>,
+    sheets: HashMap<Arc<Template>, Sheet>,
+    uses: u64,
+    /// For pods of which nothing is to be kept; its memory is.
+    loose: Sheet,
+}
+
+impl Memo {
+    /// The sheet of a template, if `keep` says that one is to be kept.
+    pub(super) fn sheet(
+        &mut self,
+        cluster: &Cluster,
+        template: &Arc<Template>,
+        keep: bool,
+    ) -> &mut Sheet {
+        if !keep {
+            self.loose.forget();
+            return &mut self.loose;
+        }
+        let line = cluster.line();
+        if self.line.as_ref() != Some(&line) {
+            self.line = Some(line);
+            self.sheets.clear();
+        }
+        self.uses += 1;
+        if !self.sheets.contains_key(template) {
+            let bytes = cluster.most_chunks() * size_of::<Known>();
+            while self.sheets.len() >= (MOST_BYTES / bytes.max(1)).clamp(1, 4096) {
+                let oldest = self.sheets.iter().min_by_key(|(_, sheet)| sheet.used);
+                let Some(oldest) = oldest.map(|(template, _)| template.clone()) else { break };
+                self.sheets.remove(&oldest);
+            }
+        }
+        let sheet = self.sheets.entry(template.clone()).or_default();
+        sheet.used = self.uses;
+        sheet
+    }
+}
