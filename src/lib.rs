@@ -31,4 +31,5 @@ pub use snapshot::{Cluster, Fork, NodeInfo, PodInfo, Snapshot};
 #[doc(hidden)]
 pub mod __model {
     pub use crate::log::model::*;
+    pub use crate::snapshot::model::*;
 }

@@ -22,7 +22,7 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use triomphe::Arc;
 
 use crate::model::Generation;
-use crate::sync::{self, AtomicU64, AtomicUsize, Mutex, Ordering};
+use crate::sync::{self, AtomicU64, AtomicUsize, Mutex, Ordering, mutated};
 
 use super::cost;
 use super::hash_index::HashIndex;
@@ -174,7 +174,8 @@ impl Segment {
     /// paths again, and so do freed ones before it.
     fn remove(&self, entry: u64) {
         let mask = self.cells.len() - 1;
-        let Some(mut at) = self.replace(entry, FREED) else { return };
+        let freed = if mutated!("hints-end-paths") { EMPTY } else { FREED };
+        let Some(mut at) = self.replace(entry, freed) else { return };
         let mut emptied = 0;
         while self.get(at) == FREED && self.get((at + 1) & mask) == EMPTY {
             self.set(at, EMPTY);
@@ -360,7 +361,7 @@ impl Hints {
     pub(crate) fn settle(&mut self, departures: &mut Departures, horizon: Generation, most: usize) {
         for _ in 0..most {
             match departures.waiting.front() {
-                Some((gone, entry)) if *gone <= horizon => {
+                Some((gone, entry)) if *gone <= horizon || mutated!("hints-settle-at-once") => {
                     let entry = *entry;
                     departures.waiting.pop_front();
                     if departures.has_stayed(entry) {
@@ -402,7 +403,9 @@ impl Departures {
     }
 
     fn stay(&mut self, entry: u64) {
-        *self.stayed.entry(entry).or_insert(0) += 1;
+        if !mutated!("hints-forget-return") {
+            *self.stayed.entry(entry).or_insert(0) += 1;
+        }
     }
 
     fn has_stayed(&mut self, entry: u64) -> bool {

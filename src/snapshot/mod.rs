@@ -32,3 +32,50 @@ pub use fork::Fork;
 pub(crate) use node_info::Spot;
 pub use node_info::{NodeInfo, PodInfo};
 pub use stores::{Keyed, ObjectEvent, ObjectStore, Objects, Store};
+
+/// What the models reach of this module beyond its public face.
+#[cfg(loom)]
+pub(crate) mod model {
+    use super::hints::{Departures, Hints};
+    use crate::model::Generation;
+
+    /// The writer's end of the index of pods.
+    #[derive(Default)]
+    pub struct HintsWriter {
+        latest: Hints,
+        departures: Departures,
+    }
+
+    /// The index as a version has it.
+    pub struct HintsVersion(Hints);
+
+    impl HintsWriter {
+        /// A pod with this hash comes to this slot.
+        pub fn insert(&mut self, hash: u32, slot: u32) {
+            self.latest.insert(u64::from(hash) << 32, slot, &mut self.departures);
+        }
+
+        /// The pod goes with version `now`.
+        pub fn depart(&mut self, hash: u32, slot: u32, now: u64) {
+            let hash = u64::from(hash) << 32;
+            self.latest.depart(hash, slot, Generation(now), &mut self.departures);
+        }
+
+        /// Nobody holds a version before this one.
+        pub fn settle(&mut self, horizon: u64) {
+            self.latest.settle(&mut self.departures, Generation(horizon), usize::MAX);
+        }
+
+        /// What a version that is published now has.
+        pub fn version(&self) -> HintsVersion {
+            HintsVersion(self.latest.clone())
+        }
+    }
+
+    impl HintsVersion {
+        /// Whether the version is told of this slot.
+        pub fn finds(&self, hash: u32, slot: u32) -> bool {
+            self.0.find(u64::from(hash) << 32, |found| found == slot).is_some()
+        }
+    }
+}
