@@ -54,7 +54,11 @@ fn a_held_version_finds_its_pods_while_segments_are_replaced() {
             let mut writer = HintsWriter::default();
             (1..=2).for_each(|slot| writer.insert(HASH, slot));
             let held = writer.version();
-            let reader = thread::spawn(move || (1..=2).all(|slot| held.finds(HASH, slot)));
+            let reader = thread::spawn(move || {
+                // Looks at all cells that the writer writes.
+                assert!(!held.finds(HASH, 9));
+                (1..=2).all(|slot| held.finds(HASH, slot))
+            });
             // More than the four cells that the version has, in both halves of the hashes.
             (3..=4).for_each(|slot| writer.insert(HASH, slot));
             writer.insert(u32::MAX, 5);
