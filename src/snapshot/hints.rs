@@ -232,7 +232,7 @@ impl Directory {
             self.groups.iter().flat_map(|group| group.iter()).flat_map(|s| [s, s]).collect();
         cost::copied_bytes(8 * segments.len(), segments.len());
         let groups = segments.chunks(GROUP).map(|group| {
-            Arc::new(group.iter().map(|segment| Arc::clone(segment)).collect::<Vec<_>>())
+            Arc::new(group.iter().copied().cloned().collect::<Vec<_>>())
         });
         self.groups = groups.collect();
         self.depth += 1;
@@ -248,7 +248,7 @@ impl Directory {
             self.depth -= 1;
             self.deepest = segments.iter().filter(|segment| segment.depth == self.depth).count();
             let groups = segments.chunks(GROUP).map(|group| {
-                Arc::new(group.iter().map(|segment| Arc::clone(segment)).collect::<Vec<_>>())
+                Arc::new(group.iter().copied().cloned().collect::<Vec<_>>())
             });
             self.groups = groups.collect();
         }
