@@ -4,11 +4,13 @@
 use std::collections::BTreeMap;
 
 use portolan::framework::{
-    Framework, Plugin, PreFilter, PreScore, Reasons, ScheduleError, Scheduler, SchedulerConfig,
+    Feasible, Framework, Plugin, PreFilter, PreScore, Reasons, ScheduleError, Scheduler,
+    SchedulerConfig,
 };
 use portolan::model::{
-    Labels, Node, NodeAffinity, NodeSelector, NodeSelectorTerm, Operator, Pod,
-    PreferredSchedulingTerm, Quantity, Requirement, Taint, TaintEffect, node, pod,
+    LabelSelector, Labels, Node, NodeAffinity, NodeSelector, NodeSelectorTerm, Operator, Pod,
+    PodAffinity, PodAffinityTerm, PreferredSchedulingTerm, Quantity, Requirement, Taint,
+    TaintEffect, TopologySpreadConstraint, UnsatisfiableAction, WeightedPodAffinityTerm, node, pod,
 };
 use portolan::plugins;
 use portolan::{Cluster, Config, Engine};
@@ -89,8 +91,57 @@ impl Draw {
         term
     }
 
+    fn key(&mut self) -> &'static str {
+        self.of(&["topology.kubernetes.io/zone", "kubernetes.io/hostname", "disk", "none"])
+    }
+
+    fn pod_term(&mut self) -> PodAffinityTerm {
+        PodAffinityTerm {
+            topology_key: self.key().into(),
+            selector: LabelSelector::from_labels([("app", self.of(&["a", "b", "c"]))]),
+            namespaces: Box::new(["default".into()]),
+            namespace_selector: LabelSelector::Nothing,
+        }
+    }
+
+    fn pod_affinity(&mut self) -> PodAffinity {
+        PodAffinity {
+            required: (0..self.of(&[0, 0, 1])).map(|_| self.pod_term()).collect(),
+            preferred: (0..self.of(&[0, 1, 2]))
+                .map(|_| WeightedPodAffinityTerm {
+                    weight: self.of(&[1, 30, 100]),
+                    term: self.pod_term(),
+                })
+                .collect(),
+        }
+    }
+
+    fn constraint(&mut self) -> TopologySpreadConstraint {
+        TopologySpreadConstraint {
+            max_skew: self.of(&[1, 2, 5]),
+            topology_key: self.key().into(),
+            when_unsatisfiable: self
+                .of(&[UnsatisfiableAction::DoNotSchedule, UnsatisfiableAction::ScheduleAnyway]),
+            selector: LabelSelector::from_labels([("app", self.of(&["a", "b"]))]),
+            min_domains: self.of(&[None, Some(2), Some(50)]),
+            honor_node_affinity: !self.one_in(4),
+            honor_node_taints: self.one_in(2),
+            match_label_keys: Box::default(),
+        }
+    }
+
     fn pod(&mut self, n: usize) -> Pod {
-        let mut builder = pod(format!("p{n}"));
+        let mut builder = pod(format!("p{n}")).label("app", self.of(&["a", "b", "c"]));
+        if self.one_in(4) {
+            builder = builder.pod_affinity(self.pod_affinity());
+        }
+        if self.one_in(4) {
+            builder = builder.pod_anti_affinity(self.pod_affinity());
+        }
+        if self.one_in(3) {
+            let constraints = (0..2).map(|_| self.constraint()).collect();
+            builder = builder.spec(|spec| spec.topology_spread = constraints);
+        }
         if !self.one_in(5) {
             builder = builder
                 .cpu(self.of(&[0, 1, 100, 500, 1_000, 4_000, LARGE]))
@@ -160,7 +211,10 @@ fn all_plugins() -> Vec<Box<dyn Plugin>> {
         Box::new(plugins::NodeAffinity),
         Box::new(plugins::NodePorts),
         Box::new(plugins::NodeResourcesFit),
+        Box::new(plugins::PodTopologySpread::default()),
+        Box::new(plugins::InterPodAffinity::default()),
         Box::new(plugins::NodeResourcesBalancedAllocation),
+        Box::new(plugins::ImageLocality),
     ]
 }
 
@@ -193,7 +247,9 @@ fn same_of_chunks_and_nodes(cluster: &Cluster, pod: &Pod) {
             }
         }
         let mut scores = [0; 64];
-        match plugin.pre_score(cluster, pod) {
+        let listed = cluster.zones().flat_map(|zone| zone.chunks());
+        let feasible = Feasible::new(cluster, listed.map(|chunk| (chunk, chunk.live())).collect());
+        match plugin.pre_score(cluster, pod, &feasible) {
             PreScore::Score(score) => {
                 for chunk in cluster.zones().flat_map(|zone| zone.chunks()) {
                     score.score_chunk(cluster, chunk, chunk.live(), &mut scores);
@@ -214,11 +270,9 @@ fn same_of_chunks_and_nodes(cluster: &Cluster, pod: &Pod) {
 
 /// What the cycle says, from plugins asked node by node.
 fn best_by_nodes(framework: &Framework, cluster: &Cluster, pod: &Pod) -> Vec<(i64, String)> {
-    let scores = framework.scores(cluster, pod);
-    scores
-        .into_iter()
-        .map(|(name, row)| (row.iter().map(|(_, score)| score).sum(), name.to_string()))
-        .collect()
+    let nodes = framework.evaluate(cluster, pod).nodes;
+    let passed = nodes.into_iter().filter(|(_, verdict)| verdict.status.is_none());
+    passed.map(|(name, verdict)| (verdict.total(), name.to_string())).collect()
 }
 
 proptest! {

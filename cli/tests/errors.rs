@@ -22,7 +22,10 @@ fn refused(test: &str, nodes: &[u8], pods: &[u8], bad: &str, says: &[&str]) {
     let run = portolan(&["replay", "--nodes", &n, "--pods", &p, "--threads", "1"]);
     assert_eq!((run.code, &*run.out), (2, ""), "{}", run.err);
     assert!(!run.err.contains("panicked"), "{}", run.err);
-    let place = if bad.starts_with("nodes") { n + &bad[5..] } else { p + &bad[4..] };
+    let place = match bad.strip_prefix("nodes") {
+        Some(rest) => n + rest,
+        None => p + bad.strip_prefix("pods").unwrap_or(bad),
+    };
     assert!(run.err.contains(&place), "{:?} names no {place}", run.err);
     for text in says {
         assert!(run.err.contains(text), "{:?} does not say {text:?}", run.err);

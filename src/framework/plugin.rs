@@ -46,9 +46,54 @@ pub trait Plugin: Send + Sync {
         PreFilter::Skip
     }
 
-    /// What it has to score for this pod.
-    fn pre_score<'a>(&'a self, _cluster: &'a Cluster, _pod: &'a Pod) -> PreScore<'a> {
+    /// What it has to score for this pod, of the nodes that passed all filters.
+    fn pre_score<'a>(
+        &'a self,
+        _cluster: &'a Cluster,
+        _pod: &'a Pod,
+        _feasible: &'a Feasible<'a>,
+    ) -> PreScore<'a> {
         PreScore::Skip
+    }
+}
+
+/// The nodes that passed all filters, of those that were looked at.
+pub struct Feasible<'a> {
+    cluster: &'a Cluster,
+    chunks: Vec<(&'a Chunk, u64)>,
+}
+
+impl<'a> Feasible<'a> {
+    /// These lanes of these chunks of the cluster.
+    #[must_use]
+    pub fn new(cluster: &'a Cluster, chunks: Vec<(&'a Chunk, u64)>) -> Feasible<'a> {
+        Feasible { cluster, chunks }
+    }
+
+    /// How many there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.chunks.iter().map(|(_, mask)| mask.count_ones() as usize).sum()
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.chunks.iter().all(|(_, mask)| *mask == 0)
+    }
+
+    /// The chunks that have some, each with a mask of their lanes.
+    pub fn chunks(&self) -> impl Iterator<Item = (&'a Chunk, u64)> {
+        self.chunks.iter().copied()
+    }
+
+    /// The nodes, in no particular order.
+    pub fn nodes(&self) -> impl Iterator<Item = NodeInfo<'a>> {
+        let nodes = self
+            .chunks
+            .iter()
+            .flat_map(|(chunk, mask)| lanes(*mask).map(|lane| self.cluster.node_in(chunk, lane)));
+        nodes.flatten()
     }
 }
 

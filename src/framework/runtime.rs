@@ -13,7 +13,7 @@ use crate::snapshot::{Chunk, Cluster, Column, LANES, NodeInfo, NodeSlot, lanes};
 use super::dispatch;
 use super::memo::{Memo, Sheet};
 use super::sampling::{Sample, num_feasible_nodes_to_find, sample};
-use super::{Code, Filter, Plugin, PreFilter, PreScore, Reasons, Score, Status};
+use super::{Code, Feasible, Filter, Plugin, PreFilter, PreScore, Reasons, Score, Status};
 
 /// From so many chunks on the pool is worth its call: measured, 512 nodes take
 /// longer through it than alone.
@@ -42,7 +42,10 @@ impl Framework {
             (Box::new(plugins::NodeAffinity), 2),
             (Box::new(plugins::NodePorts), 0),
             (Box::new(plugins::NodeResourcesFit), 1),
+            (Box::new(plugins::PodTopologySpread::default()), 2),
+            (Box::new(plugins::InterPodAffinity::default()), 2),
             (Box::new(plugins::NodeResourcesBalancedAllocation), 1),
+            (Box::new(plugins::ImageLocality), 1),
         ])
     }
 
@@ -80,17 +83,39 @@ impl Framework {
         }
     }
 
-    /// Each score plugin's normalised score times its weight, for every node
-    /// that passes, by node name.
+    /// What every plugin says of every node, asked node by node: for people and
+    /// tests, not for decisions. O(nodes × plugins).
     #[must_use]
-    pub fn scores(&self, cluster: &Cluster, pod: &Pod) -> BTreeMap<Name, Vec<(&'static str, i64)>> {
-        let Ok(filters) = self.pre_filter(cluster, pod) else { return BTreeMap::new() };
-        let nodes: Vec<NodeInfo<'_>> =
-            cluster.nodes().filter(|node| filters.judge(*node).is_none()).collect();
-        let mut scores: BTreeMap<Name, Vec<(&'static str, i64)>> =
-            nodes.iter().map(|node| (node.name().clone(), Vec::new())).collect();
-        for (plugin, weight) in &self.plugins {
-            let column = match plugin.pre_score(cluster, pod) {
+    pub fn evaluate(&self, cluster: &Cluster, pod: &Pod) -> Evaluation {
+        let filters = match self.pre_filter(cluster, pod) {
+            Ok(filters) => filters,
+            Err(status) => {
+                let error = rejected_at_once(cluster, &status);
+                return Evaluation { rejected: Some(error), ..Evaluation::default() };
+            }
+        };
+        let mut evaluation = Evaluation::default();
+        let mut feasible: Vec<(&Chunk, u64)> = Vec::new();
+        for chunk in cluster.zones().flat_map(|zone| zone.chunks()) {
+            let mut mask = 0;
+            for (at, node) in
+                lanes(chunk.live()).filter_map(|at| Some((at, cluster.node_in(chunk, at)?)))
+            {
+                let status = filters.judge(node);
+                mask |= u64::from(status.is_none()) << at;
+                let verdict = Verdict { status, scores: Vec::new() };
+                evaluation.nodes.insert(node.name().clone(), verdict);
+            }
+            feasible.push((chunk, mask));
+        }
+        let feasible = Feasible::new(cluster, feasible);
+        if feasible.is_empty() {
+            evaluation.rejected = Some(fit_error(cluster, &filters));
+            return evaluation;
+        }
+        let nodes: Vec<NodeInfo<'_>> = feasible.nodes().collect();
+        for (plugin, weight) in self.plugins.iter().filter(|(_, weight)| *weight > 0) {
+            let column = match plugin.pre_score(cluster, pod, &feasible) {
                 PreScore::Skip => continue,
                 PreScore::All(score) => vec![score; nodes.len()],
                 PreScore::Score(score) => {
@@ -103,13 +128,46 @@ impl Framework {
                 }
             };
             for (node, value) in nodes.iter().zip(column) {
-                if let Some(row) = scores.get_mut(node.name()) {
-                    row.push((plugin.name(), value * weight));
+                if let Some(verdict) = evaluation.nodes.get_mut(node.name()) {
+                    verdict.scores.push((plugin.name(), value * weight));
                 }
             }
         }
-        scores
+        evaluation
     }
+}
+
+/// What all plugins say of all nodes for one pod.
+#[derive(Clone, Debug, Default)]
+pub struct Evaluation {
+    /// Why the pod fits nowhere, if so.
+    pub rejected: Option<FitError>,
+    /// Node by node; none where the pod was rejected before any was looked at.
+    pub nodes: BTreeMap<Name, Verdict>,
+}
+
+/// What all plugins say of one node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Verdict {
+    /// Why the node is rejected, by the first plugin that does.
+    pub status: Option<Status>,
+    /// Normalised scores times their weights, of plugins that score the pod.
+    pub scores: Vec<(&'static str, i64)>,
+}
+
+impl Verdict {
+    /// The sum of the scores.
+    #[must_use]
+    pub fn total(&self) -> i64 {
+        self.scores.iter().map(|(_, score)| score).sum()
+    }
+}
+
+/// The error of a pod that was rejected before any node was looked at.
+fn rejected_at_once(cluster: &Cluster, status: &Status) -> FitError {
+    let nodes = cluster.len();
+    let reasons = status.reasons.iter().map(|reason| (reason.clone(), nodes)).collect();
+    FitError { nodes, reasons, pre_filter: Some(status.clone()) }
 }
 
 /// What one plugin filters for one pod.
@@ -275,8 +333,7 @@ impl Scheduler {
         let filters = match self.framework.pre_filter(cluster, pod) {
             Ok(filters) => filters,
             Err(status) => {
-                let reasons = status.reasons.iter().map(|r| (r.clone(), nodes)).collect();
-                return Err(FitError { nodes, reasons, pre_filter: Some(status) }.into());
+                return Err(rejected_at_once(cluster, &status).into());
             }
         };
         let keep = pod.node_name.is_none() && filters.only.is_none();
@@ -410,11 +467,14 @@ impl<'a> Cycle<'a> {
         found: &Sample,
     ) -> (usize, usize, i64) {
         let (cluster, pod) = (self.cluster, self.pod);
+        let live: Vec<usize> = (0..chunks.len()).filter(|at| found.masks[*at] != 0).collect();
+        let feasible = live.iter().map(|at| (chunks[*at].chunk, found.masks[*at])).collect();
+        let feasible = Feasible::new(cluster, feasible);
         let mut all = 0;
         // What can be kept, and what is asked of these nodes alone.
         let (mut kept, mut asked) = (Scores::new(), Scores::new());
         for (plugin, weight) in self.framework.plugins.iter().filter(|(_, weight)| *weight > 0) {
-            match plugin.pre_score(cluster, pod) {
+            match plugin.pre_score(cluster, pod, &feasible) {
                 PreScore::Skip => {}
                 PreScore::All(score) => all += score * weight,
                 PreScore::Score(score) if plugin.is_local() && !score.needs_normalize() => {
@@ -423,7 +483,6 @@ impl<'a> Cycle<'a> {
                 PreScore::Score(score) => asked.push((score, *weight)),
             }
         }
-        let live: Vec<usize> = (0..chunks.len()).filter(|at| found.masks[*at] != 0).collect();
         let mut unknown = Vec::new();
         for of in live.iter().map(|at| chunks[*at]) {
             let known = sheet.known(of.id);

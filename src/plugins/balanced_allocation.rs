@@ -1,7 +1,7 @@
 //! Balance between resources (noderesources/balanced_allocation.go, 1.36.2).
 
 use crate::framework::dispatch::{self, Amounts};
-use crate::framework::{Plugin, PreScore, Score, each_lane};
+use crate::framework::{Feasible, Plugin, PreScore, Score, each_lane};
 use crate::model::Pod;
 use crate::snapshot::{Chunk, Cluster, Column, NodeInfo, balanced};
 
@@ -24,7 +24,7 @@ impl Plugin for NodeResourcesBalancedAllocation {
         true
     }
 
-    fn pre_score<'a>(&'a self, _: &'a Cluster, pod: &'a Pod) -> PreScore<'a> {
+    fn pre_score<'a>(&'a self, _: &'a Cluster, pod: &'a Pod, _: &'a Feasible<'a>) -> PreScore<'a> {
         let incoming = &pod.template.resources.incoming;
         let balance = Balance { cpu: incoming.cpu.0, memory: incoming.memory.0 };
         if balance.cpu == 0 && balance.memory == 0 {

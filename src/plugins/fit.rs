@@ -5,7 +5,7 @@ use std::borrow::Cow;
 
 use crate::framework::dispatch::{self, Amounts};
 use crate::framework::{
-    Code, Filter, Plugin, PreFilter, PreScore, Reasons, Score, Status, each_lane,
+    Code, Feasible, Filter, Plugin, PreFilter, PreScore, Reasons, Score, Status, each_lane,
 };
 use crate::model::{Name, Pod, Resources};
 use crate::snapshot::{Chunk, Cluster, Column, LANES, NodeInfo};
@@ -53,7 +53,7 @@ impl Plugin for NodeResourcesFit {
         }))
     }
 
-    fn pre_score<'a>(&'a self, _: &'a Cluster, pod: &'a Pod) -> PreScore<'a> {
+    fn pre_score<'a>(&'a self, _: &'a Cluster, pod: &'a Pod, _: &'a Feasible<'a>) -> PreScore<'a> {
         let scored = &pod.template.resources.scored;
         PreScore::Score(Box::new(LeastAllocated { cpu: scored.cpu.0, memory: scored.memory.0 }))
     }

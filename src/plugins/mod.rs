@@ -3,16 +3,23 @@
 
 mod balanced_allocation;
 mod fit;
+mod image_locality;
+mod inter_pod_affinity;
 mod node_affinity;
 mod node_name;
 mod node_ports;
 mod node_unschedulable;
 mod taint_toleration;
+mod topology;
+mod topology_spread;
 
 pub use balanced_allocation::NodeResourcesBalancedAllocation;
 pub use fit::NodeResourcesFit;
+pub use image_locality::ImageLocality;
+pub use inter_pod_affinity::InterPodAffinity;
 pub use node_affinity::NodeAffinity;
 pub use node_name::NodeName;
 pub use node_ports::NodePorts;
 pub use node_unschedulable::NodeUnschedulable;
 pub use taint_toleration::TaintToleration;
+pub use topology_spread::PodTopologySpread;

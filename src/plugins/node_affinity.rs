@@ -1,7 +1,8 @@
 //! Node selectors and node affinity (nodeaffinity/node_affinity.go).
 
 use crate::framework::{
-    Code, Filter, Plugin, PreFilter, PreScore, Score, Status, each_lane, normalize_to_largest,
+    Code, Feasible, Filter, Plugin, PreFilter, PreScore, Score, Status, each_lane,
+    normalize_to_largest,
 };
 use crate::model::{
     HOSTNAME, LabelLookup, Labels, Name, NodeSelector, NodeSelectorTerm, Operator, Pod,
@@ -63,7 +64,7 @@ impl Plugin for NodeAffinity {
         }
     }
 
-    fn pre_score<'a>(&'a self, _: &'a Cluster, pod: &'a Pod) -> PreScore<'a> {
+    fn pre_score<'a>(&'a self, _: &'a Cluster, pod: &'a Pod, _: &'a Feasible<'a>) -> PreScore<'a> {
         let affinity = pod.template.node_affinity.as_ref();
         let terms = affinity.map_or(&[][..], |affinity| &*affinity.preferred);
         if terms.is_empty() {

@@ -1,7 +1,8 @@
 //! Taints and tolerations (tainttoleration/taint_toleration.go).
 
 use crate::framework::{
-    Code, Filter, Plugin, PreFilter, PreScore, Score, Status, each_lane, normalize_to_largest,
+    Code, Feasible, Filter, Plugin, PreFilter, PreScore, Score, Status, each_lane,
+    normalize_to_largest,
 };
 use crate::model::{Pod, Taint, TaintEffect, Toleration};
 use crate::snapshot::{Chunk, Cluster, Column, LANES, NodeInfo};
@@ -34,7 +35,12 @@ impl Plugin for TaintToleration {
         PreFilter::Filter(Box::new(Tolerated(&pod.template.tolerations)))
     }
 
-    fn pre_score<'a>(&'a self, cluster: &'a Cluster, pod: &'a Pod) -> PreScore<'a> {
+    fn pre_score<'a>(
+        &'a self,
+        cluster: &'a Cluster,
+        pod: &'a Pod,
+        _: &'a Feasible<'a>,
+    ) -> PreScore<'a> {
         let prefers =
             |t: &&Toleration| t.effect.is_none_or(|effect| effect == TaintEffect::PreferNoSchedule);
         let avoided = Avoided(pod.template.tolerations.iter().filter(prefers).collect());

@@ -378,6 +378,16 @@ impl Cluster {
             })
     }
 
+    /// All templates of placed pods, with their numbers.
+    pub(crate) fn templates(&self) -> impl Iterator<Item = (TemplateId, &Arc<Template>)> {
+        self.rest.templates.table.iter()
+    }
+
+    /// The labels that nodes share, with the numbers that their columns say.
+    pub(crate) fn label_sets(&self) -> impl Iterator<Item = (u32, &Labels)> {
+        self.rest.labels.iter()
+    }
+
     /// The template with this number.
     pub(crate) fn template(&self, id: TemplateId) -> Option<&Arc<Template>> {
         self.rest.templates.table.get(id)

@@ -231,9 +231,9 @@ impl Directory {
         let segments: Vec<&Arc<Segment>> =
             self.groups.iter().flat_map(|group| group.iter()).flat_map(|s| [s, s]).collect();
         cost::copied_bytes(8 * segments.len(), segments.len());
-        let groups = segments.chunks(GROUP).map(|group| {
-            Arc::new(group.iter().copied().cloned().collect::<Vec<_>>())
-        });
+        let groups = segments
+            .chunks(GROUP)
+            .map(|group| Arc::new(group.iter().copied().cloned().collect::<Vec<_>>()));
         self.groups = groups.collect();
         self.depth += 1;
         self.deepest = 0;
@@ -247,9 +247,9 @@ impl Directory {
             cost::copied_bytes(8 * segments.len(), segments.len());
             self.depth -= 1;
             self.deepest = segments.iter().filter(|segment| segment.depth == self.depth).count();
-            let groups = segments.chunks(GROUP).map(|group| {
-                Arc::new(group.iter().copied().cloned().collect::<Vec<_>>())
-            });
+            let groups = segments
+                .chunks(GROUP)
+                .map(|group| Arc::new(group.iter().copied().cloned().collect::<Vec<_>>()));
             self.groups = groups.collect();
         }
     }
@@ -537,6 +537,9 @@ mod tests {
 
     use super::*;
 
+    /// Keys, each with a slot.
+    type Entries = BTreeSet<(u32, u32)>;
+
     fn spread(i: u32) -> u64 {
         u64::from(i).wrapping_mul(0x9e37_79b9_7f4a_7c15)
     }
@@ -561,8 +564,8 @@ mod tests {
             let hash = |key: u32| if alike { u64::from(key % 7) << 32 } else { spread(key) };
             let mut hints = Hints::default();
             let mut departures = Departures::default();
-            let mut now = BTreeSet::new();
-            let mut held: VecDeque<(Generation, Hints, BTreeSet<(u32, u32)>)> = VecDeque::new();
+            let mut now = Entries::new();
+            let mut held: VecDeque<(Generation, Hints, Entries)> = VecDeque::new();
             for (i, (add, key, slot)) in ops.into_iter().enumerate() {
                 let generation = Generation(i as u64 + 1);
                 if add {

@@ -1,6 +1,7 @@
 //! Golden vectors: the same questions, compared with kube-scheduler's answers.
 
 mod cache;
+mod scheduling;
 
 use std::fmt::Write;
 use std::path::PathBuf;
@@ -70,13 +71,18 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
         let mut tally = Tally::default();
         for (line, scenario) in &scenarios {
             let fail = |what: String| Failure::Line { file: file.clone(), line: *line, what };
-            if scenario.get("ops").is_none() {
+            let has = |key: &str| scenario.get(key).is_some();
+            if has("ops") {
+                cache::run(scenario, arguments.strict, &mut tally).map_err(fail)?;
+            } else if has("cases") && !has("pdbs") && !has("config") && !has("storageClasses") {
+                scheduling::run(scenario, &mut tally).map_err(fail)?;
+            } else {
                 return Err(fail(
-                    "this kind of vector is not known here: give cache vectors (with \"ops\")"
+                    "this kind of vector is not known here: give cache vectors (with \"ops\") or \
+                     scheduling vectors (with \"cases\")"
                         .into(),
                 ));
             }
-            cache::run(scenario, arguments.strict, &mut tally).map_err(fail)?;
         }
         let mut text = format!(
             "{}: {} passed, {} failed",

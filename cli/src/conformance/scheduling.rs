@@ -1,0 +1,131 @@
+//! Scheduling vectors: for one pod and every node, the first plugin that rejects
+//! the node, its code and reasons, or all scores; and the message.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use portolan::framework::{Evaluation, Framework, Status};
+use portolan::model::k8s;
+use portolan::{Config, Engine, Snapshot};
+use serde_json::Value;
+
+use super::Tally;
+
+/// Lists of objects beside pods and nodes, and the kind of each.
+const OBJECTS: [(&str, &str); 5] = [
+    ("namespaces", "Namespace"),
+    ("services", "Service"),
+    ("replicationControllers", "ReplicationController"),
+    ("replicaSets", "ReplicaSet"),
+    ("statefulSets", "StatefulSet"),
+];
+
+pub(super) fn run(scenario: &Value, tally: &mut Tally) -> Result<(), String> {
+    let id = scenario["id"].as_str().unwrap_or_default();
+    let (mut writer, reader) = Engine::inline(Config::default());
+    for (list, kind) in OBJECTS {
+        for value in items(scenario, list) {
+            let object = k8s::object(kind, value).map_err(|error| format!("{list}: {error}"))?;
+            writer.put_object(object).map_err(|error| format!("{list}: {error}"))?;
+        }
+    }
+    for value in items(scenario, "nodes") {
+        let node = k8s::node(value).map_err(|error| format!("nodes: {error}"))?;
+        writer.add_node(node).map_err(|error| format!("nodes: {error}"))?;
+    }
+    for value in items(scenario, "pods") {
+        let pod = k8s::pod(value).map_err(|error| format!("pods: {error}"))?;
+        writer.add_pod(pod).map_err(|error| format!("pods: {error}"))?;
+    }
+    writer.publish();
+    let snapshot = reader.snapshot();
+    let framework = Framework::default_profile();
+    if let Some(order) = scenario.get("snapshotOrder") {
+        let found: Vec<&str> = snapshot.nodes().map(|node| &**node.name()).collect();
+        let found = serde_json::json!(found);
+        let differences = match *order == found {
+            true => Vec::new(),
+            false => vec![format!("snapshotOrder: expected {order}, found {found}")],
+        };
+        if !differences.is_empty() {
+            tally.case(&id, &differences);
+        }
+    }
+    for (at, case) in items(scenario, "cases").enumerate() {
+        let differences = compare(&framework, &snapshot, case)
+            .map_err(|error| format!("case {at} of {id}: {error}"))?;
+        tally.case(&format!("{id} case {at}"), &differences);
+    }
+    Ok(())
+}
+
+/// The items of a list, none where it is absent or null.
+fn items<'a>(value: &'a Value, key: &str) -> impl Iterator<Item = &'a Value> + use<'a> {
+    value[key].as_array().into_iter().flatten()
+}
+
+fn compare(
+    framework: &Framework,
+    snapshot: &Snapshot,
+    case: &Value,
+) -> Result<Vec<String>, String> {
+    let pod = k8s::pod(&case["pod"]).map_err(|error| format!("pod: {error}"))?;
+    let found = framework.evaluate(snapshot, &pod);
+    let mut differences = Vec::new();
+    let mut differ = |what: &str, expected: String, found: String| {
+        if expected != found {
+            differences.push(format!("{what}: expected {expected}, found {found}"));
+        }
+    };
+    let at_once = found.rejected.as_ref().and_then(|error| error.pre_filter.as_ref());
+    let expected = case.get("preFilter").filter(|status| !status.is_null());
+    differ(
+        "preFilter",
+        expected.map(written).unwrap_or_default(),
+        at_once.map(said).unwrap_or_default(),
+    );
+    let empty = serde_json::Map::new();
+    let nodes = case["nodes"].as_object().unwrap_or(&empty);
+    let names: BTreeSet<&str> =
+        nodes.keys().map(|name| &**name).chain(found.nodes.keys().map(|name| &**name)).collect();
+    for name in names {
+        let expected = nodes.get(name).map(written).unwrap_or_default();
+        differ(name, expected, verdict(&found, name));
+    }
+    let message = case["message"].as_str().unwrap_or_default();
+    let error = found.rejected.as_ref().map(ToString::to_string).unwrap_or_default();
+    differ("message", message.to_owned(), error);
+    Ok(differences)
+}
+
+/// A status, or scores, as the vectors have it.
+fn written(value: &Value) -> String {
+    let text = |key: &str| value[key].as_str().unwrap_or_default();
+    if text("code") == "Success" {
+        let scores: BTreeMap<&str, i64> = value["scores"]
+            .as_object()
+            .into_iter()
+            .flatten()
+            .filter(|(plugin, _)| *plugin != "DynamicResources")
+            .map(|(plugin, score)| (&**plugin, score.as_i64().unwrap_or(i64::MIN)))
+            .collect();
+        return format!("{scores:?} = {}", value["total"].as_i64().unwrap_or(0));
+    }
+    let reasons: BTreeSet<&str> = items(value, "reasons").filter_map(Value::as_str).collect();
+    format!("{} by {:?}: {reasons:?}", text("code"), text("plugin"))
+}
+
+fn said(status: &Status) -> String {
+    let reasons: BTreeSet<&str> = status.reasons.iter().map(|reason| &**reason).collect();
+    format!("{} by {:?}: {reasons:?}", status.code.as_str(), status.plugin)
+}
+
+fn verdict(found: &Evaluation, name: &str) -> String {
+    let Some(verdict) = found.nodes.get(name) else { return String::new() };
+    match &verdict.status {
+        Some(status) => said(status),
+        None => {
+            let scores: BTreeMap<&str, i64> = verdict.scores.iter().copied().collect();
+            format!("{scores:?} = {}", verdict.total())
+        }
+    }
+}

@@ -1,0 +1,99 @@
+//! Images that nodes have already (imagelocality/image_locality.go).
+
+use crate::framework::{Feasible, Plugin, PreScore, Score};
+use crate::model::{Pod, VolumeSource};
+use crate::snapshot::{Cluster, NodeInfo};
+
+/// Prefers nodes that have the pod's images, large ones and such as many nodes
+/// have.
+#[derive(Clone, Copy, Debug)]
+pub struct ImageLocality;
+
+const MIB: i64 = 1024 * 1024;
+/// Below this an image is worth nothing.
+const LEAST: i64 = 23 * MIB;
+/// What one container's image is worth at most.
+const MOST: i64 = 1000 * MIB;
+
+/// An image with what a node gains that has it.
+struct Worth<'a> {
+    names: Vec<(std::borrow::Cow<'a, str>, i64)>,
+    most: i64,
+}
+
+/// With the tag that a reference without one means.
+fn with_tag(image: &str) -> std::borrow::Cow<'_, str> {
+    // A colon before the last slash is a port's.
+    let tagged = match (image.rfind(':'), image.rfind('/')) {
+        (Some(colon), Some(slash)) => colon > slash,
+        (colon, _) => colon.is_some(),
+    };
+    if tagged { image.into() } else { format!("{image}:latest").into() }
+}
+
+impl Plugin for ImageLocality {
+    fn name(&self) -> &'static str {
+        "ImageLocality"
+    }
+
+    fn pre_score<'a>(
+        &'a self,
+        cluster: &'a Cluster,
+        pod: &'a Pod,
+        _: &'a Feasible<'a>,
+    ) -> PreScore<'a> {
+        let template = &pod.template;
+        let volumes = template.volumes.iter().filter_map(|volume| match volume {
+            VolumeSource::Image { reference } => Some(reference),
+            _ => None,
+        });
+        let nodes = cluster.len() as f64;
+        let names = template.images.iter().chain(volumes).filter_map(|image| {
+            let name = with_tag(image);
+            let state = cluster.image(&name)?;
+            // The quotient first, as it is there.
+            Some((name, (state.size as f64 * (state.nodes as f64 / nodes)) as i64))
+        });
+        let names: Vec<_> = names.collect();
+        let most = MOST.saturating_mul(i64::from(template.container_count));
+        match names.is_empty() {
+            true => PreScore::All(score(0, most)),
+            false => PreScore::Score(Box::new(Worth { names, most })),
+        }
+    }
+}
+
+fn score(sum: i64, most: i64) -> i64 {
+    let sum = if sum < LEAST { LEAST } else { sum.min(most) };
+    match most - LEAST {
+        0 => 0,
+        range => 100 * (sum - LEAST) / range,
+    }
+}
+
+impl Score for Worth<'_> {
+    fn score(&self, node: NodeInfo<'_>) -> i64 {
+        let Some(node) = node.node() else { return 0 };
+        let has = |name: &str| node.images.iter().any(|i| i.names.iter().any(|n| **n == *name));
+        let sum = self.names.iter().filter(|(name, _)| has(name)).map(|(_, worth)| worth).sum();
+        score(sum, self.most)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reference_without_a_tag_means_the_latest() {
+        for (image, full) in [
+            ("redis", "redis:latest"),
+            ("redis:7", "redis:7"),
+            ("host:5000/redis", "host:5000/redis:latest"),
+            ("host:5000/redis:7", "host:5000/redis:7"),
+            ("redis@sha256:ab", "redis@sha256:ab"),
+        ] {
+            assert_eq!(with_tag(image), full);
+        }
+    }
+}

@@ -1,0 +1,266 @@
+//! Pods near to, or far from, other pods (interpodaffinity/{filtering,scoring}.go).
+
+use crate::framework::{
+    Code, Feasible, Filter, Plugin, PreFilter, PreScore, Score, Status, each_lane,
+};
+use crate::model::{
+    Labels, Pod, PodAffinity, PodAffinityTerm, PodSpec, Template, WeightedPodAffinityTerm,
+};
+use crate::snapshot::{Chunk, Cluster, Column, NodeInfo};
+
+use super::topology::{ByTemplate, Domain, Keys, Sums};
+
+/// Rejects nodes whose domain lacks the pods that the pod wants to be with, or
+/// has pods that it, or that they, want to be apart from; and prefers domains
+/// by their preferred terms.
+#[derive(Clone, Debug)]
+pub struct InterPodAffinity {
+    /// What a required affinity term of a pod that is there is worth, 0 to 100.
+    pub hard_pod_affinity_weight: i64,
+    /// Whether preferred terms of pods that are there are left out.
+    pub ignore_preferred_terms_of_existing_pods: bool,
+}
+
+impl Default for InterPodAffinity {
+    fn default() -> InterPodAffinity {
+        InterPodAffinity {
+            hard_pod_affinity_weight: 1,
+            ignore_preferred_terms_of_existing_pods: false,
+        }
+    }
+}
+
+const NAME: &str = "InterPodAffinity";
+const AFFINITY: &str = "node(s) didn't match pod affinity rules";
+const ANTI_AFFINITY: &str = "node(s) didn't match pod anti-affinity rules";
+const EXISTING: &str = "node(s) didn't satisfy existing pods anti-affinity rules";
+
+fn required(affinity: Option<&PodAffinity>) -> &[PodAffinityTerm] {
+    affinity.map_or(&[], |affinity| &affinity.required)
+}
+
+fn preferred(affinity: Option<&PodAffinity>) -> &[WeightedPodAffinityTerm] {
+    affinity.map_or(&[], |affinity| &affinity.preferred)
+}
+
+fn near(spec: &PodSpec) -> Option<&PodAffinity> {
+    spec.pod_affinity.as_deref()
+}
+
+fn apart(spec: &PodSpec) -> Option<&PodAffinity> {
+    spec.pod_anti_affinity.as_deref()
+}
+
+/// Whether a term means pods like this one, wherever they are.
+fn means(cluster: &Cluster, term: &PodAffinityTerm, spec: &PodSpec) -> bool {
+    let labels = cluster.objects().namespaces.get("", &spec.namespace).map(|n| &n.labels);
+    term.matches(&spec.namespace, labels.unwrap_or(const { &Labels::EMPTY }), &spec.labels)
+}
+
+/// What the pods of one template add to which sums.
+type Shares = Box<[(usize, i64)]>;
+
+/// Adds the shares of all pods of these nodes in their domains.
+fn count<'a>(
+    nodes: impl Iterator<Item = NodeInfo<'a>>,
+    shares: &ByTemplate<Shares>,
+    sums: &mut [Sums<'_>],
+) {
+    for node in nodes {
+        for pod in node.pods() {
+            for (key, amount) in shares.get(pod.template_id()) {
+                if let Some(domain) = sums[*key].topology.domain(node) {
+                    sums[*key].add(domain, *amount);
+                }
+            }
+        }
+    }
+}
+
+/// What is counted for the filter.
+struct Rules<'a> {
+    /// Pods there that want to be apart from pods like this one.
+    existing: Keys<'a>,
+    /// The position of each affinity term's key, and pods that match all terms.
+    near: (Vec<usize>, Keys<'a>),
+    /// The position of each anti-affinity term's key, and pods that match it.
+    apart: (Vec<usize>, Keys<'a>),
+    /// Whether the pod itself matches all of its affinity terms.
+    matches_itself: bool,
+}
+
+impl Plugin for InterPodAffinity {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn pre_filter<'a>(&'a self, cluster: &'a Cluster, pod: &'a Pod) -> PreFilter<'a> {
+        let spec: &'a PodSpec = &pod.template;
+        let mut existing = Keys::default();
+        for node in cluster.nodes_with_required_anti_affinity() {
+            for other in node.pods_with_required_anti_affinity() {
+                for term in required(apart(other.template())) {
+                    if means(cluster, term, spec) {
+                        let at = existing.at(cluster, &term.topology_key);
+                        let sums: &mut Sums<'_> = &mut existing.0[at];
+                        if let Some(domain) = sums.topology.domain(node) {
+                            sums.add(domain, 1);
+                        }
+                    }
+                }
+            }
+        }
+        let (near_terms, apart_terms) = (required(near(spec)), required(apart(spec)));
+        if !existing.is_touched() && near_terms.is_empty() && apart_terms.is_empty() {
+            return PreFilter::Skip;
+        }
+        let counted = |terms: &'a [PodAffinityTerm], all: bool| {
+            let mut keys = Keys::default();
+            let positions: Vec<usize> =
+                terms.iter().map(|term| keys.at(cluster, &term.topology_key)).collect();
+            if !terms.is_empty() {
+                let shares = ByTemplate::new(cluster, |template: &Template| -> Shares {
+                    let matching = terms.iter().zip(&positions);
+                    let matching = matching.filter(|(term, _)| means(cluster, term, template));
+                    let shares: Vec<_> = matching.map(|(_, at)| (*at, 1)).collect();
+                    if all && shares.len() < terms.len() {
+                        return Box::default();
+                    }
+                    shares.into()
+                });
+                count(cluster.nodes(), &shares, &mut keys.0);
+            }
+            (positions, keys)
+        };
+        PreFilter::Filter(Box::new(Rules {
+            existing,
+            near: counted(near_terms, true),
+            apart: counted(apart_terms, false),
+            matches_itself: near_terms.iter().all(|term| means(cluster, term, spec)),
+        }))
+    }
+
+    fn pre_score<'a>(
+        &'a self,
+        cluster: &'a Cluster,
+        pod: &'a Pod,
+        _: &'a Feasible<'a>,
+    ) -> PreScore<'a> {
+        let spec: &'a PodSpec = &pod.template;
+        let (near_terms, apart_terms) = (preferred(near(spec)), preferred(apart(spec)));
+        let has_own = !near_terms.is_empty() || !apart_terms.is_empty();
+        if self.ignore_preferred_terms_of_existing_pods && !has_own {
+            return PreScore::Skip;
+        }
+        let mut keys = Keys::default();
+        let shares = ByTemplate::new(cluster, |other: &'a Template| -> Shares {
+            let mut shares: Vec<(usize, i64)> = Vec::new();
+            let mut add = |term: &'a PodAffinityTerm, amount: i64| {
+                shares.push((keys.at(cluster, &term.topology_key), amount));
+            };
+            for (terms, sign) in [(near_terms, 1), (apart_terms, -1)] {
+                for weighted in terms.iter().filter(|w| means(cluster, &w.term, other)) {
+                    add(&weighted.term, sign * i64::from(weighted.weight));
+                }
+            }
+            if self.hard_pod_affinity_weight > 0 {
+                for term in required(near(other)).iter().filter(|t| means(cluster, t, spec)) {
+                    add(term, self.hard_pod_affinity_weight);
+                }
+            }
+            if !self.ignore_preferred_terms_of_existing_pods {
+                for (terms, sign) in [(preferred(near(other)), 1), (preferred(apart(other)), -1)] {
+                    for weighted in terms.iter().filter(|w| means(cluster, &w.term, spec)) {
+                        add(&weighted.term, sign * i64::from(weighted.weight));
+                    }
+                }
+            }
+            shares.into()
+        });
+        match has_own {
+            true => count(cluster.nodes(), &shares, &mut keys.0),
+            false => count(cluster.nodes_with_affinity(), &shares, &mut keys.0),
+        }
+        match keys.is_touched() {
+            true => PreScore::Score(Box::new(Preferred(keys))),
+            false => PreScore::Skip,
+        }
+    }
+}
+
+impl Rules<'_> {
+    fn reject(&self, domain: impl Fn(&Sums<'_>) -> Option<Domain>) -> Option<(Code, &'static str)> {
+        let (terms, keys) = &self.near;
+        if !terms.is_empty() {
+            let mut has_all = true;
+            for at in terms {
+                let Some(domain) = domain(&keys.0[*at]) else {
+                    return Some((Code::UnschedulableAndUnresolvable, AFFINITY));
+                };
+                has_all &= keys.0[*at].get(domain) > 0;
+            }
+            // The first of pods that want to be together may go anywhere.
+            if !has_all && (keys.is_touched() || !self.matches_itself) {
+                return Some((Code::UnschedulableAndUnresolvable, AFFINITY));
+            }
+        }
+        let meets = |keys: &Keys<'_>| {
+            keys.0.iter().any(|sums| domain(sums).is_some_and(|domain| sums.get(domain) > 0))
+        };
+        if meets(&self.apart.1) {
+            return Some((Code::Unschedulable, ANTI_AFFINITY));
+        }
+        meets(&self.existing).then_some((Code::Unschedulable, EXISTING))
+    }
+}
+
+impl Filter for Rules<'_> {
+    fn filter(&self, node: NodeInfo<'_>) -> Option<Status> {
+        let rejected = self.reject(|sums| sums.topology.domain(node));
+        rejected.map(|(code, reason)| Status::new(code, NAME, reason))
+    }
+
+    fn filter_chunk(&self, cluster: &Cluster, chunk: &Chunk, mask: u64) -> u64 {
+        each_lane(mask, |lane| {
+            self.reject(|sums| sums.topology.domain_in(cluster, chunk, lane)).is_none()
+        })
+    }
+}
+
+struct Preferred<'a>(Keys<'a>);
+
+impl Preferred<'_> {
+    fn sum(&self, domain: impl Fn(&Sums<'_>) -> Option<Domain>) -> i64 {
+        let sums = self.0.0.iter();
+        sums.filter_map(|sums| Some(sums.get(domain(sums)?))).sum()
+    }
+}
+
+impl Score for Preferred<'_> {
+    fn score(&self, node: NodeInfo<'_>) -> i64 {
+        self.sum(|sums| sums.topology.domain(node))
+    }
+
+    fn score_chunk(&self, cluster: &Cluster, chunk: &Chunk, mask: u64, scores: &mut Column<i64>) {
+        each_lane(mask, |lane| {
+            scores[lane] = self.sum(|sums| sums.topology.domain_in(cluster, chunk, lane));
+            false
+        });
+    }
+
+    fn needs_normalize(&self) -> bool {
+        true
+    }
+
+    fn normalize(&self, scores: &mut [i64]) {
+        let least = scores.iter().copied().min().unwrap_or(0);
+        let range = scores.iter().copied().max().unwrap_or(0) - least;
+        for score in scores {
+            *score = match range {
+                0 => 0,
+                // The quotient first: it is not always what the product gives.
+                range => (100.0 * ((*score - least) as f64 / range as f64)) as i64,
+            };
+        }
+    }
+}
