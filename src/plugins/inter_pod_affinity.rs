@@ -8,7 +8,7 @@ use crate::model::{
 };
 use crate::snapshot::{Chunk, Cluster, Column, NodeInfo};
 
-use super::topology::{ByTemplate, Domain, Keys, Sums};
+use super::topology::{Domain, Keys, Sums};
 
 /// Rejects nodes whose domain lacks the pods that the pod wants to be with, or
 /// has pods that it, or that they, want to be apart from; and prefers domains
@@ -60,17 +60,25 @@ fn means(cluster: &Cluster, term: &PodAffinityTerm, spec: &PodSpec) -> bool {
 /// What the pods of one template add to which sums.
 type Shares = Box<[(usize, i64)]>;
 
-/// Adds the shares of all pods of these nodes in their domains.
+/// Adds what `share` says of each pod's template in the domains of these nodes.
+/// O(pods), and a call of `share` for each template among them.
 fn count<'a>(
     nodes: impl Iterator<Item = NodeInfo<'a>>,
-    shares: &ByTemplate<Shares>,
-    sums: &mut [Sums<'_>],
+    keys: &mut Keys<'a>,
+    mut share: impl FnMut(&'a Template, &mut Keys<'a>) -> Shares,
 ) {
+    let mut known: Vec<Option<Shares>> = Vec::new();
     for node in nodes {
         for pod in node.pods() {
-            for (key, amount) in shares.get(pod.template_id()) {
-                if let Some(domain) = sums[*key].topology.domain(node) {
-                    sums[*key].add(domain, *amount);
+            let id = pod.template_id() as usize;
+            if known.len() <= id {
+                known.resize_with(id + 1, || None);
+            }
+            let shares = known[id].get_or_insert_with(|| share(pod.template(), keys));
+            for (at, amount) in shares.iter() {
+                let sums = &mut keys.0[*at];
+                if let Some(domain) = sums.topology.domain(node) {
+                    sums.add(domain, *amount);
                 }
             }
         }
@@ -119,7 +127,7 @@ impl Plugin for InterPodAffinity {
             let positions: Vec<usize> =
                 terms.iter().map(|term| keys.at(cluster, &term.topology_key)).collect();
             if !terms.is_empty() {
-                let shares = ByTemplate::new(cluster, |template: &Template| -> Shares {
+                count(cluster.nodes(), &mut keys, |template, _| {
                     let matching = terms.iter().zip(&positions);
                     let matching = matching.filter(|(term, _)| means(cluster, term, template));
                     let shares: Vec<_> = matching.map(|(_, at)| (*at, 1)).collect();
@@ -128,7 +136,6 @@ impl Plugin for InterPodAffinity {
                     }
                     shares.into()
                 });
-                count(cluster.nodes(), &shares, &mut keys.0);
             }
             (positions, keys)
         };
@@ -153,7 +160,7 @@ impl Plugin for InterPodAffinity {
             return PreScore::Skip;
         }
         let mut keys = Keys::default();
-        let shares = ByTemplate::new(cluster, |other: &'a Template| -> Shares {
+        let share = |other: &'a Template, keys: &mut Keys<'a>| -> Shares {
             let mut shares: Vec<(usize, i64)> = Vec::new();
             let mut add = |term: &'a PodAffinityTerm, amount: i64| {
                 shares.push((keys.at(cluster, &term.topology_key), amount));
@@ -176,10 +183,10 @@ impl Plugin for InterPodAffinity {
                 }
             }
             shares.into()
-        });
+        };
         match has_own {
-            true => count(cluster.nodes(), &shares, &mut keys.0),
-            false => count(cluster.nodes_with_affinity(), &shares, &mut keys.0),
+            true => count(cluster.nodes(), &mut keys, share),
+            false => count(cluster.nodes_with_affinity(), &mut keys, share),
         }
         match keys.is_touched() {
             true => PreScore::Score(Box::new(Preferred(keys))),
