@@ -208,12 +208,12 @@ fn all_plugins() -> Vec<Box<dyn Plugin>> {
         Box::new(plugins::NodeUnschedulable),
         Box::new(plugins::NodeName),
         Box::new(plugins::TaintToleration),
-        Box::new(plugins::NodeAffinity),
+        Box::new(plugins::NodeAffinity::default()),
         Box::new(plugins::NodePorts),
-        Box::new(plugins::NodeResourcesFit),
+        Box::new(plugins::NodeResourcesFit::default()),
         Box::new(plugins::PodTopologySpread::default()),
         Box::new(plugins::InterPodAffinity::default()),
-        Box::new(plugins::NodeResourcesBalancedAllocation),
+        Box::new(plugins::NodeResourcesBalancedAllocation::default()),
         Box::new(plugins::ImageLocality),
     ]
 }

@@ -39,12 +39,12 @@ impl Framework {
             (Box::new(plugins::NodeUnschedulable), 0),
             (Box::new(plugins::NodeName), 0),
             (Box::new(plugins::TaintToleration), 3),
-            (Box::new(plugins::NodeAffinity), 2),
+            (Box::new(plugins::NodeAffinity::default()), 2),
             (Box::new(plugins::NodePorts), 0),
-            (Box::new(plugins::NodeResourcesFit), 1),
+            (Box::new(plugins::NodeResourcesFit::default()), 1),
             (Box::new(plugins::PodTopologySpread::default()), 2),
             (Box::new(plugins::InterPodAffinity::default()), 2),
-            (Box::new(plugins::NodeResourcesBalancedAllocation), 1),
+            (Box::new(plugins::NodeResourcesBalancedAllocation::default()), 1),
             (Box::new(plugins::ImageLocality), 1),
         ])
     }

@@ -41,6 +41,7 @@ pub use requests::{
     Container, ContainerKind, ContainerStatus, NonZero, PodResources, Requests, ResourceList,
 };
 pub use resources::{Bytes, MilliCpu, ResourceOverflow, Resources, Scalars};
+pub(crate) use resources::{is_extended, is_scalar};
 pub use selector::{LabelSelector, Operator, Requirement};
 pub use taint::{Taint, TaintEffect, Toleration, TolerationOperator};
 pub use template::{

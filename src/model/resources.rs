@@ -103,7 +103,7 @@ impl Resources {
 /// Whether a resource name is kept as a scalar: an extended resource, huge
 /// pages, a native resource whose name has `kubernetes.io/` in it, or attachable
 /// volumes (kube-scheduler util/resource `IsScalarResourceName`).
-pub(super) fn is_scalar(name: &str) -> bool {
+pub(crate) fn is_scalar(name: &str) -> bool {
     name.starts_with("hugepages-")
         || name.starts_with("attachable-volumes-")
         || name.contains("kubernetes.io/")
@@ -112,9 +112,10 @@ pub(super) fn is_scalar(name: &str) -> bool {
 
 /// component-helpers `IsExtendedResourceName`: the name must still be a
 /// qualified one after `requests.` is put before it, as quotas do.
-fn is_extended(name: &str) -> bool {
+pub(crate) fn is_extended(name: &str) -> bool {
     const QUOTA_PREFIX: &str = "requests.";
     name.contains('/')
+        && !name.contains("kubernetes.io/")
         && !name.starts_with(QUOTA_PREFIX)
         && name.find('/').is_none_or(|slash| slash + QUOTA_PREFIX.len() <= MAX_SUBDOMAIN)
         && is_qualified_name(name)

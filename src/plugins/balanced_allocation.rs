@@ -5,10 +5,21 @@ use crate::framework::{Feasible, Plugin, PreScore, Score, each_lane};
 use crate::model::Pod;
 use crate::snapshot::{Chunk, Cluster, Column, NodeInfo, balanced};
 
-/// Prefers nodes on which the pod brings the used shares of cpu and memory
-/// nearer to each other.
-#[derive(Clone, Copy, Debug)]
-pub struct NodeResourcesBalancedAllocation;
+use super::scored::{self, ResourceWeight, Scored, is_default};
+
+/// Prefers nodes on which the pod brings the used shares of resources nearer to
+/// each other.
+#[derive(Clone, Debug)]
+pub struct NodeResourcesBalancedAllocation {
+    /// Which resources; their weights do not matter.
+    pub resources: Vec<ResourceWeight>,
+}
+
+impl Default for NodeResourcesBalancedAllocation {
+    fn default() -> NodeResourcesBalancedAllocation {
+        NodeResourcesBalancedAllocation { resources: ResourceWeight::cpu_and_memory() }
+    }
+}
 
 struct Balance {
     cpu: i64,
@@ -24,13 +35,64 @@ impl Plugin for NodeResourcesBalancedAllocation {
         true
     }
 
-    fn pre_score<'a>(&'a self, _: &'a Cluster, pod: &'a Pod, _: &'a Feasible<'a>) -> PreScore<'a> {
+    fn pre_score<'a>(
+        &'a self,
+        cluster: &'a Cluster,
+        pod: &'a Pod,
+        _: &'a Feasible<'a>,
+    ) -> PreScore<'a> {
         let incoming = &pod.template.resources.incoming;
+        if !is_default(&self.resources) {
+            let resources = scored::scored(cluster, &self.resources, incoming);
+            return match resources.iter().all(|resource| resource.pod == 0) {
+                true => PreScore::Skip,
+                false => PreScore::Score(Box::new(Shares { resources })),
+            };
+        }
         let balance = Balance { cpu: incoming.cpu.0, memory: incoming.memory.0 };
         if balance.cpu == 0 && balance.memory == 0 {
             return PreScore::Skip;
         }
         PreScore::Score(Box::new(balance))
+    }
+}
+
+/// Any resources.
+struct Shares {
+    resources: Vec<Scored>,
+}
+
+impl Shares {
+    fn lane(&self, chunk: &Chunk, at: usize) -> i64 {
+        let (mut with, mut without) = (Vec::new(), Vec::new());
+        for resource in &self.resources {
+            let Some((whole, taken)) = resource.on(chunk, at, false) else { continue };
+            let share = |used: i64| (used as f64 / whole as f64).min(1.0);
+            with.push(share(taken.saturating_add(resource.pod)));
+            without.push(share(taken));
+        }
+        50 + (50 + balance(&with) - balance(&without)) / 2
+    }
+}
+
+/// How near shares are to each other, in percent: one minus their deviation.
+fn balance(shares: &[f64]) -> i64 {
+    let deviation = match shares {
+        [] | [_] => 0.0,
+        [a, b] => ((a - b) / 2.0).abs(),
+        all => {
+            let count = all.len() as f64;
+            let mean = all.iter().sum::<f64>() / count;
+            (all.iter().map(|share| (share - mean) * (share - mean)).sum::<f64>() / count).sqrt()
+        }
+    };
+    ((1.0 - deviation) * 100.0) as i64
+}
+
+impl Score for Shares {
+    fn score(&self, node: NodeInfo<'_>) -> i64 {
+        let (chunk, at) = node.place();
+        self.lane(chunk, at)
     }
 }
 

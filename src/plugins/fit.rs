@@ -1,5 +1,5 @@
-//! Resources: does it fit, and where is most left
-//! (noderesources/fit.go, least_allocated.go).
+//! Resources: does it fit, and where is how much left (noderesources/fit.go,
+//! least_allocated.go, most_allocated.go, requested_to_capacity_ratio.go).
 
 use std::borrow::Cow;
 
@@ -7,17 +7,62 @@ use crate::framework::dispatch::{self, Amounts};
 use crate::framework::{
     Code, Feasible, Filter, Plugin, PreFilter, PreScore, Reasons, Score, Status, each_lane,
 };
-use crate::model::{Name, Pod, Resources};
+use crate::model::{Name, Pod, Resources, is_extended};
 use crate::snapshot::{Chunk, Cluster, Column, LANES, NodeInfo};
 
-/// Rejects nodes without room for what the pod requests, and prefers those with
-/// the most left of cpu and memory (LeastAllocated, weight 1 each).
-#[derive(Clone, Copy, Debug)]
-pub struct NodeResourcesFit;
+use super::scored::{self, ResourceWeight, Scored, is_default};
+
+/// Rejects nodes without room for what the pod requests, and prefers others by
+/// what is left of some resources.
+#[derive(Clone, Debug)]
+pub struct NodeResourcesFit {
+    /// Which nodes are preferred.
+    pub strategy: ScoringStrategy,
+    /// By which resources.
+    pub resources: Vec<ResourceWeight>,
+    /// Extended resources that the filter does not look at.
+    pub ignored_resources: Vec<Name>,
+    /// Domains of extended resources that the filter does not look at.
+    pub ignored_resource_groups: Vec<Name>,
+}
+
+/// Which nodes NodeResourcesFit prefers.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum ScoringStrategy {
+    /// Those with the most left.
+    #[default]
+    LeastAllocated,
+    /// Those with the least left.
+    MostAllocated,
+    /// By a function of the part that is used: points (part in percent, score
+    /// from 0 to 10) in the order of their parts, straight lines between them.
+    RequestedToCapacityRatio(Vec<(i64, i64)>),
+}
+
+impl Default for NodeResourcesFit {
+    fn default() -> NodeResourcesFit {
+        NodeResourcesFit {
+            strategy: ScoringStrategy::LeastAllocated,
+            resources: ResourceWeight::cpu_and_memory(),
+            ignored_resources: Vec::new(),
+            ignored_resource_groups: Vec::new(),
+        }
+    }
+}
+
+impl NodeResourcesFit {
+    fn ignores(&self, name: &str) -> bool {
+        let group = name.split_once('/').map_or("", |(group, _)| group);
+        is_extended(name)
+            && (self.ignored_resources.iter().any(|ignored| **ignored == *name)
+                || self.ignored_resource_groups.iter().any(|ignored| **ignored == *group))
+    }
+}
 
 const NAME: &str = "NodeResourcesFit";
 
 struct Room<'a> {
+    plugin: &'a NodeResourcesFit,
     pod: &'a Resources,
     /// Nothing is requested: only the number of pods counts.
     nothing: bool,
@@ -41,9 +86,11 @@ impl Plugin for NodeResourcesFit {
 
     fn pre_filter<'a>(&'a self, cluster: &'a Cluster, pod: &'a Pod) -> PreFilter<'a> {
         let pod = &pod.template.resources.incoming;
-        let requested = pod.scalars.iter().filter(|(_, amount)| *amount > 0);
+        let requested =
+            pod.scalars.iter().filter(|(name, amount)| *amount > 0 && !self.ignores(name));
         let scalars = requested.map(|(name, amount)| (name, cluster.resource_id(name), amount));
         PreFilter::Filter(Box::new(Room {
+            plugin: self,
             pod,
             nothing: pod.cpu.0 == 0
                 && pod.memory.0 == 0
@@ -53,8 +100,17 @@ impl Plugin for NodeResourcesFit {
         }))
     }
 
-    fn pre_score<'a>(&'a self, _: &'a Cluster, pod: &'a Pod, _: &'a Feasible<'a>) -> PreScore<'a> {
+    fn pre_score<'a>(
+        &'a self,
+        cluster: &'a Cluster,
+        pod: &'a Pod,
+        _: &'a Feasible<'a>,
+    ) -> PreScore<'a> {
         let scored = &pod.template.resources.scored;
+        if self.strategy != ScoringStrategy::LeastAllocated || !is_default(&self.resources) {
+            let resources = scored::scored(cluster, &self.resources, scored);
+            return PreScore::Score(Box::new(Allocation { strategy: &self.strategy, resources }));
+        }
         PreScore::Score(Box::new(LeastAllocated { cpu: scored.cpu.0, memory: scored.memory.0 }))
     }
 }
@@ -142,6 +198,9 @@ impl Filter for Room<'_> {
             let allocatable = node.node().map(|node| &node.allocatable.scalars);
             let requested = node.requested().scalars;
             for (name, amount) in self.pod.scalars.iter() {
+                if self.plugin.ignores(name) {
+                    continue;
+                }
                 let has = allocatable.and_then(|scalars| scalars.get(name)).unwrap_or(0);
                 check(name, amount, has, requested.get(name).unwrap_or(0));
             }
@@ -234,6 +293,80 @@ impl Score for LeastAllocated {
                 false
             });
         }
+    }
+}
+
+/// Any strategy over any resources.
+struct Allocation<'a> {
+    strategy: &'a ScoringStrategy,
+    resources: Vec<Scored>,
+}
+
+impl Allocation<'_> {
+    fn lane(&self, chunk: &Chunk, at: usize) -> i64 {
+        let ratio = matches!(self.strategy, ScoringStrategy::RequestedToCapacityRatio(_));
+        let (mut sum, mut weights) = (0, 0);
+        for resource in &self.resources {
+            let Some((whole, taken)) = resource.on(chunk, at, true) else { continue };
+            let score = self.strategy.score(whole, taken.saturating_add(resource.pod));
+            if !ratio || score > 0 {
+                sum += score * resource.weight;
+                weights += resource.weight;
+            }
+        }
+        match weights {
+            0 => 0,
+            // Half away from zero.
+            weights if ratio => (sum as f64 / weights as f64).round() as i64,
+            weights => sum / weights,
+        }
+    }
+}
+
+impl ScoringStrategy {
+    fn score(&self, whole: i64, requested: i64) -> i64 {
+        match self {
+            ScoringStrategy::LeastAllocated if requested > whole => 0,
+            ScoringStrategy::LeastAllocated => {
+                scored::percent(whole.saturating_sub(requested), whole)
+            }
+            ScoringStrategy::MostAllocated => scored::percent(requested.min(whole), whole),
+            ScoringStrategy::RequestedToCapacityRatio(shape) => {
+                let used = match requested > whole {
+                    true => 100,
+                    false => scored::percent(requested, whole),
+                };
+                on_shape(shape, used)
+            }
+        }
+    }
+}
+
+/// The value of a function of straight lines between points, from 0 to 100.
+fn on_shape(shape: &[(i64, i64)], at: i64) -> i64 {
+    let point = |i: usize| (shape[i].0, shape[i].1 * 10);
+    for i in 0..shape.len() {
+        let (to, high) = point(i);
+        if at <= to {
+            let Some(before) = i.checked_sub(1) else { return high };
+            let (from, low) = point(before);
+            return low + (high - low) * (at - from) / (to - from).max(1);
+        }
+    }
+    shape.last().map_or(0, |(_, score)| score * 10)
+}
+
+impl Score for Allocation<'_> {
+    fn score(&self, node: NodeInfo<'_>) -> i64 {
+        let (chunk, at) = node.place();
+        self.lane(chunk, at)
+    }
+
+    fn score_chunk(&self, _: &Cluster, chunk: &Chunk, mask: u64, scores: &mut Column<i64>) {
+        each_lane(mask, |at| {
+            scores[at] = self.lane(chunk, at);
+            false
+        });
     }
 }
 

@@ -5,20 +5,25 @@ use crate::framework::{
     normalize_to_largest,
 };
 use crate::model::{
-    HOSTNAME, LabelLookup, Labels, Name, NodeSelector, NodeSelectorTerm, Operator, Pod,
+    self, HOSTNAME, LabelLookup, Labels, Name, NodeSelector, NodeSelectorTerm, Operator, Pod,
     PreferredSchedulingTerm,
 };
 use crate::snapshot::{Chunk, Cluster, Column, NodeInfo};
 
 /// Rejects nodes that the pod's node selector or required node affinity does
 /// not match, and prefers those that its preferred terms match.
-#[derive(Clone, Copy, Debug)]
-pub struct NodeAffinity;
+#[derive(Clone, Debug, Default)]
+pub struct NodeAffinity {
+    /// What holds for every pod besides its own affinity (`addedAffinity`).
+    pub added: model::NodeAffinity,
+}
 
 const NAME: &str = "NodeAffinity";
+const ADDED: &str = "node(s) didn't match scheduler-enforced node affinity";
 const REASON: &str = "node(s) didn't match Pod's node affinity/selector";
 
 struct Required<'a> {
+    added: Option<&'a NodeSelector>,
     selector: &'a Labels,
     affinity: Option<&'a NodeSelector>,
     /// Whether the answer is the same for all nodes of one shared label set.
@@ -26,7 +31,7 @@ struct Required<'a> {
 }
 
 struct Preferred<'a> {
-    terms: &'a [PreferredSchedulingTerm],
+    terms: Vec<&'a PreferredSchedulingTerm>,
     by_set: bool,
 }
 
@@ -47,12 +52,13 @@ impl Plugin for NodeAffinity {
     fn pre_filter<'a>(&'a self, _: &'a Cluster, pod: &'a Pod) -> PreFilter<'a> {
         let selector = &pod.template.node_selector;
         let affinity = pod.template.node_affinity.as_ref().and_then(|a| a.required.as_ref());
-        if selector.is_empty() && affinity.is_none() {
+        let added = self.added.required.as_ref();
+        if selector.is_empty() && affinity.is_none() && added.is_none() {
             return PreFilter::Skip;
         }
-        let by_set = selector.get(HOSTNAME).is_none()
-            && affinity.is_none_or(|affinity| !affinity.terms.iter().any(is_own));
-        let filter = Box::new(Required { selector, affinity, by_set });
+        let mut terms = affinity.into_iter().chain(added).flat_map(|affinity| &affinity.terms);
+        let by_set = selector.get(HOSTNAME).is_none() && !terms.any(is_own);
+        let filter = Box::new(Required { added, selector, affinity, by_set });
         match affinity.map(named) {
             Some(Some(names)) if names.is_empty() => PreFilter::Reject(Status::new(
                 Code::UnschedulableAndUnresolvable,
@@ -66,7 +72,8 @@ impl Plugin for NodeAffinity {
 
     fn pre_score<'a>(&'a self, _: &'a Cluster, pod: &'a Pod, _: &'a Feasible<'a>) -> PreScore<'a> {
         let affinity = pod.template.node_affinity.as_ref();
-        let terms = affinity.map_or(&[][..], |affinity| &*affinity.preferred);
+        let own = affinity.map_or(&[][..], |affinity| &*affinity.preferred);
+        let terms: Vec<_> = self.added.preferred.iter().chain(own).collect();
         if terms.is_empty() {
             return PreScore::Skip;
         }
@@ -101,6 +108,11 @@ fn named(affinity: &NodeSelector) -> Option<Vec<Name>> {
 }
 
 impl Required<'_> {
+    /// Whether the node is one of those that every pod must be on.
+    fn is_added(&self, name: &str, labels: &(impl LabelLookup + ?Sized)) -> bool {
+        self.added.is_none_or(|added| added.matches(name, labels))
+    }
+
     fn matches(&self, name: &str, labels: &(impl LabelLookup + ?Sized)) -> bool {
         self.selector.iter().all(|(key, value)| labels.get(key) == Some(value))
             && self.affinity.is_none_or(|affinity| affinity.matches(name, labels))
@@ -109,8 +121,14 @@ impl Required<'_> {
 
 impl Filter for Required<'_> {
     fn filter(&self, node: NodeInfo<'_>) -> Option<Status> {
+        let is_added = node.node().is_some_and(|node| self.is_added(&node.name, &node.labels));
         let matches = node.node().is_some_and(|node| self.matches(&node.name, &node.labels));
-        (!matches).then(|| Status::new(Code::UnschedulableAndUnresolvable, NAME, REASON))
+        let reason = match (is_added, matches) {
+            (false, _) => ADDED,
+            (true, false) => REASON,
+            (true, true) => return None,
+        };
+        Some(Status::new(Code::UnschedulableAndUnresolvable, NAME, reason))
     }
 
     fn filter_chunk(&self, cluster: &Cluster, chunk: &Chunk, mask: u64) -> u64 {
@@ -122,12 +140,13 @@ impl Filter for Required<'_> {
         let mut sets = Sets::default();
         each_lane(mask, |lane| {
             let set = chunk.label_set()[lane];
-            sets.decide(set, || self.matches("", cluster.label_set(set)))
+            let labels = cluster.label_set(set);
+            sets.decide(set, || self.is_added("", labels) && self.matches("", labels))
         })
     }
 
     fn only_reason(&self) -> Option<&'static str> {
-        Some(REASON)
+        self.added.is_none().then_some(REASON)
     }
 }
 

@@ -1,0 +1,104 @@
+//! Resources as scores see them: which, how much, how heavy
+//! (noderesources/resource_allocation.go).
+
+use crate::model::{Name, Resources, is_scalar};
+use crate::snapshot::{Chunk, Cluster};
+
+/// A resource that is scored, and how much it weighs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ResourceWeight {
+    /// Its name.
+    pub name: Name,
+    /// Its weight, 1 to 100.
+    pub weight: i64,
+}
+
+impl ResourceWeight {
+    /// Cpu and memory, weight 1 each: what is scored where nobody says
+    /// otherwise.
+    #[must_use]
+    pub fn cpu_and_memory() -> Vec<ResourceWeight> {
+        ["cpu", "memory"].map(|name| ResourceWeight { name: name.into(), weight: 1 }).into()
+    }
+}
+
+/// Whether kernels for cpu and memory of weight 1 apply.
+pub(super) fn is_default(resources: &[ResourceWeight]) -> bool {
+    matches!(resources, [cpu, memory]
+        if *cpu.name == *"cpu" && *memory.name == *"memory" && (cpu.weight, memory.weight) == (1, 1))
+}
+
+#[derive(Clone, Copy)]
+enum Which {
+    Cpu,
+    Memory,
+    EphemeralStorage,
+    /// By its number in the version; none where no node has it.
+    Scalar(Option<u32>),
+    /// No resource that nodes have.
+    Unknown,
+}
+
+/// One scored resource, for one pod.
+#[derive(Clone, Copy)]
+pub(super) struct Scored {
+    which: Which,
+    pub(super) pod: i64,
+    pub(super) weight: i64,
+}
+
+/// What a pod requests of these resources.
+pub(super) fn scored(
+    cluster: &Cluster,
+    resources: &[ResourceWeight],
+    pod: &Resources,
+) -> Vec<Scored> {
+    let one = |resource: &ResourceWeight| {
+        let (which, pod) = match &*resource.name {
+            "cpu" => (Which::Cpu, pod.cpu.0),
+            "memory" => (Which::Memory, pod.memory.0),
+            "ephemeral-storage" => (Which::EphemeralStorage, pod.ephemeral_storage.0),
+            name if is_scalar(name) => {
+                (Which::Scalar(cluster.resource_id(name)), pod.scalars.get(name).unwrap_or(0))
+            }
+            _ => (Which::Unknown, 0),
+        };
+        Scored { which, pod, weight: resource.weight }
+    };
+    resources.iter().map(one).collect()
+}
+
+impl Scored {
+    /// What is allocatable, and what is taken, with defaults for containers that
+    /// request nothing where `non_zero` says so; none where a node has none of
+    /// it, or it is a scalar that the pod does not ask for.
+    pub(super) fn on(&self, chunk: &Chunk, at: usize, non_zero: bool) -> Option<(i64, i64)> {
+        let (allocatable, taken) = match self.which {
+            Which::Cpu if non_zero => (chunk.allocatable_cpu()[at], chunk.non_zero_cpu()[at]),
+            Which::Cpu => (chunk.allocatable_cpu()[at], chunk.requested_cpu()[at]),
+            Which::Memory if non_zero => {
+                (chunk.allocatable_memory()[at], chunk.non_zero_memory()[at])
+            }
+            Which::Memory => (chunk.allocatable_memory()[at], chunk.requested_memory()[at]),
+            Which::EphemeralStorage => {
+                (chunk.allocatable_ephemeral_storage()[at], chunk.requested_ephemeral_storage()[at])
+            }
+            Which::Scalar(id) if self.pod != 0 => {
+                let at_lane = |column: Option<&[i64; 64]>| column.map_or(0, |column| column[at]);
+                let id = id?;
+                (at_lane(chunk.allocatable_scalar(id)), at_lane(chunk.requested_scalar(id)))
+            }
+            Which::Scalar(_) | Which::Unknown => return None,
+        };
+        (allocatable != 0).then_some((allocatable, taken))
+    }
+}
+
+/// `part * 100 / whole`, rounded toward zero, exactly.
+pub(super) fn percent(part: i64, whole: i64) -> i64 {
+    match part.checked_mul(100) {
+        Some(hundredfold) if whole != 0 => hundredfold / whole,
+        _ if whole == 0 => 0,
+        _ => (i128::from(part) * 100 / i128::from(whole)) as i64,
+    }
+}
