@@ -5,6 +5,8 @@
 //! [`Plugin::pre_score`]); what it answers then judges nodes, one by one or 64
 //! at a time. Both ways give the same answers; the runtime takes the second.
 
+#[cfg(feature = "k8s")]
+pub mod config;
 pub(crate) mod dispatch;
 mod memo;
 mod plugin;

@@ -19,20 +19,41 @@ use super::{Code, Feasible, Filter, Plugin, PreFilter, PreScore, Reasons, Score,
 /// longer through it than alone.
 const WORTH_THE_POOL: usize = 64;
 
-/// Plugins in their order, each with its weight as a score.
+/// Plugins, which of them filter and which score, each in its order.
 pub struct Framework {
-    plugins: Vec<(Box<dyn Plugin>, i64)>,
+    plugins: Vec<Box<dyn Plugin>>,
+    filters: Vec<usize>,
+    scores: Vec<(usize, i64)>,
 }
 
 impl Framework {
-    /// A framework of these plugins.
+    /// A framework of these plugins: all of them filter in this order, and those
+    /// with a weight score.
     #[must_use]
     pub fn new(plugins: Vec<(Box<dyn Plugin>, i64)>) -> Framework {
-        Framework { plugins }
+        let filters = (0..plugins.len()).collect();
+        let weights = plugins.iter().map(|(_, weight)| *weight).enumerate();
+        let scores = weights.filter(|(_, weight)| *weight > 0).collect();
+        let plugins = plugins.into_iter().map(|(plugin, _)| plugin).collect();
+        Framework { plugins, filters, scores }
     }
 
-    /// The plugins of kube-scheduler's default profile that there are, in its
-    /// order and with its weights.
+    /// A framework of these plugins. Those at the positions `filters` filter, in
+    /// that order; those at the positions of `scores` score with these weights. A
+    /// position that is none is left out.
+    #[must_use]
+    pub fn with_order(
+        plugins: Vec<Box<dyn Plugin>>,
+        mut filters: Vec<usize>,
+        mut scores: Vec<(usize, i64)>,
+    ) -> Framework {
+        filters.retain(|at| *at < plugins.len());
+        scores.retain(|(at, weight)| *at < plugins.len() && *weight > 0);
+        Framework { plugins, filters, scores }
+    }
+
+    /// The plugins of kube-scheduler's default profile, in its order and with
+    /// its weights.
     #[must_use]
     pub fn default_profile() -> Framework {
         Framework::new(vec![
@@ -49,10 +70,20 @@ impl Framework {
         ])
     }
 
+    /// The plugins that filter, in their order.
+    pub fn filters(&self) -> impl Iterator<Item = &dyn Plugin> {
+        self.filters.iter().map(|at| &*self.plugins[*at])
+    }
+
+    /// The plugins that score, in their order, with their weights.
+    pub fn scores(&self) -> impl Iterator<Item = (&dyn Plugin, i64)> {
+        self.scores.iter().map(|(at, weight)| (&*self.plugins[*at], *weight))
+    }
+
     /// Asks every plugin what it filters for this pod.
     fn pre_filter<'a>(&'a self, cluster: &'a Cluster, pod: &'a Pod) -> Result<Filters<'a>, Status> {
-        let mut filters = Filters { each: Vec::with_capacity(self.plugins.len()), only: None };
-        for (plugin, _) in &self.plugins {
+        let mut filters = Filters { each: Vec::with_capacity(self.filters.len()), only: None };
+        for plugin in self.filters() {
             match plugin.pre_filter(cluster, pod) {
                 PreFilter::Skip => {}
                 PreFilter::Filter(filter) => {
@@ -114,7 +145,7 @@ impl Framework {
             return evaluation;
         }
         let nodes: Vec<NodeInfo<'_>> = feasible.nodes().collect();
-        for (plugin, weight) in self.plugins.iter().filter(|(_, weight)| *weight > 0) {
+        for (plugin, weight) in self.scores() {
             let column = match plugin.pre_score(cluster, pod, &feasible) {
                 PreScore::Skip => continue,
                 PreScore::All(score) => vec![score; nodes.len()],
@@ -473,14 +504,14 @@ impl<'a> Cycle<'a> {
         let mut all = 0;
         // What can be kept, and what is asked of these nodes alone.
         let (mut kept, mut asked) = (Scores::new(), Scores::new());
-        for (plugin, weight) in self.framework.plugins.iter().filter(|(_, weight)| *weight > 0) {
+        for (plugin, weight) in self.framework.scores() {
             match plugin.pre_score(cluster, pod, &feasible) {
                 PreScore::Skip => {}
                 PreScore::All(score) => all += score * weight,
                 PreScore::Score(score) if plugin.is_local() && !score.needs_normalize() => {
-                    kept.push((score, *weight));
+                    kept.push((score, weight));
                 }
-                PreScore::Score(score) => asked.push((score, *weight)),
+                PreScore::Score(score) => asked.push((score, weight)),
             }
         }
         let mut unknown = Vec::new();

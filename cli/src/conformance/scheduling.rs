@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use portolan::framework::config::{Configuration, Registry};
 use portolan::framework::{Evaluation, Framework, Status};
 use portolan::model::k8s;
 use portolan::{Config, Engine, Snapshot};
@@ -38,7 +39,14 @@ pub(super) fn run(scenario: &Value, tally: &mut Tally) -> Result<(), String> {
     }
     writer.publish();
     let snapshot = reader.snapshot();
-    let framework = Framework::default_profile();
+    let framework = match scenario["config"].as_str() {
+        None => Framework::default_profile(),
+        Some(config) => {
+            let read = Configuration::read(config, &Registry::in_tree());
+            let profiles = read.map_err(|error| format!("config: {error}"))?.profiles;
+            profiles.into_iter().next().ok_or("config: no profile")?.framework
+        }
+    };
     if let Some(order) = scenario.get("snapshotOrder") {
         let found: Vec<&str> = snapshot.nodes().map(|node| &**node.name()).collect();
         let found = serde_json::json!(found);

@@ -62,5 +62,5 @@ pub use error::{Cause, ReadError};
 pub use objects::{PriorityClass, RuntimeClass};
 pub use read::{Reader, is_json, read, read_json, read_yaml};
 pub use resolve::Objects;
-pub use single::{node, object, pod};
+pub use single::{node, node_affinity, object, pod};
 pub use workloads::{ControllerKind, PodController};

@@ -8,7 +8,7 @@ use super::defaults::Rules;
 use super::error::{Cause, Path, ReadError};
 use super::{objects, workloads};
 use super::{wire_objects, wire_pod};
-use crate::model::{Node, Object, Pod};
+use crate::model::{Node, NodeAffinity, Object, Pod};
 
 /// Reads a pod. Of `apiVersion` and `kind` the latter is compared where it is
 /// there. A pod that is in phase Succeeded or Failed is read as any other.
@@ -31,6 +31,16 @@ pub fn node(value: &Value) -> Result<Node, ReadError> {
     expect_kind(value, "Node")?;
     let wire: wire_objects::Node<'_> = from_value(value)?;
     super::node::read(&wire, &Path::Root, &mut Rules::stored())
+}
+
+/// Reads a node affinity, as in `spec.affinity.nodeAffinity` of a pod.
+///
+/// # Errors
+///
+/// See [`pod`].
+pub fn node_affinity(value: &Value) -> Result<NodeAffinity, ReadError> {
+    let wire: wire_pod::NodeAffinity<'_> = from_value(value)?;
+    Ok(super::affinity::node_affinity(&wire))
 }
 
 /// Reads a Namespace, Service, ReplicationController, ReplicaSet or
