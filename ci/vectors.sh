@@ -7,4 +7,6 @@ if [ ! -d "$vectors" ]; then
     echo "SKIPPED: the golden vectors are not here ($vectors)"
     exit 0
 fi
-cargo run --release --quiet -- conformance "$vectors/cache.jsonl.gz"
+for kind in cache scheduling scheduling-large profiles; do
+    cargo run --release --quiet -- conformance "$vectors/$kind.jsonl.gz"
+done

@@ -17,7 +17,8 @@ use super::topology::{Domain, Keys, Sums};
 pub struct InterPodAffinity {
     /// What a required affinity term of a pod that is there is worth, 0 to 100.
     pub hard_pod_affinity_weight: i64,
-    /// Whether preferred terms of pods that are there are left out.
+    /// Whether pods without preferred terms of their own are not scored, so that
+    /// those of pods that are there count for nothing.
     pub ignore_preferred_terms_of_existing_pods: bool,
 }
 
@@ -175,11 +176,9 @@ impl Plugin for InterPodAffinity {
                     add(term, self.hard_pod_affinity_weight);
                 }
             }
-            if !self.ignore_preferred_terms_of_existing_pods {
-                for (terms, sign) in [(preferred(near(other)), 1), (preferred(apart(other)), -1)] {
-                    for weighted in terms.iter().filter(|w| means(cluster, &w.term, spec)) {
-                        add(&weighted.term, sign * i64::from(weighted.weight));
-                    }
+            for (terms, sign) in [(preferred(near(other)), 1), (preferred(apart(other)), -1)] {
+                for weighted in terms.iter().filter(|w| means(cluster, &w.term, spec)) {
+                    add(&weighted.term, sign * i64::from(weighted.weight));
                 }
             }
             shares.into()
