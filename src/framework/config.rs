@@ -81,6 +81,10 @@ impl Registry {
         add("TaintToleration", Box::new(|args| none(args, plugins::TaintToleration)));
         add("NodePorts", Box::new(|args| none(args, plugins::NodePorts)));
         add("ImageLocality", Box::new(|args| none(args, plugins::ImageLocality)));
+        add("VolumeRestrictions", Box::new(|args| none(args, plugins::VolumeRestrictions)));
+        add("NodeVolumeLimits", Box::new(|args| none(args, plugins::NodeVolumeLimits)));
+        add("VolumeZone", Box::new(|args| none(args, plugins::VolumeZone)));
+        add("VolumeBinding", Box::new(volume_binding));
         add("NodeAffinity", Box::new(node_affinity));
         add("NodeResourcesFit", Box::new(fit));
         add("NodeResourcesBalancedAllocation", Box::new(balanced));
@@ -130,7 +134,7 @@ impl Registry {
 
 /// In-tree plugins that neither filter nor score here: a configuration may name
 /// them.
-const ELSEWHERE: [&str; 11] = [
+const ELSEWHERE: [&str; 7] = [
     "SchedulingGates",
     "PrioritySort",
     "DefaultBinder",
@@ -138,20 +142,20 @@ const ELSEWHERE: [&str; 11] = [
     "DynamicResources",
     "GangScheduling",
     "NodeDeclaredFeatures",
-    "VolumeRestrictions",
-    "NodeVolumeLimits",
-    "VolumeBinding",
-    "VolumeZone",
 ];
 
 /// The default profile: names in order, and weights.
-const DEFAULT: [(&str, i64); 10] = [
+const DEFAULT: [(&str, i64); 14] = [
     ("NodeUnschedulable", 0),
     ("NodeName", 0),
     ("TaintToleration", 3),
     ("NodeAffinity", 2),
     ("NodePorts", 0),
     ("NodeResourcesFit", 1),
+    ("VolumeRestrictions", 0),
+    ("NodeVolumeLimits", 0),
+    ("VolumeBinding", 0),
+    ("VolumeZone", 0),
     ("PodTopologySpread", 2),
     ("InterPodAffinity", 2),
     ("NodeResourcesBalancedAllocation", 1),
@@ -510,6 +514,32 @@ fn arguments<T: DeserializeOwned + Default>(args: Option<&Value>) -> Result<T, S
         let path = error.path().to_string();
         format!("{path}: {}", error.into_inner())
     })
+}
+
+/// Its arguments concern binding and a score that is behind a gate.
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase", deny_unknown_fields)]
+struct VolumeBindingArgs {
+    api_version: Option<String>,
+    kind: Option<String>,
+    bind_timeout_seconds: Option<i64>,
+    shape: Option<serde::de::IgnoredAny>,
+}
+
+fn volume_binding(args: Option<&Value>) -> Made {
+    let args: VolumeBindingArgs = arguments(args)?;
+    let _ = (args.api_version, args.kind);
+    if args.bind_timeout_seconds.is_some_and(|seconds| seconds < 0) {
+        return Err(
+            "bindTimeoutSeconds: invalid BindTimeoutSeconds, should not be a negative value".into(),
+        );
+    }
+    if args.shape.is_some() {
+        return Err(
+            "shape: unexpected field when feature StorageCapacityScoring is disabled".into()
+        );
+    }
+    Ok(Box::new(plugins::VolumeBinding))
 }
 
 #[derive(Default, Deserialize)]

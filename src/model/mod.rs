@@ -16,6 +16,7 @@ mod quantity;
 mod requests;
 mod resources;
 mod selector;
+mod storage;
 mod taint;
 mod template;
 mod uid;
@@ -43,6 +44,10 @@ pub use requests::{
 pub use resources::{Bytes, MilliCpu, ResourceOverflow, Resources, Scalars};
 pub(crate) use resources::{is_extended, is_scalar};
 pub use selector::{LabelSelector, Operator, Requirement};
+pub use storage::{
+    AccessMode, ClaimReference, CsiDriver, CsiNode, CsiStorageCapacity, PersistentVolume,
+    PersistentVolumeClaim, StorageClass, VolumeAttachment, VolumeBindingMode, VolumeMode,
+};
 pub use taint::{Taint, TaintEffect, Toleration, TolerationOperator};
 pub use template::{
     HostPort, OwnerReference, PodSpec, PreemptionPolicy, Protocol, Template, Volume, VolumeSource,

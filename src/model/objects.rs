@@ -2,6 +2,10 @@
 //! nodes. Each kind has a store in the snapshot; more kinds come with the
 //! plugins that read them.
 
+use super::storage::{
+    CsiDriver, CsiNode, CsiStorageCapacity, PersistentVolume, PersistentVolumeClaim, StorageClass,
+    VolumeAttachment,
+};
 use super::{LabelSelector, Labels, Name};
 
 /// A namespace: its labels are what namespace selectors see.
@@ -52,16 +56,37 @@ pub enum ObjectKind {
     ReplicaSet,
     /// apps/v1 StatefulSet.
     StatefulSet,
+    /// v1 PersistentVolume.
+    PersistentVolume,
+    /// v1 PersistentVolumeClaim.
+    PersistentVolumeClaim,
+    /// storage.k8s.io/v1 StorageClass.
+    StorageClass,
+    /// storage.k8s.io/v1 CSINode.
+    CsiNode,
+    /// storage.k8s.io/v1 VolumeAttachment.
+    VolumeAttachment,
+    /// storage.k8s.io/v1 CSIDriver.
+    CsiDriver,
+    /// storage.k8s.io/v1 CSIStorageCapacity.
+    CsiStorageCapacity,
 }
 
 impl ObjectKind {
     /// All kinds.
-    pub const ALL: [ObjectKind; 5] = [
+    pub const ALL: [ObjectKind; 12] = [
         ObjectKind::Namespace,
         ObjectKind::Service,
         ObjectKind::ReplicationController,
         ObjectKind::ReplicaSet,
         ObjectKind::StatefulSet,
+        ObjectKind::PersistentVolume,
+        ObjectKind::PersistentVolumeClaim,
+        ObjectKind::StorageClass,
+        ObjectKind::CsiNode,
+        ObjectKind::VolumeAttachment,
+        ObjectKind::CsiDriver,
+        ObjectKind::CsiStorageCapacity,
     ];
 
     /// As Kubernetes writes it.
@@ -73,6 +98,13 @@ impl ObjectKind {
             ObjectKind::ReplicationController => "ReplicationController",
             ObjectKind::ReplicaSet => "ReplicaSet",
             ObjectKind::StatefulSet => "StatefulSet",
+            ObjectKind::PersistentVolume => "PersistentVolume",
+            ObjectKind::PersistentVolumeClaim => "PersistentVolumeClaim",
+            ObjectKind::StorageClass => "StorageClass",
+            ObjectKind::CsiNode => "CSINode",
+            ObjectKind::VolumeAttachment => "VolumeAttachment",
+            ObjectKind::CsiDriver => "CSIDriver",
+            ObjectKind::CsiStorageCapacity => "CSIStorageCapacity",
         }
     }
 }
@@ -87,6 +119,20 @@ pub enum Object {
     Service(Service),
     /// A replica set, replication controller or stateful set.
     Workload(Workload),
+    /// v1 PersistentVolume.
+    PersistentVolume(PersistentVolume),
+    /// v1 PersistentVolumeClaim.
+    PersistentVolumeClaim(PersistentVolumeClaim),
+    /// storage.k8s.io/v1 StorageClass.
+    StorageClass(StorageClass),
+    /// storage.k8s.io/v1 CSINode.
+    CsiNode(CsiNode),
+    /// storage.k8s.io/v1 VolumeAttachment.
+    VolumeAttachment(VolumeAttachment),
+    /// storage.k8s.io/v1 CSIDriver.
+    CsiDriver(CsiDriver),
+    /// storage.k8s.io/v1 CSIStorageCapacity.
+    CsiStorageCapacity(CsiStorageCapacity),
 }
 
 impl Object {
@@ -97,6 +143,13 @@ impl Object {
             Object::Namespace(_) => ObjectKind::Namespace,
             Object::Service(_) => ObjectKind::Service,
             Object::Workload(workload) => workload.kind,
+            Object::PersistentVolume(_) => ObjectKind::PersistentVolume,
+            Object::PersistentVolumeClaim(_) => ObjectKind::PersistentVolumeClaim,
+            Object::StorageClass(_) => ObjectKind::StorageClass,
+            Object::CsiNode(_) => ObjectKind::CsiNode,
+            Object::VolumeAttachment(_) => ObjectKind::VolumeAttachment,
+            Object::CsiDriver(_) => ObjectKind::CsiDriver,
+            Object::CsiStorageCapacity(_) => ObjectKind::CsiStorageCapacity,
         }
     }
 
@@ -104,9 +157,16 @@ impl Object {
     #[must_use]
     pub fn namespace(&self) -> &str {
         match self {
-            Object::Namespace(_) => "",
+            Object::Namespace(_)
+            | Object::PersistentVolume(_)
+            | Object::StorageClass(_)
+            | Object::CsiNode(_)
+            | Object::VolumeAttachment(_)
+            | Object::CsiDriver(_) => "",
             Object::Service(service) => &service.namespace,
             Object::Workload(workload) => &workload.namespace,
+            Object::PersistentVolumeClaim(object) => &object.namespace,
+            Object::CsiStorageCapacity(object) => &object.namespace,
         }
     }
 
@@ -117,6 +177,13 @@ impl Object {
             Object::Namespace(namespace) => &namespace.name,
             Object::Service(service) => &service.name,
             Object::Workload(workload) => &workload.name,
+            Object::PersistentVolume(object) => &object.name,
+            Object::PersistentVolumeClaim(object) => &object.name,
+            Object::StorageClass(object) => &object.name,
+            Object::CsiNode(object) => &object.name,
+            Object::VolumeAttachment(object) => &object.name,
+            Object::CsiDriver(object) => &object.name,
+            Object::CsiStorageCapacity(object) => &object.name,
         }
     }
 }

@@ -7,7 +7,9 @@
 use std::sync::Arc;
 
 use crate::model::{
-    EventError, Generation, Namespace, Object, ObjectKind, Service, Workload, hash_of,
+    CsiDriver, CsiNode, CsiStorageCapacity, EventError, Generation, Namespace, Object, ObjectKind,
+    PersistentVolume, PersistentVolumeClaim, Service, StorageClass, VolumeAttachment, Workload,
+    hash_of,
 };
 
 use super::hash_index::HashIndex;
@@ -77,6 +79,90 @@ impl Keyed for Workload {
     }
     fn kind(&self) -> &'static str {
         self.kind.as_str()
+    }
+}
+
+impl Keyed for PersistentVolume {
+    fn namespace(&self) -> &str {
+        ""
+    }
+    fn name(&self) -> &str {
+        &self.name
+    }
+    fn kind(&self) -> &'static str {
+        ObjectKind::PersistentVolume.as_str()
+    }
+}
+
+impl Keyed for PersistentVolumeClaim {
+    fn namespace(&self) -> &str {
+        &self.namespace
+    }
+    fn name(&self) -> &str {
+        &self.name
+    }
+    fn kind(&self) -> &'static str {
+        ObjectKind::PersistentVolumeClaim.as_str()
+    }
+}
+
+impl Keyed for StorageClass {
+    fn namespace(&self) -> &str {
+        ""
+    }
+    fn name(&self) -> &str {
+        &self.name
+    }
+    fn kind(&self) -> &'static str {
+        ObjectKind::StorageClass.as_str()
+    }
+}
+
+impl Keyed for CsiNode {
+    fn namespace(&self) -> &str {
+        ""
+    }
+    fn name(&self) -> &str {
+        &self.name
+    }
+    fn kind(&self) -> &'static str {
+        ObjectKind::CsiNode.as_str()
+    }
+}
+
+impl Keyed for VolumeAttachment {
+    fn namespace(&self) -> &str {
+        ""
+    }
+    fn name(&self) -> &str {
+        &self.name
+    }
+    fn kind(&self) -> &'static str {
+        ObjectKind::VolumeAttachment.as_str()
+    }
+}
+
+impl Keyed for CsiDriver {
+    fn namespace(&self) -> &str {
+        ""
+    }
+    fn name(&self) -> &str {
+        &self.name
+    }
+    fn kind(&self) -> &'static str {
+        ObjectKind::CsiDriver.as_str()
+    }
+}
+
+impl Keyed for CsiStorageCapacity {
+    fn namespace(&self) -> &str {
+        &self.namespace
+    }
+    fn name(&self) -> &str {
+        &self.name
+    }
+    fn kind(&self) -> &'static str {
+        ObjectKind::CsiStorageCapacity.as_str()
     }
 }
 
@@ -215,6 +301,20 @@ pub struct Objects {
     pub replica_sets: ObjectStore<Workload>,
     /// Stateful sets.
     pub stateful_sets: ObjectStore<Workload>,
+    /// PersistentVolumes.
+    pub persistent_volumes: ObjectStore<PersistentVolume>,
+    /// PersistentVolumeClaims.
+    pub persistent_volume_claims: ObjectStore<PersistentVolumeClaim>,
+    /// StorageClasss.
+    pub storage_classes: ObjectStore<StorageClass>,
+    /// CSINodes.
+    pub csi_nodes: ObjectStore<CsiNode>,
+    /// VolumeAttachments.
+    pub volume_attachments: ObjectStore<VolumeAttachment>,
+    /// CSIDrivers.
+    pub csi_drivers: ObjectStore<CsiDriver>,
+    /// CSIStorageCapacitys.
+    pub csi_storage_capacities: ObjectStore<CsiStorageCapacity>,
 }
 
 impl Objects {
@@ -242,6 +342,17 @@ impl Objects {
         match kind {
             ObjectKind::Namespace => self.namespaces.get("", name).is_some(),
             ObjectKind::Service => self.services.get(namespace, name).is_some(),
+            ObjectKind::PersistentVolume => self.persistent_volumes.get("", name).is_some(),
+            ObjectKind::PersistentVolumeClaim => {
+                self.persistent_volume_claims.get(namespace, name).is_some()
+            }
+            ObjectKind::StorageClass => self.storage_classes.get("", name).is_some(),
+            ObjectKind::CsiNode => self.csi_nodes.get("", name).is_some(),
+            ObjectKind::VolumeAttachment => self.volume_attachments.get("", name).is_some(),
+            ObjectKind::CsiDriver => self.csi_drivers.get("", name).is_some(),
+            ObjectKind::CsiStorageCapacity => {
+                self.csi_storage_capacities.get(namespace, name).is_some()
+            }
             _ => self.workloads(kind).is_some_and(|store| store.get(namespace, name).is_some()),
         }
     }
@@ -255,6 +366,13 @@ impl Objects {
         match kind {
             ObjectKind::Namespace => keys(&self.namespaces),
             ObjectKind::Service => keys(&self.services),
+            ObjectKind::PersistentVolume => keys(&self.persistent_volumes),
+            ObjectKind::PersistentVolumeClaim => keys(&self.persistent_volume_claims),
+            ObjectKind::StorageClass => keys(&self.storage_classes),
+            ObjectKind::CsiNode => keys(&self.csi_nodes),
+            ObjectKind::VolumeAttachment => keys(&self.volume_attachments),
+            ObjectKind::CsiDriver => keys(&self.csi_drivers),
+            ObjectKind::CsiStorageCapacity => keys(&self.csi_storage_capacities),
             _ => self.workloads(kind).map(keys).unwrap_or_default(),
         }
     }
@@ -274,6 +392,23 @@ impl Objects {
         match object {
             Object::Namespace(object) => run(&mut self.namespaces, Arc::new(object.clone()), g),
             Object::Service(object) => run(&mut self.services, Arc::new(object.clone()), g),
+            Object::PersistentVolume(object) => {
+                run(&mut self.persistent_volumes, Arc::new(object.clone()), g)
+            }
+            Object::PersistentVolumeClaim(object) => {
+                run(&mut self.persistent_volume_claims, Arc::new(object.clone()), g)
+            }
+            Object::StorageClass(object) => {
+                run(&mut self.storage_classes, Arc::new(object.clone()), g)
+            }
+            Object::CsiNode(object) => run(&mut self.csi_nodes, Arc::new(object.clone()), g),
+            Object::VolumeAttachment(object) => {
+                run(&mut self.volume_attachments, Arc::new(object.clone()), g)
+            }
+            Object::CsiDriver(object) => run(&mut self.csi_drivers, Arc::new(object.clone()), g),
+            Object::CsiStorageCapacity(object) => {
+                run(&mut self.csi_storage_capacities, Arc::new(object.clone()), g)
+            }
             Object::Workload(object) => match self.workloads_mut(object.kind) {
                 Some(store) => run(store, Arc::new(object.clone()), g),
                 None => Err(EventError::ObjectNotFound {
@@ -307,6 +442,13 @@ impl Objects {
         match kind {
             ObjectKind::Namespace => run(&mut self.namespaces, (key.0, "", name), g),
             ObjectKind::Service => run(&mut self.services, key, g),
+            ObjectKind::PersistentVolume => run(&mut self.persistent_volumes, (key.0, "", name), g),
+            ObjectKind::PersistentVolumeClaim => run(&mut self.persistent_volume_claims, key, g),
+            ObjectKind::StorageClass => run(&mut self.storage_classes, (key.0, "", name), g),
+            ObjectKind::CsiNode => run(&mut self.csi_nodes, (key.0, "", name), g),
+            ObjectKind::VolumeAttachment => run(&mut self.volume_attachments, (key.0, "", name), g),
+            ObjectKind::CsiDriver => run(&mut self.csi_drivers, (key.0, "", name), g),
+            ObjectKind::CsiStorageCapacity => run(&mut self.csi_storage_capacities, key, g),
             _ => match self.workloads_mut(kind) {
                 Some(store) => run(store, key, g),
                 None => Err(EventError::ObjectNotFound {

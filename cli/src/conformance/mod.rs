@@ -74,7 +74,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
             let has = |key: &str| scenario.get(key).is_some();
             if has("ops") {
                 cache::run(scenario, arguments.strict, &mut tally).map_err(fail)?;
-            } else if has("cases") && !has("pdbs") && !has("storageClasses") {
+            } else if has("cases") && !has("pdbs") {
                 scheduling::run(scenario, &mut tally).map_err(fail)?;
             } else {
                 return Err(fail(

@@ -12,12 +12,19 @@ use serde_json::Value;
 use super::Tally;
 
 /// Lists of objects beside pods and nodes, and the kind of each.
-const OBJECTS: [(&str, &str); 5] = [
+const OBJECTS: [(&str, &str); 12] = [
     ("namespaces", "Namespace"),
     ("services", "Service"),
     ("replicationControllers", "ReplicationController"),
     ("replicaSets", "ReplicaSet"),
     ("statefulSets", "StatefulSet"),
+    ("persistentVolumes", "PersistentVolume"),
+    ("persistentVolumeClaims", "PersistentVolumeClaim"),
+    ("storageClasses", "StorageClass"),
+    ("csiNodes", "CSINode"),
+    ("volumeAttachments", "VolumeAttachment"),
+    ("csiDrivers", "CSIDriver"),
+    ("csiStorageCapacities", "CSIStorageCapacity"),
 ];
 
 pub(super) fn run(scenario: &Value, tally: &mut Tally) -> Result<(), String> {

@@ -23,6 +23,13 @@ pub(super) enum Kind {
     Controller(ControllerKind),
     PriorityClass,
     RuntimeClass,
+    PersistentVolume,
+    PersistentVolumeClaim,
+    StorageClass,
+    CsiNode,
+    VolumeAttachment,
+    CsiDriver,
+    CsiStorageCapacity,
     /// `v1 List`, or a list of a kind.
     List,
     Other(String),
@@ -45,6 +52,13 @@ impl Kind {
             ("batch", "Job") => Kind::Controller(Job),
             ("scheduling.k8s.io", "PriorityClass") => Kind::PriorityClass,
             ("node.k8s.io", "RuntimeClass") => Kind::RuntimeClass,
+            ("", "PersistentVolume") => Kind::PersistentVolume,
+            ("", "PersistentVolumeClaim") => Kind::PersistentVolumeClaim,
+            ("storage.k8s.io", "StorageClass") => Kind::StorageClass,
+            ("storage.k8s.io", "CSINode") => Kind::CsiNode,
+            ("storage.k8s.io", "VolumeAttachment") => Kind::VolumeAttachment,
+            ("storage.k8s.io", "CSIDriver") => Kind::CsiDriver,
+            ("storage.k8s.io", "CSIStorageCapacity") => Kind::CsiStorageCapacity,
             (_, kind) if kind.ends_with("List") => Kind::List,
             (_, kind) => Kind::Other(kind.to_owned()),
         }
@@ -152,6 +166,12 @@ impl Collected {
             rules.note("metadata.namespace", &service.namespace);
         }
         self.objects.push(Object::Service(service));
+        Ok(())
+    }
+
+    /// An object that was read, or why it was not.
+    pub(super) fn object(&mut self, read: Result<Object, ReadError>) -> Result<(), ReadError> {
+        self.objects.push(read?);
         Ok(())
     }
 

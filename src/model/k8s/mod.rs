@@ -47,6 +47,7 @@ mod read_tests;
 mod resolve;
 mod selector;
 mod single;
+mod storage;
 mod time;
 #[cfg(test)]
 mod vector_tests;
@@ -54,6 +55,7 @@ mod volume;
 mod wire;
 mod wire_objects;
 mod wire_pod;
+mod wire_storage;
 mod workloads;
 mod yaml;
 

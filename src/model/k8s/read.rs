@@ -327,6 +327,12 @@ fn body<'de, D: Deserializer<'de>>(
             document.take(|collected| collected.$add($($argument,)? &wire, path));
         }};
     }
+    macro_rules! store {
+        ($wire:ident, $read:ident) => {{
+            let wire = super::wire_storage::$wire::<'de>::deserialize(deserializer)?;
+            document.take(|collected| collected.object(super::storage::$read(&wire, path)));
+        }};
+    }
     use super::{wire_objects as wire, wire_pod};
     match kind {
         Kind::Pod => read!(wire_pod::Pod<'de>, pod),
@@ -334,6 +340,13 @@ fn body<'de, D: Deserializer<'de>>(
         Kind::Namespace => read!(wire::Bare<'de>, namespace),
         Kind::Service => read!(wire::Service<'de>, service),
         Kind::PriorityClass => read!(wire::PriorityClass<'de>, priority_class),
+        Kind::PersistentVolume => store!(PersistentVolume, persistent_volume),
+        Kind::PersistentVolumeClaim => store!(PersistentVolumeClaim, persistent_volume_claim),
+        Kind::StorageClass => store!(StorageClass, storage_class),
+        Kind::CsiNode => store!(CsiNode, csi_node),
+        Kind::VolumeAttachment => store!(VolumeAttachment, volume_attachment),
+        Kind::CsiDriver => store!(CsiDriver, csi_driver),
+        Kind::CsiStorageCapacity => store!(CsiStorageCapacity, csi_storage_capacity),
         Kind::RuntimeClass => read!(wire::RuntimeClass<'de>, runtime_class),
         Kind::ReplicationController => {
             read!(wire::ReplicationController<'de>, replication_controller);

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::defaults::Rules;
 use super::error::{Cause, Path, ReadError};
-use super::{objects, workloads};
+use super::{objects, storage, workloads};
 use super::{wire_objects, wire_pod};
 use crate::model::{Node, NodeAffinity, Object, Pod};
 
@@ -43,14 +43,16 @@ pub fn node_affinity(value: &Value) -> Result<NodeAffinity, ReadError> {
     Ok(super::affinity::node_affinity(&wire))
 }
 
-/// Reads a Namespace, Service, ReplicationController, ReplicaSet or
-/// StatefulSet. Its kind is `kind` where the value names none.
+/// Reads an object of one of the kinds that have stores, beside pods and nodes.
+/// Its kind is `kind` where the value names none.
 ///
 /// # Errors
 ///
 /// See [`pod`]; and where the kind is none of these.
 pub fn object(kind: &str, value: &Value) -> Result<Object, ReadError> {
-    const KINDS: &str = "one of Namespace, Service, ReplicationController, ReplicaSet, StatefulSet";
+    const KINDS: &str = "one of Namespace, Service, ReplicationController, ReplicaSet, \
+        StatefulSet, PersistentVolume, PersistentVolumeClaim, StorageClass, CSINode, \
+        VolumeAttachment, CSIDriver, CSIStorageCapacity";
     let root = Path::Root;
     let rules = &mut Rules::stored();
     let kind = value.get("kind").and_then(Value::as_str).unwrap_or(kind);
@@ -63,6 +65,15 @@ pub fn object(kind: &str, value: &Value) -> Result<Object, ReadError> {
             let namespace = |meta: &super::wire::Metadata<'_>| (&*meta.namespace).into();
             return objects::service(&from_value(value)?, &root, namespace).map(Object::Service);
         }
+        "PersistentVolume" => return storage::persistent_volume(&from_value(value)?, &root),
+        "PersistentVolumeClaim" => {
+            return storage::persistent_volume_claim(&from_value(value)?, &root);
+        }
+        "StorageClass" => return storage::storage_class(&from_value(value)?, &root),
+        "CSINode" => return storage::csi_node(&from_value(value)?, &root),
+        "VolumeAttachment" => return storage::volume_attachment(&from_value(value)?, &root),
+        "CSIDriver" => return storage::csi_driver(&from_value(value)?, &root),
+        "CSIStorageCapacity" => return storage::csi_storage_capacity(&from_value(value)?, &root),
         "ReplicationController" => {
             workload(workloads::replication_controller(&from_value(value)?, &root, rules)?)
         }

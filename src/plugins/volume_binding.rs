@@ -1,0 +1,241 @@
+//! Volumes that are bound to claims, or could be (volumebinding/volume_binding.go,
+//! binder.go; component-helpers/storage/volume `FindMatchingVolume`).
+
+use std::sync::Arc;
+
+use crate::framework::{Code, Filter, Plugin, PreFilter, Status};
+use crate::model::{
+    Node, PersistentVolume, PersistentVolumeClaim, Pod, StorageClass, VolumeBindingMode,
+};
+use crate::snapshot::{Cluster, NodeInfo};
+
+use super::volumes::{claim, is_for, is_reached, never, not_found, uses, volume};
+
+/// Rejects nodes that do not reach the pod's bound volumes, and those for which
+/// its other claims could not be bound.
+#[derive(Clone, Copy, Debug)]
+pub struct VolumeBinding;
+
+const NAME: &str = "VolumeBinding";
+const NOT_REACHED: &str = "node(s) didn't match PersistentVolume's node affinity";
+const NONE_TO_BIND: &str = "node(s) didn't find available persistent volumes to bind";
+const NO_STORAGE: &str = "node(s) did not have enough free storage";
+const NO_VOLUME: &str = "node(s) unavailable due to one or more pvc(s) bound to non-existent pv(s)";
+const NO_PROVISIONER: &str = "kubernetes.io/no-provisioner";
+
+struct Claims<'a> {
+    cluster: &'a Cluster,
+    /// Volumes that are bound; none for one that is gone.
+    bound: Vec<Option<&'a Arc<PersistentVolume>>>,
+    /// Claims to be bound when the pod is placed, the smallest first, each with
+    /// its class and the volumes of that.
+    open: Vec<Open<'a>>,
+}
+
+struct Open<'a> {
+    claim: &'a Arc<PersistentVolumeClaim>,
+    class: &'a Arc<StorageClass>,
+    volumes: Vec<&'a Arc<PersistentVolume>>,
+}
+
+impl Plugin for VolumeBinding {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn pre_filter<'a>(&'a self, cluster: &'a Cluster, pod: &'a Pod) -> PreFilter<'a> {
+        let reject = |why: String| PreFilter::Reject(never(NAME, why));
+        let mut claims = Vec::new();
+        for used in uses(&pod.template.volumes, &pod.name) {
+            let name = &used.claim;
+            let Some(claim) = claim(cluster, pod.namespace(), name) else {
+                return reject(match used.is_ephemeral {
+                    true => format!(
+                        "waiting for ephemeral volume controller to create the \
+                         persistentvolumeclaim {name:?}"
+                    ),
+                    false => not_found("persistentvolumeclaim", name),
+                });
+            };
+            if claim.is_lost {
+                return reject(format!(
+                    "persistentvolumeclaim {name:?} bound to non-existent persistentvolume {:?}",
+                    &*claim.volume
+                ));
+            }
+            if claim.is_deleting {
+                return reject(format!("persistentvolumeclaim {name:?} is being deleted"));
+            }
+            if used.is_ephemeral && !is_for(claim, pod) {
+                return reject(format!(
+                    "PVC {}/{name} was not created for pod {}/{} (pod is not owner)",
+                    claim.namespace,
+                    pod.namespace(),
+                    pod.name
+                ));
+            }
+            claims.push(claim);
+        }
+        if claims.is_empty() {
+            return PreFilter::Skip;
+        }
+        let (mut bound, mut open) = (Vec::new(), Vec::new());
+        for claim in claims {
+            if claim.is_bound {
+                bound.push(volume(cluster, &claim.volume));
+                continue;
+            }
+            let class = match &*claim.class {
+                "" => None,
+                name => match cluster.objects().storage_classes.get("", name) {
+                    None => {
+                        let status = not_found("storageclass.storage.k8s.io", name);
+                        return PreFilter::Reject(Status::new(Code::Error, NAME, status));
+                    }
+                    found => found,
+                },
+            };
+            match class {
+                Some(class)
+                    if class.binding_mode == VolumeBindingMode::WaitForFirstConsumer
+                        && claim.volume.is_empty() =>
+                {
+                    open.push(Open { claim, class, volumes: Vec::new() });
+                }
+                _ => return reject("pod has unbound immediate PersistentVolumeClaims".into()),
+            }
+        }
+        open.sort_by_key(|open| open.claim.request);
+        for open in &mut open {
+            let volumes = cluster.objects().persistent_volumes.iter();
+            open.volumes = volumes.filter(|volume| volume.class == open.claim.class).collect();
+            open.volumes.sort_by(|a, b| (a.capacity, &a.name).cmp(&(b.capacity, &b.name)));
+        }
+        PreFilter::Filter(Box::new(Claims { cluster, bound, open }))
+    }
+}
+
+/// Whether the volume is kept for the claim.
+fn is_kept_for(volume: &PersistentVolume, claim: &PersistentVolumeClaim) -> bool {
+    volume.claim.as_ref().is_some_and(|reference| {
+        (&reference.namespace, &reference.name) == (&claim.namespace, &claim.name)
+            && (reference.uid.is_empty() || reference.uid == claim.uid)
+    })
+}
+
+/// The volume to bind to a claim for a pod on this node: one that is kept for
+/// it, or else the smallest that will do.
+fn find<'a>(
+    open: &Open<'a>,
+    node: &Node,
+    taken: &[&'a Arc<PersistentVolume>],
+) -> Option<&'a Arc<PersistentVolume>> {
+    let claim = open.claim;
+    let mut smallest = None;
+    for volume in &open.volumes {
+        let kept = is_kept_for(volume, claim);
+        if taken.iter().any(|taken| taken.name == volume.name)
+            || (volume.claim.is_some() && !kept)
+            || volume.capacity < claim.request
+            || volume.volume_mode != claim.volume_mode
+            || volume.is_deleting
+        {
+            continue;
+        }
+        let is_reached = is_reached(volume, &node.name, &node.labels);
+        if kept {
+            return is_reached.then_some(volume);
+        }
+        let selected = claim.selector.as_ref().is_none_or(|s| s.matches(&volume.labels));
+        let has_modes = claim.access_modes.iter().all(|mode| volume.access_modes.contains(mode));
+        if smallest.is_none() && volume.is_available && selected && is_reached && has_modes {
+            // They come by size.
+            smallest = Some(*volume);
+        }
+    }
+    smallest
+}
+
+/// What a node lacks.
+#[derive(Default)]
+struct Lacks {
+    volume: bool,
+    storage: bool,
+}
+
+impl Claims<'_> {
+    /// Whether the open claims could be bound for a pod on this node: to volumes
+    /// that there are, or to ones that would be made.
+    fn lacks(&self, node: &Node) -> Lacks {
+        let mut lacks = Lacks::default();
+        let mut taken = Vec::new();
+        let mut to_make = Vec::new();
+        for open in &self.open {
+            if !open.claim.selected_node.is_empty() {
+                if open.claim.selected_node != node.name {
+                    lacks.volume = true;
+                    return lacks;
+                }
+                to_make.push(open);
+                continue;
+            }
+            match find(open, node, &taken) {
+                Some(volume) => taken.push(volume),
+                None => to_make.push(open),
+            }
+        }
+        for open in to_make {
+            let class = open.class;
+            let topologies = &class.allowed_topologies;
+            let allowed =
+                topologies.terms.is_empty() || topologies.matches(&node.name, &node.labels);
+            if class.provisioner.is_empty() || *class.provisioner == *NO_PROVISIONER || !allowed {
+                lacks.volume = true;
+                return lacks;
+            }
+            if !self.has_room(open, node) {
+                lacks.storage = true;
+                return lacks;
+            }
+        }
+        lacks
+    }
+
+    /// Whether the class's driver says that it can make the volume for the node,
+    /// or says nothing of what it can.
+    fn has_room(&self, open: &Open<'_>, node: &Node) -> bool {
+        let objects = self.cluster.objects();
+        let driver = objects.csi_drivers.get("", &open.class.provisioner);
+        if driver.is_none_or(|driver| !driver.storage_capacity) {
+            return true;
+        }
+        objects.csi_storage_capacities.iter().any(|capacity| {
+            capacity.class == open.class.name
+                && capacity.largest.is_some_and(|largest| largest >= open.claim.request)
+                && capacity.nodes.matches(&node.labels)
+        })
+    }
+}
+
+impl Filter for Claims<'_> {
+    fn filter(&self, node: NodeInfo<'_>) -> Option<Status> {
+        let node = node.node()?;
+        let mut reasons = Vec::new();
+        let bound = self.bound.iter().flatten();
+        if bound.clone().any(|volume| !is_reached(volume, &node.name, &node.labels)) {
+            reasons.push(NOT_REACHED.to_owned());
+        }
+        let lacks = self.lacks(node);
+        if lacks.volume {
+            reasons.push(NONE_TO_BIND.to_owned());
+        }
+        if lacks.storage {
+            reasons.push(NO_STORAGE.to_owned());
+        }
+        if self.bound.iter().any(Option::is_none) {
+            reasons.push(NO_VOLUME.to_owned());
+        }
+        let code = Code::UnschedulableAndUnresolvable;
+        (!reasons.is_empty()).then_some(Status { code, plugin: NAME, reasons })
+    }
+}

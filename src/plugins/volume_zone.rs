@@ -1,0 +1,93 @@
+//! Volumes that are in zones (volumezone/volume_zone.go).
+
+use crate::framework::{Filter, Plugin, PreFilter, Status};
+use crate::model::{Node, Pod, VolumeBindingMode};
+use crate::snapshot::{Cluster, NodeInfo};
+
+use super::volumes::{claim, never, not_found, uses, volume};
+
+/// Rejects nodes that are not in the zones and regions that the labels of the
+/// pod's volumes name.
+#[derive(Clone, Copy, Debug)]
+pub struct VolumeZone;
+
+const NAME: &str = "VolumeZone";
+const REASON: &str = "node(s) had no available volume zone";
+
+/// Each key, and the one that took its place where it is an old one.
+const KEYS: [(&str, &str); 4] = [
+    ("failure-domain.beta.kubernetes.io/zone", "topology.kubernetes.io/zone"),
+    ("failure-domain.beta.kubernetes.io/region", "topology.kubernetes.io/region"),
+    ("topology.kubernetes.io/zone", "topology.kubernetes.io/zone"),
+    ("topology.kubernetes.io/region", "topology.kubernetes.io/region"),
+];
+
+/// A key with what a node may have under it.
+struct Zones<'a>(Vec<(&'static str, &'static str, Vec<&'a str>)>);
+
+impl Plugin for VolumeZone {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn pre_filter<'a>(&'a self, cluster: &'a Cluster, pod: &'a Pod) -> PreFilter<'a> {
+        let reject = |why: String| PreFilter::Reject(never(NAME, why));
+        let mut zones = Vec::new();
+        for used in uses(&pod.template.volumes, &pod.name) {
+            let Some(claim) = claim(cluster, pod.namespace(), &used.claim) else {
+                return reject(not_found("persistentvolumeclaim", &used.claim));
+            };
+            if claim.volume.is_empty() {
+                if claim.class.is_empty() {
+                    let why = "PersistentVolumeClaim had no pv name and storageClass name";
+                    return reject(why.to_owned());
+                }
+                match cluster.objects().storage_classes.get("", &claim.class) {
+                    None => {
+                        let kind = "storageclass.storage.k8s.io";
+                        return reject(not_found(kind, &claim.class));
+                    }
+                    Some(class) if class.binding_mode == VolumeBindingMode::Immediate => {
+                        return reject("PersistentVolume had no name".to_owned());
+                    }
+                    // It is in no zone yet.
+                    Some(_) => continue,
+                }
+            }
+            let Some(volume) = volume(cluster, &claim.volume) else {
+                return reject(not_found("persistentvolume", &claim.volume));
+            };
+            for (key, newer) in KEYS {
+                if let Some(values) = volume.labels.get(key) {
+                    zones.push((key, newer, values.split("__").collect()));
+                }
+            }
+        }
+        match zones.is_empty() {
+            true => PreFilter::Skip,
+            false => PreFilter::Filter(Box::new(Zones(zones))),
+        }
+    }
+}
+
+impl Zones<'_> {
+    fn has(&self, node: &Node) -> bool {
+        // A node in no zone at all is in every one.
+        KEYS.iter().all(|(key, _)| node.labels.get(key).is_none())
+            || self.0.iter().all(|(key, newer, values)| {
+                let value = node.labels.get(key).or_else(|| node.labels.get(newer));
+                value.is_some_and(|value| values.contains(&value))
+            })
+    }
+}
+
+impl Filter for Zones<'_> {
+    fn filter(&self, node: NodeInfo<'_>) -> Option<Status> {
+        let has = node.node().is_some_and(|node| self.has(node));
+        (!has).then(|| never(NAME, REASON))
+    }
+
+    fn only_reason(&self) -> Option<&'static str> {
+        Some(REASON)
+    }
+}
