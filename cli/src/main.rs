@@ -2,8 +2,10 @@
 //! kube-scheduler's, measures the engine.
 
 mod alloc;
+mod cluster;
 mod conformance;
 mod error;
+mod explain;
 mod input;
 mod perf;
 mod replay;
@@ -30,6 +32,8 @@ struct Arguments {
 enum Command {
     /// Places a workload pod by pod, as a scheduler would.
     Replay(replay::Arguments),
+    /// Says why a pod is pending, node by node, or where it would go.
+    Explain(explain::Arguments),
     /// Compares answers with those that kube-scheduler gave.
     Conformance(conformance::Arguments),
     /// Measures the engine.
@@ -49,6 +53,7 @@ enum Output {
 fn main() -> ExitCode {
     let result = match Arguments::parse().command {
         Command::Replay(arguments) => replay::run(&arguments),
+        Command::Explain(arguments) => explain::run(&arguments),
         Command::Conformance(arguments) => conformance::run(&arguments),
         Command::Perf(perf::Command::Cache(arguments)) => perf::cache::run(&arguments),
     };

@@ -17,7 +17,8 @@ mod status;
 pub use plugin::{Feasible, Filter, Plugin, PreFilter, PreScore, Score};
 pub(crate) use plugin::{each_lane, normalize_to_largest};
 pub use runtime::{
-    Decision, Evaluation, FitError, Framework, ScheduleError, Scheduler, SchedulerConfig, Verdict,
+    Decision, Evaluation, FitError, Framework, NodeScore, ScheduleError, Scheduler,
+    SchedulerConfig, Verdict,
 };
 pub use sampling::num_feasible_nodes_to_find;
 pub use status::{Code, Reasons, Status};

@@ -136,9 +136,10 @@ impl Framework {
             for (at, node) in
                 lanes(chunk.live()).filter_map(|at| Some((at, cluster.node_in(chunk, at)?)))
             {
-                let status = filters.judge(node);
+                let mut rejections = filters.judge_all(node);
+                let status = (!rejections.is_empty()).then(|| rejections.remove(0));
                 mask |= u64::from(status.is_none()) << at;
-                let verdict = Verdict { status, scores: Vec::new() };
+                let verdict = Verdict { status, further: rejections, scores: Vec::new() };
                 evaluation.nodes.insert(node.name().clone(), verdict);
             }
             feasible.push((chunk, mask));
@@ -150,21 +151,23 @@ impl Framework {
         }
         let nodes: Vec<NodeInfo<'_>> = feasible.nodes().collect();
         for (plugin, weight) in self.scores() {
-            let column = match plugin.pre_score(cluster, pod, &feasible) {
+            let (raw, normalized) = match plugin.pre_score(cluster, pod, &feasible) {
                 PreScore::Skip => continue,
-                PreScore::All(score) => vec![score; nodes.len()],
+                PreScore::All(score) => (vec![score; nodes.len()], vec![score; nodes.len()]),
                 PreScore::Score(score) => {
-                    let mut column =
-                        nodes.iter().map(|node| score.score(*node)).collect::<Vec<_>>();
+                    let raw = nodes.iter().map(|node| score.score(*node)).collect::<Vec<_>>();
+                    let mut column = raw.clone();
                     if score.needs_normalize() {
                         score.normalize(&mut column);
                     }
-                    column
+                    (raw, column)
                 }
             };
-            for (node, value) in nodes.iter().zip(column) {
+            for (node, (raw, normalized)) in nodes.iter().zip(raw.into_iter().zip(normalized)) {
                 if let Some(verdict) = evaluation.nodes.get_mut(node.name()) {
-                    verdict.scores.push((plugin.name(), value * weight));
+                    let weighted = normalized * weight;
+                    let plugin = plugin.name();
+                    verdict.scores.push(NodeScore { plugin, raw, normalized, weighted });
                 }
             }
         }
@@ -186,15 +189,30 @@ pub struct Evaluation {
 pub struct Verdict {
     /// Why the node is rejected, by the first plugin that does.
     pub status: Option<Status>,
-    /// Normalised scores times their weights, of plugins that score the pod.
-    pub scores: Vec<(&'static str, i64)>,
+    /// What plugins after the first would say, were they asked.
+    pub further: Vec<Status>,
+    /// The scores of a node that passed, by plugins that score the pod.
+    pub scores: Vec<NodeScore>,
+}
+
+/// What one plugin gives one node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NodeScore {
+    /// The plugin.
+    pub plugin: &'static str,
+    /// What it said of the node.
+    pub raw: i64,
+    /// That, from 0 to 100.
+    pub normalized: i64,
+    /// That, times the plugin's weight.
+    pub weighted: i64,
 }
 
 impl Verdict {
     /// The sum of the scores.
     #[must_use]
     pub fn total(&self) -> i64 {
-        self.scores.iter().map(|(_, score)| score).sum()
+        self.scores.iter().map(|score| score.weighted).sum()
     }
 }
 
@@ -227,6 +245,16 @@ impl Filters<'_> {
             return Some(Status::new(Code::UnschedulableAndUnresolvable, "", reason));
         }
         self.each.iter().find_map(|judge| judge.filter.filter(node))
+    }
+
+    /// What every plugin has against the node.
+    fn judge_all(&self, node: NodeInfo<'_>) -> Vec<Status> {
+        if let Some((_, names)) = &self.only
+            && !names.contains(node.name())
+        {
+            return self.judge(node).into_iter().collect();
+        }
+        self.each.iter().filter_map(|judge| judge.filter.filter(node)).collect()
     }
 
     /// Asks the filters that are local, or those that are not.

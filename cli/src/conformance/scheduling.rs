@@ -139,7 +139,8 @@ fn verdict(found: &Evaluation, name: &str) -> String {
     match &verdict.status {
         Some(status) => said(status),
         None => {
-            let scores: BTreeMap<&str, i64> = verdict.scores.iter().copied().collect();
+            let scores: BTreeMap<&str, i64> =
+                verdict.scores.iter().map(|s| (s.plugin, s.weighted)).collect();
             format!("{scores:?} = {}", verdict.total())
         }
     }

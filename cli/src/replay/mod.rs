@@ -33,10 +33,14 @@ pub(crate) struct Arguments {
     /// What happens when.
     #[arg(long, value_enum, default_value_t = Mode::Fill)]
     mode: Mode,
-    /// How many nodes are enough to choose from, in percent; 0 adapts to the
-    /// number of nodes, as kube-scheduler does.
+    /// How many nodes are enough to choose from, in percent; 0 is what the
+    /// configuration says, or adapts to the number of nodes, as kube-scheduler
+    /// does.
     #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u8).range(0..=100))]
     percentage_of_nodes: u8,
+    /// A KubeSchedulerConfiguration; without one the default profile.
+    #[arg(long)]
+    config: Option<PathBuf>,
     /// Breaks ties, and makes the synthetic cluster.
     #[arg(long, default_value_t = 1)]
     seed: u64,

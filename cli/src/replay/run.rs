@@ -7,11 +7,12 @@ use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
 use indicatif::{ProgressBar, ProgressStyle};
-use portolan::framework::{Framework, ScheduleError, Scheduler, SchedulerConfig};
+use portolan::framework::{ScheduleError, Scheduler, SchedulerConfig};
 use portolan::model::{EventError, Name, Pod};
 use portolan::{Cluster, Engine, Figures, Reader};
 
 use crate::alloc::live_bytes;
+use crate::cluster;
 use crate::error::Failure;
 
 use super::workload::Workload;
@@ -75,17 +76,19 @@ pub(super) fn run(workload: &Workload, arguments: &Arguments) -> Result<Outcome,
     };
     let engine = Engine::shared(portolan::Config::default());
     let reader = engine.reader().map_err(closed)?;
-    let config = SchedulerConfig {
-        percentage_of_nodes: arguments.percentage_of_nodes,
-        seed: arguments.seed,
+    let decides = cluster::decides(arguments.config.as_ref(), None)?;
+    let percentage_of_nodes = match arguments.percentage_of_nodes {
+        0 => decides.percentage_of_nodes.unwrap_or(0),
+        given => given,
     };
+    let config = SchedulerConfig { percentage_of_nodes, seed: arguments.seed };
     let bar = ProgressBar::new(workload.arrivals.len() as u64).with_style(
         ProgressStyle::with_template("{msg:<8} {wide_bar} {pos}/{len} pods {per_sec} eta {eta}")
             .unwrap_or_else(|_| ProgressStyle::default_bar()),
     );
     bar.set_message("replay");
     let mut replay = Replay {
-        scheduler: Scheduler::new(Framework::default_profile(), config, pool),
+        scheduler: Scheduler::new(decides.framework, config, pool),
         bar,
         hash: DefaultHasher::new(),
         outcome: Outcome {

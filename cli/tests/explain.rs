@@ -1,0 +1,116 @@
+//! An explanation names what kube-scheduler would say, how far off each node is,
+//! and changes that hold when they are made.
+
+mod common;
+
+use common::{file, portolan};
+use serde_json::Value;
+
+const CLUSTER: &[u8] = b"apiVersion: v1
+kind: List
+items:
+- {apiVersion: v1, kind: Node, metadata: {name: a1, labels: {disktype: ssd}}, status: {allocatable: {cpu: '4', memory: 16Gi, pods: '110'}}}
+- {apiVersion: v1, kind: Node, metadata: {name: a2}, status: {allocatable: {cpu: '4', memory: 16Gi, pods: '110'}}}
+- {apiVersion: v1, kind: Node, metadata: {name: t1, labels: {disktype: ssd}}, spec: {taints: [{key: gpu, value: 'yes', effect: NoSchedule}]}, status: {allocatable: {cpu: '32', memory: 64Gi, pods: '110'}}}
+- {apiVersion: v1, kind: Pod, metadata: {name: p1, namespace: d}, spec: {nodeName: a1, containers: [{name: c, resources: {requests: {cpu: '3'}}}]}}
+- {apiVersion: v1, kind: Pod, metadata: {name: new, namespace: d}, spec: {nodeSelector: {disktype: ssd}, containers: [{name: c, resources: {requests: {cpu: '2'}}}]}}
+";
+
+fn explain(test: &str, arguments: &[&str]) -> common::Run {
+    let cluster = file(test, "cluster.yaml", CLUSTER);
+    portolan(&[&["explain", "--cluster", &cluster], arguments].concat())
+}
+
+fn json(test: &str, arguments: &[&str]) -> Value {
+    let run = explain(test, &[arguments, &["--output", "json"]].concat());
+    assert_eq!(run.code, 0, "{}", run.err);
+    serde_json::from_str(&run.out).expect("one JSON object")
+}
+
+#[test]
+fn a_pod_that_fits_nowhere_is_told_why_and_what_would_help() {
+    let found = json("nowhere", &["--pod", "d/new"]);
+    assert_eq!(
+        found["message"],
+        "0/3 nodes are available: 1 Insufficient cpu, 1 node(s) didn't match Pod's node \
+         affinity/selector, 1 node(s) had untolerated taint(s)."
+    );
+    assert_eq!(found["nodes"]["a1"]["rejections"][0]["reasons"][0], "Insufficient cpu");
+    let groups = found["groups"].as_array().unwrap();
+    assert!(groups.iter().any(|group| group["how_far"] == "cpu short by 1"), "{found}");
+    let changes: Vec<(&str, &str)> = found["changes"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|change| (change["kind"].as_str().unwrap(), change["what"].as_str().unwrap()))
+        .collect();
+    assert_eq!(
+        changes,
+        [
+            ("toleration", "tolerate gpu=yes:NoSchedule"),
+            ("label", "label a node disktype=ssd, or leave that out of the nodeSelector"),
+            ("request", "lower the request of cpu by 1 to 1"),
+            ("evict", "evict d/p1 from node a1"),
+        ]
+    );
+}
+
+#[test]
+fn a_placed_pod_is_looked_at_as_if_it_were_not() {
+    let found = json("placed", &["--pod", "d/p1"]);
+    assert_eq!(found["fits_on"], 2, "{found}");
+    assert_eq!(found["message"], Value::Null);
+    let scores = found["nodes"]["a1"]["scores"].as_array().unwrap();
+    let fit = scores.iter().find(|score| score["plugin"] == "NodeResourcesFit").unwrap();
+    // A quarter of the cpu is left and nearly all of the memory.
+    assert_eq!(fit["raw"], (25 + 98) / 2);
+    assert!(found["notes"][0].as_str().unwrap().contains("taken away"));
+}
+
+#[test]
+fn rows_and_tables_say_the_same() {
+    let csv = explain("rows", &["--pod", "d/new", "--output", "csv"]).out;
+    let mut lines = csv.lines();
+    assert_eq!(lines.next(), Some("node,plugin,status,reasons,raw,normalized,weighted,total"));
+    assert_eq!(lines.next(), Some("a1,NodeResourcesFit,Unschedulable,Insufficient cpu,,,,"));
+    let table = explain("rows", &["--pod", "d/new", "--node", "t1"]).out;
+    assert!(table.contains("fits on 0 of 1 nodes"), "{table}");
+    assert!(table.contains("tolerate gpu=yes:NoSchedule (1 node)"), "{table}");
+    assert!(!table.contains("evict d/p1"), "{table}");
+}
+
+#[test]
+fn a_profile_decides_what_is_asked() {
+    let config = b"apiVersion: kubescheduler.config.k8s.io/v1
+kind: KubeSchedulerConfiguration
+profiles:
+- plugins: {filter: {disabled: [{name: TaintToleration}]}}
+";
+    let config = file("profile", "config.yaml", config);
+    let found = json("profile", &["--pod", "d/new", "--config", &config]);
+    assert_eq!((&found["fits_on"], &found["nodes"]["t1"]["fits"]), (&1.into(), &true.into()));
+    let bad = file(
+        "profile",
+        "bad.yaml",
+        b"apiVersion: kubescheduler.config.k8s.io/v1
+kind: KubeSchedulerConfiguration
+profiles:
+- plugins: {score: {enabled: [{name: Nonesuch}]}}
+",
+    );
+    let run = explain("profile", &["--pod", "d/new", "--config", &bad]);
+    assert_eq!(run.code, 2);
+    assert!(run.err.contains("bad.yaml:4:") && run.err.contains("Nonesuch"), "{}", run.err);
+}
+
+#[test]
+fn what_is_not_there_is_an_error_that_says_so() {
+    for (arguments, says) in [
+        (&["--pod", "d/none"][..], "there is no pod d/none"),
+        (&["--pod", "d/new", "--node", "a9"][..], "there is no node a9"),
+    ] {
+        let run = explain("missing", arguments);
+        assert_eq!((run.code, &*run.out), (2, ""));
+        assert!(run.err.contains(says), "{}", run.err);
+    }
+}
