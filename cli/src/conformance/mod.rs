@@ -50,7 +50,7 @@ impl Tally {
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
-    let mut failed = false;
+    let (mut failed, mut refused) = (false, false);
     for file in &arguments.files {
         let text = input::read(file)?;
         let mut scenarios = Vec::new();
@@ -68,13 +68,21 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
             })?;
             scenarios.push((at as u64 + 1, scenario));
         }
+        if scenarios.iter().any(|(_, scenario)| scenario.get("pdbs").is_some()) {
+            print(&format!(
+                "{}: not run: these are preemption vectors, and there is no preemption yet",
+                file.display()
+            ))?;
+            refused = true;
+            continue;
+        }
         let mut tally = Tally::default();
         for (line, scenario) in &scenarios {
             let fail = |what: String| Failure::Line { file: file.clone(), line: *line, what };
             let has = |key: &str| scenario.get(key).is_some();
             if has("ops") {
                 cache::run(scenario, arguments.strict, &mut tally).map_err(fail)?;
-            } else if has("cases") && !has("pdbs") {
+            } else if has("cases") {
                 scheduling::run(scenario, &mut tally).map_err(fail)?;
             } else {
                 return Err(fail(
@@ -105,5 +113,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
         failed |= !tally.differences.is_empty();
         print(&text)?;
     }
-    Ok(if failed { ExitCode::from(1) } else { ExitCode::SUCCESS })
+    Ok(match (failed, refused) {
+        (true, _) => ExitCode::from(1),
+        (false, true) => ExitCode::from(2),
+        (false, false) => ExitCode::SUCCESS,
+    })
 }
