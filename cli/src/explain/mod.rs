@@ -191,12 +191,6 @@ fn passes(framework: &Framework, cluster: &Cluster, pod: &Pod, node: &str) -> bo
     cluster.node(node).is_some_and(|node| framework.filter(cluster, pod, node).is_none())
 }
 
-/// Reads the pod of a file for tests.
-#[cfg(test)]
-fn pod_of(text: &str) -> Pod {
-    portolan::model::k8s::read(text.as_bytes()).expect("a pod").pods.remove(0)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -208,8 +202,5 @@ mod tests {
         assert_eq!(amount("memory", 3 << 30), "3Gi");
         assert_eq!(amount("memory", (1 << 30) + 1), "1.0Gi");
         assert_eq!(amount("example.com/gpu", 3), "3");
-        let pod =
-            pod_of("{apiVersion: v1, kind: Pod, metadata: {name: a}, spec: {containers: []}}");
-        assert_eq!(&*pod.name, "a");
     }
 }
