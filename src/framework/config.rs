@@ -797,3 +797,131 @@ fn spread(args: Option<&Value>) -> Made {
     }
     Ok(Box::new(plugins::PodTopologySpread::with_default_constraints(constraints)))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HEAD: &str = "apiVersion: kubescheduler.config.k8s.io/v1\n\
+                        kind: KubeSchedulerConfiguration\n";
+
+    fn read(text: &str) -> Result<Configuration, ConfigError> {
+        Configuration::read(&format!("{HEAD}{text}"), &Registry::in_tree())
+    }
+
+    fn error(text: &str) -> (u64, String) {
+        let error = read(text).err().expect("it is refused");
+        (error.line(), error.to_string())
+    }
+
+    fn scores(framework: &Framework) -> Vec<(&str, i64)> {
+        framework.scores().map(|(plugin, weight)| (plugin.name(), weight)).collect()
+    }
+
+    fn filters(framework: &Framework) -> Vec<&str> {
+        framework.filters().map(|plugin| plugin.name()).collect()
+    }
+
+    #[test]
+    fn without_profiles_it_is_the_default_one() {
+        let configuration = read("").unwrap();
+        assert_eq!((configuration.percentage_of_nodes, configuration.parallelism), (0, 16));
+        let [profile] = &configuration.profiles[..] else { panic!("one profile") };
+        assert_eq!(profile.scheduler_name, "default-scheduler");
+        let default = Framework::default_profile();
+        assert_eq!(filters(&profile.framework), filters(&default));
+        let weighted = |framework| {
+            let mut scores = scores(framework);
+            // Plugins that score nothing have a weight here, which changes no sum.
+            scores.retain(|(name, _)| DEFAULT.iter().any(|(known, w)| known == name && *w > 0));
+            scores.into_iter().map(|(name, weight)| (name.to_owned(), weight)).collect::<Vec<_>>()
+        };
+        assert_eq!(weighted(&profile.framework), weighted(&default));
+    }
+
+    #[test]
+    fn plugins_of_a_point_come_before_those_of_the_multi_point() {
+        let configuration = read(
+            "profiles:
+- plugins:
+    multiPoint:
+      disabled: [{name: NodePorts}]
+      enabled: [{name: ImageLocality, weight: 5}]
+    score:
+      enabled: [{name: NodeResourcesFit, weight: 7}, {name: TaintToleration}]
+      disabled: [{name: NodeAffinity}]
+    filter:
+      disabled: [{name: '*'}]
+      enabled: [{name: NodeName}, {name: NodeResourcesFit}]
+",
+        )
+        .unwrap();
+        let framework = &configuration.profiles[0].framework;
+        assert_eq!(filters(framework), ["NodeName", "NodeResourcesFit"]);
+        let scores = scores(framework);
+        assert_eq!(scores[..2], [("NodeResourcesFit", 7), ("TaintToleration", 1)]);
+        let weight = |name: &str| scores.iter().find(|(known, _)| *known == name).map(|s| s.1);
+        assert_eq!(weight("ImageLocality"), Some(5));
+        assert_eq!((weight("NodeAffinity"), weight("NodePorts")), (None, None));
+        assert_eq!(weight("PodTopologySpread"), Some(2));
+    }
+
+    #[test]
+    fn what_cannot_be_used_names_its_line() {
+        for (text, line, says) in [
+            ("profiles:\n- plugins: {filter: {enabled: [{name: Nope}]}}", 4, "\"Nope\" does not"),
+            (
+                "profiles:\n- plugins:\n    score:\n      enabled:\n      - name: NodeName\n      - name: NodeName",
+                8,
+                "already registered",
+            ),
+            ("profiles:\n- schedulerName: a\n- schedulerName: a", 5, "twice"),
+            ("percentageOfNodesToScore: 101", 3, "0 to 100"),
+            ("parallelism: 0", 3, "greater than 0"),
+            ("profiles:\n- pluginConfig:\n  - name: Nope", 5, "does not exist"),
+            ("profiles:\n- pluginConfig:\n  - name: NodeName\n    args: {a: 1}", 5, "takes none"),
+            (
+                "profiles:\n- pluginConfig:\n  - name: InterPodAffinity\n    args: {hardPodAffinityWeight: 101}",
+                5,
+                "[0, 100]",
+            ),
+            (
+                "profiles:\n- pluginConfig:\n  - name: NodeResourcesFit\n    args: {scoringStrategy: {type: Nope}}",
+                5,
+                "scoringStrategy.type",
+            ),
+            (
+                "profiles:\n- pluginConfig:\n  - name: NodeResourcesFit\n    args: {scoringStrategy: {type: RequestedToCapacityRatio}}",
+                5,
+                "is required",
+            ),
+            (
+                "profiles:\n- plugins:\n    score:\n      enabled:\n      - {name: ImageLocality, weight: 9223372036854775807}",
+                7,
+                "could overflow",
+            ),
+            ("profiles: 7", 3, ""),
+            ("nope: 7", 3, "nope"),
+        ] {
+            let (at, found) = error(text);
+            assert!(at == line && found.contains(says), "{text}: {found}");
+        }
+        let other = Configuration::read("apiVersion: v1\nkind: Pod\n", &Registry::in_tree());
+        assert!(other.err().is_some_and(|error| error.to_string().contains("convert")));
+    }
+
+    #[test]
+    fn names_are_taken_once() {
+        let mut registry = Registry::in_tree();
+        let factory = || -> Factory { Box::new(|args| none(args, plugins::NodeName)) };
+        let exists = RegistryError::Exists("NodeName".to_owned());
+        assert_eq!(registry.register("NodeName", factory()), Err(exists.clone()));
+        let mut mine = Registry::default();
+        mine.register("Mine", factory()).unwrap();
+        mine.register("NodeName", factory()).unwrap();
+        assert_eq!(registry.merge(mine), Err(exists));
+        assert_eq!(registry.unregister("Mine"), Err(RegistryError::NotFound("Mine".to_owned())));
+        registry.unregister("NodeName").unwrap();
+        registry.register("NodeName", factory()).unwrap();
+    }
+}
