@@ -1,0 +1,123 @@
+//! One decision: filters and scores against every node, on one thread.
+//!
+//! Pods that are alike share a template, so that a scheduler remembers what it
+//! found out about unchanged chunks; pods that differ make it look at every node
+//! anew. Beside both stands the path of a plugin that has no call for chunks:
+//! each node asked by itself.
+
+use std::hint::black_box;
+use std::sync::Arc;
+
+use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
+use portolan::framework::{Framework, Plugin, PreFilter, PreScore, Scheduler, SchedulerConfig};
+use portolan::model::{LabelSelector, Pod, PodAffinity, PodAffinityTerm, Uid, node, pod};
+use portolan::plugins::{NodeResourcesBalancedAllocation, NodeResourcesFit};
+use portolan::{Cluster, Config, Engine, Snapshot};
+
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+/// Nodes of several sizes in three zones, `pods` of 2 in 5 with the label.
+fn cluster(nodes: usize, pods: usize) -> Arc<Snapshot> {
+    let (mut writer, reader) = Engine::inline(Config::default());
+    for n in 0..nodes {
+        let cpu = [4_000, 8_000, 16_000, 64_000][n % 4];
+        let node = node(format!("n{n}")).hostname().zone(format!("z{}", n % 3));
+        writer.add_node(node.cpu(cpu).memory(cpu << 22).build()).expect("a node");
+    }
+    for p in 0..pods {
+        let app = if p % 5 < 2 { "near" } else { "far" };
+        let pod = pod(format!("p{p}")).label("app", app).cpu(100).memory(100 << 20);
+        writer.add_pod(pod.on(format!("n{}", p % nodes)).build()).expect("a pod");
+    }
+    writer.publish();
+    reader.snapshot()
+}
+
+fn resources() -> Framework {
+    Framework::new(vec![
+        (Box::new(NodeResourcesFit::default()) as Box<dyn Plugin>, 1),
+        (Box::new(NodeResourcesBalancedAllocation::default()), 1),
+    ])
+}
+
+fn scheduler(framework: Framework) -> Scheduler {
+    let config = SchedulerConfig { percentage_of_nodes: 100, seed: 1 };
+    Scheduler::new(framework, config, None)
+}
+
+/// Pods of templates that no two share.
+fn different(count: i64) -> Vec<Pod> {
+    (0..count).map(|i| pod(format!("d{i}")).cpu(100 + i).memory(200 << 20).build()).collect()
+}
+
+/// Each node asked by itself.
+fn by_nodes(cluster: &Cluster, pod: &Pod) -> i64 {
+    let plugins: [&dyn Plugin; 2] =
+        [&NodeResourcesFit::default(), &NodeResourcesBalancedAllocation::default()];
+    let mut best = i64::MIN;
+    let none = portolan::framework::Feasible::new(cluster, Vec::new());
+    let (mut filters, mut scores) = (Vec::new(), Vec::new());
+    for plugin in plugins {
+        if let PreFilter::Filter(filter) = plugin.pre_filter(cluster, pod) {
+            filters.push(filter);
+        }
+        if let PreScore::Score(score) = plugin.pre_score(cluster, pod, &none) {
+            scores.push(score);
+        }
+    }
+    for node in cluster.nodes() {
+        if filters.iter().all(|filter| filter.filter(node).is_none()) {
+            best = best.max(scores.iter().map(|score| score.score(node)).sum());
+        }
+    }
+    best
+}
+
+fn decide(c: &mut Criterion) {
+    for nodes in [5_000, 100_000] {
+        let cluster = cluster(nodes, nodes);
+        let alike = pod("alike").cpu(500).memory(1 << 30).build();
+        let pods = different(512);
+        let mut group = c.benchmark_group("decide");
+        for (name, framework) in
+            [("resources", resources as fn() -> Framework), ("default", Framework::default_profile)]
+        {
+            group.bench_function(BenchmarkId::new(format!("{name}, alike"), nodes), |b| {
+                let mut scheduler = scheduler(framework());
+                b.iter(|| scheduler.schedule(black_box(&cluster), black_box(&alike)).is_ok());
+            });
+            group.bench_function(BenchmarkId::new(format!("{name}, different"), nodes), |b| {
+                let mut scheduler = scheduler(framework());
+                let mut next = pods.iter().cycle();
+                b.iter(|| scheduler.schedule(black_box(&cluster), next.next().unwrap()).is_ok());
+            });
+        }
+        group.bench_function(BenchmarkId::new("resources, by nodes", nodes), |b| {
+            b.iter(|| by_nodes(black_box(&cluster), black_box(&alike)));
+        });
+        group.finish();
+    }
+}
+
+fn near(c: &mut Criterion) {
+    let cluster = cluster(5_000, 5_000);
+    let term = PodAffinityTerm {
+        topology_key: "topology.kubernetes.io/zone".into(),
+        selector: LabelSelector::from_labels([("app", "near")]),
+        namespaces: Box::new(["default".into()]),
+        namespace_selector: LabelSelector::Nothing,
+    };
+    let affinity = PodAffinity { required: Box::new([term]), ..PodAffinity::default() };
+    let wants = pod("wants").cpu(100).memory(100 << 20).pod_affinity(affinity).build();
+    let mut scheduler = scheduler(Framework::default_profile());
+    c.bench_function("near 2,000 of 5,000 pods/5000", |b| {
+        b.iter(|| {
+            let pod = Pod { uid: Uid::new("default/wants"), ..wants.clone() };
+            scheduler.schedule(black_box(&cluster), &pod).is_ok()
+        });
+    });
+}
+
+criterion_group!(benches, decide, near);
+criterion_main!(benches);
