@@ -6,7 +6,7 @@ use crate::framework::{
 use crate::model::{
     Labels, Pod, PodAffinity, PodAffinityTerm, PodSpec, Template, WeightedPodAffinityTerm,
 };
-use crate::snapshot::{Chunk, Cluster, Column, NodeInfo};
+use crate::snapshot::{Chunk, Cluster, Column, NodeInfo, lanes};
 
 use super::topology::{Domain, Keys, Sums};
 
@@ -61,29 +61,39 @@ fn means(cluster: &Cluster, term: &PodAffinityTerm, spec: &PodSpec) -> bool {
 /// What the pods of one template add to which sums.
 type Shares = Box<[(usize, i64)]>;
 
-/// Adds what `share` says of each pod's template in the domains of these nodes.
+/// Adds what `share` says of each pod's template in the domains of these lanes.
 /// O(pods), and a call of `share` for each template among them.
 fn count<'a>(
-    nodes: impl Iterator<Item = NodeInfo<'a>>,
+    cluster: &'a Cluster,
+    chunks: impl Iterator<Item = (&'a Chunk, u64)>,
     keys: &mut Keys<'a>,
     mut share: impl FnMut(&'a Template, &mut Keys<'a>) -> Shares,
 ) {
     let mut known: Vec<Option<Shares>> = Vec::new();
-    for node in nodes {
-        for pod in node.pods() {
-            let id = pod.template_id() as usize;
-            if known.len() <= id {
-                known.resize_with(id + 1, || None);
-            }
-            let shares = known[id].get_or_insert_with(|| share(pod.template(), keys));
-            for (at, amount) in shares.iter() {
-                let sums = &mut keys.0[*at];
-                if let Some(domain) = sums.topology.domain(node) {
-                    sums.add(domain, *amount);
+    for (chunk, mask) in chunks {
+        for lane in lanes(mask) {
+            for template in chunk.templates_on(lane) {
+                let id = template as usize;
+                if known.len() <= id {
+                    known.resize_with(id + 1, || None);
+                }
+                let shares = known[id].get_or_insert_with(|| match cluster.template(template) {
+                    Some(template) => share(template, keys),
+                    None => Box::default(),
+                });
+                for (at, amount) in shares.iter() {
+                    let sums = &mut keys.0[*at];
+                    if let Some(domain) = sums.topology.domain_in(cluster, chunk, lane) {
+                        sums.add(domain, *amount);
+                    }
                 }
             }
         }
     }
+}
+
+fn all_chunks(cluster: &Cluster) -> impl Iterator<Item = (&Chunk, u64)> {
+    cluster.chunk_list().map(|(_, _, chunk)| (chunk, chunk.live()))
 }
 
 /// What is counted for the filter.
@@ -128,7 +138,7 @@ impl Plugin for InterPodAffinity {
             let positions: Vec<usize> =
                 terms.iter().map(|term| keys.at(cluster, &term.topology_key)).collect();
             if !terms.is_empty() {
-                count(cluster.nodes(), &mut keys, |template, _| {
+                count(cluster, all_chunks(cluster), &mut keys, |template, _| {
                     let matching = terms.iter().zip(&positions);
                     let matching = matching.filter(|(term, _)| means(cluster, term, template));
                     let shares: Vec<_> = matching.map(|(_, at)| (*at, 1)).collect();
@@ -184,8 +194,8 @@ impl Plugin for InterPodAffinity {
             shares.into()
         };
         match has_own {
-            true => count(cluster.nodes(), &mut keys, share),
-            false => count(cluster.nodes_with_affinity(), &mut keys, share),
+            true => count(cluster, all_chunks(cluster), &mut keys, share),
+            false => count(cluster, cluster.chunks_with_affinity(), &mut keys, share),
         }
         match keys.is_touched() {
             true => PreScore::Score(Box::new(Preferred(keys))),

@@ -424,6 +424,17 @@ impl Chunk {
         Arc::make_mut(lane)
     }
 
+    /// The numbers of the templates of a node's pods.
+    pub(crate) fn templates_on(&self, at: usize) -> impl Iterator<Item = u32> {
+        self.lane(at).pods.records().iter().map(|record| record.template)
+    }
+
+    /// The same, of pods that are not being deleted.
+    pub(crate) fn living_templates_on(&self, at: usize) -> impl Iterator<Item = u32> {
+        let records = self.lane(at).pods.records().iter();
+        records.filter(|record| record.deletion_time().is_none()).map(|record| record.template)
+    }
+
     /// Drops the lane of a node whose last pod went.
     pub(crate) fn drop_lane(&mut self, at: usize) {
         set_member(&mut self.groups, at, None);

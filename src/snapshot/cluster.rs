@@ -265,6 +265,13 @@ impl Cluster {
         })
     }
 
+    /// The listed chunks that have nodes with pods with pod affinity or
+    /// anti-affinity, with masks of those nodes.
+    pub(crate) fn chunks_with_affinity(&self) -> impl Iterator<Item = (&Chunk, u64)> {
+        let marked = self.chunks.marked(MARK_AFFINITY).map(|(_, chunk)| chunk);
+        marked.filter(|chunk| !chunk.is_ghosts()).map(|chunk| (chunk, chunk.affinity))
+    }
+
     /// The entry of [`Cluster::chunk_list`] for the chunk of a node.
     pub(crate) fn chunk_of(&self, node: NodeInfo<'_>) -> Option<(u32, Generation, &Chunk)> {
         let id = self.rest.places.get(node.slot().0)?.chunk;
