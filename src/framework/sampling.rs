@@ -42,22 +42,20 @@ pub(crate) fn sample<T: Copy + AsRef<Chunk>>(
 ) -> Sample {
     let mut verdicts: Vec<Option<u64>> = vec![None; chunks.len()];
     let mut sample = Sample { masks: vec![0; chunks.len()], ..Sample::default() };
-    let turns = [(start, usize::MAX), (0, start)];
-    for (from, to) in turns {
-        let mut walk = Walk::new(cluster, chunks);
-        let mut at = 0;
-        while at < to
-            && sample.feasible < enough
-            && let Some((chunk, lane)) = walk.next()
-        {
-            if at >= from {
-                let verdict = *verdicts[chunk].get_or_insert_with(|| judge(chunks[chunk]));
-                let will_do = verdict >> lane & 1;
-                sample.masks[chunk] |= will_do << lane;
-                sample.feasible += will_do as usize;
-                sample.looked_at += 1;
+    let nodes = cluster.len();
+    let turns = [(start, nodes.saturating_sub(start)), (0, start)];
+    for (from, count) in turns {
+        let mut walk = Walk::starting_at(cluster, chunks, from);
+        for _ in 0..count {
+            if sample.feasible >= enough {
+                return sample;
             }
-            at += 1;
+            let Some((chunk, lane)) = walk.next() else { break };
+            let verdict = *verdicts[chunk].get_or_insert_with(|| judge(chunks[chunk]));
+            let will_do = verdict >> lane & 1;
+            sample.masks[chunk] |= will_do << lane;
+            sample.feasible += will_do as usize;
+            sample.looked_at += 1;
         }
     }
     sample
@@ -78,14 +76,40 @@ struct Cursor {
 }
 
 impl<'a, T: AsRef<Chunk>> Walk<'a, T> {
-    fn new(cluster: &Cluster, chunks: &'a [T]) -> Walk<'a, T> {
+    /// Before node number `start` of the list. O(zones × log nodes + chunks).
+    ///
+    /// In round `r` each zone that has more than `r` nodes gives one, so as many
+    /// nodes come before it as there are in the first `r` of every zone.
+    fn starting_at(cluster: &Cluster, chunks: &'a [T], start: usize) -> Walk<'a, T> {
+        let sizes: Vec<usize> = cluster.zones().map(|zone| zone.len()).collect();
+        let before = |round: usize| sizes.iter().map(|size| (*size).min(round)).sum::<usize>();
+        let (mut round, mut past) = (0, sizes.iter().copied().max().unwrap_or(0) + 1);
+        while past - round > 1 {
+            let middle = round + (past - round) / 2;
+            if before(middle) <= start { round = middle } else { past = middle }
+        }
+        let given = start - before(round).min(start);
+        let mut cursors: Vec<Cursor> = Vec::with_capacity(sizes.len());
         let mut end = 0;
-        let cursors = cluster.zones().map(|zone| {
-            let at = end;
+        for (zone, size) in cluster.zones().zip(&sizes) {
+            let mut at = end;
             end += zone.chunks().count();
-            Cursor { at, end, left: chunks.get(at).map_or(0, |chunk| chunk.as_ref().live()) }
-        });
-        Walk { cursors: cursors.collect(), chunks, next: 0 }
+            if *size <= round {
+                continue;
+            }
+            let live = |at: usize| chunks.get(at).map_or(0, |chunk: &T| chunk.as_ref().live());
+            let mut skip = round + usize::from(cursors.len() < given);
+            while at + 1 < end && live(at).count_ones() as usize <= skip {
+                skip -= live(at).count_ones() as usize;
+                at += 1;
+            }
+            let mut left = live(at);
+            for _ in 0..skip {
+                left &= left.wrapping_sub(1);
+            }
+            cursors.push(Cursor { at, end, left });
+        }
+        Walk { cursors, chunks, next: given }
     }
 
     fn next(&mut self) -> Option<(usize, usize)> {
@@ -155,7 +179,8 @@ mod tests {
         let chunks: Vec<One<'_>> =
             cluster.zones().flat_map(|zone| zone.chunks()).map(One).collect();
         let good = |cpu: i64| cpu % 3 != 1;
-        for (start, enough) in [(0, 10), (17, 40), (239, 30), (100, 1000)] {
+        let few = (0..240).map(|start| (start, 1 + start % 40));
+        for (start, enough) in few.chain([(0, 10), (17, 40), (239, 30), (100, 1000)]) {
             let list: Vec<_> = cluster.nodes().collect();
             let turned = list[start..].iter().chain(&list[..start]);
             let mut wanted = std::collections::BTreeSet::new();
