@@ -77,6 +77,7 @@ impl Registry {
             registry.0.insert(name.to_owned(), factory);
         };
         add("NodeUnschedulable", Box::new(|args| none(args, plugins::NodeUnschedulable)));
+        add("NodeDeclaredFeatures", Box::new(|args| none(args, plugins::NodeDeclaredFeatures)));
         add("NodeName", Box::new(|args| none(args, plugins::NodeName)));
         add("TaintToleration", Box::new(|args| none(args, plugins::TaintToleration)));
         add("NodePorts", Box::new(|args| none(args, plugins::NodePorts)));
@@ -134,18 +135,17 @@ impl Registry {
 
 /// In-tree plugins that neither filter nor score here: a configuration may name
 /// them.
-const ELSEWHERE: [&str; 7] = [
+const ELSEWHERE: [&str; 6] = [
     "SchedulingGates",
     "PrioritySort",
     "DefaultBinder",
     "DefaultPreemption",
     "DynamicResources",
     "GangScheduling",
-    "NodeDeclaredFeatures",
 ];
 
 /// The default profile: names in order, and weights.
-const DEFAULT: [(&str, i64); 14] = [
+const DEFAULT: [(&str, i64); 15] = [
     ("NodeUnschedulable", 0),
     ("NodeName", 0),
     ("TaintToleration", 3),
@@ -160,6 +160,7 @@ const DEFAULT: [(&str, i64); 14] = [
     ("InterPodAffinity", 2),
     ("NodeResourcesBalancedAllocation", 1),
     ("ImageLocality", 1),
+    ("NodeDeclaredFeatures", 0),
 ];
 
 /// A configuration that was read.

@@ -71,6 +71,7 @@ impl Framework {
             (Box::new(plugins::InterPodAffinity::default()), 2),
             (Box::new(plugins::NodeResourcesBalancedAllocation::default()), 1),
             (Box::new(plugins::ImageLocality), 1),
+            (Box::new(plugins::NodeDeclaredFeatures), 0),
         ])
     }
 

@@ -1,0 +1,79 @@
+//! Features that nodes declare (nodedeclaredfeatures/nodedeclaredfeatures.go).
+
+use crate::framework::{Filter, Plugin, PreFilter, Status};
+use crate::model::{Name, Pod};
+use crate::snapshot::{Cluster, NodeInfo};
+
+use super::volumes::never;
+
+/// Rejects nodes that do not declare a feature that the pod needs.
+#[derive(Clone, Copy, Debug)]
+pub struct NodeDeclaredFeatures;
+
+const NAME: &str = "NodeDeclaredFeatures";
+const REASON: &str = "node(s) didn't match Pod's required features";
+
+struct Needed<'a>(&'a [Name]);
+
+impl Plugin for NodeDeclaredFeatures {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn is_local(&self) -> bool {
+        true
+    }
+
+    fn pre_filter<'a>(&'a self, _: &'a Cluster, pod: &'a Pod) -> PreFilter<'a> {
+        match &*pod.template.required_node_features {
+            [] => PreFilter::Skip,
+            needed => PreFilter::Filter(Box::new(Needed(needed))),
+        }
+    }
+}
+
+impl Filter for Needed<'_> {
+    fn filter(&self, node: NodeInfo<'_>) -> Option<Status> {
+        let declares =
+            |feature| node.node().is_some_and(|node| node.declared_features.contains(feature));
+        (!self.0.iter().all(declares)).then(|| never(NAME, REASON))
+    }
+
+    fn only_reason(&self) -> Option<&'static str> {
+        Some(REASON)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::framework::Framework;
+    use crate::model::{node, pod};
+    use crate::{Config, Engine};
+
+    #[test]
+    fn a_node_must_declare_all_that_is_needed() {
+        let (mut writer, _) = Engine::inline(Config::default());
+        for (name, features) in [("none", &[][..]), ("one", &["A"]), ("both", &["A", "B"])] {
+            let node = node(name).cpu(1_000).declared_features(features.iter().copied());
+            writer.add_node(node.build()).unwrap();
+        }
+        let pod = |needed: &[&str]| {
+            let needed = needed.iter().map(|feature| (*feature).into()).collect();
+            pod("p").spec(|spec| spec.required_node_features = needed).build()
+        };
+        let framework = Framework::default_profile();
+        let fits = |needed: &[&str]| -> Vec<String> {
+            let found = framework.evaluate(writer.cluster(), &pod(needed)).nodes;
+            let fits = found.into_iter().filter(|(_, verdict)| verdict.status.is_none());
+            fits.map(|(name, _)| name.to_string()).collect()
+        };
+        assert_eq!(fits(&[]), ["both", "none", "one"]);
+        assert_eq!(fits(&["A"]), ["both", "one"]);
+        assert_eq!(fits(&["A", "B"]), ["both"]);
+        let error = framework.evaluate(writer.cluster(), &pod(&["C"])).rejected.unwrap();
+        assert_eq!(
+            error.to_string(),
+            "0/3 nodes are available: 3 node(s) didn't match Pod's required features."
+        );
+    }
+}
