@@ -8,7 +8,7 @@ use std::collections::HashMap;
 
 use foldhash::fast::FixedState;
 
-use crate::model::{HOSTNAME, Template};
+use crate::model::HOSTNAME;
 use crate::snapshot::{Chunk, Cluster, NodeInfo};
 
 /// The number of a domain: of one value of a topology key.
@@ -122,29 +122,5 @@ impl<'a> Keys<'a> {
 
     pub(super) fn is_touched(&self) -> bool {
         self.0.iter().any(|sums| sums.is_touched)
-    }
-}
-
-/// Something that follows from a pod's template, found once a template.
-pub(super) struct ByTemplate<T>(Vec<T>);
-
-impl<T: Default> ByTemplate<T> {
-    pub(super) fn new<'a>(
-        cluster: &'a Cluster,
-        mut of: impl FnMut(&'a Template) -> T,
-    ) -> ByTemplate<T> {
-        let mut all = Vec::new();
-        for (id, template) in cluster.templates() {
-            let id = id as usize;
-            if all.len() <= id {
-                all.resize_with(id + 1, T::default);
-            }
-            all[id] = of(template);
-        }
-        ByTemplate(all)
-    }
-
-    pub(super) fn get(&self, id: u32) -> &T {
-        &self.0[id as usize]
     }
 }

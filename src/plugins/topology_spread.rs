@@ -1,17 +1,18 @@
 //! Pods spread over topology domains (podtopologyspread/{filtering,scoring}.go).
 
 use std::borrow::Cow;
+use std::sync::OnceLock;
 
 use crate::framework::{
     Code, Feasible, Filter, Plugin, PreFilter, PreScore, Score, Status, each_lane,
 };
 use crate::model::{
-    HOSTNAME, LabelSelector, Labels, Node, Operator, Pod, Requirement, Taint, TaintEffect,
+    HOSTNAME, LabelSelector, Name, Node, Operator, Pod, Requirement, Taint, TaintEffect,
     TopologySpreadConstraint, UnsatisfiableAction,
 };
 use crate::snapshot::{Chunk, Cluster, NodeInfo, lanes};
 
-use super::topology::{ByTemplate, Domain, Sums, Topology};
+use super::topology::{Domain, Sums, Topology};
 
 /// Rejects nodes on which the pod would make its hard spread constraints fail,
 /// and prefers those that its soft ones prefer.
@@ -78,8 +79,7 @@ impl PodTopologySpread {
 
 /// Spread softly over hosts and zones (plugin.go `systemDefaultConstraints`).
 fn system_defaults() -> &'static [TopologySpreadConstraint] {
-    static DEFAULTS: std::sync::OnceLock<[TopologySpreadConstraint; 2]> =
-        std::sync::OnceLock::new();
+    static DEFAULTS: OnceLock<[TopologySpreadConstraint; 2]> = OnceLock::new();
     DEFAULTS.get_or_init(|| {
         [(HOSTNAME, 3), (ZONE, 5)].map(|(key, max_skew)| TopologySpreadConstraint {
             max_skew,
@@ -171,12 +171,6 @@ impl<'a> Constraint<'a> {
         }
     }
 
-    /// Whether pods with these labels are counted; an empty selector counts
-    /// none.
-    fn counts(&self, labels: &Labels) -> bool {
-        !self.selector.is_empty() && self.selector.matches(labels)
-    }
-
     /// Whether the node's pods count for the pod.
     fn includes(&self, pod: &Pod, node: &Node) -> bool {
         (!self.honor_node_affinity || matches_required(pod, node))
@@ -199,18 +193,41 @@ fn tolerates(pod: &Pod, taints: &[Taint]) -> bool {
         .all(|taint| pod.template.tolerations.iter().any(|t| t.tolerates(taint)))
 }
 
-/// Which pods a set of constraints counts, by template: a bit each.
-struct Counted(ByTemplate<u64>);
+/// Which pods a set of constraints counts: a bit for each constraint, found when
+/// a template is first met.
+struct Counted<'a> {
+    cluster: &'a Cluster,
+    namespace: &'a Name,
+    selectors: Vec<LabelSelector>,
+    known: Vec<OnceLock<u64>>,
+}
 
-impl Counted {
-    fn new(cluster: &Cluster, pod: &Pod, constraints: &[Constraint<'_>]) -> Counted {
-        Counted(ByTemplate::new(cluster, |template| {
-            if template.namespace != pod.template.namespace {
+impl<'a> Counted<'a> {
+    fn new(cluster: &'a Cluster, pod: &'a Pod, constraints: &[Constraint<'_>]) -> Counted<'a> {
+        // An empty selector counts no pod.
+        let selector = |constraint: &Constraint<'_>| match constraint.selector.is_empty() {
+            true => LabelSelector::Nothing,
+            false => LabelSelector::clone(&constraint.selector),
+        };
+        let mut known = Vec::new();
+        known.resize_with(cluster.most_templates(), OnceLock::new);
+        Counted {
+            cluster,
+            namespace: pod.namespace(),
+            selectors: constraints.iter().map(selector).collect(),
+            known,
+        }
+    }
+
+    fn bits(&self, id: u32) -> u64 {
+        *self.known[id as usize].get_or_init(|| {
+            let template = self.cluster.template(id);
+            let Some(template) = template.filter(|t| t.namespace == *self.namespace) else {
                 return 0;
-            }
-            let counts = constraints.iter().map(|c| u64::from(c.counts(&template.labels)));
+            };
+            let counts = self.selectors.iter().map(|s| u64::from(s.matches(&template.labels)));
             counts.enumerate().fold(0, |bits, (at, bit)| bits | bit << at)
-        }))
+        })
     }
 
     /// How many of the node's pods each constraint counts.
@@ -218,7 +235,7 @@ impl Counted {
         counts.fill(0);
         let (chunk, at) = node.place();
         for template in chunk.living_templates_on(at) {
-            let mut bits = *self.0.get(template);
+            let mut bits = self.bits(template);
             while bits != 0 {
                 counts[bits.trailing_zeros() as usize] += 1;
                 bits &= bits - 1;
@@ -345,7 +362,7 @@ struct Soft<'a> {
 
 struct Spread<'a> {
     soft: Vec<Soft<'a>>,
-    counted: Counted,
+    counted: Counted<'a>,
     /// Whether nodes that lack a key are left out.
     all_keys: bool,
 }
@@ -353,7 +370,7 @@ struct Spread<'a> {
 impl<'a> Spread<'a> {
     fn new(
         cluster: &'a Cluster,
-        pod: &Pod,
+        pod: &'a Pod,
         feasible: &Feasible<'_>,
         constraints: Vec<Constraint<'a>>,
         all_keys: bool,
