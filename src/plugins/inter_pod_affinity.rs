@@ -280,3 +280,90 @@ impl Score for Preferred<'_> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::framework::Framework;
+    use crate::model::{
+        LabelSelector, Labels, Namespace, Object, Operator, Pod, PodAffinity, PodAffinityTerm,
+        Requirement, node, pod,
+    };
+    use crate::{Config, Engine, Writer};
+
+    const ZONE: &str = "topology.kubernetes.io/zone";
+
+    /// Two zones, and in the first one a pod called web of namespace `there`.
+    fn cluster(there: &str) -> Writer {
+        let (mut writer, _) = Engine::inline(Config::default());
+        for (name, zone) in [("a", "z1"), ("b", "z2")] {
+            writer.add_node(node(name).zone(zone).cpu(8_000).build()).unwrap();
+        }
+        for (name, team) in [("default", None), ("red", Some("red")), ("blue", Some("blue"))] {
+            let labels = Labels::new(team.map(|team| ("team", team)));
+            let namespace = Namespace { name: name.into(), labels };
+            writer.put_object(Object::Namespace(namespace)).unwrap();
+        }
+        let web = pod("web").namespace(there).label("app", "web").on("a").build();
+        writer.add_pod(web).unwrap();
+        writer
+    }
+
+    fn near(namespaces: &[&str], selector: LabelSelector) -> Pod {
+        let term = PodAffinityTerm {
+            topology_key: ZONE.into(),
+            selector: LabelSelector::from_labels([("app", "web")]),
+            namespaces: namespaces.iter().map(|name| (*name).into()).collect(),
+            namespace_selector: selector,
+        };
+        let affinity = PodAffinity { required: Box::new([term]), ..PodAffinity::default() };
+        pod("near").pod_affinity(affinity).build()
+    }
+
+    fn fits(writer: &Writer, pod: &Pod) -> Vec<String> {
+        let found = Framework::default_profile().evaluate(writer.cluster(), pod).nodes;
+        let fits = found.into_iter().filter(|(_, verdict)| verdict.status.is_none());
+        fits.map(|(name, _)| name.to_string()).collect()
+    }
+
+    #[test]
+    fn namespaces_that_are_listed_or_selected_are_meant_and_no_others() {
+        let not = |team: &str| {
+            LabelSelector::All(Box::new([Requirement::new("team", Operator::NotIn, [team])]))
+        };
+        let none = || LabelSelector::Nothing;
+        let labelled = LabelSelector::from_labels([("team", "red")]);
+        let unlabelled = LabelSelector::All(Box::new([Requirement::new::<&str>(
+            "team",
+            Operator::DoesNotExist,
+            [],
+        )]));
+        for (there, listed, selector, is_meant) in [
+            ("default", &["default"][..], none(), true),
+            ("red", &["default"], none(), false),
+            ("red", &["default"], labelled.clone(), true),
+            ("blue", &["default"], labelled, false),
+            ("red", &["default"], LabelSelector::everything(), true),
+            // Kube-scheduler 1.36.2 looks at no labels here, and takes every
+            // namespace for one that matches.
+            ("red", &["default"], not("red"), false),
+            ("blue", &["default"], not("red"), true),
+            ("red", &["default"], unlabelled.clone(), false),
+            ("default", &[], unlabelled, true),
+        ] {
+            let writer = cluster(there);
+            let wanted = near(listed, selector.clone());
+            let expected: &[&str] = if is_meant { &["a"] } else { &[] };
+            assert_eq!(fits(&writer, &wanted), expected, "{there} {listed:?} {selector:?}");
+        }
+    }
+
+    #[test]
+    fn the_first_of_pods_that_want_to_be_together_goes_anywhere() {
+        let writer = cluster("red");
+        let mut first = near(&["default"], LabelSelector::Nothing);
+        assert_eq!(fits(&writer, &first), [""; 0]);
+        let affinity = first.template.pod_affinity.clone().unwrap();
+        first = pod("first").label("app", "web").pod_affinity(*affinity).build();
+        assert_eq!(fits(&writer, &first), ["a", "b"]);
+    }
+}
