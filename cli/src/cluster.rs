@@ -1,6 +1,6 @@
 //! A cluster from files, as a writer's state.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use portolan::framework::Framework;
 use portolan::framework::config::{Configuration, Registry};
@@ -28,11 +28,15 @@ pub(crate) fn read(files: &[PathBuf]) -> Result<k8s::Objects, Failure> {
     Ok(reader.finish())
 }
 
-fn not_read(file: &std::path::Path, error: &k8s::ReadError) -> Failure {
-    let file = file.to_owned();
+/// Why a file was not read; the place is said once, as file and line.
+pub(crate) fn not_read(file: &Path, error: &k8s::ReadError) -> Failure {
+    let (file, text) = (file.to_owned(), error.to_string());
     match error.line() {
-        Some(line) => Failure::Line { file, line, what: error.to_string() },
-        None => Failure::File { file, what: error.to_string() },
+        Some(line) => {
+            let what = text.strip_prefix(&format!("line {line}, ")).unwrap_or(&text);
+            Failure::Line { file, line, what: format!("{what}: mend it there") }
+        }
+        None => Failure::File { file, what: text },
     }
 }
 
@@ -93,7 +97,7 @@ pub(crate) fn decides(file: Option<&PathBuf>, scheduler: Option<&str>) -> Result
         what: format!("it is no UTF-8 text ({error}): give YAML"),
     })?;
     let configuration = Configuration::read(&text, &Registry::in_tree()).map_err(|error| {
-        Failure::Line { file: file.clone(), line: error.line(), what: error.to_string() }
+        Failure::Line { file: file.clone(), line: error.line(), what: error.what().to_owned() }
     })?;
     let wanted = scheduler.unwrap_or("default-scheduler");
     let percentage = Some(configuration.percentage_of_nodes).filter(|percentage| *percentage > 0);

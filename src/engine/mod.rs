@@ -33,9 +33,9 @@ pub struct Config {
     /// How often a spawned writer sweeps expired pods; none is once a second.
     pub sweep_period: Option<Duration>,
     /// Keeps an index of pods beside the versions, from which
-    /// [`Reader::get_pod`] answers without pinning one: look-ups take a third of
-    /// the time, each placement takes half as long again, and a pod 80 bytes
-    /// more. For engines whose readers ask for single pods all the time.
+    /// [`Reader::get_pod`] answers without pinning one. Each placement takes half
+    /// as long again, and a pod some 110 bytes more. For engines whose readers
+    /// ask for single pods all the time.
     pub live_index: bool,
     /// Decides whether a placement that names the version it was decided on
     /// still fits.

@@ -127,9 +127,9 @@ impl Reader {
         self.versions.snapshot()
     }
 
-    /// The current version, kept: one compare when nothing changed. It never
-    /// goes back; a pin or snapshot before it may have seen a version that is
-    /// being published this moment and that this call does not know of yet.
+    /// The current version, kept: one load and one compare when nothing changed.
+    /// It is never older than what this reader has pinned or taken before. What
+    /// it kept stays in memory until a later call finds a newer one.
     pub fn refresh(&mut self) -> &Arc<Snapshot> {
         self.versions.refresh()
     }

@@ -29,6 +29,12 @@ impl ConfigError {
         ConfigError { line, what: what.into() }
     }
 
+    /// What is wrong there.
+    #[must_use]
+    pub fn what(&self) -> &str {
+        &self.what
+    }
+
     /// The line, counted from 1; 0 where the whole text is meant.
     #[must_use]
     pub fn line(&self) -> u64 {

@@ -231,23 +231,13 @@ impl Filter for Room<'_> {
     }
 }
 
-/// `part * 100 / whole`, exactly, for `0 <= part <= whole`: by doubles where
-/// the product is below 2^53, which divide exactly and many times faster.
-fn percent(part: i64, whole: i64) -> i64 {
-    if part < 1 << 46 {
-        ((part * 100) as f64 / whole as f64) as i64
-    } else {
-        (i128::from(part) * 100 / i128::from(whole)) as i64
-    }
-}
-
 impl LeastAllocated {
     /// Of one resource: its score and its weight.
     fn share(allocatable: i64, requested: i64) -> (i64, i64) {
         match allocatable {
             ..=0 => (0, 0),
             whole if requested > whole => (0, 1),
-            whole => (percent(whole.saturating_sub(requested.max(0)), whole), 1),
+            whole => (scored::percent(whole.saturating_sub(requested.max(0)), whole), 1),
         }
     }
 
@@ -382,7 +372,7 @@ mod tests {
             let whole = (whole >> shift).max(1);
             let part = part % whole;
             let exact = i128::from(part) * 100 / i128::from(whole);
-            prop_assert_eq!(i128::from(percent(part, whole)), exact);
+            prop_assert_eq!(i128::from(scored::percent(part, whole)), exact);
         }
     }
 
@@ -394,7 +384,11 @@ mod tests {
                 for part in [part - 1, part, part + 1] {
                     if (0..=whole).contains(&part) {
                         let exact = i128::from(part) * 100 / i128::from(whole);
-                        assert_eq!(i128::from(percent(part, whole)), exact, "{part}/{whole}");
+                        assert_eq!(
+                            i128::from(scored::percent(part, whole)),
+                            exact,
+                            "{part}/{whole}"
+                        );
                     }
                 }
             }

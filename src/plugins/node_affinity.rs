@@ -40,6 +40,17 @@ fn is_own(term: &NodeSelectorTerm) -> bool {
     !term.match_fields.is_empty() || term.match_expressions.iter().any(|r| &*r.key == HOSTNAME)
 }
 
+/// Whether a node is one that a pod's selector and required affinity want.
+pub(super) fn is_required(
+    selector: &Labels,
+    affinity: Option<&NodeSelector>,
+    name: &str,
+    labels: &(impl LabelLookup + ?Sized),
+) -> bool {
+    selector.iter().all(|(key, value)| labels.get(key) == Some(value))
+        && affinity.is_none_or(|affinity| affinity.matches(name, labels))
+}
+
 impl Plugin for NodeAffinity {
     fn name(&self) -> &'static str {
         NAME
@@ -114,8 +125,7 @@ impl Required<'_> {
     }
 
     fn matches(&self, name: &str, labels: &(impl LabelLookup + ?Sized)) -> bool {
-        self.selector.iter().all(|(key, value)| labels.get(key) == Some(value))
-            && self.affinity.is_none_or(|affinity| affinity.matches(name, labels))
+        is_required(self.selector, self.affinity, name, labels)
     }
 }
 

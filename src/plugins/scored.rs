@@ -94,11 +94,13 @@ impl Scored {
     }
 }
 
-/// `part * 100 / whole`, rounded toward zero, exactly.
+/// `part * 100 / whole`, rounded down, exactly, for `0 <= part <= whole` and
+/// `whole > 0`: by doubles where the product is below 2^53, which divide exactly
+/// and many times faster.
 pub(super) fn percent(part: i64, whole: i64) -> i64 {
-    match part.checked_mul(100) {
-        Some(hundredfold) if whole != 0 => hundredfold / whole,
-        _ if whole == 0 => 0,
-        _ => (i128::from(part) * 100 / i128::from(whole)) as i64,
+    if part < 1 << 46 {
+        ((part * 100) as f64 / whole as f64) as i64
+    } else {
+        (i128::from(part) * 100 / i128::from(whole)) as i64
     }
 }

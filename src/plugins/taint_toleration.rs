@@ -20,6 +20,15 @@ const FEW: usize = 64;
 
 struct Tolerated<'a>(&'a [Toleration]);
 
+/// Whether there is a taint that keeps pods away and that none of these
+/// tolerates.
+pub(super) fn has_untolerated(tolerations: &[Toleration], taints: &[Taint]) -> bool {
+    taints
+        .iter()
+        .filter(|taint| taint.effect != TaintEffect::PreferNoSchedule)
+        .any(|taint| !tolerations.iter().any(|toleration| toleration.tolerates(taint)))
+}
+
 struct Avoided<'a>(Vec<&'a Toleration>);
 
 impl Plugin for TaintToleration {
@@ -53,19 +62,10 @@ impl Plugin for TaintToleration {
     }
 }
 
-impl Tolerated<'_> {
-    fn untolerated(&self, taints: &[Taint]) -> bool {
-        taints
-            .iter()
-            .filter(|taint| taint.effect != TaintEffect::PreferNoSchedule)
-            .any(|taint| !self.0.iter().any(|toleration| toleration.tolerates(taint)))
-    }
-}
-
 impl Filter for Tolerated<'_> {
     fn filter(&self, node: NodeInfo<'_>) -> Option<Status> {
         let taints = node.node().map_or(&[][..], |node| &node.taints);
-        self.untolerated(taints)
+        has_untolerated(self.0, taints)
             .then(|| Status::new(Code::UnschedulableAndUnresolvable, NAME, REASON))
     }
 
@@ -77,7 +77,7 @@ impl Filter for Tolerated<'_> {
             match last {
                 Some((known, verdict)) if known == set => verdict,
                 _ => {
-                    let verdict = self.untolerated(cluster.taint_set(set));
+                    let verdict = has_untolerated(self.0, cluster.taint_set(set));
                     last = Some((set, verdict));
                     verdict
                 }

@@ -7,11 +7,13 @@ use crate::framework::{
     Code, Feasible, Filter, Plugin, PreFilter, PreScore, Score, Status, each_lane,
 };
 use crate::model::{
-    HOSTNAME, LabelSelector, Name, Node, Operator, Pod, Requirement, Taint, TaintEffect,
-    TopologySpreadConstraint, UnsatisfiableAction,
+    HOSTNAME, LabelSelector, Name, Node, Operator, Pod, Requirement, TopologySpreadConstraint,
+    UnsatisfiableAction,
 };
 use crate::snapshot::{Chunk, Cluster, NodeInfo, lanes};
 
+use super::node_affinity::is_required;
+use super::taint_toleration::has_untolerated;
 use super::topology::{Domain, Sums, Topology};
 
 /// Rejects nodes on which the pod would make its hard spread constraints fail,
@@ -173,24 +175,12 @@ impl<'a> Constraint<'a> {
 
     /// Whether the node's pods count for the pod.
     fn includes(&self, pod: &Pod, node: &Node) -> bool {
-        (!self.honor_node_affinity || matches_required(pod, node))
-            && (!self.honor_node_taints || tolerates(pod, &node.taints))
+        let template = &pod.template;
+        let required = template.node_affinity.as_ref().and_then(|a| a.required.as_ref());
+        (!self.honor_node_affinity
+            || is_required(&template.node_selector, required, &node.name, &node.labels))
+            && !(self.honor_node_taints && has_untolerated(&template.tolerations, &node.taints))
     }
-}
-
-/// Whether the node is one that the pod's selector and required affinity want.
-fn matches_required(pod: &Pod, node: &Node) -> bool {
-    let template = &pod.template;
-    let required = template.node_affinity.as_ref().and_then(|affinity| affinity.required.as_ref());
-    template.node_selector.iter().all(|(key, value)| node.labels.get(key) == Some(value))
-        && required.is_none_or(|required| required.matches(&node.name, &node.labels))
-}
-
-fn tolerates(pod: &Pod, taints: &[Taint]) -> bool {
-    taints
-        .iter()
-        .filter(|taint| taint.effect != TaintEffect::PreferNoSchedule)
-        .all(|taint| pod.template.tolerations.iter().any(|t| t.tolerates(taint)))
 }
 
 /// Which pods a set of constraints counts: a bit for each constraint, found when

@@ -136,14 +136,19 @@ impl Segment {
     /// Puts an entry in, in the place of its departed like if there is one
     /// (`Some(true)`); `None` where the segment is full.
     fn insert(&self, entry: u64) -> Option<bool> {
+        if self.replace(entry | DEPARTED, entry).is_some() {
+            return Some(true);
+        }
+        self.add(entry).then_some(false)
+    }
+
+    /// Puts an entry in, whatever there is already; `false` where the segment is
+    /// full.
+    fn add(&self, entry: u64) -> bool {
         let mask = self.cells.len() - 1;
         let hash = hash_of_entry(entry);
         let (mut freed, mut last) = (None, (hash as usize).wrapping_sub(1));
         for (at, cell) in self.path(hash) {
-            if cell == entry | DEPARTED {
-                self.set(at, entry);
-                return Some(true);
-            }
             if cell == FREED {
                 freed = freed.or(Some(at));
             }
@@ -152,15 +157,15 @@ impl Segment {
         if let Some(at) = freed {
             self.set(at, entry);
             self.count(0, 1);
-            return Some(false);
+            return true;
         }
         // Some cells stay empty, to end every path soon.
         if self.used.load(Ordering::Relaxed) >= self.cells.len() - self.cells.len() / 8 {
-            return None;
+            return false;
         }
         self.set(last.wrapping_add(1) & mask, entry);
         self.count(1, 1);
-        Some(false)
+        true
     }
 
     /// Replaces an entry by another mark or entry of the same hash.
@@ -195,8 +200,9 @@ impl Segment {
         let cells = (entries.len() * 2 + 1).next_power_of_two().max(FEWEST);
         let segment = Segment::new(depth, cells);
         for entry in entries {
-            // Half of the cells are free.
-            segment.insert(*entry);
+            // Half of the cells are free. Pods whose hashes are equal have equal
+            // entries, some of them departed: each stays one of its own.
+            segment.add(*entry);
         }
         segment
     }
@@ -603,6 +609,25 @@ mod tests {
             }
             prop_assert_eq!(entries, now.len());
         }
+    }
+
+    #[test]
+    fn pods_with_one_hash_on_one_node_stay_apart_when_segments_are_replaced() {
+        let mut hints = Hints::default();
+        let mut departures = Departures::default();
+        // Two with one entry; one goes, the segment grows, the other goes.
+        hints.insert(0, 1, &mut departures);
+        hints.insert(0, 1, &mut departures);
+        hints.depart(0, 1, Generation(2), &mut departures);
+        for i in 1..200 {
+            hints.insert(spread(i), 7, &mut departures);
+        }
+        hints.depart(0, 1, Generation(9), &mut departures);
+        // A version of generation 5 is held, and has the second one.
+        hints.settle(&mut departures, Generation(5), usize::MAX);
+        assert!(slots(&hints, 0).contains(&1));
+        hints.settle(&mut departures, Generation(9), usize::MAX);
+        assert!(!slots(&hints, 0).contains(&1));
     }
 
     #[test]

@@ -28,6 +28,12 @@ const OBJECTS: [(&str, &str); 12] = [
 ];
 
 pub(super) fn run(scenario: &Value, tally: &mut Tally) -> Result<(), String> {
+    let lists = OBJECTS.iter().map(|(list, _)| *list).chain(["nodes", "pods", "cases"]);
+    for list in lists {
+        if !matches!(scenario[list], Value::Null | Value::Array(_)) {
+            return Err(format!("{list:?} is no list"));
+        }
+    }
     let id = scenario["id"].as_str().unwrap_or_default();
     let (mut writer, reader) = Engine::inline(Config::default());
     for (list, kind) in OBJECTS {

@@ -8,7 +8,7 @@ use portolan::model::{
 };
 use portolan::{Cluster, Fork};
 
-use super::{amount, passes, resource};
+use super::{INSUFFICIENT, amount, of, passes, resource};
 
 /// A change, and how many nodes the pod would fit on then.
 #[derive(Clone, Debug)]
@@ -161,8 +161,6 @@ fn affinity(
     best(changes)
 }
 
-const INSUFFICIENT: &str = "Insufficient ";
-
 /// The request lowered by as little as makes the pod fit somewhere.
 fn requests(
     framework: &Framework,
@@ -228,7 +226,7 @@ fn requests(
             .iter()
             .zip(&by)
             .map(|(name, by)| {
-                let left = pod_request(pod, name) - by;
+                let left = of(&pod.template.resources.incoming, name) - by;
                 format!("{name} by {} to {}", amount(name, *by), amount(name, left))
             })
             .collect();
@@ -237,16 +235,6 @@ fn requests(
     }
     changes.sort_by(|a, b| a.0.total_cmp(&b.0));
     changes.into_iter().take(TOLD).map(|(_, change)| change).collect()
-}
-
-fn pod_request(pod: &Pod, name: &str) -> i64 {
-    let incoming = &pod.template.resources.incoming;
-    match name {
-        "cpu" => incoming.cpu.0,
-        "memory" => incoming.memory.0,
-        "ephemeral-storage" => incoming.ephemeral_storage.0,
-        name => incoming.scalars.get(name).unwrap_or(0),
-    }
 }
 
 /// The node from which the fewest pods would have to go, and which; those of

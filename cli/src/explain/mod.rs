@@ -9,7 +9,7 @@ use std::process::ExitCode;
 
 use clap::ValueEnum;
 use portolan::framework::{Evaluation, Framework};
-use portolan::model::Pod;
+use portolan::model::{Pod, Resources};
 use portolan::{Cluster, NodeInfo};
 
 use crate::error::Failure;
@@ -129,24 +129,23 @@ fn pod(arguments: &Arguments, cluster: &Cluster, pending: &[Pod]) -> Result<Pod,
 /// A resource by its name: what the pod asks for, what is allocatable on the
 /// node, and what is left of it.
 fn resource(name: &str, pod: &Pod, node: NodeInfo<'_>) -> (i64, i64, i64) {
-    let incoming = &pod.template.resources.incoming;
-    let (allocatable, requested) = (node.allocatable(), node.requested());
-    let (wanted, has, taken) = match name {
-        "cpu" => (incoming.cpu.0, allocatable.cpu.0, requested.cpu.0),
-        "memory" => (incoming.memory.0, allocatable.memory.0, requested.memory.0),
-        "ephemeral-storage" => (
-            incoming.ephemeral_storage.0,
-            allocatable.ephemeral_storage.0,
-            requested.ephemeral_storage.0,
-        ),
-        name => (
-            incoming.scalars.get(name).unwrap_or(0),
-            allocatable.scalars.get(name).unwrap_or(0),
-            requested.scalars.get(name).unwrap_or(0),
-        ),
-    };
+    let wanted = of(&pod.template.resources.incoming, name);
+    let (has, taken) = (of(&node.allocatable(), name), of(&node.requested(), name));
     (wanted, has, has.saturating_sub(taken))
 }
+
+/// One of several resources, by its name.
+fn of(resources: &Resources, name: &str) -> i64 {
+    match name {
+        "cpu" => resources.cpu.0,
+        "memory" => resources.memory.0,
+        "ephemeral-storage" => resources.ephemeral_storage.0,
+        name => resources.scalars.get(name).unwrap_or(0),
+    }
+}
+
+/// What a reason for a lack of some resource begins with.
+const INSUFFICIENT: &str = "Insufficient ";
 
 /// An amount of a resource, for people.
 fn amount(name: &str, value: i64) -> String {

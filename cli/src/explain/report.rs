@@ -5,13 +5,11 @@ use std::fmt::Write;
 use portolan::framework::Verdict;
 use serde_json::{Value, json};
 
-use super::{Explained, amount, by_reason, resource};
+use super::{Explained, INSUFFICIENT, amount, by_reason, resource};
 use crate::error::Failure;
 
 /// Most nodes that a table lists.
 const LISTED: usize = 10;
-
-const INSUFFICIENT: &str = "Insufficient ";
 
 /// How far nodes are from having enough of a resource.
 fn distance(explained: &Explained<'_>, reason: &str, nodes: &[&str]) -> Option<String> {

@@ -5,6 +5,7 @@ use std::path::Path;
 
 use portolan::model::{Node, Object, Pod, k8s};
 
+use crate::cluster::not_read;
 use crate::error::Failure;
 use crate::input;
 
@@ -99,15 +100,7 @@ fn file_name(file: &Path) -> String {
 
 fn kubernetes(file: &Path, what: &str, workload: &mut Workload) -> Result<(), Failure> {
     let bytes = input::read(file)?;
-    let mut read = k8s::read(&bytes).map_err(|error| match error.line() {
-        // The place is said once, as file and line.
-        Some(line) => {
-            let text = error.to_string();
-            let what = text.strip_prefix(&format!("line {line}, ")).unwrap_or(&text).to_owned();
-            Failure::Line { file: file.to_owned(), line, what: format!("{what}: mend it there") }
-        }
-        None => Failure::File { file: file.to_owned(), what: error.to_string() },
-    })?;
+    let mut read = k8s::read(&bytes).map_err(|error| not_read(file, &error))?;
     if what == "nodes" {
         workload.nodes = std::mem::take(&mut read.nodes);
     } else {
