@@ -9,7 +9,9 @@ use std::hint::black_box;
 use std::sync::Arc;
 
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
-use portolan::framework::{Framework, Plugin, PreFilter, PreScore, Scheduler, SchedulerConfig};
+use portolan::framework::{
+    Cycle, CycleState, Framework, Plugin, PreFilter, PreScore, Scheduler, SchedulerConfig,
+};
 use portolan::model::{LabelSelector, Pod, PodAffinity, PodAffinityTerm, Uid, node, pod};
 use portolan::plugins::{NodeResourcesBalancedAllocation, NodeResourcesFit};
 use portolan::{Cluster, Config, Engine, Snapshot};
@@ -57,18 +59,20 @@ fn by_nodes(cluster: &Cluster, pod: &Pod) -> i64 {
         [&NodeResourcesFit::default(), &NodeResourcesBalancedAllocation::default()];
     let mut best = i64::MIN;
     let none = portolan::framework::Feasible::new(cluster, Vec::new());
+    let state = CycleState::default();
+    let cycle = Cycle::new(cluster, pod, &state);
     let (mut filters, mut scores) = (Vec::new(), Vec::new());
     for plugin in plugins {
-        if let PreFilter::Filter(filter) = plugin.pre_filter(cluster, pod) {
+        if let Ok(PreFilter::Filter(filter)) = plugin.pre_filter(cycle) {
             filters.push(filter);
         }
-        if let PreScore::Score(score) = plugin.pre_score(cluster, pod, &none) {
+        if let Ok(PreScore::Score(score)) = plugin.pre_score(cycle, &none) {
             scores.push(score);
         }
     }
     for node in cluster.nodes() {
         if filters.iter().all(|filter| filter.filter(node).is_none()) {
-            best = best.max(scores.iter().map(|score| score.score(node)).sum());
+            best = best.max(scores.iter().filter_map(|score| score.score(node).ok()).sum());
         }
     }
     best

@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 
 use portolan::framework::{
-    Feasible, Framework, Plugin, PreFilter, PreScore, Reasons, ScheduleError, Scheduler,
-    SchedulerConfig,
+    Cycle, CycleState, Feasible, Framework, Plugin, PreFilter, PreScore, Reasons, ScheduleError,
+    Scheduler, SchedulerConfig,
 };
 use portolan::model::{
     LabelSelector, Labels, Node, NodeAffinity, NodeSelector, NodeSelectorTerm, Operator, Pod,
@@ -219,13 +219,15 @@ fn all_plugins() -> Vec<Box<dyn Plugin>> {
 }
 
 fn same_of_chunks_and_nodes(cluster: &Cluster, pod: &Pod) {
+    let state = CycleState::default();
+    let cycle = Cycle::new(cluster, pod, &state);
     for plugin in all_plugins() {
         if let PreFilter::Filter(filter) | PreFilter::Only(_, filter) =
-            plugin.pre_filter(cluster, pod)
+            plugin.pre_filter(cycle).unwrap()
         {
             for chunk in cluster.zones().flat_map(|zone| zone.chunks()) {
                 for mask in [chunk.live(), chunk.live() & 0x5555_5555_5555_5555] {
-                    let passed = filter.filter_chunk(cluster, chunk, mask);
+                    let passed = filter.filter_chunk(cluster, chunk, mask).unwrap();
                     for at in 0..64 {
                         let alone = mask >> at & 1 == 1
                             && cluster
@@ -234,7 +236,8 @@ fn same_of_chunks_and_nodes(cluster: &Cluster, pod: &Pod) {
                         assert_eq!(passed >> at & 1 == 1, alone, "{} lane {at}", plugin.name());
                     }
                     let mut reasons = Reasons::default();
-                    assert_eq!(filter.count_reasons(cluster, chunk, mask, &mut reasons), passed);
+                    let counted = filter.count_reasons(cluster, chunk, mask, &mut reasons);
+                    assert_eq!(counted, Ok(passed));
                     let mut wanted = BTreeMap::new();
                     for at in (0..64).filter(|at| mask >> at & 1 == 1) {
                         let status = cluster.node_in(chunk, at).and_then(|n| filter.filter(n));
@@ -249,15 +252,15 @@ fn same_of_chunks_and_nodes(cluster: &Cluster, pod: &Pod) {
         let mut scores = [0; 64];
         let listed = cluster.zones().flat_map(|zone| zone.chunks());
         let feasible = Feasible::new(cluster, listed.map(|chunk| (chunk, chunk.live())).collect());
-        match plugin.pre_score(cluster, pod, &feasible) {
+        match plugin.pre_score(cycle, &feasible).unwrap() {
             PreScore::Score(score) => {
                 for chunk in cluster.zones().flat_map(|zone| zone.chunks()) {
-                    score.score_chunk(cluster, chunk, chunk.live(), &mut scores);
+                    score.score_chunk(cluster, chunk, chunk.live(), &mut scores).unwrap();
                     for (at, scored) in scores.iter().enumerate() {
                         if chunk.live() >> at & 1 == 1 {
                             let node = cluster.node_in(chunk, at).unwrap();
                             let name = plugin.name();
-                            assert_eq!(*scored, score.score(node), "{name} {}", node.name());
+                            assert_eq!(Ok(*scored), score.score(node), "{name} {}", node.name());
                         }
                     }
                 }

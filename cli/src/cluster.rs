@@ -2,8 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use portolan::framework::Framework;
-use portolan::framework::config::{Configuration, Registry};
+use portolan::framework::config::Configuration;
+use portolan::framework::{Framework, Handle, Registry};
 use portolan::model::{Pod, k8s};
 use portolan::{Config, Engine, Writer};
 
@@ -96,9 +96,10 @@ pub(crate) fn decides(file: Option<&PathBuf>, scheduler: Option<&str>) -> Result
         file: file.clone(),
         what: format!("it is no UTF-8 text ({error}): give YAML"),
     })?;
-    let configuration = Configuration::read(&text, &Registry::in_tree()).map_err(|error| {
-        Failure::Line { file: file.clone(), line: error.line(), what: error.what().to_owned() }
-    })?;
+    let configuration =
+        Configuration::read(&text, &Registry::in_tree(), &Handle::default()).map_err(|error| {
+            Failure::Line { file: file.clone(), line: error.line(), what: error.what().to_owned() }
+        })?;
     let wanted = scheduler.unwrap_or("default-scheduler");
     let percentage = Some(configuration.percentage_of_nodes).filter(|percentage| *percentage > 0);
     let names: Vec<String> =

@@ -8,14 +8,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use serde::Deserialize;
-use serde::de::DeserializeOwned;
 use serde_json::Value;
 use serde_saphyr::Spanned;
 
-use crate::model::{LabelSelector, Name, TopologySpreadConstraint, UnsatisfiableAction, k8s};
-use crate::plugins::{self, ResourceWeight, ScoringStrategy};
-
-use super::{Framework, Plugin};
+use super::{Framework, Handle, Plugin, Point, Registry};
 
 /// A configuration cannot be used; nothing of it is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -53,122 +49,6 @@ impl fmt::Display for ConfigError {
 
 impl std::error::Error for ConfigError {}
 
-/// Makes a plugin of its arguments, none of them given where there are none.
-///
-/// The error says what is wrong with which of them.
-pub type Factory = Box<dyn Fn(Option<&Value>) -> Result<Box<dyn Plugin>, String> + Send + Sync>;
-
-/// Plugins by name, as factories.
-#[derive(Default)]
-pub struct Registry(BTreeMap<String, Factory>);
-
-/// A name is taken already, or is none.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum RegistryError {
-    /// There is a plugin of this name: take another, or unregister it.
-    #[error("a plugin named {0} already exists: take another name, or unregister it first")]
-    Exists(String),
-    /// There is no plugin of this name.
-    #[error("no plugin named {0} exists")]
-    NotFound(String),
-}
-
-impl Registry {
-    /// Kube-scheduler's plugins, as far as they filter or score.
-    #[must_use]
-    pub fn in_tree() -> Registry {
-        let mut registry = Registry::default();
-        let mut add = |name: &str, factory: Factory| {
-            registry.0.insert(name.to_owned(), factory);
-        };
-        add("NodeUnschedulable", Box::new(|args| none(args, plugins::NodeUnschedulable)));
-        add("NodeDeclaredFeatures", Box::new(|args| none(args, plugins::NodeDeclaredFeatures)));
-        add("NodeName", Box::new(|args| none(args, plugins::NodeName)));
-        add("TaintToleration", Box::new(|args| none(args, plugins::TaintToleration)));
-        add("NodePorts", Box::new(|args| none(args, plugins::NodePorts)));
-        add("ImageLocality", Box::new(|args| none(args, plugins::ImageLocality)));
-        add("VolumeRestrictions", Box::new(|args| none(args, plugins::VolumeRestrictions)));
-        add("NodeVolumeLimits", Box::new(|args| none(args, plugins::NodeVolumeLimits)));
-        add("VolumeZone", Box::new(|args| none(args, plugins::VolumeZone)));
-        add("VolumeBinding", Box::new(volume_binding));
-        add("NodeAffinity", Box::new(node_affinity));
-        add("NodeResourcesFit", Box::new(fit));
-        add("NodeResourcesBalancedAllocation", Box::new(balanced));
-        add("PodTopologySpread", Box::new(spread));
-        add("InterPodAffinity", Box::new(inter_pod));
-        registry
-    }
-
-    /// Adds a plugin.
-    ///
-    /// # Errors
-    ///
-    /// The name is taken.
-    pub fn register(&mut self, name: &str, factory: Factory) -> Result<(), RegistryError> {
-        if self.0.contains_key(name) {
-            return Err(RegistryError::Exists(name.to_owned()));
-        }
-        self.0.insert(name.to_owned(), factory);
-        Ok(())
-    }
-
-    /// Takes a plugin away.
-    ///
-    /// # Errors
-    ///
-    /// There is none of this name.
-    pub fn unregister(&mut self, name: &str) -> Result<(), RegistryError> {
-        match self.0.remove(name) {
-            Some(_) => Ok(()),
-            None => Err(RegistryError::NotFound(name.to_owned())),
-        }
-    }
-
-    /// Adds all of another's plugins.
-    ///
-    /// # Errors
-    ///
-    /// One of its names is taken; nothing is added then.
-    pub fn merge(&mut self, other: Registry) -> Result<(), RegistryError> {
-        if let Some(name) = other.0.keys().find(|name| self.0.contains_key(*name)) {
-            return Err(RegistryError::Exists(name.clone()));
-        }
-        self.0.extend(other.0);
-        Ok(())
-    }
-}
-
-/// In-tree plugins that neither filter nor score here: a configuration may name
-/// them.
-const ELSEWHERE: [&str; 6] = [
-    "SchedulingGates",
-    "PrioritySort",
-    "DefaultBinder",
-    "DefaultPreemption",
-    "DynamicResources",
-    "GangScheduling",
-];
-
-/// The default profile: names in order, and weights.
-const DEFAULT: [(&str, i64); 15] = [
-    ("NodeUnschedulable", 0),
-    ("NodeName", 0),
-    ("TaintToleration", 3),
-    ("NodeAffinity", 2),
-    ("NodePorts", 0),
-    ("NodeResourcesFit", 1),
-    ("VolumeRestrictions", 0),
-    ("NodeVolumeLimits", 0),
-    ("VolumeBinding", 0),
-    ("VolumeZone", 0),
-    ("PodTopologySpread", 2),
-    ("InterPodAffinity", 2),
-    ("NodeResourcesBalancedAllocation", 1),
-    ("ImageLocality", 1),
-    ("NodeDeclaredFeatures", 0),
-];
-
 /// A configuration that was read.
 pub struct Configuration {
     /// `percentageOfNodesToScore`, 0 where it adapts.
@@ -190,13 +70,15 @@ pub struct Profile {
 }
 
 impl Configuration {
-    /// Reads a configuration with the plugins of a registry.
+    /// Reads a configuration with the plugins of a registry, which are given the
+    /// handle.
     ///
     /// ```
-    /// use portolan::framework::config::{Configuration, Registry};
+    /// use portolan::framework::config::Configuration;
+    /// use portolan::framework::{Handle, Registry};
     ///
     /// let registry = Registry::in_tree();
-    /// let read = |text| Configuration::read(text, &registry);
+    /// let read = |text| Configuration::read(text, &registry, &Handle::default());
     /// let configuration = read("
     /// apiVersion: kubescheduler.config.k8s.io/v1
     /// kind: KubeSchedulerConfiguration
@@ -218,7 +100,11 @@ impl Configuration {
     /// # Errors
     ///
     /// What kube-scheduler would refuse, with the line.
-    pub fn read(text: &str, registry: &Registry) -> Result<Configuration, ConfigError> {
+    pub fn read(
+        text: &str,
+        registry: &Registry,
+        handle: &Handle,
+    ) -> Result<Configuration, ConfigError> {
         let wire: WireConfiguration = serde_saphyr::from_str(text).map_err(|error| {
             let line = error.location().map_or(0, |at| at.line());
             let message = error.without_snippet().to_string();
@@ -254,8 +140,20 @@ impl Configuration {
                     None => None,
                     given => Some(percentage(given.as_ref())?.unwrap_or(0)),
                 },
-                framework: framework(profile, registry)?,
+                framework: framework(profile, (name, line), registry, handle)?,
             });
+            let sort = |profile: &Profile| {
+                let sorts = profile.framework.plugins_at(Point::QueueSort);
+                sorts.map(|(plugin, _)| plugin.name()).next()
+            };
+            let (first, last) = (profiles.first().and_then(sort), profiles.last().and_then(sort));
+            if first != last {
+                let (first, last) = (first.unwrap_or_default(), last.unwrap_or_default());
+                let what = format!(
+                    "different queue sort plugins for profile {name:?}: {last:?}, first: {first:?}"
+                );
+                return Err(ConfigError::new(line, what));
+            }
         }
         Ok(Configuration {
             percentage_of_nodes: percentage_of_nodes.unwrap_or(0),
@@ -288,63 +186,102 @@ fn percentage(given: Option<&Spanned<i64>>) -> Result<Option<u8>, ConfigError> {
 type Enabled = Vec<(String, i64, u64)>;
 
 /// One profile: the default plugins, changed as it says.
-fn framework(profile: &WireProfile, registry: &Registry) -> Result<Framework, ConfigError> {
+fn framework(
+    profile: &WireProfile,
+    (name, line): (&str, u64),
+    registry: &Registry,
+    handle: &Handle,
+) -> Result<Framework, ConfigError> {
     let sets = &profile.plugins;
-    for set in sets.all() {
-        set.check(registry)?;
+    for (point, set) in sets.all() {
+        set.check(point, registry)?;
     }
-    let defaults = DEFAULT.iter().map(|(name, weight)| ((*name).to_owned(), *weight, 0));
+    let defaults = registry.default_profile().iter();
+    let defaults = defaults.map(|(name, weight)| (name.clone(), *weight, 0));
     let multi_point = sets.multi_point.merge(defaults.collect());
-    let filters = sets.filter.expand(&multi_point);
-    let scores = sets.score.expand(&multi_point);
     let mut args = BTreeMap::new();
     for given in &profile.plugin_config {
         let name = &given.name;
-        if !registry.0.contains_key(&name.value) && !ELSEWHERE.contains(&&*name.value) {
+        if !registry.knows(&name.value) {
             return Err(at(name, unknown(&name.value)));
         }
         if args.insert(&*name.value, given).is_some() {
             return Err(at(name, format!("pluginConfig for {} is there twice", name.value)));
         }
     }
+    let named = sets.all().into_iter().flat_map(|(_, set)| set.listed().collect::<Enabled>());
     let mut made: Vec<(String, Box<dyn Plugin>)> = Vec::new();
-    for (name, _, line) in filters.iter().chain(&scores) {
-        let Some(factory) = registry.0.get(name) else { continue };
-        if made.iter().any(|(known, _)| known == name) {
+    for (name, _, line) in multi_point.iter().cloned().chain(named) {
+        let Some(factory) = registry.get(&name) else { continue };
+        if made.iter().any(|(known, _)| *known == name) {
             continue;
         }
-        let given = args.get(&**name);
-        let line = given.map_or(*line, |given| given.name.referenced.line());
+        let given = args.get(&*name);
+        let line = given.map_or(line, |given| given.name.referenced.line());
         let value = given.and_then(|given| given.args.as_ref());
-        let plugin = factory(value)
+        let plugin = factory(value, handle)
             .map_err(|what| ConfigError::new(line, format!("arguments of {name}: {what}")))?;
-        made.push((name.clone(), plugin));
+        made.push((name, plugin));
     }
-    let position = |name: &str| made.iter().position(|(known, _)| known == name);
-    let filters = filters.iter().filter_map(|(name, _, _)| position(name)).collect();
-    let mut weighted: Vec<(usize, i64)> = Vec::new();
-    let mut total = 0_i64;
-    for (name, weight, line) in &scores {
-        let Some(at) = position(name) else { continue };
-        // A weight that is not given for the score is the multi-point's.
-        let from_multi = multi_point.iter().find(|(known, _, _)| known == name);
-        let explicit = sets.score.enabled.iter().any(|e| e.name.value == *name);
-        let weight = match (*weight, explicit) {
-            (0, false) => from_multi.map_or(0, |(_, weight, _)| *weight),
-            (weight, _) => weight,
+    let extends = |name: &str, point: Point| {
+        made.iter()
+            .find(|(known, _)| known == name)
+            .map(|(_, plugin)| plugin.points().contains(&point))
+    };
+    let mut points: Vec<(Point, Vec<String>)> = Vec::new();
+    for (point, set) in sets.points() {
+        let extend = |(name, _, _): &&(String, i64, u64)| extends(name, point) == Some(true);
+        let multi: Enabled = multi_point.iter().filter(extend).cloned().collect();
+        let mut names = Vec::new();
+        for (name, _, line) in set.expand(&multi) {
+            match extends(&name, point) {
+                None => {}
+                Some(true) => names.push(name),
+                Some(false) => {
+                    let what = format!("plugin {name:?} does not extend {point}Plugin plugin");
+                    return Err(ConfigError::new(line, what));
+                }
+            }
         }
-        .max(1);
-        total = weight.checked_mul(100).and_then(|score| total.checked_add(score)).ok_or_else(
-            || {
-                let what = "score plugins: total score of Score plugins could overflow";
-                ConfigError::new(*line, what)
-            },
-        )?;
-        weighted.push((at, weight));
+        let count = names.len();
+        if point == Point::QueueSort && count != 1 {
+            let what = format!(
+                "only one queue sort plugin required for profile with scheduler name {name:?}, but \
+                 got {count}"
+            );
+            return Err(ConfigError::new(line, what));
+        }
+        if point == Point::Bind && count == 0 {
+            let what = format!(
+                "at least one bind plugin is needed for profile with scheduler name {name:?}"
+            );
+            return Err(ConfigError::new(line, what));
+        }
+        points.push((point, names));
     }
-    // Plugins that do not score at all have no weight in the default profile.
-    let plugins = made.into_iter().map(|(_, plugin)| plugin).collect();
-    Ok(Framework::with_order(plugins, filters, weighted))
+    // A weight that is given for the score goes before the multi-point's.
+    let mut weights: BTreeMap<String, i64> = BTreeMap::new();
+    let mut total = 0_i64;
+    for (name, weight, line) in sets.score.listed().chain(multi_point) {
+        if extends(&name, Point::Score) != Some(true) || weights.contains_key(&name) {
+            continue;
+        }
+        let weight = weight.max(1);
+        total = weight
+            .checked_mul(100)
+            .and_then(|score| total.checked_add(score))
+            .ok_or_else(|| ConfigError::new(line, "total score of Score plugins could overflow"))?;
+        weights.insert(name, weight);
+    }
+    let weighted = |(name, plugin): (String, _)| (plugin, weights.get(&name).copied().unwrap_or(0));
+    let plugins = made.into_iter().map(weighted).collect();
+    points.iter().try_fold(
+        Framework::new(plugins).with_handle(handle.clone()),
+        |made, (at, names)| {
+            made.with_plugins_at(*at, names)
+                .map_err(|error| ConfigError::new(line, error.to_string()))
+        },
+    )
 }
 
 fn unknown(name: &str) -> String {
@@ -421,35 +358,44 @@ struct WirePlugin {
 }
 
 impl WirePlugins {
-    fn all(&self) -> [&WireSet; 13] {
-        [
-            &self.multi_point,
-            &self.pre_enqueue,
-            &self.queue_sort,
-            &self.pre_filter,
-            &self.filter,
-            &self.post_filter,
-            &self.pre_score,
-            &self.score,
-            &self.reserve,
-            &self.permit,
-            &self.pre_bind,
-            &self.bind,
-            &self.post_bind,
-        ]
+    fn points(&self) -> [(Point, &WireSet); Point::ALL.len()] {
+        Point::ALL.map(|point| {
+            let set = match point {
+                Point::PreEnqueue => &self.pre_enqueue,
+                Point::QueueSort => &self.queue_sort,
+                Point::PreFilter => &self.pre_filter,
+                Point::Filter => &self.filter,
+                Point::PostFilter => &self.post_filter,
+                Point::PreScore => &self.pre_score,
+                Point::Score => &self.score,
+                Point::Reserve => &self.reserve,
+                Point::Permit => &self.permit,
+                Point::PreBind => &self.pre_bind,
+                Point::Bind => &self.bind,
+                Point::PostBind => &self.post_bind,
+            };
+            (point, set)
+        })
+    }
+
+    fn all(&self) -> Vec<(Option<Point>, &WireSet)> {
+        let points = self.points().into_iter().map(|(point, set)| (Some(point), set));
+        [(None, &self.multi_point)].into_iter().chain(points).collect()
     }
 }
 
 impl WireSet {
-    fn check(&self, registry: &Registry) -> Result<(), ConfigError> {
+    fn check(&self, point: Option<Point>, registry: &Registry) -> Result<(), ConfigError> {
         let mut seen = BTreeSet::new();
         for plugin in &self.enabled {
             let name = &plugin.name.value;
-            if !registry.0.contains_key(name) && !ELSEWHERE.contains(&&**name) {
+            if !registry.knows(name) {
                 return Err(at(&plugin.name, unknown(name)));
             }
             if !seen.insert(name) {
-                return Err(at(&plugin.name, format!("plugin {name:?} already registered")));
+                let point = point.map_or("MultiPoint", Point::as_str);
+                let what = format!("plugin {name:?} already registered as \"{point}Plugin\"");
+                return Err(at(&plugin.name, what));
             }
             if plugin.weight < 0 {
                 return Err(at(&plugin.name, format!("the weight of {name} is negative")));
@@ -505,306 +451,6 @@ impl WireSet {
     }
 }
 
-type Made = Result<Box<dyn Plugin>, String>;
-
-fn none(args: Option<&Value>, plugin: impl Plugin + 'static) -> Made {
-    match args {
-        None | Some(Value::Null) => Ok(Box::new(plugin)),
-        Some(_) => Err("it takes none".to_owned()),
-    }
-}
-
-/// Reads arguments; without any the defaults.
-fn arguments<T: DeserializeOwned + Default>(args: Option<&Value>) -> Result<T, String> {
-    let Some(args) = args.filter(|args| !args.is_null()) else { return Ok(T::default()) };
-    serde_path_to_error::deserialize(args).map_err(|error| {
-        let path = error.path().to_string();
-        format!("{path}: {}", error.into_inner())
-    })
-}
-
-/// Its arguments concern binding and a score that is behind a gate.
-#[derive(Default, Deserialize)]
-#[serde(default, rename_all = "camelCase", deny_unknown_fields)]
-struct VolumeBindingArgs {
-    api_version: Option<String>,
-    kind: Option<String>,
-    bind_timeout_seconds: Option<i64>,
-    shape: Option<serde::de::IgnoredAny>,
-}
-
-fn volume_binding(args: Option<&Value>) -> Made {
-    let args: VolumeBindingArgs = arguments(args)?;
-    let _ = (args.api_version, args.kind);
-    if args.bind_timeout_seconds.is_some_and(|seconds| seconds < 0) {
-        return Err(
-            "bindTimeoutSeconds: invalid BindTimeoutSeconds, should not be a negative value".into(),
-        );
-    }
-    if args.shape.is_some() {
-        return Err(
-            "shape: unexpected field when feature StorageCapacityScoring is disabled".into()
-        );
-    }
-    Ok(Box::new(plugins::VolumeBinding))
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default, rename_all = "camelCase", deny_unknown_fields)]
-struct NodeAffinityArgs {
-    api_version: Option<String>,
-    kind: Option<String>,
-    added_affinity: Option<Value>,
-}
-
-fn node_affinity(args: Option<&Value>) -> Made {
-    let args: NodeAffinityArgs = arguments(args)?;
-    let _ = (args.api_version, args.kind);
-    let added = args.added_affinity.as_ref().map(k8s::node_affinity).transpose();
-    let added = added.map_err(|error| format!("addedAffinity: {error}"))?.unwrap_or_default();
-    Ok(Box::new(plugins::NodeAffinity { added }))
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-struct ResourceSpec {
-    name: String,
-    #[serde(default)]
-    weight: i64,
-}
-
-/// Checked weights; cpu and memory where none are given.
-fn resources(given: Vec<ResourceSpec>, at: &str) -> Result<Vec<ResourceWeight>, String> {
-    if given.is_empty() {
-        return Ok(ResourceWeight::cpu_and_memory());
-    }
-    let mut resources = Vec::new();
-    for ResourceSpec { name, weight } in given {
-        let weight = if weight == 0 { 1 } else { weight };
-        if !(1..=100).contains(&weight) {
-            return Err(format!("{at}: the weight of {name} must be from 1 to 100"));
-        }
-        if resources.iter().any(|known: &ResourceWeight| *known.name == *name) {
-            return Err(format!("{at}: {name} is there twice"));
-        }
-        resources.push(ResourceWeight { name: name.into(), weight });
-    }
-    Ok(resources)
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default, rename_all = "camelCase", deny_unknown_fields)]
-struct FitArgs {
-    api_version: Option<String>,
-    kind: Option<String>,
-    ignored_resources: Vec<String>,
-    ignored_resource_groups: Vec<String>,
-    scoring_strategy: Option<Strategy>,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-struct Strategy {
-    #[serde(rename = "type")]
-    kind: Option<StrategyKind>,
-    #[serde(default)]
-    resources: Vec<ResourceSpec>,
-    requested_to_capacity_ratio: Option<Ratio>,
-}
-
-#[derive(Clone, Copy, Deserialize, PartialEq, Eq)]
-enum StrategyKind {
-    LeastAllocated,
-    MostAllocated,
-    RequestedToCapacityRatio,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-struct Ratio {
-    #[serde(default)]
-    shape: Vec<Point>,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-struct Point {
-    #[serde(default)]
-    utilization: i64,
-    #[serde(default)]
-    score: i64,
-}
-
-fn fit(args: Option<&Value>) -> Made {
-    let args: FitArgs = arguments(args)?;
-    let _ = (args.api_version, args.kind);
-    if let Some(group) = args.ignored_resource_groups.iter().find(|group| group.contains('/')) {
-        return Err(format!(
-            "ignoredResourceGroups: resource group name can't contain '/': {group}"
-        ));
-    }
-    let names = |names: Vec<String>| names.into_iter().map(Name::from).collect();
-    let mut plugin = plugins::NodeResourcesFit {
-        ignored_resources: names(args.ignored_resources),
-        ignored_resource_groups: names(args.ignored_resource_groups),
-        ..plugins::NodeResourcesFit::default()
-    };
-    let Some(strategy) = args.scoring_strategy else { return Ok(Box::new(plugin)) };
-    plugin.resources = resources(strategy.resources, "scoringStrategy.resources")?;
-    let kind = strategy.kind.unwrap_or(StrategyKind::LeastAllocated);
-    let at = "scoringStrategy.requestedToCapacityRatio";
-    plugin.strategy = match (kind, strategy.requested_to_capacity_ratio) {
-        (StrategyKind::RequestedToCapacityRatio, Some(ratio)) => {
-            ScoringStrategy::RequestedToCapacityRatio(shape(ratio.shape, at)?)
-        }
-        (StrategyKind::RequestedToCapacityRatio, None) => {
-            return Err(format!("{at}: is required for this type"));
-        }
-        (_, Some(_)) => {
-            return Err(format!("{at}: must be nil when type is not RequestedToCapacityRatio"));
-        }
-        (StrategyKind::LeastAllocated, None) => ScoringStrategy::LeastAllocated,
-        (StrategyKind::MostAllocated, None) => ScoringStrategy::MostAllocated,
-    };
-    Ok(Box::new(plugin))
-}
-
-fn shape(points: Vec<Point>, at: &str) -> Result<Vec<(i64, i64)>, String> {
-    if points.is_empty() {
-        return Err(format!("{at}.shape: at least one point must be specified"));
-    }
-    let mut shape: Vec<(i64, i64)> = Vec::new();
-    for Point { utilization, score } in points {
-        if !(0..=100).contains(&utilization) || !(0..=10).contains(&score) {
-            return Err(format!("{at}.shape: utilization goes from 0 to 100, score from 0 to 10"));
-        }
-        if shape.last().is_some_and(|(last, _)| *last >= utilization) {
-            return Err(format!(
-                "{at}.shape: utilization values must be sorted in increasing order"
-            ));
-        }
-        shape.push((utilization, score));
-    }
-    Ok(shape)
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default, rename_all = "camelCase", deny_unknown_fields)]
-struct BalancedArgs {
-    api_version: Option<String>,
-    kind: Option<String>,
-    resources: Vec<ResourceSpec>,
-}
-
-fn balanced(args: Option<&Value>) -> Made {
-    let args: BalancedArgs = arguments(args)?;
-    let _ = (args.api_version, args.kind);
-    let resources = resources(args.resources, "resources")?;
-    Ok(Box::new(plugins::NodeResourcesBalancedAllocation { resources }))
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default, rename_all = "camelCase", deny_unknown_fields)]
-struct InterPodArgs {
-    api_version: Option<String>,
-    kind: Option<String>,
-    hard_pod_affinity_weight: Option<i64>,
-    ignore_preferred_terms_of_existing_pods: bool,
-}
-
-fn inter_pod(args: Option<&Value>) -> Made {
-    let args: InterPodArgs = arguments(args)?;
-    let _ = (args.api_version, args.kind);
-    let weight = args.hard_pod_affinity_weight.unwrap_or(1);
-    if !(0..=100).contains(&weight) {
-        return Err("hardPodAffinityWeight: not in valid range [0, 100]".to_owned());
-    }
-    Ok(Box::new(plugins::InterPodAffinity {
-        hard_pod_affinity_weight: weight,
-        ignore_preferred_terms_of_existing_pods: args.ignore_preferred_terms_of_existing_pods,
-    }))
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default, rename_all = "camelCase", deny_unknown_fields)]
-struct SpreadArgs {
-    api_version: Option<String>,
-    kind: Option<String>,
-    default_constraints: Vec<DefaultConstraint>,
-    defaulting_type: Option<DefaultingType>,
-}
-
-#[derive(Clone, Copy, Deserialize, PartialEq, Eq)]
-enum DefaultingType {
-    System,
-    List,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-struct DefaultConstraint {
-    max_skew: i32,
-    topology_key: String,
-    when_unsatisfiable: Action,
-    label_selector: Option<Value>,
-    min_domains: Option<i32>,
-}
-
-#[derive(Clone, Copy, Deserialize)]
-enum Action {
-    DoNotSchedule,
-    ScheduleAnyway,
-}
-
-fn spread(args: Option<&Value>) -> Made {
-    let args: SpreadArgs = arguments(args)?;
-    let _ = (args.api_version, args.kind);
-    let at = "defaultConstraints";
-    if args.defaulting_type.unwrap_or(DefaultingType::System) == DefaultingType::System {
-        return match args.default_constraints.is_empty() {
-            true => Ok(Box::new(plugins::PodTopologySpread::default())),
-            false => Err(format!("{at}: when .defaultingType is System, must be empty")),
-        };
-    }
-    let mut constraints: Vec<TopologySpreadConstraint> = Vec::new();
-    for given in args.default_constraints {
-        if given.max_skew <= 0 {
-            return Err(format!("{at}: maxSkew must be greater than zero"));
-        }
-        if given.topology_key.is_empty() {
-            return Err(format!("{at}: topologyKey can not be empty"));
-        }
-        if given.label_selector.is_some() {
-            return Err(format!("{at}: constraint must not define a selector"));
-        }
-        if given.min_domains.is_some_and(|n| n <= 0) {
-            return Err(format!("{at}: minDomains must be greater than zero"));
-        }
-        let when_unsatisfiable = match given.when_unsatisfiable {
-            Action::DoNotSchedule => UnsatisfiableAction::DoNotSchedule,
-            Action::ScheduleAnyway => UnsatisfiableAction::ScheduleAnyway,
-        };
-        let is_there = |known: &TopologySpreadConstraint| {
-            *known.topology_key == *given.topology_key
-                && known.when_unsatisfiable == when_unsatisfiable
-        };
-        if constraints.iter().any(is_there) {
-            return Err(format!("{at}: {} is there twice", given.topology_key));
-        }
-        constraints.push(TopologySpreadConstraint {
-            max_skew: given.max_skew,
-            topology_key: given.topology_key.into(),
-            when_unsatisfiable,
-            selector: LabelSelector::Nothing,
-            min_domains: given.min_domains,
-            honor_node_affinity: true,
-            honor_node_taints: false,
-            match_label_keys: Box::default(),
-        });
-    }
-    Ok(Box::new(plugins::PodTopologySpread::with_default_constraints(constraints)))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -813,7 +459,8 @@ mod tests {
                         kind: KubeSchedulerConfiguration\n";
 
     fn read(text: &str) -> Result<Configuration, ConfigError> {
-        Configuration::read(&format!("{HEAD}{text}"), &Registry::in_tree())
+        let text = format!("{HEAD}{text}");
+        Configuration::read(&text, &Registry::in_tree(), &Handle::default())
     }
 
     fn error(text: &str) -> (u64, String) {
@@ -821,12 +468,12 @@ mod tests {
         (error.line(), error.to_string())
     }
 
-    fn scores(framework: &Framework) -> Vec<(&str, i64)> {
-        framework.scores().map(|(plugin, weight)| (plugin.name(), weight)).collect()
+    fn at(framework: &Framework, point: Point) -> Vec<(&str, i64)> {
+        framework.plugins_at(point).map(|(plugin, weight)| (plugin.name(), weight)).collect()
     }
 
-    fn filters(framework: &Framework) -> Vec<&str> {
-        framework.filters().map(|plugin| plugin.name()).collect()
+    fn names(framework: &Framework, point: Point) -> Vec<&str> {
+        framework.plugins_at(point).map(|(plugin, _)| plugin.name()).collect()
     }
 
     #[test]
@@ -836,14 +483,11 @@ mod tests {
         let [profile] = &configuration.profiles[..] else { panic!("one profile") };
         assert_eq!(profile.scheduler_name, "default-scheduler");
         let default = Framework::default_profile();
-        assert_eq!(filters(&profile.framework), filters(&default));
-        let weighted = |framework| {
-            let mut scores = scores(framework);
-            // Plugins that score nothing have a weight here, which changes no sum.
-            scores.retain(|(name, _)| DEFAULT.iter().any(|(known, w)| known == name && *w > 0));
-            scores.into_iter().map(|(name, weight)| (name.to_owned(), weight)).collect::<Vec<_>>()
-        };
-        assert_eq!(weighted(&profile.framework), weighted(&default));
+        for point in Point::ALL {
+            assert_eq!(at(&profile.framework, point), at(&default, point), "{point}");
+        }
+        assert_eq!(names(&default, Point::QueueSort), ["PrioritySort"]);
+        assert_eq!(names(&default, Point::Bind), ["DefaultBinder"]);
     }
 
     #[test]
@@ -864,8 +508,8 @@ mod tests {
         )
         .unwrap();
         let framework = &configuration.profiles[0].framework;
-        assert_eq!(filters(framework), ["NodeName", "NodeResourcesFit"]);
-        let scores = scores(framework);
+        assert_eq!(names(framework, Point::Filter), ["NodeName", "NodeResourcesFit"]);
+        let scores = at(framework, Point::Score);
         assert_eq!(scores[..2], [("NodeResourcesFit", 7), ("TaintToleration", 1)]);
         let weight = |name: &str| scores.iter().find(|(known, _)| *known == name).map(|s| s.1);
         assert_eq!(weight("ImageLocality"), Some(5));
@@ -880,7 +524,22 @@ mod tests {
             (
                 "profiles:\n- plugins:\n    score:\n      enabled:\n      - name: NodeName\n      - name: NodeName",
                 8,
-                "already registered",
+                "\"NodeName\" already registered as \"ScorePlugin\"",
+            ),
+            (
+                "profiles:\n- plugins:\n    score:\n      enabled:\n      - name: NodeName",
+                7,
+                "plugin \"NodeName\" does not extend ScorePlugin plugin",
+            ),
+            (
+                "profiles:\n- schedulerName: a\n  plugins: {queueSort: {disabled: [{name: '*'}]}}",
+                4,
+                "only one queue sort plugin required for profile with scheduler name \"a\", but got 0",
+            ),
+            (
+                "profiles:\n- schedulerName: a\n  plugins: {bind: {disabled: [{name: '*'}]}}",
+                4,
+                "at least one bind plugin is needed for profile with scheduler name \"a\"",
             ),
             ("profiles:\n- schedulerName: a\n- schedulerName: a", 5, "twice"),
             ("percentageOfNodesToScore: 101", 3, "0 to 100"),
@@ -913,22 +572,8 @@ mod tests {
             let (at, found) = error(text);
             assert!(at == line && found.contains(says), "{text}: {found}");
         }
-        let other = Configuration::read("apiVersion: v1\nkind: Pod\n", &Registry::in_tree());
+        let text = "apiVersion: v1\nkind: Pod\n";
+        let other = Configuration::read(text, &Registry::in_tree(), &Handle::default());
         assert!(other.err().is_some_and(|error| error.to_string().contains("convert")));
-    }
-
-    #[test]
-    fn names_are_taken_once() {
-        let mut registry = Registry::in_tree();
-        let factory = || -> Factory { Box::new(|args| none(args, plugins::NodeName)) };
-        let exists = RegistryError::Exists("NodeName".to_owned());
-        assert_eq!(registry.register("NodeName", factory()), Err(exists.clone()));
-        let mut mine = Registry::default();
-        mine.register("Mine", factory()).unwrap();
-        mine.register("NodeName", factory()).unwrap();
-        assert_eq!(registry.merge(mine), Err(exists));
-        assert_eq!(registry.unregister("Mine"), Err(RegistryError::NotFound("Mine".to_owned())));
-        registry.unregister("NodeName").unwrap();
-        registry.register("NodeName", factory()).unwrap();
     }
 }

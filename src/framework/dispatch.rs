@@ -223,6 +223,17 @@ dispatched! {
     }
 }
 
+dispatched! {
+    /// The lanes whose score is not from 0 to 100.
+    fn leaves_range(scores: &Column<i64>) -> u64 {
+        let mut leaves = [0; LANES];
+        for at in 0..LANES {
+            leaves[at] = u8::from(scores[at] as u64 > 100);
+        }
+        pack(&leaves)
+    }
+}
+
 /// How balanced two used shares are, in percent, rounded down.
 #[inline(always)]
 fn balance<const MODERN: bool>(cpu: f64, memory: f64) -> f64 {

@@ -14,11 +14,11 @@
 //!
 //! ```
 //! use portolan::framework::{
-//!     Code, Feasible, Filter, Framework, Plugin, PreFilter, PreScore, Scheduler,
-//!     SchedulerConfig, Score, Status,
+//!     Code, Cycle, Feasible, Filter, Framework, Plugin, Point, PreFilter, PreScore,
+//!     Scheduler, SchedulerConfig, Score, Status,
 //! };
-//! use portolan::model::{Pod, node, pod};
-//! use portolan::{Cluster, Config, Engine, NodeInfo};
+//! use portolan::model::{node, pod};
+//! use portolan::{Config, Engine, NodeInfo};
 //!
 //! struct Teams;
 //! struct Team<'a>(Option<&'a str>);
@@ -26,21 +26,24 @@
 //! impl Plugin for Teams {
 //!     fn name(&self) -> &'static str { "Teams" }
 //!
+//!     fn points(&self) -> &'static [Point] { &[Point::Filter, Point::Score] }
+//!
 //!     // A verdict follows from the node and the pod's template alone, so the
 //!     // scheduler may keep it until the node changes.
 //!     fn is_local(&self) -> bool { true }
 //!
-//!     fn pre_filter<'a>(&'a self, _: &'a Cluster, pod: &'a Pod) -> PreFilter<'a> {
-//!         PreFilter::Filter(Box::new(Team(pod.template.labels.get("team"))))
+//!     fn pre_filter<'a>(&'a self, cycle: Cycle<'a>) -> Result<PreFilter<'a>, Status> {
+//!         let team = cycle.pod.template.labels.get("team");
+//!         Ok(PreFilter::Filter(Box::new(Team(team))))
 //!     }
 //!
 //!     fn pre_score<'a>(
-//!         &'a self, _: &'a Cluster, pod: &'a Pod, _: &'a Feasible<'a>,
-//!     ) -> PreScore<'a> {
-//!         match pod.template.labels.get("team") {
+//!         &'a self, cycle: Cycle<'a>, _: &'a Feasible<'a>,
+//!     ) -> Result<PreScore<'a>, Status> {
+//!         Ok(match cycle.pod.template.labels.get("team") {
 //!             Some(team) => PreScore::Score(Box::new(Team(Some(team)))),
 //!             None => PreScore::Skip,
-//!         }
+//!         })
 //!     }
 //! }
 //!
@@ -62,8 +65,8 @@
 //!
 //! impl Score for Team<'_> {
 //!     /// From 0 to 100: a team's own nodes first.
-//!     fn score(&self, node: NodeInfo<'_>) -> i64 {
-//!         if Team::of(node) == self.0 { 100 } else { 0 }
+//!     fn score(&self, node: NodeInfo<'_>) -> Result<i64, Status> {
+//!         Ok(if Team::of(node) == self.0 { 100 } else { 0 })
 //!     }
 //! }
 //!
@@ -87,18 +90,42 @@
 
 #[cfg(feature = "k8s")]
 pub mod config;
+mod cycle;
+mod diagnosis;
 pub(crate) mod dispatch;
+mod filters;
+mod handle;
 mod memo;
+mod nominator;
 mod plugin;
+mod point;
+mod recorder;
+#[cfg(feature = "k8s")]
+mod registry;
 mod runtime;
 mod sampling;
+mod scheduler;
+mod scores;
 mod status;
+mod waiting;
 
-pub use plugin::{Feasible, Filter, Plugin, PreFilter, PreScore, Score};
-pub(crate) use plugin::{each_lane, normalize_to_largest};
-pub use runtime::{
-    Decision, Evaluation, FitError, Framework, NodeScore, ScheduleError, Scheduler,
-    SchedulerConfig, Verdict,
+pub use cycle::{Cycle, CycleState, StateError};
+pub use diagnosis::{Evaluation, FitError, Verdict};
+pub use filters::{Diagnosis, Filters};
+pub use handle::{Binder, Handle};
+pub use nominator::Nominator;
+pub use plugin::{
+    Bind, Feasible, Filter, Nomination, Permit, Plugin, PreFilter, PreFlight, PreScore, QueuedPod,
+    Score,
 };
+pub(crate) use plugin::{each_lane, normalize_to_largest};
+pub use point::Point;
+pub use recorder::{Recorder, Step};
+#[cfg(feature = "k8s")]
+pub use registry::{Factory, Registry, RegistryError};
+pub use runtime::{Framework, FrameworkError};
 pub use sampling::num_feasible_nodes_to_find;
+pub use scheduler::{Decision, ScheduleError, Scheduler, SchedulerConfig};
+pub use scores::{NodeScore, Scores};
 pub use status::{Code, Reasons, Status};
+pub use waiting::{WaitingPod, WaitingPods};

@@ -1,9 +1,12 @@
 //! The traits of plugins.
 
-use crate::model::{Name, Pod};
+use std::cmp::Ordering;
+use std::time::Duration;
+
+use crate::model::{Name, Pod, Timestamp};
 use crate::snapshot::{Chunk, Cluster, Column, NodeInfo, lanes};
 
-use super::{Reasons, Status};
+use super::{Cycle, Diagnosis, Point, Reasons, Status};
 
 /// What a plugin answers to a pod before any node is looked at.
 pub enum PreFilter<'a> {
@@ -13,8 +16,6 @@ pub enum PreFilter<'a> {
     Filter(Box<dyn Filter + 'a>),
     /// It judges these nodes, and no other node will do.
     Only(Vec<Name>, Box<dyn Filter + 'a>),
-    /// No node will do.
-    Reject(Status),
 }
 
 /// What a plugin answers to a pod before any node is scored.
@@ -27,10 +28,74 @@ pub enum PreScore<'a> {
     Score(Box<dyn Score + 'a>),
 }
 
-/// A plugin: stateless between pods, shared by threads.
+/// To which node a pod is nominated after [`Plugin::post_filter`].
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Nomination {
+    /// To the one that it was nominated to, if any (`ModeNoop`).
+    #[default]
+    Keep,
+    /// To none.
+    Clear,
+    /// To this one.
+    Node(Name),
+}
+
+/// Whether a pod may be bound.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Permit {
+    /// It may.
+    Allow,
+    /// It is to wait to be allowed, this long at most and never longer than 15
+    /// minutes; see [`WaitingPods`](super::WaitingPods).
+    Wait(Duration),
+}
+
+/// Whether a plugin has something to do before a pod is bound.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PreFlight {
+    /// It has.
+    Work,
+    /// It has not: its [`Plugin::pre_bind`] is left out.
+    Skip,
+}
+
+/// What a plugin did for a pod that is to be bound.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Bind {
+    /// It bound the pod.
+    Bound,
+    /// It leaves the pod to the next plugin.
+    Skip,
+}
+
+/// A pod in the queue (framework/types.go `QueuedPodInfo`).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct QueuedPod {
+    /// The pod.
+    pub pod: Pod,
+    /// When it was put into the queue, the last time.
+    pub queued: Timestamp,
+    /// How often it was tried.
+    pub attempts: u32,
+    /// When it was first tried.
+    pub first_attempt: Option<Timestamp>,
+}
+
+/// A plugin: shared by threads, stateless between pods unless it says otherwise.
+///
+/// It is asked at the extension points that it names, and need not care for the
+/// others. Success is `Ok`; a status is a rejection if its code is one
+/// ([`Code::is_rejection`](super::Code::is_rejection)) and an error that ends the
+/// cycle if not.
 pub trait Plugin: Send + Sync {
     /// Its name, as in kube-scheduler's configuration.
     fn name(&self) -> &'static str;
+
+    /// The extension points that it has something for. A plugin with
+    /// [`Point::Filter`] or [`Point::Score`] is asked for its filter or score by
+    /// [`Plugin::pre_filter`] and [`Plugin::pre_score`], whether or not it names
+    /// those points, too.
+    fn points(&self) -> &'static [Point];
 
     /// Whether what it says of a node follows from the node and from the pod's
     /// template alone: not from other nodes, other objects, or time. Its verdicts,
@@ -40,21 +105,105 @@ pub trait Plugin: Send + Sync {
         false
     }
 
+    /// Whether the pod may queue.
+    fn pre_enqueue(&self, _pod: &Pod) -> Result<(), Status> {
+        Ok(())
+    }
+
+    /// Which of two pods is tried first: `Less` for the first one.
+    fn compare(&self, _one: &QueuedPod, _other: &QueuedPod) -> Ordering {
+        Ordering::Equal
+    }
+
     /// What it has to filter for this pod. The answer is the pod's own state
     /// for the cycle: computed once, read by any number of threads.
-    fn pre_filter<'a>(&'a self, _cluster: &'a Cluster, _pod: &'a Pod) -> PreFilter<'a> {
-        PreFilter::Skip
+    ///
+    /// # Errors
+    ///
+    /// No node will do. After `UnschedulableAndUnresolvable` no other plugin is
+    /// asked; after `Unschedulable` all are, since removing pods may help; any
+    /// other code ends the cycle.
+    fn pre_filter<'a>(&'a self, _cycle: Cycle<'a>) -> Result<PreFilter<'a>, Status> {
+        Ok(PreFilter::Skip)
+    }
+
+    /// No node will do: tries to change that, by preemption for one. The status
+    /// tells what came of it, none being success.
+    ///
+    /// Success, an error and `UnschedulableAndUnresolvable` end the round of
+    /// plugins; after `Unschedulable` the next one is asked.
+    fn post_filter(
+        &self,
+        _cycle: Cycle<'_>,
+        _diagnosis: &Diagnosis<'_>,
+    ) -> (Nomination, Option<Status>) {
+        (Nomination::Keep, None)
     }
 
     /// What it has to score for this pod, of the nodes that passed all filters.
+    ///
+    /// # Errors
+    ///
+    /// Any status ends the cycle.
     fn pre_score<'a>(
         &'a self,
-        _cluster: &'a Cluster,
-        _pod: &'a Pod,
+        _cycle: Cycle<'a>,
         _feasible: &'a Feasible<'a>,
-    ) -> PreScore<'a> {
-        PreScore::Skip
+    ) -> Result<PreScore<'a>, Status> {
+        Ok(PreScore::Skip)
     }
+
+    /// The pod is assumed on the node: sets aside what the node does not count.
+    ///
+    /// # Errors
+    ///
+    /// The pod cannot be placed there; [`Plugin::unreserve`] is called then.
+    fn reserve(&self, _cycle: Cycle<'_>, _node: &Name) -> Result<(), Status> {
+        Ok(())
+    }
+
+    /// Undoes what [`Plugin::reserve`] did, if it did anything: the pod will not
+    /// go there. May be called twice, and without a reserve before it.
+    fn unreserve(&self, _cycle: Cycle<'_>, _node: &Name) {}
+
+    /// Whether the pod may be bound now.
+    ///
+    /// # Errors
+    ///
+    /// It may not be bound at all.
+    fn permit(&self, _cycle: Cycle<'_>, _node: &Name) -> Result<Permit, Status> {
+        Ok(Permit::Allow)
+    }
+
+    /// Whether there will be anything for [`Plugin::pre_bind`] to do.
+    ///
+    /// # Errors
+    ///
+    /// It cannot be told; the code is to be `Error`.
+    fn pre_bind_pre_flight(&self, _cycle: Cycle<'_>, _node: &Name) -> Result<PreFlight, Status> {
+        Ok(PreFlight::Work)
+    }
+
+    /// Makes ready what the pod needs on its node.
+    ///
+    /// # Errors
+    ///
+    /// The pod is not bound.
+    fn pre_bind(&self, _cycle: Cycle<'_>, _node: &Name) -> Result<(), Status> {
+        Ok(())
+    }
+
+    /// Binds the pod.
+    ///
+    /// # Errors
+    ///
+    /// The pod is not bound.
+    fn bind(&self, _cycle: Cycle<'_>, _node: &Name) -> Result<Bind, Status> {
+        Ok(Bind::Skip)
+    }
+
+    /// The pod is bound.
+    fn post_bind(&self, _cycle: Cycle<'_>, _node: &Name) {}
 }
 
 /// The nodes that passed all filters, of those that were looked at.
@@ -99,14 +248,52 @@ impl<'a> Feasible<'a> {
 
 /// Judges nodes for one pod.
 pub trait Filter: Send + Sync {
-    /// Why the node is rejected; none where it passes.
+    /// Why the node is rejected; none where it passes. A status whose code is no
+    /// rejection ends the cycle.
     fn filter(&self, node: NodeInfo<'_>) -> Option<Status>;
 
     /// Which of the lanes in `mask` pass: the same answer for 64 nodes at once.
-    fn filter_chunk(&self, cluster: &Cluster, chunk: &Chunk, mask: u64) -> u64 {
-        each_lane(mask, |lane| {
-            cluster.node_in(chunk, lane).is_some_and(|node| self.filter(node).is_none())
-        })
+    ///
+    /// # Errors
+    ///
+    /// The status of the first lane with one that is no rejection.
+    fn filter_chunk(&self, cluster: &Cluster, chunk: &Chunk, mask: u64) -> Result<u64, Status> {
+        let mut passed = mask;
+        for lane in lanes(mask) {
+            if let Some(status) = cluster.node_in(chunk, lane).and_then(|node| self.filter(node)) {
+                if !status.code.is_rejection() {
+                    return Err(status);
+                }
+                passed &= !(1 << lane);
+            }
+        }
+        Ok(passed)
+    }
+
+    /// A copy that [`Filter::add_pod`] and [`Filter::remove_pod`] may change
+    /// (`PreFilterExtensions`); none where its answers follow from the node that
+    /// it is asked of, so that pods that come and go there need not be told.
+    fn extend<'s>(&'s self) -> Option<Box<dyn Filter + 's>> {
+        None
+    }
+
+    /// What if this pod were on this node? The node, of a fork, has it already.
+    ///
+    /// # Errors
+    ///
+    /// Any status ends the cycle.
+    fn add_pod(&mut self, _pod: &Pod, _node: NodeInfo<'_>) -> Result<(), Status> {
+        Ok(())
+    }
+
+    /// What if this pod were not on this node? The node, of a fork, lacks it
+    /// already.
+    ///
+    /// # Errors
+    ///
+    /// Any status ends the cycle.
+    fn remove_pod(&mut self, _pod: &Pod, _node: NodeInfo<'_>) -> Result<(), Status> {
+        Ok(())
     }
 
     /// The reason that every rejected node gets, where there is but one.
@@ -122,8 +309,8 @@ pub trait Filter: Send + Sync {
         chunk: &Chunk,
         mask: u64,
         reasons: &mut Reasons,
-    ) -> u64 {
-        let passed = self.filter_chunk(cluster, chunk, mask);
+    ) -> Result<u64, Status> {
+        let passed = self.filter_chunk(cluster, chunk, mask)?;
         let rejected = mask & !passed;
         match self.only_reason() {
             Some(reason) => reasons.add(reason, rejected.count_ones() as usize),
@@ -134,24 +321,38 @@ pub trait Filter: Send + Sync {
                 }
             }
         }
-        passed
+        Ok(passed)
     }
 }
 
 /// Scores nodes for one pod.
 pub trait Score: Send + Sync {
     /// The node's score, before normalisation.
-    fn score(&self, node: NodeInfo<'_>) -> i64;
+    ///
+    /// # Errors
+    ///
+    /// Any status ends the cycle.
+    fn score(&self, node: NodeInfo<'_>) -> Result<i64, Status>;
 
     /// The scores of the lanes in `mask`: the same answer for 64 nodes at once.
     /// Other lanes of `scores` may be left with anything.
-    fn score_chunk(&self, cluster: &Cluster, chunk: &Chunk, mask: u64, scores: &mut Column<i64>) {
-        each_lane(mask, |lane| {
+    ///
+    /// # Errors
+    ///
+    /// The status of the first lane with one.
+    fn score_chunk(
+        &self,
+        cluster: &Cluster,
+        chunk: &Chunk,
+        mask: u64,
+        scores: &mut Column<i64>,
+    ) -> Result<(), Status> {
+        for lane in lanes(mask) {
             if let Some(node) = cluster.node_in(chunk, lane) {
-                scores[lane] = self.score(node);
+                scores[lane] = self.score(node)?;
             }
-            false
-        });
+        }
+        Ok(())
     }
 
     /// Whether scores need [`Score::normalize`] to be from 0 to 100.
@@ -161,7 +362,13 @@ pub trait Score: Send + Sync {
 
     /// Brings the scores of all feasible nodes to 0 up to 100. Called only
     /// where [`Score::needs_normalize`] says so.
-    fn normalize(&self, _scores: &mut [i64]) {}
+    ///
+    /// # Errors
+    ///
+    /// Any status ends the cycle.
+    fn normalize(&self, _scores: &mut [i64]) -> Result<(), Status> {
+        Ok(())
+    }
 }
 
 /// The lanes of `mask` for which `holds`.

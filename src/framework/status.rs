@@ -1,7 +1,9 @@
-//! What a plugin says of a node (k8s.io/kube-scheduler/framework `Status`).
+//! What a plugin says of a node, or of a pod (k8s.io/kube-scheduler/framework
+//! `Status`).
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::fmt;
 
 /// A status code. Success has no status at all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -33,6 +35,12 @@ impl Code {
             Code::Pending => "Pending",
         }
     }
+
+    /// Whether the pod is turned away, and nothing has failed.
+    #[must_use]
+    pub fn is_rejection(self) -> bool {
+        matches!(self, Code::Unschedulable | Code::UnschedulableAndUnresolvable | Code::Pending)
+    }
 }
 
 /// Why a node, or a pod, was rejected.
@@ -51,7 +59,45 @@ impl Status {
     pub fn new(code: Code, plugin: &'static str, reason: impl Into<String>) -> Status {
         Status { code, plugin, reasons: vec![reason.into()] }
     }
+
+    /// A plugin failed.
+    pub fn error(plugin: &'static str, reason: impl Into<String>) -> Status {
+        Status::new(Code::Error, plugin, reason)
+    }
+
+    /// Its reasons in one line.
+    #[must_use]
+    pub fn message(&self) -> String {
+        self.reasons.join(", ")
+    }
+
+    /// What comes of a status that a step of the framework does not allow: an
+    /// error that says which step of which plugin it was.
+    pub(super) fn failed(self, plugin: &'static str, step: impl fmt::Display) -> Status {
+        let cause = match self.code {
+            // Kube-scheduler prints no cause that can be read here.
+            Code::Wait | Code::Skip => format!("{} is no answer here", self.code.as_str()),
+            _ => self.message(),
+        };
+        Status::error(plugin, format!("{step}: {cause}"))
+    }
+
+    /// A rejection as it is; anything else as a failure of the step.
+    pub(super) fn rejection_or(self, plugin: &'static str, step: impl fmt::Display) -> Status {
+        match self.code.is_rejection() {
+            true => Status { plugin, ..self },
+            false => self.failed(plugin, step),
+        }
+    }
 }
+
+impl fmt::Display for Status {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message())
+    }
+}
+
+impl std::error::Error for Status {}
 
 /// How many nodes gave each reason.
 #[derive(Clone, Debug, Default)]

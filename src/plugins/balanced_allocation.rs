@@ -1,8 +1,7 @@
 //! Balance between resources (noderesources/balanced_allocation.go, 1.36.2).
 
 use crate::framework::dispatch::{self, Amounts};
-use crate::framework::{Feasible, Plugin, PreScore, Score, each_lane};
-use crate::model::Pod;
+use crate::framework::{Cycle, Feasible, Plugin, Point, PreScore, Score, Status, each_lane};
 use crate::snapshot::{Chunk, Cluster, Column, NodeInfo, balanced};
 
 use super::scored::{self, ResourceWeight, Scored, is_default};
@@ -31,29 +30,33 @@ impl Plugin for NodeResourcesBalancedAllocation {
         "NodeResourcesBalancedAllocation"
     }
 
+    fn points(&self) -> &'static [Point] {
+        &[Point::PreScore, Point::Score]
+    }
+
     fn is_local(&self) -> bool {
         true
     }
 
     fn pre_score<'a>(
         &'a self,
-        cluster: &'a Cluster,
-        pod: &'a Pod,
+        cycle: Cycle<'a>,
         _: &'a Feasible<'a>,
-    ) -> PreScore<'a> {
+    ) -> Result<PreScore<'a>, Status> {
+        let (cluster, pod) = (cycle.cluster, cycle.pod);
         let incoming = &pod.template.resources.incoming;
         if !is_default(&self.resources) {
             let resources = scored::scored(cluster, &self.resources, incoming);
             return match resources.iter().all(|resource| resource.pod == 0) {
-                true => PreScore::Skip,
-                false => PreScore::Score(Box::new(Shares { resources })),
+                true => Ok(PreScore::Skip),
+                false => Ok(PreScore::Score(Box::new(Shares { resources }))),
             };
         }
         let balance = Balance { cpu: incoming.cpu.0, memory: incoming.memory.0 };
         if balance.cpu == 0 && balance.memory == 0 {
-            return PreScore::Skip;
+            return Ok(PreScore::Skip);
         }
-        PreScore::Score(Box::new(balance))
+        Ok(PreScore::Score(Box::new(balance)))
     }
 }
 
@@ -90,9 +93,9 @@ fn balance(shares: &[f64]) -> i64 {
 }
 
 impl Score for Shares {
-    fn score(&self, node: NodeInfo<'_>) -> i64 {
+    fn score(&self, node: NodeInfo<'_>) -> Result<i64, Status> {
         let (chunk, at) = node.place();
-        self.lane(chunk, at)
+        Ok(self.lane(chunk, at))
     }
 }
 
@@ -110,12 +113,18 @@ impl Balance {
 }
 
 impl Score for Balance {
-    fn score(&self, node: NodeInfo<'_>) -> i64 {
+    fn score(&self, node: NodeInfo<'_>) -> Result<i64, Status> {
         let (chunk, at) = node.place();
-        self.lane(chunk, at)
+        Ok(self.lane(chunk, at))
     }
 
-    fn score_chunk(&self, _: &Cluster, chunk: &Chunk, mask: u64, scores: &mut Column<i64>) {
+    fn score_chunk(
+        &self,
+        _: &Cluster,
+        chunk: &Chunk,
+        mask: u64,
+        scores: &mut Column<i64>,
+    ) -> Result<(), Status> {
         let (reciprocal_cpu, reciprocal_memory) = chunk.reciprocals();
         let cpu = Amounts {
             pod: self.cpu,
@@ -135,6 +144,7 @@ impl Score for Balance {
                 false
             });
         }
+        Ok(())
     }
 }
 

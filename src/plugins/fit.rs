@@ -5,9 +5,10 @@ use std::borrow::Cow;
 
 use crate::framework::dispatch::{self, Amounts};
 use crate::framework::{
-    Code, Feasible, Filter, Plugin, PreFilter, PreScore, Reasons, Score, Status, each_lane,
+    Code, Cycle, Feasible, Filter, Plugin, Point, PreFilter, PreScore, Reasons, Score, Status,
+    each_lane,
 };
-use crate::model::{Name, Pod, Resources, is_extended};
+use crate::model::{Name, Resources, is_extended};
 use crate::snapshot::{Chunk, Cluster, Column, LANES, NodeInfo};
 
 use super::scored::{self, ResourceWeight, Scored, is_default};
@@ -80,16 +81,21 @@ impl Plugin for NodeResourcesFit {
         NAME
     }
 
+    fn points(&self) -> &'static [Point] {
+        &[Point::PreFilter, Point::Filter, Point::PreScore, Point::Score]
+    }
+
     fn is_local(&self) -> bool {
         true
     }
 
-    fn pre_filter<'a>(&'a self, cluster: &'a Cluster, pod: &'a Pod) -> PreFilter<'a> {
+    fn pre_filter<'a>(&'a self, cycle: Cycle<'a>) -> Result<PreFilter<'a>, Status> {
+        let (cluster, pod) = (cycle.cluster, cycle.pod);
         let pod = &pod.template.resources.incoming;
         let requested =
             pod.scalars.iter().filter(|(name, amount)| *amount > 0 && !self.ignores(name));
         let scalars = requested.map(|(name, amount)| (name, cluster.resource_id(name), amount));
-        PreFilter::Filter(Box::new(Room {
+        Ok(PreFilter::Filter(Box::new(Room {
             plugin: self,
             pod,
             nothing: pod.cpu.0 == 0
@@ -97,21 +103,24 @@ impl Plugin for NodeResourcesFit {
                 && pod.ephemeral_storage.0 == 0
                 && pod.scalars.is_empty(),
             scalars: scalars.collect(),
-        }))
+        })))
     }
 
     fn pre_score<'a>(
         &'a self,
-        cluster: &'a Cluster,
-        pod: &'a Pod,
+        cycle: Cycle<'a>,
         _: &'a Feasible<'a>,
-    ) -> PreScore<'a> {
+    ) -> Result<PreScore<'a>, Status> {
+        let (cluster, pod) = (cycle.cluster, cycle.pod);
         let scored = &pod.template.resources.scored;
         if self.strategy != ScoringStrategy::LeastAllocated || !is_default(&self.resources) {
             let resources = scored::scored(cluster, &self.resources, scored);
-            return PreScore::Score(Box::new(Allocation { strategy: &self.strategy, resources }));
+            return Ok(PreScore::Score(Box::new(Allocation {
+                strategy: &self.strategy,
+                resources,
+            })));
         }
-        PreScore::Score(Box::new(LeastAllocated { cpu: scored.cpu.0, memory: scored.memory.0 }))
+        Ok(PreScore::Score(Box::new(LeastAllocated { cpu: scored.cpu.0, memory: scored.memory.0 })))
     }
 }
 
@@ -209,16 +218,22 @@ impl Filter for Room<'_> {
         (!reasons.is_empty()).then_some(Status { code, plugin: NAME, reasons })
     }
 
-    fn filter_chunk(&self, _: &Cluster, chunk: &Chunk, mask: u64) -> u64 {
+    fn filter_chunk(&self, _: &Cluster, chunk: &Chunk, mask: u64) -> Result<u64, Status> {
         let mut passed = mask;
         self.each_need(chunk, |_, fits| {
             passed &= fits;
             passed == 0
         });
-        passed
+        Ok(passed)
     }
 
-    fn count_reasons(&self, _: &Cluster, chunk: &Chunk, mask: u64, reasons: &mut Reasons) -> u64 {
+    fn count_reasons(
+        &self,
+        _: &Cluster,
+        chunk: &Chunk,
+        mask: u64,
+        reasons: &mut Reasons,
+    ) -> Result<u64, Status> {
         let mut passed = mask;
         self.each_need(chunk, |reason, fits| {
             if mask & !fits != 0 {
@@ -227,7 +242,7 @@ impl Filter for Room<'_> {
             passed &= fits;
             false
         });
-        passed
+        Ok(passed)
     }
 }
 
@@ -258,12 +273,18 @@ impl LeastAllocated {
 }
 
 impl Score for LeastAllocated {
-    fn score(&self, node: NodeInfo<'_>) -> i64 {
+    fn score(&self, node: NodeInfo<'_>) -> Result<i64, Status> {
         let (chunk, at) = node.place();
-        self.lane(chunk, at)
+        Ok(self.lane(chunk, at))
     }
 
-    fn score_chunk(&self, _: &Cluster, chunk: &Chunk, mask: u64, scores: &mut Column<i64>) {
+    fn score_chunk(
+        &self,
+        _: &Cluster,
+        chunk: &Chunk,
+        mask: u64,
+        scores: &mut Column<i64>,
+    ) -> Result<(), Status> {
         let (reciprocal_cpu, reciprocal_memory) = chunk.reciprocals();
         let cpu = Amounts {
             pod: self.cpu,
@@ -283,6 +304,7 @@ impl Score for LeastAllocated {
                 false
             });
         }
+        Ok(())
     }
 }
 
@@ -347,16 +369,23 @@ fn on_shape(shape: &[(i64, i64)], at: i64) -> i64 {
 }
 
 impl Score for Allocation<'_> {
-    fn score(&self, node: NodeInfo<'_>) -> i64 {
+    fn score(&self, node: NodeInfo<'_>) -> Result<i64, Status> {
         let (chunk, at) = node.place();
-        self.lane(chunk, at)
+        Ok(self.lane(chunk, at))
     }
 
-    fn score_chunk(&self, _: &Cluster, chunk: &Chunk, mask: u64, scores: &mut Column<i64>) {
+    fn score_chunk(
+        &self,
+        _: &Cluster,
+        chunk: &Chunk,
+        mask: u64,
+        scores: &mut Column<i64>,
+    ) -> Result<(), Status> {
         each_lane(mask, |at| {
             scores[at] = self.lane(chunk, at);
             false
         });
+        Ok(())
     }
 }
 

@@ -1,8 +1,8 @@
 //! Images that nodes have already (imagelocality/image_locality.go).
 
-use crate::framework::{Feasible, Plugin, PreScore, Score};
-use crate::model::{Pod, VolumeSource};
-use crate::snapshot::{Cluster, NodeInfo};
+use crate::framework::{Cycle, Feasible, Plugin, Point, PreScore, Score, Status};
+use crate::model::VolumeSource;
+use crate::snapshot::NodeInfo;
 
 /// Prefers nodes that have the pod's images, large ones and such as many nodes
 /// have.
@@ -36,12 +36,16 @@ impl Plugin for ImageLocality {
         "ImageLocality"
     }
 
+    fn points(&self) -> &'static [Point] {
+        &[Point::Score]
+    }
+
     fn pre_score<'a>(
         &'a self,
-        cluster: &'a Cluster,
-        pod: &'a Pod,
+        cycle: Cycle<'a>,
         _: &'a Feasible<'a>,
-    ) -> PreScore<'a> {
+    ) -> Result<PreScore<'a>, Status> {
+        let (cluster, pod) = (cycle.cluster, cycle.pod);
         let template = &pod.template;
         let volumes = template.volumes.iter().filter_map(|volume| match volume {
             VolumeSource::Image { reference } => Some(reference),
@@ -57,8 +61,8 @@ impl Plugin for ImageLocality {
         let names: Vec<_> = names.collect();
         let most = MOST.saturating_mul(i64::from(template.container_count));
         match names.is_empty() {
-            true => PreScore::All(score(0, most)),
-            false => PreScore::Score(Box::new(Worth { names, most })),
+            true => Ok(PreScore::All(score(0, most))),
+            false => Ok(PreScore::Score(Box::new(Worth { names, most }))),
         }
     }
 }
@@ -72,11 +76,11 @@ fn score(sum: i64, most: i64) -> i64 {
 }
 
 impl Score for Worth<'_> {
-    fn score(&self, node: NodeInfo<'_>) -> i64 {
-        let Some(node) = node.node() else { return 0 };
+    fn score(&self, node: NodeInfo<'_>) -> Result<i64, Status> {
+        let Some(node) = node.node() else { return Ok(0) };
         let has = |name: &str| node.images.iter().any(|i| i.names.iter().any(|n| **n == *name));
         let sum = self.names.iter().filter(|(name, _)| has(name)).map(|(_, worth)| worth).sum();
-        score(sum, self.most)
+        Ok(score(sum, self.most))
     }
 }
 

@@ -1,10 +1,10 @@
 //! Pods near to, or far from, other pods (interpodaffinity/{filtering,scoring}.go).
 
 use crate::framework::{
-    Code, Feasible, Filter, Plugin, PreFilter, PreScore, Score, Status, each_lane,
+    Code, Cycle, Feasible, Filter, Plugin, Point, PreFilter, PreScore, Score, Status, each_lane,
 };
 use crate::model::{
-    Labels, Pod, PodAffinity, PodAffinityTerm, PodSpec, Template, WeightedPodAffinityTerm,
+    Labels, PodAffinity, PodAffinityTerm, PodSpec, Template, WeightedPodAffinityTerm,
 };
 use crate::snapshot::{Chunk, Cluster, Column, NodeInfo, lanes};
 
@@ -113,7 +113,12 @@ impl Plugin for InterPodAffinity {
         NAME
     }
 
-    fn pre_filter<'a>(&'a self, cluster: &'a Cluster, pod: &'a Pod) -> PreFilter<'a> {
+    fn points(&self) -> &'static [Point] {
+        &[Point::PreFilter, Point::Filter, Point::PreScore, Point::Score]
+    }
+
+    fn pre_filter<'a>(&'a self, cycle: Cycle<'a>) -> Result<PreFilter<'a>, Status> {
+        let (cluster, pod) = (cycle.cluster, cycle.pod);
         let spec: &'a PodSpec = &pod.template;
         let mut existing = Keys::default();
         for node in cluster.nodes_with_required_anti_affinity() {
@@ -131,7 +136,7 @@ impl Plugin for InterPodAffinity {
         }
         let (near_terms, apart_terms) = (required(near(spec)), required(apart(spec)));
         if !existing.is_touched() && near_terms.is_empty() && apart_terms.is_empty() {
-            return PreFilter::Skip;
+            return Ok(PreFilter::Skip);
         }
         let counted = |terms: &'a [PodAffinityTerm], all: bool| {
             let mut keys = Keys::default();
@@ -150,25 +155,25 @@ impl Plugin for InterPodAffinity {
             }
             (positions, keys)
         };
-        PreFilter::Filter(Box::new(Rules {
+        Ok(PreFilter::Filter(Box::new(Rules {
             existing,
             near: counted(near_terms, true),
             apart: counted(apart_terms, false),
             matches_itself: near_terms.iter().all(|term| means(cluster, term, spec)),
-        }))
+        })))
     }
 
     fn pre_score<'a>(
         &'a self,
-        cluster: &'a Cluster,
-        pod: &'a Pod,
+        cycle: Cycle<'a>,
         _: &'a Feasible<'a>,
-    ) -> PreScore<'a> {
+    ) -> Result<PreScore<'a>, Status> {
+        let (cluster, pod) = (cycle.cluster, cycle.pod);
         let spec: &'a PodSpec = &pod.template;
         let (near_terms, apart_terms) = (preferred(near(spec)), preferred(apart(spec)));
         let has_own = !near_terms.is_empty() || !apart_terms.is_empty();
         if self.ignore_preferred_terms_of_existing_pods && !has_own {
-            return PreScore::Skip;
+            return Ok(PreScore::Skip);
         }
         let mut keys = Keys::default();
         let share = |other: &'a Template, keys: &mut Keys<'a>| -> Shares {
@@ -198,8 +203,8 @@ impl Plugin for InterPodAffinity {
             false => count(cluster, cluster.chunks_with_affinity(), &mut keys, share),
         }
         match keys.is_touched() {
-            true => PreScore::Score(Box::new(Preferred(keys))),
-            false => PreScore::Skip,
+            true => Ok(PreScore::Score(Box::new(Preferred(keys)))),
+            false => Ok(PreScore::Skip),
         }
     }
 }
@@ -236,10 +241,10 @@ impl Filter for Rules<'_> {
         rejected.map(|(code, reason)| Status::new(code, NAME, reason))
     }
 
-    fn filter_chunk(&self, cluster: &Cluster, chunk: &Chunk, mask: u64) -> u64 {
-        each_lane(mask, |lane| {
+    fn filter_chunk(&self, cluster: &Cluster, chunk: &Chunk, mask: u64) -> Result<u64, Status> {
+        Ok(each_lane(mask, |lane| {
             self.reject(|sums| sums.topology.domain_in(cluster, chunk, lane)).is_none()
-        })
+        }))
     }
 }
 
@@ -253,22 +258,29 @@ impl Preferred<'_> {
 }
 
 impl Score for Preferred<'_> {
-    fn score(&self, node: NodeInfo<'_>) -> i64 {
-        self.sum(|sums| sums.topology.domain(node))
+    fn score(&self, node: NodeInfo<'_>) -> Result<i64, Status> {
+        Ok(self.sum(|sums| sums.topology.domain(node)))
     }
 
-    fn score_chunk(&self, cluster: &Cluster, chunk: &Chunk, mask: u64, scores: &mut Column<i64>) {
+    fn score_chunk(
+        &self,
+        cluster: &Cluster,
+        chunk: &Chunk,
+        mask: u64,
+        scores: &mut Column<i64>,
+    ) -> Result<(), Status> {
         each_lane(mask, |lane| {
             scores[lane] = self.sum(|sums| sums.topology.domain_in(cluster, chunk, lane));
             false
         });
+        Ok(())
     }
 
     fn needs_normalize(&self) -> bool {
         true
     }
 
-    fn normalize(&self, scores: &mut [i64]) {
+    fn normalize(&self, scores: &mut [i64]) -> Result<(), Status> {
         let least = scores.iter().copied().min().unwrap_or(0);
         let range = scores.iter().copied().max().unwrap_or(0) - least;
         for score in scores {
@@ -278,6 +290,7 @@ impl Score for Preferred<'_> {
                 range => (100.0 * ((*score - least) as f64 / range as f64)) as i64,
             };
         }
+        Ok(())
     }
 }
 

@@ -1,15 +1,21 @@
 //! Kube-scheduler's plugins, one file each, with its rules and its words
 //! (pkg/scheduler/framework/plugins, 1.36).
 
+#[cfg(feature = "k8s")]
+mod args;
 mod balanced_allocation;
+mod default_binder;
 mod fit;
 mod image_locality;
+mod in_tree;
 mod inter_pod_affinity;
 mod node_affinity;
 mod node_declared_features;
 mod node_name;
 mod node_ports;
 mod node_unschedulable;
+mod priority_sort;
+mod scheduling_gates;
 mod scored;
 mod taint_toleration;
 mod topology;
@@ -21,6 +27,7 @@ mod volume_zone;
 mod volumes;
 
 pub use balanced_allocation::NodeResourcesBalancedAllocation;
+pub use default_binder::DefaultBinder;
 pub use fit::{NodeResourcesFit, ScoringStrategy};
 pub use image_locality::ImageLocality;
 pub use inter_pod_affinity::InterPodAffinity;
@@ -29,6 +36,8 @@ pub use node_declared_features::NodeDeclaredFeatures;
 pub use node_name::NodeName;
 pub use node_ports::NodePorts;
 pub use node_unschedulable::NodeUnschedulable;
+pub use priority_sort::PrioritySort;
+pub use scheduling_gates::SchedulingGates;
 pub use scored::ResourceWeight;
 pub use taint_toleration::TaintToleration;
 pub use topology_spread::PodTopologySpread;

@@ -1,11 +1,11 @@
 //! Node selectors and node affinity (nodeaffinity/node_affinity.go).
 
 use crate::framework::{
-    Code, Feasible, Filter, Plugin, PreFilter, PreScore, Score, Status, each_lane,
+    Code, Cycle, Feasible, Filter, Plugin, Point, PreFilter, PreScore, Score, Status, each_lane,
     normalize_to_largest,
 };
 use crate::model::{
-    self, HOSTNAME, LabelLookup, Labels, Name, NodeSelector, NodeSelectorTerm, Operator, Pod,
+    self, HOSTNAME, LabelLookup, Labels, Name, NodeSelector, NodeSelectorTerm, Operator,
     PreferredSchedulingTerm,
 };
 use crate::snapshot::{Chunk, Cluster, Column, NodeInfo};
@@ -56,40 +56,50 @@ impl Plugin for NodeAffinity {
         NAME
     }
 
+    fn points(&self) -> &'static [Point] {
+        &[Point::PreFilter, Point::Filter, Point::PreScore, Point::Score]
+    }
+
     fn is_local(&self) -> bool {
         true
     }
 
-    fn pre_filter<'a>(&'a self, _: &'a Cluster, pod: &'a Pod) -> PreFilter<'a> {
+    fn pre_filter<'a>(&'a self, cycle: Cycle<'a>) -> Result<PreFilter<'a>, Status> {
+        let pod = cycle.pod;
         let selector = &pod.template.node_selector;
         let affinity = pod.template.node_affinity.as_ref().and_then(|a| a.required.as_ref());
         let added = self.added.required.as_ref();
         if selector.is_empty() && affinity.is_none() && added.is_none() {
-            return PreFilter::Skip;
+            return Ok(PreFilter::Skip);
         }
         let mut terms = affinity.into_iter().chain(added).flat_map(|affinity| &affinity.terms);
         let by_set = selector.get(HOSTNAME).is_none() && !terms.any(is_own);
         let filter = Box::new(Required { added, selector, affinity, by_set });
         match affinity.map(named) {
-            Some(Some(names)) if names.is_empty() => PreFilter::Reject(Status::new(
+            Some(Some(names)) if names.is_empty() => Err(Status::new(
                 Code::UnschedulableAndUnresolvable,
                 NAME,
                 "pod affinity terms conflict",
             )),
-            Some(Some(names)) => PreFilter::Only(names, filter),
-            _ => PreFilter::Filter(filter),
+            Some(Some(names)) => Ok(PreFilter::Only(names, filter)),
+            _ => Ok(PreFilter::Filter(filter)),
         }
     }
 
-    fn pre_score<'a>(&'a self, _: &'a Cluster, pod: &'a Pod, _: &'a Feasible<'a>) -> PreScore<'a> {
+    fn pre_score<'a>(
+        &'a self,
+        cycle: Cycle<'a>,
+        _: &'a Feasible<'a>,
+    ) -> Result<PreScore<'a>, Status> {
+        let pod = cycle.pod;
         let affinity = pod.template.node_affinity.as_ref();
         let own = affinity.map_or(&[][..], |affinity| &*affinity.preferred);
         let terms: Vec<_> = self.added.preferred.iter().chain(own).collect();
         if terms.is_empty() {
-            return PreScore::Skip;
+            return Ok(PreScore::Skip);
         }
         let by_set = !terms.iter().any(|term| is_own(&term.preference));
-        PreScore::Score(Box::new(Preferred { terms, by_set }))
+        Ok(PreScore::Score(Box::new(Preferred { terms, by_set })))
     }
 }
 
@@ -141,18 +151,18 @@ impl Filter for Required<'_> {
         Some(Status::new(Code::UnschedulableAndUnresolvable, NAME, reason))
     }
 
-    fn filter_chunk(&self, cluster: &Cluster, chunk: &Chunk, mask: u64) -> u64 {
+    fn filter_chunk(&self, cluster: &Cluster, chunk: &Chunk, mask: u64) -> Result<u64, Status> {
         if !self.by_set {
-            return each_lane(mask, |lane| {
+            return Ok(each_lane(mask, |lane| {
                 cluster.node_in(chunk, lane).is_some_and(|node| self.filter(node).is_none())
-            });
+            }));
         }
         let mut sets = Sets::default();
-        each_lane(mask, |lane| {
+        Ok(each_lane(mask, |lane| {
             let set = chunk.label_set()[lane];
             let labels = cluster.label_set(set);
             sets.decide(set, || self.is_added("", labels) && self.matches("", labels))
-        })
+        }))
     }
 
     fn only_reason(&self) -> Option<&'static str> {
@@ -168,29 +178,38 @@ impl Preferred<'_> {
 }
 
 impl Score for Preferred<'_> {
-    fn score(&self, node: NodeInfo<'_>) -> i64 {
-        node.node().map_or(0, |node| self.weight(&node.name, &node.labels))
+    fn score(&self, node: NodeInfo<'_>) -> Result<i64, Status> {
+        Ok(node.node().map_or(0, |node| self.weight(&node.name, &node.labels)))
     }
 
-    fn score_chunk(&self, cluster: &Cluster, chunk: &Chunk, mask: u64, scores: &mut Column<i64>) {
+    fn score_chunk(
+        &self,
+        cluster: &Cluster,
+        chunk: &Chunk,
+        mask: u64,
+        scores: &mut Column<i64>,
+    ) -> Result<(), Status> {
         let mut sets = Sets::default();
         each_lane(mask, |lane| {
             let set = chunk.label_set()[lane];
             scores[lane] = if self.by_set {
                 sets.decide(set, || self.weight("", cluster.label_set(set)))
             } else {
-                cluster.node_in(chunk, lane).map_or(0, |node| self.score(node))
+                let node = cluster.node_in(chunk, lane).and_then(|node| node.node());
+                node.map_or(0, |node| self.weight(&node.name, &node.labels))
             };
             false
         });
+        Ok(())
     }
 
     fn needs_normalize(&self) -> bool {
         true
     }
 
-    fn normalize(&self, scores: &mut [i64]) {
+    fn normalize(&self, scores: &mut [i64]) -> Result<(), Status> {
         normalize_to_largest(scores, false);
+        Ok(())
     }
 }
 

@@ -1,8 +1,8 @@
 //! Features that nodes declare (nodedeclaredfeatures/nodedeclaredfeatures.go).
 
-use crate::framework::{Filter, Plugin, PreFilter, Status};
-use crate::model::{Name, Pod};
-use crate::snapshot::{Cluster, NodeInfo};
+use crate::framework::{Cycle, Filter, Plugin, Point, PreFilter, Status};
+use crate::model::Name;
+use crate::snapshot::NodeInfo;
 
 use super::volumes::never;
 
@@ -20,14 +20,19 @@ impl Plugin for NodeDeclaredFeatures {
         NAME
     }
 
+    fn points(&self) -> &'static [Point] {
+        &[Point::PreFilter, Point::Filter]
+    }
+
     fn is_local(&self) -> bool {
         true
     }
 
-    fn pre_filter<'a>(&'a self, _: &'a Cluster, pod: &'a Pod) -> PreFilter<'a> {
+    fn pre_filter<'a>(&'a self, cycle: Cycle<'a>) -> Result<PreFilter<'a>, Status> {
+        let pod = cycle.pod;
         match &*pod.template.required_node_features {
-            [] => PreFilter::Skip,
-            needed => PreFilter::Filter(Box::new(Needed(needed))),
+            [] => Ok(PreFilter::Skip),
+            needed => Ok(PreFilter::Filter(Box::new(Needed(needed)))),
         }
     }
 }

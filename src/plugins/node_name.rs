@@ -1,8 +1,8 @@
 //! Pods that name their node (nodename/node_name.go).
 
-use crate::framework::{Code, Filter, Plugin, PreFilter, Status};
-use crate::model::{Name, Pod};
-use crate::snapshot::{Cluster, NodeInfo};
+use crate::framework::{Code, Cycle, Filter, Plugin, Point, PreFilter, Status};
+use crate::model::Name;
+use crate::snapshot::NodeInfo;
 
 /// Rejects nodes other than the one that the pod names.
 #[derive(Clone, Copy, Debug)]
@@ -18,14 +18,19 @@ impl Plugin for NodeName {
         NAME
     }
 
+    fn points(&self) -> &'static [Point] {
+        &[Point::Filter]
+    }
+
     fn is_local(&self) -> bool {
         true
     }
 
-    fn pre_filter<'a>(&'a self, _: &'a Cluster, pod: &'a Pod) -> PreFilter<'a> {
+    fn pre_filter<'a>(&'a self, cycle: Cycle<'a>) -> Result<PreFilter<'a>, Status> {
+        let pod = cycle.pod;
         match &pod.node_name {
-            Some(name) if !name.is_empty() => PreFilter::Filter(Box::new(Named(name))),
-            _ => PreFilter::Skip,
+            Some(name) if !name.is_empty() => Ok(PreFilter::Filter(Box::new(Named(name)))),
+            _ => Ok(PreFilter::Skip),
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Ports of the host (nodeports/node_ports.go).
 
-use crate::framework::{Code, Filter, Plugin, PreFilter, Status};
-use crate::model::{HostPort, Pod};
+use crate::framework::{Code, Cycle, Filter, Plugin, Point, PreFilter, Status};
+use crate::model::HostPort;
 use crate::snapshot::{Chunk, Cluster, NodeInfo};
 
 /// Rejects nodes on which a port that the pod wants is taken.
@@ -18,14 +18,19 @@ impl Plugin for NodePorts {
         NAME
     }
 
+    fn points(&self) -> &'static [Point] {
+        &[Point::PreFilter, Point::Filter]
+    }
+
     fn is_local(&self) -> bool {
         true
     }
 
-    fn pre_filter<'a>(&'a self, _: &'a Cluster, pod: &'a Pod) -> PreFilter<'a> {
+    fn pre_filter<'a>(&'a self, cycle: Cycle<'a>) -> Result<PreFilter<'a>, Status> {
+        let pod = cycle.pod;
         match &*pod.template.host_ports {
-            [] => PreFilter::Skip,
-            ports => PreFilter::Filter(Box::new(Wanted(ports))),
+            [] => Ok(PreFilter::Skip),
+            ports => Ok(PreFilter::Filter(Box::new(Wanted(ports)))),
         }
     }
 }
@@ -41,11 +46,11 @@ impl Filter for Wanted<'_> {
         self.conflict(node).then(|| Status::new(Code::Unschedulable, NAME, REASON))
     }
 
-    fn filter_chunk(&self, cluster: &Cluster, chunk: &Chunk, mask: u64) -> u64 {
+    fn filter_chunk(&self, cluster: &Cluster, chunk: &Chunk, mask: u64) -> Result<u64, Status> {
         let taken = crate::framework::each_lane(mask & chunk.with_ports(), |lane| {
             cluster.node_in(chunk, lane).is_some_and(|node| self.conflict(node))
         });
-        mask & !taken
+        Ok(mask & !taken)
     }
 
     fn only_reason(&self) -> Option<&'static str> {

@@ -1,7 +1,7 @@
 //! Cordoned nodes (nodeunschedulable/node_unschedulable.go).
 
-use crate::framework::{Code, Filter, Plugin, PreFilter, Status};
-use crate::model::{Pod, Taint, TaintEffect};
+use crate::framework::{Code, Cycle, Filter, Plugin, Point, PreFilter, Status};
+use crate::model::{Taint, TaintEffect};
 use crate::snapshot::{Chunk, Cluster, NodeInfo};
 
 /// Rejects nodes that are cordoned, unless the pod tolerates the taint
@@ -19,20 +19,25 @@ impl Plugin for NodeUnschedulable {
         NAME
     }
 
+    fn points(&self) -> &'static [Point] {
+        &[Point::Filter]
+    }
+
     fn is_local(&self) -> bool {
         true
     }
 
-    fn pre_filter<'a>(&'a self, _: &'a Cluster, pod: &'a Pod) -> PreFilter<'a> {
+    fn pre_filter<'a>(&'a self, cycle: Cycle<'a>) -> Result<PreFilter<'a>, Status> {
+        let pod = cycle.pod;
         let tolerations = &pod.template.tolerations;
         if tolerations.is_empty() {
-            return PreFilter::Filter(Box::new(NotCordoned));
+            return Ok(PreFilter::Filter(Box::new(NotCordoned)));
         }
         let taint = Taint::new("node.kubernetes.io/unschedulable", "", TaintEffect::NoSchedule);
         if tolerations.iter().any(|toleration| toleration.tolerates(&taint)) {
-            PreFilter::Skip
+            Ok(PreFilter::Skip)
         } else {
-            PreFilter::Filter(Box::new(NotCordoned))
+            Ok(PreFilter::Filter(Box::new(NotCordoned)))
         }
     }
 }
@@ -44,8 +49,8 @@ impl Filter for NotCordoned {
             .then(|| Status::new(Code::UnschedulableAndUnresolvable, NAME, REASON))
     }
 
-    fn filter_chunk(&self, _: &Cluster, chunk: &Chunk, mask: u64) -> u64 {
-        mask & !chunk.unschedulable()
+    fn filter_chunk(&self, _: &Cluster, chunk: &Chunk, mask: u64) -> Result<u64, Status> {
+        Ok(mask & !chunk.unschedulable())
     }
 
     fn only_reason(&self) -> Option<&'static str> {

@@ -1,10 +1,10 @@
 //! Taints and tolerations (tainttoleration/taint_toleration.go).
 
 use crate::framework::{
-    Code, Feasible, Filter, Plugin, PreFilter, PreScore, Score, Status, each_lane,
+    Code, Cycle, Feasible, Filter, Plugin, Point, PreFilter, PreScore, Score, Status, each_lane,
     normalize_to_largest,
 };
-use crate::model::{Pod, Taint, TaintEffect, Toleration};
+use crate::model::{Taint, TaintEffect, Toleration};
 use crate::snapshot::{Chunk, Cluster, Column, LANES, NodeInfo};
 
 /// Rejects nodes with a taint that the pod does not tolerate, and prefers those
@@ -36,29 +36,34 @@ impl Plugin for TaintToleration {
         NAME
     }
 
+    fn points(&self) -> &'static [Point] {
+        &[Point::Filter, Point::PreScore, Point::Score]
+    }
+
     fn is_local(&self) -> bool {
         true
     }
 
-    fn pre_filter<'a>(&'a self, _: &'a Cluster, pod: &'a Pod) -> PreFilter<'a> {
-        PreFilter::Filter(Box::new(Tolerated(&pod.template.tolerations)))
+    fn pre_filter<'a>(&'a self, cycle: Cycle<'a>) -> Result<PreFilter<'a>, Status> {
+        let pod = cycle.pod;
+        Ok(PreFilter::Filter(Box::new(Tolerated(&pod.template.tolerations))))
     }
 
     fn pre_score<'a>(
         &'a self,
-        cluster: &'a Cluster,
-        pod: &'a Pod,
+        cycle: Cycle<'a>,
         _: &'a Feasible<'a>,
-    ) -> PreScore<'a> {
+    ) -> Result<PreScore<'a>, Status> {
+        let (cluster, pod) = (cycle.cluster, cycle.pod);
         let prefers =
             |t: &&Toleration| t.effect.is_none_or(|effect| effect == TaintEffect::PreferNoSchedule);
         let avoided = Avoided(pod.template.tolerations.iter().filter(prefers).collect());
         // Where no node has a taint to avoid, all have the best score.
         let none = |taints| avoided.count(taints) == 0;
         if cluster.taint_sets(FEW).is_some_and(|mut sets| sets.all(none)) {
-            return PreScore::All(100);
+            return Ok(PreScore::All(100));
         }
-        PreScore::Score(Box::new(avoided))
+        Ok(PreScore::Score(Box::new(avoided)))
     }
 }
 
@@ -69,7 +74,7 @@ impl Filter for Tolerated<'_> {
             .then(|| Status::new(Code::UnschedulableAndUnresolvable, NAME, REASON))
     }
 
-    fn filter_chunk(&self, cluster: &Cluster, chunk: &Chunk, mask: u64) -> u64 {
+    fn filter_chunk(&self, cluster: &Cluster, chunk: &Chunk, mask: u64) -> Result<u64, Status> {
         // Nodes of one set mostly stand together.
         let mut last = None;
         let rejected = each_lane(mask & chunk.tainted(), |lane| {
@@ -83,7 +88,7 @@ impl Filter for Tolerated<'_> {
                 }
             }
         });
-        mask & !rejected
+        Ok(mask & !rejected)
     }
 
     fn only_reason(&self) -> Option<&'static str> {
@@ -102,23 +107,31 @@ impl Avoided<'_> {
 }
 
 impl Score for Avoided<'_> {
-    fn score(&self, node: NodeInfo<'_>) -> i64 {
-        node.node().map_or(0, |node| self.count(&node.taints))
+    fn score(&self, node: NodeInfo<'_>) -> Result<i64, Status> {
+        Ok(node.node().map_or(0, |node| self.count(&node.taints)))
     }
 
-    fn score_chunk(&self, cluster: &Cluster, chunk: &Chunk, mask: u64, scores: &mut Column<i64>) {
+    fn score_chunk(
+        &self,
+        cluster: &Cluster,
+        chunk: &Chunk,
+        mask: u64,
+        scores: &mut Column<i64>,
+    ) -> Result<(), Status> {
         *scores = [0; LANES];
         each_lane(mask & chunk.tainted(), |lane| {
             scores[lane] = self.count(cluster.taint_set(chunk.taint_set()[lane]));
             false
         });
+        Ok(())
     }
 
     fn needs_normalize(&self) -> bool {
         true
     }
 
-    fn normalize(&self, scores: &mut [i64]) {
+    fn normalize(&self, scores: &mut [i64]) -> Result<(), Status> {
         normalize_to_largest(scores, true);
+        Ok(())
     }
 }

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::sync::OnceLock;
 
 use crate::framework::{
-    Code, Feasible, Filter, Plugin, PreFilter, PreScore, Score, Status, each_lane,
+    Code, Cycle, Feasible, Filter, Plugin, Point, PreFilter, PreScore, Score, Status, each_lane,
 };
 use crate::model::{
     HOSTNAME, LabelSelector, Name, Node, Operator, Pod, Requirement, TopologySpreadConstraint,
@@ -261,11 +261,16 @@ impl Plugin for PodTopologySpread {
         NAME
     }
 
-    fn pre_filter<'a>(&'a self, cluster: &'a Cluster, pod: &'a Pod) -> PreFilter<'a> {
+    fn points(&self) -> &'static [Point] {
+        &[Point::PreFilter, Point::Filter, Point::PreScore, Point::Score]
+    }
+
+    fn pre_filter<'a>(&'a self, cycle: Cycle<'a>) -> Result<PreFilter<'a>, Status> {
+        let (cluster, pod) = (cycle.cluster, cycle.pod);
         let mut constraints = self.constraints(cluster, pod, UnsatisfiableAction::DoNotSchedule);
         constraints.truncate(MOST);
         if constraints.is_empty() {
-            return PreFilter::Skip;
+            return Ok(PreFilter::Skip);
         }
         let counted = Counted::new(cluster, pod, &constraints);
         let mut sums: Vec<Sums<'_>> =
@@ -296,23 +301,23 @@ impl Plugin for PodTopologySpread {
             let itself = i64::from(constraint.selector.matches(&pod.template.labels));
             Hard { constraint, sums, least, itself }
         });
-        PreFilter::Filter(Box::new(Skew(hard.collect())))
+        Ok(PreFilter::Filter(Box::new(Skew(hard.collect()))))
     }
 
     fn pre_score<'a>(
         &'a self,
-        cluster: &'a Cluster,
-        pod: &'a Pod,
+        cycle: Cycle<'a>,
         feasible: &'a Feasible<'a>,
-    ) -> PreScore<'a> {
+    ) -> Result<PreScore<'a>, Status> {
+        let (cluster, pod) = (cycle.cluster, cycle.pod);
         let mut constraints = self.constraints(cluster, pod, UnsatisfiableAction::ScheduleAnyway);
         constraints.truncate(MOST);
         if constraints.is_empty() {
-            return PreScore::Skip;
+            return Ok(PreScore::Skip);
         }
         let all_keys =
             !pod.template.topology_spread.is_empty() || !matches!(self.defaults, Defaults::System);
-        PreScore::Score(Box::new(Spread::new(cluster, pod, feasible, constraints, all_keys)))
+        Ok(PreScore::Score(Box::new(Spread::new(cluster, pod, feasible, constraints, all_keys))))
     }
 }
 
@@ -334,12 +339,12 @@ impl Filter for Skew<'_> {
         verdicts.next().map(|(code, reason)| Status::new(code, NAME, reason))
     }
 
-    fn filter_chunk(&self, cluster: &Cluster, chunk: &Chunk, mask: u64) -> u64 {
-        each_lane(mask, |lane| {
+    fn filter_chunk(&self, cluster: &Cluster, chunk: &Chunk, mask: u64) -> Result<u64, Status> {
+        Ok(each_lane(mask, |lane| {
             self.0.iter().all(|hard| {
                 hard.reject(hard.sums.topology.domain_in(cluster, chunk, lane)).is_none()
             })
-        })
+        }))
     }
 }
 
@@ -426,10 +431,10 @@ impl<'a> Spread<'a> {
 const LEFT_OUT: i64 = -1;
 
 impl Score for Spread<'_> {
-    fn score(&self, node: NodeInfo<'_>) -> i64 {
+    fn score(&self, node: NodeInfo<'_>) -> Result<i64, Status> {
         let lacks = |soft: &Soft<'_>| soft.sums.topology.domain(node).is_none();
         if self.all_keys && self.soft.iter().any(lacks) {
-            return LEFT_OUT;
+            return Ok(LEFT_OUT);
         }
         let mut counts = [0; MOST];
         let counts = &mut counts[..self.soft.len()];
@@ -445,14 +450,14 @@ impl Score for Spread<'_> {
             };
             score += count as f64 * soft.weight + (soft.constraint.max_skew - 1) as f64;
         }
-        score.round() as i64
+        Ok(score.round() as i64)
     }
 
     fn needs_normalize(&self) -> bool {
         true
     }
 
-    fn normalize(&self, scores: &mut [i64]) {
+    fn normalize(&self, scores: &mut [i64]) -> Result<(), Status> {
         let counted = || scores.iter().copied().filter(|score| *score != LEFT_OUT);
         let most = counted().max().unwrap_or(0).max(0);
         let least = counted().min().unwrap_or(0);
@@ -463,5 +468,6 @@ impl Score for Spread<'_> {
                 (score, most) => 100 * (most + least - score) / most,
             };
         }
+        Ok(())
     }
 }

@@ -3,9 +3,9 @@
 
 use std::sync::Arc;
 
-use crate::framework::{Code, Filter, Plugin, PreFilter, Status};
+use crate::framework::{Code, Cycle, Filter, Plugin, Point, PreFilter, Status};
 use crate::model::{
-    Node, PersistentVolume, PersistentVolumeClaim, Pod, StorageClass, VolumeBindingMode,
+    Node, PersistentVolume, PersistentVolumeClaim, StorageClass, VolumeBindingMode,
 };
 use crate::snapshot::{Cluster, NodeInfo};
 
@@ -43,8 +43,13 @@ impl Plugin for VolumeBinding {
         NAME
     }
 
-    fn pre_filter<'a>(&'a self, cluster: &'a Cluster, pod: &'a Pod) -> PreFilter<'a> {
-        let reject = |why: String| PreFilter::Reject(never(NAME, why));
+    fn points(&self) -> &'static [Point] {
+        &[Point::PreFilter, Point::Filter, Point::PreScore, Point::Score]
+    }
+
+    fn pre_filter<'a>(&'a self, cycle: Cycle<'a>) -> Result<PreFilter<'a>, Status> {
+        let (cluster, pod) = (cycle.cluster, cycle.pod);
+        let reject = |why: String| Err(never(NAME, why));
         let mut claims = Vec::new();
         for used in uses(&pod.template.volumes, &pod.name) {
             let name = &used.claim;
@@ -77,7 +82,7 @@ impl Plugin for VolumeBinding {
             claims.push(claim);
         }
         if claims.is_empty() {
-            return PreFilter::Skip;
+            return Ok(PreFilter::Skip);
         }
         let (mut bound, mut open) = (Vec::new(), Vec::new());
         for claim in claims {
@@ -90,7 +95,7 @@ impl Plugin for VolumeBinding {
                 name => match cluster.objects().storage_classes.get("", name) {
                     None => {
                         let status = not_found("storageclass.storage.k8s.io", name);
-                        return PreFilter::Reject(Status::new(Code::Error, NAME, status));
+                        return Err(Status::new(Code::Error, NAME, status));
                     }
                     found => found,
                 },
@@ -111,7 +116,7 @@ impl Plugin for VolumeBinding {
             open.volumes = volumes.filter(|volume| volume.class == open.claim.class).collect();
             open.volumes.sort_by(|a, b| (a.capacity, &a.name).cmp(&(b.capacity, &b.name)));
         }
-        PreFilter::Filter(Box::new(Claims { cluster, bound, open }))
+        Ok(PreFilter::Filter(Box::new(Claims { cluster, bound, open })))
     }
 }
 

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use crate::framework::{Code, Filter, Plugin, PreFilter, Status};
-use crate::model::{Name, PersistentVolumeClaim, Pod};
+use crate::framework::{Code, Cycle, Filter, Plugin, Point, PreFilter, Status};
+use crate::model::{Name, PersistentVolumeClaim};
 use crate::snapshot::{Cluster, NodeInfo};
 
 use super::volumes::{claim, never, uses, volume};
@@ -40,7 +40,12 @@ impl Plugin for NodeVolumeLimits {
         NAME
     }
 
-    fn pre_filter<'a>(&'a self, cluster: &'a Cluster, pod: &'a Pod) -> PreFilter<'a> {
+    fn points(&self) -> &'static [Point] {
+        &[Point::PreFilter, Point::Filter]
+    }
+
+    fn pre_filter<'a>(&'a self, cycle: Cycle<'a>) -> Result<PreFilter<'a>, Status> {
+        let (cluster, pod) = (cycle.cluster, cycle.pod);
         let namespace = pod.namespace();
         let mut wanted = Vec::new();
         let mut any = false;
@@ -51,15 +56,15 @@ impl Plugin for NodeVolumeLimits {
                 let what = format!(
                     "looking up PVC {namespace}/{name}: persistentvolumeclaim {name:?} not found"
                 );
-                return PreFilter::Reject(never(NAME, what));
+                return Err(never(NAME, what));
             };
             wanted.extend(attached(cluster, claim));
         }
         wanted.sort();
         wanted.dedup();
         match any {
-            true => PreFilter::Filter(Box::new(Limited(wanted))),
-            false => PreFilter::Skip,
+            true => Ok(PreFilter::Filter(Box::new(Limited(wanted)))),
+            false => Ok(PreFilter::Skip),
         }
     }
 }

@@ -1,8 +1,8 @@
 //! Disks that pods cannot share (volumerestrictions/volume_restrictions.go).
 
-use crate::framework::{Code, Filter, Plugin, PreFilter, Status};
-use crate::model::{AccessMode, Pod, VolumeSource};
-use crate::snapshot::{Cluster, NodeInfo};
+use crate::framework::{Code, Cycle, Filter, Plugin, Point, PreFilter, Status};
+use crate::model::{AccessMode, VolumeSource};
+use crate::snapshot::NodeInfo;
 
 use super::volumes::{claim, never, not_found};
 
@@ -68,20 +68,25 @@ impl Plugin for VolumeRestrictions {
         NAME
     }
 
-    fn pre_filter<'a>(&'a self, cluster: &'a Cluster, pod: &'a Pod) -> PreFilter<'a> {
+    fn points(&self) -> &'static [Point] {
+        &[Point::PreFilter, Point::Filter]
+    }
+
+    fn pre_filter<'a>(&'a self, cycle: Cycle<'a>) -> Result<PreFilter<'a>, Status> {
+        let (cluster, pod) = (cycle.cluster, cycle.pod);
         let template = &pod.template;
         let mut is_in_use = false;
         for name in template.claims() {
             let Some(claim) = claim(cluster, &template.namespace, name) else {
-                return PreFilter::Reject(never(NAME, not_found("persistentvolumeclaim", name)));
+                return Err(never(NAME, not_found("persistentvolumeclaim", name)));
             };
             is_in_use |= claim.access_modes.contains(&AccessMode::ReadWriteOncePod)
                 && cluster.is_claim_used(&template.namespace, name);
         }
         let disks: Vec<_> = template.volumes.iter().filter(is_restricted).collect();
         match disks.is_empty() && !is_in_use {
-            true => PreFilter::Skip,
-            false => PreFilter::Filter(Box::new(Restricted { disks, is_in_use })),
+            true => Ok(PreFilter::Skip),
+            false => Ok(PreFilter::Filter(Box::new(Restricted { disks, is_in_use }))),
         }
     }
 }

@@ -1,8 +1,8 @@
 //! Volumes that are in zones (volumezone/volume_zone.go).
 
-use crate::framework::{Filter, Plugin, PreFilter, Status};
-use crate::model::{Node, Pod, VolumeBindingMode};
-use crate::snapshot::{Cluster, NodeInfo};
+use crate::framework::{Cycle, Filter, Plugin, Point, PreFilter, Status};
+use crate::model::{Node, VolumeBindingMode};
+use crate::snapshot::NodeInfo;
 
 use super::volumes::{claim, never, not_found, uses, volume};
 
@@ -30,8 +30,13 @@ impl Plugin for VolumeZone {
         NAME
     }
 
-    fn pre_filter<'a>(&'a self, cluster: &'a Cluster, pod: &'a Pod) -> PreFilter<'a> {
-        let reject = |why: String| PreFilter::Reject(never(NAME, why));
+    fn points(&self) -> &'static [Point] {
+        &[Point::PreFilter, Point::Filter]
+    }
+
+    fn pre_filter<'a>(&'a self, cycle: Cycle<'a>) -> Result<PreFilter<'a>, Status> {
+        let (cluster, pod) = (cycle.cluster, cycle.pod);
+        let reject = |why: String| Err(never(NAME, why));
         let mut zones = Vec::new();
         for used in uses(&pod.template.volumes, &pod.name) {
             let Some(claim) = claim(cluster, pod.namespace(), &used.claim) else {
@@ -64,8 +69,8 @@ impl Plugin for VolumeZone {
             }
         }
         match zones.is_empty() {
-            true => PreFilter::Skip,
-            false => PreFilter::Filter(Box::new(Zones(zones))),
+            true => Ok(PreFilter::Skip),
+            false => Ok(PreFilter::Filter(Box::new(Zones(zones)))),
         }
     }
 }

@@ -3,8 +3,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use portolan::framework::config::{Configuration, Registry};
-use portolan::framework::{Evaluation, Framework, Status};
+use portolan::framework::config::Configuration;
+use portolan::framework::{Evaluation, Framework, Handle, Registry, Status};
 use portolan::model::k8s;
 use portolan::{Config, Engine, Snapshot};
 use serde_json::Value;
@@ -55,7 +55,7 @@ pub(super) fn run(scenario: &Value, tally: &mut Tally) -> Result<(), String> {
     let framework = match scenario["config"].as_str() {
         None => Framework::default_profile(),
         Some(config) => {
-            let read = Configuration::read(config, &Registry::in_tree());
+            let read = Configuration::read(config, &Registry::in_tree(), &Handle::default());
             let profiles = read.map_err(|error| format!("config: {error}"))?.profiles;
             profiles.into_iter().next().ok_or("config: no profile")?.framework
         }

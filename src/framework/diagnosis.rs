@@ -1,0 +1,177 @@
+//! Why a pod fits nowhere, and what every plugin says of every node.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use crate::model::{Name, Pod};
+use crate::snapshot::{Chunk, Cluster, NodeInfo};
+
+use super::filters::nodes_of;
+use super::{Cycle, CycleState, Feasible, Framework, NodeScore, Nomination, Status};
+
+/// No node will do: how many for which reason (framework/types.go `FitError`).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FitError {
+    /// How many nodes there are.
+    pub nodes: usize,
+    /// How many nodes gave each reason; a node may give several.
+    pub reasons: BTreeMap<String, usize>,
+    /// What a plugin said before any node was looked at.
+    pub pre_filter: Option<Status>,
+    /// What came of trying to change that ([`Plugin::post_filter`]), if anything
+    /// was said.
+    ///
+    /// [`Plugin::post_filter`]: super::Plugin::post_filter
+    pub post_filter: Option<Status>,
+    /// To which node the pod is nominated now.
+    pub nomination: Nomination,
+}
+
+impl FitError {
+    pub(super) fn new(nodes: usize) -> FitError {
+        FitError {
+            nodes,
+            reasons: BTreeMap::new(),
+            pre_filter: None,
+            post_filter: None,
+            nomination: Nomination::Keep,
+        }
+    }
+}
+
+impl fmt::Display for FitError {
+    /// Kube-scheduler's text.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "0/{} nodes are available:", self.nodes)?;
+        if let Some(status) = &self.pre_filter {
+            write!(f, " {status}.")?;
+        } else {
+            let mut reasons: Vec<String> =
+                self.reasons.iter().map(|(reason, n)| format!("{n} {reason}")).collect();
+            reasons.sort();
+            if !reasons.is_empty() {
+                write!(f, " {}.", reasons.join(", "))?;
+            }
+        }
+        match &self.post_filter {
+            Some(status) if !status.reasons.is_empty() => write!(f, " {status}."),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl std::error::Error for FitError {}
+
+/// What all plugins say of all nodes for one pod.
+#[derive(Clone, Debug, Default)]
+pub struct Evaluation {
+    /// Why the pod fits nowhere, if so.
+    pub rejected: Option<FitError>,
+    /// Why the pod cannot be decided on: a plugin failed.
+    pub failed: Option<Status>,
+    /// Node by node; none where the pod was rejected before any was looked at.
+    pub nodes: BTreeMap<Name, Verdict>,
+}
+
+/// What all plugins say of one node.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Verdict {
+    /// Why the node is rejected, by the first plugin that does.
+    pub status: Option<Status>,
+    /// What plugins after the first would say, were they asked.
+    pub further: Vec<Status>,
+    /// The scores of a node that passed, by plugins that score the pod.
+    pub scores: Vec<NodeScore>,
+}
+
+impl Verdict {
+    /// The sum of the scores.
+    #[must_use]
+    pub fn total(&self) -> i64 {
+        self.scores.iter().map(|score| score.weighted).sum()
+    }
+}
+
+impl Framework {
+    /// Why the node is rejected for the pod, by the first plugin that does;
+    /// none where it passes.
+    #[must_use]
+    pub fn filter(&self, cluster: &Cluster, pod: &Pod, node: NodeInfo<'_>) -> Option<Status> {
+        let state = CycleState::default();
+        self.pre_filter(Cycle::new(cluster, pod, &state)).filter_with_nominated(node)
+    }
+
+    /// What every plugin says of every node, asked node by node: for people and
+    /// tests, not for decisions. O(nodes × plugins).
+    #[must_use]
+    pub fn evaluate(&self, cluster: &Cluster, pod: &Pod) -> Evaluation {
+        let state = CycleState::default();
+        let cycle = Cycle::new(cluster, pod, &state);
+        let filters = self.pre_filter(cycle);
+        let mut evaluation = Evaluation::default();
+        if let Some(status) = filters.rejected() {
+            match status.code.is_rejection() {
+                true => evaluation.rejected = Some(filters.fit_error()),
+                false => evaluation.failed = Some(status.clone()),
+            }
+            return evaluation;
+        }
+        let mut feasible: Vec<(&Chunk, u64)> = Vec::new();
+        for chunk in cluster.zones().flat_map(|zone| zone.chunks()) {
+            let mut mask = 0;
+            for (lane, node) in nodes_of(cluster, chunk, chunk.live()) {
+                let mut rejections = filters.filter_all(node);
+                let status = (!rejections.is_empty()).then(|| rejections.remove(0));
+                if let Some(status) = status.as_ref().filter(|s| !s.code.is_rejection()) {
+                    evaluation.failed.get_or_insert_with(|| status.clone());
+                }
+                mask |= u64::from(status.is_none()) << lane;
+                let verdict = Verdict { status, further: rejections, scores: Vec::new() };
+                evaluation.nodes.insert(node.name().clone(), verdict);
+            }
+            feasible.push((chunk, mask));
+        }
+        let feasible = Feasible::new(cluster, feasible);
+        if feasible.is_empty() {
+            evaluation.rejected = Some(filters.fit_error());
+            return evaluation;
+        }
+        let nodes: Vec<NodeInfo<'_>> = feasible.nodes().collect();
+        match self.pre_score(cycle, &feasible).and_then(|scores| scores.score(&nodes)) {
+            Err(status) => evaluation.failed = Some(status),
+            Ok(scores) => {
+                for (node, scores) in nodes.iter().zip(scores) {
+                    if let Some(verdict) = evaluation.nodes.get_mut(node.name()) {
+                        verdict.scores = scores;
+                    }
+                }
+            }
+        }
+        evaluation
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::framework::Code;
+
+    #[test]
+    fn the_text_is_kube_schedulers() {
+        let mut error = FitError::new(3);
+        assert_eq!(error.to_string(), "0/3 nodes are available:");
+        error.reasons =
+            [("Too many pods".to_owned(), 10), ("Insufficient cpu".to_owned(), 2)].into();
+        let text = "0/3 nodes are available: 10 Too many pods, 2 Insufficient cpu.";
+        assert_eq!(error.to_string(), text);
+        let nowhere = "preemption: 0/3 nodes are available: 3 No preemption victims found";
+        error.post_filter = Some(Status::new(Code::Unschedulable, "DefaultPreemption", nowhere));
+        assert_eq!(error.to_string(), format!("{text} {nowhere}."));
+        error.pre_filter =
+            Some(Status::new(Code::UnschedulableAndUnresolvable, "", "no such claim"));
+        assert_eq!(
+            error.to_string(),
+            format!("0/3 nodes are available: no such claim. {nowhere}.")
+        );
+    }
+}

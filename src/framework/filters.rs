@@ -1,0 +1,441 @@
+//! PreFilter and Filter: which nodes will do for a pod.
+
+use std::collections::BTreeSet;
+
+use crate::model::{Name, Pod};
+use crate::snapshot::{Chunk, Cluster, NodeInfo, lanes};
+
+use super::recorder::{Recorder, Step, timed, timed_step};
+use super::{Code, Cycle, Filter, FitError, Framework, PreFilter, Reasons, Status};
+
+/// What all plugins filter for one pod: what [`Framework::pre_filter`] gives.
+///
+/// While pods are nominated that the pod must yield to, a node that one of them
+/// is nominated to has to do with them and without them
+/// (`RunFilterPluginsWithNominatedPods`).
+pub struct Filters<'a> {
+    cycle: Cycle<'a>,
+    recorder: Option<&'a dyn Recorder>,
+    each: Vec<Judge<'a>>,
+    only: Option<Only>,
+    rejected: Option<Status>,
+    nominated: Vec<(Name, Vec<Pod>)>,
+}
+
+/// What one plugin filters for one pod.
+struct Judge<'a> {
+    plugin: &'static str,
+    filter: Held<'a>,
+    is_local: bool,
+}
+
+/// A filter of these filters alone, or one of those that they were copied from.
+enum Held<'a> {
+    Own(Box<dyn Filter + 'a>),
+    Shared(&'a dyn Filter),
+}
+
+/// The only nodes that will do, and the plugins that say so.
+struct Only {
+    plugins: BTreeSet<&'static str>,
+    names: Vec<Name>,
+}
+
+impl Only {
+    fn status(&self) -> Status {
+        let plugins: Vec<&str> = self.plugins.iter().copied().collect();
+        let reason = format!("node(s) didn't satisfy plugin(s) [{}]", plugins.join(" "));
+        Status::new(Code::UnschedulableAndUnresolvable, "", reason)
+    }
+
+    /// Why no node is left.
+    fn conflict(&self) -> Status {
+        let plugins: Vec<&str> = self.plugins.iter().copied().collect();
+        let reason = match &plugins[..] {
+            [plugin] => format!("node(s) didn't satisfy plugin {plugin}"),
+            _ => {
+                let plugins = plugins.join(" ");
+                format!("node(s) didn't satisfy plugin(s) [{plugins}] simultaneously")
+            }
+        };
+        Status::new(Code::UnschedulableAndUnresolvable, "", reason)
+    }
+}
+
+impl<'a> Held<'a> {
+    fn get(&self) -> &(dyn Filter + 'a) {
+        match self {
+            Held::Own(filter) => &**filter,
+            Held::Shared(filter) => *filter,
+        }
+    }
+}
+
+impl Framework {
+    /// Asks every plugin what it filters for this pod, and which pods it must
+    /// yield to. What comes of it is in [`Filters::rejected`].
+    pub fn pre_filter<'a>(&'a self, cycle: Cycle<'a>) -> Filters<'a> {
+        let recorder = self.plugin_recorder(cycle);
+        let outcome = |filters: &Filters<'_>| filters.rejected.as_ref().map(|status| status.code);
+        timed_step(self.recorder(), Step::PreFilter, outcome, || {
+            let mut filters = Filters {
+                cycle,
+                recorder,
+                each: Vec::with_capacity(self.pre_filter_order().len()),
+                only: None,
+                rejected: None,
+                nominated: self.handle().nominator().before(cycle.pod),
+            };
+            filters.ask(self);
+            filters
+        })
+    }
+}
+
+impl<'a> Filters<'a> {
+    fn ask(&mut self, framework: &'a Framework) {
+        let mut positions: Vec<usize> = Vec::with_capacity(framework.pre_filter_order().len());
+        for (plugin, position) in framework.pre_filter_order() {
+            let (name, is_local) = (plugin.name(), plugin.is_local());
+            let answer = timed(
+                self.recorder,
+                (name, Step::PreFilter),
+                |answer: &Result<PreFilter<'_>, Status>| match answer {
+                    Ok(PreFilter::Skip) => Some(Code::Skip),
+                    Ok(_) => None,
+                    Err(status) => Some(status.code),
+                },
+                || plugin.pre_filter(self.cycle),
+            );
+            let filter = match answer {
+                Ok(PreFilter::Skip) => continue,
+                Ok(PreFilter::Filter(filter)) => filter,
+                Ok(PreFilter::Only(names, filter)) => {
+                    if !self.narrow(name, names) {
+                        return;
+                    }
+                    filter
+                }
+                Err(status) => match status.code {
+                    // Removing pods may help: what the others filter is wanted then.
+                    Code::Unschedulable => {
+                        self.rejected = Some(Status { plugin: name, ..status });
+                        continue;
+                    }
+                    Code::UnschedulableAndUnresolvable => {
+                        self.rejected = Some(Status { plugin: name, ..status });
+                        return;
+                    }
+                    _ => {
+                        let step = format_args!("running PreFilter plugin {name:?}");
+                        self.rejected = Some(status.failed(name, step));
+                        return;
+                    }
+                },
+            };
+            if let Some(position) = position {
+                let at = positions.partition_point(|before| *before < position);
+                positions.insert(at, position);
+                self.each.insert(at, Judge { plugin: name, filter: Held::Own(filter), is_local });
+            }
+        }
+    }
+
+    /// No other nodes than these will do; whether any is left.
+    fn narrow(&mut self, plugin: &'static str, names: Vec<Name>) -> bool {
+        let only = self
+            .only
+            .get_or_insert_with(|| Only { plugins: BTreeSet::new(), names: names.clone() });
+        only.plugins.insert(plugin);
+        only.names.retain(|name| names.contains(name));
+        if only.names.is_empty() {
+            self.rejected = Some(only.conflict());
+        }
+        !only.names.is_empty()
+    }
+
+    /// Why no node will do, known before any is looked at.
+    #[must_use]
+    pub fn rejected(&self) -> Option<&Status> {
+        self.rejected.as_ref()
+    }
+
+    /// The only nodes that will do, if they are named (`PreFilterResult`).
+    #[must_use]
+    pub fn names(&self) -> Option<&[Name]> {
+        self.only.as_ref().map(|only| &*only.names)
+    }
+
+    /// Why the node is rejected, by the first plugin that does; none where it
+    /// passes. Nominated pods are not looked at.
+    #[must_use]
+    pub fn filter(&self, node: NodeInfo<'_>) -> Option<Status> {
+        if let Some(status) = self.excluded(node) {
+            return Some(status);
+        }
+        self.each.iter().find_map(|judge| judge.filter(node))
+    }
+
+    /// Why the node is rejected, also with those pods on it that are nominated
+    /// to it and go before this one.
+    #[must_use]
+    pub fn filter_with_nominated(&self, node: NodeInfo<'_>) -> Option<Status> {
+        self.excluded(node)
+            .or_else(|| self.with_nominated(node))
+            .or_else(|| self.each.iter().find_map(|judge| judge.filter(node)))
+    }
+
+    /// What every plugin has against the node, each asked.
+    pub(super) fn filter_all(&self, node: NodeInfo<'_>) -> Vec<Status> {
+        if let Some(status) = self.excluded(node) {
+            return vec![status];
+        }
+        let first = self.with_nominated(node);
+        let mut all: Vec<Status> = first.into_iter().collect();
+        for status in self.each.iter().filter_map(|judge| judge.filter(node)) {
+            if all.first().is_none_or(|first| first.plugin != status.plugin) {
+                all.push(status);
+            }
+        }
+        all
+    }
+
+    /// Why the node is none that is asked of.
+    fn excluded(&self, node: NodeInfo<'_>) -> Option<Status> {
+        if self.rejected.is_some() {
+            return self.rejected.clone();
+        }
+        let only = self.only.as_ref()?;
+        (!only.names.contains(node.name())).then(|| only.status())
+    }
+
+    /// Why the node is rejected with the pods that are nominated to it on it.
+    fn with_nominated(&self, node: NodeInfo<'_>) -> Option<Status> {
+        let (_, pods) = self.nominated.iter().find(|(name, _)| name == node.name())?;
+        let mut fork = self.cycle.cluster.fork();
+        let mut filters = self.extend();
+        for pod in pods {
+            let placed = pod.clone().on(node.name().clone());
+            if let Err(error) = fork.add_pod(&placed) {
+                return Some(Status::error("", error.to_string()));
+            }
+            let Some(node) = fork.node(node.name()) else { continue };
+            if let Err(status) = filters.add_pod(&placed, node) {
+                return Some(status);
+            }
+        }
+        let node = fork.node(node.name())?;
+        filters.each.iter().find_map(|judge| judge.filter(node))
+    }
+
+    /// A copy that can be told of pods that come and go; it shares with these
+    /// filters all that such pods cannot change (`CycleState.Clone`).
+    #[must_use]
+    pub fn extend(&self) -> Filters<'_> {
+        let each = self.each.iter().map(|judge| Judge {
+            filter: match judge.filter.get().extend() {
+                Some(own) => Held::Own(own),
+                None => Held::Shared(judge.filter.get()),
+            },
+            ..*judge
+        });
+        Filters {
+            cycle: self.cycle,
+            recorder: self.recorder,
+            each: each.collect(),
+            only: None,
+            rejected: None,
+            nominated: Vec::new(),
+        }
+    }
+
+    /// What if this pod were on this node, of a fork that has it there?
+    ///
+    /// # Errors
+    ///
+    /// A plugin failed.
+    pub fn add_pod(&mut self, pod: &Pod, node: NodeInfo<'_>) -> Result<(), Status> {
+        let step = Step::PreFilterExtensionAddPod;
+        self.tell((step, "AddPod"), |filter| filter.add_pod(pod, node))
+    }
+
+    /// What if this pod were not on this node, of a fork that lacks it there?
+    ///
+    /// # Errors
+    ///
+    /// A plugin failed.
+    pub fn remove_pod(&mut self, pod: &Pod, node: NodeInfo<'_>) -> Result<(), Status> {
+        let step = Step::PreFilterExtensionRemovePod;
+        self.tell((step, "RemovePod"), |filter| filter.remove_pod(pod, node))
+    }
+
+    fn tell(
+        &mut self,
+        (step, verb): (Step, &str),
+        mut change: impl FnMut(&mut dyn Filter) -> Result<(), Status>,
+    ) -> Result<(), Status> {
+        for judge in &mut self.each {
+            let (plugin, recorder) = (judge.plugin, self.recorder);
+            let Held::Own(filter) = &mut judge.filter else { continue };
+            timed(recorder, (plugin, step), code, || change(&mut **filter)).map_err(|status| {
+                status.failed(plugin, format_args!("running {verb} on PreFilter plugin {plugin:?}"))
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Asks the filters that are local, or those that are not.
+    pub(super) fn judge_chunk(
+        &self,
+        local: bool,
+        cluster: &Cluster,
+        chunk: &Chunk,
+        mut mask: u64,
+    ) -> Result<u64, Status> {
+        for judge in self.each.iter().filter(|judge| judge.is_local == local) {
+            if mask == 0 {
+                break;
+            }
+            let asked = (judge.plugin, Step::Filter);
+            let filter = judge.filter.get();
+            let passed =
+                timed(self.recorder, asked, code, || filter.filter_chunk(cluster, chunk, mask));
+            mask = passed.map_err(|status| judge.failed(status))?;
+        }
+        Ok(mask)
+    }
+
+    /// Whether there are filters that are local, or others.
+    pub(super) fn has(&self, local: bool) -> bool {
+        self.each.iter().any(|judge| judge.is_local == local)
+    }
+
+    /// The nodes that pods are nominated to which this one yields to.
+    pub(super) fn nominated(&self) -> impl Iterator<Item = NodeInfo<'a>> {
+        self.nominated.iter().filter_map(|(name, _)| self.cycle.cluster.node(name))
+    }
+
+    /// Of nodes that pass without them, those that pass with the pods that are
+    /// nominated to them, too.
+    pub(super) fn keep_with_nominated(&self, chunk: &Chunk, mask: u64) -> Result<u64, Status> {
+        let mut passed = mask;
+        for node in self.nominated() {
+            let (of, lane) = node.place();
+            if !std::ptr::eq(of, chunk) || mask >> lane & 1 == 0 {
+                continue;
+            }
+            match self.with_nominated(node) {
+                Some(status) if !status.code.is_rejection() => return Err(status),
+                Some(_) => passed &= !(1 << lane),
+                None => {}
+            }
+        }
+        Ok(passed)
+    }
+
+    /// Counts the reasons of all nodes.
+    pub(super) fn fit_error(&self) -> FitError {
+        let cluster = self.cycle.cluster;
+        let nodes = cluster.len();
+        if let Some(status) = &self.rejected {
+            let reasons = status.reasons.iter().map(|reason| (reason.clone(), nodes)).collect();
+            return FitError { reasons, pre_filter: Some(status.clone()), ..FitError::new(nodes) };
+        }
+        let mut reasons = Reasons::default();
+        if let Some(only) = &self.only {
+            let named: Vec<_> = only.names.iter().filter_map(|name| cluster.node(name)).collect();
+            let statuses = named.iter().filter_map(|node| self.filter_with_nominated(*node));
+            statuses.flat_map(|status| status.reasons).for_each(|reason| reasons.add(reason, 1));
+            for reason in only.status().reasons {
+                reasons.add(reason, nodes - named.len());
+            }
+            return FitError { reasons: reasons.into_map(), ..FitError::new(nodes) };
+        }
+        for chunk in cluster.zones().flat_map(|zone| zone.chunks()) {
+            let mut mask = chunk.live();
+            for node in self.nominated() {
+                let (of, lane) = node.place();
+                if std::ptr::eq(of, chunk)
+                    && let Some(status) = self.with_nominated(node)
+                {
+                    status.reasons.into_iter().for_each(|reason| reasons.add(reason, 1));
+                    mask &= !(1 << lane);
+                }
+            }
+            for judge in &self.each {
+                if mask == 0 {
+                    break;
+                }
+                let counted = judge.filter.get().count_reasons(cluster, chunk, mask, &mut reasons);
+                // An error would have ended the cycle before reasons are counted.
+                mask = counted.unwrap_or(0);
+            }
+        }
+        FitError { reasons: reasons.into_map(), ..FitError::new(nodes) }
+    }
+}
+
+/// The code of a step's outcome.
+pub(super) fn code<T>(outcome: &Result<T, Status>) -> Option<Code> {
+    outcome.as_ref().err().map(|status| status.code)
+}
+
+impl Judge<'_> {
+    fn filter(&self, node: NodeInfo<'_>) -> Option<Status> {
+        self.filter.get().filter(node).map(|status| self.failed(status))
+    }
+
+    /// A rejection as it is, anything else as an error.
+    fn failed(&self, status: Status) -> Status {
+        match status.code.is_rejection() {
+            true => status,
+            false => {
+                let plugin = self.plugin;
+                status.failed(plugin, format_args!("running {plugin:?} filter plugin"))
+            }
+        }
+    }
+}
+
+/// What is known of a pod for which no node will do: what [`Plugin::post_filter`]
+/// is given. Statuses are found when they are asked for.
+///
+/// [`Plugin::post_filter`]: super::Plugin::post_filter
+pub struct Diagnosis<'a> {
+    filters: &'a Filters<'a>,
+}
+
+impl<'a> Diagnosis<'a> {
+    /// Of what these filters say.
+    #[must_use]
+    pub fn new(filters: &'a Filters<'a>) -> Diagnosis<'a> {
+        Diagnosis { filters }
+    }
+
+    /// The filters, to try pods on and off nodes with [`Filters::extend`].
+    #[must_use]
+    pub fn filters(&self) -> &'a Filters<'a> {
+        self.filters
+    }
+
+    /// Why the node is rejected; none where it passes.
+    #[must_use]
+    pub fn status(&self, node: NodeInfo<'_>) -> Option<Status> {
+        self.filters.filter_with_nominated(node)
+    }
+
+    /// The nodes whose status has this code, in list order (`NodesForStatusCode`).
+    pub fn nodes_with(&self, code: Code) -> impl Iterator<Item = NodeInfo<'a>> {
+        let nodes = self.filters.cycle.cluster.nodes();
+        nodes.filter(move |node| self.status(*node).is_some_and(|status| status.code == code))
+    }
+}
+
+/// The lanes of a chunk as nodes.
+pub(super) fn nodes_of<'a>(
+    cluster: &'a Cluster,
+    chunk: &'a Chunk,
+    mask: u64,
+) -> impl Iterator<Item = (usize, NodeInfo<'a>)> {
+    lanes(mask).filter_map(move |lane| Some((lane, cluster.node_in(chunk, lane)?)))
+}

@@ -1,0 +1,64 @@
+//! What plugins share with the framework that runs them, besides a cycle.
+
+use std::fmt;
+use std::sync::Arc;
+
+use crate::model::{Name, Pod};
+
+use super::{Nominator, WaitingPods};
+
+/// Binds pods to nodes: where a decision leaves the scheduler.
+pub trait Binder: Send + Sync {
+    /// Binds a pod to a node.
+    ///
+    /// # Errors
+    ///
+    /// The pod is not bound, and why.
+    fn bind(&self, pod: &Pod, node: &Name) -> Result<(), String>;
+}
+
+/// What plugins are given when they are made: the pods that wait for permits, the
+/// pods that are nominated, and who binds. Clones are the same handle; the
+/// profiles of one configuration have one. The cluster and its stores come with
+/// each [`Cycle`](super::Cycle).
+#[derive(Clone, Default)]
+pub struct Handle {
+    waiting: Arc<WaitingPods>,
+    nominator: Arc<Nominator>,
+    binder: Option<Arc<dyn Binder>>,
+}
+
+impl Handle {
+    /// The same with this binder, for plugins that are made from now on.
+    #[must_use]
+    pub fn with_binder(self, binder: Arc<dyn Binder>) -> Handle {
+        Handle { binder: Some(binder), ..self }
+    }
+
+    /// The pods that wait for a permit.
+    #[must_use]
+    pub fn waiting_pods(&self) -> &WaitingPods {
+        &self.waiting
+    }
+
+    /// The pods that are nominated to nodes.
+    #[must_use]
+    pub fn nominator(&self) -> &Nominator {
+        &self.nominator
+    }
+
+    /// Who binds, if anybody does.
+    #[must_use]
+    pub fn binder(&self) -> Option<&Arc<dyn Binder>> {
+        self.binder.as_ref()
+    }
+}
+
+impl fmt::Debug for Handle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Handle")
+            .field("waiting", &self.waiting)
+            .field("nominator", &self.nominator)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,91 @@
+//! How long plugins take.
+
+use std::time::{Duration, Instant};
+
+use super::Code;
+
+/// A step that is timed: kube-scheduler's `extension_point` label.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[expect(missing_docs, reason = "they are the framework's steps by name")]
+pub enum Step {
+    PreFilter,
+    PreFilterExtensionAddPod,
+    PreFilterExtensionRemovePod,
+    Filter,
+    PostFilter,
+    PreScore,
+    Score,
+    ScoreExtensionNormalize,
+    Reserve,
+    Unreserve,
+    Permit,
+    PreBindPreFlight,
+    PreBind,
+    Bind,
+    PostBind,
+}
+
+impl Step {
+    /// As kube-scheduler's metrics name it.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Step::PreFilter => "PreFilter",
+            Step::PreFilterExtensionAddPod => "PreFilterExtensionAddPod",
+            Step::PreFilterExtensionRemovePod => "PreFilterExtensionRemovePod",
+            Step::Filter => "Filter",
+            Step::PostFilter => "PostFilter",
+            Step::PreScore => "PreScore",
+            Step::Score => "Score",
+            Step::ScoreExtensionNormalize => "ScoreExtensionNormalize",
+            Step::Reserve => "Reserve",
+            Step::Unreserve => "Unreserve",
+            Step::Permit => "Permit",
+            Step::PreBindPreFlight => "PreBindPreFlight",
+            Step::PreBind => "PreBind",
+            Step::Bind => "Bind",
+            Step::PostBind => "PostBind",
+        }
+    }
+}
+
+/// Hears how long steps take; see
+/// [`Framework::with_recorder`](super::Framework::with_recorder). Called by any
+/// thread.
+pub trait Recorder: Send + Sync {
+    /// All plugins of a step took so long for a pod, with this outcome (none for
+    /// success).
+    fn step(&self, step: Step, outcome: Option<Code>, took: Duration);
+
+    /// One plugin took so long. A filter or a score is told of once for each 64
+    /// nodes that it was asked of together, with success as its outcome.
+    fn plugin(&self, plugin: &'static str, step: Step, outcome: Option<Code>, took: Duration);
+}
+
+/// Times what one plugin does, if somebody listens.
+pub(super) fn timed<R>(
+    recorder: Option<&dyn Recorder>,
+    (plugin, step): (&'static str, Step),
+    outcome: impl FnOnce(&R) -> Option<Code>,
+    work: impl FnOnce() -> R,
+) -> R {
+    let Some(recorder) = recorder else { return work() };
+    let start = Instant::now();
+    let result = work();
+    recorder.plugin(plugin, step, outcome(&result), start.elapsed());
+    result
+}
+
+/// Times what all plugins of a step do, if somebody listens.
+pub(super) fn timed_step<R>(
+    recorder: Option<&dyn Recorder>,
+    step: Step,
+    outcome: impl FnOnce(&R) -> Option<Code>,
+    work: impl FnOnce() -> R,
+) -> R {
+    let Some(recorder) = recorder else { return work() };
+    let start = Instant::now();
+    let result = work();
+    recorder.step(step, outcome(&result), start.elapsed());
+    result
+}

@@ -1,0 +1,519 @@
+//! The scheduling cycle: filter, score, choose (schedule_one.go).
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use rayon::prelude::*;
+
+use crate::model::{Generation, Name, Pod, hash_of};
+use crate::snapshot::{Chunk, Cluster, Column, LANES, NodeSlot, lanes};
+
+use super::dispatch;
+use super::filters::{Filters, code};
+use super::memo::{Memo, Sheet};
+use super::recorder::{Step, timed, timed_step};
+use super::sampling::{Sample, num_feasible_nodes_to_find, sample};
+use super::scores::{Given, Scorer, in_range};
+use super::{Cycle, CycleState, Diagnosis, Feasible, FitError, Framework, Point, Score, Status};
+
+/// From so many chunks on the pool is worth its call: measured, 512 nodes take
+/// longer through it than alone.
+const WORTH_THE_POOL: usize = 64;
+
+/// How a [`Scheduler`] decides.
+#[derive(Clone, Debug, Default)]
+pub struct SchedulerConfig {
+    /// `percentageOfNodesToScore`; 0 adapts to the number of nodes.
+    pub percentage_of_nodes: u8,
+    /// Breaks ties: the same seed gives the same choice, whatever the threads.
+    pub seed: u64,
+}
+
+/// Decides for one pod after another.
+///
+/// Which nodes are looked at, their scores and the choice among equals depend
+/// on the cluster, the pods before and the seed, never on the number of
+/// threads.
+pub struct Scheduler {
+    framework: Framework,
+    config: SchedulerConfig,
+    pool: Option<Arc<rayon::ThreadPool>>,
+    /// Where in the list the next cycle starts.
+    next_start: usize,
+    /// How many cycles there were.
+    cycles: u64,
+    memo: Memo,
+}
+
+/// A node for a pod.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Decision {
+    /// The node.
+    pub node: Name,
+    /// Its number.
+    pub slot: NodeSlot,
+    /// Its total score; 0 where it was the only one.
+    pub score: i64,
+    /// How many nodes would do, of those looked at.
+    pub feasible: usize,
+    /// How many were looked at.
+    pub looked_at: usize,
+}
+
+/// Why a pod cannot be placed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ScheduleError {
+    /// The cluster has no node.
+    #[error("no nodes available to schedule pods")]
+    NoNodes,
+    /// No node will do.
+    #[error(transparent)]
+    Fit(Box<FitError>),
+    /// A plugin failed, and nothing is decided.
+    #[error(transparent)]
+    Plugin(#[from] Status),
+}
+
+impl Scheduler {
+    /// A scheduler that evaluates on the calling thread, and on `pool` where
+    /// there is much to evaluate.
+    ///
+    /// ```
+    /// use portolan::framework::{Framework, Scheduler, SchedulerConfig};
+    /// use portolan::model::{node, pod};
+    /// use portolan::{Config, Engine};
+    ///
+    /// let (mut writer, reader) = Engine::inline(Config::default());
+    /// writer.add_node(node("small").cpu(1_000).memory(1 << 30).build())?;
+    /// writer.add_node(node("large").cpu(8_000).memory(8 << 30).build())?;
+    /// writer.publish();
+    ///
+    /// let mut scheduler =
+    ///     Scheduler::new(Framework::default_profile(), SchedulerConfig::default(), None);
+    /// let pod = pod("web-0").cpu(2_000).memory(1 << 20).build();
+    /// let decision = scheduler.schedule(&reader.snapshot(), &pod)?;
+    /// writer.assume_pod(pod.on(decision.node))?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn new(
+        framework: Framework,
+        config: SchedulerConfig,
+        pool: Option<Arc<rayon::ThreadPool>>,
+    ) -> Scheduler {
+        Scheduler { framework, config, pool, next_start: 0, cycles: 0, memo: Memo::default() }
+    }
+
+    /// The framework.
+    #[must_use]
+    pub fn framework(&self) -> &Framework {
+        &self.framework
+    }
+
+    /// The state of a new cycle, for [`Scheduler::decide`].
+    pub fn state(&mut self) -> CycleState {
+        self.cycles += 1;
+        self.framework.state(self.cycles)
+    }
+
+    /// A node for the pod, by the version given. What plugins kept for the pod is
+    /// gone with the call: see [`Scheduler::decide`] where they reserve and bind.
+    ///
+    /// # Errors
+    ///
+    /// There is no node, or none will do, with the reasons counted; or a plugin
+    /// failed.
+    pub fn schedule(&mut self, cluster: &Cluster, pod: &Pod) -> Result<Decision, ScheduleError> {
+        let state = self.state();
+        self.decide(Cycle::new(cluster, pod, &state))
+    }
+
+    /// A node for the pod of a cycle. A pod that is nominated to a node goes
+    /// there if that node will do. Where none will do, plugins are asked to change
+    /// that ([`Framework::post_filter`]).
+    ///
+    /// # Errors
+    ///
+    /// As of [`Scheduler::schedule`].
+    pub fn decide(&mut self, cycle: Cycle<'_>) -> Result<Decision, ScheduleError> {
+        if cycle.cluster.is_empty() {
+            return Err(ScheduleError::NoNodes);
+        }
+        let filters = self.framework.pre_filter(cycle);
+        match filters.rejected() {
+            Some(status) if !status.code.is_rejection() => return Err(status.clone().into()),
+            Some(_) => return Err(post_filter(&self.framework, cycle, &filters)),
+            None => {}
+        }
+        let nominated = cycle.pod.nominated_node_name.as_ref();
+        let nominated = nominated.and_then(|name| cycle.cluster.node(name));
+        if let Some(node) = nominated.filter(|node| filters.filter_with_nominated(*node).is_none())
+        {
+            return Ok(Decision {
+                node: node.name().clone(),
+                slot: node.slot(),
+                score: 0,
+                feasible: 1,
+                looked_at: 1,
+            });
+        }
+        let keep = cycle.pod.node_name.is_none() && filters.names().is_none();
+        let sheet = self.memo.sheet(cycle.cluster, &cycle.pod.template, keep);
+        let search = Search {
+            framework: &self.framework,
+            pool: self.pool.as_deref(),
+            cycle,
+            seed: self.config.seed,
+        };
+        let nodes = cycle.cluster.len();
+        let candidates = filters.names().map_or(nodes, <[Name]>::len);
+        let enough = match self.framework.has_plugins_at(Point::Score) {
+            true => num_feasible_nodes_to_find(candidates, self.config.percentage_of_nodes),
+            false => 1,
+        };
+        let recorder = self.framework.recorder();
+        let start = self.next_start % nodes;
+        let (chunks, found) = timed_step(recorder, Step::Filter, code, || {
+            search.find(&filters, sheet, start, enough)
+        })?;
+        self.next_start = (start + found.looked_at) % nodes;
+        if found.feasible == 0 {
+            return Err(post_filter(&self.framework, cycle, &filters));
+        }
+        let (chunk, lane, score) = if found.feasible == 1 {
+            let at = found.masks.iter().position(|mask| *mask != 0).unwrap_or_default();
+            (at, found.masks[at].trailing_zeros() as usize, 0)
+        } else {
+            timed_step(recorder, Step::Score, code, || search.choose(sheet, &chunks, &found))?
+        };
+        let chunk = chunks[chunk].chunk;
+        let node = cycle.cluster.node_in(chunk, lane);
+        Ok(Decision {
+            node: node.map(|node| node.name().clone()).unwrap_or_default(),
+            slot: chunk.slot()[lane],
+            score,
+            feasible: found.feasible,
+            looked_at: found.looked_at,
+        })
+    }
+}
+
+/// The error of a pod for which no node will do, after plugins tried to change
+/// that.
+fn post_filter(framework: &Framework, cycle: Cycle<'_>, filters: &Filters<'_>) -> ScheduleError {
+    let mut error = filters.fit_error();
+    if framework.has_plugins_at(Point::PostFilter) {
+        let (nomination, status) = framework.post_filter(cycle, &Diagnosis::new(filters));
+        (error.nomination, error.post_filter) = (nomination, status);
+    }
+    ScheduleError::Fit(Box::new(error))
+}
+
+/// A chunk, its number, and when it was last touched.
+#[derive(Clone, Copy)]
+struct Listed<'a> {
+    id: u32,
+    at: Generation,
+    chunk: &'a Chunk,
+}
+
+impl AsRef<Chunk> for Listed<'_> {
+    fn as_ref(&self) -> &Chunk {
+        self.chunk
+    }
+}
+
+/// One pod's decision.
+struct Search<'a> {
+    framework: &'a Framework,
+    pool: Option<&'a rayon::ThreadPool>,
+    cycle: Cycle<'a>,
+    seed: u64,
+}
+
+/// The failure of what comes first in order, whoever met one first.
+#[derive(Default)]
+struct Failed(Mutex<Option<(usize, Status)>>);
+
+impl Failed {
+    /// The result, or nothing and the failure kept.
+    fn keep<T: Default>(&self, at: usize, result: Result<T, Status>) -> T {
+        result.unwrap_or_else(|status| {
+            let mut first = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            if first.as_ref().is_none_or(|(known, _)| at < *known) {
+                *first = Some((at, status));
+            }
+            T::default()
+        })
+    }
+
+    fn check(self) -> Result<(), Status> {
+        match self.0.into_inner().unwrap_or_else(PoisonError::into_inner) {
+            Some((_, status)) => Err(status),
+            None => Ok(()),
+        }
+    }
+}
+
+impl<'a> Search<'a> {
+    /// Looks for `enough` nodes that will do, from number `start` of the list
+    /// on. What local filters say is noted in the sheet.
+    fn find(
+        &self,
+        filters: &Filters<'_>,
+        sheet: &mut Sheet,
+        start: usize,
+        enough: usize,
+    ) -> Result<(Vec<Listed<'a>>, Sample), Status> {
+        let cluster = self.cycle.cluster;
+        if let Some(names) = filters.names() {
+            return find_only(cluster, filters, names, enough, sheet);
+        }
+        let listed = cluster.chunk_list().map(|(id, at, chunk)| Listed { id, at, chunk });
+        let chunks: Vec<Listed<'_>> = listed.collect();
+        let locally =
+            |of: Listed<'_>| filters.judge_chunk(true, cluster, of.chunk, of.chunk.live());
+        let others = |of: Listed<'_>, mask: u64| {
+            let passed = filters.judge_chunk(false, cluster, of.chunk, mask)?;
+            filters.keep_with_nominated(of.chunk, passed)
+        };
+        let failed = Failed::default();
+        if enough < cluster.len() {
+            let mut at = 0;
+            let judge = |of: Listed<'_>| {
+                at += 1;
+                let mut mask = || {
+                    let mask = match sheet.mask(of.id, of.at) {
+                        Some(mask) => mask,
+                        None => {
+                            let mask = locally(of)?;
+                            sheet.set_mask(of.id, of.at, mask);
+                            mask
+                        }
+                    };
+                    others(of, mask)
+                };
+                failed.keep(at, mask())
+            };
+            let found = sample(cluster, &chunks, start, enough, judge);
+            failed.check()?;
+            return Ok((chunks, found));
+        }
+        let mut masks: Vec<u64> = Vec::with_capacity(chunks.len());
+        let mut unknown: Vec<(usize, Listed<'_>)> = Vec::new();
+        for (part, of) in chunks.iter().enumerate() {
+            masks.push(sheet.mask(of.id, of.at).unwrap_or_else(|| {
+                unknown.push((part, *of));
+                0
+            }));
+        }
+        let judged = self.map(&unknown, |(part, of)| failed.keep(*part, locally(*of)));
+        failed.check()?;
+        for (mask, (part, of)) in judged.into_iter().zip(&unknown) {
+            sheet.set_mask(of.id, of.at, mask);
+            masks[*part] = mask;
+        }
+        if filters.has(false) || filters.nominated().next().is_some() {
+            let both: Vec<(usize, u64, Listed<'_>)> =
+                masks.iter().zip(&chunks).enumerate().map(|(at, (m, of))| (at, *m, *of)).collect();
+            let failed = Failed::default();
+            masks = self.map(&both, |(at, mask, of)| failed.keep(*at, others(*of, *mask)));
+            failed.check()?;
+        }
+        let feasible = masks.iter().map(|mask| mask.count_ones() as usize).sum();
+        Ok((chunks, Sample { masks, looked_at: cluster.len(), feasible }))
+    }
+
+    /// Maps in order, through the pool where that is worth it.
+    fn map<T: Sync, R: Send>(&self, items: &[T], work: impl Fn(&T) -> R + Sync) -> Vec<R> {
+        match self.pool {
+            Some(pool) if items.len() >= WORTH_THE_POOL && pool.current_num_threads() > 1 => {
+                let part = items.len().div_ceil(pool.current_num_threads() * 4);
+                pool.install(|| items.par_iter().with_min_len(part).map(&work).collect())
+            }
+            _ => items.iter().map(work).collect(),
+        }
+    }
+
+    /// The node with the highest total; among equals the one that the seed
+    /// picks for this pod (kube-scheduler leaves it to the order of its heap).
+    fn choose(
+        &self,
+        sheet: &mut Sheet,
+        chunks: &[Listed<'_>],
+        found: &Sample,
+    ) -> Result<(usize, usize, i64), Status> {
+        let cluster = self.cycle.cluster;
+        let live: Vec<usize> = (0..chunks.len()).filter(|at| found.masks[*at] != 0).collect();
+        let feasible = live.iter().map(|at| (chunks[*at].chunk, found.masks[*at])).collect();
+        let feasible = Feasible::new(cluster, feasible);
+        let scores = self.framework.pre_score(self.cycle, &feasible)?;
+        let mut all = 0;
+        // What can be kept, and what is asked of these nodes alone.
+        let (mut kept, mut asked) = (Vec::new(), Vec::new());
+        for scorer in &scores.each {
+            match &scorer.score {
+                Given::All(score) => all += score * scorer.weight,
+                Given::Each(score) if scorer.is_local && !score.needs_normalize() => {
+                    kept.push((scorer, &**score));
+                }
+                Given::Each(score) => asked.push((scorer, &**score)),
+            }
+        }
+        let score_chunk = |(scorer, score): Asked<'_>, of: Listed<'_>, mask: u64| {
+            let mut column = [0; LANES];
+            let plugin = (scorer.plugin, Step::Score);
+            timed(scores.recorder, plugin, code, || {
+                score.score_chunk(cluster, of.chunk, mask, &mut column)
+            })
+            .map_err(|status| scorer.failed(status))?;
+            if !score.needs_normalize() && dispatch::leaves_range(&column) & mask != 0 {
+                for lane in lanes(mask) {
+                    in_range(scorer.plugin, column[lane])?;
+                }
+            }
+            Ok(column)
+        };
+        let mut unknown = Vec::new();
+        for of in live.iter().map(|at| chunks[*at]) {
+            let known = sheet.known(of.id);
+            if !known.is_scored {
+                unknown.push((unknown.len(), of, known.mask));
+            }
+        }
+        let failed = Failed::default();
+        let scored = self.map(&unknown, |(at, of, mask)| {
+            let mut totals = [0; LANES];
+            for asked in &kept {
+                let column = failed.keep(*at, score_chunk(*asked, *of, *mask).map(Scored));
+                dispatch::add_weighted(&mut totals, &column.0, asked.0.weight);
+            }
+            totals
+        });
+        failed.check()?;
+        for (totals, (_, of, mask)) in scored.into_iter().zip(unknown) {
+            let known = sheet.known(of.id);
+            known.largest = dispatch::largest(&totals, mask);
+            (known.totals, known.is_scored) = (totals, true);
+        }
+        let sheet = &*sheet;
+        if asked.is_empty() {
+            let parts = live.iter().map(|at| {
+                let (known, mask) = (sheet.known_of(chunks[*at].id), found.masks[*at]);
+                // Fewer lanes than are known: not all nodes were looked at.
+                let largest = match mask == known.mask {
+                    true => known.largest,
+                    false => dispatch::largest(&known.totals, mask),
+                };
+                Part { at: *at, mask, totals: &known.totals, largest }
+            });
+            return Ok(self.pick(&parts.collect::<Vec<_>>(), all));
+        }
+        let mut totals: Vec<Column<i64>> =
+            live.iter().map(|at| sheet.known_of(chunks[*at].id).totals).collect();
+        for (scorer, score) in asked {
+            let failed = Failed::default();
+            let columns = self.map(&live, |at| {
+                let column = score_chunk((scorer, score), chunks[*at], found.masks[*at]);
+                failed.keep(*at, column.map(Scored)).0
+            });
+            failed.check()?;
+            if !score.needs_normalize() {
+                for (total, column) in totals.iter_mut().zip(&columns) {
+                    dispatch::add_weighted(total, column, scorer.weight);
+                }
+                continue;
+            }
+            // Each chunk's feasible lanes, one after the other.
+            let mut all = Vec::with_capacity(found.feasible);
+            for (at, column) in live.iter().zip(&columns) {
+                all.extend(lanes(found.masks[*at]).map(|lane| column[lane]));
+            }
+            scorer.normalize(score, scores.recorder, &mut all)?;
+            let mut values = all.into_iter();
+            for (at, total) in live.iter().zip(&mut totals) {
+                for (lane, value) in lanes(found.masks[*at]).zip(&mut values) {
+                    total[lane] += in_range(scorer.plugin, value)? * scorer.weight;
+                }
+            }
+        }
+        let parts = live.iter().zip(&totals).map(|(at, totals)| {
+            let mask = found.masks[*at];
+            Part { at: *at, mask, totals, largest: dispatch::largest(totals, mask) }
+        });
+        Ok(self.pick(&parts.collect::<Vec<_>>(), all))
+    }
+
+    /// One of the lanes with the highest total: position of its chunk, lane,
+    /// and that total with `all` added.
+    fn pick(&self, parts: &[Part<'_>], all: i64) -> (usize, usize, i64) {
+        let best = parts.iter().map(|part| part.largest).max().unwrap_or_default();
+        let ties: Vec<(usize, u64)> = parts
+            .iter()
+            .filter(|part| part.largest == best)
+            .map(|part| (part.at, dispatch::equal(part.totals, best) & part.mask))
+            .collect();
+        let count: u64 = ties.iter().map(|(_, ties)| u64::from(ties.count_ones())).sum();
+        let random = u128::from(hash_of(&(self.seed, &self.cycle.pod.uid)));
+        let mut pick = ((random * u128::from(count)) >> 64) as u32;
+        for (at, ties) in ties {
+            if pick < ties.count_ones() {
+                return (at, lanes(ties).nth(pick as usize).unwrap_or_default(), best + all);
+            }
+            pick -= ties.count_ones();
+        }
+        (0, 0, best + all)
+    }
+}
+
+/// A plugin that scores, and how.
+type Asked<'a> = (&'a Scorer<'a>, &'a dyn Score);
+
+/// A column of scores; arrays of its length have no default.
+struct Scored(Column<i64>);
+
+impl Default for Scored {
+    fn default() -> Scored {
+        Scored([0; LANES])
+    }
+}
+
+/// A chunk with feasible lanes, and their totals.
+struct Part<'a> {
+    at: usize,
+    mask: u64,
+    totals: &'a Column<i64>,
+    largest: i64,
+}
+
+/// Looks at the nodes that are named alone, until `enough` will do.
+fn find_only<'a>(
+    cluster: &'a Cluster,
+    filters: &Filters<'_>,
+    names: &[Name],
+    enough: usize,
+    sheet: &mut Sheet,
+) -> Result<(Vec<Listed<'a>>, Sample), Status> {
+    let mut chunks: Vec<Listed<'_>> = Vec::new();
+    let mut found = Sample::default();
+    for node in names.iter().filter_map(|name| cluster.node(name)) {
+        if found.feasible >= enough {
+            break;
+        }
+        let Some((id, at, chunk)) = cluster.chunk_of(node) else { continue };
+        let (_, lane) = node.place();
+        found.looked_at += 1;
+        let mask = filters.judge_chunk(true, cluster, chunk, 1 << lane)?;
+        let bit = filters.judge_chunk(false, cluster, chunk, mask)?;
+        let bit = filters.keep_with_nominated(chunk, bit)?;
+        let part = chunks.iter().position(|known| known.id == id).unwrap_or_else(|| {
+            chunks.push(Listed { id, at, chunk });
+            found.masks.push(0);
+            chunks.len() - 1
+        });
+        found.feasible += usize::from(bit & !found.masks[part] != 0);
+        found.masks[part] |= bit;
+        sheet.set_mask(id, at, found.masks[part]);
+    }
+    Ok((chunks, found))
+}

@@ -1,0 +1,162 @@
+//! PreScore and Score: how good nodes are for a pod.
+
+use crate::snapshot::NodeInfo;
+
+use super::filters::code;
+use super::recorder::{Recorder, Step, timed, timed_step};
+use super::{Code, Cycle, Feasible, Framework, PreScore, Score, Status};
+
+/// The scores that a plugin may give.
+const RANGE: std::ops::RangeInclusive<i64> = 0..=100;
+
+/// What all plugins score for one pod: what [`Framework::pre_score`] gives.
+pub struct Scores<'a> {
+    pub(super) recorder: Option<&'a dyn Recorder>,
+    pub(super) each: Vec<Scorer<'a>>,
+}
+
+/// What one plugin scores for one pod.
+pub(super) struct Scorer<'a> {
+    pub(super) plugin: &'static str,
+    pub(super) weight: i64,
+    pub(super) is_local: bool,
+    pub(super) score: Given<'a>,
+}
+
+/// One score for all, or one for each.
+pub(super) enum Given<'a> {
+    All(i64),
+    Each(Box<dyn Score + 'a>),
+}
+
+/// What one plugin gives one node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NodeScore {
+    /// The plugin.
+    pub plugin: &'static str,
+    /// What it said of the node.
+    pub raw: i64,
+    /// That, from 0 to 100.
+    pub normalized: i64,
+    /// That, times the plugin's weight.
+    pub weighted: i64,
+}
+
+impl Framework {
+    /// Asks every plugin what it scores for this pod.
+    ///
+    /// # Errors
+    ///
+    /// A plugin did not succeed.
+    pub fn pre_score<'a>(
+        &'a self,
+        cycle: Cycle<'a>,
+        feasible: &'a Feasible<'a>,
+    ) -> Result<Scores<'a>, Status> {
+        let recorder = self.plugin_recorder(cycle);
+        timed_step(self.recorder(), Step::PreScore, code, || {
+            let mut each: Vec<(usize, Scorer<'a>)> = Vec::new();
+            for (plugin, position) in self.pre_score_order() {
+                let (name, is_local) = (plugin.name(), plugin.is_local());
+                let answer = timed(
+                    recorder,
+                    (name, Step::PreScore),
+                    |answer: &Result<PreScore<'_>, Status>| match answer {
+                        Ok(PreScore::Skip) => Some(Code::Skip),
+                        Ok(_) => None,
+                        Err(status) => Some(status.code),
+                    },
+                    || plugin.pre_score(cycle, feasible),
+                );
+                let score = match answer {
+                    Ok(PreScore::Skip) => continue,
+                    Ok(PreScore::All(score)) => Given::All(in_range(name, score)?),
+                    Ok(PreScore::Score(score)) => Given::Each(score),
+                    Err(status) => {
+                        let step = format_args!("running PreScore plugin {name:?}");
+                        return Err(status.failed(name, step));
+                    }
+                };
+                if let Some((position, weight)) = position {
+                    let at = each.partition_point(|(before, _)| *before < position);
+                    each.insert(at, (position, Scorer { plugin: name, weight, is_local, score }));
+                }
+            }
+            Ok(Scores { recorder, each: each.into_iter().map(|(_, scorer)| scorer).collect() })
+        })
+    }
+}
+
+impl Scores<'_> {
+    /// What every plugin gives each of these nodes, asked node by node. All the
+    /// feasible nodes are to be there, since scores are normalised over them.
+    ///
+    /// # Errors
+    ///
+    /// A plugin failed, or left the range from 0 to 100.
+    pub fn score(&self, nodes: &[NodeInfo<'_>]) -> Result<Vec<Vec<NodeScore>>, Status> {
+        let mut all = vec![Vec::with_capacity(self.each.len()); nodes.len()];
+        for scorer in &self.each {
+            let plugin = scorer.plugin;
+            let (raw, normalized) = match &scorer.score {
+                Given::All(score) => (vec![*score; nodes.len()], vec![*score; nodes.len()]),
+                Given::Each(score) => {
+                    let raw = timed(self.recorder, (plugin, Step::Score), code, || {
+                        nodes.iter().map(|node| score.score(*node)).collect::<Result<Vec<_>, _>>()
+                    });
+                    let raw = raw.map_err(|status| scorer.failed(status))?;
+                    let mut normalized = raw.clone();
+                    scorer.normalize(&**score, self.recorder, &mut normalized)?;
+                    (raw, normalized)
+                }
+            };
+            for (scores, (raw, normalized)) in all.iter_mut().zip(raw.into_iter().zip(normalized)) {
+                let weighted = in_range(plugin, normalized)? * scorer.weight;
+                scores.push(NodeScore { plugin, raw, normalized, weighted });
+            }
+        }
+        Ok(all)
+    }
+}
+
+impl Scorer<'_> {
+    /// The error of a plugin that did not score.
+    pub(super) fn failed(&self, status: Status) -> Status {
+        let plugin = self.plugin;
+        let step = format_args!("running Score plugins: plugin {plugin:?} failed with");
+        status.failed(plugin, step)
+    }
+
+    pub(super) fn normalize(
+        &self,
+        score: &dyn Score,
+        recorder: Option<&dyn Recorder>,
+        scores: &mut [i64],
+    ) -> Result<(), Status> {
+        if !score.needs_normalize() {
+            return Ok(());
+        }
+        let plugin = self.plugin;
+        let step = Step::ScoreExtensionNormalize;
+        timed(recorder, (plugin, step), code, || score.normalize(scores)).map_err(|status| {
+            let step = "running Normalize on Score plugins";
+            status.failed(plugin, format_args!("{step}: plugin {plugin:?} failed with"))
+        })
+    }
+}
+
+/// The score, if a plugin may give it.
+pub(super) fn in_range(plugin: &'static str, score: i64) -> Result<i64, Status> {
+    if RANGE.contains(&score) {
+        return Ok(score);
+    }
+    Err(Status::error(
+        plugin,
+        format!(
+            "applying score defaultWeights on Score plugins: plugin {plugin:?} returns an invalid \
+             score {score}, it should in the range of [{}, {}] after normalizing",
+            RANGE.start(),
+            RANGE.end()
+        ),
+    ))
+}

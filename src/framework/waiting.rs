@@ -1,0 +1,286 @@
+//! Pods that wait for a permit (framework/runtime/waiting_pods_map.go).
+//!
+//! A pod whose plugins said [`Permit::Wait`](super::Permit::Wait) stays here until
+//! each of them allows it, one rejects it, or the first of their timeouts runs
+//! out. The first of these decides; what comes later changes nothing. Clocks are
+//! passed in.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use crate::model::{Name, Pod, Timestamp, Uid};
+
+use super::{Code, Status};
+
+/// Longest time that a plugin may ask a pod to wait.
+const MOST: Duration = Duration::from_secs(15 * 60);
+
+/// The pods that wait. Shared by threads.
+#[derive(Default)]
+pub struct WaitingPods(Mutex<HashMap<Uid, Arc<WaitingPod>>>);
+
+impl WaitingPods {
+    fn pods(&self) -> MutexGuard<'_, HashMap<Uid, Arc<WaitingPod>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The pod with this uid, if it waits.
+    #[must_use]
+    pub fn get(&self, uid: &Uid) -> Option<Arc<WaitingPod>> {
+        self.pods().get(uid).cloned()
+    }
+
+    /// All that wait now, by uid.
+    #[must_use]
+    pub fn all(&self) -> Vec<Arc<WaitingPod>> {
+        let mut all: Vec<_> = self.pods().values().cloned().collect();
+        all.sort_by_cached_key(|waiting| waiting.pod.uid.to_string());
+        all
+    }
+
+    /// Rejects a pod that is gone (`RejectWaitingPod`); whether it waited.
+    pub fn reject(&self, uid: &Uid) -> bool {
+        let waiting = self.get(uid);
+        if let Some(waiting) = &waiting {
+            waiting.reject("", "removed");
+        }
+        waiting.is_some()
+    }
+
+    pub(super) fn add(&self, waiting: WaitingPod) {
+        self.pods().insert(waiting.pod.uid.clone(), Arc::new(waiting));
+    }
+
+    pub(super) fn remove(&self, uid: &Uid) {
+        self.pods().remove(uid);
+    }
+}
+
+impl fmt::Debug for WaitingPods {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_set().entries(self.pods().keys()).finish()
+    }
+}
+
+/// A pod that waits for the permits of plugins.
+pub struct WaitingPod {
+    pod: Pod,
+    node: Name,
+    state: Mutex<State>,
+    decided: Condvar,
+}
+
+struct State {
+    /// Who has not allowed it yet, until when, and how long that was.
+    pending: Vec<(&'static str, Timestamp, Duration)>,
+    outcome: Option<Result<(), Status>>,
+}
+
+impl WaitingPod {
+    /// Waits from `now` on for each of these plugins.
+    pub(super) fn new(
+        pod: Pod,
+        node: Name,
+        now: Timestamp,
+        plugins: Vec<(&'static str, Duration)>,
+    ) -> WaitingPod {
+        let pending = plugins.into_iter().map(|(plugin, timeout)| {
+            let timeout = timeout.min(MOST);
+            let nanos = i64::try_from(timeout.as_nanos()).unwrap_or(i64::MAX);
+            (plugin, Timestamp(now.0.saturating_add(nanos)), timeout)
+        });
+        let mut pending: Vec<_> = pending.collect();
+        pending.sort_by_key(|(plugin, until, _)| (*until, *plugin));
+        let state = Mutex::new(State { pending, outcome: None });
+        WaitingPod { pod, node, state, decided: Condvar::new() }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The pod.
+    #[must_use]
+    pub fn pod(&self) -> &Pod {
+        &self.pod
+    }
+
+    /// The node that it is to go to.
+    #[must_use]
+    pub fn node(&self) -> &Name {
+        &self.node
+    }
+
+    /// The plugins that have not allowed it yet, the first to run out first.
+    #[must_use]
+    pub fn pending_plugins(&self) -> Vec<&'static str> {
+        self.state().pending.iter().map(|(plugin, _, _)| *plugin).collect()
+    }
+
+    /// When the first of its timeouts runs out, while it waits.
+    #[must_use]
+    pub fn deadline(&self) -> Option<Timestamp> {
+        let state = self.state();
+        let first = state.pending.first().map(|(_, until, _)| *until);
+        first.filter(|_| state.outcome.is_none())
+    }
+
+    /// A plugin allows it. Once none is pending, it may be bound.
+    pub fn allow(&self, plugin: &str) {
+        let mut state = self.state();
+        state.pending.retain(|(known, _, _)| *known != plugin);
+        if state.pending.is_empty() {
+            self.decide(&mut state, Ok(()));
+        }
+    }
+
+    /// A plugin rejects it.
+    pub fn reject(&self, plugin: &'static str, why: impl Into<String>) {
+        let status = Status::new(Code::Unschedulable, plugin, why);
+        self.decide(&mut self.state(), Err(status));
+    }
+
+    fn decide(&self, state: &mut State, outcome: Result<(), Status>) {
+        if state.outcome.is_none() {
+            state.outcome = Some(outcome);
+            self.decided.notify_all();
+        }
+    }
+
+    /// What was decided, if anything was by `now`.
+    pub fn outcome(&self, now: Timestamp) -> Option<Result<(), Status>> {
+        let mut state = self.state();
+        self.outcome_in(&mut state, now)
+    }
+
+    fn outcome_in(&self, state: &mut State, now: Timestamp) -> Option<Result<(), Status>> {
+        if state.outcome.is_none()
+            && let Some((plugin, until, timeout)) = state.pending.first().copied()
+            && until <= now
+        {
+            let why = format!(
+                "rejected due to timeout after waiting {} at plugin {plugin}",
+                go_duration(timeout)
+            );
+            self.decide(state, Err(Status::new(Code::Unschedulable, plugin, why)));
+        }
+        state.outcome.clone()
+    }
+
+    /// Waits until something is decided, by this clock.
+    pub fn wait(&self, clock: impl Fn() -> Timestamp) -> Result<(), Status> {
+        let mut state = self.state();
+        loop {
+            let now = clock();
+            if let Some(outcome) = self.outcome_in(&mut state, now) {
+                return outcome;
+            }
+            let left = state.pending.first().map_or(0, |(_, until, _)| until.0 - now.0);
+            let left = Duration::from_nanos(left.max(0).unsigned_abs());
+            let waited = self.decided.wait_timeout(state, left);
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+}
+
+/// A duration as Go prints it: `15m0s`, `1.5s`, `300ms`.
+fn go_duration(duration: Duration) -> String {
+    let nanos = duration.as_nanos();
+    let decimal = |unit: u128, name: &str| {
+        let text = format!("{}.{:0width$}", nanos / unit, nanos % unit, width = digits(unit));
+        format!("{}{name}", text.trim_end_matches('0').trim_end_matches('.'))
+    };
+    match nanos {
+        0 => "0s".to_owned(),
+        1..1_000 => format!("{nanos}ns"),
+        1_000..1_000_000 => decimal(1_000, "µs"),
+        1_000_000..1_000_000_000 => decimal(1_000_000, "ms"),
+        _ => {
+            let (hours, minutes) = (nanos / 3_600_000_000_000, nanos / 60_000_000_000 % 60);
+            let nanos = nanos % 60_000_000_000;
+            let text = format!("{}.{:09}", nanos / 1_000_000_000, nanos % 1_000_000_000);
+            let seconds = text.trim_end_matches('0').trim_end_matches('.');
+            match (hours, minutes) {
+                (0, 0) => format!("{seconds}s"),
+                (0, _) => format!("{minutes}m{seconds}s"),
+                _ => format!("{hours}h{minutes}m{seconds}s"),
+            }
+        }
+    }
+}
+
+/// How many zeros a power of ten has.
+fn digits(unit: u128) -> usize {
+    unit.ilog10() as usize
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::pod;
+
+    fn waiting(plugins: &[(&'static str, u64)]) -> WaitingPod {
+        let plugins = plugins.iter().map(|(name, secs)| (*name, Duration::from_secs(*secs)));
+        WaitingPod::new(pod("p").build(), "n".into(), Timestamp::from_secs(100), plugins.collect())
+    }
+
+    #[test]
+    fn every_plugin_that_asked_must_allow() {
+        let waiting = waiting(&[("a", 20), ("b", 10)]);
+        assert_eq!(waiting.pending_plugins(), ["b", "a"]);
+        waiting.allow("a");
+        waiting.allow("nobody");
+        assert_eq!(waiting.outcome(Timestamp::from_secs(101)), None);
+        waiting.allow("b");
+        assert_eq!(waiting.outcome(Timestamp::from_secs(1_000)), Some(Ok(())));
+        assert_eq!(waiting.deadline(), None);
+    }
+
+    #[test]
+    fn the_first_to_decide_decides() {
+        let waiting = waiting(&[("a", 20)]);
+        waiting.reject("a", "no");
+        waiting.allow("a");
+        let status = Status::new(Code::Unschedulable, "a", "no");
+        assert_eq!(waiting.outcome(Timestamp::from_secs(1_000)), Some(Err(status.clone())));
+        assert_eq!(waiting.wait(|| Timestamp::from_secs(0)), Err(status));
+    }
+
+    #[test]
+    fn the_shortest_timeout_rejects_and_none_is_longer_than_a_quarter_of_an_hour() {
+        let waiting = waiting(&[("long", 7_200), ("longer", 9_000)]);
+        assert_eq!(waiting.deadline(), Some(Timestamp::from_secs(1_000)));
+        assert_eq!(waiting.outcome(Timestamp::from_millis(999_999)), None);
+        let why = "rejected due to timeout after waiting 15m0s at plugin long";
+        let status = Status::new(Code::Unschedulable, "long", why);
+        assert_eq!(waiting.outcome(Timestamp::from_secs(1_000)), Some(Err(status)));
+    }
+
+    #[test]
+    fn a_thread_that_waits_hears_of_the_permit() {
+        let waiting = waiting(&[("a", 20)]);
+        std::thread::scope(|scope| {
+            let waits = scope.spawn(|| waiting.wait(|| Timestamp::from_secs(100)));
+            waiting.allow("a");
+            assert_eq!(waits.join().unwrap(), Ok(()));
+        });
+    }
+
+    #[test]
+    fn durations_are_printed_as_go_prints_them() {
+        for (nanos, text) in [
+            (0, "0s"),
+            (7, "7ns"),
+            (1_500, "1.5µs"),
+            (300_000_000, "300ms"),
+            (1_000_000_000, "1s"),
+            (1_050_000_000, "1.05s"),
+            (90_000_000_000, "1m30s"),
+            (5_400_500_000_000, "1h30m0.5s"),
+        ] {
+            assert_eq!(go_duration(Duration::from_nanos(nanos)), text);
+        }
+    }
+}

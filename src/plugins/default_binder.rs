@@ -1,0 +1,45 @@
+//! Binds pods (defaultbinder/default_binder.go).
+
+use std::sync::Arc;
+
+use crate::framework::{Bind, Binder, Cycle, Handle, Plugin, Point, Status};
+use crate::model::Name;
+
+/// Binds pods through the handle's [`Binder`].
+#[derive(Clone)]
+pub struct DefaultBinder(Option<Arc<dyn Binder>>);
+
+const NAME: &str = "DefaultBinder";
+
+impl DefaultBinder {
+    /// Binds through this handle's binder.
+    #[must_use]
+    pub fn new(handle: &Handle) -> DefaultBinder {
+        DefaultBinder(handle.binder().cloned())
+    }
+}
+
+impl Plugin for DefaultBinder {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn points(&self) -> &'static [Point] {
+        &[Point::Bind]
+    }
+
+    fn bind(&self, cycle: Cycle<'_>, node: &Name) -> Result<Bind, Status> {
+        let Some(binder) = &self.0 else {
+            let reason = "the handle has no binder: make the plugin with one that has";
+            return Err(Status::error(NAME, reason));
+        };
+        binder.bind(cycle.pod, node).map_err(|why| Status::error(NAME, why))?;
+        Ok(Bind::Bound)
+    }
+}
+
+impl std::fmt::Debug for DefaultBinder {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(NAME)
+    }
+}

@@ -1,0 +1,90 @@
+//! All of kube-scheduler's plugins: which there are, in which order they run by
+//! default, and with which weights (apis/config/v1/default_plugins.go).
+
+use crate::framework::{Framework, Handle, Plugin};
+
+/// A plugin of the default profile: its name, the weight of its scores (0 where it
+/// has none), and how it is made without arguments.
+type Row = (&'static str, i64, fn(&Handle) -> Box<dyn Plugin>);
+
+const PROFILE: [Row; 18] = [
+    ("SchedulingGates", 0, |_| Box::new(super::SchedulingGates)),
+    ("PrioritySort", 0, |_| Box::new(super::PrioritySort)),
+    ("NodeUnschedulable", 0, |_| Box::new(super::NodeUnschedulable)),
+    ("NodeName", 0, |_| Box::new(super::NodeName)),
+    ("TaintToleration", 3, |_| Box::new(super::TaintToleration)),
+    ("NodeAffinity", 2, |_| Box::new(super::NodeAffinity::default())),
+    ("NodePorts", 0, |_| Box::new(super::NodePorts)),
+    ("NodeResourcesFit", 1, |_| Box::new(super::NodeResourcesFit::default())),
+    ("VolumeRestrictions", 0, |_| Box::new(super::VolumeRestrictions)),
+    ("NodeVolumeLimits", 0, |_| Box::new(super::NodeVolumeLimits)),
+    ("VolumeBinding", 0, |_| Box::new(super::VolumeBinding)),
+    ("VolumeZone", 0, |_| Box::new(super::VolumeZone)),
+    ("PodTopologySpread", 2, |_| Box::new(super::PodTopologySpread::default())),
+    ("InterPodAffinity", 2, |_| Box::new(super::InterPodAffinity::default())),
+    ("NodeResourcesBalancedAllocation", 1, |_| {
+        Box::new(super::NodeResourcesBalancedAllocation::default())
+    }),
+    ("ImageLocality", 1, |_| Box::new(super::ImageLocality)),
+    ("DefaultBinder", 0, |handle| Box::new(super::DefaultBinder::new(handle))),
+    ("NodeDeclaredFeatures", 0, |_| Box::new(super::NodeDeclaredFeatures)),
+];
+
+impl Framework {
+    /// The plugins of kube-scheduler's default profile, in its order and with
+    /// its weights.
+    #[must_use]
+    pub fn default_profile() -> Framework {
+        Framework::default_profile_with(&Handle::default())
+    }
+
+    /// The same with this handle.
+    #[must_use]
+    pub fn default_profile_with(handle: &Handle) -> Framework {
+        let plugins = PROFILE.iter().map(|(_, weight, make)| (make(handle), *weight));
+        Framework::new(plugins.collect()).with_handle(handle.clone())
+    }
+}
+
+#[cfg(feature = "k8s")]
+mod registry {
+    use super::super::args::{factory, none};
+    use super::PROFILE;
+    use crate::framework::{Factory, Registry};
+
+    /// In-tree plugins that a configuration may name, and that do nothing here:
+    /// pods with resource claims are refused, and the others are not built.
+    const LEFT_OUT: [&str; 3] = ["DefaultPreemption", "DynamicResources", "GangScheduling"];
+
+    impl Registry {
+        /// Kube-scheduler's plugins, with its default profile.
+        #[must_use]
+        pub fn in_tree() -> Registry {
+            let mut registry = Registry::default();
+            for (name, _, make) in PROFILE {
+                let made: Factory = match factory(name) {
+                    Some(factory) => Box::new(move |args, _| factory(args)),
+                    None => Box::new(move |args, handle| none(args, make(handle))),
+                };
+                // No name is there twice.
+                let _ = registry.register(name, made);
+            }
+            let profile = PROFILE.iter().map(|(name, weight, _)| ((*name).to_owned(), *weight));
+            registry.set_default_profile(profile.collect());
+            LEFT_OUT.iter().for_each(|name| registry.leave_out(name));
+            registry
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn plugins_are_called_what_the_table_calls_them() {
+        for (name, _, make) in PROFILE {
+            assert_eq!(make(&Handle::default()).name(), name);
+        }
+    }
+}

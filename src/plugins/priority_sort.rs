@@ -1,0 +1,45 @@
+//! The order of the queue (queuesort/priority_sort.go).
+
+use std::cmp::Ordering;
+
+use crate::framework::{Plugin, Point, QueuedPod};
+
+/// Pods of higher priority first, and of equal ones those that queued first.
+#[derive(Clone, Copy, Debug)]
+pub struct PrioritySort;
+
+impl Plugin for PrioritySort {
+    fn name(&self) -> &'static str {
+        "PrioritySort"
+    }
+
+    fn points(&self) -> &'static [Point] {
+        &[Point::QueueSort]
+    }
+
+    fn compare(&self, one: &QueuedPod, other: &QueuedPod) -> Ordering {
+        let priority = |queued: &QueuedPod| queued.pod.template.priority;
+        priority(other).cmp(&priority(one)).then(one.queued.cmp(&other.queued))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{Timestamp, pod};
+
+    #[test]
+    fn the_higher_priority_goes_first_and_then_the_older_pod() {
+        let queued = |priority, at| QueuedPod {
+            pod: pod("p").priority(priority).build(),
+            queued: Timestamp(at),
+            attempts: 0,
+            first_attempt: None,
+        };
+        let compare = |a, b| PrioritySort.compare(&a, &b);
+        assert_eq!(compare(queued(10, 9), queued(1, 1)), Ordering::Less);
+        assert_eq!(compare(queued(-1, 1), queued(0, 9)), Ordering::Greater);
+        assert_eq!(compare(queued(3, 1), queued(3, 2)), Ordering::Less);
+        assert_eq!(compare(queued(3, 2), queued(3, 2)), Ordering::Equal);
+    }
+}
