@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 
 use portolan::framework::{
-    Cycle, CycleState, Feasible, Framework, Plugin, PreFilter, PreScore, Reasons, ScheduleError,
-    Scheduler, SchedulerConfig,
+    Cycle, CycleState, Feasible, Filter, Framework, Plugin, PreFilter, PreScore, Reasons,
+    ScheduleError, Scheduler, SchedulerConfig, Status,
 };
 use portolan::model::{
     LabelSelector, Labels, Node, NodeAffinity, NodeSelector, NodeSelectorTerm, Operator, Pod,
@@ -357,6 +357,68 @@ proptest! {
                     let _ = writer.remove_pod(&pod_of(&writer, draw.below(60)));
                 }
                 _ => {}
+            }
+        }
+    }
+}
+
+/// Why each node of a version is rejected.
+fn rejections(filter: &dyn Filter, cluster: &Cluster) -> Vec<Option<Status>> {
+    cluster.nodes().map(|node| filter.filter(node)).collect()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
+
+    /// A filter that is told of pods that come and go says what one says that is
+    /// made anew where they came and went.
+    #[test]
+    fn pods_that_come_and_go_are_counted_as_if_looked_for(
+        bits in any::<u64>(),
+        nodes in 1..90_usize,
+    ) {
+        let mut draw = Draw(bits);
+        let writer = cluster(&mut draw, nodes);
+        let state = CycleState::default();
+        let spread = plugins::PodTopologySpread::default();
+        let affinity = plugins::InterPodAffinity::default();
+        for n in 0..16 {
+            let pod = draw.pod(n);
+            let mut fork = writer.cluster().fork();
+            for plugin in [&spread as &dyn Plugin, &affinity] {
+                let cycle = Cycle::new(writer.cluster(), &pod, &state);
+                let Ok(PreFilter::Filter(filter)) = plugin.pre_filter(cycle) else { continue };
+                let before = rejections(&*filter, writer.cluster());
+                let mut told = filter.extend().unwrap();
+                for step in 0..6 {
+                    let there: Vec<_> = fork.nodes().collect();
+                    let Some(node) = there.get(draw.below(there.len().max(1) as u64) as usize)
+                    else { break };
+                    let (name, leaves) = (node.name().clone(), node.pods().next());
+                    let leaves = leaves.map(|pod| pod.to_pod());
+                    match leaves.filter(|_| draw.one_in(2)) {
+                        Some(leaves) => {
+                            fork.remove_pod(&leaves.uid).unwrap();
+                            told.remove_pod(&leaves, fork.node(&name).unwrap()).unwrap();
+                        }
+                        None => {
+                            let comes = draw.pod(1_000 + n * 10 + step).on(name.clone());
+                            if fork.add_pod(&comes).is_ok() {
+                                told.add_pod(&comes, fork.node(&name).unwrap()).unwrap();
+                            }
+                        }
+                    }
+                    let cycle = Cycle::new(&fork, &pod, &state);
+                    let found = match plugin.pre_filter(cycle).unwrap() {
+                        PreFilter::Filter(anew) => rejections(&*anew, &fork),
+                        _ => vec![None; fork.len()],
+                    };
+                    prop_assert_eq!(rejections(&*told, &fork), found, "{}", plugin.name());
+                }
+                drop(told);
+                // What a copy was told of is none of the original's.
+                prop_assert_eq!(rejections(&*filter, writer.cluster()), before);
+                fork = writer.cluster().fork();
             }
         }
     }

@@ -4,11 +4,11 @@ use crate::framework::{
     Code, Cycle, Feasible, Filter, Plugin, Point, PreFilter, PreScore, Score, Status, each_lane,
 };
 use crate::model::{
-    Labels, PodAffinity, PodAffinityTerm, PodSpec, Template, WeightedPodAffinityTerm,
+    Labels, Pod, PodAffinity, PodAffinityTerm, PodSpec, Template, WeightedPodAffinityTerm,
 };
-use crate::snapshot::{Chunk, Cluster, Column, NodeInfo, lanes};
+use crate::snapshot::{Chunk, Cluster, Column, NodeInfo};
 
-use super::topology::{Domain, Keys, Sums};
+use super::topology::{Decided, Domain, Keys, Sums};
 
 /// Rejects nodes whose domain lacks the pods that the pod wants to be with, or
 /// has pods that it, or that they, want to be apart from; and prefers domains
@@ -52,60 +52,140 @@ fn apart(spec: &PodSpec) -> Option<&PodAffinity> {
     spec.pod_anti_affinity.as_deref()
 }
 
-/// Whether a term means pods like this one, wherever they are.
-fn means(cluster: &Cluster, term: &PodAffinityTerm, spec: &PodSpec) -> bool {
-    let labels = cluster.objects().namespaces.get("", &spec.namespace).map(|n| &n.labels);
-    term.matches(&spec.namespace, labels.unwrap_or(const { &Labels::EMPTY }), &spec.labels)
+/// Whether a term means pods of this namespace with these labels, wherever they
+/// are.
+fn means(cluster: &Cluster, term: &PodAffinityTerm, namespace: &str, labels: &Labels) -> bool {
+    let of = cluster.objects().namespaces.get("", namespace).map(|n| &n.labels);
+    term.matches(namespace, of.unwrap_or(const { &Labels::EMPTY }), labels)
 }
 
-/// What the pods of one template add to which sums.
+fn means_pod(cluster: &Cluster, term: &PodAffinityTerm, spec: &PodSpec) -> bool {
+    means(cluster, term, &spec.namespace, &spec.labels)
+}
+
+/// What pods that are alike add to which sums.
 type Shares = Box<[(usize, i64)]>;
 
-/// Adds what `share` says of each pod's template in the domains of these lanes.
-/// O(pods), and a call of `share` for each template among them.
-fn count<'a>(
+fn add(keys: &mut Keys<'_>, chunk: &Chunk, lane: u8, shares: &Shares, pods: u32) {
+    for (at, amount) in shares.iter() {
+        let sums = &mut keys.0[*at];
+        if let Some(domain) = sums.topology.domain_in(chunk, usize::from(lane)) {
+            sums.add(domain, *amount * i64::from(pods));
+        }
+    }
+}
+
+/// Adds in each pod's domains what `share` says of its namespace and labels.
+fn count_by_labels<'a>(
     cluster: &'a Cluster,
-    chunks: impl Iterator<Item = (&'a Chunk, u64)>,
     keys: &mut Keys<'a>,
-    mut share: impl FnMut(&'a Template, &mut Keys<'a>) -> Shares,
+    share: impl Fn(&str, &Labels) -> Shares,
 ) {
-    let mut known: Vec<Option<Shares>> = Vec::new();
-    for (chunk, mask) in chunks {
-        for lane in lanes(mask) {
-            for template in chunk.templates_on(lane) {
-                let id = template as usize;
-                if known.len() <= id {
-                    known.resize_with(id + 1, || None);
-                }
-                let shares = known[id].get_or_insert_with(|| match cluster.template(template) {
-                    Some(template) => share(template, keys),
-                    None => Box::default(),
-                });
-                for (at, amount) in shares.iter() {
-                    let sums = &mut keys.0[*at];
-                    if let Some(domain) = sums.topology.domain_in(cluster, chunk, lane) {
-                        sums.add(domain, *amount);
-                    }
-                }
+    let mut decided = Decided::default();
+    for (_, _, chunk) in cluster.chunk_list() {
+        for (number, lanes) in chunk.tally(cluster).groups() {
+            let shares = decided.get(number, || match cluster.pod_labels(number) {
+                Some((namespace, labels)) => share(namespace, labels),
+                None => Box::default(),
+            });
+            if !shares.is_empty() {
+                lanes.iter().for_each(|of| add(keys, chunk, of.lane, shares, of.pods));
             }
         }
     }
 }
 
-fn all_chunks(cluster: &Cluster) -> impl Iterator<Item = (&Chunk, u64)> {
-    cluster.chunk_list().map(|(_, _, chunk)| (chunk, chunk.live()))
+/// Adds in the domains of each pod that has affinity or anti-affinity what
+/// `share` says of its template.
+fn count_by_terms<'a>(
+    cluster: &'a Cluster,
+    chunks: impl Iterator<Item = &'a Chunk>,
+    keys: &mut Keys<'a>,
+    mut share: impl FnMut(&'a Template, &mut Keys<'a>) -> Shares,
+) {
+    let mut decided = Decided::default();
+    for chunk in chunks {
+        for of in chunk.tally(cluster).affine() {
+            let shares = decided.get(of.template, || match cluster.template(of.template) {
+                Some(template) => share(template, keys),
+                None => Box::default(),
+            });
+            add(keys, chunk, of.lane, shares, of.pods);
+        }
+    }
 }
 
 /// What is counted for the filter.
+#[derive(Clone)]
 struct Rules<'a> {
+    cluster: &'a Cluster,
+    spec: &'a PodSpec,
     /// Pods there that want to be apart from pods like this one.
     existing: Keys<'a>,
-    /// The position of each affinity term's key, and pods that match all terms.
-    near: (Vec<usize>, Keys<'a>),
-    /// The position of each anti-affinity term's key, and pods that match it.
-    apart: (Vec<usize>, Keys<'a>),
+    /// Pods that match all affinity terms, in the domains of each.
+    near: Counted<'a>,
+    /// Pods that match an anti-affinity term, in its domains.
+    apart: Counted<'a>,
+    /// How many pods match all affinity terms, once for each key that they have.
+    companions: i64,
     /// Whether the pod itself matches all of its affinity terms.
     matches_itself: bool,
+}
+
+/// Terms of the pod, the positions of their keys, and what is counted.
+#[derive(Clone)]
+struct Counted<'a> {
+    terms: &'a [PodAffinityTerm],
+    positions: Vec<usize>,
+    keys: Keys<'a>,
+}
+
+impl<'a> Counted<'a> {
+    fn new(cluster: &'a Cluster, terms: &'a [PodAffinityTerm]) -> Counted<'a> {
+        let mut keys = Keys::default();
+        let positions = terms.iter().map(|term| keys.at(cluster, &term.topology_key)).collect();
+        Counted { terms, positions, keys }
+    }
+
+    /// What pods with these labels count in which sums: where all terms are to
+    /// match, or each for itself.
+    fn shares(&self, cluster: &Cluster, all: bool, namespace: &str, labels: &Labels) -> Shares {
+        let matching = self.terms.iter().zip(&self.positions);
+        let matching = matching.filter(|(term, _)| means(cluster, term, namespace, labels));
+        let shares: Shares = matching.map(|(_, at)| (*at, 1)).collect();
+        if all && shares.len() < self.terms.len() { Box::default() } else { shares }
+    }
+
+    fn count(mut self, cluster: &'a Cluster, all: bool) -> Counted<'a> {
+        if !self.terms.is_empty() {
+            let mut keys = std::mem::take(&mut self.keys);
+            count_by_labels(cluster, &mut keys, |namespace, labels| {
+                self.shares(cluster, all, namespace, labels)
+            });
+            self.keys = keys;
+        }
+        self
+    }
+
+    /// One pod more, or less, on a node; how many sums that changed.
+    fn change(
+        &mut self,
+        cluster: &Cluster,
+        all: bool,
+        pod: &PodSpec,
+        node: NodeInfo<'_>,
+        by: i64,
+    ) -> i64 {
+        let mut changed = 0;
+        for (at, _) in self.shares(cluster, all, &pod.namespace, &pod.labels) {
+            let sums = &mut self.keys.0[at];
+            if let Some(domain) = sums.topology.domain(node) {
+                sums.add(domain, by);
+                changed += 1;
+            }
+        }
+        changed
+    }
 }
 
 impl Plugin for InterPodAffinity {
@@ -121,45 +201,25 @@ impl Plugin for InterPodAffinity {
         let (cluster, pod) = (cycle.cluster, cycle.pod);
         let spec: &'a PodSpec = &pod.template;
         let mut existing = Keys::default();
-        for node in cluster.nodes_with_required_anti_affinity() {
-            for other in node.pods_with_required_anti_affinity() {
-                for term in required(apart(other.template())) {
-                    if means(cluster, term, spec) {
-                        let at = existing.at(cluster, &term.topology_key);
-                        let sums: &mut Sums<'_> = &mut existing.0[at];
-                        if let Some(domain) = sums.topology.domain(node) {
-                            sums.add(domain, 1);
-                        }
-                    }
-                }
-            }
-        }
+        let wary = cluster.chunks_with_required_anti_affinity();
+        count_by_terms(cluster, wary, &mut existing, |other, keys| {
+            let terms = required(apart(other)).iter().filter(|t| means_pod(cluster, t, spec));
+            terms.map(|term| (keys.at(cluster, &term.topology_key), 1)).collect()
+        });
         let (near_terms, apart_terms) = (required(near(spec)), required(apart(spec)));
         if !existing.is_touched() && near_terms.is_empty() && apart_terms.is_empty() {
             return Ok(PreFilter::Skip);
         }
-        let counted = |terms: &'a [PodAffinityTerm], all: bool| {
-            let mut keys = Keys::default();
-            let positions: Vec<usize> =
-                terms.iter().map(|term| keys.at(cluster, &term.topology_key)).collect();
-            if !terms.is_empty() {
-                count(cluster, all_chunks(cluster), &mut keys, |template, _| {
-                    let matching = terms.iter().zip(&positions);
-                    let matching = matching.filter(|(term, _)| means(cluster, term, template));
-                    let shares: Vec<_> = matching.map(|(_, at)| (*at, 1)).collect();
-                    if all && shares.len() < terms.len() {
-                        return Box::default();
-                    }
-                    shares.into()
-                });
-            }
-            (positions, keys)
-        };
+        let near = Counted::new(cluster, near_terms).count(cluster, true);
+        let companions = near.keys.0.iter().map(Sums::total).sum();
         Ok(PreFilter::Filter(Box::new(Rules {
+            cluster,
+            spec,
             existing,
-            near: counted(near_terms, true),
-            apart: counted(apart_terms, false),
-            matches_itself: near_terms.iter().all(|term| means(cluster, term, spec)),
+            near,
+            apart: Counted::new(cluster, apart_terms).count(cluster, false),
+            companions,
+            matches_itself: near_terms.iter().all(|term| means_pod(cluster, term, spec)),
         })))
     }
 
@@ -175,60 +235,79 @@ impl Plugin for InterPodAffinity {
         if self.ignore_preferred_terms_of_existing_pods && !has_own {
             return Ok(PreScore::Skip);
         }
+        let signed = |near: &'a [WeightedPodAffinityTerm], apart: &'a [WeightedPodAffinityTerm]| {
+            let near = near.iter().map(|weighted| (weighted, 1));
+            near.chain(apart.iter().map(|weighted| (weighted, -1)))
+        };
         let mut keys = Keys::default();
-        let share = |other: &'a Template, keys: &mut Keys<'a>| -> Shares {
+        if has_own {
+            let own: Vec<(&PodAffinityTerm, usize, i64)> = signed(near_terms, apart_terms)
+                .map(|(weighted, sign)| {
+                    let at = keys.at(cluster, &weighted.term.topology_key);
+                    (&weighted.term, at, sign * i64::from(weighted.weight))
+                })
+                .collect();
+            count_by_labels(cluster, &mut keys, |namespace, labels| {
+                let terms = own.iter().filter(|(t, _, _)| means(cluster, t, namespace, labels));
+                terms.map(|(_, at, amount)| (*at, *amount)).collect()
+            });
+        }
+        // Whoever has terms of its own counts those of others also where they
+        // say that they are not to be counted.
+        count_by_terms(cluster, cluster.chunks_with_affinity(), &mut keys, |other, keys| {
             let mut shares: Vec<(usize, i64)> = Vec::new();
-            let mut add = |term: &'a PodAffinityTerm, amount: i64| {
-                shares.push((keys.at(cluster, &term.topology_key), amount));
+            let mut add = |term: &PodAffinityTerm, amount: i64| {
+                if means_pod(cluster, term, spec) {
+                    shares.push((keys.at(cluster, &term.topology_key), amount));
+                }
             };
-            for (terms, sign) in [(near_terms, 1), (apart_terms, -1)] {
-                for weighted in terms.iter().filter(|w| means(cluster, &w.term, other)) {
-                    add(&weighted.term, sign * i64::from(weighted.weight));
-                }
-            }
             if self.hard_pod_affinity_weight > 0 {
-                for term in required(near(other)).iter().filter(|t| means(cluster, t, spec)) {
-                    add(term, self.hard_pod_affinity_weight);
-                }
+                required(near(other)).iter().for_each(|t| add(t, self.hard_pod_affinity_weight));
             }
-            for (terms, sign) in [(preferred(near(other)), 1), (preferred(apart(other)), -1)] {
-                for weighted in terms.iter().filter(|w| means(cluster, &w.term, spec)) {
-                    add(&weighted.term, sign * i64::from(weighted.weight));
-                }
+            for (weighted, sign) in signed(preferred(near(other)), preferred(apart(other))) {
+                add(&weighted.term, sign * i64::from(weighted.weight));
             }
             shares.into()
-        };
-        match has_own {
-            true => count(cluster, all_chunks(cluster), &mut keys, share),
-            false => count(cluster, cluster.chunks_with_affinity(), &mut keys, share),
-        }
-        match keys.is_touched() {
-            true => Ok(PreScore::Score(Box::new(Preferred(keys)))),
-            false => Ok(PreScore::Skip),
-        }
+        });
+        Ok(match keys.is_touched() {
+            true => PreScore::Score(Box::new(Preferred(keys))),
+            false => PreScore::Skip,
+        })
     }
 }
 
 impl Rules<'_> {
+    /// A pod comes to a node, or goes from it (`updateWithPod`).
+    fn change(&mut self, pod: &PodSpec, node: NodeInfo<'_>, by: i64) {
+        let cluster = self.cluster;
+        for term in required(apart(pod)).iter().filter(|t| means_pod(cluster, t, self.spec)) {
+            let at = self.existing.at(cluster, &term.topology_key);
+            let sums = &mut self.existing.0[at];
+            if let Some(domain) = sums.topology.domain(node) {
+                sums.add(domain, by);
+            }
+        }
+        self.companions += by * self.near.change(cluster, true, pod, node, by);
+        self.apart.change(cluster, false, pod, node, by);
+    }
+
     fn reject(&self, domain: impl Fn(&Sums<'_>) -> Option<Domain>) -> Option<(Code, &'static str)> {
-        let (terms, keys) = &self.near;
-        if !terms.is_empty() {
-            let mut has_all = true;
-            for at in terms {
-                let Some(domain) = domain(&keys.0[*at]) else {
-                    return Some((Code::UnschedulableAndUnresolvable, AFFINITY));
-                };
-                has_all &= keys.0[*at].get(domain) > 0;
-            }
-            // The first of pods that want to be together may go anywhere.
-            if !has_all && (keys.is_touched() || !self.matches_itself) {
+        let mut has_all = true;
+        for at in &self.near.positions {
+            let sums = &self.near.keys.0[*at];
+            let Some(domain) = domain(sums) else {
                 return Some((Code::UnschedulableAndUnresolvable, AFFINITY));
-            }
+            };
+            has_all &= sums.get(domain) > 0;
+        }
+        // The first of pods that want to be together may go anywhere.
+        if !has_all && (self.companions > 0 || !self.matches_itself) {
+            return Some((Code::UnschedulableAndUnresolvable, AFFINITY));
         }
         let meets = |keys: &Keys<'_>| {
             keys.0.iter().any(|sums| domain(sums).is_some_and(|domain| sums.get(domain) > 0))
         };
-        if meets(&self.apart.1) {
+        if meets(&self.apart.keys) {
             return Some((Code::Unschedulable, ANTI_AFFINITY));
         }
         meets(&self.existing).then_some((Code::Unschedulable, EXISTING))
@@ -241,10 +320,24 @@ impl Filter for Rules<'_> {
         rejected.map(|(code, reason)| Status::new(code, NAME, reason))
     }
 
-    fn filter_chunk(&self, cluster: &Cluster, chunk: &Chunk, mask: u64) -> Result<u64, Status> {
+    fn filter_chunk(&self, _: &Cluster, chunk: &Chunk, mask: u64) -> Result<u64, Status> {
         Ok(each_lane(mask, |lane| {
-            self.reject(|sums| sums.topology.domain_in(cluster, chunk, lane)).is_none()
+            self.reject(|sums| sums.topology.domain_in(chunk, lane)).is_none()
         }))
+    }
+
+    fn extend<'s>(&'s self) -> Option<Box<dyn Filter + 's>> {
+        Some(Box::new(self.clone()))
+    }
+
+    fn add_pod(&mut self, pod: &Pod, node: NodeInfo<'_>) -> Result<(), Status> {
+        self.change(&pod.template, node, 1);
+        Ok(())
+    }
+
+    fn remove_pod(&mut self, pod: &Pod, node: NodeInfo<'_>) -> Result<(), Status> {
+        self.change(&pod.template, node, -1);
+        Ok(())
     }
 }
 
@@ -264,13 +357,13 @@ impl Score for Preferred<'_> {
 
     fn score_chunk(
         &self,
-        cluster: &Cluster,
+        _: &Cluster,
         chunk: &Chunk,
         mask: u64,
         scores: &mut Column<i64>,
     ) -> Result<(), Status> {
         each_lane(mask, |lane| {
-            scores[lane] = self.sum(|sums| sums.topology.domain_in(cluster, chunk, lane));
+            scores[lane] = self.sum(|sums| sums.topology.domain_in(chunk, lane));
             false
         });
         Ok(())

@@ -5,7 +5,7 @@ use crate::framework::{
     normalize_to_largest,
 };
 use crate::model::{
-    self, HOSTNAME, LabelLookup, Labels, Name, NodeSelector, NodeSelectorTerm, Operator,
+    self, HOSTNAME, LabelLookup, Labels, Name, NodeSelector, NodeSelectorTerm, Operator, PodSpec,
     PreferredSchedulingTerm,
 };
 use crate::snapshot::{Chunk, Cluster, Column, NodeInfo};
@@ -22,7 +22,8 @@ const NAME: &str = "NodeAffinity";
 const ADDED: &str = "node(s) didn't match scheduler-enforced node affinity";
 const REASON: &str = "node(s) didn't match Pod's node affinity/selector";
 
-struct Required<'a> {
+/// What a pod requires of its nodes.
+pub(super) struct Required<'a> {
     added: Option<&'a NodeSelector>,
     selector: &'a Labels,
     affinity: Option<&'a NodeSelector>,
@@ -65,24 +66,18 @@ impl Plugin for NodeAffinity {
     }
 
     fn pre_filter<'a>(&'a self, cycle: Cycle<'a>) -> Result<PreFilter<'a>, Status> {
-        let pod = cycle.pod;
-        let selector = &pod.template.node_selector;
-        let affinity = pod.template.node_affinity.as_ref().and_then(|a| a.required.as_ref());
         let added = self.added.required.as_ref();
-        if selector.is_empty() && affinity.is_none() && added.is_none() {
+        let Some(filter) = Required::with(&cycle.pod.template, added) else {
             return Ok(PreFilter::Skip);
-        }
-        let mut terms = affinity.into_iter().chain(added).flat_map(|affinity| &affinity.terms);
-        let by_set = selector.get(HOSTNAME).is_none() && !terms.any(is_own);
-        let filter = Box::new(Required { added, selector, affinity, by_set });
-        match affinity.map(named) {
+        };
+        match filter.affinity.map(named) {
             Some(Some(names)) if names.is_empty() => Err(Status::new(
                 Code::UnschedulableAndUnresolvable,
                 NAME,
                 "pod affinity terms conflict",
             )),
-            Some(Some(names)) => Ok(PreFilter::Only(names, filter)),
-            _ => Ok(PreFilter::Filter(filter)),
+            Some(Some(names)) => Ok(PreFilter::Only(names, Box::new(filter))),
+            _ => Ok(PreFilter::Filter(Box::new(filter))),
         }
     }
 
@@ -139,6 +134,39 @@ impl Required<'_> {
     }
 }
 
+impl<'a> Required<'a> {
+    /// What the pods of this spec require themselves, if anything.
+    pub(super) fn of(spec: &'a PodSpec) -> Option<Required<'a>> {
+        Required::with(spec, None)
+    }
+
+    fn with(spec: &'a PodSpec, added: Option<&'a NodeSelector>) -> Option<Required<'a>> {
+        let selector = &spec.node_selector;
+        let affinity = spec.node_affinity.as_ref().and_then(|a| a.required.as_ref());
+        if selector.is_empty() && affinity.is_none() && added.is_none() {
+            return None;
+        }
+        let mut terms = affinity.into_iter().chain(added).flat_map(|affinity| &affinity.terms);
+        let by_set = selector.get(HOSTNAME).is_none() && !terms.any(is_own);
+        Some(Required { added, selector, affinity, by_set })
+    }
+
+    /// The lanes of nodes that meet it.
+    pub(super) fn matching(&self, cluster: &Cluster, chunk: &Chunk, mask: u64) -> u64 {
+        if !self.by_set {
+            return each_lane(mask, |lane| {
+                cluster.node_in(chunk, lane).is_some_and(|node| self.filter(node).is_none())
+            });
+        }
+        let mut sets = Sets::default();
+        each_lane(mask, |lane| {
+            let set = chunk.label_set()[lane];
+            let labels = cluster.label_set(set);
+            sets.decide(set, || self.is_added("", labels) && self.matches("", labels))
+        })
+    }
+}
+
 impl Filter for Required<'_> {
     fn filter(&self, node: NodeInfo<'_>) -> Option<Status> {
         let is_added = node.node().is_some_and(|node| self.is_added(&node.name, &node.labels));
@@ -152,17 +180,7 @@ impl Filter for Required<'_> {
     }
 
     fn filter_chunk(&self, cluster: &Cluster, chunk: &Chunk, mask: u64) -> Result<u64, Status> {
-        if !self.by_set {
-            return Ok(each_lane(mask, |lane| {
-                cluster.node_in(chunk, lane).is_some_and(|node| self.filter(node).is_none())
-            }));
-        }
-        let mut sets = Sets::default();
-        Ok(each_lane(mask, |lane| {
-            let set = chunk.label_set()[lane];
-            let labels = cluster.label_set(set);
-            sets.decide(set, || self.is_added("", labels) && self.matches("", labels))
-        }))
+        Ok(self.matching(cluster, chunk, mask))
     }
 
     fn only_reason(&self) -> Option<&'static str> {

@@ -4,7 +4,7 @@ use crate::framework::{
     Code, Cycle, Feasible, Filter, Plugin, Point, PreFilter, PreScore, Score, Status, each_lane,
     normalize_to_largest,
 };
-use crate::model::{Taint, TaintEffect, Toleration};
+use crate::model::{PodSpec, Taint, TaintEffect, Toleration};
 use crate::snapshot::{Chunk, Cluster, Column, LANES, NodeInfo};
 
 /// Rejects nodes with a taint that the pod does not tolerate, and prefers those
@@ -18,11 +18,12 @@ const REASON: &str = "node(s) had untolerated taint(s)";
 /// So many sets of taints are looked through before any node is.
 const FEW: usize = 64;
 
-struct Tolerated<'a>(&'a [Toleration]);
+/// What a pod tolerates.
+pub(super) struct Tolerated<'a>(&'a [Toleration]);
 
 /// Whether there is a taint that keeps pods away and that none of these
 /// tolerates.
-pub(super) fn has_untolerated(tolerations: &[Toleration], taints: &[Taint]) -> bool {
+fn has_untolerated(tolerations: &[Toleration], taints: &[Taint]) -> bool {
     taints
         .iter()
         .filter(|taint| taint.effect != TaintEffect::PreferNoSchedule)
@@ -45,8 +46,7 @@ impl Plugin for TaintToleration {
     }
 
     fn pre_filter<'a>(&'a self, cycle: Cycle<'a>) -> Result<PreFilter<'a>, Status> {
-        let pod = cycle.pod;
-        Ok(PreFilter::Filter(Box::new(Tolerated(&pod.template.tolerations))))
+        Ok(PreFilter::Filter(Box::new(Tolerated::of(&cycle.pod.template))))
     }
 
     fn pre_score<'a>(
@@ -67,14 +67,13 @@ impl Plugin for TaintToleration {
     }
 }
 
-impl Filter for Tolerated<'_> {
-    fn filter(&self, node: NodeInfo<'_>) -> Option<Status> {
-        let taints = node.node().map_or(&[][..], |node| &node.taints);
-        has_untolerated(self.0, taints)
-            .then(|| Status::new(Code::UnschedulableAndUnresolvable, NAME, REASON))
+impl<'a> Tolerated<'a> {
+    pub(super) fn of(spec: &'a PodSpec) -> Tolerated<'a> {
+        Tolerated(&spec.tolerations)
     }
 
-    fn filter_chunk(&self, cluster: &Cluster, chunk: &Chunk, mask: u64) -> Result<u64, Status> {
+    /// The lanes of nodes whose taints are tolerated.
+    pub(super) fn tolerating(&self, cluster: &Cluster, chunk: &Chunk, mask: u64) -> u64 {
         // Nodes of one set mostly stand together.
         let mut last = None;
         let rejected = each_lane(mask & chunk.tainted(), |lane| {
@@ -88,7 +87,19 @@ impl Filter for Tolerated<'_> {
                 }
             }
         });
-        Ok(mask & !rejected)
+        mask & !rejected
+    }
+}
+
+impl Filter for Tolerated<'_> {
+    fn filter(&self, node: NodeInfo<'_>) -> Option<Status> {
+        let taints = node.node().map_or(&[][..], |node| &node.taints);
+        has_untolerated(self.0, taints)
+            .then(|| Status::new(Code::UnschedulableAndUnresolvable, NAME, REASON))
+    }
+
+    fn filter_chunk(&self, cluster: &Cluster, chunk: &Chunk, mask: u64) -> Result<u64, Status> {
+        Ok(self.tolerating(cluster, chunk, mask))
     }
 
     fn only_reason(&self) -> Option<&'static str> {

@@ -1,19 +1,19 @@
 //! Pods spread over topology domains (podtopologyspread/{filtering,scoring}.go).
 
 use std::borrow::Cow;
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 use crate::framework::{
     Code, Cycle, Feasible, Filter, Plugin, Point, PreFilter, PreScore, Score, Status, each_lane,
 };
 use crate::model::{
-    HOSTNAME, LabelSelector, Name, Node, Operator, Pod, Requirement, TopologySpreadConstraint,
+    HOSTNAME, LabelSelector, Name, Operator, Pod, Requirement, TopologySpreadConstraint,
     UnsatisfiableAction,
 };
-use crate::snapshot::{Chunk, Cluster, NodeInfo, lanes};
+use crate::snapshot::{Chunk, Cluster, Column, LANES, NodeInfo, lanes};
 
-use super::node_affinity::is_required;
-use super::taint_toleration::has_untolerated;
+use super::node_affinity::Required;
+use super::taint_toleration::Tolerated;
 use super::topology::{Domain, Sums, Topology};
 
 /// Rejects nodes on which the pod would make its hard spread constraints fail,
@@ -141,7 +141,7 @@ fn default_selector(cluster: &Cluster, pod: &Pod) -> Option<LabelSelector> {
 
 /// A constraint as it holds for one pod.
 struct Constraint<'a> {
-    key: &'a str,
+    key: &'a Name,
     max_skew: i64,
     min_domains: usize,
     selector: Cow<'a, LabelSelector>,
@@ -173,88 +173,125 @@ impl<'a> Constraint<'a> {
         }
     }
 
-    /// Whether the node's pods count for the pod.
-    fn includes(&self, pod: &Pod, node: &Node) -> bool {
-        let template = &pod.template;
-        let required = template.node_affinity.as_ref().and_then(|a| a.required.as_ref());
-        (!self.honor_node_affinity
-            || is_required(&template.node_selector, required, &node.name, &node.labels))
-            && !(self.honor_node_taints && has_untolerated(&template.tolerations, &node.taints))
+    /// Which nodes' pods count for the pod.
+    fn policy<'p>(&self, pod: &'p Pod) -> Policy<'p> {
+        let affinity = self.honor_node_affinity.then(|| Required::of(&pod.template)).flatten();
+        let taints = self.honor_node_taints.then(|| Tolerated::of(&pod.template));
+        Policy { affinity, taints }
     }
 }
 
-/// Which pods a set of constraints counts: a bit for each constraint, found when
-/// a template is first met.
-struct Counted<'a> {
-    cluster: &'a Cluster,
-    namespace: &'a Name,
-    selectors: Vec<LabelSelector>,
-    known: Vec<OnceLock<u64>>,
+/// Which nodes' pods count (`nodeAffinityPolicy`, `nodeTaintsPolicy`).
+struct Policy<'p> {
+    affinity: Option<Required<'p>>,
+    taints: Option<Tolerated<'p>>,
 }
 
-impl<'a> Counted<'a> {
-    fn new(cluster: &'a Cluster, pod: &'a Pod, constraints: &[Constraint<'_>]) -> Counted<'a> {
-        // An empty selector counts no pod.
-        let selector = |constraint: &Constraint<'_>| match constraint.selector.is_empty() {
-            true => LabelSelector::Nothing,
-            false => LabelSelector::clone(&constraint.selector),
-        };
-        let mut known = Vec::new();
-        known.resize_with(cluster.most_templates(), OnceLock::new);
-        Counted {
-            cluster,
-            namespace: pod.namespace(),
-            selectors: constraints.iter().map(selector).collect(),
-            known,
-        }
+impl Policy<'_> {
+    fn includes(&self, cluster: &Cluster, chunk: &Chunk, mask: u64) -> u64 {
+        let affine = self.affinity.as_ref().map_or(mask, |a| a.matching(cluster, chunk, mask));
+        self.taints.as_ref().map_or(affine, |t| t.tolerating(cluster, chunk, affine))
     }
+}
 
-    fn bits(&self, id: u32) -> u64 {
-        *self.known[id as usize].get_or_init(|| {
-            let template = self.cluster.template(id);
-            let Some(template) = template.filter(|t| t.namespace == *self.namespace) else {
+/// Which pods a set of constraints counts: a bit for each constraint, by the
+/// number of the pods' labels.
+struct Matched(Vec<u64>);
+
+impl Matched {
+    fn new(cluster: &Cluster, pod: &Pod, constraints: &[Constraint<'_>]) -> Matched {
+        let bits = |number: u32| {
+            let of = cluster.pod_labels(number);
+            let Some((_, labels)) = of.filter(|(namespace, _)| *namespace == pod.namespace())
+            else {
                 return 0;
             };
-            let counts = self.selectors.iter().map(|s| u64::from(s.matches(&template.labels)));
+            // An empty selector counts no pod.
+            let counts = |c: &Constraint<'_>| !c.selector.is_empty() && c.selector.matches(labels);
+            let counts = constraints.iter().map(|constraint| u64::from(counts(constraint)));
             counts.enumerate().fold(0, |bits, (at, bit)| bits | bit << at)
-        })
+        };
+        Matched((0..cluster.most_pod_labels() as u32).map(bits).collect())
     }
 
-    /// How many of the node's pods each constraint counts.
-    fn on(&self, node: NodeInfo<'_>, counts: &mut [i64]) {
-        counts.fill(0);
-        let (chunk, at) = node.place();
-        for template in chunk.living_templates_on(at) {
-            let mut bits = self.bits(template);
-            while bits != 0 {
-                counts[bits.trailing_zeros() as usize] += 1;
-                bits &= bits - 1;
+    /// Tells of each lane of the chunk that has living pods that are counted: the
+    /// bits, the lane, how many there are.
+    fn each(&self, cluster: &Cluster, chunk: &Chunk, mut tell: impl FnMut(u64, usize, i64)) {
+        for (number, lanes) in chunk.tally(cluster).groups() {
+            let bits = self.0.get(number as usize).copied().unwrap_or(0);
+            if bits != 0 {
+                let living = lanes.iter().filter(|of| of.living > 0);
+                living.for_each(|of| tell(bits, usize::from(of.lane), i64::from(of.living)));
             }
         }
     }
 }
 
-/// All nodes, chunk by chunk, which is quicker than in their order.
-fn unordered(cluster: &Cluster) -> impl Iterator<Item = NodeInfo<'_>> {
-    cluster.chunk_list().flat_map(move |(_, _, chunk)| {
-        lanes(chunk.live()).filter_map(move |at| cluster.node_in(chunk, at))
-    })
+/// Counts pods by domain, in the sums of the constraints that `wanted` names: on
+/// nodes that the constraint includes, and that have all keys if `all_keys` says
+/// so. Tells of each lane that is looked at, with the domain in each such sum.
+fn count(
+    cycle: Cycle<'_>,
+    matched: &Matched,
+    constraints: &[Constraint<'_>],
+    sums: &mut [Sums<'_>],
+    (all_keys, wanted): (bool, u64),
+    mut tell: impl FnMut(usize, Domain) -> bool,
+) {
+    let cluster = cycle.cluster;
+    let policies: Vec<Policy<'_>> =
+        constraints.iter().map(|constraint| constraint.policy(cycle.pod)).collect();
+    let mut masks = vec![0; constraints.len()];
+    for (_, _, chunk) in cluster.chunk_list() {
+        let mut live = chunk.live();
+        if all_keys {
+            for sums in sums.iter() {
+                live = each_lane(live, |lane| sums.topology.domain_in(chunk, lane).is_some());
+            }
+        }
+        for (at, mask) in masks.iter_mut().enumerate() {
+            *mask = match wanted >> at & 1 {
+                0 => 0,
+                _ => each_lane(policies[at].includes(cluster, chunk, live), |lane| {
+                    sums[at].topology.domain_in(chunk, lane).is_some_and(|domain| tell(at, domain))
+                }),
+            };
+        }
+        matched.each(cluster, chunk, |bits, lane, pods| {
+            for at in lanes(bits) {
+                if masks[at] >> lane & 1 == 1
+                    && let Some(domain) = sums[at].topology.domain_in(chunk, lane)
+                {
+                    sums[at].add(domain, pods);
+                }
+            }
+        });
+    }
 }
 
 /// Most constraints of a pod: more are refused by no rule, and by no need.
 const MOST: usize = 64;
 
 /// One hard constraint with what is counted for it.
+#[derive(Clone)]
 struct Hard<'a> {
-    constraint: Constraint<'a>,
+    constraint: Arc<Constraint<'a>>,
     sums: Sums<'a>,
-    /// The smallest count of a domain, 0 where there are too few domains.
+    /// The domains that are there.
+    seen: Arc<Vec<bool>>,
+    /// The two of them with the smallest counts.
+    smallest: [Option<(Domain, i64)>; 2],
+    /// The smallest count, 0 where there are too few domains.
     least: i64,
     /// Whether the constraint counts the pod itself.
     itself: i64,
 }
 
-struct Skew<'a>(Vec<Hard<'a>>);
+#[derive(Clone)]
+struct Skew<'a> {
+    cycle: Cycle<'a>,
+    hard: Vec<Hard<'a>>,
+}
 
 impl Plugin for PodTopologySpread {
     fn name(&self) -> &'static str {
@@ -272,36 +309,31 @@ impl Plugin for PodTopologySpread {
         if constraints.is_empty() {
             return Ok(PreFilter::Skip);
         }
-        let counted = Counted::new(cluster, pod, &constraints);
+        let matched = Matched::new(cluster, pod, &constraints);
         let mut sums: Vec<Sums<'_>> =
             constraints.iter().map(|c| Sums::new(Topology::new(cluster, c.key))).collect();
         let mut seen: Vec<Vec<bool>> =
             sums.iter().map(|sums| vec![false; sums.topology.len()]).collect();
-        let mut counts = vec![0; constraints.len()];
-        for node in unordered(cluster) {
-            let Some(object) = node.node() else { continue };
-            let domains: Option<Vec<Domain>> =
-                sums.iter().map(|sums| sums.topology.domain(node)).collect();
-            // A node that lacks any of the keys counts for none of them.
-            let Some(domains) = domains else { continue };
-            counted.on(node, &mut counts);
-            for (at, constraint) in constraints.iter().enumerate() {
-                if constraint.includes(pod, object) {
-                    sums[at].add(domains[at], counts[at]);
-                    seen[at][domains[at] as usize] = true;
-                }
-            }
-        }
-        let hard = constraints.into_iter().zip(sums).zip(seen).map(|((constraint, sums), seen)| {
-            let domains = || seen.iter().enumerate().filter(|(_, seen)| **seen);
-            let least = match domains().count() < constraint.min_domains {
-                true => 0,
-                false => domains().map(|(at, _)| sums.get(at as Domain)).min().unwrap_or(0),
-            };
-            let itself = i64::from(constraint.selector.matches(&pod.template.labels));
-            Hard { constraint, sums, least, itself }
+        // A node that lacks any of the keys counts for none of them.
+        count(cycle, &matched, &constraints, &mut sums, (true, u64::MAX), |at, domain| {
+            seen[at][domain as usize] = true;
+            true
         });
-        Ok(PreFilter::Filter(Box::new(Skew(hard.collect()))))
+        let hard = constraints.into_iter().zip(sums).zip(seen).map(|((constraint, sums), seen)| {
+            let itself = i64::from(constraint.selector.matches(&pod.template.labels));
+            let smallest = smallest(&sums, &seen);
+            let mut hard = Hard {
+                constraint: Arc::new(constraint),
+                sums,
+                seen: Arc::new(seen),
+                smallest,
+                least: 0,
+                itself,
+            };
+            hard.find_least();
+            hard
+        });
+        Ok(PreFilter::Filter(Box::new(Skew { cycle, hard: hard.collect() })))
     }
 
     fn pre_score<'a>(
@@ -317,11 +349,36 @@ impl Plugin for PodTopologySpread {
         }
         let all_keys =
             !pod.template.topology_spread.is_empty() || !matches!(self.defaults, Defaults::System);
-        Ok(PreScore::Score(Box::new(Spread::new(cluster, pod, feasible, constraints, all_keys))))
+        Ok(PreScore::Score(Box::new(Spread::new(cycle, feasible, constraints, all_keys))))
     }
 }
 
+/// The two domains that are there with the smallest sums.
+fn smallest(sums: &Sums<'_>, seen: &[bool]) -> [Option<(Domain, i64)>; 2] {
+    let mut smallest: [Option<(Domain, i64)>; 2] = [None, None];
+    for (at, _) in seen.iter().enumerate().filter(|(_, seen)| **seen) {
+        let found = Some((at as Domain, sums.get(at as Domain)));
+        let is_below = |known: &Option<(Domain, i64)>| {
+            known.is_none_or(|known| found.is_some_and(|found| found.1 < known.1))
+        };
+        if is_below(&smallest[0]) {
+            smallest = [found, smallest[0]];
+        } else if is_below(&smallest[1]) {
+            smallest[1] = found;
+        }
+    }
+    smallest
+}
+
 impl Hard<'_> {
+    fn find_least(&mut self) {
+        let domains = self.seen.iter().filter(|seen| **seen).count();
+        self.least = match domains < self.constraint.min_domains {
+            true => 0,
+            false => self.smallest[0].map_or(0, |(_, sum)| sum),
+        };
+    }
+
     /// Why the domain will not do.
     fn reject(&self, domain: Option<Domain>) -> Option<(Code, &'static str)> {
         let Some(domain) = domain else {
@@ -332,98 +389,171 @@ impl Hard<'_> {
     }
 }
 
+impl Skew<'_> {
+    /// A pod comes to a node, or goes from it (`updateWithPod`). It counts also
+    /// where it is being deleted, or where the selector is empty: so does
+    /// kube-scheduler.
+    fn change(&mut self, pod: &Pod, node: NodeInfo<'_>, by: i64) {
+        if pod.namespace() != self.cycle.pod.namespace()
+            || self.hard.iter().any(|hard| hard.sums.topology.domain(node).is_none())
+        {
+            return;
+        }
+        for hard in &mut self.hard {
+            let policy = hard.constraint.policy(self.cycle.pod);
+            let (chunk, lane) = node.place();
+            let Some(domain) = hard.sums.topology.domain(node) else { continue };
+            if !hard.constraint.selector.matches(&pod.template.labels)
+                || policy.includes(node.cluster(), chunk, 1 << lane) == 0
+            {
+                continue;
+            }
+            hard.sums.add(domain, by);
+            // While all changes are in one domain, another one stands for the rest.
+            let others = hard.sums.changed().all(|changed| changed == domain);
+            let rest = hard.smallest.iter().flatten().find(|(other, _)| *other != domain);
+            hard.smallest = match (others, rest) {
+                (true, rest) if hard.seen[domain as usize] => {
+                    let mine = (domain, hard.sums.get(domain));
+                    match rest {
+                        Some(rest) if rest.1 < mine.1 => [Some(*rest), Some(mine)],
+                        rest => [Some(mine), rest.copied()],
+                    }
+                }
+                _ => smallest(&hard.sums, &hard.seen),
+            };
+            hard.find_least();
+        }
+    }
+}
+
 impl Filter for Skew<'_> {
     fn filter(&self, node: NodeInfo<'_>) -> Option<Status> {
         let mut verdicts =
-            self.0.iter().filter_map(|hard| hard.reject(hard.sums.topology.domain(node)));
+            self.hard.iter().filter_map(|hard| hard.reject(hard.sums.topology.domain(node)));
         verdicts.next().map(|(code, reason)| Status::new(code, NAME, reason))
     }
 
-    fn filter_chunk(&self, cluster: &Cluster, chunk: &Chunk, mask: u64) -> Result<u64, Status> {
+    fn filter_chunk(&self, _: &Cluster, chunk: &Chunk, mask: u64) -> Result<u64, Status> {
         Ok(each_lane(mask, |lane| {
-            self.0.iter().all(|hard| {
-                hard.reject(hard.sums.topology.domain_in(cluster, chunk, lane)).is_none()
-            })
+            let rejected = |hard: &Hard<'_>| hard.reject(hard.sums.topology.domain_in(chunk, lane));
+            self.hard.iter().all(|hard| rejected(hard).is_none())
         }))
+    }
+
+    fn extend<'s>(&'s self) -> Option<Box<dyn Filter + 's>> {
+        Some(Box::new(self.clone()))
+    }
+
+    fn add_pod(&mut self, pod: &Pod, node: NodeInfo<'_>) -> Result<(), Status> {
+        self.change(pod, node, 1);
+        Ok(())
+    }
+
+    fn remove_pod(&mut self, pod: &Pod, node: NodeInfo<'_>) -> Result<(), Status> {
+        self.change(pod, node, -1);
+        Ok(())
     }
 }
 
 /// One soft constraint with what is counted for it.
 struct Soft<'a> {
-    constraint: Constraint<'a>,
+    max_skew: i64,
     sums: Sums<'a>,
     weight: f64,
 }
 
 struct Spread<'a> {
+    cluster: &'a Cluster,
     soft: Vec<Soft<'a>>,
-    counted: Counted<'a>,
+    matched: Matched,
+    /// The constraints over single nodes: their pods are counted when the node is
+    /// scored, whether or not the constraint includes it.
+    of_hosts: u64,
     /// Whether nodes that lack a key are left out.
     all_keys: bool,
 }
 
 impl<'a> Spread<'a> {
     fn new(
-        cluster: &'a Cluster,
-        pod: &'a Pod,
+        cycle: Cycle<'a>,
         feasible: &Feasible<'_>,
         constraints: Vec<Constraint<'a>>,
         all_keys: bool,
     ) -> Spread<'a> {
-        let counted = Counted::new(cluster, pod, &constraints);
-        let mut soft: Vec<Soft<'_>> = constraints
-            .into_iter()
-            .map(|constraint| {
-                let sums = Sums::new(Topology::new(cluster, constraint.key));
-                Soft { constraint, sums, weight: 0.0 }
-            })
-            .collect();
+        let cluster = cycle.cluster;
+        let matched = Matched::new(cluster, cycle.pod, &constraints);
+        let mut sums: Vec<Sums<'_>> =
+            constraints.iter().map(|c| Sums::new(Topology::new(cluster, c.key))).collect();
+        let of_hosts = sums
+            .iter()
+            .enumerate()
+            .fold(0, |bits, (at, sums)| bits | u64::from(sums.topology.is_of_hosts()) << at);
         // Which values are met among the feasible nodes; the last one is that
         // of the nodes that lack the key.
         let mut seen: Vec<Vec<bool>> =
-            soft.iter().map(|soft| vec![false; soft.sums.topology.len() + 1]).collect();
-        let mut left_out = 0;
-        for node in feasible.nodes() {
-            let lacks = |soft: &Soft<'_>| soft.sums.topology.domain(node).is_none();
-            if all_keys && soft.iter().any(lacks) {
-                left_out += 1;
-                continue;
+            sums.iter().map(|sums| vec![false; sums.topology.len() + 1]).collect();
+        let mut scored = 0;
+        for (chunk, mut mask) in feasible.chunks() {
+            for sums in sums.iter().filter(|_| all_keys) {
+                mask = each_lane(mask, |lane| sums.topology.domain_in(chunk, lane).is_some());
             }
-            for (soft, seen) in soft.iter().zip(&mut seen) {
-                let none = soft.sums.topology.len();
-                let domain = soft.sums.topology.domain(node).map_or(none, |d| d as usize);
-                seen[domain] = true;
+            scored += mask.count_ones() as usize;
+            let others =
+                sums.iter().zip(&mut seen).filter(|(sums, _)| !sums.topology.is_of_hosts());
+            for (sums, seen) in others {
+                for lane in lanes(mask) {
+                    let none = sums.topology.len();
+                    let domain = sums.topology.domain_in(chunk, lane);
+                    seen[domain.map_or(none, |domain| domain as usize)] = true;
+                }
             }
         }
-        for (soft, seen) in soft.iter_mut().zip(&seen) {
-            let size = match soft.constraint.key == HOSTNAME {
-                true => feasible.len() - left_out,
-                false => seen.iter().filter(|seen| **seen).count(),
+        let wanted = !of_hosts & u64::MAX >> (64 - constraints.len());
+        if wanted != 0 {
+            count(cycle, &matched, &constraints, &mut sums, (all_keys, wanted), |at, domain| {
+                seen[at][domain as usize]
+            });
+        }
+        let soft =
+            constraints.into_iter().zip(sums).zip(&seen).map(|((constraint, sums), seen)| {
+                let size = match sums.topology.is_of_hosts() {
+                    true => scored,
+                    false => seen.iter().filter(|seen| **seen).count(),
+                };
+                Soft { max_skew: constraint.max_skew, sums, weight: ((size + 2) as f64).ln() }
+            });
+        Spread { cluster, soft: soft.collect(), matched, of_hosts, all_keys }
+    }
+
+    /// The pods that constraints over single nodes count in each lane.
+    fn on_hosts(&self, chunk: &Chunk, mask: u64) -> Vec<Column<i64>> {
+        let mut counts = vec![[0; LANES]; self.soft.len()];
+        if self.of_hosts != 0 {
+            self.matched.each(self.cluster, chunk, |bits, lane, pods| {
+                if mask >> lane & 1 == 1 {
+                    lanes(bits & self.of_hosts).for_each(|at| counts[at][lane] += pods);
+                }
+            });
+        }
+        counts
+    }
+
+    fn lane(&self, chunk: &Chunk, lane: usize, on_hosts: &[Column<i64>]) -> i64 {
+        let domain = |soft: &Soft<'_>| soft.sums.topology.domain_in(chunk, lane);
+        if self.all_keys && self.soft.iter().any(|soft| domain(soft).is_none()) {
+            return LEFT_OUT;
+        }
+        let mut score = 0.0;
+        for (at, soft) in self.soft.iter().enumerate() {
+            let Some(domain) = domain(soft) else { continue };
+            let count = match self.of_hosts >> at & 1 {
+                1 => on_hosts[at][lane],
+                _ => soft.sums.get(domain),
             };
-            soft.weight = ((size + 2) as f64).ln();
+            score += count as f64 * soft.weight + (soft.max_skew - 1) as f64;
         }
-        let mut counts = vec![0; soft.len()];
-        // Hosts are counted when they are scored.
-        if soft.iter().any(|soft| soft.constraint.key != HOSTNAME) {
-            for node in unordered(cluster) {
-                let Some(object) = node.node() else { continue };
-                let lacks = |soft: &Soft<'_>| soft.sums.topology.domain(node).is_none();
-                if all_keys && soft.iter().any(lacks) {
-                    continue;
-                }
-                counted.on(node, &mut counts);
-                for (at, (soft, seen)) in soft.iter_mut().zip(&seen).enumerate() {
-                    if let Some(domain) = soft.sums.topology.domain(node)
-                        && soft.constraint.key != HOSTNAME
-                        && seen[domain as usize]
-                        && soft.constraint.includes(pod, object)
-                    {
-                        soft.sums.add(domain, counts[at]);
-                    }
-                }
-            }
-        }
-        Spread { soft, counted, all_keys }
+        score.round() as i64
     }
 }
 
@@ -432,25 +562,20 @@ const LEFT_OUT: i64 = -1;
 
 impl Score for Spread<'_> {
     fn score(&self, node: NodeInfo<'_>) -> Result<i64, Status> {
-        let lacks = |soft: &Soft<'_>| soft.sums.topology.domain(node).is_none();
-        if self.all_keys && self.soft.iter().any(lacks) {
-            return Ok(LEFT_OUT);
-        }
-        let mut counts = [0; MOST];
-        let counts = &mut counts[..self.soft.len()];
-        if self.soft.iter().any(|soft| soft.constraint.key == HOSTNAME) {
-            self.counted.on(node, counts);
-        }
-        let mut score = 0.0;
-        for (at, soft) in self.soft.iter().enumerate() {
-            let Some(domain) = soft.sums.topology.domain(node) else { continue };
-            let count = match soft.constraint.key == HOSTNAME {
-                true => counts[at],
-                false => soft.sums.get(domain),
-            };
-            score += count as f64 * soft.weight + (soft.constraint.max_skew - 1) as f64;
-        }
-        Ok(score.round() as i64)
+        let (chunk, lane) = node.place();
+        Ok(self.lane(chunk, lane, &self.on_hosts(chunk, 1 << lane)))
+    }
+
+    fn score_chunk(
+        &self,
+        _: &Cluster,
+        chunk: &Chunk,
+        mask: u64,
+        scores: &mut Column<i64>,
+    ) -> Result<(), Status> {
+        let on_hosts = self.on_hosts(chunk, mask);
+        lanes(mask).for_each(|lane| scores[lane] = self.lane(chunk, lane, &on_hosts));
+        Ok(())
     }
 
     fn needs_normalize(&self) -> bool {

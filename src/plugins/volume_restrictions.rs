@@ -1,7 +1,7 @@
 //! Disks that pods cannot share (volumerestrictions/volume_restrictions.go).
 
 use crate::framework::{Code, Cycle, Filter, Plugin, Point, PreFilter, Status};
-use crate::model::{AccessMode, VolumeSource};
+use crate::model::{AccessMode, Name, Pod, VolumeSource};
 use crate::snapshot::NodeInfo;
 
 use super::volumes::{claim, never, not_found};
@@ -16,10 +16,13 @@ const NAME: &str = "VolumeRestrictions";
 const DISK: &str = "node(s) had no available disk";
 const IN_USE: &str = "node(s) unavailable due to PersistentVolumeClaim with ReadWriteOncePod access mode already in-use by another pod";
 
+#[derive(Clone)]
 struct Restricted<'a> {
     disks: Vec<&'a VolumeSource>,
-    /// A claim for one pod is in use.
-    is_in_use: bool,
+    /// Claims that but one pod may use.
+    exclusive: Vec<&'a Name>,
+    /// How many of them are in use.
+    in_use: i64,
 }
 
 fn is_restricted(volume: &&VolumeSource) -> bool {
@@ -75,19 +78,29 @@ impl Plugin for VolumeRestrictions {
     fn pre_filter<'a>(&'a self, cycle: Cycle<'a>) -> Result<PreFilter<'a>, Status> {
         let (cluster, pod) = (cycle.cluster, cycle.pod);
         let template = &pod.template;
-        let mut is_in_use = false;
+        let (mut exclusive, mut in_use) = (Vec::new(), 0);
         for name in template.claims() {
             let Some(claim) = claim(cluster, &template.namespace, name) else {
                 return Err(never(NAME, not_found("persistentvolumeclaim", name)));
             };
-            is_in_use |= claim.access_modes.contains(&AccessMode::ReadWriteOncePod)
-                && cluster.is_claim_used(&template.namespace, name);
+            if claim.access_modes.contains(&AccessMode::ReadWriteOncePod) {
+                exclusive.push(name);
+                in_use += i64::from(cluster.is_claim_used(&template.namespace, name));
+            }
         }
         let disks: Vec<_> = template.volumes.iter().filter(is_restricted).collect();
-        match disks.is_empty() && !is_in_use {
-            true => Ok(PreFilter::Skip),
-            false => Ok(PreFilter::Filter(Box::new(Restricted { disks, is_in_use }))),
-        }
+        Ok(match disks.is_empty() && in_use == 0 {
+            true => PreFilter::Skip,
+            false => PreFilter::Filter(Box::new(Restricted { disks, exclusive, in_use })),
+        })
+    }
+}
+
+impl Restricted<'_> {
+    /// How many of the exclusive claims a pod uses, by name: kube-scheduler does
+    /// not look at its namespace here.
+    fn uses(&self, pod: &Pod) -> i64 {
+        pod.template.claims().filter(|claim| self.exclusive.contains(claim)).count() as i64
     }
 }
 
@@ -98,10 +111,24 @@ impl Filter for Restricted<'_> {
                 let there = &pod.template().volumes;
                 self.disks.iter().any(|wanted| there.iter().any(|other| conflicts(wanted, other)))
             });
-        match (conflict, self.is_in_use) {
+        match (conflict, self.in_use > 0) {
             (true, _) => Some(Status::new(Code::Unschedulable, NAME, DISK)),
             (false, true) => Some(Status::new(Code::Unschedulable, NAME, IN_USE)),
             (false, false) => None,
         }
+    }
+
+    fn extend<'s>(&'s self) -> Option<Box<dyn Filter + 's>> {
+        Some(Box::new(self.clone()))
+    }
+
+    fn add_pod(&mut self, pod: &Pod, _: NodeInfo<'_>) -> Result<(), Status> {
+        self.in_use += self.uses(pod);
+        Ok(())
+    }
+
+    fn remove_pod(&mut self, pod: &Pod, _: NodeInfo<'_>) -> Result<(), Status> {
+        self.in_use -= self.uses(pod);
+        Ok(())
     }
 }

@@ -10,8 +10,10 @@ use triomphe::Arc;
 
 use crate::model::{Generation, Node, Resources};
 
+use super::cluster::Cluster;
 use super::cost;
 use super::lane::{EMPTY, Identity, Lane};
+use super::tally::{Tallied, Tally};
 
 /// Nodes in a chunk.
 pub const LANES: usize = 64;
@@ -59,6 +61,7 @@ pub struct Chunk {
     pub(crate) required_anti_affinity: u64,
     pub(crate) ports: u64,
     pub(crate) claims: u64,
+    tally: Tallied,
 }
 
 /// What pods cannot change.
@@ -219,6 +222,7 @@ impl Chunk {
             required_anti_affinity: 0,
             ports: 0,
             claims: 0,
+            tally: Tallied::default(),
         }
     }
 
@@ -415,6 +419,7 @@ impl Chunk {
     /// The lane, made where there was none, copied first where another version
     /// shares it.
     pub(crate) fn lane_mut(&mut self, at: usize) -> &mut Lane {
+        self.tally.forget();
         let group =
             self.groups[at / GROUP].get_or_insert_with(|| Arc::new(Group([const { None }; GROUP])));
         let lane = Arc::make_mut(group).0[at % GROUP].get_or_insert_with(Arc::default);
@@ -424,20 +429,19 @@ impl Chunk {
         Arc::make_mut(lane)
     }
 
-    /// The numbers of the templates of a node's pods.
-    pub(crate) fn templates_on(&self, at: usize) -> impl Iterator<Item = u32> {
-        self.lane(at).pods.records().iter().map(|record| record.template)
-    }
-
-    /// The same, of pods that are not being deleted.
-    pub(crate) fn living_templates_on(&self, at: usize) -> impl Iterator<Item = u32> {
-        let records = self.lane(at).pods.records().iter();
-        records.filter(|record| record.deletion_time().is_none()).map(|record| record.template)
+    /// Its pods by their labels; it is a chunk of this cluster.
+    pub(crate) fn tally(&self, cluster: &Cluster) -> &Tally {
+        self.tally.get(cluster, self)
     }
 
     /// Drops the lane of a node whose last pod went.
     pub(crate) fn drop_lane(&mut self, at: usize) {
-        set_member(&mut self.groups, at, None);
+        self.set_lane(at, None);
+    }
+
+    fn set_lane(&mut self, at: usize, to: Option<Arc<Lane>>) {
+        self.tally.forget();
+        set_member(&mut self.groups, at, to);
     }
 
     pub(crate) fn requested_mut(&mut self) -> &mut Requested {
@@ -466,7 +470,7 @@ impl Chunk {
         let fixed = self.fixed_mut();
         fixed.slot[at] = slot;
         set_member(&mut fixed.identities, at, Some(identity));
-        set_member(&mut self.groups, at, lane);
+        self.set_lane(at, lane);
     }
 
     /// Empties a lane, all its columns zero again.
@@ -475,7 +479,7 @@ impl Chunk {
         let fixed = self.fixed_mut();
         fixed.slot[at] = NodeSlot(0);
         set_member(&mut fixed.identities, at, None);
-        set_member(&mut self.groups, at, None);
+        self.set_lane(at, None);
         self.live &= !(1 << at);
     }
 

@@ -14,6 +14,7 @@ use super::lane::TemplateId;
 use super::node_info::{NodeInfo, PodInfo};
 use super::stores::Objects;
 use super::table::{Internable, Interned, Table};
+use super::tally::{Hosts, KnownHosts};
 use super::tree::{Marked, Tree};
 use super::zones::{Round, Zones};
 
@@ -53,11 +54,13 @@ pub(crate) struct Rest {
     pub(crate) names: HashIndex,
     pub(crate) zones: Zones,
     pub(crate) templates: Templates,
+    pub(crate) pod_labels: Interned<PodLabels>,
     pub(crate) taints: Interned<TaintSet>,
     pub(crate) labels: Interned<Labels>,
     pub(crate) resources: Interned<Name>,
     pub(crate) claims: Interned<Name>,
     pub(crate) images: Interned<ImageEntry>,
+    pub(crate) hosts: KnownHosts,
     pub(crate) removed: super::changes::Removed,
     pub(crate) objects: Objects,
     /// Versions that forks need.
@@ -67,9 +70,23 @@ pub(crate) struct Rest {
 /// Templates by number. How many pods use each only the writer knows.
 #[derive(Clone, Default)]
 pub(crate) struct Templates {
-    pub(crate) table: Table<Arc<Template>>,
+    pub(crate) table: Table<Kept>,
     pub(crate) index: HashIndex,
     pub(crate) next: u32,
+}
+
+/// A template, and the number of its pods' labels.
+#[derive(Clone)]
+pub(crate) struct Kept {
+    pub(crate) template: Arc<Template>,
+    pub(crate) labels: u32,
+}
+
+/// What selectors of pods look at: the namespace and the labels.
+#[derive(Clone)]
+pub(crate) struct PodLabels {
+    pub(crate) namespace: Name,
+    pub(crate) labels: Labels,
 }
 
 /// The taints of a node, in their order.
@@ -89,6 +106,15 @@ impl Internable for TaintSet {
     }
     fn same(&self, other: &Self) -> bool {
         self.0 == other.0
+    }
+}
+
+impl Internable for PodLabels {
+    fn hash64(&self) -> u64 {
+        hash_of(&(&*self.namespace, self.labels.hash64()))
+    }
+    fn same(&self, other: &Self) -> bool {
+        self.namespace == other.namespace && self.labels == other.labels
     }
 }
 
@@ -266,10 +292,19 @@ impl Cluster {
     }
 
     /// The listed chunks that have nodes with pods with pod affinity or
-    /// anti-affinity, with masks of those nodes.
-    pub(crate) fn chunks_with_affinity(&self) -> impl Iterator<Item = (&Chunk, u64)> {
-        let marked = self.chunks.marked(MARK_AFFINITY).map(|(_, chunk)| chunk);
-        marked.filter(|chunk| !chunk.is_ghosts()).map(|chunk| (chunk, chunk.affinity))
+    /// anti-affinity.
+    pub(crate) fn chunks_with_affinity(&self) -> impl Iterator<Item = &Chunk> {
+        self.marked_chunks(MARK_AFFINITY)
+    }
+
+    /// The same of required anti-affinity.
+    pub(crate) fn chunks_with_required_anti_affinity(&self) -> impl Iterator<Item = &Chunk> {
+        self.marked_chunks(MARK_REQUIRED_ANTI_AFFINITY)
+    }
+
+    fn marked_chunks(&self, mark: u8) -> impl Iterator<Item = &Chunk> {
+        let marked = self.chunks.marked(mark).map(|(_, chunk)| chunk);
+        marked.filter(|chunk| !chunk.is_ghosts())
     }
 
     /// The entry of [`Cluster::chunk_list`] for the chunk of a node.
@@ -368,8 +403,8 @@ impl Cluster {
     {
         let templates = &self.rest.templates;
         let mut matching = vec![0_u64; templates.next as usize / 64 + 1];
-        for (id, template) in templates.table.iter() {
-            if selector.matches(&template.labels) {
+        for (id, kept) in templates.table.iter() {
+            if selector.matches(&kept.template.labels) {
                 matching[id as usize / 64] |= 1 << (id % 64);
             }
         }
@@ -385,9 +420,25 @@ impl Cluster {
             })
     }
 
-    /// Numbers of templates are below this.
-    pub(crate) fn most_templates(&self) -> usize {
-        self.rest.templates.next as usize
+    /// Numbers of sets of pod labels are below this.
+    pub(crate) fn most_pod_labels(&self) -> usize {
+        self.rest.pod_labels.next() as usize
+    }
+
+    /// The namespace and the labels that pods of equal ones share, by number.
+    pub(crate) fn pod_labels(&self, number: u32) -> Option<(&Name, &Labels)> {
+        self.rest.pod_labels.get(number).map(|of| (&of.namespace, &of.labels))
+    }
+
+    /// The number of the labels of a template's pods.
+    pub(crate) fn pod_labels_of(&self, template: TemplateId) -> u32 {
+        self.rest.templates.table.get(template).map_or(u32::MAX, |kept| kept.labels)
+    }
+
+    /// The hostnames of the nodes. O(1), or O(nodes) after a node came, went or
+    /// was renamed.
+    pub(crate) fn hosts(&self) -> &Hosts {
+        self.rest.hosts.get(self)
     }
 
     /// The labels that nodes share, with the numbers that their columns say.
@@ -397,7 +448,7 @@ impl Cluster {
 
     /// The template with this number.
     pub(crate) fn template(&self, id: TemplateId) -> Option<&Arc<Template>> {
-        self.rest.templates.table.get(id)
+        self.rest.templates.table.get(id).map(|kept| &kept.template)
     }
 
     /// The taints of nodes whose column says this number.

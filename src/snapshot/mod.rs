@@ -19,6 +19,7 @@ mod lane;
 mod node_info;
 mod stores;
 mod table;
+mod tally;
 mod tree;
 mod zones;
 
@@ -32,6 +33,7 @@ pub use fork::Fork;
 pub(crate) use node_info::Spot;
 pub use node_info::{NodeInfo, PodInfo};
 pub use stores::{Keyed, ObjectEvent, ObjectStore, Objects, Store};
+pub(crate) use tally::Hosts;
 
 /// What the models reach of this module beyond its public face.
 #[cfg(loom)]

@@ -10,7 +10,7 @@ mod pods;
 
 use crate::model::{EventError, Generation, Name, Template};
 
-use super::cluster::{Cluster, Rest, Snapshot};
+use super::cluster::{Cluster, Kept, PodLabels, Rest, Snapshot};
 use super::hints::Departures;
 use super::table::{Numbers, Span};
 
@@ -35,6 +35,7 @@ struct FreeNumbers {
     slots: Numbers,
     chunks: Numbers,
     templates: Numbers,
+    pod_labels: Numbers,
     taints: Numbers,
     labels: Numbers,
     resources: Numbers,
@@ -143,6 +144,7 @@ impl Draft {
             rest.next_slot,
             rest.next_chunk,
             rest.templates.next,
+            rest.pod_labels.next(),
             rest.taints.next(),
             rest.labels.next(),
             rest.resources.next(),
@@ -158,10 +160,8 @@ impl Draft {
         let hash = template.hash64();
         let templates = &self.cluster.rest.templates;
         let known = templates.index.find(hash, |number| {
-            templates
-                .table
-                .get(number)
-                .is_some_and(|known| std::sync::Arc::ptr_eq(known, template) || known == template)
+            let known = templates.table.get(number).map(|kept| &kept.template);
+            known.is_some_and(|known| std::sync::Arc::ptr_eq(known, template) || known == template)
         });
         let number = match known {
             Some(number) => number,
@@ -169,9 +169,16 @@ impl Draft {
                 let span = self.span();
                 let mut next = self.cluster.rest.templates.next;
                 let number = self.numbers.templates.take(&mut next, span)?;
-                let rest = self.rest();
+                let labels = PodLabels {
+                    namespace: template.namespace.clone(),
+                    labels: template.labels.clone(),
+                };
+                self.rest();
+                let rest = triomphe::Arc::make_mut(&mut self.cluster.rest);
+                let labels =
+                    rest.pod_labels.acquire(&labels, &mut self.numbers.pod_labels, span)?;
                 rest.templates.next = next;
-                rest.templates.table.set(number, template.clone());
+                rest.templates.table.set(number, Kept { template: template.clone(), labels });
                 rest.templates.index.insert(hash, number);
                 self.acquire_resources(template.resources.placed.scalars.iter().map(|(n, _)| n));
                 number
@@ -193,9 +200,13 @@ impl Draft {
         }
         let span = self.span();
         let rest = self.rest();
-        let Some(template) = rest.templates.table.get(number).cloned() else { return };
+        let Some(Kept { template, labels }) = rest.templates.table.get(number).cloned() else {
+            return;
+        };
         rest.templates.index.remove(template.hash64(), number);
         rest.templates.table.remove(number);
+        let rest = triomphe::Arc::make_mut(&mut self.cluster.rest);
+        rest.pod_labels.release(labels, &mut self.numbers.pod_labels, span);
         self.numbers.templates.release(number, span);
         self.release_resources(template.resources.placed.scalars.iter().map(|(n, _)| n));
     }

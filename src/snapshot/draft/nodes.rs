@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::model::{EventError, Name, Node, hash_of};
+use crate::model::{EventError, HOSTNAME, Name, Node, hash_of};
 
 use super::super::chunk::{Chunk, Columns, LANES, NodeSlot, Place, ZoneId, lanes};
 use super::super::cluster::{ImageEntry, TaintSet};
@@ -34,6 +34,10 @@ impl Draft {
         let slot = known.map(|info| info.slot());
         let old = known.and_then(|info| info.node().cloned());
         let stays = old.as_ref().is_some_and(|old| old.zone == node.zone);
+        let hostname = node.labels.get(HOSTNAME);
+        if old.as_ref().is_none_or(|old| old.labels.get(HOSTNAME) != hostname) {
+            self.rest().hosts.forget();
+        }
         self.exchange_images(old.as_deref(), Some(&node));
 
         let generation = self.cluster.generation;
@@ -111,7 +115,9 @@ impl Draft {
         self.exchange_images(Some(&node), None);
         self.count_claims_of(slot, false);
         self.release_sets(slot);
-        self.rest().removed.push(generation, slot, &removed);
+        let rest = self.rest();
+        rest.hosts.forget();
+        rest.removed.push(generation, slot, &removed);
         self.change_lane(slot, |chunk, at, generation| {
             if let Some(identity) = chunk.identity_mut(at) {
                 identity.node = None;

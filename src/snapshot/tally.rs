@@ -1,0 +1,277 @@
+//! What is counted when somebody asks, and then kept with what it was counted of:
+//! the pods of a chunk by their labels, and the nodes by their hostnames.
+//!
+//! Plugins that count pods by topology domain would look at every pod of the
+//! cluster in every cycle. But between two cycles one chunk has changed: all others
+//! still have their tally, and pods of equal labels are one number in it. Nothing
+//! here is made before it is asked for, so writers pay for none of it.
+
+use std::collections::HashMap;
+use std::sync::{Arc, OnceLock};
+
+use foldhash::fast::FixedState;
+
+use crate::model::HOSTNAME;
+
+use super::chunk::{Chunk, lanes};
+use super::cluster::Cluster;
+
+/// The pods of a chunk.
+#[derive(Debug, Default)]
+pub(crate) struct Tally {
+    /// The number of a set of pod labels, and where its lanes end; in order of
+    /// those numbers.
+    groups: Vec<(u32, u32)>,
+    lanes: Vec<InLane>,
+    affine: Vec<Affine>,
+}
+
+/// Pods of equal labels on one node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct InLane {
+    pub(crate) lane: u8,
+    /// How many there are.
+    pub(crate) pods: u32,
+    /// How many of them are not being deleted.
+    pub(crate) living: u32,
+}
+
+/// Pods of one template with affinity or anti-affinity on one node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Affine {
+    pub(crate) template: u32,
+    pub(crate) lane: u8,
+    pub(crate) pods: u32,
+}
+
+impl Tally {
+    fn of(cluster: &Cluster, chunk: &Chunk) -> Tally {
+        let mut pods: Vec<(u32, u8, bool)> = Vec::new();
+        let mut affine: Vec<(u32, u8)> = Vec::new();
+        // Pods of one template mostly stand together.
+        let mut last = (u32::MAX, 0);
+        for lane in lanes(chunk.live()) {
+            let has_affinity = chunk.with_affinity() >> lane & 1 == 1;
+            for record in chunk.lane(lane).pods.records() {
+                if record.template != last.0 {
+                    last = (record.template, cluster.pod_labels_of(record.template));
+                }
+                pods.push((last.1, lane as u8, record.deletion_time().is_none()));
+                let template = has_affinity.then(|| cluster.template(record.template)).flatten();
+                if template.is_some_and(|template| template.traits().affinity) {
+                    affine.push((record.template, lane as u8));
+                }
+            }
+        }
+        pods.sort_unstable();
+        affine.sort_unstable();
+        let mut tally = Tally::default();
+        for same in pods.chunk_by(|a, b| a.0 == b.0) {
+            for in_lane in same.chunk_by(|a, b| a.1 == b.1) {
+                tally.lanes.push(InLane {
+                    lane: in_lane[0].1,
+                    pods: in_lane.len() as u32,
+                    living: in_lane.iter().filter(|(_, _, living)| *living).count() as u32,
+                });
+            }
+            tally.groups.push((same[0].0, tally.lanes.len() as u32));
+        }
+        for same in affine.chunk_by(|a, b| a == b) {
+            let (template, lane) = same[0];
+            tally.affine.push(Affine { template, lane, pods: same.len() as u32 });
+        }
+        tally
+    }
+
+    /// The numbers of sets of pod labels, see [`Cluster::pod_labels`], each with
+    /// the nodes that have such pods.
+    pub(crate) fn groups(&self) -> impl Iterator<Item = (u32, &[InLane])> {
+        let starts = std::iter::once(0).chain(self.groups.iter().map(|(_, end)| *end));
+        self.groups
+            .iter()
+            .zip(starts)
+            .map(|((labels, end), start)| (*labels, &self.lanes[start as usize..*end as usize]))
+    }
+
+    /// The pods with affinity or anti-affinity.
+    pub(crate) fn affine(&self) -> &[Affine] {
+        &self.affine
+    }
+}
+
+/// A chunk's tally, once somebody asked. A chunk that is copied is about to be
+/// changed, so a copy has none.
+#[derive(Debug, Default)]
+pub(crate) struct Tallied(OnceLock<Box<Tally>>);
+
+impl Clone for Tallied {
+    fn clone(&self) -> Tallied {
+        Tallied::default()
+    }
+}
+
+impl Tallied {
+    /// The pods are about to change.
+    pub(super) fn forget(&mut self) {
+        self.0.take();
+    }
+
+    /// The tally of the chunk that this is of. O(1), or O(pods of the chunk)
+    /// where nobody asked before.
+    pub(super) fn get(&self, cluster: &Cluster, chunk: &Chunk) -> &Tally {
+        self.0.get_or_init(|| Box::new(Tally::of(cluster, chunk)))
+    }
+}
+
+/// The hostnames of nodes, as numbers.
+#[derive(Debug, Default)]
+pub(crate) struct Hosts {
+    /// By slot; [`Hosts::NONE`] where there is no such label.
+    by_slot: Vec<u32>,
+    len: usize,
+}
+
+impl Hosts {
+    pub(crate) const NONE: u32 = u32::MAX;
+
+    fn of(cluster: &Cluster) -> Hosts {
+        let mut hosts = Hosts::default();
+        let mut numbers: HashMap<&str, u32, FixedState> = HashMap::default();
+        for (_, _, chunk) in cluster.chunk_list() {
+            for lane in lanes(chunk.live()) {
+                let node = chunk.identity(lane).and_then(|identity| identity.node.as_ref());
+                let Some(name) = node.and_then(|node| node.labels.get(HOSTNAME)) else { continue };
+                let next = numbers.len() as u32;
+                let number = *numbers.entry(name).or_insert(next);
+                let slot = chunk.slot()[lane].0 as usize;
+                if hosts.by_slot.len() <= slot {
+                    hosts.by_slot.resize(slot + 1, Hosts::NONE);
+                }
+                hosts.by_slot[slot] = number;
+            }
+        }
+        hosts.len = numbers.len();
+        hosts
+    }
+
+    /// The number of the hostname of the node with this slot.
+    pub(crate) fn get(&self, slot: u32) -> u32 {
+        self.by_slot.get(slot as usize).copied().unwrap_or(Hosts::NONE)
+    }
+
+    /// How many hostnames there are; numbers are below this.
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+}
+
+/// The hostnames of a version's nodes, once somebody asked; versions share them
+/// until a node comes, goes or is renamed.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct KnownHosts(Arc<OnceLock<Hosts>>);
+
+impl KnownHosts {
+    /// The nodes are about to change. Older versions keep theirs.
+    pub(super) fn forget(&mut self) {
+        match Arc::get_mut(&mut self.0) {
+            Some(mine) => {
+                mine.take();
+            }
+            None => self.0 = Arc::default(),
+        }
+    }
+
+    /// The hosts of the version that this is of. O(1), or O(nodes) where nobody
+    /// asked before.
+    pub(super) fn get(&self, cluster: &Cluster) -> &Hosts {
+        self.0.get_or_init(|| Hosts::of(cluster))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{Pod, Timestamp, Uid, node, pod};
+    use crate::{Config, Engine};
+
+    /// Every pod's labels, node and whether it lives, by the tallies.
+    fn counted(cluster: &Cluster) -> Vec<(String, String, u32, u32)> {
+        let mut all = Vec::new();
+        for (_, _, chunk) in cluster.chunk_list() {
+            for (labels, lanes) in chunk.tally(cluster).groups() {
+                let (namespace, labels) = cluster.pod_labels(labels).unwrap();
+                for InLane { lane, pods, living } in lanes {
+                    let node = cluster.node_in(chunk, usize::from(*lane)).unwrap().name();
+                    let key = format!("{namespace}/{}", labels.get("app").unwrap_or(""));
+                    all.push((key, node.to_string(), *pods, *living));
+                }
+            }
+        }
+        all.sort();
+        all
+    }
+
+    #[test]
+    fn a_tally_is_that_of_its_version() {
+        let (mut writer, reader) = Engine::inline(Config::default());
+        for name in ["a", "b"] {
+            writer.add_node(node(name).cpu(8_000).build()).unwrap();
+        }
+        let web = |name: &str, cpu| pod(name).label("app", "web").cpu(cpu);
+        writer.add_pod(web("one", 100).on("a").build()).unwrap();
+        writer.add_pod(web("two", 200).on("a").deleted(Timestamp(1)).build()).unwrap();
+        writer.add_pod(web("three", 300).on("b").build()).unwrap();
+        writer.publish();
+        let key = |app: &str| format!("default/{app}");
+        let line = |app: &str, node: &str, pods, living| (key(app), node.to_owned(), pods, living);
+        let first = reader.snapshot();
+        assert_eq!(counted(&first), [line("web", "a", 2, 1), line("web", "b", 1, 1)]);
+        // The writer's own version had its tally counted, and changes in place.
+        assert_eq!(counted(writer.cluster()).len(), 2);
+        writer.add_pod(pod("four").label("app", "db").on("b").build()).unwrap();
+        assert_eq!(counted(writer.cluster())[0], line("db", "b", 1, 1));
+        writer.add_pod(pod("five").label("app", "db").on("b").build()).unwrap();
+        assert_eq!(counted(writer.cluster())[0], line("db", "b", 2, 2));
+        let deleted: Pod = pod("four").label("app", "db").on("b").deleted(Timestamp(9)).build();
+        writer.update_pod(deleted).unwrap();
+        assert_eq!(counted(writer.cluster())[0], line("db", "b", 2, 1));
+        writer.remove_pod(&Uid::new("default/four")).unwrap();
+        writer.remove_pod(&Uid::new("default/five")).unwrap();
+        writer.remove_node("a").unwrap();
+        assert_eq!(counted(writer.cluster()), [line("web", "b", 1, 1)]);
+        assert_eq!(counted(&first), [line("web", "a", 2, 1), line("web", "b", 1, 1)]);
+        // A fork counts for itself, and the version that it came from does not notice.
+        let mut fork = first.fork();
+        assert_eq!(counted(&fork).len(), 2);
+        fork.remove_pod(&Uid::new("default/three")).unwrap();
+        assert_eq!(counted(&fork), [line("web", "a", 2, 1)]);
+        assert_eq!(counted(&first).len(), 2);
+    }
+
+    #[test]
+    fn hosts_are_those_of_their_version() {
+        let (mut writer, reader) = Engine::inline(Config::default());
+        let host = |name: &str, host: &str| node(name).label(HOSTNAME, host).build();
+        writer.add_node(host("a", "x")).unwrap();
+        writer.add_node(host("b", "x")).unwrap();
+        writer.add_node(node("c").build()).unwrap();
+        writer.publish();
+        let first = reader.snapshot();
+        writer.add_node(host("d", "y")).unwrap();
+        // Asked of the older version first: the newer one has its own.
+        let of = |cluster: &Cluster| {
+            let numbers = ["a", "b", "c", "d"]
+                .map(|name| cluster.node(name).map(|node| cluster.hosts().get(node.slot().0)));
+            (numbers, cluster.hosts().len())
+        };
+        let none = Some(Hosts::NONE);
+        assert_eq!(of(&first), ([Some(0), Some(0), none, None], 1));
+        assert_eq!(of(writer.cluster()), ([Some(0), Some(0), none, Some(1)], 2));
+        writer.update_node(host("a", "z")).unwrap();
+        assert_eq!(of(writer.cluster()).1, 3);
+        writer.remove_node("d").unwrap();
+        assert_eq!(of(writer.cluster()).1, 2);
+        writer.update_node(node("b").build()).unwrap();
+        assert_eq!(of(writer.cluster()), ([Some(0), none, none, None], 1));
+    }
+}
