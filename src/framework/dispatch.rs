@@ -128,11 +128,15 @@ dispatched! {
 }
 
 dispatched! {
-    /// Adds a plugin's scores to the totals.
-    fn add_weighted(totals: &mut Column<i64>, scores: &Column<i64>, weight: i64) {
+    /// Adds a plugin's scores to the totals: the lanes whose score is not from 0
+    /// to 100.
+    fn add_weighted(totals: &mut Column<i64>, scores: &Column<i64>, weight: i64) -> u64 {
+        let mut leaves = [0; LANES];
         for at in 0..LANES {
             totals[at] = totals[at].wrapping_add(scores[at].wrapping_mul(weight));
+            leaves[at] = u8::from(scores[at] as u64 > 100);
         }
+        pack(&leaves)
     }
 }
 
@@ -220,17 +224,6 @@ dispatched! {
         }
         // A negative number has its highest bit set.
         (seen as u64) < EXACT as u64
-    }
-}
-
-dispatched! {
-    /// The lanes whose score is not from 0 to 100.
-    fn leaves_range(scores: &Column<i64>) -> u64 {
-        let mut leaves = [0; LANES];
-        for at in 0..LANES {
-            leaves[at] = u8::from(scores[at] as u64 > 100);
-        }
-        pack(&leaves)
     }
 }
 

@@ -10,11 +10,13 @@
 //! generation name what is in a chunk, within a line of versions, and another
 //! line finds nothing.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 use crate::model::{Generation, Template};
 use crate::snapshot::{Cluster, Column, LANES, Line};
+
+use super::dispatch;
 
 /// Most bytes kept.
 const MOST_BYTES: usize = 4 << 20;
@@ -41,7 +43,8 @@ const NOTHING: Known =
 #[derive(Default)]
 pub(super) struct Sheet {
     chunks: Vec<Known>,
-    used: u64,
+    /// Whether it was asked for since its turn to go came last.
+    is_used: bool,
 }
 
 impl Sheet {
@@ -72,18 +75,28 @@ impl Sheet {
     }
 
     fn forget(&mut self) {
+        self.is_used = false;
         for known in &mut self.chunks {
             known.at = None;
         }
     }
 }
 
-/// Sheets by template, those used last.
+impl Known {
+    /// Its totals are complete.
+    pub(super) fn finish(&mut self) {
+        self.is_scored = true;
+        self.largest = dispatch::largest(&self.totals, self.mask);
+    }
+}
+
+/// Sheets by template: those that were used lately, by second chance.
 #[derive(Default)]
 pub(super) struct Memo {
     line: Option<Line>,
     sheets: HashMap<Arc<Template>, Sheet>,
-    uses: u64,
+    /// Who is the next to go.
+    turns: VecDeque<Arc<Template>>,
     /// For pods of which nothing is to be kept; its memory is.
     loose: Sheet,
 }
@@ -104,18 +117,39 @@ impl Memo {
         if self.line.as_ref() != Some(&line) {
             self.line = Some(line);
             self.sheets.clear();
+            self.turns.clear();
         }
-        self.uses += 1;
         if !self.sheets.contains_key(template) {
             let bytes = cluster.most_chunks() * size_of::<Known>();
-            while self.sheets.len() >= (MOST_BYTES / bytes.max(1)).clamp(1, 4096) {
-                let oldest = self.sheets.iter().min_by_key(|(_, sheet)| sheet.used);
-                let Some(oldest) = oldest.map(|(template, _)| template.clone()) else { break };
-                self.sheets.remove(&oldest);
+            let most = (MOST_BYTES / bytes.max(1)).clamp(1, 4096);
+            let mut sheet = Sheet::default();
+            while self.sheets.len() >= most
+                && let Some(gone) = self.least_used()
+            {
+                // Its memory stays.
+                sheet = gone;
             }
+            sheet.forget();
+            sheet.chunks.resize(cluster.most_chunks(), NOTHING);
+            self.sheets.insert(template.clone(), sheet);
+            self.turns.push_back(template.clone());
         }
         let sheet = self.sheets.entry(template.clone()).or_default();
-        sheet.used = self.uses;
+        sheet.is_used = true;
         sheet
+    }
+
+    /// Takes one away that was not used since its last turn.
+    fn least_used(&mut self) -> Option<Sheet> {
+        loop {
+            let next = self.turns.pop_front()?;
+            match self.sheets.get_mut(&next) {
+                Some(sheet) if sheet.is_used => {
+                    sheet.is_used = false;
+                    self.turns.push_back(next);
+                }
+                _ => return self.sheets.remove(&next),
+            }
+        }
     }
 }

@@ -12,7 +12,7 @@ use super::filters::{Filters, code};
 use super::memo::{Memo, Sheet};
 use super::recorder::{Step, timed, timed_step};
 use super::sampling::{Sample, num_feasible_nodes_to_find, sample};
-use super::scores::{Given, Scorer, in_range};
+use super::scores::{Given, Scorer, Scores, in_range};
 use super::{Cycle, CycleState, Diagnosis, Feasible, FitError, Framework, Point, Score, Status};
 
 /// From so many chunks on the pool is worth its call: measured, 512 nodes take
@@ -324,10 +324,15 @@ impl<'a> Search<'a> {
         Ok((chunks, Sample { masks, looked_at: cluster.len(), feasible }))
     }
 
+    fn is_worth_the_pool(&self, chunks: usize) -> bool {
+        let threads = self.pool.map_or(1, rayon::ThreadPool::current_num_threads);
+        chunks >= WORTH_THE_POOL && threads > 1
+    }
+
     /// Maps in order, through the pool where that is worth it.
     fn map<T: Sync, R: Send>(&self, items: &[T], work: impl Fn(&T) -> R + Sync) -> Vec<R> {
         match self.pool {
-            Some(pool) if items.len() >= WORTH_THE_POOL && pool.current_num_threads() > 1 => {
+            Some(pool) if self.is_worth_the_pool(items.len()) => {
                 let part = items.len().div_ceil(pool.current_num_threads() * 4);
                 pool.install(|| items.par_iter().with_min_len(part).map(&work).collect())
             }
@@ -360,41 +365,42 @@ impl<'a> Search<'a> {
                 Given::Each(score) => asked.push((scorer, &**score)),
             }
         }
-        let score_chunk = |(scorer, score): Asked<'_>, of: Listed<'_>, mask: u64| {
+        let add = |asked: Asked<'_>, of: Listed<'_>, mask: u64, totals: &mut Column<i64>| {
             let mut column = [0; LANES];
-            let plugin = (scorer.plugin, Step::Score);
-            timed(scores.recorder, plugin, code, || {
-                score.score_chunk(cluster, of.chunk, mask, &mut column)
-            })
-            .map_err(|status| scorer.failed(status))?;
-            if !score.needs_normalize() && dispatch::leaves_range(&column) & mask != 0 {
-                for lane in lanes(mask) {
-                    in_range(scorer.plugin, column[lane])?;
-                }
-            }
-            Ok(column)
+            self.score_chunk(&scores, asked, of, mask, &mut column)?;
+            let (scorer, _) = asked;
+            let leaves = dispatch::add_weighted(totals, &column, scorer.weight) & mask;
+            lanes(leaves).try_for_each(|lane| in_range(scorer.plugin, column[lane]).map(drop))
         };
-        let mut unknown = Vec::new();
-        for of in live.iter().map(|at| chunks[*at]) {
-            let known = sheet.known(of.id);
-            if !known.is_scored {
-                unknown.push((unknown.len(), of, known.mask));
+        let unknown: Vec<Listed<'_>> = live
+            .iter()
+            .map(|at| chunks[*at])
+            .filter(|of| !sheet.known_of(of.id).is_scored)
+            .collect();
+        if self.is_worth_the_pool(unknown.len()) {
+            let masked = unknown.iter().enumerate();
+            let masked: Vec<_> =
+                masked.map(|(at, of)| (at, *of, sheet.known_of(of.id).mask)).collect();
+            let failed = Failed::default();
+            let scored = self.map(&masked, |(at, of, mask)| {
+                let mut totals = [0; LANES];
+                let mut kept = kept.iter();
+                failed.keep(*at, kept.try_for_each(|asked| add(*asked, *of, *mask, &mut totals)));
+                totals
+            });
+            failed.check()?;
+            for (totals, (_, of, _)) in scored.into_iter().zip(masked) {
+                let known = sheet.known(of.id);
+                known.totals = totals;
+                known.finish();
             }
-        }
-        let failed = Failed::default();
-        let scored = self.map(&unknown, |(at, of, mask)| {
-            let mut totals = [0; LANES];
-            for asked in &kept {
-                let column = failed.keep(*at, score_chunk(*asked, *of, *mask).map(Scored));
-                dispatch::add_weighted(&mut totals, &column.0, asked.0.weight);
+        } else {
+            for of in unknown {
+                let known = sheet.known(of.id);
+                known.totals = [0; LANES];
+                kept.iter().try_for_each(|kept| add(*kept, of, known.mask, &mut known.totals))?;
+                known.finish();
             }
-            totals
-        });
-        failed.check()?;
-        for (totals, (_, of, mask)) in scored.into_iter().zip(unknown) {
-            let known = sheet.known(of.id);
-            known.largest = dispatch::largest(&totals, mask);
-            (known.totals, known.is_scored) = (totals, true);
         }
         let sheet = &*sheet;
         if asked.is_empty() {
@@ -414,13 +420,18 @@ impl<'a> Search<'a> {
         for (scorer, score) in asked {
             let failed = Failed::default();
             let columns = self.map(&live, |at| {
-                let column = score_chunk((scorer, score), chunks[*at], found.masks[*at]);
-                failed.keep(*at, column.map(Scored)).0
+                let (of, mask, mut column) = (chunks[*at], found.masks[*at], [0; LANES]);
+                let scored = self.score_chunk(&scores, (scorer, score), of, mask, &mut column);
+                failed.keep(*at, scored);
+                column
             });
             failed.check()?;
             if !score.needs_normalize() {
-                for (total, column) in totals.iter_mut().zip(&columns) {
-                    dispatch::add_weighted(total, column, scorer.weight);
+                for ((total, column), at) in totals.iter_mut().zip(&columns).zip(&live) {
+                    let leaves = dispatch::add_weighted(total, column, scorer.weight);
+                    for lane in lanes(leaves & found.masks[*at]) {
+                        in_range(scorer.plugin, column[lane])?;
+                    }
                 }
                 continue;
             }
@@ -442,6 +453,22 @@ impl<'a> Search<'a> {
             Part { at: *at, mask, totals, largest: dispatch::largest(totals, mask) }
         });
         Ok(self.pick(&parts.collect::<Vec<_>>(), all))
+    }
+
+    /// What a plugin gives the lanes of a chunk.
+    fn score_chunk(
+        &self,
+        scores: &Scores<'_>,
+        (scorer, score): Asked<'_>,
+        of: Listed<'_>,
+        mask: u64,
+        column: &mut Column<i64>,
+    ) -> Result<(), Status> {
+        let asked = (scorer.plugin, Step::Score);
+        let scored = timed(scores.recorder, asked, code, || {
+            score.score_chunk(self.cycle.cluster, of.chunk, mask, column)
+        });
+        scored.map_err(|status| scorer.failed(status))
     }
 
     /// One of the lanes with the highest total: position of its chunk, lane,
@@ -468,15 +495,6 @@ impl<'a> Search<'a> {
 
 /// A plugin that scores, and how.
 type Asked<'a> = (&'a Scorer<'a>, &'a dyn Score);
-
-/// A column of scores; arrays of its length have no default.
-struct Scored(Column<i64>);
-
-impl Default for Scored {
-    fn default() -> Scored {
-        Scored([0; LANES])
-    }
-}
 
 /// A chunk with feasible lanes, and their totals.
 struct Part<'a> {

@@ -1,0 +1,199 @@
+//! A plugin of one's own, from its filter to what it changes: GPUs shared by pods,
+//! on the nodes and pods of a real cluster, beside kube-scheduler's default profile.
+//!
+//! ```text
+//! cargo run --release --example gpu_sharing [-- DIRECTORY]
+//! ```
+//!
+//! The directory is one with the openb files `openb_node_list_all_node.csv` and
+//! `openb_pod_list_default.csv`; without them a fleet of made-up nodes and pods is
+//! used. Pods come in a seeded order, again and again, until they ask for 1.3 times
+//! the GPUs that there are; none leaves. What cannot be placed is left out.
+
+mod fleet;
+mod plugin;
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::Instant;
+
+use portolan::framework::{Cycle, Framework, Handle, Point, Scheduler, SchedulerConfig};
+use portolan::model::{Pod, Uid};
+use portolan::plugins;
+use portolan::{Cluster, Config, Engine};
+
+use fleet::Fleet;
+use plugin::{Demand, GpuSharing, Room};
+
+/// Which of the plugin's points are used.
+#[derive(Clone, Copy, PartialEq)]
+enum Devices {
+    /// The sum of a node's GPUs is all that is looked at.
+    Ignored,
+    /// Pods go where single GPUs have room, and are scored as ever.
+    Filtered,
+    /// And they go where they leave the fewest fragments.
+    Packed,
+}
+
+/// The kinds of pods with GPUs, with their parts of all such pods: those that want as
+/// many GPUs, as much of them and about as much cpu are one kind.
+fn expected(pods: &[Pod]) -> Vec<(Demand, f64)> {
+    let mut kinds: BTreeMap<(i64, i64, u32), Vec<Demand>> = BTreeMap::new();
+    for demand in pods.iter().map(|pod| Demand::of(&pod.template)).filter(|d| d.gpus > 0) {
+        let kind = (demand.gpus, demand.milli / 100, demand.cpu.max(1).ilog2());
+        kinds.entry(kind).or_default().push(demand);
+    }
+    let all: usize = kinds.values().map(Vec::len).sum();
+    let mean = |of: &[Demand], what: fn(&Demand) -> i64| {
+        of.iter().map(what).sum::<i64>() / of.len() as i64
+    };
+    let kinds = kinds.values().map(|of| {
+        let demand = Demand {
+            cpu: mean(of, |demand| demand.cpu),
+            memory: mean(of, |demand| demand.memory),
+            gpus: of[0].gpus,
+            milli: mean(of, |demand| demand.milli),
+        };
+        (demand, of.len() as f64 / all as f64)
+    });
+    kinds.collect()
+}
+
+fn framework(devices: Devices, pods: &[Pod]) -> Result<Framework, Box<dyn std::error::Error>> {
+    let handle = Handle::default();
+    if devices == Devices::Ignored {
+        return Ok(Framework::default_profile_with(&handle));
+    }
+    // Where the score cannot tell two nodes apart, the fuller one is taken.
+    let fuller = plugins::NodeResourcesFit {
+        strategy: plugins::ScoringStrategy::MostAllocated,
+        resources: [plugin::GPU_MILLI, "cpu", "memory"]
+            .map(|name| plugins::ResourceWeight { name: name.into(), weight: 1 })
+            .into(),
+        ..plugins::NodeResourcesFit::default()
+    };
+    let fit = match devices {
+        Devices::Packed => fuller,
+        _ => plugins::NodeResourcesFit::default(),
+    };
+    // The filters and scores that these pods and nodes need.
+    let framework = Framework::new(vec![
+        (Box::new(plugins::NodeUnschedulable), 0),
+        (Box::new(plugins::TaintToleration), 3),
+        (Box::new(plugins::NodeAffinity::default()), 2),
+        (Box::new(fit), 1),
+        (Box::new(plugins::NodeResourcesBalancedAllocation::default()), 1),
+        (Box::new(GpuSharing::new(expected(pods))), 20),
+    ]);
+    let scores: &[&str] = match devices {
+        Devices::Packed => &["GpuSharing", "NodeResourcesFit"],
+        _ => &[
+            "TaintToleration",
+            "NodeAffinity",
+            "NodeResourcesFit",
+            "NodeResourcesBalancedAllocation",
+        ],
+    };
+    Ok(framework.with_handle(handle).with_plugins_at(Point::Score, scores)?)
+}
+
+/// In percent of the GPUs that there are.
+const STEPS: [i64; 4] = [80, 90, 100, 130];
+
+/// What came of all pods.
+struct Outcome {
+    placed: usize,
+    failed: usize,
+    /// Thousandths of GPUs that pods had when they had asked for each of [`STEPS`].
+    allocated: Vec<i64>,
+    fragments: f64,
+    seconds: f64,
+}
+
+fn run(fleet: &Fleet, devices: Devices) -> Result<Outcome, Box<dyn std::error::Error>> {
+    let (mut writer, reader) = Engine::inline(Config::default());
+    for node in &fleet.nodes {
+        writer.add_node(node.clone())?;
+    }
+    writer.publish();
+    let config = SchedulerConfig { percentage_of_nodes: 100, seed: 1 };
+    let mut scheduler = Scheduler::new(framework(devices, &fleet.pods)?, config, None);
+    let (mut placed, mut failed) = (0, 0);
+    let (mut asked, mut taken, mut allocated) = (0, 0, Vec::new());
+    let start = Instant::now();
+    for (number, pod) in fleet.arrivals().enumerate() {
+        let demand = Demand::of(&pod.template);
+        let wants = demand.gpus * demand.milli;
+        asked += wants;
+        if let Some(step) = STEPS.get(allocated.len())
+            && asked >= fleet.gpus() * 10 * step
+        {
+            allocated.push(taken);
+        }
+        let name = format!("{}-{number}", pod.name);
+        let pod = Pod { uid: Uid::new(&name), name: name.into(), ..pod.clone() };
+        let snapshot = reader.snapshot();
+        let state = scheduler.state();
+        let cycle = Cycle::new(&snapshot, &pod, &state);
+        let Ok(decision) = scheduler.decide(cycle) else {
+            failed += 1;
+            continue;
+        };
+        // Reserve chooses the devices, and the pod that is assumed wears them.
+        scheduler.framework().reserve(cycle, &decision.node)?;
+        writer.assume_pod(GpuSharing::with_devices(pod.clone(), cycle).on(decision.node))?;
+        writer.publish();
+        placed += 1;
+        taken += wants;
+    }
+    let seconds = start.elapsed().as_secs_f64();
+    let cluster: &Cluster = writer.cluster();
+    allocated.resize(STEPS.len(), taken);
+    let sharing = GpuSharing::new(expected(&fleet.pods));
+    Ok(Outcome {
+        placed,
+        failed,
+        allocated,
+        fragments: cluster.nodes().map(|node| sharing.fragmentation(&Room::on(node))).sum(),
+        seconds,
+    })
+}
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let given = std::env::args_os().nth(1).map(PathBuf::from);
+    let beside = || PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../shared/data/openb");
+    let fleet = Fleet::load(&given.unwrap_or_else(beside))?;
+    let gpus = fleet.gpus();
+    println!(
+        "{}: {} nodes with {gpus} GPUs, {} pods come",
+        fleet.name,
+        fleet.nodes.len(),
+        fleet.arrivals().count()
+    );
+    let steps: String = STEPS.iter().map(|step| format!("{:>8}", format!("{step} %"))).collect();
+    println!("{:38} {:>7} {:>7}   GPUs allocated when pods asked for", "", "placed", "failed");
+    println!("{:38} {:>7} {:>7} {steps} {:>16} {:>8}", "", "", "", "of idle useless", "pods/s");
+    for (name, devices) in [
+        ("default profile, a sum a node (*)", Devices::Ignored),
+        ("default profile's scores, by device", Devices::Filtered),
+        ("GpuSharing's score, by device", Devices::Packed),
+    ] {
+        let found = run(&fleet, devices)?;
+        let part = |milli: &i64| format!("{:>6.1} %", *milli as f64 / 10.0 / gpus as f64);
+        let allocated: String = found.allocated.iter().map(part).collect();
+        let idle = gpus as f64 * 1e3 - found.allocated.last().copied().unwrap_or(0) as f64;
+        let useless = match devices {
+            Devices::Ignored => "-".to_owned(),
+            _ => format!("{:.1} %", found.fragments * 100.0 / idle.max(1e-9)),
+        };
+        println!(
+            "{name:38} {:>7} {:>7} {allocated} {useless:>16} {:>8.0}",
+            found.placed,
+            found.failed,
+            (found.placed + found.failed) as f64 / found.seconds,
+        );
+    }
+    println!("(*) counts halves of two GPUs as one: pods would not start where they are put");
+    Ok(())
+}

@@ -1,0 +1,273 @@
+//! The plugin: pods that share GPUs.
+//!
+//! A node's extended resource is one sum, and one sum takes two GPUs that are half
+//! free for a whole one. Here a pod wears a label with the devices that it has, so
+//! what is free on each device follows from the node and its pods alone: the plugin
+//! is local, forks and what-ifs work as ever, and nothing has to be kept beside the
+//! snapshot.
+
+use portolan::NodeInfo;
+use portolan::framework::{
+    Code, Cycle, Feasible, Filter, Plugin, Point, PreFilter, PreScore, Score, Status,
+};
+use portolan::model::{Labels, Name, Pod, PodSpec, Template};
+
+/// Thousandths of GPUs, of which NodeResourcesFit sees the sum.
+pub(crate) const GPU_MILLI: &str = "example.com/gpu-milli";
+/// How many GPUs the thousandths are of.
+pub(crate) const GPU_COUNT: &str = "example.com/gpu-count";
+/// The devices that a pod has: `0`, or `0-1-5`.
+const DEVICES: &str = "example.com/gpu-devices";
+
+const NAME: &str = "GpuSharing";
+const REASON: &str = "node(s) without enough room on single GPUs";
+const WHOLE: i64 = 1_000;
+
+/// What a kind of pod asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct Demand {
+    pub(crate) cpu: i64,
+    pub(crate) memory: i64,
+    /// GPUs, and thousandths of each.
+    pub(crate) gpus: i64,
+    pub(crate) milli: i64,
+}
+
+impl Demand {
+    pub(crate) fn of(pod: &PodSpec) -> Demand {
+        let resources = &pod.resources.incoming;
+        let milli = resources.scalars.get(GPU_MILLI).unwrap_or(0);
+        // Pods share one GPU, or have whole ones.
+        let (gpus, milli) = match milli {
+            0 => (0, 0),
+            ..WHOLE => (1, milli),
+            whole => (whole / WHOLE, WHOLE),
+        };
+        Demand { cpu: resources.cpu.0, memory: resources.memory.0, gpus, milli }
+    }
+}
+
+/// What is free on a node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Room {
+    cpu: i64,
+    memory: i64,
+    /// Thousandths that are free on each GPU.
+    devices: Vec<i64>,
+}
+
+impl Room {
+    pub(crate) fn on(node: NodeInfo<'_>) -> Room {
+        let (all, taken) = (node.allocatable(), node.requested());
+        let gpus = all.scalars.get(GPU_COUNT).unwrap_or(0);
+        let mut devices = vec![WHOLE; usize::try_from(gpus).unwrap_or(0)];
+        for pod in node.pods().filter(|_| gpus > 0) {
+            let template = pod.template();
+            for device in devices_of(template) {
+                if let Some(free) = devices.get_mut(device) {
+                    *free -= Demand::of(template).milli;
+                }
+            }
+        }
+        Room { cpu: all.cpu.0 - taken.cpu.0, memory: all.memory.0 - taken.memory.0, devices }
+    }
+
+    /// The devices for a pod: those that it leaves the least on, if there are enough.
+    fn choose(&self, demand: &Demand) -> Option<Vec<usize>> {
+        let mut fit: Vec<usize> =
+            (0..self.devices.len()).filter(|at| self.devices[*at] >= demand.milli).collect();
+        fit.sort_by_key(|at| (self.devices[*at], *at));
+        fit.truncate(usize::try_from(demand.gpus).unwrap_or(usize::MAX));
+        (fit.len() as i64 == demand.gpus).then_some(fit)
+    }
+
+    fn without(&self, demand: &Demand) -> Option<Room> {
+        let mut left = self.clone();
+        for device in self.choose(demand)? {
+            left.devices[device] -= demand.milli;
+        }
+        (left.cpu, left.memory) = (left.cpu - demand.cpu, left.memory - demand.memory);
+        (left.cpu >= 0 && left.memory >= 0).then_some(left)
+    }
+
+    /// How many of the free thousandths a pod of this kind cannot use: all, where it
+    /// does not fit, and those on devices with less than it wants.
+    fn fragments(&self, demand: &Demand) -> i64 {
+        let (mut fit, mut left, mut free) = (0, 0, 0);
+        for device in &self.devices {
+            free += device;
+            match *device >= demand.milli {
+                true => fit += 1,
+                false => left += device,
+            }
+        }
+        let fits = self.cpu >= demand.cpu && self.memory >= demand.memory && fit >= demand.gpus;
+        if fits { left } else { free }
+    }
+}
+
+fn devices_of(pod: &PodSpec) -> impl Iterator<Item = usize> {
+    pod.labels.get(DEVICES).into_iter().flat_map(|text| text.split('-')).flat_map(str::parse)
+}
+
+/// Lets pods on nodes that have the GPUs that they want, and prefers those where
+/// they leave fewer free thousandths that no pod like those expected can use
+/// (fragmentation gradient descent: Weng and others, USENIX ATC 2023).
+pub(crate) struct GpuSharing {
+    /// The kinds of pods that are expected, each with its part of all.
+    expected: Vec<(Demand, f64)>,
+}
+
+impl GpuSharing {
+    pub(crate) fn new(expected: Vec<(Demand, f64)>) -> GpuSharing {
+        GpuSharing { expected }
+    }
+
+    /// The thousandths that are free on a node and that a pod of those expected
+    /// cannot use, on the average.
+    pub(crate) fn fragmentation(&self, room: &Room) -> f64 {
+        let each = self.expected.iter();
+        each.map(|(demand, part)| part * room.fragments(demand) as f64).sum()
+    }
+
+    /// The pod with the devices that [`Plugin::reserve`] chose for it.
+    pub(crate) fn with_devices(pod: Pod, cycle: Cycle<'_>) -> Pod {
+        let Ok(devices) = cycle.state.read::<String>(NAME) else { return pod };
+        let mut spec = PodSpec::clone(&pod.template);
+        let devices = [(DEVICES, devices.as_str())];
+        spec.labels = Labels::new(spec.labels.iter().chain(devices));
+        Pod { template: Template::new(spec), ..pod }
+    }
+}
+
+struct Asks<'a>(&'a GpuSharing, Demand);
+
+impl Plugin for GpuSharing {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn points(&self) -> &'static [Point] {
+        &[Point::Filter, Point::Score, Point::Reserve]
+    }
+
+    // All of a node's devices are in its pods' labels.
+    fn is_local(&self) -> bool {
+        true
+    }
+
+    fn pre_filter<'a>(&'a self, cycle: Cycle<'a>) -> Result<PreFilter<'a>, Status> {
+        let demand = Demand::of(&cycle.pod.template);
+        Ok(match demand.gpus {
+            0 => PreFilter::Skip,
+            _ => PreFilter::Filter(Box::new(Asks(self, demand))),
+        })
+    }
+
+    fn pre_score<'a>(
+        &'a self,
+        cycle: Cycle<'a>,
+        _: &'a Feasible<'a>,
+    ) -> Result<PreScore<'a>, Status> {
+        Ok(PreScore::Score(Box::new(Asks(self, Demand::of(&cycle.pod.template)))))
+    }
+
+    fn reserve(&self, cycle: Cycle<'_>, node: &Name) -> Result<(), Status> {
+        let demand = Demand::of(&cycle.pod.template);
+        let node = cycle.cluster.node(node);
+        let Some(devices) = node.and_then(|node| Room::on(node).choose(&demand)) else {
+            return Err(Status::new(Code::Unschedulable, NAME, REASON));
+        };
+        if !devices.is_empty() {
+            let devices: Vec<String> = devices.iter().map(usize::to_string).collect();
+            cycle.state.write(NAME, devices.join("-"));
+        }
+        Ok(())
+    }
+}
+
+impl Filter for Asks<'_> {
+    fn filter(&self, node: NodeInfo<'_>) -> Option<Status> {
+        let fits = Room::on(node).choose(&self.1).is_some();
+        (!fits).then(|| Status::new(Code::Unschedulable, NAME, REASON))
+    }
+}
+
+impl Score for Asks<'_> {
+    /// Towards 100 where fragments vanish, 50 where nothing changes, towards 0
+    /// where they come.
+    fn score(&self, node: NodeInfo<'_>) -> Result<i64, Status> {
+        let Asks(plugin, demand) = self;
+        let room = Room::on(node);
+        if room.devices.is_empty() {
+            return Ok(50);
+        }
+        let Some(left) = room.without(demand) else { return Ok(0) };
+        let more = plugin.fragmentation(&left) - plugin.fragmentation(&room);
+        Ok((100.0 / (1.0 + (more / WHOLE as f64).exp())) as i64)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use portolan::framework::{CycleState, Framework, Scheduler, SchedulerConfig};
+    use portolan::model::{Quantity, node, pod};
+    use portolan::{Config, Engine, Writer};
+
+    fn wants(name: &str, milli: i64) -> Pod {
+        pod(name).cpu(100).memory(1).request(GPU_MILLI, Quantity::whole(milli)).build()
+    }
+
+    fn fleet(gpus: &[i64]) -> Writer {
+        let (mut writer, _) = Engine::inline(Config::default());
+        for (at, count) in gpus.iter().enumerate() {
+            let node = node(format!("n{at}")).cpu(8_000).memory(1 << 30).pods(100);
+            let node = node.resource(GPU_COUNT, Quantity::whole(*count));
+            writer
+                .add_node(node.resource(GPU_MILLI, Quantity::whole(count * WHOLE)).build())
+                .unwrap();
+        }
+        writer
+    }
+
+    fn place(writer: &mut Writer, pod: Pod) -> Result<String, String> {
+        let whole = |gpus| Demand { cpu: 100, memory: 1, gpus, milli: WHOLE };
+        let sharing = GpuSharing::new(vec![(whole(1), 0.5), (whole(2), 0.5)]);
+        let plugins: Vec<(Box<dyn Plugin>, i64)> = vec![(Box::new(sharing), 1)];
+        let framework = Framework::new(plugins);
+        let mut scheduler = Scheduler::new(framework, SchedulerConfig::default(), None);
+        let state = CycleState::default();
+        let version = writer.cluster().fork();
+        let cycle = Cycle::new(&version, &pod, &state);
+        let decision = scheduler.decide(cycle).map_err(|error| error.to_string())?;
+        scheduler.framework().reserve(cycle, &decision.node).map_err(|error| error.to_string())?;
+        let pod = GpuSharing::with_devices(pod.clone(), cycle).on(decision.node.clone());
+        let devices = devices_of(&pod.template).map(|device| format!("/{device}"));
+        let placed = format!("{}{}", decision.node, devices.collect::<String>());
+        writer.assume_pod(pod).unwrap();
+        Ok(placed)
+    }
+
+    #[test]
+    fn halves_of_two_gpus_are_no_gpu() {
+        let mut writer = fleet(&[2]);
+        assert_eq!(place(&mut writer, wants("a", 600)).as_deref(), Ok("n0/0"));
+        assert_eq!(place(&mut writer, wants("b", 500)).as_deref(), Ok("n0/1"));
+        // 900 thousandths are free, and 700 on no device.
+        let refused = place(&mut writer, wants("c", 700)).unwrap_err();
+        assert!(refused.contains(REASON), "{refused}");
+        assert_eq!(place(&mut writer, wants("d", 500)).as_deref(), Ok("n0/1"));
+        assert_eq!(Room::on(writer.cluster().node("n0").unwrap()).devices, [400, 0]);
+    }
+
+    #[test]
+    fn pods_go_where_they_break_no_whole_gpu() {
+        let mut writer = fleet(&[1, 1, 2]);
+        let first = place(&mut writer, wants("a", 300)).unwrap();
+        assert_eq!(place(&mut writer, wants("b", 300)), Ok(first.clone()));
+        assert_eq!(place(&mut writer, wants("c", 400)), Ok(first));
+        assert_eq!(place(&mut writer, wants("two", 2_000)).as_deref(), Ok("n2/0/1"));
+        assert!(place(&mut writer, wants("three", 3_000)).is_err());
+    }
+}
