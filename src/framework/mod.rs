@@ -5,6 +5,55 @@
 //! [`Plugin::pre_score`]); what it answers then judges nodes, one by one or 64
 //! at a time. Both ways give the same answers; the runtime takes the second.
 //!
+//! # The way of a pod
+//!
+//! | step | who calls it | plugins say |
+//! |---|---|---|
+//! | [`Framework::pre_enqueue`], [`Framework::compare`] | the queue | may it queue; which is first |
+//! | [`Framework::pre_filter`], [`Filters::filter`] | [`Scheduler::decide`] | which nodes will do |
+//! | [`Framework::post_filter`] | the same, where none will do | can that be changed |
+//! | [`Framework::pre_score`], [`Scores::score`] | the same, where several will do | which is best |
+//! | [`Framework::reserve`], [`Framework::unreserve`] | whoever assumes the pod | what its node sets aside |
+//! | [`Framework::permit`], [`Framework::wait_on_permit`] | the same | may it be bound now |
+//! | [`Framework::pre_bind_pre_flight`], [`Framework::pre_bind`], [`Framework::bind`], [`Framework::post_bind`] | whoever binds | it is bound |
+//!
+//! Each step can be called alone. A [`CycleState`] goes along from PreFilter to
+//! PostBind. A status is a rejection of the pod if its code is one
+//! ([`Code::is_rejection`]); any other ends the cycle as an error that says which
+//! step of which plugin it was, in kube-scheduler's words. On two nodes with errors
+//! it is that of the chunk that comes first in the list, with any number of threads.
+//!
+//! # From kube-scheduler's framework
+//!
+//! | there | here |
+//! |---|---|
+//! | `PreFilterPlugin`, `FilterPlugin` | [`Plugin::pre_filter`] gives a [`Filter`], or skips |
+//! | `PreFilterExtensions` | [`Filter::extend`], [`Filter::add_pod`], [`Filter::remove_pod`]; all plugins' by [`Filters::extend`] |
+//! | `PreFilterResult` | [`PreFilter::Only`] |
+//! | `RunFilterPluginsWithNominatedPods` | [`Filters::filter_with_nominated`], over the handle's [`Nominator`] |
+//! | `PostFilterPlugin`, `NominatingInfo` | [`Plugin::post_filter`], [`Nomination`] |
+//! | `PreScorePlugin`, `ScorePlugin`, `ScoreExtensions` | [`Plugin::pre_score`] gives a [`Score`], or skips; [`Score::normalize`] |
+//! | `ReservePlugin`, `PermitPlugin`, `PreBindPlugin`, `BindPlugin`, `PostBindPlugin` | the methods of [`Plugin`] with those names |
+//! | `CycleState` | [`CycleState`]; filters and scores keep what they need for themselves |
+//! | `Handle` | [`Handle`]; the snapshot with its listers is [`Cycle::cluster`] |
+//! | `SharedLister`, informers' listers | [`Cluster::nodes`](crate::Cluster::nodes), [`Cluster::objects`](crate::Cluster::objects) |
+//! | `WaitingPod`, `IterateOverWaitingPods` | [`WaitingPod`], [`WaitingPods::all`] |
+//! | `Registry`, `NewFramework` | `Registry`, `config::Configuration` (feature `k8s`), [`Framework::new`] |
+//!
+//! The framework of Kubernetes 1.17 (`v1alpha1`) had other cuts:
+//!
+//! | there | here |
+//! |---|---|
+//! | `QueueSortPlugin.Less(*PodInfo, *PodInfo)` | [`Plugin::compare`] |
+//! | `PreFilterPlugin.PreFilter`, a status alone | [`Plugin::pre_filter`]: `Ok` with the filter, `Err` with the status |
+//! | `PostFilterPlugin`, which is told of the feasible nodes and cannot change them | [`Plugin::pre_score`] with [`Feasible`], answered with [`PreScore::Skip`] |
+//! | `ScorePlugin.Score(nodeName)` | [`Score::score`] with the node itself |
+//! | `ReservePlugin` and `UnreservePlugin`, two plugins | [`Plugin::reserve`] and [`Plugin::unreserve`]; either may be left as it is |
+//! | `PermitPlugin.Permit` with a timeout | [`Permit::Wait`] with one |
+//! | `PreBindPlugin`, `BindPlugin`, `PostBindPlugin` | the same; without a pre-flight there is always work |
+//! | `CycleState.Lock`, `RLock` | nothing: reading and writing is safe from any thread |
+//! | `WaitingPod.Allow() bool`, `Reject() bool` | [`WaitingPod::allow`], [`WaitingPod::reject`]; [`WaitingPod::outcome`] tells which came first |
+//!
 //! # Writing a plugin
 //!
 //! A plugin says once a pod whether it has anything to filter or to score, and
@@ -87,6 +136,10 @@
 //! [`Filter::filter_chunk`] and [`Score::score_chunk`] do the same for the 64
 //! nodes of a [`Chunk`](crate::snapshot::Chunk) at once, over columns: for what is
 //! asked of every node of a large cluster, it is worth writing them.
+//!
+//! A plugin that also reserves, on a real cluster and beside the default profile, is
+//! in `examples/gpu_sharing`: pods share single GPUs, and go where they break the
+//! fewest whole ones.
 
 #[cfg(feature = "k8s")]
 pub mod config;

@@ -82,6 +82,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     }
     let scheduler = pod.template.scheduler_name.as_deref();
     let framework = cluster::decides(arguments.config.as_ref(), scheduler)?.framework;
+    if let Err(status) = framework.pre_enqueue(&pod) {
+        notes.push(format!("the pod does not queue: {status}; once it does:"));
+    }
     let mut evaluation = framework.evaluate(&fork, &pod);
     if let Some(only) = &arguments.node {
         evaluation.nodes.retain(|name, _| **name == **only);

@@ -37,7 +37,9 @@ fn distance(explained: &Explained<'_>, reason: &str, nodes: &[&str]) -> Option<S
 }
 
 fn message(explained: &Explained<'_>) -> Option<String> {
-    explained.evaluation.rejected.as_ref().map(ToString::to_string)
+    let evaluation = &explained.evaluation;
+    let failed = evaluation.failed.as_ref().map(ToString::to_string);
+    failed.or_else(|| evaluation.rejected.as_ref().map(ToString::to_string))
 }
 
 pub(super) fn table(explained: &Explained<'_>, single: bool) -> String {

@@ -170,7 +170,11 @@ impl Replay<'_> {
     fn place(&mut self, at: usize) -> Result<Option<ScheduleError>, Failure> {
         let pod = &self.workload.arrivals[at].pod;
         let started = Instant::now();
-        let decided = self.scheduler.schedule(self.reader.refresh(), pod);
+        let decided = match self.scheduler.framework().pre_enqueue(pod) {
+            Ok(()) => self.scheduler.schedule(self.reader.refresh(), pod),
+            // Nobody takes its gates away here.
+            Err(status) => Err(status.into()),
+        };
         let assumed = match &decided {
             Ok(decision) => {
                 let pod = pod.clone().on(decision.node.clone());
