@@ -233,10 +233,10 @@ mod tests {
         writer.add_pod(pod("five").label("app", "db").on("b").build()).unwrap();
         assert_eq!(counted(writer.cluster())[0], line("db", "b", 2, 2));
         let deleted: Pod = pod("four").label("app", "db").on("b").deleted(Timestamp(9)).build();
-        writer.update_pod(deleted).unwrap();
+        writer.update_pod(&Uid::new("default/four"), deleted).unwrap();
         assert_eq!(counted(writer.cluster())[0], line("db", "b", 2, 1));
-        writer.remove_pod(&Uid::new("default/four")).unwrap();
-        writer.remove_pod(&Uid::new("default/five")).unwrap();
+        writer.remove_pod(&pod("four").on("b").build()).unwrap();
+        writer.remove_pod(&pod("five").on("b").build()).unwrap();
         writer.remove_node("a").unwrap();
         assert_eq!(counted(writer.cluster()), [line("web", "b", 1, 1)]);
         assert_eq!(counted(&first), [line("web", "a", 2, 1), line("web", "b", 1, 1)]);
