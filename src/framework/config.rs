@@ -235,12 +235,13 @@ impl Configuration {
         let percentage_of_nodes = percentage(wire.percentage_of_nodes_to_score.as_ref())?;
         let mut names = BTreeSet::new();
         let mut profiles = Vec::new();
-        let default = [WireProfile::default()];
-        let given = if wire.profiles.is_empty() { &default[..] } else { &wire.profiles };
-        for profile in given {
+        let default = WireProfile::default();
+        let given = wire.profiles.iter().map(|given| (&given.value, given.referenced.line()));
+        let one = wire.profiles.is_empty().then_some((&default, 0));
+        for (profile, start) in given.chain(one) {
             let (name, line) = match &profile.scheduler_name {
                 Some(name) => (&*name.value, name.referenced.line()),
-                None => ("default-scheduler", 0),
+                None => ("default-scheduler", start),
             };
             if !names.insert(name.to_owned()) {
                 return Err(ConfigError::new(
@@ -254,7 +255,11 @@ impl Configuration {
                     None => None,
                     given => Some(percentage(given.as_ref())?.unwrap_or(0)),
                 },
-                framework: framework(profile, registry)?,
+                // What a profile does not name itself fails on its first line.
+                framework: framework(profile, registry).map_err(|error| match error.line {
+                    0 => ConfigError { line: start, ..error },
+                    _ => error,
+                })?,
             });
         }
         Ok(Configuration {
@@ -360,7 +365,7 @@ struct WireConfiguration {
     parallelism: Option<Spanned<i64>>,
     percentage_of_nodes_to_score: Option<Spanned<i64>>,
     #[serde(default)]
-    profiles: Vec<WireProfile>,
+    profiles: Vec<Spanned<WireProfile>>,
     leader_election: Option<serde::de::IgnoredAny>,
     client_connection: Option<serde::de::IgnoredAny>,
     enable_profiling: Option<bool>,
@@ -907,6 +912,12 @@ mod tests {
                 7,
                 "could overflow",
             ),
+            (
+                "profiles:\n- plugins:\n    multiPoint:\n      enabled:\n      - {name: NodeUnschedulable, weight: 92233720368547758}",
+                4,
+                "could overflow",
+            ),
+            ("profiles:\n- plugins: {}\n- plugins: {}", 5, "twice"),
             ("profiles: 7", 3, ""),
             ("nope: 7", 3, "nope"),
         ] {
