@@ -23,13 +23,21 @@ impl Wrong {
     }
 }
 
+/// More than any cluster's dump: a small stream may hold a thousand times its
+/// own length.
+const MOST: u64 = 4 << 30;
+
 /// The content of a file; gzip is recognised by its first bytes.
 pub(crate) fn content(bytes: Vec<u8>) -> Result<Vec<u8>, Wrong> {
     let bytes = if bytes.starts_with(&[0x1f, 0x8b]) {
         let mut text = Vec::new();
-        flate2::read::MultiGzDecoder::new(&*bytes).read_to_end(&mut text).map_err(|error| {
+        let mut stream = flate2::read::MultiGzDecoder::new(&*bytes).take(MOST + 1);
+        stream.read_to_end(&mut text).map_err(|error| {
             Wrong::whole(format!("the gzip stream is broken ({error}): fetch the file again"))
         })?;
+        if text.len() as u64 > MOST {
+            return Err(Wrong::whole("the gzip stream holds more than 4 GiB: unpack the file"));
+        }
         text
     } else {
         bytes
