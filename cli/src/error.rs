@@ -1,6 +1,8 @@
 //! What can go wrong, with the file, the line and the way out.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+
+use crate::files::Wrong;
 
 /// Why the program stopped.
 #[derive(Debug, thiserror::Error)]
@@ -26,4 +28,15 @@ pub(crate) enum Failure {
     /// A thread that could not be started.
     #[error("{0}: try fewer --threads")]
     Threads(String),
+}
+
+impl Failure {
+    /// A file with what is wrong in it.
+    pub(crate) fn wrong(file: &Path, Wrong { line, what }: Wrong) -> Failure {
+        let file = file.to_owned();
+        match line {
+            Some(line) => Failure::Line { file, line, what },
+            None => Failure::File { file, what },
+        }
+    }
 }

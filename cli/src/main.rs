@@ -6,9 +6,11 @@ mod cluster;
 mod conformance;
 mod error;
 mod explain;
+mod files;
 mod input;
 mod perf;
 mod replay;
+mod vectors;
 
 use std::io::Write;
 use std::process::ExitCode;

@@ -156,7 +156,10 @@ pub(crate) fn run(data: &[u8]) {
                     return;
                 }
                 assert_eq!(answer.is_ok(), naive.apply(&event), "{event:?}");
-                assert_eq!(comparable(state.cluster().dump()), naive.dump(), "after {event:?}");
+                // Long inputs cost most of their time here.
+                if step <= 32 || step % 8 == 0 {
+                    assert_eq!(comparable(state.cluster().dump()), naive.dump(), "after {event:?}");
+                }
             }
             (Op::Hold, _) => held.push((state.freeze(), state.cluster().dump())),
             (Op::Drop, _) if !held.is_empty() => drop(held.remove(0)),
@@ -175,6 +178,7 @@ pub(crate) fn run(data: &[u8]) {
         let oldest = held.first().map_or(state.cluster().generation(), |(s, _)| s.generation());
         state.set_horizon(oldest);
     }
+    assert_eq!(comparable(state.cluster().dump()), naive.dump());
     assert_eq!(state.cluster().audit(), vec![]);
     for (snapshot, dump) in &held {
         assert_eq!(&snapshot.dump(), dump);

@@ -121,12 +121,13 @@ impl Configuration {
         let percentage_of_nodes = percentage(wire.percentage_of_nodes_to_score.as_ref())?;
         let mut names = BTreeSet::new();
         let mut profiles = Vec::new();
-        let default = [WireProfile::default()];
-        let given = if wire.profiles.is_empty() { &default[..] } else { &wire.profiles };
-        for profile in given {
+        let default = WireProfile::default();
+        let given = wire.profiles.iter().map(|given| (&given.value, given.referenced.line()));
+        let one = wire.profiles.is_empty().then_some((&default, 0));
+        for (profile, start) in given.chain(one) {
             let (name, line) = match &profile.scheduler_name {
                 Some(name) => (&*name.value, name.referenced.line()),
-                None => ("default-scheduler", 0),
+                None => ("default-scheduler", start),
             };
             if !names.insert(name.to_owned()) {
                 return Err(ConfigError::new(
@@ -140,7 +141,13 @@ impl Configuration {
                     None => None,
                     given => Some(percentage(given.as_ref())?.unwrap_or(0)),
                 },
-                framework: framework(profile, (name, line), registry, handle)?,
+                // What a profile does not name itself fails on its first line.
+                framework: framework(profile, (name, line), registry, handle).map_err(|error| {
+                    match error.line {
+                        0 => ConfigError { line: start, ..error },
+                        _ => error,
+                    }
+                })?,
             });
             let sort = |profile: &Profile| {
                 let sorts = profile.framework.plugins_at(Point::QueueSort);
@@ -297,7 +304,7 @@ struct WireConfiguration {
     parallelism: Option<Spanned<i64>>,
     percentage_of_nodes_to_score: Option<Spanned<i64>>,
     #[serde(default)]
-    profiles: Vec<WireProfile>,
+    profiles: Vec<Spanned<WireProfile>>,
     leader_election: Option<serde::de::IgnoredAny>,
     client_connection: Option<serde::de::IgnoredAny>,
     enable_profiling: Option<bool>,
@@ -566,6 +573,12 @@ mod tests {
                 7,
                 "could overflow",
             ),
+            (
+                "profiles:\n- plugins:\n    multiPoint:\n      enabled:\n      - {name: NodeUnschedulable, weight: 92233720368547758}",
+                4,
+                "could overflow",
+            ),
+            ("profiles:\n- plugins: {}\n- plugins: {}", 5, "twice"),
             ("profiles: 7", 3, ""),
             ("nope: 7", 3, "nope"),
         ] {

@@ -75,7 +75,8 @@ impl std::ops::Add for Quantity {
     type Output = Quantity;
 
     fn add(self, other: Quantity) -> Quantity {
-        Quantity(self.0.saturating_add(other.0))
+        // The range is the same on both sides, so that every amount has a text.
+        Quantity(self.0.saturating_add(other.0).max(-i128::MAX))
     }
 }
 
@@ -329,6 +330,8 @@ mod tests {
     fn sums_are_exact_and_do_not_wrap() {
         let sum = Quantity(i128::MAX) + Quantity(1);
         assert_eq!(sum, Quantity(i128::MAX));
+        let least = Quantity(-i128::MAX);
+        assert_eq!((least + least, least.to_string().parse()), (least, Ok(least)));
         assert_eq!("0.1".parse::<Quantity>().map(|q| q + q + q), "0.3".parse());
     }
 
@@ -364,7 +367,6 @@ mod tests {
 
         #[test]
         fn canonical_text_reads_back(amount: i128) {
-            // Display has no sign of -i128::MIN's magnitude to lose.
             let amount = amount.max(-i128::MAX);
             let text = Quantity(amount).to_string();
             prop_assert_eq!(text.parse(), Ok(Quantity(amount)));

@@ -109,7 +109,11 @@ impl Naive {
                     Relist::Nodes(nodes) => {
                         let listed: BTreeSet<&Name> = nodes.iter().map(|n| &n.name).collect();
                         for node in nodes {
-                            self.put_node(node);
+                            // An image keeps the size that it was first seen with, so
+                            // putting a node again may change what listing does not.
+                            if self.nodes.get(&node.name) != Some(node) {
+                                self.put_node(node);
+                            }
                         }
                         let gone: Vec<Name> =
                             self.nodes.keys().filter(|n| !listed.contains(n)).cloned().collect();

@@ -1,10 +1,8 @@
 //! `portolan replay`: a workload placed pod by pod.
 
-mod openb;
 mod report;
 mod run;
 mod synthetic;
-mod unique;
 mod workload;
 
 use std::path::PathBuf;

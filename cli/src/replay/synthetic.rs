@@ -3,7 +3,8 @@
 
 use portolan::model::{Labels, Node, NodeBuilder, Pod, Quantity, Taint, TaintEffect, node, pod};
 
-use super::workload::{Arrival, Workload};
+use super::workload::Workload;
+use crate::files::openb::Arrival;
 
 const NODES: u64 = 3000;
 const PODS: u64 = 20_000;

@@ -7,6 +7,8 @@ use portolan::model::{Node, Object, Pod, k8s};
 
 use crate::cluster::not_read;
 use crate::error::Failure;
+use crate::files::Wrong;
+use crate::files::openb::{self, Arrival};
 use crate::input;
 
 /// A cluster and what arrives at it.
@@ -24,13 +26,6 @@ pub(super) struct Workload {
     pub(super) notes: Vec<String>,
 }
 
-/// A pod that arrives, and maybe goes.
-pub(super) struct Arrival {
-    pub(super) pod: Pod,
-    /// Arrival and end, in seconds, where the input has times.
-    pub(super) times: Option<(i64, i64)>,
-}
-
 /// Reads nodes and pods, CSV by its ending.
 pub(super) fn load(nodes: &Path, pods: &Path) -> Result<Workload, Failure> {
     let is_csv = |file: &Path| {
@@ -43,8 +38,8 @@ pub(super) fn load(nodes: &Path, pods: &Path) -> Result<Workload, Failure> {
     };
     for (file, what) in [(nodes, "nodes"), (pods, "pods")] {
         match (is_csv(file), what) {
-            (true, "nodes") => workload.nodes = super::openb::nodes(file)?,
-            (true, _) => workload.arrivals = super::openb::pods(file)?,
+            (true, "nodes") => workload.nodes = csv(file, openb::nodes)?,
+            (true, _) => workload.arrivals = csv(file, openb::pods)?,
             (false, what) => kubernetes(file, what, &mut workload)?,
         }
     }
@@ -58,6 +53,10 @@ pub(super) fn load(nodes: &Path, pods: &Path) -> Result<Workload, Failure> {
     }
     unique(nodes, pods, &workload)?;
     Ok(workload)
+}
+
+fn csv<T>(file: &Path, read: impl Fn(&[u8]) -> Result<T, Wrong>) -> Result<T, Failure> {
+    read(&input::read(file)?).map_err(|wrong| Failure::wrong(file, wrong))
 }
 
 /// Refuses a node or a pod that is there twice.

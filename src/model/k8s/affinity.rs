@@ -1,5 +1,7 @@
 //! What a pod asks of nodes and of other pods: affinity, tolerations, spread.
 
+use std::collections::HashSet;
+
 use super::error::{Path, ReadError};
 use super::node::{name, optional, taint_effect};
 use super::selector::{label_selector, names, node_selector, node_selector_term};
@@ -103,10 +105,14 @@ fn merge_keys(
     own: &Labels,
 ) -> LabelSelector {
     let LabelSelector::All(requirements) = selector else { return LabelSelector::Nothing };
+    if keys.is_empty() {
+        return LabelSelector::All(requirements);
+    }
     let mut requirements = Vec::from(requirements);
+    let with_operator = requirements.iter().filter(|r| r.operator == operator);
+    let mut merged: HashSet<Name> = with_operator.map(|r| r.key.clone()).collect();
     for key in keys {
-        let merged = requirements.iter().any(|r| *r.key == **key && r.operator == operator);
-        if let (false, Some(value)) = (merged, own.get(key)) {
+        if let Some(value) = own.get(key).filter(|_| merged.insert(Name::from(&**key))) {
             requirements.push(Requirement::new(&**key, operator, [value]));
         }
     }

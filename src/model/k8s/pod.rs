@@ -4,6 +4,8 @@
 //! that stand further down in the input: a [`PodDraft`] is all that the pod
 //! itself says, and becomes a [`Pod`] once they are known.
 
+use std::collections::HashMap;
+
 use super::affinity::{Own, node_affinity, pod_affinity, toleration, topology_spread};
 use super::defaults::{self, Rules};
 use super::error::{Path, ReadError};
@@ -326,6 +328,8 @@ fn status(
         ("containerStatuses", &status.container_statuses),
         ("initContainerStatuses", &status.init_container_statuses),
     ];
+    // The first status of a name counts.
+    let mut statuses: HashMap<&str, ContainerStatus> = HashMap::new();
     for (field, list) in lists {
         let list_path = path.key(field);
         for (i, found) in list.iter().enumerate() {
@@ -341,14 +345,13 @@ fn status(
                     &path.key("allocatedResources"),
                 )?,
             };
-            // The draft's containers stand in this order.
-            let names = spec.init_containers.iter().chain(spec.containers.iter());
-            for (container, wire) in draft.requests.containers.iter_mut().zip(names) {
-                if *wire.name == *found.name && container.status.is_none() {
-                    container.status = Some(read.clone());
-                }
-            }
+            statuses.entry(&found.name).or_insert(read);
         }
+    }
+    // The draft's containers stand in this order.
+    let names = spec.init_containers.iter().chain(spec.containers.iter());
+    for (container, wire) in draft.requests.containers.iter_mut().zip(names) {
+        container.status = statuses.get(&*wire.name).cloned();
     }
     if let Some(resources) = &status.resources {
         let no_amounts = Default::default();

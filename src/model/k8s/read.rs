@@ -45,8 +45,12 @@ impl Reader {
         match std::str::from_utf8(input) {
             Ok(text) => self.read_yaml(text),
             Err(error) => {
-                let cause = Cause::Syntax(error.to_string());
-                Err(ReadError::at(String::new(), None, cause))
+                let before = &input[..error.valid_up_to()];
+                let line = before.iter().filter(|byte| **byte == b'\n').count() as u64 + 1;
+                let start = before.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
+                let column = String::from_utf8_lossy(&before[start..]).chars().count() as u64 + 1;
+                let cause = Cause::Syntax("the text is no UTF-8".to_owned());
+                Err(ReadError::at(String::new(), Some((line, column)), cause))
             }
         }
     }

@@ -145,6 +145,12 @@ fn errors_name_the_path_to_the_field() {
 }
 
 #[test]
+fn text_that_is_no_utf8_is_named_with_its_place() {
+    let error = read(b"kind: Pod\nmetadata: {name: \xc3\xa9\xff}\n").expect_err("an error");
+    assert_eq!((error.line(), error.column()), (Some(2), Some(19)), "{error}");
+}
+
+#[test]
 fn yaml_errors_name_the_line_and_the_document() {
     let text = "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\nspec:\n  containers: 5\n";
     let error = read_yaml(text).expect_err("an error");

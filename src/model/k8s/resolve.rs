@@ -151,14 +151,15 @@ impl Classes<'_> {
                 class.node_selector.iter().chain(spec.node_selector.iter()).collect();
             note("spec.nodeSelector", format!("{:?}", spec.node_selector));
         }
+        let mut tolerations = Vec::from(std::mem::take(&mut spec.tolerations));
+        let mut known: HashSet<_> = tolerations.iter().cloned().collect();
         for toleration in &class.tolerations {
-            if !spec.tolerations.contains(toleration) {
-                let mut all = Vec::from(std::mem::take(&mut spec.tolerations));
-                all.push(toleration.clone());
-                spec.tolerations = all.into();
+            if known.insert(toleration.clone()) {
+                tolerations.push(toleration.clone());
                 note("spec.tolerations", toleration.key.as_deref().unwrap_or("*").to_owned());
             }
         }
+        spec.tolerations = tolerations.into();
     }
 
     /// The priority of a class, and where it comes from if not from the input.

@@ -26,7 +26,9 @@ pub(super) fn documents(input: &str) -> Result<Vec<Document>, ReadError> {
 fn syntax(error: &Error) -> ReadError {
     let position = error.location().map(|at| (at.line(), at.column()));
     let message = error.without_snippet().to_string();
-    // The position is given apart from the message.
-    let message = message.rsplit_once(" at line ").map_or(&*message, |(m, _)| m);
+    // The position is given apart from the message, and of an alias there are two.
+    let places = [" (defined at line ", " at line "];
+    let end = places.iter().filter_map(|place| message.find(place)).min();
+    let message = &message[..end.unwrap_or(message.len())];
     ReadError::at(String::new(), position, Cause::Syntax(message.to_owned()))
 }

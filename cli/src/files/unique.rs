@@ -4,21 +4,19 @@
 //! second pod in the middle of a replay; neither says which line to mend.
 
 use std::collections::HashMap;
-use std::path::Path;
 
-use crate::error::Failure;
+use super::Wrong;
 
 /// What was seen, and on which line.
-pub(super) struct Unique<'a> {
-    file: &'a Path,
+pub(super) struct Unique {
     what: &'static str,
     seen: HashMap<String, u64>,
 }
 
-impl<'a> Unique<'a> {
-    /// Nothing seen yet of `what` in `file`.
-    pub(super) fn new(file: &'a Path, what: &'static str) -> Unique<'a> {
-        Unique { file, what, seen: HashMap::new() }
+impl Unique {
+    /// Nothing seen yet of `what`.
+    pub(super) fn new(what: &'static str) -> Unique {
+        Unique { what, seen: HashMap::new() }
     }
 
     /// Takes down one more.
@@ -26,17 +24,16 @@ impl<'a> Unique<'a> {
     /// # Errors
     ///
     /// It was there before.
-    pub(super) fn insert(&mut self, name: &str, line: u64) -> Result<(), Failure> {
+    pub(super) fn insert(&mut self, name: &str, line: u64) -> Result<(), Wrong> {
         match self.seen.insert(name.to_owned(), line) {
             None => Ok(()),
-            Some(first) => Err(Failure::Line {
-                file: self.file.to_owned(),
+            Some(first) => Err(Wrong::at(
                 line,
-                what: format!(
+                format!(
                     "{} {name:?} is on line {first} already: give each a name of its own",
                     self.what
                 ),
-            }),
+            )),
         }
     }
 }

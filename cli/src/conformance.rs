@@ -1,15 +1,11 @@
 //! Golden vectors: the same questions, compared with kube-scheduler's answers.
 
-mod cache;
-mod scheduling;
-
 use std::fmt::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use serde_json::Value;
-
 use crate::error::Failure;
+use crate::vectors::{self, Scenario, Tally};
 use crate::{input, print};
 
 /// Runs golden vectors: gzipped JSON lines, one scenario a line.
@@ -28,47 +24,13 @@ pub(crate) struct Arguments {
     strict: bool,
 }
 
-/// What came of a file.
-#[derive(Default)]
-struct Tally {
-    passed: usize,
-    differences: Vec<String>,
-    /// Of the passed: states that differ from what was written by entries that
-    /// kube-scheduler left behind, and by nothing else.
-    stale: usize,
-}
-
-impl Tally {
-    /// One case: equal, or a difference to be shown.
-    fn case(&mut self, place: &dyn std::fmt::Display, differences: &[String]) {
-        if differences.is_empty() {
-            self.passed += 1;
-        } else {
-            self.differences.push(format!("{place}\n    {}", differences.join("\n    ")));
-        }
-    }
-}
-
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     let (mut failed, mut refused) = (false, false);
     for file in &arguments.files {
         let text = input::read(file)?;
-        let mut scenarios = Vec::new();
-        for (at, line) in text.split(|byte| *byte == b'\n').enumerate() {
-            if line.iter().all(u8::is_ascii_whitespace) {
-                continue;
-            }
-            let scenario: Value = serde_json::from_slice(line).map_err(|error| Failure::Line {
-                file: file.clone(),
-                line: at as u64 + 1,
-                what: format!(
-                    "column {}: the line is no JSON: give one scenario a line",
-                    error.column()
-                ),
-            })?;
-            scenarios.push((at as u64 + 1, scenario));
-        }
-        if scenarios.iter().any(|(_, scenario)| scenario.get("pdbs").is_some()) {
+        let wrong = |wrong| Failure::wrong(file, wrong);
+        let scenarios = vectors::scenarios(&text).map_err(wrong)?;
+        if scenarios.iter().any(Scenario::is_preemption) {
             print(&format!(
                 "{}: not run: these are preemption vectors, and there is no preemption yet",
                 file.display()
@@ -77,20 +39,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
             continue;
         }
         let mut tally = Tally::default();
-        for (line, scenario) in &scenarios {
-            let fail = |what: String| Failure::Line { file: file.clone(), line: *line, what };
-            let has = |key: &str| scenario.get(key).is_some();
-            if has("ops") {
-                cache::run(scenario, arguments.strict, &mut tally).map_err(fail)?;
-            } else if has("cases") {
-                scheduling::run(scenario, &mut tally).map_err(fail)?;
-            } else {
-                return Err(fail(
-                    "this kind of vector is not known here: give cache vectors (with \"ops\") or \
-                     scheduling vectors (with \"cases\")"
-                        .into(),
-                ));
-            }
+        for scenario in &scenarios {
+            scenario.run(arguments.strict, &mut tally).map_err(wrong)?;
         }
         let mut text = format!(
             "{}: {} passed, {} failed",

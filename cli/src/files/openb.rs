@@ -3,18 +3,13 @@
 //! A node's GPUs are one sum of thousandths: two half-free ones are taken for
 //! a whole one.
 
-use std::path::Path;
-
 use portolan::model::{
     Node, NodeAffinity, NodeSelector, NodeSelectorTerm, Operator, Pod, Quantity, Requirement, node,
     pod,
 };
 
-use crate::error::Failure;
-use crate::input;
-
+use super::Wrong;
 use super::unique::Unique;
-use super::workload::Arrival;
 
 /// The largest number in a column: a thousandfold or a GiB of it fits 64 bits.
 const MOST: i64 = i64::MAX / 4096 / 1024;
@@ -23,17 +18,22 @@ const GPU_COUNT: &str = "alibabacloud.com/gpu-count";
 const GPU_MILLI: &str = "alibabacloud.com/gpu-milli";
 const GPU_MODEL: &str = "alibabacloud.com/gpu-card-model";
 
-/// A CSV file's rows, by the names of its columns.
-struct Rows<'a> {
-    file: &'a Path,
+/// A pod that arrives, and maybe goes.
+pub(crate) struct Arrival {
+    pub(crate) pod: Pod,
+    /// Arrival and end, in seconds, where the input has times.
+    pub(crate) times: Option<(i64, i64)>,
+}
+
+/// A CSV text's rows, by the names of its columns.
+struct Rows {
     columns: csv::StringRecord,
     records: Vec<csv::StringRecord>,
 }
 
-impl<'a> Rows<'a> {
-    fn read(file: &'a Path) -> Result<Rows<'a>, Failure> {
-        let bytes = input::read(file)?;
-        let mut reader = csv::ReaderBuilder::new().from_reader(&*bytes);
+impl Rows {
+    fn read(bytes: &[u8]) -> Result<Rows, Wrong> {
+        let mut reader = csv::ReaderBuilder::new().from_reader(bytes);
         let broken = |error: csv::Error| {
             let line = error.position().map_or(1, csv::Position::line);
             let what = match error.kind() {
@@ -46,19 +46,17 @@ impl<'a> Rows<'a> {
                 }
                 _ => format!("{error}: mend the row"),
             };
-            Failure::Line { file: file.to_owned(), line, what }
+            Wrong::at(line, what)
         };
         let columns = reader.headers().map_err(broken)?.clone();
         let records = reader.records().collect::<Result<_, _>>().map_err(broken)?;
-        Ok(Rows { file, columns, records })
+        Ok(Rows { columns, records })
     }
 
     /// The place of a column that must be there.
-    fn column(&self, name: &str) -> Result<usize, Failure> {
-        self.optional(name).ok_or_else(|| Failure::Line {
-            file: self.file.to_owned(),
-            line: 1,
-            what: format!("there is no column {name:?}: the first line must name it"),
+    fn column(&self, name: &str) -> Result<usize, Wrong> {
+        self.optional(name).ok_or_else(|| {
+            Wrong::at(1, format!("there is no column {name:?}: the first line must name it"))
         })
     }
 
@@ -66,32 +64,30 @@ impl<'a> Rows<'a> {
         self.columns.iter().position(|column| column.trim() == name)
     }
 
-    fn number(&self, record: &csv::StringRecord, column: usize) -> Result<i64, Failure> {
+    fn number(&self, record: &csv::StringRecord, column: usize) -> Result<i64, Wrong> {
         let text = record.get(column).unwrap_or_default().trim();
         match text.parse::<i64>() {
             Ok(number) if (0..=MOST).contains(&number) => Ok(number),
-            _ => Err(Failure::Line {
-                file: self.file.to_owned(),
-                line: line(record),
-                what: format!(
+            _ => Err(Wrong::at(
+                line(record),
+                format!(
                     "{} is {text:?}: write a whole number from 0 to {MOST}",
                     self.columns.get(column).unwrap_or_default()
                 ),
-            }),
+            )),
         }
     }
 
-    fn text<'r>(&self, record: &'r csv::StringRecord, column: usize) -> Result<&'r str, Failure> {
+    fn text<'r>(&self, record: &'r csv::StringRecord, column: usize) -> Result<&'r str, Wrong> {
         match record.get(column).map(str::trim) {
             Some(text) if !text.is_empty() => Ok(text),
-            _ => Err(Failure::Line {
-                file: self.file.to_owned(),
-                line: line(record),
-                what: format!(
+            _ => Err(Wrong::at(
+                line(record),
+                format!(
                     "{} is empty: each row needs one",
                     self.columns.get(column).unwrap_or_default()
                 ),
-            }),
+            )),
         }
     }
 }
@@ -102,8 +98,8 @@ fn line(record: &csv::StringRecord) -> u64 {
 }
 
 /// Reads a list of nodes.
-pub(super) fn nodes(file: &Path) -> Result<Vec<Node>, Failure> {
-    let rows = Rows::read(file)?;
+pub(crate) fn nodes(bytes: &[u8]) -> Result<Vec<Node>, Wrong> {
+    let rows = Rows::read(bytes)?;
     let (name, cpu, memory, gpu, model) = (
         rows.column("sn")?,
         rows.column("cpu_milli")?,
@@ -111,7 +107,7 @@ pub(super) fn nodes(file: &Path) -> Result<Vec<Node>, Failure> {
         rows.column("gpu")?,
         rows.column("model")?,
     );
-    let mut unique = Unique::new(file, "node");
+    let mut unique = Unique::new("node");
     rows.records
         .iter()
         .map(|record| {
@@ -138,8 +134,8 @@ pub(super) fn nodes(file: &Path) -> Result<Vec<Node>, Failure> {
 }
 
 /// Reads a list of pods.
-pub(super) fn pods(file: &Path) -> Result<Vec<Arrival>, Failure> {
-    let rows = Rows::read(file)?;
+pub(crate) fn pods(bytes: &[u8]) -> Result<Vec<Arrival>, Wrong> {
+    let rows = Rows::read(bytes)?;
     let (name, cpu, memory, gpus, milli) = (
         rows.column("name")?,
         rows.column("cpu_milli")?,
@@ -149,7 +145,7 @@ pub(super) fn pods(file: &Path) -> Result<Vec<Arrival>, Failure> {
     );
     let spec = rows.optional("gpu_spec");
     let times = rows.optional("creation_time").zip(rows.optional("deletion_time"));
-    let mut unique = Unique::new(file, "pod");
+    let mut unique = Unique::new("pod");
     rows.records
         .iter()
         .map(|record| {
