@@ -471,7 +471,7 @@ mod tests {
     }
 
     fn error(text: &str) -> (u64, String) {
-        let error = read(text).err().expect("it is refused");
+        let error = read(text).err().unwrap_or_else(|| panic!("not refused: {text}"));
         (error.line(), error.to_string())
     }
 
@@ -574,7 +574,7 @@ mod tests {
                 "could overflow",
             ),
             (
-                "profiles:\n- plugins:\n    multiPoint:\n      enabled:\n      - {name: NodeUnschedulable, weight: 92233720368547758}",
+                "profiles:\n- plugins:\n    multiPoint:\n      enabled:\n      - {name: TaintToleration, weight: 92233720368547758}",
                 4,
                 "could overflow",
             ),
