@@ -55,12 +55,12 @@ use std::sync::Arc;
 
 #[cfg(not(loom))]
 pub mod arc_swap;
-#[cfg(loom)]
-pub mod arena;
 pub mod cell;
 pub mod live;
 mod publisher;
+pub mod rcu;
 mod reader;
+mod replaced;
 mod retired;
 mod signal;
 
@@ -68,11 +68,7 @@ pub use self::publisher::{Figures, Publisher};
 pub use self::reader::{Pinned, Subscription};
 
 /// The cell that publishers use unless told otherwise.
-#[cfg(not(loom))]
-pub type DefaultCell<T> = self::arc_swap::ArcSwapCell<T>;
-/// The cell that publishers use in models.
-#[cfg(loom)]
-pub type DefaultCell<T> = self::arena::ArenaCell<T>;
+pub type DefaultCell<T> = self::rcu::RcuCell<T>;
 
 /// A thing that is published, version after version.
 pub trait Versioned: Send + Sync + 'static {

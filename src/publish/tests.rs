@@ -226,12 +226,22 @@ fn a_reader_may_come_and_go_during_publishes<C: Cell<Version> + 'static>() {
     assert_eq!(publisher.figures().retired, 0);
 }
 
+type Rcu = rcu::RcuCell<Version>;
+type ArcSwap = arc_swap::ArcSwapCell<Version>;
+/// The reference: a lock around a count.
+type Locked = arc_swap::ArcSwapCell<Version, std::sync::RwLock<()>>;
+
 macro_rules! over_every_cell {
     ($($test:ident)*) => {
-        mod over_arc_swap {
+        over_every_cell! { over_rcu, Rcu: $($test)* }
+        over_every_cell! { over_arc_swap, ArcSwap: $($test)* }
+        over_every_cell! { over_a_lock, Locked: $($test)* }
+    };
+    ($module:ident, $cell:ident: $($test:ident)*) => {
+        mod $module {
             $(#[test]
             fn $test() {
-                super::$test::<crate::publish::arc_swap::ArcSwapCell<super::Version>>();
+                super::$test::<super::$cell>();
             })*
         }
     };
