@@ -26,6 +26,8 @@
 #![doc = ""]
 #![doc = include_str!("rcu/protocol.md")]
 
+#[cfg(loom)]
+pub(crate) mod model;
 mod reader;
 mod slots;
 

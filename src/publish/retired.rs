@@ -138,8 +138,10 @@ impl<T: Versioned> Retired<T> {
     pub(crate) fn give_up(&mut self, pins: &Pins) -> Vec<Replaced<T>> {
         let links = std::mem::take(&mut self.links);
         *self = Self::new();
-        let (reached, free): (Vec<_>, Vec<_>) =
-            links.into_iter().filter_map(|link| link.retired).partition(|version| pins.reach(version));
+        let (reached, free): (Vec<_>, Vec<_>) = links
+            .into_iter()
+            .filter_map(|link| link.retired)
+            .partition(|version| pins.reach(version));
         for version in free {
             // SAFETY: no pin reaches it, says a look that began after it was retired, which the caller sees to.
             unsafe { version.free() };
