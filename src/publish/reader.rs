@@ -117,14 +117,20 @@ impl<T: Versioned, C: Cell<T>> Subscription<T, C> {
     #[inline]
     pub fn refresh(&mut self) -> &Arc<T> {
         if self.kept.is_none() || self.signal.may_be_newer_than(self.kept_version) {
-            self.kept = None;
             self.renew();
         }
-        self.kept.get_or_insert_with(|| self.cell.load())
+        // There is one now; to say so by a panic would cost as much as this.
+        self.kept.get_or_insert_with(
+            #[cold]
+            || self.cell.load(),
+        )
     }
 
     #[cold]
+    #[inline(never)]
     fn renew(&mut self) {
+        // First, so that the old one can be freed before there is a new one.
+        self.kept = None;
         let current = self.cell.load();
         // Its own number, not the one that is expected: the cell may not hold that yet.
         self.kept_version = current.version();

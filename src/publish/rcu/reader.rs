@@ -23,7 +23,7 @@ use crate::sync::{self, AtomicUsize, Ordering, fenced, ordering};
 /// How many pins in a row must find the same version before a reader keeps it announced from one to the next.
 ///
 /// So many fences are paid per version at most by who pins all the time; who pins less often per version keeps nothing.
-const KEPT_AFTER: u32 = if cfg!(loom) { 2 } else { 4 };
+const KEPT_AFTER: u32 = 2;
 
 /// One registered reader of an [`RcuCell`].
 pub struct RcuReader<T> {
@@ -32,8 +32,10 @@ pub struct RcuReader<T> {
     word: NonNull<AtomicUsize>,
     /// The version that is announced by its address, or would be if it were not for guards on others; or null.
     main: Cell<*const T>,
-    /// Guards on `main`, and one more while it is kept.
-    guards: Cell<u64>,
+    /// How many guards on `main` were made and dropped since it became `main`. Two numbers, since one that goes up with
+    /// each pin and down with each drop would make every pin wait for the memory of the last.
+    made: Cell<u64>,
+    dropped: Cell<u64>,
     /// Guards on versions other than `main`.
     others: Cell<u64>,
     /// Whether `main` stays announced when its last guard drops.
@@ -61,7 +63,8 @@ impl<T> RcuReader<T> {
             word: cell.slots.claim(),
             cell: sync::Arc::clone(cell),
             main: Cell::new(ptr::null()),
-            guards: Cell::new(0),
+            made: Cell::new(0),
+            dropped: Cell::new(0),
             others: Cell::new(0),
             kept: Cell::new(false),
             last: Cell::new(ptr::null()),
@@ -117,7 +120,7 @@ impl<T> RcuReader<T> {
 
     fn guard(&self, version: NonNull<T>) -> RcuGuard<'_, T> {
         match ptr::eq(version.as_ptr(), self.main.get()) {
-            true => Self::count(&self.guards),
+            true => Self::count(&self.made),
             false => Self::count(&self.others),
         }
         RcuGuard { version, reader: self }
@@ -130,40 +133,34 @@ impl<T> RcuReader<T> {
             // All versions are announced, and the fence is behind us.
             return self.guard(self.current());
         }
-        self.forget_kept();
+        self.kept.set(false);
         let version = self.announce();
-        if self.guards.get() > 0 {
-            // `main` is pinned and this is another one: all versions stay announced until the guard drops.
+        if self.main_is_pinned() {
+            // This is another one: all versions stay announced until its guard drops.
             return self.guard(version);
         }
         self.main.set(version.as_ptr());
+        self.made.set(0);
+        self.dropped.set(0);
         self.withdraw(version.addr().get());
         let repeated = match ptr::eq(version.as_ptr(), self.last.replace(version.as_ptr())) {
             true => self.repeated.get().saturating_add(1),
             false => 1,
         };
         self.repeated.set(repeated);
-        if repeated >= KEPT_AFTER {
-            self.kept.set(true);
-            Self::count(&self.guards);
-        }
+        self.kept.set(repeated >= KEPT_AFTER);
         self.guard(version)
     }
 
-    /// Keeps `main` no longer than guards do. The announcement stays as it is.
-    fn forget_kept(&self) {
-        if self.kept.replace(false) {
-            self.guards.set(self.guards.get() - 1);
-        }
-        if self.guards.get() == 0 {
-            self.main.set(ptr::null());
-        }
+    #[inline]
+    fn main_is_pinned(&self) -> bool {
+        self.made.get() != self.dropped.get()
     }
 
-    /// Announces what is left when there are no guards on `main` or none on others.
+    /// Announces what guards are left for, where no guards on others may be left, or none on a `main` that is not kept.
     #[cold]
     fn settle(&self) {
-        if self.guards.get() == 0 {
+        if !self.main_is_pinned() && !self.kept.get() {
             self.main.set(ptr::null());
         }
         if self.others.get() > 0 {
@@ -195,7 +192,7 @@ impl<T> RcuReader<T> {
             // SAFETY: all versions are announced, since before this load.
             return unsafe { Self::handle(self.current()) };
         }
-        self.forget_kept();
+        self.kept.set(false);
         let version = self.announce();
         // SAFETY: all versions are announced, until `settle`.
         let handle = unsafe { Self::handle(version) };
@@ -210,7 +207,7 @@ impl<T: Send + Sync + 'static> ReadEnd<T> for RcuReader<T> {
     #[inline]
     fn pin(&self) -> RcuGuard<'_, T> {
         if self.main_is_current() {
-            Self::count(&self.guards);
+            Self::count(&self.made);
             // SAFETY: `main` is what is current, and that is never null.
             let version = unsafe { NonNull::new_unchecked(self.main.get().cast_mut()) };
             return RcuGuard { version, reader: self };
@@ -229,7 +226,7 @@ impl<T: Send + Sync + 'static> ReadEnd<T> for RcuReader<T> {
 
     fn rest(&mut self) {
         // Guards borrow the reader, so those that are counted still were forgotten, and nobody looks through them.
-        self.guards.set(0);
+        self.dropped.set(self.made.get());
         self.others.set(0);
         self.kept.set(false);
         self.last.set(ptr::null());
@@ -256,13 +253,19 @@ impl<T> Drop for RcuGuard<'_, T> {
     #[inline]
     fn drop(&mut self) {
         let reader = self.reader;
-        let is_main = ptr::eq(self.version.as_ptr(), reader.main.get());
-        let counter = if is_main { &reader.guards } else { &reader.others };
-        let left = counter.get() - 1;
-        counter.set(left);
-        if left == 0 {
-            reader.settle();
+        if ptr::eq(self.version.as_ptr(), reader.main.get()) {
+            RcuReader::<T>::count(&reader.dropped);
+            if reader.kept.get() || reader.main_is_pinned() {
+                return;
+            }
+        } else {
+            let others = reader.others.get() - 1;
+            reader.others.set(others);
+            if others > 0 {
+                return;
+            }
         }
+        reader.settle();
     }
 }
 
@@ -276,7 +279,7 @@ impl<T> Drop for RcuReader<T> {
 impl<T> fmt::Debug for RcuReader<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RcuReader")
-            .field("guards", &self.guards.get())
+            .field("guards", &(self.made.get() - self.dropped.get()))
             .field("others", &self.others.get())
             .field("kept", &self.kept.get())
             .finish_non_exhaustive()
