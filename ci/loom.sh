@@ -52,10 +52,10 @@ for mutant in "${mutants[@]}"; do
     verdict=survives
     for binary in "${binaries[@]}"; do
         status=0
-        { PORTOLAN_MUTATION=$mutant timeout 60 "$binary"; } >/dev/null 2>&1 || status=$?
+        { PORTOLAN_MUTATION=$mutant timeout 300 "$binary"; } >/dev/null 2>&1 || status=$?
         if [ "$status" -eq 124 ]; then
-            # Not a kill: a model that neither passes nor fails proves nothing.
-            verdict="is undecided after 60 s"
+            # Not a kill: a model that neither passes nor fails proves nothing. So long for machines with other work.
+            verdict="is undecided after 300 s"
         elif [ "$status" -ne 0 ]; then
             verdict="is killed by $(basename "$binary" | sed 's/-[0-9a-f]*$//')"
             break

@@ -31,5 +31,6 @@ pub use snapshot::{Cluster, Fork, NodeInfo, PodInfo, Snapshot};
 #[doc(hidden)]
 pub mod __model {
     pub use crate::log::model::*;
+    pub use crate::publish::rcu::model::*;
     pub use crate::snapshot::model::*;
 }

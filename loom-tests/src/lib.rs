@@ -4,8 +4,8 @@
 #![cfg(loom)]
 
 use std::panic::Location;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
 
 use loom::cell::UnsafeCell;
 use portolan::publish::Versioned;
@@ -70,5 +70,54 @@ unsafe impl Sync for Watched {}
 impl Versioned for Watched {
     fn version(&self) -> u64 {
         self.version
+    }
+}
+
+/// What is in the place of the content of a version that was freed.
+const FREED: u64 = u64::MAX;
+
+/// A version that notices when it is looked at after it was freed, or without an order before that, or freed twice.
+///
+/// For versions that are pinned. What orders a look through a counted handle before the free is the count, which loom
+/// does not see: such a handle must come back to the thread that frees.
+#[derive(Debug)]
+pub struct Canary(Watched);
+
+impl Canary {
+    /// The content, which must be whole.
+    pub fn check(&self) -> u64 {
+        self.0.check()
+    }
+}
+
+impl Drop for Canary {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            return;
+        }
+        // SAFETY: freed means that nobody else has it; loom fails the model if this were not so.
+        self.0.content.with_mut(|content| unsafe {
+            assert_ne!(*content, FREED, "freed twice");
+            *content = FREED;
+        });
+    }
+}
+
+/// Makes canaries, and keeps the memory they are in until the end, so that a look too late finds that it is.
+#[derive(Debug, Default)]
+pub struct Canaries(Vec<Weak<Canary>>);
+
+impl Canaries {
+    /// A version with the next number, from 1.
+    pub fn next(&mut self) -> Arc<Canary> {
+        let watched = Watched::new(self.0.len() as u64 + 1);
+        let canary = Arc::new(Canary(Arc::into_inner(watched).expect("nobody else has it")));
+        self.0.push(Arc::downgrade(&canary));
+        canary
+    }
+
+    /// How many are not freed.
+    pub fn alive(&self) -> usize {
+        self.0.iter().filter(|canary| canary.strong_count() > 0).count()
     }
 }

@@ -115,7 +115,8 @@ impl Reader {
 
     /// The current version, for a moment: a bounded number of steps, no lock,
     /// no allocation, no shared reference count. Guards may nest; they stay on
-    /// their thread.
+    /// their thread. A reader that pins one version again and again keeps it
+    /// until its next pin that finds a newer one, or until [`Reader::release`].
     #[must_use]
     pub fn pin(&self) -> Pinned<'_, Snapshot> {
         self.versions.pin()
@@ -132,6 +133,12 @@ impl Reader {
     /// it kept stays in memory until a later call finds a newer one.
     pub fn refresh(&mut self) -> &Arc<Snapshot> {
         self.versions.refresh()
+    }
+
+    /// Gives up what pins and [`Reader::refresh`] kept: for a reader that will be
+    /// idle, so that what it saw last does not stay in memory with it.
+    pub fn release(&mut self) {
+        self.versions.release();
     }
 
     /// The published generation.

@@ -32,6 +32,10 @@ pub struct Figures {
     pub freed: u64,
     /// The oldest version that somebody may still look at.
     pub oldest_held: Generation,
+    /// The oldest replaced version that a reader has pinned, or keeps for its
+    /// next pin. A reader that forgot to let go, or stopped, shows here; it
+    /// costs memory and holds nobody up.
+    pub oldest_pinned: Option<Generation>,
 }
 
 /// The one that writes. Not `Clone`: one writer is a matter of types.
@@ -307,13 +311,15 @@ impl Writer {
     /// What is kept and published.
     #[must_use]
     pub fn figures(&self) -> Figures {
-        let publish::Figures { published, retired, freed, .. } = self.publisher.figures();
+        let publish::Figures { published, retired, freed, oldest_pinned, .. } =
+            self.publisher.figures();
         Figures {
             generation: self.cluster().generation(),
             published: Generation(published),
             retired,
             freed,
             oldest_held: Generation(self.publisher.oldest_held()),
+            oldest_pinned: oldest_pinned.map(Generation),
         }
     }
 

@@ -1,36 +1,47 @@
-//! The publication cell over `arc-swap`: what ships by default.
+//! The publication cell over `arc-swap`: a second opinion, and the other one to choose.
 //!
-//! Chosen for what it has been through in other people's programs. A pin is a load, a swap on a slot of the thread's
-//! own, and a second load; its end is one compare-exchange on the same slot. No count that another thread writes is
-//! touched.
+//! It has been through a lot in other people's programs, and needs no reader to be registered. A pin is a load, a swap
+//! on a slot of the thread's own, and a second load; its end is one compare-exchange on the same slot. No count that
+//! another thread writes is touched.
 //!
-//! Its exceptions from the contract of [`Cell`]: a thread's first pin claims a node in a list that all of arc-swap
-//! shares (an allocation, lock-free); a thread that has more than eight guards at once, or that collides with a
-//! replacement, takes a slower path that bumps the version's count (bounded still). A replacement walks the nodes of
-//! all threads that ever used arc-swap at the same time, and pays the debts it finds there, after which a replaced
-//! version's strong count is exact: so [`Cell::quiet`] is "all of them".
+//! Its exceptions from the contract of [`Cell`](super::cell::Cell): a thread's first pin claims a node in a list that
+//! all of arc-swap shares (an allocation, lock-free); a thread that has more than eight guards at once, or that
+//! collides with a replacement, takes a slower path that bumps the version's count (bounded still). A replacement walks
+//! the nodes of all threads that ever used arc-swap at the same time, and pays the debts it finds there, after which a
+//! replaced version's strong count is exact: so a look at its pins finds none.
 //!
-//! No checker of this crate sees into arc-swap: it stands outside the loom models, which run the same publisher over
-//! a stand-in with the weakest behaviour that the contract allows.
+//! No checker of this crate sees into arc-swap: it stands outside the loom models.
+//!
+//! With `RwLock<()>` as its strategy (a feature of arc-swap, for the tests of this crate alone) it is the reference that
+//! the others are compared with: a lock around a count, where a replacement does wait for readers.
 
+use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
 
-use super::cell::{Cell, sealed};
+use arc_swap::strategy::Strategy;
+use arc_swap::{ArcSwapAny, DefaultStrategy};
 
-/// The cell over [`arc_swap::ArcSwap`] with its default strategy.
+use super::cell::sealed::{Algorithm, ReadEnd, WriteEnd};
+use super::replaced::{Pins, Replaced};
+
+/// The cell of this module, as an algorithm to choose: `Publisher<T, ArcSwapCell<T>>`.
 #[derive(Debug)]
-pub struct ArcSwapCell<T> {
-    current: arc_swap::ArcSwap<T>,
+pub struct ArcSwapCell<T, S: Strategy<Arc<T>> = DefaultStrategy> {
+    current: ArcSwapAny<Arc<T>, S>,
+}
+
+/// The writer's and the readers' ends of an [`ArcSwapCell`].
+pub struct ArcSwapEnd<T, S: Strategy<Arc<T>> = DefaultStrategy> {
+    cell: Arc<ArcSwapCell<T, S>>,
 }
 
 /// A version pinned in an [`ArcSwapCell`].
-#[derive(Debug)]
-pub struct ArcSwapGuard<T> {
-    guard: arc_swap::Guard<Arc<T>>,
+pub struct ArcSwapGuard<T, S: Strategy<Arc<T>> = DefaultStrategy> {
+    guard: arc_swap::Guard<Arc<T>, S>,
 }
 
-impl<T> Deref for ArcSwapGuard<T> {
+impl<T, S: Strategy<Arc<T>>> Deref for ArcSwapGuard<T, S> {
     type Target = T;
 
     #[inline]
@@ -39,33 +50,76 @@ impl<T> Deref for ArcSwapGuard<T> {
     }
 }
 
-impl<T> sealed::Sealed for ArcSwapCell<T> {}
+impl<T, S> Algorithm<T> for ArcSwapCell<T, S>
+where
+    T: Send + Sync + 'static,
+    S: Strategy<Arc<T>> + Default + Send + Sync + 'static,
+{
+    type Writer = ArcSwapEnd<T, S>;
+    type Reader = ArcSwapEnd<T, S>;
 
-impl<T: Send + Sync + 'static> Cell<T> for ArcSwapCell<T> {
-    type Slot = ();
-    type Guard<'a> = ArcSwapGuard<T>;
+    fn start(first: Arc<T>) -> Self::Writer {
+        let current = ArcSwapAny::with_strategy(first, S::default());
+        ArcSwapEnd { cell: Arc::new(Self { current }) }
+    }
+}
 
-    fn new(first: Arc<T>) -> Self {
-        Self { current: arc_swap::ArcSwap::new(first) }
+impl<T, S> WriteEnd<T> for ArcSwapEnd<T, S>
+where
+    T: Send + Sync + 'static,
+    S: Strategy<Arc<T>> + Default + Send + Sync + 'static,
+{
+    type ReadEnd = Self;
+
+    fn reader(&self) -> Self {
+        self.another()
     }
 
-    fn register(&self) -> Self::Slot {}
+    fn replace(&mut self, next: Arc<T>) -> Replaced<T> {
+        Replaced::new(self.cell.current.swap(next))
+    }
+
+    fn look(&self, pins: &mut Pins) {
+        pins.clear();
+    }
+
+    fn leave(&mut self, rest: Vec<Replaced<T>>) {
+        debug_assert!(rest.is_empty(), "no look finds a pin");
+    }
+}
+
+impl<T, S> ReadEnd<T> for ArcSwapEnd<T, S>
+where
+    T: Send + Sync + 'static,
+    S: Strategy<Arc<T>> + Send + Sync + 'static,
+{
+    type Guard<'a> = ArcSwapGuard<T, S>;
 
     #[inline]
-    fn pin<'a>(&'a self, _slot: &'a Self::Slot) -> Self::Guard<'a> {
-        ArcSwapGuard { guard: self.current.load() }
+    fn pin(&self) -> ArcSwapGuard<T, S> {
+        ArcSwapGuard { guard: self.cell.current.load() }
     }
 
     #[inline]
-    fn load(&self, _slot: &Self::Slot) -> Arc<T> {
-        self.current.load_full()
+    fn load(&self) -> Arc<T> {
+        self.cell.current.load_full()
     }
 
-    fn replace(&self, next: Arc<T>) -> Arc<T> {
-        self.current.swap(next)
-    }
+    fn rest(&mut self) {}
 
-    fn quiet(&self) -> u64 {
-        u64::MAX
+    fn another(&self) -> Self {
+        Self { cell: Arc::clone(&self.cell) }
+    }
+}
+
+impl<T, S: Strategy<Arc<T>>> fmt::Debug for ArcSwapEnd<T, S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ArcSwapEnd").finish_non_exhaustive()
+    }
+}
+
+impl<T: fmt::Debug, S: Strategy<Arc<T>>> fmt::Debug for ArcSwapGuard<T, S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("ArcSwapGuard").field(&**self).finish()
     }
 }

@@ -1,58 +1,84 @@
 //! The contract of the publication cell: one writer replaces the current version, any number of readers take it.
 //!
-//! It is a trait so that several algorithms can stand behind one reader and be measured and checked by one suite, and
-//! it is sealed because the contract below carries memory safety arguments that a foreign implementation could not be
-//! held to.
+//! It is a trait so that several algorithms can stand behind one reader and be measured and checked by one suite. It
+//! is sealed, and what it consists of can be called by this crate alone: the contract carries arguments about memory
+//! safety that neither a foreign implementation nor a foreign caller could be held to.
 
-use std::ops::Deref;
-use std::sync::Arc;
-
-/// Keeps [`Cell`] to this crate.
 pub(crate) mod sealed {
-    /// Implemented by the cells of this crate.
-    pub trait Sealed {}
+    //! What a cell consists of. Public in name only: no path leads here from outside.
+
+    use std::ops::Deref;
+    use std::sync::Arc;
+
+    use super::super::replaced::{Pins, Replaced};
+
+    /// An algorithm by which one writer publishes to registered readers.
+    pub trait Algorithm<T> {
+        /// The one writer's end.
+        type Writer: WriteEnd<T, ReadEnd = Self::Reader>;
+        /// One registered reader's end.
+        type Reader: ReadEnd<T> + 'static;
+
+        /// A cell whose current version is `first`.
+        fn start(first: Arc<T>) -> Self::Writer;
+    }
+
+    /// The one writer's end of a cell.
+    pub trait WriteEnd<T>: Send {
+        /// The readers' ends.
+        type ReadEnd;
+
+        /// Registers a reader. May allocate.
+        fn reader(&self) -> Self::ReadEnd;
+
+        /// Makes `next` the current version and gives the one it replaces, which pins may still reach.
+        fn replace(&mut self, next: Arc<T>) -> Replaced<T>;
+
+        /// Writes down in `pins` what pins may reach of the versions replaced so far. O(readers).
+        ///
+        /// What they do not reach now they never will again: readers take the current version only.
+        fn look(&self, pins: &mut Pins);
+
+        /// Ends the writer and leaves `rest`, the versions that pins still reach, to whoever ends last.
+        fn leave(&mut self, rest: Vec<Replaced<T>>);
+    }
+
+    /// One registered reader's end of a cell; dropping it ends the registration.
+    pub trait ReadEnd<T>: Send {
+        /// A pinned version. Stays on the thread that pinned it.
+        type Guard<'a>: Deref<Target = T>
+        where
+            Self: 'a;
+
+        /// The current version, for a short look: bounded steps, no lock, no allocation, no shared count.
+        fn pin(&self) -> Self::Guard<'_>;
+
+        /// An owned handle to the current version, to be held as long as one likes. The reader keeps nothing.
+        fn load(&self) -> Arc<T>;
+
+        /// Lets go of what the reader may have kept from one pin to the next.
+        fn rest(&mut self);
+
+        /// Registers another reader. May allocate.
+        fn another(&self) -> Self;
+    }
 }
 
 /// A place that holds the current version.
 ///
 /// What an implementation promises:
 ///
-/// 1. **No tearing.** [`pin`](Cell::pin) and [`load`](Cell::load) give a version that was once given to
-///    [`new`](Cell::new) or [`replace`](Cell::replace), whole: everything its maker did before handing it over
-///    happens before the reader's first look.
-/// 2. **Monotone.** What one thread takes never goes back; and a taking that happens after a `replace` gives that
+/// 1. **No tearing.** What is pinned or taken is a version that was once given to the cell, whole: everything its
+///    maker did before handing it over happens before the reader's first look.
+/// 2. **Monotone.** What one reader takes never goes back; and a taking that happens after a replacement gives that
 ///    version or a later one.
 /// 3. **Stable.** What a guard or a handle refers to neither changes nor is freed while the guard or handle lives.
-/// 4. **Wait-free for readers, never waiting for them.** `pin` is a bounded number of steps without lock, allocation
-///    or shared count (exceptions are written at the implementation); `replace` never waits for a reader.
-/// 5. **Exact counts.** Once [`quiet`](Cell::quiet) exceeds the ordinal of a replaced version, the strong count of its
-///    handle is the number of its holders, and nobody can become one except by cloning a handle.
-pub trait Cell<T>: sealed::Sealed + Send + Sync {
-    /// What one registered reader has of its own: nothing, or the slot in which it announces its pins.
-    type Slot: Send;
+/// 4. **Wait-free for readers, never waiting for them.** A pin is a bounded number of steps without lock, allocation
+///    or shared count; a replacement never waits for a reader. Exceptions are written at the implementation.
+/// 5. **Exact.** A replaced version is freed by the writer's side, once: when no pin reaches it, which the cell tells,
+///    and when its count says that nobody else holds it.
+///
+/// [`RcuCell`](super::rcu::RcuCell) keeps this contract without exceptions.
+pub trait Cell<T>: sealed::Algorithm<T> {}
 
-    /// A pinned version; at most as long-lived as the slot it is announced in.
-    type Guard<'a>: Deref<Target = T>
-    where
-        Self: 'a;
-
-    /// A cell whose current version is `first`.
-    fn new(first: Arc<T>) -> Self;
-
-    /// Registers a reader. May take a lock and allocate; dropping the slot ends the registration.
-    fn register(&self) -> Self::Slot;
-
-    /// The current version, for a short look: bounded steps, no lock, no allocation, no shared count.
-    fn pin<'a>(&'a self, slot: &'a Self::Slot) -> Self::Guard<'a>;
-
-    /// An owned handle to the current version, to be held as long as one likes.
-    fn load(&self, slot: &Self::Slot) -> Arc<T>;
-
-    /// Makes `next` the current version and gives the one it replaces. One thread at a time: the writer's.
-    fn replace(&self, next: Arc<T>) -> Arc<T>;
-
-    /// How many of the versions replaced so far, counted from the first, no pin can reach any more.
-    ///
-    /// `u64::MAX` where a replaced version's count is exact as soon as `replace` returns.
-    fn quiet(&self) -> u64;
-}
+impl<T, C: sealed::Algorithm<T>> Cell<T> for C {}

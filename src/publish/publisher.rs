@@ -5,17 +5,12 @@
 use std::fmt;
 
 use super::cell::Cell;
+use super::cell::sealed::WriteEnd;
+use super::replaced::Pins;
 use super::retired::Retired;
 use super::signal::Signal;
 use super::{DefaultCell, NotNewer, Subscription, Versioned};
 use crate::sync;
-
-/// What publisher and subscriptions share.
-pub(super) struct Shared<C> {
-    /// The current version. On a line of its own: it is all that a pin reads.
-    pub(super) cell: crossbeam_utils::CachePadded<C>,
-    pub(super) signal: Signal,
-}
 
 /// The writer's end; see the [module](super) for what it promises.
 ///
@@ -37,8 +32,11 @@ pub(super) struct Shared<C> {
 /// clone::<Publisher<V>>();
 /// ```
 pub struct Publisher<T: Versioned, C: Cell<T> = DefaultCell<T>> {
-    shared: sync::Arc<Shared<C>>,
+    cell: C::Writer,
+    signal: sync::Arc<Signal>,
     retired: Retired<T>,
+    /// What the last look at the pins found; kept for its memory.
+    pins: Pins,
 }
 
 /// What the writer's side still keeps of the versions it published.
@@ -52,26 +50,28 @@ pub struct Figures {
     pub freed: u64,
     /// The number of the oldest version that is replaced and not freed.
     pub oldest_held: Option<u64>,
+    /// The number of the oldest version that is replaced and that a reader's pin may reach, in use or kept for its next
+    /// pin. What is retired beyond that is held by owned handles. `None` where pins are counted as handles.
+    pub oldest_pinned: Option<u64>,
 }
 
 impl<T: Versioned, C: Cell<T>> Publisher<T, C> {
     /// Starts with `first` as the current version.
     pub fn new(first: std::sync::Arc<T>) -> Self {
-        let signal = Signal::new(first.version());
-        let cell = crossbeam_utils::CachePadded::new(C::new(first));
-        Self { shared: sync::Arc::new(Shared { cell, signal }), retired: Retired::new() }
+        let signal = sync::Arc::new(Signal::new(first.version()));
+        Self { cell: C::start(first), signal, retired: Retired::new(), pins: Pins::default() }
     }
 
-    /// A reader of its own. May take a lock, so not for a hot path; keep it, or clone it, once a thread.
+    /// A reader of its own. May allocate, so not for a hot path; keep it, or clone it, once a thread.
     pub fn subscribe(&self) -> Subscription<T, C> {
-        Subscription::new(sync::Arc::clone(&self.shared))
+        Subscription::new(self.cell.reader(), sync::Arc::clone(&self.signal))
     }
 
     /// Makes `next` the version that readers take from now on, wakes those who wait for it, and looks at a constant
     /// number of replaced versions to free them.
     ///
-    /// Never waits for a reader. Without waiters it costs one replacement of the cell, one fence and one load. A
-    /// version that is not newer than the published one is given back and changes nothing.
+    /// Never waits for a reader. Without waiters it costs one replacement of the cell, two fences and a load for each
+    /// reader. A version that is not newer than the published one is given back and changes nothing.
     pub fn publish(&mut self, next: std::sync::Arc<T>) -> Result<(), NotNewer<T>> {
         let version = next.version();
         let published = self.published();
@@ -80,22 +80,24 @@ impl<T: Versioned, C: Cell<T>> Publisher<T, C> {
         }
         // The order matters: who finds the version in the cell must not think an older one current, and who is told
         // of the number must find its version in the cell.
-        self.shared.signal.expect(version);
-        let replaced = self.shared.cell.replace(next);
-        self.shared.signal.announce(version);
+        self.signal.expect(version);
+        let replaced = self.cell.replace(next);
+        self.signal.announce(version);
         self.retired.retire(replaced);
-        self.retired.collect_some(self.shared.cell.quiet());
+        self.cell.look(&mut self.pins);
+        self.retired.collect_some(&self.pins);
         Ok(())
     }
 
     /// Frees every replaced version that nobody holds, and says how many there were. O(versions retired).
     pub fn reclaim(&mut self) -> usize {
-        self.retired.collect_all(self.shared.cell.quiet())
+        self.cell.look(&mut self.pins);
+        self.retired.collect_all(&self.pins)
     }
 
     /// The number of the current version.
     pub fn published(&self) -> u64 {
-        self.shared.signal.version()
+        self.signal.version()
     }
 
     /// The number of the oldest version that somebody may still look at: a retired one, or else the current one.
@@ -105,22 +107,27 @@ impl<T: Versioned, C: Cell<T>> Publisher<T, C> {
         self.retired.oldest().unwrap_or_else(|| self.published())
     }
 
-    /// What is still kept.
+    /// What is still kept. O(versions retired + readers), and allocates.
     pub fn figures(&self) -> Figures {
+        let mut pins = Pins::default();
+        self.cell.look(&mut pins);
         Figures {
             published: self.published(),
             retired: self.retired.len(),
             freed: self.retired.freed(),
             oldest_held: self.retired.oldest(),
+            oldest_pinned: self.retired.oldest_reached(&pins),
         }
     }
 }
 
 impl<T: Versioned, C: Cell<T>> Drop for Publisher<T, C> {
-    /// Waiters get [`WaitError::Closed`](super::WaitError::Closed); the current version stays readable, and what
-    /// only others still hold, they free.
+    /// Waiters get [`WaitError::Closed`](super::WaitError::Closed); the current version stays readable. What only
+    /// others still hold, they free; what is pinned is freed with the last reader.
     fn drop(&mut self) {
-        self.shared.signal.close();
+        self.signal.close();
+        self.cell.look(&mut self.pins);
+        self.cell.leave(self.retired.give_up(&self.pins));
     }
 }
 

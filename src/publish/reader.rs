@@ -10,7 +10,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::cell::Cell;
-use super::publisher::Shared;
+use super::cell::sealed::ReadEnd;
+use super::signal::Signal;
 use super::{DefaultCell, Versioned, WaitError};
 use crate::sync;
 
@@ -36,12 +37,11 @@ use crate::sync;
 /// sync::<Subscription<V>>();
 /// ```
 pub struct Subscription<T: Versioned, C: Cell<T> = DefaultCell<T>> {
-    // Before `shared`: a registration ends while its cell still lives.
-    slot: C::Slot,
+    cell: C::Reader,
     /// What `refresh` gave last, and its number. Nothing before the first time: a reader that only pins holds nothing.
     kept: Option<Arc<T>>,
     kept_version: u64,
-    shared: sync::Arc<Shared<C>>,
+    signal: sync::Arc<Signal>,
     _one_thread_at_a_time: PhantomData<std::cell::Cell<()>>,
 }
 
@@ -68,7 +68,7 @@ type NotSend<T> = (*const (), fn() -> T);
 /// send::<std::sync::Arc<V>>();
 /// ```
 pub struct Pinned<'a, T: Versioned, C: Cell<T> + 'a = DefaultCell<T>> {
-    guard: C::Guard<'a>,
+    guard: <C::Reader as ReadEnd<T>>::Guard<'a>,
     _thread: PhantomData<NotSend<T>>,
 }
 
@@ -88,23 +88,24 @@ impl<T: Versioned + fmt::Debug, C: Cell<T>> fmt::Debug for Pinned<'_, T, C> {
 }
 
 impl<T: Versioned, C: Cell<T>> Subscription<T, C> {
-    pub(super) fn new(shared: sync::Arc<Shared<C>>) -> Self {
-        let slot = shared.cell.register();
-        Self { slot, kept: None, kept_version: 0, shared, _one_thread_at_a_time: PhantomData }
+    pub(super) fn new(cell: C::Reader, signal: sync::Arc<Signal>) -> Self {
+        Self { cell, kept: None, kept_version: 0, signal, _one_thread_at_a_time: PhantomData }
     }
 
     /// The current version, for a short look: bounded steps, no lock, no allocation, no count that others write.
     ///
-    /// Guards nest, and two of them may see two versions: take one a decision. Several nanoseconds.
+    /// Guards nest, and two of them may see two versions: take one a decision. A nanosecond or two for who pins the same
+    /// version again and again; such a reader may keep that version until its next pin that finds a newer one, until
+    /// [`release`](Self::release), or until it is dropped. One that pins now and then keeps nothing.
     #[inline]
     pub fn pin(&self) -> Pinned<'_, T, C> {
-        Pinned { guard: self.shared.cell.pin(&self.slot), _thread: PhantomData }
+        Pinned { guard: self.cell.pin(), _thread: PhantomData }
     }
 
     /// The current version, to be held as long as one likes: costs one shared count more than [`pin`](Self::pin).
     #[inline]
     pub fn snapshot(&self) -> Arc<T> {
-        self.shared.cell.load(&self.slot)
+        self.cell.load()
     }
 
     /// The version this reader keeps, replaced by the current one if there is a newer: one load and one compare if
@@ -115,24 +116,31 @@ impl<T: Versioned, C: Cell<T>> Subscription<T, C> {
     /// reader is dropped.
     #[inline]
     pub fn refresh(&mut self) -> &Arc<T> {
-        if self.kept.is_none() || self.shared.signal.may_be_newer_than(self.kept_version) {
-            self.release();
+        if self.kept.is_none() || self.signal.may_be_newer_than(self.kept_version) {
             self.renew();
         }
-        self.kept.get_or_insert_with(|| self.shared.cell.load(&self.slot))
+        // There is one now; to say so by a panic would cost as much as this.
+        self.kept.get_or_insert_with(
+            #[cold]
+            || self.cell.load(),
+        )
     }
 
     #[cold]
+    #[inline(never)]
     fn renew(&mut self) {
-        let current = self.shared.cell.load(&self.slot);
+        // First, so that the old one can be freed before there is a new one.
+        self.kept = None;
+        let current = self.cell.load();
         // Its own number, not the one that is expected: the cell may not hold that yet.
         self.kept_version = current.version();
         self.kept = Some(current);
     }
 
-    /// Gives up what [`refresh`](Self::refresh) kept: for a reader that will be idle and should hold nothing.
+    /// Gives up what [`refresh`](Self::refresh) or pins kept: for a reader that will be idle and should hold nothing.
     pub fn release(&mut self) {
         self.kept = None;
+        self.cell.rest();
     }
 
     /// A version that is `version` or newer: waits for it until `deadline`, or for ever where there is none.
@@ -140,7 +148,7 @@ impl<T: Versioned, C: Cell<T>> Subscription<T, C> {
     /// This is how one reads one's own writes. When the publisher is gone and `version` was never published, the
     /// answer is `Closed`. The thread that publishes must not call this for a version it has not published yet.
     pub fn at_least(&self, version: u64, deadline: Option<Instant>) -> Result<Arc<T>, WaitError> {
-        self.shared.signal.wait(version, deadline)?;
+        self.signal.wait(version, deadline)?;
         Ok(self.snapshot())
     }
 
@@ -149,14 +157,14 @@ impl<T: Versioned, C: Cell<T>> Subscription<T, C> {
     /// A pin before it may have seen a version that is being published this moment and that is not counted yet.
     #[inline]
     pub fn published(&self) -> u64 {
-        self.shared.signal.version()
+        self.signal.version()
     }
 }
 
 impl<T: Versioned, C: Cell<T>> Clone for Subscription<T, C> {
     /// Registers another reader.
     fn clone(&self) -> Self {
-        Self::new(sync::Arc::clone(&self.shared))
+        Self::new(self.cell.another(), sync::Arc::clone(&self.signal))
     }
 }
 

@@ -13,9 +13,8 @@
 //! Versions stand in a doubly linked list in the order of their numbers, whose links are indices into one `Vec`: the
 //! oldest is the first, and one in the middle leaves in a constant number of steps.
 
-use std::sync::Arc;
-
 use super::Versioned;
+use super::replaced::{Pins, Replaced};
 
 /// The index of the link that joins the newest to the oldest.
 const RING: u32 = 0;
@@ -28,14 +27,7 @@ const LOOKS: usize = 2;
 struct Link<T> {
     older: u32,
     newer: u32,
-    retired: Option<RetiredVersion<T>>,
-}
-
-#[derive(Debug)]
-struct RetiredVersion<T> {
-    version: Arc<T>,
-    /// The how-manieth replaced version this is, from 0; see [`Cell::quiet`](super::cell::Cell::quiet).
-    ordinal: u64,
+    retired: Option<Replaced<T>>,
 }
 
 /// Replaced versions that are not freed yet.
@@ -45,14 +37,13 @@ pub(crate) struct Retired<T> {
     vacant: Vec<u32>,
     hand: u32,
     len: usize,
-    ordinals: u64,
     freed: u64,
 }
 
 impl<T: Versioned> Retired<T> {
     pub(crate) fn new() -> Self {
         let ring = Link { older: RING, newer: RING, retired: None };
-        Self { links: vec![ring], vacant: Vec::new(), hand: RING, len: 0, ordinals: 0, freed: 0 }
+        Self { links: vec![ring], vacant: Vec::new(), hand: RING, len: 0, freed: 0 }
     }
 
     /// How many versions are retired and not freed.
@@ -67,14 +58,24 @@ impl<T: Versioned> Retired<T> {
 
     /// The number of the oldest version not freed yet.
     pub(crate) fn oldest(&self) -> Option<u64> {
-        let oldest = self.links[RING as usize].newer;
-        self.links[oldest as usize].retired.as_ref().map(|retired| retired.version.version())
+        self.iter().next().map(|retired| retired.version())
     }
 
-    /// Keeps `version`, which is newer than all kept ones, until nobody else holds it.
-    pub(crate) fn retire(&mut self, version: Arc<T>) {
-        let retired = Some(RetiredVersion { version, ordinal: self.ordinals });
-        self.ordinals += 1;
+    /// The number of the oldest version that one of `pins` may reach. O(versions retired).
+    pub(crate) fn oldest_reached(&self, pins: &Pins) -> Option<u64> {
+        self.iter().find(|retired| pins.reach(retired)).map(|retired| retired.version())
+    }
+
+    /// The versions not freed yet, the oldest first.
+    fn iter(&self) -> impl Iterator<Item = &Replaced<T>> {
+        let link = |index: u32| &self.links[index as usize];
+        std::iter::successors(Some(link(link(RING).newer)), move |at| Some(link(at.newer)))
+            .map_while(|at| at.retired.as_ref())
+    }
+
+    /// Keeps a version, which is newer than all kept ones, until nobody else holds it.
+    pub(crate) fn retire(&mut self, replaced: Replaced<T>) {
+        let retired = Some(replaced);
         self.len += 1;
         let newest = self.links[RING as usize].older;
         let link = Link { older: newest, newer: RING, retired };
@@ -92,28 +93,32 @@ impl<T: Versioned> Retired<T> {
         self.links[RING as usize].older = index;
     }
 
-    /// Looks at a constant number of versions and frees those that nobody else holds; `quiet` is the cell's.
-    pub(crate) fn collect_some(&mut self, quiet: u64) {
-        self.free_if_unheld(self.links[RING as usize].newer, quiet);
+    /// Looks at a constant number of versions and frees those that nobody else holds.
+    ///
+    /// `pins` come from a look that began after all of them were retired.
+    pub(crate) fn collect_some(&mut self, pins: &Pins) {
+        self.free_if_unheld(self.links[RING as usize].newer, pins);
         for _ in 0..LOOKS {
             if self.hand == RING {
                 self.hand = self.links[RING as usize].newer;
             }
             // `free_if_unheld` moves the hand off a version that it frees.
             let under_hand = self.hand;
-            if !self.free_if_unheld(under_hand, quiet) {
+            if !self.free_if_unheld(under_hand, pins) {
                 self.hand = self.links[under_hand as usize].newer;
             }
         }
     }
 
     /// Looks at all versions, frees those that nobody else holds, and says how many. O(versions retired).
-    pub(crate) fn collect_all(&mut self, quiet: u64) -> usize {
+    ///
+    /// `pins` as for [`collect_some`](Self::collect_some).
+    pub(crate) fn collect_all(&mut self, pins: &Pins) -> usize {
         let before = self.len;
         let mut index = self.links[RING as usize].newer;
         while index != RING {
             let newer = self.links[index as usize].newer;
-            self.free_if_unheld(index, quiet);
+            self.free_if_unheld(index, pins);
             index = newer;
         }
         if self.len == 0 {
@@ -126,19 +131,35 @@ impl<T: Versioned> Retired<T> {
         before - self.len
     }
 
-    fn free_if_unheld(&mut self, index: u32, quiet: u64) -> bool {
-        let link = &mut self.links[index as usize];
-        let unheld = |retired: &RetiredVersion<T>| {
-            retired.ordinal < quiet && Arc::strong_count(&retired.version) == 1
-        };
-        // The count is a relaxed load and need not be more: if it says one, no other handle exists and none can come
-        // to be (the cell let go of this version, rule 5 of its contract). What the former holders did with the
-        // version happens before its memory is freed because `Arc`'s own drop orders that.
-        if !link.retired.as_ref().is_some_and(unheld) {
-            return false;
+    /// Gives up the handles to all versions, whoever else holds them, but for those that one of `pins` may reach:
+    /// those are the answer.
+    ///
+    /// `pins` as for [`collect_some`](Self::collect_some).
+    pub(crate) fn give_up(&mut self, pins: &Pins) -> Vec<Replaced<T>> {
+        let links = std::mem::take(&mut self.links);
+        *self = Self::new();
+        let (reached, free): (Vec<_>, Vec<_>) = links
+            .into_iter()
+            .filter_map(|link| link.retired)
+            .partition(|version| pins.reach(version));
+        for version in free {
+            // SAFETY: no pin reaches it, says a look that began after it was retired, which the caller sees to.
+            unsafe { version.free() };
         }
+        reached
+    }
+
+    fn free_if_unheld(&mut self, index: u32, pins: &Pins) -> bool {
+        let link = &mut self.links[index as usize];
+        // In this order: a reader that loads a handle announces the version first, so that once no pin reaches it the
+        // count has all who will ever hold it, but for clones of handles that are counted already.
+        //
+        // The count is a relaxed load and need not be more: if it says one, no other handle exists and none can come
+        // to be. What the former holders did with the version happens before its memory is freed because `Arc`'s own
+        // drop orders that; what was done under pins, because the look at them does.
+        let unheld = |retired: &Replaced<T>| !pins.reach(retired) && retired.holders() == 1;
+        let Some(retired) = link.retired.take_if(|retired| unheld(retired)) else { return false };
         let (older, newer) = (link.older, link.newer);
-        let retired = link.retired.take();
         self.links[older as usize].newer = newer;
         self.links[newer as usize].older = older;
         if self.hand == index {
@@ -147,14 +168,17 @@ impl<T: Versioned> Retired<T> {
         self.vacant.push(index);
         self.len -= 1;
         self.freed += 1;
-        // Last, so that the list is whole whatever the payload's own drop does.
-        drop(retired);
+        // SAFETY: no pin reaches it, says a look that began after it was retired, which the caller sees to. Last, so that
+        // the list is whole whatever the payload's own drop does.
+        unsafe { retired.free() };
         true
     }
 }
 
 #[cfg(all(test, not(loom)))]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
 
     struct Numbered(u64);
@@ -168,7 +192,7 @@ mod tests {
     fn retired_up_to(count: u64) -> (Retired<Numbered>, Vec<Arc<Numbered>>) {
         let mut retired = Retired::new();
         let held: Vec<_> = (0..count).map(|number| Arc::new(Numbered(number))).collect();
-        held.iter().for_each(|version| retired.retire(Arc::clone(version)));
+        held.iter().for_each(|version| retired.retire(Replaced::new(Arc::clone(version))));
         (retired, held)
     }
 
@@ -177,7 +201,7 @@ mod tests {
         let (mut retired, mut held) = retired_up_to(5);
         let middle = Arc::downgrade(&held.remove(2));
         for _ in 0..3 {
-            retired.collect_some(u64::MAX);
+            retired.collect_some(&Pins::default());
         }
         assert!(middle.upgrade().is_none());
         assert_eq!(retired.len(), 4);
@@ -188,27 +212,52 @@ mod tests {
     fn the_oldest_moves_on_by_one_look() {
         let (mut retired, mut held) = retired_up_to(5);
         held.remove(0);
-        retired.collect_some(u64::MAX);
+        retired.collect_some(&Pins::default());
         assert_eq!(retired.oldest(), Some(1));
     }
 
     #[test]
     fn what_a_pin_may_still_reach_is_kept() {
         let (mut retired, held) = retired_up_to(3);
+        let mut pins = Pins::default();
+        pins.add(Arc::as_ptr(&held[1]).addr());
         drop(held);
-        assert_eq!(retired.collect_all(1), 1);
-        assert_eq!(retired.oldest(), Some(1));
-        assert_eq!(retired.collect_all(u64::MAX), 2);
+        assert_eq!(retired.collect_all(&pins), 2);
+        assert_eq!((retired.oldest(), retired.oldest_reached(&pins)), (Some(1), Some(1)));
+        pins.clear();
+        assert_eq!((retired.oldest(), retired.oldest_reached(&pins)), (Some(1), None));
+        pins.add_all();
+        assert_eq!(retired.collect_all(&pins), 0);
+        pins.clear();
+        assert_eq!(retired.collect_all(&pins), 1);
         assert_eq!(retired.oldest(), None);
         assert_eq!(retired.freed(), 3);
+    }
+
+    #[test]
+    fn what_is_given_up_goes_unless_it_is_pinned() {
+        let (mut retired, held) = retired_up_to(3);
+        let weak: Vec<_> = held.iter().map(Arc::downgrade).collect();
+        let mut pins = Pins::default();
+        pins.add(weak[2].as_ptr().addr());
+        let counted = Arc::clone(&held[0]);
+        drop(held);
+        let left = retired.give_up(&pins);
+        assert_eq!(left.iter().map(|version| version.version()).collect::<Vec<_>>(), [2]);
+        assert_eq!(Arc::strong_count(&counted), 1);
+        assert!(weak[1].upgrade().is_none());
+        assert_eq!((retired.len(), retired.oldest()), (0, None));
+        // SAFETY: the pin was made up.
+        left.into_iter().for_each(|version| unsafe { version.free() });
+        assert!(weak[2].upgrade().is_none());
     }
 
     #[test]
     fn versions_held_for_ever_do_not_let_the_free_ones_pile_up() {
         let (mut retired, _held) = retired_up_to(100);
         for number in 100..20_000 {
-            retired.retire(Arc::new(Numbered(number)));
-            retired.collect_some(u64::MAX);
+            retired.retire(Replaced::new(Arc::new(Numbered(number))));
+            retired.collect_some(&Pins::default());
             assert!(retired.len() <= 2 * 100 + 4, "{} after {number}", retired.len());
         }
     }
@@ -221,7 +270,7 @@ mod tests {
         let mut held: Vec<_> = held.into_iter().map(Some).collect();
         for step in 0..count {
             held[(step * 101 % count) as usize] = None;
-            retired.collect_all(u64::MAX);
+            retired.collect_all(&Pins::default());
             let oldest_held = held.iter().position(Option::is_some).map(|position| position as u64);
             assert_eq!(retired.oldest(), oldest_held);
             assert_eq!(retired.len(), held.iter().flatten().count());

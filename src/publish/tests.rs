@@ -1,7 +1,7 @@
 //! What publication promises, over every cell that ships; each test runs over all of them by the macro at the end.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -12,29 +12,31 @@ use super::*;
 /// A version that can tell whether it is whole, and when it was freed, and on which thread.
 struct Version {
     number: u64,
-    check: u64,
+    /// Atomic, so that a look after the end is a failure and not anything at all, where the memory is still there.
+    check: AtomicU64,
     freed: Option<mpsc::Sender<(u64, thread::ThreadId)>>,
 }
 
 impl Version {
     fn new(number: u64) -> Arc<Self> {
-        Arc::new(Self { number, check: !number, freed: None })
+        Arc::new(Self { number, check: AtomicU64::new(!number), freed: None })
     }
 
     fn watched(number: u64, freed: &mpsc::Sender<(u64, thread::ThreadId)>) -> Arc<Self> {
-        Arc::new(Self { number, check: !number, freed: Some(freed.clone()) })
+        Arc::new(Self { number, check: AtomicU64::new(!number), freed: Some(freed.clone()) })
     }
 }
 
 impl Versioned for Version {
     fn version(&self) -> u64 {
-        assert_eq!(self.check, !self.number, "a torn version");
+        assert_eq!(self.check.load(Ordering::Relaxed), !self.number, "a torn or freed version");
         self.number
     }
 }
 
 impl Drop for Version {
     fn drop(&mut self) {
+        self.check.store(self.number, Ordering::Relaxed);
         if let Some(freed) = &self.freed {
             let _ = freed.send((self.number, thread::current().id()));
         }
@@ -226,12 +228,151 @@ fn a_reader_may_come_and_go_during_publishes<C: Cell<Version> + 'static>() {
     assert_eq!(publisher.figures().retired, 0);
 }
 
+fn a_pin_outlives_the_publisher<C: Cell<Version> + 'static>() {
+    let (freed, seen) = mpsc::channel();
+    let mut publisher = Publisher::<Version, C>::new(Version::watched(0, &freed));
+    let reader = publisher.subscribe();
+    let (outer, other) = (reader.pin(), publisher.subscribe());
+    publisher.publish(Version::watched(1, &freed)).expect("newer");
+    let inner = reader.pin();
+    drop(publisher);
+    assert_eq!((outer.version(), inner.version(), other.pin().version()), (0, 1, 1));
+    drop((outer, inner));
+    drop(reader);
+    drop(other);
+    let mut freed: Vec<u64> = seen.try_iter().map(|(number, _)| number).collect();
+    freed.sort_unstable();
+    assert_eq!(freed, [0, 1]);
+}
+
+fn readers_on_many_versions_hold_each_its_own<C: Cell<Version> + 'static>() {
+    let mut publisher = Publisher::<Version, C>::new(Version::new(0));
+    let readers: Vec<_> = (0..40).map(|_| publisher.subscribe()).collect();
+    let mut guards = Vec::new();
+    for (number, reader) in (1..).zip(&readers) {
+        guards.push(Some(reader.pin()));
+        publish(&mut publisher, number);
+    }
+    publisher.reclaim();
+    assert_eq!(publisher.figures().retired, 40);
+    for at in (0..40).step_by(2) {
+        guards[at] = None;
+    }
+    publisher.reclaim();
+    assert_eq!((publisher.figures().retired, publisher.oldest_held()), (20, 1));
+    assert!((0..).zip(&guards).all(|(at, guard)| guard.as_ref().is_none_or(|g| g.version() == at)));
+    drop(guards);
+    drop(readers);
+    publisher.reclaim();
+    assert_eq!(publisher.figures().retired, 0);
+}
+
+/// Fails unless the version is whole.
+fn look(version: &Version) {
+    std::hint::black_box(version.version());
+}
+
+/// Everything a reader can do, in an order that a seed decides.
+fn do_anything<C: Cell<Version> + 'static>(
+    mut reader: Subscription<Version, C>,
+    seed: u64,
+    stop: &AtomicBool,
+) {
+    let mut random = seed * 2 + 1;
+    let mut below = move |n: u64| {
+        random ^= random >> 12;
+        random ^= random << 25;
+        random ^= random >> 27;
+        (random.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33) % n
+    };
+    let (mut last, mut held) = (0, Vec::<Arc<Version>>::new());
+    let mut newer = |version: u64| {
+        assert!(version >= last, "{version} after {last}");
+        last = version;
+    };
+    while !stop.load(Ordering::Relaxed) {
+        match below(8) {
+            0..3 => (0..below(6)).for_each(|_| newer(reader.pin().version())),
+            3 => {
+                let mut guards: [_; 3] = std::array::from_fn(|_| None);
+                for _ in 0..12 {
+                    let at = below(3) as usize;
+                    guards[at] = (below(4) > 0).then(|| reader.pin());
+                    guards[at].iter().for_each(|guard| newer(guard.version()));
+                    if below(8) == 0 {
+                        newer(reader.snapshot().version());
+                    }
+                    guards.iter().flatten().for_each(|guard| look(guard));
+                }
+            }
+            4 => {
+                held.push(reader.snapshot());
+                newer(held.last().map_or(0, |version| version.version()));
+                if held.len() > 4 {
+                    held.swap_remove(below(5) as usize);
+                }
+            }
+            5 => newer(reader.refresh().version()),
+            6 => reader.release(),
+            _ => {
+                let another = reader.clone();
+                newer(another.pin().version());
+                // Sometimes the other one goes, sometimes this one does.
+                if below(2) == 0 {
+                    reader = another;
+                }
+            }
+        }
+        held.iter().for_each(|version| look(version));
+    }
+}
+
+fn stress<C: Cell<Version> + 'static>() {
+    const VERSIONS: u64 = if cfg!(miri) { 100 } else { 30_000 };
+    let (freed, seen) = mpsc::channel();
+    let mut publisher = Publisher::<Version, C>::new(Version::watched(0, &freed));
+    let stop = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let stop = &stop;
+        for seed in 1..=3 {
+            let reader = publisher.subscribe();
+            scope.spawn(move || do_anything(reader, seed, stop));
+        }
+        for number in 1..=VERSIONS {
+            publisher.publish(Version::watched(number, &freed)).expect("newer");
+            if number % 1_000 == 0 {
+                publisher.reclaim();
+            }
+            if number % 64 == 0 {
+                thread::yield_now();
+            }
+        }
+        stop.store(true, Ordering::Relaxed);
+    });
+    publisher.reclaim();
+    assert_eq!(publisher.figures().retired, 0);
+    drop(publisher);
+    let mut freed: Vec<u64> = seen.try_iter().map(|(number, _)| number).collect();
+    freed.sort_unstable();
+    assert!(freed.into_iter().eq(0..=VERSIONS), "each is freed, once");
+}
+
+type Rcu = rcu::RcuCell<Version>;
+type ArcSwap = arc_swap::ArcSwapCell<Version>;
+/// The reference: a lock around a count.
+type Locked = arc_swap::ArcSwapCell<Version, std::sync::RwLock<()>>;
+
 macro_rules! over_every_cell {
     ($($test:ident)*) => {
-        mod over_arc_swap {
+        over_every_cell! { over_rcu, Rcu: $($test)* }
+        over_every_cell! { over_arc_swap, ArcSwap: $($test)* }
+        over_every_cell! { over_a_lock, Locked: $($test)* }
+    };
+    ($module:ident, $cell:ident: $($test:ident)*) => {
+        mod $module {
             $(#[test]
             fn $test() {
-                super::$test::<crate::publish::arc_swap::ArcSwapCell<super::Version>>();
+                super::$test::<super::$cell>();
             })*
         }
     };
@@ -249,4 +390,105 @@ over_every_cell! {
     at_least_ends_by_deadline_or_by_the_end
     the_last_holder_frees_when_the_publisher_is_gone
     a_reader_may_come_and_go_during_publishes
+    a_pin_outlives_the_publisher
+    readers_on_many_versions_hold_each_its_own
+    stress
+}
+
+/// What is true of our own cell alone.
+mod of_rcu {
+    use super::*;
+
+    fn publisher() -> Publisher<Version, Rcu> {
+        Publisher::new(Version::new(0))
+    }
+
+    fn figures(publisher: &Publisher<Version, Rcu>) -> (usize, Option<u64>) {
+        let figures = publisher.figures();
+        (figures.retired, figures.oldest_pinned)
+    }
+
+    #[test]
+    fn a_version_pinned_twice_is_kept_until_the_reader_rests() {
+        let mut publisher = publisher();
+        let mut reader = publisher.subscribe();
+        (0..2).for_each(|_| assert_eq!(reader.pin().version(), 0));
+        (1..10).for_each(|number| publish(&mut publisher, number));
+        assert_eq!(figures(&publisher), (1, Some(0)));
+        reader.release();
+        assert_eq!((publisher.reclaim(), figures(&publisher)), (1, (0, None)));
+    }
+
+    #[test]
+    fn a_kept_version_goes_with_the_next_pin() {
+        let mut publisher = publisher();
+        let reader = publisher.subscribe();
+        (0..2).for_each(|_| assert_eq!(reader.pin().version(), 0));
+        publish(&mut publisher, 1);
+        assert_eq!(reader.pin().version(), 1);
+        assert_eq!((publisher.reclaim(), figures(&publisher)), (1, (0, None)));
+    }
+
+    #[test]
+    fn a_kept_version_goes_with_the_next_snapshot() {
+        let mut publisher = publisher();
+        let reader = publisher.subscribe();
+        (0..2).for_each(|_| assert_eq!(reader.pin().version(), 0));
+        publish(&mut publisher, 1);
+        assert_eq!(reader.snapshot().version(), 1);
+        assert_eq!((publisher.reclaim(), figures(&publisher)), (1, (0, None)));
+    }
+
+    #[test]
+    fn a_guard_holds_one_version_and_two_hold_what_comes_between() {
+        let mut publisher = publisher();
+        let reader = publisher.subscribe();
+        let outer = reader.pin();
+        (1..5).for_each(|number| publish(&mut publisher, number));
+        publisher.reclaim();
+        assert_eq!(figures(&publisher), (1, Some(0)));
+        let inner = reader.pin();
+        (5..10).for_each(|number| publish(&mut publisher, number));
+        assert_eq!(figures(&publisher), (6, Some(0)));
+        drop(inner);
+        assert_eq!((publisher.reclaim(), figures(&publisher)), (5, (1, Some(0))));
+        drop(outer);
+        assert_eq!((publisher.reclaim(), figures(&publisher)), (1, (0, None)));
+    }
+
+    #[test]
+    fn a_forgotten_guard_holds_one_version_until_the_reader_rests() {
+        let mut publisher = publisher();
+        let mut reader = publisher.subscribe();
+        std::mem::forget(reader.pin());
+        for number in 1..100 {
+            publish(&mut publisher, number);
+            assert_eq!(reader.pin().version(), number);
+        }
+        publisher.reclaim();
+        assert_eq!(figures(&publisher), (1, Some(0)));
+        reader.release();
+        assert_eq!((publisher.reclaim(), figures(&publisher)), (1, (0, None)));
+    }
+
+    #[test]
+    fn a_forgotten_reader_costs_one_version_and_stops_nobody() {
+        let mut publisher = publisher();
+        let reader = publisher.subscribe();
+        std::mem::forget(reader.pin());
+        std::mem::forget(reader);
+        (1..1_000).for_each(|number| publish(&mut publisher, number));
+        publisher.reclaim();
+        assert_eq!(figures(&publisher), (1, Some(0)));
+        assert_eq!(publisher.subscribe().pin().version(), 999);
+    }
+
+    #[test]
+    fn what_is_held_by_a_handle_is_not_pinned() {
+        let mut publisher = publisher();
+        let held = publisher.subscribe().snapshot();
+        publish(&mut publisher, 1);
+        assert_eq!(figures(&publisher), (1, None));
+        drop(held);
+    }
 }

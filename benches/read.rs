@@ -1,0 +1,346 @@
+//! What a pin costs: our own cell, arc-swap, a lock around an `Arc`, and left-right, in one process, taking turns.
+//!
+//! `cargo bench --bench read` prints, for one and two readers beside an idle writer and beside one that publishes
+//! without pause, the nanoseconds of a pin with one look at the version: batches of 100 pins are timed and divided, so
+//! the columns are percentiles over batches. Each turn runs every rival for the same time, the order changing; the last
+//! columns are the median and the spread, over the turns, of a rival's median to ours. Above 1 we are faster. Reading
+//! the clock is in all figures, about a third of a nanosecond of each. With more threads than cores the tails show the
+//! scheduler of the operating system.
+//!
+//! Then what belongs to it: the other ways to take a version, and what registered readers cost a publish.
+
+use std::hint::black_box;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Barrier, RwLock};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use portolan::publish::arc_swap::ArcSwapCell;
+use portolan::publish::cell::Cell;
+use portolan::publish::rcu::RcuCell;
+use portolan::publish::{Publisher, Subscription, Versioned};
+
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+const TURNS: usize = 11;
+const A_TURN: Duration = Duration::from_millis(100);
+const BATCH: usize = 100;
+
+/// What is published: two lines of content.
+struct Version {
+    number: u64,
+    _content: [u64; 15],
+}
+
+impl Version {
+    fn new(number: u64) -> Arc<Version> {
+        Arc::new(Version { number, _content: [number; 15] })
+    }
+}
+
+impl Versioned for Version {
+    fn version(&self) -> u64 {
+        self.number
+    }
+}
+
+/// A way to publish, behind one face.
+trait Rival: Send + 'static {
+    type Reader: Send;
+    const NAME: &'static str;
+
+    fn new() -> Self;
+    fn reader(&self) -> Self::Reader;
+    fn publish(&mut self, number: u64);
+    /// Pins, looks, and lets go.
+    fn pin(reader: &Self::Reader) -> u64;
+}
+
+/// Either of our cells behind a publisher; the name is the second parameter.
+struct Ours<C: Cell<Version>, const RCU: bool>(Publisher<Version, C>);
+
+impl<C: Cell<Version> + 'static, const RCU: bool> Rival for Ours<C, RCU> {
+    type Reader = Subscription<Version, C>;
+    const NAME: &'static str = if RCU { "rcu" } else { "arc-swap" };
+
+    fn new() -> Self {
+        Self(Publisher::new(Version::new(0)))
+    }
+
+    fn reader(&self) -> Self::Reader {
+        self.0.subscribe()
+    }
+
+    fn publish(&mut self, number: u64) {
+        let published = self.0.publish(Version::new(number));
+        debug_assert!(published.is_ok());
+    }
+
+    #[inline]
+    fn pin(reader: &Self::Reader) -> u64 {
+        reader.pin().number
+    }
+}
+
+type Rcu = Ours<RcuCell<Version>, true>;
+type ArcSwap = Ours<ArcSwapCell<Version>, false>;
+
+struct Locked(Arc<RwLock<Arc<Version>>>);
+
+impl Rival for Locked {
+    type Reader = Arc<RwLock<Arc<Version>>>;
+    const NAME: &'static str = "RwLock<Arc<_>>";
+
+    fn new() -> Self {
+        Self(Arc::new(RwLock::new(Version::new(0))))
+    }
+
+    fn reader(&self) -> Self::Reader {
+        self.0.clone()
+    }
+
+    fn publish(&mut self, number: u64) {
+        let next = Version::new(number);
+        let old = std::mem::replace(&mut *self.0.write().expect("nobody panicked"), next);
+        drop(old);
+    }
+
+    #[inline]
+    fn pin(reader: &Self::Reader) -> u64 {
+        reader.read().expect("nobody panicked").number
+    }
+}
+
+#[derive(Clone)]
+struct Copy(Arc<Version>);
+
+impl left_right::Absorb<Arc<Version>> for Copy {
+    fn absorb_first(&mut self, next: &mut Arc<Version>, _: &Self) {
+        self.0 = next.clone();
+    }
+
+    fn sync_with(&mut self, first: &Self) {
+        self.0 = first.0.clone();
+    }
+}
+
+struct LeftRight(left_right::WriteHandle<Copy, Arc<Version>>);
+
+impl Rival for LeftRight {
+    type Reader = left_right::ReadHandle<Copy>;
+    const NAME: &'static str = "left-right";
+
+    fn new() -> Self {
+        Self(left_right::new_from_empty(Copy(Version::new(0))).0)
+    }
+
+    fn reader(&self) -> Self::Reader {
+        Self::Reader::clone(&self.0)
+    }
+
+    fn publish(&mut self, number: u64) {
+        self.0.append(Version::new(number)).publish();
+    }
+
+    #[inline]
+    fn pin(reader: &Self::Reader) -> u64 {
+        reader.enter().map_or(0, |copy| copy.0.number)
+    }
+}
+
+/// Nanoseconds of a pin, per batch, sorted; and publishes in a second.
+struct Sample {
+    pins: Vec<f32>,
+    publishes: f64,
+}
+
+fn sample<R: Rival>(readers: usize, busy: bool) -> Sample {
+    let mut rival = R::new();
+    let (stop, start) = (AtomicBool::new(false), Barrier::new(readers + 1));
+    let reading: Vec<R::Reader> = (0..readers).map(|_| rival.reader()).collect();
+    thread::scope(|scope| {
+        let (stop, start) = (&stop, &start);
+        let handles: Vec<_> = reading
+            .into_iter()
+            .map(|reader| {
+                scope.spawn(move || {
+                    let mut pins = Vec::with_capacity(1 << 20);
+                    start.wait();
+                    let mut before = Instant::now();
+                    while !stop.load(Ordering::Relaxed) && pins.len() < pins.capacity() {
+                        for _ in 0..BATCH {
+                            black_box(R::pin(&reader));
+                        }
+                        let now = Instant::now();
+                        pins.push((now - before).as_nanos() as f32 / BATCH as f32);
+                        before = now;
+                    }
+                    pins
+                })
+            })
+            .collect();
+        start.wait();
+        let started = Instant::now();
+        let mut number = 0;
+        while started.elapsed() < A_TURN {
+            if busy {
+                (0..64).for_each(|_| {
+                    number += 1;
+                    rival.publish(number);
+                });
+            } else {
+                thread::sleep(A_TURN / 8);
+            }
+        }
+        let publishes = number as f64 / started.elapsed().as_secs_f64();
+        stop.store(true, Ordering::Relaxed);
+        let mut pins: Vec<f32> =
+            handles.into_iter().flat_map(|reader| reader.join().expect("a reader ends")).collect();
+        pins.sort_by(f32::total_cmp);
+        Sample { pins, publishes }
+    })
+}
+
+/// The value below which this part of the sorted values is.
+fn at<T: std::marker::Copy>(sorted: &[T], part: f64) -> T {
+    sorted[((sorted.len() - 1) as f64 * part) as usize]
+}
+
+fn pins() {
+    type Sampler = fn(usize, bool) -> Sample;
+    let rivals: [(&str, Sampler); 5] = [
+        (Rcu::NAME, sample::<Rcu>),
+        ("rcu (noise)", sample::<Rcu>),
+        (ArcSwap::NAME, sample::<ArcSwap>),
+        (Locked::NAME, sample::<Locked>),
+        (LeftRight::NAME, sample::<LeftRight>),
+    ];
+    for readers in [1, 2] {
+        for busy in [false, true] {
+            let writer = if busy { "a writer without pause" } else { "an idle writer" };
+            println!("\n{readers} reader(s), {writer}: ns a pin");
+            println!(
+                "{:<16} {:>8} {:>8} {:>8} {:>10} {:>12}   to rcu: p50 [p10, p90]",
+                "", "p50", "p99", "p99.9", "max", "publishes/s"
+            );
+            let mut samples: Vec<Vec<Sample>> = rivals.iter().map(|_| Vec::new()).collect();
+            for turn in 0..TURNS {
+                for step in 0..rivals.len() {
+                    let which = (turn + step) % rivals.len();
+                    samples[which].push(rivals[which].1(readers, busy));
+                }
+            }
+            let medians: Vec<Vec<f32>> =
+                samples.iter().map(|s| s.iter().map(|s| at(&s.pins, 0.5)).collect()).collect();
+            for (which, (name, _)) in rivals.iter().enumerate() {
+                let mut ratios: Vec<f32> =
+                    medians[which].iter().zip(&medians[0]).map(|(its, ours)| its / ours).collect();
+                ratios.sort_by(f32::total_cmp);
+                let publishes: f64 =
+                    samples[which].iter().map(|s| s.publishes).sum::<f64>() / TURNS as f64;
+                let mut all: Vec<f32> =
+                    samples[which].iter().flat_map(|s| s.pins.iter().copied()).collect();
+                all.sort_by(f32::total_cmp);
+                println!(
+                    "{name:<16} {:>8.2} {:>8.2} {:>8.2} {:>10.1} {publishes:>12.0}   {:.2} [{:.2}, {:.2}]",
+                    at(&all, 0.5),
+                    at(&all, 0.99),
+                    at(&all, 0.999),
+                    at(&all, 1.0),
+                    at(&ratios, 0.5),
+                    at(&ratios, 0.1),
+                    at(&ratios, 0.9),
+                );
+            }
+        }
+    }
+}
+
+/// Prints the median and the spread over batches.
+fn row(name: &str, unit: &str, mut batch: impl FnMut() -> f64) {
+    let mut values: Vec<f64> = (0..201).map(|_| batch()).collect();
+    values.sort_by(f64::total_cmp);
+    let [low, middle, high] = [0.1, 0.5, 0.9].map(|part| at(&values, part));
+    println!("{name:<58} {middle:>8.2} {unit} [{low:.2}, {high:.2}]");
+}
+
+fn ns_each(count: usize, mut work: impl FnMut()) -> f64 {
+    let started = Instant::now();
+    for _ in 0..count {
+        work();
+    }
+    started.elapsed().as_nanos() as f64 / count as f64
+}
+
+fn ways<C: Cell<Version> + 'static>(name: &str) {
+    let publisher = Publisher::<Version, C>::new(Version::new(0));
+    let mut reader = publisher.subscribe();
+    println!();
+    row(&format!("{name}: pin of the version pinned before"), "ns", || {
+        ns_each(1_000, || drop(black_box(reader.pin())))
+    });
+    row(&format!("{name}: pin after release"), "ns", || {
+        ns_each(1_000, || {
+            reader.release();
+            drop(black_box(reader.pin()));
+        })
+    });
+    row(&format!("{name}: snapshot"), "ns", || {
+        ns_each(1_000, || drop(black_box(reader.snapshot())))
+    });
+    row(&format!("{name}: refresh of an unchanged version"), "ns", || {
+        ns_each(1_000, || {
+            black_box(reader.refresh());
+        })
+    });
+}
+
+/// What 64 registered readers add to a publish.
+fn publishes() {
+    const EACH: usize = 1_000;
+    fn publish(publisher: &mut Publisher<Version, RcuCell<Version>>) -> f64 {
+        let mut number = publisher.published();
+        ns_each(EACH, || {
+            number += 1;
+            let published = publisher.publish(Version::new(number));
+            debug_assert!(published.is_ok());
+        }) / 1_000.0
+    }
+    println!();
+    let mut alone = Publisher::<Version, RcuCell<Version>>::new(Version::new(0));
+    let mut idle = Publisher::<Version, RcuCell<Version>>::new(Version::new(0));
+    let _readers: Vec<_> = (0..64).map(|_| idle.subscribe()).collect();
+    row("publish, no reader", "us", || publish(&mut alone));
+    row("publish, 64 registered readers", "us", || publish(&mut idle));
+    // One thread in the name of 64 readers, each of which announces every version that it finds.
+    let mut busy = Publisher::<Version, RcuCell<Version>>::new(Version::new(0));
+    let readers: Vec<_> = (0..64).map(|_| busy.subscribe()).collect();
+    let (stop, pinned) = (AtomicBool::new(false), AtomicU64::new(0));
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let readers = readers;
+            while !stop.load(Ordering::Relaxed) {
+                for reader in &readers {
+                    black_box(reader.pin().number);
+                }
+                pinned.fetch_add(64, Ordering::Relaxed);
+            }
+        });
+        row("publish, 64 readers that pin all the time", "us", || publish(&mut busy));
+        stop.store(true, Ordering::Relaxed);
+    });
+    let figures = busy.figures();
+    println!("{} pins meanwhile, {} versions freed", pinned.into_inner(), figures.freed);
+}
+
+fn main() {
+    // A run without measuring, as of all targets under test.
+    if !std::env::args().any(|argument| argument == "--bench") {
+        return;
+    }
+    pins();
+    ways::<RcuCell<Version>>("rcu");
+    ways::<ArcSwapCell<Version>>("arc-swap");
+    publishes();
+}

@@ -1,0 +1,299 @@
+//! Models of the publication cell by itself: what is pinned is whole and not freed, what is not pinned is freed once.
+#![cfg(loom)]
+
+use loom::thread;
+use loom_tests::{Bound, Canaries, Canary, explore};
+use portolan::__model::{CellReader, CellWriter};
+
+fn cell() -> (Canaries, CellWriter<Canary>) {
+    let mut canaries = Canaries::default();
+    let writer = CellWriter::new(canaries.next());
+    (canaries, writer)
+}
+
+/// Replaces the current version, and frees what it can.
+fn publish(canaries: &mut Canaries, writer: &mut CellWriter<Canary>) {
+    writer.replace(canaries.next());
+    writer.free();
+}
+
+/// A reader that keeps the current version from pin to pin.
+fn keeper(writer: &CellWriter<Canary>) -> CellReader<Canary> {
+    let reader = writer.reader();
+    (0..2).for_each(|_| assert!(reader.pin().check() > 0));
+    reader
+}
+
+#[test]
+fn a_pinned_version_is_whole_and_stays() {
+    explore("a_pinned_version_is_whole_and_stays", Bound::Exhaustive, || {
+        let (mut canaries, mut writer) = cell();
+        let reader = writer.reader();
+        let pinner = thread::spawn(move || {
+            let pinned = reader.pin();
+            let first = pinned.check();
+            drop(pinned);
+            assert!(reader.pin().check() >= first);
+        });
+        publish(&mut canaries, &mut writer);
+        pinner.join().unwrap();
+        writer.free();
+        assert_eq!((writer.retired(), canaries.alive()), (0, 1));
+    });
+}
+
+#[test]
+fn a_pin_survives_two_publishes() {
+    explore("a_pin_survives_two_publishes", Bound::Exhaustive, || {
+        let (mut canaries, mut writer) = cell();
+        let reader = writer.reader();
+        let pinner = thread::spawn(move || {
+            let pinned = reader.pin();
+            assert_eq!(pinned.check(), pinned.check());
+        });
+        publish(&mut canaries, &mut writer);
+        publish(&mut canaries, &mut writer);
+        pinner.join().unwrap();
+        writer.free();
+        assert_eq!((writer.retired(), canaries.alive()), (0, 1));
+    });
+}
+
+#[test]
+fn a_kept_version_stays_for_the_next_pin() {
+    explore("a_kept_version_stays_for_the_next_pin", Bound::Exhaustive, || {
+        let (mut canaries, mut writer) = cell();
+        let reader = keeper(&writer);
+        let pinner = thread::spawn(move || {
+            let first = reader.pin().check();
+            assert!(reader.pin().check() >= first);
+            reader
+        });
+        publish(&mut canaries, &mut writer);
+        let reader = pinner.join().unwrap();
+        writer.free();
+        assert_eq!(reader.pin().check(), 2);
+        writer.free();
+        assert_eq!((writer.retired(), canaries.alive()), (0, 1));
+    });
+}
+
+#[test]
+fn a_reader_that_rests_keeps_nothing() {
+    explore("a_reader_that_rests_keeps_nothing", Bound::Exhaustive, || {
+        let (mut canaries, mut writer) = cell();
+        let mut reader = keeper(&writer);
+        let pinner = thread::spawn(move || {
+            reader.pin().check();
+            reader.rest();
+            reader
+        });
+        publish(&mut canaries, &mut writer);
+        let _resting = pinner.join().unwrap();
+        writer.free();
+        assert_eq!((writer.retired(), canaries.alive()), (0, 1));
+    });
+}
+
+#[test]
+fn guards_on_two_versions_hold_both() {
+    explore("guards_on_two_versions_hold_both", Bound::Exhaustive, || {
+        let (mut canaries, mut writer) = cell();
+        let reader = writer.reader();
+        let pinner = thread::spawn(move || {
+            let outer = reader.pin();
+            let inner = reader.pin();
+            assert!(outer.check() <= inner.check());
+            drop(inner);
+            outer.check();
+        });
+        publish(&mut canaries, &mut writer);
+        writer.free();
+        pinner.join().unwrap();
+        writer.free();
+        assert_eq!((writer.retired(), canaries.alive()), (0, 1));
+    });
+}
+
+#[test]
+fn the_inner_guard_may_outlive_the_outer() {
+    explore("the_inner_guard_may_outlive_the_outer", Bound::Preemptions(3), || {
+        let (mut canaries, mut writer) = cell();
+        let reader = writer.reader();
+        let outer = reader.pin();
+        publish(&mut canaries, &mut writer);
+        assert_eq!((outer.check(), writer.retired()), (1, 1));
+        drop(outer);
+        let pinner = thread::spawn(move || {
+            let outer = reader.pin();
+            let inner = reader.pin();
+            let first = outer.check();
+            drop(outer);
+            let innermost = reader.pin();
+            assert!(first <= inner.check() && inner.check() <= innermost.check());
+        });
+        publish(&mut canaries, &mut writer);
+        publish(&mut canaries, &mut writer);
+        pinner.join().unwrap();
+        writer.free();
+        assert_eq!((writer.retired(), canaries.alive()), (0, 1));
+    });
+}
+
+#[test]
+fn held_handle_survives_two_publishes() {
+    explore("held_handle_survives_two_publishes", Bound::Exhaustive, || {
+        let (mut canaries, mut writer) = cell();
+        let reader = writer.reader();
+        let holder = thread::spawn(move || {
+            let held = reader.load();
+            held.check();
+            (held, reader)
+        });
+        publish(&mut canaries, &mut writer);
+        publish(&mut canaries, &mut writer);
+        let (held, _reader) = holder.join().unwrap();
+        let number = held.check();
+        writer.free();
+        // The handle holds its version and nothing else does.
+        assert_eq!((writer.retired(), canaries.alive()), (0, if number == 3 { 1 } else { 2 }));
+        drop(held);
+        assert_eq!(canaries.alive(), 1);
+    });
+}
+
+#[test]
+fn a_handle_may_be_taken_beside_a_guard() {
+    explore("a_handle_may_be_taken_beside_a_guard", Bound::Exhaustive, || {
+        let (mut canaries, mut writer) = cell();
+        let reader = writer.reader();
+        let holder = thread::spawn(move || {
+            let pinned = reader.pin();
+            let held = reader.load();
+            assert!(pinned.check() <= held.check());
+            held
+        });
+        publish(&mut canaries, &mut writer);
+        writer.free();
+        holder.join().unwrap().check();
+        writer.free();
+        assert_eq!((writer.retired(), canaries.alive()), (0, 1));
+    });
+}
+
+#[test]
+fn a_reader_may_register_during_a_publish() {
+    explore("a_reader_may_register_during_a_publish", Bound::Exhaustive, || {
+        let (mut canaries, mut writer) = cell();
+        let reader = writer.reader();
+        let registrant = thread::spawn(move || {
+            // In a block that it has to add.
+            let another = reader.another();
+            another.pin().check();
+        });
+        publish(&mut canaries, &mut writer);
+        registrant.join().unwrap();
+        writer.free();
+        assert_eq!((writer.retired(), canaries.alive()), (0, 1));
+    });
+}
+
+#[test]
+fn a_slot_that_is_left_may_be_claimed() {
+    explore("a_slot_that_is_left_may_be_claimed", Bound::Exhaustive, || {
+        let (mut canaries, mut writer) = cell();
+        let reader = writer.reader();
+        let leaver = thread::spawn(move || {
+            reader.pin().check();
+            drop(reader);
+        });
+        writer.replace(canaries.next());
+        // In the slot of the first, if that has left it.
+        let next = writer.reader();
+        assert_eq!(next.pin().check(), 2);
+        writer.free();
+        leaver.join().unwrap();
+        writer.free();
+        assert_eq!((writer.retired(), canaries.alive()), (0, 1));
+    });
+}
+
+#[test]
+fn a_slot_may_change_hands_twice() {
+    // Who claims a slot and leaves it unused passes on what its reader before did with versions.
+    explore("a_slot_may_change_hands_twice", Bound::Preemptions(3), || {
+        let (mut canaries, mut writer) = cell();
+        let (reader, other) = (writer.reader(), writer.reader());
+        let leaver = thread::spawn(move || {
+            reader.pin().check();
+            drop(reader);
+        });
+        let passer = thread::spawn(move || drop(other.another()));
+        publish(&mut canaries, &mut writer);
+        leaver.join().unwrap();
+        passer.join().unwrap();
+        writer.free();
+        assert_eq!((writer.retired(), canaries.alive()), (0, 1));
+    });
+}
+
+#[test]
+fn the_writer_may_go_while_a_reader_reads() {
+    explore("the_writer_may_go_while_a_reader_reads", Bound::Exhaustive, || {
+        let (mut canaries, mut writer) = cell();
+        let reader = writer.reader();
+        let pinner = thread::spawn(move || {
+            let pinned = reader.pin();
+            let first = pinned.check();
+            assert!(reader.pin().check() >= first);
+        });
+        writer.replace(canaries.next());
+        drop(writer);
+        pinner.join().unwrap();
+        // The last one out freed the rest.
+        assert_eq!(canaries.alive(), 0);
+    });
+}
+
+#[test]
+fn two_readers_and_a_writer() {
+    explore("two_readers_and_a_writer", Bound::Preemptions(2), || {
+        let (mut canaries, mut writer) = cell();
+        let readers = [keeper(&writer), writer.reader()];
+        let pinners = readers.map(|reader| {
+            thread::spawn(move || {
+                let first = reader.pin().check();
+                assert!(reader.pin().check() >= first);
+            })
+        });
+        publish(&mut canaries, &mut writer);
+        publish(&mut canaries, &mut writer);
+        for pinner in pinners {
+            pinner.join().unwrap();
+        }
+        writer.free();
+        assert_eq!((writer.retired(), canaries.alive()), (0, 1));
+    });
+}
+
+#[test]
+fn two_readers_may_register_at_once() {
+    explore("two_readers_may_register_at_once", Bound::Preemptions(2), || {
+        let (mut canaries, mut writer) = cell();
+        let reader = writer.reader();
+        let others = [reader.another(), reader];
+        let registrants = others.map(|reader| {
+            thread::spawn(move || {
+                let another = reader.another();
+                drop(reader);
+                another.pin().check();
+            })
+        });
+        publish(&mut canaries, &mut writer);
+        for registrant in registrants {
+            registrant.join().unwrap();
+        }
+        writer.free();
+        assert_eq!((writer.retired(), canaries.alive()), (0, 1));
+    });
+}
