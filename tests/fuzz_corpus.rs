@@ -1,23 +1,33 @@
 //! Replays the committed fuzz corpus on stable.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
+#[path = "../fuzz/targets/quantity.rs"]
+mod quantity;
 #[path = "../fuzz/targets/state.rs"]
 mod state;
 
-fn replay(target: &str, run: impl Fn(&[u8])) {
+fn replay(target: &str, run: fn(&[u8])) {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus").join(target);
     let mut files: Vec<_> =
         std::fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path()).collect();
     files.sort();
     assert!(files.len() >= 20, "the corpus of {target} is missing");
-    for file in &files {
-        run(&std::fs::read(file).unwrap());
-    }
+    let fails = |file: &&PathBuf| {
+        let bytes = std::fs::read(file).unwrap();
+        std::panic::catch_unwind(|| run(&bytes)).is_err()
+    };
+    let failed: Vec<_> = files.iter().filter(fails).collect();
+    assert!(failed.is_empty(), "{} inputs fail: {failed:#?}", failed.len());
     println!("{target}: {} inputs", files.len());
 }
 
 #[test]
 fn state_corpus_finds_nothing() {
     replay("state", state::run);
+}
+
+#[test]
+fn quantity_corpus_finds_nothing() {
+    replay("quantity", quantity::run);
 }

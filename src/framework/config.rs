@@ -11,6 +11,8 @@ use serde::Deserialize;
 use serde_json::Value;
 use serde_saphyr::Spanned;
 
+use crate::model::k8s;
+
 use super::{Framework, Handle, Plugin, Point, Registry};
 
 /// A configuration cannot be used; nothing of it is.
@@ -105,8 +107,10 @@ impl Configuration {
         registry: &Registry,
         handle: &Handle,
     ) -> Result<Configuration, ConfigError> {
-        let wire: WireConfiguration = serde_saphyr::from_str(text).map_err(|error| {
-            let line = error.location().map_or(0, |at| at.line());
+        let options = k8s::yaml_options(text.len());
+        let read = serde_saphyr::from_str_with_options(text, options);
+        let wire: WireConfiguration = read.map_err(|error| {
+            let line = error.location().map_or(1, |at| at.line());
             let message = error.without_snippet().to_string();
             ConfigError::new(line, message.split(" at line ").next().unwrap_or_default())
         })?;

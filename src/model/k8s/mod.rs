@@ -59,6 +59,8 @@ mod wire_storage;
 mod workloads;
 mod yaml;
 
+pub(crate) use yaml::options as yaml_options;
+
 pub use defaults::Defaulted;
 pub use error::{Cause, ReadError};
 pub use objects::{PriorityClass, RuntimeClass};

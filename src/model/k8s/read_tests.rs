@@ -151,6 +151,14 @@ fn text_that_is_no_utf8_is_named_with_its_place() {
 }
 
 #[test]
+fn a_lone_scalar_is_named_with_its_line() {
+    let error = read_yaml("# a comment\n\nhello\n").expect_err("an error");
+    assert_eq!((error.line(), error.path()), (Some(3), ""), "{error}");
+    let error = read_yaml("kind: a\n---\nhello\n").expect_err("an error");
+    assert_eq!((error.line(), error.path()), (None, "documents"), "{error}");
+}
+
+#[test]
 fn yaml_errors_name_the_line_and_the_document() {
     let text = "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\nspec:\n  containers: 5\n";
     let error = read_yaml(text).expect_err("an error");

@@ -1,0 +1,164 @@
+//! Small inputs that would make a careless parser take all memory or time: what
+//! reading takes follows the length of the input.
+//!
+//! The allocator counts what a thread has at most, and how much it ever asked
+//! for, which stands for the time that it takes.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+use std::io::Write;
+
+use portolan::framework::config::{ConfigError, Configuration};
+use portolan::framework::{Handle, Registry};
+use portolan::model::k8s;
+
+#[path = "../src/files/mod.rs"]
+#[expect(dead_code, reason = "only gzip is read here")]
+mod files;
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+struct Counting;
+
+thread_local! {
+    static LIVE: Cell<i64> = const { Cell::new(0) };
+    static PEAK: Cell<i64> = const { Cell::new(0) };
+    static TOTAL: Cell<i64> = const { Cell::new(0) };
+}
+
+fn count(bytes: i64) {
+    // A thread that is ending has no counters any more.
+    let _ = LIVE.try_with(|live| {
+        live.set(live.get() + bytes);
+        PEAK.with(|peak| peak.set(peak.get().max(live.get())));
+    });
+    let _ = TOTAL.try_with(|total| total.set(total.get() + bytes.max(0)));
+}
+
+// SAFETY: every call is passed on to the system's allocator as it came, whose
+// contract is the same; counting touches no memory that is handed out.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        count(layout.size() as i64);
+        // SAFETY: the caller keeps the contract of `alloc`.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        count(-(layout.size() as i64));
+        // SAFETY: the caller keeps the contract of `dealloc`.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+
+    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        count(size as i64 - layout.size() as i64);
+        // SAFETY: the caller keeps the contract of `realloc`.
+        unsafe { System.realloc(pointer, layout, size) }
+    }
+}
+
+/// What a reading of less than a hundred kilobytes may have at once, and ask for
+/// in all.
+const AT_ONCE: i64 = 128 << 20;
+const IN_ALL: i64 = 512 << 20;
+
+fn bounded<T>(name: &str, length: usize, read: impl FnOnce() -> T) -> T {
+    assert!(length < 100_000, "{name} is no small input");
+    let before = LIVE.get();
+    PEAK.set(before);
+    TOTAL.set(0);
+    let result = read();
+    let (peak, total) = (PEAK.get() - before, TOTAL.get());
+    assert!(peak <= AT_ONCE && total <= IN_ALL, "{name}: {peak} bytes at once, {total} in all");
+    result
+}
+
+fn yaml(name: &str, text: &str) -> Result<k8s::Objects, k8s::ReadError> {
+    bounded(name, text.len(), || k8s::read_yaml(text))
+}
+
+fn json(name: &str, text: &str) -> Result<k8s::Objects, k8s::ReadError> {
+    bounded(name, text.len(), || k8s::read_json(text.as_bytes()))
+}
+
+/// A configuration whose one plugin has these arguments.
+fn configuration(name: &str, arguments: &str) -> Result<Configuration, ConfigError> {
+    let registry = Registry::in_tree();
+    let text = format!(
+        "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n\
+         profiles:\n- pluginConfig:\n  - name: NodeAffinity\n    args: {arguments}\n"
+    );
+    bounded(name, text.len(), || Configuration::read(&text, &registry, &Handle::default()))
+}
+
+#[test]
+fn aliases_do_not_make_much_of_little() {
+    let long = "x".repeat(40_000);
+    let list = "x,".repeat(4_000);
+    for text in [
+        format!("kind: Foo\napiVersion: v1\nx: &a {long}\ny: [{}]\n", "*a,".repeat(10_000)),
+        format!("x: &a {long}\ny: [{}]\nkind: Foo\napiVersion: v1\n", "*a,".repeat(10_000)),
+        format!("x: &a [{list}]\ny: [{}]\nkind: Foo\napiVersion: v1\n", "*a,".repeat(4_000)),
+    ] {
+        assert!(yaml("aliases", &text).is_err());
+    }
+    let mut levels = "l0: &l0 [x,x,x,x,x,x,x,x,x]\n".to_owned();
+    for level in 1..12 {
+        let aliases = format!("*l{},", level - 1).repeat(9);
+        levels += &format!("l{level}: &l{level} [{aliases}]\n");
+    }
+    assert!(yaml("levels", &format!("kind: Foo\napiVersion: v1\n{levels}")).is_err());
+    assert!(yaml("levels, kind late", &format!("{levels}kind: Foo\napiVersion: v1\n")).is_err());
+    let arguments = format!("\n      {}", levels.trim_end().replace('\n', "\n      "));
+    assert!(configuration("levels", &arguments).is_err());
+    let labels: String = (0..500).map(|n| format!("k{n}: v,")).collect();
+    let merged = "*m,".repeat(2_000);
+    let pod = format!(
+        "apiVersion: v1\nkind: Pod\nmetadata:\n  name: a\n  labels: &m {{{labels}}}\n  \
+         annotations:\n    <<: [{merged}]\n"
+    );
+    assert!(yaml("merge keys", &pod).is_err());
+}
+
+#[test]
+fn depth_is_refused_and_never_recursed_into() {
+    for open in ["[", "{a: ", "- ", "? ", "!!a ["] {
+        let text = format!("apiVersion: v1\nkind: Foo\nx:\n  {}", open.repeat(15_000));
+        assert!(yaml(open, &text).is_err(), "{open}");
+        assert!(yaml(open, &open.repeat(15_000)).is_err(), "{open}");
+        assert!(configuration(open, &open.repeat(10_000)).is_err(), "{open}");
+    }
+    for open in ["[", "{\"a\":"] {
+        assert!(json(open, &open.repeat(15_000)).is_err());
+        for head in ["{\"apiVersion\":\"v1\",\"kind\":\"Foo\",\"x\":", "{\"x\":", "{\"items\":"] {
+            assert!(json(open, &format!("{head}{}", open.repeat(15_000))).is_err());
+        }
+    }
+}
+
+#[test]
+fn wide_objects_take_what_their_length_takes() {
+    let tolerations: Vec<_> =
+        (0..2_200).map(|n| format!(r#"{{"key":"k{n}","operator":"Exists"}}"#)).collect();
+    let class = format!(
+        r#"{{"apiVersion":"node.k8s.io/v1","kind":"RuntimeClass","metadata":{{"name":"k"}},
+            "scheduling":{{"tolerations":[{}]}}}}"#,
+        tolerations.join(",")
+    );
+    let pod = r#"{"apiVersion":"v1","kind":"Pod","metadata":{"name":"a"},
+        "spec":{"runtimeClassName":"k"}}"#;
+    let read = json("tolerations", &format!("[{class},{pod},{pod},{pod},{pod},{pod},{pod},{pod}]"));
+    assert_eq!(read.map(|objects| objects.pods[6].template.tolerations.len()), Ok(2_202));
+}
+
+#[test]
+fn a_gzip_stream_is_read_no_further_than_it_has_text() {
+    let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::best());
+    for _ in 0..4 {
+        encoder.write_all(&[b' '; 1 << 20]).expect("memory takes it");
+    }
+    let bytes = encoder.finish().expect("memory takes it");
+    let read = bounded("blanks", bytes.len(), || files::content(bytes.clone()));
+    assert!(read.is_err_and(|wrong| wrong.line.is_none() && wrong.what.contains("empty")));
+}

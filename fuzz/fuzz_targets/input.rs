@@ -1,0 +1,11 @@
+//! Bytes through every parser, those of the program among them.
+#![no_main]
+
+#[path = "../../cli/src/files/mod.rs"]
+mod files;
+#[path = "../targets/input.rs"]
+mod target;
+#[path = "../../cli/src/vectors/mod.rs"]
+mod vectors;
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| target::run(data));

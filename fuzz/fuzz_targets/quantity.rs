@@ -1,0 +1,7 @@
+//! Quantities against integers without a bound.
+#![no_main]
+
+#[path = "../targets/quantity.rs"]
+mod target;
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| target::run(data));

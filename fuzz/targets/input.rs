@@ -1,0 +1,529 @@
+//! The target's body, mounted by the fuzzer and by the program's tests: bytes
+//! through every parser.
+//!
+//! The first byte chooses the parser. Most take the bytes as they are; the last
+//! three make a few changes to objects that have every field, which gets deeper
+//! than bytes do. What a parser accepts goes into an engine, and a few pods are
+//! evaluated there. What it refuses must say where. Time and memory are bounded
+//! by the fuzzer's own limits.
+
+use std::sync::LazyLock;
+
+use arbitrary::{Arbitrary, Unstructured};
+use portolan::framework::Framework;
+use portolan::framework::config::Configuration;
+use portolan::framework::{Handle, Registry};
+use portolan::model::{Pod, k8s};
+use portolan::{Config, Engine, Writer};
+use serde_json::{Value, json};
+
+use crate::files::openb::{self, Arrival};
+use crate::files::{self, Wrong};
+use crate::vectors::{self, Tally};
+
+const PARSERS: [fn(&[u8]); 12] = [
+    |bytes| objects(k8s::read_json(bytes), bytes),
+    |bytes| text(bytes, |text| objects(k8s::read_yaml(text), bytes)),
+    |bytes| objects(k8s::read(bytes), bytes),
+    |bytes| text(bytes, configuration),
+    vectors,
+    nodes,
+    pods,
+    stored,
+    scalars,
+    grown_objects,
+    grown_configuration,
+    grown_vectors,
+];
+
+/// Runs one input; a first byte `0` is the first parser.
+pub(crate) fn run(data: &[u8]) {
+    if let Some((choice, rest)) = data.split_first() {
+        PARSERS[usize::from(choice.wrapping_sub(b'0')) % PARSERS.len()](rest);
+    }
+}
+
+fn text(bytes: &[u8], read: impl Fn(&str)) {
+    if let Ok(text) = std::str::from_utf8(bytes) {
+        read(text);
+    }
+}
+
+/// Whether an input has this line, counted from 1; its end is the line after a
+/// last newline.
+fn has_line(bytes: &[u8], line: u64) -> bool {
+    // YAML counts carriage returns too.
+    let ends = bytes.iter().filter(|byte| matches!(byte, b'\n' | b'\r')).count() as u64;
+    (1..=ends + 1).contains(&line)
+}
+
+fn refused(error: &k8s::ReadError, bytes: &[u8]) {
+    assert!(!error.cause().to_string().is_empty());
+    match error.line() {
+        Some(line) => assert!(has_line(bytes, line), "{error}: there is no line {line}"),
+        // The whole input is meant where it is one object of no kind.
+        None => assert!(
+            !error.path().is_empty()
+                || matches!(error.cause(), k8s::Cause::NoKind | k8s::Cause::Kind { .. }),
+            "{error}: where?"
+        ),
+    }
+}
+
+fn objects(read: Result<k8s::Objects, k8s::ReadError>, bytes: &[u8]) {
+    match read {
+        Ok(objects) => admit(objects),
+        Err(error) => refused(&error, bytes),
+    }
+}
+
+/// Puts all into an engine, as the program does. An engine may refuse what a
+/// parser accepts (a pod that is there twice), and stays right then.
+fn admit(mut objects: k8s::Objects) {
+    let replicas = objects.controllers.iter().map(|controller| controller.replicas);
+    if replicas.fold(0, usize::saturating_add) <= 200 {
+        objects.expand();
+    }
+    for defaulted in &objects.defaulted {
+        assert!(!defaulted.to_string().is_empty());
+    }
+    let (mut writer, _) = Engine::inline(Config::default());
+    for object in objects.objects {
+        drop(writer.put_object(object));
+    }
+    for node in objects.nodes {
+        drop(writer.add_node(node));
+    }
+    let (placed, pending): (Vec<Pod>, Vec<Pod>) =
+        objects.pods.into_iter().partition(|pod| pod.node_name.is_some());
+    for pod in placed {
+        drop(writer.add_pod(pod));
+    }
+    place(&mut writer, pending, &Framework::default_profile());
+}
+
+/// Places the first few pods, each on the best of its nodes.
+fn place(writer: &mut Writer, pods: Vec<Pod>, framework: &Framework) {
+    for mut pod in pods.into_iter().take(4) {
+        writer.publish();
+        let evaluation = framework.evaluate(writer.cluster(), &pod);
+        if let Some(error) = &evaluation.rejected {
+            assert!(!error.to_string().is_empty());
+        }
+        let fitting = evaluation.nodes.iter().filter(|(_, verdict)| verdict.status.is_none());
+        let best = fitting.max_by_key(|(_, verdict)| verdict.total());
+        pod.node_name = best.map(|(name, _)| name.clone());
+        drop(writer.assume_pod(pod));
+    }
+    writer.publish();
+    assert_eq!(writer.cluster().audit(), vec![]);
+}
+
+fn configuration(text: &str) {
+    match Configuration::read(text, &Registry::in_tree(), &Handle::default()) {
+        Ok(configuration) => {
+            assert!(!configuration.profiles.is_empty());
+            let catalogue = CATALOGUE.iter().take(6).cloned().collect::<Vec<_>>();
+            let text = Value::Array(catalogue).to_string();
+            let objects = k8s::read_json(text.as_bytes()).expect("the catalogue reads");
+            let (mut writer, _) = Engine::inline(Config::default());
+            for node in objects.nodes {
+                writer.add_node(node).expect("the catalogue's nodes are taken");
+            }
+            for profile in configuration.profiles.into_iter().take(2) {
+                place(&mut writer, objects.pods.clone(), &profile.framework);
+            }
+        }
+        Err(error) => {
+            assert!(!error.what().is_empty());
+            assert!(has_line(text.as_bytes(), error.line()), "{error}: line {}", error.line());
+        }
+    }
+}
+
+fn wrong(wrong: &Wrong, bytes: &[u8], may_be_whole: bool) {
+    assert!(!wrong.what.is_empty());
+    match wrong.line {
+        Some(line) => assert!(has_line(bytes, line), "{}: there is no line {line}", wrong.what),
+        None => assert!(may_be_whole, "{}: where?", wrong.what),
+    }
+}
+
+fn vectors(bytes: &[u8]) {
+    let bytes = match files::content(bytes.to_vec()) {
+        Ok(content) => content,
+        Err(error) => return wrong(&error, bytes, true),
+    };
+    let scenarios = match vectors::scenarios(&bytes) {
+        Ok(scenarios) => scenarios,
+        Err(error) => return wrong(&error, &bytes, false),
+    };
+    let mut tally = Tally::default();
+    for scenario in scenarios.iter().filter(|scenario| !scenario.is_preemption()) {
+        for strict in [false, true] {
+            if let Err(error) = scenario.run(strict, &mut tally) {
+                wrong(&error, &bytes, false);
+            }
+        }
+    }
+    assert!(tally.stale <= tally.passed && tally.differences.iter().all(|d| !d.is_empty()));
+}
+
+fn nodes(bytes: &[u8]) {
+    match openb::nodes(bytes) {
+        Ok(nodes) => admit_all(nodes, Vec::new()),
+        Err(error) => wrong(&error, bytes, false),
+    }
+}
+
+fn pods(bytes: &[u8]) {
+    match openb::pods(bytes) {
+        Ok(arrivals) => {
+            assert!(arrivals.iter().all(|arrival| arrival.times.is_none_or(|(from, _)| from >= 0)));
+            admit_all(vec![portolan::model::node("n1").cpu(1).build()], arrivals);
+        }
+        Err(error) => wrong(&error, bytes, false),
+    }
+}
+
+fn admit_all(nodes: Vec<portolan::model::Node>, arrivals: Vec<Arrival>) {
+    let (mut writer, _) = Engine::inline(Config::default());
+    for node in nodes {
+        drop(writer.add_node(node));
+    }
+    let pods = arrivals.into_iter().map(|arrival| arrival.pod).collect();
+    place(&mut writer, pods, &Framework::default_profile());
+}
+
+/// The kinds that have stores, and what vectors call a list of them.
+const KINDS: [(&str, &str); 12] = [
+    ("Namespace", "namespaces"),
+    ("Service", "services"),
+    ("ReplicationController", "replicationControllers"),
+    ("ReplicaSet", "replicaSets"),
+    ("StatefulSet", "statefulSets"),
+    ("PersistentVolume", "persistentVolumes"),
+    ("PersistentVolumeClaim", "persistentVolumeClaims"),
+    ("StorageClass", "storageClasses"),
+    ("CSINode", "csiNodes"),
+    ("VolumeAttachment", "volumeAttachments"),
+    ("CSIDriver", "csiDrivers"),
+    ("CSIStorageCapacity", "csiStorageCapacities"),
+];
+
+/// One value as an API server stores it, taken for every kind.
+fn stored(bytes: &[u8]) {
+    let Ok(value) = serde_json::from_slice::<Value>(bytes) else { return };
+    let (mut writer, _) = Engine::inline(Config::default());
+    let somewhere = |error: &k8s::ReadError| {
+        // A value has no lines; what is wrong with it as a whole has no path.
+        assert!(!error.to_string().is_empty());
+    };
+    match k8s::node(&value) {
+        Ok(node) => drop(writer.add_node(node)),
+        Err(error) => somewhere(&error),
+    }
+    for (kind, _) in KINDS {
+        match k8s::object(kind, &value) {
+            Ok(object) => drop(writer.put_object(object)),
+            Err(error) => somewhere(&error),
+        }
+    }
+    if let Err(error) = k8s::node_affinity(&value) {
+        somewhere(&error);
+    }
+    match k8s::pod(&value) {
+        Ok(pod) => {
+            drop(writer.add_pod(pod.clone()));
+            place(&mut writer, vec![pod], &Framework::default_profile());
+        }
+        Err(error) => somewhere(&error),
+    }
+}
+
+/// The lines of a text as quantities, times, and parts of selectors.
+fn scalars(bytes: &[u8]) {
+    let text = String::from_utf8_lossy(bytes);
+    let mut lines = text.split('\n');
+    let mut next = || lines.next().unwrap_or_default();
+    let requirement = |key: &str, operator: &str, value: &str| json!({"key": key, "operator": operator, "values": [value]});
+    let (time, amount, port) = (next(), next(), next().parse::<i64>().unwrap_or(0));
+    let (key, operator, value) = (next(), next(), next());
+    let selector = json!({
+        "matchLabels": {key: value},
+        "matchExpressions": [requirement(next(), next(), next())],
+    });
+    let term = json!({"matchExpressions": [requirement(key, operator, value)],
+        "matchFields": [requirement(next(), next(), next())]});
+    let pod = json!({"apiVersion": "v1", "kind": "Pod",
+        "metadata": {"name": next(), "namespace": next(), "uid": next(), "resourceVersion": next(),
+            "creationTimestamp": time, "labels": {key: value}},
+        "spec": {"nodeName": next(),
+            "containers": [{"resources": {"requests": {"cpu": amount, next(): amount}},
+                "ports": [{"hostPort": port, "protocol": next(), "hostIP": next()}]}],
+            "affinity": {
+                "nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution":
+                    {"nodeSelectorTerms": [term]}},
+                "podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution":
+                    [{"topologyKey": next(), "labelSelector": selector, "matchLabelKeys": [key]}]}},
+            "tolerations": [{"key": key, "operator": next(), "value": value, "effect": next()}]}});
+    let node = json!({"apiVersion": "v1", "kind": "Node",
+        "metadata": {"name": "n", "labels": {key: value}},
+        "status": {"allocatable": {"cpu": amount, "memory": next()}}});
+    for object in [pod, node] {
+        let text = object.to_string();
+        objects(k8s::read_json(text.as_bytes()), text.as_bytes());
+    }
+}
+
+/// Objects of all kinds with every field that is read.
+static CATALOGUE: LazyLock<Vec<Value>> = LazyLock::new(|| {
+    let list: Value = serde_json::from_str(include_str!("input/objects.json")).expect("JSON");
+    list["items"].as_array().cloned().expect("a list")
+});
+
+static CONFIGURATION: LazyLock<Value> =
+    LazyLock::new(|| serde_json::from_str(include_str!("input/configuration.json")).expect("JSON"));
+
+/// One change at a place that is found by walking down from the root.
+#[derive(Arbitrary, Debug)]
+struct Change<'a> {
+    way: [u8; 8],
+    what: What<'a>,
+}
+
+#[derive(Arbitrary, Debug)]
+enum What<'a> {
+    Remove,
+    Null,
+    Empty,
+    Wrap,
+    Repeat(u8),
+    Number(i64),
+    Small(i8),
+    Fraction(f64),
+    Known(u8),
+    Text(&'a str),
+    Rename(&'a str),
+    Swap(u8),
+}
+
+const KNOWN: [&str; 40] = [
+    "n1",
+    "n2",
+    "shop",
+    "web",
+    "app",
+    "zone",
+    "z1",
+    "fast",
+    "pv",
+    "data",
+    "high",
+    "kata",
+    "ebs",
+    "In",
+    "NotIn",
+    "Exists",
+    "DoesNotExist",
+    "Gt",
+    "Lt",
+    "Equal",
+    "NoSchedule",
+    "NoExecute",
+    "0",
+    "-1",
+    "1e400",
+    "9223372036854775807",
+    "-9223372036854775808",
+    "8Ei",
+    "1n",
+    "100m",
+    ".5",
+    "1677-09-21T00:12:44Z",
+    "2262-04-11T23:47:16.854775807Z",
+    "Succeeded",
+    "Pod",
+    "PodList",
+    "system-node-critical",
+    "kubernetes.io/hostname",
+    "topology.kubernetes.io/zone",
+    "",
+];
+
+impl Change<'_> {
+    fn apply(&self, root: &mut Value) {
+        let mut at = root;
+        let mut way = self.way.iter();
+        loop {
+            let last = way.len() <= 1;
+            let step = usize::from(*way.next().unwrap_or(&0));
+            let length = match &*at {
+                Value::Array(list) => list.len(),
+                Value::Object(map) => map.len(),
+                _ => 0,
+            };
+            if length == 0 {
+                return self.change(at);
+            }
+            // Most places are leaves, or one above.
+            if last || step >= 240 {
+                return self.within(at, step % length);
+            }
+            let next = match at {
+                Value::Array(list) => list.get_mut(step % length),
+                Value::Object(map) => map.values_mut().nth(step % length),
+                _ => None,
+            };
+            let Some(next) = next else { return };
+            at = next;
+        }
+    }
+
+    fn within(&self, parent: &mut Value, index: usize) {
+        match (&self.what, parent) {
+            (What::Remove, Value::Array(list)) => drop(list.remove(index)),
+            (What::Repeat(times), Value::Array(list)) => {
+                let one = list[index].clone();
+                list.extend(std::iter::repeat_n(one, usize::from(*times) % 4));
+            }
+            (What::Swap(other), Value::Array(list)) => {
+                let other = usize::from(*other) % list.len();
+                list.swap(index, other);
+            }
+            (What::Remove | What::Rename(_), Value::Object(map)) => {
+                let key = map.keys().nth(index).cloned().unwrap_or_default();
+                let value = map.remove(&key).unwrap_or_default();
+                if let What::Rename(name) = self.what {
+                    // A key of YAML is no longer than 1,024 characters.
+                    map.insert(name.chars().take(200).collect(), value);
+                }
+            }
+            (_, Value::Array(list)) => self.change(&mut list[index]),
+            (_, Value::Object(map)) => {
+                if let Some(value) = map.values_mut().nth(index) {
+                    self.change(value);
+                }
+            }
+            (_, value) => self.change(value),
+        }
+    }
+
+    fn change(&self, value: &mut Value) {
+        *value = match &self.what {
+            What::Remove | What::Null => Value::Null,
+            What::Empty if value.is_array() => json!([]),
+            What::Empty if value.is_object() => json!({}),
+            What::Empty => json!(""),
+            What::Wrap | What::Repeat(_) | What::Swap(_) => json!([value.take()]),
+            What::Number(number) => json!(number),
+            What::Small(number) => json!(number),
+            What::Fraction(number) => json!(number),
+            What::Known(which) => json!(KNOWN[usize::from(*which) % KNOWN.len()]),
+            What::Text(text) | What::Rename(text) => json!(text),
+        };
+    }
+}
+
+/// A few of the catalogue's objects, changed.
+fn some(input: &mut Unstructured<'_>) -> arbitrary::Result<Vec<Value>> {
+    let mut list = Vec::new();
+    for _ in 0..input.int_in_range(1..=6)? {
+        list.push(input.choose(&CATALOGUE)?.clone());
+    }
+    let mut list = Value::Array(list);
+    for _ in 0..input.int_in_range(0..=12)? {
+        Change::arbitrary(input)?.apply(&mut list);
+    }
+    Ok(list.as_array_mut().map(std::mem::take).unwrap_or_default())
+}
+
+/// Whether a YAML parser takes the characters of a JSON text as they are.
+fn is_plain(text: &str) -> bool {
+    text.chars().all(|c| (' '..='~').contains(&c))
+}
+
+fn grown_objects(bytes: &[u8]) {
+    let mut input = Unstructured::new(bytes);
+    let Ok(list) = some(&mut input) else { return };
+    let text = json!({"kind": "List", "apiVersion": "v1", "items": list}).to_string();
+    let from_json = k8s::read_json(text.as_bytes());
+    let from_yaml = k8s::read_yaml(&text);
+    if let Err(error) = &from_yaml {
+        refused(error, text.as_bytes());
+    }
+    if let (Ok(json), true) = (&from_json, is_plain(&text)) {
+        let yaml = from_yaml.unwrap_or_else(|error| panic!("JSON is no YAML: {error}: {text}"));
+        assert_eq!(format!("{json:?}"), format!("{yaml:?}"));
+    }
+    objects(from_json, text.as_bytes());
+}
+
+fn grown_configuration(bytes: &[u8]) {
+    let mut input = Unstructured::new(bytes);
+    let mut value = CONFIGURATION.clone();
+    for _ in 0..input.int_in_range(0..=12).unwrap_or(0) {
+        let Ok(change) = Change::arbitrary(&mut input) else { break };
+        change.apply(&mut value);
+    }
+    configuration(&value.to_string());
+}
+
+const OPERATIONS: [&str; 13] = [
+    "assumePod",
+    "finishBinding",
+    "forgetPod",
+    "addPod",
+    "updatePod",
+    "removePod",
+    "isAssumedPod",
+    "getPod",
+    "addNode",
+    "updateNode",
+    "removeNode",
+    "cleanup",
+    "",
+];
+
+fn grown_vectors(bytes: &[u8]) {
+    let mut input = Unstructured::new(bytes);
+    let Ok(scenario) = scenario(&mut input) else { return };
+    vectors(scenario.to_string().as_bytes());
+}
+
+fn scenario(input: &mut Unstructured<'_>) -> arbitrary::Result<Value> {
+    let objects = some(input)?;
+    let of = |kind: &str| {
+        let of_kind = objects.iter().filter(|object| object["kind"] == kind);
+        of_kind.cloned().collect::<Vec<_>>()
+    };
+    let (nodes, pods) = (of("Node"), of("Pod"));
+    let mut value = if input.arbitrary()? {
+        let cases: Vec<_> = pods.iter().map(|pod| json!({"pod": pod, "nodes": {}})).collect();
+        let mut value = json!({"id": "s", "cases": cases, "nodes": nodes, "pods": pods});
+        for (kind, list) in KINDS {
+            value[list] = of(kind).into();
+        }
+        value
+    } else {
+        let mut operations = Vec::new();
+        for at in 0..input.int_in_range(0..=12)? {
+            let mut operation = json!({"op": input.choose(&OPERATIONS)?, "atMs": at * 9_000});
+            let empty = [Value::Null];
+            operation["pod"] = input.choose(if pods.is_empty() { &empty } else { &pods })?.clone();
+            operation["node"] =
+                input.choose(if nodes.is_empty() { &empty } else { &nodes })?.clone();
+            operation["old"] = operation["pod"].clone();
+            if input.ratio(1, 4)? {
+                operation["state"] = json!({"nodes": {"n1": {"pods": ["u-web-0@7"],
+                    "podsWithAffinity": ["u-web-0", "gone"]}}, "affinityList": ["n1"]});
+            }
+            operations.push(operation);
+        }
+        json!({"id": "c", "ttlMs": 20_000, "ops": operations})
+    };
+    for _ in 0..input.int_in_range(0..=3)? {
+        Change::arbitrary(input)?.apply(&mut value);
+    }
+    Ok(value)
+}
