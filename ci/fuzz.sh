@@ -33,7 +33,7 @@ for target in "${targets[@]}"; do
     found=fuzz/target/corpus/$target
     log=fuzz/target/$target.log
     mkdir -p "$found" "fuzz/artifacts/$target"
-    options=(-max_total_time="$seconds" -print_final_stats=1 -timeout=30 -rss_limit_mb=4096
+    options=(-max_total_time="$seconds" -print_final_stats=1 -timeout=120 -rss_limit_mb=4096
         -artifact_prefix="fuzz/artifacts/$target/")
     if [ -f "fuzz/dictionaries/$target.dict" ]; then
         options+=(-dict="fuzz/dictionaries/$target.dict")
