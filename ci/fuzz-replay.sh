@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Every input of the fuzz corpus, and every past crash, on stable.
+# Every input of the fuzz corpus, and every past crash, on stable; with debug
+# assertions, and on what the tests have built already.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-cargo test --release --test fuzz_corpus -- --nocapture
+cargo test --workspace --test fuzz_corpus -- --nocapture
