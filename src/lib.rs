@@ -10,6 +10,7 @@
 //! | [`state`] | the fold of events: lifecycles, relists, the audit |
 //! | [`publish`] | how versions get from the writer to readers |
 //! | [`framework`], [`plugins`] | filters and scores over a version |
+//! | [`scheduler`] | from decisions to a scheduler |
 #![deny(missing_docs)]
 
 mod engine;
@@ -18,6 +19,7 @@ pub mod log;
 pub mod model;
 pub mod plugins;
 pub mod publish;
+pub mod scheduler;
 pub mod snapshot;
 pub mod state;
 mod sync;

@@ -1,13 +1,17 @@
 //! What the golden vectors do not ask of the volume plugins: ephemeral volumes,
 //! storage capacities, attachments, lost claims.
 
-use portolan::framework::Framework;
+use std::sync::Arc;
+
+use portolan::framework::{Cycle, CycleState, Framework, Handle, PreFlight};
+use portolan::log::Event;
 use portolan::model::{
-    AccessMode, CsiDriver, CsiNode, CsiStorageCapacity, LabelSelector, Name, Object,
+    AccessMode, CsiDriver, CsiNode, CsiNodeDriver, CsiStorageCapacity, LabelSelector, Object,
     PersistentVolume, PersistentVolumeClaim, Pod, StorageClass, Uid, VolumeAttachment,
     VolumeBindingMode, VolumeSource, node, pod,
 };
-use portolan::{Config, Engine, Writer};
+use portolan::scheduler::InMemoryVolumeBinder;
+use portolan::{Cluster, Config, Engine, Writer};
 
 const DRIVER: &str = "csi.example.com";
 const GI: i64 = 1 << 30;
@@ -61,7 +65,11 @@ fn volume(name: &str) -> PersistentVolume {
 
 /// Why each node rejects the pod, by name; or why all do at once.
 fn verdicts(writer: &Writer, pod: &Pod) -> Vec<(String, String)> {
-    let found = Framework::default_profile().evaluate(writer.cluster(), pod);
+    verdicts_on(writer.cluster(), pod)
+}
+
+fn verdicts_on(cluster: &Cluster, pod: &Pod) -> Vec<(String, String)> {
+    let found = Framework::default_profile().evaluate(cluster, pod);
     if let Some(status) = found.rejected.as_ref().and_then(|error| error.pre_filter.as_ref()) {
         return vec![("all".to_owned(), status.reasons.join(", "))];
     }
@@ -156,8 +164,13 @@ fn a_driver_that_tells_what_it_has_is_asked_for_room() {
 fn attachments_count_and_what_pods_share_counts_once() {
     let too_many = "node(s) exceed max volume count";
     let limits = |name: &str, limit| {
-        let drivers: Box<[(Name, Option<u32>)]> = Box::new([(DRIVER.into(), Some(limit))]);
-        Object::CsiNode(CsiNode { name: name.into(), drivers })
+        let driver =
+            CsiNodeDriver { name: DRIVER.into(), limit: Some(limit), ..CsiNodeDriver::default() };
+        Object::CsiNode(CsiNode {
+            name: name.into(),
+            drivers: Box::new([driver]),
+            ..CsiNode::default()
+        })
     };
     let mut objects = vec![class(VolumeBindingMode::Immediate), limits("a", 2), limits("b", 1)];
     for n in 0..3 {
@@ -183,4 +196,110 @@ fn attachments_count_and_what_pods_share_counts_once() {
     assert_eq!(verdicts(&writer, &wants("c1")), both("", too_many));
     writer.put_object(attachment("v2")).unwrap();
     assert_eq!(verdicts(&writer, &wants("c1")), both(too_many, too_many));
+}
+
+/// Disks of Kubernetes' own plugin are its driver's, on nodes that migrated it.
+#[test]
+fn migrated_volumes_count_where_the_node_has_the_driver() {
+    let ebs = |volume: &str| VolumeSource::AwsElasticBlockStore {
+        volume: volume.into(),
+        read_only: false,
+    };
+    let limits = |name: &str, migrated: &[&str]| {
+        let driver = "ebs.csi.aws.com".into();
+        let driver = CsiNodeDriver { name: driver, limit: Some(1), ..CsiNodeDriver::default() };
+        let migrated = migrated.iter().map(|&name| name.into()).collect();
+        Object::CsiNode(CsiNode { name: name.into(), drivers: Box::new([driver]), migrated })
+    };
+    let of_plugin =
+        PersistentVolume { csi: None, in_tree: Some(ebs("aws://z1/vol-1")), ..volume("v1") };
+    let mut writer = cluster(vec![
+        class(VolumeBindingMode::Immediate),
+        limits("a", &["kubernetes.io/aws-ebs"]),
+        limits("b", &[]),
+        Object::PersistentVolume(of_plugin),
+        Object::PersistentVolumeClaim(bound("c1", "v1")),
+    ]);
+    for node in ["a", "b"] {
+        writer.add_pod(pod(format!("on-{node}")).claim("c1").on(node).build()).unwrap();
+    }
+    let too_many = "node(s) exceed max volume count";
+    let wants = |volume: &str| pod("wants").volume(ebs(volume)).build();
+    assert_eq!(verdicts(&writer, &wants("vol-1")), both("", ""), "it is the one that is there");
+    assert_eq!(verdicts(&writer, &wants("vol-2")), both(too_many, ""));
+}
+
+/// A pod's way from Reserve to PreBind, over an engine.
+#[test]
+fn reserved_volumes_are_seen_by_the_next_pod_and_given_back() {
+    let mut zonal = volume("zonal");
+    zonal.is_available = true;
+    zonal.access_modes = Box::new([AccessMode::ReadWriteOnce]);
+    let driver = CsiNodeDriver {
+        name: DRIVER.into(),
+        topology_keys: Box::new(["topology.kubernetes.io/zone".into()]),
+        ..CsiNodeDriver::default()
+    };
+    let engine = Engine::shared(Config::default());
+    for (name, zone) in [("a", "z1"), ("b", "z2")] {
+        let node = node(name).hostname().zone(zone).cpu(8_000).memory(32 << 30);
+        engine.add_node(node.build()).unwrap().wait().unwrap().unwrap();
+    }
+    let objects = [
+        class(VolumeBindingMode::WaitForFirstConsumer),
+        Object::PersistentVolume(zonal),
+        Object::PersistentVolumeClaim(claim("first")),
+        Object::PersistentVolumeClaim(claim("second")),
+        Object::CsiNode(CsiNode {
+            name: "b".into(),
+            drivers: Box::new([driver]),
+            ..CsiNode::default()
+        }),
+    ];
+    for object in objects {
+        engine.submit(Event::PutObject(Arc::new(object))).unwrap().wait().unwrap().unwrap();
+    }
+    let handle =
+        Handle::default().with_volume_binder(Arc::new(InMemoryVolumeBinder::new(engine.clone())));
+    let framework = Framework::default_profile_with(&handle);
+    let now = || engine.with_writer(|writer| writer.snapshot()).unwrap();
+    let volume = |name: &str| now().objects().persistent_volumes.get("", name).cloned();
+    let of = |name: &str| now().objects().persistent_volume_claims.get("default", name).cloned();
+    let (first, second) = (pod("p").claim("first").build(), pod("q").claim("second").build());
+    let before = now();
+    let node = "b".into();
+
+    // The first takes the volume that there is; it can be given back, twice.
+    let state = CycleState::default();
+    let cycle = Cycle::new(&before, &first, &state);
+    for _ in 0..2 {
+        framework.reserve(cycle, &node).unwrap();
+        let kept = volume("zonal").unwrap().claim.clone().map(|claim| claim.name);
+        assert_eq!(kept, Some("first".into()));
+        framework.unreserve(cycle, &node);
+        framework.unreserve(cycle, &node);
+        assert_eq!(volume("zonal").unwrap().claim, None);
+    }
+    framework.reserve(cycle, &node).unwrap();
+
+    // Who decided on the version before finds that it changed ...
+    let other = CycleState::default();
+    let error = framework.reserve(Cycle::new(&before, &second, &other), &node).unwrap_err();
+    assert!(error.message().contains("\"zonal\" has changed"), "{}", error.message());
+    // ... and with the version of now has a volume made, for its node's zone.
+    let after = now();
+    let late = Cycle::new(&after, &second, &other);
+    framework.reserve(late, &node).unwrap();
+    assert_eq!(of("second").unwrap().selected_node, node);
+    for cycle in [cycle, late] {
+        let flight = framework.pre_bind_pre_flight(cycle, &node).unwrap();
+        assert_eq!(flight, PreFlight::Work);
+        framework.pre_bind(cycle, &node).unwrap();
+    }
+    assert_eq!(&*of("first").unwrap().volume, "zonal");
+    let made = of("second").unwrap();
+    assert!(made.is_bound && &*made.volume == "pvc-uid-second", "{made:?}");
+    let not_reached = "node(s) didn't match PersistentVolume's node affinity";
+    let seen = verdicts_on(&now(), &second);
+    assert_eq!(seen, both(not_reached, ""), "the volume is in the zone of b");
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::model::{Name, Pod};
 
-use super::{Nominator, WaitingPods};
+use super::{Nominator, VolumeBinder, WaitingPods};
 
 /// Binds pods to nodes: where a decision leaves the scheduler.
 pub trait Binder: Send + Sync {
@@ -18,7 +18,7 @@ pub trait Binder: Send + Sync {
 }
 
 /// What plugins are given when they are made: the pods that wait for permits, the
-/// pods that are nominated, and who binds. Clones are the same handle; the
+/// pods that are nominated, and who binds pods and volumes. Clones are the same handle; the
 /// profiles of one configuration have one. The cluster and its stores come with
 /// each [`Cycle`](super::Cycle).
 #[derive(Clone, Default)]
@@ -26,6 +26,7 @@ pub struct Handle {
     waiting: Arc<WaitingPods>,
     nominator: Arc<Nominator>,
     binder: Option<Arc<dyn Binder>>,
+    volume_binder: Option<Arc<dyn VolumeBinder>>,
 }
 
 impl Handle {
@@ -33,6 +34,13 @@ impl Handle {
     #[must_use]
     pub fn with_binder(self, binder: Arc<dyn Binder>) -> Handle {
         Handle { binder: Some(binder), ..self }
+    }
+
+    /// The same with this binder of volumes, for plugins that are made from now
+    /// on.
+    #[must_use]
+    pub fn with_volume_binder(self, binder: Arc<dyn VolumeBinder>) -> Handle {
+        Handle { volume_binder: Some(binder), ..self }
     }
 
     /// The pods that wait for a permit.
@@ -51,6 +59,12 @@ impl Handle {
     #[must_use]
     pub fn binder(&self) -> Option<&Arc<dyn Binder>> {
         self.binder.as_ref()
+    }
+
+    /// Who binds volumes, if anybody does.
+    #[must_use]
+    pub fn volume_binder(&self) -> Option<&Arc<dyn VolumeBinder>> {
+        self.volume_binder.as_ref()
     }
 }
 

@@ -160,6 +160,7 @@ mod sampling;
 mod scheduler;
 mod scores;
 mod status;
+mod volumes;
 mod waiting;
 
 pub use cycle::{Cycle, CycleState, StateError};
@@ -181,4 +182,5 @@ pub use sampling::num_feasible_nodes_to_find;
 pub use scheduler::{Decision, ScheduleError, Scheduler, SchedulerConfig};
 pub use scores::{NodeScore, Scores};
 pub use status::{Code, Reasons, Status};
+pub use volumes::{Change, PodVolumes, VolumeBinder};
 pub use waiting::{WaitingPod, WaitingPods};

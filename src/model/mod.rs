@@ -9,6 +9,7 @@ mod affinity;
 mod error;
 mod generation;
 mod labels;
+mod migration;
 mod node;
 mod objects;
 mod pod;
@@ -33,6 +34,7 @@ pub use error::EventError;
 pub use generation::Generation;
 pub(crate) use labels::hash_of;
 pub use labels::{LabelLookup, Labels};
+pub use migration::InTreePlugin;
 pub(crate) use node::HOSTNAME;
 pub use node::{Image, Node, NodeBuilder, NodeLabels, ZoneKey, node};
 pub use objects::{Namespace, Object, ObjectKind, Service, Workload};
@@ -45,8 +47,9 @@ pub use resources::{Bytes, MilliCpu, ResourceOverflow, Resources, Scalars};
 pub(crate) use resources::{is_extended, is_scalar};
 pub use selector::{LabelSelector, Operator, Requirement};
 pub use storage::{
-    AccessMode, ClaimReference, CsiDriver, CsiNode, CsiStorageCapacity, PersistentVolume,
-    PersistentVolumeClaim, StorageClass, VolumeAttachment, VolumeBindingMode, VolumeMode,
+    AccessMode, ClaimReference, CsiDriver, CsiNode, CsiNodeDriver, CsiStorageCapacity,
+    PersistentVolume, PersistentVolumeClaim, StorageClass, VolumeAttachment, VolumeBindingMode,
+    VolumeMode,
 };
 pub use taint::{Taint, TaintEffect, Toleration, TolerationOperator};
 pub use template::{

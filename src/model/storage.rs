@@ -1,6 +1,6 @@
 //! Claims, volumes, and what decides where they can be.
 
-use super::{LabelSelector, Labels, Name, NodeSelector};
+use super::{LabelSelector, Labels, Name, NodeSelector, VolumeSource};
 
 /// A way in which a volume can be mounted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -46,6 +46,9 @@ pub struct PersistentVolume {
     pub node_affinity: Option<NodeSelector>,
     /// The CSI driver and the volume's handle in it.
     pub csi: Option<(Name, Name)>,
+    /// What it is made of, where a CSI driver took that over from Kubernetes
+    /// ([`VolumeSource::migration`]).
+    pub in_tree: Option<VolumeSource>,
     /// Whether its phase is Available.
     pub is_available: bool,
     /// Whether it is being deleted.
@@ -124,9 +127,22 @@ pub struct StorageClass {
 pub struct CsiNode {
     /// The node's name.
     pub name: Name,
-    /// Each driver, and how many volumes of it the node can have, if that is
-    /// limited.
-    pub drivers: Box<[(Name, Option<u32>)]>,
+    /// Its drivers.
+    pub drivers: Box<[CsiNodeDriver]>,
+    /// The in-tree plugins whose volumes drivers serve here: annotation
+    /// `storage.alpha.kubernetes.io/migrated-plugins`.
+    pub migrated: Box<[Name]>,
+}
+
+/// A CSI driver on a node.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CsiNodeDriver {
+    /// The driver.
+    pub name: Name,
+    /// How many volumes of it the node can have, if that is limited.
+    pub limit: Option<u32>,
+    /// The node's labels that say from where a volume made for it is reached.
+    pub topology_keys: Box<[Name]>,
 }
 
 /// A volume that is attached to a node, or is to be.

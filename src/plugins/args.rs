@@ -1,17 +1,19 @@
 //! Arguments of kube-scheduler's plugins, as `pluginConfig` has them: their
 //! defaults and what is refused (pkg/scheduler/apis/config).
 
+use std::time::Duration;
+
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use crate::framework::Plugin;
+use crate::framework::{Handle, Plugin};
 use crate::model::{LabelSelector, Name, TopologySpreadConstraint, UnsatisfiableAction, k8s};
 
 use super::{ResourceWeight, ScoringStrategy};
 
 /// How a plugin that takes arguments is made of them.
-pub(super) fn factory(plugin: &str) -> Option<fn(Option<&Value>) -> Made> {
+pub(super) fn factory(plugin: &str) -> Option<fn(Option<&Value>, &Handle) -> Made> {
     Some(match plugin {
         "VolumeBinding" => volume_binding,
         "NodeAffinity" => node_affinity,
@@ -41,7 +43,7 @@ fn arguments<T: DeserializeOwned + Default>(args: Option<&Value>) -> Result<T, S
     })
 }
 
-/// Its arguments concern binding and a score that is behind a gate.
+/// Its score is behind a gate.
 #[derive(Default, Deserialize)]
 #[serde(default, rename_all = "camelCase", deny_unknown_fields)]
 struct VolumeBindingArgs {
@@ -51,7 +53,7 @@ struct VolumeBindingArgs {
     shape: Option<serde::de::IgnoredAny>,
 }
 
-fn volume_binding(args: Option<&Value>) -> Made {
+fn volume_binding(args: Option<&Value>, handle: &Handle) -> Made {
     let args: VolumeBindingArgs = arguments(args)?;
     let _ = (args.api_version, args.kind);
     if args.bind_timeout_seconds.is_some_and(|seconds| seconds < 0) {
@@ -64,7 +66,11 @@ fn volume_binding(args: Option<&Value>) -> Made {
             "shape: unexpected field when feature StorageCapacityScoring is disabled".into()
         );
     }
-    Ok(Box::new(super::VolumeBinding))
+    let mut plugin = super::VolumeBinding::new(handle);
+    if let Some(seconds) = args.bind_timeout_seconds {
+        plugin.bind_timeout = Duration::from_secs(seconds.unsigned_abs());
+    }
+    Ok(Box::new(plugin))
 }
 
 #[derive(Default, Deserialize)]
@@ -75,7 +81,7 @@ struct NodeAffinityArgs {
     added_affinity: Option<Value>,
 }
 
-fn node_affinity(args: Option<&Value>) -> Made {
+fn node_affinity(args: Option<&Value>, _: &Handle) -> Made {
     let args: NodeAffinityArgs = arguments(args)?;
     let _ = (args.api_version, args.kind);
     let added = args.added_affinity.as_ref().map(k8s::node_affinity).transpose();
@@ -153,7 +159,7 @@ struct Point {
     score: i64,
 }
 
-fn fit(args: Option<&Value>) -> Made {
+fn fit(args: Option<&Value>, _: &Handle) -> Made {
     let args: FitArgs = arguments(args)?;
     let _ = (args.api_version, args.kind);
     if let Some(group) = args.ignored_resource_groups.iter().find(|group| group.contains('/')) {
@@ -214,7 +220,7 @@ struct BalancedArgs {
     resources: Vec<ResourceSpec>,
 }
 
-fn balanced(args: Option<&Value>) -> Made {
+fn balanced(args: Option<&Value>, _: &Handle) -> Made {
     let args: BalancedArgs = arguments(args)?;
     let _ = (args.api_version, args.kind);
     let resources = resources(args.resources, "resources")?;
@@ -230,7 +236,7 @@ struct InterPodArgs {
     ignore_preferred_terms_of_existing_pods: bool,
 }
 
-fn inter_pod(args: Option<&Value>) -> Made {
+fn inter_pod(args: Option<&Value>, _: &Handle) -> Made {
     let args: InterPodArgs = arguments(args)?;
     let _ = (args.api_version, args.kind);
     let weight = args.hard_pod_affinity_weight.unwrap_or(1);
@@ -274,7 +280,7 @@ enum Action {
     ScheduleAnyway,
 }
 
-fn spread(args: Option<&Value>) -> Made {
+fn spread(args: Option<&Value>, _: &Handle) -> Made {
     let args: SpreadArgs = arguments(args)?;
     let _ = (args.api_version, args.kind);
     let at = "defaultConstraints";

@@ -18,7 +18,7 @@ const PROFILE: [Row; 18] = [
     ("NodeResourcesFit", 1, |_| Box::new(super::NodeResourcesFit::default())),
     ("VolumeRestrictions", 0, |_| Box::new(super::VolumeRestrictions)),
     ("NodeVolumeLimits", 0, |_| Box::new(super::NodeVolumeLimits)),
-    ("VolumeBinding", 0, |_| Box::new(super::VolumeBinding)),
+    ("VolumeBinding", 0, |handle| Box::new(super::VolumeBinding::new(handle))),
     ("VolumeZone", 0, |_| Box::new(super::VolumeZone)),
     ("PodTopologySpread", 2, |_| Box::new(super::PodTopologySpread::default())),
     ("InterPodAffinity", 2, |_| Box::new(super::InterPodAffinity::default())),
@@ -63,7 +63,7 @@ mod registry {
             let mut registry = Registry::default();
             for (name, _, make) in PROFILE {
                 let made: Factory = match factory(name) {
-                    Some(factory) => Box::new(move |args, _| factory(args)),
+                    Some(factory) => Box::new(factory),
                     None => Box::new(move |args, handle| none(args, make(handle))),
                 };
                 // No name is there twice.

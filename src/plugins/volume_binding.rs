@@ -2,19 +2,29 @@
 //! binder.go; component-helpers/storage/volume `FindMatchingVolume`).
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use crate::framework::{Code, Cycle, Filter, Plugin, Point, PreFilter, Status};
+use crate::framework::{
+    Change, Code, Cycle, Filter, Handle, Plugin, PodVolumes, Point, PreFilter, PreFlight, Status,
+    VolumeBinder,
+};
 use crate::model::{
-    Node, PersistentVolume, PersistentVolumeClaim, StorageClass, VolumeBindingMode,
+    ClaimReference, Name, Node, PersistentVolume, PersistentVolumeClaim, Pod, StorageClass,
+    VolumeBindingMode,
 };
 use crate::snapshot::{Cluster, NodeInfo};
 
 use super::volumes::{claim, is_for, is_reached, never, not_found, uses, volume};
 
 /// Rejects nodes that do not reach the pod's bound volumes, and those for which
-/// its other claims could not be bound.
-#[derive(Clone, Copy, Debug)]
-pub struct VolumeBinding;
+/// its other claims could not be bound; sets volumes aside for those when the pod
+/// is placed, and has them bound before it is.
+#[derive(Clone)]
+pub struct VolumeBinding {
+    binder: Option<Arc<dyn VolumeBinder>>,
+    /// How long binding a pod's volumes may take; 10 minutes by default.
+    pub bind_timeout: Duration,
+}
 
 const NAME: &str = "VolumeBinding";
 const NOT_REACHED: &str = "node(s) didn't match PersistentVolume's node affinity";
@@ -22,6 +32,30 @@ const NONE_TO_BIND: &str = "node(s) didn't find available persistent volumes to 
 const NO_STORAGE: &str = "node(s) did not have enough free storage";
 const NO_VOLUME: &str = "node(s) unavailable due to one or more pvc(s) bound to non-existent pv(s)";
 const NO_PROVISIONER: &str = "kubernetes.io/no-provisioner";
+
+impl VolumeBinding {
+    /// Sets aside and binds through this handle's [`VolumeBinder`].
+    #[must_use]
+    pub fn new(handle: &Handle) -> VolumeBinding {
+        VolumeBinding {
+            binder: handle.volume_binder().cloned(),
+            bind_timeout: Duration::from_secs(600),
+        }
+    }
+
+    fn binder(&self) -> Result<&Arc<dyn VolumeBinder>, Status> {
+        self.binder.as_ref().ok_or_else(|| {
+            let reason = "the handle has no volume binder: make the plugin with one that has";
+            Status::error(NAME, reason)
+        })
+    }
+}
+
+impl std::fmt::Debug for VolumeBinding {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(NAME)
+    }
+}
 
 struct Claims<'a> {
     cluster: &'a Cluster,
@@ -44,11 +78,59 @@ impl Plugin for VolumeBinding {
     }
 
     fn points(&self) -> &'static [Point] {
-        &[Point::PreFilter, Point::Filter, Point::PreScore, Point::Score]
+        &[Point::PreFilter, Point::Filter, Point::Reserve, Point::PreBind]
     }
 
     fn pre_filter<'a>(&'a self, cycle: Cycle<'a>) -> Result<PreFilter<'a>, Status> {
-        let (cluster, pod) = (cycle.cluster, cycle.pod);
+        Ok(match Claims::of(cycle.cluster, cycle.pod)? {
+            None => PreFilter::Skip,
+            Some(claims) => PreFilter::Filter(Box::new(claims)),
+        })
+    }
+
+    /// Nothing for a pod whose claims are all bound.
+    fn reserve(&self, cycle: Cycle<'_>, node: &Name) -> Result<(), Status> {
+        let Some(claims) = Claims::of(cycle.cluster, cycle.pod)? else { return Ok(()) };
+        if claims.open.is_empty() {
+            return Ok(());
+        }
+        let Some(info) = cycle.cluster.node(node).and_then(|info| info.node()) else {
+            return Err(Status::error(NAME, format!("node {node:?} not found")));
+        };
+        let Ok(plan) = claims.plan(info) else {
+            let reason = format!("node {node:?} does not have the pod's volumes");
+            return Err(Status::error(NAME, reason));
+        };
+        let volumes = plan.volumes(node);
+        self.binder()?.assume(&volumes).map_err(|why| Status::error(NAME, why))?;
+        cycle.state.write_shared(NAME, Arc::new(volumes));
+        Ok(())
+    }
+
+    fn unreserve(&self, cycle: Cycle<'_>, _: &Name) {
+        if let (Some(binder), Ok(volumes)) = (&self.binder, cycle.state.read::<PodVolumes>(NAME)) {
+            cycle.state.delete(NAME);
+            binder.revert(&volumes);
+        }
+    }
+
+    fn pre_bind_pre_flight(&self, cycle: Cycle<'_>, _: &Name) -> Result<PreFlight, Status> {
+        Ok(match cycle.state.read::<PodVolumes>(NAME) {
+            Ok(_) => PreFlight::Work,
+            Err(_) => PreFlight::Skip,
+        })
+    }
+
+    fn pre_bind(&self, cycle: Cycle<'_>, node: &Name) -> Result<(), Status> {
+        let Ok(volumes) = cycle.state.read::<PodVolumes>(NAME) else { return Ok(()) };
+        let bound = self.binder()?.bind(cycle.pod, node, &volumes, self.bind_timeout);
+        bound.map_err(|why| Status::error(NAME, format!("binding volumes: {why}")))
+    }
+}
+
+impl<'a> Claims<'a> {
+    /// The pod's claims; none where it has none.
+    fn of(cluster: &'a Cluster, pod: &Pod) -> Result<Option<Claims<'a>>, Status> {
         let reject = |why: String| Err(never(NAME, why));
         let mut claims = Vec::new();
         for used in uses(&pod.template.volumes, &pod.name) {
@@ -82,7 +164,7 @@ impl Plugin for VolumeBinding {
             claims.push(claim);
         }
         if claims.is_empty() {
-            return Ok(PreFilter::Skip);
+            return Ok(None);
         }
         let (mut bound, mut open) = (Vec::new(), Vec::new());
         for claim in claims {
@@ -116,7 +198,7 @@ impl Plugin for VolumeBinding {
             open.volumes = volumes.filter(|volume| volume.class == open.claim.class).collect();
             open.volumes.sort_by(|a, b| (a.capacity, &a.name).cmp(&(b.capacity, &b.name)));
         }
-        Ok(PreFilter::Filter(Box::new(Claims { cluster, bound, open })))
+        Ok(Some(Claims { cluster, bound, open }))
     }
 }
 
@@ -133,13 +215,13 @@ fn is_kept_for(volume: &PersistentVolume, claim: &PersistentVolumeClaim) -> bool
 fn find<'a>(
     open: &Open<'a>,
     node: &Node,
-    taken: &[&'a Arc<PersistentVolume>],
+    taken: &[(&Open<'a>, &'a Arc<PersistentVolume>)],
 ) -> Option<&'a Arc<PersistentVolume>> {
     let claim = open.claim;
     let mut smallest = None;
     for volume in &open.volumes {
         let kept = is_kept_for(volume, claim);
-        if taken.iter().any(|taken| taken.name == volume.name)
+        if taken.iter().any(|(_, taken)| taken.name == volume.name)
             || (volume.claim.is_some() && !kept)
             || volume.capacity < claim.request
             || volume.volume_mode != claim.volume_mode
@@ -161,49 +243,76 @@ fn find<'a>(
     smallest
 }
 
-/// What a node lacks.
-#[derive(Default)]
-struct Lacks {
-    volume: bool,
-    storage: bool,
+/// What a node lacks for a claim.
+enum Lack {
+    Volume,
+    Storage,
 }
 
-impl Claims<'_> {
-    /// Whether the open claims could be bound for a pod on this node: to volumes
-    /// that there are, or to ones that would be made.
-    fn lacks(&self, node: &Node) -> Lacks {
-        let mut lacks = Lacks::default();
-        let mut taken = Vec::new();
-        let mut to_make = Vec::new();
+/// What the open claims get on a node.
+#[derive(Default)]
+struct Plan<'c, 'a> {
+    bindings: Vec<(&'c Open<'a>, &'a Arc<PersistentVolume>)>,
+    to_provision: Vec<&'c Open<'a>>,
+}
+
+impl Plan<'_, '_> {
+    /// The objects as they are to be.
+    fn volumes(&self, node: &Name) -> PodVolumes {
+        let binding = |(open, volume): &(&Open<'_>, &Arc<PersistentVolume>)| {
+            let claim = ClaimReference {
+                namespace: open.claim.namespace.clone(),
+                name: open.claim.name.clone(),
+                uid: open.claim.uid.clone(),
+            };
+            let after = PersistentVolume { claim: Some(claim), ..PersistentVolume::clone(volume) };
+            Change { before: Arc::clone(volume), after: Arc::new(after) }
+        };
+        let provision = |open: &&Open<'_>| {
+            let after = PersistentVolumeClaim {
+                selected_node: node.clone(),
+                ..PersistentVolumeClaim::clone(open.claim)
+            };
+            Change { before: open.claim.clone(), after: Arc::new(after) }
+        };
+        PodVolumes {
+            bindings: self.bindings.iter().map(binding).collect(),
+            to_provision: self.to_provision.iter().map(provision).collect(),
+        }
+    }
+}
+
+impl<'a> Claims<'a> {
+    /// What the open claims would be bound to for a pod on this node: volumes
+    /// that there are, or ones that would be made.
+    fn plan(&self, node: &Node) -> Result<Plan<'_, 'a>, Lack> {
+        let mut plan = Plan::default();
         for open in &self.open {
             if !open.claim.selected_node.is_empty() {
                 if open.claim.selected_node != node.name {
-                    lacks.volume = true;
-                    return lacks;
+                    return Err(Lack::Volume);
                 }
-                to_make.push(open);
+                plan.to_provision.push(open);
                 continue;
             }
-            match find(open, node, &taken) {
-                Some(volume) => taken.push(volume),
-                None => to_make.push(open),
+            match find(open, node, &plan.bindings) {
+                Some(volume) => plan.bindings.push((open, volume)),
+                None => plan.to_provision.push(open),
             }
         }
-        for open in to_make {
+        for open in &plan.to_provision {
             let class = open.class;
             let topologies = &class.allowed_topologies;
             let allowed =
                 topologies.terms.is_empty() || topologies.matches(&node.name, &node.labels);
             if class.provisioner.is_empty() || *class.provisioner == *NO_PROVISIONER || !allowed {
-                lacks.volume = true;
-                return lacks;
+                return Err(Lack::Volume);
             }
             if !self.has_room(open, node) {
-                lacks.storage = true;
-                return lacks;
+                return Err(Lack::Storage);
             }
         }
-        lacks
+        Ok(plan)
     }
 
     /// Whether the class's driver says that it can make the volume for the node,
@@ -230,12 +339,10 @@ impl Filter for Claims<'_> {
         if bound.clone().any(|volume| !is_reached(volume, &node.name, &node.labels)) {
             reasons.push(NOT_REACHED.to_owned());
         }
-        let lacks = self.lacks(node);
-        if lacks.volume {
-            reasons.push(NONE_TO_BIND.to_owned());
-        }
-        if lacks.storage {
-            reasons.push(NO_STORAGE.to_owned());
+        match self.plan(node) {
+            Ok(_) => {}
+            Err(Lack::Volume) => reasons.push(NONE_TO_BIND.to_owned()),
+            Err(Lack::Storage) => reasons.push(NO_STORAGE.to_owned()),
         }
         if self.bound.iter().any(Option::is_none) {
             reasons.push(NO_VOLUME.to_owned());

@@ -3,16 +3,15 @@
 use std::collections::BTreeMap;
 
 use crate::framework::{Code, Cycle, Filter, Plugin, Point, PreFilter, Status};
-use crate::model::{Name, PersistentVolumeClaim};
+use crate::model::{CsiNode, InTreePlugin, Name, PersistentVolumeClaim, VolumeSource};
 use crate::snapshot::{Cluster, NodeInfo};
 
-use super::volumes::{claim, never, uses, volume};
+use super::volumes::{claim, never, use_of, volume};
 
 /// Rejects nodes on which the pod's volumes would be more than a CSI driver can
 /// attach.
 ///
-/// In-tree volumes that are migrated to a CSI driver are not translated, so not
-/// counted.
+/// Volumes of Kubernetes' own plugins count on nodes where a driver serves them.
 #[derive(Clone, Copy, Debug)]
 pub struct NodeVolumeLimits;
 
@@ -22,18 +21,62 @@ const TOO_MANY: &str = "node(s) exceed max volume count";
 /// Driver and handle: what is attached once, whoever uses it.
 type Volume = (Name, Name);
 
-struct Limited(Vec<Volume>);
-
-/// The volume of a claim; none where no CSI driver attaches it. One that is not
-/// bound yet counts as one of its own.
-fn attached(cluster: &Cluster, claim: &PersistentVolumeClaim) -> Option<Volume> {
-    if let Some(volume) = volume(cluster, &claim.volume).filter(|_| !claim.volume.is_empty()) {
-        return volume.csi.clone();
-    }
-    let class = cluster.objects().storage_classes.get("", &claim.class)?;
-    let own = format!("unbound-{}/{}", claim.namespace, claim.name);
-    (!class.provisioner.is_empty()).then(|| (class.provisioner.clone(), own.into()))
+/// A volume, wherever a node has a driver for it.
+struct Attached {
+    volume: Volume,
+    /// The plugin that it was of, which the node must have migrated.
+    plugin: Option<InTreePlugin>,
 }
+
+impl Attached {
+    /// The volume as this node has it attached; none where no driver does that.
+    fn on(&self, node: &CsiNode) -> Option<&Volume> {
+        let is_served = self.plugin.is_none_or(|plugin| {
+            plugin.is_always_migrated() || node.migrated.iter().any(|name| **name == *plugin.name)
+        });
+        is_served.then_some(&self.volume)
+    }
+
+    fn migrated((plugin, handle): (InTreePlugin, Name)) -> Attached {
+        Attached { volume: (plugin.driver.into(), handle), plugin: Some(plugin) }
+    }
+
+    /// The volume of a claim; none where no CSI driver attaches it. One that is
+    /// not bound yet counts as one of its own.
+    fn of_claim(cluster: &Cluster, claim: &PersistentVolumeClaim) -> Option<Attached> {
+        if let Some(volume) = volume(cluster, &claim.volume).filter(|_| !claim.volume.is_empty()) {
+            if let Some(volume) = &volume.csi {
+                return Some(Attached { volume: volume.clone(), plugin: None });
+            }
+            let zones = ["topology.kubernetes.io/zone", "failure-domain.beta.kubernetes.io/zone"];
+            let zones = zones.iter().find_map(|key| volume.labels.get(key)).unwrap_or_default();
+            return volume.in_tree.as_ref()?.migration(zones).map(Attached::migrated);
+        }
+        let class = cluster.objects().storage_classes.get("", &claim.class)?;
+        let own: Name = format!("unbound-{}/{}", claim.namespace, claim.name).into();
+        match InTreePlugin::of_name(&class.provisioner) {
+            Some(plugin) => Some(Attached::migrated((plugin, own))),
+            None if class.provisioner.is_empty() => None,
+            None => Some(Attached { volume: (class.provisioner.clone(), own), plugin: None }),
+        }
+    }
+
+    /// The volume that a pod uses. Its claim may be gone.
+    fn of_pod(
+        cluster: &Cluster,
+        namespace: &str,
+        pod: &str,
+        source: &VolumeSource,
+    ) -> Option<Attached> {
+        match use_of(source, pod) {
+            Some(used) => Attached::of_claim(cluster, claim(cluster, namespace, &used.claim)?),
+            None => source.migration("").map(Attached::migrated),
+        }
+    }
+}
+
+/// What the pod would have attached.
+struct Limited(Vec<Attached>);
 
 impl Plugin for NodeVolumeLimits {
     fn name(&self) -> &'static str {
@@ -49,19 +92,20 @@ impl Plugin for NodeVolumeLimits {
         let namespace = pod.namespace();
         let mut wanted = Vec::new();
         let mut any = false;
-        for used in uses(&pod.template.volumes, &pod.name) {
+        for source in &pod.template.volumes {
+            let attached = Attached::of_pod(cluster, namespace, &pod.name, source);
+            any |= attached.is_some();
+            wanted.extend(attached);
+            let Some(used) = use_of(source, &pod.name) else { continue };
             any = true;
-            let Some(claim) = claim(cluster, namespace, &used.claim) else {
+            if claim(cluster, namespace, &used.claim).is_none() {
                 let name = &used.claim;
                 let what = format!(
                     "looking up PVC {namespace}/{name}: persistentvolumeclaim {name:?} not found"
                 );
                 return Err(never(NAME, what));
-            };
-            wanted.extend(attached(cluster, claim));
+            }
         }
-        wanted.sort();
-        wanted.dedup();
         match any {
             true => Ok(PreFilter::Filter(Box::new(Limited(wanted)))),
             false => Ok(PreFilter::Skip),
@@ -75,22 +119,25 @@ impl Filter for Limited {
         let objects = cluster.objects();
         let limits = objects.csi_nodes.get("", node.name())?;
         let limit = |driver: &Name| {
-            limits.drivers.iter().find(|(name, _)| name == driver).and_then(|(_, limit)| *limit)
+            limits.drivers.iter().find(|known| known.name == *driver).and_then(|known| known.limit)
         };
-        if self.0.iter().all(|(driver, _)| limit(driver).is_none()) {
+        let mut wanted: Vec<&Volume> = self.0.iter().filter_map(|it| it.on(limits)).collect();
+        if wanted.iter().all(|(driver, _)| limit(driver).is_none()) {
             return None;
         }
+        wanted.sort();
+        wanted.dedup();
         let mut there: Vec<Volume> = Vec::new();
         for pod in node.pods().filter(|pod| !pod.template().volumes.is_empty()) {
-            for used in uses(&pod.template().volumes, pod.name()) {
-                let claim = claim(cluster, pod.namespace(), &used.claim);
-                there.extend(claim.and_then(|claim| attached(cluster, claim)));
+            for source in &pod.template().volumes {
+                let attached = Attached::of_pod(cluster, pod.namespace(), pod.name(), source);
+                there.extend(attached.and_then(|attached| attached.on(limits).cloned()));
             }
         }
         there.sort();
         there.dedup();
         let mut counts: BTreeMap<&Name, u32> = BTreeMap::new();
-        let new = self.0.iter().filter(|volume| !there.contains(volume));
+        let new = wanted.into_iter().filter(|volume| !there.contains(volume));
         for (driver, _) in new.clone() {
             counts.insert(driver, 0);
         }

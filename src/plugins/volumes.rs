@@ -13,12 +13,9 @@ pub(super) struct Use {
     pub(super) is_ephemeral: bool,
 }
 
-/// The claims that a pod of this name uses, by its volumes.
-pub(super) fn uses<'a>(
-    volumes: &'a [VolumeSource],
-    pod: &'a str,
-) -> impl Iterator<Item = Use> + use<'a> {
-    volumes.iter().filter_map(move |volume| match volume {
+/// The claim that a volume of a pod of this name uses, if it does.
+pub(super) fn use_of(volume: &VolumeSource, pod: &str) -> Option<Use> {
+    match volume {
         VolumeSource::PersistentVolumeClaim { claim, .. } => {
             Some(Use { claim: claim.clone(), is_ephemeral: false })
         }
@@ -26,7 +23,15 @@ pub(super) fn uses<'a>(
             Some(Use { claim: format!("{pod}-{volume}").into(), is_ephemeral: true })
         }
         _ => None,
-    })
+    }
+}
+
+/// The claims that a pod of this name uses, by its volumes.
+pub(super) fn uses<'a>(
+    volumes: &'a [VolumeSource],
+    pod: &'a str,
+) -> impl Iterator<Item = Use> + use<'a> {
+    volumes.iter().filter_map(move |volume| use_of(volume, pod))
 }
 
 pub(super) fn claim<'a>(

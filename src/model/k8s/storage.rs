@@ -4,11 +4,12 @@ use super::error::{Cause, Path, ReadError};
 use super::node::{labels, name, resource_list};
 use super::selector::{label_selector, node_selector};
 use super::wire::{List, Text};
-use super::wire_storage as wire;
+use super::{volume, wire_pod, wire_storage as wire};
 use crate::model::{
-    AccessMode, ClaimReference, CsiDriver, CsiNode, CsiStorageCapacity, Name, NodeSelector,
-    NodeSelectorTerm, Object, Operator, PersistentVolume, PersistentVolumeClaim, Quantity,
-    QuantityError, Requirement, StorageClass, VolumeAttachment, VolumeBindingMode, VolumeMode,
+    AccessMode, ClaimReference, CsiDriver, CsiNode, CsiNodeDriver, CsiStorageCapacity, Name,
+    NodeSelector, NodeSelectorTerm, Object, Operator, PersistentVolume, PersistentVolumeClaim,
+    Quantity, QuantityError, Requirement, StorageClass, VolumeAttachment, VolumeBindingMode,
+    VolumeMode, VolumeSource,
 };
 
 type Meta<'a> = wire::Metadata<'a>;
@@ -55,6 +56,20 @@ fn bytes(text: &Text<'_>, path: &Path<'_>) -> Result<Option<i64>, ReadError> {
     Ok(Some(quantity.value()))
 }
 
+/// What a volume is made of, where that is a plugin which a CSI driver took over.
+fn in_tree(spec: &wire::PersistentVolumeSpec<'_>) -> Option<VolumeSource> {
+    volume::read(&wire_pod::Volume {
+        gce_persistent_disk: spec.gce_persistent_disk.clone(),
+        aws_elastic_block_store: spec.aws_elastic_block_store.clone(),
+        azure_disk: spec.azure_disk.clone(),
+        azure_file: spec.azure_file.clone(),
+        cinder: spec.cinder.clone(),
+        vsphere_volume: spec.vsphere_volume.clone(),
+        portworx_volume: spec.portworx_volume.clone(),
+        ..wire_pod::Volume::default()
+    })
+}
+
 pub(super) fn persistent_volume(
     wire: &wire::PersistentVolume<'_>,
     path: &Path<'_>,
@@ -81,6 +96,7 @@ pub(super) fn persistent_volume(
             .and_then(|affinity| affinity.required.as_ref())
             .map(node_selector),
         csi: spec.csi.as_ref().map(|csi| (name(&csi.driver), name(&csi.volume_handle))),
+        in_tree: in_tree(&spec),
         is_available: wire.status.as_ref().is_some_and(|status| &*status.phase == "Available"),
         is_deleting: !meta.deletion_timestamp.is_empty(),
     }))
@@ -158,10 +174,19 @@ pub(super) fn storage_class(
 pub(super) fn csi_node(wire: &wire::CsiNode<'_>, path: &Path<'_>) -> Result<Object, ReadError> {
     let meta = wire.metadata.clone().unwrap_or_default();
     let spec = wire.spec.clone().unwrap_or_default();
-    let drivers = spec.drivers.iter().map(|driver| {
-        (name(&driver.name), driver.allocatable.as_ref().and_then(|allocatable| allocatable.count))
+    let drivers = spec.drivers.iter().map(|driver| CsiNodeDriver {
+        name: name(&driver.name),
+        limit: driver.allocatable.as_ref().and_then(|allocatable| allocatable.count),
+        topology_keys: driver.topology_keys.iter().map(name).collect(),
     });
-    Ok(Object::CsiNode(CsiNode { name: named(&meta, path)?, drivers: drivers.collect() }))
+    let key = "storage.alpha.kubernetes.io/migrated-plugins";
+    let migrated = meta.annotations.iter().find(|(known, _)| **known == *key);
+    let migrated = migrated.iter().flat_map(|(_, plugins)| plugins.split(','));
+    Ok(Object::CsiNode(CsiNode {
+        name: named(&meta, path)?,
+        drivers: drivers.collect(),
+        migrated: migrated.filter(|plugin| !plugin.is_empty()).map(Name::from).collect(),
+    }))
 }
 
 pub(super) fn volume_attachment(

@@ -2,7 +2,7 @@
 //! [`super::wire`].
 
 use super::wire::{Amounts, LabelSelector, List, OwnerReference, Text, TextMap, wire};
-use super::wire_pod::NodeSelector;
+use super::wire_pod::{AzureDisk, AzureFile, Cinder, Ebs, Gce, NodeSelector, Portworx, Vsphere};
 
 wire! {
     /// With annotations, which other kinds have no need of.
@@ -34,6 +34,13 @@ wire! {
         claim_ref: Option<ClaimReference<'a>>,
         node_affinity: Option<VolumeNodeAffinity<'a>>,
         csi: Option<CsiSource<'a>>,
+        gce_persistent_disk: Option<Gce<'a>>,
+        aws_elastic_block_store: Option<Ebs<'a>>,
+        azure_disk: Option<AzureDisk<'a>>,
+        azure_file: Option<AzureFile<'a>>,
+        cinder: Option<Cinder<'a>>,
+        vsphere_volume: Option<Vsphere<'a>>,
+        portworx_volume: Option<Portworx<'a>>,
     }
 }
 
@@ -122,6 +129,7 @@ wire! {
     struct CsiNodeDriver<'a> {
         name: Text<'a>,
         allocatable: Option<VolumeNodeResources<'a>>,
+        topology_keys: List<Text<'a>>,
     }
 }
 

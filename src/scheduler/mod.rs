@@ -1,0 +1,5 @@
+//! From decisions to a scheduler.
+
+mod volumes;
+
+pub use volumes::InMemoryVolumeBinder;
