@@ -7,6 +7,6 @@ if [ ! -d "$vectors" ]; then
     echo "SKIPPED: the golden vectors are not here ($vectors)"
     exit 0
 fi
-for kind in cache scheduling scheduling-large profiles volumes; do
+for kind in cache scheduling scheduling-large profiles volumes preemption; do
     cargo run --release --quiet -- conformance "$vectors/$kind.jsonl.gz"
 done

@@ -159,7 +159,7 @@ fn vectors(bytes: &[u8]) {
         Err(error) => return wrong(&error, &bytes, false),
     };
     let mut tally = Tally::default();
-    for scenario in scenarios.iter().filter(|scenario| !scenario.is_preemption()) {
+    for scenario in &scenarios {
         for strict in [false, true] {
             if let Err(error) = scenario.run(strict, &mut tally) {
                 wrong(&error, &bytes, false);

@@ -28,7 +28,9 @@ pub struct FitError {
 }
 
 impl FitError {
-    pub(super) fn new(nodes: usize) -> FitError {
+    /// Of so many nodes, without a reason.
+    #[must_use]
+    pub fn new(nodes: usize) -> FitError {
         FitError {
             nodes,
             reasons: BTreeMap::new(),

@@ -212,7 +212,7 @@ impl<'a> Filters<'a> {
     /// Why the node is rejected with the pods that are nominated to it on it.
     fn with_nominated(&self, node: NodeInfo<'_>) -> Option<Status> {
         let (_, pods) = self.nominated.iter().find(|(name, _)| name == node.name())?;
-        let mut fork = self.cycle.cluster.fork();
+        let mut fork = node.cluster().fork();
         let mut filters = self.extend();
         for pod in pods {
             let placed = pod.clone().on(node.name().clone());
@@ -245,7 +245,7 @@ impl<'a> Filters<'a> {
             each: each.collect(),
             only: None,
             rejected: None,
-            nominated: Vec::new(),
+            nominated: self.nominated.clone(),
         }
     }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::model::{Name, Pod};
 
-use super::{Nominator, VolumeBinder, WaitingPods};
+use super::{Evictor, Nominator, VolumeBinder, WaitingPods};
 
 /// Binds pods to nodes: where a decision leaves the scheduler.
 pub trait Binder: Send + Sync {
@@ -18,7 +18,8 @@ pub trait Binder: Send + Sync {
 }
 
 /// What plugins are given when they are made: the pods that wait for permits, the
-/// pods that are nominated, and who binds pods and volumes. Clones are the same handle; the
+/// pods that are nominated, and who binds pods and
+/// volumes and evicts pods. Clones are the same handle; the
 /// profiles of one configuration have one. The cluster and its stores come with
 /// each [`Cycle`](super::Cycle).
 #[derive(Clone, Default)]
@@ -27,6 +28,7 @@ pub struct Handle {
     nominator: Arc<Nominator>,
     binder: Option<Arc<dyn Binder>>,
     volume_binder: Option<Arc<dyn VolumeBinder>>,
+    evictor: Option<Arc<dyn Evictor>>,
 }
 
 impl Handle {
@@ -41,6 +43,12 @@ impl Handle {
     #[must_use]
     pub fn with_volume_binder(self, binder: Arc<dyn VolumeBinder>) -> Handle {
         Handle { volume_binder: Some(binder), ..self }
+    }
+
+    /// The same with this evictor, for plugins that are made from now on.
+    #[must_use]
+    pub fn with_evictor(self, evictor: Arc<dyn Evictor>) -> Handle {
+        Handle { evictor: Some(evictor), ..self }
     }
 
     /// The pods that wait for a permit.
@@ -65,6 +73,12 @@ impl Handle {
     #[must_use]
     pub fn volume_binder(&self) -> Option<&Arc<dyn VolumeBinder>> {
         self.volume_binder.as_ref()
+    }
+
+    /// Who evicts pods, if anybody does.
+    #[must_use]
+    pub fn evictor(&self) -> Option<&Arc<dyn Evictor>> {
+        self.evictor.as_ref()
     }
 }
 

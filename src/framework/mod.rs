@@ -146,6 +146,7 @@ pub mod config;
 mod cycle;
 mod diagnosis;
 pub(crate) mod dispatch;
+mod eviction;
 mod filters;
 mod handle;
 mod memo;
@@ -165,6 +166,7 @@ mod waiting;
 
 pub use cycle::{Cycle, CycleState, StateError};
 pub use diagnosis::{Evaluation, FitError, Verdict};
+pub use eviction::{Eviction, Evictor};
 pub use filters::{Diagnosis, Filters};
 pub use handle::{Binder, Handle};
 pub use nominator::Nominator;

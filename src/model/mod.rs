@@ -37,7 +37,7 @@ pub use labels::{LabelLookup, Labels};
 pub use migration::InTreePlugin;
 pub(crate) use node::HOSTNAME;
 pub use node::{Image, Node, NodeBuilder, NodeLabels, ZoneKey, node};
-pub use objects::{Namespace, Object, ObjectKind, Service, Workload};
+pub use objects::{Namespace, Object, ObjectKind, PodDisruptionBudget, Service, Workload};
 pub use pod::{Pod, PodBuilder, Timestamp, pod};
 pub use quantity::{Quantity, QuantityError};
 pub use requests::{

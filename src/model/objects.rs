@@ -42,6 +42,32 @@ pub struct Workload {
     pub selector: LabelSelector,
 }
 
+/// How many of some pods may be disrupted (policy/v1 `PodDisruptionBudget`).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PodDisruptionBudget {
+    /// Namespace.
+    pub namespace: Name,
+    /// Name.
+    pub name: Name,
+    /// Which pods, of its namespace.
+    pub selector: LabelSelector,
+    /// `status.disruptionsAllowed`: how many more may go now.
+    pub disruptions_allowed: i32,
+    /// `status.disruptedPods`: names of pods that are on their way out, and
+    /// counted already.
+    pub disrupted_pods: Box<[Name]>,
+}
+
+impl PodDisruptionBudget {
+    /// Whether the pod is one of those whose disruptions are counted.
+    #[must_use]
+    pub fn counts(&self, namespace: &str, name: &str, labels: &Labels) -> bool {
+        *self.namespace == *namespace
+            && self.selector.matches(labels)
+            && !self.disrupted_pods.iter().any(|known| **known == *name)
+    }
+}
+
 /// The kinds of [`Object`]s.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
@@ -70,11 +96,13 @@ pub enum ObjectKind {
     CsiDriver,
     /// storage.k8s.io/v1 CSIStorageCapacity.
     CsiStorageCapacity,
+    /// policy/v1 PodDisruptionBudget.
+    PodDisruptionBudget,
 }
 
 impl ObjectKind {
     /// All kinds.
-    pub const ALL: [ObjectKind; 12] = [
+    pub const ALL: [ObjectKind; 13] = [
         ObjectKind::Namespace,
         ObjectKind::Service,
         ObjectKind::ReplicationController,
@@ -87,6 +115,7 @@ impl ObjectKind {
         ObjectKind::VolumeAttachment,
         ObjectKind::CsiDriver,
         ObjectKind::CsiStorageCapacity,
+        ObjectKind::PodDisruptionBudget,
     ];
 
     /// As Kubernetes writes it.
@@ -105,6 +134,7 @@ impl ObjectKind {
             ObjectKind::VolumeAttachment => "VolumeAttachment",
             ObjectKind::CsiDriver => "CSIDriver",
             ObjectKind::CsiStorageCapacity => "CSIStorageCapacity",
+            ObjectKind::PodDisruptionBudget => "PodDisruptionBudget",
         }
     }
 }
@@ -133,6 +163,8 @@ pub enum Object {
     CsiDriver(CsiDriver),
     /// storage.k8s.io/v1 CSIStorageCapacity.
     CsiStorageCapacity(CsiStorageCapacity),
+    /// policy/v1 PodDisruptionBudget.
+    PodDisruptionBudget(PodDisruptionBudget),
 }
 
 impl Object {
@@ -150,6 +182,7 @@ impl Object {
             Object::VolumeAttachment(_) => ObjectKind::VolumeAttachment,
             Object::CsiDriver(_) => ObjectKind::CsiDriver,
             Object::CsiStorageCapacity(_) => ObjectKind::CsiStorageCapacity,
+            Object::PodDisruptionBudget(_) => ObjectKind::PodDisruptionBudget,
         }
     }
 
@@ -167,6 +200,7 @@ impl Object {
             Object::Workload(workload) => &workload.namespace,
             Object::PersistentVolumeClaim(object) => &object.namespace,
             Object::CsiStorageCapacity(object) => &object.namespace,
+            Object::PodDisruptionBudget(object) => &object.namespace,
         }
     }
 
@@ -184,6 +218,7 @@ impl Object {
             Object::VolumeAttachment(object) => &object.name,
             Object::CsiDriver(object) => &object.name,
             Object::CsiStorageCapacity(object) => &object.name,
+            Object::PodDisruptionBudget(object) => &object.name,
         }
     }
 }

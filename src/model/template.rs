@@ -208,6 +208,9 @@ pub struct PodSpec {
     pub scheduling_group: Option<Name>,
     /// Features that the node must declare.
     pub required_node_features: Box<[Name]>,
+    /// Whether a scheduler has it terminated to make room: condition
+    /// `DisruptionTarget` for reason `PreemptionByScheduler`.
+    pub is_preempted: bool,
 }
 
 /// A [`PodSpec`] with its hash: what pods of one template share.

@@ -16,6 +16,7 @@ use super::{ResourceWeight, ScoringStrategy};
 pub(super) fn factory(plugin: &str) -> Option<fn(Option<&Value>, &Handle) -> Made> {
     Some(match plugin {
         "VolumeBinding" => volume_binding,
+        "DefaultPreemption" => preemption,
         "NodeAffinity" => node_affinity,
         "NodeResourcesFit" => fit,
         "NodeResourcesBalancedAllocation" => balanced,
@@ -69,6 +70,35 @@ fn volume_binding(args: Option<&Value>, handle: &Handle) -> Made {
     let mut plugin = super::VolumeBinding::new(handle);
     if let Some(seconds) = args.bind_timeout_seconds {
         plugin.bind_timeout = Duration::from_secs(seconds.unsigned_abs());
+    }
+    Ok(Box::new(plugin))
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase", deny_unknown_fields)]
+struct DefaultPreemptionArgs {
+    api_version: Option<String>,
+    kind: Option<String>,
+    min_candidate_nodes_percentage: Option<i32>,
+    min_candidate_nodes_absolute: Option<i32>,
+}
+
+fn preemption(args: Option<&Value>, handle: &Handle) -> Made {
+    let args: DefaultPreemptionArgs = arguments(args)?;
+    let _ = (args.api_version, args.kind);
+    let mut plugin = super::DefaultPreemption::new(handle);
+    if let Some(percentage) = args.min_candidate_nodes_percentage {
+        let valid = u32::try_from(percentage).ok().filter(|percentage| *percentage <= 100);
+        plugin.min_candidate_nodes_percentage =
+            valid.ok_or("minCandidateNodesPercentage: not in valid range [0, 100]")?;
+    }
+    if let Some(absolute) = args.min_candidate_nodes_absolute {
+        plugin.min_candidate_nodes_absolute = u32::try_from(absolute)
+            .map_err(|_| "minCandidateNodesAbsolute: not in valid range [0, inf)")?;
+    }
+    if plugin.min_candidate_nodes_percentage == 0 && plugin.min_candidate_nodes_absolute == 0 {
+        let what = "minCandidateNodesPercentage, minCandidateNodesAbsolute: cannot both be zero";
+        return Err(what.into());
     }
     Ok(Box::new(plugin))
 }

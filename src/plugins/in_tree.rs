@@ -7,7 +7,7 @@ use crate::framework::{Framework, Handle, Plugin};
 /// has none), and how it is made without arguments.
 type Row = (&'static str, i64, fn(&Handle) -> Box<dyn Plugin>);
 
-const PROFILE: [Row; 18] = [
+const PROFILE: [Row; 19] = [
     ("SchedulingGates", 0, |_| Box::new(super::SchedulingGates)),
     ("PrioritySort", 0, |_| Box::new(super::PrioritySort)),
     ("NodeUnschedulable", 0, |_| Box::new(super::NodeUnschedulable)),
@@ -22,6 +22,7 @@ const PROFILE: [Row; 18] = [
     ("VolumeZone", 0, |_| Box::new(super::VolumeZone)),
     ("PodTopologySpread", 2, |_| Box::new(super::PodTopologySpread::default())),
     ("InterPodAffinity", 2, |_| Box::new(super::InterPodAffinity::default())),
+    ("DefaultPreemption", 0, |handle| Box::new(super::DefaultPreemption::new(handle))),
     ("NodeResourcesBalancedAllocation", 1, |_| {
         Box::new(super::NodeResourcesBalancedAllocation::default())
     }),
@@ -54,7 +55,7 @@ mod registry {
 
     /// In-tree plugins that a configuration may name, and that do nothing here:
     /// pods with resource claims are refused, and the others are not built.
-    const LEFT_OUT: [&str; 3] = ["DefaultPreemption", "DynamicResources", "GangScheduling"];
+    const LEFT_OUT: [&str; 2] = ["DynamicResources", "GangScheduling"];
 
     impl Registry {
         /// Kube-scheduler's plugins, with its default profile.

@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use crate::model::{
     CsiDriver, CsiNode, CsiStorageCapacity, EventError, Generation, Namespace, Object, ObjectKind,
-    PersistentVolume, PersistentVolumeClaim, Service, StorageClass, VolumeAttachment, Workload,
-    hash_of,
+    PersistentVolume, PersistentVolumeClaim, PodDisruptionBudget, Service, StorageClass,
+    VolumeAttachment, Workload, hash_of,
 };
 
 use super::hash_index::HashIndex;
@@ -166,6 +166,18 @@ impl Keyed for CsiStorageCapacity {
     }
 }
 
+impl Keyed for PodDisruptionBudget {
+    fn namespace(&self) -> &str {
+        &self.namespace
+    }
+    fn name(&self) -> &str {
+        &self.name
+    }
+    fn kind(&self) -> &'static str {
+        ObjectKind::PodDisruptionBudget.as_str()
+    }
+}
+
 /// What an [`ObjectStore`] is told.
 #[derive(Clone, Debug)]
 pub enum ObjectEvent<T> {
@@ -315,6 +327,8 @@ pub struct Objects {
     pub csi_drivers: ObjectStore<CsiDriver>,
     /// CSIStorageCapacitys.
     pub csi_storage_capacities: ObjectStore<CsiStorageCapacity>,
+    /// PodDisruptionBudgets.
+    pub pod_disruption_budgets: ObjectStore<PodDisruptionBudget>,
 }
 
 impl Objects {
@@ -353,6 +367,9 @@ impl Objects {
             ObjectKind::CsiStorageCapacity => {
                 self.csi_storage_capacities.get(namespace, name).is_some()
             }
+            ObjectKind::PodDisruptionBudget => {
+                self.pod_disruption_budgets.get(namespace, name).is_some()
+            }
             _ => self.workloads(kind).is_some_and(|store| store.get(namespace, name).is_some()),
         }
     }
@@ -373,6 +390,7 @@ impl Objects {
             ObjectKind::VolumeAttachment => keys(&self.volume_attachments),
             ObjectKind::CsiDriver => keys(&self.csi_drivers),
             ObjectKind::CsiStorageCapacity => keys(&self.csi_storage_capacities),
+            ObjectKind::PodDisruptionBudget => keys(&self.pod_disruption_budgets),
             _ => self.workloads(kind).map(keys).unwrap_or_default(),
         }
     }
@@ -408,6 +426,9 @@ impl Objects {
             Object::CsiDriver(object) => run(&mut self.csi_drivers, Arc::new(object.clone()), g),
             Object::CsiStorageCapacity(object) => {
                 run(&mut self.csi_storage_capacities, Arc::new(object.clone()), g)
+            }
+            Object::PodDisruptionBudget(object) => {
+                run(&mut self.pod_disruption_budgets, Arc::new(object.clone()), g)
             }
             Object::Workload(object) => match self.workloads_mut(object.kind) {
                 Some(store) => run(store, Arc::new(object.clone()), g),
@@ -449,6 +470,7 @@ impl Objects {
             ObjectKind::VolumeAttachment => run(&mut self.volume_attachments, (key.0, "", name), g),
             ObjectKind::CsiDriver => run(&mut self.csi_drivers, (key.0, "", name), g),
             ObjectKind::CsiStorageCapacity => run(&mut self.csi_storage_capacities, key, g),
+            ObjectKind::PodDisruptionBudget => run(&mut self.pod_disruption_budgets, key, g),
             _ => match self.workloads_mut(kind) {
                 Some(store) => run(store, key, g),
                 None => Err(EventError::ObjectNotFound {

@@ -2,6 +2,7 @@
 //! reaches them too.
 
 mod cache;
+mod preemption;
 mod scheduling;
 
 use serde_json::Value;
@@ -53,21 +54,18 @@ pub(crate) fn scenarios(text: &[u8]) -> Result<Vec<Scenario>, Wrong> {
 }
 
 impl Scenario {
-    /// Whether it asks for preemption, which is not there yet.
-    pub(crate) fn is_preemption(&self) -> bool {
-        self.value.get("pdbs").is_some()
-    }
-
     /// Runs it, and adds what came of it; see the program's `--strict`.
     pub(crate) fn run(&self, strict: bool, tally: &mut Tally) -> Result<(), Wrong> {
         let has = |key: &str| self.value.get(key).is_some();
         let ran = if has("ops") {
             cache::run(&self.value, strict, tally)
+        } else if has("pdbs") {
+            preemption::run(&self.value, tally)
         } else if has("cases") {
             scheduling::run(&self.value, tally)
         } else {
-            Err("this kind of vector is not known here: give cache vectors (with \"ops\") or \
-                 scheduling vectors (with \"cases\")"
+            Err("this kind of vector is not known here: give cache vectors (with \"ops\"), \
+                 scheduling vectors (with \"cases\"), or preemption vectors (with \"pdbs\", too)"
                 .to_owned())
         };
         ran.map_err(|what| Wrong::at(self.line, what))

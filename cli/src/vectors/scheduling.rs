@@ -2,6 +2,7 @@
 //! the node, its code and reasons, or all scores; and the message.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use portolan::framework::config::Configuration;
 use portolan::framework::{Evaluation, Framework, Handle, Registry, Status};
@@ -12,7 +13,7 @@ use serde_json::Value;
 use super::Tally;
 
 /// Lists of objects beside pods and nodes, and the kind of each.
-const OBJECTS: [(&str, &str); 12] = [
+const OBJECTS: [(&str, &str); 13] = [
     ("namespaces", "Namespace"),
     ("services", "Service"),
     ("replicationControllers", "ReplicationController"),
@@ -25,41 +26,55 @@ const OBJECTS: [(&str, &str); 12] = [
     ("volumeAttachments", "VolumeAttachment"),
     ("csiDrivers", "CSIDriver"),
     ("csiStorageCapacities", "CSIStorageCapacity"),
+    ("pdbs", "PodDisruptionBudget"),
 ];
 
+/// A cluster, and the framework that decides on it.
+pub(super) struct Scene {
+    pub(super) snapshot: Arc<Snapshot>,
+    pub(super) framework: Framework,
+}
+
+impl Scene {
+    pub(super) fn read(scenario: &Value) -> Result<Scene, String> {
+        let lists = OBJECTS.iter().map(|(list, _)| *list).chain(["nodes", "pods", "cases"]);
+        for list in lists {
+            if !matches!(scenario[list], Value::Null | Value::Array(_)) {
+                return Err(format!("{list:?} is no list"));
+            }
+        }
+        let (mut writer, reader) = Engine::inline(Config::default());
+        for (list, kind) in OBJECTS {
+            for value in items(scenario, list) {
+                let object =
+                    k8s::object(kind, value).map_err(|error| format!("{list}: {error}"))?;
+                writer.put_object(object).map_err(|error| format!("{list}: {error}"))?;
+            }
+        }
+        for value in items(scenario, "nodes") {
+            let node = k8s::node(value).map_err(|error| format!("nodes: {error}"))?;
+            writer.add_node(node).map_err(|error| format!("nodes: {error}"))?;
+        }
+        for value in items(scenario, "pods") {
+            let pod = k8s::pod(value).map_err(|error| format!("pods: {error}"))?;
+            writer.add_pod(pod).map_err(|error| format!("pods: {error}"))?;
+        }
+        writer.publish();
+        let framework = match scenario["config"].as_str() {
+            None => Framework::default_profile(),
+            Some(config) => {
+                let read = Configuration::read(config, &Registry::in_tree(), &Handle::default());
+                let profiles = read.map_err(|error| format!("config: {error}"))?.profiles;
+                profiles.into_iter().next().ok_or("config: no profile")?.framework
+            }
+        };
+        Ok(Scene { snapshot: reader.snapshot(), framework })
+    }
+}
+
 pub(super) fn run(scenario: &Value, tally: &mut Tally) -> Result<(), String> {
-    let lists = OBJECTS.iter().map(|(list, _)| *list).chain(["nodes", "pods", "cases"]);
-    for list in lists {
-        if !matches!(scenario[list], Value::Null | Value::Array(_)) {
-            return Err(format!("{list:?} is no list"));
-        }
-    }
+    let Scene { snapshot, framework } = Scene::read(scenario)?;
     let id = scenario["id"].as_str().unwrap_or_default();
-    let (mut writer, reader) = Engine::inline(Config::default());
-    for (list, kind) in OBJECTS {
-        for value in items(scenario, list) {
-            let object = k8s::object(kind, value).map_err(|error| format!("{list}: {error}"))?;
-            writer.put_object(object).map_err(|error| format!("{list}: {error}"))?;
-        }
-    }
-    for value in items(scenario, "nodes") {
-        let node = k8s::node(value).map_err(|error| format!("nodes: {error}"))?;
-        writer.add_node(node).map_err(|error| format!("nodes: {error}"))?;
-    }
-    for value in items(scenario, "pods") {
-        let pod = k8s::pod(value).map_err(|error| format!("pods: {error}"))?;
-        writer.add_pod(pod).map_err(|error| format!("pods: {error}"))?;
-    }
-    writer.publish();
-    let snapshot = reader.snapshot();
-    let framework = match scenario["config"].as_str() {
-        None => Framework::default_profile(),
-        Some(config) => {
-            let read = Configuration::read(config, &Registry::in_tree(), &Handle::default());
-            let profiles = read.map_err(|error| format!("config: {error}"))?.profiles;
-            profiles.into_iter().next().ok_or("config: no profile")?.framework
-        }
-    };
     if let Some(order) = scenario.get("snapshotOrder") {
         let found: Vec<&str> = snapshot.nodes().map(|node| &**node.name()).collect();
         let found = serde_json::json!(found);
@@ -80,7 +95,7 @@ pub(super) fn run(scenario: &Value, tally: &mut Tally) -> Result<(), String> {
 }
 
 /// The items of a list, none where it is absent or null.
-fn items<'a>(value: &'a Value, key: &str) -> impl Iterator<Item = &'a Value> + use<'a> {
+pub(super) fn items<'a>(value: &'a Value, key: &str) -> impl Iterator<Item = &'a Value> + use<'a> {
     value[key].as_array().into_iter().flatten()
 }
 

@@ -30,6 +30,7 @@ pub(super) enum Kind {
     VolumeAttachment,
     CsiDriver,
     CsiStorageCapacity,
+    PodDisruptionBudget,
     /// `v1 List`, or a list of a kind.
     List,
     Other(String),
@@ -59,6 +60,7 @@ impl Kind {
             ("storage.k8s.io", "VolumeAttachment") => Kind::VolumeAttachment,
             ("storage.k8s.io", "CSIDriver") => Kind::CsiDriver,
             ("storage.k8s.io", "CSIStorageCapacity") => Kind::CsiStorageCapacity,
+            ("policy", "PodDisruptionBudget") => Kind::PodDisruptionBudget,
             (_, kind) if kind.ends_with("List") => Kind::List,
             (_, kind) => Kind::Other(kind.to_owned()),
         }
@@ -166,6 +168,17 @@ impl Collected {
             rules.note("metadata.namespace", &service.namespace);
         }
         self.objects.push(Object::Service(service));
+        Ok(())
+    }
+
+    pub(super) fn budget(
+        &mut self,
+        wire: &wire_objects::PodDisruptionBudget<'_>,
+        path: &Path<'_>,
+    ) -> Result<(), ReadError> {
+        let rules = &mut Rules::apply(&mut self.defaulted);
+        let budget = objects::budget(wire, path, |meta| rules.namespace(&meta.namespace))?;
+        self.objects.push(Object::PodDisruptionBudget(budget));
         Ok(())
     }
 

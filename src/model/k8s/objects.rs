@@ -3,9 +3,13 @@
 use super::error::{Cause, Path, ReadError};
 use super::node::{labels, name, resource_list};
 use super::pod::preemption_policy;
+use super::selector::label_selector;
 use super::wire::Metadata;
 use super::wire_objects as wire;
-use crate::model::{Labels, Name, Namespace, PreemptionPolicy, ResourceList, Service, Toleration};
+use crate::model::{
+    Labels, Name, Namespace, PodDisruptionBudget, PreemptionPolicy, ResourceList, Service,
+    Toleration,
+};
 
 /// A priority class: what `priorityClassName` stands for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -56,6 +60,23 @@ pub(super) fn service(
     let name = named(&meta, path)?;
     let selector = wire.spec.as_ref().map(|spec| labels(&spec.selector)).unwrap_or_default();
     Ok(Service { namespace: namespace(&meta), name, selector })
+}
+
+pub(super) fn budget(
+    wire: &wire::PodDisruptionBudget<'_>,
+    path: &Path<'_>,
+    namespace: impl FnOnce(&Metadata<'_>) -> Name,
+) -> Result<PodDisruptionBudget, ReadError> {
+    let meta = wire.metadata.clone().unwrap_or_default();
+    let spec = wire.spec.clone().unwrap_or_default();
+    let status = wire.status.clone().unwrap_or_default();
+    Ok(PodDisruptionBudget {
+        namespace: namespace(&meta),
+        name: named(&meta, path)?,
+        selector: label_selector(spec.selector.as_ref(), &path.key("spec").key("selector"))?,
+        disruptions_allowed: status.disruptions_allowed,
+        disrupted_pods: status.disrupted_pods.iter().map(|(pod, _)| name(pod)).collect(),
+    })
 }
 
 pub(super) fn priority_class(

@@ -324,6 +324,9 @@ fn status(
     draft.requests.resize_infeasible = (status.conditions.iter())
         .find(|c| &*c.condition_type == "PodResizePending")
         .is_some_and(|c| &*c.reason == "Infeasible");
+    draft.spec.is_preempted = (status.conditions.iter())
+        .find(|c| &*c.condition_type == "DisruptionTarget")
+        .is_some_and(|c| &*c.status == "True" && &*c.reason == "PreemptionByScheduler");
     let lists = [
         ("containerStatuses", &status.container_statuses),
         ("initContainerStatuses", &status.init_container_statuses),

@@ -351,6 +351,7 @@ fn body<'de, D: Deserializer<'de>>(
         Kind::VolumeAttachment => store!(VolumeAttachment, volume_attachment),
         Kind::CsiDriver => store!(CsiDriver, csi_driver),
         Kind::CsiStorageCapacity => store!(CsiStorageCapacity, csi_storage_capacity),
+        Kind::PodDisruptionBudget => read!(wire::PodDisruptionBudget<'de>, budget),
         Kind::RuntimeClass => read!(wire::RuntimeClass<'de>, runtime_class),
         Kind::ReplicationController => {
             read!(wire::ReplicationController<'de>, replication_controller);

@@ -52,7 +52,7 @@ pub fn node_affinity(value: &Value) -> Result<NodeAffinity, ReadError> {
 pub fn object(kind: &str, value: &Value) -> Result<Object, ReadError> {
     const KINDS: &str = "one of Namespace, Service, ReplicationController, ReplicaSet, \
         StatefulSet, PersistentVolume, PersistentVolumeClaim, StorageClass, CSINode, \
-        VolumeAttachment, CSIDriver, CSIStorageCapacity";
+        VolumeAttachment, CSIDriver, CSIStorageCapacity, PodDisruptionBudget";
     let root = Path::Root;
     let rules = &mut Rules::stored();
     let kind = value.get("kind").and_then(Value::as_str).unwrap_or(kind);
@@ -64,6 +64,11 @@ pub fn object(kind: &str, value: &Value) -> Result<Object, ReadError> {
         "Service" => {
             let namespace = |meta: &super::wire::Metadata<'_>| (&*meta.namespace).into();
             return objects::service(&from_value(value)?, &root, namespace).map(Object::Service);
+        }
+        "PodDisruptionBudget" => {
+            let namespace = |meta: &super::wire::Metadata<'_>| (&*meta.namespace).into();
+            let budget = objects::budget(&from_value(value)?, &root, namespace);
+            return budget.map(Object::PodDisruptionBudget);
         }
         "PersistentVolume" => return storage::persistent_volume(&from_value(value)?, &root),
         "PersistentVolumeClaim" => {

@@ -142,3 +142,24 @@ wire! {
         tolerations: List<super::wire_pod::Toleration<'a>>,
     }
 }
+
+wire! {
+    struct PodDisruptionBudget<'a> {
+        metadata: Option<Metadata<'a>>,
+        spec: Option<PodDisruptionBudgetSpec<'a>>,
+        status: Option<PodDisruptionBudgetStatus<'a>>,
+    }
+}
+
+wire! {
+    struct PodDisruptionBudgetSpec<'a> {
+        selector: Option<LabelSelector<'a>>,
+    }
+}
+
+wire! {
+    struct PodDisruptionBudgetStatus<'a> {
+        disruptions_allowed: i32,
+        disrupted_pods: TextMap<'a>,
+    }
+}
