@@ -58,6 +58,7 @@ fn main() -> ExitCode {
         Command::Explain(arguments) => explain::run(&arguments),
         Command::Conformance(arguments) => conformance::run(&arguments),
         Command::Perf(perf::Command::Cache(arguments)) => perf::cache::run(&arguments),
+        Command::Perf(perf::Command::Sched(arguments)) => perf::sched::run(&arguments),
     };
     match result {
         Ok(code) => code,

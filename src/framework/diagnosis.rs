@@ -1,13 +1,13 @@
 //! Why a pod fits nowhere, and what every plugin says of every node.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use crate::model::{Name, Pod};
 use crate::snapshot::{Chunk, Cluster, NodeInfo};
 
 use super::filters::nodes_of;
-use super::{Cycle, CycleState, Feasible, Framework, NodeScore, Nomination, Status};
+use super::{Code, Cycle, CycleState, Feasible, Framework, NodeScore, Nomination, Status};
 
 /// No node will do: how many for which reason (framework/types.go `FitError`).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,6 +25,12 @@ pub struct FitError {
     pub post_filter: Option<Status>,
     /// To which node the pod is nominated now.
     pub nomination: Nomination,
+    /// The plugins that rejected the pod, on any node (`UnschedulablePlugins`):
+    /// what they wait for is what the pod waits for.
+    pub unschedulable_plugins: BTreeSet<&'static str>,
+    /// Those of them that wait for something to be done for the pod
+    /// (`PendingPlugins`).
+    pub pending_plugins: BTreeSet<&'static str>,
 }
 
 impl FitError {
@@ -37,7 +43,30 @@ impl FitError {
             pre_filter: None,
             post_filter: None,
             nomination: Nomination::Keep,
+            unschedulable_plugins: BTreeSet::new(),
+            pending_plugins: BTreeSet::new(),
         }
+    }
+
+    /// Of a pod that was rejected when its node was chosen already, by Reserve or
+    /// Permit.
+    #[must_use]
+    pub fn of_node(status: Status) -> FitError {
+        let mut error = FitError::new(1);
+        error.reasons = status.reasons.iter().map(|reason| (reason.clone(), 1)).collect();
+        error.add_plugin(&status);
+        error
+    }
+
+    /// Notes who rejected the pod (`AddPluginStatus`).
+    pub(super) fn add_plugin(&mut self, status: &Status) {
+        if status.plugin.is_empty() {
+            return;
+        }
+        match status.code {
+            Code::Pending => self.pending_plugins.insert(status.plugin),
+            _ => self.unschedulable_plugins.insert(status.plugin),
+        };
     }
 }
 

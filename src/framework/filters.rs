@@ -333,24 +333,34 @@ impl<'a> Filters<'a> {
         Ok(passed)
     }
 
-    /// Counts the reasons of all nodes.
+    /// Counts the reasons of all nodes, and names who rejected any.
     pub(super) fn fit_error(&self) -> FitError {
         let cluster = self.cycle.cluster;
         let nodes = cluster.len();
+        let mut error = FitError::new(nodes);
         if let Some(status) = &self.rejected {
-            let reasons = status.reasons.iter().map(|reason| (reason.clone(), nodes)).collect();
-            return FitError { reasons, pre_filter: Some(status.clone()), ..FitError::new(nodes) };
+            error.reasons = status.reasons.iter().map(|reason| (reason.clone(), nodes)).collect();
+            error.pre_filter = Some(status.clone());
+            error.add_plugin(status);
+            return error;
         }
         let mut reasons = Reasons::default();
+        let reject = |error: &mut FitError, reasons: &mut Reasons, status: Status| {
+            error.add_plugin(&status);
+            status.reasons.into_iter().for_each(|reason| reasons.add(reason, 1));
+        };
         if let Some(only) = &self.only {
             let named: Vec<_> = only.names.iter().filter_map(|name| cluster.node(name)).collect();
             let statuses = named.iter().filter_map(|node| self.filter_with_nominated(*node));
-            statuses.flat_map(|status| status.reasons).for_each(|reason| reasons.add(reason, 1));
+            statuses.for_each(|status| reject(&mut error, &mut reasons, status));
             for reason in only.status().reasons {
                 reasons.add(reason, nodes - named.len());
             }
-            return FitError { reasons: reasons.into_map(), ..FitError::new(nodes) };
+            error.unschedulable_plugins.extend(&only.plugins);
+            error.reasons = reasons.into_map();
+            return error;
         }
+        let mut rejecting = vec![false; self.each.len()];
         for chunk in cluster.zones().flat_map(|zone| zone.chunks()) {
             let mut mask = chunk.live();
             for node in self.nominated() {
@@ -358,20 +368,25 @@ impl<'a> Filters<'a> {
                 if std::ptr::eq(of, chunk)
                     && let Some(status) = self.with_nominated(node)
                 {
-                    status.reasons.into_iter().for_each(|reason| reasons.add(reason, 1));
+                    reject(&mut error, &mut reasons, status);
                     mask &= !(1 << lane);
                 }
             }
-            for judge in &self.each {
+            for (judge, rejects) in self.each.iter().zip(&mut rejecting) {
                 if mask == 0 {
                     break;
                 }
                 let counted = judge.filter.get().count_reasons(cluster, chunk, mask, &mut reasons);
                 // An error would have ended the cycle before reasons are counted.
-                mask = counted.unwrap_or(0);
+                let passed = counted.unwrap_or(0);
+                *rejects |= passed != mask;
+                mask = passed;
             }
         }
-        FitError { reasons: reasons.into_map(), ..FitError::new(nodes) }
+        let rejecting = self.each.iter().zip(rejecting).filter(|(_, rejects)| *rejects);
+        error.unschedulable_plugins.extend(rejecting.map(|(judge, _)| judge.plugin));
+        error.reasons = reasons.into_map();
+        error
     }
 }
 

@@ -20,7 +20,19 @@ impl Nominator {
 
     /// The pod is nominated to no node any more; which one it was.
     pub fn remove(&self, uid: &Uid) -> Option<Name> {
+        // Hardly ever is a pod nominated, and every pod that is placed asks.
+        if self.0.read().unwrap_or_else(PoisonError::into_inner).is_empty() {
+            return None;
+        }
         remove(&mut self.0.write().unwrap_or_else(PoisonError::into_inner), uid)
+    }
+
+    /// The node that the pod is nominated to.
+    #[must_use]
+    pub fn node_of(&self, uid: &Uid) -> Option<Name> {
+        let nodes = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        let found = nodes.iter().find(|(_, pods)| pods.iter().any(|pod| pod.uid == *uid));
+        found.map(|(node, _)| node.clone())
     }
 
     /// The pods nominated to a node, in the order in which they came.

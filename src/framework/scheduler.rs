@@ -34,7 +34,7 @@ pub struct SchedulerConfig {
 /// on the cluster, the pods before and the seed, never on the number of
 /// threads.
 pub struct Scheduler {
-    framework: Framework,
+    framework: Arc<Framework>,
     config: SchedulerConfig,
     pool: Option<Arc<rayon::ThreadPool>>,
     /// Where in the list the next cycle starts.
@@ -97,17 +97,28 @@ impl Scheduler {
     /// ```
     #[must_use]
     pub fn new(
-        framework: Framework,
+        framework: impl Into<Arc<Framework>>,
         config: SchedulerConfig,
         pool: Option<Arc<rayon::ThreadPool>>,
     ) -> Scheduler {
+        let framework = framework.into();
         Scheduler { framework, config, pool, next_start: 0, cycles: 0, memo: Memo::default() }
     }
 
     /// The framework.
     #[must_use]
-    pub fn framework(&self) -> &Framework {
+    pub fn framework(&self) -> &Arc<Framework> {
         &self.framework
+    }
+
+    /// How it decides.
+    pub(super) fn config(&self) -> &SchedulerConfig {
+        &self.config
+    }
+
+    /// The node of the list that the next cycle starts with.
+    pub(super) fn next_start(&self) -> usize {
+        self.next_start
     }
 
     /// The state of a new cycle, for [`Scheduler::decide`].

@@ -7,7 +7,7 @@ use crate::model::{Name, PersistentVolume, PersistentVolumeClaim, Pod};
 
 /// An object, and what it is to become.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Change<T> {
+pub struct Assumed<T> {
     /// The object in the version that was decided on.
     pub before: Arc<T>,
     /// The same with what was decided.
@@ -19,10 +19,10 @@ pub struct Change<T> {
 pub struct PodVolumes {
     /// Volumes that there are, each kept for the claim that
     /// [`PersistentVolume::claim`] names then.
-    pub bindings: Vec<Change<PersistentVolume>>,
+    pub bindings: Vec<Assumed<PersistentVolume>>,
     /// Claims for which volumes are to be made, for the node that
     /// [`PersistentVolumeClaim::selected_node`] names then.
-    pub to_provision: Vec<Change<PersistentVolumeClaim>>,
+    pub to_provision: Vec<Assumed<PersistentVolumeClaim>>,
 }
 
 impl PodVolumes {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::framework::{
-    Change, Code, Cycle, Filter, Handle, Plugin, PodVolumes, Point, PreFilter, PreFlight, Status,
+    Assumed, Code, Cycle, Filter, Handle, Plugin, PodVolumes, Point, PreFilter, PreFlight, Status,
     VolumeBinder,
 };
 use crate::model::{
@@ -266,14 +266,14 @@ impl Plan<'_, '_> {
                 uid: open.claim.uid.clone(),
             };
             let after = PersistentVolume { claim: Some(claim), ..PersistentVolume::clone(volume) };
-            Change { before: Arc::clone(volume), after: Arc::new(after) }
+            Assumed { before: Arc::clone(volume), after: Arc::new(after) }
         };
         let provision = |open: &&Open<'_>| {
             let after = PersistentVolumeClaim {
                 selected_node: node.clone(),
                 ..PersistentVolumeClaim::clone(open.claim)
             };
-            Change { before: open.claim.clone(), after: Arc::new(after) }
+            Assumed { before: open.claim.clone(), after: Arc::new(after) }
         };
         PodVolumes {
             bindings: self.bindings.iter().map(binding).collect(),

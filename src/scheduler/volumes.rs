@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::engine::{Engine, Writer};
-use crate::framework::{Change, PodVolumes, VolumeBinder};
+use crate::framework::{Assumed, PodVolumes, VolumeBinder};
 use crate::model::{
     ClaimReference, EventError, Name, NodeSelector, NodeSelectorTerm, Object, Operator,
     PersistentVolume, PersistentVolumeClaim, Pod, Requirement,
@@ -61,12 +61,12 @@ impl VolumeBinder for InMemoryVolumeBinder {
     fn assume(&self, volumes: &PodVolumes) -> Result<(), String> {
         self.write(|writer| {
             let cluster = writer.cluster();
-            for Change { before, .. } in &volumes.bindings {
+            for Assumed { before, .. } in &volumes.bindings {
                 if volume(cluster, before) != Some(&**before) {
                     return Err(format!("volume {:?} has changed: decide again", before.name));
                 }
             }
-            for Change { before, .. } in &volumes.to_provision {
+            for Assumed { before, .. } in &volumes.to_provision {
                 if claim(cluster, before) != Some(&**before) {
                     return Err(format!("claim {:?} has changed: decide again", before.name));
                 }
@@ -90,7 +90,7 @@ impl VolumeBinder for InMemoryVolumeBinder {
         self.write(|writer| {
             let cluster = writer.cluster();
             let mut bound = Vec::new();
-            for Change { after: volume, .. } in &volumes.bindings {
+            for Assumed { after: volume, .. } in &volumes.bindings {
                 let Some(reference) = &volume.claim else { continue };
                 let claims = &cluster.objects().persistent_volume_claims;
                 let claim = claims.get(&reference.namespace, &reference.name);
@@ -99,7 +99,7 @@ impl VolumeBinder for InMemoryVolumeBinder {
                 let volume = PersistentVolume { is_available: false, ..(**volume).clone() };
                 bound.push(Object::PersistentVolume(volume));
             }
-            for Change { after: wanted, .. } in &volumes.to_provision {
+            for Assumed { after: wanted, .. } in &volumes.to_provision {
                 let claim = claim(cluster, wanted);
                 let claim = claim.ok_or_else(|| format!("claim {:?} is gone", wanted.name))?;
                 if claim.is_bound {
@@ -117,8 +117,8 @@ impl VolumeBinder for InMemoryVolumeBinder {
 
 fn objects(
     volumes: &PodVolumes,
-    volume: fn(&Change<PersistentVolume>) -> &Arc<PersistentVolume>,
-    claim: fn(&Change<PersistentVolumeClaim>) -> &Arc<PersistentVolumeClaim>,
+    volume: fn(&Assumed<PersistentVolume>) -> &Arc<PersistentVolume>,
+    claim: fn(&Assumed<PersistentVolumeClaim>) -> &Arc<PersistentVolumeClaim>,
 ) -> Vec<Object> {
     let volumes_of = volumes.bindings.iter().map(volume);
     let claims = volumes.to_provision.iter().map(claim);

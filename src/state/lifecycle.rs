@@ -15,7 +15,8 @@ use crate::snapshot::{Cluster, NodeSlot, Snapshot, Spot};
 /// Decides whether a placement still fits when the writer is about to assume
 /// it. The engine is given one; the state knows no plugin.
 pub trait CommitCheck: Send + Sync {
-    /// Whether `pod` may go to `node` in the state as it is, all of it.
+    /// Whether `pod` may go to `node` in the state as it is, all of it. Asked only
+    /// where something has happened since the version that was decided on.
     ///
     /// # Errors
     ///
@@ -98,12 +99,12 @@ impl State {
         let mut applied = Applied { generation: self.generation, ..Applied::default() };
         match event {
             Event::AssumePod { pod, decided_on } => {
-                let slot = self.check_assume(&self.draft, pod, decided_on.is_some())?;
+                let slot = self.check_assume(&self.draft, pod, self.is_stale(*decided_on))?;
                 self.place(pod, slot, true, observer);
                 applied.added = 1;
             }
             Event::AssumeAll { pods, decided_on } => {
-                self.assume_all(pods, decided_on.is_some(), observer)?;
+                self.assume_all(pods, self.is_stale(*decided_on), observer)?;
                 applied.added = pods.len();
             }
             Event::FinishBinding { uid, now } => self.finish_binding(uid, *now)?,
@@ -159,11 +160,16 @@ impl State {
         Ok(applied)
     }
 
+    /// Whether anything has happened since the version that was decided on.
+    fn is_stale(&self, decided_on: Option<Generation>) -> bool {
+        decided_on.is_some_and(|generation| generation.next() != self.generation)
+    }
+
     fn check_assume(
         &self,
         draft: &Draft,
         pod: &Pod,
-        decided: bool,
+        is_stale: bool,
     ) -> Result<Option<NodeSlot>, EventError> {
         let uid = &pod.uid;
         if uid.is_empty() {
@@ -175,7 +181,7 @@ impl State {
         let node = node_of(pod)?;
         let slot = draft.check_place(pod, node, None)?;
         match &self.commit_check {
-            Some(check) if decided => check.check(&draft.cluster, pod, node).map_err(|reason| {
+            Some(check) if is_stale => check.check(&draft.cluster, pod, node).map_err(|reason| {
                 EventError::Conflict { uid: uid.clone(), node: node.clone(), reason }
             }),
             _ => Ok(()),
@@ -188,13 +194,13 @@ impl State {
     fn assume_all(
         &mut self,
         pods: &[Pod],
-        decided: bool,
+        is_stale: bool,
         observer: &mut impl PodObserver,
     ) -> Result<(), EventError> {
         let together = |why| EventError::Together(Box::new(why));
         let mut trial = Draft::fork(self.cluster());
         for pod in pods {
-            self.check_assume(&trial, pod, decided).map_err(together)?;
+            self.check_assume(&trial, pod, is_stale).map_err(together)?;
             trial.place(pod, node_of(pod)?, None, true);
         }
         for pod in pods {

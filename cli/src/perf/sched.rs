@@ -1,0 +1,324 @@
+//! `portolan perf sched`: scheduling cycles a second, as kube-scheduler's were
+//! measured: version, PreFilter to Score, assume, Reserve, Permit, and preemption
+//! where nothing fits; no queue and no binding.
+
+use std::process::ExitCode;
+use std::sync::{Arc, Barrier};
+use std::time::{Duration, Instant};
+
+use hdrhistogram::Histogram;
+use portolan::framework::{Cycle, CycleState, Framework, Handle, Scheduler, SchedulerConfig};
+use portolan::model::{Pod, Timestamp};
+use portolan::scheduler::{FilterCheck, InMemoryEvictor, PodScheduler, Profiles};
+use portolan::{Config, Engine};
+use serde_json::{Value, json};
+
+use crate::error::Failure;
+use crate::{Output, print};
+
+use super::workloads::{Pods, Shape, make_node};
+
+/// Measures scheduling cycles.
+#[derive(clap::Args)]
+pub(crate) struct Arguments {
+    /// What the measured pods are like; several are measured one after the other,
+    /// each on a cluster of its own.
+    #[arg(long, value_enum, value_delimiter = ',', default_value = "basic")]
+    workload: Vec<Shape>,
+    /// Nodes of 4 cpu, 32 Gi and 110 pods in three zones.
+    #[arg(long, default_value_t = 5000)]
+    nodes: usize,
+    /// Pods placed before.
+    #[arg(long, default_value_t = 1000)]
+    init: usize,
+    /// Pods measured.
+    #[arg(long, default_value_t = 1000)]
+    pods: usize,
+    /// How many in a hundred nodes have to be found; 0 adapts to the number of
+    /// nodes.
+    #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u8).range(0..=100))]
+    percentage_of_nodes: u8,
+    /// Schedulers on the one engine, each a thread.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=256))]
+    schedulers: u16,
+    /// Makes uids, distinct pods, and breaks ties.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Compares every decision with the one that is found node by node. The times
+    /// are those of both then; exit status 1 where any differs.
+    #[arg(long)]
+    check: bool,
+    /// How the result is printed.
+    #[arg(long, value_enum, default_value_t = Output::Table)]
+    output: Output,
+}
+
+const MOST: usize = 10_000_000;
+
+fn closed(error: impl std::fmt::Display) -> Failure {
+    Failure::Usage(error.to_string())
+}
+
+/// An engine, and what its schedulers share.
+struct Bench {
+    engine: Engine,
+    handle: Handle,
+    arguments: Decides,
+}
+
+/// How schedulers decide.
+#[derive(Clone, Copy)]
+struct Decides {
+    percentage_of_nodes: u8,
+    seed: u64,
+}
+
+impl Bench {
+    fn new(arguments: &Arguments) -> Bench {
+        // The check has no evictor, or engine and check would keep each other.
+        let shared = Handle::default();
+        let framework = Arc::new(Framework::default_profile_with(&shared));
+        let check = FilterCheck::new(Profiles::one(framework));
+        let engine =
+            Engine::shared(Config { commit_check: Some(Box::new(check)), ..Config::default() });
+        let handle = shared.with_evictor(Arc::new(InMemoryEvictor::new(engine.clone())));
+        let Arguments { percentage_of_nodes, seed, .. } = *arguments;
+        Bench { engine, handle, arguments: Decides { percentage_of_nodes, seed } }
+    }
+
+    fn scheduler(&self) -> Result<PodScheduler, Failure> {
+        let Decides { percentage_of_nodes, seed } = self.arguments;
+        let framework = Framework::default_profile_with(&self.handle);
+        let config = SchedulerConfig { percentage_of_nodes, seed };
+        let scheduler = Scheduler::new(framework, config, None);
+        PodScheduler::new(self.engine.clone(), Profiles::one(scheduler)).map_err(closed)
+    }
+}
+
+/// What one scheduler did.
+struct Measured {
+    cycles: Histogram<u64>,
+    failed: u64,
+    conflicts: u64,
+    spent: Duration,
+    differences: Vec<String>,
+}
+
+pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
+    for (name, count) in
+        [("nodes", arguments.nodes), ("init", arguments.init), ("pods", arguments.pods)]
+    {
+        if count > MOST || (count == 0 && name != "init") {
+            let least = usize::from(name != "init");
+            return Err(Failure::Usage(format!("--{name} must be {least} to {MOST}")));
+        }
+    }
+    let mut results = Vec::new();
+    let mut differ = 0;
+    for shape in &arguments.workload {
+        let (result, differences) = measure(*shape, arguments)?;
+        for difference in differences.iter().take(5) {
+            eprintln!("{}: {difference}", shape.name());
+        }
+        differ += differences.len();
+        if arguments.output == Output::Json {
+            print(&result.to_string())?;
+        }
+        results.push(result);
+    }
+    if arguments.output == Output::Table {
+        print(&table(&results))?;
+    }
+    Ok(if differ == 0 { ExitCode::SUCCESS } else { ExitCode::from(1) })
+}
+
+fn measure(shape: Shape, arguments: &Arguments) -> Result<(Value, Vec<String>), Failure> {
+    let bench = Bench::new(arguments);
+    let mut pods = Pods::new(arguments.seed);
+    let submitted = |event: Result<_, _>| -> Result<(), Failure> {
+        let ticket: portolan::log::Ticket<portolan::log::Outcome> = event.map_err(closed)?;
+        let outcome = ticket.wait().map_err(closed)?;
+        outcome.map(drop).map_err(closed)
+    };
+    for n in 0..arguments.nodes {
+        submitted(bench.engine.add_node(make_node(n)))?;
+    }
+    let mut first = bench.scheduler()?;
+    if shape == Shape::Preemption {
+        for n in 0..arguments.nodes {
+            let pod = Pod::clone(&pods.filling()).on(format!("node-{n:07}"));
+            submitted(bench.engine.add_pod(pod))?;
+        }
+    } else {
+        for _ in 0..arguments.init {
+            // Where the cluster is too small the rest stays out.
+            let _ = first.schedule(&pods.make(Shape::Basic), Timestamp(0));
+        }
+    }
+    let schedulers = usize::from(arguments.schedulers);
+    let mut shares: Vec<Vec<Arc<Pod>>> = vec![Vec::new(); schedulers];
+    for n in 0..arguments.pods {
+        shares[n % schedulers].push(pods.make(shape));
+    }
+    let mut others = Vec::with_capacity(schedulers);
+    for _ in 1..schedulers {
+        others.push(bench.scheduler()?);
+    }
+    let barrier = Barrier::new(schedulers);
+    let mut workers: Vec<PodScheduler> = std::iter::once(first).chain(others).collect();
+    let started = Instant::now();
+    let measured: Vec<Result<Measured, Failure>> = match &mut workers[..] {
+        [one] => vec![work(one, &shares[0], arguments.check)],
+        all => std::thread::scope(|scope| {
+            let (barrier, check) = (&barrier, arguments.check);
+            let run = |(scheduler, share): (_, &Vec<Arc<Pod>>)| {
+                let share = share.clone();
+                let scheduler: &mut PodScheduler = scheduler;
+                scope.spawn(move || {
+                    barrier.wait();
+                    work(scheduler, &share, check)
+                })
+            };
+            let threads: Vec<_> = all.iter_mut().zip(&shares).map(run).collect();
+            let broke = || Failure::Threads("a scheduler ended early".to_owned());
+            threads.into_iter().map(|t| t.join().unwrap_or_else(|_| Err(broke()))).collect()
+        }),
+    };
+    let wall = started.elapsed();
+    let mut all: Option<Measured> = None;
+    for one in measured {
+        let one = one?;
+        match &mut all {
+            None => all = Some(one),
+            Some(all) => {
+                let _ = all.cycles.add(&one.cycles);
+                all.failed += one.failed;
+                all.conflicts += one.conflicts;
+                all.spent = all.spent.max(one.spent);
+                all.differences.extend(one.differences);
+            }
+        }
+    }
+    let all = all.ok_or_else(|| closed("there is no scheduler"))?;
+    let overcommitted = overcommitted(&bench.engine)?;
+    let spent = if schedulers == 1 { all.spent } else { wall };
+    let at = |q| all.cycles.value_at_quantile(q) as f64 / 1000.0;
+    let per_second = (arguments.pods as f64 / spent.as_secs_f64().max(1e-9)).round();
+    let mut result = json!({
+        "workload": shape.name(),
+        "nodes": arguments.nodes,
+        "init": arguments.init,
+        "pods": arguments.pods,
+        "schedulers": schedulers,
+        "percentage_of_nodes": arguments.percentage_of_nodes,
+        "failed": all.failed,
+        "cycles_per_second": per_second,
+        "cycle_us": { "p50": at(0.5), "p99": at(0.99), "max": all.cycles.max() as f64 / 1000.0 },
+        "conflicts": all.conflicts,
+        "overcommitted": overcommitted,
+    });
+    if arguments.check {
+        result["checked"] = json!(arguments.pods);
+        result["different"] = json!(all.differences.len());
+    }
+    Ok((result, all.differences))
+}
+
+fn work(scheduler: &mut PodScheduler, pods: &[Arc<Pod>], check: bool) -> Result<Measured, Failure> {
+    let cycles = Histogram::new_with_bounds(1, 60_000_000_000, 3);
+    let mut measured = Measured {
+        cycles: cycles.map_err(|error| Failure::Usage(error.to_string()))?,
+        failed: 0,
+        conflicts: 0,
+        spent: Duration::ZERO,
+        differences: Vec::new(),
+    };
+    let before = scheduler.figures().conflicts;
+    let started = Instant::now();
+    for pod in pods {
+        let plainly = check.then(|| {
+            let snapshot = scheduler.reader().snapshot();
+            let state = CycleState::default();
+            scheduler.decide_by_nodes(Cycle::new(&snapshot, pod, &state))
+        });
+        let from = Instant::now();
+        let mut placed = scheduler.schedule(pod, Timestamp(0));
+        if placed
+            .as_ref()
+            .is_err_and(|error| error.fit().is_some_and(|fit| fit.post_filter.is_none()))
+        {
+            // Room was made for it.
+            let nominator =
+                scheduler.framework(pod).map(|framework| framework.handle().nominator());
+            let node = nominator.and_then(|nominator| nominator.node_of(&pod.uid));
+            let again = Arc::new(Pod { nominated_node_name: node, ..Pod::clone(pod) });
+            placed = scheduler.schedule(&again, Timestamp(0));
+        }
+        measured.cycles.saturating_record(from.elapsed().as_nanos() as u64);
+        measured.failed += u64::from(placed.is_err());
+        let Some(Some(plainly)) = plainly else { continue };
+        let same = match (&plainly, &placed) {
+            (Ok(expected), Ok(found)) => *expected == found.decision,
+            (Err(_), Err(_)) => true,
+            // Preemption, which the plain way does not do.
+            (Err(_), Ok(found)) => found.decision.looked_at == 1,
+            (Ok(_), Err(_)) => false,
+        };
+        if !same {
+            let found = placed.map(|placement| placement.decision);
+            measured
+                .differences
+                .push(format!("pod {}: node by node {plainly:?}, decided {found:?}", pod.name));
+        }
+    }
+    measured.spent = started.elapsed();
+    measured.conflicts = scheduler.figures().conflicts - before;
+    Ok(measured)
+}
+
+/// Nodes on which more is requested than there is.
+fn overcommitted(engine: &Engine) -> Result<usize, Failure> {
+    let snapshot = engine.reader().map_err(closed)?.snapshot();
+    let is_over = |node: &portolan::NodeInfo<'_>| {
+        let (has, takes) = (node.allocatable(), node.requested());
+        takes.cpu > has.cpu
+            || takes.memory > has.memory
+            || node.pod_count() as i64 > node.allowed_pods()
+    };
+    Ok(snapshot.nodes().filter(is_over).count())
+}
+
+fn table(results: &[Value]) -> String {
+    let mut table = comfy_table::Table::new();
+    table.load_style(comfy_table::presets::NOTHING);
+    table.set_header([
+        "workload",
+        "cycles/s",
+        "p50 µs",
+        "p99 µs",
+        "failed",
+        "conflicts",
+        "overcommitted",
+    ]);
+    for of in results {
+        let text = |value: &Value| match value {
+            Value::String(text) => text.clone(),
+            Value::Number(number) => match number.as_f64() {
+                Some(number) if number.fract() != 0.0 => format!("{number:.1}"),
+                Some(number) => format!("{number:.0}"),
+                None => number.to_string(),
+            },
+            other => other.to_string(),
+        };
+        table.add_row([
+            text(&of["workload"]),
+            text(&of["cycles_per_second"]),
+            text(&of["cycle_us"]["p50"]),
+            text(&of["cycle_us"]["p99"]),
+            text(&of["failed"]),
+            text(&of["conflicts"]),
+            text(&of["overcommitted"]),
+        ]);
+    }
+    table.to_string()
+}

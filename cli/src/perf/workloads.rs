@@ -1,0 +1,190 @@
+//! The shapes of pods that `perf sched` measures: those that kube-scheduler was
+//! measured with.
+
+use std::sync::Arc;
+
+use clap::ValueEnum;
+use portolan::model::{
+    LabelSelector, Node, NodeAffinity, NodeSelector, NodeSelectorTerm, Operator, Pod, PodAffinity,
+    PodAffinityTerm, PodBuilder, Requirement, Template, TopologySpreadConstraint, Uid,
+    UnsatisfiableAction, WeightedPodAffinityTerm, node, pod,
+};
+
+use super::cache::Random;
+
+const ZONE: &str = "topology.kubernetes.io/zone";
+const HOSTNAME: &str = "kubernetes.io/hostname";
+const MI: i64 = 1 << 20;
+
+/// What the measured pods are like.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[value(rename_all = "lower")]
+pub(crate) enum Shape {
+    /// 100m of cpu and 500 Mi, all alike.
+    Basic,
+    /// Cpu from 50m to 249m and memory from 100 to 999 Mi, at random.
+    Distinct,
+    /// Required: two of the three zones.
+    NodeAffinity,
+    /// Spread over zones with a skew of at most 5.
+    Spread,
+    /// The same, if possible.
+    PrefSpread,
+    /// Required: in a zone with pods like them.
+    Affinity,
+    /// Required: on a node without pods like them.
+    AntiAffinity,
+    /// Preferred: on a node with pods like them.
+    PrefAffinity,
+    /// 3 cpu each, on nodes that pods of lower priority fill.
+    Preemption,
+    /// One after the other of all above but preemption.
+    Mixed,
+}
+
+impl Shape {
+    const MIXED: [Shape; 8] = [
+        Shape::Basic,
+        Shape::Distinct,
+        Shape::NodeAffinity,
+        Shape::Spread,
+        Shape::PrefSpread,
+        Shape::Affinity,
+        Shape::AntiAffinity,
+        Shape::PrefAffinity,
+    ];
+
+    pub(super) fn name(self) -> String {
+        self.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
+    }
+
+    fn build(self, random: &mut Random) -> PodBuilder {
+        let basic = pod("measured");
+        let colored = || pod("measured").cpu(100).memory(500 * MI).label("color", "x");
+        match self {
+            Shape::Basic | Shape::Mixed => basic.cpu(100).memory(500 * MI),
+            Shape::Distinct => {
+                let (cpu, memory) = (50 + random.below(200), 100 + random.below(900));
+                basic.cpu(cpu as i64).memory(memory as i64 * MI)
+            }
+            Shape::NodeAffinity => {
+                let zones = Requirement::new(ZONE, Operator::In, ["zone-0", "zone-1"]);
+                let term = NodeSelectorTerm {
+                    match_expressions: Box::new([zones]),
+                    ..NodeSelectorTerm::default()
+                };
+                let required = Some(NodeSelector { terms: Box::new([term]) });
+                let affinity = NodeAffinity { required, ..NodeAffinity::default() };
+                basic.cpu(100).memory(500 * MI).node_affinity(affinity)
+            }
+            Shape::Spread => colored().spec(|spec| {
+                spec.topology_spread = Box::new([spread(UnsatisfiableAction::DoNotSchedule)]);
+            }),
+            Shape::PrefSpread => colored().spec(|spec| {
+                spec.topology_spread = Box::new([spread(UnsatisfiableAction::ScheduleAnyway)]);
+            }),
+            Shape::Affinity => {
+                let required = Box::new([near(ZONE)]);
+                colored().pod_affinity(PodAffinity { required, ..PodAffinity::default() })
+            }
+            Shape::AntiAffinity => {
+                let required = Box::new([near(HOSTNAME)]);
+                colored().pod_anti_affinity(PodAffinity { required, ..PodAffinity::default() })
+            }
+            Shape::PrefAffinity => {
+                let preferred =
+                    Box::new([WeightedPodAffinityTerm { weight: 1, term: near(HOSTNAME) }]);
+                colored().pod_affinity(PodAffinity { preferred, ..PodAffinity::default() })
+            }
+            Shape::Preemption => basic.cpu(3000).memory(500 * MI).priority(10),
+        }
+    }
+}
+
+fn colored() -> LabelSelector {
+    LabelSelector::from_labels([("color", "x")])
+}
+
+fn spread(when_unsatisfiable: UnsatisfiableAction) -> TopologySpreadConstraint {
+    TopologySpreadConstraint {
+        max_skew: 5,
+        topology_key: ZONE.into(),
+        when_unsatisfiable,
+        selector: colored(),
+        min_domains: None,
+        honor_node_affinity: true,
+        honor_node_taints: false,
+        match_label_keys: Box::default(),
+    }
+}
+
+fn near(key: &str) -> PodAffinityTerm {
+    PodAffinityTerm {
+        topology_key: key.into(),
+        selector: colored(),
+        namespaces: Box::new(["default".into()]),
+        namespace_selector: LabelSelector::Nothing,
+    }
+}
+
+/// Node number `n` of 4 cpu, 32 Gi and 110 pods, in one of three zones.
+pub(super) fn make_node(n: usize) -> Node {
+    let zone = format!("zone-{}", n % 3);
+    node(format!("node-{n:07}")).hostname().zone(zone).cpu(4000).memory(32 << 30).build()
+}
+
+/// Makes pods; those of one shape share a template, as they do when they are read
+/// from a cluster.
+pub(super) struct Pods {
+    random: Random,
+    count: u64,
+    templates: Vec<(Shape, Arc<Template>)>,
+}
+
+impl Pods {
+    pub(super) fn new(seed: u64) -> Pods {
+        let random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
+        Pods { random, count: 0, templates: Vec::new() }
+    }
+
+    pub(super) fn make(&mut self, shape: Shape) -> Arc<Pod> {
+        let shape = match shape {
+            Shape::Mixed => Shape::MIXED[self.count as usize % Shape::MIXED.len()],
+            shape => shape,
+        };
+        let known = self.templates.iter().find(|(known, _)| *known == shape);
+        let template = match known {
+            Some((_, template)) if shape != Shape::Distinct => template.clone(),
+            _ => {
+                let template = shape.build(&mut self.random).build().template;
+                self.templates.push((shape, template.clone()));
+                template
+            }
+        };
+        self.with(template)
+    }
+
+    /// One of the pods that fill a node for [`Shape::Preemption`].
+    pub(super) fn filling(&mut self) -> Arc<Pod> {
+        let filling = pod("filling").cpu(3000).memory(500 * MI).build().template;
+        self.with(filling)
+    }
+
+    fn with(&mut self, template: Arc<Template>) -> Arc<Pod> {
+        self.count += 1;
+        let mut uid = [0; 16];
+        uid[..8].copy_from_slice(&self.random.next().to_le_bytes());
+        uid[8..].copy_from_slice(&self.count.to_le_bytes());
+        Arc::new(Pod {
+            uid: Uid::from_bytes(uid),
+            name: format!("measured-{}", self.count).into(),
+            template,
+            resource_version: 1,
+            node_name: None,
+            nominated_node_name: None,
+            creation_time: None,
+            start_time: None,
+            deletion_time: None,
+        })
+    }
+}

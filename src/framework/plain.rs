@@ -1,0 +1,101 @@
+//! The same decision node by node: what the runtime's way over chunks, its
+//! memory and its threads must not differ from.
+
+use crate::model::{Name, hash_of};
+use crate::snapshot::{Chunk, NodeInfo};
+
+use super::scheduler::{Decision, ScheduleError, Scheduler};
+use super::{Cycle, Feasible, Point, num_feasible_nodes_to_find};
+
+impl Scheduler {
+    /// What [`Scheduler::decide`] would answer next, found by asking every plugin
+    /// of one node after the other. For checks: it is a hundred times slower, and
+    /// changes nothing. PostFilter is not asked.
+    ///
+    /// # Errors
+    ///
+    /// As of [`Scheduler::decide`].
+    pub fn decide_by_nodes(&self, cycle: Cycle<'_>) -> Result<Decision, ScheduleError> {
+        let cluster = cycle.cluster;
+        if cluster.is_empty() {
+            return Err(ScheduleError::NoNodes);
+        }
+        let filters = self.framework().pre_filter(cycle);
+        if let Some(status) = filters.rejected() {
+            return Err(match status.code.is_rejection() {
+                true => ScheduleError::Fit(Box::new(filters.fit_error())),
+                false => status.clone().into(),
+            });
+        }
+        let nominated = cycle.pod.nominated_node_name.as_ref();
+        let nominated = nominated.and_then(|name| cluster.node(name));
+        if let Some(node) = nominated.filter(|node| filters.filter_with_nominated(*node).is_none())
+        {
+            return Ok(decision(node, 0, 1, 1));
+        }
+        let listed: Vec<NodeInfo<'_>> = match filters.names() {
+            Some(names) => names.iter().filter_map(|name| cluster.node(name)).collect(),
+            None => {
+                let mut all: Vec<NodeInfo<'_>> = cluster.nodes().collect();
+                let start = self.next_start() % all.len();
+                all.rotate_left(start);
+                all
+            }
+        };
+        let candidates = filters.names().map_or(listed.len(), <[Name]>::len);
+        let enough = match self.framework().has_plugins_at(Point::Score) {
+            true => num_feasible_nodes_to_find(candidates, self.config().percentage_of_nodes),
+            false => 1,
+        };
+        let mut looked_at = 0;
+        let mut feasible = Vec::new();
+        for node in listed {
+            if feasible.len() >= enough {
+                break;
+            }
+            looked_at += 1;
+            match filters.filter_with_nominated(node) {
+                None => feasible.push(node),
+                Some(status) if status.code.is_rejection() => {}
+                Some(status) => return Err(status.into()),
+            }
+        }
+        let count = feasible.len();
+        match feasible[..] {
+            [] => return Err(ScheduleError::Fit(Box::new(filters.fit_error()))),
+            [node] => return Ok(decision(node, 0, 1, looked_at)),
+            _ => {}
+        }
+        // Ties are broken in the order of the chunks, not in that of the list.
+        let order: Vec<*const Chunk> =
+            cluster.zones().flat_map(|zone| zone.chunks()).map(std::ptr::from_ref).collect();
+        let place = |node: &NodeInfo<'_>| {
+            let (chunk, lane) = node.place();
+            (order.iter().position(|known| std::ptr::eq(*known, chunk)), lane)
+        };
+        feasible.sort_by_cached_key(place);
+        let mut masks: Vec<(&Chunk, u64)> = Vec::new();
+        for node in &feasible {
+            let (chunk, lane) = node.place();
+            match masks.last_mut() {
+                Some((last, mask)) if std::ptr::eq(*last, chunk) => *mask |= 1 << lane,
+                _ => masks.push((chunk, 1 << lane)),
+            }
+        }
+        let masks = Feasible::new(cluster, masks);
+        let scores = self.framework().pre_score(cycle, &masks)?;
+        let scores = scores.score(&feasible)?;
+        let totals: Vec<i64> =
+            scores.iter().map(|of| of.iter().map(|score| score.weighted).sum()).collect();
+        let best = totals.iter().copied().max().unwrap_or_default();
+        let mut ties = feasible.iter().zip(&totals).filter(|(_, total)| **total == best);
+        let random = u128::from(hash_of(&(self.config().seed, &cycle.pod.uid)));
+        let equals = ties.clone().count() as u128;
+        let (node, _) = ties.nth(((random * equals) >> 64) as usize).unwrap_or((&feasible[0], &0));
+        Ok(decision(*node, best, count, looked_at))
+    }
+}
+
+fn decision(node: NodeInfo<'_>, score: i64, feasible: usize, looked_at: usize) -> Decision {
+    Decision { node: node.name().clone(), slot: node.slot(), score, feasible, looked_at }
+}

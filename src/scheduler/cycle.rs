@@ -1,0 +1,240 @@
+//! The scheduling cycle: a node is decided on, the pod assumed there, and what it
+//! needs set aside (schedule_one.go `schedulingCycle`).
+//!
+//! Any number of schedulers may run on one engine. Each decides on the newest
+//! version it sees; the writer checks a placement again if anything has happened
+//! since ([`FilterCheck`](super::FilterCheck)), and where it does not hold any more
+//! the pod is decided on anew, at once.
+
+use std::fmt;
+use std::sync::Arc;
+
+use crate::engine::{Engine, Reader};
+use crate::framework::{
+    Cycle, CycleState, Decision, FitError, Framework, Nomination, Permit, ScheduleError, Scheduler,
+    Status,
+};
+use crate::log::{Closed, Event};
+use crate::model::{EventError, Name, Pod, Timestamp};
+
+use super::Profiles;
+
+/// Decides on pods and assumes them, one after the other.
+pub struct PodScheduler {
+    engine: Engine,
+    reader: Reader,
+    profiles: Profiles<Scheduler>,
+    figures: CycleFigures,
+}
+
+/// What came of the cycles of one scheduler.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CycleFigures {
+    /// Pods that were placed.
+    pub placed: u64,
+    /// Pods that were not.
+    pub failed: u64,
+    /// Decisions that did not hold when they were to be committed: the pod was
+    /// decided on again.
+    pub conflicts: u64,
+}
+
+/// A pod that is assumed on a node, with what it needs set aside: what a binding
+/// cycle begins with.
+pub struct Placement {
+    /// The pod, with its node.
+    pub pod: Arc<Pod>,
+    /// The decision.
+    pub decision: Decision,
+    /// What plugins keep for it.
+    pub state: CycleState,
+    /// Whether it has to wait for a permit.
+    pub waits: bool,
+    pub(super) framework: Arc<Framework>,
+}
+
+impl Placement {
+    /// The node.
+    #[must_use]
+    pub fn node(&self) -> &Name {
+        &self.decision.node
+    }
+}
+
+impl fmt::Debug for Placement {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Placement")
+            .field("pod", &self.pod.uid)
+            .field("node", self.node())
+            .field("waits", &self.waits)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Why a pod was not placed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum CycleError {
+    /// No node was decided on, or it did not do in the end.
+    #[error(transparent)]
+    Schedule(#[from] ScheduleError),
+    /// The engine refused the pod on its node.
+    #[error(transparent)]
+    Assume(EventError),
+    /// The pod names a scheduler that has no profile here.
+    #[error("no profile is for scheduler {0:?}: add one, or leave the pod to that scheduler")]
+    NoProfile(String),
+    /// The engine is closed.
+    #[error("the engine is closed: no pod can be placed any more")]
+    Closed,
+}
+
+impl CycleError {
+    fn rejected(status: Status) -> CycleError {
+        match status.code.is_rejection() {
+            true => ScheduleError::Fit(Box::new(FitError::of_node(status))).into(),
+            false => ScheduleError::Plugin(status).into(),
+        }
+    }
+
+    /// Why the pod fits nowhere, if that is it.
+    #[must_use]
+    pub fn fit(&self) -> Option<&FitError> {
+        match self {
+            CycleError::Schedule(ScheduleError::Fit(error)) => Some(error),
+            _ => None,
+        }
+    }
+}
+
+impl<T> From<Closed<T>> for CycleError {
+    fn from(_: Closed<T>) -> CycleError {
+        CycleError::Closed
+    }
+}
+
+impl PodScheduler {
+    /// A scheduler on this engine, with its profiles.
+    ///
+    /// # Errors
+    ///
+    /// The engine broke down.
+    pub fn new(engine: Engine, profiles: Profiles<Scheduler>) -> Result<PodScheduler, Closed> {
+        let reader = engine.reader()?;
+        Ok(PodScheduler { engine, reader, profiles, figures: CycleFigures::default() })
+    }
+
+    /// The engine.
+    #[must_use]
+    pub fn engine(&self) -> &Engine {
+        &self.engine
+    }
+
+    /// A reader of the engine.
+    #[must_use]
+    pub fn reader(&mut self) -> &mut Reader {
+        &mut self.reader
+    }
+
+    /// The framework of the pod's profile.
+    #[must_use]
+    pub fn framework(&self, pod: &Pod) -> Option<&Arc<Framework>> {
+        self.profiles.get(pod).map(Scheduler::framework)
+    }
+
+    /// What the next cycle of the pod would decide, found node by node: see
+    /// [`Scheduler::decide_by_nodes`]. None without a profile for the pod.
+    #[must_use]
+    pub fn decide_by_nodes(&self, cycle: Cycle<'_>) -> Option<Result<Decision, ScheduleError>> {
+        self.profiles.get(cycle.pod).map(|scheduler| scheduler.decide_by_nodes(cycle))
+    }
+
+    /// What came of the cycles so far.
+    #[must_use]
+    pub fn figures(&self) -> CycleFigures {
+        self.figures
+    }
+
+    /// One cycle, on the newest version: PreFilter to Score, assume, Reserve,
+    /// Permit; and PostFilter where no node will do, with the nomination that comes
+    /// of it noted. What fails after the pod was assumed is undone.
+    ///
+    /// # Errors
+    ///
+    /// The pod is not placed, and nothing is left of it but maybe a nomination.
+    pub fn schedule(&mut self, pod: &Arc<Pod>, now: Timestamp) -> Result<Placement, CycleError> {
+        let placed = self.try_schedule(pod, now);
+        match &placed {
+            Ok(_) => self.figures.placed += 1,
+            Err(_) => self.figures.failed += 1,
+        }
+        placed
+    }
+
+    fn try_schedule(&mut self, pod: &Arc<Pod>, now: Timestamp) -> Result<Placement, CycleError> {
+        let Some(scheduler) = self.profiles.get_mut(pod) else {
+            let name = pod.template.scheduler_name.as_deref().unwrap_or_default();
+            return Err(CycleError::NoProfile(name.to_owned()));
+        };
+        loop {
+            let snapshot = self.reader.refresh();
+            let state = scheduler.state();
+            let cycle = Cycle::new(snapshot, pod, &state);
+            let decided = scheduler.decide(cycle);
+            let decision = match decided {
+                Ok(decision) => decision,
+                Err(error) => {
+                    if let ScheduleError::Fit(error) = &error {
+                        nominate(scheduler.framework(), pod, &error.nomination);
+                    }
+                    return Err(error.into());
+                }
+            };
+            let assumed = Arc::new(Pod::clone(pod).on(decision.node.clone()));
+            let event =
+                Event::AssumePod { pod: assumed.clone(), decided_on: Some(snapshot.generation()) };
+            match self.engine.submit(event)?.wait()? {
+                Ok(_) => {}
+                Err(EventError::Conflict { .. }) => {
+                    self.figures.conflicts += 1;
+                    continue;
+                }
+                Err(error) => return Err(CycleError::Assume(error)),
+            }
+            let framework = scheduler.framework();
+            framework.handle().nominator().remove(&pod.uid);
+            let permitted = framework
+                .reserve(cycle, &decision.node)
+                .and_then(|()| framework.permit(cycle, &decision.node, now));
+            let waits = match permitted {
+                Ok(permit) => permit != Permit::Allow,
+                Err(status) => {
+                    framework.unreserve(cycle, &decision.node);
+                    self.engine.forget_pod(&assumed)?.wait()?.map_err(CycleError::Assume)?;
+                    return Err(CycleError::rejected(status));
+                }
+            };
+            let framework = framework.clone();
+            return Ok(Placement { pod: assumed, decision, state, waits, framework });
+        }
+    }
+}
+
+/// Notes to which node the pod is nominated from now on.
+fn nominate(framework: &Framework, pod: &Pod, nomination: &Nomination) {
+    let nominator = framework.handle().nominator();
+    match nomination {
+        Nomination::Keep => {}
+        Nomination::Clear => drop(nominator.remove(&pod.uid)),
+        Nomination::Node(node) => {
+            let pod = Pod { nominated_node_name: Some(node.clone()), ..pod.clone() };
+            nominator.add(pod, node.clone());
+        }
+    }
+}
+
+impl fmt::Debug for PodScheduler {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PodScheduler").field("figures", &self.figures).finish_non_exhaustive()
+    }
+}
