@@ -24,8 +24,8 @@ const MOST_BYTES: usize = 4 << 20;
 /// What is known of one chunk.
 #[derive(Clone)]
 pub(super) struct Known {
-    /// Of the chunk as this generation left it; none for nothing known.
-    at: Option<Generation>,
+    /// Of the chunk as this generation left it.
+    at: Generation,
     /// The lanes that local filters pass.
     pub(super) mask: u64,
     /// Whether what follows is known, too.
@@ -36,49 +36,58 @@ pub(super) struct Known {
     pub(super) totals: Column<i64>,
 }
 
-const NOTHING: Known =
-    Known { at: None, mask: 0, is_scored: false, largest: 0, totals: [0; LANES] };
-
-/// What is known of all chunks for one template, by the chunk's number.
+/// What is known of the chunks for one template. A pod whose like never comes
+/// again costs what it looks at, and not a place for every chunk there is.
 #[derive(Default)]
 pub(super) struct Sheet {
-    chunks: Vec<Known>,
+    /// By the chunk's number, 1 more than its place among what is known.
+    places: Vec<u32>,
+    known: Vec<Known>,
     /// Whether it was asked for since its turn to go came last.
     is_used: bool,
 }
 
 impl Sheet {
+    fn place(&self, chunk: u32) -> Option<usize> {
+        let place = *self.places.get(chunk as usize)?;
+        (place as usize).checked_sub(1)
+    }
+
     /// The lanes that pass, if the chunk is the one that they were found in.
     pub(super) fn mask(&self, chunk: u32, at: Generation) -> Option<u64> {
-        let known = self.chunks.get(chunk as usize)?;
-        (known.at == Some(at)).then_some(known.mask)
+        let known = &self.known[self.place(chunk)?];
+        (known.at == at).then_some(known.mask)
     }
 
     /// Notes the lanes that pass.
     pub(super) fn set_mask(&mut self, chunk: u32, at: Generation, mask: u64) {
-        let chunk = chunk as usize;
-        if self.chunks.len() <= chunk {
-            self.chunks.resize(chunk + 1, NOTHING);
+        if let Some(place) = self.place(chunk) {
+            let known = &mut self.known[place];
+            (known.at, known.mask, known.is_scored) = (at, mask, false);
+            return;
         }
-        let known = &mut self.chunks[chunk];
-        (known.at, known.mask, known.is_scored) = (Some(at), mask, false);
+        let number = chunk as usize;
+        if self.places.len() <= number {
+            self.places.resize(number + 1, 0);
+        }
+        self.known.push(Known { at, mask, is_scored: false, largest: 0, totals: [0; LANES] });
+        self.places[number] = self.known.len() as u32;
     }
 
     /// What is known of a chunk whose lanes were noted.
     pub(super) fn known(&mut self, chunk: u32) -> &mut Known {
-        &mut self.chunks[chunk as usize]
+        &mut self.known[self.places[chunk as usize] as usize - 1]
     }
 
     /// The same, to be read.
     pub(super) fn known_of(&self, chunk: u32) -> &Known {
-        &self.chunks[chunk as usize]
+        &self.known[self.places[chunk as usize] as usize - 1]
     }
 
     fn forget(&mut self) {
         self.is_used = false;
-        for known in &mut self.chunks {
-            known.at = None;
-        }
+        self.places.clear();
+        self.known.clear();
     }
 }
 
@@ -130,7 +139,6 @@ impl Memo {
                 sheet = gone;
             }
             sheet.forget();
-            sheet.chunks.resize(cluster.most_chunks(), NOTHING);
             self.sheets.insert(template.clone(), sheet);
             self.turns.push_back(template.clone());
         }

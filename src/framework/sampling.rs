@@ -1,7 +1,7 @@
 //! Which nodes are looked at: all of them, or the first so many that will do,
 //! in rotating list order.
 
-use crate::snapshot::{Chunk, Cluster};
+use crate::snapshot::{Cluster, Line};
 
 /// How many feasible nodes are enough (schedule_one.go
 /// `numFeasibleNodesToFind`): all below 100 nodes; else `percentage` of them,
@@ -23,116 +23,173 @@ pub fn num_feasible_nodes_to_find(nodes: usize, percentage: u8) -> usize {
 /// The first feasible nodes found.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Sample {
-    /// Feasible lanes, by position in the list of chunks.
+    /// Feasible lanes of the chunks that were reached.
     pub(crate) masks: Vec<u64>,
     /// How many nodes were looked at.
     pub(crate) looked_at: usize,
     pub(crate) feasible: usize,
 }
 
-/// Walks the nodes in list order from number `start` on, round to the ones
-/// before it, until `enough` will do. `judge` is asked once for each chunk that
-/// is reached; so what is found does not depend on who judges, or how.
-pub(crate) fn sample<T: Copy + AsRef<Chunk>>(
-    cluster: &Cluster,
-    chunks: &[T],
-    start: usize,
-    enough: usize,
-    mut judge: impl FnMut(T) -> u64,
-) -> Sample {
-    let mut verdicts: Vec<Option<u64>> = vec![None; chunks.len()];
-    let mut sample = Sample { masks: vec![0; chunks.len()], ..Sample::default() };
-    let nodes = cluster.len();
-    let turns = [(start, nodes.saturating_sub(start)), (0, start)];
-    for (from, count) in turns {
-        let mut walk = Walk::starting_at(cluster, chunks, from);
-        for _ in 0..count {
-            if sample.feasible >= enough {
-                return sample;
-            }
-            let Some((chunk, lane)) = walk.next() else { break };
-            let verdict = *verdicts[chunk].get_or_insert_with(|| judge(chunks[chunk]));
-            let will_do = verdict >> lane & 1;
-            sample.masks[chunk] |= will_do << lane;
-            sample.feasible += will_do as usize;
-            sample.looked_at += 1;
+/// The list of nodes by chunk, kept from one version to the next while no node
+/// comes, goes or moves.
+///
+/// In round `r` of the list each zone that has more than `r` nodes gives one. So a
+/// stretch of the list is a stretch of each zone, and a stretch of a zone is a few
+/// chunks with some of their lanes: nodes are never walked one by one.
+#[derive(Default)]
+pub(crate) struct Order {
+    of: Option<(Line, u64)>,
+    zones: Vec<Zone>,
+    chunks: Vec<Listed>,
+    /// By chunk, 1 more than its place among those that were reached; all 0
+    /// between samples.
+    reached: Vec<u32>,
+}
+
+struct Zone {
+    /// Its chunks are so many from here on.
+    first: usize,
+    chunks: usize,
+    nodes: usize,
+}
+
+struct Listed {
+    id: u32,
+    live: u64,
+    /// How many nodes of its zone come before its own.
+    before: usize,
+}
+
+/// A chunk that was reached: its place in the list of chunks, the lanes that will
+/// do, and those of them that were in the stretch.
+#[derive(Clone, Copy)]
+struct Reached {
+    chunk: usize,
+    verdict: u64,
+    mask: u64,
+}
+
+impl Order {
+    /// The order of this version. O(1) where it is that of the last one,
+    /// O(chunks) otherwise.
+    pub(crate) fn refresh(&mut self, cluster: &Cluster) {
+        let of = (cluster.line(), cluster.order_number());
+        if self.of.as_ref() == Some(&of) {
+            return;
         }
+        self.of = Some(of);
+        self.zones.clear();
+        self.chunks.clear();
+        let mut current = None;
+        for (zone, id) in cluster.chunk_ids() {
+            if current != Some(zone) {
+                current = Some(zone);
+                self.zones.push(Zone { first: self.chunks.len(), chunks: 0, nodes: 0 });
+            }
+            let live = cluster.listed_chunk(id).map_or(0, |(_, chunk)| chunk.live());
+            if let Some(zone) = self.zones.last_mut() {
+                self.chunks.push(Listed { id, live, before: zone.nodes });
+                zone.chunks += 1;
+                zone.nodes += live.count_ones() as usize;
+            }
+        }
+        self.reached = vec![0; self.chunks.len()];
     }
-    sample
-}
 
-/// Round robin over zones by cursors on lane masks.
-struct Walk<'a, T> {
-    chunks: &'a [T],
-    cursors: Vec<Cursor>,
-    next: usize,
-}
+    /// The numbers of all chunks, in the order of the list.
+    pub(crate) fn ids(&self) -> impl ExactSizeIterator<Item = u32> {
+        self.chunks.iter().map(|chunk| chunk.id)
+    }
 
-struct Cursor {
-    /// The zone's chunks are `chunks[at..end]`.
-    at: usize,
-    end: usize,
-    left: u64,
-}
-
-impl<'a, T: AsRef<Chunk>> Walk<'a, T> {
-    /// Before node number `start` of the list. O(zones × log nodes + chunks).
-    ///
-    /// In round `r` each zone that has more than `r` nodes gives one, so as many
-    /// nodes come before it as there are in the first `r` of every zone.
-    fn starting_at(cluster: &Cluster, chunks: &'a [T], start: usize) -> Walk<'a, T> {
-        let sizes: Vec<usize> = cluster.zones().map(|zone| zone.len()).collect();
-        let before = |round: usize| sizes.iter().map(|size| (*size).min(round)).sum::<usize>();
-        let (mut round, mut past) = (0, sizes.iter().copied().max().unwrap_or(0) + 1);
+    /// How many nodes of each zone are among the first `index` of the list.
+    fn positions(&self, index: usize, positions: &mut Vec<usize>) {
+        let before =
+            |round: usize| self.zones.iter().map(|zone| zone.nodes.min(round)).sum::<usize>();
+        let most = self.zones.iter().map(|zone| zone.nodes).max().unwrap_or(0);
+        let (mut round, mut past) = (index / self.zones.len().max(1), most + 1);
+        // Where all zones are alike the first guess is right.
         while past - round > 1 {
-            let middle = round + (past - round) / 2;
-            if before(middle) <= start { round = middle } else { past = middle }
+            let middle =
+                if before(round + 1) > index { round + 1 } else { round + (past - round) / 2 };
+            if before(middle) <= index { round = middle } else { past = middle }
         }
-        let given = start - before(round).min(start);
-        let mut cursors: Vec<Cursor> = Vec::with_capacity(sizes.len());
-        let mut end = 0;
-        for (zone, size) in cluster.zones().zip(&sizes) {
-            let mut at = end;
-            end += zone.chunks().count();
-            if *size <= round {
-                continue;
-            }
-            let live = |at: usize| chunks.get(at).map_or(0, |chunk: &T| chunk.as_ref().live());
-            let mut skip = round + usize::from(cursors.len() < given);
-            while at + 1 < end && live(at).count_ones() as usize <= skip {
-                skip -= live(at).count_ones() as usize;
-                at += 1;
-            }
-            let mut left = live(at);
-            for _ in 0..skip {
-                left &= left.wrapping_sub(1);
-            }
-            cursors.push(Cursor { at, end, left });
-        }
-        Walk { cursors, chunks, next: given }
+        let mut given = index - before(round).min(index);
+        positions.clear();
+        positions.extend(self.zones.iter().map(|zone| {
+            let gives = zone.nodes > round && given > 0;
+            given -= usize::from(gives);
+            zone.nodes.min(round) + usize::from(gives)
+        }));
     }
 
-    fn next(&mut self) -> Option<(usize, usize)> {
-        while !self.cursors.is_empty() {
-            if self.next >= self.cursors.len() {
-                self.next = 0;
+    /// Takes the nodes in list order from number `start` on, round to the ones
+    /// before it, until `enough` will do. `judge` is asked once for each chunk that
+    /// is reached, by number; so what is found does not depend on who judges, or
+    /// how. What it answers beside a mask is given back with the chunks, which come
+    /// in the order of the list.
+    pub(crate) fn sample<T>(
+        &mut self,
+        start: usize,
+        enough: usize,
+        mut judge: impl FnMut(u32) -> (u64, T),
+    ) -> (Vec<T>, Sample) {
+        let nodes: usize = self.zones.iter().map(|zone| zone.nodes).sum();
+        let mut reached: Vec<(Reached, T)> = Vec::new();
+        let mut sample = Sample::default();
+        let (mut from, mut to) = (Vec::new(), Vec::new());
+        for (first, end) in [(start, nodes), (0, start)] {
+            let mut index = first;
+            self.positions(index, &mut from);
+            // So many at least are still to come: no stretch goes too far, and the
+            // last one ends with a node that will do.
+            while index < end && sample.feasible < enough {
+                let step = (enough - sample.feasible).min(end - index);
+                self.positions(index + step, &mut to);
+                for (zone, (from, to)) in self.zones.iter().zip(from.iter().zip(&to)) {
+                    let of_zone = &self.chunks[zone.first..zone.first + zone.chunks];
+                    let past = of_zone.partition_point(|chunk| chunk.before <= *from);
+                    let mut at = zone.first + past.saturating_sub(1);
+                    let mut position = *from;
+                    while position < *to {
+                        let chunk = &self.chunks[at];
+                        let last = (*to - chunk.before).min(chunk.live.count_ones() as usize);
+                        let lanes = stretch(chunk.live, position - chunk.before, last);
+                        if self.reached[at] == 0 {
+                            let (verdict, with) = judge(chunk.id);
+                            reached.push((Reached { chunk: at, verdict, mask: 0 }, with));
+                            self.reached[at] = reached.len() as u32;
+                        }
+                        let (known, _) = &mut reached[self.reached[at] as usize - 1];
+                        known.mask |= known.verdict & lanes;
+                        sample.feasible += (known.verdict & lanes).count_ones() as usize;
+                        (position, at) = (chunk.before + last, at + 1);
+                    }
+                }
+                (index, sample.looked_at) = (index + step, sample.looked_at + step);
+                std::mem::swap(&mut from, &mut to);
             }
-            let cursor = &mut self.cursors[self.next];
-            while cursor.left == 0 && cursor.at + 1 < cursor.end {
-                cursor.at += 1;
-                cursor.left = self.chunks[cursor.at].as_ref().live();
-            }
-            if cursor.left == 0 {
-                self.cursors.remove(self.next);
-                continue;
-            }
-            let lane = cursor.left.trailing_zeros() as usize;
-            cursor.left &= cursor.left - 1;
-            self.next += 1;
-            return Some((cursor.at, lane));
         }
-        None
+        reached.sort_unstable_by_key(|(reached, _)| reached.chunk);
+        let found = reached.into_iter().map(|(reached, with)| {
+            self.reached[reached.chunk] = 0;
+            sample.masks.push(reached.mask);
+            with
+        });
+        (found.collect(), sample)
     }
+}
+
+/// Those lanes of `live` that have at least `from` and less than `to` others
+/// before them.
+fn stretch(live: u64, from: usize, to: usize) -> u64 {
+    let below = |count: usize| if count >= 64 { u64::MAX } else { (1 << count) - 1 };
+    if live & live.wrapping_add(1) == 0 {
+        return live & below(to) & !below(from);
+    }
+    let without =
+        |lanes: u64, count: usize| (0..count).fold(lanes, |left, _| left & left.wrapping_sub(1));
+    let rest = without(live, from);
+    rest & !without(rest, to - from)
 }
 
 #[cfg(test)]
@@ -140,15 +197,6 @@ mod tests {
     use super::*;
     use crate::model::node;
     use crate::{Config, Engine};
-
-    #[derive(Clone, Copy)]
-    struct One<'a>(&'a Chunk);
-
-    impl AsRef<Chunk> for One<'_> {
-        fn as_ref(&self) -> &Chunk {
-            self.0
-        }
-    }
 
     #[test]
     fn as_many_nodes_as_kube_scheduler_looks_for() {
@@ -166,6 +214,14 @@ mod tests {
     }
 
     #[test]
+    fn a_stretch_of_lanes_is_counted_among_those_in_use() {
+        assert_eq!(stretch(u64::MAX, 3, 64), u64::MAX << 3);
+        assert_eq!(stretch(0b1111, 1, 3), 0b0110);
+        assert_eq!(stretch(0b1011_0101, 1, 4), 0b0011_0100);
+        assert_eq!(stretch(0b1011_0101, 2, 2), 0);
+    }
+
+    #[test]
     fn the_sample_is_the_first_feasible_of_the_list_from_its_start() {
         let (mut writer, _) = Engine::inline(Config::default());
         for n in 0..300 {
@@ -176,8 +232,9 @@ mod tests {
             writer.remove_node(format!("n{n}")).unwrap();
         }
         let cluster = writer.cluster();
-        let chunks: Vec<One<'_>> =
-            cluster.zones().flat_map(|zone| zone.chunks()).map(One).collect();
+        let mut order = Order::default();
+        order.refresh(cluster);
+        let chunk = |id: u32| cluster.listed_chunk(id).map(|(_, chunk)| chunk).unwrap();
         let good = |cpu: i64| cpu % 3 != 1;
         let few = (0..240).map(|start| (start, 1 + start % 40));
         for (start, enough) in few.chain([(0, 10), (17, 40), (239, 30), (100, 1000)]) {
@@ -194,14 +251,15 @@ mod tests {
                     wanted.insert(node.slot());
                 }
             }
-            let sample = sample(cluster, &chunks, start, enough, |One(chunk)| {
-                super::super::plugin::each_lane(chunk.live(), |at| {
-                    good(chunk.allocatable_cpu()[at])
-                })
+            let (ids, sample) = order.sample(start, enough, |id| {
+                let will_do = super::super::plugin::each_lane(chunk(id).live(), |at| {
+                    good(chunk(id).allocatable_cpu()[at])
+                });
+                (will_do, id)
             });
             let mut found = std::collections::BTreeSet::new();
-            for (mask, One(chunk)) in sample.masks.iter().zip(&chunks) {
-                super::super::plugin::each_lane(*mask, |at| found.insert(chunk.slot()[at]));
+            for (mask, id) in sample.masks.iter().zip(&ids) {
+                super::super::plugin::each_lane(*mask, |at| found.insert(chunk(*id).slot()[at]));
             }
             assert_eq!(found, wanted);
             assert_eq!((sample.looked_at, sample.feasible), (looked_at, found.len()));

@@ -11,7 +11,7 @@ use super::dispatch;
 use super::filters::{Filters, code};
 use super::memo::{Memo, Sheet};
 use super::recorder::{Step, timed, timed_step};
-use super::sampling::{Sample, num_feasible_nodes_to_find, sample};
+use super::sampling::{Order, Sample, num_feasible_nodes_to_find};
 use super::scores::{Given, Scorer, Scores, in_range};
 use super::{Cycle, CycleState, Diagnosis, Feasible, FitError, Framework, Point, Score, Status};
 
@@ -42,6 +42,7 @@ pub struct Scheduler {
     /// How many cycles there were.
     cycles: u64,
     memo: Memo,
+    order: Order,
 }
 
 /// A node for a pod.
@@ -102,7 +103,15 @@ impl Scheduler {
         pool: Option<Arc<rayon::ThreadPool>>,
     ) -> Scheduler {
         let framework = framework.into();
-        Scheduler { framework, config, pool, next_start: 0, cycles: 0, memo: Memo::default() }
+        Scheduler {
+            framework,
+            config,
+            pool,
+            next_start: 0,
+            cycles: 0,
+            memo: Memo::default(),
+            order: Order::default(),
+        }
     }
 
     /// The framework.
@@ -185,7 +194,7 @@ impl Scheduler {
         let recorder = self.framework.recorder();
         let start = self.next_start % nodes;
         let (chunks, found) = timed_step(recorder, Step::Filter, code, || {
-            search.find(&filters, sheet, start, enough)
+            search.find(&filters, sheet, &mut self.order, (start, enough))
         })?;
         self.next_start = (start + found.looked_at) % nodes;
         if found.feasible == 0 {
@@ -273,15 +282,15 @@ impl<'a> Search<'a> {
         &self,
         filters: &Filters<'_>,
         sheet: &mut Sheet,
-        start: usize,
-        enough: usize,
+        order: &mut Order,
+        (start, enough): (usize, usize),
     ) -> Result<(Vec<Listed<'a>>, Sample), Status> {
         let cluster = self.cycle.cluster;
         if let Some(names) = filters.names() {
             return find_only(cluster, filters, names, enough, sheet);
         }
-        let listed = cluster.chunk_list().map(|(id, at, chunk)| Listed { id, at, chunk });
-        let chunks: Vec<Listed<'_>> = listed.collect();
+        order.refresh(cluster);
+        let listed = |id| cluster.listed_chunk(id).map(|(at, chunk)| Listed { id, at, chunk });
         let locally =
             |of: Listed<'_>| filters.judge_chunk(true, cluster, of.chunk, of.chunk.live());
         let others = |of: Listed<'_>, mask: u64| {
@@ -291,7 +300,9 @@ impl<'a> Search<'a> {
         let failed = Failed::default();
         if enough < cluster.len() {
             let mut at = 0;
-            let judge = |of: Listed<'_>| {
+            let judge = |id: u32| {
+                // The order is this version's: the chunk is there.
+                let Some(of) = listed(id) else { return (0, None) };
                 at += 1;
                 let mut mask = || {
                     let mask = match sheet.mask(of.id, of.at) {
@@ -304,12 +315,13 @@ impl<'a> Search<'a> {
                     };
                     others(of, mask)
                 };
-                failed.keep(at, mask())
+                (failed.keep(at, mask()), Some(of))
             };
-            let found = sample(cluster, &chunks, start, enough, judge);
+            let (chunks, found) = order.sample(start, enough, judge);
             failed.check()?;
-            return Ok((chunks, found));
+            return Ok((chunks.into_iter().flatten().collect(), found));
         }
+        let chunks: Vec<Listed<'_>> = order.ids().filter_map(listed).collect();
         let mut masks: Vec<u64> = Vec::with_capacity(chunks.len());
         let mut unknown: Vec<(usize, Listed<'_>)> = Vec::new();
         for (part, of) in chunks.iter().enumerate() {

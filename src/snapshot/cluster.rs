@@ -53,6 +53,9 @@ pub(crate) struct Rest {
     /// From a name's hash to a slot.
     pub(crate) names: HashIndex,
     pub(crate) zones: Zones,
+    /// How often nodes came, went or moved: within a line of versions it names
+    /// which lanes of which chunks are in use.
+    pub(crate) moves: u64,
     pub(crate) templates: Templates,
     pub(crate) pod_labels: Interned<PodLabels>,
     pub(crate) taints: Interned<TaintSet>,
@@ -289,6 +292,24 @@ impl Cluster {
             let (chunk, newest) = self.chunks.get_newest(id)?;
             Some((id, newest, chunk))
         })
+    }
+
+    /// All of it that does not change while no node comes, goes or moves: see
+    /// [`Cluster::order_number`].
+    pub(crate) fn chunk_ids(&self) -> impl Iterator<Item = (usize, u32)> {
+        let zones = self.rest.zones.list().enumerate();
+        zones.flat_map(|(zone, of)| of.chunks.iter().map(move |(_, id)| (zone, *id)))
+    }
+
+    /// Names, within a line of versions, which chunks there are in which zones, and
+    /// which of their lanes are in use.
+    pub(crate) fn order_number(&self) -> u64 {
+        self.rest.moves
+    }
+
+    /// An entry of [`Cluster::chunk_list`] by its number. O(log chunks).
+    pub(crate) fn listed_chunk(&self, id: u32) -> Option<(Generation, &Chunk)> {
+        self.chunks.get_newest(id).map(|(chunk, newest)| (newest, chunk))
     }
 
     /// The listed chunks that have nodes with pods with pod affinity or

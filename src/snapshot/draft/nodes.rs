@@ -258,7 +258,9 @@ impl Draft {
             chunk.clear(place.lane);
             chunk.live
         });
-        self.rest().zones.update(zone, |zone| zone.nodes -= 1);
+        let rest = self.rest();
+        rest.moves += 1;
+        rest.zones.update(zone, |zone| zone.nodes -= 1);
         if left == Some(0) {
             self.drop_chunk(place.chunk, zone, sequence);
         } else {
@@ -326,7 +328,9 @@ impl Draft {
             chunk.put(to.lane, slot, identity, lane);
             chunk.set_columns(to.lane, &columns);
         });
-        self.rest().places.set(slot.0, to);
+        let rest = self.rest();
+        rest.moves += 1;
+        rest.places.set(slot.0, to);
     }
 
     /// Puts a lane at the end of a zone.
@@ -344,6 +348,7 @@ impl Draft {
             chunk.set_columns(place.lane, columns);
         });
         let rest = self.rest();
+        rest.moves += 1;
         rest.zones.update(zone, |zone| zone.nodes += 1);
         rest.places.set(slot.0, place);
     }
