@@ -128,6 +128,17 @@ dispatched! {
 }
 
 dispatched! {
+    /// The lanes whose number is this one.
+    fn same_set(sets: &Column<u32>, set: u32) -> u64 {
+        let mut same = [0; LANES];
+        for at in 0..LANES {
+            same[at] = u8::from(sets[at] == set);
+        }
+        pack(&same)
+    }
+}
+
+dispatched! {
     /// Adds a plugin's scores to the totals: the lanes whose score is not from 0
     /// to 100.
     fn add_weighted(totals: &mut Column<i64>, scores: &Column<i64>, weight: i64) -> u64 {

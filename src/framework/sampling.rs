@@ -73,7 +73,7 @@ impl Order {
     /// The order of this version. O(1) where it is that of the last one,
     /// O(chunks) otherwise.
     pub(crate) fn refresh(&mut self, cluster: &Cluster) {
-        let of = (cluster.line(), cluster.order_number());
+        let of = (cluster.line(), cluster.layout());
         if self.of.as_ref() == Some(&of) {
             return;
         }

@@ -273,10 +273,8 @@ fn inter_pod(args: Option<&Value>, _: &Handle) -> Made {
     if !(0..=100).contains(&weight) {
         return Err("hardPodAffinityWeight: not in valid range [0, 100]".to_owned());
     }
-    Ok(Box::new(super::InterPodAffinity {
-        hard_pod_affinity_weight: weight,
-        ignore_preferred_terms_of_existing_pods: args.ignore_preferred_terms_of_existing_pods,
-    }))
+    let ignores = args.ignore_preferred_terms_of_existing_pods;
+    Ok(Box::new(super::InterPodAffinity::new(weight, ignores)))
 }
 
 #[derive(Default, Deserialize)]

@@ -4,11 +4,13 @@ use crate::framework::{
     Code, Cycle, Feasible, Filter, Plugin, Point, PreFilter, PreScore, Score, Status, each_lane,
 };
 use crate::model::{
-    Labels, Pod, PodAffinity, PodAffinityTerm, PodSpec, Template, WeightedPodAffinityTerm,
+    Generation, Labels, Pod, PodAffinity, PodAffinityTerm, PodSpec, Template,
+    WeightedPodAffinityTerm,
 };
-use crate::snapshot::{Chunk, Cluster, Column, NodeInfo};
+use crate::snapshot::{Chunk, Cluster, Column, NodeInfo, Store, lanes};
 
-use super::topology::{Decided, Domain, Keys, Sums};
+use super::ledger::{Ledger, Part, Remembered};
+use super::topology::{Decided, Domain, Keys, Sums, each_set};
 
 /// Rejects nodes whose domain lacks the pods that the pod wants to be with, or
 /// has pods that it, or that they, want to be apart from; and prefers domains
@@ -20,6 +22,16 @@ pub struct InterPodAffinity {
     /// Whether pods without preferred terms of their own are not scored, so that
     /// those of pods that are there count for nothing.
     pub ignore_preferred_terms_of_existing_pods: bool,
+    counted: Remembered<ForTemplate>,
+}
+
+/// What is counted for pods of one template.
+#[derive(Default)]
+struct ForTemplate {
+    existing: Ledger,
+    near: Ledger,
+    apart: Ledger,
+    preferred: Ledger,
 }
 
 impl Default for InterPodAffinity {
@@ -27,6 +39,19 @@ impl Default for InterPodAffinity {
         InterPodAffinity {
             hard_pod_affinity_weight: 1,
             ignore_preferred_terms_of_existing_pods: false,
+            counted: Remembered::default(),
+        }
+    }
+}
+
+impl InterPodAffinity {
+    /// With these arguments.
+    #[must_use]
+    pub fn new(hard_pod_affinity_weight: i64, ignore_preferred_terms: bool) -> InterPodAffinity {
+        InterPodAffinity {
+            hard_pod_affinity_weight,
+            ignore_preferred_terms_of_existing_pods: ignore_preferred_terms,
+            counted: Remembered::default(),
         }
     }
 }
@@ -52,6 +77,15 @@ fn apart(spec: &PodSpec) -> Option<&PodAffinity> {
     spec.pod_anti_affinity.as_deref()
 }
 
+/// Terms that attract, and terms that repel.
+fn signed<'t>(
+    near: &'t [WeightedPodAffinityTerm],
+    apart: &'t [WeightedPodAffinityTerm],
+) -> impl Iterator<Item = (&'t WeightedPodAffinityTerm, i64)> {
+    let near = near.iter().map(|weighted| (weighted, 1));
+    near.chain(apart.iter().map(|weighted| (weighted, -1)))
+}
+
 /// Whether a term means pods of this namespace with these labels, wherever they
 /// are.
 fn means(cluster: &Cluster, term: &PodAffinityTerm, namespace: &str, labels: &Labels) -> bool {
@@ -66,52 +100,55 @@ fn means_pod(cluster: &Cluster, term: &PodAffinityTerm, spec: &PodSpec) -> bool 
 /// What pods that are alike add to which sums.
 type Shares = Box<[(usize, i64)]>;
 
-fn add(keys: &mut Keys<'_>, chunk: &Chunk, lane: u8, shares: &Shares, pods: u32) {
+fn add(keys: &Keys, chunk: &Chunk, lane: u8, shares: &Shares, pods: u32, part: &mut Part) {
     for (at, amount) in shares.iter() {
-        let sums = &mut keys.0[*at];
-        if let Some(domain) = sums.topology.domain_in(chunk, usize::from(lane)) {
-            sums.add(domain, *amount * i64::from(pods));
+        if let Some(domain) = keys.0[*at].topology.domain_in(chunk, usize::from(lane)) {
+            part.add(*at, domain, *amount * i64::from(pods));
         }
     }
 }
 
+/// When an object that terms are matched by last changed.
+fn reads(cluster: &Cluster) -> Generation {
+    cluster.objects().namespaces.generation()
+}
+
 /// Adds in each pod's domains what `share` says of its namespace and labels.
-fn count_by_labels<'a>(
-    cluster: &'a Cluster,
-    keys: &mut Keys<'a>,
+fn add_by_labels(
+    cluster: &Cluster,
+    keys: &Keys,
+    chunk: &Chunk,
+    part: &mut Part,
+    decided: &mut Decided<Shares>,
     share: impl Fn(&str, &Labels) -> Shares,
 ) {
-    let mut decided = Decided::default();
-    for (_, _, chunk) in cluster.chunk_list() {
-        for (number, lanes) in chunk.tally(cluster).groups() {
-            let shares = decided.get(number, || match cluster.pod_labels(number) {
-                Some((namespace, labels)) => share(namespace, labels),
-                None => Box::default(),
-            });
-            if !shares.is_empty() {
-                lanes.iter().for_each(|of| add(keys, chunk, of.lane, shares, of.pods));
-            }
+    for (number, lanes) in chunk.tally(cluster).groups() {
+        let shares = decided.get(number, || match cluster.pod_labels(number) {
+            Some((namespace, labels)) => share(namespace, labels),
+            None => Box::default(),
+        });
+        if !shares.is_empty() {
+            lanes.iter().for_each(|of| add(keys, chunk, of.lane, shares, of.pods, part));
         }
     }
 }
 
 /// Adds in the domains of each pod that has affinity or anti-affinity what
 /// `share` says of its template.
-fn count_by_terms<'a>(
-    cluster: &'a Cluster,
-    chunks: impl Iterator<Item = &'a Chunk>,
-    keys: &mut Keys<'a>,
-    mut share: impl FnMut(&'a Template, &mut Keys<'a>) -> Shares,
+fn add_by_terms(
+    cluster: &Cluster,
+    keys: &mut Keys,
+    chunk: &Chunk,
+    part: &mut Part,
+    decided: &mut Decided<Shares>,
+    mut share: impl FnMut(&Template, &mut Keys) -> Shares,
 ) {
-    let mut decided = Decided::default();
-    for chunk in chunks {
-        for of in chunk.tally(cluster).affine() {
-            let shares = decided.get(of.template, || match cluster.template(of.template) {
-                Some(template) => share(template, keys),
-                None => Box::default(),
-            });
-            add(keys, chunk, of.lane, shares, of.pods);
-        }
+    for of in chunk.tally(cluster).affine() {
+        let shares = decided.get(of.template, || match cluster.template(of.template) {
+            Some(template) => share(template, keys),
+            None => Box::default(),
+        });
+        add(keys, chunk, of.lane, shares, of.pods, part);
     }
 }
 
@@ -121,7 +158,7 @@ struct Rules<'a> {
     cluster: &'a Cluster,
     spec: &'a PodSpec,
     /// Pods there that want to be apart from pods like this one.
-    existing: Keys<'a>,
+    existing: Keys,
     /// Pods that match all affinity terms, in the domains of each.
     near: Counted<'a>,
     /// Pods that match an anti-affinity term, in its domains.
@@ -137,34 +174,36 @@ struct Rules<'a> {
 struct Counted<'a> {
     terms: &'a [PodAffinityTerm],
     positions: Vec<usize>,
-    keys: Keys<'a>,
+    keys: Keys,
 }
 
 impl<'a> Counted<'a> {
-    fn new(cluster: &'a Cluster, terms: &'a [PodAffinityTerm]) -> Counted<'a> {
-        let mut keys = Keys::default();
-        let positions = terms.iter().map(|term| keys.at(cluster, &term.topology_key)).collect();
-        Counted { terms, positions, keys }
-    }
-
-    /// What pods with these labels count in which sums: where all terms are to
-    /// match, or each for itself.
-    fn shares(&self, cluster: &Cluster, all: bool, namespace: &str, labels: &Labels) -> Shares {
-        let matching = self.terms.iter().zip(&self.positions);
-        let matching = matching.filter(|(term, _)| means(cluster, term, namespace, labels));
-        let shares: Shares = matching.map(|(_, at)| (*at, 1)).collect();
-        if all && shares.len() < self.terms.len() { Box::default() } else { shares }
-    }
-
-    fn count(mut self, cluster: &'a Cluster, all: bool) -> Counted<'a> {
-        if !self.terms.is_empty() {
-            let mut keys = std::mem::take(&mut self.keys);
-            count_by_labels(cluster, &mut keys, |namespace, labels| {
-                self.shares(cluster, all, namespace, labels)
-            });
-            self.keys = keys;
+    /// Counts where there are terms: pods that match all of them, or each.
+    fn new(
+        cluster: &Cluster,
+        terms: &'a [PodAffinityTerm],
+        all: bool,
+        ledger: &mut Ledger,
+    ) -> Counted<'a> {
+        let mut counted = Counted { terms, positions: Vec::new(), keys: Keys::default() };
+        if terms.is_empty() {
+            return counted;
         }
-        self
+        let mut decided = Decided::default();
+        let start = |keys: &mut Keys| {
+            for term in terms {
+                keys.at(cluster, &term.topology_key);
+            }
+        };
+        let (keys, _) = ledger.follow(cluster, reads(cluster), start, |keys, chunk, part| {
+            add_by_labels(cluster, keys, chunk, part, &mut decided, |namespace, labels| {
+                shares(terms, keys, cluster, all, namespace, labels)
+            });
+        });
+        counted.keys = keys.clone();
+        let keys = &mut counted.keys;
+        counted.positions = terms.iter().map(|term| keys.at(cluster, &term.topology_key)).collect();
+        counted
     }
 
     /// One pod more, or less, on a node; how many sums that changed.
@@ -177,7 +216,8 @@ impl<'a> Counted<'a> {
         by: i64,
     ) -> i64 {
         let mut changed = 0;
-        for (at, _) in self.shares(cluster, all, &pod.namespace, &pod.labels) {
+        let shares = shares(self.terms, &self.keys, cluster, all, &pod.namespace, &pod.labels);
+        for (at, _) in shares {
             let sums = &mut self.keys.0[at];
             if let Some(domain) = sums.topology.domain(node) {
                 sums.add(domain, by);
@@ -186,6 +226,24 @@ impl<'a> Counted<'a> {
         }
         changed
     }
+}
+
+/// What pods with these labels count in which sums: where all terms are to match, or
+/// each for itself.
+fn shares(
+    terms: &[PodAffinityTerm],
+    keys: &Keys,
+    cluster: &Cluster,
+    all: bool,
+    namespace: &str,
+    labels: &Labels,
+) -> Shares {
+    let position = |term: &PodAffinityTerm| {
+        keys.0.iter().position(|sums| sums.topology.key == term.topology_key)
+    };
+    let matching = terms.iter().filter(|term| means(cluster, term, namespace, labels));
+    let shares: Shares = matching.filter_map(position).map(|at| (at, 1)).collect();
+    if all && shares.len() < terms.len() { Box::default() } else { shares }
 }
 
 impl Plugin for InterPodAffinity {
@@ -200,27 +258,45 @@ impl Plugin for InterPodAffinity {
     fn pre_filter<'a>(&'a self, cycle: Cycle<'a>) -> Result<PreFilter<'a>, Status> {
         let (cluster, pod) = (cycle.cluster, cycle.pod);
         let spec: &'a PodSpec = &pod.template;
-        let mut existing = Keys::default();
-        let wary = cluster.chunks_with_required_anti_affinity();
-        count_by_terms(cluster, wary, &mut existing, |other, keys| {
-            let terms = required(apart(other)).iter().filter(|t| means_pod(cluster, t, spec));
-            terms.map(|term| (keys.at(cluster, &term.topology_key), 1)).collect()
-        });
         let (near_terms, apart_terms) = (required(near(spec)), required(apart(spec)));
-        if !existing.is_touched() && near_terms.is_empty() && apart_terms.is_empty() {
+        let is_wary = cluster.chunks_with_required_anti_affinity().next().is_some();
+        if !is_wary && near_terms.is_empty() && apart_terms.is_empty() {
             return Ok(PreFilter::Skip);
         }
-        let near = Counted::new(cluster, near_terms).count(cluster, true);
-        let companions = near.keys.0.iter().map(Sums::total).sum();
-        Ok(PreFilter::Filter(Box::new(Rules {
-            cluster,
-            spec,
-            existing,
-            near,
-            apart: Counted::new(cluster, apart_terms).count(cluster, false),
-            companions,
-            matches_itself: near_terms.iter().all(|term| means_pod(cluster, term, spec)),
-        })))
+        self.counted.with(&pod.template, |counted| {
+            let mut existing = Keys::default();
+            if is_wary {
+                let mut decided = Decided::default();
+                let (keys, is_touched) = counted.existing.follow(
+                    cluster,
+                    reads(cluster),
+                    |_| {},
+                    |keys, chunk, part| {
+                        add_by_terms(cluster, keys, chunk, part, &mut decided, |other, keys| {
+                            let terms = required(apart(other)).iter();
+                            let terms = terms.filter(|term| means_pod(cluster, term, spec));
+                            terms.map(|term| (keys.at(cluster, &term.topology_key), 1)).collect()
+                        });
+                    },
+                );
+                if is_touched {
+                    existing = keys.clone();
+                }
+            }
+            if existing.0.is_empty() && near_terms.is_empty() && apart_terms.is_empty() {
+                return Ok(PreFilter::Skip);
+            }
+            let near = Counted::new(cluster, near_terms, true, &mut counted.near);
+            Ok(PreFilter::Filter(Box::new(Rules {
+                cluster,
+                spec,
+                existing,
+                companions: near.keys.0.iter().map(Sums::total).sum(),
+                near,
+                apart: Counted::new(cluster, apart_terms, false, &mut counted.apart),
+                matches_itself: near_terms.iter().all(|term| means_pod(cluster, term, spec)),
+            })))
+        })
     }
 
     fn pre_score<'a>(
@@ -235,26 +311,12 @@ impl Plugin for InterPodAffinity {
         if self.ignore_preferred_terms_of_existing_pods && !has_own {
             return Ok(PreScore::Skip);
         }
-        let signed = |near: &'a [WeightedPodAffinityTerm], apart: &'a [WeightedPodAffinityTerm]| {
-            let near = near.iter().map(|weighted| (weighted, 1));
-            near.chain(apart.iter().map(|weighted| (weighted, -1)))
-        };
-        let mut keys = Keys::default();
-        if has_own {
-            let own: Vec<(&PodAffinityTerm, usize, i64)> = signed(near_terms, apart_terms)
-                .map(|(weighted, sign)| {
-                    let at = keys.at(cluster, &weighted.term.topology_key);
-                    (&weighted.term, at, sign * i64::from(weighted.weight))
-                })
-                .collect();
-            count_by_labels(cluster, &mut keys, |namespace, labels| {
-                let terms = own.iter().filter(|(t, _, _)| means(cluster, t, namespace, labels));
-                terms.map(|(_, at, amount)| (*at, *amount)).collect()
-            });
+        if !has_own && cluster.chunks_with_affinity().next().is_none() {
+            return Ok(PreScore::Skip);
         }
-        // Whoever has terms of its own counts those of others also where they
-        // say that they are not to be counted.
-        count_by_terms(cluster, cluster.chunks_with_affinity(), &mut keys, |other, keys| {
+        // Whoever has terms of its own counts those of others also where they say
+        // that they are not to be counted.
+        let of_others = |other: &Template, keys: &mut Keys| {
             let mut shares: Vec<(usize, i64)> = Vec::new();
             let mut add = |term: &PodAffinityTerm, amount: i64| {
                 if means_pod(cluster, term, spec) {
@@ -268,10 +330,39 @@ impl Plugin for InterPodAffinity {
                 add(&weighted.term, sign * i64::from(weighted.weight));
             }
             shares.into()
-        });
-        Ok(match keys.is_touched() {
-            true => PreScore::Score(Box::new(Preferred(keys))),
-            false => PreScore::Skip,
+        };
+        let start = |keys: &mut Keys| {
+            for (weighted, _) in signed(near_terms, apart_terms) {
+                keys.at(cluster, &weighted.term.topology_key);
+            }
+        };
+        self.counted.with(&pod.template, |counted| {
+            let (mut by_labels, mut by_terms) = (Decided::default(), Decided::default());
+            let count = |keys: &mut Keys, chunk: &Chunk, part: &mut Part| {
+                if has_own {
+                    let position = |term: &PodAffinityTerm| {
+                        keys.0.iter().position(|sums| sums.topology.key == term.topology_key)
+                    };
+                    let share = |namespace: &str, labels: &Labels| {
+                        let terms = signed(near_terms, apart_terms);
+                        let terms =
+                            terms.filter(|(of, _)| means(cluster, &of.term, namespace, labels));
+                        let shares = terms.filter_map(|(of, sign)| {
+                            Some((position(&of.term)?, sign * i64::from(of.weight)))
+                        });
+                        shares.collect()
+                    };
+                    add_by_labels(cluster, keys, chunk, part, &mut by_labels, share);
+                }
+                if chunk.with_affinity() != 0 {
+                    add_by_terms(cluster, keys, chunk, part, &mut by_terms, of_others);
+                }
+            };
+            let ledger = &mut counted.preferred;
+            Ok(match ledger.follow(cluster, reads(cluster), start, count) {
+                (keys, true) => PreScore::Score(Box::new(Preferred(keys.clone()))),
+                (_, false) => PreScore::Skip,
+            })
         })
     }
 }
@@ -291,7 +382,7 @@ impl Rules<'_> {
         self.apart.change(cluster, false, pod, node, by);
     }
 
-    fn reject(&self, domain: impl Fn(&Sums<'_>) -> Option<Domain>) -> Option<(Code, &'static str)> {
+    fn reject(&self, domain: impl Fn(&Sums) -> Option<Domain>) -> Option<(Code, &'static str)> {
         let mut has_all = true;
         for at in &self.near.positions {
             let sums = &self.near.keys.0[*at];
@@ -304,7 +395,7 @@ impl Rules<'_> {
         if !has_all && (self.companions > 0 || !self.matches_itself) {
             return Some((Code::UnschedulableAndUnresolvable, AFFINITY));
         }
-        let meets = |keys: &Keys<'_>| {
+        let meets = |keys: &Keys| {
             keys.0.iter().any(|sums| domain(sums).is_some_and(|domain| sums.get(domain) > 0))
         };
         if meets(&self.apart.keys) {
@@ -314,6 +405,18 @@ impl Rules<'_> {
     }
 }
 
+impl Rules<'_> {
+    /// Whether nodes with the same labels, but for their names, get the same answer.
+    fn is_by_sets(&self) -> bool {
+        let keys = [&self.near.keys, &self.apart.keys, &self.existing];
+        keys.iter().all(|keys| is_by_sets(keys))
+    }
+}
+
+fn is_by_sets(keys: &Keys) -> bool {
+    !keys.0.iter().any(|sums| sums.topology.is_of_hosts())
+}
+
 impl Filter for Rules<'_> {
     fn filter(&self, node: NodeInfo<'_>) -> Option<Status> {
         let rejected = self.reject(|sums| sums.topology.domain(node));
@@ -321,9 +424,11 @@ impl Filter for Rules<'_> {
     }
 
     fn filter_chunk(&self, _: &Cluster, chunk: &Chunk, mask: u64) -> Result<u64, Status> {
-        Ok(each_lane(mask, |lane| {
-            self.reject(|sums| sums.topology.domain_in(chunk, lane)).is_none()
-        }))
+        let passes = |lane| self.reject(|sums| sums.topology.domain_in(chunk, lane)).is_none();
+        if self.is_by_sets() {
+            return Ok(each_set(chunk, mask, |lane, all| if passes(lane) { all } else { 0 }));
+        }
+        Ok(each_lane(mask, passes))
     }
 
     fn extend<'s>(&'s self) -> Option<Box<dyn Filter + 's>> {
@@ -341,16 +446,16 @@ impl Filter for Rules<'_> {
     }
 }
 
-struct Preferred<'a>(Keys<'a>);
+struct Preferred(Keys);
 
-impl Preferred<'_> {
-    fn sum(&self, domain: impl Fn(&Sums<'_>) -> Option<Domain>) -> i64 {
+impl Preferred {
+    fn sum(&self, domain: impl Fn(&Sums) -> Option<Domain>) -> i64 {
         let sums = self.0.0.iter();
         sums.filter_map(|sums| Some(sums.get(domain(sums)?))).sum()
     }
 }
 
-impl Score for Preferred<'_> {
+impl Score for Preferred {
     fn score(&self, node: NodeInfo<'_>) -> Result<i64, Status> {
         Ok(self.sum(|sums| sums.topology.domain(node)))
     }
@@ -362,10 +467,16 @@ impl Score for Preferred<'_> {
         mask: u64,
         scores: &mut Column<i64>,
     ) -> Result<(), Status> {
-        each_lane(mask, |lane| {
-            scores[lane] = self.sum(|sums| sums.topology.domain_in(chunk, lane));
-            false
-        });
+        let sum = |lane| self.sum(|sums| sums.topology.domain_in(chunk, lane));
+        if is_by_sets(&self.0) {
+            each_set(chunk, mask, |lane, all| {
+                let sum = sum(lane);
+                lanes(all).for_each(|lane| scores[lane] = sum);
+                0
+            });
+        } else {
+            lanes(mask).for_each(|lane| scores[lane] = sum(lane));
+        }
         Ok(())
     }
 

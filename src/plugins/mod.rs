@@ -9,6 +9,7 @@ mod fit;
 mod image_locality;
 mod in_tree;
 mod inter_pod_affinity;
+mod ledger;
 mod node_affinity;
 mod node_declared_features;
 mod node_name;

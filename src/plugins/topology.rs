@@ -3,8 +3,8 @@
 //! Nodes with equal labels share one numbered set, so a key is looked up once a
 //! set and not once a node; hostnames, which every node has for itself, are
 //! numbered once for all cycles. Pods are taken from the tallies of chunks, by
-//! their labels: what a cycle costs grows with the chunks and with the pods that
-//! are counted, not with those that are not.
+//! their labels; and sums are kept from one cycle to the next in a
+//! [`Ledger`](super::ledger::Ledger).
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -12,30 +12,31 @@ use std::sync::Arc;
 use foldhash::fast::FixedState;
 
 use crate::model::{HOSTNAME, Name};
-use crate::snapshot::{Chunk, Cluster, Hosts, NodeInfo};
+use crate::snapshot::{Chunk, Cluster, Hosts, NodeInfo, lanes};
 
 /// The number of a domain: of one value of a topology key.
 pub(super) type Domain = u32;
 
 const NONE: Domain = Hosts::NONE;
 
-/// The domains of one topology key.
-pub(super) struct Topology<'a> {
+/// The domains of one topology key, for as long as the layout of a line of
+/// versions stays ([`Cluster::layout`]).
+pub(super) struct Topology {
     pub(super) key: Name,
-    domains: Domains<'a>,
+    domains: Domains,
 }
 
-enum Domains<'a> {
+enum Domains {
     /// Each node has a value of its own, mostly.
-    Hosts(&'a Hosts),
+    Hosts(Arc<Hosts>),
     /// By the number of a node's label set; [`NONE`] where the key is missing.
     Sets(Vec<Domain>, usize),
 }
 
-impl<'a> Topology<'a> {
-    pub(super) fn new(cluster: &'a Cluster, key: &Name) -> Topology<'a> {
+impl Topology {
+    pub(super) fn new(cluster: &Cluster, key: &Name) -> Topology {
         if **key == *HOSTNAME {
-            return Topology { key: key.clone(), domains: Domains::Hosts(cluster.hosts()) };
+            return Topology { key: key.clone(), domains: Domains::Hosts(cluster.hosts().clone()) };
         }
         let mut numbers: HashMap<&str, Domain, FixedState> = HashMap::default();
         let mut sets = Vec::new();
@@ -79,6 +80,45 @@ impl<'a> Topology<'a> {
         let (chunk, lane) = node.place();
         self.domain_in(chunk, lane)
     }
+
+    /// The lanes of `mask` that have the key.
+    pub(super) fn having(&self, chunk: &Chunk, mask: u64) -> u64 {
+        if self.is_of_hosts() {
+            return crate::framework::each_lane(mask, |lane| self.domain_in(chunk, lane).is_some());
+        }
+        each_set(chunk, mask, |lane, lanes| match self.domain_in(chunk, lane) {
+            Some(_) => lanes,
+            None => 0,
+        })
+    }
+
+    /// Tells of the domains of these lanes, each with some of them; a domain may
+    /// come more than once.
+    pub(super) fn each(&self, chunk: &Chunk, mask: u64, mut tell: impl FnMut(Option<Domain>, u64)) {
+        if self.is_of_hosts() {
+            lanes(mask).for_each(|lane| tell(self.domain_in(chunk, lane), 1 << lane));
+            return;
+        }
+        each_set(chunk, mask, |lane, lanes| {
+            tell(self.domain_in(chunk, lane), lanes);
+            0
+        });
+    }
+}
+
+/// Asks once for the lanes of `mask` whose nodes share their labels: of one of
+/// them, for all. What is answered is put together. Nodes of a chunk are of one
+/// zone, and there mostly of one make.
+pub(super) fn each_set(chunk: &Chunk, mask: u64, mut answer: impl FnMut(usize, u64) -> u64) -> u64 {
+    let sets = chunk.label_set();
+    let (mut left, mut answers) = (mask, 0);
+    while left != 0 {
+        let first = left.trailing_zeros() as usize;
+        let same = crate::framework::dispatch::same_set(sets, sets[first]) & left;
+        answers |= answer(first, same);
+        left &= !same;
+    }
+    answers
 }
 
 /// A sum for each domain of a key.
@@ -86,27 +126,29 @@ impl<'a> Topology<'a> {
 /// A clone shares what was counted when it was made, and keeps what is added to
 /// it since for itself.
 #[derive(Clone)]
-pub(super) struct Sums<'a> {
-    pub(super) topology: Arc<Topology<'a>>,
+pub(super) struct Sums {
+    pub(super) topology: Arc<Topology>,
     sums: Arc<Vec<i64>>,
+    total: i64,
     /// What a clone adds: a handful, for the domains of one node.
     changes: Vec<(Domain, i64)>,
-    /// Whether anything was added, were it to nothing.
-    pub(super) is_touched: bool,
 }
 
-impl<'a> Sums<'a> {
-    pub(super) fn new(topology: Topology<'a>) -> Sums<'a> {
+impl Sums {
+    pub(super) fn new(topology: Arc<Topology>) -> Sums {
         let sums = Arc::new(vec![0; topology.len()]);
-        Sums { topology: Arc::new(topology), sums, changes: Vec::new(), is_touched: false }
+        Sums { topology, sums, total: 0, changes: Vec::new() }
     }
 
+    /// Adds for all who share the sums from now on.
+    pub(super) fn count(&mut self, domain: Domain, amount: i64) {
+        self.total += amount;
+        Arc::make_mut(&mut self.sums)[domain as usize] += amount;
+    }
+
+    /// Adds for this clone.
     pub(super) fn add(&mut self, domain: Domain, amount: i64) {
-        self.is_touched = true;
-        if let Some(sums) = Arc::get_mut(&mut self.sums) {
-            sums[domain as usize] += amount;
-            return;
-        }
+        self.total += amount;
         match self.changes.iter_mut().find(|(changed, _)| *changed == domain) {
             Some((_, change)) => *change += amount,
             None => self.changes.push((domain, amount)),
@@ -126,7 +168,7 @@ impl<'a> Sums<'a> {
 
     /// The sum over all domains.
     pub(super) fn total(&self) -> i64 {
-        self.sums.iter().sum::<i64>() + self.changes.iter().map(|(_, change)| change).sum::<i64>()
+        self.total
     }
 
     /// The domains that a clone changed.
@@ -137,53 +179,36 @@ impl<'a> Sums<'a> {
 
 /// The sums of several keys, each key once.
 #[derive(Clone, Default)]
-pub(super) struct Keys<'a>(pub(super) Vec<Sums<'a>>);
+pub(super) struct Keys(pub(super) Vec<Sums>);
 
-impl<'a> Keys<'a> {
+impl Keys {
     /// The position of a key.
-    pub(super) fn at(&mut self, cluster: &'a Cluster, key: &Name) -> usize {
+    pub(super) fn at(&mut self, cluster: &Cluster, key: &Name) -> usize {
         let known = self.0.iter().position(|sums| sums.topology.key == *key);
         known.unwrap_or_else(|| {
-            self.0.push(Sums::new(Topology::new(cluster, key)));
+            self.0.push(Sums::new(Arc::new(Topology::new(cluster, key))));
             self.0.len() - 1
         })
-    }
-
-    pub(super) fn is_touched(&self) -> bool {
-        self.0.iter().any(|sums| sums.is_touched)
     }
 }
 
 /// What was decided about numbered things, each decided when it is first met.
-pub(super) struct Decided<T> {
-    /// 0 for what was not met; else the position in `values`, counted from 1.
-    known: Vec<u32>,
-    values: Vec<T>,
-}
+pub(super) struct Decided<T>(HashMap<u32, T, FixedState>);
 
 impl<T> Default for Decided<T> {
     fn default() -> Decided<T> {
-        Decided { known: Vec::new(), values: Vec::new() }
+        Decided(HashMap::default())
     }
 }
 
-impl<T: PartialEq> Decided<T> {
+impl<T> Decided<T> {
     /// What was decided about this one.
     pub(super) fn get(&mut self, number: u32, decide: impl FnOnce() -> T) -> &T {
-        let at = number as usize;
-        if self.known.len() <= at {
-            self.known.resize(at + 1, 0);
-        }
-        if self.known[at] == 0 {
-            let value = decide();
-            // Most decisions are alike.
-            let position = self.values.iter().take(8).position(|known| *known == value);
-            let position = position.unwrap_or_else(|| {
-                self.values.push(value);
-                self.values.len() - 1
-            });
-            self.known[at] = position as u32 + 1;
-        }
-        &self.values[self.known[at] as usize - 1]
+        self.0.entry(number).or_insert_with(decide)
+    }
+
+    /// The same of one that was met.
+    pub(super) fn known(&self, number: u32) -> Option<&T> {
+        self.0.get(&number)
     }
 }

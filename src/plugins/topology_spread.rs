@@ -7,20 +7,29 @@ use crate::framework::{
     Code, Cycle, Feasible, Filter, Plugin, Point, PreFilter, PreScore, Score, Status, each_lane,
 };
 use crate::model::{
-    HOSTNAME, LabelSelector, Name, Operator, Pod, Requirement, TopologySpreadConstraint,
-    UnsatisfiableAction,
+    Generation, HOSTNAME, LabelSelector, Name, Operator, Pod, Requirement,
+    TopologySpreadConstraint, UnsatisfiableAction,
 };
-use crate::snapshot::{Chunk, Cluster, Column, LANES, NodeInfo, lanes};
+use crate::snapshot::{Chunk, Cluster, Column, LANES, NodeInfo, Store, lanes};
 
+use super::ledger::{Ledger, Part, Remembered};
 use super::node_affinity::Required;
 use super::taint_toleration::Tolerated;
-use super::topology::{Domain, Sums, Topology};
+use super::topology::{Decided, Domain, Keys, Sums, Topology, each_set};
 
 /// Rejects nodes on which the pod would make its hard spread constraints fail,
 /// and prefers those that its soft ones prefer.
 #[derive(Clone, Debug, Default)]
 pub struct PodTopologySpread {
     defaults: Defaults,
+    counted: Remembered<ForTemplate>,
+}
+
+/// What is counted for pods of one template.
+#[derive(Default)]
+struct ForTemplate {
+    hard: Ledger,
+    soft: Ledger,
 }
 
 /// Constraints of pods that have none.
@@ -43,7 +52,7 @@ impl PodTopologySpread {
     /// With these constraints for pods that have none (`defaultingType: List`).
     #[must_use]
     pub fn with_default_constraints(constraints: Vec<TopologySpreadConstraint>) -> Self {
-        PodTopologySpread { defaults: Defaults::List(constraints) }
+        PodTopologySpread { defaults: Defaults::List(constraints), counted: Remembered::default() }
     }
 
     /// The constraints of one action that hold for the pod.
@@ -194,31 +203,49 @@ impl Policy<'_> {
     }
 }
 
-/// Which pods a set of constraints counts: a bit for each constraint, by the
-/// number of the pods' labels.
-struct Matched(Vec<u64>);
+/// When an object last changed that the constraints of pods without any of their
+/// own are made from.
+fn reads(cluster: &Cluster, pod: &Pod) -> Generation {
+    if !pod.template.topology_spread.is_empty() {
+        return Generation::ZERO;
+    }
+    let objects = cluster.objects();
+    let workloads =
+        [&objects.replication_controllers, &objects.replica_sets, &objects.stateful_sets];
+    let newest = workloads.iter().map(|store| store.generation()).max().unwrap_or_default();
+    newest.max(objects.services.generation())
+}
 
-impl Matched {
-    fn new(cluster: &Cluster, pod: &Pod, constraints: &[Constraint<'_>]) -> Matched {
-        let bits = |number: u32| {
+/// Which constraints count pods: a bit for each, by the number of the pods' labels.
+struct Matched<'c> {
+    namespace: Name,
+    constraints: &'c [Constraint<'c>],
+    decided: Decided<u64>,
+}
+
+impl<'c> Matched<'c> {
+    fn new(pod: &Pod, constraints: &'c [Constraint<'c>]) -> Matched<'c> {
+        let namespace = pod.namespace().clone();
+        Matched { namespace, constraints, decided: Decided::default() }
+    }
+
+    fn bits(&mut self, cluster: &Cluster, number: u32) -> u64 {
+        let Matched { namespace, constraints, decided } = self;
+        *decided.get(number, || {
             let of = cluster.pod_labels(number);
-            let Some((_, labels)) = of.filter(|(namespace, _)| *namespace == pod.namespace())
-            else {
-                return 0;
-            };
+            let Some((_, labels)) = of.filter(|(its, _)| *its == namespace) else { return 0 };
             // An empty selector counts no pod.
             let counts = |c: &Constraint<'_>| !c.selector.is_empty() && c.selector.matches(labels);
             let counts = constraints.iter().map(|constraint| u64::from(counts(constraint)));
             counts.enumerate().fold(0, |bits, (at, bit)| bits | bit << at)
-        };
-        Matched((0..cluster.most_pod_labels() as u32).map(bits).collect())
+        })
     }
 
     /// Tells of each lane of the chunk that has living pods that are counted: the
     /// bits, the lane, how many there are.
-    fn each(&self, cluster: &Cluster, chunk: &Chunk, mut tell: impl FnMut(u64, usize, i64)) {
+    fn each(&mut self, cluster: &Cluster, chunk: &Chunk, mut tell: impl FnMut(u64, usize, i64)) {
         for (number, lanes) in chunk.tally(cluster).groups() {
-            let bits = self.0.get(number as usize).copied().unwrap_or(0);
+            let bits = self.bits(cluster, number);
             if bits != 0 {
                 let living = lanes.iter().filter(|of| of.living > 0);
                 living.for_each(|of| tell(bits, usize::from(of.lane), i64::from(of.living)));
@@ -227,42 +254,63 @@ impl Matched {
     }
 }
 
-/// Counts pods by domain, in the sums of the constraints that `wanted` names: on
-/// nodes that the constraint includes, and that have all keys if `all_keys` says
-/// so. Tells of each lane that is looked at, with the domain in each such sum.
-fn count(
-    cycle: Cycle<'_>,
-    matched: &Matched,
-    constraints: &[Constraint<'_>],
-    sums: &mut [Sums<'_>],
-    (all_keys, wanted): (bool, u64),
-    mut tell: impl FnMut(usize, Domain) -> bool,
-) {
-    let cluster = cycle.cluster;
-    let policies: Vec<Policy<'_>> =
-        constraints.iter().map(|constraint| constraint.policy(cycle.pod)).collect();
-    let mut masks = vec![0; constraints.len()];
-    for (_, _, chunk) in cluster.chunk_list() {
+/// Counts pods by domain, each constraint that `wanted` names in the sums at its
+/// position: on nodes that it includes, and that have all keys if `all_keys` says
+/// so. After the sums of pods come those of nodes, one for each constraint, too.
+struct Counting<'c> {
+    cycle: Cycle<'c>,
+    matched: Matched<'c>,
+    policies: Vec<Policy<'c>>,
+    wanted: u64,
+    all_keys: bool,
+}
+
+impl<'c> Counting<'c> {
+    fn new(
+        cycle: Cycle<'c>,
+        constraints: &'c [Constraint<'c>],
+        (all_keys, wanted): (bool, u64),
+    ) -> Counting<'c> {
+        Counting {
+            cycle,
+            matched: Matched::new(cycle.pod, constraints),
+            policies: constraints.iter().map(|c| c.policy(cycle.pod)).collect(),
+            wanted,
+            all_keys,
+        }
+    }
+
+    fn start(cluster: &Cluster, constraints: &[Constraint<'_>], keys: &mut Keys) {
+        let topology = |c: &Constraint<'_>| Sums::new(Arc::new(Topology::new(cluster, c.key)));
+        keys.0.extend(constraints.iter().map(topology));
+        let nodes: Vec<Sums> = keys.0.iter().map(|sums| Sums::new(sums.topology.clone())).collect();
+        keys.0.extend(nodes);
+    }
+
+    fn count(&mut self, keys: &Keys, chunk: &Chunk, part: &mut Part) {
+        let cluster = self.cycle.cluster;
+        let constraints = self.policies.len();
+        let topology = |at: usize| &keys.0[at].topology;
         let mut live = chunk.live();
-        if all_keys {
-            for sums in sums.iter() {
-                live = each_lane(live, |lane| sums.topology.domain_in(chunk, lane).is_some());
-            }
+        if self.all_keys {
+            live = (0..constraints).fold(live, |live, at| topology(at).having(chunk, live));
         }
-        for (at, mask) in masks.iter_mut().enumerate() {
-            *mask = match wanted >> at & 1 {
-                0 => 0,
-                _ => each_lane(policies[at].includes(cluster, chunk, live), |lane| {
-                    sums[at].topology.domain_in(chunk, lane).is_some_and(|domain| tell(at, domain))
-                }),
-            };
+        let mut masks = vec![0; constraints];
+        for at in lanes(self.wanted) {
+            let included = self.policies[at].includes(cluster, chunk, live);
+            masks[at] = topology(at).having(chunk, included);
+            topology(at).each(chunk, masks[at], |domain, lanes| {
+                if let Some(domain) = domain {
+                    part.add(constraints + at, domain, i64::from(lanes.count_ones()));
+                }
+            });
         }
-        matched.each(cluster, chunk, |bits, lane, pods| {
-            for at in lanes(bits) {
+        self.matched.each(cluster, chunk, |bits, lane, pods| {
+            for at in lanes(bits & self.wanted) {
                 if masks[at] >> lane & 1 == 1
-                    && let Some(domain) = sums[at].topology.domain_in(chunk, lane)
+                    && let Some(domain) = topology(at).domain_in(chunk, lane)
                 {
-                    sums[at].add(domain, pods);
+                    part.add(at, domain, pods);
                 }
             }
         });
@@ -276,9 +324,9 @@ const MOST: usize = 64;
 #[derive(Clone)]
 struct Hard<'a> {
     constraint: Arc<Constraint<'a>>,
-    sums: Sums<'a>,
-    /// The domains that are there.
-    seen: Arc<Vec<bool>>,
+    sums: Sums,
+    /// How many nodes each domain has: those without any are not there.
+    nodes: Sums,
     /// The two of them with the smallest counts.
     smallest: [Option<(Domain, i64)>; 2],
     /// The smallest count, 0 where there are too few domains.
@@ -309,24 +357,24 @@ impl Plugin for PodTopologySpread {
         if constraints.is_empty() {
             return Ok(PreFilter::Skip);
         }
-        let matched = Matched::new(cluster, pod, &constraints);
-        let mut sums: Vec<Sums<'_>> =
-            constraints.iter().map(|c| Sums::new(Topology::new(cluster, c.key))).collect();
-        let mut seen: Vec<Vec<bool>> =
-            sums.iter().map(|sums| vec![false; sums.topology.len()]).collect();
         // A node that lacks any of the keys counts for none of them.
-        count(cycle, &matched, &constraints, &mut sums, (true, u64::MAX), |at, domain| {
-            seen[at][domain as usize] = true;
-            true
+        let keys = self.counted.with(&pod.template, |counted| {
+            let mut counting = Counting::new(cycle, &constraints, (true, all(&constraints)));
+            let start = |keys: &mut Keys| Counting::start(cluster, &constraints, keys);
+            let count = |keys: &mut Keys, chunk: &Chunk, part: &mut Part| {
+                counting.count(keys, chunk, part);
+            };
+            counted.hard.follow(cluster, reads(cluster, pod), start, count).0.clone()
         });
-        let hard = constraints.into_iter().zip(sums).zip(seen).map(|((constraint, sums), seen)| {
+        let (pods, nodes) = keys.0.split_at(constraints.len());
+        let sums = pods.iter().zip(nodes);
+        let hard = constraints.into_iter().zip(sums).map(|(constraint, (sums, nodes))| {
             let itself = i64::from(constraint.selector.matches(&pod.template.labels));
-            let smallest = smallest(&sums, &seen);
             let mut hard = Hard {
                 constraint: Arc::new(constraint),
-                sums,
-                seen: Arc::new(seen),
-                smallest,
+                sums: sums.clone(),
+                nodes: nodes.clone(),
+                smallest: smallest(sums, nodes),
                 least: 0,
                 itself,
             };
@@ -349,15 +397,20 @@ impl Plugin for PodTopologySpread {
         }
         let all_keys =
             !pod.template.topology_spread.is_empty() || !matches!(self.defaults, Defaults::System);
-        Ok(PreScore::Score(Box::new(Spread::new(cycle, feasible, constraints, all_keys))))
+        Ok(PreScore::Score(Box::new(self.spread(cycle, feasible, constraints, all_keys))))
     }
 }
 
+/// A bit for each constraint.
+fn all(constraints: &[Constraint<'_>]) -> u64 {
+    u64::MAX >> (MOST - constraints.len())
+}
+
 /// The two domains that are there with the smallest sums.
-fn smallest(sums: &Sums<'_>, seen: &[bool]) -> [Option<(Domain, i64)>; 2] {
+fn smallest(sums: &Sums, nodes: &Sums) -> [Option<(Domain, i64)>; 2] {
     let mut smallest: [Option<(Domain, i64)>; 2] = [None, None];
-    for (at, _) in seen.iter().enumerate().filter(|(_, seen)| **seen) {
-        let found = Some((at as Domain, sums.get(at as Domain)));
+    for domain in (0..nodes.topology.len() as Domain).filter(|domain| nodes.get(*domain) > 0) {
+        let found = Some((domain, sums.get(domain)));
         let is_below = |known: &Option<(Domain, i64)>| {
             known.is_none_or(|known| found.is_some_and(|found| found.1 < known.1))
         };
@@ -372,7 +425,8 @@ fn smallest(sums: &Sums<'_>, seen: &[bool]) -> [Option<(Domain, i64)>; 2] {
 
 impl Hard<'_> {
     fn find_least(&mut self) {
-        let domains = self.seen.iter().filter(|seen| **seen).count();
+        let all = 0..self.nodes.topology.len() as Domain;
+        let domains = all.filter(|domain| self.nodes.get(*domain) > 0).count();
         self.least = match domains < self.constraint.min_domains {
             true => 0,
             false => self.smallest[0].map_or(0, |(_, sum)| sum),
@@ -413,14 +467,14 @@ impl Skew<'_> {
             let others = hard.sums.changed().all(|changed| changed == domain);
             let rest = hard.smallest.iter().flatten().find(|(other, _)| *other != domain);
             hard.smallest = match (others, rest) {
-                (true, rest) if hard.seen[domain as usize] => {
+                (true, rest) if hard.nodes.get(domain) > 0 => {
                     let mine = (domain, hard.sums.get(domain));
                     match rest {
                         Some(rest) if rest.1 < mine.1 => [Some(*rest), Some(mine)],
                         rest => [Some(mine), rest.copied()],
                     }
                 }
-                _ => smallest(&hard.sums, &hard.seen),
+                _ => smallest(&hard.sums, &hard.nodes),
             };
             hard.find_least();
         }
@@ -435,10 +489,14 @@ impl Filter for Skew<'_> {
     }
 
     fn filter_chunk(&self, _: &Cluster, chunk: &Chunk, mask: u64) -> Result<u64, Status> {
-        Ok(each_lane(mask, |lane| {
+        let passes = |lane| {
             let rejected = |hard: &Hard<'_>| hard.reject(hard.sums.topology.domain_in(chunk, lane));
             self.hard.iter().all(|hard| rejected(hard).is_none())
-        }))
+        };
+        if self.hard.iter().any(|hard| hard.sums.topology.is_of_hosts()) {
+            return Ok(each_lane(mask, passes));
+        }
+        Ok(each_set(chunk, mask, |lane, all| if passes(lane) { all } else { 0 }))
     }
 
     fn extend<'s>(&'s self) -> Option<Box<dyn Filter + 's>> {
@@ -457,16 +515,17 @@ impl Filter for Skew<'_> {
 }
 
 /// One soft constraint with what is counted for it.
-struct Soft<'a> {
+struct Soft {
     max_skew: i64,
-    sums: Sums<'a>,
+    sums: Sums,
     weight: f64,
 }
 
 struct Spread<'a> {
     cluster: &'a Cluster,
-    soft: Vec<Soft<'a>>,
-    matched: Matched,
+    soft: Vec<Soft>,
+    /// Which constraints count pods, by the number of their labels.
+    matched: Decided<u64>,
     /// The constraints over single nodes: their pods are counted when the node is
     /// scored, whether or not the constraint includes it.
     of_hosts: u64,
@@ -474,73 +533,91 @@ struct Spread<'a> {
     all_keys: bool,
 }
 
-impl<'a> Spread<'a> {
-    fn new(
+impl PodTopologySpread {
+    fn spread<'a>(
+        &self,
         cycle: Cycle<'a>,
         feasible: &Feasible<'_>,
-        constraints: Vec<Constraint<'a>>,
+        constraints: Vec<Constraint<'_>>,
         all_keys: bool,
     ) -> Spread<'a> {
-        let cluster = cycle.cluster;
-        let matched = Matched::new(cluster, cycle.pod, &constraints);
-        let mut sums: Vec<Sums<'_>> =
-            constraints.iter().map(|c| Sums::new(Topology::new(cluster, c.key))).collect();
-        let of_hosts = sums
+        let (cluster, pod) = (cycle.cluster, cycle.pod);
+        let is_of_hosts = |constraint: &Constraint<'_>| **constraint.key == *HOSTNAME;
+        let of_hosts = constraints
             .iter()
             .enumerate()
-            .fold(0, |bits, (at, sums)| bits | u64::from(sums.topology.is_of_hosts()) << at);
+            .fold(0, |bits, (at, of)| bits | u64::from(is_of_hosts(of)) << at);
+        let keys = self.counted.with(&pod.template, |counted| {
+            let wanted = !of_hosts & all(&constraints);
+            let mut counting = Counting::new(cycle, &constraints, (all_keys, wanted));
+            let start = |keys: &mut Keys| Counting::start(cluster, &constraints, keys);
+            let count = |keys: &mut Keys, chunk: &Chunk, part: &mut Part| {
+                if wanted != 0 {
+                    counting.count(keys, chunk, part);
+                }
+            };
+            counted.soft.follow(cluster, reads(cluster, pod), start, count).0.clone()
+        });
+        let sums = &keys.0[..constraints.len()];
         // Which values are met among the feasible nodes; the last one is that
         // of the nodes that lack the key.
-        let mut seen: Vec<Vec<bool>> =
-            sums.iter().map(|sums| vec![false; sums.topology.len() + 1]).collect();
+        let mut seen: Vec<Vec<bool>> = sums
+            .iter()
+            .map(|sums| match sums.topology.is_of_hosts() {
+                true => Vec::new(),
+                false => vec![false; sums.topology.len() + 1],
+            })
+            .collect();
+        let mut matched = Matched::new(pod, &constraints);
         let mut scored = 0;
         for (chunk, mut mask) in feasible.chunks() {
             for sums in sums.iter().filter(|_| all_keys) {
-                mask = each_lane(mask, |lane| sums.topology.domain_in(chunk, lane).is_some());
+                mask = sums.topology.having(chunk, mask);
             }
             scored += mask.count_ones() as usize;
-            let others =
-                sums.iter().zip(&mut seen).filter(|(sums, _)| !sums.topology.is_of_hosts());
-            for (sums, seen) in others {
-                for lane in lanes(mask) {
-                    let none = sums.topology.len();
-                    let domain = sums.topology.domain_in(chunk, lane);
+            for (sums, seen) in sums.iter().zip(&mut seen).filter(|(_, seen)| !seen.is_empty()) {
+                let none = sums.topology.len();
+                sums.topology.each(chunk, mask, |domain, _| {
                     seen[domain.map_or(none, |domain| domain as usize)] = true;
+                });
+            }
+            if of_hosts != 0 {
+                for (number, _) in chunk.tally(cluster).groups() {
+                    matched.bits(cluster, number);
                 }
             }
         }
-        let wanted = !of_hosts & u64::MAX >> (64 - constraints.len());
-        if wanted != 0 {
-            count(cycle, &matched, &constraints, &mut sums, (all_keys, wanted), |at, domain| {
-                seen[at][domain as usize]
-            });
-        }
-        let soft =
-            constraints.into_iter().zip(sums).zip(&seen).map(|((constraint, sums), seen)| {
-                let size = match sums.topology.is_of_hosts() {
-                    true => scored,
-                    false => seen.iter().filter(|seen| **seen).count(),
-                };
-                Soft { max_skew: constraint.max_skew, sums, weight: ((size + 2) as f64).ln() }
-            });
+        let matched = matched.decided;
+        let soft = constraints.iter().zip(sums).zip(&seen).map(|((constraint, sums), seen)| {
+            let size = match sums.topology.is_of_hosts() {
+                true => scored,
+                false => seen.iter().filter(|seen| **seen).count(),
+            };
+            let weight = ((size + 2) as f64).ln();
+            Soft { max_skew: constraint.max_skew, sums: sums.clone(), weight }
+        });
         Spread { cluster, soft: soft.collect(), matched, of_hosts, all_keys }
     }
+}
 
+impl Spread<'_> {
     /// The pods that constraints over single nodes count in each lane.
     fn on_hosts(&self, chunk: &Chunk, mask: u64) -> Vec<Column<i64>> {
         let mut counts = vec![[0; LANES]; self.soft.len()];
         if self.of_hosts != 0 {
-            self.matched.each(self.cluster, chunk, |bits, lane, pods| {
-                if mask >> lane & 1 == 1 {
-                    lanes(bits & self.of_hosts).for_each(|at| counts[at][lane] += pods);
+            for (number, in_lanes) in chunk.tally(self.cluster).groups() {
+                let bits = self.matched.known(number).copied().unwrap_or(0) & self.of_hosts;
+                for of in in_lanes.iter().filter(|of| bits != 0 && mask >> of.lane & 1 == 1) {
+                    let (lane, living) = (usize::from(of.lane), i64::from(of.living));
+                    lanes(bits).for_each(|at| counts[at][lane] += living);
                 }
-            });
+            }
         }
         counts
     }
 
     fn lane(&self, chunk: &Chunk, lane: usize, on_hosts: &[Column<i64>]) -> i64 {
-        let domain = |soft: &Soft<'_>| soft.sums.topology.domain_in(chunk, lane);
+        let domain = |soft: &Soft| soft.sums.topology.domain_in(chunk, lane);
         if self.all_keys && self.soft.iter().any(|soft| domain(soft).is_none()) {
             return LEFT_OUT;
         }
@@ -574,7 +651,15 @@ impl Score for Spread<'_> {
         scores: &mut Column<i64>,
     ) -> Result<(), Status> {
         let on_hosts = self.on_hosts(chunk, mask);
-        lanes(mask).for_each(|lane| scores[lane] = self.lane(chunk, lane, &on_hosts));
+        if self.of_hosts == 0 {
+            each_set(chunk, mask, |lane, all| {
+                let score = self.lane(chunk, lane, &on_hosts);
+                lanes(all).for_each(|lane| scores[lane] = score);
+                0
+            });
+        } else {
+            lanes(mask).for_each(|lane| scores[lane] = self.lane(chunk, lane, &on_hosts));
+        }
         Ok(())
     }
 

@@ -53,9 +53,8 @@ pub(crate) struct Rest {
     /// From a name's hash to a slot.
     pub(crate) names: HashIndex,
     pub(crate) zones: Zones,
-    /// How often nodes came, went or moved: within a line of versions it names
-    /// which lanes of which chunks are in use.
-    pub(crate) moves: u64,
+    /// See [`Cluster::layout`].
+    pub(crate) layout: u64,
     pub(crate) templates: Templates,
     pub(crate) pod_labels: Interned<PodLabels>,
     pub(crate) taints: Interned<TaintSet>,
@@ -294,17 +293,26 @@ impl Cluster {
         })
     }
 
-    /// All of it that does not change while no node comes, goes or moves: see
-    /// [`Cluster::order_number`].
+    /// All of it that does not change while the layout stays: see
+    /// [`Cluster::layout`].
     pub(crate) fn chunk_ids(&self) -> impl Iterator<Item = (usize, u32)> {
         let zones = self.rest.zones.list().enumerate();
         zones.flat_map(|(zone, of)| of.chunks.iter().map(move |(_, id)| (zone, *id)))
     }
 
-    /// Names, within a line of versions, which chunks there are in which zones, and
-    /// which of their lanes are in use.
-    pub(crate) fn order_number(&self) -> u64 {
-        self.rest.moves
+    /// Names, within a line of versions, which chunks there are in which zones,
+    /// which of their lanes are in use, and the labels of the nodes there.
+    pub(crate) fn layout(&self) -> u64 {
+        self.rest.layout
+    }
+
+    /// The entries of [`Cluster::chunk_list`] that were touched after a generation,
+    /// by number. O(chunks found × log chunks).
+    pub(crate) fn chunks_newer_than(
+        &self,
+        generation: Generation,
+    ) -> impl Iterator<Item = (u32, &Chunk)> {
+        self.chunks.newer_than(generation).filter(|(_, chunk)| !chunk.is_ghosts())
     }
 
     /// An entry of [`Cluster::chunk_list`] by its number. O(log chunks).
@@ -441,11 +449,6 @@ impl Cluster {
             })
     }
 
-    /// Numbers of sets of pod labels are below this.
-    pub(crate) fn most_pod_labels(&self) -> usize {
-        self.rest.pod_labels.next() as usize
-    }
-
     /// The namespace and the labels that pods of equal ones share, by number.
     pub(crate) fn pod_labels(&self, number: u32) -> Option<(&Name, &Labels)> {
         self.rest.pod_labels.get(number).map(|of| (&of.namespace, &of.labels))
@@ -458,7 +461,7 @@ impl Cluster {
 
     /// The hostnames of the nodes. O(1), or O(nodes) after a node came, went or
     /// was renamed.
-    pub(crate) fn hosts(&self) -> &Hosts {
+    pub(crate) fn hosts(&self) -> &Arc<Hosts> {
         self.rest.hosts.get(self)
     }
 

@@ -168,7 +168,7 @@ impl Hosts {
 /// The hostnames of a version's nodes, once somebody asked; versions share them
 /// until a node comes, goes or is renamed.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct KnownHosts(Arc<OnceLock<Hosts>>);
+pub(crate) struct KnownHosts(Arc<OnceLock<Arc<Hosts>>>);
 
 impl KnownHosts {
     /// The nodes are about to change. Older versions keep theirs.
@@ -183,8 +183,8 @@ impl KnownHosts {
 
     /// The hosts of the version that this is of. O(1), or O(nodes) where nobody
     /// asked before.
-    pub(super) fn get(&self, cluster: &Cluster) -> &Hosts {
-        self.0.get_or_init(|| Hosts::of(cluster))
+    pub(super) fn get(&self, cluster: &Cluster) -> &Arc<Hosts> {
+        self.0.get_or_init(|| Arc::new(Hosts::of(cluster)))
     }
 }
 

@@ -38,6 +38,9 @@ impl Draft {
         if old.as_ref().is_none_or(|old| old.labels.get(HOSTNAME) != hostname) {
             self.rest().hosts.forget();
         }
+        if old.as_ref().is_none_or(|old| old.labels != node.labels) {
+            self.rest().layout += 1;
+        }
         self.exchange_images(old.as_deref(), Some(&node));
 
         let generation = self.cluster.generation;
@@ -259,7 +262,7 @@ impl Draft {
             chunk.live
         });
         let rest = self.rest();
-        rest.moves += 1;
+        rest.layout += 1;
         rest.zones.update(zone, |zone| zone.nodes -= 1);
         if left == Some(0) {
             self.drop_chunk(place.chunk, zone, sequence);
@@ -329,7 +332,7 @@ impl Draft {
             chunk.set_columns(to.lane, &columns);
         });
         let rest = self.rest();
-        rest.moves += 1;
+        rest.layout += 1;
         rest.places.set(slot.0, to);
     }
 
@@ -348,7 +351,7 @@ impl Draft {
             chunk.set_columns(place.lane, columns);
         });
         let rest = self.rest();
-        rest.moves += 1;
+        rest.layout += 1;
         rest.zones.update(zone, |zone| zone.nodes += 1);
         rest.places.set(slot.0, place);
     }
