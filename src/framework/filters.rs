@@ -444,6 +444,52 @@ impl<'a> Diagnosis<'a> {
         let nodes = self.filters.cycle.cluster.nodes();
         nodes.filter(move |node| self.status(*node).is_some_and(|status| status.code == code))
     }
+
+    /// Those whose status is `Unschedulable`, which other pods' going may change, by
+    /// chunk: as [`Diagnosis::nodes_with`] finds them, 64 at once.
+    pub fn resolvable(&self) -> impl Iterator<Item = (&'a Chunk, u64)> {
+        let filters = self.filters;
+        let cluster = filters.cycle.cluster;
+        let one_by_one = filters.rejected.is_some() || filters.only.is_some();
+        let one = move |node: NodeInfo<'_>| {
+            self.status(node).is_some_and(|status| status.code == Code::Unschedulable)
+        };
+        let chunks = cluster.zones().flat_map(|zone| zone.chunks());
+        chunks.map(move |chunk| {
+            let alone = filters.nominated_in(chunk);
+            let alone = if one_by_one { chunk.live() } else { alone };
+            let found = nodes_of(cluster, chunk, alone)
+                .fold(0, |found, (lane, node)| found | u64::from(one(node)) << lane);
+            (chunk, found | filters.resolvable(chunk, chunk.live() & !alone))
+        })
+    }
+}
+
+impl Filters<'_> {
+    /// The lanes that a pod is nominated to which this one yields to.
+    fn nominated_in(&self, chunk: &Chunk) -> u64 {
+        let places = self.nominated().map(|node| node.place());
+        let here = places.filter(|(of, _)| std::ptr::eq(*of, chunk));
+        here.fold(0, |mask, (_, lane)| mask | 1 << lane)
+    }
+
+    fn resolvable(&self, chunk: &Chunk, mut mask: u64) -> u64 {
+        let cluster = self.cycle.cluster;
+        let mut found = 0;
+        for judge in self.each.iter().map(|judge| judge.filter.get()) {
+            if mask == 0 {
+                break;
+            }
+            // An error has ended the cycle before.
+            let passed = judge.filter_chunk(cluster, chunk, mask).unwrap_or(0);
+            let rejected = mask & !passed;
+            if rejected != 0 {
+                found |= judge.resolvable(cluster, chunk, rejected);
+            }
+            mask = passed;
+        }
+        found
+    }
 }
 
 /// The lanes of a chunk as nodes.

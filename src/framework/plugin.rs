@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::model::{Name, Pod, Timestamp};
 use crate::snapshot::{Chunk, Cluster, Column, NodeInfo, lanes};
 
-use super::{Cycle, Diagnosis, Point, Reasons, Status};
+use super::{Code, Cycle, Diagnosis, Point, Reasons, Status};
 
 /// What a plugin answers to a pod before any node is looked at.
 pub enum PreFilter<'a> {
@@ -294,6 +294,16 @@ pub trait Filter: Send + Sync {
     /// Any status ends the cycle.
     fn remove_pod(&mut self, _pod: &Pod, _node: NodeInfo<'_>) -> Result<(), Status> {
         Ok(())
+    }
+
+    /// Which of these lanes, each of which it rejects, other pods' going may make
+    /// pass: those whose status is `Unschedulable`.
+    fn resolvable(&self, cluster: &Cluster, chunk: &Chunk, rejected: u64) -> u64 {
+        each_lane(rejected, |lane| {
+            let node = cluster.node_in(chunk, lane);
+            let status = node.and_then(|node| self.filter(node));
+            status.is_some_and(|status| status.code == Code::Unschedulable)
+        })
     }
 
     /// The reason that every rejected node gets, where there is but one.

@@ -461,14 +461,25 @@ impl<'a> Search<'a> {
             // Each chunk's feasible lanes, one after the other.
             let mut all = Vec::with_capacity(found.feasible);
             for (at, column) in live.iter().zip(&columns) {
-                all.extend(lanes(found.masks[*at]).map(|lane| column[lane]));
+                match found.masks[*at] {
+                    u64::MAX => all.extend_from_slice(column),
+                    mask => all.extend(lanes(mask).map(|lane| column[lane])),
+                }
             }
             scorer.normalize(score, scores.recorder, &mut all)?;
-            let mut values = all.into_iter();
+            let mut values = &all[..];
             for (at, total) in live.iter().zip(&mut totals) {
-                for (lane, value) in lanes(found.masks[*at]).zip(&mut values) {
-                    total[lane] += in_range(scorer.plugin, value)? * scorer.weight;
+                let mask = found.masks[*at];
+                let (these, others) = values.split_at(mask.count_ones() as usize);
+                values = others;
+                let mut column = [0; LANES];
+                match mask {
+                    u64::MAX => column.copy_from_slice(these),
+                    _ => lanes(mask).zip(these).for_each(|(lane, value)| column[lane] = *value),
                 }
+                let leaves = dispatch::add_weighted(total, &column, scorer.weight) & mask;
+                lanes(leaves)
+                    .try_for_each(|lane| in_range(scorer.plugin, column[lane]).map(drop))?;
             }
         }
         let parts = live.iter().zip(&totals).map(|(at, totals)| {

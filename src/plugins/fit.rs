@@ -244,6 +244,25 @@ impl Filter for Room<'_> {
         });
         Ok(passed)
     }
+
+    /// Where the node itself has enough of everything.
+    fn resolvable(&self, _: &Cluster, chunk: &Chunk, rejected: u64) -> u64 {
+        const NONE: Column<i64> = [0; LANES];
+        if self.nothing {
+            return rejected;
+        }
+        let fixed = [
+            (self.pod.cpu.0, chunk.allocatable_cpu()),
+            (self.pod.memory.0, chunk.allocatable_memory()),
+            (self.pod.ephemeral_storage.0, chunk.allocatable_ephemeral_storage()),
+        ];
+        let scalars = self.scalars.iter().map(|(_, id, amount)| {
+            let allocatable = (*id).and_then(|id| chunk.allocatable_scalar(id));
+            (*amount, allocatable.unwrap_or(&NONE))
+        });
+        let wanted = fixed.into_iter().chain(scalars).filter(|(request, _)| *request > 0);
+        wanted.fold(rejected, |left, (request, has)| left & dispatch::fits(request, has, &NONE))
+    }
 }
 
 impl LeastAllocated {

@@ -1,16 +1,16 @@
 //! Pods near to, or far from, other pods (interpodaffinity/{filtering,scoring}.go).
 
 use crate::framework::{
-    Code, Cycle, Feasible, Filter, Plugin, Point, PreFilter, PreScore, Score, Status, each_lane,
+    Code, Cycle, Feasible, Filter, Plugin, Point, PreFilter, PreScore, Score, Status,
 };
 use crate::model::{
     Generation, Labels, Pod, PodAffinity, PodAffinityTerm, PodSpec, Template,
     WeightedPodAffinityTerm,
 };
-use crate::snapshot::{Chunk, Cluster, Column, NodeInfo, Store, lanes};
+use crate::snapshot::{Chunk, Cluster, Column, LANES, NodeInfo, Store};
 
 use super::ledger::{Ledger, Part, Remembered};
-use super::topology::{Decided, Domain, Keys, Sums, each_set};
+use super::topology::{Decided, Domain, Keys, Sums, each_run};
 
 /// Rejects nodes whose domain lacks the pods that the pod wants to be with, or
 /// has pods that it, or that they, want to be apart from; and prefers domains
@@ -405,18 +405,6 @@ impl Rules<'_> {
     }
 }
 
-impl Rules<'_> {
-    /// Whether nodes with the same labels, but for their names, get the same answer.
-    fn is_by_sets(&self) -> bool {
-        let keys = [&self.near.keys, &self.apart.keys, &self.existing];
-        keys.iter().all(|keys| is_by_sets(keys))
-    }
-}
-
-fn is_by_sets(keys: &Keys) -> bool {
-    !keys.0.iter().any(|sums| sums.topology.is_of_hosts())
-}
-
 impl Filter for Rules<'_> {
     fn filter(&self, node: NodeInfo<'_>) -> Option<Status> {
         let rejected = self.reject(|sums| sums.topology.domain(node));
@@ -424,11 +412,19 @@ impl Filter for Rules<'_> {
     }
 
     fn filter_chunk(&self, _: &Cluster, chunk: &Chunk, mask: u64) -> Result<u64, Status> {
-        let passes = |lane| self.reject(|sums| sums.topology.domain_in(chunk, lane)).is_none();
-        if self.is_by_sets() {
-            return Ok(each_set(chunk, mask, |lane, all| if passes(lane) { all } else { 0 }));
+        let (mut passed, mut has_all) = (mask, mask);
+        for at in &self.near.positions {
+            let sums = &self.near.keys.0[*at];
+            passed = sums.topology.having(chunk, passed);
+            has_all &= sums.positive(chunk, passed);
         }
-        Ok(each_lane(mask, passes))
+        if self.companions > 0 || !self.matches_itself {
+            passed &= has_all;
+        }
+        for sums in self.apart.keys.0.iter().chain(&self.existing.0) {
+            passed &= !sums.positive(chunk, passed);
+        }
+        Ok(passed)
     }
 
     fn extend<'s>(&'s self) -> Option<Box<dyn Filter + 's>> {
@@ -467,16 +463,8 @@ impl Score for Preferred {
         mask: u64,
         scores: &mut Column<i64>,
     ) -> Result<(), Status> {
-        let sum = |lane| self.sum(|sums| sums.topology.domain_in(chunk, lane));
-        if is_by_sets(&self.0) {
-            each_set(chunk, mask, |lane, all| {
-                let sum = sum(lane);
-                lanes(all).for_each(|lane| scores[lane] = sum);
-                0
-            });
-        } else {
-            lanes(mask).for_each(|lane| scores[lane] = sum(lane));
-        }
+        *scores = [0; LANES];
+        self.0.0.iter().for_each(|sums| sums.add_to(chunk, mask, scores));
         Ok(())
     }
 
@@ -487,13 +475,9 @@ impl Score for Preferred {
     fn normalize(&self, scores: &mut [i64]) -> Result<(), Status> {
         let least = scores.iter().copied().min().unwrap_or(0);
         let range = scores.iter().copied().max().unwrap_or(0) - least;
-        for score in scores {
-            *score = match range {
-                0 => 0,
-                // The quotient first: it is not always what the product gives.
-                range => (100.0 * ((*score - least) as f64 / range as f64)) as i64,
-            };
-        }
+        // The quotient first: it is not always what the product gives.
+        let normalized = |score: i64| (100.0 * ((score - least) as f64 / range as f64)) as i64;
+        each_run(scores, |score| if range == 0 { 0 } else { normalized(score) });
         Ok(())
     }
 }

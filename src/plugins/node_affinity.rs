@@ -186,6 +186,11 @@ impl Filter for Required<'_> {
     fn only_reason(&self) -> Option<&'static str> {
         self.added.is_none().then_some(REASON)
     }
+
+    /// Whoever goes, the node stays what it is.
+    fn resolvable(&self, _: &Cluster, _: &Chunk, _: u64) -> u64 {
+        0
+    }
 }
 
 impl Preferred<'_> {

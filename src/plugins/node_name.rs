@@ -2,7 +2,7 @@
 
 use crate::framework::{Code, Cycle, Filter, Plugin, Point, PreFilter, Status};
 use crate::model::Name;
-use crate::snapshot::NodeInfo;
+use crate::snapshot::{Chunk, Cluster, NodeInfo};
 
 /// Rejects nodes other than the one that the pod names.
 #[derive(Clone, Copy, Debug)]
@@ -43,5 +43,10 @@ impl Filter for Named<'_> {
 
     fn only_reason(&self) -> Option<&'static str> {
         Some(REASON)
+    }
+
+    /// Whoever goes, the node stays what it is.
+    fn resolvable(&self, _: &Cluster, _: &Chunk, _: u64) -> u64 {
+        0
     }
 }

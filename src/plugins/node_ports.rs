@@ -56,4 +56,8 @@ impl Filter for Wanted<'_> {
     fn only_reason(&self) -> Option<&'static str> {
         Some(REASON)
     }
+
+    fn resolvable(&self, _: &Cluster, _: &Chunk, rejected: u64) -> u64 {
+        rejected
+    }
 }

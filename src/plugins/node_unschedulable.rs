@@ -56,4 +56,9 @@ impl Filter for NotCordoned {
     fn only_reason(&self) -> Option<&'static str> {
         Some(REASON)
     }
+
+    /// Whoever goes, the node stays what it is.
+    fn resolvable(&self, _: &Cluster, _: &Chunk, _: u64) -> u64 {
+        0
+    }
 }

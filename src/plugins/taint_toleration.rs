@@ -105,6 +105,11 @@ impl Filter for Tolerated<'_> {
     fn only_reason(&self) -> Option<&'static str> {
         Some(REASON)
     }
+
+    /// Whoever goes, the node stays what it is.
+    fn resolvable(&self, _: &Cluster, _: &Chunk, _: u64) -> u64 {
+        0
+    }
 }
 
 impl Avoided<'_> {

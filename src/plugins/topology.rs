@@ -12,7 +12,7 @@ use std::sync::Arc;
 use foldhash::fast::FixedState;
 
 use crate::model::{HOSTNAME, Name};
-use crate::snapshot::{Chunk, Cluster, Hosts, NodeInfo, lanes};
+use crate::snapshot::{Chunk, Cluster, Column, Hosts, NodeInfo, lanes};
 
 /// The number of a domain: of one value of a topology key.
 pub(super) type Domain = u32;
@@ -121,6 +121,20 @@ pub(super) fn each_set(chunk: &Chunk, mask: u64, mut answer: impl FnMut(usize, u
     answers
 }
 
+/// Replaces each score; equal ones that stand together are asked about once, since
+/// neighbours mostly are in one domain.
+pub(super) fn each_run(scores: &mut [i64], of: impl Fn(i64) -> i64) {
+    let mut last = None;
+    for score in scores {
+        let new = match last {
+            Some((old, new)) if old == *score => new,
+            _ => of(*score),
+        };
+        last = Some((*score, new));
+        *score = new;
+    }
+}
+
 /// A sum for each domain of a key.
 ///
 /// A clone shares what was counted when it was made, and keeps what is added to
@@ -164,6 +178,26 @@ impl Sums {
                 sum + mine.map(|(_, change)| change).sum::<i64>()
             }
         }
+    }
+
+    /// The lanes of `mask` whose domain has a sum above 0.
+    pub(super) fn positive(&self, chunk: &Chunk, mask: u64) -> u64 {
+        let is_positive =
+            |lane| self.topology.domain_in(chunk, lane).is_some_and(|domain| self.get(domain) > 0);
+        match self.topology.is_of_hosts() {
+            true => crate::framework::each_lane(mask, is_positive),
+            false => each_set(chunk, mask, |lane, all| if is_positive(lane) { all } else { 0 }),
+        }
+    }
+
+    /// Adds to each of these lanes the sum of its domain.
+    pub(super) fn add_to(&self, chunk: &Chunk, mask: u64, scores: &mut Column<i64>) {
+        self.topology.each(chunk, mask, |domain, all| {
+            let sum = domain.map_or(0, |domain| self.get(domain));
+            if sum != 0 {
+                lanes(all).for_each(|lane| scores[lane] += sum);
+            }
+        });
     }
 
     /// The sum over all domains.

@@ -15,7 +15,7 @@ use crate::snapshot::{Chunk, Cluster, Column, LANES, NodeInfo, Store, lanes};
 use super::ledger::{Ledger, Part, Remembered};
 use super::node_affinity::Required;
 use super::taint_toleration::Tolerated;
-use super::topology::{Decided, Domain, Keys, Sums, Topology, each_set};
+use super::topology::{Decided, Domain, Keys, Sums, Topology, each_run, each_set};
 
 /// Rejects nodes on which the pod would make its hard spread constraints fail,
 /// and prefers those that its soft ones prefer.
@@ -671,13 +671,11 @@ impl Score for Spread<'_> {
         let counted = || scores.iter().copied().filter(|score| *score != LEFT_OUT);
         let most = counted().max().unwrap_or(0).max(0);
         let least = counted().min().unwrap_or(0);
-        for score in scores {
-            *score = match (*score, most) {
-                (LEFT_OUT, _) => 0,
-                (_, 0) => 100,
-                (score, most) => 100 * (most + least - score) / most,
-            };
-        }
+        each_run(scores, |score| match (score, most) {
+            (LEFT_OUT, _) => 0,
+            (_, 0) => 100,
+            (score, most) => 100 * (most + least - score) / most,
+        });
         Ok(())
     }
 }

@@ -12,7 +12,7 @@ use crate::model::{
     ClaimReference, Name, Node, PersistentVolume, PersistentVolumeClaim, Pod, StorageClass,
     VolumeBindingMode,
 };
-use crate::snapshot::{Cluster, NodeInfo};
+use crate::snapshot::{Chunk, Cluster, NodeInfo};
 
 use super::volumes::{claim, is_for, is_reached, never, not_found, uses, volume};
 
@@ -349,5 +349,10 @@ impl Filter for Claims<'_> {
         }
         let code = Code::UnschedulableAndUnresolvable;
         (!reasons.is_empty()).then_some(Status { code, plugin: NAME, reasons })
+    }
+
+    /// Whoever goes, the node stays what it is.
+    fn resolvable(&self, _: &Cluster, _: &Chunk, _: u64) -> u64 {
+        0
     }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::framework::{Code, Cycle, Filter, Plugin, Point, PreFilter, Status};
 use crate::model::{CsiNode, InTreePlugin, Name, PersistentVolumeClaim, VolumeSource};
-use crate::snapshot::{Cluster, NodeInfo};
+use crate::snapshot::{Chunk, Cluster, NodeInfo};
 
 use super::volumes::{claim, never, use_of, volume};
 
@@ -165,5 +165,9 @@ impl Filter for Limited {
 
     fn only_reason(&self) -> Option<&'static str> {
         Some(TOO_MANY)
+    }
+
+    fn resolvable(&self, _: &Cluster, _: &Chunk, rejected: u64) -> u64 {
+        rejected
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::framework::{Code, Cycle, Filter, Plugin, Point, PreFilter, Status};
 use crate::model::{AccessMode, Name, Pod, VolumeSource};
-use crate::snapshot::NodeInfo;
+use crate::snapshot::{Chunk, Cluster, NodeInfo};
 
 use super::volumes::{claim, never, not_found};
 
@@ -130,5 +130,9 @@ impl Filter for Restricted<'_> {
     fn remove_pod(&mut self, pod: &Pod, _: NodeInfo<'_>) -> Result<(), Status> {
         self.in_use -= self.uses(pod);
         Ok(())
+    }
+
+    fn resolvable(&self, _: &Cluster, _: &Chunk, rejected: u64) -> u64 {
+        rejected
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::framework::{Cycle, Filter, Plugin, Point, PreFilter, Status};
 use crate::model::{Node, VolumeBindingMode};
-use crate::snapshot::NodeInfo;
+use crate::snapshot::{Chunk, Cluster, NodeInfo};
 
 use super::volumes::{claim, never, not_found, uses, volume};
 
@@ -94,5 +94,10 @@ impl Filter for Zones<'_> {
 
     fn only_reason(&self) -> Option<&'static str> {
         Some(REASON)
+    }
+
+    /// Whoever goes, the node stays what it is.
+    fn resolvable(&self, _: &Cluster, _: &Chunk, _: u64) -> u64 {
+        0
     }
 }

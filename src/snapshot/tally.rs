@@ -17,13 +17,15 @@ use super::chunk::{Chunk, lanes};
 use super::cluster::Cluster;
 
 /// The pods of a chunk.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Tally {
     /// The number of a set of pod labels, and where its lanes end; in order of
     /// those numbers.
     groups: Vec<(u32, u32)>,
     lanes: Vec<InLane>,
     affine: Vec<Affine>,
+    /// The lowest priority of a pod; the highest there is where there is none.
+    lowest: i32,
 }
 
 /// Pods of equal labels on one node.
@@ -50,11 +52,14 @@ impl Tally {
         let mut affine: Vec<(u32, u8)> = Vec::new();
         // Pods of one template mostly stand together.
         let mut last = (u32::MAX, 0);
+        let mut lowest = i32::MAX;
         for lane in lanes(chunk.live()) {
             let has_affinity = chunk.with_affinity() >> lane & 1 == 1;
             for record in chunk.lane(lane).pods.records() {
                 if record.template != last.0 {
                     last = (record.template, cluster.pod_labels_of(record.template));
+                    let priority = cluster.template(record.template).map(|of| of.priority);
+                    lowest = lowest.min(priority.unwrap_or(i32::MAX));
                 }
                 pods.push((last.1, lane as u8, record.deletion_time().is_none()));
                 let template = has_affinity.then(|| cluster.template(record.template)).flatten();
@@ -65,7 +70,8 @@ impl Tally {
         }
         pods.sort_unstable();
         affine.sort_unstable();
-        let mut tally = Tally::default();
+        let (groups, lanes) = (Vec::new(), Vec::new());
+        let mut tally = Tally { groups, lanes, affine: Vec::new(), lowest };
         for same in pods.chunk_by(|a, b| a.0 == b.0) {
             for in_lane in same.chunk_by(|a, b| a.1 == b.1) {
                 tally.lanes.push(InLane {
@@ -91,6 +97,11 @@ impl Tally {
             .iter()
             .zip(starts)
             .map(|((labels, end), start)| (*labels, &self.lanes[start as usize..*end as usize]))
+    }
+
+    /// The lowest priority of a pod; the highest there is where there is none.
+    pub(crate) fn lowest_priority(&self) -> i32 {
+        self.lowest
     }
 
     /// The pods with affinity or anti-affinity.

@@ -8,7 +8,7 @@ use crate::framework::{Code, Cycle, Filters, Status};
 use crate::model::{Labels, Name, Pod, PodDisruptionBudget};
 use crate::snapshot::{Fork, NodeInfo};
 
-use super::NAME;
+use super::{NAME, NO_VICTIMS};
 
 /// A node that will do once these pods are gone.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -81,8 +81,7 @@ impl<'a> DryRun<'a> {
         let lower = node.pods().filter(|pod| pod.template().priority < priority);
         let mut pods: Vec<Pod> = lower.map(|pod| pod.to_pod()).collect();
         if pods.is_empty() {
-            let reason = "No preemption victims found for incoming pod";
-            return Err(Status::new(Code::UnschedulableAndUnresolvable, NAME, reason));
+            return Err(Status::new(Code::UnschedulableAndUnresolvable, NAME, NO_VICTIMS));
         }
         let mut trial = Trial {
             name: node.name().clone(),

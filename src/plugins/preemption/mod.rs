@@ -17,13 +17,14 @@ use crate::framework::{
     Code, Cycle, Diagnosis, Evictor, FitError, Handle, Nomination, Plugin, Point, Reasons, Status,
 };
 use crate::model::{Pod, PreemptionPolicy, Uid, hash_of};
-use crate::snapshot::NodeInfo;
+use crate::snapshot::lanes;
 
 pub use candidate::{Candidate, DryRun};
 pub use pick::{best, pick};
 
 const NAME: &str = "DefaultPreemption";
 const NOT_HELPFUL: &str = "Preemption is not helpful for scheduling";
+const NO_VICTIMS: &str = "No preemption victims found for incoming pod";
 const GOING_ON: &str = "waiting for the preemption for this pod to be finished";
 
 /// Nominates a pod that fits nowhere to a node where pods of lower priority make
@@ -103,13 +104,22 @@ impl DefaultPreemption {
         cycle: Cycle<'_>,
         diagnosis: &Diagnosis<'_>,
     ) -> Result<(Vec<Candidate>, Reasons, usize), Status> {
-        let nodes: Vec<NodeInfo<'_>> = diagnosis.nodes_with(Code::Unschedulable).collect();
+        let cluster = cycle.cluster;
+        let priority = cycle.pod.template.priority;
+        let mut reasons = Reasons::default();
+        let (mut nodes, mut rejected) = (Vec::new(), 0);
+        for (chunk, mask) in diagnosis.resolvable().filter(|(_, mask)| *mask != 0) {
+            if chunk.tally(cluster).lowest_priority() >= priority {
+                rejected += mask.count_ones() as usize;
+                continue;
+            }
+            nodes.extend(lanes(mask).filter_map(|lane| cluster.node_in(chunk, lane)));
+        }
+        reasons.add(NO_VICTIMS, rejected);
         let run = DryRun::new(cycle, diagnosis.filters());
-        let enough = self.enough(nodes.len());
+        let enough = self.enough(nodes.len() + rejected);
         let offset = hash_of(&cycle.pod.uid) as usize % nodes.len().max(1);
         let (mut free, mut violating) = (Vec::new(), Vec::new());
-        let mut reasons = Reasons::default();
-        let mut rejected = 0;
         for at in 0..nodes.len() {
             match run.on(nodes[(offset + at) % nodes.len()]) {
                 Ok(candidate) if candidate.violations == 0 => free.push(candidate),
