@@ -6,6 +6,10 @@ use std::path::{Path, PathBuf};
 mod checks;
 #[path = "../fuzz/targets/draw/mod.rs"]
 mod draw;
+#[path = "../fuzz/targets/events.rs"]
+mod events;
+#[path = "../fuzz/targets/machine.rs"]
+mod machine;
 #[path = "../fuzz/targets/quantity.rs"]
 mod quantity;
 #[path = "../fuzz/targets/scheduler.rs"]
