@@ -37,7 +37,7 @@ fn cluster(draw: &mut Draw<'_>, nodes: usize) -> Engine {
     for _ in 0..draw.of(&[0, 4, 12]) {
         write(&engine, Event::PutObject(Arc::new(draw.object())));
     }
-    for n in 0..nodes.min(60) * 2 {
+    for n in 0..nodes.min(40) * 2 {
         let node = format!("n{}", draw.below(nodes as u64));
         write(&engine, Event::AddPod(Arc::new(draw.pod(n).on(node))));
     }
@@ -70,7 +70,7 @@ fn disturb(draw: &mut Draw<'_>, engine: &Engine, snapshot: &Snapshot, nodes: usi
 /// Runs one input.
 pub(crate) fn run(data: &[u8]) {
     let mut draw = Draw::from_bytes(data);
-    let nodes = draw.of(&[1, 3, 9, 9, 20, 40, 70, 130]);
+    let nodes = draw.of(&[1, 2, 3, 5, 9, 9, 20, 40, 70, 130]);
     // With many small zones there are enough chunks for a pool of threads.
     draw.zones = draw.of(&[1, 3, 3, 200]);
     let config = SchedulerConfig {
