@@ -33,7 +33,8 @@ for target in "${targets[@]}"; do
     found=fuzz/target/corpus/$target
     log=fuzz/target/$target.log
     mkdir -p "$found" "fuzz/artifacts/$target"
-    options=(-max_total_time="$seconds" -print_final_stats=1 -timeout=120 -rss_limit_mb=4096
+    # Entropic schedules cost more than the runs themselves, with as many features as an engine has.
+    options=(-max_total_time="$seconds" -print_final_stats=1 -timeout=120 -rss_limit_mb=4096 -entropic=0
         -artifact_prefix="fuzz/artifacts/$target/")
     if [ -f "fuzz/dictionaries/$target.dict" ]; then
         options+=(-dict="fuzz/dictionaries/$target.dict")

@@ -58,12 +58,24 @@ macro_rules! ordering {
     };
 }
 
-/// A sequentially consistent fence with a name, absent in the mutant of that name.
+/// A sequentially consistent fence with a name, absent in the mutant of that name; in the mutant `<name>-acqrel` it is
+/// there, and outside the one order of all such fences.
+#[cfg(loom)]
 macro_rules! fenced {
     ($name:literal) => {
-        if !$crate::sync::mutated!($name) {
+        if $crate::sync::is_mutated(concat!($name, "-acqrel")) {
+            $crate::sync::fence($crate::sync::Ordering::AcqRel)
+        } else if !$crate::sync::mutated!($name) {
             $crate::sync::fence($crate::sync::Ordering::SeqCst)
         }
+    };
+}
+
+/// A sequentially consistent fence; its name is for models.
+#[cfg(not(loom))]
+macro_rules! fenced {
+    ($name:literal) => {
+        $crate::sync::fence($crate::sync::Ordering::SeqCst)
     };
 }
 

@@ -2,8 +2,18 @@
 
 use std::path::{Path, PathBuf};
 
+#[path = "../fuzz/targets/checks.rs"]
+mod checks;
+#[path = "../fuzz/targets/draw/mod.rs"]
+mod draw;
+#[path = "../fuzz/targets/events.rs"]
+mod events;
+#[path = "../fuzz/targets/machine.rs"]
+mod machine;
 #[path = "../fuzz/targets/quantity.rs"]
 mod quantity;
+#[path = "../fuzz/targets/scheduler.rs"]
+mod scheduler;
 #[path = "../fuzz/targets/state.rs"]
 mod state;
 
@@ -25,6 +35,11 @@ fn replay(target: &str, run: fn(&[u8])) {
 #[test]
 fn state_corpus_finds_nothing() {
     replay("state", state::run);
+}
+
+#[test]
+fn scheduler_corpus_finds_nothing() {
+    replay("scheduler", scheduler::run);
 }
 
 #[test]

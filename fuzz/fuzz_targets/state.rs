@@ -1,6 +1,10 @@
 //! The fold of random events against the naive fold.
 #![no_main]
 
+#[path = "../targets/events.rs"]
+mod events;
+#[path = "../targets/machine.rs"]
+mod machine;
 #[path = "../targets/state.rs"]
 mod target;
 

@@ -1,6 +1,8 @@
 //! Models of the publication cell by itself: what is pinned is whole and not freed, what is not pinned is freed once.
 #![cfg(loom)]
 
+use std::mem::ManuallyDrop;
+
 use loom::thread;
 use loom_tests::{Bound, Canaries, Canary, explore};
 use portolan::__model::{CellReader, CellWriter};
@@ -85,6 +87,52 @@ fn a_reader_that_rests_keeps_nothing() {
         let mut reader = keeper(&writer);
         let pinner = thread::spawn(move || {
             reader.pin().check();
+            reader.rest();
+            reader
+        });
+        publish(&mut canaries, &mut writer);
+        let _resting = pinner.join().unwrap();
+        writer.free();
+        assert_eq!((writer.retired(), canaries.alive()), (0, 1));
+    });
+}
+
+#[test]
+fn a_handle_lets_go_of_what_was_kept() {
+    explore("a_handle_lets_go_of_what_was_kept", Bound::Exhaustive, || {
+        let (mut canaries, mut writer) = cell();
+        let reader = keeper(&writer);
+        let holder = thread::spawn(move || {
+            let held = reader.load();
+            let number = held.check();
+            (held, number, reader)
+        });
+        publish(&mut canaries, &mut writer);
+        let (held, number, reader) = holder.join().unwrap();
+        writer.free();
+        if number == 2 {
+            assert_eq!((writer.retired(), canaries.alive()), (0, 1));
+        }
+        drop(held);
+        // A handle to what is kept leaves it kept; the next look at another version lets go.
+        assert_eq!(reader.pin().check(), 2);
+        writer.free();
+        assert_eq!((writer.retired(), canaries.alive()), (0, 1));
+    });
+}
+
+#[test]
+fn a_forgotten_guard_keeps_its_version_until_the_reader_rests() {
+    let name = "a_forgotten_guard_keeps_its_version_until_the_reader_rests";
+    explore(name, Bound::Exhaustive, || {
+        let (mut canaries, mut writer) = cell();
+        let mut reader = writer.reader();
+        let pinner = thread::spawn(move || {
+            let forgotten = ManuallyDrop::new(reader.pin());
+            let first = forgotten.check();
+            assert!(reader.pin().check() >= first);
+            // Nothing of what came since has pulled it away.
+            assert_eq!(forgotten.check(), first);
             reader.rest();
             reader
         });
@@ -251,6 +299,23 @@ fn the_writer_may_go_while_a_reader_reads() {
         drop(writer);
         pinner.join().unwrap();
         // The last one out freed the rest.
+        assert_eq!(canaries.alive(), 0);
+    });
+}
+
+#[test]
+fn a_reader_may_register_while_the_writer_goes() {
+    explore("a_reader_may_register_while_the_writer_goes", Bound::Exhaustive, || {
+        let (mut canaries, mut writer) = cell();
+        let reader = writer.reader();
+        let registrant = thread::spawn(move || {
+            let another = reader.another();
+            drop(reader);
+            another.pin().check();
+        });
+        writer.replace(canaries.next());
+        drop(writer);
+        registrant.join().unwrap();
         assert_eq!(canaries.alive(), 0);
     });
 }

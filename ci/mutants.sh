@@ -1,0 +1,108 @@
+#!/usr/bin/env bash
+# Compares loom-tests/mutants.txt with the source: every ordering that is more than relaxed and every fence has a mutant
+# there, every mutant is in the source, and what loom does not see is listed with a reason. With the models' binaries as
+# arguments (ci/loom.sh gives them) it also runs each mutant against its model, which must fail.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+
+python3 - "$scratch/runs" <<'PY'
+import collections, pathlib, re, sys
+
+listed, outside, problems = {}, set(), []
+for line in pathlib.Path("loom-tests/mutants.txt").read_text().splitlines():
+    fields = [field.strip() for field in line.split("|")]
+    if line.startswith("#") or not line.strip():
+        continue
+    if fields[0] == "outside":
+        assert len(fields) == 3 and fields[2], f"no reason: {line}"
+        outside.add(fields[1])
+        continue
+    name, file, becomes, model = fields
+    if name in listed:
+        problems.append(f"{name} is listed twice")
+    listed[name] = (file, becomes, model)
+
+models = {f"{path.stem}::{name}" for path in pathlib.Path("loom-tests/tests").glob("*.rs")
+          for name in re.findall(r"#\[test\]\s*fn (\w+)", path.read_text())}
+found, relaxed, unseen = {}, collections.Counter(), set()
+for path in sorted(pathlib.Path("src").rglob("*.rs")):
+    file = path.as_posix()
+    # This file makes the words; models and tests are no source that ships.
+    if file == "src/sync.rs" or path.stem in ("tests", "model") or path.stem.endswith("_loom"):
+        continue
+    text = re.split(r"#\[cfg\((?:all\()?test", path.read_text())[0]
+    text = "\n".join(line.split("//")[0] for line in text.splitlines())
+    if "#[cfg(not(loom))]" in text:
+        unseen.add(file)
+    for strong in re.findall(r"\bOrdering::(Acquire|Release|AcqRel|SeqCst)\b", text):
+        problems.append(f"{file}: {strong} has no mutant: write it with ordering!")
+    for call in re.findall(r"\b(?:compiler_)?fence\(", text):
+        problems.append(f"{file}: a fence has no mutant: write it with fenced!")
+    relaxed[file] += len(re.findall(r"\bOrdering::Relaxed\b", text))
+    patterns = [(r'ordering!\(\s*"([\w-]+)",\s*(\w+ => \w+)', None), (r'fenced!\(\s*"([\w-]+)"', "no fence, AcqRel"),
+                (r'mutated!\(\s*"([\w-]+)"', "other code")]
+    for pattern, becomes in patterns:
+        for match in re.finditer(pattern, text):
+            name = match[1]
+            if name in found:
+                problems.append(f"{name} is in the source twice: each ordering has a mutant of its own")
+            found[name] = (file, becomes or match[2])
+for name, (file, becomes) in found.items():
+    if name not in listed:
+        problems.append(f"{file}: {name} ({becomes}) is not in loom-tests/mutants.txt")
+    elif listed[name][:2] != (file, becomes):
+        problems.append(f"{name} is {becomes} in {file}, and listed as {listed[name][1]} in {listed[name][0]}")
+for name, (file, _, model) in listed.items():
+    if name not in found:
+        problems.append(f"{name} is listed, and is in {file} no more")
+    if model not in models:
+        problems.append(f"{name}: there is no model {model}")
+problems += [f"{file}: what loom does not see there is not listed" for file in unseen - outside]
+problems += [f"{file} is listed as unseen by loom, and is not" for file in outside - unseen]
+if not found:
+    problems.append("no mutant is named in src: has src/sync.rs changed?")
+if problems:
+    sys.exit("\n".join(problems))
+orderings = sum(1 for _, becomes in found.values() if "=>" in becomes)
+fences = sum(1 for _, becomes in found.values() if "fence" in becomes)
+print(f"{orderings} orderings and {fences} fences have a mutant each, {len(found) - orderings - fences} steps beside them; "
+      f"{sum(relaxed.values())} relaxed accesses have nothing weaker")
+with open(sys.argv[1], "w") as runs:
+    for name, (file, becomes, model) in sorted(listed.items()):
+        runs.write(f"{name} {model}\n")
+        if "fence" in becomes:
+            runs.write(f"{name}-acqrel {model}\n")
+PY
+
+[ $# -gt 0 ] || exit 0
+killed=0
+survivors=0
+while read -r mutant model; do
+    binary=
+    for each in "$@"; do
+        case "$(basename "$each")" in "${model%%::*}"-*) binary=$each ;; esac
+    done
+    status=0
+    { PORTOLAN_MUTATION=$mutant timeout 300 "$binary" --exact "${model#*::}"; } >"$scratch/run" 2>&1 || status=$?
+    verdict="is killed by $model"
+    if ! grep -q '^running 1 test' "$scratch/run"; then
+        verdict="did not run: $model"
+    elif [ "$status" -eq 0 ]; then
+        verdict="survives $model"
+    elif [ "$status" -eq 124 ]; then
+        # Not a kill: a model that neither passes nor fails proves nothing. So long for machines with other work.
+        verdict="is undecided after 300 s by $model"
+    fi
+    echo "MUTANT $mutant $verdict"
+    case $verdict in
+    "is killed"*) killed=$((killed + 1)) ;;
+    *) survivors=$((survivors + 1)) ;;
+    esac
+done <"$scratch/runs"
+if [ "$survivors" -ne 0 ]; then
+    echo "$survivors mutants are not killed: name a model that bites, or take the ordering out"
+    exit 1
+fi
+echo "$killed mutants killed"

@@ -1,0 +1,199 @@
+//! What is measured, and what is too much of it.
+//!
+//! Live bytes are counted by the allocator, so that they are exact and a heap
+//! that merely is in pieces fails nobody; the resident memory is printed beside
+//! them and may grow by more.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::fmt;
+use std::sync::atomic::{AtomicI64, Ordering};
+
+use portolan::Figures;
+
+use super::crew::Counts;
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+struct Counting;
+
+/// A shared line for all threads: slow, the same for all, and exact.
+static LIVE: AtomicI64 = AtomicI64::new(0);
+
+// SAFETY: every call is passed on to the system's allocator as it came, whose
+// contract is the same; counting touches no memory that is handed out.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        LIVE.fetch_add(layout.size() as i64, Ordering::Relaxed);
+        // SAFETY: the caller keeps the contract of `alloc`.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        LIVE.fetch_sub(layout.size() as i64, Ordering::Relaxed);
+        // SAFETY: the caller keeps the contract of `dealloc`.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+
+    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        LIVE.fetch_add(size as i64 - layout.size() as i64, Ordering::Relaxed);
+        // SAFETY: the caller keeps the contract of `realloc`.
+        unsafe { System.realloc(pointer, layout, size) }
+    }
+}
+
+/// Which part of the soak.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Part {
+    Warm,
+    Calm,
+    Stalled,
+    Freed,
+    Lost,
+}
+
+/// What was at one moment.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Sample {
+    figures: Figures,
+    live: i64,
+    resident: i64,
+    events: u64,
+    removed: u64,
+}
+
+const MIB: i64 = 1 << 20;
+/// What live bytes may swing by: versions that readers and forks hold at the moment.
+const SWING: i64 = 8 * MIB;
+/// How many versions all threads together hold at once, at most.
+const HELD: usize = 64;
+/// What an event may leave behind while a version from before it is held, so that the version still finds what it has:
+/// an entry of the index of pods, its departure, a number and a name that are not used again.
+const BYTES_AN_EVENT: i64 = 96;
+/// What one version has that no other shares, after long enough: about all of it.
+const BYTES_A_VERSION: i64 = 16 * MIB;
+
+impl Sample {
+    pub(crate) fn new(figures: Figures, counts: &Counts) -> Sample {
+        Sample {
+            figures,
+            live: LIVE.load(Ordering::Relaxed),
+            resident: resident(),
+            events: counts.events.load(Ordering::Relaxed),
+            removed: counts.removed.load(Ordering::Relaxed),
+        }
+    }
+}
+
+/// Resident bytes; 0 where the system does not tell.
+fn resident() -> i64 {
+    let pages = std::fs::read_to_string("/proc/self/statm").ok();
+    let pages = pages.and_then(|text| text.split_whitespace().nth(1)?.parse::<i64>().ok());
+    pages.unwrap_or(0) * 4096
+}
+
+impl fmt::Display for Sample {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let oldest = match self.figures.oldest_pinned {
+            Some(oldest) => format!("{} back", self.figures.published.0 - oldest.0),
+            None => "none".to_owned(),
+        };
+        write!(
+            f,
+            "generation {:>9}  live {:>6.1} MiB  resident {:>6.1} MiB  retired {:>3}  oldest pin {oldest}",
+            self.figures.published.0,
+            self.live as f64 / MIB as f64,
+            self.resident as f64 / MIB as f64,
+            self.figures.retired,
+        )
+    }
+}
+
+fn median(samples: &[Sample], of: impl Fn(&Sample) -> i64) -> i64 {
+    let mut values: Vec<i64> = samples.iter().map(of).collect();
+    values.sort_unstable();
+    values.get(values.len() / 2).copied().unwrap_or(0)
+}
+
+/// Events in the shortest quarter-second of the middle half.
+fn slowest(samples: &[Sample]) -> u64 {
+    let mut steps: Vec<u64> = samples.windows(2).map(|two| two[1].events - two[0].events).collect();
+    steps.sort_unstable();
+    steps.get(steps.len() / 4).copied().unwrap_or(0)
+}
+
+fn progress(samples: &[Sample]) -> Vec<String> {
+    let stands = samples.windows(2).any(|two| two[0].figures.published >= two[1].figures.published);
+    stands
+        .then(|| "no version was published for a quarter of a second".to_owned())
+        .into_iter()
+        .collect()
+}
+
+/// Nothing grows while readers come, go and panic.
+pub(crate) fn judge_calm(samples: &[Sample]) -> Vec<String> {
+    let mut failed = progress(samples);
+    let third = samples.len() / 3;
+    let (first, last) = (&samples[..third], &samples[samples.len() - third..]);
+    let live = |samples| median(samples, |sample| sample.live);
+    let grown = live(last) - live(first);
+    if grown > SWING {
+        failed.push(format!("live bytes grew by {} KiB in the calm part", grown >> 10));
+    }
+    let resident = |samples| median(samples, |sample| sample.resident);
+    if resident(last) - resident(first) > 4 * SWING {
+        failed.push("resident memory grew in the calm part".to_owned());
+    }
+    let retired = samples.iter().map(|sample| sample.figures.retired).max().unwrap_or(0);
+    if retired > HELD {
+        failed.push(format!("{retired} versions were retired and not freed"));
+    }
+    println!(
+        "calm: live bytes {:+} KiB from the first third to the last, at most {retired} versions retired, {} events/s",
+        grown >> 10,
+        4 * slowest(samples),
+    );
+    failed
+}
+
+/// One pin for ever costs its version, and a few bytes an event; nobody waits.
+pub(crate) fn judge_pinned(calm: &[Sample], samples: &[Sample]) -> Vec<String> {
+    let mut failed = progress(samples);
+    let (Some(first), Some(last)) = (samples.first(), samples.last()) else { return failed };
+    let (events, removed) = (last.events - first.events, last.removed - first.removed);
+    let grown = last.live - median(calm, |sample| sample.live);
+    if grown > SWING + BYTES_A_VERSION + BYTES_AN_EVENT * events as i64 {
+        failed.push(format!("a pin cost {} KiB beside {events} events", grown >> 10));
+    }
+    let pins: Vec<_> = samples.iter().map(|sample| sample.figures.oldest_pinned).collect();
+    if last.figures.oldest_pinned.is_none() || pins.windows(2).any(|two| two[1] != two[0]) {
+        failed.push("the oldest pin does not show the reader that stopped".to_owned());
+    }
+    let retired = samples.iter().map(|sample| sample.figures.retired).max().unwrap_or(0);
+    if retired > HELD {
+        failed.push(format!("{retired} versions were retired and not freed beside one pin"));
+    }
+    if slowest(samples) * 4 < slowest(calm) {
+        failed.push("events came at less than a quarter of the calm pace".to_owned());
+    }
+    println!(
+        "a reader stopped with a pin: {:+} KiB beside {events} events, {removed} pods gone: {:.0} bytes an event; at \
+         most {retired} versions retired, {} events/s",
+        grown >> 10,
+        grown as f64 / events.max(1) as f64,
+        4 * slowest(samples),
+    );
+    failed
+}
+
+/// What a pin cost comes back.
+pub(crate) fn judge_freed(calm: &[Sample], samples: &[Sample]) -> Vec<String> {
+    let mut failed = progress(samples);
+    let Some(last) = samples.last() else { return failed };
+    let kept = last.live - median(calm, |sample| sample.live);
+    if kept > SWING {
+        failed.push(format!("{} KiB did not come back after the pin had gone", kept >> 10));
+    }
+    println!("the pin gone: live bytes {:+} KiB of the calm part's", kept >> 10);
+    failed
+}

@@ -1,0 +1,11 @@
+//! Random pods on random clusters: every way of asking gives one answer.
+#![no_main]
+
+#[path = "../targets/checks.rs"]
+mod checks;
+#[path = "../targets/draw/mod.rs"]
+mod draw;
+#[path = "../targets/scheduler.rs"]
+mod target;
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| target::run(data));

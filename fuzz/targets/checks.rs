@@ -1,0 +1,242 @@
+//! What must hold of any pod on any cluster, whoever drew them: both ways of
+//! asking a plugin give one answer, the cycle decides by what plugins say node by
+//! node, and a filter that is told of a change says what one made anew says.
+
+use std::collections::BTreeMap;
+
+use portolan::framework::{
+    Cycle, CycleState, Decision, Evaluation, Feasible, Filter, Framework, Plugin, Point, PreFilter,
+    PreScore, Reasons, ScheduleError, Status,
+};
+use portolan::model::Pod;
+use portolan::snapshot::Chunk;
+use portolan::{Cluster, Fork, plugins};
+
+use super::draw::Draw;
+
+/// The in-tree plugins that filter or score.
+fn plugins() -> Vec<Box<dyn Plugin>> {
+    vec![
+        Box::new(plugins::NodeUnschedulable),
+        Box::new(plugins::NodeName),
+        Box::new(plugins::TaintToleration),
+        Box::new(plugins::NodeAffinity::default()),
+        Box::new(plugins::NodePorts),
+        Box::new(plugins::NodeResourcesFit::default()),
+        Box::new(plugins::VolumeRestrictions),
+        Box::new(plugins::NodeVolumeLimits),
+        Box::new(plugins::VolumeBinding),
+        Box::new(plugins::VolumeZone),
+        Box::new(plugins::PodTopologySpread::default()),
+        Box::new(plugins::InterPodAffinity::default()),
+        Box::new(plugins::NodeResourcesBalancedAllocation::default()),
+        Box::new(plugins::ImageLocality),
+        Box::new(plugins::NodeDeclaredFeatures),
+    ]
+}
+
+fn chunks(cluster: &Cluster) -> impl Iterator<Item = &Chunk> {
+    cluster.zones().flat_map(|zone| zone.chunks())
+}
+
+/// Asserts that every plugin says the same of 64 nodes at once as of each.
+pub(crate) fn same_of_chunks_and_nodes(cluster: &Cluster, pod: &Pod) {
+    let state = CycleState::default();
+    let cycle = Cycle::new(cluster, pod, &state);
+    for plugin in plugins() {
+        if let Ok(PreFilter::Filter(filter) | PreFilter::Only(_, filter)) = plugin.pre_filter(cycle)
+        {
+            for chunk in chunks(cluster) {
+                for mask in [chunk.live(), chunk.live() & 0x5555_5555_5555_5555] {
+                    same_filter(plugin.name(), &*filter, (cluster, chunk), mask);
+                }
+            }
+        }
+        let all = chunks(cluster).map(|chunk| (chunk, chunk.live())).collect();
+        let feasible = Feasible::new(cluster, all);
+        match plugin.pre_score(cycle, &feasible) {
+            Ok(PreScore::Score(score)) => {
+                for chunk in chunks(cluster) {
+                    let mut scores = [0; 64];
+                    let of_chunk = score.score_chunk(cluster, chunk, chunk.live(), &mut scores);
+                    let nodes = (0..64).filter_map(|lane| {
+                        (chunk.live() >> lane & 1 == 1).then(|| cluster.node_in(chunk, lane))?
+                    });
+                    let of_nodes: Result<Vec<i64>, Status> =
+                        nodes.map(|node| score.score(node)).collect();
+                    let lanes = (0..64).filter(|lane| chunk.live() >> lane & 1 == 1);
+                    let of_chunk = of_chunk.map(|()| lanes.map(|lane| scores[lane]).collect());
+                    assert_eq!(of_chunk, of_nodes, "{}", plugin.name());
+                }
+            }
+            Ok(PreScore::All(all)) => assert!((0..=100).contains(&all)),
+            Ok(PreScore::Skip) | Err(_) => {}
+        }
+    }
+}
+
+fn same_filter(name: &str, filter: &dyn Filter, (cluster, chunk): (&Cluster, &Chunk), mask: u64) {
+    let mut wanted = Ok(0_u64);
+    let mut reasons_wanted = BTreeMap::new();
+    for lane in (0..64).filter(|lane| mask >> lane & 1 == 1) {
+        let node = cluster.node_in(chunk, lane).expect("a lane that is live has a node");
+        match (filter.filter(node), &mut wanted) {
+            (None, Ok(passed)) => *passed |= 1 << lane,
+            (Some(status), Ok(_)) if !status.code.is_rejection() => wanted = Err(status),
+            (Some(status), _) => {
+                assert!(!status.reasons.is_empty(), "{name} rejects without a reason");
+                for reason in status.reasons {
+                    *reasons_wanted.entry(reason).or_insert(0) += 1;
+                }
+            }
+            (None, Err(_)) => {}
+        }
+    }
+    assert_eq!(filter.filter_chunk(cluster, chunk, mask), wanted, "{name}");
+    let mut reasons = Reasons::default();
+    assert_eq!(filter.count_reasons(cluster, chunk, mask, &mut reasons), wanted, "{name}");
+    if wanted.is_ok() {
+        assert_eq!(reasons.into_map(), reasons_wanted, "{name}");
+    }
+}
+
+/// Asserts that what all plugins say of all nodes adds up: scores from 0 to 100,
+/// totals by their weights, and where no node will do, as many reasons as nodes
+/// gave.
+pub(crate) fn adds_up(framework: &Framework, cluster: &Cluster, pod: &Pod) -> Evaluation {
+    let found = framework.evaluate(cluster, pod);
+    for (name, verdict) in &found.nodes {
+        for score in &verdict.scores {
+            assert!((0..=100).contains(&score.normalized), "{name} {score:?}");
+            let weight = framework.plugins_at(Point::Score).find(|(p, _)| p.name() == score.plugin);
+            let (_, weight) = weight.expect("who scored is a plugin that scores");
+            assert_eq!(score.weighted, score.normalized * weight, "{name} {score:?}");
+        }
+        let total = verdict.scores.iter().map(|score| score.weighted).sum::<i64>();
+        assert_eq!(total, verdict.total());
+        assert!(verdict.status.is_none() || verdict.scores.is_empty(), "{name} scored, rejected");
+    }
+    if let Some(error) = &found.rejected {
+        assert_eq!(error.nodes, cluster.len());
+        if error.pre_filter.is_some() {
+            assert!(error.reasons.values().all(|count| *count == cluster.len()));
+        } else {
+            assert_eq!(found.nodes.len(), cluster.len());
+            let mut counts = BTreeMap::new();
+            for (name, verdict) in &found.nodes {
+                let status = verdict.status.as_ref().expect("no node will do");
+                assert!(!status.reasons.is_empty(), "{name} is rejected without a reason");
+                for reason in &status.reasons {
+                    *counts.entry(reason.clone()).or_insert(0) += 1;
+                }
+            }
+            assert_eq!(error.reasons, counts);
+        }
+    }
+    found
+}
+
+/// Asserts that a decision over all nodes is what plugins say node by node.
+pub(crate) fn decided_by_nodes(
+    found: &Evaluation,
+    cluster: &Cluster,
+    pod: &Pod,
+    decided: &Result<Decision, ScheduleError>,
+) {
+    let passed = |name: &str| found.nodes.get(name).filter(|verdict| verdict.status.is_none());
+    match decided {
+        Err(ScheduleError::NoNodes) => assert!(cluster.is_empty()),
+        Err(ScheduleError::Fit(error)) => assert_eq!(found.rejected.as_ref(), Some(&**error)),
+        Err(_) => assert!(found.failed.is_some(), "{decided:?}"),
+        Ok(decision) => {
+            let picked = passed(&decision.node).expect("the node passes");
+            if pod.nominated_node_name.as_ref().is_some_and(|name| passed(name).is_some()) {
+                assert_eq!(Some(&decision.node), pod.nominated_node_name.as_ref());
+                return;
+            }
+            assert!(found.failed.is_none(), "decided beside a failure: {:?}", found.failed);
+            let totals = found.nodes.values().filter(|verdict| verdict.status.is_none());
+            let totals: Vec<i64> = totals.map(|verdict| verdict.total()).collect();
+            assert_eq!(decision.feasible, totals.len());
+            assert_eq!(Some(picked.total()), totals.iter().copied().max());
+            // One feasible node is not scored.
+            assert_eq!(decision.score, if totals.len() == 1 { 0 } else { picked.total() });
+        }
+    }
+}
+
+/// Whether a plugin counts otherwise when it is told than when it is made, as
+/// kube-scheduler's does: VolumeRestrictions uses of a claim by its name in
+/// whatever namespace, PodTopologySpread pods although the selector is empty.
+fn counts_otherwise(plugin: &str, pod: &Pod) -> bool {
+    plugin == "VolumeRestrictions"
+        || plugin == "PodTopologySpread"
+            && pod.template.topology_spread.iter().any(|spread| spread.selector.is_empty())
+}
+
+/// Why each node of a version is rejected.
+fn rejections(filter: &dyn Filter, cluster: &Cluster) -> Vec<Option<Status>> {
+    cluster.nodes().map(|node| filter.filter(node)).collect()
+}
+
+/// Asserts that filters which are told of pods that come and go on a fork say
+/// what those say that are made anew there, and that their originals learn
+/// nothing of it. A filter that need not be told is asked as it is.
+pub(crate) fn told_is_made_anew(draw: &mut Draw<'_>, cluster: &Cluster, pod: &Pod, steps: usize) {
+    let state = CycleState::default();
+    for plugin in plugins().iter().filter(|plugin| !counts_otherwise(plugin.name(), pod)) {
+        let Ok(PreFilter::Filter(filter) | PreFilter::Only(_, filter)) =
+            plugin.pre_filter(Cycle::new(cluster, pod, &state))
+        else {
+            continue;
+        };
+        let before = rejections(&*filter, cluster);
+        let mut told = filter.extend();
+        let mut fork = cluster.fork();
+        for step in 0..steps {
+            if !come_or_go(draw, &mut fork, told.as_deref_mut(), step) {
+                break;
+            }
+            let anew = match plugin.pre_filter(Cycle::new(&fork, pod, &state)) {
+                Ok(PreFilter::Filter(anew) | PreFilter::Only(_, anew)) => rejections(&*anew, &fork),
+                Ok(PreFilter::Skip) => vec![None; fork.len()],
+                Err(_) => break,
+            };
+            let said = rejections(told.as_deref().unwrap_or(&*filter), &fork);
+            assert_eq!(said, anew, "{}", plugin.name());
+        }
+        drop(told);
+        assert_eq!(rejections(&*filter, cluster), before, "{}: the original", plugin.name());
+    }
+}
+
+/// A pod comes to a node of the fork or goes, and the filter is told; whether
+/// there is a node.
+fn come_or_go<'a>(
+    draw: &mut Draw<'_>,
+    fork: &mut Fork,
+    told: Option<&mut (dyn Filter + 'a)>,
+    step: usize,
+) -> bool {
+    let at = draw.below(fork.len().max(1) as u64) as usize;
+    let Some(node) = fork.nodes().nth(at) else { return false };
+    let (name, there) = (node.name().clone(), node.pods().next().map(|pod| pod.to_pod()));
+    match there.filter(|_| draw.one_in(2)) {
+        Some(goes) => {
+            fork.remove_pod(&goes.uid).unwrap();
+            if let Some(told) = told {
+                told.remove_pod(&goes, fork.node(&name).unwrap()).unwrap();
+            }
+        }
+        None => {
+            let comes = draw.pod(1_000 + step).on(name.clone());
+            // Sums of more than 64 bits are refused.
+            if fork.add_pod(&comes).is_ok()
+                && let Some(told) = told
+            {
+                told.add_pod(&comes, fork.node(&name).unwrap()).unwrap();
+            }
+        }
+    }
+    true
+}

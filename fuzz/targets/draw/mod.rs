@@ -1,0 +1,148 @@
+//! Draws clusters and pods from bytes that a fuzzer chose, or from a number that
+//! proptest chose: few names and values, so that they meet, and odd ones among
+//! them.
+//!
+//! Where the bytes end a generator goes on, so that a short input makes as whole
+//! a cluster as a long one, and every byte more decides one thing more.
+
+mod pods;
+mod storage;
+
+use portolan::model::{Name, Node, NodeSelectorTerm, Operator, Quantity, Requirement};
+use portolan::model::{Taint, TaintEffect, node};
+
+/// What no sum of a few may reach without being noticed.
+pub(crate) const LARGE: i64 = 1 << 50;
+
+pub(crate) const IMAGES: [&str; 3] = ["a:1", "b:1", "c:1"];
+
+/// Draws small numbers.
+pub(crate) struct Draw<'a> {
+    bytes: &'a [u8],
+    state: u64,
+    /// How many zones nodes are in; many small ones make many chunks.
+    pub(crate) zones: u64,
+}
+
+impl<'a> Draw<'a> {
+    /// From bytes: the first eight are what the generator goes on with.
+    #[allow(dead_code, reason = "only fuzzers have bytes")]
+    pub(crate) fn from_bytes(bytes: &'a [u8]) -> Draw<'a> {
+        let (seed, bytes) = bytes.split_at(bytes.len().min(8));
+        let seed = seed.iter().fold(0, |seed, byte| seed << 8 | u64::from(*byte));
+        Draw { bytes, state: seed, zones: 3 }
+    }
+
+    /// Whether bytes are left.
+    #[allow(dead_code, reason = "only fuzzers have bytes")]
+    pub(crate) fn has_bytes(&self) -> bool {
+        !self.bytes.is_empty()
+    }
+
+    /// A number below `n`.
+    pub(crate) fn below(&mut self, n: u64) -> u64 {
+        if let Some((byte, rest)) = self.bytes.split_first()
+            && n <= 256
+        {
+            self.bytes = rest;
+            return u64::from(*byte) % n;
+        }
+        // Constants of a linear congruential generator (Knuth, MMIX).
+        self.state = self
+            .state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        (self.state >> 33) % n
+    }
+
+    pub(crate) fn of<T: Copy>(&mut self, values: &[T]) -> T {
+        values[self.below(values.len() as u64) as usize]
+    }
+
+    pub(crate) fn one_in(&mut self, n: u64) -> bool {
+        self.below(n) == 0
+    }
+
+    fn taint(&mut self) -> Taint {
+        let effect = self.of(&[
+            TaintEffect::NoSchedule,
+            TaintEffect::PreferNoSchedule,
+            TaintEffect::PreferNoSchedule,
+            TaintEffect::NoExecute,
+        ]);
+        Taint::new(self.of(&["a", "b", "c"]), self.of(&["", "v"]), effect)
+    }
+
+    /// The node called `n`.
+    pub(crate) fn node(&mut self, n: usize) -> Node {
+        let cpu = self.of(&[0, 1, 4_000, 8_000, 8_000, 64_000, LARGE]);
+        let memory = self.of(&[0, 1, 8 << 30, 16 << 30, 16 << 30, 100_000_000_007, LARGE]);
+        let zone = self.below(self.zones);
+        let mut builder = node(format!("n{n}"))
+            .zone(format!("z{zone}"))
+            .cpu(cpu)
+            .memory(memory)
+            .pods(self.of(&[0, 1, 3, 110, 110, 110]));
+        if !self.one_in(12) {
+            builder = builder.hostname();
+        }
+        for label in ["disk", "arch"] {
+            if !self.one_in(3) {
+                builder = builder.label(label, self.of(&["ssd", "hdd", "7", "40"]));
+            }
+        }
+        if self.one_in(3) {
+            builder = builder.resource("example.com/gpu", Quantity::whole(self.below(9) as i64));
+        }
+        if self.one_in(4) {
+            builder = builder.resource("hugepages-2Mi", Quantity::whole(self.of(&[0, 1, 1 << 30])));
+        }
+        for _ in 0..self.of(&[0, 0, 0, 1, 2]) {
+            builder = builder.taint(self.taint());
+        }
+        if self.one_in(3) {
+            let name = self.of(&IMAGES);
+            builder = builder.image([name], self.of(&[0, 1, 300 << 20, 2 << 30, LARGE]));
+        }
+        if self.one_in(5) {
+            builder = builder.declared_features([self.of(&["f1", "f2"])]);
+        }
+        builder.unschedulable(self.one_in(8)).build()
+    }
+
+    /// A term over nodes' labels and names.
+    pub(crate) fn term(&mut self) -> NodeSelectorTerm {
+        let key = self.of(&["disk", "arch", "kubernetes.io/hostname", "none"]);
+        let values = [self.of(&["ssd", "hdd", "n3", "n70"]), self.of(&["7", "ssd", "n5"])];
+        let requirement = match self.below(6) {
+            0 => Requirement::new(key, Operator::NotIn, values),
+            1 => Requirement::new::<&str>(key, Operator::Exists, []),
+            2 => Requirement::new::<&str>(key, Operator::DoesNotExist, []),
+            3 => Requirement::new(key, Operator::Gt, [self.of(&["6", "7", "39"])]),
+            _ => Requirement::new(key, Operator::In, values),
+        };
+        let mut term = NodeSelectorTerm {
+            match_expressions: Box::new([requirement]),
+            ..NodeSelectorTerm::default()
+        };
+        if self.one_in(6) {
+            let name = self.of(&["n1", "n2", "n20", "nowhere"]);
+            term.match_fields = Box::new([Requirement::new("metadata.name", Operator::In, [name])]);
+            if self.one_in(2) {
+                term.match_expressions = Box::default();
+            }
+        }
+        term
+    }
+
+    /// A label by which nodes fall into domains.
+    pub(crate) fn key(&mut self) -> Name {
+        self.of(&["topology.kubernetes.io/zone", "kubernetes.io/hostname", "disk", "none"]).into()
+    }
+}
+
+impl From<u64> for Draw<'_> {
+    fn from(seed: u64) -> Self {
+        Draw { bytes: &[], state: seed, zones: 3 }
+    }
+}

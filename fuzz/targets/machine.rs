@@ -1,0 +1,124 @@
+//! An engine and the naive fold side by side: after every event they agree, what
+//! is held does not change, and in the end nothing is left.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use portolan::log::Outcome;
+use portolan::model::EventError;
+use portolan::snapshot::{Dump, Fork, Snapshot};
+use portolan::state::naive::Naive;
+use portolan::{Config, Engine, Reader, Writer};
+
+use super::events::{Op, event, make_pod, uid};
+
+/// An engine beside its oracle.
+pub(crate) struct Machine {
+    writer: Writer,
+    reader: Reader,
+    naive: Naive,
+    held: Vec<(Arc<Snapshot>, Dump)>,
+    forks: Vec<(Fork, Dump)>,
+    step: i64,
+}
+
+/// The dump without what the naive fold has no columns for.
+fn comparable(mut dump: Dump) -> Dump {
+    for node in dump.nodes.values_mut() {
+        node.columns.clear();
+    }
+    dump
+}
+
+/// Whether the event was refused because a sum would leave 64 bits: the naive
+/// fold sums without a bound.
+fn is_beyond(outcome: &Outcome) -> bool {
+    match outcome {
+        Err(EventError::Overflow { .. }) => true,
+        Err(EventError::Together(why)) => matches!(**why, EventError::Overflow { .. }),
+        Ok(_) | Err(_) => false,
+    }
+}
+
+impl Machine {
+    pub(crate) fn new() -> Machine {
+        let ttl = Some(Duration::from_secs(30));
+        let config = Config { assumed_ttl: ttl, live_index: true, ..Config::default() };
+        let (writer, reader) = Engine::inline(config);
+        let naive = Naive::new(ttl);
+        Machine { writer, reader, naive, held: Vec::new(), forks: Vec::new(), step: 0 }
+    }
+
+    /// Takes one step; whether the oracle can follow further.
+    pub(crate) fn step(&mut self, op: &Op) -> bool {
+        self.step += 1;
+        match (op, event(op, self.step)) {
+            (_, Some(event)) => {
+                let outcome = self.writer.apply(&event);
+                if outcome.as_ref().is_ok_and(|applied| !applied.rejected.is_empty()) {
+                    // Of a list some went in.
+                    return false;
+                }
+                if !is_beyond(&outcome) {
+                    assert_eq!(outcome.is_ok(), self.naive.apply(&event), "{event:?}");
+                }
+                // Long runs cost most of their time here.
+                if self.step <= 32 || self.step % 8 == 0 {
+                    let dump = comparable(self.writer.dump());
+                    assert_eq!(dump, self.naive.dump(), "after {event:?}");
+                }
+                if self.step % 4 == 0 {
+                    self.publish();
+                }
+            }
+            (Op::Hold, _) => {
+                self.publish();
+                self.held.push((self.reader.snapshot(), self.writer.dump()));
+            }
+            (Op::Drop, _) if !self.held.is_empty() => {
+                drop(self.held.remove(0));
+                self.writer.reclaim();
+            }
+            (Op::Fork(seeds), _) if self.forks.len() < 4 => {
+                let mut fork = self.writer.cluster().fork();
+                for seed in seeds {
+                    // Refusals are part of the input.
+                    drop(fork.add_pod(&make_pod(seed)));
+                }
+                assert_eq!(fork.audit(), vec![]);
+                let dump = fork.dump();
+                self.forks.push((fork, dump));
+            }
+            _ => {}
+        }
+        true
+    }
+
+    /// Readers see what was written, whole, and the live index with them.
+    fn publish(&mut self) {
+        let generation = self.writer.publish();
+        let version = self.reader.pin();
+        assert_eq!((version.generation(), version.dump()), (generation, self.writer.dump()));
+        for uid in (0..16).map(uid) {
+            let (known, live) = self.reader.get_pod(&uid);
+            assert_eq!(known, generation, "no reader was in the way");
+            let pod = version.pod(&uid).map(|pod| (pod.node().slot(), pod.is_assumed()));
+            assert_eq!(live.map(|pod| (pod.slot, pod.assumed)), pod, "{uid}");
+        }
+    }
+
+    /// What is asserted in the end.
+    pub(crate) fn finish(mut self) {
+        assert_eq!(comparable(self.writer.dump()), self.naive.dump());
+        assert_eq!(self.writer.cluster().audit(), vec![]);
+        for (snapshot, dump) in self.held.drain(..) {
+            assert_eq!(snapshot.dump(), dump, "a held snapshot changed");
+        }
+        for (fork, dump) in self.forks.drain(..) {
+            assert_eq!(fork.dump(), dump, "a fork changed");
+        }
+        self.reader.release();
+        self.writer.reclaim();
+        assert_eq!(self.writer.figures().retired, 0, "nobody holds a version");
+    }
+}

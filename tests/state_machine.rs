@@ -1,0 +1,34 @@
+//! The fuzzer's events and its oracle under proptest, which makes what fails
+//! short: an engine with readers, held versions and forks beside the naive fold.
+
+use proptest::prelude::*;
+
+#[path = "../fuzz/targets/events.rs"]
+mod events;
+#[path = "../fuzz/targets/machine.rs"]
+mod machine;
+
+use events::Op;
+use machine::Machine;
+
+/// Few and short under an interpreter.
+const CASES: u32 = if cfg!(miri) { 2 } else { 128 };
+const STEPS: usize = if cfg!(miri) { 12 } else { 120 };
+
+proptest! {
+    #![proptest_config(ProptestConfig {
+        cases: CASES,
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })]
+
+    #[test]
+    fn an_engine_does_what_the_naive_fold_does(
+        ops in prop::collection::vec(any::<Op>(), 1..STEPS),
+    ) {
+        let mut machine = Machine::new();
+        if ops.iter().all(|op| machine.step(op)) {
+            machine.finish();
+        }
+    }
+}
