@@ -5,8 +5,8 @@
 use std::collections::BTreeMap;
 
 use portolan::framework::{
-    Cycle, CycleState, Decision, Evaluation, Feasible, Filter, Framework, Plugin, Point, PreFilter,
-    PreScore, Reasons, ScheduleError, Status,
+    Code, Cycle, CycleState, Decision, Evaluation, Feasible, Filter, FitError, Framework, Handle,
+    Nomination, Plugin, Point, PreFilter, PreScore, Reasons, ScheduleError, Status,
 };
 use portolan::model::Pod;
 use portolan::snapshot::Chunk;
@@ -25,7 +25,7 @@ fn plugins() -> Vec<Box<dyn Plugin>> {
         Box::new(plugins::NodeResourcesFit::default()),
         Box::new(plugins::VolumeRestrictions),
         Box::new(plugins::NodeVolumeLimits),
-        Box::new(plugins::VolumeBinding),
+        Box::new(plugins::VolumeBinding::new(&Handle::default())),
         Box::new(plugins::VolumeZone),
         Box::new(plugins::PodTopologySpread::default()),
         Box::new(plugins::InterPodAffinity::default()),
@@ -95,8 +95,15 @@ fn same_filter(name: &str, filter: &dyn Filter, (cluster, chunk): (&Cluster, &Ch
     assert_eq!(filter.filter_chunk(cluster, chunk, mask), wanted, "{name}");
     let mut reasons = Reasons::default();
     assert_eq!(filter.count_reasons(cluster, chunk, mask, &mut reasons), wanted, "{name}");
-    if wanted.is_ok() {
+    if let Ok(passed) = wanted {
         assert_eq!(reasons.into_map(), reasons_wanted, "{name}");
+        let rejected = mask & !passed;
+        let resolvable = (0..64).filter(|lane| rejected >> lane & 1 == 1).filter(|lane| {
+            let status = cluster.node_in(chunk, *lane).and_then(|node| filter.filter(node));
+            status.is_some_and(|status| status.code == Code::Unschedulable)
+        });
+        let resolvable = resolvable.fold(0, |lanes, lane| lanes | 1_u64 << lane);
+        assert_eq!(filter.resolvable(cluster, chunk, rejected), resolvable, "{name}");
     }
 }
 
@@ -146,7 +153,12 @@ pub(crate) fn decided_by_nodes(
     let passed = |name: &str| found.nodes.get(name).filter(|verdict| verdict.status.is_none());
     match decided {
         Err(ScheduleError::NoNodes) => assert!(cluster.is_empty()),
-        Err(ScheduleError::Fit(error)) => assert_eq!(found.rejected.as_ref(), Some(&**error)),
+        Err(ScheduleError::Fit(error)) => {
+            // What preemption adds is not asked of nodes.
+            let (post_filter, nomination) = (None, Nomination::Keep);
+            let error = FitError { post_filter, nomination, ..FitError::clone(error) };
+            assert_eq!(found.rejected.as_ref(), Some(&error));
+        }
         Err(_) => assert!(found.failed.is_some(), "{decided:?}"),
         Ok(decision) => {
             let picked = passed(&decision.node).expect("the node passes");

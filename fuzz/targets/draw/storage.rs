@@ -1,9 +1,10 @@
 //! Volumes of pods, and the objects that they refer to.
 
 use portolan::model::{
-    AccessMode, ClaimReference, CsiDriver, CsiNode, CsiStorageCapacity, LabelSelector, Labels,
-    Name, Namespace, NodeSelector, Object, ObjectKind, PersistentVolume, PersistentVolumeClaim,
-    Service, StorageClass, VolumeAttachment, VolumeBindingMode, VolumeSource, Workload,
+    AccessMode, ClaimReference, CsiDriver, CsiNode, CsiNodeDriver, CsiStorageCapacity,
+    LabelSelector, Labels, Name, Namespace, NodeSelector, Object, ObjectKind, PersistentVolume,
+    PersistentVolumeClaim, Service, StorageClass, VolumeAttachment, VolumeBindingMode,
+    VolumeSource, Workload,
 };
 
 use super::Draw;
@@ -130,10 +131,15 @@ impl Draw<'_> {
             }),
             9 => Object::CsiNode(CsiNode {
                 name: node,
-                drivers: Box::new([(
-                    self.of(&DRIVERS).into(),
-                    self.of(&[None, Some(0), Some(1), Some(u32::MAX)]),
-                )]),
+                drivers: Box::new([CsiNodeDriver {
+                    name: self.of(&DRIVERS).into(),
+                    limit: self.of(&[None, Some(0), Some(1), Some(u32::MAX)]),
+                    ..CsiNodeDriver::default()
+                }]),
+                migrated: match self.one_in(2) {
+                    true => Box::new(["kubernetes.io/aws-ebs".into()]),
+                    false => Box::default(),
+                },
             }),
             10 => Object::VolumeAttachment(VolumeAttachment {
                 name: format!("a{}", self.below(8)).into(),

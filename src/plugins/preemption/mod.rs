@@ -186,12 +186,12 @@ impl DefaultPreemption {
     /// Has the victims evicted, and those nominated to the node before whose
     /// priority is lower told to look elsewhere.
     fn evict(&self, preemptor: &Pod, candidate: Candidate) {
+        let Some(evictor) = self.handle.evictor() else { return };
         let nominator = self.handle.nominator();
         let lower = |pod: &Pod| pod.template.priority < preemptor.template.priority;
         let mut cleared = nominator.pods_on(&candidate.node);
         cleared.retain(lower);
         cleared.iter().for_each(|pod| drop(nominator.remove(&pod.uid)));
-        let Some(evictor) = self.handle.evictor() else { return };
         let eviction = eviction::start(self, preemptor, candidate, cleared);
         Evictor::evict(&**evictor, eviction);
     }

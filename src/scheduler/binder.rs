@@ -1,0 +1,54 @@
+//! A binder without a cluster: for replays, simulations and tests.
+
+use std::fmt;
+use std::sync::Arc;
+
+use crate::engine::Engine;
+use crate::framework::Binder;
+use crate::model::{Name, Pod};
+
+/// Why a pod is not to be bound, if so.
+type Refusal = dyn Fn(&Pod, &Name) -> Option<String> + Send + Sync;
+
+/// Binds pods in an engine's state: each is confirmed on its node at once, as if the
+/// cluster had said so.
+#[derive(Clone)]
+pub struct InMemoryBinder {
+    engine: Engine,
+    refuses: Option<Arc<Refusal>>,
+}
+
+impl InMemoryBinder {
+    /// The binder of this engine.
+    #[must_use]
+    pub fn new(engine: Engine) -> InMemoryBinder {
+        InMemoryBinder { engine, refuses: None }
+    }
+
+    /// The same, failing where `refuses` gives a reason: to see what happens then.
+    #[must_use]
+    pub fn refusing(
+        self,
+        refuses: impl Fn(&Pod, &Name) -> Option<String> + Send + Sync + 'static,
+    ) -> InMemoryBinder {
+        InMemoryBinder { refuses: Some(Arc::new(refuses)), ..self }
+    }
+}
+
+impl Binder for InMemoryBinder {
+    fn bind(&self, pod: &Pod, node: &Name) -> Result<(), String> {
+        if let Some(why) = self.refuses.as_ref().and_then(|refuses| refuses(pod, node)) {
+            return Err(why);
+        }
+        let bound = Pod { nominated_node_name: None, ..pod.clone() }.on(node.clone());
+        let ticket = self.engine.add_pod(bound).map_err(|closed| closed.to_string())?;
+        let outcome = ticket.wait().map_err(|closed| closed.to_string())?;
+        outcome.map(drop).map_err(|error| error.to_string())
+    }
+}
+
+impl fmt::Debug for InMemoryBinder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("InMemoryBinder").field("refuses", &self.refuses.is_some()).finish()
+    }
+}
