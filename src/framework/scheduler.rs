@@ -156,13 +156,33 @@ impl Scheduler {
     ///
     /// As of [`Scheduler::schedule`].
     pub fn decide(&mut self, cycle: Cycle<'_>) -> Result<Decision, ScheduleError> {
+        self.decide_or(cycle, post_filter)
+    }
+
+    /// The same without PostFilter: nobody makes room for the pod.
+    ///
+    /// # Errors
+    ///
+    /// As of [`Scheduler::schedule`].
+    pub fn decide_as_it_is(&mut self, cycle: Cycle<'_>) -> Result<Decision, ScheduleError> {
+        let fits_nowhere = |_: &Framework, _: Cycle<'_>, filters: &Filters<'_>| {
+            ScheduleError::Fit(Box::new(filters.fit_error()))
+        };
+        self.decide_or(cycle, fits_nowhere)
+    }
+
+    fn decide_or(
+        &mut self,
+        cycle: Cycle<'_>,
+        fits_nowhere: fn(&Framework, Cycle<'_>, &Filters<'_>) -> ScheduleError,
+    ) -> Result<Decision, ScheduleError> {
         if cycle.cluster.is_empty() {
             return Err(ScheduleError::NoNodes);
         }
         let filters = self.framework.pre_filter(cycle);
         match filters.rejected() {
             Some(status) if !status.code.is_rejection() => return Err(status.clone().into()),
-            Some(_) => return Err(post_filter(&self.framework, cycle, &filters)),
+            Some(_) => return Err(fits_nowhere(&self.framework, cycle, &filters)),
             None => {}
         }
         let nominated = cycle.pod.nominated_node_name.as_ref();
@@ -198,7 +218,7 @@ impl Scheduler {
         })?;
         self.next_start = (start + found.looked_at) % nodes;
         if found.feasible == 0 {
-            return Err(post_filter(&self.framework, cycle, &filters));
+            return Err(fits_nowhere(&self.framework, cycle, &filters));
         }
         let (chunk, lane, score) = if found.feasible == 1 {
             let at = found.masks.iter().position(|mask| *mask != 0).unwrap_or_default();

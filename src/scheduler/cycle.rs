@@ -22,9 +22,9 @@ use super::Profiles;
 /// Decides on pods and assumes them, one after the other.
 pub struct PodScheduler {
     engine: Engine,
-    reader: Reader,
-    profiles: Profiles<Scheduler>,
-    figures: CycleFigures,
+    pub(super) reader: Reader,
+    pub(super) profiles: Profiles<Scheduler>,
+    pub(super) figures: CycleFigures,
 }
 
 /// What came of the cycles of one scheduler.
@@ -90,7 +90,7 @@ pub enum CycleError {
 }
 
 impl CycleError {
-    fn rejected(status: Status) -> CycleError {
+    pub(super) fn rejected(status: Status) -> CycleError {
         match status.code.is_rejection() {
             true => ScheduleError::Fit(Box::new(FitError::of_node(status))).into(),
             false => ScheduleError::Plugin(status).into(),

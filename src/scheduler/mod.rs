@@ -5,13 +5,17 @@ mod binding;
 mod commit;
 mod cycle;
 mod evictor;
+mod gang;
 mod profiles;
 mod volumes;
+mod what_if;
 
 pub use binder::InMemoryBinder;
 pub use binding::{BindError, BindingCycle};
 pub use commit::FilterCheck;
 pub use cycle::{CycleError, CycleFigures, Placement, PodScheduler};
 pub use evictor::InMemoryEvictor;
+pub use gang::{GangError, GangPlacement};
 pub use profiles::Profiles;
 pub use volumes::InMemoryVolumeBinder;
+pub use what_if::{Placed, PreemptError, Stop, WhatIf};

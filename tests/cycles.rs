@@ -1,0 +1,472 @@
+//! Pods on their way: decided on, assumed, permitted, bound; several schedulers on
+//! one engine; gangs; preemption; what would be if.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use portolan::framework::{
+    Cycle, Framework, Handle, Permit, Plugin, Point, ScheduleError, Scheduler, SchedulerConfig,
+    Status,
+};
+use portolan::model::{
+    LabelSelector, Name, Object, Pod, PodAffinity, PodAffinityTerm, PodBuilder,
+    PodDisruptionBudget, Timestamp, node, pod,
+};
+use portolan::scheduler::{
+    BindError, BindingCycle, CycleError, FilterCheck, GangError, InMemoryBinder, InMemoryEvictor,
+    Placement, PodScheduler, PreemptError, Profiles, Stop, WhatIf,
+};
+use portolan::{Config, Engine, Snapshot};
+use proptest::prelude::*;
+
+const GI: i64 = 1 << 30;
+const ZONE: &str = "topology.kubernetes.io/zone";
+
+/// An engine whose commits are checked, and the handle of its schedulers.
+fn engine(nodes: usize, cpu: i64) -> (Engine, Handle) {
+    let shared = Handle::default();
+    let framework = Arc::new(Framework::default_profile_with(&shared));
+    let check = FilterCheck::new(Profiles::one(framework));
+    let engine =
+        Engine::shared(Config { commit_check: Some(Box::new(check)), ..Config::default() });
+    for n in 0..nodes {
+        let zone = format!("z{}", n % 3);
+        let node = node(format!("n{n}")).hostname().zone(zone).cpu(cpu).memory(64 * GI);
+        engine.add_node(node.build()).unwrap().wait().unwrap().unwrap();
+    }
+    let handle = shared
+        .with_binder(Arc::new(InMemoryBinder::new(engine.clone())))
+        .with_evictor(Arc::new(InMemoryEvictor::new(engine.clone())));
+    (engine, handle)
+}
+
+fn scheduler_of(engine: &Engine, framework: Framework, seed: u64) -> PodScheduler {
+    let config = SchedulerConfig { percentage_of_nodes: 100, seed };
+    let scheduler = Scheduler::new(framework, config, None);
+    PodScheduler::new(engine.clone(), Profiles::one(scheduler)).unwrap()
+}
+
+fn scheduler(engine: &Engine, handle: &Handle, seed: u64) -> PodScheduler {
+    scheduler_of(engine, Framework::default_profile_with(handle), seed)
+}
+
+fn now() -> Timestamp {
+    Timestamp::from_secs(1)
+}
+
+fn cpu(name: impl Into<Name>, cpu: i64) -> PodBuilder {
+    pod(name).cpu(cpu).memory(GI)
+}
+
+fn snapshot(engine: &Engine) -> Arc<Snapshot> {
+    engine.reader().unwrap().snapshot()
+}
+
+fn overcommitted(engine: &Engine) -> Vec<String> {
+    let snapshot = snapshot(engine);
+    let over = snapshot.nodes().filter(|node| node.requested().cpu > node.allocatable().cpu);
+    over.map(|node| node.name().to_string()).collect()
+}
+
+#[test]
+fn a_pod_is_assumed_then_bound_then_confirmed() {
+    let (engine, handle) = engine(3, 4_000);
+    let mut scheduler = scheduler(&engine, &handle, 1);
+    let pod = Arc::new(cpu("a", 100).build());
+    let placement = scheduler.schedule(&pod, now()).unwrap();
+    assert_eq!(snapshot(&engine).assumed_count(), 1);
+    let mut binding = BindingCycle::new(engine.clone()).unwrap();
+    binding.run(&placement, now).unwrap();
+    let after = snapshot(&engine);
+    assert_eq!((after.assumed_count(), after.pod_count()), (0, 1));
+    assert_eq!(after.pod(&pod.uid).unwrap().node().name(), placement.node());
+    let again = scheduler.schedule(&pod, now()).unwrap_err();
+    assert!(matches!(again, CycleError::Assume(_)), "{again}");
+}
+
+#[test]
+fn a_pod_that_cannot_be_bound_is_forgotten() {
+    let (engine, shared) = engine(1, 4_000);
+    let refusing = InMemoryBinder::new(engine.clone()).refusing(|_, _| Some("no".to_owned()));
+    let handle = shared.with_binder(Arc::new(refusing));
+    let mut scheduler = scheduler(&engine, &handle, 1);
+    let placement = scheduler.schedule(&Arc::new(cpu("a", 100).build()), now()).unwrap();
+    let error = BindingCycle::new(engine.clone()).unwrap().run(&placement, now).unwrap_err();
+    let BindError::Failed(status) = error else { panic!("{error}") };
+    assert!(status.message().ends_with("no"), "{}", status.message());
+    assert_eq!(snapshot(&engine).pod_count(), 0);
+}
+
+/// Lets pods wait, or reserves in vain.
+struct Slow {
+    reserves: bool,
+    undone: Arc<AtomicUsize>,
+}
+
+impl Plugin for Slow {
+    fn name(&self) -> &'static str {
+        "Slow"
+    }
+
+    fn points(&self) -> &'static [Point] {
+        &[Point::Reserve, Point::Permit]
+    }
+
+    fn reserve(&self, _: Cycle<'_>, _: &Name) -> Result<(), Status> {
+        match self.reserves {
+            true => Ok(()),
+            false => Err(Status::new(
+                portolan::framework::Code::Unschedulable,
+                "Slow",
+                "nothing is left",
+            )),
+        }
+    }
+
+    fn unreserve(&self, _: Cycle<'_>, _: &Name) {
+        self.undone.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn permit(&self, _: Cycle<'_>, _: &Name) -> Result<Permit, Status> {
+        Ok(Permit::Wait(Duration::from_secs(10)))
+    }
+}
+
+fn slow(reserves: bool, handle: &Handle) -> (Framework, Arc<AtomicUsize>) {
+    let undone = Arc::new(AtomicUsize::new(0));
+    let slow = Slow { reserves, undone: undone.clone() };
+    let plugins: Vec<(Box<dyn Plugin>, i64)> = vec![
+        (Box::new(slow), 0),
+        (Box::new(portolan::plugins::NodeResourcesFit::default()), 1),
+        (Box::new(portolan::plugins::DefaultBinder::new(handle)), 0),
+    ];
+    (Framework::new(plugins).with_handle(handle.clone()), undone)
+}
+
+#[test]
+fn what_reserve_refuses_is_undone_and_names_the_plugin() {
+    let (engine, handle) = engine(2, 4_000);
+    let (framework, undone) = slow(false, &handle);
+    let mut scheduler = scheduler_of(&engine, framework, 1);
+    let error = scheduler.schedule(&Arc::new(cpu("a", 100).build()), now()).unwrap_err();
+    let fit = error.fit().expect("a rejection");
+    assert_eq!(fit.to_string(), "0/1 nodes are available: 1 nothing is left.");
+    assert!(fit.unschedulable_plugins.contains("Slow"));
+    assert_eq!((undone.load(Ordering::Relaxed), snapshot(&engine).pod_count()), (1, 0));
+}
+
+#[test]
+fn a_pod_waits_for_its_permit_until_its_time_runs_out() {
+    let (engine, handle) = engine(2, 4_000);
+    let (framework, undone) = slow(true, &handle);
+    let mut scheduler = scheduler_of(&engine, framework, 1);
+    let mut binding = BindingCycle::new(engine.clone()).unwrap();
+    let mut place = |name: &str| {
+        let placement = scheduler.schedule(&Arc::new(cpu(name, 100).build()), now()).unwrap();
+        assert!(placement.waits);
+        placement
+    };
+    let (first, second) = (place("a"), place("b"));
+    let at = |seconds| Timestamp::from_secs(seconds);
+    assert_eq!(BindingCycle::is_permitted(&first, at(2)), None);
+    handle.waiting_pods().get(&first.pod.uid).unwrap().allow("Slow");
+    assert_eq!(BindingCycle::is_permitted(&first, at(2)), Some(true));
+    binding.run(&first, || at(2)).unwrap();
+    assert_eq!(BindingCycle::is_permitted(&second, at(11)), Some(false));
+    let error = binding.run(&second, || at(11)).unwrap_err();
+    assert!(matches!(error, BindError::Rejected(_)), "{error}");
+    assert_eq!((undone.load(Ordering::Relaxed), snapshot(&engine).pod_count()), (1, 1));
+}
+
+/// Each of two pods wants to be alone in its zone; both were decided on the same
+/// version, for different nodes of one zone.
+#[test]
+fn of_two_placements_that_exclude_each_other_one_conflicts() {
+    let (engine, handle) = engine(6, 4_000);
+    let lonely = |name: &str| {
+        let term = PodAffinityTerm {
+            topology_key: ZONE.into(),
+            selector: LabelSelector::from_labels([("app", "lonely")]),
+            namespaces: Box::new(["default".into()]),
+            namespace_selector: LabelSelector::Nothing,
+        };
+        let apart = PodAffinity { required: Box::new([term]), ..PodAffinity::default() };
+        cpu(name, 100).label("app", "lonely").pod_anti_affinity(apart).build()
+    };
+    let before = snapshot(&engine).generation();
+    let assume = |pod: Pod, node: &str| {
+        let event = portolan::log::Event::AssumePod {
+            pod: Arc::new(pod.on(node)),
+            decided_on: Some(before),
+        };
+        engine.submit(event).unwrap().wait().unwrap()
+    };
+    assert!(assume(lonely("a"), "n0").is_ok());
+    let conflict = assume(lonely("b"), "n3").unwrap_err();
+    assert!(
+        matches!(&conflict, portolan::model::EventError::Conflict { node, .. } if **node == *"n3"),
+        "{conflict}"
+    );
+    assert!(assume(lonely("c"), "n1").is_ok(), "another zone");
+    // A scheduler decides anew, and finds the zone that is left.
+    let placed = scheduler(&engine, &handle, 1).schedule(&Arc::new(lonely("d")), now()).unwrap();
+    assert!(["n2", "n5"].contains(&&**placed.node()), "{}", placed.node());
+}
+
+#[test]
+fn several_schedulers_never_overcommit_a_node() {
+    let (engine, handle) = engine(8, 2_000);
+    let conflicts: u64 = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..4)
+            .map(|thread| {
+                // All break ties alike, so that they run into each other.
+                let mut scheduler = scheduler(&engine, &handle, 7);
+                scope.spawn(move || {
+                    for n in 0..10 {
+                        let pod = cpu(format!("p{thread}-{n}"), 400).build();
+                        scheduler.schedule(&Arc::new(pod), now()).unwrap();
+                    }
+                    scheduler.figures().conflicts
+                })
+            })
+            .collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).sum()
+    });
+    println!("{conflicts} conflicts");
+    assert_eq!(overcommitted(&engine), [""; 0]);
+    // All places are taken: five of 400m on each of eight nodes.
+    assert_eq!(snapshot(&engine).pod_count(), 40);
+    let more = scheduler(&engine, &handle, 1).schedule(&Arc::new(cpu("more", 400).build()), now());
+    assert!(more.unwrap_err().fit().is_some());
+}
+
+#[test]
+fn a_pod_of_higher_priority_takes_the_place_of_a_lower_one() {
+    let (engine, handle) = engine(2, 1_000);
+    let mut scheduler = scheduler(&engine, &handle, 1);
+    for (name, priority) in [("low", 1), ("middle", 5)] {
+        let pod = Arc::new(cpu(name, 800).priority(priority).build());
+        scheduler.schedule(&pod, now()).unwrap();
+    }
+    let high = Arc::new(cpu("high", 800).priority(9).build());
+    let error = scheduler.schedule(&high, now()).unwrap_err();
+    assert_eq!(error.fit().unwrap().post_filter, None, "{error}");
+    let node = handle.nominator().node_of(&high.uid).expect("it is nominated");
+    let after = snapshot(&engine);
+    assert!(after.nodes().flat_map(|node| node.pods()).all(|pod| pod.name() != "low"));
+    // While it is on its way, others yield to it.
+    let other = Arc::new(cpu("other", 800).priority(9).build());
+    let late = scheduler.schedule(&other, now()).unwrap_err();
+    assert!(late.to_string().contains("Insufficient cpu"), "{late}");
+    let again = Pod { nominated_node_name: Some(node.clone()), ..Pod::clone(&high) };
+    assert_eq!(*scheduler.schedule(&Arc::new(again), now()).unwrap().node(), node);
+    assert_eq!(handle.nominator().node_of(&high.uid), None);
+}
+
+#[test]
+fn what_preemption_says_is_kube_schedulers_text() {
+    let (engine, handle) = engine(2, 1_000);
+    let mut scheduler = scheduler(&engine, &handle, 1);
+    let error = scheduler.schedule(&Arc::new(cpu("a", 5_000).build()), now()).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "0/2 nodes are available: 2 Insufficient cpu. preemption: 0/2 nodes are available: 2 \
+         Preemption is not helpful for scheduling.."
+    );
+    for n in 0..2 {
+        scheduler.schedule(&Arc::new(cpu(format!("p{n}"), 800).build()), now()).unwrap();
+    }
+    let error = scheduler.schedule(&Arc::new(cpu("b", 900).build()), now()).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "0/2 nodes are available: 2 Insufficient cpu. preemption: 0/2 nodes are available: 2 No \
+         preemption victims found for incoming pod.."
+    );
+}
+
+fn members(count: usize, size: i64) -> Vec<Arc<Pod>> {
+    (0..count).map(|n| Arc::new(cpu(format!("member-{n}"), size).build())).collect()
+}
+
+#[test]
+fn a_gang_is_placed_whole_or_not_at_all() {
+    let (engine, handle) = engine(3, 1_000);
+    let mut scheduler = scheduler(&engine, &handle, 1);
+    let error = scheduler.schedule_gang(&members(4, 800), 4, now()).unwrap_err();
+    assert!(matches!(error, GangError::TooFew { found: 3, wanted: 4, .. }), "{error}");
+    assert_eq!(snapshot(&engine).pod_count(), 0);
+    let error = scheduler.schedule_gang(&members(2, 800), 4, now()).unwrap_err();
+    assert_eq!(error, GangError::Incomplete(2, 4));
+    let gang = scheduler.schedule_gang(&members(4, 800), 3, now()).unwrap();
+    assert_eq!((gang.placed.len(), gang.left_over.len()), (3, 1));
+    assert_eq!(snapshot(&engine).assumed_count(), 3);
+    assert_eq!(overcommitted(&engine), [""; 0]);
+}
+
+#[test]
+fn a_member_whose_reserve_fails_takes_its_gang_with_it() {
+    let (engine, handle) = engine(3, 1_000);
+    let (framework, undone) = slow(false, &handle);
+    let error =
+        scheduler_of(&engine, framework, 1).schedule_gang(&members(3, 800), 3, now()).unwrap_err();
+    assert!(matches!(error, GangError::Member(_)), "{error}");
+    assert_eq!((undone.load(Ordering::Relaxed), snapshot(&engine).pod_count()), (3, 0));
+}
+
+#[test]
+fn gangs_of_two_schedulers_never_get_half_each() {
+    let (engine, handle) = engine(5, 1_000);
+    let placed: Vec<usize> = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..2)
+            .map(|thread| {
+                let mut scheduler = scheduler(&engine, &handle, 7);
+                scope.spawn(move || {
+                    let pods: Vec<Arc<Pod>> = (0..3)
+                        .map(|n| Arc::new(cpu(format!("g{thread}-{n}"), 800).build()))
+                        .collect();
+                    scheduler.schedule_gang(&pods, 3, now()).map_or(0, |gang| gang.placed.len())
+                })
+            })
+            .collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    });
+    assert_eq!(placed.iter().sum::<usize>(), 3, "{placed:?}");
+    assert_eq!(snapshot(&engine).pod_count(), 3);
+}
+
+#[test]
+fn what_would_be_changes_nothing_that_is() {
+    let (engine, _) = engine(2, 1_000);
+    let add = |pod: PodBuilder, node: &str| {
+        engine.add_pod(pod.on(node).build()).unwrap().wait().unwrap().unwrap();
+    };
+    add(cpu("low", 800).priority(1).label("app", "low"), "n0");
+    add(cpu("high", 800).priority(8), "n1");
+    let before = snapshot(&engine);
+    let framework = Arc::new(Framework::default_profile());
+    let what_if = || WhatIf::new(&before, framework.clone(), SchedulerConfig::default());
+
+    let mut asked = what_if();
+    let small: Vec<Pod> = (0..3).map(|n| cpu(format!("s{n}"), 150).build()).collect();
+    assert!(asked.can_schedule(&small[0]).is_ok());
+    let placed = asked.schedule_all(&small, Stop::AtEnd);
+    assert_eq!(placed.iter().filter(|it| it.is_ok()).count(), 2);
+    let late: Vec<Pod> = (3..6).map(|n| cpu(format!("s{n}"), 150).build()).collect();
+    assert_eq!(asked.schedule_all(&late, Stop::AtFailure).len(), 1);
+    assert_eq!(what_if().fit_more(&small[0], 10), 2);
+
+    // Preempt, and undo.
+    let mut asked = what_if();
+    let wants = cpu("wants", 900).priority(5).build();
+    let tried: Result<(), &str> = asked.transaction(|inner| {
+        let candidate = inner.preempt(&wants).unwrap();
+        assert_eq!((&*candidate.node, candidate.victims.len()), ("n0", 1));
+        assert_eq!(inner.pod_count(), 2);
+        Err("undo")
+    });
+    assert_eq!(tried, Err("undo"));
+    assert_eq!(asked.pod_count(), 2);
+    assert!(asked.pod(&wants.uid).is_none());
+    assert!(matches!(asked.preempt(&small[0]), Err(PreemptError::Fits)));
+    let weak = cpu("weak", 900).priority(0).build();
+    assert!(matches!(asked.preempt(&weak), Err(PreemptError::NoCandidate(_))));
+    assert_eq!(before.pod_count(), 2);
+}
+
+#[test]
+fn a_budget_that_is_used_up_protects_its_pods_if_others_can_go() {
+    let (engine, _) = engine(2, 1_000);
+    for (name, node) in [("kept", "n0"), ("other", "n1")] {
+        let pod = cpu(name, 800).priority(1).label("app", name).on(node).build();
+        engine.add_pod(pod).unwrap().wait().unwrap().unwrap();
+    }
+    let budget = PodDisruptionBudget {
+        namespace: "default".into(),
+        name: "b".into(),
+        selector: LabelSelector::from_labels([("app", "kept")]),
+        ..PodDisruptionBudget::default()
+    };
+    let put = portolan::log::Event::PutObject(Arc::new(Object::PodDisruptionBudget(budget)));
+    engine.submit(put).unwrap().wait().unwrap().unwrap();
+    let framework = Arc::new(Framework::default_profile());
+    let mut what_if = WhatIf::new(&snapshot(&engine), framework, SchedulerConfig::default());
+    let candidate = what_if.preempt(&cpu("wants", 900).priority(5).build()).unwrap();
+    assert_eq!((&*candidate.node, candidate.violations), ("n1", 0));
+    // The next one has no choice.
+    let candidate = what_if.preempt(&cpu("more", 900).priority(5).build()).unwrap();
+    assert_eq!((&*candidate.node, candidate.violations), ("n0", 1));
+}
+
+/// What a driver of cycles has in hand.
+#[derive(Default)]
+struct Flight(Vec<Placement>);
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 40, ..ProptestConfig::default() })]
+
+    /// Random schedules of several schedulers with failing binds, deletes, expiries
+    /// and conflicts.
+    #[test]
+    fn nothing_is_lost_bound_twice_or_overcommitted(
+        steps in prop::collection::vec((0..8_u8, 0..6_usize), 1..80),
+        seed in any::<u64>(),
+    ) {
+        let (engine, shared) = engine(4, 1_000);
+        let fails = Arc::new(AtomicUsize::new(0));
+        let failing = fails.clone();
+        let binder = InMemoryBinder::new(engine.clone()).refusing(move |_, _| {
+            (failing.load(Ordering::Relaxed) == 1).then(|| "the cluster is away".to_owned())
+        });
+        let handle = shared.with_binder(Arc::new(binder));
+        let mut schedulers = [scheduler(&engine, &handle, seed), scheduler(&engine, &handle, seed ^ 1)];
+        let mut binding = BindingCycle::new(engine.clone()).unwrap();
+        let mut flight = Flight::default();
+        let (mut created, mut bound) = (0, Vec::new());
+        for (step, with) in steps {
+            match step {
+                0..4 => {
+                    let size = [100, 200, 400, 700, 900, 1_000][with];
+                    let pod = Arc::new(cpu(format!("p{created}"), size).build());
+                    created += 1;
+                    match schedulers[with % 2].schedule(&pod, now()) {
+                        Ok(placement) => flight.0.push(placement),
+                        Err(CycleError::Schedule(ScheduleError::Fit(_))) => {}
+                        Err(error) => prop_assert!(false, "{error}"),
+                    }
+                }
+                4 | 5 if !flight.0.is_empty() => {
+                    let placement = flight.0.remove(with % flight.0.len());
+                    fails.store(usize::from(step == 5), Ordering::Relaxed);
+                    let done = binding.run(&placement, now);
+                    prop_assert_eq!(done.is_ok(), step == 4);
+                    let there = snapshot(&engine).pod(&placement.pod.uid).is_some();
+                    prop_assert_eq!(there, step == 4);
+                    if there {
+                        bound.push(placement.pod);
+                    }
+                }
+                6 if !bound.is_empty() => {
+                    let pod = bound.remove(with % bound.len());
+                    engine.remove_pod(&pod).unwrap().wait().unwrap().unwrap();
+                }
+                7 => {
+                    let pods: Vec<Arc<Pod>> = (0..3)
+                        .map(|n| Arc::new(cpu(format!("g{created}-{n}"), 300).build()))
+                        .collect();
+                    created += 1;
+                    let before = snapshot(&engine).assumed_count();
+                    let placed = schedulers[with % 2].schedule_gang(&pods, 3, now());
+                    let after = snapshot(&engine).assumed_count();
+                    prop_assert_eq!(after - before, if placed.is_ok() { 3 } else { 0 });
+                    flight.0.extend(placed.into_iter().flat_map(|gang| gang.placed));
+                }
+                _ => {}
+            }
+            prop_assert_eq!(overcommitted(&engine), Vec::<String>::new());
+            let now = snapshot(&engine);
+            prop_assert_eq!(now.assumed_count(), flight.0.len());
+            prop_assert_eq!(now.pod_count(), flight.0.len() + bound.len());
+        }
+    }
+}
