@@ -14,6 +14,8 @@ use crate::input;
 pub(crate) struct Loaded {
     pub(crate) writer: Writer,
     pub(crate) pending: Vec<Pod>,
+    /// What makes pods: daemon sets put them on new nodes.
+    pub(crate) controllers: Vec<k8s::PodController>,
     /// What was filled in or left out, for people.
     pub(crate) notes: Vec<String>,
 }
@@ -26,6 +28,13 @@ pub(crate) fn read(files: &[PathBuf]) -> Result<k8s::Objects, Failure> {
         reader.read(&bytes).map_err(|error| not_read(file, &error))?;
     }
     Ok(reader.finish())
+}
+
+/// The pods of some files, and those that what is in them makes.
+pub(crate) fn pods(files: &[PathBuf]) -> Result<Vec<Pod>, Failure> {
+    let mut objects = read(files)?;
+    objects.expand();
+    Ok(objects.pods)
 }
 
 /// Why a file was not read; the place is said once, as file and line.
@@ -74,7 +83,7 @@ pub(crate) fn load(files: &[PathBuf]) -> Result<Loaded, Failure> {
         }
     }
     writer.publish();
-    Ok(Loaded { writer, pending, notes })
+    Ok(Loaded { writer, pending, controllers: objects.controllers, notes })
 }
 
 /// How pods of one scheduler are placed.

@@ -11,6 +11,7 @@ mod input;
 mod perf;
 mod replay;
 mod vectors;
+mod what_if;
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -36,6 +37,8 @@ enum Command {
     Replay(replay::Arguments),
     /// Says why a pod is pending, node by node, or where it would go.
     Explain(explain::Arguments),
+    /// Says what would become of pods if nodes went or came.
+    WhatIf(what_if::Arguments),
     /// Compares answers with those that kube-scheduler gave.
     Conformance(conformance::Arguments),
     /// Measures the engine.
@@ -56,6 +59,7 @@ fn main() -> ExitCode {
     let result = match Arguments::parse().command {
         Command::Replay(arguments) => replay::run(&arguments),
         Command::Explain(arguments) => explain::run(&arguments),
+        Command::WhatIf(arguments) => what_if::run(&arguments),
         Command::Conformance(arguments) => conformance::run(&arguments),
         Command::Perf(perf::Command::Cache(arguments)) => perf::cache::run(&arguments),
         Command::Perf(perf::Command::Sched(arguments)) => perf::sched::run(&arguments),

@@ -211,6 +211,8 @@ pub struct PodSpec {
     /// Whether a scheduler has it terminated to make room: condition
     /// `DisruptionTarget` for reason `PreemptionByScheduler`.
     pub is_preempted: bool,
+    /// Whether it has data on its node that goes with it: an `emptyDir`.
+    pub has_local_storage: bool,
 }
 
 /// A [`PodSpec`] with its hash: what pods of one template share.

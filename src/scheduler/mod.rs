@@ -4,6 +4,7 @@ mod binder;
 mod binding;
 mod commit;
 mod cycle;
+pub mod drain;
 mod evictor;
 mod gang;
 mod profiles;

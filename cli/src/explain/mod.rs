@@ -8,8 +8,11 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::ValueEnum;
-use portolan::framework::{Evaluation, Framework};
+use portolan::framework::{
+    Cycle, CycleState, Diagnosis, Evaluation, FitError, Framework, Nomination,
+};
 use portolan::model::{Pod, Resources};
+use portolan::plugins::preemption::DryRun;
 use portolan::{Cluster, NodeInfo};
 
 use crate::error::Failure;
@@ -58,7 +61,7 @@ struct Explained<'a> {
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
-    let cluster::Loaded { writer, pending, mut notes } = cluster::load(&arguments.cluster)?;
+    let cluster::Loaded { writer, pending, mut notes, .. } = cluster::load(&arguments.cluster)?;
     let mut fork = writer.cluster().fork();
     let pod = pod(arguments, &fork, &pending)?;
     if fork.pod(&pod.uid).is_some() {
@@ -89,6 +92,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     if let Some(only) = &arguments.node {
         evaluation.nodes.retain(|name, _| **name == **only);
     }
+    if let Some(error) = &mut evaluation.rejected {
+        notes.extend(preempt(&framework, &fork, &pod, error));
+    }
     let changes = match evaluation.nodes.values().all(|verdict| verdict.status.is_some()) {
         true => changes::find(&framework, &fork, &pod, &evaluation),
         false => Vec::new(),
@@ -100,6 +106,35 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
         Form::Csv => report::csv(&explained)?,
     })?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Adds to the error what preemption would say; and tells what it would do.
+fn preempt(
+    framework: &Framework,
+    cluster: &Cluster,
+    pod: &Pod,
+    error: &mut FitError,
+) -> Option<String> {
+    let state = CycleState::default();
+    let cycle = Cycle::new(cluster, pod, &state);
+    let filters = framework.pre_filter(cycle);
+    // Nobody is evicted: the plugins' handle has no evictor.
+    let (nomination, status) = framework.post_filter(cycle, &Diagnosis::new(&filters));
+    error.post_filter = status;
+    error.nomination = nomination;
+    let Nomination::Node(name) = &error.nomination else { return None };
+    let candidate = DryRun::new(cycle, &filters).on(cluster.node(name)?).ok()?;
+    let victims: Vec<String> = candidate
+        .victims
+        .iter()
+        .map(|victim| format!("{}/{}", victim.namespace(), victim.name))
+        .collect();
+    let budgets = match candidate.violations {
+        0 => String::new(),
+        violations => format!(", {violations} of them against their disruption budgets"),
+    };
+    let victims = victims.join(", ");
+    Some(format!("preemption would make room on {name}: {victims} would go{budgets}"))
 }
 
 /// The pod that is asked about.

@@ -132,6 +132,7 @@ pub(super) fn template(
         tolerations: tolerations.into(),
         topology_spread,
         volumes: spec.volumes.iter().filter_map(volume::read).collect(),
+        has_local_storage: spec.volumes.iter().any(|volume| volume.empty_dir.is_some()),
         images: images.map(|c| name(&c.image)).collect(),
         container_count: (spec.init_containers.len() + spec.containers.len()) as u32,
         scheduler_name: optional(&spec.scheduler_name),

@@ -165,6 +165,7 @@ wire! {
         name: Text<'a>,
         persistent_volume_claim: Option<ClaimVolume<'a>>,
         ephemeral: Option<Empty<'a>>,
+        empty_dir: Option<Empty<'a>>,
         gce_persistent_disk: Option<Gce<'a>>,
         aws_elastic_block_store: Option<Ebs<'a>>,
         rbd: Option<Rbd<'a>>,

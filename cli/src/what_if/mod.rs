@@ -1,0 +1,158 @@
+//! `portolan what-if`: what would become of pods if nodes were drained or added,
+//! how many more of a pod fit, and which nodes could be emptied.
+
+mod consolidate;
+mod nodes;
+mod report;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use portolan::framework::{Framework, SchedulerConfig};
+use portolan::model::{Name, Pod};
+use portolan::scheduler::WhatIf;
+use portolan::scheduler::drain::{Budgets, DrainOptions, Stays};
+
+use crate::error::Failure;
+use crate::{Output, cluster, print};
+
+/// Says what would become of pods if nodes went or came.
+///
+/// Exit status 1 where a pod would find no place, or a drain could not end.
+#[derive(clap::Args)]
+pub(crate) struct Arguments {
+    /// What `kubectl get nodes,pods,pdb,… -A -o json` (or yaml) printed.
+    #[arg(long, required = true, num_args = 1..)]
+    cluster: Vec<PathBuf>,
+    /// Nodes that are cordoned, and drained as `kubectl drain` does.
+    #[arg(long, num_args = 1..)]
+    drain: Vec<String>,
+    /// Drains pods, too, that nobody makes anew.
+    #[arg(long)]
+    force: bool,
+    /// Drains pods, too, whose local data goes with them.
+    #[arg(long)]
+    delete_emptydir_data: bool,
+    /// So many nodes like the one in a file: COUNTxFILE.
+    #[arg(long, value_parser = nodes::More::parse, num_args = 1..)]
+    add: Vec<nodes::More>,
+    /// More pods to be placed: a file of pods or of what makes them.
+    #[arg(long, num_args = 1..)]
+    pods: Vec<PathBuf>,
+    /// How many more pods fit like the one in this file.
+    #[arg(long)]
+    fit_more: Option<PathBuf>,
+    /// Which nodes could be emptied, each by itself: all its pods would find a place
+    /// elsewhere.
+    #[arg(long)]
+    consolidate: bool,
+    /// A KubeSchedulerConfiguration; without one the default profile.
+    #[arg(long)]
+    config: Option<PathBuf>,
+    /// Breaks ties.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// How the result is printed.
+    #[arg(long, value_enum, default_value_t = Output::Table)]
+    output: Output,
+}
+
+/// What would be.
+#[derive(Default)]
+struct Answer {
+    nodes: usize,
+    added: usize,
+    drained: Vec<String>,
+    /// Pods that would have to go, and do not.
+    in_the_way: Vec<(Pod, Name, Stays)>,
+    /// Pods that would move, or come: where from, where to.
+    placed: Vec<(Pod, Option<Name>, Name)>,
+    /// Pods that would find no place: where from, and why.
+    unplaced: Vec<(Pod, Option<Name>, String)>,
+    fit_more: Option<(Name, usize)>,
+    consolidated: Option<consolidate::Consolidation>,
+    notes: Vec<String>,
+}
+
+impl Answer {
+    fn is_well(&self) -> bool {
+        self.in_the_way.is_empty() && self.unplaced.is_empty()
+    }
+}
+
+/// Most pods that `--fit-more` tries.
+const MOST: usize = 1_000_000;
+
+pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
+    let loaded = cluster::load(&arguments.cluster)?;
+    let decides = cluster::decides(arguments.config.as_ref(), None)?;
+    let config = SchedulerConfig {
+        percentage_of_nodes: decides.percentage_of_nodes.unwrap_or(100),
+        seed: arguments.seed,
+    };
+    let framework: Arc<Framework> = Arc::new(decides.framework);
+    let start = loaded.writer.snapshot();
+    let mut what_if = WhatIf::new(&start, framework.clone(), config.clone());
+    let mut answer = Answer { notes: loaded.notes.clone(), ..Answer::default() };
+    for more in &arguments.add {
+        answer.added += more.add(&mut what_if, &loaded.controllers, &mut answer.notes)?;
+    }
+    let options =
+        DrainOptions { force: arguments.force, delete_local_data: arguments.delete_emptydir_data };
+    let mut queue = drain(arguments, options, &mut what_if, &mut answer)?;
+    let pending = loaded.pending.iter().cloned().map(|pod| (pod, None));
+    queue.extend(pending);
+    for pod in cluster::pods(&arguments.pods)? {
+        queue.push((Pod { node_name: None, ..pod }, None));
+    }
+    // As the queue would have it: by priority, and then in the order that they came.
+    queue.sort_by_key(|(pod, _)| std::cmp::Reverse(pod.template.priority));
+    for (pod, from) in queue {
+        match what_if.schedule(&pod) {
+            Ok(decision) => answer.placed.push((pod, from, decision.node)),
+            Err(error) => answer.unplaced.push((pod, from, error.to_string())),
+        }
+    }
+    if let Some(file) = &arguments.fit_more {
+        let pods = cluster::pods(std::slice::from_ref(file))?;
+        let like = pods.into_iter().next().ok_or_else(|| Failure::File {
+            file: file.clone(),
+            what: "there is no pod in it: give a file with one".to_owned(),
+        })?;
+        let like = Pod { node_name: None, ..like };
+        answer.fit_more = Some((like.name.clone(), what_if.fit_more(&like, MOST)));
+    }
+    if arguments.consolidate {
+        answer.consolidated = Some(consolidate::run(&what_if, &framework, &config, options));
+    }
+    answer.nodes = what_if.len();
+    print(&match arguments.output {
+        Output::Table => report::table(&answer),
+        Output::Json => report::json(&answer).to_string(),
+    })?;
+    Ok(if answer.is_well() { ExitCode::SUCCESS } else { ExitCode::from(1) })
+}
+
+/// Drains the nodes, all cordoned before; the pods that have to go elsewhere, each
+/// with its node.
+fn drain(
+    arguments: &Arguments,
+    options: DrainOptions,
+    what_if: &mut WhatIf,
+    answer: &mut Answer,
+) -> Result<Vec<(Pod, Option<Name>)>, Failure> {
+    let mut queue = Vec::new();
+    let mut budgets = Budgets::of(what_if);
+    for node in &arguments.drain {
+        let name: Name = node.as_str().into();
+        let drained = what_if.drain(node, &mut budgets, options).map_err(|error| {
+            Failure::Usage(format!("--drain {node}: {error}: see to its spelling"))
+        })?;
+        answer.drained.push(node.clone());
+        let in_the_way = drained.stays.into_iter().filter(|(_, why)| why.is_in_the_way());
+        answer.in_the_way.extend(in_the_way.map(|(pod, why)| (pod, name.clone(), why)));
+        queue.extend(drained.evicted.into_iter().map(|pod| (pod, Some(name.clone()))));
+    }
+    Ok(queue)
+}

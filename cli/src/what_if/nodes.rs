@@ -1,0 +1,141 @@
+//! Nodes that are added, with the pods that daemon sets put on them.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use portolan::framework::Framework;
+use portolan::model::{
+    Labels, Name, Node, NodeAffinity, NodeLabels, NodeSelector, Pod, PodSpec, Template, Uid, k8s,
+};
+use portolan::scheduler::WhatIf;
+
+use crate::cluster;
+use crate::error::Failure;
+
+/// So many nodes like one.
+#[derive(Clone, Debug)]
+pub(super) struct More {
+    count: usize,
+    file: PathBuf,
+}
+
+const MOST: usize = 1_000_000;
+const HOSTNAME: &str = "kubernetes.io/hostname";
+
+impl More {
+    pub(super) fn parse(text: &str) -> Result<More, String> {
+        let (count, file) = text.split_once('x').ok_or("give COUNTxFILE, such as 3xnode.yaml")?;
+        let count = count.parse().ok().filter(|count| (1..=MOST).contains(count));
+        let count =
+            count.ok_or_else(|| format!("the count must be 1 to {MOST}: give COUNTxFILE"))?;
+        Ok(More { count, file: file.into() })
+    }
+
+    /// Adds them; how many there were.
+    pub(super) fn add(
+        &self,
+        what_if: &mut WhatIf,
+        controllers: &[k8s::PodController],
+        notes: &mut Vec<String>,
+    ) -> Result<usize, Failure> {
+        let objects = cluster::read(std::slice::from_ref(&self.file))?;
+        let like = objects.nodes.first().ok_or_else(|| Failure::File {
+            file: self.file.clone(),
+            what: "there is no node in it: give a file with one".to_owned(),
+        })?;
+        let mut daemons = Daemons::of(what_if, controllers);
+        let mut placed = 0;
+        for n in 1..=self.count {
+            let name: Name = format!("{}-{n}", like.name).into();
+            if what_if.node(&name).is_some() {
+                return Err(Failure::File {
+                    file: self.file.clone(),
+                    what: format!("there is a node {name} already: give its node another name"),
+                });
+            }
+            let labels = like.labels.iter().map(|(key, value)| match key {
+                HOSTNAME => (key, &*name),
+                _ => (key, value),
+            });
+            let labels = NodeLabels::new(&labels.collect::<Labels>());
+            let node = Node { name: name.clone(), labels, ..like.clone() };
+            let refused = |error| Failure::Refused { object: format!("node {name}"), error };
+            what_if.fork().add_node(node.clone()).map_err(refused)?;
+            for pod in daemons.on(what_if, &node) {
+                // A node that is too small for a daemon goes without.
+                placed += usize::from(what_if.fork().add_pod(&pod).is_ok());
+            }
+        }
+        if placed > 0 {
+            notes.push(format!("{placed} pods of daemon sets were put on nodes that were added"));
+        }
+        Ok(self.count)
+    }
+}
+
+/// What puts a pod on every node: daemon sets of the files, and those that are only
+/// known by their pods.
+struct Daemons<'c> {
+    sets: Vec<&'c k8s::PodController>,
+    seen: Vec<Pod>,
+    framework: Framework,
+}
+
+impl Daemons<'_> {
+    fn of<'c>(what_if: &WhatIf, controllers: &'c [k8s::PodController]) -> Daemons<'c> {
+        let is_set = |it: &&k8s::PodController| it.kind == k8s::ControllerKind::DaemonSet;
+        let sets: Vec<&k8s::PodController> = controllers.iter().filter(is_set).collect();
+        let mut seen: BTreeMap<(Name, Name), Pod> = BTreeMap::new();
+        for pod in what_if.nodes().flat_map(|node| node.pods()) {
+            let owners = pod.template().owners.iter();
+            let mut owner = owners.filter(|owner| owner.controller && &*owner.kind == "DaemonSet");
+            let Some(owner) = owner.next() else { continue };
+            let key = (pod.namespace().clone(), owner.name.clone());
+            let is_known = sets.iter().any(|set| (&set.namespace, &set.name) == (&key.0, &key.1));
+            if !is_known && !seen.contains_key(&key) {
+                seen.insert(key, anywhere(pod.to_pod()));
+            }
+        }
+        let seen = seen.into_values().collect();
+        Daemons { sets, seen, framework: Framework::default_profile() }
+    }
+
+    /// The pods that they put on a node that is there.
+    fn on(&mut self, what_if: &WhatIf, node: &Node) -> Vec<Pod> {
+        let mut pods: Vec<Pod> = Vec::new();
+        for set in &self.sets {
+            pods.extend(set.expand(std::slice::from_ref(node)));
+        }
+        for pod in &self.seen {
+            let named = format!("{}-{}", pod.name, node.name);
+            let uid = Uid::new(&format!("{}/{named}", pod.namespace()));
+            pods.push(Pod { uid, name: named.into(), ..pod.clone() });
+        }
+        let runs = |pod: &Pod| {
+            let info = what_if.node(&node.name);
+            info.is_some_and(|info| self.framework.filter(what_if, pod, info).is_none())
+        };
+        pods.retain(runs);
+        pods.into_iter().map(|pod| pod.on(node.name.clone())).collect()
+    }
+}
+
+/// The pod without the affinity by which the controller tied it to its node.
+fn anywhere(pod: Pod) -> Pod {
+    let Some(affinity) = &pod.template.node_affinity else {
+        return Pod { node_name: None, ..pod };
+    };
+    let mut affinity = NodeAffinity::clone(affinity);
+    if let Some(required) = &mut affinity.required {
+        let terms = required.terms.iter().cloned().map(|mut term| {
+            term.match_fields = Box::default();
+            term
+        });
+        let terms: Vec<_> = terms.filter(|term| !term.match_expressions.is_empty()).collect();
+        affinity.required =
+            (!terms.is_empty()).then(|| NodeSelector { terms: terms.into_boxed_slice() });
+    }
+    let mut spec = PodSpec::clone(&pod.template);
+    spec.node_affinity = Some(Box::new(affinity));
+    Pod { template: Template::new(spec), node_name: None, ..pod }
+}

@@ -1,0 +1,131 @@
+//! The answer, for people and for programs.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+use portolan::model::Pod;
+use serde_json::{Value, json};
+
+use super::Answer;
+
+/// How many rows are printed of a long list.
+const LISTED: usize = 30;
+
+fn key(pod: &Pod) -> String {
+    format!("{}/{}", pod.namespace(), pod.name)
+}
+
+fn list<T>(text: &mut String, title: &str, items: &[T], line: impl Fn(&T) -> String) {
+    if items.is_empty() {
+        return;
+    }
+    let _ = writeln!(text, "{title}:");
+    for item in items.iter().take(LISTED) {
+        let _ = writeln!(text, "  - {}", line(item));
+    }
+    if items.len() > LISTED {
+        let _ = writeln!(text, "  … and {} more (--output json lists all)", items.len() - LISTED);
+    }
+    text.push('\n');
+}
+
+pub(super) fn table(answer: &Answer) -> String {
+    let mut text = String::new();
+    let verdict = match (answer.in_the_way.len(), answer.unplaced.len()) {
+        (0, 0) => "all pods would have a place".to_owned(),
+        (0, none) => format!("{none} pods would have no place"),
+        (stay, 0) => format!("{stay} pods would not go"),
+        (stay, none) => format!("{stay} pods would not go, {none} would have no place"),
+    };
+    let _ = writeln!(text, "{verdict}\n");
+    let _ = writeln!(text, "nodes     {} ({} of them added)", answer.nodes, answer.added);
+    if !answer.drained.is_empty() {
+        let _ = writeln!(text, "drained   {}", answer.drained.join(", "));
+    }
+    let moved = answer.placed.iter().filter(|(_, from, _)| from.is_some()).count();
+    let _ = writeln!(text, "moved     {moved}");
+    let _ = writeln!(text, "placed    {}\n", answer.placed.len() - moved);
+    list(&mut text, "would not go", &answer.in_the_way, |(pod, node, why)| {
+        format!("{} on {node}: {why}", key(pod))
+    });
+    list(&mut text, "would have no place", &answer.unplaced, |(pod, from, why)| match from {
+        Some(from) => format!("{} from {from}: {why}", key(pod)),
+        None => format!("{}: {why}", key(pod)),
+    });
+    list(&mut text, "would be placed", &answer.placed, |(pod, from, to)| match from {
+        Some(from) => format!("{}: {from} → {to}", key(pod)),
+        None => format!("{} → {to}", key(pod)),
+    });
+    if let Some((name, count)) = &answer.fit_more {
+        let _ = writeln!(text, "{count} more pods like {name} fit\n");
+    }
+    if let Some(found) = &answer.consolidated {
+        let (can, cannot): (Vec<_>, Vec<_>) = found.nodes.iter().partition(|it| it.after.is_ok());
+        let _ = writeln!(
+            text,
+            "{} of {} nodes could be emptied, each by itself ({:.2} s)",
+            can.len(),
+            found.nodes.len(),
+            found.spent.as_secs_f64()
+        );
+        list(&mut text, "could be emptied", &can, |it| format!("{} ({} pods)", it.name, it.pods));
+        let mut reasons: BTreeMap<&str, usize> = BTreeMap::new();
+        for it in &cannot {
+            let why = it.after.as_ref().err().map_or("", |why| why);
+            // What differs from pod to pod comes first.
+            let why = why.split_once(": ").map_or(why, |(_, why)| why);
+            *reasons.entry(why).or_default() += 1;
+        }
+        let reasons: Vec<_> = reasons.into_iter().collect();
+        list(&mut text, "could not", &reasons, |(why, nodes)| format!("{nodes} nodes: {why}"));
+    }
+    for note in &answer.notes {
+        let _ = writeln!(text, "note: {note}");
+    }
+    text.trim_end().to_owned()
+}
+
+pub(super) fn json(answer: &Answer) -> Value {
+    let in_the_way = answer.in_the_way.iter().map(
+        |(pod, node, why)| json!({ "pod": key(pod), "node": &**node, "why": why.to_string() }),
+    );
+    let placed = answer
+        .placed
+        .iter()
+        .map(|(pod, from, to)| json!({ "pod": key(pod), "from": from.as_deref(), "to": &**to }));
+    let unplaced = answer
+        .unplaced
+        .iter()
+        .map(|(pod, from, why)| json!({ "pod": key(pod), "from": from.as_deref(), "why": why }));
+    let mut result = json!({
+        "ok": answer.is_well(),
+        "nodes": answer.nodes,
+        "added": answer.added,
+        "drained": answer.drained,
+        "would_not_go": in_the_way.collect::<Vec<_>>(),
+        "placed": placed.collect::<Vec<_>>(),
+        "unplaced": unplaced.collect::<Vec<_>>(),
+        "notes": answer.notes,
+    });
+    if let Some((name, count)) = &answer.fit_more {
+        result["fit_more"] = json!({ "pod": &**name, "count": count });
+    }
+    if let Some(found) = &answer.consolidated {
+        let nodes = found.nodes.iter().map(|it| {
+            let pods_after = it.after.as_ref().ok().map(|after| after.pod_count());
+            let why = it.after.as_ref().err();
+            json!({
+                "node": &*it.name,
+                "pods": it.pods,
+                "can": it.after.is_ok(),
+                "pods_after": pods_after,
+                "why": why,
+            })
+        });
+        result["consolidate"] = json!({
+            "seconds": found.spent.as_secs_f64(),
+            "nodes": nodes.collect::<Vec<_>>(),
+        });
+    }
+    result
+}

@@ -1,0 +1,158 @@
+//! What would be if: drains with their rules, nodes that are added, how many more
+//! fit, and which nodes could be emptied.
+
+mod common;
+
+use common::{file, portolan};
+use serde_json::{Value, json};
+
+fn node(name: &str) -> Value {
+    let resources = json!({ "cpu": "1", "memory": "4Gi", "pods": "10" });
+    json!({
+        "apiVersion": "v1", "kind": "Node",
+        "metadata": { "name": name, "labels": { "kubernetes.io/hostname": name } },
+        "status": { "capacity": resources, "allocatable": resources },
+    })
+}
+
+fn pod(name: &str, node: &str, cpu: &str, owner: Option<&str>) -> Value {
+    let owners: Vec<Value> = owner
+        .map(|kind| {
+            json!({ "apiVersion": "apps/v1", "kind": kind, "name": name, "uid": name,
+                "controller": true })
+        })
+        .into_iter()
+        .collect();
+    json!({
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": { "name": name, "namespace": "d", "uid": name, "labels": { "app": name },
+            "ownerReferences": owners },
+        "spec": { "nodeName": node, "containers": [
+            { "name": "c", "image": "i", "resources": { "requests": { "cpu": cpu } } }
+        ] },
+    })
+}
+
+fn daemon(name: &str, on: &str) -> Value {
+    let mut pod = pod(name, on, "100m", Some("DaemonSet"));
+    pod["metadata"]["ownerReferences"][0]["name"] = json!("agent");
+    let term = json!({ "matchFields": [
+        { "key": "metadata.name", "operator": "In", "values": [on] }
+    ] });
+    pod["spec"]["affinity"] = json!({ "nodeAffinity": {
+        "requiredDuringSchedulingIgnoredDuringExecution": { "nodeSelectorTerms": [term] }
+    } });
+    pod
+}
+
+/// Two nodes; on the first a pod that can go, one of a daemon set, one that nobody
+/// makes anew, one with local data, one whose budget is used up.
+fn cluster(directory: &str) -> String {
+    let mut local = pod("local", "n0", "50m", Some("ReplicaSet"));
+    local["spec"]["volumes"] = json!([{ "name": "data", "emptyDir": {} }]);
+    let budget = json!({
+        "apiVersion": "policy/v1", "kind": "PodDisruptionBudget",
+        "metadata": { "name": "keep", "namespace": "d" },
+        "spec": { "selector": { "matchLabels": { "app": "kept" } } },
+        "status": { "disruptionsAllowed": 0 },
+    });
+    let items = json!([
+        node("n0"),
+        node("n1"),
+        budget,
+        local,
+        pod("web", "n0", "300m", Some("ReplicaSet")),
+        pod("bare", "n0", "50m", None),
+        pod("kept", "n0", "50m", Some("ReplicaSet")),
+        daemon("agent-n0", "n0"),
+        daemon("agent-n1", "n1"),
+        pod("large", "n1", "500m", Some("ReplicaSet")),
+    ]);
+    let list = json!({ "apiVersion": "v1", "kind": "List", "items": items });
+    file(directory, "cluster.json", list.to_string().as_bytes())
+}
+
+fn ask(arguments: &[&str]) -> (i32, Value) {
+    let all: Vec<&str> = ["what-if", "--output", "json"].iter().chain(arguments).copied().collect();
+    let run = portolan(&all);
+    let answer = serde_json::from_str(&run.out)
+        .unwrap_or_else(|error| panic!("{error}: {}{}", run.out, run.err));
+    (run.code, answer)
+}
+
+fn pods(answer: &Value, key: &str) -> Vec<String> {
+    let list = answer[key].as_array().expect("a list");
+    let mut names: Vec<String> =
+        list.iter().map(|it| it["pod"].as_str().expect("a pod").to_owned()).collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn a_drain_moves_what_may_go_and_names_the_rest() {
+    let cluster = cluster("what-if-drain");
+    let (code, answer) = ask(&["--cluster", &cluster, "--drain", "n0"]);
+    assert_eq!((code, &answer["ok"]), (1, &json!(false)));
+    assert_eq!(pods(&answer, "would_not_go"), ["d/bare", "d/kept", "d/local"]);
+    assert_eq!(answer["placed"], json!([{ "pod": "d/web", "from": "n0", "to": "n1" }]));
+    let forced = ["--cluster", &cluster, "--drain", "n0", "--force", "--delete-emptydir-data"];
+    let (_, answer) = ask(&forced);
+    assert_eq!(pods(&answer, "would_not_go"), ["d/kept"]);
+    assert_eq!(pods(&answer, "placed"), ["d/bare", "d/local", "d/web"]);
+}
+
+#[test]
+fn pods_without_a_place_are_named_with_kube_schedulers_words() {
+    let cluster = cluster("what-if-full");
+    let (code, answer) = ask(&["--cluster", &cluster, "--drain", "n1"]);
+    assert_eq!(code, 1);
+    let why = answer["unplaced"][0]["why"].as_str().expect("a reason");
+    let text = "0/2 nodes are available: 1 Insufficient cpu, 1 node(s) were unschedulable.";
+    assert_eq!(why, text);
+}
+
+#[test]
+fn added_nodes_get_the_pods_of_daemon_sets() {
+    let cluster = cluster("what-if-add");
+    let more = file("what-if-add", "node.json", node("more").to_string().as_bytes());
+    let like =
+        file("what-if-add", "like.json", pod("like", "", "300m", None).to_string().as_bytes());
+    let add = format!("2x{more}");
+    let (code, answer) =
+        ask(&["--cluster", &cluster, "--drain", "n1", "--add", &add, "--fit-more", &like]);
+    assert_eq!(code, 0, "{answer}");
+    assert_eq!((&answer["nodes"], &answer["added"]), (&json!(4), &json!(2)));
+    assert!(answer["notes"].to_string().contains("2 pods of daemon sets"), "{answer}");
+    // 450m are left on the first node; 900m on each new one, of which the pod that
+    // moved takes 500m of one.
+    assert_eq!(answer["fit_more"], json!({ "pod": "like", "count": 1 + 1 + 3 }));
+}
+
+#[test]
+fn nodes_that_could_be_emptied_are_found_each_by_itself() {
+    let cluster = cluster("what-if-consolidate");
+    let arguments = ["--cluster", &cluster, "--consolidate", "--force", "--delete-emptydir-data"];
+    let (code, answer) = ask(&arguments);
+    assert_eq!(code, 0);
+    let nodes = answer["consolidate"]["nodes"].as_array().expect("a list");
+    let of = |name: &str| nodes.iter().find(|node| node["node"] == name).expect("the node");
+    assert!(of("n0")["why"].as_str().expect("a reason").contains("budget keep"), "{answer}");
+    assert!(of("n1")["why"].as_str().expect("a reason").contains("fit nowhere"), "{answer}");
+    let more = file("what-if-consolidate", "node.json", node("more").to_string().as_bytes());
+    let (_, answer) = ask(&[&arguments[..], &["--add", &format!("1x{more}")]].concat());
+    let nodes = answer["consolidate"]["nodes"].as_array().expect("a list");
+    let can: Vec<&str> =
+        nodes.iter().filter(|it| it["can"] == true).filter_map(|it| it["node"].as_str()).collect();
+    assert_eq!(can, ["n1", "more-1"]);
+}
+
+#[test]
+fn what_cannot_be_is_refused_with_the_way_out() {
+    let cluster = cluster("what-if-errors");
+    let run = portolan(&["what-if", "--cluster", &cluster, "--drain", "n9"]);
+    assert_eq!(run.code, 2);
+    assert!(run.err.contains("--drain n9") && run.err.contains("spelling"), "{}", run.err);
+    let run = portolan(&["what-if", "--cluster", &cluster, "--add", "0xnode.json"]);
+    assert_eq!(run.code, 2);
+    assert!(run.err.contains("COUNTxFILE"), "{}", run.err);
+}
