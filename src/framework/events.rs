@@ -63,8 +63,7 @@ impl EventResource {
     ];
 
     /// Both kinds of pods (`Pod`).
-    pub const PODS: &[EventResource] =
-        &[EventResource::AssignedPod, EventResource::UnscheduledPod];
+    pub const PODS: &[EventResource] = &[EventResource::AssignedPod, EventResource::UnscheduledPod];
 
     /// As kube-scheduler writes it.
     #[must_use]
@@ -328,8 +327,7 @@ fn node_updates(old: &Node, new: &Node) -> Actions {
     Actions::UPDATE_NODE_ALLOCATABLE.when(allocatable)
         | Actions::UPDATE_NODE_LABEL.when(old.labels != new.labels)
         | Actions::UPDATE_NODE_TAINT.when(uncordoned || old.taints != new.taints)
-        | Actions::UPDATE_NODE_DECLARED_FEATURE
-            .when(old.declared_features != new.declared_features)
+        | Actions::UPDATE_NODE_DECLARED_FEATURE.when(old.declared_features != new.declared_features)
 }
 
 /// `PodSchedulingPropertiesChange`.

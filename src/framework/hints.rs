@@ -49,7 +49,8 @@ impl QueueingHints {
                 true => hints.register(set(at), plugin.events()),
                 false => {
                     hints.register(set(at), Interest::EVERYTHING);
-                    hints.retried = hints.concerned.map(|row| row.map(|of| of.intersection(set(at))));
+                    hints.retried =
+                        hints.concerned.map(|row| row.map(|of| of.intersection(set(at))));
                 }
             }
         }
