@@ -7,6 +7,7 @@ mod cycle;
 mod evictor;
 mod gang;
 mod profiles;
+pub mod queue;
 mod volumes;
 mod what_if;
 

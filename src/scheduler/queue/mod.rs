@@ -1,0 +1,16 @@
+//! The scheduling queue.
+
+mod backoff;
+mod feed;
+mod figures;
+mod heap;
+mod in_flight;
+mod moves;
+mod operations;
+mod pods;
+mod scheduling_queue;
+
+pub use backoff::QueueConfig;
+pub use figures::{Cause, QueueFigures};
+pub use moves::PreCheck;
+pub use scheduling_queue::{Place, QueueError, SchedulingQueue};
