@@ -108,6 +108,8 @@ impl EventResource {
 pub struct Actions(u16);
 
 impl Actions {
+    /// None of them.
+    pub const NONE: Actions = Actions(0);
     /// It appeared.
     pub const ADD: Actions = Actions(1);
     /// It is gone.
@@ -151,6 +153,12 @@ impl Actions {
         self.0 & other.0 == other.0
     }
 
+    /// Those in either.
+    #[must_use]
+    pub const fn or(self, other: Actions) -> Actions {
+        Actions(self.0 | other.0)
+    }
+
     /// Whether there is none.
     #[must_use]
     pub const fn is_empty(self) -> bool {
@@ -168,7 +176,7 @@ impl Actions {
     }
 
     fn when(self, holds: bool) -> Actions {
-        if holds { self } else { Actions::default() }
+        if holds { self } else { Actions::NONE }
     }
 }
 
@@ -176,7 +184,7 @@ impl BitOr for Actions {
     type Output = Actions;
 
     fn bitor(self, other: Actions) -> Actions {
-        Actions(self.0 | other.0)
+        self.or(other)
     }
 }
 
@@ -305,7 +313,7 @@ impl fmt::Display for ClusterEvent<'_> {
 
 fn actions<T>(diff: &Diff<T>, updates: impl Fn(&T, &T) -> Actions) -> Actions {
     match (&diff.old, &diff.new) {
-        (None, None) => Actions::default(),
+        (None, None) => Actions::NONE,
         (None, Some(_)) => Actions::ADD,
         (Some(_), None) => Actions::DELETE,
         (Some(old), Some(new)) => updates(old, new),

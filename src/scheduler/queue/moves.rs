@@ -106,17 +106,22 @@ impl SchedulingQueue {
     }
 
     /// Acts on the events that were taken in, asking about at most so many pods, and
-    /// says whether there is more to do.
+    /// says whether there is more to do. O(most), and at least one is asked.
     pub fn step(&mut self, most: usize, cluster: &Cluster, now: Timestamp) -> bool {
-        let mut left = most;
+        let mut left = most.max(1);
         while let Some(mut event) = self.backlog.pop_front() {
             if left == 0 {
                 self.backlog.push_front(event);
                 return true;
             }
-            // An event costs something even where no pod waits.
-            left -= 1;
-            let mut begun = event.begun.take().unwrap_or_else(|| self.begin(&event.what));
+            let mut begun = match event.begun.take() {
+                Some(begun) => begun,
+                None => {
+                    // It costs something even where no pod waits.
+                    left -= 1;
+                    self.begin(&event.what)
+                }
+            };
             while begun.gated + begun.pool > 0 && left > 0 {
                 left -= 1;
                 let slot = match begun.pool {

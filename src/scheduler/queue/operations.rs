@@ -10,7 +10,7 @@ use super::figures::Cause;
 use super::heap::Slot;
 use super::in_flight::Happening;
 use super::moves::Strategy;
-use super::pods::{Entry, NONE};
+use super::pods::{Entry, NONE, hash};
 use super::{Place, QueueError, SchedulingQueue};
 
 impl SchedulingQueue {
@@ -64,23 +64,25 @@ impl SchedulingQueue {
             return Err(QueueError::OtherScheduler { uid: pod.uid, scheduler });
         };
         self.generation = self.generation.max(generation);
-        if let Some(slot) = self.pods.find(&pod.uid) {
+        let hash = hash(&pod.uid);
+        if let Some(slot) = self.pods.find_hashed(&pod.uid, hash) {
             return Ok(self.replace(slot, pod, profile, cluster, now));
         }
         let node = pod.nominated_node_name.clone();
         if let Some(node) = node.filter(|node| !node.is_empty()) {
             self.nominator().add(pod.clone(), node);
         }
-        let slot = self.keep(QueuedPod::new(pod, now, generation), profile);
+        let slot = self.keep(QueuedPod::new(pod, now, generation), hash, profile);
         Ok(self.to_active(slot, cause, now))
     }
 
-    fn keep(&mut self, queued: QueuedPod, profile: usize) -> Slot {
+    fn keep(&mut self, queued: QueuedPod, hash: u64, profile: usize) -> Slot {
         let arrival = self.arrival();
         self.pods.insert(Entry {
             queued,
             // It is nowhere until it is put somewhere.
             place: Place::Active,
+            hash,
             profile,
             arrival,
             joined: 0,
@@ -102,7 +104,13 @@ impl SchedulingQueue {
         let Some(entry) = self.pods.get_mut(slot) else { return Place::Active };
         let place = entry.place;
         entry.deleted = false;
-        entry.profile = profile;
+        if std::mem::replace(&mut entry.profile, profile) != profile {
+            // Whoever rejected it has no say any more.
+            let queued = &mut entry.queued;
+            queued.unschedulable_plugins = PluginSet::EMPTY;
+            queued.pending_plugins = PluginSet::EMPTY;
+            queued.gating_plugin = PluginSet::EMPTY;
+        }
         let new = Arc::new(pod.clone());
         let old = std::mem::replace(&mut entry.queued.pod, pod);
         self.renominate(&old, &new);

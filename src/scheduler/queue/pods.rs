@@ -16,6 +16,8 @@ pub(super) const NONE: u32 = u32::MAX;
 pub(super) struct Entry {
     pub(super) queued: QueuedPod,
     pub(super) place: Place,
+    /// The hash of its uid, computed once.
+    pub(super) hash: u64,
     /// The framework that it is for.
     pub(super) profile: usize,
     /// Among equals of the order the first goes first.
@@ -41,12 +43,13 @@ pub(super) struct Pods {
     slots: HashTable<Slot>,
 }
 
-fn hash(uid: &Uid) -> u64 {
+/// By what a pod is found.
+pub(super) fn hash(uid: &Uid) -> u64 {
     key_hash(uid.key().0)
 }
 
-fn uid_at<'a>(entries: &'a [Option<Entry>], slot: Slot) -> Option<&'a Uid> {
-    Some(&entries.get(slot as usize)?.as_ref()?.queued.pod.uid)
+fn at(entries: &[Option<Entry>], slot: Slot) -> Option<&Entry> {
+    entries.get(slot as usize)?.as_ref()
 }
 
 impl Pods {
@@ -57,8 +60,15 @@ impl Pods {
 
     /// Where the pod with this uid is kept. O(1), one hash.
     pub(super) fn find(&self, uid: &Uid) -> Option<Slot> {
-        let is_it = |slot: &Slot| uid_at(&self.entries, *slot) == Some(uid);
-        self.slots.find(hash(uid), is_it).copied()
+        self.find_hashed(uid, hash(uid))
+    }
+
+    /// The same, where the hash is known.
+    pub(super) fn find_hashed(&self, uid: &Uid, hash: u64) -> Option<Slot> {
+        let is_it = |slot: &Slot| {
+            at(&self.entries, *slot).is_some_and(|entry| entry.queued.pod.uid == *uid)
+        };
+        self.slots.find(hash, is_it).copied()
     }
 
     pub(super) fn get(&self, slot: Slot) -> Option<&Entry> {
@@ -76,7 +86,7 @@ impl Pods {
 
     /// Keeps a pod whose uid is not known.
     pub(super) fn insert(&mut self, entry: Entry) -> Slot {
-        let hash_of = hash(&entry.queued.pod.uid);
+        let hash = entry.hash;
         let slot = match self.free.pop() {
             Some(slot) => {
                 self.entries[slot as usize] = Some(entry);
@@ -89,14 +99,14 @@ impl Pods {
             }
         };
         let entries = &self.entries;
-        self.slots.insert_unique(hash_of, slot, |slot| uid_at(entries, *slot).map_or(0, hash));
+        self.slots.insert_unique(hash, slot, |slot| at(entries, *slot).map_or(0, |e| e.hash));
         slot
     }
 
     /// Forgets a pod.
     pub(super) fn remove(&mut self, slot: Slot) -> Option<Entry> {
-        let uid = uid_at(&self.entries, slot)?;
-        if let Ok(found) = self.slots.find_entry(hash(uid), |known| *known == slot) {
+        let hash = at(&self.entries, slot)?.hash;
+        if let Ok(found) = self.slots.find_entry(hash, |known| *known == slot) {
             found.remove();
         }
         self.free.push(slot);

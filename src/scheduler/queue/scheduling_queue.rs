@@ -80,6 +80,9 @@ pub enum QueueError {
         /// Where it is.
         place: Place,
     },
+    /// A queue without any framework.
+    #[error("a queue needs the framework of at least one profile")]
+    NoProfile,
     /// A pod that the queue does not know.
     #[error("pod {uid} is not in the scheduling queue: add it first")]
     NotFound {
@@ -127,6 +130,14 @@ pub(super) struct Profile {
     pub(super) gates: PluginSet,
 }
 
+impl Profile {
+    fn new(name: Name, framework: Arc<Framework>) -> Profile {
+        let gates = framework.plugins_at(Point::PreEnqueue).map(|(plugin, _)| plugin.name());
+        let gates = framework.plugin_set(gates);
+        Profile { name, hints: QueueingHints::new(&framework), framework, gates }
+    }
+}
+
 const DEFAULT_SCHEDULER: &str = "default-scheduler";
 
 /// The order of the plugin that sorts; among equals the pod that queued first.
@@ -157,24 +168,31 @@ impl SchedulingQueue {
     /// A queue for pods of this one framework, whatever scheduler they name.
     #[must_use]
     pub fn new(framework: impl Into<Arc<Framework>>, config: QueueConfig) -> SchedulingQueue {
-        SchedulingQueue::with_profiles([("".into(), framework.into())], config)
+        SchedulingQueue::of(vec![Profile::new("".into(), framework.into())], config)
     }
 
     /// A queue for several frameworks, each under the name that pods ask for it by.
     /// All have to sort alike, and share a handle: the first one's are used. An empty
     /// name is for pods that ask for none of the others.
-    #[must_use]
+    ///
+    /// # Errors
+    ///
+    /// There is no profile.
     pub fn with_profiles(
         profiles: impl IntoIterator<Item = (Name, Arc<Framework>)>,
         config: QueueConfig,
-    ) -> SchedulingQueue {
-        let profiles = profiles.into_iter().map(|(name, framework)| {
-            let gates = framework.plugins_at(Point::PreEnqueue).map(|(plugin, _)| plugin.name());
-            let gates = framework.plugin_set(gates);
-            Profile { name, hints: QueueingHints::new(&framework), framework, gates }
-        });
+    ) -> Result<SchedulingQueue, QueueError> {
+        let profiles = profiles.into_iter().map(|(name, of)| Profile::new(name, of));
+        let profiles: Vec<Profile> = profiles.collect();
+        match profiles.is_empty() {
+            true => Err(QueueError::NoProfile),
+            false => Ok(SchedulingQueue::of(profiles, config)),
+        }
+    }
+
+    fn of(profiles: Vec<Profile>, config: QueueConfig) -> SchedulingQueue {
         SchedulingQueue {
-            profiles: profiles.collect(),
+            profiles,
             config,
             pods: Pods::default(),
             active: Heap::default(),
