@@ -55,7 +55,7 @@ impl SchedulingQueue {
             Err(QueueError::OtherScheduler { .. }) => return Ok(()),
             put => put?,
         };
-        if let Some(old) = old.filter(|old| is_nominated(old))
+        if let Some(old) = old.filter(is_nominated)
             && old.nominated_node_name != pod.nominated_node_name
         {
             self.plan_room(old);

@@ -54,19 +54,14 @@
 //!
 //! - Pods of equal rank go in the order in which they queued, where kube-scheduler
 //!   leaves it to its heap.
-//! - Several properties of one node that change at once are still one event each, and
-//!   pods are asked about one event after another; but a pod in the pool that a pending
-//!   plugin wants at once goes to the active queue also where an unschedulable one
-//!   answers first.
 //! - A pod stays known while it is in flight. Adding it again is an update, so it cannot
 //!   be in flight twice; deleting it then makes its return a farewell.
 //! - A pod that leaves the node on which it was assumed is not woken by that itself,
 //!   whichever way it failed.
 //! - An update in the pool is asked about as any event is. Nothing is remembered across
 //!   events: there is no `moveRequestCycle`, since hints are always on.
-//! - No `unschedulable` pod is dropped from sight if the plugin sets of its profile
-//!   change: a pod that names another scheduler afterwards counts as one that nobody
-//!   rejected.
+//! - Changes of conditions and annotations of nodes are no events: the engine does not
+//!   keep them, and no plugin of kube-scheduler's asks.
 //! - Pods of pod groups are queued like all others; keeping a group together is left to
 //!   who schedules groups.
 

@@ -266,10 +266,8 @@ impl SchedulingQueue {
     ) -> Place {
         match strategy {
             Strategy::Skip => self.settle(slot, Place::Unschedulable, cause),
-            Strategy::AfterBackoff if self.is_backing_off(slot, now) => {
-                self.to_backoff(slot, cause)
-            }
-            Strategy::AfterBackoff | Strategy::Immediately => self.to_active(slot, cause, now),
+            Strategy::AfterBackoff if self.is_backing_off(slot, now) => self.back_off(slot, cause),
+            Strategy::AfterBackoff | Strategy::Immediately => self.make_active(slot, cause, now),
         }
     }
 
@@ -284,7 +282,7 @@ impl SchedulingQueue {
         place
     }
 
-    fn to_backoff(&mut self, slot: Slot, cause: Cause) -> Place {
+    fn back_off(&mut self, slot: Slot, cause: Cause) -> Place {
         // Whoever is popped from here is not asked again.
         if self.config.pop_from_backoff && self.is_kept(slot) {
             return self.settle(slot, Place::Gated, cause);
@@ -302,7 +300,7 @@ impl SchedulingQueue {
     }
 
     /// Makes a pod active that is nowhere, unless a plugin keeps it.
-    pub(super) fn to_active(&mut self, slot: Slot, cause: Cause, now: Timestamp) -> Place {
+    pub(super) fn make_active(&mut self, slot: Slot, cause: Cause, now: Timestamp) -> Place {
         let was_asked = self.config.pop_from_backoff && cause == Cause::BackoffComplete;
         if !was_asked && self.is_kept(slot) {
             return self.settle(slot, Place::Gated, cause);
@@ -340,7 +338,7 @@ impl SchedulingQueue {
             && let Some(slot) = self.backed_off(now)
         {
             self.leave(slot);
-            self.to_active(slot, Cause::BackoffComplete, now);
+            self.make_active(slot, Cause::BackoffComplete, now);
             moved += 1;
         }
         moved

@@ -73,7 +73,7 @@ impl SchedulingQueue {
             self.nominator().add(pod.clone(), node);
         }
         let slot = self.keep(QueuedPod::new(pod, now, generation), hash, profile);
-        Ok(self.to_active(slot, cause, now))
+        Ok(self.make_active(slot, cause, now))
     }
 
     fn keep(&mut self, queued: QueuedPod, hash: u64, profile: usize) -> Slot {
@@ -254,7 +254,7 @@ impl SchedulingQueue {
         match self.pods.get(slot).map(|entry| entry.place) {
             Some(Place::Backoff | Place::ErrorBackoff | Place::Unschedulable | Place::Gated) => {
                 self.leave(slot);
-                self.to_active(slot, Cause::Activate, now) == Place::Active
+                self.make_active(slot, Cause::Activate, now) == Place::Active
             }
             Some(Place::InFlight) => {
                 self.in_flight.note(|| Happening::Activated(uid.clone()));
