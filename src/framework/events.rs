@@ -42,11 +42,13 @@ pub enum EventResource {
     Service,
     /// A replication controller, replica set or stateful set.
     Workload,
+    /// A disruption budget.
+    PodDisruptionBudget,
 }
 
 impl EventResource {
     /// All of them, in the order of their numbers.
-    pub const ALL: [EventResource; 13] = [
+    pub const ALL: [EventResource; 14] = [
         EventResource::AssignedPod,
         EventResource::UnscheduledPod,
         EventResource::Node,
@@ -60,6 +62,7 @@ impl EventResource {
         EventResource::Namespace,
         EventResource::Service,
         EventResource::Workload,
+        EventResource::PodDisruptionBudget,
     ];
 
     /// Both kinds of pods (`Pod`).
@@ -82,6 +85,7 @@ impl EventResource {
             EventResource::Namespace => "Namespace",
             EventResource::Service => "Service",
             EventResource::Workload => "Workload",
+            EventResource::PodDisruptionBudget => "PodDisruptionBudget",
         }
     }
 
@@ -99,6 +103,7 @@ impl EventResource {
             ObjectKind::VolumeAttachment => EventResource::VolumeAttachment,
             ObjectKind::CsiDriver => EventResource::CsiDriver,
             ObjectKind::CsiStorageCapacity => EventResource::CsiStorageCapacity,
+            ObjectKind::PodDisruptionBudget => EventResource::PodDisruptionBudget,
         }
     }
 }

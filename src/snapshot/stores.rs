@@ -402,6 +402,9 @@ impl Objects {
                 let found = of(&self.csi_storage_capacities, namespace, name);
                 found.map(Object::CsiStorageCapacity)
             }
+            ObjectKind::PodDisruptionBudget => {
+                of(&self.pod_disruption_budgets, namespace, name).map(Object::PodDisruptionBudget)
+            }
             _ => self
                 .workloads(kind)
                 .and_then(|store| of(store, namespace, name))
