@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use crate::log::{Attendant, Closed, Event, Fold, Log, Outcome, Ticket, TrySubmitError};
+use crate::log::{Attendant, Closed, Event, Fold, Follower, Log, Outcome, Ticket, TrySubmitError};
 use crate::model::{Name, Node, Pod, Timestamp, Uid};
 
 use super::reader::Reader;
@@ -186,6 +186,24 @@ impl Engine {
         self.submit(Event::RemovePod { uid: pod.uid.clone(), node: pod.node_name.clone() })
     }
 
+    /// Submits [`Event::PutPending`].
+    ///
+    /// # Errors
+    ///
+    /// The engine is closed.
+    pub fn put_pending(&self, pod: impl Into<Arc<Pod>>) -> Result<Ticket<Outcome>, Closed<Event>> {
+        self.submit(Event::PutPending(pod.into()))
+    }
+
+    /// Submits [`Event::RemovePending`].
+    ///
+    /// # Errors
+    ///
+    /// The engine is closed.
+    pub fn remove_pending(&self, uid: &Uid) -> Result<Ticket<Outcome>, Closed<Event>> {
+        self.submit(Event::RemovePending(uid.clone()))
+    }
+
     /// Submits [`Event::AddNode`].
     ///
     /// # Errors
@@ -234,6 +252,15 @@ impl Engine {
     /// The engine broke down.
     pub fn reader(&self) -> Result<Reader, Closed> {
         self.with_writer(|writer| writer.reader())
+    }
+
+    /// Somebody who is told what events do, of those folded from now on.
+    ///
+    /// # Errors
+    ///
+    /// The engine broke down.
+    pub fn follow(&self) -> Result<Follower, Closed> {
+        self.with_writer(Writer::follow)
     }
 
     /// What is kept and published.

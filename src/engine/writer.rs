@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use crate::log::{Applied, Event, ObjectKey, Outcome, Relist};
+use crate::log::{Applied, Event, Fact, Follower, Followers, ObjectKey, Outcome, Relist};
 use crate::model::{EventError, Generation, Name, Node, Object, ObjectKind, Pod, Timestamp, Uid};
 use crate::publish::live::LiveIndex;
 use crate::publish::{self, Publisher, Versioned};
 use crate::snapshot::{Cluster, Dump, NodeSlot, PodInfo, Snapshot};
-use crate::state::{PodObserver, State};
+use crate::state::{Observer, State};
 
 use super::Config;
 use super::reader::{Reader, Whereabouts, WriterThread};
@@ -55,23 +55,35 @@ pub struct Figures {
 pub struct Writer {
     state: State,
     publisher: Publisher<Snapshot>,
-    live: Option<Live>,
+    listeners: Listeners,
     thread: WriterThread,
 }
 
-struct Live(LiveIndex<Uid, Whereabouts>);
+/// Those that are told of what events do.
+struct Listeners {
+    live: Option<LiveIndex<Uid, Whereabouts>>,
+    followers: Followers,
+}
 
-impl PodObserver for Option<Live> {
+impl Observer for Listeners {
     fn placed(&mut self, pod: &Pod, slot: NodeSlot, assumed: bool) {
-        if let Some(live) = self {
-            live.0.insert(pod.uid.clone(), Whereabouts::new(slot, assumed));
+        if let Some(live) = &mut self.live {
+            live.insert(pod.uid.clone(), Whereabouts::new(slot, assumed));
         }
     }
 
     fn gone(&mut self, uid: &Uid) {
-        if let Some(live) = self {
-            live.0.remove(uid.clone());
+        if let Some(live) = &mut self.live {
+            live.remove(uid.clone());
         }
+    }
+
+    fn takes_notes(&self) -> bool {
+        self.followers.is_followed()
+    }
+
+    fn note(&mut self, generation: Generation, fact: Fact) {
+        self.followers.note(generation, fact);
     }
 }
 
@@ -81,7 +93,10 @@ impl Writer {
         Writer {
             publisher: Publisher::new(Arc::new(state.freeze())),
             state,
-            live: config.live_index.then(|| Live(LiveIndex::new())),
+            listeners: Listeners {
+                live: config.live_index.then(LiveIndex::new),
+                followers: Followers::default(),
+            },
             thread: WriterThread::inline(),
         }
     }
@@ -93,7 +108,7 @@ impl Writer {
     /// Why it was refused; nothing has changed then but the generation.
     pub fn apply(&mut self, event: &Event) -> Outcome {
         self.thread.is_here();
-        self.state.apply(event, &mut self.live)
+        self.state.apply(event, &mut self.listeners)
     }
 
     fn generation_of(&mut self, event: &Event) -> Result<Generation, EventError> {
@@ -178,6 +193,29 @@ impl Writer {
     #[must_use]
     pub fn is_assumed_pod(&self, uid: &Uid) -> bool {
         self.get_pod(uid).is_some_and(|pod| pod.is_assumed())
+    }
+
+    /// A pod that is on no node appears or changes: followers are told.
+    ///
+    /// # Errors
+    ///
+    /// The pod has no uid, or names a node.
+    pub fn put_pending(&mut self, pod: impl Into<Arc<Pod>>) -> Result<Generation, EventError> {
+        self.generation_of(&Event::PutPending(pod.into()))
+    }
+
+    /// A pod that was on no node is gone: followers are told.
+    ///
+    /// # Errors
+    ///
+    /// The uid is empty.
+    pub fn remove_pending(&mut self, uid: &Uid) -> Result<Generation, EventError> {
+        self.generation_of(&Event::RemovePending(uid.clone()))
+    }
+
+    /// Somebody who is told what events do, of those folded from now on.
+    pub fn follow(&mut self) -> Follower {
+        self.listeners.followers.follow()
     }
 
     /// Adds a node, or replaces the one of its name.
@@ -286,10 +324,11 @@ impl Writer {
             debug_assert!(published.is_ok());
             self.state.set_horizon(Generation(self.publisher.oldest_held()));
         }
-        if let Some(live) = &mut self.live {
+        if let Some(live) = &mut self.listeners.live {
             // Where a reader is in the way the changes wait for the next time.
-            live.0.publish(generation.0);
+            live.publish(generation.0);
         }
+        self.listeners.followers.hand_over();
         generation
     }
 
@@ -326,7 +365,7 @@ impl Writer {
     /// Another reader.
     #[must_use]
     pub fn reader(&self) -> Reader {
-        let live = self.live.as_ref().map(|live| live.0.reader());
+        let live = self.listeners.live.as_ref().map(LiveIndex::reader);
         Reader::new(self.publisher.subscribe(), live, self.thread.clone())
     }
 

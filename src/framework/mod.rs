@@ -33,6 +33,7 @@
 //! | `RunFilterPluginsWithNominatedPods` | [`Filters::filter_with_nominated`], over the handle's [`Nominator`] |
 //! | `PostFilterPlugin`, `NominatingInfo` | [`Plugin::post_filter`], [`Nomination`] |
 //! | `PreScorePlugin`, `ScorePlugin`, `ScoreExtensions` | [`Plugin::pre_score`] gives a [`Score`], or skips; [`Score::normalize`] |
+//! | `EnqueueExtensions`, `QueueingHintFn` | [`Plugin::events`], [`Plugin::queueing_hint`] |
 //! | `ReservePlugin`, `PermitPlugin`, `PreBindPlugin`, `BindPlugin`, `PostBindPlugin` | the methods of [`Plugin`] with those names |
 //! | `CycleState` | [`CycleState`]; filters and scores keep what they need for themselves |
 //! | `Handle` | [`Handle`]; the snapshot with its listers is [`Cycle::cluster`] |
@@ -146,14 +147,17 @@ pub mod config;
 mod cycle;
 mod diagnosis;
 pub(crate) mod dispatch;
+mod events;
 mod eviction;
 mod filters;
 mod handle;
+mod hints;
 mod memo;
 mod nominator;
 mod plain;
 mod plugin;
 mod point;
+mod queued_pod;
 mod recorder;
 #[cfg(feature = "k8s")]
 mod registry;
@@ -167,16 +171,18 @@ mod waiting;
 
 pub use cycle::{Cycle, CycleState, StateError};
 pub use diagnosis::{Evaluation, FitError, Verdict};
+pub use events::{Actions, ClusterEvent, EventResource, Hint, Interest};
 pub use eviction::{Eviction, Evictor};
 pub use filters::{Diagnosis, Filters};
 pub use handle::{Binder, Handle};
+pub use hints::QueueingHints;
 pub use nominator::Nominator;
 pub use plugin::{
-    Bind, Feasible, Filter, Nomination, Permit, Plugin, PreFilter, PreFlight, PreScore, QueuedPod,
-    Score,
+    Bind, Feasible, Filter, Nomination, Permit, Plugin, PreFilter, PreFlight, PreScore, Score,
 };
 pub(crate) use plugin::{each_lane, normalize_to_largest};
 pub use point::Point;
+pub use queued_pod::{PluginSet, QueuedPod};
 pub use recorder::{Recorder, Step};
 #[cfg(feature = "k8s")]
 pub use registry::{Factory, Registry, RegistryError};

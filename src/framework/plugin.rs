@@ -3,10 +3,12 @@
 use std::cmp::Ordering;
 use std::time::Duration;
 
-use crate::model::{Name, Pod, Timestamp};
+use crate::model::{Name, Pod};
 use crate::snapshot::{Chunk, Cluster, Column, NodeInfo, lanes};
 
-use super::{Code, Cycle, Diagnosis, Point, Reasons, Status};
+use super::{
+    ClusterEvent, Code, Cycle, Diagnosis, Hint, Interest, Point, QueuedPod, Reasons, Status,
+};
 
 /// What a plugin answers to a pod before any node is looked at.
 pub enum PreFilter<'a> {
@@ -68,19 +70,6 @@ pub enum Bind {
     Skip,
 }
 
-/// A pod in the queue (framework/types.go `QueuedPodInfo`).
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct QueuedPod {
-    /// The pod.
-    pub pod: Pod,
-    /// When it was put into the queue, the last time.
-    pub queued: Timestamp,
-    /// How often it was tried.
-    pub attempts: u32,
-    /// When it was first tried.
-    pub first_attempt: Option<Timestamp>,
-}
-
 /// A plugin: shared by threads, stateless between pods unless it says otherwise.
 ///
 /// It is asked at the extension points that it names, and need not care for the
@@ -113,6 +102,35 @@ pub trait Plugin: Send + Sync {
     /// Which of two pods is tried first: `Less` for the first one.
     fn compare(&self, _one: &QueuedPod, _other: &QueuedPod) -> Ordering {
         Ordering::Equal
+    }
+
+    /// A key that orders pods as [`Plugin::compare`] does: equal keys where that
+    /// says `Equal`. With it a queue compares numbers and calls nobody. A plugin has
+    /// one for every pod, or for none.
+    fn sort_key(&self, _pod: &QueuedPod) -> Option<[i64; 2]> {
+        None
+    }
+
+    /// Which events may make a pod schedulable that it rejected, or let one queue
+    /// that it gated (`EventsToRegister`). On any other event the pod is left alone.
+    fn events(&self) -> &'static [Interest] {
+        Interest::EVERYTHING
+    }
+
+    /// Whether one of those events may make this pod schedulable, which it rejected
+    /// (`QueueingHintFn`). The version contains the event. O(1), or the queue pays it
+    /// for each pod that waits.
+    ///
+    /// # Errors
+    ///
+    /// It cannot tell; the pod is tried again then.
+    fn queueing_hint(
+        &self,
+        _pod: &Pod,
+        _event: &ClusterEvent<'_>,
+        _cluster: &Cluster,
+    ) -> Result<Hint, Status> {
+        Ok(Hint::Queue)
     }
 
     /// What it has to filter for this pod. The answer is the pod's own state

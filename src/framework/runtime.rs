@@ -153,6 +153,16 @@ impl Framework {
         })
     }
 
+    /// All plugins, by position.
+    pub(super) fn plugins(&self) -> impl ExactSizeIterator<Item = &dyn Plugin> {
+        self.plugins.iter().map(|entry| &*entry.plugin)
+    }
+
+    /// The plugins at a point, in their order, each with its position.
+    pub(super) fn numbered_at(&self, point: Point) -> impl Iterator<Item = (usize, &dyn Plugin)> {
+        self.points[point as usize].iter().map(|at| (*at, &*self.plugins[*at].plugin))
+    }
+
     fn at(&self, point: Point) -> impl DoubleEndedIterator<Item = &dyn Plugin> {
         self.plugins_at(point).map(|(plugin, _)| plugin)
     }

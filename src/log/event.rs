@@ -58,6 +58,12 @@ pub enum Event {
         /// The node that it was on, if the caller knows it.
         node: Option<Name>,
     },
+    /// A pod that is on no node appears or changes. It is no part of any version:
+    /// followers are told, in the order of the log ([`Follower`](super::Follower)).
+    /// Of a pod that is assumed or placed nothing is told.
+    PutPending(Arc<Pod>),
+    /// A pod that was on no node is gone; followers are told.
+    RemovePending(Uid),
     /// A node appears.
     AddNode(Arc<Node>),
     /// A node changes.

@@ -16,11 +16,13 @@
 //! | `token` | the lock, its hand-over, and why no event is left lying |
 //! | `writer` | [`Log`] and [`Fold`]: batches, closing, panics |
 //! | `attendant` | a thread of its own |
+//! | `follow` | what events did, for those who act on it |
 
 mod attendant;
 mod channel;
 mod error;
 mod event;
+mod follow;
 mod ticket;
 mod token;
 mod writer;
@@ -28,6 +30,8 @@ mod writer;
 pub use self::attendant::Attendant;
 pub use self::error::{Closed, TrySubmitError, TryWaitError};
 pub use self::event::{Applied, Event, ObjectKey, Outcome, Relist};
+pub(crate) use self::follow::Followers;
+pub use self::follow::{Fact, Follower, NoNote, Note};
 pub use self::ticket::Ticket;
 pub use self::writer::{Fold, Log};
 

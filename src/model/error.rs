@@ -65,6 +65,14 @@ pub enum EventError {
         /// The pod.
         uid: Uid,
     },
+    /// A pod that is to be pending and names a node.
+    #[error("pod {uid} is on node {node}: add it to place it")]
+    HasNodeName {
+        /// The pod.
+        uid: Uid,
+        /// The node.
+        node: Name,
+    },
     /// A node that is not known, or only as a ghost.
     #[error("node {name} is not found")]
     NodeNotFound {

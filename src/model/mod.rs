@@ -6,6 +6,7 @@
 //! knows of the log, of snapshots or of threads.
 
 mod affinity;
+mod change;
 mod error;
 mod generation;
 mod labels;
@@ -30,6 +31,7 @@ pub use affinity::{
     PreferredSchedulingTerm, TopologySpreadConstraint, UnsatisfiableAction,
     WeightedPodAffinityTerm,
 };
+pub use change::{Change, Diff};
 pub use error::EventError;
 pub use generation::Generation;
 pub(crate) use labels::hash_of;

@@ -8,9 +8,10 @@ use crate::framework::{
     Code, Cycle, Feasible, Filter, Plugin, Point, PreFilter, PreScore, Reasons, Score, Status,
     each_lane,
 };
-use crate::model::{Name, Resources, is_extended};
+use crate::model::{Name, Pod, Resources, is_extended};
 use crate::snapshot::{Chunk, Cluster, Column, LANES, NodeInfo};
 
+use super::hints::{self, ClusterEvent, Hint, Interest};
 use super::scored::{self, ResourceWeight, Scored, is_default};
 
 /// Rejects nodes without room for what the pod requests, and prefers others by
@@ -83,6 +84,19 @@ impl Plugin for NodeResourcesFit {
 
     fn points(&self) -> &'static [Point] {
         &[Point::PreFilter, Point::Filter, Point::PreScore, Point::Score]
+    }
+
+    fn events(&self) -> &'static [Interest] {
+        hints::fit::EVENTS
+    }
+
+    fn queueing_hint(
+        &self,
+        pod: &Pod,
+        event: &ClusterEvent<'_>,
+        _: &Cluster,
+    ) -> Result<Hint, Status> {
+        Ok(hints::fit::hint(pod, event, |name| self.ignores(name)))
     }
 
     fn is_local(&self) -> bool {

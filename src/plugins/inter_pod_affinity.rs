@@ -9,6 +9,7 @@ use crate::model::{
 };
 use crate::snapshot::{Chunk, Cluster, Column, LANES, NodeInfo, Store};
 
+use super::hints::{self, ClusterEvent, Hint, Interest};
 use super::ledger::{Ledger, Part, Remembered};
 use super::topology::{Decided, Domain, Keys, Sums, each_run};
 
@@ -253,6 +254,19 @@ impl Plugin for InterPodAffinity {
 
     fn points(&self) -> &'static [Point] {
         &[Point::PreFilter, Point::Filter, Point::PreScore, Point::Score]
+    }
+
+    fn events(&self) -> &'static [Interest] {
+        hints::inter_pod_affinity::EVENTS
+    }
+
+    fn queueing_hint(
+        &self,
+        pod: &Pod,
+        event: &ClusterEvent<'_>,
+        cluster: &Cluster,
+    ) -> Result<Hint, Status> {
+        Ok(hints::inter_pod_affinity::hint(pod, event, cluster))
     }
 
     fn pre_filter<'a>(&'a self, cycle: Cycle<'a>) -> Result<PreFilter<'a>, Status> {

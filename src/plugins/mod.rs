@@ -6,6 +6,7 @@ mod args;
 mod balanced_allocation;
 mod default_binder;
 mod fit;
+mod hints;
 mod image_locality;
 mod in_tree;
 mod inter_pod_affinity;

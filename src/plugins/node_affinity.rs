@@ -1,12 +1,13 @@
 //! Node selectors and node affinity (nodeaffinity/node_affinity.go).
 
+use super::hints::{self, ClusterEvent, Hint, Interest};
 use crate::framework::{
     Code, Cycle, Feasible, Filter, Plugin, Point, PreFilter, PreScore, Score, Status, each_lane,
     normalize_to_largest,
 };
 use crate::model::{
-    self, HOSTNAME, LabelLookup, Labels, Name, NodeSelector, NodeSelectorTerm, Operator, PodSpec,
-    PreferredSchedulingTerm,
+    self, HOSTNAME, LabelLookup, Labels, Name, NodeSelector, NodeSelectorTerm, Operator, Pod,
+    PodSpec, PreferredSchedulingTerm,
 };
 use crate::snapshot::{Chunk, Cluster, Column, NodeInfo};
 
@@ -59,6 +60,28 @@ impl Plugin for NodeAffinity {
 
     fn points(&self) -> &'static [Point] {
         &[Point::PreFilter, Point::Filter, Point::PreScore, Point::Score]
+    }
+
+    fn events(&self) -> &'static [Interest] {
+        hints::nodes::LABELS
+    }
+
+    fn queueing_hint(
+        &self,
+        pod: &Pod,
+        event: &ClusterEvent<'_>,
+        _: &Cluster,
+    ) -> Result<Hint, Status> {
+        let Some(node) = event.node() else { return Ok(Hint::Skip) };
+        let required = Required::with(&pod.template, self.added.required.as_ref());
+        let matches = |node: &model::Node| {
+            required.as_ref().is_none_or(|required| {
+                required.is_added(&node.name, &node.labels)
+                    && required.matches(&node.name, &node.labels)
+            })
+        };
+        let (old, new) = (node.old.as_deref(), node.new.as_deref());
+        Ok(Hint::queue_if(hints::nodes::came_true(old, new, matches)))
     }
 
     fn is_local(&self) -> bool {

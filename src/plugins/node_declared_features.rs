@@ -1,9 +1,10 @@
 //! Features that nodes declare (nodedeclaredfeatures/nodedeclaredfeatures.go).
 
 use crate::framework::{Cycle, Filter, Plugin, Point, PreFilter, Status};
-use crate::model::Name;
+use crate::model::{Name, Pod};
 use crate::snapshot::{Chunk, Cluster, NodeInfo};
 
+use super::hints::{self, ClusterEvent, Hint, Interest};
 use super::volumes::never;
 
 /// Rejects nodes that do not declare a feature that the pod needs.
@@ -22,6 +23,19 @@ impl Plugin for NodeDeclaredFeatures {
 
     fn points(&self) -> &'static [Point] {
         &[Point::PreFilter, Point::Filter]
+    }
+
+    fn events(&self) -> &'static [Interest] {
+        hints::nodes::FEATURES
+    }
+
+    fn queueing_hint(
+        &self,
+        pod: &Pod,
+        event: &ClusterEvent<'_>,
+        _: &Cluster,
+    ) -> Result<Hint, Status> {
+        Ok(hints::nodes::features(pod, event))
     }
 
     fn is_local(&self) -> bool {

@@ -1,5 +1,6 @@
 //! Pods that name their node (nodename/node_name.go).
 
+use super::hints::{self, Interest};
 use crate::framework::{Code, Cycle, Filter, Plugin, Point, PreFilter, Status};
 use crate::model::Name;
 use crate::snapshot::{Chunk, Cluster, NodeInfo};
@@ -20,6 +21,10 @@ impl Plugin for NodeName {
 
     fn points(&self) -> &'static [Point] {
         &[Point::Filter]
+    }
+
+    fn events(&self) -> &'static [Interest] {
+        hints::nodes::NODE_NAME
     }
 
     fn is_local(&self) -> bool {

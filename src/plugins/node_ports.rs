@@ -1,7 +1,8 @@
 //! Ports of the host (nodeports/node_ports.go).
 
+use super::hints::{self, ClusterEvent, Hint, Interest};
 use crate::framework::{Code, Cycle, Filter, Plugin, Point, PreFilter, Status};
-use crate::model::HostPort;
+use crate::model::{HostPort, Pod};
 use crate::snapshot::{Chunk, Cluster, NodeInfo};
 
 /// Rejects nodes on which a port that the pod wants is taken.
@@ -20,6 +21,19 @@ impl Plugin for NodePorts {
 
     fn points(&self) -> &'static [Point] {
         &[Point::PreFilter, Point::Filter]
+    }
+
+    fn events(&self) -> &'static [Interest] {
+        hints::nodes::PORTS
+    }
+
+    fn queueing_hint(
+        &self,
+        pod: &Pod,
+        event: &ClusterEvent<'_>,
+        _: &Cluster,
+    ) -> Result<Hint, Status> {
+        Ok(hints::nodes::ports(pod, event))
     }
 
     fn is_local(&self) -> bool {

@@ -1,7 +1,8 @@
 //! Cordoned nodes (nodeunschedulable/node_unschedulable.go).
 
+use super::hints::{self, ClusterEvent, Hint, Interest};
 use crate::framework::{Code, Cycle, Filter, Plugin, Point, PreFilter, Status};
-use crate::model::{Taint, TaintEffect};
+use crate::model::{Pod, Taint, TaintEffect};
 use crate::snapshot::{Chunk, Cluster, NodeInfo};
 
 /// Rejects nodes that are cordoned, unless the pod tolerates the taint
@@ -14,6 +15,10 @@ const REASON: &str = "node(s) were unschedulable";
 
 struct NotCordoned;
 
+fn cordon() -> Taint {
+    Taint::new("node.kubernetes.io/unschedulable", "", TaintEffect::NoSchedule)
+}
+
 impl Plugin for NodeUnschedulable {
     fn name(&self) -> &'static str {
         NAME
@@ -21,6 +26,19 @@ impl Plugin for NodeUnschedulable {
 
     fn points(&self) -> &'static [Point] {
         &[Point::Filter]
+    }
+
+    fn events(&self) -> &'static [Interest] {
+        hints::nodes::TAINTS
+    }
+
+    fn queueing_hint(
+        &self,
+        pod: &Pod,
+        event: &ClusterEvent<'_>,
+        _: &Cluster,
+    ) -> Result<Hint, Status> {
+        Ok(hints::nodes::uncordoned(pod, event, &cordon()))
     }
 
     fn is_local(&self) -> bool {
@@ -33,8 +51,8 @@ impl Plugin for NodeUnschedulable {
         if tolerations.is_empty() {
             return Ok(PreFilter::Filter(Box::new(NotCordoned)));
         }
-        let taint = Taint::new("node.kubernetes.io/unschedulable", "", TaintEffect::NoSchedule);
-        if tolerations.iter().any(|toleration| toleration.tolerates(&taint)) {
+        let cordon = cordon();
+        if tolerations.iter().any(|toleration| toleration.tolerates(&cordon)) {
             Ok(PreFilter::Skip)
         } else {
             Ok(PreFilter::Filter(Box::new(NotCordoned)))

@@ -21,22 +21,29 @@ impl Plugin for PrioritySort {
         let priority = |queued: &QueuedPod| queued.pod.template.priority;
         priority(other).cmp(&priority(one)).then(one.queued.cmp(&other.queued))
     }
+
+    fn sort_key(&self, pod: &QueuedPod) -> Option<[i64; 2]> {
+        Some([-i64::from(pod.pod.template.priority), pod.queued.0])
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{Timestamp, pod};
+    use crate::model::{Generation, Timestamp, pod};
 
     #[test]
     fn the_higher_priority_goes_first_and_then_the_older_pod() {
-        let queued = |priority, at| QueuedPod {
-            pod: pod("p").priority(priority).build(),
-            queued: Timestamp(at),
-            attempts: 0,
-            first_attempt: None,
+        let queued = |priority, at| {
+            let pod = pod("p").priority(priority).build();
+            QueuedPod::new(pod, Timestamp(at), Generation::ZERO)
         };
-        let compare = |a, b| PrioritySort.compare(&a, &b);
+        let compare = |a: QueuedPod, b: QueuedPod| {
+            let compared = PrioritySort.compare(&a, &b);
+            let by_key = PrioritySort.sort_key(&a).cmp(&PrioritySort.sort_key(&b));
+            assert_eq!(compared, by_key, "the key orders as the comparison does");
+            compared
+        };
         assert_eq!(compare(queued(10, 9), queued(1, 1)), Ordering::Less);
         assert_eq!(compare(queued(-1, 1), queued(0, 9)), Ordering::Greater);
         assert_eq!(compare(queued(3, 1), queued(3, 2)), Ordering::Less);

@@ -1,7 +1,9 @@
 //! Pods that are held back (schedulinggates/scheduling_gates.go).
 
+use super::hints::{self, ClusterEvent, Hint, Interest};
 use crate::framework::{Code, Plugin, Point, Status};
 use crate::model::Pod;
+use crate::snapshot::Cluster;
 
 /// Keeps pods with scheduling gates from queueing.
 #[derive(Clone, Copy, Debug)]
@@ -16,6 +18,19 @@ impl Plugin for SchedulingGates {
 
     fn points(&self) -> &'static [Point] {
         &[Point::PreEnqueue]
+    }
+
+    fn events(&self) -> &'static [Interest] {
+        hints::nodes::GATES
+    }
+
+    fn queueing_hint(
+        &self,
+        pod: &Pod,
+        event: &ClusterEvent<'_>,
+        _: &Cluster,
+    ) -> Result<Hint, Status> {
+        Ok(hints::nodes::gates(pod, event))
     }
 
     fn pre_enqueue(&self, pod: &Pod) -> Result<(), Status> {

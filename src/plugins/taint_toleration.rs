@@ -1,10 +1,11 @@
 //! Taints and tolerations (tainttoleration/taint_toleration.go).
 
+use super::hints::{self, ClusterEvent, Hint, Interest};
 use crate::framework::{
     Code, Cycle, Feasible, Filter, Plugin, Point, PreFilter, PreScore, Score, Status, each_lane,
     normalize_to_largest,
 };
-use crate::model::{PodSpec, Taint, TaintEffect, Toleration};
+use crate::model::{Pod, PodSpec, Taint, TaintEffect, Toleration};
 use crate::snapshot::{Chunk, Cluster, Column, LANES, NodeInfo};
 
 /// Rejects nodes with a taint that the pod does not tolerate, and prefers those
@@ -39,6 +40,19 @@ impl Plugin for TaintToleration {
 
     fn points(&self) -> &'static [Point] {
         &[Point::Filter, Point::PreScore, Point::Score]
+    }
+
+    fn events(&self) -> &'static [Interest] {
+        hints::nodes::TAINTS
+    }
+
+    fn queueing_hint(
+        &self,
+        pod: &Pod,
+        event: &ClusterEvent<'_>,
+        _: &Cluster,
+    ) -> Result<Hint, Status> {
+        Ok(hints::nodes::tolerated(pod, event, has_untolerated))
     }
 
     fn is_local(&self) -> bool {

@@ -12,6 +12,8 @@ use crate::model::{
 };
 use crate::snapshot::{Chunk, Cluster, Column, LANES, NodeInfo, Store, lanes};
 
+use super::hints::topology_spread::Counts;
+use super::hints::{self, ClusterEvent, Hint, Interest};
 use super::ledger::{Ledger, Part, Remembered};
 use super::node_affinity::Required;
 use super::taint_toleration::Tolerated;
@@ -348,6 +350,25 @@ impl Plugin for PodTopologySpread {
 
     fn points(&self) -> &'static [Point] {
         &[Point::PreFilter, Point::Filter, Point::PreScore, Point::Score]
+    }
+
+    fn events(&self) -> &'static [Interest] {
+        hints::topology_spread::EVENTS
+    }
+
+    fn queueing_hint(
+        &self,
+        pod: &Pod,
+        event: &ClusterEvent<'_>,
+        cluster: &Cluster,
+    ) -> Result<Hint, Status> {
+        let hard = self.constraints(cluster, pod, UnsatisfiableAction::DoNotSchedule);
+        let counts = hard.iter().map(|constraint| Counts {
+            key: constraint.key,
+            selector: &constraint.selector,
+            honor_taints: constraint.honor_node_taints,
+        });
+        Ok(hints::topology_spread::hint(pod, event, &counts.collect::<Vec<_>>()))
     }
 
     fn pre_filter<'a>(&'a self, cycle: Cycle<'a>) -> Result<PreFilter<'a>, Status> {

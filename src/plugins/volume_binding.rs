@@ -14,6 +14,7 @@ use crate::model::{
 };
 use crate::snapshot::{Chunk, Cluster, NodeInfo};
 
+use super::hints::{self, ClusterEvent, Hint, Interest};
 use super::volumes::{claim, is_for, is_reached, never, not_found, uses, volume};
 
 /// Rejects nodes that do not reach the pod's bound volumes, and those for which
@@ -79,6 +80,19 @@ impl Plugin for VolumeBinding {
 
     fn points(&self) -> &'static [Point] {
         &[Point::PreFilter, Point::Filter, Point::Reserve, Point::PreBind]
+    }
+
+    fn events(&self) -> &'static [Interest] {
+        hints::volumes::BINDING
+    }
+
+    fn queueing_hint(
+        &self,
+        pod: &Pod,
+        event: &ClusterEvent<'_>,
+        _: &Cluster,
+    ) -> Result<Hint, Status> {
+        Ok(hints::volumes::binding(pod, event))
     }
 
     fn pre_filter<'a>(&'a self, cycle: Cycle<'a>) -> Result<PreFilter<'a>, Status> {

@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 
 use crate::framework::{Code, Cycle, Filter, Plugin, Point, PreFilter, Status};
-use crate::model::{CsiNode, InTreePlugin, Name, PersistentVolumeClaim, VolumeSource};
+use crate::model::{CsiNode, InTreePlugin, Name, PersistentVolumeClaim, Pod, VolumeSource};
 use crate::snapshot::{Chunk, Cluster, NodeInfo};
 
+use super::hints::{self, ClusterEvent, Hint, Interest};
 use super::volumes::{claim, never, use_of, volume};
 
 /// Rejects nodes on which the pod's volumes would be more than a CSI driver can
@@ -85,6 +86,19 @@ impl Plugin for NodeVolumeLimits {
 
     fn points(&self) -> &'static [Point] {
         &[Point::PreFilter, Point::Filter]
+    }
+
+    fn events(&self) -> &'static [Interest] {
+        hints::volumes::LIMITS
+    }
+
+    fn queueing_hint(
+        &self,
+        pod: &Pod,
+        event: &ClusterEvent<'_>,
+        _: &Cluster,
+    ) -> Result<Hint, Status> {
+        Ok(hints::volumes::limits(pod, event))
     }
 
     fn pre_filter<'a>(&'a self, cycle: Cycle<'a>) -> Result<PreFilter<'a>, Status> {

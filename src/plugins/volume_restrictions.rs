@@ -4,6 +4,7 @@ use crate::framework::{Code, Cycle, Filter, Plugin, Point, PreFilter, Status};
 use crate::model::{AccessMode, Name, Pod, VolumeSource};
 use crate::snapshot::{Chunk, Cluster, NodeInfo};
 
+use super::hints::{self, ClusterEvent, Hint, Interest};
 use super::volumes::{claim, never, not_found};
 
 /// Rejects nodes on which a disk that the pod mounts is mounted in a way that
@@ -73,6 +74,19 @@ impl Plugin for VolumeRestrictions {
 
     fn points(&self) -> &'static [Point] {
         &[Point::PreFilter, Point::Filter]
+    }
+
+    fn events(&self) -> &'static [Interest] {
+        hints::volumes::RESTRICTIONS
+    }
+
+    fn queueing_hint(
+        &self,
+        pod: &Pod,
+        event: &ClusterEvent<'_>,
+        _: &Cluster,
+    ) -> Result<Hint, Status> {
+        Ok(hints::volumes::restrictions(pod, event, conflicts))
     }
 
     fn pre_filter<'a>(&'a self, cycle: Cycle<'a>) -> Result<PreFilter<'a>, Status> {

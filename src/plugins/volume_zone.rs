@@ -1,9 +1,10 @@
 //! Volumes that are in zones (volumezone/volume_zone.go).
 
 use crate::framework::{Cycle, Filter, Plugin, Point, PreFilter, Status};
-use crate::model::{Node, VolumeBindingMode};
+use crate::model::{Node, Pod, VolumeBindingMode};
 use crate::snapshot::{Chunk, Cluster, NodeInfo};
 
+use super::hints::{self, ClusterEvent, Hint, Interest};
 use super::volumes::{claim, never, not_found, uses, volume};
 
 /// Rejects nodes that are not in the zones and regions that the labels of the
@@ -32,6 +33,20 @@ impl Plugin for VolumeZone {
 
     fn points(&self) -> &'static [Point] {
         &[Point::PreFilter, Point::Filter]
+    }
+
+    fn events(&self) -> &'static [Interest] {
+        hints::volumes::ZONE
+    }
+
+    fn queueing_hint(
+        &self,
+        pod: &Pod,
+        event: &ClusterEvent<'_>,
+        _: &Cluster,
+    ) -> Result<Hint, Status> {
+        let keys = KEYS.map(|(key, _)| key);
+        Ok(hints::volumes::zone(pod, event, &keys))
     }
 
     fn pre_filter<'a>(&'a self, cycle: Cycle<'a>) -> Result<PreFilter<'a>, Status> {

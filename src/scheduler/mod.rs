@@ -1,4 +1,7 @@
 //! From decisions to a scheduler.
+//!
+//! [`queue`] says which pod is tried next. It is fed from the log of an engine, and
+//! hands out each pod with the event that its decision must not be older than.
 
 mod binder;
 mod binding;
@@ -8,6 +11,7 @@ pub mod drain;
 mod evictor;
 mod gang;
 mod profiles;
+pub mod queue;
 mod volumes;
 mod what_if;
 

@@ -374,6 +374,44 @@ impl Objects {
         }
     }
 
+    /// The object of this kind, namespace and name.
+    #[must_use]
+    pub fn get(&self, kind: ObjectKind, namespace: &str, name: &str) -> Option<Object> {
+        fn of<T: Keyed + Clone>(store: &ObjectStore<T>, namespace: &str, name: &str) -> Option<T> {
+            store.get(namespace, name).map(|object| T::clone(object))
+        }
+        match kind {
+            ObjectKind::Namespace => of(&self.namespaces, "", name).map(Object::Namespace),
+            ObjectKind::Service => of(&self.services, namespace, name).map(Object::Service),
+            ObjectKind::PersistentVolume => {
+                of(&self.persistent_volumes, "", name).map(Object::PersistentVolume)
+            }
+            ObjectKind::PersistentVolumeClaim => {
+                let found = of(&self.persistent_volume_claims, namespace, name);
+                found.map(Object::PersistentVolumeClaim)
+            }
+            ObjectKind::StorageClass => {
+                of(&self.storage_classes, "", name).map(Object::StorageClass)
+            }
+            ObjectKind::CsiNode => of(&self.csi_nodes, "", name).map(Object::CsiNode),
+            ObjectKind::VolumeAttachment => {
+                of(&self.volume_attachments, "", name).map(Object::VolumeAttachment)
+            }
+            ObjectKind::CsiDriver => of(&self.csi_drivers, "", name).map(Object::CsiDriver),
+            ObjectKind::CsiStorageCapacity => {
+                let found = of(&self.csi_storage_capacities, namespace, name);
+                found.map(Object::CsiStorageCapacity)
+            }
+            ObjectKind::PodDisruptionBudget => {
+                of(&self.pod_disruption_budgets, namespace, name).map(Object::PodDisruptionBudget)
+            }
+            _ => self
+                .workloads(kind)
+                .and_then(|store| of(store, namespace, name))
+                .map(Object::Workload),
+        }
+    }
+
     /// The namespaces and names of all objects of a kind.
     #[must_use]
     pub fn keys(&self, kind: ObjectKind) -> Vec<(String, String)> {

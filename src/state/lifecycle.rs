@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use crate::log::{Applied, Event, Outcome};
+use crate::log::{Applied, Event, Fact, Outcome};
 use crate::model::{EventError, Generation, Name, Pod, Timestamp, Uid};
 use crate::snapshot::draft::Draft;
 use crate::snapshot::{Cluster, NodeSlot, Snapshot, Spot};
@@ -24,18 +24,22 @@ pub trait CommitCheck: Send + Sync {
     fn check(&self, cluster: &Cluster, pod: &Pod, node: &str) -> Result<(), String>;
 }
 
-/// Told of each pod that is placed or gone, as it happens.
-pub trait PodObserver {
+/// Told of what events do, as it happens.
+pub trait Observer {
     /// A pod is on a node, or its state there changed.
-    fn placed(&mut self, pod: &Pod, slot: NodeSlot, assumed: bool);
+    fn placed(&mut self, _pod: &Pod, _slot: NodeSlot, _assumed: bool) {}
     /// A pod is gone.
-    fn gone(&mut self, uid: &Uid);
+    fn gone(&mut self, _uid: &Uid) {}
+    /// Whether [`Observer::note`] is to be called: what it is told takes copies of
+    /// objects.
+    fn takes_notes(&self) -> bool {
+        false
+    }
+    /// What the event of this generation did.
+    fn note(&mut self, _generation: Generation, _fact: Fact) {}
 }
 
-impl PodObserver for () {
-    fn placed(&mut self, _: &Pod, _: NodeSlot, _: bool) {}
-    fn gone(&mut self, _: &Uid) {}
-}
+impl Observer for () {}
 
 /// The writer's state.
 pub struct State {
@@ -93,7 +97,7 @@ impl State {
     /// # Errors
     ///
     /// Why the event was refused.
-    pub fn apply(&mut self, event: &Event, observer: &mut impl PodObserver) -> Outcome {
+    pub fn apply(&mut self, event: &Event, observer: &mut impl Observer) -> Outcome {
         self.generation = self.generation.next();
         self.draft.begin(self.generation);
         let mut applied = Applied { generation: self.generation, ..Applied::default() };
@@ -128,16 +132,25 @@ impl State {
                 self.displace(uid, known, observer);
                 applied.removed = 1;
             }
+            Event::PutPending(pod) => self.put_pending(pod, observer)?,
+            Event::RemovePending(uid) => {
+                if uid.is_empty() {
+                    return Err(EventError::EmptyUid);
+                }
+                if observer.takes_notes() {
+                    observer.note(self.generation, Fact::NotPending(uid.clone()));
+                }
+            }
             Event::AddNode(node) | Event::UpdateNode(node) => {
                 self.draft.check_node(node)?;
                 let known = self.cluster().node(&node.name).is_some();
-                self.draft.put_node(node.clone());
+                self.put_node(node, observer);
                 applied.updated = usize::from(known);
                 applied.added = usize::from(!known);
             }
             Event::RemoveNode(name) => {
                 self.draft.check_remove_node(name)?;
-                self.draft.remove_node(name);
+                self.remove_node(name, observer);
                 applied.removed = 1;
             }
             Event::PutObject(object) => {
@@ -146,12 +159,12 @@ impl State {
                     object.namespace(),
                     object.name(),
                 );
-                self.draft.put_object(object)?;
+                self.put_object(object, observer)?;
                 applied.updated = usize::from(known);
                 applied.added = usize::from(!known);
             }
             Event::DeleteObject(key) => {
-                self.draft.delete_object(key.kind, &key.namespace, &key.name)?;
+                self.delete_object(key.kind, &key.namespace, &key.name, observer)?;
                 applied.removed = 1;
             }
             Event::Expire(now) => applied.removed = self.expire(*now, observer),
@@ -195,7 +208,7 @@ impl State {
         &mut self,
         pods: &[Pod],
         is_stale: bool,
-        observer: &mut impl PodObserver,
+        observer: &mut impl Observer,
     ) -> Result<(), EventError> {
         let together = |why| EventError::Together(Box::new(why));
         let mut trial = Draft::fork(self.cluster());
@@ -228,7 +241,7 @@ impl State {
         &mut self,
         uid: &Uid,
         node: Option<&Name>,
-        observer: &mut impl PodObserver,
+        observer: &mut impl Observer,
     ) -> Result<bool, EventError> {
         if uid.is_empty() {
             return Err(EventError::EmptyUid);
@@ -250,7 +263,7 @@ impl State {
     pub(super) fn add_pod(
         &mut self,
         pod: &Pod,
-        observer: &mut impl PodObserver,
+        observer: &mut impl Observer,
     ) -> Result<bool, EventError> {
         let uid = &pod.uid;
         if uid.is_empty() {
@@ -276,7 +289,7 @@ impl State {
         &mut self,
         old: &Uid,
         pod: &Pod,
-        observer: &mut impl PodObserver,
+        observer: &mut impl Observer,
     ) -> Result<(), EventError> {
         let spot = self.check_known(old, None, |uid| EventError::NotAdded { uid })?;
         let Some(known) = self.draft.pod_at(spot) else { return Ok(()) };
@@ -302,14 +315,15 @@ impl State {
 
     /// Puts another object of a pod, which was checked, in its place: on
     /// another node than before, it may be.
-    pub(super) fn revise(&mut self, spot: Spot, pod: &Pod, observer: &mut impl PodObserver) {
+    pub(super) fn revise(&mut self, spot: Spot, pod: &Pod, observer: &mut impl Observer) {
+        self.note_revised(spot, pod, observer);
         if self.draft.revise(spot, pod, false) {
             observer.placed(pod, spot.slot, false);
             return;
         }
         self.draft.displace(spot);
         // A ghost goes with its last pod, so the slot may be another one.
-        self.place(pod, None, false, observer);
+        self.put_on(pod, None, false, observer);
     }
 
     fn check_known(
@@ -329,7 +343,7 @@ impl State {
         }
     }
 
-    fn expire(&mut self, now: Timestamp, observer: &mut impl PodObserver) -> usize {
+    fn expire(&mut self, now: Timestamp, observer: &mut impl Observer) -> usize {
         let mut expired = 0;
         while let Some((deadline, uid)) = self.by_deadline.first().cloned() {
             if deadline >= now {
@@ -350,7 +364,20 @@ impl State {
         pod: &Pod,
         known: Option<NodeSlot>,
         assumed: bool,
-        observer: &mut impl PodObserver,
+        observer: &mut impl Observer,
+    ) {
+        if !assumed {
+            self.note_placed(pod, observer);
+        }
+        self.put_on(pod, known, assumed, observer);
+    }
+
+    fn put_on(
+        &mut self,
+        pod: &Pod,
+        known: Option<NodeSlot>,
+        assumed: bool,
+        observer: &mut impl Observer,
     ) {
         if let Some(node) = &pod.node_name
             && let Some(slot) = self.draft.place(pod, node, known, assumed)
@@ -359,8 +386,9 @@ impl State {
         }
     }
 
-    pub(super) fn displace(&mut self, uid: &Uid, spot: Spot, observer: &mut impl PodObserver) {
+    pub(super) fn displace(&mut self, uid: &Uid, spot: Spot, observer: &mut impl Observer) {
         self.clear_deadline(uid);
+        self.note_displaced(spot, observer);
         self.draft.displace(spot);
         observer.gone(uid);
     }

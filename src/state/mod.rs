@@ -4,7 +4,8 @@
 mod audit;
 mod lifecycle;
 pub mod naive;
+mod noted;
 mod relist;
 
 pub use audit::Difference;
-pub use lifecycle::{CommitCheck, PodObserver, State};
+pub use lifecycle::{CommitCheck, Observer, State};

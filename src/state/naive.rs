@@ -99,6 +99,10 @@ impl Naive {
             }
             Event::RemoveNode(name) => self.remove_node(name),
             Event::PutObject(_) | Event::DeleteObject(_) => true,
+            Event::PutPending(pod) => {
+                !pod.uid.is_empty() && pod.node_name.as_ref().is_none_or(|node| node.is_empty())
+            }
+            Event::RemovePending(uid) => !uid.is_empty(),
             Event::Expire(now) => {
                 self.pods.retain(|_, placed| placed.deadline.is_none_or(|at| at >= *now));
                 true

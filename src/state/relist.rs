@@ -7,7 +7,7 @@ use crate::log::{Applied, Relist};
 use crate::model::{EventError, Name, Node, Object, ObjectKind, Pod, Uid};
 use crate::snapshot::PodInfo;
 
-use super::lifecycle::{PodObserver, State, node_of};
+use super::lifecycle::{Observer, State, node_of};
 
 impl State {
     /// What is listed is added, confirmed or replaced; what is not listed is
@@ -17,21 +17,18 @@ impl State {
         &mut self,
         relist: &Relist,
         applied: &mut Applied,
-        observer: &mut impl PodObserver,
+        observer: &mut impl Observer,
     ) {
         match relist {
             Relist::Pods(pods) => self.relist_pods(pods, applied, observer),
-            Relist::Nodes(nodes) => self.relist_nodes(nodes, applied),
-            Relist::Objects(kind, objects) => self.relist_objects(*kind, objects, applied),
+            Relist::Nodes(nodes) => self.relist_nodes(nodes, applied, observer),
+            Relist::Objects(kind, objects) => {
+                self.relist_objects(*kind, objects, applied, observer)
+            }
         }
     }
 
-    fn relist_pods(
-        &mut self,
-        pods: &[Pod],
-        applied: &mut Applied,
-        observer: &mut impl PodObserver,
-    ) {
+    fn relist_pods(&mut self, pods: &[Pod], applied: &mut Applied, observer: &mut impl Observer) {
         let listed: BTreeSet<&Uid> = pods.iter().map(|pod| &pod.uid).collect();
         for pod in pods {
             match self.relist_pod(pod, observer) {
@@ -66,7 +63,7 @@ impl State {
     fn relist_pod(
         &mut self,
         pod: &Pod,
-        observer: &mut impl PodObserver,
+        observer: &mut impl Observer,
     ) -> Result<Option<bool>, EventError> {
         let node = node_of(pod)?;
         match self.draft.pod(&pod.uid) {
@@ -89,7 +86,12 @@ impl State {
         }
     }
 
-    fn relist_nodes(&mut self, nodes: &[Arc<Node>], applied: &mut Applied) {
+    fn relist_nodes(
+        &mut self,
+        nodes: &[Arc<Node>],
+        applied: &mut Applied,
+        observer: &mut impl Observer,
+    ) {
         let listed: BTreeSet<&Name> = nodes.iter().map(|node| &node.name).collect();
         for node in nodes {
             if let Err(why) = self.draft.check_node(node) {
@@ -102,7 +104,7 @@ impl State {
                 Some(_) => applied.updated += 1,
                 None => applied.added += 1,
             }
-            self.draft.put_node(node.clone());
+            self.put_node(node, observer);
         }
         if !applied.rejected.is_empty() {
             return;
@@ -114,18 +116,24 @@ impl State {
             .filter(|name| !listed.contains(name))
             .collect();
         for name in &missing {
-            self.draft.remove_node(name);
+            self.remove_node(name, observer);
         }
         applied.removed += missing.len();
     }
 
-    fn relist_objects(&mut self, kind: ObjectKind, objects: &[Object], applied: &mut Applied) {
+    fn relist_objects(
+        &mut self,
+        kind: ObjectKind,
+        objects: &[Object],
+        applied: &mut Applied,
+        observer: &mut impl Observer,
+    ) {
         let mut missing: BTreeMap<(String, String), ()> =
             self.cluster().objects().keys(kind).into_iter().map(|key| (key, ())).collect();
         for object in objects {
             let key = (object.namespace().to_owned(), object.name().to_string());
             let put = if object.kind() == kind {
-                self.draft.put_object(object)
+                self.put_object(object, observer)
             } else {
                 Err(EventError::ObjectNotFound {
                     kind: kind.as_str(),
@@ -140,7 +148,7 @@ impl State {
         }
         if applied.rejected.is_empty() {
             for (namespace, name) in missing.keys() {
-                if self.draft.delete_object(kind, namespace, name).is_ok() {
+                if self.delete_object(kind, namespace, name, observer).is_ok() {
                     applied.removed += 1;
                 }
             }

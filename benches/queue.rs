@@ -1,0 +1,157 @@
+//! The scheduling queue: what a pod costs that comes, is tried and goes, and what an
+//! event costs while many wait.
+//!
+//! Pods have a few priorities and share a template with others of theirs, as those of
+//! a cluster do. The first three rows are of one pod, with so many others queued; the
+//! last two of one event, with so many pods in the pool: one whose hint says that it
+//! helps nobody, and one that moves all.
+
+use std::hint::black_box;
+use std::sync::Arc;
+
+use criterion::{BatchSize, BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
+use portolan::framework::{ClusterEvent, Framework, PluginSet};
+use portolan::model::{Change, Diff, Generation, Node, Pod, Template, Timestamp, Uid, node, pod};
+use portolan::scheduler::queue::{QueueConfig, SchedulingQueue};
+use portolan::{Config, Engine, Snapshot};
+
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+const SIZES: [usize; 2] = [1_000, 100_000];
+const WAITING: usize = 10_000;
+
+/// Makes pods that differ in their uids.
+struct Pods {
+    templates: Vec<Arc<Template>>,
+    made: u64,
+}
+
+impl Pods {
+    fn new() -> Pods {
+        let template = |priority| pod("web").cpu(100).priority(priority).build().template;
+        Pods { templates: (0..8).map(template).collect(), made: 0 }
+    }
+
+    fn next(&mut self) -> Pod {
+        self.made += 1;
+        let mut uid = [0; 16];
+        uid[..8].copy_from_slice(&self.made.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_le_bytes());
+        uid[8..].copy_from_slice(&self.made.to_le_bytes());
+        let template = &self.templates[(self.made.wrapping_mul(0x9e37_79b9) >> 7) as usize % 8];
+        Pod {
+            uid: Uid::from_bytes(uid),
+            name: template.namespace.clone(),
+            template: template.clone(),
+            resource_version: 0,
+            node_name: None,
+            nominated_node_name: None,
+            creation_time: None,
+            start_time: None,
+            deletion_time: None,
+        }
+    }
+}
+
+fn empty() -> Arc<Snapshot> {
+    Engine::inline(Config::default()).1.snapshot()
+}
+
+fn now(at: u64) -> Timestamp {
+    Timestamp(1_000_000_000 + at as i64)
+}
+
+fn filled(pods: &mut Pods, size: usize, cluster: &Snapshot) -> SchedulingQueue {
+    let mut queue = SchedulingQueue::new(Framework::default_profile(), QueueConfig::default());
+    for _ in 0..size {
+        let pod = pods.next();
+        queue.add(pod, Generation(1), cluster, now(pods.made)).expect("a pod");
+    }
+    queue
+}
+
+fn one_pod(c: &mut Criterion) {
+    let cluster = empty();
+    let mut group = c.benchmark_group("queue/pod");
+    group.throughput(Throughput::Elements(1));
+    for size in SIZES {
+        let mut pods = Pods::new();
+        let mut queue = filled(&mut pods, size, &cluster);
+        group.bench_function(BenchmarkId::new("add pop done", size), |b| {
+            b.iter(|| {
+                let pod = pods.next();
+                queue.add(pod, Generation(1), &cluster, now(pods.made)).expect("a pod");
+                let popped = queue.pop(now(pods.made)).expect("one is active");
+                queue.done(&popped.pod.uid);
+                black_box(popped.attempts)
+            });
+        });
+        let rejected = Framework::default_profile().plugin_set(["NodeResourcesFit"]);
+        group.bench_function(BenchmarkId::new("pop fail activate", size), |b| {
+            b.iter(|| {
+                let popped = queue.pop(now(pods.made)).expect("one is active");
+                let (uid, at) = (popped.pod.uid, now(pods.made));
+                let none = PluginSet::EMPTY;
+                let failed =
+                    queue.add_unschedulable_if_not_present(&uid, rejected, none, &cluster, at);
+                queue.activate(&uid, at);
+                black_box(failed.is_ok())
+            });
+        });
+        // What making a pod costs is part of the first row.
+        group.bench_function(BenchmarkId::new("of which making it", size), |b| {
+            b.iter(|| black_box(pods.next()));
+        });
+    }
+    group.finish();
+}
+
+/// A queue in which so many pods wait for room.
+fn waiting(pods: &mut Pods, cluster: &Snapshot) -> SchedulingQueue {
+    let mut queue = filled(pods, WAITING, cluster);
+    let rejected = Framework::default_profile().plugin_set(["NodeResourcesFit"]);
+    for _ in 0..WAITING {
+        let popped = queue.pop(now(pods.made)).expect("one is active");
+        let (uid, none) = (popped.pod.uid, PluginSet::EMPTY);
+        queue
+            .add_unschedulable_if_not_present(&uid, rejected, none, cluster, now(pods.made))
+            .expect("it was popped");
+    }
+    assert_eq!(queue.figures().unschedulable, WAITING);
+    queue
+}
+
+fn move_all(c: &mut Criterion) {
+    let cluster = empty();
+    let mut group = c.benchmark_group("queue/event");
+    group.throughput(Throughput::Elements(WAITING as u64));
+    group.sample_size(20);
+    let appears = |node: Node| Change::Node(Diff { old: None, new: Some(Arc::new(node)) });
+    let full = appears(node("full").cpu(50).build());
+    let free = appears(node("free").cpu(64_000).build());
+    let mut pods = Pods::new();
+    let mut queue = waiting(&mut pods, &cluster);
+    group.bench_function("helps nobody", |b| {
+        b.iter(|| {
+            for event in ClusterEvent::of(&full) {
+                queue.move_all(&event, None, &cluster, now(pods.made));
+            }
+        });
+    });
+    group.bench_function("moves all", |b| {
+        b.iter_batched_ref(
+            || waiting(&mut Pods::new(), &cluster),
+            |queue| {
+                for event in ClusterEvent::of(&free) {
+                    queue.move_all(&event, None, &cluster, now(0));
+                }
+                assert_eq!(queue.figures().unschedulable, 0);
+            },
+            BatchSize::PerIteration,
+        );
+    });
+    group.finish();
+}
+
+criterion_group!(benches, one_pod, move_all);
+criterion_main!(benches);

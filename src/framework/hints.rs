@@ -1,0 +1,149 @@
+//! Which plugins an event concerns, and what they say of it
+//! (scheduler.go `buildQueueingHintMap`).
+//!
+//! A framework's plugins are numbered by their positions, so that "those that
+//! rejected the pod and that this event concerns" is an `and` of two words, and
+//! most pods of a queue are passed over without a call.
+
+use crate::model::Pod;
+use crate::snapshot::Cluster;
+
+use super::{
+    Actions, ClusterEvent, EventResource, Framework, Hint, Interest, Plugin, PluginSet, Point,
+    QueuedPod, Status,
+};
+
+/// The last position, which all plugins from there on share.
+const LAST: usize = 63;
+
+/// Which plugins of a framework want to be told of what.
+#[derive(Clone, Debug)]
+pub struct QueueingHints {
+    concerned: [[PluginSet; Actions::COUNT]; EventResource::ALL.len()],
+    /// Those that are not asked: the event is enough.
+    retried: [[PluginSet; Actions::COUNT]; EventResource::ALL.len()],
+}
+
+fn set(at: usize) -> PluginSet {
+    PluginSet(1 << at.min(LAST))
+}
+
+/// Whether a plugin can reject a pod, so that events concern it
+/// (`EnqueueExtensions`).
+fn rejects(plugin: &dyn Plugin) -> bool {
+    use Point::{Filter, Permit, PreEnqueue, PreFilter, Reserve};
+    plugin
+        .points()
+        .iter()
+        .any(|point| matches!(point, PreEnqueue | PreFilter | Filter | Reserve | Permit))
+}
+
+impl QueueingHints {
+    /// What the plugins of a framework want to be told of.
+    #[must_use]
+    pub fn new(framework: &Framework) -> QueueingHints {
+        let none = [[PluginSet::EMPTY; Actions::COUNT]; EventResource::ALL.len()];
+        let mut hints = QueueingHints { concerned: none, retried: none };
+        for (at, plugin) in framework.plugins().enumerate().filter(|(_, plugin)| rejects(*plugin)) {
+            match at < LAST {
+                true => hints.register(set(at), plugin.events()),
+                false => {
+                    hints.register(set(at), Interest::EVERYTHING);
+                    hints.retried =
+                        hints.concerned.map(|row| row.map(|of| of.intersection(set(at))));
+                }
+            }
+        }
+        hints
+    }
+
+    fn register(&mut self, plugin: PluginSet, events: &[Interest]) {
+        let node = EventResource::Node as usize;
+        for interest in events {
+            for resource in interest.resources {
+                for action in interest.actions.iter() {
+                    let known = &mut self.concerned[*resource as usize][action.index()];
+                    *known = known.union(plugin);
+                }
+            }
+        }
+        // Whoever waits for nodes hears of taints that go, too: kube-scheduler's
+        // answer to nodes that are tainted when they appear (#109437).
+        let hears = |of: &[PluginSet; Actions::COUNT], action: Actions| {
+            !of[action.index()].intersection(plugin).is_empty()
+        };
+        let (add, taint) = (Actions::ADD, Actions::UPDATE_NODE_TAINT);
+        if hears(&self.concerned[node], add) && !hears(&self.concerned[node], taint) {
+            for map in [&mut self.concerned, &mut self.retried] {
+                map[node][taint.index()] = map[node][taint.index()].union(plugin);
+            }
+        }
+    }
+
+    /// The plugins that an event concerns.
+    #[must_use]
+    pub fn concerned(&self, resource: EventResource, action: Actions) -> PluginSet {
+        self.concerned[resource as usize][action.index()]
+    }
+
+    /// What one of the plugins says of an event that concerns it. A plugin that
+    /// fails says `Queue`, as one does that need not be asked.
+    #[must_use]
+    pub fn ask(
+        &self,
+        framework: &Framework,
+        plugin: PluginSet,
+        pod: &Pod,
+        event: &ClusterEvent<'_>,
+        cluster: &Cluster,
+    ) -> Hint {
+        let retried = self.retried[event.resource as usize][event.action.index()];
+        if !retried.intersection(plugin).is_empty() {
+            return Hint::Queue;
+        }
+        let at = plugin.0.trailing_zeros() as usize;
+        let plugin = framework.plugins().nth(at);
+        plugin.map_or(Hint::Queue, |plugin| {
+            plugin.queueing_hint(pod, event, cluster).unwrap_or(Hint::Queue)
+        })
+    }
+}
+
+impl Framework {
+    /// The plugins with these names, those that it has.
+    pub fn plugin_set<'a>(&self, names: impl IntoIterator<Item = &'a str>) -> PluginSet {
+        names.into_iter().fold(PluginSet::EMPTY, |all, name| {
+            let at = self.plugins().position(|plugin| plugin.name() == name);
+            at.map_or(all, |at| all.union(set(at)))
+        })
+    }
+
+    /// The names of the plugins in a set.
+    pub fn plugin_names(&self, plugins: PluginSet) -> impl Iterator<Item = &'static str> {
+        let named = self.plugins().enumerate().map(|(at, plugin)| (set(at), plugin.name()));
+        named.filter(move |(one, _)| !plugins.intersection(*one).is_empty()).map(|(_, name)| name)
+    }
+
+    /// Which plugin keeps the pod from queueing, if one does, and why. The one
+    /// that did so the last time is asked first.
+    #[must_use]
+    pub fn gate(&self, pod: &Pod, last: PluginSet) -> Option<(PluginSet, Status)> {
+        let ask = |(at, plugin): (usize, &dyn Plugin)| {
+            let status = plugin.pre_enqueue(pod).err()?;
+            Some((set(at), Status { plugin: plugin.name(), ..status }))
+        };
+        let is_last = |at: &usize| !last.intersection(set(*at)).is_empty();
+        let (first, rest): (_, _) = (
+            self.numbered_at(Point::PreEnqueue).filter(|(at, _)| is_last(at)),
+            self.numbered_at(Point::PreEnqueue).filter(|(at, _)| !is_last(at)),
+        );
+        first.chain(rest).find_map(ask)
+    }
+
+    /// What orders pods as [`Framework::compare`] does, where the plugin that sorts
+    /// has such a key.
+    #[must_use]
+    pub fn sort_key(&self, pod: &QueuedPod) -> Option<[i64; 2]> {
+        self.numbered_at(Point::QueueSort).next().and_then(|(_, plugin)| plugin.sort_key(pod))
+    }
+}

@@ -1,0 +1,46 @@
+//! What an event changed: an object as it was, and as it is.
+
+use std::sync::Arc;
+
+use super::{Node, Object, Pod};
+
+/// An object before and after an event. One that appeared has no `old`, one that
+/// is gone no `new`.
+#[derive(Debug)]
+pub struct Diff<T> {
+    /// As it was.
+    pub old: Option<Arc<T>>,
+    /// As it is.
+    pub new: Option<Arc<T>>,
+}
+
+impl<T> Diff<T> {
+    /// The object as it is, or as it was last.
+    #[must_use]
+    pub fn last(&self) -> Option<&Arc<T>> {
+        self.new.as_ref().or(self.old.as_ref())
+    }
+
+    /// Both, where the object was there before and still is.
+    #[must_use]
+    pub fn both(&self) -> Option<(&T, &T)> {
+        Some((self.old.as_deref()?, self.new.as_deref()?))
+    }
+}
+
+impl<T> Clone for Diff<T> {
+    fn clone(&self) -> Diff<T> {
+        Diff { old: self.old.clone(), new: self.new.clone() }
+    }
+}
+
+/// What an event changed. A clone costs two reference counts.
+#[derive(Clone, Debug)]
+pub enum Change {
+    /// A pod.
+    Pod(Diff<Pod>),
+    /// A node.
+    Node(Diff<Node>),
+    /// An object of another kind.
+    Object(Diff<Object>),
+}

@@ -1,0 +1,74 @@
+//! NodeResourcesFit: nodes that have more to give, and pods that take less.
+
+use crate::model::{Node, Pod, Resources};
+
+use super::{
+    Actions, ClusterEvent, EventResource, Hint, Interest, NODE, any, gone, has_node, itself, on,
+};
+
+pub(in crate::plugins) const EVENTS: &[Interest] = &[
+    on(EventResource::PODS, any(&[Actions::DELETE, Actions::UPDATE_POD_SCALE_DOWN])),
+    on(NODE, any(&[Actions::ADD, Actions::UPDATE_NODE_ALLOCATABLE])),
+];
+
+/// `ignores` says which resources the filter does not look at. (Kube-scheduler's hint
+/// looks at all of them, and leaves pods alone for which the node would do.)
+pub(in crate::plugins) fn hint(
+    pod: &Pod,
+    event: &ClusterEvent<'_>,
+    ignores: impl Fn(&str) -> bool,
+) -> Hint {
+    let wanted = &pod.template.resources.incoming;
+    if let Some(node) = event.node() {
+        let Some(new) = node.new.as_deref() else { return Hint::Skip };
+        let more = node.old.as_deref().is_none_or(|old| has_more(old, new, wanted));
+        return Hint::queue_if(more && fits(wanted, new, ignores));
+    }
+    let Some(other) = event.pod() else { return Hint::Skip };
+    match other.both() {
+        None => Hint::queue_if(gone(event).is_some()),
+        Some(_) if itself(pod, event).is_some() => Hint::Queue,
+        Some((old, new)) => {
+            let less = |of: &Pod| of.template.resources.placed.clone();
+            Hint::queue_if(has_node(new) && takes_less(&less(old), &less(new), wanted))
+        }
+    }
+}
+
+/// Whether the pod would fit on the node if it were empty (`isFit`).
+fn fits(wanted: &Resources, node: &Node, ignores: impl Fn(&str) -> bool) -> bool {
+    let has = &node.allocatable;
+    node.allowed_pods >= 1
+        && (wanted.cpu.0 == 0 || wanted.cpu <= has.cpu)
+        && (wanted.memory.0 == 0 || wanted.memory <= has.memory)
+        && (wanted.ephemeral_storage.0 == 0 || wanted.ephemeral_storage <= has.ephemeral_storage)
+        && wanted
+            .scalars
+            .iter()
+            .filter(|(name, amount)| *amount > 0 && !ignores(name))
+            .all(|(name, amount)| has.scalars.get(name).is_some_and(|has| amount <= has))
+}
+
+/// Whether the node has more of anything that the pod wants
+/// (`haveAnyRequestedResourcesIncreased`).
+fn has_more(old: &Node, new: &Node, wanted: &Resources) -> bool {
+    let (was, is) = (&old.allocatable, &new.allocatable);
+    new.allowed_pods > old.allowed_pods
+        || (wanted.cpu.0 > 0 && is.cpu > was.cpu)
+        || (wanted.memory.0 > 0 && is.memory > was.memory)
+        || (wanted.ephemeral_storage.0 > 0 && is.ephemeral_storage > was.ephemeral_storage)
+        || wanted.scalars.iter().any(|(name, amount)| {
+            amount > 0 && is.scalars.get(name).unwrap_or(0) > was.scalars.get(name).unwrap_or(0)
+        })
+}
+
+/// Whether another pod takes less of anything that this one wants
+/// (`isSchedulableAfterPodScaleDown`).
+fn takes_less(was: &Resources, is: &Resources, wanted: &Resources) -> bool {
+    (wanted.cpu.0 > 0 && is.cpu < was.cpu)
+        || (wanted.memory.0 > 0 && is.memory < was.memory)
+        || (wanted.ephemeral_storage.0 > 0 && is.ephemeral_storage < was.ephemeral_storage)
+        || wanted.scalars.iter().any(|(name, amount)| {
+            amount > 0 && is.scalars.get(name).unwrap_or(0) < was.scalars.get(name).unwrap_or(0)
+        })
+}

@@ -1,0 +1,157 @@
+//! The volume plugins: claims, volumes, classes, and what drivers can do.
+
+use crate::model::{
+    CsiNode, LabelLookup, Object, PersistentVolume, PersistentVolumeClaim, Pod, VolumeBindingMode,
+    VolumeSource,
+};
+
+use super::super::volumes::uses;
+use super::{Actions, ClusterEvent, EventResource, Hint, Interest, NODE, any, gone, on};
+
+const POD: &[EventResource] = EventResource::PODS;
+const CLAIM: &[EventResource] = &[EventResource::PersistentVolumeClaim];
+const VOLUME: &[EventResource] = &[EventResource::PersistentVolume];
+const CLASS: &[EventResource] = &[EventResource::StorageClass];
+const CSI_NODE: &[EventResource] = &[EventResource::CsiNode];
+const DRIVER: &[EventResource] = &[EventResource::CsiDriver];
+const CAPACITY: &[EventResource] = &[EventResource::CsiStorageCapacity];
+const ATTACHMENT: &[EventResource] = &[EventResource::VolumeAttachment];
+const ADD_OR_UPDATE: Actions = any(&[Actions::ADD, Actions::UPDATE]);
+
+/// Whether the pod uses this claim, be it that of a generic ephemeral volume.
+fn uses_claim(pod: &Pod, claim: &PersistentVolumeClaim) -> bool {
+    claim.namespace == pod.template.namespace
+        && uses(&pod.template.volumes, &pod.name).any(|used| used.claim == claim.name)
+}
+
+/// Whether the event is of a claim that the pod uses.
+fn is_of_its_claim(pod: &Pod, event: &ClusterEvent<'_>) -> bool {
+    matches!(event.object(), (_, Some(Object::PersistentVolumeClaim(claim))) if uses_claim(pod, claim))
+}
+
+/// VolumeRestrictions.
+pub(in crate::plugins) const RESTRICTIONS: &[Interest] =
+    &[on(POD, Actions::DELETE), on(NODE, Actions::ADD), on(CLAIM, Actions::ADD)];
+
+/// A pod is gone that had one of the pod's disks or claims, or the pod's claim is there.
+pub(in crate::plugins) fn restrictions(
+    pod: &Pod,
+    event: &ClusterEvent<'_>,
+    conflicts: impl Fn(&VolumeSource, &VolumeSource) -> bool,
+) -> Hint {
+    if event.node().is_some() {
+        return Hint::Queue;
+    }
+    let Some(gone) = gone(event) else { return Hint::queue_if(is_of_its_claim(pod, event)) };
+    let (wanted, freed) = (&pod.template, &gone.template);
+    let disk =
+        || wanted.volumes.iter().any(|disk| freed.volumes.iter().any(|o| conflicts(disk, o)));
+    // Kube-scheduler asks for the same namespace where disks are concerned, too: a disk
+    // that a pod of another one gives back is left alone for five minutes.
+    let claim = || {
+        wanted.namespace == freed.namespace
+            && wanted.claims().any(|claim| freed.claims().any(|other| other == claim))
+    };
+    Hint::queue_if(disk() || claim())
+}
+
+/// NodeVolumeLimits.
+pub(in crate::plugins) const LIMITS: &[Interest] = &[
+    on(CSI_NODE, ADD_OR_UPDATE),
+    on(POD, Actions::DELETE),
+    on(CLAIM, Actions::ADD),
+    on(ATTACHMENT, Actions::DELETE),
+];
+
+/// A limit was raised or lifted, something was detached, or the pod's claim is there.
+pub(in crate::plugins) fn limits(pod: &Pod, event: &ClusterEvent<'_>) -> Hint {
+    let attaches = |volumes: &[VolumeSource], pod: &str| {
+        volumes.iter().any(|volume| volume.migration("").is_some())
+            || uses(volumes, pod).next().is_some()
+    };
+    if let Some(gone) = gone(event) {
+        return Hint::queue_if(attaches(&gone.template.volumes, &gone.name));
+    }
+    Hint::queue_if(match event.object() {
+        (None, Some(Object::CsiNode(_))) => true,
+        (Some(Object::CsiNode(old)), Some(Object::CsiNode(new))) => has_higher_limit(old, new),
+        (_, Some(Object::PersistentVolumeClaim(claim))) => uses_claim(pod, claim),
+        (Some(Object::VolumeAttachment(_)), None) => attaches(&pod.template.volumes, &pod.name),
+        _ => false,
+    })
+}
+
+fn has_higher_limit(old: &CsiNode, new: &CsiNode) -> bool {
+    let limit = |node: &CsiNode, name: &str| {
+        node.drivers.iter().find(|driver| *driver.name == *name).and_then(|driver| driver.limit)
+    };
+    old.migrated != new.migrated
+        || old.drivers.iter().any(|driver| {
+            let (was, is) = (driver.limit, limit(new, &driver.name));
+            was.is_some_and(|was| is.is_none_or(|is| is > was))
+        })
+}
+
+/// VolumeBinding.
+pub(in crate::plugins) const BINDING: &[Interest] = &[
+    on(CLASS, ADD_OR_UPDATE),
+    on(CLAIM, ADD_OR_UPDATE),
+    on(VOLUME, ADD_OR_UPDATE),
+    on(NODE, any(&[Actions::ADD, Actions::UPDATE_NODE_LABEL])),
+    on(CSI_NODE, ADD_OR_UPDATE),
+    on(DRIVER, Actions::UPDATE),
+    on(CAPACITY, ADD_OR_UPDATE),
+];
+
+/// The pod's claim changed, or there may be a volume for it, or room to make one.
+pub(in crate::plugins) fn binding(pod: &Pod, event: &ClusterEvent<'_>) -> Hint {
+    if event.node().is_some() {
+        return Hint::Queue;
+    }
+    Hint::queue_if(match event.object() {
+        (_, Some(Object::PersistentVolume(_))) => true,
+        (_, Some(Object::PersistentVolumeClaim(claim))) => uses_claim(pod, claim),
+        (Some(Object::StorageClass(old)), Some(Object::StorageClass(new))) => {
+            old.allowed_topologies != new.allowed_topologies
+        }
+        (Some(Object::CsiNode(old)), Some(Object::CsiNode(new))) => old.migrated != new.migrated,
+        (Some(Object::CsiDriver(old)), Some(Object::CsiDriver(new))) => {
+            old.storage_capacity && !new.storage_capacity
+        }
+        (Some(Object::CsiStorageCapacity(old)), Some(Object::CsiStorageCapacity(new))) => {
+            new.largest > old.largest
+        }
+        (None, Some(_)) => true,
+        _ => false,
+    })
+}
+
+/// VolumeZone.
+pub(in crate::plugins) const ZONE: &[Interest] = &[
+    on(CLASS, Actions::ADD),
+    on(NODE, any(&[Actions::ADD, Actions::UPDATE_NODE_LABEL])),
+    on(CLAIM, ADD_OR_UPDATE),
+    on(VOLUME, ADD_OR_UPDATE),
+];
+
+/// The pod's claim changed, a volume came or is in other zones, or a class came whose
+/// volumes are in none yet.
+pub(in crate::plugins) fn zone(pod: &Pod, event: &ClusterEvent<'_>, keys: &[&str]) -> Hint {
+    if event.node().is_some() {
+        return Hint::Queue;
+    }
+    let zones = |volume: &PersistentVolume| -> Vec<Option<String>> {
+        keys.iter().map(|key| LabelLookup::get(&volume.labels, key).map(str::to_owned)).collect()
+    };
+    Hint::queue_if(match event.object() {
+        (_, Some(Object::PersistentVolumeClaim(claim))) => uses_claim(pod, claim),
+        (None, Some(Object::PersistentVolume(_))) => true,
+        (Some(Object::PersistentVolume(old)), Some(Object::PersistentVolume(new))) => {
+            zones(old) != zones(new)
+        }
+        (None, Some(Object::StorageClass(class))) => {
+            class.binding_mode == VolumeBindingMode::WaitForFirstConsumer
+        }
+        _ => false,
+    })
+}

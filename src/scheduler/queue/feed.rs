@@ -1,0 +1,88 @@
+//! What the log tells the queue (eventhandlers.go).
+
+use std::sync::Arc;
+
+use crate::framework::{Actions, ClusterEvent, EventResource};
+use crate::log::{Fact, Note};
+use crate::model::{Change, Diff, Pod, Timestamp, Uid};
+use crate::snapshot::Cluster;
+
+use super::{QueueError, SchedulingQueue};
+
+impl SchedulingQueue {
+    /// Takes in what an event did. Pods that are on no node are added, updated and
+    /// deleted at once; what may make others schedulable is left to
+    /// [`SchedulingQueue::step`]. `cluster` is a version that contains the event, which
+    /// any is that a reader takes after the note was received. O(log n).
+    ///
+    /// # Errors
+    ///
+    /// A pod is refused; one of another scheduler is passed over.
+    pub fn take(
+        &mut self,
+        note: &Note,
+        cluster: &Cluster,
+        now: Timestamp,
+    ) -> Result<(), QueueError> {
+        self.generation = self.generation.max(note.generation);
+        match &note.fact {
+            Fact::Pending(pod) => self.take_pending(pod, note, cluster, now),
+            Fact::NotPending(uid) => {
+                self.take_not_pending(uid);
+                Ok(())
+            }
+            Fact::Changed(change) => {
+                if let Change::Pod(Diff { new: Some(placed), .. }) = change {
+                    self.delete(&placed.uid);
+                }
+                for event in ClusterEvent::of(change) {
+                    self.plan(&event, None);
+                }
+                Ok(())
+            }
+        }
+    }
+
+    fn take_pending(
+        &mut self,
+        pod: &Arc<Pod>,
+        note: &Note,
+        cluster: &Cluster,
+        now: Timestamp,
+    ) -> Result<(), QueueError> {
+        let old = self.get(&pod.uid).map(|queued| queued.pod.clone());
+        match self.add(Pod::clone(pod), note.generation, cluster, now) {
+            Err(QueueError::OtherScheduler { .. }) => return Ok(()),
+            put => put?,
+        };
+        if let Some(old) = old.filter(is_nominated)
+            && old.nominated_node_name != pod.nominated_node_name
+        {
+            self.plan_room(old);
+        }
+        Ok(())
+    }
+
+    fn take_not_pending(&mut self, uid: &Uid) {
+        if let Some(old) = self.delete(uid).filter(is_nominated) {
+            self.plan_room(old);
+        }
+    }
+
+    /// A nominated pod was counted where it was to go: that room is free for pods of its
+    /// priority and below, as if it had left the node.
+    fn plan_room(&mut self, pod: Pod) {
+        let priority = pod.template.priority;
+        let change = Change::Pod(Diff { old: Some(Arc::new(pod)), new: None });
+        let event = ClusterEvent {
+            resource: EventResource::AssignedPod,
+            action: Actions::DELETE,
+            change: &change,
+        };
+        self.plan(&event, Some(Box::new(move |pod| pod.template.priority <= priority)));
+    }
+}
+
+fn is_nominated(pod: &Pod) -> bool {
+    pod.nominated_node_name.as_ref().is_some_and(|node| !node.is_empty())
+}

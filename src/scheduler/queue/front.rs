@@ -1,0 +1,274 @@
+//! The queue for threads: one takes pods, another tells it of events, and nobody waits
+//! for anybody's work.
+//!
+//! Popping takes what is active now. Events wait in the follower's channel, and whoever
+//! holds the queue acts on a few of them, in steps of so few pods that holding it takes
+//! microseconds: [`QueueFront::pop`] before it pops, so that a thread that pops all day
+//! keeps up with the log, and [`QueueFront::tend`] for a thread that does nothing else.
+//!
+//! # No wake-up is lost
+//!
+//! There is no parking protocol here: a thread that found nothing waits for either of two
+//! channels to be ready, the follower's and a bell that has room for one ring. Being
+//! ready is not receiving, so all that wait see it, and a ring or a note that comes
+//! between letting the queue go and waiting is there when the wait begins. The one
+//! danger is a ring that the first thread takes, and does not answer in full: whoever
+//! leaves something behind (a pod, work on an event, a time that comes sooner than those
+//! who sleep know), while others are asleep by their own count under the lock, rings
+//! again. So does everybody who slept and leaves: the time that it would have woken for
+//! may be what the others rely on.
+
+use std::fmt;
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::{Receiver, Select, Sender, bounded};
+
+use crate::engine::Reader;
+use crate::framework::QueuedPod;
+use crate::log::{Follower, NoNote};
+use crate::model::{Pod, Timestamp};
+use crate::snapshot::Snapshot;
+use crate::sync::{Mutex, MutexGuard, lock};
+
+use super::{Place, QueueError, SchedulingQueue};
+
+/// So many pods are asked about an event, or flushed, while the queue is held.
+const STEP: usize = 32;
+
+/// So many notes are taken in while the queue is held.
+const NOTES: usize = 16;
+
+/// A [`SchedulingQueue`] that threads share, fed by an engine's log.
+///
+/// ```
+/// use portolan::framework::Framework;
+/// use portolan::model::{Timestamp, node, pod};
+/// use portolan::scheduler::queue::{QueueConfig, QueueFront, SchedulingQueue};
+/// use portolan::{Config, Engine};
+///
+/// let engine = Engine::shared(Config::default());
+/// let queue = SchedulingQueue::new(Framework::default_profile(), QueueConfig::default());
+/// let queue = QueueFront::new(queue, engine.follow()?, engine.reader()?);
+///
+/// engine.add_node(node("n1").cpu(4_000).build())?;
+/// engine.put_pending(pod("web-0").cpu(250).build())?;
+///
+/// let popped = queue.pop(None, || Timestamp::from_secs(1))?;
+/// let snapshot = engine.reader()?.snapshot();
+/// assert!(snapshot.generation() >= popped.generation);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct QueueFront {
+    shared: Mutex<Shared>,
+    /// The follower's end, to wait on without the lock.
+    notes: Follower,
+    bell: Sender<()>,
+    rung: Receiver<()>,
+}
+
+struct Shared {
+    queue: SchedulingQueue,
+    follower: Follower,
+    reader: Reader,
+    /// How many threads wait, or are about to.
+    asleep: usize,
+    /// For when the last of them will wake by itself.
+    alarm: Option<Timestamp>,
+    closed: bool,
+    /// The engine is gone: its channel is always ready, and never has anything.
+    unfed: bool,
+}
+
+/// Why no pod was popped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum PopError {
+    /// None was ready before the deadline.
+    #[error("no pod was ready before the deadline")]
+    Timeout,
+    /// The queue is closed.
+    #[error("scheduling queue is closed")]
+    Closed,
+}
+
+impl Shared {
+    /// Does some of what is due, and says whether there is more.
+    fn work(&mut self, now: Timestamp) -> bool {
+        self.queue.tick(STEP, now);
+        let Shared { queue, follower, reader, unfed, .. } = self;
+        let mut left = NOTES;
+        loop {
+            // A note comes after its version: what is read from here on has it.
+            let version: &Snapshot = reader.refresh();
+            if queue.step(STEP, version, now) {
+                return true;
+            }
+            if left == 0 {
+                return !follower.is_empty();
+            }
+            left -= 1;
+            match follower.try_next() {
+                // A pod without uid is refused by the log already.
+                Ok(note) => drop(queue.take(&note, reader.refresh(), now)),
+                Err(NoNote::Empty) => return false,
+                Err(NoNote::Closed) => {
+                    *unfed = true;
+                    return false;
+                }
+            }
+        }
+    }
+}
+
+impl QueueFront {
+    /// Shares a queue, and feeds it from the log. The reader is to be one of the engine
+    /// that is followed.
+    #[must_use]
+    pub fn new(queue: SchedulingQueue, follower: Follower, reader: Reader) -> QueueFront {
+        let (bell, rung) = bounded(1);
+        let notes = follower.clone();
+        let shared =
+            Shared { queue, follower, reader, asleep: 0, alarm: None, closed: false, unfed: false };
+        QueueFront { shared: Mutex::new(shared), notes, bell, rung }
+    }
+
+    /// The pod to be tried next, waiting for one until `deadline`. It is to be given
+    /// back, see [`SchedulingQueue::pop`]. `clock` tells the time of the queue, and is
+    /// taken to run as fast as that of the deadline.
+    ///
+    /// # Errors
+    ///
+    /// The deadline passed, or the queue was closed.
+    pub fn pop(
+        &self,
+        deadline: Option<Instant>,
+        clock: impl Fn() -> Timestamp,
+    ) -> Result<QueuedPod, PopError> {
+        let mut shared = lock(&self.shared);
+        let mut slept = false;
+        loop {
+            // The rings so far were for what is seen from here on.
+            while self.rung.try_recv().is_ok() {}
+            if shared.closed {
+                self.pass_on(&shared, slept);
+                return Err(PopError::Closed);
+            }
+            let now = clock();
+            let more = shared.work(now);
+            if let Some(popped) = shared.queue.pop(now) {
+                self.pass_on(&shared, slept);
+                return Ok(popped);
+            }
+            if more {
+                // Others may have a pod to give back.
+                drop(shared);
+                shared = lock(&self.shared);
+                continue;
+            }
+            if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+                self.pass_on(&shared, slept);
+                return Err(PopError::Timeout);
+            }
+            shared = self.sleep(shared, deadline, now);
+            slept = true;
+        }
+    }
+
+    /// Lets the queue go, and waits until something happened or is due.
+    fn sleep<'a>(
+        &'a self,
+        mut shared: MutexGuard<'a, Shared>,
+        deadline: Option<Instant>,
+        now: Timestamp,
+    ) -> MutexGuard<'a, Shared> {
+        shared.alarm = shared.queue.next_due();
+        let due = shared.alarm.map(|due| {
+            let nanoseconds = due.0.saturating_sub(now.0).max(0);
+            Instant::now() + Duration::from_nanos(nanoseconds.unsigned_abs())
+        });
+        let unfed = shared.unfed;
+        shared.asleep += 1;
+        drop(shared);
+        let mut select = Select::new();
+        select.recv(&self.rung);
+        if !unfed {
+            select.recv(self.notes.channel());
+        }
+        match [deadline, due].into_iter().flatten().min() {
+            // Whether the time ran out, the caller looks for itself.
+            Some(until) => drop(select.ready_deadline(until)),
+            None => drop(select.ready()),
+        }
+        let mut shared = lock(&self.shared);
+        shared.asleep -= 1;
+        shared
+    }
+
+    /// Wakes the others for what this thread leaves behind.
+    fn pass_on(&self, shared: &Shared, slept: bool) {
+        let Shared { queue, alarm, asleep, closed, .. } = shared;
+        let sooner = || match (queue.next_due(), alarm) {
+            (Some(due), Some(alarm)) => due < *alarm,
+            (due, None) => due.is_some(),
+            (None, _) => false,
+        };
+        let is_left = || queue.is_ready() || queue.figures().backlog > 0 || sooner();
+        if *asleep > 0 && (slept || *closed || is_left()) {
+            self.ring();
+        }
+    }
+
+    fn ring(&self) {
+        // Where it has been rung already, those that wait are woken already.
+        let _ = self.bell.try_send(());
+    }
+
+    /// Does what is due: events that wait, backoff that is over, pods that waited for
+    /// too long; letting go of the queue again and again. For a thread that does nothing
+    /// else, where those that pop should not.
+    pub fn tend(&self, clock: impl Fn() -> Timestamp) {
+        loop {
+            let mut shared = lock(&self.shared);
+            let more = shared.work(clock());
+            self.pass_on(&shared, false);
+            if !more {
+                return;
+            }
+        }
+    }
+
+    /// Does something with the queue: gives pods back, activates them, reads figures.
+    /// It is given the version to judge events by. Keep it short: all others wait.
+    pub fn with<R>(&self, work: impl FnOnce(&mut SchedulingQueue, &Snapshot) -> R) -> R {
+        let mut shared = lock(&self.shared);
+        let Shared { queue, reader, .. } = &mut *shared;
+        let done = work(queue, reader.refresh());
+        self.pass_on(&shared, false);
+        done
+    }
+
+    /// Adds a pod past the log. What was submitted and published before is in every
+    /// version that a reader takes from now on, so the published generation is that of
+    /// the pod; what was submitted and not waited for may come after it. Where that
+    /// matters, [`Engine::put_pending`](crate::Engine::put_pending) gives the pod a place
+    /// in the log.
+    ///
+    /// # Errors
+    ///
+    /// As of [`SchedulingQueue::add`].
+    pub fn add(&self, pod: Pod, now: Timestamp) -> Result<Place, QueueError> {
+        self.with(|queue, version| queue.add(pod, version.generation(), version, now))
+    }
+
+    /// Pops nothing any more, and wakes who waits.
+    pub fn close(&self) {
+        lock(&self.shared).closed = true;
+        self.ring();
+    }
+}
+
+impl fmt::Debug for QueueFront {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("QueueFront").field("notes", &self.notes.len()).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,379 @@
+//! The queue itself: where a pod may be, and how it gets from one place to another.
+
+use std::cmp::Ordering;
+use std::collections::VecDeque;
+use std::fmt;
+use std::sync::Arc;
+
+use crate::framework::{Framework, PluginSet, Point, QueueingHints};
+use crate::model::{Generation, Name, Pod, Timestamp, Uid};
+
+use super::backoff::QueueConfig;
+use super::figures::{Cause, Incoming, QueueFigures};
+use super::heap::{Heap, Item, Order, Slot};
+use super::in_flight::InFlight;
+use super::moves::Move;
+use super::pods::{Entry, Pods, Pool};
+
+/// Where a pod of the queue is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Place {
+    /// Ready to be tried (`activeQ`).
+    Active,
+    /// Left alone for a while after it was rejected (`podBackoffQ`).
+    Backoff,
+    /// Left alone for a while after an error (`podErrorBackoffQ`).
+    ErrorBackoff,
+    /// Rejected, and waiting for an event that may change that
+    /// (`unschedulablePods`).
+    Unschedulable,
+    /// Kept from queueing by a plugin (`unschedulablePods`, gated).
+    Gated,
+    /// Popped, and being tried.
+    InFlight,
+    /// Popped and decided: events do not concern it any more, but it may fail.
+    Binding,
+}
+
+impl Place {
+    /// Those in which a pod waits.
+    pub const QUEUES: [Place; 5] =
+        [Place::Active, Place::Backoff, Place::ErrorBackoff, Place::Unschedulable, Place::Gated];
+
+    /// As kube-scheduler labels its metrics.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Place::Active => "active",
+            Place::Backoff | Place::ErrorBackoff => "backoff",
+            Place::Unschedulable => "unschedulable",
+            Place::Gated => "gated",
+            Place::InFlight => "in flight",
+            Place::Binding => "binding",
+        }
+    }
+}
+
+/// Why the queue did not do what it was asked to.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum QueueError {
+    /// A pod without uid.
+    #[error("cannot queue pod {name:?} with empty uid")]
+    EmptyUid {
+        /// Its name.
+        name: Name,
+    },
+    /// A pod of another scheduler.
+    #[error("pod {uid} is for scheduler {scheduler:?}, which this queue has no profile of")]
+    OtherScheduler {
+        /// The pod.
+        uid: Uid,
+        /// The scheduler that it names.
+        scheduler: Name,
+    },
+    /// A pod that comes back and was not popped.
+    #[error("pod {uid} is already present in the {} queue", place.as_str())]
+    AlreadyQueued {
+        /// The pod.
+        uid: Uid,
+        /// Where it is.
+        place: Place,
+    },
+    /// A queue without any framework.
+    #[error("a queue needs the framework of at least one profile")]
+    NoProfile,
+    /// A pod that the queue does not know.
+    #[error("pod {uid} is not in the scheduling queue: add it first")]
+    NotFound {
+        /// The pod.
+        uid: Uid,
+    },
+}
+
+/// Which pods are tried, in which order, and when again
+/// (backend/queue/scheduling_queue.go `PriorityQueue`).
+///
+/// One thread's: it holds no lock, reads no clock and looks at no version by itself.
+/// [`QueueFront`](super::QueueFront) shares it.
+pub struct SchedulingQueue {
+    pub(super) profiles: Vec<Profile>,
+    pub(super) config: QueueConfig,
+    pub(super) pods: Pods,
+    active: Heap,
+    backoff: Heap,
+    error_backoff: Heap,
+    pub(super) pool: Pool,
+    pub(super) gated: Pool,
+    pub(super) in_flight: InFlight,
+    binding: usize,
+    /// Events that were taken in and are not acted on to the end.
+    pub(super) backlog: VecDeque<Move>,
+    /// How many events were begun to be acted on.
+    pub(super) begun: u64,
+    /// The last event that was taken in.
+    pub(super) generation: Generation,
+    arrivals: u64,
+    /// Whether the plugin that sorts has a key for every pod.
+    keyed: bool,
+    incoming: Incoming,
+    /// When pods that waited for too long are looked for.
+    pub(super) next_leftover: Option<Timestamp>,
+}
+
+/// A framework, and the scheduler's name under which pods ask for it.
+pub(super) struct Profile {
+    name: Name,
+    pub(super) framework: Arc<Framework>,
+    pub(super) hints: QueueingHints,
+    /// The plugins that may keep pods from queueing.
+    pub(super) gates: PluginSet,
+}
+
+impl Profile {
+    fn new(name: Name, framework: Arc<Framework>) -> Profile {
+        let gates = framework.plugins_at(Point::PreEnqueue).map(|(plugin, _)| plugin.name());
+        let gates = framework.plugin_set(gates);
+        Profile { name, hints: QueueingHints::new(&framework), framework, gates }
+    }
+}
+
+const DEFAULT_SCHEDULER: &str = "default-scheduler";
+
+/// The order of the plugin that sorts; among equals the pod that queued first.
+struct Sort<'a> {
+    framework: &'a Framework,
+    keyed: bool,
+    entries: &'a [Option<Entry>],
+}
+
+impl Order for Sort<'_> {
+    fn compare(&self, one: &Item, other: &Item) -> Ordering {
+        let by_plugin = || match self.keyed {
+            true => one.key.cmp(&other.key),
+            false => {
+                let queued = |slot: Slot| self.entries.get(slot as usize)?.as_ref();
+                match (queued(one.slot), queued(other.slot)) {
+                    (Some(one), Some(other)) => self.framework.compare(&one.queued, &other.queued),
+                    _ => Ordering::Equal,
+                }
+            }
+        };
+        let by_expiry = one.expires.cmp(&other.expires);
+        by_expiry.then_with(by_plugin).then(one.arrival.cmp(&other.arrival))
+    }
+}
+
+impl SchedulingQueue {
+    /// A queue for pods of this one framework, whatever scheduler they name.
+    #[must_use]
+    pub fn new(framework: impl Into<Arc<Framework>>, config: QueueConfig) -> SchedulingQueue {
+        SchedulingQueue::of(vec![Profile::new("".into(), framework.into())], config)
+    }
+
+    /// A queue for several frameworks, each under the name that pods ask for it by.
+    /// All have to sort alike, and share a handle: the first one's are used. An empty
+    /// name is for pods that ask for none of the others.
+    ///
+    /// # Errors
+    ///
+    /// There is no profile.
+    pub fn with_profiles(
+        profiles: impl IntoIterator<Item = (Name, Arc<Framework>)>,
+        config: QueueConfig,
+    ) -> Result<SchedulingQueue, QueueError> {
+        let profiles = profiles.into_iter().map(|(name, of)| Profile::new(name, of));
+        let profiles: Vec<Profile> = profiles.collect();
+        match profiles.is_empty() {
+            true => Err(QueueError::NoProfile),
+            false => Ok(SchedulingQueue::of(profiles, config)),
+        }
+    }
+
+    fn of(profiles: Vec<Profile>, config: QueueConfig) -> SchedulingQueue {
+        SchedulingQueue {
+            profiles,
+            config,
+            pods: Pods::default(),
+            active: Heap::default(),
+            backoff: Heap::default(),
+            error_backoff: Heap::default(),
+            pool: Pool::default(),
+            gated: Pool::default(),
+            in_flight: InFlight::default(),
+            binding: 0,
+            backlog: VecDeque::new(),
+            begun: 0,
+            generation: Generation::ZERO,
+            arrivals: 0,
+            keyed: true,
+            incoming: Incoming::default(),
+            next_leftover: None,
+        }
+    }
+
+    /// How many pods are where. O(1).
+    #[must_use]
+    pub fn figures(&self) -> QueueFigures {
+        QueueFigures {
+            active: self.active.len(),
+            backoff: self.backoff.len() + self.error_backoff.len(),
+            unschedulable: self.pool.len(),
+            gated: self.gated.len(),
+            in_flight: self.in_flight.len(),
+            binding: self.binding,
+            in_flight_events: self.in_flight.events(),
+            backlog: self.backlog.len(),
+        }
+    }
+
+    /// How many pods came to which queue since the start, and what brought them.
+    pub fn incoming(&self) -> impl Iterator<Item = (Cause, Place, u64)> {
+        self.incoming.iter()
+    }
+
+    /// Where a pod is.
+    #[must_use]
+    pub fn place(&self, uid: &Uid) -> Option<Place> {
+        self.pods.get(self.pods.find(uid)?).map(|entry| entry.place)
+    }
+
+    /// The pod as the queue knows it.
+    #[must_use]
+    pub fn get(&self, uid: &Uid) -> Option<&crate::framework::QueuedPod> {
+        self.pods.get(self.pods.find(uid)?).map(|entry| &entry.queued)
+    }
+
+    /// The pods in one place, in no particular order. O(pods that were ever there).
+    pub fn pods_in(&self, place: Place) -> impl Iterator<Item = &Pod> {
+        let slots: Box<dyn Iterator<Item = Slot> + '_> = match place {
+            Place::Active => Box::new(self.active.slots()),
+            Place::Backoff => Box::new(self.backoff.slots()),
+            Place::ErrorBackoff => Box::new(self.error_backoff.slots()),
+            Place::Unschedulable => Box::new(self.pool.slots()),
+            Place::Gated => Box::new(self.gated.slots()),
+            Place::InFlight | Place::Binding => Box::new(0..self.pods.most()),
+        };
+        let entries = slots.filter_map(|slot| self.pods.get(slot));
+        entries.filter(move |entry| entry.place == place).map(|entry| &entry.queued.pod)
+    }
+
+    /// Which framework a pod is for.
+    pub(super) fn profile_of(&self, pod: &Pod) -> Option<usize> {
+        let asked = pod.template.scheduler_name.as_deref().unwrap_or(DEFAULT_SCHEDULER);
+        let named = self.profiles.iter().position(|profile| *profile.name == *asked);
+        named.or_else(|| self.profiles.iter().position(|profile| profile.name.is_empty()))
+    }
+
+    /// The next number in the order in which pods queue.
+    pub(super) fn arrival(&mut self) -> u64 {
+        self.arrivals += 1;
+        self.arrivals
+    }
+
+    /// Takes a pod from where it is; where it goes is up to the caller.
+    pub(super) fn leave(&mut self, slot: Slot) {
+        let Some(place) = self.pods.get(slot).map(|entry| entry.place) else { return };
+        let framework = &*self.profiles[0].framework;
+        match place {
+            Place::InFlight => return self.in_flight.remove(slot, &mut self.pods),
+            Place::Binding => {
+                self.binding -= 1;
+                return;
+            }
+            _ => {}
+        }
+        let keyed = self.keyed;
+        let (entries, positions) = self.pods.split();
+        let at = positions[slot as usize] as usize;
+        let sort = Sort { framework, keyed, entries };
+        match place {
+            Place::Active => self.active.remove(at, positions, &sort),
+            Place::Backoff => self.backoff.remove(at, positions, &sort),
+            Place::ErrorBackoff => self.error_backoff.remove(at, positions, &sort),
+            Place::Gated => self.gated.remove(at, positions),
+            _ => self.pool.remove(at, positions),
+        }
+    }
+
+    /// Puts a pod that is nowhere in a place.
+    pub(super) fn enter(&mut self, slot: Slot, place: Place) {
+        let framework = &*self.profiles[0].framework;
+        let Some(entry) = self.pods.get_mut(slot) else { return };
+        entry.place = place;
+        entry.joined = self.begun;
+        match place {
+            Place::InFlight => return self.in_flight.push(slot, &mut self.pods),
+            Place::Binding => {
+                self.binding += 1;
+                return;
+            }
+            Place::Unschedulable => return self.pool.push(slot, &mut self.pods.positions),
+            Place::Gated => return self.gated.push(slot, &mut self.pods.positions),
+            Place::Active | Place::Backoff | Place::ErrorBackoff => {}
+        }
+        let expires = match place {
+            Place::Active => None,
+            _ => entry.queued.backoff_expiration,
+        };
+        let key = framework.sort_key(&entry.queued);
+        // One pod without a key, and no key is looked at any more.
+        self.keyed &= key.is_some();
+        let item = Item {
+            expires: expires.map_or(0, |at| at.0),
+            key: key.unwrap_or_default(),
+            arrival: entry.arrival,
+            slot,
+        };
+        let keyed = self.keyed;
+        let (entries, positions) = self.pods.split();
+        let sort = Sort { framework, keyed, entries };
+        match place {
+            Place::Active => self.active.push(item, positions, &sort),
+            Place::Backoff => self.backoff.push(item, positions, &sort),
+            _ => self.error_backoff.push(item, positions, &sort),
+        }
+    }
+
+    /// The pod to be tried next, taken from where it is: from backoff where no pod is
+    /// active and that is allowed, never one that ended in an error.
+    pub(super) fn take_first(&mut self) -> Option<Slot> {
+        let from_backoff = self.config.pop_from_backoff;
+        let framework = &*self.profiles[0].framework;
+        let keyed = self.keyed;
+        let (entries, positions) = self.pods.split();
+        let sort = Sort { framework, keyed, entries };
+        let active = self.active.pop(positions, &sort);
+        active.or_else(|| from_backoff.then(|| self.backoff.pop(positions, &sort)).flatten())
+    }
+
+    /// Whether a pod could be popped now.
+    pub(super) fn is_ready(&self) -> bool {
+        self.active.len() > 0 || (self.config.pop_from_backoff && self.backoff.len() > 0)
+    }
+
+    /// The pod of either backoff heap whose time is over, if there is one.
+    pub(super) fn backed_off(&self, now: Timestamp) -> Option<Slot> {
+        let over = |heap: &Heap| {
+            let first = heap.first()?;
+            (!self.config.is_ahead(Timestamp(first.expires), now)).then_some(first.slot)
+        };
+        over(&self.backoff).or_else(|| over(&self.error_backoff))
+    }
+
+    /// When the next pod's backoff is over.
+    pub(super) fn next_backed_off(&self) -> Option<Timestamp> {
+        let first = [self.backoff.first(), self.error_backoff.first()].into_iter().flatten();
+        first.map(|item| self.config.end(Timestamp(item.expires))).min()
+    }
+
+    pub(super) fn count_incoming(&mut self, cause: Cause, place: Place) {
+        self.incoming.count(cause, place);
+    }
+}
+
+impl fmt::Debug for SchedulingQueue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SchedulingQueue").field("figures", &self.figures()).finish_non_exhaustive()
+    }
+}

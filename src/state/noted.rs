@@ -1,0 +1,120 @@
+//! What events do, noted for those who follow the log: each object before and
+//! after. Nothing is looked up and nothing copied where nobody takes notes.
+
+use std::sync::Arc;
+
+use crate::log::Fact;
+use crate::model::{Change, Diff, EventError, Generation, Name, Node, Object, ObjectKind, Pod};
+use crate::snapshot::Spot;
+
+use super::lifecycle::{Observer, State};
+
+impl State {
+    fn now(&self) -> Generation {
+        self.cluster().generation()
+    }
+
+    fn pod_at(&self, spot: Spot) -> Option<(Arc<Pod>, bool)> {
+        self.draft.pod_at(spot).map(|pod| (Arc::new(pod.to_pod()), pod.is_assumed()))
+    }
+
+    /// A pod is about to be on a node, for good.
+    pub(super) fn note_placed(&self, pod: &Pod, observer: &mut impl Observer) {
+        if observer.takes_notes() {
+            let change = Change::Pod(Diff { old: None, new: Some(Arc::new(pod.clone())) });
+            observer.note(self.now(), Fact::Changed(change));
+        }
+    }
+
+    /// Another object of a pod is about to take its place. Whoever knew it as
+    /// assumed was not told of it yet, so it appears.
+    pub(super) fn note_revised(&self, spot: Spot, pod: &Pod, observer: &mut impl Observer) {
+        if observer.takes_notes() {
+            let old = self.pod_at(spot).filter(|(_, assumed)| !assumed).map(|(old, _)| old);
+            let change = Change::Pod(Diff { old, new: Some(Arc::new(pod.clone())) });
+            observer.note(self.now(), Fact::Changed(change));
+        }
+    }
+
+    /// A pod is about to go; an assumed one, too: its room is free again.
+    pub(super) fn note_displaced(&self, spot: Spot, observer: &mut impl Observer) {
+        if observer.takes_notes() {
+            let old = self.pod_at(spot).map(|(old, _)| old);
+            let change = Change::Pod(Diff { old, new: None });
+            observer.note(self.now(), Fact::Changed(change));
+        }
+    }
+
+    /// A pod that is on no node appears or changes. One that is assumed or placed is
+    /// not to be scheduled, whatever an older view of it says.
+    pub(super) fn put_pending(
+        &self,
+        pod: &Arc<Pod>,
+        observer: &mut impl Observer,
+    ) -> Result<(), EventError> {
+        if pod.uid.is_empty() {
+            return Err(EventError::EmptyUid);
+        }
+        if let Some(node) = pod.node_name.as_ref().filter(|node| !node.is_empty()) {
+            return Err(EventError::HasNodeName { uid: pod.uid.clone(), node: node.clone() });
+        }
+        if observer.takes_notes() && self.draft.pod(&pod.uid).is_none() {
+            observer.note(self.now(), Fact::Pending(pod.clone()));
+        }
+        Ok(())
+    }
+
+    /// Puts a node that was checked.
+    pub(super) fn put_node(&mut self, node: &Arc<Node>, observer: &mut impl Observer) {
+        if observer.takes_notes() {
+            let old = self.cluster().node(&node.name).and_then(|known| known.node().cloned());
+            let change = Change::Node(Diff { old, new: Some(node.clone()) });
+            observer.note(self.now(), Fact::Changed(change));
+        }
+        self.draft.put_node(node.clone());
+    }
+
+    /// Removes a node that is known.
+    pub(super) fn remove_node(&mut self, name: &Name, observer: &mut impl Observer) {
+        if observer.takes_notes() {
+            let old = self.cluster().node(name).and_then(|known| known.node().cloned());
+            observer.note(self.now(), Fact::Changed(Change::Node(Diff { old, new: None })));
+        }
+        self.draft.remove_node(name);
+    }
+
+    /// Puts an object of another kind.
+    pub(super) fn put_object(
+        &mut self,
+        object: &Object,
+        observer: &mut impl Observer,
+    ) -> Result<(), EventError> {
+        let old = observer.takes_notes().then(|| {
+            self.cluster().objects().get(object.kind(), object.namespace(), object.name())
+        });
+        self.draft.put_object(object)?;
+        if let Some(old) = old {
+            let diff = Diff { old: old.map(Arc::new), new: Some(Arc::new(object.clone())) };
+            observer.note(self.now(), Fact::Changed(Change::Object(diff)));
+        }
+        Ok(())
+    }
+
+    /// Removes an object of another kind.
+    pub(super) fn delete_object(
+        &mut self,
+        kind: ObjectKind,
+        namespace: &str,
+        name: &str,
+        observer: &mut impl Observer,
+    ) -> Result<(), EventError> {
+        let old =
+            observer.takes_notes().then(|| self.cluster().objects().get(kind, namespace, name));
+        self.draft.delete_object(kind, namespace, name)?;
+        if let Some(old) = old {
+            let diff = Diff { old: old.map(Arc::new), new: None };
+            observer.note(self.now(), Fact::Changed(Change::Object(diff)));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,565 @@
+//! What kube-scheduler's queue promises, claim by claim
+//! (backend/queue/scheduling_queue_test.go; nothing of its text is used).
+
+use std::sync::Arc;
+
+use portolan::framework::{
+    Actions, ClusterEvent, Code, EventResource, Framework, Handle, Hint, Interest, Nomination,
+    Plugin, PluginSet, Point, Status,
+};
+use portolan::model::{Change, Diff, Generation, Name, Pod, Timestamp, Uid, node, pod};
+use portolan::plugins::{PrioritySort, SchedulingGates};
+use portolan::scheduler::queue::{Cause, Place, QueueConfig, QueueError, SchedulingQueue};
+use portolan::{Cluster, Config, Engine, Snapshot};
+
+/// Rejects; nodes that come help, or rather those called like the pod's label `want`.
+struct Fit;
+
+impl Plugin for Fit {
+    fn name(&self) -> &'static str {
+        "Fit"
+    }
+    fn points(&self) -> &'static [Point] {
+        &[Point::Filter]
+    }
+    fn events(&self) -> &'static [Interest] {
+        const EVENTS: &[Interest] = &[
+            Interest { resources: &[EventResource::Node], actions: Actions::ADD },
+            Interest { resources: EventResource::PODS, actions: Actions::DELETE },
+            Interest { resources: EventResource::PODS, actions: Actions::UPDATE_POD_TOLERATION },
+        ];
+        EVENTS
+    }
+    fn queueing_hint(
+        &self,
+        pod: &Pod,
+        event: &ClusterEvent<'_>,
+        _: &Cluster,
+    ) -> Result<Hint, Status> {
+        let name = event.node().and_then(|diff| diff.new.as_ref()).map(|node| node.name.clone());
+        let want = pod.template.labels.get("want");
+        Ok(Hint::queue_if(name.is_none() || want.is_none() || name.as_deref() == want))
+    }
+}
+
+/// The queue with what its tests need at hand: a clock that they turn.
+struct Test {
+    queue: SchedulingQueue,
+    cluster: Arc<Snapshot>,
+    now: Timestamp,
+    fit: PluginSet,
+    handle: Handle,
+}
+
+impl Test {
+    fn new() -> Test {
+        Test::with(QueueConfig::default())
+    }
+
+    fn with(config: QueueConfig) -> Test {
+        let plugins: Vec<(Box<dyn Plugin>, i64)> =
+            vec![(Box::new(PrioritySort), 0), (Box::new(SchedulingGates), 0), (Box::new(Fit), 0)];
+        let handle = Handle::default();
+        let framework = Framework::new(plugins).with_handle(handle.clone());
+        let fit = framework.plugin_set(["Fit"]);
+        Test {
+            queue: SchedulingQueue::new(framework, config),
+            cluster: Engine::inline(Config::default()).1.snapshot(),
+            now: Timestamp::from_secs(1_000),
+            fit,
+            handle,
+        }
+    }
+
+    fn add(&mut self, pod: Pod) -> Place {
+        self.queue.add(pod, Generation(1), &self.cluster, self.now).unwrap()
+    }
+
+    fn pop(&mut self) -> Option<String> {
+        self.queue.pop(self.now).map(|popped| popped.pod.name.to_string())
+    }
+
+    fn fail(&mut self, name: &str, by: PluginSet) -> Option<Place> {
+        self.fail_waiting(name, by, PluginSet::EMPTY)
+    }
+
+    fn fail_waiting(&mut self, name: &str, by: PluginSet, waits: PluginSet) -> Option<Place> {
+        let uid = uid(name);
+        self.queue
+            .add_unschedulable_if_not_present(&uid, by, waits, &self.cluster, self.now)
+            .unwrap()
+    }
+
+    /// A pod that was tried and rejected.
+    fn rejected(&mut self, pod: Pod) {
+        let name = pod.name.clone();
+        self.add(pod);
+        assert_eq!(self.pop().as_deref(), Some(&*name));
+        assert_eq!(self.fail(&name, self.fit), Some(Place::Unschedulable));
+    }
+
+    fn happen(&mut self, change: &Change) {
+        for event in ClusterEvent::of(change) {
+            self.queue.move_all(&event, None, &self.cluster, self.now);
+        }
+    }
+
+    fn advance(&mut self, millis: i64) {
+        self.now.0 += millis * 1_000_000;
+    }
+
+    fn place(&self, name: &str) -> Option<Place> {
+        self.queue.place(&uid(name))
+    }
+}
+
+fn uid(name: &str) -> Uid {
+    Uid::new(&format!("default/{name}"))
+}
+
+fn plain(name: &str) -> Pod {
+    pod(name.to_owned()).build()
+}
+
+fn node_comes(name: &str) -> Change {
+    Change::Node(Diff { old: None, new: Some(Arc::new(node(name).build())) })
+}
+
+#[test]
+fn pods_are_popped_by_priority_and_then_by_age() {
+    let mut test = Test::new();
+    for (name, priority) in [("low", 1), ("high", 9), ("late", 9)] {
+        test.add(pod(name).priority(priority).build());
+        test.advance(1);
+    }
+    assert_eq!(
+        [test.pop(), test.pop(), test.pop(), test.pop()].map(Option::unwrap_or_default),
+        ["high", "late", "low", ""]
+    );
+}
+
+#[test]
+fn a_rejected_pod_waits_for_an_event_that_helps() {
+    let mut test = Test::new();
+    test.rejected(pod("a").label("want", "right").build());
+    test.happen(&node_comes("wrong"));
+    assert_eq!(test.place("a"), Some(Place::Unschedulable));
+    test.happen(&node_comes("right"));
+    assert_eq!(test.place("a"), Some(Place::Backoff));
+}
+
+#[test]
+fn an_event_moves_a_pod_that_backed_off_long_enough_at_once() {
+    let mut test = Test::new();
+    test.rejected(plain("a"));
+    test.advance(5_000);
+    test.happen(&node_comes("n"));
+    assert_eq!(test.place("a"), Some(Place::Active));
+}
+
+#[test]
+fn a_pending_plugin_moves_a_pod_past_its_backoff() {
+    let mut test = Test::new();
+    test.add(plain("a"));
+    test.pop();
+    test.fail_waiting("a", PluginSet::EMPTY, test.fit);
+    test.happen(&node_comes("n"));
+    assert_eq!(test.place("a"), Some(Place::Active));
+}
+
+#[test]
+fn an_event_during_a_cycle_is_not_missed() {
+    let mut test = Test::new();
+    test.add(plain("a"));
+    test.pop();
+    test.happen(&node_comes("n"));
+    assert_eq!(test.fail("a", test.fit), Some(Place::Backoff));
+}
+
+#[test]
+fn an_event_before_a_pod_was_popped_is_no_news() {
+    let mut test = Test::new();
+    test.add(plain("other"));
+    test.add(plain("a"));
+    test.pop();
+    test.happen(&node_comes("n"));
+    test.pop();
+    assert_eq!(test.fail("a", test.fit), Some(Place::Unschedulable));
+    assert_eq!(test.fail("other", test.fit), Some(Place::Backoff));
+}
+
+#[test]
+fn events_are_kept_no_longer_than_the_oldest_pod_in_flight() {
+    let mut test = Test::new();
+    for name in ["a", "b"] {
+        test.add(plain(name));
+    }
+    test.pop();
+    test.happen(&node_comes("n1"));
+    test.pop();
+    test.happen(&node_comes("n2"));
+    assert_eq!(test.queue.figures().in_flight_events, 2);
+    test.queue.done(&uid("a"));
+    assert_eq!(test.queue.figures().in_flight_events, 1);
+    test.queue.done(&uid("b"));
+    test.happen(&node_comes("n3"));
+    assert_eq!(test.queue.figures().in_flight_events, 0);
+}
+
+#[test]
+fn an_event_that_concerns_nobody_is_not_kept() {
+    let mut test = Test::new();
+    test.add(plain("a"));
+    test.pop();
+    let change = Change::Node(Diff { old: Some(Arc::new(node("n").build())), new: None });
+    test.happen(&change);
+    assert_eq!(test.queue.figures().in_flight_events, 0);
+}
+
+#[test]
+fn a_pod_whose_try_ended_in_an_error_backs_off_and_is_not_popped_early() {
+    let mut test = Test::new();
+    test.add(plain("a"));
+    test.pop();
+    assert_eq!(test.fail("a", PluginSet::EMPTY), Some(Place::ErrorBackoff));
+    assert_eq!(test.pop(), None);
+    test.advance(2_000);
+    assert_eq!(test.queue.flush_backoff_completed(usize::MAX, test.now), 1);
+    assert_eq!(test.pop().as_deref(), Some("a"));
+}
+
+#[test]
+fn a_pod_is_popped_from_backoff_where_no_other_is_active() {
+    let mut test = Test::new();
+    test.rejected(plain("a"));
+    test.happen(&node_comes("n"));
+    test.add(plain("b"));
+    assert_eq!((test.pop().as_deref(), test.pop().as_deref()), (Some("b"), Some("a")));
+}
+
+#[test]
+fn without_that_a_pod_stays_in_backoff_until_its_time() {
+    let config = QueueConfig { pop_from_backoff: false, ..QueueConfig::default() };
+    let mut test = Test::with(config);
+    test.rejected(plain("a"));
+    test.happen(&node_comes("n"));
+    assert_eq!(test.pop(), None);
+    test.advance(1_000);
+    test.queue.flush_backoff_completed(usize::MAX, test.now);
+    assert_eq!(test.pop(), None, "its time is not over in that very moment");
+    test.advance(1);
+    test.queue.flush_backoff_completed(usize::MAX, test.now);
+    assert_eq!(test.pop().as_deref(), Some("a"));
+}
+
+#[test]
+fn pods_whose_backoff_ends_in_one_second_go_by_the_order_of_the_queue() {
+    let mut test = Test::new();
+    for (name, priority) in [("low", 1), ("high", 9)] {
+        test.rejected(pod(name).priority(priority).build());
+        test.advance(300);
+    }
+    test.happen(&node_comes("n"));
+    assert_eq!((test.pop().as_deref(), test.pop().as_deref()), (Some("high"), Some("low")));
+}
+
+#[test]
+fn an_error_is_forgotten_with_the_next_rejection_and_rejections_are_not() {
+    let mut test = Test::new();
+    test.add(plain("a"));
+    for by in [PluginSet::EMPTY, PluginSet::EMPTY, test.fit] {
+        test.advance(60_000);
+        test.queue.flush_backoff_completed(usize::MAX, test.now);
+        test.pop();
+        test.fail("a", by);
+    }
+    let queued = test.queue.get(&uid("a")).unwrap();
+    assert_eq!((queued.consecutive_errors, queued.unschedulable_count, queued.attempts), (0, 1, 3));
+}
+
+#[test]
+fn leftovers_are_tried_again_after_five_minutes() {
+    let mut test = Test::new();
+    test.rejected(plain("old"));
+    test.advance(100_000);
+    test.rejected(plain("young"));
+    test.advance(200_000);
+    test.queue.flush_unschedulable_leftover(&test.cluster, test.now);
+    assert_eq!(test.place("old"), Some(Place::Unschedulable), "five minutes, and not longer");
+    test.advance(1);
+    test.queue.flush_unschedulable_leftover(&test.cluster, test.now);
+    assert_eq!(test.place("old"), Some(Place::Active));
+    assert_eq!(test.place("young"), Some(Place::Unschedulable));
+}
+
+#[test]
+fn ticks_look_for_leftovers_every_half_minute() {
+    let mut test = Test::new();
+    test.rejected(plain("a"));
+    test.queue.tick(8, test.now);
+    assert_eq!(test.queue.next_due(), Some(Timestamp(test.now.0 + 30_000_000_000)));
+    test.advance(301_000);
+    test.queue.tick(8, test.now);
+    while test.queue.step(8, &test.cluster, test.now) {}
+    assert_eq!(test.place("a"), Some(Place::Active));
+}
+
+fn gated(name: &str) -> Pod {
+    pod(name.to_owned()).spec(|spec| spec.scheduling_gates = Box::new(["hold".into()])).build()
+}
+
+#[test]
+fn a_gated_pod_waits_until_its_gates_are_gone() {
+    let mut test = Test::new();
+    assert_eq!(test.add(gated("a")), Place::Gated);
+    test.happen(&node_comes("n"));
+    test.advance(400_000);
+    test.queue.flush_unschedulable_leftover(&test.cluster, test.now);
+    assert_eq!(test.pop(), None);
+    let updated = test.queue.update(plain("a"), Generation(2), &test.cluster, test.now);
+    assert_eq!(updated, Ok(Place::Active));
+    assert_eq!(test.queue.get(&uid("a")).unwrap().gating_plugin, PluginSet::EMPTY);
+}
+
+#[test]
+fn activating_a_gated_pod_asks_its_gate_again() {
+    let mut test = Test::new();
+    test.add(gated("a"));
+    assert!(!test.queue.activate(&uid("a"), test.now));
+    assert_eq!(test.place("a"), Some(Place::Gated));
+}
+
+#[test]
+fn activating_takes_a_pod_out_of_the_pool_and_out_of_backoff() {
+    let mut test = Test::new();
+    test.rejected(plain("pool"));
+    test.add(plain("backoff"));
+    test.pop();
+    test.fail("backoff", PluginSet::EMPTY);
+    for name in ["pool", "backoff"] {
+        assert!(test.queue.activate(&uid(name), test.now));
+        assert_eq!(test.place(name), Some(Place::Active));
+    }
+    assert!(!test.queue.activate(&uid("unknown"), test.now));
+}
+
+#[test]
+fn activating_a_pod_in_flight_counts_when_it_comes_back() {
+    let mut test = Test::new();
+    test.add(plain("a"));
+    test.add(plain("b"));
+    test.pop();
+    test.pop();
+    test.queue.activate(&uid("a"), test.now);
+    assert_eq!(test.fail("a", test.fit), Some(Place::Backoff));
+    assert_eq!(test.fail("b", test.fit), Some(Place::Unschedulable));
+}
+
+#[test]
+fn an_update_of_a_pod_in_the_pool_moves_it_only_if_its_rejectors_care() {
+    let mut test = Test::new();
+    test.rejected(plain("a"));
+    let update = |test: &mut Test, pod: Pod| {
+        test.queue.update(pod, Generation(2), &test.cluster, test.now).unwrap()
+    };
+    let labelled = pod("a").label("k", "v").build();
+    assert_eq!(update(&mut test, labelled), Place::Unschedulable);
+    let tolerant = pod("a").label("k", "v").tolerate("t").build();
+    assert_eq!(update(&mut test, tolerant), Place::Backoff);
+}
+
+#[test]
+fn an_update_of_an_active_pod_gives_it_its_new_rank() {
+    let mut test = Test::new();
+    test.add(plain("a"));
+    test.add(plain("b"));
+    test.queue
+        .update(pod("b").priority(5).build(), Generation(2), &test.cluster, test.now)
+        .unwrap();
+    assert_eq!(test.pop().as_deref(), Some("b"));
+}
+
+#[test]
+fn an_update_of_a_pod_in_flight_counts_when_it_comes_back() {
+    let mut test = Test::new();
+    test.add(plain("a"));
+    test.pop();
+    let tolerant = pod("a").tolerate("t").build();
+    test.queue.update(tolerant.clone(), Generation(2), &test.cluster, test.now).unwrap();
+    assert_eq!(test.place("a"), Some(Place::InFlight));
+    assert_eq!(test.fail("a", test.fit), Some(Place::Backoff));
+    assert_eq!(test.queue.get(&uid("a")).unwrap().pod, tolerant, "it comes back as it is now");
+}
+
+#[test]
+fn a_pod_deleted_in_flight_does_not_come_back() {
+    let mut test = Test::new();
+    test.add(plain("a"));
+    test.pop();
+    assert_eq!(test.queue.delete(&uid("a")), Some(plain("a")));
+    assert_eq!(test.fail("a", test.fit), None);
+    assert_eq!(test.queue.figures().pods(), 0);
+}
+
+#[test]
+fn deleting_takes_a_pod_out_of_every_queue() {
+    let mut test = Test::new();
+    test.rejected(plain("pool"));
+    test.add(plain("error"));
+    test.pop();
+    test.fail("error", PluginSet::EMPTY);
+    test.add(plain("active"));
+    test.add(gated("gated"));
+    for name in ["pool", "error", "active", "gated"] {
+        assert!(test.queue.delete(&uid(name)).is_some(), "{name}");
+    }
+    assert_eq!(test.queue.figures().pods(), 0);
+}
+
+#[test]
+fn a_pod_that_was_not_popped_cannot_come_back() {
+    let mut test = Test::new();
+    test.add(plain("a"));
+    let failed = |test: &mut Test, name| {
+        let none = PluginSet::EMPTY;
+        test.queue
+            .add_unschedulable_if_not_present(&uid(name), none, none, &test.cluster, test.now)
+            .unwrap_err()
+            .to_string()
+    };
+    assert_eq!(failed(&mut test, "a"), "pod default/a is already present in the active queue");
+    let unknown = failed(&mut test, "b");
+    assert_eq!(unknown, "pod default/b is not in the scheduling queue: add it first");
+}
+
+#[test]
+fn a_pod_that_fails_while_it_is_bound_backs_off() {
+    let mut test = Test::new();
+    test.add(plain("a"));
+    test.pop();
+    test.queue.release(&uid("a"));
+    assert_eq!(test.queue.figures().in_flight, 0);
+    assert_eq!(test.fail("a", test.fit), Some(Place::Backoff));
+}
+
+#[test]
+fn the_end_of_a_pods_own_assumption_does_not_wake_it() {
+    let mut test = Test::new();
+    test.rejected(plain("a"));
+    test.rejected(plain("b"));
+    let left = Arc::new(plain("a").on("n"));
+    test.happen(&Change::Pod(Diff { old: Some(left), new: None }));
+    assert_eq!(test.place("a"), Some(Place::Unschedulable));
+    assert_eq!(test.place("b"), Some(Place::Backoff));
+}
+
+#[test]
+fn a_pre_check_leaves_pods_alone() {
+    let mut test = Test::new();
+    test.rejected(pod("low").priority(1).build());
+    test.rejected(pod("high").priority(9).build());
+    let change = node_comes("n");
+    for event in ClusterEvent::of(&change) {
+        let check = Box::new(|pod: &Pod| pod.template.priority <= 5);
+        test.queue.move_all(&event, Some(check), &test.cluster, test.now);
+    }
+    assert_eq!(test.place("low"), Some(Place::Backoff));
+    assert_eq!(test.place("high"), Some(Place::Unschedulable));
+}
+
+#[test]
+fn a_nominated_pod_keeps_its_node_until_something_else_is_said() {
+    let mut test = Test::new();
+    let on = |test: &Test, node: &str| test.handle.nominator().pods_on(node).len();
+    test.add(plain("a"));
+    test.queue.nominate(&uid("a"), &Nomination::Node("n1".into()));
+    test.queue
+        .update(pod("a").priority(3).build(), Generation(2), &test.cluster, test.now)
+        .unwrap();
+    assert_eq!(test.handle.nominator().pods_on("n1")[0].template.priority, 3);
+    let mut elsewhere = plain("a");
+    elsewhere.nominated_node_name = Some("n2".into());
+    test.queue.update(elsewhere, Generation(3), &test.cluster, test.now).unwrap();
+    assert_eq!((on(&test, "n1"), on(&test, "n2")), (0, 1));
+    test.queue.update(plain("a"), Generation(4), &test.cluster, test.now).unwrap();
+    assert_eq!(on(&test, "n2"), 0);
+    test.queue.nominate(&uid("a"), &Nomination::Node("n3".into()));
+    test.queue.delete(&uid("a"));
+    assert_eq!(on(&test, "n3"), 0);
+}
+
+#[test]
+fn a_pod_is_for_the_profile_that_it_names() {
+    let framework = || {
+        let plugins: Vec<(Box<dyn Plugin>, i64)> = vec![(Box::new(PrioritySort), 0)];
+        Arc::new(Framework::new(plugins))
+    };
+    let cluster = Engine::inline(Config::default()).1.snapshot();
+    let of = |name: &str| {
+        let name: Name = name.into();
+        pod("a").spec(|spec| spec.scheduler_name = Some(name)).build()
+    };
+    let profiles = [("default-scheduler".into(), framework()), ("batch".into(), framework())];
+    let mut queue = SchedulingQueue::with_profiles(profiles, QueueConfig::default()).unwrap();
+    let mut add = |pod| queue.add(pod, Generation(1), &cluster, Timestamp(0));
+    assert_eq!(add(of("batch")), Ok(Place::Active));
+    assert_eq!(add(plain("b")), Ok(Place::Active));
+    let refused = add(of("other"));
+    assert!(matches!(refused, Err(QueueError::OtherScheduler { .. })), "{refused:?}");
+    let none = SchedulingQueue::with_profiles([], QueueConfig::default());
+    assert!(matches!(none, Err(QueueError::NoProfile)));
+}
+
+/// A plugin that names no events, as one of a user's may.
+struct Silent;
+
+impl Plugin for Silent {
+    fn name(&self) -> &'static str {
+        "Silent"
+    }
+    fn points(&self) -> &'static [Point] {
+        &[Point::PreEnqueue, Point::Filter]
+    }
+    fn pre_enqueue(&self, pod: &Pod) -> Result<(), Status> {
+        match pod.template.labels.get("hold") {
+            Some(_) => Err(Status::new(Code::Error, "Silent", "it cannot tell")),
+            None => Ok(()),
+        }
+    }
+}
+
+#[test]
+fn a_plugin_that_names_no_events_is_told_of_all_and_a_failing_gate_gates() {
+    let plugins: Vec<(Box<dyn Plugin>, i64)> =
+        vec![(Box::new(PrioritySort), 0), (Box::new(Silent), 0)];
+    let framework = Framework::new(plugins);
+    let silent = framework.plugin_set(["Silent"]);
+    let mut test =
+        Test { queue: SchedulingQueue::new(framework, Default::default()), ..Test::new() };
+    assert_eq!(test.add(pod("held").label("hold", "").build()), Place::Gated);
+    test.add(plain("a"));
+    test.pop();
+    test.fail("a", silent);
+    let change = Change::Node(Diff { old: Some(Arc::new(node("n").build())), new: None });
+    test.happen(&change);
+    assert_eq!(test.place("a"), Some(Place::Backoff));
+}
+
+#[test]
+fn it_counts_what_brought_pods_where() {
+    let mut test = Test::new();
+    test.rejected(plain("a"));
+    test.happen(&node_comes("n"));
+    let counted: Vec<_> = test.queue.incoming().collect();
+    let node_add = Cause::Event(EventResource::Node, Actions::ADD);
+    assert_eq!(
+        counted,
+        [
+            (Cause::PodAdd, Place::Active, 1),
+            (Cause::AttemptFailure, Place::Unschedulable, 1),
+            (node_add, Place::Backoff, 1),
+        ]
+    );
+    assert_eq!(node_add.to_string(), "NodeAdd");
+    assert_eq!(test.queue.figures().backoff, 1);
+}

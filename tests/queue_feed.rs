@@ -1,0 +1,345 @@
+//! The queue fed from an engine's log, and shared by threads.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use portolan::framework::{Framework, PluginSet};
+use portolan::log::{Event, Fact, NoNote, Note, Relist};
+use portolan::model::{
+    Change, EventError, Labels, Namespace, Object, Pod, Timestamp, Uid, node, pod,
+};
+use portolan::scheduler::queue::{Place, PopError, QueueConfig, QueueFront, SchedulingQueue};
+use portolan::{Config, Engine, Generation, Reader, Writer};
+
+fn queue() -> SchedulingQueue {
+    SchedulingQueue::new(Framework::default_profile(), QueueConfig::default())
+}
+
+fn uid(name: &str) -> Uid {
+    Uid::new(&format!("default/{name}"))
+}
+
+/// A note in a few words.
+fn words(note: &Note) -> String {
+    fn name<T>(of: &Option<Arc<T>>, name: impl Fn(&T) -> String) -> String {
+        of.as_ref().map_or("-".to_owned(), |of| name(of))
+    }
+    let pod = |pod: &Pod| format!("{}@{}", pod.name, pod.node_name.as_deref().unwrap_or(""));
+    let what = match &note.fact {
+        Fact::Pending(of) => format!("pending {}", pod(of)),
+        Fact::NotPending(uid) => format!("not pending {uid}"),
+        Fact::Changed(Change::Pod(diff)) => {
+            format!("{} {}", name(&diff.old, pod), name(&diff.new, pod))
+        }
+        Fact::Changed(Change::Node(diff)) => {
+            let cpu =
+                |node: &portolan::model::Node| format!("{}:{}", node.name, node.allocatable.cpu.0);
+            format!("{} {}", name(&diff.old, cpu), name(&diff.new, cpu))
+        }
+        Fact::Changed(Change::Object(diff)) => {
+            let of = |object: &Object| object.name().to_string();
+            format!("{} {}", name(&diff.old, of), name(&diff.new, of))
+        }
+    };
+    format!("{} {what}", note.generation)
+}
+
+#[test]
+fn a_follower_is_told_what_each_event_did_in_its_order() {
+    let (mut writer, _) = Engine::inline(Config::default());
+    writer.add_node(node("before").build()).unwrap();
+    let follower = writer.follow();
+    let space = |labels| Object::Namespace(Namespace { name: "ns".into(), labels });
+    writer.add_node(node("n").cpu(1).build()).unwrap();
+    writer.update_node(node("n").cpu(2).build()).unwrap();
+    writer.put_pending(pod("a").build()).unwrap();
+    writer.assume_pod(pod("a").on("n").build()).unwrap();
+    writer.put_pending(pod("a").build()).unwrap();
+    writer.add_pod(pod("a").on("n").build()).unwrap();
+    writer.update_pod(&uid("a"), pod("a").cpu(1).on("n").build()).unwrap();
+    writer.remove_pod(&pod("unknown").build()).unwrap_err();
+    writer.assume_pod(pod("b").on("n").build()).unwrap();
+    writer.forget_pod(&pod("b").on("n").build()).unwrap();
+    writer.remove_pending(&uid("b")).unwrap();
+    writer.put_object(space(Labels::EMPTY)).unwrap();
+    writer.put_object(space(Labels::new([("k", "v")]))).unwrap();
+    writer.relist(Relist::Pods(vec![pod("c").on("n").build()])).unwrap();
+    writer.relist(Relist::Nodes(Vec::new())).unwrap();
+    assert_eq!(follower.try_next().unwrap_err(), NoNote::Empty, "nothing is published");
+    writer.publish();
+    let told: Vec<String> =
+        std::iter::from_fn(|| follower.try_next().ok()).map(|n| words(&n)).collect();
+    assert_eq!(
+        told,
+        [
+            "2 - n:1",
+            "3 n:1 n:2",
+            "4 pending a@",
+            // Assuming is nothing, nor is what a stale view says of an assumed pod.
+            "7 - a@n",
+            "8 a@n a@n",
+            "11 b@n -",
+            "12 not pending default/b",
+            "13 - ns",
+            "14 ns ns",
+            "15 - c@n",
+            "15 a@n -",
+            "16 before:0 -",
+            "16 n:2 -",
+        ]
+    );
+    drop(writer);
+    assert_eq!(follower.try_next().unwrap_err(), NoNote::Closed);
+}
+
+#[test]
+fn pending_pods_are_no_part_of_a_version() {
+    let (mut writer, reader) = Engine::inline(Config::default());
+    writer.put_pending(pod("a").build()).unwrap();
+    let placed = writer.put_pending(pod("b").on("n").build());
+    assert!(matches!(placed, Err(EventError::HasNodeName { .. })));
+    assert_eq!(writer.remove_pending(&Uid::new("")), Err(EventError::EmptyUid));
+    assert_eq!(writer.publish(), Generation(3));
+    assert_eq!(reader.pin().pod_count(), 0);
+}
+
+#[test]
+fn a_follower_that_is_gone_is_forgotten() {
+    let (mut writer, _) = Engine::inline(Config::default());
+    let (gone, stays) = (writer.follow(), writer.follow());
+    drop(gone);
+    for _ in 0..2 {
+        writer.add_node(node("n").build()).unwrap();
+        writer.publish();
+    }
+    assert_eq!(stays.len(), 2);
+}
+
+/// An engine, and a queue that is fed by hand.
+struct Fed {
+    writer: Writer,
+    reader: Reader,
+    follower: portolan::log::Follower,
+    queue: SchedulingQueue,
+    now: Timestamp,
+    fit: PluginSet,
+}
+
+impl Fed {
+    fn new() -> Fed {
+        let (mut writer, reader) = Engine::inline(Config::default());
+        let follower = writer.follow();
+        let framework = Framework::default_profile();
+        let fit = framework.plugin_set(["NodeResourcesFit"]);
+        let queue = SchedulingQueue::new(framework, QueueConfig::default());
+        Fed { writer, reader, follower, queue, now: Timestamp::from_secs(100), fit }
+    }
+
+    fn feed(&mut self) {
+        self.writer.publish();
+        while let Ok(note) = self.follower.try_next() {
+            let version = self.reader.snapshot();
+            assert!(version.generation() >= note.generation, "readers see what is told");
+            self.queue.take(&note, &version, self.now).unwrap();
+            while self.queue.step(1, &version, self.now) {}
+        }
+    }
+
+    fn reject(&mut self, name: &str) {
+        let popped = self.queue.pop(self.now).unwrap();
+        assert_eq!(&*popped.pod.name, name);
+        let (uid, none) = (popped.pod.uid, PluginSet::EMPTY);
+        let version = self.reader.snapshot();
+        self.queue
+            .add_unschedulable_if_not_present(&uid, self.fit, none, &version, self.now)
+            .unwrap();
+    }
+}
+
+#[test]
+fn a_pod_carries_the_event_that_queued_it() {
+    let mut fed = Fed::new();
+    fed.writer.put_pending(pod("a").cpu(1_000).build()).unwrap();
+    fed.feed();
+    assert_eq!(fed.queue.get(&uid("a")).unwrap().generation, Generation(1));
+    fed.reject("a");
+    fed.writer.add_node(node("n").cpu(100).build()).unwrap();
+    fed.feed();
+    assert_eq!(fed.queue.place(&uid("a")), Some(Place::Unschedulable), "it is too small");
+    fed.writer.update_node(node("n").cpu(2_000).build()).unwrap();
+    fed.feed();
+    let popped = fed.queue.pop(fed.now).unwrap();
+    assert_eq!(popped.generation, Generation(3));
+    assert_eq!(fed.reader.pin().node("n").unwrap().allocatable().cpu.0, 2_000);
+}
+
+#[test]
+fn a_pod_that_is_placed_leaves_the_queue() {
+    let mut fed = Fed::new();
+    fed.writer.put_pending(pod("a").build()).unwrap();
+    fed.feed();
+    fed.writer.add_pod(pod("a").on("n").build()).unwrap();
+    fed.feed();
+    assert_eq!(fed.queue.figures().pods(), 0);
+}
+
+#[test]
+fn a_forgotten_pod_makes_room_for_others_and_not_for_itself() {
+    let mut fed = Fed::new();
+    for name in ["a", "b"] {
+        fed.writer.put_pending(pod(name).cpu(1).build()).unwrap();
+    }
+    fed.feed();
+    fed.reject("a");
+    fed.reject("b");
+    fed.writer.assume_pod(pod("a").cpu(1).on("n").build()).unwrap();
+    fed.writer.forget_pod(&pod("a").cpu(1).on("n").build()).unwrap();
+    fed.feed();
+    assert_eq!(fed.queue.place(&uid("a")), Some(Place::Unschedulable));
+    assert_eq!(fed.queue.place(&uid("b")), Some(Place::Backoff));
+}
+
+#[test]
+fn room_kept_for_a_nominated_pod_is_free_for_those_below_when_it_goes() {
+    let mut fed = Fed::new();
+    let nominated = |node: &str| {
+        let mut pod = pod("nominated").priority(5).cpu(1).build();
+        pod.nominated_node_name = Some(node.into());
+        pod
+    };
+    for name in [("high", 9), ("low", 5)].map(|(name, p)| pod(name).priority(p).cpu(1).build()) {
+        fed.writer.put_pending(name).unwrap();
+    }
+    fed.feed();
+    fed.reject("high");
+    fed.reject("low");
+    fed.writer.put_pending(nominated("n1")).unwrap();
+    fed.feed();
+    assert_eq!(fed.queue.place(&uid("low")), Some(Place::Unschedulable));
+    fed.writer.put_pending(nominated("n2")).unwrap();
+    fed.feed();
+    assert_eq!(fed.queue.place(&uid("low")), Some(Place::Backoff));
+    assert_eq!(fed.queue.place(&uid("high")), Some(Place::Unschedulable));
+}
+
+fn front(engine: &Engine) -> QueueFront {
+    QueueFront::new(queue(), engine.follow().unwrap(), engine.reader().unwrap())
+}
+
+/// The time since `start`, as the queue has it.
+fn clock(start: Instant) -> impl Fn() -> Timestamp {
+    move || Timestamp(1_000_000_000_000 + start.elapsed().as_nanos() as i64)
+}
+
+const SOON: Duration = Duration::from_millis(20);
+
+#[test]
+fn pop_ends_with_its_deadline_and_when_the_queue_is_closed() {
+    let engine = Engine::shared(Config::default());
+    let front = front(&engine);
+    let now = clock(Instant::now());
+    assert_eq!(front.pop(Some(Instant::now() + SOON), &now).unwrap_err(), PopError::Timeout);
+    std::thread::scope(|scope| {
+        let waiting: Vec<_> =
+            (0..3).map(|_| scope.spawn(|| front.pop(None, &now).unwrap_err())).collect();
+        front.close();
+        for waiting in waiting {
+            assert_eq!(waiting.join().unwrap(), PopError::Closed);
+        }
+    });
+}
+
+#[test]
+fn a_queue_outlives_its_engine() {
+    let engine = Engine::shared(Config::default());
+    let front = front(&engine);
+    let now = clock(Instant::now());
+    drop(engine.put_pending(pod("a").build()).unwrap());
+    drop(engine);
+    assert_eq!(&*front.pop(None, &now).unwrap().pod.name, "a");
+    let from = Instant::now();
+    assert_eq!(front.pop(Some(from + SOON), &now).unwrap_err(), PopError::Timeout);
+    front.add(pod("b").build(), now()).unwrap();
+    assert_eq!(&*front.pop(None, &now).unwrap().pod.name, "b");
+}
+
+/// Threads pop and fail pods, others submit pods and nodes: every pod is popped, none
+/// by two at once, and nobody sleeps while one is ready.
+#[test]
+fn threads_share_all_pods_and_sleep_through_none() {
+    const PODS: usize = 2_000;
+    const THREADS: usize = 3;
+    let engine = Engine::shared(Config::default());
+    let front = front(&engine);
+    let now = clock(Instant::now());
+    let done = AtomicUsize::new(0);
+    let popped = std::sync::Mutex::new(BTreeSet::new());
+    std::thread::scope(|scope| {
+        for _ in 0..THREADS {
+            scope.spawn(|| {
+                let reader = engine.reader().unwrap();
+                loop {
+                    let queued = match front.pop(None, &now) {
+                        Ok(queued) => queued,
+                        Err(PopError::Closed) => return,
+                        Err(why) => panic!("{why}"),
+                    };
+                    assert!(reader.generation() >= queued.generation);
+                    let uid = queued.pod.uid.clone();
+                    assert!(popped.lock().unwrap().insert(uid.clone()), "{uid} is popped twice");
+                    // The first time each comes back for what any event may mend, and
+                    // such events there are.
+                    if queued.attempts == 1 {
+                        popped.lock().unwrap().remove(&uid);
+                        front.with(|queue, version| {
+                            queue.activate(&uid, now());
+                            let none = PluginSet::EMPTY;
+                            let at = now();
+                            let by = Framework::default_profile().plugin_set(["NodeName"]);
+                            queue
+                                .add_unschedulable_if_not_present(&uid, by, none, version, at)
+                                .unwrap();
+                        });
+                        continue;
+                    }
+                    front.with(|queue, _| queue.done(&uid));
+                    // Relaxed: the last one to count closes; no other memory hangs on it.
+                    if done.fetch_add(1, Ordering::Relaxed) + 1 == PODS {
+                        front.close();
+                    }
+                }
+            });
+        }
+        for half in 0..2 {
+            let (engine, front, now) = (&engine, &front, &now);
+            scope.spawn(move || {
+                for n in (0..PODS).filter(|n| n % 2 == half) {
+                    let made = pod(format!("p{n}")).build();
+                    match n % 5 {
+                        0 => drop(front.add(made, now()).unwrap()),
+                        _ => drop(engine.put_pending(made).unwrap()),
+                    }
+                    if n % 50 == 0 {
+                        drop(engine.add_node(node(format!("n{n}")).build()).unwrap());
+                    }
+                }
+            });
+        }
+    });
+    assert_eq!(done.into_inner(), PODS);
+    assert_eq!(front.with(|queue, _| queue.figures().pods()), 0);
+}
+
+#[test]
+fn events_are_acted_on_by_a_thread_that_tends() {
+    let engine = Engine::shared(Config::default());
+    let front = front(&engine);
+    for n in 0..200 {
+        let event = Event::PutPending(Arc::new(pod(format!("p{n}")).build()));
+        drop(engine.submit(event).unwrap());
+    }
+    front.tend(|| Timestamp::from_secs(1));
+    assert_eq!(front.with(|queue, _| queue.figures().active), 200);
+}

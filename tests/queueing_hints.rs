@@ -1,0 +1,489 @@
+//! What each plugin says of the events that it registers for (the claims of
+//! kube-scheduler's `isSchedulableAfter…` tests), asked as the queue asks.
+
+use std::sync::Arc;
+
+use portolan::framework::{ClusterEvent, Framework, Hint, QueueingHints};
+use portolan::model::{
+    AccessMode, Change, CsiDriver, CsiNode, CsiNodeDriver, CsiStorageCapacity, Diff, LabelSelector,
+    Labels, Node, Object, Operator, PersistentVolume, PersistentVolumeClaim, Pod, PodAffinity,
+    PodAffinityTerm, Quantity, Requirement, StorageClass, Taint, TaintEffect,
+    TopologySpreadConstraint, UnsatisfiableAction, VolumeAttachment, VolumeBindingMode, node, pod,
+};
+use portolan::{Config, Engine};
+
+/// Whether the pod is tried again that this plugin rejected.
+fn helps(plugin: &str, pod: &Pod, change: &Change) -> bool {
+    let framework = Framework::default_profile();
+    let hints = QueueingHints::new(&framework);
+    let rejector = framework.plugin_set([plugin]);
+    assert_eq!(rejector.len(), 1, "{plugin} is in the default profile");
+    let (_, reader) = Engine::inline(Config::default());
+    let cluster = reader.snapshot();
+    ClusterEvent::of(change).any(|event| {
+        let concerned = hints.concerned(event.resource, event.action);
+        !concerned.intersection(rejector).is_empty()
+            && hints.ask(&framework, rejector, pod, &event, &cluster) == Hint::Queue
+    })
+}
+
+fn diff<T>(old: Option<T>, new: Option<T>) -> Diff<T> {
+    Diff { old: old.map(Arc::new), new: new.map(Arc::new) }
+}
+
+fn pods(old: Option<Pod>, new: Option<Pod>) -> Change {
+    Change::Pod(diff(old, new))
+}
+
+fn nodes(old: Option<Node>, new: Option<Node>) -> Change {
+    Change::Node(diff(old, new))
+}
+
+fn objects(old: Option<Object>, new: Option<Object>) -> Change {
+    Change::Object(diff(old, new))
+}
+
+/// Asserts what a plugin says of each case.
+fn check(plugin: &str, pod: &Pod, cases: &[(&str, bool, Change)]) {
+    for (case, expected, change) in cases {
+        assert_eq!(helps(plugin, pod, change), *expected, "{plugin}: {case}");
+    }
+}
+
+#[test]
+fn node_unschedulable_waits_for_a_node_that_can_be_had() {
+    let of = |cordoned| Some(node("n").unschedulable(cordoned).build());
+    let cordon = "node.kubernetes.io/unschedulable";
+    let tolerant = pod("a").tolerate(cordon).build();
+    let a = pod("a").build();
+    check(
+        "NodeUnschedulable",
+        &a,
+        &[
+            ("a node appears", true, nodes(None, of(false))),
+            ("a cordoned node appears", false, nodes(None, of(true))),
+            ("a node is uncordoned", true, nodes(of(true), of(false))),
+            ("a node is cordoned", false, nodes(of(false), of(true))),
+            ("the pod tolerates it now", true, pods(Some(a.clone()), Some(tolerant.clone()))),
+            (
+                "another pod does",
+                false,
+                pods(Some(pod("b").build()), Some(pod("b").tolerate(cordon).build())),
+            ),
+        ],
+    );
+}
+
+#[test]
+fn taint_toleration_waits_for_taints_that_the_pod_tolerates() {
+    let of = |key: &str| {
+        Some(node("n").taint(Taint::new(key.to_owned(), "", TaintEffect::NoSchedule)).build())
+    };
+    let plain = || Some(node("n").build());
+    let a = pod("a").tolerate("mine").build();
+    let more = pod("a").tolerate("mine").tolerate("more").build();
+    check(
+        "TaintToleration",
+        &a,
+        &[
+            ("a tainted node appears", false, nodes(None, of("other"))),
+            ("a tolerated one appears", true, nodes(None, of("mine"))),
+            ("a taint goes", true, nodes(of("other"), plain())),
+            ("a taint comes", false, nodes(plain(), of("other"))),
+            ("it was tolerated before", false, nodes(of("mine"), plain())),
+            ("the pod tolerates more", true, pods(Some(a.clone()), Some(more))),
+        ],
+    );
+}
+
+#[test]
+fn node_affinity_waits_for_labels_that_match_and_did_not() {
+    let of = |zone: &str| Some(node("n").zone(zone).build());
+    let selector = Labels::new([("topology.kubernetes.io/zone", "z1")]);
+    let a = pod("a").node_selector(selector).build();
+    check(
+        "NodeAffinity",
+        &a,
+        &[
+            ("a matching node appears", true, nodes(None, of("z1"))),
+            ("another appears", false, nodes(None, of("z2"))),
+            ("it matches now", true, nodes(of("z2"), of("z1"))),
+            ("it matches no more", false, nodes(of("z1"), of("z2"))),
+        ],
+    );
+}
+
+#[test]
+fn node_ports_waits_for_pods_with_its_ports() {
+    let a = pod("a").host_port(80).build();
+    let on = |port, node: &str| Some(pod("b").host_port(port).on(node).build());
+    check(
+        "NodePorts",
+        &a,
+        &[
+            ("a pod with the port is gone", true, pods(on(80, "n"), None)),
+            ("one with another is", false, pods(on(81, "n"), None)),
+            ("it was on no node", false, pods(on(80, ""), None)),
+            ("a node appears", true, nodes(None, Some(node("n").build()))),
+        ],
+    );
+}
+
+#[test]
+fn node_name_and_gates_and_features_wait_for_their_own() {
+    let a = pod("a").build();
+    check("NodeName", &a, &[("a node appears", true, nodes(None, Some(node("n").build())))]);
+    let gated = |name: &str| {
+        Some(pod(name).spec(|spec| spec.scheduling_gates = Box::new(["g".into()])).build())
+    };
+    check(
+        "SchedulingGates",
+        &a,
+        &[
+            ("its gates are gone", true, pods(gated("a"), Some(a.clone()))),
+            ("another pod's are", false, pods(gated("b"), Some(pod("b").build()))),
+            ("a node appears", false, nodes(None, Some(node("n").build()))),
+        ],
+    );
+    let needs = pod("a").spec(|spec| spec.required_node_features = Box::new(["F".into()])).build();
+    let of =
+        |features: &[&str]| Some(node("n").declared_features(features.iter().copied()).build());
+    check(
+        "NodeDeclaredFeatures",
+        &needs,
+        &[
+            ("a node without it appears", false, nodes(None, of(&[]))),
+            ("a node gets it", true, nodes(of(&[]), of(&["F"]))),
+            ("a node had it", false, nodes(of(&["F"]), of(&["F", "G"]))),
+            ("the pod changed", true, pods(Some(needs.clone()), Some(a.clone()))),
+        ],
+    );
+}
+
+#[test]
+fn fit_waits_for_room_for_what_the_pod_wants() {
+    let a = pod("a").cpu(1_000).build();
+    let of = |cpu, memory| Some(node("n").cpu(cpu).memory(memory).build());
+    let b = |cpu, memory| pod("b").cpu(cpu).memory(memory).on("n").build();
+    let gpu = |n| Some(node("n").cpu(2_000).resource("x.io/gpu", Quantity::whole(n)).build());
+    let with_gpu = pod("a").cpu(1_000).request("x.io/gpu", Quantity::whole(1)).build();
+    check(
+        "NodeResourcesFit",
+        &a,
+        &[
+            ("a large node appears", true, nodes(None, of(2_000, 0))),
+            ("a small one appears", false, nodes(None, of(500, 0))),
+            ("a node grows", true, nodes(of(1_000, 0), of(2_000, 0))),
+            ("by what is not wanted", false, nodes(of(2_000, 1), of(2_000, 9))),
+            ("not enough", false, nodes(of(100, 0), of(900, 0))),
+            ("it shrinks", false, nodes(of(9_000, 0), of(2_000, 0))),
+            ("a pod is gone", true, pods(Some(b(1, 1)), None)),
+            ("a pod on no node is gone", false, pods(Some(pod("b").build()), None)),
+            ("a pod takes less", true, pods(Some(b(500, 1)), Some(b(100, 1)))),
+            ("less of what is not wanted", false, pods(Some(b(500, 9)), Some(b(500, 1)))),
+            (
+                "the pod itself wants less",
+                true,
+                pods(Some(a.clone()), Some(pod("a").cpu(1).build())),
+            ),
+        ],
+    );
+    check(
+        "NodeResourcesFit",
+        &with_gpu,
+        &[
+            ("the scalar appears", true, nodes(of(2_000, 0), gpu(1))),
+            ("it was there", false, nodes(gpu(2), gpu(1))),
+        ],
+    );
+    let mut nominated = pod("b").cpu(1).build();
+    nominated.nominated_node_name = Some("n".into());
+    let gone = pods(Some(nominated), None);
+    assert!(helps("NodeResourcesFit", &a, &gone), "room was kept for a nominated pod");
+}
+
+fn term(key: &str, value: &str) -> PodAffinityTerm {
+    PodAffinityTerm {
+        topology_key: "zone".into(),
+        selector: LabelSelector::All(Box::new([Requirement::new(
+            key.to_owned(),
+            Operator::In,
+            [value.to_owned()],
+        )])),
+        namespaces: Box::new(["default".into()]),
+        namespace_selector: LabelSelector::Nothing,
+    }
+}
+
+#[test]
+fn inter_pod_affinity_waits_for_pods_that_its_terms_mean() {
+    let required =
+        |terms: &[PodAffinityTerm]| PodAffinity { required: terms.into(), preferred: Box::new([]) };
+    let near = pod("a").pod_affinity(required(&[term("app", "db"), term("tier", "x")])).build();
+    let apart =
+        pod("a").pod_anti_affinity(required(&[term("app", "db"), term("tier", "x")])).build();
+    let b = |labels: &[(&str, &str)]| {
+        Some(pod("b").labels(Labels::new(labels.iter().copied())).on("n").build())
+    };
+    let zone = |zone: &[&str]| {
+        Some(zone.iter().fold(node("n"), |node, zone| node.label("zone", *zone)).build())
+    };
+    check(
+        "InterPodAffinity",
+        &near,
+        &[
+            (
+                "a pod appears that all terms mean",
+                true,
+                pods(None, b(&[("app", "db"), ("tier", "x")])),
+            ),
+            ("one that some mean", false, pods(None, b(&[("app", "db")]))),
+            (
+                "it is meant now",
+                true,
+                pods(b(&[("app", "db")]), b(&[("app", "db"), ("tier", "x")])),
+            ),
+            ("such a pod is gone", false, pods(b(&[("app", "db"), ("tier", "x")]), None)),
+            ("a node in a domain appears", true, nodes(None, zone(&["z"]))),
+            ("one in none", false, nodes(None, zone(&[]))),
+            ("a node changes its domain", true, nodes(zone(&["y"]), zone(&["z"]))),
+            ("a node leaves its domain", false, nodes(zone(&["y"]), zone(&[]))),
+            (
+                "the pod's own labels change",
+                true,
+                pods(Some(near.clone()), Some(pod("a").label("x", "y").build())),
+            ),
+            (
+                "a pod on no node appears",
+                false,
+                pods(None, Some(pod("b").label("app", "db").label("tier", "x").build())),
+            ),
+        ],
+    );
+    let keeps_away = pod("b").pod_anti_affinity(required(&[term("app", "web")])).on("n").build();
+    check(
+        "InterPodAffinity",
+        &apart,
+        &[
+            ("a pod is gone that one term means", true, pods(b(&[("app", "db")]), None)),
+            ("one is gone that none means", false, pods(b(&[("app", "web")]), None)),
+            ("it is meant no more", true, pods(b(&[("tier", "x")]), b(&[]))),
+            ("such a pod appears", false, pods(None, b(&[("tier", "x")]))),
+            ("a node appears", true, nodes(None, zone(&["z"]))),
+            ("a node leaves its domain", true, nodes(zone(&["y"]), zone(&[]))),
+            ("a node joins a domain", false, nodes(zone(&[]), zone(&["y"]))),
+        ],
+    );
+    let web = pod("a").label("app", "web").build();
+    let cases = [
+        ("a pod is gone whose terms mean this one", true, pods(Some(keeps_away), None)),
+        ("a pod is gone without terms", false, pods(b(&[]), None)),
+    ];
+    check("InterPodAffinity", &web, &cases);
+}
+
+#[test]
+fn topology_spread_waits_for_what_its_constraints_count() {
+    let constraint = |honor_node_taints| TopologySpreadConstraint {
+        max_skew: 1,
+        topology_key: "zone".into(),
+        when_unsatisfiable: UnsatisfiableAction::DoNotSchedule,
+        selector: LabelSelector::from_labels([("app", "web")]),
+        min_domains: None,
+        honor_node_affinity: true,
+        honor_node_taints,
+        match_label_keys: Box::new([]),
+    };
+    let a = |honor: bool| {
+        pod("a").spec(|spec| spec.topology_spread = Box::new([constraint(honor)])).build()
+    };
+    let b = |app: &str, namespace: &str| {
+        Some(pod("b").namespace(namespace).label("app", app).on("n").build())
+    };
+    let zone = |zone: &[&str]| {
+        Some(zone.iter().fold(node("n"), |node, zone| node.label("zone", *zone)).build())
+    };
+    let tainted = || {
+        let taint = Taint::new("t", "", TaintEffect::NoSchedule);
+        Some(node("n").label("zone", "z").taint(taint).build())
+    };
+    let common = [
+        ("a counted pod appears", true, pods(None, b("web", "default"))),
+        ("one of another namespace", false, pods(None, b("web", "other"))),
+        ("one that is not counted", false, pods(None, b("db", "default"))),
+        ("a counted pod is gone", true, pods(b("web", "default"), None)),
+        ("it is counted no more", true, pods(b("web", "default"), b("db", "default"))),
+        ("a domain appears", true, nodes(None, zone(&["z"]))),
+        ("a node in none appears", false, nodes(None, zone(&[]))),
+        ("a domain goes", true, nodes(zone(&["z"]), None)),
+        ("a node changes its domain", true, nodes(zone(&["y"]), zone(&["z"]))),
+        (
+            "the pod changes its labels",
+            true,
+            pods(Some(a(false)), Some(pod("a").label("k", "v").build())),
+        ),
+    ];
+    check("PodTopologySpread", &a(false), &common);
+    let untainted = || nodes(tainted(), zone(&["z"]));
+    assert!(!helps("PodTopologySpread", &a(false), &untainted()));
+    assert!(helps("PodTopologySpread", &a(true), &untainted()), "it honours taints");
+}
+
+fn claim(name: &str, namespace: &str) -> Option<Object> {
+    Some(Object::PersistentVolumeClaim(PersistentVolumeClaim {
+        namespace: namespace.into(),
+        name: name.into(),
+        access_modes: Box::new([AccessMode::ReadWriteOncePod]),
+        ..PersistentVolumeClaim::default()
+    }))
+}
+
+#[test]
+fn all_volume_plugins_wait_for_the_pods_claim() {
+    let a = pod("a").claim("data").build();
+    for plugin in ["VolumeRestrictions", "NodeVolumeLimits", "VolumeBinding", "VolumeZone"] {
+        let cases = [
+            ("it appears", true, objects(None, claim("data", "default"))),
+            ("another appears", false, objects(None, claim("logs", "default"))),
+            ("that of another namespace appears", false, objects(None, claim("data", "other"))),
+        ];
+        check(plugin, &a, &cases);
+    }
+    let updated = objects(claim("data", "default"), claim("data", "default"));
+    for (plugin, expected) in [
+        ("VolumeRestrictions", false),
+        ("NodeVolumeLimits", false),
+        ("VolumeBinding", true),
+        ("VolumeZone", true),
+    ] {
+        assert_eq!(helps(plugin, &a, &updated), expected, "{plugin}: its claim is updated");
+    }
+}
+
+#[test]
+fn volume_restrictions_and_limits_wait_for_pods_with_volumes() {
+    let a = pod("a").claim("data").build();
+    let other = |claim: &str| Some(pod("b").claim(claim.to_owned()).on("n").build());
+    let bare = || Some(pod("b").on("n").build());
+    check(
+        "VolumeRestrictions",
+        &a,
+        &[
+            ("a pod with its claim is gone", true, pods(other("data"), None)),
+            ("a pod with another is", false, pods(other("logs"), None)),
+        ],
+    );
+    let node_of = |limit| {
+        let driver = CsiNodeDriver { name: "csi".into(), limit, topology_keys: Box::new([]) };
+        let drivers = Box::new([driver]);
+        Some(Object::CsiNode(CsiNode { name: "n".into(), drivers, ..CsiNode::default() }))
+    };
+    let attachment = Some(Object::VolumeAttachment(VolumeAttachment::default()));
+    check(
+        "NodeVolumeLimits",
+        &a,
+        &[
+            ("a pod with any volume is gone", true, pods(other("logs"), None)),
+            ("a pod without is", false, pods(bare(), None)),
+            ("a limit is raised", true, objects(node_of(Some(1)), node_of(Some(2)))),
+            ("a limit is lifted", true, objects(node_of(Some(1)), node_of(None))),
+            ("a limit is lowered", false, objects(node_of(Some(2)), node_of(Some(1)))),
+            ("drivers appear", true, objects(None, node_of(Some(1)))),
+            ("a volume is detached", true, objects(attachment, None)),
+        ],
+    );
+}
+
+#[test]
+fn volume_binding_and_zone_wait_for_volumes_classes_and_capacity() {
+    let a = pod("a").claim("data").build();
+    let volume = |zone: &str| {
+        let labels = Labels::new([("topology.kubernetes.io/zone", zone)]);
+        Some(Object::PersistentVolume(PersistentVolume { labels, ..PersistentVolume::default() }))
+    };
+    let class = |binding_mode, allowed: usize| {
+        let mut class = StorageClass { binding_mode, ..StorageClass::default() };
+        class.allowed_topologies.terms = vec![Default::default(); allowed].into();
+        Some(Object::StorageClass(class))
+    };
+    let (late, early) = (VolumeBindingMode::WaitForFirstConsumer, VolumeBindingMode::Immediate);
+    let driver = |storage_capacity| {
+        Some(Object::CsiDriver(CsiDriver { name: "csi".into(), storage_capacity }))
+    };
+    let capacity = |largest| {
+        let capacity = CsiStorageCapacity { largest, ..CsiStorageCapacity::default() };
+        Some(Object::CsiStorageCapacity(capacity))
+    };
+    let in_zone = |zone: &str| Some(node("n").zone(zone).build());
+    check(
+        "VolumeBinding",
+        &a,
+        &[
+            ("a volume appears", true, objects(None, volume("z"))),
+            ("a volume changes", true, objects(volume("z"), volume("z"))),
+            ("a volume is gone", false, objects(volume("z"), None)),
+            ("a class appears", true, objects(None, class(late, 0))),
+            ("a class allows other places", true, objects(class(late, 1), class(late, 2))),
+            ("a class allows the same", false, objects(class(late, 1), class(early, 1))),
+            ("a driver says no more what it can", true, objects(driver(true), driver(false))),
+            ("a driver says what it can", false, objects(driver(false), driver(true))),
+            ("there is more capacity", true, objects(capacity(Some(1)), capacity(Some(2)))),
+            ("there is less", false, objects(capacity(Some(2)), capacity(Some(1)))),
+            ("a node appears", true, nodes(None, in_zone("z"))),
+        ],
+    );
+    check(
+        "VolumeZone",
+        &a,
+        &[
+            ("a volume appears", true, objects(None, volume("z"))),
+            ("a volume is in another zone", true, objects(volume("y"), volume("z"))),
+            ("it is in the same", false, objects(volume("z"), volume("z"))),
+            ("a class appears that binds late", true, objects(None, class(late, 0))),
+            ("one that binds at once", false, objects(None, class(early, 0))),
+            ("a node is in another zone", true, nodes(in_zone("y"), in_zone("z"))),
+        ],
+    );
+}
+
+#[test]
+fn an_update_comes_to_the_actions_that_it_took() {
+    let actions = |change: &Change| -> Vec<String> {
+        ClusterEvent::of(change).map(|event| event.to_string()).collect()
+    };
+    let taint = Taint::new("t", "", TaintEffect::NoSchedule);
+    let old = node("n").cpu(1).unschedulable(true).build();
+    let new = node("n").cpu(2).label("k", "v").taint(taint).declared_features(["F"]).build();
+    assert_eq!(
+        actions(&nodes(Some(old.clone()), Some(new))),
+        [
+            "NodeUpdateNodeAllocatable",
+            "NodeUpdateNodeLabel",
+            "NodeUpdateNodeTaint",
+            "NodeUpdateNodeDeclaredFeature"
+        ]
+    );
+    let uncordoned = node("n").cpu(1).build();
+    assert_eq!(
+        actions(&nodes(Some(old.clone()), Some(uncordoned.clone()))),
+        ["NodeUpdateNodeTaint"]
+    );
+    assert!(actions(&nodes(Some(uncordoned), Some(old.clone()))).is_empty(), "it is cordoned");
+    assert!(actions(&nodes(Some(old.clone()), Some(old))).is_empty(), "nothing that matters");
+
+    let gated = pod("a").cpu(2).spec(|spec| spec.scheduling_gates = Box::new(["g".into()]));
+    let changed = pod("a").cpu(1).label("k", "v").tolerate("t").build();
+    assert_eq!(
+        actions(&pods(Some(gated.build()), Some(changed.clone()))),
+        [
+            "UnscheduledPodUpdatePodLabel",
+            "UnscheduledPodUpdatePodScaleDown",
+            "UnscheduledPodUpdatePodToleration",
+            "UnscheduledPodUpdatePodSchedulingGatesEliminated"
+        ]
+    );
+    let on =
+        |priority| Some(changed.clone().on("n")).map(|p| Pod { resource_version: priority, ..p });
+    assert_eq!(actions(&pods(on(1), on(2))), ["AssignedPodUpdate"], "and nothing finer");
+    assert_eq!(actions(&pods(None, on(1))), ["AssignedPodAdd"]);
+}
