@@ -11,7 +11,7 @@ use crate::model::{Name, Pod};
 type Refusal = dyn Fn(&Pod, &Name) -> Option<String> + Send + Sync;
 
 /// Binds pods in an engine's state: each is confirmed on its node at once, as if the
-/// cluster had said so.
+/// cluster had said so. A pod that is not assumed any more is refused.
 #[derive(Clone)]
 pub struct InMemoryBinder {
     engine: Engine,
@@ -41,9 +41,16 @@ impl Binder for InMemoryBinder {
             return Err(why);
         }
         let bound = Pod { nominated_node_name: None, ..pod.clone() }.on(node.clone());
-        let ticket = self.engine.add_pod(bound).map_err(|closed| closed.to_string())?;
-        let outcome = ticket.wait().map_err(|closed| closed.to_string())?;
-        outcome.map(drop).map_err(|error| error.to_string())
+        let confirmed = self.engine.with_writer(|writer| {
+            // As an API server refuses to bind a pod that is deleted.
+            if !writer.is_assumed_pod(&pod.uid) {
+                return Err(format!("pods {:?} not found", pod.name));
+            }
+            let added = writer.add_pod(bound).map_err(|error| error.to_string());
+            writer.publish();
+            added.map(drop)
+        });
+        confirmed.unwrap_or_else(|closed| Err(closed.to_string()))
     }
 }
 

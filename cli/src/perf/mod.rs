@@ -1,6 +1,7 @@
 //! Measurements, each printed with what it was taken over.
 
 pub(crate) mod cache;
+mod queued;
 mod rivals;
 pub(crate) mod sched;
 mod workloads;

@@ -9,13 +9,17 @@ use std::time::{Duration, Instant};
 use hdrhistogram::Histogram;
 use portolan::framework::{Cycle, CycleState, Framework, Handle, Scheduler, SchedulerConfig};
 use portolan::model::{Pod, Timestamp};
-use portolan::scheduler::{FilterCheck, InMemoryEvictor, PodScheduler, Profiles};
+use portolan::scheduler::queue::{QueueConfig, QueueFront, SchedulingQueue};
+use portolan::scheduler::{
+    FilterCheck, InMemoryBinder, InMemoryEvictor, PodScheduler, Profiles, SchedulingLoop,
+};
 use portolan::{Config, Engine};
 use serde_json::{Value, json};
 
 use crate::error::Failure;
 use crate::{Output, print};
 
+use super::queued;
 use super::workloads::{Pods, Shape, make_node};
 
 /// Measures scheduling cycles.
@@ -27,20 +31,24 @@ pub(crate) struct Arguments {
     workload: Vec<Shape>,
     /// Nodes of 4 cpu, 32 Gi and 110 pods in three zones.
     #[arg(long, default_value_t = 5000)]
-    nodes: usize,
+    pub(super) nodes: usize,
     /// Pods placed before.
     #[arg(long, default_value_t = 1000)]
-    init: usize,
+    pub(super) init: usize,
     /// Pods measured.
     #[arg(long, default_value_t = 1000)]
-    pods: usize,
+    pub(super) pods: usize,
     /// How many in a hundred nodes have to be found; 0 adapts to the number of
     /// nodes.
     #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u8).range(0..=100))]
-    percentage_of_nodes: u8,
+    pub(super) percentage_of_nodes: u8,
     /// Schedulers on the one engine, each a thread.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=256))]
-    schedulers: u16,
+    pub(super) schedulers: u16,
+    /// Takes pods from a scheduling queue, and binds them in memory, each after its
+    /// cycle.
+    #[arg(long, conflicts_with = "check")]
+    queue: bool,
     /// Makes uids, distinct pods, and breaks ties.
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -55,13 +63,13 @@ pub(crate) struct Arguments {
 
 const MOST: usize = 10_000_000;
 
-fn closed(error: impl std::fmt::Display) -> Failure {
+pub(super) fn closed(error: impl std::fmt::Display) -> Failure {
     Failure::Usage(error.to_string())
 }
 
 /// An engine, and what its schedulers share.
-struct Bench {
-    engine: Engine,
+pub(super) struct Bench {
+    pub(super) engine: Engine,
     handle: Handle,
     arguments: Decides,
 }
@@ -81,17 +89,38 @@ impl Bench {
         let check = FilterCheck::new(Profiles::one(framework));
         let engine =
             Engine::shared(Config { commit_check: Some(Box::new(check)), ..Config::default() });
-        let handle = shared.with_evictor(Arc::new(InMemoryEvictor::new(engine.clone())));
+        let handle = shared
+            .with_evictor(Arc::new(InMemoryEvictor::new(engine.clone())))
+            .with_binder(Arc::new(InMemoryBinder::new(engine.clone())));
         let Arguments { percentage_of_nodes, seed, .. } = *arguments;
         Bench { engine, handle, arguments: Decides { percentage_of_nodes, seed } }
     }
 
-    fn scheduler(&self) -> Result<PodScheduler, Failure> {
+    fn decider(&self) -> Scheduler {
         let Decides { percentage_of_nodes, seed } = self.arguments;
         let framework = Framework::default_profile_with(&self.handle);
         let config = SchedulerConfig { percentage_of_nodes, seed };
-        let scheduler = Scheduler::new(framework, config, None);
-        PodScheduler::new(self.engine.clone(), Profiles::one(scheduler)).map_err(closed)
+        Scheduler::new(framework, config, None)
+    }
+
+    fn scheduler(&self) -> Result<PodScheduler, Failure> {
+        PodScheduler::new(self.engine.clone(), Profiles::one(self.decider())).map_err(closed)
+    }
+
+    /// A queue, fed from now on.
+    pub(super) fn queue(&self) -> Result<Arc<QueueFront>, Failure> {
+        let framework = Framework::default_profile_with(&self.handle);
+        let queue = SchedulingQueue::new(framework, QueueConfig::default());
+        let (follower, reader) = (self.engine.follow(), self.engine.reader());
+        Ok(Arc::new(QueueFront::new(queue, follower.map_err(closed)?, reader.map_err(closed)?)))
+    }
+
+    pub(super) fn scheduling_loop(
+        &self,
+        queue: &Arc<QueueFront>,
+    ) -> Result<SchedulingLoop, Failure> {
+        let profiles = Profiles::one(self.decider());
+        SchedulingLoop::new(self.engine.clone(), queue.clone(), profiles).map_err(closed)
     }
 }
 
@@ -156,6 +185,10 @@ fn measure(shape: Shape, arguments: &Arguments) -> Result<(Value, Vec<String>), 
         }
     }
     let schedulers = usize::from(arguments.schedulers);
+    if arguments.queue {
+        let pods = (0..arguments.pods).map(|_| pods.make(shape)).collect();
+        return Ok((queued::measure(&bench, shape, arguments, pods)?, Vec::new()));
+    }
     let mut shares: Vec<Vec<Arc<Pod>>> = vec![Vec::new(); schedulers];
     for n in 0..arguments.pods {
         shares[n % schedulers].push(pods.make(shape));
@@ -225,9 +258,8 @@ fn measure(shape: Shape, arguments: &Arguments) -> Result<(Value, Vec<String>), 
 }
 
 fn work(scheduler: &mut PodScheduler, pods: &[Arc<Pod>], check: bool) -> Result<Measured, Failure> {
-    let cycles = Histogram::new_with_bounds(1, 60_000_000_000, 3);
     let mut measured = Measured {
-        cycles: cycles.map_err(|error| Failure::Usage(error.to_string()))?,
+        cycles: histogram()?,
         failed: 0,
         conflicts: 0,
         spent: Duration::ZERO,
@@ -276,8 +308,14 @@ fn work(scheduler: &mut PodScheduler, pods: &[Arc<Pod>], check: bool) -> Result<
     Ok(measured)
 }
 
+/// Nanoseconds, up to a minute.
+pub(super) fn histogram() -> Result<Histogram<u64>, Failure> {
+    let histogram = Histogram::new_with_bounds(1, 60_000_000_000, 3);
+    histogram.map_err(|error| Failure::Usage(error.to_string()))
+}
+
 /// Nodes on which more is requested than there is.
-fn overcommitted(engine: &Engine) -> Result<usize, Failure> {
+pub(super) fn overcommitted(engine: &Engine) -> Result<usize, Failure> {
     let snapshot = engine.reader().map_err(closed)?.snapshot();
     let is_over = |node: &portolan::NodeInfo<'_>| {
         let (has, takes) = (node.allocatable(), node.requested());

@@ -78,6 +78,9 @@ pub(in crate::plugins) fn came_true(
     new.is_some_and(&holds) && !old.is_some_and(holds)
 }
 
+/// DefaultPreemption: its victims leave.
+pub(in crate::plugins) const VICTIMS: &[Interest] = &[on(POD, Actions::DELETE)];
+
 /// NodePorts: pods that leave, and nodes that come.
 pub(in crate::plugins) const PORTS: &[Interest] =
     &[on(POD, Actions::DELETE), on(NODE, Actions::ADD)];

@@ -14,7 +14,8 @@ use std::collections::HashSet;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::framework::{
-    Code, Cycle, Diagnosis, Evictor, FitError, Handle, Nomination, Plugin, Point, Reasons, Status,
+    Code, Cycle, Diagnosis, Evictor, FitError, Handle, Interest, Nomination, Plugin, Point,
+    Reasons, Status,
 };
 use crate::model::{Pod, PreemptionPolicy, Uid, hash_of};
 use crate::snapshot::lanes;
@@ -146,6 +147,10 @@ impl Plugin for DefaultPreemption {
 
     fn points(&self) -> &'static [Point] {
         &[Point::PreEnqueue, Point::PostFilter]
+    }
+
+    fn events(&self) -> &'static [Interest] {
+        super::hints::nodes::VICTIMS
     }
 
     fn pre_enqueue(&self, pod: &Pod) -> Result<(), Status> {

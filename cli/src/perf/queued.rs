@@ -1,0 +1,108 @@
+//! The same pods through a queue: taken, decided on, assumed, bound in memory. A
+//! cycle is a pod's way from the queue to its node.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use hdrhistogram::Histogram;
+use portolan::model::{Pod, Timestamp};
+use portolan::scheduler::queue::PopError;
+use portolan::scheduler::{Attempt, SchedulingLoop};
+use serde_json::{Value, json};
+
+use crate::error::Failure;
+
+use super::sched::{Arguments, Bench, closed, histogram, overcommitted};
+use super::workloads::Shape;
+
+pub(super) fn measure(
+    bench: &Bench,
+    shape: Shape,
+    arguments: &Arguments,
+    pods: Vec<Arc<Pod>>,
+) -> Result<Value, Failure> {
+    let schedulers = usize::from(arguments.schedulers);
+    let queue = bench.queue()?;
+    let loops: Result<Vec<_>, _> = (0..schedulers).map(|_| bench.scheduling_loop(&queue)).collect();
+    let started = Instant::now();
+    for pod in pods {
+        bench.engine.put_pending(pod).map_err(closed)?;
+    }
+    let fed = started.elapsed();
+    let clock = move || {
+        let nanoseconds = i64::try_from(started.elapsed().as_nanos()).unwrap_or(i64::MAX);
+        Timestamp(Timestamp::from_secs(1_000).0.saturating_add(nanoseconds))
+    };
+    let left = AtomicUsize::new(arguments.pods);
+    let started = Instant::now();
+    let drive = |mut scheduling| {
+        let left = &left;
+        move || drive(&mut scheduling, left, clock)
+    };
+    let mut drives = loops?.into_iter().map(drive);
+    let done: Vec<_> = match schedulers {
+        1 => drives.next().map(|mut drive| drive()).into_iter().collect::<Result<_, _>>()?,
+        _ => std::thread::scope(|scope| {
+            let threads: Vec<_> = drives.map(|drive| scope.spawn(drive)).collect();
+            let broke = || Failure::Threads("a scheduler ended early".to_owned());
+            let ended = threads.into_iter().map(|t| t.join().unwrap_or_else(|_| Err(broke())));
+            ended.collect::<Result<_, _>>()
+        })?,
+    };
+    let spent = started.elapsed();
+    let mut cycles = histogram()?;
+    let (mut failed, mut conflicts) = (0, 0);
+    for (of, tried, conflicting) in &done {
+        let _ = cycles.add(of);
+        failed += tried;
+        conflicts += conflicting;
+    }
+    let at = |q| cycles.value_at_quantile(q) as f64 / 1000.0;
+    let per_second =
+        |time: Duration| (arguments.pods as f64 / time.as_secs_f64().max(1e-9)).round();
+    Ok(json!({
+        "workload": format!("{}, queued and bound", shape.name()),
+        "nodes": arguments.nodes,
+        "init": arguments.init,
+        "pods": arguments.pods,
+        "schedulers": schedulers,
+        "percentage_of_nodes": arguments.percentage_of_nodes,
+        "failed": failed,
+        "cycles_per_second": per_second(spent),
+        "cycle_us": { "p50": at(0.5), "p99": at(0.99), "max": cycles.max() as f64 / 1000.0 },
+        "conflicts": conflicts,
+        "submitted_per_second": per_second(fed),
+        "overcommitted": overcommitted(&bench.engine)?,
+    }))
+}
+
+/// Until no pod is left: nanoseconds of each way, failed attempts, conflicts.
+fn drive(
+    scheduling: &mut SchedulingLoop,
+    left: &AtomicUsize,
+    clock: impl Fn() -> Timestamp + Copy,
+) -> Result<(Histogram<u64>, u64, u64), Failure> {
+    let mut cycles = histogram()?;
+    let mut failed = 0;
+    // Pods that fit nowhere are not waited for.
+    let patience = Duration::from_millis(500);
+    // A count alone: what it counts is in the engine.
+    while left.load(Ordering::Relaxed) > 0 {
+        let from = Instant::now();
+        match scheduling.schedule_one(Some(from + patience), clock) {
+            Ok(Attempt::Placed(placement)) => {
+                if scheduling.bind(&placement, clock).is_ok() {
+                    left.fetch_sub(1, Ordering::Relaxed);
+                    cycles.saturating_record(from.elapsed().as_nanos() as u64);
+                } else {
+                    failed += 1;
+                }
+            }
+            Ok(Attempt::Failed { .. }) => failed += 1,
+            Err(PopError::Timeout | PopError::Closed) => break,
+            Err(error) => return Err(closed(error)),
+        }
+    }
+    Ok((cycles, failed, scheduling.figures().conflicts))
+}

@@ -1,0 +1,202 @@
+//! The way of every pod: from the queue through its cycles, and back where it fails
+//! (schedule_one.go `ScheduleOne`, `handleSchedulingFailure`).
+//!
+//! One loop is one thread's. Any number of them take pods from one
+//! [`QueueFront`], each with a scheduler of its own on the same engine; where their
+//! placements exclude each other the writer lets the first one in, and the other
+//! decides anew. Binding is a step of its own, so that it can be done by another
+//! loop, on another thread, or later: see [`SchedulingLoop::bind`].
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Instant;
+
+use crate::engine::Engine;
+use crate::framework::{FitError, Framework, Nomination, PluginSet, QueuedPod, Scheduler};
+use crate::log::Closed;
+use crate::model::{EventError, Pod, Timestamp, Uid};
+
+use super::queue::{Place, PopError, QueueFront};
+use super::{BindError, BindingCycle, CycleError, CycleFigures, Placement, PodScheduler, Profiles};
+
+/// Takes pods from a queue, and places and binds them.
+pub struct SchedulingLoop {
+    queue: Arc<QueueFront>,
+    scheduler: PodScheduler,
+    binding: BindingCycle,
+}
+
+/// What became of a pod that was taken from the queue.
+#[derive(Debug)]
+pub enum Attempt {
+    /// It is assumed on a node, and to be bound by [`SchedulingLoop::bind`].
+    Placed(Placement),
+    /// It is back in the queue, or gone from it.
+    Failed {
+        /// The pod.
+        pod: Pod,
+        /// Why it was not placed.
+        error: CycleError,
+        /// Where it is now; none where it need not be tried any more.
+        place: Option<Place>,
+    },
+}
+
+impl SchedulingLoop {
+    /// A loop over this queue, which is to be fed by the engine's log; for pods of
+    /// these profiles.
+    ///
+    /// # Errors
+    ///
+    /// The engine broke down.
+    pub fn new(
+        engine: Engine,
+        queue: Arc<QueueFront>,
+        profiles: Profiles<Scheduler>,
+    ) -> Result<SchedulingLoop, Closed> {
+        let binding = BindingCycle::new(engine.clone())?;
+        Ok(SchedulingLoop { queue, scheduler: PodScheduler::new(engine, profiles)?, binding })
+    }
+
+    /// The queue.
+    #[must_use]
+    pub fn queue(&self) -> &Arc<QueueFront> {
+        &self.queue
+    }
+
+    /// What came of its cycles so far.
+    #[must_use]
+    pub fn figures(&self) -> CycleFigures {
+        self.scheduler.figures()
+    }
+
+    /// Takes the next pod, waiting for one until `deadline`, and runs its scheduling
+    /// cycle. A pod that fails is back in the queue when this returns, with the plugins
+    /// that rejected it, and with the node that it was nominated to.
+    ///
+    /// # Errors
+    ///
+    /// No pod was ready before the deadline, or the queue is closed.
+    pub fn schedule_one(
+        &mut self,
+        deadline: Option<Instant>,
+        clock: impl Fn() -> Timestamp,
+    ) -> Result<Attempt, PopError> {
+        loop {
+            let queued = self.queue.pop(deadline, &clock)?;
+            // A pod that is terminating is not placed any more (`skipPodSchedule`).
+            if queued.pod.deletion_time.is_some() {
+                self.queue.with(|queue, _| queue.done(&queued.pod.uid));
+                continue;
+            }
+            return Ok(self.attempt(queued, clock()));
+        }
+    }
+
+    fn attempt(&mut self, queued: QueuedPod, now: Timestamp) -> Attempt {
+        let pod = Arc::new(queued.pod);
+        match self.scheduler.schedule(&pod, now) {
+            Ok(placement) => Attempt::Placed(placement),
+            Err(error) => {
+                let place = self.hand_back(&pod, &error, now);
+                Attempt::Failed { pod: Pod::clone(&pod), error, place }
+            }
+        }
+    }
+
+    /// Gives a pod back to the queue. One that the engine has already, or whose
+    /// scheduler is none of ours, is not tried again.
+    fn hand_back(&self, pod: &Pod, error: &CycleError, now: Timestamp) -> Option<Place> {
+        let uid = &pod.uid;
+        match error {
+            CycleError::Assume(EventError::AlreadyInCache { .. })
+            | CycleError::NoProfile(_)
+            | CycleError::Closed => {
+                self.queue.with(|queue, _| queue.done(uid));
+                return None;
+            }
+            _ => {}
+        }
+        if let Some(fit) = error.fit() {
+            self.tell_nomination(pod, &fit.nomination);
+        }
+        let framework = self.scheduler.framework(pod);
+        let (rejected, waits) = rejectors(framework, error.fit());
+        self.requeue(uid, rejected, waits, now)
+    }
+
+    /// Says in the log to which node the pod is nominated, as the API server would:
+    /// the queue hears of it before the pod is back.
+    fn tell_nomination(&self, pod: &Pod, nomination: &Nomination) {
+        let node = match nomination {
+            Nomination::Keep => return,
+            Nomination::Clear => None,
+            Nomination::Node(node) => Some(node.clone()),
+        };
+        if node != pod.nominated_node_name {
+            let told = Pod { nominated_node_name: node, ..pod.clone() };
+            // In an engine that is closed nobody is nominated any more.
+            let ticket = self.scheduler.engine().put_pending(told);
+            let _ = ticket.map(|ticket| ticket.wait());
+        }
+    }
+
+    fn requeue(
+        &self,
+        uid: &Uid,
+        rejected: PluginSet,
+        waits: PluginSet,
+        now: Timestamp,
+    ) -> Option<Place> {
+        // A pod that the queue does not know any more was deleted.
+        self.queue.with(|queue, version| {
+            queue.add_unschedulable_if_not_present(uid, rejected, waits, version, now).ok()?
+        })
+    }
+
+    /// The binding cycle of a pod that was placed, by this loop or another one of the
+    /// same queue. Waits for the pod's permit.
+    ///
+    /// # Errors
+    ///
+    /// The pod is not bound: it is forgotten, and where it is in the queue now.
+    pub fn bind(
+        &mut self,
+        placement: &Placement,
+        clock: impl Fn() -> Timestamp,
+    ) -> Result<(), (BindError, Option<Place>)> {
+        let uid = &placement.pod.uid;
+        self.queue.with(|queue, _| queue.release(uid));
+        match self.binding.run(placement, &clock) {
+            Ok(()) => {
+                self.queue.with(|queue, _| queue.done(uid));
+                Ok(())
+            }
+            Err(error) => {
+                let fit = match &error {
+                    BindError::Rejected(fit) => Some(&**fit),
+                    _ => None,
+                };
+                let (rejected, waits) = rejectors(Some(&placement.framework), fit);
+                let place = self.requeue(uid, rejected, waits, clock());
+                Err((error, place))
+            }
+        }
+    }
+}
+
+/// Who rejected a pod, and who waits for something; nobody where it was an error.
+fn rejectors(framework: Option<&Arc<Framework>>, fit: Option<&FitError>) -> (PluginSet, PluginSet) {
+    let (Some(framework), Some(fit)) = (framework, fit) else {
+        return (PluginSet::EMPTY, PluginSet::EMPTY);
+    };
+    let unschedulable = fit.unschedulable_plugins.iter().copied();
+    let pending = fit.pending_plugins.iter().copied();
+    (framework.plugin_set(unschedulable), framework.plugin_set(pending))
+}
+
+impl fmt::Debug for SchedulingLoop {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SchedulingLoop").field("figures", &self.figures()).finish_non_exhaustive()
+    }
+}

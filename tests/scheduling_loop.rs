@@ -1,0 +1,326 @@
+//! Pods from the queue to their nodes, and back where they fail.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::time::Instant;
+
+use portolan::framework::{Framework, Handle, Scheduler, SchedulerConfig};
+use portolan::model::{Pod, PodBuilder, Timestamp, Uid, node, pod};
+use portolan::scheduler::queue::{Place, PopError, QueueConfig, QueueFront, SchedulingQueue};
+use portolan::scheduler::{
+    Attempt, FilterCheck, InMemoryBinder, InMemoryEvictor, Placement, Profiles, SchedulingLoop,
+};
+use portolan::{Config, Engine, Snapshot};
+use proptest::prelude::*;
+
+const GI: i64 = 1 << 30;
+
+/// An engine, its queue, and a clock that is moved by hand.
+struct Bench {
+    engine: Engine,
+    handle: Handle,
+    queue: Arc<QueueFront>,
+    now: Arc<AtomicI64>,
+    /// While set no pod can be bound.
+    fails: Arc<AtomicBool>,
+}
+
+impl Bench {
+    fn new() -> Bench {
+        let shared = Handle::default();
+        let check = Arc::new(Framework::default_profile_with(&shared));
+        let check = FilterCheck::new(Profiles::one(check));
+        let engine =
+            Engine::shared(Config { commit_check: Some(Box::new(check)), ..Config::default() });
+        let fails = Arc::new(AtomicBool::new(false));
+        let failing = fails.clone();
+        let binder = InMemoryBinder::new(engine.clone())
+            .refusing(move |_, _| failing.load(Ordering::Relaxed).then(|| "away".to_owned()));
+        let handle = shared
+            .with_binder(Arc::new(binder))
+            .with_evictor(Arc::new(InMemoryEvictor::new(engine.clone())));
+        let framework = Arc::new(Framework::default_profile_with(&handle));
+        let queue = SchedulingQueue::new(framework, QueueConfig::default());
+        let (follower, reader) = (engine.follow().unwrap(), engine.reader().unwrap());
+        let queue = Arc::new(QueueFront::new(queue, follower, reader));
+        Bench { engine, handle, queue, now: Arc::new(AtomicI64::new(1_000)), fails }
+    }
+
+    fn scheduling(&self, seed: u64) -> SchedulingLoop {
+        let framework = Framework::default_profile_with(&self.handle);
+        let config = SchedulerConfig { percentage_of_nodes: 100, seed };
+        let scheduler = Scheduler::new(framework, config, None);
+        SchedulingLoop::new(self.engine.clone(), self.queue.clone(), Profiles::one(scheduler))
+            .unwrap()
+    }
+
+    fn clock(&self) -> impl Fn() -> Timestamp + use<> {
+        let now = self.now.clone();
+        move || Timestamp::from_secs(now.load(Ordering::Relaxed))
+    }
+
+    fn passes(&self, seconds: i64) {
+        self.now.fetch_add(seconds, Ordering::Relaxed);
+    }
+
+    fn node(&self, name: &str, cpu: i64) {
+        let node = node(name).hostname().cpu(cpu).memory(64 * GI).build();
+        self.engine.add_node(node).unwrap().wait().unwrap().unwrap();
+    }
+
+    fn pending(&self, pod: PodBuilder) -> Uid {
+        let pod = pod.build();
+        let uid = pod.uid.clone();
+        self.engine.put_pending(pod).unwrap().wait().unwrap().unwrap();
+        uid
+    }
+
+    fn snapshot(&self) -> Arc<Snapshot> {
+        self.engine.reader().unwrap().snapshot()
+    }
+
+    fn place(&self, uid: &Uid) -> Option<Place> {
+        self.queue.with(|queue, _| queue.place(uid))
+    }
+
+    /// The next attempt, if a pod is ready.
+    fn attempt(&self, scheduling: &mut SchedulingLoop) -> Option<Attempt> {
+        match scheduling.schedule_one(Some(Instant::now()), self.clock()) {
+            Ok(attempt) => Some(attempt),
+            Err(PopError::Timeout) => None,
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    /// Tries and binds until no pod is ready; how many were bound.
+    fn settle(&self, scheduling: &mut SchedulingLoop) -> usize {
+        let mut bound = 0;
+        // A pod that backs off is popped where no other is ready: each once.
+        let mut failed = BTreeSet::new();
+        while let Some(attempt) = self.attempt(scheduling) {
+            match attempt {
+                Attempt::Placed(placement) => {
+                    bound += usize::from(scheduling.bind(&placement, self.clock()).is_ok());
+                }
+                Attempt::Failed { pod, .. } => {
+                    if !failed.insert(pod.name.to_string()) {
+                        break;
+                    }
+                }
+            }
+        }
+        bound
+    }
+}
+
+fn cpu(name: impl Into<portolan::model::Name>, cpu: i64) -> PodBuilder {
+    pod(name).cpu(cpu).memory(GI)
+}
+
+#[test]
+fn a_pod_without_a_node_waits_for_one() {
+    let bench = Bench::new();
+    let mut scheduling = bench.scheduling(1);
+    bench.node("small", 1_000);
+    let uid = bench.pending(cpu("large", 3_000));
+    let Some(Attempt::Failed { error, place, .. }) = bench.attempt(&mut scheduling) else {
+        panic!("it fits nowhere")
+    };
+    assert!(error.to_string().starts_with("0/1 nodes are available: 1 Insufficient cpu."));
+    assert_eq!((place, bench.place(&uid)), (Some(Place::Unschedulable), place));
+    assert!(bench.attempt(&mut scheduling).is_none());
+    // A node that is as small does not help; one that is large does, after a while.
+    bench.node("small-too", 1_000);
+    assert!(bench.attempt(&mut scheduling).is_none());
+    bench.node("large", 4_000);
+    bench.passes(2);
+    assert_eq!(bench.settle(&mut scheduling), 1);
+    assert_eq!(&**bench.snapshot().pod(&uid).unwrap().node().name(), "large");
+    assert_eq!(bench.place(&uid), None);
+}
+
+#[test]
+fn a_pod_that_cannot_be_bound_is_tried_again() {
+    let bench = Bench::new();
+    let mut scheduling = bench.scheduling(1);
+    bench.node("n", 1_000);
+    let uid = bench.pending(cpu("p", 100));
+    bench.fails.store(true, Ordering::Relaxed);
+    let Some(Attempt::Placed(placement)) = bench.attempt(&mut scheduling) else {
+        panic!("it fits")
+    };
+    let (error, place) = scheduling.bind(&placement, bench.clock()).unwrap_err();
+    assert!(error.to_string().ends_with("away"), "{error}");
+    assert_eq!(place, Some(Place::ErrorBackoff));
+    assert_eq!(bench.snapshot().pod_count(), 0);
+    bench.fails.store(false, Ordering::Relaxed);
+    assert!(bench.attempt(&mut scheduling).is_none(), "errors are left alone for a while");
+    bench.passes(2);
+    assert_eq!(bench.settle(&mut scheduling), 1);
+    assert!(bench.snapshot().pod(&uid).is_some());
+}
+
+#[test]
+fn a_pod_that_preempts_comes_back_and_takes_the_place() {
+    let bench = Bench::new();
+    let mut scheduling = bench.scheduling(1);
+    bench.node("n", 1_000);
+    let low = bench.pending(cpu("low", 800).priority(1));
+    assert_eq!(bench.settle(&mut scheduling), 1);
+    let high = bench.pending(cpu("high", 800).priority(9));
+    let Some(Attempt::Failed { place, .. }) = bench.attempt(&mut scheduling) else {
+        panic!("there is no room yet")
+    };
+    assert_eq!(place, Some(Place::Unschedulable));
+    bench.queue.tend(bench.clock());
+    let place = bench.place(&high);
+    assert!(matches!(place, Some(Place::Backoff | Place::Active)), "{place:?}");
+    assert!(bench.snapshot().pod(&low).is_none());
+    assert_eq!(&*bench.handle.nominator().node_of(&high).unwrap(), "n");
+    bench.passes(2);
+    assert_eq!(bench.settle(&mut scheduling), 1);
+    assert!(bench.snapshot().pod(&high).is_some());
+}
+
+#[test]
+fn a_pod_that_is_deleted_on_its_way_is_not_tried_again() {
+    let bench = Bench::new();
+    let mut scheduling = bench.scheduling(1);
+    bench.node("n", 1_000);
+    let uid = bench.pending(cpu("large", 3_000));
+    assert!(bench.attempt(&mut scheduling).is_some());
+    bench.engine.remove_pending(&uid).unwrap().wait().unwrap().unwrap();
+    bench.node("large", 4_000);
+    bench.passes(400);
+    assert_eq!(bench.settle(&mut scheduling), 0);
+    assert_eq!(bench.place(&uid), None);
+    // One that is terminating is passed over.
+    let going = bench.pending(cpu("going", 100).deleted(Timestamp(1)));
+    assert!(bench.attempt(&mut scheduling).is_none());
+    assert_eq!(bench.place(&going), None);
+}
+
+#[test]
+fn loops_of_several_threads_share_a_queue() {
+    let bench = Bench::new();
+    for n in 0..6 {
+        bench.node(&format!("n{n}"), 2_000);
+    }
+    for n in 0..60 {
+        bench.pending(cpu(format!("p{n}"), 200));
+    }
+    let bound: usize = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..3)
+            .map(|_| {
+                let mut scheduling = bench.scheduling(5);
+                let bench = &bench;
+                scope.spawn(move || bench.settle(&mut scheduling))
+            })
+            .collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).sum()
+    });
+    assert_eq!(bound, 60);
+    let after = bench.snapshot();
+    assert_eq!(after.pod_count(), 60);
+    assert!(after.nodes().all(|node| node.requested().cpu <= node.allocatable().cpu));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 32, ..ProptestConfig::default() })]
+
+    /// Whatever fails, every pod is bound, or on its way, or in the queue, and in one
+    /// of them alone.
+    #[test]
+    fn no_pod_is_lost_or_in_two_places(
+        steps in prop::collection::vec((0..9_u8, 0..6_usize), 1..120),
+        seed in any::<u64>(),
+    ) {
+        let bench = Bench::new();
+        let mut loops = [bench.scheduling(seed), bench.scheduling(seed ^ 1)];
+        bench.node("n0", 1_000);
+        let mut nodes = 1;
+        let mut pods: BTreeSet<String> = BTreeSet::new();
+        let mut flight: Vec<Placement> = Vec::new();
+        let uid = |name: &str| Uid::new(&format!("default/{name}"));
+        for (at, (step, with)) in steps.into_iter().enumerate() {
+            match step {
+                0 | 1 => {
+                    let size = [100, 200, 400, 700, 900, 1_100][with];
+                    let name = format!("p{at}");
+                    bench.pending(cpu(name.as_str(), size).priority([0, 0, 0, 5, 9, 9][with]));
+                    pods.insert(name);
+                }
+                2..5 => {
+                    if let Some(Attempt::Placed(placement)) =
+                        bench.attempt(&mut loops[with % 2])
+                    {
+                        flight.push(placement);
+                    }
+                }
+                5 | 6 if !flight.is_empty() => {
+                    let placement = flight.remove(with % flight.len());
+                    let there = bench.snapshot().pod(&placement.pod.uid).is_some();
+                    bench.fails.store(step == 6, Ordering::Relaxed);
+                    let bound = loops[with % 2].bind(&placement, bench.clock());
+                    bench.fails.store(false, Ordering::Relaxed);
+                    // One that was preempted meanwhile is not there to be bound.
+                    prop_assert_eq!(bound.is_ok(), step == 5 && there);
+                }
+                7 => {
+                    bench.node(&format!("n{nodes}"), 1_000);
+                    nodes += 1;
+                }
+                8 => {
+                    let names: Vec<&String> = pods.iter().collect();
+                    if let Some(name) = names.get(with).map(|name| (*name).clone()) {
+                        let placed = bench.snapshot().pod(&uid(&name)).map(|pod| pod.to_pod());
+                        match placed {
+                            // Its binding is on its way: its end is told by then.
+                            Some(_) if flight.iter().any(|it| *it.pod.name == *name) => continue,
+                            Some(pod) => drop(bench.engine.remove_pod(&pod).unwrap().wait()),
+                            None => drop(bench.engine.remove_pending(&uid(&name)).unwrap().wait()),
+                        }
+                        pods.remove(&name);
+                    }
+                }
+                _ => bench.passes(with as i64),
+            }
+            bench.queue.tend(bench.clock());
+            let snapshot = bench.snapshot();
+            for node in snapshot.nodes() {
+                prop_assert!(node.requested().cpu <= node.allocatable().cpu, "{}", node.name());
+            }
+            // Victims of preemption are gone for good: nobody makes them anew here.
+            pods.retain(|name| {
+                let flying = flight.iter().any(|it| *it.pod.name == **name);
+                let there = snapshot.pod(&uid(name)).is_some();
+                let queued = bench.place(&uid(name)).is_some();
+                flying || there || queued
+            });
+            for name in &pods {
+                let flying = flight.iter().any(|it| *it.pod.name == **name);
+                let bound = snapshot.pod(&uid(name)).is_some_and(|pod| !pod.is_assumed());
+                let waits = bench.place(&uid(name)).is_some_and(|place| {
+                    !matches!(place, Place::InFlight | Place::Binding)
+                });
+                prop_assert!(
+                    u8::from(flying) + u8::from(bound) + u8::from(waits) == 1,
+                    "{name}: on its way {flying}, bound {bound}, queued {waits}"
+                );
+            }
+        }
+    }
+}
+
+/// The pods of a queue know what they need.
+#[test]
+fn a_popped_pod_is_decided_on_a_version_that_has_its_event() {
+    let bench = Bench::new();
+    bench.node("n", 1_000);
+    let pod: Pod = cpu("p", 100).build();
+    let applied = bench.engine.put_pending(pod).unwrap().wait().unwrap().unwrap();
+    let popped = bench.queue.pop(None, bench.clock()).unwrap();
+    assert_eq!(popped.generation, applied.generation);
+    assert!(bench.snapshot().generation() >= popped.generation);
+}
