@@ -9,6 +9,11 @@ use std::time::{Duration, Instant};
 use super::cell::Cell;
 use super::*;
 
+/// So many, or few where an interpreter counts them out.
+const fn many(count: u64) -> u64 {
+    if cfg!(miri) { count / 500 } else { count }
+}
+
 /// A version that can tell whether it is whole, and when it was freed, and on which thread.
 struct Version {
     number: u64,
@@ -141,7 +146,7 @@ fn readers_never_free_while_the_publisher_lives<C: Cell<Version> + 'static>() {
                 }
             });
         }
-        for number in 1..=20_000 {
+        for number in 1..=many(20_000) {
             publisher.publish(Version::watched(number, &freed)).expect("newer");
         }
         stop.store(true, Ordering::Relaxed);
@@ -154,7 +159,7 @@ fn readers_never_free_while_the_publisher_lives<C: Cell<Version> + 'static>() {
         assert_eq!(freer, me);
         count += 1;
     }
-    assert_eq!(count, 20_000);
+    assert_eq!(count, many(20_000));
 }
 
 fn at_least_reads_ones_own_writes<C: Cell<Version> + 'static>() {
@@ -162,7 +167,7 @@ fn at_least_reads_ones_own_writes<C: Cell<Version> + 'static>() {
     let (asked, asks) = mpsc::channel::<u64>();
     let reader = publisher.subscribe();
     let waiter = thread::spawn(move || {
-        for number in 1..=2_000 {
+        for number in 1..=many(2_000) {
             asked.send(number).expect("the writer lives");
             let got = reader.at_least(number, None).expect("it will be published");
             assert!(got.version() >= number);
@@ -208,7 +213,7 @@ fn a_reader_may_come_and_go_during_publishes<C: Cell<Version> + 'static>() {
         let reader = publisher.subscribe();
         let rounds = &rounds;
         scope.spawn(move || {
-            for _ in 0..500 {
+            for _ in 0..many(10_000) / 20 {
                 let another = reader.clone();
                 let panicked = catch_unwind(AssertUnwindSafe(|| {
                     let _pinned = another.pin();
@@ -219,7 +224,7 @@ fn a_reader_may_come_and_go_during_publishes<C: Cell<Version> + 'static>() {
             }
         });
         let mut number = 0;
-        while rounds.load(Ordering::Relaxed) < 500 {
+        while rounds.load(Ordering::Relaxed) < many(10_000) as usize / 20 {
             number += 1;
             publish(&mut publisher, number);
         }
@@ -328,7 +333,7 @@ fn do_anything<C: Cell<Version> + 'static>(
 }
 
 fn stress<C: Cell<Version> + 'static>() {
-    const VERSIONS: u64 = if cfg!(miri) { 100 } else { 30_000 };
+    const VERSIONS: u64 = many(30_000);
     let (freed, seen) = mpsc::channel();
     let mut publisher = Publisher::<Version, C>::new(Version::watched(0, &freed));
     let stop = AtomicBool::new(false);

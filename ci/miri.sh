@@ -1,0 +1,48 @@
+#!/usr/bin/env bash
+# Miri over all that has `unsafe` or shares memory: the cell, retired versions and the rivals' cells, with many seeds,
+# each another interleaving and another weak memory; the index of pods, trees, tables and drafts of snapshots; an engine
+# beside the naive fold. ci/miri.sh [SEEDS], 8 unless said.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+seeds=${1:-8}
+if ! cargo +nightly miri --version >/dev/null 2>&1; then
+    if ! rustup component add miri rust-src --toolchain nightly >/dev/null 2>&1; then
+        echo "SKIPPED: miri cannot be had here (rustup component add miri rust-src --toolchain nightly)"
+        exit 0
+    fi
+fi
+export CARGO_TARGET_DIR=target/miri PROPTEST_CASES=1
+# Proptest looks for its folder; the engine's own tests read no clock.
+base="-Zmiri-disable-isolation"
+
+# What it runs, and how often: a name, flags, arguments of cargo, filters of tests.
+run() {
+    local what=$1 flags=$2 start=$SECONDS
+    shift 2
+    if ! MIRIFLAGS="$base $flags" cargo +nightly miri test -p portolan "$@" >"$log" 2>&1; then
+        cat "$log"
+        exit 1
+    fi
+    local passed
+    passed=$(grep -E '^test result: ok' "$log" | grep -oE '[0-9]+ passed' | awk '{sum += $1} END {print sum + 0}')
+    if [ "$passed" = 0 ]; then
+        cat "$log"
+        echo "$what: no test ran: have names changed?"
+        exit 1
+    fi
+    echo "$what: $passed tests passed in $((SECONDS - start)) s"
+}
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
+
+many="-Zmiri-many-seeds=0..$seeds"
+# Strict provenance: no address of ours ever becomes a pointer.
+run "our cell, $seeds seeds" "-Zmiri-strict-provenance $many" --lib -- \
+    publish::tests::over_rcu publish::tests::of_rcu publish::retired publish::signal
+run "the other cells" "" --lib -- publish::tests::over_arc_swap publish::tests::over_a_lock
+run "the live index" "" --lib -- publish::live::tests
+run "tickets and the token" "" --lib -- log::ticket log::token
+run "snapshots" "-Zmiri-strict-provenance" --lib -- \
+    snapshot::hints snapshot::tree snapshot::table snapshot::lane snapshot::tally framework::dispatch \
+    snapshot::hash_index::tests::a_million
+run "an engine beside the naive fold" "" --test state_machine
