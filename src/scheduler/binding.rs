@@ -107,7 +107,7 @@ impl BindingCycle {
             framework.unreserve(cycle, node);
             // Where the pod is gone already, or was added meanwhile, there is nothing
             // to forget.
-            let _ = self.engine.forget_pod(&**pod)?.wait()?;
+            let _ = self.engine.forget_pod(pod)?.wait()?;
             return Err(status.into());
         }
         // The same holds of the clock of a pod that is confirmed.

@@ -172,7 +172,7 @@ impl PodScheduler {
                 let _ = framework.wait_on_permit(pod, || now);
             }
             framework.unreserve(Cycle::new(&snapshot, pod, state), &decision.node);
-            self.engine().forget_pod(&**pod)?.wait()?.map_err(CycleError::Assume)?;
+            self.engine().forget_pod(pod)?.wait()?.map_err(CycleError::Assume)?;
         }
         Err(CycleError::rejected(status))
     }
