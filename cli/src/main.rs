@@ -3,6 +3,7 @@
 
 mod alloc;
 mod cluster;
+mod compare;
 mod conformance;
 mod error;
 mod explain;
@@ -37,6 +38,8 @@ enum Command {
     Replay(replay::Arguments),
     /// Says why a pod is pending, node by node, or where it would go.
     Explain(explain::Arguments),
+    /// Places one workload under several configurations, and says what differs.
+    Compare(compare::Arguments),
     /// Says what would become of pods if nodes went or came.
     WhatIf(what_if::Arguments),
     /// Compares answers with those that kube-scheduler gave.
@@ -59,6 +62,7 @@ fn main() -> ExitCode {
     let result = match Arguments::parse().command {
         Command::Replay(arguments) => replay::run(&arguments),
         Command::Explain(arguments) => explain::run(&arguments),
+        Command::Compare(arguments) => compare::run(&arguments),
         Command::WhatIf(arguments) => what_if::run(&arguments),
         Command::Conformance(arguments) => conformance::run(&arguments),
         Command::Perf(perf::Command::Cache(arguments)) => perf::cache::run(&arguments),

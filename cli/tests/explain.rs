@@ -33,7 +33,9 @@ fn a_pod_that_fits_nowhere_is_told_why_and_what_would_help() {
     assert_eq!(
         found["message"],
         "0/3 nodes are available: 1 Insufficient cpu, 1 node(s) didn't match Pod's node \
-         affinity/selector, 1 node(s) had untolerated taint(s)."
+         affinity/selector, 1 node(s) had untolerated taint(s). preemption: 0/3 nodes are \
+         available: 1 No preemption victims found for incoming pod, 2 Preemption is not helpful \
+         for scheduling.."
     );
     assert_eq!(found["nodes"]["a1"]["rejections"][0]["reasons"][0], "Insufficient cpu");
     let groups = found["groups"].as_array().unwrap();

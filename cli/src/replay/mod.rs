@@ -1,7 +1,7 @@
 //! `portolan replay`: a workload placed pod by pod.
 
 mod report;
-mod run;
+pub(crate) mod run;
 mod synthetic;
 mod workload;
 
@@ -13,6 +13,8 @@ use clap::ValueEnum;
 use crate::error::Failure;
 use crate::{Output, print};
 
+pub(crate) use workload::Workload;
+
 /// Replays a workload event by event: through log, state, snapshot, framework
 /// and assume, and confirms what was placed. Without files: an embedded,
 /// seeded, synthetic cluster.
@@ -21,6 +23,23 @@ use crate::{Output, print};
 /// JSON or YAML, gzipped or not.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
+    #[command(flatten)]
+    source: Source,
+    /// A KubeSchedulerConfiguration; without one the default profile.
+    #[arg(long)]
+    config: Option<PathBuf>,
+    /// Threads that evaluate; the decisions are the same for any number.
+    #[arg(
+        long,
+        default_value_t = default_threads(),
+        value_parser = clap::value_parser!(u16).range(1..=1024),
+    )]
+    threads: u16,
+}
+
+/// What is replayed, and how.
+#[derive(clap::Args)]
+pub(crate) struct Source {
     /// Nodes.
     #[arg(long, requires = "pods")]
     nodes: Option<PathBuf>,
@@ -36,30 +55,20 @@ pub(crate) struct Arguments {
     /// does.
     #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u8).range(0..=100))]
     percentage_of_nodes: u8,
-    /// A KubeSchedulerConfiguration; without one the default profile.
-    #[arg(long)]
-    config: Option<PathBuf>,
     /// Breaks ties, and makes the synthetic cluster.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Threads that evaluate; the decisions are the same for any number.
-    #[arg(
-        long,
-        default_value_t = default_threads(),
-        value_parser = clap::value_parser!(u16).range(1..=1024),
-    )]
-    threads: u16,
     /// Only so many pods arrive, the first ones.
     #[arg(long)]
     first: Option<usize>,
     /// How the result is printed.
     #[arg(long, value_enum, default_value_t = Output::Table)]
-    output: Output,
+    pub(crate) output: Output,
 }
 
 /// What happens when.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Mode {
+pub(crate) enum Mode {
     /// Pods arrive in the order of the file and stay.
     Fill,
     /// Pods arrive and go at their times.
@@ -71,18 +80,32 @@ fn default_threads() -> u16 {
     threads.min(1024) as u16
 }
 
-pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
-    let mut workload = match (&arguments.nodes, &arguments.pods) {
+/// The workload that arguments name.
+pub(crate) fn workload(source: &Source) -> Result<Workload, Failure> {
+    let mut workload = match (&source.nodes, &source.pods) {
         (Some(nodes), Some(pods)) => workload::load(nodes, pods)?,
-        _ => synthetic::workload(arguments.seed),
+        _ => synthetic::workload(source.seed),
     };
-    if let Some(first) = arguments.first {
+    if let Some(first) = source.first {
         workload.arrivals.truncate(first);
     }
-    let outcome = run::run(&workload, arguments)?;
-    print(&match arguments.output {
+    Ok(workload)
+}
+
+pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
+    let Arguments { source, config, threads } = arguments;
+    let workload = workload(source)?;
+    let outcome = run::run(&workload, source, config.as_ref(), (*threads, Progress::Shown))?;
+    print(&match source.output {
         Output::Json => report::json(&workload, &outcome),
         Output::Table => report::table(&workload, &outcome),
     })?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Whether a bar shows how far it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Progress {
+    Shown,
+    Hidden,
 }

@@ -50,6 +50,10 @@ pub(super) fn json(workload: &Workload, outcome: &Outcome) -> String {
         "live_bytes": outcome.bytes,
         "utilisation": usage,
         "decision_hash": format!("{:016x}", outcome.decision_hash),
+        "wait_seconds": outcome.waits.as_ref().map(|waits| json!({
+            "p50": waits.value_at_quantile(0.5),
+            "p99": waits.value_at_quantile(0.99),
+        })),
         "notes": outcome.notes,
     });
     result.to_string()

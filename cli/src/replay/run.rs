@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -16,38 +17,44 @@ use crate::cluster;
 use crate::error::Failure;
 
 use super::workload::Workload;
-use super::{Arguments, Mode};
+use super::{Mode, Progress, Source};
 
 /// What came of a replay.
-pub(super) struct Outcome {
-    pub(super) nodes: usize,
-    pub(super) pods: usize,
-    pub(super) placed: usize,
-    pub(super) failed: usize,
+pub(crate) struct Outcome {
+    pub(crate) nodes: usize,
+    pub(crate) pods: usize,
+    pub(crate) placed: usize,
+    pub(crate) failed: usize,
     /// How many failed pods met each reason on some node.
-    pub(super) reasons: BTreeMap<String, usize>,
-    pub(super) cycles: u64,
+    pub(crate) reasons: BTreeMap<String, usize>,
+    pub(crate) cycles: u64,
     /// Spent in cycles: version, filter, score, choice, assume.
-    pub(super) in_cycles: Duration,
-    pub(super) wall: Duration,
+    pub(crate) in_cycles: Duration,
+    pub(crate) wall: Duration,
     /// Nanoseconds of each cycle.
-    pub(super) cycle: Histogram<u64>,
-    pub(super) figures: Figures,
+    pub(crate) cycle: Histogram<u64>,
+    pub(crate) figures: Figures,
     /// Live bytes of the engine at the end.
-    pub(super) bytes: i64,
-    pub(super) decision_hash: u64,
-    pub(super) usage: Vec<Usage>,
-    pub(super) threads: usize,
-    pub(super) notes: Vec<String>,
+    pub(crate) bytes: i64,
+    pub(crate) decision_hash: u64,
+    pub(crate) usage: Vec<Usage>,
+    pub(crate) threads: usize,
+    pub(crate) notes: Vec<String>,
+    /// Where each pod went first, by its place in the workload.
+    pub(crate) placements: Vec<Option<Name>>,
+    /// In timed mode, the seconds that pods which were placed waited.
+    pub(crate) waits: Option<Histogram<u64>>,
+    /// The cluster at the end.
+    pub(crate) end: Arc<portolan::Snapshot>,
 }
 
 /// Requested and allocatable amounts of one resource.
-pub(super) struct Usage {
-    pub(super) resource: String,
-    pub(super) requested: i64,
-    pub(super) allocatable: i64,
+pub(crate) struct Usage {
+    pub(crate) resource: String,
+    pub(crate) requested: i64,
+    pub(crate) allocatable: i64,
     /// The most that was requested at any time.
-    pub(super) peak: i64,
+    pub(crate) peak: i64,
 }
 
 struct Replay<'a> {
@@ -64,9 +71,14 @@ struct Replay<'a> {
     peak_cpu: i64,
 }
 
-pub(super) fn run(workload: &Workload, arguments: &Arguments) -> Result<Outcome, Failure> {
+pub(crate) fn run(
+    workload: &Workload,
+    source: &Source,
+    config: Option<&PathBuf>,
+    (threads, progress): (u16, Progress),
+) -> Result<Outcome, Failure> {
     let before = live_bytes();
-    let threads = usize::from(arguments.threads);
+    let threads = usize::from(threads);
     let pool = match threads {
         1 => None,
         threads => {
@@ -76,17 +88,20 @@ pub(super) fn run(workload: &Workload, arguments: &Arguments) -> Result<Outcome,
     };
     let engine = Engine::shared(portolan::Config::default());
     let reader = engine.reader().map_err(closed)?;
-    let decides = cluster::decides(arguments.config.as_ref(), None)?;
-    let percentage_of_nodes = match arguments.percentage_of_nodes {
+    let decides = cluster::decides(config, None)?;
+    let percentage_of_nodes = match source.percentage_of_nodes {
         0 => decides.percentage_of_nodes.unwrap_or(0),
         given => given,
     };
-    let config = SchedulerConfig { percentage_of_nodes, seed: arguments.seed };
+    let config = SchedulerConfig { percentage_of_nodes, seed: source.seed };
     let bar = ProgressBar::new(workload.arrivals.len() as u64).with_style(
         ProgressStyle::with_template("{msg:<8} {wide_bar} {pos}/{len} pods {per_sec} eta {eta}")
             .unwrap_or_else(|_| ProgressStyle::default_bar()),
     );
     bar.set_message("replay");
+    if progress == Progress::Hidden {
+        bar.set_draw_target(indicatif::ProgressDrawTarget::hidden());
+    }
     let mut replay = Replay {
         scheduler: Scheduler::new(decides.framework, config, pool),
         bar,
@@ -100,14 +115,19 @@ pub(super) fn run(workload: &Workload, arguments: &Arguments) -> Result<Outcome,
             cycles: 0,
             in_cycles: Duration::ZERO,
             wall: Duration::ZERO,
-            cycle: Histogram::new_with_bounds(1, 60_000_000_000, 3)
-                .map_err(|error| Failure::Usage(error.to_string()))?,
+            cycle: histogram()?,
             figures: engine.figures().map_err(closed)?,
             bytes: 0,
             decision_hash: 0,
             usage: Vec::new(),
             threads,
             notes: workload.notes.clone(),
+            placements: vec![None; workload.arrivals.len()],
+            waits: match source.mode {
+                Mode::Fill => None,
+                Mode::Timed => Some(histogram()?),
+            },
+            end: reader.snapshot(),
         },
         on: vec![None; workload.arrivals.len()],
         workload,
@@ -118,13 +138,18 @@ pub(super) fn run(workload: &Workload, arguments: &Arguments) -> Result<Outcome,
     };
     let started = Instant::now();
     replay.load()?;
-    match arguments.mode {
+    match source.mode {
         Mode::Fill => replay.fill()?,
         Mode::Timed => replay.timed()?,
     }
     replay.bar.finish_and_clear();
     replay.outcome.wall = started.elapsed();
     replay.finish(before)
+}
+
+fn histogram() -> Result<Histogram<u64>, Failure> {
+    let histogram = Histogram::new_with_bounds(1, 60_000_000_000, 3);
+    histogram.map_err(|error| Failure::Usage(error.to_string()))
 }
 
 fn closed(error: impl std::fmt::Display) -> Failure {
@@ -196,6 +221,7 @@ impl Replay<'_> {
                 self.event(portolan::log::Event::AddPod(Arc::new(bound)))?
                     .map_err(|error| refused(pod, error))?;
                 self.outcome.placed += 1;
+                self.outcome.placements[at].get_or_insert_with(|| decision.node.clone());
                 self.on[at] = Some(decision.node);
                 self.cpu += pod.template.resources.placed.cpu.0;
                 self.peak_cpu = self.peak_cpu.max(self.cpu);
@@ -235,18 +261,20 @@ impl Replay<'_> {
             (*time, if from == to { 1 + (1 - *arrives) } else { *arrives }, *at)
         });
         let mut waiting: VecDeque<usize> = VecDeque::new();
-        for (_, arrives, at) in events {
+        for (now, arrives, at) in events {
             if arrives == 1 {
-                if self.place(at)?.is_some() {
-                    waiting.push_back(at);
+                match self.place(at)? {
+                    Some(_) => waiting.push_back(at),
+                    None => self.waited(at, now),
                 }
                 self.bar.inc(1);
                 continue;
             }
             if let Some(position) = waiting.iter().position(|waits| *waits == at) {
                 waiting.remove(position);
-                if let Some(error) = self.place(at)? {
-                    self.fail(&error);
+                match self.place(at)? {
+                    Some(error) => self.fail(&error),
+                    None => self.waited(at, now),
                 }
             }
             let Some(node) = self.on[at].take() else { continue };
@@ -259,8 +287,9 @@ impl Replay<'_> {
             self.event(event)?.map_err(|error| refused(&pod, error))?;
             let mut still = VecDeque::new();
             while let Some(waits) = waiting.pop_front() {
-                if self.place(waits)?.is_some() {
-                    still.push_back(waits);
+                match self.place(waits)? {
+                    Some(_) => still.push_back(waits),
+                    None => self.waited(waits, now),
                 }
             }
             waiting = still;
@@ -268,10 +297,19 @@ impl Replay<'_> {
         Ok(())
     }
 
+    /// Notes how long a pod waited that was placed now.
+    fn waited(&mut self, at: usize, now: i64) {
+        let (from, _) = self.workload.arrivals[at].times.unwrap_or_default();
+        if let Some(waits) = &mut self.outcome.waits {
+            waits.saturating_record(now.saturating_sub(from).max(0).unsigned_abs());
+        }
+    }
+
     fn finish(mut self, before: i64) -> Result<Outcome, Failure> {
         self.engine.with_writer(|writer| writer.reclaim()).map_err(closed)?;
         let snapshot = self.reader.snapshot();
         self.outcome.usage = usage(&snapshot);
+        self.outcome.end = snapshot;
         for usage in &mut self.outcome.usage {
             usage.peak = usage.requested;
             if usage.resource == "cpu" {

@@ -13,17 +13,17 @@ use crate::input;
 
 /// A cluster and what arrives at it.
 #[derive(Default)]
-pub(super) struct Workload {
+pub(crate) struct Workload {
     /// What it is called in the result.
-    pub(super) name: String,
-    pub(super) nodes: Vec<Node>,
+    pub(crate) name: String,
+    pub(crate) nodes: Vec<Node>,
     /// Namespaces, services and the like.
-    pub(super) objects: Vec<Object>,
+    pub(crate) objects: Vec<Object>,
     /// Pods that are placed before the replay starts.
-    pub(super) placed: Vec<Pod>,
-    pub(super) arrivals: Vec<Arrival>,
+    pub(crate) placed: Vec<Pod>,
+    pub(crate) arrivals: Vec<Arrival>,
     /// What the reader of a result should know of the input.
-    pub(super) notes: Vec<String>,
+    pub(crate) notes: Vec<String>,
 }
 
 /// Reads nodes and pods, CSV by its ending.

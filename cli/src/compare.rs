@@ -1,0 +1,225 @@
+//! `portolan compare`: one workload under several configurations, with the same
+//! seed: what differs, and which packs better.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use portolan::model::Pod;
+use portolan::{NodeInfo, Snapshot};
+use serde_json::{Value, json};
+
+use crate::error::Failure;
+use crate::replay::run::Outcome;
+use crate::replay::{self, Progress, Workload};
+use crate::{Output, print};
+
+/// Places one workload under several configurations at once.
+///
+/// Exit status 1 where a bound is broken.
+#[derive(clap::Args)]
+pub(crate) struct Arguments {
+    /// KubeSchedulerConfigurations; `default` is the default profile. The others are
+    /// compared with the first one.
+    #[arg(long = "config", required = true, num_args = 1..)]
+    configs: Vec<PathBuf>,
+    /// Fails where a configuration leaves more pods than this without a node.
+    #[arg(long)]
+    max_unschedulable: Option<usize>,
+    #[command(flatten)]
+    source: replay::Source,
+}
+
+/// What came of one configuration.
+struct Run {
+    name: String,
+    outcome: Outcome,
+    /// The standard deviation of the share of cpu, and of memory, that is requested
+    /// of nodes, in percent.
+    imbalance: (f64, f64),
+    fragmentation: f64,
+}
+
+pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
+    let source = &arguments.source;
+    let workload = replay::workload(source)?;
+    let typical = typical(&workload);
+    let outcomes: Vec<Result<Run, Failure>> = std::thread::scope(|scope| {
+        let start = |config: &PathBuf| {
+            let workload = &workload;
+            let is_default = config == Path::new("default");
+            let config_of = (!is_default).then(|| config.clone());
+            let name = config.display().to_string();
+            let typical = typical.as_ref();
+            scope.spawn(move || {
+                let alone = (1, Progress::Hidden);
+                let outcome = replay::run::run(workload, source, config_of.as_ref(), alone)?;
+                let imbalance = imbalance(&outcome.end);
+                let fragmentation = typical.map_or(0.0, |pod| fragmentation(&outcome.end, pod));
+                Ok(Run { name, outcome, imbalance, fragmentation })
+            })
+        };
+        let threads: Vec<_> = arguments.configs.iter().map(start).collect();
+        let broke = || Failure::Threads("a replay ended early".to_owned());
+        threads.into_iter().map(|t| t.join().unwrap_or_else(|_| Err(broke()))).collect()
+    });
+    let runs: Vec<Run> = outcomes.into_iter().collect::<Result<_, _>>()?;
+    let broken =
+        |run: &&Run| arguments.max_unschedulable.is_some_and(|most| run.outcome.failed > most);
+    let broken: Vec<&str> = runs.iter().filter(broken).map(|run| &*run.name).collect();
+    print(&match source.output {
+        Output::Json => json_of(&workload, &runs, &broken).to_string(),
+        Output::Table => table(&workload, &runs, &broken),
+    })?;
+    Ok(if broken.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(1) })
+}
+
+/// The pod in the middle, by what it requests of cpu.
+fn typical(workload: &Workload) -> Option<Pod> {
+    let mut pods: Vec<&Pod> = workload.arrivals.iter().map(|arrival| &arrival.pod).collect();
+    pods.sort_by_key(|pod| pod.template.resources.incoming.cpu);
+    pods.get(pods.len() / 2).map(|pod| (*pod).clone())
+}
+
+fn imbalance(end: &Snapshot) -> (f64, f64) {
+    let deviation = |share: fn(NodeInfo<'_>) -> Option<f64>| {
+        let shares: Vec<f64> = end.nodes().filter_map(share).collect();
+        let count = shares.len().max(1) as f64;
+        let mean = shares.iter().sum::<f64>() / count;
+        (shares.iter().map(|share| (share - mean).powi(2)).sum::<f64>() / count).sqrt() * 100.0
+    };
+    fn cpu(node: NodeInfo<'_>) -> Option<f64> {
+        let (has, takes) = (node.allocatable().cpu.0, node.requested().cpu.0);
+        (has > 0).then(|| takes as f64 / has as f64)
+    }
+    fn memory(node: NodeInfo<'_>) -> Option<f64> {
+        let (has, takes) = (node.allocatable().memory.0, node.requested().memory.0);
+        (has > 0).then(|| takes as f64 / has as f64)
+    }
+    (deviation(cpu), deviation(memory))
+}
+
+/// Which share of what is free, in percent, is of no use to pods like this one: it
+/// lies in pieces that are too small on their nodes.
+fn fragmentation(end: &Snapshot, pod: &Pod) -> f64 {
+    let wants = &pod.template.resources.incoming;
+    let fits = |cpu: i64, memory: i64, places: i64| {
+        let by = |free: i64, each: i64| if each > 0 { free.max(0) / each } else { i64::MAX };
+        by(cpu, wants.cpu.0).min(by(memory, wants.memory.0)).min(places.max(0))
+    };
+    let (mut apart, mut pool) = (0_i64, (0_i64, 0_i64, 0_i64));
+    for node in end.nodes() {
+        let (has, takes) = (node.allocatable(), node.requested());
+        let cpu = has.cpu.0.saturating_sub(takes.cpu.0).max(0);
+        let memory = has.memory.0.saturating_sub(takes.memory.0).max(0);
+        let places = node.allowed_pods().saturating_sub(node.pod_count() as i64).max(0);
+        apart = apart.saturating_add(fits(cpu, memory, places));
+        pool.0 = pool.0.saturating_add(cpu);
+        pool.1 = pool.1.saturating_add(memory);
+        pool.2 = pool.2.saturating_add(places);
+    }
+    match fits(pool.0, pool.1, pool.2) {
+        0 => 0.0,
+        together => 100.0 * (1.0 - apart as f64 / together as f64),
+    }
+}
+
+/// How many pods went elsewhere than under the first configuration, and the first of
+/// them.
+fn differences(first: &Run, other: &Run) -> (usize, Option<usize>) {
+    let both = first.outcome.placements.iter().zip(&other.outcome.placements);
+    let mut differ = both.enumerate().filter(|(_, (a, b))| a != b).map(|(at, _)| at);
+    let earliest = differ.next();
+    (differ.count() + usize::from(earliest.is_some()), earliest)
+}
+
+fn per_second(outcome: &Outcome) -> f64 {
+    (outcome.cycles as f64 / outcome.in_cycles.as_secs_f64().max(1e-9)).round()
+}
+
+fn wait(outcome: &Outcome, quantile: f64) -> Option<u64> {
+    outcome.waits.as_ref().map(|waits| waits.value_at_quantile(quantile))
+}
+
+fn json_of(workload: &Workload, runs: &[Run], broken: &[&str]) -> Value {
+    let one = |run: &Run| {
+        let (count, earliest) = differences(&runs[0], run);
+        let earliest = earliest.map(|at| {
+            let pod = &workload.arrivals[at].pod;
+            json!({
+                "pod": format!("{}/{}", pod.namespace(), pod.name),
+                "first": runs[0].outcome.placements[at].as_deref(),
+                "here": run.outcome.placements[at].as_deref(),
+            })
+        });
+        json!({
+            "config": run.name,
+            "placed": run.outcome.placed,
+            "unschedulable": run.outcome.failed,
+            "different": count,
+            "first_difference": earliest,
+            "imbalance_percent": { "cpu": run.imbalance.0, "memory": run.imbalance.1 },
+            "fragmentation_percent": run.fragmentation,
+            "wait_seconds": { "p50": wait(&run.outcome, 0.5), "p99": wait(&run.outcome, 0.99) },
+            "cycles_per_second": per_second(&run.outcome),
+            "decision_hash": format!("{:016x}", run.outcome.decision_hash),
+        })
+    };
+    json!({ "runs": runs.iter().map(one).collect::<Vec<_>>(), "broken": broken })
+}
+
+fn table(workload: &Workload, runs: &[Run], broken: &[&str]) -> String {
+    let mut table = comfy_table::Table::new();
+    table.load_style(comfy_table::presets::NOTHING);
+    let waits = runs.iter().any(|run| run.outcome.waits.is_some());
+    let mut header = vec![
+        "configuration",
+        "placed",
+        "no node",
+        "different",
+        "imbalance cpu",
+        "memory",
+        "fragmentation",
+        "cycles/s",
+    ];
+    if waits {
+        header.push("wait p50 / p99");
+    }
+    table.set_header(header);
+    for run in runs {
+        let (count, _) = differences(&runs[0], run);
+        let mut row = vec![
+            run.name.clone(),
+            run.outcome.placed.to_string(),
+            run.outcome.failed.to_string(),
+            count.to_string(),
+            format!("{:.1} %", run.imbalance.0),
+            format!("{:.1} %", run.imbalance.1),
+            format!("{:.1} %", run.fragmentation),
+            format!("{:.0}", per_second(&run.outcome)),
+        ];
+        if let (Some(p50), Some(p99)) = (wait(&run.outcome, 0.5), wait(&run.outcome, 0.99)) {
+            row.push(format!("{p50} / {p99} s"));
+        }
+        table.add_row(row);
+    }
+    let mut text = table.to_string();
+    for run in &runs[1..] {
+        if let (_, Some(at)) = differences(&runs[0], run) {
+            let pod = &workload.arrivals[at].pod;
+            let on =
+                |run: &Run| run.outcome.placements[at].as_deref().unwrap_or("no node").to_owned();
+            text.push_str(&format!(
+                "\n{}: the first pod that goes elsewhere is {}/{}: {} instead of {}",
+                run.name,
+                pod.namespace(),
+                pod.name,
+                on(run),
+                on(&runs[0])
+            ));
+        }
+    }
+    for name in broken {
+        text.push_str(&format!("\n{name}: more pods without a node than --max-unschedulable"));
+    }
+    text
+}
