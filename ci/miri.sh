@@ -1,7 +1,6 @@
 #!/usr/bin/env bash
 # Miri over all that has `unsafe` or shares memory: the cell, retired versions and the rivals' cells, with many seeds,
-# each another interleaving and another weak memory; the index of pods, trees, tables and drafts of snapshots; an engine
-# beside the naive fold. ci/miri.sh [SEEDS], 8 unless said.
+# each another interleaving and another weak memory; the index of pods, lanes and tables of snapshots. ci/miri.sh [SEEDS], 8 unless said.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 seeds=${1:-8}
@@ -46,7 +45,7 @@ run "the other cells" "" --lib -- \
 # Its two long tests take minutes here, and the thread stress is left-right's own.
 run "the live index" "" --lib -- publish::live::tests --skip equals_a_plain_map --skip answers_are_monotone
 run "tickets and the token" "" --lib -- log::ticket log::token
+# Without the random tests of trees and tables, which take an interpreter tens of minutes.
 run "snapshots" "-Zmiri-strict-provenance" --lib -- \
-    snapshot::hints snapshot::tree snapshot::table snapshot::lane snapshot::tally framework::dispatch \
-    snapshot::hash_index::tests::a_million
-run "an engine beside the naive fold" "" --test state_machine
+    snapshot::hints snapshot::hash_index::tests::a_million snapshot::lane framework::dispatch \
+    snapshot::table::tests::a_number snapshot::table::tests::neighbours --skip every_version_finds
