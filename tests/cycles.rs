@@ -398,6 +398,54 @@ fn a_budget_that_is_used_up_protects_its_pods_if_others_can_go() {
     assert_eq!((&*candidate.node, candidate.violations), ("n0", 1));
 }
 
+/// Does something else to the engine whenever a pod is decided on.
+struct Meddles(Engine);
+
+impl Plugin for Meddles {
+    fn name(&self) -> &'static str {
+        "Meddles"
+    }
+
+    fn points(&self) -> &'static [Point] {
+        &[Point::PreFilter]
+    }
+
+    fn pre_filter<'a>(
+        &'a self,
+        _: Cycle<'a>,
+    ) -> Result<portolan::framework::PreFilter<'a>, Status> {
+        let node = node("other").unschedulable(true).build();
+        self.0.update_node(node).unwrap().wait().unwrap().unwrap();
+        Ok(portolan::framework::PreFilter::Skip)
+    }
+}
+
+struct Never;
+
+impl portolan::state::CommitCheck for Never {
+    fn check(&self, _: &portolan::Cluster, _: &Pod, _: &str) -> Result<(), String> {
+        Err("never".to_owned())
+    }
+}
+
+#[test]
+fn a_check_that_never_agrees_is_an_error_in_the_end() {
+    let config = Config { commit_check: Some(Box::new(Never)), ..Config::default() };
+    let engine = Engine::shared(config);
+    engine.add_node(node("n").cpu(4_000).memory(GI).build()).unwrap().wait().unwrap().unwrap();
+    let plugins: Vec<(Box<dyn Plugin>, i64)> = vec![
+        (Box::new(Meddles(engine.clone())), 0),
+        (Box::new(portolan::plugins::NodeUnschedulable), 0),
+    ];
+    let mut scheduler = scheduler_of(&engine, Framework::new(plugins), 1);
+    let error = scheduler.schedule(&Arc::new(cpu("p", 100).build()), now()).unwrap_err();
+    assert!(matches!(error, CycleError::Assume(_)), "{error}");
+    assert!(error.to_string().contains("never"), "{error}");
+    let error = scheduler.schedule_gang(&members(2, 100), 2, now()).unwrap_err();
+    assert!(error.to_string().contains("never"), "{error}");
+    assert_eq!((scheduler.figures().conflicts, snapshot(&engine).pod_count()), (128, 0));
+}
+
 /// What a driver of cycles has in hand.
 #[derive(Default)]
 struct Flight(Vec<Placement>);

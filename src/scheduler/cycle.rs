@@ -19,6 +19,11 @@ use crate::model::{EventError, Name, Pod, Timestamp};
 
 use super::Profiles;
 
+/// So often a pod is decided on again before its conflict is its error. Each conflict is
+/// somebody else's success, unless the commit check asks other plugins than the cycle
+/// does: then it would never end.
+pub(super) const MOST_CONFLICTS: usize = 64;
+
 /// Decides on pods and assumes them, one after the other.
 pub struct PodScheduler {
     engine: Engine,
@@ -78,7 +83,8 @@ pub enum CycleError {
     /// No node was decided on, or it did not do in the end.
     #[error(transparent)]
     Schedule(#[from] ScheduleError),
-    /// The engine refused the pod on its node.
+    /// The engine refused the pod on its node, or again and again on one node after
+    /// the other.
     #[error(transparent)]
     Assume(EventError),
     /// The pod names a scheduler that has no profile here.
@@ -176,6 +182,7 @@ impl PodScheduler {
             let name = pod.template.scheduler_name.as_deref().unwrap_or_default();
             return Err(CycleError::NoProfile(name.to_owned()));
         };
+        let mut conflicts = 0;
         loop {
             let snapshot = self.reader.refresh();
             let state = scheduler.state();
@@ -195,7 +202,8 @@ impl PodScheduler {
                 Event::AssumePod { pod: assumed.clone(), decided_on: Some(snapshot.generation()) };
             match self.engine.submit(event)?.wait()? {
                 Ok(_) => {}
-                Err(EventError::Conflict { .. }) => {
+                Err(EventError::Conflict { .. }) if conflicts < MOST_CONFLICTS => {
+                    conflicts += 1;
                     self.figures.conflicts += 1;
                     continue;
                 }

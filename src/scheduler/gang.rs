@@ -12,6 +12,7 @@ use crate::framework::{Cycle, CycleState, Decision, Permit, Scheduler};
 use crate::log::Event;
 use crate::model::{EventError, Generation, Pod, Timestamp};
 
+use super::cycle::MOST_CONFLICTS;
 use super::{CycleError, Placement, PodScheduler, Profiles};
 
 /// What became of a gang whose members found enough nodes.
@@ -84,6 +85,7 @@ impl PodScheduler {
         }
         let mut order: Vec<usize> = (0..pods.len()).collect();
         order.sort_by_key(|at| std::cmp::Reverse(pods[*at].template.priority));
+        let mut conflicts = 0;
         loop {
             let snapshot = self.reader.refresh().clone();
             let generation = snapshot.generation();
@@ -107,7 +109,11 @@ impl PodScheduler {
                 let first = first.map(|(_, error)| Box::new(error));
                 return Err(GangError::TooFew { found, wanted: least, first });
             }
-            if !self.assume_all(&members, generation)? {
+            if let Some(conflict) = self.assume_all(&members, generation)? {
+                if conflicts == MOST_CONFLICTS {
+                    return Err(CycleError::Assume(conflict).into());
+                }
+                conflicts += 1;
                 self.figures.conflicts += 1;
                 continue;
             }
@@ -119,22 +125,22 @@ impl PodScheduler {
         }
     }
 
-    /// Whether the members were assumed; not where something came in between.
+    /// Assumes all members; what came in between, if something did.
     fn assume_all(
         &mut self,
         members: &[Member],
         generation: Generation,
-    ) -> Result<bool, CycleError> {
+    ) -> Result<Option<EventError>, CycleError> {
         let pods: Arc<[Pod]> = members.iter().map(|member| Pod::clone(&member.pod)).collect();
         let event = Event::AssumeAll { pods, decided_on: Some(generation) };
-        match self.engine().submit(event)?.wait()? {
-            Ok(_) => Ok(true),
-            Err(EventError::Conflict { .. }) => Ok(false),
-            Err(EventError::Together(why)) => match *why {
-                EventError::Conflict { .. } => Ok(false),
-                why => Err(CycleError::Assume(why)),
-            },
-            Err(why) => Err(CycleError::Assume(why)),
+        let why = match self.engine().submit(event)?.wait()? {
+            Ok(_) => return Ok(None),
+            Err(EventError::Together(why)) => *why,
+            Err(why) => why,
+        };
+        match why {
+            EventError::Conflict { .. } => Ok(Some(why)),
+            why => Err(CycleError::Assume(why)),
         }
     }
 
