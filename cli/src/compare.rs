@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use portolan::model::Pod;
+use portolan::model::{Pod, Resources};
 use portolan::{NodeInfo, Snapshot};
 use serde_json::{Value, json};
 
@@ -81,21 +81,17 @@ fn typical(workload: &Workload) -> Option<Pod> {
 }
 
 fn imbalance(end: &Snapshot) -> (f64, f64) {
-    let deviation = |share: fn(NodeInfo<'_>) -> Option<f64>| {
+    let deviation = |amount: fn(&Resources) -> i64| {
+        let share = |node: NodeInfo<'_>| {
+            let (has, takes) = (amount(&node.allocatable()), amount(&node.requested()));
+            (has > 0).then(|| takes as f64 / has as f64)
+        };
         let shares: Vec<f64> = end.nodes().filter_map(share).collect();
         let count = shares.len().max(1) as f64;
         let mean = shares.iter().sum::<f64>() / count;
         (shares.iter().map(|share| (share - mean).powi(2)).sum::<f64>() / count).sqrt() * 100.0
     };
-    fn cpu(node: NodeInfo<'_>) -> Option<f64> {
-        let (has, takes) = (node.allocatable().cpu.0, node.requested().cpu.0);
-        (has > 0).then(|| takes as f64 / has as f64)
-    }
-    fn memory(node: NodeInfo<'_>) -> Option<f64> {
-        let (has, takes) = (node.allocatable().memory.0, node.requested().memory.0);
-        (has > 0).then(|| takes as f64 / has as f64)
-    }
-    (deviation(cpu), deviation(memory))
+    (deviation(|of| of.cpu.0), deviation(|of| of.memory.0))
 }
 
 /// Which share of what is free, in percent, is of no use to pods like this one: it

@@ -81,6 +81,12 @@ fn main() -> ExitCode {
     }
 }
 
+/// Counts times in nanoseconds, or seconds of waiting.
+fn histogram() -> Result<hdrhistogram::Histogram<u64>, Failure> {
+    let histogram = hdrhistogram::Histogram::new_with_bounds(1, 60_000_000_000, 3);
+    histogram.map_err(|error| Failure::Usage(error.to_string()))
+}
+
 /// Prints a result whole.
 fn print(text: &str) -> Result<(), Failure> {
     let mut out = std::io::stdout().lock();

@@ -61,3 +61,17 @@ fn a_bound_that_is_broken_fails_and_names_the_configuration() {
     let (code, answer) = compare("compare-held", &["--max-unschedulable", "1"]);
     assert_eq!((code, &answer["broken"]), (0, &json!([])));
 }
+
+#[test]
+fn free_pieces_that_are_too_small_are_counted() {
+    let pods = b"name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec\n\
+        a,600,100,0,0,\nb,600,100,0,0,\n";
+    let nodes = file("compare-pieces", "nodes.csv", NODES);
+    let pods = file("compare-pieces", "pods.csv", pods);
+    let arguments =
+        ["compare", "--output", "json", "--config", "default", "--nodes", &nodes, "--pods", &pods];
+    let run = portolan(&arguments);
+    let answer: Value = serde_json::from_str(&run.out).expect("one JSON object");
+    // Of 800m that are free, one more pod could have 600m, if they lay together.
+    assert_eq!(answer["runs"][0]["fragmentation_percent"], 100.0, "{answer}");
+}

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use portolan::framework::{
     Code, Cycle, CycleState, Decision, Evaluation, Feasible, Filter, FitError, Framework, Handle,
-    Nomination, Plugin, Point, PreFilter, PreScore, Reasons, ScheduleError, Status,
+    Nomination, Plugin, Point, PreFilter, PreScore, Reasons, ScheduleError, Scheduler, Status,
 };
 use portolan::model::Pod;
 use portolan::snapshot::Chunk;
@@ -143,38 +143,28 @@ pub(crate) fn adds_up(framework: &Framework, cluster: &Cluster, pod: &Pod) -> Ev
     found
 }
 
-/// Asserts that a decision over all nodes is what plugins say node by node.
+/// Decides, and asserts that the decision is the one that is found node by node. A
+/// plugin that fails may do so on a node that is not looked at node by node.
 pub(crate) fn decided_by_nodes(
-    found: &Evaluation,
+    scheduler: &mut Scheduler,
     cluster: &Cluster,
     pod: &Pod,
-    decided: &Result<Decision, ScheduleError>,
-) {
-    let passed = |name: &str| found.nodes.get(name).filter(|verdict| verdict.status.is_none());
-    match decided {
-        Err(ScheduleError::NoNodes) => assert!(cluster.is_empty()),
+) -> Result<Decision, ScheduleError> {
+    let state = CycleState::default();
+    let by_nodes = scheduler.decide_by_nodes(Cycle::new(cluster, pod, &state));
+    let decided = scheduler.schedule(cluster, pod);
+    let expected = match &decided {
+        Err(ScheduleError::Plugin(_)) => return decided,
         Err(ScheduleError::Fit(error)) => {
             // What preemption adds is not asked of nodes.
             let (post_filter, nomination) = (None, Nomination::Keep);
             let error = FitError { post_filter, nomination, ..FitError::clone(error) };
-            assert_eq!(found.rejected.as_ref(), Some(&error));
+            Err(ScheduleError::Fit(Box::new(error)))
         }
-        Err(_) => assert!(found.failed.is_some(), "{decided:?}"),
-        Ok(decision) => {
-            let picked = passed(&decision.node).expect("the node passes");
-            if pod.nominated_node_name.as_ref().is_some_and(|name| passed(name).is_some()) {
-                assert_eq!(Some(&decision.node), pod.nominated_node_name.as_ref());
-                return;
-            }
-            assert!(found.failed.is_none(), "decided beside a failure: {:?}", found.failed);
-            let totals = found.nodes.values().filter(|verdict| verdict.status.is_none());
-            let totals: Vec<i64> = totals.map(|verdict| verdict.total()).collect();
-            assert_eq!(decision.feasible, totals.len());
-            assert_eq!(Some(picked.total()), totals.iter().copied().max());
-            // One feasible node is not scored.
-            assert_eq!(decision.score, if totals.len() == 1 { 0 } else { picked.total() });
-        }
-    }
+        other => other.clone(),
+    };
+    assert_eq!(by_nodes, expected, "node by node");
+    decided
 }
 
 /// Whether a plugin counts otherwise when it is told than when it is made, as

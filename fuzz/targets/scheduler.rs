@@ -103,15 +103,12 @@ pub(crate) fn run(data: &[u8]) {
         let snapshot = reader.snapshot();
         same_of_chunks_and_nodes(&snapshot, &pod);
         let found = adds_up(alone.framework(), &snapshot, &pod);
-        let decided = alone.schedule(&snapshot, &pod);
+        let decided = decided_by_nodes(&mut alone, &snapshot, &pod);
         for pooled in &mut pooled {
             assert_eq!(pooled.schedule(&snapshot, &pod), decided, "by threads");
         }
         // A fork is a line of versions of its own, of which nothing is known.
         assert_eq!(forgets.schedule(&snapshot.fork(), &pod), decided, "by memory");
-        if config.percentage_of_nodes == 100 {
-            decided_by_nodes(&found, &snapshot, &pod, &decided);
-        }
         if n % 3 == 0 {
             told_is_made_anew(&mut draw, &snapshot, &pod, 3);
         }

@@ -9,7 +9,7 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use foldhash::fast::FixedState;
 
@@ -120,28 +120,36 @@ struct ByTemplate<T> {
 impl<T: Default> Remembered<T> {
     /// Works with what is remembered for pods of this template. Others wait so long.
     pub(super) fn with<R>(&self, template: &Arc<Template>, work: impl FnOnce(&mut T) -> R) -> R {
-        // What a panic left behind may be half counted.
-        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = self.0.lock().unwrap_or_else(|poisoned| {
+            // What a panic left behind may be half counted.
+            self.0.clear_poison();
+            let mut all = poisoned.into_inner();
+            *all = ByTemplate::default();
+            all
+        });
         let ByTemplate { known, turns } = &mut *all;
-        if !known.contains_key(template) {
-            if known.len() >= MOST
-                && let Some(oldest) = turns.pop_front()
-            {
-                known.remove(&oldest);
-            }
-            turns.push_back(template.clone());
+        if let Some(one) = known.get_mut(template) {
+            return work(one);
         }
-        let mut one = known.remove(template).unwrap_or_default();
-        let result = work(&mut one);
-        known.insert(template.clone(), one);
-        result
+        if known.len() >= MOST
+            && let Some(oldest) = turns.pop_front()
+        {
+            known.remove(&oldest);
+        }
+        turns.push_back(template.clone());
+        work(known.entry(template.clone()).or_default())
+    }
+}
+
+impl<T> Default for ByTemplate<T> {
+    fn default() -> ByTemplate<T> {
+        ByTemplate { known: HashMap::default(), turns: VecDeque::new() }
     }
 }
 
 impl<T> Default for Remembered<T> {
     fn default() -> Remembered<T> {
-        let (known, turns) = (HashMap::default(), VecDeque::new());
-        Remembered(Mutex::new(ByTemplate { known, turns }))
+        Remembered(Mutex::new(ByTemplate::default()))
     }
 }
 

@@ -358,7 +358,7 @@ impl Hints {
         let hash = short(hash);
         let entry = u64::from(hash) << 32 | u64::from(slot);
         if self.0.segment(hash).replace(entry, entry | DEPARTED).is_some() {
-            departures.waiting.push_back((now, entry));
+            departures.waiting.push((now, entry));
         }
     }
 
@@ -366,10 +366,9 @@ impl Hints {
     /// most `most` entries. O(entries), expected.
     pub(crate) fn settle(&mut self, departures: &mut Departures, horizon: Generation, most: usize) {
         for _ in 0..most {
-            match departures.waiting.front() {
-                Some((gone, entry)) if *gone <= horizon || mutated!("hints-settle-at-once") => {
-                    let entry = *entry;
-                    departures.waiting.pop_front();
+            match departures.waiting.first() {
+                Some((gone, entry)) if gone <= horizon || mutated!("hints-settle-at-once") => {
+                    departures.waiting.drop_first();
                     if departures.has_stayed(entry) {
                         continue;
                     }
@@ -384,28 +383,72 @@ impl Hints {
                 _ => break,
             }
         }
-        if departures.waiting.is_empty() {
-            departures.waiting.shrink_to(1024);
-        }
     }
 }
 
 /// Entries whose pods are gone, in the order in which they went.
 #[derive(Default)]
 pub(crate) struct Departures {
-    waiting: VecDeque<(Generation, u64)>,
+    waiting: Waiting,
     /// How many of an entry's departures, the oldest ones, are void: its pod
     /// came back.
     stayed: HashMap<u64, u32>,
 }
 
+/// A queue whose memory follows its length, block by block: a version that is held for
+/// long makes it long, and it is hardly ever empty afterwards.
+#[derive(Default)]
+struct Waiting {
+    blocks: VecDeque<Vec<(Generation, u64)>>,
+    /// How many of the first block are gone.
+    gone: usize,
+    len: usize,
+}
+
+impl Waiting {
+    const BLOCK: usize = 512;
+
+    fn push(&mut self, entry: (Generation, u64)) {
+        match self.blocks.back_mut().filter(|block| block.len() < Waiting::BLOCK) {
+            Some(block) => block.push(entry),
+            None => {
+                let mut block = Vec::with_capacity(Waiting::BLOCK);
+                block.push(entry);
+                self.blocks.push_back(block);
+            }
+        }
+        self.len += 1;
+    }
+
+    fn first(&self) -> Option<(Generation, u64)> {
+        self.blocks.front()?.get(self.gone).copied()
+    }
+
+    fn drop_first(&mut self) {
+        let is_last = self.blocks.len() == 1;
+        let Some(first) = self.blocks.front_mut() else { return };
+        self.gone += 1;
+        self.len -= 1;
+        if self.gone < first.len() {
+            return;
+        }
+        self.gone = 0;
+        if is_last {
+            // The next pod that goes needs one again.
+            first.clear();
+        } else {
+            self.blocks.pop_front();
+        }
+    }
+}
+
 impl Departures {
     pub(crate) fn len(&self) -> usize {
-        self.waiting.len()
+        self.waiting.len
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.waiting.is_empty()
+        self.waiting.len == 0
     }
 
     fn stay(&mut self, entry: u64) {
@@ -557,6 +600,28 @@ mod tests {
             false
         });
         slots
+    }
+
+    #[test]
+    fn what_waits_comes_in_order_and_leaves_its_memory() {
+        let mut waiting = Waiting::default();
+        for n in 0..100_000 {
+            waiting.push((Generation(n), n));
+        }
+        for n in 0..99_990 {
+            assert_eq!(waiting.first(), Some((Generation(n), n)));
+            waiting.drop_first();
+        }
+        assert_eq!((waiting.len, waiting.blocks.len()), (10, 1));
+        // Never empty, and never more than a block or two.
+        for n in 100_000..200_000 {
+            waiting.push((Generation(n), n));
+            assert_eq!(waiting.first().unwrap().1, n - 10);
+            waiting.drop_first();
+            assert!(waiting.blocks.len() <= 2);
+        }
+        (0..10).for_each(|_| waiting.drop_first());
+        assert_eq!((waiting.first(), waiting.len), (None, 0));
     }
 
     proptest! {

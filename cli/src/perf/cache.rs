@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 
 use crate::alloc::live_bytes;
 use crate::error::Failure;
-use crate::{Output, print};
+use crate::{Output, histogram, print};
 
 use super::rivals;
 
@@ -60,6 +60,13 @@ impl Random {
         self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
     }
 
+    pub(super) fn uid(&mut self) -> Uid {
+        let mut uid = [0; 16];
+        uid[..8].copy_from_slice(&self.next().to_le_bytes());
+        uid[8..].copy_from_slice(&self.next().to_le_bytes());
+        Uid::from_bytes(uid)
+    }
+
     pub(super) fn below(&mut self, n: usize) -> usize {
         (self.next() % n.max(1) as u64) as usize
     }
@@ -88,10 +95,7 @@ impl Pods<'_> {
     }
 
     fn uid(&mut self) -> Uid {
-        let mut uid = [0; 16];
-        uid[..8].copy_from_slice(&self.random.next().to_le_bytes());
-        uid[8..].copy_from_slice(&self.random.next().to_le_bytes());
-        Uid::from_bytes(uid)
+        self.random.uid()
     }
 
     fn with(&mut self, template: Arc<Template>, name: &str, node: usize) -> Arc<Pod> {
@@ -130,7 +134,7 @@ fn template(deployment: usize, claim: Option<usize>) -> Arc<Template> {
     .template
 }
 
-fn make_node(name: &str, n: usize) -> Node {
+pub(super) fn make_node(name: &str, n: usize) -> Node {
     node(name).hostname().zone(format!("zone-{}", n % 3)).cpu(4000).memory(32 << 30).build()
 }
 
@@ -143,8 +147,7 @@ struct Steps(Histogram<u64>);
 
 impl Steps {
     fn new() -> Result<Steps, Failure> {
-        let histogram = Histogram::new_with_bounds(1, 60_000_000_000, 3);
-        histogram.map(Steps).map_err(|error| Failure::Usage(error.to_string()))
+        histogram().map(Steps)
     }
 
     fn time<R>(&mut self, work: impl FnOnce() -> R) -> R {

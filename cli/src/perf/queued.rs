@@ -12,8 +12,9 @@ use portolan::scheduler::{Attempt, SchedulingLoop};
 use serde_json::{Value, json};
 
 use crate::error::Failure;
+use crate::histogram;
 
-use super::sched::{Arguments, Bench, closed, histogram, overcommitted};
+use super::sched::{Arguments, Bench, closed, overcommitted};
 use super::workloads::Shape;
 
 pub(super) fn measure(

@@ -17,10 +17,11 @@ use portolan::{Config, Engine};
 use serde_json::{Value, json};
 
 use crate::error::Failure;
-use crate::{Output, print};
+use crate::{Output, histogram, print};
 
+use super::cache::make_node;
 use super::queued;
-use super::workloads::{Pods, Shape, make_node};
+use super::workloads::{Pods, Shape};
 
 /// Measures scheduling cycles.
 #[derive(clap::Args)]
@@ -71,14 +72,7 @@ pub(super) fn closed(error: impl std::fmt::Display) -> Failure {
 pub(super) struct Bench {
     pub(super) engine: Engine,
     handle: Handle,
-    arguments: Decides,
-}
-
-/// How schedulers decide.
-#[derive(Clone, Copy)]
-struct Decides {
-    percentage_of_nodes: u8,
-    seed: u64,
+    config: SchedulerConfig,
 }
 
 impl Bench {
@@ -93,14 +87,12 @@ impl Bench {
             .with_evictor(Arc::new(InMemoryEvictor::new(engine.clone())))
             .with_binder(Arc::new(InMemoryBinder::new(engine.clone())));
         let Arguments { percentage_of_nodes, seed, .. } = *arguments;
-        Bench { engine, handle, arguments: Decides { percentage_of_nodes, seed } }
+        Bench { engine, handle, config: SchedulerConfig { percentage_of_nodes, seed } }
     }
 
     fn decider(&self) -> Scheduler {
-        let Decides { percentage_of_nodes, seed } = self.arguments;
         let framework = Framework::default_profile_with(&self.handle);
-        let config = SchedulerConfig { percentage_of_nodes, seed };
-        Scheduler::new(framework, config, None)
+        Scheduler::new(framework, self.config.clone(), None)
     }
 
     fn scheduler(&self) -> Result<PodScheduler, Failure> {
@@ -170,7 +162,7 @@ fn measure(shape: Shape, arguments: &Arguments) -> Result<(Value, Vec<String>), 
         outcome.map(drop).map_err(closed)
     };
     for n in 0..arguments.nodes {
-        submitted(bench.engine.add_node(make_node(n)))?;
+        submitted(bench.engine.add_node(make_node(&format!("node-{n:07}"), n)))?;
     }
     let mut first = bench.scheduler()?;
     if shape == Shape::Preemption {
@@ -306,12 +298,6 @@ fn work(scheduler: &mut PodScheduler, pods: &[Arc<Pod>], check: bool) -> Result<
     measured.spent = started.elapsed();
     measured.conflicts = scheduler.figures().conflicts - before;
     Ok(measured)
-}
-
-/// Nanoseconds, up to a minute.
-pub(super) fn histogram() -> Result<Histogram<u64>, Failure> {
-    let histogram = Histogram::new_with_bounds(1, 60_000_000_000, 3);
-    histogram.map_err(|error| Failure::Usage(error.to_string()))
 }
 
 /// Nodes on which more is requested than there is.

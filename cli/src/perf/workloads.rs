@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use clap::ValueEnum;
 use portolan::model::{
-    LabelSelector, Node, NodeAffinity, NodeSelector, NodeSelectorTerm, Operator, Pod, PodAffinity,
-    PodAffinityTerm, PodBuilder, Requirement, Template, TopologySpreadConstraint, Uid,
-    UnsatisfiableAction, WeightedPodAffinityTerm, node, pod,
+    LabelSelector, NodeAffinity, NodeSelector, NodeSelectorTerm, Operator, Pod, PodAffinity,
+    PodAffinityTerm, PodBuilder, Requirement, Template, TopologySpreadConstraint,
+    UnsatisfiableAction, WeightedPodAffinityTerm, pod,
 };
 
 use super::cache::Random;
@@ -127,12 +127,6 @@ fn near(key: &str) -> PodAffinityTerm {
     }
 }
 
-/// Node number `n` of 4 cpu, 32 Gi and 110 pods, in one of three zones.
-pub(super) fn make_node(n: usize) -> Node {
-    let zone = format!("zone-{}", n % 3);
-    node(format!("node-{n:07}")).hostname().zone(zone).cpu(4000).memory(32 << 30).build()
-}
-
 /// Makes pods; those of one shape share a template, as they do when they are read
 /// from a cluster.
 pub(super) struct Pods {
@@ -172,11 +166,8 @@ impl Pods {
 
     fn with(&mut self, template: Arc<Template>) -> Arc<Pod> {
         self.count += 1;
-        let mut uid = [0; 16];
-        uid[..8].copy_from_slice(&self.random.next().to_le_bytes());
-        uid[8..].copy_from_slice(&self.count.to_le_bytes());
         Arc::new(Pod {
-            uid: Uid::from_bytes(uid),
+            uid: self.random.uid(),
             name: format!("measured-{}", self.count).into(),
             template,
             resource_version: 1,

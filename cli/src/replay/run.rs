@@ -15,6 +15,7 @@ use portolan::{Cluster, Engine, Figures, Reader};
 use crate::alloc::live_bytes;
 use crate::cluster;
 use crate::error::Failure;
+use crate::histogram;
 
 use super::workload::Workload;
 use super::{Mode, Progress, Source};
@@ -145,11 +146,6 @@ pub(crate) fn run(
     replay.bar.finish_and_clear();
     replay.outcome.wall = started.elapsed();
     replay.finish(before)
-}
-
-fn histogram() -> Result<Histogram<u64>, Failure> {
-    let histogram = Histogram::new_with_bounds(1, 60_000_000_000, 3);
-    histogram.map_err(|error| Failure::Usage(error.to_string()))
 }
 
 fn closed(error: impl std::fmt::Display) -> Failure {

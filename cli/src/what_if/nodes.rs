@@ -20,7 +20,6 @@ pub(super) struct More {
 }
 
 const MOST: usize = 1_000_000;
-const HOSTNAME: &str = "kubernetes.io/hostname";
 
 impl More {
     pub(super) fn parse(text: &str) -> Result<More, String> {
@@ -53,11 +52,9 @@ impl More {
                     what: format!("there is a node {name} already: give its node another name"),
                 });
             }
-            let labels = like.labels.iter().map(|(key, value)| match key {
-                HOSTNAME => (key, &*name),
-                _ => (key, value),
-            });
-            let labels = NodeLabels::new(&labels.collect::<Labels>());
+            let own = like.labels.own().iter().map(|(key, _)| (key, &*name));
+            let labels: Labels = like.labels.shared().iter().chain(own).collect();
+            let labels = NodeLabels::new(&labels);
             let node = Node { name: name.clone(), labels, ..like.clone() };
             let refused = |error| Failure::Refused { object: format!("node {name}"), error };
             what_if.fork().add_node(node.clone()).map_err(refused)?;
