@@ -92,7 +92,10 @@ proptest! {
             if let Ok(decision) = decided {
                 let _ = writer.assume_pod(pod.on(decision.node));
             }
-            match draw.below(12) {
+            match draw.below(14) {
+                12 | 13 => {
+                    writer.put_object(draw.object()).unwrap();
+                }
                 0 => {
                     let changed = draw.below(nodes as u64) as usize;
                     let changed = draw.node(changed);

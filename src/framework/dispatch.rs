@@ -129,10 +129,10 @@ dispatched! {
 
 dispatched! {
     /// The lanes whose number is this one.
-    fn same_set(sets: &Column<u32>, set: u32) -> u64 {
+    fn same_number(numbers: &Column<u32>, number: u32) -> u64 {
         let mut same = [0; LANES];
         for at in 0..LANES {
-            same[at] = u8::from(sets[at] == set);
+            same[at] = u8::from(numbers[at] == number);
         }
         pack(&same)
     }

@@ -180,7 +180,7 @@ pub use nominator::Nominator;
 pub use plugin::{
     Bind, Feasible, Filter, Nomination, Permit, Plugin, PreFilter, PreFlight, PreScore, Score,
 };
-pub(crate) use plugin::{each_lane, normalize_to_largest};
+pub(crate) use plugin::{each_lane, each_same, normalize_to_largest};
 pub use point::Point;
 pub use queued_pod::{PluginSet, QueuedPod};
 pub use recorder::{Recorder, Step};

@@ -8,6 +8,7 @@ use crate::snapshot::{Chunk, Cluster, Column, NodeInfo, lanes};
 
 use super::{
     ClusterEvent, Code, Cycle, Diagnosis, Hint, Interest, Point, QueuedPod, Reasons, Status,
+    dispatch,
 };
 
 /// What a plugin answers to a pod before any node is looked at.
@@ -409,6 +410,24 @@ pub(crate) fn each_lane(mask: u64, mut holds: impl FnMut(usize) -> bool) -> u64 
         held |= u64::from(holds(lane)) << lane;
     }
     held
+}
+
+/// Asks once about the lanes of `mask` that share a number: of the first of them, for
+/// all. What is answered is put together. Nodes of a chunk are of one zone, and there
+/// mostly of one make.
+pub(crate) fn each_same(
+    numbers: &Column<u32>,
+    mask: u64,
+    mut answer: impl FnMut(usize, u64) -> u64,
+) -> u64 {
+    let (mut left, mut answers) = (mask, 0);
+    while left != 0 {
+        let first = left.trailing_zeros() as usize;
+        let same = dispatch::same_number(numbers, numbers[first]) & left;
+        answers |= answer(first, same);
+        left &= !same;
+    }
+    answers
 }
 
 /// Kube-scheduler's helper (plugins/helper/normalize_score.go): the largest

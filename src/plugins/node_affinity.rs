@@ -3,13 +3,13 @@
 use super::hints::{self, ClusterEvent, Hint, Interest};
 use crate::framework::{
     Code, Cycle, Feasible, Filter, Plugin, Point, PreFilter, PreScore, Score, Status, each_lane,
-    normalize_to_largest,
+    each_same, normalize_to_largest,
 };
 use crate::model::{
     self, HOSTNAME, LabelLookup, Labels, Name, NodeSelector, NodeSelectorTerm, Operator, Pod,
     PodSpec, PreferredSchedulingTerm,
 };
-use crate::snapshot::{Chunk, Cluster, Column, NodeInfo};
+use crate::snapshot::{Chunk, Cluster, Column, NodeInfo, lanes};
 
 /// Rejects nodes that the pod's node selector or required node affinity does
 /// not match, and prefers those that its preferred terms match.
@@ -181,11 +181,9 @@ impl<'a> Required<'a> {
                 cluster.node_in(chunk, lane).is_some_and(|node| self.filter(node).is_none())
             });
         }
-        let mut sets = Sets::default();
-        each_lane(mask, |lane| {
-            let set = chunk.label_set()[lane];
-            let labels = cluster.label_set(set);
-            sets.decide(set, || self.is_added("", labels) && self.matches("", labels))
+        each_same(chunk.label_set(), mask, |lane, all| {
+            let labels = cluster.label_set(chunk.label_set()[lane]);
+            if self.is_added("", labels) && self.matches("", labels) { all } else { 0 }
         })
     }
 }
@@ -235,17 +233,18 @@ impl Score for Preferred<'_> {
         mask: u64,
         scores: &mut Column<i64>,
     ) -> Result<(), Status> {
-        let mut sets = Sets::default();
-        each_lane(mask, |lane| {
-            let set = chunk.label_set()[lane];
-            scores[lane] = if self.by_set {
-                sets.decide(set, || self.weight("", cluster.label_set(set)))
-            } else {
-                let node = cluster.node_in(chunk, lane).and_then(|node| node.node());
-                node.map_or(0, |node| self.weight(&node.name, &node.labels))
-            };
-            false
-        });
+        if self.by_set {
+            each_same(chunk.label_set(), mask, |lane, all| {
+                let weight = self.weight("", cluster.label_set(chunk.label_set()[lane]));
+                lanes(all).for_each(|lane| scores[lane] = weight);
+                0
+            });
+            return Ok(());
+        }
+        for lane in lanes(mask) {
+            let node = cluster.node_in(chunk, lane).and_then(|node| node.node());
+            scores[lane] = node.map_or(0, |node| self.weight(&node.name, &node.labels));
+        }
         Ok(())
     }
 
@@ -256,27 +255,5 @@ impl Score for Preferred<'_> {
     fn normalize(&self, scores: &mut [i64]) -> Result<(), Status> {
         normalize_to_largest(scores, false);
         Ok(())
-    }
-}
-
-/// What was decided for the label sets of a chunk.
-struct Sets<T>(Vec<(u32, T)>);
-
-impl<T> Default for Sets<T> {
-    fn default() -> Self {
-        Sets(Vec::new())
-    }
-}
-
-impl<T: Copy> Sets<T> {
-    fn decide(&mut self, set: u32, decide: impl FnOnce() -> T) -> T {
-        match self.0.iter().find(|(known, _)| *known == set) {
-            Some((_, decided)) => *decided,
-            None => {
-                let decided = decide();
-                self.0.push((set, decided));
-                decided
-            }
-        }
     }
 }

@@ -2,11 +2,11 @@
 
 use super::hints::{self, ClusterEvent, Hint, Interest};
 use crate::framework::{
-    Code, Cycle, Feasible, Filter, Plugin, Point, PreFilter, PreScore, Score, Status, each_lane,
+    Code, Cycle, Feasible, Filter, Plugin, Point, PreFilter, PreScore, Score, Status, each_same,
     normalize_to_largest,
 };
 use crate::model::{Pod, PodSpec, Taint, TaintEffect, Toleration};
-use crate::snapshot::{Chunk, Cluster, Column, LANES, NodeInfo};
+use crate::snapshot::{Chunk, Cluster, Column, LANES, NodeInfo, lanes};
 
 /// Rejects nodes with a taint that the pod does not tolerate, and prefers those
 /// with fewer taints that it would rather avoid.
@@ -88,18 +88,9 @@ impl<'a> Tolerated<'a> {
 
     /// The lanes of nodes whose taints are tolerated.
     pub(super) fn tolerating(&self, cluster: &Cluster, chunk: &Chunk, mask: u64) -> u64 {
-        // Nodes of one set mostly stand together.
-        let mut last = None;
-        let rejected = each_lane(mask & chunk.tainted(), |lane| {
-            let set = chunk.taint_set()[lane];
-            match last {
-                Some((known, verdict)) if known == set => verdict,
-                _ => {
-                    let verdict = has_untolerated(self.0, cluster.taint_set(set));
-                    last = Some((set, verdict));
-                    verdict
-                }
-            }
+        let rejected = each_same(chunk.taint_set(), mask & chunk.tainted(), |lane, all| {
+            let taints = cluster.taint_set(chunk.taint_set()[lane]);
+            if has_untolerated(self.0, taints) { all } else { 0 }
         });
         mask & !rejected
     }
@@ -149,9 +140,10 @@ impl Score for Avoided<'_> {
         scores: &mut Column<i64>,
     ) -> Result<(), Status> {
         *scores = [0; LANES];
-        each_lane(mask & chunk.tainted(), |lane| {
-            scores[lane] = self.count(cluster.taint_set(chunk.taint_set()[lane]));
-            false
+        each_same(chunk.taint_set(), mask & chunk.tainted(), |lane, all| {
+            let avoided = self.count(cluster.taint_set(chunk.taint_set()[lane]));
+            lanes(all).for_each(|lane| scores[lane] = avoided);
+            0
         });
         Ok(())
     }

@@ -11,6 +11,7 @@ use std::sync::Arc;
 
 use foldhash::fast::FixedState;
 
+use crate::framework::{each_lane, each_same};
 use crate::model::{HOSTNAME, Name};
 use crate::snapshot::{Chunk, Cluster, Column, Hosts, NodeInfo, lanes};
 
@@ -84,9 +85,9 @@ impl Topology {
     /// The lanes of `mask` that have the key.
     pub(super) fn having(&self, chunk: &Chunk, mask: u64) -> u64 {
         if self.is_of_hosts() {
-            return crate::framework::each_lane(mask, |lane| self.domain_in(chunk, lane).is_some());
+            return each_lane(mask, |lane| self.domain_in(chunk, lane).is_some());
         }
-        each_set(chunk, mask, |lane, lanes| match self.domain_in(chunk, lane) {
+        each_same(chunk.label_set(), mask, |lane, lanes| match self.domain_in(chunk, lane) {
             Some(_) => lanes,
             None => 0,
         })
@@ -99,26 +100,11 @@ impl Topology {
             lanes(mask).for_each(|lane| tell(self.domain_in(chunk, lane), 1 << lane));
             return;
         }
-        each_set(chunk, mask, |lane, lanes| {
+        each_same(chunk.label_set(), mask, |lane, lanes| {
             tell(self.domain_in(chunk, lane), lanes);
             0
         });
     }
-}
-
-/// Asks once for the lanes of `mask` whose nodes share their labels: of one of
-/// them, for all. What is answered is put together. Nodes of a chunk are of one
-/// zone, and there mostly of one make.
-pub(super) fn each_set(chunk: &Chunk, mask: u64, mut answer: impl FnMut(usize, u64) -> u64) -> u64 {
-    let sets = chunk.label_set();
-    let (mut left, mut answers) = (mask, 0);
-    while left != 0 {
-        let first = left.trailing_zeros() as usize;
-        let same = crate::framework::dispatch::same_set(sets, sets[first]) & left;
-        answers |= answer(first, same);
-        left &= !same;
-    }
-    answers
 }
 
 /// Replaces each score; equal ones that stand together are asked about once, since
@@ -185,8 +171,12 @@ impl Sums {
         let is_positive =
             |lane| self.topology.domain_in(chunk, lane).is_some_and(|domain| self.get(domain) > 0);
         match self.topology.is_of_hosts() {
-            true => crate::framework::each_lane(mask, is_positive),
-            false => each_set(chunk, mask, |lane, all| if is_positive(lane) { all } else { 0 }),
+            true => each_lane(mask, is_positive),
+            false => each_same(
+                chunk.label_set(),
+                mask,
+                |lane, all| if is_positive(lane) { all } else { 0 },
+            ),
         }
     }
 

@@ -1,0 +1,167 @@
+//! Hard constraints (podtopologyspread/filtering.go).
+
+use std::sync::Arc;
+
+use crate::framework::{Code, Cycle, Filter, Status, each_lane, each_same};
+use crate::model::Pod;
+use crate::snapshot::{Chunk, Cluster, NodeInfo};
+
+use super::super::topology::{Domain, Keys, Sums};
+use super::NAME;
+use super::constraints::Constraint;
+
+const TOO_MANY: &str = "node(s) didn't match pod topology spread constraints";
+const NO_LABEL: &str =
+    "node(s) didn't match pod topology spread constraints (missing required label)";
+
+/// One hard constraint with what is counted for it.
+#[derive(Clone)]
+struct Hard<'a> {
+    constraint: Arc<Constraint<'a>>,
+    sums: Sums,
+    /// How many nodes each domain has: those without any are not there.
+    nodes: Sums,
+    /// The two of them with the smallest counts.
+    smallest: [Option<(Domain, i64)>; 2],
+    /// The smallest count, 0 where there are too few domains.
+    least: i64,
+    /// Whether the constraint counts the pod itself.
+    itself: i64,
+}
+
+/// The hard constraints of a pod.
+#[derive(Clone)]
+pub(super) struct Skew<'a> {
+    cycle: Cycle<'a>,
+    hard: Vec<Hard<'a>>,
+}
+
+/// The two domains that are there with the smallest sums.
+fn smallest(sums: &Sums, nodes: &Sums) -> [Option<(Domain, i64)>; 2] {
+    let mut smallest: [Option<(Domain, i64)>; 2] = [None, None];
+    for domain in (0..nodes.topology.len() as Domain).filter(|domain| nodes.get(*domain) > 0) {
+        let found = Some((domain, sums.get(domain)));
+        let is_below = |known: &Option<(Domain, i64)>| {
+            known.is_none_or(|known| found.is_some_and(|found| found.1 < known.1))
+        };
+        if is_below(&smallest[0]) {
+            smallest = [found, smallest[0]];
+        } else if is_below(&smallest[1]) {
+            smallest[1] = found;
+        }
+    }
+    smallest
+}
+
+impl Hard<'_> {
+    fn find_least(&mut self) {
+        let all = 0..self.nodes.topology.len() as Domain;
+        let domains = all.filter(|domain| self.nodes.get(*domain) > 0).count();
+        self.least = match domains < self.constraint.min_domains {
+            true => 0,
+            false => self.smallest[0].map_or(0, |(_, sum)| sum),
+        };
+    }
+
+    /// Why the domain will not do.
+    fn reject(&self, domain: Option<Domain>) -> Option<(Code, &'static str)> {
+        let Some(domain) = domain else {
+            return Some((Code::UnschedulableAndUnresolvable, NO_LABEL));
+        };
+        let skew = self.sums.get(domain) + self.itself - self.least;
+        (skew > self.constraint.max_skew).then_some((Code::Unschedulable, TOO_MANY))
+    }
+}
+
+impl<'a> Skew<'a> {
+    /// With the sums that [`follow`](super::counting::follow) found.
+    pub(super) fn new(cycle: Cycle<'a>, constraints: Vec<Constraint<'a>>, keys: &Keys) -> Skew<'a> {
+        let (pods, nodes) = keys.0.split_at(constraints.len());
+        let sums = pods.iter().zip(nodes);
+        let hard = constraints.into_iter().zip(sums).map(|(constraint, (sums, nodes))| {
+            let itself = i64::from(constraint.selector.matches(&cycle.pod.template.labels));
+            let mut hard = Hard {
+                constraint: Arc::new(constraint),
+                sums: sums.clone(),
+                nodes: nodes.clone(),
+                smallest: smallest(sums, nodes),
+                least: 0,
+                itself,
+            };
+            hard.find_least();
+            hard
+        });
+        Skew { cycle, hard: hard.collect() }
+    }
+}
+
+impl Skew<'_> {
+    /// A pod comes to a node, or goes from it (`updateWithPod`). It counts also
+    /// where it is being deleted, or where the selector is empty: so does
+    /// kube-scheduler.
+    fn change(&mut self, pod: &Pod, node: NodeInfo<'_>, by: i64) {
+        if pod.namespace() != self.cycle.pod.namespace()
+            || self.hard.iter().any(|hard| hard.sums.topology.domain(node).is_none())
+        {
+            return;
+        }
+        for hard in &mut self.hard {
+            let policy = hard.constraint.policy(self.cycle.pod);
+            let (chunk, lane) = node.place();
+            let Some(domain) = hard.sums.topology.domain(node) else { continue };
+            if !hard.constraint.selector.matches(&pod.template.labels)
+                || policy.includes(node.cluster(), chunk, 1 << lane) == 0
+            {
+                continue;
+            }
+            hard.sums.add(domain, by);
+            // While all changes are in one domain, another one stands for the rest.
+            let others = hard.sums.changed().all(|changed| changed == domain);
+            let rest = hard.smallest.iter().flatten().find(|(other, _)| *other != domain);
+            hard.smallest = match (others, rest) {
+                (true, rest) if hard.nodes.get(domain) > 0 => {
+                    let mine = (domain, hard.sums.get(domain));
+                    match rest {
+                        Some(rest) if rest.1 < mine.1 => [Some(*rest), Some(mine)],
+                        rest => [Some(mine), rest.copied()],
+                    }
+                }
+                _ => smallest(&hard.sums, &hard.nodes),
+            };
+            hard.find_least();
+        }
+    }
+}
+
+impl Filter for Skew<'_> {
+    fn filter(&self, node: NodeInfo<'_>) -> Option<Status> {
+        let mut verdicts =
+            self.hard.iter().filter_map(|hard| hard.reject(hard.sums.topology.domain(node)));
+        verdicts.next().map(|(code, reason)| Status::new(code, NAME, reason))
+    }
+
+    fn filter_chunk(&self, _: &Cluster, chunk: &Chunk, mask: u64) -> Result<u64, Status> {
+        let passes = |lane| {
+            let rejected = |hard: &Hard<'_>| hard.reject(hard.sums.topology.domain_in(chunk, lane));
+            self.hard.iter().all(|hard| rejected(hard).is_none())
+        };
+        if self.hard.iter().any(|hard| hard.sums.topology.is_of_hosts()) {
+            return Ok(each_lane(mask, passes));
+        }
+        Ok(each_same(chunk.label_set(), mask, |lane, all| if passes(lane) { all } else { 0 }))
+    }
+
+    fn extend<'s>(&'s self) -> Option<Box<dyn Filter + 's>> {
+        Some(Box::new(self.clone()))
+    }
+
+    fn add_pod(&mut self, pod: &Pod, node: NodeInfo<'_>) -> Result<(), Status> {
+        self.change(pod, node, 1);
+        Ok(())
+    }
+
+    fn remove_pod(&mut self, pod: &Pod, node: NodeInfo<'_>) -> Result<(), Status> {
+        self.change(pod, node, -1);
+        Ok(())
+    }
+}

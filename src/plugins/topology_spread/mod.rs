@@ -1,0 +1,181 @@
+//! Pods spread over topology domains (podtopologyspread/{filtering,scoring}.go).
+
+mod constraints;
+mod counting;
+mod filter;
+mod score;
+
+use crate::framework::{Cycle, Feasible, Plugin, Point, PreFilter, PreScore, Status};
+use crate::model::{Pod, TopologySpreadConstraint, UnsatisfiableAction};
+use crate::snapshot::Cluster;
+
+use super::hints::topology_spread::Counts;
+use super::hints::{self, ClusterEvent, Hint, Interest};
+use super::ledger::{Ledger, Remembered};
+use constraints::{Constraint, Defaults, Selected};
+use filter::Skew;
+use score::Spread;
+
+/// Rejects nodes on which the pod would make its hard spread constraints fail,
+/// and prefers those that its soft ones prefer.
+#[derive(Clone, Debug, Default)]
+pub struct PodTopologySpread {
+    defaults: Defaults,
+    counted: Remembered<ForTemplate>,
+}
+
+/// What is remembered for pods of one template.
+#[derive(Default)]
+struct ForTemplate {
+    hard: Ledger,
+    soft: Ledger,
+    selected: Selected,
+}
+
+const NAME: &str = "PodTopologySpread";
+
+impl PodTopologySpread {
+    /// With these constraints for pods that have none (`defaultingType: List`).
+    #[must_use]
+    pub fn with_default_constraints(constraints: Vec<TopologySpreadConstraint>) -> Self {
+        PodTopologySpread { defaults: Defaults::List(constraints), counted: Remembered::default() }
+    }
+
+    /// The constraints of one action that hold for the pod.
+    fn constraints<'a>(
+        &'a self,
+        cluster: &Cluster,
+        pod: &'a Pod,
+        action: UnsatisfiableAction,
+    ) -> Result<Vec<Constraint<'a>>, Status> {
+        constraints::constraints(&self.defaults, pod, action, || {
+            if !constraints::may_be_selected(cluster, &pod.template) {
+                return None;
+            }
+            self.counted.with(&pod.template, |counted| counted.selected.follow(cluster, pod))
+        })
+    }
+}
+
+impl Plugin for PodTopologySpread {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn points(&self) -> &'static [Point] {
+        &[Point::PreFilter, Point::Filter, Point::PreScore, Point::Score]
+    }
+
+    fn events(&self) -> &'static [Interest] {
+        hints::topology_spread::EVENTS
+    }
+
+    fn queueing_hint(
+        &self,
+        pod: &Pod,
+        event: &ClusterEvent<'_>,
+        cluster: &Cluster,
+    ) -> Result<Hint, Status> {
+        let hard = self.constraints(cluster, pod, UnsatisfiableAction::DoNotSchedule)?;
+        let counts = hard.iter().map(|constraint| Counts {
+            key: constraint.key,
+            selector: &constraint.selector,
+            honor_taints: constraint.honor_node_taints,
+        });
+        Ok(hints::topology_spread::hint(pod, event, &counts.collect::<Vec<_>>()))
+    }
+
+    fn pre_filter<'a>(&'a self, cycle: Cycle<'a>) -> Result<PreFilter<'a>, Status> {
+        let (cluster, pod) = (cycle.cluster, cycle.pod);
+        let constraints = self.constraints(cluster, pod, UnsatisfiableAction::DoNotSchedule)?;
+        if constraints.is_empty() {
+            return Ok(PreFilter::Skip);
+        }
+        // A node that lacks any of the keys counts for none of them.
+        let wanted = (true, counting::all(&constraints));
+        let keys = self.counted.with(&pod.template, |counted| {
+            counting::follow(&mut counted.hard, cycle, &constraints, wanted)
+        });
+        Ok(PreFilter::Filter(Box::new(Skew::new(cycle, constraints, &keys))))
+    }
+
+    fn pre_score<'a>(
+        &'a self,
+        cycle: Cycle<'a>,
+        feasible: &'a Feasible<'a>,
+    ) -> Result<PreScore<'a>, Status> {
+        let (cluster, pod) = (cycle.cluster, cycle.pod);
+        let constraints = self.constraints(cluster, pod, UnsatisfiableAction::ScheduleAnyway)?;
+        if constraints.is_empty() {
+            return Ok(PreScore::Skip);
+        }
+        let own = &pod.template.topology_spread;
+        let all_keys = !own.is_empty() || !matches!(self.defaults, Defaults::System);
+        // Pods on single nodes are counted when the node is scored.
+        let wanted = counting::all(&constraints) & !score::of_hosts(&constraints);
+        let keys = self.counted.with(&pod.template, |counted| {
+            counting::follow(&mut counted.soft, cycle, &constraints, (all_keys, wanted))
+        });
+        Ok(PreScore::Score(Box::new(Spread::new(cycle, feasible, &constraints, &keys, all_keys))))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::framework::{Code, CycleState};
+    use crate::model::{LabelSelector, Labels, Object, Service, node, pod};
+    use crate::{Config, Engine};
+
+    fn service(name: &str, app: &str) -> Object {
+        let selector = Labels::new([("app", app)]);
+        Object::Service(Service { namespace: "default".into(), name: name.into(), selector })
+    }
+
+    #[test]
+    fn the_defaults_follow_the_services() {
+        let (mut writer, _) = Engine::inline(Config::default());
+        let plugin = PodTopologySpread::default();
+        let pod = pod("web").label("app", "web").build();
+        let soft = |cluster: &Cluster| {
+            let found = plugin.constraints(cluster, &pod, UnsatisfiableAction::ScheduleAnyway);
+            found.unwrap().into_iter().map(|soft| soft.selector.into_owned()).collect::<Vec<_>>()
+        };
+        assert!(soft(writer.cluster()).is_empty());
+        writer.put_object(service("other", "db")).unwrap();
+        assert!(soft(writer.cluster()).is_empty());
+        writer.put_object(service("web", "web")).unwrap();
+        let selector = LabelSelector::from_labels([("app", "web")]);
+        assert_eq!(soft(writer.cluster()), [selector.clone(), selector]);
+        let before = writer.cluster().fork();
+        writer.put_object(service("web", "db")).unwrap();
+        assert!(soft(writer.cluster()).is_empty());
+        assert_eq!(soft(&before).len(), 2, "an older version has its own services");
+    }
+
+    #[test]
+    fn more_constraints_than_are_told_apart_are_refused_aloud() {
+        let (mut writer, _) = Engine::inline(Config::default());
+        writer.add_node(node("n").build()).unwrap();
+        let constraint = |n| TopologySpreadConstraint {
+            max_skew: 1,
+            topology_key: format!("key-{n}").into(),
+            when_unsatisfiable: UnsatisfiableAction::DoNotSchedule,
+            selector: LabelSelector::from_labels([("app", "web")]),
+            min_domains: None,
+            honor_node_affinity: true,
+            honor_node_taints: false,
+            match_label_keys: Box::default(),
+        };
+        let with = |n| pod("web").spec(|s| s.topology_spread = (0..n).map(constraint).collect());
+        let (state, plugin) = (CycleState::default(), PodTopologySpread::default());
+        for (constraints, is_refused) in [(64, false), (65, true)] {
+            let pod = with(constraints).build();
+            let asked = plugin.pre_filter(Cycle::new(writer.cluster(), &pod, &state));
+            match asked.err() {
+                Some(status) => assert!(is_refused && status.code == Code::Error, "{status:?}"),
+                None => assert!(!is_refused, "{constraints}"),
+            }
+        }
+    }
+}

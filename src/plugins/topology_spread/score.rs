@@ -1,0 +1,167 @@
+//! Soft constraints (podtopologyspread/scoring.go).
+
+use crate::framework::{Cycle, Feasible, Score, Status, each_same};
+use crate::model::HOSTNAME;
+use crate::snapshot::{Chunk, Cluster, Column, LANES, NodeInfo, lanes};
+
+use super::super::topology::{Decided, Keys, Sums, each_run};
+use super::constraints::Constraint;
+use super::counting::Matched;
+
+/// One soft constraint with what is counted for it.
+struct Soft {
+    max_skew: i64,
+    sums: Sums,
+    weight: f64,
+}
+
+/// The soft constraints of a pod.
+pub(super) struct Spread<'a> {
+    cluster: &'a Cluster,
+    soft: Vec<Soft>,
+    /// Which constraints count pods, by the number of their labels.
+    matched: Decided<u64>,
+    /// The constraints over single nodes: their pods are counted when the node is
+    /// scored, whether or not the constraint includes it.
+    of_hosts: u64,
+    /// Whether nodes that lack a key are left out.
+    all_keys: bool,
+}
+
+/// Which of the constraints are over single nodes.
+pub(super) fn of_hosts(constraints: &[Constraint<'_>]) -> u64 {
+    let is_of_hosts = constraints.iter().map(|constraint| **constraint.key == *HOSTNAME);
+    is_of_hosts.enumerate().fold(0, |bits, (at, is)| bits | u64::from(is) << at)
+}
+
+impl<'a> Spread<'a> {
+    /// With the sums that [`follow`](super::counting::follow) found.
+    pub(super) fn new(
+        cycle: Cycle<'a>,
+        feasible: &Feasible<'_>,
+        constraints: &[Constraint<'_>],
+        keys: &Keys,
+        all_keys: bool,
+    ) -> Spread<'a> {
+        let (cluster, of_hosts) = (cycle.cluster, of_hosts(constraints));
+        let sums = &keys.0[..constraints.len()];
+        // Which values are met among the feasible nodes; the last one is that
+        // of the nodes that lack the key.
+        let mut seen: Vec<Vec<bool>> = sums
+            .iter()
+            .map(|sums| match sums.topology.is_of_hosts() {
+                true => Vec::new(),
+                false => vec![false; sums.topology.len() + 1],
+            })
+            .collect();
+        let mut matched = Matched::new(cycle.pod, constraints);
+        let mut scored = 0;
+        for (chunk, mut mask) in feasible.chunks() {
+            for sums in sums.iter().filter(|_| all_keys) {
+                mask = sums.topology.having(chunk, mask);
+            }
+            scored += mask.count_ones() as usize;
+            for (sums, seen) in sums.iter().zip(&mut seen).filter(|(_, seen)| !seen.is_empty()) {
+                let none = sums.topology.len();
+                sums.topology.each(chunk, mask, |domain, _| {
+                    seen[domain.map_or(none, |domain| domain as usize)] = true;
+                });
+            }
+            if of_hosts != 0 {
+                for (number, _) in chunk.tally(cluster).groups() {
+                    matched.bits(cluster, number);
+                }
+            }
+        }
+        let matched = matched.decided;
+        let soft = constraints.iter().zip(sums).zip(&seen).map(|((constraint, sums), seen)| {
+            let size = match sums.topology.is_of_hosts() {
+                true => scored,
+                false => seen.iter().filter(|seen| **seen).count(),
+            };
+            let weight = ((size + 2) as f64).ln();
+            Soft { max_skew: constraint.max_skew, sums: sums.clone(), weight }
+        });
+        Spread { cluster, soft: soft.collect(), matched, of_hosts, all_keys }
+    }
+}
+
+impl Spread<'_> {
+    /// The pods that constraints over single nodes count in each lane.
+    fn on_hosts(&self, chunk: &Chunk, mask: u64) -> Vec<Column<i64>> {
+        let mut counts = vec![[0; LANES]; self.soft.len()];
+        if self.of_hosts != 0 {
+            for (number, in_lanes) in chunk.tally(self.cluster).groups() {
+                let bits = self.matched.known(number).copied().unwrap_or(0) & self.of_hosts;
+                for of in in_lanes.iter().filter(|of| bits != 0 && mask >> of.lane & 1 == 1) {
+                    let (lane, living) = (usize::from(of.lane), i64::from(of.living));
+                    lanes(bits).for_each(|at| counts[at][lane] += living);
+                }
+            }
+        }
+        counts
+    }
+
+    fn lane(&self, chunk: &Chunk, lane: usize, on_hosts: &[Column<i64>]) -> i64 {
+        let domain = |soft: &Soft| soft.sums.topology.domain_in(chunk, lane);
+        if self.all_keys && self.soft.iter().any(|soft| domain(soft).is_none()) {
+            return LEFT_OUT;
+        }
+        let mut score = 0.0;
+        for (at, soft) in self.soft.iter().enumerate() {
+            let Some(domain) = domain(soft) else { continue };
+            let count = match self.of_hosts >> at & 1 {
+                1 => on_hosts[at][lane],
+                _ => soft.sums.get(domain),
+            };
+            score += count as f64 * soft.weight + (soft.max_skew - 1) as f64;
+        }
+        score.round() as i64
+    }
+}
+
+/// What a node scores that is left out.
+const LEFT_OUT: i64 = -1;
+
+impl Score for Spread<'_> {
+    fn score(&self, node: NodeInfo<'_>) -> Result<i64, Status> {
+        let (chunk, lane) = node.place();
+        Ok(self.lane(chunk, lane, &self.on_hosts(chunk, 1 << lane)))
+    }
+
+    fn score_chunk(
+        &self,
+        _: &Cluster,
+        chunk: &Chunk,
+        mask: u64,
+        scores: &mut Column<i64>,
+    ) -> Result<(), Status> {
+        let on_hosts = self.on_hosts(chunk, mask);
+        if self.of_hosts == 0 {
+            each_same(chunk.label_set(), mask, |lane, all| {
+                let score = self.lane(chunk, lane, &on_hosts);
+                lanes(all).for_each(|lane| scores[lane] = score);
+                0
+            });
+        } else {
+            lanes(mask).for_each(|lane| scores[lane] = self.lane(chunk, lane, &on_hosts));
+        }
+        Ok(())
+    }
+
+    fn needs_normalize(&self) -> bool {
+        true
+    }
+
+    fn normalize(&self, scores: &mut [i64]) -> Result<(), Status> {
+        let counted = || scores.iter().copied().filter(|score| *score != LEFT_OUT);
+        let most = counted().max().unwrap_or(0).max(0);
+        let least = counted().min().unwrap_or(0);
+        each_run(scores, |score| match (score, most) {
+            (LEFT_OUT, _) => 0,
+            (_, 0) => 100,
+            (score, most) => 100 * (most + least - score) / most,
+        });
+        Ok(())
+    }
+}
