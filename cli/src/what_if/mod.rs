@@ -47,7 +47,8 @@ pub(crate) struct Arguments {
     /// elsewhere.
     #[arg(long)]
     consolidate: bool,
-    /// A KubeSchedulerConfiguration; without one the default profile.
+    /// A KubeSchedulerConfiguration; without one the default profile. All nodes are
+    /// looked at for a pod unless it asks for a percentage of them.
     #[arg(long)]
     config: Option<PathBuf>,
     /// Breaks ties.
