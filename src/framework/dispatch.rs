@@ -19,26 +19,41 @@ const EXACT: i64 = 1 << 46;
 /// Adding this to a double from 0 up to 2^51 leaves its integer in the low bits.
 const MAGIC: f64 = (1_u64 << 52) as f64;
 
-/// Defines a function that runs its body in the best variant that the CPU has.
-/// The body may ask `MODERN`: whether rounding down is one instruction, and so
-/// are a product and a sum together, rounded once.
+/// Which instructions a variant may use.
+mod isa {
+    /// What every CPU of the target has.
+    pub(super) const PLAIN: u8 = 0;
+    /// AVX2 and FMA.
+    pub(super) const AVX2: u8 = 1;
+    /// AVX-512 F, BW, DQ and VL, and FMA.
+    pub(super) const AVX512: u8 = 2;
+
+    /// Whether rounding down is one instruction, and so are a product and a sum
+    /// together, rounded once.
+    pub(super) const fn is_modern(isa: u8) -> bool {
+        isa != PLAIN || cfg!(target_arch = "aarch64")
+    }
+}
+
+/// Defines a function that runs its body in the best variant that the CPU has; the
+/// body knows it as `ISA`.
 macro_rules! dispatched {
     ($(#[$doc:meta])* fn $name:ident($($arg:ident: $type:ty),* $(,)?) $(-> $out:ty)? $body:block) => {
         $(#[$doc])*
         #[inline]
         pub(crate) fn $name($($arg: $type),*) $(-> $out)? {
             #[inline(always)]
-            fn body<const MODERN: bool>($($arg: $type),*) $(-> $out)? $body
+            fn body<const ISA: u8>($($arg: $type),*) $(-> $out)? $body
 
             #[cfg(target_arch = "x86_64")]
             {
                 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,fma")]
                 fn avx512($($arg: $type),*) $(-> $out)? {
-                    body::<true>($($arg),*)
+                    body::<{ isa::AVX512 }>($($arg),*)
                 }
                 #[target_feature(enable = "avx2,fma")]
                 fn avx2($($arg: $type),*) $(-> $out)? {
-                    body::<true>($($arg),*)
+                    body::<{ isa::AVX2 }>($($arg),*)
                 }
                 // The answers of detection are kept by std: a load and a test each.
                 if is_x86_feature_detected!("fma") {
@@ -55,14 +70,40 @@ macro_rules! dispatched {
                     }
                 }
             }
-            body::<{ cfg!(target_arch = "aarch64") }>($($arg),*)
+            body::<{ isa::PLAIN }>($($arg),*)
         }
     };
 }
 
 /// One bit a lane, of bytes that are 0 or 1.
 #[inline(always)]
-fn pack(bytes: &[u8; LANES]) -> u64 {
+fn pack<const ISA: u8>(bytes: &[u8; LANES]) -> u64 {
+    #[cfg(target_arch = "x86_64")]
+    {
+        use std::arch::x86_64::{
+            _mm256_loadu_si256, _mm256_movemask_epi8, _mm256_slli_epi16, _mm512_loadu_si512,
+            _mm512_test_epi8_mask,
+        };
+        if ISA == isa::AVX512 {
+            // SAFETY: the variant runs where the CPU has AVX-512BW; 64 bytes are read.
+            return unsafe {
+                let bytes = _mm512_loadu_si512(bytes.as_ptr().cast());
+                _mm512_test_epi8_mask(bytes, bytes)
+            };
+        }
+        if ISA == isa::AVX2 {
+            let half = |at: usize| {
+                // SAFETY: the variant runs where the CPU has AVX2; 32 of 64 bytes are
+                // read, from the first or from the middle on.
+                let mask = unsafe {
+                    let bytes = _mm256_loadu_si256(bytes.as_ptr().add(at).cast());
+                    _mm256_movemask_epi8(_mm256_slli_epi16::<7>(bytes))
+                };
+                u64::from(mask.cast_unsigned())
+            };
+            return half(0) | half(LANES / 2) << (LANES / 2);
+        }
+    }
     let mut mask = 0;
     for at in 0..LANES / 8 {
         let mut word = [0; 8];
@@ -88,8 +129,8 @@ fn number(whole: f64) -> i64 {
 
 /// The whole part of a double from 0 up to 2^51.
 #[inline(always)]
-fn floor<const MODERN: bool>(value: f64) -> f64 {
-    if MODERN {
+fn floor<const ISA: u8>(value: f64) -> f64 {
+    if isa::is_modern(ISA) {
         return value.floor();
     }
     let nearest = (value + MAGIC) - MAGIC;
@@ -112,7 +153,7 @@ dispatched! {
                 fits[at] = u8::from(request <= allocatable[at].saturating_sub(requested[at]));
             }
         }
-        pack(&fits)
+        pack::<ISA>(&fits)
     }
 }
 
@@ -123,7 +164,7 @@ dispatched! {
         for at in 0..LANES {
             has[at] = u8::from(i64::from(pods[at]) < allowed[at]);
         }
-        pack(&has)
+        pack::<ISA>(&has)
     }
 }
 
@@ -134,7 +175,7 @@ dispatched! {
         for at in 0..LANES {
             same[at] = u8::from(numbers[at] == number);
         }
-        pack(&same)
+        pack::<ISA>(&same)
     }
 }
 
@@ -147,7 +188,7 @@ dispatched! {
             totals[at] = totals[at].wrapping_add(scores[at].wrapping_mul(weight));
             leaves[at] = u8::from(scores[at] as u64 > 100);
         }
-        pack(&leaves)
+        pack::<ISA>(&leaves)
     }
 }
 
@@ -171,7 +212,7 @@ dispatched! {
         for at in 0..LANES {
             equal[at] = u8::from(totals[at] == total);
         }
-        pack(&equal)
+        pack::<ISA>(&equal)
     }
 }
 
@@ -192,15 +233,15 @@ pub(crate) struct Amounts<'a> {
 /// 2^53 and, `whole`, from 1 up to [`EXACT`], with the double nearest to
 /// `1 / whole`.
 ///
-/// Where `MODERN`, without dividing. The product with the reciprocal is off by
+/// Where rounding down is one instruction, without dividing. The product with the reciprocal is off by
 /// at most one and a half units in its last place; its remainder is a whole
 /// number of those units below 2^53 of them, so exact; and the correction by it
 /// leaves, before its one rounding, an error of two units times 2^-53. A quotient
 /// by a number below 2^46 is no nearer than 2^-47 units to where rounding turns,
 /// so what is rounded is the nearest double (after Markstein).
 #[inline(always)]
-fn quotient<const MODERN: bool>(part: f64, whole: f64, reciprocal: f64) -> f64 {
-    if !MODERN {
+fn quotient<const ISA: u8>(part: f64, whole: f64, reciprocal: f64) -> f64 {
+    if !isa::is_modern(ISA) {
         return part / whole;
     }
     let quotient = part * reciprocal;
@@ -223,14 +264,14 @@ dispatched! {
             // The nearest double to a quotient below a whole number up to 100
             // is below it too: they are a unit in the last place apart.
             let hundredfold = part.max(0.0) * 100.0;
-            let free = floor::<MODERN>(quotient::<MODERN>(hundredfold, whole, of.reciprocal[at]));
+            let free = floor::<ISA>(quotient::<ISA>(hundredfold, whole, of.reciprocal[at]));
             let counts = whole > 0.0;
             (if counts & (part > 0.0) { free } else { 0.0 }, counts)
         };
         for at in 0..LANES {
             let (cpu, memory) = (share(&cpu, at), share(&memory, at));
             let sum = cpu.0 + memory.0;
-            let mean = if cpu.1 & memory.1 { floor::<MODERN>(sum * 0.5) } else { sum };
+            let mean = if cpu.1 & memory.1 { floor::<ISA>(sum * 0.5) } else { sum };
             scores[at] = number(mean);
         }
         // A negative number has its highest bit set.
@@ -240,9 +281,9 @@ dispatched! {
 
 /// How balanced two used shares are, in percent, rounded down.
 #[inline(always)]
-fn balance<const MODERN: bool>(cpu: f64, memory: f64) -> f64 {
+fn balance<const ISA: u8>(cpu: f64, memory: f64) -> f64 {
     let deviation = ((cpu - memory) * 0.5).abs();
-    floor::<MODERN>((1.0 - deviation) * 100.0)
+    floor::<ISA>((1.0 - deviation) * 100.0)
 }
 
 dispatched! {
@@ -260,12 +301,12 @@ dispatched! {
             let mut share = |of: &Amounts<'_>| {
                 let (used, whole) = (of.requested[at].wrapping_add(of.pod), of.allocatable[at]);
                 seen |= used | whole;
-                let share = quotient::<MODERN>(double(used), double(whole), of.reciprocal[at]);
+                let share = quotient::<ISA>(double(used), double(whole), of.reciprocal[at]);
                 // Not `f64::min`: where nothing is allocatable the share may be
                 // no number, and is not looked at.
                 if share > 1.0 { 1.0 } else { share }
             };
-            let with = balance::<MODERN>(share(&cpu), share(&memory));
+            let with = balance::<ISA>(share(&cpu), share(&memory));
             let there = (cpu.allocatable[at] != 0) & (memory.allocatable[at] != 0);
             let with = if there { with } else { 100.0 };
             // 50 + (50 + with - now) / 2, and nothing here is negative.
@@ -279,20 +320,32 @@ dispatched! {
 mod tests {
     use super::*;
 
+    dispatched! {
+        fn packed(bytes: &[u8; LANES]) -> u64 {
+            pack::<ISA>(bytes)
+        }
+    }
+
     #[test]
     fn masks_have_a_bit_a_lane() {
         let mut bytes = [0; LANES];
         for at in [0, 1, 7, 8, 31, 62, 63] {
             bytes[at] = 1;
         }
-        assert_eq!(pack(&bytes), 1 << 63 | 1 << 62 | 1 << 31 | 0b1_1000_0011);
+        let mask = 1 << 63 | 1 << 62 | 1 << 31 | 0b1_1000_0011;
+        assert_eq!(pack::<{ isa::PLAIN }>(&bytes), mask);
+        assert_eq!(packed(&bytes), mask);
+        #[cfg(target_arch = "x86_64")]
+        if is_x86_feature_detected!("avx2") {
+            assert_eq!(pack::<{ isa::AVX2 }>(&bytes), mask);
+        }
     }
 
     #[test]
     fn whole_parts_are_exact() {
         for value in [0.0, 0.5, 1.0, 1.5, 2.5, 99.999_999_999, 1e15, 1e15 + 0.5] {
-            assert_eq!(floor::<false>(value), value.floor());
-            assert_eq!(floor::<true>(value), value.floor());
+            assert_eq!(floor::<{ isa::PLAIN }>(value), value.floor());
+            assert_eq!(floor::<{ isa::AVX2 }>(value), value.floor());
             assert_eq!(number(value.floor()), value.floor() as i64);
             assert_eq!(double(value as i64), value.floor());
         }

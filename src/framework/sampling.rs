@@ -1,7 +1,7 @@
 //! Which nodes are looked at: all of them, or the first so many that will do,
 //! in rotating list order.
 
-use crate::snapshot::{Cluster, Line};
+use crate::snapshot::{Cluster, LANES, Line};
 
 /// How many feasible nodes are enough (schedule_one.go
 /// `numFeasibleNodesToFind`): all below 100 nodes; else `percentage` of them,
@@ -44,6 +44,8 @@ pub(crate) struct Order {
     /// By chunk, 1 more than its place among those that were reached; all 0
     /// between samples.
     reached: Vec<u32>,
+    /// Where the stretch at hand begins and ends in each zone; between samples, memory.
+    stretches: (Vec<usize>, Vec<usize>),
 }
 
 struct Zone {
@@ -134,9 +136,11 @@ impl Order {
         mut judge: impl FnMut(u32) -> (u64, T),
     ) -> (Vec<T>, Sample) {
         let nodes: usize = self.zones.iter().map(|zone| zone.nodes).sum();
-        let mut reached: Vec<(Reached, T)> = Vec::new();
+        // A stretch of a zone ends in two chunks that are not whole.
+        let likely = (enough / LANES + 2 * self.zones.len()).min(self.chunks.len());
+        let mut reached: Vec<(Reached, T)> = Vec::with_capacity(likely);
         let mut sample = Sample::default();
-        let (mut from, mut to) = (Vec::new(), Vec::new());
+        let (mut from, mut to) = std::mem::take(&mut self.stretches);
         for (first, end) in [(start, nodes), (0, start)] {
             let mut index = first;
             self.positions(index, &mut from);
@@ -169,7 +173,9 @@ impl Order {
                 std::mem::swap(&mut from, &mut to);
             }
         }
+        self.stretches = (from, to);
         reached.sort_unstable_by_key(|(reached, _)| reached.chunk);
+        sample.masks.reserve_exact(reached.len());
         let found = reached.into_iter().map(|(reached, with)| {
             self.reached[reached.chunk] = 0;
             sample.masks.push(reached.mask);

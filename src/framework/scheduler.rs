@@ -339,7 +339,7 @@ impl<'a> Search<'a> {
             };
             let (chunks, found) = order.sample(start, enough, judge);
             failed.check()?;
-            return Ok((chunks.into_iter().flatten().collect(), found));
+            return Ok((chunks.into_iter().map_while(|of| of).collect(), found));
         }
         let chunks: Vec<Listed<'_>> = order.ids().filter_map(listed).collect();
         let mut masks: Vec<u64> = Vec::with_capacity(chunks.len());
@@ -415,12 +415,12 @@ impl<'a> Search<'a> {
             let leaves = dispatch::add_weighted(totals, &column, scorer.weight) & mask;
             lanes(leaves).try_for_each(|lane| in_range(scorer.plugin, column[lane]).map(drop))
         };
-        let unknown: Vec<Listed<'_>> = live
-            .iter()
-            .map(|at| chunks[*at])
-            .filter(|of| !sheet.known_of(of.id).is_scored)
-            .collect();
-        if self.is_worth_the_pool(unknown.len()) {
+        let unknown = || {
+            let live = live.iter().map(|at| chunks[*at]);
+            live.filter(|of| !sheet.known_of(of.id).is_scored)
+        };
+        if self.is_worth_the_pool(unknown().count()) {
+            let unknown: Vec<Listed<'_>> = unknown().collect();
             let masked = unknown.iter().enumerate();
             let masked: Vec<_> =
                 masked.map(|(at, of)| (at, *of, sheet.known_of(of.id).mask)).collect();
@@ -438,8 +438,11 @@ impl<'a> Search<'a> {
                 known.finish();
             }
         } else {
-            for of in unknown {
+            for of in live.iter().map(|at| chunks[*at]) {
                 let known = sheet.known(of.id);
+                if known.is_scored {
+                    continue;
+                }
                 known.totals = [0; LANES];
                 kept.iter().try_for_each(|kept| add(*kept, of, known.mask, &mut known.totals))?;
                 known.finish();
