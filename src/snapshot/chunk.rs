@@ -419,7 +419,7 @@ impl Chunk {
     /// The lane, made where there was none, copied first where another version
     /// shares it.
     pub(crate) fn lane_mut(&mut self, at: usize) -> &mut Lane {
-        self.tally.forget();
+        self.tally.forget(at);
         let group =
             self.groups[at / GROUP].get_or_insert_with(|| Arc::new(Group([const { None }; GROUP])));
         let lane = Arc::make_mut(group).0[at % GROUP].get_or_insert_with(Arc::default);
@@ -440,7 +440,7 @@ impl Chunk {
     }
 
     fn set_lane(&mut self, at: usize, to: Option<Arc<Lane>>) {
-        self.tally.forget();
+        self.tally.forget(at);
         set_member(&mut self.groups, at, to);
     }
 

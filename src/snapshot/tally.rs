@@ -2,9 +2,10 @@
 //! the pods of a chunk by their labels, and the nodes by their hostnames.
 //!
 //! Plugins that count pods by topology domain would look at every pod of the
-//! cluster in every cycle. But between two cycles one chunk has changed: all others
-//! still have their tally, and pods of equal labels are one number in it. Nothing
-//! here is made before it is asked for, so writers pay for none of it.
+//! cluster in every cycle. But between two cycles one node has changed: all other
+//! chunks still have their tally, in which pods of equal labels are one number, and
+//! that of its own chunk holds for the other lanes. Nothing here is made before it is
+//! asked for, so writers pay for none of it.
 
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
@@ -13,19 +14,20 @@ use foldhash::fast::FixedState;
 
 use crate::model::HOSTNAME;
 
-use super::chunk::{Chunk, lanes};
+use super::chunk::{Chunk, Column, LANES, lanes};
 use super::cluster::Cluster;
 
 /// The pods of a chunk.
-#[derive(Debug)]
+#[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Tally {
     /// The number of a set of pod labels, and where its lanes end; in order of
     /// those numbers.
     groups: Vec<(u32, u32)>,
     lanes: Vec<InLane>,
     affine: Vec<Affine>,
-    /// The lowest priority of a pod; the highest there is where there is none.
-    lowest: i32,
+    /// The lowest priority of a pod in each lane; the highest there is where there is
+    /// none.
+    lowest: Column<i32>,
 }
 
 /// Pods of equal labels on one node.
@@ -39,7 +41,7 @@ pub(crate) struct InLane {
 }
 
 /// Pods of one template with affinity or anti-affinity on one node.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Affine {
     pub(crate) template: u32,
     pub(crate) lane: u8,
@@ -47,20 +49,22 @@ pub(crate) struct Affine {
 }
 
 impl Tally {
-    fn of(cluster: &Cluster, chunk: &Chunk) -> Tally {
+    /// The pods of these lanes, counted.
+    fn of(cluster: &Cluster, chunk: &Chunk, which: u64) -> Tally {
         let mut pods: Vec<(u32, u8, bool)> = Vec::new();
         let mut affine: Vec<(u32, u8)> = Vec::new();
         // Pods of one template mostly stand together.
-        let mut last = (u32::MAX, 0);
-        let mut lowest = i32::MAX;
-        for lane in lanes(chunk.live()) {
+        let mut last = (u32::MAX, 0, i32::MAX);
+        let mut lowest = [i32::MAX; LANES];
+        for lane in lanes(which) {
             let has_affinity = chunk.with_affinity() >> lane & 1 == 1;
             for record in chunk.lane(lane).pods.records() {
                 if record.template != last.0 {
-                    last = (record.template, cluster.pod_labels_of(record.template));
                     let priority = cluster.template(record.template).map(|of| of.priority);
-                    lowest = lowest.min(priority.unwrap_or(i32::MAX));
+                    let labels = cluster.pod_labels_of(record.template);
+                    last = (record.template, labels, priority.unwrap_or(i32::MAX));
                 }
+                lowest[lane] = lowest[lane].min(last.2);
                 pods.push((last.1, lane as u8, record.deletion_time().is_none()));
                 let template = has_affinity.then(|| cluster.template(record.template)).flatten();
                 if template.is_some_and(|template| template.traits().affinity) {
@@ -70,23 +74,56 @@ impl Tally {
         }
         pods.sort_unstable();
         affine.sort_unstable();
-        let (groups, lanes) = (Vec::new(), Vec::new());
-        let mut tally = Tally { groups, lanes, affine: Vec::new(), lowest };
-        for same in pods.chunk_by(|a, b| a.0 == b.0) {
-            for in_lane in same.chunk_by(|a, b| a.1 == b.1) {
-                tally.lanes.push(InLane {
-                    lane: in_lane[0].1,
-                    pods: in_lane.len() as u32,
-                    living: in_lane.iter().filter(|(_, _, living)| *living).count() as u32,
-                });
-            }
-            tally.groups.push((same[0].0, tally.lanes.len() as u32));
-        }
-        for same in affine.chunk_by(|a, b| a == b) {
+        let same_lane = |a: &(u32, u8, bool), b: &(u32, u8, bool)| (a.0, a.1) == (b.0, b.1);
+        let in_lanes = pods.chunk_by(same_lane).map(|same| {
+            let living = same.iter().filter(|(_, _, living)| *living).count() as u32;
+            (same[0].0, InLane { lane: same[0].1, pods: same.len() as u32, living })
+        });
+        let affine = affine.chunk_by(|a, b| a == b).map(|same| {
             let (template, lane) = same[0];
-            tally.affine.push(Affine { template, lane, pods: same.len() as u32 });
+            Affine { template, lane, pods: same.len() as u32 }
+        });
+        let affine = affine.collect();
+        Tally { affine, lowest, ..Tally::grouped(in_lanes) }
+    }
+
+    /// Of what is in order of labels and lanes.
+    fn grouped(in_lanes: impl Iterator<Item = (u32, InLane)>) -> Tally {
+        let (groups, lanes) = (Vec::new(), Vec::with_capacity(in_lanes.size_hint().0));
+        let mut tally = Tally { groups, lanes, affine: Vec::new(), lowest: [i32::MAX; LANES] };
+        for (labels, in_lane) in in_lanes {
+            tally.lanes.push(in_lane);
+            let end = tally.lanes.len() as u32;
+            match tally.groups.last_mut() {
+                Some((known, past)) if *known == labels => *past = end,
+                _ => tally.groups.push((labels, end)),
+            }
         }
         tally
+    }
+
+    /// With these lanes as `newer` has them. What is said of the others holds on: their
+    /// pods keep the numbers of their labels and templates.
+    fn with(&self, newer: Tally, which: u64) -> Tally {
+        let stays = |lane: u8| which >> lane & 1 == 0;
+        // Two runs in order: a stable sort puts one into the other.
+        let flat = |tally: &Tally, all: &mut Vec<(u32, InLane)>| {
+            for (labels, lanes) in tally.groups() {
+                all.extend(lanes.iter().map(|of| (labels, *of)));
+            }
+        };
+        let mut in_lanes = Vec::with_capacity(self.lanes.len() + newer.lanes.len());
+        flat(self, &mut in_lanes);
+        in_lanes.retain(|(_, of)| stays(of.lane));
+        flat(&newer, &mut in_lanes);
+        in_lanes.sort_by_key(|(labels, of)| (*labels, of.lane));
+        let mut affine: Vec<Affine> =
+            self.affine.iter().filter(|of| stays(of.lane)).copied().collect();
+        affine.extend(newer.affine);
+        affine.sort();
+        let mut lowest = self.lowest;
+        lanes(which).for_each(|lane| lowest[lane] = newer.lowest[lane]);
+        Tally { affine, lowest, ..Tally::grouped(in_lanes.into_iter()) }
     }
 
     /// The numbers of sets of pod labels, see [`Cluster::pod_labels`], each with
@@ -101,7 +138,7 @@ impl Tally {
 
     /// The lowest priority of a pod; the highest there is where there is none.
     pub(crate) fn lowest_priority(&self) -> i32 {
-        self.lowest
+        self.lowest.iter().copied().min().unwrap_or(i32::MAX)
     }
 
     /// The pods with affinity or anti-affinity.
@@ -110,27 +147,44 @@ impl Tally {
     }
 }
 
-/// A chunk's tally, once somebody asked. A chunk that is copied is about to be
-/// changed, so a copy has none.
-#[derive(Debug, Default)]
-pub(crate) struct Tallied(OnceLock<Box<Tally>>);
-
-impl Clone for Tallied {
-    fn clone(&self) -> Tallied {
-        Tallied::default()
-    }
+/// A chunk's tally, once somebody asked.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Tallied {
+    known: OnceLock<Arc<Tally>>,
+    /// That of an older state of the chunk, while it is of use, and the lanes that have
+    /// changed since.
+    older: Option<(Arc<Tally>, u64)>,
 }
 
+/// With more lanes changed than this, an older tally saves nothing.
+const MOST_CHANGED: u32 = LANES as u32 / 2;
+
 impl Tallied {
-    /// The pods are about to change.
-    pub(super) fn forget(&mut self) {
-        self.0.take();
+    /// The pods of a lane are about to change.
+    pub(super) fn forget(&mut self, lane: usize) {
+        if let Some(known) = self.known.take() {
+            self.older = Some((known, 0));
+        }
+        if let Some((_, changed)) = &mut self.older {
+            *changed |= 1 << lane;
+            if changed.count_ones() > MOST_CHANGED {
+                self.older = None;
+            }
+        }
     }
 
-    /// The tally of the chunk that this is of. O(1), or O(pods of the chunk)
-    /// where nobody asked before.
+    /// The tally of the chunk that this is of. O(1); where nobody asked since it
+    /// changed, O(pods of the lanes that did, and nodes of the chunk), or O(pods of the
+    /// chunk) where nobody ever did.
     pub(super) fn get(&self, cluster: &Cluster, chunk: &Chunk) -> &Tally {
-        self.0.get_or_init(|| Box::new(Tally::of(cluster, chunk)))
+        self.known.get_or_init(|| {
+            Arc::new(match &self.older {
+                None => Tally::of(cluster, chunk, chunk.live()),
+                Some((older, changed)) => {
+                    older.with(Tally::of(cluster, chunk, chunk.live() & changed), *changed)
+                }
+            })
+        })
     }
 }
 
@@ -202,7 +256,11 @@ impl KnownHosts {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{Pod, Timestamp, Uid, node, pod};
+    use proptest::prelude::*;
+
+    use crate::model::{
+        LabelSelector, Pod, PodAffinity, PodAffinityTerm, Timestamp, Uid, node, pod,
+    };
     use crate::{Config, Engine};
 
     /// Every pod's labels, node and whether it lives, by the tallies.
@@ -257,6 +315,57 @@ mod tests {
         fork.remove_pod(&Uid::new("default/three")).unwrap();
         assert_eq!(counted(&fork), [line("web", "a", 2, 1)]);
         assert_eq!(counted(&first).len(), 2);
+    }
+
+    fn apart() -> PodAffinityTerm {
+        PodAffinityTerm {
+            topology_key: HOSTNAME.into(),
+            selector: LabelSelector::Nothing,
+            namespaces: Box::default(),
+            namespace_selector: LabelSelector::Nothing,
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_tally_that_was_brought_up_to_date_is_the_one_made_anew(
+            steps in prop::collection::vec((0..8_u8, 0..40_usize, 0..90_usize, any::<bool>()), 1..120),
+        ) {
+            let (mut writer, _) = Engine::inline(Config::default());
+            for n in 0..40 {
+                writer.add_node(node(format!("n{n}")).build()).unwrap();
+            }
+            let made = |n: usize| {
+                let priority = n as i32 % 7;
+                let made = pod(format!("p{n}")).label("app", ["a", "b", "c"][n % 3]);
+                let made = made.priority(priority).on(format!("n{}", n % 40));
+                match n % 4 {
+                    0 => made.deleted(Timestamp(1)),
+                    1 => made.pod_anti_affinity(PodAffinity {
+                        required: Box::new([apart()]),
+                        ..PodAffinity::default()
+                    }),
+                    _ => made,
+                }
+                .build()
+            };
+            for (step, at, n, asks) in steps {
+                // Each is refused where it makes no sense.
+                match step {
+                    0..4 => drop(writer.add_pod(made(n))),
+                    4 | 5 => drop(writer.remove_pod(&made(n))),
+                    6 => drop(writer.remove_node(format!("n{at}"))),
+                    _ => drop(writer.add_node(node(format!("n{at}")).build())),
+                }
+                if asks {
+                    let cluster = writer.cluster();
+                    for (_, _, chunk) in cluster.chunk_list() {
+                        let anew = Tally::of(cluster, chunk, chunk.live());
+                        prop_assert_eq!(chunk.tally(cluster), &anew);
+                    }
+                }
+            }
+        }
     }
 
     #[test]
