@@ -1,8 +1,10 @@
 //! A plugin says the same of 64 nodes at once as of each of them, and the
 //! cycle picks what its plugins, asked node by node, like best.
 
-use portolan::framework::{Framework, Scheduler, SchedulerConfig};
-use portolan::model::{Pod, pod};
+use std::num::NonZeroU32;
+
+use portolan::framework::{Framework, Partition, Scheduler, SchedulerConfig};
+use portolan::model::{LabelSelector, Pod, pod};
 use portolan::{Config, Engine};
 use proptest::prelude::*;
 
@@ -37,6 +39,18 @@ fn cluster(draw: &mut Draw<'_>, nodes: usize) -> portolan::Writer {
     writer
 }
 
+/// Some of the ways to part nodes, and none.
+fn partition(which: u32) -> Option<Partition> {
+    let zone = || ("topology.kubernetes.io/zone", "z1");
+    let host = || ("kubernetes.io/hostname", "n3");
+    match which {
+        0..3 => Some(Partition::Share { index: which, of: NonZeroU32::new(2)? }),
+        3 => Some(Partition::Labels(LabelSelector::from_labels([zone()]))),
+        4 => Some(Partition::Labels(LabelSelector::from_labels([zone(), host()]))),
+        _ => None,
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
 
@@ -54,12 +68,16 @@ proptest! {
         bits in any::<u64>(),
         nodes in 1..220_usize,
         percentage in prop_oneof![Just(0_u8), Just(30), Just(100)],
+        part in 0..6_u32,
     ) {
         let mut draw = Draw::from(bits);
         let writer = cluster(&mut draw, nodes);
         let (cluster, framework) = (writer.cluster(), Framework::default_profile());
         let config = SchedulerConfig { percentage_of_nodes: percentage, seed: bits };
         let mut scheduler = Scheduler::new(Framework::default_profile(), config, None);
+        if let Some(part) = partition(part) {
+            scheduler = scheduler.with_partition(part);
+        }
         for n in 0..12 {
             let pod = draw.pod(n);
             adds_up(&framework, cluster, &pod);

@@ -154,6 +154,7 @@ mod handle;
 mod hints;
 mod memo;
 mod nominator;
+mod partition;
 mod plain;
 mod plugin;
 mod point;
@@ -177,6 +178,7 @@ pub use filters::{Diagnosis, Filters};
 pub use handle::{Binder, Handle};
 pub use hints::QueueingHints;
 pub use nominator::Nominator;
+pub use partition::Partition;
 pub use plugin::{
     Bind, Feasible, Filter, Nomination, Permit, Plugin, PreFilter, PreFlight, PreScore, Score,
 };

@@ -2,7 +2,7 @@
 //! memory and its threads must not differ from.
 
 use crate::model::{Name, hash_of};
-use crate::snapshot::{Chunk, NodeInfo};
+use crate::snapshot::{Chunk, Cluster, NodeInfo};
 
 use super::scheduler::{Decision, ScheduleError, Scheduler};
 use super::{Cycle, Feasible, Point, num_feasible_nodes_to_find};
@@ -33,31 +33,31 @@ impl Scheduler {
         {
             return Ok(decision(node, 0, 1, 1));
         }
-        let listed: Vec<NodeInfo<'_>> = match filters.names() {
-            Some(names) => names.iter().filter_map(|name| cluster.node(name)).collect(),
-            None => {
-                let mut all: Vec<NodeInfo<'_>> = cluster.nodes().collect();
-                let start = self.next_start() % all.len();
-                all.rotate_left(start);
-                all
-            }
-        };
-        let candidates = filters.names().map_or(listed.len(), <[Name]>::len);
-        let enough = match self.framework().has_plugins_at(Point::Score) {
-            true => num_feasible_nodes_to_find(candidates, self.config().percentage_of_nodes),
-            false => 1,
+        let lists: Vec<Vec<NodeInfo<'_>>> = match filters.names() {
+            Some(names) => vec![names.iter().filter_map(|name| cluster.node(name)).collect()],
+            None => self.lists(cluster),
         };
         let mut looked_at = 0;
         let mut feasible = Vec::new();
-        for node in listed {
-            if feasible.len() >= enough {
-                break;
+        for list in lists {
+            let candidates = filters.names().map_or(list.len(), <[Name]>::len);
+            let enough = match self.framework().has_plugins_at(Point::Score) {
+                true => num_feasible_nodes_to_find(candidates, self.config().percentage_of_nodes),
+                false => 1,
+            };
+            for node in list {
+                if feasible.len() >= enough {
+                    break;
+                }
+                looked_at += 1;
+                match filters.filter_with_nominated(node) {
+                    None => feasible.push(node),
+                    Some(status) if status.code.is_rejection() => {}
+                    Some(status) => return Err(status.into()),
+                }
             }
-            looked_at += 1;
-            match filters.filter_with_nominated(node) {
-                None => feasible.push(node),
-                Some(status) if status.code.is_rejection() => {}
-                Some(status) => return Err(status.into()),
+            if !feasible.is_empty() {
+                break;
             }
         }
         let count = feasible.len();
@@ -93,6 +93,19 @@ impl Scheduler {
         let equals = ties.clone().count() as u128;
         let (node, _) = ties.nth(((random * equals) >> 64) as usize).unwrap_or((&feasible[0], &0));
         Ok(decision(*node, best, count, looked_at))
+    }
+
+    /// The nodes of each list, from where it is next begun.
+    fn lists<'a>(&self, cluster: &'a Cluster) -> Vec<Vec<NodeInfo<'a>>> {
+        let is_own = |node: &NodeInfo<'_>| self.partition().is_none_or(|own| own.includes(*node));
+        let (own, others) = cluster.nodes().partition(is_own);
+        let lists = [own, others].into_iter().zip(self.orders());
+        let turned = lists.map(|(mut list, order): (Vec<NodeInfo<'_>>, _)| {
+            let start = order.start(list.len());
+            list.rotate_left(start);
+            list
+        });
+        turned.collect()
     }
 }
 

@@ -1,7 +1,7 @@
 //! Which nodes are looked at: all of them, or the first so many that will do,
 //! in rotating list order.
 
-use crate::snapshot::{Cluster, LANES, Line};
+use crate::snapshot::{Chunk, Cluster, LANES, Line};
 
 /// How many feasible nodes are enough (schedule_one.go
 /// `numFeasibleNodesToFind`): all below 100 nodes; else `percentage` of them,
@@ -39,6 +39,9 @@ pub(crate) struct Sample {
 #[derive(Default)]
 pub(crate) struct Order {
     of: Option<(Line, u64)>,
+    /// Where in the list the next sample starts, or some rounds further.
+    next: usize,
+    nodes: usize,
     zones: Vec<Zone>,
     chunks: Vec<Listed>,
     /// By chunk, 1 more than its place among those that were reached; all 0
@@ -72,9 +75,9 @@ struct Reached {
 }
 
 impl Order {
-    /// The order of this version. O(1) where it is that of the last one,
-    /// O(chunks) otherwise.
-    pub(crate) fn refresh(&mut self, cluster: &Cluster) {
+    /// The order of those nodes of this version that `within` says of each chunk. O(1)
+    /// where it is that of the last one, O(chunks) otherwise.
+    pub(crate) fn refresh(&mut self, cluster: &Cluster, within: impl Fn(&Chunk) -> u64) {
         let of = (cluster.line(), cluster.layout());
         if self.of.as_ref() == Some(&of) {
             return;
@@ -88,19 +91,38 @@ impl Order {
                 current = Some(zone);
                 self.zones.push(Zone { first: self.chunks.len(), chunks: 0, nodes: 0 });
             }
-            let live = cluster.listed_chunk(id).map_or(0, |(_, chunk)| chunk.live());
-            if let Some(zone) = self.zones.last_mut() {
+            let live = cluster.listed_chunk(id).map_or(0, |(_, chunk)| within(chunk));
+            if let Some(zone) = self.zones.last_mut()
+                && live != 0
+            {
                 self.chunks.push(Listed { id, live, before: zone.nodes });
                 zone.chunks += 1;
                 zone.nodes += live.count_ones() as usize;
             }
         }
         self.reached = vec![0; self.chunks.len()];
+        self.nodes = self.zones.iter().map(|zone| zone.nodes).sum();
     }
 
-    /// The numbers of all chunks, in the order of the list.
-    pub(crate) fn ids(&self) -> impl ExactSizeIterator<Item = u32> {
-        self.chunks.iter().map(|chunk| chunk.id)
+    /// How many nodes are in the list.
+    pub(crate) fn nodes(&self) -> usize {
+        self.nodes
+    }
+
+    /// The number of every chunk, with those of its lanes that are in the list, in the
+    /// order of the list.
+    pub(crate) fn chunks(&self) -> impl ExactSizeIterator<Item = (u32, u64)> {
+        self.chunks.iter().map(|chunk| (chunk.id, chunk.live))
+    }
+
+    /// Where a list of so many nodes is next begun.
+    pub(crate) fn start(&self, nodes: usize) -> usize {
+        self.next % nodes.max(1)
+    }
+
+    /// The next sample starts after what this one looked at.
+    pub(crate) fn go_on(&mut self, looked_at: usize) {
+        self.next = self.start(self.nodes) + looked_at;
     }
 
     /// How many nodes of each zone are among the first `index` of the list.
@@ -124,18 +146,17 @@ impl Order {
         }));
     }
 
-    /// Takes the nodes in list order from number `start` on, round to the ones
-    /// before it, until `enough` will do. `judge` is asked once for each chunk that
+    /// Takes the nodes in list order from where the last sample ended, round to the ones
+    /// before that, until `enough` will do. `judge` is asked once for each chunk that
     /// is reached, by number; so what is found does not depend on who judges, or
     /// how. What it answers beside a mask is given back with the chunks, which come
     /// in the order of the list.
     pub(crate) fn sample<T>(
         &mut self,
-        start: usize,
         enough: usize,
         mut judge: impl FnMut(u32) -> (u64, T),
     ) -> (Vec<T>, Sample) {
-        let nodes: usize = self.zones.iter().map(|zone| zone.nodes).sum();
+        let (start, nodes) = (self.start(self.nodes), self.nodes);
         // A stretch of a zone ends in two chunks that are not whole.
         let likely = (enough / LANES + 2 * self.zones.len()).min(self.chunks.len());
         let mut reached: Vec<(Reached, T)> = Vec::with_capacity(likely);
@@ -239,7 +260,7 @@ mod tests {
         }
         let cluster = writer.cluster();
         let mut order = Order::default();
-        order.refresh(cluster);
+        order.refresh(cluster, Chunk::live);
         let chunk = |id: u32| cluster.listed_chunk(id).map(|(_, chunk)| chunk).unwrap();
         let good = |cpu: i64| cpu % 3 != 1;
         let few = (0..240).map(|start| (start, 1 + start % 40));
@@ -257,7 +278,8 @@ mod tests {
                     wanted.insert(node.slot());
                 }
             }
-            let (ids, sample) = order.sample(start, enough, |id| {
+            order.next = start;
+            let (ids, sample) = order.sample(enough, |id| {
                 let will_do = super::super::plugin::each_lane(chunk(id).live(), |at| {
                     good(chunk(id).allocatable_cpu()[at])
                 });

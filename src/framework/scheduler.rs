@@ -10,6 +10,7 @@ use crate::snapshot::{Chunk, Cluster, Column, LANES, NodeSlot, lanes};
 use super::dispatch;
 use super::filters::{Filters, code};
 use super::memo::{Memo, Sheet};
+use super::partition::Partition;
 use super::recorder::{Step, timed, timed_step};
 use super::sampling::{Order, Sample, num_feasible_nodes_to_find};
 use super::scores::{Given, Scorer, Scores, in_range};
@@ -37,12 +38,12 @@ pub struct Scheduler {
     framework: Arc<Framework>,
     config: SchedulerConfig,
     pool: Option<Arc<rayon::ThreadPool>>,
-    /// Where in the list the next cycle starts.
-    next_start: usize,
     /// How many cycles there were.
     cycles: u64,
     memo: Memo,
-    order: Order,
+    partition: Option<Partition>,
+    /// All nodes; where there is a partition its own, and the others.
+    orders: Vec<Order>,
 }
 
 /// A node for a pod.
@@ -107,11 +108,32 @@ impl Scheduler {
             framework,
             config,
             pool,
-            next_start: 0,
             cycles: 0,
             memo: Memo::default(),
-            order: Order::default(),
+            partition: None,
+            orders: vec![Order::default()],
         }
+    }
+
+    /// With a part of the nodes that is tried before the others.
+    ///
+    /// ```
+    /// use std::num::NonZeroU32;
+    /// use portolan::framework::{Framework, Partition, Scheduler, SchedulerConfig};
+    ///
+    /// // Two schedulers of one engine.
+    /// let of = NonZeroU32::new(2).ok_or("two")?;
+    /// let schedulers = [0, 1].map(|index| {
+    ///     Scheduler::new(Framework::default_profile(), SchedulerConfig::default(), None)
+    ///         .with_partition(Partition::Share { index, of })
+    /// });
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn with_partition(mut self, partition: Partition) -> Scheduler {
+        self.partition = Some(partition);
+        self.orders = vec![Order::default(), Order::default()];
+        self
     }
 
     /// The framework.
@@ -125,9 +147,14 @@ impl Scheduler {
         &self.config
     }
 
-    /// The node of the list that the next cycle starts with.
-    pub(super) fn next_start(&self) -> usize {
-        self.next_start
+    /// Which nodes are tried first.
+    pub(super) fn partition(&self) -> Option<&Partition> {
+        self.partition.as_ref()
+    }
+
+    /// The lists of nodes, those that are tried first before the others.
+    pub(super) fn orders(&self) -> &[Order] {
+        &self.orders
     }
 
     /// The state of a new cycle, for [`Scheduler::decide`].
@@ -171,6 +198,18 @@ impl Scheduler {
         self.decide_or(cycle, fits_nowhere)
     }
 
+    /// Brings the lists of nodes up to date.
+    fn refresh(&mut self, cluster: &Cluster) {
+        let partition = self.partition.as_ref();
+        for (at, order) in self.orders.iter_mut().enumerate() {
+            order.refresh(cluster, |chunk| {
+                let Some(own) = partition else { return chunk.live() };
+                let own = own.lanes(cluster, chunk, chunk.live());
+                if at == 0 { own } else { chunk.live() & !own }
+            });
+        }
+    }
+
     fn decide_or(
         &mut self,
         cycle: Cycle<'_>,
@@ -179,6 +218,7 @@ impl Scheduler {
         if cycle.cluster.is_empty() {
             return Err(ScheduleError::NoNodes);
         }
+        self.refresh(cycle.cluster);
         let filters = self.framework.pre_filter(cycle);
         match filters.rejected() {
             Some(status) if !status.code.is_rejection() => return Err(status.clone().into()),
@@ -205,18 +245,30 @@ impl Scheduler {
             cycle,
             seed: self.config.seed,
         };
-        let nodes = cycle.cluster.len();
-        let candidates = filters.names().map_or(nodes, <[Name]>::len);
-        let enough = match self.framework.has_plugins_at(Point::Score) {
-            true => num_feasible_nodes_to_find(candidates, self.config.percentage_of_nodes),
+        let enough = |nodes: usize| match self.framework.has_plugins_at(Point::Score) {
+            true => num_feasible_nodes_to_find(nodes, self.config.percentage_of_nodes),
             false => 1,
         };
         let recorder = self.framework.recorder();
-        let start = self.next_start % nodes;
         let (chunks, found) = timed_step(recorder, Step::Filter, code, || {
-            search.find(&filters, sheet, &mut self.order, (start, enough))
+            if let Some(names) = filters.names() {
+                let found = search.find_only(&filters, names, enough(names.len()), sheet)?;
+                // Kube-scheduler, too, goes on after them in its list of all nodes.
+                self.orders[0].go_on(found.1.looked_at);
+                return Ok(found);
+            }
+            let mut found = (Vec::new(), Sample::default());
+            for order in &mut self.orders {
+                let looked_at = found.1.looked_at;
+                found = search.find(&filters, sheet, order, enough(order.nodes()))?;
+                order.go_on(found.1.looked_at);
+                found.1.looked_at += looked_at;
+                if found.1.feasible > 0 {
+                    break;
+                }
+            }
+            Ok(found)
         })?;
-        self.next_start = (start + found.looked_at) % nodes;
         if found.feasible == 0 {
             return Err(fits_nowhere(&self.framework, cycle, &filters));
         }
@@ -296,20 +348,16 @@ impl Failed {
 }
 
 impl<'a> Search<'a> {
-    /// Looks for `enough` nodes that will do, from number `start` of the list
-    /// on. What local filters say is noted in the sheet.
+    /// Looks for `enough` nodes of a list that will do. What local filters say is noted
+    /// in the sheet.
     fn find(
         &self,
         filters: &Filters<'_>,
         sheet: &mut Sheet,
         order: &mut Order,
-        (start, enough): (usize, usize),
+        enough: usize,
     ) -> Result<(Vec<Listed<'a>>, Sample), Status> {
         let cluster = self.cycle.cluster;
-        if let Some(names) = filters.names() {
-            return find_only(cluster, filters, names, enough, sheet);
-        }
-        order.refresh(cluster);
         let listed = |id| cluster.listed_chunk(id).map(|(at, chunk)| Listed { id, at, chunk });
         let locally =
             |of: Listed<'_>| filters.judge_chunk(true, cluster, of.chunk, of.chunk.live());
@@ -318,7 +366,7 @@ impl<'a> Search<'a> {
             filters.keep_with_nominated(of.chunk, passed)
         };
         let failed = Failed::default();
-        if enough < cluster.len() {
+        if enough < order.nodes() {
             let mut at = 0;
             let judge = |id: u32| {
                 // The order is this version's: the chunk is there.
@@ -337,11 +385,11 @@ impl<'a> Search<'a> {
                 };
                 (failed.keep(at, mask()), Some(of))
             };
-            let (chunks, found) = order.sample(start, enough, judge);
+            let (chunks, found) = order.sample(enough, judge);
             failed.check()?;
             return Ok((chunks.into_iter().map_while(|of| of).collect(), found));
         }
-        let chunks: Vec<Listed<'_>> = order.ids().filter_map(listed).collect();
+        let chunks: Vec<Listed<'_>> = order.chunks().filter_map(|(id, _)| listed(id)).collect();
         let mut masks: Vec<u64> = Vec::with_capacity(chunks.len());
         let mut unknown: Vec<(usize, Listed<'_>)> = Vec::new();
         for (part, of) in chunks.iter().enumerate() {
@@ -356,6 +404,9 @@ impl<'a> Search<'a> {
             sheet.set_mask(of.id, of.at, mask);
             masks[*part] = mask;
         }
+        for (mask, (_, in_list)) in masks.iter_mut().zip(order.chunks()) {
+            *mask &= in_list;
+        }
         if filters.has(false) || filters.nominated().next().is_some() {
             let both: Vec<(usize, u64, Listed<'_>)> =
                 masks.iter().zip(&chunks).enumerate().map(|(at, (m, of))| (at, *m, *of)).collect();
@@ -364,7 +415,40 @@ impl<'a> Search<'a> {
             failed.check()?;
         }
         let feasible = masks.iter().map(|mask| mask.count_ones() as usize).sum();
-        Ok((chunks, Sample { masks, looked_at: cluster.len(), feasible }))
+        Ok((chunks, Sample { masks, looked_at: order.nodes(), feasible }))
+    }
+
+    /// Looks at the nodes that are named alone, until `enough` will do.
+    fn find_only(
+        &self,
+        filters: &Filters<'_>,
+        names: &[Name],
+        enough: usize,
+        sheet: &mut Sheet,
+    ) -> Result<(Vec<Listed<'a>>, Sample), Status> {
+        let cluster = self.cycle.cluster;
+        let mut chunks: Vec<Listed<'_>> = Vec::new();
+        let mut found = Sample::default();
+        for node in names.iter().filter_map(|name| cluster.node(name)) {
+            if found.feasible >= enough {
+                break;
+            }
+            let Some((id, at, chunk)) = cluster.chunk_of(node) else { continue };
+            let (_, lane) = node.place();
+            found.looked_at += 1;
+            let mask = filters.judge_chunk(true, cluster, chunk, 1 << lane)?;
+            let bit = filters.judge_chunk(false, cluster, chunk, mask)?;
+            let bit = filters.keep_with_nominated(chunk, bit)?;
+            let part = chunks.iter().position(|known| known.id == id).unwrap_or_else(|| {
+                chunks.push(Listed { id, at, chunk });
+                found.masks.push(0);
+                chunks.len() - 1
+            });
+            found.feasible += usize::from(bit & !found.masks[part] != 0);
+            found.masks[part] |= bit;
+            sheet.set_mask(id, at, found.masks[part]);
+        }
+        Ok((chunks, found))
     }
 
     fn is_worth_the_pool(&self, chunks: usize) -> bool {
@@ -559,36 +643,4 @@ struct Part<'a> {
     mask: u64,
     totals: &'a Column<i64>,
     largest: i64,
-}
-
-/// Looks at the nodes that are named alone, until `enough` will do.
-fn find_only<'a>(
-    cluster: &'a Cluster,
-    filters: &Filters<'_>,
-    names: &[Name],
-    enough: usize,
-    sheet: &mut Sheet,
-) -> Result<(Vec<Listed<'a>>, Sample), Status> {
-    let mut chunks: Vec<Listed<'_>> = Vec::new();
-    let mut found = Sample::default();
-    for node in names.iter().filter_map(|name| cluster.node(name)) {
-        if found.feasible >= enough {
-            break;
-        }
-        let Some((id, at, chunk)) = cluster.chunk_of(node) else { continue };
-        let (_, lane) = node.place();
-        found.looked_at += 1;
-        let mask = filters.judge_chunk(true, cluster, chunk, 1 << lane)?;
-        let bit = filters.judge_chunk(false, cluster, chunk, mask)?;
-        let bit = filters.keep_with_nominated(chunk, bit)?;
-        let part = chunks.iter().position(|known| known.id == id).unwrap_or_else(|| {
-            chunks.push(Listed { id, at, chunk });
-            found.masks.push(0);
-            chunks.len() - 1
-        });
-        found.feasible += usize::from(bit & !found.masks[part] != 0);
-        found.masks[part] |= bit;
-        sheet.set_mask(id, at, found.masks[part]);
-    }
-    Ok((chunks, found))
 }

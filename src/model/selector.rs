@@ -110,6 +110,14 @@ impl LabelSelector {
         }
     }
 
+    /// Whether a requirement is about this key.
+    pub(crate) fn asks_for(&self, key: &str) -> bool {
+        match self {
+            LabelSelector::Nothing => false,
+            LabelSelector::All(requirements) => requirements.iter().any(|r| *r.key == *key),
+        }
+    }
+
     /// Whether it has no requirement: it matches everything.
     #[must_use]
     pub fn is_empty(&self) -> bool {

@@ -23,9 +23,10 @@ pub(super) fn measure(
     arguments: &Arguments,
     pods: Vec<Arc<Pod>>,
 ) -> Result<Value, Failure> {
-    let schedulers = usize::from(arguments.schedulers);
+    let schedulers = arguments.schedulers;
     let queue = bench.queue()?;
-    let loops: Result<Vec<_>, _> = (0..schedulers).map(|_| bench.scheduling_loop(&queue)).collect();
+    let loops: Result<Vec<_>, _> =
+        (0..schedulers).map(|index| bench.scheduling_loop(&queue, index)).collect();
     let started = Instant::now();
     for pod in pods {
         // Its outcome is that the queue hears of it.

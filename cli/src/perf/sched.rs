@@ -2,12 +2,15 @@
 //! measured: version, PreFilter to Score, assume, Reserve, Permit, and preemption
 //! where nothing fits; no queue and no binding.
 
+use std::num::NonZeroU32;
 use std::process::ExitCode;
 use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
-use portolan::framework::{Cycle, CycleState, Framework, Handle, Scheduler, SchedulerConfig};
+use portolan::framework::{
+    Cycle, CycleState, Framework, Handle, Partition, Scheduler, SchedulerConfig,
+};
 use portolan::model::{Pod, Timestamp};
 use portolan::scheduler::queue::{QueueConfig, QueueFront, SchedulingQueue};
 use portolan::scheduler::{
@@ -46,6 +49,9 @@ pub(crate) struct Arguments {
     /// Schedulers on the one engine, each a thread.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=256))]
     pub(super) schedulers: u16,
+    /// Each scheduler tries a share of the nodes of its own before the others.
+    #[arg(long)]
+    partition: bool,
     /// Takes pods from a scheduling queue, and binds them in memory, each after its
     /// cycle.
     #[arg(long, conflicts_with = "check")]
@@ -73,6 +79,8 @@ pub(super) struct Bench {
     pub(super) engine: Engine,
     handle: Handle,
     config: SchedulerConfig,
+    /// Of how many shares of the nodes each scheduler has one.
+    shares: Option<NonZeroU32>,
 }
 
 impl Bench {
@@ -87,16 +95,21 @@ impl Bench {
             .with_evictor(Arc::new(InMemoryEvictor::new(engine.clone())))
             .with_binder(Arc::new(InMemoryBinder::new(engine.clone())));
         let Arguments { percentage_of_nodes, seed, .. } = *arguments;
-        Bench { engine, handle, config: SchedulerConfig { percentage_of_nodes, seed } }
+        let shares = NonZeroU32::new(arguments.schedulers.into()).filter(|_| arguments.partition);
+        Bench { engine, handle, config: SchedulerConfig { percentage_of_nodes, seed }, shares }
     }
 
-    fn decider(&self) -> Scheduler {
+    fn decider(&self, index: u16) -> Scheduler {
         let framework = Framework::default_profile_with(&self.handle);
-        Scheduler::new(framework, self.config.clone(), None)
+        let scheduler = Scheduler::new(framework, self.config.clone(), None);
+        match self.shares {
+            Some(of) => scheduler.with_partition(Partition::Share { index: index.into(), of }),
+            None => scheduler,
+        }
     }
 
-    fn scheduler(&self) -> Result<PodScheduler, Failure> {
-        PodScheduler::new(self.engine.clone(), Profiles::one(self.decider())).map_err(closed)
+    fn scheduler(&self, index: u16) -> Result<PodScheduler, Failure> {
+        PodScheduler::new(self.engine.clone(), Profiles::one(self.decider(index))).map_err(closed)
     }
 
     /// A queue, fed from now on.
@@ -110,8 +123,9 @@ impl Bench {
     pub(super) fn scheduling_loop(
         &self,
         queue: &Arc<QueueFront>,
+        index: u16,
     ) -> Result<SchedulingLoop, Failure> {
-        let profiles = Profiles::one(self.decider());
+        let profiles = Profiles::one(self.decider(index));
         SchedulingLoop::new(self.engine.clone(), queue.clone(), profiles).map_err(closed)
     }
 }
@@ -164,7 +178,7 @@ fn measure(shape: Shape, arguments: &Arguments) -> Result<(Value, Vec<String>), 
     for n in 0..arguments.nodes {
         submitted(bench.engine.add_node(make_node(&format!("node-{n:07}"), n)))?;
     }
-    let mut first = bench.scheduler()?;
+    let mut first = bench.scheduler(0)?;
     if shape == Shape::Preemption {
         for n in 0..arguments.nodes {
             let pod = Pod::clone(&pods.filling()).on(format!("node-{n:07}"));
@@ -186,8 +200,8 @@ fn measure(shape: Shape, arguments: &Arguments) -> Result<(Value, Vec<String>), 
         shares[n % schedulers].push(pods.make(shape));
     }
     let mut others = Vec::with_capacity(schedulers);
-    for _ in 1..schedulers {
-        others.push(bench.scheduler()?);
+    for index in 1..arguments.schedulers {
+        others.push(bench.scheduler(index)?);
     }
     let barrier = Barrier::new(schedulers);
     let mut workers: Vec<PodScheduler> = std::iter::once(first).chain(others).collect();
