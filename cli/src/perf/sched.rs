@@ -60,7 +60,7 @@ pub(crate) struct Arguments {
     #[arg(long, default_value_t = 1)]
     seed: u64,
     /// Compares every decision with the one that is found node by node. The times
-    /// are those of both then; exit status 1 where any differs.
+    /// are those of both then; exit status 1 where any differs. For one scheduler.
     #[arg(long)]
     check: bool,
     /// How the result is printed.
@@ -147,6 +147,11 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
             let least = usize::from(name != "init");
             return Err(Failure::Usage(format!("--{name} must be {least} to {MOST}")));
         }
+    }
+    if arguments.check && arguments.schedulers > 1 {
+        let why = "--check compares what one scheduler decides on a version that nobody else \
+                   changes: leave out --schedulers";
+        return Err(Failure::Usage(why.to_owned()));
     }
     let mut results = Vec::new();
     let mut differ = 0;
