@@ -8,6 +8,7 @@ use crate::publish::live::LiveIndex;
 use crate::publish::{self, Publisher, Versioned};
 use crate::snapshot::{Cluster, Dump, NodeSlot, PodInfo, Snapshot};
 use crate::state::{Observer, State};
+use crate::sync::mutated;
 
 use super::Config;
 use super::reader::{Reader, Whereabouts, WriterThread};
@@ -317,6 +318,9 @@ impl Writer {
     pub fn publish(&mut self) -> Generation {
         self.thread.is_here();
         let generation = self.cluster().generation();
+        if mutated!("notes-before-publish") {
+            self.listeners.followers.hand_over();
+        }
         if generation.0 > self.publisher.published() {
             let version = Arc::new(self.state.freeze());
             // The state's generation only grows, so the version is newer.
@@ -328,6 +332,7 @@ impl Writer {
             // Where a reader is in the way the changes wait for the next time.
             live.publish(generation.0);
         }
+        // Only now: who has a note finds what it tells of in what readers see.
         self.listeners.followers.hand_over();
         generation
     }

@@ -10,8 +10,7 @@
 
 use std::sync::Arc;
 
-use crossbeam_channel::{Receiver, Sender, TryRecvError, unbounded};
-
+use super::stream::{Nothing, Sender, Stream, stream};
 use crate::model::{Change, Generation, Pod, Uid};
 
 /// What an event did.
@@ -50,7 +49,7 @@ pub enum NoNote {
 /// it. Dropping it ends it. A clone takes notes from the same stream, each of which
 /// goes to one of them.
 #[derive(Clone, Debug)]
-pub struct Follower(Receiver<Note>);
+pub struct Follower(Stream<Note>);
 
 impl Follower {
     /// The next note. Never waits.
@@ -59,9 +58,9 @@ impl Follower {
     ///
     /// There is none now, or none will come.
     pub fn try_next(&self) -> Result<Note, NoNote> {
-        self.0.try_recv().map_err(|why| match why {
-            TryRecvError::Empty => NoNote::Empty,
-            TryRecvError::Disconnected => NoNote::Closed,
+        self.0.try_next().map_err(|nothing| match nothing {
+            Nothing::Now => NoNote::Empty,
+            Nothing::Ever => NoNote::Closed,
         })
     }
 
@@ -74,11 +73,11 @@ impl Follower {
     /// Whether none waits.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.len() == 0
     }
 
-    /// For waiting on it beside other channels.
-    pub(crate) fn channel(&self) -> &Receiver<Note> {
+    /// For waiting on it beside other things.
+    pub(crate) fn notes(&self) -> &Stream<Note> {
         &self.0
     }
 }
@@ -93,7 +92,7 @@ pub(crate) struct Followers {
 impl Followers {
     /// One more, who hears of what is folded from now on.
     pub(crate) fn follow(&mut self) -> Follower {
-        let (sender, receiver) = unbounded();
+        let (sender, receiver) = stream();
         self.to.push(sender);
         Follower(receiver)
     }
@@ -112,7 +111,7 @@ impl Followers {
     pub(crate) fn hand_over(&mut self) {
         let Followers { to, noted } = self;
         if !noted.is_empty() {
-            to.retain(|to| noted.iter().all(|note| to.send(note.clone()).is_ok()));
+            to.retain(|to| noted.iter().all(|note| to.send(note.clone())));
             noted.clear();
         }
     }

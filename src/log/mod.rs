@@ -17,12 +17,14 @@
 //! | `writer` | [`Log`] and [`Fold`]: batches, closing, panics |
 //! | `attendant` | a thread of its own |
 //! | `follow` | what events did, for those who act on it |
+//! | `stream` | the way there, and what it has to promise |
 
 mod attendant;
 mod channel;
 mod error;
 mod event;
 mod follow;
+mod stream;
 mod ticket;
 mod token;
 mod writer;
@@ -32,6 +34,7 @@ pub use self::error::{Closed, TrySubmitError, TryWaitError};
 pub use self::event::{Applied, Event, ObjectKey, Outcome, Relist};
 pub(crate) use self::follow::Followers;
 pub use self::follow::{Fact, Follower, NoNote, Note};
+pub(crate) use self::stream::Bell;
 pub use self::ticket::Ticket;
 pub use self::writer::{Fold, Log};
 

@@ -16,6 +16,7 @@ use crate::framework::{
 };
 use crate::log::{Closed, Event};
 use crate::model::{EventError, Name, Pod, Timestamp};
+use crate::sync::mutated;
 
 use super::Profiles;
 
@@ -197,9 +198,14 @@ impl PodScheduler {
                     return Err(error.into());
                 }
             };
+            // That of the very version that was decided on: one that is read afterwards
+            // may contain what the decision did not see.
+            let decided_on = match mutated!("cycle-numbers-late") {
+                true => self.engine.figures()?.published,
+                false => snapshot.generation(),
+            };
             let assumed = Arc::new(Pod::clone(pod).on(decision.node.clone()));
-            let event =
-                Event::AssumePod { pod: assumed.clone(), decided_on: Some(snapshot.generation()) };
+            let event = Event::AssumePod { pod: assumed.clone(), decided_on: Some(decided_on) };
             match self.engine.submit(event)?.wait()? {
                 Ok(_) => {}
                 Err(EventError::Conflict { .. }) if conflicts < MOST_CONFLICTS => {

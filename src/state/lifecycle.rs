@@ -11,6 +11,7 @@ use crate::log::{Applied, Event, Fact, Outcome};
 use crate::model::{EventError, Generation, Name, Pod, Timestamp, Uid};
 use crate::snapshot::draft::Draft;
 use crate::snapshot::{Cluster, NodeSlot, Snapshot, Spot};
+use crate::sync::mutated;
 
 /// Decides whether a placement still fits when the writer is about to assume
 /// it. The engine is given one; the state knows no plugin.
@@ -176,6 +177,7 @@ impl State {
     /// Whether anything has happened since the version that was decided on.
     fn is_stale(&self, decided_on: Option<Generation>) -> bool {
         decided_on.is_some_and(|generation| generation.next() != self.generation)
+            && !mutated!("commit-takes-stale-for-fresh")
     }
 
     fn check_assume(

@@ -21,14 +21,12 @@
 use std::fmt;
 use std::time::{Duration, Instant};
 
-use crossbeam_channel::{Receiver, Select, Sender, bounded};
-
 use crate::engine::Reader;
 use crate::framework::QueuedPod;
-use crate::log::{Follower, NoNote};
+use crate::log::{Bell, Follower, NoNote};
 use crate::model::{Pod, Timestamp};
 use crate::snapshot::Snapshot;
-use crate::sync::{Mutex, MutexGuard, lock};
+use crate::sync::{Mutex, MutexGuard, lock, mutated};
 
 use super::{Place, QueueError, SchedulingQueue};
 
@@ -62,8 +60,7 @@ pub struct QueueFront {
     shared: Mutex<Shared>,
     /// The follower's end, to wait on without the lock.
     notes: Follower,
-    bell: Sender<()>,
-    rung: Receiver<()>,
+    bell: Bell,
 }
 
 struct Shared {
@@ -125,11 +122,10 @@ impl QueueFront {
     /// that is followed.
     #[must_use]
     pub fn new(queue: SchedulingQueue, follower: Follower, reader: Reader) -> QueueFront {
-        let (bell, rung) = bounded(1);
         let notes = follower.clone();
         let shared =
             Shared { queue, follower, reader, asleep: 0, alarm: None, closed: false, unfed: false };
-        QueueFront { shared: Mutex::new(shared), notes, bell, rung }
+        QueueFront { shared: Mutex::new(shared), notes, bell: Bell::new() }
     }
 
     /// The pod to be tried next, waiting for one until `deadline`. It is to be given
@@ -148,7 +144,7 @@ impl QueueFront {
         let mut slept = false;
         loop {
             // The rings so far were for what is seen from here on.
-            while self.rung.try_recv().is_ok() {}
+            self.bell.silence();
             if shared.closed {
                 self.pass_on(&shared, slept);
                 return Err(PopError::Closed);
@@ -187,18 +183,17 @@ impl QueueFront {
             Instant::now() + Duration::from_nanos(nanoseconds.unsigned_abs())
         });
         let unfed = shared.unfed;
+        if mutated!("front-counts-late") {
+            drop(shared);
+            shared = lock(&self.shared);
+        }
         shared.asleep += 1;
         drop(shared);
-        let mut select = Select::new();
-        select.recv(&self.rung);
-        if !unfed {
-            select.recv(self.notes.channel());
+        if mutated!("front-silence-unlocked") {
+            self.bell.silence();
         }
-        match [deadline, due].into_iter().flatten().min() {
-            // Whether the time ran out, the caller looks for itself.
-            Some(until) => drop(select.ready_deadline(until)),
-            None => drop(select.ready()),
-        }
+        let notes = (!unfed).then(|| self.notes.notes());
+        self.bell.wait(notes, [deadline, due].into_iter().flatten().min());
         let mut shared = lock(&self.shared);
         shared.asleep -= 1;
         shared
@@ -212,15 +207,17 @@ impl QueueFront {
             (due, None) => due.is_some(),
             (None, _) => false,
         };
-        let is_left = || queue.is_ready() || queue.figures().backlog > 0 || sooner();
+        let is_left = || {
+            !mutated!("front-leaves-behind")
+                && (queue.is_ready() || queue.figures().backlog > 0 || sooner())
+        };
         if *asleep > 0 && (slept || *closed || is_left()) {
             self.ring();
         }
     }
 
     fn ring(&self) {
-        // Where it has been rung already, those that wait are woken already.
-        let _ = self.bell.try_send(());
+        self.bell.ring();
     }
 
     /// Does what is due: events that wait, backoff that is over, pods that waited for
@@ -263,7 +260,9 @@ impl QueueFront {
     /// Pops nothing any more, and wakes who waits.
     pub fn close(&self) {
         lock(&self.shared).closed = true;
-        self.ring();
+        if !mutated!("front-closes-unheard") {
+            self.ring();
+        }
     }
 }
 

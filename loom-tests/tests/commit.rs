@@ -1,0 +1,136 @@
+//! Models of the optimistic commit: of placements that exclude each other, decided at once, one is assumed.
+#![cfg(loom)]
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use loom::thread;
+use loom_tests::{Bound, explore};
+use portolan::framework::{Framework, Handle, Scheduler, SchedulerConfig};
+use portolan::log::{Event, Outcome};
+use portolan::model::{
+    EventError, LabelSelector, Pod, PodAffinity, PodAffinityTerm, Timestamp, node, pod,
+};
+use portolan::scheduler::queue::{QueueConfig, QueueFront, SchedulingQueue};
+use portolan::scheduler::{FilterCheck, PodScheduler, Profiles};
+use portolan::{Config, Engine};
+
+const ZONE: &str = "topology.kubernetes.io/zone";
+
+/// An engine whose commits are checked, with a node for each of these amounts of cpu, all in one zone.
+fn engine(nodes: &[i64]) -> Engine {
+    let framework = Arc::new(Framework::default_profile());
+    let check = FilterCheck::new(Profiles::one(framework));
+    let engine =
+        Engine::shared(Config { commit_check: Some(Box::new(check)), ..Config::default() });
+    for (n, &cpu) in nodes.iter().enumerate() {
+        let node = node(format!("n{n}")).hostname().zone("z").cpu(cpu).memory(1 << 30);
+        engine.add_node(node.build()).unwrap().wait().unwrap().unwrap();
+    }
+    engine
+}
+
+fn wanted(name: &str) -> Pod {
+    pod(name.to_owned()).cpu(1_000).build()
+}
+
+/// Will not be in a zone with another of its kind.
+fn apart(name: &str) -> Pod {
+    let term = PodAffinityTerm {
+        topology_key: ZONE.into(),
+        selector: LabelSelector::from_labels([("app", "web")]),
+        namespaces: Box::new(["default".into()]),
+        namespace_selector: LabelSelector::Nothing,
+    };
+    let apart = PodAffinity { required: Box::new([term]), ..PodAffinity::default() };
+    pod(name.to_owned()).label("app", "web").pod_anti_affinity(apart).build()
+}
+
+/// Two threads commit a pod each, both decided on the version that is current now: one of them is assumed.
+fn commit_both(nodes: &[i64], pods: [(Pod, &'static str); 2]) {
+    let engine = engine(nodes);
+    let decided_on = Some(engine.reader().unwrap().generation());
+    let [one, two] = pods.map(|(pod, node)| (engine.clone(), pod.on(node)));
+    let commit = move |(engine, pod): (Engine, Pod)| {
+        let event = Event::AssumePod { pod: Arc::new(pod), decided_on };
+        engine.submit(event).unwrap().wait().unwrap()
+    };
+    let committer = thread::spawn(move || commit(one));
+    let outcomes = [commit(two), committer.join().unwrap()];
+    let is_conflict = |outcome: &Outcome| matches!(outcome, Err(EventError::Conflict { .. }));
+    assert_eq!(outcomes.iter().filter(|outcome| outcome.is_ok()).count(), 1, "{outcomes:?}");
+    assert_eq!(outcomes.iter().filter(|outcome| is_conflict(outcome)).count(), 1, "{outcomes:?}");
+    assert_eq!(engine.reader().unwrap().snapshot().assumed_count(), 1);
+}
+
+#[test]
+fn of_two_pods_for_the_last_room_one_conflicts() {
+    explore("of_two_pods_for_the_last_room_one_conflicts", Bound::Preemptions(3), || {
+        commit_both(&[1_000], [(wanted("p"), "n0"), (wanted("q"), "n0")]);
+    });
+}
+
+#[test]
+fn of_two_pods_that_exclude_each_other_one_conflicts() {
+    // On two nodes: the one that is asked about shows nothing.
+    explore("of_two_pods_that_exclude_each_other_one_conflicts", Bound::Preemptions(3), || {
+        commit_both(&[1_000, 1_000], [(apart("p"), "n0"), (apart("q"), "n1")]);
+    });
+}
+
+/// A scheduler of this engine.
+fn scheduler(engine: &Engine) -> PodScheduler {
+    let framework = Framework::default_profile_with(&Handle::default());
+    let scheduler = Scheduler::new(framework, SchedulerConfig::default(), None);
+    PodScheduler::new(engine.clone(), Profiles::one(scheduler)).unwrap()
+}
+
+fn now() -> Timestamp {
+    Timestamp::from_secs(1)
+}
+
+#[test]
+fn two_schedulers_never_overcommit() {
+    let met = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&met);
+    explore("two_schedulers_never_overcommit", Bound::Preemptions(3), move || {
+        let engine = engine(&[1_000]);
+        let schedulers = [scheduler(&engine), scheduler(&engine)];
+        let schedule = |mut scheduler: PodScheduler, pod: Pod| {
+            let placed = scheduler.schedule(&Arc::new(pod), now()).map(|_| ());
+            (placed, scheduler.figures().conflicts)
+        };
+        let [one, two] = schedulers;
+        let other = thread::spawn(move || schedule(one, wanted("p")));
+        let outcomes = [schedule(two, wanted("q")), other.join().unwrap()];
+        let placed = outcomes.iter().filter(|(placed, _)| placed.is_ok()).count();
+        let unfit = outcomes.iter().filter_map(|(placed, _)| placed.as_ref().err()?.fit()).count();
+        assert_eq!((placed, unfit), (1, 1), "{outcomes:?}");
+        let snapshot = engine.reader().unwrap().snapshot();
+        assert_eq!(snapshot.node("n0").unwrap().requested().cpu.0, 1_000);
+        counted.fetch_add(outcomes.iter().map(|(_, met)| *met as usize).sum(), Ordering::Relaxed);
+    });
+    assert!(met.load(Ordering::Relaxed) > 0, "the schedulers never met");
+}
+
+#[test]
+fn a_pod_is_decided_on_with_all_that_came_before_it() {
+    explore("a_pod_is_decided_on_with_all_that_came_before_it", Bound::Preemptions(2), || {
+        let engine = engine(&[]);
+        let queue = SchedulingQueue::new(Framework::default_profile(), QueueConfig::default());
+        let (follower, reader) = (engine.follow().unwrap(), engine.reader().unwrap());
+        let front = QueueFront::new(queue, follower, reader);
+        let mut scheduler = scheduler(&engine);
+        let submitter = thread::spawn({
+            let engine = engine.clone();
+            move || {
+                drop(engine.add_node(node("n0").cpu(1_000).memory(1 << 30).build()).unwrap());
+                drop(engine.put_pending(wanted("p")).unwrap());
+            }
+        });
+        let popped = front.pop(None, now).unwrap();
+        let placement = scheduler.schedule(&Arc::new(popped.pod), now()).unwrap();
+        assert_eq!(placement.node().as_ref(), "n0");
+        submitter.join().unwrap();
+    });
+}

@@ -1,0 +1,236 @@
+//! The unbounded stream of notes, and a bell to wait on beside it: `crossbeam-channel`, and a stand-in of ours under
+//! loom.
+//!
+//! Who waits for notes also waits for other things, under a lock that the stream knows nothing of; so what is offered
+//! is a wait for either, which takes nothing out. All of it has to promise little:
+//!
+//! 1. What is sent comes out exactly once, in its order, and its sending happens before its coming out.
+//! 2. [`Bell::wait`] returns if the bell was rung and not silenced since, if the stream has something in it, or if its
+//!    sender is gone; also where that happens between the caller's last look and the wait. It may return for no
+//!    reason.
+//! 3. What makes one of those that wait return makes all of them return: being ready is not receiving.
+
+#[cfg(not(loom))]
+pub(crate) use self::shipping::{Bell, Sender, Stream, stream};
+
+#[cfg(loom)]
+pub(crate) use self::stand_in::{Bell, Sender, Stream, stream};
+
+/// Why nothing came out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Nothing {
+    /// There is nothing in the stream now.
+    Now,
+    /// Nor will there be: the sender is gone.
+    Ever,
+}
+
+#[cfg(not(loom))]
+mod shipping {
+    use std::time::Instant;
+
+    use crossbeam_channel::{self as channel, Receiver, Select, TryRecvError};
+
+    use super::Nothing;
+
+    /// The end that sends.
+    #[derive(Debug)]
+    pub(crate) struct Sender<T>(channel::Sender<T>);
+
+    /// The end that receives. Clones share what there is.
+    #[derive(Clone, Debug)]
+    pub(crate) struct Stream<T>(Receiver<T>);
+
+    /// Both ends.
+    pub(crate) fn stream<T>() -> (Sender<T>, Stream<T>) {
+        let (sender, receiver) = channel::unbounded();
+        (Sender(sender), Stream(receiver))
+    }
+
+    impl<T> Sender<T> {
+        /// Sends, and says whether there is anybody to receive.
+        pub(crate) fn send(&self, entry: T) -> bool {
+            self.0.send(entry).is_ok()
+        }
+    }
+
+    impl<T> Stream<T> {
+        pub(crate) fn try_next(&self) -> Result<T, Nothing> {
+            self.0.try_recv().map_err(|why| match why {
+                TryRecvError::Empty => Nothing::Now,
+                TryRecvError::Disconnected => Nothing::Ever,
+            })
+        }
+
+        pub(crate) fn len(&self) -> usize {
+            self.0.len()
+        }
+    }
+
+    /// What is rung for those that wait. Rings that nobody has heard are one.
+    #[derive(Debug)]
+    pub(crate) struct Bell {
+        ring: channel::Sender<()>,
+        rung: Receiver<()>,
+    }
+
+    impl Bell {
+        pub(crate) fn new() -> Bell {
+            let (ring, rung) = channel::bounded(1);
+            Bell { ring, rung }
+        }
+
+        pub(crate) fn ring(&self) {
+            // Where it has been rung already, those that wait are woken already.
+            let _ = self.ring.try_send(());
+        }
+
+        /// Takes the rings so far back.
+        pub(crate) fn silence(&self) {
+            while self.rung.try_recv().is_ok() {}
+        }
+
+        /// Waits for a ring or for something in `beside`, for ever where there is no `until`.
+        pub(crate) fn wait<T>(&self, beside: Option<&Stream<T>>, until: Option<Instant>) {
+            let mut select = Select::new();
+            select.recv(&self.rung);
+            if let Some(Stream(receiver)) = beside {
+                select.recv(receiver);
+            }
+            match until {
+                // Whether the time ran out, the caller looks for itself.
+                Some(until) => drop(select.ready_deadline(until)),
+                None => drop(select.ready()),
+            }
+        }
+    }
+}
+
+/// Who waits is noted at both, and woken by either. Time stands still: a wait with a deadline has none, so that a lost
+/// wake-up is a deadlock that loom reports.
+#[cfg(loom)]
+mod stand_in {
+    use std::collections::VecDeque;
+    use std::time::Instant;
+
+    use super::Nothing;
+    use crate::sync::thread::{self, Thread};
+    use crate::sync::{Arc, Mutex, lock, park};
+
+    #[derive(Debug)]
+    struct Shared<T> {
+        entries: VecDeque<T>,
+        receivers: usize,
+        is_closed: bool,
+        waiting: Vec<Thread>,
+    }
+
+    #[derive(Debug)]
+    pub(crate) struct Sender<T>(Arc<Mutex<Shared<T>>>);
+
+    #[derive(Debug)]
+    pub(crate) struct Stream<T>(Arc<Mutex<Shared<T>>>);
+
+    pub(crate) fn stream<T>() -> (Sender<T>, Stream<T>) {
+        let shared = Shared {
+            entries: VecDeque::new(),
+            receivers: 1,
+            is_closed: false,
+            waiting: Vec::new(),
+        };
+        let shared = Arc::new(Mutex::new(shared));
+        (Sender(shared.clone()), Stream(shared))
+    }
+
+    fn wake(waiting: &mut Vec<Thread>) {
+        waiting.drain(..).for_each(|thread| thread.unpark());
+    }
+
+    impl<T> Sender<T> {
+        pub(crate) fn send(&self, entry: T) -> bool {
+            let mut shared = lock(&self.0);
+            if shared.receivers == 0 {
+                return false;
+            }
+            shared.entries.push_back(entry);
+            wake(&mut shared.waiting);
+            true
+        }
+    }
+
+    impl<T> Drop for Sender<T> {
+        fn drop(&mut self) {
+            let mut shared = lock(&self.0);
+            shared.is_closed = true;
+            wake(&mut shared.waiting);
+        }
+    }
+
+    impl<T> Stream<T> {
+        pub(crate) fn try_next(&self) -> Result<T, Nothing> {
+            let mut shared = lock(&self.0);
+            let nothing = if shared.is_closed { Nothing::Ever } else { Nothing::Now };
+            shared.entries.pop_front().ok_or(nothing)
+        }
+
+        pub(crate) fn len(&self) -> usize {
+            lock(&self.0).entries.len()
+        }
+    }
+
+    impl<T> Clone for Stream<T> {
+        fn clone(&self) -> Stream<T> {
+            lock(&self.0).receivers += 1;
+            Stream(self.0.clone())
+        }
+    }
+
+    impl<T> Drop for Stream<T> {
+        fn drop(&mut self) {
+            lock(&self.0).receivers -= 1;
+        }
+    }
+
+    #[derive(Debug)]
+    pub(crate) struct Bell(Mutex<Rung>);
+
+    #[derive(Debug)]
+    struct Rung {
+        is_rung: bool,
+        waiting: Vec<Thread>,
+    }
+
+    impl Bell {
+        pub(crate) fn new() -> Bell {
+            Bell(Mutex::new(Rung { is_rung: false, waiting: Vec::new() }))
+        }
+
+        pub(crate) fn ring(&self) {
+            let mut rung = lock(&self.0);
+            rung.is_rung = true;
+            wake(&mut rung.waiting);
+        }
+
+        pub(crate) fn silence(&self) {
+            lock(&self.0).is_rung = false;
+        }
+
+        pub(crate) fn wait<T>(&self, beside: Option<&Stream<T>>, _until: Option<Instant>) {
+            {
+                let mut rung = lock(&self.0);
+                if rung.is_rung {
+                    return;
+                }
+                rung.waiting.push(thread::current());
+            }
+            if let Some(Stream(stream)) = beside {
+                let mut shared = lock(stream);
+                if shared.is_closed || !shared.entries.is_empty() {
+                    return;
+                }
+                shared.waiting.push(thread::current());
+            }
+            park(None);
+        }
+    }
+}
