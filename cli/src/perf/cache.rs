@@ -215,6 +215,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     update_and_remove(&mut writer, &mut pods, &mut result)?;
     result["node_add_publish_us"] = come_and_go(&mut writer)?;
     flip(&mut writer, &reader, &mut pods, &mut result)?;
+    result["fork_us"] = fork(&reader, &mut pods)?;
     result["pin_ns"] = pin(&reader);
     let (busy, rate) = pin_busy(&mut writer, &reader, &mut pods)?;
     result["pin_busy_ns"] = busy;
@@ -406,6 +407,23 @@ fn flip(
     result["affinity_flip_publish_us"] = publish.micros();
     result["affinity_list_us"] = list.micros();
     Ok(())
+}
+
+/// A fork of the version, one pod more on it, and gone again.
+fn fork(reader: &Reader, pods: &mut Pods<'_>) -> Result<Value, Failure> {
+    let template = template(0, None);
+    let snapshot = reader.snapshot();
+    let mut steps = Steps::new()?;
+    for i in 0..SAMPLES {
+        let pod = pods.somewhere(&template, &format!("forked-{i}"));
+        steps
+            .time(|| {
+                let mut fork = snapshot.fork();
+                fork.add_pod(&pod)
+            })
+            .map_err(refused)?;
+    }
+    Ok(steps.micros())
 }
 
 /// Nanoseconds of one of a batch of 100, over many batches.
