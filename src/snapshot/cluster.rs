@@ -64,7 +64,8 @@ pub(crate) struct Rest {
     pub(crate) images: Interned<ImageEntry>,
     pub(crate) hosts: KnownHosts,
     pub(crate) removed: super::changes::Removed,
-    pub(crate) objects: Objects,
+    /// Apart: there are many stores, and their objects seldom change.
+    pub(crate) objects: triomphe::Arc<Objects>,
     /// Versions that forks need.
     pub(crate) leases: Arc<Leases>,
 }

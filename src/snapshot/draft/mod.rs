@@ -8,10 +8,11 @@
 mod nodes;
 mod pods;
 
-use crate::model::{EventError, Generation, Name, Template};
+use crate::model::{EventError, Generation, Name, ObjectKind, Template};
 
 use super::cluster::{Cluster, Kept, PodLabels, Rest, Snapshot};
 use super::hints::Departures;
+use super::stores::Objects;
 use super::table::{Numbers, Span};
 
 /// A version that is being written.
@@ -136,6 +137,16 @@ impl Draft {
         triomphe::Arc::make_mut(&mut self.cluster.rest)
     }
 
+    /// The stores, copied first where a version shares them.
+    fn objects(&mut self) -> &mut Objects {
+        let objects = &mut self.rest().objects;
+        if !objects.is_unique() {
+            // A table and an index each.
+            super::cost::copied::<Objects>(2 * ObjectKind::ALL.len());
+        }
+        triomphe::Arc::make_mut(objects)
+    }
+
     /// Whether every table has numbers left for one event.
     fn has_room(&self) -> bool {
         const ENOUGH: u32 = super::hints::MOST_SLOTS;
@@ -237,17 +248,17 @@ impl Draft {
     /// Checks and applies: the object is new, or replaces the one of its name.
     pub(crate) fn put_object(&mut self, object: &crate::model::Object) -> Result<(), EventError> {
         let generation = self.cluster.generation;
-        self.rest().objects.put(object, generation)
+        self.objects().put(object, generation)
     }
 
     /// Checks and applies: the object is gone.
     pub(crate) fn delete_object(
         &mut self,
-        kind: crate::model::ObjectKind,
+        kind: ObjectKind,
         namespace: &str,
         name: &str,
     ) -> Result<(), EventError> {
         let generation = self.cluster.generation;
-        self.rest().objects.delete(kind, namespace, name, generation)
+        self.objects().delete(kind, namespace, name, generation)
     }
 }
