@@ -9,6 +9,7 @@ mod error;
 mod explain;
 mod files;
 mod input;
+mod metrics;
 mod perf;
 mod replay;
 mod vectors;

@@ -12,8 +12,8 @@ use std::time::Instant;
 
 use crate::engine::{Engine, Reader};
 use crate::framework::{
-    AttemptResult, Cycle, CycleState, Decision, FitError, Framework, Nomination, Permit, ScheduleError, Scheduler,
-    Status,
+    AttemptResult, Cycle, CycleState, Decision, FitError, Framework, Nomination, Permit,
+    ScheduleError, Scheduler, Status,
 };
 use crate::log::{Closed, Event};
 use crate::model::{EventError, Name, Pod, Timestamp};

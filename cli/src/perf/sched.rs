@@ -7,7 +7,10 @@ use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
-use portolan::framework::{Cycle, CycleState, Framework, Handle, Scheduler, SchedulerConfig};
+use portolan::framework::{
+    AttemptResult, Cycle, CycleState, Evictor, Framework, Handle, Scheduler, SchedulerConfig,
+};
+use portolan::metrics::Metrics;
 use portolan::model::{Pod, Timestamp};
 use portolan::scheduler::queue::{QueueConfig, QueueFront, SchedulingQueue};
 use portolan::scheduler::{
@@ -17,6 +20,7 @@ use portolan::{Config, Engine};
 use serde_json::{Value, json};
 
 use crate::error::Failure;
+use crate::metrics::{self, MetricsFile};
 use crate::{Output, histogram, print};
 
 use super::cache::make_node;
@@ -60,6 +64,8 @@ pub(crate) struct Arguments {
     /// How the result is printed.
     #[arg(long, value_enum, default_value_t = Output::Table)]
     output: Output,
+    #[command(flatten)]
+    metrics: MetricsFile,
 }
 
 const MOST: usize = 10_000_000;
@@ -69,40 +75,57 @@ pub(super) fn closed(error: impl std::fmt::Display) -> Failure {
 }
 
 /// An engine, and what its schedulers share.
-pub(super) struct Bench {
+pub(super) struct Bench<'a> {
     pub(super) engine: Engine,
     handle: Handle,
     config: SchedulerConfig,
+    pub(super) metrics: Option<&'a Metrics>,
 }
 
-impl Bench {
-    fn new(arguments: &Arguments) -> Bench {
+impl<'a> Bench<'a> {
+    fn new(arguments: &Arguments, metrics: Option<&'a Metrics>) -> Bench<'a> {
         // The check has no evictor, or engine and check would keep each other.
         let shared = Handle::default();
         let framework = Arc::new(Framework::default_profile_with(&shared));
         let check = FilterCheck::new(Profiles::one(framework));
         let engine =
             Engine::shared(Config { commit_check: Some(Box::new(check)), ..Config::default() });
-        let handle = shared
-            .with_evictor(Arc::new(InMemoryEvictor::new(engine.clone())))
-            .with_binder(Arc::new(InMemoryBinder::new(engine.clone())));
+        let evictor: Arc<dyn Evictor> = Arc::new(InMemoryEvictor::new(engine.clone()));
+        let evictor = match metrics {
+            Some(metrics) => metrics.evictor(evictor),
+            None => evictor,
+        };
+        let handle =
+            shared.with_evictor(evictor).with_binder(Arc::new(InMemoryBinder::new(engine.clone())));
         let Arguments { percentage_of_nodes, seed, .. } = *arguments;
-        Bench { engine, handle, config: SchedulerConfig { percentage_of_nodes, seed } }
+        Bench { engine, handle, config: SchedulerConfig { percentage_of_nodes, seed }, metrics }
+    }
+
+    fn framework(&self) -> Framework {
+        let framework = Framework::default_profile_with(&self.handle);
+        metrics::heard(framework, self.metrics, "default-scheduler")
     }
 
     fn decider(&self) -> Scheduler {
-        let framework = Framework::default_profile_with(&self.handle);
-        Scheduler::new(framework, self.config.clone(), None)
+        Scheduler::new(self.framework(), self.config.clone(), None)
     }
 
     fn scheduler(&self) -> Result<PodScheduler, Failure> {
         PodScheduler::new(self.engine.clone(), Profiles::one(self.decider())).map_err(closed)
     }
 
+    /// Has the metrics take down how the engine is.
+    pub(super) fn take_down(&self) -> Result<(), Failure> {
+        if let Some(metrics) = self.metrics {
+            let cluster = self.engine.reader().map_err(closed)?.snapshot();
+            metrics.engine(&self.engine.figures().map_err(closed)?, &cluster);
+        }
+        Ok(())
+    }
+
     /// A queue, fed from now on.
     pub(super) fn queue(&self) -> Result<Arc<QueueFront>, Failure> {
-        let framework = Framework::default_profile_with(&self.handle);
-        let queue = SchedulingQueue::new(framework, QueueConfig::default());
+        let queue = SchedulingQueue::new(self.framework(), QueueConfig::default());
         let (follower, reader) = (self.engine.follow(), self.engine.reader());
         Ok(Arc::new(QueueFront::new(queue, follower.map_err(closed)?, reader.map_err(closed)?)))
     }
@@ -134,10 +157,11 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
             return Err(Failure::Usage(format!("--{name} must be {least} to {MOST}")));
         }
     }
+    let sink = arguments.metrics.open()?;
     let mut results = Vec::new();
     let mut differ = 0;
     for shape in &arguments.workload {
-        let (result, differences) = measure(*shape, arguments)?;
+        let (result, differences) = measure(*shape, arguments, metrics::of(&sink))?;
         for difference in differences.iter().take(5) {
             eprintln!("{}: {difference}", shape.name());
         }
@@ -147,14 +171,19 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
         }
         results.push(result);
     }
+    metrics::write(sink)?;
     if arguments.output == Output::Table {
         print(&table(&results))?;
     }
     Ok(if differ == 0 { ExitCode::SUCCESS } else { ExitCode::from(1) })
 }
 
-fn measure(shape: Shape, arguments: &Arguments) -> Result<(Value, Vec<String>), Failure> {
-    let bench = Bench::new(arguments);
+fn measure(
+    shape: Shape,
+    arguments: &Arguments,
+    metrics: Option<&Metrics>,
+) -> Result<(Value, Vec<String>), Failure> {
+    let bench = Bench::new(arguments, metrics);
     let mut pods = Pods::new(arguments.seed);
     let submitted = |event: Result<_, _>| -> Result<(), Failure> {
         let ticket: portolan::log::Ticket<portolan::log::Outcome> = event.map_err(closed)?;
@@ -225,6 +254,12 @@ fn measure(shape: Shape, arguments: &Arguments) -> Result<(Value, Vec<String>), 
         }
     }
     let all = all.ok_or_else(|| closed("there is no scheduler"))?;
+    bench.take_down()?;
+    if let Some(metrics) = metrics {
+        for (number, worker) in workers.iter().enumerate() {
+            metrics.cycles(&number.to_string(), worker.figures());
+        }
+    }
     let overcommitted = overcommitted(&bench.engine)?;
     let spent = if schedulers == 1 { all.spent } else { wall };
     let at = |q| all.cycles.value_at_quantile(q) as f64 / 1000.0;
@@ -278,7 +313,14 @@ fn work(scheduler: &mut PodScheduler, pods: &[Arc<Pod>], check: bool) -> Result<
             let again = Arc::new(Pod { nominated_node_name: node, ..Pod::clone(pod) });
             placed = scheduler.schedule(&again, Timestamp(0));
         }
-        measured.cycles.saturating_record(from.elapsed().as_nanos() as u64);
+        let took = from.elapsed();
+        measured.cycles.saturating_record(took.as_nanos() as u64);
+        if let (Ok(placement), Some(recorder)) =
+            (&placed, scheduler.framework(pod).and_then(|framework| framework.recorder()))
+        {
+            // Nobody binds it here: the attempt ends with its cycle.
+            recorder.attempt(AttemptResult::Scheduled, placement.state.elapsed().unwrap_or(took));
+        }
         measured.failed += u64::from(placed.is_err());
         let Some(Some(plainly)) = plainly else { continue };
         let same = match (&plainly, &placed) {

@@ -365,7 +365,12 @@ impl SchedulingQueue {
 
     /// Pods that waited for an event for too long are to be tried.
     pub fn flush_unschedulable_leftover(&mut self, cluster: &Cluster, now: Timestamp) {
-        self.backlog.push_back(Move { what: What::TooLong, pre_check: None, begun: None, spent: Duration::ZERO });
+        self.backlog.push_back(Move {
+            what: What::TooLong,
+            pre_check: None,
+            begun: None,
+            spent: Duration::ZERO,
+        });
         while self.step(usize::MAX, cluster, now) {}
     }
 
@@ -379,7 +384,12 @@ impl SchedulingQueue {
         let due = *self.next_leftover.get_or_insert(next);
         if now >= due {
             self.next_leftover = Some(next);
-            self.backlog.push_back(Move { what: What::TooLong, pre_check: None, begun: None, spent: Duration::ZERO });
+            self.backlog.push_back(Move {
+                what: What::TooLong,
+                pre_check: None,
+                begun: None,
+                spent: Duration::ZERO,
+            });
         }
     }
 
