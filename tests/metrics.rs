@@ -139,9 +139,8 @@ fn pods_are_counted_by_what_became_of_them() {
         ],
     );
     let filter = "extension_point=\"Filter\",status=\"Success\"";
-    let points = format!(
-        "scheduler_framework_extension_point_duration_seconds_count{{{filter},{PROFILE}}}"
-    );
+    let points =
+        format!("scheduler_framework_extension_point_duration_seconds_count{{{filter},{PROFILE}}}");
     check(&values, &[(&points, 3.0)]);
     let plugin = "scheduler_plugin_execution_duration_seconds_count{plugin=\"NodeResourcesFit\"";
     assert!(values[&format!("{plugin},{filter}}}")] >= 1.0);
@@ -171,10 +170,7 @@ fn a_pod_that_is_placed_at_last_is_rejected_by_nobody_and_its_wait_is_counted() 
             ("scheduler_pod_scheduling_sli_duration_seconds_sum{attempts=\"2\"}", 28.0),
             ("scheduler_pod_scheduling_attempts_sum", 4.0),
             (&format!("scheduler_queueing_hint_execution_duration_seconds_count{{{hint}}}"), 1.0),
-            (
-                "scheduler_event_handling_duration_seconds_count{event=\"AssignedPodDelete\"}",
-                1.0,
-            ),
+            ("scheduler_event_handling_duration_seconds_count{event=\"AssignedPodDelete\"}", 1.0),
         ],
     );
 }
@@ -220,7 +216,8 @@ impl Plugin for Waits {
 
 #[test]
 fn a_permit_that_runs_out_is_a_wait_and_an_attempt_in_vain() {
-    let waits = |handle: &Handle| Framework::new(vec![(Box::new(Waits), 0)]).with_handle(handle.clone());
+    let waits =
+        |handle: &Handle| Framework::new(vec![(Box::new(Waits), 0)]).with_handle(handle.clone());
     let mut bench = Bench::with(waits);
     bench.pending(pod("a").cpu(100));
     let placement = bench.place(1).unwrap();

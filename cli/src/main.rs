@@ -10,6 +10,7 @@ mod explain;
 mod files;
 mod input;
 mod metrics;
+mod output;
 mod perf;
 mod replay;
 mod vectors;

@@ -1,13 +1,12 @@
 //! `--metrics-file`: what a run's schedulers did, for Prometheus.
 
-use std::fs::File;
-use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use portolan::framework::Framework;
 use portolan::metrics::{Metrics, PLUGINS_ONE_IN};
 
 use crate::error::Failure;
+use crate::output;
 
 /// Where the metrics of a run go.
 #[derive(Clone, Debug, clap::Args)]
@@ -22,12 +21,10 @@ pub(crate) struct MetricsFile {
 pub(crate) struct Sink {
     pub(crate) metrics: Metrics,
     path: PathBuf,
-    file: File,
 }
 
 impl MetricsFile {
-    /// The file, if one is wanted; made now, so that one which cannot be written is told
-    /// of before the run.
+    /// The file, if one is wanted; one that cannot be written is told of before the run.
     pub(crate) fn open(&self) -> Result<Option<Sink>, Failure> {
         self.metrics_file.as_deref().map(Sink::create).transpose()
     }
@@ -50,19 +47,14 @@ impl MetricsFile {
 
 impl Sink {
     fn create(path: &Path) -> Result<Sink, Failure> {
-        let file = File::create(path).map_err(|error| failed(path, error))?;
-        Ok(Sink { metrics: Metrics::new(), path: path.to_owned(), file })
+        output::check(path)?;
+        Ok(Sink { metrics: Metrics::new(), path: path.to_owned() })
     }
 
     /// Writes all that was counted.
-    pub(crate) fn write(mut self) -> Result<(), Failure> {
-        let written = self.file.write_all(self.metrics.encode().as_bytes());
-        written.map_err(|error| failed(&self.path, error))
+    pub(crate) fn write(self) -> Result<(), Failure> {
+        output::write(&self.path, &self.metrics.encode())
     }
-}
-
-fn failed(path: &Path, error: std::io::Error) -> Failure {
-    Failure::Write { file: path.to_owned(), error }
 }
 
 /// The framework, heard by the metrics where there are any.

@@ -5,13 +5,14 @@
 //! chart is dark on white. No fonts are embedded and nothing is fetched.
 
 use std::fmt::Write;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use plotters::coord::Shift;
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
 use crate::error::Failure;
+use crate::output;
 
 use super::meter::{Sample, Usage};
 use super::run::Outcome;
@@ -80,9 +81,9 @@ impl Target {
         }
     }
 
-    /// Makes the file, so that one which cannot be written is told of before the run.
-    pub(super) fn create(&self) -> Result<(), Failure> {
-        self.put("")
+    /// Whether it can be written.
+    pub(super) fn check(&self) -> Result<(), Failure> {
+        output::check(&self.path)
     }
 
     pub(super) fn write(
@@ -94,14 +95,9 @@ impl Target {
         let svg = svg(&workload.name, outcome, mode)
             .map_err(|error| Failure::Usage(format!("the chart could not be drawn: {error}")))?;
         match self.form {
-            Form::Svg => self.put(&svg),
-            Form::Html => self.put(&page(workload, outcome, &svg)),
+            Form::Svg => output::write(&self.path, &svg),
+            Form::Html => output::write(&self.path, &page(workload, outcome, &svg)),
         }
-    }
-
-    fn put(&self, text: &str) -> Result<(), Failure> {
-        let failed = |error| Failure::Write { file: self.path.clone(), error };
-        std::fs::write(Path::new(&self.path), text).map_err(failed)
     }
 }
 
@@ -147,7 +143,7 @@ impl Axis {
 
 /// The values of samples at no more places than can be seen, the largest of each.
 fn steps(samples: &[Sample], axis: &Axis, value: impl Fn(&Sample) -> f64) -> Vec<(f64, f64)> {
-    let mut points: Vec<(f64, f64)> = vec![(0.0, 0.0)];
+    let mut points: Vec<(f64, f64)> = Vec::new();
     let width = axis.end / MOST_POINTS as f64;
     let mut last = 0.0_f64;
     for sample in samples {
@@ -264,7 +260,8 @@ fn draw(area: &Area<'_>, axis: &Axis, (name, top): (&str, f64), lines: &[Line]) 
         .y_desc(name)
         .axis_desc_style(small)
         .x_labels(10)
-        .y_labels(6)
+        // A part of a pod waits for nothing.
+        .y_labels(6.min(top.ceil() as usize))
         .x_label_formatter(&|at| number(*at))
         .y_label_formatter(&|value| number(*value))
         .draw()?;
@@ -294,8 +291,7 @@ fn draw(area: &Area<'_>, axis: &Axis, (name, top): (&str, f64), lines: &[Line]) 
 fn number(value: f64) -> String {
     match value {
         value if value.fract().abs() < 1e-9 => format!("{value:.0}"),
-        value if value.abs() >= 10.0 => format!("{value:.1}"),
-        value => format!("{value:.2}"),
+        value => format!("{value:.2}").trim_end_matches('0').to_owned(),
     }
 }
 

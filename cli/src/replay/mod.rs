@@ -135,7 +135,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     let Arguments { source, config, threads, chart, metrics } = arguments;
     let workload = workload(source)?;
     let sink = metrics.open()?;
-    chart.as_ref().map_or(Ok(()), chart::Target::create)?;
+    chart.as_ref().map_or(Ok(()), chart::Target::check)?;
     let how = How {
         config: config.as_ref(),
         threads: *threads,

@@ -20,7 +20,7 @@ use crate::cluster;
 use crate::error::Failure;
 use crate::{histogram, metrics};
 
-use super::meter::{Meter, Sample, Usage, usage};
+use super::meter::{Meter, Sample, Usage, Waiting, usage};
 use super::workload::Workload;
 use super::{Mode, Progress, Source, plain, queued};
 
@@ -137,6 +137,7 @@ pub(crate) fn run(workload: &Workload, source: &Source, how: How<'_>) -> Result<
     let started = Instant::now();
     replay.load()?;
     replay.meter = Meter::new(&replay.reader.snapshot(), how.is_drawn);
+    replay.meter.sample(0.0, Waiting::default);
     let decider = Decider { scheduler, handle };
     match is_queued {
         true => queued::run(&mut replay, decider, victims, source)?,
