@@ -243,6 +243,7 @@ fn draw_header(area: &Area<'_>, title: &str, outcome: &Outcome) -> Drawn<()> {
 fn draw(area: &Area<'_>, axis: &Axis, (name, top): (&str, f64), lines: &[Line]) -> Drawn<()> {
     let small = ("sans-serif", 15).into_font().color(&FAINT);
     let mut chart = ChartBuilder::on(area)
+        .margin_left(14)
         .margin_right(28)
         .margin_top(30)
         .margin_bottom(4)
@@ -269,7 +270,7 @@ fn draw(area: &Area<'_>, axis: &Axis, (name, top): (&str, f64), lines: &[Line]) 
         let style = line.colour.stroke_width(2);
         chart.draw_series(LineSeries::new(line.points.iter().copied(), style))?;
     }
-    let mut x = 76;
+    let mut x = 90;
     for line in lines {
         let most = line.most();
         let text = match name.contains('%') {

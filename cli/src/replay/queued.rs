@@ -175,6 +175,7 @@ impl Simulation<'_, '_> {
         arrivals.sort_by_key(|at| self.times[*at].0);
         let start = arrivals.first().map_or(Timestamp(0), |at| self.times[*at].0);
         let mut arrivals = arrivals.into_iter().peekable();
+        let mut until = None;
         loop {
             let arrives = arrivals.peek().map(|at| self.times[*at].0);
             let ends = self.ends.peek().map(|Reverse((end, ..))| *end);
@@ -191,7 +192,16 @@ impl Simulation<'_, '_> {
                 self.arrive(at)?;
             }
             self.settle()?;
-            self.sample(self.now.since(start).as_secs_f64());
+            let elapsed = self.now.since(start);
+            if until.is_none_or(|until| elapsed <= until) {
+                self.sample(elapsed.as_secs_f64());
+            }
+            if until.is_none() && arrivals.peek().is_none() && self.waiting() == Waiting::default()
+            {
+                // From here on the cluster runs empty, which may take a hundred times as long:
+                // a chart shows its beginning.
+                until = Some(elapsed + elapsed / 10);
+            }
         }
         self.let_permits_end()
     }
@@ -365,13 +375,15 @@ impl Simulation<'_, '_> {
         Ok(())
     }
 
+    fn waiting(&self) -> Waiting {
+        let figures = self.queue.with(|queue, _| queue.figures());
+        let unschedulable = figures.active + figures.backoff + figures.unschedulable;
+        Waiting { unschedulable, gated: figures.gated, permit: self.permits.len() }
+    }
+
     fn sample(&mut self, at: f64) {
-        let (queue, permit) = (&self.queue, self.permits.len());
-        self.replay.meter.sample(at, || {
-            let figures = queue.with(|queue, _| queue.figures());
-            let unschedulable = figures.active + figures.backoff + figures.unschedulable;
-            Waiting { unschedulable, gated: figures.gated, permit }
-        });
+        let waiting = self.waiting();
+        self.replay.meter.sample(at, || waiting);
     }
 
     fn finish(self) -> Result<(), Failure> {
