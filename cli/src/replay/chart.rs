@@ -102,6 +102,8 @@ impl Target {
 }
 
 type Drawn<T> = Result<T, Box<dyn std::error::Error>>;
+/// What is drawn of a sample.
+type Value = fn(&Sample) -> f64;
 type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 
 /// A line of the chart.
@@ -194,12 +196,12 @@ fn shares(outcome: &Outcome, axis: &Axis) -> Vec<Line> {
 
 /// Who waited; without anybody one line that says so.
 fn waiting(outcome: &Outcome, axis: &Axis) -> Vec<Line> {
-    let values: [(&str, fn(&Sample) -> f64); 3] = [
+    let values: [(&str, Value); 3] = [
         ("wait for a place", |sample| sample.waiting.unschedulable as f64),
         ("gated", |sample| sample.waiting.gated as f64),
         ("wait for a permit", |sample| sample.waiting.permit as f64),
     ];
-    let line = |((name, value), colour): ((&str, fn(&Sample) -> f64), RGBColor)| Line {
+    let line = |((name, value), colour): ((&str, Value), RGBColor)| Line {
         name: name.to_owned(),
         colour,
         points: steps(&outcome.samples, axis, value),
