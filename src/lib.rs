@@ -11,11 +11,14 @@
 //! | [`publish`] | how versions get from the writer to readers |
 //! | [`framework`], [`plugins`] | filters and scores over a version |
 //! | [`scheduler`] | from decisions to a scheduler |
+//! | `metrics` (feature `metrics`) | what became of pods and how long it took, for Prometheus |
 #![deny(missing_docs)]
 
 mod engine;
 pub mod framework;
 pub mod log;
+#[cfg(feature = "metrics")]
+pub mod metrics;
 pub mod model;
 pub mod plugins;
 pub mod publish;

@@ -89,16 +89,23 @@ pub(crate) fn load(files: &[PathBuf]) -> Result<Loaded, Failure> {
 /// How pods of one scheduler are placed.
 pub(crate) struct Decides {
     pub(crate) framework: Framework,
+    /// The name of its scheduler.
+    pub(crate) profile: String,
     /// The percentage of nodes that the configuration asks for, if it does.
     pub(crate) percentage_of_nodes: Option<u8>,
 }
 
 /// The profile of a configuration for pods that name this scheduler, or the only
-/// one; without a configuration the default profile.
-pub(crate) fn decides(file: Option<&PathBuf>, scheduler: Option<&str>) -> Result<Decides, Failure> {
+/// one; without a configuration the default profile. Its plugins share the handle.
+pub(crate) fn decides(
+    file: Option<&PathBuf>,
+    scheduler: Option<&str>,
+    handle: &Handle,
+) -> Result<Decides, Failure> {
+    let wanted = scheduler.unwrap_or("default-scheduler");
     let Some(file) = file else {
-        let framework = Framework::default_profile();
-        return Ok(Decides { framework, percentage_of_nodes: None });
+        let framework = Framework::default_profile_with(handle);
+        return Ok(Decides { framework, profile: wanted.to_owned(), percentage_of_nodes: None });
     };
     let bytes = input::read(file)?;
     let text = String::from_utf8(bytes).map_err(|error| Failure::File {
@@ -106,10 +113,9 @@ pub(crate) fn decides(file: Option<&PathBuf>, scheduler: Option<&str>) -> Result
         what: format!("it is no UTF-8 text ({error}): give YAML"),
     })?;
     let configuration =
-        Configuration::read(&text, &Registry::in_tree(), &Handle::default()).map_err(|error| {
+        Configuration::read(&text, &Registry::in_tree(), handle).map_err(|error| {
             Failure::Line { file: file.clone(), line: error.line(), what: error.what().to_owned() }
         })?;
-    let wanted = scheduler.unwrap_or("default-scheduler");
     let percentage = Some(configuration.percentage_of_nodes).filter(|percentage| *percentage > 0);
     let names: Vec<String> =
         configuration.profiles.iter().map(|profile| profile.scheduler_name.clone()).collect();
@@ -125,6 +131,7 @@ pub(crate) fn decides(file: Option<&PathBuf>, scheduler: Option<&str>) -> Result
     })?;
     Ok(Decides {
         framework: found.framework,
+        profile: found.scheduler_name,
         percentage_of_nodes: found.percentage_of_nodes.or(percentage),
     })
 }

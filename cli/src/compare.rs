@@ -4,18 +4,21 @@
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use portolan::metrics::Metrics;
 use portolan::model::{Pod, Resources};
 use portolan::{NodeInfo, Snapshot};
 use serde_json::{Value, json};
 
 use crate::error::Failure;
+use crate::metrics::{self, MetricsFile};
 use crate::replay::run::Outcome;
-use crate::replay::{self, Progress, Workload};
+use crate::replay::{self, How, Progress, Workload};
 use crate::{Output, print};
 
 /// Places one workload under several configurations at once.
 ///
-/// Exit status 1 where a bound is broken.
+/// Exit status 1 where a bound is broken. Metrics go to a file for each configuration,
+/// numbered before its ending: `metrics.1.prom`.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     /// KubeSchedulerConfigurations; `default` is the default profile. The others are
@@ -27,6 +30,8 @@ pub(crate) struct Arguments {
     max_unschedulable: Option<usize>,
     #[command(flatten)]
     source: replay::Source,
+    #[command(flatten)]
+    metrics: MetricsFile,
 }
 
 /// What came of one configuration.
@@ -42,27 +47,19 @@ struct Run {
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     let source = &arguments.source;
     let workload = replay::workload(source)?;
+    let sinks = arguments.metrics.open_all(arguments.configs.len())?;
     let typical = typical(&workload);
     let outcomes: Vec<Result<Run, Failure>> = std::thread::scope(|scope| {
-        let start = |config: &PathBuf| {
-            let workload = &workload;
-            let is_default = config == Path::new("default");
-            let config_of = (!is_default).then(|| config.clone());
-            let name = config.display().to_string();
-            let typical = typical.as_ref();
-            scope.spawn(move || {
-                let alone = (1, Progress::Hidden);
-                let outcome = replay::run::run(workload, source, config_of.as_ref(), alone)?;
-                let imbalance = imbalance(&outcome.end);
-                let fragmentation = typical.map_or(0.0, |pod| fragmentation(&outcome.end, pod));
-                Ok(Run { name, outcome, imbalance, fragmentation })
-            })
-        };
-        let threads: Vec<_> = arguments.configs.iter().map(start).collect();
+        let threads = arguments.configs.iter().zip(&sinks).map(|(config, sink)| {
+            let (workload, typical) = (&workload, typical.as_ref());
+            scope.spawn(move || one(workload, source, (config, typical), metrics::of(sink)))
+        });
+        let threads: Vec<_> = threads.collect();
         let broke = || Failure::Threads("a replay ended early".to_owned());
         threads.into_iter().map(|t| t.join().unwrap_or_else(|_| Err(broke()))).collect()
     });
     let runs: Vec<Run> = outcomes.into_iter().collect::<Result<_, _>>()?;
+    sinks.into_iter().try_for_each(metrics::write)?;
     let broken =
         |run: &&Run| arguments.max_unschedulable.is_some_and(|most| run.outcome.failed > most);
     let broken: Vec<&str> = runs.iter().filter(broken).map(|run| &*run.name).collect();
@@ -71,6 +68,26 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
         Output::Table => table(&workload, &runs, &broken),
     })?;
     Ok(if broken.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(1) })
+}
+
+/// The workload under one configuration.
+fn one(
+    workload: &Workload,
+    source: &replay::Source,
+    (config, typical): (&PathBuf, Option<&Pod>),
+    metrics: Option<&Metrics>,
+) -> Result<Run, Failure> {
+    let how = How {
+        config: Some(config).filter(|config| *config != Path::new("default")),
+        threads: 1,
+        progress: Progress::Hidden,
+        metrics,
+        is_drawn: false,
+    };
+    let outcome = replay::run::run(workload, source, how)?;
+    let imbalance = imbalance(&outcome.end);
+    let fragmentation = typical.map_or(0.0, |pod| fragmentation(&outcome.end, pod));
+    Ok(Run { name: config.display().to_string(), outcome, imbalance, fragmentation })
 }
 
 /// The pod in the middle, by what it requests of cpu.

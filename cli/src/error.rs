@@ -10,6 +10,9 @@ pub(crate) enum Failure {
     /// A file that cannot be read.
     #[error("{}: {error}: check the path and whether it can be read", file.display())]
     Open { file: PathBuf, error: std::io::Error },
+    /// A file that cannot be written.
+    #[error("{}: {error}: check that its folder is there and can be written", file.display())]
+    Write { file: PathBuf, error: std::io::Error },
     /// A file that is not what it should be.
     #[error("{}:{line}: {what}", file.display())]
     Line { file: PathBuf, line: u64, what: String },

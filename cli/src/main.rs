@@ -9,6 +9,8 @@ mod error;
 mod explain;
 mod files;
 mod input;
+mod metrics;
+mod output;
 mod perf;
 mod replay;
 mod vectors;

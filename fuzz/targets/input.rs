@@ -17,7 +17,7 @@ use portolan::model::{Pod, k8s};
 use portolan::{Config, Engine, Writer};
 use serde_json::{Value, json};
 
-use crate::files::openb::{self, Arrival};
+use crate::files::openb::{self, Arrival, Priorities};
 use crate::files::{self, Wrong};
 use crate::vectors::{self, Tally};
 
@@ -177,12 +177,15 @@ fn nodes(bytes: &[u8]) {
 }
 
 fn pods(bytes: &[u8]) {
-    match openb::pods(bytes) {
-        Ok(arrivals) => {
-            assert!(arrivals.iter().all(|arrival| arrival.times.is_none_or(|(from, _)| from >= 0)));
-            admit_all(vec![portolan::model::node("n1").cpu(1).build()], arrivals);
+    for priorities in [Priorities::Alike, Priorities::ByQos] {
+        match openb::pods(bytes, priorities) {
+            Ok(arrivals) => {
+                let is_timed = |arrival: &Arrival| arrival.times.is_none_or(|(from, _)| from >= 0);
+                assert!(arrivals.iter().all(is_timed));
+                admit_all(vec![portolan::model::node("n1").cpu(1).build()], arrivals);
+            }
+            Err(error) => wrong(&error, bytes, false),
         }
-        Err(error) => wrong(&error, bytes, false),
     }
 }
 

@@ -4,6 +4,7 @@
 use std::any::Any;
 use std::fmt;
 use std::sync::{Arc, PoisonError, RwLock};
+use std::time::{Duration, Instant};
 
 use crate::model::Pod;
 use crate::snapshot::Cluster;
@@ -66,6 +67,8 @@ pub struct CycleState {
     values: RwLock<Vec<(&'static str, Value)>>,
     /// Whether plugins' durations are recorded for this pod.
     pub(super) is_recorded: bool,
+    /// When the pod was taken up, where somebody hears how long it takes.
+    started: Option<Instant>,
 }
 
 /// A value cannot be read.
@@ -81,9 +84,16 @@ pub enum StateError {
 }
 
 impl CycleState {
-    /// The state of a cycle of which plugins' durations are recorded, or are not.
+    /// The state of a cycle that begins, and of which somebody hears; of plugins'
+    /// durations, too, or not.
     pub(super) fn recorded(is_recorded: bool) -> CycleState {
-        CycleState { is_recorded, ..CycleState::default() }
+        CycleState { is_recorded, started: Some(Instant::now()), ..CycleState::default() }
+    }
+
+    /// How long ago the pod was taken up; nothing where nobody hears of it.
+    #[must_use]
+    pub fn elapsed(&self) -> Option<Duration> {
+        self.started.map(|started| started.elapsed())
     }
 
     /// Keeps a value, in place of the one that is under the key. A clone of the
@@ -137,7 +147,11 @@ impl Clone for CycleState {
             None => (*key, value.clone()),
             Some(copy) => (*key, Value { data: copy(&value.data), copy: value.copy }),
         });
-        CycleState { values: RwLock::new(copies.collect()), is_recorded: self.is_recorded }
+        CycleState {
+            values: RwLock::new(copies.collect()),
+            is_recorded: self.is_recorded,
+            started: self.started,
+        }
     }
 }
 

@@ -5,6 +5,8 @@
 //! rejected the pod and that this event concerns" is an `and` of two words, and
 //! most pods of a queue are passed over without a call.
 
+use std::time::Instant;
+
 use crate::model::Pod;
 use crate::snapshot::Cluster;
 
@@ -102,10 +104,13 @@ impl QueueingHints {
             return Hint::Queue;
         }
         let at = plugin.0.trailing_zeros() as usize;
-        let plugin = framework.plugins().nth(at);
-        plugin.map_or(Hint::Queue, |plugin| {
-            plugin.queueing_hint(pod, event, cluster).unwrap_or(Hint::Queue)
-        })
+        let Some(plugin) = framework.plugins().nth(at) else { return Hint::Queue };
+        let ask = || plugin.queueing_hint(pod, event, cluster).unwrap_or(Hint::Queue);
+        let Some(recorder) = framework.recorder() else { return ask() };
+        let start = Instant::now();
+        let hint = ask();
+        recorder.hint(plugin.name(), (event.resource, event.action), hint, start.elapsed());
+        hint
     }
 }
 

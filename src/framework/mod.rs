@@ -185,7 +185,7 @@ pub use plugin::{
 pub(crate) use plugin::{each_lane, each_same, normalize_to_largest};
 pub use point::Point;
 pub use queued_pod::{PluginSet, QueuedPod};
-pub use recorder::{Recorder, Step};
+pub use recorder::{AttemptResult, Recorder, Step};
 #[cfg(feature = "k8s")]
 pub use registry::{Factory, Registry, RegistryError};
 pub use runtime::{Framework, FrameworkError};

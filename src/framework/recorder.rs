@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::Code;
+use super::{Actions, Code, EventResource, Hint};
 
 /// A step that is timed: kube-scheduler's `extension_point` label.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -49,9 +49,32 @@ impl Step {
     }
 }
 
+/// What came of an attempt to schedule a pod.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum AttemptResult {
+    /// It was bound.
+    Scheduled,
+    /// It was rejected.
+    Unschedulable,
+    /// Something failed.
+    Error,
+}
+
+impl AttemptResult {
+    /// As kube-scheduler's metrics name it.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            AttemptResult::Scheduled => "scheduled",
+            AttemptResult::Unschedulable => "unschedulable",
+            AttemptResult::Error => "error",
+        }
+    }
+}
+
 /// Hears how long steps take; see
 /// [`Framework::with_recorder`](super::Framework::with_recorder). Called by any
-/// thread.
+/// thread. Whoever does not want to hear of something leaves its method as it is.
 pub trait Recorder: Send + Sync {
     /// All plugins of a step took so long for a pod, with this outcome (none for
     /// success).
@@ -60,6 +83,34 @@ pub trait Recorder: Send + Sync {
     /// One plugin took so long. A filter or a score is told of once for each 64
     /// nodes that it was asked of together, with success as its outcome.
     fn plugin(&self, plugin: &'static str, step: Step, outcome: Option<Code>, took: Duration);
+
+    /// A node was looked for so long, and room for the pod where there was none.
+    fn algorithm(&self, _took: Duration) {}
+
+    /// An attempt to schedule a pod ended so, this long after it began. A scheduling
+    /// cycle tells of those that fail in it, a binding cycle of all others.
+    fn attempt(&self, _result: AttemptResult, _took: Duration) {}
+
+    /// A pod from a queue was bound by this attempt, counted from 1, so long after it
+    /// was ready to be tried for the first time, by the clock of the queue.
+    fn scheduled(&self, _attempt: u32, _took: Duration) {}
+
+    /// A pod waited so long for its permit, by the clock of who bound it, with this
+    /// outcome (none for success).
+    fn permit_wait(&self, _outcome: Option<Code>, _took: Duration) {}
+
+    /// A queue acted so long on an event.
+    fn event(&self, _resource: EventResource, _action: Actions, _took: Duration) {}
+
+    /// A plugin took so long to say whether an event helps a pod.
+    fn hint(
+        &self,
+        _plugin: &'static str,
+        (_resource, _action): (EventResource, Actions),
+        _hint: Hint,
+        _took: Duration,
+    ) {
+    }
 }
 
 /// Times what one plugin does, if somebody listens.

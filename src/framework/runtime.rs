@@ -192,7 +192,9 @@ impl Framework {
         })
     }
 
-    pub(super) fn recorder(&self) -> Option<&dyn Recorder> {
+    /// Who hears how long steps take, if anybody does.
+    #[must_use]
+    pub fn recorder(&self) -> Option<&dyn Recorder> {
         self.recorder.as_ref().map(|(recorder, _)| &**recorder)
     }
 
@@ -203,7 +205,8 @@ impl Framework {
 
     /// The state of the `number`th cycle.
     pub(super) fn state(&self, number: u64) -> CycleState {
-        let one_in = self.recorder.as_ref().map_or(0, |(_, one_in)| u64::from(*one_in));
+        let Some((_, one_in)) = &self.recorder else { return CycleState::default() };
+        let one_in = u64::from(*one_in);
         CycleState::recorded(one_in > 0 && number.is_multiple_of(one_in))
     }
 
@@ -349,8 +352,11 @@ impl Framework {
     /// It was rejected, or the time of a plugin ran out.
     pub fn wait_on_permit(&self, pod: &Pod, clock: impl Fn() -> Timestamp) -> Result<(), Status> {
         let Some(waiting) = self.handle.waiting_pods().get(&pod.uid) else { return Ok(()) };
-        let outcome = waiting.wait(clock);
+        let outcome = waiting.wait(&clock);
         self.handle.waiting_pods().remove(&pod.uid);
+        if let Some(recorder) = self.recorder() {
+            recorder.permit_wait(code(&outcome), clock().since(waiting.since()));
+        }
         outcome
     }
 

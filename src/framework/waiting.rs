@@ -68,6 +68,7 @@ impl fmt::Debug for WaitingPods {
 pub struct WaitingPod {
     pod: Pod,
     node: Name,
+    since: Timestamp,
     state: Mutex<State>,
     decided: Condvar,
 }
@@ -94,7 +95,7 @@ impl WaitingPod {
         let mut pending: Vec<_> = pending.collect();
         pending.sort_by_key(|(plugin, until, _)| (*until, *plugin));
         let state = Mutex::new(State { pending, outcome: None });
-        WaitingPod { pod, node, state, decided: Condvar::new() }
+        WaitingPod { pod, node, since: now, state, decided: Condvar::new() }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -111,6 +112,12 @@ impl WaitingPod {
     #[must_use]
     pub fn node(&self) -> &Name {
         &self.node
+    }
+
+    /// Since when it waits.
+    #[must_use]
+    pub fn since(&self) -> Timestamp {
+        self.since
     }
 
     /// The plugins that have not allowed it yet, the first to run out first.

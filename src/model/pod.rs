@@ -1,6 +1,7 @@
 //! A pod as a caller hands it to the engine, and its builder.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::requests::Requests;
 use super::{
@@ -25,6 +26,12 @@ impl Timestamp {
     #[must_use]
     pub const fn from_millis(millis: i64) -> Timestamp {
         Timestamp(millis.saturating_mul(1_000_000))
+    }
+
+    /// How long after another time this is; nothing where it is before.
+    #[must_use]
+    pub fn since(self, earlier: Timestamp) -> Duration {
+        Duration::from_nanos(self.0.saturating_sub(earlier.0).max(0).unsigned_abs())
     }
 }
 

@@ -8,7 +8,7 @@
 use std::fmt;
 
 use crate::engine::{Engine, Reader};
-use crate::framework::{Bind, Code, Cycle, FitError, PreFlight, Status};
+use crate::framework::{AttemptResult, Bind, Code, Cycle, FitError, PreFlight, Status};
 use crate::log::Closed;
 use crate::model::Timestamp;
 
@@ -33,6 +33,17 @@ pub enum BindError {
     /// The engine is closed.
     #[error("the engine is closed: no pod can be bound any more")]
     Closed,
+}
+
+impl BindError {
+    /// What came of the attempt, as kube-scheduler counts it.
+    #[must_use]
+    pub fn result(&self) -> AttemptResult {
+        match self {
+            BindError::Rejected(_) => AttemptResult::Unschedulable,
+            BindError::Failed(_) | BindError::Closed => AttemptResult::Error,
+        }
+    }
 }
 
 impl From<Status> for BindError {
@@ -78,6 +89,21 @@ impl BindingCycle {
     ///
     /// The pod is not bound, and forgotten.
     pub fn run(
+        &mut self,
+        placement: &Placement,
+        clock: impl Fn() -> Timestamp,
+    ) -> Result<(), BindError> {
+        let bound = self.try_run(placement, clock);
+        if let (Some(recorder), Some(took)) =
+            (placement.framework.recorder(), placement.state.elapsed())
+        {
+            let result = bound.as_ref().err().map_or(AttemptResult::Scheduled, BindError::result);
+            recorder.attempt(result, took);
+        }
+        bound
+    }
+
+    fn try_run(
         &mut self,
         placement: &Placement,
         clock: impl Fn() -> Timestamp,

@@ -8,11 +8,12 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Instant;
 
 use crate::engine::{Engine, Reader};
 use crate::framework::{
-    Cycle, CycleState, Decision, FitError, Framework, Nomination, Permit, ScheduleError, Scheduler,
-    Status,
+    AttemptResult, Cycle, CycleState, Decision, FitError, Framework, Nomination, Permit,
+    ScheduleError, Scheduler, Status,
 };
 use crate::log::{Closed, Event};
 use crate::model::{EventError, Name, Pod, Timestamp};
@@ -104,6 +105,17 @@ impl CycleError {
         }
     }
 
+    /// What came of the attempt, as kube-scheduler counts it.
+    #[must_use]
+    pub fn result(&self) -> AttemptResult {
+        match self {
+            CycleError::Schedule(ScheduleError::Fit(_) | ScheduleError::NoNodes) => {
+                AttemptResult::Unschedulable
+            }
+            _ => AttemptResult::Error,
+        }
+    }
+
     /// Why the pod fits nowhere, if that is it.
     #[must_use]
     pub fn fit(&self) -> Option<&FitError> {
@@ -170,10 +182,17 @@ impl PodScheduler {
     ///
     /// The pod is not placed, and nothing is left of it but maybe a nomination.
     pub fn schedule(&mut self, pod: &Arc<Pod>, now: Timestamp) -> Result<Placement, CycleError> {
+        let is_recorded = self.framework(pod).is_some_and(|of| of.recorder().is_some());
+        let started = is_recorded.then(Instant::now);
         let placed = self.try_schedule(pod, now);
         match &placed {
             Ok(_) => self.figures.placed += 1,
             Err(_) => self.figures.failed += 1,
+        }
+        if let (Err(error), Some(started)) = (&placed, started)
+            && let Some(recorder) = self.framework(pod).and_then(|of| of.recorder())
+        {
+            recorder.attempt(error.result(), started.elapsed());
         }
         placed
     }
@@ -189,6 +208,11 @@ impl PodScheduler {
             let state = scheduler.state();
             let cycle = Cycle::new(snapshot, pod, &state);
             let decided = scheduler.decide(cycle);
+            if let (Some(recorder), Some(took)) =
+                (scheduler.framework().recorder(), state.elapsed())
+            {
+                recorder.algorithm(took);
+            }
             let decision = match decided {
                 Ok(decision) => decision,
                 Err(error) => {

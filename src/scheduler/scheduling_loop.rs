@@ -169,6 +169,7 @@ impl SchedulingLoop {
         self.queue.with(|queue, _| queue.release(uid));
         match self.binding.run(placement, &clock) {
             Ok(()) => {
+                self.record_scheduled(placement, &clock);
                 self.queue.with(|queue, _| queue.done(uid));
                 Ok(())
             }
@@ -181,6 +182,20 @@ impl SchedulingLoop {
                 let place = self.requeue(uid, rejected, waits, clock());
                 Err((error, place))
             }
+        }
+    }
+}
+
+impl SchedulingLoop {
+    /// Tells how often the pod was tried, and since when, if somebody listens.
+    fn record_scheduled(&self, placement: &Placement, clock: impl Fn() -> Timestamp) {
+        let Some(recorder) = placement.framework.recorder() else { return };
+        let known = self.queue.with(|queue, _| {
+            let queued = queue.get(&placement.pod.uid)?;
+            Some((queued.attempts, queued.first_attempt?))
+        });
+        if let Some((attempts, first)) = known {
+            recorder.scheduled(attempts, clock().since(first));
         }
     }
 }

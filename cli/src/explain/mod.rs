@@ -9,7 +9,7 @@ use std::process::ExitCode;
 
 use clap::ValueEnum;
 use portolan::framework::{
-    Cycle, CycleState, Diagnosis, Evaluation, FitError, Framework, Nomination,
+    Cycle, CycleState, Diagnosis, Evaluation, FitError, Framework, Handle, Nomination,
 };
 use portolan::model::{Pod, Resources};
 use portolan::plugins::preemption::DryRun;
@@ -84,7 +84,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
         ));
     }
     let scheduler = pod.template.scheduler_name.as_deref();
-    let framework = cluster::decides(arguments.config.as_ref(), scheduler)?.framework;
+    let framework =
+        cluster::decides(arguments.config.as_ref(), scheduler, &Handle::default())?.framework;
     if let Err(status) = framework.pre_enqueue(&pod) {
         notes.push(format!("the pod does not queue: {status}; once it does:"));
     }

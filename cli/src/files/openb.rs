@@ -133,8 +133,20 @@ pub(crate) fn nodes(bytes: &[u8]) -> Result<Vec<Node>, Wrong> {
         .collect()
 }
 
+/// Which priorities pods get.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Priorities {
+    /// All the same.
+    Alike,
+    /// By the column `qos`.
+    ByQos,
+}
+
+/// What each `qos` of the trace is worth.
+const QOS: [(&str, i32); 4] = [("BE", 0), ("Burstable", 100), ("LS", 200), ("Guaranteed", 300)];
+
 /// Reads a list of pods.
-pub(crate) fn pods(bytes: &[u8]) -> Result<Vec<Arrival>, Wrong> {
+pub(crate) fn pods(bytes: &[u8], priorities: Priorities) -> Result<Vec<Arrival>, Wrong> {
     let rows = Rows::read(bytes)?;
     let (name, cpu, memory, gpus, milli) = (
         rows.column("name")?,
@@ -144,6 +156,10 @@ pub(crate) fn pods(bytes: &[u8]) -> Result<Vec<Arrival>, Wrong> {
         rows.column("gpu_milli")?,
     );
     let spec = rows.optional("gpu_spec");
+    let qos = match priorities {
+        Priorities::Alike => None,
+        Priorities::ByQos => Some(rows.column("qos")?),
+    };
     let times = rows.optional("creation_time").zip(rows.optional("deletion_time"));
     let mut unique = Unique::new("pod");
     rows.records
@@ -163,6 +179,9 @@ pub(crate) fn pods(bytes: &[u8]) -> Result<Vec<Arrival>, Wrong> {
             if !models.is_empty() {
                 pod = pod.node_affinity(one_of(models));
             }
+            if let Some(qos) = qos {
+                pod = pod.priority(priority(rows.text(record, qos)?, line(record))?);
+            }
             let pod: Pod = pod.build();
             let times = match times {
                 Some((from, to)) => Some((rows.number(record, from)?, rows.number(record, to)?)),
@@ -171,6 +190,13 @@ pub(crate) fn pods(bytes: &[u8]) -> Result<Vec<Arrival>, Wrong> {
             Ok(Arrival { pod, times })
         })
         .collect()
+}
+
+fn priority(qos: &str, line: u64) -> Result<i32, Wrong> {
+    QOS.iter().find(|(known, _)| *known == qos).map(|(_, priority)| *priority).ok_or_else(|| {
+        let known = QOS.map(|(known, _)| known).join(", ");
+        Wrong::at(line, format!("qos is {qos:?}: write one of {known}"))
+    })
 }
 
 /// `V100M16|V100M32`: a node with a card of one of these models.

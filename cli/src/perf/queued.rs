@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use hdrhistogram::Histogram;
 use portolan::model::{Pod, Timestamp};
 use portolan::scheduler::queue::PopError;
-use portolan::scheduler::{Attempt, SchedulingLoop};
+use portolan::scheduler::{Attempt, CycleFigures, SchedulingLoop};
 use serde_json::{Value, json};
 
 use crate::error::Failure;
@@ -18,7 +18,7 @@ use super::sched::{Arguments, Bench, closed, overcommitted};
 use super::workloads::Shape;
 
 pub(super) fn measure(
-    bench: &Bench,
+    bench: &Bench<'_>,
     shape: Shape,
     arguments: &Arguments,
     pods: Vec<Arc<Pod>>,
@@ -54,12 +54,19 @@ pub(super) fn measure(
         })?,
     };
     let spent = started.elapsed();
+    bench.take_down()?;
+    if let Some(metrics) = bench.metrics {
+        queue.with(|queue, _| metrics.queue(queue));
+        for (number, (.., figures)) in done.iter().enumerate() {
+            metrics.cycles(&number.to_string(), *figures);
+        }
+    }
     let mut cycles = histogram()?;
     let (mut failed, mut conflicts) = (0, 0);
-    for (of, tried, conflicting) in &done {
+    for (of, tried, figures) in &done {
         let _ = cycles.add(of);
         failed += tried;
-        conflicts += conflicting;
+        conflicts += figures.conflicts;
     }
     let at = |q| cycles.value_at_quantile(q) as f64 / 1000.0;
     let per_second =
@@ -80,12 +87,13 @@ pub(super) fn measure(
     }))
 }
 
-/// Until no pod is left: nanoseconds of each way, failed attempts, conflicts.
+/// Until no pod is left: nanoseconds of each way, failed attempts, and what came of the
+/// cycles.
 fn drive(
     scheduling: &mut SchedulingLoop,
     left: &AtomicUsize,
     clock: impl Fn() -> Timestamp + Copy,
-) -> Result<(Histogram<u64>, u64, u64), Failure> {
+) -> Result<(Histogram<u64>, u64, CycleFigures), Failure> {
     let mut cycles = histogram()?;
     let mut failed = 0;
     // Pods that fit nowhere are not waited for.
@@ -107,5 +115,5 @@ fn drive(
             Err(error) => return Err(closed(error)),
         }
     }
-    Ok((cycles, failed, scheduling.figures().conflicts))
+    Ok((cycles, failed, scheduling.figures()))
 }

@@ -9,8 +9,10 @@ use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
 use portolan::framework::{
-    Cycle, CycleState, Framework, Handle, Partition, Scheduler, SchedulerConfig,
+    AttemptResult, Cycle, CycleState, Evictor, Framework, Handle, Partition, Scheduler,
+    SchedulerConfig,
 };
+use portolan::metrics::Metrics;
 use portolan::model::{Pod, Timestamp};
 use portolan::scheduler::queue::{QueueConfig, QueueFront, SchedulingQueue};
 use portolan::scheduler::{
@@ -20,6 +22,7 @@ use portolan::{Config, Engine};
 use serde_json::{Value, json};
 
 use crate::error::Failure;
+use crate::metrics::{self, MetricsFile};
 use crate::{Output, histogram, print};
 
 use super::cache::make_node;
@@ -66,6 +69,8 @@ pub(crate) struct Arguments {
     /// How the result is printed.
     #[arg(long, value_enum, default_value_t = Output::Table)]
     output: Output,
+    #[command(flatten)]
+    metrics: MetricsFile,
 }
 
 const MOST: usize = 10_000_000;
@@ -75,33 +80,43 @@ pub(super) fn closed(error: impl std::fmt::Display) -> Failure {
 }
 
 /// An engine, and what its schedulers share.
-pub(super) struct Bench {
+pub(super) struct Bench<'a> {
     pub(super) engine: Engine,
     handle: Handle,
     config: SchedulerConfig,
     /// Of how many shares of the nodes each scheduler has one.
     shares: Option<NonZeroU32>,
+    pub(super) metrics: Option<&'a Metrics>,
 }
 
-impl Bench {
-    fn new(arguments: &Arguments) -> Bench {
+impl<'a> Bench<'a> {
+    fn new(arguments: &Arguments, metrics: Option<&'a Metrics>) -> Bench<'a> {
         // The check has no evictor, or engine and check would keep each other.
         let shared = Handle::default();
         let framework = Arc::new(Framework::default_profile_with(&shared));
         let check = FilterCheck::new(Profiles::one(framework));
         let engine =
             Engine::shared(Config { commit_check: Some(Box::new(check)), ..Config::default() });
-        let handle = shared
-            .with_evictor(Arc::new(InMemoryEvictor::new(engine.clone())))
-            .with_binder(Arc::new(InMemoryBinder::new(engine.clone())));
+        let evictor: Arc<dyn Evictor> = Arc::new(InMemoryEvictor::new(engine.clone()));
+        let evictor = match metrics {
+            Some(metrics) => metrics.evictor(evictor),
+            None => evictor,
+        };
+        let handle =
+            shared.with_evictor(evictor).with_binder(Arc::new(InMemoryBinder::new(engine.clone())));
         let Arguments { percentage_of_nodes, seed, .. } = *arguments;
         let shares = NonZeroU32::new(arguments.schedulers.into()).filter(|_| arguments.partition);
-        Bench { engine, handle, config: SchedulerConfig { percentage_of_nodes, seed }, shares }
+        let config = SchedulerConfig { percentage_of_nodes, seed };
+        Bench { engine, handle, config, shares, metrics }
+    }
+
+    fn framework(&self) -> Framework {
+        let framework = Framework::default_profile_with(&self.handle);
+        metrics::heard(framework, self.metrics, "default-scheduler")
     }
 
     fn decider(&self, index: u16) -> Scheduler {
-        let framework = Framework::default_profile_with(&self.handle);
-        let scheduler = Scheduler::new(framework, self.config.clone(), None);
+        let scheduler = Scheduler::new(self.framework(), self.config.clone(), None);
         match self.shares {
             Some(of) => scheduler.with_partition(Partition::Share { index: index.into(), of }),
             None => scheduler,
@@ -112,10 +127,18 @@ impl Bench {
         PodScheduler::new(self.engine.clone(), Profiles::one(self.decider(index))).map_err(closed)
     }
 
+    /// Has the metrics take down how the engine is.
+    pub(super) fn take_down(&self) -> Result<(), Failure> {
+        if let Some(metrics) = self.metrics {
+            let cluster = self.engine.reader().map_err(closed)?.snapshot();
+            metrics.engine(&self.engine.figures().map_err(closed)?, &cluster);
+        }
+        Ok(())
+    }
+
     /// A queue, fed from now on.
     pub(super) fn queue(&self) -> Result<Arc<QueueFront>, Failure> {
-        let framework = Framework::default_profile_with(&self.handle);
-        let queue = SchedulingQueue::new(framework, QueueConfig::default());
+        let queue = SchedulingQueue::new(self.framework(), QueueConfig::default());
         let (follower, reader) = (self.engine.follow(), self.engine.reader());
         Ok(Arc::new(QueueFront::new(queue, follower.map_err(closed)?, reader.map_err(closed)?)))
     }
@@ -153,10 +176,11 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
                    changes: leave out --schedulers";
         return Err(Failure::Usage(why.to_owned()));
     }
+    let sink = arguments.metrics.open()?;
     let mut results = Vec::new();
     let mut differ = 0;
     for shape in &arguments.workload {
-        let (result, differences) = measure(*shape, arguments)?;
+        let (result, differences) = measure(*shape, arguments, metrics::of(&sink))?;
         for difference in differences.iter().take(5) {
             eprintln!("{}: {difference}", shape.name());
         }
@@ -166,14 +190,19 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
         }
         results.push(result);
     }
+    metrics::write(sink)?;
     if arguments.output == Output::Table {
         print(&table(&results))?;
     }
     Ok(if differ == 0 { ExitCode::SUCCESS } else { ExitCode::from(1) })
 }
 
-fn measure(shape: Shape, arguments: &Arguments) -> Result<(Value, Vec<String>), Failure> {
-    let bench = Bench::new(arguments);
+fn measure(
+    shape: Shape,
+    arguments: &Arguments,
+    metrics: Option<&Metrics>,
+) -> Result<(Value, Vec<String>), Failure> {
+    let bench = Bench::new(arguments, metrics);
     let mut pods = Pods::new(arguments.seed);
     let submitted = |event: Result<_, _>| -> Result<(), Failure> {
         let ticket: portolan::log::Ticket<portolan::log::Outcome> = event.map_err(closed)?;
@@ -244,6 +273,12 @@ fn measure(shape: Shape, arguments: &Arguments) -> Result<(Value, Vec<String>), 
         }
     }
     let all = all.ok_or_else(|| closed("there is no scheduler"))?;
+    bench.take_down()?;
+    if let Some(metrics) = metrics {
+        for (number, worker) in workers.iter().enumerate() {
+            metrics.cycles(&number.to_string(), worker.figures());
+        }
+    }
     let overcommitted = overcommitted(&bench.engine)?;
     let spent = if schedulers == 1 { all.spent } else { wall };
     let at = |q| all.cycles.value_at_quantile(q) as f64 / 1000.0;
@@ -297,7 +332,14 @@ fn work(scheduler: &mut PodScheduler, pods: &[Arc<Pod>], check: bool) -> Result<
             let again = Arc::new(Pod { nominated_node_name: node, ..Pod::clone(pod) });
             placed = scheduler.schedule(&again, Timestamp(0));
         }
-        measured.cycles.saturating_record(from.elapsed().as_nanos() as u64);
+        let took = from.elapsed();
+        measured.cycles.saturating_record(took.as_nanos() as u64);
+        if let (Ok(placement), Some(recorder)) =
+            (&placed, scheduler.framework(pod).and_then(|framework| framework.recorder()))
+        {
+            // Nobody binds it here: the attempt ends with its cycle.
+            recorder.attempt(AttemptResult::Scheduled, placement.state.elapsed().unwrap_or(took));
+        }
         measured.failed += u64::from(placed.is_err());
         let Some(Some(plainly)) = plainly else { continue };
         let same = match (&plainly, &placed) {

@@ -54,23 +54,50 @@ pub(super) fn json(workload: &Workload, outcome: &Outcome) -> String {
             "p50": waits.value_at_quantile(0.5),
             "p99": waits.value_at_quantile(0.99),
         })),
+        "preempted": outcome.preempted,
         "notes": outcome.notes,
     });
     result.to_string()
 }
 
-pub(super) fn table(workload: &Workload, outcome: &Outcome) -> String {
-    let mut text = format!("{}\n\n", workload.name);
-    let mut rows = Table::new();
-    rows.load_style(presets::NOTHING);
+/// What came of the pods, in one line.
+pub(super) fn summary(outcome: &Outcome) -> String {
+    let Outcome { nodes, pods, placed, failed, .. } = outcome;
+    let share = *placed as f64 * 100.0 / (*pods).max(1) as f64;
+    let mut text =
+        format!("{nodes} nodes, {pods} pods: {placed} placed ({share:.1} %), {failed} not");
+    if let Some(preempted @ 1..) = outcome.preempted {
+        let _ = write!(text, "; {preempted} times a pod made room for another");
+    }
+    if let Some(waits) = &outcome.waits {
+        let _ = write!(text, "; waits {}", quantiles(waits));
+    }
+    text
+}
+
+fn quantiles(waits: &hdrhistogram::Histogram<u64>) -> String {
+    let at = |quantile| waits.value_at_quantile(quantile);
+    format!("p50 {} s, p99 {} s", at(0.5), at(0.99))
+}
+
+/// The figures by name.
+pub(super) fn rows(outcome: &Outcome) -> Vec<(&'static str, String)> {
     let share = outcome.placed as f64 * 100.0 / outcome.pods.max(1) as f64;
     let cycle = &outcome.cycle;
     let quantile = |q| micros(cycle.value_at_quantile(q));
-    for (name, value) in [
+    let mut rows = vec![
         ("nodes", outcome.nodes.to_string()),
         ("pods", outcome.pods.to_string()),
         ("placed", format!("{} ({share:.1} %)", outcome.placed)),
         ("failed", outcome.failed.to_string()),
+    ];
+    if let Some(preempted) = outcome.preempted {
+        rows.push(("made room, and queued again", preempted.to_string()));
+    }
+    if let Some(waits) = &outcome.waits {
+        rows.push(("waited for a place", quantiles(waits)));
+    }
+    rows.extend([
         ("cycles per second", format!("{:.0}", rate(outcome))),
         (
             "cycle",
@@ -94,11 +121,19 @@ pub(super) fn table(workload: &Workload, outcome: &Outcome) -> String {
         ),
         ("live bytes", format!("{:.1} MB", outcome.bytes as f64 / 1e6)),
         ("decision hash", format!("{:016x}", outcome.decision_hash)),
-    ] {
-        rows.add_row([name.to_owned(), value]);
+    ]);
+    rows
+}
+
+pub(super) fn table(workload: &Workload, outcome: &Outcome) -> String {
+    let mut text = format!("{}\n\n", workload.name);
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING);
+    for (name, value) in rows(outcome) {
+        table.add_row([name.to_owned(), value]);
     }
     // Writing to a string does not fail.
-    let _ = writeln!(text, "{rows}\n");
+    let _ = writeln!(text, "{table}\n");
     let mut usage = Table::new();
     usage.load_style(presets::UTF8_HORIZONTAL_ONLY);
     usage.set_header(["resource", "requested", "allocatable", "used"]);

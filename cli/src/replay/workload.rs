@@ -2,13 +2,14 @@
 
 use std::collections::HashSet;
 use std::path::Path;
+use std::time::Duration;
 
-use portolan::model::{Node, Object, Pod, k8s};
+use portolan::model::{Node, Object, Pod, Timestamp, k8s};
 
 use crate::cluster::not_read;
 use crate::error::Failure;
 use crate::files::Wrong;
-use crate::files::openb::{self, Arrival};
+use crate::files::openb::{self, Arrival, Priorities};
 use crate::input;
 
 /// A cluster and what arrives at it.
@@ -26,8 +27,33 @@ pub(crate) struct Workload {
     pub(crate) notes: Vec<String>,
 }
 
+impl Workload {
+    /// Whether one pod may have to wait for another, or make room for it.
+    pub(super) fn needs_queue(&self) -> bool {
+        let pods = self.placed.iter().chain(self.arrivals.iter().map(|arrival| &arrival.pod));
+        let mut priorities = pods.map(|pod| pod.template.priority);
+        let first = priorities.next();
+        priorities.any(|priority| Some(priority) != first)
+    }
+
+    /// When each pod arrives where `load` times as many do in the same time, and how
+    /// long it runs, which stays as it is.
+    pub(super) fn times(&self, load: f64) -> Result<Vec<(Timestamp, Duration)>, Failure> {
+        let times = self.arrivals.iter().map(|arrival| {
+            let (from, to) = arrival.times.ok_or_else(|| {
+                let what = "the pods have no times: use --mode fill, or give an openb CSV file \
+                            with the columns creation_time and deletion_time";
+                Failure::Usage(format!("{}: {what}", self.name))
+            })?;
+            let arrives = Timestamp((from as f64 * 1e9 / load) as i64);
+            Ok((arrives, Duration::from_secs(to.saturating_sub(from).max(0).unsigned_abs())))
+        });
+        times.collect()
+    }
+}
+
 /// Reads nodes and pods, CSV by its ending.
-pub(super) fn load(nodes: &Path, pods: &Path) -> Result<Workload, Failure> {
+pub(super) fn load(nodes: &Path, pods: &Path, priorities: Priorities) -> Result<Workload, Failure> {
     let is_csv = |file: &Path| {
         let name = file.to_string_lossy();
         name.trim_end_matches(".gz").ends_with(".csv")
@@ -39,7 +65,14 @@ pub(super) fn load(nodes: &Path, pods: &Path) -> Result<Workload, Failure> {
     for (file, what) in [(nodes, "nodes"), (pods, "pods")] {
         match (is_csv(file), what) {
             (true, "nodes") => workload.nodes = csv(file, openb::nodes)?,
-            (true, _) => workload.arrivals = csv(file, openb::pods)?,
+            (true, _) => {
+                workload.arrivals = csv(file, |bytes| openb::pods(bytes, priorities))?;
+            }
+            (false, "pods") if priorities == Priorities::ByQos => {
+                let what = "--qos-priorities is for openb CSV files: a Kubernetes pod names its \
+                            PriorityClass";
+                return Err(Failure::File { file: file.to_owned(), what: what.to_owned() });
+            }
             (false, what) => kubernetes(file, what, &mut workload)?,
         }
     }

@@ -8,13 +8,15 @@ mod report;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::time::Instant;
 
-use portolan::framework::{Framework, SchedulerConfig};
+use portolan::framework::{AttemptResult, Framework, Handle, ScheduleError, SchedulerConfig};
 use portolan::model::{Name, Pod};
 use portolan::scheduler::WhatIf;
 use portolan::scheduler::drain::{Budgets, DrainOptions, Stays};
 
 use crate::error::Failure;
+use crate::metrics::{self, MetricsFile};
 use crate::{Output, cluster, print};
 
 /// Says what would become of pods if nodes went or came.
@@ -57,6 +59,8 @@ pub(crate) struct Arguments {
     /// How the result is printed.
     #[arg(long, value_enum, default_value_t = Output::Table)]
     output: Output,
+    #[command(flatten)]
+    metrics: MetricsFile,
 }
 
 /// What would be.
@@ -87,12 +91,14 @@ const MOST: usize = 1_000_000;
 
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     let loaded = cluster::load(&arguments.cluster)?;
-    let decides = cluster::decides(arguments.config.as_ref(), None)?;
+    let decides = cluster::decides(arguments.config.as_ref(), None, &Handle::default())?;
     let config = SchedulerConfig {
         percentage_of_nodes: decides.percentage_of_nodes.unwrap_or(100),
         seed: arguments.seed,
     };
-    let framework: Arc<Framework> = Arc::new(decides.framework);
+    let sink = arguments.metrics.open()?;
+    let framework = metrics::heard(decides.framework, metrics::of(&sink), &decides.profile);
+    let framework: Arc<Framework> = Arc::new(framework);
     let start = loaded.writer.snapshot();
     let mut what_if = WhatIf::new(&start, framework.clone(), config.clone());
     let mut answer = Answer { notes: loaded.notes.clone(), ..Answer::default() };
@@ -110,7 +116,10 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     // As the queue would have it: by priority, and then in the order that they came.
     queue.sort_by_key(|(pod, _)| std::cmp::Reverse(pod.template.priority));
     for (pod, from) in queue {
-        match what_if.schedule(&pod) {
+        let started = Instant::now();
+        let decided = what_if.schedule(&pod);
+        tell(&framework, decided.as_ref().err(), started);
+        match decided {
             Ok(decision) => answer.placed.push((pod, from, decision.node)),
             Err(error) => answer.unplaced.push((pod, from, error.to_string())),
         }
@@ -128,11 +137,27 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
         answer.consolidated = Some(consolidate::run(&what_if, &framework, &config, options));
     }
     answer.nodes = what_if.len();
+    if let Some(sink) = &sink {
+        sink.metrics.engine(&loaded.writer.figures(), &what_if);
+    }
+    metrics::write(sink)?;
     print(&match arguments.output {
         Output::Table => report::table(&answer),
         Output::Json => report::json(&answer).to_string(),
     })?;
     Ok(if answer.is_well() { ExitCode::SUCCESS } else { ExitCode::from(1) })
+}
+
+/// Tells of an attempt to place a pod, if somebody listens.
+fn tell(framework: &Framework, failed: Option<&ScheduleError>, started: Instant) {
+    let Some(recorder) = framework.recorder() else { return };
+    let result = match failed {
+        None => AttemptResult::Scheduled,
+        Some(ScheduleError::Fit(_) | ScheduleError::NoNodes) => AttemptResult::Unschedulable,
+        Some(_) => AttemptResult::Error,
+    };
+    recorder.algorithm(started.elapsed());
+    recorder.attempt(result, started.elapsed());
 }
 
 /// Drains the nodes, all cordoned before; the pods that have to go elsewhere, each

@@ -35,6 +35,7 @@
 //! | `MoveAllToActiveOrBackoffQueue` | [`move_all`](SchedulingQueue::move_all), all at once; [`take`](SchedulingQueue::take) and [`step`](SchedulingQueue::step), bit by bit |
 //! | `flushBackoffQCompleted`, `flushUnschedulablePodsLeftover` | [the](SchedulingQueue::flush_backoff_completed) [same](SchedulingQueue::flush_unschedulable_leftover); [`tick`](SchedulingQueue::tick) does both when they are due |
 //! | `pending_pods`, `queue_incoming_pods_total` | [`figures`](SchedulingQueue::figures), [`incoming`](SchedulingQueue::incoming) |
+//! | `unschedulable_pods`, `inflight_events` | [`rejections`](SchedulingQueue::rejections), [`events_in_flight`](SchedulingQueue::events_in_flight) |
 //!
 //! The clock is an argument of every operation, and so is the version that hints look
 //! at: nothing here waits or looks anything up.
@@ -72,6 +73,7 @@ mod front;
 mod heap;
 mod in_flight;
 mod moves;
+mod observed;
 mod operations;
 mod pods;
 mod scheduling_queue;

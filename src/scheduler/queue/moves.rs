@@ -8,8 +8,9 @@
 //! the moment at which it was begun.
 
 use std::fmt;
+use std::time::{Duration, Instant};
 
-use crate::framework::{Actions, ClusterEvent, EventResource, Hint, Nominator};
+use crate::framework::{Actions, ClusterEvent, EventResource, Hint, Nominator, Recorder};
 use crate::model::{Pod, Timestamp, Uid};
 use crate::snapshot::Cluster;
 
@@ -38,6 +39,8 @@ pub(super) struct Move {
     what: What,
     pre_check: Option<PreCheck>,
     begun: Option<Begun>,
+    /// How long it was acted on so far, where somebody hears of it.
+    spent: Duration,
 }
 
 enum What {
@@ -64,7 +67,7 @@ impl fmt::Debug for Move {
 }
 
 impl Happening {
-    fn cause(&self) -> Cause {
+    pub(super) fn cause(&self) -> Cause {
         match self {
             Happening::Event { resource, action, .. } => Cause::Event(*resource, *action),
             Happening::Activated(_) => Cause::Activate,
@@ -101,7 +104,7 @@ impl SchedulingQueue {
     pub(super) fn plan(&mut self, event: &ClusterEvent<'_>, pre_check: Option<PreCheck>) {
         if self.is_of_interest(event.resource, event.action) {
             let what = What::Happened(Happening::of(event));
-            self.backlog.push_back(Move { what, pre_check, begun: None });
+            self.backlog.push_back(Move { what, pre_check, begun: None, spent: Duration::ZERO });
         }
     }
 
@@ -114,6 +117,7 @@ impl SchedulingQueue {
                 self.backlog.push_front(event);
                 return true;
             }
+            let started = self.recorder().map(|_| Instant::now());
             let mut begun = match event.begun.take() {
                 Some(begun) => begun,
                 None => {
@@ -138,13 +142,28 @@ impl SchedulingQueue {
                     self.ask(slot, &event, begun.number, cluster, now);
                 }
             }
+            event.spent += started.map_or(Duration::ZERO, |started| started.elapsed());
             if begun.gated + begun.pool > 0 {
                 event.begun = Some(begun);
                 self.backlog.push_front(event);
                 return true;
             }
+            self.record(&event);
         }
         false
+    }
+
+    fn recorder(&self) -> Option<&dyn Recorder> {
+        self.profiles[0].framework.recorder()
+    }
+
+    /// Tells how long an event was acted on, if somebody listens.
+    fn record(&self, event: &Move) {
+        if let (What::Happened(Happening::Event { resource, action, .. }), Some(recorder)) =
+            (&event.what, self.recorder())
+        {
+            recorder.event(*resource, *action, event.spent);
+        }
     }
 
     fn begin(&mut self, what: &What) -> Begun {
@@ -346,7 +365,12 @@ impl SchedulingQueue {
 
     /// Pods that waited for an event for too long are to be tried.
     pub fn flush_unschedulable_leftover(&mut self, cluster: &Cluster, now: Timestamp) {
-        self.backlog.push_back(Move { what: What::TooLong, pre_check: None, begun: None });
+        self.backlog.push_back(Move {
+            what: What::TooLong,
+            pre_check: None,
+            begun: None,
+            spent: Duration::ZERO,
+        });
         while self.step(usize::MAX, cluster, now) {}
     }
 
@@ -360,7 +384,12 @@ impl SchedulingQueue {
         let due = *self.next_leftover.get_or_insert(next);
         if now >= due {
             self.next_leftover = Some(next);
-            self.backlog.push_back(Move { what: What::TooLong, pre_check: None, begun: None });
+            self.backlog.push_back(Move {
+                what: What::TooLong,
+                pre_check: None,
+                begun: None,
+                spent: Duration::ZERO,
+            });
         }
     }
 

@@ -1,0 +1,117 @@
+//! What is requested of the cluster and who waits, as time goes.
+
+use std::collections::BTreeMap;
+
+use portolan::Cluster;
+use portolan::model::{Pod, Resources};
+
+/// One resource over the whole cluster.
+#[derive(Clone, Debug)]
+pub(crate) struct Usage {
+    pub(crate) resource: String,
+    pub(crate) requested: i64,
+    pub(crate) allocatable: i64,
+    /// The most that was requested at any time.
+    pub(crate) peak: i64,
+}
+
+/// Pods that wait, by what they wait for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Waiting {
+    /// A place.
+    pub(crate) unschedulable: usize,
+    /// Being let into the queue.
+    pub(crate) gated: usize,
+    /// Others, or a plugin, on the node that they have.
+    pub(crate) permit: usize,
+}
+
+/// How it was at one moment.
+#[derive(Clone, Debug)]
+pub(crate) struct Sample {
+    /// Seconds since the start, or pods that had arrived.
+    pub(crate) at: f64,
+    /// What was requested, in the order of the resources.
+    pub(crate) requested: Box<[i64]>,
+    pub(crate) waiting: Waiting,
+}
+
+/// Sums that follow pods as they come and go. A pod costs O(resources).
+pub(super) struct Meter {
+    resources: Vec<Usage>,
+    samples: Option<Vec<Sample>>,
+}
+
+/// All that is requested and allocatable, by resource.
+pub(super) fn usage(cluster: &Cluster) -> Vec<Usage> {
+    let mut sums: BTreeMap<String, (i64, i64)> = BTreeMap::new();
+    let mut add = |name: &str, requested: i64, allocatable: i64| {
+        let sum = sums.entry(name.to_owned()).or_default();
+        sum.0 = sum.0.saturating_add(requested);
+        sum.1 = sum.1.saturating_add(allocatable);
+    };
+    for node in cluster.nodes() {
+        let (requested, allocatable) = (node.requested(), node.allocatable());
+        add("cpu", requested.cpu.0, allocatable.cpu.0);
+        add("memory", requested.memory.0, allocatable.memory.0);
+        add("pods", node.pod_count() as i64, node.allowed_pods());
+        for (name, amount) in allocatable.scalars.iter() {
+            add(name, requested.scalars.get(name).unwrap_or(0), amount);
+        }
+    }
+    sums.into_iter()
+        .map(|(resource, (requested, allocatable))| Usage {
+            resource,
+            requested,
+            allocatable,
+            peak: requested,
+        })
+        .collect()
+}
+
+fn amount(of: &Resources, resource: &str) -> i64 {
+    match resource {
+        "cpu" => of.cpu.0,
+        "memory" => of.memory.0,
+        "pods" => 1,
+        name => of.scalars.get(name).unwrap_or(0),
+    }
+}
+
+impl Meter {
+    /// Starts with what the cluster holds.
+    pub(super) fn new(cluster: &Cluster, keeps_samples: bool) -> Meter {
+        Meter { resources: usage(cluster), samples: keeps_samples.then(Vec::new) }
+    }
+
+    pub(super) fn comes(&mut self, pod: &Pod) {
+        for of in &mut self.resources {
+            let takes = amount(&pod.template.resources.placed, &of.resource);
+            of.requested = of.requested.saturating_add(takes);
+            of.peak = of.peak.max(of.requested);
+        }
+    }
+
+    pub(super) fn goes(&mut self, pod: &Pod) {
+        for of in &mut self.resources {
+            let took = amount(&pod.template.resources.placed, &of.resource);
+            of.requested = of.requested.saturating_sub(took);
+        }
+    }
+
+    /// Notes how it is now, where that is kept.
+    pub(super) fn sample(&mut self, at: f64, waiting: impl FnOnce() -> Waiting) {
+        let Some(samples) = &mut self.samples else { return };
+        let requested = self.resources.iter().map(|of| of.requested).collect();
+        samples.push(Sample { at, requested, waiting: waiting() });
+    }
+
+    /// The most of a resource that was requested at any time.
+    pub(super) fn peak(&self, resource: &str) -> i64 {
+        self.resources.iter().find(|of| of.resource == resource).map_or(0, |of| of.peak)
+    }
+
+    pub(super) fn into_samples(self) -> Vec<Sample> {
+        self.samples.unwrap_or_default()
+    }
+}

@@ -1,0 +1,103 @@
+//! Pods that are decided on in the order of the file, each once: for workloads in
+//! which nobody waits for anybody.
+
+use std::time::Instant;
+
+use portolan::framework::{AttemptResult, Decision, Recorder, ScheduleError, Scheduler};
+use portolan::log::Event;
+use portolan::model::Pod;
+
+use crate::error::Failure;
+
+use super::meter::Waiting;
+use super::run::{Replay, closed, refused};
+
+pub(super) fn run(replay: &mut Replay<'_>, mut scheduler: Scheduler) -> Result<(), Failure> {
+    for at in 0..replay.workload.arrivals.len() {
+        if let Some(error) = place(replay, &mut scheduler, at)? {
+            let reasons = match error {
+                ScheduleError::Fit(fit) => fit.reasons.into_keys().collect(),
+                other => vec![other.to_string()],
+            };
+            replay.note_failed(reasons);
+        }
+        let failed = replay.outcome.failed;
+        replay
+            .meter
+            .sample((at + 1) as f64, || Waiting { unschedulable: failed, ..Waiting::default() });
+        replay.bar.inc(1);
+    }
+    Ok(())
+}
+
+/// One cycle; why the pod cannot be placed, if it cannot.
+fn place(
+    replay: &mut Replay<'_>,
+    scheduler: &mut Scheduler,
+    at: usize,
+) -> Result<Option<ScheduleError>, Failure> {
+    let pod = &replay.workload.arrivals[at].pod;
+    let started = Instant::now();
+    let decided = match scheduler.framework().pre_enqueue(pod) {
+        Ok(()) => decide(replay, scheduler, pod),
+        // Nobody takes its gates away here.
+        Err(status) => Err(status.into()),
+    };
+    let assumed = match &decided {
+        Ok(decision) => {
+            let pod = pod.clone().on(decision.node.clone());
+            let assumed = replay.engine.assume_pod(pod).map_err(|_| closed("it is closed"))?;
+            Some(assumed.wait().map_err(closed)?)
+        }
+        Err(_) => None,
+    };
+    let took = started.elapsed();
+    replay.note_cycle(pod, decided.as_ref().ok().map(|d| &d.node), took);
+    match (decided, assumed) {
+        (Ok(decision), Some(assumed)) => {
+            assumed.map_err(|error| refused(pod, error))?;
+            // What the API server would tell: the pod is bound.
+            let bound = pod.clone().on(decision.node.clone());
+            replay
+                .event(Event::AddPod(std::sync::Arc::new(bound)))?
+                .map_err(|error| refused(pod, error))?;
+            if let Some(recorder) = scheduler.framework().recorder() {
+                recorder.attempt(AttemptResult::Scheduled, started.elapsed());
+                recorder.scheduled(1, started.elapsed());
+            }
+            replay.outcome.placed += 1;
+            replay.outcome.placements[at] = Some(decision.node);
+            replay.meter.comes(pod);
+            Ok(None)
+        }
+        (Err(error), _) => Ok(Some(error)),
+        (Ok(_), None) => Ok(None),
+    }
+}
+
+fn decide(
+    replay: &mut Replay<'_>,
+    scheduler: &mut Scheduler,
+    pod: &Pod,
+) -> Result<Decision, ScheduleError> {
+    let is_recorded = scheduler.framework().recorder().is_some();
+    let started = is_recorded.then(Instant::now);
+    let decided = scheduler.schedule(replay.reader.refresh(), pod);
+    if let (Some(recorder), Some(started)) = (scheduler.framework().recorder(), started) {
+        tell(recorder, &decided, started);
+    }
+    decided
+}
+
+/// Tells of a decision; of a pod that is placed more is told when it is bound.
+fn tell(recorder: &dyn Recorder, decided: &Result<Decision, ScheduleError>, started: Instant) {
+    let took = started.elapsed();
+    recorder.algorithm(took);
+    match decided {
+        Ok(_) => {}
+        Err(ScheduleError::Fit(_) | ScheduleError::NoNodes) => {
+            recorder.attempt(AttemptResult::Unschedulable, took);
+        }
+        Err(_) => recorder.attempt(AttemptResult::Error, took),
+    }
+}

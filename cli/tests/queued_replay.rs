@@ -1,0 +1,305 @@
+//! Through the queue pods wait, make room for others and run for their time; what a run
+//! says of itself in metrics and charts is what it did.
+
+mod common;
+
+use std::fmt::Write;
+
+use common::{file, portolan};
+use serde_json::Value;
+
+const COLUMNS: &str =
+    "name,cpu_milli,memory_mib,num_gpu,gpu_milli,qos,creation_time,deletion_time\n";
+
+/// Files of one test: nodes of so much cpu, and pods.
+struct Files {
+    nodes: String,
+    pods: String,
+}
+
+impl Files {
+    fn new(test: &str, cpu: &[i64], pods: &str) -> Files {
+        let mut nodes = String::from("sn,cpu_milli,memory_mib,gpu,model\n");
+        for (at, cpu) in cpu.iter().enumerate() {
+            let _ = writeln!(nodes, "n{at},{cpu},100000,0,");
+        }
+        let pods = format!("{COLUMNS}{pods}");
+        Files {
+            nodes: file(test, "nodes.csv", nodes.as_bytes()),
+            pods: file(test, "pods.csv", pods.as_bytes()),
+        }
+    }
+
+    fn arguments<'a>(&'a self, more: &[&'a str]) -> Vec<&'a str> {
+        let files = ["replay", "--nodes", &self.nodes, "--pods", &self.pods, "--output", "json"];
+        [&files[..], more].concat()
+    }
+
+    fn replay(&self, more: &[&str]) -> Value {
+        let run = portolan(&self.arguments(more));
+        assert_eq!(run.code, 0, "{}", run.err);
+        serde_json::from_str(&run.out).expect("one JSON object")
+    }
+
+    fn refused(&self, more: &[&str], says: &[&str]) {
+        let run = portolan(&self.arguments(more));
+        assert_eq!((run.code, &*run.out), (2, ""), "{}", run.err);
+        for text in says {
+            assert!(run.err.contains(text), "{:?} does not say {text:?}", run.err);
+        }
+    }
+}
+
+/// A path of a test's own, where nothing is yet.
+fn path(test: &str, name: &str) -> String {
+    let path = file(test, name, b"");
+    std::fs::remove_file(&path).expect("the file can be removed");
+    path
+}
+
+#[test]
+fn who_matters_more_gets_the_place_and_the_other_waits_without_one() {
+    let files = Files::new("qos", &[1000], "low,800,100,0,0,BE,0,9\nhigh,800,100,0,0,LS,1,9\n");
+    let alike = files.replay(&[]);
+    assert_eq!((&alike["placed"], &alike["failed"]), (&1.into(), &1.into()), "{alike}");
+    assert_eq!(alike["preempted"], Value::Null, "the queue is not needed: {alike}");
+    let by_qos = files.replay(&["--qos-priorities"]);
+    assert_eq!((&by_qos["placed"], &by_qos["failed"]), (&1.into(), &1.into()), "{by_qos}");
+    assert_eq!(by_qos["preempted"], 1, "{by_qos}");
+    assert_eq!(by_qos["reasons"]["Insufficient cpu"], 1, "{by_qos}");
+    assert_ne!(alike["decision_hash"], by_qos["decision_hash"]);
+}
+
+#[test]
+fn who_made_room_runs_again_for_its_whole_time() {
+    // Low runs from 0 to 4, makes room, and runs all of its ten seconds from 10 on: the
+    // last one, which matters no more than it, waits from 15 to 20.
+    let pods = "low,800,100,0,0,BE,0,10\nhigh,800,100,0,0,LS,4,10\nlast,800,100,0,0,BE,15,16\n";
+    let files = Files::new("again", &[1000], pods);
+    let run = files.replay(&["--qos-priorities", "--mode", "timed"]);
+    assert_eq!((&run["placed"], &run["failed"]), (&3.into(), &0.into()), "{run}");
+    assert_eq!(run["preempted"], 1, "{run}");
+    assert_eq!(run["utilisation"]["cpu"]["requested"], 0, "all have ended: {run}");
+    assert_eq!((&run["wait_seconds"]["p50"], &run["wait_seconds"]["p99"]), (&0.into(), &5.into()));
+}
+
+/// The lines of a chart, as points on it.
+fn polylines(svg: &str) -> Vec<Vec<(f64, f64)>> {
+    let lines = svg.split("<polyline ").skip(1);
+    let points =
+        lines.map(|line| line.split("points=\"").nth(1).unwrap().split('"').next().unwrap());
+    let point = |text: &str| {
+        let (x, y) = text.split_once(',').expect("x and y");
+        (x.parse().expect("a number"), y.parse().expect("a number"))
+    };
+    let all = points.map(|points| points.split_whitespace().map(point).collect::<Vec<_>>());
+    // Marks on the axes are lines of two points.
+    all.filter(|points| points.len() > 2).collect()
+}
+
+#[test]
+fn a_load_brings_arrivals_closer_and_leaves_run_times_as_they_are() {
+    let pods = (0..10).fold(String::new(), |mut pods, n| {
+        let _ = writeln!(pods, "p{n},1000,100,0,0,LS,{},{}", n * 10, n * 10 + 10);
+        pods
+    });
+    let files = Files::new("load", &[1000], &pods);
+    let calm = files.replay(&["--mode", "timed"]);
+    assert_eq!((&calm["wait_seconds"]["p99"], &calm["failed"]), (&0.into(), &0.into()), "{calm}");
+    // Pod n comes at n, and its turn is at 10 n.
+    let busy = files.replay(&["--mode", "timed", "--load", "10"]);
+    assert_eq!(busy["wait_seconds"]["p50"], 36, "{busy}");
+    assert_eq!(busy["wait_seconds"]["p99"], 81, "{busy}");
+    assert_eq!((&busy["placed"], &busy["failed"]), (&10.into(), &0.into()), "{busy}");
+    assert_eq!(busy["utilisation"]["cpu"]["peak"], 1000, "{busy}");
+    let idle = files.replay(&["--mode", "timed", "--load", "0.5"]);
+    assert_eq!(idle["wait_seconds"]["p99"], 0, "{idle}");
+}
+
+#[test]
+fn a_pod_that_fits_nowhere_is_told_of_at_the_end() {
+    let files = Files::new("never", &[1000], "a,2000,100,0,0,LS,0,9\nb,500,100,0,0,LS,5,9\n");
+    let run = files.replay(&["--mode", "timed"]);
+    assert_eq!((&run["placed"], &run["failed"]), (&1.into(), &1.into()), "{run}");
+    assert_eq!(run["reasons"]["Insufficient cpu"], 1, "{run}");
+}
+
+#[test]
+fn the_queue_decides_alike_on_any_number_of_threads() {
+    // So many nodes that the pool is used; few have what is asked for.
+    let mut nodes = String::from("sn,cpu_milli,memory_mib,gpu,model\n");
+    for n in 0..4_400 {
+        let _ = writeln!(nodes, "n{n},8000,100000,{},", u8::from(n % 440 == 0));
+    }
+    let qos = ["BE", "LS", "Burstable", "Guaranteed", "LS"];
+    let pods = (0..40).fold(COLUMNS.to_owned(), |mut pods, n| {
+        let (milli, from) = (300 + 100 * (n % 4), n * 2);
+        let _ =
+            writeln!(pods, "p{n},500,100,1,{milli},{},{from},{}", qos[n % 5], from + 60 + n % 7);
+        pods
+    });
+    let files = Files {
+        nodes: file("threads", "nodes.csv", nodes.as_bytes()),
+        pods: file("threads", "pods.csv", pods.as_bytes()),
+    };
+    for mode in ["fill", "timed"] {
+        let on = |threads| {
+            files.replay(&["--qos-priorities", "--mode", mode, "--threads", threads, "--seed", "3"])
+        };
+        let (one, two) = (on("1"), on("2"));
+        assert_eq!(one["decision_hash"], two["decision_hash"]);
+        for same in ["placed", "preempted", "cycles", "reasons", "wait_seconds"] {
+            assert_eq!(one[same], two[same], "{same}");
+        }
+        assert!(one["preempted"].as_u64() > Some(0), "{one}");
+    }
+}
+
+#[test]
+fn priority_classes_of_kubernetes_pods_count() {
+    let nodes = b"apiVersion: v1\nkind: Node\nmetadata: {name: n1}\n\
+        status: {allocatable: {cpu: '1', memory: 1Gi, pods: '10'}}\n";
+    let pod = |name: &str, class: &str| {
+        format!(
+            "---\napiVersion: v1\nkind: Pod\nmetadata: {{name: {name}, namespace: d}}\n\
+             spec: {{priorityClassName: {class}, containers: [{{name: c, resources: \
+             {{requests: {{cpu: 600m}}}}}}]}}\n"
+        )
+    };
+    let class = |name: &str, value: i32| {
+        format!(
+            "---\napiVersion: scheduling.k8s.io/v1\nkind: PriorityClass\nmetadata: {{name: \
+             {name}}}\nvalue: {value}\n"
+        )
+    };
+    let pods = [class("low", 1), class("high", 9), pod("a", "low"), pod("b", "high")].concat();
+    let files = Files {
+        nodes: file("classes", "nodes.yaml", nodes),
+        pods: file("classes", "pods.yaml", pods.as_bytes()),
+    };
+    let run = files.replay(&[]);
+    assert_eq!((&run["placed"], &run["preempted"]), (&1.into(), &1.into()), "{run}");
+    files.refused(&["--mode", "timed"], &["pods.yaml", "have no times", "--mode fill"]);
+    files.refused(&["--qos-priorities"], &[&files.pods, "PriorityClass"]);
+}
+
+#[test]
+fn a_chart_has_a_line_for_each_resource_and_for_who_waits() {
+    let pods = "a,400,50000,0,0,LS,0,30\nb,600,0,0,0,LS,10,40\nc,900,0,0,0,LS,15,20\n";
+    let files = Files::new("chart <&>", &[1000], pods);
+    let (svg, html) = (path("chart <&>", "chart.svg"), path("chart <&>", "chart.html"));
+    files.replay(&["--mode", "timed", "--chart", &svg]);
+    files.replay(&["--mode", "timed", "--chart", &html]);
+    let svg = std::fs::read_to_string(svg).expect("a chart");
+    let lines = polylines(&svg);
+    assert_eq!(lines.len(), 3, "cpu, memory, who waits: {svg}");
+    for line in &lines {
+        assert!(line.iter().all(|(x, y)| (0.0..=960.0).contains(x) && (0.0..=600.0).contains(y)));
+        assert!(line.windows(2).all(|pair| pair[0].0 <= pair[1].0), "time goes on: {line:?}");
+        // In steps: one of the two changes.
+        assert!(line.windows(2).all(|pair| pair[0].0 == pair[1].0 || pair[0].1 == pair[1].1));
+    }
+    // All of the cpu at its most is higher up than half of the memory.
+    let top = |line: &[(f64, f64)]| line.iter().map(|(_, y)| *y).fold(f64::MAX, f64::min);
+    assert!(top(&lines[0]) < top(&lines[1]), "{lines:?}");
+    for text in [
+        "cpu, at most 100.0 %",
+        "memory, at most 50.0 %",
+        "wait for a place, at most 1",
+        "requested, % of allocatable",
+        "seconds since the first arrival",
+        "pods.csv on nodes.csv",
+        "prefers-color-scheme: dark",
+    ] {
+        assert!(svg.contains(text), "no {text:?} in {svg}");
+    }
+    let html = std::fs::read_to_string(html).expect("a page");
+    assert!(
+        html.starts_with("<!doctype html>") && html.contains("<svg ") && html.contains("<table>")
+    );
+    // Nothing is fetched from anywhere.
+    assert!(!html.contains("src=") && !html.contains("href="), "{html}");
+}
+
+#[test]
+fn a_chart_of_a_fill_counts_pods() {
+    let chart = path("fill-chart", "chart.svg");
+    let run = portolan(&["replay", "--first", "1500", "--threads", "1", "--chart", &chart]);
+    assert_eq!(run.code, 0, "{}", run.err);
+    let svg = std::fs::read_to_string(chart).expect("a chart");
+    let lines = polylines(&svg);
+    assert!(lines.iter().all(|line| line.len() <= 2 * 722), "no more points than are seen");
+    assert!(svg.contains("pods arrived") && svg.contains("example.com/gpu, at most"), "{svg}");
+}
+
+#[test]
+fn unusable_arguments_name_the_way_out() {
+    let files = Files::new("usage", &[1000], "a,1,1,0,0,LS,0,1\nb,1,1,0,0,best,0,1\n");
+    files.refused(&["--load", "2"], &["--mode timed"]);
+    for load in ["0", "-1", "NaN", "inf", "much"] {
+        files.refused(&["--mode", "timed", &format!("--load={load}")], &["from 0.001 to 1000000"]);
+    }
+    files.refused(&["--chart", "chart.png"], &[".svg or .html"]);
+    files.refused(&["--chart", "/nowhere/chart.svg"], &["/nowhere/chart.svg", "folder"]);
+    files.refused(&["--metrics-file", "/nowhere/m.prom"], &["/nowhere/m.prom", "folder"]);
+    let line = format!("{}:3: ", files.pods);
+    files.refused(&["--qos-priorities"], &[&line, "\"best\"", "BE, Burstable, LS, Guaranteed"]);
+}
+
+fn metric(text: &str, name: &str) -> f64 {
+    let line = text.lines().find(|line| line.starts_with(name));
+    let line = line.unwrap_or_else(|| panic!("no {name} in {text}"));
+    line.rsplit_once(' ').and_then(|(_, value)| value.parse().ok()).expect("a number")
+}
+
+const SCHEDULED: &str =
+    "scheduler_schedule_attempts_total{result=\"scheduled\",profile=\"default-scheduler\"}";
+
+#[test]
+fn metrics_of_a_replay_are_those_of_its_result() {
+    let files = Files::new("metrics", &[1000], "low,800,100,0,0,BE,0,9\nhigh,800,100,0,0,LS,1,9\n");
+    let out = path("metrics", "m.prom");
+    for (queued, attempts) in [(false, 1.0), (true, 2.0)] {
+        let with: &[&str] = if queued { &["--qos-priorities"] } else { &[] };
+        let run = files.replay(&[with, &["--metrics-file", &out]].concat());
+        let text = std::fs::read_to_string(&out).expect("metrics");
+        assert_eq!(metric(&text, SCHEDULED), attempts, "{run}");
+        assert_eq!(metric(&text, "scheduler_cache_size{type=\"pods\"}"), 1.0);
+        assert_eq!(metric(&text, "portolan_generation"), run["generation"].as_f64().unwrap());
+        assert!(text.ends_with("# EOF\n"));
+        let cycles = "scheduler_scheduling_algorithm_duration_seconds_count";
+        assert_eq!(metric(&text, cycles), run["cycles"].as_f64().unwrap());
+    }
+    let text = std::fs::read_to_string(&out).expect("metrics");
+    assert_eq!(metric(&text, "scheduler_preemption_victims_sum"), 1.0);
+    assert_eq!(metric(&text, "scheduler_pending_pods{queue=\"unschedulable\"}"), 1.0);
+}
+
+#[test]
+fn every_command_that_runs_a_scheduler_writes_metrics() {
+    let out = path("commands", "m.prom");
+    let sched = ["perf", "sched", "--nodes", "50", "--init", "10", "--pods", "20"];
+    for queue in [&[][..], &["--queue"]] {
+        let run = portolan(&[&sched, queue, &["--metrics-file", &out]].concat());
+        assert_eq!(run.code, 0, "{}", run.err);
+        let text = std::fs::read_to_string(&out).expect("metrics");
+        assert_eq!(metric(&text, SCHEDULED), 20.0, "{text}");
+        assert_eq!(metric(&text, "scheduler_cache_size{type=\"nodes\"}"), 50.0);
+    }
+    let compare = ["compare", "--config", "default", "default", "--first", "50"];
+    let run = portolan(&[&compare[..], &["--metrics-file", &out]].concat());
+    assert_eq!(run.code, 0, "{}", run.err);
+    for numbered in ["m.1.prom", "m.2.prom"] {
+        let text = std::fs::read_to_string(out.replace("m.prom", numbered)).expect("metrics");
+        assert!(metric(&text, SCHEDULED) > 40.0, "{numbered}");
+    }
+    let cluster = b"apiVersion: v1\nkind: Node\nmetadata: {name: n1}\n\
+        status: {allocatable: {cpu: '1', memory: 1Gi, pods: '10'}}\n---\n\
+        apiVersion: v1\nkind: Pod\nmetadata: {name: a, namespace: d}\n\
+        spec: {containers: [{name: c, resources: {requests: {cpu: 600m}}}]}\n";
+    let cluster = file("commands", "cluster.yaml", cluster);
+    let run = portolan(&["what-if", "--cluster", &cluster, "--metrics-file", &out]);
+    assert_eq!(run.code, 0, "{}", run.err);
+    let text = std::fs::read_to_string(&out).expect("metrics");
+    assert_eq!(metric(&text, SCHEDULED), 1.0, "{text}");
+}

@@ -1,0 +1,109 @@
+//! Which nodes a scheduler tries first, where several share a cluster.
+
+use std::num::NonZeroU32;
+
+use crate::model::{HOSTNAME, LabelSelector};
+use crate::snapshot::{Chunk, Cluster, NodeInfo};
+
+use super::{each_lane, each_same};
+
+/// A scheduler's own part of the nodes.
+///
+/// It looks for nodes there, and among the others only where none of its own will do.
+/// So schedulers of one engine with parts of their own seldom decide for the same node
+/// at once, which would let but one of them in; and what each remembers of its nodes
+/// holds longer. Percentages of nodes are of the part. A pod that asks for nodes by
+/// name, or is nominated to one, is not bound by parts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Partition {
+    /// One of `of` shares of like size: number `index`, counted from 0 and round.
+    /// A share has up to 64 neighbours of a zone together, so in a cluster of few
+    /// nodes it may have none.
+    Share {
+        /// Which share.
+        index: u32,
+        /// How many there are.
+        of: NonZeroU32,
+    },
+    /// The nodes with such labels.
+    Labels(LabelSelector),
+}
+
+impl Partition {
+    /// Whether the node is of this part.
+    #[must_use]
+    pub fn includes(&self, node: NodeInfo<'_>) -> bool {
+        let (chunk, lane) = node.place();
+        self.lanes(node.cluster(), chunk, 1 << lane) != 0
+    }
+
+    /// The lanes of `mask` whose nodes are of this part.
+    pub(super) fn lanes(&self, cluster: &Cluster, chunk: &Chunk, mask: u64) -> u64 {
+        match self {
+            Partition::Share { index, of } => {
+                if chunk.sequence % *of == *index % *of {
+                    mask
+                } else {
+                    0
+                }
+            }
+            Partition::Labels(selector) if selector.asks_for(HOSTNAME) => each_lane(mask, |lane| {
+                let node = cluster.node_in(chunk, lane).and_then(|node| node.node());
+                node.is_some_and(|node| selector.matches(&node.labels))
+            }),
+            Partition::Labels(selector) => each_same(chunk.label_set(), mask, |lane, all| {
+                let labels = cluster.label_set(chunk.label_set()[lane]);
+                if selector.matches(labels) { all } else { 0 }
+            }),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::framework::{Framework, Scheduler, SchedulerConfig};
+    use crate::model::{node, pod};
+    use crate::{Config, Engine};
+
+    #[test]
+    fn own_nodes_come_first_and_the_others_where_none_of_them_will_do() {
+        let (mut writer, _) = Engine::inline(Config::default());
+        writer.add_node(node("mine").label("team", "red").cpu(1000).build()).unwrap();
+        // It is emptier, and would be liked better.
+        writer.add_node(node("theirs").label("team", "blue").cpu(64_000).build()).unwrap();
+        let own = Partition::Labels(LabelSelector::from_labels([("team", "red")]));
+        let scheduler =
+            || Scheduler::new(Framework::default_profile(), SchedulerConfig::default(), None);
+        let (mut free, mut parted) = (scheduler(), scheduler().with_partition(own));
+        let mut place = |n: u32| {
+            let pod = pod(format!("p{n}")).cpu(400).build();
+            let unbound = free.schedule(writer.cluster(), &pod).unwrap();
+            assert_eq!((&*unbound.node, unbound.looked_at), ("theirs", 2));
+            let decision = parted.schedule(writer.cluster(), &pod).unwrap();
+            writer.assume_pod(pod.on(decision.node.clone())).unwrap();
+            (decision.node.to_string(), decision.looked_at)
+        };
+        assert_eq!(place(0), ("mine".to_owned(), 1));
+        assert_eq!(place(1), ("mine".to_owned(), 1));
+        assert_eq!(place(2), ("theirs".to_owned(), 2), "what is its own is full");
+    }
+
+    #[test]
+    fn every_node_is_of_one_share_and_zones_are_in_all() {
+        let (mut writer, _) = Engine::inline(Config::default());
+        for n in 0..1000 {
+            let zone = format!("z{}", n % 3);
+            writer.add_node(node(format!("n{n}")).zone(zone).build()).unwrap();
+        }
+        let of = NonZeroU32::new(4).unwrap();
+        let shares = [0, 1, 2, 7].map(|index| Partition::Share { index, of });
+        let mut counts = [[0; 3]; 4];
+        for (n, node) in writer.cluster().nodes().enumerate() {
+            let mine: Vec<usize> = (0..4).filter(|at| shares[*at].includes(node)).collect();
+            assert_eq!(mine.len(), 1);
+            counts[mine[0]][n % 3] += 1;
+        }
+        assert!(counts.iter().flatten().all(|count| *count >= 64), "{counts:?}");
+    }
+}

@@ -1,0 +1,142 @@
+//! Who hears of the cycles of one profile.
+//!
+//! A histogram is looked up by its labels once, and kept: by step and outcome in a
+//! table, by plugin in a map without strings that are made for it.
+
+use std::borrow::Cow;
+use std::sync::{Arc, OnceLock, PoisonError, RwLock};
+use std::time::Duration;
+
+use hashbrown::HashMap;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::histogram::Histogram;
+
+use crate::framework::{Actions, AttemptResult, Code, EventResource, Hint, Recorder, Step};
+
+use super::families::Families;
+
+/// From so many attempts on they are one label (`getAttemptsLabel`).
+const MANY_ATTEMPTS: u32 = 15;
+
+/// Steps, and outcomes of each, success first.
+const STEPS: usize = Step::PostBind as usize + 1;
+const OUTCOMES: usize = Code::Pending as usize + 2;
+
+const RESULTS: usize = AttemptResult::Error as usize + 1;
+
+type Plugins = HashMap<(&'static str, Step, Option<Code>), Histogram, foldhash::fast::RandomState>;
+
+pub(super) struct ProfileRecorder {
+    families: Arc<Families>,
+    profile: Cow<'static, str>,
+    attempts: [OnceLock<(Counter, Histogram)>; RESULTS],
+    steps: [[OnceLock<Histogram>; OUTCOMES]; STEPS],
+    plugins: RwLock<Plugins>,
+}
+
+fn status(outcome: Option<Code>) -> &'static str {
+    outcome.map_or("Success", Code::as_str)
+}
+
+impl ProfileRecorder {
+    pub(super) fn new(families: Arc<Families>, profile: &str) -> ProfileRecorder {
+        ProfileRecorder {
+            families,
+            profile: Cow::Owned(profile.to_owned()),
+            attempts: Default::default(),
+            steps: Default::default(),
+            plugins: RwLock::default(),
+        }
+    }
+}
+
+impl Recorder for ProfileRecorder {
+    fn step(&self, step: Step, outcome: Option<Code>, took: Duration) {
+        if step == Step::PostFilter {
+            self.families.preemption_attempts.inc();
+        }
+        let at = outcome.map_or(0, |code| code as usize + 1);
+        let histogram = self.steps[step as usize][at].get_or_init(|| {
+            let labels = [
+                ("extension_point", step.as_str().into()),
+                ("status", status(outcome).into()),
+                ("profile", self.profile.clone()),
+            ];
+            self.families.point_duration.get_or_create(&labels).clone()
+        });
+        histogram.observe(took.as_secs_f64());
+    }
+
+    fn plugin(&self, plugin: &'static str, step: Step, outcome: Option<Code>, took: Duration) {
+        let key = (plugin, step, outcome);
+        let known = self.plugins.read().unwrap_or_else(PoisonError::into_inner);
+        if let Some(histogram) = known.get(&key) {
+            return histogram.observe(took.as_secs_f64());
+        }
+        drop(known);
+        let labels = [
+            ("plugin", plugin.into()),
+            ("extension_point", step.as_str().into()),
+            ("status", status(outcome).into()),
+        ];
+        let histogram = self.families.plugin_duration.get_or_create(&labels).clone();
+        histogram.observe(took.as_secs_f64());
+        self.plugins.write().unwrap_or_else(PoisonError::into_inner).insert(key, histogram);
+    }
+
+    fn algorithm(&self, took: Duration) {
+        self.families.algorithm_duration.observe(took.as_secs_f64());
+    }
+
+    fn attempt(&self, result: AttemptResult, took: Duration) {
+        let (count, duration) = self.attempts[result as usize].get_or_init(|| {
+            let labels = [("result", result.as_str().into()), ("profile", self.profile.clone())];
+            let Families { attempts, attempt_duration, .. } = &*self.families;
+            let duration = attempt_duration.get_or_create(&labels).clone();
+            (attempts.get_or_create(&labels).clone(), duration)
+        });
+        count.inc();
+        duration.observe(took.as_secs_f64());
+    }
+
+    fn scheduled(&self, attempt: u32, took: Duration) {
+        self.families.pod_attempts.observe(f64::from(attempt));
+        let attempts = match attempt {
+            MANY_ATTEMPTS.. => format!("{MANY_ATTEMPTS}+"),
+            attempt => attempt.to_string(),
+        };
+        let family = &self.families.pod_duration;
+        family.get_or_create(&[("attempts", attempts.into())]).observe(took.as_secs_f64());
+    }
+
+    fn permit_wait(&self, outcome: Option<Code>, took: Duration) {
+        let labels = [("result", status(outcome).into())];
+        self.families.permit_wait.get_or_create(&labels).observe(took.as_secs_f64());
+    }
+
+    fn event(&self, resource: EventResource, action: Actions, took: Duration) {
+        let labels = [("event", label(resource, action))];
+        self.families.event_duration.get_or_create(&labels).observe(took.as_secs_f64());
+    }
+
+    fn hint(
+        &self,
+        plugin: &'static str,
+        (resource, action): (EventResource, Actions),
+        hint: Hint,
+        took: Duration,
+    ) {
+        let hint = match hint {
+            Hint::Queue => "Queue",
+            Hint::Skip => "QueueSkip",
+        };
+        let labels =
+            [("plugin", plugin.into()), ("event", label(resource, action)), ("hint", hint.into())];
+        self.families.hint_duration.get_or_create(&labels).observe(took.as_secs_f64());
+    }
+}
+
+/// As kube-scheduler labels events: `NodeAdd`, `AssignedPodDelete`.
+fn label(resource: EventResource, action: Actions) -> Cow<'static, str> {
+    format!("{}{action}", resource.as_str()).into()
+}

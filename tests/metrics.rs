@@ -1,0 +1,272 @@
+//! The metrics say what became of pods, under kube-scheduler's names.
+
+#![cfg(feature = "metrics")]
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use portolan::framework::{
+    Cycle, Framework, Handle, Permit, Plugin, Point, Scheduler, SchedulerConfig, Status,
+};
+use portolan::metrics::Metrics;
+use portolan::model::{Name, PodBuilder, Timestamp, node, pod};
+use portolan::scheduler::queue::{QueueConfig, QueueFront, SchedulingQueue};
+use portolan::scheduler::{
+    Attempt, InMemoryBinder, InMemoryEvictor, Placement, Profiles, SchedulingLoop,
+};
+use portolan::{Config, Engine};
+
+const GI: i64 = 1 << 30;
+
+/// A scheduler whose every cycle is heard, plugins and all.
+struct Bench {
+    engine: Engine,
+    queue: Arc<QueueFront>,
+    scheduling: SchedulingLoop,
+    metrics: Metrics,
+}
+
+impl Bench {
+    fn new() -> Bench {
+        Bench::with(Framework::default_profile_with)
+    }
+
+    fn with(framework: impl FnOnce(&Handle) -> Framework) -> Bench {
+        let (engine, metrics) = (Engine::shared(Config::default()), Metrics::new());
+        let handle = Handle::default()
+            .with_binder(Arc::new(InMemoryBinder::new(engine.clone())))
+            .with_evictor(metrics.evictor(Arc::new(InMemoryEvictor::new(engine.clone()))));
+        let recorder = metrics.recorder("default-scheduler");
+        let framework = Arc::new(framework(&handle).with_recorder(recorder, 1));
+        let queue = SchedulingQueue::new(framework.clone(), QueueConfig::default());
+        let (follower, reader) = (engine.follow().unwrap(), engine.reader().unwrap());
+        let queue = Arc::new(QueueFront::new(queue, follower, reader));
+        let scheduler = Scheduler::new(framework, SchedulerConfig::default(), None);
+        let profiles = Profiles::one(scheduler);
+        let scheduling = SchedulingLoop::new(engine.clone(), queue.clone(), profiles).unwrap();
+        for name in ["n1", "n2"] {
+            let node = node(name).hostname().cpu(1_000).memory(64 * GI).build();
+            engine.add_node(node).unwrap().wait().unwrap().unwrap();
+        }
+        Bench { engine, queue, scheduling, metrics }
+    }
+
+    fn pending(&self, pod: PodBuilder) {
+        self.engine.put_pending(pod.memory(GI).build()).unwrap().wait().unwrap().unwrap();
+    }
+
+    /// The next pod that is placed, if any is, bound by the time given.
+    fn place(&mut self, seconds: i64) -> Option<Placement> {
+        let clock = || Timestamp::from_secs(seconds);
+        while let Ok(attempt) = self.scheduling.schedule_one(Some(Instant::now()), clock) {
+            if let Attempt::Placed(placement) = attempt {
+                return Some(placement);
+            }
+        }
+        None
+    }
+
+    /// Places and binds all that can be.
+    fn settle(&mut self, seconds: i64) {
+        while let Some(placement) = self.place(seconds) {
+            self.scheduling.bind(&placement, || Timestamp::from_secs(seconds)).unwrap();
+        }
+    }
+
+    fn values(&self) -> BTreeMap<String, f64> {
+        let snapshot = self.engine.reader().unwrap().snapshot();
+        self.metrics.engine(&self.engine.figures().unwrap(), &snapshot);
+        self.queue.with(|queue, _| self.metrics.queue(queue));
+        self.metrics.cycles("0", self.scheduling.figures());
+        let text = self.metrics.encode();
+        assert!(text.ends_with("# EOF\n"), "{text}");
+        let samples = text.lines().filter(|line| !line.starts_with('#'));
+        let sample = |line: &str| {
+            let (name, value) = line.rsplit_once(' ').unwrap();
+            (name.to_owned(), value.parse().unwrap())
+        };
+        samples.map(sample).collect()
+    }
+}
+
+/// Values by name, none where there is no such sample.
+fn check(values: &BTreeMap<String, f64>, expected: &[(&str, f64)]) {
+    for (name, value) in expected {
+        assert_eq!(values.get(*name), Some(value), "{name} in {values:#?}");
+    }
+}
+
+const PROFILE: &str = "profile=\"default-scheduler\"";
+
+#[test]
+fn pods_are_counted_by_what_became_of_them() {
+    let mut bench = Bench::new();
+    bench.pending(pod("a").cpu(600));
+    bench.pending(pod("b").cpu(600));
+    bench.settle(1);
+    bench.pending(pod("c").cpu(600));
+    bench.settle(2);
+    let values = bench.values();
+    check(
+        &values,
+        &[
+            (&format!("scheduler_schedule_attempts_total{{result=\"scheduled\",{PROFILE}}}"), 2.0),
+            (
+                &format!("scheduler_schedule_attempts_total{{result=\"unschedulable\",{PROFILE}}}"),
+                1.0,
+            ),
+            ("scheduler_scheduling_algorithm_duration_seconds_count", 3.0),
+            ("scheduler_pod_scheduling_attempts_count", 2.0),
+            ("scheduler_pod_scheduling_attempts_bucket{le=\"1.0\"}", 2.0),
+            ("scheduler_pod_scheduling_sli_duration_seconds_count{attempts=\"1\"}", 2.0),
+            ("scheduler_pending_pods{queue=\"unschedulable\"}", 1.0),
+            ("scheduler_pending_pods{queue=\"active\"}", 0.0),
+            (
+                "scheduler_queue_incoming_pods_total{queue=\"active\",event=\"UnscheduledPodAdd\"}",
+                3.0,
+            ),
+            (
+                &format!("scheduler_unschedulable_pods{{plugin=\"NodeResourcesFit\",{PROFILE}}}"),
+                1.0,
+            ),
+            ("scheduler_cache_size{type=\"nodes\"}", 2.0),
+            ("scheduler_cache_size{type=\"pods\"}", 2.0),
+            ("scheduler_scheduler_cache_size{type=\"nodes\"}", 2.0),
+            ("portolan_cycles_total{scheduler=\"0\",result=\"placed\"}", 2.0),
+            ("scheduler_preemption_attempts_total", 1.0),
+            ("scheduler_preemption_victims_count", 0.0),
+        ],
+    );
+    let filter = "extension_point=\"Filter\",status=\"Success\"";
+    let points =
+        format!("scheduler_framework_extension_point_duration_seconds_count{{{filter},{PROFILE}}}");
+    check(&values, &[(&points, 3.0)]);
+    let plugin = "scheduler_plugin_execution_duration_seconds_count{plugin=\"NodeResourcesFit\"";
+    assert!(values[&format!("{plugin},{filter}}}")] >= 1.0);
+}
+
+#[test]
+fn a_pod_that_is_placed_at_last_is_rejected_by_nobody_and_its_wait_is_counted() {
+    let mut bench = Bench::new();
+    bench.pending(pod("a").cpu(600));
+    bench.pending(pod("b").cpu(600));
+    bench.settle(1);
+    bench.pending(pod("c").cpu(600));
+    bench.settle(2);
+    bench.values();
+    let gone = bench.engine.reader().unwrap().snapshot();
+    let gone = gone.pods(&portolan::model::LabelSelector::everything(), |_| true).next().unwrap();
+    bench.engine.remove_pod(&gone.to_pod()).unwrap().wait().unwrap().unwrap();
+    bench.settle(30);
+    let hint = "plugin=\"NodeResourcesFit\",event=\"AssignedPodDelete\",hint=\"Queue\"";
+    check(
+        &bench.values(),
+        &[
+            (
+                &format!("scheduler_unschedulable_pods{{plugin=\"NodeResourcesFit\",{PROFILE}}}"),
+                0.0,
+            ),
+            ("scheduler_pod_scheduling_sli_duration_seconds_sum{attempts=\"2\"}", 28.0),
+            ("scheduler_pod_scheduling_attempts_sum", 4.0),
+            (&format!("scheduler_queueing_hint_execution_duration_seconds_count{{{hint}}}"), 1.0),
+            ("scheduler_event_handling_duration_seconds_count{event=\"AssignedPodDelete\"}", 1.0),
+        ],
+    );
+}
+
+#[test]
+fn victims_are_counted_by_preemption() {
+    let mut bench = Bench::new();
+    for name in ["a", "b", "c", "d"] {
+        bench.pending(pod(name).cpu(500));
+    }
+    bench.settle(1);
+    bench.pending(pod("high").cpu(1_000).priority(10));
+    bench.settle(2);
+    let values = bench.values();
+    check(
+        &values,
+        &[
+            ("scheduler_preemption_attempts_total", 1.0),
+            ("scheduler_preemption_victims_count", 1.0),
+            ("scheduler_preemption_victims_sum", 2.0),
+            ("scheduler_preemption_victims_bucket{le=\"1.0\"}", 0.0),
+            ("scheduler_preemption_victims_bucket{le=\"64.0\"}", 1.0),
+        ],
+    );
+}
+
+/// Lets each pod wait.
+struct Waits;
+
+impl Plugin for Waits {
+    fn name(&self) -> &'static str {
+        "Waits"
+    }
+
+    fn points(&self) -> &'static [Point] {
+        &[Point::Permit]
+    }
+
+    fn permit(&self, _: Cycle<'_>, _: &Name) -> Result<Permit, Status> {
+        Ok(Permit::Wait(Duration::from_secs(7)))
+    }
+}
+
+#[test]
+fn a_permit_that_runs_out_is_a_wait_and_an_attempt_in_vain() {
+    let waits =
+        |handle: &Handle| Framework::new(vec![(Box::new(Waits), 0)]).with_handle(handle.clone());
+    let mut bench = Bench::with(waits);
+    bench.pending(pod("a").cpu(100));
+    let placement = bench.place(1).unwrap();
+    assert!(bench.scheduling.bind(&placement, || Timestamp::from_secs(8)).is_err());
+    check(
+        &bench.values(),
+        &[
+            ("scheduler_permit_wait_duration_seconds_sum{result=\"Unschedulable\"}", 7.0),
+            (
+                &format!("scheduler_schedule_attempts_total{{result=\"unschedulable\",{PROFILE}}}"),
+                1.0,
+            ),
+        ],
+    );
+}
+
+#[test]
+fn every_metric_has_kube_schedulers_type_and_labels() {
+    let mut bench = Bench::new();
+    bench.pending(pod("a").cpu(600));
+    bench.settle(1);
+    bench.values();
+    let text = bench.metrics.encode();
+    for (name, kind) in [
+        ("schedule_attempts", "counter"),
+        ("scheduling_attempt_duration_seconds", "histogram"),
+        ("scheduling_algorithm_duration_seconds", "histogram"),
+        ("framework_extension_point_duration_seconds", "histogram"),
+        ("plugin_execution_duration_seconds", "histogram"),
+        ("queueing_hint_execution_duration_seconds", "histogram"),
+        ("event_handling_duration_seconds", "histogram"),
+        ("permit_wait_duration_seconds", "histogram"),
+        ("pod_scheduling_attempts", "histogram"),
+        ("pod_scheduling_sli_duration_seconds", "histogram"),
+        ("pending_pods", "gauge"),
+        ("queue_incoming_pods", "counter"),
+        ("unschedulable_pods", "gauge"),
+        ("preemption_attempts", "counter"),
+        ("preemption_victims", "histogram"),
+        ("cache_size", "gauge"),
+        ("goroutines", "gauge"),
+        ("inflight_events", "gauge"),
+    ] {
+        let line = format!("# TYPE scheduler_{name} {kind}\n");
+        assert_eq!(text.matches(&line).count(), 1, "{line} in {text}");
+    }
+    // Sixteen buckets, the last without a bound.
+    let buckets = "scheduler_scheduling_attempt_duration_seconds_bucket";
+    assert_eq!(text.matches(buckets).count(), 16, "{text}");
+    let last = format!("{buckets}{{le=\"+Inf\",result=\"scheduled\",{PROFILE}}} 1\n");
+    assert!(text.contains(&last), "{text}");
+}
