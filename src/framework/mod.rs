@@ -156,6 +156,7 @@ mod memo;
 mod nominator;
 mod plain;
 mod plugin;
+mod pod_groups;
 mod point;
 mod queued_pod;
 mod recorder;
@@ -181,6 +182,7 @@ pub use plugin::{
     Bind, Feasible, Filter, Nomination, Permit, Plugin, PreFilter, PreFlight, PreScore, Score,
 };
 pub(crate) use plugin::{each_lane, normalize_to_largest};
+pub use pod_groups::{Hold, Muster, PodGroups};
 pub use point::Point;
 pub use queued_pod::{PluginSet, QueuedPod};
 pub use recorder::{Recorder, Step};
@@ -192,4 +194,5 @@ pub use scheduler::{Decision, ScheduleError, Scheduler, SchedulerConfig};
 pub use scores::{NodeScore, Scores};
 pub use status::{Code, Reasons, Status};
 pub use volumes::{Assumed, PodVolumes, VolumeBinder};
+pub(crate) use waiting::go_duration;
 pub use waiting::{WaitingPod, WaitingPods};

@@ -40,6 +40,7 @@ struct FreeNumbers {
     labels: Numbers,
     resources: Numbers,
     claims: Numbers,
+    groups: Numbers,
     images: Numbers,
 }
 
@@ -149,6 +150,7 @@ impl Draft {
             rest.labels.next(),
             rest.resources.next(),
             rest.claims.next(),
+            rest.groups.next(),
             rest.images.next(),
         ]
         .iter()
