@@ -29,13 +29,15 @@ const NAME: &str = "GangScheduling";
 const TOO_FEW: &str = "waiting for minCount pods from a gang to appear in scheduling queue";
 const IN_FLIGHT: &str = "waiting for other pods of the pod group that are being scheduled";
 
-/// What a pod waits for whose group is not placed as a whole.
-pub(crate) const WAITING: &str = "waiting for minCount pods from a gang to be scheduled";
+/// What a pod waits for whose group is not placed as a whole, as its permit says it.
+pub(crate) const WAITING: &str = "waiting for minCount pods from a gang to be scheduled, one or \
+    more plugins asked to wait and no plugin rejected pod";
 
 /// How long a pod waits for the others where its group does not say it.
 const TIMEOUT: Duration = Duration::from_secs(300);
 
-fn unknown(name: &str) -> Status {
+/// Why a pod is rejected whose group is not there.
+pub(crate) fn unknown(name: &str) -> Status {
     let reason = format!("waiting for pods's pod group {name:?} to appear in scheduling queue");
     Status::new(Code::UnschedulableAndUnresolvable, NAME, reason)
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::error::{Path, ReadError};
-use super::node::{name, optional, timestamp};
+use super::node::{optional, timestamp};
 use super::objects::named;
 use super::wire::Metadata;
 use super::wire_objects as wire;

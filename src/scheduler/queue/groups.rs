@@ -140,7 +140,9 @@ impl Group {
 
     fn muster(&self) -> Muster {
         let timeout = self.object.as_ref().and_then(|group| group.schedule_timeout);
-        let in_flight = (self.in_flight > 0).then_some(Hold::InFlight);
+        // A group that lacks no pod has nothing to wait for.
+        let is_tried = self.in_flight > 0 && self.placed < self.wanted();
+        let in_flight = is_tried.then_some(Hold::InFlight);
         let timed_out = self.held_until.and(timeout).map(Hold::TimedOut);
         Muster {
             wanted: self.object.as_ref().map(|group| group.min_members),
@@ -268,9 +270,9 @@ impl SchedulingQueue {
         loop {
             let slot = self.take_first()?;
             let group = self.pods.get(slot).and_then(|entry| entry.member).map(|of| of.group);
-            // Others of its group are in flight, or it timed out, since it was asked about.
-            let is_held = |id| self.groups.get(id).is_some_and(|of| of.muster().hold.is_some());
-            if group.is_some_and(is_held) && self.is_kept(slot) {
+            // Its group may have lost a pod, or time out, since it was asked about.
+            let is_closed = |id| self.groups.get(id).is_some_and(|of| !is_open(&of.muster()));
+            if group.is_some_and(is_closed) && self.is_kept(slot) {
                 self.settle(slot, Place::Gated, Cause::Activate);
                 continue;
             }
