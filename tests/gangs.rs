@@ -805,6 +805,13 @@ impl Story {
             let waits = waits.filter(|it| !matches!(it, Place::InFlight | Place::Binding)).count();
             prop_assert_eq!(status.waiting, waits);
             prop_assert_eq!(status.placed, snapshot.placed_members("default", name));
+            // Whoever completed it, none of its pods is kept for that any more.
+            let is_free = status.held_until.is_none() && status.in_flight == 0;
+            if is_free && known.pods.len() >= MIN {
+                let kept =
+                    known.pods.iter().find(|uid| self.bench.place(uid) == Some(Place::Gated));
+                prop_assert!(kept.is_none(), "{kept:?} is kept");
+            }
         }
         Ok(())
     }

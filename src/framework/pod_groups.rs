@@ -2,11 +2,12 @@
 //! may queue: those are asked without a version, and half of what they need (which
 //! pods wait) is in none.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
-use crate::model::Name;
+use crate::model::{Name, Pod};
+use crate::snapshot::Cluster;
 
 /// A pod group as a queue knows it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -51,6 +52,23 @@ impl PodGroups {
         match known.get_mut(namespace) {
             Some(groups) => drop(groups.insert(name.clone(), muster)),
             None => drop(known.insert(namespace.clone(), [(name.clone(), muster)].into())),
+        }
+    }
+
+    /// Notes the groups of these pods as a queue would in which they wait: for whoever
+    /// asks plugins without a queue. O(pods).
+    pub fn fill<'a>(&self, cluster: &Cluster, waiting: impl IntoIterator<Item = &'a Pod>) {
+        let mut seen = HashSet::new();
+        for pod in waiting {
+            let Some((namespace, name)) = pod.group() else { continue };
+            if cluster.pod(&pod.uid).is_some() || !seen.insert(&pod.uid) {
+                continue;
+            }
+            let group = cluster.objects().pod_groups.get(namespace, name);
+            let placed = || cluster.placed_members(namespace, name);
+            let others = self.get(namespace, name).map_or_else(placed, |known| known.members);
+            let wanted = group.map(|group| group.min_members);
+            self.set(namespace, name, Muster { wanted, members: others + 1, hold: None });
         }
     }
 

@@ -63,7 +63,7 @@ pub(super) fn measure(
     let at = |q| cycles.value_at_quantile(q) as f64 / 1000.0;
     let per_second =
         |time: Duration| (arguments.pods as f64 / time.as_secs_f64().max(1e-9)).round();
-    Ok(json!({
+    let mut result = json!({
         "workload": format!("{}, queued and bound", shape.name()),
         "nodes": arguments.nodes,
         "init": arguments.init,
@@ -76,7 +76,11 @@ pub(super) fn measure(
         "conflicts": conflicts,
         "submitted_per_second": per_second(fed),
         "overcommitted": overcommitted(&bench.engine)?,
-    }))
+    });
+    if shape == Shape::Gang {
+        result["gang"] = json!(arguments.gang);
+    }
+    Ok(result)
 }
 
 /// Until no pod is left: nanoseconds of each way, failed attempts, conflicts.
