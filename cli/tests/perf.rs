@@ -1,5 +1,6 @@
 //! What `perf sched` prints of gangs adds up.
 
+#[allow(dead_code, reason = "these tests read no file")]
 mod common;
 
 use common::portolan;

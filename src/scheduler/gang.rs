@@ -76,7 +76,7 @@ impl<E: Into<CycleError>> From<E> for GangError {
 #[derive(Debug)]
 pub(super) struct Refused {
     pub(super) why: GangError,
-    pub(super) members: Vec<(usize, CycleError)>,
+    pub(super) members: LeftOver,
 }
 
 impl Refused {
@@ -94,6 +94,9 @@ impl<E: Into<GangError>> From<E> for Refused {
         Refused { why: error.into(), members: Vec::new() }
     }
 }
+
+/// Members that are not placed, each with its position among the pods.
+type LeftOver = Vec<(usize, CycleError)>;
 
 /// A member with a node.
 struct Member {
@@ -217,7 +220,7 @@ impl PodScheduler {
         snapshot: &Cluster,
         pods: &[Arc<Pod>],
         order: &[usize],
-    ) -> Result<(Vec<Member>, Vec<(usize, CycleError)>), Refused> {
+    ) -> Result<(Vec<Member>, LeftOver), Refused> {
         let mut fork = snapshot.fork();
         let (mut members, mut left_over) = (Vec::new(), Vec::new());
         for position in order {
