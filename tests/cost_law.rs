@@ -172,6 +172,8 @@ const LAWS: &[Law] = &[
     law("affinity flip off", [32_768, 512, 49_152], [2_048, 64, 3_072]),
     law("claim used", [32_768, 512, 49_152], [3_072, 96, 4_096]),
     law("claim given up", [32_768, 512, 49_152], [3_072, 96, 4_096]),
+    law("first pod of a group placed", [32_768, 512, 49_152], [3_072, 96, 4_096]),
+    law("last pod of a group gone", [32_768, 512, 49_152], [3_072, 96, 4_096]),
     law("node added", [49_152, 768, 65_536], [3_072, 96, 4_096]),
     law("node updated", [49_152, 768, 65_536], [3_072, 96, 4_096]),
     law("node moved to another zone", [65_536, 1_024, 98_304], [4_096, 128, 6_144]),
@@ -195,11 +197,13 @@ fn measure(nodes: usize) -> Vec<Cost> {
         let own = pod(format!("own-{i}")).label("own", &format!("{i}")).on(format!("n{n}")).build();
         let affine = with_affinity(format!("affine-{i}"), n);
         let claiming = pod(format!("c-{i}")).claim(format!("c-{i}")).on(format!("n{n}")).build();
+        let grouped = pod(format!("g-{i}")).group(format!("g-{i}")).on(format!("n{n}")).build();
         for (on, off, pod) in [
             ("pod assumed", "pod removed", plain),
             ("pod assumed, labels of its own", "pod removed, labels of its own", own),
             ("affinity flip on", "affinity flip off", affine),
             ("claim used", "claim given up", claiming),
+            ("first pod of a group placed", "last pod of a group gone", grouped),
         ] {
             let coming = Arc::new(pod.clone());
             note(on, bed.cost(|writer| writer.assume_pod(coming)));

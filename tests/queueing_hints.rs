@@ -7,7 +7,7 @@ use portolan::framework::{ClusterEvent, Framework, Hint, QueueingHints};
 use portolan::model::{
     AccessMode, Change, CsiDriver, CsiNode, CsiNodeDriver, CsiStorageCapacity, Diff, LabelSelector,
     Labels, Node, Object, Operator, PersistentVolume, PersistentVolumeClaim, Pod, PodAffinity,
-    PodAffinityTerm, Quantity, Requirement, StorageClass, Taint, TaintEffect,
+    PodAffinityTerm, PodGroup, Quantity, Requirement, StorageClass, Taint, TaintEffect,
     TopologySpreadConstraint, UnsatisfiableAction, VolumeAttachment, VolumeBindingMode, node, pod,
 };
 use portolan::{Config, Engine};
@@ -486,4 +486,40 @@ fn an_update_comes_to_the_actions_that_it_took() {
         |priority| Some(changed.clone().on("n")).map(|p| Pod { resource_version: priority, ..p });
     assert_eq!(actions(&pods(on(1), on(2))), ["AssignedPodUpdate"], "and nothing finer");
     assert_eq!(actions(&pods(None, on(1))), ["AssignedPodAdd"]);
+}
+
+#[test]
+fn gang_scheduling_waits_for_the_group_and_for_its_pods() {
+    let a = pod("a").group("g").build();
+    let of = |group: &str| pod("b").group(group);
+    let group = |name: &str, wants| Some(Object::PodGroup(PodGroup::new("default", name, wants)));
+    let elsewhere = Object::PodGroup(PodGroup::new("other", "g", 2));
+    check(
+        "GangScheduling",
+        &a,
+        &[
+            ("a pod of the group appears", true, pods(None, Some(of("g").build()))),
+            ("one is bound", true, pods(None, Some(of("g").on("n").build()))),
+            ("a pod of another group appears", false, pods(None, Some(of("h").build()))),
+            ("a pod of no group appears", false, pods(None, Some(pod("b").build()))),
+            (
+                "one of that name in another namespace appears",
+                false,
+                pods(None, Some(of("g").namespace("other").build())),
+            ),
+            ("a pod of the group goes", false, pods(Some(of("g").on("n").build()), None)),
+            ("the group appears", true, objects(None, group("g", 2))),
+            ("another group appears", false, objects(None, group("h", 2))),
+            ("one of that name elsewhere", false, objects(None, Some(elsewhere))),
+            ("the group wants fewer pods", true, objects(group("g", 3), group("g", 2))),
+            ("the group wants more pods", false, objects(group("g", 2), group("g", 3))),
+            ("the group goes", false, objects(group("g", 2), None)),
+        ],
+    );
+    let single = pod("a").build();
+    check(
+        "GangScheduling",
+        &single,
+        &[("a pod of no group appears", false, pods(None, Some(pod("b").build())))],
+    );
 }

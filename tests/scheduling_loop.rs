@@ -99,15 +99,12 @@ impl Bench {
         // A pod that backs off is popped where no other is ready: each once.
         let mut failed = BTreeSet::new();
         while let Some(attempt) = self.attempt(scheduling) {
-            match attempt {
-                Attempt::Placed(placement) => {
-                    bound += usize::from(scheduling.bind(&placement, self.clock()).is_ok());
-                }
-                Attempt::Failed { pod, .. } => {
-                    if !failed.insert(pod.name.to_string()) {
-                        break;
-                    }
-                }
+            let (placed, unplaced) = attempt.into_parts();
+            for placement in &placed {
+                bound += usize::from(scheduling.bind(placement, self.clock()).is_ok());
+            }
+            if unplaced.iter().any(|it| !failed.insert(it.pod.name.to_string())) {
+                break;
             }
         }
         bound

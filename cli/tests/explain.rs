@@ -116,3 +116,32 @@ fn what_is_not_there_is_an_error_that_says_so() {
         assert!(run.err.contains(says), "{}", run.err);
     }
 }
+
+#[test]
+fn a_pod_of_a_group_is_told_what_its_group_lacks() {
+    let pod = |name: &str| {
+        format!(
+            "- {{apiVersion: v1, kind: Pod, metadata: {{name: {name}, namespace: d, labels: \
+             {{scheduling.x-k8s.io/pod-group: g}}}}, spec: {{containers: [{{name: c}}]}}}}\n"
+        )
+    };
+    let group = "- {apiVersion: scheduling.x-k8s.io/v1alpha1, kind: PodGroup, metadata: {name: g, \
+                 namespace: d}, spec: {minMember: 2}}\n";
+    let notes = |test: &str, pods: &[&str], group: &str| {
+        let pods: String = pods.iter().map(|name| pod(name)).collect();
+        let cluster = String::from_utf8_lossy(CLUSTER).into_owned() + &pods + group;
+        let cluster = file(test, "cluster.yaml", cluster.as_bytes());
+        let asked = ["explain", "--cluster", &cluster, "--pod", "d/m1", "--output", "json"];
+        let run = portolan(&asked);
+        assert_eq!(run.code, 0, "{}", run.err);
+        let found: Value = serde_json::from_str(&run.out).expect("one JSON object");
+        let notes = found["notes"].as_array().expect("notes").clone();
+        let of_group = |note: &&Value| note.as_str().is_some_and(|note| note.contains("queue"));
+        notes.iter().find(of_group).map(|note| note.as_str().unwrap_or_default().to_owned())
+    };
+    let unknown = notes("group-unknown", &["m1"], "").expect("a note");
+    assert!(unknown.contains("pod group \"g\" to appear"), "{unknown}");
+    let few = notes("group-few", &["m1"], group).expect("a note");
+    assert!(few.contains("waiting for minCount pods"), "{few}");
+    assert_eq!(notes("group-complete", &["m1", "m2"], group), None);
+}

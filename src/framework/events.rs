@@ -44,11 +44,13 @@ pub enum EventResource {
     Workload,
     /// A disruption budget.
     PodDisruptionBudget,
+    /// A pod group.
+    PodGroup,
 }
 
 impl EventResource {
     /// All of them, in the order of their numbers.
-    pub const ALL: [EventResource; 14] = [
+    pub const ALL: [EventResource; 15] = [
         EventResource::AssignedPod,
         EventResource::UnscheduledPod,
         EventResource::Node,
@@ -63,6 +65,7 @@ impl EventResource {
         EventResource::Service,
         EventResource::Workload,
         EventResource::PodDisruptionBudget,
+        EventResource::PodGroup,
     ];
 
     /// Both kinds of pods (`Pod`).
@@ -86,6 +89,7 @@ impl EventResource {
             EventResource::Service => "Service",
             EventResource::Workload => "Workload",
             EventResource::PodDisruptionBudget => "PodDisruptionBudget",
+            EventResource::PodGroup => "PodGroup",
         }
     }
 
@@ -104,6 +108,7 @@ impl EventResource {
             ObjectKind::CsiDriver => EventResource::CsiDriver,
             ObjectKind::CsiStorageCapacity => EventResource::CsiStorageCapacity,
             ObjectKind::PodDisruptionBudget => EventResource::PodDisruptionBudget,
+            ObjectKind::PodGroup => EventResource::PodGroup,
         }
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::model::{Name, Pod};
 
-use super::{Evictor, Nominator, VolumeBinder, WaitingPods};
+use super::{Evictor, Nominator, PodGroups, VolumeBinder, WaitingPods};
 
 /// Binds pods to nodes: where a decision leaves the scheduler.
 pub trait Binder: Send + Sync {
@@ -18,7 +18,7 @@ pub trait Binder: Send + Sync {
 }
 
 /// What plugins are given when they are made: the pods that wait for permits, the
-/// pods that are nominated, and who binds pods and
+/// pods that are nominated, the pod groups of the queue, and who binds pods and
 /// volumes and evicts pods. Clones are the same handle; the
 /// profiles of one configuration have one. The cluster and its stores come with
 /// each [`Cycle`](super::Cycle).
@@ -26,6 +26,7 @@ pub trait Binder: Send + Sync {
 pub struct Handle {
     waiting: Arc<WaitingPods>,
     nominator: Arc<Nominator>,
+    pod_groups: Arc<PodGroups>,
     binder: Option<Arc<dyn Binder>>,
     volume_binder: Option<Arc<dyn VolumeBinder>>,
     evictor: Option<Arc<dyn Evictor>>,
@@ -61,6 +62,12 @@ impl Handle {
     #[must_use]
     pub fn nominator(&self) -> &Nominator {
         &self.nominator
+    }
+
+    /// The pod groups of the queue.
+    #[must_use]
+    pub fn pod_groups(&self) -> &PodGroups {
+        &self.pod_groups
     }
 
     /// Who binds, if anybody does.

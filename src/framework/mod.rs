@@ -157,6 +157,7 @@ mod nominator;
 mod partition;
 mod plain;
 mod plugin;
+mod pod_groups;
 mod point;
 mod queued_pod;
 mod recorder;
@@ -183,6 +184,7 @@ pub use plugin::{
     Bind, Feasible, Filter, Nomination, Permit, Plugin, PreFilter, PreFlight, PreScore, Score,
 };
 pub(crate) use plugin::{each_lane, each_same, normalize_to_largest};
+pub use pod_groups::{Hold, Muster, PodGroups};
 pub use point::Point;
 pub use queued_pod::{PluginSet, QueuedPod};
 pub use recorder::{AttemptResult, Recorder, Step};
@@ -194,4 +196,5 @@ pub use scheduler::{Decision, ScheduleError, Scheduler, SchedulerConfig};
 pub use scores::{NodeScore, Scores};
 pub use status::{Code, Reasons, Status};
 pub use volumes::{Assumed, PodVolumes, VolumeBinder};
+pub(crate) use waiting::go_duration;
 pub use waiting::{WaitingPod, WaitingPods};

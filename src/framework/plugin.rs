@@ -95,6 +95,14 @@ pub trait Plugin: Send + Sync {
         false
     }
 
+    /// Whether pods of a [`PodGroup`](crate::model::PodGroup) are to be tried together:
+    /// the queue hands them out so, and counts them
+    /// ([`Handle::pod_groups`](super::Handle::pod_groups)), if any plugin of the
+    /// profile says that.
+    fn gathers_groups(&self) -> bool {
+        false
+    }
+
     /// Whether the pod may queue.
     fn pre_enqueue(&self, _pod: &Pod) -> Result<(), Status> {
         Ok(())
@@ -193,6 +201,11 @@ pub trait Plugin: Send + Sync {
     fn permit(&self, _cycle: Cycle<'_>, _node: &Name) -> Result<Permit, Status> {
         Ok(Permit::Allow)
     }
+
+    /// The pod is among those that wait for permits now, because this plugin or
+    /// another one wants it to. The version may be newer than that of
+    /// [`Plugin::permit`], and what came in between may be all that it waits for.
+    fn waits(&self, _cycle: Cycle<'_>) {}
 
     /// Whether there will be anything for [`Plugin::pre_bind`] to do.
     ///

@@ -63,6 +63,10 @@ pub struct QueuedPod {
     pub unschedulable_count: u32,
     /// How often in a row trying it ended in an error.
     pub consecutive_errors: u32,
+    /// Of a pod group: when the first of its pods came, which is their rank.
+    pub group_first: Option<Timestamp>,
+    /// How often in a row its pod group was tried in vain, while it waits for that.
+    pub group_failures: u32,
     /// When it may be tried again; none before it was put into backoff.
     pub backoff_expiration: Option<Timestamp>,
     /// The plugins that rejected it the last time.
@@ -87,12 +91,35 @@ impl QueuedPod {
             first_attempt: None,
             unschedulable_count: 0,
             consecutive_errors: 0,
+            group_first: None,
+            group_failures: 0,
             backoff_expiration: None,
             unschedulable_plugins: PluginSet::EMPTY,
             pending_plugins: PluginSet::EMPTY,
             gating_plugin: PluginSet::EMPTY,
             generation,
         }
+    }
+
+    /// It was tried in vain, and comes back.
+    pub(crate) fn failed(&mut self, unschedulable: PluginSet, pending: PluginSet, now: Timestamp) {
+        self.unschedulable_plugins = unschedulable;
+        self.pending_plugins = pending;
+        self.gating_plugin = PluginSet::EMPTY;
+        if self.rejectors().is_empty() {
+            self.consecutive_errors = self.consecutive_errors.saturating_add(1);
+        } else {
+            self.unschedulable_count = self.unschedulable_count.saturating_add(1);
+            self.consecutive_errors = 0;
+        }
+        self.queued = now;
+    }
+
+    /// Since when it is in the queue, to whoever orders pods: those of a pod group
+    /// since the first of them was.
+    #[must_use]
+    pub fn ranked(&self) -> Timestamp {
+        self.group_first.unwrap_or(self.queued)
     }
 
     /// All plugins that rejected it the last time.

@@ -345,6 +345,17 @@ impl Framework {
         })
     }
 
+    /// Whether pods of a group are to be tried together.
+    #[must_use]
+    pub fn gathers_groups(&self) -> bool {
+        self.plugins().any(Plugin::gathers_groups)
+    }
+
+    /// Tells the plugins that a pod waits, with a version that is as new as can be had.
+    pub fn waits(&self, cycle: Cycle<'_>) {
+        self.at(Point::Permit).for_each(|plugin| plugin.waits(cycle));
+    }
+
     /// Waits until the pod is permitted, if it waits; it does not any more then.
     ///
     /// # Errors

@@ -193,7 +193,7 @@ impl WaitingPod {
 }
 
 /// A duration as Go prints it: `15m0s`, `1.5s`, `300ms`.
-fn go_duration(duration: Duration) -> String {
+pub(crate) fn go_duration(duration: Duration) -> String {
     let nanos = duration.as_nanos();
     let decimal = |unit: u128, name: &str| {
         let text = format!("{}.{:0width$}", nanos / unit, nanos % unit, width = digits(unit));

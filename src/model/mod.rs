@@ -14,6 +14,7 @@ mod migration;
 mod node;
 mod objects;
 mod pod;
+mod pod_group;
 mod quantity;
 mod requests;
 mod resources;
@@ -41,6 +42,7 @@ pub(crate) use node::HOSTNAME;
 pub use node::{Image, Node, NodeBuilder, NodeLabels, ZoneKey, node};
 pub use objects::{Namespace, Object, ObjectKind, PodDisruptionBudget, Service, Workload};
 pub use pod::{Pod, PodBuilder, Timestamp, pod};
+pub use pod_group::{PodGroup, PodGroupState};
 pub use quantity::{Quantity, QuantityError};
 pub use requests::{
     Container, ContainerKind, ContainerStatus, NonZero, PodResources, Requests, ResourceList,

@@ -6,7 +6,7 @@ use super::storage::{
     CsiDriver, CsiNode, CsiStorageCapacity, PersistentVolume, PersistentVolumeClaim, StorageClass,
     VolumeAttachment,
 };
-use super::{LabelSelector, Labels, Name};
+use super::{LabelSelector, Labels, Name, PodGroup};
 
 /// A namespace: its labels are what namespace selectors see.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -98,11 +98,13 @@ pub enum ObjectKind {
     CsiStorageCapacity,
     /// policy/v1 PodDisruptionBudget.
     PodDisruptionBudget,
+    /// PodGroup, of scheduling.k8s.io and others.
+    PodGroup,
 }
 
 impl ObjectKind {
     /// All kinds.
-    pub const ALL: [ObjectKind; 13] = [
+    pub const ALL: [ObjectKind; 14] = [
         ObjectKind::Namespace,
         ObjectKind::Service,
         ObjectKind::ReplicationController,
@@ -116,6 +118,7 @@ impl ObjectKind {
         ObjectKind::CsiDriver,
         ObjectKind::CsiStorageCapacity,
         ObjectKind::PodDisruptionBudget,
+        ObjectKind::PodGroup,
     ];
 
     /// As Kubernetes writes it.
@@ -135,6 +138,7 @@ impl ObjectKind {
             ObjectKind::CsiDriver => "CSIDriver",
             ObjectKind::CsiStorageCapacity => "CSIStorageCapacity",
             ObjectKind::PodDisruptionBudget => "PodDisruptionBudget",
+            ObjectKind::PodGroup => "PodGroup",
         }
     }
 }
@@ -165,6 +169,8 @@ pub enum Object {
     CsiStorageCapacity(CsiStorageCapacity),
     /// policy/v1 PodDisruptionBudget.
     PodDisruptionBudget(PodDisruptionBudget),
+    /// A pod group.
+    PodGroup(PodGroup),
 }
 
 impl Object {
@@ -183,6 +189,7 @@ impl Object {
             Object::CsiDriver(_) => ObjectKind::CsiDriver,
             Object::CsiStorageCapacity(_) => ObjectKind::CsiStorageCapacity,
             Object::PodDisruptionBudget(_) => ObjectKind::PodDisruptionBudget,
+            Object::PodGroup(_) => ObjectKind::PodGroup,
         }
     }
 
@@ -201,6 +208,7 @@ impl Object {
             Object::PersistentVolumeClaim(object) => &object.namespace,
             Object::CsiStorageCapacity(object) => &object.namespace,
             Object::PodDisruptionBudget(object) => &object.namespace,
+            Object::PodGroup(object) => &object.namespace,
         }
     }
 
@@ -219,6 +227,7 @@ impl Object {
             Object::CsiDriver(object) => &object.name,
             Object::CsiStorageCapacity(object) => &object.name,
             Object::PodDisruptionBudget(object) => &object.name,
+            Object::PodGroup(object) => &object.name,
         }
     }
 }

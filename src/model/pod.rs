@@ -67,6 +67,12 @@ impl Pod {
         &self.template.namespace
     }
 
+    /// The namespace and name of the pod group that it is of, if it is of one.
+    #[must_use]
+    pub fn group(&self) -> Option<(&Name, &Name)> {
+        self.template.group()
+    }
+
     /// The same pod on another node.
     #[must_use]
     pub fn on(mut self, node: impl Into<Name>) -> Pod {
@@ -267,6 +273,13 @@ impl PodBuilder {
     #[must_use]
     pub fn priority(mut self, priority: i32) -> Self {
         self.spec.priority = priority;
+        self
+    }
+
+    /// Makes it one of a pod group of its namespace.
+    #[must_use]
+    pub fn group(mut self, name: impl Into<Name>) -> Self {
+        self.spec.scheduling_group = Some(name.into());
         self
     }
 

@@ -204,7 +204,8 @@ pub struct PodSpec {
     pub scheduling_gates: Box<[Name]>,
     /// Names of the pod's resource claims (DRA): refused as unsupported.
     pub resource_claims: Box<[Name]>,
-    /// The pod group that the pod belongs to.
+    /// The pod group of its namespace that the pod belongs to
+    /// (`spec.schedulingGroup.podGroupName`).
     pub scheduling_group: Option<Name>,
     /// Features that the node must declare.
     pub required_node_features: Box<[Name]>,
@@ -253,6 +254,13 @@ impl Template {
 }
 
 impl PodSpec {
+    /// The namespace and name of the pod group, if there is one.
+    #[must_use]
+    pub fn group(&self) -> Option<(&Name, &Name)> {
+        let name = self.scheduling_group.as_ref().filter(|name| !name.is_empty())?;
+        Some((&self.namespace, name))
+    }
+
     /// The required terms of pod anti-affinity.
     pub fn required_anti_affinity(&self) -> impl Iterator<Item = &super::PodAffinityTerm> {
         self.pod_anti_affinity.iter().flat_map(|affinity| affinity.required.iter())

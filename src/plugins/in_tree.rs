@@ -7,7 +7,7 @@ use crate::framework::{Framework, Handle, Plugin};
 /// has none), and how it is made without arguments.
 type Row = (&'static str, i64, fn(&Handle) -> Box<dyn Plugin>);
 
-const PROFILE: [Row; 19] = [
+const PROFILE: [Row; 20] = [
     ("SchedulingGates", 0, |_| Box::new(super::SchedulingGates)),
     ("PrioritySort", 0, |_| Box::new(super::PrioritySort)),
     ("NodeUnschedulable", 0, |_| Box::new(super::NodeUnschedulable)),
@@ -29,11 +29,12 @@ const PROFILE: [Row; 19] = [
     ("ImageLocality", 1, |_| Box::new(super::ImageLocality)),
     ("DefaultBinder", 0, |handle| Box::new(super::DefaultBinder::new(handle))),
     ("NodeDeclaredFeatures", 0, |_| Box::new(super::NodeDeclaredFeatures)),
+    ("GangScheduling", 0, |handle| Box::new(super::GangScheduling::new(handle))),
 ];
 
 impl Framework {
     /// The plugins of kube-scheduler's default profile, in its order and with
-    /// its weights.
+    /// its weights; and GangScheduling, which it has there behind a feature gate.
     #[must_use]
     pub fn default_profile() -> Framework {
         Framework::default_profile_with(&Handle::default())
@@ -53,9 +54,9 @@ mod registry {
     use super::PROFILE;
     use crate::framework::{Factory, Registry};
 
-    /// In-tree plugins that a configuration may name, and that do nothing here:
-    /// pods with resource claims are refused, and the others are not built.
-    const LEFT_OUT: [&str; 2] = ["DynamicResources", "GangScheduling"];
+    /// In-tree plugins that a configuration may name, and that do nothing here: pods
+    /// with resource claims are refused.
+    const LEFT_OUT: [&str; 1] = ["DynamicResources"];
 
     impl Registry {
         /// Kube-scheduler's plugins, with its default profile.

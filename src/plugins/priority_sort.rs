@@ -4,7 +4,8 @@ use std::cmp::Ordering;
 
 use crate::framework::{Plugin, Point, QueuedPod};
 
-/// Pods of higher priority first, and of equal ones those that queued first.
+/// Pods of higher priority first, and of equal ones those that queued first; those of a
+/// pod group as the first of them did.
 #[derive(Clone, Copy, Debug)]
 pub struct PrioritySort;
 
@@ -19,11 +20,11 @@ impl Plugin for PrioritySort {
 
     fn compare(&self, one: &QueuedPod, other: &QueuedPod) -> Ordering {
         let priority = |queued: &QueuedPod| queued.pod.template.priority;
-        priority(other).cmp(&priority(one)).then(one.queued.cmp(&other.queued))
+        priority(other).cmp(&priority(one)).then(one.ranked().cmp(&other.ranked()))
     }
 
     fn sort_key(&self, pod: &QueuedPod) -> Option<[i64; 2]> {
-        Some([-i64::from(pod.pod.template.priority), pod.queued.0])
+        Some([-i64::from(pod.pod.template.priority), pod.ranked().0])
     }
 }
 

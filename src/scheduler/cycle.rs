@@ -92,6 +92,9 @@ pub enum CycleError {
     /// The pod names a scheduler that has no profile here.
     #[error("no profile is for scheduler {0:?}: add one, or leave the pod to that scheduler")]
     NoProfile(String),
+    /// The pod would do, but its pod group was not placed; with what the group waits for.
+    #[error("pod group is unschedulable, {0}")]
+    PodGroup(String),
     /// The engine is closed.
     #[error("the engine is closed: no pod can be placed any more")]
     Closed,
@@ -253,6 +256,9 @@ impl PodScheduler {
                 }
             };
             let framework = framework.clone();
+            if waits {
+                framework.waits(Cycle::new(self.reader.refresh(), pod, &state));
+            }
             return Ok(Placement { pod: assumed, decision, state, waits, framework });
         }
     }

@@ -5,12 +5,20 @@
 //! by one event, which the writer accepts whole or refuses whole; nobody ever sees
 //! half of a gang. What another scheduler did meanwhile makes the writer refuse,
 //! and the gang is decided on anew.
+//!
+//! Members do not preempt: one after the other would evict pods for a gang of which
+//! the next member may fit nowhere whatever goes, so that its victims went in vain
+//! (kube-scheduler's WorkloadAwarePreemption, off by default, removes victims for the
+//! group as a whole). A group that has its minimum is a gang no more: its further pods
+//! are scheduled one by one, and preempt as any pod does.
 
 use std::sync::Arc;
 
 use crate::framework::{Cycle, CycleState, Decision, Permit, Scheduler};
 use crate::log::Event;
 use crate::model::{EventError, Generation, Pod, Timestamp};
+use crate::plugins::gang_scheduling::{WAITING, unknown};
+use crate::snapshot::Cluster;
 
 use super::cycle::MOST_CONFLICTS;
 use super::{CycleError, Placement, PodScheduler, Profiles};
@@ -42,6 +50,12 @@ pub enum GangError {
     /// There are fewer members than have to be placed.
     #[error("waiting for minCount pods from a gang to appear in scheduling queue: {0} of {1}")]
     Incomplete(usize, usize),
+    /// Members name different schedulers.
+    #[error(
+        "members name the schedulers {0:?} and {1:?}: give all pods of a group the same \
+         schedulerName"
+    )]
+    SeveralSchedulers(String, String),
     /// A member could not be decided on, or its plugins did not permit it.
     #[error(transparent)]
     Member(CycleError),
@@ -57,12 +71,53 @@ impl<E: Into<CycleError>> From<E> for GangError {
     }
 }
 
+/// A gang that was not placed, and what is wrong with those of its members that are to
+/// blame, each with its position among the pods.
+#[derive(Debug)]
+pub(super) struct Refused {
+    pub(super) why: GangError,
+    pub(super) members: LeftOver,
+}
+
+impl Refused {
+    /// What a member is told that is not to blame.
+    pub(super) fn told(&self) -> CycleError {
+        CycleError::PodGroup(match &self.why {
+            GangError::TooFew { .. } => WAITING.to_owned(),
+            why => why.to_string(),
+        })
+    }
+}
+
+impl<E: Into<GangError>> From<E> for Refused {
+    fn from(error: E) -> Refused {
+        Refused { why: error.into(), members: Vec::new() }
+    }
+}
+
+/// Members that are not placed, each with its position among the pods.
+type LeftOver = Vec<(usize, CycleError)>;
+
 /// A member with a node.
 struct Member {
     position: usize,
     pod: Arc<Pod>,
     decision: Decision,
     state: CycleState,
+}
+
+/// How many more pods of its group have to be placed with this one, itself included:
+/// at least 1.
+///
+/// # Errors
+///
+/// There is no such group.
+fn lacking(cluster: &Cluster, pod: &Pod) -> Result<usize, CycleError> {
+    let Some((namespace, name)) = pod.group() else { return Ok(1) };
+    let group = cluster.objects().pod_groups.get(namespace, name);
+    let group = group.ok_or_else(|| CycleError::rejected(unknown(name)))?;
+    let placed = cluster.placed_members(namespace, name);
+    Ok((group.min_members as usize).saturating_sub(placed).max(1))
 }
 
 impl PodScheduler {
@@ -80,49 +135,112 @@ impl PodScheduler {
         least: usize,
         now: Timestamp,
     ) -> Result<GangPlacement, GangError> {
-        if pods.len() < least {
-            return Err(GangError::Incomplete(pods.len(), least));
+        self.place_gang(pods, |_| Ok(least), now).map_err(|refused| refused.why)
+    }
+
+    /// The same for pods of one group: as many as that lacks in the version decided on.
+    pub(super) fn schedule_group(
+        &mut self,
+        pods: &[Arc<Pod>],
+        now: Timestamp,
+    ) -> Result<GangPlacement, Refused> {
+        let least = |cluster: &Cluster| pods.first().map_or(Ok(0), |pod| lacking(cluster, pod));
+        self.place_gang(pods, least, now)
+    }
+
+    /// Whether a pod can be placed by itself: it is of no group, or of one that lacks no
+    /// other.
+    pub(super) fn stands_alone(&mut self, pod: &Pod) -> bool {
+        let has_groups = self.framework(pod).is_some_and(|of| of.gathers_groups());
+        !has_groups || pod.group().is_none() || lacking(self.reader.refresh(), pod) == Ok(1)
+    }
+
+    fn place_gang(
+        &mut self,
+        pods: &[Arc<Pod>],
+        least: impl Fn(&Cluster) -> Result<usize, CycleError>,
+        now: Timestamp,
+    ) -> Result<GangPlacement, Refused> {
+        let gang = self.try_gang(pods, least, now);
+        match &gang {
+            Ok(gang) => {
+                self.figures.placed += gang.placed.len() as u64;
+                self.figures.failed += gang.left_over.len() as u64;
+            }
+            Err(_) => self.figures.failed += pods.len() as u64,
         }
+        gang
+    }
+
+    fn try_gang(
+        &mut self,
+        pods: &[Arc<Pod>],
+        least: impl Fn(&Cluster) -> Result<usize, CycleError>,
+        now: Timestamp,
+    ) -> Result<GangPlacement, Refused> {
+        one_scheduler(pods)?;
         let mut order: Vec<usize> = (0..pods.len()).collect();
         order.sort_by_key(|at| std::cmp::Reverse(pods[*at].template.priority));
         let mut conflicts = 0;
         loop {
             let snapshot = self.reader.refresh().clone();
-            let generation = snapshot.generation();
-            let mut fork = snapshot.fork();
-            let (mut members, mut left_over) = (Vec::new(), Vec::new());
-            for position in &order {
-                match decide(&mut self.profiles, &fork, &pods[*position]) {
-                    Ok((decision, state)) => {
-                        let pod = Pod::clone(&pods[*position]).on(decision.node.clone());
-                        fork.add_pod(&pod).map_err(CycleError::Assume)?;
-                        let pod = Arc::new(pod);
-                        members.push(Member { position: *position, pod, decision, state });
-                    }
-                    Err(error) if error.fit().is_some() => left_over.push((*position, error)),
-                    Err(error) => return Err(GangError::Member(error)),
-                }
+            let least = least(&snapshot).map_err(|error| {
+                let members = (0..pods.len()).map(|position| (position, error.clone())).collect();
+                Refused { why: GangError::Member(error), members }
+            })?;
+            if pods.len() < least {
+                return Err(GangError::Incomplete(pods.len(), least).into());
             }
+            let (mut members, mut left_over) = self.decide_all(&snapshot, pods, &order)?;
+            left_over.sort_by_key(|(position, _)| *position);
             if members.len() < least {
                 let found = members.len();
-                let first = left_over.into_iter().min_by_key(|(position, _)| *position);
-                let first = first.map(|(_, error)| Box::new(error));
-                return Err(GangError::TooFew { found, wanted: least, first });
+                let first = left_over.first().map(|(_, error)| Box::new(error.clone()));
+                let why = GangError::TooFew { found, wanted: least, first };
+                return Err(Refused { why, members: left_over });
             }
-            if let Some(conflict) = self.assume_all(&members, generation)? {
+            if let Some(conflict) = self.assume_all(&members, snapshot.generation())? {
                 if conflicts == MOST_CONFLICTS {
-                    return Err(CycleError::Assume(conflict).into());
+                    return Err(GangError::from(CycleError::Assume(conflict)).into());
                 }
                 conflicts += 1;
                 self.figures.conflicts += 1;
                 continue;
             }
             members.sort_by_key(|member| member.position);
-            left_over.sort_by_key(|(position, _)| *position);
             let placed = self.reserve_all(members, now)?;
-            self.figures.placed += placed.len() as u64;
             return Ok(GangPlacement { placed, left_over });
         }
+    }
+
+    /// A node for each pod that there is one for, those before it in place; and why
+    /// there is none for the others. A pod that cannot be decided on ends it.
+    fn decide_all(
+        &mut self,
+        snapshot: &Cluster,
+        pods: &[Arc<Pod>],
+        order: &[usize],
+    ) -> Result<(Vec<Member>, LeftOver), Refused> {
+        let mut fork = snapshot.fork();
+        let (mut members, mut left_over) = (Vec::new(), Vec::new());
+        for position in order {
+            let position = *position;
+            let decided = decide(&mut self.profiles, &fork, &pods[position]);
+            let placed = decided.and_then(|(decision, state)| {
+                let pod = Pod::clone(&pods[position]).on(decision.node.clone());
+                fork.add_pod(&pod).map_err(CycleError::Assume)?;
+                Ok(Member { position, pod: Arc::new(pod), decision, state })
+            });
+            match placed {
+                Ok(member) => members.push(member),
+                Err(error) if error.fit().is_some() => left_over.push((position, error)),
+                Err(error) => {
+                    left_over.push((position, error.clone()));
+                    return Err(Refused { why: GangError::Member(error), members: left_over });
+                }
+            }
+        }
+        Ok((members, left_over))
     }
 
     /// Assumes all members; what came in between, if something did.
@@ -130,18 +248,26 @@ impl PodScheduler {
         &mut self,
         members: &[Member],
         generation: Generation,
-    ) -> Result<Option<EventError>, CycleError> {
+    ) -> Result<Option<EventError>, Refused> {
         let pods: Arc<[Pod]> = members.iter().map(|member| Pod::clone(&member.pod)).collect();
         let event = Event::AssumeAll { pods, decided_on: Some(generation) };
-        let why = match self.engine().submit(event)?.wait()? {
+        let submitted = self.engine().submit(event).map_err(CycleError::from);
+        let outcome = submitted.and_then(|ticket| Ok(ticket.wait()?)).map_err(GangError::from)?;
+        let why = match outcome {
             Ok(_) => return Ok(None),
             Err(EventError::Together(why)) => *why,
             Err(why) => why,
         };
-        match why {
-            EventError::Conflict { .. } => Ok(Some(why)),
-            why => Err(CycleError::Assume(why)),
+        if let EventError::Conflict { .. } = why {
+            return Ok(Some(why));
         }
+        let error = CycleError::Assume(why);
+        let is_it = |member: &&Member| match &error {
+            CycleError::Assume(EventError::AlreadyInCache { uid }) => member.pod.uid == *uid,
+            _ => false,
+        };
+        let known = members.iter().find(is_it).map(|member| (member.position, error.clone()));
+        Err(Refused { why: GangError::Member(error), members: known.into_iter().collect() })
     }
 
     /// Sets aside what each member needs; undoes all where one is refused.
@@ -149,12 +275,12 @@ impl PodScheduler {
         &mut self,
         members: Vec<Member>,
         now: Timestamp,
-    ) -> Result<Vec<Placement>, CycleError> {
+    ) -> Result<Vec<Placement>, Refused> {
         let snapshot = self.reader.refresh().clone();
         let mut placed: Vec<Placement> = Vec::with_capacity(members.len());
         let mut refused = None;
         for member in members {
-            let Member { pod, decision, state, .. } = member;
+            let Member { position, pod, decision, state } = member;
             let Some(framework) = self.framework(&pod).cloned() else { continue };
             framework.handle().nominator().remove(&pod.uid);
             let mut placement = Placement { pod, decision, state, waits: false, framework };
@@ -166,27 +292,44 @@ impl PodScheduler {
                     .and_then(|()| framework.permit(cycle, &decision.node, now));
                 match permitted {
                     Ok(permit) => placement.waits = permit != Permit::Allow,
-                    Err(status) => refused = Some(status),
+                    Err(status) => refused = Some((position, CycleError::rejected(status))),
                 }
             }
             placed.push(placement);
         }
-        let Some(status) = refused else { return Ok(placed) };
+        let Some((position, error)) = refused else {
+            for Placement { pod, state, framework, .. } in placed.iter().filter(|it| it.waits) {
+                framework.waits(Cycle::new(self.reader.refresh(), pod, state));
+            }
+            return Ok(placed);
+        };
         for Placement { pod, decision, state, framework, .. } in placed.iter().rev() {
             if framework.handle().waiting_pods().reject(&pod.uid) {
                 // It was rejected just now: this does not wait.
                 let _ = framework.wait_on_permit(pod, || now);
             }
             framework.unreserve(Cycle::new(&snapshot, pod, state), &decision.node);
-            self.engine().forget_pod(pod)?.wait()?.map_err(CycleError::Assume)?;
+            // One that is gone or confirmed meanwhile is not to be forgotten, and none of
+            // the others may stay for that.
+            let _ = self.engine().forget_pod(pod).map(|ticket| ticket.wait());
         }
-        Err(CycleError::rejected(status))
+        Err(Refused { why: GangError::Member(error.clone()), members: vec![(position, error)] })
+    }
+}
+
+/// All members are to be one scheduler's.
+fn one_scheduler(pods: &[Arc<Pod>]) -> Result<(), GangError> {
+    let name = |pod: &Arc<Pod>| pod.template.scheduler_name.clone().unwrap_or_default();
+    let Some(first) = pods.first().map(name) else { return Ok(()) };
+    match pods.iter().map(name).find(|other| *other != first) {
+        Some(other) => Err(GangError::SeveralSchedulers(first.to_string(), other.to_string())),
+        None => Ok(()),
     }
 }
 
 fn decide(
     profiles: &mut Profiles<Scheduler>,
-    cluster: &crate::snapshot::Cluster,
+    cluster: &Cluster,
     pod: &Arc<Pod>,
 ) -> Result<(Decision, CycleState), CycleError> {
     let Some(scheduler) = profiles.get_mut(pod) else {

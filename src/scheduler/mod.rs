@@ -5,7 +5,7 @@
 //! | [`queue`] | which pod is tried next: fed from the log of an engine, it hands out each pod with the event that its decision must not be older than |
 //! | [`PodScheduler`] | the scheduling cycle: a node is decided on, the pod assumed there, and what it needs set aside; several on one engine never overcommit a node ([`FilterCheck`]) |
 //! | [`BindingCycle`] | what becomes of a pod that is assumed: permit, PreBind, Bind, PostBind |
-//! | [`SchedulingLoop`] | a pod's whole way, from the queue through both cycles, and back where it fails |
+//! | [`SchedulingLoop`] | a pod's whole way, or that of all pods of a group, from the queue through both cycles, and back where it fails |
 //! | [`PodScheduler::schedule_gang`] | pods that are placed together or not at all |
 //! | [`WhatIf`], [`drain`] | what would be if: on forks, for any number of askers at once |
 //!
@@ -66,6 +66,6 @@ pub use cycle::{CycleError, CycleFigures, Placement, PodScheduler};
 pub use evictor::InMemoryEvictor;
 pub use gang::{GangError, GangPlacement};
 pub use profiles::Profiles;
-pub use scheduling_loop::{Attempt, SchedulingLoop};
+pub use scheduling_loop::{Attempt, SchedulingLoop, Unplaced};
 pub use volumes::InMemoryVolumeBinder;
 pub use what_if::{Placed, PreemptError, Stop, WhatIf};

@@ -6,17 +6,22 @@
 //! placements exclude each other the writer lets the first one in, and the other
 //! decides anew. Binding is a step of its own, so that it can be done by another
 //! loop, on another thread, or later: see [`SchedulingLoop::bind`].
+//!
+//! Pods of a group that lacks pods on nodes come out of the queue together, and are
+//! placed together or not at all; each is bound for itself. If one of them cannot be
+//! bound, the others stay, as in kube-scheduler, and it is tried again.
 
 use std::fmt;
 use std::sync::Arc;
 use std::time::Instant;
 
 use crate::engine::Engine;
-use crate::framework::{FitError, Framework, Nomination, PluginSet, QueuedPod, Scheduler};
+use crate::framework::{FitError, Framework, Nomination, PluginSet, Scheduler};
 use crate::log::Closed;
 use crate::model::{EventError, Pod, Timestamp, Uid};
 
-use super::queue::{Place, PopError, QueueFront};
+use super::gang::Refused;
+use super::queue::{Place, PopError, Popped, QueueFront, Returned};
 use super::{BindError, BindingCycle, CycleError, CycleFigures, Placement, PodScheduler, Profiles};
 
 /// Takes pods from a queue, and places and binds them.
@@ -40,6 +45,40 @@ pub enum Attempt {
         /// Where it is now; none where it need not be tried any more.
         place: Option<Place>,
     },
+    /// Pods of a group, which were tried together.
+    Gang {
+        /// Those that are assumed on their nodes, each to be bound: as many as the group
+        /// lacks at least, or none.
+        placed: Vec<Placement>,
+        /// Those that are not.
+        failed: Vec<Unplaced>,
+    },
+}
+
+/// A pod of a group that was not placed.
+#[derive(Debug)]
+pub struct Unplaced {
+    /// The pod.
+    pub pod: Pod,
+    /// Why it was not placed: its own error, or [`CycleError::PodGroup`] where only
+    /// its group failed.
+    pub error: CycleError,
+    /// Where it is now; none where it need not be tried any more.
+    pub place: Option<Place>,
+}
+
+impl Attempt {
+    /// The pods that were placed and those that were not, be it one or a gang.
+    #[must_use]
+    pub fn into_parts(self) -> (Vec<Placement>, Vec<Unplaced>) {
+        match self {
+            Attempt::Placed(placement) => (vec![placement], Vec::new()),
+            Attempt::Failed { pod, error, place } => {
+                (Vec::new(), vec![Unplaced { pod, error, place }])
+            }
+            Attempt::Gang { placed, failed } => (placed, failed),
+        }
+    }
 }
 
 impl SchedulingLoop {
@@ -71,8 +110,9 @@ impl SchedulingLoop {
     }
 
     /// Takes the next pod, waiting for one until `deadline`, and runs its scheduling
-    /// cycle. A pod that fails is back in the queue when this returns, with the plugins
-    /// that rejected it, and with the node that it was nominated to.
+    /// cycle; or takes the next group, and runs that of all of its pods that wait. A pod
+    /// that fails is back in the queue when this returns, with the plugins that rejected
+    /// it, and with the node that it was nominated to.
     ///
     /// # Errors
     ///
@@ -83,39 +123,109 @@ impl SchedulingLoop {
         clock: impl Fn() -> Timestamp,
     ) -> Result<Attempt, PopError> {
         loop {
-            let queued = self.queue.pop(deadline, &clock)?;
-            // A pod that is terminating is not placed any more (`skipPodSchedule`).
-            if queued.pod.deletion_time.is_some() {
-                self.queue.with(|queue, _| queue.done(&queued.pod.uid));
-                continue;
-            }
-            return Ok(self.attempt(queued, clock()));
+            let popped = self.queue.pop_together(deadline, &clock)?;
+            let pods = self.living(popped);
+            let now = clock();
+            let attempt = match &pods[..] {
+                [] => continue,
+                [pod] if self.scheduler.stands_alone(pod) => self.attempt(pod, now),
+                pods => self.attempt_group(pods, now),
+            };
+            return Ok(attempt);
         }
     }
 
-    fn attempt(&mut self, queued: QueuedPod, now: Timestamp) -> Attempt {
-        let pod = Arc::new(queued.pod);
-        match self.scheduler.schedule(&pod, now) {
-            Ok(placement) => Attempt::Placed(placement),
-            Err(error) => {
-                let place = self.hand_back(&pod, &error, now);
-                Attempt::Failed { pod: Pod::clone(&pod), error, place }
+    /// Those of the pods that are to be placed: one that is terminating is not any more
+    /// (`skipPodSchedule`).
+    fn living(&self, popped: Popped) -> Vec<Arc<Pod>> {
+        let mut pods = Vec::with_capacity(1 + popped.siblings.len());
+        for queued in popped.into_members() {
+            match queued.pod.deletion_time {
+                Some(_) => self.queue.with(|queue, _| queue.done(&queued.pod.uid)),
+                None => pods.push(Arc::new(queued.pod)),
             }
         }
+        pods
+    }
+
+    fn attempt(&mut self, pod: &Arc<Pod>, now: Timestamp) -> Attempt {
+        match self.scheduler.schedule(pod, now) {
+            Ok(placement) => {
+                self.rally_for([&placement], now);
+                Attempt::Placed(placement)
+            }
+            Err(error) => {
+                let place = self.hand_back(pod, &error, now);
+                Attempt::Failed { pod: Pod::clone(pod), error, place }
+            }
+        }
+    }
+
+    fn attempt_group(&mut self, pods: &[Arc<Pod>], now: Timestamp) -> Attempt {
+        let (placed, left_over) = match self.scheduler.schedule_group(pods, now) {
+            Ok(gang) => (gang.placed, gang.left_over),
+            Err(refused) => {
+                let failed = self.hand_back_group(pods, &refused, now);
+                return Attempt::Gang { placed: Vec::new(), failed };
+            }
+        };
+        self.rally_for(&placed, now);
+        // The group does without these: each fails for itself.
+        let failed = left_over.into_iter().map(|(position, error)| {
+            let pod = Pod::clone(&pods[position]);
+            let place = self.hand_back(&pod, &error, now);
+            Unplaced { pod, error, place }
+        });
+        let failed = failed.collect();
+        Attempt::Gang { placed, failed }
+    }
+
+    /// Pods that wait for a permit may have asked for their siblings to be tried.
+    fn rally_for<'a>(&self, placed: impl IntoIterator<Item = &'a Placement>, now: Timestamp) {
+        if placed.into_iter().any(|placement| placement.waits) {
+            self.queue.with(|queue, _| queue.tick(0, now));
+        }
+    }
+
+    /// Gives all pods of a group back to the queue at once, each with its own error or
+    /// with that of the group.
+    fn hand_back_group(
+        &self,
+        pods: &[Arc<Pod>],
+        refused: &Refused,
+        now: Timestamp,
+    ) -> Vec<Unplaced> {
+        let mut errors: Vec<CycleError> = vec![refused.told(); pods.len()];
+        for (position, error) in &refused.members {
+            errors[*position] = error.clone();
+        }
+        let (mut over, mut returned) = (Vec::new(), Vec::new());
+        for (pod, error) in pods.iter().zip(&errors) {
+            if is_over(error) {
+                over.push(&pod.uid);
+                continue;
+            }
+            let (unschedulable, pending) = rejectors(self.scheduler.framework(pod), error.fit());
+            returned.push(Returned { uid: pod.uid.clone(), unschedulable, pending });
+        }
+        let mut places = self.queue.with(|queue, version| {
+            over.into_iter().for_each(|uid| queue.done(uid));
+            queue.return_group(&returned, version, now).into_iter()
+        });
+        let failed = pods.iter().zip(errors).map(|(pod, error)| {
+            let place = if is_over(&error) { None } else { places.next().flatten() };
+            Unplaced { pod: Pod::clone(pod), error, place }
+        });
+        failed.collect()
     }
 
     /// Gives a pod back to the queue. One that the engine has already, or whose
     /// scheduler is none of ours, is not tried again.
     fn hand_back(&self, pod: &Pod, error: &CycleError, now: Timestamp) -> Option<Place> {
         let uid = &pod.uid;
-        match error {
-            CycleError::Assume(EventError::AlreadyInCache { .. })
-            | CycleError::NoProfile(_)
-            | CycleError::Closed => {
-                self.queue.with(|queue, _| queue.done(uid));
-                return None;
-            }
-            _ => {}
+        if is_over(error) {
+            self.queue.with(|queue, _| queue.done(uid));
+            return None;
         }
         if let Some(fit) = error.fit() {
             self.tell_nomination(pod, &fit.nomination);
@@ -198,6 +308,13 @@ impl SchedulingLoop {
             recorder.scheduled(attempts, clock().since(first));
         }
     }
+}
+
+/// Whether a pod with this error is not to be tried again: the engine has it already, or
+/// its scheduler is none of ours.
+fn is_over(error: &CycleError) -> bool {
+    use CycleError::{Assume, Closed, NoProfile};
+    matches!(error, Assume(EventError::AlreadyInCache { .. }) | NoProfile(_) | Closed)
 }
 
 /// Who rejected a pod, and who waits for something; nobody where it was an error.

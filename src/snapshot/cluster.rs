@@ -4,7 +4,8 @@ use std::ops::Deref;
 use std::sync::Arc;
 
 use crate::model::{
-    Generation, LabelSelector, Labels, Name, Taint, Template, Uid, ZoneKey, hash_of, key_hash,
+    Generation, LabelSelector, Labels, Name, PodGroupState, Taint, Template, Uid, ZoneKey, hash_of,
+    key_hash,
 };
 
 use super::chunk::{Chunk, NodeSlot, Place, lanes};
@@ -61,6 +62,8 @@ pub(crate) struct Rest {
     pub(crate) labels: Interned<Labels>,
     pub(crate) resources: Interned<Name>,
     pub(crate) claims: Interned<Name>,
+    /// Pod groups that placed pods are of; the users of one are those pods.
+    pub(crate) groups: Interned<GroupKey>,
     pub(crate) images: Interned<ImageEntry>,
     pub(crate) hosts: KnownHosts,
     pub(crate) removed: super::changes::Removed,
@@ -92,6 +95,13 @@ pub(crate) struct PodLabels {
     pub(crate) labels: Labels,
 }
 
+/// The namespace and name of a pod group.
+#[derive(Clone)]
+pub(crate) struct GroupKey {
+    pub(crate) namespace: Name,
+    pub(crate) name: Name,
+}
+
 /// The taints of a node, in their order.
 #[derive(Clone)]
 pub(crate) struct TaintSet(pub(crate) Arc<[Taint]>);
@@ -118,6 +128,21 @@ impl Internable for PodLabels {
     }
     fn same(&self, other: &Self) -> bool {
         self.namespace == other.namespace && self.labels == other.labels
+    }
+}
+
+impl GroupKey {
+    pub(crate) fn hash_of(namespace: &str, name: &str) -> u64 {
+        hash_of(&(namespace, name))
+    }
+}
+
+impl Internable for GroupKey {
+    fn hash64(&self) -> u64 {
+        GroupKey::hash_of(&self.namespace, &self.name)
+    }
+    fn same(&self, other: &Self) -> bool {
+        self.namespace == other.namespace && self.name == other.name
     }
 }
 
@@ -528,6 +553,31 @@ impl Cluster {
     /// no particular order.
     pub fn used_claims(&self) -> impl Iterator<Item = &Name> {
         self.rest.claims.iter().map(|(_, key)| key)
+    }
+
+    /// How many pods of a pod group are on nodes, the assumed ones included. O(log n).
+    #[must_use]
+    pub fn placed_members(&self, namespace: &str, name: &str) -> usize {
+        let groups = &self.rest.groups;
+        let found = groups.find(GroupKey::hash_of(namespace, name), |known| {
+            *known.namespace == *namespace && *known.name == *name
+        });
+        found.map_or(0, |number| groups.users(number) as usize)
+    }
+
+    /// How a pod group stands in this version, which knows no clock: never
+    /// [`PodGroupState::Timeout`]. A queue knows that, see
+    /// [`SchedulingQueue::group_status`](crate::scheduler::queue::SchedulingQueue::group_status).
+    /// O(log n).
+    #[must_use]
+    pub fn group_state(&self, namespace: &str, name: &str) -> PodGroupState {
+        let Some(group) = self.objects().pod_groups.get(namespace, name) else {
+            return PodGroupState::Unknown;
+        };
+        match self.placed_members(namespace, name) >= group.min_members as usize {
+            true => PodGroupState::Scheduled,
+            false => PodGroupState::Pending,
+        }
     }
 
     /// The stores of the other objects.

@@ -21,6 +21,8 @@ pub struct Dump {
     pub used_claims: Vec<String>,
     /// Images by name.
     pub images: BTreeMap<String, (i64, usize)>,
+    /// Placed pods of pod groups, counted, by `namespace/name`.
+    pub group_members: BTreeMap<String, usize>,
 }
 
 /// A node or ghost, written out in full.
@@ -65,6 +67,10 @@ impl Cluster {
             if let Some(ImageState { size, nodes }) = self.image(&image.name) {
                 dump.images.insert(image.name.to_string(), (size, nodes));
             }
+        }
+        for (number, group) in self.rest.groups.iter() {
+            let members = self.rest.groups.users(number) as usize;
+            dump.group_members.insert(format!("{}/{}", group.namespace, group.name), members);
         }
         for node in self.everything() {
             dump.assumed.extend(node.pods().filter(|p| p.is_assumed()).map(|p| p.uid()));

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use crate::model::{
     CsiDriver, CsiNode, CsiStorageCapacity, EventError, Generation, Namespace, Object, ObjectKind,
-    PersistentVolume, PersistentVolumeClaim, PodDisruptionBudget, Service, StorageClass,
+    PersistentVolume, PersistentVolumeClaim, PodDisruptionBudget, PodGroup, Service, StorageClass,
     VolumeAttachment, Workload, hash_of,
 };
 
@@ -178,6 +178,18 @@ impl Keyed for PodDisruptionBudget {
     }
 }
 
+impl Keyed for PodGroup {
+    fn namespace(&self) -> &str {
+        &self.namespace
+    }
+    fn name(&self) -> &str {
+        &self.name
+    }
+    fn kind(&self) -> &'static str {
+        ObjectKind::PodGroup.as_str()
+    }
+}
+
 /// What an [`ObjectStore`] is told.
 #[derive(Clone, Debug)]
 pub enum ObjectEvent<T> {
@@ -329,6 +341,9 @@ pub struct Objects {
     pub csi_storage_capacities: ObjectStore<CsiStorageCapacity>,
     /// PodDisruptionBudgets.
     pub pod_disruption_budgets: ObjectStore<PodDisruptionBudget>,
+    /// PodGroups. How many pods of one are placed says
+    /// [`Cluster::placed_members`](super::Cluster::placed_members).
+    pub pod_groups: ObjectStore<PodGroup>,
 }
 
 impl Objects {
@@ -370,6 +385,7 @@ impl Objects {
             ObjectKind::PodDisruptionBudget => {
                 self.pod_disruption_budgets.get(namespace, name).is_some()
             }
+            ObjectKind::PodGroup => self.pod_groups.get(namespace, name).is_some(),
             _ => self.workloads(kind).is_some_and(|store| store.get(namespace, name).is_some()),
         }
     }
@@ -405,6 +421,7 @@ impl Objects {
             ObjectKind::PodDisruptionBudget => {
                 of(&self.pod_disruption_budgets, namespace, name).map(Object::PodDisruptionBudget)
             }
+            ObjectKind::PodGroup => of(&self.pod_groups, namespace, name).map(Object::PodGroup),
             _ => self
                 .workloads(kind)
                 .and_then(|store| of(store, namespace, name))
@@ -429,6 +446,7 @@ impl Objects {
             ObjectKind::CsiDriver => keys(&self.csi_drivers),
             ObjectKind::CsiStorageCapacity => keys(&self.csi_storage_capacities),
             ObjectKind::PodDisruptionBudget => keys(&self.pod_disruption_budgets),
+            ObjectKind::PodGroup => keys(&self.pod_groups),
             _ => self.workloads(kind).map(keys).unwrap_or_default(),
         }
     }
@@ -468,6 +486,7 @@ impl Objects {
             Object::PodDisruptionBudget(object) => {
                 run(&mut self.pod_disruption_budgets, Arc::new(object.clone()), g)
             }
+            Object::PodGroup(object) => run(&mut self.pod_groups, Arc::new(object.clone()), g),
             Object::Workload(object) => match self.workloads_mut(object.kind) {
                 Some(store) => run(store, Arc::new(object.clone()), g),
                 None => Err(EventError::ObjectNotFound {
@@ -509,6 +528,7 @@ impl Objects {
             ObjectKind::CsiDriver => run(&mut self.csi_drivers, (key.0, "", name), g),
             ObjectKind::CsiStorageCapacity => run(&mut self.csi_storage_capacities, key, g),
             ObjectKind::PodDisruptionBudget => run(&mut self.pod_disruption_budgets, key, g),
+            ObjectKind::PodGroup => run(&mut self.pod_groups, key, g),
             _ => match self.workloads_mut(kind) {
                 Some(store) => run(store, key, g),
                 None => Err(EventError::ObjectNotFound {

@@ -43,6 +43,7 @@ impl Cluster {
         differ("order of nodes", &found.order, &expected.order);
         differ("assumed pods", &found.assumed, &expected.assumed);
         differ("used claims", &found.used_claims, &expected.used_claims);
+        differ("members of pod groups", &found.group_members, &expected.group_members);
         // Which node reported a size first is not kept: the count alone follows.
         let nodes_of = |dump: &Dump| -> Vec<(String, usize)> {
             dump.images.iter().map(|(name, (_, nodes))| (name.clone(), *nodes)).collect()

@@ -243,6 +243,9 @@ impl Naive {
             for claim in pod.template.claims().filter(|_| self.nodes.contains_key(node)) {
                 claims.insert(format!("{}/{claim}", pod.namespace()));
             }
+            if let Some((namespace, name)) = pod.group() {
+                *dump.group_members.entry(format!("{namespace}/{name}")).or_insert(0) += 1;
+            }
             if *assumed {
                 dump.assumed.push(uid.clone());
             }

@@ -88,6 +88,9 @@ fn make_pod(seed: &Seed) -> Pod {
         namespaces: ["default".into()].into(),
         namespace_selector: LabelSelector::Nothing,
     };
+    if shape % 3 == 1 {
+        builder = builder.group(format!("g{}", shape & 1));
+    }
     if shape & 32 != 0 {
         builder = builder.pod_affinity(PodAffinity::default());
     }

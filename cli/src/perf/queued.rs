@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use hdrhistogram::Histogram;
 use portolan::model::{Pod, Timestamp};
 use portolan::scheduler::queue::PopError;
-use portolan::scheduler::{Attempt, CycleFigures, SchedulingLoop};
+use portolan::scheduler::{CycleFigures, SchedulingLoop};
 use serde_json::{Value, json};
 
 use crate::error::Failure;
@@ -71,7 +71,7 @@ pub(super) fn measure(
     let at = |q| cycles.value_at_quantile(q) as f64 / 1000.0;
     let per_second =
         |time: Duration| (arguments.pods as f64 / time.as_secs_f64().max(1e-9)).round();
-    Ok(json!({
+    let mut result = json!({
         "workload": format!("{}, queued and bound", shape.name()),
         "nodes": arguments.nodes,
         "init": arguments.init,
@@ -84,7 +84,11 @@ pub(super) fn measure(
         "conflicts": conflicts,
         "submitted_per_second": per_second(fed),
         "overcommitted": overcommitted(&bench.engine)?,
-    }))
+    });
+    if shape == Shape::Gang {
+        result["gang"] = json!(arguments.gang);
+    }
+    Ok(result)
 }
 
 /// Until no pod is left: nanoseconds of each way, failed attempts, and what came of the
@@ -101,18 +105,22 @@ fn drive(
     // A count alone: what it counts is in the engine.
     while left.load(Ordering::Relaxed) > 0 {
         let from = Instant::now();
-        match scheduling.schedule_one(Some(from + patience), clock) {
-            Ok(Attempt::Placed(placement)) => {
-                if scheduling.bind(&placement, clock).is_ok() {
-                    left.fetch_sub(1, Ordering::Relaxed);
-                    cycles.saturating_record(from.elapsed().as_nanos() as u64);
-                } else {
-                    failed += 1;
-                }
-            }
-            Ok(Attempt::Failed { .. }) => failed += 1,
+        let (placed, unplaced) = match scheduling.schedule_one(Some(from + patience), clock) {
+            Ok(attempt) => attempt.into_parts(),
             Err(PopError::Timeout | PopError::Closed) => break,
             Err(error) => return Err(closed(error)),
+        };
+        failed += unplaced.len() as u64;
+        let tried = placed.len();
+        for placement in placed {
+            match scheduling.bind(&placement, clock) {
+                Ok(()) => drop(left.fetch_sub(1, Ordering::Relaxed)),
+                Err(_) => failed += 1,
+            }
+        }
+        if tried > 0 {
+            // A gang's way is one.
+            cycles.saturating_record(from.elapsed().as_nanos() as u64);
         }
     }
     Ok((cycles, failed, scheduling.figures()))

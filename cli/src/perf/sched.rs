@@ -12,8 +12,9 @@ use portolan::framework::{
     AttemptResult, Cycle, CycleState, Evictor, Framework, Handle, Partition, Scheduler,
     SchedulerConfig,
 };
+use portolan::log::{Closed, Event, Outcome, Ticket};
 use portolan::metrics::Metrics;
-use portolan::model::{Pod, Timestamp};
+use portolan::model::{Object, Pod, Timestamp};
 use portolan::scheduler::queue::{QueueConfig, QueueFront, SchedulingQueue};
 use portolan::scheduler::{
     FilterCheck, InMemoryBinder, InMemoryEvictor, PodScheduler, Profiles, SchedulingLoop,
@@ -49,6 +50,10 @@ pub(crate) struct Arguments {
     /// nodes.
     #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u8).range(0..=100))]
     pub(super) percentage_of_nodes: u8,
+    /// Pods of a group of the workload gang, which are decided on together: their cycle
+    /// is one, and cycles are counted in pods all the same.
+    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(super) gang: u32,
     /// Schedulers on the one engine, each a thread.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=256))]
     pub(super) schedulers: u16,
@@ -176,6 +181,10 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
                    changes: leave out --schedulers";
         return Err(Failure::Usage(why.to_owned()));
     }
+    if arguments.check && arguments.workload.contains(&Shape::Gang) {
+        let why = "--check compares pods one by one: leave it out, or the workload gang";
+        return Err(Failure::Usage(why.to_owned()));
+    }
     let sink = arguments.metrics.open()?;
     let mut results = Vec::new();
     let mut differ = 0;
@@ -197,15 +206,17 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     Ok(if differ == 0 { ExitCode::SUCCESS } else { ExitCode::from(1) })
 }
 
+type Submitted = Result<Ticket<Outcome>, Closed<Event>>;
+
 fn measure(
     shape: Shape,
     arguments: &Arguments,
     metrics: Option<&Metrics>,
 ) -> Result<(Value, Vec<String>), Failure> {
     let bench = Bench::new(arguments, metrics);
-    let mut pods = Pods::new(arguments.seed);
-    let submitted = |event: Result<_, _>| -> Result<(), Failure> {
-        let ticket: portolan::log::Ticket<portolan::log::Outcome> = event.map_err(closed)?;
+    let mut pods = Pods::new(arguments.seed, arguments.gang);
+    let submitted = |event: Submitted| -> Result<(), Failure> {
+        let ticket = event.map_err(closed)?;
         let outcome = ticket.wait().map_err(closed)?;
         outcome.map(drop).map_err(closed)
     };
@@ -225,13 +236,18 @@ fn measure(
         }
     }
     let schedulers = usize::from(arguments.schedulers);
-    if arguments.queue {
-        let pods = (0..arguments.pods).map(|_| pods.make(shape)).collect();
-        return Ok((queued::measure(&bench, shape, arguments, pods)?, Vec::new()));
+    let measured: Vec<Arc<Pod>> = (0..arguments.pods).map(|_| pods.make(shape)).collect();
+    for group in pods.groups() {
+        let group = Object::PodGroup(group.clone());
+        submitted(bench.engine.submit(Event::PutObject(Arc::new(group))))?;
     }
+    if arguments.queue {
+        return Ok((queued::measure(&bench, shape, arguments, measured)?, Vec::new()));
+    }
+    let together = if shape == Shape::Gang { arguments.gang as usize } else { 1 };
     let mut shares: Vec<Vec<Arc<Pod>>> = vec![Vec::new(); schedulers];
-    for n in 0..arguments.pods {
-        shares[n % schedulers].push(pods.make(shape));
+    for (n, pods) in measured.chunks(together).enumerate() {
+        shares[n % schedulers].extend_from_slice(pods);
     }
     let mut others = Vec::with_capacity(schedulers);
     for index in 1..arguments.schedulers {
@@ -241,7 +257,7 @@ fn measure(
     let mut workers: Vec<PodScheduler> = std::iter::once(first).chain(others).collect();
     let started = Instant::now();
     let measured: Vec<Result<Measured, Failure>> = match &mut workers[..] {
-        [one] => vec![work(one, &shares[0], arguments.check)],
+        [one] => vec![work(one, &shares[0], arguments.check, together)],
         all => std::thread::scope(|scope| {
             let (barrier, check) = (&barrier, arguments.check);
             let run = |(scheduler, share): (_, &Vec<Arc<Pod>>)| {
@@ -249,7 +265,7 @@ fn measure(
                 let scheduler: &mut PodScheduler = scheduler;
                 scope.spawn(move || {
                     barrier.wait();
-                    work(scheduler, &share, check)
+                    work(scheduler, &share, check, together)
                 })
             };
             let threads: Vec<_> = all.iter_mut().zip(&shares).map(run).collect();
@@ -296,6 +312,9 @@ fn measure(
         "conflicts": all.conflicts,
         "overcommitted": overcommitted,
     });
+    if shape == Shape::Gang {
+        result["gang"] = json!(arguments.gang);
+    }
     if arguments.check {
         result["checked"] = json!(arguments.pods);
         result["different"] = json!(all.differences.len());
@@ -303,7 +322,13 @@ fn measure(
     Ok((result, all.differences))
 }
 
-fn work(scheduler: &mut PodScheduler, pods: &[Arc<Pod>], check: bool) -> Result<Measured, Failure> {
+/// Places the pods, so many at once.
+fn work(
+    scheduler: &mut PodScheduler,
+    pods: &[Arc<Pod>],
+    check: bool,
+    together: usize,
+) -> Result<Measured, Failure> {
     let mut measured = Measured {
         cycles: histogram()?,
         failed: 0,
@@ -313,7 +338,10 @@ fn work(scheduler: &mut PodScheduler, pods: &[Arc<Pod>], check: bool) -> Result<
     };
     let before = scheduler.figures().conflicts;
     let started = Instant::now();
-    for pod in pods {
+    if together > 1 {
+        place_gangs(scheduler, pods.chunks(together), &mut measured);
+    }
+    for pod in pods.iter().filter(|_| together == 1) {
         let plainly = check.then(|| {
             let snapshot = scheduler.reader().snapshot();
             let state = CycleState::default();
@@ -359,6 +387,19 @@ fn work(scheduler: &mut PodScheduler, pods: &[Arc<Pod>], check: bool) -> Result<
     measured.spent = started.elapsed();
     measured.conflicts = scheduler.figures().conflicts - before;
     Ok(measured)
+}
+
+fn place_gangs<'a>(
+    scheduler: &mut PodScheduler,
+    gangs: impl Iterator<Item = &'a [Arc<Pod>]>,
+    measured: &mut Measured,
+) {
+    for gang in gangs {
+        let from = Instant::now();
+        let placed = scheduler.schedule_gang(gang, gang.len(), Timestamp(0));
+        measured.cycles.saturating_record(from.elapsed().as_nanos() as u64);
+        measured.failed += if placed.is_err() { gang.len() as u64 } else { 0 };
+    }
 }
 
 /// Nodes on which more is requested than there is.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use clap::ValueEnum;
 use portolan::model::{
     LabelSelector, NodeAffinity, NodeSelector, NodeSelectorTerm, Operator, Pod, PodAffinity,
-    PodAffinityTerm, PodBuilder, Requirement, Template, TopologySpreadConstraint,
+    PodAffinityTerm, PodBuilder, PodGroup, Requirement, Template, TopologySpreadConstraint,
     UnsatisfiableAction, WeightedPodAffinityTerm, pod,
 };
 
@@ -36,9 +36,11 @@ pub(crate) enum Shape {
     AntiAffinity,
     /// Preferred: on a node with pods like them.
     PrefAffinity,
+    /// Like basic, in pod groups that are placed together: see `--gang`.
+    Gang,
     /// 3 cpu each, on nodes that pods of lower priority fill.
     Preemption,
-    /// One after the other of all above but preemption.
+    /// One after the other of all above but gang and preemption.
     Mixed,
 }
 
@@ -62,7 +64,7 @@ impl Shape {
         let basic = pod("measured");
         let colored = || pod("measured").cpu(100).memory(500 * MI).label("color", "x");
         match self {
-            Shape::Basic | Shape::Mixed => basic.cpu(100).memory(500 * MI),
+            Shape::Basic | Shape::Gang | Shape::Mixed => basic.cpu(100).memory(500 * MI),
             Shape::Distinct => {
                 let (cpu, memory) = (50 + random.below(200), 100 + random.below(900));
                 basic.cpu(cpu as i64).memory(memory as i64 * MI)
@@ -133,17 +135,21 @@ pub(super) struct Pods {
     random: Random,
     count: u64,
     templates: Vec<(Shape, Arc<Template>)>,
+    /// How many pods a group has; the last one may have fewer.
+    gang: u32,
+    groups: Vec<(PodGroup, Arc<Template>)>,
 }
 
 impl Pods {
-    pub(super) fn new(seed: u64) -> Pods {
+    pub(super) fn new(seed: u64, gang: u32) -> Pods {
         let random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
-        Pods { random, count: 0, templates: Vec::new() }
+        Pods { random, count: 0, templates: Vec::new(), gang, groups: Vec::new() }
     }
 
     pub(super) fn make(&mut self, shape: Shape) -> Arc<Pod> {
         let shape = match shape {
             Shape::Mixed => Shape::MIXED[self.count as usize % Shape::MIXED.len()],
+            Shape::Gang => return self.member(),
             shape => shape,
         };
         let known = self.templates.iter().find(|(known, _)| *known == shape);
@@ -153,6 +159,28 @@ impl Pods {
                 let template = shape.build(&mut self.random).build().template;
                 self.templates.push((shape, template.clone()));
                 template
+            }
+        };
+        self.with(template)
+    }
+
+    /// The groups of the pods so far, each of which wants all of its pods.
+    pub(super) fn groups(&self) -> impl Iterator<Item = &PodGroup> {
+        self.groups.iter().map(|(group, _)| group)
+    }
+
+    fn member(&mut self) -> Arc<Pod> {
+        let template = match self.groups.last_mut() {
+            Some((group, template)) if group.min_members < self.gang => {
+                group.min_members += 1;
+                template.clone()
+            }
+            _ => {
+                let name = format!("gang-{}", self.groups.len());
+                let pod = Shape::Gang.build(&mut self.random).group(name.as_str()).build();
+                let group = PodGroup::new(pod.namespace().clone(), name, 1);
+                self.groups.push((group, pod.template.clone()));
+                pod.template
             }
         };
         self.with(template)

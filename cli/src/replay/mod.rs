@@ -29,9 +29,10 @@ pub(crate) use workload::Workload;
 /// Files are openb CSV (the Alibaba GPU trace of 2023) or Kubernetes lists in
 /// JSON or YAML, gzipped or not.
 ///
-/// Where pods differ in priority, and in timed mode, they go through the scheduling
-/// queue: they wait, are tried again when something helps them, and make room for
-/// others. Who made room queues again.
+/// Where pods differ in priority or belong to pod groups, and in timed mode, they go
+/// through the scheduling queue: they wait, are tried again when something helps them,
+/// and make room for others; those of a group are placed together. Who made room queues
+/// again.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     #[command(flatten)]

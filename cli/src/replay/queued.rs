@@ -22,7 +22,7 @@ use portolan::model::{Name, Pod, Timestamp, Uid};
 use portolan::scheduler::queue::{PopError, QueueConfig, QueueFront, SchedulingQueue};
 use portolan::scheduler::{
     Attempt, BindError, BindingCycle, CycleError, InMemoryBinder, InMemoryVolumeBinder, Placement,
-    Profiles, SchedulingLoop,
+    Profiles, SchedulingLoop, Unplaced,
 };
 
 use crate::error::Failure;
@@ -251,25 +251,28 @@ impl Simulation<'_, '_> {
         }
     }
 
+    /// A cycle is a pod's: those of a gang have equal shares of its time.
     fn take_up(&mut self, attempt: Attempt, started: Instant) -> Result<(), Failure> {
-        match attempt {
-            Attempt::Placed(placement) => {
-                let bound = match placement.waits {
-                    true => None,
-                    false => Some(self.scheduling.bind(&placement, || self.now)),
-                };
-                let (pod, node) = (&placement.pod, Some(placement.node()));
-                self.replay.note_cycle(pod, node, started.elapsed());
-                match bound {
-                    None => self.permits.push(placement),
-                    Some(bound) => self.was_bound(&placement, bound.map_err(|(error, _)| error))?,
-                }
+        let (placed, failed) = attempt.into_parts();
+        let pods = (placed.len() + failed.len()).max(1);
+        let share = |started: Instant| started.elapsed() / u32::try_from(pods).unwrap_or(u32::MAX);
+        for placement in placed {
+            let bound = match placement.waits {
+                true => None,
+                false => Some(self.scheduling.bind(&placement, || self.now)),
+            };
+            let (pod, node) = (&placement.pod, Some(placement.node()));
+            self.replay.note_cycle(pod, node, share(started));
+            match bound {
+                None => self.permits.push(placement),
+                Some(bound) => self.was_bound(&placement, bound.map_err(|(error, _)| error))?,
             }
-            Attempt::Failed { pod, error, .. } => {
-                self.replay.note_cycle(&pod, None, started.elapsed());
-                let reasons = reasons(&error);
-                self.was_rejected(&pod.uid, reasons, error.fit().is_none())?;
-            }
+        }
+        for Unplaced { pod, error, .. } in failed {
+            self.replay.note_cycle(&pod, None, share(started));
+            // What only its group lacks may come.
+            let is_final = error.fit().is_none() && !matches!(error, CycleError::PodGroup(_));
+            self.was_rejected(&pod.uid, reasons(&error), is_final)?;
         }
         self.queue_victims()
     }

@@ -30,10 +30,9 @@ pub(crate) struct Workload {
 impl Workload {
     /// Whether one pod may have to wait for another, or make room for it.
     pub(super) fn needs_queue(&self) -> bool {
-        let pods = self.placed.iter().chain(self.arrivals.iter().map(|arrival| &arrival.pod));
-        let mut priorities = pods.map(|pod| pod.template.priority);
-        let first = priorities.next();
-        priorities.any(|priority| Some(priority) != first)
+        let pods = || self.placed.iter().chain(self.arrivals.iter().map(|arrival| &arrival.pod));
+        let first = pods().next().map(|pod| pod.template.priority);
+        pods().any(|pod| Some(pod.template.priority) != first || pod.group().is_some())
     }
 
     /// When each pod arrives where `load` times as many do in the same time, and how

@@ -7,6 +7,7 @@ use super::defaults::{Defaulted, Rules};
 use super::error::{Cause, Path, ReadError};
 use super::objects::{self, PriorityClass, RuntimeClass};
 use super::pod::PodDraft;
+use super::pod_group::{self, GroupKind};
 use super::read::Skipped;
 use super::workloads::{self, ControllerKind, PodController};
 use super::{wire_objects, wire_pod};
@@ -31,6 +32,7 @@ pub(super) enum Kind {
     CsiDriver,
     CsiStorageCapacity,
     PodDisruptionBudget,
+    PodGroup(GroupKind),
     /// `v1 List`, or a list of a kind.
     List,
     Other(String),
@@ -61,6 +63,10 @@ impl Kind {
             ("storage.k8s.io", "CSIDriver") => Kind::CsiDriver,
             ("storage.k8s.io", "CSIStorageCapacity") => Kind::CsiStorageCapacity,
             ("policy", "PodDisruptionBudget") => Kind::PodDisruptionBudget,
+            (group, "PodGroup") => match GroupKind::of(group) {
+                Some(known) => Kind::PodGroup(known),
+                None => Kind::Other(kind.to_owned()),
+            },
             (_, kind) if kind.ends_with("List") => Kind::List,
             (_, kind) => Kind::Other(kind.to_owned()),
         }
@@ -179,6 +185,18 @@ impl Collected {
         let rules = &mut Rules::apply(&mut self.defaulted);
         let budget = objects::budget(wire, path, |meta| rules.namespace(&meta.namespace))?;
         self.objects.push(Object::PodDisruptionBudget(budget));
+        Ok(())
+    }
+
+    pub(super) fn pod_group(
+        &mut self,
+        kind: GroupKind,
+        wire: &wire_objects::PodGroup<'_>,
+        path: &Path<'_>,
+    ) -> Result<(), ReadError> {
+        let rules = &mut Rules::apply(&mut self.defaulted);
+        let group = pod_group::read(kind, wire, path, |meta| rules.namespace(&meta.namespace))?;
+        self.objects.push(Object::PodGroup(group));
         Ok(())
     }
 

@@ -39,6 +39,7 @@ mod error;
 mod node;
 mod objects;
 mod pod;
+mod pod_group;
 #[cfg(test)]
 mod pod_tests;
 mod read;

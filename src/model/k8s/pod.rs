@@ -10,6 +10,7 @@ use super::affinity::{Own, node_affinity, pod_affinity, toleration, topology_spr
 use super::defaults::{self, Rules};
 use super::error::{Path, ReadError};
 use super::node::{labels, name, optional, resource_list, resource_version, timestamp};
+use super::pod_group;
 use super::volume;
 use super::wire::Metadata;
 use super::wire_pod as wire;
@@ -139,8 +140,7 @@ pub(super) fn template(
         owners: owners(meta),
         scheduling_gates: spec.scheduling_gates.iter().map(|gate| name(&gate.name)).collect(),
         resource_claims: spec.resource_claims.iter().map(|claim| name(&claim.name)).collect(),
-        scheduling_group: (spec.scheduling_group.as_ref())
-            .and_then(|g| optional(&g.pod_group_name)),
+        scheduling_group: pod_group::of_pod(meta, spec),
         required_node_features: required_features(spec),
         ..PodSpec::default()
     };

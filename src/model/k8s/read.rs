@@ -352,6 +352,7 @@ fn body<'de, D: Deserializer<'de>>(
         Kind::CsiDriver => store!(CsiDriver, csi_driver),
         Kind::CsiStorageCapacity => store!(CsiStorageCapacity, csi_storage_capacity),
         Kind::PodDisruptionBudget => read!(wire::PodDisruptionBudget<'de>, budget),
+        Kind::PodGroup(kind) => read!(wire::PodGroup<'de>, pod_group, *kind),
         Kind::RuntimeClass => read!(wire::RuntimeClass<'de>, runtime_class),
         Kind::ReplicationController => {
             read!(wire::ReplicationController<'de>, replication_controller);

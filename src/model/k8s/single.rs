@@ -6,6 +6,7 @@ use serde_json::Value;
 
 use super::defaults::Rules;
 use super::error::{Cause, Path, ReadError};
+use super::pod_group::{self, GroupKind};
 use super::{objects, storage, workloads};
 use super::{wire_objects, wire_pod};
 use crate::model::{Node, NodeAffinity, Object, Pod};
@@ -52,7 +53,7 @@ pub fn node_affinity(value: &Value) -> Result<NodeAffinity, ReadError> {
 pub fn object(kind: &str, value: &Value) -> Result<Object, ReadError> {
     const KINDS: &str = "one of Namespace, Service, ReplicationController, ReplicaSet, \
         StatefulSet, PersistentVolume, PersistentVolumeClaim, StorageClass, CSINode, \
-        VolumeAttachment, CSIDriver, CSIStorageCapacity, PodDisruptionBudget";
+        VolumeAttachment, CSIDriver, CSIStorageCapacity, PodDisruptionBudget, PodGroup";
     let root = Path::Root;
     let rules = &mut Rules::stored();
     let kind = value.get("kind").and_then(Value::as_str).unwrap_or(kind);
@@ -69,6 +70,14 @@ pub fn object(kind: &str, value: &Value) -> Result<Object, ReadError> {
             let namespace = |meta: &super::wire::Metadata<'_>| (&*meta.namespace).into();
             let budget = objects::budget(&from_value(value)?, &root, namespace);
             return budget.map(Object::PodDisruptionBudget);
+        }
+        "PodGroup" => {
+            let namespace = |meta: &super::wire::Metadata<'_>| (&*meta.namespace).into();
+            let version = value.get("apiVersion").and_then(Value::as_str).unwrap_or_default();
+            let group = version.split_once('/').map_or("", |(group, _)| group);
+            let kind = GroupKind::of(group).unwrap_or(GroupKind::Kubernetes);
+            let group = pod_group::read(kind, &from_value(value)?, &root, namespace);
+            return group.map(Object::PodGroup);
         }
         "PersistentVolume" => return storage::persistent_volume(&from_value(value)?, &root),
         "PersistentVolumeClaim" => {

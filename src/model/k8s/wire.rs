@@ -220,9 +220,18 @@ wire! {
         uid: Text<'a>,
         resource_version: Text<'a>,
         labels: TextMap<'a>,
+        annotations: Option<Annotations<'a>>,
         creation_timestamp: Text<'a>,
         deletion_timestamp: Text<'a>,
         owner_references: List<OwnerReference<'a>>,
+    }
+}
+
+wire! {
+    /// Of all annotations the one that scheduling reads: the others are skipped.
+    struct Annotations<'a> {
+        #[serde(rename = "godel.bytedance.com/pod-group-name")]
+        godel_pod_group: Text<'a>,
     }
 }
 

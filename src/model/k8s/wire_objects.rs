@@ -144,6 +144,41 @@ wire! {
 }
 
 wire! {
+    /// Of each of its groups.
+    struct PodGroup<'a> {
+        metadata: Option<Metadata<'a>>,
+        spec: Option<PodGroupSpec<'a>>,
+    }
+}
+
+wire! {
+    struct PodGroupSpec<'a> {
+        /// scheduling.k8s.io.
+        scheduling_policy: Option<SchedulingPolicy<'a>>,
+        /// Coscheduling and Gödel.
+        min_member: Option<i64>,
+        schedule_timeout_seconds: Option<i64>,
+        priority: Option<i32>,
+        #[serde(skip)]
+        nothing: std::marker::PhantomData<&'a ()>,
+    }
+}
+
+wire! {
+    struct SchedulingPolicy<'a> {
+        gang: Option<GangPolicy<'a>>,
+    }
+}
+
+wire! {
+    struct GangPolicy<'a> {
+        min_count: Option<i64>,
+        #[serde(skip)]
+        nothing: std::marker::PhantomData<&'a ()>,
+    }
+}
+
+wire! {
     struct PodDisruptionBudget<'a> {
         metadata: Option<Metadata<'a>>,
         spec: Option<PodDisruptionBudgetSpec<'a>>,

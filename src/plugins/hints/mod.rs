@@ -6,6 +6,7 @@
 //! do the latter, the one here does not, and says so.
 
 pub(super) mod fit;
+pub(super) mod gangs;
 pub(super) mod inter_pod_affinity;
 pub(super) mod nodes;
 pub(super) mod topology_spread;

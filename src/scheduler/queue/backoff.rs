@@ -23,10 +23,13 @@ pub struct QueueConfig {
     /// (`SchedulerPopFromBackoffQ`). Those whose time ends in the same second then go
     /// by the order of the queue.
     pub pop_from_backoff: bool,
+    /// How long a pod group that timed out is left alone, if nothing of it changes.
+    pub group_retry: Duration,
 }
 
 impl Default for QueueConfig {
-    /// Kube-scheduler's: 1 s, 10 s, 5 min, every 30 s, tried when there is no other.
+    /// Kube-scheduler's: 1 s, 10 s, 5 min, every 30 s, tried when there is no other;
+    /// and 5 min for groups that timed out.
     fn default() -> QueueConfig {
         QueueConfig {
             initial_backoff: Duration::from_secs(1),
@@ -34,6 +37,7 @@ impl Default for QueueConfig {
             unschedulable_timeout: Duration::from_secs(300),
             leftover_period: Duration::from_secs(30),
             pop_from_backoff: true,
+            group_retry: Duration::from_secs(300),
         }
     }
 }
@@ -57,9 +61,10 @@ impl QueueConfig {
     /// When a pod that was tried in vain may be tried again; none where it need not
     /// wait. Counted from when it came back.
     pub(super) fn backoff(&self, pod: &QueuedPod) -> Option<Timestamp> {
-        let failures = match pod.consecutive_errors {
-            0 => pod.unschedulable_count,
-            errors => errors,
+        let failures = match (pod.group_failures, pod.consecutive_errors) {
+            (0, 0) => pod.unschedulable_count,
+            (0, errors) => errors,
+            (group, _) => group,
         };
         let max = nanoseconds(self.max_backoff);
         if failures == 0 || max == 0 {

@@ -4,9 +4,10 @@ use std::sync::Arc;
 
 use crate::framework::{Actions, ClusterEvent, EventResource};
 use crate::log::{Fact, Note};
-use crate::model::{Change, Diff, Pod, Timestamp, Uid};
+use crate::model::{Change, Diff, Object, Pod, Timestamp, Uid};
 use crate::snapshot::Cluster;
 
+use super::figures::Cause;
 use super::{QueueError, SchedulingQueue};
 
 impl SchedulingQueue {
@@ -33,12 +34,30 @@ impl SchedulingQueue {
             }
             Fact::Changed(change) => {
                 if let Change::Pod(Diff { new: Some(placed), .. }) = change {
-                    self.delete(&placed.uid);
+                    self.end(&placed.uid, true);
                 }
+                self.take_of_group(change, cluster, now);
                 for event in ClusterEvent::of(change) {
                     self.plan(&event, None);
                 }
                 Ok(())
+            }
+        }
+    }
+
+    /// What a change is to the group that it is of or about.
+    fn take_of_group(&mut self, change: &Change, cluster: &Cluster, now: Timestamp) {
+        let last = match change {
+            Change::Pod(diff) => {
+                return diff.last().into_iter().for_each(|pod| self.pod_changed(pod, cluster, now));
+            }
+            Change::Object(diff) => diff.last(),
+            Change::Node(_) => None,
+        };
+        if let Some(Object::PodGroup(group)) = last.map(|object| &**object) {
+            for event in ClusterEvent::of(change) {
+                let cause = Cause::Event(event.resource, event.action);
+                self.group_changed((&group.namespace, &group.name), cause, cluster, now);
             }
         }
     }

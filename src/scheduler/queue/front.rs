@@ -28,7 +28,7 @@ use crate::model::{Pod, Timestamp};
 use crate::snapshot::Snapshot;
 use crate::sync::{Mutex, MutexGuard, lock, mutated};
 
-use super::{Place, QueueError, SchedulingQueue};
+use super::{Place, PodGroupStatus, Popped, QueueError, SchedulingQueue};
 
 /// So many pods are asked about an event, or flushed, while the queue is held.
 const STEP: usize = 32;
@@ -140,6 +140,29 @@ impl QueueFront {
         deadline: Option<Instant>,
         clock: impl Fn() -> Timestamp,
     ) -> Result<QueuedPod, PopError> {
+        self.wait_for(deadline, clock, SchedulingQueue::pop)
+    }
+
+    /// The same with the pods that are to be tried together with it, see
+    /// [`SchedulingQueue::pop_together`].
+    ///
+    /// # Errors
+    ///
+    /// As of [`QueueFront::pop`].
+    pub fn pop_together(
+        &self,
+        deadline: Option<Instant>,
+        clock: impl Fn() -> Timestamp,
+    ) -> Result<Popped, PopError> {
+        self.wait_for(deadline, clock, SchedulingQueue::pop_together)
+    }
+
+    fn wait_for<T>(
+        &self,
+        deadline: Option<Instant>,
+        clock: impl Fn() -> Timestamp,
+        pop: fn(&mut SchedulingQueue, Timestamp) -> Option<T>,
+    ) -> Result<T, PopError> {
         let mut shared = lock(&self.shared);
         let mut slept = false;
         loop {
@@ -151,7 +174,7 @@ impl QueueFront {
             }
             let now = clock();
             let more = shared.work(now);
-            if let Some(popped) = shared.queue.pop(now) {
+            if let Some(popped) = pop(&mut shared.queue, now) {
                 self.pass_on(&shared, slept);
                 return Ok(popped);
             }
@@ -209,7 +232,10 @@ impl QueueFront {
         };
         let is_left = || {
             !mutated!("front-leaves-behind")
-                && (queue.is_ready() || queue.figures().backlog > 0 || sooner())
+                && (queue.is_ready()
+                    || queue.is_stirred()
+                    || queue.figures().backlog > 0
+                    || sooner())
         };
         if *asleep > 0 && (slept || *closed || is_left()) {
             self.ring();
@@ -242,6 +268,13 @@ impl QueueFront {
         let done = work(queue, reader.refresh());
         self.pass_on(&shared, false);
         done
+    }
+
+    /// How a pod group stands in the newest version. Events that wait for the queue are
+    /// not taken in by this.
+    #[must_use]
+    pub fn group_status(&self, namespace: &str, name: &str, now: Timestamp) -> PodGroupStatus {
+        self.with(|queue, version| queue.group_status(namespace, name, version, now))
     }
 
     /// Adds a pod past the log. What was submitted and published before is in every

@@ -30,6 +30,7 @@
 //! | `activeQ`, `podBackoffQ`, `podErrorBackoffQ`, `unschedulablePods`, gated ones | [`Place`] |
 //! | `Add`, `Update`, `Delete` | [`add`](SchedulingQueue::add), [`update`](SchedulingQueue::update), [`delete`](SchedulingQueue::delete) |
 //! | `Pop`, `Done` | [`pop`](SchedulingQueue::pop), [`done`](SchedulingQueue::done); [`release`](SchedulingQueue::release) where its `Done` comes before PreBind |
+//! | `PopSpecificPod` for the pods of a group | [`pop_together`](SchedulingQueue::pop_together); [`return_group`](SchedulingQueue::return_group) where the group failed |
 //! | `AddUnschedulableIfNotPresent` | [the same](SchedulingQueue::add_unschedulable_if_not_present) |
 //! | `Activate`, `AddNominatedPod` | [`activate`](SchedulingQueue::activate), [`nominate`](SchedulingQueue::nominate) |
 //! | `MoveAllToActiveOrBackoffQueue` | [`move_all`](SchedulingQueue::move_all), all at once; [`take`](SchedulingQueue::take) and [`step`](SchedulingQueue::step), bit by bit |
@@ -63,13 +64,19 @@
 //!   events: there is no `moveRequestCycle`, since hints are always on.
 //! - Changes of conditions and annotations of nodes are no events: the engine does not
 //!   keep them, and no plugin of kube-scheduler's asks.
-//! - Pods of pod groups are queued like all others; keeping a group together is left to
-//!   who schedules groups.
+//! - A pod group is ranked by when its first pod came, and keeps that rank when it comes
+//!   back; so it is not overtaken again and again by what came later.
+//! - All pods of a group that failed back off for the same time, where no pod is popped
+//!   before its time: else the group would be, all the time.
+//! - A pod that comes while others of its group are being tried waits for them.
+//! - A group with a timeout is left alone when it was tried for that long, counted from
+//!   when the queue knew of it (Gödel: from its creation, which may be long before).
 
 mod backoff;
 mod feed;
 mod figures;
 mod front;
+mod groups;
 mod heap;
 mod in_flight;
 mod moves;
@@ -81,5 +88,6 @@ mod scheduling_queue;
 pub use backoff::QueueConfig;
 pub use figures::{Cause, QueueFigures};
 pub use front::{PopError, QueueFront};
+pub use groups::{PodGroupStatus, Popped, Returned};
 pub use moves::PreCheck;
 pub use scheduling_queue::{Place, QueueError, SchedulingQueue};

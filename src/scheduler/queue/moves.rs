@@ -10,7 +10,9 @@
 use std::fmt;
 use std::time::{Duration, Instant};
 
-use crate::framework::{Actions, ClusterEvent, EventResource, Hint, Nominator, Recorder};
+use crate::framework::{
+    Actions, ClusterEvent, EventResource, Hint, Nominator, PodGroups, Recorder,
+};
 use crate::model::{Pod, Timestamp, Uid};
 use crate::snapshot::Cluster;
 
@@ -78,6 +80,10 @@ impl Happening {
 impl SchedulingQueue {
     pub(super) fn nominator(&self) -> &Nominator {
         self.profiles[0].framework.handle().nominator()
+    }
+
+    pub(super) fn pod_groups(&self) -> &PodGroups {
+        self.profiles[0].framework.handle().pod_groups()
     }
 
     /// Whether any plugin of any profile wants to be told of such events.
@@ -295,7 +301,7 @@ impl SchedulingQueue {
         expires.is_some_and(|expires| self.config.is_ahead(expires, now))
     }
 
-    fn settle(&mut self, slot: Slot, place: Place, cause: Cause) -> Place {
+    pub(super) fn settle(&mut self, slot: Slot, place: Place, cause: Cause) -> Place {
         self.enter(slot, place);
         self.count_incoming(cause, place);
         place
@@ -311,7 +317,8 @@ impl SchedulingQueue {
         let expires = self.config.backoff(&entry.queued);
         entry.queued.backoff_expiration = expires;
         entry.queued.generation = generation;
-        let place = match entry.queued.rejectors().is_empty() {
+        let is_error = entry.queued.rejectors().is_empty() || entry.queued.group_failures > 0;
+        let place = match is_error {
             true => Place::ErrorBackoff,
             false => Place::Backoff,
         };
@@ -335,7 +342,7 @@ impl SchedulingQueue {
     }
 
     /// Whether a plugin keeps the pod from queueing, which is noted.
-    fn is_kept(&mut self, slot: Slot) -> bool {
+    pub(super) fn is_kept(&mut self, slot: Slot) -> bool {
         let Some(entry) = self.pods.get_mut(slot) else { return false };
         let profile = &self.profiles[entry.profile];
         if profile.gates.is_empty() {
@@ -378,6 +385,7 @@ impl SchedulingQueue {
     /// once a period those that waited for too long, which later
     /// [`step`](SchedulingQueue::step)s act on. O(1) where nothing is due.
     pub fn tick(&mut self, most: usize, now: Timestamp) {
+        self.rally(now);
         self.flush_backoff_completed(most, now);
         let period = nanoseconds(self.config.leftover_period);
         let next = Timestamp(now.0.saturating_add(period));
@@ -397,7 +405,8 @@ impl SchedulingQueue {
     /// happens.
     #[must_use]
     pub fn next_due(&self) -> Option<Timestamp> {
-        [self.next_backed_off(), self.next_leftover].into_iter().flatten().min()
+        let groups = self.groups.next_retry();
+        [self.next_backed_off(), self.next_leftover, groups].into_iter().flatten().min()
     }
 }
 

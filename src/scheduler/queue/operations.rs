@@ -72,7 +72,10 @@ impl SchedulingQueue {
         if let Some(node) = node.filter(|node| !node.is_empty()) {
             self.nominator().add(pod.clone(), node);
         }
-        let slot = self.keep(QueuedPod::new(pod, now, generation), hash, profile);
+        let slot = self.keep(QueuedPod::new(pod.clone(), now, generation), hash, profile);
+        self.join(slot, now);
+        // It may be the one that its group lacked.
+        self.pod_changed(&pod, cluster, now);
         Ok(self.make_active(slot, cause, now))
     }
 
@@ -90,6 +93,8 @@ impl SchedulingQueue {
             before: NONE,
             after: NONE,
             deleted: false,
+            landed: false,
+            member: None,
         })
     }
 
@@ -103,7 +108,7 @@ impl SchedulingQueue {
     ) -> Place {
         let Some(entry) = self.pods.get_mut(slot) else { return Place::Active };
         let place = entry.place;
-        entry.deleted = false;
+        (entry.deleted, entry.landed) = (false, false);
         if std::mem::replace(&mut entry.profile, profile) != profile {
             // Whoever rejected it has no say any more.
             let queued = &mut entry.queued;
@@ -114,6 +119,15 @@ impl SchedulingQueue {
         let new = Arc::new(pod.clone());
         let old = std::mem::replace(&mut entry.queued.pod, pod);
         self.renominate(&old, &new);
+        if old.group() != new.group() {
+            self.count_place(slot, place, -1);
+            self.part(slot, false);
+            self.join(slot, now);
+            self.count_place(slot, place, 1);
+        }
+        self.pod_changed(&new, cluster, now);
+        // Its group may have become complete by it.
+        let place = self.pods.get(slot).map_or(place, |entry| entry.place);
         let change = Change::Pod(Diff { old: Some(Arc::new(old)), new: Some(new) });
         match place {
             Place::Active | Place::Backoff | Place::ErrorBackoff => {
@@ -147,14 +161,21 @@ impl SchedulingQueue {
     /// A pod is gone, or is on a node: it is not tried any more. One in flight is
     /// forgotten when it comes back. Says what was known of it. O(log n).
     pub fn delete(&mut self, uid: &Uid) -> Option<Pod> {
+        self.end(uid, false)
+    }
+
+    /// The same, where it is known whether the pod is on a node.
+    pub(super) fn end(&mut self, uid: &Uid, landed: bool) -> Option<Pod> {
         self.nominator().remove(uid);
         let slot = self.pods.find(uid)?;
         let entry = self.pods.get_mut(slot)?;
         if matches!(entry.place, Place::InFlight | Place::Binding) {
+            entry.landed = landed;
             let known = !std::mem::replace(&mut entry.deleted, true);
             return known.then(|| entry.queued.pod.clone());
         }
         self.leave(slot);
+        self.part(slot, landed);
         self.pods.remove(slot).map(|entry| entry.queued.pod)
     }
 
@@ -164,11 +185,18 @@ impl SchedulingQueue {
     /// ready. It is to be decided on a version that contains its
     /// [`generation`](QueuedPod::generation). O(log n), and allocates nothing.
     pub fn pop(&mut self, now: Timestamp) -> Option<QueuedPod> {
+        self.rally(now);
         let slot = self.take_first()?;
+        self.fly(slot, now)
+    }
+
+    /// Puts a pod in flight that is nowhere.
+    pub(super) fn fly(&mut self, slot: Slot, now: Timestamp) -> Option<QueuedPod> {
         self.enter(slot, Place::InFlight);
         let queued = &mut self.pods.get_mut(slot)?.queued;
         queued.attempts = queued.attempts.saturating_add(1);
         queued.backoff_expiration = None;
+        queued.group_failures = 0;
         queued.first_attempt.get_or_insert(now);
         Some(queued.clone())
     }
@@ -191,7 +219,10 @@ impl SchedulingQueue {
             && let Some(entry) = self.pods.get(slot)
             && matches!(entry.place, Place::InFlight | Place::Binding)
         {
+            // What is done and was not deleted is on a node.
+            let is_placed = !entry.deleted || entry.landed;
             self.leave(slot);
+            self.part(slot, is_placed);
             self.pods.remove(slot);
         }
     }
@@ -224,17 +255,7 @@ impl SchedulingQueue {
             self.done(uid);
             return Ok(None);
         }
-        let queued = &mut entry.queued;
-        queued.unschedulable_plugins = unschedulable;
-        queued.pending_plugins = pending;
-        queued.gating_plugin = PluginSet::EMPTY;
-        if queued.rejectors().is_empty() {
-            queued.consecutive_errors = queued.consecutive_errors.saturating_add(1);
-        } else {
-            queued.unschedulable_count = queued.unschedulable_count.saturating_add(1);
-            queued.consecutive_errors = 0;
-        }
-        queued.queued = now;
+        entry.queued.failed(unschedulable, pending, now);
         entry.arrival = arrival;
         let since = entry.since;
         let strategy = match place {
@@ -243,6 +264,7 @@ impl SchedulingQueue {
             _ => self.worth_since(slot, since, cluster),
         };
         self.leave(slot);
+        self.recount(slot, cluster, now);
         Ok(Some(self.requeue(slot, strategy, Cause::AttemptFailure, now)))
     }
 

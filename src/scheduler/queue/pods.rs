@@ -6,6 +6,7 @@ use crate::framework::QueuedPod;
 use crate::model::{Uid, key_hash};
 
 use super::Place;
+use super::groups::Membership;
 use super::heap::Slot;
 
 /// No slot, no position.
@@ -31,6 +32,10 @@ pub(super) struct Entry {
     pub(super) after: Slot,
     /// In flight: it was deleted, and is not to come back.
     pub(super) deleted: bool,
+    /// In flight: it was, because it is on a node.
+    pub(super) landed: bool,
+    /// Where it stands in its group, if it is of one.
+    pub(super) member: Option<Membership>,
 }
 
 /// All pods that the queue knows, by slot and by uid.

@@ -5,11 +5,12 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::sync::Arc;
 
-use crate::framework::{Framework, PluginSet, Point, QueueingHints};
+use crate::framework::{Framework, Plugin, PluginSet, Point, QueueingHints};
 use crate::model::{Generation, Name, Pod, Timestamp, Uid};
 
 use super::backoff::QueueConfig;
 use super::figures::{Cause, Incoming, QueueFigures};
+use super::groups::Groups;
 use super::heap::{Heap, Item, Order, Slot};
 use super::in_flight::InFlight;
 use super::moves::Move;
@@ -22,7 +23,8 @@ pub enum Place {
     Active,
     /// Left alone for a while after it was rejected (`podBackoffQ`).
     Backoff,
-    /// Left alone for a while after an error (`podErrorBackoffQ`).
+    /// Left alone for a while after an error, or with a group that was not placed
+    /// (`podErrorBackoffQ`).
     ErrorBackoff,
     /// Rejected, and waiting for an event that may change that
     /// (`unschedulablePods`).
@@ -119,6 +121,9 @@ pub struct SchedulingQueue {
     incoming: Incoming,
     /// When pods that waited for too long are looked for.
     pub(super) next_leftover: Option<Timestamp>,
+    /// Whether any profile keeps pods of a group together.
+    pub(super) has_groups: bool,
+    pub(super) groups: Groups,
 }
 
 /// A framework, and the scheduler's name under which pods ask for it.
@@ -128,13 +133,22 @@ pub(super) struct Profile {
     pub(super) hints: QueueingHints,
     /// The plugins that may keep pods from queueing.
     pub(super) gates: PluginSet,
+    /// Those of them that do so for groups.
+    pub(super) group_gates: PluginSet,
+    /// Whether pods of a group are handed out together.
+    pub(super) has_groups: bool,
 }
 
 impl Profile {
     fn new(name: Name, framework: Arc<Framework>) -> Profile {
         let gates = framework.plugins_at(Point::PreEnqueue).map(|(plugin, _)| plugin.name());
         let gates = framework.plugin_set(gates);
-        Profile { name, hints: QueueingHints::new(&framework), framework, gates }
+        let of_groups = framework.plugins_at(Point::PreEnqueue).map(|(plugin, _)| plugin);
+        let of_groups = of_groups.filter(|plugin| plugin.gathers_groups());
+        let group_gates = framework.plugin_set(of_groups.map(Plugin::name));
+        let has_groups = framework.gathers_groups();
+        let hints = QueueingHints::new(&framework);
+        Profile { name, hints, framework, gates, group_gates, has_groups }
     }
 }
 
@@ -192,6 +206,8 @@ impl SchedulingQueue {
 
     fn of(profiles: Vec<Profile>, config: QueueConfig) -> SchedulingQueue {
         SchedulingQueue {
+            has_groups: profiles.iter().any(|profile| profile.has_groups),
+            groups: Groups::default(),
             profiles,
             config,
             pods: Pods::default(),
@@ -274,6 +290,7 @@ impl SchedulingQueue {
     /// Takes a pod from where it is; where it goes is up to the caller.
     pub(super) fn leave(&mut self, slot: Slot) {
         let Some(place) = self.pods.get(slot).map(|entry| entry.place) else { return };
+        self.count_place(slot, place, -1);
         let framework = &*self.profiles[0].framework;
         match place {
             Place::InFlight => return self.in_flight.remove(slot, &mut self.pods),
@@ -298,6 +315,7 @@ impl SchedulingQueue {
 
     /// Puts a pod that is nowhere in a place.
     pub(super) fn enter(&mut self, slot: Slot, place: Place) {
+        self.count_place(slot, place, 1);
         let framework = &*self.profiles[0].framework;
         let Some(entry) = self.pods.get_mut(slot) else { return };
         entry.place = place;
@@ -344,7 +362,11 @@ impl SchedulingQueue {
         let (entries, positions) = self.pods.split();
         let sort = Sort { framework, keyed, entries };
         let active = self.active.pop(positions, &sort);
-        active.or_else(|| from_backoff.then(|| self.backoff.pop(positions, &sort)).flatten())
+        let backoff = || from_backoff.then(|| self.backoff.pop(positions, &sort)).flatten();
+        let slot = active.or_else(backoff)?;
+        let place = self.pods.get(slot)?.place;
+        self.count_place(slot, place, -1);
+        Some(slot)
     }
 
     /// Whether a pod could be popped now.

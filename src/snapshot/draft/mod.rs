@@ -41,6 +41,7 @@ struct FreeNumbers {
     labels: Numbers,
     resources: Numbers,
     claims: Numbers,
+    groups: Numbers,
     images: Numbers,
 }
 
@@ -160,6 +161,7 @@ impl Draft {
             rest.labels.next(),
             rest.resources.next(),
             rest.claims.next(),
+            rest.groups.next(),
             rest.images.next(),
         ]
         .iter()

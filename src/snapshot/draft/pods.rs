@@ -3,7 +3,7 @@
 use crate::model::{EventError, Generation, Name, Pod, PodResources, PodSpec, Uid, key_hash};
 
 use super::super::chunk::{Chunk, NodeSlot, Place, set};
-use super::super::cluster::{Cluster, claim_key};
+use super::super::cluster::{Cluster, GroupKey, claim_key};
 use super::super::node_info::{NodeInfo, PodInfo, Spot};
 use super::Draft;
 
@@ -85,6 +85,7 @@ impl Draft {
         if amounts.claims && self.is_listed(slot) {
             self.use_claims(&pod.template);
         }
+        self.join_group(&pod.template);
         Some(slot)
     }
 
@@ -138,6 +139,7 @@ impl Draft {
         if amounts.claims && self.is_listed(slot) {
             self.drop_claims(&template);
         }
+        self.leave_group(&template);
         self.release_template(number);
         if empty_ghost {
             self.drop_ghost(slot);
@@ -200,6 +202,29 @@ impl Draft {
             } else {
                 self.drop_claims(&template);
             }
+        }
+    }
+
+    /// Counts one more placed pod of its group, if it is of one.
+    fn join_group(&mut self, spec: &PodSpec) {
+        let Some((namespace, name)) = spec.group() else { return };
+        let key = GroupKey { namespace: namespace.clone(), name: name.clone() };
+        let span = self.span();
+        self.rest();
+        let rest = triomphe::Arc::make_mut(&mut self.cluster.rest);
+        rest.groups.acquire(&key, &mut self.numbers.groups, span);
+    }
+
+    /// Counts one less.
+    fn leave_group(&mut self, spec: &PodSpec) {
+        let Some((namespace, name)) = spec.group() else { return };
+        let span = self.span();
+        let is_it = |known: &GroupKey| known.namespace == *namespace && known.name == *name;
+        let groups = &self.cluster.rest.groups;
+        if let Some(number) = groups.find(GroupKey::hash_of(namespace, name), is_it) {
+            self.rest();
+            let rest = triomphe::Arc::make_mut(&mut self.cluster.rest);
+            rest.groups.release(number, &mut self.numbers.groups, span);
         }
     }
 

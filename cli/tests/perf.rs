@@ -1,0 +1,34 @@
+//! What `perf sched` prints of gangs adds up.
+
+#[allow(dead_code, reason = "these tests read no file")]
+mod common;
+
+use common::portolan;
+use serde_json::Value;
+
+fn sched(arguments: &[&str]) -> Value {
+    let common = ["perf", "sched", "--workload", "gang", "--output", "json", "--init", "0"];
+    let run = portolan(&[&common, arguments].concat());
+    assert_eq!(run.code, 0, "{}", run.err);
+    serde_json::from_str(&run.out).expect("one JSON object")
+}
+
+#[test]
+fn gangs_are_placed_whole_with_a_queue_and_without() {
+    // Four nodes of 4 cpu take 160 pods of 100m: 22 gangs of 7, and no 23rd.
+    let cluster = ["--nodes", "4", "--pods", "168", "--gang", "7"];
+    for with in [&[][..], &["--queue"][..]] {
+        let found = sched(&[&cluster[..], with].concat());
+        assert_eq!((found["gang"].as_u64(), found["pods"].as_u64()), (Some(7), Some(168)));
+        assert_eq!(found["failed"].as_u64().map(|failed| failed % 7), Some(0), "{found}");
+        assert!(found["failed"].as_u64() >= Some(14), "{found}");
+        assert_eq!(found["overcommitted"].as_u64(), Some(0));
+    }
+}
+
+#[test]
+fn gangs_are_not_compared_pod_by_pod() {
+    let run = portolan(&["perf", "sched", "--workload", "gang", "--check"]);
+    assert_eq!(run.code, 2, "{}", run.err);
+    assert!(run.err.contains("--check"), "{}", run.err);
+}

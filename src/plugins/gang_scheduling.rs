@@ -1,0 +1,127 @@
+//! Pods of a group are placed together (gangscheduling/gangscheduling.go).
+//!
+//! A pod may queue once its group is there with as many pods as have to be placed at
+//! once, and may be bound once as many are placed. The queue and the scheduler do the
+//! rest: where this plugin is in a profile, the queue hands out a group's pods
+//! together ([`Plugin::gathers_groups`]), and they are decided on as one.
+//!
+//! It stands in the default profile here, where kube-scheduler has it behind a feature
+//! gate: a pod that names no group is none of its business, and whoever names one wants
+//! this. The pods that a group lacks are counted by the queue, so outside of one every
+//! pod of a group is kept.
+
+use std::time::Duration;
+
+use super::hints::{self, ClusterEvent, Hint, Interest};
+use crate::framework::{Code, Cycle, Handle, Hold, Permit, Plugin, Point, Status, go_duration};
+use crate::model::{Name, Pod};
+use crate::snapshot::Cluster;
+
+/// Keeps pods of groups until their groups are complete, and lets them be bound when
+/// enough of them are placed.
+#[derive(Clone, Debug)]
+pub struct GangScheduling {
+    handle: Handle,
+}
+
+const NAME: &str = "GangScheduling";
+
+const TOO_FEW: &str = "waiting for minCount pods from a gang to appear in scheduling queue";
+const IN_FLIGHT: &str = "waiting for other pods of the pod group that are being scheduled";
+
+/// What a pod waits for whose group is not placed as a whole, as its permit says it.
+pub(crate) const WAITING: &str = "waiting for minCount pods from a gang to be scheduled, one or \
+    more plugins asked to wait and no plugin rejected pod";
+
+/// How long a pod waits for the others where its group does not say it.
+const TIMEOUT: Duration = Duration::from_secs(300);
+
+/// Why a pod is rejected whose group is not there.
+pub(crate) fn unknown(name: &str) -> Status {
+    let reason = format!("waiting for pods's pod group {name:?} to appear in scheduling queue");
+    Status::new(Code::UnschedulableAndUnresolvable, NAME, reason)
+}
+
+impl GangScheduling {
+    /// The plugin of a framework with this handle.
+    #[must_use]
+    pub fn new(handle: &Handle) -> GangScheduling {
+        GangScheduling { handle: handle.clone() }
+    }
+
+    /// Lets the pods of a group be bound that wait for others of it.
+    fn allow_all(&self, group: (&Name, &Name)) {
+        let waiting = self.handle.waiting_pods().all();
+        for waiting in waiting.iter().filter(|waiting| waiting.pod().group() == Some(group)) {
+            waiting.allow(NAME);
+        }
+    }
+}
+
+impl Plugin for GangScheduling {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn points(&self) -> &'static [Point] {
+        &[Point::PreEnqueue, Point::Permit]
+    }
+
+    fn gathers_groups(&self) -> bool {
+        true
+    }
+
+    fn events(&self) -> &'static [Interest] {
+        hints::gangs::EVENTS
+    }
+
+    fn queueing_hint(
+        &self,
+        pod: &Pod,
+        event: &ClusterEvent<'_>,
+        _: &Cluster,
+    ) -> Result<Hint, Status> {
+        Ok(hints::gangs::completed(pod, event))
+    }
+
+    fn pre_enqueue(&self, pod: &Pod) -> Result<(), Status> {
+        let Some((namespace, name)) = pod.group() else { return Ok(()) };
+        let muster = self.handle.pod_groups().get(namespace, name).unwrap_or_default();
+        let Some(wanted) = muster.wanted else { return Err(unknown(name)) };
+        let reason = match muster.hold {
+            _ if muster.members < wanted as usize => TOO_FEW.to_owned(),
+            None => return Ok(()),
+            Some(Hold::InFlight) => IN_FLIGHT.to_owned(),
+            Some(Hold::TimedOut(after)) => {
+                format!("pod group {name:?} was not scheduled within {}", go_duration(after))
+            }
+        };
+        Err(Status::new(Code::UnschedulableAndUnresolvable, NAME, reason))
+    }
+
+    /// Counts the pod itself, whether or not the version has it.
+    fn permit(&self, cycle: Cycle<'_>, _: &Name) -> Result<Permit, Status> {
+        let Some((namespace, name)) = cycle.pod.group() else { return Ok(Permit::Allow) };
+        let Some(group) = cycle.cluster.objects().pod_groups.get(namespace, name) else {
+            return Err(unknown(name));
+        };
+        let itself = usize::from(cycle.cluster.pod(&cycle.pod.uid).is_none());
+        if cycle.cluster.placed_members(namespace, name) + itself >= group.min_members as usize {
+            self.allow_all((namespace, name));
+            return Ok(Permit::Allow);
+        }
+        self.handle.pod_groups().call(namespace, name);
+        Ok(Permit::Wait(group.schedule_timeout.unwrap_or(TIMEOUT)))
+    }
+
+    /// Another scheduler may have placed the last pod that this one waits for since its
+    /// version, and found nobody waiting then.
+    fn waits(&self, cycle: Cycle<'_>) {
+        let Some((namespace, name)) = cycle.pod.group() else { return };
+        let wanted = cycle.cluster.objects().pod_groups.get(namespace, name);
+        let placed = cycle.cluster.placed_members(namespace, name);
+        if wanted.is_none_or(|group| placed >= group.min_members as usize) {
+            self.allow_all((namespace, name));
+        }
+    }
+}

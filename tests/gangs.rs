@@ -1,0 +1,863 @@
+//! Pods of a group: from the queue to their nodes together, or back together.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::time::{Duration, Instant};
+
+use portolan::framework::{Binder, Framework, Handle, Scheduler, SchedulerConfig};
+use portolan::log::{Event, ObjectKey};
+use portolan::model::{
+    EventError, Name, Object, ObjectKind, Pod, PodBuilder, PodGroup, PodGroupState, Timestamp, Uid,
+    node, pod,
+};
+use portolan::scheduler::queue::{
+    Place, PodGroupStatus, PopError, QueueConfig, QueueFront, SchedulingQueue,
+};
+use portolan::scheduler::{
+    Attempt, CycleError, FilterCheck, InMemoryBinder, InMemoryEvictor, Placement, PodScheduler,
+    Profiles, SchedulingLoop, Unplaced,
+};
+use portolan::{Config, Engine, Snapshot};
+use proptest::prelude::*;
+
+const GI: i64 = 1 << 30;
+
+/// An engine, its queue, and a clock that is moved by hand.
+struct Bench {
+    engine: Engine,
+    handle: Handle,
+    queue: Arc<QueueFront>,
+    now: Arc<AtomicI64>,
+    /// While set no pod can be bound.
+    fails: Arc<AtomicBool>,
+    /// While set pods that are bound are not confirmed.
+    silent: Arc<AtomicBool>,
+}
+
+/// A binder whose cluster may keep it to itself that a pod is bound.
+struct Silent(InMemoryBinder, Arc<AtomicBool>);
+
+impl Binder for Silent {
+    fn bind(&self, pod: &Pod, node: &Name) -> Result<(), String> {
+        if self.1.load(Ordering::Relaxed) { Ok(()) } else { self.0.bind(pod, node) }
+    }
+}
+
+impl Bench {
+    fn new() -> Bench {
+        let shared = Handle::default();
+        let check = Arc::new(Framework::default_profile_with(&shared));
+        let check = FilterCheck::new(Profiles::one(check));
+        let assumed_ttl = Some(Duration::from_secs(30));
+        let config =
+            Config { commit_check: Some(Box::new(check)), assumed_ttl, ..Config::default() };
+        let engine = Engine::shared(config);
+        let fails = Arc::new(AtomicBool::new(false));
+        let failing = fails.clone();
+        let binder = InMemoryBinder::new(engine.clone())
+            .refusing(move |_, _| failing.load(Ordering::Relaxed).then(|| "away".to_owned()));
+        let silent = Arc::new(AtomicBool::new(false));
+        let handle = shared
+            .with_binder(Arc::new(Silent(binder, silent.clone())))
+            .with_evictor(Arc::new(InMemoryEvictor::new(engine.clone())));
+        let framework = Arc::new(Framework::default_profile_with(&handle));
+        let queue = SchedulingQueue::new(framework, QueueConfig::default());
+        let (follower, reader) = (engine.follow().unwrap(), engine.reader().unwrap());
+        let queue = Arc::new(QueueFront::new(queue, follower, reader));
+        Bench { engine, handle, queue, now: Arc::new(AtomicI64::new(1_000)), fails, silent }
+    }
+
+    fn decider(&self, seed: u64) -> Profiles<Scheduler> {
+        let framework = Framework::default_profile_with(&self.handle);
+        let config = SchedulerConfig { percentage_of_nodes: 100, seed };
+        Profiles::one(Scheduler::new(framework, config, None))
+    }
+
+    fn scheduling(&self, seed: u64) -> SchedulingLoop {
+        SchedulingLoop::new(self.engine.clone(), self.queue.clone(), self.decider(seed)).unwrap()
+    }
+
+    fn clock(&self) -> impl Fn() -> Timestamp + use<> {
+        let now = self.now.clone();
+        move || Timestamp::from_secs(now.load(Ordering::Relaxed))
+    }
+
+    fn passes(&self, seconds: i64) {
+        self.now.fetch_add(seconds, Ordering::Relaxed);
+    }
+
+    fn submit(&self, event: Event) -> bool {
+        let outcome = self.engine.submit(event).unwrap().wait().unwrap();
+        self.queue.tend(self.clock());
+        outcome.is_ok()
+    }
+
+    fn node(&self, name: &str, cpu: i64) {
+        let node = node(name).hostname().cpu(cpu).memory(64 * GI).build();
+        assert!(self.submit(Event::AddNode(Arc::new(node))));
+    }
+
+    fn group(&self, group: PodGroup) {
+        assert!(self.submit(Event::PutObject(Arc::new(Object::PodGroup(group)))));
+    }
+
+    fn gang(&self, name: &str, min_members: u32) {
+        self.group(PodGroup::new("default", name, min_members));
+    }
+
+    fn pending(&self, pod: PodBuilder) -> Uid {
+        let pod = pod.build();
+        let uid = pod.uid.clone();
+        assert!(self.submit(Event::PutPending(Arc::new(pod))));
+        uid
+    }
+
+    /// So many pods of a group of this size each.
+    fn members(&self, group: &str, count: usize, size: i64) -> Vec<Uid> {
+        (0..count).map(|n| self.pending(member(group, n, size))).collect()
+    }
+
+    fn remove(&self, uid: &Uid) -> bool {
+        self.submit(Event::RemovePod { uid: uid.clone(), node: None })
+    }
+
+    fn snapshot(&self) -> Arc<Snapshot> {
+        self.engine.reader().unwrap().snapshot()
+    }
+
+    fn placed(&self, group: &str) -> usize {
+        self.snapshot().placed_members("default", group)
+    }
+
+    fn place(&self, uid: &Uid) -> Option<Place> {
+        self.queue.with(|queue, _| queue.place(uid))
+    }
+
+    fn places(&self, uids: &[Uid]) -> Vec<Option<Place>> {
+        uids.iter().map(|uid| self.place(uid)).collect()
+    }
+
+    fn status(&self, group: &str) -> PodGroupStatus {
+        self.queue.group_status("default", group, self.clock()())
+    }
+
+    fn state(&self, group: &str) -> PodGroupState {
+        self.status(group).state
+    }
+
+    /// The next attempt, if a pod is ready.
+    fn attempt(&self, scheduling: &mut SchedulingLoop) -> Option<Attempt> {
+        match scheduling.schedule_one(Some(Instant::now()), self.clock()) {
+            Ok(attempt) => Some(attempt),
+            Err(PopError::Timeout) => None,
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    /// The next attempt, which is to be a gang's.
+    fn gang_attempt(&self, scheduling: &mut SchedulingLoop) -> (Vec<Placement>, Vec<Unplaced>) {
+        match self.attempt(scheduling) {
+            Some(Attempt::Gang { placed, failed }) => (placed, failed),
+            other => panic!("no gang: {other:?}"),
+        }
+    }
+
+    fn bind_all(&self, scheduling: &mut SchedulingLoop, placed: &[Placement]) -> usize {
+        let mut bind = |it| scheduling.bind(it, self.clock()).is_ok();
+        let bound = placed.iter().map(&mut bind).filter(|bound| *bound).count();
+        self.queue.tend(self.clock());
+        bound
+    }
+
+    /// Tries and binds until no pod is ready that was not tried; how many were bound.
+    fn settle(&self, scheduling: &mut SchedulingLoop) -> usize {
+        let (mut bound, mut failed) = (0, BTreeSet::new());
+        while let Some(attempt) = self.attempt(scheduling) {
+            let (placed, unplaced) = attempt.into_parts();
+            bound += self.bind_all(scheduling, &placed);
+            let again = unplaced.iter().any(|it| !failed.insert(it.pod.uid.clone()));
+            if again && placed.is_empty() {
+                break;
+            }
+        }
+        bound
+    }
+}
+
+fn member(group: &str, n: usize, size: i64) -> PodBuilder {
+    pod(format!("{group}-{n}")).group(group).cpu(size).memory(GI)
+}
+
+fn reason(status: Result<(), portolan::framework::Status>) -> String {
+    status.map_or_else(|status| status.message(), |()| String::new())
+}
+
+#[test]
+fn pods_are_kept_until_their_group_is_there_and_complete() {
+    let bench = Bench::new();
+    bench.node("n", 4_000);
+    let mut scheduling = bench.scheduling(1);
+    let framework = Framework::default_profile_with(&bench.handle);
+    let asked = || reason(framework.pre_enqueue(&member("g", 0, 100).build()));
+
+    let mut uids = bench.members("g", 2, 100);
+    let unknown = "waiting for pods's pod group \"g\" to appear in scheduling queue";
+    assert_eq!((asked().as_str(), bench.state("g")), (unknown, PodGroupState::Unknown));
+    assert_eq!(bench.places(&uids), [Some(Place::Gated); 2]);
+
+    bench.gang("g", 3);
+    let few = "waiting for minCount pods from a gang to appear in scheduling queue";
+    assert_eq!((asked().as_str(), bench.state("g")), (few, PodGroupState::Pending));
+    assert!(bench.attempt(&mut scheduling).is_none());
+
+    uids.push(bench.pending(member("g", 2, 100)));
+    assert_eq!(asked(), "");
+    assert_eq!(bench.places(&uids), [Some(Place::Active); 3]);
+    let (placed, failed) = bench.gang_attempt(&mut scheduling);
+    assert_eq!((placed.len(), failed.len()), (3, 0));
+    assert!(placed.iter().all(|placement| !placement.waits));
+    assert_eq!(bench.state("g"), PodGroupState::Scheduled);
+    assert_eq!(bench.bind_all(&mut scheduling, &placed), 3);
+    assert_eq!(bench.places(&uids), [None; 3]);
+}
+
+#[test]
+fn a_group_that_appears_last_lets_its_pods_queue() {
+    let bench = Bench::new();
+    bench.node("n", 4_000);
+    let uids = bench.members("g", 3, 100);
+    assert_eq!(bench.places(&uids), [Some(Place::Gated); 3]);
+    bench.gang("g", 3);
+    assert_eq!(bench.places(&uids), [Some(Place::Active); 3]);
+}
+
+#[test]
+fn a_group_that_wants_fewer_pods_than_before_may_be_complete() {
+    let bench = Bench::new();
+    bench.gang("g", 3);
+    let uids = bench.members("g", 2, 100);
+    assert_eq!(bench.places(&uids), [Some(Place::Gated); 2]);
+    bench.gang("g", 2);
+    assert_eq!(bench.places(&uids), [Some(Place::Active); 2]);
+}
+
+#[test]
+fn pods_on_nodes_count_for_their_group() {
+    let bench = Bench::new();
+    bench.node("n", 4_000);
+    bench.gang("g", 3);
+    assert!(bench.submit(Event::AddPod(Arc::new(member("g", 7, 100).on("n").build()))));
+    let uids = bench.members("g", 1, 100);
+    assert_eq!(bench.places(&uids), [Some(Place::Gated)]);
+    // One that is bound elsewhere completes the group as well.
+    assert!(bench.submit(Event::AddPod(Arc::new(member("g", 8, 100).on("n").build()))));
+    assert_eq!(bench.places(&uids), [Some(Place::Active)]);
+    assert_eq!(bench.status("g").placed, 2);
+    assert_eq!(bench.settle(&mut bench.scheduling(1)), 1);
+}
+
+#[test]
+fn pods_of_no_group_and_of_basic_groups_go_alone() {
+    let bench = Bench::new();
+    bench.node("n", 4_000);
+    bench.gang("basic", 0);
+    bench.members("basic", 2, 100);
+    bench.pending(pod("single").cpu(100));
+    let mut scheduling = bench.scheduling(1);
+    for _ in 0..3 {
+        let attempt = bench.attempt(&mut scheduling);
+        assert!(matches!(attempt, Some(Attempt::Placed(_))), "{attempt:?}");
+    }
+    assert!(bench.attempt(&mut scheduling).is_none());
+}
+
+#[test]
+fn a_gang_that_does_not_fit_is_told_why_and_is_left_alone_as_one() {
+    let bench = Bench::new();
+    bench.node("n", 1_000);
+    bench.gang("g", 3);
+    let uids = bench.members("g", 3, 400);
+    let mut scheduling = bench.scheduling(1);
+    let (placed, failed) = bench.gang_attempt(&mut scheduling);
+    assert!(placed.is_empty());
+    let texts: Vec<String> = failed.iter().map(|it| it.error.to_string()).collect();
+    let feasible = "pod group is unschedulable, waiting for minCount pods from a gang to be \
+                    scheduled, one or more plugins asked to wait and no plugin rejected pod";
+    assert_eq!(texts.iter().filter(|text| *text == feasible).count(), 2);
+    let own = texts.iter().filter(|text| text.starts_with("0/1 nodes are available: 1 Insuff"));
+    assert_eq!(own.count(), 1, "{texts:?}");
+    assert_eq!(bench.placed("g"), 0);
+    assert_eq!(bench.places(&uids), [Some(Place::ErrorBackoff); 3]);
+    assert!(bench.attempt(&mut scheduling).is_none(), "nothing is popped before its time");
+
+    // All together again after a second, after two, after four.
+    for seconds in [1, 2, 4] {
+        bench.passes(seconds - 1);
+        assert!(bench.attempt(&mut scheduling).is_none());
+        bench.passes(2);
+        let (_, failed) = bench.gang_attempt(&mut scheduling);
+        assert_eq!(failed.len(), 3);
+    }
+    bench.node("large", 4_000);
+    bench.passes(20);
+    assert_eq!(bench.settle(&mut scheduling), 3);
+}
+
+#[test]
+fn members_beyond_the_minimum_fail_alone() {
+    let bench = Bench::new();
+    bench.node("n", 1_000);
+    bench.gang("g", 2);
+    let uids = bench.members("g", 3, 400);
+    let mut scheduling = bench.scheduling(1);
+    let (placed, failed) = bench.gang_attempt(&mut scheduling);
+    assert_eq!((placed.len(), failed.len()), (2, 1));
+    assert!(failed[0].error.fit().is_some());
+    assert_eq!(failed[0].place, Some(Place::Unschedulable));
+    bench.bind_all(&mut scheduling, &placed);
+    let placed = bench.places(&uids).into_iter().filter(Option::is_none).count();
+    assert_eq!(placed, 2);
+    // It waits for events, as any pod does, and goes alone.
+    bench.node("more", 1_000);
+    bench.passes(2);
+    assert!(matches!(bench.attempt(&mut scheduling), Some(Attempt::Placed(_))));
+}
+
+#[test]
+fn members_do_not_preempt_as_long_as_their_gang_lacks_pods() {
+    let bench = Bench::new();
+    bench.node("a", 1_000);
+    bench.node("b", 1_000);
+    let low = [bench.pending(pod("low-a").cpu(900)), bench.pending(pod("low-b").cpu(900))];
+    let mut scheduling = bench.scheduling(1);
+    assert_eq!(bench.settle(&mut scheduling), 2);
+    bench.gang("g", 3);
+    for n in 0..3 {
+        bench.pending(member("g", n, 900).priority(9));
+    }
+    let (placed, failed) = bench.gang_attempt(&mut scheduling);
+    assert!(placed.is_empty());
+    assert!(failed.iter().all(|it| bench.handle.nominator().node_of(&it.pod.uid).is_none()));
+    assert!(low.iter().all(|uid| bench.snapshot().pod(uid).is_some()), "no victim in vain");
+    // With its minimum on nodes, a further pod is a pod like any other.
+    bench.gang("g", 0);
+    bench.passes(20);
+    let attempt = bench.attempt(&mut scheduling);
+    assert!(matches!(attempt, Some(Attempt::Failed { .. })), "{attempt:?}");
+    assert_eq!(low.iter().filter(|uid| bench.snapshot().pod(uid).is_none()).count(), 1);
+}
+
+#[test]
+fn a_pod_that_comes_while_its_gang_is_tried_waits_for_it() {
+    let bench = Bench::new();
+    bench.node("n", 4_000);
+    bench.gang("g", 2);
+    bench.members("g", 2, 100);
+    let popped = bench.queue.pop_together(None, bench.clock()).unwrap();
+    assert_eq!(popped.siblings.len(), 1);
+    let late = bench.pending(member("g", 2, 100));
+    assert_eq!(bench.place(&late), Some(Place::Gated));
+    let framework = Framework::default_profile_with(&bench.handle);
+    let why = reason(framework.pre_enqueue(&member("g", 2, 100).build()));
+    assert_eq!(why, "waiting for other pods of the pod group that are being scheduled");
+    assert_eq!(bench.status("g").in_flight, 2);
+    for popped in popped.into_members() {
+        bench.queue.with(|queue, _| queue.release(&popped.pod.uid));
+    }
+    bench.queue.tend(bench.clock());
+    assert_eq!(bench.place(&late), Some(Place::Active));
+}
+
+#[test]
+fn a_gang_is_ranked_by_its_first_pod_and_keeps_that_rank() {
+    let bench = Bench::new();
+    bench.node("n", 1_000);
+    bench.gang("g", 2);
+    bench.members("g", 1, 600);
+    bench.passes(5);
+    let single = bench.pending(pod("single").cpu(100));
+    bench.passes(5);
+    bench.pending(member("g", 1, 600));
+    let mut scheduling = bench.scheduling(1);
+    // The gang's second pod came last; its first one before the single pod.
+    assert_eq!(bench.gang_attempt(&mut scheduling).1.len(), 2);
+    bench.passes(5);
+    let newer = bench.pending(pod("newer").cpu(100));
+    bench.queue.tend(bench.clock());
+    assert_eq!(bench.gang_attempt(&mut scheduling).1.len(), 2);
+    // It does not keep others from being tried while it is left alone.
+    assert_eq!(bench.settle(&mut scheduling), 2);
+    assert!([single, newer].iter().all(|uid| bench.snapshot().pod(uid).is_some()));
+}
+
+#[test]
+fn a_higher_priority_goes_before_a_gang() {
+    let bench = Bench::new();
+    bench.node("n", 4_000);
+    bench.gang("g", 2);
+    bench.members("g", 2, 100);
+    bench.passes(5);
+    bench.pending(pod("high").cpu(100).priority(1));
+    let attempt = bench.attempt(&mut bench.scheduling(1));
+    assert!(matches!(&attempt, Some(Attempt::Placed(it)) if &*it.pod.name == "high"));
+}
+
+#[test]
+fn a_group_that_timed_out_waits_for_a_change_of_it_or_for_its_turn() {
+    let bench = Bench::new();
+    bench.node("n", 1_000);
+    let timeout = Some(Duration::from_secs(60));
+    bench.group(PodGroup { schedule_timeout: timeout, ..PodGroup::new("default", "g", 2) });
+    let uids = bench.members("g", 2, 600);
+    let mut scheduling = bench.scheduling(1);
+    bench.gang_attempt(&mut scheduling);
+    assert_eq!(bench.state("g"), PodGroupState::Pending);
+    bench.passes(61);
+    assert_eq!(bench.state("g"), PodGroupState::Timeout);
+    // Its last attempt; from then on it is left alone, whatever else happens.
+    bench.gang_attempt(&mut scheduling);
+    assert_eq!(bench.places(&uids), [Some(Place::Gated); 2]);
+    assert!(bench.status("g").held_until.is_some());
+    let framework = Framework::default_profile_with(&bench.handle);
+    let why = reason(framework.pre_enqueue(&member("g", 0, 600).build()));
+    assert_eq!(why, "pod group \"g\" was not scheduled within 1m0s");
+    bench.passes(20);
+    bench.node("more", 1_000);
+    assert!(bench.attempt(&mut scheduling).is_none());
+    // After the time that is configured it is tried again.
+    bench.passes(300);
+    let (placed, _) = bench.gang_attempt(&mut scheduling);
+    assert_eq!((placed.len(), bench.state("g")), (2, PodGroupState::Scheduled));
+}
+
+#[test]
+fn a_group_that_timed_out_is_tried_again_when_a_pod_of_it_comes() {
+    let bench = Bench::new();
+    bench.node("n", 1_000);
+    let timeout = Some(Duration::from_secs(60));
+    bench.group(PodGroup { schedule_timeout: timeout, ..PodGroup::new("default", "g", 2) });
+    let uids = bench.members("g", 2, 600);
+    let mut scheduling = bench.scheduling(1);
+    bench.passes(61);
+    bench.gang_attempt(&mut scheduling);
+    assert_eq!(bench.places(&uids), [Some(Place::Gated); 2]);
+    bench.pending(member("g", 2, 100));
+    let (placed, failed) = bench.gang_attempt(&mut scheduling);
+    assert_eq!((placed.len(), failed.len()), (2, 1));
+}
+
+#[test]
+fn a_gang_of_several_schedulers_is_an_error() {
+    let bench = Bench::new();
+    bench.node("n", 4_000);
+    bench.gang("g", 2);
+    bench.pending(member("g", 0, 100));
+    let other = member("g", 1, 100).spec(|spec| spec.scheduler_name = Some("other".into()));
+    bench.pending(other);
+    let (placed, failed) = bench.gang_attempt(&mut bench.scheduling(1));
+    assert!(placed.is_empty());
+    for failed in failed {
+        let text = failed.error.to_string();
+        assert!(
+            text.starts_with("pod group is unschedulable, members name the schedulers"),
+            "{text}"
+        );
+        assert_eq!(failed.place, Some(Place::ErrorBackoff));
+    }
+}
+
+#[test]
+fn a_group_that_goes_is_waited_for() {
+    let bench = Bench::new();
+    bench.node("n", 4_000);
+    bench.gang("g", 2);
+    let uids = bench.members("g", 2, 100);
+    assert_eq!(bench.places(&uids), [Some(Place::Active); 2]);
+    let key = ObjectKey {
+        kind: ObjectKind::PodGroup,
+        namespace: "default".to_owned(),
+        name: "g".to_owned(),
+    };
+    assert!(bench.submit(Event::DeleteObject(Arc::new(key))));
+    let mut scheduling = bench.scheduling(1);
+    assert!(bench.attempt(&mut scheduling).is_none());
+    assert_eq!(bench.places(&uids), [Some(Place::Gated); 2]);
+    // Who tries one all the same is told so.
+    let mut scheduler = PodScheduler::new(bench.engine.clone(), bench.decider(1)).unwrap();
+    let pod = Arc::new(member("g", 0, 100).build());
+    let error = scheduler.schedule(&pod, bench.clock()()).unwrap_err();
+    let fit = error.fit().expect("a rejection");
+    assert_eq!(fit.unschedulable_plugins, ["GangScheduling"].into());
+    assert_eq!(bench.placed("g"), 0);
+    bench.gang("g", 2);
+    assert_eq!(bench.settle(&mut scheduling), 2);
+}
+
+#[test]
+fn a_gang_that_loses_a_pod_is_kept_again() {
+    let bench = Bench::new();
+    bench.node("n", 4_000);
+    bench.gang("g", 2);
+    let uids = bench.members("g", 2, 100);
+    assert!(bench.submit(Event::RemovePending(uids[0].clone())));
+    let mut scheduling = bench.scheduling(1);
+    assert!(bench.attempt(&mut scheduling).is_none());
+    assert_eq!(bench.places(&uids), [None, Some(Place::Gated)]);
+    bench.pending(member("g", 2, 100));
+    assert_eq!(bench.settle(&mut scheduling), 2);
+}
+
+#[test]
+fn a_member_that_is_terminating_does_not_hold_up_the_others() {
+    let bench = Bench::new();
+    bench.node("n", 4_000);
+    bench.gang("g", 2);
+    bench.members("g", 2, 100);
+    let going = bench.pending(member("g", 2, 100).deleted(Timestamp(1)));
+    let (placed, failed) = bench.gang_attempt(&mut bench.scheduling(1));
+    assert_eq!((placed.len(), failed.len()), (2, 0));
+    assert_eq!(bench.place(&going), None);
+}
+
+#[test]
+fn a_member_that_cannot_be_bound_goes_back_alone_and_comes_again() {
+    let bench = Bench::new();
+    bench.node("n", 4_000);
+    bench.gang("g", 2);
+    let uids = bench.members("g", 2, 100);
+    let mut scheduling = bench.scheduling(1);
+    let (placed, _) = bench.gang_attempt(&mut scheduling);
+    bench.fails.store(true, Ordering::Relaxed);
+    assert_eq!(bench.bind_all(&mut scheduling, &placed[..1]), 0);
+    bench.fails.store(false, Ordering::Relaxed);
+    assert_eq!(bench.bind_all(&mut scheduling, &placed[1..]), 1);
+    assert_eq!(bench.placed("g"), 1);
+    bench.passes(3);
+    assert_eq!(bench.settle(&mut scheduling), 1);
+    assert!(uids.iter().all(|uid| bench.snapshot().pod(uid).is_some()));
+}
+
+#[test]
+fn a_member_that_the_engine_has_already_leaves_the_rest_to_be_tried() {
+    let bench = Bench::new();
+    bench.node("n", 4_000);
+    bench.gang("g", 3);
+    let uids = bench.members("g", 3, 100);
+    // Another scheduler places one, and nobody tells the queue: it is assumed alone.
+    let taken = member("g", 0, 100).on("n").build();
+    assert!(bench.submit(Event::AssumePod { pod: Arc::new(taken), decided_on: None }));
+    let mut scheduling = bench.scheduling(1);
+    let (placed, failed) = bench.gang_attempt(&mut scheduling);
+    assert!(placed.is_empty());
+    let (over, back): (Vec<_>, Vec<_>) = failed.iter().partition(|it| it.place.is_none());
+    assert_eq!((over.len(), back.len()), (1, 2));
+    let known = CycleError::Assume(EventError::AlreadyInCache { uid: uids[0].clone() });
+    assert_eq!(over[0].error, known);
+    bench.passes(3);
+    assert_eq!(bench.settle(&mut scheduling), 2);
+    assert_eq!(bench.placed("g"), 3);
+}
+
+#[test]
+fn pods_that_are_placed_one_by_one_wait_for_each_other() {
+    let bench = Bench::new();
+    bench.node("n", 4_000);
+    bench.gang("g", 3);
+    let mut scheduler = PodScheduler::new(bench.engine.clone(), bench.decider(1)).unwrap();
+    let mut place = |n: usize| {
+        let pod = Arc::new(member("g", n, 100).build());
+        scheduler.schedule(&pod, bench.clock()()).unwrap()
+    };
+    let (first, second) = (place(0), place(1));
+    assert!(first.waits && second.waits);
+    let waiting = bench.handle.waiting_pods();
+    let deadline = waiting.get(&first.pod.uid).and_then(|waiting| waiting.deadline());
+    assert_eq!(deadline, Some(Timestamp::from_secs(1_300)), "five minutes, where none is given");
+    let third = place(2);
+    assert!(!third.waits);
+    for placement in [first, second] {
+        let outcome = waiting.get(&placement.pod.uid).unwrap().outcome(bench.clock()());
+        assert_eq!(outcome, Some(Ok(())));
+    }
+}
+
+#[test]
+fn a_pod_that_waits_has_its_siblings_tried() {
+    let bench = Bench::new();
+    bench.node("n", 4_000);
+    bench.gang("g", 2);
+    bench.gang("h", 2);
+    let uids = bench.members("g", 2, 100);
+    // One of them is tried alone, and fails of an error.
+    let popped = bench.queue.pop(None, bench.clock()).unwrap().pod;
+    let (sibling, popped) = (uids.iter().find(|uid| **uid != popped.uid).unwrap(), popped);
+    let failed = |uid: &Uid| {
+        let none = portolan::framework::PluginSet::EMPTY;
+        let now = bench.clock()();
+        bench.queue.with(|queue, version| {
+            queue.add_unschedulable_if_not_present(uid, none, none, version, now).unwrap()
+        })
+    };
+    assert_eq!(failed(&popped.uid), Some(Place::ErrorBackoff));
+    assert_eq!(bench.place(sibling), Some(Place::Active));
+    let mut scheduler = PodScheduler::new(bench.engine.clone(), bench.decider(1)).unwrap();
+    let pod = Arc::new(member("g", 7, 100).build());
+    assert!(scheduler.schedule(&pod, bench.clock()()).unwrap().waits);
+    bench.queue.tend(bench.clock());
+    assert_eq!(bench.place(&popped.uid), Some(Place::Active));
+}
+
+#[test]
+fn a_gang_goes_back_whole_where_another_one_took_the_room() {
+    let bench = Bench::new();
+    for n in 0..4 {
+        bench.node(&format!("n{n}"), 1_000);
+    }
+    for gang in ["a", "b"] {
+        bench.gang(gang, 3);
+        bench.members(gang, 3, 900);
+    }
+    std::thread::scope(|scope| {
+        for seed in 0..2 {
+            let mut scheduling = bench.scheduling(seed);
+            let bench = &bench;
+            scope.spawn(move || bench.settle(&mut scheduling));
+        }
+    });
+    let mut placed = [bench.placed("a"), bench.placed("b")];
+    placed.sort_unstable();
+    assert_eq!(placed, [0, 3]);
+}
+
+#[test]
+fn loops_of_several_threads_never_split_a_gang() {
+    let bench = Bench::new();
+    for n in 0..8 {
+        bench.node(&format!("n{n}"), 1_000);
+    }
+    for gang in 0..12 {
+        let name = format!("g{gang}");
+        bench.gang(&name, 5);
+        bench.members(&name, 5, 100);
+    }
+    let bound: usize = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..3)
+            .map(|seed| {
+                let mut scheduling = bench.scheduling(seed);
+                let bench = &bench;
+                scope.spawn(move || bench.settle(&mut scheduling))
+            })
+            .collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).sum()
+    });
+    assert_eq!(bound, 60);
+}
+
+/// What a random schedule knows of a group.
+#[derive(Default)]
+struct Known {
+    pods: BTreeSet<Uid>,
+    next: usize,
+}
+
+/// A schedule of arrivals, attempts, failing binds, deletions and expiries.
+struct Story {
+    bench: Bench,
+    loops: [SchedulingLoop; 2],
+    groups: BTreeMap<String, Known>,
+    flight: Vec<Placement>,
+    /// Bound, and not confirmed: they expire.
+    silent: Vec<Pod>,
+    nodes: usize,
+}
+
+const MIN: usize = 3;
+
+impl Story {
+    fn new(seed: u64) -> Story {
+        let bench = Bench::new();
+        let loops = [bench.scheduling(seed), bench.scheduling(seed ^ 1)];
+        bench.node("n0", 1_000);
+        let mut groups = BTreeMap::new();
+        for name in ["a", "b", "c"] {
+            let schedule_timeout = (name == "b").then(|| Duration::from_secs(20));
+            bench
+                .group(PodGroup { schedule_timeout, ..PodGroup::new("default", name, MIN as u32) });
+            groups.insert(name.to_owned(), Known::default());
+        }
+        Story { bench, loops, groups, flight: Vec::new(), silent: Vec::new(), nodes: 1 }
+    }
+
+    fn arrive(&mut self, with: usize) {
+        let name = ["a", "b", "c"][with % 3];
+        let Some(known) = self.groups.get_mut(name) else { return };
+        known.next += 1;
+        let size = [100, 300, 500][with / 3 % 3];
+        known.pods.insert(self.bench.pending(member(name, known.next, size)));
+    }
+
+    /// Every attempt places as many as its group lacks, or none.
+    fn attempt(&mut self, with: usize) -> Result<(), TestCaseError> {
+        let before: BTreeMap<String, usize> =
+            self.groups.keys().map(|name| (name.clone(), self.bench.placed(name))).collect();
+        let Some(attempt) = self.bench.attempt(&mut self.loops[with % 2]) else { return Ok(()) };
+        let (placed, _) = attempt.into_parts();
+        if let Some((_, name)) = placed.first().and_then(|first| first.pod.group()) {
+            let after = before[&**name] + placed.len();
+            prop_assert!(after >= MIN, "{after} of group {name} are placed");
+            prop_assert_eq!(self.bench.placed(name), after);
+        }
+        for (name, before) in &before {
+            let after = self.bench.placed(name);
+            prop_assert!(after == *before || after >= MIN, "group {}: {} of {}", name, after, MIN);
+        }
+        self.flight.extend(placed);
+        Ok(())
+    }
+
+    fn bind(&mut self, with: usize, fails: bool) {
+        if self.flight.is_empty() {
+            return;
+        }
+        let placement = self.flight.remove(with % self.flight.len());
+        self.bench.fails.store(fails, Ordering::Relaxed);
+        let _ = self.loops[with % 2].bind(&placement, self.bench.clock());
+        self.bench.fails.store(false, Ordering::Relaxed);
+    }
+
+    fn bind_silently(&mut self, with: usize) {
+        let Some(placement) = self.flight.pop() else { return };
+        self.bench.silent.store(true, Ordering::Relaxed);
+        let bound = self.loops[with % 2].bind(&placement, self.bench.clock());
+        self.bench.silent.store(false, Ordering::Relaxed);
+        if bound.is_ok() {
+            self.silent.push(Pod { node_name: None, ..Pod::clone(&placement.pod) });
+        }
+    }
+
+    /// Pods that expired come back as the API server knows them.
+    fn expire(&mut self) {
+        assert!(self.bench.submit(Event::Expire(self.bench.clock()())));
+        let snapshot = self.bench.snapshot();
+        let is_gone = |pod: &Pod| snapshot.pod(&pod.uid).is_none();
+        let (gone, kept) = self.silent.drain(..).partition(is_gone);
+        self.silent = kept;
+        let gone: Vec<Pod> = gone;
+        for pod in gone {
+            assert!(self.bench.submit(Event::PutPending(Arc::new(pod))));
+        }
+    }
+
+    /// A pod is deleted, wherever it is, unless it is about to be bound.
+    fn delete(&mut self, with: usize) {
+        let all: Vec<Uid> = self.groups.values().flat_map(|known| known.pods.clone()).collect();
+        let Some(uid) = all.get(with % all.len().max(1)) else { return };
+        let is_silent = self.silent.iter().any(|pod| pod.uid == *uid);
+        if is_silent || self.flight.iter().any(|placement| placement.pod.uid == *uid) {
+            return;
+        }
+        if !self.bench.remove(uid) {
+            self.bench.submit(Event::RemovePending(uid.clone()));
+        }
+        for known in self.groups.values_mut() {
+            known.pods.remove(uid);
+        }
+    }
+
+    fn step(&mut self, step: u8, with: usize) -> Result<(), TestCaseError> {
+        match step {
+            0..4 => self.arrive(with),
+            4..7 => self.attempt(with)?,
+            7 | 8 => self.bind(with, step == 8),
+            9 => {
+                self.bench.node(&format!("n{}", self.nodes), 1_000);
+                self.nodes += 1;
+            }
+            10 => self.delete(with),
+            11 => self.expire(),
+            12 => self.bind_silently(with),
+            _ => self.bench.passes(with as i64),
+        }
+        self.bench.queue.tend(self.bench.clock());
+        self.check()
+    }
+
+    /// Every pod is bound, or on its way, or in the queue, and in one of them alone;
+    /// and no node is overcommitted.
+    fn check(&self) -> Result<(), TestCaseError> {
+        let snapshot = self.bench.snapshot();
+        for node in snapshot.nodes() {
+            prop_assert!(node.requested().cpu <= node.allocatable().cpu, "{}", node.name());
+        }
+        for uid in self.groups.values().flat_map(|known| &known.pods) {
+            let flying = self.flight.iter().any(|placement| placement.pod.uid == *uid);
+            let is_silent = self.silent.iter().any(|pod| pod.uid == *uid);
+            let bound = snapshot.pod(uid).is_some_and(|pod| is_silent || !pod.is_assumed());
+            let place = self.bench.place(uid);
+            let waits = place.is_some_and(|it| !matches!(it, Place::InFlight | Place::Binding));
+            let places = u8::from(flying) + u8::from(bound) + u8::from(waits);
+            prop_assert!(places == 1, "{uid}: {flying} {bound} {place:?}");
+        }
+        for (name, known) in &self.groups {
+            let status = self.bench.status(name);
+            let waits = known.pods.iter().filter_map(|uid| self.bench.place(uid));
+            let waits = waits.filter(|it| !matches!(it, Place::InFlight | Place::Binding)).count();
+            prop_assert_eq!(status.waiting, waits);
+            prop_assert_eq!(status.placed, snapshot.placed_members("default", name));
+            // Whoever completed it, none of its pods is kept for that any more.
+            let is_free = status.held_until.is_none() && status.in_flight == 0;
+            if is_free && known.pods.len() >= MIN {
+                let kept =
+                    known.pods.iter().find(|uid| self.bench.place(uid) == Some(Place::Gated));
+                prop_assert!(kept.is_none(), "{kept:?} is kept");
+            }
+        }
+        Ok(())
+    }
+
+    /// With room for all and nothing that fails, every group that has enough pods is
+    /// placed whole.
+    fn end(&mut self) -> Result<(), TestCaseError> {
+        self.bench.node("huge", 1_000_000);
+        while !self.flight.is_empty() {
+            self.bind(0, false);
+        }
+        for _ in 0..4 {
+            self.bench.passes(400);
+            self.expire();
+            self.bench.settle(&mut self.loops[0]);
+        }
+        for (name, known) in &self.groups {
+            let placed = self.bench.placed(name);
+            let enough = placed == known.pods.len();
+            let too_few = known.pods.len() < MIN;
+            prop_assert!(enough || too_few, "{} of {} of group {name}", placed, known.pods.len());
+        }
+        self.check()
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
+
+    #[test]
+    fn no_gang_is_half_placed_and_no_pod_is_lost(
+        steps in prop::collection::vec((0..14_u8, 0..18_usize), 1..150),
+        seed in any::<u64>(),
+    ) {
+        let mut story = Story::new(seed);
+        for (step, with) in steps {
+            story.step(step, with)?;
+        }
+        story.end()?;
+    }
+}
+
+/// A pod of the tests is what it looks like.
+#[test]
+fn a_group_is_named_by_its_pods() {
+    let pod: Pod = member("g", 0, 100).build();
+    assert!(PodGroup::new("default", "g", 1).has(&pod));
+    assert!(!PodGroup::new("other", "g", 1).has(&pod));
+}
