@@ -146,8 +146,8 @@ fn pods_are_counted_by_what_became_of_them() {
     assert!(values[&format!("{plugin},{filter}}}")] >= 1.0);
 }
 
-#[test]
-fn a_pod_that_is_placed_at_last_is_rejected_by_nobody_and_its_wait_is_counted() {
+/// One of three pods has to wait until another one goes.
+fn with_a_wait() -> Bench {
     let mut bench = Bench::new();
     bench.pending(pod("a").cpu(600));
     bench.pending(pod("b").cpu(600));
@@ -159,6 +159,12 @@ fn a_pod_that_is_placed_at_last_is_rejected_by_nobody_and_its_wait_is_counted() 
     let gone = gone.pods(&portolan::model::LabelSelector::everything(), |_| true).next().unwrap();
     bench.engine.remove_pod(&gone.to_pod()).unwrap().wait().unwrap().unwrap();
     bench.settle(30);
+    bench
+}
+
+#[test]
+fn a_pod_that_is_placed_at_last_is_rejected_by_nobody_and_its_wait_is_counted() {
+    let bench = with_a_wait();
     let hint = "plugin=\"NodeResourcesFit\",event=\"AssignedPodDelete\",hint=\"Queue\"";
     check(
         &bench.values(),
@@ -236,9 +242,7 @@ fn a_permit_that_runs_out_is_a_wait_and_an_attempt_in_vain() {
 
 #[test]
 fn every_metric_has_kube_schedulers_type_and_labels() {
-    let mut bench = Bench::new();
-    bench.pending(pod("a").cpu(600));
-    bench.settle(1);
+    let bench = with_a_wait();
     bench.values();
     let text = bench.metrics.encode();
     for (name, kind) in [
@@ -249,7 +253,6 @@ fn every_metric_has_kube_schedulers_type_and_labels() {
         ("plugin_execution_duration_seconds", "histogram"),
         ("queueing_hint_execution_duration_seconds", "histogram"),
         ("event_handling_duration_seconds", "histogram"),
-        ("permit_wait_duration_seconds", "histogram"),
         ("pod_scheduling_attempts", "histogram"),
         ("pod_scheduling_sli_duration_seconds", "histogram"),
         ("pending_pods", "gauge"),
@@ -259,14 +262,15 @@ fn every_metric_has_kube_schedulers_type_and_labels() {
         ("preemption_victims", "histogram"),
         ("cache_size", "gauge"),
         ("goroutines", "gauge"),
-        ("inflight_events", "gauge"),
     ] {
         let line = format!("# TYPE scheduler_{name} {kind}\n");
         assert_eq!(text.matches(&line).count(), 1, "{line} in {text}");
     }
     // Sixteen buckets, the last without a bound.
     let buckets = "scheduler_scheduling_attempt_duration_seconds_bucket";
-    assert_eq!(text.matches(buckets).count(), 16, "{text}");
-    let last = format!("{buckets}{{le=\"+Inf\",result=\"scheduled\",{PROFILE}}} 1\n");
+    let scheduled = format!("result=\"scheduled\",{PROFILE}}}");
+    let of_scheduled = |line: &&str| line.starts_with(buckets) && line.contains(&scheduled);
+    assert_eq!(text.lines().filter(of_scheduled).count(), 16, "{text}");
+    let last = format!("{buckets}{{le=\"+Inf\",{scheduled} 3\n");
     assert!(text.contains(&last), "{text}");
 }

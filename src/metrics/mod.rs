@@ -48,6 +48,7 @@
 //! - `scheduler_plugin_evaluation_total` is not there: a count for each node and plugin
 //!   would cost more than most filters. Nor are metrics of what does not exist here:
 //!   asynchronous API calls, the goroutines of preemption, the cache of bound volumes.
+//! - What has no sample yet is not in the text, as with Go's client.
 //! - Durations that pods wait are those of the clock that is passed in.
 
 mod families;
