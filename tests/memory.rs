@@ -171,6 +171,32 @@ fn a_snapshot_that_was_held_meanwhile_and_dropped_leaves_nothing() {
 }
 
 #[test]
+fn a_snapshot_that_was_held_among_pods_that_come_and_go_leaves_nothing() {
+    let mut writer = engine();
+    churn(&mut writer, 0, 20_000, 1_000);
+    let (mut there, mut before) = (VecDeque::new(), 0);
+    let mut step = |writer: &mut Writer, i: usize| {
+        writer.add_pod(own(i)).unwrap();
+        there.push_back(own(i));
+        if there.len() > 4_000 {
+            writer.remove_pod(&there.pop_front().unwrap()).unwrap();
+        }
+        writer.publish();
+    };
+    for i in 20_000..40_000 {
+        step(&mut writer, i);
+        before = LIVE.get();
+    }
+    let held = writer.snapshot();
+    (40_000..40_000 + PODS).for_each(|i| step(&mut writer, i));
+    drop(held);
+    (40_000 + PODS..80_000 + PODS).for_each(|i| step(&mut writer, i));
+    writer.reclaim();
+    let grown = grown("a snapshot held meanwhile, 4,000 pods all the time", before);
+    assert!(grown <= SLACK, "{grown} bytes left");
+}
+
+#[test]
 fn nodes_with_everything_of_their_own_that_come_and_go_leave_nothing() {
     fn own(i: usize) -> Node {
         node(format!("node-{i}"))
