@@ -111,10 +111,11 @@ pub(super) struct Memo {
 }
 
 impl Memo {
-    /// The sheet of a template, if `keep` says that one is to be kept.
+    /// The sheet of a template, for a cluster of so many chunks, if `keep` says that one
+    /// is to be kept.
     pub(super) fn sheet(
         &mut self,
-        cluster: &Cluster,
+        (cluster, chunks): (&Cluster, usize),
         template: &Arc<Template>,
         keep: bool,
     ) -> &mut Sheet {
@@ -129,7 +130,7 @@ impl Memo {
             self.turns.clear();
         }
         if !self.sheets.contains_key(template) {
-            let bytes = cluster.most_chunks() * size_of::<Known>();
+            let bytes = chunks * size_of::<Known>() + cluster.most_chunks() * size_of::<u32>();
             let most = (MOST_BYTES / bytes.max(1)).clamp(1, 4096);
             let mut sheet = Sheet::default();
             while self.sheets.len() >= most
@@ -143,6 +144,10 @@ impl Memo {
             self.turns.push_back(template.clone());
         }
         let sheet = self.sheets.entry(template.clone()).or_default();
+        // Chunks come and go with their numbers: of most of these there is none left.
+        if sheet.known.len() > 2 * chunks + 8 {
+            *sheet = Sheet::default();
+        }
         sheet.is_used = true;
         sheet
     }

@@ -237,8 +237,9 @@ impl Scheduler {
                 looked_at: 1,
             });
         }
+        let chunks = self.orders.iter().map(|order| order.chunks().len()).sum();
         let keep = cycle.pod.node_name.is_none() && filters.names().is_none();
-        let sheet = self.memo.sheet(cycle.cluster, &cycle.pod.template, keep);
+        let sheet = self.memo.sheet((cycle.cluster, chunks), &cycle.pod.template, keep);
         let search = Search {
             framework: &self.framework,
             pool: self.pool.as_deref(),
