@@ -83,6 +83,41 @@ fn who_made_room_runs_again_for_its_whole_time() {
     assert_eq!((&run["wait_seconds"]["p50"], &run["wait_seconds"]["p99"]), (&0.into(), &5.into()));
 }
 
+#[test]
+fn pods_of_a_group_are_placed_together_or_not_at_all() {
+    let nodes = "apiVersion: v1\nkind: Node\nmetadata: {name: n}\nstatus: \
+                 {allocatable: {cpu: '2', memory: 1Gi, pods: '10'}}\n";
+    let mut pods = String::new();
+    for (group, members, least) in [("large", 3, 3), ("small", 2, 2), ("alone", 1, 2)] {
+        let _ = write!(
+            pods,
+            "---\napiVersion: scheduling.x-k8s.io/v1alpha1\nkind: PodGroup\n\
+             metadata: {{name: {group}}}\nspec: {{minMember: {least}}}\n"
+        );
+        for n in 0..members {
+            let _ = write!(
+                pods,
+                "---\napiVersion: v1\nkind: Pod\nmetadata:\n  name: {group}-{n}\n  \
+                 labels: {{scheduling.x-k8s.io/pod-group: {group}}}\nspec:\n  containers:\n  \
+                 - {{name: c, resources: {{requests: {{cpu: '1'}}}}}}\n"
+            );
+        }
+    }
+    let files = Files {
+        nodes: file("gangs", "nodes.yaml", nodes.as_bytes()),
+        pods: file("gangs", "pods.yaml", pods.as_bytes()),
+    };
+    let run = files.replay(&[]);
+    // The large one does not fit and leaves its two places to the small one; the third
+    // waits for somebody who does not come.
+    assert_eq!((&run["placed"], &run["failed"]), (&2.into(), &4.into()), "{run}");
+    assert_eq!(run["utilisation"]["cpu"]["requested"], 2000, "{run}");
+    let reasons = run["reasons"].as_object().expect("reasons");
+    let gathering = "waiting for minCount pods from a gang to appear in scheduling queue";
+    assert!(reasons.keys().any(|reason| reason.contains(gathering)), "{run}");
+    assert!(reasons.keys().any(|reason| reason.contains("Insufficient cpu")), "{run}");
+}
+
 /// The lines of a chart, as points on it.
 fn polylines(svg: &str) -> Vec<Vec<(f64, f64)>> {
     let lines = svg.split("<polyline ").skip(1);
