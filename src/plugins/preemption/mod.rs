@@ -30,7 +30,7 @@ const GOING_ON: &str = "waiting for the preemption for this pod to be finished";
 
 /// Nominates a pod that fits nowhere to a node where pods of lower priority make
 /// room for it, and has those evicted: by its handle's
-/// [`Evictor`](crate::framework::Evictor). Without one it nominates, and evicts nobody.
+/// [`Evictor`]. Without one it nominates, and evicts nobody.
 #[derive(Clone)]
 pub struct DefaultPreemption {
     /// Of how many in a hundred nodes that may do candidates are looked for; 10
