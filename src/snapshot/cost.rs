@@ -4,7 +4,7 @@
 //! Counted only in this crate's own tests: everywhere else the calls are empty.
 
 /// Bytes copied and reference counts bumped on this thread since
-/// [`reset`](take).
+/// `reset`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Cost {
     /// Bytes of tree nodes copied.
