@@ -8,7 +8,7 @@
 use std::hint::black_box;
 use std::sync::Arc;
 
-use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
+use criterion::{BatchSize, BenchmarkId, Criterion, criterion_group, criterion_main};
 use portolan::framework::{
     Cycle, CycleState, Framework, Plugin, PreFilter, PreScore, Scheduler, SchedulerConfig,
 };
@@ -123,5 +123,40 @@ fn near(c: &mut Criterion) {
     });
 }
 
-criterion_group!(benches, decide, near);
+/// The index of who could go from a node of 110 pods: made, and asked what would be free
+/// for a pod; beside it the same sum by looking at every pod.
+fn victims(c: &mut Criterion) {
+    let (mut writer, reader) = Engine::inline(Config::default());
+    writer.add_node(node("n").cpu(64_000).build()).expect("a node");
+    for p in 0..110 {
+        let pod = pod(format!("p{p}")).cpu(100 + p).priority(p as i32 * 7 % 10);
+        writer.add_pod(pod.on("n").build()).expect("a pod");
+    }
+    writer.publish();
+    let snapshot = reader.snapshot();
+    let changed = || {
+        let mut fork = snapshot.fork();
+        fork.remove_pod(&Uid::new("default/p0")).expect("a pod");
+        fork
+    };
+    let mut group = c.benchmark_group("victims of 110 pods");
+    group.bench_function("made", |b| {
+        let pods = |fork: &mut portolan::Fork| fork.node("n").map(|node| node.victims().len());
+        b.iter_batched_ref(changed, pods, BatchSize::SmallInput);
+    });
+    let node = snapshot.node("n").expect("a node");
+    group.bench_function("asked", |b| {
+        b.iter(|| black_box(node).victims().below(black_box(5)).freed().cpu());
+    });
+    group.bench_function("pod by pod", |b| {
+        b.iter(|| -> i64 {
+            let lower = black_box(node).pods().map(|pod| pod.template());
+            let lower = lower.filter(|template| template.priority < black_box(5));
+            lower.map(|template| template.resources.placed.cpu.0).sum()
+        });
+    });
+    group.finish();
+}
+
+criterion_group!(benches, decide, near, victims);
 criterion_main!(benches);

@@ -3,10 +3,10 @@
 use std::collections::BTreeSet;
 
 use crate::model::{Name, Pod};
-use crate::snapshot::{Chunk, Cluster, NodeInfo, lanes};
+use crate::snapshot::{Chunk, Cluster, Freed, NodeInfo, lanes};
 
 use super::recorder::{Recorder, Step, timed, timed_step};
-use super::{Code, Cycle, Filter, FitError, Framework, PreFilter, Reasons, Status};
+use super::{Code, Cycle, Filter, FitError, Framework, PreFilter, Reads, Reasons, Status};
 
 /// What all plugins filter for one pod: what [`Framework::pre_filter`] gives.
 ///
@@ -33,6 +33,16 @@ struct Judge<'a> {
 enum Held<'a> {
     Own(Box<dyn Filter + 'a>),
     Shared(&'a dyn Filter),
+}
+
+/// What filters would say of a node if pods of it were gone.
+pub(crate) enum Without {
+    /// They reject it.
+    Rejected(Status),
+    /// It passes; [`Filters::passes_without`] says whether it would with less gone.
+    Passes,
+    /// Amounts alone do not tell.
+    Unknown,
 }
 
 /// The only nodes that will do, and the plugins that say so.
@@ -247,6 +257,33 @@ impl<'a> Filters<'a> {
             rejected: None,
             nominated: self.nominated.clone(),
         }
+    }
+
+    /// What [`Filters::filter_with_nominated`] of a copy that was told so would say
+    /// if pods of the node were gone that take so much together; as far as that follows
+    /// from amounts, without a fork.
+    pub(crate) fn without(&self, node: NodeInfo<'_>, freed: &Freed<'_>) -> Without {
+        let reads = |judge: &Judge<'_>| judge.filter.get().reads();
+        let is_nominated = self.nominated.iter().any(|(name, _)| name == node.name());
+        if is_nominated || self.each.iter().any(|judge| reads(judge) == Reads::Anything) {
+            return Without::Unknown;
+        }
+        for judge in &self.each {
+            if reads(judge) == Reads::Pods {
+                return Without::Unknown;
+            }
+            if let Some(status) = judge.filter.get().filter_without(node, freed) {
+                return Without::Rejected(judge.failed(status));
+            }
+        }
+        Without::Passes
+    }
+
+    /// Whether a node of which it is said that it [passes](Without::Passes) would if no
+    /// more than this were gone.
+    pub(crate) fn passes_without(&self, node: NodeInfo<'_>, freed: &Freed<'_>) -> bool {
+        let mut filters = self.each.iter().map(|judge| judge.filter.get());
+        filters.all(|it| it.reads() == Reads::Node || it.passes_without(node, freed))
     }
 
     /// What if this pod were on this node, of a fork that has it there?

@@ -175,13 +175,15 @@ pub use cycle::{Cycle, CycleState, StateError};
 pub use diagnosis::{Evaluation, FitError, Verdict};
 pub use events::{Actions, ClusterEvent, EventResource, Hint, Interest};
 pub use eviction::{Eviction, Evictor};
+pub(crate) use filters::Without;
 pub use filters::{Diagnosis, Filters};
 pub use handle::{Binder, Handle};
 pub use hints::QueueingHints;
 pub use nominator::Nominator;
 pub use partition::Partition;
 pub use plugin::{
-    Bind, Feasible, Filter, Nomination, Permit, Plugin, PreFilter, PreFlight, PreScore, Score,
+    Bind, Feasible, Filter, Nomination, Permit, Plugin, PreFilter, PreFlight, PreScore, Reads,
+    Score,
 };
 pub(crate) use plugin::{each_lane, each_same, normalize_to_largest};
 pub use pod_groups::{Hold, Muster, PodGroups};

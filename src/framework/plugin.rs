@@ -4,7 +4,7 @@ use std::cmp::Ordering;
 use std::time::Duration;
 
 use crate::model::{Name, Pod};
-use crate::snapshot::{Chunk, Cluster, Column, NodeInfo, lanes};
+use crate::snapshot::{Chunk, Cluster, Column, Freed, NodeInfo, lanes};
 
 use super::{
     ClusterEvent, Code, Cycle, Diagnosis, Hint, Interest, Point, QueuedPod, Reasons, Status,
@@ -278,6 +278,22 @@ impl<'a> Feasible<'a> {
     }
 }
 
+/// What of a node's pods a filter's answer follows from. By this it is known what the
+/// filter would say if some of them were gone, or that it has to be tried.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reads {
+    /// Nothing: whoever goes, its answer stays.
+    Node,
+    /// Their number, and the sums of what they take: see [`Filter::filter_without`].
+    Amounts,
+    /// More than that, in ways that a fork shows; it does not fail when it is told of
+    /// them ([`Filter::add_pod`], [`Filter::remove_pod`]), so that it need not be told of
+    /// those on a node that others reject.
+    Pods,
+    /// More than is known: every node is tried.
+    Anything,
+}
+
 /// Judges nodes for one pod.
 pub trait Filter: Send + Sync {
     /// Why the node is rejected; none where it passes. A status whose code is no
@@ -300,6 +316,23 @@ pub trait Filter: Send + Sync {
             }
         }
         Ok(passed)
+    }
+
+    /// What of the node's pods its answer follows from.
+    fn reads(&self) -> Reads {
+        Reads::Anything
+    }
+
+    /// Why the node would be rejected if pods of it were gone that take so much
+    /// together: what [`Filter::filter`] says of a fork without them. Asked only where
+    /// [`Filter::reads`] says [`Reads::Node`] or [`Reads::Amounts`].
+    fn filter_without(&self, node: NodeInfo<'_>, _freed: &Freed<'_>) -> Option<Status> {
+        self.filter(node)
+    }
+
+    /// Whether [`Filter::filter_without`] says nothing.
+    fn passes_without(&self, node: NodeInfo<'_>, freed: &Freed<'_>) -> bool {
+        self.filter_without(node, freed).is_none()
     }
 
     /// A copy that [`Filter::add_pod`] and [`Filter::remove_pod`] may change

@@ -5,11 +5,11 @@ use std::borrow::Cow;
 
 use crate::framework::dispatch::{self, Amounts};
 use crate::framework::{
-    Code, Cycle, Feasible, Filter, Plugin, Point, PreFilter, PreScore, Reasons, Score, Status,
-    each_lane,
+    Code, Cycle, Feasible, Filter, Plugin, Point, PreFilter, PreScore, Reads, Reasons, Score,
+    Status, each_lane,
 };
 use crate::model::{Name, Pod, Resources, is_extended};
-use crate::snapshot::{Chunk, Cluster, Column, LANES, NodeInfo};
+use crate::snapshot::{Chunk, Cluster, Column, Freed, LANES, NodeInfo};
 
 use super::hints::{self, ClusterEvent, Hint, Interest};
 use super::scored::{self, ResourceWeight, Scored, is_default};
@@ -64,7 +64,6 @@ impl NodeResourcesFit {
 const NAME: &str = "NodeResourcesFit";
 
 struct Room<'a> {
-    plugin: &'a NodeResourcesFit,
     pod: &'a Resources,
     /// Nothing is requested: only the number of pods counts.
     nothing: bool,
@@ -110,7 +109,6 @@ impl Plugin for NodeResourcesFit {
             pod.scalars.iter().filter(|(name, amount)| *amount > 0 && !self.ignores(name));
         let scalars = requested.map(|(name, amount)| (name, cluster.resource_id(name), amount));
         Ok(PreFilter::Filter(Box::new(Room {
-            plugin: self,
             pod,
             nothing: pod.cpu.0 == 0
                 && pod.memory.0 == 0
@@ -190,46 +188,94 @@ impl Room<'_> {
     }
 }
 
-impl Filter for Room<'_> {
-    fn filter(&self, node: NodeInfo<'_>) -> Option<Status> {
+/// Of one resource: its name, what the pod requests, what the node has, and what its
+/// pods take.
+type Need<'n> = (&'n str, i64, i64, i64);
+
+impl Room<'_> {
+    /// Tells of each resource that the pod requests, if pods were gone that take so much,
+    /// until `is_enough`; whether it was.
+    fn any_need(
+        &self,
+        node: NodeInfo<'_>,
+        freed: Option<&Freed<'_>>,
+        mut is_enough: impl FnMut(Need<'_>) -> bool,
+    ) -> bool {
+        if self.nothing {
+            return false;
+        }
         let (chunk, at) = node.place();
+        let less = |requested: i64, freed: Option<i64>| requested.wrapping_sub(freed.unwrap_or(0));
+        let (cpu, memory) = (chunk.requested_cpu()[at], chunk.requested_memory()[at]);
+        let storage = chunk.requested_ephemeral_storage()[at];
+        let allocatable_storage = chunk.allocatable_ephemeral_storage()[at];
+        let cpu = less(cpu, freed.map(|freed| freed.cpu().0));
+        let memory = less(memory, freed.map(|freed| freed.memory().0));
+        let storage = less(storage, freed.map(|freed| freed.ephemeral_storage().0));
+        if is_enough(("cpu", self.pod.cpu.0, chunk.allocatable_cpu()[at], cpu))
+            || is_enough(("memory", self.pod.memory.0, chunk.allocatable_memory()[at], memory))
+            || is_enough((
+                "ephemeral-storage",
+                self.pod.ephemeral_storage.0,
+                allocatable_storage,
+                storage,
+            ))
+        {
+            return true;
+        }
+        let allocatable = node.node().map(|node| &node.allocatable.scalars);
+        self.scalars.iter().any(|(name, _, amount)| {
+            let has = allocatable.and_then(|scalars| scalars.get(name)).unwrap_or(0);
+            // The node may be of a fork, which has numbers of its own.
+            let resource = node.cluster().resource_id(name);
+            let column = resource.and_then(|resource| chunk.requested_scalar(resource));
+            let freed = resource.zip(freed).map(|(resource, freed)| freed.scalar(resource));
+            is_enough((name, *amount, has, less(column.map_or(0, |column| column[at]), freed)))
+        })
+    }
+
+    fn status(&self, node: NodeInfo<'_>, freed: Option<&Freed<'_>>) -> Option<Status> {
         let mut reasons = Vec::new();
         let mut never = false;
-        if node.pod_count() as i64 >= node.allowed_pods() {
+        if !has_place(node, freed) {
             reasons.push("Too many pods".to_owned());
         }
-        let mut check = |name: &str, request: i64, allocatable: i64, requested: i64| {
+        self.any_need(node, freed, |(name, request, allocatable, requested)| {
             if exceeds(request, allocatable, requested) {
                 reasons.push(format!("Insufficient {name}"));
                 never |= request > allocatable;
             }
-        };
-        if !self.nothing {
-            check("cpu", self.pod.cpu.0, chunk.allocatable_cpu()[at], chunk.requested_cpu()[at]);
-            check(
-                "memory",
-                self.pod.memory.0,
-                chunk.allocatable_memory()[at],
-                chunk.requested_memory()[at],
-            );
-            check(
-                "ephemeral-storage",
-                self.pod.ephemeral_storage.0,
-                chunk.allocatable_ephemeral_storage()[at],
-                chunk.requested_ephemeral_storage()[at],
-            );
-            let allocatable = node.node().map(|node| &node.allocatable.scalars);
-            let requested = node.requested().scalars;
-            for (name, amount) in self.pod.scalars.iter() {
-                if self.plugin.ignores(name) {
-                    continue;
-                }
-                let has = allocatable.and_then(|scalars| scalars.get(name)).unwrap_or(0);
-                check(name, amount, has, requested.get(name).unwrap_or(0));
-            }
-        }
+            false
+        });
         let code = if never { Code::UnschedulableAndUnresolvable } else { Code::Unschedulable };
         (!reasons.is_empty()).then_some(Status { code, plugin: NAME, reasons })
+    }
+}
+
+/// Whether the node may run one pod more.
+fn has_place(node: NodeInfo<'_>, freed: Option<&Freed<'_>>) -> bool {
+    let freed = freed.map_or(0, Freed::pods);
+    ((node.pod_count() - freed) as i64) < node.allowed_pods()
+}
+
+impl Filter for Room<'_> {
+    fn filter(&self, node: NodeInfo<'_>) -> Option<Status> {
+        self.status(node, None)
+    }
+
+    fn reads(&self) -> Reads {
+        Reads::Amounts
+    }
+
+    fn filter_without(&self, node: NodeInfo<'_>, freed: &Freed<'_>) -> Option<Status> {
+        self.status(node, Some(freed))
+    }
+
+    fn passes_without(&self, node: NodeInfo<'_>, freed: &Freed<'_>) -> bool {
+        let lacks = |(_, request, allocatable, requested): Need<'_>| {
+            exceeds(request, allocatable, requested)
+        };
+        has_place(node, Some(freed)) && !self.any_need(node, Some(freed), lacks)
     }
 
     fn filter_chunk(&self, _: &Cluster, chunk: &Chunk, mask: u64) -> Result<u64, Status> {

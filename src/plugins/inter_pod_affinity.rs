@@ -1,7 +1,7 @@
 //! Pods near to, or far from, other pods (interpodaffinity/{filtering,scoring}.go).
 
 use crate::framework::{
-    Code, Cycle, Feasible, Filter, Plugin, Point, PreFilter, PreScore, Score, Status,
+    Code, Cycle, Feasible, Filter, Plugin, Point, PreFilter, PreScore, Reads, Score, Status,
 };
 use crate::model::{
     Generation, Labels, Pod, PodAffinity, PodAffinityTerm, PodSpec, Template,
@@ -423,6 +423,10 @@ impl Filter for Rules<'_> {
     fn filter(&self, node: NodeInfo<'_>) -> Option<Status> {
         let rejected = self.reject(|sums| sums.topology.domain(node));
         rejected.map(|(code, reason)| Status::new(code, NAME, reason))
+    }
+
+    fn reads(&self) -> Reads {
+        Reads::Pods
     }
 
     fn filter_chunk(&self, _: &Cluster, chunk: &Chunk, mask: u64) -> Result<u64, Status> {

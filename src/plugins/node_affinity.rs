@@ -2,8 +2,8 @@
 
 use super::hints::{self, ClusterEvent, Hint, Interest};
 use crate::framework::{
-    Code, Cycle, Feasible, Filter, Plugin, Point, PreFilter, PreScore, Score, Status, each_lane,
-    each_same, normalize_to_largest,
+    Code, Cycle, Feasible, Filter, Plugin, Point, PreFilter, PreScore, Reads, Score, Status,
+    each_lane, each_same, normalize_to_largest,
 };
 use crate::model::{
     self, HOSTNAME, LabelLookup, Labels, Name, NodeSelector, NodeSelectorTerm, Operator, Pod,
@@ -198,6 +198,10 @@ impl Filter for Required<'_> {
             (true, true) => return None,
         };
         Some(Status::new(Code::UnschedulableAndUnresolvable, NAME, reason))
+    }
+
+    fn reads(&self) -> Reads {
+        Reads::Node
     }
 
     fn filter_chunk(&self, cluster: &Cluster, chunk: &Chunk, mask: u64) -> Result<u64, Status> {

@@ -1,6 +1,6 @@
 //! Features that nodes declare (nodedeclaredfeatures/nodedeclaredfeatures.go).
 
-use crate::framework::{Cycle, Filter, Plugin, Point, PreFilter, Status};
+use crate::framework::{Cycle, Filter, Plugin, Point, PreFilter, Reads, Status};
 use crate::model::{Name, Pod};
 use crate::snapshot::{Chunk, Cluster, NodeInfo};
 
@@ -56,6 +56,10 @@ impl Filter for Needed<'_> {
         let declares =
             |feature| node.node().is_some_and(|node| node.declared_features.contains(feature));
         (!self.0.iter().all(declares)).then(|| never(NAME, REASON))
+    }
+
+    fn reads(&self) -> Reads {
+        Reads::Node
     }
 
     fn only_reason(&self) -> Option<&'static str> {

@@ -1,7 +1,7 @@
 //! Pods that name their node (nodename/node_name.go).
 
 use super::hints::{self, Interest};
-use crate::framework::{Code, Cycle, Filter, Plugin, Point, PreFilter, Status};
+use crate::framework::{Code, Cycle, Filter, Plugin, Point, PreFilter, Reads, Status};
 use crate::model::Name;
 use crate::snapshot::{Chunk, Cluster, NodeInfo};
 
@@ -44,6 +44,10 @@ impl Filter for Named<'_> {
     fn filter(&self, node: NodeInfo<'_>) -> Option<Status> {
         (node.name() != self.0)
             .then(|| Status::new(Code::UnschedulableAndUnresolvable, NAME, REASON))
+    }
+
+    fn reads(&self) -> Reads {
+        Reads::Node
     }
 
     fn only_reason(&self) -> Option<&'static str> {

@@ -1,7 +1,7 @@
 //! Ports of the host (nodeports/node_ports.go).
 
 use super::hints::{self, ClusterEvent, Hint, Interest};
-use crate::framework::{Code, Cycle, Filter, Plugin, Point, PreFilter, Status};
+use crate::framework::{Code, Cycle, Filter, Plugin, Point, PreFilter, Reads, Status};
 use crate::model::{HostPort, Pod};
 use crate::snapshot::{Chunk, Cluster, NodeInfo};
 
@@ -58,6 +58,10 @@ impl Wanted<'_> {
 impl Filter for Wanted<'_> {
     fn filter(&self, node: NodeInfo<'_>) -> Option<Status> {
         self.conflict(node).then(|| Status::new(Code::Unschedulable, NAME, REASON))
+    }
+
+    fn reads(&self) -> Reads {
+        Reads::Pods
     }
 
     fn filter_chunk(&self, cluster: &Cluster, chunk: &Chunk, mask: u64) -> Result<u64, Status> {

@@ -1,7 +1,7 @@
 //! Cordoned nodes (nodeunschedulable/node_unschedulable.go).
 
 use super::hints::{self, ClusterEvent, Hint, Interest};
-use crate::framework::{Code, Cycle, Filter, Plugin, Point, PreFilter, Status};
+use crate::framework::{Code, Cycle, Filter, Plugin, Point, PreFilter, Reads, Status};
 use crate::model::{Pod, Taint, TaintEffect};
 use crate::snapshot::{Chunk, Cluster, NodeInfo};
 
@@ -65,6 +65,10 @@ impl Filter for NotCordoned {
         let (chunk, at) = node.place();
         (chunk.unschedulable() >> at & 1 == 1)
             .then(|| Status::new(Code::UnschedulableAndUnresolvable, NAME, REASON))
+    }
+
+    fn reads(&self) -> Reads {
+        Reads::Node
     }
 
     fn filter_chunk(&self, _: &Cluster, chunk: &Chunk, mask: u64) -> Result<u64, Status> {

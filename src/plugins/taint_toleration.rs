@@ -2,8 +2,8 @@
 
 use super::hints::{self, ClusterEvent, Hint, Interest};
 use crate::framework::{
-    Code, Cycle, Feasible, Filter, Plugin, Point, PreFilter, PreScore, Score, Status, each_same,
-    normalize_to_largest,
+    Code, Cycle, Feasible, Filter, Plugin, Point, PreFilter, PreScore, Reads, Score, Status,
+    each_same, normalize_to_largest,
 };
 use crate::model::{Pod, PodSpec, Taint, TaintEffect, Toleration};
 use crate::snapshot::{Chunk, Cluster, Column, LANES, NodeInfo, lanes};
@@ -101,6 +101,10 @@ impl Filter for Tolerated<'_> {
         let taints = node.node().map_or(&[][..], |node| &node.taints);
         has_untolerated(self.0, taints)
             .then(|| Status::new(Code::UnschedulableAndUnresolvable, NAME, REASON))
+    }
+
+    fn reads(&self) -> Reads {
+        Reads::Node
     }
 
     fn filter_chunk(&self, cluster: &Cluster, chunk: &Chunk, mask: u64) -> Result<u64, Status> {

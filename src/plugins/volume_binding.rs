@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::framework::{
-    Assumed, Code, Cycle, Filter, Handle, Plugin, PodVolumes, Point, PreFilter, PreFlight, Status,
-    VolumeBinder,
+    Assumed, Code, Cycle, Filter, Handle, Plugin, PodVolumes, Point, PreFilter, PreFlight, Reads,
+    Status, VolumeBinder,
 };
 use crate::model::{
     ClaimReference, Name, Node, PersistentVolume, PersistentVolumeClaim, Pod, StorageClass,
@@ -363,6 +363,10 @@ impl Filter for Claims<'_> {
         }
         let code = Code::UnschedulableAndUnresolvable;
         (!reasons.is_empty()).then_some(Status { code, plugin: NAME, reasons })
+    }
+
+    fn reads(&self) -> Reads {
+        Reads::Node
     }
 
     /// Whoever goes, the node stays what it is.

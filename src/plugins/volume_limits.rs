@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::framework::{Code, Cycle, Filter, Plugin, Point, PreFilter, Status};
+use crate::framework::{Code, Cycle, Filter, Plugin, Point, PreFilter, Reads, Status};
 use crate::model::{CsiNode, InTreePlugin, Name, PersistentVolumeClaim, Pod, VolumeSource};
 use crate::snapshot::{Chunk, Cluster, NodeInfo};
 
@@ -175,6 +175,10 @@ impl Filter for Limited {
             .iter()
             .any(|(driver, count)| limit(driver).is_some_and(|limit| *count > limit))
             .then(|| Status::new(Code::Unschedulable, NAME, TOO_MANY))
+    }
+
+    fn reads(&self) -> Reads {
+        Reads::Pods
     }
 
     fn only_reason(&self) -> Option<&'static str> {

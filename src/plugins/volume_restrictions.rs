@@ -1,6 +1,6 @@
 //! Disks that pods cannot share (volumerestrictions/volume_restrictions.go).
 
-use crate::framework::{Code, Cycle, Filter, Plugin, Point, PreFilter, Status};
+use crate::framework::{Code, Cycle, Filter, Plugin, Point, PreFilter, Reads, Status};
 use crate::model::{AccessMode, Name, Pod, VolumeSource};
 use crate::snapshot::{Chunk, Cluster, NodeInfo};
 
@@ -130,6 +130,10 @@ impl Filter for Restricted<'_> {
             (false, true) => Some(Status::new(Code::Unschedulable, NAME, IN_USE)),
             (false, false) => None,
         }
+    }
+
+    fn reads(&self) -> Reads {
+        Reads::Pods
     }
 
     fn extend<'s>(&'s self) -> Option<Box<dyn Filter + 's>> {

@@ -1,6 +1,6 @@
 //! Volumes that are in zones (volumezone/volume_zone.go).
 
-use crate::framework::{Cycle, Filter, Plugin, Point, PreFilter, Status};
+use crate::framework::{Cycle, Filter, Plugin, Point, PreFilter, Reads, Status};
 use crate::model::{Node, Pod, VolumeBindingMode};
 use crate::snapshot::{Chunk, Cluster, NodeInfo};
 
@@ -105,6 +105,10 @@ impl Filter for Zones<'_> {
     fn filter(&self, node: NodeInfo<'_>) -> Option<Status> {
         let has = node.node().is_some_and(|node| self.has(node));
         (!has).then(|| never(NAME, REASON))
+    }
+
+    fn reads(&self) -> Reads {
+        Reads::Node
     }
 
     fn only_reason(&self) -> Option<&'static str> {

@@ -14,7 +14,7 @@ use crate::framework::{
     SchedulerConfig,
 };
 use crate::model::{EventError, Pod, Uid};
-use crate::plugins::preemption::{Candidate, DryRun, best};
+use crate::plugins::preemption::{Candidate, DryRun, best_found};
 use crate::snapshot::{Cluster, Fork, NodeInfo};
 
 /// A cluster to try things out in.
@@ -164,14 +164,15 @@ impl WhatIf {
         let run = DryRun::new(cycle, &filters);
         let mut candidates = Vec::new();
         for node in diagnosis.nodes_with(Code::Unschedulable) {
-            match run.on(node) {
-                Ok(candidate) => candidates.push(candidate),
+            match run.find(node) {
+                Ok(found) => candidates.push(found),
                 Err(status) if status.code.is_rejection() => {}
                 Err(status) => return Err(PreemptError::Failed(status.into())),
             }
         }
         let nodes = self.fork.len();
-        best(candidates).ok_or_else(|| PreemptError::NoCandidate(Box::new(FitError::new(nodes))))
+        best_found(candidates)
+            .ok_or_else(|| PreemptError::NoCandidate(Box::new(FitError::new(nodes))))
     }
 
     /// Does all of `work`, or none of it: where it fails everything is as before.

@@ -13,7 +13,9 @@ use crate::model::{Generation, Node, Resources};
 use super::cluster::Cluster;
 use super::cost;
 use super::lane::{EMPTY, Identity, Lane};
+use super::node_info::NodeInfo;
 use super::tally::{Tallied, Tally};
+use super::victims::VictimIndex;
 
 /// Nodes in a chunk.
 pub const LANES: usize = 64;
@@ -432,6 +434,11 @@ impl Chunk {
     /// Its pods by their labels; it is a chunk of this cluster.
     pub(crate) fn tally(&self, cluster: &Cluster) -> &Tally {
         self.tally.get(cluster, self)
+    }
+
+    /// The pods of one of its nodes by importance.
+    pub(crate) fn victims(&self, node: NodeInfo<'_>) -> &VictimIndex {
+        self.tally.victims(node)
     }
 
     /// Drops the lane of a node whose last pod went.

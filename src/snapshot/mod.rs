@@ -21,6 +21,7 @@ mod stores;
 mod table;
 mod tally;
 mod tree;
+mod victims;
 mod zones;
 
 pub use changes::{Change, ChangeKind, ChangedSince};
@@ -34,6 +35,8 @@ pub(crate) use node_info::Spot;
 pub use node_info::{NodeInfo, PodInfo};
 pub use stores::{Keyed, ObjectEvent, ObjectStore, Objects, Store};
 pub(crate) use tally::Hosts;
+pub(crate) use victims::importance;
+pub use victims::{Freed, Victims};
 
 /// What the models reach of this module beyond its public face.
 #[cfg(loom)]

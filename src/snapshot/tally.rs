@@ -1,5 +1,6 @@
 //! What is counted when somebody asks, and then kept with what it was counted of:
-//! the pods of a chunk by their labels, and the nodes by their hostnames.
+//! the pods of a chunk by their labels, those of a node by their importance, and the
+//! nodes by their hostnames.
 //!
 //! Plugins that count pods by topology domain would look at every pod of the
 //! cluster in every cycle. But between two cycles one node has changed: all other
@@ -16,6 +17,8 @@ use crate::model::HOSTNAME;
 
 use super::chunk::{Chunk, Column, LANES, lanes};
 use super::cluster::Cluster;
+use super::node_info::NodeInfo;
+use super::victims::VictimIndex;
 
 /// The pods of a chunk.
 #[derive(Debug, PartialEq, Eq)]
@@ -147,22 +150,50 @@ impl Tally {
     }
 }
 
-/// A chunk's tally, once somebody asked.
+/// A chunk's tally and its nodes' victims, once somebody asked.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Tallied {
-    known: OnceLock<Arc<Tally>>,
+    known: OnceLock<Arc<Counted>>,
     /// That of an older state of the chunk, while it is of use, and the lanes that have
     /// changed since.
-    older: Option<(Arc<Tally>, u64)>,
+    older: Option<(Arc<Counted>, u64)>,
 }
+
+/// What is counted of one state of a chunk, each part when it is asked for.
+#[derive(Debug, Default)]
+struct Counted {
+    tally: OnceLock<Tally>,
+    victims: OnceLock<Box<VictimLanes>>,
+}
+
+type VictimLanes = Column<OnceLock<Arc<VictimIndex>>>;
 
 /// With more lanes changed than this, an older tally saves nothing.
 const MOST_CHANGED: u32 = LANES as u32 / 2;
 
+impl Counted {
+    /// For a state in which these lanes have changed: what is kept by lane holds on for
+    /// the others.
+    fn without(&self, changed: u64) -> Counted {
+        let counted = Counted::default();
+        if let Some(victims) = self.victims.get() {
+            let stays = |lane: usize| changed >> lane & 1 == 0;
+            let kept = |lane: usize| match stays(lane) {
+                true => victims[lane].clone(),
+                false => OnceLock::new(),
+            };
+            counted.victims.get_or_init(|| Box::new(std::array::from_fn(kept)));
+        }
+        counted
+    }
+}
+
 impl Tallied {
     /// The pods of a lane are about to change.
     pub(super) fn forget(&mut self, lane: usize) {
-        if let Some(known) = self.known.take() {
+        if let Some(known) = self.known.take()
+            && (self.older.is_none() || known.tally.get().is_some())
+        {
             self.older = Some((known, 0));
         }
         if let Some((_, changed)) = &mut self.older {
@@ -173,18 +204,40 @@ impl Tallied {
         }
     }
 
+    fn counted(&self) -> &Counted {
+        self.known.get_or_init(|| {
+            let older = self.older.as_ref();
+            let counted = older.map(|(older, changed)| older.without(*changed));
+            Arc::new(counted.unwrap_or_default())
+        })
+    }
+
     /// The tally of the chunk that this is of. O(1); where nobody asked since it
     /// changed, O(pods of the lanes that did, and nodes of the chunk), or O(pods of the
     /// chunk) where nobody ever did.
     pub(super) fn get(&self, cluster: &Cluster, chunk: &Chunk) -> &Tally {
-        self.known.get_or_init(|| {
-            Arc::new(match &self.older {
+        self.counted().tally.get_or_init(|| {
+            let older = self.older.as_ref();
+            let tally = older.and_then(|(older, changed)| Some((older.tally.get()?, *changed)));
+            match tally {
                 None => Tally::of(cluster, chunk, chunk.live()),
                 Some((older, changed)) => {
-                    older.with(Tally::of(cluster, chunk, chunk.live() & changed), *changed)
+                    older.with(Tally::of(cluster, chunk, chunk.live() & changed), changed)
                 }
-            })
+            }
         })
+    }
+
+    /// The pods of a node of the chunk by importance. O(1); where nobody asked since
+    /// they changed, O(pods of the node × log of them), and O(nodes of the chunk) for the
+    /// first that asks since any of those did.
+    pub(super) fn victims(&self, node: NodeInfo<'_>) -> &VictimIndex {
+        let (_, lane) = node.place();
+        let lanes = self
+            .counted()
+            .victims
+            .get_or_init(|| Box::new(std::array::from_fn(|_| OnceLock::new())));
+        lanes[lane].get_or_init(|| Arc::new(VictimIndex::of(node)))
     }
 }
 

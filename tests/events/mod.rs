@@ -67,7 +67,11 @@ fn make_pod(seed: &Seed) -> Pod {
     let mut builder = pod(format!("p{}", seed.uid % 24))
         .resource_version(u64::from(shape))
         .label("app", if shape & 1 == 0 { "a" } else { "b" })
-        .cpu(i64::from(shape) * 10);
+        .cpu(i64::from(shape) * 10)
+        .priority(i32::from(shape % 3));
+    if shape & 128 != 0 {
+        builder = builder.started(Timestamp::from_secs(i64::from(shape & 3)));
+    }
     if seed.node % 16 != 15 {
         builder = builder.on(node_name(seed.node % 16));
     }

@@ -1,13 +1,13 @@
 //! Who would have to go from a node (default_preemption.go
 //! `SelectVictimsOnNode`).
 
-use std::cmp::Reverse;
 use std::sync::Arc;
 
-use crate::framework::{Code, Cycle, Filters, Status};
+use crate::framework::{Code, Cycle, Filters, Status, Without};
 use crate::model::{Labels, Name, Pod, PodDisruptionBudget};
-use crate::snapshot::{Fork, NodeInfo};
+use crate::snapshot::{Fork, Freed, NodeInfo, PodInfo, Victims, importance};
 
+use super::pick::{self, Key};
 use super::{NAME, NO_VICTIMS};
 
 /// A node that will do once these pods are gone.
@@ -21,6 +21,35 @@ pub struct Candidate {
     pub violations: usize,
 }
 
+/// A [`Candidate`] whose pods are not written out: hundreds are found, and one is
+/// chosen.
+pub(crate) struct Found<'a> {
+    /// Those of lower priority.
+    lower: Victims<'a>,
+    /// Those of them that have to go, by place, the most important first.
+    victims: Vec<usize>,
+    violations: usize,
+    pub(super) key: Key,
+}
+
+impl<'a> Found<'a> {
+    fn new(lower: Victims<'a>, victims: Vec<usize>, violations: usize) -> Found<'a> {
+        let key = pick::key(violations, victims.iter().map(|at| lower.rank(*at)));
+        Found { lower, victims, violations, key }
+    }
+
+    /// Whether nobody goes against a disruption budget.
+    pub(super) fn is_free(&self) -> bool {
+        self.violations == 0
+    }
+
+    pub(crate) fn into_candidate(self) -> Candidate {
+        let Found { lower, victims, violations, .. } = self;
+        let victims = victims.into_iter().map(|at| lower.pod(at).to_pod()).collect();
+        Candidate { node: lower.node().name().clone(), victims, violations }
+    }
+}
+
 /// Tries for one pod what would be if others were gone.
 pub struct DryRun<'a> {
     cycle: Cycle<'a>,
@@ -28,34 +57,77 @@ pub struct DryRun<'a> {
     budgets: Vec<&'a Arc<PodDisruptionBudget>>,
 }
 
-/// The node, on a fork, with fewer pods than it has.
-struct Trial<'f> {
-    name: Name,
+/// A node with fewer pods than it has.
+trait Trial {
+    /// Puts one of the pods back, by its place.
+    fn put_back(&mut self, at: usize) -> Result<(), Status>;
+
+    /// Takes one of them away.
+    fn take(&mut self, at: usize) -> Result<(), Status>;
+
+    fn passes(&self) -> Result<bool, Status>;
+}
+
+/// By what its pods take: where nothing else is in question.
+struct ByAmounts<'f, 'n> {
+    filters: &'f Filters<'f>,
+    lower: Victims<'n>,
+    freed: Freed<'n>,
+}
+
+/// On a fork.
+struct OnFork<'f, 'n> {
+    lower: Victims<'n>,
     fork: Fork,
     filters: Filters<'f>,
 }
 
-impl Trial<'_> {
+impl Trial for ByAmounts<'_, '_> {
+    fn put_back(&mut self, at: usize) -> Result<(), Status> {
+        self.freed.keep(self.lower, at);
+        Ok(())
+    }
+
+    fn take(&mut self, at: usize) -> Result<(), Status> {
+        self.freed.let_go(self.lower, at);
+        Ok(())
+    }
+
+    fn passes(&self) -> Result<bool, Status> {
+        Ok(self.filters.passes_without(self.lower.node(), &self.freed))
+    }
+}
+
+impl OnFork<'_, '_> {
     fn node(&self) -> Result<NodeInfo<'_>, Status> {
-        let missing = || Status::error(NAME, format!("node {:?} not found", self.name));
-        self.fork.node(&self.name).ok_or_else(missing)
-    }
-
-    fn remove(&mut self, pod: &Pod) -> Result<(), Status> {
-        self.fork.remove_pod(&pod.uid).map_err(|error| Status::error(NAME, error.to_string()))?;
-        let missing = || Status::error(NAME, format!("node {:?} not found", self.name));
-        self.filters.remove_pod(pod, self.fork.node(&self.name).ok_or_else(missing)?)
-    }
-
-    fn add(&mut self, pod: &Pod) -> Result<(), Status> {
-        self.fork.add_pod(pod).map_err(|error| Status::error(NAME, error.to_string()))?;
-        let missing = || Status::error(NAME, format!("node {:?} not found", self.name));
-        self.filters.add_pod(pod, self.fork.node(&self.name).ok_or_else(missing)?)
+        node_of(&self.fork, self.lower.node().name())
     }
 
     fn rejection(&self) -> Result<Option<Status>, Status> {
         Ok(self.filters.filter_with_nominated(self.node()?))
     }
+}
+
+impl Trial for OnFork<'_, '_> {
+    fn put_back(&mut self, at: usize) -> Result<(), Status> {
+        let pod = self.lower.pod(at).to_pod();
+        self.fork.add_pod(&pod).map_err(|error| Status::error(NAME, error.to_string()))?;
+        self.filters.add_pod(&pod, node_of(&self.fork, self.lower.node().name())?)
+    }
+
+    fn take(&mut self, at: usize) -> Result<(), Status> {
+        let pod = self.lower.pod(at).to_pod();
+        self.fork.remove_pod(&pod.uid).map_err(|error| Status::error(NAME, error.to_string()))?;
+        self.filters.remove_pod(&pod, node_of(&self.fork, self.lower.node().name())?)
+    }
+
+    fn passes(&self) -> Result<bool, Status> {
+        Ok(self.rejection()?.is_none())
+    }
+}
+
+fn node_of<'f>(fork: &'f Fork, name: &Name) -> Result<NodeInfo<'f>, Status> {
+    fork.node(name).ok_or_else(|| Status::error(NAME, format!("node {name:?} not found")))
 }
 
 impl<'a> DryRun<'a> {
@@ -67,59 +139,80 @@ impl<'a> DryRun<'a> {
         DryRun { cycle, filters, budgets }
     }
 
-    /// The pods that would have to go from the node. All pods of lower priority
-    /// are taken away, and put back one by one as far as there is room: first
-    /// those that their budgets protect, the most important first.
+    /// The pods that would have to go from the node. All pods of lower priority are taken
+    /// away, and put back one by one as far as there is room: first those that their
+    /// budgets protect, the most important first.
     ///
-    /// O(pods of lower priority × filters); copies what changes of one node.
+    /// O(pods of lower priority × filters). Where it follows from amounts of resources
+    /// alone nothing is copied; otherwise what changes of one node.
     ///
     /// # Errors
     ///
     /// Why the node will not do even without them; or a plugin failed.
     pub fn on(&self, node: NodeInfo<'_>) -> Result<Candidate, Status> {
-        let priority = self.cycle.pod.template.priority;
-        let lower = node.pods().filter(|pod| pod.template().priority < priority);
-        let mut pods: Vec<Pod> = lower.map(|pod| pod.to_pod()).collect();
-        if pods.is_empty() {
+        self.find(node).map(Found::into_candidate)
+    }
+
+    /// The same, its pods not written out.
+    pub(crate) fn find<'n>(&self, node: NodeInfo<'n>) -> Result<Found<'n>, Status> {
+        let lower = node.victims().below(self.cycle.pod.template.priority);
+        if lower.is_empty() {
             return Err(Status::new(Code::UnschedulableAndUnresolvable, NAME, NO_VICTIMS));
         }
-        let mut trial = Trial {
-            name: node.name().clone(),
-            fork: node.cluster().fork(),
-            filters: self.filters.extend(),
-        };
-        for pod in &pods {
-            trial.remove(pod)?;
+        if lower.is_plain() {
+            let (filters, freed) = (self.filters, lower.freed());
+            match filters.without(node, &freed) {
+                Without::Rejected(status) => return Err(status),
+                Without::Passes => {
+                    return self.reprieve(lower, ByAmounts { filters, lower, freed });
+                }
+                Without::Unknown => {}
+            }
         }
-        if let Some(status) = trial.rejection()? {
-            return Err(status);
+        self.on_fork(lower)
+    }
+
+    /// The same, on a fork.
+    pub(super) fn on_fork<'n>(&self, lower: Victims<'n>) -> Result<Found<'n>, Status> {
+        let fork = lower.node().cluster().fork();
+        let mut trial = OnFork { lower, fork, filters: self.filters.extend() };
+        (0..lower.len()).try_for_each(|at| trial.take(at))?;
+        match trial.rejection()? {
+            Some(status) => Err(status),
+            None => self.reprieve(lower, trial),
         }
-        by_importance(&mut pods);
-        let (protected, others) = self.split(pods);
+    }
+
+    /// Puts pods back as far as the node passes with them.
+    fn reprieve<'n>(&self, lower: Victims<'n>, mut trial: impl Trial) -> Result<Found<'n>, Status> {
+        let (protected, others) = self.split(lower);
         let both = !protected.is_empty() && !others.is_empty();
         let mut victims = Vec::new();
         let mut violations = 0;
-        for (pods, is_protected) in [(protected, true), (others, false)] {
-            for pod in pods {
-                trial.add(&pod)?;
-                if trial.rejection()?.is_some() {
-                    trial.remove(&pod)?;
-                    victims.push(pod);
+        for (places, is_protected) in [(protected, true), (others, false)] {
+            for at in places {
+                trial.put_back(at)?;
+                if !trial.passes()? {
+                    trial.take(at)?;
+                    victims.push(at);
                     violations += usize::from(is_protected);
                 }
             }
         }
         if both {
-            by_importance(&mut victims);
+            victims = by_importance(lower, victims);
         }
-        Ok(Candidate { node: trial.name, victims, violations })
+        Ok(Found::new(lower, victims, violations))
     }
 
-    /// The pods that their budgets would not let go if all went in this order,
-    /// and the others (`filterPodsWithPDBViolation`).
-    fn split(&self, pods: Vec<Pod>) -> (Vec<Pod>, Vec<Pod>) {
+    /// The places of the pods that their budgets would not let go if all went in
+    /// this order, and of the others (`filterPodsWithPDBViolation`).
+    fn split(&self, lower: Victims<'_>) -> (Vec<usize>, Vec<usize>) {
+        if self.budgets.is_empty() {
+            return (Vec::new(), (0..lower.len()).collect());
+        }
         let mut left: Vec<i32> = self.budgets.iter().map(|it| it.disruptions_allowed).collect();
-        let mut violates = |pod: &Pod| {
+        let mut violates = |pod: PodInfo<'_>| {
             let mut violates = false;
             for (budget, left) in self.budgets.iter().zip(&mut left) {
                 if counts(budget, pod) {
@@ -129,57 +222,29 @@ impl<'a> DryRun<'a> {
             }
             violates
         };
-        pods.into_iter().partition(|pod| violates(pod))
+        (0..lower.len()).partition(|at| violates(lower.pod(*at)))
     }
 }
 
 /// Here a budget without a selector, or with an empty one, is nobody's, and a pod
 /// without labels has none.
-fn counts(budget: &PodDisruptionBudget, pod: &Pod) -> bool {
-    let labels: &Labels = &pod.template.labels;
+fn counts(budget: &PodDisruptionBudget, pod: PodInfo<'_>) -> bool {
+    let labels: &Labels = &pod.template().labels;
     !labels.is_empty()
         && !budget.selector.is_empty()
-        && budget.counts(pod.namespace(), &pod.name, labels)
+        && budget.counts(pod.namespace(), pod.name(), labels)
 }
 
-/// Sorts by priority, and then the pod that runs longest first
-/// (`MoreImportantPod`). One that has not started does so now, as kube-scheduler
-/// sees it, which asks the clock at every comparison: of two such the later one in
-/// the list comes out first.
-fn by_importance(pods: &mut Vec<Pod>) {
-    pods.reverse();
-    let unstarted_first = pods.iter().filter(|pod| pod.start_time.is_none()).cloned();
-    let mut sorted: Vec<Pod> = unstarted_first.collect();
-    sorted.extend(pods.iter().rev().filter(|pod| pod.start_time.is_some()).cloned());
-    sorted.sort_by_key(|pod| {
-        (Reverse(pod.template.priority), pod.start_time.is_none(), pod.start_time)
-    });
-    *pods = sorted;
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::model::{Timestamp, pod};
-
-    fn named(name: &str, priority: i32, start: Option<i64>) -> Pod {
-        let mut pod = pod(name).priority(priority).build();
-        pod.start_time = start.map(Timestamp);
-        pod
-    }
-
-    #[test]
-    fn pods_that_have_not_started_come_last_and_reversed() {
-        let mut pods = vec![
-            named("a", 1, None),
-            named("b", 1, Some(7)),
-            named("c", 2, None),
-            named("d", 1, Some(3)),
-            named("e", 1, None),
-            named("f", 1, Some(3)),
-        ];
-        by_importance(&mut pods);
-        let names: Vec<&str> = pods.iter().map(|pod| &*pod.name).collect();
-        assert_eq!(names, ["c", "d", "f", "b", "e", "a"]);
-    }
+/// Sorts places once more: pods that have not started change places then.
+fn by_importance(lower: Victims<'_>, places: Vec<usize>) -> Vec<usize> {
+    let mut keyed: Vec<_> = places
+        .into_iter()
+        .enumerate()
+        .map(|(at, place)| {
+            let (priority, start) = lower.rank(place);
+            (importance(priority, start, at as u32), place)
+        })
+        .collect();
+    keyed.sort_unstable();
+    keyed.into_iter().map(|(_, place)| place).collect()
 }

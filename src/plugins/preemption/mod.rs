@@ -1,7 +1,8 @@
 //! Preemption: room for a pod that fits nowhere, by evicting pods of lower
 //! priority (plugins/defaultpreemption, framework/preemption).
 //!
-//! Each node that would do with fewer pods is tried on a fork of its own; of the
+//! Each node that would do with fewer pods is tried: by sums of what they take where
+//! that alone is in question, on a fork of its own otherwise. Of the
 //! candidates the one is chosen whose victims matter least. Which nodes are
 //! tried first, where not all are, follows from the pod's uid, so that a replay
 //! takes the same ones; kube-scheduler starts at random.
@@ -9,6 +10,8 @@
 mod candidate;
 mod eviction;
 mod pick;
+#[cfg(test)]
+mod tests;
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -18,9 +21,10 @@ use crate::framework::{
     Reasons, Status,
 };
 use crate::model::{Pod, PreemptionPolicy, Uid, hash_of};
-use crate::snapshot::lanes;
+use crate::snapshot::{NodeInfo, lanes};
 
 pub use candidate::{Candidate, DryRun};
+pub(crate) use pick::best_found;
 pub use pick::{best, pick};
 
 const NAME: &str = "DefaultPreemption";
@@ -100,32 +104,24 @@ impl DefaultPreemption {
         share.max(self.min_candidate_nodes_absolute as usize).min(nodes)
     }
 
-    /// The candidates, and why the other nodes that were tried are none.
-    fn candidates(
+    /// The best candidate of those that are found, and why the other nodes that were
+    /// tried are none.
+    fn candidate(
         &self,
         cycle: Cycle<'_>,
         diagnosis: &Diagnosis<'_>,
-    ) -> Result<(Vec<Candidate>, Reasons, usize), Status> {
-        let cluster = cycle.cluster;
-        let priority = cycle.pod.template.priority;
+    ) -> Result<(Option<Candidate>, Reasons, usize), Status> {
         let mut reasons = Reasons::default();
-        let (mut nodes, mut rejected) = (Vec::new(), 0);
-        for (chunk, mask) in diagnosis.resolvable().filter(|(_, mask)| *mask != 0) {
-            if chunk.tally(cluster).lowest_priority() >= priority {
-                rejected += mask.count_ones() as usize;
-                continue;
-            }
-            nodes.extend(lanes(mask).filter_map(|lane| cluster.node_in(chunk, lane)));
-        }
+        let (nodes, mut rejected) = with_lower(cycle, diagnosis);
         reasons.add(NO_VICTIMS, rejected);
         let run = DryRun::new(cycle, diagnosis.filters());
         let enough = self.enough(nodes.len() + rejected);
         let offset = hash_of(&cycle.pod.uid) as usize % nodes.len().max(1);
         let (mut free, mut violating) = (Vec::new(), Vec::new());
         for at in 0..nodes.len() {
-            match run.on(nodes[(offset + at) % nodes.len()]) {
-                Ok(candidate) if candidate.violations == 0 => free.push(candidate),
-                Ok(candidate) => violating.push(candidate),
+            match run.find(nodes[(offset + at) % nodes.len()]) {
+                Ok(found) if found.is_free() => free.push(found),
+                Ok(found) => violating.push(found),
                 Err(status) if status.code.is_rejection() => {
                     rejected += 1;
                     status.reasons.into_iter().for_each(|reason| reasons.add(reason, 1));
@@ -136,9 +132,23 @@ impl DefaultPreemption {
                 break;
             }
         }
-        free.append(&mut violating);
-        Ok((free, reasons, rejected))
+        Ok((best_found(free.into_iter().chain(violating)), reasons, rejected))
     }
+}
+
+/// The nodes that other pods' going may help and that may have pods of lower
+/// priority, and how many of the former have none for certain.
+fn with_lower<'a>(cycle: Cycle<'a>, diagnosis: &Diagnosis<'a>) -> (Vec<NodeInfo<'a>>, usize) {
+    let (cluster, priority) = (cycle.cluster, cycle.pod.template.priority);
+    let (mut nodes, mut without) = (Vec::new(), 0);
+    for (chunk, mask) in diagnosis.resolvable().filter(|(_, mask)| *mask != 0) {
+        if chunk.tally(cluster).lowest_priority() >= priority {
+            without += mask.count_ones() as usize;
+            continue;
+        }
+        nodes.extend(lanes(mask).filter_map(|lane| cluster.node_in(chunk, lane)));
+    }
+    (nodes, without)
 }
 
 impl Plugin for DefaultPreemption {
@@ -172,11 +182,11 @@ impl Plugin for DefaultPreemption {
         if let Err(why) = eligible(cycle, diagnosis) {
             return (Nomination::Keep, rejected(why.to_owned()));
         }
-        let (candidates, mut reasons, tried) = match self.candidates(cycle, diagnosis) {
+        let (best, mut reasons, tried) = match self.candidate(cycle, diagnosis) {
             Ok(found) => found,
             Err(status) => return (Nomination::Keep, Some(status)),
         };
-        let Some(best) = best(candidates) else {
+        let Some(best) = best else {
             let nodes = cycle.cluster.len();
             reasons.add(NOT_HELPFUL, nodes - tried);
             let error = FitError { reasons: reasons.into_map(), ..FitError::new(nodes) };

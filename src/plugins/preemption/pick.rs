@@ -1,31 +1,45 @@
 //! Which candidate it is to be (`pickOneNodeForPreemption`).
 
+use crate::model::Timestamp;
+
 use super::Candidate;
+use super::candidate::Found;
 
 /// What speaks for a candidate, the most important first: the smaller the
 /// better.
-fn key(candidate: &Candidate) -> (usize, i32, i64, usize, i64) {
-    let victims = &candidate.victims;
-    let Some(first) = victims.first() else {
+pub(super) type Key = (usize, i32, i64, usize, i64);
+
+/// Of a candidate with these violations, whose victims have these priorities and
+/// starts; the most important one comes first.
+pub(super) fn key(
+    violations: usize,
+    mut victims: impl ExactSizeIterator<Item = (i32, Option<Timestamp>)> + Clone,
+) -> Key {
+    let (count, all) = (victims.len(), victims.clone());
+    let Some((highest, _)) = victims.next() else {
         // Nobody has to go.
         return (0, i32::MIN, 0, 0, 0);
     };
-    let highest = first.template.priority;
     // So that ever so many low priorities weigh more than none.
     let weight = |priority: i32| i64::from(priority) + i64::from(i32::MAX) + 1;
-    let earliest = victims
-        .iter()
-        .filter(|pod| pod.template.priority == highest)
-        .map(|pod| pod.start_time.map_or(i64::MAX, |start| start.0))
+    let earliest = all
+        .clone()
+        .filter(|(priority, _)| *priority == highest)
+        .map(|(_, start)| start.map_or(i64::MAX, |start| start.0))
         .min();
     (
-        candidate.violations,
+        violations,
         highest,
-        victims.iter().map(|pod| weight(pod.template.priority)).sum(),
-        victims.len(),
+        all.map(|(priority, _)| weight(priority)).sum(),
+        count,
         // The latest is the best.
         i64::MAX.saturating_sub(earliest.unwrap_or(i64::MAX)),
     )
+}
+
+fn key_of(candidate: &Candidate) -> Key {
+    let victims = candidate.victims.iter();
+    key(candidate.violations, victims.map(|pod| (pod.template.priority, pod.start_time)))
 }
 
 /// The positions of the candidates that are the best: those with the fewest
@@ -34,8 +48,8 @@ fn key(candidate: &Candidate) -> (usize, i32, i64, usize, i64) {
 /// started last.
 #[must_use]
 pub fn pick(candidates: &[Candidate]) -> Vec<usize> {
-    let best = candidates.iter().map(key).min();
-    let equals = candidates.iter().enumerate().filter(|(_, it)| Some(key(it)) == best);
+    let best = candidates.iter().map(key_of).min();
+    let equals = candidates.iter().enumerate().filter(|(_, it)| Some(key_of(it)) == best);
     equals.map(|(at, _)| at).collect()
 }
 
@@ -44,4 +58,10 @@ pub fn pick(candidates: &[Candidate]) -> Vec<usize> {
 pub fn best(mut candidates: Vec<Candidate>) -> Option<Candidate> {
     let first = *pick(&candidates).first()?;
     Some(candidates.swap_remove(first))
+}
+
+/// The same of candidates that are not written out.
+pub(crate) fn best_found<'a>(found: impl IntoIterator<Item = Found<'a>>) -> Option<Candidate> {
+    // Of several equal ones the first is the least.
+    found.into_iter().min_by_key(|found| found.key).map(Found::into_candidate)
 }

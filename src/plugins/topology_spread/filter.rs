@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::framework::{Code, Cycle, Filter, Status, each_lane, each_same};
+use crate::framework::{Code, Cycle, Filter, Reads, Status, each_lane, each_same};
 use crate::model::Pod;
 use crate::snapshot::{Chunk, Cluster, NodeInfo};
 
@@ -138,6 +138,10 @@ impl Filter for Skew<'_> {
         let mut verdicts =
             self.hard.iter().filter_map(|hard| hard.reject(hard.sums.topology.domain(node)));
         verdicts.next().map(|(code, reason)| Status::new(code, NAME, reason))
+    }
+
+    fn reads(&self) -> Reads {
+        Reads::Pods
     }
 
     fn filter_chunk(&self, _: &Cluster, chunk: &Chunk, mask: u64) -> Result<u64, Status> {

@@ -1,0 +1,229 @@
+//! The ways of trying a node against each other.
+
+use proptest::prelude::*;
+use proptest_derive::Arbitrary;
+
+use super::candidate::{DryRun, Found};
+use crate::framework::{
+    Code, Cycle, CycleState, Diagnosis, Filter, Framework, Plugin, Point, PreFilter, Status,
+    Without,
+};
+use crate::model::{
+    HOSTNAME, LabelSelector, Object, Pod, PodAffinity, PodAffinityTerm, PodBuilder,
+    PodDisruptionBudget, Quantity, Taint, TaintEffect, Timestamp, node, pod,
+};
+use crate::snapshot::{Cluster, NodeInfo};
+use crate::{Config, Engine, Writer};
+
+#[derive(Clone, Debug, Arbitrary)]
+struct NodeSeed {
+    cpu: u8,
+    pods: u8,
+    gpus: u8,
+    is_tainted: bool,
+}
+
+#[derive(Clone, Debug, Arbitrary)]
+struct PodSeed {
+    node: u8,
+    cpu: u8,
+    gpus: u8,
+    priority: u8,
+    start: Option<u8>,
+    color: u8,
+    shape: u8,
+}
+
+const NODES: usize = 5;
+
+fn colored(color: u8) -> &'static str {
+    ["red", "green", "blue"][usize::from(color % 3)]
+}
+
+fn apart(color: u8) -> PodAffinity {
+    let term = PodAffinityTerm {
+        topology_key: HOSTNAME.into(),
+        selector: LabelSelector::from_labels([("color", colored(color))]),
+        namespaces: ["default".into()].into(),
+        namespace_selector: LabelSelector::Nothing,
+    };
+    PodAffinity { required: Box::new([term]), ..PodAffinity::default() }
+}
+
+fn made(name: String, seed: &PodSeed) -> PodBuilder {
+    let mut made = pod(name).cpu(i64::from(seed.cpu % 8) * 100);
+    made = made.priority(i32::from(seed.priority % 5));
+    if seed.gpus % 4 > 0 {
+        made = made.request("example.com/gpu", Quantity::whole(i64::from(seed.gpus % 4)));
+    }
+    if seed.color % 4 > 0 {
+        made = made.label("color", colored(seed.color));
+    }
+    if let Some(start) = seed.start {
+        made = made.started(Timestamp(i64::from(start % 3)));
+    }
+    match seed.shape % 16 {
+        0 => made.host_port(80),
+        1 => made.pod_anti_affinity(apart(seed.shape >> 4)),
+        2 => made.cpu(i64::from(i8::MIN)),
+        _ => made,
+    }
+}
+
+fn clustered(nodes: &[NodeSeed; NODES], pods: &[PodSeed], budgets: &[u8; 2]) -> Writer {
+    let (mut writer, _) = Engine::inline(Config::default());
+    for (n, seed) in nodes.iter().enumerate() {
+        let mut made = node(format!("n{n}")).hostname().cpu(i64::from(seed.cpu % 32) * 100);
+        made = made.pods(i64::from(seed.pods % 12));
+        if seed.gpus % 3 > 0 {
+            made = made.resource("example.com/gpu", Quantity::whole(i64::from(seed.gpus % 8)));
+        }
+        if seed.is_tainted && n == 0 {
+            made = made.taint(Taint::new("k", "v", TaintEffect::NoSchedule));
+        }
+        writer.add_node(made.build()).unwrap();
+    }
+    for (n, seed) in pods.iter().enumerate() {
+        let on = format!("n{}", usize::from(seed.node) % NODES);
+        writer.add_pod(made(format!("p{n}"), seed).on(on).build()).unwrap();
+    }
+    for (color, allowed) in budgets.iter().enumerate().filter(|(_, allowed)| *allowed % 3 > 0) {
+        let budget = PodDisruptionBudget {
+            namespace: "default".into(),
+            name: format!("b{color}").into(),
+            selector: LabelSelector::from_labels([("color", colored(color as u8))]),
+            disruptions_allowed: i32::from(*allowed % 3) - 1,
+            ..PodDisruptionBudget::default()
+        };
+        writer.put_object(Object::PodDisruptionBudget(budget)).unwrap();
+    }
+    writer
+}
+
+/// Asks of each node that other pods' going may help.
+fn each_node(
+    framework: &Framework,
+    cluster: &Cluster,
+    pod: &Pod,
+    mut ask: impl FnMut(&DryRun<'_>, &Diagnosis<'_>, NodeInfo<'_>),
+) {
+    let state = CycleState::default();
+    let cycle = Cycle::new(cluster, pod, &state);
+    let filters = framework.pre_filter(cycle);
+    let diagnosis = Diagnosis::new(&filters);
+    let run = DryRun::new(cycle, &filters);
+    for node in diagnosis.nodes_with(Code::Unschedulable) {
+        ask(&run, &diagnosis, node);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 512, ..ProptestConfig::default() })]
+
+    #[test]
+    fn amounts_tell_what_a_fork_tells(
+        nodes in any::<[NodeSeed; NODES]>(),
+        pods in prop::collection::vec(any::<PodSeed>(), 0..40),
+        wants in any::<PodSeed>(),
+        nominated in prop::option::of(any::<PodSeed>()),
+        budgets in any::<[u8; 2]>(),
+    ) {
+        let writer = clustered(&nodes, &pods, &budgets);
+        let framework = Framework::default_profile();
+        if let Some(seed) = nominated {
+            let on = format!("n{}", usize::from(seed.node) % NODES);
+            framework.handle().nominator().add(made("nominated".into(), &seed).build(), on.into());
+        }
+        let wants = made("wants".into(), &wants).build();
+        let mut asked = Vec::new();
+        each_node(&framework, writer.cluster(), &wants, |run, _, node| {
+            let lower = node.victims().below(wants.template.priority);
+            if !lower.is_empty() {
+                let tried = run.on_fork(lower).map(Found::into_candidate);
+                asked.push((run.on(node), tried));
+            }
+        });
+        for (found, tried) in asked {
+            prop_assert_eq!(found, tried);
+        }
+    }
+}
+
+/// A plugin of others: nothing is known of what it reads.
+struct Strange;
+
+impl Plugin for Strange {
+    fn name(&self) -> &'static str {
+        "Strange"
+    }
+
+    fn points(&self) -> &'static [Point] {
+        &[Point::Filter]
+    }
+
+    fn pre_filter<'a>(&'a self, _: Cycle<'a>) -> Result<PreFilter<'a>, Status> {
+        Ok(PreFilter::Filter(Box::new(Fails)))
+    }
+}
+
+/// Passes every node, and fails where it is told that a pod goes.
+struct Fails;
+
+impl Filter for Fails {
+    fn filter(&self, _: NodeInfo<'_>) -> Option<Status> {
+        None
+    }
+
+    fn extend<'s>(&'s self) -> Option<Box<dyn Filter + 's>> {
+        Some(Box::new(Fails))
+    }
+
+    fn remove_pod(&mut self, _: &Pod, _: NodeInfo<'_>) -> Result<(), Status> {
+        Err(Status::error("Strange", "told"))
+    }
+}
+
+fn crowded() -> Writer {
+    let (mut writer, _) = Engine::inline(Config::default());
+    writer.add_node(node("n").hostname().cpu(1_000).pods(9).build()).unwrap();
+    writer.add_pod(pod("low").cpu(400).priority(1).on("n").build()).unwrap();
+    writer.add_pod(pod("high").cpu(500).priority(9).on("n").build()).unwrap();
+    writer
+}
+
+#[test]
+fn where_resources_alone_are_in_question_no_fork_is_made() {
+    let writer = crowded();
+    let told = |pod: &Pod| {
+        let mut told = Vec::new();
+        each_node(&Framework::default_profile(), writer.cluster(), pod, |_, diagnosis, node| {
+            let freed = node.victims().below(5).freed();
+            told.push(match diagnosis.filters().without(node, &freed) {
+                Without::Passes => "passes".to_owned(),
+                Without::Rejected(status) => status.to_string(),
+                Without::Unknown => "unknown".to_owned(),
+            });
+        });
+        told
+    };
+    let wants = |cpu| pod("wants").cpu(cpu).priority(5);
+    assert_eq!(told(&wants(500).build()), ["passes"]);
+    assert_eq!(told(&wants(501).build()), ["Insufficient cpu"]);
+    // What its affinity says of the node has to be tried, if it is not full anyway.
+    let unlike = || apart(0);
+    assert_eq!(told(&wants(500).pod_anti_affinity(unlike()).build()), ["unknown"]);
+    assert_eq!(told(&wants(501).pod_anti_affinity(unlike()).build()), ["Insufficient cpu"]);
+}
+
+#[test]
+fn a_filter_of_which_nothing_is_known_is_told_of_every_pod() {
+    let writer = crowded();
+    let plugins: Vec<(Box<dyn Plugin>, i64)> =
+        vec![(Box::new(crate::plugins::NodeResourcesFit::default()), 1), (Box::new(Strange), 1)];
+    let wants = pod("wants").cpu(900).priority(5).build();
+    let mut told = Vec::new();
+    each_node(&Framework::new(plugins), writer.cluster(), &wants, |run, _, node| {
+        told.push(run.on(node).map_err(|status| status.code));
+    });
+    assert_eq!(told, [Err(Code::Error)]);
+}

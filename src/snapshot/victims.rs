@@ -1,0 +1,485 @@
+//! Who could go from a node to make room: its pods by importance, with sums of what
+//! they take.
+//!
+//! Preemption asks of hundreds of nodes what would be free if all pods below a
+//! priority were gone, and then takes them back one after the other. Gödel keeps them
+//! in splay trees, which turn while they are read. Here they lie in one sorted array
+//! that never changes, each with what it takes together with all that matter less: what
+//! any pods that follow each other take is one difference. It is made when somebody
+//! asks, and kept with the node's pods (see `tally`): writers pay for none of it.
+//!
+//! All pods of a node are one account.
+
+use std::cmp::Reverse;
+use std::ops::{Bound, RangeBounds};
+
+use crate::model::{Bytes, MilliCpu, Resources, Scalars, Timestamp};
+
+use super::chunk::ResourceId;
+use super::node_info::{NodeInfo, PodInfo};
+
+/// A node's pods, the most important first.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct VictimIndex {
+    entries: Box<[Entry]>,
+    /// What the pod at a place and all after it take, by scalar resource that any of
+    /// them names; one place more than there are pods.
+    scalars: Vec<(ResourceId, Box<[i64]>)>,
+    /// Whether nobody takes less than nothing: then sums of some are within the sums of
+    /// all.
+    is_plain: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Entry {
+    priority: i32,
+    /// Its place among the node's pods.
+    place: u32,
+    start: Option<Timestamp>,
+    /// What it and all after it take.
+    sums: Sums,
+}
+
+/// Sums wrap, as those of a node do: where the true one is within 64 bits it is exact.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Sums {
+    cpu: i64,
+    memory: i64,
+    ephemeral_storage: i64,
+}
+
+impl Sums {
+    fn plus(self, other: Sums) -> Sums {
+        Sums {
+            cpu: self.cpu.wrapping_add(other.cpu),
+            memory: self.memory.wrapping_add(other.memory),
+            ephemeral_storage: self.ephemeral_storage.wrapping_add(other.ephemeral_storage),
+        }
+    }
+
+    fn minus(self, other: Sums) -> Sums {
+        Sums {
+            cpu: self.cpu.wrapping_sub(other.cpu),
+            memory: self.memory.wrapping_sub(other.memory),
+            ephemeral_storage: self.ephemeral_storage.wrapping_sub(other.ephemeral_storage),
+        }
+    }
+
+    fn of(resources: &Resources) -> Sums {
+        Sums {
+            cpu: resources.cpu.0,
+            memory: resources.memory.0,
+            ephemeral_storage: resources.ephemeral_storage.0,
+        }
+    }
+
+    fn is_negative(self) -> bool {
+        self.cpu < 0 || self.memory < 0 || self.ephemeral_storage < 0
+    }
+}
+
+/// A key that sorts pods the most important first (`MoreImportantPod`): by priority,
+/// and then the one that runs longest. One that has not started does so now, as
+/// kube-scheduler sees it, which asks the clock at every comparison: of two such the
+/// later one in the list comes out first. `at` is the place in that list.
+pub(crate) fn importance(
+    priority: i32,
+    start: Option<Timestamp>,
+    at: u32,
+) -> (Reverse<i32>, bool, Option<Timestamp>, u32) {
+    let at = if start.is_none() { u32::MAX - at } else { at };
+    (Reverse(priority), start.is_none(), start, at)
+}
+
+impl VictimIndex {
+    /// O(pods × log pods).
+    pub(super) fn of(node: NodeInfo<'_>) -> VictimIndex {
+        let mut entries: Vec<Entry> = Vec::with_capacity(node.pod_count());
+        let mut with_scalars = Vec::new();
+        let mut is_plain = true;
+        for (place, pod) in node.pods().enumerate() {
+            let template = pod.template();
+            let takes = &template.resources.placed;
+            let (place, sums) = (place as u32, Sums::of(takes));
+            is_plain &= !sums.is_negative();
+            for (name, amount) in takes.scalars.iter().filter(|(_, amount)| *amount != 0) {
+                is_plain &= amount > 0;
+                let resource = node.cluster().resource_id(name);
+                with_scalars.extend(resource.map(|resource| (resource, place, amount)));
+            }
+            let (priority, start) = (template.priority, pod.start_time());
+            entries.push(Entry { priority, place, start, sums });
+        }
+        entries.sort_unstable_by_key(|entry| importance(entry.priority, entry.start, entry.place));
+        let mut sums = Sums::default();
+        for entry in entries.iter_mut().rev() {
+            sums = sums.plus(entry.sums);
+            entry.sums = sums;
+        }
+        let scalars = sums_of_scalars(&entries, with_scalars);
+        VictimIndex { entries: entries.into(), scalars, is_plain }
+    }
+
+    fn sums(&self, at: usize) -> Sums {
+        self.entries.get(at).map_or(Sums::default(), |entry| entry.sums)
+    }
+}
+
+/// Of resources, places among the node's pods and amounts.
+fn sums_of_scalars(
+    entries: &[Entry],
+    mut amounts: Vec<(ResourceId, u32, i64)>,
+) -> Vec<(ResourceId, Box<[i64]>)> {
+    if amounts.is_empty() {
+        return Vec::new();
+    }
+    amounts.sort_unstable();
+    let same = amounts.chunk_by(|one, other| one.0 == other.0);
+    let summed = same.map(|of| {
+        let mut sums = vec![0; entries.len() + 1];
+        for (at, entry) in entries.iter().enumerate().rev() {
+            let found = of.binary_search_by_key(&entry.place, |(_, place, _)| *place);
+            sums[at] = found.map_or(0, |found| of[found].2).wrapping_add(sums[at + 1]);
+        }
+        (of[0].0, sums.into())
+    });
+    summed.collect()
+}
+
+/// Pods of a node that follow each other in importance: a view, free to copy.
+///
+/// ```
+/// use portolan::{Config, Engine};
+/// use portolan::model::{MilliCpu, node, pod};
+///
+/// let (mut writer, reader) = Engine::inline(Config::default());
+/// writer.add_node(node("n1").cpu(4_000).build())?;
+/// writer.add_pod(pod("low").cpu(1_000).priority(1).on("n1").build())?;
+/// writer.add_pod(pod("high").cpu(2_500).priority(9).on("n1").build())?;
+/// writer.publish();
+///
+/// let snapshot = reader.snapshot();
+/// let node = snapshot.node("n1").expect("a node");
+/// let lower = node.victims().below(9);
+/// assert_eq!(lower.len(), 1);
+/// assert_eq!(lower.freed().cpu(), MilliCpu(1_000));
+/// assert_eq!(lower.occupiable().cpu, MilliCpu(1_500));
+/// # Ok::<(), portolan::model::EventError>(())
+/// ```
+#[derive(Clone, Copy)]
+pub struct Victims<'a> {
+    node: NodeInfo<'a>,
+    index: &'a VictimIndex,
+    from: usize,
+    to: usize,
+}
+
+impl<'a> Victims<'a> {
+    pub(super) fn new(node: NodeInfo<'a>, index: &'a VictimIndex) -> Victims<'a> {
+        Victims { node, index, from: 0, to: index.entries.len() }
+    }
+
+    /// The node.
+    #[must_use]
+    pub fn node(&self) -> NodeInfo<'a> {
+        self.node
+    }
+
+    /// Those of them whose priority is lower than this. O(log n).
+    #[must_use]
+    pub fn below(self, priority: i32) -> Victims<'a> {
+        self.within(..priority)
+    }
+
+    /// Those of them whose priority is in the range. O(log n).
+    #[must_use]
+    pub fn within(self, priorities: impl RangeBounds<i32>) -> Victims<'a> {
+        let entries = &self.index.entries[self.from..self.to];
+        let above = |entry: &Entry| match priorities.end_bound() {
+            Bound::Included(end) => entry.priority > *end,
+            Bound::Excluded(end) => entry.priority >= *end,
+            Bound::Unbounded => false,
+        };
+        let not_below = |entry: &Entry| match priorities.start_bound() {
+            Bound::Included(start) => entry.priority >= *start,
+            Bound::Excluded(start) => entry.priority > *start,
+            Bound::Unbounded => true,
+        };
+        let from = self.from + entries.partition_point(above);
+        let to = self.from + entries.partition_point(not_below);
+        Victims { from, to: to.max(from), ..self }
+    }
+
+    /// How many there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.to - self.from
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.from == self.to
+    }
+
+    /// The pods, the most important first: by priority, then the one that runs longest;
+    /// those that have not started come last.
+    pub fn pods(self) -> impl ExactSizeIterator<Item = PodInfo<'a>> + DoubleEndedIterator {
+        (0..self.len()).map(move |at| self.pod(at))
+    }
+
+    /// The pod at this place, below [`Victims::len`].
+    pub(crate) fn pod(&self, at: usize) -> PodInfo<'a> {
+        match self.node.pod_at(self.entry(at).place as usize) {
+            Some(pod) => pod,
+            // The index is forgotten before a node's pods change.
+            None => unreachable!("the pods of an index are on its node"),
+        }
+    }
+
+    /// Priority and start of the pod at this place.
+    pub(crate) fn rank(&self, at: usize) -> (i32, Option<Timestamp>) {
+        let entry = self.entry(at);
+        (entry.priority, entry.start)
+    }
+
+    fn entry(&self, at: usize) -> &'a Entry {
+        &self.index.entries[self.from..self.to][at]
+    }
+
+    /// What they take together: what would be free besides if they were gone. O(1), and
+    /// an allocation where they take scalar resources.
+    #[must_use]
+    pub fn freed(&self) -> Freed<'a> {
+        let scalars = self.index.scalars.iter();
+        Freed {
+            index: self.index,
+            pods: self.len(),
+            sums: self.index.sums(self.from).minus(self.index.sums(self.to)),
+            scalars: scalars.map(|(_, of)| of[self.from].wrapping_sub(of[self.to])).collect(),
+        }
+    }
+
+    /// What a pod could have at most on the node, pods' number aside, if they were gone:
+    /// what is allocatable, less what the others take. It is negative where those take
+    /// too much.
+    #[must_use]
+    pub fn occupiable(&self) -> Resources {
+        let (chunk, at) = self.node.place();
+        let freed = self.freed();
+        let left = |allocatable: i64, requested: i64, freed: i64| {
+            allocatable.saturating_sub(requested.wrapping_sub(freed))
+        };
+        let sums = freed.sums;
+        let (cpu, memory) = (chunk.requested_cpu()[at], chunk.requested_memory()[at]);
+        let storage = chunk.requested_ephemeral_storage()[at];
+        let allocatable = chunk.allocatable_ephemeral_storage()[at];
+        Resources {
+            cpu: MilliCpu(left(chunk.allocatable_cpu()[at], cpu, sums.cpu)),
+            memory: Bytes(left(chunk.allocatable_memory()[at], memory, sums.memory)),
+            ephemeral_storage: Bytes(left(allocatable, storage, sums.ephemeral_storage)),
+            scalars: self.occupiable_scalars(&freed, left),
+        }
+    }
+
+    /// Of the scalar resources that the node has.
+    fn occupiable_scalars(
+        &self,
+        freed: &Freed<'_>,
+        left: impl Fn(i64, i64, i64) -> i64,
+    ) -> Scalars {
+        let (chunk, at) = self.node.place();
+        let has = self.node.node().into_iter().flat_map(|node| node.allocatable.scalars.iter());
+        let amounts = has.map(|(name, allocatable)| {
+            let resource = self.node.cluster().resource_id(name);
+            let column = resource.and_then(|resource| chunk.requested_scalar(resource));
+            let freed = resource.map_or(0, |resource| freed.scalar(resource));
+            (name.clone(), left(allocatable, column.map_or(0, |column| column[at]), freed))
+        });
+        Scalars::new(amounts)
+    }
+
+    /// How many pods more the node could run if they were gone.
+    #[must_use]
+    pub fn occupiable_pods(&self) -> i64 {
+        let others = self.node.pod_count() - self.len();
+        self.node.allowed_pods().saturating_sub(others as i64)
+    }
+
+    /// Whether nobody on the node takes less than nothing.
+    pub(crate) fn is_plain(&self) -> bool {
+        self.index.is_plain
+    }
+}
+
+impl std::fmt::Debug for Victims<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_list().entries(self.pods()).finish()
+    }
+}
+
+/// What some pods of a node take.
+#[derive(Clone, Debug)]
+pub struct Freed<'a> {
+    index: &'a VictimIndex,
+    pods: usize,
+    sums: Sums,
+    /// As the index has them.
+    scalars: Vec<i64>,
+}
+
+impl Freed<'_> {
+    /// How many pods they are.
+    #[must_use]
+    pub fn pods(&self) -> usize {
+        self.pods
+    }
+
+    /// Their cpu.
+    #[must_use]
+    pub fn cpu(&self) -> MilliCpu {
+        MilliCpu(self.sums.cpu)
+    }
+
+    /// Their memory.
+    #[must_use]
+    pub fn memory(&self) -> Bytes {
+        Bytes(self.sums.memory)
+    }
+
+    /// Their ephemeral storage.
+    #[must_use]
+    pub fn ephemeral_storage(&self) -> Bytes {
+        Bytes(self.sums.ephemeral_storage)
+    }
+
+    /// What they take of the scalar resource with this number, see
+    /// [`Cluster::resource_id`](super::Cluster::resource_id).
+    #[must_use]
+    pub fn scalar(&self, resource: u32) -> i64 {
+        let scalars = self.index.scalars.iter().zip(&self.scalars);
+        scalars.into_iter().find(|((of, _), _)| *of == resource).map_or(0, |(_, sum)| *sum)
+    }
+
+    /// Without the pod at this place of `victims`, of the same node.
+    pub(crate) fn keep(&mut self, victims: Victims<'_>, at: usize) {
+        let at = victims.from + at;
+        self.pods -= 1;
+        self.sums = self.sums.minus(self.takes(at));
+        for ((_, of), sum) in self.index.scalars.iter().zip(&mut self.scalars) {
+            *sum = sum.wrapping_sub(of[at].wrapping_sub(of[at + 1]));
+        }
+    }
+
+    /// With the pod, once more.
+    pub(crate) fn let_go(&mut self, victims: Victims<'_>, at: usize) {
+        let at = victims.from + at;
+        self.pods += 1;
+        self.sums = self.sums.plus(self.takes(at));
+        for ((_, of), sum) in self.index.scalars.iter().zip(&mut self.scalars) {
+            *sum = sum.wrapping_add(of[at].wrapping_sub(of[at + 1]));
+        }
+    }
+
+    /// What the pod at a place of the index takes.
+    fn takes(&self, at: usize) -> Sums {
+        self.index.sums(at).minus(self.index.sums(at + 1))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{Pod, Quantity, Uid, node, pod};
+    use crate::{Config, Engine};
+
+    fn named(name: &str, priority: i32, start: Option<i64>) -> Pod {
+        let pod = pod(name).priority(priority).on("n");
+        match start {
+            Some(start) => pod.started(Timestamp(start)).build(),
+            None => pod.build(),
+        }
+    }
+
+    fn names(victims: Victims<'_>) -> Vec<&str> {
+        victims.pods().map(|pod| pod.name()).collect()
+    }
+
+    #[test]
+    fn pods_that_have_not_started_come_last_and_reversed() {
+        let (mut writer, _) = Engine::inline(Config::default());
+        writer.add_node(node("n").build()).unwrap();
+        for pod in [
+            named("a", 1, None),
+            named("b", 1, Some(7)),
+            named("c", 2, None),
+            named("d", 1, Some(3)),
+            named("e", 1, None),
+            named("f", 1, Some(3)),
+        ] {
+            writer.add_pod(pod).unwrap();
+        }
+        let victims = writer.cluster().node("n").unwrap().victims();
+        assert_eq!(names(victims), ["c", "d", "f", "b", "e", "a"]);
+        assert_eq!(names(victims.below(2)), ["d", "f", "b", "e", "a"]);
+        assert_eq!(names(victims.within(2..=2)), ["c"]);
+        assert!(victims.within(3..).is_empty() && victims.below(1).is_empty());
+    }
+
+    /// What an index was made of may change before it is asked again: it is that of its
+    /// version, and a neighbour's is not made anew.
+    #[test]
+    fn an_index_is_kept_until_its_own_node_changes() {
+        let (mut writer, reader) = Engine::inline(Config::default());
+        for name in ["a", "b"] {
+            writer.add_node(node(name).build()).unwrap();
+            writer.add_pod(pod(format!("on-{name}")).cpu(100).on(name).build()).unwrap();
+        }
+        writer.publish();
+        let first = reader.snapshot();
+        let index = |cluster: &crate::Cluster, name: &str| {
+            std::ptr::from_ref(cluster.node(name).unwrap().victims().index)
+        };
+        let (a, b) = (index(&first, "a"), index(&first, "b"));
+        writer.add_pod(pod("more").cpu(20).on("a").build()).unwrap();
+        writer.publish();
+        let second = reader.snapshot();
+        assert_eq!(index(&second, "b"), b);
+        assert_ne!(index(&second, "a"), a);
+        assert_eq!(index(&first, "a"), a);
+        let freed = |cluster: &crate::Cluster| cluster.node("a").unwrap().victims().freed().cpu().0;
+        assert_eq!((freed(&first), freed(&second)), (100, 120));
+        // Asked for tallies, too, in between.
+        for (_, _, chunk) in second.chunk_list() {
+            assert_eq!(chunk.tally(&second).groups().count(), 1);
+        }
+        let mut fork = second.fork();
+        fork.remove_pod(&Uid::new("default/on-a")).unwrap();
+        assert_eq!((freed(&fork), freed(&second)), (20, 120));
+        assert_eq!(index(&fork, "b"), b);
+    }
+
+    #[test]
+    fn what_is_kept_is_taken_off_and_put_back() {
+        let (mut writer, _) = Engine::inline(Config::default());
+        writer.add_node(node("n").build()).unwrap();
+        for (n, gpus) in [3, 0, 5].into_iter().enumerate() {
+            let gpus = Quantity::whole(gpus);
+            let pod = pod(format!("p{n}")).priority(n as i32).cpu(1 << n);
+            writer.add_pod(pod.request("example.com/gpu", gpus).on("n").build()).unwrap();
+        }
+        let cluster = writer.cluster();
+        let gpu = cluster.resource_id("example.com/gpu").unwrap();
+        let lower = cluster.node("n").unwrap().victims().below(2);
+        let mut freed = lower.freed();
+        let seen = |freed: &Freed<'_>| (freed.pods(), freed.cpu().0, freed.scalar(gpu));
+        assert_eq!(seen(&freed), (2, 3, 3));
+        freed.keep(lower, 1);
+        assert_eq!(seen(&freed), (1, 2, 0));
+        freed.keep(lower, 0);
+        assert_eq!(seen(&freed), (0, 0, 0));
+        freed.let_go(lower, 1);
+        assert_eq!(seen(&freed), (1, 1, 3));
+        assert!(lower.is_plain());
+    }
+}
