@@ -7,6 +7,7 @@
 
 mod affinity;
 mod change;
+mod class;
 mod error;
 mod generation;
 mod labels;
@@ -33,6 +34,7 @@ pub use affinity::{
     WeightedPodAffinityTerm,
 };
 pub use change::{Change, Diff};
+pub use class::{Launcher, PodClass};
 pub use error::EventError;
 pub use generation::Generation;
 pub(crate) use labels::hash_of;

@@ -4,8 +4,9 @@ use serde_json::{Value, json};
 
 use super::{Cause, node, object, pod};
 use crate::model::{
-    LabelSelector, Labels, MilliCpu, Object, Operator, Pod, PodAffinityTerm, Protocol, Requirement,
-    TaintEffect, Timestamp, TolerationOperator, UnsatisfiableAction, VolumeSource,
+    LabelSelector, Labels, Launcher, MilliCpu, Object, Operator, Pod, PodAffinityTerm, PodClass,
+    Protocol, Requirement, TaintEffect, Timestamp, TolerationOperator, UnsatisfiableAction,
+    VolumeSource,
 };
 
 fn read(metadata: Value, spec: Value, status: Value) -> Pod {
@@ -47,6 +48,23 @@ fn a_stored_pod_is_read_as_it_is() {
     // Defaults are the API server's business, not the scheduler's.
     assert!(template.resources.incoming.is_zero());
     assert!(template.tolerations.is_empty());
+}
+
+#[test]
+fn annotations_say_class_and_launcher() {
+    let read = |annotations: Value| {
+        let pod = read(json!({"name": "a", "annotations": annotations}), json!({}), Value::Null);
+        (pod.template.class, pod.template.launcher)
+    };
+    assert_eq!(read(Value::Null), (PodClass::Guaranteed, Launcher::Kubelet));
+    let of_godel = json!({"godel.bytedance.com/pod-resource-type": "best-effort",
+                          "godel.bytedance.com/pod-launcher": "node-manager", "other": "x"});
+    assert_eq!(read(of_godel), (PodClass::BestEffort, Launcher::NodeManager));
+    let level = |level: &str| read(json!({"katalyst.kubewharf.io/qos_level": level})).0;
+    assert_eq!(level("reclaimed_cores"), PodClass::BestEffort);
+    assert_eq!(level("shared_cores"), PodClass::Guaranteed);
+    let unknown = json!({"godel.bytedance.com/pod-launcher": ""});
+    assert_eq!(read(unknown), (PodClass::Guaranteed, Launcher::Unknown));
 }
 
 #[test]
