@@ -8,7 +8,7 @@ use crate::framework::{
     Code, Cycle, Feasible, Filter, Plugin, Point, PreFilter, PreScore, Reasons, Score, Status,
     each_lane,
 };
-use crate::model::{Name, Pod, Resources, is_extended};
+use crate::model::{Name, Pod, PodClass, Resources, is_extended};
 use crate::snapshot::{Chunk, Cluster, Column, LANES, NodeInfo};
 
 use super::hints::{self, ClusterEvent, Hint, Interest};
@@ -66,6 +66,8 @@ const NAME: &str = "NodeResourcesFit";
 struct Room<'a> {
     plugin: &'a NodeResourcesFit,
     pod: &'a Resources,
+    /// Whose account it is charged to: no other is looked at.
+    class: PodClass,
     /// Nothing is requested: only the number of pods counts.
     nothing: bool,
     /// Scalars that are requested, with their numbers in the version.
@@ -73,6 +75,7 @@ struct Room<'a> {
 }
 
 struct LeastAllocated {
+    class: PodClass,
     cpu: i64,
     memory: i64,
 }
@@ -104,14 +107,15 @@ impl Plugin for NodeResourcesFit {
     }
 
     fn pre_filter<'a>(&'a self, cycle: Cycle<'a>) -> Result<PreFilter<'a>, Status> {
-        let (cluster, pod) = (cycle.cluster, cycle.pod);
-        let pod = &pod.template.resources.incoming;
+        let (cluster, class) = (cycle.cluster, cycle.pod.template.class);
+        let pod = &cycle.pod.template.resources.incoming;
         let requested =
             pod.scalars.iter().filter(|(name, amount)| *amount > 0 && !self.ignores(name));
         let scalars = requested.map(|(name, amount)| (name, cluster.resource_id(name), amount));
         Ok(PreFilter::Filter(Box::new(Room {
             plugin: self,
             pod,
+            class,
             nothing: pod.cpu.0 == 0
                 && pod.memory.0 == 0
                 && pod.ephemeral_storage.0 == 0
@@ -126,15 +130,17 @@ impl Plugin for NodeResourcesFit {
         _: &'a Feasible<'a>,
     ) -> Result<PreScore<'a>, Status> {
         let (cluster, pod) = (cycle.cluster, cycle.pod);
-        let scored = &pod.template.resources.scored;
+        let (class, scored) = (pod.template.class, &pod.template.resources.scored);
         if self.strategy != ScoringStrategy::LeastAllocated || !is_default(&self.resources) {
             let resources = scored::scored(cluster, &self.resources, scored);
             return Ok(PreScore::Score(Box::new(Allocation {
                 strategy: &self.strategy,
+                class,
                 resources,
             })));
         }
-        Ok(PreScore::Score(Box::new(LeastAllocated { cpu: scored.cpu.0, memory: scored.memory.0 })))
+        let (cpu, memory) = (scored.cpu.0, scored.memory.0);
+        Ok(PreScore::Score(Box::new(LeastAllocated { class, cpu, memory })))
     }
 }
 
@@ -152,23 +158,29 @@ impl Room<'_> {
         chunk: &Chunk,
         mut enough: impl FnMut(&dyn Fn() -> Cow<'static, str>, u64) -> bool,
     ) {
-        let place = dispatch::has_place(chunk.allowed_pods(), chunk.pods());
+        let account = chunk.account(self.class);
+        let place = dispatch::has_place(account.allowed_pods(), chunk.pods());
         if enough(&|| "Too many pods".into(), place) || self.nothing {
             return;
         }
         let fixed = [
-            ("Insufficient cpu", self.pod.cpu.0, chunk.allocatable_cpu(), chunk.requested_cpu()),
+            (
+                "Insufficient cpu",
+                self.pod.cpu.0,
+                account.allocatable_cpu(),
+                account.requested_cpu(),
+            ),
             (
                 "Insufficient memory",
                 self.pod.memory.0,
-                chunk.allocatable_memory(),
-                chunk.requested_memory(),
+                account.allocatable_memory(),
+                account.requested_memory(),
             ),
             (
                 "Insufficient ephemeral-storage",
                 self.pod.ephemeral_storage.0,
-                chunk.allocatable_ephemeral_storage(),
-                chunk.requested_ephemeral_storage(),
+                account.allocatable_ephemeral_storage(),
+                account.requested_ephemeral_storage(),
             ),
         ];
         for (reason, request, allocatable, requested) in fixed {
@@ -180,8 +192,8 @@ impl Room<'_> {
         }
         const NONE: Column<i64> = [0; LANES];
         for (name, id, amount) in &self.scalars {
-            let allocatable = (*id).and_then(|id| chunk.allocatable_scalar(id)).unwrap_or(&NONE);
-            let requested = (*id).and_then(|id| chunk.requested_scalar(id)).unwrap_or(&NONE);
+            let allocatable = (*id).and_then(|id| account.allocatable_scalar(id)).unwrap_or(&NONE);
+            let requested = (*id).and_then(|id| account.requested_scalar(id)).unwrap_or(&NONE);
             let fits = dispatch::fits(*amount, allocatable, requested);
             if enough(&|| format!("Insufficient {name}").into(), fits) {
                 return;
@@ -193,9 +205,10 @@ impl Room<'_> {
 impl Filter for Room<'_> {
     fn filter(&self, node: NodeInfo<'_>) -> Option<Status> {
         let (chunk, at) = node.place();
+        let account = chunk.account(self.class);
         let mut reasons = Vec::new();
         let mut never = false;
-        if node.pod_count() as i64 >= node.allowed_pods() {
+        if node.pod_count() as i64 >= account.allowed_pods()[at] {
             reasons.push("Too many pods".to_owned());
         }
         let mut check = |name: &str, request: i64, allocatable: i64, requested: i64| {
@@ -205,26 +218,35 @@ impl Filter for Room<'_> {
             }
         };
         if !self.nothing {
-            check("cpu", self.pod.cpu.0, chunk.allocatable_cpu()[at], chunk.requested_cpu()[at]);
+            check(
+                "cpu",
+                self.pod.cpu.0,
+                account.allocatable_cpu()[at],
+                account.requested_cpu()[at],
+            );
             check(
                 "memory",
                 self.pod.memory.0,
-                chunk.allocatable_memory()[at],
-                chunk.requested_memory()[at],
+                account.allocatable_memory()[at],
+                account.requested_memory()[at],
             );
             check(
                 "ephemeral-storage",
                 self.pod.ephemeral_storage.0,
-                chunk.allocatable_ephemeral_storage()[at],
-                chunk.requested_ephemeral_storage()[at],
+                account.allocatable_ephemeral_storage()[at],
+                account.requested_ephemeral_storage()[at],
             );
-            let allocatable = node.node().map(|node| &node.allocatable.scalars);
-            let requested = node.requested().scalars;
+            let offered = node.node().filter(|_| self.class == PodClass::Guaranteed);
+            let allocatable = match offered {
+                Some(node) => Cow::Borrowed(&node.allocatable.scalars),
+                None => Cow::Owned(node.allocatable_of(self.class).scalars),
+            };
+            let requested = node.requested_of(self.class).scalars;
             for (name, amount) in self.pod.scalars.iter() {
                 if self.plugin.ignores(name) {
                     continue;
                 }
-                let has = allocatable.and_then(|scalars| scalars.get(name)).unwrap_or(0);
+                let has = allocatable.get(name).unwrap_or(0);
                 check(name, amount, has, requested.get(name).unwrap_or(0));
             }
         }
@@ -265,13 +287,14 @@ impl Filter for Room<'_> {
         if self.nothing {
             return rejected;
         }
+        let account = chunk.account(self.class);
         let fixed = [
-            (self.pod.cpu.0, chunk.allocatable_cpu()),
-            (self.pod.memory.0, chunk.allocatable_memory()),
-            (self.pod.ephemeral_storage.0, chunk.allocatable_ephemeral_storage()),
+            (self.pod.cpu.0, account.allocatable_cpu()),
+            (self.pod.memory.0, account.allocatable_memory()),
+            (self.pod.ephemeral_storage.0, account.allocatable_ephemeral_storage()),
         ];
         let scalars = self.scalars.iter().map(|(_, id, amount)| {
-            let allocatable = (*id).and_then(|id| chunk.allocatable_scalar(id));
+            let allocatable = (*id).and_then(|id| account.allocatable_scalar(id));
             (*amount, allocatable.unwrap_or(&NONE))
         });
         let wanted = fixed.into_iter().chain(scalars).filter(|(request, _)| *request > 0);
@@ -290,13 +313,14 @@ impl LeastAllocated {
     }
 
     fn lane(&self, chunk: &Chunk, at: usize) -> i64 {
+        let account = chunk.account(self.class);
         let cpu = Self::share(
-            chunk.allocatable_cpu()[at],
-            chunk.non_zero_cpu()[at].saturating_add(self.cpu),
+            account.allocatable_cpu()[at],
+            account.non_zero_cpu()[at].saturating_add(self.cpu),
         );
         let memory = Self::share(
-            chunk.allocatable_memory()[at],
-            chunk.non_zero_memory()[at].saturating_add(self.memory),
+            account.allocatable_memory()[at],
+            account.non_zero_memory()[at].saturating_add(self.memory),
         );
         match cpu.1 + memory.1 {
             0 => 0,
@@ -331,7 +355,10 @@ impl Score for LeastAllocated {
             allocatable: chunk.allocatable_memory(),
             reciprocal: reciprocal_memory,
         };
-        if !dispatch::least_allocated(cpu, memory, scores) {
+        // The kernel reads what chunks keep for guaranteed pods alone.
+        let by_kernel =
+            self.class == PodClass::Guaranteed && dispatch::least_allocated(cpu, memory, scores);
+        if !by_kernel {
             each_lane(mask, |at| {
                 scores[at] = self.lane(chunk, at);
                 false
@@ -344,15 +371,17 @@ impl Score for LeastAllocated {
 /// Any strategy over any resources.
 struct Allocation<'a> {
     strategy: &'a ScoringStrategy,
+    class: PodClass,
     resources: Vec<Scored>,
 }
 
 impl Allocation<'_> {
     fn lane(&self, chunk: &Chunk, at: usize) -> i64 {
         let ratio = matches!(self.strategy, ScoringStrategy::RequestedToCapacityRatio(_));
+        let account = chunk.account(self.class);
         let (mut sum, mut weights) = (0, 0);
         for resource in &self.resources {
-            let Some((whole, taken)) = resource.on(chunk, at, true) else { continue };
+            let Some((whole, taken)) = resource.on(account, at, true) else { continue };
             let score = self.strategy.score(whole, taken.saturating_add(resource.pod));
             if !ratio || score > 0 {
                 sum += score * resource.weight;
