@@ -128,8 +128,10 @@ impl Naive {
                                 self.put_node(node);
                             }
                         }
-                        let gone: Vec<Name> =
-                            self.nodes.keys().filter(|n| !listed.contains(n)).cloned().collect();
+                        // In list order: one with an NMNode may move to the end of a zone.
+                        let gone: Vec<Name> = (self.order().into_iter().map(Name::from))
+                            .filter(|n| self.nodes.contains_key(n) && !listed.contains(n))
+                            .collect();
                         for name in gone {
                             self.remove_node(&name);
                         }
