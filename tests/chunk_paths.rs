@@ -25,6 +25,13 @@ fn cluster(draw: &mut Draw<'_>, nodes: usize) -> portolan::Writer {
     for _ in 0..draw.below(24) {
         writer.put_object(draw.object()).unwrap();
     }
+    if draw.one_in(2) {
+        for _ in 0..nodes {
+            // Of some nodes that are there, and of some that are not.
+            let n = draw.below(nodes as u64 + 3) as usize;
+            writer.put_object(draw.part(n)).unwrap();
+        }
+    }
     for n in 0..nodes * 2 {
         let node = format!("n{}", draw.below(nodes as u64));
         let placed = draw.pod(n).on(node);

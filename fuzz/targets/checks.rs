@@ -32,6 +32,7 @@ fn plugins() -> Vec<Box<dyn Plugin>> {
         Box::new(plugins::NodeResourcesBalancedAllocation::default()),
         Box::new(plugins::ImageLocality),
         Box::new(plugins::NodeDeclaredFeatures),
+        Box::new(plugins::PodLauncher),
     ]
 }
 

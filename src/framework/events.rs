@@ -46,11 +46,15 @@ pub enum EventResource {
     PodDisruptionBudget,
     /// A pod group.
     PodGroup,
+    /// A node manager's part of a node.
+    NmNode,
+    /// What best-effort pods may take of a node.
+    CustomNodeResource,
 }
 
 impl EventResource {
     /// All of them, in the order of their numbers.
-    pub const ALL: [EventResource; 15] = [
+    pub const ALL: [EventResource; 17] = [
         EventResource::AssignedPod,
         EventResource::UnscheduledPod,
         EventResource::Node,
@@ -66,6 +70,8 @@ impl EventResource {
         EventResource::Workload,
         EventResource::PodDisruptionBudget,
         EventResource::PodGroup,
+        EventResource::NmNode,
+        EventResource::CustomNodeResource,
     ];
 
     /// Both kinds of pods (`Pod`).
@@ -90,6 +96,8 @@ impl EventResource {
             EventResource::Workload => "Workload",
             EventResource::PodDisruptionBudget => "PodDisruptionBudget",
             EventResource::PodGroup => "PodGroup",
+            EventResource::NmNode => "NMNode",
+            EventResource::CustomNodeResource => "CustomNodeResource",
         }
     }
 
@@ -109,6 +117,8 @@ impl EventResource {
             ObjectKind::CsiStorageCapacity => EventResource::CsiStorageCapacity,
             ObjectKind::PodDisruptionBudget => EventResource::PodDisruptionBudget,
             ObjectKind::PodGroup => EventResource::PodGroup,
+            ObjectKind::NmNode => EventResource::NmNode,
+            ObjectKind::CustomNodeResource => EventResource::CustomNodeResource,
         }
     }
 }

@@ -70,7 +70,8 @@ pub enum Event {
     UpdateNode(Arc<Node>),
     /// A node is gone.
     RemoveNode(Name),
-    /// An object of another kind appears or changes.
+    /// An object of another kind appears or changes; one that nodes are made of
+    /// ([`ObjectKind::is_node_part`]) changes the node of its name.
     PutObject(Arc<Object>),
     /// An object of another kind is gone.
     DeleteObject(Arc<ObjectKey>),

@@ -7,11 +7,13 @@
 
 mod affinity;
 mod change;
+mod class;
 mod error;
 mod generation;
 mod labels;
 mod migration;
 mod node;
+mod node_parts;
 mod objects;
 mod pod;
 mod pod_group;
@@ -33,6 +35,7 @@ pub use affinity::{
     WeightedPodAffinityTerm,
 };
 pub use change::{Change, Diff};
+pub use class::{Launcher, PodClass};
 pub use error::EventError;
 pub use generation::Generation;
 pub(crate) use labels::hash_of;
@@ -40,6 +43,7 @@ pub use labels::{LabelLookup, Labels};
 pub use migration::InTreePlugin;
 pub(crate) use node::HOSTNAME;
 pub use node::{Image, Node, NodeBuilder, NodeLabels, ZoneKey, node};
+pub use node_parts::{CustomNodeResource, NmNode, NodeResources};
 pub use objects::{Namespace, Object, ObjectKind, PodDisruptionBudget, Service, Workload};
 pub use pod::{Pod, PodBuilder, Timestamp, pod};
 pub use pod_group::{PodGroup, PodGroupState};

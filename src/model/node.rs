@@ -3,7 +3,7 @@
 use std::fmt;
 
 use super::labels::hash_of;
-use super::{LabelLookup, Labels, Name, Quantity, ResourceList, Resources, Taint};
+use super::{LabelLookup, Labels, Name, NodeResources, Quantity, ResourceList, Resources, Taint};
 
 /// The label that names the node itself.
 pub(crate) const HOSTNAME: &str = "kubernetes.io/hostname";
@@ -118,6 +118,8 @@ pub struct Node {
     pub allocatable: Resources,
     /// How many pods may run.
     pub allowed_pods: i64,
+    /// What there is of it in all; none where that is what pods may take.
+    pub capacity: Option<Box<NodeResources>>,
     /// Taints, in the order given.
     pub taints: Box<[Taint]>,
     /// Cordoned.
@@ -130,12 +132,23 @@ pub struct Node {
     pub resource_version: u64,
 }
 
+impl Node {
+    /// What there is in all, of which what pods may take is a part.
+    #[must_use]
+    pub fn capacity(&self) -> NodeResources {
+        let allocatable =
+            || NodeResources { resources: self.allocatable.clone(), pods: self.allowed_pods };
+        self.capacity.as_deref().cloned().unwrap_or_else(allocatable)
+    }
+}
+
 /// Builds a [`Node`], see [`node`].
 #[derive(Clone, Debug)]
 pub struct NodeBuilder {
     node: Node,
     labels: Vec<(String, String)>,
     allocatable: ResourceList,
+    capacity: Option<ResourceList>,
 }
 
 /// Starts a node called `name`, with no resources, and 110 pods.
@@ -155,6 +168,7 @@ pub fn node(name: impl Into<Name>) -> NodeBuilder {
             zone: ZoneKey::default(),
             allocatable: Resources::default(),
             allowed_pods: 0,
+            capacity: None,
             taints: Box::default(),
             unschedulable: false,
             images: Box::default(),
@@ -163,6 +177,7 @@ pub fn node(name: impl Into<Name>) -> NodeBuilder {
         },
         labels: Vec::new(),
         allocatable: ResourceList::new([("pods", Quantity::whole(110))]),
+        capacity: None,
     }
 }
 
@@ -196,6 +211,13 @@ impl NodeBuilder {
     #[must_use]
     pub fn allocatable(mut self, allocatable: ResourceList) -> Self {
         self.allocatable = allocatable;
+        self
+    }
+
+    /// What there is in all; without it as much as pods may take.
+    #[must_use]
+    pub fn capacity(mut self, capacity: ResourceList) -> Self {
+        self.capacity = Some(capacity);
         self
     }
 
@@ -269,6 +291,9 @@ impl NodeBuilder {
         node.zone = ZoneKey::of(&labels);
         node.allocatable = self.allocatable.to_resources();
         node.allowed_pods = self.allocatable.pods();
+        if let Some(capacity) = self.capacity.filter(|capacity| *capacity != self.allocatable) {
+            node.capacity = Some(Box::new(NodeResources::from(&capacity)));
+        }
         node
     }
 }

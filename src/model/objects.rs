@@ -6,7 +6,7 @@ use super::storage::{
     CsiDriver, CsiNode, CsiStorageCapacity, PersistentVolume, PersistentVolumeClaim, StorageClass,
     VolumeAttachment,
 };
-use super::{LabelSelector, Labels, Name, PodGroup};
+use super::{CustomNodeResource, LabelSelector, Labels, Name, NmNode, PodGroup};
 
 /// A namespace: its labels are what namespace selectors see.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -100,11 +100,16 @@ pub enum ObjectKind {
     PodDisruptionBudget,
     /// PodGroup, of scheduling.k8s.io and others.
     PodGroup,
+    /// node.godel.kubewharf.io/v1alpha1 NMNode: a part of the node of its name.
+    NmNode,
+    /// node.katalyst.kubewharf.io/v1alpha1 CustomNodeResource: a part of the node
+    /// of its name.
+    CustomNodeResource,
 }
 
 impl ObjectKind {
     /// All kinds.
-    pub const ALL: [ObjectKind; 14] = [
+    pub const ALL: [ObjectKind; 16] = [
         ObjectKind::Namespace,
         ObjectKind::Service,
         ObjectKind::ReplicationController,
@@ -119,7 +124,16 @@ impl ObjectKind {
         ObjectKind::CsiStorageCapacity,
         ObjectKind::PodDisruptionBudget,
         ObjectKind::PodGroup,
+        ObjectKind::NmNode,
+        ObjectKind::CustomNodeResource,
     ];
+
+    /// Whether its objects are parts of nodes, kept with them and in no store of
+    /// their own.
+    #[must_use]
+    pub fn is_node_part(self) -> bool {
+        matches!(self, ObjectKind::NmNode | ObjectKind::CustomNodeResource)
+    }
 
     /// As Kubernetes writes it.
     #[must_use]
@@ -139,6 +153,8 @@ impl ObjectKind {
             ObjectKind::CsiStorageCapacity => "CSIStorageCapacity",
             ObjectKind::PodDisruptionBudget => "PodDisruptionBudget",
             ObjectKind::PodGroup => "PodGroup",
+            ObjectKind::NmNode => "NMNode",
+            ObjectKind::CustomNodeResource => "CustomNodeResource",
         }
     }
 }
@@ -171,6 +187,10 @@ pub enum Object {
     PodDisruptionBudget(PodDisruptionBudget),
     /// A pod group.
     PodGroup(PodGroup),
+    /// An NMNode.
+    NmNode(NmNode),
+    /// A CustomNodeResource.
+    CustomNodeResource(CustomNodeResource),
 }
 
 impl Object {
@@ -190,6 +210,8 @@ impl Object {
             Object::CsiStorageCapacity(_) => ObjectKind::CsiStorageCapacity,
             Object::PodDisruptionBudget(_) => ObjectKind::PodDisruptionBudget,
             Object::PodGroup(_) => ObjectKind::PodGroup,
+            Object::NmNode(_) => ObjectKind::NmNode,
+            Object::CustomNodeResource(_) => ObjectKind::CustomNodeResource,
         }
     }
 
@@ -202,7 +224,9 @@ impl Object {
             | Object::StorageClass(_)
             | Object::CsiNode(_)
             | Object::VolumeAttachment(_)
-            | Object::CsiDriver(_) => "",
+            | Object::CsiDriver(_)
+            | Object::NmNode(_)
+            | Object::CustomNodeResource(_) => "",
             Object::Service(service) => &service.namespace,
             Object::Workload(workload) => &workload.namespace,
             Object::PersistentVolumeClaim(object) => &object.namespace,
@@ -228,6 +252,8 @@ impl Object {
             Object::CsiStorageCapacity(object) => &object.name,
             Object::PodDisruptionBudget(object) => &object.name,
             Object::PodGroup(object) => &object.name,
+            Object::NmNode(object) => &object.name,
+            Object::CustomNodeResource(object) => &object.name,
         }
     }
 }

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use super::requests::Requests;
 use super::{
-    Container, ContainerKind, HostPort, Labels, Name, NodeAffinity, PodAffinity, PodSpec, Quantity,
-    ResourceList, Taint, TaintEffect, Template, Toleration, TolerationOperator, Uid, Volume,
-    VolumeSource,
+    Container, ContainerKind, HostPort, Labels, Launcher, Name, NodeAffinity, PodAffinity,
+    PodClass, PodSpec, Quantity, ResourceList, Taint, TaintEffect, Template, Toleration,
+    TolerationOperator, Uid, Volume, VolumeSource,
 };
 
 /// A point in time, in nanoseconds since the Unix epoch. Clocks are passed in:
@@ -280,6 +280,20 @@ impl PodBuilder {
     #[must_use]
     pub fn group(mut self, name: impl Into<Name>) -> Self {
         self.spec.scheduling_group = Some(name.into());
+        self
+    }
+
+    /// Sets the class of its resources.
+    #[must_use]
+    pub fn class(mut self, class: PodClass) -> Self {
+        self.spec.class = class;
+        self
+    }
+
+    /// Sets who starts it.
+    #[must_use]
+    pub fn launcher(mut self, launcher: Launcher) -> Self {
+        self.spec.launcher = launcher;
         self
     }
 

@@ -44,6 +44,12 @@ impl ResourceList {
         self.0.is_empty()
     }
 
+    /// How many are present.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
     /// All quantities in the order of their names.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = (&Name, Quantity)> {
         self.0.iter().map(|(name, q)| (name, *q))

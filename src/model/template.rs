@@ -7,7 +7,8 @@ use std::sync::Arc;
 
 use super::labels::hash_of;
 use super::{
-    Labels, Name, NodeAffinity, PodAffinity, PodResources, Toleration, TopologySpreadConstraint,
+    Labels, Launcher, Name, NodeAffinity, PodAffinity, PodClass, PodResources, Toleration,
+    TopologySpreadConstraint,
 };
 
 /// Transport protocol of a host port.
@@ -214,6 +215,10 @@ pub struct PodSpec {
     pub is_preempted: bool,
     /// Whether it has data on its node that goes with it: an `emptyDir`.
     pub has_local_storage: bool,
+    /// Which account of its node it is charged to.
+    pub class: PodClass,
+    /// Who starts it.
+    pub launcher: Launcher,
 }
 
 /// A [`PodSpec`] with its hash: what pods of one template share.

@@ -2,6 +2,7 @@
 
 use crate::framework::dispatch::{self, Amounts};
 use crate::framework::{Cycle, Feasible, Plugin, Point, PreScore, Score, Status, each_lane};
+use crate::model::PodClass;
 use crate::snapshot::{Chunk, Cluster, Column, NodeInfo, balanced};
 
 use super::scored::{self, ResourceWeight, Scored, is_default};
@@ -21,6 +22,7 @@ impl Default for NodeResourcesBalancedAllocation {
 }
 
 struct Balance {
+    class: PodClass,
     cpu: i64,
     memory: i64,
 }
@@ -44,15 +46,15 @@ impl Plugin for NodeResourcesBalancedAllocation {
         _: &'a Feasible<'a>,
     ) -> Result<PreScore<'a>, Status> {
         let (cluster, pod) = (cycle.cluster, cycle.pod);
-        let incoming = &pod.template.resources.incoming;
+        let (class, incoming) = (pod.template.class, &pod.template.resources.incoming);
         if !is_default(&self.resources) {
             let resources = scored::scored(cluster, &self.resources, incoming);
             return match resources.iter().all(|resource| resource.pod == 0) {
                 true => Ok(PreScore::Skip),
-                false => Ok(PreScore::Score(Box::new(Shares { resources }))),
+                false => Ok(PreScore::Score(Box::new(Shares { class, resources }))),
             };
         }
-        let balance = Balance { cpu: incoming.cpu.0, memory: incoming.memory.0 };
+        let balance = Balance { class, cpu: incoming.cpu.0, memory: incoming.memory.0 };
         if balance.cpu == 0 && balance.memory == 0 {
             return Ok(PreScore::Skip);
         }
@@ -62,14 +64,16 @@ impl Plugin for NodeResourcesBalancedAllocation {
 
 /// Any resources.
 struct Shares {
+    class: PodClass,
     resources: Vec<Scored>,
 }
 
 impl Shares {
     fn lane(&self, chunk: &Chunk, at: usize) -> i64 {
+        let account = chunk.account(self.class);
         let (mut with, mut without) = (Vec::new(), Vec::new());
         for resource in &self.resources {
-            let Some((whole, taken)) = resource.on(chunk, at, false) else { continue };
+            let Some((whole, taken)) = resource.on(account, at, false) else { continue };
             let share = |used: i64| (used as f64 / whole as f64).min(1.0);
             with.push(share(taken.saturating_add(resource.pod)));
             without.push(share(taken));
@@ -101,13 +105,17 @@ impl Score for Shares {
 
 impl Balance {
     fn lane(&self, chunk: &Chunk, at: usize) -> i64 {
-        let (cpu, memory) = (chunk.allocatable_cpu()[at], chunk.allocatable_memory()[at]);
-        let (used_cpu, used_memory) = (chunk.requested_cpu()[at], chunk.requested_memory()[at]);
+        let account = chunk.account(self.class);
+        let (cpu, memory) = (account.allocatable_cpu()[at], account.allocatable_memory()[at]);
+        let (used_cpu, used_memory) = (account.requested_cpu()[at], account.requested_memory()[at]);
         let with = balanced(
             (used_cpu.saturating_add(self.cpu), cpu),
             (used_memory.saturating_add(self.memory), memory),
         );
-        let without = i64::from(chunk.balance()[at]);
+        let without = match self.class {
+            PodClass::Guaranteed => i64::from(chunk.balance()[at]),
+            PodClass::BestEffort => balanced((used_cpu, cpu), (used_memory, memory)),
+        };
         50 + (50 + with - without) / 2
     }
 }
@@ -138,7 +146,10 @@ impl Score for Balance {
             allocatable: chunk.allocatable_memory(),
             reciprocal: reciprocal_memory,
         };
-        if !dispatch::balanced_allocation(cpu, memory, chunk.balance(), scores) {
+        // The kernel reads what chunks keep for guaranteed pods alone.
+        let by_kernel = self.class == PodClass::Guaranteed
+            && dispatch::balanced_allocation(cpu, memory, chunk.balance(), scores);
+        if !by_kernel {
             each_lane(mask, |at| {
                 scores[at] = self.lane(chunk, at);
                 false

@@ -8,7 +8,7 @@ use crate::framework::{
     Code, Cycle, Feasible, Filter, Plugin, Point, PreFilter, PreScore, Reads, Reasons, Score,
     Status, each_lane,
 };
-use crate::model::{Name, Pod, Resources, is_extended};
+use crate::model::{Name, Pod, PodClass, Resources, is_extended};
 use crate::snapshot::{Chunk, Cluster, Column, Freed, LANES, NodeInfo};
 
 use super::hints::{self, ClusterEvent, Hint, Interest};
@@ -65,6 +65,8 @@ const NAME: &str = "NodeResourcesFit";
 
 struct Room<'a> {
     pod: &'a Resources,
+    /// Whose account it is charged to: no other is looked at.
+    class: PodClass,
     /// Nothing is requested: only the number of pods counts.
     nothing: bool,
     /// Scalars that are requested, with their numbers in the version.
@@ -72,6 +74,7 @@ struct Room<'a> {
 }
 
 struct LeastAllocated {
+    class: PodClass,
     cpu: i64,
     memory: i64,
 }
@@ -103,13 +106,14 @@ impl Plugin for NodeResourcesFit {
     }
 
     fn pre_filter<'a>(&'a self, cycle: Cycle<'a>) -> Result<PreFilter<'a>, Status> {
-        let (cluster, pod) = (cycle.cluster, cycle.pod);
-        let pod = &pod.template.resources.incoming;
+        let (cluster, class) = (cycle.cluster, cycle.pod.template.class);
+        let pod = &cycle.pod.template.resources.incoming;
         let requested =
             pod.scalars.iter().filter(|(name, amount)| *amount > 0 && !self.ignores(name));
         let scalars = requested.map(|(name, amount)| (name, cluster.resource_id(name), amount));
         Ok(PreFilter::Filter(Box::new(Room {
             pod,
+            class,
             nothing: pod.cpu.0 == 0
                 && pod.memory.0 == 0
                 && pod.ephemeral_storage.0 == 0
@@ -124,15 +128,17 @@ impl Plugin for NodeResourcesFit {
         _: &'a Feasible<'a>,
     ) -> Result<PreScore<'a>, Status> {
         let (cluster, pod) = (cycle.cluster, cycle.pod);
-        let scored = &pod.template.resources.scored;
+        let (class, scored) = (pod.template.class, &pod.template.resources.scored);
         if self.strategy != ScoringStrategy::LeastAllocated || !is_default(&self.resources) {
             let resources = scored::scored(cluster, &self.resources, scored);
             return Ok(PreScore::Score(Box::new(Allocation {
                 strategy: &self.strategy,
+                class,
                 resources,
             })));
         }
-        Ok(PreScore::Score(Box::new(LeastAllocated { cpu: scored.cpu.0, memory: scored.memory.0 })))
+        let (cpu, memory) = (scored.cpu.0, scored.memory.0);
+        Ok(PreScore::Score(Box::new(LeastAllocated { class, cpu, memory })))
     }
 }
 
@@ -150,23 +156,29 @@ impl Room<'_> {
         chunk: &Chunk,
         mut enough: impl FnMut(&dyn Fn() -> Cow<'static, str>, u64) -> bool,
     ) {
-        let place = dispatch::has_place(chunk.allowed_pods(), chunk.pods());
+        let account = chunk.account(self.class);
+        let place = dispatch::has_place(account.allowed_pods(), chunk.pods());
         if enough(&|| "Too many pods".into(), place) || self.nothing {
             return;
         }
         let fixed = [
-            ("Insufficient cpu", self.pod.cpu.0, chunk.allocatable_cpu(), chunk.requested_cpu()),
+            (
+                "Insufficient cpu",
+                self.pod.cpu.0,
+                account.allocatable_cpu(),
+                account.requested_cpu(),
+            ),
             (
                 "Insufficient memory",
                 self.pod.memory.0,
-                chunk.allocatable_memory(),
-                chunk.requested_memory(),
+                account.allocatable_memory(),
+                account.requested_memory(),
             ),
             (
                 "Insufficient ephemeral-storage",
                 self.pod.ephemeral_storage.0,
-                chunk.allocatable_ephemeral_storage(),
-                chunk.requested_ephemeral_storage(),
+                account.allocatable_ephemeral_storage(),
+                account.requested_ephemeral_storage(),
             ),
         ];
         for (reason, request, allocatable, requested) in fixed {
@@ -178,8 +190,8 @@ impl Room<'_> {
         }
         const NONE: Column<i64> = [0; LANES];
         for (name, id, amount) in &self.scalars {
-            let allocatable = (*id).and_then(|id| chunk.allocatable_scalar(id)).unwrap_or(&NONE);
-            let requested = (*id).and_then(|id| chunk.requested_scalar(id)).unwrap_or(&NONE);
+            let allocatable = (*id).and_then(|id| account.allocatable_scalar(id)).unwrap_or(&NONE);
+            let requested = (*id).and_then(|id| account.requested_scalar(id)).unwrap_or(&NONE);
             let fits = dispatch::fits(*amount, allocatable, requested);
             if enough(&|| format!("Insufficient {name}").into(), fits) {
                 return;
@@ -205,39 +217,51 @@ impl Room<'_> {
             return false;
         }
         let (chunk, at) = node.place();
+        let account = chunk.account(self.class);
         let less = |requested: i64, freed: Option<i64>| requested.wrapping_sub(freed.unwrap_or(0));
-        let (cpu, memory) = (chunk.requested_cpu()[at], chunk.requested_memory()[at]);
-        let storage = chunk.requested_ephemeral_storage()[at];
-        let allocatable_storage = chunk.allocatable_ephemeral_storage()[at];
-        let cpu = less(cpu, freed.map(|freed| freed.cpu().0));
-        let memory = less(memory, freed.map(|freed| freed.memory().0));
+        let storage = account.requested_ephemeral_storage()[at];
+        let cpu = less(account.requested_cpu()[at], freed.map(|freed| freed.cpu().0));
+        let memory = less(account.requested_memory()[at], freed.map(|freed| freed.memory().0));
         let storage = less(storage, freed.map(|freed| freed.ephemeral_storage().0));
-        if is_enough(("cpu", self.pod.cpu.0, chunk.allocatable_cpu()[at], cpu))
-            || is_enough(("memory", self.pod.memory.0, chunk.allocatable_memory()[at], memory))
+        if is_enough(("cpu", self.pod.cpu.0, account.allocatable_cpu()[at], cpu))
+            || is_enough(("memory", self.pod.memory.0, account.allocatable_memory()[at], memory))
             || is_enough((
                 "ephemeral-storage",
                 self.pod.ephemeral_storage.0,
-                allocatable_storage,
+                account.allocatable_ephemeral_storage()[at],
                 storage,
             ))
         {
             return true;
         }
-        let allocatable = node.node().map(|node| &node.allocatable.scalars);
+        if self.scalars.is_empty() {
+            return false;
+        }
+        let offered = node.node().filter(|_| self.class == PodClass::Guaranteed);
+        let allocatable = match offered {
+            Some(node) => Cow::Borrowed(&node.allocatable.scalars),
+            None => Cow::Owned(node.allocatable_of(self.class).scalars),
+        };
         self.scalars.iter().any(|(name, _, amount)| {
-            let has = allocatable.and_then(|scalars| scalars.get(name)).unwrap_or(0);
+            let has = allocatable.get(name).unwrap_or(0);
             // The node may be of a fork, which has numbers of its own.
             let resource = node.cluster().resource_id(name);
-            let column = resource.and_then(|resource| chunk.requested_scalar(resource));
+            let column = resource.and_then(|resource| account.requested_scalar(resource));
             let freed = resource.zip(freed).map(|(resource, freed)| freed.scalar(resource));
             is_enough((name, *amount, has, less(column.map_or(0, |column| column[at]), freed)))
         })
     }
 
+    /// Whether the node may run one pod more.
+    fn has_place(&self, node: NodeInfo<'_>, freed: Option<&Freed<'_>>) -> bool {
+        let freed = freed.map_or(0, Freed::pods);
+        ((node.pod_count() - freed) as i64) < node.allowed_pods_of(self.class)
+    }
+
     fn status(&self, node: NodeInfo<'_>, freed: Option<&Freed<'_>>) -> Option<Status> {
         let mut reasons = Vec::new();
         let mut never = false;
-        if !has_place(node, freed) {
+        if !self.has_place(node, freed) {
             reasons.push("Too many pods".to_owned());
         }
         self.any_need(node, freed, |(name, request, allocatable, requested)| {
@@ -252,19 +276,17 @@ impl Room<'_> {
     }
 }
 
-/// Whether the node may run one pod more.
-fn has_place(node: NodeInfo<'_>, freed: Option<&Freed<'_>>) -> bool {
-    let freed = freed.map_or(0, Freed::pods);
-    ((node.pod_count() - freed) as i64) < node.allowed_pods()
-}
-
 impl Filter for Room<'_> {
     fn filter(&self, node: NodeInfo<'_>) -> Option<Status> {
         self.status(node, None)
     }
 
     fn reads(&self) -> Reads {
-        Reads::Amounts
+        match self.class {
+            PodClass::Guaranteed => Reads::Amounts,
+            // The index of victims has no sums of that account.
+            PodClass::BestEffort => Reads::Pods,
+        }
     }
 
     fn filter_without(&self, node: NodeInfo<'_>, freed: &Freed<'_>) -> Option<Status> {
@@ -275,7 +297,7 @@ impl Filter for Room<'_> {
         let lacks = |(_, request, allocatable, requested): Need<'_>| {
             exceeds(request, allocatable, requested)
         };
-        has_place(node, Some(freed)) && !self.any_need(node, Some(freed), lacks)
+        self.has_place(node, Some(freed)) && !self.any_need(node, Some(freed), lacks)
     }
 
     fn filter_chunk(&self, _: &Cluster, chunk: &Chunk, mask: u64) -> Result<u64, Status> {
@@ -311,13 +333,14 @@ impl Filter for Room<'_> {
         if self.nothing {
             return rejected;
         }
+        let account = chunk.account(self.class);
         let fixed = [
-            (self.pod.cpu.0, chunk.allocatable_cpu()),
-            (self.pod.memory.0, chunk.allocatable_memory()),
-            (self.pod.ephemeral_storage.0, chunk.allocatable_ephemeral_storage()),
+            (self.pod.cpu.0, account.allocatable_cpu()),
+            (self.pod.memory.0, account.allocatable_memory()),
+            (self.pod.ephemeral_storage.0, account.allocatable_ephemeral_storage()),
         ];
         let scalars = self.scalars.iter().map(|(_, id, amount)| {
-            let allocatable = (*id).and_then(|id| chunk.allocatable_scalar(id));
+            let allocatable = (*id).and_then(|id| account.allocatable_scalar(id));
             (*amount, allocatable.unwrap_or(&NONE))
         });
         let wanted = fixed.into_iter().chain(scalars).filter(|(request, _)| *request > 0);
@@ -336,13 +359,14 @@ impl LeastAllocated {
     }
 
     fn lane(&self, chunk: &Chunk, at: usize) -> i64 {
+        let account = chunk.account(self.class);
         let cpu = Self::share(
-            chunk.allocatable_cpu()[at],
-            chunk.non_zero_cpu()[at].saturating_add(self.cpu),
+            account.allocatable_cpu()[at],
+            account.non_zero_cpu()[at].saturating_add(self.cpu),
         );
         let memory = Self::share(
-            chunk.allocatable_memory()[at],
-            chunk.non_zero_memory()[at].saturating_add(self.memory),
+            account.allocatable_memory()[at],
+            account.non_zero_memory()[at].saturating_add(self.memory),
         );
         match cpu.1 + memory.1 {
             0 => 0,
@@ -377,7 +401,10 @@ impl Score for LeastAllocated {
             allocatable: chunk.allocatable_memory(),
             reciprocal: reciprocal_memory,
         };
-        if !dispatch::least_allocated(cpu, memory, scores) {
+        // The kernel reads what chunks keep for guaranteed pods alone.
+        let by_kernel =
+            self.class == PodClass::Guaranteed && dispatch::least_allocated(cpu, memory, scores);
+        if !by_kernel {
             each_lane(mask, |at| {
                 scores[at] = self.lane(chunk, at);
                 false
@@ -390,15 +417,17 @@ impl Score for LeastAllocated {
 /// Any strategy over any resources.
 struct Allocation<'a> {
     strategy: &'a ScoringStrategy,
+    class: PodClass,
     resources: Vec<Scored>,
 }
 
 impl Allocation<'_> {
     fn lane(&self, chunk: &Chunk, at: usize) -> i64 {
         let ratio = matches!(self.strategy, ScoringStrategy::RequestedToCapacityRatio(_));
+        let account = chunk.account(self.class);
         let (mut sum, mut weights) = (0, 0);
         for resource in &self.resources {
-            let Some((whole, taken)) = resource.on(chunk, at, true) else { continue };
+            let Some((whole, taken)) = resource.on(account, at, true) else { continue };
             let score = self.strategy.score(whole, taken.saturating_add(resource.pod));
             if !ratio || score > 0 {
                 sum += score * resource.weight;

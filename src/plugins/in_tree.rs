@@ -52,14 +52,19 @@ impl Framework {
 mod registry {
     use super::super::args::{factory, none};
     use super::PROFILE;
-    use crate::framework::{Factory, Registry};
+    use crate::framework::{Factory, Plugin, Registry};
 
     /// In-tree plugins that a configuration may name, and that do nothing here: pods
     /// with resource claims are refused.
     const LEFT_OUT: [&str; 1] = ["DynamicResources"];
 
+    /// Gödel's plugins, which a profile has where a configuration names them.
+    const OF_GODEL: [(&str, fn() -> Box<dyn Plugin>); 1] =
+        [("PodLauncher", || Box::new(super::super::PodLauncher))];
+
     impl Registry {
-        /// Kube-scheduler's plugins, with its default profile.
+        /// Kube-scheduler's plugins, with its default profile; and Gödel's PodLauncher,
+        /// which is not in it.
         #[must_use]
         pub fn in_tree() -> Registry {
             let mut registry = Registry::default();
@@ -70,6 +75,9 @@ mod registry {
                 };
                 // No name is there twice.
                 let _ = registry.register(name, made);
+            }
+            for (name, make) in OF_GODEL {
+                let _ = registry.register(name, Box::new(move |args, _| none(args, make())));
             }
             let profile = PROFILE.iter().map(|(name, weight, _)| ((*name).to_owned(), *weight));
             registry.set_default_profile(profile.collect());

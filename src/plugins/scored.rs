@@ -2,7 +2,7 @@
 //! (noderesources/resource_allocation.go).
 
 use crate::model::{Name, Resources, is_scalar};
-use crate::snapshot::{Chunk, Cluster};
+use crate::snapshot::{Account, Cluster};
 
 /// A resource that is scored, and how much it weighs.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -72,21 +72,22 @@ impl Scored {
     /// What is allocatable, and what is taken, with defaults for containers that
     /// request nothing where `non_zero` says so; none where a node has none of
     /// it, or it is a scalar that the pod does not ask for.
-    pub(super) fn on(&self, chunk: &Chunk, at: usize, non_zero: bool) -> Option<(i64, i64)> {
+    pub(super) fn on(&self, account: Account<'_>, at: usize, non_zero: bool) -> Option<(i64, i64)> {
         let (allocatable, taken) = match self.which {
-            Which::Cpu if non_zero => (chunk.allocatable_cpu()[at], chunk.non_zero_cpu()[at]),
-            Which::Cpu => (chunk.allocatable_cpu()[at], chunk.requested_cpu()[at]),
+            Which::Cpu if non_zero => (account.allocatable_cpu()[at], account.non_zero_cpu()[at]),
+            Which::Cpu => (account.allocatable_cpu()[at], account.requested_cpu()[at]),
             Which::Memory if non_zero => {
-                (chunk.allocatable_memory()[at], chunk.non_zero_memory()[at])
+                (account.allocatable_memory()[at], account.non_zero_memory()[at])
             }
-            Which::Memory => (chunk.allocatable_memory()[at], chunk.requested_memory()[at]),
-            Which::EphemeralStorage => {
-                (chunk.allocatable_ephemeral_storage()[at], chunk.requested_ephemeral_storage()[at])
-            }
+            Which::Memory => (account.allocatable_memory()[at], account.requested_memory()[at]),
+            Which::EphemeralStorage => (
+                account.allocatable_ephemeral_storage()[at],
+                account.requested_ephemeral_storage()[at],
+            ),
             Which::Scalar(id) if self.pod != 0 => {
                 let at_lane = |column: Option<&[i64; 64]>| column.map_or(0, |column| column[at]);
                 let id = id?;
-                (at_lane(chunk.allocatable_scalar(id)), at_lane(chunk.requested_scalar(id)))
+                (at_lane(account.allocatable_scalar(id)), at_lane(account.requested_scalar(id)))
             }
             Which::Scalar(_) | Which::Unknown => return None,
         };

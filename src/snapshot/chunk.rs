@@ -47,7 +47,9 @@ pub(crate) type ZoneId = u32;
 
 /// 64 nodes of one zone, in arrival order, with holes where nodes went.
 ///
-/// A column's value means something only in lanes that [`Chunk::live`] names.
+/// A column's value means something only in lanes that [`Chunk::live`] names. What is
+/// allocatable and requested here is so for guaranteed pods, as all are where nobody says
+/// otherwise; [`Chunk::account`] has the columns of each class.
 #[derive(Clone)]
 pub struct Chunk {
     pub(crate) zone: ZoneId,

@@ -4,8 +4,8 @@ use std::ops::Deref;
 use std::sync::Arc;
 
 use crate::model::{
-    Generation, LabelSelector, Labels, Name, PodGroupState, Taint, Template, Uid, ZoneKey, hash_of,
-    key_hash,
+    Generation, LabelSelector, Labels, Name, Object, ObjectKind, PodGroupState, Taint, Template,
+    Uid, ZoneKey, hash_of, key_hash,
 };
 
 use super::chunk::{Chunk, NodeSlot, Place, lanes};
@@ -578,6 +578,52 @@ impl Cluster {
             true => PodGroupState::Scheduled,
             false => PodGroupState::Pending,
         }
+    }
+
+    /// Whether there is an object of this kind, namespace and name, in a store or as
+    /// a part of a node. O(log n).
+    #[must_use]
+    pub fn contains_object(&self, kind: ObjectKind, namespace: &str, name: &str) -> bool {
+        match kind {
+            ObjectKind::NmNode => self.any_node(name).is_some_and(|node| node.nm_node().is_some()),
+            ObjectKind::CustomNodeResource => {
+                self.any_node(name).is_some_and(|node| node.custom_node_resource().is_some())
+            }
+            _ => self.objects().contains(kind, namespace, name),
+        }
+    }
+
+    /// The object of this kind, namespace and name, in a store or as a part of a
+    /// node. O(log n).
+    #[must_use]
+    pub fn object(&self, kind: ObjectKind, namespace: &str, name: &str) -> Option<Object> {
+        match kind {
+            ObjectKind::NmNode => {
+                let found = self.any_node(name)?.nm_node()?;
+                Some(Object::NmNode((**found).clone()))
+            }
+            ObjectKind::CustomNodeResource => {
+                let found = self.any_node(name)?.custom_node_resource()?;
+                Some(Object::CustomNodeResource((**found).clone()))
+            }
+            _ => self.objects().get(kind, namespace, name),
+        }
+    }
+
+    /// The namespaces and names of all objects of a kind, in stores or as parts of
+    /// nodes. O(objects), or O(nodes) for parts of nodes.
+    #[must_use]
+    pub fn object_keys(&self, kind: ObjectKind) -> Vec<(String, String)> {
+        if !kind.is_node_part() {
+            return self.objects().keys(kind);
+        }
+        self.everything()
+            .filter(|node| match kind {
+                ObjectKind::NmNode => node.nm_node().is_some(),
+                _ => node.custom_node_resource().is_some(),
+            })
+            .map(|node| (String::new(), node.name().to_string()))
+            .collect()
     }
 
     /// The stores of the other objects.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::model::{NonZero, Resources, Uid};
+use crate::model::{NodeResources, NonZero, ObjectKind, PodClass, Resources, Uid};
 
 use super::cluster::{Cluster, ImageState};
 use super::node_info::NodeInfo;
@@ -30,6 +30,9 @@ pub struct Dump {
 pub struct NodeDump {
     /// Whether the node is there; else it is a ghost.
     pub has_node: bool,
+    /// What it is made of: the kinds of its objects. A ghost has at most a
+    /// CustomNodeResource.
+    pub parts: Vec<&'static str>,
     /// Pods with their resource versions, by uid.
     pub pods: BTreeMap<Uid, u64>,
     /// What the pods take.
@@ -40,6 +43,10 @@ pub struct NodeDump {
     pub allocatable: Resources,
     /// How many may run.
     pub allowed_pods: i64,
+    /// What there is in all, and how many may run.
+    pub capacity: NodeResources,
+    /// The account of best-effort pods.
+    pub best_effort: AccountDump,
     /// Host ports in use, with their users, as `ip/protocol/port`.
     pub used_ports: BTreeMap<String, u32>,
     /// Claims in use, with the number of volumes that name them.
@@ -52,6 +59,19 @@ pub struct NodeDump {
     pub with_required_anti_affinity: Vec<Uid>,
     /// Taints and labels, and whether it is cordoned, as the columns say.
     pub columns: String,
+}
+
+/// What pods of a class may take of a node, and what they take.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AccountDump {
+    /// What the pods take.
+    pub requested: Resources,
+    /// The same with defaults.
+    pub non_zero_requested: NonZero,
+    /// What they may take.
+    pub allocatable: Resources,
+    /// How many may run, of whatever class, if one of this class is among them.
+    pub allowed_pods: i64,
 }
 
 impl Cluster {
@@ -104,8 +124,24 @@ impl NodeInfo<'_> {
                 .filter(|(_, amount)| *amount != 0)
                 .map(|(name, amount)| (name.clone(), amount)),
         );
+        let class = PodClass::BestEffort;
         NodeDump {
             has_node: self.node().is_some(),
+            parts: [
+                self.kubelet_node().map(|_| "Node"),
+                self.nm_node().map(|_| ObjectKind::NmNode.as_str()),
+                self.custom_node_resource().map(|_| ObjectKind::CustomNodeResource.as_str()),
+            ]
+            .into_iter()
+            .flatten()
+            .collect(),
+            capacity: self.capacity(),
+            best_effort: AccountDump {
+                requested: self.requested_of(class),
+                non_zero_requested: self.non_zero_requested_of(class),
+                allocatable: self.allocatable_of(class),
+                allowed_pods: self.allowed_pods_of(class),
+            },
             pods: self.pods().map(|pod| (pod.uid(), pod.resource_version())).collect(),
             requested: self.requested(),
             non_zero_requested: self.non_zero_requested(),

@@ -4,7 +4,7 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::model::{EventError, Generation, Name, Node, Pod, Uid};
+use crate::model::{EventError, Generation, Name, Node, Object, ObjectKind, Pod, Uid};
 
 use super::cluster::{Cluster, Snapshot};
 use super::draft::Draft;
@@ -111,10 +111,43 @@ impl Fork {
         Ok(())
     }
 
+    /// Adds or replaces an object of another kind.
+    ///
+    /// # Errors
+    ///
+    /// Where the engine's writer would refuse the object; nothing changes then.
+    pub fn put_object(&mut self, object: &Object) -> Result<(), EventError> {
+        self.try_step(|draft| draft.put_object(object))
+    }
+
+    /// Removes an object of another kind.
+    ///
+    /// # Errors
+    ///
+    /// The object is not known.
+    pub fn delete_object(
+        &mut self,
+        kind: ObjectKind,
+        namespace: &str,
+        name: &str,
+    ) -> Result<(), EventError> {
+        self.try_step(|draft| draft.delete_object(kind, namespace, name))
+    }
+
     /// This version of the fork, frozen. O(1).
     #[must_use]
     pub fn snapshot(&self) -> Arc<Snapshot> {
         Arc::new(self.draft.freeze())
+    }
+
+    /// A step that is none where the change is refused.
+    fn try_step(
+        &mut self,
+        change: impl FnOnce(&mut Draft) -> Result<(), EventError>,
+    ) -> Result<(), EventError> {
+        let before = self.draft.cluster.generation();
+        self.step();
+        change(&mut self.draft).inspect_err(|_| self.draft.begin(before))
     }
 
     fn step(&mut self) {

@@ -7,7 +7,9 @@
 
 use std::sync::Arc;
 
-use crate::model::{Generation, HostPort, Name, Node, Pod, Timestamp, Uid};
+use crate::model::{
+    CustomNodeResource, Generation, HostPort, Name, NmNode, Node, Pod, Timestamp, Uid,
+};
 
 use super::cost;
 
@@ -173,8 +175,11 @@ impl PodRecord {
 pub(crate) struct Identity {
     /// The node's name; it has one also while the node itself is unknown.
     pub(crate) name: Name,
-    /// `None` for a ghost: its pods are here, the node is not.
+    /// As scheduling reads it, made of its parts; `None` for a ghost, which has
+    /// pods or a CustomNodeResource and is no node.
     pub(crate) node: Option<Arc<Node>>,
+    /// What it is made of, where that is not a Node alone.
+    pub(crate) parts: Option<Arc<Parts>>,
     /// When the node was put at the end of its zone.
     pub(crate) arrived: Generation,
     /// When a node of this name was last added.
@@ -197,7 +202,43 @@ pub(crate) struct Lane {
 impl Identity {
     /// A ghost that came at `arrived`.
     pub(crate) fn new(name: Name, arrived: Generation) -> Identity {
-        Identity { name, node: None, arrived, added: arrived }
+        Identity { name, node: None, parts: None, arrived, added: arrived }
+    }
+
+    /// What it is made of.
+    pub(crate) fn parts(&self) -> Parts {
+        match &self.parts {
+            Some(parts) => Parts::clone(parts),
+            None => Parts { node: self.node.clone(), ..Parts::default() },
+        }
+    }
+
+    /// The Node that it is made of, if it is.
+    pub(crate) fn kubelet_node(&self) -> Option<&Arc<Node>> {
+        self.parts.as_ref().map_or(self.node.as_ref(), |parts| parts.node.as_ref())
+    }
+}
+
+/// The objects of one name that a node is made of.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Parts {
+    pub(crate) node: Option<Arc<Node>>,
+    pub(crate) nm_node: Option<Arc<NmNode>>,
+    pub(crate) custom: Option<Arc<CustomNodeResource>>,
+}
+
+impl Parts {
+    /// The node that they make; `None` where there is neither Node nor NMNode.
+    pub(crate) fn merged(&self) -> Option<Arc<Node>> {
+        match &self.nm_node {
+            Some(nm_node) => Some(Arc::new(nm_node.node(self.node.as_deref()))),
+            None => self.node.clone(),
+        }
+    }
+
+    /// As they are kept: not at all where a Node alone, or nothing, says the same.
+    pub(crate) fn kept(self) -> Option<Arc<Parts>> {
+        (self.nm_node.is_some() || self.custom.is_some()).then(|| Arc::new(self))
     }
 }
 

@@ -6,6 +6,7 @@
 //! through [`Cluster`]: node table, pods, names, zones, images, claims and the
 //! stores of other objects all hang off that one root.
 
+mod account;
 mod changes;
 pub(crate) mod chunk;
 mod cluster;
@@ -24,12 +25,14 @@ mod tree;
 mod victims;
 mod zones;
 
+pub use account::Account;
 pub use changes::{Change, ChangeKind, ChangedSince};
 pub use chunk::{Chunk, Column, LANES, NodeSlot};
 pub(crate) use chunk::{balanced, lanes};
 pub(crate) use cluster::Line;
 pub use cluster::{Cluster, ImageState, Snapshot, ZoneInfo};
-pub use dump::{Dump, NodeDump};
+pub use draft::PartCount;
+pub use dump::{AccountDump, Dump, NodeDump};
 pub use fork::Fork;
 pub(crate) use node_info::Spot;
 pub use node_info::{NodeInfo, PodInfo};

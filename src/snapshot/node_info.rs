@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::model::{
-    Bytes, Generation, HostPort, MilliCpu, Name, Node, NonZero, Pod, Resources, Scalars, Template,
-    Timestamp, Uid,
+    CustomNodeResource, Generation, HostPort, Name, NmNode, Node, NodeResources, NonZero, Pod,
+    PodClass, Resources, Template, Timestamp, Uid,
 };
 
 use super::chunk::{Chunk, NodeSlot};
@@ -45,10 +45,29 @@ impl<'a> NodeInfo<'a> {
         &self.identity.name
     }
 
-    /// The node; `None` for a ghost, which no list contains.
+    /// The node as scheduling reads it: its Node, its NMNode, or what both make
+    /// together ([`NmNode::node`]); `None` for a ghost, which no list contains.
     #[must_use]
     pub fn node(&self) -> Option<&'a Arc<Node>> {
         self.identity.node.as_ref()
+    }
+
+    /// The Node that the kubelet reports, if there is one.
+    #[must_use]
+    pub fn kubelet_node(&self) -> Option<&'a Arc<Node>> {
+        self.identity.kubelet_node()
+    }
+
+    /// The NMNode that a node manager reports, if there is one.
+    #[must_use]
+    pub fn nm_node(&self) -> Option<&'a Arc<NmNode>> {
+        self.identity.parts.as_ref()?.nm_node.as_ref()
+    }
+
+    /// The CustomNodeResource of its name, if there is one.
+    #[must_use]
+    pub fn custom_node_resource(&self) -> Option<&'a Arc<CustomNodeResource>> {
+        self.identity.parts.as_ref()?.custom.as_ref()
     }
 
     pub(crate) fn is_ghost(&self) -> bool {
@@ -73,10 +92,25 @@ impl<'a> NodeInfo<'a> {
         self.chunk.generation()[self.at]
     }
 
-    /// What pods may take.
+    /// What guaranteed pods may take: all pods, where nobody says otherwise.
     #[must_use]
     pub fn allocatable(&self) -> Resources {
         self.identity.node.as_ref().map(|node| node.allocatable.clone()).unwrap_or_default()
+    }
+
+    /// What pods of a class may take. A ghost has nothing for guaranteed ones.
+    #[must_use]
+    pub fn allocatable_of(&self, class: PodClass) -> Resources {
+        match class {
+            PodClass::Guaranteed => self.allocatable(),
+            PodClass::BestEffort => self.chunk.account(class).allocatable_at(self.cluster, self.at),
+        }
+    }
+
+    /// What there is in all: of its Node, else of its NMNode.
+    #[must_use]
+    pub fn capacity(&self) -> NodeResources {
+        self.identity.node.as_ref().map(|node| node.capacity()).unwrap_or_default()
     }
 
     /// How many pods may run.
@@ -85,34 +119,39 @@ impl<'a> NodeInfo<'a> {
         self.chunk.allowed_pods()[self.at]
     }
 
-    /// What pods take. Scalars that are zero are left out.
+    /// How many pods may run, of whatever class, if one of this class is to be
+    /// among them.
+    #[must_use]
+    pub fn allowed_pods_of(&self, class: PodClass) -> i64 {
+        self.chunk.account(class).allowed_pods()[self.at]
+    }
+
+    /// What guaranteed pods take. Scalars that are zero are left out.
     #[must_use]
     pub fn requested(&self) -> Resources {
-        let columns = self.chunk.scalars.iter().flat_map(|columns| columns.iter());
-        let scalars = columns.filter_map(|column| {
-            let amount = column.amount[self.at];
-            let name = self.cluster.resource_name(column.resource)?;
-            (amount != 0).then(|| (name.clone(), amount))
-        });
-        Resources {
-            cpu: MilliCpu(self.chunk.requested_cpu()[self.at]),
-            memory: Bytes(self.chunk.requested_memory()[self.at]),
-            ephemeral_storage: Bytes(self.chunk.requested_ephemeral_storage()[self.at]),
-            scalars: Scalars::new(scalars),
-        }
+        self.requested_of(PodClass::Guaranteed)
     }
 
-    /// What pods take, with Kubernetes' defaults where a container asks for
-    /// none.
+    /// What pods of a class take. Scalars that are zero are left out.
+    #[must_use]
+    pub fn requested_of(&self, class: PodClass) -> Resources {
+        self.chunk.account(class).requested_at(self.cluster, self.at)
+    }
+
+    /// What guaranteed pods take, with Kubernetes' defaults where a container asks
+    /// for none.
     #[must_use]
     pub fn non_zero_requested(&self) -> NonZero {
-        NonZero {
-            cpu: MilliCpu(self.chunk.non_zero_cpu()[self.at]),
-            memory: Bytes(self.chunk.non_zero_memory()[self.at]),
-        }
+        self.non_zero_requested_of(PodClass::Guaranteed)
     }
 
-    /// How many pods are on it.
+    /// The same of pods of a class.
+    #[must_use]
+    pub fn non_zero_requested_of(&self, class: PodClass) -> NonZero {
+        self.chunk.account(class).non_zero_at(self.at)
+    }
+
+    /// How many pods are on it, of all classes.
     #[must_use]
     pub fn pod_count(&self) -> usize {
         self.chunk.pods()[self.at] as usize

@@ -12,6 +12,7 @@ use crate::model::{
     VolumeAttachment, Workload, hash_of,
 };
 
+use super::draft::PartCount;
 use super::hash_index::HashIndex;
 use super::table::Table;
 
@@ -344,6 +345,12 @@ pub struct Objects {
     /// PodGroups. How many pods of one are placed says
     /// [`Cluster::placed_members`](super::Cluster::placed_members).
     pub pod_groups: ObjectStore<PodGroup>,
+    /// NMNodes, counted: each is with its node
+    /// ([`NodeInfo::nm_node`](super::NodeInfo::nm_node)).
+    pub nm_nodes: PartCount,
+    /// CustomNodeResources, counted: each is with its node
+    /// ([`NodeInfo::custom_node_resource`](super::NodeInfo::custom_node_resource)).
+    pub custom_node_resources: PartCount,
 }
 
 impl Objects {
@@ -365,7 +372,22 @@ impl Objects {
         }
     }
 
-    /// Whether there is an object of this kind, namespace and name.
+    pub(crate) fn count_part(
+        &mut self,
+        kind: ObjectKind,
+        come: usize,
+        gone: usize,
+        generation: Generation,
+    ) {
+        match kind {
+            ObjectKind::NmNode => self.nm_nodes.count(come, gone, generation),
+            _ => self.custom_node_resources.count(come, gone, generation),
+        }
+    }
+
+    /// Whether there is an object of this kind, namespace and name; parts of nodes
+    /// are not among them
+    /// ([`Cluster::contains_object`](super::Cluster::contains_object)).
     #[must_use]
     pub fn contains(&self, kind: ObjectKind, namespace: &str, name: &str) -> bool {
         match kind {
@@ -390,7 +412,8 @@ impl Objects {
         }
     }
 
-    /// The object of this kind, namespace and name.
+    /// The object of this kind, namespace and name; parts of nodes are not among
+    /// them ([`Cluster::object`](super::Cluster::object)).
     #[must_use]
     pub fn get(&self, kind: ObjectKind, namespace: &str, name: &str) -> Option<Object> {
         fn of<T: Keyed + Clone>(store: &ObjectStore<T>, namespace: &str, name: &str) -> Option<T> {
@@ -429,7 +452,8 @@ impl Objects {
         }
     }
 
-    /// The namespaces and names of all objects of a kind.
+    /// The namespaces and names of all objects of a kind; parts of nodes are not
+    /// among them ([`Cluster::object_keys`](super::Cluster::object_keys)).
     #[must_use]
     pub fn keys(&self, kind: ObjectKind) -> Vec<(String, String)> {
         fn keys<T: Keyed>(store: &ObjectStore<T>) -> Vec<(String, String)> {
@@ -487,13 +511,12 @@ impl Objects {
                 run(&mut self.pod_disruption_budgets, Arc::new(object.clone()), g)
             }
             Object::PodGroup(object) => run(&mut self.pod_groups, Arc::new(object.clone()), g),
-            Object::Workload(object) => match self.workloads_mut(object.kind) {
-                Some(store) => run(store, Arc::new(object.clone()), g),
-                None => Err(EventError::ObjectNotFound {
-                    kind: object.kind.as_str(),
-                    key: format!("{}/{}", object.namespace, object.name),
-                }),
+            Object::Workload(workload) => match self.workloads_mut(workload.kind) {
+                Some(store) => run(store, Arc::new(workload.clone()), g),
+                None => Err(no_store(object)),
             },
+            // Kept with their nodes: they never come here.
+            Object::NmNode(_) | Object::CustomNodeResource(_) => Err(no_store(object)),
         }
     }
 
@@ -537,5 +560,12 @@ impl Objects {
                 }),
             },
         }
+    }
+}
+
+fn no_store(object: &Object) -> EventError {
+    EventError::ObjectNotFound {
+        kind: object.kind().as_str(),
+        key: format!("{}/{}", object.namespace(), object.name()),
     }
 }

@@ -8,12 +8,12 @@
 //! any pods that follow each other take is one difference. It is made when somebody
 //! asks, and kept with the node's pods (see `tally`): writers pay for none of it.
 //!
-//! All pods of a node are one account.
+//! The sums are of the account of guaranteed pods; of others the number alone counts.
 
 use std::cmp::Reverse;
 use std::ops::{Bound, RangeBounds};
 
-use crate::model::{Bytes, MilliCpu, Resources, Scalars, Timestamp};
+use crate::model::{Bytes, MilliCpu, PodClass, Resources, Scalars, Timestamp};
 
 use super::chunk::ResourceId;
 use super::node_info::{NodeInfo, PodInfo};
@@ -99,7 +99,11 @@ impl VictimIndex {
         let mut is_plain = true;
         for (place, pod) in node.pods().enumerate() {
             let template = pod.template();
-            let takes = &template.resources.placed;
+            let nothing = Resources::default();
+            let takes = match template.class {
+                PodClass::Guaranteed => &template.resources.placed,
+                PodClass::BestEffort => &nothing,
+            };
             let (place, sums) = (place as u32, Sums::of(takes));
             is_plain &= !sums.is_negative();
             for (name, amount) in takes.scalars.iter().filter(|(_, amount)| *amount != 0) {

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 
-use crate::model::{Generation, Pod};
+use crate::model::{CustomNodeResource, Generation, NmNode, Object, ObjectKind, Pod};
 use crate::snapshot::draft::Draft;
 use crate::snapshot::{Cluster, Dump, balanced};
 
@@ -101,6 +101,12 @@ impl Cluster {
             &(self.len(), self.node_count(), self.pod_count(), self.assumed_count()),
             &(listed, all, pods, found.assumed.len()),
         );
+        let parts = [ObjectKind::NmNode, ObjectKind::CustomNodeResource];
+        differ(
+            "parts of nodes",
+            &[self.objects().nm_nodes.len(), self.objects().custom_node_resources.len()],
+            &parts.map(|kind| self.object_keys(kind).len()),
+        );
         differences
     }
 
@@ -112,13 +118,22 @@ impl Cluster {
                 for node in crate::snapshot::chunk::lanes(chunk.live())
                     .filter_map(|at| self.node_in(chunk, at))
                 {
-                    if let Some(node) = node.node() {
+                    if let Some(node) = node.kubelet_node() {
                         draft.put_node(Arc::clone(node));
+                    }
+                    if let Some(nm_node) = node.nm_node() {
+                        let part = Object::NmNode(NmNode::clone(nm_node));
+                        // What was accepted once is again, or the dumps differ.
+                        let _ = draft.put_object(&part);
                     }
                 }
             }
         }
         for node in self.everything() {
+            if let Some(custom) = node.custom_node_resource() {
+                let part = Object::CustomNodeResource(CustomNodeResource::clone(custom));
+                let _ = draft.put_object(&part);
+            }
             for pod in node.pods() {
                 let assumed = pod.is_assumed();
                 let pod: Pod = pod.to_pod();

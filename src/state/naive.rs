@@ -6,9 +6,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::log::{Event, Relist};
+use crate::log::{Event, ObjectKey, Relist};
 use crate::model::{
-    HostPort, MilliCpu, Name, Node, NonZero, Pod, Resources, Scalars, Timestamp, Uid, ZoneKey,
+    Bytes, CustomNodeResource, HostPort, MilliCpu, Name, NmNode, Node, NodeResources, NonZero,
+    Object, ObjectKind, Pod, PodClass, Quantity, Resources, Scalars, Timestamp, Uid, ZoneKey,
+    is_scalar,
 };
 use crate::snapshot::{Dump, NodeDump};
 
@@ -19,11 +21,14 @@ struct Placed {
     deadline: Option<Timestamp>,
 }
 
-/// A cluster as plain maps. Pods and nodes only; other objects have no rules.
+/// A cluster as plain maps. Pods, nodes and what nodes are made of; other objects
+/// have no rules.
 #[derive(Clone, Debug, Default)]
 pub struct Naive {
     pods: BTreeMap<Uid, Placed>,
     nodes: BTreeMap<Name, Arc<Node>>,
+    nm_nodes: BTreeMap<Name, NmNode>,
+    custom: BTreeMap<Name, CustomNodeResource>,
     zones: Vec<(ZoneKey, Vec<Name>)>,
     /// Size by image, and the nodes that have it.
     images: BTreeMap<Name, (i64, BTreeSet<Name>)>,
@@ -98,7 +103,11 @@ impl Naive {
                 true
             }
             Event::RemoveNode(name) => self.remove_node(name),
-            Event::PutObject(_) | Event::DeleteObject(_) => true,
+            Event::PutObject(object) => {
+                self.put_part(object);
+                true
+            }
+            Event::DeleteObject(key) => !key.kind.is_node_part() || self.delete_part(key),
             Event::PutPending(pod) => {
                 !pod.uid.is_empty() && pod.node_name.as_ref().is_none_or(|node| node.is_empty())
             }
@@ -119,13 +128,15 @@ impl Naive {
                                 self.put_node(node);
                             }
                         }
-                        let gone: Vec<Name> =
-                            self.nodes.keys().filter(|n| !listed.contains(n)).cloned().collect();
+                        // In list order: one with an NMNode may move to the end of a zone.
+                        let gone: Vec<Name> = (self.order().into_iter().map(Name::from))
+                            .filter(|n| self.nodes.contains_key(n) && !listed.contains(n))
+                            .collect();
                         for name in gone {
                             self.remove_node(&name);
                         }
                     }
-                    Relist::Objects(..) => {}
+                    Relist::Objects(kind, objects) => self.relist_objects(*kind, objects),
                 }
                 true
             }
@@ -169,14 +180,6 @@ impl Naive {
 
     fn put_node(&mut self, node: &Arc<Node>) {
         self.drop_images(&node.name);
-        let stays = self.nodes.get(&node.name).is_some_and(|old| old.zone == node.zone);
-        if !stays {
-            self.leave_zone(&node.name);
-            match self.zones.iter_mut().find(|(key, _)| *key == node.zone) {
-                Some((_, names)) => names.push(node.name.clone()),
-                None => self.zones.push((node.zone.clone(), vec![node.name.clone()])),
-            }
-        }
         for image in &node.images {
             for name in &image.names {
                 let state =
@@ -184,16 +187,82 @@ impl Naive {
                 state.1.insert(node.name.clone());
             }
         }
-        self.nodes.insert(node.name.clone(), node.clone());
+        self.rezone(&node.name, |naive| {
+            naive.nodes.insert(node.name.clone(), node.clone());
+        });
     }
 
     fn remove_node(&mut self, name: &Name) -> bool {
-        if self.nodes.remove(name).is_none() {
-            return false;
-        }
+        let known = self.nodes.contains_key(name);
         self.drop_images(name);
+        self.rezone(name, |naive| {
+            naive.nodes.remove(name);
+        });
+        known
+    }
+
+    fn put_part(&mut self, object: &Object) {
+        self.rezone(object.name(), |naive| match object {
+            Object::NmNode(nm_node) => {
+                naive.nm_nodes.insert(nm_node.name.clone(), nm_node.clone());
+            }
+            Object::CustomNodeResource(custom) => {
+                naive.custom.insert(custom.name.clone(), custom.clone());
+            }
+            _ => {}
+        });
+    }
+
+    fn delete_part(&mut self, key: &ObjectKey) -> bool {
+        let name = Name::from(&*key.name);
+        let mut known = false;
+        self.rezone(&name, |naive| {
+            known = match key.kind {
+                ObjectKind::NmNode => naive.nm_nodes.remove(&name).is_some(),
+                _ => naive.custom.remove(&name).is_some(),
+            }
+        });
+        known
+    }
+
+    fn relist_objects(&mut self, kind: ObjectKind, objects: &[Object]) {
+        let good = |object: &&Object| object.kind() == kind;
+        objects.iter().filter(good).for_each(|object| self.put_part(object));
+        if !kind.is_node_part() || !objects.iter().all(|object| good(&object)) {
+            return;
+        }
+        let known: Vec<Name> = match kind {
+            ObjectKind::NmNode => self.nm_nodes.keys().cloned().collect(),
+            _ => self.custom.keys().cloned().collect(),
+        };
+        for name in known {
+            if !objects.iter().any(|object| *object.name() == name) {
+                let (namespace, name) = (String::new(), name.to_string());
+                self.delete_part(&ObjectKey { kind, namespace, name });
+            }
+        }
+    }
+
+    /// The zone that a node is listed in: its Node's, else its NMNode's.
+    fn zone_of(&self, name: &Name) -> Option<ZoneKey> {
+        let own = self.nodes.get(name).map(|node| &node.zone);
+        own.or_else(|| self.nm_nodes.get(name).map(|nm_node| &nm_node.zone)).cloned()
+    }
+
+    /// Makes a change; a node that is listed elsewhere then is at the end there.
+    fn rezone(&mut self, name: &Name, change: impl FnOnce(&mut Naive)) {
+        let before = self.zone_of(name);
+        change(self);
+        let after = self.zone_of(name);
+        if before == after {
+            return;
+        }
         self.leave_zone(name);
-        true
+        let Some(zone) = after else { return };
+        match self.zones.iter_mut().find(|(key, _)| *key == zone) {
+            Some((_, names)) => names.push(name.clone()),
+            None => self.zones.push((zone, vec![name.clone()])),
+        }
     }
 
     fn leave_zone(&mut self, name: &Name) {
@@ -215,18 +284,10 @@ impl Naive {
     #[must_use]
     pub fn dump(&self) -> Dump {
         let mut dump = Dump { order: self.order(), ..Dump::default() };
-        for node in self.nodes.values() {
-            let entry = dump.nodes.entry(node.name.to_string()).or_default();
-            entry.has_node = true;
-            entry.allocatable = node.allocatable.clone();
-            entry.allocatable.scalars = Scalars::new(
-                node.allocatable
-                    .scalars
-                    .iter()
-                    .filter(|(_, amount)| *amount != 0)
-                    .map(|(name, amount)| (name.clone(), amount)),
-            );
-            entry.allowed_pods = node.allowed_pods;
+        let names = self.nodes.keys().chain(self.nm_nodes.keys()).chain(self.custom.keys());
+        for name in names.collect::<BTreeSet<_>>() {
+            let entry = dump.nodes.entry(name.to_string()).or_default();
+            self.describe(name, entry);
         }
         for (image, (size, nodes)) in &self.images {
             dump.images.insert(image.to_string(), (*size, nodes.len()));
@@ -240,7 +301,7 @@ impl Naive {
             let Some(node) = &pod.node_name else { continue };
             let entry = dump.nodes.entry(node.to_string()).or_default();
             count(entry, uid, pod);
-            for claim in pod.template.claims().filter(|_| self.nodes.contains_key(node)) {
+            for claim in pod.template.claims().filter(|_| self.zone_of(node).is_some()) {
                 claims.insert(format!("{}/{claim}", pod.namespace()));
             }
             if let Some((namespace, name)) = pod.group() {
@@ -252,6 +313,40 @@ impl Naive {
         }
         dump.used_claims = claims.into_iter().collect();
         dump
+    }
+
+    /// Writes what a node is made of, and what that gives to pods.
+    fn describe(&self, name: &Name, entry: &mut NodeDump) {
+        let (node, nm_node) = (self.nodes.get(name), self.nm_nodes.get(name));
+        let custom = self.custom.get(name);
+        entry.has_node = node.is_some() || nm_node.is_some();
+        entry.parts =
+            [node.map(|_| "Node"), nm_node.map(|_| "NMNode"), custom.map(|_| "CustomNodeResource")]
+                .into_iter()
+                .flatten()
+                .collect();
+        let mut amounts = node.map(|node| amounts_of(node)).unwrap_or_default();
+        for (resource, offered) in nm_node.iter().flat_map(|nm_node| nm_node.allocatable.iter()) {
+            let unit = |q: Quantity| if **resource == *"cpu" { q.milli_value() } else { q.value() };
+            let capacity = nm_node.and_then(|nm_node| nm_node.capacity.get(resource)).map(unit);
+            let kept = capacity.map_or(0, |capacity| (capacity - unit(offered)).max(0));
+            let merged = match amounts.get(resource) {
+                Some(own) => (own - kept).max(0),
+                None => unit(offered),
+            };
+            amounts.insert(resource.clone(), merged);
+        }
+        (entry.allocatable, entry.allowed_pods) = of_amounts(&amounts);
+        if let Some(custom) = custom {
+            let offered = &custom.allocatable;
+            entry.best_effort.allocatable = without_zeros(&offered.resources);
+            entry.best_effort.allowed_pods = offered.pods;
+        }
+        entry.capacity = match (node, nm_node) {
+            (Some(node), _) => node.capacity(),
+            (None, Some(nm_node)) => NodeResources::from(&nm_node.capacity),
+            (None, None) => NodeResources::default(),
+        };
     }
 
     fn order(&self) -> Vec<String> {
@@ -269,23 +364,63 @@ fn placeable(pod: &Pod) -> bool {
         && pod.template.resource_claims.is_empty()
 }
 
+/// What a Node says that pods may take; a zero of what every node has is as good
+/// as not named.
+fn amounts_of(node: &Node) -> BTreeMap<Name, i64> {
+    let Resources { cpu, memory, ephemeral_storage, scalars } = &node.allocatable;
+    let fixed = [
+        ("cpu", cpu.0),
+        ("memory", memory.0),
+        ("ephemeral-storage", ephemeral_storage.0),
+        ("pods", node.allowed_pods),
+    ];
+    let fixed = fixed.into_iter().filter(|(_, amount)| *amount != 0);
+    let scalars = scalars.iter().map(|(name, amount)| (name.clone(), amount));
+    fixed.map(|(name, amount)| (name.into(), amount)).chain(scalars).collect()
+}
+
+/// The opposite of [`amounts_of`], without zeros.
+fn of_amounts(amounts: &BTreeMap<Name, i64>) -> (Resources, i64) {
+    let amount = |name: &str| amounts.get(name).copied().unwrap_or(0);
+    let scalars = amounts.iter().filter(|(name, amount)| is_scalar(name) && **amount != 0);
+    let resources = Resources {
+        cpu: MilliCpu(amount("cpu")),
+        memory: Bytes(amount("memory")),
+        ephemeral_storage: Bytes(amount("ephemeral-storage")),
+        scalars: Scalars::new(scalars.map(|(name, amount)| (name.clone(), *amount))),
+    };
+    (resources, amount("pods"))
+}
+
+fn without_zeros(resources: &Resources) -> Resources {
+    let named = resources.scalars.iter().filter(|(_, amount)| *amount != 0);
+    let scalars = Scalars::new(named.map(|(name, amount)| (name.clone(), amount)));
+    Resources { scalars, ..resources.clone() }
+}
+
 fn count(entry: &mut NodeDump, uid: &Uid, pod: &Pod) {
     entry.pods.insert(uid.clone(), pod.resource_version);
     let spec = &pod.template;
+    let (requested, non_zero) = match spec.class {
+        PodClass::Guaranteed => (&mut entry.requested, &mut entry.non_zero_requested),
+        PodClass::BestEffort => {
+            (&mut entry.best_effort.requested, &mut entry.best_effort.non_zero_requested)
+        }
+    };
     let Resources { cpu, memory, ephemeral_storage, scalars } = &spec.resources.placed;
-    entry.requested.cpu.0 += cpu.0;
-    entry.requested.memory.0 += memory.0;
-    entry.requested.ephemeral_storage.0 += ephemeral_storage.0;
+    requested.cpu.0 += cpu.0;
+    requested.memory.0 += memory.0;
+    requested.ephemeral_storage.0 += ephemeral_storage.0;
     let mut sums: BTreeMap<Name, i64> =
-        entry.requested.scalars.iter().map(|(name, n)| (name.clone(), n)).collect();
+        requested.scalars.iter().map(|(name, n)| (name.clone(), n)).collect();
     for (name, amount) in scalars.iter() {
         *sums.entry(name.clone()).or_insert(0) += amount;
     }
     sums.retain(|_, sum| *sum != 0);
-    entry.requested.scalars = Scalars::new(sums);
+    requested.scalars = Scalars::new(sums);
     let NonZero { cpu, memory } = spec.resources.placed_non_zero;
-    entry.non_zero_requested.cpu = MilliCpu(entry.non_zero_requested.cpu.0 + cpu.0);
-    entry.non_zero_requested.memory.0 += memory.0;
+    non_zero.cpu = MilliCpu(non_zero.cpu.0 + cpu.0);
+    non_zero.memory.0 += memory.0;
     for HostPort { ip, protocol, port } in &spec.host_ports {
         *entry.used_ports.entry(format!("{ip}/{}/{port}", protocol.as_str())).or_insert(0) += 1;
     }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use crate::log::Fact;
 use crate::model::{Change, Diff, EventError, Generation, Name, Node, Object, ObjectKind, Pod};
 use crate::snapshot::Spot;
+use crate::snapshot::draft::Draft;
 
 use super::lifecycle::{Observer, State};
 
@@ -66,21 +67,43 @@ impl State {
 
     /// Puts a node that was checked.
     pub(super) fn put_node(&mut self, node: &Arc<Node>, observer: &mut impl Observer) {
-        if observer.takes_notes() {
-            let old = self.cluster().node(&node.name).and_then(|known| known.node().cloned());
-            let change = Change::Node(Diff { old, new: Some(node.clone()) });
-            observer.note(self.now(), Fact::Changed(change));
-        }
-        self.draft.put_node(node.clone());
+        let is_new = || self.cluster().node(&node.name)?.kubelet_node().map(|_| ());
+        // A Node that joins an NMNode is one that comes: pods may have waited for it.
+        let is_new = observer.takes_notes() && is_new().is_none();
+        self.change_node(&node.name, is_new, observer, |draft| draft.put_node(node.clone()));
     }
 
     /// Removes a node that is known.
     pub(super) fn remove_node(&mut self, name: &Name, observer: &mut impl Observer) {
-        if observer.takes_notes() {
-            let old = self.cluster().node(name).and_then(|known| known.node().cloned());
-            observer.note(self.now(), Fact::Changed(Change::Node(Diff { old, new: None })));
+        self.change_node(name, false, observer, |draft| draft.remove_node(name));
+    }
+
+    /// Changes a node or what it is made of, and notes it as it was and as it is;
+    /// one that is new was not.
+    fn change_node<R>(
+        &mut self,
+        name: &str,
+        is_new: bool,
+        observer: &mut impl Observer,
+        change: impl FnOnce(&mut Draft) -> R,
+    ) -> R {
+        if !observer.takes_notes() {
+            return change(&mut self.draft);
         }
-        self.draft.remove_node(name);
+        let listed = |state: &State| state.cluster().node(name)?.node().cloned();
+        let old = listed(self).filter(|_| !is_new);
+        let done = change(&mut self.draft);
+        let new = listed(self);
+        let same = match (&old, &new) {
+            (Some(old), Some(new)) => Arc::ptr_eq(old, new),
+            (None, None) => true,
+            _ => false,
+        };
+        if !same {
+            let change = Change::Node(Diff { old, new });
+            observer.note(self.now(), Fact::Changed(change));
+        }
+        done
     }
 
     /// Puts an object of another kind.
@@ -89,10 +112,12 @@ impl State {
         object: &Object,
         observer: &mut impl Observer,
     ) -> Result<(), EventError> {
-        let old = observer.takes_notes().then(|| {
-            self.cluster().objects().get(object.kind(), object.namespace(), object.name())
-        });
-        self.draft.put_object(object)?;
+        let old = observer
+            .takes_notes()
+            .then(|| self.cluster().object(object.kind(), object.namespace(), object.name()));
+        self.change_object(object.kind(), object.name(), observer, |draft| {
+            draft.put_object(object)
+        })?;
         if let Some(old) = old {
             let diff = Diff { old: old.map(Arc::new), new: Some(Arc::new(object.clone())) };
             observer.note(self.now(), Fact::Changed(Change::Object(diff)));
@@ -108,13 +133,28 @@ impl State {
         name: &str,
         observer: &mut impl Observer,
     ) -> Result<(), EventError> {
-        let old =
-            observer.takes_notes().then(|| self.cluster().objects().get(kind, namespace, name));
-        self.draft.delete_object(kind, namespace, name)?;
+        let old = observer.takes_notes().then(|| self.cluster().object(kind, namespace, name));
+        self.change_object(kind, name, observer, |draft| {
+            draft.delete_object(kind, namespace, name)
+        })?;
         if let Some(old) = old {
             let diff = Diff { old: old.map(Arc::new), new: None };
             observer.note(self.now(), Fact::Changed(Change::Object(diff)));
         }
         Ok(())
+    }
+
+    /// Changes an object; one that nodes are made of changes its node, too.
+    fn change_object<R>(
+        &mut self,
+        kind: ObjectKind,
+        name: &str,
+        observer: &mut impl Observer,
+        change: impl FnOnce(&mut Draft) -> R,
+    ) -> R {
+        match kind.is_node_part() {
+            true => self.change_node(name, false, observer, change),
+            false => change(&mut self.draft),
+        }
     }
 }

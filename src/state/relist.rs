@@ -98,7 +98,7 @@ impl State {
                 applied.rejected.push((node.name.to_string(), why));
                 continue;
             }
-            let known = self.cluster().node(&node.name).and_then(|info| info.node());
+            let known = self.cluster().node(&node.name).and_then(|info| info.kubelet_node());
             match known {
                 Some(known) if known == node => continue,
                 Some(_) => applied.updated += 1,
@@ -112,6 +112,7 @@ impl State {
         let missing: Vec<Name> = self
             .cluster()
             .nodes()
+            .filter(|node| node.kubelet_node().is_some())
             .map(|node| node.name().clone())
             .filter(|name| !listed.contains(name))
             .collect();
@@ -129,7 +130,7 @@ impl State {
         observer: &mut impl Observer,
     ) {
         let mut missing: BTreeMap<(String, String), ()> =
-            self.cluster().objects().keys(kind).into_iter().map(|key| (key, ())).collect();
+            self.cluster().object_keys(kind).into_iter().map(|key| (key, ())).collect();
         for object in objects {
             let key = (object.namespace().to_owned(), object.name().to_string());
             let put = if object.kind() == kind {

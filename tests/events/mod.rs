@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
-use portolan::log::{Event, Relist};
+use portolan::log::{Event, ObjectKey, Relist};
 use portolan::model::{
-    LabelSelector, Node, Pod, PodAffinity, PodAffinityTerm, Quantity, Taint, TaintEffect,
-    Timestamp, Uid, node, pod,
+    CustomNodeResource, LabelSelector, Labels, NmNode, Node, Object, ObjectKind, Pod, PodAffinity,
+    PodAffinityTerm, PodClass, Quantity, ResourceList, Taint, TaintEffect, Timestamp, Uid, node,
+    pod,
 };
 use portolan::snapshot::Fork;
 use proptest::prelude::*;
@@ -25,6 +26,16 @@ pub(crate) enum Op {
     AddNode(NodeSeed),
     UpdateNode(NodeSeed),
     RemoveNode(u8),
+    PutNmNode(NodeSeed),
+    DeleteNmNode(u8),
+    PutCustom(NodeSeed),
+    DeleteCustom(u8),
+    RelistNmNodes(
+        #[proptest(strategy = "prop::collection::vec(any::<NodeSeed>(), 0..12)")] Vec<NodeSeed>,
+    ),
+    RelistCustom(
+        #[proptest(strategy = "prop::collection::vec(any::<NodeSeed>(), 0..12)")] Vec<NodeSeed>,
+    ),
     Expire,
     RelistPods(#[proptest(strategy = "prop::collection::vec(any::<Seed>(), 0..12)")] Vec<Seed>),
     RelistNodes(
@@ -104,6 +115,9 @@ fn make_pod(seed: &Seed) -> Pod {
             ..PodAffinity::default()
         });
     }
+    if shape & 128 != 0 {
+        builder = builder.class(PodClass::BestEffort);
+    }
     let mut pod = builder.build();
     pod.uid = Uid::new(&uid(seed.uid));
     pod
@@ -130,6 +144,60 @@ fn make_node(seed: &NodeSeed) -> Node {
     builder.build()
 }
 
+/// The names that pods are placed on, so that parts, nodes and pods meet.
+fn part_name(n: u8) -> String {
+    format!("n{}", n % 16)
+}
+
+fn make_nm_node(seed: &NodeSeed) -> Object {
+    let shape = i64::from(seed.shape);
+    let amounts = |cpu: i64, pods: i64| {
+        let mut list = ResourceList::new([
+            ("cpu", Quantity::milli(cpu)),
+            ("pods", Quantity::whole(pods)),
+            ("unknown", Quantity::whole(1)),
+        ]);
+        if shape & 1 != 0 {
+            list.set("example.com/gpu", Quantity::whole(shape & 6));
+        }
+        list
+    };
+    let mut labels = vec![("kubernetes.io/hostname".to_owned(), part_name(seed.name))];
+    if seed.zone % 5 != 4 {
+        labels.push(("topology.kubernetes.io/zone".to_owned(), format!("z{}", seed.zone % 5)));
+    }
+    let capacity = if shape & 8 != 0 { amounts(shape * 100, 50) } else { ResourceList::default() };
+    let mut nm_node = NmNode::new(part_name(seed.name))
+        .with_labels(&Labels::new(labels))
+        .with_resources(capacity, amounts(shape * 60, shape & 63));
+    if shape & 32 != 0 {
+        nm_node.taints = Box::new([Taint::new("nm", "v", TaintEffect::NoSchedule)]);
+    }
+    Object::NmNode(nm_node)
+}
+
+fn make_custom(seed: &NodeSeed) -> Object {
+    let shape = i64::from(seed.shape);
+    let mut list = ResourceList::new([("cpu", Quantity::milli(shape * 10))]);
+    if shape & 1 != 0 {
+        list.set("pods", Quantity::whole(shape));
+    }
+    if shape & 2 != 0 {
+        list.set("example.com/gpu", Quantity::whole(shape & 12));
+        list.set("memory", Quantity::whole(shape << 20));
+    }
+    Object::CustomNodeResource(CustomNodeResource::new(part_name(seed.name), &list))
+}
+
+fn delete(kind: ObjectKind, n: u8) -> Event {
+    let key = ObjectKey { kind, namespace: String::new(), name: part_name(n) };
+    Event::DeleteObject(Arc::new(key))
+}
+
+fn relist(kind: ObjectKind, objects: impl Iterator<Item = Object>) -> Event {
+    Event::Relist(Arc::new(Relist::Objects(kind, objects.collect())))
+}
+
 /// The event of an operation; the clock is the step.
 pub(crate) fn event(op: &Op, step: u64) -> Event {
     let now = Timestamp::from_secs(step as i64 * 7);
@@ -153,6 +221,14 @@ pub(crate) fn event(op: &Op, step: u64) -> Event {
         Op::AddNode(seed) => Event::AddNode(Arc::new(make_node(seed))),
         Op::UpdateNode(seed) => Event::UpdateNode(Arc::new(make_node(seed))),
         Op::RemoveNode(n) => Event::RemoveNode(node_name(*n).into()),
+        Op::PutNmNode(seed) => Event::PutObject(Arc::new(make_nm_node(seed))),
+        Op::DeleteNmNode(n) => delete(ObjectKind::NmNode, *n),
+        Op::PutCustom(seed) => Event::PutObject(Arc::new(make_custom(seed))),
+        Op::DeleteCustom(n) => delete(ObjectKind::CustomNodeResource, *n),
+        Op::RelistNmNodes(seeds) => relist(ObjectKind::NmNode, seeds.iter().map(make_nm_node)),
+        Op::RelistCustom(seeds) => {
+            relist(ObjectKind::CustomNodeResource, seeds.iter().map(make_custom))
+        }
         Op::Expire => Event::Expire(now),
         Op::RelistPods(seeds) => {
             Event::Relist(Arc::new(Relist::Pods(seeds.iter().map(make_pod).collect())))
@@ -172,6 +248,8 @@ pub(crate) fn apply_to_fork(fork: &mut Fork, event: &Event) {
         Event::RemovePod { uid, .. } | Event::ForgetPod { uid, .. } => fork.remove_pod(uid),
         Event::AddNode(node) | Event::UpdateNode(node) => fork.add_node(Node::clone(node)),
         Event::RemoveNode(name) => fork.remove_node(name),
+        Event::PutObject(object) => fork.put_object(object),
+        Event::DeleteObject(key) => fork.delete_object(key.kind, &key.namespace, &key.name),
         _ => Ok(()),
     };
 }

@@ -171,7 +171,8 @@ fn pod(arguments: &Arguments, cluster: &Cluster, pending: &[Pod]) -> Result<Pod,
 /// node, and what is left of it.
 fn resource(name: &str, pod: &Pod, node: NodeInfo<'_>) -> (i64, i64, i64) {
     let wanted = of(&pod.template.resources.incoming, name);
-    let (has, taken) = (of(&node.allocatable(), name), of(&node.requested(), name));
+    let class = pod.template.class;
+    let (has, taken) = (of(&node.allocatable_of(class), name), of(&node.requested_of(class), name));
     (wanted, has, has.saturating_sub(taken))
 }
 

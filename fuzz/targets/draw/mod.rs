@@ -8,8 +8,10 @@
 mod pods;
 mod storage;
 
-use portolan::model::{Name, Node, NodeSelectorTerm, Operator, Quantity, Requirement};
-use portolan::model::{Taint, TaintEffect, node};
+use portolan::model::{
+    CustomNodeResource, Labels, Name, NmNode, Node, NodeSelectorTerm, Object, Operator, Quantity,
+    Requirement, ResourceList, Taint, TaintEffect, node,
+};
 
 /// What no sum of a few may reach without being noticed.
 pub(crate) const LARGE: i64 = 1 << 50;
@@ -108,6 +110,36 @@ impl<'a> Draw<'a> {
             builder = builder.declared_features([self.of(&["f1", "f2"])]);
         }
         builder.unschedulable(self.one_in(8)).build()
+    }
+
+    /// An NMNode or a CustomNodeResource for the node called `n`.
+    #[allow(dead_code, reason = "not all who draw have them")]
+    pub(crate) fn part(&mut self, n: usize) -> Object {
+        let list = |draw: &mut Draw<'_>| {
+            let mut list = ResourceList::new([
+                ("cpu", Quantity::milli(draw.of(&[0, 1, 4_000, 9_000, LARGE]))),
+                ("memory", Quantity::whole(draw.of(&[0, 8 << 30, 12_345_678_901, LARGE]))),
+                ("pods", Quantity::whole(draw.of(&[0, 2, 110, 110]))),
+            ]);
+            if draw.one_in(2) {
+                list.set("example.com/gpu", Quantity::whole(draw.below(9) as i64));
+            }
+            list
+        };
+        if self.one_in(2) {
+            let custom = CustomNodeResource::new(format!("n{n}"), &list(self));
+            return Object::CustomNodeResource(custom);
+        }
+        let mut labels = vec![("kubernetes.io/hostname".to_owned(), format!("n{n}"))];
+        labels.push(("disk".to_owned(), self.of(&["ssd", "hdd"]).to_owned()));
+        let (capacity, allocatable) = (list(self), list(self));
+        let mut nm_node = NmNode::new(format!("n{n}"))
+            .with_labels(&Labels::new(labels))
+            .with_resources(capacity, allocatable);
+        if self.one_in(3) {
+            nm_node.taints = Box::new([self.taint()]);
+        }
+        Object::NmNode(nm_node)
     }
 
     /// A term over nodes' labels and names.

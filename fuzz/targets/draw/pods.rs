@@ -1,10 +1,10 @@
 //! Pods, with all that filters and scores read of them.
 
 use portolan::model::{
-    Container, ContainerKind, HostPort, LabelSelector, Labels, NodeAffinity, NodeSelector, Pod,
-    PodAffinity, PodAffinityTerm, PreferredSchedulingTerm, Protocol, Quantity, ResourceList,
-    Toleration, TolerationOperator, TopologySpreadConstraint, UnsatisfiableAction,
-    WeightedPodAffinityTerm, pod,
+    Container, ContainerKind, HostPort, LabelSelector, Labels, Launcher, NodeAffinity,
+    NodeSelector, Pod, PodAffinity, PodAffinityTerm, PodClass, PreferredSchedulingTerm, Protocol,
+    Quantity, ResourceList, Toleration, TolerationOperator, TopologySpreadConstraint,
+    UnsatisfiableAction, WeightedPodAffinityTerm, pod,
 };
 
 use super::{Draw, IMAGES, LARGE};
@@ -168,6 +168,15 @@ impl Draw<'_> {
         if self.one_in(12) {
             builder = builder.on(format!("n{}", self.below(200)));
         }
+        if self.one_in(5) {
+            builder = builder.class(PodClass::BestEffort);
+        }
+        builder = builder.launcher(self.of(&[
+            Launcher::Kubelet,
+            Launcher::Kubelet,
+            Launcher::NodeManager,
+            Launcher::Unknown,
+        ]));
         builder.build()
     }
 }

@@ -33,6 +33,8 @@ pub(super) enum Kind {
     CsiStorageCapacity,
     PodDisruptionBudget,
     PodGroup(GroupKind),
+    NmNode,
+    CustomNodeResource,
     /// `v1 List`, or a list of a kind.
     List,
     Other(String),
@@ -67,6 +69,8 @@ impl Kind {
                 Some(known) => Kind::PodGroup(known),
                 None => Kind::Other(kind.to_owned()),
             },
+            ("node.godel.kubewharf.io", "NMNode") => Kind::NmNode,
+            ("node.katalyst.kubewharf.io", "CustomNodeResource") => Kind::CustomNodeResource,
             (_, kind) if kind.ends_with("List") => Kind::List,
             (_, kind) => Kind::Other(kind.to_owned()),
         }

@@ -2,12 +2,14 @@
 
 use super::defaults::{Rules, amount};
 use super::error::{Cause, Path, ReadError};
+use super::objects::named;
 use super::selector::names;
 use super::time;
 use super::wire::{Amounts, Metadata, Text, TextMap};
 use super::wire_objects as wire;
 use crate::model::{
-    Labels, Name, Node, Quantity, ResourceList, Taint, TaintEffect, Timestamp, node,
+    CustomNodeResource, Labels, Name, NmNode, Node, Object, Quantity, ResourceList, Taint,
+    TaintEffect, Timestamp, node,
 };
 
 const EFFECT: &str = "one of NoSchedule, PreferNoSchedule, NoExecute";
@@ -32,22 +34,21 @@ pub(super) fn read(
     }
     if let Some(spec) = &wire.spec {
         let spec_path = path.key("spec");
-        let taints = spec_path.key("taints");
         builder = builder.unschedulable(spec.unschedulable.unwrap_or(false));
-        for (i, taint) in spec.taints.iter().enumerate() {
-            let path = taints.index(i);
-            let effect = taint_effect(&taint.effect, &path)?
-                .ok_or_else(|| ReadError::value(&path.key("effect"), "", EFFECT))?;
-            builder =
-                builder.taint(Taint { key: name(&taint.key), value: name(&taint.value), effect });
+        for taint in taints(&spec.taints, &spec_path.key("taints"))? {
+            builder = builder.taint(taint);
         }
     }
     if let Some(status) = &wire.status {
         let status_path = path.key("status");
         let mut allocatable = resource_list(&status.allocatable, &status_path.key("allocatable"))?;
-        if allocatable.is_empty() && !status.capacity.is_empty() && rules.applies() {
-            allocatable = resource_list(&status.capacity, &status_path.key("capacity"))?;
+        let capacity = resource_list(&status.capacity, &status_path.key("capacity"))?;
+        if allocatable.is_empty() && !capacity.is_empty() && rules.applies() {
+            allocatable = capacity.clone();
             rules.note("status.allocatable", amount(&allocatable));
+        }
+        if !capacity.is_empty() {
+            builder = builder.capacity(capacity);
         }
         builder =
             builder.allocatable(allocatable).declared_features(names(&status.declared_features));
@@ -56,6 +57,50 @@ pub(super) fn read(
         }
     }
     Ok(builder.build())
+}
+
+/// The NMNode of a node manager, as it is stored.
+pub(super) fn nm_node(wire: &wire::NmNode<'_>, path: &Path<'_>) -> Result<Object, ReadError> {
+    let meta = wire.metadata.clone().unwrap_or_default();
+    let metadata = path.key("metadata");
+    let (spec, status) =
+        (wire.spec.clone().unwrap_or_default(), wire.status.clone().unwrap_or_default());
+    let status_path = path.key("status");
+    let amounts = |amounts, field| resource_list(amounts, &status_path.key(field));
+    let mut nm_node =
+        NmNode::new(named(&meta, path)?).with_labels(&labels(&meta.labels)).with_resources(
+            amounts(&status.resource_capacity, "resourceCapacity")?,
+            amounts(&status.resource_allocatable, "resourceAllocatable")?,
+        );
+    nm_node.taints = taints(&spec.taints, &path.key("spec").key("taints"))?.into();
+    nm_node.resource_version = resource_version(&meta, &metadata)?;
+    Ok(Object::NmNode(nm_node))
+}
+
+/// A CustomNodeResource, as it is stored.
+pub(super) fn custom_node_resource(
+    wire: &wire::CustomNodeResource<'_>,
+    path: &Path<'_>,
+) -> Result<Object, ReadError> {
+    let meta = wire.metadata.clone().unwrap_or_default();
+    let status = wire.status.clone().unwrap_or_default();
+    let status_path = path.key("status");
+    let resources = status.resources.clone().unwrap_or_default();
+    let allocatable =
+        resource_list(&resources.allocatable, &status_path.key("resources").key("allocatable"))?;
+    let mut custom = CustomNodeResource::new(named(&meta, path)?, &allocatable);
+    custom.resource_version = resource_version(&meta, &path.key("metadata"))?;
+    Ok(Object::CustomNodeResource(custom))
+}
+
+fn taints(taints: &[wire::Taint<'_>], path: &Path<'_>) -> Result<Vec<Taint>, ReadError> {
+    let one = |(i, taint): (usize, &wire::Taint<'_>)| {
+        let path = path.index(i);
+        let effect = taint_effect(&taint.effect, &path)?
+            .ok_or_else(|| ReadError::value(&path.key("effect"), "", EFFECT))?;
+        Ok(Taint { key: name(&taint.key), value: name(&taint.value), effect })
+    };
+    taints.iter().enumerate().map(one).collect()
 }
 
 /// An effect; none where the text is empty.

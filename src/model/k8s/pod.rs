@@ -15,8 +15,8 @@ use super::volume;
 use super::wire::Metadata;
 use super::wire_pod as wire;
 use crate::model::{
-    Container, ContainerKind, ContainerStatus, HostPort, Name, OwnerReference, Pod, PodSpec,
-    PreemptionPolicy, Protocol, Requests, Template, Timestamp, Uid,
+    Container, ContainerKind, ContainerStatus, HostPort, Launcher, Name, OwnerReference, Pod,
+    PodClass, PodSpec, PreemptionPolicy, Protocol, Requests, Template, Timestamp, Uid,
 };
 
 /// A pod of which the priority and the overhead may still be open.
@@ -144,6 +144,10 @@ pub(super) fn template(
         required_node_features: required_features(spec),
         ..PodSpec::default()
     };
+    if let Some(said) = &meta.annotations {
+        model.class = PodClass::of(said.qos_level.as_deref(), said.resource_type.as_deref());
+        model.launcher = Launcher::of(said.launcher.as_deref());
+    }
     model.namespace = namespace;
     model.labels = labels;
     if spec.scheduler_name.is_empty() && rules.applies() {

@@ -4,8 +4,9 @@ use serde_json::{Value, json};
 
 use super::{Cause, node, object, pod};
 use crate::model::{
-    LabelSelector, Labels, MilliCpu, Object, Operator, Pod, PodAffinityTerm, Protocol, Requirement,
-    TaintEffect, Timestamp, TolerationOperator, UnsatisfiableAction, VolumeSource,
+    LabelSelector, Labels, Launcher, MilliCpu, Object, Operator, Pod, PodAffinityTerm, PodClass,
+    Protocol, Requirement, TaintEffect, Timestamp, TolerationOperator, UnsatisfiableAction,
+    VolumeSource,
 };
 
 fn read(metadata: Value, spec: Value, status: Value) -> Pod {
@@ -47,6 +48,23 @@ fn a_stored_pod_is_read_as_it_is() {
     // Defaults are the API server's business, not the scheduler's.
     assert!(template.resources.incoming.is_zero());
     assert!(template.tolerations.is_empty());
+}
+
+#[test]
+fn annotations_say_class_and_launcher() {
+    let read = |annotations: Value| {
+        let pod = read(json!({"name": "a", "annotations": annotations}), json!({}), Value::Null);
+        (pod.template.class, pod.template.launcher)
+    };
+    assert_eq!(read(Value::Null), (PodClass::Guaranteed, Launcher::Kubelet));
+    let of_godel = json!({"godel.bytedance.com/pod-resource-type": "best-effort",
+                          "godel.bytedance.com/pod-launcher": "node-manager", "other": "x"});
+    assert_eq!(read(of_godel), (PodClass::BestEffort, Launcher::NodeManager));
+    let level = |level: &str| read(json!({"katalyst.kubewharf.io/qos_level": level})).0;
+    assert_eq!(level("reclaimed_cores"), PodClass::BestEffort);
+    assert_eq!(level("shared_cores"), PodClass::Guaranteed);
+    let unknown = json!({"godel.bytedance.com/pod-launcher": ""});
+    assert_eq!(read(unknown), (PodClass::Guaranteed, Launcher::Unknown));
 }
 
 #[test]
@@ -322,6 +340,53 @@ fn a_node_without_allocatable_as_stored_has_none() {
         json!({"metadata": {"name": "n"}, "status": {"capacity": {"cpu": "9", "pods": "9"}}});
     let node = node(&value).expect("a node");
     assert_eq!((node.allocatable.cpu.0, node.allowed_pods), (0, 0));
+}
+
+#[test]
+fn a_node_has_a_capacity_of_its_own_only_where_it_differs() {
+    let capacity = |capacity: Value| {
+        let status = json!({"allocatable": {"cpu": "8", "pods": "9"}, "capacity": capacity});
+        node(&json!({"metadata": {"name": "n"}, "status": status})).expect("a node")
+    };
+    let more = capacity(json!({"cpu": "10", "pods": "9"}));
+    assert_eq!((more.capacity().resources.cpu.0, more.capacity().pods), (10_000, 9));
+    for same in [json!({"cpu": "8", "pods": "9"}), Value::Null] {
+        let node = capacity(same);
+        assert_eq!((node.capacity.is_none(), node.capacity().resources.cpu.0), (true, 8_000));
+    }
+}
+
+#[test]
+fn parts_of_nodes_are_read_with_what_they_offer() {
+    let metadata = json!({"name": "n", "resourceVersion": "7",
+                          "labels": {"topology.kubernetes.io/zone": "z"}});
+    let found = object(
+        "NMNode",
+        &json!({"metadata": metadata,
+        "spec": {"taints": [{"key": "k", "effect": "NoSchedule"}]},
+        "status": {"resourceCapacity": {"cpu": 16}, "resourceAllocatable": {"cpu": "12"}}}),
+    );
+    let Ok(Object::NmNode(nm_node)) = found else { panic!("{found:?}") };
+    assert_eq!((nm_node.resource_version, &*nm_node.zone.zone), (7, "z"));
+    assert_eq!(nm_node.taints[0].effect, TaintEffect::NoSchedule);
+    assert_eq!(nm_node.node(None).allocatable.cpu.0, 12_000);
+    assert_eq!(nm_node.node(None).capacity().resources.cpu.0, 16_000);
+
+    let found = object(
+        "CustomNodeResource",
+        &json!({"metadata": metadata,
+        "status": {"resources": {"allocatable": {"cpu": "1500m", "memory": "1Gi", "pods": 5}}}}),
+    );
+    let Ok(Object::CustomNodeResource(custom)) = found else { panic!("{found:?}") };
+    let offered = &custom.allocatable;
+    assert_eq!((offered.resources.cpu.0, offered.resources.memory.0), (1_500, 1 << 30));
+    assert_eq!((offered.pods, custom.resource_version), (5, 7));
+
+    let bad = json!({"metadata": metadata, "status": {"resources": {"allocatable": {"cpu": "x"}}}});
+    let error = object("CustomNodeResource", &bad).unwrap_err();
+    assert_eq!(error.path(), "status.resources.allocatable.cpu");
+    let error = object("NMNode", &json!({"metadata": {}})).unwrap_err();
+    assert_eq!(error.path(), "metadata.name");
 }
 
 #[test]

@@ -337,6 +337,12 @@ fn body<'de, D: Deserializer<'de>>(
             document.take(|collected| collected.object(super::storage::$read(&wire, path)));
         }};
     }
+    macro_rules! part {
+        ($wire:ident, $read:ident) => {{
+            let wire = wire::$wire::<'de>::deserialize(deserializer)?;
+            document.take(|collected| collected.object(super::node::$read(&wire, path)));
+        }};
+    }
     use super::{wire_objects as wire, wire_pod};
     match kind {
         Kind::Pod => read!(wire_pod::Pod<'de>, pod),
@@ -353,6 +359,8 @@ fn body<'de, D: Deserializer<'de>>(
         Kind::CsiStorageCapacity => store!(CsiStorageCapacity, csi_storage_capacity),
         Kind::PodDisruptionBudget => read!(wire::PodDisruptionBudget<'de>, budget),
         Kind::PodGroup(kind) => read!(wire::PodGroup<'de>, pod_group, *kind),
+        Kind::NmNode => part!(NmNode, nm_node),
+        Kind::CustomNodeResource => part!(CustomNodeResource, custom_node_resource),
         Kind::RuntimeClass => read!(wire::RuntimeClass<'de>, runtime_class),
         Kind::ReplicationController => {
             read!(wire::ReplicationController<'de>, replication_controller);

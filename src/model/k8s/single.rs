@@ -53,7 +53,8 @@ pub fn node_affinity(value: &Value) -> Result<NodeAffinity, ReadError> {
 pub fn object(kind: &str, value: &Value) -> Result<Object, ReadError> {
     const KINDS: &str = "one of Namespace, Service, ReplicationController, ReplicaSet, \
         StatefulSet, PersistentVolume, PersistentVolumeClaim, StorageClass, CSINode, \
-        VolumeAttachment, CSIDriver, CSIStorageCapacity, PodDisruptionBudget, PodGroup";
+        VolumeAttachment, CSIDriver, CSIStorageCapacity, PodDisruptionBudget, PodGroup, \
+        NMNode, CustomNodeResource";
     let root = Path::Root;
     let rules = &mut Rules::stored();
     let kind = value.get("kind").and_then(Value::as_str).unwrap_or(kind);
@@ -88,6 +89,10 @@ pub fn object(kind: &str, value: &Value) -> Result<Object, ReadError> {
         "VolumeAttachment" => return storage::volume_attachment(&from_value(value)?, &root),
         "CSIDriver" => return storage::csi_driver(&from_value(value)?, &root),
         "CSIStorageCapacity" => return storage::csi_storage_capacity(&from_value(value)?, &root),
+        "NMNode" => return super::node::nm_node(&from_value(value)?, &root),
+        "CustomNodeResource" => {
+            return super::node::custom_node_resource(&from_value(value)?, &root);
+        }
         "ReplicationController" => {
             workload(workloads::replication_controller(&from_value(value)?, &root, rules)?)
         }

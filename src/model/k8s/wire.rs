@@ -228,10 +228,16 @@ wire! {
 }
 
 wire! {
-    /// Of all annotations the one that scheduling reads: the others are skipped.
+    /// Of all annotations those that scheduling reads: the others are skipped.
     struct Annotations<'a> {
         #[serde(rename = "godel.bytedance.com/pod-group-name")]
         godel_pod_group: Text<'a>,
+        #[serde(rename = "katalyst.kubewharf.io/qos_level")]
+        qos_level: Option<Text<'a>>,
+        #[serde(rename = "godel.bytedance.com/pod-resource-type")]
+        resource_type: Option<Text<'a>>,
+        #[serde(rename = "godel.bytedance.com/pod-launcher")]
+        launcher: Option<Text<'a>>,
     }
 }
 

@@ -37,6 +37,46 @@ wire! {
 }
 
 wire! {
+    struct NmNode<'a> {
+        metadata: Option<Metadata<'a>>,
+        spec: Option<NmNodeSpec<'a>>,
+        status: Option<NmNodeStatus<'a>>,
+    }
+}
+
+wire! {
+    struct NmNodeSpec<'a> {
+        taints: List<Taint<'a>>,
+    }
+}
+
+wire! {
+    struct NmNodeStatus<'a> {
+        resource_capacity: Amounts<'a>,
+        resource_allocatable: Amounts<'a>,
+    }
+}
+
+wire! {
+    struct CustomNodeResource<'a> {
+        metadata: Option<Metadata<'a>>,
+        status: Option<CustomNodeResourceStatus<'a>>,
+    }
+}
+
+wire! {
+    struct CustomNodeResourceStatus<'a> {
+        resources: Option<CustomResources<'a>>,
+    }
+}
+
+wire! {
+    struct CustomResources<'a> {
+        allocatable: Amounts<'a>,
+    }
+}
+
+wire! {
     struct Image<'a> {
         names: List<Text<'a>>,
         size_bytes: Option<i64>,

@@ -1,6 +1,6 @@
 //! NodeResourcesFit: nodes that have more to give, and pods that take less.
 
-use crate::model::{Node, Pod, Resources};
+use crate::model::{Node, Object, Pod, PodClass, Resources};
 
 use super::{
     Actions, ClusterEvent, EventResource, Hint, Interest, NODE, any, gone, has_node, itself, on,
@@ -9,6 +9,7 @@ use super::{
 pub(in crate::plugins) const EVENTS: &[Interest] = &[
     on(EventResource::PODS, any(&[Actions::DELETE, Actions::UPDATE_POD_SCALE_DOWN])),
     on(NODE, any(&[Actions::ADD, Actions::UPDATE_NODE_ALLOCATABLE])),
+    on(&[EventResource::CustomNodeResource], any(&[Actions::ADD, Actions::UPDATE_OTHER])),
 ];
 
 /// `ignores` says which resources the filter does not look at. (Kube-scheduler's hint
@@ -19,10 +20,23 @@ pub(in crate::plugins) fn hint(
     ignores: impl Fn(&str) -> bool,
 ) -> Hint {
     let wanted = &pod.template.resources.incoming;
+    let is_best_effort = pod.template.class == PodClass::BestEffort;
+    if let (_, Some(new)) = event.object() {
+        let Object::CustomNodeResource(new) = new else { return Hint::Skip };
+        let offered = &new.allocatable;
+        return Hint::queue_if(
+            is_best_effort && fits(wanted, &offered.resources, offered.pods, ignores),
+        );
+    }
     if let Some(node) = event.node() {
+        // What it gives to best-effort pods it does not say itself, and a Node that
+        // comes may be listed with that for the first time.
+        if is_best_effort {
+            return Hint::queue_if(event.action == Actions::ADD);
+        }
         let Some(new) = node.new.as_deref() else { return Hint::Skip };
         let more = node.old.as_deref().is_none_or(|old| has_more(old, new, wanted));
-        return Hint::queue_if(more && fits(wanted, new, ignores));
+        return Hint::queue_if(more && fits(wanted, &new.allocatable, new.allowed_pods, ignores));
     }
     let Some(other) = event.pod() else { return Hint::Skip };
     match other.both() {
@@ -36,9 +50,8 @@ pub(in crate::plugins) fn hint(
 }
 
 /// Whether the pod would fit on the node if it were empty (`isFit`).
-fn fits(wanted: &Resources, node: &Node, ignores: impl Fn(&str) -> bool) -> bool {
-    let has = &node.allocatable;
-    node.allowed_pods >= 1
+fn fits(wanted: &Resources, has: &Resources, pods: i64, ignores: impl Fn(&str) -> bool) -> bool {
+    pods >= 1
         && (wanted.cpu.0 == 0 || wanted.cpu <= has.cpu)
         && (wanted.memory.0 == 0 || wanted.memory <= has.memory)
         && (wanted.ephemeral_storage.0 == 0 || wanted.ephemeral_storage <= has.ephemeral_storage)

@@ -1,7 +1,7 @@
 //! Plugins that look at the node alone: cordons, taints, affinity, ports, features;
 //! and scheduling gates.
 
-use crate::model::{HostPort, Node, Pod, Taint, Toleration};
+use crate::model::{HostPort, Launcher, Node, Pod, Taint, Toleration};
 
 use super::{Actions, ClusterEvent, EventResource, Hint, Interest, NODE, any, gone, itself, on};
 
@@ -48,6 +48,21 @@ pub(in crate::plugins) fn tolerated(
     let tolerations = &pod.template.tolerations;
     let tolerated = |node: &Node| !has_untolerated(tolerations, &node.taints);
     Hint::queue_if(came_true(node.old.as_deref(), node.new.as_deref(), tolerated))
+}
+
+/// PodLauncher: Nodes and NMNodes that come.
+pub(in crate::plugins) const LAUNCHERS: &[Interest] =
+    &[on(&[EventResource::Node, EventResource::NmNode], Actions::ADD)];
+
+/// PodLauncher: an object that the pod's launcher needs. A node that is new with an
+/// NMNode alone is told of as a Node, too: that costs a cycle in vain.
+pub(in crate::plugins) fn launched(pod: &Pod, event: &ClusterEvent<'_>) -> Hint {
+    let needs = match pod.template.launcher {
+        Launcher::Kubelet => EventResource::Node,
+        Launcher::NodeManager => EventResource::NmNode,
+        Launcher::Unknown => return Hint::Skip,
+    };
+    Hint::queue_if(event.resource == needs)
 }
 
 /// NodeAffinity: nodes and their labels.

@@ -6,7 +6,10 @@
 //! without a trace. Freezing is a clone of the root.
 
 mod nodes;
+mod parts;
 mod pods;
+
+pub use parts::PartCount;
 
 use crate::model::{EventError, Generation, Name, ObjectKind, Template};
 
@@ -143,7 +146,8 @@ impl Draft {
         let objects = &mut self.rest().objects;
         if !objects.is_unique() {
             // A table and an index each.
-            super::cost::copied::<Objects>(2 * ObjectKind::ALL.len());
+            let stores = ObjectKind::ALL.iter().filter(|kind| !kind.is_node_part());
+            super::cost::copied::<Objects>(2 * stores.count());
         }
         triomphe::Arc::make_mut(objects)
     }
@@ -249,6 +253,9 @@ impl Draft {
 impl Draft {
     /// Checks and applies: the object is new, or replaces the one of its name.
     pub(crate) fn put_object(&mut self, object: &crate::model::Object) -> Result<(), EventError> {
+        if object.kind().is_node_part() {
+            return self.put_part(object);
+        }
         let generation = self.cluster.generation;
         self.objects().put(object, generation)
     }
@@ -260,6 +267,9 @@ impl Draft {
         namespace: &str,
         name: &str,
     ) -> Result<(), EventError> {
+        if kind.is_node_part() {
+            return self.delete_part(kind, name);
+        }
         let generation = self.cluster.generation;
         self.objects().delete(kind, namespace, name, generation)
     }

@@ -3,11 +3,12 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::model::{EventError, HOSTNAME, Name, Node, hash_of};
+use crate::model::{EventError, HOSTNAME, Name, Node, Resources, hash_of};
 
+use super::super::account::is_best_effort;
 use super::super::chunk::{Chunk, Columns, LANES, NodeSlot, Place, ZoneId, lanes};
 use super::super::cluster::{ImageEntry, TaintSet};
-use super::super::lane::{Identity, Lane};
+use super::super::lane::{Identity, Lane, Parts};
 use super::super::zones::GHOSTS;
 use super::Draft;
 
@@ -27,9 +28,8 @@ impl Draft {
         self.check_room()
     }
 
-    /// Adds a node, or replaces it: one that is new, or was a ghost, or has
-    /// another zone than before, is at the end of its zone then. O(log n).
-    pub(crate) fn put_node(&mut self, node: Arc<Node>) {
+    /// Lists a node, or another one in its place, made of these parts.
+    pub(super) fn list_node(&mut self, node: Arc<Node>, parts: Option<Arc<Parts>>) {
         let known = self.cluster.any_node(&node.name);
         let slot = known.map(|info| info.slot());
         let old = known.and_then(|info| info.node().cloned());
@@ -41,7 +41,6 @@ impl Draft {
         if old.as_ref().is_none_or(|old| old.labels != node.labels) {
             self.rest().layout += 1;
         }
-        self.exchange_images(old.as_deref(), Some(&node));
 
         let generation = self.cluster.generation;
         let span = self.span();
@@ -76,7 +75,7 @@ impl Draft {
                 slot
             }
         };
-        let scalars: Vec<(u32, i64)> = self.scalars_of(&node);
+        let scalars: Vec<(u32, i64)> = self.scalars_of(&node.allocatable);
         self.change_lane(slot, |chunk, at, generation| {
             if let Some(identity) = chunk.identity_mut(at) {
                 if identity.node.is_none() {
@@ -86,6 +85,7 @@ impl Draft {
                     identity.arrived = generation;
                 }
                 identity.node = Some(node.clone());
+                identity.parts = parts;
             }
             for (resource, _) in allocatable_scalars(chunk, at) {
                 if !scalars.iter().any(|(named, _)| *named == resource) {
@@ -100,22 +100,13 @@ impl Draft {
         });
     }
 
-    /// Whether there is such a node that is no ghost.
-    pub(crate) fn check_remove_node(&self, name: &Name) -> Result<(), EventError> {
-        match self.cluster.node(name) {
-            Some(_) => Ok(()),
-            None => Err(EventError::NodeNotFound { name: name.clone() }),
-        }
-    }
-
-    /// Removes a node; while pods remain on it, it is a ghost. O(log n).
-    pub(crate) fn remove_node(&mut self, name: &Name) {
+    /// Takes a node from the list; while pods or these parts remain, it is a ghost.
+    pub(super) fn unlist_node(&mut self, name: &Name, parts: Option<Arc<Parts>>) {
         let Some(info) = self.cluster.node(name) else { return };
-        let (slot, empty) = (info.slot(), info.pod_count() == 0);
+        let (slot, empty) = (info.slot(), info.pod_count() == 0 && parts.is_none());
         let Some(node) = info.node().cloned() else { return };
         let removed = info.identity().clone();
         let generation = self.cluster.generation;
-        self.exchange_images(Some(&node), None);
         self.count_claims_of(slot, false);
         self.release_sets(slot);
         let rest = self.rest();
@@ -124,6 +115,7 @@ impl Draft {
         self.change_lane(slot, |chunk, at, generation| {
             if let Some(identity) = chunk.identity_mut(at) {
                 identity.node = None;
+                identity.parts = parts;
             }
             for (resource, _) in allocatable_scalars(chunk, at) {
                 chunk.set_allocatable_scalar(at, resource, 0);
@@ -168,8 +160,8 @@ impl Draft {
         self.cluster.counts.ghosts -= 1;
     }
 
-    fn scalars_of(&self, node: &Node) -> Vec<(u32, i64)> {
-        let scalars = node.allocatable.scalars.iter();
+    pub(super) fn scalars_of(&self, resources: &Resources) -> Vec<(u32, i64)> {
+        let scalars = resources.scalars.iter();
         scalars.filter_map(|(name, n)| Some((self.cluster.resource_id(name)?, n))).collect()
     }
 
@@ -200,7 +192,7 @@ impl Draft {
     /// Takes the images of `old` away and adds those of `new`, looking only at
     /// what differs. An image's size is the one that its first node reported,
     /// while any node has it.
-    fn exchange_images(&mut self, old: Option<&Node>, new: Option<&Node>) {
+    pub(super) fn exchange_images(&mut self, old: Option<&Node>, new: Option<&Node>) {
         fn by_name(node: Option<&Node>) -> BTreeMap<&Name, i64> {
             let mut images = BTreeMap::new();
             for image in node.iter().flat_map(|node| node.images.iter()) {
@@ -393,8 +385,9 @@ fn in_lane(chunk: &Chunk, at: usize) -> Option<InLane> {
     Some((chunk.identity_ptr(at)?.clone(), chunk.lane_ptr(at).cloned()))
 }
 
+/// What guaranteed pods may take.
 fn allocatable_scalars(chunk: &Chunk, at: usize) -> Vec<(u32, i64)> {
-    let columns = chunk.fixed.scalars.iter();
+    let columns = chunk.fixed.scalars.iter().filter(|c| !is_best_effort(c.resource));
     columns.filter(|c| c.amount[at] != 0).map(|c| (c.resource, c.amount[at])).collect()
 }
 

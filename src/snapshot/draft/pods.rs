@@ -1,6 +1,8 @@
 //! Placing pods and taking them away.
 
-use crate::model::{EventError, Generation, Name, Pod, PodResources, PodSpec, Uid, key_hash};
+use crate::model::{
+    EventError, Generation, Name, Pod, PodClass, PodResources, PodSpec, Uid, key_hash,
+};
 
 use super::super::chunk::{Chunk, NodeSlot, Place, set};
 use super::super::cluster::{Cluster, GroupKey, claim_key};
@@ -53,8 +55,8 @@ impl Draft {
         let leaving = leaving
             .filter(|spot| spot.slot == there.slot())
             .and_then(|spot| there.pod_at(spot.index))
-            .map(|pod| &pod.template().resources);
-        if fits_in_64_bits(&self.cluster, there, leaving, &spec.resources) {
+            .map(|pod| &***pod.template());
+        if fits_in_64_bits(&self.cluster, there, leaving, spec) {
             Ok(Some(there.slot()))
         } else {
             Err(EventError::Overflow { uid: pod.uid.clone(), node: there.name().clone() })
@@ -129,7 +131,8 @@ impl Draft {
             add(chunk, at, generation, &amounts, -1);
             if empty {
                 chunk.drop_lane(at);
-                empty_ghost = chunk.is_ghosts();
+                let has_parts = chunk.identity(at).is_some_and(|id| id.parts.is_some());
+                empty_ghost = chunk.is_ghosts() && !has_parts;
             }
         });
         let now = self.cluster.generation;
@@ -255,53 +258,29 @@ impl Draft {
 fn fits_in_64_bits(
     cluster: &Cluster,
     node: NodeInfo<'_>,
-    leaving: Option<&PodResources>,
-    coming: &PodResources,
+    leaving: Option<&PodSpec>,
+    coming: &PodSpec,
 ) -> bool {
     let (chunk, at) = node.place();
     let zero = PodResources::default();
-    let old = leaving.unwrap_or(&zero);
-    let fits = |has: i64, old: i64, new: i64| {
-        has.checked_sub(old).and_then(|rest| rest.checked_add(new)).is_some()
-    };
-    fits(chunk.requested_cpu()[at], old.placed.cpu.0, coming.placed.cpu.0)
-        && fits(chunk.requested_memory()[at], old.placed.memory.0, coming.placed.memory.0)
-        && fits(
-            chunk.requested_ephemeral_storage()[at],
-            old.placed.ephemeral_storage.0,
-            coming.placed.ephemeral_storage.0,
-        )
-        && fits(chunk.non_zero_cpu()[at], old.placed_non_zero.cpu.0, coming.placed_non_zero.cpu.0)
-        && fits(
-            chunk.non_zero_memory()[at],
-            old.placed_non_zero.memory.0,
-            coming.placed_non_zero.memory.0,
-        )
-        && coming.placed.scalars.iter().all(|(name, amount)| {
-            let id = cluster.resource_id(name);
-            let has = id.and_then(|id| chunk.requested_scalar(id)).map_or(0, |column| column[at]);
-            fits(has, old.placed.scalars.get(name).unwrap_or(0), amount)
-        })
+    // What leaves the other account makes no room in this one.
+    let leaving = leaving.filter(|leaving| leaving.class == coming.class);
+    let old = leaving.map_or(&zero, |leaving| &leaving.resources);
+    let account = chunk.account(coming.class);
+    account.has_room_in_64_bits(cluster, at, old, &coming.resources)
 }
 
 /// Adds a pod's amounts to a lane (`sign` 1), or takes them away (-1). Sums
 /// were checked before a pod was placed.
 fn add(chunk: &mut Chunk, at: usize, generation: Generation, amounts: &Amounts<'_>, sign: i64) {
-    let resources = &amounts.spec.resources;
     let requested = chunk.requested_mut();
-    let sum = |sum: &mut i64, amount: i64| *sum = sum.wrapping_add(amount.wrapping_mul(sign));
-    sum(&mut requested.cpu[at], resources.placed.cpu.0);
-    sum(&mut requested.memory[at], resources.placed.memory.0);
-    sum(&mut requested.ephemeral_storage[at], resources.placed.ephemeral_storage.0);
-    sum(&mut requested.non_zero_cpu[at], resources.placed_non_zero.cpu.0);
-    sum(&mut requested.non_zero_memory[at], resources.placed_non_zero.memory.0);
     requested.pods[at] = requested.pods[at].wrapping_add_signed(sign as i32);
     requested.generation[at] = generation;
-    chunk.rebalance(at);
-    for (resource, amount) in &amounts.scalars {
-        let has = chunk.requested_scalar(*resource).map_or(0, |column| column[at]);
-        let sum = has.wrapping_add(amount.wrapping_mul(sign));
-        chunk.set_requested_scalar(at, *resource, sum);
+    match amounts.spec.class {
+        PodClass::Guaranteed => add_guaranteed(chunk, at, amounts, sign),
+        PodClass::BestEffort => {
+            chunk.add_best_effort(at, &amounts.spec.resources, &amounts.scalars, sign);
+        }
     }
     if amounts.affinity
         || amounts.required_anti_affinity
@@ -330,6 +309,23 @@ fn add(chunk: &mut Chunk, at: usize, generation: Generation, amounts: &Amounts<'
         set(&mut chunk.required_anti_affinity, at, flags[1]);
         set(&mut chunk.claims, at, flags[2]);
         set(&mut chunk.ports, at, flags[3]);
+    }
+}
+
+fn add_guaranteed(chunk: &mut Chunk, at: usize, amounts: &Amounts<'_>, sign: i64) {
+    let resources = &amounts.spec.resources;
+    let requested = chunk.requested_mut();
+    let sum = |sum: &mut i64, amount: i64| *sum = sum.wrapping_add(amount.wrapping_mul(sign));
+    sum(&mut requested.cpu[at], resources.placed.cpu.0);
+    sum(&mut requested.memory[at], resources.placed.memory.0);
+    sum(&mut requested.ephemeral_storage[at], resources.placed.ephemeral_storage.0);
+    sum(&mut requested.non_zero_cpu[at], resources.placed_non_zero.cpu.0);
+    sum(&mut requested.non_zero_memory[at], resources.placed_non_zero.memory.0);
+    chunk.rebalance(at);
+    for (resource, amount) in &amounts.scalars {
+        let has = chunk.requested_scalar(*resource).map_or(0, |column| column[at]);
+        let sum = has.wrapping_add(amount.wrapping_mul(sign));
+        chunk.set_requested_scalar(at, *resource, sum);
     }
 }
 

@@ -1,0 +1,93 @@
+//! Pods and who is to start them (Gödel: plugins/podlauncher/pod_launcher.go).
+
+use super::hints::{self, ClusterEvent, Hint, Interest};
+use crate::framework::{Code, Cycle, Filter, Plugin, Point, PreFilter, Status, each_lane};
+use crate::model::{Launcher, Pod};
+use crate::snapshot::{Chunk, Cluster, NodeInfo};
+
+/// Rejects nodes that lack what the pod's launcher needs: a Node for the kubelet,
+/// an NMNode for a node manager. Not in the default profile: there all nodes are
+/// Nodes, and all pods the kubelet's.
+#[derive(Clone, Copy, Debug)]
+pub struct PodLauncher;
+
+const NAME: &str = "PodLauncher";
+const NO_KUBELET: &str = "launcher kubelet doesn't exist on this node";
+const NO_NODE_MANAGER: &str = "launcher node-manager doesn't exist on this node";
+
+struct Launched(Launcher);
+
+impl Plugin for PodLauncher {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn points(&self) -> &'static [Point] {
+        &[Point::Filter]
+    }
+
+    fn events(&self) -> &'static [Interest] {
+        hints::nodes::LAUNCHERS
+    }
+
+    fn queueing_hint(
+        &self,
+        pod: &Pod,
+        event: &ClusterEvent<'_>,
+        _: &Cluster,
+    ) -> Result<Hint, Status> {
+        Ok(hints::nodes::launched(pod, event))
+    }
+
+    fn is_local(&self) -> bool {
+        true
+    }
+
+    fn pre_filter<'a>(&'a self, cycle: Cycle<'a>) -> Result<PreFilter<'a>, Status> {
+        let launcher = cycle.pod.template.launcher;
+        if launcher == Launcher::Unknown {
+            let (namespace, name) = (cycle.pod.namespace(), &cycle.pod.name);
+            let reason = format!("pod launcher is empty for pod {namespace}/{name}");
+            return Err(Status::new(Code::Error, NAME, reason));
+        }
+        Ok(PreFilter::Filter(Box::new(Launched(launcher))))
+    }
+}
+
+impl Launched {
+    fn is_on(&self, node: NodeInfo<'_>) -> bool {
+        match self.0 {
+            Launcher::Kubelet => node.kubelet_node().is_some(),
+            Launcher::NodeManager => node.nm_node().is_some(),
+            Launcher::Unknown => false,
+        }
+    }
+
+    fn reason(&self) -> &'static str {
+        match self.0 {
+            Launcher::NodeManager => NO_NODE_MANAGER,
+            Launcher::Kubelet | Launcher::Unknown => NO_KUBELET,
+        }
+    }
+}
+
+impl Filter for Launched {
+    fn filter(&self, node: NodeInfo<'_>) -> Option<Status> {
+        (!self.is_on(node))
+            .then(|| Status::new(Code::UnschedulableAndUnresolvable, NAME, self.reason()))
+    }
+
+    fn filter_chunk(&self, cluster: &Cluster, chunk: &Chunk, mask: u64) -> Result<u64, Status> {
+        let is_on = |at| cluster.node_in(chunk, at).is_some_and(|node| self.is_on(node));
+        Ok(each_lane(mask, is_on))
+    }
+
+    fn only_reason(&self) -> Option<&'static str> {
+        Some(self.reason())
+    }
+
+    /// Whoever goes, the node stays what it is.
+    fn resolvable(&self, _: &Cluster, _: &Chunk, _: u64) -> u64 {
+        0
+    }
+}

@@ -1,0 +1,306 @@
+//! Nodes made of several objects, and the two accounts that they keep.
+
+use portolan::framework::{
+    ClusterEvent, Framework, Hint, Plugin, QueueingHints, Scheduler, SchedulerConfig,
+};
+use portolan::log::{Fact, Relist};
+use portolan::model::{
+    Change, CustomNodeResource, Labels, Launcher, NmNode, Object, ObjectKind, Pod, PodClass,
+    Quantity, ResourceList, Taint, TaintEffect, node, pod,
+};
+use portolan::plugins::{NodeResourcesFit, PodLauncher};
+use portolan::snapshot::Cluster;
+use portolan::{Config, Engine, Writer};
+
+fn writer() -> Writer {
+    Engine::inline(Config::default()).0
+}
+
+fn list(cpu: i64, pods: i64) -> ResourceList {
+    ResourceList::new([("cpu", Quantity::milli(cpu)), ("pods", Quantity::whole(pods))])
+}
+
+fn nm_node(name: &str, capacity: i64, allocatable: i64) -> Object {
+    let (capacity, allocatable) = (list(capacity, 50), list(allocatable, 50));
+    Object::NmNode(NmNode::new(name).with_resources(capacity, allocatable))
+}
+
+fn custom(name: &str, cpu: i64) -> Object {
+    Object::CustomNodeResource(CustomNodeResource::new(name, &list(cpu, 50)))
+}
+
+fn best_effort(name: &str, cpu: i64) -> Pod {
+    pod(name).class(PodClass::BestEffort).cpu(cpu).build()
+}
+
+fn listed(cluster: &Cluster) -> Vec<String> {
+    let mut names: Vec<String> = cluster.nodes().map(|node| node.name().to_string()).collect();
+    names.sort();
+    names
+}
+
+fn delete(writer: &mut Writer, kind: ObjectKind, name: &str) {
+    writer.delete_object(kind, "", name).unwrap();
+}
+
+#[test]
+fn a_snapshot_lists_only_nodes_with_a_node_or_an_nm_node() {
+    let mut writer = writer();
+    writer.add_node(node("kubelet").build()).unwrap();
+    writer.put_object(nm_node("yarn", 1, 1)).unwrap();
+    writer.put_object(custom("custom", 1)).unwrap();
+    writer.add_pod(pod("p").on("pods").build()).unwrap();
+    assert_eq!(listed(writer.cluster()), ["kubelet", "yarn"]);
+    assert_eq!((writer.cluster().len(), writer.node_count()), (2, 4));
+
+    // Between the node's end and its pods' the node is in no list.
+    writer.add_pod(pod("q").on("kubelet").build()).unwrap();
+    writer.remove_node("kubelet").unwrap();
+    assert_eq!(listed(writer.cluster()), ["yarn"]);
+    assert!(writer.cluster().node("kubelet").is_none());
+    assert_eq!(writer.cluster().audit(), []);
+}
+
+#[test]
+fn a_node_stays_listed_while_either_object_is_there() {
+    let mut writer = writer();
+    writer.add_node(node("n").cpu(8_000).build()).unwrap();
+    writer.put_object(nm_node("n", 6_000, 4_000)).unwrap();
+    let cpu = |writer: &Writer| writer.cluster().node("n").map(|n| n.allocatable().cpu.0);
+    assert_eq!(cpu(&writer), Some(6_000));
+    writer.remove_node("n").unwrap();
+    assert_eq!(cpu(&writer), Some(4_000));
+    assert!(writer.remove_node("n").is_err(), "there is no Node any more");
+    writer.add_node(node("n").cpu(8_000).build()).unwrap();
+    delete(&mut writer, ObjectKind::NmNode, "n");
+    assert_eq!(cpu(&writer), Some(8_000));
+    assert!(writer.delete_object(ObjectKind::NmNode, "", "n").is_err());
+    assert_eq!(writer.node_count(), 1);
+}
+
+/// Gödel looks at the object of the pod's launcher.
+#[test]
+fn labels_and_taints_are_the_nodes_where_both_objects_are_there() {
+    let labels = |disk| Labels::new([("disk", disk)]);
+    let taint = |key: &str| Taint::new(key, "", TaintEffect::NoSchedule);
+    let mut writer = writer();
+    let Object::NmNode(nm_node) = nm_node("n", 1, 1) else { panic!("an NMNode") };
+    let mut nm_node = nm_node.with_labels(&labels("yarn"));
+    nm_node.taints = Box::new([taint("yarn")]);
+    writer.put_object(Object::NmNode(nm_node)).unwrap();
+    let seen = |writer: &Writer| {
+        let node = writer.cluster().node("n").unwrap().node().unwrap();
+        (node.labels.get("disk").map(str::to_owned), node.taints[0].key.to_string())
+    };
+    assert_eq!(seen(&writer), (Some("yarn".to_owned()), "yarn".to_owned()));
+    writer.add_node(node("n").label("disk", "kubelet").taint(taint("kubelet")).build()).unwrap();
+    assert_eq!(seen(&writer), (Some("kubelet".to_owned()), "kubelet".to_owned()));
+}
+
+#[test]
+fn a_custom_node_resource_outlives_the_last_pod_of_its_node() {
+    let mut writer = writer();
+    writer.put_object(custom("n", 500)).unwrap();
+    let placed = pod("p").on("n").build();
+    writer.add_pod(placed.clone()).unwrap();
+    writer.remove_pod(&placed).unwrap();
+    assert_eq!(writer.node_count(), 1, "its CustomNodeResource is still there");
+
+    writer.add_node(node("n").build()).unwrap();
+    let offered = |writer: &Writer| {
+        writer.cluster().node("n").map(|n| n.allocatable_of(PodClass::BestEffort).cpu.0)
+    };
+    assert_eq!(offered(&writer), Some(500));
+    delete(&mut writer, ObjectKind::CustomNodeResource, "n");
+    assert_eq!(offered(&writer), Some(0), "nothing is left to best-effort pods");
+    writer.remove_node("n").unwrap();
+    assert_eq!(writer.node_count(), 0);
+}
+
+#[test]
+fn the_last_object_or_pod_of_a_ghost_takes_it_away() {
+    let mut writer = writer();
+    writer.put_object(custom("n", 500)).unwrap();
+    let placed = pod("p").on("n").build();
+    writer.add_pod(placed.clone()).unwrap();
+    delete(&mut writer, ObjectKind::CustomNodeResource, "n");
+    assert_eq!(writer.node_count(), 1);
+    writer.remove_pod(&placed).unwrap();
+    assert_eq!(writer.node_count(), 0);
+}
+
+#[test]
+fn each_class_has_an_account_of_its_own_and_all_pods_are_counted_together() {
+    let mut writer = writer();
+    writer.add_node(node("n").cpu(1_000).pods(10).build()).unwrap();
+    writer.put_object(custom("n", 300)).unwrap();
+    writer.add_pod(pod("g").cpu(700).on("n").build()).unwrap();
+    writer.add_pod(best_effort("b", 200).on("n")).unwrap();
+    let found = writer.cluster().node("n").unwrap();
+    let [guaranteed, best_effort] = [PodClass::Guaranteed, PodClass::BestEffort];
+    assert_eq!(found.requested_of(guaranteed).cpu.0, 700);
+    assert_eq!(found.requested_of(best_effort).cpu.0, 200);
+    assert_eq!(found.allocatable_of(guaranteed).cpu.0, 1_000);
+    assert_eq!(found.allocatable_of(best_effort).cpu.0, 300);
+    assert_eq!((found.allowed_pods_of(guaranteed), found.allowed_pods_of(best_effort)), (10, 50));
+    assert_eq!((found.pod_count(), found.requested().cpu.0), (2, 700));
+}
+
+/// A scheduler with one plugin.
+fn scheduler(plugin: impl Plugin + 'static) -> Scheduler {
+    let framework = Framework::new(vec![(Box::new(plugin), 1)]);
+    Scheduler::new(framework, SchedulerConfig::default(), None)
+}
+
+fn refusal(scheduler: &mut Scheduler, cluster: &Cluster, pod: &Pod) -> Option<String> {
+    scheduler.schedule(cluster, pod).err().map(|why| why.to_string())
+}
+
+#[test]
+fn a_filter_compares_with_the_account_of_the_pods_class_alone() {
+    let mut writer = writer();
+    writer.add_node(node("n").cpu(1_000).pods(3).build()).unwrap();
+    let fit = &mut scheduler(NodeResourcesFit::default());
+    let why = refusal(fit, writer.cluster(), &best_effort("b", 100)).unwrap();
+    assert!(why.contains("Insufficient cpu") && why.contains("Too many pods"), "{why}");
+
+    writer.put_object(custom("n", 300)).unwrap();
+    writer.add_pod(pod("g").cpu(1_000).on("n").build()).unwrap();
+    assert_eq!(refusal(fit, writer.cluster(), &best_effort("b", 300)), None);
+    let why = refusal(fit, writer.cluster(), &pod("h").cpu(1).build()).unwrap();
+    assert!(why.contains("Insufficient cpu"), "{why}");
+    let why = refusal(fit, writer.cluster(), &best_effort("b", 301)).unwrap();
+    assert!(why.contains("Insufficient cpu"), "{why}");
+
+    // Places are for pods of all classes.
+    writer.add_pod(best_effort("b1", 1).on("n")).unwrap();
+    writer.add_pod(best_effort("b2", 1).on("n")).unwrap();
+    let why = refusal(fit, writer.cluster(), &pod("h").build()).unwrap();
+    assert!(why.contains("Too many pods"), "{why}");
+}
+
+#[test]
+fn a_pod_that_changes_its_class_changes_its_account() {
+    let mut writer = writer();
+    writer.add_node(node("n").cpu(1_000).build()).unwrap();
+    writer.add_pod(pod("p").cpu(100).on("n").build()).unwrap();
+    let uid = pod("p").build().uid;
+    writer.update_pod(&uid, best_effort("p", 100).on("n")).unwrap();
+    let found = writer.cluster().node("n").unwrap();
+    let cpu = |class| found.requested_of(class).cpu.0;
+    assert_eq!((cpu(PodClass::Guaranteed), cpu(PodClass::BestEffort)), (0, 100));
+    assert_eq!(writer.cluster().audit(), []);
+}
+
+#[test]
+fn sums_of_the_best_effort_account_stay_within_64_bits() {
+    let mut writer = writer();
+    writer.add_node(node("n").build()).unwrap();
+    let most = |name: &str, class| pod(name).class(class).memory(i64::MAX - 1).on("n").build();
+    writer.add_pod(most("b1", PodClass::BestEffort)).unwrap();
+    assert!(writer.add_pod(most("b2", PodClass::BestEffort)).is_err());
+    writer.add_pod(most("g", PodClass::Guaranteed)).unwrap();
+}
+
+#[test]
+fn a_launcher_needs_its_object() {
+    let mut writer = writer();
+    writer.add_node(node("kubelet").build()).unwrap();
+    let launched = |by| pod("p").launcher(by).build();
+    let plugin = &mut scheduler(PodLauncher);
+    assert_eq!(refusal(plugin, writer.cluster(), &launched(Launcher::Kubelet)), None);
+    let why = refusal(plugin, writer.cluster(), &launched(Launcher::NodeManager)).unwrap();
+    assert!(why.contains("launcher node-manager doesn't exist on this node"), "{why}");
+    let why = refusal(plugin, writer.cluster(), &launched(Launcher::Unknown)).unwrap();
+    assert!(why.contains("pod launcher is empty for pod default/p"), "{why}");
+
+    writer.put_object(nm_node("kubelet", 1, 1)).unwrap();
+    assert_eq!(refusal(plugin, writer.cluster(), &launched(Launcher::NodeManager)), None);
+    writer.remove_node("kubelet").unwrap();
+    let why = refusal(plugin, writer.cluster(), &launched(Launcher::Kubelet)).unwrap();
+    assert!(why.contains("launcher kubelet doesn't exist on this node"), "{why}");
+}
+
+#[test]
+fn a_fork_sees_parts_of_nodes_and_changes_its_own() {
+    let mut writer = writer();
+    writer.put_object(custom("n", 300)).unwrap();
+    writer.publish();
+    let base = writer.snapshot();
+    let mut fork = base.fork();
+    fork.put_object(&nm_node("n", 2, 2)).unwrap();
+    fork.delete_object(ObjectKind::CustomNodeResource, "", "n").unwrap();
+    assert!(fork.delete_object(ObjectKind::CustomNodeResource, "", "n").is_err());
+    assert_eq!((listed(&fork), listed(&base)), (vec!["n".to_owned()], vec![]));
+    assert_eq!(fork.node("n").unwrap().allowed_pods_of(PodClass::BestEffort), 0);
+    assert_eq!((fork.audit(), base.audit()), (vec![], vec![]));
+}
+
+#[test]
+fn parts_have_generations_of_their_own() {
+    let mut writer = writer();
+    writer.add_node(node("n").build()).unwrap();
+    let at = writer.put_object(nm_node("n", 2, 2)).unwrap();
+    let objects = writer.cluster().objects();
+    assert_eq!((objects.nm_nodes.generation(), objects.nm_nodes.len()), (at, 1));
+    assert!(objects.custom_node_resources.is_empty());
+    let at = writer.put_object(custom("n", 2)).unwrap();
+    assert_eq!(writer.cluster().objects().custom_node_resources.generation(), at);
+    assert_ne!(writer.cluster().objects().nm_nodes.generation(), at);
+}
+
+#[test]
+fn a_relist_of_parts_takes_away_what_it_lacks() {
+    let mut writer = writer();
+    writer.add_node(node("a").build()).unwrap();
+    for name in ["a", "b"] {
+        writer.put_object(nm_node(name, 2, 2)).unwrap();
+    }
+    let listing = vec![nm_node("c", 2, 2)];
+    let applied = writer.relist(Relist::Objects(ObjectKind::NmNode, listing)).unwrap();
+    assert_eq!((applied.added, applied.removed), (1, 2));
+    assert_eq!(listed(writer.cluster()), ["a", "c"]);
+    // Nodes are listed apart: one that has no Node is none of them.
+    writer.relist(Relist::Nodes(vec![])).unwrap();
+    assert_eq!(listed(writer.cluster()), ["c"]);
+}
+
+#[test]
+fn a_part_that_comes_wakes_the_pods_that_wait_for_it() {
+    let mut writer = writer();
+    let follower = writer.follow();
+    writer.put_object(nm_node("n", 1, 1)).unwrap();
+    writer.add_node(node("n").build()).unwrap();
+    writer.put_object(custom("n", 500)).unwrap();
+    writer.publish();
+    let mut changes = Vec::new();
+    while let Ok(note) = follower.try_next() {
+        if let Fact::Changed(change) = note.fact {
+            changes.push(change);
+        }
+    }
+    let plugins: Vec<(Box<dyn Plugin>, i64)> =
+        vec![(Box::new(PodLauncher), 0), (Box::new(NodeResourcesFit::default()), 1)];
+    let framework = Framework::new(plugins);
+    let hints = QueueingHints::new(&framework);
+    let wakes = |plugin: &str, pod: &Pod, change: &Change| {
+        let rejector = framework.plugin_set([plugin]);
+        ClusterEvent::of(change).any(|event| {
+            !hints.concerned(event.resource, event.action).intersection(rejector).is_empty()
+                && hints.ask(&framework, rejector, pod, &event, writer.cluster()) == Hint::Queue
+        })
+    };
+    let woken = |plugin: &str, pod: &Pod| -> Vec<bool> {
+        changes.iter().map(|change| wakes(plugin, pod, change)).collect()
+    };
+    // The NMNode: a node that is new, and itself. Then the Node, and the resource.
+    let launched = |by| pod("p").launcher(by).build();
+    let of_kubelet = woken("PodLauncher", &launched(Launcher::Kubelet));
+    assert_eq!(of_kubelet, [true, false, true, false]);
+    let of_node_manager = woken("PodLauncher", &launched(Launcher::NodeManager));
+    assert_eq!(of_node_manager, [false, true, false, false]);
+    let fits = woken("NodeResourcesFit", &best_effort("b", 400));
+    assert_eq!(fits, [true, false, true, true]);
+    assert!(!woken("NodeResourcesFit", &best_effort("b", 600))[3]);
+    assert!(!woken("NodeResourcesFit", &pod("g").cpu(1).build())[3]);
+}
