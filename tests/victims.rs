@@ -7,7 +7,7 @@ use std::cmp::Reverse;
 use std::sync::Arc;
 
 use events::{Op, event};
-use portolan::model::{Resources, Scalars, Timestamp, Uid};
+use portolan::model::{PodClass, Resources, Scalars, Timestamp, Uid};
 use portolan::snapshot::{Cluster, NodeInfo, PodInfo, Snapshot};
 use portolan::state::State;
 use proptest::prelude::*;
@@ -29,9 +29,10 @@ fn uids<'a>(pods: impl Iterator<Item = PodInfo<'a>>) -> Vec<Uid> {
     pods.map(|pod| pod.uid()).collect()
 }
 
-/// What these pods take, added up one by one.
+/// What those of these pods take that are guaranteed, added up one by one.
 fn taken(pods: &[PodInfo<'_>], of: impl Fn(&Resources) -> i64) -> i64 {
-    pods.iter().map(|pod| of(&pod.template().resources.placed)).sum()
+    let guaranteed = pods.iter().filter(|pod| pod.template().class == PodClass::Guaranteed);
+    guaranteed.map(|pod| of(&pod.template().resources.placed)).sum()
 }
 
 fn check_node(cluster: &Cluster, node: NodeInfo<'_>, from: i32, to: i32) {

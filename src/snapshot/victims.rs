@@ -322,7 +322,7 @@ impl std::fmt::Debug for Victims<'_> {
     }
 }
 
-/// What some pods of a node take.
+/// What some pods of a node take: those that are guaranteed, and the number of all.
 #[derive(Clone, Debug)]
 pub struct Freed<'a> {
     index: &'a VictimIndex,
