@@ -18,6 +18,7 @@ mod hash_index;
 mod hints;
 mod lane;
 mod node_info;
+mod numa;
 mod stores;
 mod table;
 mod tally;
@@ -35,6 +36,7 @@ pub use dump::{AccountDump, Dump, NodeDump};
 pub use fork::Fork;
 pub(crate) use node_info::Spot;
 pub use node_info::{NodeInfo, PodInfo};
+pub use numa::{NumaAllocation, NumaResource, NumaStatus, NumaTopology};
 pub use stores::{Keyed, ObjectEvent, ObjectStore, Objects, Store};
 pub(crate) use tally::Hosts;
 
