@@ -5,8 +5,8 @@ use portolan::framework::{
 };
 use portolan::log::{Fact, Relist};
 use portolan::model::{
-    Change, CustomNodeResource, Labels, Launcher, NmNode, Object, ObjectKind, Pod, PodClass,
-    Quantity, ResourceList, Taint, TaintEffect, node, pod,
+    Change, CustomNodeResource, Labels, Launcher, MicroTopology, NmNode, NumaZone, Object,
+    ObjectKind, Pod, PodClass, Quantity, ResourceList, Taint, TaintEffect, node, pod,
 };
 use portolan::plugins::{NodeResourcesFit, PodLauncher};
 use portolan::snapshot::Cluster;
@@ -303,4 +303,74 @@ fn a_part_that_comes_wakes_the_pods_that_wait_for_it() {
     assert_eq!(fits, [true, false, true, true]);
     assert!(!woken("NodeResourcesFit", &best_effort("b", 600))[3]);
     assert!(!woken("NodeResourcesFit", &pod("g").cpu(1).build())[3]);
+}
+
+/// Two NUMA nodes of one socket, of four cpus each.
+fn with_numa(name: &str, given: &[(&str, u32, i64)]) -> Object {
+    let zone = |id: u32| NumaZone {
+        id,
+        socket: 0,
+        allocatable: ResourceList::new([("cpu", Quantity::whole(4))]),
+        allocations: (given.iter())
+            .filter(|(_, numa, _)| *numa == id)
+            .map(|(pod, _, cpu)| {
+                ((*pod).into(), ResourceList::new([("cpu", Quantity::whole(*cpu))]))
+            })
+            .collect(),
+    };
+    let mut custom = CustomNodeResource::new(name, &list(1, 1));
+    custom.numa = Box::new([zone(0), zone(1)]);
+    Object::CustomNodeResource(custom)
+}
+
+fn with_micro_topology(name: &str, given: &str) -> Pod {
+    let given = MicroTopology::parse(given).unwrap();
+    pod(name).spec(|spec| spec.micro_topology = Some(Box::new(given))).on("n").build()
+}
+
+fn available(writer: &Writer) -> Vec<i64> {
+    let numa = writer.cluster().node("n").unwrap().numa();
+    numa.numas.values().map(|numa| numa.resources["cpu"].available.value()).collect()
+}
+
+#[test]
+fn numa_use_of_pods_outlives_the_custom_node_resource() {
+    let mut writer = writer();
+    writer.add_node(node("n").build()).unwrap();
+    writer.put_object(with_numa("n", &[])).unwrap();
+    writer.add_pod(with_micro_topology("p", "0:cpu=3")).unwrap();
+    assert_eq!(available(&writer), [1, 4]);
+    delete(&mut writer, ObjectKind::CustomNodeResource, "n");
+    let numa = writer.cluster().node("n").unwrap().numa();
+    assert!(numa.numas.is_empty() && numa.allocations.len() == 1);
+    writer.put_object(with_numa("n", &[])).unwrap();
+    assert_eq!(available(&writer), [1, 4]);
+    let numa = writer.cluster().node("n").unwrap().numa();
+    assert_eq!(numa.unused("cpu"), Quantity::whole(4));
+    assert_eq!(numa.free_numas(0).collect::<Vec<_>>(), [1]);
+}
+
+#[test]
+fn an_allocation_of_a_numa_node_that_is_not_reported_takes_nothing() {
+    let mut writer = writer();
+    writer.add_node(node("n").build()).unwrap();
+    writer.put_object(with_numa("n", &[])).unwrap();
+    writer.add_pod(with_micro_topology("p", "7:cpu=3;1:memory=5")).unwrap();
+    assert_eq!(available(&writer), [4, 4]);
+    let numa = writer.cluster().node("n").unwrap().numa();
+    assert_eq!(numa.allocations["default/p/default/p"].numas.len(), 2);
+    assert!(numa.numas[&1].resources["memory"].available.is_negative());
+}
+
+#[test]
+fn what_the_agent_gave_counts_before_what_the_annotation_says() {
+    let mut writer = writer();
+    writer.add_node(node("n").build()).unwrap();
+    writer.add_pod(with_micro_topology("p", "0:cpu=3")).unwrap();
+    let key = "default/p/default/p";
+    writer.put_object(with_numa("n", &[(key, 1, 2), ("other/q/uid", 1, 1)])).unwrap();
+    assert_eq!(available(&writer), [4, 1]);
+    let numa = writer.cluster().node("n").unwrap().numa();
+    assert!(numa.allocations[key].by_agent);
+    assert_eq!(numa.numas[&1].resources["cpu"].users.len(), 2);
 }

@@ -1,7 +1,9 @@
 //! What a node may be made of beside a Node: an NMNode and a CustomNodeResource
 //! of its name, as Gödel has them, and how they become one.
 
-use super::{Labels, Name, Node, NodeLabels, Quantity, ResourceList, Resources, Taint, ZoneKey};
+use super::{
+    Labels, Name, Node, NodeLabels, NumaZone, Quantity, ResourceList, Resources, Taint, ZoneKey,
+};
 
 /// What there is on a node: amounts of resources, and places for pods.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -156,6 +158,8 @@ pub struct CustomNodeResource {
     pub name: Name,
     /// `status.resources.allocatable`: what best-effort pods may take.
     pub allocatable: NodeResources,
+    /// Its NUMA nodes, of `status.topologyZone`.
+    pub numa: Box<[NumaZone]>,
     /// `metadata.resourceVersion`, 0 where absent.
     pub resource_version: u64,
 }
@@ -166,6 +170,7 @@ impl CustomNodeResource {
         CustomNodeResource {
             name: name.into(),
             allocatable: allocatable.into(),
+            numa: Box::default(),
             resource_version: 0,
         }
     }

@@ -80,6 +80,14 @@ impl std::ops::Add for Quantity {
     }
 }
 
+impl std::ops::Sub for Quantity {
+    type Output = Quantity;
+
+    fn sub(self, other: Quantity) -> Quantity {
+        Quantity(self.0.saturating_sub(other.0).max(-i128::MAX))
+    }
+}
+
 fn away_from_zero(amount: i128, unit: i128) -> i64 {
     let whole = amount / unit + (amount % unit).signum();
     whole.clamp(i64::MIN.into(), i64::MAX.into()) as i64

@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use super::labels::hash_of;
 use super::{
-    Labels, Launcher, Name, NodeAffinity, PodAffinity, PodClass, PodResources, Toleration,
-    TopologySpreadConstraint,
+    Labels, Launcher, MicroTopology, Name, NodeAffinity, PodAffinity, PodClass, PodResources,
+    Toleration, TopologySpreadConstraint,
 };
 
 /// Transport protocol of a host port.
@@ -219,6 +219,8 @@ pub struct PodSpec {
     pub class: PodClass,
     /// Who starts it.
     pub launcher: Launcher,
+    /// What a scheduler gave it of which NUMA nodes.
+    pub micro_topology: Option<Box<MicroTopology>>,
 }
 
 /// A [`PodSpec`] with its hash: what pods of one template share.

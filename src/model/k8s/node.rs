@@ -8,8 +8,8 @@ use super::time;
 use super::wire::{Amounts, Metadata, Text, TextMap};
 use super::wire_objects as wire;
 use crate::model::{
-    CustomNodeResource, Labels, Name, NmNode, Node, Object, Quantity, ResourceList, Taint,
-    TaintEffect, Timestamp, node,
+    CustomNodeResource, Labels, Name, NmNode, Node, NumaZone, Object, Quantity, ResourceList,
+    Taint, TaintEffect, Timestamp, node,
 };
 
 const EFFECT: &str = "one of NoSchedule, PreferNoSchedule, NoExecute";
@@ -90,7 +90,46 @@ pub(super) fn custom_node_resource(
         resource_list(&resources.allocatable, &status_path.key("resources").key("allocatable"))?;
     let mut custom = CustomNodeResource::new(named(&meta, path)?, &allocatable);
     custom.resource_version = resource_version(&meta, &path.key("metadata"))?;
+    let mut numa = Vec::new();
+    let sockets = status_path.key("topologyZone");
+    for (i, socket) in status.topology_zone.iter().enumerate().filter(|(_, z)| &*z.kind == "Socket")
+    {
+        let path = sockets.index(i);
+        let children = path.key("children");
+        for (i, zone) in socket.children.iter().enumerate().filter(|(_, z)| &*z.kind == "Numa") {
+            let id = number(&socket.name, &path)?;
+            numa.push(numa_zone(zone, id, &children.index(i))?);
+        }
+    }
+    custom.numa = numa.into();
     Ok(Object::CustomNodeResource(custom))
+}
+
+fn numa_zone(
+    wire: &wire::NumaZone<'_>,
+    socket: u32,
+    path: &Path<'_>,
+) -> Result<NumaZone, ReadError> {
+    let resources = wire.resources.clone().unwrap_or_default();
+    let given = path.key("allocations");
+    let allocations = wire.allocations.iter().enumerate().map(|(i, allocation)| {
+        let requests = resource_list(&allocation.requests, &given.index(i).key("requests"))?;
+        Ok((name(&allocation.consumer), requests))
+    });
+    Ok(NumaZone {
+        id: number(&wire.name, path)?,
+        socket,
+        allocatable: resource_list(
+            &resources.allocatable,
+            &path.key("resources").key("allocatable"),
+        )?,
+        allocations: allocations.collect::<Result<_, ReadError>>()?,
+    })
+}
+
+/// A socket or NUMA node is called by its number.
+fn number(text: &Text<'_>, path: &Path<'_>) -> Result<u32, ReadError> {
+    text.parse().map_err(|_| ReadError::value(&path.key("name"), text, "a number"))
 }
 
 fn taints(taints: &[wire::Taint<'_>], path: &Path<'_>) -> Result<Vec<Taint>, ReadError> {

@@ -15,9 +15,12 @@ use super::volume;
 use super::wire::Metadata;
 use super::wire_pod as wire;
 use crate::model::{
-    Container, ContainerKind, ContainerStatus, HostPort, Launcher, Name, OwnerReference, Pod,
-    PodClass, PodSpec, PreemptionPolicy, Protocol, Requests, Template, Timestamp, Uid,
+    Container, ContainerKind, ContainerStatus, HostPort, Launcher, MicroTopology, Name,
+    OwnerReference, Pod, PodClass, PodSpec, PreemptionPolicy, Protocol, Requests, Template,
+    Timestamp, Uid,
 };
+
+const MICRO_TOPOLOGY: &str = "godel.bytedance.com/micro-topology";
 
 /// A pod of which the priority and the overhead may still be open.
 #[derive(Clone, Debug)]
@@ -147,6 +150,12 @@ pub(super) fn template(
     if let Some(said) = &meta.annotations {
         model.class = PodClass::of(said.qos_level.as_deref(), said.resource_type.as_deref());
         model.launcher = Launcher::of(said.launcher.as_deref());
+        let given = MicroTopology::parse(&said.micro_topology).map_err(|_| {
+            let path = path.key("metadata").key("annotations").key(MICRO_TOPOLOGY).to_string();
+            let expected = "of the form NUMA:RESOURCE=QUANTITY,…;…";
+            ReadError::value(&Path::Key(&Path::Root, &path), &said.micro_topology, expected)
+        })?;
+        model.micro_topology = (!given.is_empty()).then(|| Box::new(given));
     }
     model.namespace = namespace;
     model.labels = labels;

@@ -63,6 +63,9 @@ fn annotations_say_class_and_launcher() {
     let level = |level: &str| read(json!({"katalyst.kubewharf.io/qos_level": level})).0;
     assert_eq!(level("reclaimed_cores"), PodClass::BestEffort);
     assert_eq!(level("shared_cores"), PodClass::Guaranteed);
+    let given = json!({"godel.bytedance.com/micro-topology": "0:cpu"});
+    let bad = pod(&json!({"metadata": {"name": "a", "annotations": given}})).unwrap_err();
+    assert!(bad.to_string().contains("micro-topology"), "{bad}");
     let unknown = json!({"godel.bytedance.com/pod-launcher": ""});
     assert_eq!(read(unknown), (PodClass::Guaranteed, Launcher::Unknown));
 }
@@ -381,6 +384,21 @@ fn parts_of_nodes_are_read_with_what_they_offer() {
     let offered = &custom.allocatable;
     assert_eq!((offered.resources.cpu.0, offered.resources.memory.0), (1_500, 1 << 30));
     assert_eq!((offered.pods, custom.resource_version), (5, 7));
+
+    let zones = |name: &str| {
+        json!({"metadata": metadata, "status": {"topologyZone": [
+        {"type": "GPU", "name": "a"},
+        {"type": "Socket", "name": "1", "children": [
+            {"type": "NIC", "name": "eth0"},
+            {"type": "Numa", "name": name, "resources": {"allocatable": {"cpu": "4"}},
+             "allocations": [{"consumer": "a/b/c", "requests": {"cpu": "1"}}]}]}]}})
+    };
+    let found = object("CustomNodeResource", &zones("3"));
+    let Ok(Object::CustomNodeResource(custom)) = found else { panic!("{found:?}") };
+    assert_eq!((custom.numa.len(), custom.numa[0].id, custom.numa[0].socket), (1, 3, 1));
+    assert_eq!(&*custom.numa[0].allocations[0].0, "a/b/c");
+    let error = object("CustomNodeResource", &zones("x")).unwrap_err();
+    assert_eq!(error.path(), "status.topologyZone[1].children[1].name");
 
     let bad = json!({"metadata": metadata, "status": {"resources": {"allocatable": {"cpu": "x"}}}});
     let error = object("CustomNodeResource", &bad).unwrap_err();

@@ -238,6 +238,8 @@ wire! {
         resource_type: Option<Text<'a>>,
         #[serde(rename = "godel.bytedance.com/pod-launcher")]
         launcher: Option<Text<'a>>,
+        #[serde(rename = "godel.bytedance.com/micro-topology")]
+        micro_topology: Text<'a>,
     }
 }
 

@@ -67,6 +67,33 @@ wire! {
 wire! {
     struct CustomNodeResourceStatus<'a> {
         resources: Option<CustomResources<'a>>,
+        topology_zone: List<SocketZone<'a>>,
+    }
+}
+
+wire! {
+    struct SocketZone<'a> {
+        #[serde(rename = "type")]
+        kind: Text<'a>,
+        name: Text<'a>,
+        children: List<NumaZone<'a>>,
+    }
+}
+
+wire! {
+    struct NumaZone<'a> {
+        #[serde(rename = "type")]
+        kind: Text<'a>,
+        name: Text<'a>,
+        resources: Option<CustomResources<'a>>,
+        allocations: List<NumaAllocation<'a>>,
+    }
+}
+
+wire! {
+    struct NumaAllocation<'a> {
+        consumer: Text<'a>,
+        requests: Amounts<'a>,
     }
 }
 
