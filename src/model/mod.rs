@@ -9,6 +9,7 @@ mod affinity;
 mod change;
 mod error;
 mod generation;
+mod godel;
 mod labels;
 mod migration;
 mod node;
@@ -35,6 +36,7 @@ pub use affinity::{
 pub use change::{Change, Diff};
 pub use error::EventError;
 pub use generation::Generation;
+pub use godel::{AbnormalPodState, GodelPod, NominatedNode, OwnerKey, PodState, Victim};
 pub(crate) use labels::hash_of;
 pub use labels::{LabelLookup, Labels};
 pub use migration::InTreePlugin;

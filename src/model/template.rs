@@ -214,6 +214,8 @@ pub struct PodSpec {
     pub is_preempted: bool,
     /// Whether it has data on its node that goes with it: an `emptyDir`.
     pub has_local_storage: bool,
+    /// What Gödel's annotations say; none where there are none.
+    pub godel: Option<Box<super::GodelPod>>,
 }
 
 /// A [`PodSpec`] with its hash: what pods of one template share.
