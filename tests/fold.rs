@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use events::{Op, event};
-use portolan::snapshot::{ChangeKind, ChangedSince, Dump, Snapshot};
+use portolan::snapshot::{ChangeKind, ChangedSince, Dump, GodelConfig, Snapshot};
 use portolan::state::State;
 use portolan::state::naive::Naive;
 use proptest::prelude::*;
@@ -27,6 +27,10 @@ fn changed_by_dumps(before: &Dump, after: &Dump) -> Vec<String> {
     names.into_iter().filter(|n| live(before, n) != live(after, n)).cloned().collect()
 }
 
+fn godel() -> GodelConfig {
+    GodelConfig::new("s", "godel")
+}
+
 fn check_held(held: &[(Arc<Snapshot>, Dump)]) {
     for (snapshot, dump) in held {
         assert_eq!(&snapshot.dump(), dump, "a held snapshot changed");
@@ -37,10 +41,17 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 96, ..ProptestConfig::default() })]
 
     #[test]
-    fn every_generation_equals_the_naive_fold(ops in prop::collection::vec(any::<Op>(), 1..160)) {
+    fn every_generation_equals_the_naive_fold(
+        ops in prop::collection::vec(any::<Op>(), 1..160),
+        is_godel in any::<bool>(),
+    ) {
         let ttl = Some(Duration::from_secs(30));
         let mut state = State::new(ttl, None);
         let mut naive = Naive::new(ttl);
+        if is_godel {
+            state = state.with_godel(godel());
+            naive = naive.with_godel(godel());
+        }
         let mut held: Vec<(Arc<Snapshot>, Dump)> = Vec::new();
         for (i, op) in ops.iter().enumerate() {
             let event = event(op, i as u64);

@@ -19,6 +19,7 @@ pub use reader::{LivePod, ReadError, Reader};
 pub use shared::Engine;
 pub use writer::{Figures, Writer};
 
+use crate::snapshot::GodelConfig;
 use crate::state::CommitCheck;
 
 /// How an engine is made.
@@ -37,6 +38,10 @@ pub struct Config {
     /// as long again, and a pod some 110 bytes more. For engines whose readers
     /// ask for single pods all the time.
     pub live_index: bool,
+    /// Makes the engine one of Gödel's: pods count where their annotations say that a
+    /// scheduler assumed them, and Gödel's stores are kept. None is kube-scheduler's
+    /// cache, which knows neither.
+    pub godel: Option<GodelConfig>,
     /// Decides whether a placement that names the version it was decided on
     /// still fits.
     pub commit_check: Option<Box<dyn CommitCheck>>,
@@ -49,6 +54,7 @@ impl std::fmt::Debug for Config {
             .field("log_capacity", &self.log_capacity)
             .field("sweep_period", &self.sweep_period)
             .field("live_index", &self.live_index)
+            .field("godel", &self.godel)
             .finish_non_exhaustive()
     }
 }

@@ -90,7 +90,10 @@ impl Observer for Listeners {
 
 impl Writer {
     pub(super) fn new(config: Config) -> Writer {
-        let state = State::new(config.assumed_ttl, config.commit_check);
+        let mut state = State::new(config.assumed_ttl, config.commit_check);
+        if let Some(godel) = config.godel {
+            state = state.with_godel(godel);
+        }
         Writer {
             publisher: Publisher::new(Arc::new(state.freeze())),
             state,

@@ -221,6 +221,8 @@ pub struct PodSpec {
     pub launcher: Launcher,
     /// What a scheduler gave it of which NUMA nodes.
     pub micro_topology: Option<Box<MicroTopology>>,
+    /// What Gödel's annotations say; none where there are none.
+    pub godel: Option<Box<super::GodelPod>>,
 }
 
 /// A [`PodSpec`] with its hash: what pods of one template share.

@@ -35,6 +35,8 @@ pub struct Cluster {
     pub(crate) uids: Uids,
     /// What placing a pod seldom changes.
     pub(crate) rest: triomphe::Arc<Rest>,
+    /// Gödel's stores, where they are kept.
+    pub(crate) godel: Option<triomphe::Arc<super::godel::Stores>>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -240,6 +242,7 @@ impl Cluster {
             chunks: Tree::default(),
             uids: Uids::new(),
             rest: triomphe::Arc::new(Rest::default()),
+            godel: None,
         }
     }
 
@@ -252,6 +255,7 @@ impl Cluster {
             chunks: self.chunks.clone(),
             uids: self.uids.share(),
             rest: self.rest.clone(),
+            godel: self.godel.clone(),
         }
     }
 

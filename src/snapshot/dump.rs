@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::model::{NodeResources, NonZero, ObjectKind, PodClass, Resources, Uid};
+use crate::model::{NodeResources, NonZero, ObjectKind, PodClass, PodState, Resources, Uid};
 
 use super::cluster::{Cluster, ImageState};
 use super::node_info::NodeInfo;
@@ -17,6 +17,8 @@ pub struct Dump {
     pub order: Vec<String>,
     /// The assumed pods.
     pub assumed: Vec<Uid>,
+    /// The pods that another scheduler has assumed.
+    pub assumed_elsewhere: Vec<Uid>,
     /// Used claims, each as `namespace/name`.
     pub used_claims: Vec<String>,
     /// Images by name.
@@ -94,9 +96,15 @@ impl Cluster {
         }
         for node in self.everything() {
             dump.assumed.extend(node.pods().filter(|p| p.is_assumed()).map(|p| p.uid()));
+            if self.godel.is_some() {
+                let assumed = node.pods().filter(|pod| pod.state() == PodState::Assumed);
+                let elsewhere = assumed.filter(|pod| !pod.is_assumed());
+                dump.assumed_elsewhere.extend(elsewhere.map(|pod| pod.uid()));
+            }
             dump.nodes.insert(node.name().to_string(), node.dump());
         }
         dump.assumed.sort();
+        dump.assumed_elsewhere.sort();
         dump.used_claims.sort();
         dump
     }

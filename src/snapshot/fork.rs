@@ -59,6 +59,7 @@ impl Fork {
     ///
     /// Where the engine's writer would refuse the pod; nothing changes then.
     pub fn add_pod(&mut self, pod: &Pod) -> Result<(), EventError> {
+        let pod = &*self.draft.as_placed(pod);
         let Some(node) = &pod.node_name else {
             return Err(EventError::NoNodeName { uid: pod.uid.clone() });
         };

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::model::{
     CustomNodeResource, Generation, HostPort, Name, NmNode, Node, NodeResources, NonZero, Pod,
-    PodClass, Resources, Template, Timestamp, Uid,
+    PodClass, PodState, Resources, Template, Timestamp, Uid,
 };
 
 use super::chunk::{Chunk, NodeSlot};
@@ -298,6 +298,19 @@ impl<'a> PodInfo<'a> {
     #[must_use]
     pub fn is_assumed(&self) -> bool {
         self.record.assumed
+    }
+
+    /// Whether it is bound, or assumed by this scheduler or another. A bound pod that
+    /// was handed in with what led there is told apart where
+    /// [`Config::godel`](crate::Config::godel) is given.
+    #[must_use]
+    pub fn state(&self) -> PodState {
+        let godel = self.template().godel.as_ref();
+        if self.is_assumed() || godel.is_some_and(|godel| godel.is_unbound()) {
+            PodState::Assumed
+        } else {
+            PodState::Bound
+        }
     }
 
     /// Its resource version.

@@ -10,7 +10,7 @@ use std::time::Duration;
 use crate::log::{Applied, Event, Fact, Outcome};
 use crate::model::{EventError, Generation, Name, Pod, Timestamp, Uid};
 use crate::snapshot::draft::Draft;
-use crate::snapshot::{Cluster, NodeSlot, Snapshot, Spot};
+use crate::snapshot::{Cluster, GodelConfig, NodeSlot, Snapshot, Spot};
 use crate::sync::mutated;
 
 /// Decides whether a placement still fits when the writer is about to assume
@@ -69,6 +69,13 @@ impl State {
         }
     }
 
+    /// The same state, still empty, as one of Gödel's schedulers.
+    #[must_use]
+    pub fn with_godel(mut self, config: GodelConfig) -> State {
+        self.draft.keep_stores(config);
+        self
+    }
+
     /// The state as it is now.
     #[must_use]
     pub fn cluster(&self) -> &Cluster {
@@ -117,11 +124,15 @@ impl State {
                 applied.removed = usize::from(self.forget(uid, node.as_ref(), observer)?);
             }
             Event::AddPod(pod) => {
-                if self.add_pod(pod, observer)? {
+                let placed = self.draft.as_placed(pod);
+                if self.add_pod(&placed, observer)? {
                     applied.updated = 1;
                 } else {
                     applied.added = 1;
                 }
+            }
+            Event::UpdatePod { old, pod } if self.has_pod_states() => {
+                self.update_in_state(old, pod, &mut applied, observer)?;
             }
             Event::UpdatePod { old, pod } => {
                 self.update_pod(old, pod, observer)?;
@@ -132,6 +143,9 @@ impl State {
                     self.check_known(uid, node.as_ref(), |uid| EventError::NotFound { uid })?;
                 self.displace(uid, known, observer);
                 applied.removed = 1;
+            }
+            Event::PutPending(pod) if self.has_pod_states() => {
+                self.unplace(&pod.uid, pod, &mut applied, observer)?;
             }
             Event::PutPending(pod) => self.put_pending(pod, observer)?,
             Event::RemovePending(uid) => {
@@ -288,7 +302,7 @@ impl State {
         Ok(known.is_some())
     }
 
-    fn update_pod(
+    pub(super) fn update_pod(
         &mut self,
         old: &Uid,
         pod: &Pod,

@@ -5,6 +5,7 @@ mod audit;
 mod lifecycle;
 pub mod naive;
 mod noted;
+mod pod_states;
 mod relist;
 
 pub use audit::Difference;

@@ -9,15 +9,17 @@ use std::time::Duration;
 use crate::log::{Event, ObjectKey, Relist};
 use crate::model::{
     Bytes, CustomNodeResource, HostPort, MilliCpu, Name, NmNode, Node, NodeResources, NonZero,
-    Object, ObjectKind, Pod, PodClass, Quantity, Resources, Scalars, Timestamp, Uid, ZoneKey,
-    is_scalar,
+    Object, ObjectKind, Pod, PodClass, PodState, Quantity, Resources, Scalars, Template, Timestamp,
+    Uid, ZoneKey, is_scalar,
 };
-use crate::snapshot::{Dump, NodeDump};
+use crate::snapshot::{Dump, GodelConfig, NodeDump};
 
 #[derive(Clone, Debug)]
 struct Placed {
     pod: Pod,
     assumed: bool,
+    /// Another of Gödel's schedulers has assumed it.
+    elsewhere: bool,
     deadline: Option<Timestamp>,
 }
 
@@ -33,6 +35,7 @@ pub struct Naive {
     /// Size by image, and the nodes that have it.
     images: BTreeMap<Name, (i64, BTreeSet<Name>)>,
     ttl: Option<Duration>,
+    godel: Option<GodelConfig>,
 }
 
 impl Naive {
@@ -40,6 +43,12 @@ impl Naive {
     #[must_use]
     pub fn new(ttl: Option<Duration>) -> Naive {
         Naive { ttl: ttl.filter(|ttl| !ttl.is_zero()), ..Naive::default() }
+    }
+
+    /// The same, still empty, as one of Gödel's schedulers.
+    #[must_use]
+    pub fn with_godel(self, config: GodelConfig) -> Naive {
+        Naive { godel: Some(config), ..self }
     }
 
     /// Folds one event, and says whether it was accepted.
@@ -74,7 +83,8 @@ impl Naive {
                     fits
                 }
             },
-            Event::AddPod(pod) => self.add(pod),
+            Event::AddPod(pod) => self.add(&self.as_placed(pod)),
+            Event::UpdatePod { old, pod } if self.godel.is_some() => self.update_in_state(old, pod),
             Event::UpdatePod { old, pod } => {
                 let fits =
                     self.pods.get(old).is_some_and(|known| {
@@ -108,6 +118,7 @@ impl Naive {
                 true
             }
             Event::DeleteObject(key) => !key.kind.is_node_part() || self.delete_part(key),
+            Event::PutPending(pod) if self.godel.is_some() => self.unplace(&pod.uid, pod),
             Event::PutPending(pod) => {
                 !pod.uid.is_empty() && pod.node_name.as_ref().is_none_or(|node| node.is_empty())
             }
@@ -160,14 +171,78 @@ impl Naive {
     }
 
     fn put(&mut self, pod: &Pod, assumed: bool) {
-        self.pods.insert(pod.uid.clone(), Placed { pod: pod.clone(), assumed, deadline: None });
+        let elsewhere = self.godel.is_some()
+            && pod
+                .template
+                .godel
+                .as_ref()
+                .is_some_and(|godel| !assumed && &*godel.state == "assumed");
+        let placed = Placed { pod: pod.clone(), assumed, elsewhere, deadline: None };
+        self.pods.insert(pod.uid.clone(), placed);
+    }
+
+    /// The pod on the node that it counts on, if it counts on one.
+    fn as_placed(&self, pod: &Pod) -> Pod {
+        let mut placed = pod.clone();
+        let Some(config) = &self.godel else { return placed };
+        match pod.state() {
+            Ok(PodState::Bound) => {
+                let mut spec = (**pod.template).clone();
+                spec.godel = spec.godel.and_then(|godel| godel.bound());
+                placed.template = Template::new(spec);
+            }
+            Ok(PodState::Assumed) if pod.is_for(&config.scheduler_type) => {
+                placed.node_name = pod.placed_on().cloned();
+            }
+            _ => {}
+        }
+        placed
+    }
+
+    fn update_in_state(&mut self, old: &Uid, pod: &Pod) -> bool {
+        let placed = self.as_placed(pod);
+        if placed.node_name.as_ref().is_none_or(|node| node.is_empty()) {
+            return self.unplace(old, pod);
+        }
+        let same = placed.uid == *old;
+        let fits = placeable(&placed)
+            && match self.pods.get(old) {
+                None => same,
+                Some(known) if known.assumed => same,
+                Some(known) if known.elsewhere && same => true,
+                Some(known) => {
+                    known.pod.node_name == placed.node_name
+                        && (same || !self.pods.contains_key(&placed.uid))
+                }
+            };
+        if fits {
+            self.pods.remove(old);
+            self.put(&placed, false);
+        }
+        fits
+    }
+
+    fn unplace(&mut self, old: &Uid, pod: &Pod) -> bool {
+        let is_pending =
+            !pod.uid.is_empty() && pod.node_name.as_ref().is_none_or(|node| node.is_empty());
+        if old.is_empty() || !is_pending {
+            return false;
+        }
+        if self
+            .pods
+            .get(old)
+            .is_some_and(|known| !known.assumed && (known.elsewhere || pod.uid != *old))
+        {
+            self.pods.remove(old);
+        }
+        true
     }
 
     fn relist_pods(&mut self, pods: &[Pod]) {
         let mut all_good = true;
-        for pod in pods {
-            if placeable(pod) {
-                self.put(pod, false);
+        for pod in pods.iter().map(|pod| self.as_placed(pod)).collect::<Vec<_>>() {
+            if placeable(&pod) {
+                self.put(&pod, false);
             } else {
                 all_good = false;
             }
@@ -297,7 +372,7 @@ impl Naive {
             }
         }
         let mut claims = BTreeSet::new();
-        for (uid, Placed { pod, assumed, .. }) in &self.pods {
+        for (uid, Placed { pod, assumed, elsewhere, .. }) in &self.pods {
             let Some(node) = &pod.node_name else { continue };
             let entry = dump.nodes.entry(node.to_string()).or_default();
             count(entry, uid, pod);
@@ -309,6 +384,9 @@ impl Naive {
             }
             if *assumed {
                 dump.assumed.push(uid.clone());
+            }
+            if *elsewhere {
+                dump.assumed_elsewhere.push(uid.clone());
             }
         }
         dump.used_claims = claims.into_iter().collect();

@@ -46,6 +46,17 @@ impl State {
         }
     }
 
+    /// Whether a pod can be one that is on no node.
+    pub(super) fn check_pending(&self, pod: &Pod) -> Result<(), EventError> {
+        if pod.uid.is_empty() {
+            return Err(EventError::EmptyUid);
+        }
+        match pod.node_name.as_ref().filter(|node| !node.is_empty()) {
+            Some(node) => Err(EventError::HasNodeName { uid: pod.uid.clone(), node: node.clone() }),
+            None => Ok(()),
+        }
+    }
+
     /// A pod that is on no node appears or changes. One that is assumed or placed is
     /// not to be scheduled, whatever an older view of it says.
     pub(super) fn put_pending(
@@ -53,12 +64,7 @@ impl State {
         pod: &Arc<Pod>,
         observer: &mut impl Observer,
     ) -> Result<(), EventError> {
-        if pod.uid.is_empty() {
-            return Err(EventError::EmptyUid);
-        }
-        if let Some(node) = pod.node_name.as_ref().filter(|node| !node.is_empty()) {
-            return Err(EventError::HasNodeName { uid: pod.uid.clone(), node: node.clone() });
-        }
+        self.check_pending(pod)?;
         if observer.takes_notes() && self.draft.pod(&pod.uid).is_none() {
             observer.note(self.now(), Fact::Pending(pod.clone()));
         }

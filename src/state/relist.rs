@@ -31,6 +31,7 @@ impl State {
     fn relist_pods(&mut self, pods: &[Pod], applied: &mut Applied, observer: &mut impl Observer) {
         let listed: BTreeSet<&Uid> = pods.iter().map(|pod| &pod.uid).collect();
         for pod in pods {
+            let pod = &*self.draft.as_placed(pod);
             match self.relist_pod(pod, observer) {
                 Ok(Some(true)) => applied.added += 1,
                 Ok(Some(false)) => applied.updated += 1,

@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use portolan::log::{Event, ObjectKey, Relist};
 use portolan::model::{
-    CustomNodeResource, LabelSelector, Labels, NmNode, Node, Object, ObjectKind, Pod, PodAffinity,
-    PodAffinityTerm, PodClass, Quantity, ResourceList, Taint, TaintEffect, Timestamp, Uid, node,
-    pod,
+    CustomNodeResource, GodelPod, LabelSelector, Labels, NmNode, Node, Object, ObjectKind, Pod,
+    PodAffinity, PodAffinityTerm, PodClass, Quantity, ResourceList, Taint, TaintEffect, Timestamp,
+    Uid, node, pod,
 };
 use portolan::snapshot::Fork;
 use proptest::prelude::*;
@@ -23,6 +23,7 @@ pub(crate) enum Op {
     Add(Seed),
     Update(u8, Seed),
     Remove(u8, u8),
+    Pending(Seed),
     AddNode(NodeSeed),
     UpdateNode(NodeSeed),
     RemoveNode(u8),
@@ -83,8 +84,11 @@ fn make_pod(seed: &Seed) -> Pod {
     if shape & 128 != 0 {
         builder = builder.started(Timestamp::from_secs(i64::from(shape & 3)));
     }
-    if seed.node % 16 != 15 {
+    if seed.node % 16 != 15 && !(seed.uid & 128 != 0 && seed.node & 1 != 0) {
         builder = builder.on(node_name(seed.node % 16));
+    }
+    if seed.uid & 128 != 0 {
+        builder = builder.spec(|spec| spec.godel = annotations(seed));
     }
     if shape & 2 != 0 {
         builder = builder.request("example.com/gpu", Quantity::whole(i64::from(shape & 8)));
@@ -121,6 +125,20 @@ fn make_pod(seed: &Seed) -> Pod {
     let mut pod = builder.build();
     pod.uid = Uid::new(&uid(seed.uid));
     pod
+}
+
+/// What Gödel's annotations say of a pod: that it is assumed, mostly.
+fn annotations(seed: &Seed) -> Option<Box<GodelPod>> {
+    let node = Some(node_name(seed.node / 16).into());
+    let (state, assumed_node) = match seed.shape % 5 {
+        0 => ("dispatched", None),
+        1 => ("", node),
+        _ => ("assumed", node),
+    };
+    let selected_scheduler = (!state.is_empty()).then(|| "s".into());
+    let godel =
+        GodelPod { state: state.into(), selected_scheduler, assumed_node, ..GodelPod::default() };
+    Some(Box::new(godel))
 }
 
 fn make_node(seed: &NodeSeed) -> Node {
@@ -218,6 +236,13 @@ pub(crate) fn event(op: &Op, step: u64) -> Event {
             Event::UpdatePod { old: Uid::new(&uid(*n)), pod: Arc::new(make_pod(&seed)) }
         }
         Op::Remove(n, node) => Event::RemovePod { uid: Uid::new(&uid(*n)), node: other(*node) },
+        Op::Pending(seed) => {
+            let mut pod = make_pod(seed);
+            if seed.node % 4 != 0 {
+                pod.node_name = None;
+            }
+            Event::PutPending(Arc::new(pod))
+        }
         Op::AddNode(seed) => Event::AddNode(Arc::new(make_node(seed))),
         Op::UpdateNode(seed) => Event::UpdateNode(Arc::new(make_node(seed))),
         Op::RemoveNode(n) => Event::RemoveNode(node_name(*n).into()),

@@ -36,6 +36,7 @@ mod affinity;
 mod collect;
 mod defaults;
 mod error;
+mod godel;
 mod node;
 mod objects;
 mod pod;

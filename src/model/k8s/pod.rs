@@ -9,6 +9,7 @@ use std::collections::HashMap;
 use super::affinity::{Own, node_affinity, pod_affinity, toleration, topology_spread};
 use super::defaults::{self, Rules};
 use super::error::{Path, ReadError};
+use super::godel;
 use super::node::{labels, name, optional, resource_list, resource_version, timestamp};
 use super::pod_group;
 use super::volume;
@@ -144,6 +145,7 @@ pub(super) fn template(
         scheduling_gates: spec.scheduling_gates.iter().map(|gate| name(&gate.name)).collect(),
         resource_claims: spec.resource_claims.iter().map(|claim| name(&claim.name)).collect(),
         scheduling_group: pod_group::of_pod(meta, spec),
+        godel: godel::of_pod(meta, !spec.node_name.is_empty(), path)?,
         required_node_features: required_features(spec),
         ..PodSpec::default()
     };

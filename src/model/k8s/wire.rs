@@ -240,6 +240,31 @@ wire! {
         launcher: Option<Text<'a>>,
         #[serde(rename = "godel.bytedance.com/micro-topology")]
         micro_topology: Text<'a>,
+        #[serde(rename = "godel.bytedance.com/pod-state")]
+        pod_state: Text<'a>,
+        #[serde(rename = "godel.bytedance.com/selected-scheduler")]
+        selected_scheduler: Text<'a>,
+        #[serde(rename = "godel.bytedance.com/assumed-node")]
+        assumed_node: Text<'a>,
+        #[serde(rename = "godel.bytedance.com/nominated-node")]
+        nominated_node: Text<'a>,
+        #[serde(rename = "godel.bytedance.com/reservation")]
+        reservation: Text<'a>,
+        /// An older name of the same.
+        #[serde(rename = "pod.tce.kubernetes.io/reservation")]
+        reservation_of_tce: Text<'a>,
+        #[serde(rename = "godel.bytedance.com/reservation-index")]
+        reservation_index: Text<'a>,
+        #[serde(rename = "godel.bytedance.com/matched-reservation-placeholder")]
+        matched_placeholder: Text<'a>,
+        #[serde(rename = "godel.bytedance.com/reservation-placeholder")]
+        is_placeholder: Text<'a>,
+        #[serde(rename = "godel.bytedance.com/placeholder-uid")]
+        placeholder_uid: Text<'a>,
+        #[serde(rename = "godel.bytedance.com/movement-name")]
+        movement_name: Text<'a>,
+        #[serde(rename = "godel.bytedance.com/request-template")]
+        request_template: Text<'a>,
     }
 }
 
