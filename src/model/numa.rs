@@ -20,7 +20,10 @@ pub struct NumaZone {
 /// What a scheduler gave a pod of which NUMA nodes (annotation
 /// `godel.bytedance.com/micro-topology`), sorted by their numbers.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub struct MicroTopology(Box<[(u32, Box<[(Name, Quantity)]>)]>);
+pub struct MicroTopology(Box<[(u32, Amounts)]>);
+
+/// So much of each resource.
+type Amounts = Box<[(Name, Quantity)]>;
 
 /// A text is not a [`MicroTopology`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

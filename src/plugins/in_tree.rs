@@ -58,9 +58,10 @@ mod registry {
     /// with resource claims are refused.
     const LEFT_OUT: [&str; 1] = ["DynamicResources"];
 
+    type Make = fn() -> Box<dyn Plugin>;
+
     /// Gödel's plugins, which a profile has where a configuration names them.
-    const OF_GODEL: [(&str, fn() -> Box<dyn Plugin>); 1] =
-        [("PodLauncher", || Box::new(super::super::PodLauncher))];
+    const OF_GODEL: [(&str, Make); 1] = [("PodLauncher", || Box::new(super::super::PodLauncher))];
 
     impl Registry {
         /// Kube-scheduler's plugins, with its default profile; and Gödel's PodLauncher,

@@ -53,10 +53,10 @@ fn apart(color: u8) -> PodAffinity {
 fn made(name: String, seed: &PodSeed) -> PodBuilder {
     let mut made = pod(name).cpu(i64::from(seed.cpu % 8) * 100);
     made = made.priority(i32::from(seed.priority % 5));
-    if seed.gpus % 4 > 0 {
+    if !seed.gpus.is_multiple_of(4) {
         made = made.request("example.com/gpu", Quantity::whole(i64::from(seed.gpus % 4)));
     }
-    if seed.color % 4 > 0 {
+    if !seed.color.is_multiple_of(4) {
         made = made.label("color", colored(seed.color));
     }
     if let Some(start) = seed.start {
