@@ -28,7 +28,7 @@ fn changed_by_dumps(before: &Dump, after: &Dump) -> Vec<String> {
 }
 
 fn godel() -> GodelConfig {
-    GodelConfig::new("s", "godel")
+    GodelConfig::new("godel")
 }
 
 fn check_held(held: &[(Arc<Snapshot>, Dump)]) {

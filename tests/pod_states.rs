@@ -10,7 +10,7 @@ use portolan::{Config, Engine, GodelConfig, Writer};
 fn writer() -> Writer {
     let config = Config {
         assumed_ttl: Some(Duration::from_secs(30)),
-        godel: Some(GodelConfig::new("ours", "godel-scheduler")),
+        godel: Some(GodelConfig::new("godel-scheduler")),
         ..Config::default()
     };
     Engine::inline(config).0

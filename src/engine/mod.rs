@@ -39,8 +39,8 @@ pub struct Config {
     /// ask for single pods all the time.
     pub live_index: bool,
     /// Makes the engine one of Gödel's: pods count where their annotations say that a
-    /// scheduler assumed them, and Gödel's stores are kept. None is kube-scheduler's
-    /// cache, which knows neither.
+    /// scheduler assumed them. None is kube-scheduler's cache, which knows of no such
+    /// thing.
     pub godel: Option<GodelConfig>,
     /// Decides whether a placement that names the version it was decided on
     /// still fits.

@@ -17,7 +17,7 @@ const BEST_EFFORT: ResourceId = 1 << 31;
 /// The best-effort account's columns of what every node has, as numbers from the
 /// top: no scalar's number comes near them.
 #[derive(Clone, Copy)]
-enum Fixed {
+enum Amount {
     Cpu,
     Memory,
     EphemeralStorage,
@@ -27,13 +27,13 @@ enum Fixed {
     NonZeroMemory,
 }
 
-impl Fixed {
+impl Amount {
     const fn number(self) -> ResourceId {
         u32::MAX - self as u32
     }
 }
 
-const _: () = assert!(MOST_SLOTS < BEST_EFFORT && Fixed::NonZeroMemory.number() > BEST_EFFORT);
+const _: () = assert!(MOST_SLOTS < BEST_EFFORT && Amount::NonZeroMemory.number() > BEST_EFFORT);
 
 /// Whether a column is one of the best-effort account.
 pub(crate) fn is_best_effort(column: ResourceId) -> bool {
@@ -61,56 +61,56 @@ impl<'a> Account<'a> {
     /// Allocatable cpu, in milli-cores.
     #[must_use]
     pub fn allocatable_cpu(&self) -> &'a Column<i64> {
-        self.allocatable(Chunk::allocatable_cpu, Fixed::Cpu)
+        self.allocatable(Chunk::allocatable_cpu, Amount::Cpu)
     }
 
     /// Allocatable memory, in bytes.
     #[must_use]
     pub fn allocatable_memory(&self) -> &'a Column<i64> {
-        self.allocatable(Chunk::allocatable_memory, Fixed::Memory)
+        self.allocatable(Chunk::allocatable_memory, Amount::Memory)
     }
 
     /// Allocatable ephemeral storage, in bytes.
     #[must_use]
     pub fn allocatable_ephemeral_storage(&self) -> &'a Column<i64> {
-        self.allocatable(Chunk::allocatable_ephemeral_storage, Fixed::EphemeralStorage)
+        self.allocatable(Chunk::allocatable_ephemeral_storage, Amount::EphemeralStorage)
     }
 
     /// How many pods each node may run, of whatever class, if one of this class is
     /// to be among them.
     #[must_use]
     pub fn allowed_pods(&self) -> &'a Column<i64> {
-        self.allocatable(Chunk::allowed_pods, Fixed::Pods)
+        self.allocatable(Chunk::allowed_pods, Amount::Pods)
     }
 
     /// Requested cpu, in milli-cores.
     #[must_use]
     pub fn requested_cpu(&self) -> &'a Column<i64> {
-        self.requested(Chunk::requested_cpu, Fixed::Cpu)
+        self.requested(Chunk::requested_cpu, Amount::Cpu)
     }
 
     /// Requested memory, in bytes.
     #[must_use]
     pub fn requested_memory(&self) -> &'a Column<i64> {
-        self.requested(Chunk::requested_memory, Fixed::Memory)
+        self.requested(Chunk::requested_memory, Amount::Memory)
     }
 
     /// Requested ephemeral storage, in bytes.
     #[must_use]
     pub fn requested_ephemeral_storage(&self) -> &'a Column<i64> {
-        self.requested(Chunk::requested_ephemeral_storage, Fixed::EphemeralStorage)
+        self.requested(Chunk::requested_ephemeral_storage, Amount::EphemeralStorage)
     }
 
     /// Requested cpu with Kubernetes' default where a container asks for none.
     #[must_use]
     pub fn non_zero_cpu(&self) -> &'a Column<i64> {
-        self.requested(Chunk::non_zero_cpu, Fixed::NonZeroCpu)
+        self.requested(Chunk::non_zero_cpu, Amount::NonZeroCpu)
     }
 
     /// Requested memory with Kubernetes' default where a container asks for none.
     #[must_use]
     pub fn non_zero_memory(&self) -> &'a Column<i64> {
-        self.requested(Chunk::non_zero_memory, Fixed::NonZeroMemory)
+        self.requested(Chunk::non_zero_memory, Amount::NonZeroMemory)
     }
 
     /// Allocatable amounts of the scalar resource with this number, see
@@ -135,19 +135,19 @@ impl<'a> Account<'a> {
         }
     }
 
-    fn allocatable(&self, own: fn(&Chunk) -> &Column<i64>, fixed: Fixed) -> &'a Column<i64> {
+    fn allocatable(&self, own: fn(&Chunk) -> &Column<i64>, which: Amount) -> &'a Column<i64> {
         match self.class {
             PodClass::Guaranteed => own(self.chunk),
             PodClass::BestEffort => {
-                self.chunk.allocatable_scalar(fixed.number()).unwrap_or(&NOTHING)
+                self.chunk.allocatable_scalar(which.number()).unwrap_or(&NOTHING)
             }
         }
     }
 
-    fn requested(&self, own: fn(&Chunk) -> &Column<i64>, fixed: Fixed) -> &'a Column<i64> {
+    fn requested(&self, own: fn(&Chunk) -> &Column<i64>, which: Amount) -> &'a Column<i64> {
         match self.class {
             PodClass::Guaranteed => own(self.chunk),
-            PodClass::BestEffort => self.chunk.requested_scalar(fixed.number()).unwrap_or(&NOTHING),
+            PodClass::BestEffort => self.chunk.requested_scalar(which.number()).unwrap_or(&NOTHING),
         }
     }
 
@@ -239,13 +239,13 @@ impl Chunk {
     ) {
         let (placed, non_zero) = (&resources.placed, &resources.placed_non_zero);
         let fixed = [
-            (Fixed::Cpu, placed.cpu.0),
-            (Fixed::Memory, placed.memory.0),
-            (Fixed::EphemeralStorage, placed.ephemeral_storage.0),
-            (Fixed::NonZeroCpu, non_zero.cpu.0),
-            (Fixed::NonZeroMemory, non_zero.memory.0),
+            (Amount::Cpu, placed.cpu.0),
+            (Amount::Memory, placed.memory.0),
+            (Amount::EphemeralStorage, placed.ephemeral_storage.0),
+            (Amount::NonZeroCpu, non_zero.cpu.0),
+            (Amount::NonZeroMemory, non_zero.memory.0),
         ];
-        let fixed = fixed.into_iter().map(|(fixed, amount)| (fixed.number(), amount));
+        let fixed = fixed.into_iter().map(|(which, amount)| (which.number(), amount));
         let scalars = scalars.iter().map(|(id, amount)| (id | BEST_EFFORT, *amount));
         for (column, amount) in fixed.chain(scalars).filter(|(_, amount)| *amount != 0) {
             let has = self.requested_scalar(column).map_or(0, |column| column[at]);
@@ -270,13 +270,13 @@ impl Chunk {
             self.set_allocatable_scalar(at, column, 0);
         }
         let fixed = [
-            (Fixed::Cpu, resources.cpu.0),
-            (Fixed::Memory, resources.memory.0),
-            (Fixed::EphemeralStorage, resources.ephemeral_storage.0),
-            (Fixed::Pods, pods),
+            (Amount::Cpu, resources.cpu.0),
+            (Amount::Memory, resources.memory.0),
+            (Amount::EphemeralStorage, resources.ephemeral_storage.0),
+            (Amount::Pods, pods),
         ];
-        for (fixed, amount) in fixed {
-            self.set_allocatable_scalar(at, fixed.number(), amount);
+        for (which, amount) in fixed {
+            self.set_allocatable_scalar(at, which.number(), amount);
         }
         for (id, amount) in scalars {
             self.set_allocatable_scalar(at, id | BEST_EFFORT, *amount);

@@ -35,8 +35,8 @@ pub struct Cluster {
     pub(crate) uids: Uids,
     /// What placing a pod seldom changes.
     pub(crate) rest: triomphe::Arc<Rest>,
-    /// Gödel's stores, where they are kept.
-    pub(crate) godel: Option<triomphe::Arc<super::godel::Stores>>,
+    /// How pods in Gödel's states count, where they do.
+    pub(crate) godel: Option<triomphe::Arc<super::godel::GodelConfig>>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -17,7 +17,7 @@
 //!   probe path becomes empty. A segment that is full is replaced by others;
 //!   older versions keep the one that they have, with all that they need.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::BTreeMap;
 
 use triomphe::Arc;
 
@@ -25,6 +25,7 @@ use crate::model::Generation;
 use crate::sync::{self, AtomicU64, AtomicUsize, Mutex, Ordering, mutated};
 
 use super::cost;
+use super::departures::Departures;
 use super::hash_index::HashIndex;
 
 /// Most cells of a segment, unless its entries cannot be told apart.
@@ -386,90 +387,6 @@ impl Hints {
     }
 }
 
-/// Entries whose pods are gone, in the order in which they went.
-#[derive(Default)]
-pub(crate) struct Departures {
-    waiting: Waiting,
-    /// How many of an entry's departures, the oldest ones, are void: its pod
-    /// came back.
-    stayed: HashMap<u64, u32>,
-}
-
-/// A queue whose memory follows its length, block by block: a version that is held for
-/// long makes it long, and it is hardly ever empty afterwards.
-#[derive(Default)]
-struct Waiting {
-    blocks: VecDeque<Vec<(Generation, u64)>>,
-    /// How many of the first block are gone.
-    gone: usize,
-    len: usize,
-}
-
-impl Waiting {
-    const BLOCK: usize = 512;
-
-    fn push(&mut self, entry: (Generation, u64)) {
-        match self.blocks.back_mut().filter(|block| block.len() < Waiting::BLOCK) {
-            Some(block) => block.push(entry),
-            None => {
-                let mut block = Vec::with_capacity(Waiting::BLOCK);
-                block.push(entry);
-                self.blocks.push_back(block);
-            }
-        }
-        self.len += 1;
-    }
-
-    fn first(&self) -> Option<(Generation, u64)> {
-        self.blocks.front()?.get(self.gone).copied()
-    }
-
-    fn drop_first(&mut self) {
-        let is_last = self.blocks.len() == 1;
-        let Some(first) = self.blocks.front_mut() else { return };
-        self.gone += 1;
-        self.len -= 1;
-        if self.gone < first.len() {
-            return;
-        }
-        self.gone = 0;
-        if is_last {
-            // The next pod that goes needs one again.
-            first.clear();
-        } else {
-            self.blocks.pop_front();
-        }
-    }
-}
-
-impl Departures {
-    pub(crate) fn len(&self) -> usize {
-        self.waiting.len
-    }
-
-    pub(crate) fn is_empty(&self) -> bool {
-        self.waiting.len == 0
-    }
-
-    fn stay(&mut self, entry: u64) {
-        if !mutated!("hints-forget-return") {
-            *self.stayed.entry(entry).or_insert(0) += 1;
-        }
-    }
-
-    fn has_stayed(&mut self, entry: u64) -> bool {
-        let Some(times) = self.stayed.get_mut(&entry) else { return false };
-        *times -= 1;
-        if *times == 0 {
-            self.stayed.remove(&entry);
-            if self.stayed.is_empty() {
-                self.stayed = HashMap::new();
-            }
-        }
-        true
-    }
-}
-
 /// How a version finds its pods: by the index that all versions of the writer
 /// share, and in a fork also by one of its own.
 pub(crate) struct Uids {
@@ -584,6 +501,8 @@ mod tests {
 
     use proptest::prelude::*;
 
+    use std::collections::VecDeque;
+
     use super::*;
 
     /// Keys, each with a slot.
@@ -600,28 +519,6 @@ mod tests {
             false
         });
         slots
-    }
-
-    #[test]
-    fn what_waits_comes_in_order_and_leaves_its_memory() {
-        let mut waiting = Waiting::default();
-        for n in 0..100_000 {
-            waiting.push((Generation(n), n));
-        }
-        for n in 0..99_990 {
-            assert_eq!(waiting.first(), Some((Generation(n), n)));
-            waiting.drop_first();
-        }
-        assert_eq!((waiting.len, waiting.blocks.len()), (10, 1));
-        // Never empty, and never more than a block or two.
-        for n in 100_000..200_000 {
-            waiting.push((Generation(n), n));
-            assert_eq!(waiting.first().unwrap().1, n - 10);
-            waiting.drop_first();
-            assert!(waiting.blocks.len() <= 2);
-        }
-        (0..10).for_each(|_| waiting.drop_first());
-        assert_eq!((waiting.first(), waiting.len), (None, 0));
     }
 
     proptest! {

@@ -11,6 +11,7 @@ mod changes;
 pub(crate) mod chunk;
 mod cluster;
 pub mod cost;
+mod departures;
 pub(crate) mod draft;
 mod dump;
 mod fork;
@@ -48,7 +49,8 @@ pub use victims::{Freed, Victims};
 /// What the models reach of this module beyond its public face.
 #[cfg(loom)]
 pub(crate) mod model {
-    use super::hints::{Departures, Hints};
+    use super::departures::Departures;
+    use super::hints::Hints;
     use crate::model::Generation;
 
     /// The writer's end of the index of pods.

@@ -72,7 +72,7 @@ impl State {
     /// The same state, still empty, as one of Gödel's schedulers.
     #[must_use]
     pub fn with_godel(mut self, config: GodelConfig) -> State {
-        self.draft.keep_stores(config);
+        self.draft.count_states(config);
         self
     }
 

@@ -15,7 +15,7 @@ pub use parts::PartCount;
 use crate::model::{EventError, Generation, Name, ObjectKind, Template};
 
 use super::cluster::{Cluster, Kept, PodLabels, Rest, Snapshot};
-use super::hints::Departures;
+use super::departures::Departures;
 use super::stores::Objects;
 use super::table::{Numbers, Span};
 
