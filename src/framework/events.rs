@@ -46,11 +46,13 @@ pub enum EventResource {
     PodDisruptionBudget,
     /// A pod group.
     PodGroup,
+    /// A place that is held on a node.
+    Reservation,
 }
 
 impl EventResource {
     /// All of them, in the order of their numbers.
-    pub const ALL: [EventResource; 15] = [
+    pub const ALL: [EventResource; 16] = [
         EventResource::AssignedPod,
         EventResource::UnscheduledPod,
         EventResource::Node,
@@ -66,6 +68,7 @@ impl EventResource {
         EventResource::Workload,
         EventResource::PodDisruptionBudget,
         EventResource::PodGroup,
+        EventResource::Reservation,
     ];
 
     /// Both kinds of pods (`Pod`).
@@ -90,6 +93,7 @@ impl EventResource {
             EventResource::Workload => "Workload",
             EventResource::PodDisruptionBudget => "PodDisruptionBudget",
             EventResource::PodGroup => "PodGroup",
+            EventResource::Reservation => "Reservation",
         }
     }
 
@@ -109,6 +113,7 @@ impl EventResource {
             ObjectKind::CsiStorageCapacity => EventResource::CsiStorageCapacity,
             ObjectKind::PodDisruptionBudget => EventResource::PodDisruptionBudget,
             ObjectKind::PodGroup => EventResource::PodGroup,
+            ObjectKind::Reservation => EventResource::Reservation,
         }
     }
 }

@@ -18,6 +18,7 @@ mod pod;
 mod pod_group;
 mod quantity;
 mod requests;
+mod reservation;
 mod resources;
 mod selector;
 mod storage;
@@ -49,6 +50,7 @@ pub use quantity::{Quantity, QuantityError};
 pub use requests::{
     Container, ContainerKind, ContainerStatus, NonZero, PodResources, Requests, ResourceList,
 };
+pub use reservation::{Reservation, ReservationPhase};
 pub use resources::{Bytes, MilliCpu, ResourceOverflow, Resources, Scalars};
 pub(crate) use resources::{is_extended, is_scalar};
 pub use selector::{LabelSelector, Operator, Requirement};

@@ -6,7 +6,7 @@ use super::storage::{
     CsiDriver, CsiNode, CsiStorageCapacity, PersistentVolume, PersistentVolumeClaim, StorageClass,
     VolumeAttachment,
 };
-use super::{LabelSelector, Labels, Name, PodGroup};
+use super::{LabelSelector, Labels, Name, PodGroup, Reservation};
 
 /// A namespace: its labels are what namespace selectors see.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -100,11 +100,13 @@ pub enum ObjectKind {
     PodDisruptionBudget,
     /// PodGroup, of scheduling.k8s.io and others.
     PodGroup,
+    /// scheduling.godel.kubewharf.io/v1alpha1 Reservation.
+    Reservation,
 }
 
 impl ObjectKind {
     /// All kinds.
-    pub const ALL: [ObjectKind; 14] = [
+    pub const ALL: [ObjectKind; 15] = [
         ObjectKind::Namespace,
         ObjectKind::Service,
         ObjectKind::ReplicationController,
@@ -119,6 +121,7 @@ impl ObjectKind {
         ObjectKind::CsiStorageCapacity,
         ObjectKind::PodDisruptionBudget,
         ObjectKind::PodGroup,
+        ObjectKind::Reservation,
     ];
 
     /// As Kubernetes writes it.
@@ -139,6 +142,7 @@ impl ObjectKind {
             ObjectKind::CsiStorageCapacity => "CSIStorageCapacity",
             ObjectKind::PodDisruptionBudget => "PodDisruptionBudget",
             ObjectKind::PodGroup => "PodGroup",
+            ObjectKind::Reservation => "Reservation",
         }
     }
 }
@@ -171,6 +175,8 @@ pub enum Object {
     PodDisruptionBudget(PodDisruptionBudget),
     /// A pod group.
     PodGroup(PodGroup),
+    /// A place that is held on a node.
+    Reservation(Reservation),
 }
 
 impl Object {
@@ -190,6 +196,7 @@ impl Object {
             Object::CsiStorageCapacity(_) => ObjectKind::CsiStorageCapacity,
             Object::PodDisruptionBudget(_) => ObjectKind::PodDisruptionBudget,
             Object::PodGroup(_) => ObjectKind::PodGroup,
+            Object::Reservation(_) => ObjectKind::Reservation,
         }
     }
 
@@ -209,6 +216,7 @@ impl Object {
             Object::CsiStorageCapacity(object) => &object.namespace,
             Object::PodDisruptionBudget(object) => &object.namespace,
             Object::PodGroup(object) => &object.namespace,
+            Object::Reservation(object) => &object.namespace,
         }
     }
 
@@ -228,6 +236,7 @@ impl Object {
             Object::CsiStorageCapacity(object) => &object.name,
             Object::PodDisruptionBudget(object) => &object.name,
             Object::PodGroup(object) => &object.name,
+            Object::Reservation(object) => &object.name,
         }
     }
 }

@@ -584,6 +584,18 @@ impl Cluster {
         }
     }
 
+    /// Which of Gödel's schedulers this is, and what it keeps; none where it is none.
+    #[must_use]
+    pub fn godel(&self) -> Option<&super::GodelConfig> {
+        self.godel.as_ref().map(|stores| &*stores.config)
+    }
+
+    /// The places that are held for pods to come; none where they are not kept.
+    #[must_use]
+    pub fn reservations(&self) -> Option<&super::godel::Reservations> {
+        self.godel.as_ref()?.reservations.as_ref()
+    }
+
     /// The stores of the other objects.
     #[must_use]
     pub fn objects(&self) -> &Objects {

@@ -31,7 +31,7 @@ pub(crate) use cluster::Line;
 pub use cluster::{Cluster, ImageState, Snapshot, ZoneInfo};
 pub use dump::{Dump, NodeDump};
 pub use fork::Fork;
-pub use godel::GodelConfig;
+pub use godel::{GodelConfig, Reservations, ReservedPlace};
 pub(crate) use node_info::Spot;
 pub use node_info::{NodeInfo, PodInfo};
 pub use stores::{Keyed, ObjectEvent, ObjectStore, Objects, Store};

@@ -353,6 +353,7 @@ fn body<'de, D: Deserializer<'de>>(
         Kind::CsiStorageCapacity => store!(CsiStorageCapacity, csi_storage_capacity),
         Kind::PodDisruptionBudget => read!(wire::PodDisruptionBudget<'de>, budget),
         Kind::PodGroup(kind) => read!(wire::PodGroup<'de>, pod_group, *kind),
+        Kind::Reservation => read!(wire::Reservation<'de>, reservation),
         Kind::RuntimeClass => read!(wire::RuntimeClass<'de>, runtime_class),
         Kind::ReplicationController => {
             read!(wire::ReplicationController<'de>, replication_controller);

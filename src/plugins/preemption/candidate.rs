@@ -78,7 +78,10 @@ impl<'a> DryRun<'a> {
     /// Why the node will not do even without them; or a plugin failed.
     pub fn on(&self, node: NodeInfo<'_>) -> Result<Candidate, Status> {
         let priority = self.cycle.pod.template.priority;
-        let lower = node.pods().filter(|pod| pod.template().priority < priority);
+        let lower = node.pods().filter(|pod| {
+            let template = pod.template();
+            template.priority < priority && !template.is_placeholder()
+        });
         let mut pods: Vec<Pod> = lower.map(|pod| pod.to_pod()).collect();
         if pods.is_empty() {
             return Err(Status::new(Code::UnschedulableAndUnresolvable, NAME, NO_VICTIMS));

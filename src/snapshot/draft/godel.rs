@@ -13,6 +13,18 @@ impl Draft {
         self.cluster.godel = Some(triomphe::Arc::new(Stores::new(config)));
     }
 
+    /// The stores, copied first where a version shares them.
+    pub(super) fn stores(&mut self) -> Option<&mut Stores> {
+        let stores = self.cluster.godel.as_mut()?;
+        if !stores.is_unique() {
+            // A table and two indexes of places.
+            super::super::cost::copied::<Stores>(
+                1 + 3 * usize::from(stores.reservations.is_some()),
+            );
+        }
+        Some(triomphe::Arc::make_mut(stores))
+    }
+
     /// The pod as it counts: one that a scheduler of our type has assumed, on the node
     /// that it was assumed or nominated to; a bound one without what led there.
     pub(crate) fn as_placed<'p>(&self, pod: &'p Pod) -> Cow<'p, Pod> {

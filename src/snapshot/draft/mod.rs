@@ -8,8 +8,11 @@
 mod godel;
 mod nodes;
 mod pods;
+mod reservations;
 
-use crate::model::{EventError, Generation, Name, ObjectKind, Template};
+pub(crate) use reservations::Effect;
+
+use crate::model::{EventError, Generation, Name, Object, ObjectKind, Template};
 
 use super::cluster::{Cluster, Kept, PodLabels, Rest, Snapshot};
 use super::hints::Departures;
@@ -29,6 +32,8 @@ pub(crate) struct Draft {
     /// How many pods use each template, by its number; a fork does not know
     /// the users of its base, and so never takes a template away.
     users: Option<Users>,
+    /// What events did to pods that hold places.
+    effects: Vec<Effect>,
 }
 
 /// Numbers given back, one list for each table.
@@ -77,6 +82,7 @@ impl Draft {
             departures: Departures::default(),
             settled: 0,
             users: Some(Users::default()),
+            effects: Vec::new(),
         }
     }
 
@@ -93,6 +99,7 @@ impl Draft {
             departures: Departures::default(),
             settled: 0,
             users: None,
+            effects: Vec::new(),
         }
     }
 
@@ -251,7 +258,14 @@ impl Draft {
     /// Checks and applies: the object is new, or replaces the one of its name.
     pub(crate) fn put_object(&mut self, object: &crate::model::Object) -> Result<(), EventError> {
         let generation = self.cluster.generation;
-        self.objects().put(object, generation)
+        let Object::Reservation(new) = object else {
+            return self.objects().put(object, generation);
+        };
+        let old = self.cluster.objects().reservations.get(&new.namespace, &new.name).cloned();
+        self.check_reservation(old.as_deref(), new)?;
+        self.objects().put(object, generation)?;
+        self.reserve(old.as_deref(), new);
+        Ok(())
     }
 
     /// Checks and applies: the object is gone.
@@ -262,6 +276,12 @@ impl Draft {
         name: &str,
     ) -> Result<(), EventError> {
         let generation = self.cluster.generation;
-        self.objects().delete(kind, namespace, name, generation)
+        let reservation = (kind == ObjectKind::Reservation)
+            .then(|| self.cluster.objects().reservations.get(namespace, name).cloned());
+        self.objects().delete(kind, namespace, name, generation)?;
+        if let Some(Some(old)) = reservation {
+            self.unreserve(&old);
+        }
+        Ok(())
     }
 }

@@ -19,15 +19,19 @@
 //! ([`Leaving`]). Clocks are the writer's: a store knows what may expire, and the
 //! state when.
 
+mod reservations;
+
 use std::time::Duration;
 
 use crate::model::Name;
 
+pub(crate) use reservations::PlaceId;
+pub use reservations::{Reservations, ReservedPlace};
+
 /// What makes an engine one of Gödel's: who it is, and which stores it keeps.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GodelConfig {
-    /// This instance (`godelSchedulerName`): the `selected-scheduler` of its pods, and
-    /// the owner of the nodes of its partition.
+    /// This instance (`godelSchedulerName`), as `selected-scheduler` of its pods says it.
     pub component_name: Name,
     /// What pods name as their scheduler. An assumed pod counts where it names this,
     /// `default-scheduler` or nothing.
@@ -36,8 +40,6 @@ pub struct GodelConfig {
     /// Reservation confirms it (`--reservation-ttl`; Gödel's default is a minute).
     /// Zero is for ever, none keeps no reservations.
     pub reservations: Option<Duration>,
-    /// Keeps the suggestions of movements.
-    pub movements: bool,
 }
 
 impl GodelConfig {
@@ -47,19 +49,33 @@ impl GodelConfig {
             component_name: component_name.into(),
             scheduler_type: scheduler_type.into(),
             reservations: None,
-            movements: false,
         }
     }
+}
+
+/// Why a pod leaves its node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Leaving {
+    /// It was deleted: where it reserves, its place is held.
+    Deleted,
+    /// It was not placed after all: the place that it took is held again.
+    Withdrawn,
+    /// Another object of it takes its place; or, in a fork, it just is not there.
+    Gone,
 }
 
 /// The stores under the root.
 #[derive(Clone)]
 pub(crate) struct Stores {
     pub(crate) config: std::sync::Arc<GodelConfig>,
+    pub(crate) reservations: Option<Reservations>,
 }
 
 impl Stores {
     pub(crate) fn new(config: GodelConfig) -> Stores {
-        Stores { config: std::sync::Arc::new(config) }
+        Stores {
+            reservations: config.reservations.map(|_| Reservations::default()),
+            config: std::sync::Arc::new(config),
+        }
     }
 }
