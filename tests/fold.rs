@@ -28,7 +28,8 @@ fn changed_by_dumps(before: &Dump, after: &Dump) -> Vec<String> {
 }
 
 fn godel() -> GodelConfig {
-    GodelConfig::new("godel")
+    let reservations = Some(Duration::from_secs(40));
+    GodelConfig { reservations, ..GodelConfig::new("godel") }
 }
 
 fn check_held(held: &[(Arc<Snapshot>, Dump)]) {

@@ -50,11 +50,13 @@ pub enum EventResource {
     NmNode,
     /// What best-effort pods may take of a node.
     CustomNodeResource,
+    /// A place that is held on a node.
+    Reservation,
 }
 
 impl EventResource {
     /// All of them, in the order of their numbers.
-    pub const ALL: [EventResource; 17] = [
+    pub const ALL: [EventResource; 18] = [
         EventResource::AssignedPod,
         EventResource::UnscheduledPod,
         EventResource::Node,
@@ -72,6 +74,7 @@ impl EventResource {
         EventResource::PodGroup,
         EventResource::NmNode,
         EventResource::CustomNodeResource,
+        EventResource::Reservation,
     ];
 
     /// Both kinds of pods (`Pod`).
@@ -98,6 +101,7 @@ impl EventResource {
             EventResource::PodGroup => "PodGroup",
             EventResource::NmNode => "NMNode",
             EventResource::CustomNodeResource => "CustomNodeResource",
+            EventResource::Reservation => "Reservation",
         }
     }
 
@@ -119,6 +123,7 @@ impl EventResource {
             ObjectKind::PodGroup => EventResource::PodGroup,
             ObjectKind::NmNode => EventResource::NmNode,
             ObjectKind::CustomNodeResource => EventResource::CustomNodeResource,
+            ObjectKind::Reservation => EventResource::Reservation,
         }
     }
 }

@@ -122,6 +122,18 @@ pub enum EventError {
     /// One of several pods to be assumed together was refused, so none was.
     #[error("none of the pods was assumed: {0}")]
     Together(Box<EventError>),
+    /// A Reservation with a pod that is none to hold a place.
+    #[error("pod {uid} is no placeholder: make one of it with Pod::to_placeholder")]
+    NoPlaceholder {
+        /// The pod.
+        uid: Uid,
+    },
+    /// A pod that holds a place for others: it goes with its reservation.
+    #[error("pod {uid} holds a reserved place: delete its Reservation, or let it expire")]
+    HoldsPlace {
+        /// The pod.
+        uid: Uid,
+    },
     /// All numbers of 32 bits for one kind of thing are in use.
     #[error("the engine is full: no number is left for another object")]
     Full,

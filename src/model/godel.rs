@@ -8,7 +8,7 @@
 
 use std::fmt;
 
-use super::{Name, OwnerReference, Pod, PodSpec};
+use super::{Name, OwnerReference, Pod, PodSpec, Template, Uid};
 
 /// Where a pod is on its way through dispatcher, scheduler and binder
 /// (util/pod/podstate.go).
@@ -246,6 +246,27 @@ impl Pod {
                 godel.assumed_node.as_ref().or(nominated)
             }
             PodState::Pending | PodState::Dispatched => None,
+        }
+    }
+
+    /// The pod that holds the place of this one when it is gone
+    /// (`CreateReservationFakePod`): the same requests, ports and labels, of no group
+    /// and no movement.
+    #[must_use]
+    pub fn to_placeholder(&self) -> Pod {
+        let reservation_index = self.template.reservation_placeholder().map(Into::into);
+        let godel = GodelPod { is_placeholder: true, reservation_index, ..GodelPod::default() };
+        let mut spec = (**self.template).clone();
+        spec.godel = Some(Box::new(godel));
+        // It is no member that would let a group start.
+        spec.scheduling_group = None;
+        Pod {
+            uid: Uid::new(&format!("{}-placeholder", self.uid)),
+            name: format!("{}-placeholder", self.name).into(),
+            template: Template::new(spec),
+            nominated_node_name: None,
+            deletion_time: None,
+            ..self.clone()
         }
     }
 

@@ -21,6 +21,7 @@ mod pod;
 mod pod_group;
 mod quantity;
 mod requests;
+mod reservation;
 mod resources;
 mod selector;
 mod storage;
@@ -55,6 +56,7 @@ pub use quantity::{Quantity, QuantityError};
 pub use requests::{
     Container, ContainerKind, ContainerStatus, NonZero, PodResources, Requests, ResourceList,
 };
+pub use reservation::{Reservation, ReservationPhase};
 pub use resources::{Bytes, MilliCpu, ResourceOverflow, Resources, Scalars};
 pub(crate) use resources::{is_extended, is_scalar};
 pub use selector::{LabelSelector, Operator, Requirement};

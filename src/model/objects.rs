@@ -6,7 +6,7 @@ use super::storage::{
     CsiDriver, CsiNode, CsiStorageCapacity, PersistentVolume, PersistentVolumeClaim, StorageClass,
     VolumeAttachment,
 };
-use super::{CustomNodeResource, LabelSelector, Labels, Name, NmNode, PodGroup};
+use super::{CustomNodeResource, LabelSelector, Labels, Name, NmNode, PodGroup, Reservation};
 
 /// A namespace: its labels are what namespace selectors see.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -105,11 +105,13 @@ pub enum ObjectKind {
     /// node.katalyst.kubewharf.io/v1alpha1 CustomNodeResource: a part of the node
     /// of its name.
     CustomNodeResource,
+    /// scheduling.godel.kubewharf.io/v1alpha1 Reservation.
+    Reservation,
 }
 
 impl ObjectKind {
     /// All kinds.
-    pub const ALL: [ObjectKind; 16] = [
+    pub const ALL: [ObjectKind; 17] = [
         ObjectKind::Namespace,
         ObjectKind::Service,
         ObjectKind::ReplicationController,
@@ -126,6 +128,7 @@ impl ObjectKind {
         ObjectKind::PodGroup,
         ObjectKind::NmNode,
         ObjectKind::CustomNodeResource,
+        ObjectKind::Reservation,
     ];
 
     /// Whether its objects are parts of nodes, kept with them and in no store of
@@ -155,6 +158,7 @@ impl ObjectKind {
             ObjectKind::PodGroup => "PodGroup",
             ObjectKind::NmNode => "NMNode",
             ObjectKind::CustomNodeResource => "CustomNodeResource",
+            ObjectKind::Reservation => "Reservation",
         }
     }
 }
@@ -191,6 +195,8 @@ pub enum Object {
     NmNode(NmNode),
     /// A CustomNodeResource.
     CustomNodeResource(CustomNodeResource),
+    /// A place that is held on a node.
+    Reservation(Reservation),
 }
 
 impl Object {
@@ -212,6 +218,7 @@ impl Object {
             Object::PodGroup(_) => ObjectKind::PodGroup,
             Object::NmNode(_) => ObjectKind::NmNode,
             Object::CustomNodeResource(_) => ObjectKind::CustomNodeResource,
+            Object::Reservation(_) => ObjectKind::Reservation,
         }
     }
 
@@ -233,6 +240,7 @@ impl Object {
             Object::CsiStorageCapacity(object) => &object.namespace,
             Object::PodDisruptionBudget(object) => &object.namespace,
             Object::PodGroup(object) => &object.namespace,
+            Object::Reservation(object) => &object.namespace,
         }
     }
 
@@ -254,6 +262,7 @@ impl Object {
             Object::PodGroup(object) => &object.name,
             Object::NmNode(object) => &object.name,
             Object::CustomNodeResource(object) => &object.name,
+            Object::Reservation(object) => &object.name,
         }
     }
 }

@@ -36,7 +36,7 @@ pub struct Cluster {
     /// What placing a pod seldom changes.
     pub(crate) rest: triomphe::Arc<Rest>,
     /// How pods in Gödel's states count, where they do.
-    pub(crate) godel: Option<triomphe::Arc<super::godel::GodelConfig>>,
+    pub(crate) godel: Option<triomphe::Arc<super::godel::Stores>>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -628,6 +628,18 @@ impl Cluster {
             })
             .map(|node| (String::new(), node.name().to_string()))
             .collect()
+    }
+
+    /// Which of Gödel's schedulers this is, and what it keeps; none where it is none.
+    #[must_use]
+    pub fn godel(&self) -> Option<&super::GodelConfig> {
+        self.godel.as_ref().map(|stores| &*stores.config)
+    }
+
+    /// The places that are held for pods to come; none where they are not kept.
+    #[must_use]
+    pub fn reservations(&self) -> Option<&super::godel::Reservations> {
+        self.godel.as_ref()?.reservations.as_ref()
     }
 
     /// The stores of the other objects.

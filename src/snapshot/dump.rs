@@ -23,6 +23,9 @@ pub struct Dump {
     pub used_claims: Vec<String>,
     /// Images by name.
     pub images: BTreeMap<String, (i64, usize)>,
+    /// Places that are or were held, as `placeholder namespace/pod node`, with who took
+    /// each, and whether a Reservation says that it is held.
+    pub reservations: BTreeMap<String, (Option<Uid>, bool)>,
     /// Placed pods of pod groups, counted, by `namespace/name`.
     pub group_members: BTreeMap<String, usize>,
 }
@@ -89,6 +92,10 @@ impl Cluster {
             if let Some(ImageState { size, nodes }) = self.image(&image.name) {
                 dump.images.insert(image.name.to_string(), (size, nodes));
             }
+        }
+        for place in self.reservations().into_iter().flat_map(|places| places.iter()) {
+            let key = format!("{} {} {}", place.placeholder, place.pod.key(), place.node());
+            dump.reservations.insert(key, (place.matched.clone(), place.confirmed));
         }
         for (number, group) in self.rest.groups.iter() {
             let members = self.rest.groups.users(number) as usize;

@@ -4,10 +4,11 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::model::{EventError, Generation, Name, Node, Object, ObjectKind, Pod, Uid};
+use crate::model::{EventError, Generation, Name, Node, Object, ObjectKind, Pod, PodState, Uid};
 
 use super::cluster::{Cluster, Snapshot};
 use super::draft::Draft;
+use super::godel::Leaving;
 
 /// Numbers of branches, unique in the process; the writer's is 0.
 static BRANCHES: AtomicU64 = AtomicU64::new(1);
@@ -67,23 +68,48 @@ impl Fork {
         self.draft.check_place(pod, node, known)?;
         self.step();
         if let Some(known) = known {
-            self.draft.displace(known);
+            self.draft.leave(known, Leaving::Gone);
         }
         self.draft.place(pod, node, None, false);
         Ok(())
     }
 
-    /// Takes a pod away.
+    /// Takes a pod away, as if it were not there. An assumed one that took a reserved
+    /// place gives it back; one that holds a place gives that up.
     ///
     /// # Errors
     ///
     /// The pod is not known.
     pub fn remove_pod(&mut self, uid: &Uid) -> Result<(), EventError> {
-        let Some(known) = self.draft.pod(uid).map(|known| known.spot()) else {
+        let Some(known) = self.draft.pod(uid) else {
             return Err(EventError::NotFound { uid: uid.clone() });
         };
+        let assumed = known.state() == PodState::Assumed;
+        let spot = known.spot();
         self.step();
-        self.draft.displace(known);
+        if !self.draft.give_up(spot) {
+            let leaving = if assumed { Leaving::Withdrawn } else { Leaving::Gone };
+            self.draft.leave(spot, leaving);
+        }
+        Ok(())
+    }
+
+    /// Takes a pod away as its deletion does: where it reserves what it has, its place
+    /// is held from then on.
+    ///
+    /// # Errors
+    ///
+    /// The pod is not known, or holds a place itself.
+    pub fn delete_pod(&mut self, uid: &Uid) -> Result<(), EventError> {
+        let Some(known) = self.draft.pod(uid) else {
+            return Err(EventError::NotFound { uid: uid.clone() });
+        };
+        if self.draft.holds(&known) {
+            return Err(EventError::HoldsPlace { uid: uid.clone() });
+        }
+        let spot = known.spot();
+        self.step();
+        self.draft.leave(spot, Leaving::Deleted);
         Ok(())
     }
 
@@ -154,6 +180,7 @@ impl Fork {
     fn step(&mut self) {
         let Generation(now) = self.draft.cluster.generation();
         self.draft.begin(Generation(now + 1));
+        self.draft.take_effects();
     }
 }
 

@@ -37,7 +37,7 @@ pub use cluster::{Cluster, ImageState, Snapshot, ZoneInfo};
 pub use draft::PartCount;
 pub use dump::{AccountDump, Dump, NodeDump};
 pub use fork::Fork;
-pub use godel::GodelConfig;
+pub use godel::{GodelConfig, Reservations, ReservedPlace};
 pub(crate) use node_info::Spot;
 pub use node_info::{NodeInfo, PodInfo};
 pub use numa::{NumaAllocation, NumaResource, NumaStatus, NumaTopology};

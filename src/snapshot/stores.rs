@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use crate::model::{
     CsiDriver, CsiNode, CsiStorageCapacity, EventError, Generation, Namespace, Object, ObjectKind,
-    PersistentVolume, PersistentVolumeClaim, PodDisruptionBudget, PodGroup, Service, StorageClass,
-    VolumeAttachment, Workload, hash_of,
+    PersistentVolume, PersistentVolumeClaim, PodDisruptionBudget, PodGroup, Reservation, Service,
+    StorageClass, VolumeAttachment, Workload, hash_of,
 };
 
 use super::draft::PartCount;
@@ -191,6 +191,18 @@ impl Keyed for PodGroup {
     }
 }
 
+impl Keyed for Reservation {
+    fn namespace(&self) -> &str {
+        &self.namespace
+    }
+    fn name(&self) -> &str {
+        &self.name
+    }
+    fn kind(&self) -> &'static str {
+        ObjectKind::Reservation.as_str()
+    }
+}
+
 /// What an [`ObjectStore`] is told.
 #[derive(Clone, Debug)]
 pub enum ObjectEvent<T> {
@@ -351,6 +363,9 @@ pub struct Objects {
     /// CustomNodeResources, counted: each is with its node
     /// ([`NodeInfo::custom_node_resource`](super::NodeInfo::custom_node_resource)).
     pub custom_node_resources: PartCount,
+    /// Reservations. What places they hold says
+    /// [`Cluster::reservations`](super::Cluster::reservations).
+    pub reservations: ObjectStore<Reservation>,
 }
 
 impl Objects {
@@ -408,6 +423,7 @@ impl Objects {
                 self.pod_disruption_budgets.get(namespace, name).is_some()
             }
             ObjectKind::PodGroup => self.pod_groups.get(namespace, name).is_some(),
+            ObjectKind::Reservation => self.reservations.get(namespace, name).is_some(),
             _ => self.workloads(kind).is_some_and(|store| store.get(namespace, name).is_some()),
         }
     }
@@ -445,6 +461,9 @@ impl Objects {
                 of(&self.pod_disruption_budgets, namespace, name).map(Object::PodDisruptionBudget)
             }
             ObjectKind::PodGroup => of(&self.pod_groups, namespace, name).map(Object::PodGroup),
+            ObjectKind::Reservation => {
+                of(&self.reservations, namespace, name).map(Object::Reservation)
+            }
             _ => self
                 .workloads(kind)
                 .and_then(|store| of(store, namespace, name))
@@ -471,6 +490,7 @@ impl Objects {
             ObjectKind::CsiStorageCapacity => keys(&self.csi_storage_capacities),
             ObjectKind::PodDisruptionBudget => keys(&self.pod_disruption_budgets),
             ObjectKind::PodGroup => keys(&self.pod_groups),
+            ObjectKind::Reservation => keys(&self.reservations),
             _ => self.workloads(kind).map(keys).unwrap_or_default(),
         }
     }
@@ -511,6 +531,7 @@ impl Objects {
                 run(&mut self.pod_disruption_budgets, Arc::new(object.clone()), g)
             }
             Object::PodGroup(object) => run(&mut self.pod_groups, Arc::new(object.clone()), g),
+            Object::Reservation(object) => run(&mut self.reservations, Arc::new(object.clone()), g),
             Object::Workload(workload) => match self.workloads_mut(workload.kind) {
                 Some(store) => run(store, Arc::new(workload.clone()), g),
                 None => Err(no_store(object)),
@@ -552,6 +573,7 @@ impl Objects {
             ObjectKind::CsiStorageCapacity => run(&mut self.csi_storage_capacities, key, g),
             ObjectKind::PodDisruptionBudget => run(&mut self.pod_disruption_budgets, key, g),
             ObjectKind::PodGroup => run(&mut self.pod_groups, key, g),
+            ObjectKind::Reservation => run(&mut self.reservations, key, g),
             _ => match self.workloads_mut(kind) {
                 Some(store) => run(store, key, g),
                 None => Err(EventError::ObjectNotFound {

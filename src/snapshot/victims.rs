@@ -99,6 +99,10 @@ impl VictimIndex {
         let mut is_plain = true;
         for (place, pod) in node.pods().enumerate() {
             let template = pod.template();
+            // It goes with its place alone.
+            if template.is_placeholder() {
+                continue;
+            }
             let nothing = Resources::default();
             let takes = match template.class {
                 PodClass::Guaranteed => &template.resources.placed,

@@ -93,6 +93,18 @@ impl Cluster {
             let expected = (node.pods().len(), balance, true);
             differ(&format!("columns of node {}", node.name()), &columns, &expected);
         }
+        if let Some(places) = self.reservations() {
+            let available = places.iter().filter(|place| place.is_available());
+            let named: BTreeSet<(String, String)> = available
+                .map(|place| (place.node().to_owned(), place.pod.uid.to_string()))
+                .collect();
+            let pods = self.everything().flat_map(|node| node.pods());
+            let there: BTreeSet<(String, String)> = pods
+                .filter(|pod| pod.template().is_placeholder())
+                .map(|pod| (pod.node().name().to_string(), pod.uid().to_string()))
+                .collect();
+            differ("reserved places", &named, &there);
+        }
         let listed = self.nodes().count();
         let all = self.everything().count();
         let pods: usize = self.everything().map(|node| node.pod_count()).sum();

@@ -10,8 +10,11 @@ use std::time::Duration;
 use crate::log::{Applied, Event, Fact, Outcome};
 use crate::model::{EventError, Generation, Name, Pod, Timestamp, Uid};
 use crate::snapshot::draft::Draft;
+use crate::snapshot::godel::Leaving;
 use crate::snapshot::{Cluster, GodelConfig, NodeSlot, Snapshot, Spot};
 use crate::sync::mutated;
+
+use super::places::PlaceClocks;
 
 /// Decides whether a placement still fits when the writer is about to assume
 /// it. The engine is given one; the state knows no plugin.
@@ -51,6 +54,7 @@ pub struct State {
     /// When assumed pods whose binding finished expire.
     deadlines: BTreeMap<Uid, Timestamp>,
     by_deadline: BTreeSet<(Timestamp, Uid)>,
+    pub(super) places: PlaceClocks,
     commit_check: Option<Box<dyn CommitCheck>>,
 }
 
@@ -65,6 +69,7 @@ impl State {
             ttl: ttl.filter(|ttl| !ttl.is_zero()),
             deadlines: BTreeMap::new(),
             by_deadline: BTreeSet::new(),
+            places: PlaceClocks::default(),
             commit_check,
         }
     }
@@ -72,7 +77,8 @@ impl State {
     /// The same state, still empty, as one of Gödel's schedulers.
     #[must_use]
     pub fn with_godel(mut self, config: GodelConfig) -> State {
-        self.draft.count_states(config);
+        self.places = PlaceClocks::new(config.reservations);
+        self.draft.keep_stores(config);
         self
     }
 
@@ -109,6 +115,17 @@ impl State {
         self.generation = self.generation.next();
         self.draft.begin(self.generation);
         let mut applied = Applied { generation: self.generation, ..Applied::default() };
+        let outcome = self.fold(event, &mut applied, observer);
+        self.tell_effects(observer);
+        outcome.map(|()| applied)
+    }
+
+    fn fold(
+        &mut self,
+        event: &Event,
+        applied: &mut Applied,
+        observer: &mut impl Observer,
+    ) -> Result<(), EventError> {
         match event {
             Event::AssumePod { pod, decided_on } => {
                 let slot = self.check_assume(&self.draft, pod, self.is_stale(*decided_on))?;
@@ -132,7 +149,7 @@ impl State {
                 }
             }
             Event::UpdatePod { old, pod } if self.has_pod_states() => {
-                self.update_in_state(old, pod, &mut applied, observer)?;
+                self.update_in_state(old, pod, applied, observer)?;
             }
             Event::UpdatePod { old, pod } => {
                 self.update_pod(old, pod, observer)?;
@@ -141,11 +158,11 @@ impl State {
             Event::RemovePod { uid, node } => {
                 let known =
                     self.check_known(uid, node.as_ref(), |uid| EventError::NotFound { uid })?;
-                self.displace(uid, known, observer);
+                self.displace(uid, known, Leaving::Deleted, observer);
                 applied.removed = 1;
             }
             Event::PutPending(pod) if self.has_pod_states() => {
-                self.unplace(&pod.uid, pod, &mut applied, observer)?;
+                self.unplace(&pod.uid, pod, applied, observer)?;
             }
             Event::PutPending(pod) => self.put_pending(pod, observer)?,
             Event::RemovePending(uid) => {
@@ -184,9 +201,9 @@ impl State {
                 applied.removed = 1;
             }
             Event::Expire(now) => applied.removed = self.expire(*now, observer),
-            Event::Relist(relist) => self.relist(relist, &mut applied, observer),
+            Event::Relist(relist) => self.relist(relist, applied, observer),
         }
-        Ok(applied)
+        Ok(())
     }
 
     /// Whether anything has happened since the version that was decided on.
@@ -211,9 +228,20 @@ impl State {
         let node = node_of(pod)?;
         let slot = draft.check_place(pod, node, None)?;
         match &self.commit_check {
-            Some(check) if is_stale => check.check(&draft.cluster, pod, node).map_err(|reason| {
-                EventError::Conflict { uid: uid.clone(), node: node.clone(), reason }
-            }),
+            Some(check) if is_stale => {
+                // The pod that holds the place for it is no obstacle.
+                let without = draft.place_for(pod, node).map(|holder| {
+                    let mut trial = Draft::fork(&draft.cluster);
+                    trial.displace(holder);
+                    trial
+                });
+                let cluster = without.as_ref().map_or(&draft.cluster, |trial| &trial.cluster);
+                check.check(cluster, pod, node).map_err(|reason| EventError::Conflict {
+                    uid: uid.clone(),
+                    node: node.clone(),
+                    reason,
+                })
+            }
             _ => Ok(()),
         }?;
         Ok(slot)
@@ -243,6 +271,7 @@ impl State {
         if uid.is_empty() {
             return Err(EventError::EmptyUid);
         }
+        self.places.tick(now);
         let assumed = self.draft.pod(uid).is_some_and(|pod| pod.is_assumed());
         if let (true, Some(ttl)) = (assumed, self.ttl) {
             let ttl = i64::try_from(ttl.as_nanos()).unwrap_or(i64::MAX);
@@ -272,7 +301,7 @@ impl State {
             return Err(EventError::NotAssumed { uid: uid.clone() });
         }
         let spot = pod.spot();
-        self.displace(uid, spot, observer);
+        self.displace(uid, spot, Leaving::Withdrawn, observer);
         Ok(true)
     }
 
@@ -324,7 +353,7 @@ impl State {
         if pod.uid == *old {
             self.revise(spot, pod, observer);
         } else {
-            self.displace(old, spot, observer);
+            self.displace(old, spot, Leaving::Deleted, observer);
             self.place(pod, None, false, observer);
         }
         Ok(())
@@ -338,7 +367,7 @@ impl State {
             observer.placed(pod, spot.slot, false);
             return;
         }
-        self.draft.displace(spot);
+        self.draft.leave(spot, Leaving::Gone);
         // A ghost goes with its last pod, so the slot may be another one.
         self.put_on(pod, None, false, observer);
     }
@@ -353,6 +382,9 @@ impl State {
             return Err(EventError::EmptyUid);
         }
         let Some(pod) = self.draft.pod(uid) else { return Err(unknown(uid.clone())) };
+        if self.draft.holds(&pod) {
+            return Err(EventError::HoldsPlace { uid: uid.clone() });
+        }
         let known = pod.node().name();
         match node.filter(|given| !given.is_empty() && *given != known) {
             Some(given) => Err(other_node(uid, known, given)),
@@ -367,13 +399,13 @@ impl State {
                 break;
             }
             match self.draft.pod(&uid).map(|pod| pod.spot()) {
-                Some(spot) => self.displace(&uid, spot, observer),
+                Some(spot) => self.displace(&uid, spot, Leaving::Withdrawn, observer),
                 // Only assumed pods have deadlines.
                 None => self.clear_deadline(&uid),
             }
             expired += 1;
         }
-        expired
+        expired + self.expire_places(now)
     }
 
     fn place(
@@ -403,10 +435,16 @@ impl State {
         }
     }
 
-    pub(super) fn displace(&mut self, uid: &Uid, spot: Spot, observer: &mut impl Observer) {
+    pub(super) fn displace(
+        &mut self,
+        uid: &Uid,
+        spot: Spot,
+        leaving: Leaving,
+        observer: &mut impl Observer,
+    ) {
         self.clear_deadline(uid);
         self.note_displaced(spot, observer);
-        self.draft.displace(spot);
+        self.draft.leave(spot, leaving);
         observer.gone(uid);
     }
 

@@ -5,6 +5,7 @@ mod audit;
 mod lifecycle;
 pub mod naive;
 mod noted;
+mod places;
 mod pod_states;
 mod relist;
 

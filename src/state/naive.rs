@@ -9,8 +9,8 @@ use std::time::Duration;
 use crate::log::{Event, ObjectKey, Relist};
 use crate::model::{
     Bytes, CustomNodeResource, HostPort, MilliCpu, Name, NmNode, Node, NodeResources, NonZero,
-    Object, ObjectKind, Pod, PodClass, PodState, Quantity, Resources, Scalars, Template, Timestamp,
-    Uid, ZoneKey, is_scalar,
+    Object, ObjectKind, Pod, PodClass, PodState, Quantity, Reservation, ReservationPhase,
+    Resources, Scalars, Template, Timestamp, Uid, ZoneKey, is_scalar,
 };
 use crate::snapshot::{Dump, GodelConfig, NodeDump};
 
@@ -36,6 +36,28 @@ pub struct Naive {
     images: BTreeMap<Name, (i64, BTreeSet<Name>)>,
     ttl: Option<Duration>,
     godel: Option<GodelConfig>,
+    reservations: BTreeMap<(String, String), Reservation>,
+    /// By placeholder, pod and node.
+    places: BTreeMap<PlaceKey, Held>,
+}
+
+type PlaceKey = (String, String, String);
+
+#[derive(Clone, Debug)]
+struct Held {
+    pod: Pod,
+    matched: Option<Uid>,
+    confirmed: bool,
+    waits: bool,
+    deadline: Option<Timestamp>,
+}
+
+/// Why a pod goes.
+#[derive(Clone, Copy, PartialEq)]
+enum Why {
+    Deleted,
+    Withdrawn,
+    Replaced,
 }
 
 impl Naive {
@@ -68,6 +90,9 @@ impl Naive {
                 if let Some(placed) = self.pods.get_mut(uid).filter(|placed| placed.assumed) {
                     placed.deadline = ttl.map(|ttl| Timestamp(now.0 + ttl.as_nanos() as i64));
                 }
+                if !uid.is_empty() {
+                    self.tick(*now);
+                }
                 !uid.is_empty()
             }
             Event::ForgetPod { uid, node } => match self.pods.get(uid) {
@@ -78,7 +103,7 @@ impl Naive {
                             .as_ref()
                             .is_none_or(|node| Some(node) == placed.pod.node_name.as_ref());
                     if fits {
-                        self.pods.remove(uid);
+                        self.leave(uid, Why::Withdrawn);
                     }
                     fits
                 }
@@ -92,7 +117,7 @@ impl Naive {
                     }) && placeable(pod)
                         && (pod.uid == *old || !self.pods.contains_key(&pod.uid));
                 if fits {
-                    self.pods.remove(old);
+                    self.leave(old, Why::Replaced);
                     self.put(pod, false);
                 }
                 fits
@@ -104,7 +129,7 @@ impl Naive {
                     })
                 });
                 if fits {
-                    self.pods.remove(uid);
+                    self.leave(uid, Why::Deleted);
                 }
                 fits
             }
@@ -113,9 +138,15 @@ impl Naive {
                 true
             }
             Event::RemoveNode(name) => self.remove_node(name),
-            Event::PutObject(object) => {
-                self.put_part(object);
-                true
+            Event::PutObject(object) => match &**object {
+                Object::Reservation(reservation) => self.reserve(reservation),
+                object => {
+                    self.put_part(object);
+                    true
+                }
+            },
+            Event::DeleteObject(key) if key.kind == ObjectKind::Reservation => {
+                self.unreserve(&key.namespace, &key.name)
             }
             Event::DeleteObject(key) => !key.kind.is_node_part() || self.delete_part(key),
             Event::PutPending(pod) if self.godel.is_some() => self.unplace(&pod.uid, pod),
@@ -124,7 +155,13 @@ impl Naive {
             }
             Event::RemovePending(uid) => !uid.is_empty(),
             Event::Expire(now) => {
-                self.pods.retain(|_, placed| placed.deadline.is_none_or(|at| at >= *now));
+                let due = |placed: &Placed| placed.deadline.is_some_and(|at| at < *now);
+                let due: Vec<Uid> =
+                    self.pods.iter().filter(|(_, p)| due(p)).map(|(uid, _)| uid.clone()).collect();
+                for uid in due {
+                    self.leave(&uid, Why::Withdrawn);
+                }
+                self.expire_places(*now);
                 true
             }
             Event::Relist(relist) => {
@@ -179,6 +216,165 @@ impl Naive {
                 .is_some_and(|godel| !assumed && &*godel.state == "assumed");
         let placed = Placed { pod: pod.clone(), assumed, elsewhere, deadline: None };
         self.pods.insert(pod.uid.clone(), placed);
+        self.take_place(pod);
+    }
+
+    fn leave(&mut self, uid: &Uid, why: Why) {
+        let Some(Placed { pod, assumed, elsewhere, .. }) = self.pods.remove(uid) else { return };
+        let Some(godel) = pod.template.godel.as_ref().filter(|_| self.holds_places()) else {
+            return;
+        };
+        if godel.is_placeholder || why == Why::Replaced {
+            return;
+        }
+        if why == Why::Deleted && !assumed && !elsewhere {
+            if godel.reserves && pod.template.reservation_placeholder().is_some() {
+                self.hold(&Reservation::of(&pod));
+            }
+        } else if let Some(key) = taken_by(&pod)
+            && self.places.get(&key).is_some_and(|place| place.matched.as_ref() == Some(uid))
+        {
+            self.reopen(&key);
+        }
+    }
+
+    fn holds_places(&self) -> bool {
+        self.godel.as_ref().is_some_and(|config| config.reservations.is_some())
+    }
+
+    fn take_place(&mut self, pod: &Pod) {
+        if let Some(key) = taken_by(pod) {
+            self.match_place(&key, &pod.uid);
+        }
+    }
+
+    fn match_place(&mut self, key: &PlaceKey, uid: &Uid) {
+        let Some(place) = self.places.get_mut(key).filter(|place| place.matched.is_none()) else {
+            return;
+        };
+        place.matched = Some(uid.clone());
+        let holder = place.pod.uid.clone();
+        self.pods.remove(&holder);
+    }
+
+    fn hold(&mut self, held: &Reservation) {
+        let key = key_of(held);
+        if self.places.get(&key).is_some_and(|place| place.matched.is_none()) {
+            return;
+        }
+        self.places.remove(&key);
+        if !self.pods.contains_key(&held.pod.uid) {
+            self.put(&held.pod, false);
+            let pod = held.pod.clone();
+            let place = Held { pod, matched: None, confirmed: false, waits: true, deadline: None };
+            self.places.insert(key, place);
+        }
+    }
+
+    fn reopen(&mut self, key: &PlaceKey) {
+        let Some(place) = self.places.get_mut(key).filter(|place| place.matched.is_some()) else {
+            return;
+        };
+        if self.pods.contains_key(&place.pod.uid) {
+            self.places.remove(key);
+            return;
+        }
+        place.matched = None;
+        let pod = place.pod.clone();
+        self.put(&pod, false);
+    }
+
+    fn drop_place(&mut self, key: &PlaceKey) {
+        if let Some(place) = self.places.remove(key).filter(|place| place.matched.is_none()) {
+            self.pods.remove(&place.pod.uid);
+        }
+    }
+
+    fn reserve(&mut self, new: &Reservation) -> bool {
+        let name = (new.namespace.to_string(), new.name.to_string());
+        if !self.holds_places() {
+            self.reservations.insert(name, new.clone());
+            return true;
+        }
+        let held = self.reservations.get(&name).cloned();
+        let was_over = held.as_ref().is_some_and(|old| !old.occupies());
+        let is_first = held.is_none();
+        let held = held.filter(|old| old.occupies()).map(|old| key_of(&old));
+        let key = key_of(new);
+        if new.occupies() && self.pods.contains_key(&new.pod.uid) {
+            let holds = |key: &PlaceKey| {
+                let place = self.places.get(key);
+                place.is_some_and(|p| p.matched.is_none() && p.pod.uid == new.pod.uid)
+            };
+            if !holds(&key) && !held.as_ref().is_some_and(holds) {
+                return false;
+            }
+        }
+        self.reservations.insert(name, new.clone());
+        if new.occupies() {
+            if let Some(held) = held.filter(|held| *held != key) {
+                self.drop_place(&held);
+            }
+            self.occupy(key, new, is_first, was_over);
+        } else if let Some(held) = held {
+            match (new.phase, &new.owner) {
+                (ReservationPhase::Matched, Some(owner)) if self.pods.contains_key(owner) => {
+                    self.match_place(&held, owner);
+                }
+                (ReservationPhase::Matched, _) => {}
+                _ => self.drop_place(&held),
+            }
+        }
+        true
+    }
+
+    fn occupy(&mut self, key: PlaceKey, new: &Reservation, is_first: bool, was_over: bool) {
+        let Some(place) = self.places.get_mut(&key) else {
+            let successor =
+                self.pods.values().find(|placed| taken_by(&placed.pod).as_ref() == Some(&key));
+            let matched = successor.map(|placed| placed.pod.uid.clone());
+            if matched.is_none() {
+                self.put(&new.pod, false);
+            }
+            let pod = new.pod.clone();
+            let place = Held { pod, matched, confirmed: true, waits: false, deadline: None };
+            self.places.insert(key, place);
+            return;
+        };
+        place.confirmed = true;
+        if was_over {
+            self.reopen(&key);
+        } else if !is_first && place.matched.is_none() && place.pod != new.pod {
+            let before = std::mem::replace(&mut place.pod, new.pod.clone());
+            self.pods.remove(&before.uid);
+            self.put(&new.pod, false);
+        }
+    }
+
+    fn unreserve(&mut self, namespace: &str, name: &str) -> bool {
+        let name = (namespace.to_owned(), name.to_owned());
+        let Some(old) = self.reservations.remove(&name) else { return false };
+        self.drop_place(&key_of(&old));
+        true
+    }
+
+    fn tick(&mut self, now: Timestamp) {
+        let ttl = self.godel.as_ref().and_then(|config| config.reservations);
+        let Some(ttl) = ttl.filter(|ttl| !ttl.is_zero()) else { return };
+        for place in self.places.values_mut().filter(|place| place.waits) {
+            place.waits = false;
+            place.deadline = Some(Timestamp(now.0 + ttl.as_nanos() as i64));
+        }
+    }
+
+    fn expire_places(&mut self, now: Timestamp) {
+        self.tick(now);
+        let due = |place: &Held| !place.confirmed && place.deadline.is_some_and(|at| at < now);
+        let due: Vec<PlaceKey> =
+            self.places.iter().filter(|(_, p)| due(p)).map(|(key, _)| key.clone()).collect();
+        for key in due {
+            self.drop_place(&key);
+        }
     }
 
     /// The pod on the node that it counts on, if it counts on one.
@@ -216,7 +412,7 @@ impl Naive {
                 }
             };
         if fits {
-            self.pods.remove(old);
+            self.leave(old, if same { Why::Replaced } else { Why::Deleted });
             self.put(&placed, false);
         }
         fits
@@ -233,7 +429,8 @@ impl Naive {
             .get(old)
             .is_some_and(|known| !known.assumed && (known.elsewhere || pod.uid != *old))
         {
-            self.pods.remove(old);
+            let why = if pod.uid == *old { Why::Withdrawn } else { Why::Deleted };
+            self.leave(old, why);
         }
         true
     }
@@ -241,6 +438,10 @@ impl Naive {
     fn relist_pods(&mut self, pods: &[Pod]) {
         let mut all_good = true;
         for pod in pods.iter().map(|pod| self.as_placed(pod)).collect::<Vec<_>>() {
+            let known = self.pods.get(&pod.uid);
+            if known.is_some_and(|known| !known.assumed && known.pod == pod) {
+                continue;
+            }
             if placeable(&pod) {
                 self.put(&pod, false);
             } else {
@@ -249,7 +450,15 @@ impl Naive {
         }
         if all_good {
             let listed: BTreeSet<&Uid> = pods.iter().map(|pod| &pod.uid).collect();
-            self.pods.retain(|uid, placed| placed.assumed || listed.contains(uid));
+            let gone = |(uid, placed): &(&Uid, &Placed)| {
+                let holds = self.holds_places() && placed.pod.template.is_placeholder();
+                !placed.assumed && !holds && !listed.contains(uid)
+            };
+            let gone: Vec<Uid> =
+                self.pods.iter().filter(gone).map(|(uid, _)| uid.clone()).collect();
+            for uid in gone {
+                self.leave(&uid, Why::Deleted);
+            }
         }
     }
 
@@ -364,6 +573,10 @@ impl Naive {
             let entry = dump.nodes.entry(name.to_string()).or_default();
             self.describe(name, entry);
         }
+        for ((placeholder, pod, node), place) in &self.places {
+            let key = format!("{placeholder} {pod} {node}");
+            dump.reservations.insert(key, (place.matched.clone(), place.confirmed));
+        }
         for (image, (size, nodes)) in &self.images {
             dump.images.insert(image.to_string(), (*size, nodes.len()));
             for node in nodes {
@@ -434,6 +647,18 @@ impl Naive {
             .map(ToString::to_string)
             .collect()
     }
+}
+
+fn key_of(held: &Reservation) -> PlaceKey {
+    let node = held.node().map(ToString::to_string).unwrap_or_default();
+    (held.placeholder().to_owned(), held.pod.key().to_string(), node)
+}
+
+/// The place that a pod takes where it is, if that is held.
+fn taken_by(pod: &Pod) -> Option<PlaceKey> {
+    let holder = pod.template.godel.as_ref()?.matched_placeholder.as_ref()?;
+    let placeholder = pod.template.reservation_placeholder()?;
+    Some((placeholder.to_owned(), holder.to_string(), pod.node_name.as_ref()?.to_string()))
 }
 
 fn placeable(pod: &Pod) -> bool {

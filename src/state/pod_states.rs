@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use crate::log::Applied;
 use crate::model::{EventError, Pod, PodState, Uid};
+use crate::snapshot::godel::Leaving;
 
 use super::lifecycle::{Observer, State, node_of};
 
@@ -67,12 +68,13 @@ impl State {
             return Err(EventError::EmptyUid);
         }
         self.check_pending(pod)?;
-        let known = self.draft.pod(old);
+        let known = self.draft.pod(old).filter(|known| !self.draft.holds(known));
         let rejected = known.is_some_and(|known| {
             !known.is_assumed() && (known.state() == PodState::Assumed || pod.uid != *old)
         });
         if let (true, Some(spot)) = (rejected, known.map(|known| known.spot())) {
-            self.displace(old, spot, observer);
+            let leaving = if pod.uid == *old { Leaving::Withdrawn } else { Leaving::Deleted };
+            self.displace(old, spot, leaving, observer);
             applied.removed = 1;
         }
         self.put_pending(pod, observer)

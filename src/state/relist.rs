@@ -6,6 +6,7 @@ use std::sync::Arc;
 use crate::log::{Applied, Relist};
 use crate::model::{EventError, Name, Node, Object, ObjectKind, Pod, Uid};
 use crate::snapshot::PodInfo;
+use crate::snapshot::godel::Leaving;
 
 use super::lifecycle::{Observer, State, node_of};
 
@@ -48,13 +49,13 @@ impl State {
             .cluster()
             .everything()
             .flat_map(|node| node.pods())
-            .filter(|pod| !pod.is_assumed())
+            .filter(|pod| !pod.is_assumed() && !self.draft.holds(pod))
             .map(|pod| pod.uid())
             .filter(|uid| !listed.contains(uid))
             .collect();
         for uid in &missing {
             if let Some(spot) = self.draft.pod(uid).map(|pod| pod.spot()) {
-                self.displace(uid, spot, observer);
+                self.displace(uid, spot, Leaving::Deleted, observer);
             }
         }
         applied.removed += missing.len();
@@ -68,6 +69,9 @@ impl State {
     ) -> Result<Option<bool>, EventError> {
         let node = node_of(pod)?;
         match self.draft.pod(&pod.uid) {
+            Some(known) if self.draft.holds(&known) => {
+                Err(EventError::HoldsPlace { uid: pod.uid.clone() })
+            }
             Some(known) if known.is_assumed() => {
                 self.add_pod(pod, observer)?;
                 Ok(Some(false))

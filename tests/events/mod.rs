@@ -5,8 +5,8 @@ use std::sync::Arc;
 use portolan::log::{Event, ObjectKey, Relist};
 use portolan::model::{
     CustomNodeResource, GodelPod, LabelSelector, Labels, NmNode, Node, Object, ObjectKind, Pod,
-    PodAffinity, PodAffinityTerm, PodClass, Quantity, ResourceList, Taint, TaintEffect, Timestamp,
-    Uid, node, pod,
+    PodAffinity, PodAffinityTerm, PodClass, Quantity, Reservation, ReservationPhase, ResourceList,
+    Taint, TaintEffect, Timestamp, Uid, node, pod,
 };
 use portolan::snapshot::Fork;
 use proptest::prelude::*;
@@ -24,6 +24,8 @@ pub(crate) enum Op {
     Update(u8, Seed),
     Remove(u8, u8),
     Pending(Seed),
+    Reserve(Seed, u8),
+    Unreserve(u8),
     AddNode(NodeSeed),
     UpdateNode(NodeSeed),
     RemoveNode(u8),
@@ -136,8 +138,16 @@ fn annotations(seed: &Seed) -> Option<Box<GodelPod>> {
         _ => ("assumed", node),
     };
     let selected_scheduler = (!state.is_empty()).then(|| "s".into());
-    let godel =
-        GodelPod { state: state.into(), selected_scheduler, assumed_node, ..GodelPod::default() };
+    let takes = |wanted: bool| wanted.then(|| format!("default/p{}-placeholder", seed.node % 24));
+    let godel = GodelPod {
+        state: state.into(),
+        selected_scheduler,
+        assumed_node,
+        reserves: seed.shape & 1 != 0,
+        reservation_index: Some("web".into()),
+        matched_placeholder: takes(seed.shape & 2 != 0).map(Into::into),
+        ..GodelPod::default()
+    };
     Some(Box::new(godel))
 }
 
@@ -243,6 +253,24 @@ pub(crate) fn event(op: &Op, step: u64) -> Event {
             }
             Event::PutPending(Arc::new(pod))
         }
+        Op::Reserve(seed, phase) => {
+            let reservation = Reservation {
+                phase: match phase % 8 {
+                    0 => ReservationPhase::Matched,
+                    1 => ReservationPhase::TimeOut,
+                    2 => ReservationPhase::Pending,
+                    _ => ReservationPhase::Reserved,
+                },
+                owner: (phase & 16 != 0).then(|| Uid::new(&uid(phase / 8))),
+                ..Reservation::of(&make_pod(seed))
+            };
+            Event::PutObject(Arc::new(Object::Reservation(reservation)))
+        }
+        Op::Unreserve(n) => Event::DeleteObject(Arc::new(ObjectKey {
+            kind: ObjectKind::Reservation,
+            namespace: "default".into(),
+            name: format!("p{}", n % 24),
+        })),
         Op::AddNode(seed) => Event::AddNode(Arc::new(make_node(seed))),
         Op::UpdateNode(seed) => Event::UpdateNode(Arc::new(make_node(seed))),
         Op::RemoveNode(n) => Event::RemoveNode(node_name(*n).into()),

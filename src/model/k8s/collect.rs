@@ -9,6 +9,7 @@ use super::objects::{self, PriorityClass, RuntimeClass};
 use super::pod::PodDraft;
 use super::pod_group::{self, GroupKind};
 use super::read::Skipped;
+use super::reservation;
 use super::workloads::{self, ControllerKind, PodController};
 use super::{wire_objects, wire_pod};
 use crate::model::{Node, Object, Pod, Template};
@@ -35,6 +36,7 @@ pub(super) enum Kind {
     PodGroup(GroupKind),
     NmNode,
     CustomNodeResource,
+    Reservation,
     /// `v1 List`, or a list of a kind.
     List,
     Other(String),
@@ -65,6 +67,7 @@ impl Kind {
             ("storage.k8s.io", "CSIDriver") => Kind::CsiDriver,
             ("storage.k8s.io", "CSIStorageCapacity") => Kind::CsiStorageCapacity,
             ("policy", "PodDisruptionBudget") => Kind::PodDisruptionBudget,
+            ("scheduling.godel.kubewharf.io", "Reservation") => Kind::Reservation,
             (group, "PodGroup") => match GroupKind::of(group) {
                 Some(known) => Kind::PodGroup(known),
                 None => Kind::Other(kind.to_owned()),
@@ -201,6 +204,16 @@ impl Collected {
         let rules = &mut Rules::apply(&mut self.defaulted);
         let group = pod_group::read(kind, wire, path, |meta| rules.namespace(&meta.namespace))?;
         self.objects.push(Object::PodGroup(group));
+        Ok(())
+    }
+
+    pub(super) fn reservation(
+        &mut self,
+        wire: &wire_objects::Reservation<'_>,
+        path: &Path<'_>,
+    ) -> Result<(), ReadError> {
+        let rules = &mut Rules::apply(&mut self.defaulted);
+        self.objects.push(Object::Reservation(reservation::read(wire, path, rules)?));
         Ok(())
     }
 

@@ -46,6 +46,7 @@ mod pod_tests;
 mod read;
 #[cfg(test)]
 mod read_tests;
+mod reservation;
 mod resolve;
 mod selector;
 mod single;

@@ -361,6 +361,7 @@ fn body<'de, D: Deserializer<'de>>(
         Kind::PodGroup(kind) => read!(wire::PodGroup<'de>, pod_group, *kind),
         Kind::NmNode => part!(NmNode, nm_node),
         Kind::CustomNodeResource => part!(CustomNodeResource, custom_node_resource),
+        Kind::Reservation => read!(wire::Reservation<'de>, reservation),
         Kind::RuntimeClass => read!(wire::RuntimeClass<'de>, runtime_class),
         Kind::ReplicationController => {
             read!(wire::ReplicationController<'de>, replication_controller);

@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::defaults::Rules;
 use super::error::{Cause, Path, ReadError};
 use super::pod_group::{self, GroupKind};
-use super::{objects, storage, workloads};
+use super::{objects, reservation, storage, workloads};
 use super::{wire_objects, wire_pod};
 use crate::model::{Node, NodeAffinity, Object, Pod};
 
@@ -54,7 +54,7 @@ pub fn object(kind: &str, value: &Value) -> Result<Object, ReadError> {
     const KINDS: &str = "one of Namespace, Service, ReplicationController, ReplicaSet, \
         StatefulSet, PersistentVolume, PersistentVolumeClaim, StorageClass, CSINode, \
         VolumeAttachment, CSIDriver, CSIStorageCapacity, PodDisruptionBudget, PodGroup, \
-        NMNode, CustomNodeResource";
+        NMNode, CustomNodeResource, Reservation";
     let root = Path::Root;
     let rules = &mut Rules::stored();
     let kind = value.get("kind").and_then(Value::as_str).unwrap_or(kind);
@@ -79,6 +79,10 @@ pub fn object(kind: &str, value: &Value) -> Result<Object, ReadError> {
             let kind = GroupKind::of(group).unwrap_or(GroupKind::Kubernetes);
             let group = pod_group::read(kind, &from_value(value)?, &root, namespace);
             return group.map(Object::PodGroup);
+        }
+        "Reservation" => {
+            let reservation = reservation::read(&from_value(value)?, &root, rules);
+            return reservation.map(Object::Reservation);
         }
         "PersistentVolume" => return storage::persistent_volume(&from_value(value)?, &root),
         "PersistentVolumeClaim" => {

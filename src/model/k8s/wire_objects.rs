@@ -246,6 +246,41 @@ wire! {
 }
 
 wire! {
+    struct Reservation<'a> {
+        metadata: Option<Metadata<'a>>,
+        spec: Option<ReservationSpec<'a>>,
+        status: Option<ReservationStatus<'a>>,
+    }
+}
+
+wire! {
+    struct ReservationSpec<'a> {
+        template: Option<ReservationTemplate<'a>>,
+        nodename: Text<'a>,
+        ttl: Option<i64>,
+    }
+}
+
+wire! {
+    struct ReservationTemplate<'a> {
+        spec: Option<super::wire_pod::PodSpec<'a>>,
+    }
+}
+
+wire! {
+    struct ReservationStatus<'a> {
+        phase: Text<'a>,
+        current_owners: Option<ReservationOwner<'a>>,
+    }
+}
+
+wire! {
+    struct ReservationOwner<'a> {
+        uid: Text<'a>,
+    }
+}
+
+wire! {
     struct PodDisruptionBudget<'a> {
         metadata: Option<Metadata<'a>>,
         spec: Option<PodDisruptionBudgetSpec<'a>>,

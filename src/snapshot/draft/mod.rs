@@ -9,10 +9,12 @@ mod godel;
 mod nodes;
 mod parts;
 mod pods;
+mod reservations;
 
 pub use parts::PartCount;
+pub(crate) use reservations::Effect;
 
-use crate::model::{EventError, Generation, Name, ObjectKind, Template};
+use crate::model::{EventError, Generation, Name, Object, ObjectKind, Template};
 
 use super::cluster::{Cluster, Kept, PodLabels, Rest, Snapshot};
 use super::departures::Departures;
@@ -32,6 +34,8 @@ pub(crate) struct Draft {
     /// How many pods use each template, by its number; a fork does not know
     /// the users of its base, and so never takes a template away.
     users: Option<Users>,
+    /// What events did to pods that hold places.
+    effects: Vec<Effect>,
 }
 
 /// Numbers given back, one list for each table.
@@ -80,6 +84,7 @@ impl Draft {
             departures: Departures::default(),
             settled: 0,
             users: Some(Users::default()),
+            effects: Vec::new(),
         }
     }
 
@@ -96,6 +101,7 @@ impl Draft {
             departures: Departures::default(),
             settled: 0,
             users: None,
+            effects: Vec::new(),
         }
     }
 
@@ -258,7 +264,14 @@ impl Draft {
             return self.put_part(object);
         }
         let generation = self.cluster.generation;
-        self.objects().put(object, generation)
+        let Object::Reservation(new) = object else {
+            return self.objects().put(object, generation);
+        };
+        let old = self.cluster.objects().reservations.get(&new.namespace, &new.name).cloned();
+        self.check_reservation(old.as_deref(), new)?;
+        self.objects().put(object, generation)?;
+        self.reserve(old.as_deref(), new);
+        Ok(())
     }
 
     /// Checks and applies: the object is gone.
@@ -272,6 +285,12 @@ impl Draft {
             return self.delete_part(kind, name);
         }
         let generation = self.cluster.generation;
-        self.objects().delete(kind, namespace, name, generation)
+        let reservation = (kind == ObjectKind::Reservation)
+            .then(|| self.cluster.objects().reservations.get(namespace, name).cloned());
+        self.objects().delete(kind, namespace, name, generation)?;
+        if let Some(Some(old)) = reservation {
+            self.unreserve(&old);
+        }
+        Ok(())
     }
 }

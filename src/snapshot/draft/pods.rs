@@ -88,6 +88,9 @@ impl Draft {
             self.use_claims(&pod.template);
         }
         self.join_group(&pod.template);
+        if self.cluster.godel.is_some() {
+            self.take_place(pod, node);
+        }
         Some(slot)
     }
 
@@ -109,6 +112,9 @@ impl Draft {
         if revised {
             self.cluster.counts.assumed += usize::from(assumed);
             self.cluster.counts.assumed -= usize::from(was_assumed);
+            if let (Some(_), Some(node)) = (&self.cluster.godel, &pod.node_name) {
+                self.take_place(pod, node);
+            }
         }
         revised
     }

@@ -1,0 +1,354 @@
+//! Reservations: what pods and Reservations do to the places that are held
+//! (scheduler/cache/commonstores/reservation_store).
+
+use crate::model::{EventError, Generation, Pod, PodState, Reservation, ReservationPhase, Uid};
+
+use super::super::godel::{Leaving, PlaceId, Reservations, ReservedPlace};
+use super::super::node_info::{PodInfo, Spot};
+use super::Draft;
+
+/// What became of a pod that holds a place, in the course of an event on something
+/// else.
+pub(crate) enum Effect {
+    /// It came to its node.
+    Held {
+        /// The pod.
+        pod: Pod,
+        /// The number of its place where that is held for a time only, from now on.
+        waits: Option<u32>,
+    },
+    /// It went.
+    Freed(Pod),
+}
+
+/// What a pod that leaves means for a place.
+enum Succession {
+    /// Its own is held from now on.
+    Hold(Box<Pod>),
+    /// The one that it had taken, by number, is held again.
+    Reopen(u32),
+}
+
+impl Draft {
+    /// Takes a pod away, and does to places what follows from why. O(log n + pods of
+    /// the node).
+    pub(crate) fn leave(&mut self, spot: Spot, leaving: Leaving) {
+        let succession = self.succession(spot, leaving);
+        self.displace(spot);
+        match succession {
+            Some(Succession::Hold(pod)) => self.hold(&pod),
+            Some(Succession::Reopen(number)) => self.reopen(number),
+            None => {}
+        }
+    }
+
+    /// What happened to pods that hold places since the last call.
+    pub(crate) fn take_effects(&mut self) -> Vec<Effect> {
+        std::mem::take(&mut self.effects)
+    }
+
+    /// Whether the pod is on its node to hold a place; it goes with its place alone.
+    pub(crate) fn holds(&self, pod: &PodInfo<'_>) -> bool {
+        self.place_held_by(pod).is_some()
+    }
+
+    /// Gives up the place that a pod holds, and says whether it held one.
+    pub(crate) fn give_up(&mut self, spot: Spot) -> bool {
+        let number = self.pod_at(spot).and_then(|pod| self.place_held_by(&pod));
+        number.is_some_and(|number| self.drop_place(number))
+    }
+
+    /// The pod that holds the place which `pod` is to take on `node`.
+    pub(crate) fn place_for(&self, pod: &Pod, node: &str) -> Option<Spot> {
+        let place = self.places()?.at(self.matching(pod, node)?)?;
+        if !place.is_available() {
+            return None;
+        }
+        self.pod(&place.pod.uid).map(|pod| pod.spot())
+    }
+
+    /// Drops a place, unless a Reservation says that it is held; and says whether a pod
+    /// went with it.
+    pub(crate) fn expire_place(&mut self, number: u32) -> bool {
+        let place = self.places().and_then(|places| places.at(number));
+        place.is_some_and(|place| !place.confirmed) && self.drop_place(number)
+    }
+
+    /// Whether a Reservation can be put.
+    pub(super) fn check_reservation(
+        &self,
+        old: Option<&Reservation>,
+        new: &Reservation,
+    ) -> Result<(), EventError> {
+        let (Some(places), Some(node)) = (self.places(), new.node()) else { return Ok(()) };
+        if !new.occupies() {
+            return Ok(());
+        }
+        if !new.pod.template.is_placeholder() {
+            return Err(EventError::NoPlaceholder { uid: new.pod.uid.clone() });
+        }
+        if !places.has_room() {
+            return Err(EventError::Full);
+        }
+        let known = self.pod(&new.pod.uid);
+        let held = known.and_then(|known| self.place_held_by(&known));
+        // What holds this very place, or the one that it is to hold instead, gives way.
+        let gives_way = [Some(new), old.filter(|old| old.occupies())]
+            .into_iter()
+            .flatten()
+            .any(|of| held.is_some() && held == self.place_of(of));
+        match known {
+            Some(_) if !gives_way => Err(EventError::AlreadyAdded { uid: new.pod.uid.clone() }),
+            _ => self.check_place(&new.pod, node, known.map(|known| known.spot())).map(drop),
+        }
+    }
+
+    /// A Reservation that was checked is new, or takes the place of another.
+    pub(super) fn reserve(&mut self, old: Option<&Reservation>, new: &Reservation) {
+        if self.places().is_none() {
+            return;
+        }
+        let held = old.filter(|old| old.occupies());
+        if new.occupies() {
+            let moved = held.filter(|old| !same_place(old, new));
+            if let Some(number) = moved.and_then(|old| self.place_of(old)) {
+                self.drop_place(number);
+            }
+            match self.place_of(new) {
+                Some(number) => self.confirm(number, old, new),
+                None => self.add_place(new),
+            }
+        } else if let Some(number) = held.and_then(|old| self.place_of(old)) {
+            self.conclude(number, new);
+        }
+    }
+
+    /// A Reservation is gone.
+    pub(super) fn unreserve(&mut self, old: &Reservation) {
+        if let Some(number) = self.place_of(old) {
+            self.drop_place(number);
+        }
+    }
+
+    /// A pod has come to a node: it takes the place that it names, if that is held
+    /// there.
+    pub(super) fn take_place(&mut self, pod: &Pod, node: &str) {
+        let Some(number) = self.matching(pod, node) else { return };
+        self.match_place(number, &pod.uid);
+    }
+
+    fn places(&self) -> Option<&Reservations> {
+        self.cluster.reservations()
+    }
+
+    fn change_places<R>(
+        &mut self,
+        change: impl FnOnce(&mut Reservations, Generation) -> R,
+    ) -> Option<R> {
+        let generation = self.cluster.generation;
+        let stores = self.stores()?;
+        stores.reservations.as_mut().map(|places| change(places, generation))
+    }
+
+    /// The place that a pod takes on a node, by its annotations.
+    fn matching(&self, pod: &Pod, node: &str) -> Option<u32> {
+        let places = self.places()?;
+        let holder = pod.template.godel.as_ref()?.matched_placeholder.as_deref()?;
+        let placeholder = pod.template.reservation_placeholder()?;
+        places.number(PlaceId { placeholder, pod: holder, node })
+    }
+
+    fn place_of(&self, reservation: &Reservation) -> Option<u32> {
+        let (pod, node) = (reservation.pod.key(), reservation.node()?);
+        self.places()?.number(PlaceId { placeholder: reservation.placeholder(), pod: &pod, node })
+    }
+
+    fn place_held_by(&self, pod: &PodInfo<'_>) -> Option<u32> {
+        let places = self.places()?;
+        let template = pod.template();
+        if !template.is_placeholder() {
+            return None;
+        }
+        let key = format!("{}/{}", pod.namespace(), pod.name());
+        let placeholder = template.reservation_placeholder().unwrap_or_default();
+        let node = pod.node().name();
+        let number = places.number(PlaceId { placeholder, pod: &key, node })?;
+        let place = places.at(number)?;
+        (place.is_available() && place.pod.uid == pod.uid()).then_some(number)
+    }
+
+    fn succession(&self, spot: Spot, leaving: Leaving) -> Option<Succession> {
+        let places = self.places()?;
+        let pod = self.pod_at(spot)?;
+        let godel = pod.template().godel.as_ref().filter(|godel| !godel.is_placeholder)?;
+        let bound = pod.state() == PodState::Bound;
+        match leaving {
+            Leaving::Gone => None,
+            Leaving::Deleted if bound => {
+                let reserves = godel.reserves && pod.template().reservation_placeholder().is_some();
+                reserves.then(|| Succession::Hold(Box::new(pod.to_pod())))
+            }
+            Leaving::Deleted | Leaving::Withdrawn => {
+                let number = self.matching(&pod.to_pod(), pod.node().name())?;
+                let taken = places.at(number)?.matched.as_ref() == Some(&pod.uid());
+                taken.then_some(Succession::Reopen(number))
+            }
+        }
+    }
+
+    /// Holds the place of a pod that is gone, until a Reservation says so or its time
+    /// has passed.
+    fn hold(&mut self, gone: &Pod) {
+        let held = Reservation::of(gone);
+        if let Some(number) = self.place_of(&held) {
+            let place = self.places().and_then(|places| places.at(number));
+            if place.is_some_and(|place| place.is_available()) {
+                return;
+            }
+            self.drop_place(number);
+        }
+        let place = ReservedPlace {
+            placeholder: held.placeholder().into(),
+            pod: held.pod,
+            matched: None,
+            confirmed: false,
+        };
+        // A name that becomes too long by what is added to it holds no place.
+        if self.can_hold(&place.pod) {
+            self.insert_place(place);
+        }
+    }
+
+    fn can_hold(&self, pod: &Pod) -> bool {
+        let node = pod.node_name.as_deref().unwrap_or_default();
+        self.places().is_some_and(Reservations::has_room)
+            && self.pod(&pod.uid).is_none()
+            && self.check_place(pod, node, None).is_ok()
+    }
+
+    fn insert_place(&mut self, place: ReservedPlace) {
+        let (pod, holds, waits) = (place.pod.clone(), place.is_available(), !place.confirmed);
+        let number = self.change_places(|places, now| places.insert(place, now));
+        if holds {
+            self.occupy(pod, number.filter(|_| waits));
+        }
+    }
+
+    /// Puts a pod that holds a place on its node.
+    fn occupy(&mut self, pod: Pod, waits: Option<u32>) {
+        let Some(node) = pod.node_name.clone() else { return };
+        self.place(&pod, &node, None, false);
+        self.effects.push(Effect::Held { pod, waits });
+    }
+
+    fn vacate(&mut self, uid: &Uid) {
+        let Some((pod, spot)) = self.pod(uid).map(|pod| (pod.to_pod(), pod.spot())) else { return };
+        self.displace(spot);
+        self.effects.push(Effect::Freed(pod));
+    }
+
+    /// Takes a place away; says whether a pod held it.
+    fn drop_place(&mut self, number: u32) -> bool {
+        let Some(place) = self.places().and_then(|places| places.at(number)).cloned() else {
+            return false;
+        };
+        if place.is_available() {
+            self.vacate(&place.pod.uid);
+        }
+        self.change_places(|places, now| places.remove(number, now));
+        place.is_available()
+    }
+
+    fn revise_place(&mut self, number: u32, change: impl FnOnce(&mut ReservedPlace)) {
+        let Some(place) = self.places().and_then(|places| places.at(number)) else { return };
+        let mut place = ReservedPlace::clone(place);
+        change(&mut place);
+        self.change_places(|places, now| places.replace(number, place, now));
+    }
+
+    fn match_place(&mut self, number: u32, uid: &Uid) {
+        let Some(place) = self.places().and_then(|places| places.at(number)).cloned() else {
+            return;
+        };
+        if place.is_available() {
+            self.vacate(&place.pod.uid);
+            self.revise_place(number, |place| place.matched = Some(uid.clone()));
+        }
+    }
+
+    /// Holds a place again that a pod had taken.
+    fn reopen(&mut self, number: u32) {
+        let Some(place) = self.places().and_then(|places| places.at(number)).cloned() else {
+            return;
+        };
+        if place.is_available() {
+            return;
+        }
+        if self.can_hold(&place.pod) {
+            self.revise_place(number, |place| place.matched = None);
+            // What time it has left goes on.
+            self.occupy(place.pod.clone(), None);
+        } else {
+            self.change_places(|places, now| places.remove(number, now));
+        }
+    }
+
+    /// The first Reservation of a place, which confirms it, or a later one.
+    fn confirm(&mut self, number: u32, old: Option<&Reservation>, new: &Reservation) {
+        self.revise_place(number, |place| place.confirmed = true);
+        let Some(place) = self.places().and_then(|places| places.at(number)).cloned() else {
+            return;
+        };
+        match old {
+            Some(old) if !old.occupies() => self.reopen(number),
+            // Gödel puts the place's pod back although its successor is there.
+            Some(_) if place.is_available() && place.pod != new.pod => {
+                self.vacate(&place.pod.uid);
+                self.revise_place(number, |place| place.pod = new.pod.clone());
+                self.occupy(new.pod.clone(), None);
+            }
+            _ => {}
+        }
+    }
+
+    /// A place that a Reservation says is held and nothing else said before: its
+    /// successor may be there already.
+    fn add_place(&mut self, new: &Reservation) {
+        let node = new.node().and_then(|node| self.cluster.any_node(node));
+        let key = new.pod.key();
+        let successors = node.into_iter().flat_map(|node| {
+            node.pods().filter(|pod| {
+                let template = pod.template();
+                let named = template.godel.as_ref().and_then(|g| g.matched_placeholder.as_ref());
+                named == Some(&key) && template.reservation_placeholder() == Some(new.placeholder())
+            })
+        });
+        let matched = successors.map(|pod| pod.uid()).min();
+        self.insert_place(ReservedPlace {
+            placeholder: new.placeholder().into(),
+            pod: new.pod.clone(),
+            matched,
+            confirmed: true,
+        });
+    }
+
+    /// A Reservation says that its place is held no more.
+    fn conclude(&mut self, number: u32, new: &Reservation) {
+        match (new.phase, &new.owner) {
+            (ReservationPhase::Matched, Some(owner)) if self.pod(owner).is_some() => {
+                self.match_place(number, owner);
+            }
+            // Until the pod that has it is seen, nobody else gets it.
+            (ReservationPhase::Matched, _) => {}
+            _ => {
+                self.drop_place(number);
+            }
+        }
+    }
+}
+
+fn same_place(one: &Reservation, other: &Reservation) -> bool {
+    one.placeholder() == other.placeholder()
+        && one.pod.key() == other.pod.key()
+        && one.node() == other.node()
+}

@@ -1,0 +1,76 @@
+//! Gödel's stores: what is derived from pods, and from objects that speak of pods.
+//!
+//! They hang off the root beside the node table, behind one pointer that is null
+//! while [`Config::godel`](crate::Config::godel) is not given: an engine without it
+//! copies, counts and looks at nothing of them. Each store is a field that is there
+//! or not, as the configuration says, is persistent like all else under the root,
+//! and has a generation of its own, which is a position in the log like any other:
+//! nothing that is dropped and made again repeats one.
+//!
+//! How they hear of pods: of an event that State or a Fork is about to apply, all
+//! that can be refused is checked first, against the state before it; then the draft
+//! applies it, and tells the stores from the two places through which every pod
+//! comes and goes, `place` and `displace`. A store sees the node table as it is after
+//! the change, and its own content as it was before. Nothing that a store does there
+//! can fail, so an event is in all stores or in none; and since forks change pods
+//! through the same two places, their stores follow as the writer's do.
+//!
+//! Why a pod goes matters to reservations alone, so those that take one away say it
+//! ([`Leaving`]). Clocks are the writer's: a store knows what may expire, and the
+//! state when.
+
+mod reservations;
+
+use std::time::Duration;
+
+use crate::model::Name;
+
+pub(crate) use reservations::PlaceId;
+pub use reservations::{Reservations, ReservedPlace};
+
+/// What makes an engine one of Gödel's: for whom it counts pods, and which stores it
+/// keeps.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GodelConfig {
+    /// What pods name as their scheduler. An assumed pod counts where it names this,
+    /// `default-scheduler` or nothing.
+    pub scheduler_type: Name,
+    /// Keeps reservations: how long the place of a pod that goes is held before a
+    /// Reservation confirms it (`--reservation-ttl`; Gödel's default is a minute).
+    /// Zero is for ever, none keeps no reservations.
+    pub reservations: Option<Duration>,
+}
+
+impl GodelConfig {
+    /// For pods that name this scheduler, with no stores.
+    pub fn new(scheduler_type: impl Into<Name>) -> GodelConfig {
+        GodelConfig { scheduler_type: scheduler_type.into(), reservations: None }
+    }
+}
+
+/// Why a pod leaves its node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Leaving {
+    /// It was deleted: where it reserves, its place is held.
+    Deleted,
+    /// It was not placed after all: the place that it took is held again.
+    Withdrawn,
+    /// Another object of it takes its place; or, in a fork, it just is not there.
+    Gone,
+}
+
+/// The stores under the root.
+#[derive(Clone)]
+pub(crate) struct Stores {
+    pub(crate) config: std::sync::Arc<GodelConfig>,
+    pub(crate) reservations: Option<Reservations>,
+}
+
+impl Stores {
+    pub(crate) fn new(config: GodelConfig) -> Stores {
+        Stores {
+            reservations: config.reservations.map(|_| Reservations::default()),
+            config: std::sync::Arc::new(config),
+        }
+    }
+}

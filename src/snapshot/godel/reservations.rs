@@ -1,0 +1,164 @@
+//! Places on nodes that are held for pods to come.
+//!
+//! A place is known by its placeholder (whose pods may have it), by the pod that
+//! holds it, and by its node. That pod is in the node table like any other, so that
+//! filters see what it takes, and gives way to the successor that names it.
+
+use std::sync::Arc;
+
+use crate::model::{Generation, Name, Pod, Uid, hash_of};
+
+use super::super::cost;
+use super::super::hash_index::HashIndex;
+use super::super::table::Table;
+
+/// A place that is held, or that a pod has taken.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReservedPlace {
+    /// Whose pods may have it.
+    pub placeholder: Name,
+    /// The pod that holds it. It is on its node until another takes the place.
+    pub pod: Pod,
+    /// The pod that took it, if one has.
+    pub matched: Option<Uid>,
+    /// Whether a Reservation says that it is held; else it is held for a time, until
+    /// one does.
+    pub confirmed: bool,
+}
+
+impl ReservedPlace {
+    /// The node.
+    #[must_use]
+    pub fn node(&self) -> &str {
+        self.pod.node_name.as_deref().unwrap_or_default()
+    }
+
+    /// Whether it is to be had.
+    #[must_use]
+    pub fn is_available(&self) -> bool {
+        self.matched.is_none()
+    }
+
+    fn is(&self, id: PlaceId<'_>) -> bool {
+        *self.placeholder == *id.placeholder
+            && self.node() == id.node
+            && id.pod.split_once('/').is_some_and(|(namespace, name)| {
+                **self.pod.namespace() == *namespace && *self.pod.name == *name
+            })
+    }
+}
+
+/// What a place is known by.
+#[derive(Clone, Copy, Debug, Hash)]
+pub(crate) struct PlaceId<'a> {
+    pub(crate) placeholder: &'a str,
+    /// The pod that holds it, as `namespace/name`.
+    pub(crate) pod: &'a str,
+    pub(crate) node: &'a str,
+}
+
+/// All places that are held, and those that were taken from their holders.
+#[derive(Clone, Default)]
+pub struct Reservations {
+    places: Table<Arc<ReservedPlace>>,
+    by_id: HashIndex,
+    by_placeholder: HashIndex,
+    /// Numbers are not given out twice: who kept one finds its place, or none.
+    next: u32,
+    len: usize,
+    generation: Generation,
+}
+
+impl Reservations {
+    /// The places that pods with this placeholder can have, the oldest first. O(places
+    /// found × log n).
+    pub fn available(&self, placeholder: &str) -> impl Iterator<Item = &Arc<ReservedPlace>> {
+        let mut found = Vec::new();
+        self.by_placeholder.find(hash_of(placeholder), |number| {
+            found.push(number);
+            false
+        });
+        let places = found.into_iter().filter_map(|number| self.places.get(number));
+        let wanted: Name = placeholder.into();
+        places.filter(move |place| place.placeholder == wanted && place.is_available())
+    }
+
+    /// The place that a pod of this name holds for a placeholder on a node. O(log n).
+    #[must_use]
+    pub fn get(
+        &self,
+        placeholder: &str,
+        (namespace, name): (&str, &str),
+        node: &str,
+    ) -> Option<&Arc<ReservedPlace>> {
+        let pod = format!("{namespace}/{name}");
+        self.places.get(self.number(PlaceId { placeholder, pod: &pod, node })?)
+    }
+
+    /// All of them, the oldest first.
+    pub fn iter(&self) -> impl Iterator<Item = &Arc<ReservedPlace>> {
+        self.places.iter().map(|(_, place)| place)
+    }
+
+    /// How many there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// When one last changed.
+    #[must_use]
+    pub fn generation(&self) -> Generation {
+        self.generation
+    }
+
+    pub(crate) fn number(&self, id: PlaceId<'_>) -> Option<u32> {
+        self.by_id.find(hash_of(&id), |number| self.at(number).is_some_and(|place| place.is(id)))
+    }
+
+    pub(crate) fn at(&self, number: u32) -> Option<&Arc<ReservedPlace>> {
+        self.places.get(number)
+    }
+
+    pub(crate) fn has_room(&self) -> bool {
+        self.next < u32::MAX
+    }
+
+    /// Adds a place that there is none of yet: its number.
+    pub(crate) fn insert(&mut self, place: ReservedPlace, generation: Generation) -> u32 {
+        let number = self.next;
+        let pod = place.pod.key();
+        let id = PlaceId { placeholder: &place.placeholder, pod: &pod, node: place.node() };
+        self.by_id.insert(hash_of(&id), number);
+        self.by_placeholder.insert(hash_of(&*place.placeholder), number);
+        self.places.set(number, Arc::new(place));
+        self.next += 1;
+        self.len += 1;
+        self.generation = generation;
+        number
+    }
+
+    /// Puts another in a place, known by the same.
+    pub(crate) fn replace(&mut self, number: u32, place: ReservedPlace, generation: Generation) {
+        cost::copied::<ReservedPlace>(0);
+        self.places.set(number, Arc::new(place));
+        self.generation = generation;
+    }
+
+    pub(crate) fn remove(&mut self, number: u32, generation: Generation) {
+        let Some(place) = self.places.get(number).cloned() else { return };
+        let pod = place.pod.key();
+        let id = PlaceId { placeholder: &place.placeholder, pod: &pod, node: place.node() };
+        self.by_id.remove(hash_of(&id), number);
+        self.by_placeholder.remove(hash_of(&*place.placeholder), number);
+        self.places.remove(number);
+        self.len -= 1;
+        self.generation = generation;
+    }
+}

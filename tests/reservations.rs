@@ -1,0 +1,351 @@
+//! Reservations, end to end: the place of a pod that goes is held for its successor.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use portolan::log::Event;
+use portolan::model::{
+    EventError, GodelPod, Name, Object, ObjectKind, Pod, PodBuilder, Reservation, ReservationPhase,
+    Timestamp, Uid, node, pod,
+};
+use portolan::snapshot::Cluster;
+use portolan::state::CommitCheck;
+use portolan::{Config, Engine, GodelConfig, Writer};
+
+const TTL: Duration = Duration::from_secs(60);
+
+fn config() -> Config {
+    let godel = GodelConfig { reservations: Some(TTL), ..GodelConfig::new("godel") };
+    Config { assumed_ttl: Some(TTL), godel: Some(godel), ..Config::default() }
+}
+
+fn writer() -> Writer {
+    let mut writer = Engine::inline(config()).0;
+    writer.add_node(node("n1").cpu(1_000).build()).unwrap();
+    writer
+}
+
+fn web(name: &str) -> PodBuilder {
+    pod(name).label("name", "web").cpu(700).host_port(80)
+}
+
+/// A pod whose place is held when it goes.
+fn reserving(name: &str) -> Pod {
+    let godel = GodelPod { reserves: true, ..GodelPod::default() };
+    web(name).spec(|spec| spec.godel = Some(Box::new(godel))).on("n1").build()
+}
+
+/// A pod that takes the place of `old`.
+fn successor(name: &str, old: &str) -> Pod {
+    let holder: Name = format!("default/{old}-placeholder").into();
+    let godel = GodelPod { matched_placeholder: Some(holder), ..GodelPod::default() };
+    web(name).spec(|spec| spec.godel = Some(Box::new(godel))).on("n1").build()
+}
+
+fn put(writer: &mut Writer, reservation: Reservation) {
+    writer.put_object(Object::Reservation(reservation)).unwrap();
+}
+
+fn available(cluster: &Cluster) -> Vec<String> {
+    let places = cluster.reservations().unwrap();
+    places.available("web").map(|place| format!("{} {}", place.pod.key(), place.node())).collect()
+}
+
+/// What the node's pods take, and which they are.
+fn on_node(cluster: &Cluster) -> (i64, Vec<String>) {
+    let mut names = Vec::new();
+    let mut cpu = 0;
+    for node in cluster.dump().nodes.values() {
+        cpu += node.requested.cpu.0;
+        names.extend(node.pods.keys().map(ToString::to_string));
+    }
+    (cpu, names)
+}
+
+fn held() -> (i64, Vec<String>) {
+    (700, vec!["default/a-placeholder".into()])
+}
+
+fn clean(writer: &Writer) {
+    assert_eq!(writer.cluster().audit(), vec![]);
+}
+
+/// A writer that holds the place of `a`.
+fn holding() -> Writer {
+    let mut writer = writer();
+    let gone = reserving("a");
+    writer.add_pod(gone.clone()).unwrap();
+    writer.remove_pod(&gone).unwrap();
+    assert_eq!((on_node(writer.cluster()), available(writer.cluster()).len()), (held(), 1));
+    clean(&writer);
+    writer
+}
+
+#[test]
+fn the_place_of_a_deleted_pod_is_held_with_its_resources_and_ports() {
+    let writer = holding();
+    let node = writer.cluster().node("n1").unwrap();
+    assert_eq!((node.requested().cpu.0, node.used_ports().count()), (700, 1));
+    assert_eq!(available(writer.cluster()), ["default/a-placeholder n1"]);
+}
+
+#[test]
+fn a_place_that_nobody_confirms_is_held_for_its_time_and_no_longer() {
+    let mut writer = holding();
+    // No time was told yet, so the clock starts here.
+    assert_eq!(writer.expire(Timestamp::from_secs(1_000)), Ok(0));
+    assert_eq!(writer.expire(Timestamp::from_secs(1_060)), Ok(0));
+    assert_eq!(on_node(writer.cluster()), held());
+    assert_eq!(writer.expire(Timestamp::from_secs(1_061)), Ok(1));
+    assert_eq!((on_node(writer.cluster()), writer.pod_count()), ((0, vec![]), 0));
+    assert!(writer.cluster().reservations().unwrap().is_empty());
+    clean(&writer);
+}
+
+#[test]
+fn a_reservation_confirms_the_place_and_its_end_frees_it() {
+    let mut writer = holding();
+    put(&mut writer, Reservation::of(&reserving("a")));
+    writer.expire(Timestamp::from_secs(0)).unwrap();
+    writer.expire(Timestamp::from_secs(1_000_000)).unwrap();
+    assert_eq!(on_node(writer.cluster()), held());
+    writer.delete_object(ObjectKind::Reservation, "default", "a").unwrap();
+    assert_eq!(on_node(writer.cluster()), (0, vec![]));
+    clean(&writer);
+}
+
+#[test]
+fn a_successor_takes_the_place_and_gives_it_back_where_it_is_forgotten() {
+    let mut writer = holding();
+    let successor = successor("b", "a");
+    writer.assume_pod(successor.clone()).unwrap();
+    assert_eq!(on_node(writer.cluster()), (700, vec!["default/b".into()]));
+    assert_eq!(available(writer.cluster()), Vec::<String>::new());
+    clean(&writer);
+    writer.forget_pod(&successor).unwrap();
+    assert_eq!((on_node(writer.cluster()), available(writer.cluster()).len()), (held(), 1));
+    clean(&writer);
+}
+
+#[test]
+fn a_successor_that_expires_gives_the_place_back() {
+    let mut writer = holding();
+    put(&mut writer, Reservation::of(&reserving("a")));
+    let successor = successor("b", "a");
+    writer.assume_pod(successor.clone()).unwrap();
+    writer.finish_binding(&successor.uid, Timestamp::from_secs(0)).unwrap();
+    writer.expire(Timestamp::from_secs(61)).unwrap();
+    assert_eq!(on_node(writer.cluster()), held());
+    clean(&writer);
+}
+
+#[test]
+fn a_successor_that_the_binder_rejects_gives_the_place_back() {
+    let mut writer = holding();
+    let mut assumed = successor("b", "a");
+    let mut spec = (**assumed.template).clone();
+    let godel = spec.godel.as_mut().unwrap();
+    godel.state = "assumed".into();
+    godel.selected_scheduler = Some("another".into());
+    godel.assumed_node = assumed.node_name.take();
+    assumed.template = portolan::model::Template::new(spec.clone());
+    writer.add_pod(assumed.clone()).unwrap();
+    assert_eq!(on_node(writer.cluster()), (700, vec!["default/b".into()]));
+    spec.godel = None;
+    let rejected = Pod { template: portolan::model::Template::new(spec), ..assumed.clone() };
+    writer.update_pod(&assumed.uid, rejected).unwrap();
+    assert_eq!(on_node(writer.cluster()), held());
+    clean(&writer);
+}
+
+#[test]
+fn a_bound_successor_keeps_the_place_and_leaves_its_own() {
+    let mut writer = holding();
+    put(&mut writer, Reservation::of(&reserving("a")));
+    let mut next = successor("b", "a");
+    let mut spec = (**next.template).clone();
+    spec.godel.as_mut().unwrap().reserves = true;
+    next.template = portolan::model::Template::new(spec);
+    writer.assume_pod(next.clone()).unwrap();
+    writer.add_pod(next.clone()).unwrap();
+    let matched = Reservation {
+        phase: ReservationPhase::Matched,
+        owner: Some(next.uid.clone()),
+        ..Reservation::of(&reserving("a"))
+    };
+    put(&mut writer, matched);
+    writer.delete_object(ObjectKind::Reservation, "default", "a").unwrap();
+    writer.remove_pod(&next).unwrap();
+    assert_eq!(on_node(writer.cluster()), (700, vec!["default/b-placeholder".into()]));
+    clean(&writer);
+}
+
+#[test]
+fn a_reservation_is_kept_over_a_restart_in_whatever_order_it_is_listed() {
+    let reservation = || Object::Reservation(Reservation::of(&reserving("a")));
+    let mut first = writer();
+    first.put_object(reservation()).unwrap();
+    assert_eq!(on_node(first.cluster()), held());
+    first.add_pod(successor("b", "a")).unwrap();
+    let mut last = writer();
+    last.add_pod(successor("b", "a")).unwrap();
+    last.put_object(reservation()).unwrap();
+    assert_eq!(first.dump(), last.dump());
+    assert_eq!(on_node(last.cluster()), (700, vec!["default/b".into()]));
+    clean(&last);
+}
+
+#[test]
+fn a_reservation_that_timed_out_holds_nothing() {
+    let mut writer = holding();
+    put(&mut writer, Reservation::of(&reserving("a")));
+    let over = Reservation { phase: ReservationPhase::TimeOut, ..Reservation::of(&reserving("a")) };
+    put(&mut writer, over);
+    assert_eq!(on_node(writer.cluster()), (0, vec![]));
+    clean(&writer);
+}
+
+#[test]
+fn a_reservation_whose_owner_is_not_seen_yet_keeps_the_place() {
+    let mut writer = holding();
+    put(&mut writer, Reservation::of(&reserving("a")));
+    let matched = Reservation {
+        phase: ReservationPhase::Matched,
+        owner: Some(Uid::new("unknown")),
+        ..Reservation::of(&reserving("a"))
+    };
+    put(&mut writer, matched);
+    assert_eq!(on_node(writer.cluster()), held());
+}
+
+#[test]
+fn an_older_reservation_takes_no_place_from_its_successor() {
+    let mut writer = holding();
+    put(&mut writer, Reservation::of(&reserving("a")));
+    writer.assume_pod(successor("b", "a")).unwrap();
+    let again = Reservation { ttl: Some(TTL), ..Reservation::of(&reserving("a")) };
+    put(&mut writer, again);
+    assert_eq!(on_node(writer.cluster()), (700, vec!["default/b".into()]));
+    clean(&writer);
+}
+
+#[test]
+fn pods_that_are_forgotten_or_do_not_reserve_leave_no_place() {
+    let mut writer = writer();
+    let assumed = reserving("a");
+    writer.assume_pod(assumed.clone()).unwrap();
+    writer.forget_pod(&assumed).unwrap();
+    let other = web("b").on("n1").build();
+    writer.add_pod(other.clone()).unwrap();
+    writer.remove_pod(&other).unwrap();
+    assert_eq!((on_node(writer.cluster()), writer.pod_count()), ((0, vec![]), 0));
+}
+
+#[test]
+fn what_holds_a_place_goes_with_it_alone() {
+    let mut writer = holding();
+    let holder = reserving("a").to_placeholder();
+    let refused = |outcome| matches!(outcome, Err(EventError::HoldsPlace { .. }));
+    assert!(refused(writer.remove_pod(&holder)));
+    assert!(refused(writer.update_pod(&holder.uid, holder.clone())));
+    let applied = writer.relist(portolan::log::Relist::Pods(vec![])).unwrap();
+    assert_eq!(applied.removed, 0);
+    let applied = writer.relist(portolan::log::Relist::Pods(vec![holder])).unwrap();
+    assert_eq!(applied.rejected.len(), 1);
+    assert_eq!(on_node(writer.cluster()), held());
+}
+
+#[test]
+fn without_the_configuration_nothing_is_held() {
+    let godel = GodelConfig::new("godel");
+    for godel in [None, Some(godel)] {
+        let (mut writer, _) = Engine::inline(Config { godel, ..Config::default() });
+        let gone = reserving("a");
+        writer.add_pod(gone.clone()).unwrap();
+        writer.remove_pod(&gone).unwrap();
+        put(&mut writer, Reservation::of(&gone));
+        assert_eq!(writer.pod_count(), 0);
+        assert!(writer.cluster().reservations().is_none());
+        assert!(writer.cluster().objects().contains(ObjectKind::Reservation, "default", "a"));
+    }
+}
+
+#[test]
+fn a_fork_holds_and_gives_places_as_the_writer_does() {
+    let mut writer = writer();
+    writer.add_pod(reserving("a")).unwrap();
+    let base = writer.cluster().fork();
+    let mut fork = base.fork();
+    fork.delete_pod(&reserving("a").uid).unwrap();
+    assert_eq!(on_node(&fork), held());
+    fork.add_pod(&successor("b", "a")).unwrap();
+    assert_eq!(on_node(&fork), (700, vec!["default/b".into()]));
+    assert_eq!(fork.audit(), vec![]);
+    // What is just not there leaves no place.
+    let mut without = base.fork();
+    without.remove_pod(&reserving("a").uid).unwrap();
+    assert_eq!(on_node(&without), (0, vec![]));
+    assert_eq!(on_node(&base), (700, vec!["default/a".into()]));
+    clean(&writer);
+}
+
+/// Refuses a node on which anything is.
+struct Empty;
+
+impl CommitCheck for Empty {
+    fn check(&self, cluster: &Cluster, _pod: &Pod, node: &str) -> Result<(), String> {
+        let pods = cluster.node(node).map_or(0, |node| node.pod_count());
+        if pods == 0 { Ok(()) } else { Err(format!("{pods} pods are there")) }
+    }
+}
+
+#[test]
+fn what_holds_the_place_is_no_conflict_for_its_successor() {
+    let (mut writer, _) =
+        Engine::inline(Config { commit_check: Some(Box::new(Empty)), ..config() });
+    writer.add_node(node("n1").build()).unwrap();
+    let gone = reserving("a");
+    writer.add_pod(gone.clone()).unwrap();
+    let decided_on = writer.remove_pod(&gone).unwrap();
+    writer.add_node(node("n2").build()).unwrap();
+    let assume = |pod: Pod| Event::AssumePod { pod: Arc::new(pod), decided_on: Some(decided_on) };
+    let stranger = writer.apply(&assume(web("c").on("n1").build()));
+    assert!(matches!(stranger, Err(EventError::Conflict { .. })));
+    writer.apply(&assume(successor("b", "a"))).unwrap();
+    clean(&writer);
+}
+
+#[test]
+fn a_gang_that_is_refused_gives_every_place_back() {
+    let mut writer = holding();
+    let before = writer.dump();
+    let placed = web("c").on("n2").build();
+    writer.add_pod(placed.clone()).unwrap();
+    let dump = writer.dump();
+    let gang: Arc<[Pod]> = [successor("b", "a"), placed].into();
+    let refused = writer.apply(&Event::AssumeAll { pods: gang, decided_on: None });
+    assert!(matches!(refused, Err(EventError::Together(_))));
+    assert_eq!(writer.dump(), dump);
+    assert_eq!(writer.dump().reservations, before.reservations);
+    clean(&writer);
+}
+
+#[test]
+fn a_held_version_keeps_the_places_that_it_has_over_drops_and_re_creations() {
+    let (mut writer, reader) = Engine::inline(config());
+    let gone = reserving("a");
+    writer.add_pod(gone.clone()).unwrap();
+    writer.remove_pod(&gone).unwrap();
+    writer.publish();
+    let held_version = reader.snapshot();
+    let generation = held_version.reservations().unwrap().generation();
+    put(&mut writer, Reservation::of(&gone));
+    writer.delete_object(ObjectKind::Reservation, "default", "a").unwrap();
+    writer.add_pod(gone.clone()).unwrap();
+    writer.remove_pod(&gone).unwrap();
+    writer.publish();
+    assert!(reader.snapshot().reservations().unwrap().generation() > generation);
+    assert_eq!(reader.snapshot().dump().reservations, held_version.dump().reservations);
+    assert_eq!(held_version.reservations().unwrap().generation(), generation);
+    clean(&writer);
+}
