@@ -170,6 +170,7 @@ mod scores;
 mod status;
 mod volumes;
 mod waiting;
+mod workflow;
 
 pub use cycle::{Cycle, CycleState, StateError};
 pub use diagnosis::{Evaluation, FitError, Verdict};
@@ -200,3 +201,4 @@ pub use status::{Code, Reasons, Status};
 pub use volumes::{Assumed, PodVolumes, VolumeBinder};
 pub(crate) use waiting::go_duration;
 pub use waiting::{WaitingPod, WaitingPods};
+pub use workflow::{SubCluster, SwitchType, Workflow};

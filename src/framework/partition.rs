@@ -2,7 +2,7 @@
 
 use std::num::NonZeroU32;
 
-use crate::model::{HOSTNAME, LabelSelector};
+use crate::model::{HOSTNAME, LabelSelector, Name};
 use crate::snapshot::{Chunk, Cluster, NodeInfo};
 
 use super::{each_lane, each_same};
@@ -27,6 +27,10 @@ pub enum Partition {
     },
     /// The nodes with such labels.
     Labels(LabelSelector),
+    /// The nodes whose Node or NMNode names this scheduler
+    /// ([`Node::scheduler`](crate::model::Node::scheduler)), as Gödel's shards share a
+    /// cluster.
+    Scheduler(Name),
 }
 
 impl Partition {
@@ -47,6 +51,10 @@ impl Partition {
                     0
                 }
             }
+            Partition::Scheduler(name) => each_lane(mask, |lane| {
+                let node = cluster.node_in(chunk, lane);
+                node.is_some_and(|node| node.schedulers().any(|scheduler| scheduler == name))
+            }),
             Partition::Labels(selector) if selector.asks_for(HOSTNAME) => each_lane(mask, |lane| {
                 let node = cluster.node_in(chunk, lane).and_then(|node| node.node());
                 node.is_some_and(|node| selector.matches(&node.labels))
@@ -63,8 +71,8 @@ impl Partition {
 mod tests {
     use super::*;
     use crate::framework::{Framework, Scheduler, SchedulerConfig};
-    use crate::model::{node, pod};
-    use crate::{Config, Engine};
+    use crate::model::{NmNode, Object, Quantity, ResourceList, node, pod};
+    use crate::{Config, Engine, Writer};
 
     #[test]
     fn own_nodes_come_first_and_the_others_where_none_of_them_will_do() {
@@ -87,6 +95,37 @@ mod tests {
         assert_eq!(place(0), ("mine".to_owned(), 1));
         assert_eq!(place(1), ("mine".to_owned(), 1));
         assert_eq!(place(2), ("theirs".to_owned(), 2), "what is its own is full");
+    }
+
+    #[test]
+    fn a_node_is_of_the_part_that_its_node_or_its_nm_node_says() {
+        let (mut writer, _) = Engine::inline(Config::default());
+        let given = |name: &str, to: &str| node(name).scheduler(to).cpu(4000).build();
+        let managed = |to: Option<&str>| {
+            let cpu = ResourceList::new([("cpu", Quantity::whole(4))]);
+            let nm_node = NmNode::new("both").with_resources(cpu.clone(), cpu);
+            Object::NmNode(NmNode { scheduler: to.map(Name::from), ..nm_node })
+        };
+        writer.add_node(given("one", "a")).unwrap();
+        writer.add_node(given("both", "b")).unwrap();
+        writer.add_node(node("nobodys").cpu(64_000).build()).unwrap();
+        let mut schedulers = ["a", "b"].map(|name| {
+            Scheduler::new(Framework::default_profile(), SchedulerConfig::default(), None)
+                .with_partition(Partition::Scheduler(name.into()))
+        });
+        let mut looked_at = |writer: &Writer| {
+            schedulers.each_mut().map(|scheduler| {
+                let decision = scheduler.schedule(writer.cluster(), &pod("p").cpu(100).build());
+                decision.unwrap().looked_at
+            })
+        };
+        assert_eq!(looked_at(&writer), [1, 1]);
+        writer.put_object(managed(Some("a"))).unwrap();
+        assert_eq!(looked_at(&writer), [2, 1], "the NMNode gives it to a, too");
+        writer.put_object(managed(None)).unwrap();
+        assert_eq!(looked_at(&writer), [1, 1]);
+        writer.update_node(given("one", "b")).unwrap();
+        assert_eq!(looked_at(&writer), [3, 2], "a has none, and looks at the others");
     }
 
     #[test]

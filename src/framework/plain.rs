@@ -20,6 +20,8 @@ impl Scheduler {
         if cluster.is_empty() {
             return Err(ScheduleError::NoNodes);
         }
+        let admitted = self.sub_cluster().and_then(|of| of.admit(cycle.pod));
+        let cycle = Cycle { pod: admitted.as_ref().unwrap_or(cycle.pod), ..cycle };
         let filters = self.framework().pre_filter(cycle);
         if let Some(status) = filters.rejected() {
             return Err(match status.code.is_rejection() {
@@ -98,7 +100,9 @@ impl Scheduler {
     /// The nodes of each list, from where it is next begun.
     fn lists<'a>(&self, cluster: &'a Cluster) -> Vec<Vec<NodeInfo<'a>>> {
         let is_own = |node: &NodeInfo<'_>| self.partition().is_none_or(|own| own.includes(*node));
-        let (own, others) = cluster.nodes().partition(is_own);
+        let nodes = cluster.nodes();
+        let nodes = nodes.filter(|node| self.sub_cluster().is_none_or(|of| of.includes(*node)));
+        let (own, others) = nodes.partition(is_own);
         let lists = [own, others].into_iter().zip(self.orders());
         let turned = lists.map(|(mut list, order): (Vec<NodeInfo<'_>>, _)| {
             let start = order.start(list.len());

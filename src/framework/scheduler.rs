@@ -14,6 +14,7 @@ use super::partition::Partition;
 use super::recorder::{Step, timed, timed_step};
 use super::sampling::{Order, Sample, num_feasible_nodes_to_find};
 use super::scores::{Given, Scorer, Scores, in_range};
+use super::workflow::{Admission, SubCluster};
 use super::{Cycle, CycleState, Diagnosis, Feasible, FitError, Framework, Point, Score, Status};
 
 /// From so many chunks on the pool is worth its call: measured, 512 nodes take
@@ -42,7 +43,8 @@ pub struct Scheduler {
     cycles: u64,
     memo: Memo,
     partition: Option<Partition>,
-    /// All nodes; where there is a partition its own, and the others.
+    admission: Option<Admission>,
+    /// All nodes, or those of the sub-cluster; where there is a partition its own, and the others.
     orders: Vec<Order>,
 }
 
@@ -111,6 +113,7 @@ impl Scheduler {
             cycles: 0,
             memo: Memo::default(),
             partition: None,
+            admission: None,
             orders: vec![Order::default()],
         }
     }
@@ -136,6 +139,14 @@ impl Scheduler {
         self
     }
 
+    /// For the nodes of a sub-cluster: pods go there alone, as if their node selectors
+    /// said it.
+    #[must_use]
+    pub fn with_sub_cluster(mut self, sub_cluster: SubCluster) -> Scheduler {
+        self.admission = Some(Admission::new(sub_cluster));
+        self
+    }
+
     /// The framework.
     #[must_use]
     pub fn framework(&self) -> &Arc<Framework> {
@@ -150,6 +161,11 @@ impl Scheduler {
     /// Which nodes are tried first.
     pub(super) fn partition(&self) -> Option<&Partition> {
         self.partition.as_ref()
+    }
+
+    /// The nodes that it has to do with; all where there is none.
+    pub(super) fn sub_cluster(&self) -> Option<&SubCluster> {
+        self.admission.as_ref().map(|admission| &admission.sub_cluster)
     }
 
     /// The lists of nodes, those that are tried first before the others.
@@ -201,11 +217,14 @@ impl Scheduler {
     /// Brings the lists of nodes up to date.
     fn refresh(&mut self, cluster: &Cluster) {
         let partition = self.partition.as_ref();
+        let sub_cluster = self.admission.as_ref().map(|admission| &admission.sub_cluster);
         for (at, order) in self.orders.iter_mut().enumerate() {
             order.refresh(cluster, |chunk| {
-                let Some(own) = partition else { return chunk.live() };
-                let own = own.lanes(cluster, chunk, chunk.live());
-                if at == 0 { own } else { chunk.live() & !own }
+                let live = chunk.live();
+                let all = sub_cluster.map_or(live, |of| of.lanes(cluster, chunk, live));
+                let Some(own) = partition else { return all };
+                let own = own.lanes(cluster, chunk, all);
+                if at == 0 { own } else { all & !own }
             });
         }
     }
@@ -215,10 +234,12 @@ impl Scheduler {
         cycle: Cycle<'_>,
         fits_nowhere: fn(&Framework, Cycle<'_>, &Filters<'_>) -> ScheduleError,
     ) -> Result<Decision, ScheduleError> {
-        if cycle.cluster.is_empty() {
+        self.refresh(cycle.cluster);
+        if self.orders.iter().all(|order| order.nodes() == 0) {
             return Err(ScheduleError::NoNodes);
         }
-        self.refresh(cycle.cluster);
+        let admitted = self.admission.as_mut().and_then(|admission| admission.admit(cycle.pod));
+        let cycle = Cycle { pod: admitted.as_ref().unwrap_or(cycle.pod), ..cycle };
         let filters = self.framework.pre_filter(cycle);
         match filters.rejected() {
             Some(status) if !status.code.is_rejection() => return Err(status.clone().into()),

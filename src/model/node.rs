@@ -128,6 +128,9 @@ pub struct Node {
     pub images: Box<[Image]>,
     /// Features that the kubelet declares, sorted.
     pub declared_features: Box<[Name]>,
+    /// The scheduler whose part of the nodes it is of (annotation
+    /// `godel.bytedance.com/scheduler-name`).
+    pub scheduler: Option<Name>,
     /// `metadata.resourceVersion`, 0 where absent.
     pub resource_version: u64,
 }
@@ -173,6 +176,7 @@ pub fn node(name: impl Into<Name>) -> NodeBuilder {
             unschedulable: false,
             images: Box::default(),
             declared_features: Box::default(),
+            scheduler: None,
             resource_version: 0,
         },
         labels: Vec::new(),
@@ -254,6 +258,13 @@ impl NodeBuilder {
     #[must_use]
     pub fn unschedulable(mut self, unschedulable: bool) -> Self {
         self.node.unschedulable = unschedulable;
+        self
+    }
+
+    /// Gives it to the part of this scheduler.
+    #[must_use]
+    pub fn scheduler(mut self, scheduler: impl Into<Name>) -> Self {
+        self.node.scheduler = Some(scheduler.into());
         self
     }
 

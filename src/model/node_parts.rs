@@ -36,6 +36,8 @@ pub struct NmNode {
     pub capacity: ResourceList,
     /// `status.resourceAllocatable`.
     pub allocatable: ResourceList,
+    /// The scheduler whose part of the nodes it is of, as a Node says it.
+    pub scheduler: Option<Name>,
     /// `metadata.resourceVersion`, 0 where absent.
     pub resource_version: u64,
 }
@@ -50,6 +52,7 @@ impl NmNode {
             taints: Box::default(),
             capacity: ResourceList::default(),
             allocatable: ResourceList::default(),
+            scheduler: None,
             resource_version: 0,
         }
     }
@@ -133,6 +136,7 @@ impl NmNode {
             unschedulable: false,
             images: Box::default(),
             declared_features: Box::default(),
+            scheduler: self.scheduler.clone(),
             resource_version: self.resource_version,
         }
     }

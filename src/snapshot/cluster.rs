@@ -331,7 +331,8 @@ impl Cluster {
     }
 
     /// Names, within a line of versions, which chunks there are in which zones,
-    /// which of their lanes are in use, and the labels of the nodes there.
+    /// which of their lanes are in use, and the labels of the nodes there and their
+    /// schedulers.
     pub(crate) fn layout(&self) -> u64 {
         self.rest.layout
     }

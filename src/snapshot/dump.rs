@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::model::{NodeResources, NonZero, ObjectKind, PodClass, PodState, Resources, Uid};
+use crate::model::{Name, NodeResources, NonZero, ObjectKind, PodClass, PodState, Resources, Uid};
 
 use super::cluster::{Cluster, ImageState};
 use super::node_info::NodeInfo;
@@ -38,6 +38,8 @@ pub struct NodeDump {
     /// What it is made of: the kinds of its objects. A ghost has at most a
     /// CustomNodeResource.
     pub parts: Vec<&'static str>,
+    /// The schedulers that its Node and its NMNode give it to.
+    pub schedulers: Vec<Name>,
     /// Pods with their resource versions, by uid.
     pub pods: BTreeMap<Uid, u64>,
     /// What the pods take.
@@ -150,6 +152,7 @@ impl NodeInfo<'_> {
             .into_iter()
             .flatten()
             .collect(),
+            schedulers: self.schedulers().cloned().collect(),
             capacity: self.capacity(),
             best_effort: AccountDump {
                 requested: self.requested_of(class),

@@ -236,6 +236,13 @@ impl Parts {
         }
     }
 
+    /// Whose part of the nodes it is of, as the Node and the NMNode say.
+    pub(crate) fn schedulers(&self) -> [Option<&Name>; 2] {
+        let of_node = self.node.as_ref().and_then(|node| node.scheduler.as_ref());
+        let of_nm_node = self.nm_node.as_ref().and_then(|node| node.scheduler.as_ref());
+        [of_node, of_nm_node]
+    }
+
     /// As they are kept: not at all where a Node alone, or nothing, says the same.
     pub(crate) fn kept(self) -> Option<Arc<Parts>> {
         (self.nm_node.is_some() || self.custom.is_some()).then(|| Arc::new(self))

@@ -64,6 +64,13 @@ impl<'a> NodeInfo<'a> {
         self.identity.parts.as_ref()?.nm_node.as_ref()
     }
 
+    /// The schedulers that its Node and its NMNode give it to.
+    pub fn schedulers(&self) -> impl Iterator<Item = &'a Name> + use<'a> {
+        let of_node = self.kubelet_node().and_then(|node| node.scheduler.as_ref());
+        let of_nm_node = self.nm_node().and_then(|node| node.scheduler.as_ref());
+        of_node.into_iter().chain(of_nm_node)
+    }
+
     /// The CustomNodeResource of its name, if there is one.
     #[must_use]
     pub fn custom_node_resource(&self) -> Option<&'a Arc<CustomNodeResource>> {

@@ -616,6 +616,9 @@ impl Naive {
                 .into_iter()
                 .flatten()
                 .collect();
+        let of_node = node.and_then(|node| node.scheduler.clone());
+        let of_nm_node = nm_node.and_then(|nm_node| nm_node.scheduler.clone());
+        entry.schedulers = of_node.into_iter().chain(of_nm_node).collect();
         let mut amounts = node.map(|node| amounts_of(node)).unwrap_or_default();
         for (resource, offered) in nm_node.iter().flat_map(|nm_node| nm_node.allocatable.iter()) {
             let unit = |q: Quantity| if **resource == *"cpu" { q.milli_value() } else { q.value() };

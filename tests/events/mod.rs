@@ -169,6 +169,9 @@ fn make_node(seed: &NodeSeed) -> Node {
     if shape & 32 != 0 {
         builder = builder.taint(Taint::new("k", "v", TaintEffect::NoSchedule)).unschedulable(true);
     }
+    if shape & 64 != 0 {
+        builder = builder.scheduler(format!("s{}", shape & 1));
+    }
     builder.build()
 }
 
@@ -201,6 +204,7 @@ fn make_nm_node(seed: &NodeSeed) -> Object {
     if shape & 32 != 0 {
         nm_node.taints = Box::new([Taint::new("nm", "v", TaintEffect::NoSchedule)]);
     }
+    nm_node.scheduler = (shape & 64 != 0).then(|| format!("s{}", shape & 1).into());
     Object::NmNode(nm_node)
 }
 

@@ -32,6 +32,9 @@ pub(super) fn read(
     for (key, value) in meta.labels.iter() {
         builder = builder.label(&**key, &**value);
     }
+    if let Some(scheduler) = scheduler(&meta) {
+        builder = builder.scheduler(scheduler);
+    }
     if let Some(spec) = &wire.spec {
         let spec_path = path.key("spec");
         builder = builder.unschedulable(spec.unschedulable.unwrap_or(false));
@@ -74,7 +77,12 @@ pub(super) fn nm_node(wire: &wire::NmNode<'_>, path: &Path<'_>) -> Result<Object
         );
     nm_node.taints = taints(&spec.taints, &path.key("spec").key("taints"))?.into();
     nm_node.resource_version = resource_version(&meta, &metadata)?;
+    nm_node.scheduler = scheduler(&meta);
     Ok(Object::NmNode(nm_node))
+}
+
+fn scheduler(meta: &Metadata<'_>) -> Option<Name> {
+    meta.annotations.as_ref().and_then(|annotations| optional(&annotations.scheduler_name))
 }
 
 /// A CustomNodeResource, as it is stored.

@@ -265,6 +265,9 @@ wire! {
         movement_name: Text<'a>,
         #[serde(rename = "godel.bytedance.com/request-template")]
         request_template: Text<'a>,
+        /// Of a node.
+        #[serde(rename = "godel.bytedance.com/scheduler-name")]
+        scheduler_name: Text<'a>,
     }
 }
 

@@ -18,7 +18,7 @@ impl SchedulingQueue {
     ///
     /// # Errors
     ///
-    /// A pod is refused; one of another scheduler is passed over.
+    /// A pod is refused; one of another scheduler or workflow is passed over.
     pub fn take(
         &mut self,
         note: &Note,
@@ -71,7 +71,10 @@ impl SchedulingQueue {
     ) -> Result<(), QueueError> {
         let old = self.get(&pod.uid).map(|queued| queued.pod.clone());
         match self.add(Pod::clone(pod), note.generation, cluster, now) {
-            Err(QueueError::OtherScheduler { .. }) => return Ok(()),
+            Err(QueueError::OtherScheduler { .. } | QueueError::OtherWorkflow { .. }) => {
+                self.take_not_pending(&pod.uid);
+                return Ok(());
+            }
             put => put?,
         };
         if let Some(old) = old.filter(is_nominated)

@@ -63,6 +63,9 @@ impl SchedulingQueue {
             let scheduler = pod.template.scheduler_name.clone().unwrap_or_default();
             return Err(QueueError::OtherScheduler { uid: pod.uid, scheduler });
         };
+        if self.is_elsewhere(&pod) {
+            return Err(QueueError::OtherWorkflow { uid: pod.uid });
+        }
         self.generation = self.generation.max(generation);
         let hash = hash(&pod.uid);
         if let Some(slot) = self.pods.find_hashed(&pod.uid, hash) {

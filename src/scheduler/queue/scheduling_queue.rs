@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::sync::Arc;
 
-use crate::framework::{Framework, Plugin, PluginSet, Point, QueueingHints};
+use crate::framework::{Framework, Plugin, PluginSet, Point, QueueingHints, Workflow};
 use crate::model::{Generation, Name, Pod, Timestamp, Uid};
 
 use super::backoff::QueueConfig;
@@ -74,6 +74,12 @@ pub enum QueueError {
         /// The scheduler that it names.
         scheduler: Name,
     },
+    /// A pod of another workflow.
+    #[error("pod {uid} is of another class or sub-cluster than those of this queue")]
+    OtherWorkflow {
+        /// The pod.
+        uid: Uid,
+    },
     /// A pod that comes back and was not popped.
     #[error("pod {uid} is already present in the {} queue", place.as_str())]
     AlreadyQueued {
@@ -124,6 +130,7 @@ pub struct SchedulingQueue {
     /// Whether any profile keeps pods of a group together.
     pub(super) has_groups: bool,
     pub(super) groups: Groups,
+    workflow: Option<Workflow>,
 }
 
 /// A framework, and the scheduler's name under which pods ask for it.
@@ -225,7 +232,20 @@ impl SchedulingQueue {
             keyed: true,
             incoming: Incoming::default(),
             next_leftover: None,
+            workflow: None,
         }
+    }
+
+    /// The same, still empty, for the pods of a workflow alone.
+    #[must_use]
+    pub fn with_workflow(mut self, workflow: Workflow) -> SchedulingQueue {
+        self.workflow = Some(workflow);
+        self
+    }
+
+    /// Whether another workflow has the pod.
+    pub(super) fn is_elsewhere(&self, pod: &Pod) -> bool {
+        self.workflow.as_ref().is_some_and(|workflow| !workflow.serves(pod))
     }
 
     /// How many pods are where. O(1).

@@ -34,11 +34,18 @@ impl Draft {
         let slot = known.map(|info| info.slot());
         let old = known.and_then(|info| info.node().cloned());
         let stays = old.as_ref().is_some_and(|old| old.zone == node.zone);
+        let is_given_on = known.is_some_and(|info| {
+            let now = match &parts {
+                Some(parts) => parts.schedulers(),
+                None => [node.scheduler.as_ref(), None],
+            };
+            !info.schedulers().eq(now.into_iter().flatten())
+        });
         let hostname = node.labels.get(HOSTNAME);
         if old.as_ref().is_none_or(|old| old.labels.get(HOSTNAME) != hostname) {
             self.rest().hosts.forget();
         }
-        if old.as_ref().is_none_or(|old| old.labels != node.labels) {
+        if is_given_on || old.as_ref().is_none_or(|old| old.labels != node.labels) {
             self.rest().layout += 1;
         }
 

@@ -1,0 +1,300 @@
+//! Parts of a cluster that are scheduled for themselves (Gödel's sub-clusters and
+//! switch types).
+//!
+//! A sub-cluster is the nodes of one label value. What is of it is said once more by
+//! its pods' node selectors, so a pod that is decided on for a sub-cluster gets that
+//! selector where it lacks it: filters, spread domains, preemption and messages then
+//! agree, and the list of nodes that are looked at is shorter. Gödel hides the other
+//! nodes instead, so that pods there repel nobody; here they do.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use crate::model::{HOSTNAME, Labels, Name, Pod, PodClass, Template};
+use crate::snapshot::{Chunk, Cluster, NodeInfo};
+
+use super::{each_lane, each_same};
+
+/// The nodes whose label `key` is `value`; all nodes where `value` is empty.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SubCluster {
+    /// The label that tells sub-clusters apart (`--sub-cluster-key`).
+    pub key: Name,
+    /// Which one.
+    pub value: Name,
+}
+
+impl SubCluster {
+    /// The nodes whose label `key` is `value`.
+    pub fn new(key: impl Into<Name>, value: impl Into<Name>) -> SubCluster {
+        SubCluster { key: key.into(), value: value.into() }
+    }
+
+    /// That of a pod, as its node selector says it.
+    #[must_use]
+    pub fn of(pod: &Pod, key: &Name) -> SubCluster {
+        let value = pod.template.node_selector.get(key).unwrap_or_default();
+        SubCluster { key: key.clone(), value: value.into() }
+    }
+
+    /// Whether the node is of it.
+    #[must_use]
+    pub fn includes(&self, node: NodeInfo<'_>) -> bool {
+        let label = || node.node().is_some_and(|node| self.is(node.labels.get(&self.key)));
+        self.is_all() || label()
+    }
+
+    /// Its nodes, in the order of the version. O(nodes).
+    pub fn nodes<'a>(&self, cluster: &'a Cluster) -> impl Iterator<Item = NodeInfo<'a>> {
+        cluster.nodes().filter(|node| self.includes(*node))
+    }
+
+    fn is_all(&self) -> bool {
+        self.value.is_empty()
+    }
+
+    fn is(&self, value: Option<&str>) -> bool {
+        value == Some(&*self.value)
+    }
+
+    /// The pod with its selector; none where the pod has one of this label, be it for
+    /// another sub-cluster, which it stays bound to.
+    pub(super) fn admit(&self, pod: &Pod) -> Option<Pod> {
+        if self.is_all() || pod.template.node_selector.get(&self.key).is_some() {
+            return None;
+        }
+        let mut spec = (**pod.template).clone();
+        let selector = spec.node_selector.iter().chain([(&*self.key, &*self.value)]);
+        spec.node_selector = selector.collect::<Labels>();
+        Some(Pod { template: Template::new(spec), ..pod.clone() })
+    }
+
+    /// The lanes of `mask` whose nodes are of it.
+    pub(super) fn lanes(&self, cluster: &Cluster, chunk: &Chunk, mask: u64) -> u64 {
+        if self.is_all() {
+            return mask;
+        }
+        if *self.key == *HOSTNAME {
+            return each_lane(mask, |lane| {
+                cluster.node_in(chunk, lane).is_some_and(|node| self.includes(node))
+            });
+        }
+        each_same(chunk.label_set(), mask, |lane, all| {
+            let labels = cluster.label_set(chunk.label_set()[lane]);
+            if self.is(labels.get(&self.key)) { all } else { 0 }
+        })
+    }
+}
+
+/// A sub-cluster, and the pods of lately as they are there.
+pub(super) struct Admission {
+    pub(super) sub_cluster: SubCluster,
+    /// The last templates that lacked the selector, each beside the one that has it.
+    known: VecDeque<(Arc<Template>, Arc<Template>)>,
+}
+
+impl Admission {
+    const KNOWN: usize = 16;
+
+    pub(super) fn new(sub_cluster: SubCluster) -> Admission {
+        Admission { sub_cluster, known: VecDeque::new() }
+    }
+
+    /// As [`SubCluster::admit`], which makes no template twice this way.
+    pub(super) fn admit(&mut self, pod: &Pod) -> Option<Pod> {
+        let known = self.known.iter().find(|(given, _)| Arc::ptr_eq(given, &pod.template));
+        if let Some((_, template)) = known {
+            return Some(Pod { template: template.clone(), ..pod.clone() });
+        }
+        let admitted = self.sub_cluster.admit(pod)?;
+        self.known.truncate(Admission::KNOWN - 1);
+        self.known.push_front((pod.template.clone(), admitted.template.clone()));
+        Some(admitted)
+    }
+}
+
+/// Workflows as one number: bit `i` is that of guaranteed pods in sub-cluster `i`, bit
+/// `i + 31` that of best-effort pods there (framework/utils `SwitchType`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SwitchType(u64);
+
+impl SwitchType {
+    /// How many sub-clusters there can be.
+    pub const SUB_CLUSTERS: u32 = 31;
+    /// All workflows.
+    pub const ALL: SwitchType = SwitchType((1 << (2 * SwitchType::SUB_CLUSTERS)) - 1);
+
+    /// The workflow of a class in the sub-cluster of this number; none where there can
+    /// be no such sub-cluster.
+    #[must_use]
+    pub fn new(class: PodClass, sub_cluster: u32) -> Option<SwitchType> {
+        let first = match class {
+            PodClass::Guaranteed => 0,
+            PodClass::BestEffort => SwitchType::SUB_CLUSTERS,
+        };
+        (sub_cluster < SwitchType::SUB_CLUSTERS).then(|| SwitchType(1 << (first + sub_cluster)))
+    }
+
+    /// As Gödel writes it.
+    #[must_use]
+    pub fn bits(self) -> u64 {
+        self.0
+    }
+
+    /// Whether all workflows of `other` are among these.
+    #[must_use]
+    pub fn contains(self, other: SwitchType) -> bool {
+        self.0 & other.0 == other.0
+    }
+}
+
+impl std::ops::BitOr for SwitchType {
+    type Output = SwitchType;
+
+    fn bitor(self, other: SwitchType) -> SwitchType {
+        SwitchType(self.0 | other.0)
+    }
+}
+
+/// Pods of one class in one sub-cluster: they have a queue and a scheduler of their
+/// own, so that workflows go on beside each other.
+///
+/// ```
+/// use portolan::framework::{Framework, Scheduler, SchedulerConfig, SubCluster, Workflow};
+/// use portolan::model::{Labels, PodClass, node, pod};
+/// use portolan::{Config, Engine};
+///
+/// let (mut writer, _) = Engine::inline(Config::default());
+/// writer.add_node(node("a").label("region", "red").cpu(4_000).build())?;
+/// writer.add_node(node("b").label("region", "blue").cpu(8_000).build())?;
+///
+/// let red = SubCluster::new("region", "red");
+/// let workflow = Workflow { class: PodClass::Guaranteed, sub_cluster: red.clone() };
+/// let pod = pod("p").cpu(100).node_selector(Labels::new([("region", "red")])).build();
+/// assert!(workflow.serves(&pod));
+///
+/// let mut scheduler =
+///     Scheduler::new(Framework::default_profile(), SchedulerConfig::default(), None)
+///         .with_sub_cluster(red);
+/// let decision = scheduler.schedule(writer.cluster(), &pod)?;
+/// assert_eq!((&*decision.node, decision.looked_at), ("a", 1));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Workflow {
+    /// The class of its pods.
+    pub class: PodClass,
+    /// Where they go. One without value is for pods that name none, and go anywhere.
+    pub sub_cluster: SubCluster,
+}
+
+impl Workflow {
+    /// That of a pod, where sub-clusters are told apart by `key`.
+    #[must_use]
+    pub fn of(pod: &Pod, key: &Name) -> Workflow {
+        Workflow { class: pod.template.class, sub_cluster: SubCluster::of(pod, key) }
+    }
+
+    /// Whether the pod is one of its own.
+    #[must_use]
+    pub fn serves(&self, pod: &Pod) -> bool {
+        let value = pod.template.node_selector.get(&self.sub_cluster.key).unwrap_or_default();
+        pod.template.class == self.class && *value == *self.sub_cluster.value
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::framework::{Framework, ScheduleError, Scheduler, SchedulerConfig};
+    use crate::model::{node, pod};
+    use crate::{Config, Engine, Writer};
+
+    const KEY: &str = "region";
+
+    fn cluster() -> Writer {
+        let (mut writer, _) = Engine::inline(Config::default());
+        for n in 0..200 {
+            let region = ["red", "blue", "green"][n % 3];
+            let built = node(format!("n{n}")).label(KEY, region).cpu(1000 + n as i64);
+            writer.add_node(built.zone(format!("z{}", n % 2)).build()).unwrap();
+        }
+        writer
+    }
+
+    fn scheduler(value: &str) -> Scheduler {
+        let scheduler =
+            Scheduler::new(Framework::default_profile(), SchedulerConfig::default(), None);
+        scheduler.with_sub_cluster(SubCluster::new(KEY, value))
+    }
+
+    #[test]
+    fn a_scheduler_of_a_sub_cluster_looks_at_its_nodes_alone() {
+        let mut writer = cluster();
+        for (value, nodes) in [("red", 67), ("blue", 67), ("green", 66), ("", 200)] {
+            let sub_cluster = SubCluster::new(KEY, value);
+            assert_eq!(sub_cluster.nodes(writer.cluster()).count(), nodes);
+            let decision = scheduler(value).schedule(writer.cluster(), &pod("p").build()).unwrap();
+            let node = writer.cluster().node(&decision.node).unwrap();
+            assert!(sub_cluster.includes(node) && decision.looked_at <= nodes, "{decision:?}");
+        }
+        // A node that changes its label changes its sub-cluster.
+        let mut red = scheduler("red");
+        let pod = pod("p").cpu(1150).build();
+        assert_eq!(red.schedule(writer.cluster(), &pod).unwrap().feasible, 17);
+        writer.update_node(node("n198").label(KEY, "blue").cpu(1198).zone("z0").build()).unwrap();
+        assert_eq!(red.schedule(writer.cluster(), &pod).unwrap().feasible, 16);
+    }
+
+    #[test]
+    fn what_fits_only_elsewhere_fits_nowhere_and_elsewhere_is_said_as_for_a_selector() {
+        let writer = cluster();
+        let all = pod("p").cpu(1199).build();
+        assert_eq!(&*scheduler("blue").schedule(writer.cluster(), &all).unwrap().node, "n199");
+        let error = scheduler("red").schedule(writer.cluster(), &all).unwrap_err();
+        let ScheduleError::Fit(error) = error else { panic!("{error}") };
+        assert_eq!(
+            error.to_string(),
+            "0/200 nodes are available: 133 node(s) didn't match Pod's node affinity/selector, \
+             67 Insufficient cpu. preemption: 0/200 nodes are available: \
+             200 Preemption is not helpful for scheduling.."
+        );
+    }
+
+    #[test]
+    fn a_sub_cluster_without_nodes_has_none() {
+        let writer = cluster();
+        let error = scheduler("black").schedule(writer.cluster(), &pod("p").build()).unwrap_err();
+        assert_eq!(error, ScheduleError::NoNodes);
+    }
+
+    #[test]
+    fn a_pod_is_of_one_workflow() {
+        let key: Name = KEY.into();
+        let plain = pod("p").build();
+        let red = pod("r").node_selector(Labels::new([(KEY, "red")]));
+        let reclaimed = red.clone().spec(|spec| spec.class = PodClass::BestEffort).build();
+        let pods = [plain, red.build(), reclaimed];
+        for (n, one) in pods.iter().enumerate() {
+            for (m, other) in pods.iter().enumerate() {
+                assert_eq!(Workflow::of(one, &key).serves(other), n == m);
+            }
+        }
+    }
+
+    #[test]
+    fn a_switch_type_has_a_bit_for_each_workflow() {
+        let of = |class, n| SwitchType::new(class, n).unwrap();
+        assert_eq!(of(PodClass::Guaranteed, 0).bits(), 1);
+        assert_eq!(of(PodClass::BestEffort, 0).bits(), 1 << 31);
+        assert_eq!(of(PodClass::BestEffort, 30).bits(), 1 << 61);
+        assert_eq!(SwitchType::new(PodClass::Guaranteed, 31), None);
+        let all =
+            (0..31).flat_map(|n| [PodClass::Guaranteed, PodClass::BestEffort].map(|c| of(c, n)));
+        let all = all.fold(SwitchType::default(), |all, one| {
+            assert!(!all.contains(one));
+            all | one
+        });
+        assert_eq!(all, SwitchType::ALL);
+    }
+}
