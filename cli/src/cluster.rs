@@ -4,11 +4,56 @@ use std::path::{Path, PathBuf};
 
 use portolan::framework::config::Configuration;
 use portolan::framework::{Framework, Handle, Registry};
-use portolan::model::{Pod, k8s};
+use portolan::model::{Object, ObjectKind, Pod, PodState, k8s};
+use portolan::snapshot::GodelConfig;
 use portolan::{Config, Engine, Writer};
 
 use crate::error::Failure;
 use crate::input;
+
+/// Whether a cluster is one of Gödel's.
+#[derive(clap::Args, Clone, Debug, Default)]
+pub(crate) struct Godel {
+    /// Gödel schedulers of this type run the cluster: pods that they have assumed count
+    /// where they are to go, and the places that Reservations hold are held.
+    #[arg(long = "godel", value_name = "SCHEDULER_TYPE")]
+    scheduler_type: Option<String>,
+}
+
+impl Godel {
+    /// What the engine has to know of it.
+    pub(crate) fn config(&self) -> Config {
+        let godel = self.scheduler_type.as_deref().map(|scheduler_type| GodelConfig {
+            // What is read from files is not confirmed by and by.
+            reservations: Some(std::time::Duration::ZERO),
+            ..GodelConfig::new(scheduler_type)
+        });
+        Config { godel, ..Config::default() }
+    }
+
+    /// Whether the pod counts on a node that it does not name yet.
+    pub(crate) fn is_assumed(&self, pod: &Pod) -> bool {
+        let scheduler_type = self.scheduler_type.as_deref();
+        scheduler_type.is_some_and(|of| pod.is_for(of)) && pod.state() == Ok(PodState::Assumed)
+    }
+
+    /// Says of objects that mean something under this setting alone that it is missing.
+    pub(crate) fn note(&self, objects: &k8s::Objects) -> Option<String> {
+        if self.scheduler_type.is_some() {
+            return None;
+        }
+        let kinds = [ObjectKind::Reservation];
+        let of_godel = objects.objects.iter().filter(|object| kinds.contains(&object.kind()));
+        let assumed = objects.pods.iter().filter(|pod| pod.state() == Ok(PodState::Assumed));
+        let (objects, pods) = (of_godel.count(), assumed.count());
+        (objects + pods > 0).then(|| {
+            format!(
+                "{objects} Gödel objects and {pods} pods that are assumed by annotation say \
+                 nothing here: give --godel SCHEDULER_TYPE"
+            )
+        })
+    }
+}
 
 /// What files held: a cluster with its placed pods, and the others.
 pub(crate) struct Loaded {
@@ -50,20 +95,21 @@ pub(crate) fn not_read(file: &Path, error: &k8s::ReadError) -> Failure {
 }
 
 /// A cluster of all that some files hold.
-pub(crate) fn load(files: &[PathBuf]) -> Result<Loaded, Failure> {
+pub(crate) fn load(files: &[PathBuf], godel: &Godel) -> Result<Loaded, Failure> {
     let objects = read(files)?;
-    let mut notes = Vec::new();
+    let mut notes: Vec<String> = godel.note(&objects).into_iter().collect();
     for (kind, count) in &objects.skipped {
         notes.push(format!("{count} objects of kind {kind} are not read here"));
     }
     if objects.finished_pods > 0 {
         notes.push(format!("{} pods have finished and take nothing", objects.finished_pods));
     }
-    if objects.nodes.is_empty() {
+    let is_nm_node = |object: &Object| object.kind() == ObjectKind::NmNode;
+    if objects.nodes.is_empty() && !objects.objects.iter().any(is_nm_node) {
         let what = "there is no node in it: give the output of `kubectl get nodes,pods -A -o json`";
         return Err(Failure::File { file: files[0].clone(), what: what.to_owned() });
     }
-    let (mut writer, _) = Engine::inline(Config::default());
+    let (mut writer, _) = Engine::inline(godel.config());
     for object in objects.objects {
         let name = format!("{} {}/{}", object.kind().as_str(), object.namespace(), object.name());
         writer.put_object(object).map_err(|error| Failure::Refused { object: name, error })?;
@@ -74,13 +120,13 @@ pub(crate) fn load(files: &[PathBuf]) -> Result<Loaded, Failure> {
     }
     let mut pending = Vec::new();
     for pod in objects.pods {
-        match pod.node_name.as_ref().is_some_and(|node| !node.is_empty()) {
-            false => pending.push(pod),
-            true => {
-                let name = format!("pod {}/{}", pod.namespace(), pod.name);
-                writer.add_pod(pod).map_err(|error| Failure::Refused { object: name, error })?;
-            }
+        let is_bound = pod.node_name.as_ref().is_some_and(|node| !node.is_empty());
+        if !is_bound && !godel.is_assumed(&pod) {
+            pending.push(pod);
+            continue;
         }
+        let name = format!("pod {}/{}", pod.namespace(), pod.name);
+        writer.add_pod(pod).map_err(|error| Failure::Refused { object: name, error })?;
     }
     writer.publish();
     Ok(Loaded { writer, pending, controllers: objects.controllers, notes })

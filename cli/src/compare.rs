@@ -13,6 +13,7 @@ use crate::error::Failure;
 use crate::metrics::{self, MetricsFile};
 use crate::replay::run::Outcome;
 use crate::replay::{self, How, Progress, Workload};
+use crate::table::plain;
 use crate::{Output, print};
 
 /// Places one workload under several configurations at once.
@@ -181,8 +182,6 @@ fn json_of(workload: &Workload, runs: &[Run], broken: &[&str]) -> Value {
 }
 
 fn table(workload: &Workload, runs: &[Run], broken: &[&str]) -> String {
-    let mut table = comfy_table::Table::new();
-    table.load_style(comfy_table::presets::NOTHING);
     let waits = runs.iter().any(|run| run.outcome.waits.is_some());
     let mut header = vec![
         "configuration",
@@ -197,7 +196,7 @@ fn table(workload: &Workload, runs: &[Run], broken: &[&str]) -> String {
     if waits {
         header.push("wait p50 / p99");
     }
-    table.set_header(header);
+    let mut table = plain(header);
     for run in runs {
         let (count, _) = differences(&runs[0], run);
         let mut row = vec![

@@ -9,10 +9,12 @@ mod error;
 mod explain;
 mod files;
 mod input;
+mod inspect;
 mod metrics;
 mod output;
 mod perf;
 mod replay;
+mod table;
 mod vectors;
 mod what_if;
 
@@ -44,6 +46,10 @@ enum Command {
     Compare(compare::Arguments),
     /// Says what would become of pods if nodes went or came.
     WhatIf(what_if::Arguments),
+    /// Prints what an engine knows of a cluster, store by store.
+    Dump(inspect::dump::Arguments),
+    /// Checks a cluster, and what an engine makes of it.
+    Audit(inspect::audit::Arguments),
     /// Compares answers with those that kube-scheduler gave.
     Conformance(conformance::Arguments),
     /// Measures the engine.
@@ -66,6 +72,8 @@ fn main() -> ExitCode {
         Command::Explain(arguments) => explain::run(&arguments),
         Command::Compare(arguments) => compare::run(&arguments),
         Command::WhatIf(arguments) => what_if::run(&arguments),
+        Command::Dump(arguments) => inspect::dump::run(&arguments),
+        Command::Audit(arguments) => inspect::audit::run(&arguments),
         Command::Conformance(arguments) => conformance::run(&arguments),
         Command::Perf(perf::Command::Cache(arguments)) => perf::cache::run(&arguments),
         Command::Perf(perf::Command::Sched(arguments)) => perf::sched::run(&arguments),

@@ -55,10 +55,10 @@ pub enum AbnormalPodState {
     #[error("a pending pod has no selected-scheduler")]
     PendingWithScheduler,
     /// Dispatched or assumed, without a scheduler.
-    #[error("a {0} pod has a selected-scheduler")]
+    #[error("a pod that is {0} has a selected-scheduler")]
     WithoutScheduler(PodState),
     /// Pending or dispatched, with a node.
-    #[error("a {0} pod has neither assumed-node nor nominated-node")]
+    #[error("a pod that is {0} has neither assumed-node nor nominated-node")]
     WithNode(PodState),
     /// Assumed, without a node.
     #[error("an assumed pod has an assumed-node or a nominated-node")]

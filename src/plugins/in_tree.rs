@@ -7,7 +7,7 @@ use crate::framework::{Framework, Handle, Plugin};
 /// has none), and how it is made without arguments.
 type Row = (&'static str, i64, fn(&Handle) -> Box<dyn Plugin>);
 
-const PROFILE: [Row; 20] = [
+const PROFILE: [Row; 21] = [
     ("SchedulingGates", 0, |_| Box::new(super::SchedulingGates)),
     ("PrioritySort", 0, |_| Box::new(super::PrioritySort)),
     ("NodeUnschedulable", 0, |_| Box::new(super::NodeUnschedulable)),
@@ -30,11 +30,13 @@ const PROFILE: [Row; 20] = [
     ("DefaultBinder", 0, |handle| Box::new(super::DefaultBinder::new(handle))),
     ("NodeDeclaredFeatures", 0, |_| Box::new(super::NodeDeclaredFeatures)),
     ("GangScheduling", 0, |handle| Box::new(super::GangScheduling::new(handle))),
+    ("PodLauncher", 0, |_| Box::new(super::PodLauncher)),
 ];
 
 impl Framework {
     /// The plugins of kube-scheduler's default profile, in its order and with
-    /// its weights; and GangScheduling, which it has there behind a feature gate.
+    /// its weights; GangScheduling, which it has there behind a feature gate; and Gödel's
+    /// PodLauncher, which says nothing where all nodes are kubelets'.
     #[must_use]
     pub fn default_profile() -> Framework {
         Framework::default_profile_with(&Handle::default())
@@ -52,20 +54,14 @@ impl Framework {
 mod registry {
     use super::super::args::{factory, none};
     use super::PROFILE;
-    use crate::framework::{Factory, Plugin, Registry};
+    use crate::framework::{Factory, Registry};
 
     /// In-tree plugins that a configuration may name, and that do nothing here: pods
     /// with resource claims are refused.
     const LEFT_OUT: [&str; 1] = ["DynamicResources"];
 
-    type Make = fn() -> Box<dyn Plugin>;
-
-    /// Gödel's plugins, which a profile has where a configuration names them.
-    const OF_GODEL: [(&str, Make); 1] = [("PodLauncher", || Box::new(super::super::PodLauncher))];
-
     impl Registry {
-        /// Kube-scheduler's plugins, with its default profile; and Gödel's PodLauncher,
-        /// which is not in it.
+        /// Kube-scheduler's plugins and Gödel's PodLauncher, with the default profile.
         #[must_use]
         pub fn in_tree() -> Registry {
             let mut registry = Registry::default();
@@ -76,9 +72,6 @@ mod registry {
                 };
                 // No name is there twice.
                 let _ = registry.register(name, made);
-            }
-            for (name, make) in OF_GODEL {
-                let _ = registry.register(name, Box::new(move |args, _| none(args, make())));
             }
             let profile = PROFILE.iter().map(|(name, weight, _)| ((*name).to_owned(), *weight));
             registry.set_default_profile(profile.collect());

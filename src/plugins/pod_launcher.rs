@@ -6,8 +6,8 @@ use crate::model::{Launcher, Pod};
 use crate::snapshot::{Chunk, Cluster, NodeInfo};
 
 /// Rejects nodes that lack what the pod's launcher needs: a Node for the kubelet,
-/// an NMNode for a node manager. Not in the default profile: there all nodes are
-/// Nodes, and all pods the kubelet's.
+/// an NMNode for a node manager. Where there is no NMNode it is skipped for the
+/// kubelet's pods: all nodes are Nodes.
 #[derive(Clone, Copy, Debug)]
 pub struct PodLauncher;
 
@@ -49,6 +49,9 @@ impl Plugin for PodLauncher {
             let (namespace, name) = (cycle.pod.namespace(), &cycle.pod.name);
             let reason = format!("pod launcher is empty for pod {namespace}/{name}");
             return Err(Status::new(Code::Error, NAME, reason));
+        }
+        if launcher == Launcher::Kubelet && cycle.cluster.objects().nm_nodes.is_empty() {
+            return Ok(PreFilter::Skip);
         }
         Ok(PreFilter::Filter(Box::new(Launched(launcher))))
     }

@@ -615,6 +615,12 @@ impl Cluster {
         }
     }
 
+    /// When an object of a kind last came, changed or went; 0 where none ever did.
+    #[must_use]
+    pub fn generation_of(&self, kind: ObjectKind) -> Generation {
+        self.objects().generation_of(kind)
+    }
+
     /// The namespaces and names of all objects of a kind, in stores or as parts of
     /// nodes. O(objects), or O(nodes) for parts of nodes.
     #[must_use]

@@ -495,6 +495,27 @@ impl Objects {
         }
     }
 
+    /// When an object of a kind last came, changed or went.
+    pub(super) fn generation_of(&self, kind: ObjectKind) -> Generation {
+        match kind {
+            ObjectKind::Namespace => self.namespaces.generation(),
+            ObjectKind::Service => self.services.generation(),
+            ObjectKind::PersistentVolume => self.persistent_volumes.generation(),
+            ObjectKind::PersistentVolumeClaim => self.persistent_volume_claims.generation(),
+            ObjectKind::StorageClass => self.storage_classes.generation(),
+            ObjectKind::CsiNode => self.csi_nodes.generation(),
+            ObjectKind::VolumeAttachment => self.volume_attachments.generation(),
+            ObjectKind::CsiDriver => self.csi_drivers.generation(),
+            ObjectKind::CsiStorageCapacity => self.csi_storage_capacities.generation(),
+            ObjectKind::PodDisruptionBudget => self.pod_disruption_budgets.generation(),
+            ObjectKind::PodGroup => self.pod_groups.generation(),
+            ObjectKind::Reservation => self.reservations.generation(),
+            ObjectKind::NmNode => self.nm_nodes.generation(),
+            ObjectKind::CustomNodeResource => self.custom_node_resources.generation(),
+            _ => self.workloads(kind).map_or(Generation::ZERO, Store::generation),
+        }
+    }
+
     /// Checks and applies: the object is new, or replaces the one of its name.
     pub(crate) fn put(&mut self, object: &Object, g: Generation) -> Result<(), EventError> {
         fn run<T: Keyed>(

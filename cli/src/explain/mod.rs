@@ -38,6 +38,8 @@ pub(crate) struct Arguments {
     /// How the result is printed.
     #[arg(long, value_enum, default_value_t = Form::Table)]
     output: Form,
+    #[command(flatten)]
+    godel: cluster::Godel,
 }
 
 /// How an explanation is printed.
@@ -61,7 +63,8 @@ struct Explained<'a> {
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
-    let cluster::Loaded { writer, pending, mut notes, .. } = cluster::load(&arguments.cluster)?;
+    let cluster::Loaded { writer, pending, mut notes, .. } =
+        cluster::load(&arguments.cluster, &arguments.godel)?;
     let mut fork = writer.cluster().fork();
     let pod = pod(arguments, &fork, &pending)?;
     if fork.pod(&pod.uid).is_some() {

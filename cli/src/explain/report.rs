@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use super::{Explained, INSUFFICIENT, amount, by_reason, resource};
 use crate::error::Failure;
+use crate::table::plain;
 
 /// Most nodes that a table lists.
 const LISTED: usize = 10;
@@ -134,13 +135,6 @@ pub(super) fn table(explained: &Explained<'_>, single: bool) -> String {
         let _ = writeln!(text, "note: {note}");
     }
     text.trim_end().to_owned()
-}
-
-fn plain(header: impl IntoIterator<Item = impl Into<comfy_table::Cell>>) -> comfy_table::Table {
-    let mut table = comfy_table::Table::new();
-    table.load_style(comfy_table::presets::NOTHING);
-    table.set_header(header.into_iter().map(Into::into).collect::<Vec<comfy_table::Cell>>());
-    table
 }
 
 /// The plugins that score any node.

@@ -24,6 +24,7 @@ use serde_json::{Value, json};
 
 use crate::error::Failure;
 use crate::metrics::{self, MetricsFile};
+use crate::table::plain;
 use crate::{Output, histogram, print};
 
 use super::cache::make_node;
@@ -415,17 +416,8 @@ pub(super) fn overcommitted(engine: &Engine) -> Result<usize, Failure> {
 }
 
 fn table(results: &[Value]) -> String {
-    let mut table = comfy_table::Table::new();
-    table.load_style(comfy_table::presets::NOTHING);
-    table.set_header([
-        "workload",
-        "cycles/s",
-        "p50 µs",
-        "p99 µs",
-        "failed",
-        "conflicts",
-        "overcommitted",
-    ]);
+    let mut table =
+        plain(["workload", "cycles/s", "p50 µs", "p99 µs", "failed", "conflicts", "overcommitted"]);
     for of in results {
         let text = |value: &Value| match value {
             Value::String(text) => text.clone(),

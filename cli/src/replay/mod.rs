@@ -14,6 +14,7 @@ use std::process::ExitCode;
 
 use clap::ValueEnum;
 
+use crate::cluster::Godel;
 use crate::error::Failure;
 use crate::files::openb::Priorities;
 use crate::metrics::{self, MetricsFile};
@@ -89,6 +90,8 @@ pub(crate) struct Source {
     /// How the result is printed.
     #[arg(long, value_enum, default_value_t = Output::Table)]
     pub(crate) output: Output,
+    #[command(flatten)]
+    godel: Godel,
 }
 
 /// What happens when.
@@ -123,7 +126,7 @@ pub(crate) fn workload(source: &Source) -> Result<Workload, Failure> {
     }
     let priorities = if source.qos_priorities { Priorities::ByQos } else { Priorities::Alike };
     let mut workload = match (&source.nodes, &source.pods) {
-        (Some(nodes), Some(pods)) => workload::load(nodes, pods, priorities)?,
+        (Some(nodes), Some(pods)) => workload::load(nodes, pods, priorities, &source.godel)?,
         _ => synthetic::workload(source.seed),
     };
     if let Some(first) = source.first {

@@ -90,7 +90,7 @@ pub(super) struct Decider {
 
 pub(crate) fn run(workload: &Workload, source: &Source, how: How<'_>) -> Result<Outcome, Failure> {
     let before = live_bytes();
-    let engine = Engine::shared(portolan::Config::default());
+    let engine = Engine::shared(source.godel.config());
     let reader = engine.reader().map_err(closed)?;
     let is_queued = source.mode == Mode::Timed || workload.needs_queue();
     let victims = queued::Victims::default();

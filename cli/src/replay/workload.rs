@@ -4,9 +4,9 @@ use std::collections::HashSet;
 use std::path::Path;
 use std::time::Duration;
 
-use portolan::model::{Node, Object, Pod, Timestamp, k8s};
+use portolan::model::{Node, Object, ObjectKind, Pod, Timestamp, k8s};
 
-use crate::cluster::not_read;
+use crate::cluster::{Godel, not_read};
 use crate::error::Failure;
 use crate::files::Wrong;
 use crate::files::openb::{self, Arrival, Priorities};
@@ -52,7 +52,12 @@ impl Workload {
 }
 
 /// Reads nodes and pods, CSV by its ending.
-pub(super) fn load(nodes: &Path, pods: &Path, priorities: Priorities) -> Result<Workload, Failure> {
+pub(super) fn load(
+    nodes: &Path,
+    pods: &Path,
+    priorities: Priorities,
+    godel: &Godel,
+) -> Result<Workload, Failure> {
     let is_csv = |file: &Path| {
         let name = file.to_string_lossy();
         name.trim_end_matches(".gz").ends_with(".csv")
@@ -72,10 +77,10 @@ pub(super) fn load(nodes: &Path, pods: &Path, priorities: Priorities) -> Result<
                             PriorityClass";
                 return Err(Failure::File { file: file.to_owned(), what: what.to_owned() });
             }
-            (false, what) => kubernetes(file, what, &mut workload)?,
+            (false, what) => kubernetes(file, what, godel, &mut workload)?,
         }
     }
-    if workload.nodes.is_empty() {
+    if workload.nodes.is_empty() && !workload.objects.iter().any(is_nm_node) {
         let what = nothing("node", &workload.notes);
         return Err(Failure::File { file: nodes.to_owned(), what });
     }
@@ -129,9 +134,19 @@ fn file_name(file: &Path) -> String {
     file.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned())
 }
 
-fn kubernetes(file: &Path, what: &str, workload: &mut Workload) -> Result<(), Failure> {
+fn is_nm_node(object: &Object) -> bool {
+    object.kind() == ObjectKind::NmNode
+}
+
+fn kubernetes(
+    file: &Path,
+    what: &str,
+    godel: &Godel,
+    workload: &mut Workload,
+) -> Result<(), Failure> {
     let bytes = input::read(file)?;
     let mut read = k8s::read(&bytes).map_err(|error| not_read(file, &error))?;
+    workload.notes.extend(godel.note(&read));
     if what == "nodes" {
         workload.nodes = std::mem::take(&mut read.nodes);
     } else {
@@ -143,7 +158,7 @@ fn kubernetes(file: &Path, what: &str, workload: &mut Workload) -> Result<(), Fa
             workload.notes.push(format!("{expanded} pods made from their controllers"));
         }
         for pod in std::mem::take(&mut read.pods) {
-            if pod.node_name.is_some() {
+            if pod.node_name.is_some() || godel.is_assumed(&pod) {
                 workload.placed.push(pod);
             } else {
                 workload.arrivals.push(Arrival { pod, times: None });

@@ -60,6 +60,8 @@ pub(crate) struct Arguments {
     #[arg(long, value_enum, default_value_t = Output::Table)]
     output: Output,
     #[command(flatten)]
+    godel: cluster::Godel,
+    #[command(flatten)]
     metrics: MetricsFile,
 }
 
@@ -90,7 +92,7 @@ impl Answer {
 const MOST: usize = 1_000_000;
 
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
-    let loaded = cluster::load(&arguments.cluster)?;
+    let loaded = cluster::load(&arguments.cluster, &arguments.godel)?;
     let decides = cluster::decides(arguments.config.as_ref(), None, &Handle::default())?;
     let config = SchedulerConfig {
         percentage_of_nodes: decides.percentage_of_nodes.unwrap_or(100),

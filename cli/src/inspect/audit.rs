@@ -1,0 +1,206 @@
+//! `portolan audit`: whether a cluster holds together, and what the engine makes of it.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use portolan::model::{AbnormalPodState, ObjectKind, PodClass, Resources};
+use portolan::snapshot::{Dump, NodeDump};
+use portolan::{Cluster, NodeInfo};
+use serde_json::{Value, json};
+
+use crate::cluster::{self, Loaded};
+use crate::error::Failure;
+use crate::table::plain;
+use crate::{Output, print};
+
+/// Checks a cluster: that no node is given away twice, that what objects name is
+/// there, and that every sum and index of the engine is what follows from its objects.
+///
+/// Exit status 1 where anything was found.
+#[derive(clap::Args)]
+pub(crate) struct Arguments {
+    /// What `kubectl get nodes,pods,… -A -o json` (or yaml) printed.
+    #[arg(long, required = true, num_args = 1..)]
+    cluster: Vec<PathBuf>,
+    /// How the result is printed.
+    #[arg(long, value_enum, default_value_t = Output::Table)]
+    output: Output,
+    #[command(flatten)]
+    godel: cluster::Godel,
+}
+
+/// Something that is not as it should be.
+struct Finding {
+    /// What is wrong, in a word.
+    kind: &'static str,
+    /// With what.
+    object: String,
+    what: String,
+}
+
+/// All that were found.
+#[derive(Default)]
+struct Findings(Vec<Finding>);
+
+impl Findings {
+    fn add(&mut self, kind: &'static str, object: impl Into<String>, what: impl Into<String>) {
+        self.0.push(Finding { kind, object: object.into(), what: what.into() });
+    }
+}
+
+pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
+    let loaded = cluster::load(&arguments.cluster, &arguments.godel)?;
+    let cluster = loaded.writer.cluster();
+    let mut findings = Findings::default();
+    for difference in cluster.audit() {
+        let what = format!("{}, but {} follows", difference.found, difference.expected);
+        findings.add("engine", difference.place, what);
+    }
+    let dump = cluster.dump();
+    for (name, node) in &dump.nodes {
+        check_node(cluster, (name, node), &mut findings);
+    }
+    check_pods(&loaded, &dump, &mut findings);
+    check_stores(cluster, &mut findings);
+    print(&match arguments.output {
+        Output::Table => table(&loaded, &findings),
+        Output::Json => json(&loaded, &findings).to_string(),
+    })?;
+    Ok(ExitCode::from(u8::from(!findings.0.is_empty())))
+}
+
+fn check_node(cluster: &Cluster, (name, of): (&str, &NodeDump), findings: &mut Findings) {
+    let Some(node) = cluster.node(name) else {
+        let what = format!("it is not there, and {} pods are on it", of.pods.len());
+        if !of.pods.is_empty() {
+            findings.add("missing", format!("node {name}"), what);
+        }
+        return;
+    };
+    for class in [PodClass::Guaranteed, PodClass::BestEffort] {
+        let counted = node.pods().filter(|pod| pod.template().class == class).count();
+        if counted == 0 {
+            continue;
+        }
+        for (resource, takes, has) in overcommitted(node, class) {
+            let what = format!("{} pods take {takes} of {has} {resource}", class.as_str());
+            findings.add("overcommitted", format!("node {name}"), what);
+        }
+        let allowed = node.allowed_pods_of(class);
+        if node.pod_count() as i64 > allowed {
+            let what =
+                format!("{} pods where {allowed} may be ({})", node.pod_count(), class.as_str());
+            findings.add("overcommitted", format!("node {name}"), what);
+        }
+    }
+    let ports: Vec<_> = node.used_ports().collect();
+    for (at, (port, users)) in ports.iter().enumerate() {
+        let others = ports.iter().skip(at + 1).filter(|(other, _)| port.conflicts(other));
+        let users = *users as usize + others.map(|(_, users)| *users as usize).sum::<usize>();
+        if users > 1 {
+            let what =
+                format!("{users} pods have port {} {:?} of the host", port.port, port.protocol);
+            findings.add("conflict", format!("node {name}"), what);
+        }
+    }
+}
+
+/// The resources of which pods of a class take more than there is.
+fn overcommitted(node: NodeInfo<'_>, class: PodClass) -> Vec<(String, String, String)> {
+    let (takes, has) = (node.requested_of(class), node.allocatable_of(class));
+    let plain = |of: &Resources| [of.cpu.0, of.memory.0, of.ephemeral_storage.0];
+    let mut found = Vec::new();
+    let names = ["cpu", "memory", "ephemeral-storage"].into_iter();
+    for ((name, takes), has) in names.zip(plain(&takes)).zip(plain(&has)) {
+        let unit = if name == "cpu" { "m" } else { "" };
+        if takes > has {
+            found.push((name.to_owned(), format!("{takes}{unit}"), format!("{has}{unit}")));
+        }
+    }
+    for (name, takes) in takes.scalars.iter() {
+        let has = has.scalars.get(name).unwrap_or_default();
+        if takes > has {
+            found.push((name.to_string(), takes.to_string(), has.to_string()));
+        }
+    }
+    found
+}
+
+fn check_pods(loaded: &Loaded, dump: &Dump, findings: &mut Findings) {
+    let cluster = loaded.writer.cluster();
+    for pod in &loaded.pending {
+        if let Err(abnormal) = pod.state() {
+            findings.add("state", format!("pod {}", pod.key()), said(&abnormal));
+        }
+    }
+    let placed = dump.nodes.values().flat_map(|node| node.pods.keys());
+    let placed = placed.filter_map(|uid| cluster.pod(uid)).map(|pod| pod.to_pod());
+    for pod in placed.chain(loaded.pending.iter().cloned()) {
+        if let Some((namespace, name)) = pod.group()
+            && !cluster.contains_object(ObjectKind::PodGroup, namespace, name)
+        {
+            let what = format!("its pod group {namespace}/{name} is not there");
+            findings.add("missing", format!("pod {}", pod.key()), what);
+        }
+        for claim in pod.template.claims() {
+            let kind = ObjectKind::PersistentVolumeClaim;
+            let is_known = cluster.contains_object(kind, pod.namespace(), claim);
+            // A file may well be without any.
+            if !is_known && !cluster.objects().persistent_volume_claims.is_empty() {
+                let what = format!("its claim {}/{claim} is not there", pod.namespace());
+                findings.add("missing", format!("pod {}", pod.key()), what);
+            }
+        }
+    }
+}
+
+fn said(abnormal: &AbnormalPodState) -> String {
+    format!("its annotations are no state: {abnormal}")
+}
+
+fn check_stores(cluster: &Cluster, findings: &mut Findings) {
+    for place in cluster.reservations().into_iter().flat_map(|places| places.iter()) {
+        let object = format!("reservation of {}", place.pod.key());
+        if cluster.node(place.node()).is_none() {
+            findings.add("missing", object, format!("its node {} is not there", place.node()));
+        } else if !place.confirmed {
+            findings.add("state", object, "a place is held, and no Reservation says so");
+        }
+    }
+}
+
+fn table(loaded: &Loaded, findings: &Findings) -> String {
+    let cluster = loaded.writer.cluster();
+    let (nodes, pods) = (cluster.len(), cluster.pod_count());
+    let mut text = match findings.0.len() {
+        0 => format!("nothing was found: {nodes} nodes and {pods} pods hold together"),
+        1 => format!("1 finding in {nodes} nodes and {pods} pods"),
+        many => format!("{many} findings in {nodes} nodes and {pods} pods"),
+    };
+    if !findings.0.is_empty() {
+        let mut table = plain(["found", "where", "what"]);
+        for Finding { kind, object, what } in &findings.0 {
+            table.add_row([*kind, object, what]);
+        }
+        text = format!("{text}\n\n{}", table.trim_fmt());
+    }
+    for note in &loaded.notes {
+        text.push_str("\nnote: ");
+        text.push_str(note);
+    }
+    text
+}
+
+fn json(loaded: &Loaded, findings: &Findings) -> Value {
+    let cluster = loaded.writer.cluster();
+    let found = findings.0.iter().map(
+        |finding| json!({ "found": finding.kind, "where": finding.object, "what": finding.what }),
+    );
+    json!({
+        "ok": findings.0.is_empty(),
+        "nodes": cluster.len(),
+        "pods": cluster.pod_count(),
+        "findings": found.collect::<Vec<_>>(),
+        "notes": loaded.notes,
+    })
+}

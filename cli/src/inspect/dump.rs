@@ -1,0 +1,309 @@
+//! `portolan dump`: what an engine knows of a cluster, store by store.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use portolan::Cluster;
+use portolan::model::{NodeResources, NonZero, ObjectKind, Pod, PodClass, Resources, Uid};
+use portolan::snapshot::{AccountDump, NodeDump};
+use serde_json::{Map, Value, json};
+
+use crate::cluster::{self, Loaded};
+use crate::error::Failure;
+use crate::table::{plain, right};
+use crate::{Output, print};
+
+/// Prints what an engine knows of a cluster: how much is in which store, and the rows
+/// of one where it is named.
+#[derive(clap::Args)]
+pub(crate) struct Arguments {
+    /// What `kubectl get nodes,pods,… -A -o json` (or yaml) printed.
+    #[arg(long, required = true, num_args = 1..)]
+    cluster: Vec<PathBuf>,
+    /// The rows of this store: nodes, pods, reservations, or a kind of objects as
+    /// Kubernetes writes it.
+    #[arg(long)]
+    store: Option<String>,
+    /// How the result is printed; as JSON all of it.
+    #[arg(long, value_enum, default_value_t = Output::Table)]
+    output: Output,
+    #[command(flatten)]
+    godel: cluster::Godel,
+}
+
+pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
+    let loaded = cluster::load(&arguments.cluster, &arguments.godel)?;
+    let text = match (arguments.output, &arguments.store) {
+        (Output::Json, _) => json(&loaded).to_string(),
+        (Output::Table, None) => stores(&loaded),
+        (Output::Table, Some(store)) => rows(&loaded, store)?,
+    };
+    print(&text)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// How much is in each store, and when it last changed.
+fn stores(loaded: &Loaded) -> String {
+    let cluster = loaded.writer.cluster();
+    let mut table = plain(["store", "objects", "generation", ""]);
+    let mut add = |name: &str, count: usize, generation: u64, what: String| {
+        table.add_row([name.to_owned(), count.to_string(), generation.to_string(), what]);
+    };
+    let now = cluster.generation().0;
+    let ghosts = cluster.node_count() - cluster.len();
+    let what = if ghosts > 0 { format!("and {ghosts} names of pods alone") } else { String::new() };
+    add("nodes", cluster.len(), now, what);
+    let dump = cluster.dump();
+    let what = match (dump.assumed_elsewhere.len(), loaded.pending.len()) {
+        (0, 0) => String::new(),
+        (0, pending) => format!("{pending} more are on no node"),
+        (assumed, pending) => format!("{assumed} assumed; {pending} more are on no node"),
+    };
+    add("pods", cluster.pod_count(), now, what);
+    for kind in ObjectKind::ALL {
+        let count = cluster.object_keys(kind).len();
+        if count > 0 {
+            add(kind.as_str(), count, cluster.generation_of(kind).0, String::new());
+        }
+    }
+    if let Some(places) = cluster.reservations() {
+        let held = places.iter().filter(|place| place.is_available()).count();
+        let what = format!("{held} held, {} taken", places.len() - held);
+        add("reservations", places.len(), places.generation().0, what);
+    }
+    let mut text = right(table, &[1, 2]).trim_fmt();
+    for note in &loaded.notes {
+        text.push_str("\nnote: ");
+        text.push_str(note);
+    }
+    text
+}
+
+/// What is in one store, a line each.
+fn rows(loaded: &Loaded, store: &str) -> Result<String, Failure> {
+    let cluster = loaded.writer.cluster();
+    match store {
+        "nodes" => Ok(nodes(cluster)),
+        "pods" => Ok(pods(loaded)),
+        "reservations" => reservations(cluster),
+        _ => match ObjectKind::ALL.into_iter().find(|kind| kind.as_str() == store) {
+            Some(kind) => Ok(objects(cluster, kind)),
+            None => {
+                let kinds: Vec<&str> = ObjectKind::ALL.iter().map(|kind| kind.as_str()).collect();
+                Err(Failure::Usage(format!(
+                    "there is no store {store:?}: name nodes, pods, reservations, or one of {}",
+                    kinds.join(", ")
+                )))
+            }
+        },
+    }
+}
+
+fn nodes(cluster: &Cluster) -> String {
+    let header = ["node", "of", "pods", "cpu", "memory MiB", "others", "best-effort cpu"];
+    let mut table = plain(header);
+    for (name, node) in &cluster.dump().nodes {
+        let of = match node.parts.is_empty() {
+            true => "pods alone".to_owned(),
+            false => node.parts.join(" + "),
+        };
+        let (takes, has) = (&node.requested, &node.allocatable);
+        let others = has.scalars.iter().map(|(name, amount)| {
+            format!("{name} {}/{amount}", takes.scalars.get(name).unwrap_or_default())
+        });
+        let best_effort = &node.best_effort;
+        let reclaimed = match best_effort.allocatable == Resources::default() {
+            true => String::new(),
+            false => cpu(&best_effort.requested, &best_effort.allocatable),
+        };
+        table.add_row([
+            name.clone(),
+            of,
+            format!("{}/{}", node.pods.len(), node.allowed_pods),
+            cpu(takes, has),
+            format!("{}/{}", takes.memory.0 >> 20, has.memory.0 >> 20),
+            others.collect::<Vec<_>>().join(", "),
+            reclaimed,
+        ]);
+    }
+    right(table, &[2, 3, 4]).trim_fmt()
+}
+
+fn cpu(takes: &Resources, has: &Resources) -> String {
+    format!("{}m/{}m", takes.cpu.0, has.cpu.0)
+}
+
+fn pods(loaded: &Loaded) -> String {
+    let cluster = loaded.writer.cluster();
+    let mut table = plain(["pod", "state", "node", "class", "priority", "cpu", "memory MiB"]);
+    let mut add = |pod: &Pod, state: &str, node: &str| {
+        let takes = &pod.template.resources.placed;
+        table.add_row([
+            pod.key().to_string(),
+            state.to_owned(),
+            node.to_owned(),
+            pod.template.class.as_str().to_owned(),
+            pod.template.priority.to_string(),
+            format!("{}m", takes.cpu.0),
+            (takes.memory.0 >> 20).to_string(),
+        ]);
+    };
+    let uids = cluster.dump().nodes.into_values().flat_map(|node| node.pods.into_keys());
+    let mut placed: Vec<_> = uids.filter_map(|uid| cluster.pod(&uid)).collect();
+    placed.sort_by_key(|pod| (pod.namespace(), pod.name()));
+    for pod in placed {
+        add(&pod.to_pod(), pod.state().as_str(), pod.node().name());
+    }
+    for pod in &loaded.pending {
+        add(pod, &state(pod), "");
+    }
+    right(table, &[4, 5, 6]).trim_fmt()
+}
+
+fn state(pod: &Pod) -> String {
+    pod.state().map_or_else(|abnormal| abnormal.to_string(), |state| state.as_str().to_owned())
+}
+
+fn reservations(cluster: &Cluster) -> Result<String, Failure> {
+    let places = cluster.reservations().ok_or_else(needs_godel)?;
+    let mut table = plain(["placeholder", "held by", "node", "taken by", "confirmed"]);
+    for place in places.iter() {
+        table.add_row([
+            place.placeholder.to_string(),
+            place.pod.key().to_string(),
+            place.node().to_owned(),
+            place.matched.as_ref().map(Uid::to_string).unwrap_or_default(),
+            if place.confirmed { "yes" } else { "no" }.to_owned(),
+        ]);
+    }
+    Ok(table.trim_fmt())
+}
+
+pub(super) fn needs_godel() -> Failure {
+    Failure::Usage("this store is one of Gödel's: give --godel SCHEDULER_TYPE".to_owned())
+}
+
+fn objects(cluster: &Cluster, kind: ObjectKind) -> String {
+    let mut table = plain(["namespace", "name"]);
+    let mut keys = cluster.object_keys(kind);
+    keys.sort();
+    for (namespace, name) in keys {
+        table.add_row([namespace, name]);
+    }
+    table.trim_fmt()
+}
+
+/// Everything.
+fn json(loaded: &Loaded) -> Value {
+    let cluster = loaded.writer.cluster();
+    let dump = cluster.dump();
+    let nodes: Map<String, Value> =
+        dump.nodes.iter().map(|(name, of)| (name.clone(), node(cluster, of))).collect();
+    let objects = ObjectKind::ALL.into_iter().filter_map(|kind| {
+        let mut keys = cluster.object_keys(kind);
+        keys.sort();
+        let keys: Vec<Value> = keys
+            .into_iter()
+            .map(|(namespace, name)| json!({ "namespace": namespace, "name": name }))
+            .collect();
+        let generation = cluster.generation_of(kind).0;
+        let of = json!({ "generation": generation, "objects": keys });
+        (!keys.is_empty()).then(|| (kind.as_str().to_owned(), of))
+    });
+    let pending: Vec<Value> = loaded
+        .pending
+        .iter()
+        .map(|pod| json!({ "pod": &*pod.key(), "uid": pod.uid.to_string(), "state": state(pod) }))
+        .collect();
+    let mut result = json!({
+        "generation": cluster.generation().0,
+        "order": dump.order,
+        "nodes": nodes,
+        "pending": pending,
+        "used_claims": dump.used_claims,
+        "images": dump.images,
+        "group_members": dump.group_members,
+        "objects": objects.collect::<Map<_, _>>(),
+        "notes": loaded.notes,
+    });
+    if let Some(places) = cluster.reservations() {
+        let places: Vec<Value> = places
+            .iter()
+            .map(|place| {
+                json!({
+                    "placeholder": &*place.placeholder,
+                    "pod": &*place.pod.key(),
+                    "node": place.node(),
+                    "matched": place.matched.as_ref().map(Uid::to_string),
+                    "confirmed": place.confirmed,
+                })
+            })
+            .collect();
+        result["reservations"] = places.into();
+    }
+    result
+}
+
+fn node(cluster: &Cluster, node: &NodeDump) -> Value {
+    let pods: Vec<Value> = node
+        .pods
+        .keys()
+        .filter_map(|uid| cluster.pod(uid))
+        .map(|pod| {
+            json!({
+                "pod": format!("{}/{}", pod.namespace(), pod.name()),
+                "uid": pod.uid().to_string(),
+                "state": pod.state().as_str(),
+                "class": pod.template().class.as_str(),
+                "priority": pod.template().priority,
+            })
+        })
+        .collect();
+    json!({
+        "listed": node.has_node,
+        "parts": node.parts,
+        "schedulers": node.schedulers.iter().map(|name| &**name).collect::<Vec<_>>(),
+        "columns": node.columns,
+        "capacity": with_pods(&node.capacity),
+        PodClass::Guaranteed.as_str(): account(
+            (&node.requested, node.non_zero_requested),
+            (&node.allocatable, node.allowed_pods),
+        ),
+        PodClass::BestEffort.as_str(): of_account(&node.best_effort),
+        "used_ports": node.used_ports,
+        "claims": node.claims,
+        "images": node.images,
+        "pods": pods,
+    })
+}
+
+fn of_account(of: &AccountDump) -> Value {
+    account((&of.requested, of.non_zero_requested), (&of.allocatable, of.allowed_pods))
+}
+
+fn account(takes: (&Resources, NonZero), has: (&Resources, i64)) -> Value {
+    json!({
+        "requested": amounts(takes.0),
+        "non_zero_requested": { "cpu_milli": takes.1.cpu.0, "memory_bytes": takes.1.memory.0 },
+        "allocatable": amounts(has.0),
+        "allowed_pods": has.1,
+    })
+}
+
+fn with_pods(of: &NodeResources) -> Value {
+    let mut value = amounts(&of.resources);
+    value["pods"] = of.pods.into();
+    value
+}
+
+fn amounts(of: &Resources) -> Value {
+    let mut value = json!({
+        "cpu_milli": of.cpu.0,
+        "memory_bytes": of.memory.0,
+        "ephemeral_storage_bytes": of.ephemeral_storage.0,
+    });
+    for (name, amount) in of.scalars.iter() {
+        value[&**name] = amount.into();
+    }
+    value
+}
