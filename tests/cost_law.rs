@@ -14,10 +14,12 @@ use std::fmt::Write;
 use std::sync::Arc;
 
 use portolan::model::{
-    EventError, Generation, LabelSelector, Pod, PodAffinity, PodAffinityTerm, Template, node, pod,
+    EventError, Generation, GodelPod, LabelSelector, Movement, MovementOwner, NominatedNode,
+    Object, ObjectKind, OwnerKey, Pod, PodAffinity, PodAffinityTerm, RecommendedNode, Template,
+    Victim, node, pod,
 };
 use portolan::snapshot::cost;
-use portolan::{Config, Engine, Writer};
+use portolan::{Config, Engine, GodelConfig, Writer};
 
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
@@ -78,6 +80,10 @@ const SIZES: &[usize] =
 
 const SAMPLES: usize = 64;
 
+/// Every so many nodes one is suggested by a movement of its own, one by a movement of
+/// all such nodes, and one has a pod that others go for.
+const SHARE: usize = 4;
+
 /// A cluster whose every version is published and nothing of it held.
 struct Bed {
     writer: Writer,
@@ -88,8 +94,9 @@ struct Bed {
 impl Bed {
     /// `nodes` nodes in three zones; two pods on each, one on each of a million.
     fn new(nodes: usize) -> Bed {
-        let config = Config::default();
-        let (mut writer, _) = Engine::inline(config);
+        let godel =
+            GodelConfig { movements: true, preemption_marks: true, ..GodelConfig::new("godel") };
+        let (mut writer, _) = Engine::inline(Config { godel: Some(godel), ..Config::default() });
         let template = pod("t").cpu(100).label("app", "web").build().template;
         let per_node = if nodes > 200_000 { 1 } else { 2 };
         for n in 0..nodes {
@@ -97,12 +104,19 @@ impl Bed {
             for i in 0..per_node {
                 let mut pod = pod(format!("p{n}-{i}")).on(format!("n{n}")).build();
                 pod.template = template.clone();
+                if i == 0 && n % SHARE == 0 {
+                    pod = saying(format!("p{n}-{i}"), n, format!("m{n}"));
+                }
                 writer.add_pod(pod).unwrap();
+            }
+            if n % SHARE == 0 {
+                writer.put_object(movement(format!("m{n}"), [n])).unwrap();
             }
             if n % 512 == 0 {
                 writer.publish();
             }
         }
+        writer.put_object(movement("all".into(), (1..nodes).step_by(SHARE))).unwrap();
         writer.publish();
         writer.reclaim();
         Bed { writer, nodes, template }
@@ -133,6 +147,52 @@ impl Bed {
 
 fn make_node(n: usize) -> portolan::model::Node {
     node(format!("n{n}")).hostname().zone(format!("z{}", n % 3)).cpu(64_000).build()
+}
+
+/// A movement that wants ten pods of the one owner there is on each of some nodes.
+fn movement(name: String, nodes: impl IntoIterator<Item = usize>) -> Object {
+    let owner = OwnerKey {
+        kind: "PodGroup".into(),
+        namespace: "default".into(),
+        name: "moved".into(),
+        uid: "".into(),
+    };
+    let to = |n| RecommendedNode { node: format!("n{n}").into(), desired: 10, actual: [].into() };
+    let nodes = nodes.into_iter().map(to).collect();
+    let owners = Box::new([MovementOwner { owner, nodes }]);
+    Object::Movement(Movement { name: name.into(), owners, ..Movement::default() })
+}
+
+/// A pod of that owner that follows a movement.
+fn following(name: String, node: usize, movement: String) -> Pod {
+    let godel = GodelPod { movement: Some(movement.into()), ..GodelPod::default() };
+    let builder = pod(name).group("moved").on(format!("n{node}"));
+    builder.spec(|spec| spec.godel = Some(Box::new(godel))).build()
+}
+
+/// A pod that goes in place of two others.
+fn preempting(name: String, node: usize) -> Pod {
+    let victim = |i| Victim {
+        namespace: "default".into(),
+        name: "v".into(),
+        uid: format!("{name}-v{i}").into(),
+    };
+    let victims = [0, 1].map(victim).into();
+    let nominated_node = Some(NominatedNode { node: format!("n{node}").into(), victims });
+    let godel = GodelPod { nominated_node, ..GodelPod::default() };
+    let builder = pod(&*name).on(format!("n{node}"));
+    builder.spec(|spec| spec.godel = Some(Box::new(godel))).build()
+}
+
+/// Both.
+fn saying(name: String, node: usize, movement: String) -> Pod {
+    let marks = preempting(name.clone(), node).template.godel.clone();
+    let mut pod = following(name, node, movement);
+    let mut spec = (**pod.template).clone();
+    let movement = spec.godel.take().and_then(|godel| godel.movement);
+    spec.godel = marks.map(|godel| Box::new(GodelPod { movement, ..*godel }));
+    pod.template = Template::new(spec);
+    pod
 }
 
 fn with_affinity(name: String, node: usize) -> Pod {
@@ -174,6 +234,13 @@ const LAWS: &[Law] = &[
     law("claim given up", [32_768, 512, 49_152], [3_072, 96, 4_096]),
     law("first pod of a group placed", [32_768, 512, 49_152], [3_072, 96, 4_096]),
     law("last pod of a group gone", [32_768, 512, 49_152], [3_072, 96, 4_096]),
+    law("movement put", [16_384, 768, 24_576], [3_072, 96, 4_096]),
+    law("movement changed", [16_384, 768, 24_576], [3_072, 96, 4_096]),
+    law("movement deleted", [16_384, 768, 24_576], [3_072, 96, 4_096]),
+    law("pod follows a movement", [16_384, 768, 24_576], [3_072, 96, 4_096]),
+    law("pod that followed gone", [16_384, 768, 24_576], [3_072, 96, 4_096]),
+    law("pod placed that marks victims", [16_384, 768, 24_576], [3_072, 96, 4_096]),
+    law("pod gone that marked victims", [16_384, 768, 24_576], [3_072, 96, 4_096]),
     law("node added", [49_152, 768, 65_536], [3_072, 96, 4_096]),
     law("node updated", [49_152, 768, 65_536], [3_072, 96, 4_096]),
     law("node moved to another zone", [65_536, 1_024, 98_304], [4_096, 128, 6_144]),
@@ -198,17 +265,28 @@ fn measure(nodes: usize) -> Vec<Cost> {
         let affine = with_affinity(format!("affine-{i}"), n);
         let claiming = pod(format!("c-{i}")).claim(format!("c-{i}")).on(format!("n{n}")).build();
         let grouped = pod(format!("g-{i}")).group(format!("g-{i}")).on(format!("n{n}")).build();
+        let suggested = n / SHARE * SHARE + 1;
+        let following = following(format!("f-{i}"), suggested, "all".into());
+        let preempting = preempting(format!("v-{i}"), n);
         for (on, off, pod) in [
             ("pod assumed", "pod removed", plain),
             ("pod assumed, labels of its own", "pod removed, labels of its own", own),
             ("affinity flip on", "affinity flip off", affine),
             ("claim used", "claim given up", claiming),
             ("first pod of a group placed", "last pod of a group gone", grouped),
+            ("pod follows a movement", "pod that followed gone", following),
+            ("pod placed that marks victims", "pod gone that marked victims", preempting),
         ] {
             let coming = Arc::new(pod.clone());
             note(on, bed.cost(|writer| writer.assume_pod(coming)));
             note(off, bed.cost(|writer| writer.remove_pod(&pod)));
         }
+        let put = movement(format!("new-{i}"), [n, nodes / 2]);
+        note("movement put", bed.cost(|writer| writer.put_object(put)));
+        let put = movement(format!("new-{i}"), [n, nodes / 3]);
+        note("movement changed", bed.cost(|writer| writer.put_object(put)));
+        let (kind, name) = (ObjectKind::Movement, format!("new-{i}"));
+        note("movement deleted", bed.cost(|writer| writer.delete_object(kind, "", &name)));
         let new = Arc::new(make_node(nodes + i));
         note("node added", bed.cost(|writer| writer.add_node(new)));
         let same = Arc::new(node(format!("n{n}")).zone(format!("z{}", n % 3)).cpu(1).build());

@@ -29,7 +29,12 @@ fn changed_by_dumps(before: &Dump, after: &Dump) -> Vec<String> {
 
 fn godel() -> GodelConfig {
     let reservations = Some(Duration::from_secs(40));
-    GodelConfig { reservations, ..GodelConfig::new("godel") }
+    GodelConfig {
+        reservations,
+        movements: true,
+        preemption_marks: true,
+        ..GodelConfig::new("godel")
+    }
 }
 
 fn check_held(held: &[(Arc<Snapshot>, Dump)]) {
@@ -115,8 +120,12 @@ proptest! {
     fn forks_equal_the_naive_fold_and_leave_their_base_alone(
         base in prop::collection::vec(any::<Op>(), 1..60),
         ops in prop::collection::vec(any::<Op>(), 1..60),
+        is_godel in any::<bool>(),
     ) {
         let mut state = State::new(None, None);
+        if is_godel {
+            state = state.with_godel(godel());
+        }
         for (i, op) in base.iter().enumerate() {
             let _ = state.apply(&event(op, i as u64), &mut ());
         }

@@ -25,8 +25,9 @@ proptest! {
     #[test]
     fn an_engine_does_what_the_naive_fold_does(
         ops in prop::collection::vec(any::<Op>(), 1..STEPS),
+        is_godel in any::<bool>(),
     ) {
-        let mut machine = Machine::new();
+        let mut machine = if is_godel { Machine::of_godel() } else { Machine::new() };
         if ops.iter().all(|op| machine.step(op)) {
             machine.finish();
         }

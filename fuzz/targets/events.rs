@@ -4,8 +4,12 @@
 use std::sync::Arc;
 
 use arbitrary::Arbitrary;
-use portolan::log::{Event, Relist};
-use portolan::model::{Name, Node, Pod, PodAffinity, Quantity, Timestamp, Uid, node, pod};
+use portolan::log::{Event, ObjectKey, Relist};
+use portolan::model::{
+    GodelPod, Movement, MovementOwner, MovementTask, Name, Node, NominatedNode, Object, ObjectKind,
+    OwnerKey, OwnerReference, Pod, PodAffinity, Quantity, RecommendedNode, Template, Timestamp,
+    Uid, Victim, node, pod,
+};
 
 /// What happens, in small numbers.
 #[derive(Arbitrary, Clone, Debug)]
@@ -26,6 +30,14 @@ pub(crate) enum Op {
     Hold,
     Drop,
     Fork(Vec<PodSeed>),
+    /// As the first of all: the engine is one of Gödel's.
+    Godel,
+    AssumeSaying(SayingSeed),
+    AddSaying(SayingSeed),
+    UpdateSaying(u8, SayingSeed),
+    RelistSaying(Vec<SayingSeed>),
+    PutMovement(MovementSeed),
+    DeleteMovement(u8),
 }
 
 /// What a pod is made of.
@@ -35,6 +47,22 @@ pub(crate) struct PodSeed {
     uid: u8,
     node: u8,
     shape: u8,
+}
+
+/// What a pod with annotations is made of.
+#[derive(Arbitrary, Clone, Debug)]
+#[cfg_attr(test, derive(proptest_derive::Arbitrary))]
+pub(crate) struct SayingSeed {
+    pod: PodSeed,
+    says: u8,
+}
+
+/// What a movement is made of: whose pods should go where, how many, and who came.
+#[derive(Arbitrary, Clone, Debug)]
+#[cfg_attr(test, derive(proptest_derive::Arbitrary))]
+pub(crate) struct MovementSeed {
+    name: u8,
+    places: Vec<[u8; 4]>,
 }
 
 /// What a node is made of.
@@ -89,6 +117,77 @@ pub(crate) fn make_pod(seed: &PodSeed) -> Pod {
     pod
 }
 
+/// The pod of a seed, of an owner, that follows a movement or goes in place of others.
+fn make_saying(seed: &SayingSeed) -> Pod {
+    let mut pod = make_pod(&seed.pod);
+    let (says, bit) = (seed.says, |n: u8| seed.says >> n & 1 == 1);
+    let mut spec = (**pod.template).clone();
+    // Else it has no owner.
+    match says % 3 {
+        0 => spec.scheduling_group = Some("g".into()),
+        1 => spec.owners = Box::new([replica_set()]),
+        _ => {}
+    }
+    let victim =
+        |n: u8| Victim { namespace: "n".into(), name: "v".into(), uid: uid(n).to_string().into() };
+    let nominated_node = bit(2).then(|| NominatedNode {
+        node: name(if bit(3) { seed.pod.node } else { says }),
+        victims: [says, says / 16].map(victim).into(),
+    });
+    spec.godel = Some(Box::new(GodelPod {
+        // One of another scheduler, where it names no node of its own.
+        state: if bit(4) { "assumed".into() } else { "dispatched".into() },
+        selected_scheduler: Some("s".into()),
+        assumed_node: (bit(4) && !bit(2)).then(|| name(says)),
+        nominated_node,
+        movement: bit(5).then(|| movement_name(says)),
+        ..GodelPod::default()
+    }));
+    pod.template = Template::new(spec);
+    pod
+}
+
+fn replica_set() -> OwnerReference {
+    OwnerReference {
+        api_version: "apps/v1".into(),
+        kind: "ReplicaSet".into(),
+        name: "rs".into(),
+        uid: "r".into(),
+        controller: true,
+    }
+}
+
+fn movement_name(n: u8) -> Name {
+    format!("m{}", n / 64).into()
+}
+
+fn make_movement(seed: &MovementSeed) -> Object {
+    let task = |n: u8| MovementTask {
+        namespace: "n".into(),
+        name: "p".into(),
+        uid: uid(n),
+        node: name(n),
+    };
+    let place = |[whose, node, desired, actual]: &[u8; 4]| {
+        let (kind, name_of, uid_of) =
+            if whose % 2 == 0 { ("PodGroup", "g", "") } else { ("ReplicaSet", "rs", "r") };
+        let namespace = pod("p").build().namespace().clone();
+        let owner =
+            OwnerKey { kind: kind.into(), namespace, name: name_of.into(), uid: uid_of.into() };
+        // The edge of 64 bits among them.
+        let desired = if *desired == u8::MAX { u64::MAX } else { (desired % 4).into() };
+        let actual = (0..actual % 4).map(|i| task((actual / 4).wrapping_add(i))).collect();
+        let nodes = Box::new([RecommendedNode { node: name(*node), desired, actual }]);
+        MovementOwner { owner, nodes }
+    };
+    Object::Movement(Movement {
+        name: movement_name(seed.name),
+        deleted: (0..seed.name % 4).map(task).collect(),
+        owners: seed.places.iter().map(place).collect(),
+        ..Movement::default()
+    })
+}
+
 fn make_node(seed: &NodeSeed) -> Node {
     let mut builder = node(name(seed.name)).hostname().cpu(i64::from(seed.shape) * 10);
     if seed.zone < 200 {
@@ -126,6 +225,22 @@ pub(crate) fn event(op: &Op, step: i64) -> Option<Event> {
         Op::RelistNodes(seeds) => Event::Relist(Arc::new(Relist::Nodes(
             seeds.iter().map(|seed| Arc::new(make_node(seed))).collect(),
         ))),
-        Op::Hold | Op::Drop | Op::Fork(_) => return None,
+        Op::AssumeSaying(seed) => {
+            Event::AssumePod { pod: Arc::new(make_saying(seed)), decided_on: None }
+        }
+        Op::AddSaying(seed) => Event::AddPod(Arc::new(make_saying(seed))),
+        Op::UpdateSaying(old, seed) => {
+            Event::UpdatePod { old: uid(*old), pod: Arc::new(make_saying(seed)) }
+        }
+        Op::RelistSaying(seeds) => {
+            Event::Relist(Arc::new(Relist::Pods(seeds.iter().map(make_saying).collect())))
+        }
+        Op::PutMovement(seed) => Event::PutObject(Arc::new(make_movement(seed))),
+        Op::DeleteMovement(n) => Event::DeleteObject(Arc::new(ObjectKey {
+            kind: ObjectKind::Movement,
+            namespace: String::new(),
+            name: movement_name(*n).to_string(),
+        })),
+        Op::Hold | Op::Drop | Op::Fork(_) | Op::Godel => return None,
     })
 }

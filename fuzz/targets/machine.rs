@@ -8,7 +8,7 @@ use portolan::log::Outcome;
 use portolan::model::EventError;
 use portolan::snapshot::{Dump, Fork, Snapshot};
 use portolan::state::naive::Naive;
-use portolan::{Config, Engine, Reader, Writer};
+use portolan::{Config, Engine, GodelConfig, Reader, Writer};
 
 use super::events::{Op, event, make_pod, uid};
 
@@ -42,10 +42,23 @@ fn is_beyond(outcome: &Outcome) -> bool {
 
 impl Machine {
     pub(crate) fn new() -> Machine {
+        Machine::with(None)
+    }
+
+    /// One that keeps what pods and Movements say.
+    pub(crate) fn of_godel() -> Machine {
+        let godel = GodelConfig::new("godel");
+        Machine::with(Some(GodelConfig { movements: true, preemption_marks: true, ..godel }))
+    }
+
+    fn with(godel: Option<GodelConfig>) -> Machine {
         let ttl = Some(Duration::from_secs(30));
-        let config = Config { assumed_ttl: ttl, live_index: true, ..Config::default() };
+        let mut naive = Naive::new(ttl);
+        if let Some(godel) = &godel {
+            naive = naive.with_godel(godel.clone());
+        }
+        let config = Config { assumed_ttl: ttl, live_index: true, godel, ..Config::default() };
         let (writer, reader) = Engine::inline(config);
-        let naive = Naive::new(ttl);
         Machine { writer, reader, naive, held: Vec::new(), forks: Vec::new(), step: 0 }
     }
 
@@ -89,6 +102,7 @@ impl Machine {
                 let dump = fork.dump();
                 self.forks.push((fork, dump));
             }
+            (Op::Godel, _) if self.step == 1 => *self = Machine::of_godel(),
             _ => {}
         }
         true

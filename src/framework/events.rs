@@ -52,11 +52,13 @@ pub enum EventResource {
     CustomNodeResource,
     /// A place that is held on a node.
     Reservation,
+    /// A round of rescheduling.
+    Movement,
 }
 
 impl EventResource {
     /// All of them, in the order of their numbers.
-    pub const ALL: [EventResource; 18] = [
+    pub const ALL: [EventResource; 19] = [
         EventResource::AssignedPod,
         EventResource::UnscheduledPod,
         EventResource::Node,
@@ -75,6 +77,7 @@ impl EventResource {
         EventResource::NmNode,
         EventResource::CustomNodeResource,
         EventResource::Reservation,
+        EventResource::Movement,
     ];
 
     /// Both kinds of pods (`Pod`).
@@ -102,6 +105,7 @@ impl EventResource {
             EventResource::NmNode => "NMNode",
             EventResource::CustomNodeResource => "CustomNodeResource",
             EventResource::Reservation => "Reservation",
+            EventResource::Movement => "Movement",
         }
     }
 
@@ -124,6 +128,7 @@ impl EventResource {
             ObjectKind::NmNode => EventResource::NmNode,
             ObjectKind::CustomNodeResource => EventResource::CustomNodeResource,
             ObjectKind::Reservation => EventResource::Reservation,
+            ObjectKind::Movement => EventResource::Movement,
         }
     }
 }

@@ -13,6 +13,7 @@ mod generation;
 mod godel;
 mod labels;
 mod migration;
+mod movement;
 mod node;
 mod node_parts;
 mod numa;
@@ -45,6 +46,7 @@ pub use godel::{AbnormalPodState, GodelPod, NominatedNode, OwnerKey, PodState, V
 pub(crate) use labels::hash_of;
 pub use labels::{LabelLookup, Labels};
 pub use migration::InTreePlugin;
+pub use movement::{Movement, MovementOwner, MovementTask, RecommendedNode};
 pub(crate) use node::HOSTNAME;
 pub use node::{Image, Node, NodeBuilder, NodeLabels, ZoneKey, node};
 pub use node_parts::{CustomNodeResource, NmNode, NodeResources};

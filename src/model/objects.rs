@@ -6,7 +6,9 @@ use super::storage::{
     CsiDriver, CsiNode, CsiStorageCapacity, PersistentVolume, PersistentVolumeClaim, StorageClass,
     VolumeAttachment,
 };
-use super::{CustomNodeResource, LabelSelector, Labels, Name, NmNode, PodGroup, Reservation};
+use super::{
+    CustomNodeResource, LabelSelector, Labels, Movement, Name, NmNode, PodGroup, Reservation,
+};
 
 /// A namespace: its labels are what namespace selectors see.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -107,11 +109,13 @@ pub enum ObjectKind {
     CustomNodeResource,
     /// scheduling.godel.kubewharf.io/v1alpha1 Reservation.
     Reservation,
+    /// scheduling.godel.kubewharf.io/v1alpha1 Movement.
+    Movement,
 }
 
 impl ObjectKind {
     /// All kinds.
-    pub const ALL: [ObjectKind; 17] = [
+    pub const ALL: [ObjectKind; 18] = [
         ObjectKind::Namespace,
         ObjectKind::Service,
         ObjectKind::ReplicationController,
@@ -129,6 +133,7 @@ impl ObjectKind {
         ObjectKind::NmNode,
         ObjectKind::CustomNodeResource,
         ObjectKind::Reservation,
+        ObjectKind::Movement,
     ];
 
     /// Whether its objects are parts of nodes, kept with them and in no store of
@@ -159,6 +164,7 @@ impl ObjectKind {
             ObjectKind::NmNode => "NMNode",
             ObjectKind::CustomNodeResource => "CustomNodeResource",
             ObjectKind::Reservation => "Reservation",
+            ObjectKind::Movement => "Movement",
         }
     }
 }
@@ -197,6 +203,8 @@ pub enum Object {
     CustomNodeResource(CustomNodeResource),
     /// A place that is held on a node.
     Reservation(Reservation),
+    /// A round of rescheduling.
+    Movement(Movement),
 }
 
 impl Object {
@@ -219,6 +227,7 @@ impl Object {
             Object::NmNode(_) => ObjectKind::NmNode,
             Object::CustomNodeResource(_) => ObjectKind::CustomNodeResource,
             Object::Reservation(_) => ObjectKind::Reservation,
+            Object::Movement(_) => ObjectKind::Movement,
         }
     }
 
@@ -233,7 +242,8 @@ impl Object {
             | Object::VolumeAttachment(_)
             | Object::CsiDriver(_)
             | Object::NmNode(_)
-            | Object::CustomNodeResource(_) => "",
+            | Object::CustomNodeResource(_)
+            | Object::Movement(_) => "",
             Object::Service(service) => &service.namespace,
             Object::Workload(workload) => &workload.namespace,
             Object::PersistentVolumeClaim(object) => &object.namespace,
@@ -263,6 +273,7 @@ impl Object {
             Object::NmNode(object) => &object.name,
             Object::CustomNodeResource(object) => &object.name,
             Object::Reservation(object) => &object.name,
+            Object::Movement(object) => &object.name,
         }
     }
 }

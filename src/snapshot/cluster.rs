@@ -649,6 +649,18 @@ impl Cluster {
         self.godel.as_ref()?.reservations.as_ref()
     }
 
+    /// What Movements suggest, and who follows them; none where that is not kept.
+    #[must_use]
+    pub fn movements(&self) -> Option<&super::godel::Movements> {
+        self.godel.as_ref()?.movements.as_deref()
+    }
+
+    /// Which pods go in place of which others; none where that is not kept.
+    #[must_use]
+    pub fn preemption_marks(&self) -> Option<&super::godel::PreemptionMarks> {
+        self.godel.as_ref()?.preemption_marks.as_deref()
+    }
+
     /// The stores of the other objects.
     #[must_use]
     pub fn objects(&self) -> &Objects {

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use crate::model::{Name, NodeResources, NonZero, ObjectKind, PodClass, PodState, Resources, Uid};
 
 use super::cluster::{Cluster, ImageState};
+use super::godel::{Movements, PreemptionMarks, Suggestion};
 use super::node_info::NodeInfo;
 
 /// All that a version says, in a form that compares and prints
@@ -26,6 +27,17 @@ pub struct Dump {
     /// Places that are or were held, as `placeholder namespace/pod node`, with who took
     /// each, and whether a Reservation says that it is held.
     pub reservations: BTreeMap<String, (Option<Uid>, bool)>,
+    /// What Movements suggest, as `movement kind/namespace/name/uid node`: how many pods
+    /// are wanted there, which came, and which follow.
+    pub suggestions: BTreeMap<String, (u64, Vec<Uid>, Vec<Uid>)>,
+    /// How many more pods of which owner are wanted on which node.
+    pub available: BTreeMap<String, BTreeMap<String, u64>>,
+    /// The pods that Movements evict, by the movement's name.
+    pub evicted: BTreeMap<String, Vec<Uid>>,
+    /// Victims with those for whom they go, as `node uid`.
+    pub preemption_marks: BTreeMap<String, Vec<Uid>>,
+    /// All victims.
+    pub marked: Vec<Uid>,
     /// Placed pods of pod groups, counted, by `namespace/name`.
     pub group_members: BTreeMap<String, usize>,
 }
@@ -99,6 +111,12 @@ impl Cluster {
             let key = format!("{} {} {}", place.placeholder, place.pod.key(), place.node());
             dump.reservations.insert(key, (place.matched.clone(), place.confirmed));
         }
+        if let Some(movements) = self.movements() {
+            movements.write(&mut dump);
+        }
+        if let Some(marks) = self.preemption_marks() {
+            marks.write(&mut dump);
+        }
         for (number, group) in self.rest.groups.iter() {
             let members = self.rest.groups.users(number) as usize;
             dump.group_members.insert(format!("{}/{}", group.namespace, group.name), members);
@@ -115,6 +133,7 @@ impl Cluster {
         dump.assumed.sort();
         dump.assumed_elsewhere.sort();
         dump.used_claims.sort();
+        dump.marked.sort();
         dump
     }
 
@@ -123,6 +142,35 @@ impl Cluster {
         self.chunks.iter().flat_map(move |(_, chunk)| {
             super::chunk::lanes(chunk.live).filter_map(move |lane| NodeInfo::new(self, chunk, lane))
         })
+    }
+}
+
+impl Movements {
+    fn write(&self, dump: &mut Dump) {
+        for suggestion in self.iter() {
+            let Suggestion { movement, owner, node, desired, .. } = &**suggestion;
+            let sets = (*desired, suggestion.actual().to_vec(), suggestion.assumed().to_vec());
+            dump.suggestions.insert(format!("{movement} {owner} {node}"), sets);
+        }
+        for owner in self.owners() {
+            let nodes = self.available_nodes(owner);
+            let nodes = nodes.into_iter().map(|(node, times)| (node.to_string(), times));
+            dump.available.insert(owner.to_string(), nodes.collect());
+        }
+        for movement in self.movements() {
+            let evicted = self.deleted_pods(&movement.name).iter().map(|pod| pod.uid.clone());
+            dump.evicted.insert(movement.name.to_string(), evicted.collect());
+        }
+    }
+}
+
+impl PreemptionMarks {
+    fn write(&self, dump: &mut Dump) {
+        for (node, mark) in self.iter() {
+            let preemptors = self.preemptors(node, &mark.victim).to_vec();
+            dump.preemption_marks.insert(format!("{node} {}", mark.victim), preemptors);
+        }
+        dump.marked.extend(self.victims().cloned());
     }
 }
 

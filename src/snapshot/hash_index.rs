@@ -145,6 +145,22 @@ impl HashIndex {
         }
     }
 
+    /// Whether it has no entries.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.root.is_none()
+    }
+
+    /// Calls `each` with all numbers, in no particular order. O(n).
+    pub(crate) fn for_each(&self, mut each: impl FnMut(u32)) {
+        let mut left: Vec<&Node> = self.root.iter().collect();
+        while let Some(node) = left.pop() {
+            match node {
+                Node::Branch(branch) => left.extend(branch.0.iter().flatten()),
+                Node::Leaf(leaf) => leaf.0.iter().for_each(|entry| each(*entry as u32)),
+            }
+        }
+    }
+
     /// Takes `number` away from under `hash`. O(log n).
     pub(crate) fn remove(&mut self, hash: u64, number: u32) {
         let hash = short(hash);
@@ -218,6 +234,13 @@ mod tests {
             }
             held.push((index, set));
             for (index, set) in held {
+                let mut numbers = Vec::new();
+                index.for_each(|number| numbers.push(number));
+                numbers.sort_unstable();
+                let mut expected: Vec<u32> = set.iter().map(|(_, n)| *n).collect();
+                expected.sort_unstable();
+                prop_assert_eq!(numbers, expected);
+                prop_assert_eq!(index.is_empty(), set.is_empty());
                 for h in 0..40 {
                     let h = hash(h);
                     for n in 0..60 {

@@ -11,6 +11,7 @@ mod changes;
 pub(crate) mod chunk;
 mod cluster;
 pub mod cost;
+mod dense;
 mod departures;
 pub(crate) mod draft;
 mod dump;
@@ -37,7 +38,10 @@ pub use cluster::{Cluster, ImageState, Snapshot, ZoneInfo};
 pub use draft::PartCount;
 pub use dump::{AccountDump, Dump, NodeDump};
 pub use fork::Fork;
-pub use godel::{GodelConfig, Reservations, ReservedPlace};
+pub use godel::{
+    GodelConfig, Movements, PreemptionMark, PreemptionMarks, Reservations, ReservedPlace,
+    SuggestedMovement, Suggestion,
+};
 pub(crate) use node_info::Spot;
 pub use node_info::{NodeInfo, PodInfo};
 pub use numa::{NumaAllocation, NumaResource, NumaStatus, NumaTopology};

@@ -7,9 +7,9 @@
 use std::sync::Arc;
 
 use crate::model::{
-    CsiDriver, CsiNode, CsiStorageCapacity, EventError, Generation, Namespace, Object, ObjectKind,
-    PersistentVolume, PersistentVolumeClaim, PodDisruptionBudget, PodGroup, Reservation, Service,
-    StorageClass, VolumeAttachment, Workload, hash_of,
+    CsiDriver, CsiNode, CsiStorageCapacity, EventError, Generation, Movement, Namespace, Object,
+    ObjectKind, PersistentVolume, PersistentVolumeClaim, PodDisruptionBudget, PodGroup,
+    Reservation, Service, StorageClass, VolumeAttachment, Workload, hash_of,
 };
 
 use super::draft::PartCount;
@@ -203,6 +203,18 @@ impl Keyed for Reservation {
     }
 }
 
+impl Keyed for Movement {
+    fn namespace(&self) -> &str {
+        ""
+    }
+    fn name(&self) -> &str {
+        &self.name
+    }
+    fn kind(&self) -> &'static str {
+        ObjectKind::Movement.as_str()
+    }
+}
+
 /// What an [`ObjectStore`] is told.
 #[derive(Clone, Debug)]
 pub enum ObjectEvent<T> {
@@ -366,6 +378,8 @@ pub struct Objects {
     /// Reservations. What places they hold says
     /// [`Cluster::reservations`](super::Cluster::reservations).
     pub reservations: ObjectStore<Reservation>,
+    /// Movements. What they suggest says [`Cluster::movements`](super::Cluster::movements).
+    pub movements: ObjectStore<Movement>,
 }
 
 impl Objects {
@@ -424,6 +438,7 @@ impl Objects {
             }
             ObjectKind::PodGroup => self.pod_groups.get(namespace, name).is_some(),
             ObjectKind::Reservation => self.reservations.get(namespace, name).is_some(),
+            ObjectKind::Movement => self.movements.get("", name).is_some(),
             _ => self.workloads(kind).is_some_and(|store| store.get(namespace, name).is_some()),
         }
     }
@@ -464,6 +479,7 @@ impl Objects {
             ObjectKind::Reservation => {
                 of(&self.reservations, namespace, name).map(Object::Reservation)
             }
+            ObjectKind::Movement => of(&self.movements, "", name).map(Object::Movement),
             _ => self
                 .workloads(kind)
                 .and_then(|store| of(store, namespace, name))
@@ -491,6 +507,7 @@ impl Objects {
             ObjectKind::PodDisruptionBudget => keys(&self.pod_disruption_budgets),
             ObjectKind::PodGroup => keys(&self.pod_groups),
             ObjectKind::Reservation => keys(&self.reservations),
+            ObjectKind::Movement => keys(&self.movements),
             _ => self.workloads(kind).map(keys).unwrap_or_default(),
         }
     }
@@ -553,6 +570,7 @@ impl Objects {
             }
             Object::PodGroup(object) => run(&mut self.pod_groups, Arc::new(object.clone()), g),
             Object::Reservation(object) => run(&mut self.reservations, Arc::new(object.clone()), g),
+            Object::Movement(object) => run(&mut self.movements, Arc::new(object.clone()), g),
             Object::Workload(workload) => match self.workloads_mut(workload.kind) {
                 Some(store) => run(store, Arc::new(workload.clone()), g),
                 None => Err(no_store(object)),
@@ -595,6 +613,7 @@ impl Objects {
             ObjectKind::PodDisruptionBudget => run(&mut self.pod_disruption_budgets, key, g),
             ObjectKind::PodGroup => run(&mut self.pod_groups, key, g),
             ObjectKind::Reservation => run(&mut self.reservations, key, g),
+            ObjectKind::Movement => run(&mut self.movements, (key.0, "", name), g),
             _ => match self.workloads_mut(kind) {
                 Some(store) => run(store, key, g),
                 None => Err(EventError::ObjectNotFound {

@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 
-use crate::model::{CustomNodeResource, Generation, NmNode, Object, ObjectKind, Pod};
+use crate::model::{CustomNodeResource, Generation, Movement, NmNode, Object, ObjectKind, Pod};
 use crate::snapshot::draft::Draft;
-use crate::snapshot::{Cluster, Dump, balanced};
+use crate::snapshot::{Cluster, Dump, GodelConfig, balanced};
 
 /// Something that a version says and its objects do not.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,6 +44,11 @@ impl Cluster {
         differ("assumed pods", &found.assumed, &expected.assumed);
         differ("used claims", &found.used_claims, &expected.used_claims);
         differ("members of pod groups", &found.group_members, &expected.group_members);
+        differ("suggestions", &found.suggestions, &expected.suggestions);
+        differ("available nodes", &found.available, &expected.available);
+        differ("evicted pods", &found.evicted, &expected.evicted);
+        differ("preemption marks", &found.preemption_marks, &expected.preemption_marks);
+        differ("marked pods", &found.marked, &expected.marked);
         // Which node reported a size first is not kept: the count alone follows.
         let nodes_of = |dump: &Dump| -> Vec<(String, usize)> {
             dump.images.iter().map(|(name, (_, nodes))| (name.clone(), *nodes)).collect()
@@ -125,6 +130,13 @@ impl Cluster {
     fn rebuild(&self, found: &Dump) -> Dump {
         let mut draft = Draft::new();
         draft.begin(Generation(1));
+        if let Some(config) = self.godel() {
+            // Places are not made anew: the pods that hold them are there.
+            draft.keep_stores(GodelConfig { reservations: None, ..config.clone() });
+            for movement in self.objects().movements.iter() {
+                let _ = draft.put_object(&Object::Movement(Movement::clone(movement)));
+            }
+        }
         for zone in self.zones() {
             for chunk in zone.chunks() {
                 for node in crate::snapshot::chunk::lanes(chunk.live())

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use crate::log::{Event, ObjectKey, Relist};
 use crate::model::{
-    Bytes, CustomNodeResource, HostPort, MilliCpu, Name, NmNode, Node, NodeResources, NonZero,
-    Object, ObjectKind, Pod, PodClass, PodState, Quantity, Reservation, ReservationPhase,
+    Bytes, CustomNodeResource, HostPort, MilliCpu, Movement, Name, NmNode, Node, NodeResources,
+    NonZero, Object, ObjectKind, Pod, PodClass, PodState, Quantity, Reservation, ReservationPhase,
     Resources, Scalars, Template, Timestamp, Uid, ZoneKey, is_scalar,
 };
 use crate::snapshot::{Dump, GodelConfig, NodeDump};
@@ -37,6 +37,7 @@ pub struct Naive {
     ttl: Option<Duration>,
     godel: Option<GodelConfig>,
     reservations: BTreeMap<(String, String), Reservation>,
+    movements: BTreeMap<String, Movement>,
     /// By placeholder, pod and node.
     places: BTreeMap<PlaceKey, Held>,
 }
@@ -140,6 +141,7 @@ impl Naive {
             Event::RemoveNode(name) => self.remove_node(name),
             Event::PutObject(object) => match &**object {
                 Object::Reservation(reservation) => self.reserve(reservation),
+                Object::Movement(movement) => self.put_movement(movement),
                 object => {
                     self.put_part(object);
                     true
@@ -147,6 +149,9 @@ impl Naive {
             },
             Event::DeleteObject(key) if key.kind == ObjectKind::Reservation => {
                 self.unreserve(&key.namespace, &key.name)
+            }
+            Event::DeleteObject(key) if key.kind == ObjectKind::Movement => {
+                self.movements.remove(&key.name).is_some()
             }
             Event::DeleteObject(key) => !key.kind.is_node_part() || self.delete_part(key),
             Event::PutPending(pod) if self.godel.is_some() => self.unplace(&pod.uid, pod),
@@ -462,6 +467,11 @@ impl Naive {
         }
     }
 
+    fn put_movement(&mut self, movement: &Movement) -> bool {
+        self.movements.insert(movement.name.to_string(), movement.clone());
+        true
+    }
+
     fn put_node(&mut self, node: &Arc<Node>) {
         self.drop_images(&node.name);
         for image in &node.images {
@@ -511,6 +521,18 @@ impl Naive {
 
     fn relist_objects(&mut self, kind: ObjectKind, objects: &[Object]) {
         let good = |object: &&Object| object.kind() == kind;
+        if kind == ObjectKind::Movement {
+            for object in objects {
+                if let Object::Movement(movement) = object {
+                    self.put_movement(movement);
+                }
+            }
+            if objects.iter().all(|object| good(&object)) {
+                let listed = |name: &str| objects.iter().any(|object| **object.name() == *name);
+                self.movements.retain(|name, _| listed(name));
+            }
+            return;
+        }
         objects.iter().filter(good).for_each(|object| self.put_part(object));
         if !kind.is_node_part() || !objects.iter().all(|object| good(&object)) {
             return;
@@ -577,6 +599,12 @@ impl Naive {
             let key = format!("{placeholder} {pod} {node}");
             dump.reservations.insert(key, (place.matched.clone(), place.confirmed));
         }
+        if self.godel.as_ref().is_some_and(|config| config.movements) {
+            self.describe_movements(&mut dump);
+        }
+        if self.godel.as_ref().is_some_and(|config| config.preemption_marks) {
+            self.describe_marks(&mut dump);
+        }
         for (image, (size, nodes)) in &self.images {
             dump.images.insert(image.to_string(), (*size, nodes.len()));
             for node in nodes {
@@ -604,6 +632,64 @@ impl Naive {
         }
         dump.used_claims = claims.into_iter().collect();
         dump
+    }
+
+    /// Writes who is suggested to go where, and who follows.
+    fn describe_movements(&self, dump: &mut Dump) {
+        type Sets = (u64, BTreeSet<Uid>, BTreeSet<Uid>);
+        let mut all: BTreeMap<(String, String, String), Sets> = BTreeMap::new();
+        for (name, movement) in &self.movements {
+            for owner in &movement.owners {
+                for to in &owner.nodes {
+                    let id = (name.clone(), owner.owner.to_string(), to.node.to_string());
+                    let actual = to.actual.iter().map(|task| task.uid.clone()).collect();
+                    all.insert(id, (to.desired, actual, BTreeSet::new()));
+                }
+            }
+            let evicted = movement.deleted.iter().map(|task| task.uid.clone()).collect();
+            dump.evicted.insert(name.clone(), evicted);
+        }
+        for (uid, Placed { pod, .. }) in &self.pods {
+            let movement = pod.template.godel.as_ref().and_then(|godel| godel.movement.as_ref());
+            let (Some(movement), Some(owner)) = (movement, pod.template.owner_key()) else {
+                continue;
+            };
+            let node = pod.node_name.as_ref().map(ToString::to_string).unwrap_or_default();
+            let id = (movement.to_string(), owner.to_string(), node);
+            all.entry(id).or_default().2.insert(uid.clone());
+        }
+        for ((movement, owner, node), (desired, actual, assumed)) in all {
+            let here = actual.union(&assumed).count() as u64;
+            if desired > here {
+                let nodes = dump.available.entry(owner.clone()).or_default();
+                let times = nodes.entry(node.clone()).or_insert(0);
+                *times = times.saturating_add(desired - here);
+            }
+            if desired > 0 || here > 0 {
+                let sets = (desired, actual.into_iter().collect(), assumed.into_iter().collect());
+                dump.suggestions.insert(format!("{movement} {owner} {node}"), sets);
+            }
+        }
+    }
+
+    /// Writes who goes for whom.
+    fn describe_marks(&self, dump: &mut Dump) {
+        let mut marked = BTreeSet::new();
+        for (uid, Placed { pod, .. }) in &self.pods {
+            let to = pod.template.godel.as_ref().and_then(|godel| godel.nominated_node.as_ref());
+            let Some(to) = to.filter(|to| Some(&to.node) == pod.node_name.as_ref()) else {
+                continue;
+            };
+            for victim in to.victims.iter().filter(|victim| !victim.uid.is_empty()) {
+                let key = format!("{} {}", to.node, victim.uid);
+                let preemptors = dump.preemption_marks.entry(key).or_default();
+                if !preemptors.contains(uid) {
+                    preemptors.push(uid.clone());
+                }
+                marked.insert(Uid::new(&victim.uid));
+            }
+        }
+        dump.marked = marked.into_iter().collect();
     }
 
     /// Writes what a node is made of, and what that gives to pods.

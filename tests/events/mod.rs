@@ -4,9 +4,10 @@ use std::sync::Arc;
 
 use portolan::log::{Event, ObjectKey, Relist};
 use portolan::model::{
-    CustomNodeResource, GodelPod, LabelSelector, Labels, NmNode, Node, Object, ObjectKind, Pod,
-    PodAffinity, PodAffinityTerm, PodClass, Quantity, Reservation, ReservationPhase, ResourceList,
-    Taint, TaintEffect, Timestamp, Uid, node, pod,
+    CustomNodeResource, GodelPod, LabelSelector, Labels, Movement, MovementOwner, MovementTask,
+    Name, NmNode, Node, NominatedNode, Object, ObjectKind, OwnerKey, OwnerReference, Pod,
+    PodAffinity, PodAffinityTerm, PodClass, Quantity, RecommendedNode, Reservation,
+    ReservationPhase, ResourceList, Taint, TaintEffect, Timestamp, Uid, Victim, node, pod,
 };
 use portolan::snapshot::Fork;
 use proptest::prelude::*;
@@ -26,6 +27,12 @@ pub(crate) enum Op {
     Pending(Seed),
     Reserve(Seed, u8),
     Unreserve(u8),
+    PutMovement(MovementSeed),
+    DeleteMovement(u8),
+    RelistMovements(
+        #[proptest(strategy = "prop::collection::vec(any::<MovementSeed>(), 0..4)")]
+        Vec<MovementSeed>,
+    ),
     AddNode(NodeSeed),
     UpdateNode(NodeSeed),
     RemoveNode(u8),
@@ -44,6 +51,16 @@ pub(crate) enum Op {
     RelistNodes(
         #[proptest(strategy = "prop::collection::vec(any::<NodeSeed>(), 0..90)")] Vec<NodeSeed>,
     ),
+}
+
+/// What a movement is made of.
+#[derive(Clone, Debug, Arbitrary)]
+#[allow(missing_docs)]
+pub(crate) struct MovementSeed {
+    pub name: u8,
+    /// Whose pods, to which node, how many, and who came.
+    #[proptest(strategy = "prop::collection::vec(any::<[u8; 4]>(), 0..10)")]
+    pub places: Vec<[u8; 4]>,
 }
 
 /// What a pod is made of.
@@ -90,7 +107,10 @@ fn make_pod(seed: &Seed) -> Pod {
         builder = builder.on(node_name(seed.node % 16));
     }
     if seed.uid & 128 != 0 {
-        builder = builder.spec(|spec| spec.godel = annotations(seed));
+        builder = builder.spec(|spec| {
+            spec.godel = annotations(seed);
+            spec.owners = (shape & 8 != 0).then(replica_set).into_iter().collect();
+        });
     }
     if shape & 2 != 0 {
         builder = builder.request("example.com/gpu", Quantity::whole(i64::from(shape & 8)));
@@ -138,6 +158,12 @@ fn annotations(seed: &Seed) -> Option<Box<GodelPod>> {
         _ => ("assumed", node),
     };
     let selected_scheduler = (!state.is_empty()).then(|| "s".into());
+    // Where it came to, or elsewhere; a pod is assumed on one node alone.
+    let nominated = (seed.uid & 32 != 0).then(|| NominatedNode {
+        node: node_name(if seed.shape & 4 != 0 { seed.node % 16 } else { seed.node / 16 }).into(),
+        victims: [seed.shape, seed.shape / 8].map(victim).into(),
+    });
+    let assumed_node = assumed_node.filter(|_| nominated.is_none());
     let takes = |wanted: bool| wanted.then(|| format!("default/p{}-placeholder", seed.node % 24));
     let godel = GodelPod {
         state: state.into(),
@@ -146,9 +172,61 @@ fn annotations(seed: &Seed) -> Option<Box<GodelPod>> {
         reserves: seed.shape & 1 != 0,
         reservation_index: Some("web".into()),
         matched_placeholder: takes(seed.shape & 2 != 0).map(Into::into),
+        nominated_node: nominated,
+        movement: (seed.uid & 64 != 0).then(|| movement_name(seed.shape)),
         ..GodelPod::default()
     };
     Some(Box::new(godel))
+}
+
+fn victim(n: u8) -> Victim {
+    Victim { namespace: "default".into(), name: "v".into(), uid: uid(n).into() }
+}
+
+fn replica_set() -> OwnerReference {
+    OwnerReference {
+        api_version: "apps/v1".into(),
+        kind: "ReplicaSet".into(),
+        name: "rs".into(),
+        uid: "r".into(),
+        controller: true,
+    }
+}
+
+fn movement_name(n: u8) -> Name {
+    format!("m{}", n % 3).into()
+}
+
+fn make_movement(seed: &MovementSeed) -> Movement {
+    let task = |n: u8| MovementTask {
+        namespace: "default".into(),
+        name: format!("p{}", n % 24).into(),
+        uid: Uid::new(&uid(n)),
+        node: node_name(n % 16).into(),
+    };
+    let owner = |n: u8| {
+        let (kind, name, uid) = match n % 3 {
+            0 => ("ReplicaSet", "rs".to_owned(), "r"),
+            n => ("PodGroup", format!("g{}", n - 1), ""),
+        };
+        let (kind, name, uid) = (kind.into(), name.into(), uid.into());
+        OwnerKey { kind, namespace: "default".into(), name, uid }
+    };
+    let place = |[whose, node, desired, actual]: &[u8; 4]| MovementOwner {
+        owner: owner(*whose),
+        nodes: Box::new([RecommendedNode {
+            node: node_name(node % 16).into(),
+            desired: u64::from(desired % 4),
+            actual: (0..actual % 4).map(|i| task(actual / 4 + i)).collect(),
+        }]),
+    };
+    Movement {
+        name: movement_name(seed.name),
+        creator: format!("c{}", seed.name / 3).into(),
+        deleted: (0..seed.name % 4).map(task).collect(),
+        owners: seed.places.iter().map(place).collect(),
+        ..Movement::default()
+    }
 }
 
 fn make_node(seed: &NodeSeed) -> Node {
@@ -275,6 +353,16 @@ pub(crate) fn event(op: &Op, step: u64) -> Event {
             namespace: "default".into(),
             name: format!("p{}", n % 24),
         })),
+        Op::PutMovement(seed) => Event::PutObject(Arc::new(Object::Movement(make_movement(seed)))),
+        Op::DeleteMovement(n) => Event::DeleteObject(Arc::new(ObjectKey {
+            kind: ObjectKind::Movement,
+            namespace: String::new(),
+            name: movement_name(*n).to_string(),
+        })),
+        Op::RelistMovements(seeds) => {
+            let movements = seeds.iter().map(|seed| Object::Movement(make_movement(seed)));
+            relist(ObjectKind::Movement, movements)
+        }
         Op::AddNode(seed) => Event::AddNode(Arc::new(make_node(seed))),
         Op::UpdateNode(seed) => Event::UpdateNode(Arc::new(make_node(seed))),
         Op::RemoveNode(n) => Event::RemoveNode(node_name(*n).into()),

@@ -37,6 +37,7 @@ pub(super) enum Kind {
     NmNode,
     CustomNodeResource,
     Reservation,
+    Movement,
     /// `v1 List`, or a list of a kind.
     List,
     Other(String),
@@ -68,6 +69,7 @@ impl Kind {
             ("storage.k8s.io", "CSIStorageCapacity") => Kind::CsiStorageCapacity,
             ("policy", "PodDisruptionBudget") => Kind::PodDisruptionBudget,
             ("scheduling.godel.kubewharf.io", "Reservation") => Kind::Reservation,
+            ("scheduling.godel.kubewharf.io", "Movement") => Kind::Movement,
             (group, "PodGroup") => match GroupKind::of(group) {
                 Some(known) => Kind::PodGroup(known),
                 None => Kind::Other(kind.to_owned()),

@@ -37,6 +37,7 @@ mod collect;
 mod defaults;
 mod error;
 mod godel;
+mod movement;
 mod node;
 mod objects;
 mod pod;

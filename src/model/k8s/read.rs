@@ -362,6 +362,10 @@ fn body<'de, D: Deserializer<'de>>(
         Kind::NmNode => part!(NmNode, nm_node),
         Kind::CustomNodeResource => part!(CustomNodeResource, custom_node_resource),
         Kind::Reservation => read!(wire::Reservation<'de>, reservation),
+        Kind::Movement => {
+            let wire = wire::Movement::<'de>::deserialize(deserializer)?;
+            document.take(|collected| collected.object(super::movement::read(&wire, path)));
+        }
         Kind::RuntimeClass => read!(wire::RuntimeClass<'de>, runtime_class),
         Kind::ReplicationController => {
             read!(wire::ReplicationController<'de>, replication_controller);

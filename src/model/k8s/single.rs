@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::defaults::Rules;
 use super::error::{Cause, Path, ReadError};
 use super::pod_group::{self, GroupKind};
-use super::{objects, reservation, storage, workloads};
+use super::{movement, objects, reservation, storage, workloads};
 use super::{wire_objects, wire_pod};
 use crate::model::{Node, NodeAffinity, Object, Pod};
 
@@ -54,7 +54,7 @@ pub fn object(kind: &str, value: &Value) -> Result<Object, ReadError> {
     const KINDS: &str = "one of Namespace, Service, ReplicationController, ReplicaSet, \
         StatefulSet, PersistentVolume, PersistentVolumeClaim, StorageClass, CSINode, \
         VolumeAttachment, CSIDriver, CSIStorageCapacity, PodDisruptionBudget, PodGroup, \
-        NMNode, CustomNodeResource, Reservation";
+        NMNode, CustomNodeResource, Reservation, Movement";
     let root = Path::Root;
     let rules = &mut Rules::stored();
     let kind = value.get("kind").and_then(Value::as_str).unwrap_or(kind);
@@ -84,6 +84,7 @@ pub fn object(kind: &str, value: &Value) -> Result<Object, ReadError> {
             let reservation = reservation::read(&from_value(value)?, &root, rules);
             return reservation.map(Object::Reservation);
         }
+        "Movement" => return movement::read(&from_value(value)?, &root),
         "PersistentVolume" => return storage::persistent_volume(&from_value(value)?, &root),
         "PersistentVolumeClaim" => {
             return storage::persistent_volume_claim(&from_value(value)?, &root);

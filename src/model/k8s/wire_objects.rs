@@ -300,3 +300,58 @@ wire! {
         disrupted_pods: TextMap<'a>,
     }
 }
+
+wire! {
+    struct Movement<'a> {
+        metadata: Option<Metadata<'a>>,
+        spec: Option<MovementSpec<'a>>,
+        status: Option<MovementStatus<'a>>,
+    }
+}
+
+wire! {
+    struct MovementSpec<'a> {
+        deleted_tasks: List<MovementTask<'a>>,
+        creator: Text<'a>,
+        generation: Option<u64>,
+    }
+}
+
+wire! {
+    struct MovementTask<'a> {
+        name: Text<'a>,
+        namespace: Text<'a>,
+        uid: Text<'a>,
+        node: Text<'a>,
+    }
+}
+
+wire! {
+    struct MovementStatus<'a> {
+        owners: List<MovementOwner<'a>>,
+    }
+}
+
+wire! {
+    struct MovementOwner<'a> {
+        owner: Option<MovementOwnerInfo<'a>>,
+        recommended_nodes: List<RecommendedNode<'a>>,
+    }
+}
+
+wire! {
+    struct MovementOwnerInfo<'a> {
+        r#type: Text<'a>,
+        name: Text<'a>,
+        namespace: Text<'a>,
+        uid: Text<'a>,
+    }
+}
+
+wire! {
+    struct RecommendedNode<'a> {
+        node: Text<'a>,
+        desired_pod_count: Option<i64>,
+        actual_pods: List<MovementTask<'a>>,
+    }
+}

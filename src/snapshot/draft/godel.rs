@@ -1,11 +1,18 @@
-//! What Gödel's annotations make of pods that come.
+//! What Gödel's annotations make of pods that come, and what its stores hear of pods and
+//! Movements.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 
-use crate::model::{Pod, PodState, Template};
+use crate::model::{EventError, Movement, Name, Pod, PodState, Template, Uid};
 
-use super::super::godel::{GodelConfig, Stores};
+use super::super::cost;
+use super::super::godel::{GodelConfig, Movements, PreemptionMarks, Stores, SuggestionId};
+use super::super::node_info::PodInfo;
 use super::Draft;
+
+/// Most victims that a pod may name.
+const LONGEST: usize = u16::MAX as usize;
 
 impl Draft {
     /// Keeps Gödel's stores from now on. Nothing is placed yet.
@@ -17,10 +24,12 @@ impl Draft {
     pub(super) fn stores(&mut self) -> Option<&mut Stores> {
         let stores = self.cluster.godel.as_mut()?;
         if !stores.is_unique() {
-            // A table and two indexes of places.
-            super::super::cost::copied::<Stores>(
-                1 + 3 * usize::from(stores.reservations.is_some()),
-            );
+            // The configuration, a table and two indexes of places, and the other two.
+            let counts = 1
+                + 3 * usize::from(stores.reservations.is_some())
+                + usize::from(stores.movements.is_some())
+                + usize::from(stores.preemption_marks.is_some());
+            cost::copied::<Stores>(counts);
         }
         Some(triomphe::Arc::make_mut(stores))
     }
@@ -44,6 +53,137 @@ impl Draft {
                 }
             }
             _ => Cow::Borrowed(pod),
+        }
+    }
+}
+
+/// What a pod makes its stores say while it is on its node.
+pub(super) struct Said {
+    uid: Uid,
+    node: Name,
+    template: Arc<Template>,
+}
+
+impl Draft {
+    /// What Movements suggest, copied first where a version shares it.
+    fn movements(&mut self) -> Option<&mut Movements> {
+        let movements = self.stores()?.movements.as_mut()?;
+        if !movements.is_unique() {
+            cost::copied::<Movements>(Movements::COUNTS);
+        }
+        Some(triomphe::Arc::make_mut(movements))
+    }
+
+    /// The marks of victims, copied first where a version shares them.
+    fn preemption_marks(&mut self) -> Option<&mut PreemptionMarks> {
+        let marks = self.stores()?.preemption_marks.as_mut()?;
+        if !marks.is_unique() {
+            cost::copied::<PreemptionMarks>(PreemptionMarks::COUNTS);
+        }
+        Some(triomphe::Arc::make_mut(marks))
+    }
+
+    /// What a pod that is about to go makes its stores say; none where it says nothing
+    /// that is kept.
+    pub(super) fn said_by(&self, pod: &PodInfo<'_>) -> Option<Said> {
+        let template = pod.template();
+        self.hears_of(template).then(|| Said {
+            uid: pod.uid(),
+            node: pod.node().name().clone(),
+            template: template.clone(),
+        })
+    }
+
+    /// A pod has come to a node: what it says there goes into the stores. O(log n + pods
+    /// of the node), and what it says.
+    pub(super) fn say(&mut self, pod: &Pod, node: &Name) {
+        if self.hears_of(&pod.template) {
+            self.tell(&pod.uid, &pod.template, node, true);
+        }
+    }
+
+    /// A pod is gone from its node, and what it said goes with it. O(log n + pods of the
+    /// node), and what it said.
+    pub(super) fn unsay(&mut self, said: &Said) {
+        self.tell(&said.uid, &said.template, &said.node, false);
+    }
+
+    /// Whether the stores have room for what one more pod says.
+    pub(super) fn stores_have_room(&self) -> bool {
+        let Some(stores) = &self.cluster.godel else { return true };
+        stores.movements.as_ref().is_none_or(|movements| movements.has_room(1))
+            && stores.preemption_marks.as_ref().is_none_or(|marks| marks.has_room(LONGEST))
+    }
+
+    /// Whether a pod names more victims than are kept of one.
+    pub(super) fn has_too_many_victims(&self, template: &Template) -> bool {
+        let nominated = || template.godel.as_ref()?.nominated_node.as_ref();
+        self.cluster.preemption_marks().is_some()
+            && nominated().is_some_and(|nominated| nominated.victims.len() > LONGEST)
+    }
+
+    fn hears_of(&self, template: &Template) -> bool {
+        let (Some(stores), Some(godel)) = (&self.cluster.godel, &template.godel) else {
+            return false;
+        };
+        (stores.movements.is_some() && godel.movement.is_some())
+            || (stores.preemption_marks.is_some() && godel.nominated_node.is_some())
+    }
+
+    /// The one way in and out, so that what goes is what came.
+    fn tell(&mut self, uid: &Uid, template: &Template, node: &Name, comes: bool) {
+        let generation = self.cluster.generation;
+        let Some(godel) = &template.godel else { return };
+        if let (Some(movement), Some(owner)) = (&godel.movement, template.owner_key())
+            && let Some(movements) = self.movements()
+        {
+            let id = SuggestionId { movement, owner: &owner, node };
+            if comes {
+                movements.follow(id, uid, generation);
+            } else {
+                movements.unfollow(id, uid, generation);
+            }
+        }
+        if let Some(nominated) = godel.nominated_node.as_ref().filter(|to| to.node == *node)
+            && let Some(marks) = self.preemption_marks()
+        {
+            if comes {
+                marks.mark(nominated, uid, generation);
+            } else {
+                marks.unmark(nominated, uid, generation);
+            }
+        }
+    }
+}
+
+impl Draft {
+    /// Whether a Movement can be put.
+    pub(super) fn check_movement(&self, new: &Movement) -> Result<(), EventError> {
+        let nodes = new.owners.iter().map(|owner| owner.nodes.len()).sum();
+        let has_room = self.cluster.movements().is_none_or(|movements| movements.has_room(nodes));
+        if has_room { Ok(()) } else { Err(EventError::Full) }
+    }
+
+    /// A Movement that was put is new, or takes the place of another.
+    pub(super) fn declare(&mut self, name: &str) {
+        if self.cluster.movements().is_none() {
+            return;
+        }
+        let generation = self.cluster.generation;
+        let Some(new) = self.cluster.objects().movements.get("", name).cloned() else { return };
+        if let Some(movements) = self.movements() {
+            movements.declare(&new, generation);
+        }
+    }
+
+    /// A Movement is gone.
+    pub(super) fn retract(&mut self, name: &str) {
+        if self.cluster.movements().is_none() {
+            return;
+        }
+        let generation = self.cluster.generation;
+        if let Some(movements) = self.movements() {
+            movements.retract(name, generation);
         }
     }
 }

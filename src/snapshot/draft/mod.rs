@@ -177,6 +177,7 @@ impl Draft {
         ]
         .iter()
         .all(|next| *next < ENOUGH)
+            && self.stores_have_room()
     }
 
     /// One more pod of this template: its number.
@@ -264,14 +265,23 @@ impl Draft {
             return self.put_part(object);
         }
         let generation = self.cluster.generation;
-        let Object::Reservation(new) = object else {
-            return self.objects().put(object, generation);
-        };
-        let old = self.cluster.objects().reservations.get(&new.namespace, &new.name).cloned();
-        self.check_reservation(old.as_deref(), new)?;
-        self.objects().put(object, generation)?;
-        self.reserve(old.as_deref(), new);
-        Ok(())
+        match object {
+            Object::Reservation(new) => {
+                let known = &self.cluster.objects().reservations;
+                let old = known.get(&new.namespace, &new.name).cloned();
+                self.check_reservation(old.as_deref(), new)?;
+                self.objects().put(object, generation)?;
+                self.reserve(old.as_deref(), new);
+                Ok(())
+            }
+            Object::Movement(new) => {
+                self.check_movement(new)?;
+                self.objects().put(object, generation)?;
+                self.declare(&new.name);
+                Ok(())
+            }
+            _ => self.objects().put(object, generation),
+        }
     }
 
     /// Checks and applies: the object is gone.
@@ -290,6 +300,9 @@ impl Draft {
         self.objects().delete(kind, namespace, name, generation)?;
         if let Some(Some(old)) = reservation {
             self.unreserve(&old);
+        }
+        if kind == ObjectKind::Movement {
+            self.retract(name);
         }
         Ok(())
     }

@@ -50,6 +50,9 @@ impl Draft {
         {
             return Err(too_long("a list in the spec"));
         }
+        if self.has_too_many_victims(&pod.template) {
+            return Err(too_long("the list of victims"));
+        }
         self.check_room()?;
         let Some(there) = self.cluster.any_node(node) else { return Ok(None) };
         let leaving = leaving
@@ -90,6 +93,7 @@ impl Draft {
         self.join_group(&pod.template);
         if self.cluster.godel.is_some() {
             self.take_place(pod, node);
+            self.say(pod, node);
         }
         Some(slot)
     }
@@ -127,6 +131,7 @@ impl Draft {
         let Some(pod) = node.pod_at(spot.index) else { return };
         let (template, number, was_assumed) =
             (pod.template().clone(), pod.template_id(), pod.is_assumed());
+        let said = self.said_by(&pod);
         let amounts = self.amounts(&template);
         let mut key = [0; 16];
         let mut empty_ghost = false;
@@ -152,6 +157,9 @@ impl Draft {
         self.release_template(number);
         if empty_ghost {
             self.drop_ghost(slot);
+        }
+        if let Some(said) = said {
+            self.unsay(&said);
         }
     }
 

@@ -19,12 +19,17 @@
 //! ([`Leaving`]). Clocks are the writer's: a store knows what may expire, and the
 //! state when.
 
+mod marks;
+mod movements;
 mod reservations;
 
 use std::time::Duration;
 
 use crate::model::Name;
 
+pub use marks::{PreemptionMark, PreemptionMarks};
+pub(crate) use movements::SuggestionId;
+pub use movements::{Movements, SuggestedMovement, Suggestion};
 pub(crate) use reservations::PlaceId;
 pub use reservations::{Reservations, ReservedPlace};
 
@@ -39,12 +44,21 @@ pub struct GodelConfig {
     /// Reservation confirms it (`--reservation-ttl`; Gödel's default is a minute).
     /// Zero is for ever, none keeps no reservations.
     pub reservations: Option<Duration>,
+    /// Keeps what Movements suggest and who follows them (feature `SupportRescheduling`).
+    pub movements: bool,
+    /// Keeps whom nominated pods go in place of (`PreemptionStore`).
+    pub preemption_marks: bool,
 }
 
 impl GodelConfig {
     /// For pods that name this scheduler, with no stores.
     pub fn new(scheduler_type: impl Into<Name>) -> GodelConfig {
-        GodelConfig { scheduler_type: scheduler_type.into(), reservations: None }
+        GodelConfig {
+            scheduler_type: scheduler_type.into(),
+            reservations: None,
+            movements: false,
+            preemption_marks: false,
+        }
     }
 }
 
@@ -64,12 +78,18 @@ pub(crate) enum Leaving {
 pub(crate) struct Stores {
     pub(crate) config: std::sync::Arc<GodelConfig>,
     pub(crate) reservations: Option<Reservations>,
+    /// These two behind pointers of their own: a change of the one copies none of the
+    /// other.
+    pub(crate) movements: Option<triomphe::Arc<Movements>>,
+    pub(crate) preemption_marks: Option<triomphe::Arc<PreemptionMarks>>,
 }
 
 impl Stores {
     pub(crate) fn new(config: GodelConfig) -> Stores {
         Stores {
             reservations: config.reservations.map(|_| Reservations::default()),
+            movements: config.movements.then(triomphe::Arc::default),
+            preemption_marks: config.preemption_marks.then(triomphe::Arc::default),
             config: std::sync::Arc::new(config),
         }
     }

@@ -1,0 +1,243 @@
+//! Which pods go for which others.
+//!
+//! A scheduler that nominates a pod to a node says by the annotation `nominated-node`
+//! which pods have to go from there first; others see by it that those are as good as
+//! gone, and take nobody's victim twice (cache/commonstores/preemption_store). A mark is
+//! there while a preemptor is on that node, assumed or bound: what it was nominated for
+//! and did not get marks nobody.
+//!
+//! Marks lie with their node, as the pods do that make them, and are copied with it.
+//! Victims are counted beside that, so that one is found without its node.
+
+use std::sync::Arc;
+
+use crate::model::{Generation, Name, NominatedNode, Uid, hash_of};
+
+use super::super::cost;
+use super::super::dense::{Dense, Known};
+
+/// A pod that is to go from its node, and for whom.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PreemptionMark {
+    /// The pod that goes.
+    pub victim: Uid,
+    preemptors: Box<[Uid]>,
+}
+
+impl PreemptionMark {
+    /// The pods that it goes for, in the order of their uids; never none.
+    #[must_use]
+    pub fn preemptors(&self) -> &[Uid] {
+        &self.preemptors
+    }
+}
+
+/// The marks on one node.
+#[derive(Clone)]
+struct MarkedNode {
+    node: Name,
+    /// In the order of the victims' uids.
+    marks: Vec<PreemptionMark>,
+}
+
+impl MarkedNode {
+    /// A copy that is about to get one more.
+    fn copy(&self) -> MarkedNode {
+        let preemptors: usize = self.marks.iter().map(|mark| mark.preemptors.len()).sum();
+        let uids = preemptors * size_of::<Uid>();
+        cost::copied_bytes(size_of::<MarkedNode>() + size_of_val(&*self.marks) + uids, 1);
+        let mut marks = Vec::with_capacity(self.marks.len() + 1);
+        marks.extend_from_slice(&self.marks);
+        MarkedNode { node: self.node.clone(), marks }
+    }
+
+    /// Where a victim's mark is, or would be.
+    fn at(&self, victim: &Uid) -> Result<usize, usize> {
+        self.marks.binary_search_by(|mark| mark.victim.cmp(victim))
+    }
+}
+
+impl Known for MarkedNode {
+    fn hash64(&self) -> u64 {
+        hash_of(&*self.node)
+    }
+}
+
+/// A victim, with the number of nodes on which it is marked: a stale annotation may name
+/// one on a node where it never was.
+struct Victim {
+    uid: Uid,
+    nodes: u32,
+}
+
+impl Known for Victim {
+    fn hash64(&self) -> u64 {
+        hash_of(&self.uid)
+    }
+}
+
+/// All marks.
+#[derive(Clone, Default)]
+pub struct PreemptionMarks {
+    nodes: Dense<MarkedNode>,
+    victims: Dense<Victim>,
+    len: usize,
+    generation: Generation,
+}
+
+impl PreemptionMarks {
+    /// Reference counts that a clone bumps.
+    pub(crate) const COUNTS: usize = Dense::<MarkedNode>::COUNTS + Dense::<Victim>::COUNTS;
+
+    /// The pods for which a victim goes from a node, in the order of their uids
+    /// (`GetPreemptorsByVictim`). O(log n).
+    #[must_use]
+    pub fn preemptors(&self, node: &str, victim: &Uid) -> &[Uid] {
+        let marks = self.on(node);
+        let mark = marks.binary_search_by(|mark| mark.victim.cmp(victim));
+        mark.map_or(&[], |at| &marks[at].preemptors)
+    }
+
+    /// The marks on a node, in the order of the victims' uids. O(log n).
+    #[must_use]
+    pub fn on(&self, node: &str) -> &[PreemptionMark] {
+        let marked = self.number(node).and_then(|number| self.nodes.get(number));
+        marked.map_or(&[], |marked| &marked.marks)
+    }
+
+    /// Whether a pod is marked as a victim on any node. O(log n).
+    #[must_use]
+    pub fn is_marked(&self, victim: &Uid) -> bool {
+        self.victim(victim).is_some()
+    }
+
+    /// All marks with their nodes, in no particular order.
+    pub fn iter(&self) -> impl Iterator<Item = (&Name, &PreemptionMark)> {
+        let nodes = self.nodes.iter();
+        nodes.flat_map(|marked| marked.marks.iter().map(|mark| (&marked.node, mark)))
+    }
+
+    /// The pods that are marked, in no particular order.
+    pub fn victims(&self) -> impl Iterator<Item = &Uid> {
+        self.victims.iter().map(|victim| &victim.uid)
+    }
+
+    /// How many marks there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// When a mark last came, went or changed: a position in the log, so what is dropped
+    /// and made again never has the one that it had.
+    #[must_use]
+    pub fn generation(&self) -> Generation {
+        self.generation
+    }
+
+    /// Whether so many marks can be added.
+    pub(crate) fn has_room(&self, more: usize) -> bool {
+        self.len.saturating_add(more) < u32::MAX as usize
+    }
+
+    /// A preemptor has come to the node that it was nominated to. O(victims × log n +
+    /// marks of the node).
+    pub(crate) fn mark(&mut self, nominated: &NominatedNode, by: &Uid, generation: Generation) {
+        let known = self.number(&nominated.node);
+        let mut marked = match known.and_then(|known| self.nodes.get(known)) {
+            Some(marked) => marked.copy(),
+            None => MarkedNode { node: nominated.node.clone(), marks: Vec::new() },
+        };
+        for victim in uids(nominated) {
+            match marked.at(&victim) {
+                Ok(at) => add(&mut marked.marks[at].preemptors, by),
+                Err(at) => {
+                    self.count(&victim);
+                    let mark = PreemptionMark { victim, preemptors: Box::new([by.clone()]) };
+                    marked.marks.insert(at, mark);
+                    self.len += 1;
+                }
+            }
+        }
+        if marked.marks.is_empty() {
+            return;
+        }
+        match known {
+            Some(known) => self.nodes.replace(known, Arc::new(marked)),
+            None => drop(self.nodes.push(Arc::new(marked))),
+        }
+        self.generation = generation;
+    }
+
+    /// A preemptor is gone from the node that it was nominated to. O(victims × log n +
+    /// marks of the node).
+    pub(crate) fn unmark(&mut self, nominated: &NominatedNode, by: &Uid, generation: Generation) {
+        let Some(known) = self.number(&nominated.node) else { return };
+        let Some(mut marked) = self.nodes.get(known).map(|marked| marked.copy()) else { return };
+        for victim in uids(nominated) {
+            let Ok(at) = marked.at(&victim) else { continue };
+            let preemptors = &mut marked.marks[at].preemptors;
+            *preemptors = preemptors.iter().filter(|uid| *uid != by).cloned().collect();
+            if preemptors.is_empty() {
+                marked.marks.remove(at);
+                self.len -= 1;
+                self.discount(&victim);
+            }
+        }
+        if marked.marks.is_empty() {
+            self.nodes.remove(known);
+        } else {
+            self.nodes.replace(known, Arc::new(marked));
+        }
+        self.generation = generation;
+    }
+
+    fn number(&self, node: &str) -> Option<u32> {
+        self.nodes.find(hash_of(node), |marked| *marked.node == *node)
+    }
+
+    fn victim(&self, uid: &Uid) -> Option<u32> {
+        self.victims.find(hash_of(uid), |victim| victim.uid == *uid)
+    }
+
+    /// A victim is marked on one more node.
+    fn count(&mut self, uid: &Uid) {
+        match self.victim(uid) {
+            Some(number) => {
+                let nodes = self.victims.get(number).map_or(0, |victim| victim.nodes) + 1;
+                self.victims.replace(number, Arc::new(Victim { uid: uid.clone(), nodes }));
+            }
+            None => drop(self.victims.push(Arc::new(Victim { uid: uid.clone(), nodes: 1 }))),
+        }
+    }
+
+    /// A victim is marked on one node less.
+    fn discount(&mut self, uid: &Uid) {
+        let Some(number) = self.victim(uid) else { return };
+        match self.victims.get(number).map_or(0, |victim| victim.nodes) {
+            0 | 1 => drop(self.victims.remove(number)),
+            nodes => {
+                let victim = Victim { uid: uid.clone(), nodes: nodes - 1 };
+                self.victims.replace(number, Arc::new(victim));
+            }
+        }
+    }
+}
+
+/// The uids of the victims; what has none is no pod.
+fn uids(nominated: &NominatedNode) -> impl Iterator<Item = Uid> {
+    let named = nominated.victims.iter().filter(|victim| !victim.uid.is_empty());
+    named.map(|victim| Uid::new(&victim.uid))
+}
+
+fn add(preemptors: &mut Box<[Uid]>, by: &Uid) {
+    let Err(at) = preemptors.binary_search(by) else { return };
+    let (before, after) = preemptors.split_at(at);
+    *preemptors = before.iter().chain([by]).chain(after).cloned().collect();
+}

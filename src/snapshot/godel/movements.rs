@@ -1,0 +1,447 @@
+//! Where a rescheduler suggests that the pods of an owner go, and which went.
+//!
+//! A suggestion is known by its movement, the owner and the node, and has three parts:
+//! how many pods the Movement wants there, which it says have come, and which are there
+//! and say by their annotation that they follow it. The first two are the Movement's,
+//! the third is the pods': they may be there before it and after it, so a suggestion is
+//! there while any of the three is, and each part comes and goes by itself
+//! (framework/api/movement.go).
+//!
+//! Suggestions lie side by side and not in their movements: what a pod does to one costs
+//! the same in a movement of ten nodes and in one of ten thousand. Beside them are the
+//! owners for whom something is left, each with those suggestions alone, so that what was
+//! used up years ago is in nobody's way.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::model::{
+    Generation, Movement, MovementTask, Name, OwnerKey, RecommendedNode, Uid, hash_of,
+};
+
+use super::super::cost;
+use super::super::dense::{Dense, Known};
+use super::super::hash_index::HashIndex;
+
+/// How many pods of an owner a movement wants on a node, and how far that is done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Suggestion {
+    /// The movement's name.
+    pub movement: Name,
+    /// Whose pods.
+    pub owner: OwnerKey,
+    /// The node.
+    pub node: Name,
+    /// How many the movement wants there: 0 where there is no such movement, or not any
+    /// more.
+    pub desired: u64,
+    /// Sorted, as is the next.
+    actual: Arc<[Uid]>,
+    assumed: Arc<[Uid]>,
+    /// How many are in either.
+    used: usize,
+}
+
+impl Suggestion {
+    /// Of what a copy bumps: the names, and both sets.
+    const COUNTS: usize = 8;
+
+    fn new(id: SuggestionId<'_>) -> Suggestion {
+        Suggestion {
+            movement: id.movement.clone(),
+            owner: id.owner.clone(),
+            node: id.node.clone(),
+            desired: 0,
+            actual: Arc::default(),
+            assumed: Arc::default(),
+            used: 0,
+        }
+    }
+
+    /// The pods that the movement says have come, by uid.
+    #[must_use]
+    pub fn actual(&self) -> &[Uid] {
+        &self.actual
+    }
+
+    /// The pods that are on the node, assumed or bound, and name the movement, by uid.
+    #[must_use]
+    pub fn assumed(&self) -> &[Uid] {
+        &self.assumed
+    }
+
+    /// How many more pods are wanted: a pod that is in both sets is one.
+    #[must_use]
+    pub fn available(&self) -> u64 {
+        self.desired.saturating_sub(self.used as u64)
+    }
+
+    fn id(&self) -> SuggestionId<'_> {
+        SuggestionId { movement: &self.movement, owner: &self.owner, node: &self.node }
+    }
+
+    /// Whether nothing is left of it.
+    fn is_over(&self) -> bool {
+        self.desired == 0 && self.actual.is_empty() && self.assumed.is_empty()
+    }
+
+    fn says(&self, desired: u64, actual: &[Uid]) -> bool {
+        self.desired == desired && *self.actual == *actual
+    }
+
+    /// What the movement says now. O(pods × log n).
+    fn suggest(&mut self, desired: u64, actual: Vec<Uid>) {
+        let both = actual.iter().filter(|uid| self.assumed.binary_search(uid).is_ok()).count();
+        self.used = actual.len() + self.assumed.len() - both;
+        self.desired = desired;
+        self.actual = actual.into();
+    }
+
+    /// A pod follows it. O(pods that do).
+    fn follow(&mut self, uid: &Uid) {
+        let Err(at) = self.assumed.binary_search(uid) else { return };
+        let (before, after) = self.assumed.split_at(at);
+        self.assumed = before.iter().chain([uid]).chain(after).cloned().collect();
+        self.used += usize::from(self.actual.binary_search(uid).is_err());
+        self.count_assumed();
+    }
+
+    /// A pod follows it no more. O(pods that do).
+    fn unfollow(&mut self, uid: &Uid) {
+        let Ok(at) = self.assumed.binary_search(uid) else { return };
+        let (before, after) = (&self.assumed[..at], &self.assumed[at + 1..]);
+        self.assumed = before.iter().chain(after).cloned().collect();
+        self.used -= usize::from(self.actual.binary_search(uid).is_err());
+        self.count_assumed();
+    }
+
+    fn count_assumed(&self) {
+        cost::copied_bytes(size_of_val(&*self.assumed), 0);
+    }
+}
+
+/// What a suggestion is known by.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SuggestionId<'a> {
+    pub(crate) movement: &'a Name,
+    pub(crate) owner: &'a OwnerKey,
+    pub(crate) node: &'a Name,
+}
+
+impl SuggestionId<'_> {
+    fn hash64(&self) -> u64 {
+        hash_of(&(self.movement, self.owner, self.node))
+    }
+
+    fn is_of(&self, suggestion: &Suggestion) -> bool {
+        suggestion.node == *self.node
+            && suggestion.movement == *self.movement
+            && suggestion.owner == *self.owner
+    }
+}
+
+impl Known for Suggestion {
+    fn hash64(&self) -> u64 {
+        self.id().hash64()
+    }
+}
+
+impl Known for Movement {
+    fn hash64(&self) -> u64 {
+        hash_of(&*self.name)
+    }
+}
+
+/// An owner for whose pods nodes are wanted.
+#[derive(Clone)]
+struct Wanting {
+    owner: OwnerKey,
+    /// The numbers of the suggestions that more pods can follow, by their own hash.
+    suggestions: HashIndex,
+}
+
+impl Known for Wanting {
+    fn hash64(&self) -> u64 {
+        hash_of(&self.owner)
+    }
+}
+
+/// A movement with what it still suggests to an owner.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SuggestedMovement<'a> {
+    /// The movement.
+    pub movement: &'a Arc<Movement>,
+    /// How many more pods it wants on which nodes, by name; none of them 0.
+    pub nodes: Vec<(&'a Name, u64)>,
+}
+
+/// All movements, and how far they are followed.
+#[derive(Clone, Default)]
+pub struct Movements {
+    movements: Dense<Movement>,
+    suggestions: Dense<Suggestion>,
+    wanting: Dense<Wanting>,
+    generation: Generation,
+}
+
+impl Movements {
+    /// Reference counts that a clone bumps.
+    pub(crate) const COUNTS: usize =
+        Dense::<Movement>::COUNTS + Dense::<Suggestion>::COUNTS + Dense::<Wanting>::COUNTS;
+
+    /// The nodes on which more pods of an owner are wanted, and how many, summed over all
+    /// movements (`GetAvailableSuggestionTimesForNodes`). O(nodes found × log n).
+    #[must_use]
+    pub fn available_nodes(&self, owner: &OwnerKey) -> BTreeMap<Name, u64> {
+        let mut nodes = BTreeMap::new();
+        for suggestion in self.available(owner) {
+            let times: &mut u64 = nodes.entry(suggestion.node.clone()).or_default();
+            *times = times.saturating_add(suggestion.available());
+        }
+        nodes
+    }
+
+    /// The movements that want more pods of an owner somewhere, by name, with those
+    /// nodes (`GetSuggestedMovementAndNodes`). O(nodes found × log n).
+    #[must_use]
+    pub fn suggestions(&self, owner: &OwnerKey) -> Vec<SuggestedMovement<'_>> {
+        let mut found: Vec<&Suggestion> = self.available(owner).collect();
+        found.sort_by_key(|suggestion| (&suggestion.movement, &suggestion.node));
+        let of_one = found.chunk_by(|one, next| one.movement == next.movement);
+        let with_nodes = of_one.filter_map(|of_one| {
+            let movement = self.movement(&of_one.first()?.movement)?;
+            let nodes = of_one.iter().map(|suggestion| (&suggestion.node, suggestion.available()));
+            Some(SuggestedMovement { movement, nodes: nodes.collect() })
+        });
+        with_nodes.collect()
+    }
+
+    /// The pods that a movement evicts: until they are gone, or it took them too long,
+    /// their nodes wait (`GetDeletedPodsFromMovement`). None where there is no such
+    /// movement. O(log n).
+    #[must_use]
+    pub fn deleted_pods(&self, movement: &str) -> &[MovementTask] {
+        self.movement(movement).map_or(&[], |movement| &movement.deleted)
+    }
+
+    /// The movement of this name. O(log n).
+    #[must_use]
+    pub fn movement(&self, name: &str) -> Option<&Arc<Movement>> {
+        self.movements.get(self.number(name)?)
+    }
+
+    /// What there is of a movement's suggestion of a node to an owner. O(log n).
+    #[must_use]
+    pub fn get(&self, movement: &str, owner: &OwnerKey, node: &str) -> Option<&Arc<Suggestion>> {
+        let (movement, node) = (&movement.into(), &node.into());
+        self.suggestions.get(self.find(SuggestionId { movement, owner, node })?)
+    }
+
+    /// All suggestions, in no particular order, those among them that only pods still
+    /// follow.
+    pub fn iter(&self) -> impl Iterator<Item = &Arc<Suggestion>> {
+        self.suggestions.iter()
+    }
+
+    /// All movements, in no particular order.
+    pub fn movements(&self) -> impl Iterator<Item = &Arc<Movement>> {
+        self.movements.iter()
+    }
+
+    /// The owners for whose pods nodes are wanted, in no particular order.
+    pub fn owners(&self) -> impl Iterator<Item = &OwnerKey> {
+        self.wanting.iter().map(|wanting| &wanting.owner)
+    }
+
+    /// How many suggestions there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.suggestions.len()
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// When a movement or what follows it last changed: a position in the log, so what
+    /// is dropped and made again never has the one that it had.
+    #[must_use]
+    pub fn generation(&self) -> Generation {
+        self.generation
+    }
+
+    /// Whether so many suggestions can be added.
+    pub(crate) fn has_room(&self, more: usize) -> bool {
+        const MOST: usize = u32::MAX as usize;
+        [self.len(), self.movements.len()].iter().all(|len| len.saturating_add(more) < MOST)
+    }
+
+    /// A movement is new, or replaces the one of its name. O((old + new) × log n), of
+    /// both what their status names; what it suggests as before is not copied.
+    pub(crate) fn declare(&mut self, movement: &Arc<Movement>, generation: Generation) {
+        self.generation = generation;
+        let number = self.number(&movement.name);
+        let old = number.and_then(|number| self.movements.get(number)).cloned();
+        match number {
+            Some(number) => self.movements.replace(number, movement.clone()),
+            None => drop(self.movements.push(movement.clone())),
+        }
+        let wanted = by_place(movement);
+        for (owner, node) in old.iter().flat_map(|old| by_place(old).into_keys()) {
+            if !wanted.contains_key(&(owner, node)) {
+                self.suggest(SuggestionId { movement: &movement.name, owner, node }, 0, Vec::new());
+            }
+        }
+        for ((owner, node), recommended) in wanted {
+            let mut actual: Vec<Uid> =
+                recommended.actual.iter().map(|task| task.uid.clone()).collect();
+            actual.sort();
+            actual.dedup();
+            let id = SuggestionId { movement: &movement.name, owner, node };
+            self.suggest(id, recommended.desired, actual);
+        }
+    }
+
+    /// A movement is gone; the pods that followed it did so still. O(what its status
+    /// names × log n).
+    pub(crate) fn retract(&mut self, name: &str, generation: Generation) {
+        let Some(number) = self.number(name) else { return };
+        let Some(old) = self.movements.get(number).cloned() else { return };
+        self.generation = generation;
+        self.movements.remove(number);
+        for (owner, node) in by_place(&old).into_keys() {
+            self.suggest(SuggestionId { movement: &old.name, owner, node }, 0, Vec::new());
+        }
+    }
+
+    /// A pod that follows a suggestion has come to its node. O(log n + pods that follow
+    /// it there).
+    pub(crate) fn follow(&mut self, id: SuggestionId<'_>, uid: &Uid, generation: Generation) {
+        self.generation = generation;
+        self.change(id, |suggestion| suggestion.follow(uid));
+    }
+
+    /// A pod that followed a suggestion is gone from its node. O(log n + pods that
+    /// follow it there).
+    pub(crate) fn unfollow(&mut self, id: SuggestionId<'_>, uid: &Uid, generation: Generation) {
+        self.generation = generation;
+        self.change(id, |suggestion| suggestion.unfollow(uid));
+    }
+
+    fn number(&self, name: &str) -> Option<u32> {
+        self.movements.find(hash_of(name), |movement| *movement.name == *name)
+    }
+
+    fn find(&self, id: SuggestionId<'_>) -> Option<u32> {
+        self.suggestions.find(id.hash64(), |suggestion| id.is_of(suggestion))
+    }
+
+    fn available(&self, owner: &OwnerKey) -> impl Iterator<Item = &Suggestion> {
+        let mut numbers = Vec::new();
+        if let Some(wanting) = self.wanting(owner).and_then(|number| self.wanting.get(number)) {
+            wanting.suggestions.for_each(|number| numbers.push(number));
+        }
+        numbers.into_iter().filter_map(|number| self.suggestions.get(number)).map(|found| &**found)
+    }
+
+    fn wanting(&self, owner: &OwnerKey) -> Option<u32> {
+        self.wanting.find(hash_of(owner), |wanting| wanting.owner == *owner)
+    }
+
+    /// What a movement says of a node now.
+    fn suggest(&mut self, id: SuggestionId<'_>, desired: u64, actual: Vec<Uid>) {
+        let known = self.find(id).and_then(|number| self.suggestions.get(number));
+        if !known.is_some_and(|known| known.says(desired, &actual)) {
+            self.change(id, |suggestion| suggestion.suggest(desired, actual));
+        }
+    }
+
+    /// Changes a suggestion, which may begin or be over by that.
+    fn change(&mut self, id: SuggestionId<'_>, change: impl FnOnce(&mut Suggestion)) {
+        let number = self.find(id);
+        let known = number.and_then(|number| self.suggestions.get(number));
+        let was_available = known.is_some_and(|known| known.available() > 0);
+        let mut next = match known {
+            Some(known) => {
+                cost::copied::<Suggestion>(Suggestion::COUNTS);
+                Suggestion::clone(known)
+            }
+            None => Suggestion::new(id),
+        };
+        change(&mut next);
+        let is_available = next.available() > 0;
+        let number = match number {
+            Some(number) if next.is_over() => {
+                if was_available {
+                    self.withdraw(id.owner, number);
+                }
+                self.remove(number);
+                return;
+            }
+            None if next.is_over() => return,
+            Some(number) => {
+                self.suggestions.replace(number, Arc::new(next));
+                number
+            }
+            None => self.suggestions.push(Arc::new(next)),
+        };
+        match (was_available, is_available) {
+            (false, true) => self.offer(id.owner, number),
+            (true, false) => self.withdraw(id.owner, number),
+            _ => {}
+        }
+    }
+
+    /// Takes a suggestion away that is offered to nobody.
+    fn remove(&mut self, number: u32) {
+        let Some(before) = self.suggestions.remove(number) else { return };
+        // The last one has its number now.
+        let Some(moved) = self.suggestions.get(number).cloned() else { return };
+        if moved.available() > 0 {
+            self.withdraw(&moved.owner, before);
+            self.offer(&moved.owner, number);
+        }
+    }
+
+    /// More pods of an owner can follow a suggestion.
+    fn offer(&mut self, owner: &OwnerKey, number: u32) {
+        let known = self.wanting(owner);
+        let wanting = known.and_then(|known| self.wanting.get(known));
+        let mut wanting = wanting.map_or_else(
+            || Wanting { owner: owner.clone(), suggestions: HashIndex::default() },
+            |wanting| copy(wanting),
+        );
+        wanting.suggestions.insert(hash_of(&number), number);
+        match known {
+            Some(known) => self.wanting.replace(known, Arc::new(wanting)),
+            None => drop(self.wanting.push(Arc::new(wanting))),
+        }
+    }
+
+    /// No more pods of an owner can follow a suggestion.
+    fn withdraw(&mut self, owner: &OwnerKey, number: u32) {
+        let Some(known) = self.wanting(owner) else { return };
+        let Some(wanting) = self.wanting.get(known) else { return };
+        let mut wanting = copy(wanting);
+        wanting.suggestions.remove(hash_of(&number), number);
+        if wanting.suggestions.is_empty() {
+            self.wanting.remove(known);
+        } else {
+            self.wanting.replace(known, Arc::new(wanting));
+        }
+    }
+}
+
+fn copy(wanting: &Wanting) -> Wanting {
+    // An owner's four names, and the root of the index.
+    cost::copied::<Wanting>(5);
+    wanting.clone()
+}
+
+/// What a movement recommends, by owner and node: the last of several counts.
+fn by_place(movement: &Movement) -> BTreeMap<(&OwnerKey, &Name), &RecommendedNode> {
+    let owners = movement.owners.iter();
+    owners.flat_map(|of| of.nodes.iter().map(|node| ((&of.owner, &node.node), node))).collect()
+}
