@@ -26,6 +26,8 @@ impl Godel {
         let godel = self.scheduler_type.as_deref().map(|scheduler_type| GodelConfig {
             // What is read from files is not confirmed by and by.
             reservations: Some(std::time::Duration::ZERO),
+            movements: true,
+            preemption_marks: true,
             ..GodelConfig::new(scheduler_type)
         });
         Config { godel, ..Config::default() }
@@ -42,7 +44,7 @@ impl Godel {
         if self.scheduler_type.is_some() {
             return None;
         }
-        let kinds = [ObjectKind::Reservation];
+        let kinds = [ObjectKind::Reservation, ObjectKind::Movement];
         let of_godel = objects.objects.iter().filter(|object| kinds.contains(&object.kind()));
         let assumed = objects.pods.iter().filter(|pod| pod.state() == Ok(PodState::Assumed));
         let (objects, pods) = (of_godel.count(), assumed.count());

@@ -159,6 +159,7 @@ mod plain;
 mod plugin;
 mod pod_groups;
 mod point;
+mod preferred;
 mod queued_pod;
 mod recorder;
 #[cfg(feature = "k8s")]
@@ -189,6 +190,7 @@ pub use plugin::{
 pub(crate) use plugin::{each_lane, each_same, normalize_to_largest};
 pub use pod_groups::{Hold, Muster, PodGroups};
 pub use point::Point;
+pub use preferred::Preferred;
 pub use queued_pod::{PluginSet, QueuedPod};
 pub use recorder::{AttemptResult, Recorder, Step};
 #[cfg(feature = "k8s")]

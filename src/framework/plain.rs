@@ -4,6 +4,7 @@
 use crate::model::{Name, hash_of};
 use crate::snapshot::{Chunk, Cluster, NodeInfo};
 
+use super::preferred::preferred;
 use super::scheduler::{Decision, ScheduleError, Scheduler};
 use super::{Cycle, Feasible, Point, num_feasible_nodes_to_find};
 
@@ -34,6 +35,9 @@ impl Scheduler {
         if let Some(node) = nominated.filter(|node| filters.filter_with_nominated(*node).is_none())
         {
             return Ok(decision(node, 0, 1, 1));
+        }
+        if let Some(decision) = preferred(self.framework(), cycle, &filters)? {
+            return Ok(decision);
         }
         let lists: Vec<Vec<NodeInfo<'_>>> = match filters.names() {
             Some(names) => vec![names.iter().filter_map(|name| cluster.node(name)).collect()],
@@ -114,5 +118,6 @@ impl Scheduler {
 }
 
 fn decision(node: NodeInfo<'_>, score: i64, feasible: usize, looked_at: usize) -> Decision {
-    Decision { node: node.name().clone(), slot: node.slot(), score, feasible, looked_at }
+    let (name, slot) = (node.name().clone(), node.slot());
+    Decision { node: name, slot, score, feasible, looked_at, preferred: None }
 }

@@ -11,6 +11,7 @@ use super::dispatch;
 use super::filters::{Filters, code};
 use super::memo::{Memo, Sheet};
 use super::partition::Partition;
+use super::preferred::{Preferred, preferred};
 use super::recorder::{Step, timed, timed_step};
 use super::sampling::{Order, Sample, num_feasible_nodes_to_find};
 use super::scores::{Given, Scorer, Scores, in_range};
@@ -61,6 +62,8 @@ pub struct Decision {
     pub feasible: usize,
     /// How many were looked at.
     pub looked_at: usize,
+    /// Why it came before all others, if it did.
+    pub preferred: Option<Preferred>,
 }
 
 /// Why a pod cannot be placed.
@@ -256,7 +259,11 @@ impl Scheduler {
                 score: 0,
                 feasible: 1,
                 looked_at: 1,
+                preferred: None,
             });
+        }
+        if let Some(decision) = preferred(&self.framework, cycle, &filters)? {
+            return Ok(decision);
         }
         let chunks = self.orders.iter().map(|order| order.chunks().len()).sum();
         let keep = cycle.pod.node_name.is_none() && filters.names().is_none();
@@ -308,6 +315,7 @@ impl Scheduler {
             score,
             feasible: found.feasible,
             looked_at: found.looked_at,
+            preferred: None,
         })
     }
 }

@@ -231,7 +231,7 @@ impl PodScheduler {
                 true => self.engine.figures()?.published,
                 false => snapshot.generation(),
             };
-            let assumed = Arc::new(Pod::clone(pod).on(decision.node.clone()));
+            let assumed = Arc::new(decision.place(Pod::clone(pod)));
             let event = Event::AssumePod { pod: assumed.clone(), decided_on: Some(decided_on) };
             match self.engine.submit(event)?.wait()? {
                 Ok(_) => {}

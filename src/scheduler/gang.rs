@@ -227,7 +227,7 @@ impl PodScheduler {
             let position = *position;
             let decided = decide(&mut self.profiles, &fork, &pods[position]);
             let placed = decided.and_then(|(decision, state)| {
-                let pod = Pod::clone(&pods[position]).on(decision.node.clone());
+                let pod = decision.place(Pod::clone(&pods[position]));
                 fork.add_pod(&pod).map_err(CycleError::Assume)?;
                 Ok(Member { position, pod: Arc::new(pod), decision, state })
             });

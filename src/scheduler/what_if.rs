@@ -92,7 +92,7 @@ impl WhatIf {
     /// It would fit nowhere, a plugin failed, or the engine would refuse it there.
     pub fn schedule(&mut self, pod: &Pod) -> Result<Decision, ScheduleError> {
         let decision = self.can_schedule(pod)?;
-        let placed = Pod { nominated_node_name: None, ..pod.clone() }.on(decision.node.clone());
+        let placed = decision.place(Pod { nominated_node_name: None, ..pod.clone() });
         self.fork.add_pod(&placed).map_err(refused)?;
         Ok(decision)
     }

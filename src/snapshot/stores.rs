@@ -527,6 +527,7 @@ impl Objects {
             ObjectKind::PodDisruptionBudget => self.pod_disruption_budgets.generation(),
             ObjectKind::PodGroup => self.pod_groups.generation(),
             ObjectKind::Reservation => self.reservations.generation(),
+            ObjectKind::Movement => self.movements.generation(),
             ObjectKind::NmNode => self.nm_nodes.generation(),
             ObjectKind::CustomNodeResource => self.custom_node_resources.generation(),
             _ => self.workloads(kind).map_or(Generation::ZERO, Store::generation),

@@ -45,7 +45,7 @@ fn place(
     };
     let assumed = match &decided {
         Ok(decision) => {
-            let pod = pod.clone().on(decision.node.clone());
+            let pod = decision.place(pod.clone());
             let assumed = replay.engine.assume_pod(pod).map_err(|_| closed("it is closed"))?;
             Some(assumed.wait().map_err(closed)?)
         }
@@ -57,7 +57,7 @@ fn place(
         (Ok(decision), Some(assumed)) => {
             assumed.map_err(|error| refused(pod, error))?;
             // What the API server would tell: the pod is bound.
-            let bound = pod.clone().on(decision.node.clone());
+            let bound = decision.place(pod.clone());
             replay
                 .event(Event::AddPod(std::sync::Arc::new(bound)))?
                 .map_err(|error| refused(pod, error))?;

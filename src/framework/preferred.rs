@@ -1,0 +1,117 @@
+//! Nodes that are tried before all others: where a place is held for the pod, and where
+//! a movement wants it (Gödel: the unit plugins' preferred nodes).
+//!
+//! It is a preference: where none of them will do, all nodes are looked at. Of several
+//! the first one is taken, without scores: the place that is held the longest, else the
+//! node on which the most pods of the owner are wanted.
+
+use std::cmp::Reverse;
+
+use crate::model::{Name, Pod, Template};
+use crate::snapshot::NodeInfo;
+
+use super::filters::Filters;
+use super::{Cycle, Decision, Framework, Status};
+
+/// Why a node came before others.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Preferred {
+    /// A place is held there for pods like it, by this pod (`namespace/name`).
+    Place(Name),
+    /// This movement wants a pod of its owner there.
+    Movement(Name),
+}
+
+impl Decision {
+    /// The pod as it is to be assumed: on its node, and saying which place or movement it
+    /// goes by.
+    #[must_use]
+    pub fn place(&self, pod: Pod) -> Pod {
+        let mut pod = pod.on(self.node.clone());
+        if let Some(preferred) = &self.preferred {
+            let mut spec = (**pod.template).clone();
+            let godel = spec.godel.get_or_insert_default();
+            match preferred {
+                Preferred::Place(holder) => godel.matched_placeholder = Some(holder.clone()),
+                Preferred::Movement(name) => godel.movement = Some(name.clone()),
+            }
+            pod.template = Template::new(spec);
+        }
+        pod
+    }
+}
+
+/// The first preferred node that will do. O(places and nodes tried × PreFilter).
+pub(super) fn preferred(
+    framework: &Framework,
+    cycle: Cycle<'_>,
+    filters: &Filters<'_>,
+) -> Result<Option<Decision>, Status> {
+    if cycle.cluster.godel().is_none() {
+        return Ok(None);
+    }
+    match held(framework, cycle)? {
+        Some(decision) => Ok(Some(decision)),
+        None => wanted(cycle, filters),
+    }
+}
+
+/// A place that is held for the pod. Pods of groups have none: they are placed together.
+fn held(framework: &Framework, cycle: Cycle<'_>) -> Result<Option<Decision>, Status> {
+    let places = cycle.cluster.reservations().filter(|_| cycle.pod.group().is_none());
+    let placeholder = cycle.pod.template.reservation_placeholder();
+    let (Some(places), Some(placeholder)) = (places, placeholder) else { return Ok(None) };
+    for place in places.available(placeholder) {
+        // What the pod would find there: the one that holds it gives way.
+        let mut without = cycle.cluster.fork();
+        if without.remove_pod(&place.pod.uid).is_err() {
+            continue;
+        }
+        let Some(node) = without.node(place.node()) else { continue };
+        let filters = framework.pre_filter(Cycle { cluster: &without, ..cycle });
+        if filters.rejected().is_none() && passes(&filters, node)? {
+            return Ok(Some(decision(node, Preferred::Place(place.pod.key()))));
+        }
+    }
+    Ok(None)
+}
+
+/// A node on which a movement wants a pod of the owner.
+fn wanted(cycle: Cycle<'_>, filters: &Filters<'_>) -> Result<Option<Decision>, Status> {
+    let owner = cycle.pod.template.owner_key();
+    let (Some(movements), Some(owner)) = (cycle.cluster.movements(), owner) else {
+        return Ok(None);
+    };
+    let mut nodes: Vec<(Name, u64)> = movements.available_nodes(&owner).into_iter().collect();
+    nodes.sort_by_key(|(_, times)| Reverse(*times));
+    for (name, _) in nodes {
+        let Some(node) = cycle.cluster.node(&name) else { continue };
+        if !passes(filters, node)? {
+            continue;
+        }
+        let suggested = movements.suggestions(&owner).into_iter();
+        let mut on_node = suggested.filter(|of| of.nodes.iter().any(|(node, _)| **node == name));
+        let found = on_node.next().map(|of| Preferred::Movement(of.movement.name.clone()));
+        return Ok(found.map(|movement| decision(node, movement)));
+    }
+    Ok(None)
+}
+
+fn passes(filters: &Filters<'_>, node: NodeInfo<'_>) -> Result<bool, Status> {
+    match filters.filter_with_nominated(node) {
+        None => Ok(true),
+        Some(status) if status.code.is_rejection() => Ok(false),
+        Some(status) => Err(status),
+    }
+}
+
+fn decision(node: NodeInfo<'_>, preferred: Preferred) -> Decision {
+    Decision {
+        node: node.name().clone(),
+        slot: node.slot(),
+        score: 0,
+        feasible: 1,
+        looked_at: 1,
+        preferred: Some(preferred),
+    }
+}

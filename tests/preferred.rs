@@ -1,0 +1,192 @@
+//! Pods go where a place is held for them, or where a movement wants them, before all
+//! other nodes are looked at.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use portolan::framework::{
+    Cycle, CycleState, Decision, Framework, Preferred, Scheduler, SchedulerConfig,
+};
+use portolan::log::Event;
+use portolan::model::{
+    GodelPod, Movement, MovementOwner, Object, OwnerKey, OwnerReference, Pod, PodBuilder,
+    RecommendedNode, Timestamp, node, pod,
+};
+use portolan::scheduler::{FilterCheck, PodScheduler, Profiles, WhatIf};
+use portolan::{Config, Engine, GodelConfig, Writer};
+
+const TTL: Duration = Duration::from_secs(60);
+
+fn config() -> Config {
+    let check = FilterCheck::new(Profiles::one(Arc::new(Framework::default_profile())));
+    let godel =
+        GodelConfig { reservations: Some(TTL), movements: true, ..GodelConfig::new("godel") };
+    Config { godel: Some(godel), commit_check: Some(Box::new(check)), ..Config::default() }
+}
+
+/// One node of medium size, and two that are larger and would be liked better.
+fn writer() -> Writer {
+    let mut writer = Engine::inline(config()).0;
+    for (name, cpu) in [("n1", 1_000), ("n2", 64_000), ("n3", 64_000)] {
+        writer.add_node(node(name).cpu(cpu).memory(64 << 30).build()).unwrap();
+    }
+    writer
+}
+
+fn scheduler() -> Scheduler {
+    Scheduler::new(Framework::default_profile(), SchedulerConfig::default(), None)
+}
+
+fn web(name: &str) -> PodBuilder {
+    pod(name).label("name", "web").cpu(700)
+}
+
+fn reserving(name: &str) -> PodBuilder {
+    let godel = GodelPod { reserves: true, ..GodelPod::default() };
+    web(name).spec(|spec| spec.godel = Some(Box::new(godel)))
+}
+
+/// Holds the place that a pod had on `n1`.
+fn hold(writer: &mut Writer, name: &str) {
+    let gone = reserving(name).on("n1").build();
+    writer.add_pod(gone.clone()).unwrap();
+    writer.remove_pod(&gone).unwrap();
+}
+
+/// What is decided, the same by chunks and by nodes.
+fn decide(writer: &Writer, scheduler: &mut Scheduler, pod: &Pod) -> Decision {
+    let state = CycleState::default();
+    let cycle = Cycle::new(writer.cluster(), pod, &state);
+    let by_nodes = scheduler.decide_by_nodes(cycle);
+    let decided = scheduler.decide(cycle);
+    assert_eq!(decided, by_nodes);
+    decided.unwrap()
+}
+
+fn place(holder: &str) -> Option<Preferred> {
+    Some(Preferred::Place(format!("default/{holder}-placeholder").into()))
+}
+
+#[test]
+fn a_pod_goes_to_the_place_that_is_held_the_longest_and_takes_it() {
+    let mut writer = writer();
+    writer.update_node(node("n1").cpu(2_000).memory(64 << 30).build()).unwrap();
+    hold(&mut writer, "a");
+    hold(&mut writer, "b");
+    let mut scheduler = scheduler();
+    for held in ["a", "b"] {
+        let pod = web(&format!("next-{held}")).build();
+        let decision = decide(&writer, &mut scheduler, &pod);
+        assert_eq!((&*decision.node, &decision.preferred), ("n1", &place(held)));
+        writer.assume_pod(decision.place(pod)).unwrap();
+    }
+    assert_eq!(writer.cluster().node("n1").unwrap().requested().cpu.0, 1_400);
+    let third = decide(&writer, &mut scheduler, &web("third").build());
+    assert!(&*third.node != "n1" && third.preferred.is_none(), "{third:?}");
+    assert_eq!(writer.cluster().audit(), vec![]);
+}
+
+#[test]
+fn a_place_that_does_not_do_is_passed_over() {
+    let mut writer = writer();
+    hold(&mut writer, "a");
+    let mut scheduler = scheduler();
+    let large = decide(&writer, &mut scheduler, &web("large").cpu(1_500).build());
+    assert!(&*large.node != "n1" && large.preferred.is_none(), "{large:?}");
+    let other = decide(&writer, &mut scheduler, &pod("other").label("name", "api").build());
+    assert_eq!(other.preferred, None, "the place is not for it");
+    let member = decide(&writer, &mut scheduler, &web("member").group("gang").build());
+    assert_eq!(member.preferred, None, "a group is placed together");
+    let plain = decide(&writer, &mut scheduler, &web("web").build());
+    assert_eq!(plain.preferred, place("a"));
+}
+
+fn owned(name: &str) -> PodBuilder {
+    let owner = OwnerReference {
+        api_version: "apps/v1".into(),
+        kind: "ReplicaSet".into(),
+        name: "api".into(),
+        uid: "r".into(),
+        controller: true,
+    };
+    pod(name).cpu(100).spec(|spec| spec.owners = Box::new([owner]))
+}
+
+fn movement(nodes: &[(&str, u64)]) -> Object {
+    let owner = OwnerKey {
+        kind: "ReplicaSet".into(),
+        namespace: "default".into(),
+        name: "api".into(),
+        uid: "r".into(),
+    };
+    let nodes = nodes.iter().map(|(node, desired)| RecommendedNode {
+        node: (*node).into(),
+        desired: *desired,
+        actual: Box::default(),
+    });
+    let owners = Box::new([MovementOwner { owner, nodes: nodes.collect() }]);
+    Object::Movement(Movement { name: "m".into(), owners, ..Movement::default() })
+}
+
+#[test]
+fn pods_go_where_a_movement_wants_them_until_enough_have_come() {
+    let mut writer = writer();
+    writer.put_object(movement(&[("n1", 2), ("n9", 5)])).unwrap();
+    let mut scheduler = scheduler();
+    let mut nodes = Vec::new();
+    for n in 0..3 {
+        let pod = owned(&format!("p{n}")).build();
+        let decision = decide(&writer, &mut scheduler, &pod);
+        nodes.push((decision.node.to_string() == "n1", decision.preferred.is_some()));
+        let assumed = decision.place(pod);
+        writer.assume_pod(assumed.clone()).unwrap();
+        writer.add_pod(assumed).unwrap();
+    }
+    assert_eq!(nodes, [(true, true), (true, true), (false, false)]);
+    // One that goes is wanted again.
+    writer.remove_pod(&owned("p0").on("n1").build()).unwrap();
+    let again = decide(&writer, &mut scheduler, &owned("again").build());
+    assert_eq!(again.preferred, Some(Preferred::Movement("m".into())));
+    let others = decide(&writer, &mut scheduler, &pod("others").cpu(100).build());
+    assert_eq!(others.preferred, None);
+}
+
+#[test]
+fn a_node_that_is_wanted_and_does_not_do_is_passed_over() {
+    let mut writer = writer();
+    writer.put_object(movement(&[("n1", 2), ("n2", 1)])).unwrap();
+    let mut scheduler = scheduler();
+    writer.update_node(node("n1").cpu(1_000).unschedulable(true).build()).unwrap();
+    let decision = decide(&writer, &mut scheduler, &owned("p").build());
+    assert_eq!((&*decision.node, decision.preferred.is_some()), ("n2", true));
+}
+
+#[test]
+fn a_scheduler_gives_the_place_to_the_successor_and_a_what_if_does_too() {
+    let engine = Engine::shared(config());
+    let wait = |event| engine.submit(event).unwrap().wait().unwrap().unwrap();
+    for (name, cpu) in [("n1", 1_000), ("n2", 64_000)] {
+        wait(Event::AddNode(Arc::new(node(name).cpu(cpu).memory(64 << 30).build())));
+    }
+    let gone = Arc::new(reserving("a").on("n1").build());
+    wait(Event::AddPod(gone.clone()));
+    wait(Event::RemovePod { uid: gone.uid.clone(), node: None });
+    let version = engine.reader().unwrap().snapshot();
+    let mut what_if =
+        WhatIf::new(&version, Framework::default_profile().into(), SchedulerConfig::default());
+    assert_eq!(&*what_if.schedule(&web("b").build()).unwrap().node, "n1");
+    assert_eq!(what_if.fork().reservations().unwrap().available("web").count(), 0);
+
+    let mut pods = PodScheduler::new(engine.clone(), Profiles::one(scheduler())).unwrap();
+    // Something has happened since the version that is decided on: the commit asks again.
+    let placed = pods.schedule(&Arc::new(web("b").build()), Timestamp(1)).unwrap();
+    assert_eq!(&**placed.node(), "n1");
+    let version = engine.reader().unwrap().snapshot();
+    assert_eq!(version.reservations().unwrap().available("web").count(), 0);
+    assert_eq!(version.node("n1").unwrap().requested().cpu.0, 700);
+    // It is not placed after all, and the place is held again.
+    wait(Event::ForgetPod { uid: placed.pod.uid.clone(), node: None });
+    let version = engine.reader().unwrap().snapshot();
+    assert_eq!(version.reservations().unwrap().available("web").count(), 1);
+    assert_eq!(version.audit(), vec![]);
+}
