@@ -83,6 +83,30 @@ spec:
     spec:
       containers: [{ name: c, resources: { requests: { cpu: 250m } } }]
 status: { phase: Reserved }
+---
+apiVersion: scheduling.godel.kubewharf.io/v1alpha1
+kind: Movement
+metadata: { name: m }
+status:
+  owners:
+  - owner: { type: ReplicaSet, namespace: d, name: rs, uid: r }
+    recommendedNodes:
+    - { node: both, desiredPodCount: 2 }
+---
+apiVersion: v1
+kind: Pod
+metadata:
+  name: nominated
+  namespace: d
+  uid: u-nominated
+  annotations:
+    godel.bytedance.com/pod-state: assumed
+    godel.bytedance.com/selected-scheduler: ours
+    godel.bytedance.com/nominated-node:
+      '{"node":"managed","victims":[{"name":"v","namespace":"d","uid":"u-victim"}]}'
+    godel.bytedance.com/pod-launcher: node-manager
+spec:
+  containers: [{ name: c, image: i, resources: { requests: { cpu: "1" } } }]
 "#;
 
 const GODEL: [&str; 2] = ["--godel", "godel-scheduler"];
@@ -102,10 +126,12 @@ fn a_dump_names_each_store_with_what_is_in_it() {
         run.out.lines().map(|line| line.split_whitespace().collect()).collect();
     let row = |name: &str| rows.iter().find(|row| row.first() == Some(&name)).expect(name);
     assert_eq!(row("nodes")[1], "2");
-    assert_eq!(row("pods")[1..].join(" ").split_once(' ').unwrap().0, "4");
+    assert_eq!(row("pods")[1], "5");
     assert_eq!((row("NMNode")[1], row("Reservation")[1], row("reservations")[1]), ("2", "1", "1"));
-    assert!(run.out.contains("1 assumed; 1 more are on no node"), "{}", run.out);
+    assert!(run.out.contains("2 assumed; 1 more are on no node"), "{}", run.out);
     assert!(run.out.contains("1 held, 0 taken"), "{}", run.out);
+    assert!(run.out.contains("suggestions; 2 more pods are wanted"), "{}", run.out);
+    assert_eq!((row("movements")[1], row("marks")[1]), ("1", "1"));
 }
 
 #[test]
@@ -122,6 +148,8 @@ fn a_dump_tells_a_nodes_accounts_and_parts() {
     assert_eq!(node["parts"].as_array().unwrap().len(), 3);
     assert_eq!(node["schedulers"][0], "ours");
     assert_eq!(dump["reservations"][0]["placeholder"], "web");
+    assert_eq!(dump["movements"][0]["more"], 2);
+    assert_eq!(dump["marks"][0]["preemptors"][0], "u-nominated");
     assert_eq!(dump["pending"][0]["pod"], "d/waiting");
     // Without the setting the annotations place nothing, and that is said.
     let dump = dumped(&["dump", "--cluster", &cluster, "--output", "json"]);
@@ -138,6 +166,8 @@ fn the_rows_of_a_store_are_printed_and_an_unknown_one_is_refused() {
     assert!(rows("pods").out.contains("d/assumed"));
     assert!(rows("nodes").out.contains("Node + NMNode + CustomNodeResource"));
     assert!(rows("reservations").out.contains("d/web-0-placeholder"));
+    assert!(rows("movements").out.contains("ReplicaSet/d/rs/r"));
+    assert!(rows("marks").out.contains("u-victim"));
     assert!(rows("NMNode").out.contains("managed"));
     let run = rows("nonsense");
     assert_eq!(run.code, 2);
@@ -156,6 +186,7 @@ fn an_audit_finds_what_does_not_hold_together() {
         .replace("requests: { cpu: \"1\" }", "requests: { cpu: \"2\" }")
         // On a node that is not there.
         .replace("nodename: both", "nodename: gone")
+        .replace("node: both, desiredPodCount", "node: gone, desiredPodCount")
         // In no state.
         .replace(
             "{ name: waiting, namespace: d, uid: u-waiting }",
@@ -185,6 +216,7 @@ fn an_audit_finds_what_does_not_hold_together() {
              selected-scheduler",
             "missing pod d/waiting: its pod group d/g is not there",
             "missing reservation of d/web-0-placeholder: its node gone is not there",
+            "missing movement m: it wants pods on node gone, which is not there",
         ]
     );
 }

@@ -1,5 +1,6 @@
 //! `portolan audit`: whether a cluster holds together, and what the engine makes of it.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -62,6 +63,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     }
     check_pods(&loaded, &dump, &mut findings);
     check_stores(cluster, &mut findings);
+    check_wishes(cluster, &mut findings);
     print(&match arguments.output {
         Output::Table => table(&loaded, &findings),
         Output::Json => json(&loaded, &findings).to_string(),
@@ -165,6 +167,22 @@ fn check_stores(cluster: &Cluster, findings: &mut Findings) {
             findings.add("missing", object, format!("its node {} is not there", place.node()));
         } else if !place.confirmed {
             findings.add("state", object, "a place is held, and no Reservation says so");
+        }
+    }
+}
+
+fn check_wishes(cluster: &Cluster, findings: &mut Findings) {
+    for of in cluster.movements().into_iter().flat_map(|movements| movements.iter()) {
+        let object = || format!("movement {}", of.movement);
+        if of.desired > 0 && cluster.node(&of.node).is_none() {
+            let what = format!("it wants pods on node {}, which is not there", of.node);
+            findings.add("missing", object(), what);
+        }
+        let came = of.actual().iter().chain(of.assumed()).collect::<BTreeSet<_>>().len() as u64;
+        if came > of.desired {
+            let (owner, desired) = (&of.owner, of.desired);
+            let what = format!("{came} pods of {owner} go by it on {}, of {desired}", of.node);
+            findings.add("excess", object(), what);
         }
     }
 }

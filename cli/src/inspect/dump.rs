@@ -4,8 +4,10 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use portolan::Cluster;
-use portolan::model::{NodeResources, NonZero, ObjectKind, Pod, PodClass, Resources, Uid};
-use portolan::snapshot::{AccountDump, NodeDump};
+use portolan::model::{Name, NodeResources, NonZero, ObjectKind, Pod, PodClass, Resources, Uid};
+use portolan::snapshot::{
+    AccountDump, Movements, NodeDump, PreemptionMark, PreemptionMarks, Suggestion,
+};
 use serde_json::{Map, Value, json};
 
 use crate::cluster::{self, Loaded};
@@ -20,8 +22,8 @@ pub(crate) struct Arguments {
     /// What `kubectl get nodes,pods,… -A -o json` (or yaml) printed.
     #[arg(long, required = true, num_args = 1..)]
     cluster: Vec<PathBuf>,
-    /// The rows of this store: nodes, pods, reservations, or a kind of objects as
-    /// Kubernetes writes it.
+    /// The rows of this store: nodes, pods, reservations, movements, marks, or a kind of
+    /// objects as Kubernetes writes it.
     #[arg(long)]
     store: Option<String>,
     /// How the result is printed; as JSON all of it.
@@ -71,6 +73,15 @@ fn stores(loaded: &Loaded) -> String {
         let what = format!("{held} held, {} taken", places.len() - held);
         add("reservations", places.len(), places.generation().0, what);
     }
+    if let Some(movements) = cluster.movements() {
+        let wanted: u64 = movements.iter().map(|of| of.available()).sum();
+        let what = format!("suggestions; {wanted} more pods are wanted");
+        add("movements", movements.len(), movements.generation().0, what);
+    }
+    if let Some(marks) = cluster.preemption_marks() {
+        let what = "victims that are to go".to_owned();
+        add("marks", marks.len(), marks.generation().0, what);
+    }
     let mut text = right(table, &[1, 2]).trim_fmt();
     for note in &loaded.notes {
         text.push_str("\nnote: ");
@@ -86,12 +97,15 @@ fn rows(loaded: &Loaded, store: &str) -> Result<String, Failure> {
         "nodes" => Ok(nodes(cluster)),
         "pods" => Ok(pods(loaded)),
         "reservations" => reservations(cluster),
+        "movements" => movements(cluster),
+        "marks" => marks(cluster),
         _ => match ObjectKind::ALL.into_iter().find(|kind| kind.as_str() == store) {
             Some(kind) => Ok(objects(cluster, kind)),
             None => {
                 let kinds: Vec<&str> = ObjectKind::ALL.iter().map(|kind| kind.as_str()).collect();
                 Err(Failure::Usage(format!(
-                    "there is no store {store:?}: name nodes, pods, reservations, or one of {}",
+                    "there is no store {store:?}: name nodes, pods, reservations, movements, \
+                     marks, or one of {}",
                     kinds.join(", ")
                 )))
             }
@@ -179,6 +193,48 @@ fn reservations(cluster: &Cluster) -> Result<String, Failure> {
     Ok(table.trim_fmt())
 }
 
+fn movements(cluster: &Cluster) -> Result<String, Failure> {
+    let movements = cluster.movements().ok_or_else(needs_godel)?;
+    let header = ["movement", "owner", "node", "desired", "actual", "assumed", "more"];
+    let mut table = plain(header);
+    for of in by_place(movements) {
+        table.add_row([
+            of.movement.to_string(),
+            of.owner.to_string(),
+            of.node.to_string(),
+            of.desired.to_string(),
+            of.actual().len().to_string(),
+            of.assumed().len().to_string(),
+            of.available().to_string(),
+        ]);
+    }
+    Ok(right(table, &[3, 4, 5, 6]).trim_fmt())
+}
+
+/// The suggestions by movement, owner and node.
+fn by_place(movements: &Movements) -> Vec<&Suggestion> {
+    let mut suggestions: Vec<&Suggestion> = movements.iter().map(|of| &**of).collect();
+    suggestions.sort_by_key(|of| (&of.movement, &of.owner, &of.node));
+    suggestions
+}
+
+fn marks(cluster: &Cluster) -> Result<String, Failure> {
+    let marks = cluster.preemption_marks().ok_or_else(needs_godel)?;
+    let mut table = plain(["node", "victim", "goes for"]);
+    for (node, mark) in by_victim(marks) {
+        let preemptors: Vec<String> = mark.preemptors().iter().map(Uid::to_string).collect();
+        table.add_row([node.to_string(), mark.victim.to_string(), preemptors.join(", ")]);
+    }
+    Ok(table.trim_fmt())
+}
+
+/// The marks by node and victim.
+fn by_victim(marks: &PreemptionMarks) -> Vec<(&Name, &PreemptionMark)> {
+    let mut marks: Vec<_> = marks.iter().collect();
+    marks.sort_by_key(|(node, mark)| (*node, &mark.victim));
+    marks
+}
+
 pub(super) fn needs_godel() -> Failure {
     Failure::Usage("this store is one of Gödel's: give --godel SCHEDULER_TYPE".to_owned())
 }
@@ -241,7 +297,40 @@ fn json(loaded: &Loaded) -> Value {
             .collect();
         result["reservations"] = places.into();
     }
+    if let Some(movements) = cluster.movements() {
+        let suggestions: Vec<Value> = by_place(movements).into_iter().map(suggestion).collect();
+        result["movements"] = suggestions.into();
+    }
+    if let Some(marks) = cluster.preemption_marks() {
+        let marks: Vec<Value> = by_victim(marks)
+            .into_iter()
+            .map(|(node, mark)| {
+                json!({
+                    "node": &**node,
+                    "victim": mark.victim.to_string(),
+                    "preemptors": uids(mark.preemptors()),
+                })
+            })
+            .collect();
+        result["marks"] = marks.into();
+    }
     result
+}
+
+fn uids(uids: &[Uid]) -> Vec<String> {
+    uids.iter().map(Uid::to_string).collect()
+}
+
+fn suggestion(of: &Suggestion) -> Value {
+    json!({
+        "movement": &*of.movement,
+        "owner": of.owner.to_string(),
+        "node": &*of.node,
+        "desired": of.desired,
+        "actual": uids(of.actual()),
+        "assumed": uids(of.assumed()),
+        "more": of.available(),
+    })
 }
 
 fn node(cluster: &Cluster, node: &NodeDump) -> Value {
