@@ -349,6 +349,28 @@ fn what_a_publish_copies_follows_the_change_and_not_the_cluster() {
     assert!(broken.is_empty(), "{broken:#?}");
 }
 
+#[test]
+fn stores_that_are_off_cost_nothing() {
+    let costs = [None, Some(GodelConfig::new("godel"))].map(|godel| {
+        let (mut writer, _) = Engine::inline(Config { godel, ..Config::default() });
+        for n in 0..64 {
+            writer.add_node(make_node(n)).unwrap();
+            writer.add_pod(saying(format!("p{n}"), n, "m".into())).unwrap();
+        }
+        writer.publish();
+        cost::take();
+        let before = ALLOCATED.get();
+        let pod = Arc::new(saying("new".into(), 7, "m".into()));
+        writer.assume_pod(pod.clone()).unwrap();
+        writer.publish();
+        writer.forget_pod(&pod).unwrap();
+        writer.publish();
+        let cost::Cost { bytes, counts, .. } = cost::take();
+        (bytes, counts, ALLOCATED.get() - before)
+    });
+    assert_eq!(costs[0], costs[1]);
+}
+
 /// What the dearest single step of a long run allocates.
 fn dearest_step(steps: usize, mut step: impl FnMut(usize)) -> (u64, usize) {
     let mut dearest = (0, 0);

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use events::{Op, event};
-use portolan::snapshot::{ChangeKind, ChangedSince, Dump, GodelConfig, Snapshot};
+use portolan::snapshot::{ChangeKind, ChangedSince, Cluster, Dump, GodelConfig, Snapshot};
 use portolan::state::State;
 use portolan::state::naive::Naive;
 use proptest::prelude::*;
@@ -35,6 +35,15 @@ fn godel() -> GodelConfig {
         preemption_marks: true,
         ..GodelConfig::new("godel")
     }
+}
+
+/// Whether a store that says something else now says so by its generation.
+fn has_own_generation(before: &Dump, after: &Dump, cluster: &Cluster) -> bool {
+    let moved = |dump: &Dump| (dump.suggestions.clone(), dump.evicted.clone());
+    let now = cluster.generation();
+    (moved(before) == moved(after) || cluster.movements().unwrap().generation() == now)
+        && (before.preemption_marks == after.preemption_marks
+            || cluster.preemption_marks().unwrap().generation() == now)
 }
 
 fn check_held(held: &[(Arc<Snapshot>, Dump)]) {
@@ -69,6 +78,7 @@ proptest! {
                 prop_assert_eq!(&before, &after, "a rejected event left a trace: {:?}", &event);
             }
             prop_assert_eq!(comparable(after.clone()), naive.dump(), "after {:?}", &event);
+            prop_assert!(has_own_generation(&before, &after, state.cluster()), "{:?}", &event);
             prop_assert_eq!(state.cluster().generation().0, i as u64 + 1);
             if i % 16 == 3 {
                 let snapshot = Arc::new(state.freeze());

@@ -199,6 +199,14 @@ fn a_movement_that_says_something_else_is_believed() {
 }
 
 #[test]
+fn a_pod_that_is_named_twice_is_one() {
+    let mut writer = writer();
+    put(&mut writer, movement("m", [to("n1", 3, &["x", "x"])]));
+    assert_eq!(available(writer.cluster()), ["n1 2"]);
+    clean(&writer);
+}
+
+#[test]
 fn of_two_recommendations_of_a_node_the_last_counts() {
     let mut writer = writer();
     put(&mut writer, movement("m", [to("n1", 7, &["x"]), to("n1", 2, &[])]));

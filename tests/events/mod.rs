@@ -161,7 +161,7 @@ fn annotations(seed: &Seed) -> Option<Box<GodelPod>> {
     // Where it came to, or elsewhere; a pod is assumed on one node alone.
     let nominated = (seed.uid & 32 != 0).then(|| NominatedNode {
         node: node_name(if seed.shape & 4 != 0 { seed.node % 16 } else { seed.node / 16 }).into(),
-        victims: [seed.shape, seed.shape / 8].map(victim).into(),
+        victims: [seed.shape, seed.shape / 8].map(|n| victim(n % 4)).into(),
     });
     let assumed_node = assumed_node.filter(|_| nominated.is_none());
     let takes = |wanted: bool| wanted.then(|| format!("default/p{}-placeholder", seed.node % 24));
@@ -215,9 +215,10 @@ fn make_movement(seed: &MovementSeed) -> Movement {
     let place = |[whose, node, desired, actual]: &[u8; 4]| MovementOwner {
         owner: owner(*whose),
         nodes: Box::new([RecommendedNode {
-            node: node_name(node % 16).into(),
-            desired: u64::from(desired % 4),
-            actual: (0..actual % 4).map(|i| task(actual / 4 + i)).collect(),
+            node: node_name(node % 8).into(),
+            desired: u64::from(desired % 8),
+            // The same twice among them.
+            actual: (0..actual % 8).map(|i| task(actual / 8 + i % 6)).collect(),
         }]),
     };
     Movement {

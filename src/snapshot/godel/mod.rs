@@ -15,6 +15,12 @@
 //! can fail, so an event is in all stores or in none; and since forks change pods
 //! through the same two places, their stores follow as the writer's do.
 //!
+//! What a pod says to movements and preemption marks is in its template and its node, and
+//! goes in and out by one function, so that what is taken away is what was added.
+//! Gödel's two-level stores give an inner one that is dropped and made again its first
+//! generations once more, and its snapshots miss it; here a version is the whole store,
+//! shared where it did not change, and nothing is ever brought up to date.
+//!
 //! Why a pod goes matters to reservations alone, so those that take one away say it
 //! ([`Leaving`]). Clocks are the writer's: a store knows what may expire, and the
 //! state when.
