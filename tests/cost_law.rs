@@ -14,7 +14,8 @@ use std::fmt::Write;
 use std::sync::Arc;
 
 use portolan::model::{
-    EventError, Generation, LabelSelector, Pod, PodAffinity, PodAffinityTerm, Template, node, pod,
+    EventError, Generation, LabelSelector, Labels, Object, ObjectKind, Operator, Pod, PodAffinity,
+    PodAffinityTerm, PodDisruptionBudget, Requirement, Template, Workload, node, pod,
 };
 use portolan::snapshot::cost;
 use portolan::{Config, Engine, Writer};
@@ -78,6 +79,9 @@ const SIZES: &[usize] =
 
 const SAMPLES: usize = 64;
 
+/// So many disruption budgets and owners of pods, all in one namespace.
+const OBJECTS: usize = 10_000;
+
 /// A cluster whose every version is published and nothing of it held.
 struct Bed {
     writer: Writer,
@@ -100,6 +104,13 @@ impl Bed {
                 writer.add_pod(pod).unwrap();
             }
             if n % 512 == 0 {
+                writer.publish();
+            }
+        }
+        for i in 0..OBJECTS {
+            writer.put_object(budget(i, i)).unwrap();
+            writer.put_object(owner(i, "web")).unwrap();
+            if i % 512 == 0 {
                 writer.publish();
             }
         }
@@ -133,6 +144,33 @@ impl Bed {
 
 fn make_node(n: usize) -> portolan::model::Node {
     node(format!("n{n}")).hostname().zone(format!("z{}", n % 3)).cpu(64_000).build()
+}
+
+/// A budget that requires a label of its own, one that thousands require, or none in
+/// particular.
+fn budget(i: usize, shape: usize) -> Object {
+    let own = format!("app-{i}");
+    let selector = match shape % 3 {
+        0 => LabelSelector::from_labels([("app", &*own)]),
+        1 => LabelSelector::from_labels([("app", "web")]),
+        _ => LabelSelector::All([Requirement::new("app", Operator::Exists, [""; 0])].into()),
+    };
+    Object::PodDisruptionBudget(PodDisruptionBudget {
+        namespace: "default".into(),
+        name: format!("b{i}").into(),
+        selector,
+        ..PodDisruptionBudget::default()
+    })
+}
+
+fn owner(i: usize, app: &str) -> Object {
+    Object::Workload(Workload {
+        kind: ObjectKind::ReplicaSet,
+        namespace: "default".into(),
+        name: format!("r{i}").into(),
+        labels: Labels::new([("app", app)]),
+        selector: LabelSelector::from_labels([("app", app)]),
+    })
 }
 
 fn with_affinity(name: String, node: usize) -> Pod {
@@ -174,6 +212,11 @@ const LAWS: &[Law] = &[
     law("claim given up", [32_768, 512, 49_152], [3_072, 96, 4_096]),
     law("first pod of a group placed", [32_768, 512, 49_152], [3_072, 96, 4_096]),
     law("last pod of a group gone", [32_768, 512, 49_152], [3_072, 96, 4_096]),
+    law("budget added", [32_768, 512, 49_152], [2_048, 64, 3_072]),
+    law("budget with another selector", [32_768, 512, 49_152], [2_048, 64, 3_072]),
+    law("budget removed", [32_768, 512, 49_152], [2_048, 64, 3_072]),
+    law("owner added", [32_768, 512, 49_152], [2_048, 64, 3_072]),
+    law("owner with other labels", [32_768, 512, 49_152], [2_048, 64, 3_072]),
     law("node added", [49_152, 768, 65_536], [3_072, 96, 4_096]),
     law("node updated", [49_152, 768, 65_536], [3_072, 96, 4_096]),
     law("node moved to another zone", [65_536, 1_024, 98_304], [4_096, 128, 6_144]),
@@ -209,6 +252,16 @@ fn measure(nodes: usize) -> Vec<Cost> {
             note(on, bed.cost(|writer| writer.assume_pod(coming)));
             note(off, bed.cost(|writer| writer.remove_pod(&pod)));
         }
+        // Of each shape, and from each to each other.
+        let (known, new) = (bed.spread(i) % OBJECTS, OBJECTS + i);
+        note("budget added", bed.cost(|writer| writer.put_object(budget(new, i))));
+        let changed = budget(known, known + 1 + i % 2);
+        note("budget with another selector", bed.cost(|writer| writer.put_object(changed)));
+        let kind = ObjectKind::PodDisruptionBudget;
+        let name = format!("b{new}");
+        note("budget removed", bed.cost(|writer| writer.delete_object(kind, "default", &name)));
+        note("owner added", bed.cost(|writer| writer.put_object(owner(new, "web"))));
+        note("owner with other labels", bed.cost(|writer| writer.put_object(owner(known, "db"))));
         let new = Arc::new(make_node(nodes + i));
         note("node added", bed.cost(|writer| writer.add_node(new)));
         let same = Arc::new(node(format!("n{n}")).zone(format!("z{}", n % 3)).cpu(1).build());

@@ -7,6 +7,7 @@
 //! stores of other objects all hang off that one root.
 
 mod account;
+mod budgets;
 mod changes;
 pub(crate) mod chunk;
 mod cluster;

@@ -450,11 +450,13 @@ fn the_other_objects_are_read_by_their_kind() {
         ("ReplicationController", selector.clone()),
         ("ReplicaSet", json!({"matchLabels": selector})),
         ("StatefulSet", json!({"matchLabels": selector})),
+        ("DaemonSet", json!({"matchLabels": selector})),
     ] {
         let Ok(Object::Workload(workload)) = read(kind, json!({"selector": selector})) else {
             panic!("{kind}")
         };
         assert_eq!((workload.kind.as_str(), &workload.selector), (kind, &expected));
+        assert_eq!(workload.labels.get("l"), Some("v"));
     }
     assert!(matches!(read("Job", Value::Null), Err(e) if matches!(e.cause(), Cause::Kind { .. })));
 }
