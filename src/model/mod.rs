@@ -51,7 +51,7 @@ pub use node_parts::{CustomNodeResource, NmNode, NodeResources};
 pub use numa::{MicroTopology, MicroTopologyError, NumaZone};
 pub use objects::{Namespace, Object, ObjectKind, PodDisruptionBudget, Service, Workload};
 pub use pod::{Pod, PodBuilder, Timestamp, pod};
-pub use pod_group::{PodGroup, PodGroupState};
+pub use pod_group::{PodGroup, PodGroupPhase, PodGroupState};
 pub use quantity::{Quantity, QuantityError};
 pub use requests::{
     Container, ContainerKind, ContainerStatus, NonZero, PodResources, Requests, ResourceList,

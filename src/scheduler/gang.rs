@@ -117,7 +117,7 @@ fn lacking(cluster: &Cluster, pod: &Pod) -> Result<usize, CycleError> {
     let group = cluster.objects().pod_groups.get(namespace, name);
     let group = group.ok_or_else(|| CycleError::rejected(unknown(name)))?;
     let placed = cluster.placed_members(namespace, name);
-    Ok((group.min_members as usize).saturating_sub(placed).max(1))
+    Ok((group.wanted() as usize).saturating_sub(placed).max(1))
 }
 
 impl PodScheduler {

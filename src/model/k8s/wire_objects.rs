@@ -215,6 +215,13 @@ wire! {
     struct PodGroup<'a> {
         metadata: Option<Metadata<'a>>,
         spec: Option<PodGroupSpec<'a>>,
+        status: Option<PodGroupStatus<'a>>,
+    }
+}
+
+wire! {
+    struct PodGroupStatus<'a> {
+        phase: Text<'a>,
     }
 }
 
