@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use crate::model::{NodeResources, NonZero, ObjectKind, PodClass, PodState, Resources, Uid};
 
 use super::cluster::{Cluster, ImageState};
+use super::load::NodeLoad;
 use super::node_info::NodeInfo;
 
 /// All that a version says, in a form that compares and prints
@@ -52,6 +53,8 @@ pub struct NodeDump {
     pub capacity: NodeResources,
     /// The account of best-effort pods.
     pub best_effort: AccountDump,
+    /// What guaranteed and best-effort pods use, as far as is known.
+    pub load: [NodeLoad; 2],
     /// Host ports in use, with their users, as `ip/protocol/port`.
     pub used_ports: BTreeMap<String, u32>,
     /// Claims in use, with the number of volumes that name them.
@@ -151,6 +154,7 @@ impl NodeInfo<'_> {
             .flatten()
             .collect(),
             capacity: self.capacity(),
+            load: [PodClass::Guaranteed, PodClass::BestEffort].map(|class| self.load(class)),
             best_effort: AccountDump {
                 requested: self.requested_of(class),
                 non_zero_requested: self.non_zero_requested_of(class),

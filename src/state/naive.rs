@@ -8,11 +8,11 @@ use std::time::Duration;
 
 use crate::log::{Event, ObjectKey, Relist};
 use crate::model::{
-    Bytes, CustomNodeResource, HostPort, MilliCpu, Name, NmNode, Node, NodeResources, NonZero,
-    Object, ObjectKind, Pod, PodClass, PodState, Quantity, Reservation, ReservationPhase,
+    Bytes, CustomNodeResource, HostPort, MilliCpu, Name, NmNode, Node, NodeMetrics, NodeResources,
+    NonZero, Object, ObjectKind, Pod, PodClass, PodState, Quantity, Reservation, ReservationPhase,
     Resources, Scalars, Template, Timestamp, Uid, ZoneKey, is_scalar,
 };
-use crate::snapshot::{Dump, GodelConfig, NodeDump};
+use crate::snapshot::{Dump, GodelConfig, NodeDump, NodeLoad};
 
 #[derive(Clone, Debug)]
 struct Placed {
@@ -569,6 +569,7 @@ impl Naive {
     pub fn dump(&self) -> Dump {
         let mut dump = Dump { order: self.order(), ..Dump::default() };
         let names = self.nodes.keys().chain(self.nm_nodes.keys()).chain(self.custom.keys());
+        let names = names.chain(self.pods.values().filter_map(|it| it.pod.node_name.as_ref()));
         for name in names.collect::<BTreeSet<_>>() {
             let entry = dump.nodes.entry(name.to_string()).or_default();
             self.describe(name, entry);
@@ -633,11 +634,35 @@ impl Naive {
             entry.best_effort.allocatable = without_zeros(&offered.resources);
             entry.best_effort.allowed_pods = offered.pods;
         }
+        let metrics = custom.and_then(|custom| custom.metrics.as_deref());
+        for (at, class) in [PodClass::Guaranteed, PodClass::BestEffort].into_iter().enumerate() {
+            entry.load[at] = self.load(name, class, metrics);
+        }
         entry.capacity = match (node, nm_node) {
             (Some(node), _) => node.capacity(),
             (None, Some(nm_node)) => NodeResources::from(&nm_node.capacity),
             (None, None) => NodeResources::default(),
         };
+    }
+
+    /// What was measured, and what those request of whom nothing was.
+    fn load(&self, name: &Name, class: PodClass, metrics: Option<&NodeMetrics>) -> NodeLoad {
+        let mut load = NodeLoad::default();
+        let mut measured = BTreeSet::new();
+        if let Some(metrics) = metrics {
+            load.updated = metrics.updated;
+            load.profiled = metrics.of(class).usage;
+            measured.extend(metrics.of(class).pods());
+        }
+        for Placed { pod, .. } in self.pods.values() {
+            let is_there = pod.node_name.as_ref() == Some(name) && pod.template.class == class;
+            if is_there && !measured.contains(&pod.key()) {
+                let placed = &pod.template.resources.placed;
+                load.requested.cpu.0 += placed.cpu.0;
+                load.requested.memory.0 += placed.memory.0;
+            }
+        }
+        load
     }
 
     fn order(&self) -> Vec<String> {

@@ -4,9 +4,10 @@ use std::sync::Arc;
 
 use portolan::log::{Event, ObjectKey, Relist};
 use portolan::model::{
-    CustomNodeResource, GodelPod, LabelSelector, Labels, NmNode, Node, Object, ObjectKind, Pod,
-    PodAffinity, PodAffinityTerm, PodClass, Quantity, Reservation, ReservationPhase, ResourceList,
-    Taint, TaintEffect, Timestamp, Uid, node, pod,
+    Bytes, CustomNodeResource, GodelPod, GroupMetric, LabelSelector, Labels, MilliCpu, NmNode,
+    Node, NodeMetrics, Object, ObjectKind, Pod, PodAffinity, PodAffinityTerm, PodClass, Quantity,
+    Reservation, ReservationPhase, ResourceList, Taint, TaintEffect, Timestamp, Uid, Usage, node,
+    pod,
 };
 use portolan::snapshot::Fork;
 use proptest::prelude::*;
@@ -214,7 +215,25 @@ fn make_custom(seed: &NodeSeed) -> Object {
         list.set("example.com/gpu", Quantity::whole(shape & 12));
         list.set("memory", Quantity::whole(shape << 20));
     }
-    Object::CustomNodeResource(CustomNodeResource::new(part_name(seed.name), &list))
+    let mut custom = CustomNodeResource::new(part_name(seed.name), &list);
+    custom.metrics = (shape & 4 != 0).then(|| Box::new(metrics(seed)));
+    Object::CustomNodeResource(custom)
+}
+
+/// Of some of the pods that there may be, each in one class or in both.
+fn metrics(seed: &NodeSeed) -> NodeMetrics {
+    let group = |class, n: u8| {
+        let pods = (0..n % 8).map(|i| format!("default/p{}", (seed.shape / 8 + i * 3) % 24));
+        let usage = Usage { cpu: MilliCpu(i64::from(n) * 10), memory: Bytes(i64::from(n)) };
+        GroupMetric { class, usage, pods: pods.map(Into::into).collect() }
+    };
+    let updated = (seed.zone & 1 != 0).then(|| Timestamp::from_secs(i64::from(seed.zone)));
+    let groups = [
+        group(PodClass::Guaranteed, seed.zone),
+        group(PodClass::BestEffort, seed.shape),
+        group(PodClass::Guaranteed, seed.shape / 2),
+    ];
+    NodeMetrics::new(updated, groups)
 }
 
 fn delete(kind: ObjectKind, n: u8) -> Event {
