@@ -61,11 +61,14 @@ mod registry {
     type Make = fn() -> Box<dyn Plugin>;
 
     /// Gödel's plugins, which a profile has where a configuration names them.
-    const OF_GODEL: [(&str, Make); 1] = [("PodLauncher", || Box::new(super::super::PodLauncher))];
+    const OF_GODEL: [(&str, Make); 2] = [
+        ("PodLauncher", || Box::new(super::super::PodLauncher)),
+        ("LoadAware", || Box::new(super::super::LoadAware::default())),
+    ];
 
     impl Registry {
-        /// Kube-scheduler's plugins, with its default profile; and Gödel's PodLauncher,
-        /// which is not in it.
+        /// Kube-scheduler's plugins, with its default profile; and Gödel's PodLauncher and
+        /// LoadAware, which are not in it.
         #[must_use]
         pub fn in_tree() -> Registry {
             let mut registry = Registry::default();
@@ -78,7 +81,11 @@ mod registry {
                 let _ = registry.register(name, made);
             }
             for (name, make) in OF_GODEL {
-                let _ = registry.register(name, Box::new(move |args, _| none(args, make())));
+                let made: Factory = match factory(name) {
+                    Some(factory) => Box::new(factory),
+                    None => Box::new(move |args, _| none(args, make())),
+                };
+                let _ = registry.register(name, made);
             }
             let profile = PROFILE.iter().map(|(name, weight, _)| ((*name).to_owned(), *weight));
             registry.set_default_profile(profile.collect());

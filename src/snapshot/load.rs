@@ -30,6 +30,13 @@ impl NodeLoad {
 }
 
 impl NodeInfo<'_> {
+    /// What those pods of a class use that were measured: [`NodeLoad::profiled`]. O(1).
+    #[must_use]
+    pub fn profiled(self, class: PodClass) -> Usage {
+        let metrics = self.custom_node_resource().and_then(|custom| custom.metrics.as_deref());
+        metrics.map(|metrics| metrics.of(class).usage).unwrap_or_default()
+    }
+
     /// The load that pods of a class are: what its CustomNodeResource says they use,
     /// and what those of them request that it does not name (Gödel:
     /// load_aware_store `newPodMetricInfos`). A pod that holds a place for others
@@ -60,7 +67,7 @@ impl NodeInfo<'_> {
         let metrics = self.custom_node_resource().and_then(|custom| custom.metrics.as_deref());
         let updated = metrics.and_then(|metrics| metrics.updated);
         let profile = metrics.map(|metrics| metrics.of(class));
-        let profiled = profile.map(|profile| profile.usage).unwrap_or_default();
+        let profiled = self.profiled(class);
         let requested = match profile.filter(|profile| !profile.pods().is_empty()) {
             None => {
                 let (chunk, at) = self.place();
