@@ -4,7 +4,9 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 
-use crate::model::{CustomNodeResource, Generation, NmNode, Object, ObjectKind, Pod};
+use crate::model::{
+    CustomNodeResource, Generation, NmNode, Object, ObjectKind, Pod, PodDisruptionBudget, Workload,
+};
 use crate::snapshot::draft::Draft;
 use crate::snapshot::{Cluster, Dump, balanced};
 
@@ -28,7 +30,7 @@ impl fmt::Display for Difference {
 impl Cluster {
     /// Rebuilds this version from its objects alone, nodes in their order of
     /// arrival, and names each difference; none means that all sums, lists,
-    /// indexes and orders are right. O(n log n).
+    /// indexes and orders are right. O(n log n), and the budgets about each pod.
     #[must_use]
     pub fn audit(&self) -> Vec<Difference> {
         let found = self.dump();
@@ -44,6 +46,8 @@ impl Cluster {
         differ("assumed pods", &found.assumed, &expected.assumed);
         differ("used claims", &found.used_claims, &expected.used_claims);
         differ("members of pod groups", &found.group_members, &expected.group_members);
+        differ("budgets of pods", &found.budgets, &expected.budgets);
+        differ("budgets of owners", &found.owners, &expected.owners);
         // Which node reported a size first is not kept: the count alone follows.
         let nodes_of = |dump: &Dump| -> Vec<(String, usize)> {
             dump.images.iter().map(|(name, (_, nodes))| (name.clone(), *nodes)).collect()
@@ -140,6 +144,15 @@ impl Cluster {
                     }
                 }
             }
+        }
+        let objects = self.objects();
+        for budget in objects.pod_disruption_budgets.iter() {
+            let budget = PodDisruptionBudget::clone(budget);
+            let _ = draft.put_object(&Object::PodDisruptionBudget(budget));
+        }
+        let owners = ObjectKind::ALL.iter().filter_map(|kind| objects.workloads(*kind));
+        for owner in owners.flat_map(|store| store.iter()) {
+            let _ = draft.put_object(&Object::Workload(Workload::clone(owner)));
         }
         for node in self.everything() {
             if let Some(custom) = node.custom_node_resource() {

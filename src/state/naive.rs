@@ -8,9 +8,10 @@ use std::time::Duration;
 
 use crate::log::{Event, ObjectKey, Relist};
 use crate::model::{
-    Bytes, CustomNodeResource, HostPort, MilliCpu, Name, NmNode, Node, NodeMetrics, NodeResources,
-    NonZero, Object, ObjectKind, Pod, PodClass, PodState, Quantity, Reservation, ReservationPhase,
-    Resources, Scalars, Template, Timestamp, Uid, ZoneKey, is_scalar,
+    Bytes, CustomNodeResource, HostPort, Labels, MilliCpu, Name, NmNode, Node, NodeMetrics,
+    NodeResources, NonZero, Object, ObjectKind, Pod, PodClass, PodDisruptionBudget, PodState,
+    Quantity, Reservation, ReservationPhase, Resources, Scalars, Template, Timestamp, Uid,
+    Workload, ZoneKey, is_scalar,
 };
 use crate::snapshot::{Dump, GodelConfig, NodeDump, NodeLoad};
 
@@ -23,14 +24,16 @@ struct Placed {
     deadline: Option<Timestamp>,
 }
 
-/// A cluster as plain maps. Pods, nodes and what nodes are made of; other objects
-/// have no rules.
+/// A cluster as plain maps. Pods, nodes and what nodes are made of, disruption budgets
+/// and owners of pods; other objects have no rules.
 #[derive(Clone, Debug, Default)]
 pub struct Naive {
     pods: BTreeMap<Uid, Placed>,
     nodes: BTreeMap<Name, Arc<Node>>,
     nm_nodes: BTreeMap<Name, NmNode>,
     custom: BTreeMap<Name, CustomNodeResource>,
+    budgets: BTreeMap<(String, String), PodDisruptionBudget>,
+    owners: BTreeMap<(ObjectKind, String, String), Workload>,
     zones: Vec<(ZoneKey, Vec<Name>)>,
     /// Size by image, and the nodes that have it.
     images: BTreeMap<Name, (i64, BTreeSet<Name>)>,
@@ -148,7 +151,7 @@ impl Naive {
             Event::DeleteObject(key) if key.kind == ObjectKind::Reservation => {
                 self.unreserve(&key.namespace, &key.name)
             }
-            Event::DeleteObject(key) => !key.kind.is_node_part() || self.delete_part(key),
+            Event::DeleteObject(key) => self.delete_object(key),
             Event::PutPending(pod) if self.godel.is_some() => self.unplace(&pod.uid, pod),
             Event::PutPending(pod) => {
                 !pod.uid.is_empty() && pod.node_name.as_ref().is_none_or(|node| node.is_empty())
@@ -493,8 +496,26 @@ impl Naive {
             Object::CustomNodeResource(custom) => {
                 naive.custom.insert(custom.name.clone(), custom.clone());
             }
+            Object::PodDisruptionBudget(budget) => {
+                let key = (budget.namespace.to_string(), budget.name.to_string());
+                naive.budgets.insert(key, budget.clone());
+            }
+            Object::Workload(owner) => {
+                let key = (owner.kind, owner.namespace.to_string(), owner.name.to_string());
+                naive.owners.insert(key, owner.clone());
+            }
             _ => {}
         });
+    }
+
+    fn delete_object(&mut self, key: &ObjectKey) -> bool {
+        let (namespace, name) = (key.namespace.clone(), key.name.clone());
+        match key.kind {
+            kind if kind.is_node_part() => self.delete_part(key),
+            ObjectKind::PodDisruptionBudget => self.budgets.remove(&(namespace, name)).is_some(),
+            kind if is_owner(kind) => self.owners.remove(&(kind, namespace, name)).is_some(),
+            _ => true,
+        }
     }
 
     fn delete_part(&mut self, key: &ObjectKey) -> bool {
@@ -512,17 +533,23 @@ impl Naive {
     fn relist_objects(&mut self, kind: ObjectKind, objects: &[Object]) {
         let good = |object: &&Object| object.kind() == kind;
         objects.iter().filter(good).for_each(|object| self.put_part(object));
-        if !kind.is_node_part() || !objects.iter().all(|object| good(&object)) {
+        if !objects.iter().all(|object| good(&object)) {
             return;
         }
-        let known: Vec<Name> = match kind {
-            ObjectKind::NmNode => self.nm_nodes.keys().cloned().collect(),
-            _ => self.custom.keys().cloned().collect(),
+        let in_none = |name: &Name| (String::new(), name.to_string());
+        let known: Vec<(String, String)> = match kind {
+            ObjectKind::NmNode => self.nm_nodes.keys().map(in_none).collect(),
+            ObjectKind::CustomNodeResource => self.custom.keys().map(in_none).collect(),
+            ObjectKind::PodDisruptionBudget => self.budgets.keys().cloned().collect(),
+            _ => {
+                let of_kind = self.owners.keys().filter(|(known, _, _)| *known == kind);
+                of_kind.map(|(_, namespace, name)| (namespace.clone(), name.clone())).collect()
+            }
         };
-        for name in known {
-            if !objects.iter().any(|object| *object.name() == name) {
-                let (namespace, name) = (String::new(), name.to_string());
-                self.delete_part(&ObjectKey { kind, namespace, name });
+        for (namespace, name) in known {
+            let is_it = |o: &Object| *o.namespace() == *namespace && **o.name() == *name;
+            if !objects.iter().any(is_it) {
+                self.delete_object(&ObjectKey { kind, namespace, name });
             }
         }
     }
@@ -578,6 +605,10 @@ impl Naive {
             let key = format!("{placeholder} {pod} {node}");
             dump.reservations.insert(key, (place.matched.clone(), place.confirmed));
         }
+        for ((kind, namespace, name), owner) in &self.owners {
+            let key = format!("{} {namespace}/{name}", kind.as_str());
+            dump.owners.insert(key, self.budgets_for(namespace, &owner.labels));
+        }
         for (image, (size, nodes)) in &self.images {
             dump.images.insert(image.to_string(), (*size, nodes.len()));
             for node in nodes {
@@ -590,6 +621,10 @@ impl Naive {
             let Some(node) = &pod.node_name else { continue };
             let entry = dump.nodes.entry(node.to_string()).or_default();
             count(entry, uid, pod);
+            let budgets = self.budgets_for(pod.namespace(), &pod.template.labels);
+            if !budgets.is_empty() {
+                dump.budgets.insert(uid.clone(), budgets);
+            }
             for claim in pod.template.claims().filter(|_| self.zone_of(node).is_some()) {
                 claims.insert(format!("{}/{claim}", pod.namespace()));
             }
@@ -645,6 +680,17 @@ impl Naive {
         };
     }
 
+    /// Every budget is asked.
+    fn budgets_for(&self, namespace: &str, labels: &Labels) -> Vec<String> {
+        let is_about = |budget: &&PodDisruptionBudget| {
+            *budget.namespace == *namespace
+                && !labels.is_empty()
+                && !budget.selector.is_empty()
+                && budget.selector.matches(labels)
+        };
+        self.budgets.values().filter(is_about).map(|budget| budget.name.to_string()).collect()
+    }
+
     /// What was measured, and what those request of whom nothing was.
     fn load(&self, name: &Name, class: PodClass, metrics: Option<&NodeMetrics>) -> NodeLoad {
         let mut load = NodeLoad::default();
@@ -672,6 +718,11 @@ impl Naive {
             .map(ToString::to_string)
             .collect()
     }
+}
+
+fn is_owner(kind: ObjectKind) -> bool {
+    use ObjectKind::{DaemonSet, ReplicaSet, ReplicationController, StatefulSet};
+    matches!(kind, ReplicationController | ReplicaSet | StatefulSet | DaemonSet)
 }
 
 fn key_of(held: &Reservation) -> PlaceKey {
