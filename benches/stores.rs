@@ -60,7 +60,12 @@ fn make_node(n: usize, cpu: i64) -> portolan::model::Node {
 }
 
 fn plain(n: usize) -> Pod {
-    pod(format!("pod-{n}")).cpu(100).memory(1 << 28).label("app", "web").on(node_name(place(n))).build()
+    pod(format!("pod-{n}"))
+        .cpu(100)
+        .memory(1 << 28)
+        .label("app", "web")
+        .on(node_name(place(n)))
+        .build()
 }
 
 fn annotated(name: String, node: usize, change: impl FnOnce(&mut GodelPod)) -> Pod {
@@ -76,7 +81,9 @@ fn reserving(n: usize) -> Pod {
 
 fn successor(n: usize) -> Pod {
     let holder = format!("default/kept-{n}-placeholder");
-    annotated(format!("next-{n}"), place(n), |godel| godel.matched_placeholder = Some(holder.into()))
+    annotated(format!("next-{n}"), place(n), |godel| {
+        godel.matched_placeholder = Some(holder.into())
+    })
 }
 
 fn owner(n: usize) -> OwnerReference {
@@ -91,7 +98,8 @@ fn owner(n: usize) -> OwnerReference {
 
 fn follower(n: usize) -> Pod {
     let movement: Name = format!("movement-{}", n % OBJECTS).into();
-    let mut spec = annotated(format!("moved-{n}"), place(n), |godel| godel.movement = Some(movement));
+    let mut spec =
+        annotated(format!("moved-{n}"), place(n), |godel| godel.movement = Some(movement));
     let mut template = (**spec.template).clone();
     template.owners = Box::new([owner(n)]);
     spec.template = portolan::model::Template::new(template);
@@ -174,7 +182,7 @@ fn make(kind: ObjectKind, n: usize, version: i64) -> Object {
             namespace,
             name,
             labels: Labels::new([("app", format!("app-{n}")), ("version", version.to_string())]),
-            ..Workload::default()
+            selector: LabelSelector::from_labels([("app", &*format!("app-{n}"))]),
         }),
     }
 }
@@ -297,7 +305,7 @@ fn nodes(writer: &mut Writer, rows: &mut Vec<Row>) {
 fn ratio(ours: &mut Writer, theirs: &mut Writer, turn: impl Fn(&mut Writer, usize)) -> [f64; 3] {
     let mut ratios: Vec<f64> = (0..TURNS)
         .map(|at| {
-            let mut timed = |writer: &mut Writer| {
+            let timed = |writer: &mut Writer| {
                 let started = Instant::now();
                 turn(writer, at);
                 started.elapsed().as_secs_f64()
@@ -361,7 +369,7 @@ fn table() {
     print(rows);
     println!("\n{:44} {:>10} {:>10} {:>10}", "with stores / without", "median", "p10", "p90");
     let (mut with, mut without, mut same) = (engine(true), engine(false), engine(false));
-    let mut row = |name: &str, of: [f64; 3]| {
+    let row = |name: &str, of: [f64; 3]| {
         println!("{name:44} {:>10.3} {:>10.3} {:>10.3}", of[0], of[1], of[2]);
     };
     row("pods, without / without", ratio(&mut same, &mut without, plain_pods));

@@ -14,9 +14,9 @@ use std::fmt::Write;
 use std::sync::Arc;
 
 use portolan::model::{
-    EventError, Generation, GodelPod, LabelSelector, Movement, MovementOwner, NominatedNode,
-    Object, ObjectKind, OwnerKey, Pod, PodAffinity, PodAffinityTerm, RecommendedNode, Template,
-    Victim, node, pod,
+    EventError, Generation, GodelPod, LabelSelector, Labels, Movement, MovementOwner,
+    NominatedNode, Object, ObjectKind, Operator, OwnerKey, Pod, PodAffinity, PodAffinityTerm,
+    PodDisruptionBudget, RecommendedNode, Requirement, Template, Victim, Workload, node, pod,
 };
 use portolan::snapshot::cost;
 use portolan::{Config, Engine, GodelConfig, Writer};
@@ -84,6 +84,11 @@ const SAMPLES: usize = 64;
 /// all such nodes, and one has a pod that others go for.
 const SHARE: usize = 4;
 
+/// So many disruption budgets and owners of pods, all in one namespace: not in that of
+/// the pods, of which each would have thousands.
+const OBJECTS: usize = 10_000;
+const SPACE: &str = "budgeted";
+
 /// A cluster whose every version is published and nothing of it held.
 struct Bed {
     writer: Writer,
@@ -117,6 +122,13 @@ impl Bed {
             }
         }
         writer.put_object(movement("all".into(), (1..nodes).step_by(SHARE))).unwrap();
+        for i in 0..OBJECTS {
+            writer.put_object(budget(i, i)).unwrap();
+            writer.put_object(owner(i, "web")).unwrap();
+            if i % 512 == 0 {
+                writer.publish();
+            }
+        }
         writer.publish();
         writer.reclaim();
         Bed { writer, nodes, template }
@@ -195,6 +207,33 @@ fn saying(name: String, node: usize, movement: String) -> Pod {
     pod
 }
 
+/// A budget that requires a label of its own, one that thousands require, or none in
+/// particular; it is about none of the owners.
+fn budget(i: usize, shape: usize) -> Object {
+    let own = format!("app-{i}");
+    let selector = match shape % 8 {
+        0..4 => LabelSelector::from_labels([("own", &*own)]),
+        4..7 => LabelSelector::from_labels([("shared", "yes")]),
+        _ => LabelSelector::All([Requirement::new("shared", Operator::Exists, [""; 0])].into()),
+    };
+    Object::PodDisruptionBudget(PodDisruptionBudget {
+        namespace: SPACE.into(),
+        name: format!("b{i}").into(),
+        selector,
+        ..PodDisruptionBudget::default()
+    })
+}
+
+fn owner(i: usize, app: &str) -> Object {
+    Object::Workload(Workload {
+        kind: ObjectKind::ReplicaSet,
+        namespace: SPACE.into(),
+        name: format!("r{i}").into(),
+        labels: Labels::new([("app", app)]),
+        selector: LabelSelector::from_labels([("app", app)]),
+    })
+}
+
 fn with_affinity(name: String, node: usize) -> Pod {
     let term = PodAffinityTerm {
         topology_key: "topology.kubernetes.io/zone".into(),
@@ -241,6 +280,11 @@ const LAWS: &[Law] = &[
     law("pod that followed gone", [16_384, 768, 24_576], [3_072, 96, 4_096]),
     law("pod placed that marks victims", [16_384, 768, 24_576], [3_072, 96, 4_096]),
     law("pod gone that marked victims", [16_384, 768, 24_576], [3_072, 96, 4_096]),
+    law("budget added", [16_384, 512, 24_576], [1_024, 32, 1_536]),
+    law("budget with another selector", [16_384, 512, 24_576], [1_024, 32, 1_536]),
+    law("budget removed", [16_384, 512, 24_576], [1_024, 32, 1_536]),
+    law("owner added", [8_192, 256, 12_288], [1_024, 32, 1_536]),
+    law("owner with other labels", [8_192, 256, 12_288], [1_024, 32, 1_536]),
     law("node added", [49_152, 768, 65_536], [3_072, 96, 4_096]),
     law("node updated", [49_152, 768, 65_536], [3_072, 96, 4_096]),
     law("node moved to another zone", [65_536, 1_024, 98_304], [4_096, 128, 6_144]),
@@ -287,6 +331,16 @@ fn measure(nodes: usize) -> Vec<Cost> {
         note("movement changed", bed.cost(|writer| writer.put_object(put)));
         let (kind, name) = (ObjectKind::Movement, format!("new-{i}"));
         note("movement deleted", bed.cost(|writer| writer.delete_object(kind, "", &name)));
+        // Of each shape, and from each to each other.
+        let (known, new) = (bed.spread(i) % OBJECTS, OBJECTS + i);
+        note("budget added", bed.cost(|writer| writer.put_object(budget(new, i))));
+        let changed = budget(known, known + 1 + i % 7);
+        note("budget with another selector", bed.cost(|writer| writer.put_object(changed)));
+        let kind = ObjectKind::PodDisruptionBudget;
+        let name = format!("b{new}");
+        note("budget removed", bed.cost(|writer| writer.delete_object(kind, SPACE, &name)));
+        note("owner added", bed.cost(|writer| writer.put_object(owner(new, "web"))));
+        note("owner with other labels", bed.cost(|writer| writer.put_object(owner(known, "db"))));
         let new = Arc::new(make_node(nodes + i));
         note("node added", bed.cost(|writer| writer.add_node(new)));
         let same = Arc::new(node(format!("n{n}")).zone(format!("z{}", n % 3)).cpu(1).build());

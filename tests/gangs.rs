@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use portolan::framework::{Binder, Framework, Handle, Scheduler, SchedulerConfig};
 use portolan::log::{Event, ObjectKey};
 use portolan::model::{
-    EventError, Name, Object, ObjectKind, Pod, PodBuilder, PodGroup, PodGroupState, Timestamp, Uid,
-    node, pod,
+    EventError, Name, Object, ObjectKind, Pod, PodBuilder, PodGroup, PodGroupPhase, PodGroupState,
+    Timestamp, Uid, node, pod,
 };
 use portolan::scheduler::queue::{
     Place, PodGroupStatus, PopError, QueueConfig, QueueFront, SchedulingQueue,
@@ -445,6 +445,86 @@ fn a_group_that_timed_out_is_tried_again_when_a_pod_of_it_comes() {
     bench.pending(member("g", 2, 100));
     let (placed, failed) = bench.gang_attempt(&mut scheduling);
     assert_eq!((placed.len(), failed.len()), (2, 1));
+}
+
+fn in_phase(min_members: u32, phase: PodGroupPhase) -> PodGroup {
+    PodGroup { phase: Some(phase), ..PodGroup::new("default", "g", min_members) }
+}
+
+#[test]
+fn each_phase_is_a_state() {
+    use PodGroupPhase::{
+        Failed, Finished, Pending, PreScheduling, Running, Scheduled, Timeout, Unknown,
+    };
+    let bench = Bench::new();
+    for (phase, state) in [
+        (Unknown, PodGroupState::Pending),
+        (Pending, PodGroupState::Pending),
+        (PreScheduling, PodGroupState::Pending),
+        (Scheduled, PodGroupState::Scheduled),
+        (Running, PodGroupState::Scheduled),
+        (Finished, PodGroupState::Scheduled),
+        (Failed, PodGroupState::Scheduled),
+        (Timeout, PodGroupState::Timeout),
+    ] {
+        bench.group(in_phase(2, phase));
+        assert_eq!(bench.state("g"), state, "{phase:?}");
+    }
+}
+
+#[test]
+fn a_group_that_was_ever_scheduled_lets_single_pods_in() {
+    let bench = Bench::new();
+    bench.node("n", 1_000);
+    bench.group(in_phase(3, PodGroupPhase::PreScheduling));
+    let uids = bench.members("g", 1, 600);
+    assert_eq!(bench.places(&uids), [Some(Place::Gated)]);
+    bench.group(in_phase(3, PodGroupPhase::Scheduled));
+    assert_eq!(bench.places(&uids), [Some(Place::Active)]);
+    let mut scheduling = bench.scheduling(1);
+    let attempt = bench.attempt(&mut scheduling).unwrap();
+    let Attempt::Placed(placed) = attempt else { panic!("{attempt:?}") };
+    assert!(!placed.waits);
+    assert_eq!(bench.bind_all(&mut scheduling, &[placed]), 1);
+    // As many as fit: the other one waits for room, and not for its group.
+    let more: Vec<Uid> = (1..3).map(|n| bench.pending(member("g", n, 300))).collect();
+    assert_eq!(bench.settle(&mut scheduling), 1);
+    let places = bench.places(&more);
+    assert!(places.contains(&None) && !places.contains(&Some(Place::Gated)), "{places:?}");
+}
+
+#[test]
+fn a_group_whose_phase_says_that_it_timed_out_is_left_alone() {
+    let bench = Bench::new();
+    bench.node("n", 4_000);
+    bench.group(in_phase(2, PodGroupPhase::Timeout));
+    let uids = bench.members("g", 3, 100);
+    assert_eq!(bench.places(&uids), [Some(Place::Gated); 3]);
+    let framework = Framework::default_profile_with(&bench.handle);
+    let why = reason(framework.pre_enqueue(&member("g", 0, 600).build()));
+    assert_eq!(why, "pod group \"g\" was not scheduled within 5m0s");
+    bench.group(in_phase(2, PodGroupPhase::Pending));
+    assert_eq!(bench.settle(&mut bench.scheduling(1)), 3);
+}
+
+/// Gödel's binder keeps it (defect 7): a group of the same name is ever scheduled.
+#[test]
+fn the_state_of_a_group_goes_with_it() {
+    let bench = Bench::new();
+    bench.node("n", 4_000);
+    bench.group(in_phase(2, PodGroupPhase::Running));
+    assert_eq!(bench.state("g"), PodGroupState::Scheduled);
+    let key = ObjectKey {
+        kind: ObjectKind::PodGroup,
+        namespace: "default".to_owned(),
+        name: "g".to_owned(),
+    };
+    assert!(bench.submit(Event::DeleteObject(Arc::new(key))));
+    assert_eq!(bench.state("g"), PodGroupState::Unknown);
+    bench.gang("g", 2);
+    assert_eq!(bench.state("g"), PodGroupState::Pending);
+    let uids = bench.members("g", 1, 100);
+    assert_eq!(bench.places(&uids), [Some(Place::Gated)]);
 }
 
 #[test]

@@ -5,8 +5,9 @@ use portolan::framework::{
 };
 use portolan::log::{Fact, Relist};
 use portolan::model::{
-    Change, CustomNodeResource, Labels, Launcher, MicroTopology, NmNode, NumaZone, Object,
-    ObjectKind, Pod, PodClass, Quantity, ResourceList, Taint, TaintEffect, node, pod,
+    Bytes, Change, CustomNodeResource, GroupMetric, Labels, Launcher, MicroTopology, MilliCpu,
+    NmNode, NodeMetrics, NumaZone, Object, ObjectKind, Pod, PodClass, Quantity, ResourceList,
+    Taint, TaintEffect, Timestamp, Usage, node, pod,
 };
 use portolan::plugins::{NodeResourcesFit, PodLauncher};
 use portolan::snapshot::Cluster;
@@ -373,4 +374,57 @@ fn what_the_agent_gave_counts_before_what_the_annotation_says() {
     let numa = writer.cluster().node("n").unwrap().numa();
     assert!(numa.allocations[key].by_agent);
     assert_eq!(numa.numas[&1].resources["cpu"].users.len(), 2);
+}
+
+/// What was measured on a node: of best-effort pods, and of these of them.
+fn measured(name: &str, cpu: i64, pods: &[&str]) -> Object {
+    let group = GroupMetric {
+        class: PodClass::BestEffort,
+        usage: Usage { cpu: MilliCpu(cpu), memory: Bytes(1) },
+        pods: pods.iter().map(|pod| (*pod).into()).collect(),
+    };
+    let mut custom = CustomNodeResource::new(name, &list(9_000, 50));
+    let updated = Some(Timestamp::from_secs(7));
+    custom.metrics = Some(Box::new(NodeMetrics::new(updated, [group])));
+    Object::CustomNodeResource(custom)
+}
+
+fn load(writer: &Writer, class: PodClass) -> (i64, i64, Option<Timestamp>) {
+    let load = writer.cluster().node("n").unwrap().load(class);
+    (load.profiled.cpu.0, load.requested.cpu.0, load.updated)
+}
+
+#[test]
+fn a_pod_counts_with_what_it_requests_until_it_is_measured() {
+    let mut writer = writer();
+    writer.add_node(node("n").cpu(9_000).build()).unwrap();
+    let updated = Some(Timestamp::from_secs(7));
+    writer.add_pod(best_effort("old", 1_000).on("n")).unwrap();
+    writer.add_pod(pod("guaranteed").cpu(50).on("n").build()).unwrap();
+    assert_eq!(load(&writer, PodClass::BestEffort), (0, 1_000, None));
+    writer.put_object(measured("n", 300, &["default/old", "default/gone"])).unwrap();
+    assert_eq!(load(&writer, PodClass::BestEffort), (300, 0, updated));
+    writer.assume_pod(best_effort("new", 200).on("n")).unwrap();
+    assert_eq!(load(&writer, PodClass::BestEffort), (300, 200, updated));
+    // Each class by itself.
+    assert_eq!(load(&writer, PodClass::Guaranteed), (0, 50, updated));
+    writer.put_object(measured("n", 450, &["default/old", "default/new"])).unwrap();
+    assert_eq!(load(&writer, PodClass::BestEffort), (450, 0, updated));
+}
+
+/// Gödel's store adds on a delete (defect 6).
+#[test]
+fn what_was_measured_goes_with_its_custom_node_resource() {
+    let mut writer = writer();
+    writer.add_node(node("n").cpu(9_000).build()).unwrap();
+    writer.add_pod(best_effort("p", 1_000).on("n")).unwrap();
+    writer.put_object(measured("n", 300, &["default/p"])).unwrap();
+    let held = writer.cluster().node("n").unwrap().generation();
+    delete(&mut writer, ObjectKind::CustomNodeResource, "n");
+    assert_eq!(load(&writer, PodClass::BestEffort), (0, 1_000, None));
+    assert!(writer.cluster().node("n").unwrap().generation() > held, "readers are told");
+    // Nor does it survive one that says nothing of it any more.
+    writer.put_object(measured("n", 300, &["default/p"])).unwrap();
+    writer.put_object(custom("n", 9_000)).unwrap();
+    assert_eq!(load(&writer, PodClass::BestEffort), (0, 1_000, None));
 }

@@ -40,7 +40,7 @@ pub enum EventResource {
     Namespace,
     /// A service.
     Service,
-    /// A replication controller, replica set or stateful set.
+    /// A replication controller, replica set, stateful set or daemon set.
     Workload,
     /// A disruption budget.
     PodDisruptionBudget,
@@ -115,7 +115,8 @@ impl EventResource {
             ObjectKind::Service => EventResource::Service,
             ObjectKind::ReplicationController
             | ObjectKind::ReplicaSet
-            | ObjectKind::StatefulSet => EventResource::Workload,
+            | ObjectKind::StatefulSet
+            | ObjectKind::DaemonSet => EventResource::Workload,
             ObjectKind::PersistentVolume => EventResource::PersistentVolume,
             ObjectKind::PersistentVolumeClaim => EventResource::PersistentVolumeClaim,
             ObjectKind::StorageClass => EventResource::StorageClass,

@@ -67,7 +67,7 @@ impl PodGroups {
             let group = cluster.objects().pod_groups.get(namespace, name);
             let placed = || cluster.placed_members(namespace, name);
             let others = self.get(namespace, name).map_or_else(placed, |known| known.members);
-            let wanted = group.map(|group| group.min_members);
+            let wanted = group.map(|group| group.wanted());
             self.set(namespace, name, Muster { wanted, members: others + 1, hold: None });
         }
     }

@@ -12,6 +12,7 @@ mod error;
 mod generation;
 mod godel;
 mod labels;
+mod load;
 mod migration;
 mod movement;
 mod node;
@@ -45,6 +46,7 @@ pub use generation::Generation;
 pub use godel::{AbnormalPodState, GodelPod, NominatedNode, OwnerKey, PodState, Victim};
 pub(crate) use labels::hash_of;
 pub use labels::{LabelLookup, Labels};
+pub use load::{GroupMetric, NodeMetrics, Profile, Usage};
 pub use migration::InTreePlugin;
 pub use movement::{Movement, MovementOwner, MovementTask, RecommendedNode};
 pub(crate) use node::HOSTNAME;
@@ -53,7 +55,7 @@ pub use node_parts::{CustomNodeResource, NmNode, NodeResources};
 pub use numa::{MicroTopology, MicroTopologyError, NumaZone};
 pub use objects::{Namespace, Object, ObjectKind, PodDisruptionBudget, Service, Workload};
 pub use pod::{Pod, PodBuilder, Timestamp, pod};
-pub use pod_group::{PodGroup, PodGroupState};
+pub use pod_group::{PodGroup, PodGroupPhase, PodGroupState};
 pub use quantity::{Quantity, QuantityError};
 pub use requests::{
     Container, ContainerKind, ContainerStatus, NonZero, PodResources, Requests, ResourceList,

@@ -2,7 +2,8 @@
 //! of its name, as Gödel has them, and how they become one.
 
 use super::{
-    Labels, Name, Node, NodeLabels, NumaZone, Quantity, ResourceList, Resources, Taint, ZoneKey,
+    Labels, Name, Node, NodeLabels, NodeMetrics, NumaZone, Quantity, ResourceList, Resources,
+    Taint, ZoneKey,
 };
 
 /// What there is on a node: amounts of resources, and places for pods.
@@ -164,6 +165,9 @@ pub struct CustomNodeResource {
     pub allocatable: NodeResources,
     /// Its NUMA nodes, of `status.topologyZone`.
     pub numa: Box<[NumaZone]>,
+    /// `status.nodeMetricStatus`: what its pods use. What that makes of the node says
+    /// [`NodeInfo::load`](crate::snapshot::NodeInfo::load).
+    pub metrics: Option<Box<NodeMetrics>>,
     /// `metadata.resourceVersion`, 0 where absent.
     pub resource_version: u64,
 }
@@ -175,6 +179,7 @@ impl CustomNodeResource {
             name: name.into(),
             allocatable: allocatable.into(),
             numa: Box::default(),
+            metrics: None,
             resource_version: 0,
         }
     }

@@ -30,8 +30,8 @@ pub struct Service {
     pub selector: Labels,
 }
 
-/// A replica set, replication controller or stateful set: its selector spreads
-/// the pods that it owns.
+/// A replica set, replication controller or stateful set, whose selector spreads the
+/// pods that it owns; or a daemon set, whose selector spreads none.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Workload {
     /// Which of the kinds.
@@ -40,6 +40,8 @@ pub struct Workload {
     pub namespace: Name,
     /// Name.
     pub name: Name,
+    /// Its own labels, which may be others than those of its pods.
+    pub labels: Labels,
     /// `spec.selector`.
     pub selector: LabelSelector,
 }
@@ -64,9 +66,13 @@ impl PodDisruptionBudget {
     /// Whether the pod is one of those whose disruptions are counted.
     #[must_use]
     pub fn counts(&self, namespace: &str, name: &str, labels: &Labels) -> bool {
-        *self.namespace == *namespace
-            && self.selector.matches(labels)
-            && !self.disrupted_pods.iter().any(|known| **known == *name)
+        *self.namespace == *namespace && self.selector.matches(labels) && !self.is_disrupted(name)
+    }
+
+    /// Whether the pod of its namespace is on its way out, and counted already.
+    #[must_use]
+    pub fn is_disrupted(&self, name: &str) -> bool {
+        self.disrupted_pods.iter().any(|known| **known == *name)
     }
 }
 
@@ -84,6 +90,8 @@ pub enum ObjectKind {
     ReplicaSet,
     /// apps/v1 StatefulSet.
     StatefulSet,
+    /// apps/v1 DaemonSet.
+    DaemonSet,
     /// v1 PersistentVolume.
     PersistentVolume,
     /// v1 PersistentVolumeClaim.
@@ -115,12 +123,13 @@ pub enum ObjectKind {
 
 impl ObjectKind {
     /// All kinds.
-    pub const ALL: [ObjectKind; 18] = [
+    pub const ALL: [ObjectKind; 19] = [
         ObjectKind::Namespace,
         ObjectKind::Service,
         ObjectKind::ReplicationController,
         ObjectKind::ReplicaSet,
         ObjectKind::StatefulSet,
+        ObjectKind::DaemonSet,
         ObjectKind::PersistentVolume,
         ObjectKind::PersistentVolumeClaim,
         ObjectKind::StorageClass,
@@ -152,6 +161,7 @@ impl ObjectKind {
             ObjectKind::ReplicationController => "ReplicationController",
             ObjectKind::ReplicaSet => "ReplicaSet",
             ObjectKind::StatefulSet => "StatefulSet",
+            ObjectKind::DaemonSet => "DaemonSet",
             ObjectKind::PersistentVolume => "PersistentVolume",
             ObjectKind::PersistentVolumeClaim => "PersistentVolumeClaim",
             ObjectKind::StorageClass => "StorageClass",
@@ -177,7 +187,7 @@ pub enum Object {
     Namespace(Namespace),
     /// A service.
     Service(Service),
-    /// A replica set, replication controller or stateful set.
+    /// A replica set, replication controller, stateful set or daemon set.
     Workload(Workload),
     /// v1 PersistentVolume.
     PersistentVolume(PersistentVolume),

@@ -25,6 +25,10 @@ pub struct PodGroup {
     pub priority: Option<i32>,
     /// `metadata.creationTimestamp`.
     pub creation_time: Option<Timestamp>,
+    /// How far its controller has seen it come (`status.phase` of coscheduling and of
+    /// Gödel); none where that has said nothing yet, and for a group of
+    /// scheduling.k8s.io, which has no phase.
+    pub phase: Option<PodGroupPhase>,
 }
 
 impl PodGroup {
@@ -41,10 +45,69 @@ impl PodGroup {
         PodGroup { namespace, name, min_members, ..PodGroup::default() }
     }
 
+    /// How many of its pods have to be placed before one of them may stay: none once
+    /// it was scheduled, whatever became of its pods since (Gödel's `EverScheduled`).
+    ///
+    /// ```
+    /// use portolan::model::{PodGroup, PodGroupPhase};
+    ///
+    /// let mut group = PodGroup::new("default", "training", 8);
+    /// assert_eq!(group.wanted(), 8);
+    /// group.phase = Some(PodGroupPhase::Running);
+    /// assert_eq!(group.wanted(), 0);
+    /// ```
+    #[must_use]
+    pub fn wanted(&self) -> u32 {
+        let was_scheduled = self.phase.is_some_and(PodGroupPhase::is_scheduled);
+        if was_scheduled { 0 } else { self.min_members }
+    }
+
+    /// How it stands with so many of its pods placed, to who has no clock (Gödel:
+    /// util/unitstatus `ParsePodGroupSchedulingStatus`): of a phase that says it timed
+    /// out and pods that say it is placed, the pods are right. O(1).
+    #[must_use]
+    pub fn state(&self, placed: usize) -> PodGroupState {
+        match self.phase {
+            _ if placed >= self.wanted() as usize => PodGroupState::Scheduled,
+            Some(PodGroupPhase::Timeout) => PodGroupState::Timeout,
+            _ => PodGroupState::Pending,
+        }
+    }
+
     /// Whether the pod says that it is of this group.
     #[must_use]
     pub fn has(&self, pod: &Pod) -> bool {
         pod.group() == Some((&self.namespace, &self.name))
+    }
+}
+
+/// What the controller of a pod group says of it (`status.phase`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum PodGroupPhase {
+    /// It does not know, or says what nobody else does.
+    Unknown,
+    /// Not all of the pods that have to be placed are there.
+    Pending,
+    /// They are there, and not all placed (coscheduling: `Scheduling`).
+    PreScheduling,
+    /// They are placed.
+    Scheduled,
+    /// They run.
+    Running,
+    /// They have ended.
+    Finished,
+    /// One of them has failed.
+    Failed,
+    /// They were not placed in time, and are not going to be.
+    Timeout,
+}
+
+impl PodGroupPhase {
+    /// Whether as many pods as have to be were placed once.
+    #[must_use]
+    pub fn is_scheduled(self) -> bool {
+        use PodGroupPhase::{Failed, Finished, Running, Scheduled};
+        matches!(self, Scheduled | Running | Finished | Failed)
     }
 }
 
@@ -55,7 +118,8 @@ pub enum PodGroupState {
     Unknown,
     /// Fewer of its pods are placed than have to be.
     Pending,
-    /// As many of its pods are placed as have to be, or more.
+    /// As many of its pods are placed as have to be, or more; or they were, as its
+    /// phase says. Its further pods are placed one by one.
     Scheduled,
     /// Pending for longer than it may be.
     Timeout,

@@ -1,6 +1,7 @@
 //! Arguments of kube-scheduler's plugins, as `pluginConfig` has them: their
 //! defaults and what is refused (pkg/scheduler/apis/config).
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde::Deserialize;
@@ -22,6 +23,7 @@ pub(super) fn factory(plugin: &str) -> Option<fn(Option<&Value>, &Handle) -> Mad
         "NodeResourcesBalancedAllocation" => balanced,
         "PodTopologySpread" => spread,
         "InterPodAffinity" => inter_pod,
+        "LoadAware" => load_aware,
         _ => return None,
     })
 }
@@ -144,6 +146,67 @@ fn resources(given: Vec<ResourceSpec>, at: &str) -> Result<Vec<ResourceWeight>, 
         resources.push(ResourceWeight { name: name.into(), weight });
     }
     Ok(resources)
+}
+
+/// Of Gödel's plugin (pkg/scheduler/apis/config `LoadAwareArgs`).
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase", deny_unknown_fields)]
+struct LoadAwareArgs {
+    api_version: Option<String>,
+    kind: Option<String>,
+    resources: Vec<ClassSpec>,
+    estimator: String,
+    filter_expired_node_metrics: bool,
+    node_metric_expiration_seconds: Option<i64>,
+    usage_thresholds: BTreeMap<String, i64>,
+    estimated_scaling_factors: BTreeMap<String, i64>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct ClassSpec {
+    name: String,
+    #[serde(default)]
+    weight: i64,
+    #[serde(default)]
+    resource_type: String,
+}
+
+fn load_aware(args: Option<&Value>, _: &Handle) -> Made {
+    let Some(args) = args.filter(|args| !args.is_null()) else {
+        return Ok(Box::new(super::LoadAware::default()));
+    };
+    let args: LoadAwareArgs = arguments(Some(args))?;
+    let _ = (args.api_version, args.kind);
+    if args.filter_expired_node_metrics {
+        return Err("filterExpiredNodeMetrics: no version has a clock: leave it out".into());
+    }
+    if args.node_metric_expiration_seconds.is_some_and(|seconds| seconds < 0) {
+        return Err("invalid negative NodeMetricExpirationSeconds".into());
+    }
+    let (mut guaranteed, mut best_effort) = (Vec::new(), Vec::new());
+    for ClassSpec { name, weight, resource_type } in args.resources {
+        if !(1..=100).contains(&weight) {
+            return Err(format!("resources: the weight of {name} must be from 1 to 100"));
+        }
+        let of_class = match &*resource_type {
+            "guaranteed" => &mut guaranteed,
+            "best-effort" => &mut best_effort,
+            other => return Err(format!("resource type {other} is invalid")),
+        };
+        of_class.push(ResourceWeight { name: name.into(), weight });
+    }
+    let percent = |of: &BTreeMap<String, i64>| super::Percent {
+        cpu: of.get("cpu").copied(),
+        memory: of.get("memory").copied(),
+    };
+    let measured = super::Measured {
+        most: percent(&args.usage_thresholds),
+        used: percent(&args.estimated_scaling_factors),
+    };
+    // Every other name is the default's.
+    let measured = (args.estimator == "nodeMetricEstimator").then_some(measured);
+    Ok(Box::new(super::LoadAware { guaranteed, best_effort, measured }))
 }
 
 #[derive(Default, Deserialize)]

@@ -8,7 +8,8 @@
 //! It stands in the default profile here, where kube-scheduler has it behind a feature
 //! gate: a pod that names no group is none of its business, and whoever names one wants
 //! this. The pods that a group lacks are counted by the queue, so outside of one every
-//! pod of a group is kept.
+//! pod of a group is kept. A group that was scheduled once, as its phase says, is no gang
+//! any more; one whose phase says that it timed out is left alone (Gödel: coscheduling.go).
 
 use std::time::Duration;
 
@@ -34,7 +35,7 @@ pub(crate) const WAITING: &str = "waiting for minCount pods from a gang to be sc
     more plugins asked to wait and no plugin rejected pod";
 
 /// How long a pod waits for the others where its group does not say it.
-const TIMEOUT: Duration = Duration::from_secs(300);
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(300);
 
 /// Why a pod is rejected whose group is not there.
 pub(crate) fn unknown(name: &str) -> Status {
@@ -106,7 +107,7 @@ impl Plugin for GangScheduling {
             return Err(unknown(name));
         };
         let itself = usize::from(cycle.cluster.pod(&cycle.pod.uid).is_none());
-        if cycle.cluster.placed_members(namespace, name) + itself >= group.min_members as usize {
+        if cycle.cluster.placed_members(namespace, name) + itself >= group.wanted() as usize {
             self.allow_all((namespace, name));
             return Ok(Permit::Allow);
         }
@@ -120,7 +121,7 @@ impl Plugin for GangScheduling {
         let Some((namespace, name)) = cycle.pod.group() else { return };
         let wanted = cycle.cluster.objects().pod_groups.get(namespace, name);
         let placed = cycle.cluster.placed_members(namespace, name);
-        if wanted.is_none_or(|group| placed >= group.min_members as usize) {
+        if wanted.is_none_or(|group| placed >= group.wanted() as usize) {
             self.allow_all((namespace, name));
         }
     }

@@ -61,7 +61,8 @@ mod registry {
     const LEFT_OUT: [&str; 1] = ["DynamicResources"];
 
     impl Registry {
-        /// Kube-scheduler's plugins and Gödel's PodLauncher, with the default profile.
+        /// Kube-scheduler's plugins and Gödel's PodLauncher, with the default profile; and
+        /// Gödel's LoadAware, which is not in it.
         #[must_use]
         pub fn in_tree() -> Registry {
             let mut registry = Registry::default();
@@ -72,6 +73,9 @@ mod registry {
                 };
                 // No name is there twice.
                 let _ = registry.register(name, made);
+            }
+            if let Some(factory) = factory("LoadAware") {
+                let _ = registry.register("LoadAware", Box::new(factory));
             }
             let profile = PROFILE.iter().map(|(name, weight, _)| ((*name).to_owned(), *weight));
             registry.set_default_profile(profile.collect());

@@ -9,8 +9,8 @@
 //! Members do not preempt: one after the other would evict pods for a gang of which
 //! the next member may fit nowhere whatever goes, so that its victims went in vain
 //! (kube-scheduler's WorkloadAwarePreemption, off by default, removes victims for the
-//! group as a whole). A group that has its minimum is a gang no more: its further pods
-//! are scheduled one by one, and preempt as any pod does.
+//! group as a whole). A group that has its minimum, or once had it, as its phase says, is
+//! a gang no more: its further pods are scheduled one by one, and preempt as any pod does.
 
 use std::sync::Arc;
 
@@ -117,7 +117,7 @@ fn lacking(cluster: &Cluster, pod: &Pod) -> Result<usize, CycleError> {
     let group = cluster.objects().pod_groups.get(namespace, name);
     let group = group.ok_or_else(|| CycleError::rejected(unknown(name)))?;
     let placed = cluster.placed_members(namespace, name);
-    Ok((group.min_members as usize).saturating_sub(placed).max(1))
+    Ok((group.wanted() as usize).saturating_sub(placed).max(1))
 }
 
 impl PodScheduler {

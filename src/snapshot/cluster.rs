@@ -570,18 +570,16 @@ impl Cluster {
         found.map_or(0, |number| groups.users(number) as usize)
     }
 
-    /// How a pod group stands in this version, which knows no clock: never
-    /// [`PodGroupState::Timeout`]. A queue knows that, see
+    /// How a pod group stands in this version, by its phase and by its pods that are
+    /// placed ([`PodGroup::state`](crate::model::PodGroup::state)). A version knows no
+    /// clock: that a group is late says its phase here, or a queue, see
     /// [`SchedulingQueue::group_status`](crate::scheduler::queue::SchedulingQueue::group_status).
-    /// O(log n).
+    /// Nothing is kept of a group that is gone. O(log n).
     #[must_use]
     pub fn group_state(&self, namespace: &str, name: &str) -> PodGroupState {
-        let Some(group) = self.objects().pod_groups.get(namespace, name) else {
-            return PodGroupState::Unknown;
-        };
-        match self.placed_members(namespace, name) >= group.min_members as usize {
-            true => PodGroupState::Scheduled,
-            false => PodGroupState::Pending,
+        match self.objects().pod_groups.get(namespace, name) {
+            Some(group) => group.state(self.placed_members(namespace, name)),
+            None => PodGroupState::Unknown,
         }
     }
 

@@ -1,11 +1,16 @@
 //! A version written out in full, to be compared with another.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
-use crate::model::{Name, NodeResources, NonZero, ObjectKind, PodClass, PodState, Resources, Uid};
+use crate::model::{
+    Name, NodeResources, NonZero, ObjectKind, PodClass, PodDisruptionBudget, PodState, Resources,
+    Uid,
+};
 
 use super::cluster::{Cluster, ImageState};
 use super::godel::{Movements, PreemptionMarks, Suggestion};
+use super::load::NodeLoad;
 use super::node_info::NodeInfo;
 
 /// All that a version says, in a form that compares and prints
@@ -40,6 +45,10 @@ pub struct Dump {
     pub marked: Vec<Uid>,
     /// Placed pods of pod groups, counted, by `namespace/name`.
     pub group_members: BTreeMap<String, usize>,
+    /// The disruption budgets about each placed pod that has some, by name.
+    pub budgets: BTreeMap<Uid, Vec<String>>,
+    /// Those about each owner of pods, which is called `Kind namespace/name`.
+    pub owners: BTreeMap<String, Vec<String>>,
 }
 
 /// A node or ghost, written out in full.
@@ -66,6 +75,8 @@ pub struct NodeDump {
     pub capacity: NodeResources,
     /// The account of best-effort pods.
     pub best_effort: AccountDump,
+    /// What guaranteed and best-effort pods use, as far as is known.
+    pub load: [NodeLoad; 2],
     /// Host ports in use, with their users, as `ip/protocol/port`.
     pub used_ports: BTreeMap<String, u32>,
     /// Claims in use, with the number of volumes that name them.
@@ -94,7 +105,7 @@ pub struct AccountDump {
 }
 
 impl Cluster {
-    /// Everything, written out. O(n).
+    /// Everything, written out. O(n), and the budgets about each pod and each owner.
     #[must_use]
     pub fn dump(&self) -> Dump {
         let mut dump = Dump {
@@ -121,7 +132,23 @@ impl Cluster {
             let members = self.rest.groups.users(number) as usize;
             dump.group_members.insert(format!("{}/{}", group.namespace, group.name), members);
         }
+        let named = |budgets: Vec<&Arc<PodDisruptionBudget>>| -> Vec<String> {
+            budgets.iter().map(|budget| budget.name.to_string()).collect()
+        };
+        for kind in ObjectKind::ALL.iter().filter(|kind| self.objects().workloads(**kind).is_some())
+        {
+            for (namespace, name) in self.object_keys(*kind) {
+                let budgets = named(self.budgets_of_owner(*kind, &namespace, &name));
+                dump.owners.insert(format!("{} {namespace}/{name}", kind.as_str()), budgets);
+            }
+        }
         for node in self.everything() {
+            for pod in node.pods() {
+                let budgets = self.budgets_for(pod.namespace(), &pod.template().labels);
+                if !budgets.is_empty() {
+                    dump.budgets.insert(pod.uid(), named(budgets));
+                }
+            }
             dump.assumed.extend(node.pods().filter(|p| p.is_assumed()).map(|p| p.uid()));
             if self.godel.is_some() {
                 let assumed = node.pods().filter(|pod| pod.state() == PodState::Assumed);
@@ -202,6 +229,7 @@ impl NodeInfo<'_> {
             .collect(),
             schedulers: self.schedulers().cloned().collect(),
             capacity: self.capacity(),
+            load: [PodClass::Guaranteed, PodClass::BestEffort].map(|class| self.load(class)),
             best_effort: AccountDump {
                 requested: self.requested_of(class),
                 non_zero_requested: self.non_zero_requested_of(class),

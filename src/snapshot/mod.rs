@@ -7,6 +7,7 @@
 //! stores of other objects all hang off that one root.
 
 mod account;
+mod budgets;
 mod changes;
 pub(crate) mod chunk;
 mod cluster;
@@ -20,6 +21,7 @@ pub(crate) mod godel;
 mod hash_index;
 mod hints;
 mod lane;
+mod load;
 mod node_info;
 mod numa;
 mod stores;
@@ -42,6 +44,7 @@ pub use godel::{
     GodelConfig, Movements, PreemptionMark, PreemptionMarks, Reservations, ReservedPlace,
     SuggestedMovement, Suggestion,
 };
+pub use load::NodeLoad;
 pub(crate) use node_info::Spot;
 pub use node_info::{NodeInfo, PodInfo};
 pub use numa::{NumaAllocation, NumaResource, NumaStatus, NumaTopology};

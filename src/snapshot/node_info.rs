@@ -290,6 +290,11 @@ impl<'a> PodInfo<'a> {
         self.record.template
     }
 
+    /// The number that pods of its namespace with the same labels share.
+    pub(crate) fn labels_id(&self) -> u32 {
+        self.node.cluster.pod_labels_of(self.record.template)
+    }
+
     /// Where it is, until its node's pods change.
     pub(crate) fn spot(&self) -> Spot {
         Spot { slot: self.node.slot(), index: self.index }

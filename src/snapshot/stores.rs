@@ -12,6 +12,7 @@ use crate::model::{
     Reservation, Service, StorageClass, VolumeAttachment, Workload, hash_of,
 };
 
+use super::budgets::Budgets;
 use super::draft::PartCount;
 use super::hash_index::HashIndex;
 use super::table::Table;
@@ -283,7 +284,12 @@ impl<T: Keyed> ObjectStore<T> {
         self.len == 0
     }
 
-    fn number(&self, namespace: &str, name: &str) -> Option<u32> {
+    /// The object with this number, by which one keeps track of it while it is there.
+    pub(crate) fn at(&self, number: u32) -> Option<&Arc<T>> {
+        self.objects.get(number)
+    }
+
+    pub(crate) fn number(&self, namespace: &str, name: &str) -> Option<u32> {
         self.index.find(hash_of(&(namespace, name)), |number| {
             self.objects
                 .get(number)
@@ -350,6 +356,8 @@ pub struct Objects {
     pub replica_sets: ObjectStore<Workload>,
     /// Stateful sets.
     pub stateful_sets: ObjectStore<Workload>,
+    /// Daemon sets: owners of pods, which no default spreading looks at.
+    pub daemon_sets: ObjectStore<Workload>,
     /// PersistentVolumes.
     pub persistent_volumes: ObjectStore<PersistentVolume>,
     /// PersistentVolumeClaims.
@@ -364,8 +372,11 @@ pub struct Objects {
     pub csi_drivers: ObjectStore<CsiDriver>,
     /// CSIStorageCapacitys.
     pub csi_storage_capacities: ObjectStore<CsiStorageCapacity>,
-    /// PodDisruptionBudgets.
+    /// PodDisruptionBudgets. Which are about a pod says
+    /// [`Cluster::budgets_for`](super::Cluster::budgets_for).
     pub pod_disruption_budgets: ObjectStore<PodDisruptionBudget>,
+    /// The same, by what they require of pods.
+    pub(crate) budgets: Budgets,
     /// PodGroups. How many pods of one are placed says
     /// [`Cluster::placed_members`](super::Cluster::placed_members).
     pub pod_groups: ObjectStore<PodGroup>,
@@ -383,8 +394,9 @@ pub struct Objects {
 }
 
 impl Objects {
-    fn workloads(&self, kind: ObjectKind) -> Option<&ObjectStore<Workload>> {
+    pub(crate) fn workloads(&self, kind: ObjectKind) -> Option<&ObjectStore<Workload>> {
         match kind {
+            ObjectKind::DaemonSet => Some(&self.daemon_sets),
             ObjectKind::ReplicationController => Some(&self.replication_controllers),
             ObjectKind::ReplicaSet => Some(&self.replica_sets),
             ObjectKind::StatefulSet => Some(&self.stateful_sets),
@@ -394,6 +406,7 @@ impl Objects {
 
     fn workloads_mut(&mut self, kind: ObjectKind) -> Option<&mut ObjectStore<Workload>> {
         match kind {
+            ObjectKind::DaemonSet => Some(&mut self.daemon_sets),
             ObjectKind::ReplicationController => Some(&mut self.replication_controllers),
             ObjectKind::ReplicaSet => Some(&mut self.replica_sets),
             ObjectKind::StatefulSet => Some(&mut self.stateful_sets),
@@ -566,8 +579,11 @@ impl Objects {
             Object::CsiStorageCapacity(object) => {
                 run(&mut self.csi_storage_capacities, Arc::new(object.clone()), g)
             }
-            Object::PodDisruptionBudget(object) => {
-                run(&mut self.pod_disruption_budgets, Arc::new(object.clone()), g)
+            Object::PodDisruptionBudget(budget) => {
+                let old = self.pod_disruption_budgets.get(&budget.namespace, &budget.name).cloned();
+                run(&mut self.pod_disruption_budgets, Arc::new(budget.clone()), g)?;
+                self.exchange_budget((&budget.namespace, &budget.name), old.as_deref());
+                Ok(())
             }
             Object::PodGroup(object) => run(&mut self.pod_groups, Arc::new(object.clone()), g),
             Object::Reservation(object) => run(&mut self.reservations, Arc::new(object.clone()), g),
@@ -611,7 +627,15 @@ impl Objects {
             ObjectKind::VolumeAttachment => run(&mut self.volume_attachments, (key.0, "", name), g),
             ObjectKind::CsiDriver => run(&mut self.csi_drivers, (key.0, "", name), g),
             ObjectKind::CsiStorageCapacity => run(&mut self.csi_storage_capacities, key, g),
-            ObjectKind::PodDisruptionBudget => run(&mut self.pod_disruption_budgets, key, g),
+            ObjectKind::PodDisruptionBudget => {
+                let number = self.pod_disruption_budgets.number(namespace, name);
+                let old = number.and_then(|number| self.pod_disruption_budgets.at(number)).cloned();
+                run(&mut self.pod_disruption_budgets, key, g)?;
+                if let Some(number) = number {
+                    self.budgets.exchange(number, old.as_deref(), None);
+                }
+                Ok(())
+            }
             ObjectKind::PodGroup => run(&mut self.pod_groups, key, g),
             ObjectKind::Reservation => run(&mut self.reservations, key, g),
             ObjectKind::Movement => run(&mut self.movements, (key.0, "", name), g),
@@ -622,6 +646,20 @@ impl Objects {
                     key: format!("{namespace}/{name}"),
                 }),
             },
+        }
+    }
+}
+
+impl Objects {
+    /// A budget was put in the place of another, or of none.
+    fn exchange_budget(
+        &mut self,
+        (namespace, name): (&str, &str),
+        old: Option<&PodDisruptionBudget>,
+    ) {
+        let store = &self.pod_disruption_budgets;
+        if let Some(number) = store.number(namespace, name) {
+            self.budgets.exchange(number, old, store.at(number).map(|budget| &**budget));
         }
     }
 }

@@ -4,7 +4,10 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 
-use crate::model::{CustomNodeResource, Generation, Movement, NmNode, Object, ObjectKind, Pod};
+use crate::model::{
+    CustomNodeResource, Generation, Movement, NmNode, Object, ObjectKind, Pod, PodDisruptionBudget,
+    Workload,
+};
 use crate::snapshot::draft::Draft;
 use crate::snapshot::{Cluster, Dump, GodelConfig, balanced};
 
@@ -28,7 +31,7 @@ impl fmt::Display for Difference {
 impl Cluster {
     /// Rebuilds this version from its objects alone, nodes in their order of
     /// arrival, and names each difference; none means that all sums, lists,
-    /// indexes and orders are right. O(n log n).
+    /// indexes and orders are right. O(n log n), and the budgets about each pod.
     #[must_use]
     pub fn audit(&self) -> Vec<Difference> {
         let found = self.dump();
@@ -49,6 +52,8 @@ impl Cluster {
         differ("evicted pods", &found.evicted, &expected.evicted);
         differ("preemption marks", &found.preemption_marks, &expected.preemption_marks);
         differ("marked pods", &found.marked, &expected.marked);
+        differ("budgets of pods", &found.budgets, &expected.budgets);
+        differ("budgets of owners", &found.owners, &expected.owners);
         // Which node reported a size first is not kept: the count alone follows.
         let nodes_of = |dump: &Dump| -> Vec<(String, usize)> {
             dump.images.iter().map(|(name, (_, nodes))| (name.clone(), *nodes)).collect()
@@ -152,6 +157,15 @@ impl Cluster {
                     }
                 }
             }
+        }
+        let objects = self.objects();
+        for budget in objects.pod_disruption_budgets.iter() {
+            let budget = PodDisruptionBudget::clone(budget);
+            let _ = draft.put_object(&Object::PodDisruptionBudget(budget));
+        }
+        let owners = ObjectKind::ALL.iter().filter_map(|kind| objects.workloads(*kind));
+        for owner in owners.flat_map(|store| store.iter()) {
+            let _ = draft.put_object(&Object::Workload(Workload::clone(owner)));
         }
         for node in self.everything() {
             if let Some(custom) = node.custom_node_resource() {

@@ -8,11 +8,12 @@ use std::time::Duration;
 
 use crate::log::{Event, ObjectKey, Relist};
 use crate::model::{
-    Bytes, CustomNodeResource, HostPort, MilliCpu, Movement, Name, NmNode, Node, NodeResources,
-    NonZero, Object, ObjectKind, Pod, PodClass, PodState, Quantity, Reservation, ReservationPhase,
-    Resources, Scalars, Template, Timestamp, Uid, ZoneKey, is_scalar,
+    Bytes, CustomNodeResource, HostPort, Labels, MilliCpu, Movement, Name, NmNode, Node,
+    NodeMetrics, NodeResources, NonZero, Object, ObjectKind, Pod, PodClass, PodDisruptionBudget,
+    PodState, Quantity, Reservation, ReservationPhase, Resources, Scalars, Template, Timestamp,
+    Uid, Workload, ZoneKey, is_scalar,
 };
-use crate::snapshot::{Dump, GodelConfig, NodeDump};
+use crate::snapshot::{Dump, GodelConfig, NodeDump, NodeLoad};
 
 #[derive(Clone, Debug)]
 struct Placed {
@@ -23,14 +24,16 @@ struct Placed {
     deadline: Option<Timestamp>,
 }
 
-/// A cluster as plain maps. Pods, nodes and what nodes are made of; other objects
-/// have no rules.
+/// A cluster as plain maps. Pods, nodes and what nodes are made of, disruption budgets
+/// and owners of pods; other objects have no rules.
 #[derive(Clone, Debug, Default)]
 pub struct Naive {
     pods: BTreeMap<Uid, Placed>,
     nodes: BTreeMap<Name, Arc<Node>>,
     nm_nodes: BTreeMap<Name, NmNode>,
     custom: BTreeMap<Name, CustomNodeResource>,
+    budgets: BTreeMap<(String, String), PodDisruptionBudget>,
+    owners: BTreeMap<(ObjectKind, String, String), Workload>,
     zones: Vec<(ZoneKey, Vec<Name>)>,
     /// Size by image, and the nodes that have it.
     images: BTreeMap<Name, (i64, BTreeSet<Name>)>,
@@ -153,7 +156,7 @@ impl Naive {
             Event::DeleteObject(key) if key.kind == ObjectKind::Movement => {
                 self.movements.remove(&key.name).is_some()
             }
-            Event::DeleteObject(key) => !key.kind.is_node_part() || self.delete_part(key),
+            Event::DeleteObject(key) => self.delete_object(key),
             Event::PutPending(pod) if self.godel.is_some() => self.unplace(&pod.uid, pod),
             Event::PutPending(pod) => {
                 !pod.uid.is_empty() && pod.node_name.as_ref().is_none_or(|node| node.is_empty())
@@ -503,8 +506,26 @@ impl Naive {
             Object::CustomNodeResource(custom) => {
                 naive.custom.insert(custom.name.clone(), custom.clone());
             }
+            Object::PodDisruptionBudget(budget) => {
+                let key = (budget.namespace.to_string(), budget.name.to_string());
+                naive.budgets.insert(key, budget.clone());
+            }
+            Object::Workload(owner) => {
+                let key = (owner.kind, owner.namespace.to_string(), owner.name.to_string());
+                naive.owners.insert(key, owner.clone());
+            }
             _ => {}
         });
+    }
+
+    fn delete_object(&mut self, key: &ObjectKey) -> bool {
+        let (namespace, name) = (key.namespace.clone(), key.name.clone());
+        match key.kind {
+            kind if kind.is_node_part() => self.delete_part(key),
+            ObjectKind::PodDisruptionBudget => self.budgets.remove(&(namespace, name)).is_some(),
+            kind if is_owner(kind) => self.owners.remove(&(kind, namespace, name)).is_some(),
+            _ => true,
+        }
     }
 
     fn delete_part(&mut self, key: &ObjectKey) -> bool {
@@ -534,17 +555,23 @@ impl Naive {
             return;
         }
         objects.iter().filter(good).for_each(|object| self.put_part(object));
-        if !kind.is_node_part() || !objects.iter().all(|object| good(&object)) {
+        if !objects.iter().all(|object| good(&object)) {
             return;
         }
-        let known: Vec<Name> = match kind {
-            ObjectKind::NmNode => self.nm_nodes.keys().cloned().collect(),
-            _ => self.custom.keys().cloned().collect(),
+        let in_none = |name: &Name| (String::new(), name.to_string());
+        let known: Vec<(String, String)> = match kind {
+            ObjectKind::NmNode => self.nm_nodes.keys().map(in_none).collect(),
+            ObjectKind::CustomNodeResource => self.custom.keys().map(in_none).collect(),
+            ObjectKind::PodDisruptionBudget => self.budgets.keys().cloned().collect(),
+            _ => {
+                let of_kind = self.owners.keys().filter(|(known, _, _)| *known == kind);
+                of_kind.map(|(_, namespace, name)| (namespace.clone(), name.clone())).collect()
+            }
         };
-        for name in known {
-            if !objects.iter().any(|object| *object.name() == name) {
-                let (namespace, name) = (String::new(), name.to_string());
-                self.delete_part(&ObjectKey { kind, namespace, name });
+        for (namespace, name) in known {
+            let is_it = |o: &Object| *o.namespace() == *namespace && **o.name() == *name;
+            if !objects.iter().any(is_it) {
+                self.delete_object(&ObjectKey { kind, namespace, name });
             }
         }
     }
@@ -591,6 +618,7 @@ impl Naive {
     pub fn dump(&self) -> Dump {
         let mut dump = Dump { order: self.order(), ..Dump::default() };
         let names = self.nodes.keys().chain(self.nm_nodes.keys()).chain(self.custom.keys());
+        let names = names.chain(self.pods.values().filter_map(|it| it.pod.node_name.as_ref()));
         for name in names.collect::<BTreeSet<_>>() {
             let entry = dump.nodes.entry(name.to_string()).or_default();
             self.describe(name, entry);
@@ -605,6 +633,10 @@ impl Naive {
         if self.godel.as_ref().is_some_and(|config| config.preemption_marks) {
             self.describe_marks(&mut dump);
         }
+        for ((kind, namespace, name), owner) in &self.owners {
+            let key = format!("{} {namespace}/{name}", kind.as_str());
+            dump.owners.insert(key, self.budgets_for(namespace, &owner.labels));
+        }
         for (image, (size, nodes)) in &self.images {
             dump.images.insert(image.to_string(), (*size, nodes.len()));
             for node in nodes {
@@ -617,6 +649,10 @@ impl Naive {
             let Some(node) = &pod.node_name else { continue };
             let entry = dump.nodes.entry(node.to_string()).or_default();
             count(entry, uid, pod);
+            let budgets = self.budgets_for(pod.namespace(), &pod.template.labels);
+            if !budgets.is_empty() {
+                dump.budgets.insert(uid.clone(), budgets);
+            }
             for claim in pod.template.claims().filter(|_| self.zone_of(node).is_some()) {
                 claims.insert(format!("{}/{claim}", pod.namespace()));
             }
@@ -722,11 +758,46 @@ impl Naive {
             entry.best_effort.allocatable = without_zeros(&offered.resources);
             entry.best_effort.allowed_pods = offered.pods;
         }
+        let metrics = custom.and_then(|custom| custom.metrics.as_deref());
+        for (at, class) in [PodClass::Guaranteed, PodClass::BestEffort].into_iter().enumerate() {
+            entry.load[at] = self.load(name, class, metrics);
+        }
         entry.capacity = match (node, nm_node) {
             (Some(node), _) => node.capacity(),
             (None, Some(nm_node)) => NodeResources::from(&nm_node.capacity),
             (None, None) => NodeResources::default(),
         };
+    }
+
+    /// Every budget is asked.
+    fn budgets_for(&self, namespace: &str, labels: &Labels) -> Vec<String> {
+        let is_about = |budget: &&PodDisruptionBudget| {
+            *budget.namespace == *namespace
+                && !labels.is_empty()
+                && !budget.selector.is_empty()
+                && budget.selector.matches(labels)
+        };
+        self.budgets.values().filter(is_about).map(|budget| budget.name.to_string()).collect()
+    }
+
+    /// What was measured, and what those request of whom nothing was.
+    fn load(&self, name: &Name, class: PodClass, metrics: Option<&NodeMetrics>) -> NodeLoad {
+        let mut load = NodeLoad::default();
+        let mut measured = BTreeSet::new();
+        if let Some(metrics) = metrics {
+            load.updated = metrics.updated;
+            load.profiled = metrics.of(class).usage;
+            measured.extend(metrics.of(class).pods());
+        }
+        for Placed { pod, .. } in self.pods.values() {
+            let is_there = pod.node_name.as_ref() == Some(name) && pod.template.class == class;
+            if is_there && !measured.contains(&pod.key()) {
+                let placed = &pod.template.resources.placed;
+                load.requested.cpu.0 += placed.cpu.0;
+                load.requested.memory.0 += placed.memory.0;
+            }
+        }
+        load
     }
 
     fn order(&self) -> Vec<String> {
@@ -736,6 +807,11 @@ impl Naive {
             .map(ToString::to_string)
             .collect()
     }
+}
+
+fn is_owner(kind: ObjectKind) -> bool {
+    use ObjectKind::{DaemonSet, ReplicaSet, ReplicationController, StatefulSet};
+    matches!(kind, ReplicationController | ReplicaSet | StatefulSet | DaemonSet)
 }
 
 fn key_of(held: &Reservation) -> PlaceKey {

@@ -4,10 +4,11 @@ use std::sync::Arc;
 
 use portolan::log::{Event, ObjectKey, Relist};
 use portolan::model::{
-    CustomNodeResource, GodelPod, LabelSelector, Labels, Movement, MovementOwner, MovementTask,
-    Name, NmNode, Node, NominatedNode, Object, ObjectKind, OwnerKey, OwnerReference, Pod,
-    PodAffinity, PodAffinityTerm, PodClass, Quantity, RecommendedNode, Reservation,
-    ReservationPhase, ResourceList, Taint, TaintEffect, Timestamp, Uid, Victim, node, pod,
+    Bytes, CustomNodeResource, GodelPod, GroupMetric, LabelSelector, Labels, MilliCpu, Movement,
+    MovementOwner, MovementTask, Name, NmNode, Node, NodeMetrics, NominatedNode, Object,
+    ObjectKind, Operator, OwnerKey, OwnerReference, Pod, PodAffinity, PodAffinityTerm, PodClass,
+    PodDisruptionBudget, Quantity, RecommendedNode, Requirement, Reservation, ReservationPhase,
+    ResourceList, Taint, TaintEffect, Timestamp, Uid, Usage, Victim, Workload, node, pod,
 };
 use portolan::snapshot::Fork;
 use proptest::prelude::*;
@@ -50,6 +51,16 @@ pub(crate) enum Op {
     RelistPods(#[proptest(strategy = "prop::collection::vec(any::<Seed>(), 0..12)")] Vec<Seed>),
     RelistNodes(
         #[proptest(strategy = "prop::collection::vec(any::<NodeSeed>(), 0..90)")] Vec<NodeSeed>,
+    ),
+    PutBudget(NodeSeed),
+    DeleteBudget(u8),
+    RelistBudgets(
+        #[proptest(strategy = "prop::collection::vec(any::<NodeSeed>(), 0..12)")] Vec<NodeSeed>,
+    ),
+    PutOwner(NodeSeed),
+    DeleteOwner(u8),
+    RelistDaemonSets(
+        #[proptest(strategy = "prop::collection::vec(any::<NodeSeed>(), 0..12)")] Vec<NodeSeed>,
     ),
 }
 
@@ -297,7 +308,76 @@ fn make_custom(seed: &NodeSeed) -> Object {
         list.set("example.com/gpu", Quantity::whole(shape & 12));
         list.set("memory", Quantity::whole(shape << 20));
     }
-    Object::CustomNodeResource(CustomNodeResource::new(part_name(seed.name), &list))
+    let mut custom = CustomNodeResource::new(part_name(seed.name), &list);
+    custom.metrics = (shape & 4 != 0).then(|| Box::new(metrics(seed)));
+    Object::CustomNodeResource(custom)
+}
+
+/// Of some of the pods that there may be, each in one class or in both.
+fn metrics(seed: &NodeSeed) -> NodeMetrics {
+    let group = |class, n: u8| {
+        let pods = (0..n % 8).map(|i| format!("default/p{}", (seed.shape / 8 + i * 3) % 24));
+        let usage = Usage { cpu: MilliCpu(i64::from(n) * 10), memory: Bytes(i64::from(n)) };
+        GroupMetric { class, usage, pods: pods.map(Into::into).collect() }
+    };
+    let updated = (seed.zone & 1 != 0).then(|| Timestamp::from_secs(i64::from(seed.zone)));
+    let groups = [
+        group(PodClass::Guaranteed, seed.zone),
+        group(PodClass::BestEffort, seed.shape),
+        group(PodClass::Guaranteed, seed.shape / 2),
+    ];
+    NodeMetrics::new(updated, groups)
+}
+
+/// A namespace and a name of few: pods are in the first namespace.
+fn object_name(n: u8) -> (&'static str, String) {
+    (if n & 32 == 0 { "default" } else { "other" }, format!("o{}", n % 12))
+}
+
+fn make_budget(seed: &NodeSeed) -> Object {
+    let (namespace, name) = object_name(seed.name);
+    let app = if seed.zone & 1 == 0 { "a" } else { "b" };
+    let selector = match seed.shape % 6 {
+        0 => LabelSelector::Nothing,
+        1 => LabelSelector::everything(),
+        2 => LabelSelector::All([Requirement::new("app", Operator::NotIn, [app])].into()),
+        3 => LabelSelector::from_labels([("app", app), ("own", "x")]),
+        _ => LabelSelector::from_labels([("app", app)]),
+    };
+    Object::PodDisruptionBudget(PodDisruptionBudget {
+        namespace: namespace.into(),
+        name: name.into(),
+        selector,
+        disruptions_allowed: i32::from(seed.shape & 3),
+        ..PodDisruptionBudget::default()
+    })
+}
+
+fn owner_kind(n: u8) -> ObjectKind {
+    if n & 64 == 0 { ObjectKind::DaemonSet } else { ObjectKind::ReplicaSet }
+}
+
+fn make_owner(seed: &NodeSeed) -> Object {
+    let (namespace, name) = object_name(seed.name);
+    let labels = match seed.shape % 4 {
+        0 => Labels::EMPTY,
+        1 => Labels::new([("app", "a")]),
+        2 => Labels::new([("app", "b"), ("own", "x")]),
+        _ => Labels::new([("own", "x")]),
+    };
+    Object::Workload(Workload {
+        kind: owner_kind(seed.name),
+        namespace: namespace.into(),
+        name: name.into(),
+        labels,
+        selector: LabelSelector::Nothing,
+    })
+}
+
+fn delete_named(kind: ObjectKind, n: u8) -> Event {
+    let (namespace, name) = object_name(n);
+    let key = ObjectKey { kind, namespace: namespace.to_owned(), name };
+    Event::DeleteObject(Arc::new(key))
 }
 
 fn delete(kind: ObjectKind, n: u8) -> Event {
@@ -375,6 +455,15 @@ pub(crate) fn event(op: &Op, step: u64) -> Event {
         Op::RelistCustom(seeds) => {
             relist(ObjectKind::CustomNodeResource, seeds.iter().map(make_custom))
         }
+        Op::PutBudget(seed) => Event::PutObject(Arc::new(make_budget(seed))),
+        Op::DeleteBudget(n) => delete_named(ObjectKind::PodDisruptionBudget, *n),
+        Op::RelistBudgets(seeds) => {
+            relist(ObjectKind::PodDisruptionBudget, seeds.iter().map(make_budget))
+        }
+        Op::PutOwner(seed) => Event::PutObject(Arc::new(make_owner(seed))),
+        Op::DeleteOwner(n) => delete_named(owner_kind(*n), *n),
+        // One of another kind among them, and nothing goes.
+        Op::RelistDaemonSets(seeds) => relist(ObjectKind::DaemonSet, seeds.iter().map(make_owner)),
         Op::Expire => Event::Expire(now),
         Op::RelistPods(seeds) => {
             Event::Relist(Arc::new(Relist::Pods(seeds.iter().map(make_pod).collect())))

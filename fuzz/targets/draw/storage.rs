@@ -118,6 +118,7 @@ impl Draw<'_> {
                 kind: self.of(&[ObjectKind::ReplicaSet, ObjectKind::StatefulSet]),
                 namespace: self.namespace(),
                 name: self.of(&["w0", "w1"]).into(),
+                labels: Labels::EMPTY,
                 selector: LabelSelector::from_labels([("app", self.of(&["a", "b"]))]),
             }),
             3..6 => Object::PersistentVolumeClaim(self.claim()),

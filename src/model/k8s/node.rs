@@ -8,8 +8,8 @@ use super::time;
 use super::wire::{Amounts, Metadata, Text, TextMap};
 use super::wire_objects as wire;
 use crate::model::{
-    CustomNodeResource, Labels, Name, NmNode, Node, NumaZone, Object, Quantity, ResourceList,
-    Taint, TaintEffect, Timestamp, node,
+    CustomNodeResource, GroupMetric, Labels, Name, NmNode, Node, NodeMetrics, NumaZone, Object,
+    PodClass, Quantity, ResourceList, Resources, Taint, TaintEffect, Timestamp, Usage, node,
 };
 
 const EFFECT: &str = "one of NoSchedule, PreferNoSchedule, NoExecute";
@@ -110,7 +110,31 @@ pub(super) fn custom_node_resource(
         }
     }
     custom.numa = numa.into();
+    if let Some(measured) = &status.node_metric_status {
+        let path = status_path.key("nodeMetricStatus");
+        custom.metrics = Some(Box::new(node_metrics(measured, &path)?));
+    }
     Ok(Object::CustomNodeResource(custom))
+}
+
+/// What was measured of pods, a level that is not known being guaranteed
+/// (`GetResourceTypeFromQoS`). What is measured of the node as a whole is not read.
+fn node_metrics(
+    wire: &wire::NodeMetricStatus<'_>,
+    path: &Path<'_>,
+) -> Result<NodeMetrics, ReadError> {
+    let list = path.key("groupMetric");
+    let groups = wire.group_metric.iter().enumerate().map(|(i, group)| {
+        let usage = resource_list(&group.generic_usage, &list.index(i).key("genericUsage"))?;
+        let Resources { cpu, memory, .. } = usage.to_resources();
+        Ok(GroupMetric {
+            class: PodClass::of(Some(&group.qos_level), None),
+            usage: Usage { cpu, memory },
+            pods: group.pod_list.iter().map(name).collect(),
+        })
+    });
+    let groups = groups.collect::<Result<Vec<_>, ReadError>>()?;
+    Ok(NodeMetrics::new(timestamp(&wire.update_time, &path.key("updateTime"))?, groups))
 }
 
 fn numa_zone(

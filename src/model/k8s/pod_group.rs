@@ -8,7 +8,7 @@ use super::objects::named;
 use super::wire::Metadata;
 use super::wire_objects as wire;
 use super::wire_pod;
-use crate::model::{Name, PodGroup};
+use crate::model::{Name, PodGroup, PodGroupPhase};
 
 /// Whose pod group it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -89,6 +89,24 @@ pub(super) fn read(
             &meta.creation_timestamp,
             &path.key("metadata").key("creationTimestamp"),
         )?,
+        phase: wire.status.as_ref().and_then(|status| phase(kind, &status.phase)),
+    })
+}
+
+/// What the status says that others write: nothing there is a reason to refuse a group.
+fn phase(kind: GroupKind, text: &str) -> Option<PodGroupPhase> {
+    if kind == GroupKind::Kubernetes || text.is_empty() {
+        return None;
+    }
+    Some(match text {
+        "Pending" => PodGroupPhase::Pending,
+        "PreScheduling" | "Scheduling" => PodGroupPhase::PreScheduling,
+        "Scheduled" => PodGroupPhase::Scheduled,
+        "Running" => PodGroupPhase::Running,
+        "Finished" => PodGroupPhase::Finished,
+        "Failed" => PodGroupPhase::Failed,
+        "Timeout" => PodGroupPhase::Timeout,
+        _ => PodGroupPhase::Unknown,
     })
 }
 
@@ -115,7 +133,7 @@ fn timeout(
 #[cfg(test)]
 mod tests {
     use super::super::{object, pod};
-    use crate::model::{Object, PodGroup};
+    use crate::model::{Object, PodGroup, PodGroupPhase};
     use serde_json::{Value, json};
     use std::time::Duration;
 
@@ -157,6 +175,30 @@ mod tests {
         assert_eq!(group.creation_time.map(|at| at.0), Some(7_000_000_000));
         assert_eq!((&*group.namespace, &*group.name, group.min_members), ("n", "g", 0));
         assert_eq!(group.schedule_timeout, None::<Duration>);
+    }
+
+    #[test]
+    fn a_group_has_the_phase_that_its_kind_has() {
+        let of = |version: &str, status: Value| {
+            let value = json!({
+                "apiVersion": version, "kind": "PodGroup", "metadata": { "name": "g" },
+                "status": status,
+            });
+            match object("PodGroup", &value) {
+                Ok(Object::PodGroup(group)) => group.phase,
+                other => panic!("{other:?}"),
+            }
+        };
+        let godel = "scheduling.godel.kubewharf.io/v1alpha1";
+        let said = |phase: &str| of(godel, json!({ "phase": phase }));
+        assert_eq!((said(""), of(godel, Value::Null)), (None, None));
+        assert_eq!(said("Scheduled"), Some(PodGroupPhase::Scheduled));
+        assert_eq!(said("Timeout"), Some(PodGroupPhase::Timeout));
+        assert_eq!(said("of its own"), Some(PodGroupPhase::Unknown));
+        let scheduling = of("scheduling.x-k8s.io/v1alpha1", json!({ "phase": "Scheduling" }));
+        assert_eq!(scheduling, Some(PodGroupPhase::PreScheduling));
+        let kubernetes = of("scheduling.k8s.io/v1alpha2", json!({ "phase": "Scheduled" }));
+        assert_eq!(kubernetes, None, "that kind has no phase");
     }
 
     #[test]

@@ -400,6 +400,29 @@ fn parts_of_nodes_are_read_with_what_they_offer() {
     let error = object("CustomNodeResource", &zones("x")).unwrap_err();
     assert_eq!(error.path(), "status.topologyZone[1].children[1].name");
 
+    let measured = |cpu: &str| {
+        json!({"metadata": metadata, "status": {"nodeMetricStatus": {
+        "updateTime": "1970-01-01T00:00:07Z",
+        "nodeMetric": {"genericUsage": {"cpu": "9"}},
+        "groupMetric": [
+            {"QoSLevel": "shared_cores", "genericUsage": {"cpu": cpu, "memory": "1Gi"},
+             "podList": ["n/a", "n/b"]},
+            {"qosLevel": "reclaimed_cores", "genericUsage": {"cpu": "5m"}, "podList": ["n/c"]},
+            {"QoSLevel": "system_cores", "genericUsage": {"cpu": "1"}},
+            {"QoSLevel": "dedicated_cores", "genericUsage": null}]}}})
+    };
+    let found = object("CustomNodeResource", &measured("200m"));
+    let Ok(Object::CustomNodeResource(custom)) = found else { panic!("{found:?}") };
+    let metrics = custom.metrics.expect("metrics");
+    assert_eq!(metrics.updated, Some(crate::model::Timestamp::from_secs(7)));
+    let guaranteed = metrics.of(PodClass::Guaranteed);
+    assert_eq!((guaranteed.usage.cpu.0, guaranteed.usage.memory.0), (1_200, 1 << 30));
+    assert!(guaranteed.has("n", "b") && !guaranteed.has("n", "c"));
+    let best_effort = metrics.of(PodClass::BestEffort);
+    assert_eq!((best_effort.usage.cpu.0, best_effort.pods().len()), (5, 1));
+    let error = object("CustomNodeResource", &measured("x")).unwrap_err();
+    assert_eq!(error.path(), "status.nodeMetricStatus.groupMetric[0].genericUsage.cpu");
+
     let bad = json!({"metadata": metadata, "status": {"resources": {"allocatable": {"cpu": "x"}}}});
     let error = object("CustomNodeResource", &bad).unwrap_err();
     assert_eq!(error.path(), "status.resources.allocatable.cpu");
@@ -450,11 +473,13 @@ fn the_other_objects_are_read_by_their_kind() {
         ("ReplicationController", selector.clone()),
         ("ReplicaSet", json!({"matchLabels": selector})),
         ("StatefulSet", json!({"matchLabels": selector})),
+        ("DaemonSet", json!({"matchLabels": selector})),
     ] {
         let Ok(Object::Workload(workload)) = read(kind, json!({"selector": selector})) else {
             panic!("{kind}")
         };
         assert_eq!((workload.kind.as_str(), &workload.selector), (kind, &expected));
+        assert_eq!(workload.labels.get("l"), Some("v"));
     }
     assert!(matches!(read("Job", Value::Null), Err(e) if matches!(e.cause(), Cause::Kind { .. })));
 }

@@ -373,7 +373,7 @@ fn controllers_expand_into_the_pods_that_they_would_have_made() {
     assert_eq!((&*owner.kind, &*owner.name, owner.controller), ("ReplicaSet", "web", true));
     let workloads: Vec<_> =
         objects.objects.iter().map(|o: &Object| (o.kind().as_str(), &**o.name())).collect();
-    assert_eq!(workloads, [("StatefulSet", "db"), ("ReplicaSet", "web")]);
+    assert_eq!(workloads, [("StatefulSet", "db"), ("DaemonSet", "agent"), ("ReplicaSet", "web")]);
     let agent = objects.pods[8].template.node_affinity.as_ref().expect("affinity");
     let required = agent.required.as_ref().expect("required");
     assert!(required.matches("n3", &crate::model::Labels::EMPTY));

@@ -52,7 +52,7 @@ pub fn node_affinity(value: &Value) -> Result<NodeAffinity, ReadError> {
 /// See [`pod`]; and where the kind is none of these.
 pub fn object(kind: &str, value: &Value) -> Result<Object, ReadError> {
     const KINDS: &str = "one of Namespace, Service, ReplicationController, ReplicaSet, \
-        StatefulSet, PersistentVolume, PersistentVolumeClaim, StorageClass, CSINode, \
+        StatefulSet, DaemonSet, PersistentVolume, PersistentVolumeClaim, StorageClass, CSINode, \
         VolumeAttachment, CSIDriver, CSIStorageCapacity, PodDisruptionBudget, PodGroup, \
         NMNode, CustomNodeResource, Reservation, Movement";
     let root = Path::Root;
@@ -109,6 +109,12 @@ pub fn object(kind: &str, value: &Value) -> Result<Object, ReadError> {
         )?),
         "StatefulSet" => workload(workloads::controller(
             workloads::ControllerKind::StatefulSet,
+            &from_value(value)?,
+            &root,
+            rules,
+        )?),
+        "DaemonSet" => workload(workloads::controller(
+            workloads::ControllerKind::DaemonSet,
             &from_value(value)?,
             &root,
             rules,

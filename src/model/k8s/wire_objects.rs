@@ -68,6 +68,23 @@ wire! {
     struct CustomNodeResourceStatus<'a> {
         resources: Option<CustomResources<'a>>,
         topology_zone: List<SocketZone<'a>>,
+        node_metric_status: Option<NodeMetricStatus<'a>>,
+    }
+}
+
+wire! {
+    struct NodeMetricStatus<'a> {
+        update_time: Text<'a>,
+        group_metric: List<GroupMetric<'a>>,
+    }
+}
+
+wire! {
+    struct GroupMetric<'a> {
+        #[serde(rename = "QoSLevel", alias = "qosLevel")]
+        qos_level: Text<'a>,
+        generic_usage: Amounts<'a>,
+        pod_list: List<Text<'a>>,
     }
 }
 
@@ -215,6 +232,13 @@ wire! {
     struct PodGroup<'a> {
         metadata: Option<Metadata<'a>>,
         spec: Option<PodGroupSpec<'a>>,
+        status: Option<PodGroupStatus<'a>>,
+    }
+}
+
+wire! {
+    struct PodGroupStatus<'a> {
+        phase: Text<'a>,
     }
 }
 

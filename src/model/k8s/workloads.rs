@@ -13,7 +13,7 @@ use super::wire::Metadata;
 use super::wire_objects as wire;
 use super::wire_pod;
 use crate::model::{
-    LabelSelector, Name, Node, NodeSelector, NodeSelectorTerm, ObjectKind, Operator,
+    LabelSelector, Labels, Name, Node, NodeSelector, NodeSelectorTerm, ObjectKind, Operator,
     OwnerReference, Pod, Requirement, TaintEffect, Toleration, TolerationOperator, Workload,
 };
 
@@ -71,6 +71,8 @@ pub struct PodController {
     pub uid: Name,
     /// How many pods it wants; for a daemon set the number depends on the nodes.
     pub replicas: usize,
+    /// Its own labels.
+    pub labels: Labels,
     /// `spec.selector`.
     pub selector: LabelSelector,
     /// Who owns it: a replica set of a deployment makes no pods of its own.
@@ -80,29 +82,33 @@ pub struct PodController {
 }
 
 impl PodController {
-    /// The workload that spreading reads, where the kind is one.
+    /// The workload that owns its pods, where the kind is one.
     #[must_use]
     pub fn workload(&self) -> Option<Workload> {
         let kind = match self.kind {
             ControllerKind::ReplicationController => ObjectKind::ReplicationController,
             ControllerKind::ReplicaSet => ObjectKind::ReplicaSet,
             ControllerKind::StatefulSet => ObjectKind::StatefulSet,
+            ControllerKind::DaemonSet => ObjectKind::DaemonSet,
             _ => return None,
         };
-        Some(self.workload_of(kind))
+        Some(self.workload_of(kind, self.labels.clone()))
     }
 
-    /// The replica set that a deployment makes, under the deployment's name.
+    /// The replica set that a deployment makes, under the deployment's name and with the
+    /// labels of its pods (deployment/sync.go `getNewReplicaSet`).
     #[must_use]
     pub fn replica_set(&self) -> Option<Workload> {
-        (self.kind == ControllerKind::Deployment).then(|| self.workload_of(ObjectKind::ReplicaSet))
+        (self.kind == ControllerKind::Deployment)
+            .then(|| self.workload_of(ObjectKind::ReplicaSet, self.draft.spec.labels.clone()))
     }
 
-    fn workload_of(&self, kind: ObjectKind) -> Workload {
+    fn workload_of(&self, kind: ObjectKind, labels: Labels) -> Workload {
         Workload {
             kind,
             namespace: self.namespace.clone(),
             name: self.name.clone(),
+            labels,
             selector: self.selector.clone(),
         }
     }
@@ -326,6 +332,7 @@ fn build(
         name,
         uid: super::node::name(&parts.meta.uid),
         replicas: count(parts.replicas),
+        labels: super::node::labels(&parts.meta.labels),
         selector: parts.selector,
         owners: super::pod::owners(&parts.meta),
         first: count(parts.first),

@@ -17,9 +17,9 @@ pub(in crate::plugins) fn completed(pod: &Pod, event: &ClusterEvent<'_>) -> Hint
         return Hint::queue_if(pod.group().is_some() && same);
     }
     let (old, new) = event.object();
-    let wanted = |group: &PodGroup| group.has(pod).then_some(group.min_members);
+    let wanted = |group: &PodGroup| group.has(pod).then(|| group.wanted());
     let Some(new) = new.and_then(group_of).and_then(wanted) else { return Hint::Skip };
-    Hint::queue_if(old.and_then(group_of).is_none_or(|old| new < old.min_members))
+    Hint::queue_if(old.and_then(group_of).is_none_or(|old| new < old.wanted()))
 }
 
 fn group_of(object: &Object) -> Option<&PodGroup> {

@@ -65,6 +65,12 @@ pub(in crate::plugins) fn launched(pod: &Pod, event: &ClusterEvent<'_>) -> Hint 
     Hint::queue_if(event.resource == needs)
 }
 
+/// LoadAware: nodes that come, what there is on them, and what was measured there.
+pub(in crate::plugins) const LOADS: &[Interest] = &[
+    on(NODE, any(&[Actions::ADD, Actions::UPDATE_NODE_ALLOCATABLE])),
+    on(&[EventResource::CustomNodeResource], any(&[Actions::ADD, Actions::UPDATE])),
+];
+
 /// NodeAffinity: nodes and their labels.
 pub(in crate::plugins) const LABELS: &[Interest] =
     &[on(NODE, any(&[Actions::ADD, Actions::UPDATE_NODE_LABEL]))];

@@ -1,10 +1,11 @@
 //! Who would have to go from a node (default_preemption.go
 //! `SelectVictimsOnNode`).
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::framework::{Code, Cycle, Filters, Status, Without};
-use crate::model::{Labels, Name, Pod, PodDisruptionBudget};
+use crate::model::{Name, Pod, PodDisruptionBudget};
 use crate::snapshot::{Fork, Freed, NodeInfo, PodInfo, Victims, importance};
 
 use super::pick::{self, Key};
@@ -54,7 +55,6 @@ impl<'a> Found<'a> {
 pub struct DryRun<'a> {
     cycle: Cycle<'a>,
     filters: &'a Filters<'a>,
-    budgets: Vec<&'a Arc<PodDisruptionBudget>>,
 }
 
 /// A node with fewer pods than it has.
@@ -134,9 +134,7 @@ impl<'a> DryRun<'a> {
     /// Of these filters' pod.
     #[must_use]
     pub fn new(cycle: Cycle<'a>, filters: &'a Filters<'a>) -> DryRun<'a> {
-        let mut budgets: Vec<_> = cycle.cluster.objects().pod_disruption_budgets.iter().collect();
-        budgets.sort_by(|a, b| (&a.namespace, &a.name).cmp(&(&b.namespace, &b.name)));
-        DryRun { cycle, filters, budgets }
+        DryRun { cycle, filters }
     }
 
     /// The pods that would have to go from the node. All pods of lower priority are taken
@@ -206,19 +204,31 @@ impl<'a> DryRun<'a> {
     }
 
     /// The places of the pods that their budgets would not let go if all went in
-    /// this order, and of the others (`filterPodsWithPDBViolation`).
-    fn split(&self, lower: Victims<'_>) -> (Vec<usize>, Vec<usize>) {
-        if self.budgets.is_empty() {
+    /// this order, and of the others (`filterPodsWithPDBViolation`). O(pods + budgets
+    /// about them), the budgets being looked for once for pods of the same labels.
+    pub(super) fn split(&self, lower: Victims<'_>) -> (Vec<usize>, Vec<usize>) {
+        let objects = self.cycle.cluster.objects();
+        if objects.pod_disruption_budgets.is_empty() {
             return (Vec::new(), (0..lower.len()).collect());
         }
-        let mut left: Vec<i32> = self.budgets.iter().map(|it| it.disruptions_allowed).collect();
+        let mut left: Vec<Left<'_>> = Vec::new();
+        let mut places: BTreeMap<u32, usize> = BTreeMap::new();
+        // By labels, the places of their budgets.
+        let mut known: BTreeMap<u32, Box<[usize]>> = BTreeMap::new();
         let mut violates = |pod: PodInfo<'_>| {
+            let budgets = known.entry(pod.labels_id()).or_insert_with(|| {
+                let found = objects.budgets_about(pod.namespace(), &pod.template().labels);
+                let place = |(number, budget): (u32, &'a Arc<PodDisruptionBudget>)| {
+                    *places.entry(number).or_insert_with(|| {
+                        left.push(Left { budget, allowed: budget.disruptions_allowed });
+                        left.len() - 1
+                    })
+                };
+                found.map(place).collect()
+            });
             let mut violates = false;
-            for (budget, left) in self.budgets.iter().zip(&mut left) {
-                if counts(budget, pod) {
-                    *left = left.saturating_sub(1);
-                    violates |= *left < 0;
-                }
+            for place in budgets.iter() {
+                violates |= left[*place].is_exceeded_by(pod);
             }
             violates
         };
@@ -226,13 +236,22 @@ impl<'a> DryRun<'a> {
     }
 }
 
-/// Here a budget without a selector, or with an empty one, is nobody's, and a pod
-/// without labels has none.
-fn counts(budget: &PodDisruptionBudget, pod: PodInfo<'_>) -> bool {
-    let labels: &Labels = &pod.template().labels;
-    !labels.is_empty()
-        && !budget.selector.is_empty()
-        && budget.counts(pod.namespace(), pod.name(), labels)
+/// A budget, and how much of it is left.
+struct Left<'a> {
+    budget: &'a PodDisruptionBudget,
+    allowed: i32,
+}
+
+impl Left<'_> {
+    /// Counts a pod that the selector matches, unless it is on its way out already;
+    /// whether that is more than is allowed.
+    fn is_exceeded_by(&mut self, pod: PodInfo<'_>) -> bool {
+        if self.budget.is_disrupted(pod.name()) {
+            return false;
+        }
+        self.allowed = self.allowed.saturating_sub(1);
+        self.allowed < 0
+    }
 }
 
 /// Sorts places once more: pods that have not started change places then.

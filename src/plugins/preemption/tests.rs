@@ -9,10 +9,10 @@ use crate::framework::{
     Without,
 };
 use crate::model::{
-    HOSTNAME, LabelSelector, Object, Pod, PodAffinity, PodAffinityTerm, PodBuilder,
-    PodDisruptionBudget, Quantity, Taint, TaintEffect, Timestamp, node, pod,
+    HOSTNAME, LabelSelector, Object, Operator, Pod, PodAffinity, PodAffinityTerm, PodBuilder,
+    PodDisruptionBudget, Quantity, Requirement, Taint, TaintEffect, Timestamp, node, pod,
 };
-use crate::snapshot::{Cluster, NodeInfo};
+use crate::snapshot::{Cluster, NodeInfo, PodInfo};
 use crate::{Config, Engine, Writer};
 
 #[derive(Clone, Debug, Arbitrary)]
@@ -146,6 +146,84 @@ proptest! {
         for (found, tried) in asked {
             prop_assert_eq!(found, tried);
         }
+    }
+}
+
+#[derive(Clone, Debug, Arbitrary)]
+struct BudgetSeed {
+    shape: u8,
+    allowed: u8,
+    disrupted: u8,
+}
+
+fn budget(n: usize, seed: &BudgetSeed) -> PodDisruptionBudget {
+    let color = colored(seed.shape / 8);
+    let is = |value: &str| Requirement::new("color", Operator::In, [value]);
+    let requirements = match seed.shape % 8 {
+        0 => None,
+        1 => Some(Vec::new()),
+        2 => Some(vec![Requirement::new("color", Operator::Exists, [""; 0])]),
+        3 => Some(vec![Requirement::new("color", Operator::NotIn, [color])]),
+        4 => Some(vec![Requirement::new("other", Operator::DoesNotExist, [""; 0]), is(color)]),
+        5 => Some(vec![Requirement::new("color", Operator::In, ["red", "blue"])]),
+        _ => Some(vec![is(color)]),
+    };
+    PodDisruptionBudget {
+        namespace: if seed.allowed & 4 == 0 { "default".into() } else { "other".into() },
+        // Not in the order in which they are put.
+        name: format!("b{}", n * 5 % 7).into(),
+        selector: requirements.map_or(LabelSelector::Nothing, |all| LabelSelector::All(all.into())),
+        disruptions_allowed: i32::from(seed.allowed % 4) - 1,
+        disrupted_pods: Box::new([format!("p{}", seed.disrupted % 16).into()]),
+    }
+}
+
+/// `filterPodsWithPDBViolation`: every budget is asked of every pod.
+fn split_by_asking_all(cluster: &Cluster, pods: &[PodInfo<'_>]) -> (Vec<usize>, Vec<usize>) {
+    let mut budgets: Vec<_> = cluster.objects().pod_disruption_budgets.iter().collect();
+    budgets.sort_by(|a, b| (&a.namespace, &a.name).cmp(&(&b.namespace, &b.name)));
+    let mut left: Vec<i32> = budgets.iter().map(|it| it.disruptions_allowed).collect();
+    (0..pods.len()).partition(|at| {
+        let pod = &pods[*at];
+        let labels = &pod.template().labels;
+        let mut violates = false;
+        for (budget, left) in budgets.iter().zip(&mut left) {
+            let is_nobodys = labels.is_empty() || budget.selector.is_empty();
+            if !is_nobodys && budget.counts(pod.namespace(), pod.name(), labels) {
+                *left -= 1;
+                violates |= *left < 0;
+            }
+        }
+        violates
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 256, ..ProptestConfig::default() })]
+
+    #[test]
+    fn budgets_protect_whom_they_protect_where_all_are_asked(
+        pods in prop::collection::vec(any::<PodSeed>(), 1..30),
+        budgets in prop::collection::vec(any::<BudgetSeed>(), 0..9),
+    ) {
+        let (mut writer, _) = Engine::inline(Config::default());
+        writer.add_node(node("n").hostname().cpu(100).build()).unwrap();
+        for (n, seed) in pods.iter().enumerate() {
+            let space = if seed.node & 1 == 0 { "default" } else { "other" };
+            writer.add_pod(made(format!("p{n}"), seed).namespace(space).on("n").build()).unwrap();
+        }
+        for (n, seed) in budgets.iter().enumerate() {
+            writer.put_object(Object::PodDisruptionBudget(budget(n, seed))).unwrap();
+        }
+        let framework = Framework::default_profile();
+        let wants = pod("wants").cpu(1).priority(9).build();
+        let state = CycleState::default();
+        let cycle = Cycle::new(writer.cluster(), &wants, &state);
+        let filters = framework.pre_filter(cycle);
+        let lower = writer.cluster().node("n").unwrap().victims().below(9);
+        let all: Vec<PodInfo<'_>> = lower.pods().collect();
+        let found = DryRun::new(cycle, &filters).split(lower);
+        prop_assert_eq!(found, split_by_asking_all(writer.cluster(), &all));
     }
 }
 

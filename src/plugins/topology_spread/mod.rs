@@ -124,7 +124,9 @@ impl Plugin for PodTopologySpread {
 mod tests {
     use super::*;
     use crate::framework::{Code, CycleState};
-    use crate::model::{LabelSelector, Labels, Object, Service, node, pod};
+    use crate::model::{
+        LabelSelector, Labels, Object, ObjectKind, OwnerReference, Service, Workload, node, pod,
+    };
     use crate::{Config, Engine};
 
     fn service(name: &str, app: &str) -> Object {
@@ -151,6 +153,32 @@ mod tests {
         writer.put_object(service("web", "db")).unwrap();
         assert!(soft(writer.cluster()).is_empty());
         assert_eq!(soft(&before).len(), 2, "an older version has its own services");
+    }
+
+    /// helper/spread.go `DefaultSelector` knows three kinds of owners.
+    #[test]
+    fn a_daemon_set_spreads_no_pods() {
+        let plugin = PodTopologySpread::default();
+        let soft = |kind: ObjectKind| {
+            let (mut writer, _) = Engine::inline(Config::default());
+            let labels = Labels::new([("app", "agent")]);
+            let selector = LabelSelector::from_labels([("app", "agent")]);
+            let (namespace, name) = ("default".into(), "agent".into());
+            let owner = Workload { kind, namespace, name, labels, selector };
+            writer.put_object(Object::Workload(owner)).unwrap();
+            let reference = OwnerReference {
+                api_version: "apps/v1".into(),
+                kind: kind.as_str().into(),
+                name: "agent".into(),
+                uid: "u".into(),
+                controller: true,
+            };
+            let pod = pod("agent-x").label("app", "agent");
+            let pod = pod.spec(|spec| spec.owners = [reference].into()).build();
+            let action = UnsatisfiableAction::ScheduleAnyway;
+            plugin.constraints(writer.cluster(), &pod, action).unwrap().len()
+        };
+        assert_eq!((soft(ObjectKind::DaemonSet), soft(ObjectKind::ReplicaSet)), (0, 2));
     }
 
     #[test]

@@ -14,6 +14,7 @@ use std::sync::Arc;
 
 use crate::framework::{Actions, EventResource, Hold, Muster, PluginSet, QueuedPod};
 use crate::model::{Name, Pod, PodGroup, PodGroupState, Timestamp, Uid};
+use crate::plugins::gang_scheduling::TIMEOUT;
 use crate::snapshot::Cluster;
 
 use super::backoff::nanoseconds;
@@ -135,7 +136,7 @@ impl Group {
     }
 
     fn wanted(&self) -> usize {
-        self.object.as_ref().map_or(0, |group| group.min_members as usize)
+        self.object.as_ref().map_or(0, |group| group.wanted() as usize)
     }
 
     fn muster(&self) -> Muster {
@@ -144,8 +145,13 @@ impl Group {
         let is_tried = self.in_flight > 0 && self.placed < self.wanted();
         let in_flight = is_tried.then_some(Hold::InFlight);
         let timed_out = self.held_until.and(timeout).map(Hold::TimedOut);
+        // Its phase says so: nothing but another phase changes that.
+        let state = self.object.as_ref().map(|group| group.state(self.placed));
+        let is_late = state == Some(PodGroupState::Timeout);
+        let is_over = is_late.then(|| Hold::TimedOut(timeout.unwrap_or(TIMEOUT)));
+        let timed_out = is_over.or(timed_out);
         Muster {
-            wanted: self.object.as_ref().map(|group| group.min_members),
+            wanted: self.object.as_ref().map(|group| group.wanted()),
             members: self.members.len() + self.elsewhere,
             hold: timed_out.or(in_flight),
         }

@@ -152,9 +152,9 @@ impl Draft {
     fn objects(&mut self) -> &mut Objects {
         let objects = &mut self.rest().objects;
         if !objects.is_unique() {
-            // A table and an index each.
+            // A table and an index each, and those of the budgets once more.
             let stores = ObjectKind::ALL.iter().filter(|kind| !kind.is_node_part());
-            super::cost::copied::<Objects>(2 * stores.count());
+            super::cost::copied::<Objects>(2 * stores.count() + 2);
         }
         triomphe::Arc::make_mut(objects)
     }

@@ -1,0 +1,363 @@
+//! Nodes by what their pods use (Gödel: plugins/loadaware).
+//!
+//! The formula is NodeResourcesFit's for the least allocated, over another estimate of
+//! what is taken. By default that is what pods request, with Kubernetes' defaults; or
+//! it is what was measured, and of pods that were not a share of what they request
+//! ([`NodeInfo::load`]). Gödel may reject nodes whose measurement is old, too: what a
+//! node is worth would change with time alone here, and no version has a clock.
+
+use super::ResourceWeight;
+use super::hints::{self, Interest};
+use crate::framework::{
+    Code, Cycle, Feasible, Filter, Plugin, Point, PreFilter, PreScore, Reads, Score, Status,
+};
+use crate::model::{Bytes, MilliCpu, NonZero, PodClass, Template, Usage};
+use crate::snapshot::{Chunk, Cluster, NodeInfo};
+
+/// Prefers nodes of which little is in use of what pods of the class may take, and
+/// rejects those of which too much is. Not in the default profile.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LoadAware {
+    /// What is scored for guaranteed pods: nothing by default, so that these are not
+    /// scored. Of what is neither cpu nor memory nothing counts as free.
+    pub guaranteed: Vec<ResourceWeight>,
+    /// What is scored for best-effort pods: cpu and memory by default.
+    pub best_effort: Vec<ResourceWeight>,
+    /// Goes by what was measured (`nodeMetricEstimator`) and not by requests
+    /// (`defaultEstimator`).
+    pub measured: Option<Measured>,
+}
+
+/// How what was measured counts; in each, none is what nobody said anything of.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Measured {
+    /// Of which percentage of what there is no more may be measured
+    /// (`usageThresholds`).
+    pub most: Percent,
+    /// Which percentage of what a pod requests it is taken to use
+    /// (`estimatedScalingFactors`).
+    pub used: Percent,
+}
+
+/// A percentage of cpu and one of memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Percent {
+    /// Of cpu.
+    pub cpu: Option<i64>,
+    /// Of memory.
+    pub memory: Option<i64>,
+}
+
+impl Default for LoadAware {
+    fn default() -> LoadAware {
+        let best_effort = ResourceWeight::cpu_and_memory();
+        LoadAware { guaranteed: Vec::new(), best_effort, measured: None }
+    }
+}
+
+const NAME: &str = "LoadAware";
+const NOT_MEASURED: &str = "no metric info on this node";
+const EXCEEDED: &str = "NodeMetricInfo usage exceeds threshold";
+
+/// What a pod is taken to request that names no amount (util/non_zero.go).
+const DEFAULT: Usage = Usage { cpu: MilliCpu(100), memory: Bytes(200 << 20) };
+
+impl LoadAware {
+    fn resources(&self, class: PodClass) -> &[ResourceWeight] {
+        match class {
+            PodClass::Guaranteed => &self.guaranteed,
+            PodClass::BestEffort => &self.best_effort,
+        }
+    }
+}
+
+impl Plugin for LoadAware {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn points(&self) -> &'static [Point] {
+        &[Point::Filter, Point::Score]
+    }
+
+    fn events(&self) -> &'static [Interest] {
+        hints::nodes::LOADS
+    }
+
+    fn is_local(&self) -> bool {
+        true
+    }
+
+    fn pre_filter<'a>(&'a self, cycle: Cycle<'a>) -> Result<PreFilter<'a>, Status> {
+        let Some(measured) = self.measured else { return Ok(PreFilter::Skip) };
+        let class = cycle.pod.template.class;
+        Ok(PreFilter::Filter(Box::new(Threshold { class, most: measured.most })))
+    }
+
+    fn pre_score<'a>(
+        &'a self,
+        cycle: Cycle<'a>,
+        _: &'a Feasible<'a>,
+    ) -> Result<PreScore<'a>, Status> {
+        let template = &cycle.pod.template;
+        let resources = self.resources(template.class);
+        if resources.is_empty() {
+            return Ok(PreScore::Skip);
+        }
+        let requested = requested(template);
+        let pod = self.measured.map_or(requested, |measured| measured.used.of(requested));
+        let class = template.class;
+        Ok(PreScore::Score(Box::new(Least { class, resources, measured: self.measured, pod })))
+    }
+}
+
+/// What a pod requests, the default where it names no amount; a zero that it names is
+/// one, if all its containers do.
+fn requested(template: &Template) -> Usage {
+    let (incoming, scored) = (&template.resources.incoming, &template.resources.scored);
+    let or_default = |named: i64, scored: i64, default: i64| match (named, scored) {
+        (0, 0) => 0,
+        (0, _) => default,
+        (named, _) => named,
+    };
+    Usage {
+        cpu: MilliCpu(or_default(incoming.cpu.0, scored.cpu.0, DEFAULT.cpu.0)),
+        memory: Bytes(or_default(incoming.memory.0, scored.memory.0, DEFAULT.memory.0)),
+    }
+}
+
+impl Percent {
+    /// That part of it, rounded as Gödel does; all where nobody says otherwise.
+    fn of(self, usage: Usage) -> Usage {
+        let part = |amount: i64, percent: Option<i64>| {
+            percent.map_or(amount, |percent| (amount as f64 * percent as f64 / 100.0) as i64)
+        };
+        let (cpu, memory) = (part(usage.cpu.0, self.cpu), part(usage.memory.0, self.memory));
+        Usage { cpu: MilliCpu(cpu), memory: Bytes(memory) }
+    }
+
+    /// Whether a part is more than that of the whole.
+    fn is_exceeded(self, part: Usage, whole: Usage) -> bool {
+        let exceeds = |part: i64, whole: i64, percent: Option<i64>| {
+            percent.is_some_and(|percent| part as f64 > percent as f64 / 100.0 * whole as f64)
+        };
+        exceeds(part.cpu.0, whole.cpu.0, self.cpu)
+            || exceeds(part.memory.0, whole.memory.0, self.memory)
+    }
+}
+
+/// What pods of a class may take of a node.
+fn offered(node: NodeInfo<'_>, class: PodClass) -> Usage {
+    let (chunk, at) = node.place();
+    let account = chunk.account(class);
+    let cpu = MilliCpu(account.allocatable_cpu()[at]);
+    Usage { cpu, memory: Bytes(account.allocatable_memory()[at]) }
+}
+
+struct Threshold {
+    class: PodClass,
+    most: Percent,
+}
+
+impl Filter for Threshold {
+    /// Gödel ends the whole cycle at a node that is not measured; here it is left out.
+    fn filter(&self, node: NodeInfo<'_>) -> Option<Status> {
+        let reason = if node.custom_node_resource().is_none() {
+            NOT_MEASURED
+        } else if self.most.is_exceeded(node.profiled(self.class), offered(node, self.class)) {
+            EXCEEDED
+        } else {
+            return None;
+        };
+        Some(Status::new(Code::UnschedulableAndUnresolvable, NAME, reason))
+    }
+
+    /// What was measured stays, whoever goes.
+    fn reads(&self) -> Reads {
+        Reads::Node
+    }
+
+    fn resolvable(&self, _: &Cluster, _: &Chunk, _: u64) -> u64 {
+        0
+    }
+}
+
+struct Least<'a> {
+    class: PodClass,
+    resources: &'a [ResourceWeight],
+    measured: Option<Measured>,
+    pod: Usage,
+}
+
+impl Score for Least<'_> {
+    fn score(&self, node: NodeInfo<'_>) -> Result<i64, Status> {
+        let whole = offered(node, self.class);
+        if whole.cpu.0 == 0 || whole.memory.0 == 0 {
+            return Ok(0);
+        }
+        let taken = match self.measured {
+            Some(measured) => {
+                let load = node.load(self.class);
+                load.profiled.plus(measured.used.of(load.requested))
+            }
+            None => {
+                let NonZero { cpu, memory } = node.non_zero_requested_of(self.class);
+                Usage { cpu, memory }
+            }
+        };
+        let taken = taken.plus(self.pod);
+        let (mut sum, mut weights) = (0, 0);
+        for ResourceWeight { name, weight } in self.resources {
+            let free = match &**name {
+                "cpu" => free(taken.cpu.0, whole.cpu.0),
+                "memory" => free(taken.memory.0, whole.memory.0),
+                _ => 0,
+            };
+            sum += free * weight;
+            weights += weight;
+        }
+        Ok(if weights == 0 { 0 } else { sum / weights })
+    }
+}
+
+/// The percentage of the whole that is not taken (`leastRequestedScore`).
+fn free(taken: i64, whole: i64) -> i64 {
+    if whole <= 0 || taken > whole {
+        return 0;
+    }
+    ((i128::from(whole) - i128::from(taken.max(0))) * 100 / i128::from(whole)) as i64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::framework::CycleState;
+    use crate::model::{
+        CustomNodeResource, GroupMetric, NodeMetrics, Object, Pod, PodBuilder, Quantity,
+        ResourceList, node, pod,
+    };
+    use crate::{Config, Engine, Writer};
+
+    const GI: i64 = 1 << 30;
+
+    fn custom(name: &str, cpu: i64, memory: i64) -> CustomNodeResource {
+        let list = [("cpu", Quantity::milli(cpu)), ("memory", Quantity::whole(memory))];
+        CustomNodeResource::new(name, &ResourceList::new(list))
+    }
+
+    fn writer(nodes: impl IntoIterator<Item = CustomNodeResource>) -> Writer {
+        let (mut writer, _) = Engine::inline(Config::default());
+        for custom in nodes {
+            writer.add_node(node(custom.name.clone()).cpu(4_000).memory(16 * GI).build()).unwrap();
+            writer.put_object(Object::CustomNodeResource(custom)).unwrap();
+        }
+        writer
+    }
+
+    fn best_effort(name: &str) -> PodBuilder {
+        pod(name).class(PodClass::BestEffort)
+    }
+
+    fn plugin(measured: Option<Measured>) -> LoadAware {
+        LoadAware { measured, ..LoadAware::default() }
+    }
+
+    fn scores(writer: &Writer, plugin: &LoadAware, pod: &Pod) -> Vec<i64> {
+        let state = CycleState::default();
+        let cycle = Cycle::new(writer.cluster(), pod, &state);
+        let feasible = Feasible::new(writer.cluster(), Vec::new());
+        let Ok(PreScore::Score(score)) = plugin.pre_score(cycle, &feasible) else {
+            return Vec::new();
+        };
+        writer.cluster().nodes().map(|node| score.score(node).unwrap()).collect()
+    }
+
+    /// The cases of Gödel's load_aware_test.go.
+    #[test]
+    fn requests_of_the_class_are_scored_as_godel_scores_them() {
+        let four = |name| custom(name, 4_000, 16 * GI);
+        let sized = |pod: PodBuilder, n: i64| pod.cpu(n * 1_000).memory(n * GI);
+        let mut writer = writer([four("n1"), four("n2")]);
+        let wants = sized(best_effort("p"), 1).build();
+        assert_eq!(scores(&writer, &plugin(None), &best_effort("e").build()), [97, 97]);
+        for n in [1, 2] {
+            writer.add_pod(sized(pod(format!("g{n}")), n).on(format!("n{n}")).build()).unwrap();
+        }
+        assert_eq!(scores(&writer, &plugin(None), &wants), [84, 84]);
+        for n in [1, 2] {
+            let pod = sized(best_effort(&format!("b{n}")), n).on(format!("n{n}")).build();
+            writer.add_pod(pod).unwrap();
+        }
+        assert_eq!(scores(&writer, &plugin(None), &wants), [68, 53]);
+        let guaranteed = sized(pod("g"), 1).build();
+        assert!(scores(&writer, &plugin(None), &guaranteed).is_empty(), "not scored");
+    }
+
+    const SHARES: Percent = Percent { cpu: Some(70), memory: Some(70) };
+    const MOST: Percent = Percent { cpu: Some(80), memory: Some(80) };
+
+    fn measured(usage: i64, pods: &[&str]) -> CustomNodeResource {
+        let group = GroupMetric {
+            class: PodClass::BestEffort,
+            usage: Usage { cpu: MilliCpu(usage), memory: Bytes(usage) },
+            pods: pods.iter().map(|pod| (*pod).into()).collect(),
+        };
+        let metrics = Some(Box::new(NodeMetrics::new(None, [group])));
+        CustomNodeResource { metrics, ..custom("n", 1_000, 1_000) }
+    }
+
+    #[test]
+    fn what_was_measured_counts_whole_and_requests_as_the_share_that_is_used() {
+        let pods = ["default/p0", "default/p2", "default/p5"];
+        let mut writer = writer([measured(250, &pods)]);
+        let small = |name: &str| best_effort(name).cpu(100).memory(100);
+        for n in 0..5 {
+            writer.add_pod(small(&format!("p{n}")).on("n").build()).unwrap();
+        }
+        let plugin = plugin(Some(Measured { most: MOST, used: SHARES }));
+        assert_eq!(scores(&writer, &plugin, &small("p").build()), [47]);
+    }
+
+    #[test]
+    fn a_node_is_left_out_that_is_not_measured_or_in_use_beyond_the_threshold() {
+        let threshold = Threshold { class: PodClass::BestEffort, most: MOST };
+        let mut writer = writer([measured(800, &[])]);
+        let asked = |writer: &Writer| {
+            let status = threshold.filter(writer.cluster().node("n").unwrap());
+            status.map(|status| (status.code, status.message()))
+        };
+        assert_eq!(asked(&writer), None);
+        writer.put_object(Object::CustomNodeResource(measured(801, &[]))).unwrap();
+        let code = Code::UnschedulableAndUnresolvable;
+        assert_eq!(asked(&writer), Some((code, EXCEEDED.to_owned())));
+        // One that measures nothing yet is as good as one in no use.
+        writer.put_object(Object::CustomNodeResource(custom("n", 1_000, 1_000))).unwrap();
+        assert_eq!(asked(&writer), None);
+        let kind = crate::model::ObjectKind::CustomNodeResource;
+        writer.delete_object(kind, "", "n").unwrap();
+        assert_eq!(asked(&writer), Some((code, NOT_MEASURED.to_owned())));
+    }
+
+    #[cfg(feature = "k8s")]
+    #[test]
+    fn arguments_are_those_of_godel() {
+        use super::super::args::factory;
+        use serde_json::{Value, json};
+
+        let made = |args: Value| match factory(NAME) {
+            Some(factory) => factory(Some(&args), &Default::default()).err(),
+            None => Some("unknown".to_owned()),
+        };
+        let resource = |class: &str, weight: i64| json!([{ "name": "cpu", "weight": weight, "resourceType": class }]);
+        let all = json!({
+            "resources": resource("guaranteed", 2), "estimator": "nodeMetricEstimator",
+            "usageThresholds": { "cpu": 80 }, "estimatedScalingFactors": { "memory": 70 },
+        });
+        assert_eq!(made(all), None);
+        assert_eq!(made(Value::Null), None);
+        let refused = |args: Value| made(args).unwrap_or_default();
+        assert!(refused(json!({ "resources": resource("x", 1) })).contains("type x is invalid"));
+        assert!(refused(json!({ "resources": resource("guaranteed", 0) })).contains("weight"));
+        assert!(refused(json!({ "filterExpiredNodeMetrics": true })).contains("clock"));
+    }
+}

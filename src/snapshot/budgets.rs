@@ -1,0 +1,482 @@
+//! Which disruption budgets are about a pod, without asking all of them.
+//!
+//! A budget is kept under one label that its selector requires, together with its
+//! namespace, or, where it requires none in particular, under the namespace alone. A
+//! pod's labels name all places where its budgets can be, and the selector itself has
+//! the last word on each that is found there. So nothing is kept of pods or of their
+//! owners: what links Gödel's owners to their budgets, and goes stale when one of both
+//! changes, is an answer here, not a state. Putting a budget costs O(log n), however
+//! many there are and however many pods it is about; a selector that requires no
+//! label of one value (`Exists`, `NotIn`, an `In` of several) is asked for every pod of
+//! its namespace.
+
+use std::sync::Arc;
+
+use crate::model::{
+    LabelSelector, Labels, Name, ObjectKind, Operator, PodDisruptionBudget, Requirement, Workload,
+    hash_of,
+};
+
+use super::cluster::Cluster;
+use super::cost;
+use super::hash_index::HashIndex;
+use super::stores::Objects;
+use super::table::Table;
+
+/// The numbers of the budgets in their store, by what they require.
+#[derive(Clone, Default)]
+pub(crate) struct Budgets {
+    /// Without gaps: the last moves where one goes.
+    groups: Table<Arc<Group>>,
+    by_key: HashIndex,
+    len: u32,
+}
+
+/// Budgets under one key. There may be as many as there are budgets: they are in a
+/// tree, of which a change copies a path.
+struct Group {
+    namespace: Name,
+    label: Option<(Name, Name)>,
+    members: Table<()>,
+    len: u32,
+}
+
+impl Clone for Group {
+    fn clone(&self) -> Group {
+        cost::copied::<Group>(4);
+        Group {
+            namespace: self.namespace.clone(),
+            label: self.label.clone(),
+            members: self.members.clone(),
+            len: self.len,
+        }
+    }
+}
+
+/// A namespace, and a label that is required there, if one is.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+struct Key<'a> {
+    namespace: &'a str,
+    label: Option<(&'a str, &'a str)>,
+}
+
+impl<'a> Key<'a> {
+    /// Where a budget is kept; nowhere if it can be about no pod.
+    fn of(budget: &'a PodDisruptionBudget) -> Option<Key<'a>> {
+        let LabelSelector::All(requirements) = &budget.selector else { return None };
+        let is_void = |r: &Requirement| r.operator == Operator::In && r.values.is_empty();
+        if requirements.is_empty() || requirements.iter().any(is_void) {
+            return None;
+        }
+        let label = requirements.iter().find_map(|r| match (r.operator, &*r.values) {
+            (Operator::In, [value]) => Some((&*r.key, &**value)),
+            _ => None,
+        });
+        Some(Key { namespace: &budget.namespace, label })
+    }
+}
+
+impl Group {
+    fn key(&self) -> Key<'_> {
+        let label = self.label.as_ref().map(|(key, value)| (&**key, &**value));
+        Key { namespace: &self.namespace, label }
+    }
+}
+
+impl Budgets {
+    /// The budget with this number in its store is another, is new or is gone. O(log n).
+    pub(super) fn exchange(
+        &mut self,
+        number: u32,
+        old: Option<&PodDisruptionBudget>,
+        new: Option<&PodDisruptionBudget>,
+    ) {
+        let (old, new) = (old.and_then(Key::of), new.and_then(Key::of));
+        if old == new {
+            return;
+        }
+        if let Some(key) = old {
+            self.remove(key, number);
+        }
+        if let Some(key) = new {
+            self.insert(key, number);
+        }
+    }
+
+    fn find(&self, key: Key<'_>) -> Option<u32> {
+        let is = |group: u32| self.groups.get(group).is_some_and(|group| group.key() == key);
+        self.by_key.find(hash_of(&key), is)
+    }
+
+    fn insert(&mut self, key: Key<'_>, number: u32) {
+        let group = self.find(key).unwrap_or_else(|| {
+            let group = Group {
+                namespace: key.namespace.into(),
+                label: key.label.map(|(key, value)| (key.into(), value.into())),
+                members: Table::default(),
+                len: 0,
+            };
+            self.by_key.insert(hash_of(&key), self.len);
+            self.groups.set(self.len, Arc::new(group));
+            self.len += 1;
+            self.len - 1
+        });
+        self.groups.update(group, |group| {
+            let group = Arc::make_mut(group);
+            group.members.set(number, ());
+            group.len += 1;
+        });
+    }
+
+    fn remove(&mut self, key: Key<'_>, number: u32) {
+        let Some(at) = self.find(key) else { return };
+        let left = self.groups.update(at, |group| {
+            let group = Arc::make_mut(group);
+            group.members.remove(number);
+            group.len -= 1;
+            group.len
+        });
+        if left != Some(0) {
+            return;
+        }
+        self.by_key.remove(hash_of(&key), at);
+        self.len -= 1;
+        let last = self.len;
+        if let Some(moved) = self.groups.get(last).filter(|_| last != at).cloned() {
+            let hash = hash_of(&moved.key());
+            self.by_key.remove(hash, last);
+            self.by_key.insert(hash, at);
+            self.groups.set(at, moved);
+        }
+        self.groups.remove(last);
+    }
+
+    /// The numbers of all budgets that may be about pods with these labels.
+    fn candidates<'a>(
+        &'a self,
+        namespace: &'a str,
+        labels: &'a Labels,
+    ) -> impl Iterator<Item = u32> + 'a {
+        let keys = labels.iter().map(Some).chain([None]);
+        let keys = keys.map(move |label| Key { namespace, label });
+        let groups = keys.filter_map(|key| self.groups.get(self.find(key)?));
+        groups.flat_map(|group| group.members.iter().map(|(number, ())| number))
+    }
+}
+
+impl Objects {
+    /// The budgets about pods with these labels, in no particular order, each with a
+    /// number of its own. A pod without labels has none.
+    pub(crate) fn budgets_about<'a: 'l, 'l>(
+        &'a self,
+        namespace: &'l str,
+        labels: &'l Labels,
+    ) -> impl Iterator<Item = (u32, &'a Arc<PodDisruptionBudget>)> + 'l {
+        let any = !labels.is_empty() && !self.pod_disruption_budgets.is_empty();
+        let candidates = any.then(|| self.budgets.candidates(namespace, labels));
+        let known = move |number| Some((number, self.pod_disruption_budgets.at(number)?));
+        let found = candidates.into_iter().flatten().filter_map(known);
+        found.filter(move |(_, budget)| budget.selector.matches(labels))
+    }
+}
+
+impl Cluster {
+    /// The disruption budgets about pods of a namespace with these labels, by name.
+    /// As for kube-scheduler (default_preemption.go `filterPodsWithPDBViolation`) a
+    /// budget without a selector or with an empty one is about nobody, and a pod
+    /// without labels has none. Whether a budget counts one pod in particular says
+    /// [`PodDisruptionBudget::counts`]: not if that is on its way out already.
+    ///
+    /// O(labels × log n + budgets of the namespace that require one of the labels, or
+    /// none in particular).
+    ///
+    /// ```
+    /// use portolan::model::{LabelSelector, Labels, Object, PodDisruptionBudget};
+    /// use portolan::{Config, Engine};
+    ///
+    /// let (mut writer, _) = Engine::inline(Config::default());
+    /// let budget = PodDisruptionBudget {
+    ///     namespace: "default".into(),
+    ///     name: "web".into(),
+    ///     selector: LabelSelector::from_labels([("app", "web")]),
+    ///     ..PodDisruptionBudget::default()
+    /// };
+    /// writer.put_object(Object::PodDisruptionBudget(budget)).unwrap();
+    /// let labels = Labels::new([("app", "web"), ("tier", "front")]);
+    /// assert_eq!(writer.cluster().budgets_for("default", &labels).len(), 1);
+    /// assert_eq!(writer.cluster().budgets_for("other", &labels).len(), 0);
+    /// ```
+    #[must_use]
+    pub fn budgets_for(&self, namespace: &str, labels: &Labels) -> Vec<&Arc<PodDisruptionBudget>> {
+        let found = self.objects().budgets_about(namespace, labels);
+        let mut found: Vec<_> = found.map(|(_, budget)| budget).collect();
+        found.sort_unstable_by(|a, b| a.name.cmp(&b.name));
+        found
+    }
+
+    /// What owns pods: the workload of this kind, namespace and name. Gödel's owners
+    /// are replica sets and daemon sets. O(log n).
+    #[must_use]
+    pub fn owner(&self, kind: ObjectKind, namespace: &str, name: &str) -> Option<&Arc<Workload>> {
+        self.objects().workloads(kind)?.get(namespace, name)
+    }
+
+    /// The disruption budgets that an owner's own labels are about, by name; none for
+    /// an owner that there is not. Its pods may have other labels: of a pod ask
+    /// [`Cluster::budgets_for`]. O(log n) more than that.
+    #[must_use]
+    pub fn budgets_of_owner(
+        &self,
+        kind: ObjectKind,
+        namespace: &str,
+        name: &str,
+    ) -> Vec<&Arc<PodDisruptionBudget>> {
+        let owner = self.owner(kind, namespace, name);
+        owner.map(|owner| self.budgets_for(namespace, &owner.labels)).unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use proptest_derive::Arbitrary;
+
+    use super::*;
+    use crate::log::{Event, ObjectKey, Relist};
+    use crate::model::Object;
+    use crate::{Config, Engine, Writer};
+
+    #[derive(Clone, Debug, Arbitrary)]
+    enum Op {
+        Put(Seed),
+        Delete(u8),
+        Relist(#[proptest(strategy = "prop::collection::vec(any::<Seed>(), 0..9)")] Vec<Seed>),
+    }
+
+    #[derive(Clone, Debug, Arbitrary)]
+    struct Seed {
+        name: u8,
+        shape: u8,
+        value: u8,
+    }
+
+    /// Of 24 names in three namespaces.
+    fn key(name: u8) -> (Name, Name) {
+        (format!("s{}", name % 3).into(), format!("b{}", name % 24).into())
+    }
+
+    fn value(n: u8) -> &'static str {
+        ["red", "green", "blue"][usize::from(n % 3)]
+    }
+
+    fn budget(seed: &Seed) -> PodDisruptionBudget {
+        let (namespace, name) = key(seed.name);
+        let (one, other) = (value(seed.value), value(seed.value / 3));
+        let none: [&str; 0] = [];
+        let is = |key: &str, value| Requirement::new(key, Operator::In, [value]);
+        let requirements: Vec<Requirement> = match seed.shape % 10 {
+            0 => return PodDisruptionBudget { namespace, name, ..PodDisruptionBudget::default() },
+            1 => Vec::new(),
+            2 => vec![Requirement::new("a", Operator::Exists, none)],
+            3 => vec![Requirement::new("a", Operator::DoesNotExist, none)],
+            4 => vec![Requirement::new("a", Operator::NotIn, [one, other])],
+            5 => vec![Requirement::new("b", Operator::In, [one, other])],
+            6 => vec![Requirement::new("b", Operator::In, none), is("a", one)],
+            7 => vec![Requirement::new("b", Operator::NotIn, [other]), is("a", one)],
+            8 => vec![is("b", one), is("a", other)],
+            _ => vec![is("a", one)],
+        };
+        let selector = LabelSelector::All(requirements.into());
+        let disruptions_allowed = i32::from(seed.value);
+        PodDisruptionBudget {
+            namespace,
+            name,
+            selector,
+            disruptions_allowed,
+            ..PodDisruptionBudget::default()
+        }
+    }
+
+    fn event(op: &Op) -> Event {
+        let object = |seed: &Seed| Object::PodDisruptionBudget(budget(seed));
+        let kind = ObjectKind::PodDisruptionBudget;
+        match op {
+            Op::Put(seed) => Event::PutObject(Arc::new(object(seed))),
+            Op::Delete(name) => {
+                let (namespace, name) = key(*name);
+                let (namespace, name) = (namespace.to_string(), name.to_string());
+                Event::DeleteObject(Arc::new(ObjectKey { kind, namespace, name }))
+            }
+            Op::Relist(seeds) => {
+                Event::Relist(Arc::new(Relist::Objects(kind, seeds.iter().map(object).collect())))
+            }
+        }
+    }
+
+    /// Every budget is asked.
+    fn scanned(cluster: &Cluster, namespace: &str, labels: &Labels) -> Vec<PodDisruptionBudget> {
+        let all = cluster.objects().pod_disruption_budgets.iter().filter(|budget| {
+            *budget.namespace == *namespace
+                && !labels.is_empty()
+                && !budget.selector.is_empty()
+                && budget.selector.matches(labels)
+        });
+        let mut all: Vec<_> = all.map(|budget| PodDisruptionBudget::clone(budget)).collect();
+        all.sort_by(|a, b| a.name.cmp(&b.name));
+        all
+    }
+
+    fn found(cluster: &Cluster, namespace: &str, labels: &Labels) -> Vec<PodDisruptionBudget> {
+        let found = cluster.budgets_for(namespace, labels).into_iter();
+        found.map(|budget| PodDisruptionBudget::clone(budget)).collect()
+    }
+
+    fn all_labels() -> Vec<Labels> {
+        let values = || [None, Some("red"), Some("green"), Some("blue")];
+        let both = values().into_iter().flat_map(|a| values().map(|b| (a, b)));
+        let of = |(a, b): (Option<&'static str>, Option<&'static str>)| {
+            let pairs = [a.map(|a| ("a", a)), b.map(|b| ("b", b)), Some(("c", "x"))];
+            Labels::new(pairs.into_iter().flatten())
+        };
+        both.map(of).chain([Labels::EMPTY]).collect()
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 256, ..ProptestConfig::default() })]
+
+        #[test]
+        fn the_index_finds_what_a_scan_finds_and_old_versions_find_what_they_did(
+            ops in prop::collection::vec(any::<Op>(), 1..80),
+        ) {
+            let mut state = crate::state::State::new(None, None);
+            let labels = all_labels();
+            let answers = |cluster: &Cluster| -> Vec<Vec<PodDisruptionBudget>> {
+                let spaces = ["s0", "s1", "s2", "none"];
+                let asked = spaces.iter().flat_map(|s| labels.iter().map(move |l| (s, l)));
+                asked.map(|(space, labels)| found(cluster, space, labels)).collect()
+            };
+            let mut held = Vec::new();
+            for (i, op) in ops.iter().enumerate() {
+                let _ = state.apply(&event(op), &mut ());
+                for labels in &labels {
+                    for space in ["s0", "s1", "s2", "none"] {
+                        let cluster = state.cluster();
+                        prop_assert_eq!(
+                            found(cluster, space, labels),
+                            scanned(cluster, space, labels)
+                        );
+                    }
+                }
+                if i % 16 == 5 {
+                    let snapshot = state.freeze();
+                    let answers = answers(&snapshot);
+                    held.push((snapshot, answers));
+                }
+            }
+            for (snapshot, before) in &held {
+                prop_assert_eq!(&answers(snapshot), before);
+            }
+            // What is gone leaves nothing.
+            let _ = state.apply(&event(&Op::Relist(Vec::new())), &mut ());
+            prop_assert_eq!(state.cluster().objects().budgets.len, 0);
+        }
+    }
+
+    fn writer() -> Writer {
+        Engine::inline(Config::default()).0
+    }
+
+    fn put(writer: &mut Writer, name: &str, selector: LabelSelector) {
+        let (namespace, name) = ("default".into(), name.into());
+        let budget =
+            PodDisruptionBudget { namespace, name, selector, ..PodDisruptionBudget::default() };
+        writer.put_object(Object::PodDisruptionBudget(budget)).unwrap();
+    }
+
+    fn put_owner(writer: &mut Writer, kind: ObjectKind, namespace: &str, app: &str) {
+        let owner = Workload {
+            kind,
+            namespace: namespace.into(),
+            name: "owner".into(),
+            labels: Labels::new([("app", app)]),
+            selector: LabelSelector::Nothing,
+        };
+        writer.put_object(Object::Workload(owner)).unwrap();
+    }
+
+    fn web() -> LabelSelector {
+        LabelSelector::from_labels([("app", "web")])
+    }
+
+    fn of_owner(writer: &Writer, kind: ObjectKind, namespace: &str) -> Vec<String> {
+        let found = writer.cluster().budgets_of_owner(kind, namespace, "owner").into_iter();
+        found.map(|budget| budget.name.to_string()).collect()
+    }
+
+    const OWNERS: [ObjectKind; 2] = [ObjectKind::ReplicaSet, ObjectKind::DaemonSet];
+
+    #[test]
+    fn an_owner_has_no_budgets_of_other_namespaces() {
+        let mut writer = writer();
+        put(&mut writer, "b", web());
+        for kind in OWNERS {
+            put_owner(&mut writer, kind, "default", "web");
+            put_owner(&mut writer, kind, "other", "web");
+            assert_eq!(of_owner(&writer, kind, "default"), ["b"]);
+            assert_eq!(of_owner(&writer, kind, "other"), [""; 0]);
+        }
+    }
+
+    #[test]
+    fn an_empty_selector_is_about_nobody() {
+        let mut writer = writer();
+        put(&mut writer, "b", LabelSelector::everything());
+        put_owner(&mut writer, ObjectKind::ReplicaSet, "default", "web");
+        assert_eq!(of_owner(&writer, ObjectKind::ReplicaSet, "default"), [""; 0]);
+        put(&mut writer, "b", web());
+        assert_eq!(of_owner(&writer, ObjectKind::ReplicaSet, "default"), ["b"]);
+    }
+
+    #[test]
+    fn a_budget_without_a_selector_is_about_nobody() {
+        let mut writer = writer();
+        put(&mut writer, "b", LabelSelector::Nothing);
+        put_owner(&mut writer, ObjectKind::DaemonSet, "default", "web");
+        assert_eq!(of_owner(&writer, ObjectKind::DaemonSet, "default"), [""; 0]);
+        writer.delete_object(ObjectKind::PodDisruptionBudget, "default", "b").unwrap();
+        assert_eq!(of_owner(&writer, ObjectKind::DaemonSet, "default"), [""; 0]);
+    }
+
+    #[test]
+    fn an_owners_budgets_follow_the_budget_and_the_owners_labels() {
+        let mut writer = writer();
+        for kind in OWNERS {
+            put_owner(&mut writer, kind, "default", "web");
+            put(&mut writer, "z", web());
+            put(&mut writer, "a", web());
+            assert_eq!(of_owner(&writer, kind, "default"), ["a", "z"], "by name");
+            put(&mut writer, "z", LabelSelector::from_labels([("app", "db")]));
+            assert_eq!(of_owner(&writer, kind, "default"), ["a"]);
+            put_owner(&mut writer, kind, "default", "db");
+            assert_eq!(of_owner(&writer, kind, "default"), ["z"]);
+            writer.delete_object(ObjectKind::PodDisruptionBudget, "default", "z").unwrap();
+            assert_eq!(of_owner(&writer, kind, "default"), [""; 0]);
+            writer.delete_object(kind, "default", "owner").unwrap();
+            assert_eq!(of_owner(&writer, kind, "default"), [""; 0]);
+        }
+    }
+
+    #[test]
+    fn a_pod_that_is_on_its_way_out_is_counted_no_more() {
+        let budget = PodDisruptionBudget {
+            namespace: "default".into(),
+            selector: web(),
+            disrupted_pods: Box::new(["going".into()]),
+            ..PodDisruptionBudget::default()
+        };
+        let labels = Labels::new([("app", "web")]);
+        assert!(budget.counts("default", "staying", &labels));
+        assert!(!budget.counts("default", "going", &labels));
+        assert!(!budget.counts("other", "staying", &labels));
+    }
+}
