@@ -1,0 +1,177 @@
+//! A day of two Gödel schedulers on one engine: a gang, a place that is kept over a
+//! restart, a movement, and nodes that each of them has for its own; with what a reader of
+//! the morning and one of now see.
+
+use std::error::Error;
+use std::sync::Arc;
+use std::time::Duration;
+
+use portolan::framework::{Framework, Partition, Preferred, Scheduler, SchedulerConfig};
+use portolan::log::{Event, Outcome, Relist};
+use portolan::model::{
+    GodelPod, Movement, MovementOwner, Object, ObjectKind, OwnerKey, OwnerReference, Pod,
+    PodBuilder, PodGroup, RecommendedNode, Reservation, Timestamp, node, pod,
+};
+use portolan::scheduler::{FilterCheck, PodScheduler, Profiles};
+use portolan::{Cluster, Config, Engine, GodelConfig};
+
+const NOW: Timestamp = Timestamp(0);
+
+fn engine() -> Engine {
+    let check = FilterCheck::new(Profiles::one(Arc::new(Framework::default_profile())));
+    let godel = GodelConfig {
+        reservations: Some(Duration::from_secs(60)),
+        movements: true,
+        preemption_marks: true,
+        ..GodelConfig::new("godel-scheduler")
+    };
+    Engine::shared(Config {
+        godel: Some(godel),
+        commit_check: Some(Box::new(check)),
+        ..Config::default()
+    })
+}
+
+/// A scheduler that tries the nodes that name it before the others.
+fn scheduler(engine: &Engine, name: &str) -> Result<PodScheduler, Box<dyn Error>> {
+    let scheduler = Scheduler::new(Framework::default_profile(), SchedulerConfig::default(), None)
+        .with_partition(Partition::Scheduler(name.into()));
+    Ok(PodScheduler::new(engine.clone(), Profiles::one(scheduler))?)
+}
+
+fn tell(engine: &Engine, event: Event) -> Outcome {
+    match engine.submit(event) {
+        Ok(ticket) => ticket.wait().unwrap_or_else(|closed| panic!("the engine is open: {closed}")),
+        Err(closed) => panic!("the engine is open: {closed}"),
+    }
+}
+
+/// Nodes with their pods, a line each.
+fn show(who: &str, cluster: &Cluster) {
+    println!("  {who} (generation {})", cluster.generation());
+    for node in cluster.nodes() {
+        let mut pods: Vec<&str> = node.pods().map(|pod| pod.name()).collect();
+        pods.sort_unstable();
+        let of: Vec<&str> = node.schedulers().map(|name| &**name).collect();
+        println!("    {} (of {}): {}", node.name(), of.join(", "), pods.join(" "));
+    }
+}
+
+/// What came of a pod, and why there.
+fn placed(scheduler: &mut PodScheduler, pod: Pod) -> Result<Arc<Pod>, Box<dyn Error>> {
+    let placement = scheduler.schedule(&Arc::new(pod), NOW)?;
+    let why = match &placement.decision.preferred {
+        Some(Preferred::Place(holder)) => format!(", in the place that {holder} held"),
+        Some(Preferred::Movement(name)) => format!(", as movement {name} wants"),
+        None => String::new(),
+    };
+    println!("  {} goes to {}{why}", placement.pod.name, placement.node());
+    // The binder's answer, which the API server tells everybody.
+    tell(scheduler.engine(), Event::AddPod(placement.pod.clone()))?;
+    Ok(placement.pod)
+}
+
+fn small(name: impl Into<portolan::model::Name>) -> PodBuilder {
+    pod(name).cpu(1_000).memory(1 << 30)
+}
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let engine = engine();
+    for (name, of) in [("red-0", "red"), ("red-1", "red"), ("blue-0", "blue"), ("blue-1", "blue")] {
+        let node = node(name).hostname().scheduler(of).cpu(4_000).memory(16 << 30).build();
+        tell(&engine, Event::AddNode(Arc::new(node)))?;
+    }
+    let mut red = scheduler(&engine, "red")?;
+    let mut blue = scheduler(&engine, "blue")?;
+    let reader = engine.reader()?;
+    let morning = reader.snapshot();
+
+    println!("two partitions: each scheduler fills its own nodes first");
+    for n in 0..2 {
+        placed(&mut red, small(format!("red-pod-{n}")).build())?;
+        placed(&mut blue, small(format!("blue-pod-{n}")).build())?;
+    }
+
+    println!("a gang of 7: what red has no room for goes to blue, and all of it or none");
+    let group = PodGroup::new("default", "training", 7);
+    tell(&engine, Event::PutObject(Arc::new(Object::PodGroup(group))))?;
+    let gang = |size: usize, cpu: i64| -> Vec<Arc<Pod>> {
+        let member = |n| pod(format!("worker-{n}")).group("training").cpu(cpu).build();
+        (0..size).map(|n| Arc::new(member(n))).collect()
+    };
+    let before = reader.snapshot();
+    if let Err(why) = red.schedule_gang(&gang(7, 3_000), 7, NOW) {
+        println!("  7 workers of 3 cores: {why}");
+    }
+    let after = reader.snapshot();
+    println!("  nothing is left of them: {}", after.diff(&before).is_empty());
+    for placement in red.schedule_gang(&gang(7, 1_000), 7, NOW)?.placed {
+        println!("  {} goes to {}", placement.pod.name, placement.node());
+        tell(&engine, Event::AddPod(placement.pod))?;
+    }
+
+    println!("web-0 is deleted, and its place is held");
+    let reserves = GodelPod { reserves: true, ..GodelPod::default() };
+    let web = |name: &str| small(name).label("name", "web");
+    let old = web("web-0").spec(|spec| spec.godel = Some(Box::new(reserves))).build();
+    let old = placed(&mut blue, old)?;
+    tell(&engine, Event::RemovePod { uid: old.uid.clone(), node: None })?;
+    let reservation = Object::Reservation(Reservation::of(&old));
+    tell(&engine, Event::PutObject(Arc::new(reservation.clone())))?;
+    show("now", &reader.snapshot());
+
+    println!("the scheduler restarts, and lists everything anew");
+    let last = reader.snapshot();
+    let engine = self::engine();
+    let pods = last.nodes().flat_map(|node| node.pods()).map(|pod| pod.to_pod());
+    // What holds a place is told by the Reservation, not as a pod.
+    let pods: Vec<Pod> = pods.filter(|pod| !pod.template.is_placeholder()).collect();
+    let nodes = last.nodes().filter_map(|node| node.kubelet_node().cloned()).collect();
+    for relist in [
+        Relist::Objects(ObjectKind::Reservation, vec![reservation]),
+        Relist::Pods(pods),
+        Relist::Nodes(nodes),
+    ] {
+        tell(&engine, Event::Relist(Arc::new(relist)))?;
+    }
+    let reader = engine.reader()?;
+    println!("  the same as before: {}", reader.snapshot().dump().nodes == last.dump().nodes);
+    let (mut red, mut blue) = (scheduler(&engine, "red")?, scheduler(&engine, "blue")?);
+    placed(&mut red, web("web-1").build())?;
+
+    println!("a rescheduler wants two pods of api on blue-1");
+    let owner = OwnerReference {
+        api_version: "apps/v1".into(),
+        kind: "ReplicaSet".into(),
+        name: "api".into(),
+        uid: "api".into(),
+        controller: true,
+    };
+    let api = |name: &str| small(name).cpu(100).spec(|spec| spec.owners = [owner.clone()].into());
+    let key = OwnerKey {
+        kind: owner.kind.clone(),
+        namespace: "default".into(),
+        name: owner.name.clone(),
+        uid: owner.uid.clone(),
+    };
+    let to = RecommendedNode { node: "blue-1".into(), desired: 2, actual: Box::default() };
+    let movement = Movement {
+        name: "defragment".into(),
+        owners: [MovementOwner { owner: key.clone(), nodes: [to].into() }].into(),
+        ..Movement::default()
+    };
+    tell(&engine, Event::PutObject(Arc::new(Object::Movement(movement))))?;
+    for name in ["api-0", "api-1", "api-2"] {
+        placed(&mut red, api(name).build())?;
+    }
+    placed(&mut blue, small("blue-pod-2").cpu(100).build())?;
+
+    println!("in the end");
+    let now = reader.snapshot();
+    show("a reader of the morning", &morning);
+    show("a reader of now", &now);
+    let wanted = now.movements().map(|movements| movements.available_nodes(&key));
+    println!("  more pods of api are wanted on {} nodes", wanted.map_or(0, |nodes| nodes.len()));
+    println!("  the audit finds {} differences", now.audit().len());
+    Ok(())
+}
