@@ -12,11 +12,13 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::fmt::Write;
 use std::sync::Arc;
+use std::time::Duration;
 
 use portolan::model::{
-    EventError, Generation, GodelPod, LabelSelector, Labels, Movement, MovementOwner,
-    NominatedNode, Object, ObjectKind, Operator, OwnerKey, Pod, PodAffinity, PodAffinityTerm,
-    PodDisruptionBudget, RecommendedNode, Requirement, Template, Victim, Workload, node, pod,
+    CustomNodeResource, EventError, Generation, GodelPod, LabelSelector, Labels, Movement,
+    MovementOwner, NmNode, NominatedNode, Object, ObjectKind, Operator, OwnerKey, Pod, PodAffinity,
+    PodAffinityTerm, PodDisruptionBudget, PodGroup, Quantity, RecommendedNode, Requirement,
+    Reservation, ResourceList, Template, Victim, Workload, node, pod,
 };
 use portolan::snapshot::cost;
 use portolan::{Config, Engine, GodelConfig, Writer};
@@ -99,8 +101,12 @@ struct Bed {
 impl Bed {
     /// `nodes` nodes in three zones; two pods on each, one on each of a million.
     fn new(nodes: usize) -> Bed {
-        let godel =
-            GodelConfig { movements: true, preemption_marks: true, ..GodelConfig::new("godel") };
+        let godel = GodelConfig {
+            reservations: Some(Duration::from_secs(60)),
+            movements: true,
+            preemption_marks: true,
+            ..GodelConfig::new("godel")
+        };
         let (mut writer, _) = Engine::inline(Config { godel: Some(godel), ..Config::default() });
         let template = pod("t").cpu(100).label("app", "web").build().template;
         let per_node = if nodes > 200_000 { 1 } else { 2 };
@@ -123,6 +129,8 @@ impl Bed {
         }
         writer.put_object(movement("all".into(), (1..nodes).step_by(SHARE))).unwrap();
         for i in 0..OBJECTS {
+            let place = Reservation::of(&reserving(i, i * nodes / OBJECTS));
+            writer.put_object(Object::Reservation(place)).unwrap();
             writer.put_object(budget(i, i)).unwrap();
             writer.put_object(owner(i, "web")).unwrap();
             if i % 512 == 0 {
@@ -194,6 +202,25 @@ fn preempting(name: String, node: usize) -> Pod {
     let godel = GodelPod { nominated_node, ..GodelPod::default() };
     let builder = pod(&*name).on(format!("n{node}"));
     builder.spec(|spec| spec.godel = Some(Box::new(godel))).build()
+}
+
+/// A pod whose place is held when it goes.
+fn reserving(i: usize, node: usize) -> Pod {
+    let godel = GodelPod { reserves: true, ..GodelPod::default() };
+    let builder = pod(format!("kept-{i}")).label("name", "web").on(format!("n{node}"));
+    builder.spec(|spec| spec.godel = Some(Box::new(godel))).build()
+}
+
+/// The pod that takes that place.
+fn succeeding(i: usize, node: usize) -> Pod {
+    let matched_placeholder = Some(format!("default/kept-{i}-placeholder").into());
+    let godel = GodelPod { matched_placeholder, ..GodelPod::default() };
+    let builder = pod(format!("next-{i}")).label("name", "web").on(format!("n{node}"));
+    builder.spec(|spec| spec.godel = Some(Box::new(godel))).build()
+}
+
+fn amounts(cpu: i64) -> ResourceList {
+    ResourceList::new([("cpu", Quantity::milli(cpu)), ("pods", Quantity::whole(100))])
 }
 
 /// Both.
@@ -280,6 +307,13 @@ const LAWS: &[Law] = &[
     law("pod that followed gone", [16_384, 768, 24_576], [3_072, 96, 4_096]),
     law("pod placed that marks victims", [16_384, 768, 24_576], [3_072, 96, 4_096]),
     law("pod gone that marked victims", [16_384, 768, 24_576], [3_072, 96, 4_096]),
+    law("place held", [49_152, 1_024, 65_536], [3_072, 96, 4_096]),
+    law("place confirmed", [16_384, 768, 24_576], [3_072, 96, 4_096]),
+    law("place taken", [49_152, 1_024, 65_536], [3_072, 96, 4_096]),
+    law("place given up", [49_152, 1_024, 65_536], [3_072, 96, 4_096]),
+    law("NMNode of a node", [49_152, 768, 65_536], [3_072, 96, 4_096]),
+    law("CustomNodeResource of a node", [16_384, 512, 24_576], [1_024, 64, 1_536]),
+    law("pod group added", [8_192, 256, 12_288], [1_024, 32, 1_536]),
     law("budget added", [16_384, 512, 24_576], [1_024, 32, 1_536]),
     law("budget with another selector", [16_384, 512, 24_576], [1_024, 32, 1_536]),
     law("budget removed", [16_384, 512, 24_576], [1_024, 32, 1_536]),
@@ -341,6 +375,27 @@ fn measure(nodes: usize) -> Vec<Cost> {
         note("budget removed", bed.cost(|writer| writer.delete_object(kind, SPACE, &name)));
         note("owner added", bed.cost(|writer| writer.put_object(owner(new, "web"))));
         note("owner with other labels", bed.cost(|writer| writer.put_object(owner(known, "db"))));
+        let kept = OBJECTS + i;
+        bed.writer.add_pod(reserving(kept, n)).unwrap();
+        note("place held", bed.cost(|writer| writer.remove_pod(&reserving(kept, n))));
+        let place = Object::Reservation(Reservation::of(&reserving(kept, n)));
+        note("place confirmed", bed.cost(|writer| writer.put_object(place)));
+        let successor = succeeding(kept, n);
+        note("place taken", bed.cost(|writer| writer.assume_pod(successor.clone())));
+        bed.writer.forget_pod(&successor).unwrap();
+        let (kind, name) = (ObjectKind::Reservation, format!("kept-{kept}"));
+        let cost = bed.cost(|writer| writer.delete_object(kind, "default", &name));
+        note("place given up", cost);
+        let nm_node = NmNode::new(format!("n{n}")).with_resources(amounts(8_000), amounts(6_000));
+        note("NMNode of a node", bed.cost(|writer| writer.put_object(Object::NmNode(nm_node))));
+        bed.writer.delete_object(ObjectKind::NmNode, "", &format!("n{n}")).unwrap();
+        let custom = CustomNodeResource::new(format!("n{n}"), &amounts(1_000));
+        let custom = Object::CustomNodeResource(custom);
+        note("CustomNodeResource of a node", bed.cost(|writer| writer.put_object(custom)));
+        let kind = ObjectKind::CustomNodeResource;
+        bed.writer.delete_object(kind, "", &format!("n{n}")).unwrap();
+        let group = Object::PodGroup(PodGroup::new("default", format!("group-{i}"), 3));
+        note("pod group added", bed.cost(|writer| writer.put_object(group)));
         let new = Arc::new(make_node(nodes + i));
         note("node added", bed.cost(|writer| writer.add_node(new)));
         let same = Arc::new(node(format!("n{n}")).zone(format!("z{}", n % 3)).cpu(1).build());

@@ -6,8 +6,8 @@ use portolan::framework::{
 use portolan::log::{Fact, Relist};
 use portolan::model::{
     Bytes, Change, CustomNodeResource, GroupMetric, Labels, Launcher, MicroTopology, MilliCpu,
-    NmNode, NodeMetrics, NumaZone, Object, ObjectKind, Pod, PodClass, Quantity, ResourceList,
-    Taint, TaintEffect, Timestamp, Usage, node, pod,
+    NmNode, NodeMetrics, NumaZone, Object, ObjectKind, Pod, PodAffinity, PodClass, Quantity,
+    ResourceList, Taint, TaintEffect, Timestamp, Usage, node, pod,
 };
 use portolan::plugins::{NodeResourcesFit, PodLauncher};
 use portolan::snapshot::Cluster;
@@ -145,6 +145,48 @@ fn each_class_has_an_account_of_its_own_and_all_pods_are_counted_together() {
     assert_eq!(found.allocatable_of(best_effort).cpu.0, 300);
     assert_eq!((found.allowed_pods_of(guaranteed), found.allowed_pods_of(best_effort)), (10, 50));
     assert_eq!((found.pod_count(), found.requested().cpu.0), (2, 700));
+}
+
+#[test]
+fn accounts_stay_apart_in_held_versions_and_in_forks() {
+    let mut writer = writer();
+    writer.add_node(node("n").cpu(1_000).build()).unwrap();
+    writer.put_object(custom("n", 300)).unwrap();
+    let held = writer.snapshot();
+    let mut fork = held.fork();
+    fork.put_object(&custom("n", 400)).unwrap();
+    writer.update_node(node("n").cpu(2_000).build()).unwrap();
+    let accounts = |cluster: &Cluster| {
+        let node = cluster.node("n").unwrap();
+        [PodClass::Guaranteed, PodClass::BestEffort].map(|of| node.allocatable_of(of).cpu.0)
+    };
+    assert_eq!(accounts(&held), [1_000, 300]);
+    assert_eq!(accounts(&fork), [1_000, 400]);
+    assert_eq!(accounts(writer.cluster()), [2_000, 300]);
+}
+
+#[test]
+fn lists_of_pods_with_affinity_follow_what_a_fork_assumes_and_takes_away() {
+    let mut writer = writer();
+    for name in ["n1", "n2"] {
+        writer.add_node(node(name).cpu(1_000).build()).unwrap();
+    }
+    let affine =
+        |name: &str, node: &str| pod(name).pod_affinity(PodAffinity::default()).on(node).build();
+    let known = affine("known", "n1");
+    writer.add_pod(known.clone()).unwrap();
+    let held = writer.snapshot();
+    let mut fork = held.fork();
+    fork.remove_pod(&known.uid).unwrap();
+    assert_eq!(fork.nodes_with_affinity().count(), 0);
+    fork.add_pod(&affine("new", "n2")).unwrap();
+    let with_affinity = |cluster: &Cluster| -> Vec<String> {
+        cluster.nodes_with_affinity().map(|node| node.name().to_string()).collect()
+    };
+    assert_eq!(
+        (with_affinity(&fork), with_affinity(&held)),
+        (vec!["n2".into()], vec!["n1".into()])
+    );
 }
 
 /// A scheduler with one plugin.
