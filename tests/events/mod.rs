@@ -227,7 +227,7 @@ fn make_movement(seed: &MovementSeed) -> Movement {
         owner: owner(*whose),
         nodes: Box::new([RecommendedNode {
             node: node_name(node % 8).into(),
-            desired: u64::from(desired % 8),
+            desired: u64::from(desired % 16),
             // The same twice among them.
             actual: (0..actual % 8).map(|i| task(actual / 8 + i % 6)).collect(),
         }]),
