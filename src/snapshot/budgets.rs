@@ -18,46 +18,25 @@ use crate::model::{
 };
 
 use super::cluster::Cluster;
-use super::cost;
-use super::hash_index::HashIndex;
+use super::groups::Groups;
 use super::stores::Objects;
-use super::table::Table;
 
 /// The numbers of the budgets in their store, by what they require.
 #[derive(Clone, Default)]
-pub(crate) struct Budgets {
-    /// Without gaps: the last moves where one goes.
-    groups: Table<Arc<Group>>,
-    by_key: HashIndex,
-    len: u32,
-}
-
-/// Budgets under one key. There may be as many as there are budgets: they are in a
-/// tree, of which a change copies a path.
-struct Group {
-    namespace: Name,
-    label: Option<(Name, Name)>,
-    members: Table<()>,
-    len: u32,
-}
-
-impl Clone for Group {
-    fn clone(&self) -> Group {
-        cost::copied::<Group>(4);
-        Group {
-            namespace: self.namespace.clone(),
-            label: self.label.clone(),
-            members: self.members.clone(),
-            len: self.len,
-        }
-    }
-}
+pub(crate) struct Budgets(Groups<OwnKey>);
 
 /// A namespace, and a label that is required there, if one is.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 struct Key<'a> {
     namespace: &'a str,
     label: Option<(&'a str, &'a str)>,
+}
+
+/// The same, kept: it has the same hash.
+#[derive(Clone, Hash)]
+struct OwnKey {
+    namespace: Name,
+    label: Option<(Name, Name)>,
 }
 
 impl<'a> Key<'a> {
@@ -74,12 +53,15 @@ impl<'a> Key<'a> {
         });
         Some(Key { namespace: &budget.namespace, label })
     }
-}
 
-impl Group {
-    fn key(&self) -> Key<'_> {
-        let label = self.label.as_ref().map(|(key, value)| (&**key, &**value));
-        Key { namespace: &self.namespace, label }
+    fn is(self, own: &OwnKey) -> bool {
+        let label = own.label.as_ref().map(|(key, value)| (&**key, &**value));
+        self == Key { namespace: &own.namespace, label }
+    }
+
+    fn to_own(self) -> OwnKey {
+        let label = self.label.map(|(key, value)| (key.into(), value.into()));
+        OwnKey { namespace: self.namespace.into(), label }
     }
 }
 
@@ -96,59 +78,11 @@ impl Budgets {
             return;
         }
         if let Some(key) = old {
-            self.remove(key, number);
+            self.0.remove(number, hash_of(&key), |own| key.is(own));
         }
         if let Some(key) = new {
-            self.insert(key, number);
+            self.0.insert(number, hash_of(&key), |own| key.is(own), || key.to_own());
         }
-    }
-
-    fn find(&self, key: Key<'_>) -> Option<u32> {
-        let is = |group: u32| self.groups.get(group).is_some_and(|group| group.key() == key);
-        self.by_key.find(hash_of(&key), is)
-    }
-
-    fn insert(&mut self, key: Key<'_>, number: u32) {
-        let group = self.find(key).unwrap_or_else(|| {
-            let group = Group {
-                namespace: key.namespace.into(),
-                label: key.label.map(|(key, value)| (key.into(), value.into())),
-                members: Table::default(),
-                len: 0,
-            };
-            self.by_key.insert(hash_of(&key), self.len);
-            self.groups.set(self.len, Arc::new(group));
-            self.len += 1;
-            self.len - 1
-        });
-        self.groups.update(group, |group| {
-            let group = Arc::make_mut(group);
-            group.members.set(number, ());
-            group.len += 1;
-        });
-    }
-
-    fn remove(&mut self, key: Key<'_>, number: u32) {
-        let Some(at) = self.find(key) else { return };
-        let left = self.groups.update(at, |group| {
-            let group = Arc::make_mut(group);
-            group.members.remove(number);
-            group.len -= 1;
-            group.len
-        });
-        if left != Some(0) {
-            return;
-        }
-        self.by_key.remove(hash_of(&key), at);
-        self.len -= 1;
-        let last = self.len;
-        if let Some(moved) = self.groups.get(last).filter(|_| last != at).cloned() {
-            let hash = hash_of(&moved.key());
-            self.by_key.remove(hash, last);
-            self.by_key.insert(hash, at);
-            self.groups.set(at, moved);
-        }
-        self.groups.remove(last);
     }
 
     /// The numbers of all budgets that may be about pods with these labels.
@@ -159,8 +93,7 @@ impl Budgets {
     ) -> impl Iterator<Item = u32> + 'a {
         let keys = labels.iter().map(Some).chain([None]);
         let keys = keys.map(move |label| Key { namespace, label });
-        let groups = keys.filter_map(|key| self.groups.get(self.find(key)?));
-        groups.flat_map(|group| group.members.iter().map(|(number, ())| number))
+        keys.flat_map(|key| self.0.members(hash_of(&key), move |own| key.is(own)))
     }
 }
 
@@ -378,7 +311,7 @@ mod tests {
             }
             // What is gone leaves nothing.
             let _ = state.apply(&event(&Op::Relist(Vec::new())), &mut ());
-            prop_assert_eq!(state.cluster().objects().budgets.len, 0);
+            prop_assert!(state.cluster().objects().budgets.0.is_empty());
         }
     }
 

@@ -7,7 +7,9 @@ use std::sync::Arc;
 use crate::model::{EventError, Movement, Name, Pod, PodState, Template, Uid};
 
 use super::super::cost;
-use super::super::godel::{GodelConfig, Movements, PreemptionMarks, Stores, SuggestionId};
+use super::super::godel::{
+    GodelConfig, Movements, PreemptionMarks, Reservations, Stores, SuggestionId,
+};
 use super::super::node_info::PodInfo;
 use super::Draft;
 
@@ -24,9 +26,9 @@ impl Draft {
     pub(super) fn stores(&mut self) -> Option<&mut Stores> {
         let stores = self.cluster.godel.as_mut()?;
         if !stores.is_unique() {
-            // The configuration, a table and two indexes of places, and the other two.
+            // The configuration, all places, and the pointers to the other two.
             let counts = 1
-                + 3 * usize::from(stores.reservations.is_some())
+                + stores.reservations.as_ref().map_or(0, |_| Reservations::COUNTS)
                 + usize::from(stores.movements.is_some())
                 + usize::from(stores.preemption_marks.is_some());
             cost::copied::<Stores>(counts);

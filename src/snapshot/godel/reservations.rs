@@ -9,6 +9,7 @@ use std::sync::Arc;
 use crate::model::{Generation, Name, Pod, Uid, hash_of};
 
 use super::super::cost;
+use super::super::groups::Groups;
 use super::super::hash_index::HashIndex;
 use super::super::table::Table;
 
@@ -62,7 +63,8 @@ pub(crate) struct PlaceId<'a> {
 pub struct Reservations {
     places: Table<Arc<ReservedPlace>>,
     by_id: HashIndex,
-    by_placeholder: HashIndex,
+    /// Those that are to be had.
+    by_placeholder: Groups<Name>,
     /// Numbers are not given out twice: who kept one finds its place, or none.
     next: u32,
     len: usize,
@@ -70,17 +72,14 @@ pub struct Reservations {
 }
 
 impl Reservations {
+    /// Reference counts that a clone bumps.
+    pub(crate) const COUNTS: usize = 2 + Groups::<Name>::COUNTS;
+
     /// The places that pods with this placeholder can have, the oldest first. O(places
     /// found × log n).
     pub fn available(&self, placeholder: &str) -> impl Iterator<Item = &Arc<ReservedPlace>> {
-        let mut found = Vec::new();
-        self.by_placeholder.find(hash_of(placeholder), |number| {
-            found.push(number);
-            false
-        });
-        let places = found.into_iter().filter_map(|number| self.places.get(number));
-        let wanted: Name = placeholder.into();
-        places.filter(move |place| place.placeholder == wanted && place.is_available())
+        let numbers = self.by_placeholder.members(hash_of(placeholder), |of| **of == *placeholder);
+        numbers.filter_map(|number| self.places.get(number))
     }
 
     /// The place that a pod of this name holds for a placeholder on a node. O(log n).
@@ -136,7 +135,7 @@ impl Reservations {
         let pod = place.pod.key();
         let id = PlaceId { placeholder: &place.placeholder, pod: &pod, node: place.node() };
         self.by_id.insert(hash_of(&id), number);
-        self.by_placeholder.insert(hash_of(&*place.placeholder), number);
+        self.offer(number, &place);
         self.places.set(number, Arc::new(place));
         self.next += 1;
         self.len += 1;
@@ -147,8 +146,26 @@ impl Reservations {
     /// Puts another in a place, known by the same.
     pub(crate) fn replace(&mut self, number: u32, place: ReservedPlace, generation: Generation) {
         cost::copied::<ReservedPlace>(0);
+        let was_available = self.at(number).is_some_and(|place| place.is_available());
+        match (was_available, place.is_available()) {
+            (false, true) => self.offer(number, &place),
+            (true, false) => self.withdraw(number, &place),
+            _ => {}
+        }
         self.places.set(number, Arc::new(place));
         self.generation = generation;
+    }
+
+    fn offer(&mut self, number: u32, place: &ReservedPlace) {
+        if place.is_available() {
+            let name = &place.placeholder;
+            self.by_placeholder.insert(number, hash_of(&**name), |of| of == name, || name.clone());
+        }
+    }
+
+    fn withdraw(&mut self, number: u32, place: &ReservedPlace) {
+        let name = &place.placeholder;
+        self.by_placeholder.remove(number, hash_of(&**name), |of| of == name);
     }
 
     pub(crate) fn remove(&mut self, number: u32, generation: Generation) {
@@ -156,7 +173,9 @@ impl Reservations {
         let pod = place.pod.key();
         let id = PlaceId { placeholder: &place.placeholder, pod: &pod, node: place.node() };
         self.by_id.remove(hash_of(&id), number);
-        self.by_placeholder.remove(hash_of(&*place.placeholder), number);
+        if place.is_available() {
+            self.withdraw(number, &place);
+        }
         self.places.remove(number);
         self.len -= 1;
         self.generation = generation;
