@@ -5,12 +5,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use portolan::framework::{
-    Cycle, CycleState, Decision, Framework, Preferred, Scheduler, SchedulerConfig,
+    Cycle, CycleState, Decision, Framework, Nomination, Preferred, ScheduleError, Scheduler,
+    SchedulerConfig,
 };
 use portolan::log::Event;
 use portolan::model::{
-    GodelPod, Movement, MovementOwner, Object, OwnerKey, OwnerReference, Pod, PodBuilder,
-    RecommendedNode, Timestamp, node, pod,
+    EventError, GodelPod, Movement, MovementOwner, Object, OwnerKey, OwnerReference, Pod,
+    PodBuilder, PodGroup, RecommendedNode, Timestamp, node, pod,
 };
 use portolan::scheduler::{FilterCheck, PodScheduler, Profiles, WhatIf};
 use portolan::{Config, Engine, GodelConfig, Writer};
@@ -189,4 +190,90 @@ fn a_scheduler_gives_the_place_to_the_successor_and_a_what_if_does_too() {
     let version = engine.reader().unwrap().snapshot();
     assert_eq!(version.reservations().unwrap().available("web").count(), 1);
     assert_eq!(version.audit(), vec![]);
+}
+
+#[test]
+fn whoever_leaves_a_place_behind_is_no_victim() {
+    let mut writer = writer();
+    for name in ["n2", "n3"] {
+        writer.remove_node(name).unwrap();
+    }
+    writer.add_pod(reserving("kept").on("n1").build()).unwrap();
+    let high = pod("high").cpu(700).priority(9).build();
+    let error = scheduler().schedule(writer.cluster(), &high).unwrap_err();
+    assert!(error.to_string().contains("No preemption victims found"), "{error}");
+    // One that reserves nothing is.
+    writer.remove_pod(&reserving("kept").on("n1").build()).unwrap();
+    writer.expire(Timestamp::from_secs(1)).unwrap();
+    writer.expire(Timestamp::from_secs(100)).unwrap();
+    writer.add_pod(web("gone").on("n1").build()).unwrap();
+    let error = scheduler().schedule(writer.cluster(), &high).unwrap_err();
+    let ScheduleError::Fit(error) = error else { panic!("{error}") };
+    assert_eq!(error.nomination, Nomination::Node("n1".into()));
+}
+
+#[test]
+fn of_two_that_were_decided_on_for_one_place_the_second_is_decided_anew() {
+    let engine = Engine::shared(config());
+    let wait = |event| engine.submit(event).unwrap().wait().unwrap();
+    for (name, cpu) in [("n1", 2_000), ("n2", 64_000)] {
+        wait(Event::AddNode(Arc::new(node(name).cpu(cpu).memory(64 << 30).build()))).unwrap();
+    }
+    let gone = Arc::new(reserving("a").on("n1").build());
+    wait(Event::AddPod(gone.clone())).unwrap();
+    wait(Event::RemovePod { uid: gone.uid.clone(), node: None }).unwrap();
+    let version = engine.reader().unwrap().snapshot();
+    let mut commit = |name: &str| {
+        let pod = web(name).build();
+        let decision = scheduler().schedule(&version, &pod).unwrap();
+        assert_eq!(decision.preferred, place("a"));
+        let pod = Arc::new(decision.place(pod));
+        let submitted = Event::AssumePod { pod, decided_on: Some(version.generation()) };
+        wait(submitted)
+    };
+    commit("first").unwrap();
+    let refused = commit("second");
+    assert!(matches!(refused, Err(EventError::Conflict { .. })), "{refused:?}");
+}
+
+#[test]
+fn a_gang_takes_no_more_suggestions_than_there_are() {
+    let engine = Engine::shared(config());
+    let wait = |event| engine.submit(event).unwrap().wait().unwrap();
+    for (name, cpu) in [("n1", 1_000), ("n2", 64_000)] {
+        wait(Event::AddNode(Arc::new(node(name).cpu(cpu).memory(64 << 30).build()))).unwrap();
+    }
+    wait(Event::PutObject(Arc::new(movement(&[("n1", 2)])))).unwrap();
+    let group = PodGroup::new("default", "gang", 3);
+    wait(Event::PutObject(Arc::new(Object::PodGroup(group)))).unwrap();
+    let pods: Vec<Arc<Pod>> =
+        (0..3).map(|n| Arc::new(owned(&format!("g{n}")).group("gang").build())).collect();
+    let mut scheduler = PodScheduler::new(engine.clone(), Profiles::one(scheduler())).unwrap();
+    let placed = scheduler.schedule_gang(&pods, 3, Timestamp(1)).unwrap().placed;
+    let mut nodes: Vec<String> = placed.iter().map(|of| of.node().to_string()).collect();
+    nodes.sort();
+    assert_eq!(nodes, ["n1", "n1", "n2"]);
+    let version = engine.reader().unwrap().snapshot();
+    assert_eq!(version.movements().unwrap().iter().map(|of| of.available()).sum::<u64>(), 0);
+}
+
+#[test]
+fn what_a_pod_went_by_before_is_forgotten_with_the_next_decision() {
+    let mut writer = writer();
+    let mut scheduler = scheduler();
+    let stale = owned("p").spec(|spec| {
+        spec.godel = Some(Box::new(GodelPod {
+            movement: Some("old".into()),
+            matched_placeholder: Some("default/x".into()),
+            ..GodelPod::default()
+        }));
+    });
+    writer.put_object(movement(&[("n1", 1)])).unwrap();
+    let stale = stale.build();
+    let decision = decide(&writer, &mut scheduler, &stale);
+    let placed = decision.place(stale);
+    let godel = placed.template.godel.as_ref().unwrap();
+    assert_eq!((godel.movement.as_deref(), &godel.matched_placeholder), (Some("m"), &None));
+    let written: Vec<_> = godel.annotations().collect();
+    assert_eq!(written, [("godel.bytedance.com/movement-name", "m")]);
 }

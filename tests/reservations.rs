@@ -349,3 +349,132 @@ fn a_held_version_keeps_the_places_that_it_has_over_drops_and_re_creations() {
     assert_eq!(held_version.reservations().unwrap().generation(), generation);
     clean(&writer);
 }
+
+/// A pod that is on a node, as its object says once the successor was bound.
+fn bound_without_annotation(name: &str, node: &str) -> Pod {
+    web(name).on(node).build()
+}
+
+#[test]
+fn a_successor_keeps_its_place_where_an_object_says_nothing_of_it() {
+    let mut writer = writer();
+    writer.add_pod(reserving("a")).unwrap();
+    writer.remove_pod(&reserving("a")).unwrap();
+    writer.assume_pod(successor("b", "a")).unwrap();
+    // The API server's object lacks the annotation, and the binder rejects it then.
+    let annotated = |change: fn(&mut GodelPod)| {
+        let mut godel = GodelPod::default();
+        change(&mut godel);
+        let pod = web("b").spec(|spec| spec.godel = Some(Box::new(godel)));
+        Pod { node_name: None, ..pod.build() }
+    };
+    let assumed = annotated(|godel| {
+        godel.state = "assumed".into();
+        godel.selected_scheduler = Some("ours".into());
+        godel.assumed_node = Some("n1".into());
+    });
+    writer.update_pod(&assumed.uid, assumed.clone()).unwrap();
+    assert_eq!(available(writer.cluster()).len(), 0);
+    let rejected = annotated(|godel| {
+        godel.state = "dispatched".into();
+        godel.selected_scheduler = Some("ours".into());
+    });
+    writer.update_pod(&rejected.uid.clone(), rejected).unwrap();
+    assert_eq!(on_node(writer.cluster()), held());
+    clean(&writer);
+}
+
+#[test]
+fn a_successor_that_is_bound_elsewhere_gives_its_place_back() {
+    let mut writer = writer();
+    writer.add_node(node("n2").cpu(1_000).build()).unwrap();
+    writer.add_pod(reserving("a")).unwrap();
+    writer.remove_pod(&reserving("a")).unwrap();
+    writer.assume_pod(successor("b", "a")).unwrap();
+    writer.add_pod(bound_without_annotation("b", "n2")).unwrap();
+    assert_eq!(available(writer.cluster()), ["default/a-placeholder n1"]);
+    assert_eq!(on_node(writer.cluster()).0, 1_400);
+    clean(&writer);
+}
+
+#[test]
+fn the_end_of_an_old_reservation_leaves_the_place_of_the_next_pod_of_its_name() {
+    let mut writer = writer();
+    let incarnation = |uid: &str| Pod { uid: Uid::new(uid), ..reserving("a") };
+    let (first, second) = (incarnation("u1"), incarnation("u2"));
+    writer.add_pod(first.clone()).unwrap();
+    writer.remove_pod(&first).unwrap();
+    put(&mut writer, Reservation::of(&first));
+    let mut taken = successor("a", "a");
+    taken.uid = second.uid.clone();
+    writer.assume_pod(taken).unwrap();
+    writer.add_pod(second.clone()).unwrap();
+    let over = Reservation { phase: ReservationPhase::Matched, ..Reservation::of(&first) };
+    put(&mut writer, over.clone());
+    // It is deleted, and its own Reservation is still to come.
+    writer.remove_pod(&second).unwrap();
+    assert_eq!(available(writer.cluster()).len(), 1);
+    let key = (ObjectKind::Reservation, &*over.namespace, &*over.name);
+    writer.delete_object(key.0, key.1, key.2).unwrap();
+    assert_eq!(available(writer.cluster()).len(), 1, "the place is the second pod's");
+    clean(&writer);
+}
+
+#[test]
+fn a_reservation_that_says_the_same_again_changes_nothing() {
+    let mut writer = writer();
+    writer.add_pod(reserving("a")).unwrap();
+    writer.remove_pod(&reserving("a")).unwrap();
+    let mut reservation = Reservation::of(&reserving("a"));
+    // As it is read: less than the pod said.
+    reservation.pod = web("a-placeholder")
+        .uid("default/a-placeholder")
+        .cpu(600)
+        .spec(|spec| {
+            spec.godel = Some(Box::new(GodelPod {
+                is_placeholder: true,
+                reservation_index: Some("web".into()),
+                ..GodelPod::default()
+            }));
+        })
+        .on("n1")
+        .build();
+    for _ in 0..3 {
+        put(&mut writer, reservation.clone());
+        assert_eq!(on_node(writer.cluster()), held());
+    }
+    reservation.pod = {
+        let mut spec = (**reservation.pod.template).clone();
+        spec.labels = portolan::model::Labels::new([("changed", "yes")]);
+        Pod { template: portolan::model::Template::new(spec), ..reservation.pod }
+    };
+    put(&mut writer, reservation);
+    assert_eq!(on_node(writer.cluster()).0, 600, "what it says now counts");
+    clean(&writer);
+}
+
+#[test]
+fn places_are_not_given_to_other_namespaces() {
+    let mut writer = writer();
+    writer.add_pod(reserving("a")).unwrap();
+    writer.remove_pod(&reserving("a")).unwrap();
+    let stranger = {
+        let mut pod = successor("b", "a");
+        let mut spec = (**pod.template).clone();
+        spec.namespace = "other".into();
+        spec.resources = Default::default();
+        pod.template = portolan::model::Template::new(spec);
+        pod
+    };
+    writer.assume_pod(stranger).unwrap();
+    assert_eq!(available(writer.cluster()).len(), 1);
+    clean(&writer);
+}
+
+#[test]
+fn a_delete_that_names_another_node_takes_the_pod_away() {
+    let mut writer = writer();
+    writer.add_pod(reserving("a")).unwrap();
+    writer.remove_pod(&Pod { node_name: Some("n9".into()), ..reserving("a") }).unwrap();
+    assert_eq!(on_node(writer.cluster()), held());
+}

@@ -13,7 +13,8 @@ use super::{each_lane, each_same};
 /// So schedulers of one engine with parts of their own seldom decide for the same node
 /// at once, which would let but one of them in; and what each remembers of its nodes
 /// holds longer. Percentages of nodes are of the part. A pod that asks for nodes by
-/// name, or is nominated to one, is not bound by parts.
+/// name, is nominated to one, or has a [`Preferred`](super::Preferred) one, is not bound by
+/// parts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Partition {
     /// One of `of` shares of like size: number `index`, counted from 0 and round.

@@ -18,7 +18,11 @@ impl Scheduler {
     /// As of [`Scheduler::decide`].
     pub fn decide_by_nodes(&self, cycle: Cycle<'_>) -> Result<Decision, ScheduleError> {
         let cluster = cycle.cluster;
-        if cluster.is_empty() {
+        let is_within =
+            |node: &NodeInfo<'_>| self.sub_cluster().is_none_or(|of| of.includes(*node));
+        if self.sub_cluster().is_some_and(|of| of.excludes(cycle.pod))
+            || !cluster.nodes().any(|node| is_within(&node))
+        {
             return Err(ScheduleError::NoNodes);
         }
         let admitted = self.sub_cluster().and_then(|of| of.admit(cycle.pod));
@@ -31,16 +35,19 @@ impl Scheduler {
             });
         }
         let nominated = cycle.pod.nominated_node_name.as_ref();
-        let nominated = nominated.and_then(|name| cluster.node(name));
+        let nominated = nominated.and_then(|name| cluster.node(name)).filter(is_within);
         if let Some(node) = nominated.filter(|node| filters.filter_with_nominated(*node).is_none())
         {
             return Ok(decision(node, 0, 1, 1));
         }
-        if let Some(decision) = preferred(self.framework(), cycle, &filters)? {
+        if let Some(decision) = preferred(self.framework(), cycle, &filters, is_within)? {
             return Ok(decision);
         }
         let lists: Vec<Vec<NodeInfo<'_>>> = match filters.names() {
-            Some(names) => vec![names.iter().filter_map(|name| cluster.node(name)).collect()],
+            Some(names) => {
+                let named = names.iter().filter_map(|name| cluster.node(name));
+                vec![named.filter(is_within).collect()]
+            }
             None => self.lists(cluster),
         };
         let mut looked_at = 0;
@@ -104,8 +111,9 @@ impl Scheduler {
     /// The nodes of each list, from where it is next begun.
     fn lists<'a>(&self, cluster: &'a Cluster) -> Vec<Vec<NodeInfo<'a>>> {
         let is_own = |node: &NodeInfo<'_>| self.partition().is_none_or(|own| own.includes(*node));
-        let nodes = cluster.nodes();
-        let nodes = nodes.filter(|node| self.sub_cluster().is_none_or(|of| of.includes(*node)));
+        let is_within =
+            |node: &NodeInfo<'_>| self.sub_cluster().is_none_or(|of| of.includes(*node));
+        let nodes = cluster.nodes().filter(is_within);
         let (own, others) = nodes.partition(is_own);
         let lists = [own, others].into_iter().zip(self.orders());
         let turned = lists.map(|(mut list, order): (Vec<NodeInfo<'_>>, _)| {

@@ -1,17 +1,21 @@
 //! Nodes that are tried before all others: where a place is held for the pod, and where
 //! a movement wants it (Gödel: the unit plugins' preferred nodes).
 //!
-//! It is a preference: where none of them will do, all nodes are looked at. Of several
+//! They come before a scheduler's own part of the nodes, too. It is a preference: where none of them will do, all nodes are looked at. Of several
 //! the first one is taken, without scores: the place that is held the longest, else the
 //! node on which the most pods of the owner are wanted.
 
 use std::cmp::Reverse;
+use std::sync::Arc;
 
 use crate::model::{Name, Pod, Template};
-use crate::snapshot::NodeInfo;
+use crate::snapshot::{NodeInfo, ReservedPlace};
 
 use super::filters::Filters;
 use super::{Cycle, Decision, Framework, Status};
+
+/// So many places are tried for a pod: each takes a fork and a PreFilter.
+const MOST_TRIED: usize = 32;
 
 /// Why a node came before others.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,17 +28,26 @@ pub enum Preferred {
 
 impl Decision {
     /// The pod as it is to be assumed: on its node, and saying which place or movement it
-    /// goes by.
+    /// goes by, if it does. Whoever binds the pod writes that to its object
+    /// ([`GodelPod::annotations`](crate::model::GodelPod::annotations)), or it is forgotten
+    /// with this process.
     #[must_use]
     pub fn place(&self, pod: Pod) -> Pod {
         let mut pod = pod.on(self.node.clone());
-        if let Some(preferred) = &self.preferred {
+        let (place, movement) = match &self.preferred {
+            Some(Preferred::Place(holder)) => (Some(holder), None),
+            Some(Preferred::Movement(name)) => (None, Some(name)),
+            None => (None, None),
+        };
+        let known = pod.template.godel.as_ref();
+        let says = known.map(|godel| (&godel.matched_placeholder, &godel.movement));
+        if says.map_or((None, None), |(place, movement)| (place.as_ref(), movement.as_ref()))
+            != (place, movement)
+        {
             let mut spec = (**pod.template).clone();
             let godel = spec.godel.get_or_insert_default();
-            match preferred {
-                Preferred::Place(holder) => godel.matched_placeholder = Some(holder.clone()),
-                Preferred::Movement(name) => godel.movement = Some(name.clone()),
-            }
+            godel.matched_placeholder = place.cloned();
+            godel.movement = movement.cloned();
             pod.template = Template::new(spec);
         }
         pod
@@ -46,22 +59,31 @@ pub(super) fn preferred(
     framework: &Framework,
     cycle: Cycle<'_>,
     filters: &Filters<'_>,
+    is_within: impl Fn(&NodeInfo<'_>) -> bool,
 ) -> Result<Option<Decision>, Status> {
     if cycle.cluster.godel().is_none() {
         return Ok(None);
     }
-    match held(framework, cycle)? {
+    match held(framework, cycle, &is_within)? {
         Some(decision) => Ok(Some(decision)),
-        None => wanted(cycle, filters),
+        None => wanted(cycle, filters, is_within),
     }
 }
 
 /// A place that is held for the pod. Pods of groups have none: they are placed together.
-fn held(framework: &Framework, cycle: Cycle<'_>) -> Result<Option<Decision>, Status> {
+fn held(
+    framework: &Framework,
+    cycle: Cycle<'_>,
+    is_within: impl Fn(&NodeInfo<'_>) -> bool,
+) -> Result<Option<Decision>, Status> {
     let places = cycle.cluster.reservations().filter(|_| cycle.pod.group().is_none());
     let placeholder = cycle.pod.template.reservation_placeholder();
     let (Some(places), Some(placeholder)) = (places, placeholder) else { return Ok(None) };
-    for place in places.available(placeholder) {
+    let own = |place: &&Arc<ReservedPlace>| place.pod.namespace() == cycle.pod.namespace();
+    for place in places.available(placeholder).filter(own).take(MOST_TRIED) {
+        if !cycle.cluster.node(place.node()).is_some_and(|node| is_within(&node)) {
+            continue;
+        }
         // What the pod would find there: the one that holds it gives way.
         let mut without = cycle.cluster.fork();
         if without.remove_pod(&place.pod.uid).is_err() {
@@ -77,7 +99,11 @@ fn held(framework: &Framework, cycle: Cycle<'_>) -> Result<Option<Decision>, Sta
 }
 
 /// A node on which a movement wants a pod of the owner.
-fn wanted(cycle: Cycle<'_>, filters: &Filters<'_>) -> Result<Option<Decision>, Status> {
+fn wanted(
+    cycle: Cycle<'_>,
+    filters: &Filters<'_>,
+    is_within: impl Fn(&NodeInfo<'_>) -> bool,
+) -> Result<Option<Decision>, Status> {
     let owner = cycle.pod.template.owner_key();
     let (Some(movements), Some(owner)) = (cycle.cluster.movements(), owner) else {
         return Ok(None);
@@ -85,7 +111,7 @@ fn wanted(cycle: Cycle<'_>, filters: &Filters<'_>) -> Result<Option<Decision>, S
     let mut nodes: Vec<(Name, u64)> = movements.available_nodes(&owner).into_iter().collect();
     nodes.sort_by_key(|(_, times)| Reverse(*times));
     for (name, _) in nodes {
-        let Some(node) = cycle.cluster.node(&name) else { continue };
+        let Some(node) = cycle.cluster.node(&name).filter(&is_within) else { continue };
         if !passes(filters, node)? {
             continue;
         }

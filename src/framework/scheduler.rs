@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use rayon::prelude::*;
 
 use crate::model::{Generation, Name, Pod, hash_of};
-use crate::snapshot::{Chunk, Cluster, Column, LANES, NodeSlot, lanes};
+use crate::snapshot::{Chunk, Cluster, Column, LANES, NodeInfo, NodeSlot, lanes};
 
 use super::dispatch;
 use super::filters::{Filters, code};
@@ -238,9 +238,14 @@ impl Scheduler {
         fits_nowhere: fn(&Framework, Cycle<'_>, &Filters<'_>) -> ScheduleError,
     ) -> Result<Decision, ScheduleError> {
         self.refresh(cycle.cluster);
-        if self.orders.iter().all(|order| order.nodes() == 0) {
+        let sub_cluster = self.admission.as_ref().map(|admission| admission.sub_cluster.clone());
+        let sub_cluster = sub_cluster.as_ref();
+        if self.orders.iter().all(|order| order.nodes() == 0)
+            || sub_cluster.is_some_and(|of| of.excludes(cycle.pod))
+        {
             return Err(ScheduleError::NoNodes);
         }
+        let is_within = |node: &NodeInfo<'_>| sub_cluster.is_none_or(|of| of.includes(*node));
         let admitted = self.admission.as_mut().and_then(|admission| admission.admit(cycle.pod));
         let cycle = Cycle { pod: admitted.as_ref().unwrap_or(cycle.pod), ..cycle };
         let filters = self.framework.pre_filter(cycle);
@@ -250,7 +255,7 @@ impl Scheduler {
             None => {}
         }
         let nominated = cycle.pod.nominated_node_name.as_ref();
-        let nominated = nominated.and_then(|name| cycle.cluster.node(name));
+        let nominated = nominated.and_then(|name| cycle.cluster.node(name)).filter(is_within);
         if let Some(node) = nominated.filter(|node| filters.filter_with_nominated(*node).is_none())
         {
             return Ok(Decision {
@@ -262,7 +267,7 @@ impl Scheduler {
                 preferred: None,
             });
         }
-        if let Some(decision) = preferred(&self.framework, cycle, &filters)? {
+        if let Some(decision) = preferred(&self.framework, cycle, &filters, is_within)? {
             return Ok(decision);
         }
         let chunks = self.orders.iter().map(|order| order.chunks().len()).sum();
@@ -272,6 +277,7 @@ impl Scheduler {
             framework: &self.framework,
             pool: self.pool.as_deref(),
             cycle,
+            sub_cluster,
             seed: self.config.seed,
         };
         let enough = |nodes: usize| match self.framework.has_plugins_at(Point::Score) {
@@ -350,6 +356,7 @@ struct Search<'a> {
     framework: &'a Framework,
     pool: Option<&'a rayon::ThreadPool>,
     cycle: Cycle<'a>,
+    sub_cluster: Option<&'a SubCluster>,
     seed: u64,
 }
 
@@ -459,7 +466,8 @@ impl<'a> Search<'a> {
         let cluster = self.cycle.cluster;
         let mut chunks: Vec<Listed<'_>> = Vec::new();
         let mut found = Sample::default();
-        for node in names.iter().filter_map(|name| cluster.node(name)) {
+        let is_within = |node: &NodeInfo<'_>| self.sub_cluster.is_none_or(|of| of.includes(*node));
+        for node in names.iter().filter_map(|name| cluster.node(name)).filter(is_within) {
             if found.feasible >= enough {
                 break;
             }

@@ -49,6 +49,12 @@ impl SubCluster {
         cluster.nodes().filter(|node| self.includes(*node))
     }
 
+    /// Whether the pod's node selector asks for another one.
+    pub(super) fn excludes(&self, pod: &Pod) -> bool {
+        let asked = pod.template.node_selector.get(&self.key);
+        !self.is_all() && asked.is_some() && !self.is(asked)
+    }
+
     fn is_all(&self) -> bool {
         self.value.is_empty()
     }
@@ -57,8 +63,7 @@ impl SubCluster {
         value == Some(&*self.value)
     }
 
-    /// The pod with its selector; none where the pod has one of this label, be it for
-    /// another sub-cluster, which it stays bound to.
+    /// The pod with its selector; none where the pod has one of this label.
     pub(super) fn admit(&self, pod: &Pod) -> Option<Pod> {
         if self.is_all() || pod.template.node_selector.get(&self.key).is_some() {
             return None;
@@ -259,6 +264,26 @@ mod tests {
              67 Insufficient cpu. preemption: 0/200 nodes are available: \
              200 Preemption is not helpful for scheduling.."
         );
+    }
+
+    #[test]
+    fn a_pod_of_another_sub_cluster_goes_nowhere_not_even_where_it_is_nominated_to() {
+        let writer = cluster();
+        let blue = pod("p").node_selector(Labels::new([(KEY, "blue")]));
+        let to_n1 = |pod: Pod| Pod { nominated_node_name: Some("n1".into()), ..pod };
+        for pod in [blue.clone().build(), to_n1(blue.build())] {
+            let state = crate::framework::CycleState::default();
+            let cycle = crate::framework::Cycle::new(writer.cluster(), &pod, &state);
+            let mut red = scheduler("red");
+            assert_eq!(red.decide_by_nodes(cycle), Err(ScheduleError::NoNodes));
+            assert_eq!(red.decide(cycle), Err(ScheduleError::NoNodes));
+            assert!(scheduler("blue").decide(cycle).is_ok());
+        }
+        // Nor does one that asks for none, and is nominated to a node of another.
+        let pod = to_n1(pod("q").build());
+        let decision = scheduler("red").schedule(writer.cluster(), &pod).unwrap();
+        let node = writer.cluster().node(&decision.node).unwrap();
+        assert!(SubCluster::new(KEY, "red").includes(node), "{decision:?}");
     }
 
     #[test]

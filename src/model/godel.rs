@@ -118,6 +118,24 @@ pub struct GodelPod {
 }
 
 impl GodelPod {
+    /// The annotations that say this of which place or movement a pod goes by, with their
+    /// values: what a binder writes to the pod's object.
+    ///
+    /// ```
+    /// use portolan::model::GodelPod;
+    ///
+    /// let godel = GodelPod { movement: Some("m".into()), ..GodelPod::default() };
+    /// let written: Vec<_> = godel.annotations().collect();
+    /// assert_eq!(written, [("godel.bytedance.com/movement-name", "m")]);
+    /// ```
+    pub fn annotations(&self) -> impl Iterator<Item = (&'static str, &str)> {
+        let place = self.matched_placeholder.as_deref();
+        let place = place.map(|of| ("godel.bytedance.com/matched-reservation-placeholder", of));
+        let movement = self.movement.as_deref();
+        let movement = movement.map(|name| ("godel.bytedance.com/movement-name", name));
+        place.into_iter().chain(movement)
+    }
+
     /// The same of a bound pod: who placed it and where is over then, and pods of
     /// one workload are alike again. None where nothing is left.
     #[must_use]
@@ -191,6 +209,15 @@ impl PodSpec {
         };
         let label = || self.labels.get("name");
         index.or_else(owner).or_else(label).filter(|placeholder| !placeholder.is_empty())
+    }
+
+    /// Whether, with such a pod gone, others take its room: it holds a place, or one is
+    /// held for its successor, or the one that it took is held again.
+    pub(crate) fn keeps_its_room(&self) -> bool {
+        self.godel.as_ref().is_some_and(|godel| {
+            let reserves = godel.reserves && self.reservation_placeholder().is_some();
+            godel.is_placeholder || reserves || godel.matched_placeholder.is_some()
+        })
     }
 
     /// Whether pods of this template hold places for others.

@@ -67,10 +67,14 @@ impl Fork {
         let known = self.draft.pod(&pod.uid).map(|known| known.spot());
         self.draft.check_place(pod, node, known)?;
         self.step();
+        let given_up = known.and_then(|known| self.draft.given_up(known, pod));
         if let Some(known) = known {
             self.draft.leave(known, Leaving::Gone);
         }
         self.draft.place(pod, node, None, false);
+        if let Some(number) = given_up {
+            self.draft.reopen(number);
+        }
         Ok(())
     }
 

@@ -97,10 +97,12 @@ impl VictimIndex {
         let mut entries: Vec<Entry> = Vec::with_capacity(node.pod_count());
         let mut with_scalars = Vec::new();
         let mut is_plain = true;
+        let keeps_places = node.cluster().reservations().is_some();
         for (place, pod) in node.pods().enumerate() {
             let template = pod.template();
-            // It goes with its place alone.
-            if template.is_placeholder() {
+            // What holds a place goes with it alone, and who goes and leaves one held, or
+            // opens one again, makes no room.
+            if keeps_places && template.keeps_its_room() {
                 continue;
             }
             let nothing = Resources::default();

@@ -110,8 +110,8 @@ impl Cluster {
                 .collect();
             let pods = self.everything().flat_map(|node| node.pods());
             let there: BTreeSet<(String, String)> = pods
-                .filter(|pod| pod.template().is_placeholder())
                 .map(|pod| (pod.node().name().to_string(), pod.uid().to_string()))
+                .filter(|key| named.contains(key))
                 .collect();
             differ("reserved places", &named, &there);
         }

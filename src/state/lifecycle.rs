@@ -156,8 +156,9 @@ impl State {
                 applied.updated = 1;
             }
             Event::RemovePod { uid, node } => {
-                let known =
-                    self.check_known(uid, node.as_ref(), |uid| EventError::NotFound { uid })?;
+                // Of Gödel's pods what is known counts, whatever an object says that is older.
+                let node = node.as_ref().filter(|_| !self.has_pod_states());
+                let known = self.check_known(uid, node, |uid| EventError::NotFound { uid })?;
                 self.displace(uid, known, Leaving::Deleted, observer);
                 applied.removed = 1;
             }
@@ -227,6 +228,14 @@ impl State {
         }
         let node = node_of(pod)?;
         let slot = draft.check_place(pod, node, None)?;
+        let conflict =
+            |reason| EventError::Conflict { uid: uid.clone(), node: node.clone(), reason };
+        if is_stale && draft.lacks_place(pod, node) {
+            return Err(conflict("the place that it was to have is not held any more".to_owned()));
+        }
+        if is_stale && draft.lacks_suggestion(pod, node) {
+            return Err(conflict("its movement wants no more pods there".to_owned()));
+        }
         match &self.commit_check {
             Some(check) if is_stale => {
                 // The pod that holds the place for it is no obstacle.
@@ -236,11 +245,7 @@ impl State {
                     trial
                 });
                 let cluster = without.as_ref().map_or(&draft.cluster, |trial| &trial.cluster);
-                check.check(cluster, pod, node).map_err(|reason| EventError::Conflict {
-                    uid: uid.clone(),
-                    node: node.clone(),
-                    reason,
-                })
+                check.check(cluster, pod, node).map_err(conflict)
             }
             _ => Ok(()),
         }?;
@@ -349,7 +354,9 @@ impl State {
         if pod.uid != *old && self.draft.pod(&pod.uid).is_some() {
             return Err(EventError::AlreadyAdded { uid: pod.uid.clone() });
         }
-        self.draft.check_place(pod, node, Some(spot))?;
+        // A place that is held takes what the pod took.
+        let leaves = pod.uid == *old || !self.draft.is_succeeded(spot);
+        self.draft.check_place(pod, node, leaves.then_some(spot))?;
         if pod.uid == *old {
             self.revise(spot, pod, observer);
         } else {
@@ -363,13 +370,17 @@ impl State {
     /// another node than before, it may be.
     pub(super) fn revise(&mut self, spot: Spot, pod: &Pod, observer: &mut impl Observer) {
         self.note_revised(spot, pod, observer);
+        let given_up = self.draft.given_up(spot, pod);
         if self.draft.revise(spot, pod, false) {
             observer.placed(pod, spot.slot, false);
-            return;
+        } else {
+            self.draft.leave(spot, Leaving::Gone);
+            // A ghost goes with its last pod, so the slot may be another one.
+            self.put_on(pod, None, false, observer);
         }
-        self.draft.leave(spot, Leaving::Gone);
-        // A ghost goes with its last pod, so the slot may be another one.
-        self.put_on(pod, None, false, observer);
+        if let Some(number) = given_up {
+            self.draft.reopen(number);
+        }
     }
 
     fn check_known(

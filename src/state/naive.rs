@@ -61,7 +61,6 @@ struct Held {
 enum Why {
     Deleted,
     Withdrawn,
-    Replaced,
 }
 
 impl Naive {
@@ -121,7 +120,7 @@ impl Naive {
                     }) && placeable(pod)
                         && (pod.uid == *old || !self.pods.contains_key(&pod.uid));
                 if fits {
-                    self.leave(old, Why::Replaced);
+                    self.pods.remove(old);
                     self.put(pod, false);
                 }
                 fits
@@ -129,7 +128,9 @@ impl Naive {
             Event::RemovePod { uid, node } => {
                 let fits = self.pods.get(uid).is_some_and(|known| {
                     node.as_ref().is_none_or(|node| {
-                        node.is_empty() || Some(node) == known.pod.node_name.as_ref()
+                        self.godel.is_some()
+                            || node.is_empty()
+                            || Some(node) == known.pod.node_name.as_ref()
                     })
                 });
                 if fits {
@@ -210,9 +211,31 @@ impl Naive {
     fn add(&mut self, pod: &Pod) -> bool {
         let fits = placeable(pod) && self.pods.get(&pod.uid).is_none_or(|known| known.assumed);
         if fits {
-            self.put(pod, false);
+            self.replace(pod);
         }
         fits
+    }
+
+    /// Puts a pod in the place of what is known of it, if anything is.
+    fn replace(&mut self, pod: &Pod) {
+        let known = self.pods.remove(&pod.uid);
+        let before = known.and_then(|known| self.taken(&known.pod));
+        let is_had = |key: &PlaceKey| self.places.get(key).is_some_and(|p| p.matched.is_none());
+        let takes = taken_by(pod).filter(|key| Some(key) != before.as_ref() && is_had(key));
+        self.put(pod, false);
+        let Some(key) = before else { return };
+        if takes.is_some() || pod.node_name.as_deref() != Some(&*key.2) {
+            self.reopen(&key);
+        }
+    }
+
+    /// The place on its node that a pod took.
+    fn taken(&self, pod: &Pod) -> Option<PlaceKey> {
+        let node = pod.node_name.as_deref()?;
+        let is_taken = |(key, place): &(&PlaceKey, &Held)| {
+            key.2 == *node && place.matched.as_ref() == Some(&pod.uid)
+        };
+        self.places.iter().find(is_taken).map(|(key, _)| key.clone())
     }
 
     fn put(&mut self, pod: &Pod, assumed: bool) {
@@ -229,19 +252,18 @@ impl Naive {
 
     fn leave(&mut self, uid: &Uid, why: Why) {
         let Some(Placed { pod, assumed, elsewhere, .. }) = self.pods.remove(uid) else { return };
-        let Some(godel) = pod.template.godel.as_ref().filter(|_| self.holds_places()) else {
-            return;
-        };
-        if godel.is_placeholder || why == Why::Replaced {
+        if !self.holds_places() || pod.template.is_placeholder() {
             return;
         }
         if why == Why::Deleted && !assumed && !elsewhere {
-            if godel.reserves && pod.template.reservation_placeholder().is_some() {
+            let reserves = pod.template.godel.as_ref().is_some_and(|godel| godel.reserves);
+            let is_placed = pod.node_name.as_ref().is_some_and(|node| {
+                self.nodes.contains_key(node) || self.nm_nodes.contains_key(node)
+            });
+            if reserves && is_placed && pod.template.reservation_placeholder().is_some() {
                 self.hold(&Reservation::of(&pod));
             }
-        } else if let Some(key) = taken_by(&pod)
-            && self.places.get(&key).is_some_and(|place| place.matched.as_ref() == Some(uid))
-        {
+        } else if let Some(key) = self.taken(&pod) {
             self.reopen(&key);
         }
     }
@@ -304,9 +326,8 @@ impl Naive {
             self.reservations.insert(name, new.clone());
             return true;
         }
-        let held = self.reservations.get(&name).cloned();
-        let was_over = held.as_ref().is_some_and(|old| !old.occupies());
-        let is_first = held.is_none();
+        let old = self.reservations.get(&name).cloned();
+        let held = old.clone();
         let held = held.filter(|old| old.occupies()).map(|old| key_of(&old));
         let key = key_of(new);
         if new.occupies() && self.pods.contains_key(&new.pod.uid) {
@@ -323,20 +344,27 @@ impl Naive {
             if let Some(held) = held.filter(|held| *held != key) {
                 self.drop_place(&held);
             }
-            self.occupy(key, new, is_first, was_over);
+            self.occupy(key, new, old.as_ref());
         } else if let Some(held) = held {
             match (new.phase, &new.owner) {
                 (ReservationPhase::Matched, Some(owner)) if self.pods.contains_key(owner) => {
                     self.match_place(&held, owner);
                 }
                 (ReservationPhase::Matched, _) => {}
-                _ => self.drop_place(&held),
+                _ => self.drop_place_of(&held, new),
             }
         }
         true
     }
 
-    fn occupy(&mut self, key: PlaceKey, new: &Reservation, is_first: bool, was_over: bool) {
+    fn drop_place_of(&mut self, key: &PlaceKey, reservation: &Reservation) {
+        let is_about = |p: &Held| p.confirmed || p.pod.uid == reservation.pod.uid;
+        if self.places.get(key).is_some_and(is_about) {
+            self.drop_place(key);
+        }
+    }
+
+    fn occupy(&mut self, key: PlaceKey, new: &Reservation, old: Option<&Reservation>) {
         let Some(place) = self.places.get_mut(&key) else {
             let successor =
                 self.pods.values().find(|placed| taken_by(&placed.pod).as_ref() == Some(&key));
@@ -350,9 +378,12 @@ impl Naive {
             return;
         };
         place.confirmed = true;
-        if was_over {
+        let taker = place.matched.as_ref().and_then(|taker| self.pods.get(taker));
+        let is_taken = taker.is_some_and(|taker| taker.pod.node_name.as_deref() == Some(&*key.2));
+        let was_over = old.is_some_and(|old| !old.occupies());
+        if was_over && !is_taken {
             self.reopen(&key);
-        } else if !is_first && place.matched.is_none() && place.pod != new.pod {
+        } else if old.is_some_and(|old| old.pod != new.pod) && place.matched.is_none() {
             let before = std::mem::replace(&mut place.pod, new.pod.clone());
             self.pods.remove(&before.uid);
             self.put(&new.pod, false);
@@ -362,7 +393,7 @@ impl Naive {
     fn unreserve(&mut self, namespace: &str, name: &str) -> bool {
         let name = (namespace.to_owned(), name.to_owned());
         let Some(old) = self.reservations.remove(&name) else { return false };
-        self.drop_place(&key_of(&old));
+        self.drop_place_of(&key_of(&old), &old);
         true
     }
 
@@ -419,8 +450,10 @@ impl Naive {
                         && (same || !self.pods.contains_key(&placed.uid))
                 }
             };
-        if fits {
-            self.leave(old, if same { Why::Replaced } else { Why::Deleted });
+        if fits && same {
+            self.replace(&placed);
+        } else if fits {
+            self.leave(old, Why::Deleted);
             self.put(&placed, false);
         }
         fits
@@ -451,7 +484,7 @@ impl Naive {
                 continue;
             }
             if placeable(&pod) {
-                self.put(&pod, false);
+                self.replace(&pod);
             } else {
                 all_good = false;
             }
@@ -542,6 +575,25 @@ impl Naive {
 
     fn relist_objects(&mut self, kind: ObjectKind, objects: &[Object]) {
         let good = |object: &&Object| object.kind() == kind;
+        if kind == ObjectKind::Reservation {
+            let mut all = true;
+            for object in objects {
+                all &= match object {
+                    Object::Reservation(reservation) => self.reserve(reservation),
+                    _ => false,
+                };
+            }
+            let is_listed = |(namespace, name): &(String, String)| {
+                let is_it = |o: &Object| *o.namespace() == **namespace && **o.name() == **name;
+                objects.iter().any(is_it)
+            };
+            let gone: Vec<(String, String)> =
+                self.reservations.keys().filter(|key| !is_listed(key)).cloned().collect();
+            for (namespace, name) in gone.into_iter().filter(|_| all) {
+                self.unreserve(&namespace, &name);
+            }
+            return;
+        }
         if kind == ObjectKind::Movement {
             for object in objects {
                 if let Object::Movement(movement) = object {
@@ -823,6 +875,9 @@ fn key_of(held: &Reservation) -> PlaceKey {
 fn taken_by(pod: &Pod) -> Option<PlaceKey> {
     let holder = pod.template.godel.as_ref()?.matched_placeholder.as_ref()?;
     let placeholder = pod.template.reservation_placeholder()?;
+    if holder.split_once('/').is_none_or(|(namespace, _)| *namespace != **pod.namespace()) {
+        return None;
+    }
     Some((placeholder.to_owned(), holder.to_string(), pod.node_name.as_ref()?.to_string()))
 }
 

@@ -59,6 +59,9 @@ pub(crate) enum Op {
     ),
     PutOwner(NodeSeed),
     DeleteOwner(u8),
+    RelistReservations(
+        #[proptest(strategy = "prop::collection::vec(any::<Seed>(), 0..12)")] Vec<Seed>,
+    ),
     RelistDaemonSets(
         #[proptest(strategy = "prop::collection::vec(any::<NodeSeed>(), 0..12)")] Vec<NodeSeed>,
     ),
@@ -265,6 +268,19 @@ fn make_node(seed: &NodeSeed) -> Node {
     builder.build()
 }
 
+fn make_reservation(seed: &Seed, phase: u8) -> Object {
+    Object::Reservation(Reservation {
+        phase: match phase % 8 {
+            0 => ReservationPhase::Matched,
+            1 => ReservationPhase::TimeOut,
+            2 => ReservationPhase::Pending,
+            _ => ReservationPhase::Reserved,
+        },
+        owner: (phase & 16 != 0).then(|| Uid::new(&uid(phase / 8))),
+        ..Reservation::of(&make_pod(seed))
+    })
+}
+
 /// The names that pods are placed on, so that parts, nodes and pods meet.
 fn part_name(n: u8) -> String {
     format!("n{}", n % 16)
@@ -416,18 +432,10 @@ pub(crate) fn event(op: &Op, step: u64) -> Event {
             }
             Event::PutPending(Arc::new(pod))
         }
-        Op::Reserve(seed, phase) => {
-            let reservation = Reservation {
-                phase: match phase % 8 {
-                    0 => ReservationPhase::Matched,
-                    1 => ReservationPhase::TimeOut,
-                    2 => ReservationPhase::Pending,
-                    _ => ReservationPhase::Reserved,
-                },
-                owner: (phase & 16 != 0).then(|| Uid::new(&uid(phase / 8))),
-                ..Reservation::of(&make_pod(seed))
-            };
-            Event::PutObject(Arc::new(Object::Reservation(reservation)))
+        Op::Reserve(seed, phase) => Event::PutObject(Arc::new(make_reservation(seed, *phase))),
+        Op::RelistReservations(seeds) => {
+            let listed = seeds.iter().map(|seed| make_reservation(seed, seed.node ^ seed.shape));
+            relist(ObjectKind::Reservation, listed)
         }
         Op::Unreserve(n) => Event::DeleteObject(Arc::new(ObjectKey {
             kind: ObjectKind::Reservation,

@@ -74,7 +74,7 @@ fn stores(loaded: &Loaded) -> String {
         add("reservations", places.len(), places.generation().0, what);
     }
     if let Some(movements) = cluster.movements() {
-        let wanted: u64 = movements.iter().map(|of| of.available()).sum();
+        let wanted = movements.iter().fold(0_u64, |sum, of| sum.saturating_add(of.available()));
         let what = format!("suggestions; {wanted} more pods are wanted");
         add("movements", movements.len(), movements.generation().0, what);
     }

@@ -130,8 +130,8 @@ pub(super) fn run(
     let pods: Vec<&Pod> =
         workload.arrivals.iter().map(|arrival| &arrival.pod).chain(&workload.placed).collect();
     let mut ways: Vec<Way> = pods.iter().map(|_| Way::default()).collect();
-    for (way, pod) in ways.iter_mut().zip(&pods) {
-        way.node.clone_from(&pod.node_name);
+    for (way, pod) in ways.iter_mut().zip(&pods).skip(workload.arrivals.len()) {
+        way.node = pod.placed_on().cloned();
     }
     let mut simulation = Simulation {
         by_uid: pods.iter().enumerate().map(|(at, pod)| (pod.uid.clone(), at)).collect(),

@@ -36,6 +36,15 @@ impl Draft {
         Some(triomphe::Arc::make_mut(stores))
     }
 
+    /// Whether the pod was decided on for a movement that wants nobody on `node` any more.
+    pub(crate) fn lacks_suggestion(&self, pod: &Pod, node: &str) -> bool {
+        let Some(movements) = self.cluster.movements() else { return false };
+        let movement = pod.template.godel.as_ref().and_then(|godel| godel.movement.as_ref());
+        let Some((movement, owner)) = movement.zip(pod.template.owner_key()) else { return false };
+        let suggestion = movements.get(movement, &owner, node);
+        suggestion.is_none_or(|suggestion| suggestion.available() == 0)
+    }
+
     /// The pod as it counts: one that a scheduler of our type has assumed, on the node
     /// that it was assumed or nominated to; a bound one without what led there.
     pub(crate) fn as_placed<'p>(&self, pod: &'p Pod) -> Cow<'p, Pod> {

@@ -202,7 +202,7 @@ impl Draft {
 
     /// Whether the node is one: claims of a ghost's pods do not count as used
     /// (kube-scheduler's set is made from the listed nodes).
-    fn is_listed(&self, slot: NodeSlot) -> bool {
+    pub(super) fn is_listed(&self, slot: NodeSlot) -> bool {
         self.cluster.node_by_slot(slot).is_some()
     }
 

@@ -67,6 +67,32 @@ impl Draft {
         self.pod(&place.pod.uid).map(|pod| pod.spot())
     }
 
+    /// Whether the pod was decided on for a place that it cannot have on `node`.
+    pub(crate) fn lacks_place(&self, pod: &Pod, node: &str) -> bool {
+        let godel = pod.template.godel.as_ref();
+        let names = godel.is_some_and(|godel| godel.matched_placeholder.is_some());
+        names && self.places().is_some() && self.place_for(pod, node).is_none()
+    }
+
+    /// Whether something comes in the place of a pod that is deleted.
+    pub(crate) fn is_succeeded(&self, spot: Spot) -> bool {
+        self.succession(spot, Leaving::Deleted).is_some()
+    }
+
+    /// The place, by number, that a pod gives up when `by`, another object of it, takes
+    /// its place: it is elsewhere, or took another one. An object that says nothing of
+    /// places changes nothing.
+    pub(crate) fn given_up(&self, spot: Spot, by: &Pod) -> Option<u32> {
+        let (places, known) = (self.places()?, self.pod_at(spot)?);
+        let taken = places.taken_by(&by.uid, known.node().name())?;
+        let node = by.node_name.as_deref().unwrap_or_default();
+        let is_other = |number: &u32| {
+            *number != taken && places.at(*number).is_some_and(|place| place.is_available())
+        };
+        let moves = *node != **known.node().name();
+        (moves || self.matching(by, node).filter(is_other).is_some()).then_some(taken)
+    }
+
     /// Drops a place, unless a Reservation says that it is held; and says whether a pod
     /// went with it.
     pub(crate) fn expire_place(&mut self, number: u32) -> bool {
@@ -125,9 +151,16 @@ impl Draft {
 
     /// A Reservation is gone.
     pub(super) fn unreserve(&mut self, old: &Reservation) {
-        if let Some(number) = self.place_of(old) {
+        if let Some(number) = self.place_of(old).filter(|number| self.is_about(old, *number)) {
             self.drop_place(number);
         }
+    }
+
+    /// Whether a Reservation means this place, and not one of a pod that had the name of
+    /// its own since, which waits for a Reservation of the same name.
+    fn is_about(&self, reservation: &Reservation, number: u32) -> bool {
+        let place = self.places().and_then(|places| places.at(number));
+        place.is_some_and(|place| place.confirmed || place.pod.uid == reservation.pod.uid)
     }
 
     /// A pod has come to a node: it takes the place that it names, if that is held
@@ -155,6 +188,8 @@ impl Draft {
         let places = self.places()?;
         let holder = pod.template.godel.as_ref()?.matched_placeholder.as_deref()?;
         let placeholder = pod.template.reservation_placeholder()?;
+        // Places are not given to other namespaces.
+        holder.strip_prefix(&**pod.namespace())?.strip_prefix('/')?;
         places.number(PlaceId { placeholder, pod: holder, node })
     }
 
@@ -179,19 +214,18 @@ impl Draft {
 
     fn succession(&self, spot: Spot, leaving: Leaving) -> Option<Succession> {
         let places = self.places()?;
-        let pod = self.pod_at(spot)?;
-        let godel = pod.template().godel.as_ref().filter(|godel| !godel.is_placeholder)?;
+        let pod = self.pod_at(spot).filter(|pod| !pod.template().is_placeholder())?;
         let bound = pod.state() == PodState::Bound;
         match leaving {
             Leaving::Gone => None,
             Leaving::Deleted if bound => {
-                let reserves = godel.reserves && pod.template().reservation_placeholder().is_some();
-                reserves.then(|| Succession::Hold(Box::new(pod.to_pod())))
+                let reserves = pod.template().godel.as_ref().is_some_and(|godel| godel.reserves);
+                let is_placed = self.is_listed(spot.slot);
+                let named = pod.template().reservation_placeholder().is_some();
+                (reserves && is_placed && named).then(|| Succession::Hold(Box::new(pod.to_pod())))
             }
             Leaving::Deleted | Leaving::Withdrawn => {
-                let number = self.matching(&pod.to_pod(), pod.node().name())?;
-                let taken = places.at(number)?.matched.as_ref() == Some(&pod.uid());
-                taken.then_some(Succession::Reopen(number))
+                places.taken_by(&pod.uid(), pod.node().name()).map(Succession::Reopen)
             }
         }
     }
@@ -277,7 +311,7 @@ impl Draft {
     }
 
     /// Holds a place again that a pod had taken.
-    fn reopen(&mut self, number: u32) {
+    pub(crate) fn reopen(&mut self, number: u32) {
         let Some(place) = self.places().and_then(|places| places.at(number)).cloned() else {
             return;
         };
@@ -299,10 +333,14 @@ impl Draft {
         let Some(place) = self.places().and_then(|places| places.at(number)).cloned() else {
             return;
         };
+        let taker = place.matched.as_ref().and_then(|taker| self.pod(taker));
+        let is_taken = taker.is_some_and(|taker| **taker.node().name() == *place.node());
         match old {
-            Some(old) if !old.occupies() => self.reopen(number),
             // Gödel puts the place's pod back although its successor is there.
-            Some(_) if place.is_available() && place.pod != new.pod => {
+            Some(old) if !old.occupies() && !is_taken => self.reopen(number),
+            // What holds it may say more than a Reservation does, and stays as it is until
+            // that says something else.
+            Some(old) if place.is_available() && old.pod != new.pod => {
                 self.vacate(&place.pod.uid);
                 self.revise_place(number, |place| place.pod = new.pod.clone());
                 self.occupy(new.pod.clone(), None);
@@ -320,7 +358,9 @@ impl Draft {
             node.pods().filter(|pod| {
                 let template = pod.template();
                 let named = template.godel.as_ref().and_then(|g| g.matched_placeholder.as_ref());
-                named == Some(&key) && template.reservation_placeholder() == Some(new.placeholder())
+                named == Some(&key)
+                    && pod.namespace() == new.pod.namespace()
+                    && template.reservation_placeholder() == Some(new.placeholder())
             })
         });
         let matched = successors.map(|pod| pod.uid()).min();
@@ -338,11 +378,12 @@ impl Draft {
             (ReservationPhase::Matched, Some(owner)) if self.pod(owner).is_some() => {
                 self.match_place(number, owner);
             }
-            // Until the pod that has it is seen, nobody else gets it.
+            // Until the pod that has it is seen it is held.
             (ReservationPhase::Matched, _) => {}
-            _ => {
+            _ if self.is_about(new, number) => {
                 self.drop_place(number);
             }
+            _ => {}
         }
     }
 }

@@ -2,8 +2,8 @@
 //!
 //! A scheduler that nominates a pod to a node says by the annotation `nominated-node`
 //! which pods have to go from there first; others see by it that those are as good as
-//! gone, and take nobody's victim twice (cache/commonstores/preemption_store). A mark is
-//! there while a preemptor is on that node, assumed or bound: what it was nominated for
+//! gone (cache/commonstores/preemption_store). Whoever evicts may ask; DefaultPreemption
+//! goes by kube-scheduler's rules, and does not. A mark is there while a preemptor is on that node, assumed or bound: what it was nominated for
 //! and did not get marks nobody.
 //!
 //! Marks lie with their node, as the pods do that make them, and are copied with it.

@@ -65,6 +65,8 @@ pub struct Reservations {
     by_id: HashIndex,
     /// Those that are to be had.
     by_placeholder: Groups<Name>,
+    /// The others, by the pods that took them.
+    by_taker: HashIndex,
     /// Numbers are not given out twice: who kept one finds its place, or none.
     next: u32,
     len: usize,
@@ -73,7 +75,7 @@ pub struct Reservations {
 
 impl Reservations {
     /// Reference counts that a clone bumps.
-    pub(crate) const COUNTS: usize = 2 + Groups::<Name>::COUNTS;
+    pub(crate) const COUNTS: usize = 3 + Groups::<Name>::COUNTS;
 
     /// The places that pods with this placeholder can have, the oldest first. O(places
     /// found × log n).
@@ -125,6 +127,23 @@ impl Reservations {
         self.places.get(number)
     }
 
+    /// The place that a pod took on a node.
+    pub(crate) fn taken_by(&self, taker: &Uid, node: &str) -> Option<u32> {
+        let mut taken = Vec::new();
+        self.by_taker.find(hash_of(taker), |number| {
+            let place = self.at(number);
+            let is_it = |place: &ReservedPlace| {
+                place.matched.as_ref() == Some(taker) && place.node() == node
+            };
+            taken.extend(place.filter(|place| is_it(place)).map(|place| (place, number)));
+            false
+        });
+        // More than one only where a pod of this uid was there before.
+        let key =
+            |(place, _): &(&Arc<ReservedPlace>, u32)| (place.placeholder.clone(), place.pod.key());
+        taken.into_iter().min_by_key(key).map(|(_, number)| number)
+    }
+
     pub(crate) fn has_room(&self) -> bool {
         self.next < u32::MAX
     }
@@ -135,7 +154,7 @@ impl Reservations {
         let pod = place.pod.key();
         let id = PlaceId { placeholder: &place.placeholder, pod: &pod, node: place.node() };
         self.by_id.insert(hash_of(&id), number);
-        self.offer(number, &place);
+        self.enter(number, &place);
         self.places.set(number, Arc::new(place));
         self.next += 1;
         self.len += 1;
@@ -146,26 +165,33 @@ impl Reservations {
     /// Puts another in a place, known by the same.
     pub(crate) fn replace(&mut self, number: u32, place: ReservedPlace, generation: Generation) {
         cost::copied::<ReservedPlace>(0);
-        let was_available = self.at(number).is_some_and(|place| place.is_available());
-        match (was_available, place.is_available()) {
-            (false, true) => self.offer(number, &place),
-            (true, false) => self.withdraw(number, &place),
-            _ => {}
+        let old = self.at(number).filter(|old| old.matched != place.matched).cloned();
+        if let Some(old) = old {
+            self.leave(number, &old);
+            self.enter(number, &place);
         }
         self.places.set(number, Arc::new(place));
         self.generation = generation;
     }
 
-    fn offer(&mut self, number: u32, place: &ReservedPlace) {
-        if place.is_available() {
-            let name = &place.placeholder;
-            self.by_placeholder.insert(number, hash_of(&**name), |of| of == name, || name.clone());
+    /// Indexes a place by who may have it, or by who took it.
+    fn enter(&mut self, number: u32, place: &ReservedPlace) {
+        let name = &place.placeholder;
+        match &place.matched {
+            None => {
+                let hash = hash_of(&**name);
+                self.by_placeholder.insert(number, hash, |of| of == name, || name.clone());
+            }
+            Some(taker) => self.by_taker.insert(hash_of(taker), number),
         }
     }
 
-    fn withdraw(&mut self, number: u32, place: &ReservedPlace) {
+    fn leave(&mut self, number: u32, place: &ReservedPlace) {
         let name = &place.placeholder;
-        self.by_placeholder.remove(number, hash_of(&**name), |of| of == name);
+        match &place.matched {
+            None => self.by_placeholder.remove(number, hash_of(&**name), |of| of == name),
+            Some(taker) => self.by_taker.remove(hash_of(taker), number),
+        }
     }
 
     pub(crate) fn remove(&mut self, number: u32, generation: Generation) {
@@ -173,9 +199,7 @@ impl Reservations {
         let pod = place.pod.key();
         let id = PlaceId { placeholder: &place.placeholder, pod: &pod, node: place.node() };
         self.by_id.remove(hash_of(&id), number);
-        if place.is_available() {
-            self.withdraw(number, &place);
-        }
+        self.leave(number, &place);
         self.places.remove(number);
         self.len -= 1;
         self.generation = generation;
