@@ -83,7 +83,8 @@ const SIZES: &[usize] =
 const SAMPLES: usize = 64;
 
 /// Every so many nodes one is suggested by a movement of its own, one by a movement of
-/// all such nodes, and one has a pod that others go for.
+/// all such nodes, one has a pod that others go for; and every sixteenth of them has a place
+/// that is held, all for the same pods.
 const SHARE: usize = 4;
 
 /// So many disruption budgets and owners of pods, all in one namespace: not in that of
@@ -120,6 +121,10 @@ impl Bed {
                 }
                 writer.add_pod(pod).unwrap();
             }
+            if n % (16 * SHARE) == 1 {
+                let place = Reservation::of(&reserving(n, n));
+                writer.put_object(Object::Reservation(place)).unwrap();
+            }
             if n % SHARE == 0 {
                 writer.put_object(movement(format!("m{n}"), [n])).unwrap();
             }
@@ -129,8 +134,6 @@ impl Bed {
         }
         writer.put_object(movement("all".into(), (1..nodes).step_by(SHARE))).unwrap();
         for i in 0..OBJECTS {
-            let place = Reservation::of(&reserving(i, i * nodes / OBJECTS));
-            writer.put_object(Object::Reservation(place)).unwrap();
             writer.put_object(budget(i, i)).unwrap();
             writer.put_object(owner(i, "web")).unwrap();
             if i % 512 == 0 {
@@ -375,7 +378,7 @@ fn measure(nodes: usize) -> Vec<Cost> {
         note("budget removed", bed.cost(|writer| writer.delete_object(kind, SPACE, &name)));
         note("owner added", bed.cost(|writer| writer.put_object(owner(new, "web"))));
         note("owner with other labels", bed.cost(|writer| writer.put_object(owner(known, "db"))));
-        let kept = OBJECTS + i;
+        let kept = nodes + i;
         bed.writer.add_pod(reserving(kept, n)).unwrap();
         note("place held", bed.cost(|writer| writer.remove_pod(&reserving(kept, n))));
         let place = Object::Reservation(Reservation::of(&reserving(kept, n)));
@@ -409,6 +412,9 @@ fn measure(nodes: usize) -> Vec<Cost> {
     // Neighbours in one zone, so that chunks become sparse and are joined.
     for i in 0..256 {
         let n = nodes / 2 / 3 * 3 + i * 3;
+        // Its place, if one is held there.
+        let (kind, place) = (ObjectKind::Reservation, format!("kept-{n}"));
+        drop(bed.writer.delete_object(kind, "default", &place));
         let Some(info) = bed.writer.cluster().node(&format!("n{n}")) else { continue };
         let pods: Vec<Pod> = info.pods().map(|pod| pod.to_pod()).collect();
         for pod in &pods {

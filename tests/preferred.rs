@@ -223,7 +223,7 @@ fn of_two_that_were_decided_on_for_one_place_the_second_is_decided_anew() {
     wait(Event::AddPod(gone.clone())).unwrap();
     wait(Event::RemovePod { uid: gone.uid.clone(), node: None }).unwrap();
     let version = engine.reader().unwrap().snapshot();
-    let mut commit = |name: &str| {
+    let commit = |name: &str| {
         let pod = web(name).build();
         let decision = scheduler().schedule(&version, &pod).unwrap();
         assert_eq!(decision.preferred, place("a"));
