@@ -1,0 +1,512 @@
+//! The naive fold: the same events over plain maps, everything recomputed from
+//! the objects each time. Slow, and simple enough to be believed: the oracle of
+//! tests and fuzzers, at every generation.
+
+mod dump;
+mod places;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::log::{Event, ObjectKey, Relist};
+use crate::model::{
+    CustomNodeResource, Movement, Name, NmNode, Node, Object, ObjectKind, Pod, PodDisruptionBudget,
+    PodState, Reservation, Template, Timestamp, Uid, Workload, ZoneKey,
+};
+use crate::snapshot::GodelConfig;
+
+use places::{Held, PlaceKey, taken_by};
+
+#[derive(Clone, Debug)]
+struct Placed {
+    pod: Pod,
+    assumed: bool,
+    /// Another of Gödel's schedulers has assumed it.
+    elsewhere: bool,
+    deadline: Option<Timestamp>,
+}
+
+/// A cluster as plain maps. Pods, nodes and what nodes are made of, disruption budgets
+/// and owners of pods; other objects have no rules.
+#[derive(Clone, Debug, Default)]
+pub struct Naive {
+    pods: BTreeMap<Uid, Placed>,
+    nodes: BTreeMap<Name, Arc<Node>>,
+    nm_nodes: BTreeMap<Name, NmNode>,
+    custom: BTreeMap<Name, CustomNodeResource>,
+    budgets: BTreeMap<(String, String), PodDisruptionBudget>,
+    owners: BTreeMap<(ObjectKind, String, String), Workload>,
+    zones: Vec<(ZoneKey, Vec<Name>)>,
+    /// Size by image, and the nodes that have it.
+    images: BTreeMap<Name, (i64, BTreeSet<Name>)>,
+    ttl: Option<Duration>,
+    godel: Option<GodelConfig>,
+    reservations: BTreeMap<(String, String), Reservation>,
+    movements: BTreeMap<String, Movement>,
+    /// By placeholder, pod and node.
+    places: BTreeMap<PlaceKey, Held>,
+}
+
+/// Why a pod goes.
+#[derive(Clone, Copy, PartialEq)]
+enum Why {
+    Deleted,
+    Withdrawn,
+}
+
+impl Naive {
+    /// An empty cluster with a time to live for assumed pods.
+    #[must_use]
+    pub fn new(ttl: Option<Duration>) -> Naive {
+        Naive { ttl: ttl.filter(|ttl| !ttl.is_zero()), ..Naive::default() }
+    }
+
+    /// The same, still empty, as one of Gödel's schedulers.
+    #[must_use]
+    pub fn with_godel(self, config: GodelConfig) -> Naive {
+        Naive { godel: Some(config), ..self }
+    }
+
+    /// Folds one event, and says whether it was accepted.
+    pub fn apply(&mut self, event: &Event) -> bool {
+        match event {
+            Event::AssumePod { pod, .. } => self.assume(pod),
+            Event::AssumeAll { pods, .. } => {
+                let before = self.clone();
+                let all = pods.iter().all(|pod| self.assume(pod));
+                if !all {
+                    *self = before;
+                }
+                all
+            }
+            Event::FinishBinding { uid, now } => {
+                let ttl = self.ttl;
+                if let Some(placed) = self.pods.get_mut(uid).filter(|placed| placed.assumed) {
+                    placed.deadline = ttl.map(|ttl| Timestamp(now.0 + ttl.as_nanos() as i64));
+                }
+                if !uid.is_empty() {
+                    self.tick(*now);
+                }
+                !uid.is_empty()
+            }
+            Event::ForgetPod { uid, node } => match self.pods.get(uid) {
+                None => !uid.is_empty(),
+                Some(placed) => {
+                    let fits = placed.assumed
+                        && node
+                            .as_ref()
+                            .is_none_or(|node| Some(node) == placed.pod.node_name.as_ref());
+                    if fits {
+                        self.leave(uid, Why::Withdrawn);
+                    }
+                    fits
+                }
+            },
+            Event::AddPod(pod) => self.add(&self.as_placed(pod)),
+            Event::UpdatePod { old, pod } if self.godel.is_some() => self.update_in_state(old, pod),
+            Event::UpdatePod { old, pod } => {
+                let fits =
+                    self.pods.get(old).is_some_and(|known| {
+                        !known.assumed && known.pod.node_name == pod.node_name
+                    }) && placeable(pod)
+                        && (pod.uid == *old || !self.pods.contains_key(&pod.uid));
+                if fits {
+                    self.pods.remove(old);
+                    self.put(pod, false);
+                }
+                fits
+            }
+            Event::RemovePod { uid, node } => {
+                let fits = self.pods.get(uid).is_some_and(|known| {
+                    node.as_ref().is_none_or(|node| {
+                        self.godel.is_some()
+                            || node.is_empty()
+                            || Some(node) == known.pod.node_name.as_ref()
+                    })
+                });
+                if fits {
+                    self.leave(uid, Why::Deleted);
+                }
+                fits
+            }
+            Event::AddNode(node) | Event::UpdateNode(node) => {
+                self.put_node(node);
+                true
+            }
+            Event::RemoveNode(name) => self.remove_node(name),
+            Event::PutObject(object) => match &**object {
+                Object::Reservation(reservation) => self.reserve(reservation),
+                Object::Movement(movement) => self.put_movement(movement),
+                object => {
+                    self.put_part(object);
+                    true
+                }
+            },
+            Event::DeleteObject(key) if key.kind == ObjectKind::Reservation => {
+                self.unreserve(&key.namespace, &key.name)
+            }
+            Event::DeleteObject(key) if key.kind == ObjectKind::Movement => {
+                self.movements.remove(&key.name).is_some()
+            }
+            Event::DeleteObject(key) => self.delete_object(key),
+            Event::PutPending(pod) if self.godel.is_some() => self.unplace(&pod.uid, pod),
+            Event::PutPending(pod) => {
+                !pod.uid.is_empty() && pod.node_name.as_ref().is_none_or(|node| node.is_empty())
+            }
+            Event::RemovePending(uid) => !uid.is_empty(),
+            Event::Expire(now) => {
+                let due = |placed: &Placed| placed.deadline.is_some_and(|at| at < *now);
+                let due: Vec<Uid> =
+                    self.pods.iter().filter(|(_, p)| due(p)).map(|(uid, _)| uid.clone()).collect();
+                for uid in due {
+                    self.leave(&uid, Why::Withdrawn);
+                }
+                self.expire_places(*now);
+                true
+            }
+            Event::Relist(relist) => {
+                match &**relist {
+                    Relist::Pods(pods) => self.relist_pods(pods),
+                    Relist::Nodes(nodes) => {
+                        let listed: BTreeSet<&Name> = nodes.iter().map(|n| &n.name).collect();
+                        for node in nodes {
+                            // An image keeps the size that it was first seen with, so
+                            // putting a node again may change what listing does not.
+                            if self.nodes.get(&node.name) != Some(node) {
+                                self.put_node(node);
+                            }
+                        }
+                        // In list order: one with an NMNode may move to the end of a zone.
+                        let gone: Vec<Name> = (self.order().into_iter().map(Name::from))
+                            .filter(|n| self.nodes.contains_key(n) && !listed.contains(n))
+                            .collect();
+                        for name in gone {
+                            self.remove_node(&name);
+                        }
+                    }
+                    Relist::Objects(kind, objects) => self.relist_objects(*kind, objects),
+                }
+                true
+            }
+        }
+    }
+
+    fn assume(&mut self, pod: &Pod) -> bool {
+        let fits = placeable(pod) && !self.pods.contains_key(&pod.uid);
+        if fits {
+            self.put(pod, true);
+        }
+        fits
+    }
+
+    fn add(&mut self, pod: &Pod) -> bool {
+        let fits = placeable(pod) && self.pods.get(&pod.uid).is_none_or(|known| known.assumed);
+        if fits {
+            self.replace(pod);
+        }
+        fits
+    }
+
+    /// Puts a pod in the place of what is known of it, if anything is.
+    fn replace(&mut self, pod: &Pod) {
+        let known = self.pods.remove(&pod.uid);
+        let before = known.and_then(|known| self.taken(&known.pod));
+        let is_had = |key: &PlaceKey| self.places.get(key).is_some_and(|p| p.matched.is_none());
+        let takes = taken_by(pod).filter(|key| Some(key) != before.as_ref() && is_had(key));
+        self.put(pod, false);
+        let Some(key) = before else { return };
+        if takes.is_some() || pod.node_name.as_deref() != Some(&*key.2) {
+            self.reopen(&key);
+        }
+    }
+
+    fn put(&mut self, pod: &Pod, assumed: bool) {
+        let elsewhere = self.godel.is_some()
+            && pod
+                .template
+                .godel
+                .as_ref()
+                .is_some_and(|godel| !assumed && &*godel.state == "assumed");
+        let placed = Placed { pod: pod.clone(), assumed, elsewhere, deadline: None };
+        self.pods.insert(pod.uid.clone(), placed);
+        self.take_place(pod);
+    }
+
+    fn leave(&mut self, uid: &Uid, why: Why) {
+        let Some(Placed { pod, assumed, elsewhere, .. }) = self.pods.remove(uid) else { return };
+        if !self.holds_places() || pod.template.is_placeholder() {
+            return;
+        }
+        if why == Why::Deleted && !assumed && !elsewhere {
+            let reserves = pod.template.godel.as_ref().is_some_and(|godel| godel.reserves);
+            let is_placed = pod.node_name.as_ref().is_some_and(|node| {
+                self.nodes.contains_key(node) || self.nm_nodes.contains_key(node)
+            });
+            if reserves && is_placed && pod.template.reservation_placeholder().is_some() {
+                self.hold(&Reservation::of(&pod));
+            }
+        } else if let Some(key) = self.taken(&pod) {
+            self.reopen(&key);
+        }
+    }
+
+    /// The pod on the node that it counts on, if it counts on one.
+    fn as_placed(&self, pod: &Pod) -> Pod {
+        let mut placed = pod.clone();
+        let Some(config) = &self.godel else { return placed };
+        match pod.state() {
+            Ok(PodState::Bound) => {
+                let mut spec = (**pod.template).clone();
+                spec.godel = spec.godel.and_then(|godel| godel.bound());
+                placed.template = Template::new(spec);
+            }
+            Ok(PodState::Assumed) if pod.is_for(&config.scheduler_type) => {
+                placed.node_name = pod.placed_on().cloned();
+            }
+            _ => {}
+        }
+        placed
+    }
+
+    fn update_in_state(&mut self, old: &Uid, pod: &Pod) -> bool {
+        let placed = self.as_placed(pod);
+        if placed.node_name.as_ref().is_none_or(|node| node.is_empty()) {
+            return self.unplace(old, pod);
+        }
+        let same = placed.uid == *old;
+        let fits = placeable(&placed)
+            && match self.pods.get(old) {
+                None => same,
+                Some(known) if known.assumed => same,
+                Some(known) if known.elsewhere && same => true,
+                Some(known) => {
+                    known.pod.node_name == placed.node_name
+                        && (same || !self.pods.contains_key(&placed.uid))
+                }
+            };
+        if fits && same {
+            self.replace(&placed);
+        } else if fits {
+            self.leave(old, Why::Deleted);
+            self.put(&placed, false);
+        }
+        fits
+    }
+
+    fn unplace(&mut self, old: &Uid, pod: &Pod) -> bool {
+        let is_pending =
+            !pod.uid.is_empty() && pod.node_name.as_ref().is_none_or(|node| node.is_empty());
+        if old.is_empty() || !is_pending {
+            return false;
+        }
+        if self
+            .pods
+            .get(old)
+            .is_some_and(|known| !known.assumed && (known.elsewhere || pod.uid != *old))
+        {
+            let why = if pod.uid == *old { Why::Withdrawn } else { Why::Deleted };
+            self.leave(old, why);
+        }
+        true
+    }
+
+    fn relist_pods(&mut self, pods: &[Pod]) {
+        let mut all_good = true;
+        for pod in pods.iter().map(|pod| self.as_placed(pod)).collect::<Vec<_>>() {
+            let known = self.pods.get(&pod.uid);
+            if known.is_some_and(|known| !known.assumed && known.pod == pod) {
+                continue;
+            }
+            if placeable(&pod) {
+                self.replace(&pod);
+            } else {
+                all_good = false;
+            }
+        }
+        if all_good {
+            let listed: BTreeSet<&Uid> = pods.iter().map(|pod| &pod.uid).collect();
+            let gone = |(uid, placed): &(&Uid, &Placed)| {
+                let holds = self.holds_places() && placed.pod.template.is_placeholder();
+                !placed.assumed && !holds && !listed.contains(uid)
+            };
+            let gone: Vec<Uid> =
+                self.pods.iter().filter(gone).map(|(uid, _)| uid.clone()).collect();
+            for uid in gone {
+                self.leave(&uid, Why::Deleted);
+            }
+        }
+    }
+
+    fn put_movement(&mut self, movement: &Movement) -> bool {
+        self.movements.insert(movement.name.to_string(), movement.clone());
+        true
+    }
+
+    fn put_node(&mut self, node: &Arc<Node>) {
+        self.drop_images(&node.name);
+        for image in &node.images {
+            for name in &image.names {
+                let state =
+                    self.images.entry(name.clone()).or_insert((image.size, BTreeSet::new()));
+                state.1.insert(node.name.clone());
+            }
+        }
+        self.rezone(&node.name, |naive| {
+            naive.nodes.insert(node.name.clone(), node.clone());
+        });
+    }
+
+    fn remove_node(&mut self, name: &Name) -> bool {
+        let known = self.nodes.contains_key(name);
+        self.drop_images(name);
+        self.rezone(name, |naive| {
+            naive.nodes.remove(name);
+        });
+        known
+    }
+
+    fn put_part(&mut self, object: &Object) {
+        self.rezone(object.name(), |naive| match object {
+            Object::NmNode(nm_node) => {
+                naive.nm_nodes.insert(nm_node.name.clone(), nm_node.clone());
+            }
+            Object::CustomNodeResource(custom) => {
+                naive.custom.insert(custom.name.clone(), custom.clone());
+            }
+            Object::PodDisruptionBudget(budget) => {
+                let key = (budget.namespace.to_string(), budget.name.to_string());
+                naive.budgets.insert(key, budget.clone());
+            }
+            Object::Workload(owner) => {
+                let key = (owner.kind, owner.namespace.to_string(), owner.name.to_string());
+                naive.owners.insert(key, owner.clone());
+            }
+            _ => {}
+        });
+    }
+
+    fn delete_object(&mut self, key: &ObjectKey) -> bool {
+        let (namespace, name) = (key.namespace.clone(), key.name.clone());
+        match key.kind {
+            kind if kind.is_node_part() => self.delete_part(key),
+            ObjectKind::PodDisruptionBudget => self.budgets.remove(&(namespace, name)).is_some(),
+            kind if is_owner(kind) => self.owners.remove(&(kind, namespace, name)).is_some(),
+            _ => true,
+        }
+    }
+
+    fn delete_part(&mut self, key: &ObjectKey) -> bool {
+        let name = Name::from(&*key.name);
+        let mut known = false;
+        self.rezone(&name, |naive| {
+            known = match key.kind {
+                ObjectKind::NmNode => naive.nm_nodes.remove(&name).is_some(),
+                _ => naive.custom.remove(&name).is_some(),
+            }
+        });
+        known
+    }
+
+    fn relist_objects(&mut self, kind: ObjectKind, objects: &[Object]) {
+        let good = |object: &&Object| object.kind() == kind;
+        if kind == ObjectKind::Reservation {
+            let mut all = true;
+            for object in objects {
+                all &= match object {
+                    Object::Reservation(reservation) => self.reserve(reservation),
+                    _ => false,
+                };
+            }
+            let is_listed = |(namespace, name): &(String, String)| {
+                let is_it = |o: &Object| *o.namespace() == **namespace && **o.name() == **name;
+                objects.iter().any(is_it)
+            };
+            let gone: Vec<(String, String)> =
+                self.reservations.keys().filter(|key| !is_listed(key)).cloned().collect();
+            for (namespace, name) in gone.into_iter().filter(|_| all) {
+                self.unreserve(&namespace, &name);
+            }
+            return;
+        }
+        if kind == ObjectKind::Movement {
+            for object in objects {
+                if let Object::Movement(movement) = object {
+                    self.put_movement(movement);
+                }
+            }
+            if objects.iter().all(|object| good(&object)) {
+                let listed = |name: &str| objects.iter().any(|object| **object.name() == *name);
+                self.movements.retain(|name, _| listed(name));
+            }
+            return;
+        }
+        objects.iter().filter(good).for_each(|object| self.put_part(object));
+        if !objects.iter().all(|object| good(&object)) {
+            return;
+        }
+        let in_none = |name: &Name| (String::new(), name.to_string());
+        let known: Vec<(String, String)> = match kind {
+            ObjectKind::NmNode => self.nm_nodes.keys().map(in_none).collect(),
+            ObjectKind::CustomNodeResource => self.custom.keys().map(in_none).collect(),
+            ObjectKind::PodDisruptionBudget => self.budgets.keys().cloned().collect(),
+            _ => {
+                let of_kind = self.owners.keys().filter(|(known, _, _)| *known == kind);
+                of_kind.map(|(_, namespace, name)| (namespace.clone(), name.clone())).collect()
+            }
+        };
+        for (namespace, name) in known {
+            let is_it = |o: &Object| *o.namespace() == *namespace && **o.name() == *name;
+            if !objects.iter().any(is_it) {
+                self.delete_object(&ObjectKey { kind, namespace, name });
+            }
+        }
+    }
+
+    /// The zone that a node is listed in: its Node's, else its NMNode's.
+    fn zone_of(&self, name: &Name) -> Option<ZoneKey> {
+        let own = self.nodes.get(name).map(|node| &node.zone);
+        own.or_else(|| self.nm_nodes.get(name).map(|nm_node| &nm_node.zone)).cloned()
+    }
+
+    /// Makes a change; a node that is listed elsewhere then is at the end there.
+    fn rezone(&mut self, name: &Name, change: impl FnOnce(&mut Naive)) {
+        let before = self.zone_of(name);
+        change(self);
+        let after = self.zone_of(name);
+        if before == after {
+            return;
+        }
+        self.leave_zone(name);
+        let Some(zone) = after else { return };
+        match self.zones.iter_mut().find(|(key, _)| *key == zone) {
+            Some((_, names)) => names.push(name.clone()),
+            None => self.zones.push((zone, vec![name.clone()])),
+        }
+    }
+
+    fn leave_zone(&mut self, name: &Name) {
+        for (_, names) in &mut self.zones {
+            names.retain(|known| known != name);
+        }
+        self.zones.retain(|(_, names)| !names.is_empty());
+    }
+
+    fn drop_images(&mut self, node: &Name) {
+        self.images.retain(|_, (_, nodes)| {
+            nodes.remove(node);
+            !nodes.is_empty()
+        });
+    }
+}
+
+fn is_owner(kind: ObjectKind) -> bool {
+    use ObjectKind::{DaemonSet, ReplicaSet, ReplicationController, StatefulSet};
+    matches!(kind, ReplicationController | ReplicaSet | StatefulSet | DaemonSet)
+}
+
+fn placeable(pod: &Pod) -> bool {
+    !pod.uid.is_empty()
+        && pod.node_name.as_ref().is_some_and(|node| !node.is_empty())
+        && pod.template.resource_claims.is_empty()
+}
