@@ -152,6 +152,7 @@ fn accounts_stay_apart_in_held_versions_and_in_forks() {
     let mut writer = writer();
     writer.add_node(node("n").cpu(1_000).build()).unwrap();
     writer.put_object(custom("n", 300)).unwrap();
+    writer.publish();
     let held = writer.snapshot();
     let mut fork = held.fork();
     fork.put_object(&custom("n", 400)).unwrap();
@@ -175,6 +176,7 @@ fn lists_of_pods_with_affinity_follow_what_a_fork_assumes_and_takes_away() {
         |name: &str, node: &str| pod(name).pod_affinity(PodAffinity::default()).on(node).build();
     let known = affine("known", "n1");
     writer.add_pod(known.clone()).unwrap();
+    writer.publish();
     let held = writer.snapshot();
     let mut fork = held.fork();
     fork.remove_pod(&known.uid).unwrap();
