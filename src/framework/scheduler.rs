@@ -143,7 +143,9 @@ impl Scheduler {
     }
 
     /// For the nodes of a sub-cluster: pods go there alone, as if their node selectors
-    /// said it.
+    /// said it; so the profile has to have NodeAffinity, or what looks at all nodes
+    /// (preemption, spread) does not know of it. A pod whose selector asks for another
+    /// sub-cluster has no nodes.
     #[must_use]
     pub fn with_sub_cluster(mut self, sub_cluster: SubCluster) -> Scheduler {
         self.admission = Some(Admission::new(sub_cluster));
