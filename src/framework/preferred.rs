@@ -1,9 +1,10 @@
 //! Nodes that are tried before all others: where a place is held for the pod, and where
 //! a movement wants it (Gödel: the unit plugins' preferred nodes).
 //!
-//! They come before a scheduler's own part of the nodes, too. It is a preference: where none of them will do, all nodes are looked at. Of several
-//! the first one is taken, without scores: the place that is held the longest, else the
-//! node on which the most pods of the owner are wanted.
+//! They come before a scheduler's own part of the nodes, too. It is a preference: where
+//! none of them will do, all nodes are looked at. Of several the first one is taken,
+//! without scores: the place that is held the longest, else the node on which the most
+//! pods of the owner are wanted.
 
 use std::cmp::Reverse;
 use std::sync::Arc;
@@ -90,8 +91,11 @@ fn held(
             continue;
         }
         let Some(node) = without.node(place.node()) else { continue };
-        let filters = framework.pre_filter(Cycle { cluster: &without, ..cycle });
-        if filters.rejected().is_none() && passes(&filters, node)? {
+        let there = Cycle { cluster: &without, ..cycle };
+        // What plugins keep of a place that will not do is no other node's business.
+        let trial = cycle.state.clone();
+        if will_do(framework, Cycle { state: &trial, ..there }, node)? {
+            will_do(framework, there, node)?;
             return Ok(Some(decision(node, Preferred::Place(place.pod.key()))));
         }
     }
@@ -121,6 +125,11 @@ fn wanted(
         return Ok(found.map(|movement| decision(node, movement)));
     }
     Ok(None)
+}
+
+fn will_do(framework: &Framework, cycle: Cycle<'_>, node: NodeInfo<'_>) -> Result<bool, Status> {
+    let filters = framework.pre_filter(cycle);
+    Ok(filters.rejected().is_none() && passes(&filters, node)?)
 }
 
 fn passes(filters: &Filters<'_>, node: NodeInfo<'_>) -> Result<bool, Status> {

@@ -329,10 +329,12 @@ impl Draft {
 
     /// The first Reservation of a place, which confirms it, or a later one.
     fn confirm(&mut self, number: u32, old: Option<&Reservation>, new: &Reservation) {
-        self.revise_place(number, |place| place.confirmed = true);
         let Some(place) = self.places().and_then(|places| places.at(number)).cloned() else {
             return;
         };
+        if !place.confirmed {
+            self.revise_place(number, |place| place.confirmed = true);
+        }
         let taker = place.matched.as_ref().and_then(|taker| self.pod(taker));
         let is_taken = taker.is_some_and(|taker| **taker.node().name() == *place.node());
         match old {
