@@ -456,7 +456,7 @@ fn a_pod_counts_with_what_it_requests_until_it_is_measured() {
     assert_eq!(load(&writer, PodClass::BestEffort), (450, 0, updated));
 }
 
-/// Gödel's store adds on a delete (defect 6).
+/// Gödel's store adds on a delete.
 #[test]
 fn what_was_measured_goes_with_its_custom_node_resource() {
     let mut writer = writer();

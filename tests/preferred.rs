@@ -5,14 +5,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use portolan::framework::{
-    Cycle, CycleState, Decision, Framework, Nomination, Preferred, ScheduleError, Scheduler,
-    SchedulerConfig,
+    Cycle, CycleState, Decision, Framework, Nomination, Plugin, Point, PreFilter, Preferred,
+    ScheduleError, Scheduler, SchedulerConfig, Status,
 };
 use portolan::log::Event;
 use portolan::model::{
     EventError, GodelPod, Movement, MovementOwner, Object, OwnerKey, OwnerReference, Pod,
     PodBuilder, PodGroup, RecommendedNode, Timestamp, node, pod,
 };
+use portolan::plugins::NodeResourcesFit;
 use portolan::scheduler::{FilterCheck, PodScheduler, Profiles, WhatIf};
 use portolan::{Config, Engine, GodelConfig, Writer};
 
@@ -276,4 +277,41 @@ fn what_a_pod_went_by_before_is_forgotten_with_the_next_decision() {
     assert_eq!((godel.movement.as_deref(), &godel.matched_placeholder), (Some("m"), &None));
     let written: Vec<_> = godel.annotations().collect();
     assert_eq!(written, [("godel.bytedance.com/movement-name", "m")]);
+}
+
+/// Keeps for the pod how many pods there are in the version that it is decided on.
+struct Counts;
+
+impl Plugin for Counts {
+    fn name(&self) -> &'static str {
+        "Counts"
+    }
+
+    fn points(&self) -> &'static [Point] {
+        &[Point::Filter]
+    }
+
+    fn pre_filter<'a>(&'a self, cycle: Cycle<'a>) -> Result<PreFilter<'a>, Status> {
+        cycle.state.write("pods", cycle.cluster.pod_count());
+        Ok(PreFilter::Skip)
+    }
+}
+
+#[test]
+fn plugins_keep_what_they_found_where_the_pod_goes() {
+    let mut writer = writer();
+    hold(&mut writer, "a");
+    let mut scheduler = {
+        let plugins: Vec<(Box<dyn Plugin>, i64)> =
+            vec![(Box::new(NodeResourcesFit::default()), 1), (Box::new(Counts), 0)];
+        Scheduler::new(Framework::new(plugins), SchedulerConfig::default(), None)
+    };
+    let mut kept = |cpu: i64| {
+        let state = CycleState::default();
+        let pod = web("next").cpu(cpu).build();
+        let decision = scheduler.decide(Cycle::new(writer.cluster(), &pod, &state)).unwrap();
+        (decision.preferred.is_some(), *state.read::<usize>("pods").unwrap())
+    };
+    assert_eq!(kept(700), (true, 0), "without the one that holds the place");
+    assert_eq!(kept(1_500), (false, 1), "the place was tried, and will not do");
 }

@@ -121,7 +121,7 @@ fn wanted(
         }
         let suggested = movements.suggestions(&owner).into_iter();
         let mut on_node = suggested.filter(|of| of.nodes.iter().any(|(node, _)| **node == name));
-        let found = on_node.next().map(|of| Preferred::Movement(of.movement.name.clone()));
+        let found = on_node.next().map(|of| Preferred::Movement(of.movement.clone()));
         return Ok(found.map(|movement| decision(node, movement)));
     }
     Ok(None)

@@ -4,8 +4,8 @@ use std::ops::Deref;
 use std::sync::Arc;
 
 use crate::model::{
-    Generation, LabelSelector, Labels, Name, Object, ObjectKind, PodGroupState, Taint, Template,
-    Uid, ZoneKey, hash_of, key_hash,
+    Generation, LabelSelector, Labels, Name, PodGroupState, Taint, Template, Uid, ZoneKey, hash_of,
+    key_hash,
 };
 
 use super::chunk::{Chunk, NodeSlot, Place, lanes};
@@ -581,82 +581,6 @@ impl Cluster {
             Some(group) => group.state(self.placed_members(namespace, name)),
             None => PodGroupState::Unknown,
         }
-    }
-
-    /// Whether there is an object of this kind, namespace and name, in a store or as
-    /// a part of a node. O(log n).
-    #[must_use]
-    pub fn contains_object(&self, kind: ObjectKind, namespace: &str, name: &str) -> bool {
-        match kind {
-            ObjectKind::NmNode => self.any_node(name).is_some_and(|node| node.nm_node().is_some()),
-            ObjectKind::CustomNodeResource => {
-                self.any_node(name).is_some_and(|node| node.custom_node_resource().is_some())
-            }
-            _ => self.objects().contains(kind, namespace, name),
-        }
-    }
-
-    /// The object of this kind, namespace and name, in a store or as a part of a
-    /// node. O(log n).
-    #[must_use]
-    pub fn object(&self, kind: ObjectKind, namespace: &str, name: &str) -> Option<Object> {
-        match kind {
-            ObjectKind::NmNode => {
-                let found = self.any_node(name)?.nm_node()?;
-                Some(Object::NmNode((**found).clone()))
-            }
-            ObjectKind::CustomNodeResource => {
-                let found = self.any_node(name)?.custom_node_resource()?;
-                Some(Object::CustomNodeResource((**found).clone()))
-            }
-            _ => self.objects().get(kind, namespace, name),
-        }
-    }
-
-    /// When an object of a kind last came, changed or went; 0 where none ever did.
-    #[must_use]
-    pub fn generation_of(&self, kind: ObjectKind) -> Generation {
-        self.objects().generation_of(kind)
-    }
-
-    /// The namespaces and names of all objects of a kind, in stores or as parts of
-    /// nodes. O(objects), or O(nodes) for parts of nodes.
-    #[must_use]
-    pub fn object_keys(&self, kind: ObjectKind) -> Vec<(String, String)> {
-        if !kind.is_node_part() {
-            return self.objects().keys(kind);
-        }
-        self.everything()
-            .filter(|node| match kind {
-                ObjectKind::NmNode => node.nm_node().is_some(),
-                _ => node.custom_node_resource().is_some(),
-            })
-            .map(|node| (String::new(), node.name().to_string()))
-            .collect()
-    }
-
-    /// Which of Gödel's schedulers this is, and what it keeps; none where it is none.
-    #[must_use]
-    pub fn godel(&self) -> Option<&super::GodelConfig> {
-        self.godel.as_ref().map(|stores| &*stores.config)
-    }
-
-    /// The places that are held for pods to come; none where they are not kept.
-    #[must_use]
-    pub fn reservations(&self) -> Option<&super::godel::Reservations> {
-        self.godel.as_ref()?.reservations.as_ref()
-    }
-
-    /// What Movements suggest, and who follows them; none where that is not kept.
-    #[must_use]
-    pub fn movements(&self) -> Option<&super::godel::Movements> {
-        self.godel.as_ref()?.movements.as_deref()
-    }
-
-    /// Which pods go in place of which others; none where that is not kept.
-    #[must_use]
-    pub fn preemption_marks(&self) -> Option<&super::godel::PreemptionMarks> {
-        self.godel.as_ref()?.preemption_marks.as_deref()
     }
 
     /// The stores of the other objects.

@@ -124,6 +124,10 @@ impl Cluster {
         }
         if let Some(movements) = self.movements() {
             movements.write(&mut dump);
+            for movement in self.objects().movements.iter() {
+                let evicted = movement.deleted.iter().map(|pod| pod.uid.clone());
+                dump.evicted.insert(movement.name.to_string(), evicted.collect());
+            }
         }
         if let Some(marks) = self.preemption_marks() {
             marks.write(&mut dump);
@@ -183,10 +187,6 @@ impl Movements {
             let nodes = self.available_nodes(owner);
             let nodes = nodes.into_iter().map(|(node, times)| (node.to_string(), times));
             dump.available.insert(owner.to_string(), nodes.collect());
-        }
-        for movement in self.movements() {
-            let evicted = self.deleted_pods(&movement.name).iter().map(|pod| pod.uid.clone());
-            dump.evicted.insert(movement.name.to_string(), evicted.collect());
         }
     }
 }

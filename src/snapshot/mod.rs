@@ -25,6 +25,7 @@ mod lane;
 mod load;
 mod node_info;
 mod numa;
+mod objects;
 mod stores;
 mod table;
 mod tally;

@@ -176,25 +176,24 @@ impl Draft {
     }
 
     /// A Movement that was put is new, or takes the place of another.
-    pub(super) fn declare(&mut self, name: &str) {
+    pub(super) fn declare(&mut self, old: Option<&Movement>, new: &Movement) {
         if self.cluster.movements().is_none() {
             return;
         }
         let generation = self.cluster.generation;
-        let Some(new) = self.cluster.objects().movements.get("", name).cloned() else { return };
         if let Some(movements) = self.movements() {
-            movements.declare(&new, generation);
+            movements.declare(old, new, generation);
         }
     }
 
     /// A Movement is gone.
-    pub(super) fn retract(&mut self, name: &str) {
+    pub(super) fn retract(&mut self, old: &Movement) {
         if self.cluster.movements().is_none() {
             return;
         }
         let generation = self.cluster.generation;
         if let Some(movements) = self.movements() {
-            movements.retract(name, generation);
+            movements.retract(old, generation);
         }
     }
 }

@@ -275,9 +275,10 @@ impl Draft {
                 Ok(())
             }
             Object::Movement(new) => {
+                let old = self.cluster.objects().movements.get("", &new.name).cloned();
                 self.check_movement(new)?;
                 self.objects().put(object, generation)?;
-                self.declare(&new.name);
+                self.declare(old.as_deref(), new);
                 Ok(())
             }
             _ => self.objects().put(object, generation),
@@ -295,14 +296,19 @@ impl Draft {
             return self.delete_part(kind, name);
         }
         let generation = self.cluster.generation;
-        let reservation = (kind == ObjectKind::Reservation)
-            .then(|| self.cluster.objects().reservations.get(namespace, name).cloned());
-        self.objects().delete(kind, namespace, name, generation)?;
-        if let Some(Some(old)) = reservation {
-            self.unreserve(&old);
-        }
-        if kind == ObjectKind::Movement {
-            self.retract(name);
+        let known = self.cluster.objects();
+        match kind {
+            ObjectKind::Reservation => {
+                let old = known.reservations.get(namespace, name).cloned();
+                self.objects().delete(kind, namespace, name, generation)?;
+                old.iter().for_each(|old| self.unreserve(old));
+            }
+            ObjectKind::Movement => {
+                let old = known.movements.get("", name).cloned();
+                self.objects().delete(kind, namespace, name, generation)?;
+                old.iter().for_each(|old| self.retract(old));
+            }
+            _ => self.objects().delete(kind, namespace, name, generation)?,
         }
         Ok(())
     }

@@ -33,6 +33,8 @@ use std::time::Duration;
 
 use crate::model::Name;
 
+use super::cluster::Cluster;
+
 pub use marks::{PreemptionMark, PreemptionMarks};
 pub(crate) use movements::SuggestionId;
 pub use movements::{Movements, SuggestedMovement, Suggestion};
@@ -98,5 +100,31 @@ impl Stores {
             preemption_marks: config.preemption_marks.then(triomphe::Arc::default),
             config: std::sync::Arc::new(config),
         }
+    }
+}
+
+impl Cluster {
+    /// Which of Gödel's schedulers this is, and what it keeps; none where it is none.
+    #[must_use]
+    pub fn godel(&self) -> Option<&GodelConfig> {
+        self.godel.as_ref().map(|stores| &*stores.config)
+    }
+
+    /// The places that are held for pods to come; none where they are not kept.
+    #[must_use]
+    pub fn reservations(&self) -> Option<&Reservations> {
+        self.godel.as_ref()?.reservations.as_ref()
+    }
+
+    /// What Movements suggest, and who follows them; none where that is not kept.
+    #[must_use]
+    pub fn movements(&self) -> Option<&Movements> {
+        self.godel.as_ref()?.movements.as_deref()
+    }
+
+    /// Which pods go in place of which others; none where that is not kept.
+    #[must_use]
+    pub fn preemption_marks(&self) -> Option<&PreemptionMarks> {
+        self.godel.as_ref()?.preemption_marks.as_deref()
     }
 }

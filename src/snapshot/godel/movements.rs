@@ -15,9 +15,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::model::{
-    Generation, Movement, MovementTask, Name, OwnerKey, RecommendedNode, Uid, hash_of,
-};
+use crate::model::{Generation, Movement, Name, OwnerKey, RecommendedNode, Uid, hash_of};
 
 use super::super::cost;
 use super::super::dense::{Dense, Known};
@@ -146,12 +144,6 @@ impl Known for Suggestion {
     }
 }
 
-impl Known for Movement {
-    fn hash64(&self) -> u64 {
-        hash_of(&*self.name)
-    }
-}
-
 /// An owner for whose pods nodes are wanted.
 #[derive(Clone)]
 struct Wanting {
@@ -169,16 +161,17 @@ impl Known for Wanting {
 /// A movement with what it still suggests to an owner.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SuggestedMovement<'a> {
-    /// The movement.
-    pub movement: &'a Arc<Movement>,
+    /// The movement's name.
+    pub movement: &'a Name,
     /// How many more pods it wants on which nodes, by name; none of them 0.
     pub nodes: Vec<(&'a Name, u64)>,
 }
 
-/// All movements, and how far they are followed.
+/// What all movements suggest, and how far that is followed. The Movements themselves
+/// are objects like others
+/// ([`Objects::movements`](crate::snapshot::Objects::movements)).
 #[derive(Clone, Default)]
 pub struct Movements {
-    movements: Dense<Movement>,
     suggestions: Dense<Suggestion>,
     wanting: Dense<Wanting>,
     generation: Generation,
@@ -186,8 +179,7 @@ pub struct Movements {
 
 impl Movements {
     /// Reference counts that a clone bumps.
-    pub(crate) const COUNTS: usize =
-        Dense::<Movement>::COUNTS + Dense::<Suggestion>::COUNTS + Dense::<Wanting>::COUNTS;
+    pub(crate) const COUNTS: usize = Dense::<Suggestion>::COUNTS + Dense::<Wanting>::COUNTS;
 
     /// The nodes on which more pods of an owner are wanted, and how many, summed over all
     /// movements (`GetAvailableSuggestionTimesForNodes`). O(nodes found × log n).
@@ -208,26 +200,11 @@ impl Movements {
         let mut found: Vec<&Suggestion> = self.available(owner).collect();
         found.sort_by_key(|suggestion| (&suggestion.movement, &suggestion.node));
         let of_one = found.chunk_by(|one, next| one.movement == next.movement);
-        let with_nodes = of_one.filter_map(|of_one| {
-            let movement = self.movement(&of_one.first()?.movement)?;
+        let with_nodes = of_one.map(|of_one| {
             let nodes = of_one.iter().map(|suggestion| (&suggestion.node, suggestion.available()));
-            Some(SuggestedMovement { movement, nodes: nodes.collect() })
+            SuggestedMovement { movement: &of_one[0].movement, nodes: nodes.collect() }
         });
         with_nodes.collect()
-    }
-
-    /// The pods that a movement evicts: until they are gone, or it took them too long,
-    /// their nodes wait (`GetDeletedPodsFromMovement`). None where there is no such
-    /// movement. O(log n).
-    #[must_use]
-    pub fn deleted_pods(&self, movement: &str) -> &[MovementTask] {
-        self.movement(movement).map_or(&[], |movement| &movement.deleted)
-    }
-
-    /// The movement of this name. O(log n).
-    #[must_use]
-    pub fn movement(&self, name: &str) -> Option<&Arc<Movement>> {
-        self.movements.get(self.number(name)?)
     }
 
     /// What there is of a movement's suggestion of a node to an owner. O(log n).
@@ -241,11 +218,6 @@ impl Movements {
     /// follow.
     pub fn iter(&self) -> impl Iterator<Item = &Arc<Suggestion>> {
         self.suggestions.iter()
-    }
-
-    /// All movements, in no particular order.
-    pub fn movements(&self) -> impl Iterator<Item = &Arc<Movement>> {
-        self.movements.iter()
     }
 
     /// The owners for whose pods nodes are wanted, in no particular order.
@@ -274,22 +246,20 @@ impl Movements {
 
     /// Whether so many suggestions can be added.
     pub(crate) fn has_room(&self, more: usize) -> bool {
-        const MOST: usize = u32::MAX as usize;
-        [self.len(), self.movements.len()].iter().all(|len| len.saturating_add(more) < MOST)
+        self.len().saturating_add(more) < u32::MAX as usize
     }
 
-    /// A movement is new, or replaces the one of its name. O((old + new) × log n), of
+    /// A movement is new, or replaces another of its name. O((old + new) × log n), of
     /// both what their status names; what it suggests as before is not copied.
-    pub(crate) fn declare(&mut self, movement: &Arc<Movement>, generation: Generation) {
+    pub(crate) fn declare(
+        &mut self,
+        old: Option<&Movement>,
+        movement: &Movement,
+        generation: Generation,
+    ) {
         self.generation = generation;
-        let number = self.number(&movement.name);
-        let old = number.and_then(|number| self.movements.get(number)).cloned();
-        match number {
-            Some(number) => self.movements.replace(number, movement.clone()),
-            None => drop(self.movements.push(movement.clone())),
-        }
         let wanted = by_place(movement);
-        for (owner, node) in old.iter().flat_map(|old| by_place(old).into_keys()) {
+        for (owner, node) in old.into_iter().flat_map(|old| by_place(old).into_keys()) {
             if !wanted.contains_key(&(owner, node)) {
                 self.suggest(SuggestionId { movement: &movement.name, owner, node }, 0, Vec::new());
             }
@@ -306,12 +276,9 @@ impl Movements {
 
     /// A movement is gone; the pods that followed it did so still. O(what its status
     /// names × log n).
-    pub(crate) fn retract(&mut self, name: &str, generation: Generation) {
-        let Some(number) = self.number(name) else { return };
-        let Some(old) = self.movements.get(number).cloned() else { return };
+    pub(crate) fn retract(&mut self, old: &Movement, generation: Generation) {
         self.generation = generation;
-        self.movements.remove(number);
-        for (owner, node) in by_place(&old).into_keys() {
+        for (owner, node) in by_place(old).into_keys() {
             self.suggest(SuggestionId { movement: &old.name, owner, node }, 0, Vec::new());
         }
     }
@@ -328,10 +295,6 @@ impl Movements {
     pub(crate) fn unfollow(&mut self, id: SuggestionId<'_>, uid: &Uid, generation: Generation) {
         self.generation = generation;
         self.change(id, |suggestion| suggestion.unfollow(uid));
-    }
-
-    fn number(&self, name: &str) -> Option<u32> {
-        self.movements.find(hash_of(name), |movement| *movement.name == *name)
     }
 
     fn find(&self, id: SuggestionId<'_>) -> Option<u32> {

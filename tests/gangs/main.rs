@@ -1,0 +1,205 @@
+//! Pods of a group: from the queue to their nodes together, or back together.
+
+mod rules;
+mod story;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::time::{Duration, Instant};
+
+use portolan::framework::{Binder, Framework, Handle, Scheduler, SchedulerConfig};
+use portolan::log::{Event, ObjectKey};
+use portolan::model::{
+    EventError, Name, Object, ObjectKind, Pod, PodBuilder, PodGroup, PodGroupPhase, PodGroupState,
+    Timestamp, Uid, node, pod,
+};
+use portolan::scheduler::queue::{
+    Place, PodGroupStatus, PopError, QueueConfig, QueueFront, SchedulingQueue,
+};
+use portolan::scheduler::{
+    Attempt, CycleError, FilterCheck, InMemoryBinder, InMemoryEvictor, Placement, PodScheduler,
+    Profiles, SchedulingLoop, Unplaced,
+};
+use portolan::{Config, Engine, Snapshot};
+use proptest::prelude::*;
+
+const GI: i64 = 1 << 30;
+
+/// An engine, its queue, and a clock that is moved by hand.
+struct Bench {
+    engine: Engine,
+    handle: Handle,
+    queue: Arc<QueueFront>,
+    now: Arc<AtomicI64>,
+    /// While set no pod can be bound.
+    fails: Arc<AtomicBool>,
+    /// While set pods that are bound are not confirmed.
+    silent: Arc<AtomicBool>,
+}
+
+/// A binder whose cluster may keep it to itself that a pod is bound.
+struct Silent(InMemoryBinder, Arc<AtomicBool>);
+
+impl Binder for Silent {
+    fn bind(&self, pod: &Pod, node: &Name) -> Result<(), String> {
+        if self.1.load(Ordering::Relaxed) { Ok(()) } else { self.0.bind(pod, node) }
+    }
+}
+
+impl Bench {
+    fn new() -> Bench {
+        let shared = Handle::default();
+        let check = Arc::new(Framework::default_profile_with(&shared));
+        let check = FilterCheck::new(Profiles::one(check));
+        let assumed_ttl = Some(Duration::from_secs(30));
+        let config =
+            Config { commit_check: Some(Box::new(check)), assumed_ttl, ..Config::default() };
+        let engine = Engine::shared(config);
+        let fails = Arc::new(AtomicBool::new(false));
+        let failing = fails.clone();
+        let binder = InMemoryBinder::new(engine.clone())
+            .refusing(move |_, _| failing.load(Ordering::Relaxed).then(|| "away".to_owned()));
+        let silent = Arc::new(AtomicBool::new(false));
+        let handle = shared
+            .with_binder(Arc::new(Silent(binder, silent.clone())))
+            .with_evictor(Arc::new(InMemoryEvictor::new(engine.clone())));
+        let framework = Arc::new(Framework::default_profile_with(&handle));
+        let queue = SchedulingQueue::new(framework, QueueConfig::default());
+        let (follower, reader) = (engine.follow().unwrap(), engine.reader().unwrap());
+        let queue = Arc::new(QueueFront::new(queue, follower, reader));
+        Bench { engine, handle, queue, now: Arc::new(AtomicI64::new(1_000)), fails, silent }
+    }
+
+    fn decider(&self, seed: u64) -> Profiles<Scheduler> {
+        let framework = Framework::default_profile_with(&self.handle);
+        let config = SchedulerConfig { percentage_of_nodes: 100, seed };
+        Profiles::one(Scheduler::new(framework, config, None))
+    }
+
+    fn scheduling(&self, seed: u64) -> SchedulingLoop {
+        SchedulingLoop::new(self.engine.clone(), self.queue.clone(), self.decider(seed)).unwrap()
+    }
+
+    fn clock(&self) -> impl Fn() -> Timestamp + use<> {
+        let now = self.now.clone();
+        move || Timestamp::from_secs(now.load(Ordering::Relaxed))
+    }
+
+    fn passes(&self, seconds: i64) {
+        self.now.fetch_add(seconds, Ordering::Relaxed);
+    }
+
+    fn submit(&self, event: Event) -> bool {
+        let outcome = self.engine.submit(event).unwrap().wait().unwrap();
+        self.queue.tend(self.clock());
+        outcome.is_ok()
+    }
+
+    fn node(&self, name: &str, cpu: i64) {
+        let node = node(name).hostname().cpu(cpu).memory(64 * GI).build();
+        assert!(self.submit(Event::AddNode(Arc::new(node))));
+    }
+
+    fn group(&self, group: PodGroup) {
+        assert!(self.submit(Event::PutObject(Arc::new(Object::PodGroup(group)))));
+    }
+
+    fn gang(&self, name: &str, min_members: u32) {
+        self.group(PodGroup::new("default", name, min_members));
+    }
+
+    fn pending(&self, pod: PodBuilder) -> Uid {
+        let pod = pod.build();
+        let uid = pod.uid.clone();
+        assert!(self.submit(Event::PutPending(Arc::new(pod))));
+        uid
+    }
+
+    /// So many pods of a group of this size each.
+    fn members(&self, group: &str, count: usize, size: i64) -> Vec<Uid> {
+        (0..count).map(|n| self.pending(member(group, n, size))).collect()
+    }
+
+    fn remove(&self, uid: &Uid) -> bool {
+        self.submit(Event::RemovePod { uid: uid.clone(), node: None })
+    }
+
+    fn snapshot(&self) -> Arc<Snapshot> {
+        self.engine.reader().unwrap().snapshot()
+    }
+
+    fn placed(&self, group: &str) -> usize {
+        self.snapshot().placed_members("default", group)
+    }
+
+    fn place(&self, uid: &Uid) -> Option<Place> {
+        self.queue.with(|queue, _| queue.place(uid))
+    }
+
+    fn places(&self, uids: &[Uid]) -> Vec<Option<Place>> {
+        uids.iter().map(|uid| self.place(uid)).collect()
+    }
+
+    fn status(&self, group: &str) -> PodGroupStatus {
+        self.queue.group_status("default", group, self.clock()())
+    }
+
+    fn state(&self, group: &str) -> PodGroupState {
+        self.status(group).state
+    }
+
+    /// The next attempt, if a pod is ready.
+    fn attempt(&self, scheduling: &mut SchedulingLoop) -> Option<Attempt> {
+        match scheduling.schedule_one(Some(Instant::now()), self.clock()) {
+            Ok(attempt) => Some(attempt),
+            Err(PopError::Timeout) => None,
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    /// The next attempt, which is to be a gang's.
+    fn gang_attempt(&self, scheduling: &mut SchedulingLoop) -> (Vec<Placement>, Vec<Unplaced>) {
+        match self.attempt(scheduling) {
+            Some(Attempt::Gang { placed, failed }) => (placed, failed),
+            other => panic!("no gang: {other:?}"),
+        }
+    }
+
+    fn bind_all(&self, scheduling: &mut SchedulingLoop, placed: &[Placement]) -> usize {
+        let mut bind = |it| scheduling.bind(it, self.clock()).is_ok();
+        let bound = placed.iter().map(&mut bind).filter(|bound| *bound).count();
+        self.queue.tend(self.clock());
+        bound
+    }
+
+    /// Tries and binds until no pod is ready that was not tried; how many were bound.
+    fn settle(&self, scheduling: &mut SchedulingLoop) -> usize {
+        let (mut bound, mut failed) = (0, BTreeSet::new());
+        while let Some(attempt) = self.attempt(scheduling) {
+            let (placed, unplaced) = attempt.into_parts();
+            bound += self.bind_all(scheduling, &placed);
+            let again = unplaced.iter().any(|it| !failed.insert(it.pod.uid.clone()));
+            if again && placed.is_empty() {
+                break;
+            }
+        }
+        bound
+    }
+}
+
+fn member(group: &str, n: usize, size: i64) -> PodBuilder {
+    pod(format!("{group}-{n}")).group(group).cpu(size).memory(GI)
+}
+
+fn reason(status: Result<(), portolan::framework::Status>) -> String {
+    status.map_or_else(|status| status.message(), |()| String::new())
+}
+
+/// A pod of the tests is what it looks like.
+#[test]
+fn a_group_is_named_by_its_pods() {
+    let pod: Pod = member("g", 0, 100).build();
+    assert!(PodGroup::new("default", "g", 1).has(&pod));
+    assert!(!PodGroup::new("other", "g", 1).has(&pod));
+}
