@@ -13,30 +13,23 @@
 use std::sync::Arc;
 
 use crate::model::{
-    LabelSelector, Labels, Name, ObjectKind, Operator, PodDisruptionBudget, Requirement, Workload,
+    LabelSelector, Labels, ObjectKind, Operator, PodDisruptionBudget, Requirement, Workload,
     hash_of,
 };
 
 use super::cluster::Cluster;
-use super::groups::Groups;
+use super::hash_index::HashIndex;
 use super::stores::Objects;
 
 /// The numbers of the budgets in their store, by what they require.
 #[derive(Clone, Default)]
-pub(crate) struct Budgets(Groups<OwnKey>);
+pub(crate) struct Budgets(HashIndex);
 
 /// A namespace, and a label that is required there, if one is.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 struct Key<'a> {
     namespace: &'a str,
     label: Option<(&'a str, &'a str)>,
-}
-
-/// The same, kept: it has the same hash.
-#[derive(Clone, Hash)]
-struct OwnKey {
-    namespace: Name,
-    label: Option<(Name, Name)>,
 }
 
 impl<'a> Key<'a> {
@@ -53,16 +46,6 @@ impl<'a> Key<'a> {
         });
         Some(Key { namespace: &budget.namespace, label })
     }
-
-    fn is(self, own: &OwnKey) -> bool {
-        let label = own.label.as_ref().map(|(key, value)| (&**key, &**value));
-        self == Key { namespace: &own.namespace, label }
-    }
-
-    fn to_own(self) -> OwnKey {
-        let label = self.label.map(|(key, value)| (key.into(), value.into()));
-        OwnKey { namespace: self.namespace.into(), label }
-    }
 }
 
 impl Budgets {
@@ -78,22 +61,23 @@ impl Budgets {
             return;
         }
         if let Some(key) = old {
-            self.0.remove(number, hash_of(&key), |own| key.is(own));
+            self.0.remove(hash_of(&key), number);
         }
         if let Some(key) = new {
-            self.0.insert(number, hash_of(&key), |own| key.is(own), || key.to_own());
+            self.0.insert(hash_of(&key), number);
         }
     }
 
-    /// The numbers of all budgets that may be about pods with these labels.
+    /// The numbers of all budgets that may be about pods with these labels, each with
+    /// the key that it may be kept under: where another has the hash, it is not.
     fn candidates<'a>(
         &'a self,
         namespace: &'a str,
         labels: &'a Labels,
-    ) -> impl Iterator<Item = u32> + 'a {
+    ) -> impl Iterator<Item = (Key<'a>, u32)> + 'a {
         let keys = labels.iter().map(Some).chain([None]);
         let keys = keys.map(move |label| Key { namespace, label });
-        keys.flat_map(|key| self.0.members(hash_of(&key), move |own| key.is(own)))
+        keys.flat_map(|key| self.0.numbers(hash_of(&key)).map(move |number| (key, number)))
     }
 }
 
@@ -107,7 +91,10 @@ impl Objects {
     ) -> impl Iterator<Item = (u32, &'a Arc<PodDisruptionBudget>)> + 'l {
         let any = !labels.is_empty() && !self.pod_disruption_budgets.is_empty();
         let candidates = any.then(|| self.budgets.candidates(namespace, labels));
-        let known = move |number| Some((number, self.pod_disruption_budgets.at(number)?));
+        let known = move |(key, number)| {
+            let budget = self.pod_disruption_budgets.at(number)?;
+            (Key::of(budget) == Some(key)).then_some((number, budget))
+        };
         let found = candidates.into_iter().flatten().filter_map(known);
         found.filter(move |(_, budget)| budget.selector.matches(labels))
     }
@@ -176,7 +163,7 @@ mod tests {
 
     use super::*;
     use crate::log::{Event, ObjectKey, Relist};
-    use crate::model::Object;
+    use crate::model::{Name, Object};
     use crate::{Config, Engine, Writer};
 
     #[derive(Clone, Debug, Arbitrary)]

@@ -18,7 +18,6 @@ pub(crate) mod draft;
 mod dump;
 mod fork;
 pub(crate) mod godel;
-mod groups;
 mod hash_index;
 mod hints;
 mod lane;

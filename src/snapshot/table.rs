@@ -1,4 +1,4 @@
-//! Small values by number: a [`Tree`] of blocks of sixteen, and the tables in
+//! Small values by number: a [`Tree`] of blocks of eight, and the tables in
 //! which equal values are kept once.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -9,7 +9,7 @@ use super::cost;
 use super::hash_index::HashIndex;
 use super::tree::{Marked, Tree};
 
-const BITS: u32 = 4;
+const BITS: u32 = 3;
 const BLOCK: usize = 1 << BITS;
 
 /// A persistent sparse array of small values.

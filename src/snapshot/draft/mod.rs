@@ -269,9 +269,9 @@ impl Draft {
             Object::Reservation(new) => {
                 let known = &self.cluster.objects().reservations;
                 let old = known.get(&new.namespace, &new.name).cloned();
-                self.check_reservation(old.as_deref(), new)?;
+                let checked = self.check_reservation(old.as_deref(), new)?;
                 self.objects().put(object, generation)?;
-                self.reserve(old.as_deref(), new);
+                self.reserve(old.as_deref(), new, checked);
                 Ok(())
             }
             Object::Movement(new) => {

@@ -3,6 +3,7 @@
 
 use crate::model::{EventError, Generation, Pod, PodState, Reservation, ReservationPhase, Uid};
 
+use super::super::chunk::NodeSlot;
 use super::super::godel::{Leaving, PlaceId, Reservations, ReservedPlace};
 use super::super::node_info::{PodInfo, Spot};
 use super::Draft;
@@ -27,6 +28,17 @@ enum Succession {
     Hold(Box<Pod>),
     /// The one that it had taken, by number, is held again.
     Reopen(u32),
+}
+
+/// What was found of the place of a Reservation that can be put.
+#[derive(Default)]
+pub(super) struct Checked {
+    /// The place, if it is known.
+    number: Option<u32>,
+    /// The slot of its node, if that was looked up and is known.
+    slot: Option<NodeSlot>,
+    /// Whether its pod is not the one that the last Reservation had.
+    is_renewed: bool,
 }
 
 impl Draft {
@@ -100,18 +112,28 @@ impl Draft {
         place.is_some_and(|place| !place.confirmed) && self.drop_place(number)
     }
 
-    /// Whether a Reservation can be put.
+    /// Whether a Reservation can be put, and what was found of its place.
     pub(super) fn check_reservation(
         &self,
         old: Option<&Reservation>,
         new: &Reservation,
-    ) -> Result<(), EventError> {
-        let (Some(places), Some(node)) = (self.places(), new.node()) else { return Ok(()) };
+    ) -> Result<Checked, EventError> {
+        let mut checked = Checked { is_renewed: true, ..Checked::default() };
+        let (Some(places), Some(node)) = (self.places(), new.node()) else { return Ok(checked) };
         if !new.occupies() {
-            return Ok(());
+            return Ok(checked);
         }
         if !new.pod.template.is_placeholder() {
             return Err(EventError::NoPlaceholder { uid: new.pod.uid.clone() });
+        }
+        checked.number = place_id(new).and_then(|id| places.number(id));
+        let old = old.filter(|old| old.occupies());
+        checked.is_renewed = old.is_none_or(|old| old.pod != new.pod);
+        let holder = checked.number.and_then(|number| places.at(number));
+        let holder = holder.filter(|place| place.is_available()).map(|place| &place.pod.uid);
+        if !checked.is_renewed && holder == Some(&new.pod.uid) {
+            // It is where it is to be.
+            return Ok(checked);
         }
         if !places.has_room() {
             return Err(EventError::Full);
@@ -119,30 +141,36 @@ impl Draft {
         let known = self.pod(&new.pod.uid);
         let held = known.and_then(|known| self.place_held_by(&known));
         // What holds this very place, or the one that it is to hold instead, gives way.
-        let gives_way = [Some(new), old.filter(|old| old.occupies())]
-            .into_iter()
-            .flatten()
-            .any(|of| held.is_some() && held == self.place_of(of));
-        match known {
-            Some(_) if !gives_way => Err(EventError::AlreadyAdded { uid: new.pod.uid.clone() }),
-            _ => self.check_place(&new.pod, node, known.map(|known| known.spot())).map(drop),
+        let gives_way = held.is_some()
+            && (held == checked.number || held == old.and_then(|old| self.place_of(old)));
+        if known.is_some() && !gives_way {
+            return Err(EventError::AlreadyAdded { uid: new.pod.uid.clone() });
         }
+        checked.slot = self.check_place(&new.pod, node, known.map(|known| known.spot()))?;
+        Ok(checked)
     }
 
     /// A Reservation that was checked is new, or takes the place of another.
-    pub(super) fn reserve(&mut self, old: Option<&Reservation>, new: &Reservation) {
+    pub(super) fn reserve(
+        &mut self,
+        old: Option<&Reservation>,
+        new: &Reservation,
+        mut checked: Checked,
+    ) {
         if self.places().is_none() {
             return;
         }
         let held = old.filter(|old| old.occupies());
         if new.occupies() {
-            let moved = held.filter(|old| !same_place(old, new));
+            let moved = held.filter(|old| place_id(old) != place_id(new));
             if let Some(number) = moved.and_then(|old| self.place_of(old)) {
                 self.drop_place(number);
+                // A ghost goes with its last pod.
+                checked.slot = None;
             }
-            match self.place_of(new) {
-                Some(number) => self.confirm(number, old, new),
-                None => self.add_place(new),
+            match checked.number {
+                Some(number) => self.confirm(number, old, new, checked.is_renewed),
+                None => self.add_place(new, checked.slot),
             }
         } else if let Some(number) = held.and_then(|old| self.place_of(old)) {
             self.conclude(number, new);
@@ -189,13 +217,12 @@ impl Draft {
         let holder = pod.template.godel.as_ref()?.matched_placeholder.as_deref()?;
         let placeholder = pod.template.reservation_placeholder()?;
         // Places are not given to other namespaces.
-        holder.strip_prefix(&**pod.namespace())?.strip_prefix('/')?;
-        places.number(PlaceId { placeholder, pod: holder, node })
+        let (namespace, name) = holder.split_once('/').filter(|of| *of.0 == **pod.namespace())?;
+        places.number(PlaceId { placeholder, namespace, name, node })
     }
 
     fn place_of(&self, reservation: &Reservation) -> Option<u32> {
-        let (pod, node) = (reservation.pod.key(), reservation.node()?);
-        self.places()?.number(PlaceId { placeholder: reservation.placeholder(), pod: &pod, node })
+        self.places()?.number(place_id(reservation)?)
     }
 
     fn place_held_by(&self, pod: &PodInfo<'_>) -> Option<u32> {
@@ -204,10 +231,12 @@ impl Draft {
         if !template.is_placeholder() {
             return None;
         }
-        let key = format!("{}/{}", pod.namespace(), pod.name());
-        let placeholder = template.reservation_placeholder().unwrap_or_default();
-        let node = pod.node().name();
-        let number = places.number(PlaceId { placeholder, pod: &key, node })?;
+        let number = places.number(PlaceId {
+            placeholder: template.reservation_placeholder().unwrap_or_default(),
+            namespace: &template.namespace,
+            name: pod.name(),
+            node: pod.node().name(),
+        })?;
         let place = places.at(number)?;
         (place.is_available() && place.pod.uid == pod.uid()).then_some(number)
     }
@@ -249,7 +278,7 @@ impl Draft {
         };
         // A name that becomes too long by what is added to it holds no place.
         if self.can_hold(&place.pod) {
-            self.insert_place(place);
+            self.insert_place(place, None);
         }
     }
 
@@ -260,18 +289,19 @@ impl Draft {
             && self.check_place(pod, node, None).is_ok()
     }
 
-    fn insert_place(&mut self, place: ReservedPlace) {
+    /// Adds a place, on the node in this slot if it is known.
+    fn insert_place(&mut self, place: ReservedPlace, slot: Option<NodeSlot>) {
         let (pod, holds, waits) = (place.pod.clone(), place.is_available(), !place.confirmed);
         let number = self.change_places(|places, now| places.insert(place, now));
         if holds {
-            self.occupy(pod, number.filter(|_| waits));
+            self.occupy(pod, slot, number.filter(|_| waits));
         }
     }
 
     /// Puts a pod that holds a place on its node.
-    fn occupy(&mut self, pod: Pod, waits: Option<u32>) {
+    fn occupy(&mut self, pod: Pod, slot: Option<NodeSlot>, waits: Option<u32>) {
         let Some(node) = pod.node_name.clone() else { return };
-        self.place(&pod, &node, None, false);
+        self.place(&pod, &node, slot, false);
         self.effects.push(Effect::Held { pod, waits });
     }
 
@@ -321,17 +351,26 @@ impl Draft {
         if self.can_hold(&place.pod) {
             self.revise_place(number, |place| place.matched = None);
             // What time it has left goes on.
-            self.occupy(place.pod.clone(), None);
+            self.occupy(place.pod.clone(), None, None);
         } else {
             self.change_places(|places, now| places.remove(number, now));
         }
     }
 
     /// The first Reservation of a place, which confirms it, or a later one.
-    fn confirm(&mut self, number: u32, old: Option<&Reservation>, new: &Reservation) {
+    fn confirm(
+        &mut self,
+        number: u32,
+        old: Option<&Reservation>,
+        new: &Reservation,
+        is_renewed: bool,
+    ) {
         let Some(place) = self.places().and_then(|places| places.at(number)).cloned() else {
             return;
         };
+        if place.confirmed && place.is_available() && !is_renewed {
+            return;
+        }
         if !place.confirmed {
             self.revise_place(number, |place| place.confirmed = true);
         }
@@ -342,10 +381,10 @@ impl Draft {
             Some(old) if !old.occupies() && !is_taken => self.reopen(number),
             // What holds it may say more than a Reservation does, and stays as it is until
             // that says something else.
-            Some(old) if place.is_available() && old.pod != new.pod => {
+            Some(_) if place.is_available() && is_renewed => {
                 self.vacate(&place.pod.uid);
                 self.revise_place(number, |place| place.pod = new.pod.clone());
-                self.occupy(new.pod.clone(), None);
+                self.occupy(new.pod.clone(), None, None);
             }
             _ => {}
         }
@@ -353,8 +392,11 @@ impl Draft {
 
     /// A place that a Reservation says is held and nothing else said before: its
     /// successor may be there already.
-    fn add_place(&mut self, new: &Reservation) {
-        let node = new.node().and_then(|node| self.cluster.any_node(node));
+    fn add_place(&mut self, new: &Reservation, slot: Option<NodeSlot>) {
+        let node = match slot {
+            Some(slot) => self.cluster.at_slot(slot),
+            None => new.node().and_then(|node| self.cluster.any_node(node)),
+        };
         let key = new.pod.key();
         let successors = node.into_iter().flat_map(|node| {
             node.pods().filter(|pod| {
@@ -366,12 +408,13 @@ impl Draft {
             })
         });
         let matched = successors.map(|pod| pod.uid()).min();
-        self.insert_place(ReservedPlace {
+        let place = ReservedPlace {
             placeholder: new.placeholder().into(),
             pod: new.pod.clone(),
             matched,
             confirmed: true,
-        });
+        };
+        self.insert_place(place, slot);
     }
 
     /// A Reservation says that its place is held no more.
@@ -390,8 +433,12 @@ impl Draft {
     }
 }
 
-fn same_place(one: &Reservation, other: &Reservation) -> bool {
-    one.placeholder() == other.placeholder()
-        && one.pod.key() == other.pod.key()
-        && one.node() == other.node()
+/// What the place of a Reservation is known by; none before it has a node.
+fn place_id(reservation: &Reservation) -> Option<PlaceId<'_>> {
+    Some(PlaceId {
+        placeholder: reservation.placeholder(),
+        namespace: reservation.pod.namespace(),
+        name: &reservation.pod.name,
+        node: reservation.node()?,
+    })
 }

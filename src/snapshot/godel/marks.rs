@@ -9,12 +9,14 @@
 //! Marks lie with their node, as the pods do that make them, and are copied with it.
 //! Victims are counted beside that, so that one is found without its node.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use crate::model::{Generation, Name, NominatedNode, Uid, hash_of};
 
 use super::super::cost;
 use super::super::dense::{Dense, Known};
+use super::super::hash_index::HashIndex;
 
 /// A pod that is to go from its node, and for whom.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -63,31 +65,19 @@ impl Known for MarkedNode {
     }
 }
 
-/// A victim, with the number of nodes on which it is marked: a stale annotation may name
-/// one on a node where it never was.
-struct Victim {
-    uid: Uid,
-    nodes: u32,
-}
-
-impl Known for Victim {
-    fn hash64(&self) -> u64 {
-        hash_of(&self.uid)
-    }
-}
-
 /// All marks.
 #[derive(Clone, Default)]
 pub struct PreemptionMarks {
     nodes: Dense<MarkedNode>,
-    victims: Dense<Victim>,
+    /// The numbers of the nodes on which a victim is marked.
+    victims: HashIndex,
     len: usize,
     generation: Generation,
 }
 
 impl PreemptionMarks {
     /// Reference counts that a clone bumps.
-    pub(crate) const COUNTS: usize = Dense::<MarkedNode>::COUNTS + Dense::<Victim>::COUNTS;
+    pub(crate) const COUNTS: usize = Dense::<MarkedNode>::COUNTS + 1;
 
     /// The pods for which a victim goes from a node, in the order of their uids
     /// (`GetPreemptorsByVictim`). O(log n).
@@ -108,7 +98,8 @@ impl PreemptionMarks {
     /// Whether a pod is marked as a victim on any node. O(log n).
     #[must_use]
     pub fn is_marked(&self, victim: &Uid) -> bool {
-        self.victim(victim).is_some()
+        let is_on = |number| self.nodes.get(number).is_some_and(|on| on.at(victim).is_ok());
+        self.victims.find(hash_of(victim), is_on).is_some()
     }
 
     /// All marks with their nodes, in no particular order.
@@ -117,9 +108,10 @@ impl PreemptionMarks {
         nodes.flat_map(|marked| marked.marks.iter().map(|mark| (&marked.node, mark)))
     }
 
-    /// The pods that are marked, in no particular order.
+    /// The pods that are marked, in the order of their uids. O(marks × log n).
     pub fn victims(&self) -> impl Iterator<Item = &Uid> {
-        self.victims.iter().map(|victim| &victim.uid)
+        let victims: BTreeSet<&Uid> = self.iter().map(|(_, mark)| &mark.victim).collect();
+        victims.into_iter()
     }
 
     /// How many marks there are.
@@ -154,11 +146,12 @@ impl PreemptionMarks {
             Some(marked) => marked.copy(),
             None => MarkedNode { node: nominated.node.clone(), marks: Vec::new() },
         };
+        let number = known.unwrap_or(self.nodes.len() as u32);
         for victim in uids(nominated) {
             match marked.at(&victim) {
                 Ok(at) => add(&mut marked.marks[at].preemptors, by),
                 Err(at) => {
-                    self.count(&victim);
+                    self.victims.insert(hash_of(&victim), number);
                     let mark = PreemptionMark { victim, preemptors: Box::new([by.clone()]) };
                     marked.marks.insert(at, mark);
                     self.len += 1;
@@ -176,10 +169,10 @@ impl PreemptionMarks {
     }
 
     /// A preemptor is gone from the node that it was nominated to. O(victims × log n +
-    /// marks of the node).
+    /// marks of the node), and, where the node's last mark goes, of another node.
     pub(crate) fn unmark(&mut self, nominated: &NominatedNode, by: &Uid, generation: Generation) {
-        let Some(known) = self.number(&nominated.node) else { return };
-        let Some(mut marked) = self.nodes.get(known).map(|marked| marked.copy()) else { return };
+        let Some(number) = self.number(&nominated.node) else { return };
+        let Some(mut marked) = self.nodes.get(number).map(|marked| marked.copy()) else { return };
         for victim in uids(nominated) {
             let Ok(at) = marked.at(&victim) else { continue };
             let preemptors = &mut marked.marks[at].preemptors;
@@ -187,46 +180,30 @@ impl PreemptionMarks {
             if preemptors.is_empty() {
                 marked.marks.remove(at);
                 self.len -= 1;
-                self.discount(&victim);
+                self.victims.remove(hash_of(&victim), number);
             }
         }
         if marked.marks.is_empty() {
-            self.nodes.remove(known);
+            self.drop_node(number);
         } else {
-            self.nodes.replace(known, Arc::new(marked));
+            self.nodes.replace(number, Arc::new(marked));
         }
         self.generation = generation;
     }
 
+    /// Takes a node away that has no marks.
+    fn drop_node(&mut self, number: u32) {
+        let Some(before) = self.nodes.remove(number) else { return };
+        // The last one has its number now.
+        for mark in self.nodes.get(number).into_iter().flat_map(|moved| &moved.marks) {
+            let hash = hash_of(&mark.victim);
+            self.victims.remove(hash, before);
+            self.victims.insert(hash, number);
+        }
+    }
+
     fn number(&self, node: &str) -> Option<u32> {
         self.nodes.find(hash_of(node), |marked| *marked.node == *node)
-    }
-
-    fn victim(&self, uid: &Uid) -> Option<u32> {
-        self.victims.find(hash_of(uid), |victim| victim.uid == *uid)
-    }
-
-    /// A victim is marked on one more node.
-    fn count(&mut self, uid: &Uid) {
-        match self.victim(uid) {
-            Some(number) => {
-                let nodes = self.victims.get(number).map_or(0, |victim| victim.nodes) + 1;
-                self.victims.replace(number, Arc::new(Victim { uid: uid.clone(), nodes }));
-            }
-            None => drop(self.victims.push(Arc::new(Victim { uid: uid.clone(), nodes: 1 }))),
-        }
-    }
-
-    /// A victim is marked on one node less.
-    fn discount(&mut self, uid: &Uid) {
-        let Some(number) = self.victim(uid) else { return };
-        match self.victims.get(number).map_or(0, |victim| victim.nodes) {
-            0 | 1 => drop(self.victims.remove(number)),
-            nodes => {
-                let victim = Victim { uid: uid.clone(), nodes: nodes - 1 };
-                self.victims.replace(number, Arc::new(victim));
-            }
-        }
     }
 }
 

@@ -8,11 +8,11 @@
 //! (framework/api/movement.go).
 //!
 //! Suggestions lie side by side and not in their movements: what a pod does to one costs
-//! the same in a movement of ten nodes and in one of ten thousand. Beside them are the
-//! owners for whom something is left, each with those suggestions alone, so that what was
-//! used up years ago is in nobody's way.
+//! the same in a movement of ten nodes and in one of ten thousand. An index of the owners
+//! beside them names those alone of which something is left, so that what was used up
+//! years ago is in nobody's way.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::model::{Generation, Movement, Name, OwnerKey, RecommendedNode, Uid, hash_of};
@@ -144,20 +144,6 @@ impl Known for Suggestion {
     }
 }
 
-/// An owner for whose pods nodes are wanted.
-#[derive(Clone)]
-struct Wanting {
-    owner: OwnerKey,
-    /// The numbers of the suggestions that more pods can follow, by their own hash.
-    suggestions: HashIndex,
-}
-
-impl Known for Wanting {
-    fn hash64(&self) -> u64 {
-        hash_of(&self.owner)
-    }
-}
-
 /// A movement with what it still suggests to an owner.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SuggestedMovement<'a> {
@@ -173,13 +159,14 @@ pub struct SuggestedMovement<'a> {
 #[derive(Clone, Default)]
 pub struct Movements {
     suggestions: Dense<Suggestion>,
-    wanting: Dense<Wanting>,
+    /// The numbers of those that more pods of an owner can follow.
+    available: HashIndex,
     generation: Generation,
 }
 
 impl Movements {
     /// Reference counts that a clone bumps.
-    pub(crate) const COUNTS: usize = Dense::<Suggestion>::COUNTS + Dense::<Wanting>::COUNTS;
+    pub(crate) const COUNTS: usize = Dense::<Suggestion>::COUNTS + 1;
 
     /// The nodes on which more pods of an owner are wanted, and how many, summed over all
     /// movements (`GetAvailableSuggestionTimesForNodes`). O(nodes found × log n).
@@ -220,9 +207,11 @@ impl Movements {
         self.suggestions.iter()
     }
 
-    /// The owners for whose pods nodes are wanted, in no particular order.
+    /// The owners for whose pods nodes are wanted, in order. O(n × log n).
     pub fn owners(&self) -> impl Iterator<Item = &OwnerKey> {
-        self.wanting.iter().map(|wanting| &wanting.owner)
+        let available = self.iter().filter(|suggestion| suggestion.available() > 0);
+        let owners: BTreeSet<&OwnerKey> = available.map(|suggestion| &suggestion.owner).collect();
+        owners.into_iter()
     }
 
     /// How many suggestions there are.
@@ -258,18 +247,19 @@ impl Movements {
         generation: Generation,
     ) {
         self.generation = generation;
-        let wanted = by_place(movement);
-        for (owner, node) in old.into_iter().flat_map(|old| by_place(old).into_keys()) {
-            if !wanted.contains_key(&(owner, node)) {
+        if let Some(old) = old.filter(|old| !places(old).eq(places(movement))) {
+            let wanted: BTreeSet<_> = places(movement).collect();
+            for (owner, node) in places(old).filter(|place| !wanted.contains(place)) {
                 self.suggest(SuggestionId { movement: &movement.name, owner, node }, 0, Vec::new());
             }
         }
-        for ((owner, node), recommended) in wanted {
+        // Of several that say something of one place the last one counts.
+        for (owner, recommended) in recommended(movement) {
             let mut actual: Vec<Uid> =
                 recommended.actual.iter().map(|task| task.uid.clone()).collect();
-            actual.sort();
+            actual.sort_unstable();
             actual.dedup();
-            let id = SuggestionId { movement: &movement.name, owner, node };
+            let id = SuggestionId { movement: &movement.name, owner, node: &recommended.node };
             self.suggest(id, recommended.desired, actual);
         }
     }
@@ -278,7 +268,7 @@ impl Movements {
     /// names × log n).
     pub(crate) fn retract(&mut self, old: &Movement, generation: Generation) {
         self.generation = generation;
-        for (owner, node) in by_place(old).into_keys() {
+        for (owner, node) in places(old) {
             self.suggest(SuggestionId { movement: &old.name, owner, node }, 0, Vec::new());
         }
     }
@@ -287,43 +277,43 @@ impl Movements {
     /// it there).
     pub(crate) fn follow(&mut self, id: SuggestionId<'_>, uid: &Uid, generation: Generation) {
         self.generation = generation;
-        self.change(id, |suggestion| suggestion.follow(uid));
+        self.change(id, self.find(id), |suggestion| suggestion.follow(uid));
     }
 
     /// A pod that followed a suggestion is gone from its node. O(log n + pods that
     /// follow it there).
     pub(crate) fn unfollow(&mut self, id: SuggestionId<'_>, uid: &Uid, generation: Generation) {
         self.generation = generation;
-        self.change(id, |suggestion| suggestion.unfollow(uid));
+        self.change(id, self.find(id), |suggestion| suggestion.unfollow(uid));
     }
 
     fn find(&self, id: SuggestionId<'_>) -> Option<u32> {
         self.suggestions.find(id.hash64(), |suggestion| id.is_of(suggestion))
     }
 
-    fn available(&self, owner: &OwnerKey) -> impl Iterator<Item = &Suggestion> {
-        let mut numbers = Vec::new();
-        if let Some(wanting) = self.wanting(owner).and_then(|number| self.wanting.get(number)) {
-            wanting.suggestions.for_each(|number| numbers.push(number));
-        }
-        numbers.into_iter().filter_map(|number| self.suggestions.get(number)).map(|found| &**found)
-    }
-
-    fn wanting(&self, owner: &OwnerKey) -> Option<u32> {
-        self.wanting.find(hash_of(owner), |wanting| wanting.owner == *owner)
+    fn available<'a>(&'a self, owner: &OwnerKey) -> impl Iterator<Item = &'a Suggestion> {
+        let numbers = self.available.numbers(hash_of(owner));
+        let found = numbers.filter_map(|number| self.suggestions.get(number));
+        found.map(|found| &**found).filter(|found| found.owner == *owner)
     }
 
     /// What a movement says of a node now.
     fn suggest(&mut self, id: SuggestionId<'_>, desired: u64, actual: Vec<Uid>) {
-        let known = self.find(id).and_then(|number| self.suggestions.get(number));
+        let number = self.find(id);
+        let known = number.and_then(|number| self.suggestions.get(number));
         if !known.is_some_and(|known| known.says(desired, &actual)) {
-            self.change(id, |suggestion| suggestion.suggest(desired, actual));
+            self.change(id, number, |suggestion| suggestion.suggest(desired, actual));
         }
     }
 
-    /// Changes a suggestion, which may begin or be over by that.
-    fn change(&mut self, id: SuggestionId<'_>, change: impl FnOnce(&mut Suggestion)) {
-        let number = self.find(id);
+    /// Changes a suggestion, which has this number if it is known, and which may begin or
+    /// be over by that.
+    fn change(
+        &mut self,
+        id: SuggestionId<'_>,
+        number: Option<u32>,
+        change: impl FnOnce(&mut Suggestion),
+    ) {
         let known = number.and_then(|number| self.suggestions.get(number));
         let was_available = known.is_some_and(|known| known.available() > 0);
         let mut next = match known {
@@ -338,7 +328,7 @@ impl Movements {
         let number = match number {
             Some(number) if next.is_over() => {
                 if was_available {
-                    self.withdraw(id.owner, number);
+                    self.available.remove(hash_of(id.owner), number);
                 }
                 self.remove(number);
                 return;
@@ -351,8 +341,8 @@ impl Movements {
             None => self.suggestions.push(Arc::new(next)),
         };
         match (was_available, is_available) {
-            (false, true) => self.offer(id.owner, number),
-            (true, false) => self.withdraw(id.owner, number),
+            (false, true) => self.available.insert(hash_of(id.owner), number),
+            (true, false) => self.available.remove(hash_of(id.owner), number),
             _ => {}
         }
     }
@@ -361,50 +351,21 @@ impl Movements {
     fn remove(&mut self, number: u32) {
         let Some(before) = self.suggestions.remove(number) else { return };
         // The last one has its number now.
-        let Some(moved) = self.suggestions.get(number).cloned() else { return };
-        if moved.available() > 0 {
-            self.withdraw(&moved.owner, before);
-            self.offer(&moved.owner, number);
-        }
-    }
-
-    /// More pods of an owner can follow a suggestion.
-    fn offer(&mut self, owner: &OwnerKey, number: u32) {
-        let known = self.wanting(owner);
-        let wanting = known.and_then(|known| self.wanting.get(known));
-        let mut wanting = wanting.map_or_else(
-            || Wanting { owner: owner.clone(), suggestions: HashIndex::default() },
-            |wanting| copy(wanting),
-        );
-        wanting.suggestions.insert(hash_of(&number), number);
-        match known {
-            Some(known) => self.wanting.replace(known, Arc::new(wanting)),
-            None => drop(self.wanting.push(Arc::new(wanting))),
-        }
-    }
-
-    /// No more pods of an owner can follow a suggestion.
-    fn withdraw(&mut self, owner: &OwnerKey, number: u32) {
-        let Some(known) = self.wanting(owner) else { return };
-        let Some(wanting) = self.wanting.get(known) else { return };
-        let mut wanting = copy(wanting);
-        wanting.suggestions.remove(hash_of(&number), number);
-        if wanting.suggestions.is_empty() {
-            self.wanting.remove(known);
-        } else {
-            self.wanting.replace(known, Arc::new(wanting));
+        let moved = self.suggestions.get(number).filter(|moved| moved.available() > 0);
+        if let Some(owner) = moved.map(|moved| hash_of(&moved.owner)) {
+            self.available.remove(owner, before);
+            self.available.insert(owner, number);
         }
     }
 }
 
-fn copy(wanting: &Wanting) -> Wanting {
-    // An owner's four names, and the root of the index.
-    cost::copied::<Wanting>(5);
-    wanting.clone()
-}
-
-/// What a movement recommends, by owner and node: the last of several counts.
-fn by_place(movement: &Movement) -> BTreeMap<(&OwnerKey, &Name), &RecommendedNode> {
+/// What a movement recommends to which owners.
+fn recommended(movement: &Movement) -> impl Iterator<Item = (&OwnerKey, &RecommendedNode)> {
     let owners = movement.owners.iter();
-    owners.flat_map(|of| of.nodes.iter().map(|node| ((&of.owner, &node.node), node))).collect()
+    owners.flat_map(|of| of.nodes.iter().map(|node| (&of.owner, node)))
+}
+
+/// The nodes of that.
+fn places(movement: &Movement) -> impl Iterator<Item = (&OwnerKey, &Name)> {
+    recommended(movement).map(|(owner, recommended)| (owner, &recommended.node))
 }

@@ -9,7 +9,6 @@ use std::sync::Arc;
 use crate::model::{Generation, Name, Pod, Uid, hash_of};
 
 use super::super::cost;
-use super::super::groups::Groups;
 use super::super::hash_index::HashIndex;
 use super::super::table::Table;
 
@@ -41,20 +40,26 @@ impl ReservedPlace {
     }
 
     fn is(&self, id: PlaceId<'_>) -> bool {
-        *self.placeholder == *id.placeholder
-            && self.node() == id.node
-            && id.pod.split_once('/').is_some_and(|(namespace, name)| {
-                **self.pod.namespace() == *namespace && *self.pod.name == *name
-            })
+        self.id() == id
+    }
+
+    fn id(&self) -> PlaceId<'_> {
+        PlaceId {
+            placeholder: &self.placeholder,
+            namespace: self.pod.namespace(),
+            name: &self.pod.name,
+            node: self.node(),
+        }
     }
 }
 
 /// What a place is known by.
-#[derive(Clone, Copy, Debug, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct PlaceId<'a> {
     pub(crate) placeholder: &'a str,
-    /// The pod that holds it, as `namespace/name`.
-    pub(crate) pod: &'a str,
+    /// Namespace and name of the pod that holds it.
+    pub(crate) namespace: &'a str,
+    pub(crate) name: &'a str,
     pub(crate) node: &'a str,
 }
 
@@ -64,7 +69,7 @@ pub struct Reservations {
     places: Table<Arc<ReservedPlace>>,
     by_id: HashIndex,
     /// Those that are to be had.
-    by_placeholder: Groups<Name>,
+    by_placeholder: HashIndex,
     /// The others, by the pods that took them.
     by_taker: HashIndex,
     /// Numbers are not given out twice: who kept one finds its place, or none.
@@ -75,13 +80,14 @@ pub struct Reservations {
 
 impl Reservations {
     /// Reference counts that a clone bumps.
-    pub(crate) const COUNTS: usize = 3 + Groups::<Name>::COUNTS;
+    pub(crate) const COUNTS: usize = 4;
 
     /// The places that pods with this placeholder can have, the oldest first. O(places
     /// found × log n).
     pub fn available(&self, placeholder: &str) -> impl Iterator<Item = &Arc<ReservedPlace>> {
-        let numbers = self.by_placeholder.members(hash_of(placeholder), |of| **of == *placeholder);
-        numbers.filter_map(|number| self.places.get(number))
+        let numbers = self.by_placeholder.numbers(hash_of(placeholder));
+        let places = numbers.filter_map(|number| self.places.get(number));
+        places.filter(move |place| *place.placeholder == *placeholder)
     }
 
     /// The place that a pod of this name holds for a placeholder on a node. O(log n).
@@ -92,8 +98,7 @@ impl Reservations {
         (namespace, name): (&str, &str),
         node: &str,
     ) -> Option<&Arc<ReservedPlace>> {
-        let pod = format!("{namespace}/{name}");
-        self.places.get(self.number(PlaceId { placeholder, pod: &pod, node })?)
+        self.places.get(self.number(PlaceId { placeholder, namespace, name, node })?)
     }
 
     /// All of them, the oldest first.
@@ -129,19 +134,12 @@ impl Reservations {
 
     /// The place that a pod took on a node.
     pub(crate) fn taken_by(&self, taker: &Uid, node: &str) -> Option<u32> {
-        let mut taken = Vec::new();
-        self.by_taker.find(hash_of(taker), |number| {
-            let place = self.at(number);
-            let is_it = |place: &ReservedPlace| {
-                place.matched.as_ref() == Some(taker) && place.node() == node
-            };
-            taken.extend(place.filter(|place| is_it(place)).map(|place| (place, number)));
-            false
-        });
+        let numbers = self.by_taker.numbers(hash_of(taker));
+        let places = numbers.filter_map(|number| self.at(number).map(|place| (place, number)));
+        let taken = places
+            .filter(|(place, _)| place.matched.as_ref() == Some(taker) && place.node() == node);
         // More than one only where a pod of this uid was there before.
-        let key =
-            |(place, _): &(&Arc<ReservedPlace>, u32)| (place.placeholder.clone(), place.pod.key());
-        taken.into_iter().min_by_key(key).map(|(_, number)| number)
+        taken.min_by(|(one, _), (other, _)| one.id().cmp(&other.id())).map(|(_, number)| number)
     }
 
     pub(crate) fn has_room(&self) -> bool {
@@ -151,9 +149,7 @@ impl Reservations {
     /// Adds a place that there is none of yet: its number.
     pub(crate) fn insert(&mut self, place: ReservedPlace, generation: Generation) -> u32 {
         let number = self.next;
-        let pod = place.pod.key();
-        let id = PlaceId { placeholder: &place.placeholder, pod: &pod, node: place.node() };
-        self.by_id.insert(hash_of(&id), number);
+        self.by_id.insert(hash_of(&place.id()), number);
         self.enter(number, &place);
         self.places.set(number, Arc::new(place));
         self.next += 1;
@@ -176,29 +172,22 @@ impl Reservations {
 
     /// Indexes a place by who may have it, or by who took it.
     fn enter(&mut self, number: u32, place: &ReservedPlace) {
-        let name = &place.placeholder;
         match &place.matched {
-            None => {
-                let hash = hash_of(&**name);
-                self.by_placeholder.insert(number, hash, |of| of == name, || name.clone());
-            }
+            None => self.by_placeholder.insert(hash_of(&*place.placeholder), number),
             Some(taker) => self.by_taker.insert(hash_of(taker), number),
         }
     }
 
     fn leave(&mut self, number: u32, place: &ReservedPlace) {
-        let name = &place.placeholder;
         match &place.matched {
-            None => self.by_placeholder.remove(number, hash_of(&**name), |of| of == name),
+            None => self.by_placeholder.remove(hash_of(&*place.placeholder), number),
             Some(taker) => self.by_taker.remove(hash_of(taker), number),
         }
     }
 
     pub(crate) fn remove(&mut self, number: u32, generation: Generation) {
         let Some(place) = self.places.get(number).cloned() else { return };
-        let pod = place.pod.key();
-        let id = PlaceId { placeholder: &place.placeholder, pod: &pod, node: place.node() };
-        self.by_id.remove(hash_of(&id), number);
+        self.by_id.remove(hash_of(&place.id()), number);
         self.leave(number, &place);
         self.places.remove(number);
         self.len -= 1;
