@@ -137,23 +137,21 @@ fn make(kind: ObjectKind, n: usize, version: i64) -> Object {
     match kind {
         ObjectKind::NmNode => {
             let nm_node = NmNode::new(part_name(n));
-            Object::NmNode(nm_node.with_resources(amounts(64_000), amounts(60_000 + version)))
+            Object::from(nm_node.with_resources(amounts(64_000), amounts(60_000 + version)))
         }
         ObjectKind::CustomNodeResource => {
             let custom = CustomNodeResource::new(part_name(n), &amounts(8_000 + version));
-            Object::CustomNodeResource(custom)
+            custom.into()
         }
-        ObjectKind::PodGroup => {
-            Object::PodGroup(PodGroup::new(namespace, name, 3 + version as u32))
-        }
-        ObjectKind::PodDisruptionBudget => Object::PodDisruptionBudget(PodDisruptionBudget {
+        ObjectKind::PodGroup => Object::from(PodGroup::new(namespace, name, 3 + version as u32)),
+        ObjectKind::PodDisruptionBudget => Object::from(PodDisruptionBudget {
             namespace,
             name,
             selector: LabelSelector::from_labels([("app", &*format!("app-{n}"))]),
             disruptions_allowed: version as i32,
             ..PodDisruptionBudget::default()
         }),
-        ObjectKind::Movement => Object::Movement(Movement {
+        ObjectKind::Movement => Object::from(Movement {
             name: format!("movement-{n}").into(),
             owners: Box::new([MovementOwner {
                 owner: OwnerKey {
@@ -175,9 +173,9 @@ fn make(kind: ObjectKind, n: usize, version: i64) -> Object {
         ObjectKind::Reservation => {
             let mut reservation = Reservation::of(&reserving(OBJECTS + n));
             reservation.ttl = Some(Duration::from_secs(version.unsigned_abs()));
-            Object::Reservation(reservation)
+            reservation.into()
         }
-        kind => Object::Workload(Workload {
+        kind => Object::from(Workload {
             kind,
             namespace,
             name,

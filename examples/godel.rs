@@ -94,7 +94,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 
     println!("a gang of 7: what red has no room for goes to blue, and all of it or none");
     let group = PodGroup::new("default", "training", 7);
-    tell(&engine, Event::PutObject(Arc::new(Object::PodGroup(group))))?;
+    tell(&engine, Event::PutObject(group.into()))?;
     let gang = |size: usize, cpu: i64| -> Vec<Arc<Pod>> {
         let member = |n| pod(format!("worker-{n}")).group("training").cpu(cpu).build();
         (0..size).map(|n| Arc::new(member(n))).collect()
@@ -116,8 +116,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     let old = web("web-0").spec(|spec| spec.godel = Some(Box::new(reserves))).build();
     let old = placed(&mut blue, old)?;
     tell(&engine, Event::RemovePod { uid: old.uid.clone(), node: None })?;
-    let reservation = Object::Reservation(Reservation::of(&old));
-    tell(&engine, Event::PutObject(Arc::new(reservation.clone())))?;
+    let reservation = Object::from(Reservation::of(&old));
+    tell(&engine, Event::PutObject(reservation.clone()))?;
     show("now", &reader.snapshot());
 
     println!("the scheduler restarts, and lists everything anew");
@@ -160,7 +160,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         owners: [MovementOwner { owner: key.clone(), nodes: [to].into() }].into(),
         ..Movement::default()
     };
-    tell(&engine, Event::PutObject(Arc::new(Object::Movement(movement))))?;
+    tell(&engine, Event::PutObject(movement.into()))?;
     for name in ["api-0", "api-1", "api-2"] {
         placed(&mut red, api(name).build())?;
     }

@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use portolan::model::{
     CustomNodeResource, EventError, Generation, GodelPod, LabelSelector, Labels, Movement,
-    MovementOwner, NmNode, NominatedNode, Object, ObjectKind, Operator, OwnerKey, Pod, PodAffinity,
+    MovementOwner, NmNode, NominatedNode, ObjectKind, Operator, OwnerKey, Pod, PodAffinity,
     PodAffinityTerm, PodDisruptionBudget, PodGroup, Quantity, RecommendedNode, Requirement,
     Reservation, ResourceList, Template, Victim, Workload, node, pod,
 };
@@ -123,7 +123,7 @@ impl Bed {
             }
             if n % (16 * SHARE) == 1 {
                 let place = Reservation::of(&reserving(n, n));
-                writer.put_object(Object::Reservation(place)).unwrap();
+                writer.put_object(place).unwrap();
             }
             if n % SHARE == 0 {
                 writer.put_object(movement(format!("m{n}"), [n])).unwrap();
@@ -173,7 +173,7 @@ fn make_node(n: usize) -> portolan::model::Node {
 }
 
 /// A movement that wants ten pods of the one owner there is on each of some nodes.
-fn movement(name: String, nodes: impl IntoIterator<Item = usize>) -> Object {
+fn movement(name: String, nodes: impl IntoIterator<Item = usize>) -> Movement {
     let owner = OwnerKey {
         kind: "PodGroup".into(),
         namespace: "default".into(),
@@ -183,7 +183,7 @@ fn movement(name: String, nodes: impl IntoIterator<Item = usize>) -> Object {
     let to = |n| RecommendedNode { node: format!("n{n}").into(), desired: 10, actual: [].into() };
     let nodes = nodes.into_iter().map(to).collect();
     let owners = Box::new([MovementOwner { owner, nodes }]);
-    Object::Movement(Movement { name: name.into(), owners, ..Movement::default() })
+    Movement { name: name.into(), owners, ..Movement::default() }
 }
 
 /// A pod of that owner that follows a movement.
@@ -239,29 +239,29 @@ fn saying(name: String, node: usize, movement: String) -> Pod {
 
 /// A budget that requires a label of its own, one that thousands require, or none in
 /// particular; it is about none of the owners.
-fn budget(i: usize, shape: usize) -> Object {
+fn budget(i: usize, shape: usize) -> PodDisruptionBudget {
     let own = format!("app-{i}");
     let selector = match shape % 8 {
         0..4 => LabelSelector::from_labels([("own", &*own)]),
         4..7 => LabelSelector::from_labels([("shared", "yes")]),
         _ => LabelSelector::All([Requirement::new("shared", Operator::Exists, [""; 0])].into()),
     };
-    Object::PodDisruptionBudget(PodDisruptionBudget {
+    PodDisruptionBudget {
         namespace: SPACE.into(),
         name: format!("b{i}").into(),
         selector,
         ..PodDisruptionBudget::default()
-    })
+    }
 }
 
-fn owner(i: usize, app: &str) -> Object {
-    Object::Workload(Workload {
+fn owner(i: usize, app: &str) -> Workload {
+    Workload {
         kind: ObjectKind::ReplicaSet,
         namespace: SPACE.into(),
         name: format!("r{i}").into(),
         labels: Labels::new([("app", app)]),
         selector: LabelSelector::from_labels([("app", app)]),
-    })
+    }
 }
 
 fn with_affinity(name: String, node: usize) -> Pod {
@@ -381,7 +381,7 @@ fn measure(nodes: usize) -> Vec<Cost> {
         let kept = nodes + i;
         bed.writer.add_pod(reserving(kept, n)).unwrap();
         note("place held", bed.cost(|writer| writer.remove_pod(&reserving(kept, n))));
-        let place = Object::Reservation(Reservation::of(&reserving(kept, n)));
+        let place = Reservation::of(&reserving(kept, n));
         note("place confirmed", bed.cost(|writer| writer.put_object(place)));
         let successor = succeeding(kept, n);
         note("place taken", bed.cost(|writer| writer.assume_pod(successor.clone())));
@@ -390,14 +390,13 @@ fn measure(nodes: usize) -> Vec<Cost> {
         let cost = bed.cost(|writer| writer.delete_object(kind, "default", &name));
         note("place given up", cost);
         let nm_node = NmNode::new(format!("n{n}")).with_resources(amounts(8_000), amounts(6_000));
-        note("NMNode of a node", bed.cost(|writer| writer.put_object(Object::NmNode(nm_node))));
+        note("NMNode of a node", bed.cost(|writer| writer.put_object(nm_node)));
         bed.writer.delete_object(ObjectKind::NmNode, "", &format!("n{n}")).unwrap();
         let custom = CustomNodeResource::new(format!("n{n}"), &amounts(1_000));
-        let custom = Object::CustomNodeResource(custom);
         note("CustomNodeResource of a node", bed.cost(|writer| writer.put_object(custom)));
         let kind = ObjectKind::CustomNodeResource;
         bed.writer.delete_object(kind, "", &format!("n{n}")).unwrap();
-        let group = Object::PodGroup(PodGroup::new("default", format!("group-{i}"), 3));
+        let group = PodGroup::new("default", format!("group-{i}"), 3);
         note("pod group added", bed.cost(|writer| writer.put_object(group)));
         let new = Arc::new(make_node(nodes + i));
         note("node added", bed.cost(|writer| writer.add_node(new)));

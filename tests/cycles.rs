@@ -10,8 +10,8 @@ use portolan::framework::{
     Status,
 };
 use portolan::model::{
-    LabelSelector, Name, Object, Pod, PodAffinity, PodAffinityTerm, PodBuilder,
-    PodDisruptionBudget, Timestamp, node, pod,
+    LabelSelector, Name, Pod, PodAffinity, PodAffinityTerm, PodBuilder, PodDisruptionBudget,
+    Timestamp, node, pod,
 };
 use portolan::scheduler::{
     BindError, BindingCycle, CycleError, FilterCheck, GangError, InMemoryBinder, InMemoryEvictor,
@@ -387,7 +387,7 @@ fn a_budget_that_is_used_up_protects_its_pods_if_others_can_go() {
         selector: LabelSelector::from_labels([("app", "kept")]),
         ..PodDisruptionBudget::default()
     };
-    let put = portolan::log::Event::PutObject(Arc::new(Object::PodDisruptionBudget(budget)));
+    let put = portolan::log::Event::PutObject(budget.into());
     engine.submit(put).unwrap().wait().unwrap().unwrap();
     let framework = Arc::new(Framework::default_profile());
     let mut what_if = WhatIf::new(&snapshot(&engine), framework, SchedulerConfig::default());

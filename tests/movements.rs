@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use portolan::log::Relist;
 use portolan::model::{
-    GodelPod, Movement, MovementOwner, MovementTask, Name, Object, ObjectKind, OwnerKey,
-    OwnerReference, Pod, PodBuilder, RecommendedNode, Template, Timestamp, Uid, node, pod,
+    GodelPod, Movement, MovementOwner, MovementTask, Name, ObjectKind, OwnerKey, OwnerReference,
+    Pod, PodBuilder, RecommendedNode, Template, Timestamp, Uid, node, pod,
 };
 use portolan::snapshot::Cluster;
 use portolan::{Config, Engine, GodelConfig, Writer};
@@ -84,7 +84,7 @@ fn movement<const N: usize>(name: &str, nodes: [RecommendedNode; N]) -> Movement
 }
 
 fn put(writer: &mut Writer, movement: Movement) {
-    writer.put_object(Object::Movement(movement)).unwrap();
+    writer.put_object(movement).unwrap();
 }
 
 fn delete(writer: &mut Writer, name: &str) {
@@ -345,7 +345,7 @@ fn a_list_of_movements_replaces_those_that_were_known() {
     let mut writer = writer();
     put(&mut writer, movement("m", [to("n1", 1, &[])]));
     writer.add_pod(follower("a", "m", "n1")).unwrap();
-    let listed = vec![Object::Movement(movement("l", [to("n2", 1, &[])]))];
+    let listed = vec![movement("l", [to("n2", 1, &[])]).into()];
     writer.relist(Relist::Objects(ObjectKind::Movement, listed)).unwrap();
     assert_eq!(available(writer.cluster()), ["n2 1"]);
     assert_eq!(followers(writer.cluster(), "n1"), ["default/a"]);
@@ -362,7 +362,7 @@ fn a_fork_follows_and_suggests_for_itself() {
     let mut fork = base.fork();
     fork.add_pod(&follower("a", "m", "n1")).unwrap();
     assert_eq!((available(&fork), available(&base)), (vec!["n1 1".into()], vec!["n1 2".into()]));
-    fork.put_object(&Object::Movement(movement("l", [to("n2", 1, &[])]))).unwrap();
+    fork.put_object(movement("l", [to("n2", 1, &[])])).unwrap();
     assert_eq!(available(&fork), ["n1 1", "n2 1"]);
     fork.delete_object(ObjectKind::Movement, "", "m").unwrap();
     fork.remove_pod(&Uid::new("default/a")).unwrap();

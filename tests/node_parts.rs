@@ -6,8 +6,8 @@ use portolan::framework::{
 use portolan::log::{Fact, Relist};
 use portolan::model::{
     Bytes, Change, CustomNodeResource, GroupMetric, Labels, Launcher, MicroTopology, MilliCpu,
-    NmNode, NodeMetrics, NumaZone, Object, ObjectKind, Pod, PodAffinity, PodClass, Quantity,
-    ResourceList, Taint, TaintEffect, Timestamp, Usage, node, pod,
+    NmNode, NodeMetrics, NumaZone, ObjectKind, Pod, PodAffinity, PodClass, Quantity, ResourceList,
+    Taint, TaintEffect, Timestamp, Usage, node, pod,
 };
 use portolan::plugins::{NodeResourcesFit, PodLauncher};
 use portolan::snapshot::Cluster;
@@ -21,13 +21,13 @@ fn list(cpu: i64, pods: i64) -> ResourceList {
     ResourceList::new([("cpu", Quantity::milli(cpu)), ("pods", Quantity::whole(pods))])
 }
 
-fn nm_node(name: &str, capacity: i64, allocatable: i64) -> Object {
+fn nm_node(name: &str, capacity: i64, allocatable: i64) -> NmNode {
     let (capacity, allocatable) = (list(capacity, 50), list(allocatable, 50));
-    Object::NmNode(NmNode::new(name).with_resources(capacity, allocatable))
+    NmNode::new(name).with_resources(capacity, allocatable)
 }
 
-fn custom(name: &str, cpu: i64) -> Object {
-    Object::CustomNodeResource(CustomNodeResource::new(name, &list(cpu, 50)))
+fn custom(name: &str, cpu: i64) -> CustomNodeResource {
+    CustomNodeResource::new(name, &list(cpu, 50))
 }
 
 fn best_effort(name: &str, cpu: i64) -> Pod {
@@ -85,10 +85,9 @@ fn labels_and_taints_are_the_nodes_where_both_objects_are_there() {
     let labels = |disk| Labels::new([("disk", disk)]);
     let taint = |key: &str| Taint::new(key, "", TaintEffect::NoSchedule);
     let mut writer = writer();
-    let Object::NmNode(nm_node) = nm_node("n", 1, 1) else { panic!("an NMNode") };
-    let mut nm_node = nm_node.with_labels(&labels("yarn"));
+    let mut nm_node = nm_node("n", 1, 1).with_labels(&labels("yarn"));
     nm_node.taints = Box::new([taint("yarn")]);
-    writer.put_object(Object::NmNode(nm_node)).unwrap();
+    writer.put_object(nm_node).unwrap();
     let seen = |writer: &Writer| {
         let node = writer.cluster().node("n").unwrap().node().unwrap();
         (node.labels.get("disk").map(str::to_owned), node.taints[0].key.to_string())
@@ -155,7 +154,7 @@ fn accounts_stay_apart_in_held_versions_and_in_forks() {
     writer.publish();
     let held = writer.snapshot();
     let mut fork = held.fork();
-    fork.put_object(&custom("n", 400)).unwrap();
+    fork.put_object(custom("n", 400)).unwrap();
     writer.update_node(node("n").cpu(2_000).build()).unwrap();
     let accounts = |cluster: &Cluster| {
         let node = cluster.node("n").unwrap();
@@ -273,7 +272,7 @@ fn a_fork_sees_parts_of_nodes_and_changes_its_own() {
     writer.publish();
     let base = writer.snapshot();
     let mut fork = base.fork();
-    fork.put_object(&nm_node("n", 2, 2)).unwrap();
+    fork.put_object(nm_node("n", 2, 2)).unwrap();
     fork.delete_object(ObjectKind::CustomNodeResource, "", "n").unwrap();
     assert!(fork.delete_object(ObjectKind::CustomNodeResource, "", "n").is_err());
     assert_eq!((listed(&fork), listed(&base)), (vec!["n".to_owned()], vec![]));
@@ -301,7 +300,7 @@ fn a_relist_of_parts_takes_away_what_it_lacks() {
     for name in ["a", "b"] {
         writer.put_object(nm_node(name, 2, 2)).unwrap();
     }
-    let listing = vec![nm_node("c", 2, 2)];
+    let listing = vec![nm_node("c", 2, 2).into()];
     let applied = writer.relist(Relist::Objects(ObjectKind::NmNode, listing)).unwrap();
     assert_eq!((applied.added, applied.removed), (1, 2));
     assert_eq!(listed(writer.cluster()), ["a", "c"]);
@@ -351,7 +350,7 @@ fn a_part_that_comes_wakes_the_pods_that_wait_for_it() {
 }
 
 /// Two NUMA nodes of one socket, of four cpus each.
-fn with_numa(name: &str, given: &[(&str, u32, i64)]) -> Object {
+fn with_numa(name: &str, given: &[(&str, u32, i64)]) -> CustomNodeResource {
     let zone = |id: u32| NumaZone {
         id,
         socket: 0,
@@ -365,7 +364,7 @@ fn with_numa(name: &str, given: &[(&str, u32, i64)]) -> Object {
     };
     let mut custom = CustomNodeResource::new(name, &list(1, 1));
     custom.numa = Box::new([zone(0), zone(1)]);
-    Object::CustomNodeResource(custom)
+    custom
 }
 
 fn with_micro_topology(name: &str, given: &str) -> Pod {
@@ -421,7 +420,7 @@ fn what_the_agent_gave_counts_before_what_the_annotation_says() {
 }
 
 /// What was measured on a node: of best-effort pods, and of these of them.
-fn measured(name: &str, cpu: i64, pods: &[&str]) -> Object {
+fn measured(name: &str, cpu: i64, pods: &[&str]) -> CustomNodeResource {
     let group = GroupMetric {
         class: PodClass::BestEffort,
         usage: Usage { cpu: MilliCpu(cpu), memory: Bytes(1) },
@@ -430,7 +429,7 @@ fn measured(name: &str, cpu: i64, pods: &[&str]) -> Object {
     let mut custom = CustomNodeResource::new(name, &list(9_000, 50));
     let updated = Some(Timestamp::from_secs(7));
     custom.metrics = Some(Box::new(NodeMetrics::new(updated, [group])));
-    Object::CustomNodeResource(custom)
+    custom
 }
 
 fn load(writer: &Writer, class: PodClass) -> (i64, i64, Option<Timestamp>) {

@@ -10,8 +10,8 @@ use portolan::framework::{
 };
 use portolan::log::Event;
 use portolan::model::{
-    EventError, GodelPod, Movement, MovementOwner, Object, OwnerKey, OwnerReference, Pod,
-    PodBuilder, PodGroup, RecommendedNode, Timestamp, node, pod,
+    EventError, GodelPod, Movement, MovementOwner, OwnerKey, OwnerReference, Pod, PodBuilder,
+    PodGroup, RecommendedNode, Timestamp, node, pod,
 };
 use portolan::plugins::NodeResourcesFit;
 use portolan::scheduler::{FilterCheck, PodScheduler, Profiles, WhatIf};
@@ -114,7 +114,7 @@ fn owned(name: &str) -> PodBuilder {
     pod(name).cpu(100).spec(|spec| spec.owners = Box::new([owner]))
 }
 
-fn movement(nodes: &[(&str, u64)]) -> Object {
+fn movement(nodes: &[(&str, u64)]) -> Movement {
     let owner = OwnerKey {
         kind: "ReplicaSet".into(),
         namespace: "default".into(),
@@ -127,7 +127,7 @@ fn movement(nodes: &[(&str, u64)]) -> Object {
         actual: Box::default(),
     });
     let owners = Box::new([MovementOwner { owner, nodes: nodes.collect() }]);
-    Object::Movement(Movement { name: "m".into(), owners, ..Movement::default() })
+    Movement { name: "m".into(), owners, ..Movement::default() }
 }
 
 #[test]
@@ -244,9 +244,9 @@ fn a_gang_takes_no_more_suggestions_than_there_are() {
     for (name, cpu) in [("n1", 1_000), ("n2", 64_000)] {
         wait(Event::AddNode(Arc::new(node(name).cpu(cpu).memory(64 << 30).build()))).unwrap();
     }
-    wait(Event::PutObject(Arc::new(movement(&[("n1", 2)])))).unwrap();
+    wait(Event::PutObject(movement(&[("n1", 2)]).into())).unwrap();
     let group = PodGroup::new("default", "gang", 3);
-    wait(Event::PutObject(Arc::new(Object::PodGroup(group)))).unwrap();
+    wait(Event::PutObject(group.into())).unwrap();
     let pods: Vec<Arc<Pod>> =
         (0..3).map(|n| Arc::new(owned(&format!("g{n}")).group("gang").build())).collect();
     let mut scheduler = PodScheduler::new(engine.clone(), Profiles::one(scheduler())).unwrap();

@@ -23,10 +23,10 @@ fn uid(name: &str) -> Uid {
 
 /// A note in a few words.
 fn words(note: &Note) -> String {
-    fn name<T>(of: &Option<Arc<T>>, name: impl Fn(&T) -> String) -> String {
-        of.as_ref().map_or("-".to_owned(), |of| name(of))
+    fn name<T>(of: &Option<T>, name: impl Fn(&T) -> String) -> String {
+        of.as_ref().map_or("-".to_owned(), name)
     }
-    let pod = |pod: &Pod| format!("{}@{}", pod.name, pod.node_name.as_deref().unwrap_or(""));
+    let pod = |pod: &Arc<Pod>| format!("{}@{}", pod.name, pod.node_name.as_deref().unwrap_or(""));
     let what = match &note.fact {
         Fact::Pending(of) => format!("pending {}", pod(of)),
         Fact::NotPending(uid) => format!("not pending {uid}"),
@@ -34,8 +34,9 @@ fn words(note: &Note) -> String {
             format!("{} {}", name(&diff.old, pod), name(&diff.new, pod))
         }
         Fact::Changed(Change::Node(diff)) => {
-            let cpu =
-                |node: &portolan::model::Node| format!("{}:{}", node.name, node.allocatable.cpu.0);
+            let cpu = |node: &Arc<portolan::model::Node>| {
+                format!("{}:{}", node.name, node.allocatable.cpu.0)
+            };
             format!("{} {}", name(&diff.old, cpu), name(&diff.new, cpu))
         }
         Fact::Changed(Change::Object(diff)) => {
@@ -51,7 +52,7 @@ fn a_follower_is_told_what_each_event_did_in_its_order() {
     let (mut writer, _) = Engine::inline(Config::default());
     writer.add_node(node("before").build()).unwrap();
     let follower = writer.follow();
-    let space = |labels| Object::Namespace(Namespace { name: "ns".into(), labels });
+    let space = |labels| Namespace { name: "ns".into(), labels };
     writer.add_node(node("n").cpu(1).build()).unwrap();
     writer.update_node(node("n").cpu(2).build()).unwrap();
     writer.put_pending(pod("a").build()).unwrap();

@@ -27,7 +27,7 @@ fn helps(plugin: &str, pod: &Pod, change: &Change) -> bool {
     })
 }
 
-fn diff<T>(old: Option<T>, new: Option<T>) -> Diff<T> {
+fn diff<T>(old: Option<T>, new: Option<T>) -> Diff<Arc<T>> {
     Diff { old: old.map(Arc::new), new: new.map(Arc::new) }
 }
 
@@ -40,7 +40,7 @@ fn nodes(old: Option<Node>, new: Option<Node>) -> Change {
 }
 
 fn objects(old: Option<Object>, new: Option<Object>) -> Change {
-    Change::Object(diff(old, new))
+    Change::Object(Diff { old, new })
 }
 
 /// Asserts what a plugin says of each case.
@@ -330,7 +330,7 @@ fn topology_spread_waits_for_what_its_constraints_count() {
 }
 
 fn claim(name: &str, namespace: &str) -> Option<Object> {
-    Some(Object::PersistentVolumeClaim(PersistentVolumeClaim {
+    Some(Object::from(PersistentVolumeClaim {
         namespace: namespace.into(),
         name: name.into(),
         access_modes: Box::new([AccessMode::ReadWriteOncePod]),
@@ -376,9 +376,9 @@ fn volume_restrictions_and_limits_wait_for_pods_with_volumes() {
     let node_of = |limit| {
         let driver = CsiNodeDriver { name: "csi".into(), limit, topology_keys: Box::new([]) };
         let drivers = Box::new([driver]);
-        Some(Object::CsiNode(CsiNode { name: "n".into(), drivers, ..CsiNode::default() }))
+        Some(Object::from(CsiNode { name: "n".into(), drivers, ..CsiNode::default() }))
     };
-    let attachment = Some(Object::VolumeAttachment(VolumeAttachment::default()));
+    let attachment = Some(Object::from(VolumeAttachment::default()));
     check(
         "NodeVolumeLimits",
         &a,
@@ -399,20 +399,19 @@ fn volume_binding_and_zone_wait_for_volumes_classes_and_capacity() {
     let a = pod("a").claim("data").build();
     let volume = |zone: &str| {
         let labels = Labels::new([("topology.kubernetes.io/zone", zone)]);
-        Some(Object::PersistentVolume(PersistentVolume { labels, ..PersistentVolume::default() }))
+        Some(Object::from(PersistentVolume { labels, ..PersistentVolume::default() }))
     };
     let class = |binding_mode, allowed: usize| {
         let mut class = StorageClass { binding_mode, ..StorageClass::default() };
         class.allowed_topologies.terms = vec![Default::default(); allowed].into();
-        Some(Object::StorageClass(class))
+        Some(class.into())
     };
     let (late, early) = (VolumeBindingMode::WaitForFirstConsumer, VolumeBindingMode::Immediate);
-    let driver = |storage_capacity| {
-        Some(Object::CsiDriver(CsiDriver { name: "csi".into(), storage_capacity }))
-    };
+    let driver =
+        |storage_capacity| Some(Object::from(CsiDriver { name: "csi".into(), storage_capacity }));
     let capacity = |largest| {
         let capacity = CsiStorageCapacity { largest, ..CsiStorageCapacity::default() };
-        Some(Object::CsiStorageCapacity(capacity))
+        Some(capacity.into())
     };
     let in_zone = |zone: &str| Some(node("n").zone(zone).build());
     check(
@@ -492,8 +491,8 @@ fn an_update_comes_to_the_actions_that_it_took() {
 fn gang_scheduling_waits_for_the_group_and_for_its_pods() {
     let a = pod("a").group("g").build();
     let of = |group: &str| pod("b").group(group);
-    let group = |name: &str, wants| Some(Object::PodGroup(PodGroup::new("default", name, wants)));
-    let elsewhere = Object::PodGroup(PodGroup::new("other", "g", 2));
+    let group = |name: &str, wants| Some(Object::from(PodGroup::new("default", name, wants)));
+    let elsewhere = Object::from(PodGroup::new("other", "g", 2));
     check(
         "GangScheduling",
         &a,

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use portolan::log::Event;
 use portolan::model::{
-    EventError, GodelPod, Name, Object, ObjectKind, Pod, PodBuilder, Reservation, ReservationPhase,
+    EventError, GodelPod, Name, ObjectKind, Pod, PodBuilder, Reservation, ReservationPhase,
     Timestamp, Uid, node, pod,
 };
 use portolan::snapshot::Cluster;
@@ -43,7 +43,7 @@ fn successor(name: &str, old: &str) -> Pod {
 }
 
 fn put(writer: &mut Writer, reservation: Reservation) {
-    writer.put_object(Object::Reservation(reservation)).unwrap();
+    writer.put_object(reservation).unwrap();
 }
 
 fn available(cluster: &Cluster) -> Vec<String> {
@@ -182,7 +182,7 @@ fn a_bound_successor_keeps_the_place_and_leaves_its_own() {
 
 #[test]
 fn a_reservation_is_kept_over_a_restart_in_whatever_order_it_is_listed() {
-    let reservation = || Object::Reservation(Reservation::of(&reserving("a")));
+    let reservation = || Reservation::of(&reserving("a"));
     let mut first = writer();
     first.put_object(reservation()).unwrap();
     assert_eq!(on_node(first.cluster()), held());

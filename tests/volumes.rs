@@ -29,7 +29,7 @@ fn cluster(objects: Vec<Object>) -> Writer {
 }
 
 fn class(mode: VolumeBindingMode) -> Object {
-    Object::StorageClass(StorageClass {
+    Object::from(StorageClass {
         name: "fast".into(),
         provisioner: DRIVER.into(),
         binding_mode: mode,
@@ -102,11 +102,11 @@ fn an_ephemeral_volume_waits_for_its_claim_and_takes_no_other_pods() {
 
     let own = PersistentVolumeClaim { owner: "uid-of-p".into(), ..claim("p-scratch") };
     let mut writer = cluster(vec![class(VolumeBindingMode::WaitForFirstConsumer)]);
-    writer.put_object(Object::PersistentVolumeClaim(own)).unwrap();
+    writer.put_object(own).unwrap();
     assert_eq!(verdicts(&writer, &pod), both("", ""));
 
     let others = PersistentVolumeClaim { owner: "uid-of-q".into(), ..claim("p-scratch") };
-    writer.put_object(Object::PersistentVolumeClaim(others)).unwrap();
+    writer.put_object(others).unwrap();
     let [(_, why)] = &verdicts(&writer, &pod)[..] else { panic!("rejected at once") };
     assert_eq!(why, "PVC default/p-scratch was not created for pod default/p (pod is not owner)");
 }
@@ -124,10 +124,8 @@ fn a_claim_that_is_lost_or_going_is_no_claim() {
             "persistentvolumeclaim \"c\" is being deleted",
         ),
     ] {
-        let writer = cluster(vec![
-            class(VolumeBindingMode::WaitForFirstConsumer),
-            Object::PersistentVolumeClaim(claim),
-        ]);
+        let writer =
+            cluster(vec![class(VolumeBindingMode::WaitForFirstConsumer), Object::from(claim)]);
         assert_eq!(verdicts(&writer, &pod), [("all".to_owned(), says.to_owned())]);
     }
 }
@@ -136,9 +134,9 @@ fn a_claim_that_is_lost_or_going_is_no_claim() {
 fn a_driver_that_tells_what_it_has_is_asked_for_room() {
     let pod = pod("p").claim("c").build();
     let driver =
-        |storage_capacity| Object::CsiDriver(CsiDriver { name: DRIVER.into(), storage_capacity });
+        |storage_capacity| Object::from(CsiDriver { name: DRIVER.into(), storage_capacity });
     let capacity = |zone: &str, largest: i64| {
-        Object::CsiStorageCapacity(CsiStorageCapacity {
+        Object::from(CsiStorageCapacity {
             namespace: "kube-system".into(),
             name: format!("in-{zone}").into(),
             class: "fast".into(),
@@ -148,7 +146,7 @@ fn a_driver_that_tells_what_it_has_is_asked_for_room() {
     };
     let mut writer = cluster(vec![
         class(VolumeBindingMode::WaitForFirstConsumer),
-        Object::PersistentVolumeClaim(claim("c")),
+        Object::from(claim("c")),
         driver(true),
     ]);
     let none = "node(s) did not have enough free storage";
@@ -166,7 +164,7 @@ fn attachments_count_and_what_pods_share_counts_once() {
     let limits = |name: &str, limit| {
         let driver =
             CsiNodeDriver { name: DRIVER.into(), limit: Some(limit), ..CsiNodeDriver::default() };
-        Object::CsiNode(CsiNode {
+        Object::from(CsiNode {
             name: name.into(),
             drivers: Box::new([driver]),
             ..CsiNode::default()
@@ -174,8 +172,8 @@ fn attachments_count_and_what_pods_share_counts_once() {
     };
     let mut objects = vec![class(VolumeBindingMode::Immediate), limits("a", 2), limits("b", 1)];
     for n in 0..3 {
-        objects.push(Object::PersistentVolume(volume(&format!("v{n}"))));
-        objects.push(Object::PersistentVolumeClaim(bound(&format!("c{n}"), &format!("v{n}"))));
+        objects.push(Object::from(volume(&format!("v{n}"))));
+        objects.push(Object::from(bound(&format!("c{n}"), &format!("v{n}"))));
     }
     let mut writer = cluster(objects);
     writer.add_pod(pod("there-a").claim("c0").on("a").build()).unwrap();
@@ -184,7 +182,7 @@ fn attachments_count_and_what_pods_share_counts_once() {
     assert_eq!(verdicts(&writer, &wants("c1")), both("", too_many));
     assert_eq!(verdicts(&writer, &wants("c0")), both("", ""), "it is attached already");
     let attachment = |volume: &str| {
-        Object::VolumeAttachment(VolumeAttachment {
+        Object::from(VolumeAttachment {
             name: format!("att-{volume}").into(),
             attacher: DRIVER.into(),
             node: "a".into(),
@@ -209,7 +207,7 @@ fn migrated_volumes_count_where_the_node_has_the_driver() {
         let driver = "ebs.csi.aws.com".into();
         let driver = CsiNodeDriver { name: driver, limit: Some(1), ..CsiNodeDriver::default() };
         let migrated = migrated.iter().map(|&name| name.into()).collect();
-        Object::CsiNode(CsiNode { name: name.into(), drivers: Box::new([driver]), migrated })
+        Object::from(CsiNode { name: name.into(), drivers: Box::new([driver]), migrated })
     };
     let of_plugin =
         PersistentVolume { csi: None, in_tree: Some(ebs("aws://z1/vol-1")), ..volume("v1") };
@@ -217,8 +215,8 @@ fn migrated_volumes_count_where_the_node_has_the_driver() {
         class(VolumeBindingMode::Immediate),
         limits("a", &["kubernetes.io/aws-ebs"]),
         limits("b", &[]),
-        Object::PersistentVolume(of_plugin),
-        Object::PersistentVolumeClaim(bound("c1", "v1")),
+        Object::from(of_plugin),
+        Object::from(bound("c1", "v1")),
     ]);
     for node in ["a", "b"] {
         writer.add_pod(pod(format!("on-{node}")).claim("c1").on(node).build()).unwrap();
@@ -247,17 +245,17 @@ fn reserved_volumes_are_seen_by_the_next_pod_and_given_back() {
     }
     let objects = [
         class(VolumeBindingMode::WaitForFirstConsumer),
-        Object::PersistentVolume(zonal),
-        Object::PersistentVolumeClaim(claim("first")),
-        Object::PersistentVolumeClaim(claim("second")),
-        Object::CsiNode(CsiNode {
+        Object::from(zonal),
+        Object::from(claim("first")),
+        Object::from(claim("second")),
+        Object::from(CsiNode {
             name: "b".into(),
             drivers: Box::new([driver]),
             ..CsiNode::default()
         }),
     ];
     for object in objects {
-        engine.submit(Event::PutObject(Arc::new(object))).unwrap().wait().unwrap().unwrap();
+        engine.submit(Event::PutObject(object)).unwrap().wait().unwrap().unwrap();
     }
     let handle =
         Handle::default().with_volume_binder(Arc::new(InMemoryVolumeBinder::new(engine.clone())));

@@ -180,7 +180,7 @@ fn make_movement(seed: &MovementSeed) -> Object {
         let nodes = Box::new([RecommendedNode { node: name(*node), desired, actual }]);
         MovementOwner { owner, nodes }
     };
-    Object::Movement(Movement {
+    Object::from(Movement {
         name: movement_name(seed.name),
         deleted: (0..seed.name % 4).map(task).collect(),
         owners: seed.places.iter().map(place).collect(),
@@ -235,7 +235,7 @@ pub(crate) fn event(op: &Op, step: i64) -> Option<Event> {
         Op::RelistSaying(seeds) => {
             Event::Relist(Arc::new(Relist::Pods(seeds.iter().map(make_saying).collect())))
         }
-        Op::PutMovement(seed) => Event::PutObject(Arc::new(make_movement(seed))),
+        Op::PutMovement(seed) => Event::PutObject(make_movement(seed)),
         Op::DeleteMovement(n) => Event::DeleteObject(Arc::new(ObjectKey {
             kind: ObjectKind::Movement,
             namespace: String::new(),

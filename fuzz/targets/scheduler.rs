@@ -35,7 +35,7 @@ fn cluster(draw: &mut Draw<'_>, nodes: usize) -> Engine {
         assert!(write(&engine, Event::AddNode(Arc::new(draw.node(n)))));
     }
     for _ in 0..draw.of(&[0, 4, 12]) {
-        write(&engine, Event::PutObject(Arc::new(draw.object())));
+        write(&engine, Event::PutObject(draw.object()));
     }
     for n in 0..nodes.min(40) * 2 {
         let node = format!("n{}", draw.below(nodes as u64));
@@ -55,7 +55,7 @@ fn disturb(draw: &mut Draw<'_>, engine: &Engine, snapshot: &Snapshot, nodes: usi
     let event = match draw.below(6) {
         0 => Event::UpdateNode(Arc::new(draw.node(n))),
         1 => Event::RemoveNode(format!("n{n}").into()),
-        2 => Event::PutObject(Arc::new(draw.object())),
+        2 => Event::PutObject(draw.object()),
         3 => {
             let Some(pod) = snapshot.nodes().filter_map(|node| node.pods().next()).nth(n) else {
                 return;

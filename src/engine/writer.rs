@@ -249,12 +249,13 @@ impl Writer {
         self.generation_of(&Event::RemoveNode(name.into()))
     }
 
-    /// Adds or replaces an object of another kind.
+    /// Adds or replaces an object of another kind, be it a plain one, a shared one or an
+    /// [`Object`]. It is kept as it is, without a copy.
     ///
     /// # Errors
     ///
     /// The store of its kind is full.
-    pub fn put_object(&mut self, object: impl Into<Arc<Object>>) -> Result<Generation, EventError> {
+    pub fn put_object(&mut self, object: impl Into<Object>) -> Result<Generation, EventError> {
         self.generation_of(&Event::PutObject(object.into()))
     }
 

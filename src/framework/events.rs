@@ -10,6 +10,7 @@
 
 use std::fmt;
 use std::ops::BitOr;
+use std::sync::Arc;
 
 use crate::model::{Change, Diff, Node, Object, ObjectKind, Pod, Resources};
 
@@ -297,8 +298,12 @@ impl<'a> ClusterEvent<'a> {
     /// event, one of a pod is [`Actions::UPDATE_OTHER`].
     pub fn of(change: &'a Change) -> impl Iterator<Item = ClusterEvent<'a>> + use<'a> {
         let (resource, actions) = match change {
-            Change::Pod(diff) => (pod_resource(diff), actions(diff, pod_updates)),
-            Change::Node(diff) => (EventResource::Node, actions(diff, node_updates)),
+            Change::Pod(diff) => {
+                (pod_resource(diff), actions(diff, |old, new| pod_updates(old, new)))
+            }
+            Change::Node(diff) => {
+                (EventResource::Node, actions(diff, |old, new| node_updates(old, new)))
+            }
             Change::Object(diff) => (
                 diff.last().map_or(EventResource::Namespace, |o| EventResource::of(o.kind())),
                 actions(diff, |_, _| Actions::UPDATE_OTHER),
@@ -309,7 +314,7 @@ impl<'a> ClusterEvent<'a> {
 
     /// The pod that it is about, if it is one.
     #[must_use]
-    pub fn pod(&self) -> Option<&'a Diff<Pod>> {
+    pub fn pod(&self) -> Option<&'a Diff<Arc<Pod>>> {
         match self.change {
             Change::Pod(diff) => Some(diff),
             _ => None,
@@ -318,7 +323,7 @@ impl<'a> ClusterEvent<'a> {
 
     /// The node that it is about, if it is one.
     #[must_use]
-    pub fn node(&self) -> Option<&'a Diff<Node>> {
+    pub fn node(&self) -> Option<&'a Diff<Arc<Node>>> {
         match self.change {
             Change::Node(diff) => Some(diff),
             _ => None,
@@ -329,7 +334,7 @@ impl<'a> ClusterEvent<'a> {
     #[must_use]
     pub fn object(&self) -> (Option<&'a Object>, Option<&'a Object>) {
         match self.change {
-            Change::Object(diff) => (diff.old.as_deref(), diff.new.as_deref()),
+            Change::Object(diff) => (diff.old.as_ref(), diff.new.as_ref()),
             _ => (None, None),
         }
     }
@@ -351,7 +356,7 @@ fn actions<T>(diff: &Diff<T>, updates: impl Fn(&T, &T) -> Actions) -> Actions {
     }
 }
 
-fn pod_resource(diff: &Diff<Pod>) -> EventResource {
+fn pod_resource(diff: &Diff<Arc<Pod>>) -> EventResource {
     let assigned = diff.last().and_then(|pod| pod.node_name.as_ref());
     match assigned.is_some_and(|node| !node.is_empty()) {
         true => EventResource::AssignedPod,

@@ -72,7 +72,7 @@ impl Partition {
 mod tests {
     use super::*;
     use crate::framework::{Framework, Scheduler, SchedulerConfig};
-    use crate::model::{NmNode, Object, Quantity, ResourceList, node, pod};
+    use crate::model::{NmNode, Quantity, ResourceList, node, pod};
     use crate::{Config, Engine, Writer};
 
     #[test]
@@ -105,7 +105,7 @@ mod tests {
         let managed = |to: Option<&str>| {
             let cpu = ResourceList::new([("cpu", Quantity::whole(4))]);
             let nm_node = NmNode::new("both").with_resources(cpu.clone(), cpu);
-            Object::NmNode(NmNode { scheduler: to.map(Name::from), ..nm_node })
+            NmNode { scheduler: to.map(Name::from), ..nm_node }
         };
         writer.add_node(given("one", "a")).unwrap();
         writer.add_node(given("both", "b")).unwrap();

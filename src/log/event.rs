@@ -72,7 +72,7 @@ pub enum Event {
     RemoveNode(Name),
     /// An object of another kind appears or changes; one that nodes are made of
     /// ([`ObjectKind::is_node_part`]) changes the node of its name.
-    PutObject(Arc<Object>),
+    PutObject(Object),
     /// An object of another kind is gone.
     DeleteObject(Arc<ObjectKey>),
     /// The clock moves: assumed pods whose time has passed are removed.

@@ -5,32 +5,26 @@ use std::sync::Arc;
 use super::{Node, Object, Pod};
 
 /// An object before and after an event. One that appeared has no `old`, one that
-/// is gone no `new`.
-#[derive(Debug)]
+/// is gone no `new`. Each is shared, be it as an `Arc` or as an [`Object`].
+#[derive(Clone, Debug)]
 pub struct Diff<T> {
     /// As it was.
-    pub old: Option<Arc<T>>,
+    pub old: Option<T>,
     /// As it is.
-    pub new: Option<Arc<T>>,
+    pub new: Option<T>,
 }
 
 impl<T> Diff<T> {
     /// The object as it is, or as it was last.
     #[must_use]
-    pub fn last(&self) -> Option<&Arc<T>> {
+    pub fn last(&self) -> Option<&T> {
         self.new.as_ref().or(self.old.as_ref())
     }
 
     /// Both, where the object was there before and still is.
     #[must_use]
     pub fn both(&self) -> Option<(&T, &T)> {
-        Some((self.old.as_deref()?, self.new.as_deref()?))
-    }
-}
-
-impl<T> Clone for Diff<T> {
-    fn clone(&self) -> Diff<T> {
-        Diff { old: self.old.clone(), new: self.new.clone() }
+        Some((self.old.as_ref()?, self.new.as_ref()?))
     }
 }
 
@@ -38,9 +32,9 @@ impl<T> Clone for Diff<T> {
 #[derive(Clone, Debug)]
 pub enum Change {
     /// A pod.
-    Pod(Diff<Pod>),
+    Pod(Diff<Arc<Pod>>),
     /// A node.
-    Node(Diff<Node>),
+    Node(Diff<Arc<Node>>),
     /// An object of another kind.
     Object(Diff<Object>),
 }

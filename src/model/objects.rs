@@ -2,6 +2,8 @@
 //! nodes. Each kind has a store in the snapshot; more kinds come with the
 //! plugins that read them.
 
+use std::sync::Arc;
+
 use super::storage::{
     CsiDriver, CsiNode, CsiStorageCapacity, PersistentVolume, PersistentVolumeClaim, StorageClass,
     VolumeAttachment,
@@ -179,42 +181,44 @@ impl ObjectKind {
     }
 }
 
-/// An object of any of the kinds.
+/// An object of any of the kinds. It is shared: a clone costs one reference count, and
+/// stores keep what they are given, without a copy. It is made of a plain object or of
+/// a shared one (`budget.into()`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Object {
     /// A namespace.
-    Namespace(Namespace),
+    Namespace(Arc<Namespace>),
     /// A service.
-    Service(Service),
+    Service(Arc<Service>),
     /// A replica set, replication controller, stateful set or daemon set.
-    Workload(Workload),
+    Workload(Arc<Workload>),
     /// v1 PersistentVolume.
-    PersistentVolume(PersistentVolume),
+    PersistentVolume(Arc<PersistentVolume>),
     /// v1 PersistentVolumeClaim.
-    PersistentVolumeClaim(PersistentVolumeClaim),
+    PersistentVolumeClaim(Arc<PersistentVolumeClaim>),
     /// storage.k8s.io/v1 StorageClass.
-    StorageClass(StorageClass),
+    StorageClass(Arc<StorageClass>),
     /// storage.k8s.io/v1 CSINode.
-    CsiNode(CsiNode),
+    CsiNode(Arc<CsiNode>),
     /// storage.k8s.io/v1 VolumeAttachment.
-    VolumeAttachment(VolumeAttachment),
+    VolumeAttachment(Arc<VolumeAttachment>),
     /// storage.k8s.io/v1 CSIDriver.
-    CsiDriver(CsiDriver),
+    CsiDriver(Arc<CsiDriver>),
     /// storage.k8s.io/v1 CSIStorageCapacity.
-    CsiStorageCapacity(CsiStorageCapacity),
+    CsiStorageCapacity(Arc<CsiStorageCapacity>),
     /// policy/v1 PodDisruptionBudget.
-    PodDisruptionBudget(PodDisruptionBudget),
+    PodDisruptionBudget(Arc<PodDisruptionBudget>),
     /// A pod group.
-    PodGroup(PodGroup),
+    PodGroup(Arc<PodGroup>),
     /// An NMNode.
-    NmNode(NmNode),
+    NmNode(Arc<NmNode>),
     /// A CustomNodeResource.
-    CustomNodeResource(CustomNodeResource),
+    CustomNodeResource(Arc<CustomNodeResource>),
     /// A place that is held on a node.
-    Reservation(Reservation),
+    Reservation(Arc<Reservation>),
     /// A round of rescheduling.
-    Movement(Movement),
+    Movement(Arc<Movement>),
 }
 
 impl Object {
@@ -286,4 +290,40 @@ impl Object {
             Object::Movement(object) => &object.name,
         }
     }
+}
+
+/// Of each kind, plain objects and shared ones.
+macro_rules! into_object {
+    ($($kind:ident)*) => {$(
+        impl From<$kind> for Object {
+            fn from(object: $kind) -> Object {
+                Object::$kind(Arc::new(object))
+            }
+        }
+
+        impl From<Arc<$kind>> for Object {
+            fn from(object: Arc<$kind>) -> Object {
+                Object::$kind(object)
+            }
+        }
+    )*};
+}
+
+into_object! {
+    Namespace
+    Service
+    Workload
+    PersistentVolume
+    PersistentVolumeClaim
+    StorageClass
+    CsiNode
+    VolumeAttachment
+    CsiDriver
+    CsiStorageCapacity
+    PodDisruptionBudget
+    PodGroup
+    NmNode
+    CustomNodeResource
+    Reservation
+    Movement
 }

@@ -504,8 +504,8 @@ impl Score for Preferred {
 mod tests {
     use crate::framework::Framework;
     use crate::model::{
-        LabelSelector, Labels, Namespace, Object, Operator, Pod, PodAffinity, PodAffinityTerm,
-        Requirement, node, pod,
+        LabelSelector, Labels, Namespace, Operator, Pod, PodAffinity, PodAffinityTerm, Requirement,
+        node, pod,
     };
     use crate::{Config, Engine, Writer};
 
@@ -520,7 +520,7 @@ mod tests {
         for (name, team) in [("default", None), ("red", Some("red")), ("blue", Some("blue"))] {
             let labels = Labels::new(team.map(|team| ("team", team)));
             let namespace = Namespace { name: name.into(), labels };
-            writer.put_object(Object::Namespace(namespace)).unwrap();
+            writer.put_object(namespace).unwrap();
         }
         let web = pod("web").namespace(there).label("app", "web").on("a").build();
         writer.add_pod(web).unwrap();

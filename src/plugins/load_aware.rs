@@ -233,8 +233,8 @@ mod tests {
     use super::*;
     use crate::framework::CycleState;
     use crate::model::{
-        CustomNodeResource, GroupMetric, NodeMetrics, Object, Pod, PodBuilder, Quantity,
-        ResourceList, node, pod,
+        CustomNodeResource, GroupMetric, NodeMetrics, Pod, PodBuilder, Quantity, ResourceList,
+        node, pod,
     };
     use crate::{Config, Engine, Writer};
 
@@ -249,7 +249,7 @@ mod tests {
         let (mut writer, _) = Engine::inline(Config::default());
         for custom in nodes {
             writer.add_node(node(custom.name.clone()).cpu(4_000).memory(16 * GI).build()).unwrap();
-            writer.put_object(Object::CustomNodeResource(custom)).unwrap();
+            writer.put_object(custom).unwrap();
         }
         writer
     }
@@ -327,11 +327,11 @@ mod tests {
             status.map(|status| (status.code, status.message()))
         };
         assert_eq!(asked(&writer), None);
-        writer.put_object(Object::CustomNodeResource(measured(801, &[]))).unwrap();
+        writer.put_object(measured(801, &[])).unwrap();
         let code = Code::UnschedulableAndUnresolvable;
         assert_eq!(asked(&writer), Some((code, EXCEEDED.to_owned())));
         // One that measures nothing yet is as good as one in no use.
-        writer.put_object(Object::CustomNodeResource(custom("n", 1_000, 1_000))).unwrap();
+        writer.put_object(custom("n", 1_000, 1_000)).unwrap();
         assert_eq!(asked(&writer), None);
         let kind = crate::model::ObjectKind::CustomNodeResource;
         writer.delete_object(kind, "", "n").unwrap();

@@ -95,9 +95,9 @@ impl VolumeBinder for InMemoryVolumeBinder {
                 let claims = &cluster.objects().persistent_volume_claims;
                 let claim = claims.get(&reference.namespace, &reference.name);
                 let claim = claim.ok_or_else(|| format!("claim {:?} is gone", reference.name))?;
-                bound.push(Object::PersistentVolumeClaim(to(claim, &volume.name)));
+                bound.push(to(claim, &volume.name).into());
                 let volume = PersistentVolume { is_available: false, ..(**volume).clone() };
-                bound.push(Object::PersistentVolume(volume));
+                bound.push(volume.into());
             }
             for Assumed { after: wanted, .. } in &volumes.to_provision {
                 let claim = claim(cluster, wanted);
@@ -107,8 +107,8 @@ impl VolumeBinder for InMemoryVolumeBinder {
                     continue;
                 }
                 let volume = provisioned(cluster, claim, node)?;
-                bound.push(Object::PersistentVolumeClaim(to(claim, &volume.name)));
-                bound.push(Object::PersistentVolume(volume));
+                bound.push(to(claim, &volume.name).into());
+                bound.push(volume.into());
             }
             Ok(bound)
         })
@@ -122,8 +122,8 @@ fn objects(
 ) -> Vec<Object> {
     let volumes_of = volumes.bindings.iter().map(volume);
     let claims = volumes.to_provision.iter().map(claim);
-    let volumes = volumes_of.map(|volume| Object::PersistentVolume((**volume).clone()));
-    volumes.chain(claims.map(|claim| Object::PersistentVolumeClaim((**claim).clone()))).collect()
+    let volumes = volumes_of.map(|volume| Object::PersistentVolume(volume.clone()));
+    volumes.chain(claims.map(|claim| Object::PersistentVolumeClaim(claim.clone()))).collect()
 }
 
 /// The claim, bound to the volume of this name.

@@ -111,7 +111,7 @@ impl Cluster {
     /// none in particular).
     ///
     /// ```
-    /// use portolan::model::{LabelSelector, Labels, Object, PodDisruptionBudget};
+    /// use portolan::model::{LabelSelector, Labels, PodDisruptionBudget};
     /// use portolan::{Config, Engine};
     ///
     /// let (mut writer, _) = Engine::inline(Config::default());
@@ -121,7 +121,7 @@ impl Cluster {
     ///     selector: LabelSelector::from_labels([("app", "web")]),
     ///     ..PodDisruptionBudget::default()
     /// };
-    /// writer.put_object(Object::PodDisruptionBudget(budget)).unwrap();
+    /// writer.put_object(budget).unwrap();
     /// let labels = Labels::new([("app", "web"), ("tier", "front")]);
     /// assert_eq!(writer.cluster().budgets_for("default", &labels).len(), 1);
     /// assert_eq!(writer.cluster().budgets_for("other", &labels).len(), 0);
@@ -218,10 +218,10 @@ mod tests {
     }
 
     fn event(op: &Op) -> Event {
-        let object = |seed: &Seed| Object::PodDisruptionBudget(budget(seed));
+        let object = |seed: &Seed| Object::from(budget(seed));
         let kind = ObjectKind::PodDisruptionBudget;
         match op {
-            Op::Put(seed) => Event::PutObject(Arc::new(object(seed))),
+            Op::Put(seed) => Event::PutObject(object(seed)),
             Op::Delete(name) => {
                 let (namespace, name) = key(*name);
                 let (namespace, name) = (namespace.to_string(), name.to_string());
@@ -310,7 +310,7 @@ mod tests {
         let (namespace, name) = ("default".into(), name.into());
         let budget =
             PodDisruptionBudget { namespace, name, selector, ..PodDisruptionBudget::default() };
-        writer.put_object(Object::PodDisruptionBudget(budget)).unwrap();
+        writer.put_object(budget).unwrap();
     }
 
     fn put_owner(writer: &mut Writer, kind: ObjectKind, namespace: &str, app: &str) {
@@ -321,7 +321,7 @@ mod tests {
             labels: Labels::new([("app", app)]),
             selector: LabelSelector::Nothing,
         };
-        writer.put_object(Object::Workload(owner)).unwrap();
+        writer.put_object(owner).unwrap();
     }
 
     fn web() -> LabelSelector {

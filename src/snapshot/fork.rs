@@ -142,13 +142,14 @@ impl Fork {
         Ok(())
     }
 
-    /// Adds or replaces an object of another kind.
+    /// Adds or replaces an object of another kind, as the writer's `put_object` does.
     ///
     /// # Errors
     ///
     /// Where the engine's writer would refuse the object; nothing changes then.
-    pub fn put_object(&mut self, object: &Object) -> Result<(), EventError> {
-        self.try_step(|draft| draft.put_object(object))
+    pub fn put_object(&mut self, object: impl Into<Object>) -> Result<(), EventError> {
+        let object = object.into();
+        self.try_step(|draft| draft.put_object(&object))
     }
 
     /// Removes an object of another kind.

@@ -58,7 +58,7 @@ impl NodeInfo<'_> {
     /// let group = GroupMetric { class: PodClass::Guaranteed, usage, pods };
     /// let mut custom = CustomNodeResource::new("n", &ResourceList::default());
     /// custom.metrics = Some(Box::new(NodeMetrics::new(None, [group])));
-    /// writer.put_object(Object::CustomNodeResource(custom)).unwrap();
+    /// writer.put_object(custom).unwrap();
     /// let load = writer.cluster().node("n").unwrap().load(PodClass::Guaranteed);
     /// assert_eq!(load.total().cpu, MilliCpu(700));
     /// ```

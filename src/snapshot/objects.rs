@@ -25,11 +25,11 @@ impl Cluster {
         match kind {
             ObjectKind::NmNode => {
                 let found = self.any_node(name)?.nm_node()?;
-                Some(Object::NmNode((**found).clone()))
+                Some(Object::NmNode(found.clone()))
             }
             ObjectKind::CustomNodeResource => {
                 let found = self.any_node(name)?.custom_node_resource()?;
-                Some(Object::CustomNodeResource((**found).clone()))
+                Some(Object::CustomNodeResource(found.clone()))
             }
             _ => self.objects().get(kind, namespace, name),
         }
@@ -55,5 +55,37 @@ impl Cluster {
             })
             .map(|node| (String::new(), node.name().to_string()))
             .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use crate::log::Event;
+    use crate::model::{NmNode, Object, ObjectKind, PodDisruptionBudget};
+    use crate::{Config, Engine};
+
+    #[test]
+    fn a_stored_object_is_the_one_of_its_event() {
+        let engine = Engine::shared(Config::default());
+        let budget = Arc::new(PodDisruptionBudget { name: "b".into(), ..Default::default() });
+        let nm_node = Arc::new(NmNode::new("n"));
+        for object in [Object::from(budget.clone()), Object::from(nm_node.clone())] {
+            engine.submit(Event::PutObject(object)).unwrap().wait().unwrap().unwrap();
+        }
+        let snapshot = engine.with_writer(|writer| writer.snapshot()).unwrap();
+        let stored = snapshot.objects().pod_disruption_budgets.get("", "b").unwrap();
+        assert!(Arc::ptr_eq(stored, &budget));
+        let stored = snapshot.node("n").unwrap().nm_node().unwrap();
+        assert!(Arc::ptr_eq(stored, &nm_node));
+        // Nor is one copied on its way out.
+        let Some(Object::NmNode(found)) = snapshot.object(ObjectKind::NmNode, "", "n") else {
+            panic!("an NMNode")
+        };
+        assert!(Arc::ptr_eq(&found, &nm_node));
+        let found = snapshot.object(ObjectKind::PodDisruptionBudget, "", "b");
+        let Some(Object::PodDisruptionBudget(found)) = found else { panic!("a budget") };
+        assert!(Arc::ptr_eq(&found, &budget));
     }
 }

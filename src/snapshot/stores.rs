@@ -460,8 +460,8 @@ impl Objects {
     /// them ([`Cluster::object`](super::Cluster::object)).
     #[must_use]
     pub fn get(&self, kind: ObjectKind, namespace: &str, name: &str) -> Option<Object> {
-        fn of<T: Keyed + Clone>(store: &ObjectStore<T>, namespace: &str, name: &str) -> Option<T> {
-            store.get(namespace, name).map(|object| T::clone(object))
+        fn of<T: Keyed>(store: &ObjectStore<T>, namespace: &str, name: &str) -> Option<Arc<T>> {
+            store.get(namespace, name).cloned()
         }
         match kind {
             ObjectKind::Namespace => of(&self.namespaces, "", name).map(Object::Namespace),
@@ -560,36 +560,34 @@ impl Objects {
             Ok(())
         }
         match object {
-            Object::Namespace(object) => run(&mut self.namespaces, Arc::new(object.clone()), g),
-            Object::Service(object) => run(&mut self.services, Arc::new(object.clone()), g),
+            Object::Namespace(object) => run(&mut self.namespaces, object.clone(), g),
+            Object::Service(object) => run(&mut self.services, object.clone(), g),
             Object::PersistentVolume(object) => {
-                run(&mut self.persistent_volumes, Arc::new(object.clone()), g)
+                run(&mut self.persistent_volumes, object.clone(), g)
             }
             Object::PersistentVolumeClaim(object) => {
-                run(&mut self.persistent_volume_claims, Arc::new(object.clone()), g)
+                run(&mut self.persistent_volume_claims, object.clone(), g)
             }
-            Object::StorageClass(object) => {
-                run(&mut self.storage_classes, Arc::new(object.clone()), g)
-            }
-            Object::CsiNode(object) => run(&mut self.csi_nodes, Arc::new(object.clone()), g),
+            Object::StorageClass(object) => run(&mut self.storage_classes, object.clone(), g),
+            Object::CsiNode(object) => run(&mut self.csi_nodes, object.clone(), g),
             Object::VolumeAttachment(object) => {
-                run(&mut self.volume_attachments, Arc::new(object.clone()), g)
+                run(&mut self.volume_attachments, object.clone(), g)
             }
-            Object::CsiDriver(object) => run(&mut self.csi_drivers, Arc::new(object.clone()), g),
+            Object::CsiDriver(object) => run(&mut self.csi_drivers, object.clone(), g),
             Object::CsiStorageCapacity(object) => {
-                run(&mut self.csi_storage_capacities, Arc::new(object.clone()), g)
+                run(&mut self.csi_storage_capacities, object.clone(), g)
             }
             Object::PodDisruptionBudget(budget) => {
                 let old = self.pod_disruption_budgets.get(&budget.namespace, &budget.name).cloned();
-                run(&mut self.pod_disruption_budgets, Arc::new(budget.clone()), g)?;
+                run(&mut self.pod_disruption_budgets, budget.clone(), g)?;
                 self.exchange_budget((&budget.namespace, &budget.name), old.as_deref());
                 Ok(())
             }
-            Object::PodGroup(object) => run(&mut self.pod_groups, Arc::new(object.clone()), g),
-            Object::Reservation(object) => run(&mut self.reservations, Arc::new(object.clone()), g),
-            Object::Movement(object) => run(&mut self.movements, Arc::new(object.clone()), g),
+            Object::PodGroup(object) => run(&mut self.pod_groups, object.clone(), g),
+            Object::Reservation(object) => run(&mut self.reservations, object.clone(), g),
+            Object::Movement(object) => run(&mut self.movements, object.clone(), g),
             Object::Workload(workload) => match self.workloads_mut(workload.kind) {
-                Some(store) => run(store, Arc::new(workload.clone()), g),
+                Some(store) => run(store, workload.clone(), g),
                 None => Err(no_store(object)),
             },
             // Kept with their nodes: they never come here.

@@ -4,10 +4,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 
-use crate::model::{
-    CustomNodeResource, Generation, Movement, NmNode, Object, ObjectKind, Pod, PodDisruptionBudget,
-    Workload,
-};
+use crate::model::{Generation, Object, ObjectKind, Pod};
 use crate::snapshot::draft::Draft;
 use crate::snapshot::{Cluster, Dump, GodelConfig, balanced};
 
@@ -139,7 +136,7 @@ impl Cluster {
             // Places are not made anew: the pods that hold them are there.
             draft.keep_stores(GodelConfig { reservations: None, ..config.clone() });
             for movement in self.objects().movements.iter() {
-                let _ = draft.put_object(&Object::Movement(Movement::clone(movement)));
+                let _ = draft.put_object(&Object::Movement(movement.clone()));
             }
         }
         for zone in self.zones() {
@@ -151,7 +148,7 @@ impl Cluster {
                         draft.put_node(Arc::clone(node));
                     }
                     if let Some(nm_node) = node.nm_node() {
-                        let part = Object::NmNode(NmNode::clone(nm_node));
+                        let part = Object::NmNode(nm_node.clone());
                         // What was accepted once is again, or the dumps differ.
                         let _ = draft.put_object(&part);
                     }
@@ -160,16 +157,15 @@ impl Cluster {
         }
         let objects = self.objects();
         for budget in objects.pod_disruption_budgets.iter() {
-            let budget = PodDisruptionBudget::clone(budget);
-            let _ = draft.put_object(&Object::PodDisruptionBudget(budget));
+            let _ = draft.put_object(&Object::PodDisruptionBudget(budget.clone()));
         }
         let owners = ObjectKind::ALL.iter().filter_map(|kind| objects.workloads(*kind));
         for owner in owners.flat_map(|store| store.iter()) {
-            let _ = draft.put_object(&Object::Workload(Workload::clone(owner)));
+            let _ = draft.put_object(&Object::Workload(owner.clone()));
         }
         for node in self.everything() {
             if let Some(custom) = node.custom_node_resource() {
-                let part = Object::CustomNodeResource(CustomNodeResource::clone(custom));
+                let part = Object::CustomNodeResource(custom.clone());
                 let _ = draft.put_object(&part);
             }
             for pod in node.pods() {

@@ -125,7 +125,7 @@ impl State {
             draft.put_object(object)
         })?;
         if let Some(old) = old {
-            let diff = Diff { old: old.map(Arc::new), new: Some(Arc::new(object.clone())) };
+            let diff = Diff { old, new: Some(object.clone()) };
             observer.note(self.now(), Fact::Changed(Change::Object(diff)));
         }
         Ok(())
@@ -144,7 +144,7 @@ impl State {
             draft.delete_object(kind, namespace, name)
         })?;
         if let Some(old) = old {
-            let diff = Diff { old: old.map(Arc::new), new: None };
+            let diff = Diff { old, new: None };
             observer.note(self.now(), Fact::Changed(Change::Object(diff)));
         }
         Ok(())

@@ -269,7 +269,7 @@ fn make_node(seed: &NodeSeed) -> Node {
 }
 
 fn make_reservation(seed: &Seed, phase: u8) -> Object {
-    Object::Reservation(Reservation {
+    Object::from(Reservation {
         phase: match phase % 8 {
             0 => ReservationPhase::Matched,
             1 => ReservationPhase::TimeOut,
@@ -311,7 +311,7 @@ fn make_nm_node(seed: &NodeSeed) -> Object {
         nm_node.taints = Box::new([Taint::new("nm", "v", TaintEffect::NoSchedule)]);
     }
     nm_node.scheduler = (shape & 64 != 0).then(|| format!("s{}", shape & 1).into());
-    Object::NmNode(nm_node)
+    nm_node.into()
 }
 
 fn make_custom(seed: &NodeSeed) -> Object {
@@ -326,7 +326,7 @@ fn make_custom(seed: &NodeSeed) -> Object {
     }
     let mut custom = CustomNodeResource::new(part_name(seed.name), &list);
     custom.metrics = (shape & 4 != 0).then(|| Box::new(metrics(seed)));
-    Object::CustomNodeResource(custom)
+    custom.into()
 }
 
 /// Of some of the pods that there may be, each in one class or in both.
@@ -360,7 +360,7 @@ fn make_budget(seed: &NodeSeed) -> Object {
         3 => LabelSelector::from_labels([("app", app), ("own", "x")]),
         _ => LabelSelector::from_labels([("app", app)]),
     };
-    Object::PodDisruptionBudget(PodDisruptionBudget {
+    Object::from(PodDisruptionBudget {
         namespace: namespace.into(),
         name: name.into(),
         selector,
@@ -381,7 +381,7 @@ fn make_owner(seed: &NodeSeed) -> Object {
         2 => Labels::new([("app", "b"), ("own", "x")]),
         _ => Labels::new([("own", "x")]),
     };
-    Object::Workload(Workload {
+    Object::from(Workload {
         kind: owner_kind(seed.name),
         namespace: namespace.into(),
         name: name.into(),
@@ -432,7 +432,7 @@ pub(crate) fn event(op: &Op, step: u64) -> Event {
             }
             Event::PutPending(Arc::new(pod))
         }
-        Op::Reserve(seed, phase) => Event::PutObject(Arc::new(make_reservation(seed, *phase))),
+        Op::Reserve(seed, phase) => Event::PutObject(make_reservation(seed, *phase)),
         Op::RelistReservations(seeds) => {
             let listed = seeds.iter().map(|seed| make_reservation(seed, seed.node ^ seed.shape));
             relist(ObjectKind::Reservation, listed)
@@ -442,33 +442,33 @@ pub(crate) fn event(op: &Op, step: u64) -> Event {
             namespace: "default".into(),
             name: format!("p{}", n % 24),
         })),
-        Op::PutMovement(seed) => Event::PutObject(Arc::new(Object::Movement(make_movement(seed)))),
+        Op::PutMovement(seed) => Event::PutObject(make_movement(seed).into()),
         Op::DeleteMovement(n) => Event::DeleteObject(Arc::new(ObjectKey {
             kind: ObjectKind::Movement,
             namespace: String::new(),
             name: movement_name(*n).to_string(),
         })),
         Op::RelistMovements(seeds) => {
-            let movements = seeds.iter().map(|seed| Object::Movement(make_movement(seed)));
+            let movements = seeds.iter().map(|seed| make_movement(seed).into());
             relist(ObjectKind::Movement, movements)
         }
         Op::AddNode(seed) => Event::AddNode(Arc::new(make_node(seed))),
         Op::UpdateNode(seed) => Event::UpdateNode(Arc::new(make_node(seed))),
         Op::RemoveNode(n) => Event::RemoveNode(node_name(*n).into()),
-        Op::PutNmNode(seed) => Event::PutObject(Arc::new(make_nm_node(seed))),
+        Op::PutNmNode(seed) => Event::PutObject(make_nm_node(seed)),
         Op::DeleteNmNode(n) => delete(ObjectKind::NmNode, *n),
-        Op::PutCustom(seed) => Event::PutObject(Arc::new(make_custom(seed))),
+        Op::PutCustom(seed) => Event::PutObject(make_custom(seed)),
         Op::DeleteCustom(n) => delete(ObjectKind::CustomNodeResource, *n),
         Op::RelistNmNodes(seeds) => relist(ObjectKind::NmNode, seeds.iter().map(make_nm_node)),
         Op::RelistCustom(seeds) => {
             relist(ObjectKind::CustomNodeResource, seeds.iter().map(make_custom))
         }
-        Op::PutBudget(seed) => Event::PutObject(Arc::new(make_budget(seed))),
+        Op::PutBudget(seed) => Event::PutObject(make_budget(seed)),
         Op::DeleteBudget(n) => delete_named(ObjectKind::PodDisruptionBudget, *n),
         Op::RelistBudgets(seeds) => {
             relist(ObjectKind::PodDisruptionBudget, seeds.iter().map(make_budget))
         }
-        Op::PutOwner(seed) => Event::PutObject(Arc::new(make_owner(seed))),
+        Op::PutOwner(seed) => Event::PutObject(make_owner(seed)),
         Op::DeleteOwner(n) => delete_named(owner_kind(*n), *n),
         // One of another kind among them, and nothing goes.
         Op::RelistDaemonSets(seeds) => relist(ObjectKind::DaemonSet, seeds.iter().map(make_owner)),
@@ -491,7 +491,7 @@ pub(crate) fn apply_to_fork(fork: &mut Fork, event: &Event) {
         Event::RemovePod { uid, .. } | Event::ForgetPod { uid, .. } => fork.remove_pod(uid),
         Event::AddNode(node) | Event::UpdateNode(node) => fork.add_node(Node::clone(node)),
         Event::RemoveNode(name) => fork.remove_node(name),
-        Event::PutObject(object) => fork.put_object(object),
+        Event::PutObject(object) => fork.put_object(object.clone()),
         Event::DeleteObject(key) => fork.delete_object(key.kind, &key.namespace, &key.name),
         _ => Ok(()),
     };

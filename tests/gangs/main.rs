@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use portolan::framework::{Binder, Framework, Handle, Scheduler, SchedulerConfig};
 use portolan::log::{Event, ObjectKey};
 use portolan::model::{
-    EventError, Name, Object, ObjectKind, Pod, PodBuilder, PodGroup, PodGroupPhase, PodGroupState,
+    EventError, Name, ObjectKind, Pod, PodBuilder, PodGroup, PodGroupPhase, PodGroupState,
     Timestamp, Uid, node, pod,
 };
 use portolan::scheduler::queue::{
@@ -102,7 +102,7 @@ impl Bench {
     }
 
     fn group(&self, group: PodGroup) {
-        assert!(self.submit(Event::PutObject(Arc::new(Object::PodGroup(group)))));
+        assert!(self.submit(Event::PutObject(group.into())));
     }
 
     fn gang(&self, name: &str, min_members: u32) {

@@ -14,7 +14,7 @@ use portolan::framework::{
 };
 use portolan::log::{Closed, Event, Outcome, Ticket};
 use portolan::metrics::Metrics;
-use portolan::model::{Object, Pod, Timestamp};
+use portolan::model::{Pod, Timestamp};
 use portolan::scheduler::queue::{QueueConfig, QueueFront, SchedulingQueue};
 use portolan::scheduler::{
     FilterCheck, InMemoryBinder, InMemoryEvictor, PodScheduler, Profiles, SchedulingLoop,
@@ -239,8 +239,7 @@ fn measure(
     let schedulers = usize::from(arguments.schedulers);
     let measured: Vec<Arc<Pod>> = (0..arguments.pods).map(|_| pods.make(shape)).collect();
     for group in pods.groups() {
-        let group = Object::PodGroup(group.clone());
-        submitted(bench.engine.submit(Event::PutObject(Arc::new(group))))?;
+        submitted(bench.engine.submit(Event::PutObject(group.clone().into())))?;
     }
     if arguments.queue {
         return Ok((queued::measure(&bench, shape, arguments, measured)?, Vec::new()));

@@ -189,7 +189,7 @@ pub(super) fn refused(pod: &Pod, error: EventError) -> Failure {
 impl Replay<'_> {
     fn load(&mut self) -> Result<(), Failure> {
         for object in &self.workload.objects {
-            self.event(Event::PutObject(Arc::new(object.clone())))?
+            self.event(Event::PutObject(object.clone()))?
                 .map_err(|error| Failure::Refused { object: object.name().to_string(), error })?;
         }
         for node in &self.workload.nodes {

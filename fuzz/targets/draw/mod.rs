@@ -128,7 +128,7 @@ impl<'a> Draw<'a> {
         };
         if self.one_in(2) {
             let custom = CustomNodeResource::new(format!("n{n}"), &list(self));
-            return Object::CustomNodeResource(custom);
+            return custom.into();
         }
         let mut labels = vec![("kubernetes.io/hostname".to_owned(), format!("n{n}"))];
         labels.push(("disk".to_owned(), self.of(&["ssd", "hdd"]).to_owned()));
@@ -139,7 +139,7 @@ impl<'a> Draw<'a> {
         if self.one_in(3) {
             nm_node.taints = Box::new([self.taint()]);
         }
-        Object::NmNode(nm_node)
+        nm_node.into()
     }
 
     /// A term over nodes' labels and names.

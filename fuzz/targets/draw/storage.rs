@@ -105,32 +105,32 @@ impl Draw<'_> {
     pub(crate) fn object(&mut self) -> Object {
         let node: Name = format!("n{}", self.below(40)).into();
         match self.below(12) {
-            0 => Object::Namespace(Namespace {
+            0 => Object::from(Namespace {
                 name: self.namespace(),
                 labels: Labels::new([("team", self.of(&["red", "blue"]))]),
             }),
-            1 => Object::Service(Service {
+            1 => Object::from(Service {
                 namespace: self.namespace(),
                 name: self.of(&["s0", "s1"]).into(),
                 selector: Labels::new([("app", self.of(&["a", "b"]))]),
             }),
-            2 => Object::Workload(Workload {
+            2 => Object::from(Workload {
                 kind: self.of(&[ObjectKind::ReplicaSet, ObjectKind::StatefulSet]),
                 namespace: self.namespace(),
                 name: self.of(&["w0", "w1"]).into(),
                 labels: Labels::EMPTY,
                 selector: LabelSelector::from_labels([("app", self.of(&["a", "b"]))]),
             }),
-            3..6 => Object::PersistentVolumeClaim(self.claim()),
-            6 | 7 => Object::PersistentVolume(self.persistent_volume()),
-            8 => Object::StorageClass(StorageClass {
+            3..6 => self.claim().into(),
+            6 | 7 => self.persistent_volume().into(),
+            8 => Object::from(StorageClass {
                 name: self.of(&CLASSES[..2]).into(),
                 provisioner: self.of(&["kubernetes.io/no-provisioner", DRIVERS[0]]).into(),
                 binding_mode: self
                     .of(&[VolumeBindingMode::Immediate, VolumeBindingMode::WaitForFirstConsumer]),
                 allowed_topologies: self.selects_nodes(),
             }),
-            9 => Object::CsiNode(CsiNode {
+            9 => Object::from(CsiNode {
                 name: node,
                 drivers: Box::new([CsiNodeDriver {
                     name: self.of(&DRIVERS).into(),
@@ -142,18 +142,18 @@ impl Draw<'_> {
                     false => Box::default(),
                 },
             }),
-            10 => Object::VolumeAttachment(VolumeAttachment {
+            10 => Object::from(VolumeAttachment {
                 name: format!("a{}", self.below(8)).into(),
                 attacher: self.of(&DRIVERS).into(),
                 node,
                 volume: self.of(&VOLUMES).into(),
             }),
             _ => match self.one_in(2) {
-                true => Object::CsiDriver(CsiDriver {
+                true => Object::from(CsiDriver {
                     name: self.of(&DRIVERS).into(),
                     storage_capacity: self.one_in(2),
                 }),
-                false => Object::CsiStorageCapacity(CsiStorageCapacity {
+                false => Object::from(CsiStorageCapacity {
                     namespace: "default".into(),
                     name: self.of(&["k0", "k1"]).into(),
                     class: self.of(&CLASSES).into(),

@@ -167,7 +167,7 @@ impl Collected {
         wire: &wire_objects::Bare<'_>,
         path: &Path<'_>,
     ) -> Result<(), ReadError> {
-        self.objects.push(Object::Namespace(objects::namespace(wire, path)?));
+        self.objects.push(objects::namespace(wire, path)?.into());
         Ok(())
     }
 
@@ -182,7 +182,7 @@ impl Collected {
             rules.about("Service", &service.namespace, &service.name);
             rules.note("metadata.namespace", &service.namespace);
         }
-        self.objects.push(Object::Service(service));
+        self.objects.push(service.into());
         Ok(())
     }
 
@@ -193,7 +193,7 @@ impl Collected {
     ) -> Result<(), ReadError> {
         let rules = &mut Rules::apply(&mut self.defaulted);
         let budget = objects::budget(wire, path, |meta| rules.namespace(&meta.namespace))?;
-        self.objects.push(Object::PodDisruptionBudget(budget));
+        self.objects.push(budget.into());
         Ok(())
     }
 
@@ -205,7 +205,7 @@ impl Collected {
     ) -> Result<(), ReadError> {
         let rules = &mut Rules::apply(&mut self.defaulted);
         let group = pod_group::read(kind, wire, path, |meta| rules.namespace(&meta.namespace))?;
-        self.objects.push(Object::PodGroup(group));
+        self.objects.push(group.into());
         Ok(())
     }
 
@@ -215,7 +215,7 @@ impl Collected {
         path: &Path<'_>,
     ) -> Result<(), ReadError> {
         let rules = &mut Rules::apply(&mut self.defaulted);
-        self.objects.push(Object::Reservation(reservation::read(wire, path, rules)?));
+        self.objects.push(reservation::read(wire, path, rules)?.into());
         Ok(())
     }
 

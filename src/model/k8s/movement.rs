@@ -14,7 +14,7 @@ pub(super) fn read(wire: &wire::Movement<'_>, path: &Path<'_>) -> Result<Object,
     let path_owners = path.key("status");
     let path_owners = path_owners.key("owners");
     let owners = status.owners.iter().enumerate();
-    Ok(Object::Movement(Movement {
+    Ok(Object::from(Movement {
         name: named(&meta, path)?,
         creator: name(&spec.creator),
         creation_time: timestamp(
@@ -72,8 +72,9 @@ mod tests {
     use super::super::{object, read as read_text};
     use crate::model::{Movement, Object, Timestamp};
     use serde_json::{Value, json};
+    use std::sync::Arc;
 
-    fn read(status: Value) -> Result<Movement, String> {
+    fn read(status: Value) -> Result<Arc<Movement>, String> {
         let value = json!({
             "apiVersion": "scheduling.godel.kubewharf.io/v1alpha1", "kind": "Movement",
             "metadata": { "name": "m", "creationTimestamp": "1970-01-01T00:00:07Z" },

@@ -78,7 +78,7 @@ pub(super) fn nm_node(wire: &wire::NmNode<'_>, path: &Path<'_>) -> Result<Object
     nm_node.taints = taints(&spec.taints, &path.key("spec").key("taints"))?.into();
     nm_node.resource_version = resource_version(&meta, &metadata)?;
     nm_node.scheduler = scheduler(&meta);
-    Ok(Object::NmNode(nm_node))
+    Ok(nm_node.into())
 }
 
 fn scheduler(meta: &Metadata<'_>) -> Option<Name> {
@@ -114,7 +114,7 @@ pub(super) fn custom_node_resource(
         let path = status_path.key("nodeMetricStatus");
         custom.metrics = Some(Box::new(node_metrics(measured, &path)?));
     }
-    Ok(Object::CustomNodeResource(custom))
+    Ok(custom.into())
 }
 
 /// What was measured of pods, a level that is not known being guaranteed

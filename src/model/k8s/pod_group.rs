@@ -135,9 +135,10 @@ mod tests {
     use super::super::{object, pod};
     use crate::model::{Object, PodGroup, PodGroupPhase};
     use serde_json::{Value, json};
+    use std::sync::Arc;
     use std::time::Duration;
 
-    fn group(version: &str, spec: Value) -> Result<PodGroup, String> {
+    fn group(version: &str, spec: Value) -> Result<Arc<PodGroup>, String> {
         let value = json!({
             "apiVersion": version, "kind": "PodGroup", "spec": spec,
             "metadata": { "name": "g", "namespace": "n", "creationTimestamp": "1970-01-01T00:00:07Z" },

@@ -413,7 +413,7 @@ fn parts_of_nodes_are_read_with_what_they_offer() {
     };
     let found = object("CustomNodeResource", &measured("200m"));
     let Ok(Object::CustomNodeResource(custom)) = found else { panic!("{found:?}") };
-    let metrics = custom.metrics.expect("metrics");
+    let metrics = custom.metrics.as_ref().expect("metrics");
     assert_eq!(metrics.updated, Some(crate::model::Timestamp::from_secs(7)));
     let guaranteed = metrics.of(PodClass::Guaranteed);
     assert_eq!((guaranteed.usage.cpu.0, guaranteed.usage.memory.0), (1_200, 1 << 30));

@@ -95,9 +95,10 @@ mod tests {
     use super::super::object;
     use crate::model::{MilliCpu, Object, Reservation, ReservationPhase};
     use serde_json::{Value, json};
+    use std::sync::Arc;
     use std::time::Duration;
 
-    fn read(status: Value, annotations: Value) -> Result<Reservation, String> {
+    fn read(status: Value, annotations: Value) -> Result<Arc<Reservation>, String> {
         let value = json!({
             "apiVersion": "scheduling.godel.kubewharf.io/v1alpha1", "kind": "Reservation",
             "metadata": { "name": "web-0", "namespace": "n", "annotations": annotations },
@@ -144,7 +145,7 @@ mod tests {
         let status = json!({ "phase": "Matched", "currentOwners": { "uid": "owner" } });
         let reservation = read(status, annotations()).unwrap();
         assert_eq!(reservation.phase, ReservationPhase::Matched);
-        assert_eq!(reservation.owner.map(|uid| uid.to_string()).as_deref(), Some("owner"));
+        assert_eq!(reservation.owner.as_ref().map(|uid| uid.to_string()).as_deref(), Some("owner"));
     }
 
     #[test]

@@ -63,7 +63,7 @@ impl Objects {
                 continue;
             }
             self.pods.extend(controller.expand(&self.nodes));
-            self.objects.extend(replica_set.map(Object::Workload));
+            self.objects.extend(replica_set.map(Object::from));
         }
         self.pods.len() - before
     }
@@ -98,7 +98,7 @@ pub(super) fn resolve(mut read: Collected) -> Objects {
         classes.complete(&mut controller.draft, &about, &mut report);
     }
     let workloads = read.controllers.iter().filter_map(PodController::workload);
-    read.objects.extend(workloads.map(Object::Workload));
+    read.objects.extend(workloads.map(Object::from));
     Objects {
         nodes: read.nodes,
         pods,

@@ -61,16 +61,16 @@ pub fn object(kind: &str, value: &Value) -> Result<Object, ReadError> {
     let workload = |controller: workloads::PodController| controller.workload();
     let workload = match kind {
         "Namespace" => {
-            return objects::namespace(&from_value(value)?, &root).map(Object::Namespace);
+            return objects::namespace(&from_value(value)?, &root).map(Object::from);
         }
         "Service" => {
             let namespace = |meta: &super::wire::Metadata<'_>| (&*meta.namespace).into();
-            return objects::service(&from_value(value)?, &root, namespace).map(Object::Service);
+            return objects::service(&from_value(value)?, &root, namespace).map(Object::from);
         }
         "PodDisruptionBudget" => {
             let namespace = |meta: &super::wire::Metadata<'_>| (&*meta.namespace).into();
             let budget = objects::budget(&from_value(value)?, &root, namespace);
-            return budget.map(Object::PodDisruptionBudget);
+            return budget.map(Object::from);
         }
         "PodGroup" => {
             let namespace = |meta: &super::wire::Metadata<'_>| (&*meta.namespace).into();
@@ -78,11 +78,11 @@ pub fn object(kind: &str, value: &Value) -> Result<Object, ReadError> {
             let group = version.split_once('/').map_or("", |(group, _)| group);
             let kind = GroupKind::of(group).unwrap_or(GroupKind::Kubernetes);
             let group = pod_group::read(kind, &from_value(value)?, &root, namespace);
-            return group.map(Object::PodGroup);
+            return group.map(Object::from);
         }
         "Reservation" => {
             let reservation = reservation::read(&from_value(value)?, &root, rules);
-            return reservation.map(Object::Reservation);
+            return reservation.map(Object::from);
         }
         "Movement" => return movement::read(&from_value(value)?, &root),
         "PersistentVolume" => return storage::persistent_volume(&from_value(value)?, &root),
@@ -121,7 +121,7 @@ pub fn object(kind: &str, value: &Value) -> Result<Object, ReadError> {
         )?),
         _ => None,
     };
-    workload.map(Object::Workload).ok_or_else(|| {
+    workload.map(Object::from).ok_or_else(|| {
         ReadError::new(&root, Cause::Kind { found: kind.to_owned(), expected: KINDS })
     })
 }

@@ -78,7 +78,7 @@ pub(super) fn persistent_volume(
     let spec = wire.spec.clone().unwrap_or_default();
     let path_spec = path.key("spec");
     let capacity = resource_list(&spec.capacity, &path_spec.key("capacity"))?;
-    Ok(Object::PersistentVolume(PersistentVolume {
+    Ok(Object::from(PersistentVolume {
         name: named(&meta, path)?,
         labels: labels(&meta.labels),
         capacity: capacity.get("storage").map_or(0, Quantity::value),
@@ -117,7 +117,7 @@ pub(super) fn persistent_volume_claim(
     let class = annotation("volume.beta.kubernetes.io/storage-class");
     let owner = meta.owner_references.iter().find(|owner| owner.controller == Some(true));
     let selector = spec.selector.as_ref();
-    Ok(Object::PersistentVolumeClaim(PersistentVolumeClaim {
+    Ok(Object::from(PersistentVolumeClaim {
         namespace: namespace(&meta),
         name: named(&meta, path)?,
         uid: name(&meta.uid),
@@ -161,7 +161,7 @@ pub(super) fn storage_class(
         match_expressions: wire.match_label_expressions.iter().map(requirement).collect(),
         ..NodeSelectorTerm::default()
     };
-    Ok(Object::StorageClass(StorageClass {
+    Ok(Object::from(StorageClass {
         name: named(&meta, path)?,
         provisioner: name(&wire.provisioner),
         binding_mode,
@@ -182,7 +182,7 @@ pub(super) fn csi_node(wire: &wire::CsiNode<'_>, path: &Path<'_>) -> Result<Obje
     let key = "storage.alpha.kubernetes.io/migrated-plugins";
     let migrated = meta.annotations.iter().find(|(known, _)| **known == *key);
     let migrated = migrated.iter().flat_map(|(_, plugins)| plugins.split(','));
-    Ok(Object::CsiNode(CsiNode {
+    Ok(Object::from(CsiNode {
         name: named(&meta, path)?,
         drivers: drivers.collect(),
         migrated: migrated.filter(|plugin| !plugin.is_empty()).map(Name::from).collect(),
@@ -195,7 +195,7 @@ pub(super) fn volume_attachment(
 ) -> Result<Object, ReadError> {
     let meta = wire.metadata.clone().unwrap_or_default();
     let spec = wire.spec.clone().unwrap_or_default();
-    Ok(Object::VolumeAttachment(VolumeAttachment {
+    Ok(Object::from(VolumeAttachment {
         name: named(&meta, path)?,
         attacher: name(&spec.attacher),
         node: name(&spec.node_name),
@@ -206,7 +206,7 @@ pub(super) fn volume_attachment(
 pub(super) fn csi_driver(wire: &wire::CsiDriver<'_>, path: &Path<'_>) -> Result<Object, ReadError> {
     let meta = wire.metadata.clone().unwrap_or_default();
     let storage_capacity = wire.spec.as_ref().and_then(|spec| spec.storage_capacity);
-    Ok(Object::CsiDriver(CsiDriver {
+    Ok(Object::from(CsiDriver {
         name: named(&meta, path)?,
         storage_capacity: storage_capacity.unwrap_or(false),
     }))
@@ -219,7 +219,7 @@ pub(super) fn csi_storage_capacity(
     let meta = wire.metadata.clone().unwrap_or_default();
     let largest = bytes(&wire.maximum_volume_size, &path.key("maximumVolumeSize"))?;
     let capacity = bytes(&wire.capacity, &path.key("capacity"))?;
-    Ok(Object::CsiStorageCapacity(CsiStorageCapacity {
+    Ok(Object::from(CsiStorageCapacity {
         namespace: namespace(&meta),
         name: named(&meta, path)?,
         class: name(&wire.storage_class_name),

@@ -9,7 +9,7 @@ use crate::framework::{
     Without,
 };
 use crate::model::{
-    HOSTNAME, LabelSelector, Object, Operator, Pod, PodAffinity, PodAffinityTerm, PodBuilder,
+    HOSTNAME, LabelSelector, Operator, Pod, PodAffinity, PodAffinityTerm, PodBuilder,
     PodDisruptionBudget, Quantity, Requirement, Taint, TaintEffect, Timestamp, node, pod,
 };
 use crate::snapshot::{Cluster, NodeInfo, PodInfo};
@@ -95,7 +95,7 @@ fn clustered(nodes: &[NodeSeed; NODES], pods: &[PodSeed], budgets: &[u8; 2]) -> 
             disruptions_allowed: i32::from(*allowed % 3) - 1,
             ..PodDisruptionBudget::default()
         };
-        writer.put_object(Object::PodDisruptionBudget(budget)).unwrap();
+        writer.put_object(budget).unwrap();
     }
     writer
 }
@@ -213,7 +213,7 @@ proptest! {
             writer.add_pod(made(format!("p{n}"), seed).namespace(space).on("n").build()).unwrap();
         }
         for (n, seed) in budgets.iter().enumerate() {
-            writer.put_object(Object::PodDisruptionBudget(budget(n, seed))).unwrap();
+            writer.put_object(budget(n, seed)).unwrap();
         }
         let framework = Framework::default_profile();
         let wants = pod("wants").cpu(1).priority(9).build();

@@ -125,13 +125,13 @@ mod tests {
     use super::*;
     use crate::framework::{Code, CycleState};
     use crate::model::{
-        LabelSelector, Labels, Object, ObjectKind, OwnerReference, Service, Workload, node, pod,
+        LabelSelector, Labels, ObjectKind, OwnerReference, Service, Workload, node, pod,
     };
     use crate::{Config, Engine};
 
-    fn service(name: &str, app: &str) -> Object {
+    fn service(name: &str, app: &str) -> Service {
         let selector = Labels::new([("app", app)]);
-        Object::Service(Service { namespace: "default".into(), name: name.into(), selector })
+        Service { namespace: "default".into(), name: name.into(), selector }
     }
 
     #[test]
@@ -165,7 +165,7 @@ mod tests {
             let selector = LabelSelector::from_labels([("app", "agent")]);
             let (namespace, name) = ("default".into(), "agent".into());
             let owner = Workload { kind, namespace, name, labels, selector };
-            writer.put_object(Object::Workload(owner)).unwrap();
+            writer.put_object(owner).unwrap();
             let reference = OwnerReference {
                 api_version: "apps/v1".into(),
                 kind: kind.as_str().into(),

@@ -54,7 +54,7 @@ impl SchedulingQueue {
             Change::Object(diff) => diff.last(),
             Change::Node(_) => None,
         };
-        if let Some(Object::PodGroup(group)) = last.map(|object| &**object) {
+        if let Some(Object::PodGroup(group)) = last {
             for event in ClusterEvent::of(change) {
                 let cause = Cause::Event(event.resource, event.action);
                 self.group_changed((&group.namespace, &group.name), cause, cluster, now);

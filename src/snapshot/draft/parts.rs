@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use crate::model::{
-    CustomNodeResource, EventError, Generation, Name, NmNode, Node, Object, ObjectKind, Resources,
+    CustomNodeResource, EventError, Generation, Name, Node, Object, ObjectKind, Resources,
 };
 
 use super::super::chunk::NodeSlot;
@@ -51,13 +51,11 @@ impl Draft {
         match part {
             Object::NmNode(nm_node) => {
                 self.check_part(&nm_node.name, nm_node.allocatable.len())?;
-                let nm_node = Arc::new(NmNode::clone(nm_node));
-                self.change_parts(part.name(), |parts| parts.nm_node = Some(nm_node));
+                self.change_parts(part.name(), |parts| parts.nm_node = Some(nm_node.clone()));
             }
             Object::CustomNodeResource(custom) => {
                 self.check_part(&custom.name, custom.allocatable.resources.scalars.len())?;
-                let custom = Arc::new(CustomNodeResource::clone(custom));
-                self.change_custom(part.name(), Some(custom));
+                self.change_custom(part.name(), Some(custom.clone()));
             }
             _ => return Ok(()),
         }

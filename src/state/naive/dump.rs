@@ -1,6 +1,7 @@
 //! What a version says, derived from the objects alone.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use crate::model::{
     Bytes, HostPort, Labels, MilliCpu, Name, Node, NodeMetrics, NodeResources, NonZero, Pod,
@@ -170,7 +171,7 @@ impl Naive {
 
     /// Every budget is asked.
     pub(super) fn budgets_for(&self, namespace: &str, labels: &Labels) -> Vec<String> {
-        let is_about = |budget: &&PodDisruptionBudget| {
+        let is_about = |budget: &&Arc<PodDisruptionBudget>| {
             *budget.namespace == *namespace
                 && !labels.is_empty()
                 && !budget.selector.is_empty()

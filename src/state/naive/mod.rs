@@ -33,10 +33,10 @@ struct Placed {
 pub struct Naive {
     pods: BTreeMap<Uid, Placed>,
     nodes: BTreeMap<Name, Arc<Node>>,
-    nm_nodes: BTreeMap<Name, NmNode>,
-    custom: BTreeMap<Name, CustomNodeResource>,
-    budgets: BTreeMap<(String, String), PodDisruptionBudget>,
-    owners: BTreeMap<(ObjectKind, String, String), Workload>,
+    nm_nodes: BTreeMap<Name, Arc<NmNode>>,
+    custom: BTreeMap<Name, Arc<CustomNodeResource>>,
+    budgets: BTreeMap<(String, String), Arc<PodDisruptionBudget>>,
+    owners: BTreeMap<(ObjectKind, String, String), Arc<Workload>>,
     zones: Vec<(ZoneKey, Vec<Name>)>,
     /// Size by image, and the nodes that have it.
     images: BTreeMap<Name, (i64, BTreeSet<Name>)>,
@@ -135,7 +135,7 @@ impl Naive {
                 true
             }
             Event::RemoveNode(name) => self.remove_node(name),
-            Event::PutObject(object) => match &**object {
+            Event::PutObject(object) => match object {
                 Object::Reservation(reservation) => self.reserve(reservation),
                 Object::Movement(movement) => self.put_movement(movement),
                 object => {
