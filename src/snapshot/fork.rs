@@ -149,7 +149,7 @@ impl Fork {
     /// Where the engine's writer would refuse the object; nothing changes then.
     pub fn put_object(&mut self, object: impl Into<Object>) -> Result<(), EventError> {
         let object = object.into();
-        self.try_step(|draft| draft.put_object(&object))
+        self.try_step(|draft| draft.put_object(&object).map(drop))
     }
 
     /// Removes an object of another kind.

@@ -8,7 +8,7 @@ use crate::model::{
     PodClass, PodState, Resources, Template, Timestamp, Uid,
 };
 
-use super::chunk::{Chunk, NodeSlot};
+use super::chunk::{Chunk, NodeSlot, SetId};
 use super::cluster::{Cluster, ImageState, claim_key};
 use super::lane::{Identity, Lane, PodRecord, TemplateId};
 use super::victims::Victims;
@@ -37,6 +37,11 @@ impl<'a> NodeInfo<'a> {
     #[must_use]
     pub fn place(&self) -> (&'a Chunk, usize) {
         (self.chunk, self.at)
+    }
+
+    /// The numbers of its taints and of its labels.
+    pub(crate) fn sets(&self) -> (SetId, SetId) {
+        (self.chunk.taint_set()[self.at], self.chunk.label_set()[self.at])
     }
 
     /// The node's name.

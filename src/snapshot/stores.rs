@@ -296,6 +296,42 @@ impl<T: Keyed> ObjectStore<T> {
                 .is_some_and(|object| object.namespace() == namespace && object.name() == name)
         })
     }
+
+    pub(super) fn check_room(&self) -> Result<(), EventError> {
+        if self.next == u32::MAX { Err(EventError::Full) } else { Ok(()) }
+    }
+
+    /// Puts an object in: its number, and the one that it replaces.
+    pub(super) fn put(&mut self, object: Arc<T>, generation: Generation) -> (u32, Option<Arc<T>>) {
+        self.generation = generation;
+        if let Some(number) = self.number(object.namespace(), object.name()) {
+            let old = self.objects.get(number).cloned();
+            self.objects.set(number, object);
+            return (number, old);
+        }
+        let number = self.next;
+        self.next += 1;
+        self.len += 1;
+        self.index.insert(hash_of(&(object.namespace(), object.name())), number);
+        self.objects.set(number, object);
+        (number, None)
+    }
+
+    /// Takes the object of this kind, namespace and name out: its number, and itself.
+    pub(super) fn remove(
+        &mut self,
+        key: (&'static str, &str, &str),
+        generation: Generation,
+    ) -> Result<(u32, Arc<T>), EventError> {
+        let known = self.number(key.1, key.2);
+        let known = known.and_then(|number| Some((number, self.objects.get(number)?.clone())));
+        let (number, object) = known.ok_or_else(|| not_found(key))?;
+        self.generation = generation;
+        self.index.remove(hash_of(&(key.1, key.2)), number);
+        self.objects.remove(number);
+        self.len -= 1;
+        Ok((number, object))
+    }
 }
 
 impl<T: Keyed> Store for ObjectStore<T> {
@@ -303,13 +339,10 @@ impl<T: Keyed> Store for ObjectStore<T> {
 
     fn check(&self, event: &ObjectEvent<T>) -> Result<(), EventError> {
         match event {
-            ObjectEvent::Put(_) if self.next == u32::MAX => Err(EventError::Full),
-            ObjectEvent::Put(_) => Ok(()),
+            ObjectEvent::Put(_) => self.check_room(),
             ObjectEvent::Delete { kind, namespace, name } => match self.number(namespace, name) {
                 Some(_) => Ok(()),
-                None => {
-                    Err(EventError::ObjectNotFound { kind, key: format!("{namespace}/{name}") })
-                }
+                None => Err(not_found((kind, namespace, name))),
             },
         }
     }
@@ -317,23 +350,10 @@ impl<T: Keyed> Store for ObjectStore<T> {
     fn apply(&mut self, event: ObjectEvent<T>, generation: Generation) {
         self.generation = generation;
         match event {
-            ObjectEvent::Put(object) => {
-                let known = self.number(object.namespace(), object.name());
-                let number = known.unwrap_or_else(|| {
-                    let number = self.next;
-                    self.next += 1;
-                    self.len += 1;
-                    self.index.insert(hash_of(&(object.namespace(), object.name())), number);
-                    number
-                });
-                self.objects.set(number, object);
-            }
-            ObjectEvent::Delete { namespace, name, .. } => {
-                if let Some(number) = self.number(&namespace, &name) {
-                    self.index.remove(hash_of(&(&*namespace, &*name)), number);
-                    self.objects.remove(number);
-                    self.len -= 1;
-                }
+            ObjectEvent::Put(object) => drop(self.put(object, generation)),
+            ObjectEvent::Delete { kind, namespace, name } => {
+                // That it is there was checked.
+                let _ = self.remove((kind, &namespace, &name), generation);
             }
         }
     }
@@ -547,17 +567,16 @@ impl Objects {
         }
     }
 
-    /// Checks and applies: the object is new, or replaces the one of its name.
-    pub(crate) fn put(&mut self, object: &Object, g: Generation) -> Result<(), EventError> {
+    /// Checks and applies: the object is new, or replaces the one of its name; says
+    /// whether there was one.
+    pub(crate) fn put(&mut self, object: &Object, g: Generation) -> Result<bool, EventError> {
         fn run<T: Keyed>(
             store: &mut ObjectStore<T>,
             object: Arc<T>,
             g: Generation,
-        ) -> Result<(), EventError> {
-            let event = ObjectEvent::Put(object);
-            store.check(&event)?;
-            store.apply(event, g);
-            Ok(())
+        ) -> Result<bool, EventError> {
+            store.check_room()?;
+            Ok(store.put(object, g).1.is_some())
         }
         match object {
             Object::Namespace(object) => run(&mut self.namespaces, object.clone(), g),
@@ -578,10 +597,10 @@ impl Objects {
                 run(&mut self.csi_storage_capacities, object.clone(), g)
             }
             Object::PodDisruptionBudget(budget) => {
-                let old = self.pod_disruption_budgets.get(&budget.namespace, &budget.name).cloned();
-                run(&mut self.pod_disruption_budgets, budget.clone(), g)?;
-                self.exchange_budget((&budget.namespace, &budget.name), old.as_deref());
-                Ok(())
+                self.pod_disruption_budgets.check_room()?;
+                let (number, old) = self.pod_disruption_budgets.put(budget.clone(), g);
+                self.budgets.exchange(number, old.as_deref(), Some(budget));
+                Ok(old.is_some())
             }
             Object::PodGroup(object) => run(&mut self.pod_groups, object.clone(), g),
             Object::Reservation(object) => run(&mut self.reservations, object.clone(), g),
@@ -608,11 +627,7 @@ impl Objects {
             (kind, namespace, name): (&'static str, &str, &str),
             g: Generation,
         ) -> Result<(), EventError> {
-            let event =
-                ObjectEvent::Delete { kind, namespace: namespace.into(), name: name.into() };
-            store.check(&event)?;
-            store.apply(event, g);
-            Ok(())
+            store.remove((kind, namespace, name), g).map(drop)
         }
         let key = (kind.as_str(), namespace, name);
         match kind {
@@ -626,12 +641,8 @@ impl Objects {
             ObjectKind::CsiDriver => run(&mut self.csi_drivers, (key.0, "", name), g),
             ObjectKind::CsiStorageCapacity => run(&mut self.csi_storage_capacities, key, g),
             ObjectKind::PodDisruptionBudget => {
-                let number = self.pod_disruption_budgets.number(namespace, name);
-                let old = number.and_then(|number| self.pod_disruption_budgets.at(number)).cloned();
-                run(&mut self.pod_disruption_budgets, key, g)?;
-                if let Some(number) = number {
-                    self.budgets.exchange(number, old.as_deref(), None);
-                }
+                let (number, old) = self.pod_disruption_budgets.remove(key, g)?;
+                self.budgets.exchange(number, Some(&old), None);
                 Ok(())
             }
             ObjectKind::PodGroup => run(&mut self.pod_groups, key, g),
@@ -639,32 +650,16 @@ impl Objects {
             ObjectKind::Movement => run(&mut self.movements, (key.0, "", name), g),
             _ => match self.workloads_mut(kind) {
                 Some(store) => run(store, key, g),
-                None => Err(EventError::ObjectNotFound {
-                    kind: kind.as_str(),
-                    key: format!("{namespace}/{name}"),
-                }),
+                None => Err(not_found(key)),
             },
         }
     }
 }
 
-impl Objects {
-    /// A budget was put in the place of another, or of none.
-    fn exchange_budget(
-        &mut self,
-        (namespace, name): (&str, &str),
-        old: Option<&PodDisruptionBudget>,
-    ) {
-        let store = &self.pod_disruption_budgets;
-        if let Some(number) = store.number(namespace, name) {
-            self.budgets.exchange(number, old, store.at(number).map(|budget| &**budget));
-        }
-    }
+fn not_found((kind, namespace, name): (&'static str, &str, &str)) -> EventError {
+    EventError::ObjectNotFound { kind, key: format!("{namespace}/{name}") }
 }
 
 fn no_store(object: &Object) -> EventError {
-    EventError::ObjectNotFound {
-        kind: object.kind().as_str(),
-        key: format!("{}/{}", object.namespace(), object.name()),
-    }
+    not_found((object.kind().as_str(), object.namespace(), object.name()))
 }

@@ -176,9 +176,7 @@ impl State {
             }
             Event::AddNode(node) | Event::UpdateNode(node) => {
                 self.draft.check_node(node)?;
-                let known =
-                    self.cluster().node(&node.name).is_some_and(|n| n.kubelet_node().is_some());
-                self.put_node(node, observer);
+                let known = self.put_node(node, observer);
                 applied.updated = usize::from(known);
                 applied.added = usize::from(!known);
             }
@@ -188,12 +186,7 @@ impl State {
                 applied.removed = 1;
             }
             Event::PutObject(object) => {
-                let known = self.cluster().contains_object(
-                    object.kind(),
-                    object.namespace(),
-                    object.name(),
-                );
-                self.put_object(object, observer)?;
+                let known = self.put_object(object, observer)?;
                 applied.updated = usize::from(known);
                 applied.added = usize::from(!known);
             }

@@ -71,12 +71,12 @@ impl State {
         Ok(())
     }
 
-    /// Puts a node that was checked.
-    pub(super) fn put_node(&mut self, node: &Arc<Node>, observer: &mut impl Observer) {
+    /// Puts a node that was checked; says whether there was a Node of its name.
+    pub(super) fn put_node(&mut self, node: &Arc<Node>, observer: &mut impl Observer) -> bool {
         let is_new = || self.cluster().node(&node.name)?.kubelet_node().map(|_| ());
         // A Node that joins an NMNode is one that comes: pods may have waited for it.
         let is_new = observer.takes_notes() && is_new().is_none();
-        self.change_node(&node.name, is_new, observer, |draft| draft.put_node(node.clone()));
+        self.change_node(&node.name, is_new, observer, |draft| draft.put_node(node.clone()))
     }
 
     /// Removes a node that is known.
@@ -112,23 +112,23 @@ impl State {
         done
     }
 
-    /// Puts an object of another kind.
+    /// Puts an object of another kind; says whether there was one of its name.
     pub(super) fn put_object(
         &mut self,
         object: &Object,
         observer: &mut impl Observer,
-    ) -> Result<(), EventError> {
+    ) -> Result<bool, EventError> {
         let old = observer
             .takes_notes()
             .then(|| self.cluster().object(object.kind(), object.namespace(), object.name()));
-        self.change_object(object.kind(), object.name(), observer, |draft| {
+        let known = self.change_object(object.kind(), object.name(), observer, |draft| {
             draft.put_object(object)
         })?;
         if let Some(old) = old {
             let diff = Diff { old, new: Some(object.clone()) };
             observer.note(self.now(), Fact::Changed(Change::Object(diff)));
         }
-        Ok(())
+        Ok(known)
     }
 
     /// Removes an object of another kind.

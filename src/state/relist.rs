@@ -147,8 +147,8 @@ impl State {
                 })
             };
             match put {
-                Ok(()) if missing.remove(&key).is_some() => applied.updated += 1,
-                Ok(()) => applied.added += 1,
+                Ok(_) if missing.remove(&key).is_some() => applied.updated += 1,
+                Ok(_) => applied.added += 1,
                 Err(why) => applied.rejected.push((format!("{}/{}", key.0, key.1), why)),
             }
         }

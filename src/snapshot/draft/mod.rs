@@ -259,8 +259,9 @@ impl Draft {
 }
 
 impl Draft {
-    /// Checks and applies: the object is new, or replaces the one of its name.
-    pub(crate) fn put_object(&mut self, object: &crate::model::Object) -> Result<(), EventError> {
+    /// Checks and applies: the object is new, or replaces the one of its name; says
+    /// whether there was one.
+    pub(crate) fn put_object(&mut self, object: &Object) -> Result<bool, EventError> {
         if object.kind().is_node_part() {
             return self.put_part(object);
         }
@@ -268,18 +269,19 @@ impl Draft {
         match object {
             Object::Reservation(new) => {
                 let known = &self.cluster.objects().reservations;
+                known.check_room()?;
                 let old = known.get(&new.namespace, &new.name).cloned();
                 let checked = self.check_reservation(old.as_deref(), new)?;
-                self.objects().put(object, generation)?;
+                self.objects().reservations.put(new.clone(), generation);
                 self.reserve(old.as_deref(), new, checked);
-                Ok(())
+                Ok(old.is_some())
             }
             Object::Movement(new) => {
-                let old = self.cluster.objects().movements.get("", &new.name).cloned();
                 self.check_movement(new)?;
-                self.objects().put(object, generation)?;
+                self.cluster.objects().movements.check_room()?;
+                let (_, old) = self.objects().movements.put(new.clone(), generation);
                 self.declare(old.as_deref(), new);
-                Ok(())
+                Ok(old.is_some())
             }
             _ => self.objects().put(object, generation),
         }
@@ -296,17 +298,15 @@ impl Draft {
             return self.delete_part(kind, name);
         }
         let generation = self.cluster.generation;
-        let known = self.cluster.objects();
+        let key = (kind.as_str(), namespace, name);
         match kind {
             ObjectKind::Reservation => {
-                let old = known.reservations.get(namespace, name).cloned();
-                self.objects().delete(kind, namespace, name, generation)?;
-                old.iter().for_each(|old| self.unreserve(old));
+                let (_, old) = self.objects().reservations.remove(key, generation)?;
+                self.unreserve(&old);
             }
             ObjectKind::Movement => {
-                let old = known.movements.get("", name).cloned();
-                self.objects().delete(kind, namespace, name, generation)?;
-                old.iter().for_each(|old| self.retract(old));
+                let (_, old) = self.objects().movements.remove((key.0, "", name), generation)?;
+                self.retract(&old);
             }
             _ => self.objects().delete(kind, namespace, name, generation)?,
         }

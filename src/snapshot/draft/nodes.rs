@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::model::{EventError, HOSTNAME, Name, Node, Resources, hash_of};
 
 use super::super::account::is_best_effort;
-use super::super::chunk::{Chunk, Columns, LANES, NodeSlot, Place, ZoneId, lanes};
+use super::super::chunk::{Chunk, Columns, LANES, NodeSlot, Place, SetId, ZoneId, lanes};
 use super::super::cluster::{ImageEntry, TaintSet};
 use super::super::lane::{Identity, Lane, Parts};
 use super::super::zones::GHOSTS;
@@ -28,12 +28,21 @@ impl Draft {
         self.check_room()
     }
 
-    /// Lists a node, or another one in its place, made of these parts.
-    pub(super) fn list_node(&mut self, node: Arc<Node>, parts: Option<Arc<Parts>>) {
-        let known = self.cluster.any_node(&node.name);
-        let slot = known.map(|info| info.slot());
+    /// Lists a node, or another one in its place, made of these parts; its slot, if it
+    /// has one.
+    pub(super) fn list_node(
+        &mut self,
+        slot: Option<NodeSlot>,
+        node: Arc<Node>,
+        parts: Option<Arc<Parts>>,
+    ) {
+        let known = slot.and_then(|slot| self.cluster.at_slot(slot));
         let old = known.and_then(|info| info.node().cloned());
         let stays = old.as_ref().is_some_and(|old| old.zone == node.zone);
+        // Most that is told of a node that is known leaves these as they are.
+        let same_labels = old.as_ref().is_some_and(|old| old.labels == node.labels);
+        let same_sets = same_labels && old.as_ref().is_some_and(|old| old.taints == node.taints);
+        let sets = known.map(|info| info.sets());
         let is_given_on = known.is_some_and(|info| {
             let now = match &parts {
                 Some(parts) => parts.schedulers(),
@@ -42,27 +51,36 @@ impl Draft {
             !info.schedulers().eq(now.into_iter().flatten())
         });
         let hostname = node.labels.get(HOSTNAME);
-        if old.as_ref().is_none_or(|old| old.labels.get(HOSTNAME) != hostname) {
+        if !same_labels && old.as_ref().is_none_or(|old| old.labels.get(HOSTNAME) != hostname) {
             self.rest().hosts.forget();
         }
-        if is_given_on || old.as_ref().is_none_or(|old| old.labels != node.labels) {
+        if is_given_on || !same_labels {
             self.rest().layout += 1;
         }
 
         let generation = self.cluster.generation;
-        let span = self.span();
-        self.acquire_resources(node.allocatable.scalars.iter().map(|(name, _)| name));
-        let rest = triomphe::Arc::make_mut(&mut self.cluster.rest);
-        let taint_set = TaintSet(node.taints.clone().into());
-        let taints = rest.taints.acquire(&taint_set, &mut self.numbers.taints, span);
-        let labels = rest.labels.acquire(node.labels.shared(), &mut self.numbers.labels, span);
-        let (taints, labels) = (taints.unwrap_or_default(), labels.unwrap_or_default());
+        let same_scalars = old.as_ref().is_some_and(|old| {
+            let (old, new) = (old.allocatable.scalars.iter(), node.allocatable.scalars.iter());
+            old.map(|(name, _)| name).eq(new.map(|(name, _)| name))
+        });
+        if !same_scalars {
+            self.acquire_resources(node.allocatable.scalars.iter().map(|(name, _)| name));
+        }
+        let (taints, labels) = match sets.filter(|_| same_sets) {
+            Some(sets) => sets,
+            None => self.acquire_sets(&node),
+        };
 
         let slot = match slot {
             Some(slot) => {
                 if let Some(old) = &old {
-                    self.release_sets(slot);
-                    self.release_resources(old.allocatable.scalars.iter().map(|(name, _)| name));
+                    if !same_sets {
+                        self.release_sets(slot);
+                    }
+                    if !same_scalars {
+                        let scalars = old.allocatable.scalars.iter();
+                        self.release_resources(scalars.map(|(name, _)| name));
+                    }
                 } else {
                     self.cluster.counts.ghosts -= 1;
                     self.cluster.counts.nodes += 1;
@@ -108,9 +126,9 @@ impl Draft {
     }
 
     /// Takes a node from the list; while pods or these parts remain, it is a ghost.
-    pub(super) fn unlist_node(&mut self, name: &Name, parts: Option<Arc<Parts>>) {
-        let Some(info) = self.cluster.node(name) else { return };
-        let (slot, empty) = (info.slot(), info.pod_count() == 0 && parts.is_none());
+    pub(super) fn unlist_node(&mut self, slot: NodeSlot, parts: Option<Arc<Parts>>) {
+        let Some(info) = self.cluster.node_by_slot(slot) else { return };
+        let empty = info.pod_count() == 0 && parts.is_none();
         let Some(node) = info.node().cloned() else { return };
         let removed = info.identity().clone();
         let generation = self.cluster.generation;
@@ -186,10 +204,20 @@ impl Draft {
         Some(NodeSlot(slot))
     }
 
+    /// One more node with these taints and labels: their numbers.
+    fn acquire_sets(&mut self, node: &Node) -> (SetId, SetId) {
+        let span = self.span();
+        self.rest();
+        let rest = triomphe::Arc::make_mut(&mut self.cluster.rest);
+        let taints = TaintSet(node.taints.clone().into());
+        let taints = rest.taints.acquire(&taints, &mut self.numbers.taints, span);
+        let labels = rest.labels.acquire(node.labels.shared(), &mut self.numbers.labels, span);
+        (taints.unwrap_or_default(), labels.unwrap_or_default())
+    }
+
     fn release_sets(&mut self, slot: NodeSlot) {
         let Some(info) = self.cluster.at_slot(slot) else { return };
-        let (chunk, at) = info.place();
-        let (taints, labels) = (chunk.taint_set()[at], chunk.label_set()[at]);
+        let (taints, labels) = info.sets();
         let span = self.span();
         let rest = triomphe::Arc::make_mut(&mut self.cluster.rest);
         rest.taints.release(taints, &mut self.numbers.taints, span);

@@ -11,6 +11,7 @@ use crate::model::{
 
 use super::super::chunk::NodeSlot;
 use super::super::lane::Parts;
+use super::super::node_info::NodeInfo;
 use super::Draft;
 
 /// Most resources that a part may name.
@@ -18,14 +19,14 @@ const LONGEST: usize = u16::MAX as usize;
 
 impl Draft {
     /// Adds a node, or replaces the Node of its name: a node that is new, or was a
-    /// ghost, or has another zone than before, is at the end of its zone then.
-    /// O(log n).
-    pub(crate) fn put_node(&mut self, node: Arc<Node>) {
-        let name = node.name.clone();
-        let known = self.cluster.any_node(&name);
-        let old = known.and_then(|info| info.kubelet_node().cloned());
+    /// ghost, or has another zone than before, is at the end of its zone then. Says
+    /// whether there was a Node of its name. O(log n).
+    pub(crate) fn put_node(&mut self, node: Arc<Node>) -> bool {
+        let slot = self.slot_of(&node.name);
+        let old = self.at(slot).and_then(|info| info.kubelet_node().cloned());
         self.exchange_images(old.as_deref(), Some(&node));
-        self.change_parts(&name, |parts| parts.node = Some(node));
+        self.change_parts(slot, |parts| parts.node = Some(node));
+        old.is_some()
     }
 
     /// Whether there is a Node of this name.
@@ -39,43 +40,48 @@ impl Draft {
     /// Removes a Node; its node is a ghost while pods or a CustomNodeResource
     /// remain, and listed while an NMNode does. O(log n).
     pub(crate) fn remove_node(&mut self, name: &Name) {
-        let known = self.cluster.any_node(name);
-        let Some(old) = known.and_then(|info| info.kubelet_node().cloned()) else { return };
+        let slot = self.slot_of(name);
+        let Some(old) = self.at(slot).and_then(|info| info.kubelet_node().cloned()) else { return };
         self.exchange_images(Some(&old), None);
-        self.change_parts(name, |parts| parts.node = None);
+        self.change_parts(slot, |parts| parts.node = None);
     }
 
-    /// Checks and applies: a part of a node is new, or replaces the one of its name.
-    pub(crate) fn put_part(&mut self, part: &Object) -> Result<(), EventError> {
-        let known = self.cluster.contains_object(part.kind(), "", part.name());
-        match part {
+    /// Checks and applies: a part of a node is new, or replaces the one of its name;
+    /// says whether there was one.
+    pub(crate) fn put_part(&mut self, part: &Object) -> Result<bool, EventError> {
+        let known = match part {
             Object::NmNode(nm_node) => {
                 self.check_part(&nm_node.name, nm_node.allocatable.len())?;
-                self.change_parts(part.name(), |parts| parts.nm_node = Some(nm_node.clone()));
+                let slot = self.slot_of(&nm_node.name);
+                self.change_parts(slot, |parts| parts.nm_node.replace(nm_node.clone())).is_some()
             }
             Object::CustomNodeResource(custom) => {
                 self.check_part(&custom.name, custom.allocatable.resources.scalars.len())?;
-                self.change_custom(part.name(), Some(custom.clone()));
+                let slot = self.slot_or_ghost(&custom.name);
+                slot.is_some_and(|slot| self.change_custom(slot, Some(custom.clone())))
             }
-            _ => return Ok(()),
-        }
+            _ => return Ok(false),
+        };
         let generation = self.cluster.generation;
         self.objects().count_part(part.kind(), usize::from(!known), 0, generation);
-        Ok(())
+        Ok(known)
     }
 
     /// Checks and applies: a part of a node is gone.
     pub(crate) fn delete_part(&mut self, kind: ObjectKind, name: &str) -> Result<(), EventError> {
-        let found = self.cluster.any_node(name).map(|info| info.name().clone());
-        let Some(name) = found.filter(|name| self.cluster.contains_object(kind, "", name)) else {
+        let known = self.cluster.any_node(name).filter(|info| match kind {
+            ObjectKind::NmNode => info.nm_node().is_some(),
+            _ => info.custom_node_resource().is_some(),
+        });
+        let Some(slot) = known.map(|info| info.slot()) else {
             return Err(EventError::ObjectNotFound {
                 kind: kind.as_str(),
                 key: format!("/{name}"),
             });
         };
         match kind {
-            ObjectKind::NmNode => self.change_parts(&name, |parts| parts.nm_node = None),
-            _ => self.change_custom(&name, None),
+            ObjectKind::NmNode => self.change_parts(Some(slot), |parts| parts.nm_node = None),
+            _ => drop(self.change_custom(slot, None)),
         }
         let generation = self.cluster.generation;
         self.objects().count_part(kind, 0, 1, generation);
@@ -90,24 +96,39 @@ impl Draft {
         self.check_room()
     }
 
-    /// Changes what a node is made of, and makes it anew from that.
-    fn change_parts(&mut self, name: &Name, change: impl FnOnce(&mut Parts)) {
-        let known = self.cluster.any_node(name);
+    /// The slot of a node or ghost.
+    fn slot_of(&self, name: &str) -> Option<NodeSlot> {
+        self.cluster.any_node(name).map(|info| info.slot())
+    }
+
+    fn at(&self, slot: Option<NodeSlot>) -> Option<NodeInfo<'_>> {
+        self.cluster.at_slot(slot?)
+    }
+
+    /// Changes what the node in a slot, or one that is new, is made of, and makes it
+    /// anew from that.
+    fn change_parts<R>(
+        &mut self,
+        slot: Option<NodeSlot>,
+        change: impl FnOnce(&mut Parts) -> R,
+    ) -> R {
+        let known = self.at(slot);
         let mut parts = known.map(|info| info.identity().parts()).unwrap_or_default();
-        change(&mut parts);
+        let changed = change(&mut parts);
         let merged = parts.merged();
         let kept = parts.kept();
-        match merged {
-            Some(node) => self.list_node(node, kept),
-            None => self.unlist_node(name, kept),
+        match (merged, slot) {
+            (Some(node), slot) => self.list_node(slot, node, kept),
+            (None, Some(slot)) => self.unlist_node(slot, kept),
+            (None, None) => {}
         }
+        changed
     }
 
     /// Puts what best-effort pods may take of a node in the place of what they
-    /// might before, or takes that away.
-    fn change_custom(&mut self, name: &Name, custom: Option<Arc<CustomNodeResource>>) {
-        let Some(slot) = self.slot_or_ghost(name) else { return };
-        let Some(info) = self.cluster.at_slot(slot) else { return };
+    /// might before, or takes that away; says whether there was any.
+    fn change_custom(&mut self, slot: NodeSlot, custom: Option<Arc<CustomNodeResource>>) -> bool {
+        let Some(info) = self.cluster.at_slot(slot) else { return false };
         let old = info.custom_node_resource().cloned();
         let none = Resources::default();
         let offered = custom.as_deref().map(|custom| &custom.allocatable);
@@ -123,10 +144,11 @@ impl Draft {
             chunk.set_best_effort_allocatable(at, (resources, pods), &scalars);
             chunk.requested_mut().generation[at] = generation;
         });
-        if let Some(old) = old {
+        if let Some(old) = &old {
             self.release_resources(old.allocatable.resources.scalars.iter().map(|(name, _)| name));
         }
         self.drop_if_nothing(slot);
+        old.is_some()
     }
 
     /// Takes a ghost away that has neither pods nor a CustomNodeResource.
