@@ -1,6 +1,6 @@
 //! A version written out in full, to be compared with another.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::model::{
@@ -9,7 +9,7 @@ use crate::model::{
 };
 
 use super::cluster::{Cluster, ImageState};
-use super::godel::{Movements, PreemptionMarks, Suggestion};
+use super::godel::{Movements, PreemptionMarks, Reservations, ReservedPlace, Suggestion};
 use super::load::NodeLoad;
 use super::node_info::NodeInfo;
 
@@ -32,6 +32,8 @@ pub struct Dump {
     /// Places that are or were held, as `placeholder namespace/pod node`, with who took
     /// each, and whether a Reservation says that it is held.
     pub reservations: BTreeMap<String, (Option<Uid>, bool)>,
+    /// Of these the ones that are to be had, by placeholder.
+    pub available_places: BTreeMap<String, Vec<String>>,
     /// What Movements suggest, as `movement kind/namespace/name/uid node`: how many pods
     /// are wanted there, which came, and which follow.
     pub suggestions: BTreeMap<String, (u64, Vec<Uid>, Vec<Uid>)>,
@@ -118,9 +120,8 @@ impl Cluster {
                 dump.images.insert(image.name.to_string(), (size, nodes));
             }
         }
-        for place in self.reservations().into_iter().flat_map(|places| places.iter()) {
-            let key = format!("{} {} {}", place.placeholder, place.pod.key(), place.node());
-            dump.reservations.insert(key, (place.matched.clone(), place.confirmed));
+        if let Some(places) = self.reservations() {
+            places.write(&mut dump);
         }
         if let Some(movements) = self.movements() {
             movements.write(&mut dump);
@@ -176,6 +177,31 @@ impl Cluster {
     }
 }
 
+impl Reservations {
+    /// As they are found, so that what no index names is not there.
+    fn write(&self, dump: &mut Dump) {
+        let key = |place: &ReservedPlace| {
+            format!("{} {} {}", place.placeholder, place.pod.key(), place.node())
+        };
+        let mut placeholders = BTreeSet::new();
+        for place in self.iter() {
+            let (namespace, name) = (place.pod.namespace(), &place.pod.name);
+            if let Some(place) = self.get(&place.placeholder, (namespace, name), place.node()) {
+                dump.reservations.insert(key(place), (place.matched.clone(), place.confirmed));
+            }
+            placeholders.insert(&*place.placeholder);
+        }
+        for placeholder in placeholders {
+            let mut available: Vec<String> =
+                self.available(placeholder).map(|place| key(place)).collect();
+            available.sort();
+            if !available.is_empty() {
+                dump.available_places.insert(placeholder.to_owned(), available);
+            }
+        }
+    }
+}
+
 impl Movements {
     fn write(&self, dump: &mut Dump) {
         for suggestion in self.iter() {
@@ -197,7 +223,7 @@ impl PreemptionMarks {
             let preemptors = self.preemptors(node, &mark.victim).to_vec();
             dump.preemption_marks.insert(format!("{node} {}", mark.victim), preemptors);
         }
-        dump.marked.extend(self.victims().cloned());
+        dump.marked.extend(self.victims().filter(|victim| self.is_marked(victim)).cloned());
     }
 }
 

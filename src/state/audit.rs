@@ -111,6 +111,11 @@ impl Cluster {
                 .filter(|key| named.contains(key))
                 .collect();
             differ("reserved places", &named, &there);
+            let all: Vec<_> = places.iter().collect();
+            differ("index of places", &found.reservations.len(), &all.len());
+            let available: usize = found.available_places.values().map(Vec::len).sum();
+            let expected = all.iter().filter(|place| place.is_available()).count();
+            differ("index of available places", &available, &expected);
         }
         let listed = self.nodes().count();
         let all = self.everything().count();

@@ -218,3 +218,39 @@ fn add(preemptors: &mut Box<[Uid]>, by: &Uid) {
     let (before, after) = preemptors.split_at(at);
     *preemptors = before.iter().chain([by]).chain(after).cloned().collect();
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn nominated(node: u32) -> NominatedNode {
+        let victim = |n: u32| crate::model::Victim {
+            namespace: "default".into(),
+            name: format!("v{n}").into(),
+            uid: format!("v{n}").into(),
+        };
+        NominatedNode {
+            node: format!("n{node}").into(),
+            victims: Box::new([victim(node), victim(node + 1)]),
+        }
+    }
+
+    /// Nodes take each other's numbers when their marks go; the index follows them.
+    #[test]
+    fn the_index_names_what_is_there_and_is_empty_at_last() {
+        const NODES: u32 = 200;
+        let by = Uid::new("p");
+        let mut marks = PreemptionMarks::default();
+        for n in 0..NODES {
+            marks.mark(&nominated(n), &by, Generation(1));
+        }
+        // A seeded shuffle: 7 and 200 have no common divisor.
+        for n in 0..NODES {
+            let gone = n * 7 % NODES;
+            marks.unmark(&nominated(gone), &by, Generation(2));
+            assert!(marks.victims().all(|victim| marks.is_marked(victim)));
+        }
+        assert!(marks.is_empty() && marks.victims.is_empty());
+        assert_eq!(marks.nodes.len(), 0);
+    }
+}

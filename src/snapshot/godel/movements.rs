@@ -369,3 +369,52 @@ fn recommended(movement: &Movement) -> impl Iterator<Item = (&OwnerKey, &Recomme
 fn places(movement: &Movement) -> impl Iterator<Item = (&OwnerKey, &Name)> {
     recommended(movement).map(|(owner, recommended)| (owner, &recommended.node))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::MovementOwner;
+
+    fn movement(n: usize, desired: u64) -> Movement {
+        let key = |kind: &str, name: String| OwnerKey {
+            kind: kind.into(),
+            namespace: "default".into(),
+            name: name.clone().into(),
+            uid: name.into(),
+        };
+        let node = |at: usize| RecommendedNode {
+            node: format!("n{}", (n + at) % 40).into(),
+            desired,
+            actual: Box::default(),
+        };
+        Movement {
+            name: format!("m{n}").into(),
+            owners: Box::new([MovementOwner {
+                owner: key("ReplicaSet", format!("rs{}", n % 20)),
+                nodes: (0..3).map(node).collect(),
+            }]),
+            ..Movement::default()
+        }
+    }
+
+    /// Suggestions take each other's numbers when they are over; the index follows them.
+    #[test]
+    fn the_index_names_what_is_left_and_is_empty_at_last() {
+        const MOVEMENTS: usize = 100;
+        let mut movements = Movements::default();
+        for n in 0..MOVEMENTS {
+            movements.declare(None, &movement(n, 2), Generation(1));
+        }
+        // A seeded shuffle: 7 and 100 have no common divisor.
+        for n in (0..MOVEMENTS).map(|n| n * 7 % MOVEMENTS) {
+            if n % 2 == 0 {
+                movements.declare(Some(&movement(n, 2)), &movement(n, 0), Generation(2));
+            }
+            movements.retract(&movement(n, 2), Generation(3));
+            let of = |owner| movements.available_nodes(owner).into_values().sum::<u64>();
+            let found: u64 = movements.owners().map(of).sum();
+            assert_eq!(found, movements.iter().map(|s| s.available()).sum::<u64>());
+        }
+        assert!(movements.is_empty() && movements.available.is_empty());
+    }
+}

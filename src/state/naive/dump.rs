@@ -25,6 +25,10 @@ impl Naive {
         }
         for ((placeholder, pod, node), place) in &self.places {
             let key = format!("{placeholder} {pod} {node}");
+            if place.matched.is_none() {
+                let of = dump.available_places.entry(placeholder.clone()).or_default();
+                of.push(key.clone());
+            }
             dump.reservations.insert(key, (place.matched.clone(), place.confirmed));
         }
         if self.godel.as_ref().is_some_and(|config| config.movements) {
