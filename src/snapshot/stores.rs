@@ -603,14 +603,16 @@ impl Objects {
                 Ok(old.is_some())
             }
             Object::PodGroup(object) => run(&mut self.pod_groups, object.clone(), g),
-            Object::Reservation(object) => run(&mut self.reservations, object.clone(), g),
-            Object::Movement(object) => run(&mut self.movements, object.clone(), g),
             Object::Workload(workload) => match self.workloads_mut(workload.kind) {
                 Some(store) => run(store, workload.clone(), g),
                 None => Err(no_store(object)),
             },
-            // Kept with their nodes: they never come here.
-            Object::NmNode(_) | Object::CustomNodeResource(_) => Err(no_store(object)),
+            // Kept with their nodes, or put by who keeps what they make of pods: these never
+            // come here.
+            Object::NmNode(_)
+            | Object::CustomNodeResource(_)
+            | Object::Reservation(_)
+            | Object::Movement(_) => Err(no_store(object)),
         }
     }
 
@@ -646,8 +648,6 @@ impl Objects {
                 Ok(())
             }
             ObjectKind::PodGroup => run(&mut self.pod_groups, key, g),
-            ObjectKind::Reservation => run(&mut self.reservations, key, g),
-            ObjectKind::Movement => run(&mut self.movements, (key.0, "", name), g),
             _ => match self.workloads_mut(kind) {
                 Some(store) => run(store, key, g),
                 None => Err(not_found(key)),

@@ -152,9 +152,9 @@ impl Draft {
     fn objects(&mut self) -> &mut Objects {
         let objects = &mut self.rest().objects;
         if !objects.is_unique() {
-            // A table and an index each, and those of the budgets once more.
+            // A table and an index each, and an index of the budgets.
             let stores = ObjectKind::ALL.iter().filter(|kind| !kind.is_node_part());
-            super::cost::copied::<Objects>(2 * stores.count() + 2);
+            super::cost::copied::<Objects>(2 * stores.count() + 1);
         }
         triomphe::Arc::make_mut(objects)
     }
@@ -269,9 +269,9 @@ impl Draft {
         match object {
             Object::Reservation(new) => {
                 let known = &self.cluster.objects().reservations;
-                known.check_room()?;
                 let old = known.get(&new.namespace, &new.name).cloned();
                 let checked = self.check_reservation(old.as_deref(), new)?;
+                self.cluster.objects().reservations.check_room()?;
                 self.objects().reservations.put(new.clone(), generation);
                 self.reserve(old.as_deref(), new, checked);
                 Ok(old.is_some())

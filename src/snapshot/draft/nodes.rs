@@ -28,8 +28,8 @@ impl Draft {
         self.check_room()
     }
 
-    /// Lists a node, or another one in its place, made of these parts; its slot, if it
-    /// has one.
+    /// Lists the node or ghost in a slot, or one that is new, as this node, made of these
+    /// parts.
     pub(super) fn list_node(
         &mut self,
         slot: Option<NodeSlot>,

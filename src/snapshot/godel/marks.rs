@@ -15,8 +15,8 @@ use std::sync::Arc;
 use crate::model::{Generation, Name, NominatedNode, Uid, hash_of};
 
 use super::super::cost;
-use super::super::dense::{Dense, Known};
 use super::super::hash_index::HashIndex;
+use super::super::table::Table;
 
 /// A pod that is to go from its node, and for whom.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -59,25 +59,22 @@ impl MarkedNode {
     }
 }
 
-impl Known for MarkedNode {
-    fn hash64(&self) -> u64 {
-        hash_of(&*self.node)
-    }
-}
-
 /// All marks.
 #[derive(Clone, Default)]
 pub struct PreemptionMarks {
-    nodes: Dense<MarkedNode>,
+    nodes: Table<Arc<MarkedNode>>,
+    by_name: HashIndex,
     /// The numbers of the nodes on which a victim is marked.
     victims: HashIndex,
+    /// Numbers are not given out twice, so that no other node's marks ever move.
+    next: u32,
     len: usize,
     generation: Generation,
 }
 
 impl PreemptionMarks {
     /// Reference counts that a clone bumps.
-    pub(crate) const COUNTS: usize = Dense::<MarkedNode>::COUNTS + 1;
+    pub(crate) const COUNTS: usize = 3;
 
     /// The pods for which a victim goes from a node, in the order of their uids
     /// (`GetPreemptorsByVictim`). O(log n).
@@ -105,7 +102,7 @@ impl PreemptionMarks {
     /// All marks with their nodes, in no particular order.
     pub fn iter(&self) -> impl Iterator<Item = (&Name, &PreemptionMark)> {
         let nodes = self.nodes.iter();
-        nodes.flat_map(|marked| marked.marks.iter().map(|mark| (&marked.node, mark)))
+        nodes.flat_map(|(_, marked)| marked.marks.iter().map(|mark| (&marked.node, mark)))
     }
 
     /// The pods that are marked, in the order of their uids. O(marks × log n).
@@ -135,7 +132,7 @@ impl PreemptionMarks {
 
     /// Whether so many marks can be added.
     pub(crate) fn has_room(&self, more: usize) -> bool {
-        self.len.saturating_add(more) < u32::MAX as usize
+        self.len.saturating_add(more) < u32::MAX as usize && self.next < u32::MAX
     }
 
     /// A preemptor has come to the node that it was nominated to. O(victims × log n +
@@ -146,7 +143,7 @@ impl PreemptionMarks {
             Some(marked) => marked.copy(),
             None => MarkedNode { node: nominated.node.clone(), marks: Vec::new() },
         };
-        let number = known.unwrap_or(self.nodes.len() as u32);
+        let number = known.unwrap_or(self.next);
         for victim in uids(nominated) {
             match marked.at(&victim) {
                 Ok(at) => add(&mut marked.marks[at].preemptors, by),
@@ -161,15 +158,16 @@ impl PreemptionMarks {
         if marked.marks.is_empty() {
             return;
         }
-        match known {
-            Some(known) => self.nodes.replace(known, Arc::new(marked)),
-            None => drop(self.nodes.push(Arc::new(marked))),
+        if known.is_none() {
+            self.by_name.insert(hash_of(&*marked.node), number);
+            self.next += 1;
         }
+        self.nodes.set(number, Arc::new(marked));
         self.generation = generation;
     }
 
     /// A preemptor is gone from the node that it was nominated to. O(victims × log n +
-    /// marks of the node), and, where the node's last mark goes, of another node.
+    /// marks of the node).
     pub(crate) fn unmark(&mut self, nominated: &NominatedNode, by: &Uid, generation: Generation) {
         let Some(number) = self.number(&nominated.node) else { return };
         let Some(mut marked) = self.nodes.get(number).map(|marked| marked.copy()) else { return };
@@ -184,26 +182,17 @@ impl PreemptionMarks {
             }
         }
         if marked.marks.is_empty() {
-            self.drop_node(number);
+            self.by_name.remove(hash_of(&*marked.node), number);
+            self.nodes.remove(number);
         } else {
-            self.nodes.replace(number, Arc::new(marked));
+            self.nodes.set(number, Arc::new(marked));
         }
         self.generation = generation;
     }
 
-    /// Takes a node away that has no marks.
-    fn drop_node(&mut self, number: u32) {
-        let Some(before) = self.nodes.remove(number) else { return };
-        // The last one has its number now.
-        for mark in self.nodes.get(number).into_iter().flat_map(|moved| &moved.marks) {
-            let hash = hash_of(&mark.victim);
-            self.victims.remove(hash, before);
-            self.victims.insert(hash, number);
-        }
-    }
-
     fn number(&self, node: &str) -> Option<u32> {
-        self.nodes.find(hash_of(node), |marked| *marked.node == *node)
+        let is_it = |number| self.nodes.get(number).is_some_and(|marked| *marked.node == *node);
+        self.by_name.find(hash_of(node), is_it)
     }
 }
 
@@ -235,7 +224,6 @@ mod tests {
         }
     }
 
-    /// Nodes take each other's numbers when their marks go; the index follows them.
     #[test]
     fn the_index_names_what_is_there_and_is_empty_at_last() {
         const NODES: u32 = 200;
@@ -250,7 +238,7 @@ mod tests {
             marks.unmark(&nominated(gone), &by, Generation(2));
             assert!(marks.victims().all(|victim| marks.is_marked(victim)));
         }
-        assert!(marks.is_empty() && marks.victims.is_empty());
-        assert_eq!(marks.nodes.len(), 0);
+        assert!(marks.is_empty() && marks.victims.is_empty() && marks.by_name.is_empty());
+        assert_eq!(marks.nodes.iter().count(), 0);
     }
 }

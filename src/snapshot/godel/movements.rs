@@ -239,7 +239,7 @@ impl Movements {
     }
 
     /// A movement is new, or replaces another of its name. O((old + new) × log n), of
-    /// both what their status names; what it suggests as before is not copied.
+    /// both what their status names; what it suggests once and as before is not copied.
     pub(crate) fn declare(
         &mut self,
         old: Option<&Movement>,

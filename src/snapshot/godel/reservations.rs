@@ -54,7 +54,7 @@ impl ReservedPlace {
 }
 
 /// What a place is known by.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct PlaceId<'a> {
     pub(crate) placeholder: &'a str,
     /// Namespace and name of the pod that holds it.
@@ -139,7 +139,8 @@ impl Reservations {
         let taken = places
             .filter(|(place, _)| place.matched.as_ref() == Some(taker) && place.node() == node);
         // More than one only where a pod of this uid was there before.
-        taken.min_by(|(one, _), (other, _)| one.id().cmp(&other.id())).map(|(_, number)| number)
+        let key = |place: &ReservedPlace| (place.placeholder.clone(), place.pod.key());
+        taken.min_by(|(one, _), (other, _)| key(one).cmp(&key(other))).map(|(_, number)| number)
     }
 
     pub(crate) fn has_room(&self) -> bool {
@@ -192,5 +193,47 @@ impl Reservations {
         self.places.remove(number);
         self.len -= 1;
         self.generation = generation;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::pod;
+
+    /// What a place leaves behind when it is taken, held again and gone is nothing.
+    #[test]
+    fn the_indexes_name_what_is_there_and_are_empty_at_last() {
+        const PLACES: u32 = 300;
+        let mut places = Reservations::default();
+        let place = |n: u32| ReservedPlace {
+            placeholder: format!("of-{}", n % 3).into(),
+            pod: pod(format!("p{n}")).on(format!("n{}", n % 7)).build(),
+            matched: None,
+            confirmed: false,
+        };
+        let taker = |n: u32| Uid::new(&format!("t{n}"));
+        for n in 0..PLACES {
+            let number = places.insert(place(n), Generation(1));
+            let taken = ReservedPlace { matched: Some(taker(n)), ..place(n) };
+            places.replace(number, taken, Generation(2));
+            assert_eq!(places.taken_by(&taker(n), place(n).node()), Some(number));
+            assert_eq!(places.taken_by(&taker(n), "other"), None);
+            if n % 2 == 0 {
+                places.replace(number, place(n), Generation(3));
+                assert_eq!(places.taken_by(&taker(n), place(n).node()), None);
+            }
+        }
+        let available = |n: u32| places.available(&format!("of-{n}")).count() as u32;
+        assert_eq!((0..3).map(available).sum::<u32>(), PLACES / 2);
+        // A seeded shuffle: 7 and 300 have no common divisor.
+        for n in 0..PLACES {
+            let gone = place(n * 7 % PLACES);
+            let number = places.number(gone.id()).unwrap();
+            places.remove(number, Generation(4));
+            assert_eq!(places.number(gone.id()), None);
+        }
+        assert!(places.is_empty() && places.by_id.is_empty());
+        assert!(places.by_placeholder.is_empty() && places.by_taker.is_empty());
     }
 }
