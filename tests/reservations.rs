@@ -219,6 +219,20 @@ fn a_reservation_whose_owner_is_not_seen_yet_keeps_the_place() {
 }
 
 #[test]
+fn a_reservation_that_ends_on_another_node_leaves_no_place_behind() {
+    let mut writer = holding();
+    let mut reservation = Reservation::of(&reserving("a"));
+    put(&mut writer, reservation.clone());
+    reservation.pod.node_name = Some("n2".into());
+    reservation.phase = ReservationPhase::Matched;
+    put(&mut writer, reservation.clone());
+    writer.delete_object(ObjectKind::Reservation, "default", "a").unwrap();
+    assert_eq!(on_node(writer.cluster()), (0, vec![]));
+    assert!(writer.cluster().reservations().unwrap().is_empty());
+    clean(&writer);
+}
+
+#[test]
 fn an_older_reservation_takes_no_place_from_its_successor() {
     let mut writer = holding();
     put(&mut writer, Reservation::of(&reserving("a")));

@@ -172,8 +172,13 @@ impl Draft {
                 Some(number) => self.confirm(number, old, new, checked.is_renewed),
                 None => self.add_place(new, checked.slot),
             }
-        } else if let Some(number) = held.and_then(|old| self.place_of(old)) {
-            self.conclude(number, new);
+        } else if let Some((old, number)) = held.and_then(|old| Some((old, self.place_of(old)?))) {
+            if new.node().is_some() && place_id(old) != place_id(new) {
+                // Nothing would ever end it that names the other place.
+                self.drop_place(number);
+            } else {
+                self.conclude(number, new);
+            }
         }
     }
 

@@ -104,6 +104,7 @@ impl Naive {
             self.occupy(key, new, old.as_ref());
         } else if let Some(held) = held {
             match (new.phase, &new.owner) {
+                _ if new.node().is_some() && held != key => self.drop_place(&held),
                 (ReservationPhase::Matched, Some(owner)) if self.pods.contains_key(owner) => {
                     self.match_place(&held, owner);
                 }
