@@ -5,13 +5,14 @@ use std::sync::Arc;
 
 use crate::model::{
     Name, NodeResources, NonZero, ObjectKind, PodClass, PodDisruptionBudget, PodState, Resources,
-    Uid,
+    Scalars, Uid,
 };
 
 use super::cluster::{Cluster, ImageState};
 use super::godel::{Movements, PreemptionMarks, Reservations, ReservedPlace, Suggestion};
 use super::load::NodeLoad;
 use super::node_info::NodeInfo;
+use super::table::{Internable, Interned};
 
 /// All that a version says, in a form that compares and prints
 /// (`Cache.Dump`, ghosts included).
@@ -106,6 +107,9 @@ pub struct AccountDump {
     pub allowed_pods: i64,
 }
 
+/// Users by number.
+pub(crate) type Uses = BTreeMap<u32, u32>;
+
 impl Cluster {
     /// Everything, written out. O(n), and the budgets about each pod and each owner.
     #[must_use]
@@ -167,6 +171,43 @@ impl Cluster {
         dump.used_claims.sort();
         dump.marked.sort();
         dump
+    }
+
+    /// How often each set and name that is kept once is used: what it is, by number, as
+    /// counted and as it follows from nodes and templates.
+    pub(crate) fn uses(&self) -> [(&'static str, Uses, Uses); 4] {
+        fn counted<V: Internable>(all: &Interned<V>) -> Uses {
+            all.iter().map(|(number, _)| (number, all.users(number))).collect()
+        }
+        let [mut taints, mut labels, mut pod_labels, mut resources] = [const { Uses::new() }; 4];
+        let use_one = |uses: &mut Uses, number: u32| *uses.entry(number).or_insert(0) += 1;
+        let mut use_scalars = |scalars: &Scalars| {
+            for number in scalars.iter().filter_map(|(name, _)| self.resource_id(name)) {
+                use_one(&mut resources, number);
+            }
+        };
+        for node in self.everything() {
+            if let Some(listed) = node.node() {
+                let (of_taints, of_labels) = node.sets();
+                use_one(&mut taints, of_taints);
+                use_one(&mut labels, of_labels);
+                use_scalars(&listed.allocatable.scalars);
+            }
+            if let Some(custom) = node.custom_node_resource() {
+                use_scalars(&custom.allocatable.resources.scalars);
+            }
+        }
+        for (_, kept) in self.rest.templates.table.iter() {
+            use_one(&mut pod_labels, kept.labels);
+            use_scalars(&kept.template.resources.placed.scalars);
+        }
+        let rest = &self.rest;
+        [
+            ("taints", counted(&rest.taints), taints),
+            ("labels of nodes", counted(&rest.labels), labels),
+            ("labels of pods", counted(&rest.pod_labels), pod_labels),
+            ("resources", counted(&rest.resources), resources),
+        ]
     }
 
     /// All nodes and ghosts, in no particular order.

@@ -117,6 +117,9 @@ impl Cluster {
             let expected = all.iter().filter(|place| place.is_available()).count();
             differ("index of available places", &available, &expected);
         }
+        for (what, counted, follows) in self.uses() {
+            differ(&format!("users of {what}"), &counted, &follows);
+        }
         let listed = self.nodes().count();
         let all = self.everything().count();
         let pods: usize = self.everything().map(|node| node.pod_count()).sum();
