@@ -16,6 +16,7 @@ const BITS: u32 = 3;
 const WIDTH: usize = 1 << BITS;
 /// Most entries of a leaf.
 const LEAF: usize = 96;
+
 /// A persistent multimap from hashes to `u32`.
 #[derive(Clone, Default)]
 pub(crate) struct HashIndex {
@@ -42,6 +43,7 @@ struct Leaf(Vec<u64>);
 impl Clone for Branch {
     fn clone(&self) -> Branch {
         cost::copied::<Branch>(WIDTH);
+        // Plain reads wait for all these lines at once, where the increments would not.
         let counts = self.children.iter().flatten().fold(0, |sum, node| {
             sum ^ match node {
                 Node::Branch(branch) => Arc::strong_count(branch),
@@ -67,7 +69,7 @@ fn short(hash: u64) -> u32 {
     (hash >> 32) as u32
 }
 
-/// Where a hash's entries begin, or would. Hashes are spread evenly, so the place
+/// Where a hash's entries begin, or would, in a leaf below so many levels. Hashes are spread evenly, so the place
 /// is near the share of the leaf's range that is below the hash; halving would
 /// look at more lines of memory.
 fn first_of(entries: &[u64], hash: u32, level: u32) -> usize {
