@@ -3,11 +3,12 @@
 //! A scheduler that nominates a pod to a node says by the annotation `nominated-node`
 //! which pods have to go from there first; others see by it that those are as good as
 //! gone (cache/commonstores/preemption_store). Whoever evicts may ask; DefaultPreemption
-//! goes by kube-scheduler's rules, and does not. A mark is there while a preemptor is on that node, assumed or bound: what it was nominated for
-//! and did not get marks nobody.
+//! goes by kube-scheduler's rules, and does not. A mark is there while a preemptor is on
+//! that node, assumed or bound: what it was nominated for and did not get marks nobody.
 //!
-//! Marks lie with their node, as the pods do that make them, and are copied with it.
-//! Victims are counted beside that, so that one is found without its node.
+//! Marks lie with their node, as the pods do that make them, and are copied with it. An
+//! index of the victims beside that says on which nodes one is marked: a stale annotation
+//! may name one on a node where it never was.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
