@@ -118,23 +118,74 @@ pub(crate) fn wait<'a, T>(
 /// Tries `done` again and again for a few microseconds, and says whether it became true.
 ///
 /// For waits that mostly end at once: a thread that parks costs its waker a system call and itself some 50 µs.
+pub(crate) fn spin_until(done: impl FnMut() -> bool) -> bool {
+    spin_for(Duration::ZERO, done)
+}
+
+/// Tries `done` for a few microseconds, then for up to `limit` more if a core is free for that, and says whether it
+/// became true.
+///
+/// A spin of more than a moment takes a core from threads that have work. So no more threads of the process spin than
+/// there are cores beside one, which is left to the thread that they all wait for.
 #[cfg(not(loom))]
-pub(crate) fn spin_until(mut done: impl FnMut() -> bool) -> bool {
-    let backoff = crossbeam_utils::Backoff::new();
-    loop {
-        if done() {
+pub(crate) fn spin_for(limit: Duration, mut done: impl FnMut() -> bool) -> bool {
+    /// Looks at `done` between two looks at the clock; some microseconds.
+    const LOOKS: usize = 64;
+    let mut spin = || {
+        (0..LOOKS).any(|_| {
+            let done = done();
+            if !done {
+                std::hint::spin_loop();
+            }
+            done
+        })
+    };
+    if spin() {
+        return true;
+    }
+    let Some(_seat) = (!limit.is_zero()).then(Seat::take).flatten() else { return false };
+    let started = std::time::Instant::now();
+    while started.elapsed() < limit {
+        if spin() {
             return true;
         }
-        if backoff.is_completed() {
-            return false;
+    }
+    false
+}
+
+/// The leave to spin: there is one for each core but one.
+#[cfg(not(loom))]
+struct Seat;
+
+#[cfg(not(loom))]
+impl Seat {
+    fn take() -> Option<Seat> {
+        static SEATS: std::sync::OnceLock<usize> = std::sync::OnceLock::new();
+        let seats =
+            *SEATS.get_or_init(|| thread::available_parallelism().map_or(0, |n| n.get() - 1));
+        // Relaxed, here and below: a count, through which nothing is reached.
+        if TAKEN.fetch_add(1, Ordering::Relaxed) < seats {
+            return Some(Seat);
         }
-        backoff.snooze();
+        TAKEN.fetch_sub(1, Ordering::Relaxed);
+        None
+    }
+}
+
+/// Seats that are taken.
+#[cfg(not(loom))]
+static TAKEN: AtomicUsize = AtomicUsize::new(0);
+
+#[cfg(not(loom))]
+impl Drop for Seat {
+    fn drop(&mut self) {
+        TAKEN.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
 /// Under loom one look is enough: spinning explores nothing that parking does not.
 #[cfg(loom)]
-pub(crate) fn spin_until(mut done: impl FnMut() -> bool) -> bool {
+pub(crate) fn spin_for(_limit: Duration, mut done: impl FnMut() -> bool) -> bool {
     done()
 }
 

@@ -2,13 +2,14 @@
 //! writes.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use portolan::log::{Event, TrySubmitError};
+use portolan::log::{Event, SpawnError, TrySubmitError, Unavailable};
 use portolan::model::{EventError, Generation, Timestamp, node, pod};
 use portolan::{Config, Engine, ReadError};
 
-fn each_thread_sees_its_own_writes(engine: &Engine, live_index: bool) {
+fn each_thread_sees_its_own_writes(engine: &Engine) {
     const THREADS: usize = 2;
     const PODS: usize = 400;
     for n in 0..8 {
@@ -35,14 +36,9 @@ fn each_thread_sees_its_own_writes(engine: &Engine, live_index: bool) {
                     assert!(snapshot.generation() >= applied.generation);
                     assert!(snapshot.pod(&uid).is_some_and(|pod| pod.is_assumed()));
                     let (known, live) = reader.get_pod(&uid);
-                    if live_index {
-                        assert!(known <= reader.generation(), "the live index is never ahead");
-                    } else {
-                        assert!(known >= applied.generation, "the published version has it");
-                    }
-                    if known >= applied.generation {
-                        assert!(live.is_some_and(|pod| pod.assumed));
-                    }
+                    assert!(known <= reader.generation(), "never ahead of what is published");
+                    assert!(known >= applied.generation, "nor behind one's own writes");
+                    assert!(live.is_some_and(|pod| pod.assumed));
                     if i % 2 == 0 {
                         engine.add_pod(pod).unwrap().wait().unwrap().unwrap();
                     }
@@ -65,13 +61,13 @@ fn each_thread_sees_its_own_writes(engine: &Engine, live_index: bool) {
 #[test]
 fn two_threads_through_the_token_lose_nothing_and_see_their_own_writes() {
     let config = Config { live_index: true, ..Config::default() };
-    each_thread_sees_its_own_writes(&Engine::shared(config), true);
+    each_thread_sees_its_own_writes(&Engine::shared(config));
 }
 
 #[test]
 fn two_threads_through_a_tiny_log_lose_nothing() {
     let config = Config { log_capacity: Some(1), ..Config::default() };
-    each_thread_sees_its_own_writes(&Engine::shared(config), false);
+    each_thread_sees_its_own_writes(&Engine::shared(config));
 }
 
 #[test]
@@ -80,7 +76,7 @@ fn two_threads_through_a_spawned_writer_lose_nothing_and_see_their_own_writes() 
         // A sweep is an event, too, and would be counted.
         let never = Some(Duration::from_secs(1 << 30));
         let config = Config { live_index, sweep_period: never, ..Config::default() };
-        each_thread_sees_its_own_writes(&Engine::spawned(config).unwrap(), live_index);
+        each_thread_sees_its_own_writes(&Engine::spawned(config).unwrap());
     }
 }
 
@@ -144,4 +140,66 @@ fn assume_all_is_all_or_nothing() {
     assert_eq!(writer.dump(), before);
     writer.assume_all(gang(["a", "b", "c"])).unwrap();
     assert_eq!(writer.cluster().assumed_count(), 4);
+}
+
+#[test]
+fn a_pod_is_found_by_uid_once_its_ticket_is_answered_whatever_readers_do() {
+    // Readers are in the live index all the time, so that its writer often finds one in the way.
+    let engine = Engine::shared(Config { live_index: true, ..Config::default() });
+    engine.add_node(node("n").build()).unwrap().wait().unwrap().unwrap();
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            let (reader, stop) = (engine.reader().unwrap(), &stop);
+            scope.spawn(move || {
+                while !stop.load(Ordering::Relaxed) {
+                    std::hint::black_box(reader.get_pod(&"default/none".into()));
+                }
+            });
+        }
+        let reader = engine.reader().unwrap();
+        let mut last = Generation::ZERO;
+        let missing = (0..4_000)
+            .filter(|i| {
+                let pod = pod(format!("p{i}")).on("n").build();
+                let uid = pod.uid.clone();
+                engine.assume_pod(pod.clone()).unwrap().wait().unwrap().unwrap();
+                let (generation, found) = reader.get_pod(&uid);
+                assert!(generation >= last, "an answer went back");
+                last = generation;
+                engine.forget_pod(&pod).unwrap().wait().unwrap().unwrap();
+                found.is_none() || reader.get_pod(&uid).1.is_some()
+            })
+            .count();
+        stop.store(true, Ordering::Relaxed);
+        assert_eq!(missing, 0);
+    });
+}
+
+#[test]
+fn the_writer_is_not_waited_for_within_the_writer() {
+    let engine = Engine::shared(Config { log_capacity: Some(1), ..Config::default() });
+    let ticket = engine
+        .with_writer(|_| {
+            assert_eq!(engine.figures(), Err(Unavailable::OwnThread(())));
+            assert!(matches!(engine.reader(), Err(Unavailable::OwnThread(()))));
+            assert!(matches!(engine.follow(), Err(Unavailable::OwnThread(()))));
+            let ticket = engine.add_node(node("n1").build()).expect("there is room");
+            let full = engine.add_node(node("n2").build());
+            assert!(matches!(full, Err(Unavailable::OwnThread(Event::AddNode(_)))));
+            ticket
+        })
+        .unwrap();
+    ticket.wait().unwrap().unwrap();
+    assert_eq!(engine.with_writer(|writer| writer.node_count()), Ok(1));
+}
+
+#[test]
+fn a_sweep_period_is_not_zero_and_may_be_for_ever() {
+    let config = |sweep_period| Config { sweep_period, ..Config::default() };
+    let refused = Engine::spawned(config(Some(Duration::ZERO)));
+    assert!(matches!(refused, Err(SpawnError::ZeroPeriod)));
+    let engine = Engine::spawned(config(Some(Duration::MAX))).unwrap();
+    let ticket = engine.add_node(node("n1").build()).unwrap();
+    ticket.wait_deadline(Instant::now() + Duration::from_secs(20)).unwrap().unwrap();
 }

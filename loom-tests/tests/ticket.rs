@@ -4,7 +4,7 @@
 use loom::thread;
 use loom_tests::{Bound, explore};
 use portolan::__model::ticket;
-use portolan::log::{Closed, TryWaitError};
+use portolan::log::TryWaitError;
 
 #[test]
 fn an_outcome_reaches_the_thread_that_waits() {
@@ -12,7 +12,7 @@ fn an_outcome_reaches_the_thread_that_waits() {
         let (ticket, answer) = ticket();
         let waiter = thread::spawn(move || ticket.wait());
         answer.complete(7);
-        assert_eq!(waiter.join().unwrap(), Ok(7));
+        assert_eq!(waiter.join().unwrap().ok(), Some(7));
     });
 }
 
@@ -22,7 +22,7 @@ fn an_answer_that_is_dropped_ends_the_wait() {
         let (ticket, answer) = ticket::<u32>();
         let waiter = thread::spawn(move || ticket.wait());
         drop(answer);
-        assert_eq!(waiter.join().unwrap(), Err(Closed(())));
+        assert!(matches!(waiter.join().unwrap(), Err(TryWaitError::Closed)));
     });
 }
 
@@ -33,7 +33,7 @@ fn a_look_gives_the_outcome_or_the_ticket_back() {
         let waiter = thread::spawn(move || match ticket.try_outcome() {
             Ok(outcome) => outcome,
             Err(TryWaitError::Pending(ticket)) => ticket.wait().unwrap(),
-            Err(TryWaitError::Closed) => panic!("the answer was not dropped"),
+            Err(other) => panic!("{other}"),
         });
         answer.complete(7);
         assert_eq!(waiter.join().unwrap(), 7);

@@ -8,7 +8,7 @@ use loom::sync::atomic::{AtomicUsize, Ordering};
 use loom::thread::{self, ThreadId};
 use loom_tests::{Bound, explore};
 use portolan::__model::attend;
-use portolan::log::{Closed, Fold, Log, TrySubmitError};
+use portolan::log::{Fold, Log, TrySubmitError, Unavailable};
 
 /// Counts what it folds, and shows the count when it publishes.
 struct Counter {
@@ -177,10 +177,11 @@ fn close_answers_every_accepted_event() {
                 ticket.wait().unwrap();
                 true
             }
-            Err(Closed(event)) => {
+            Err(Unavailable::Closed(event)) => {
                 assert_eq!(event, 1);
                 false
             }
+            Err(other) => panic!("{other}"),
         });
         let ticket = log.submit(2).unwrap();
         log.close();
@@ -216,7 +217,7 @@ fn closing_beside_an_attendant_answers_every_accepted_event() {
             let attendant = thread::spawn(move || attend(&attended));
             let submitter = thread::spawn(move || match other.submit(1) {
                 Ok(ticket) => ticket.wait().is_ok(),
-                Err(Closed(_)) => false,
+                Err(_) => false,
             });
             log.close();
             attendant.join().unwrap();

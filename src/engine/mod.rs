@@ -31,7 +31,8 @@ pub struct Config {
     /// Room in the log, in events; none is 4,096. Whoever submits to a full
     /// log waits.
     pub log_capacity: Option<usize>,
-    /// How often a spawned writer sweeps expired pods; none is once a second.
+    /// How often a spawned writer sweeps expired pods; none is once a second, and
+    /// [`Duration::MAX`] never. Zero is refused.
     pub sweep_period: Option<Duration>,
     /// Keeps an index of pods beside the versions, from which
     /// [`Reader::get_pod`] answers without pinning one. Each placement takes half

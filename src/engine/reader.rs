@@ -168,12 +168,18 @@ impl Reader {
     }
 
     /// Where a pod is now, with the generation up to which that is known: it
-    /// never goes back for one reader, and may be behind the published one,
-    /// never ahead. From the live index; from the published version where the
-    /// engine has none, or is gone.
+    /// never goes back for one reader, and is the published one or, if that
+    /// changes meanwhile, one of those published since the call. From the live
+    /// index; from the published version if the engine has no such index, if it
+    /// is gone, or if the index is behind because readers were in the way of
+    /// its writer.
     #[must_use]
     pub fn get_pod(&self, uid: &Uid) -> (Generation, Option<LivePod>) {
-        if let Some(Ok(answer)) = self.live.as_ref().map(|live| live.get(uid)) {
+        // Before the look-up: an answer as new as this is as new as a version taken now.
+        let published = self.versions.published();
+        if let Some(Ok(answer)) = self.live.as_ref().map(|live| live.get(uid))
+            && answer.version >= published
+        {
             let pod = answer.value.map(|Whereabouts(bits)| LivePod {
                 slot: NodeSlot(bits >> 1),
                 assumed: bits & 1 == 1,

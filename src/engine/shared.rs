@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use crate::log::{Attendant, Closed, Event, Fold, Follower, Log, Outcome, Ticket, TrySubmitError};
+use crate::log::{
+    Attendant, Event, Fold, Follower, Log, Outcome, SpawnError, Ticket, TrySubmitError, Unavailable,
+};
 use crate::model::{Name, Node, Pod, Timestamp, Uid};
 
 use super::reader::Reader;
@@ -79,8 +81,8 @@ impl Engine {
     ///
     /// # Errors
     ///
-    /// The thread could not be started.
-    pub fn spawned(config: Config) -> std::io::Result<Engine> {
+    /// The sweep period is zero, or the thread could not be started.
+    pub fn spawned(config: Config) -> Result<Engine, SpawnError> {
         let period = config.sweep_period.unwrap_or(SWEEP_PERIOD);
         let log = Arc::new(Engine::log(config));
         let attendant = Attendant::spawn(log.clone(), period)?;
@@ -98,8 +100,9 @@ impl Engine {
     ///
     /// # Errors
     ///
-    /// The engine is closed; the event is given back.
-    pub fn submit(&self, event: Event) -> Result<Ticket<Outcome>, Closed<Event>> {
+    /// The engine is closed, or there is no room and the calling thread is within
+    /// [`Engine::with_writer`]; the event is given back.
+    pub fn submit(&self, event: Event) -> Result<Ticket<Outcome>, Unavailable<Event>> {
         self.log.submit(event)
     }
 
@@ -116,8 +119,11 @@ impl Engine {
     ///
     /// # Errors
     ///
-    /// The engine is closed; this holds for all the operations below.
-    pub fn assume_pod(&self, pod: impl Into<Arc<Pod>>) -> Result<Ticket<Outcome>, Closed<Event>> {
+    /// As for [`Engine::submit`]; this holds for all the operations below.
+    pub fn assume_pod(
+        &self,
+        pod: impl Into<Arc<Pod>>,
+    ) -> Result<Ticket<Outcome>, Unavailable<Event>> {
         self.submit(Event::AssumePod { pod: pod.into(), decided_on: None })
     }
 
@@ -125,11 +131,11 @@ impl Engine {
     ///
     /// # Errors
     ///
-    /// The engine is closed.
+    /// As for [`Engine::submit`].
     pub fn assume_all(
         &self,
         pods: impl Into<Arc<[Pod]>>,
-    ) -> Result<Ticket<Outcome>, Closed<Event>> {
+    ) -> Result<Ticket<Outcome>, Unavailable<Event>> {
         self.submit(Event::AssumeAll { pods: pods.into(), decided_on: None })
     }
 
@@ -137,12 +143,12 @@ impl Engine {
     ///
     /// # Errors
     ///
-    /// The engine is closed.
+    /// As for [`Engine::submit`].
     pub fn finish_binding(
         &self,
         uid: &Uid,
         now: Timestamp,
-    ) -> Result<Ticket<Outcome>, Closed<Event>> {
+    ) -> Result<Ticket<Outcome>, Unavailable<Event>> {
         self.submit(Event::FinishBinding { uid: uid.clone(), now })
     }
 
@@ -150,8 +156,8 @@ impl Engine {
     ///
     /// # Errors
     ///
-    /// The engine is closed.
-    pub fn forget_pod(&self, pod: &Pod) -> Result<Ticket<Outcome>, Closed<Event>> {
+    /// As for [`Engine::submit`].
+    pub fn forget_pod(&self, pod: &Pod) -> Result<Ticket<Outcome>, Unavailable<Event>> {
         self.submit(Event::ForgetPod { uid: pod.uid.clone(), node: pod.node_name.clone() })
     }
 
@@ -159,8 +165,8 @@ impl Engine {
     ///
     /// # Errors
     ///
-    /// The engine is closed.
-    pub fn add_pod(&self, pod: impl Into<Arc<Pod>>) -> Result<Ticket<Outcome>, Closed<Event>> {
+    /// As for [`Engine::submit`].
+    pub fn add_pod(&self, pod: impl Into<Arc<Pod>>) -> Result<Ticket<Outcome>, Unavailable<Event>> {
         self.submit(Event::AddPod(pod.into()))
     }
 
@@ -168,12 +174,12 @@ impl Engine {
     ///
     /// # Errors
     ///
-    /// The engine is closed.
+    /// As for [`Engine::submit`].
     pub fn update_pod(
         &self,
         old: &Uid,
         pod: impl Into<Arc<Pod>>,
-    ) -> Result<Ticket<Outcome>, Closed<Event>> {
+    ) -> Result<Ticket<Outcome>, Unavailable<Event>> {
         self.submit(Event::UpdatePod { old: old.clone(), pod: pod.into() })
     }
 
@@ -181,8 +187,8 @@ impl Engine {
     ///
     /// # Errors
     ///
-    /// The engine is closed.
-    pub fn remove_pod(&self, pod: &Pod) -> Result<Ticket<Outcome>, Closed<Event>> {
+    /// As for [`Engine::submit`].
+    pub fn remove_pod(&self, pod: &Pod) -> Result<Ticket<Outcome>, Unavailable<Event>> {
         self.submit(Event::RemovePod { uid: pod.uid.clone(), node: pod.node_name.clone() })
     }
 
@@ -190,8 +196,11 @@ impl Engine {
     ///
     /// # Errors
     ///
-    /// The engine is closed.
-    pub fn put_pending(&self, pod: impl Into<Arc<Pod>>) -> Result<Ticket<Outcome>, Closed<Event>> {
+    /// As for [`Engine::submit`].
+    pub fn put_pending(
+        &self,
+        pod: impl Into<Arc<Pod>>,
+    ) -> Result<Ticket<Outcome>, Unavailable<Event>> {
         self.submit(Event::PutPending(pod.into()))
     }
 
@@ -199,8 +208,8 @@ impl Engine {
     ///
     /// # Errors
     ///
-    /// The engine is closed.
-    pub fn remove_pending(&self, uid: &Uid) -> Result<Ticket<Outcome>, Closed<Event>> {
+    /// As for [`Engine::submit`].
+    pub fn remove_pending(&self, uid: &Uid) -> Result<Ticket<Outcome>, Unavailable<Event>> {
         self.submit(Event::RemovePending(uid.clone()))
     }
 
@@ -208,8 +217,11 @@ impl Engine {
     ///
     /// # Errors
     ///
-    /// The engine is closed.
-    pub fn add_node(&self, node: impl Into<Arc<Node>>) -> Result<Ticket<Outcome>, Closed<Event>> {
+    /// As for [`Engine::submit`].
+    pub fn add_node(
+        &self,
+        node: impl Into<Arc<Node>>,
+    ) -> Result<Ticket<Outcome>, Unavailable<Event>> {
         self.submit(Event::AddNode(node.into()))
     }
 
@@ -217,11 +229,11 @@ impl Engine {
     ///
     /// # Errors
     ///
-    /// The engine is closed.
+    /// As for [`Engine::submit`].
     pub fn update_node(
         &self,
         node: impl Into<Arc<Node>>,
-    ) -> Result<Ticket<Outcome>, Closed<Event>> {
+    ) -> Result<Ticket<Outcome>, Unavailable<Event>> {
         self.submit(Event::UpdateNode(node.into()))
     }
 
@@ -229,18 +241,24 @@ impl Engine {
     ///
     /// # Errors
     ///
-    /// The engine is closed.
-    pub fn remove_node(&self, name: impl Into<Name>) -> Result<Ticket<Outcome>, Closed<Event>> {
+    /// As for [`Engine::submit`].
+    pub fn remove_node(
+        &self,
+        name: impl Into<Name>,
+    ) -> Result<Ticket<Outcome>, Unavailable<Event>> {
         self.submit(Event::RemoveNode(name.into()))
     }
 
     /// Runs `work` on the writer, under the writer token: dump, audit, figures,
-    /// reclaim. Everything submitted before is folded first.
+    /// reclaim. Everything submitted before is folded first. `work` may submit
+    /// events; they are folded after it, so it must not wait for them.
     ///
     /// # Errors
     ///
-    /// The engine broke down: a panic left its state in doubt.
-    pub fn with_writer<R>(&self, work: impl FnOnce(&mut Writer) -> R) -> Result<R, Closed> {
+    /// The engine broke down: a panic left its state in doubt. Or the calling
+    /// thread is within `with_writer` of this engine already. The methods below
+    /// are made of this one, and have the same errors.
+    pub fn with_writer<R>(&self, work: impl FnOnce(&mut Writer) -> R) -> Result<R, Unavailable> {
         self.log.with(|core| work(&mut core.writer))
     }
 
@@ -249,8 +267,8 @@ impl Engine {
     ///
     /// # Errors
     ///
-    /// The engine broke down.
-    pub fn reader(&self) -> Result<Reader, Closed> {
+    /// As for [`Engine::with_writer`].
+    pub fn reader(&self) -> Result<Reader, Unavailable> {
         self.with_writer(|writer| writer.reader())
     }
 
@@ -258,8 +276,8 @@ impl Engine {
     ///
     /// # Errors
     ///
-    /// The engine broke down.
-    pub fn follow(&self) -> Result<Follower, Closed> {
+    /// As for [`Engine::with_writer`].
+    pub fn follow(&self) -> Result<Follower, Unavailable> {
         self.with_writer(Writer::follow)
     }
 
@@ -267,8 +285,8 @@ impl Engine {
     ///
     /// # Errors
     ///
-    /// The engine broke down.
-    pub fn figures(&self) -> Result<Figures, Closed> {
+    /// As for [`Engine::with_writer`].
+    pub fn figures(&self) -> Result<Figures, Unavailable> {
         self.with_writer(|writer| writer.figures())
     }
 

@@ -9,8 +9,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use super::SpawnError;
+use super::pace::SLEEP;
 use super::writer::{Fold, Log};
-use crate::sync::{self, Ordering, fenced, mutated, spin_until};
+use crate::sync::{self, Ordering, fenced, mutated, spin_for};
 
 /// A thread that folds the events of one log. Dropping it closes the log, and waits for the thread.
 pub struct Attendant<F: Fold + Send + 'static>
@@ -30,8 +32,12 @@ where
     /// Starts a thread that attends to `log` until it is closed and calls [`Fold::tick`] once a `period`.
     ///
     /// A log that has an attendant gets no second one: the new thread ends at once, and dropping what this returns
-    /// closes the log all the same. Fails where the system gives no thread.
-    pub fn spawn(log: Arc<Log<F>>, period: Duration) -> std::io::Result<Self> {
+    /// closes the log all the same. A period too long to be told from for ever, such as [`Duration::MAX`], means no
+    /// ticks. Fails if the period is zero, or the system gives no thread.
+    pub fn spawn(log: Arc<Log<F>>, period: Duration) -> Result<Self, SpawnError> {
+        if period.is_zero() {
+            return Err(SpawnError::ZeroPeriod);
+        }
         let attended = Arc::clone(&log);
         let thread = sync::thread::Builder::new()
             .name("portolan-writer".to_owned())
@@ -56,8 +62,10 @@ where
         // A panic of the fold while the rest is drained closes the log just as well, and a drop must not panic.
         let _ = catch_unwind(AssertUnwindSafe(|| self.log.close()));
         let Some(thread) = self.thread.take() else { return };
-        // The last handle may be dropped by the thread itself, from within a fold: it cannot wait for its own end.
-        if thread.thread().id() != sync::thread::current().id() {
+        // The last handle may be dropped from within a fold, by the thread itself or by another one that holds the
+        // token: neither can wait for the thread's end.
+        let is_this = thread.thread().id() == sync::thread::current().id();
+        if !is_this && !self.log.token.is_held_here() {
             // A panic of the fold has closed the log and answered its tickets; there is nobody here to pass it to.
             let _ = thread.join();
         }
@@ -74,6 +82,18 @@ where
     }
 }
 
+/// Closes the log when the attendant's thread ends, by a panic too: submitters have left the folding to it.
+pub(super) struct ClosesLog<'a, F: Fold>(pub(super) &'a Log<F>);
+
+impl<F: Fold> Drop for ClosesLog<'_, F> {
+    fn drop(&mut self) {
+        if !self.0.is_closed() {
+            // The thread may be panicking already, and a second panic would end the process.
+            let _ = catch_unwind(AssertUnwindSafe(|| self.0.close()));
+        }
+    }
+}
+
 impl<F: Fold> Log<F> {
     /// Folds on the calling thread until the log is closed; ticks where there is a period.
     pub(crate) fn attend(&self, period: Option<Duration>) {
@@ -81,21 +101,22 @@ impl<F: Fold> Log<F> {
         if self.attendant.get_or_init(|| me.clone()).id() != me.id() {
             return;
         }
-        let mut next_tick = period.map(|period| Instant::now() + period);
+        // However this thread ends, nobody waits for it afterwards.
+        let _closes = ClosesLog(self);
+        let tick_after = |now: Instant| period.and_then(|period| now.checked_add(period));
+        let mut next_tick = tick_after(Instant::now());
         // A submitter that came before the attendant was known did its event itself, or left it to another holder.
         while !self.is_closed() {
             if !self.queue.is_empty() {
                 self.serve(self.token.take());
             }
             let now = Instant::now();
-            if let (Some(due), Some(period)) = (next_tick, period)
-                && now >= due
-            {
+            if next_tick.is_some_and(|due| now >= due) {
                 // From now and not from when it was due: after a pause one tick does the work of all.
-                next_tick = Some(now + period);
+                next_tick = tick_after(now);
                 self.tick();
             }
-            if spin_until(|| !self.queue.is_empty() || self.is_closed()) {
+            if spin_for(SLEEP, || !self.queue.is_empty() || self.is_closed()) {
                 continue;
             }
             self.asleep.store(true, Ordering::Relaxed);

@@ -4,13 +4,17 @@ use std::fmt;
 
 use super::Ticket;
 
-/// The log accepts nothing more: it was closed, or its fold panicked. Gives the event back.
+/// Why the log did not do what it was asked for. Gives the event back, if there was one.
 #[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("the log is closed: start a new engine to go on")]
-pub struct Closed<E = ()>(
-    /// What was not accepted.
-    pub E,
-);
+#[non_exhaustive]
+pub enum Unavailable<E = ()> {
+    /// The log accepts nothing more: it was closed, or its fold panicked.
+    #[error("the log is closed: start a new engine to go on")]
+    Closed(E),
+    /// The calling thread holds the log's writer, from further up its own stack, and would wait for itself.
+    #[error("this thread holds the writer and would wait for itself: return from the writer first")]
+    OwnThread(E),
+}
 
 /// Why an event was not accepted without waiting. Gives the event back.
 #[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -25,6 +29,7 @@ pub enum TrySubmitError<E> {
 
 /// Why a ticket gave no outcome.
 #[derive(thiserror::Error)]
+#[non_exhaustive]
 pub enum TryWaitError<O> {
     /// The outcome is not there yet. Gives the ticket back.
     #[error("the event has no outcome yet: wait longer")]
@@ -32,6 +37,19 @@ pub enum TryWaitError<O> {
     /// The event was accepted and could not be folded, because the fold panicked.
     #[error("the log broke down before the event was folded: start a new engine to go on")]
     Closed,
+    /// The calling thread holds the log's writer, from further up its own stack, and would wait for itself. Gives the
+    /// ticket back.
+    #[error("this thread holds the writer and would wait for itself: return from the writer first")]
+    OwnThread(Ticket<O>),
+}
+
+impl<E> Unavailable<E> {
+    /// The event that was not accepted.
+    pub fn into_inner(self) -> E {
+        match self {
+            Self::Closed(event) | Self::OwnThread(event) => event,
+        }
+    }
 }
 
 impl<E> TrySubmitError<E> {
@@ -51,9 +69,12 @@ impl<E> TrySubmitError<E> {
 }
 
 // By hand, so that an error can be unwrapped and boxed whatever the event is.
-impl<E> fmt::Debug for Closed<E> {
+impl<E> fmt::Debug for Unavailable<E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Closed(..)")
+        f.write_str(match self {
+            Self::Closed(_) => "Closed(..)",
+            Self::OwnThread(_) => "OwnThread(..)",
+        })
     }
 }
 
@@ -71,6 +92,21 @@ impl<O> fmt::Debug for TryWaitError<O> {
         f.write_str(match self {
             Self::Pending(_) => "Pending(..)",
             Self::Closed => "Closed",
+            Self::OwnThread(_) => "OwnThread(..)",
         })
     }
+}
+
+/// Why an attendant was not started.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SpawnError {
+    /// The attendant would do nothing but tick.
+    #[error(
+        "the period between two ticks is zero: name one of a millisecond or more, or `Duration::MAX` for never"
+    )]
+    ZeroPeriod,
+    /// The system gave no thread.
+    #[error("the thread was not started: {0}")]
+    Thread(#[from] std::io::Error),
 }

@@ -14,6 +14,7 @@
 //! | `channel` | the bounded queue, and what it has to promise |
 //! | `ticket` | the outcome's way back |
 //! | `token` | the lock, its hand-over, and why no event is left lying |
+//! | `pace` | how long to spin for the holder before sleeping |
 //! | `writer` | [`Log`] and [`Fold`]: batches, closing, panics |
 //! | `attendant` | a thread of its own |
 //! | `follow` | what events did, for those who act on it |
@@ -24,13 +25,14 @@ mod channel;
 mod error;
 mod event;
 mod follow;
+mod pace;
 mod stream;
 mod ticket;
 mod token;
 mod writer;
 
 pub use self::attendant::Attendant;
-pub use self::error::{Closed, TrySubmitError, TryWaitError};
+pub use self::error::{SpawnError, TrySubmitError, TryWaitError, Unavailable};
 pub use self::event::{Applied, Event, ObjectKey, Outcome, Relist};
 pub(crate) use self::follow::Followers;
 pub use self::follow::{Fact, Follower, NoNote, Note};

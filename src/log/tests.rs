@@ -5,7 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Barrier, mpsc};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::*;
 
@@ -93,7 +93,7 @@ fn a_lone_submitter_folds_its_own_event() {
     let (log, published) = journal(4);
     let ticket = log.submit(7).expect("open");
     assert!(ticket.is_answered());
-    assert_eq!(ticket.wait(), Ok(1));
+    assert_eq!(ticket.wait().ok(), Some(1));
     assert_eq!(published.load(Ordering::Relaxed), 1);
 }
 
@@ -181,7 +181,7 @@ fn closing_answers_what_was_accepted_and_refuses_the_rest() {
             assert_eq!(log.with(|journal| journal.events.len() as u64), Ok(accepted));
             assert!(log.is_empty());
         });
-        assert!(matches!(log.submit(9), Err(Closed(9))));
+        assert!(matches!(log.submit(9), Err(Unavailable::Closed(9))));
         assert!(matches!(log.try_submit(9), Err(TrySubmitError::Closed(9))));
         drop(attendant);
     }
@@ -199,11 +199,11 @@ fn a_panic_in_the_fold_closes_the_log_and_hangs_nobody() {
     }));
     assert!(panicked.is_err(), "the panic goes on in the thread that held the token");
     for ticket in tickets {
-        assert_eq!(ticket.wait(), Err(Closed(())));
+        assert!(matches!(ticket.wait(), Err(TryWaitError::Closed)));
     }
     assert!(log.is_closed() && log.is_empty());
-    assert!(matches!(log.submit(3), Err(Closed(3))));
-    assert_eq!(log.with(|_| ()), Err(Closed(())));
+    assert!(matches!(log.submit(3), Err(Unavailable::Closed(3))));
+    assert_eq!(log.with(|_| ()), Err(Unavailable::Closed(())));
     log.close();
 }
 
@@ -245,7 +245,7 @@ fn dropping_the_log_folds_what_it_accepted() {
     let ticket = log.submit(1).expect("open");
     assert!(!ticket.is_answered());
     drop(log);
-    assert_eq!(ticket.wait(), Ok(1));
+    assert_eq!(ticket.wait().ok(), Some(1));
     assert_eq!(published.load(Ordering::Relaxed), 1);
 }
 
@@ -267,7 +267,7 @@ fn a_second_attendant_ends_at_once() {
     let (log, _) = journal(4);
     let first = Attendant::spawn(Arc::clone(&log), Duration::from_secs(3600)).expect("a thread");
     let second = Attendant::spawn(Arc::clone(&log), Duration::from_secs(3600)).expect("a thread");
-    assert_eq!(log.submit(1).expect("open").wait(), Ok(1));
+    assert_eq!(log.submit(1).expect("open").wait().ok(), Some(1));
     drop(second);
     assert!(log.is_closed());
     drop(first);
@@ -292,9 +292,9 @@ fn an_attendant_whose_fold_panics_leaves_nobody_waiting() {
     let attendant =
         Attendant::spawn(Arc::clone(&log), Duration::from_secs(3600)).expect("a thread");
     let outcome = log.submit(POISON).expect("open").wait();
-    assert_eq!(outcome, Err(Closed(())));
+    assert!(matches!(outcome, Err(TryWaitError::Closed)));
     while let Ok(ticket) = log.submit(1) {
-        assert_eq!(ticket.wait(), Err(Closed(())));
+        assert!(matches!(ticket.wait(), Err(TryWaitError::Closed)));
     }
     drop(attendant);
 }
@@ -313,6 +313,138 @@ fn a_tired_holder_is_relieved_and_events_stay_in_order() {
     });
     let events = log.with(|journal| std::mem::take(&mut journal.events)).expect("no panic");
     assert_complete(&events, 3, 50_000);
+}
+
+/// What `work` returns, or nothing if it waits for ever.
+fn ends<R: Send + 'static>(work: impl FnOnce() -> R + Send + 'static) -> Option<R> {
+    let (done, result) = mpsc::channel();
+    thread::spawn(move || done.send(work()));
+    result.recv_timeout(Duration::from_secs(20)).ok()
+}
+
+#[test]
+fn a_period_of_max_means_no_ticks_and_hangs_nobody() {
+    let (log, _) = journal(4);
+    let attendant = Attendant::spawn(Arc::clone(&log), Duration::MAX).expect("a thread");
+    assert_eq!(ends(move || log.submit(1).expect("open").wait().ok()), Some(Some(1)));
+    drop(attendant);
+}
+
+#[test]
+fn a_period_of_zero_is_refused() {
+    let (log, _) = journal(4);
+    let refused = Attendant::spawn(Arc::clone(&log), Duration::ZERO);
+    assert!(matches!(refused, Err(SpawnError::ZeroPeriod)));
+    assert_eq!(log.submit(1).expect("no attendant has been promised").wait().ok(), Some(1));
+}
+
+#[test]
+fn an_attendant_that_ends_for_any_reason_closes_its_log() {
+    let (log, _) = journal(4);
+    let attended = Arc::clone(&log);
+    let attendant = thread::spawn(move || {
+        assert!(attended.attendant.set(thread::current()).is_ok());
+        let _closes = attendant::ClosesLog(&attended);
+        std::panic::panic_any("not in the fold");
+    });
+    assert!(attendant.join().is_err());
+    assert!(matches!(log.submit(1), Err(Unavailable::Closed(1))));
+}
+
+#[test]
+fn what_waits_for_the_writer_is_refused_within_the_writer() {
+    let answers = ends(|| {
+        let (log, _) = journal(2);
+        let (within, ticket) = log
+            .with(|_| {
+                let ticket = match log.submit(1).expect("there is room").wait() {
+                    Err(TryWaitError::OwnThread(ticket)) => ticket,
+                    other => panic!("{other:?}"),
+                };
+                let ticket = match ticket.wait_deadline(Instant::now() + Duration::from_secs(3600))
+                {
+                    Err(TryWaitError::OwnThread(ticket)) => ticket,
+                    other => panic!("{other:?}"),
+                };
+                log.post(2).expect("there is room");
+                (
+                    (
+                        log.with(|_| ()),
+                        log.submit(3).map(drop),
+                        log.post(4),
+                        matches!(log.try_post(5), Err(TrySubmitError::Full(5))),
+                    ),
+                    ticket,
+                )
+            })
+            .expect("no panic");
+        (within, ticket.wait().ok(), log.with(|journal| journal.events.clone()))
+    });
+    let refused = (
+        Err(Unavailable::OwnThread(())),
+        Err(Unavailable::OwnThread(3)),
+        Err(Unavailable::OwnThread(4)),
+        true,
+    );
+    assert_eq!(answers, Some((refused, Some(1), Ok(vec![1, 2]))));
+}
+
+#[test]
+fn a_log_that_is_closed_within_its_writer_folds_what_it_accepted() {
+    let folded = ends(|| {
+        let (log, _) = journal(4);
+        let ticket = log.with(|_| {
+            let ticket = log.submit(7).expect("open");
+            log.close();
+            assert!(matches!(log.post(8), Err(Unavailable::Closed(8))));
+            ticket
+        });
+        ticket.expect("no panic").wait().ok()
+    });
+    assert_eq!(folded, Some(Some(1)));
+}
+
+/// A fold that does what its events say.
+struct Jobs;
+
+impl Fold for Jobs {
+    type Event = Box<dyn FnOnce() + Send>;
+    type Outcome = ();
+
+    fn fold(&mut self, job: Self::Event) {
+        job();
+    }
+
+    fn publish(&mut self) {}
+}
+
+#[test]
+fn an_attendant_may_be_dropped_from_within_a_fold_and_within_the_writer() {
+    let in_a_fold = ends(|| {
+        let log = Arc::new(Log::new(Jobs, 8));
+        let attendant = Attendant::spawn(Arc::clone(&log), Duration::MAX).expect("a thread");
+        let ticket = log.submit(Box::new(move || drop(attendant))).expect("open");
+        ticket.wait().is_ok()
+    });
+    assert_eq!(in_a_fold, Some(true));
+    let in_the_writer = ends(|| {
+        let log = Arc::new(Log::new(Jobs, 8));
+        let attendant = Attendant::spawn(Arc::clone(&log), Duration::MAX).expect("a thread");
+        log.with(move |_| drop(attendant)).is_ok() && log.is_closed()
+    });
+    assert_eq!(in_the_writer, Some(true));
+}
+
+#[test]
+fn the_writers_of_two_logs_may_call_each_other() {
+    let (outer, _) = journal(4);
+    let (inner, _) = journal(4);
+    let found = outer.with(|_| {
+        let place = inner.submit(5).expect("open").wait().ok();
+        (place, inner.with(|journal| journal.events.len()), outer.with(|_| ()))
+    });
+    assert_eq!(found, Ok((Some(1), Ok(1), Err(Unavailable::OwnThread(())))));
+    assert_eq!(outer.with(|_| ()), Ok(()));
 }
 
 #[test]

@@ -6,10 +6,11 @@
 //! the outcome may be of any type without `unsafe`.
 
 use std::fmt;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use super::{Closed, TryWaitError};
-use crate::sync::{Arc, AtomicBool, Condvar, Mutex, Ordering, lock, mutated, spin_until, wait};
+use super::TryWaitError;
+use super::token::TokenId;
+use crate::sync::{Arc, AtomicBool, Condvar, Mutex, Ordering, lock, mutated, spin_for, wait};
 
 /// What the two ends share.
 struct Shared<O> {
@@ -28,9 +29,13 @@ enum Place<O> {
 /// The submitter's end: waits for the outcome of one accepted event.
 ///
 /// May be dropped without waiting; the event is folded all the same.
-#[must_use = "a ticket is the only way to learn an event's outcome: submit with `post` if you don't want it"]
+#[must_use = "a ticket is the only way to learn an event's outcome: `drop` it if you don't want to know"]
 pub struct Ticket<O> {
     shared: Arc<Shared<O>>,
+    /// How long to spin for the outcome.
+    patience: Duration,
+    /// The token of the log that the event is in: who holds it cannot wait.
+    token: TokenId,
 }
 
 /// The log's end: gives the outcome, once.
@@ -45,7 +50,10 @@ pub(crate) fn ticket<O>() -> (Ticket<O>, Answer<O>) {
         place: Mutex::new(Place::Pending { waiting: false }),
         ready: Condvar::new(),
     });
-    (Ticket { shared: Arc::clone(&shared) }, Answer { shared })
+    (
+        Ticket { shared: Arc::clone(&shared), patience: Duration::ZERO, token: TokenId::NONE },
+        Answer { shared },
+    )
 }
 
 impl<O> Answer<O> {
@@ -82,16 +90,19 @@ impl<O> Shared<O> {
 }
 
 impl<O> Ticket<O> {
-    /// Waits for the outcome: spins for a few microseconds, then sleeps.
+    /// The same, of an event in the log that has this token; it spins for up to `patience` before it sleeps.
+    pub(super) fn of_log(self, token: TokenId, patience: Duration) -> Self {
+        Self { patience, token, ..self }
+    }
+
+    /// Waits for the outcome: spins about as long as the log's batches took lately, if a core is free for that, then
+    /// sleeps.
     ///
     /// When it returns, readers see what the event did: a batch is published before its tickets are answered.
-    /// `Closed` if the event was accepted and could not be folded, because the fold panicked.
-    pub fn wait(self) -> Result<O, Closed> {
-        match self.wait_for(None) {
-            Ok(outcome) => Ok(outcome),
-            // Without a deadline there is no other way to return.
-            Err(TryWaitError::Closed | TryWaitError::Pending(_)) => Err(Closed(())),
-        }
+    /// `Closed` if the event was accepted and could not be folded, because the fold panicked; `OwnThread` if the
+    /// calling thread holds the log's writer and would have to fold the event itself. Never `Pending`.
+    pub fn wait(self) -> Result<O, TryWaitError<O>> {
+        self.wait_for(None)
     }
 
     /// Waits for the outcome until `deadline`, and gives the ticket back when that passes first.
@@ -115,7 +126,10 @@ impl<O> Ticket<O> {
     }
 
     fn wait_for(self, deadline: Option<Instant>) -> Result<O, TryWaitError<O>> {
-        spin_until(|| self.is_answered());
+        if !self.is_answered() && self.token.is_held_here() {
+            return Err(TryWaitError::OwnThread(self));
+        }
+        spin_for(self.patience, || self.is_answered());
         let mut place = lock(&self.shared.place);
         let answer = loop {
             match std::mem::replace(&mut *place, Place::Lost) {
@@ -155,7 +169,6 @@ impl<O> fmt::Debug for Ticket<O> {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use std::thread;
-    use std::time::Duration;
 
     use super::*;
 
@@ -174,7 +187,7 @@ mod tests {
     fn a_dropped_answer_closes_its_ticket() {
         let (ticket, answer) = ticket::<u32>();
         drop(answer);
-        assert_eq!(ticket.wait(), Err(Closed(())));
+        assert!(matches!(ticket.wait(), Err(TryWaitError::Closed)));
     }
 
     #[test]
@@ -197,7 +210,7 @@ mod tests {
                 thread::yield_now();
             }
             answer.complete(round);
-            assert_eq!(waiter.join().expect("the waiter does not panic"), Ok(round));
+            assert_eq!(waiter.join().expect("the waiter does not panic").ok(), Some(round));
         }
     }
 

@@ -25,12 +25,19 @@
 //! ([`Token::take`]), and waits in the lock that the holder lets go. Its taking happens after that letting go, so it
 //! sees what the holder would have seen, and is bound by the same rule when it leaves.
 //!
+//! # No thread waits for itself
+//!
+//! A fold, or work that is run on the writer, may call back into the log that it runs under. A thread therefore notes
+//! the tokens that it holds ([`Token::is_held_here`]), and the log refuses what would wait for one of them.
+//!
 //! # Nobody works for ever
 //!
 //! While others keep putting events in, a holder could go on without end. After [`PATIENCE`] batches it says that it is
 //! tired. A submitter that fails to get the token and sees that waits for it after all (a promise), and the holder
 //! leaves at the end of its batch. If no submitter comes, nothing more comes into the log either, so what is left is at
 //! most a log full.
+
+use std::cell::RefCell;
 
 use crossbeam_utils::CachePadded;
 
@@ -57,9 +64,53 @@ struct Hints {
     promised: AtomicUsize,
 }
 
+#[cfg(not(loom))]
+std::thread_local! {
+    /// The tokens that this thread holds: one, or a few if the fold of one log calls another.
+    static HELD: RefCell<Vec<TokenId>> = const { RefCell::new(Vec::new()) };
+}
+
+// Loom's threads share one of the system's.
+#[cfg(loom)]
+loom::thread_local! {
+    static HELD: RefCell<Vec<TokenId>> = RefCell::new(Vec::new());
+}
+
+/// Which token: the address of one that exists, and that does not move while it is held.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct TokenId(usize);
+
+impl TokenId {
+    /// Of no token.
+    pub(crate) const NONE: TokenId = TokenId(0);
+
+    /// Whether the calling thread holds this token.
+    pub(crate) fn is_held_here(self) -> bool {
+        // A thread whose locals are gone runs the last of its destructors. It is taken to hold nothing.
+        HELD.try_with(|held| held.borrow().contains(&self)).unwrap_or(false)
+    }
+}
+
 /// The token, held. Let go of with [`Token::release`] or [`Token::leave_to_others`] and never just dropped.
 pub(crate) struct Held<'a, S> {
     pub(crate) state: MutexGuard<'a, S>,
+    _here: HeldHere,
+}
+
+/// The calling thread's note that it holds a token.
+struct HeldHere(TokenId);
+
+impl HeldHere {
+    fn note(id: TokenId) -> HeldHere {
+        let _ = HELD.try_with(|held| held.borrow_mut().push(id));
+        HeldHere(id)
+    }
+}
+
+impl Drop for HeldHere {
+    fn drop(&mut self) {
+        let _ = HELD.try_with(|held| held.borrow_mut().retain(|id| *id != self.0));
+    }
 }
 
 impl<S> Token<S> {
@@ -95,9 +146,19 @@ impl<S> Token<S> {
         self.hold(state)
     }
 
+    /// Tells this token from others that exist.
+    pub(crate) fn id(&self) -> TokenId {
+        TokenId(std::ptr::from_ref(self).addr())
+    }
+
+    /// Whether the calling thread holds it, so that [`take`](Self::take) would wait for ever.
+    pub(crate) fn is_held_here(&self) -> bool {
+        self.id().is_held_here()
+    }
+
     fn hold<'a>(&self, state: MutexGuard<'a, S>) -> Held<'a, S> {
         self.hints.held.store(true, Ordering::Relaxed);
-        Held { state }
+        Held { state, _here: HeldHere::note(self.id()) }
     }
 
     /// Lets go. The caller looks at the log *afterwards*, and tries the token again if something is there.
@@ -122,7 +183,7 @@ impl<S> Token<S> {
         // Under the lock, so that no late store of ours can cover the next holder's.
         self.hints.tired.store(false, Ordering::Relaxed);
         self.hints.held.store(false, Ordering::Relaxed);
-        drop(held.state);
+        drop(held);
     }
 
     /// Orders a push before the try that follows.
@@ -155,6 +216,22 @@ mod tests {
         assert!(token.try_take().is_none());
         token.release(held);
         assert!(token.try_take().is_some());
+    }
+
+    #[test]
+    fn a_thread_knows_the_tokens_that_it_holds() {
+        let (outer, inner) = (Token::new(0), Token::new(0));
+        let held = outer.take();
+        let held_too = inner.take();
+        assert!(outer.is_held_here() && inner.is_held_here());
+        thread::scope(|scope| {
+            let elsewhere = scope.spawn(|| outer.is_held_here() || inner.is_held_here());
+            assert!(!elsewhere.join().expect("it only looks"));
+        });
+        outer.release(held);
+        assert!(!outer.is_held_here() && inner.is_held_here());
+        inner.release(held_too);
+        assert!(!inner.is_held_here());
     }
 
     #[test]

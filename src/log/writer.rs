@@ -13,9 +13,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::OnceLock;
 
 use super::channel::Queue;
+use super::pace::{Pace, Watch};
 use super::ticket::{Answer, ticket};
 use super::token::{Held, PATIENCE, Token};
-use super::{Closed, Ticket, TrySubmitError};
+use super::{Ticket, TrySubmitError, Unavailable};
 use crate::sync::{self, AtomicBool, Ordering, fenced, mutated, spin_until};
 
 /// How many events are folded between two publishes, at most.
@@ -61,8 +62,8 @@ pub trait Fold {
 ///     scope.spawn(|| log.submit(1).map(|ticket| ticket.wait()));
 ///     scope.spawn(|| log.post(2));
 /// });
-/// assert_eq!(log.submit(4)?.wait(), Ok(7));
-/// # Ok::<(), portolan::log::Closed<u64>>(())
+/// assert_eq!(log.submit(4)?.wait().ok(), Some(7));
+/// # Ok::<(), portolan::log::Unavailable<u64>>(())
 /// ```
 pub struct Log<F: Fold> {
     pub(super) queue: Queue<Entry<F>>,
@@ -73,6 +74,8 @@ pub struct Log<F: Fold> {
     pub(super) attendant: OnceLock<sync::thread::Thread>,
     /// Set while the attendant sleeps or is about to.
     pub(super) asleep: AtomicBool,
+    /// What waiters guess by how long they will have to.
+    pace: Pace,
 }
 
 pub(super) struct Entry<F: Fold> {
@@ -87,6 +90,7 @@ pub(super) struct State<F: Fold> {
     outcomes: Vec<(Answer<F::Outcome>, F::Outcome)>,
     /// A fold has panicked: nothing may be folded any more.
     broken: bool,
+    watch: Watch,
 }
 
 /// What a panic carries.
@@ -97,21 +101,28 @@ impl<F: Fold> Log<F> {
     pub fn new(fold: F, capacity: usize) -> Self {
         Self {
             queue: Queue::new(capacity),
-            token: Token::new(State { fold, outcomes: Vec::new(), broken: false }),
+            token: Token::new(State {
+                fold,
+                outcomes: Vec::new(),
+                broken: false,
+                watch: Watch::default(),
+            }),
             closed: AtomicBool::new(false),
             attendant: OnceLock::new(),
             asleep: AtomicBool::new(false),
+            pace: Pace::new(),
         }
     }
 
     /// Puts `event` in the log, waiting for room if there is none; the ticket gives its outcome.
     ///
     /// The calling thread may fold and publish, its own event and others', before this returns. Waiting for room is
-    /// folding, too: a full log is emptied by those who wait for it.
-    pub fn submit(&self, event: F::Event) -> Result<Ticket<F::Outcome>, Closed<F::Event>> {
+    /// folding, too: a full log is emptied by those who wait for it. `OwnThread` if there is no room and the calling
+    /// thread holds the writer: nobody else could make any.
+    pub fn submit(&self, event: F::Event) -> Result<Ticket<F::Outcome>, Unavailable<F::Event>> {
         let (ticket, answer) = ticket();
         self.enter(Entry { event, answer: Some(answer) })?;
-        Ok(ticket)
+        Ok(self.paced(ticket))
     }
 
     /// Like [`submit`](Self::submit), but gives the event back where it would have to wait for room.
@@ -122,11 +133,20 @@ impl<F: Fold> Log<F> {
         let (ticket, answer) = ticket();
         self.try_enter(Entry { event, answer: Some(answer) })
             .map_err(|error| error.map(|entry| entry.event))?;
-        Ok(ticket)
+        Ok(self.paced(ticket))
+    }
+
+    /// The ticket, which knows how to wait if it has to.
+    fn paced(&self, ticket: Ticket<F::Outcome>) -> Ticket<F::Outcome> {
+        if ticket.is_answered() {
+            ticket
+        } else {
+            ticket.of_log(self.token.id(), self.pace.patience())
+        }
     }
 
     /// Like [`submit`](Self::submit), for an event whose outcome nobody wants to know: nothing is allocated.
-    pub fn post(&self, event: F::Event) -> Result<(), Closed<F::Event>> {
+    pub fn post(&self, event: F::Event) -> Result<(), Unavailable<F::Event>> {
         self.enter(Entry { event, answer: None })
     }
 
@@ -140,8 +160,12 @@ impl<F: Fold> Log<F> {
     ///
     /// Everything that was in the log at the time of the call is folded first, so a thread finds its own events taken in. What
     /// `work` changes it also publishes, if readers shall see it. Possible after [`close`](Self::close), too; an
-    /// error only when a fold has panicked. A panic in `work` counts as one.
-    pub fn with<R>(&self, work: impl FnOnce(&mut F) -> R) -> Result<R, Closed> {
+    /// error when a fold has panicked, or when the calling thread holds the writer already: `work` must not call this
+    /// again, nor wait for an event that it submits. A panic in `work` counts as one in a fold.
+    pub fn with<R>(&self, work: impl FnOnce(&mut F) -> R) -> Result<R, Unavailable> {
+        if self.token.is_held_here() {
+            return Err(Unavailable::OwnThread(()));
+        }
         // Before the token: what comes in while we wait is not ours to wait for.
         let batches = self.queue.len().div_ceil(BATCH);
         let mut held = self.token.take();
@@ -150,13 +174,13 @@ impl<F: Fold> Log<F> {
         self.serve(held);
         match done {
             Ok(Some(result)) => Ok(result),
-            Ok(None) => Err(Closed(())),
+            Ok(None) => Err(Unavailable::Closed(())),
             Err(panic) => resume_unwind(panic),
         }
     }
 
     /// Accepts nothing more, and folds what was accepted. When it returns, every event whose submission had returned
-    /// has its outcome.
+    /// has its outcome. If the calling thread holds the writer, it folds them when it lets go of it.
     pub fn close(&self) {
         self.closed.store(true, Ordering::Relaxed);
         // Pairs with two fences. With the attendant's, between `asleep` and its last look: either it sees that the log is
@@ -165,7 +189,9 @@ impl<F: Fold> Log<F> {
         // that the attendant may be gone, and tries the token itself.
         fenced!("close-fence");
         self.wake_attendant();
-        self.serve(self.token.take());
+        if !self.token.is_held_here() {
+            self.serve(self.token.take());
+        }
     }
 
     /// Whether nothing more is accepted.
@@ -189,16 +215,19 @@ impl<F: Fold> Log<F> {
         self.queue.capacity()
     }
 
-    fn enter(&self, entry: Entry<F>) -> Result<(), Closed<F::Event>> {
+    fn enter(&self, entry: Entry<F>) -> Result<(), Unavailable<F::Event>> {
         let mut entry = entry;
         loop {
             entry = match self.try_enter(entry) {
                 Ok(()) => return Ok(()),
-                Err(TrySubmitError::Closed(entry)) => return Err(Closed(entry.event)),
+                Err(TrySubmitError::Closed(entry)) => return Err(Unavailable::Closed(entry.event)),
                 Err(TrySubmitError::Full(entry)) => entry,
             };
             // Somebody may be making room this moment. If not, make it ourselves: nobody waits for room without
             // working for it, so a full log can't be one that all wait for.
+            if self.token.is_held_here() {
+                return Err(Unavailable::OwnThread(entry.event));
+            }
             if !spin_until(|| self.queue.len() < self.queue.capacity()) {
                 self.serve(self.token.take());
             }
@@ -216,6 +245,10 @@ impl<F: Fold> Log<F> {
 
     /// Sees to it that somebody folds what the caller has just pushed.
     fn attend_to_push(&self) {
+        if self.token.is_held_here() {
+            // We shall, when we leave.
+            return;
+        }
         self.token.after_push();
         // After the fence: if this is still open, closing will see the push; see `close`.
         if self.attendant.get().is_some() && !self.is_closed() {
@@ -277,7 +310,11 @@ impl<F: Fold> Log<F> {
             // Dropping an entry answers its ticket.
             return Ok(std::iter::from_fn(|| self.queue.pop()).take(BATCH).count());
         }
-        let State { fold, outcomes, .. } = state;
+        if self.queue.is_empty() {
+            return Ok(0);
+        }
+        let State { fold, outcomes, watch, .. } = state;
+        let begun = self.pace.begin(watch);
         let folded = catch_unwind(AssertUnwindSafe(|| {
             let mut folded = 0;
             while folded < BATCH {
@@ -296,6 +333,7 @@ impl<F: Fold> Log<F> {
             }
             folded
         }));
+        self.pace.end(begun);
         match folded {
             Ok(folded) => {
                 // Only now: who has an outcome finds the event in what readers see.

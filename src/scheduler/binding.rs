@@ -9,7 +9,7 @@ use std::fmt;
 
 use crate::engine::{Engine, Reader};
 use crate::framework::{AttemptResult, Bind, Code, Cycle, FitError, PreFlight, Status};
-use crate::log::Closed;
+use crate::log::{TryWaitError, Unavailable};
 use crate::model::Timestamp;
 
 use super::Placement;
@@ -33,6 +33,9 @@ pub enum BindError {
     /// The engine is closed.
     #[error("the engine is closed: no pod can be bound any more")]
     Closed,
+    /// The calling thread is within [`Engine::with_writer`].
+    #[error("this thread holds the writer and would wait for itself: bind after it")]
+    OwnThread,
 }
 
 impl BindError {
@@ -41,7 +44,7 @@ impl BindError {
     pub fn result(&self) -> AttemptResult {
         match self {
             BindError::Rejected(_) => AttemptResult::Unschedulable,
-            BindError::Failed(_) | BindError::Closed => AttemptResult::Error,
+            BindError::Failed(_) | BindError::Closed | BindError::OwnThread => AttemptResult::Error,
         }
     }
 }
@@ -55,9 +58,21 @@ impl From<Status> for BindError {
     }
 }
 
-impl<T> From<Closed<T>> for BindError {
-    fn from(_: Closed<T>) -> BindError {
-        BindError::Closed
+impl<T> From<Unavailable<T>> for BindError {
+    fn from(why: Unavailable<T>) -> BindError {
+        match why {
+            Unavailable::Closed(_) => BindError::Closed,
+            Unavailable::OwnThread(_) => BindError::OwnThread,
+        }
+    }
+}
+
+impl<O> From<TryWaitError<O>> for BindError {
+    fn from(why: TryWaitError<O>) -> BindError {
+        match why {
+            TryWaitError::OwnThread(_) => BindError::OwnThread,
+            TryWaitError::Closed | TryWaitError::Pending(_) => BindError::Closed,
+        }
     }
 }
 
@@ -67,7 +82,7 @@ impl BindingCycle {
     /// # Errors
     ///
     /// The engine broke down.
-    pub fn new(engine: Engine) -> Result<BindingCycle, Closed> {
+    pub fn new(engine: Engine) -> Result<BindingCycle, Unavailable> {
         let reader = engine.reader()?;
         Ok(BindingCycle { engine, reader })
     }

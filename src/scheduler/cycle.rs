@@ -15,7 +15,7 @@ use crate::framework::{
     AttemptResult, Cycle, CycleState, Decision, FitError, Framework, Nomination, Permit,
     ScheduleError, Scheduler, Status,
 };
-use crate::log::{Closed, Event};
+use crate::log::{Event, TryWaitError, Unavailable};
 use crate::model::{EventError, Name, Pod, Timestamp};
 use crate::sync::mutated;
 
@@ -98,6 +98,9 @@ pub enum CycleError {
     /// The engine is closed.
     #[error("the engine is closed: no pod can be placed any more")]
     Closed,
+    /// The calling thread is within [`Engine::with_writer`].
+    #[error("this thread holds the writer and would wait for itself: schedule after it")]
+    OwnThread,
 }
 
 impl CycleError {
@@ -129,9 +132,21 @@ impl CycleError {
     }
 }
 
-impl<T> From<Closed<T>> for CycleError {
-    fn from(_: Closed<T>) -> CycleError {
-        CycleError::Closed
+impl<T> From<Unavailable<T>> for CycleError {
+    fn from(why: Unavailable<T>) -> CycleError {
+        match why {
+            Unavailable::Closed(_) => CycleError::Closed,
+            Unavailable::OwnThread(_) => CycleError::OwnThread,
+        }
+    }
+}
+
+impl<O> From<TryWaitError<O>> for CycleError {
+    fn from(why: TryWaitError<O>) -> CycleError {
+        match why {
+            TryWaitError::OwnThread(_) => CycleError::OwnThread,
+            TryWaitError::Closed | TryWaitError::Pending(_) => CycleError::Closed,
+        }
     }
 }
 
@@ -141,7 +156,7 @@ impl PodScheduler {
     /// # Errors
     ///
     /// The engine broke down.
-    pub fn new(engine: Engine, profiles: Profiles<Scheduler>) -> Result<PodScheduler, Closed> {
+    pub fn new(engine: Engine, profiles: Profiles<Scheduler>) -> Result<PodScheduler, Unavailable> {
         let reader = engine.reader()?;
         Ok(PodScheduler { engine, reader, profiles, figures: CycleFigures::default() })
     }
@@ -207,7 +222,7 @@ impl PodScheduler {
         };
         let mut conflicts = 0;
         loop {
-            let snapshot = self.reader.refresh();
+            let snapshot = &*self.reader.pin();
             let state = scheduler.state();
             let cycle = Cycle::new(snapshot, pod, &state);
             let decided = scheduler.decide(cycle);
@@ -257,7 +272,7 @@ impl PodScheduler {
             };
             let framework = framework.clone();
             if waits {
-                framework.waits(Cycle::new(self.reader.refresh(), pod, &state));
+                framework.waits(Cycle::new(&self.reader.pin(), pod, &state));
             }
             return Ok(Placement { pod: assumed, decision, state, waits, framework });
         }

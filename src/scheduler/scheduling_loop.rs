@@ -17,7 +17,7 @@ use std::time::Instant;
 
 use crate::engine::Engine;
 use crate::framework::{FitError, Framework, Nomination, PluginSet, Scheduler};
-use crate::log::Closed;
+use crate::log::Unavailable;
 use crate::model::{EventError, Pod, Timestamp, Uid};
 
 use super::gang::Refused;
@@ -92,7 +92,7 @@ impl SchedulingLoop {
         engine: Engine,
         queue: Arc<QueueFront>,
         profiles: Profiles<Scheduler>,
-    ) -> Result<SchedulingLoop, Closed> {
+    ) -> Result<SchedulingLoop, Unavailable> {
         let binding = BindingCycle::new(engine.clone())?;
         Ok(SchedulingLoop { queue, scheduler: PodScheduler::new(engine, profiles)?, binding })
     }

@@ -12,7 +12,7 @@ use portolan::framework::{
     AttemptResult, Cycle, CycleState, Evictor, Framework, Handle, Partition, Scheduler,
     SchedulerConfig,
 };
-use portolan::log::{Closed, Event, Outcome, Ticket};
+use portolan::log::{Event, Outcome, Ticket, Unavailable};
 use portolan::metrics::Metrics;
 use portolan::model::{Pod, Timestamp};
 use portolan::scheduler::queue::{QueueConfig, QueueFront, SchedulingQueue};
@@ -61,6 +61,9 @@ pub(crate) struct Arguments {
     /// Each scheduler tries a share of the nodes of its own before the others.
     #[arg(long)]
     partition: bool,
+    /// Has a thread of its own fold all events, in place of the schedulers' threads.
+    #[arg(long)]
+    spawned: bool,
     /// Takes pods from a scheduling queue, and binds them in memory, each after its
     /// cycle.
     #[arg(long, conflicts_with = "check")]
@@ -96,13 +99,16 @@ pub(super) struct Bench<'a> {
 }
 
 impl<'a> Bench<'a> {
-    fn new(arguments: &Arguments, metrics: Option<&'a Metrics>) -> Bench<'a> {
+    fn new(arguments: &Arguments, metrics: Option<&'a Metrics>) -> Result<Bench<'a>, Failure> {
         // The check has no evictor, or engine and check would keep each other.
         let shared = Handle::default();
         let framework = Arc::new(Framework::default_profile_with(&shared));
         let check = FilterCheck::new(Profiles::one(framework));
-        let engine =
-            Engine::shared(Config { commit_check: Some(Box::new(check)), ..Config::default() });
+        let config = Config { commit_check: Some(Box::new(check)), ..Config::default() };
+        let engine = match arguments.spawned {
+            true => Engine::spawned(config).map_err(closed)?,
+            false => Engine::shared(config),
+        };
         let evictor: Arc<dyn Evictor> = Arc::new(InMemoryEvictor::new(engine.clone()));
         let evictor = match metrics {
             Some(metrics) => metrics.evictor(evictor),
@@ -113,7 +119,7 @@ impl<'a> Bench<'a> {
         let Arguments { percentage_of_nodes, seed, .. } = *arguments;
         let shares = NonZeroU32::new(arguments.schedulers.into()).filter(|_| arguments.partition);
         let config = SchedulerConfig { percentage_of_nodes, seed };
-        Bench { engine, handle, config, shares, metrics }
+        Ok(Bench { engine, handle, config, shares, metrics })
     }
 
     fn framework(&self) -> Framework {
@@ -207,14 +213,14 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     Ok(if differ == 0 { ExitCode::SUCCESS } else { ExitCode::from(1) })
 }
 
-type Submitted = Result<Ticket<Outcome>, Closed<Event>>;
+type Submitted = Result<Ticket<Outcome>, Unavailable<Event>>;
 
 fn measure(
     shape: Shape,
     arguments: &Arguments,
     metrics: Option<&Metrics>,
 ) -> Result<(Value, Vec<String>), Failure> {
-    let bench = Bench::new(arguments, metrics);
+    let bench = Bench::new(arguments, metrics)?;
     let mut pods = Pods::new(arguments.seed, arguments.gang);
     let submitted = |event: Submitted| -> Result<(), Failure> {
         let ticket = event.map_err(closed)?;
@@ -305,6 +311,7 @@ fn measure(
         "init": arguments.init,
         "pods": arguments.pods,
         "schedulers": schedulers,
+        "spawned": arguments.spawned,
         "percentage_of_nodes": arguments.percentage_of_nodes,
         "failed": all.failed,
         "cycles_per_second": per_second,
