@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::model::{Name, Pod};
 
-use super::{Evictor, Nominator, PodGroups, VolumeBinder, WaitingPods};
+use super::{Evictor, Nominator, Panics, PodGroups, VolumeBinder, WaitingPods};
 
 /// Binds pods to nodes: where a decision leaves the scheduler.
 pub trait Binder: Send + Sync {
@@ -27,6 +27,7 @@ pub struct Handle {
     waiting: Arc<WaitingPods>,
     nominator: Arc<Nominator>,
     pod_groups: Arc<PodGroups>,
+    panics: Arc<Panics>,
     binder: Option<Arc<dyn Binder>>,
     volume_binder: Option<Arc<dyn VolumeBinder>>,
     evictor: Option<Arc<dyn Evictor>>,
@@ -68,6 +69,12 @@ impl Handle {
     #[must_use]
     pub fn pod_groups(&self) -> &PodGroups {
         &self.pod_groups
+    }
+
+    /// The panics of plugins that were caught.
+    #[must_use]
+    pub fn panics(&self) -> &Arc<Panics> {
+        &self.panics
     }
 
     /// Who binds, if anybody does.

@@ -23,6 +23,16 @@
 //! step of which plugin it was, in kube-scheduler's words. On two nodes with errors
 //! it is that of the chunk that comes first in the list, with any number of threads.
 //!
+//! # Plugins that panic
+//!
+//! A panic in a plugin is caught at the call, at every extension point, and fails the pod
+//! that it was asked about like an error status does: the status names the plugin, the
+//! step and the panic's text. What the pod had reserved is undone, the pod is forgotten
+//! and requeued, and other pods and their events are not affected. Calls that return no
+//! status have a default: two pods compare equal, a hint is [`Hint::Queue`], and
+//! Unreserve and PostBind go on with the next plugin. [`Handle::panics`] counts all
+//! panics and holds the latest ones. A build with `panic = "abort"` catches nothing.
+//!
 //! # From kube-scheduler's framework
 //!
 //! | there | here |
@@ -154,6 +164,7 @@ mod handle;
 mod hints;
 mod memo;
 mod nominator;
+mod panics;
 mod partition;
 mod plain;
 mod plugin;
@@ -182,6 +193,7 @@ pub use filters::{Diagnosis, Filters};
 pub use handle::{Binder, Handle};
 pub use hints::QueueingHints;
 pub use nominator::Nominator;
+pub use panics::{Panicked, Panics};
 pub use partition::Partition;
 pub use plugin::{
     Bind, Feasible, Filter, Nomination, Permit, Plugin, PreFilter, PreFlight, PreScore, Reads,

@@ -76,7 +76,7 @@ pub enum Bind {
 /// It is asked at the extension points that it names, and need not care for the
 /// others. Success is `Ok`; a status is a rejection if its code is one
 /// ([`Code::is_rejection`](super::Code::is_rejection)) and an error that ends the
-/// cycle if not.
+/// cycle if not. A panic counts as an error ([`Panics`](super::Panics)).
 pub trait Plugin: Send + Sync {
     /// Its name, as in kube-scheduler's configuration.
     fn name(&self) -> &'static str;

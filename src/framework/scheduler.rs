@@ -12,7 +12,7 @@ use super::filters::{Filters, code};
 use super::memo::{Memo, Sheet};
 use super::partition::Partition;
 use super::preferred::{Preferred, preferred};
-use super::recorder::{Step, timed, timed_step};
+use super::recorder::{Step, timed_step};
 use super::sampling::{Order, Sample, num_feasible_nodes_to_find};
 use super::scores::{Given, Scorer, Scores, in_range};
 use super::workflow::{Admission, SubCluster};
@@ -526,7 +526,7 @@ impl<'a> Search<'a> {
         for scorer in &scores.each {
             match &scorer.score {
                 Given::All(score) => all += score * scorer.weight,
-                Given::Each(score) if scorer.is_local && !score.needs_normalize() => {
+                Given::Each(score) if scorer.is_local && !scorer.needs_normalize => {
                     kept.push((scorer, &**score));
                 }
                 Given::Each(score) => asked.push((scorer, &**score)),
@@ -596,7 +596,7 @@ impl<'a> Search<'a> {
                 column
             });
             failed.check()?;
-            if !score.needs_normalize() {
+            if !scorer.needs_normalize {
                 for ((total, column), at) in totals.iter_mut().zip(&columns).zip(&live) {
                     let leaves = dispatch::add_weighted(total, column, scorer.weight);
                     for lane in lanes(leaves & found.masks[*at]) {
@@ -613,7 +613,7 @@ impl<'a> Search<'a> {
                     mask => all.extend(lanes(mask).map(|lane| column[lane])),
                 }
             }
-            scorer.normalize(score, scores.recorder, &mut all)?;
+            scorer.normalize(score, scores.watch, &mut all)?;
             let mut values = &all[..];
             for (at, total) in live.iter().zip(&mut totals) {
                 let mask = found.masks[*at];
@@ -646,9 +646,9 @@ impl<'a> Search<'a> {
         column: &mut Column<i64>,
     ) -> Result<(), Status> {
         let asked = (scorer.plugin, Step::Score);
-        let scored = timed(scores.recorder, asked, code, || {
-            score.score_chunk(self.cycle.cluster, of.chunk, mask, column)
-        });
+        let scored = scores
+            .watch
+            .ask(asked, code, || score.score_chunk(self.cycle.cluster, of.chunk, mask, column));
         scored.map_err(|status| scorer.failed(status))
     }
 
