@@ -63,7 +63,7 @@
 //! | `PermitPlugin.Permit` with a timeout | [`Permit::Wait`] with one |
 //! | `PreBindPlugin`, `BindPlugin`, `PostBindPlugin` | the same; without a pre-flight there is always work |
 //! | `CycleState.Lock`, `RLock` | nothing: reading and writing is safe from any thread |
-//! | `WaitingPod.Allow() bool`, `Reject() bool` | [`WaitingPod::allow`], [`WaitingPod::reject`]; [`WaitingPod::outcome`] tells which came first |
+//! | `WaitingPod.Allow() bool`, `Reject() bool` | [`WaitingPod::allow`], [`WaitingPod::reject`]: whether the call decided |
 //!
 //! # Writing a plugin
 //!
