@@ -10,7 +10,7 @@ use portolan::framework::{
     Actions, AttemptResult, Bind, Binder, ClusterEvent, Code, Cycle, Diagnosis, EventResource,
     Eviction, Evictor, Feasible, Filter, Framework, Handle, Hint, Nomination, Permit, Plugin,
     Point, PreFilter, PreFlight, PreScore, QueuedPod, Reads, Recorder, Scheduler, SchedulerConfig,
-    Score, Status, Step,
+    Score, ScoredNodes, Status, Step,
 };
 use portolan::log::Event;
 use portolan::model::{Generation, Name, Pod, PodBuilder, PodGroup, Timestamp, Uid, node, pod};
@@ -39,6 +39,7 @@ enum At {
     Filter,
     Reasons,
     Resolvable,
+    AfterFilter,
     PostFilter,
     PreScore,
     NeedsNormalize,
@@ -57,7 +58,7 @@ enum At {
     Recorder,
 }
 
-const ALL: [At; 28] = [
+const ALL: [At; 29] = [
     At::PreEnqueue,
     At::Compare,
     At::SortKey,
@@ -70,6 +71,7 @@ const ALL: [At; 28] = [
     At::Filter,
     At::Reasons,
     At::Resolvable,
+    At::AfterFilter,
     At::PostFilter,
     At::PreScore,
     At::NeedsNormalize,
@@ -135,6 +137,7 @@ impl At {
             At::Evictor => "PostFilter",
             At::PreEnqueue => "PreEnqueue",
             At::PreFilter => "PreFilter",
+            At::AfterFilter => "AfterFilter",
             At::PostFilter => "PostFilter",
             At::PreScore => "PreScore",
             At::Score => "Score",
@@ -225,6 +228,20 @@ impl Plugin for Bomb {
         self.touch(At::PreFilter, &cycle.pod.name);
         let part = Part { bomb: self.clone(), pod: cycle.pod.name.clone() };
         Ok(PreFilter::Filter(Box::new(part)))
+    }
+
+    fn has_after_filter(&self) -> bool {
+        true
+    }
+
+    fn after_filter(
+        &self,
+        cycle: Cycle<'_>,
+        _: &Feasible<'_>,
+        _: &Diagnosis<'_>,
+    ) -> Result<(), Status> {
+        self.touch(At::AfterFilter, &cycle.pod.name);
+        Ok(())
     }
 
     fn post_filter(&self, cycle: Cycle<'_>, _: &Diagnosis<'_>) -> (Nomination, Option<Status>) {
@@ -343,7 +360,7 @@ impl Score for Part {
         true
     }
 
-    fn normalize(&self, _: &mut [i64]) -> Result<(), Status> {
+    fn normalize(&self, _: &ScoredNodes<'_>, _: &mut [i64]) -> Result<(), Status> {
         self.bomb.touch(At::Normalize, &self.pod);
         Ok(())
     }

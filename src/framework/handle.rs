@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::model::{Name, Pod};
+use crate::snapshot::Snapshot;
 
 use super::{Evictor, Nominator, Panics, PodGroups, VolumeBinder, WaitingPods};
 
@@ -15,6 +16,13 @@ pub trait Binder: Send + Sync {
     ///
     /// The pod is not bound, and why.
     fn bind(&self, pod: &Pod, node: &Name) -> Result<(), String>;
+}
+
+/// Gives the current version of the cluster to plugins outside of a cycle
+/// (`SnapshotSharedLister`).
+pub trait Snapshots: Send + Sync {
+    /// The newest published version.
+    fn snapshot(&self) -> Arc<Snapshot>;
 }
 
 /// What plugins are given when they are made: the pods that wait for permits, the
@@ -31,6 +39,7 @@ pub struct Handle {
     binder: Option<Arc<dyn Binder>>,
     volume_binder: Option<Arc<dyn VolumeBinder>>,
     evictor: Option<Arc<dyn Evictor>>,
+    snapshots: Option<Arc<dyn Snapshots>>,
 }
 
 impl Handle {
@@ -51,6 +60,20 @@ impl Handle {
     #[must_use]
     pub fn with_evictor(self, evictor: Arc<dyn Evictor>) -> Handle {
         Handle { evictor: Some(evictor), ..self }
+    }
+
+    /// The same with these versions, for plugins that are made from now on.
+    #[must_use]
+    pub fn with_snapshots(self, snapshots: Arc<dyn Snapshots>) -> Handle {
+        Handle { snapshots: Some(snapshots), ..self }
+    }
+
+    /// The newest published version, for example for a hint, a permit or PreBind; none if the
+    /// handle was given none ([`Handle::with_snapshots`]). It may be newer than the version
+    /// of a cycle: within one, [`Cycle::cluster`](super::Cycle::cluster) is what was decided on.
+    #[must_use]
+    pub fn snapshot(&self) -> Option<Arc<Snapshot>> {
+        self.snapshots.as_ref().map(|snapshots| snapshots.snapshot())
     }
 
     /// The pods that wait for a permit.

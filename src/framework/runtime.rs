@@ -7,13 +7,14 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use crate::model::{Name, Pod, Timestamp};
+use crate::snapshot::Chunk;
 
 use super::filters::code;
 use super::recorder::{Guarded, Recorder, Step, Watch, timed_step};
 use super::waiting::WaitingPod;
 use super::{
-    Bind, Code, Cycle, CycleState, Diagnosis, Handle, Nomination, Permit, Plugin, Point, PreFlight,
-    QueuedPod, Status,
+    Bind, Code, Cycle, CycleState, Diagnosis, Feasible, Filters, Handle, Nomination, Permit,
+    Plugin, Point, PreFlight, QueuedPod, Status,
 };
 
 /// Plugins, each at its extension points, in the order of each point.
@@ -23,6 +24,8 @@ pub struct Framework {
     points: [Vec<usize>; Point::ALL.len()],
     filters: Order,
     scores: Order,
+    /// Positions in `plugins` of those that are told of feasible nodes.
+    after_filter: Vec<usize>,
     handle: Handle,
     recorder: Option<(Guarded, u32)>,
 }
@@ -76,10 +79,15 @@ impl Framework {
         }
         let entry =
             |(plugin, weight): (Box<dyn Plugin>, i64)| Entry { plugin, weight: weight.max(1) };
-        let plugins = plugins.into_iter().map(entry).collect();
+        let plugins: Vec<Entry> = plugins.into_iter().map(entry).collect();
         let (filters, scores) = (Order::new(), Order::new());
         let handle = Handle::default();
-        let framework = Framework { plugins, points, filters, scores, handle, recorder: None };
+        let after_filter =
+            |(at, entry): (usize, &Entry)| entry.plugin.has_after_filter().then_some(at);
+        let after_filter = plugins.iter().enumerate().filter_map(after_filter).collect();
+        let recorder = None;
+        let framework =
+            Framework { plugins, points, filters, scores, after_filter, handle, recorder };
         framework.ordered()
     }
 
@@ -237,6 +245,34 @@ impl Framework {
         let Some(plugin) = self.at(Point::QueueSort).next() else { return Ordering::Equal };
         let compare = || plugin.compare(one, other);
         self.handle.panics().guard_or(plugin.name(), "QueueSort", Ordering::Equal, compare)
+    }
+
+    /// Tells plugins which nodes passed all filters, of those that were looked at. `feasible`
+    /// is called only if there is such a plugin.
+    ///
+    /// # Errors
+    ///
+    /// A plugin did not succeed, and none after it was told.
+    pub(super) fn after_filter<'a>(
+        &self,
+        cycle: Cycle<'a>,
+        filters: &Filters<'_>,
+        feasible: impl FnOnce() -> Vec<(&'a Chunk, u64)>,
+    ) -> Result<(), Status> {
+        if self.after_filter.is_empty() {
+            return Ok(());
+        }
+        let feasible = Feasible::new(cycle.cluster, feasible());
+        let (diagnosis, panics) = (Diagnosis::new(filters), self.handle.panics());
+        self.after_filter.iter().try_for_each(|at| {
+            let plugin = &self.plugins[*at].plugin;
+            let name = plugin.name();
+            let told = || plugin.after_filter(cycle, &feasible, &diagnosis);
+            let told = panics.guard(name, "AfterFilter", told);
+            told.map_err(|status| {
+                status.failed(name, format_args!("running AfterFilter plugin {name:?}"))
+            })
+        })
     }
 
     /// No node will do: asks plugins to change that, until one succeeds, fails, or

@@ -4,10 +4,13 @@ use crate::snapshot::NodeInfo;
 
 use super::filters::code;
 use super::recorder::{Step, Watch, timed_step};
-use super::{Code, Cycle, Feasible, Framework, PreScore, Score, Status};
+use super::{Code, Cycle, Feasible, Framework, PreScore, Score, ScoredNodes, Status};
 
-/// The scores that a plugin may give.
-const RANGE: std::ops::RangeInclusive<i64> = 0..=100;
+/// The lowest score that a plugin may give a node, after normalizing.
+pub const MIN_NODE_SCORE: i64 = 0;
+
+/// The highest score that a plugin may give a node, after normalizing.
+pub const MAX_NODE_SCORE: i64 = 100;
 
 /// What all plugins score for one pod: what [`Framework::pre_score`] gives.
 pub struct Scores<'a> {
@@ -115,7 +118,8 @@ impl Scores<'_> {
                     });
                     let raw = raw.map_err(|status| scorer.failed(status))?;
                     let mut normalized = raw.clone();
-                    scorer.normalize(&**score, self.watch, &mut normalized)?;
+                    let nodes = ScoredNodes::listed(nodes);
+                    scorer.normalize(&**score, self.watch, &nodes, &mut normalized)?;
                     (raw, normalized)
                 }
             };
@@ -140,6 +144,7 @@ impl Scorer<'_> {
         &self,
         score: &dyn Score,
         watch: Watch<'_>,
+        nodes: &ScoredNodes<'_>,
         scores: &mut [i64],
     ) -> Result<(), Status> {
         if !self.needs_normalize {
@@ -147,7 +152,7 @@ impl Scorer<'_> {
         }
         let plugin = self.plugin;
         let step = Step::ScoreExtensionNormalize;
-        watch.ask((plugin, step), code, || score.normalize(scores)).map_err(|status| {
+        watch.ask((plugin, step), code, || score.normalize(nodes, scores)).map_err(|status| {
             let step = "running Normalize on Score plugins";
             status.failed(plugin, format_args!("{step}: plugin {plugin:?} failed with"))
         })
@@ -156,16 +161,15 @@ impl Scorer<'_> {
 
 /// The score, if a plugin may give it.
 pub(super) fn in_range(plugin: &'static str, score: i64) -> Result<i64, Status> {
-    if RANGE.contains(&score) {
+    if (MIN_NODE_SCORE..=MAX_NODE_SCORE).contains(&score) {
         return Ok(score);
     }
     Err(Status::error(
         plugin,
         format!(
             "applying score defaultWeights on Score plugins: plugin {plugin:?} returns an invalid \
-             score {score}, it should in the range of [{}, {}] after normalizing",
-            RANGE.start(),
-            RANGE.end()
+             score {score}, it should in the range of [{MIN_NODE_SCORE}, {MAX_NODE_SCORE}] after \
+             normalizing"
         ),
     ))
 }

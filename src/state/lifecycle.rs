@@ -162,7 +162,7 @@ impl State {
                 if self.assumed(uid).is_some() {
                     // Its scheduler has it on its way still: it hears that the pod is deleted,
                     // and not only that it left its node.
-                    self.note_not_pending(uid, observer);
+                    self.not_pending(uid, observer);
                 }
                 self.displace(uid, known, Leaving::Deleted, observer);
                 applied.removed = 1;
@@ -175,7 +175,7 @@ impl State {
                 if uid.is_empty() {
                     return Err(EventError::EmptyUid);
                 }
-                self.note_not_pending(uid, observer);
+                self.not_pending(uid, observer);
                 if let Some(spot) = self.assumed(uid) {
                     self.displace(uid, spot, Leaving::Deleted, observer);
                     applied.removed = 1;

@@ -74,7 +74,7 @@ impl State {
     }
 
     /// A pod that is on no node, or only assumed on one, is deleted.
-    pub(super) fn note_not_pending(&self, uid: &Uid, observer: &mut impl Observer) {
+    pub(super) fn not_pending(&self, uid: &Uid, observer: &mut impl Observer) {
         if observer.takes_notes() {
             observer.note(self.now(), Fact::NotPending(uid.clone()));
         }
