@@ -101,6 +101,7 @@ fn run(start: impl FnOnce(Config) -> Engine) -> (Weak<()>, Weak<PodDisruptionBud
         (Box::new(VolumeBinding::new(&handle)), 0),
         (Box::new(DefaultBinder::new(&handle)), 0),
     ]);
+    let framework = framework.unwrap();
     let framework = Arc::new(framework.with_handle(handle));
     let check = FilterCheck::new(Profiles::one(framework.clone()));
     let engine = start(Config { commit_check: Some(Box::new(check)), ..Config::default() });

@@ -431,7 +431,7 @@ fn framework(bomb: &Bomb, handle: &Handle) -> Framework {
     if !matches!(bomb.at, At::Compare | At::SortKey) {
         plugins.push((Box::new(PrioritySort), 0));
     }
-    let framework = Framework::new(plugins).with_handle(handle.clone());
+    let framework = Framework::new(plugins).unwrap().with_handle(handle.clone());
     match bomb.at {
         At::Recorder => framework.with_recorder(Arc::new(bomb.clone()), 1),
         _ => framework,

@@ -55,6 +55,17 @@ pub enum FrameworkError {
         /// The point.
         point: Point,
     },
+    /// Two plugins are to sort queues.
+    #[error(
+        "plugins {first:?} and {second:?} both extend QueueSort, and one plugin sorts a queue: \
+         leave one of them out"
+    )]
+    QueueSort {
+        /// A plugin.
+        first: &'static str,
+        /// The other one.
+        second: &'static str,
+    },
     /// The plugin is there twice.
     #[error("plugin {plugin:?} already registered as \"{point}Plugin\"")]
     Twice {
@@ -66,10 +77,32 @@ pub enum FrameworkError {
 }
 
 impl Framework {
-    /// A framework of these plugins, each with the weight of its scores (0 means
-    /// 1) and at all points that it extends, in this order.
-    #[must_use]
-    pub fn new(plugins: Vec<(Box<dyn Plugin>, i64)>) -> Framework {
+    /// A framework of these plugins, at all points that they extend, in this order. Each
+    /// has the weight of its scores, where 0 means 1. Without a plugin that extends QueueSort a
+    /// queue tries pods in the order in which they arrive.
+    ///
+    /// # Errors
+    ///
+    /// Several plugins extend QueueSort.
+    pub fn new(plugins: Vec<(Box<dyn Plugin>, i64)>) -> Result<Framework, FrameworkError> {
+        Framework::assembled(plugins).sorting_once()
+    }
+
+    /// The same if at most one plugin sorts queues.
+    fn sorting_once(self) -> Result<Framework, FrameworkError> {
+        let mut sorts = self.plugins_at(Point::QueueSort).map(|(plugin, _)| plugin.name());
+        match (sorts.next(), sorts.next()) {
+            (Some(first), Some(second)) => Err(FrameworkError::QueueSort { first, second }),
+            _ => {
+                drop(sorts);
+                Ok(self)
+            }
+        }
+    }
+
+    /// A framework of plugins of which several may sort queues, until the points that they
+    /// are at are named.
+    pub(crate) fn assembled(plugins: Vec<(Box<dyn Plugin>, i64)>) -> Framework {
         let mut points: [Vec<usize>; Point::ALL.len()] = Default::default();
         for (at, (plugin, _)) in plugins.iter().enumerate() {
             let extended: BTreeSet<Point> = plugin.points().iter().copied().collect();
@@ -109,7 +142,8 @@ impl Framework {
     ///
     /// # Errors
     ///
-    /// A plugin is not there, is there twice, or has nothing for the point.
+    /// A plugin is not there, is there twice, or has nothing for the point; or several are
+    /// to sort queues.
     pub fn with_plugins_at<N: AsRef<str>>(
         mut self,
         point: Point,
@@ -129,7 +163,10 @@ impl Framework {
             at.push(position);
         }
         self.points[point as usize] = at;
-        Ok(self.ordered())
+        match point {
+            Point::QueueSort => self.ordered().sorting_once(),
+            _ => Ok(self.ordered()),
+        }
     }
 
     /// The same with this handle: that which its plugins were made with.
