@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use portolan::framework::{
     Cycle, Framework, Handle, Permit, Plugin, Point, ScheduleError, Scheduler, SchedulerConfig,
@@ -11,11 +11,12 @@ use portolan::framework::{
 };
 use portolan::model::{
     LabelSelector, Name, Pod, PodAffinity, PodAffinityTerm, PodBuilder, PodDisruptionBudget,
-    Timestamp, node, pod,
+    Timestamp, Uid, node, pod,
 };
+use portolan::scheduler::queue::{QueueConfig, QueueFront, SchedulingQueue};
 use portolan::scheduler::{
-    BindError, BindingCycle, CycleError, FilterCheck, GangError, InMemoryBinder, InMemoryEvictor,
-    Placement, PodScheduler, PreemptError, Profiles, Stop, WhatIf,
+    Attempt, BindError, BindingCycle, CycleError, FilterCheck, GangError, InMemoryBinder,
+    InMemoryEvictor, Placement, PodScheduler, PreemptError, Profiles, SchedulingLoop, Stop, WhatIf,
 };
 use portolan::{Config, Engine, Snapshot};
 use proptest::prelude::*;
@@ -141,7 +142,7 @@ fn slow(reserves: bool, handle: &Handle) -> (Framework, Arc<AtomicUsize>) {
         (Box::new(portolan::plugins::NodeResourcesFit::default()), 1),
         (Box::new(portolan::plugins::DefaultBinder::new(handle)), 0),
     ];
-    (Framework::new(plugins).with_handle(handle.clone()), undone)
+    (Framework::new(plugins).unwrap().with_handle(handle.clone()), undone)
 }
 
 #[test]
@@ -437,7 +438,7 @@ fn a_check_that_never_agrees_is_an_error_in_the_end() {
         (Box::new(Meddles(engine.clone())), 0),
         (Box::new(portolan::plugins::NodeUnschedulable), 0),
     ];
-    let mut scheduler = scheduler_of(&engine, Framework::new(plugins), 1);
+    let mut scheduler = scheduler_of(&engine, Framework::new(plugins).unwrap(), 1);
     let error = scheduler.schedule(&Arc::new(cpu("p", 100).build()), now()).unwrap_err();
     assert!(matches!(error, CycleError::Assume(_)), "{error}");
     assert!(error.to_string().contains("never"), "{error}");
@@ -517,4 +518,143 @@ proptest! {
             prop_assert_eq!(now.pod_count(), flight.0.len() + bound.len());
         }
     }
+}
+
+/// A scheduler whose pods wait for the plugin Slow, and that preempts.
+fn patient(engine: &Engine, handle: &Handle) -> PodScheduler {
+    let slow = Slow { reserves: true, undone: Arc::default() };
+    let plugins: Vec<(Box<dyn Plugin>, i64)> = vec![
+        (Box::new(portolan::plugins::PrioritySort), 0),
+        (Box::new(slow), 0),
+        (Box::new(portolan::plugins::NodeResourcesFit::default()), 1),
+        (Box::new(portolan::plugins::DefaultPreemption::new(handle)), 0),
+        (Box::new(portolan::plugins::DefaultBinder::new(handle)), 0),
+    ];
+    scheduler_of(engine, Framework::new(plugins).unwrap().with_handle(handle.clone()), 1)
+}
+
+#[test]
+fn a_victim_that_waits_is_rejected_and_one_that_was_allowed_is_evicted() {
+    for is_allowed in [false, true] {
+        let (engine, handle) = engine(1, 1_000);
+        let mut scheduler = patient(&engine, &handle);
+        let low = scheduler.schedule(&Arc::new(cpu("low", 800).build()), now()).unwrap();
+        let waiting = handle.waiting_pods().get(&low.pod.uid).unwrap();
+        if is_allowed {
+            waiting.allow("Slow");
+        }
+        let high = Arc::new(cpu("high", 800).priority(9).build());
+        let error = scheduler.schedule(&high, now()).unwrap_err();
+        assert_eq!(error.fit().unwrap().post_filter, None, "{error}");
+        assert_eq!(&*handle.nominator().node_of(&high.uid).unwrap(), "n0");
+        assert_eq!(BindingCycle::is_permitted(&low, now()), Some(is_allowed));
+        // One is asked to go, the other is gone already.
+        assert_eq!(snapshot(&engine).pod_count(), usize::from(!is_allowed));
+        let error = BindingCycle::new(engine.clone()).unwrap().run(&low, now).unwrap_err();
+        assert_eq!(matches!(error, BindError::Rejected(_)), !is_allowed, "{error}");
+        assert_eq!(snapshot(&engine).pod_count(), 0, "nobody is left on the node");
+        assert_eq!(&**scheduler.schedule(&high, now()).unwrap().node(), "n0");
+    }
+}
+
+/// A loop whose pods wait for the plugin Slow, with its queue.
+fn waiting_loop(engine: &Engine, handle: &Handle, plugin: impl Plugin + 'static) -> SchedulingLoop {
+    let mut plugin = Some(plugin);
+    let framework = |of: Option<Box<dyn Plugin>>| {
+        let of = of.unwrap_or_else(|| Box::new(Slow { reserves: true, undone: Arc::default() }));
+        let plugins: Vec<(Box<dyn Plugin>, i64)> = vec![
+            (Box::new(portolan::plugins::PrioritySort), 0),
+            (of, 0),
+            (Box::new(portolan::plugins::NodeResourcesFit::default()), 1),
+            (Box::new(portolan::plugins::DefaultBinder::new(handle)), 0),
+        ];
+        Framework::new(plugins).unwrap().with_handle(handle.clone())
+    };
+    let queue = SchedulingQueue::new(framework(None), QueueConfig::default());
+    let (follower, reader) = (engine.follow().unwrap(), engine.reader().unwrap());
+    let queue = Arc::new(QueueFront::new(queue, follower, reader));
+    let plugin = plugin.take().map(|plugin| Box::new(plugin) as Box<dyn Plugin>);
+    let scheduler = Scheduler::new(framework(plugin), SchedulerConfig::default(), None);
+    SchedulingLoop::new(engine.clone(), queue, Profiles::one(scheduler)).unwrap()
+}
+
+fn slowly() -> Slow {
+    Slow { reserves: true, undone: Arc::default() }
+}
+
+/// The way of a pod that waits, or may be bound already, when its object is deleted.
+fn deleted_on_its_way(is_allowed: bool, delete: impl Fn(&Engine, &Pod)) {
+    let (engine, handle) = engine(1, 1_000);
+    let mut scheduling = waiting_loop(&engine, &handle, slowly());
+    engine.put_pending(cpu("a", 800).build()).unwrap().wait().unwrap().unwrap();
+    let attempt = scheduling.schedule_one(Some(Instant::now()), now).unwrap();
+    let Attempt::Placed(placement) = attempt else { panic!("{attempt:?}") };
+    if is_allowed {
+        handle.waiting_pods().get(&placement.pod.uid).unwrap().allow("Slow");
+    }
+    delete(&engine, &placement.pod);
+    assert_eq!(snapshot(&engine).pod_count(), 0, "its room is free at once");
+    scheduling.queue().tend(now);
+    assert_eq!(BindingCycle::is_permitted(&placement, now()), Some(is_allowed));
+    let (error, place) = scheduling.bind(&placement, now).unwrap_err();
+    assert_eq!(place, None, "{error}");
+    assert!(handle.waiting_pods().all().is_empty());
+    assert_eq!(scheduling.queue().with(|queue, _| queue.place(&placement.pod.uid)), None);
+    assert_eq!(snapshot(&engine).pod_count(), 0);
+}
+
+#[test]
+fn a_pod_that_is_deleted_on_its_way_frees_its_room_and_is_woken() {
+    for is_allowed in [false, true] {
+        deleted_on_its_way(is_allowed, |engine, pod| {
+            engine.remove_pending(&pod.uid).unwrap().wait().unwrap().unwrap();
+        });
+        deleted_on_its_way(is_allowed, |engine, pod| {
+            engine.remove_pod(pod).unwrap().wait().unwrap().unwrap();
+        });
+    }
+}
+
+/// Has its pod deleted while it is asked for the permit, before the pod waits.
+struct Deletes(Engine);
+
+impl Plugin for Deletes {
+    fn name(&self) -> &'static str {
+        "Deletes"
+    }
+
+    fn points(&self) -> &'static [Point] {
+        &[Point::Permit]
+    }
+
+    fn permit(&self, cycle: Cycle<'_>, _: &Name) -> Result<Permit, Status> {
+        self.0.remove_pending(&cycle.pod.uid).unwrap().wait().unwrap().unwrap();
+        Ok(Permit::Wait(Duration::from_secs(600)))
+    }
+}
+
+#[test]
+fn a_pod_that_is_deleted_before_it_waits_does_not_wait() {
+    let (engine, handle) = engine(1, 1_000);
+    let mut scheduling = waiting_loop(&engine, &handle, Deletes(engine.clone()));
+    engine.put_pending(cpu("a", 800).build()).unwrap().wait().unwrap().unwrap();
+    let attempt = scheduling.schedule_one(Some(Instant::now()), now).unwrap();
+    let Attempt::Placed(placement) = attempt else { panic!("{attempt:?}") };
+    assert_eq!(BindingCycle::is_permitted(&placement, now()), Some(false));
+    assert!(scheduling.bind(&placement, now).is_err());
+    assert_eq!(snapshot(&engine).pod_count(), 0);
+}
+
+#[test]
+fn a_deleted_object_ends_an_assumed_pod_and_not_an_added_one() {
+    let (mut writer, _) = Engine::inline(Config::default());
+    writer.add_node(node("n").cpu(1_000).build()).unwrap();
+    writer.assume_pod(cpu("assumed", 100).build().on("n")).unwrap();
+    writer.add_pod(cpu("added", 100).build().on("n")).unwrap();
+    for name in ["default/assumed", "default/added", "default/unknown"] {
+        writer.remove_pending(&Uid::new(name)).unwrap();
+    }
+    let names: Vec<_> = writer.cluster().nodes().flat_map(|node| node.pods()).collect();
+    assert_eq!(names.iter().map(|pod| pod.name()).collect::<Vec<_>>(), ["added"]);
+    assert!(writer.cluster().audit().is_empty());
 }

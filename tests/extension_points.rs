@@ -7,10 +7,12 @@ use std::time::Duration;
 
 use portolan::framework::{
     Bind, Code, Cycle, CycleState, Decision, Diagnosis, Feasible, Filter, FitError, Framework,
-    FrameworkError, Handle, Nomination, Permit, Plugin, Point, PreFilter, PreFlight, PreScore,
-    Recorder, ScheduleError, Scheduler, SchedulerConfig, Score, Status, Step,
+    FrameworkError, Handle, MAX_NODE_SCORE, MIN_NODE_SCORE, Nomination, Permit, Plugin, Point,
+    PreFilter, PreFlight, PreScore, Recorder, ScheduleError, Scheduler, SchedulerConfig, Score,
+    ScoredNodes, Status, Step,
 };
 use portolan::model::{Name, Pod, Timestamp, Uid, node, pod};
+use portolan::plugins::NodeResourcesFit;
 use portolan::{Config, Engine, NodeInfo, Writer};
 
 type Log = Arc<Mutex<Vec<String>>>;
@@ -56,7 +58,17 @@ impl Plugin for Probe {
     }
 
     fn points(&self) -> &'static [Point] {
-        &Point::ALL
+        // All but QueueSort, which one plugin of a framework may extend.
+        const POINTS: [Point; 11] = {
+            let mut points = [Point::PreEnqueue; 11];
+            let mut at = 1;
+            while at < 11 {
+                points[at] = Point::ALL[at + 1];
+                at += 1;
+            }
+            points
+        };
+        &POINTS
     }
 
     fn pre_enqueue(&self, _: &Pod) -> Result<(), Status> {
@@ -132,13 +144,14 @@ impl Score for Judge<'_> {
         self.0.says.contains_key("Normalize")
     }
 
-    fn normalize(&self, _: &mut [i64]) -> Result<(), Status> {
+    fn normalize(&self, _: &ScoredNodes<'_>, _: &mut [i64]) -> Result<(), Status> {
         self.0.heard("Normalize")
     }
 }
 
 fn framework(probes: Vec<Probe>) -> Framework {
-    Framework::new(probes.into_iter().map(|p| (Box::new(p) as Box<dyn Plugin>, 1)).collect())
+    let plugins = probes.into_iter().map(|p| (Box::new(p) as Box<dyn Plugin>, 1)).collect();
+    Framework::new(plugins).unwrap()
 }
 
 fn cluster(nodes: &[&'static str]) -> Writer {
@@ -688,4 +701,148 @@ fn a_recorder_hears_of_every_step_and_of_plugins_now_and_then() {
     let mut sorted = with_plugins.clone();
     sorted.sort();
     assert_eq!(sorted, both);
+}
+
+/// Notes which nodes passed, and how the others fared.
+struct Told {
+    log: Log,
+    fails: bool,
+}
+
+impl Plugin for Told {
+    fn name(&self) -> &'static str {
+        "Told"
+    }
+
+    fn points(&self) -> &'static [Point] {
+        &[]
+    }
+
+    fn has_after_filter(&self) -> bool {
+        true
+    }
+
+    fn after_filter(
+        &self,
+        cycle: Cycle<'_>,
+        feasible: &Feasible<'_>,
+        diagnosis: &Diagnosis<'_>,
+    ) -> Result<(), Status> {
+        let mut passed: Vec<&str> = feasible.nodes().map(|node| &**node.name()).collect();
+        passed.sort_unstable();
+        let why = |node| Some(diagnosis.status(node)?.message());
+        let others: Vec<String> = cycle.cluster.nodes().filter_map(why).collect();
+        self.log.lock().unwrap().push(format!("{passed:?} {others:?}"));
+        match self.fails {
+            true => Err(Status::new(Code::Unschedulable, "", "it knows better")),
+            false => Ok(()),
+        }
+    }
+}
+
+#[test]
+fn plugins_are_told_of_feasible_nodes_in_every_cycle() {
+    let log = Log::default();
+    let told = |probe: Probe, pod: &Pod, fails: bool| {
+        let plugins: Vec<(Box<dyn Plugin>, i64)> =
+            vec![(Box::new(probe), 1), (Box::new(Told { log: log.clone(), fails }), 0)];
+        let config = SchedulerConfig { percentage_of_nodes: 100, seed: 1 };
+        let mut scheduler = Scheduler::new(Framework::new(plugins).unwrap(), config, None);
+        log.lock().unwrap().clear();
+        let decided = scheduler.schedule(cluster(&["a", "b"]).cluster(), pod);
+        let heard = std::mem::take(&mut *log.lock().unwrap());
+        // Before PostFilter and PreScore, which come where they are needed.
+        let steps = ["p.PostFilter", "p.PreScore", "["];
+        let heard =
+            heard.into_iter().filter(|line| steps.iter().any(|step| line.starts_with(step)));
+        (decided, heard.collect::<Vec<String>>())
+    };
+    let made = |on: Option<&'static str>| {
+        let made = Probe::new("p", &log);
+        match on {
+            Some("all") => made.says("Filter", Code::Unschedulable),
+            Some(on) => Probe { on: Some(on), ..made.says("Filter", Code::Unschedulable) },
+            None => made,
+        }
+    };
+    let plain = pod("p").cpu(100).build();
+    let (decided, heard) = told(made(None), &plain, false);
+    assert!(decided.is_ok());
+    assert_eq!(heard, [r#"["a", "b"] []"#, "p.PreScore"], "many");
+    let (decided, heard) = told(made(Some("a")), &plain, false);
+    assert_eq!(&*decided.unwrap().node, "b");
+    assert_eq!(heard, [r#"["b"] ["p says no"]"#], "one, and no scores");
+    let (decided, heard) = told(made(Some("all")), &plain, false);
+    assert!(decided.is_err());
+    assert_eq!(heard, [r#"[] ["p says no", "p says no"]"#, "p.PostFilter"], "none");
+    let nominated = Pod { nominated_node_name: Some("b".into()), ..plain.clone() };
+    let (decided, heard) = told(made(None), &nominated, false);
+    assert_eq!(&*decided.unwrap().node, "b");
+    assert_eq!(heard, [r#"["b"] []"#], "a nominated one");
+    let rejecting = Probe::new("p", &log).says("PreFilter", Code::Unschedulable);
+    let (decided, heard) = told(rejecting, &plain, false);
+    assert!(decided.is_err());
+    assert_eq!(heard, [r#"[] ["p says no", "p says no"]"#, "p.PostFilter"], "before any node");
+    let (decided, heard) = told(made(None), &plain, true);
+    assert_eq!(failure(decided), "running AfterFilter plugin \"Told\": it knows better");
+    assert_eq!(heard.len(), 1, "nothing is scored then");
+}
+
+/// Scores a node by its name, when it normalizes.
+struct ByName;
+
+impl Plugin for ByName {
+    fn name(&self) -> &'static str {
+        "ByName"
+    }
+
+    fn points(&self) -> &'static [Point] {
+        &[Point::Score]
+    }
+
+    fn pre_score<'a>(&'a self, _: Cycle<'a>, _: &'a Feasible<'a>) -> Result<PreScore<'a>, Status> {
+        Ok(PreScore::Score(Box::new(ByName)))
+    }
+}
+
+impl Score for ByName {
+    fn score(&self, node: NodeInfo<'_>) -> Result<i64, Status> {
+        Ok(node.name()[1..].parse().unwrap())
+    }
+
+    fn needs_normalize(&self) -> bool {
+        true
+    }
+
+    fn normalize(&self, nodes: &ScoredNodes<'_>, scores: &mut [i64]) -> Result<(), Status> {
+        assert_eq!(nodes.iter().count(), scores.len());
+        for (node, score) in nodes.iter().zip(scores) {
+            assert_eq!(node.name()[1..].parse(), Ok(*score), "each score is its node's");
+            *score = if &**node.name() == "n77" { MAX_NODE_SCORE } else { MIN_NODE_SCORE };
+        }
+        Ok(())
+    }
+}
+
+#[test]
+fn scores_are_normalized_with_the_names_of_their_nodes() {
+    let (mut writer, _) = Engine::inline(Config::default());
+    for n in 0..200 {
+        let node = node(format!("n{n}")).zone(format!("z{}", n % 3));
+        // Not all lanes of a chunk are feasible.
+        writer.add_node(node.cpu(if n % 5 == 0 { 50 } else { 1_000 }).build()).unwrap();
+    }
+    let framework = || {
+        let plugins: Vec<(Box<dyn Plugin>, i64)> =
+            vec![(Box::new(NodeResourcesFit::default()), 1), (Box::new(ByName), 10)];
+        Framework::new(plugins).unwrap()
+    };
+    let pod = pod("p").cpu(100).build();
+    let config = SchedulerConfig { percentage_of_nodes: 100, seed: 1 };
+    let mut scheduler = Scheduler::new(framework(), config, None);
+    assert_eq!(&*scheduler.schedule(writer.cluster(), &pod).unwrap().node, "n77");
+    let state = CycleState::default();
+    let by_nodes = scheduler.decide_by_nodes(Cycle::new(writer.cluster(), &pod, &state)).unwrap();
+    assert_eq!(&*by_nodes.node, "n77");
+    assert_eq!(framework().evaluate(writer.cluster(), &pod).failed, None);
 }

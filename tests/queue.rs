@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use portolan::framework::{
-    Actions, ClusterEvent, Code, EventResource, Framework, Handle, Hint, Interest, Nomination,
-    Plugin, PluginSet, Point, Status,
+    Actions, ClusterEvent, Code, EventResource, Framework, FrameworkError, Handle, Hint, Interest,
+    Nomination, Plugin, PluginSet, Point, Status,
 };
 use portolan::model::{Change, Diff, Generation, Name, Pod, Timestamp, Uid, node, pod};
 use portolan::plugins::{PrioritySort, SchedulingGates};
@@ -60,7 +60,7 @@ impl Test {
         let plugins: Vec<(Box<dyn Plugin>, i64)> =
             vec![(Box::new(PrioritySort), 0), (Box::new(SchedulingGates), 0), (Box::new(Fit), 0)];
         let handle = Handle::default();
-        let framework = Framework::new(plugins).with_handle(handle.clone());
+        let framework = Framework::new(plugins).unwrap().with_handle(handle.clone());
         let fit = framework.plugin_set(["Fit"]);
         Test {
             queue: SchedulingQueue::new(framework, config),
@@ -492,7 +492,7 @@ fn a_nominated_pod_keeps_its_node_until_something_else_is_said() {
 fn a_pod_is_for_the_profile_that_it_names() {
     let framework = || {
         let plugins: Vec<(Box<dyn Plugin>, i64)> = vec![(Box::new(PrioritySort), 0)];
-        Arc::new(Framework::new(plugins))
+        Arc::new(Framework::new(plugins).unwrap())
     };
     let cluster = Engine::inline(Config::default()).1.snapshot();
     let of = |name: &str| {
@@ -508,6 +508,39 @@ fn a_pod_is_for_the_profile_that_it_names() {
     assert!(matches!(refused, Err(QueueError::OtherScheduler { .. })), "{refused:?}");
     let none = SchedulingQueue::with_profiles([], QueueConfig::default());
     assert!(matches!(none, Err(QueueError::NoProfile)));
+}
+
+/// Sorts queues, and does nothing else.
+struct Sorts(&'static str);
+
+impl Plugin for Sorts {
+    fn name(&self) -> &'static str {
+        self.0
+    }
+    fn points(&self) -> &'static [Point] {
+        &[Point::QueueSort]
+    }
+}
+
+#[test]
+fn one_plugin_sorts_a_queue() {
+    let framework = |names: &[&'static str]| {
+        let plugin = |name: &&'static str| (Box::new(Sorts(name)) as Box<dyn Plugin>, 0);
+        Framework::new(names.iter().map(plugin).collect())
+    };
+    let several = framework(&["a", "b"]).err();
+    assert_eq!(several, Some(FrameworkError::QueueSort { first: "a", second: "b" }));
+    let of = |names: &[&'static str]| Arc::new(framework(names).unwrap());
+    let queue = |first: Arc<Framework>, second: Arc<Framework>| {
+        let profiles = [("first".into(), first), ("second".into(), second)];
+        SchedulingQueue::with_profiles(profiles, QueueConfig::default()).err()
+    };
+    assert_eq!(queue(of(&["a"]), of(&["a"])), None);
+    let scheduler: Name = "second".into();
+    let none = QueueError::NoQueueSort { scheduler: scheduler.clone() };
+    assert_eq!(queue(of(&["a"]), of(&[])), Some(none));
+    let other = QueueError::OtherQueueSort { scheduler, sorts: "a", other: "b" };
+    assert_eq!(queue(of(&["a"]), of(&["b"])), Some(other));
 }
 
 /// A plugin that names no events, as one of a user's may.
@@ -532,7 +565,7 @@ impl Plugin for Silent {
 fn a_plugin_that_names_no_events_is_told_of_all_and_a_failing_gate_gates() {
     let plugins: Vec<(Box<dyn Plugin>, i64)> =
         vec![(Box::new(PrioritySort), 0), (Box::new(Silent), 0)];
-    let framework = Framework::new(plugins);
+    let framework = Framework::new(plugins).unwrap();
     let silent = framework.plugin_set(["Silent"]);
     let mut test =
         Test { queue: SchedulingQueue::new(framework, Default::default()), ..Test::new() };

@@ -11,12 +11,14 @@
 
 mod reader;
 mod shared;
+mod weak;
 mod writer;
 
 use std::time::Duration;
 
 pub use reader::{LivePod, ReadError, Reader};
 pub use shared::Engine;
+pub use weak::WeakEngine;
 pub use writer::{Figures, Writer};
 
 use crate::snapshot::GodelConfig;

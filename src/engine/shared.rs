@@ -36,13 +36,13 @@ const SWEEP_PERIOD: Duration = Duration::from_secs(1);
 /// ```
 #[derive(Clone)]
 pub struct Engine {
-    log: Arc<Log<Core>>,
+    pub(super) log: Arc<Log<Core>>,
     /// Where a thread of its own writes: joined when the last engine goes.
-    _attendant: Option<Arc<Attendant<Core>>>,
+    pub(super) attendant: Option<Arc<Attendant<Core>>>,
 }
 
 /// The writer as the log feeds it.
-struct Core {
+pub(super) struct Core {
     writer: Writer,
 }
 
@@ -73,7 +73,7 @@ impl Engine {
     /// An engine whose writing the submitting threads do by turns.
     #[must_use]
     pub fn shared(config: Config) -> Engine {
-        Engine { log: Arc::new(Engine::log(config)), _attendant: None }
+        Engine { log: Arc::new(Engine::log(config)), attendant: None }
     }
 
     /// An engine with a thread that does all the writing, and sweeps expired
@@ -86,7 +86,7 @@ impl Engine {
         let period = config.sweep_period.unwrap_or(SWEEP_PERIOD);
         let log = Arc::new(Engine::log(config));
         let attendant = Attendant::spawn(log.clone(), period)?;
-        Ok(Engine { log, _attendant: Some(Arc::new(attendant)) })
+        Ok(Engine { log, attendant: Some(Arc::new(attendant)) })
     }
 
     fn log(config: Config) -> Log<Core> {

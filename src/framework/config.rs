@@ -287,7 +287,7 @@ fn framework(
     let weighted = |(name, plugin): (String, _)| (plugin, weights.get(&name).copied().unwrap_or(0));
     let plugins = made.into_iter().map(weighted).collect();
     points.iter().try_fold(
-        Framework::new(plugins).with_handle(handle.clone()),
+        Framework::assembled(plugins).with_handle(handle.clone()),
         |made, (at, names)| {
             made.with_plugins_at(*at, names)
                 .map_err(|error| ConfigError::new(line, error.to_string()))

@@ -38,6 +38,17 @@ struct Value {
     copy: Option<fn(&Data) -> Data>,
 }
 
+impl Value {
+    /// A value that is copied with its state.
+    fn of<T: Clone + Send + Sync + 'static>(value: T) -> Value {
+        let copy = |data: &Data| match data.downcast_ref::<T>() {
+            Some(value) => Arc::new(value.clone()) as Data,
+            None => data.clone(),
+        };
+        Value { data: Arc::new(value), copy: Some(copy) }
+    }
+}
+
 /// Typed values under keys, for as long as a pod is on its way.
 ///
 /// What a filter or a score needs it keeps for itself (see
@@ -99,11 +110,7 @@ impl CycleState {
     /// Keeps a value, in place of the one that is under the key. A clone of the
     /// state gets a clone of it.
     pub fn write<T: Clone + Send + Sync + 'static>(&self, key: &'static str, value: T) {
-        let copy = |data: &Data| match data.downcast_ref::<T>() {
-            Some(value) => Arc::new(value.clone()) as Data,
-            None => data.clone(),
-        };
-        self.put(key, Value { data: Arc::new(value), copy: Some(copy) });
+        self.put(key, Value::of(value));
     }
 
     /// Keeps a value that clones of the state share.
@@ -129,6 +136,48 @@ impl CycleState {
         let found = values.iter().find(|(known, _)| *known == key);
         let (_, value) = found.ok_or(StateError::NotFound(key))?;
         value.data.clone().downcast().map_err(|_| StateError::OtherType(key))
+    }
+
+    /// Changes the value under a key, which `init` makes if there is none, and returns what
+    /// `change` returns. No other thread reads or writes the state in between (`Lock`), so
+    /// neither closure may use the state itself. Who has read the value before keeps what
+    /// they read: the value is cloned then, and also if clones of the state share it.
+    ///
+    /// ```
+    /// use portolan::framework::CycleState;
+    ///
+    /// let state = CycleState::default();
+    /// for _ in 0..2 {
+    ///     state.update("Tries", || 0, |tries: &mut u32| *tries += 1)?;
+    /// }
+    /// assert_eq!(*state.read::<u32>("Tries")?, 2);
+    /// # Ok::<(), portolan::framework::StateError>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// The value is of another type.
+    pub fn update<T: Clone + Send + Sync + 'static, R>(
+        &self,
+        key: &'static str,
+        init: impl FnOnce() -> T,
+        change: impl FnOnce(&mut T) -> R,
+    ) -> Result<R, StateError> {
+        let mut values = self.values.write().unwrap_or_else(PoisonError::into_inner);
+        let Some((_, value)) = values.iter_mut().find(|(known, _)| *known == key) else {
+            let mut new = init();
+            let changed = change(&mut new);
+            values.push((key, Value::of(new)));
+            return Ok(changed);
+        };
+        if let Some(data) = Arc::get_mut(&mut value.data) {
+            return data.downcast_mut().map(change).ok_or(StateError::OtherType(key));
+        }
+        let shared = value.data.downcast_ref::<T>().ok_or(StateError::OtherType(key))?;
+        let mut own = shared.clone();
+        let changed = change(&mut own);
+        value.data = Arc::new(own);
+        Ok(changed)
     }
 
     /// Forgets the value under a key; whether there was one.
@@ -159,5 +208,40 @@ impl fmt::Debug for CycleState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let values = self.values.read().unwrap_or_else(PoisonError::into_inner);
         f.debug_set().entries(values.iter().map(|(key, _)| key)).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_update_of_two_threads_is_lost() {
+        let state = CycleState::default();
+        std::thread::scope(|scope| {
+            for _ in 0..2 {
+                scope.spawn(|| {
+                    for _ in 0..1_000 {
+                        state.update("n", || 0_u32, |n| *n += 1).unwrap();
+                    }
+                });
+            }
+        });
+        assert_eq!(state.read::<u32>("n").as_deref(), Ok(&2_000));
+    }
+
+    #[test]
+    fn an_update_leaves_what_was_read_and_copied_before() {
+        let state = CycleState::default();
+        state.write_shared("names", Arc::new(vec!["a"]));
+        let (read, copy) = (state.read::<Vec<&str>>("names").unwrap(), state.clone());
+        state.update("names", Vec::new, |names: &mut Vec<&str>| names.push("b")).unwrap();
+        assert_eq!(
+            (&**read, &**copy.read::<Vec<&str>>("names").unwrap()),
+            (&["a"][..], &["a"][..])
+        );
+        assert_eq!(**state.read::<Vec<&str>>("names").unwrap(), ["a", "b"]);
+        let other = state.update("names", || 0_u8, |_| ());
+        assert_eq!(other, Err(StateError::OtherType("names")));
     }
 }

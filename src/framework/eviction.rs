@@ -72,8 +72,9 @@ impl Eviction {
     }
 
     /// Calls `evict` for every victim: the last one after the others, and not if
-    /// one of those failed. Victims that wait for a permit are rejected instead,
-    /// and victims that terminate already are left to it.
+    /// one of those failed. A victim that waits for a permit is rejected instead; one whose
+    /// permits were all given may be bound by now, and is evicted. Victims that terminate
+    /// already are left alone.
     ///
     /// # Errors
     ///
@@ -81,8 +82,8 @@ impl Eviction {
     pub fn run(&self, mut evict: impl FnMut(&Pod) -> Result<(), String>) -> Result<(), String> {
         let Some((last, others)) = self.victims.split_last() else { return Ok(()) };
         let mut evict = |victim: &Pod| {
-            if let Some(waiting) = self.handle.waiting_pods().get(&victim.uid) {
-                waiting.reject("DefaultPreemption", "preempted");
+            let waiting = self.handle.waiting_pods().get(&victim.uid);
+            if waiting.is_some_and(|waiting| waiting.reject("DefaultPreemption", "preempted")) {
                 return Ok(());
             }
             match victim.deletion_time {

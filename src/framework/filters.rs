@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use crate::model::{Name, Pod};
 use crate::snapshot::{Chunk, Cluster, Freed, NodeInfo, lanes};
 
-use super::recorder::{Recorder, Step, timed, timed_step};
-use super::{Code, Cycle, Filter, FitError, Framework, PreFilter, Reads, Reasons, Status};
+use super::recorder::{Step, Watch, timed_step};
+use super::{Code, Cycle, Filter, FitError, Framework, Panics, PreFilter, Reads, Reasons, Status};
 
 /// What all plugins filter for one pod: what [`Framework::pre_filter`] gives.
 ///
@@ -15,7 +15,7 @@ use super::{Code, Cycle, Filter, FitError, Framework, PreFilter, Reads, Reasons,
 /// (`RunFilterPluginsWithNominatedPods`).
 pub struct Filters<'a> {
     cycle: Cycle<'a>,
-    recorder: Option<&'a dyn Recorder>,
+    watch: Watch<'a>,
     each: Vec<Judge<'a>>,
     only: Option<Only>,
     rejected: Option<Status>,
@@ -27,6 +27,7 @@ struct Judge<'a> {
     plugin: &'static str,
     filter: Held<'a>,
     is_local: bool,
+    panics: &'a Panics,
 }
 
 /// A filter of these filters alone, or one of those that they were copied from.
@@ -85,12 +86,12 @@ impl Framework {
     /// Asks every plugin what it filters for this pod, and which pods it must
     /// yield to. What comes of it is in [`Filters::rejected`].
     pub fn pre_filter<'a>(&'a self, cycle: Cycle<'a>) -> Filters<'a> {
-        let recorder = self.plugin_recorder(cycle);
+        let watch = self.watch(cycle);
         let outcome = |filters: &Filters<'_>| filters.rejected.as_ref().map(|status| status.code);
         timed_step(self.recorder(), Step::PreFilter, outcome, || {
             let mut filters = Filters {
                 cycle,
-                recorder,
+                watch,
                 each: Vec::with_capacity(self.pre_filter_order().len()),
                 only: None,
                 rejected: None,
@@ -107,8 +108,7 @@ impl<'a> Filters<'a> {
         let mut positions: Vec<usize> = Vec::with_capacity(framework.pre_filter_order().len());
         for (plugin, position) in framework.pre_filter_order() {
             let (name, is_local) = (plugin.name(), plugin.is_local());
-            let answer = timed(
-                self.recorder,
+            let answer = self.watch.ask(
                 (name, Step::PreFilter),
                 |answer: &Result<PreFilter<'_>, Status>| match answer {
                     Ok(PreFilter::Skip) => Some(Code::Skip),
@@ -146,7 +146,8 @@ impl<'a> Filters<'a> {
             if let Some(position) = position {
                 let at = positions.partition_point(|before| *before < position);
                 positions.insert(at, position);
-                self.each.insert(at, Judge { plugin: name, filter: Held::Own(filter), is_local });
+                let (filter, panics) = (Held::Own(filter), self.watch.panics);
+                self.each.insert(at, Judge { plugin: name, filter, is_local, panics });
             }
         }
     }
@@ -242,19 +243,25 @@ impl<'a> Filters<'a> {
     /// filters all that such pods cannot change (`CycleState.Clone`).
     #[must_use]
     pub fn extend(&self) -> Filters<'_> {
-        let each = self.each.iter().map(|judge| Judge {
-            filter: match judge.filter.get().extend() {
-                Some(own) => Held::Own(own),
-                None => Held::Shared(judge.filter.get()),
-            },
-            ..*judge
+        // A filter that could not be copied would not be told of pods: it has no answer.
+        let mut rejected = None;
+        let each = self.each.iter().map(|judge| {
+            let extended = judge.guard("PreFilterExtension", |filter| Ok(filter.extend()));
+            let own = extended.unwrap_or_else(|status| {
+                rejected.get_or_insert(judge.failed(status));
+                None
+            });
+            Judge {
+                filter: own.map_or_else(|| Held::Shared(judge.filter.get()), Held::Own),
+                ..*judge
+            }
         });
         Filters {
             cycle: self.cycle,
-            recorder: self.recorder,
+            watch: self.watch,
             each: each.collect(),
             only: None,
-            rejected: None,
+            rejected,
             nominated: self.nominated.clone(),
         }
     }
@@ -263,16 +270,16 @@ impl<'a> Filters<'a> {
     /// if pods of the node were gone that take so much together; as far as that follows
     /// from amounts, without a fork.
     pub(crate) fn without(&self, node: NodeInfo<'_>, freed: &Freed<'_>) -> Without {
-        let reads = |judge: &Judge<'_>| judge.filter.get().reads();
         let is_nominated = self.nominated.iter().any(|(name, _)| name == node.name());
-        if is_nominated || self.each.iter().any(|judge| reads(judge) == Reads::Anything) {
+        if is_nominated || self.each.iter().any(|judge| judge.reads() == Reads::Anything) {
             return Without::Unknown;
         }
         for judge in &self.each {
-            if reads(judge) == Reads::Pods {
+            if judge.reads() == Reads::Pods {
                 return Without::Unknown;
             }
-            if let Some(status) = judge.filter.get().filter_without(node, freed) {
+            let rejected = judge.guard(FILTER, |filter| Ok(filter.filter_without(node, freed)));
+            if let Some(status) = rejected.unwrap_or_else(Some) {
                 return Without::Rejected(judge.failed(status));
             }
         }
@@ -282,8 +289,11 @@ impl<'a> Filters<'a> {
     /// Whether a node of which it is said that it [passes](Without::Passes) would if no
     /// more than this were gone.
     pub(crate) fn passes_without(&self, node: NodeInfo<'_>, freed: &Freed<'_>) -> bool {
-        let mut filters = self.each.iter().map(|judge| judge.filter.get());
-        filters.all(|it| it.reads() == Reads::Node || it.passes_without(node, freed))
+        self.each.iter().all(|judge| {
+            // One that panics keeps what is left from being given away.
+            let passes = |filter: &dyn Filter| Ok(filter.passes_without(node, freed));
+            judge.reads() == Reads::Node || judge.guard(FILTER, passes).unwrap_or(false)
+        })
     }
 
     /// What if this pod were on this node, of a fork that has it there?
@@ -312,9 +322,9 @@ impl<'a> Filters<'a> {
         mut change: impl FnMut(&mut dyn Filter) -> Result<(), Status>,
     ) -> Result<(), Status> {
         for judge in &mut self.each {
-            let (plugin, recorder) = (judge.plugin, self.recorder);
+            let (plugin, watch) = (judge.plugin, self.watch);
             let Held::Own(filter) = &mut judge.filter else { continue };
-            timed(recorder, (plugin, step), code, || change(&mut **filter)).map_err(|status| {
+            watch.ask((plugin, step), code, || change(&mut **filter)).map_err(|status| {
                 status.failed(plugin, format_args!("running {verb} on PreFilter plugin {plugin:?}"))
             })?;
         }
@@ -335,8 +345,7 @@ impl<'a> Filters<'a> {
             }
             let asked = (judge.plugin, Step::Filter);
             let filter = judge.filter.get();
-            let passed =
-                timed(self.recorder, asked, code, || filter.filter_chunk(cluster, chunk, mask));
+            let passed = self.watch.ask(asked, code, || filter.filter_chunk(cluster, chunk, mask));
             mask = passed.map_err(|status| judge.failed(status))?;
         }
         Ok(mask)
@@ -413,7 +422,9 @@ impl<'a> Filters<'a> {
                 if mask == 0 {
                     break;
                 }
-                let counted = judge.filter.get().count_reasons(cluster, chunk, mask, &mut reasons);
+                let count =
+                    |filter: &dyn Filter| filter.count_reasons(cluster, chunk, mask, &mut reasons);
+                let counted = judge.guard(FILTER, count);
                 // An error would have ended the cycle before reasons are counted.
                 let passed = counted.unwrap_or(0);
                 *rejects |= passed != mask;
@@ -427,6 +438,9 @@ impl<'a> Filters<'a> {
     }
 }
 
+/// The step in which filters are asked.
+const FILTER: &str = Step::Filter.as_str();
+
 /// The code of a step's outcome.
 pub(super) fn code<T>(outcome: &Result<T, Status>) -> Option<Code> {
     outcome.as_ref().err().map(|status| status.code)
@@ -434,7 +448,21 @@ pub(super) fn code<T>(outcome: &Result<T, Status>) -> Option<Code> {
 
 impl Judge<'_> {
     fn filter(&self, node: NodeInfo<'_>) -> Option<Status> {
-        self.filter.get().filter(node).map(|status| self.failed(status))
+        let answer = self.guard(FILTER, |filter| Ok(filter.filter(node)));
+        answer.unwrap_or_else(Some).map(|status| self.failed(status))
+    }
+
+    /// Asks the filter something; an error if it panics.
+    fn guard<'s, T>(
+        &'s self,
+        step: &'static str,
+        ask: impl FnOnce(&'s dyn Filter) -> Result<T, Status>,
+    ) -> Result<T, Status> {
+        self.panics.guard(self.plugin, step, || ask(self.filter.get()))
+    }
+
+    fn reads(&self) -> Reads {
+        self.guard(FILTER, |filter| Ok(filter.reads())).unwrap_or(Reads::Anything)
     }
 
     /// A rejection as it is, anything else as an error.
@@ -513,15 +541,19 @@ impl Filters<'_> {
     fn resolvable(&self, chunk: &Chunk, mut mask: u64) -> u64 {
         let cluster = self.cycle.cluster;
         let mut found = 0;
-        for judge in self.each.iter().map(|judge| judge.filter.get()) {
+        for judge in &self.each {
             if mask == 0 {
                 break;
             }
-            // An error has ended the cycle before.
-            let passed = judge.filter_chunk(cluster, chunk, mask).unwrap_or(0);
+            // An error has ended the cycle before. Of nodes for which it panics now nothing
+            // is known: others need not go from there.
+            let passed = judge.guard(FILTER, |filter| filter.filter_chunk(cluster, chunk, mask));
+            let passed = passed.unwrap_or(0);
             let rejected = mask & !passed;
             if rejected != 0 {
-                found |= judge.resolvable(cluster, chunk, rejected);
+                let resolvable =
+                    |filter: &dyn Filter| Ok(filter.resolvable(cluster, chunk, rejected));
+                found |= judge.guard(FILTER, resolvable).unwrap_or(0);
             }
             mask = passed;
         }

@@ -4,8 +4,9 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::model::{Name, Pod};
+use crate::snapshot::Snapshot;
 
-use super::{Evictor, Nominator, PodGroups, VolumeBinder, WaitingPods};
+use super::{Evictor, Nominator, Panics, PodGroups, VolumeBinder, WaitingPods};
 
 /// Binds pods to nodes: where a decision leaves the scheduler.
 pub trait Binder: Send + Sync {
@@ -15,6 +16,13 @@ pub trait Binder: Send + Sync {
     ///
     /// The pod is not bound, and why.
     fn bind(&self, pod: &Pod, node: &Name) -> Result<(), String>;
+}
+
+/// Gives the current version of the cluster to plugins outside of a cycle
+/// (`SnapshotSharedLister`).
+pub trait Snapshots: Send + Sync {
+    /// The newest published version.
+    fn snapshot(&self) -> Arc<Snapshot>;
 }
 
 /// What plugins are given when they are made: the pods that wait for permits, the
@@ -27,9 +35,11 @@ pub struct Handle {
     waiting: Arc<WaitingPods>,
     nominator: Arc<Nominator>,
     pod_groups: Arc<PodGroups>,
+    panics: Arc<Panics>,
     binder: Option<Arc<dyn Binder>>,
     volume_binder: Option<Arc<dyn VolumeBinder>>,
     evictor: Option<Arc<dyn Evictor>>,
+    snapshots: Option<Arc<dyn Snapshots>>,
 }
 
 impl Handle {
@@ -52,6 +62,20 @@ impl Handle {
         Handle { evictor: Some(evictor), ..self }
     }
 
+    /// The same with these versions, for plugins that are made from now on.
+    #[must_use]
+    pub fn with_snapshots(self, snapshots: Arc<dyn Snapshots>) -> Handle {
+        Handle { snapshots: Some(snapshots), ..self }
+    }
+
+    /// The newest published version, for example for a hint, a permit or PreBind; none if the
+    /// handle was given none ([`Handle::with_snapshots`]). It may be newer than the version
+    /// of a cycle: within one, [`Cycle::cluster`](super::Cycle::cluster) is what was decided on.
+    #[must_use]
+    pub fn snapshot(&self) -> Option<Arc<Snapshot>> {
+        self.snapshots.as_ref().map(|snapshots| snapshots.snapshot())
+    }
+
     /// The pods that wait for a permit.
     #[must_use]
     pub fn waiting_pods(&self) -> &WaitingPods {
@@ -68,6 +92,12 @@ impl Handle {
     #[must_use]
     pub fn pod_groups(&self) -> &PodGroups {
         &self.pod_groups
+    }
+
+    /// The panics of plugins that were caught.
+    #[must_use]
+    pub fn panics(&self) -> &Arc<Panics> {
+        &self.panics
     }
 
     /// Who binds, if anybody does.

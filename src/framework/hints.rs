@@ -89,7 +89,7 @@ impl QueueingHints {
     }
 
     /// What one of the plugins says of an event that concerns it. A plugin that
-    /// fails says `Queue`, as one does that need not be asked.
+    /// fails or panics says `Queue`, as one does that need not be asked.
     #[must_use]
     pub fn ask(
         &self,
@@ -105,7 +105,11 @@ impl QueueingHints {
         }
         let at = plugin.0.trailing_zeros() as usize;
         let Some(plugin) = framework.plugins().nth(at) else { return Hint::Queue };
-        let ask = || plugin.queueing_hint(pod, event, cluster).unwrap_or(Hint::Queue);
+        let ask = || {
+            let ask = || plugin.queueing_hint(pod, event, cluster);
+            let panics = framework.handle().panics();
+            panics.guard(plugin.name(), "QueueingHint", ask).unwrap_or(Hint::Queue)
+        };
         let Some(recorder) = framework.recorder() else { return ask() };
         let start = Instant::now();
         let hint = ask();
@@ -134,8 +138,7 @@ impl Framework {
     #[must_use]
     pub fn gate(&self, pod: &Pod, last: PluginSet) -> Option<(PluginSet, Status)> {
         let ask = |(at, plugin): (usize, &dyn Plugin)| {
-            let status = plugin.pre_enqueue(pod).err()?;
-            Some((set(at), Status { plugin: plugin.name(), ..status }))
+            Some((set(at), self.ask_to_enqueue(plugin, pod).err()?))
         };
         let is_last = |at: &usize| !last.intersection(set(*at)).is_empty();
         let (first, rest): (_, _) = (
@@ -149,6 +152,8 @@ impl Framework {
     /// has such a key.
     #[must_use]
     pub fn sort_key(&self, pod: &QueuedPod) -> Option<[i64; 2]> {
-        self.numbered_at(Point::QueueSort).next().and_then(|(_, plugin)| plugin.sort_key(pod))
+        let (_, plugin) = self.numbered_at(Point::QueueSort).next()?;
+        let panics = self.handle().panics();
+        panics.guard_or(plugin.name(), Point::QueueSort.as_str(), None, || plugin.sort_key(pod))
     }
 }

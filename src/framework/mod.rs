@@ -11,6 +11,7 @@
 //! |---|---|---|
 //! | [`Framework::pre_enqueue`], [`Framework::compare`] | the queue | may it queue; which is first |
 //! | [`Framework::pre_filter`], [`Filters::filter`] | [`Scheduler::decide`] | which nodes will do |
+//! | `after_filter` | the same, in every cycle | nothing: they are told which nodes will do |
 //! | [`Framework::post_filter`] | the same, where none will do | can that be changed |
 //! | [`Framework::pre_score`], [`Scores::score`] | the same, where several will do | which is best |
 //! | [`Framework::reserve`], [`Framework::unreserve`] | whoever assumes the pod | what its node sets aside |
@@ -22,6 +23,16 @@
 //! ([`Code::is_rejection`]); any other ends the cycle as an error that says which
 //! step of which plugin it was, in kube-scheduler's words. On two nodes with errors
 //! it is that of the chunk that comes first in the list, with any number of threads.
+//!
+//! # Plugins that panic
+//!
+//! A panic in a plugin is caught at the call, at every extension point, and fails the pod
+//! that it was asked about like an error status does: the status names the plugin, the
+//! step and the panic's text. What the pod had reserved is undone, the pod is forgotten
+//! and requeued, and other pods and their events are not affected. Calls that return no
+//! status have a default: two pods compare equal, a hint is [`Hint::Queue`], and
+//! Unreserve and PostBind go on with the next plugin. [`Handle::panics`] counts all
+//! panics and holds the latest ones. A build with `panic = "abort"` catches nothing.
 //!
 //! # From kube-scheduler's framework
 //!
@@ -36,7 +47,8 @@
 //! | `EnqueueExtensions`, `QueueingHintFn` | [`Plugin::events`], [`Plugin::queueing_hint`] |
 //! | `ReservePlugin`, `PermitPlugin`, `PreBindPlugin`, `BindPlugin`, `PostBindPlugin` | the methods of [`Plugin`] with those names |
 //! | `CycleState` | [`CycleState`]; filters and scores keep what they need for themselves |
-//! | `Handle` | [`Handle`]; the snapshot with its listers is [`Cycle::cluster`] |
+//! | `Handle`, `SnapshotSharedLister` | [`Handle`]; the snapshot with its listers is [`Cycle::cluster`], and outside of a cycle [`Handle::snapshot`] |
+//! | `MinNodeScore`, `MaxNodeScore`, `NodeScoreList` | [`MIN_NODE_SCORE`], [`MAX_NODE_SCORE`], [`ScoredNodes`] with the scores |
 //! | `SharedLister`, informers' listers | [`Cluster::nodes`](crate::Cluster::nodes), [`Cluster::objects`](crate::Cluster::objects) |
 //! | `WaitingPod`, `IterateOverWaitingPods` | [`WaitingPod`], [`WaitingPods::all`] |
 //! | `Registry`, `NewFramework` | `Registry`, `config::Configuration` (feature `k8s`), [`Framework::new`] |
@@ -47,13 +59,13 @@
 //! |---|---|
 //! | `QueueSortPlugin.Less(*PodInfo, *PodInfo)` | [`Plugin::compare`] |
 //! | `PreFilterPlugin.PreFilter`, a status alone | [`Plugin::pre_filter`]: `Ok` with the filter, `Err` with the status |
-//! | `PostFilterPlugin`, which is told of the feasible nodes and cannot change them | [`Plugin::pre_score`] with [`Feasible`], answered with [`PreScore::Skip`] |
+//! | `PostFilterPlugin`, which is told of the feasible nodes and cannot change them | [`Plugin::after_filter`], in every cycle |
 //! | `ScorePlugin.Score(nodeName)` | [`Score::score`] with the node itself |
 //! | `ReservePlugin` and `UnreservePlugin`, two plugins | [`Plugin::reserve`] and [`Plugin::unreserve`]; either may be left as it is |
 //! | `PermitPlugin.Permit` with a timeout | [`Permit::Wait`] with one |
 //! | `PreBindPlugin`, `BindPlugin`, `PostBindPlugin` | the same; without a pre-flight there is always work |
-//! | `CycleState.Lock`, `RLock` | nothing: reading and writing is safe from any thread |
-//! | `WaitingPod.Allow() bool`, `Reject() bool` | [`WaitingPod::allow`], [`WaitingPod::reject`]; [`WaitingPod::outcome`] tells which came first |
+//! | `CycleState.Lock`, `RLock` | [`CycleState::update`]; reading and writing alone is safe from any thread |
+//! | `WaitingPod.Allow() bool`, `Reject() bool` | [`WaitingPod::allow`], [`WaitingPod::reject`]: whether the call decided |
 //!
 //! # Writing a plugin
 //!
@@ -125,7 +137,7 @@
 //! writer.add_node(node("free").cpu(8_000).build())?;
 //! writer.publish();
 //!
-//! let framework = Framework::new(vec![(Box::new(Teams), 1)]);
+//! let framework = Framework::new(vec![(Box::new(Teams), 1)])?;
 //! let mut scheduler = Scheduler::new(framework, SchedulerConfig::default(), None);
 //! let red = pod("a").label("team", "red").build();
 //! let blue = pod("b").label("team", "blue").build();
@@ -154,6 +166,7 @@ mod handle;
 mod hints;
 mod memo;
 mod nominator;
+mod panics;
 mod partition;
 mod plain;
 mod plugin;
@@ -179,13 +192,14 @@ pub use events::{Actions, ClusterEvent, EventResource, Hint, Interest};
 pub use eviction::{Eviction, Evictor};
 pub(crate) use filters::Without;
 pub use filters::{Diagnosis, Filters};
-pub use handle::{Binder, Handle};
+pub use handle::{Binder, Handle, Snapshots};
 pub use hints::QueueingHints;
 pub use nominator::Nominator;
+pub use panics::{Panicked, Panics};
 pub use partition::Partition;
 pub use plugin::{
     Bind, Feasible, Filter, Nomination, Permit, Plugin, PreFilter, PreFlight, PreScore, Reads,
-    Score,
+    Score, ScoredNodes,
 };
 pub(crate) use plugin::{each_lane, each_same, normalize_to_largest};
 pub use pod_groups::{Hold, Muster, PodGroups};
@@ -198,7 +212,7 @@ pub use registry::{Factory, Registry, RegistryError};
 pub use runtime::{Framework, FrameworkError};
 pub use sampling::num_feasible_nodes_to_find;
 pub use scheduler::{Decision, ScheduleError, Scheduler, SchedulerConfig};
-pub use scores::{NodeScore, Scores};
+pub use scores::{MAX_NODE_SCORE, MIN_NODE_SCORE, NodeScore, Scores};
 pub use status::{Code, Reasons, Status};
 pub use volumes::{Assumed, PodVolumes, VolumeBinder};
 pub(crate) use waiting::go_duration;

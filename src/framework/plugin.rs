@@ -76,7 +76,7 @@ pub enum Bind {
 /// It is asked at the extension points that it names, and need not care for the
 /// others. Success is `Ok`; a status is a rejection if its code is one
 /// ([`Code::is_rejection`](super::Code::is_rejection)) and an error that ends the
-/// cycle if not.
+/// cycle if not. A panic counts as an error ([`Panics`](super::Panics)).
 pub trait Plugin: Send + Sync {
     /// Its name, as in kube-scheduler's configuration.
     fn name(&self) -> &'static str;
@@ -152,6 +152,34 @@ pub trait Plugin: Send + Sync {
     /// other code ends the cycle.
     fn pre_filter<'a>(&'a self, _cycle: Cycle<'a>) -> Result<PreFilter<'a>, Status> {
         Ok(PreFilter::Skip)
+    }
+
+    /// Whether [`Plugin::after_filter`] is to be called. Read once, when the framework is
+    /// made.
+    fn has_after_filter(&self) -> bool {
+        false
+    }
+
+    /// Told of the nodes that passed all filters, in every cycle, whether there are none,
+    /// one or many, and whether or not nodes are scored afterwards (the `PostFilter` of
+    /// Kubernetes 1.17 and of Gödel's framework, which cannot change the nodes). Comes before
+    /// [`Plugin::post_filter`] and [`Plugin::pre_score`].
+    ///
+    /// The nodes are those that were found before the search ended: the nominated or
+    /// preferred node alone if it passed, otherwise as many as are enough. The diagnosis
+    /// gives the status of any node when it is asked for it, also of one that the search did
+    /// not look at.
+    ///
+    /// # Errors
+    ///
+    /// Any status ends the cycle.
+    fn after_filter(
+        &self,
+        _cycle: Cycle<'_>,
+        _feasible: &Feasible<'_>,
+        _diagnosis: &Diagnosis<'_>,
+    ) -> Result<(), Status> {
+        Ok(())
     }
 
     /// No node will do: tries to change that, by preemption for one. The status
@@ -268,13 +296,41 @@ impl<'a> Feasible<'a> {
         self.chunks.iter().copied()
     }
 
-    /// The nodes, in no particular order.
+    /// The nodes, chunk by chunk.
     pub fn nodes(&self) -> impl Iterator<Item = NodeInfo<'a>> {
         let nodes = self
             .chunks
             .iter()
             .flat_map(|(chunk, mask)| lanes(*mask).map(|lane| self.cluster.node_in(chunk, lane)));
         nodes.flatten()
+    }
+}
+
+/// The nodes whose scores are normalized, in the order of the scores. Nodes are looked up
+/// only when they are asked for.
+pub struct ScoredNodes<'a>(Source<'a>);
+
+enum Source<'a> {
+    Feasible(&'a Feasible<'a>),
+    Listed(&'a [NodeInfo<'a>]),
+}
+
+impl<'a> ScoredNodes<'a> {
+    pub(super) fn feasible(nodes: &'a Feasible<'a>) -> ScoredNodes<'a> {
+        ScoredNodes(Source::Feasible(nodes))
+    }
+
+    pub(super) fn listed(nodes: &'a [NodeInfo<'a>]) -> ScoredNodes<'a> {
+        ScoredNodes(Source::Listed(nodes))
+    }
+
+    /// The nodes, one for each score.
+    pub fn iter(&self) -> impl Iterator<Item = NodeInfo<'a>> {
+        let (feasible, listed) = match self.0 {
+            Source::Feasible(nodes) => (Some(nodes), &[][..]),
+            Source::Listed(nodes) => (None, nodes),
+        };
+        feasible.into_iter().flat_map(Feasible::nodes).chain(listed.iter().copied())
     }
 }
 
@@ -435,13 +491,15 @@ pub trait Score: Send + Sync {
         false
     }
 
-    /// Brings the scores of all feasible nodes to 0 up to 100. Called only
-    /// where [`Score::needs_normalize`] says so.
+    /// Brings the scores of all feasible nodes to [`MIN_NODE_SCORE`](super::MIN_NODE_SCORE)
+    /// up to [`MAX_NODE_SCORE`](super::MAX_NODE_SCORE) (`NormalizeScore` with its
+    /// `NodeScoreList`). The scores are in the order of the nodes. Called only if
+    /// [`Score::needs_normalize`] returns true.
     ///
     /// # Errors
     ///
     /// Any status ends the cycle.
-    fn normalize(&self, _scores: &mut [i64]) -> Result<(), Status> {
+    fn normalize(&self, _nodes: &ScoredNodes<'_>, _scores: &mut [i64]) -> Result<(), Status> {
         Ok(())
     }
 }

@@ -1,8 +1,9 @@
 //! How long plugins take.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::{Actions, Code, EventResource, Hint};
+use super::{Actions, Code, EventResource, Hint, Panics, Status};
 
 /// A step that is timed: kube-scheduler's `extension_point` label.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -28,7 +29,7 @@ pub enum Step {
 impl Step {
     /// As kube-scheduler's metrics name it.
     #[must_use]
-    pub fn as_str(self) -> &'static str {
+    pub const fn as_str(self) -> &'static str {
         match self {
             Step::PreFilter => "PreFilter",
             Step::PreFilterExtensionAddPod => "PreFilterExtensionAddPod",
@@ -72,7 +73,7 @@ impl AttemptResult {
     }
 }
 
-/// Hears how long steps take; see
+/// Hears how long steps take, and what came of them; its panics are caught. See
 /// [`Framework::with_recorder`](super::Framework::with_recorder). Called by any
 /// thread. Whoever does not want to hear of something leaves its method as it is.
 pub trait Recorder: Send + Sync {
@@ -113,18 +114,102 @@ pub trait Recorder: Send + Sync {
     }
 }
 
-/// Times what one plugin does, if somebody listens.
-pub(super) fn timed<R>(
-    recorder: Option<&dyn Recorder>,
-    (plugin, step): (&'static str, Step),
-    outcome: impl FnOnce(&R) -> Option<Code>,
-    work: impl FnOnce() -> R,
-) -> R {
-    let Some(recorder) = recorder else { return work() };
-    let start = Instant::now();
-    let result = work();
-    recorder.plugin(plugin, step, outcome(&result), start.elapsed());
-    result
+/// A recorder whose panics are caught: what it does not hear of is lost to it alone.
+pub(super) struct Guarded {
+    recorder: Arc<dyn Recorder>,
+    panics: Arc<Panics>,
+}
+
+impl Guarded {
+    pub(super) fn new(recorder: Arc<dyn Recorder>, panics: Arc<Panics>) -> Guarded {
+        Guarded { recorder, panics }
+    }
+
+    /// The same with other panics.
+    pub(super) fn with_panics(self, panics: Arc<Panics>) -> Guarded {
+        Guarded { panics, ..self }
+    }
+
+    fn hear(&self, of: &'static str, work: impl FnOnce(&dyn Recorder)) {
+        self.panics.guard_or("Recorder", of, (), || work(&*self.recorder));
+    }
+}
+
+impl Recorder for Guarded {
+    fn step(&self, step: Step, outcome: Option<Code>, took: Duration) {
+        self.hear("step", |recorder| recorder.step(step, outcome, took));
+    }
+
+    fn plugin(&self, plugin: &'static str, step: Step, outcome: Option<Code>, took: Duration) {
+        self.hear("plugin", |recorder| recorder.plugin(plugin, step, outcome, took));
+    }
+
+    fn algorithm(&self, took: Duration) {
+        self.hear("algorithm", |recorder| recorder.algorithm(took));
+    }
+
+    fn attempt(&self, result: AttemptResult, took: Duration) {
+        self.hear("attempt", |recorder| recorder.attempt(result, took));
+    }
+
+    fn scheduled(&self, attempt: u32, took: Duration) {
+        self.hear("scheduled", |recorder| recorder.scheduled(attempt, took));
+    }
+
+    fn permit_wait(&self, outcome: Option<Code>, took: Duration) {
+        self.hear("permit_wait", |recorder| recorder.permit_wait(outcome, took));
+    }
+
+    fn event(&self, resource: EventResource, action: Actions, took: Duration) {
+        self.hear("event", |recorder| recorder.event(resource, action, took));
+    }
+
+    fn hint(
+        &self,
+        plugin: &'static str,
+        event: (EventResource, Actions),
+        hint: Hint,
+        took: Duration,
+    ) {
+        self.hear("hint", |recorder| recorder.hint(plugin, event, hint, took));
+    }
+}
+
+/// Calls plugins: catches their panics, and times them if somebody listens.
+#[derive(Clone, Copy)]
+pub(super) struct Watch<'a> {
+    pub(super) recorder: Option<&'a dyn Recorder>,
+    pub(super) panics: &'a Panics,
+}
+
+impl Watch<'_> {
+    /// What a plugin answers; an error status if it panics.
+    pub(super) fn ask<T>(
+        self,
+        (plugin, step): (&'static str, Step),
+        outcome: impl FnOnce(&Result<T, Status>) -> Option<Code>,
+        work: impl FnOnce() -> Result<T, Status>,
+    ) -> Result<T, Status> {
+        let guarded = || self.panics.guard(plugin, step.as_str(), work);
+        let Some(recorder) = self.recorder else { return guarded() };
+        let start = Instant::now();
+        let result = guarded();
+        recorder.plugin(plugin, step, outcome(&result), start.elapsed());
+        result
+    }
+
+    /// Tells a plugin something to which it has no answer.
+    pub(super) fn tell(self, (plugin, step): (&'static str, Step), work: impl FnOnce()) {
+        // What went wrong is kept.
+        let _ = self.ask(
+            (plugin, step),
+            |_| None,
+            || {
+                work();
+                Ok(())
+            },
+        );
+    }
 }
 
 /// Times what all plugins of a step do, if somebody listens.

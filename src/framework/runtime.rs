@@ -7,13 +7,14 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use crate::model::{Name, Pod, Timestamp};
+use crate::snapshot::Chunk;
 
 use super::filters::code;
-use super::recorder::{Recorder, Step, timed, timed_step};
+use super::recorder::{Guarded, Recorder, Step, Watch, timed_step};
 use super::waiting::WaitingPod;
 use super::{
-    Bind, Code, Cycle, CycleState, Diagnosis, Handle, Nomination, Permit, Plugin, Point, PreFlight,
-    QueuedPod, Status,
+    Bind, Code, Cycle, CycleState, Diagnosis, Feasible, Filters, Handle, Nomination, Permit,
+    Plugin, Point, PreFlight, QueuedPod, Status,
 };
 
 /// Plugins, each at its extension points, in the order of each point.
@@ -23,8 +24,10 @@ pub struct Framework {
     points: [Vec<usize>; Point::ALL.len()],
     filters: Order,
     scores: Order,
+    /// Positions in `plugins` of those that are told of feasible nodes.
+    after_filter: Vec<usize>,
     handle: Handle,
-    recorder: Option<(Arc<dyn Recorder>, u32)>,
+    recorder: Option<(Guarded, u32)>,
 }
 
 struct Entry {
@@ -52,6 +55,17 @@ pub enum FrameworkError {
         /// The point.
         point: Point,
     },
+    /// Two plugins are to sort queues.
+    #[error(
+        "plugins {first:?} and {second:?} both extend QueueSort, and one plugin sorts a queue: \
+         leave one of them out"
+    )]
+    QueueSort {
+        /// A plugin.
+        first: &'static str,
+        /// The other one.
+        second: &'static str,
+    },
     /// The plugin is there twice.
     #[error("plugin {plugin:?} already registered as \"{point}Plugin\"")]
     Twice {
@@ -63,10 +77,32 @@ pub enum FrameworkError {
 }
 
 impl Framework {
-    /// A framework of these plugins, each with the weight of its scores (0 means
-    /// 1) and at all points that it extends, in this order.
-    #[must_use]
-    pub fn new(plugins: Vec<(Box<dyn Plugin>, i64)>) -> Framework {
+    /// A framework of these plugins, at all points that they extend, in this order. Each
+    /// has the weight of its scores, where 0 means 1. Without a plugin that extends QueueSort a
+    /// queue tries pods in the order in which they arrive.
+    ///
+    /// # Errors
+    ///
+    /// Several plugins extend QueueSort.
+    pub fn new(plugins: Vec<(Box<dyn Plugin>, i64)>) -> Result<Framework, FrameworkError> {
+        Framework::assembled(plugins).sorting_once()
+    }
+
+    /// The same if at most one plugin sorts queues.
+    fn sorting_once(self) -> Result<Framework, FrameworkError> {
+        let mut sorts = self.plugins_at(Point::QueueSort).map(|(plugin, _)| plugin.name());
+        match (sorts.next(), sorts.next()) {
+            (Some(first), Some(second)) => Err(FrameworkError::QueueSort { first, second }),
+            _ => {
+                drop(sorts);
+                Ok(self)
+            }
+        }
+    }
+
+    /// A framework of plugins of which several may sort queues, until the points that they
+    /// are at are named.
+    pub(crate) fn assembled(plugins: Vec<(Box<dyn Plugin>, i64)>) -> Framework {
         let mut points: [Vec<usize>; Point::ALL.len()] = Default::default();
         for (at, (plugin, _)) in plugins.iter().enumerate() {
             let extended: BTreeSet<Point> = plugin.points().iter().copied().collect();
@@ -76,10 +112,15 @@ impl Framework {
         }
         let entry =
             |(plugin, weight): (Box<dyn Plugin>, i64)| Entry { plugin, weight: weight.max(1) };
-        let plugins = plugins.into_iter().map(entry).collect();
+        let plugins: Vec<Entry> = plugins.into_iter().map(entry).collect();
         let (filters, scores) = (Order::new(), Order::new());
         let handle = Handle::default();
-        let framework = Framework { plugins, points, filters, scores, handle, recorder: None };
+        let after_filter =
+            |(at, entry): (usize, &Entry)| entry.plugin.has_after_filter().then_some(at);
+        let after_filter = plugins.iter().enumerate().filter_map(after_filter).collect();
+        let recorder = None;
+        let framework =
+            Framework { plugins, points, filters, scores, after_filter, handle, recorder };
         framework.ordered()
     }
 
@@ -101,7 +142,8 @@ impl Framework {
     ///
     /// # Errors
     ///
-    /// A plugin is not there, is there twice, or has nothing for the point.
+    /// A plugin is not there, is there twice, or has nothing for the point; or several are
+    /// to sort queues.
     pub fn with_plugins_at<N: AsRef<str>>(
         mut self,
         point: Point,
@@ -121,13 +163,18 @@ impl Framework {
             at.push(position);
         }
         self.points[point as usize] = at;
-        Ok(self.ordered())
+        match point {
+            Point::QueueSort => self.ordered().sorting_once(),
+            _ => Ok(self.ordered()),
+        }
     }
 
     /// The same with this handle: that which its plugins were made with.
     #[must_use]
     pub fn with_handle(self, handle: Handle) -> Framework {
-        Framework { handle, ..self }
+        let panics = handle.panics().clone();
+        let recorder = self.recorder.map(|(of, one_in)| (of.with_panics(panics), one_in));
+        Framework { handle, recorder, ..self }
     }
 
     /// The same with somebody who hears how long steps take, and of one pod in
@@ -135,6 +182,7 @@ impl Framework {
     /// clock is read.
     #[must_use]
     pub fn with_recorder(self, recorder: Arc<dyn Recorder>, one_in: u32) -> Framework {
+        let recorder = Guarded::new(recorder, self.handle.panics().clone());
         Framework { recorder: Some((recorder, one_in)), ..self }
     }
 
@@ -195,12 +243,13 @@ impl Framework {
     /// Who hears how long steps take, if anybody does.
     #[must_use]
     pub fn recorder(&self) -> Option<&dyn Recorder> {
-        self.recorder.as_ref().map(|(recorder, _)| &**recorder)
+        self.recorder.as_ref().map(|(recorder, _)| recorder as &dyn Recorder)
     }
 
-    /// Who hears how long each plugin takes for the pod of this cycle.
-    pub(super) fn plugin_recorder(&self, cycle: Cycle<'_>) -> Option<&dyn Recorder> {
-        self.recorder().filter(|_| cycle.state.is_recorded)
+    /// What plugins are called by for the pod of this cycle.
+    pub(super) fn watch(&self, cycle: Cycle<'_>) -> Watch<'_> {
+        let recorder = self.recorder().filter(|_| cycle.state.is_recorded);
+        Watch { recorder, panics: self.handle.panics() }
     }
 
     /// The state of the `number`th cycle.
@@ -216,18 +265,51 @@ impl Framework {
     ///
     /// It may not, and why; the code says whether a plugin failed.
     pub fn pre_enqueue(&self, pod: &Pod) -> Result<(), Status> {
-        self.at(Point::PreEnqueue).try_for_each(|plugin| {
-            plugin.pre_enqueue(pod).map_err(|status| Status { plugin: plugin.name(), ..status })
-        })
+        self.at(Point::PreEnqueue).try_for_each(|plugin| self.ask_to_enqueue(plugin, pod))
+    }
+
+    /// Whether one plugin lets the pod queue.
+    pub(super) fn ask_to_enqueue(&self, plugin: &dyn Plugin, pod: &Pod) -> Result<(), Status> {
+        let name = plugin.name();
+        let asked = self.handle.panics().guard(name, "PreEnqueue", || plugin.pre_enqueue(pod));
+        asked.map_err(|status| Status { plugin: name, ..status })
     }
 
     /// Which of two pods is tried first, by the first plugin that sorts the queue;
     /// `Less` for the first one.
     #[must_use]
     pub fn compare(&self, one: &QueuedPod, other: &QueuedPod) -> Ordering {
-        self.at(Point::QueueSort)
-            .next()
-            .map_or(Ordering::Equal, |plugin| plugin.compare(one, other))
+        let Some(plugin) = self.at(Point::QueueSort).next() else { return Ordering::Equal };
+        let compare = || plugin.compare(one, other);
+        self.handle.panics().guard_or(plugin.name(), "QueueSort", Ordering::Equal, compare)
+    }
+
+    /// Tells plugins which nodes passed all filters, of those that were looked at. `feasible`
+    /// is called only if there is such a plugin.
+    ///
+    /// # Errors
+    ///
+    /// A plugin did not succeed, and none after it was told.
+    pub(super) fn after_filter<'a>(
+        &self,
+        cycle: Cycle<'a>,
+        filters: &Filters<'_>,
+        feasible: impl FnOnce() -> Vec<(&'a Chunk, u64)>,
+    ) -> Result<(), Status> {
+        if self.after_filter.is_empty() {
+            return Ok(());
+        }
+        let feasible = Feasible::new(cycle.cluster, feasible());
+        let (diagnosis, panics) = (Diagnosis::new(filters), self.handle.panics());
+        self.after_filter.iter().try_for_each(|at| {
+            let plugin = &self.plugins[*at].plugin;
+            let name = plugin.name();
+            let told = || plugin.after_filter(cycle, &feasible, &diagnosis);
+            let told = panics.guard(name, "AfterFilter", told);
+            told.map_err(|status| {
+                status.failed(name, format_args!("running AfterFilter plugin {name:?}"))
+            })
+        })
     }
 
     /// No node will do: asks plugins to change that, until one succeeds, fails, or
@@ -238,17 +320,22 @@ impl Framework {
         cycle: Cycle<'_>,
         diagnosis: &Diagnosis<'_>,
     ) -> (Nomination, Option<Status>) {
-        let recorder = self.plugin_recorder(cycle);
-        let outcome = |(_, status): &(Nomination, Option<Status>)| status.as_ref().map(|s| s.code);
+        let watch = self.watch(cycle);
+        type Found = (Nomination, Option<Status>);
+        let outcome = |(_, status): &Found| status.as_ref().map(|s| s.code);
         timed_step(self.recorder(), Step::PostFilter, outcome, || {
             let mut nomination = Nomination::Keep;
             let mut rejector = "";
             let mut reasons = Vec::new();
             for plugin in self.at(Point::PostFilter) {
                 let name = plugin.name();
-                let asked = (name, Step::PostFilter);
+                let answer = watch.ask(
+                    (name, Step::PostFilter),
+                    |answer| answer.as_ref().map_or_else(|status| Some(status.code), outcome),
+                    || Ok(plugin.post_filter(cycle, diagnosis)),
+                );
                 let (found, status) =
-                    timed(recorder, asked, outcome, || plugin.post_filter(cycle, diagnosis));
+                    answer.unwrap_or_else(|status| (Nomination::Keep, Some(status)));
                 let Some(status) = status else { return (found, None) };
                 match status.code {
                     Code::UnschedulableAndUnresolvable => {
@@ -280,12 +367,12 @@ impl Framework {
     /// A plugin did not succeed, and none after it was asked. Call
     /// [`Framework::unreserve`] then.
     pub fn reserve(&self, cycle: Cycle<'_>, node: &Name) -> Result<(), Status> {
-        let recorder = self.plugin_recorder(cycle);
+        let watch = self.watch(cycle);
         timed_step(self.recorder(), Step::Reserve, code, || {
             self.at(Point::Reserve).try_for_each(|plugin| {
                 let name = plugin.name();
                 let asked = (name, Step::Reserve);
-                timed(recorder, asked, code, || plugin.reserve(cycle, node)).map_err(|status| {
+                watch.ask(asked, code, || plugin.reserve(cycle, node)).map_err(|status| {
                     status.rejection_or(name, format_args!("running Reserve plugin {name:?}"))
                 })
             })
@@ -294,7 +381,7 @@ impl Framework {
 
     /// The pod will not go to the node: tells every plugin, the last one first.
     pub fn unreserve(&self, cycle: Cycle<'_>, node: &Name) {
-        let recorder = self.plugin_recorder(cycle);
+        let watch = self.watch(cycle);
         timed_step(
             self.recorder(),
             Step::Unreserve,
@@ -302,7 +389,7 @@ impl Framework {
             || {
                 for plugin in self.at(Point::Reserve).rev() {
                     let asked = (plugin.name(), Step::Unreserve);
-                    timed(recorder, asked, |()| None, || plugin.unreserve(cycle, node));
+                    watch.tell(asked, || plugin.unreserve(cycle, node));
                 }
             },
         );
@@ -316,7 +403,7 @@ impl Framework {
     ///
     /// A plugin rejected it or failed, and none after it was asked.
     pub fn permit(&self, cycle: Cycle<'_>, node: &Name, now: Timestamp) -> Result<Permit, Status> {
-        let recorder = self.plugin_recorder(cycle);
+        let watch = self.watch(cycle);
         let outcome = |permit: &Result<Permit, Status>| match permit {
             Ok(Permit::Allow) => None,
             Ok(Permit::Wait(_)) => Some(Code::Wait),
@@ -327,7 +414,7 @@ impl Framework {
             for plugin in self.at(Point::Permit) {
                 let name = plugin.name();
                 let asked = (name, Step::Permit);
-                match timed(recorder, asked, outcome, || plugin.permit(cycle, node)) {
+                match watch.ask(asked, outcome, || plugin.permit(cycle, node)) {
                     Ok(Permit::Allow) => {}
                     Ok(Permit::Wait(timeout)) => waits.push((name, timeout)),
                     Err(status) => {
@@ -353,7 +440,10 @@ impl Framework {
 
     /// Tells the plugins that a pod waits, with a version that is as new as can be had.
     pub fn waits(&self, cycle: Cycle<'_>) {
-        self.at(Point::Permit).for_each(|plugin| plugin.waits(cycle));
+        let panics = self.handle.panics();
+        for plugin in self.at(Point::Permit) {
+            panics.guard_or(plugin.name(), Step::Permit.as_str(), (), || plugin.waits(cycle));
+        }
     }
 
     /// Waits until the pod is permitted, if it waits; it does not any more then.
@@ -378,7 +468,7 @@ impl Framework {
     ///
     /// A plugin did not succeed.
     pub fn pre_bind_pre_flight(&self, cycle: Cycle<'_>, node: &Name) -> Result<PreFlight, Status> {
-        let recorder = self.plugin_recorder(cycle);
+        let watch = self.watch(cycle);
         let outcome = |found: &Result<PreFlight, Status>| match found {
             Ok(PreFlight::Work) => None,
             Ok(PreFlight::Skip) => Some(Code::Skip),
@@ -390,8 +480,7 @@ impl Framework {
             for plugin in self.at(Point::PreBind) {
                 let name = plugin.name();
                 let asked = (name, Step::PreBindPreFlight);
-                let found =
-                    timed(recorder, asked, outcome, || plugin.pre_bind_pre_flight(cycle, node));
+                let found = watch.ask(asked, outcome, || plugin.pre_bind_pre_flight(cycle, node));
                 match found {
                     Ok(PreFlight::Work) => all = PreFlight::Work,
                     Ok(PreFlight::Skip) => skip.push(name),
@@ -420,14 +509,14 @@ impl Framework {
     ///
     /// A plugin rejected the pod or failed, and none after it was asked.
     pub fn pre_bind(&self, cycle: Cycle<'_>, node: &Name) -> Result<(), Status> {
-        let recorder = self.plugin_recorder(cycle);
+        let watch = self.watch(cycle);
         let skip = cycle.state.read::<Vec<&'static str>>(SKIP_PRE_BIND).unwrap_or_default();
         timed_step(self.recorder(), Step::PreBind, code, || {
             let plugins = self.at(Point::PreBind).filter(|plugin| !skip.contains(&plugin.name()));
             plugins.into_iter().try_for_each(|plugin| {
                 let name = plugin.name();
                 let asked = (name, Step::PreBind);
-                timed(recorder, asked, code, || plugin.pre_bind(cycle, node)).map_err(|status| {
+                watch.ask(asked, code, || plugin.pre_bind(cycle, node)).map_err(|status| {
                     status.rejection_or(name, format_args!("running PreBind plugin {name:?}"))
                 })
             })
@@ -440,7 +529,7 @@ impl Framework {
     ///
     /// That plugin rejected the pod or failed.
     pub fn bind(&self, cycle: Cycle<'_>, node: &Name) -> Result<Bind, Status> {
-        let recorder = self.plugin_recorder(cycle);
+        let watch = self.watch(cycle);
         let outcome = |found: &Result<Bind, Status>| match found {
             Ok(Bind::Bound) => None,
             Ok(Bind::Skip) => Some(Code::Skip),
@@ -449,7 +538,7 @@ impl Framework {
         timed_step(self.recorder(), Step::Bind, outcome, || {
             for plugin in self.at(Point::Bind) {
                 let name = plugin.name();
-                match timed(recorder, (name, Step::Bind), outcome, || plugin.bind(cycle, node)) {
+                match watch.ask((name, Step::Bind), outcome, || plugin.bind(cycle, node)) {
                     Ok(Bind::Skip) => {}
                     Ok(Bind::Bound) => return Ok(Bind::Bound),
                     Err(status) => {
@@ -464,7 +553,7 @@ impl Framework {
 
     /// The pod is bound: tells every plugin.
     pub fn post_bind(&self, cycle: Cycle<'_>, node: &Name) {
-        let recorder = self.plugin_recorder(cycle);
+        let watch = self.watch(cycle);
         timed_step(
             self.recorder(),
             Step::PostBind,
@@ -472,7 +561,7 @@ impl Framework {
             || {
                 for plugin in self.at(Point::PostBind) {
                     let asked = (plugin.name(), Step::PostBind);
-                    timed(recorder, asked, |()| None, || plugin.post_bind(cycle, node));
+                    watch.tell(asked, || plugin.post_bind(cycle, node));
                 }
             },
         );

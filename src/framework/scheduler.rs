@@ -12,11 +12,13 @@ use super::filters::{Filters, code};
 use super::memo::{Memo, Sheet};
 use super::partition::Partition;
 use super::preferred::{Preferred, preferred};
-use super::recorder::{Step, timed, timed_step};
+use super::recorder::{Step, timed_step};
 use super::sampling::{Order, Sample, num_feasible_nodes_to_find};
 use super::scores::{Given, Scorer, Scores, in_range};
 use super::workflow::{Admission, SubCluster};
-use super::{Cycle, CycleState, Diagnosis, Feasible, FitError, Framework, Point, Score, Status};
+use super::{
+    Cycle, CycleState, Diagnosis, Feasible, FitError, Framework, Point, Score, ScoredNodes, Status,
+};
 
 /// From so many chunks on the pool is worth its call: measured, 512 nodes take
 /// longer through it than alone.
@@ -253,13 +255,17 @@ impl Scheduler {
         let filters = self.framework.pre_filter(cycle);
         match filters.rejected() {
             Some(status) if !status.code.is_rejection() => return Err(status.clone().into()),
-            Some(_) => return Err(fits_nowhere(&self.framework, cycle, &filters)),
+            Some(_) => {
+                self.framework.after_filter(cycle, &filters, Vec::new)?;
+                return Err(fits_nowhere(&self.framework, cycle, &filters));
+            }
             None => {}
         }
         let nominated = cycle.pod.nominated_node_name.as_ref();
         let nominated = nominated.and_then(|name| cycle.cluster.node(name)).filter(is_within);
         if let Some(node) = nominated.filter(|node| filters.filter_with_nominated(*node).is_none())
         {
+            self.framework.after_filter(cycle, &filters, || lane_of(node))?;
             return Ok(Decision {
                 node: node.name().clone(),
                 slot: node.slot(),
@@ -270,6 +276,9 @@ impl Scheduler {
             });
         }
         if let Some(decision) = preferred(&self.framework, cycle, &filters, is_within)? {
+            let node = || cycle.cluster.node(&decision.node);
+            self.framework
+                .after_filter(cycle, &filters, || node().map_or_else(Vec::new, lane_of))?;
             return Ok(decision);
         }
         let chunks = self.orders.iter().map(|order| order.chunks().len()).sum();
@@ -306,6 +315,11 @@ impl Scheduler {
             }
             Ok(found)
         })?;
+        let feasible = || {
+            let masked = chunks.iter().zip(&found.masks).filter(|(_, mask)| **mask != 0);
+            masked.map(|(of, mask)| (of.chunk, *mask)).collect()
+        };
+        self.framework.after_filter(cycle, &filters, feasible)?;
         if found.feasible == 0 {
             return Err(fits_nowhere(&self.framework, cycle, &filters));
         }
@@ -326,6 +340,12 @@ impl Scheduler {
             preferred: None,
         })
     }
+}
+
+/// A node as the only feasible one.
+fn lane_of(node: NodeInfo<'_>) -> Vec<(&Chunk, u64)> {
+    let (chunk, lane) = node.place();
+    vec![(chunk, 1 << lane)]
 }
 
 /// The error of a pod for which no node will do, after plugins tried to change
@@ -526,7 +546,7 @@ impl<'a> Search<'a> {
         for scorer in &scores.each {
             match &scorer.score {
                 Given::All(score) => all += score * scorer.weight,
-                Given::Each(score) if scorer.is_local && !score.needs_normalize() => {
+                Given::Each(score) if scorer.is_local && !scorer.needs_normalize => {
                     kept.push((scorer, &**score));
                 }
                 Given::Each(score) => asked.push((scorer, &**score)),
@@ -596,7 +616,7 @@ impl<'a> Search<'a> {
                 column
             });
             failed.check()?;
-            if !score.needs_normalize() {
+            if !scorer.needs_normalize {
                 for ((total, column), at) in totals.iter_mut().zip(&columns).zip(&live) {
                     let leaves = dispatch::add_weighted(total, column, scorer.weight);
                     for lane in lanes(leaves & found.masks[*at]) {
@@ -613,7 +633,7 @@ impl<'a> Search<'a> {
                     mask => all.extend(lanes(mask).map(|lane| column[lane])),
                 }
             }
-            scorer.normalize(score, scores.recorder, &mut all)?;
+            scorer.normalize(score, scores.watch, &ScoredNodes::feasible(&feasible), &mut all)?;
             let mut values = &all[..];
             for (at, total) in live.iter().zip(&mut totals) {
                 let mask = found.masks[*at];
@@ -646,9 +666,9 @@ impl<'a> Search<'a> {
         column: &mut Column<i64>,
     ) -> Result<(), Status> {
         let asked = (scorer.plugin, Step::Score);
-        let scored = timed(scores.recorder, asked, code, || {
-            score.score_chunk(self.cycle.cluster, of.chunk, mask, column)
-        });
+        let scored = scores
+            .watch
+            .ask(asked, code, || score.score_chunk(self.cycle.cluster, of.chunk, mask, column));
         scored.map_err(|status| scorer.failed(status))
     }
 

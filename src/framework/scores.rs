@@ -3,15 +3,18 @@
 use crate::snapshot::NodeInfo;
 
 use super::filters::code;
-use super::recorder::{Recorder, Step, timed, timed_step};
-use super::{Code, Cycle, Feasible, Framework, PreScore, Score, Status};
+use super::recorder::{Step, Watch, timed_step};
+use super::{Code, Cycle, Feasible, Framework, PreScore, Score, ScoredNodes, Status};
 
-/// The scores that a plugin may give.
-const RANGE: std::ops::RangeInclusive<i64> = 0..=100;
+/// The lowest score that a plugin may give a node, after normalizing.
+pub const MIN_NODE_SCORE: i64 = 0;
+
+/// The highest score that a plugin may give a node, after normalizing.
+pub const MAX_NODE_SCORE: i64 = 100;
 
 /// What all plugins score for one pod: what [`Framework::pre_score`] gives.
 pub struct Scores<'a> {
-    pub(super) recorder: Option<&'a dyn Recorder>,
+    pub(super) watch: Watch<'a>,
     pub(super) each: Vec<Scorer<'a>>,
 }
 
@@ -20,6 +23,7 @@ pub(super) struct Scorer<'a> {
     pub(super) plugin: &'static str,
     pub(super) weight: i64,
     pub(super) is_local: bool,
+    pub(super) needs_normalize: bool,
     pub(super) score: Given<'a>,
 }
 
@@ -53,25 +57,31 @@ impl Framework {
         cycle: Cycle<'a>,
         feasible: &'a Feasible<'a>,
     ) -> Result<Scores<'a>, Status> {
-        let recorder = self.plugin_recorder(cycle);
+        let watch = self.watch(cycle);
         timed_step(self.recorder(), Step::PreScore, code, || {
             let mut each: Vec<(usize, Scorer<'a>)> = Vec::new();
             for (plugin, position) in self.pre_score_order() {
                 let (name, is_local) = (plugin.name(), plugin.is_local());
-                let answer = timed(
-                    recorder,
+                let answer = watch.ask(
                     (name, Step::PreScore),
-                    |answer: &Result<PreScore<'_>, Status>| match answer {
-                        Ok(PreScore::Skip) => Some(Code::Skip),
+                    |answer: &Result<(PreScore<'_>, bool), Status>| match answer {
+                        Ok((PreScore::Skip, _)) => Some(Code::Skip),
                         Ok(_) => None,
                         Err(status) => Some(status.code),
                     },
-                    || plugin.pre_score(cycle, feasible),
+                    || {
+                        let answer = plugin.pre_score(cycle, feasible)?;
+                        let needs_normalize = match &answer {
+                            PreScore::Score(score) => score.needs_normalize(),
+                            _ => false,
+                        };
+                        Ok((answer, needs_normalize))
+                    },
                 );
-                let score = match answer {
-                    Ok(PreScore::Skip) => continue,
-                    Ok(PreScore::All(score)) => Given::All(in_range(name, score)?),
-                    Ok(PreScore::Score(score)) => Given::Each(score),
+                let (score, needs_normalize) = match answer {
+                    Ok((PreScore::Skip, _)) => continue,
+                    Ok((PreScore::All(score), _)) => (Given::All(in_range(name, score)?), false),
+                    Ok((PreScore::Score(score), needs)) => (Given::Each(score), needs),
                     Err(status) => {
                         let step = format_args!("running PreScore plugin {name:?}");
                         return Err(status.failed(name, step));
@@ -79,10 +89,12 @@ impl Framework {
                 };
                 if let Some((position, weight)) = position {
                     let at = each.partition_point(|(before, _)| *before < position);
-                    each.insert(at, (position, Scorer { plugin: name, weight, is_local, score }));
+                    let plugin = name;
+                    let scorer = Scorer { plugin, weight, is_local, needs_normalize, score };
+                    each.insert(at, (position, scorer));
                 }
             }
-            Ok(Scores { recorder, each: each.into_iter().map(|(_, scorer)| scorer).collect() })
+            Ok(Scores { watch, each: each.into_iter().map(|(_, scorer)| scorer).collect() })
         })
     }
 }
@@ -101,12 +113,13 @@ impl Scores<'_> {
             let (raw, normalized) = match &scorer.score {
                 Given::All(score) => (vec![*score; nodes.len()], vec![*score; nodes.len()]),
                 Given::Each(score) => {
-                    let raw = timed(self.recorder, (plugin, Step::Score), code, || {
+                    let raw = self.watch.ask((plugin, Step::Score), code, || {
                         nodes.iter().map(|node| score.score(*node)).collect::<Result<Vec<_>, _>>()
                     });
                     let raw = raw.map_err(|status| scorer.failed(status))?;
                     let mut normalized = raw.clone();
-                    scorer.normalize(&**score, self.recorder, &mut normalized)?;
+                    let nodes = ScoredNodes::listed(nodes);
+                    scorer.normalize(&**score, self.watch, &nodes, &mut normalized)?;
                     (raw, normalized)
                 }
             };
@@ -130,15 +143,16 @@ impl Scorer<'_> {
     pub(super) fn normalize(
         &self,
         score: &dyn Score,
-        recorder: Option<&dyn Recorder>,
+        watch: Watch<'_>,
+        nodes: &ScoredNodes<'_>,
         scores: &mut [i64],
     ) -> Result<(), Status> {
-        if !score.needs_normalize() {
+        if !self.needs_normalize {
             return Ok(());
         }
         let plugin = self.plugin;
         let step = Step::ScoreExtensionNormalize;
-        timed(recorder, (plugin, step), code, || score.normalize(scores)).map_err(|status| {
+        watch.ask((plugin, step), code, || score.normalize(nodes, scores)).map_err(|status| {
             let step = "running Normalize on Score plugins";
             status.failed(plugin, format_args!("{step}: plugin {plugin:?} failed with"))
         })
@@ -147,16 +161,15 @@ impl Scorer<'_> {
 
 /// The score, if a plugin may give it.
 pub(super) fn in_range(plugin: &'static str, score: i64) -> Result<i64, Status> {
-    if RANGE.contains(&score) {
+    if (MIN_NODE_SCORE..=MAX_NODE_SCORE).contains(&score) {
         return Ok(score);
     }
     Err(Status::error(
         plugin,
         format!(
             "applying score defaultWeights on Score plugins: plugin {plugin:?} returns an invalid \
-             score {score}, it should in the range of [{}, {}] after normalizing",
-            RANGE.start(),
-            RANGE.end()
+             score {score}, it should in the range of [{MIN_NODE_SCORE}, {MAX_NODE_SCORE}] after \
+             normalizing"
         ),
     ))
 }

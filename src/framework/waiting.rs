@@ -40,13 +40,10 @@ impl WaitingPods {
         all
     }
 
-    /// Rejects a pod that is gone (`RejectWaitingPod`); whether it waited.
+    /// Rejects a pod that was deleted (`RejectWaitingPod`). Returns whether that decided:
+    /// false if the pod does not wait, or was allowed or rejected before.
     pub fn reject(&self, uid: &Uid) -> bool {
-        let waiting = self.get(uid);
-        if let Some(waiting) = &waiting {
-            waiting.reject("", "removed");
-        }
-        waiting.is_some()
+        self.get(uid).is_some_and(|waiting| waiting.reject("", "removed"))
     }
 
     pub(super) fn add(&self, waiting: WaitingPod) {
@@ -134,26 +131,31 @@ impl WaitingPod {
         first.filter(|_| state.outcome.is_none())
     }
 
-    /// A plugin allows it. Once none is pending, it may be bound.
-    pub fn allow(&self, plugin: &str) {
+    /// A plugin allows it. Once no plugin is pending, the pod may be bound. Returns whether
+    /// this call decided that: false while another plugin is pending, or if the pod was
+    /// allowed or rejected before.
+    pub fn allow(&self, plugin: &str) -> bool {
         let mut state = self.state();
         state.pending.retain(|(known, _, _)| *known != plugin);
-        if state.pending.is_empty() {
-            self.decide(&mut state, Ok(()));
-        }
+        state.pending.is_empty() && self.decide(&mut state, Ok(()))
     }
 
-    /// A plugin rejects it.
-    pub fn reject(&self, plugin: &'static str, why: impl Into<String>) {
+    /// A plugin rejects it. Returns whether this call decided: false if the pod was allowed
+    /// or rejected before. A pod that was allowed may be bound already, and has to be
+    /// evicted instead.
+    pub fn reject(&self, plugin: &'static str, why: impl Into<String>) -> bool {
         let status = Status::new(Code::Unschedulable, plugin, why);
-        self.decide(&mut self.state(), Err(status));
+        self.decide(&mut self.state(), Err(status))
     }
 
-    fn decide(&self, state: &mut State, outcome: Result<(), Status>) {
-        if state.outcome.is_none() {
+    /// Decides if nothing is decided yet, and returns whether it did.
+    fn decide(&self, state: &mut State, outcome: Result<(), Status>) -> bool {
+        let is_first = state.outcome.is_none();
+        if is_first {
             state.outcome = Some(outcome);
             self.decided.notify_all();
         }
+        is_first
     }
 
     /// What was decided, if anything was by `now`.
@@ -237,10 +239,11 @@ mod tests {
     fn every_plugin_that_asked_must_allow() {
         let waiting = waiting(&[("a", 20), ("b", 10)]);
         assert_eq!(waiting.pending_plugins(), ["b", "a"]);
-        waiting.allow("a");
-        waiting.allow("nobody");
+        assert!(!waiting.allow("a"));
+        assert!(!waiting.allow("nobody"));
         assert_eq!(waiting.outcome(Timestamp::from_secs(101)), None);
-        waiting.allow("b");
+        assert!(waiting.allow("b"));
+        assert!(!waiting.reject("b", "too late"));
         assert_eq!(waiting.outcome(Timestamp::from_secs(1_000)), Some(Ok(())));
         assert_eq!(waiting.deadline(), None);
     }
@@ -248,8 +251,9 @@ mod tests {
     #[test]
     fn the_first_to_decide_decides() {
         let waiting = waiting(&[("a", 20)]);
-        waiting.reject("a", "no");
-        waiting.allow("a");
+        assert!(waiting.reject("a", "no"));
+        assert!(!waiting.allow("a"));
+        assert!(!waiting.reject("a", "no again"));
         let status = Status::new(Code::Unschedulable, "a", "no");
         assert_eq!(waiting.outcome(Timestamp::from_secs(1_000)), Some(Err(status.clone())));
         assert_eq!(waiting.wait(|| Timestamp::from_secs(0)), Err(status));

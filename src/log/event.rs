@@ -62,7 +62,9 @@ pub enum Event {
     /// followers are told, in the order of the log ([`Follower`](super::Follower)).
     /// Of a pod that is assumed or placed nothing is told.
     PutPending(Arc<Pod>),
-    /// A pod that was on no node is gone; followers are told.
+    /// A pod whose object names no node is deleted; followers are told. If it is assumed,
+    /// that ends: its room is free at once. A pod that is bound is not deleted: submit
+    /// [`Event::AddPod`] for it, and not this.
     RemovePending(Uid),
     /// A node appears.
     AddNode(Arc<Node>),

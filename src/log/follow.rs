@@ -21,7 +21,7 @@ pub enum Fact {
     Changed(Change),
     /// A pod that is on no node appeared or changed.
     Pending(Arc<Pod>),
-    /// A pod that was on no node is gone.
+    /// A pod that was on no node, or only assumed on one, is deleted.
     NotPending(Uid),
 }
 

@@ -1,7 +1,8 @@
 //! Pods near to, or far from, other pods (interpodaffinity/{filtering,scoring}.go).
 
 use crate::framework::{
-    Code, Cycle, Feasible, Filter, Plugin, Point, PreFilter, PreScore, Reads, Score, Status,
+    Code, Cycle, Feasible, Filter, Plugin, Point, PreFilter, PreScore, Reads, Score, ScoredNodes,
+    Status,
 };
 use crate::model::{
     Generation, Labels, Pod, PodAffinity, PodAffinityTerm, PodSpec, Template,
@@ -490,7 +491,7 @@ impl Score for Preferred {
         true
     }
 
-    fn normalize(&self, scores: &mut [i64]) -> Result<(), Status> {
+    fn normalize(&self, _: &ScoredNodes<'_>, scores: &mut [i64]) -> Result<(), Status> {
         let least = scores.iter().copied().min().unwrap_or(0);
         let range = scores.iter().copied().max().unwrap_or(0) - least;
         // The quotient first: it is not always what the product gives.

@@ -2,8 +2,8 @@
 
 use super::hints::{self, ClusterEvent, Hint, Interest};
 use crate::framework::{
-    Code, Cycle, Feasible, Filter, Plugin, Point, PreFilter, PreScore, Reads, Score, Status,
-    each_lane, each_same, normalize_to_largest,
+    Code, Cycle, Feasible, Filter, Plugin, Point, PreFilter, PreScore, Reads, Score, ScoredNodes,
+    Status, each_lane, each_same, normalize_to_largest,
 };
 use crate::model::{
     self, HOSTNAME, LabelLookup, Labels, Name, NodeSelector, NodeSelectorTerm, Operator, Pod,
@@ -256,7 +256,7 @@ impl Score for Preferred<'_> {
         true
     }
 
-    fn normalize(&self, scores: &mut [i64]) -> Result<(), Status> {
+    fn normalize(&self, _: &ScoredNodes<'_>, scores: &mut [i64]) -> Result<(), Status> {
         normalize_to_largest(scores, false);
         Ok(())
     }

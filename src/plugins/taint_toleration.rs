@@ -2,8 +2,8 @@
 
 use super::hints::{self, ClusterEvent, Hint, Interest};
 use crate::framework::{
-    Code, Cycle, Feasible, Filter, Plugin, Point, PreFilter, PreScore, Reads, Score, Status,
-    each_same, normalize_to_largest,
+    Code, Cycle, Feasible, Filter, Plugin, Point, PreFilter, PreScore, Reads, Score, ScoredNodes,
+    Status, each_same, normalize_to_largest,
 };
 use crate::model::{Pod, PodSpec, Taint, TaintEffect, Toleration};
 use crate::snapshot::{Chunk, Cluster, Column, LANES, NodeInfo, lanes};
@@ -156,7 +156,7 @@ impl Score for Avoided<'_> {
         true
     }
 
-    fn normalize(&self, scores: &mut [i64]) -> Result<(), Status> {
+    fn normalize(&self, _: &ScoredNodes<'_>, scores: &mut [i64]) -> Result<(), Status> {
         normalize_to_largest(scores, true);
         Ok(())
     }

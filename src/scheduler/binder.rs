@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use crate::engine::Engine;
+use crate::engine::{Engine, WeakEngine};
 use crate::framework::Binder;
 use crate::model::{Name, Pod};
 
@@ -11,10 +11,11 @@ use crate::model::{Name, Pod};
 type Refusal = dyn Fn(&Pod, &Name) -> Option<String> + Send + Sync;
 
 /// Binds pods in an engine's state: each is confirmed on its node at once, as if the
-/// cluster had said so. A pod that is not assumed any more is refused.
+/// cluster had said so. A pod that is not assumed any more is refused. Does not keep the
+/// engine alive.
 #[derive(Clone)]
 pub struct InMemoryBinder {
-    engine: Engine,
+    engine: WeakEngine,
     refuses: Option<Arc<Refusal>>,
 }
 
@@ -22,7 +23,7 @@ impl InMemoryBinder {
     /// The binder of this engine.
     #[must_use]
     pub fn new(engine: Engine) -> InMemoryBinder {
-        InMemoryBinder { engine, refuses: None }
+        InMemoryBinder { engine: engine.downgrade(), refuses: None }
     }
 
     /// The same, failing where `refuses` gives a reason: to see what happens then.
@@ -41,7 +42,10 @@ impl Binder for InMemoryBinder {
             return Err(why);
         }
         let bound = Pod { nominated_node_name: None, ..pod.clone() }.on(node.clone());
-        let confirmed = self.engine.with_writer(|writer| {
+        let engine = self.engine.upgrade();
+        let engine = engine
+            .ok_or("the engine is gone: keep a handle to it for as long as pods are bound")?;
+        let confirmed = engine.with_writer(|writer| {
             // As an API server refuses to bind a pod that is deleted.
             if !writer.is_assumed_pod(&pod.uid) {
                 return Err(format!("pods {:?} not found", pod.name));

@@ -272,10 +272,20 @@ impl PodScheduler {
             };
             let framework = framework.clone();
             if waits {
-                framework.waits(Cycle::new(&self.reader.pin(), pod, &state));
+                tell_waits(&framework, Cycle::new(&self.reader.pin(), pod, &state));
             }
             return Ok(Placement { pod: assumed, decision, state, waits, framework });
         }
+    }
+}
+
+/// Tells plugins that a pod waits, with the newest version. Who deleted the pod after it
+/// was assumed may have looked for it among the waiting pods before it was one of them:
+/// then it is not in the version any more, and is rejected here.
+pub(super) fn tell_waits(framework: &Framework, cycle: Cycle<'_>) {
+    framework.waits(cycle);
+    if cycle.cluster.pod(&cycle.pod.uid).is_none() {
+        framework.handle().waiting_pods().reject(&cycle.pod.uid);
     }
 }
 

@@ -1,24 +1,27 @@
 //! An evictor without a cluster: for replays, simulations and tests.
 
-use crate::engine::Engine;
+use crate::engine::{Engine, WeakEngine};
 use crate::framework::{Eviction, Evictor};
 
-/// Removes victims from an engine's state at once, as if they had no grace period.
+/// Removes victims from an engine's state at once, as if they had no grace period. Does
+/// not keep the engine alive.
 #[derive(Clone, Debug)]
-pub struct InMemoryEvictor(Engine);
+pub struct InMemoryEvictor(WeakEngine);
 
 impl InMemoryEvictor {
     /// The evictor of this engine.
     #[must_use]
     pub fn new(engine: Engine) -> InMemoryEvictor {
-        InMemoryEvictor(engine)
+        InMemoryEvictor(engine.downgrade())
     }
 }
 
 impl Evictor for InMemoryEvictor {
     fn evict(&self, eviction: Eviction) {
+        // Nobody is left to make room in.
+        let Some(engine) = self.0.upgrade() else { return };
         let evicted = eviction.run(|victim| {
-            let ticket = self.0.remove_pod(victim).map_err(|closed| closed.to_string())?;
+            let ticket = engine.remove_pod(victim).map_err(|closed| closed.to_string())?;
             let outcome = ticket.wait().map_err(|closed| closed.to_string())?;
             outcome.map(drop).map_err(|error| error.to_string())
         });

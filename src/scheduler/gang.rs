@@ -20,7 +20,7 @@ use crate::model::{EventError, Generation, Pod, Timestamp};
 use crate::plugins::gang_scheduling::{WAITING, unknown};
 use crate::snapshot::Cluster;
 
-use super::cycle::MOST_CONFLICTS;
+use super::cycle::{MOST_CONFLICTS, tell_waits};
 use super::{CycleError, Placement, PodScheduler, Profiles};
 
 /// What became of a gang whose members found enough nodes.
@@ -299,15 +299,15 @@ impl PodScheduler {
         }
         let Some((position, error)) = refused else {
             for Placement { pod, state, framework, .. } in placed.iter().filter(|it| it.waits) {
-                framework.waits(Cycle::new(self.reader.refresh(), pod, state));
+                tell_waits(framework, Cycle::new(self.reader.refresh(), pod, state));
             }
             return Ok(placed);
         };
         for Placement { pod, decision, state, framework, .. } in placed.iter().rev() {
-            if framework.handle().waiting_pods().reject(&pod.uid) {
-                // It was rejected just now: this does not wait.
-                let _ = framework.wait_on_permit(pod, || now);
-            }
+            // A sibling's permit may have let it go already. It is decided either way, so
+            // that this does not wait.
+            framework.handle().waiting_pods().reject(&pod.uid);
+            let _ = framework.wait_on_permit(pod, || now);
             framework.unreserve(Cycle::new(&snapshot, pod, state), &decision.node);
             // One that is gone or confirmed meanwhile is not to be forgotten, and none of
             // the others may stay for that.

@@ -22,8 +22,7 @@
 //! use portolan::scheduler::{Attempt, FilterCheck, InMemoryBinder, Profiles, SchedulingLoop};
 //! use portolan::{Config, Engine};
 //!
-//! // The commit check has a framework of its own: one that knew the engine by its
-//! // binder would keep it alive.
+//! // The commit check needs no binder: it only filters.
 //! let handle = Handle::default();
 //! let check = Arc::new(Framework::default_profile_with(&handle));
 //! let commit_check = Some(Box::new(FilterCheck::new(Profiles::one(check))) as Box<_>);
@@ -56,6 +55,7 @@ mod gang;
 mod profiles;
 pub mod queue;
 mod scheduling_loop;
+mod shared_reader;
 mod volumes;
 mod what_if;
 
@@ -67,5 +67,6 @@ pub use evictor::InMemoryEvictor;
 pub use gang::{GangError, GangPlacement};
 pub use profiles::Profiles;
 pub use scheduling_loop::{Attempt, SchedulingLoop, Unplaced};
+pub use shared_reader::SharedReader;
 pub use volumes::InMemoryVolumeBinder;
 pub use what_if::{Placed, PreemptError, Stop, WhatIf};

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::engine::{Engine, Writer};
+use crate::engine::{Engine, WeakEngine, Writer};
 use crate::framework::{Assumed, PodVolumes, VolumeBinder};
 use crate::model::{
     ClaimReference, EventError, Name, NodeSelector, NodeSelectorTerm, Object, Operator,
@@ -19,7 +19,7 @@ use crate::snapshot::Cluster;
 /// nodes with the same values under its topology keys
 /// ([`CsiNodeDriver`](crate::model::CsiNodeDriver)), and from all without any.
 #[derive(Clone, Debug)]
-pub struct InMemoryVolumeBinder(Engine);
+pub struct InMemoryVolumeBinder(WeakEngine);
 
 const CLOSED: &str = "the engine is closed";
 
@@ -27,14 +27,15 @@ impl InMemoryVolumeBinder {
     /// The binder of this engine.
     #[must_use]
     pub fn new(engine: Engine) -> InMemoryVolumeBinder {
-        InMemoryVolumeBinder(engine)
+        InMemoryVolumeBinder(engine.downgrade())
     }
 
     fn write(
         &self,
         work: impl FnOnce(&mut Writer) -> Result<Vec<Object>, String>,
     ) -> Result<(), String> {
-        let written = self.0.with_writer(|writer| {
+        let engine = self.0.upgrade().ok_or(CLOSED)?;
+        let written = engine.with_writer(|writer| {
             for object in work(writer)? {
                 writer.put_object(object).map_err(|error: EventError| error.to_string())?;
             }

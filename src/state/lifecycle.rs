@@ -159,6 +159,11 @@ impl State {
                 // Of Gödel's pods what is known counts, whatever an object says that is older.
                 let node = node.as_ref().filter(|_| !self.has_pod_states());
                 let known = self.check_known(uid, node, |uid| EventError::NotFound { uid })?;
+                if self.assumed(uid).is_some() {
+                    // Its scheduler has it on its way still: it hears that the pod is deleted,
+                    // and not only that it left its node.
+                    self.not_pending(uid, observer);
+                }
                 self.displace(uid, known, Leaving::Deleted, observer);
                 applied.removed = 1;
             }
@@ -170,8 +175,10 @@ impl State {
                 if uid.is_empty() {
                     return Err(EventError::EmptyUid);
                 }
-                if observer.takes_notes() {
-                    observer.note(self.generation, Fact::NotPending(uid.clone()));
+                self.not_pending(uid, observer);
+                if let Some(spot) = self.assumed(uid) {
+                    self.displace(uid, spot, Leaving::Deleted, observer);
+                    applied.removed = 1;
                 }
             }
             Event::AddNode(node) | Event::UpdateNode(node) => {
@@ -198,6 +205,11 @@ impl State {
             Event::Relist(relist) => self.relist(relist, applied, observer),
         }
         Ok(())
+    }
+
+    /// Where a pod is assumed, if it is.
+    fn assumed(&self, uid: &Uid) -> Option<Spot> {
+        self.draft.pod(uid).filter(|pod| pod.is_assumed()).map(|pod| pod.spot())
     }
 
     /// Whether anything has happened since the version that was decided on.

@@ -1,6 +1,6 @@
 //! Soft constraints (podtopologyspread/scoring.go).
 
-use crate::framework::{Cycle, Feasible, Score, Status, each_same};
+use crate::framework::{Cycle, Feasible, Score, ScoredNodes, Status, each_same};
 use crate::model::HOSTNAME;
 use crate::snapshot::{Chunk, Cluster, Column, LANES, NodeInfo, lanes};
 
@@ -153,7 +153,7 @@ impl Score for Spread<'_> {
         true
     }
 
-    fn normalize(&self, scores: &mut [i64]) -> Result<(), Status> {
+    fn normalize(&self, _: &ScoredNodes<'_>, scores: &mut [i64]) -> Result<(), Status> {
         let counted = || scores.iter().copied().filter(|score| *score != LEFT_OUT);
         let most = counted().max().unwrap_or(0).max(0);
         let least = counted().min().unwrap_or(0);

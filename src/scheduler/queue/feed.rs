@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::framework::{Actions, ClusterEvent, EventResource};
+use crate::framework::{Actions, ClusterEvent, EventResource, WaitingPods};
 use crate::log::{Fact, Note};
 use crate::model::{Change, Diff, Object, Pod, Timestamp, Uid};
 use crate::snapshot::Cluster;
@@ -85,10 +85,17 @@ impl SchedulingQueue {
         Ok(())
     }
 
+    /// A pod is deleted. One that waits for a permit is woken: it will not be bound. The
+    /// engine has ended its assumption already.
     fn take_not_pending(&mut self, uid: &Uid) {
+        self.waiting_pods().reject(uid);
         if let Some(old) = self.delete(uid).filter(is_nominated) {
             self.plan_room(old);
         }
+    }
+
+    fn waiting_pods(&self) -> &WaitingPods {
+        self.profiles[0].framework.handle().waiting_pods()
     }
 
     /// A nominated pod was counted where it was to go: that room is free for pods of its

@@ -91,6 +91,25 @@ pub enum QueueError {
     /// A queue without any framework.
     #[error("a queue needs the framework of at least one profile")]
     NoProfile,
+    /// A profile has no plugin that sorts the queue.
+    #[error("no queue sort plugin is enabled for scheduler {scheduler:?}: give its framework one")]
+    NoQueueSort {
+        /// The profile.
+        scheduler: Name,
+    },
+    /// Two profiles sort the queue by different plugins.
+    #[error(
+        "scheduler {scheduler:?} sorts the queue by plugin {other:?}, and the first profile by \
+         {sorts:?}: give all profiles of a queue the same queue sort plugin"
+    )]
+    OtherQueueSort {
+        /// The profile.
+        scheduler: Name,
+        /// The first profile's plugin.
+        sorts: &'static str,
+        /// Its own.
+        other: &'static str,
+    },
     /// A pod that the queue does not know.
     #[error("pod {uid} is not in the scheduling queue: add it first")]
     NotFound {
@@ -186,29 +205,47 @@ impl Order for Sort<'_> {
 }
 
 impl SchedulingQueue {
-    /// A queue for pods of this one framework, whatever scheduler they name.
+    /// A queue for pods of this one framework, whatever scheduler they name. If none of its
+    /// plugins sorts queues, pods are tried in the order in which they arrive.
     #[must_use]
     pub fn new(framework: impl Into<Arc<Framework>>, config: QueueConfig) -> SchedulingQueue {
         SchedulingQueue::of(vec![Profile::new("".into(), framework.into())], config)
     }
 
-    /// A queue for several frameworks, each under the name that pods ask for it by.
-    /// All have to sort alike, and share a handle: the first one's are used. An empty
-    /// name is for pods that ask for none of the others.
+    /// A queue for several frameworks, each under the name that pods ask for it by. All
+    /// have to share a handle: the first one's is used. An empty name is for pods that ask
+    /// for none of the others.
     ///
     /// # Errors
     ///
-    /// There is no profile.
+    /// There is no profile, or the plugins that sort queues differ: all profiles are to
+    /// have exactly one, the same.
     pub fn with_profiles(
         profiles: impl IntoIterator<Item = (Name, Arc<Framework>)>,
         config: QueueConfig,
     ) -> Result<SchedulingQueue, QueueError> {
         let profiles = profiles.into_iter().map(|(name, of)| Profile::new(name, of));
         let profiles: Vec<Profile> = profiles.collect();
-        match profiles.is_empty() {
-            true => Err(QueueError::NoProfile),
-            false => Ok(SchedulingQueue::of(profiles, config)),
+        let sort = |profile: &Profile| {
+            let mut sorts = profile.framework.plugins_at(Point::QueueSort);
+            sorts.next().map(|(plugin, _)| plugin.name())
+        };
+        let first = profiles.first().ok_or(QueueError::NoProfile)?;
+        for profile in &profiles {
+            let scheduler = || profile.name.clone();
+            match (sort(first), sort(profile)) {
+                (_, None) => return Err(QueueError::NoQueueSort { scheduler: scheduler() }),
+                (Some(sorts), Some(other)) if sorts != other => {
+                    return Err(QueueError::OtherQueueSort {
+                        scheduler: scheduler(),
+                        sorts,
+                        other,
+                    });
+                }
+                _ => {}
+            }
         }
+        Ok(SchedulingQueue::of(profiles, config))
     }
 
     fn of(profiles: Vec<Profile>, config: QueueConfig) -> SchedulingQueue {

@@ -154,7 +154,12 @@ impl Naive {
             Event::PutPending(pod) => {
                 !pod.uid.is_empty() && pod.node_name.as_ref().is_none_or(|node| node.is_empty())
             }
-            Event::RemovePending(uid) => !uid.is_empty(),
+            Event::RemovePending(uid) => {
+                if self.pods.get(uid).is_some_and(|known| known.assumed) {
+                    self.leave(uid, Why::Deleted);
+                }
+                !uid.is_empty()
+            }
             Event::Expire(now) => {
                 let due = |placed: &Placed| placed.deadline.is_some_and(|at| at < *now);
                 let due: Vec<Uid> =

@@ -1,0 +1,60 @@
+//! A handle that does not keep its engine alive.
+
+use std::fmt;
+use std::sync::{Arc, Weak};
+
+use crate::log::{Attendant, Log};
+
+use super::Engine;
+use super::shared::Core;
+
+/// An engine that somebody else keeps alive.
+///
+/// For what the engine itself may hold, by its commit check: a binder or an evictor that
+/// held an [`Engine`] and shared a framework with the check would keep that engine, and all
+/// that it holds, for ever.
+///
+/// ```
+/// use portolan::{Config, Engine};
+///
+/// let engine = Engine::shared(Config::default());
+/// let weak = engine.downgrade();
+/// assert!(weak.upgrade().is_some());
+/// drop(engine);
+/// assert!(weak.upgrade().is_none());
+/// ```
+#[derive(Clone)]
+pub struct WeakEngine {
+    log: Weak<Log<Core>>,
+    attendant: Option<Weak<Attendant<Core>>>,
+}
+
+impl Engine {
+    /// A handle that does not keep the engine alive.
+    #[must_use]
+    pub fn downgrade(&self) -> WeakEngine {
+        WeakEngine {
+            log: Arc::downgrade(&self.log),
+            attendant: self.attendant.as_ref().map(Arc::downgrade),
+        }
+    }
+}
+
+impl WeakEngine {
+    /// The engine; none if it is gone, or on its way.
+    #[must_use]
+    pub fn upgrade(&self) -> Option<Engine> {
+        let attendant = match &self.attendant {
+            Some(weak) => Some(weak.upgrade()?),
+            None => None,
+        };
+        Some(Engine { log: self.log.upgrade()?, attendant })
+    }
+}
+
+impl fmt::Debug for WeakEngine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let is_alive = self.log.strong_count() > 0;
+        f.debug_struct("WeakEngine").field("is_alive", &is_alive).finish()
+    }
+}

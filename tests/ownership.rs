@@ -1,0 +1,146 @@
+//! Who keeps whom alive: when the last handles go, everything goes.
+
+use std::sync::{Arc, OnceLock, Weak};
+
+use portolan::framework::{
+    Binder, Eviction, Evictor, Framework, Handle, Plugin, PodVolumes, Point, Scheduler,
+    SchedulerConfig, VolumeBinder,
+};
+use portolan::model::{Name, Pod, PodDisruptionBudget, Timestamp, node, pod};
+use portolan::plugins::{
+    DefaultBinder, DefaultPreemption, NodeResourcesFit, PrioritySort, VolumeBinding,
+};
+use portolan::scheduler::queue::{QueueConfig, QueueFront, SchedulingQueue};
+use portolan::scheduler::{
+    Attempt, FilterCheck, InMemoryBinder, InMemoryEvictor, InMemoryVolumeBinder, Profiles,
+    SchedulingLoop,
+};
+use portolan::{Config, Engine};
+
+/// Lives as long as the framework.
+struct Flag {
+    _alive: Arc<()>,
+}
+
+impl Plugin for Flag {
+    fn name(&self) -> &'static str {
+        "Flag"
+    }
+
+    fn points(&self) -> &'static [Point] {
+        &[]
+    }
+}
+
+/// Is given its engine after the framework was: the only way for an engine and its commit
+/// check to share a framework.
+struct Late<T>(OnceLock<T>);
+
+impl<T> Default for Late<T> {
+    fn default() -> Late<T> {
+        Late(OnceLock::new())
+    }
+}
+
+impl Binder for Late<InMemoryBinder> {
+    fn bind(&self, pod: &Pod, node: &Name) -> Result<(), String> {
+        self.0.get().ok_or("no engine")?.bind(pod, node)
+    }
+}
+
+impl Evictor for Late<InMemoryEvictor> {
+    fn evict(&self, eviction: Eviction) {
+        if let Some(evictor) = self.0.get() {
+            evictor.evict(eviction);
+        }
+    }
+}
+
+impl VolumeBinder for Late<InMemoryVolumeBinder> {
+    fn assume(&self, volumes: &PodVolumes) -> Result<(), String> {
+        self.0.get().ok_or("no engine")?.assume(volumes)
+    }
+
+    fn revert(&self, volumes: &PodVolumes) {
+        if let Some(binder) = self.0.get() {
+            binder.revert(volumes);
+        }
+    }
+
+    fn bind(
+        &self,
+        pod: &Pod,
+        node: &Name,
+        volumes: &PodVolumes,
+        timeout: std::time::Duration,
+    ) -> Result<(), String> {
+        self.0.get().ok_or("no engine")?.bind(pod, node, volumes, timeout)
+    }
+}
+
+fn now() -> Timestamp {
+    Timestamp::from_secs(1)
+}
+
+/// A scheduler with everything, all of it around one framework, that has bound a pod;
+/// what is alive afterwards of the framework, and of an object in the engine.
+fn run(start: impl FnOnce(Config) -> Engine) -> (Weak<()>, Weak<PodDisruptionBudget>) {
+    let alive = Arc::new(());
+    let binder = Arc::new(Late::<InMemoryBinder>::default());
+    let evictor = Arc::new(Late::<InMemoryEvictor>::default());
+    let volumes = Arc::new(Late::<InMemoryVolumeBinder>::default());
+    let handle = Handle::default()
+        .with_binder(binder.clone())
+        .with_evictor(evictor.clone())
+        .with_volume_binder(volumes.clone());
+    let framework = Framework::new(vec![
+        (Box::new(PrioritySort), 0),
+        (Box::new(Flag { _alive: alive.clone() }), 0),
+        (Box::new(NodeResourcesFit::default()), 1),
+        (Box::new(DefaultPreemption::new(&handle)), 0),
+        (Box::new(VolumeBinding::new(&handle)), 0),
+        (Box::new(DefaultBinder::new(&handle)), 0),
+    ]);
+    let framework = framework.unwrap();
+    let framework = Arc::new(framework.with_handle(handle));
+    let check = FilterCheck::new(Profiles::one(framework.clone()));
+    let engine = start(Config { commit_check: Some(Box::new(check)), ..Config::default() });
+    let _ = binder.0.set(InMemoryBinder::new(engine.clone()));
+    let _ = evictor.0.set(InMemoryEvictor::new(engine.clone()));
+    let _ = volumes.0.set(InMemoryVolumeBinder::new(engine.clone()));
+    let queue = SchedulingQueue::new(framework.clone(), QueueConfig::default());
+    let (follower, reader) = (engine.follow().unwrap(), engine.reader().unwrap());
+    let queue = Arc::new(QueueFront::new(queue, follower, reader));
+    let scheduler = Scheduler::new(framework, SchedulerConfig::default(), None);
+    let mut scheduling =
+        SchedulingLoop::new(engine.clone(), queue, Profiles::one(scheduler)).unwrap();
+    let budget = Arc::new(PodDisruptionBudget::default());
+    let object = Arc::downgrade(&budget);
+    engine.with_writer(|writer| writer.put_object(budget).map(drop)).unwrap().unwrap();
+    engine.add_node(node("n").cpu(1_000).build()).unwrap().wait().unwrap().unwrap();
+    engine.put_pending(pod("a").cpu(100).build()).unwrap().wait().unwrap().unwrap();
+    let attempt = scheduling.schedule_one(None, now).unwrap();
+    let Attempt::Placed(placement) = attempt else { panic!("{attempt:?}") };
+    scheduling.bind(&placement, now).unwrap();
+    let snapshot = engine.reader().unwrap().snapshot();
+    assert_eq!((snapshot.pod_count(), snapshot.assumed_count()), (1, 0));
+    (Arc::downgrade(&alive), object)
+}
+
+#[test]
+fn an_engine_goes_with_its_last_handle_though_its_check_knows_its_binder() {
+    let spawned = |config| Engine::spawned(config).unwrap();
+    for (alive, object) in [run(Engine::shared), run(spawned)] {
+        assert_eq!(alive.strong_count(), 0, "the framework");
+        assert_eq!(object.strong_count(), 0, "the engine's state");
+    }
+}
+
+#[test]
+fn a_binder_of_an_engine_that_is_gone_says_so() {
+    let engine = Engine::shared(Config::default());
+    let binder = InMemoryBinder::new(engine.clone());
+    drop(engine);
+    let error = binder.bind(&pod("a").build(), &"n".into()).unwrap_err();
+    assert_eq!(error, "the engine is gone: keep a handle to it for as long as pods are bound");
+}

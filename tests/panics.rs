@@ -1,0 +1,647 @@
+//! Plugins that panic: nothing is lost but the attempt.
+
+use std::cmp::Ordering as Order;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::time::{Duration, Instant};
+
+use portolan::framework::{
+    Actions, AttemptResult, Bind, Binder, ClusterEvent, Code, Cycle, Diagnosis, EventResource,
+    Eviction, Evictor, Feasible, Filter, Framework, Handle, Hint, Nomination, Permit, Plugin,
+    Point, PreFilter, PreFlight, PreScore, QueuedPod, Reads, Recorder, Scheduler, SchedulerConfig,
+    Score, ScoredNodes, Status, Step,
+};
+use portolan::log::Event;
+use portolan::model::{Generation, Name, Pod, PodBuilder, PodGroup, Timestamp, Uid, node, pod};
+use portolan::plugins::{
+    DefaultBinder, DefaultPreemption, GangScheduling, NodeResourcesFit, PrioritySort,
+};
+use portolan::scheduler::queue::{PopError, QueueConfig, QueueFront, SchedulingQueue};
+use portolan::scheduler::{FilterCheck, InMemoryBinder, InMemoryEvictor, Profiles, SchedulingLoop};
+use portolan::snapshot::Chunk;
+use portolan::{Cluster, Config, Engine, NodeInfo};
+
+const GI: i64 = 1 << 30;
+
+/// Where the plugin, or what it calls, panics.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum At {
+    PreEnqueue,
+    Compare,
+    SortKey,
+    Hint,
+    PreFilter,
+    Reads,
+    Extend,
+    AddPod,
+    RemovePod,
+    Filter,
+    Reasons,
+    Resolvable,
+    AfterFilter,
+    PostFilter,
+    PreScore,
+    NeedsNormalize,
+    Score,
+    Normalize,
+    Reserve,
+    Unreserve,
+    Permit,
+    Waits,
+    PreFlight,
+    PreBind,
+    Bind,
+    PostBind,
+    Binder,
+    Evictor,
+    Recorder,
+}
+
+const ALL: [At; 29] = [
+    At::PreEnqueue,
+    At::Compare,
+    At::SortKey,
+    At::Hint,
+    At::PreFilter,
+    At::Reads,
+    At::Extend,
+    At::AddPod,
+    At::RemovePod,
+    At::Filter,
+    At::Reasons,
+    At::Resolvable,
+    At::AfterFilter,
+    At::PostFilter,
+    At::PreScore,
+    At::NeedsNormalize,
+    At::Score,
+    At::Normalize,
+    At::Reserve,
+    At::Unreserve,
+    At::Permit,
+    At::Waits,
+    At::PreFlight,
+    At::PreBind,
+    At::Bind,
+    At::PostBind,
+    At::Binder,
+    At::Evictor,
+    At::Recorder,
+];
+
+impl At {
+    /// Whether the pod has to fit nowhere for the plugin to be asked there.
+    fn needs_full_cluster(self) -> bool {
+        matches!(
+            self,
+            At::Reads
+                | At::Extend
+                | At::RemovePod
+                | At::Reasons
+                | At::Resolvable
+                | At::PostFilter
+                | At::Evictor
+        )
+    }
+
+    /// Whether members of a pod group get there: they do not preempt, and their members
+    /// are decided on a fork that has no nominated pods.
+    fn is_reached_by_gangs(self) -> bool {
+        !matches!(
+            self,
+            At::Hint
+                | At::Reads
+                | At::Extend
+                | At::RemovePod
+                | At::Resolvable
+                | At::PostFilter
+                | At::Evictor
+        )
+    }
+
+    /// The step that is to be named as the one that panicked.
+    fn step(self) -> &'static str {
+        match self {
+            At::Compare | At::SortKey => "QueueSort",
+            At::Hint => "QueueingHint",
+            At::AddPod => "PreFilterExtensionAddPod",
+            At::RemovePod => "PreFilterExtensionRemovePod",
+            At::Extend => "PreFilterExtension",
+            At::Filter | At::Reads | At::Reasons | At::Resolvable => "Filter",
+            At::NeedsNormalize => "PreScore",
+            At::Normalize => "ScoreExtensionNormalize",
+            At::Waits => "Permit",
+            At::PreFlight => "PreBindPreFlight",
+            At::Binder => "Bind",
+            At::Evictor => "PostFilter",
+            At::PreEnqueue => "PreEnqueue",
+            At::PreFilter => "PreFilter",
+            At::AfterFilter => "AfterFilter",
+            At::PostFilter => "PostFilter",
+            At::PreScore => "PreScore",
+            At::Score => "Score",
+            At::Reserve => "Reserve",
+            At::Unreserve => "Unreserve",
+            At::Permit => "Permit",
+            At::PreBind => "PreBind",
+            At::Bind => "Bind",
+            At::PostBind => "PostBind",
+            At::Recorder => "step",
+        }
+    }
+
+    /// Who is to be named as the one that panicked.
+    fn plugin(self) -> &'static str {
+        match self {
+            At::Binder => "DefaultBinder",
+            At::Evictor => "DefaultPreemption",
+            At::Recorder => "Recorder",
+            _ => "Bomb",
+        }
+    }
+}
+
+/// Panics at one point for pods of one name, while it is armed.
+#[derive(Clone)]
+struct Bomb {
+    at: At,
+    armed: Arc<AtomicBool>,
+}
+
+impl Bomb {
+    fn is_armed(&self, at: At) -> bool {
+        self.at == at && self.armed.load(Ordering::Relaxed)
+    }
+
+    fn touch(&self, at: At, name: &str) {
+        assert!(!(self.is_armed(at) && name.starts_with("boom")), "boom at {at:?}");
+    }
+}
+
+impl Plugin for Bomb {
+    fn name(&self) -> &'static str {
+        "Bomb"
+    }
+
+    fn points(&self) -> &'static [Point] {
+        match self.at {
+            At::Compare | At::SortKey => &Point::ALL,
+            _ => &[
+                Point::PreEnqueue,
+                Point::PreFilter,
+                Point::Filter,
+                Point::PostFilter,
+                Point::PreScore,
+                Point::Score,
+                Point::Reserve,
+                Point::Permit,
+                Point::PreBind,
+                Point::Bind,
+                Point::PostBind,
+            ],
+        }
+    }
+
+    fn pre_enqueue(&self, pod: &Pod) -> Result<(), Status> {
+        self.touch(At::PreEnqueue, &pod.name);
+        Ok(())
+    }
+
+    fn compare(&self, one: &QueuedPod, other: &QueuedPod) -> Order {
+        self.touch(At::Compare, &one.pod.name);
+        self.touch(At::Compare, &other.pod.name);
+        PrioritySort.compare(one, other)
+    }
+
+    fn sort_key(&self, pod: &QueuedPod) -> Option<[i64; 2]> {
+        self.touch(At::SortKey, &pod.pod.name);
+        if self.at == At::SortKey { PrioritySort.sort_key(pod) } else { None }
+    }
+
+    fn queueing_hint(&self, pod: &Pod, _: &ClusterEvent<'_>, _: &Cluster) -> Result<Hint, Status> {
+        self.touch(At::Hint, &pod.name);
+        Ok(Hint::Queue)
+    }
+
+    fn pre_filter<'a>(&'a self, cycle: Cycle<'a>) -> Result<PreFilter<'a>, Status> {
+        self.touch(At::PreFilter, &cycle.pod.name);
+        let part = Part { bomb: self.clone(), pod: cycle.pod.name.clone() };
+        Ok(PreFilter::Filter(Box::new(part)))
+    }
+
+    fn has_after_filter(&self) -> bool {
+        true
+    }
+
+    fn after_filter(
+        &self,
+        cycle: Cycle<'_>,
+        _: &Feasible<'_>,
+        _: &Diagnosis<'_>,
+    ) -> Result<(), Status> {
+        self.touch(At::AfterFilter, &cycle.pod.name);
+        Ok(())
+    }
+
+    fn post_filter(&self, cycle: Cycle<'_>, _: &Diagnosis<'_>) -> (Nomination, Option<Status>) {
+        self.touch(At::PostFilter, &cycle.pod.name);
+        (Nomination::Keep, Some(Status::new(Code::Unschedulable, "Bomb", "it cannot help")))
+    }
+
+    fn pre_score<'a>(
+        &'a self,
+        cycle: Cycle<'a>,
+        _: &'a Feasible<'a>,
+    ) -> Result<PreScore<'a>, Status> {
+        self.touch(At::PreScore, &cycle.pod.name);
+        let part = Part { bomb: self.clone(), pod: cycle.pod.name.clone() };
+        Ok(PreScore::Score(Box::new(part)))
+    }
+
+    fn reserve(&self, cycle: Cycle<'_>, _: &Name) -> Result<(), Status> {
+        self.touch(At::Reserve, &cycle.pod.name);
+        Ok(())
+    }
+
+    fn unreserve(&self, cycle: Cycle<'_>, _: &Name) {
+        self.touch(At::Unreserve, &cycle.pod.name);
+    }
+
+    fn permit(&self, cycle: Cycle<'_>, _: &Name) -> Result<Permit, Status> {
+        self.touch(At::Permit, &cycle.pod.name);
+        let is_boom = cycle.pod.name.starts_with("boom");
+        if is_boom && self.is_armed(At::Unreserve) {
+            return Err(Status::new(Code::Unschedulable, "Bomb", "not now"));
+        }
+        Ok(match is_boom && self.is_armed(At::Waits) {
+            true => Permit::Wait(Duration::from_secs(1)),
+            false => Permit::Allow,
+        })
+    }
+
+    fn waits(&self, cycle: Cycle<'_>) {
+        self.touch(At::Waits, &cycle.pod.name);
+    }
+
+    fn pre_bind_pre_flight(&self, cycle: Cycle<'_>, _: &Name) -> Result<PreFlight, Status> {
+        self.touch(At::PreFlight, &cycle.pod.name);
+        Ok(PreFlight::Work)
+    }
+
+    fn pre_bind(&self, cycle: Cycle<'_>, _: &Name) -> Result<(), Status> {
+        self.touch(At::PreBind, &cycle.pod.name);
+        Ok(())
+    }
+
+    fn bind(&self, cycle: Cycle<'_>, _: &Name) -> Result<Bind, Status> {
+        self.touch(At::Bind, &cycle.pod.name);
+        Ok(Bind::Skip)
+    }
+
+    fn post_bind(&self, cycle: Cycle<'_>, _: &Name) {
+        self.touch(At::PostBind, &cycle.pod.name);
+    }
+}
+
+/// The filter and the score of a [`Bomb`].
+struct Part {
+    bomb: Bomb,
+    pod: Name,
+}
+
+impl Filter for Part {
+    fn filter(&self, _: NodeInfo<'_>) -> Option<Status> {
+        self.bomb.touch(At::Filter, &self.pod);
+        let rejects = self.bomb.is_armed(At::Hint) || self.bomb.is_armed(At::Resolvable);
+        let rejects = rejects || self.bomb.is_armed(At::Reasons);
+        rejects.then(|| Status::new(Code::Unschedulable, "Bomb", "not while it is armed"))
+    }
+
+    fn reads(&self) -> Reads {
+        self.bomb.touch(At::Reads, &self.pod);
+        Reads::Anything
+    }
+
+    fn extend<'s>(&'s self) -> Option<Box<dyn Filter + 's>> {
+        self.bomb.touch(At::Extend, &self.pod);
+        Some(Box::new(Part { bomb: self.bomb.clone(), pod: self.pod.clone() }))
+    }
+
+    fn add_pod(&mut self, _: &Pod, _: NodeInfo<'_>) -> Result<(), Status> {
+        self.bomb.touch(At::AddPod, &self.pod);
+        Ok(())
+    }
+
+    fn remove_pod(&mut self, _: &Pod, _: NodeInfo<'_>) -> Result<(), Status> {
+        self.bomb.touch(At::RemovePod, &self.pod);
+        Ok(())
+    }
+
+    fn only_reason(&self) -> Option<&'static str> {
+        self.bomb.touch(At::Reasons, &self.pod);
+        None
+    }
+
+    fn resolvable(&self, _: &Cluster, _: &Chunk, rejected: u64) -> u64 {
+        self.bomb.touch(At::Resolvable, &self.pod);
+        rejected
+    }
+}
+
+impl Score for Part {
+    fn score(&self, _: NodeInfo<'_>) -> Result<i64, Status> {
+        self.bomb.touch(At::Score, &self.pod);
+        Ok(50)
+    }
+
+    fn needs_normalize(&self) -> bool {
+        self.bomb.touch(At::NeedsNormalize, &self.pod);
+        true
+    }
+
+    fn normalize(&self, _: &ScoredNodes<'_>, _: &mut [i64]) -> Result<(), Status> {
+        self.bomb.touch(At::Normalize, &self.pod);
+        Ok(())
+    }
+}
+
+/// The binder in memory, after the bomb.
+struct After<T>(Bomb, T);
+
+impl Binder for After<InMemoryBinder> {
+    fn bind(&self, pod: &Pod, node: &Name) -> Result<(), String> {
+        self.0.touch(At::Binder, &pod.name);
+        self.1.bind(pod, node)
+    }
+}
+
+impl Evictor for After<InMemoryEvictor> {
+    fn evict(&self, eviction: Eviction) {
+        self.0.touch(At::Evictor, &eviction.preemptor().name);
+        self.1.evict(eviction);
+    }
+}
+
+impl Recorder for Bomb {
+    fn step(&self, _: Step, _: Option<Code>, _: Duration) {
+        self.touch(At::Recorder, "boom");
+    }
+    fn plugin(&self, _: &'static str, _: Step, _: Option<Code>, _: Duration) {
+        self.touch(At::Recorder, "boom");
+    }
+    fn algorithm(&self, _: Duration) {
+        self.touch(At::Recorder, "boom");
+    }
+    fn attempt(&self, _: AttemptResult, _: Duration) {
+        self.touch(At::Recorder, "boom");
+    }
+    fn scheduled(&self, _: u32, _: Duration) {
+        self.touch(At::Recorder, "boom");
+    }
+    fn permit_wait(&self, _: Option<Code>, _: Duration) {
+        self.touch(At::Recorder, "boom");
+    }
+    fn event(&self, _: EventResource, _: Actions, _: Duration) {
+        self.touch(At::Recorder, "boom");
+    }
+    fn hint(&self, _: &'static str, _: (EventResource, Actions), _: Hint, _: Duration) {
+        self.touch(At::Recorder, "boom");
+    }
+}
+
+/// An engine, its queue and one loop, with a bomb among the plugins of all.
+struct Bench {
+    engine: Engine,
+    handle: Handle,
+    queue: Arc<QueueFront>,
+    scheduling: SchedulingLoop,
+    bomb: Bomb,
+    now: Arc<AtomicI64>,
+}
+
+fn framework(bomb: &Bomb, handle: &Handle) -> Framework {
+    let mut plugins: Vec<(Box<dyn Plugin>, i64)> = vec![
+        (Box::new(bomb.clone()), 1),
+        (Box::new(NodeResourcesFit::default()), 1),
+        (Box::new(GangScheduling::new(handle)), 0),
+        (Box::new(DefaultPreemption::new(handle)), 0),
+        (Box::new(DefaultBinder::new(handle)), 0),
+    ];
+    if !matches!(bomb.at, At::Compare | At::SortKey) {
+        plugins.push((Box::new(PrioritySort), 0));
+    }
+    let framework = Framework::new(plugins).unwrap().with_handle(handle.clone());
+    match bomb.at {
+        At::Recorder => framework.with_recorder(Arc::new(bomb.clone()), 1),
+        _ => framework,
+    }
+}
+
+impl Bench {
+    fn new(at: At) -> Bench {
+        let bomb = Bomb { at, armed: Arc::default() };
+        let shared = Handle::default();
+        let check = FilterCheck::new(Profiles::one(Arc::new(framework(&bomb, &shared))));
+        let config = Config { commit_check: Some(Box::new(check)), ..Config::default() };
+        let engine = Engine::shared(config);
+        let handle = shared
+            .with_binder(Arc::new(After(bomb.clone(), InMemoryBinder::new(engine.clone()))))
+            .with_evictor(Arc::new(After(bomb.clone(), InMemoryEvictor::new(engine.clone()))));
+        let queue = SchedulingQueue::new(framework(&bomb, &handle), QueueConfig::default());
+        let (follower, reader) = (engine.follow().unwrap(), engine.reader().unwrap());
+        let queue = Arc::new(QueueFront::new(queue, follower, reader));
+        let config = SchedulerConfig { percentage_of_nodes: 100, seed: 1 };
+        let scheduler = Scheduler::new(framework(&bomb, &handle), config, None);
+        let scheduling =
+            SchedulingLoop::new(engine.clone(), queue.clone(), Profiles::one(scheduler)).unwrap();
+        let now = Arc::new(AtomicI64::new(1_000));
+        Bench { engine, handle, queue, scheduling, bomb, now }
+    }
+
+    fn clock(&self) -> impl Fn() -> Timestamp + use<> {
+        let now = self.now.clone();
+        move || Timestamp::from_secs(now.load(Ordering::Relaxed))
+    }
+
+    fn submit(&self, event: Event) {
+        self.engine.submit(event).unwrap().wait().unwrap().unwrap();
+    }
+
+    fn node(&self, name: &str, cpu: i64) {
+        let node = node(name).hostname().cpu(cpu).memory(64 * GI).build();
+        self.submit(Event::AddNode(Arc::new(node)));
+    }
+
+    fn pending(&self, pod: PodBuilder) {
+        self.submit(Event::PutPending(Arc::new(pod.memory(GI).build())));
+    }
+
+    /// Tries and binds pods until none is ready, and says which attempts failed aloud.
+    /// No panic may come out of the loop.
+    fn settle(&mut self) -> Vec<String> {
+        let mut failed = Vec::new();
+        for _ in 0..20 {
+            let clock = self.clock();
+            let attempt = catch_unwind(AssertUnwindSafe(|| {
+                self.scheduling.schedule_one(Some(Instant::now()), &clock)
+            }));
+            let attempt = attempt.unwrap_or_else(|_| panic!("{:?} left the loop", self.bomb.at));
+            let (placed, unplaced) = match attempt {
+                Ok(attempt) => attempt.into_parts(),
+                Err(PopError::Timeout) => break,
+                Err(error) => panic!("{error}"),
+            };
+            failed.extend(unplaced.into_iter().map(|it| it.error.to_string()));
+            for placement in &placed {
+                // Its permit, if it waits for one, runs out.
+                let late = || Timestamp(clock().0 + 2_000_000_000);
+                let bound = catch_unwind(AssertUnwindSafe(|| {
+                    self.scheduling.bind(placement, late).map_err(|(error, _)| error.to_string())
+                }));
+                let bound = bound.unwrap_or_else(|_| panic!("{:?} left bind", self.bomb.at));
+                failed.extend(bound.err());
+            }
+        }
+        failed
+    }
+
+    fn names(&self) -> Vec<String> {
+        let snapshot = self.engine.reader().unwrap().snapshot();
+        let pods = snapshot.nodes().flat_map(|node| node.pods().collect::<Vec<_>>());
+        let mut names: Vec<String> = pods.map(|pod| pod.name().to_string()).collect();
+        names.sort();
+        names
+    }
+}
+
+/// A pod for which the plugin panics at this point, beside others: what becomes of all.
+fn survives(at: At, gang: bool) {
+    let case = format!("{at:?}, gang: {gang}");
+    let mut bench = Bench::new(at);
+    bench.node("n0", 1_000);
+    bench.pending(pod("low").cpu(600));
+    assert_eq!(bench.settle(), [""; 0], "{case}");
+    let is_full = at.needs_full_cluster();
+    if !is_full {
+        bench.node("n1", 4_000);
+        bench.node("n2", 4_000);
+    }
+    if at == At::AddPod {
+        // Yielded to by all others.
+        let nominated = pod("nominated").cpu(100).priority(1_000).build();
+        bench.handle.nominator().add(nominated, "n1".into());
+    }
+    bench.bomb.armed.store(true, Ordering::Relaxed);
+    if gang {
+        bench.submit(Event::PutObject(PodGroup::new("default", "g", 2).into()));
+        for name in ["boom-0", "calm-1"] {
+            bench.pending(pod(name).cpu(600).priority(10).group("g"));
+        }
+    } else {
+        bench.pending(pod("boom").cpu(600).priority(10));
+    }
+    bench.pending(pod("other").cpu(100));
+    let mut failed = bench.settle();
+    // Something happens that may help, and hints are asked.
+    bench.node("n3", 8_000);
+    bench.now.fetch_add(20, Ordering::Relaxed);
+    failed.extend(bench.settle());
+
+    // Others were scheduled meanwhile, whatever became of the first.
+    let stopped_all = matches!(at, At::Hint | At::Reasons | At::Resolvable);
+    let names = bench.names();
+    assert!(stopped_all || names.iter().any(|name| name == "other"), "{case}: {names:?}");
+    let panics = bench.handle.panics().clone();
+    if !gang || at.is_reached_by_gangs() {
+        let named = panics.latest().into_iter().find(|it| it.plugin == at.plugin());
+        let named = named.unwrap_or_else(|| panic!("{case}: no panic was reported"));
+        assert_eq!(named.text, format!("boom at {at:?}"), "{case}");
+        assert!(at == At::Recorder || named.step == at.step(), "{case}: {named}");
+    }
+    // What was assumed for longer than a moment is assumed for good.
+    let snapshot = bench.engine.reader().unwrap().snapshot();
+    assert_eq!(snapshot.assumed_count(), 0, "{case}");
+    let figures = bench.queue.with(|queue, _| queue.figures());
+    assert_eq!((figures.in_flight, figures.binding), (0, 0), "{case}");
+
+    // The plugin is mended, and everything that it held up goes its way.
+    bench.bomb.armed.store(false, Ordering::Relaxed);
+    bench.handle.nominator().remove(&Uid::new("default/nominated"));
+    bench.node("n4", 8_000);
+    for _ in 0..3 {
+        bench.now.fetch_add(60, Ordering::Relaxed);
+        bench.settle();
+    }
+    let mut wanted = match gang {
+        true => vec!["boom-0", "calm-1", "other"],
+        false => vec!["boom", "other"],
+    };
+    // It may have been preempted, where the plugin let it come to that.
+    if bench.names().iter().any(|name| name == "low") {
+        wanted.insert(wanted.len() - 1, "low");
+    }
+    assert_eq!(bench.names(), wanted, "{case}: {failed:?}");
+    let snapshot = bench.engine.reader().unwrap().snapshot();
+    assert_eq!(snapshot.assumed_count(), 0, "{case}");
+    let differences = bench.engine.with_writer(|writer| writer.cluster().audit()).unwrap();
+    assert!(differences.is_empty(), "{case}: {differences:?}");
+}
+
+/// All points, each for itself, so that one that fails does not hide the others.
+fn survive_all(gang: bool) {
+    let failed = ALL.into_iter().filter(|at| catch_unwind(|| survives(*at, gang)).is_err());
+    let failed: Vec<At> = failed.collect();
+    assert!(failed.is_empty(), "{failed:?}");
+}
+
+#[test]
+fn a_panic_at_any_point_loses_nothing_and_is_reported() {
+    survive_all(false);
+}
+
+#[test]
+fn a_panic_at_any_point_loses_nothing_of_a_gang() {
+    survive_all(true);
+}
+
+#[test]
+fn a_panic_in_the_commit_check_refuses_the_placement_alone() {
+    let bomb = Bomb { at: At::Filter, armed: Arc::new(AtomicBool::new(true)) };
+    let handle = Handle::default();
+    let check = FilterCheck::new(Profiles::one(Arc::new(framework(&bomb, &handle))));
+    let config = Config { commit_check: Some(Box::new(check)), ..Config::default() };
+    let engine = Engine::shared(config);
+    engine.add_node(node("n").cpu(1_000).build()).unwrap().wait().unwrap().unwrap();
+    let assume = |name: &str| {
+        let pod = Arc::new(pod(name).cpu(100).build().on("n"));
+        let event = Event::AssumePod { pod, decided_on: Some(Generation::ZERO) };
+        engine.submit(event).unwrap().wait().unwrap()
+    };
+    let refused = assume("boom").unwrap_err().to_string();
+    assert!(refused.contains("panicked in Filter: boom at Filter"), "{refused}");
+    assume("calm").unwrap();
+    assert_eq!(handle.panics().count(), 1);
+}
+
+#[test]
+fn a_panic_on_a_thread_of_the_pool_is_an_error_of_the_cycle() {
+    let (mut writer, reader) = Engine::inline(Config::default());
+    for n in 0..5_000 {
+        writer.add_node(node(format!("n{n}")).cpu(1_000).build()).unwrap();
+    }
+    writer.publish();
+    for at in [At::Filter, At::Score, At::Normalize] {
+        let bomb = Bomb { at, armed: Arc::new(AtomicBool::new(true)) };
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(2).build().unwrap();
+        let config = SchedulerConfig { percentage_of_nodes: 100, seed: 1 };
+        let framework = framework(&bomb, &Handle::default());
+        let mut scheduler = Scheduler::new(framework, config, Some(Arc::new(pool)));
+        let boom = pod("boom").cpu(100).build();
+        let error = scheduler.schedule(&reader.snapshot(), &boom).unwrap_err().to_string();
+        assert!(error.contains("\"Bomb\""), "{error}");
+        assert!(error.contains(&format!("panicked in {}: boom at {at:?}", at.step())), "{error}");
+        bomb.armed.store(false, Ordering::Relaxed);
+        scheduler.schedule(&reader.snapshot(), &boom).unwrap();
+    }
+}
