@@ -20,8 +20,8 @@
 //!   or with `Closed` when the publisher is gone. No wake-up is lost, and a publish that nobody waits for pays one
 //!   fence and one load for that.
 //! - **Retire**: the publisher keeps a handle to every replaced version until nobody else has one, and frees it then, so
-//!   no reader ever frees a version while the publisher lives. Each publish looks at a constant number of
-//!   versions; [`Publisher::reclaim`] looks at all. A publisher that stays idle frees nothing until its next call. A
+//!   no reader ever frees a version while the publisher lives, and a weak handle can be upgraded until then. Each publish
+//!   looks at a constant number of versions; [`Publisher::reclaim`] looks at all. A publisher that stays idle frees nothing until its next call. A
 //!   reader that stops for ever costs memory and holds nobody up; [`Figures`] shows it.
 //!
 //! # Which cell

@@ -85,14 +85,14 @@ impl<T: Versioned, C: Cell<T>> Publisher<T, C> {
         self.signal.announce(version);
         self.retired.retire(replaced);
         self.cell.look(&mut self.pins);
-        self.retired.collect_some(&self.pins);
+        self.retired.collect_some(&self.pins, &mut drop);
         Ok(())
     }
 
     /// Frees every replaced version that nobody holds, and says how many there were. O(versions retired).
     pub fn reclaim(&mut self) -> usize {
         self.cell.look(&mut self.pins);
-        self.retired.collect_all(&self.pins)
+        self.retired.collect_all(&self.pins, &mut drop)
     }
 
     /// The number of the current version.
