@@ -120,14 +120,16 @@ impl Draft {
     }
 
     /// Forgets of the pods that went and that no version has any more at most
-    /// so many.
-    pub(crate) fn settle(&mut self, most: usize) {
+    /// so many, and says how many.
+    pub(crate) fn settle(&mut self, most: usize) -> usize {
+        let before = self.departures.len();
         if !self.departures.is_empty() {
             let oldest = self.cluster.rest.leases.oldest();
             let horizon = oldest.map_or(self.horizon, |oldest| oldest.min(self.horizon));
             self.cluster.uids.settle(&mut self.departures, horizon, most);
         }
         self.settled = self.departures.len();
+        before - self.settled
     }
 
     fn span(&self) -> Span {
