@@ -7,8 +7,10 @@
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
-use portolan::model::{Node, Pod, node, pod};
+use portolan::log::Event;
+use portolan::model::{Node, Pod, Timestamp, node, pod};
 use portolan::snapshot::cost;
 use portolan::{Cluster, Config, Engine, Snapshot, Writer};
 
@@ -197,6 +199,46 @@ fn a_backlog_gets_no_longer_while_each_publish_replaces_everything() {
     }
     let after = publish_until_all_is_freed(&mut writer);
     assert!(after <= alone && alone > 10, "{alone} publishes alone, {after} after large ones");
+}
+
+#[test]
+fn sweeps_alone_give_back_what_a_held_version_had() {
+    let (mut writer, held) = replaced(2_000);
+    drop(held);
+    let mut sweeps = 0;
+    while writer.figures().retired + writer.figures().backlog > 0 {
+        freed();
+        writer.expire(Timestamp::from_secs(sweeps)).unwrap();
+        let (dropped, pieces) = freed();
+        assert!(dropped <= OWN && pieces <= PIECES * OWN, "{dropped} references, {pieces} pieces");
+        sweeps += 1;
+        assert!(sweeps < 1_000, "no end: {:?}", writer.figures());
+    }
+    assert!(sweeps > 1);
+}
+
+#[test]
+fn a_spawned_engine_that_is_idle_gives_back_what_a_held_version_had() {
+    let sweep_period = Some(Duration::from_millis(1));
+    let engine = Engine::spawned(Config { sweep_period, ..Config::default() }).unwrap();
+    let fill = |version: usize| {
+        let put =
+            |n: usize| engine.submit(Event::UpdateNode(Arc::new(a_node(n, version)))).unwrap();
+        (0..2_000).map(put).last().unwrap().wait().unwrap().unwrap();
+    };
+    fill(0);
+    let held = engine.reader().unwrap().snapshot();
+    fill(1);
+    drop(held);
+    let start = std::time::Instant::now();
+    loop {
+        let figures = engine.with_writer(|writer| writer.figures()).unwrap();
+        if figures.retired + figures.backlog == 0 {
+            break;
+        }
+        assert!(start.elapsed().as_secs() < 120, "no end: {figures:?}");
+        std::thread::yield_now();
+    }
 }
 
 /// Waits until nobody has any of them; fails where that does not come to be.

@@ -627,6 +627,11 @@ impl PartialEq for Line {
 }
 
 /// A frozen version of the cluster; see [`Cluster`] for what can be read.
+///
+/// While its engine lives, the engine frees it. Afterwards the last holder does, as the holder of a
+/// [`Fork`](super::Fork) frees what only the fork has: a fraction of a millisecond of work where it is dropped. What is
+/// larger, a thread called `portolan-free` finishes, which ends when it has nothing to do; where no thread can be
+/// started, or 64 others wait for it, the holder does all of it.
 #[derive(Debug)]
 pub struct Snapshot(pub(crate) Cluster);
 

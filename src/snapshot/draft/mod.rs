@@ -315,3 +315,32 @@ impl Draft {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_horizon_that_jumps_is_followed_in_bounded_steps() {
+        const GONE: u64 = if cfg!(miri) { 500 } else { 100_000 };
+        let mut draft = Draft::new();
+        let hash = |n: u64| n.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        for n in 0..GONE {
+            draft.cluster.uids.insert(hash(n), 7, &mut draft.departures);
+        }
+        for n in 0..GONE {
+            draft.cluster.uids.remove(hash(n), 7, Generation(n + 1), &mut draft.departures);
+        }
+        // A version from before all of them was held until now.
+        draft.set_horizon(Generation::ZERO);
+        assert_eq!(draft.departures.len() as u64, GONE);
+        while !draft.departures.is_empty() {
+            let before = draft.departures.len();
+            draft.set_horizon(Generation(GONE));
+            let settled = before - draft.departures.len();
+            assert!((1..=64).contains(&settled), "{settled} at once");
+            let most = draft.departures.len().min(10);
+            assert_eq!(draft.settle(10), most);
+        }
+    }
+}
