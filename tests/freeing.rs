@@ -222,9 +222,10 @@ fn a_spawned_engine_that_is_idle_gives_back_what_a_held_version_had() {
     let sweep_period = Some(Duration::from_millis(1));
     let engine = Engine::spawned(Config { sweep_period, ..Config::default() }).unwrap();
     let fill = |version: usize| {
-        let put =
-            |n: usize| engine.submit(Event::UpdateNode(Arc::new(a_node(n, version)))).unwrap();
-        (0..2_000).map(put).last().unwrap().wait().unwrap().unwrap();
+        for n in 0..2_000 {
+            let event = Event::UpdateNode(Arc::new(a_node(n, version)));
+            engine.submit(event).unwrap().wait().unwrap().unwrap();
+        }
     };
     fill(0);
     let held = engine.reader().unwrap().snapshot();
