@@ -176,3 +176,40 @@ fn a_reader_on_another_thread_neither_stops_the_writer_nor_keeps_later_versions(
     writer.reclaim();
     assert_eq!(writer.figures().retired, 0);
 }
+
+#[test]
+fn a_version_from_a_weak_handle_has_all_its_pods() {
+    let (mut writer, reader) = filled();
+    let stop = &AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for seed in 0..2_usize {
+            let reader = reader.clone();
+            scope.spawn(move || {
+                let _stop = Stop(stop);
+                let mut i = seed;
+                while !stop.load(Ordering::Relaxed) {
+                    let weak = Arc::downgrade(&reader.snapshot());
+                    // Until the writer has freed the version under it.
+                    while let Some(snapshot) = weak.upgrade() {
+                        for _ in 0..8 {
+                            i = (i + 7) % PODS;
+                            let uid = &placed(i, 0).uid;
+                            assert!(snapshot.pod(uid).is_some(), "{uid} is in no lane of its own");
+                        }
+                        if stop.load(Ordering::Relaxed) {
+                            break;
+                        }
+                    }
+                }
+            });
+        }
+        let _stop = Stop(stop);
+        write(&mut writer, |_, step| {
+            if step % 16 == 0 {
+                std::thread::yield_now();
+            }
+        });
+        stop.store(true, Ordering::Relaxed);
+    });
+    assert_eq!(writer.cluster().audit(), vec![]);
+}

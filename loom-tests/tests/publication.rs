@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use loom::thread;
 use loom_tests::{Bound, Watched, explore};
-use portolan::publish::{Publisher, WaitError};
+use portolan::__model::{release, upgrade};
+use portolan::publish::{Publisher, Versioned, WaitError};
 
 #[test]
 fn held_snapshot_survives_two_publishes() {
@@ -22,6 +23,53 @@ fn held_snapshot_survives_two_publishes() {
         publisher.publish(Watched::new(2)).unwrap();
         publisher.publish(Watched::new(3)).unwrap();
         holder.join().unwrap();
+    });
+}
+
+/// A version that must be freed by the thread that made it.
+struct FreedAtHome {
+    version: Arc<Watched>,
+    home: thread::ThreadId,
+}
+
+impl FreedAtHome {
+    fn new(version: u64) -> Arc<Self> {
+        Arc::new(Self { version: Watched::new(version), home: thread::current().id() })
+    }
+}
+
+impl Versioned for FreedAtHome {
+    fn version(&self) -> u64 {
+        self.version.version()
+    }
+}
+
+impl Drop for FreedAtHome {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            assert_eq!(thread::current().id(), self.home, "freed by a reader");
+        }
+    }
+}
+
+#[test]
+fn a_weak_handle_never_makes_a_reader_free() {
+    explore("a_weak_handle_never_makes_a_reader_free", Bound::Exhaustive, || {
+        let mut publisher: Publisher<FreedAtHome> = Publisher::new(FreedAtHome::new(1));
+        let weak = Arc::downgrade(&publisher.subscribe().snapshot());
+        let holder = thread::spawn(move || {
+            if let Some(revived) = upgrade(&weak) {
+                assert_eq!(revived.version.check(), 1);
+                release(revived);
+            }
+        });
+        publisher.publish(FreedAtHome::new(2)).unwrap();
+        publisher.publish(FreedAtHome::new(3)).unwrap();
+        // It is on the list as long as somebody has it.
+        assert!(publisher.figures().freed <= 2);
+        holder.join().unwrap();
+        publisher.reclaim();
+        assert_eq!(publisher.figures().freed, 2);
     });
 }
 

@@ -17,7 +17,14 @@ impl Versioned for Snapshot {
     fn version(&self) -> u64 {
         self.generation().0
     }
+
+    fn made(&self) -> u64 {
+        self.made
+    }
 }
+
+/// Steps of [`Writer::reclaim_some`] in a sweep: half a millisecond at most.
+const IDLE_STEPS: usize = 512;
 
 /// What the engine keeps and publishes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,6 +38,9 @@ pub struct Figures {
     pub retired: usize,
     /// Versions freed since the start.
     pub freed: u64,
+    /// Parts of such versions that still take memory; a part may be large. Each publish
+    /// frees some, and [`Writer::reclaim_some`] does.
+    pub backlog: usize,
     /// The oldest version that somebody may still look at.
     pub oldest_held: Generation,
     /// The oldest replaced version that a reader has pinned, or keeps for its
@@ -284,12 +294,13 @@ impl Writer {
     }
 
     /// Removes the assumed pods whose time has passed at `now`, and says how
-    /// many. O(expired × log n).
+    /// many. O(expired × log n). Also does a part of [`Writer::reclaim`].
     ///
     /// # Errors
     ///
     /// None today.
     pub fn expire(&mut self, now: Timestamp) -> Result<usize, EventError> {
+        self.reclaim_some(IDLE_STEPS);
         self.apply(&Event::Expire(now)).map(|applied| applied.removed)
     }
 
@@ -347,8 +358,9 @@ impl Writer {
         self.publisher.subscribe().snapshot()
     }
 
-    /// Frees every replaced version that nobody holds, and says how many there
-    /// were. O(versions retired).
+    /// Frees every replaced version that nobody holds, at once, and says how many there
+    /// were. O(versions retired + what only they had): seconds for a million nodes.
+    /// [`Writer::reclaim_some`] is bounded.
     pub fn reclaim(&mut self) -> usize {
         let freed = self.publisher.reclaim();
         self.state.set_horizon(Generation(self.publisher.oldest_held()));
@@ -356,16 +368,26 @@ impl Writer {
         freed
     }
 
+    /// The same in at most so many steps, for a writer that is idle: looks at that many
+    /// replaced versions, drops that many references and forgets that many pods that
+    /// went. Says whether there is more to do; a step takes up to half a microsecond.
+    pub fn reclaim_some(&mut self, steps: usize) -> bool {
+        let parts = self.publisher.reclaim_some(steps);
+        self.state.set_horizon(Generation(self.publisher.oldest_held()));
+        self.state.settle_some(steps) || parts
+    }
+
     /// What is kept and published.
     #[must_use]
     pub fn figures(&self) -> Figures {
-        let publish::Figures { published, retired, freed, oldest_pinned, .. } =
+        let publish::Figures { published, retired, freed, backlog, oldest_pinned, .. } =
             self.publisher.figures();
         Figures {
             generation: self.cluster().generation(),
             published: Generation(published),
             retired,
             freed,
+            backlog,
             oldest_held: Generation(self.publisher.oldest_held()),
             oldest_pinned: oldest_pinned.map(Generation),
         }

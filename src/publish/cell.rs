@@ -75,8 +75,9 @@ pub(crate) mod sealed {
 /// 3. **Stable.** What a guard or a handle refers to neither changes nor is freed while the guard or handle lives.
 /// 4. **Wait-free for readers, never waiting for them.** A pin is a bounded number of steps without lock, allocation
 ///    or shared count; a replacement never waits for a reader. Exceptions are written at the implementation.
-/// 5. **Exact.** A replaced version is freed by the writer's side, once: when no pin reaches it, which the cell tells,
-///    and when its count says that nobody else holds it.
+/// 5. **Exact.** A replaced version is freed by the writer's side, once: when no pin reaches it, which the cell reports,
+///    and when the writer's handle is the last, which is decided in one step with giving it up. Weak handles can be
+///    upgraded until then, and never afterwards.
 ///
 /// [`RcuCell`](super::rcu::RcuCell) keeps this contract without exceptions.
 pub trait Cell<T>: sealed::Algorithm<T> {}

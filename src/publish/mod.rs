@@ -20,9 +20,12 @@
 //!   or with `Closed` when the publisher is gone. No wake-up is lost, and a publish that nobody waits for pays one
 //!   fence and one load for that.
 //! - **Retire**: the publisher keeps a handle to every replaced version until nobody else has one, and frees it then, so
-//!   no reader ever frees a version while the publisher lives. Each publish looks at a constant number of
-//!   versions; [`Publisher::reclaim`] looks at all. A publisher that stays idle frees nothing until its next call. A
-//!   reader that stops for ever costs memory and holds nobody up; [`Figures`] shows it.
+//!   no reader ever frees a version while the publisher lives, and a weak handle can be upgraded until then. Each publish
+//!   looks at a constant number of versions; [`Publisher::reclaim`] looks at all. A publisher that stays idle frees
+//!   nothing until its next call. A reader that stops for ever costs memory and holds nobody up; [`Figures`] shows it.
+//! - **Free**: a large version is freed over many publishes. Each publish drops a number of references that follows the
+//!   change it publishes ([`Versioned::made`]), enough that the backlog always gets shorter. [`Publisher::reclaim_some`]
+//!   does more of it, and [`Publisher::reclaim`] all at once.
 //!
 //! # Which cell
 //!
@@ -89,6 +92,14 @@ pub trait Versioned: Send + Sync + 'static {
     /// The number of this version, at most `2^63 - 1`: grows with every version that one publisher publishes, and
     /// never changes.
     fn version(&self) -> u64;
+
+    /// How much was made for this version and all before it: never goes back. The unit is one reference from a tree node
+    /// to a child. A publisher frees somewhat more with each publish, where there is more.
+    ///
+    /// A type that is freed as a whole has nothing to count, and keeps the 0 of the default.
+    fn made(&self) -> u64 {
+        0
+    }
 }
 
 /// Why a wait for a version ended without it.

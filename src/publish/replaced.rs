@@ -4,6 +4,8 @@ use std::mem::ManuallyDrop;
 use std::ops::Deref;
 use std::sync::Arc;
 
+use crate::sync::{count_is_touched, mutated};
+
 /// The writer's handle to a version that is no longer current, but that a pin may reach.
 ///
 /// Dropping it frees nothing: what is forgotten is leaked and not pulled away from under a reader.
@@ -22,9 +24,24 @@ impl<T> Replaced<T> {
         Arc::as_ptr(&self.version).addr()
     }
 
-    /// How many handles there are, this one included. Handles that are counted are no pins.
-    pub(super) fn holders(&self) -> usize {
-        Arc::strong_count(&self.version)
+    /// The version itself if the writer's handle is the last one, and the handle if it is not.
+    ///
+    /// Whether it is the last is decided in the step that makes it so: the count goes from one to none, after which no
+    /// weak handle can be upgraded, or it stays as it is. A count that was only read decides nothing: a weak handle may
+    /// be upgraded between that look and the drop.
+    ///
+    /// # Safety
+    ///
+    /// As for [`free`](Self::free).
+    pub(super) unsafe fn into_last(self) -> Result<T, Self> {
+        if mutated!("retired-by-count") && Arc::strong_count(&self.version) == 1 {
+            count_is_touched();
+            let last = Arc::into_inner(ManuallyDrop::into_inner(self.version));
+            return Ok(last.expect("the count was one"));
+        }
+        count_is_touched();
+        // What the former holders did with the version happens before this returns it: `Arc` orders that.
+        Arc::try_unwrap(ManuallyDrop::into_inner(self.version)).map_err(Self::new)
     }
 
     /// Gives up the writer's handle; frees the version if it is the last.
@@ -34,6 +51,7 @@ impl<T> Replaced<T> {
     /// No pin may reach the version: [`Pins::reach`] has said so, asked of a look that began after the version was
     /// replaced.
     pub(super) unsafe fn free(self) {
+        count_is_touched();
         drop(ManuallyDrop::into_inner(self.version));
     }
 }

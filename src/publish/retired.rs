@@ -93,32 +93,40 @@ impl<T: Versioned> Retired<T> {
         self.links[RING as usize].older = index;
     }
 
-    /// Looks at a constant number of versions and frees those that nobody else holds.
+    /// Looks at a constant number of versions and gives those that nobody else holds to `free`.
     ///
     /// `pins` come from a look that began after all of them were retired.
-    pub(crate) fn collect_some(&mut self, pins: &Pins) {
-        self.free_if_unheld(self.links[RING as usize].newer, pins);
-        for _ in 0..LOOKS {
+    pub(crate) fn collect_some(&mut self, pins: &Pins, free: &mut impl FnMut(T)) {
+        self.free_if_unheld(self.links[RING as usize].newer, pins, free);
+        self.collect_next(LOOKS, pins, free);
+    }
+
+    /// Looks at the next `looks` versions under the hand, or at all where there are fewer, and gives those that nobody
+    /// else holds to `free`.
+    ///
+    /// `pins` as for [`collect_some`](Self::collect_some).
+    pub(crate) fn collect_next(&mut self, looks: usize, pins: &Pins, free: &mut impl FnMut(T)) {
+        for _ in 0..looks.min(self.len) {
             if self.hand == RING {
                 self.hand = self.links[RING as usize].newer;
             }
             // `free_if_unheld` moves the hand off a version that it frees.
             let under_hand = self.hand;
-            if !self.free_if_unheld(under_hand, pins) {
+            if !self.free_if_unheld(under_hand, pins, free) {
                 self.hand = self.links[under_hand as usize].newer;
             }
         }
     }
 
-    /// Looks at all versions, frees those that nobody else holds, and says how many. O(versions retired).
+    /// Looks at all versions, gives those that nobody else holds to `free`, and says how many. O(versions retired).
     ///
     /// `pins` as for [`collect_some`](Self::collect_some).
-    pub(crate) fn collect_all(&mut self, pins: &Pins) -> usize {
+    pub(crate) fn collect_all(&mut self, pins: &Pins, free: &mut impl FnMut(T)) -> usize {
         let before = self.len;
         let mut index = self.links[RING as usize].newer;
         while index != RING {
             let newer = self.links[index as usize].newer;
-            self.free_if_unheld(index, pins);
+            self.free_if_unheld(index, pins, free);
             index = newer;
         }
         if self.len == 0 {
@@ -149,16 +157,22 @@ impl<T: Versioned> Retired<T> {
         reached
     }
 
-    fn free_if_unheld(&mut self, index: u32, pins: &Pins) -> bool {
+    fn free_if_unheld(&mut self, index: u32, pins: &Pins, free: &mut impl FnMut(T)) -> bool {
         let link = &mut self.links[index as usize];
+        let Some(retired) = link.retired.take_if(|retired| !pins.reach(retired)) else {
+            return false;
+        };
         // In this order: a reader that loads a handle announces the version first, so that once no pin reaches it the
-        // count has all who will ever hold it, but for clones of handles that are counted already.
+        // count has all who will ever hold it, but for clones and weak handles of those that are counted already.
         //
-        // The count is a relaxed load and need not be more: if it says one, no other handle exists and none can come
-        // to be. What the former holders did with the version happens before its memory is freed because `Arc`'s own
-        // drop orders that; what was done under pins, because the look at them does.
-        let unheld = |retired: &Replaced<T>| !pins.reach(retired) && retired.holders() == 1;
-        let Some(retired) = link.retired.take_if(|retired| unheld(retired)) else { return false };
+        // SAFETY: no pin reaches it, says a look that began after it was retired, which the caller sees to.
+        let version = match unsafe { retired.into_last() } {
+            Ok(version) => version,
+            Err(held) => {
+                link.retired = Some(held);
+                return false;
+            }
+        };
         let (older, newer) = (link.older, link.newer);
         self.links[older as usize].newer = newer;
         self.links[newer as usize].older = older;
@@ -168,9 +182,8 @@ impl<T: Versioned> Retired<T> {
         self.vacant.push(index);
         self.len -= 1;
         self.freed += 1;
-        // SAFETY: no pin reaches it, says a look that began after it was retired, which the caller sees to. Last, so that
-        // the list is whole whatever the payload's own drop does.
-        unsafe { retired.free() };
+        // Last, so that the list is whole whatever the version's own drop does.
+        free(version);
         true
     }
 }
@@ -201,7 +214,7 @@ mod tests {
         let (mut retired, mut held) = retired_up_to(5);
         let middle = Arc::downgrade(&held.remove(2));
         for _ in 0..3 {
-            retired.collect_some(&Pins::default());
+            retired.collect_some(&Pins::default(), &mut drop);
         }
         assert!(middle.upgrade().is_none());
         assert_eq!(retired.len(), 4);
@@ -209,10 +222,40 @@ mod tests {
     }
 
     #[test]
+    fn a_weak_handle_that_is_upgraded_at_the_last_moment_keeps_its_version() {
+        let (mut retired, mut held) = retired_up_to(2);
+        let weak = Arc::downgrade(&held.remove(0));
+        // Nobody has a handle now, and by the time of the decision somebody has.
+        let revived = weak.upgrade().expect("the writer's side keeps it");
+        assert_eq!(retired.collect_all(&Pins::default(), &mut drop), 0);
+        assert_eq!((retired.len(), retired.oldest(), revived.0), (2, Some(0), 0));
+        drop(revived);
+        let mut freed = Vec::new();
+        retired.collect_some(&Pins::default(), &mut |version: Numbered| {
+            // Decided: from now on nobody gets another handle, also while the version is being freed.
+            assert!(weak.upgrade().is_none());
+            freed.push(version.0);
+        });
+        assert_eq!((freed, retired.oldest()), (vec![0], Some(1)));
+    }
+
+    #[test]
+    fn the_list_is_whole_while_a_version_is_freed_and_when_that_panics() {
+        let (mut retired, held) = retired_up_to(3);
+        drop(held);
+        let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            retired.collect_all(&Pins::default(), &mut |_| std::panic::panic_any(()));
+        }));
+        assert!(caught.is_err());
+        assert_eq!((retired.len(), retired.oldest(), retired.freed()), (2, Some(1), 1));
+        assert_eq!(retired.collect_all(&Pins::default(), &mut drop), 2);
+    }
+
+    #[test]
     fn the_oldest_moves_on_by_one_look() {
         let (mut retired, mut held) = retired_up_to(5);
         held.remove(0);
-        retired.collect_some(&Pins::default());
+        retired.collect_some(&Pins::default(), &mut drop);
         assert_eq!(retired.oldest(), Some(1));
     }
 
@@ -222,14 +265,14 @@ mod tests {
         let mut pins = Pins::default();
         pins.add(Arc::as_ptr(&held[1]).addr());
         drop(held);
-        assert_eq!(retired.collect_all(&pins), 2);
+        assert_eq!(retired.collect_all(&pins, &mut drop), 2);
         assert_eq!((retired.oldest(), retired.oldest_reached(&pins)), (Some(1), Some(1)));
         pins.clear();
         assert_eq!((retired.oldest(), retired.oldest_reached(&pins)), (Some(1), None));
         pins.add_all();
-        assert_eq!(retired.collect_all(&pins), 0);
+        assert_eq!(retired.collect_all(&pins, &mut drop), 0);
         pins.clear();
-        assert_eq!(retired.collect_all(&pins), 1);
+        assert_eq!(retired.collect_all(&pins, &mut drop), 1);
         assert_eq!(retired.oldest(), None);
         assert_eq!(retired.freed(), 3);
     }
@@ -257,7 +300,7 @@ mod tests {
         let (mut retired, _held) = retired_up_to(100);
         for number in 100..if cfg!(miri) { 500 } else { 20_000 } {
             retired.retire(Replaced::new(Arc::new(Numbered(number))));
-            retired.collect_some(&Pins::default());
+            retired.collect_some(&Pins::default(), &mut drop);
             assert!(retired.len() <= 2 * 100 + 4, "{} after {number}", retired.len());
         }
     }
@@ -270,7 +313,7 @@ mod tests {
         let mut held: Vec<_> = held.into_iter().map(Some).collect();
         for step in 0..count {
             held[(step * 101 % count) as usize] = None;
-            retired.collect_all(&Pins::default());
+            retired.collect_all(&Pins::default(), &mut drop);
             let oldest_held = held.iter().position(Option::is_some).map(|position| position as u64);
             assert_eq!(retired.oldest(), oldest_held);
             assert_eq!(retired.len(), held.iter().flatten().count());

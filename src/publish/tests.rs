@@ -162,6 +162,46 @@ fn readers_never_free_while_the_publisher_lives<C: Cell<Version> + 'static>() {
     assert_eq!(count, many(20_000));
 }
 
+/// Readers that turn weak handles into strong ones and back, of whatever version is being freed this moment.
+fn weak_handles_never_make_a_reader_free<C: Cell<Version> + 'static>() {
+    let (freed, seen) = mpsc::channel();
+    let mut publisher = Publisher::<Version, C>::new(Version::watched(0, &freed));
+    let stop = AtomicBool::new(false);
+    thread::scope(|scope| {
+        for _ in 0..2 {
+            let reader = publisher.subscribe();
+            let stop = &stop;
+            scope.spawn(move || {
+                while !stop.load(Ordering::Relaxed) {
+                    let weak = Arc::downgrade(&reader.snapshot());
+                    while let Some(version) = weak.upgrade() {
+                        look(&version);
+                        if stop.load(Ordering::Relaxed) {
+                            break;
+                        }
+                    }
+                }
+            });
+        }
+        let mut horizon = 0;
+        for number in 1..=many(20_000) {
+            publisher.publish(Version::watched(number, &freed)).expect("newer");
+            assert!(publisher.oldest_held() >= horizon);
+            horizon = publisher.oldest_held();
+            if number % 64 == 0 {
+                thread::yield_now();
+            }
+        }
+        stop.store(true, Ordering::Relaxed);
+    });
+    publisher.reclaim();
+    assert_eq!(publisher.figures().retired, 0);
+    let me = thread::current().id();
+    let freers: Vec<_> = seen.try_iter().map(|(_, freer)| freer).collect();
+    assert_eq!(freers.iter().filter(|freer| **freer != me).count(), 0, "freed by readers");
+    assert_eq!(freers.len() as u64, many(20_000));
+}
+
 fn at_least_reads_ones_own_writes<C: Cell<Version> + 'static>() {
     let mut publisher = Publisher::<Version, C>::new(Version::new(0));
     let (asked, asks) = mpsc::channel::<u64>();
@@ -391,6 +431,7 @@ over_every_cell! {
     refresh_keeps_one_version_until_there_is_a_newer
     the_writer_frees_and_the_horizon_follows
     readers_never_free_while_the_publisher_lives
+    weak_handles_never_make_a_reader_free
     at_least_reads_ones_own_writes
     at_least_ends_by_deadline_or_by_the_end
     the_last_holder_frees_when_the_publisher_is_gone

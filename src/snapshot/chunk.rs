@@ -8,6 +8,7 @@
 
 use triomphe::Arc;
 
+use crate::freeing::{self, Counted, Part};
 use crate::model::{Generation, Node, Resources};
 
 use super::cluster::Cluster;
@@ -107,7 +108,7 @@ pub(crate) struct ScalarColumn {
 }
 
 /// Eight neighbours.
-struct Group<T>([Option<Arc<T>>; GROUP]);
+struct Group<T: Part>([Option<Arc<T>>; GROUP], Counted<GROUP>);
 
 impl Clone for Fixed {
     fn clone(&self) -> Fixed {
@@ -132,23 +133,29 @@ impl Clone for Requested {
     }
 }
 
-impl<T> Clone for Group<T> {
+impl<T: Part> Clone for Group<T> {
     fn clone(&self) -> Group<T> {
         cost::copied::<Group<T>>(GROUP);
         // See the note in `tree`: plain reads wait for all counts at once.
         let counts = self.0.iter().flatten().fold(0, |sum, of| sum ^ Arc::strong_count(of));
         std::hint::black_box(counts);
-        Group(self.0.clone())
+        Group(self.0.clone(), self.1.clone())
+    }
+}
+
+impl<T: Part> Drop for Group<T> {
+    fn drop(&mut self) {
+        freeing::drop_children(&mut self.0);
     }
 }
 
 /// What `groups` have at a lane.
-fn member<T>(groups: &[Option<Arc<Group<T>>>; LANES / GROUP], at: usize) -> Option<&Arc<T>> {
+fn member<T: Part>(groups: &[Option<Arc<Group<T>>>; LANES / GROUP], at: usize) -> Option<&Arc<T>> {
     groups[at / GROUP].as_ref()?.0[at % GROUP].as_ref()
 }
 
 /// Puts something in at a lane, or nothing; a group of nothing is none.
-fn set_member<T>(
+fn set_member<T: Part>(
     groups: &mut [Option<Arc<Group<T>>>; LANES / GROUP],
     at: usize,
     to: Option<Arc<T>>,
@@ -157,7 +164,8 @@ fn set_member<T>(
     if to.is_none() && group.is_none() {
         return;
     }
-    let members = group.get_or_insert_with(|| Arc::new(Group([const { None }; GROUP])));
+    let members =
+        group.get_or_insert_with(|| Arc::new(Group([const { None }; GROUP], Counted::new())));
     let members = Arc::make_mut(members);
     members.0[at % GROUP] = to;
     if members.0.iter().all(Option::is_none) {
@@ -424,8 +432,8 @@ impl Chunk {
     /// shares it.
     pub(crate) fn lane_mut(&mut self, at: usize) -> &mut Lane {
         self.tally.forget(at);
-        let group =
-            self.groups[at / GROUP].get_or_insert_with(|| Arc::new(Group([const { None }; GROUP])));
+        let group = self.groups[at / GROUP]
+            .get_or_insert_with(|| Arc::new(Group([const { None }; GROUP], Counted::new())));
         let lane = Arc::make_mut(group).0[at % GROUP].get_or_insert_with(Arc::default);
         if !lane.is_unique() {
             cost::copied::<Lane>(0);

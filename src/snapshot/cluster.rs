@@ -3,6 +3,7 @@
 use std::ops::Deref;
 use std::sync::Arc;
 
+use crate::freeing::{Begin, End};
 use crate::model::{
     Generation, LabelSelector, Labels, Name, PodGroupState, Taint, Template, Uid, ZoneKey, hash_of,
     key_hash,
@@ -27,6 +28,8 @@ use super::zones::{Round, Zones};
 /// within a zone. A node that was removed while pods remain on it (a ghost) is
 /// in no list.
 pub struct Cluster {
+    /// First and last: what is between them is freed in bounded steps.
+    pub(super) _begin: Begin,
     pub(crate) generation: Generation,
     pub(crate) branch: u64,
     pub(crate) counts: Counts,
@@ -37,6 +40,9 @@ pub struct Cluster {
     pub(crate) rest: triomphe::Arc<Rest>,
     /// How pods in Gödel's states count, where they do.
     pub(crate) godel: Option<triomphe::Arc<super::godel::Stores>>,
+    /// Slots of tree nodes made for this version and all before it in its line; see [`crate::freeing`].
+    pub(crate) made: u64,
+    pub(super) _end: End,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -236,6 +242,7 @@ impl<'a> ZoneInfo<'a> {
 impl Cluster {
     pub(crate) fn empty() -> Cluster {
         Cluster {
+            _begin: Begin,
             generation: Generation::ZERO,
             branch: 0,
             counts: Counts::default(),
@@ -243,12 +250,15 @@ impl Cluster {
             uids: Uids::new(),
             rest: triomphe::Arc::new(Rest::default()),
             godel: None,
+            made: 0,
+            _end: End,
         }
     }
 
     /// The same version once more. O(1).
     pub(crate) fn share(&self) -> Cluster {
         Cluster {
+            _begin: Begin,
             generation: self.generation,
             branch: self.branch,
             counts: self.counts,
@@ -256,6 +266,8 @@ impl Cluster {
             uids: self.uids.share(),
             rest: self.rest.clone(),
             godel: self.godel.clone(),
+            made: self.made,
+            _end: End,
         }
     }
 
@@ -615,6 +627,11 @@ impl PartialEq for Line {
 }
 
 /// A frozen version of the cluster; see [`Cluster`] for what can be read.
+///
+/// While its engine lives, the engine frees it. Afterwards the last holder does, as the holder of a
+/// [`Fork`](super::Fork) frees what only the fork has: a fraction of a millisecond of work where it is dropped. What is
+/// larger, a thread called `portolan-free` finishes, which ends when it has nothing to do; where no thread can be
+/// started, or 64 others wait for it, the holder does all of it.
 #[derive(Debug)]
 pub struct Snapshot(pub(crate) Cluster);
 

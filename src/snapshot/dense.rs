@@ -7,35 +7,37 @@
 
 use std::sync::Arc;
 
+use crate::freeing::Part;
+
 use super::hash_index::HashIndex;
 use super::table::Table;
 
 /// A value that is known by a part of it.
-pub(crate) trait Known {
+pub(crate) trait Known: Part {
     /// The hash of what it is known by, which never changes.
     fn hash64(&self) -> u64;
 }
 
 /// A persistent set of values.
-pub(crate) struct Dense<T> {
+pub(crate) struct Dense<T: Part> {
     values: Table<Arc<T>>,
     index: HashIndex,
     len: u32,
 }
 
-impl<T> Clone for Dense<T> {
+impl<T: Part> Clone for Dense<T> {
     fn clone(&self) -> Dense<T> {
         Dense { values: self.values.clone(), index: self.index.clone(), len: self.len }
     }
 }
 
-impl<T> Default for Dense<T> {
+impl<T: Part> Default for Dense<T> {
     fn default() -> Dense<T> {
         Dense { values: Table::default(), index: HashIndex::default(), len: 0 }
     }
 }
 
-impl<T> Dense<T> {
+impl<T: Part> Dense<T> {
     /// Reference counts that a clone bumps.
     pub(crate) const COUNTS: usize = 2;
 }

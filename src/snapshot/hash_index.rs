@@ -10,6 +10,8 @@
 
 use triomphe::Arc;
 
+use crate::freeing::{self, Counted};
+
 use super::cost;
 
 const BITS: u32 = 3;
@@ -35,6 +37,7 @@ struct Branch {
     /// Three bits each.
     level: u32,
     children: [Option<Node>; WIDTH],
+    counted: Counted<WIDTH>,
 }
 
 /// Entries in order: the hash above, the number below.
@@ -51,7 +54,14 @@ impl Clone for Branch {
             }
         });
         std::hint::black_box(counts);
-        Branch { like: self.like, level: self.level, children: self.children.clone() }
+        let children = self.children.clone();
+        Branch { like: self.like, level: self.level, children, counted: self.counted.clone() }
+    }
+}
+
+impl Drop for Branch {
+    fn drop(&mut self) {
+        freeing::drop_children(&mut self.children);
     }
 }
 
@@ -250,7 +260,7 @@ impl HashIndex {
 
 impl Branch {
     fn new(like: u64, level: u32) -> Branch {
-        Branch { like, level, children: Default::default() }
+        Branch { like, level, children: Default::default(), counted: Counted::new() }
     }
 }
 

@@ -21,6 +21,7 @@ use std::collections::BTreeMap;
 
 use triomphe::Arc;
 
+use crate::freeing;
 use crate::model::Generation;
 use crate::sync::{self, AtomicU64, AtomicUsize, Mutex, Ordering, mutated};
 
@@ -56,7 +57,6 @@ pub(crate) const MOST_SLOTS: u32 = (1 << 31) - (1 << 18);
 pub(crate) struct Hints(Arc<Directory>);
 
 /// Segments by the first bits of the hash (extendible hashing).
-#[derive(Clone)]
 struct Directory {
     /// How many bits.
     depth: u32,
@@ -64,7 +64,43 @@ struct Directory {
     deepest: usize,
     /// `1 << depth` segments, in groups; one that is told apart by fewer bits
     /// is there several times.
-    groups: Vec<Arc<Vec<Arc<Segment>>>>,
+    groups: Vec<Arc<Group>>,
+}
+
+/// Neighbours among the segments.
+struct Group(Vec<Arc<Segment>>);
+
+impl Group {
+    fn new(segments: Vec<Arc<Segment>>) -> Arc<Group> {
+        freeing::count(segments.len());
+        Arc::new(Group(segments))
+    }
+}
+
+impl Clone for Group {
+    fn clone(&self) -> Group {
+        freeing::count(self.0.len());
+        Group(self.0.clone())
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        freeing::drop_list(&mut self.0);
+    }
+}
+
+impl Clone for Directory {
+    fn clone(&self) -> Directory {
+        freeing::count(self.groups.len());
+        Directory { groups: self.groups.clone(), ..*self }
+    }
+}
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        freeing::drop_list(&mut self.groups);
+    }
 }
 
 /// A hash table with linear probing.
@@ -217,7 +253,7 @@ impl Directory {
 
     fn segment(&self, hash: u32) -> &Arc<Segment> {
         let at = self.position(hash);
-        &self.groups[at / GROUP][at % GROUP]
+        &self.groups[at / GROUP].0[at % GROUP]
     }
 
     fn len(&self) -> usize {
@@ -230,18 +266,19 @@ impl Directory {
         let first = first / copies * copies;
         for at in first..first + copies {
             let group = Arc::make_mut(&mut self.groups[at / GROUP]);
-            group[at % GROUP] = segment.clone();
+            group.0[at % GROUP] = segment.clone();
         }
     }
 
     fn double(&mut self) {
         let segments: Vec<&Arc<Segment>> =
-            self.groups.iter().flat_map(|group| group.iter()).flat_map(|s| [s, s]).collect();
+            self.groups.iter().flat_map(|group| group.0.iter()).flat_map(|s| [s, s]).collect();
         cost::copied_bytes(8 * segments.len(), segments.len());
         let groups = segments
             .chunks(GROUP)
-            .map(|group| Arc::new(group.iter().copied().cloned().collect::<Vec<_>>()));
+            .map(|group| Group::new(group.iter().copied().cloned().collect()));
         self.groups = groups.collect();
+        freeing::count(self.groups.len());
         self.depth += 1;
         self.deepest = 0;
     }
@@ -249,15 +286,16 @@ impl Directory {
     /// Half as many positions, as often as no segment needs them all.
     fn halve(&mut self) {
         while self.depth > 0 && self.deepest == 0 {
-            let segments = self.groups.iter().flat_map(|group| group.iter());
+            let segments = self.groups.iter().flat_map(|group| group.0.iter());
             let segments: Vec<&Arc<Segment>> = segments.step_by(2).collect();
             cost::copied_bytes(8 * segments.len(), segments.len());
             self.depth -= 1;
             self.deepest = segments.iter().filter(|segment| segment.depth == self.depth).count();
             let groups = segments
                 .chunks(GROUP)
-                .map(|group| Arc::new(group.iter().copied().cloned().collect::<Vec<_>>()));
+                .map(|group| Group::new(group.iter().copied().cloned().collect()));
             self.groups = groups.collect();
+            freeing::count(self.groups.len());
         }
     }
 
@@ -272,7 +310,7 @@ impl Directory {
         // not help against hashes that are all alike.
         let may_split = full.depth < self.depth || self.depth < 3 || {
             let some = (0..64).map(|i| i * self.len() / 64);
-            let entries = |at: usize| self.groups[at / GROUP][at % GROUP].len();
+            let entries = |at: usize| self.groups[at / GROUP].0[at % GROUP].len();
             self.depth < 31 && some.map(entries).sum::<usize>() > 64 * CELLS / 16
         };
         if entries.len() < CELLS / 2 || !may_split {
@@ -299,7 +337,7 @@ impl Directory {
         let copies = 1 << (self.depth - sparse.depth);
         let first = self.position(hash) / copies * copies;
         let other = first ^ copies;
-        let twin = (sparse.depth > 0).then(|| self.groups[other / GROUP][other % GROUP].clone());
+        let twin = (sparse.depth > 0).then(|| self.groups[other / GROUP].0[other % GROUP].clone());
         cost::copied_bytes(8 * self.groups.len() + 8 * GROUP, self.groups.len() + GROUP);
         match twin.filter(|twin| twin.depth == sparse.depth && twin.len() <= CELLS / 8) {
             Some(twin) => {
@@ -319,7 +357,8 @@ impl Directory {
 impl Default for Hints {
     fn default() -> Hints {
         let segment = Arc::new(Segment::new(0, FEWEST));
-        Hints(Arc::new(Directory { depth: 0, deepest: 1, groups: vec![Arc::new(vec![segment])] }))
+        freeing::count(1);
+        Hints(Arc::new(Directory { depth: 0, deepest: 1, groups: vec![Group::new(vec![segment])] }))
     }
 }
 
@@ -563,7 +602,7 @@ mod tests {
             let directory = &hints.0;
             let mut entries = 0;
             for at in 0..directory.len() {
-                let segment = &directory.groups[at / GROUP][at % GROUP];
+                let segment = &directory.groups[at / GROUP].0[at % GROUP];
                 let first = 1 << (directory.depth - segment.depth);
                 if at % first == 0 {
                     entries += segment.len();

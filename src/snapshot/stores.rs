@@ -39,7 +39,7 @@ pub trait Store: Clone + Default {
 }
 
 /// An object that is kept by namespace and name.
-pub trait Keyed {
+pub trait Keyed: Send + Sync + 'static {
     /// Its namespace; empty for an object of the cluster.
     fn namespace(&self) -> &str;
     /// Its name.
@@ -233,7 +233,7 @@ pub enum ObjectEvent<T> {
 }
 
 /// Objects of one kind by namespace and name.
-pub struct ObjectStore<T> {
+pub struct ObjectStore<T: Send + Sync + 'static> {
     objects: Table<Arc<T>>,
     index: HashIndex,
     next: u32,
@@ -241,13 +241,13 @@ pub struct ObjectStore<T> {
     generation: Generation,
 }
 
-impl<T> Clone for ObjectStore<T> {
+impl<T: Send + Sync + 'static> Clone for ObjectStore<T> {
     fn clone(&self) -> Self {
         ObjectStore { objects: self.objects.clone(), index: self.index.clone(), ..*self }
     }
 }
 
-impl<T> Default for ObjectStore<T> {
+impl<T: Send + Sync + 'static> Default for ObjectStore<T> {
     fn default() -> Self {
         ObjectStore {
             objects: Table::default(),

@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::freeing::{self, Counted, Part};
 use crate::model::Generation;
 
 use super::cost;
@@ -13,34 +14,40 @@ const BITS: u32 = 3;
 const BLOCK: usize = 1 << BITS;
 
 /// A persistent sparse array of small values.
-pub(crate) struct Table<V> {
+pub(crate) struct Table<V: Part> {
     blocks: Tree<Block<V>>,
 }
 
-struct Block<V>([Option<V>; BLOCK]);
+struct Block<V: Part>([Option<V>; BLOCK], Counted<BLOCK>);
 
-impl<V: Clone> Clone for Block<V> {
+impl<V: Part + Clone> Clone for Block<V> {
     fn clone(&self) -> Block<V> {
         cost::copied::<Block<V>>(if std::mem::needs_drop::<V>() { BLOCK } else { 0 });
-        Block(self.0.clone())
+        Block(self.0.clone(), self.1.clone())
     }
 }
 
-impl<V> Marked for Block<V> {}
+impl<V: Part> Drop for Block<V> {
+    fn drop(&mut self) {
+        freeing::drop_children(&mut self.0);
+    }
+}
 
-impl<V> Clone for Table<V> {
+impl<V: Part> Marked for Block<V> {}
+
+impl<V: Part> Clone for Table<V> {
     fn clone(&self) -> Table<V> {
         Table { blocks: self.blocks.clone() }
     }
 }
 
-impl<V> Default for Table<V> {
+impl<V: Part> Default for Table<V> {
     fn default() -> Table<V> {
         Table { blocks: Tree::default() }
     }
 }
 
-impl<V: Clone> Table<V> {
+impl<V: Part + Clone> Table<V> {
     /// The value at `index`. O(log n).
     pub(crate) fn get(&self, index: u32) -> Option<&V> {
         self.blocks.get(index >> BITS)?.0[index as usize % BLOCK].as_ref()
@@ -53,7 +60,7 @@ impl<V: Clone> Table<V> {
         if self.blocks.get(block).is_some() {
             self.blocks.update(block, Generation::ZERO, |block| block.0[at] = Some(value));
         } else {
-            let mut new = Block([const { None }; BLOCK]);
+            let mut new = Block([const { None }; BLOCK], Counted::new());
             new.0[at] = Some(value);
             self.blocks.insert(block, new, Generation::ZERO);
         }
@@ -205,7 +212,7 @@ impl Numbers {
 }
 
 /// A value that is kept once, see [`Interned`].
-pub(crate) trait Internable: Clone {
+pub(crate) trait Internable: Part + Clone {
     /// Its hash.
     fn hash64(&self) -> u64;
     /// Whether the other is the same value.
@@ -213,7 +220,7 @@ pub(crate) trait Internable: Clone {
 }
 
 /// Equal values kept once, under a number, with the count of their users.
-pub(crate) struct Interned<V> {
+pub(crate) struct Interned<V: Part> {
     values: Table<Entry<V>>,
     index: HashIndex,
     next: u32,
@@ -226,13 +233,13 @@ struct Entry<V> {
     users: u32,
 }
 
-impl<V> Clone for Interned<V> {
+impl<V: Part> Clone for Interned<V> {
     fn clone(&self) -> Interned<V> {
         Interned { values: self.values.clone(), index: self.index.clone(), ..*self }
     }
 }
 
-impl<V> Default for Interned<V> {
+impl<V: Part> Default for Interned<V> {
     fn default() -> Interned<V> {
         Interned { values: Table::default(), index: HashIndex::default(), next: 0, len: 0 }
     }

@@ -13,6 +13,7 @@
 
 use triomphe::Arc;
 
+use crate::freeing::{self, Counted, Part};
 use crate::model::Generation;
 
 use super::cost;
@@ -29,30 +30,31 @@ pub(crate) trait Marked {
 }
 
 /// A persistent sparse array of `T`, see the file's head.
-pub(crate) struct Tree<T> {
+pub(crate) struct Tree<T: Part> {
     root: Option<Arc<Branch<T>>>,
     /// Levels of branches; a tree with none holds nothing.
     height: u32,
 }
 
-struct Branch<T> {
+struct Branch<T: Part> {
     newest: [Generation; WIDTH],
     marks: [u8; WIDTH],
     children: Children<T>,
+    counted: Counted<WIDTH>,
 }
 
-enum Children<T> {
+enum Children<T: Part> {
     Branches([Option<Arc<Branch<T>>>; WIDTH]),
     Leaves([Option<Arc<T>>; WIDTH]),
 }
 
-impl<T> Clone for Tree<T> {
+impl<T: Part> Clone for Tree<T> {
     fn clone(&self) -> Tree<T> {
         Tree { root: self.root.clone(), height: self.height }
     }
 }
 
-impl<T> Clone for Branch<T> {
+impl<T: Part> Clone for Branch<T> {
     fn clone(&self) -> Branch<T> {
         cost::copied::<Branch<T>>(WIDTH);
         let children = match &self.children {
@@ -65,7 +67,16 @@ impl<T> Clone for Branch<T> {
                 Children::Leaves(leaves.clone())
             }
         };
-        Branch { newest: self.newest, marks: self.marks, children }
+        Branch { newest: self.newest, marks: self.marks, children, counted: self.counted.clone() }
+    }
+}
+
+impl<T: Part> Drop for Branch<T> {
+    fn drop(&mut self) {
+        match &mut self.children {
+            Children::Branches(branches) => freeing::drop_children(branches),
+            Children::Leaves(leaves) => freeing::drop_children(leaves),
+        }
     }
 }
 
@@ -76,7 +87,7 @@ fn warm<T>(children: &[Option<Arc<T>>; WIDTH]) {
     std::hint::black_box(counts);
 }
 
-impl<T> Default for Tree<T> {
+impl<T: Part> Default for Tree<T> {
     fn default() -> Tree<T> {
         Tree { root: None, height: 0 }
     }
@@ -86,7 +97,7 @@ fn child(index: u32, level: u32) -> usize {
     (index >> (BITS * level)) as usize & (WIDTH - 1)
 }
 
-impl<T> Tree<T> {
+impl<T: Part> Tree<T> {
     /// The leaf at `index`. O(log n).
     pub(crate) fn get(&self, index: u32) -> Option<&T> {
         self.get_newest(index).map(|(leaf, _)| leaf)
@@ -200,7 +211,7 @@ impl<T> Tree<T> {
     }
 }
 
-fn nearest<T>(
+fn nearest<T: Part>(
     branch: &Branch<T>,
     height: u32,
     base: u32,
@@ -231,7 +242,7 @@ fn nearest<T>(
     }
 }
 
-fn diff<'a, T>(
+fn diff<'a, T: Part>(
     a: &'a Arc<Branch<T>>,
     b: &'a Arc<Branch<T>>,
     height: u32,
@@ -266,7 +277,12 @@ fn diff<'a, T>(
     }
 }
 
-fn each<'a, T>(branch: &'a Branch<T>, height: u32, base: u32, visit: &mut dyn FnMut(u32, &'a T)) {
+fn each<'a, T: Part>(
+    branch: &'a Branch<T>,
+    height: u32,
+    base: u32,
+    visit: &mut dyn FnMut(u32, &'a T),
+) {
     let level = height - 1;
     for at in 0..WIDTH {
         let below = base | (at as u32) << (BITS * level);
@@ -285,7 +301,7 @@ fn each<'a, T>(branch: &'a Branch<T>, height: u32, base: u32, visit: &mut dyn Fn
     }
 }
 
-impl<T: Clone + Marked> Tree<T> {
+impl<T: Part + Clone + Marked> Tree<T> {
     /// Changes the leaf at `index`, copied first where another tree shares it,
     /// and marks it as touched at `generation`; `None` where there is no such
     /// leaf. O(log n).
@@ -318,6 +334,7 @@ impl<T: Clone + Marked> Tree<T> {
                 newest: [Generation::ZERO; WIDTH],
                 marks: [0; WIDTH],
                 children: Children::Branches([const { None }; WIDTH]),
+                counted: Counted::new(),
             };
             branch.newest[0] = old.newest.into_iter().max().unwrap_or_default();
             branch.marks[0] = old.all_marks();
@@ -341,7 +358,7 @@ impl<T: Clone + Marked> Tree<T> {
     }
 }
 
-impl<T: Clone + Marked> Branch<T> {
+impl<T: Part + Clone + Marked> Branch<T> {
     fn update<R>(
         &mut self,
         index: u32,
@@ -417,7 +434,7 @@ impl<T: Clone + Marked> Branch<T> {
     }
 }
 
-impl<T> Branch<T> {
+impl<T: Part> Branch<T> {
     /// A branch without children, `height` levels above the leaves' place.
     fn empty(height: u32) -> Arc<Branch<T>> {
         let children = if height == 1 {
@@ -425,12 +442,13 @@ impl<T> Branch<T> {
         } else {
             Children::Branches([const { None }; WIDTH])
         };
-        Arc::new(Branch { newest: [Generation::ZERO; WIDTH], marks: [0; WIDTH], children })
+        let (newest, marks) = ([Generation::ZERO; WIDTH], [0; WIDTH]);
+        Arc::new(Branch { newest, marks, children, counted: Counted::new() })
     }
 }
 
 /// Iterates over the leaves of a [`Tree`] in order.
-pub(crate) struct Iter<'a, T> {
+pub(crate) struct Iter<'a, T: Part> {
     /// A branch, the next child to visit, the index of its first leaf.
     stack: Vec<(&'a Branch<T>, usize, u32)>,
     wanted: Wanted,
@@ -444,13 +462,13 @@ struct Wanted {
     marks: u8,
 }
 
-impl<T> Clone for Iter<'_, T> {
+impl<T: Part> Clone for Iter<'_, T> {
     fn clone(&self) -> Self {
         Iter { stack: self.stack.clone(), wanted: self.wanted }
     }
 }
 
-impl<'a, T> Iterator for Iter<'a, T> {
+impl<'a, T: Part> Iterator for Iter<'a, T> {
     type Item = (u32, &'a T);
 
     fn next(&mut self) -> Option<(u32, &'a T)> {

@@ -7,6 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use crate::freeing;
 use crate::log::{Applied, Event, Fact, Outcome};
 use crate::model::{EventError, Generation, Name, Pod, Timestamp, Uid};
 use crate::snapshot::draft::Draft;
@@ -106,6 +107,11 @@ impl State {
         self.draft.settle(usize::MAX);
     }
 
+    /// The same for at most so many of those pods; says whether more may be left. O(`most`).
+    pub fn settle_some(&mut self, most: usize) -> bool {
+        self.draft.settle(most) == most
+    }
+
     /// Folds one event: applied to everything, or refused without a trace.
     ///
     /// # Errors
@@ -114,9 +120,11 @@ impl State {
     pub fn apply(&mut self, event: &Event, observer: &mut impl Observer) -> Outcome {
         self.generation = self.generation.next();
         self.draft.begin(self.generation);
+        let made = freeing::made();
         let mut applied = Applied { generation: self.generation, ..Applied::default() };
         let outcome = self.fold(event, &mut applied, observer);
         self.tell_effects(observer);
+        self.draft.cluster.made += freeing::made().wrapping_sub(made);
         outcome.map(|()| applied)
     }
 

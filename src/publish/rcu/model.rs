@@ -1,11 +1,24 @@
 //! The cell by itself, for models of it: with a publisher around, other fences would hide that one of its own is missing.
 
 use std::ops::Deref;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use super::{RcuCell, RcuReader, RcuWriter};
 use crate::publish::cell::sealed::{Algorithm, ReadEnd, WriteEnd};
 use crate::publish::replaced::{Pins, Replaced};
+use crate::sync::count_is_touched;
+
+/// Upgrades a weak handle, in a step that loom sees.
+pub fn upgrade<T>(weak: &Weak<T>) -> Option<Arc<T>> {
+    count_is_touched();
+    weak.upgrade()
+}
+
+/// Drops a handle, in a step that loom sees.
+pub fn release<T>(version: Arc<T>) {
+    count_is_touched();
+    drop(version);
+}
 
 /// The writer's end, and the versions that it replaced and has not freed.
 pub struct CellWriter<T: Send + Sync + 'static> {

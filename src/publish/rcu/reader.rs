@@ -18,7 +18,7 @@ use std::sync::Arc;
 use super::RcuCell;
 use super::slots::{ALL, FREE, NONE};
 use crate::publish::cell::sealed::ReadEnd;
-use crate::sync::{self, AtomicUsize, Ordering, fenced, ordering};
+use crate::sync::{self, AtomicUsize, Ordering, count_is_touched, fenced, mutated, ordering};
 
 /// How many pins in a row must find the same version before a reader keeps it announced from one to the next.
 ///
@@ -181,6 +181,7 @@ impl<T> RcuReader<T> {
         // SAFETY: the pointer came from `Arc::into_raw`, as all that are ever current, and the version is not freed
         // while it is announced, so there is at least the writer's count.
         unsafe {
+            count_is_touched();
             Arc::increment_strong_count(version.as_ptr());
             Arc::from_raw(version.as_ptr())
         }
@@ -194,6 +195,9 @@ impl<T> RcuReader<T> {
         }
         self.kept.set(false);
         let version = self.announce();
+        if mutated!("rcu-count-late") {
+            self.settle();
+        }
         // SAFETY: all versions are announced, until `settle`.
         let handle = unsafe { Self::handle(version) };
         self.settle();

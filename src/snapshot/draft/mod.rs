@@ -120,14 +120,16 @@ impl Draft {
     }
 
     /// Forgets of the pods that went and that no version has any more at most
-    /// so many.
-    pub(crate) fn settle(&mut self, most: usize) {
+    /// so many, and says how many.
+    pub(crate) fn settle(&mut self, most: usize) -> usize {
+        let before = self.departures.len();
         if !self.departures.is_empty() {
             let oldest = self.cluster.rest.leases.oldest();
             let horizon = oldest.map_or(self.horizon, |oldest| oldest.min(self.horizon));
             self.cluster.uids.settle(&mut self.departures, horizon, most);
         }
         self.settled = self.departures.len();
+        before - self.settled
     }
 
     fn span(&self) -> Span {
@@ -311,5 +313,34 @@ impl Draft {
             _ => self.objects().delete(kind, namespace, name, generation)?,
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_horizon_that_jumps_is_followed_in_bounded_steps() {
+        const GONE: u64 = if cfg!(miri) { 500 } else { 100_000 };
+        let mut draft = Draft::new();
+        let hash = |n: u64| n.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        for n in 0..GONE {
+            draft.cluster.uids.insert(hash(n), 7, &mut draft.departures);
+        }
+        for n in 0..GONE {
+            draft.cluster.uids.remove(hash(n), 7, Generation(n + 1), &mut draft.departures);
+        }
+        // A version from before all of them was held until now.
+        draft.set_horizon(Generation::ZERO);
+        assert_eq!(draft.departures.len() as u64, GONE);
+        while !draft.departures.is_empty() {
+            let before = draft.departures.len();
+            draft.set_horizon(Generation(GONE));
+            let settled = before - draft.departures.len();
+            assert!((1..=64).contains(&settled), "{settled} at once");
+            let most = draft.departures.len().min(10);
+            assert_eq!(draft.settle(10), most);
+        }
     }
 }

@@ -1,0 +1,586 @@
+//! Frees large trees a bounded number of steps at a time.
+//!
+//! Dropping the last owner of a persistent tree frees everything that no other tree shares, and that takes as long as
+//! the tree is large: half a second for a million nodes. This module bounds it. A thread that frees has a number of
+//! steps, and a step drops one reference. When the steps run out, a tree node that is being dropped no longer drops its
+//! children: it puts them off, all of them as one [`Part`], and who gave the steps keeps the parts for later.
+//!
+//! The steps are counted in the destructors of the tree nodes and not by a walk over the tree, for two reasons. The
+//! destructor of a node runs exactly once, on the thread that dropped the last reference, so two owners that let go at
+//! the same moment cannot each leave the work to the other. And nobody has to list the trees of which a version
+//! consists: a tree that is added later takes part by itself.
+//!
+//! A kind of tree node takes part by a field [`Counted`] and by a `Drop` that calls [`drop_children`] or [`drop_list`].
+//!
+//! Three owners free:
+//!
+//! - The writer's side has a [`Backlog`] and gives a number of steps each time ([`Backlog::free`],
+//!   [`Backlog::work_off`]).
+//! - An owner that drops a version or a fork by itself, on any thread, frees [`IN_PLACE`] steps there. A thread that
+//!   lives as long as there is work frees the rest; the version says so by the fields [`Begin`] and [`End`].
+//! - Any other drop of a tree is not bounded.
+//!
+//! # Why a backlog runs out
+//!
+//! Call the slots for children in all nodes that are not freed yet the units. Nodes count theirs when they are made
+//! ([`made`]), and a step empties one: there is none in a part that holds nothing. If each round makes `m` units and
+//! frees with `m + k` steps, then as long as something is left of the backlog there are `k` units less after each round;
+//! so it is empty after as many rounds as there were units at first, divided by `k`, or sooner.
+
+use std::mem;
+
+/// Something that was put off: children of a node that is freed.
+pub(crate) trait Part: Send + Sync + 'static {}
+
+impl<T: Send + Sync + 'static> Part for T {}
+
+/// The slots of a tree node, counted when it is made. Takes no memory.
+pub(crate) struct Counted<const CHILDREN: usize>(());
+
+impl<const CHILDREN: usize> Counted<CHILDREN> {
+    /// A node is made.
+    #[inline]
+    pub(crate) fn new() -> Self {
+        count(CHILDREN);
+        Self(())
+    }
+}
+
+impl<const CHILDREN: usize> Clone for Counted<CHILDREN> {
+    #[inline]
+    fn clone(&self) -> Self {
+        Self::new()
+    }
+}
+
+#[cfg(any(test, feature = "cost"))]
+pub(crate) use local::take_dropped;
+pub(crate) use local::{Begin, End, count, made};
+use local::{Scope, exhausted, put_off, step};
+
+/// Drops the children of a node while steps are left, and puts the others off.
+#[inline]
+pub(crate) fn drop_children<C: Part, const N: usize>(children: &mut [Option<C>; N]) {
+    if !mem::needs_drop::<C>() {
+        return;
+    }
+    for at in 0..N {
+        if children[at].is_none() {
+            continue;
+        }
+        if exhausted() {
+            put_off(Box::new(Children(mem::replace(children, [const { None }; N]))));
+            return;
+        }
+        step();
+        children[at] = None;
+    }
+}
+
+/// The same for any number of children.
+pub(crate) fn drop_list<C: Part>(children: &mut Vec<C>) {
+    while !children.is_empty() {
+        if exhausted() {
+            put_off(Box::new(List(mem::take(children))));
+            return;
+        }
+        step();
+        children.pop();
+    }
+}
+
+/// Children that were put off; what is too much of them once more is put off again.
+struct Children<C: Part, const N: usize>([Option<C>; N]);
+
+impl<C: Part, const N: usize> Drop for Children<C, N> {
+    fn drop(&mut self) {
+        drop_children(&mut self.0);
+    }
+}
+
+/// The same for any number of children.
+struct List<C: Part>(Vec<C>);
+
+impl<C: Part> Drop for List<C> {
+    fn drop(&mut self) {
+        drop_list(&mut self.0);
+    }
+}
+
+/// Parts to be freed, kept by who gives the steps.
+#[derive(Default)]
+pub(crate) struct Backlog {
+    parts: Vec<Box<dyn Part>>,
+}
+
+impl Backlog {
+    /// Drops `whole` with at most so many steps, less those that are left afterwards, and keeps the rest.
+    ///
+    /// The bound is exceeded by one step for each level of a tree, and by what is in `whole` and not in trees.
+    pub(crate) fn free<T>(&mut self, whole: T, steps: &mut u64) {
+        let scope = Scope::open(steps, &mut self.parts);
+        drop(whole);
+        drop(scope);
+    }
+
+    /// Frees what is kept, the latest first, with at most so many steps, less those that are left afterwards.
+    pub(crate) fn work_off(&mut self, steps: &mut u64) {
+        while *steps > 0
+            && let Some(part) = self.parts.pop()
+        {
+            // Takes a step at least: no part is empty.
+            self.free(part, steps);
+        }
+        if self.parts.is_empty() && self.parts.capacity() > 64 {
+            self.parts = Vec::new();
+        }
+    }
+
+    /// How many parts are kept. Each may be a large tree.
+    pub(crate) fn len(&self) -> usize {
+        self.parts.len()
+    }
+}
+
+impl Drop for Backlog {
+    fn drop(&mut self) {
+        let mut steps = IN_PLACE;
+        self.work_off(&mut steps);
+        if !self.parts.is_empty() {
+            hand_over(mem::take(&mut self.parts));
+        }
+    }
+}
+
+impl std::fmt::Debug for Backlog {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Backlog").field("parts", &self.len()).finish()
+    }
+}
+
+/// Steps on the thread of an owner that drops a version or a fork; a fraction of a millisecond. Under an interpreter, which has no
+/// threads outside of tests, all steps.
+pub(crate) const IN_PLACE: u64 = if cfg!(miri) { u64::MAX } else { 512 };
+
+pub(crate) use reaper::hand_over;
+
+#[cfg(not(loom))]
+mod local {
+    //! The steps of this thread, and what it put off.
+
+    use std::cell::{Cell, RefCell};
+
+    use super::{IN_PLACE, Part, hand_over};
+
+    struct Thread {
+        /// Steps that are left. Outside of any scope there are too many to ever run out.
+        left: Cell<u64>,
+        /// Scopes that are open, each within the one before.
+        scopes: Cell<u32>,
+        made: Cell<u64>,
+        #[cfg(any(test, feature = "cost"))]
+        dropped: Cell<u64>,
+    }
+
+    thread_local! {
+        static THREAD: Thread = const {
+            Thread {
+                left: Cell::new(u64::MAX),
+                scopes: Cell::new(0),
+                made: Cell::new(0),
+                #[cfg(any(test, feature = "cost"))]
+                dropped: Cell::new(0),
+            }
+        };
+        static PUT_OFF: RefCell<Vec<Box<dyn Part>>> = const { RefCell::new(Vec::new()) };
+    }
+
+    /// Slots were made.
+    #[inline]
+    pub(crate) fn count(units: usize) {
+        THREAD.with(|thread| thread.made.set(thread.made.get().wrapping_add(units as u64)));
+    }
+
+    /// How many slots this thread has made; wraps.
+    pub(crate) fn made() -> u64 {
+        THREAD.with(|thread| thread.made.get())
+    }
+
+    #[inline]
+    pub(super) fn exhausted() -> bool {
+        THREAD.with(|thread| thread.left.get() == 0)
+    }
+
+    #[inline]
+    pub(super) fn step() {
+        THREAD.with(|thread| {
+            #[cfg(any(test, feature = "cost"))]
+            thread.dropped.set(thread.dropped.get() + 1);
+            thread.left.set(thread.left.get().saturating_sub(1));
+        });
+    }
+
+    /// How many references nodes dropped on this thread since the last call, in all.
+    #[cfg(any(test, feature = "cost"))]
+    pub(crate) fn take_dropped() -> u64 {
+        THREAD.with(|thread| thread.dropped.take())
+    }
+
+    #[cold]
+    pub(super) fn put_off(part: Box<dyn Part>) {
+        // A thread that is ending has no list any more: the part is freed here, with all that is in it.
+        let _ = PUT_OFF.try_with(|parts| parts.borrow_mut().push(part));
+    }
+
+    /// A number of steps, for what this thread drops while the scope is open.
+    pub(super) struct Scope<'a> {
+        steps: &'a mut u64,
+        into: &'a mut Vec<Box<dyn Part>>,
+        /// What the scope around it has left.
+        around: u64,
+    }
+
+    impl<'a> Scope<'a> {
+        pub(super) fn open(steps: &'a mut u64, into: &'a mut Vec<Box<dyn Part>>) -> Self {
+            let around = THREAD.with(|thread| {
+                thread.scopes.set(thread.scopes.get() + 1);
+                thread.left.replace(*steps)
+            });
+            Self { steps, into, around }
+        }
+    }
+
+    impl Drop for Scope<'_> {
+        /// Also where a destructor panicked.
+        fn drop(&mut self) {
+            *self.steps = THREAD.with(|thread| {
+                thread.scopes.set(thread.scopes.get() - 1);
+                thread.left.replace(self.around)
+            });
+            if *self.steps == 0 {
+                take_put_off(self.into);
+            }
+        }
+    }
+
+    /// The last part is the first to be taken up again. That is to be the deepest, so that there are never more parts of
+    /// a tree than it has levels; it was put off before those above it.
+    fn take_put_off(into: &mut Vec<Box<dyn Part>>) {
+        let _ = PUT_OFF.try_with(|parts| into.extend(parts.borrow_mut().drain(..).rev()));
+    }
+
+    /// The first field of what is freed in bounded steps by whoever drops it: fields drop in their order.
+    pub(crate) struct Begin;
+
+    /// The last field of it. What a scope around it frees is left to that scope.
+    pub(crate) struct End;
+
+    impl Drop for Begin {
+        #[inline]
+        fn drop(&mut self) {
+            THREAD.with(|thread| {
+                let scopes = thread.scopes.get();
+                if scopes == 0 {
+                    thread.left.set(IN_PLACE);
+                }
+                thread.scopes.set(scopes + 1);
+            });
+        }
+    }
+
+    impl Drop for End {
+        #[inline]
+        fn drop(&mut self) {
+            let exhausted = THREAD.with(|thread| {
+                let scopes = thread.scopes.get().saturating_sub(1);
+                thread.scopes.set(scopes);
+                scopes == 0 && thread.left.replace(u64::MAX) == 0
+            });
+            if exhausted {
+                let mut parts = Vec::new();
+                take_put_off(&mut parts);
+                hand_over(parts);
+            }
+        }
+    }
+}
+
+#[cfg(loom)]
+mod local {
+    //! Nothing is put off in a model: all its threads are one thread of the system, and what this counts is a
+    //! thread's own.
+
+    use super::Part;
+
+    pub(crate) struct Begin;
+    pub(crate) struct End;
+    pub(super) struct Scope<'a>(std::marker::PhantomData<&'a ()>);
+
+    impl<'a> Scope<'a> {
+        pub(super) fn open(_steps: &'a mut u64, _into: &'a mut Vec<Box<dyn Part>>) -> Self {
+            Self(std::marker::PhantomData)
+        }
+    }
+
+    impl Drop for Scope<'_> {
+        fn drop(&mut self) {}
+    }
+
+    pub(crate) fn count(_units: usize) {}
+
+    pub(crate) fn made() -> u64 {
+        0
+    }
+
+    pub(super) fn exhausted() -> bool {
+        false
+    }
+
+    pub(super) fn step() {}
+
+    #[cfg(any(test, feature = "cost"))]
+    pub(crate) fn take_dropped() -> u64 {
+        0
+    }
+
+    pub(super) fn put_off(_part: Box<dyn Part>) {}
+}
+
+mod reaper {
+    //! One thread of the process, which lives as long as there is something to free.
+
+    use std::mem;
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+    use std::sync::{Mutex, PoisonError};
+
+    use super::Part;
+
+    /// What one owner left.
+    type Left = Vec<Box<dyn Part>>;
+
+    /// So many owners may leave their work; the next one does its own. Who drops faster than one thread frees would
+    /// fill the memory otherwise.
+    const MOST: usize = 64;
+
+    struct Queue {
+        left: Vec<Left>,
+        running: bool,
+    }
+
+    static QUEUE: Mutex<Queue> = Mutex::new(Queue { left: Vec::new(), running: false });
+
+    fn queue<R>(change: impl FnOnce(&mut Queue) -> R) -> R {
+        // Each change is one assignment: the queue is whole also after a panic.
+        change(&mut QUEUE.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Frees the parts on a thread of its own; here, where there are many owners already, or no thread is to be had.
+    pub(crate) fn hand_over(parts: Left) {
+        let mut mine = Some(parts);
+        let start = queue(|queue| {
+            if queue.left.len() < MOST {
+                queue.left.extend(mine.take());
+                return !mem::replace(&mut queue.running, true);
+            }
+            false
+        });
+        drop(mine);
+        if start {
+            let thread = std::thread::Builder::new().name("portolan-free".into());
+            if thread.spawn(free_all).is_err() {
+                free_all();
+            }
+        }
+    }
+
+    fn free_all() {
+        let next = || {
+            queue(|queue| {
+                queue.running = !queue.left.is_empty();
+                queue.left.pop()
+            })
+        };
+        while let Some(parts) = next() {
+            // A destructor that panics must not leave the queue without a thread.
+            let _ = catch_unwind(AssertUnwindSafe(|| drop(parts)));
+        }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+
+    /// A node of a tree, which counts how many there are.
+    struct Node {
+        children: [Option<Arc<Node>>; 4],
+        alive: Arc<AtomicUsize>,
+        _counted: Counted<4>,
+    }
+
+    impl Drop for Node {
+        fn drop(&mut self) {
+            self.alive.fetch_sub(1, Ordering::Relaxed);
+            drop_children(&mut self.children);
+        }
+    }
+
+    fn node(alive: &Arc<AtomicUsize>, children: [Option<Arc<Node>>; 4]) -> Arc<Node> {
+        alive.fetch_add(1, Ordering::Relaxed);
+        Arc::new(Node { children, alive: alive.clone(), _counted: Counted::new() })
+    }
+
+    /// A full tree: a node, and so many levels below it.
+    fn tree(alive: &Arc<AtomicUsize>, levels: usize) -> Arc<Node> {
+        let below = |_| (levels > 0).then(|| tree(alive, levels - 1));
+        node(alive, std::array::from_fn(below))
+    }
+
+    fn work_off_all(backlog: &mut Backlog) {
+        let mut steps = u64::MAX;
+        backlog.work_off(&mut steps);
+        assert_eq!(backlog.len(), 0);
+    }
+
+    const LEVELS: usize = if cfg!(miri) { 3 } else { 6 };
+
+    #[test]
+    fn a_round_takes_no_more_steps_than_it_is_given_and_one_a_level() {
+        let alive = Arc::default();
+        let mut whole = Some(tree(&alive, LEVELS));
+        let mut backlog = Backlog::default();
+        let nodes = alive.load(Ordering::Relaxed);
+        let mut rounds = 0;
+        loop {
+            let before = alive.load(Ordering::Relaxed);
+            local::take_dropped();
+            let mut steps = 10;
+            if let Some(whole) = whole.take() {
+                backlog.free(whole, &mut steps);
+            }
+            backlog.work_off(&mut steps);
+            let dropped = local::take_dropped();
+            assert!(dropped <= 10, "{dropped} references in a round of 10 steps");
+            assert!(before - alive.load(Ordering::Relaxed) <= 11);
+            assert!(backlog.len() <= LEVELS, "{backlog:?}");
+            rounds += 1;
+            if backlog.len() == 0 {
+                break;
+            }
+        }
+        assert_eq!(alive.load(Ordering::Relaxed), 0);
+        // Each node but the first takes a step.
+        assert_eq!(rounds, (nodes - 1).div_ceil(10));
+    }
+
+    #[test]
+    fn what_others_share_stays() {
+        let alive = Arc::default();
+        let shared = tree(&alive, 2);
+        let kept = alive.load(Ordering::Relaxed);
+        let whole = node(&alive, std::array::from_fn(|_| Some(shared.clone())));
+        let mut backlog = Backlog::default();
+        backlog.free(whole, &mut 2);
+        assert_eq!((backlog.len(), alive.load(Ordering::Relaxed)), (1, kept));
+        work_off_all(&mut backlog);
+        assert_eq!(Arc::strong_count(&shared), 1);
+    }
+
+    #[test]
+    fn a_backlog_gets_shorter_while_rounds_make_as_much_as_ever() {
+        let alive = Arc::default();
+        let mut backlog = Backlog::default();
+        backlog.free(tree(&alive, LEVELS), &mut 0);
+        let first = alive.load(Ordering::Relaxed);
+        let mut rounds = 0;
+        while backlog.len() > 0 {
+            // Another tree is made and replaced in each round.
+            let before = made();
+            let whole = tree(&alive, 2);
+            let mut steps = 16 + made().wrapping_sub(before);
+            backlog.free(whole, &mut steps);
+            backlog.work_off(&mut steps);
+            rounds += 1;
+            assert!(rounds <= first / 16 + 1, "{} nodes are left", alive.load(Ordering::Relaxed));
+        }
+        assert_eq!(alive.load(Ordering::Relaxed), 0);
+    }
+
+    #[test]
+    fn two_owners_that_let_go_at_once_leave_nothing_to_neither() {
+        for _ in 0..if cfg!(miri) { 5 } else { 500 } {
+            let alive = Arc::default();
+            let whole = tree(&alive, 3);
+            let owners = [whole.clone(), whole];
+            std::thread::scope(|scope| {
+                for owner in owners {
+                    scope.spawn(|| {
+                        let mut backlog = Backlog::default();
+                        backlog.free(owner, &mut 7);
+                        while backlog.len() > 0 {
+                            local::take_dropped();
+                            backlog.work_off(&mut 7);
+                            assert!(local::take_dropped() <= 7);
+                        }
+                    });
+                }
+            });
+            assert_eq!(alive.load(Ordering::Relaxed), 0);
+        }
+    }
+
+    #[test]
+    fn a_destructor_that_panics_leaves_the_thread_as_it_was() {
+        struct Panics(Option<Arc<Node>>);
+        impl Drop for Panics {
+            fn drop(&mut self) {
+                self.0 = None;
+                std::panic::panic_any(());
+            }
+        }
+        let alive = Arc::default();
+        let mut backlog = Backlog::default();
+        let panics = Panics(Some(tree(&alive, 3)));
+        let freeing = std::panic::AssertUnwindSafe(|| backlog.free(panics, &mut 3));
+        assert!(std::panic::catch_unwind(freeing).is_err());
+        assert!(backlog.len() > 0);
+        work_off_all(&mut backlog);
+        assert_eq!(alive.load(Ordering::Relaxed), 0);
+        // Outside of a scope nothing is put off.
+        drop(tree(&alive, 3));
+        assert_eq!(alive.load(Ordering::Relaxed), 0);
+    }
+
+    /// As a version is.
+    struct Whole {
+        _begin: Begin,
+        _tree: Arc<Node>,
+        _end: End,
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "all is freed in place there")]
+    fn an_owner_frees_a_little_itself_and_leaves_the_rest_to_a_thread() {
+        let alive = Arc::default();
+        let whole = || Whole { _begin: Begin, _tree: tree(&alive, 7), _end: End };
+        // More owners than the thread takes work from.
+        for round in 0..100 {
+            local::take_dropped();
+            drop(whole());
+            let dropped = local::take_dropped();
+            assert!(dropped >= IN_PLACE, "{dropped} references in round {round}");
+        }
+        // One within a scope leaves the rest to that scope.
+        let mut backlog = Backlog::default();
+        local::take_dropped();
+        backlog.free(whole(), &mut 5);
+        assert_eq!((local::take_dropped(), backlog.len() > 0), (5, true));
+        drop(backlog);
+        while alive.load(Ordering::Relaxed) > 0 {
+            std::thread::yield_now();
+        }
+    }
+}

@@ -1,0 +1,103 @@
+//! An engine that is gone leaves nothing, whoever was the last to have a part of it.
+//!
+//! The allocator counts the live bytes of all threads, since a thread of its own frees the rest of what is large: so this
+//! file has one test alone.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::Instant;
+
+use portolan::model::{Pod, node, pod};
+use portolan::{Config, Engine, Writer};
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+struct Counting;
+
+static LIVE: AtomicI64 = AtomicI64::new(0);
+
+// SAFETY: every call is passed on to the system's allocator as it came, whose
+// contract is the same; counting touches no memory that is handed out.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        LIVE.fetch_add(layout.size() as i64, Ordering::Relaxed);
+        // SAFETY: the caller keeps the contract of `alloc`.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        LIVE.fetch_sub(layout.size() as i64, Ordering::Relaxed);
+        // SAFETY: the caller keeps the contract of `dealloc`.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+}
+
+const NODES: usize = 64;
+
+/// A pod with labels and a claim that no other has.
+fn own(i: usize) -> Pod {
+    pod(format!("pod-{i}"))
+        .label("own", &format!("label-{i}"))
+        .claim(format!("claim-{i}"))
+        .on(format!("n{}", i % NODES))
+        .build()
+}
+
+fn engine() -> Writer {
+    let (mut writer, _) = Engine::inline(Config { live_index: true, ..Config::default() });
+    for n in 0..NODES {
+        writer.add_node(node(format!("n{n}")).zone(format!("z{}", n % 3)).build()).unwrap();
+    }
+    writer.publish();
+    writer
+}
+
+/// An engine, its snapshots and its forks, dropped in an order that `round` decides.
+fn live_and_end(round: usize) {
+    let mut writer = engine();
+    let reader = writer.reader();
+    let mut kept = Vec::new();
+    let mut forks = Vec::new();
+    for i in 0..2_000 {
+        writer.add_pod(own(i)).unwrap();
+        writer.publish();
+        if i % 50 == 0 {
+            let mut fork = reader.snapshot().fork();
+            fork.add_pod(&own(1_000_000 + i)).unwrap();
+            fork.remove_pod(&own(i / 2).uid).unwrap();
+            forks.push(fork.fork());
+            kept.push(reader.snapshot());
+        }
+    }
+    let weak = std::sync::Arc::downgrade(&kept[0]);
+    match round % 3 {
+        0 => drop((writer, reader, kept, forks)),
+        1 => drop((forks, kept, writer, reader)),
+        _ => drop((kept, writer, forks, reader)),
+    }
+    assert!(weak.upgrade().is_none());
+}
+
+#[test]
+fn an_engine_with_forks_and_snapshots_outside_frees_everything_in_the_end() {
+    // The first use of a thread's reader state stays with the thread, and so does what threads need at all.
+    drop((engine().reader().snapshot(), engine()));
+    live_and_end(0);
+    let settled = |at_most: i64| {
+        let start = Instant::now();
+        let mut live = LIVE.load(Ordering::Relaxed);
+        while live > at_most && start.elapsed().as_secs() < 60 {
+            std::thread::yield_now();
+            live = LIVE.load(Ordering::Relaxed);
+        }
+        live
+    };
+    // Until the thread that frees has nothing more to do.
+    let before = settled(256 << 10);
+    for round in 0..6 {
+        live_and_end(round);
+    }
+    let grown = settled(before + (8 << 10)) - before;
+    assert!(grown <= 8 << 10, "{grown} bytes left");
+}

@@ -1,0 +1,300 @@
+//! Versions are freed in bounded pieces, without a clock: what a publish frees follows its change, also after a version
+//! is dropped that was held while the whole cluster changed.
+//!
+//! Two measures, one of which checks the other: the references that tree nodes dropped, as the trees count them, and the
+//! pieces of memory that were given back, as the allocator counts them, so that nothing is freed that no tree counts.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use portolan::log::Event;
+use portolan::model::{Node, Pod, Timestamp, node, pod};
+use portolan::snapshot::cost;
+use portolan::{Cluster, Config, Engine, Snapshot, Writer};
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+struct Counting;
+
+thread_local! {
+    static FREED: Cell<u64> = const { Cell::new(0) };
+}
+
+// SAFETY: every call is passed on to the system's allocator as it came, whose
+// contract is the same; counting touches no memory that is handed out.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        // SAFETY: the caller keeps the contract of `alloc`.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        // A thread that is ending has no counter any more.
+        let _ = FREED.try_with(|freed| freed.set(freed.get() + 1));
+        // SAFETY: the caller keeps the contract of `dealloc`.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+}
+
+/// A debug build takes too long for the largest; `ci/cost.sh` runs them all.
+const SIZES: &[usize] =
+    if cfg!(debug_assertions) { &[5_000, 100_000] } else { &[5_000, 100_000, 1_000_000] };
+
+/// References that a publish may drop beside those that its change replaces, and what one change may replace at any of
+/// these sizes.
+const DROPPED: u64 = 64 + 256;
+/// References that an owner may drop on its own thread, and one for each tree that a version has.
+const OWN: u64 = 512 + 64;
+/// Pieces of memory that may be freed with a reference: a node's object with all that it has.
+const PIECES: u64 = 12;
+
+/// What was freed on this thread since the last call: references dropped, pieces of memory.
+fn freed() -> (u64, u64) {
+    (cost::take().dropped, FREED.replace(0))
+}
+
+fn a_node(n: usize, version: usize) -> Node {
+    let node = node(format!("n{n}")).hostname().zone(format!("z{}", n % 3)).cpu(64_000);
+    node.label("version", format!("{version}")).build()
+}
+
+fn a_pod(n: usize, version: usize) -> Pod {
+    let pod = pod(format!("p{n}-{version}")).on(format!("n{n}"));
+    match n % 8 {
+        0 => pod.label("own", &format!("{n}-{version}")).claim(format!("c{n}-{version}")).build(),
+        _ => pod.build(),
+    }
+}
+
+/// Nodes with a pod each, published.
+fn engine(nodes: usize) -> Writer {
+    let (mut writer, _) = Engine::inline(Config::default());
+    for n in 0..nodes {
+        writer.add_node(a_node(n, 0)).unwrap();
+        writer.add_pod(a_pod(n, 0)).unwrap();
+        if n % 512 == 0 {
+            writer.publish();
+        }
+    }
+    writer.publish();
+    writer.reclaim();
+    writer
+}
+
+/// An engine of which nothing is as it was in the version that is held.
+fn replaced(nodes: usize) -> (Writer, Arc<Snapshot>) {
+    let mut writer = engine(nodes);
+    let held = writer.snapshot();
+    for n in 0..nodes {
+        writer.update_node(a_node(n, 1)).unwrap();
+        writer.remove_pod(&a_pod(n, 0)).unwrap();
+        writer.add_pod(a_pod(n, 1)).unwrap();
+        if n % 512 == 0 {
+            writer.publish();
+        }
+    }
+    writer.publish();
+    writer.reclaim();
+    assert_eq!((writer.figures().retired, writer.figures().backlog), (1, 0));
+    (writer, held)
+}
+
+#[test]
+fn no_publish_frees_more_than_its_change_and_a_constant() {
+    for nodes in SIZES.iter().copied() {
+        let (mut writer, held) = replaced(nodes);
+        drop(held);
+        let (mut publishes, mut most, mut all) = (0_u64, (0, 0), (0, 0));
+        while writer.figures().retired + writer.figures().backlog > 0 {
+            let pod = a_pod((publishes as usize * 7_919) % nodes, 2);
+            freed();
+            writer.assume_pod(pod.clone()).unwrap();
+            writer.publish();
+            let first = freed();
+            writer.forget_pod(&pod).unwrap();
+            writer.publish();
+            let second = freed();
+            for step in [first, second] {
+                most = (most.0.max(step.0), most.1.max(step.1));
+                all = (all.0 + step.0, all.1 + step.1);
+            }
+            publishes += 2;
+            assert!(publishes < nodes as u64, "no end: {:?}", writer.figures());
+        }
+        println!("{nodes} nodes: {publishes} publishes freed {all:?}, {most:?} at most");
+        assert!(
+            most.0 <= DROPPED && most.1 <= PIECES * DROPPED,
+            "{nodes} nodes: {most:?} in one publish"
+        );
+        assert!(all.0 > nodes as u64, "the held version had nothing: {all:?}");
+        freed();
+        assert_eq!(writer.reclaim(), 0);
+        assert_eq!(freed().0, 0, "nothing was left");
+    }
+}
+
+#[test]
+fn reclaiming_some_is_bounded_and_comes_to_an_end() {
+    const STEPS: usize = 1_000;
+    for nodes in SIZES.iter().copied() {
+        let (mut writer, held) = replaced(nodes);
+        drop(held);
+        let (mut rounds, mut most) = (0, (0, 0));
+        loop {
+            freed();
+            let more = writer.reclaim_some(STEPS);
+            let step = freed();
+            most = (most.0.max(step.0), most.1.max(step.1));
+            rounds += 1;
+            if !more {
+                break;
+            }
+            assert!(rounds < nodes, "no end: {:?}", writer.figures());
+        }
+        println!("{nodes} nodes: {rounds} rounds, {most:?} at most");
+        assert!(most.0 <= STEPS as u64, "{nodes} nodes: {most:?}");
+        assert!(most.1 <= PIECES * STEPS as u64, "{nodes} nodes: {most:?}");
+        assert_eq!((writer.figures().retired, writer.figures().backlog), (0, 0));
+        freed();
+        assert_eq!(writer.reclaim(), 0);
+        assert_eq!(freed().0, 0, "nothing was left");
+    }
+}
+
+/// Publishes until nothing is left of versions that nobody holds, and says how often.
+fn publish_until_all_is_freed(writer: &mut Writer) -> usize {
+    let pod = a_pod(0, usize::MAX);
+    for publishes in (0..).step_by(2) {
+        if writer.figures().retired + writer.figures().backlog == 0 {
+            return publishes;
+        }
+        writer.assume_pod(pod.clone()).unwrap();
+        writer.publish();
+        writer.forget_pod(&pod).unwrap();
+        writer.publish();
+        assert!(publishes < 100_000, "no end: {:?}", writer.figures());
+    }
+    unreachable!("it ends or fails")
+}
+
+#[test]
+fn a_backlog_gets_no_longer_while_each_publish_replaces_everything() {
+    let nodes = 2_000;
+    let (mut writer, held) = replaced(nodes);
+    drop(held);
+    let alone = publish_until_all_is_freed(&mut writer);
+    let (mut writer, held) = replaced(nodes);
+    drop(held);
+    for round in 2..12 {
+        for n in 0..nodes {
+            writer.update_node(a_node(n, round)).unwrap();
+            writer.remove_pod(&a_pod(n, round - 1)).unwrap();
+            writer.add_pod(a_pod(n, round)).unwrap();
+        }
+        writer.publish();
+        assert_eq!(writer.figures().retired, 0);
+    }
+    let after = publish_until_all_is_freed(&mut writer);
+    assert!(after <= alone && alone > 10, "{alone} publishes alone, {after} after large ones");
+}
+
+#[test]
+fn sweeps_alone_give_back_what_a_held_version_had() {
+    let (mut writer, held) = replaced(2_000);
+    drop(held);
+    let mut sweeps = 0;
+    while writer.figures().retired + writer.figures().backlog > 0 {
+        freed();
+        writer.expire(Timestamp::from_secs(sweeps)).unwrap();
+        let (dropped, pieces) = freed();
+        assert!(dropped <= OWN && pieces <= PIECES * OWN, "{dropped} references, {pieces} pieces");
+        sweeps += 1;
+        assert!(sweeps < 1_000, "no end: {:?}", writer.figures());
+    }
+    assert!(sweeps > 1);
+}
+
+#[test]
+fn a_spawned_engine_that_is_idle_gives_back_what_a_held_version_had() {
+    let sweep_period = Some(Duration::from_millis(1));
+    let engine = Engine::spawned(Config { sweep_period, ..Config::default() }).unwrap();
+    let fill = |version: usize| {
+        for n in 0..2_000 {
+            let event = Event::UpdateNode(Arc::new(a_node(n, version)));
+            engine.submit(event).unwrap().wait().unwrap().unwrap();
+        }
+    };
+    fill(0);
+    let held = engine.reader().unwrap().snapshot();
+    fill(1);
+    drop(held);
+    let start = std::time::Instant::now();
+    loop {
+        let figures = engine.with_writer(|writer| writer.figures()).unwrap();
+        if figures.retired + figures.backlog == 0 {
+            break;
+        }
+        assert!(start.elapsed().as_secs() < 120, "no end: {figures:?}");
+        std::thread::yield_now();
+    }
+}
+
+/// Waits until nobody has any of them; fails where that does not come to be.
+fn await_gone<T>(weak: &[Weak<T>]) {
+    let start = std::time::Instant::now();
+    while weak.iter().any(|weak| weak.strong_count() > 0) {
+        assert!(start.elapsed().as_secs() < 120, "something is never freed");
+        std::thread::yield_now();
+    }
+}
+
+fn objects(cluster: &Cluster) -> Vec<Weak<Node>> {
+    cluster.nodes().filter_map(|node| node.node().map(Arc::downgrade)).collect()
+}
+
+#[test]
+fn the_last_holder_of_a_large_version_frees_a_little_of_it_itself() {
+    let mut writer = engine(20_000);
+    let held = writer.snapshot();
+    let nodes = objects(&held);
+    for n in 0..20_000 {
+        writer.remove_pod(&a_pod(n, 0)).unwrap();
+        writer.remove_node(format!("n{n}")).unwrap();
+    }
+    writer.publish();
+    drop(writer);
+    assert!(nodes.iter().all(|node| node.strong_count() > 0));
+    freed();
+    drop(held);
+    let (dropped, pieces) = freed();
+    assert!(dropped <= OWN && pieces <= PIECES * OWN, "{dropped} references, {pieces} pieces");
+    await_gone(&nodes);
+}
+
+#[test]
+fn a_large_fork_is_freed_the_same_way_and_so_is_an_engine() {
+    let writer = engine(20_000);
+    let nodes = objects(writer.cluster());
+    let mut fork = writer.cluster().fork();
+    for n in 0..20_000 {
+        fork.add_node(a_node(n, 1)).unwrap();
+    }
+    let of_fork: Vec<_> = fork.nodes().filter_map(|node| node.node().map(Arc::downgrade)).collect();
+    freed();
+    drop(fork);
+    let (dropped, pieces) = freed();
+    assert!(dropped <= OWN && pieces <= PIECES * OWN, "{dropped} references, {pieces} pieces");
+    await_gone(&of_fork);
+    assert!(nodes.iter().all(|node| node.strong_count() > 0));
+    freed();
+    drop(writer);
+    let (dropped, pieces) = freed();
+    assert!(
+        dropped <= 2 * OWN && pieces <= PIECES * 2 * OWN,
+        "{dropped} references, {pieces} pieces"
+    );
+    await_gone(&nodes);
+}
