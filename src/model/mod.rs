@@ -61,8 +61,10 @@ pub use requests::{
     Container, ContainerKind, ContainerStatus, NonZero, PodResources, Requests, ResourceList,
 };
 pub use reservation::{Reservation, ReservationPhase};
+#[cfg(feature = "k8s")]
+pub(crate) use resources::is_scalar;
 pub use resources::{Bytes, MilliCpu, ResourceOverflow, Resources, Scalars};
-pub(crate) use resources::{is_extended, is_scalar};
+pub(crate) use resources::{is_extended, is_native};
 pub use selector::{LabelSelector, Operator, Requirement};
 pub use storage::{
     AccessMode, ClaimReference, CsiDriver, CsiNode, CsiNodeDriver, CsiStorageCapacity,

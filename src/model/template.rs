@@ -230,6 +230,7 @@ pub struct PodSpec {
 pub struct Template {
     spec: PodSpec,
     hash: u64,
+    is_negative: bool,
 }
 
 /// Flags of a [`Template`] that the inner loops test.
@@ -245,7 +246,14 @@ impl Template {
     #[must_use]
     pub fn new(spec: PodSpec) -> Arc<Template> {
         let hash = hash_of(&spec);
-        Arc::new(Template { spec, hash })
+        let is_negative = spec.negative().is_some();
+        Arc::new(Template { spec, hash, is_negative })
+    }
+
+    /// Whether the pod takes less than nothing of a resource: see
+    /// [`PodSpec::negative`], which says of which. O(1).
+    pub(crate) fn is_negative(&self) -> bool {
+        self.is_negative
     }
 
     /// The hash of the spec, the same in every process of one build.
@@ -263,6 +271,16 @@ impl Template {
 }
 
 impl PodSpec {
+    /// A resource of which the pod takes less than nothing, also of a NUMA node, if
+    /// there is one. O(resources).
+    pub(crate) fn negative(&self) -> Option<Name> {
+        let given = self.micro_topology.iter().flat_map(|given| given.iter());
+        let mut given = given.flat_map(|(_, amounts)| amounts);
+        self.resources.negative().or_else(|| {
+            given.find(|(_, amount)| amount.is_negative()).map(|(name, _)| name.clone())
+        })
+    }
+
     /// The namespace and name of the pod group, if there is one.
     #[must_use]
     pub fn group(&self) -> Option<(&Name, &Name)> {

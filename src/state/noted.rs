@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::log::Fact;
 use crate::model::{Change, Diff, EventError, Generation, Name, Node, Object, ObjectKind, Pod};
 use crate::snapshot::Spot;
-use crate::snapshot::draft::Draft;
+use crate::snapshot::draft::{Draft, check_amounts};
 
 use super::lifecycle::{Observer, State};
 
@@ -51,6 +51,7 @@ impl State {
         if pod.uid.is_empty() {
             return Err(EventError::EmptyUid);
         }
+        check_amounts(pod)?;
         match pod.node_name.as_ref().filter(|node| !node.is_empty()) {
             Some(node) => Err(EventError::HasNodeName { uid: pod.uid.clone(), node: node.clone() }),
             None => Ok(()),

@@ -35,6 +35,7 @@ impl Draft {
         if pod.uid.is_empty() {
             return Err(EventError::EmptyUid);
         }
+        check_amounts(pod)?;
         if !pod.template.resource_claims.is_empty() {
             return Err(EventError::Unsupported { uid: pod.uid.clone() });
         }
@@ -267,6 +268,21 @@ impl Draft {
     }
 }
 
+/// Whether a pod takes of every resource nothing or more. O(1).
+///
+/// # Errors
+///
+/// It takes less than nothing of one.
+pub(crate) fn check_amounts(pod: &Pod) -> Result<(), EventError> {
+    match pod.template.is_negative().then(|| pod.template.negative()).flatten() {
+        None => Ok(()),
+        Some(resource) => {
+            let object = format!("pod {}/{}", shorten(pod.namespace()), shorten(&pod.name));
+            Err(EventError::Negative { resource, object })
+        }
+    }
+}
+
 /// Whether all sums of a node stay within 64 bits if one pod leaves and another
 /// comes.
 fn fits_in_64_bits(
@@ -344,6 +360,6 @@ fn add_guaranteed(chunk: &mut Chunk, at: usize, amounts: &Amounts<'_>, sign: i64
 }
 
 /// The start of a long text, for a message.
-fn shorten(text: &str) -> String {
+pub(super) fn shorten(text: &str) -> String {
     text.chars().take(64).collect()
 }
