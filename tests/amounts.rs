@@ -190,7 +190,6 @@ fn any_pod() -> impl Strategy<Value = (Pod, bool)> {
             if sums.is_some() || numa {
                 let mut spec = (**made.template).clone();
                 if let Some((amount, which)) = sums {
-                    bad |= amount < 0;
                     let sums = &mut spec.resources;
                     match which {
                         0 => sums.placed.cpu = MilliCpu(amount),
