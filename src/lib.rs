@@ -16,6 +16,7 @@
 
 mod engine;
 pub mod framework;
+mod hash;
 pub mod log;
 #[cfg(feature = "metrics")]
 pub mod metrics;

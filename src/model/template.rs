@@ -5,11 +5,11 @@ use std::net::IpAddr;
 use std::ops::Deref;
 use std::sync::Arc;
 
-use super::labels::hash_of;
 use super::{
     Labels, Launcher, MicroTopology, Name, NodeAffinity, PodAffinity, PodClass, PodResources,
     Toleration, TopologySpreadConstraint,
 };
+use crate::hash::hash_of;
 
 /// Transport protocol of a host port.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -203,7 +203,8 @@ pub struct PodSpec {
     pub owners: Box<[OwnerReference]>,
     /// Scheduling gates that hold the pod back.
     pub scheduling_gates: Box<[Name]>,
-    /// Names of the pod's resource claims (DRA): refused as unsupported.
+    /// Names of the pod's resource claims (DRA): such a pod is counted where it is, and
+    /// not placed.
     pub resource_claims: Box<[Name]>,
     /// The pod group of its namespace that the pod belongs to
     /// (`spec.schedulingGroup.podGroupName`).
@@ -256,7 +257,7 @@ impl Template {
         self.is_negative
     }
 
-    /// The hash of the spec, the same in every process of one build.
+    /// The hash of the spec; another in each process.
     pub(crate) fn hash64(&self) -> u64 {
         self.hash
     }
