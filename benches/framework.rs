@@ -41,6 +41,7 @@ fn resources() -> Framework {
         (Box::new(NodeResourcesFit::default()) as Box<dyn Plugin>, 1),
         (Box::new(NodeResourcesBalancedAllocation::default()), 1),
     ])
+    .expect("names and weights that fit")
 }
 
 fn scheduler(framework: Framework) -> Scheduler {

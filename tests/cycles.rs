@@ -141,7 +141,7 @@ fn slow(reserves: bool, handle: &Handle) -> (Framework, Arc<AtomicUsize>) {
         (Box::new(portolan::plugins::NodeResourcesFit::default()), 1),
         (Box::new(portolan::plugins::DefaultBinder::new(handle)), 0),
     ];
-    (Framework::new(plugins).with_handle(handle.clone()), undone)
+    (Framework::new(plugins).unwrap().with_handle(handle.clone()), undone)
 }
 
 #[test]
@@ -437,7 +437,7 @@ fn a_check_that_never_agrees_is_an_error_in_the_end() {
         (Box::new(Meddles(engine.clone())), 0),
         (Box::new(portolan::plugins::NodeUnschedulable), 0),
     ];
-    let mut scheduler = scheduler_of(&engine, Framework::new(plugins), 1);
+    let mut scheduler = scheduler_of(&engine, Framework::new(plugins).unwrap(), 1);
     let error = scheduler.schedule(&Arc::new(cpu("p", 100).build()), now()).unwrap_err();
     assert!(matches!(error, CycleError::Assume(_)), "{error}");
     assert!(error.to_string().contains("never"), "{error}");

@@ -138,7 +138,8 @@ impl Score for Judge<'_> {
 }
 
 fn framework(probes: Vec<Probe>) -> Framework {
-    Framework::new(probes.into_iter().map(|p| (Box::new(p) as Box<dyn Plugin>, 1)).collect())
+    let plugins = probes.into_iter().map(|p| (Box::new(p) as Box<dyn Plugin>, 1)).collect();
+    Framework::new(plugins).unwrap()
 }
 
 fn cluster(nodes: &[&'static str]) -> Writer {

@@ -222,8 +222,9 @@ impl Plugin for Waits {
 
 #[test]
 fn a_permit_that_runs_out_is_a_wait_and_an_attempt_in_vain() {
-    let waits =
-        |handle: &Handle| Framework::new(vec![(Box::new(Waits), 0)]).with_handle(handle.clone());
+    let waits = |handle: &Handle| {
+        Framework::new(vec![(Box::new(Waits), 0)]).unwrap().with_handle(handle.clone())
+    };
     let mut bench = Bench::with(waits);
     bench.pending(pod("a").cpu(100));
     let placement = bench.place(1).unwrap();

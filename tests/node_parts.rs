@@ -192,7 +192,7 @@ fn lists_of_pods_with_affinity_follow_what_a_fork_assumes_and_takes_away() {
 
 /// A scheduler with one plugin.
 fn scheduler(plugin: impl Plugin + 'static) -> Scheduler {
-    let framework = Framework::new(vec![(Box::new(plugin), 1)]);
+    let framework = Framework::new(vec![(Box::new(plugin), 1)]).unwrap();
     Scheduler::new(framework, SchedulerConfig::default(), None)
 }
 
@@ -325,7 +325,7 @@ fn a_part_that_comes_wakes_the_pods_that_wait_for_it() {
     }
     let plugins: Vec<(Box<dyn Plugin>, i64)> =
         vec![(Box::new(PodLauncher), 0), (Box::new(NodeResourcesFit::default()), 1)];
-    let framework = Framework::new(plugins);
+    let framework = Framework::new(plugins).unwrap();
     let hints = QueueingHints::new(&framework);
     let wakes = |plugin: &str, pod: &Pod, change: &Change| {
         let rejector = framework.plugin_set([plugin]);

@@ -304,7 +304,7 @@ fn plugins_keep_what_they_found_where_the_pod_goes() {
     let mut scheduler = {
         let plugins: Vec<(Box<dyn Plugin>, i64)> =
             vec![(Box::new(NodeResourcesFit::default()), 1), (Box::new(Counts), 0)];
-        Scheduler::new(Framework::new(plugins), SchedulerConfig::default(), None)
+        Scheduler::new(Framework::new(plugins).unwrap(), SchedulerConfig::default(), None)
     };
     let mut kept = |cpu: i64| {
         let state = CycleState::default();

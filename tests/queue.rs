@@ -60,7 +60,7 @@ impl Test {
         let plugins: Vec<(Box<dyn Plugin>, i64)> =
             vec![(Box::new(PrioritySort), 0), (Box::new(SchedulingGates), 0), (Box::new(Fit), 0)];
         let handle = Handle::default();
-        let framework = Framework::new(plugins).with_handle(handle.clone());
+        let framework = Framework::new(plugins).unwrap().with_handle(handle.clone());
         let fit = framework.plugin_set(["Fit"]);
         Test {
             queue: SchedulingQueue::new(framework, config),
@@ -492,7 +492,7 @@ fn a_nominated_pod_keeps_its_node_until_something_else_is_said() {
 fn a_pod_is_for_the_profile_that_it_names() {
     let framework = || {
         let plugins: Vec<(Box<dyn Plugin>, i64)> = vec![(Box::new(PrioritySort), 0)];
-        Arc::new(Framework::new(plugins))
+        Arc::new(Framework::new(plugins).unwrap())
     };
     let cluster = Engine::inline(Config::default()).1.snapshot();
     let of = |name: &str| {
@@ -532,7 +532,7 @@ impl Plugin for Silent {
 fn a_plugin_that_names_no_events_is_told_of_all_and_a_failing_gate_gates() {
     let plugins: Vec<(Box<dyn Plugin>, i64)> =
         vec![(Box::new(PrioritySort), 0), (Box::new(Silent), 0)];
-    let framework = Framework::new(plugins);
+    let framework = Framework::new(plugins).unwrap();
     let silent = framework.plugin_set(["Silent"]);
     let mut test =
         Test { queue: SchedulingQueue::new(framework, Default::default()), ..Test::new() };

@@ -455,6 +455,7 @@ fn framework(keyed: bool) -> Framework {
         (Box::new(Rejects), 0),
         (Box::new(Waits), 0),
     ])
+    .unwrap()
 }
 
 /// A version with nothing in it: these hints do not look.

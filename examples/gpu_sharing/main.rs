@@ -85,7 +85,8 @@ fn framework(devices: Devices, pods: &[Pod]) -> Result<Framework, Box<dyn std::e
         (Box::new(fit), 1),
         (Box::new(plugins::NodeResourcesBalancedAllocation::default()), 1),
         (Box::new(GpuSharing::new(expected(pods))), 20),
-    ]);
+    ])
+    .expect("names and weights that fit");
     let scores: &[&str] = match devices {
         Devices::Packed => &["GpuSharing", "NodeResourcesFit"],
         _ => &[

@@ -235,7 +235,7 @@ mod tests {
         let whole = |gpus| Demand { cpu: 100, memory: 1, gpus, milli: WHOLE };
         let sharing = GpuSharing::new(vec![(whole(1), 0.5), (whole(2), 0.5)]);
         let plugins: Vec<(Box<dyn Plugin>, i64)> = vec![(Box::new(sharing), 1)];
-        let framework = Framework::new(plugins);
+        let framework = Framework::new(plugins).unwrap();
         let mut scheduler = Scheduler::new(framework, SchedulerConfig::default(), None);
         let state = CycleState::default();
         let version = writer.cluster().fork();

@@ -125,7 +125,7 @@
 //! writer.add_node(node("free").cpu(8_000).build())?;
 //! writer.publish();
 //!
-//! let framework = Framework::new(vec![(Box::new(Teams), 1)]);
+//! let framework = Framework::new(vec![(Box::new(Teams), 1)])?;
 //! let mut scheduler = Scheduler::new(framework, SchedulerConfig::default(), None);
 //! let red = pod("a").label("team", "red").build();
 //! let blue = pod("b").label("team", "blue").build();

@@ -56,8 +56,19 @@ impl Framework {
         let recorder = self.plugin_recorder(cycle);
         timed_step(self.recorder(), Step::PreScore, code, || {
             let mut each: Vec<(usize, Scorer<'a>)> = Vec::new();
-            for (plugin, position) in self.pre_score_order() {
+            for (plugin, position, is_alone) in self.pre_score_order() {
                 let (name, is_local) = (plugin.name(), plugin.is_local());
+                if is_alone && let Some((position, weight)) = position {
+                    let score = match plugin.score_alone(cycle, feasible) {
+                        Ok(PreScore::Skip) => Given::All(0),
+                        Ok(PreScore::All(score)) => Given::All(in_range(name, score)?),
+                        Ok(PreScore::Score(score)) => Given::Each(score),
+                        Err(status) => return Err(not_scored(name, status)),
+                    };
+                    let at = each.partition_point(|(before, _)| *before < position);
+                    each.insert(at, (position, Scorer { plugin: name, weight, is_local, score }));
+                    continue;
+                }
                 let answer = timed(
                     recorder,
                     (name, Step::PreScore),
@@ -119,12 +130,15 @@ impl Scores<'_> {
     }
 }
 
+fn not_scored(plugin: &'static str, status: Status) -> Status {
+    let step = format_args!("running Score plugins: plugin {plugin:?} failed with");
+    status.failed(plugin, step)
+}
+
 impl Scorer<'_> {
     /// The error of a plugin that did not score.
     pub(super) fn failed(&self, status: Status) -> Status {
-        let plugin = self.plugin;
-        let step = format_args!("running Score plugins: plugin {plugin:?} failed with");
-        status.failed(plugin, step)
+        not_scored(self.plugin, status)
     }
 
     pub(super) fn normalize(

@@ -46,7 +46,7 @@ impl Framework {
     #[must_use]
     pub fn default_profile_with(handle: &Handle) -> Framework {
         let plugins = PROFILE.iter().map(|(_, weight, make)| (make(handle), *weight));
-        Framework::new(plugins.collect()).with_handle(handle.clone())
+        Framework::assembled(plugins.collect()).with_handle(handle.clone())
     }
 }
 

@@ -65,7 +65,7 @@ fn made(name: String, seed: &PodSeed) -> PodBuilder {
     match seed.shape % 16 {
         0 => made.host_port(80),
         1 => made.pod_anti_affinity(apart(seed.shape >> 4)),
-        2 => made.cpu(i64::from(i8::MIN)),
+        2 => made.cpu(i64::from(i8::MAX)),
         _ => made,
     }
 }
@@ -300,7 +300,7 @@ fn a_filter_of_which_nothing_is_known_is_told_of_every_pod() {
         vec![(Box::new(crate::plugins::NodeResourcesFit::default()), 1), (Box::new(Strange), 1)];
     let wants = pod("wants").cpu(900).priority(5).build();
     let mut told = Vec::new();
-    each_node(&Framework::new(plugins), writer.cluster(), &wants, |run, _, node| {
+    each_node(&Framework::new(plugins).unwrap(), writer.cluster(), &wants, |run, _, node| {
         told.push(run.on(node).map_err(|status| status.code));
     });
     assert_eq!(told, [Err(Code::Error)]);
