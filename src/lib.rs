@@ -31,6 +31,7 @@ mod sync;
 pub use engine::{Config, Engine, Figures, LivePod, ReadError, Reader, Writer};
 pub use model::Generation;
 pub use snapshot::{Cluster, Fork, GodelConfig, NodeInfo, PodInfo, Snapshot};
+pub use state::CommitPolicy;
 
 /// What the loom models reach beyond the public face. Not for anybody else.
 #[cfg(loom)]

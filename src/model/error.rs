@@ -117,7 +117,8 @@ pub enum EventError {
         /// Of which object.
         name: String,
     },
-    /// A pod that needs what is not there yet: a resource claim (DRA).
+    /// A pod that is to be placed here and has a resource claim (DRA). One that another
+    /// scheduler has placed is added, and counts on its node.
     #[error("pod {uid} has resource claims, which are not supported: remove spec.resourceClaims")]
     Unsupported {
         /// The pod.

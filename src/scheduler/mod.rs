@@ -26,7 +26,7 @@
 //! // binder would keep it alive.
 //! let handle = Handle::default();
 //! let check = Arc::new(Framework::default_profile_with(&handle));
-//! let commit_check = Some(Box::new(FilterCheck::new(Profiles::one(check))) as Box<_>);
+//! let commit_check = FilterCheck::new(Profiles::one(check)).into();
 //! let engine = Engine::shared(Config { commit_check, ..Config::default() });
 //! let handle = handle.with_binder(Arc::new(InMemoryBinder::new(engine.clone())));
 //!

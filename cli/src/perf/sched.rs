@@ -101,8 +101,7 @@ impl<'a> Bench<'a> {
         let shared = Handle::default();
         let framework = Arc::new(Framework::default_profile_with(&shared));
         let check = FilterCheck::new(Profiles::one(framework));
-        let engine =
-            Engine::shared(Config { commit_check: Some(Box::new(check)), ..Config::default() });
+        let engine = Engine::shared(Config { commit_check: check.into(), ..Config::default() });
         let evictor: Arc<dyn Evictor> = Arc::new(InMemoryEvictor::new(engine.clone()));
         let evictor = match metrics {
             Some(metrics) => metrics.evictor(evictor),

@@ -36,9 +36,6 @@ impl Draft {
             return Err(EventError::EmptyUid);
         }
         check_amounts(pod)?;
-        if !pod.template.resource_claims.is_empty() {
-            return Err(EventError::Unsupported { uid: pod.uid.clone() });
-        }
         if pod.name.len() > LONGEST {
             return Err(too_long("the name"));
         }
@@ -265,6 +262,19 @@ impl Draft {
                 rest.claims.release(number, &mut self.numbers.claims, span);
             }
         }
+    }
+}
+
+/// Whether the engine can decide where the pod goes. A pod with resource claims that
+/// another scheduler has placed counts on its node; none is placed here.
+///
+/// # Errors
+///
+/// It has resource claims (DRA).
+pub(crate) fn check_supported(pod: &Pod) -> Result<(), EventError> {
+    match pod.template.resource_claims.is_empty() {
+        true => Ok(()),
+        false => Err(EventError::Unsupported { uid: pod.uid.clone() }),
     }
 }
 
