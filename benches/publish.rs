@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 use criterion::{BenchmarkId, Criterion, criterion_group};
 use portolan::model::{Name, Pod, Template, Uid, node, pod};
-use portolan::{Config, Engine, Reader, Writer};
+use portolan::{CommitPolicy, Config, Engine, Reader, Writer};
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
@@ -50,7 +50,9 @@ struct Ours {
 
 impl Ours {
     fn new(nodes: usize) -> Ours {
-        let (mut writer, reader) = Engine::inline(Config::default());
+        // Its rivals check nothing.
+        let config = Config { commit_check: CommitPolicy::Unchecked, ..Config::default() };
+        let (mut writer, reader) = Engine::inline(config);
         let names: Vec<Name> = (0..nodes).map(|n| format!("node-{n:06}").into()).collect();
         for (n, name) in names.iter().enumerate() {
             let node = node(name.clone()).hostname().zone(format!("zone-{}", n % 3));

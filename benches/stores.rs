@@ -18,7 +18,7 @@ use portolan::model::{
     PodDisruptionBudget, PodGroup, Quantity, RecommendedNode, Reservation, ResourceList, Victim,
     Workload, node, pod,
 };
-use portolan::{Config, Engine, GodelConfig, Writer};
+use portolan::{CommitPolicy, Config, Engine, GodelConfig, Writer};
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
@@ -46,7 +46,11 @@ fn engine(godel: bool) -> Writer {
         preemption_marks: true,
         ..GodelConfig::new("godel-scheduler")
     });
-    let (mut writer, _) = Engine::inline(Config { godel, ..Config::default() });
+    let (mut writer, _) = Engine::inline(Config {
+        godel,
+        commit_check: CommitPolicy::Unchecked,
+        ..Config::default()
+    });
     for n in 0..NODES {
         writer.add_node(make_node(n, 64_000)).expect("a node");
     }

@@ -25,11 +25,7 @@ fn engine() -> Engine {
         preemption_marks: true,
         ..GodelConfig::new("godel-scheduler")
     };
-    Engine::shared(Config {
-        godel: Some(godel),
-        commit_check: Some(Box::new(check)),
-        ..Config::default()
-    })
+    Engine::shared(Config { godel: Some(godel), commit_check: check.into(), ..Config::default() })
 }
 
 /// A scheduler that tries the nodes that name it before the others.

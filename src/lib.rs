@@ -17,6 +17,7 @@
 mod engine;
 pub mod framework;
 mod freeing;
+mod hash;
 pub mod log;
 #[cfg(feature = "metrics")]
 pub mod metrics;
@@ -31,6 +32,7 @@ mod sync;
 pub use engine::{Config, Engine, Figures, LivePod, ReadError, Reader, WeakEngine, Writer};
 pub use model::Generation;
 pub use snapshot::{Cluster, Fork, GodelConfig, NodeInfo, PodInfo, Snapshot};
+pub use state::CommitPolicy;
 
 /// What the loom models reach beyond the public face. Not for anybody else.
 #[cfg(loom)]

@@ -29,8 +29,7 @@ fn engine(nodes: usize, cpu: i64) -> (Engine, Handle) {
     let shared = Handle::default();
     let framework = Arc::new(Framework::default_profile_with(&shared));
     let check = FilterCheck::new(Profiles::one(framework));
-    let engine =
-        Engine::shared(Config { commit_check: Some(Box::new(check)), ..Config::default() });
+    let engine = Engine::shared(Config { commit_check: check.into(), ..Config::default() });
     for n in 0..nodes {
         let zone = format!("z{}", n % 3);
         let node = node(format!("n{n}")).hostname().zone(zone).cpu(cpu).memory(64 * GI);
@@ -431,7 +430,7 @@ impl portolan::state::CommitCheck for Never {
 
 #[test]
 fn a_check_that_never_agrees_is_an_error_in_the_end() {
-    let config = Config { commit_check: Some(Box::new(Never)), ..Config::default() };
+    let config = Config { commit_check: Never.into(), ..Config::default() };
     let engine = Engine::shared(config);
     engine.add_node(node("n").cpu(4_000).memory(GI).build()).unwrap().wait().unwrap().unwrap();
     let plugins: Vec<(Box<dyn Plugin>, i64)> = vec![

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use events::{Op, event};
 use portolan::snapshot::{ChangeKind, ChangedSince, Cluster, Dump, GodelConfig, Snapshot};
-use portolan::state::State;
 use portolan::state::naive::Naive;
+use portolan::state::{CommitPolicy, State};
 use proptest::prelude::*;
 
 /// The dump without what the naive fold has no columns for.
@@ -59,10 +59,15 @@ proptest! {
     fn every_generation_equals_the_naive_fold(
         ops in prop::collection::vec(any::<Op>(), 1..160),
         is_godel in any::<bool>(),
+        is_checked in any::<bool>(),
     ) {
         let ttl = Some(Duration::from_secs(30));
-        let mut state = State::new(ttl, None);
+        let policy = if is_checked { CommitPolicy::Room } else { CommitPolicy::Unchecked };
+        let mut state = State::new(ttl, policy);
         let mut naive = Naive::new(ttl);
+        if !is_checked {
+            naive = naive.unchecked();
+        }
         if is_godel {
             state = state.with_godel(godel());
             naive = naive.with_godel(godel());
@@ -132,7 +137,7 @@ proptest! {
         ops in prop::collection::vec(any::<Op>(), 1..60),
         is_godel in any::<bool>(),
     ) {
-        let mut state = State::new(None, None);
+        let mut state = State::new(None, CommitPolicy::default());
         if is_godel {
             state = state.with_godel(godel());
         }

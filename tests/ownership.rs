@@ -104,7 +104,7 @@ fn run(start: impl FnOnce(Config) -> Engine) -> (Weak<()>, Weak<PodDisruptionBud
     let framework = framework.unwrap();
     let framework = Arc::new(framework.with_handle(handle));
     let check = FilterCheck::new(Profiles::one(framework.clone()));
-    let engine = start(Config { commit_check: Some(Box::new(check)), ..Config::default() });
+    let engine = start(Config { commit_check: check.into(), ..Config::default() });
     let _ = binder.0.set(InMemoryBinder::new(engine.clone()));
     let _ = evictor.0.set(InMemoryEvictor::new(engine.clone()));
     let _ = volumes.0.set(InMemoryVolumeBinder::new(engine.clone()));

@@ -443,7 +443,7 @@ impl Bench {
         let bomb = Bomb { at, armed: Arc::default() };
         let shared = Handle::default();
         let check = FilterCheck::new(Profiles::one(Arc::new(framework(&bomb, &shared))));
-        let config = Config { commit_check: Some(Box::new(check)), ..Config::default() };
+        let config = Config { commit_check: check.into(), ..Config::default() };
         let engine = Engine::shared(config);
         let handle = shared
             .with_binder(Arc::new(After(bomb.clone(), InMemoryBinder::new(engine.clone()))))
@@ -610,7 +610,7 @@ fn a_panic_in_the_commit_check_refuses_the_placement_alone() {
     let bomb = Bomb { at: At::Filter, armed: Arc::new(AtomicBool::new(true)) };
     let handle = Handle::default();
     let check = FilterCheck::new(Profiles::one(Arc::new(framework(&bomb, &handle))));
-    let config = Config { commit_check: Some(Box::new(check)), ..Config::default() };
+    let config = Config { commit_check: check.into(), ..Config::default() };
     let engine = Engine::shared(config);
     engine.add_node(node("n").cpu(1_000).build()).unwrap().wait().unwrap().unwrap();
     let assume = |name: &str| {

@@ -5,12 +5,13 @@ use std::time::Duration;
 
 use portolan::log::Event;
 use portolan::model::{EventError, GodelPod, Pod, PodState, Timestamp, Uid, pod};
-use portolan::{Config, Engine, GodelConfig, Writer};
+use portolan::{CommitPolicy, Config, Engine, GodelConfig, Writer};
 
 fn writer() -> Writer {
     let config = Config {
         assumed_ttl: Some(Duration::from_secs(30)),
         godel: Some(GodelConfig::new("godel-scheduler")),
+        commit_check: CommitPolicy::Unchecked,
         ..Config::default()
     };
     Engine::inline(config).0

@@ -23,7 +23,7 @@ fn config() -> Config {
     let check = FilterCheck::new(Profiles::one(Arc::new(Framework::default_profile())));
     let godel =
         GodelConfig { reservations: Some(TTL), movements: true, ..GodelConfig::new("godel") };
-    Config { godel: Some(godel), commit_check: Some(Box::new(check)), ..Config::default() }
+    Config { godel: Some(godel), commit_check: check.into(), ..Config::default() }
 }
 
 /// One node of medium size, and two that are larger and would be liked better.

@@ -11,7 +11,7 @@ use portolan::model::{
     Change, EventError, Labels, Namespace, Object, Pod, PodClass, Timestamp, Uid, node, pod,
 };
 use portolan::scheduler::queue::{Place, PopError, QueueConfig, QueueFront, SchedulingQueue};
-use portolan::{Config, Engine, Generation, Reader, Writer};
+use portolan::{CommitPolicy, Config, Engine, Generation, Reader, Writer};
 
 fn queue() -> SchedulingQueue {
     SchedulingQueue::new(Framework::default_profile(), QueueConfig::default())
@@ -130,7 +130,8 @@ struct Fed {
 
 impl Fed {
     fn new() -> Fed {
-        let (mut writer, reader) = Engine::inline(Config::default());
+        let config = Config { commit_check: CommitPolicy::Unchecked, ..Config::default() };
+        let (mut writer, reader) = Engine::inline(config);
         let follower = writer.follow();
         let framework = Framework::default_profile();
         let fit = framework.plugin_set(["NodeResourcesFit"]);

@@ -315,8 +315,7 @@ impl CommitCheck for Empty {
 
 #[test]
 fn what_holds_the_place_is_no_conflict_for_its_successor() {
-    let (mut writer, _) =
-        Engine::inline(Config { commit_check: Some(Box::new(Empty)), ..config() });
+    let (mut writer, _) = Engine::inline(Config { commit_check: Empty.into(), ..config() });
     writer.add_node(node("n1").build()).unwrap();
     let gone = reserving("a");
     writer.add_pod(gone.clone()).unwrap();
@@ -477,6 +476,7 @@ fn places_are_not_given_to_other_namespaces() {
         let mut spec = (**pod.template).clone();
         spec.namespace = "other".into();
         spec.resources = Default::default();
+        spec.host_ports = Default::default();
         pod.template = portolan::model::Template::new(spec);
         pod
     };

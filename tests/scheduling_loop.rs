@@ -31,8 +31,7 @@ impl Bench {
         let shared = Handle::default();
         let check = Arc::new(Framework::default_profile_with(&shared));
         let check = FilterCheck::new(Profiles::one(check));
-        let engine =
-            Engine::shared(Config { commit_check: Some(Box::new(check)), ..Config::default() });
+        let engine = Engine::shared(Config { commit_check: check.into(), ..Config::default() });
         let fails = Arc::new(AtomicBool::new(false));
         let failing = fails.clone();
         let binder = InMemoryBinder::new(engine.clone())

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use portolan::log::{Event, SpawnError, TrySubmitError, Unavailable};
 use portolan::model::{EventError, Generation, Timestamp, node, pod};
-use portolan::{Config, Engine, ReadError};
+use portolan::{CommitPolicy, Config, Engine, ReadError};
 
 fn each_thread_sees_its_own_writes(engine: &Engine) {
     const THREADS: usize = 2;
@@ -97,6 +97,7 @@ fn a_spawned_writer_sweeps_expired_pods_by_itself() {
     let config = Config {
         assumed_ttl: Some(Duration::from_nanos(1)),
         sweep_period: Some(Duration::from_millis(1)),
+        commit_check: CommitPolicy::Unchecked,
         ..Config::default()
     };
     let engine = Engine::spawned(config).unwrap();
@@ -132,6 +133,7 @@ fn the_inline_writers_own_thread_is_not_left_waiting_for_itself() {
 fn assume_all_is_all_or_nothing() {
     let (mut writer, _) = Engine::inline(Config::default());
     writer.add_node(node("n1").build()).unwrap();
+    writer.add_node(node("n2").build()).unwrap();
     writer.assume_pod(pod("known").on("n1").build()).unwrap();
     let before = writer.dump();
     let gang = |names: [&str; 3]| -> Arc<[_]> { names.map(|n| pod(n).on("n2").build()).into() };

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use events::{Op, event};
 use portolan::model::{PodClass, Resources, Scalars, Timestamp, Uid};
 use portolan::snapshot::{Cluster, NodeInfo, PodInfo, Snapshot};
-use portolan::state::State;
+use portolan::state::{CommitPolicy, State};
 use proptest::prelude::*;
 
 /// The node's pods of these priorities by importance, found by their definition: those
@@ -81,7 +81,7 @@ proptest! {
         forked in prop::collection::vec(any::<Op>(), 1..40),
         every in 1..6_usize,
     ) {
-        let mut state = State::new(None, None);
+        let mut state = State::new(None, CommitPolicy::Unchecked);
         let mut held: Vec<Arc<Snapshot>> = Vec::new();
         for (step, op) in ops.iter().enumerate() {
             let _ = state.apply(&event(op, step as u64), &mut ());

@@ -6,7 +6,7 @@ use portolan::framework::config::Configuration;
 use portolan::framework::{Framework, Handle, Registry};
 use portolan::model::{Object, ObjectKind, Pod, PodState, k8s};
 use portolan::snapshot::GodelConfig;
-use portolan::{Config, Engine, Writer};
+use portolan::{CommitPolicy, Config, Engine, Writer};
 
 use crate::error::Failure;
 use crate::input;
@@ -30,7 +30,9 @@ impl Godel {
             preemption_marks: true,
             ..GodelConfig::new(scheduler_type)
         });
-        Config { godel, ..Config::default() }
+        // What a file says is taken as it is, and one scheduler places pods by its
+        // profile, which may not look at resources at all.
+        Config { godel, commit_check: CommitPolicy::Unchecked, ..Config::default() }
     }
 
     /// Whether the pod counts on a node that it does not name yet.

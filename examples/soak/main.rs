@@ -22,7 +22,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use clap::Parser;
-use portolan::{Config, Engine, Figures};
+use portolan::{CommitPolicy, Config, Engine, Figures};
 
 use crew::{Counts, NODES, PODS_EACH};
 use gauge::{Part, Sample};
@@ -47,8 +47,13 @@ const PERIOD: Duration = Duration::from_millis(250);
 fn main() -> ExitCode {
     let options = Options::parse();
     let minutes = options.minutes.max(0.1);
-    let engine =
-        Engine::shared(Config { log_capacity: Some(64), live_index: true, ..Config::default() });
+    let engine = Engine::shared(Config {
+        log_capacity: Some(64),
+        live_index: true,
+        // Pods come and go at random, wherever there is room or not.
+        commit_check: CommitPolicy::Unchecked,
+        ..Config::default()
+    });
     let (stop, counts) = (AtomicBool::new(false), Counts::default());
     println!(
         "{} writers, {} readers, {NODES} nodes, {PODS_EACH} pods a writer, for {minutes:.1} minutes",

@@ -7,6 +7,7 @@ use std::time::Duration;
 use portolan::log::Outcome;
 use portolan::model::EventError;
 use portolan::snapshot::{Dump, Fork, Snapshot};
+use portolan::state::CommitPolicy;
 use portolan::state::naive::Naive;
 use portolan::{Config, Engine, GodelConfig, Reader, Writer};
 
@@ -42,22 +43,33 @@ fn is_beyond(outcome: &Outcome) -> bool {
 
 impl Machine {
     pub(crate) fn new() -> Machine {
-        Machine::with(None)
+        Machine::with(None, CommitPolicy::Unchecked)
+    }
+
+    /// One that checks placements before it assumes pods, as engines do by default.
+    #[allow(dead_code, reason = "the fuzzer itself has no input that asks for it")]
+    pub(crate) fn checked() -> Machine {
+        Machine::with(None, CommitPolicy::default())
     }
 
     /// One that keeps what pods and Movements say.
     pub(crate) fn of_godel() -> Machine {
         let godel = GodelConfig::new("godel");
-        Machine::with(Some(GodelConfig { movements: true, preemption_marks: true, ..godel }))
+        let godel = GodelConfig { movements: true, preemption_marks: true, ..godel };
+        Machine::with(Some(godel), CommitPolicy::Unchecked)
     }
 
-    fn with(godel: Option<GodelConfig>) -> Machine {
+    fn with(godel: Option<GodelConfig>, commit_check: CommitPolicy) -> Machine {
         let ttl = Some(Duration::from_secs(30));
         let mut naive = Naive::new(ttl);
+        if matches!(commit_check, CommitPolicy::Unchecked) {
+            naive = naive.unchecked();
+        }
         if let Some(godel) = &godel {
             naive = naive.with_godel(godel.clone());
         }
-        let config = Config { assumed_ttl: ttl, live_index: true, godel, ..Config::default() };
+        let config =
+            Config { assumed_ttl: ttl, live_index: true, godel, commit_check, ..Config::default() };
         let (writer, reader) = Engine::inline(config);
         Machine { writer, reader, naive, held: Vec::new(), forks: Vec::new(), step: 0 }
     }

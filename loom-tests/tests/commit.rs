@@ -21,8 +21,7 @@ const ZONE: &str = "topology.kubernetes.io/zone";
 fn engine(nodes: &[i64]) -> Engine {
     let framework = Arc::new(Framework::default_profile());
     let check = FilterCheck::new(Profiles::one(framework));
-    let engine =
-        Engine::shared(Config { commit_check: Some(Box::new(check)), ..Config::default() });
+    let engine = Engine::shared(Config { commit_check: check.into(), ..Config::default() });
     for (n, &cpu) in nodes.iter().enumerate() {
         let node = node(format!("n{n}")).hostname().zone("z").cpu(cpu).memory(1 << 30);
         engine.add_node(node.build()).unwrap().wait().unwrap().unwrap();

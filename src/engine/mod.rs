@@ -22,7 +22,7 @@ pub use weak::WeakEngine;
 pub use writer::{Figures, Writer};
 
 use crate::snapshot::GodelConfig;
-use crate::state::CommitCheck;
+use crate::state::CommitPolicy;
 
 /// How an engine is made.
 #[derive(Default)]
@@ -45,9 +45,10 @@ pub struct Config {
     /// scheduler assumed them. None is kube-scheduler's cache, which knows of no such
     /// thing.
     pub godel: Option<GodelConfig>,
-    /// Decides whether a placement that names the version it was decided on
-    /// still fits.
-    pub commit_check: Option<Box<dyn CommitCheck>>,
+    /// What is checked of a placement before the pod is assumed, unless it was decided
+    /// on the current version. By default the node's resources and host ports, so that
+    /// schedulers that decide at once do not overcommit a node.
+    pub commit_check: CommitPolicy,
 }
 
 impl std::fmt::Debug for Config {
@@ -58,7 +59,8 @@ impl std::fmt::Debug for Config {
             .field("sweep_period", &self.sweep_period)
             .field("live_index", &self.live_index)
             .field("godel", &self.godel)
-            .finish_non_exhaustive()
+            .field("commit_check", &self.commit_check)
+            .finish()
     }
 }
 

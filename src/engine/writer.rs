@@ -129,12 +129,14 @@ impl Writer {
         self.apply(event).map(|applied| applied.generation)
     }
 
-    /// Places a pod on the node that it names, ahead of the API server. O(log
-    /// n).
+    /// Places a pod on the node that it names, ahead of the API server. The placement
+    /// is checked as [`Config::commit_check`] says; an [`Event::AssumePod`] that names
+    /// the version it was decided on is not, if that is the current one. O(log n).
     ///
     /// # Errors
     ///
-    /// The pod is known already, names no node, or has no uid.
+    /// The pod is known already, names no node, has no uid or has resource claims, or
+    /// the placement does not hold.
     pub fn assume_pod(&mut self, pod: impl Into<Arc<Pod>>) -> Result<Generation, EventError> {
         self.generation_of(&Event::AssumePod { pod: pod.into(), decided_on: None })
     }

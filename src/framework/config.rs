@@ -13,7 +13,7 @@ use serde_saphyr::Spanned;
 
 use crate::model::k8s;
 
-use super::{Framework, Handle, Plugin, Point, Registry};
+use super::{Framework, FrameworkError, Handle, Plugin, Point, Registry};
 
 /// A configuration cannot be used; nothing of it is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -286,13 +286,12 @@ fn framework(
     }
     let weighted = |(name, plugin): (String, _)| (plugin, weights.get(&name).copied().unwrap_or(0));
     let plugins = made.into_iter().map(weighted).collect();
-    points.iter().try_fold(
-        Framework::assembled(plugins).with_handle(handle.clone()),
-        |made, (at, names)| {
-            made.with_plugins_at(*at, names)
-                .map_err(|error| ConfigError::new(line, error.to_string()))
-        },
-    )
+    let wrong = |error: FrameworkError| ConfigError::new(line, error.to_string());
+    let framework = Framework::checked(plugins).map_err(wrong)?.with_handle(handle.clone());
+    let place = |made: Framework, (at, names): &(Point, Vec<String>)| {
+        made.with_plugins_at(*at, names).map_err(wrong)
+    };
+    points.iter().try_fold(framework, place)
 }
 
 fn unknown(name: &str) -> String {

@@ -1,7 +1,7 @@
 //! The same decision node by node: what the runtime's way over chunks, its
 //! memory and its threads must not differ from.
 
-use crate::model::{Name, hash_of};
+use crate::model::{Name, stable_hash_of};
 use crate::snapshot::{Chunk, Cluster, NodeInfo};
 
 use super::preferred::preferred;
@@ -102,7 +102,7 @@ impl Scheduler {
             scores.iter().map(|of| of.iter().map(|score| score.weighted).sum()).collect();
         let best = totals.iter().copied().max().unwrap_or_default();
         let mut ties = feasible.iter().zip(&totals).filter(|(_, total)| **total == best);
-        let random = u128::from(hash_of(&(self.config().seed, &cycle.pod.uid)));
+        let random = u128::from(stable_hash_of(&(self.config().seed, cycle.pod.uid.stable_key())));
         let equals = ties.clone().count() as u128;
         let (node, _) = ties.nth(((random * equals) >> 64) as usize).unwrap_or((&feasible[0], &0));
         Ok(decision(*node, best, count, looked_at))

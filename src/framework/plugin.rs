@@ -208,6 +208,21 @@ pub trait Plugin: Send + Sync {
         Ok(PreScore::Skip)
     }
 
+    /// What it scores with if it is enabled at Score and not at PreScore: then
+    /// kube-scheduler's `Score` finds no state of a PreScore. Most plugins compute it
+    /// on the spot; what would have been skipped scores 0.
+    ///
+    /// # Errors
+    ///
+    /// It cannot score without its PreScore. Any status ends the cycle.
+    fn score_alone<'a>(
+        &'a self,
+        cycle: Cycle<'a>,
+        feasible: &'a Feasible<'a>,
+    ) -> Result<PreScore<'a>, Status> {
+        self.pre_score(cycle, feasible)
+    }
+
     /// The pod is assumed on the node: sets aside what the node does not count.
     ///
     /// # Errors

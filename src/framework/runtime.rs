@@ -11,6 +11,7 @@ use crate::snapshot::Chunk;
 
 use super::filters::code;
 use super::recorder::{Guarded, Recorder, Step, Watch, timed_step};
+use super::scores::MAX_NODE_SCORE;
 use super::waiting::WaitingPod;
 use super::{
     Bind, Code, Cycle, CycleState, Diagnosis, Feasible, Filters, Handle, Nomination, Permit,
@@ -66,6 +67,20 @@ pub enum FrameworkError {
         /// The other one.
         second: &'static str,
     },
+    /// Two plugins have one name.
+    #[error("plugin {0:?} is given twice: leave one out, or rename it")]
+    Duplicate(String),
+    /// A plugin's scores have a negative weight.
+    #[error("the weight of plugin {plugin:?} is {weight}: set it to 0 (which means 1) or more")]
+    NegativeWeight {
+        /// The plugin.
+        plugin: String,
+        /// Its weight.
+        weight: i64,
+    },
+    /// The sum of all scores of a node, each with its weight, may leave 64 bits.
+    #[error("total score of Score plugins could overflow: lower the weight of plugin {0:?}")]
+    TotalScore(String),
     /// The plugin is there twice.
     #[error("plugin {plugin:?} already registered as \"{point}Plugin\"")]
     Twice {
@@ -77,15 +92,17 @@ pub enum FrameworkError {
 }
 
 impl Framework {
-    /// A framework of these plugins, at all points that they extend, in this order. Each
-    /// has the weight of its scores, where 0 means 1. Without a plugin that extends QueueSort a
-    /// queue tries pods in the order in which they arrive.
+    /// A framework of these plugins, each with the weight of its scores (0 means
+    /// 1) and at all points that it extends, in this order. Without a plugin that
+    /// extends QueueSort a queue tries pods in the order in which they arrive.
     ///
     /// # Errors
     ///
-    /// Several plugins extend QueueSort.
+    /// Two plugins have one name, a weight is negative, the weights are so large
+    /// that the sum of all scores may leave 64 bits, or several plugins extend
+    /// QueueSort.
     pub fn new(plugins: Vec<(Box<dyn Plugin>, i64)>) -> Result<Framework, FrameworkError> {
-        Framework::assembled(plugins).sorting_once()
+        Framework::checked(plugins)?.sorting_once()
     }
 
     /// The same if at most one plugin sorts queues.
@@ -100,8 +117,31 @@ impl Framework {
         }
     }
 
-    /// A framework of plugins of which several may sort queues, until the points that they
-    /// are at are named.
+    /// A framework of plugins with names of their own and weights that fit. Several may
+    /// sort queues, until the points that they are at are named.
+    pub(super) fn checked(
+        plugins: Vec<(Box<dyn Plugin>, i64)>,
+    ) -> Result<Framework, FrameworkError> {
+        let mut names = BTreeSet::new();
+        let mut total = 0_i64;
+        for (plugin, weight) in &plugins {
+            let name = || plugin.name().to_owned();
+            if !names.insert(plugin.name()) {
+                return Err(FrameworkError::Duplicate(name()));
+            }
+            if *weight < 0 {
+                return Err(FrameworkError::NegativeWeight { plugin: name(), weight: *weight });
+            }
+            if plugin.points().contains(&Point::Score) {
+                let most = (*weight).max(1).checked_mul(MAX_NODE_SCORE);
+                let sum = most.and_then(|most| total.checked_add(most));
+                total = sum.ok_or_else(|| FrameworkError::TotalScore(name()))?;
+            }
+        }
+        Ok(Framework::assembled(plugins))
+    }
+
+    /// A framework of plugins that need no check.
     pub(crate) fn assembled(plugins: Vec<(Box<dyn Plugin>, i64)>) -> Framework {
         let mut points: [Vec<usize>; Point::ALL.len()] = Default::default();
         for (at, (plugin, _)) in plugins.iter().enumerate() {
@@ -230,13 +270,17 @@ impl Framework {
     }
 
     /// Who is asked for scores, each with the position of its score and its
-    /// weight, if it is to score.
+    /// weight, if it is to score; and whether it scores without the PreScore that it
+    /// has, which a configuration disabled.
     pub(super) fn pre_score_order(
         &self,
-    ) -> impl ExactSizeIterator<Item = (&dyn Plugin, Option<(usize, i64)>)> {
-        self.scores.iter().map(|(at, position)| {
+    ) -> impl ExactSizeIterator<Item = (&dyn Plugin, Option<(usize, i64)>, bool)> {
+        let enabled = &self.points[Point::PreScore as usize];
+        self.scores.iter().map(move |(at, position)| {
             let entry = &self.plugins[*at];
-            (&*entry.plugin, position.map(|position| (position, entry.weight)))
+            let has_none = !entry.plugin.points().contains(&Point::PreScore);
+            let is_alone = !has_none && !enabled.contains(at);
+            (&*entry.plugin, position.map(|position| (position, entry.weight)), is_alone)
         })
     }
 
@@ -570,3 +614,37 @@ impl Framework {
 
 /// Where a cycle keeps which plugins have nothing to do before the pod is bound.
 const SKIP_PRE_BIND: &str = "portolan/skip-pre-bind";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plugins::{ImageLocality, NodeName, TaintToleration};
+
+    fn refused(plugins: Vec<(Box<dyn Plugin>, i64)>) -> Option<FrameworkError> {
+        Framework::new(plugins).err()
+    }
+
+    #[test]
+    fn a_name_is_taken_once_and_weights_fit() {
+        let twice: Vec<(Box<dyn Plugin>, i64)> =
+            vec![(Box::new(NodeName), 1), (Box::new(NodeName), 1)];
+        assert_eq!(refused(twice), Some(FrameworkError::Duplicate("NodeName".to_owned())));
+        let weighted = |one: i64, other: i64| -> Vec<(Box<dyn Plugin>, i64)> {
+            vec![(Box::new(TaintToleration), one), (Box::new(ImageLocality), other)]
+        };
+        let negative =
+            FrameworkError::NegativeWeight { plugin: "ImageLocality".to_owned(), weight: -1 };
+        assert_eq!(refused(weighted(1, -1)), Some(negative));
+        let most = i64::MAX / 100;
+        let total = Some(FrameworkError::TotalScore("ImageLocality".to_owned()));
+        for (one, other) in [(1, i64::MAX), (1, most), (most, 0), (most / 2, most / 2 + 2)] {
+            assert_eq!(refused(weighted(one, other)), total, "{one} {other}");
+        }
+        assert_eq!(refused(weighted(most / 2, most / 2)), None);
+        // No weight is one; that of a plugin that does not score does not count.
+        let made = Framework::new(weighted(0, 2)).expect("it fits");
+        let weights: Vec<i64> = made.plugins_at(Point::Score).map(|(_, weight)| weight).collect();
+        assert_eq!(weights, [1, 2]);
+        assert_eq!(refused(vec![(Box::new(NodeName), i64::MAX)]), None);
+    }
+}

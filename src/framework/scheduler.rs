@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use rayon::prelude::*;
 
-use crate::model::{Generation, Name, Pod, hash_of};
+use crate::model::{Generation, Name, Pod, stable_hash_of};
 use crate::snapshot::{Chunk, Cluster, Column, LANES, NodeInfo, NodeSlot, lanes};
 
 use super::dispatch;
@@ -682,7 +682,7 @@ impl<'a> Search<'a> {
             .map(|part| (part.at, dispatch::equal(part.totals, best) & part.mask))
             .collect();
         let count: u64 = ties.iter().map(|(_, ties)| u64::from(ties.count_ones())).sum();
-        let random = u128::from(hash_of(&(self.seed, &self.cycle.pod.uid)));
+        let random = u128::from(stable_hash_of(&(self.seed, self.cycle.pod.uid.stable_key())));
         let mut pick = ((random * u128::from(count)) >> 64) as u32;
         for (at, ties) in ties {
             if pick < ties.count_ones() {

@@ -60,17 +60,21 @@ impl Framework {
         let watch = self.watch(cycle);
         timed_step(self.recorder(), Step::PreScore, code, || {
             let mut each: Vec<(usize, Scorer<'a>)> = Vec::new();
-            for (plugin, position) in self.pre_score_order() {
+            for (plugin, position, is_alone) in self.pre_score_order() {
                 let (name, is_local) = (plugin.name(), plugin.is_local());
+                let step = if is_alone { Step::Score } else { Step::PreScore };
                 let answer = watch.ask(
-                    (name, Step::PreScore),
+                    (name, step),
                     |answer: &Result<(PreScore<'_>, bool), Status>| match answer {
                         Ok((PreScore::Skip, _)) => Some(Code::Skip),
                         Ok(_) => None,
                         Err(status) => Some(status.code),
                     },
                     || {
-                        let answer = plugin.pre_score(cycle, feasible)?;
+                        let answer = match is_alone {
+                            true => plugin.score_alone(cycle, feasible)?,
+                            false => plugin.pre_score(cycle, feasible)?,
+                        };
                         let needs_normalize = match &answer {
                             PreScore::Score(score) => score.needs_normalize(),
                             _ => false,
@@ -79,9 +83,11 @@ impl Framework {
                     },
                 );
                 let (score, needs_normalize) = match answer {
+                    Ok((PreScore::Skip, _)) if is_alone => (Given::All(0), false),
                     Ok((PreScore::Skip, _)) => continue,
                     Ok((PreScore::All(score), _)) => (Given::All(in_range(name, score)?), false),
                     Ok((PreScore::Score(score), needs)) => (Given::Each(score), needs),
+                    Err(status) if is_alone => return Err(not_scored(name, status)),
                     Err(status) => {
                         let step = format_args!("running PreScore plugin {name:?}");
                         return Err(status.failed(name, step));
@@ -132,12 +138,15 @@ impl Scores<'_> {
     }
 }
 
+fn not_scored(plugin: &'static str, status: Status) -> Status {
+    let step = format_args!("running Score plugins: plugin {plugin:?} failed with");
+    status.failed(plugin, step)
+}
+
 impl Scorer<'_> {
     /// The error of a plugin that did not score.
     pub(super) fn failed(&self, status: Status) -> Status {
-        let plugin = self.plugin;
-        let step = format_args!("running Score plugins: plugin {plugin:?} failed with");
-        status.failed(plugin, step)
+        not_scored(self.plugin, status)
     }
 
     pub(super) fn normalize(

@@ -17,8 +17,9 @@ pub enum Event {
     AssumePod {
         /// The pod, with its node name.
         pod: Arc<Pod>,
-        /// The version on which this was decided. With it the placement is
-        /// checked against the state as it is, by the engine's commit check.
+        /// The version on which this was decided. If it is not the current one, or
+        /// none is named, the placement is checked against the state as it is
+        /// ([`CommitPolicy`](crate::state::CommitPolicy)).
         decided_on: Option<Generation>,
     },
     /// The same for several pods: all of them, or none.

@@ -95,6 +95,20 @@ pub enum EventError {
         /// The node.
         node: Name,
     },
+    /// An amount of a resource that is less than nothing.
+    #[error("{resource} of {object} is negative: set it to 0 or more, or leave it out")]
+    Negative {
+        /// The resource.
+        resource: Name,
+        /// The pod, or the node or part of a node.
+        object: String,
+    },
+    /// A node, or a part of one, without a name.
+    #[error("a {kind} has no name: set metadata.name")]
+    EmptyName {
+        /// Its kind.
+        kind: &'static str,
+    },
     /// A name or a list that is longer than the engine holds.
     #[error("{what} of {name} is too long")]
     TooLong {
@@ -103,7 +117,8 @@ pub enum EventError {
         /// Of which object.
         name: String,
     },
-    /// A pod that needs what is not there yet: a resource claim (DRA).
+    /// A pod that is to be placed here and has a resource claim (DRA). One that another
+    /// scheduler has placed is added, and counts on its node.
     #[error("pod {uid} has resource claims, which are not supported: remove spec.resourceClaims")]
     Unsupported {
         /// The pod.

@@ -1,16 +1,10 @@
 //! Labels: an immutable, sorted set of key and value pairs in one text.
 
 use std::fmt;
-use std::hash::{BuildHasher, Hash, Hasher};
+use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
-use foldhash::quality::FixedState;
-
-/// A 64-bit hash that is the same in every process, for what is compared
-/// afterwards anyway.
-pub(crate) fn hash_of<T: Hash + ?Sized>(value: &T) -> u64 {
-    FixedState::with_seed(0x706f_7274_6f6c_616e).hash_one(value)
-}
+use crate::hash::hash_of;
 
 /// Anything in which the value of a label key can be looked up.
 pub trait LabelLookup {

@@ -34,6 +34,7 @@ mod uid;
 #[cfg(feature = "k8s")]
 pub mod k8s;
 
+pub(crate) use crate::hash::{hash_of, stable_hash_of};
 pub use affinity::{
     NodeAffinity, NodeSelector, NodeSelectorTerm, PodAffinity, PodAffinityTerm,
     PreferredSchedulingTerm, TopologySpreadConstraint, UnsatisfiableAction,
@@ -44,7 +45,6 @@ pub use class::{Launcher, PodClass};
 pub use error::EventError;
 pub use generation::Generation;
 pub use godel::{AbnormalPodState, GodelPod, NominatedNode, OwnerKey, PodState, Victim};
-pub(crate) use labels::hash_of;
 pub use labels::{LabelLookup, Labels};
 pub use load::{GroupMetric, NodeMetrics, Profile, Usage};
 pub use migration::InTreePlugin;
@@ -61,8 +61,10 @@ pub use requests::{
     Container, ContainerKind, ContainerStatus, NonZero, PodResources, Requests, ResourceList,
 };
 pub use reservation::{Reservation, ReservationPhase};
+#[cfg(feature = "k8s")]
+pub(crate) use resources::is_scalar;
 pub use resources::{Bytes, MilliCpu, ResourceOverflow, Resources, Scalars};
-pub(crate) use resources::{is_extended, is_scalar};
+pub(crate) use resources::{is_extended, is_native};
 pub use selector::{LabelSelector, Operator, Requirement};
 pub use storage::{
     AccessMode, ClaimReference, CsiDriver, CsiNode, CsiNodeDriver, CsiStorageCapacity,

@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-use super::labels::hash_of;
 use super::{LabelLookup, Labels, Name, NodeResources, Quantity, ResourceList, Resources, Taint};
+use crate::hash::hash_of;
 
 /// The label that names the node itself.
 pub(crate) const HOSTNAME: &str = "kubernetes.io/hostname";

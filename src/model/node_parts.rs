@@ -2,8 +2,8 @@
 //! of its name, as Gödel has them, and how they become one.
 
 use super::{
-    Labels, Name, Node, NodeLabels, NodeMetrics, NumaZone, Quantity, ResourceList, Resources,
-    Taint, ZoneKey,
+    Labels, Name, Node, NodeLabels, NodeMetrics, NumaZone, PodClass, Quantity, ResourceList,
+    Resources, Taint, Usage, ZoneKey,
 };
 
 /// What there is on a node: amounts of resources, and places for pods.
@@ -13,6 +13,14 @@ pub struct NodeResources {
     pub resources: Resources,
     /// How many pods there is place for.
     pub pods: i64,
+}
+
+impl NodeResources {
+    /// A resource of which there is less than nothing, if there is one.
+    pub(crate) fn negative(&self) -> Option<Name> {
+        let pods = || (self.pods < 0).then(|| "pods".into());
+        self.resources.negative().or_else(pods)
+    }
 }
 
 impl From<&ResourceList> for NodeResources {
@@ -109,19 +117,23 @@ impl NmNode {
                 "memory" => &mut memory.0,
                 "ephemeral-storage" => &mut ephemeral_storage.0,
                 "pods" => &mut merged.allowed_pods,
-                scalar if super::is_scalar(scalar) => {
+                _ => {
                     match scalars.iter_mut().find(|(known, _)| known == name) {
                         Some((_, amount)) => *amount = less(*amount, kept),
                         None => scalars.push((name.clone(), offered)),
                     }
                     continue;
                 }
-                _ => continue,
             };
             *amount = if *amount == 0 { offered } else { less(*amount, kept) };
         }
         merged.allocatable.scalars = super::Scalars::new(scalars);
         merged
+    }
+
+    /// A resource of which it reports less than nothing, if there is one.
+    pub(crate) fn negative(&self) -> Option<Name> {
+        [&self.capacity, &self.allocatable].into_iter().find_map(ResourceList::negative)
     }
 
     fn alone(&self) -> Node {
@@ -182,6 +194,25 @@ impl CustomNodeResource {
             metrics: None,
             resource_version: 0,
         }
+    }
+
+    /// A resource of which it reports less than nothing, if there is one: offered,
+    /// of a NUMA node, or in use.
+    pub(crate) fn negative(&self) -> Option<Name> {
+        let of_numa = || {
+            self.numa.iter().find_map(|zone| {
+                let given = zone.allocations.iter().map(|(_, given)| given);
+                [&zone.allocatable].into_iter().chain(given).find_map(ResourceList::negative)
+            })
+        };
+        let in_use = || {
+            let metrics = self.metrics.as_deref()?;
+            [PodClass::Guaranteed, PodClass::BestEffort].into_iter().find_map(|class| {
+                let Usage { cpu, memory } = metrics.of(class).usage;
+                Resources { cpu, memory, ..Resources::default() }.negative()
+            })
+        };
+        self.allocatable.negative().or_else(of_numa).or_else(in_use)
     }
 }
 

@@ -8,7 +8,7 @@
 
 use std::collections::BTreeMap;
 
-use super::resources::is_scalar;
+use super::resources::is_native;
 use super::{Bytes, HostPort, MilliCpu, Name, Quantity, Resources, Scalars};
 
 /// Quantities by resource name, as in `resources.requests`: a name that is
@@ -69,9 +69,10 @@ impl ResourceList {
         }
     }
 
-    /// As integers of each resource's unit, rounded up. Names that are no
-    /// scalar resource are dropped, as kube-scheduler does; a "pods" count is
-    /// read by [`ResourceList::pods`].
+    /// As integers of each resource's unit, rounded up. Every name other than
+    /// cpu, memory, ephemeral-storage and pods is a scalar resource, whatever its
+    /// form: kube-scheduler's rule about names applies where Kubernetes objects
+    /// are read. A "pods" count is read by [`ResourceList::pods`].
     #[must_use]
     pub fn to_resources(&self) -> Resources {
         let amount = |name| self.get(name).map_or(0, Quantity::value);
@@ -81,10 +82,15 @@ impl ResourceList {
             ephemeral_storage: Bytes(amount("ephemeral-storage")),
             scalars: Scalars::new(
                 self.iter()
-                    .filter(|(name, _)| is_scalar(name))
+                    .filter(|(name, _)| !is_native(name))
                     .map(|(name, q)| (name.clone(), q.value())),
             ),
         }
+    }
+
+    /// A resource of which less than nothing is named, if there is one.
+    pub(crate) fn negative(&self) -> Option<Name> {
+        self.iter().find(|(_, quantity)| quantity.is_negative()).map(|(name, _)| name.clone())
     }
 
     /// The number under "pods", rounded up; 0 where absent.
@@ -169,6 +175,20 @@ pub struct PodResources {
     pub scored: Resources,
 }
 
+impl PodResources {
+    /// A resource of which the pod takes less than nothing, if there is one.
+    /// O(scalars).
+    pub(crate) fn negative(&self) -> Option<Name> {
+        let of_non_zero = || {
+            let NonZero { cpu, memory } = self.placed_non_zero;
+            let resources = Resources { cpu, memory, ..Resources::default() };
+            resources.negative()
+        };
+        let sums = [&self.placed, &self.incoming, &self.scored];
+        sums.into_iter().find_map(Resources::negative).or_else(of_non_zero)
+    }
+}
+
 #[derive(Clone, Copy)]
 struct Rule {
     with_status: bool,
@@ -189,14 +209,21 @@ impl Defaults {
 }
 
 impl Requests {
-    /// Computes all the sums. O(containers × resources).
+    /// Computes all the sums. A resource of which any part is negative is negative
+    /// in [`PodResources::placed`], whatever the other parts are: the engine
+    /// refuses the pod. O(containers × resources).
     #[must_use]
     pub fn compute(&self) -> PodResources {
         let sum = |with_status, pod_level, defaults| {
             self.sum(Rule { with_status, pod_level, defaults }).to_resources()
         };
-        let without =
+        let mut without =
             self.sum(Rule { with_status: true, pod_level: true, defaults: Defaults::NONE });
+        for (name, quantity) in self.lists().flat_map(ResourceList::iter) {
+            if quantity.is_negative() {
+                without.set(name.clone(), quantity);
+            }
+        }
         // With pod-level requests only what is missing from the sum, overhead
         // included, is defaulted (`getNonMissingContainerRequests`).
         let defaults = match self.pod_level() {
@@ -213,6 +240,16 @@ impl Requests {
             incoming: sum(false, true, Defaults::NONE),
             scored: sum(false, false, Defaults::BOTH),
         }
+    }
+
+    /// All that quantities are taken from.
+    fn lists(&self) -> impl Iterator<Item = &ResourceList> {
+        let statuses = self.containers.iter().filter_map(|container| container.status.as_ref());
+        let statuses = statuses
+            .chain(&self.pod_level_status)
+            .flat_map(|status| [&status.requests, &status.allocated]);
+        let requests = self.containers.iter().map(|container| &container.requests);
+        requests.chain(&self.pod_level).chain([&self.overhead]).chain(statuses)
     }
 
     /// What the containers request together, without pod-level requests,

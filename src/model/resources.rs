@@ -100,9 +100,29 @@ impl Resources {
     }
 }
 
-/// Whether a resource name is kept as a scalar: an extended resource, huge
+impl Resources {
+    /// A resource of which there is less than nothing, if there is one. O(scalars).
+    pub(crate) fn negative(&self) -> Option<Name> {
+        let fixed = [
+            ("cpu", self.cpu.0),
+            ("memory", self.memory.0),
+            ("ephemeral-storage", self.ephemeral_storage.0),
+        ];
+        let fixed = fixed.into_iter().find(|(_, amount)| *amount < 0);
+        let scalar = || self.scalars.iter().find(|(_, amount)| *amount < 0);
+        fixed.map(|(name, _)| name.into()).or_else(|| scalar().map(|(name, _)| name.clone()))
+    }
+}
+
+/// Whether a resource has a field of its own: it is never a scalar.
+pub(crate) fn is_native(name: &str) -> bool {
+    matches!(name, "cpu" | "memory" | "ephemeral-storage" | "pods")
+}
+
+/// Whether kube-scheduler keeps a resource of this name as a scalar: an extended resource, huge
 /// pages, a native resource whose name has `kubernetes.io/` in it, or attachable
 /// volumes (kube-scheduler util/resource `IsScalarResourceName`).
+#[cfg(any(feature = "k8s", test))]
 pub(crate) fn is_scalar(name: &str) -> bool {
     name.starts_with("hugepages-")
         || name.starts_with("attachable-volumes-")

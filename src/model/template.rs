@@ -5,11 +5,11 @@ use std::net::IpAddr;
 use std::ops::Deref;
 use std::sync::Arc;
 
-use super::labels::hash_of;
 use super::{
     Labels, Launcher, MicroTopology, Name, NodeAffinity, PodAffinity, PodClass, PodResources,
     Toleration, TopologySpreadConstraint,
 };
+use crate::hash::hash_of;
 
 /// Transport protocol of a host port.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -203,7 +203,8 @@ pub struct PodSpec {
     pub owners: Box<[OwnerReference]>,
     /// Scheduling gates that hold the pod back.
     pub scheduling_gates: Box<[Name]>,
-    /// Names of the pod's resource claims (DRA): refused as unsupported.
+    /// Names of the pod's resource claims (DRA): such a pod is counted where it is, and
+    /// not placed.
     pub resource_claims: Box<[Name]>,
     /// The pod group of its namespace that the pod belongs to
     /// (`spec.schedulingGroup.podGroupName`).
@@ -230,6 +231,7 @@ pub struct PodSpec {
 pub struct Template {
     spec: PodSpec,
     hash: u64,
+    is_negative: bool,
 }
 
 /// Flags of a [`Template`] that the inner loops test.
@@ -245,10 +247,17 @@ impl Template {
     #[must_use]
     pub fn new(spec: PodSpec) -> Arc<Template> {
         let hash = hash_of(&spec);
-        Arc::new(Template { spec, hash })
+        let is_negative = spec.negative().is_some();
+        Arc::new(Template { spec, hash, is_negative })
     }
 
-    /// The hash of the spec, the same in every process of one build.
+    /// Whether the pod takes less than nothing of a resource: see
+    /// [`PodSpec::negative`], which says of which. O(1).
+    pub(crate) fn is_negative(&self) -> bool {
+        self.is_negative
+    }
+
+    /// The hash of the spec; another in each process.
     pub(crate) fn hash64(&self) -> u64 {
         self.hash
     }
@@ -263,6 +272,16 @@ impl Template {
 }
 
 impl PodSpec {
+    /// A resource of which the pod takes less than nothing, also of a NUMA node, if
+    /// there is one. O(resources).
+    pub(crate) fn negative(&self) -> Option<Name> {
+        let given = self.micro_topology.iter().flat_map(|given| given.iter());
+        let mut given = given.flat_map(|(_, amounts)| amounts);
+        self.resources.negative().or_else(|| {
+            given.find(|(_, amount)| amount.is_negative()).map(|(name, _)| name.clone())
+        })
+    }
+
     /// The namespace and name of the pod group, if there is one.
     #[must_use]
     pub fn group(&self) -> Option<(&Name, &Name)> {

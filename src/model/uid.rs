@@ -8,6 +8,8 @@ use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
+use crate::hash::{hash_of, stable_hash_of};
+
 /// The uid of an object: any string, compact where it is a canonical UUID
 /// (lower case, hyphenated).
 ///
@@ -44,12 +46,22 @@ impl Uid {
     }
 
     /// A 16-byte key: the UUID itself, or a hash of any other text, which is
-    /// then returned beside it for an exact comparison.
+    /// then returned beside it for an exact comparison. The hash differs from
+    /// process to process.
     pub(crate) fn key(&self) -> ([u8; 16], Option<&str>) {
         match &self.0 {
             Repr::Uuid(bytes) => (*bytes, None),
-            Repr::Text(text) => (text_key(text), Some(text)),
+            Repr::Text(text) => (text_key(text, |part, text| hash_of(&(part, text))), Some(text)),
         }
+    }
+
+    /// A key like [`Uid::key`] that is the same in every process, for
+    /// [`stable_hash_of`]: never for an index.
+    pub(crate) fn stable_key(&self) -> StableKey {
+        StableKey(match &self.0 {
+            Repr::Uuid(bytes) => *bytes,
+            Repr::Text(text) => text_key(text, |part, text| stable_hash_of(&(part, text))),
+        })
     }
 
     /// The inverse of [`Uid::key`].
@@ -61,15 +73,25 @@ impl Uid {
     }
 }
 
-/// The hash of a uid's key, see [`Uid::key`].
-pub(crate) fn key_hash(key: [u8; 16]) -> u64 {
-    super::labels::hash_of(&key)
+/// See [`Uid::stable_key`].
+pub(crate) struct StableKey([u8; 16]);
+
+impl Hash for StableKey {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        state.write(&self.0);
+    }
 }
 
-fn text_key(text: &str) -> [u8; 16] {
+/// The hash of a uid's key, see [`Uid::key`].
+pub(crate) fn key_hash(key: [u8; 16]) -> u64 {
+    hash_of(&key)
+}
+
+/// Two hashes of a text, one after the other.
+fn text_key(text: &str, hash: impl Fn(u8, &str) -> u64) -> [u8; 16] {
     let mut key = [0; 16];
-    key[..8].copy_from_slice(&super::labels::hash_of(&(0_u8, text)).to_le_bytes());
-    key[8..].copy_from_slice(&super::labels::hash_of(&(1_u8, text)).to_le_bytes());
+    key[..8].copy_from_slice(&hash(0, text).to_le_bytes());
+    key[8..].copy_from_slice(&hash(1, text).to_le_bytes());
     key
 }
 
@@ -162,6 +184,40 @@ mod tests {
         }
         assert!(matches!(Uid::new(uuid).0, Repr::Uuid(_)));
     }
+
+    /// As made against a hash whose seed is known: the first eight bytes make the
+    /// accumulator zero, and with it every hash.
+    #[test]
+    fn uids_that_collide_under_the_stable_hash_do_not_in_indexes() {
+        const UIDS: u64 = 64_000;
+        let folded = |x: u64, y: u64| {
+            let full = u128::from(x) * u128::from(y);
+            full as u64 ^ (full >> 64) as u64
+        };
+        let seed = folded(0x706f_7274_6f6c_616e, 0x4528_21e6_38d0_1377) ^ 0x082e_fa98_ec4e_6c89;
+        let key = |i: u64| {
+            let mut key = [0; 16];
+            key[..8].copy_from_slice(&seed.rotate_right(16).to_ne_bytes());
+            key[8..].copy_from_slice(&i.to_ne_bytes());
+            key
+        };
+        let distinct = |hash: &dyn Fn(u64) -> u64| {
+            (0..UIDS).map(hash).collect::<std::collections::HashSet<u64>>().len() as u64
+        };
+        assert_eq!(distinct(&|i| stable_hash_of(&key(i))), 1, "the attack is one no more");
+        // Indexes keep the upper half, where one pair in 4 billion collides by chance.
+        assert!(distinct(&|i| key_hash(key(i)) >> 32) > UIDS - 32);
+        assert!(distinct(&|i| hash_of(&Uid::from_bytes(key(i))) & u64::from(u32::MAX)) > UIDS - 32);
+    }
+
+    #[test]
+    fn the_stable_key_of_a_text_is_the_same_in_every_process() {
+        let hash = |uid: &str| stable_hash_of(&(7_u64, Uid::new(uid).stable_key()));
+        let uuid = "01234567-89ab-cdef-0123-456789abcdef";
+        assert_eq!([hash("default/web-0"), hash(uuid)], STABLE);
+    }
+
+    const STABLE: [u64; 2] = [10_921_551_526_958_641_600, 8_063_702_292_780_850_213];
 
     #[test]
     fn key_round_trips() {

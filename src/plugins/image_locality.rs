@@ -79,8 +79,8 @@ impl Score for Worth<'_> {
     fn score(&self, node: NodeInfo<'_>) -> Result<i64, Status> {
         let Some(node) = node.node() else { return Ok(0) };
         let has = |name: &str| node.images.iter().any(|i| i.names.iter().any(|n| **n == *name));
-        let sum = self.names.iter().filter(|(name, _)| has(name)).map(|(_, worth)| worth).sum();
-        Ok(score(sum, self.most))
+        let held = self.names.iter().filter(|(name, _)| has(name)).map(|(_, worth)| *worth);
+        Ok(score(held.fold(0, i64::saturating_add), self.most))
     }
 }
 

@@ -1,7 +1,7 @@
 //! Resources as scores see them: which, how much, how heavy
 //! (noderesources/resource_allocation.go).
 
-use crate::model::{Name, Resources, is_scalar};
+use crate::model::{Name, Resources};
 use crate::snapshot::{Account, Cluster};
 
 /// A resource that is scored, and how much it weighs.
@@ -35,8 +35,7 @@ enum Which {
     EphemeralStorage,
     /// By its number in the version; none where no node has it.
     Scalar(Option<u32>),
-    /// No resource that nodes have.
-    Unknown,
+    Pods,
 }
 
 /// One scored resource, for one pod.
@@ -58,10 +57,9 @@ pub(super) fn scored(
             "cpu" => (Which::Cpu, pod.cpu.0),
             "memory" => (Which::Memory, pod.memory.0),
             "ephemeral-storage" => (Which::EphemeralStorage, pod.ephemeral_storage.0),
-            name if is_scalar(name) => {
-                (Which::Scalar(cluster.resource_id(name)), pod.scalars.get(name).unwrap_or(0))
-            }
-            _ => (Which::Unknown, 0),
+            // How many pods a node may run is not scored.
+            "pods" => (Which::Pods, 0),
+            name => (Which::Scalar(cluster.resource_id(name)), pod.scalars.get(name).unwrap_or(0)),
         };
         Scored { which, pod, weight: resource.weight }
     };
@@ -89,7 +87,7 @@ impl Scored {
                 let id = id?;
                 (at_lane(account.allocatable_scalar(id)), at_lane(account.requested_scalar(id)))
             }
-            Which::Scalar(_) | Which::Unknown => return None,
+            Which::Scalar(_) | Which::Pods => return None,
         };
         (allocatable != 0).then_some((allocatable, taken))
     }

@@ -63,6 +63,16 @@ impl Plugin for TaintToleration {
         Ok(PreFilter::Filter(Box::new(Tolerated::of(&cycle.pod.template))))
     }
 
+    /// Its `Score` reads the state of PreScore and fails without it.
+    fn score_alone<'a>(
+        &'a self,
+        _: Cycle<'a>,
+        _: &'a Feasible<'a>,
+    ) -> Result<PreScore<'a>, Status> {
+        let reason = "failed to read \"PreScoreTaintToleration\" from cycleState: not found";
+        Err(Status::error(NAME, reason))
+    }
+
     fn pre_score<'a>(
         &'a self,
         cycle: Cycle<'a>,

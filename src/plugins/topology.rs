@@ -12,6 +12,7 @@ use std::sync::Arc;
 use foldhash::fast::FixedState;
 
 use crate::framework::{each_lane, each_same};
+use crate::hash::Keyed;
 use crate::model::{HOSTNAME, Name};
 use crate::snapshot::{Chunk, Cluster, Column, Hosts, NodeInfo, lanes};
 
@@ -39,7 +40,7 @@ impl Topology {
         if **key == *HOSTNAME {
             return Topology { key: key.clone(), domains: Domains::Hosts(cluster.hosts().clone()) };
         }
-        let mut numbers: HashMap<&str, Domain, FixedState> = HashMap::default();
+        let mut numbers: HashMap<&str, Domain, Keyed> = HashMap::default();
         let mut sets = Vec::new();
         for (set, labels) in cluster.label_sets() {
             let domain = labels.get(key).map_or(NONE, |value| {

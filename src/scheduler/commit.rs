@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::framework::Framework;
 use crate::model::Pod;
 use crate::snapshot::Cluster;
-use crate::state::CommitCheck;
+use crate::state::{CommitCheck, RoomCheck};
 
 use super::Profiles;
 
@@ -15,7 +15,8 @@ use super::Profiles;
 /// the node, or, for affinity, spreading and claims, anywhere, is seen.
 ///
 /// Costs a PreFilter and the filters of one node: well under a microsecond for a
-/// pod without affinity. Not asked where nothing has happened since.
+/// pod without affinity. Not asked if nothing has happened since. A pod of no profile
+/// here is checked by [`RoomCheck`].
 #[derive(Clone)]
 pub struct FilterCheck(Profiles<Arc<Framework>>);
 
@@ -29,7 +30,8 @@ impl FilterCheck {
 
 impl CommitCheck for FilterCheck {
     fn check(&self, cluster: &Cluster, pod: &Pod, node: &str) -> Result<(), String> {
-        let Some(framework) = self.0.get(pod) else { return Ok(()) };
+        // Of a pod of no profile here its resources and ports are known.
+        let Some(framework) = self.0.get(pod) else { return RoomCheck.check(cluster, pod, node) };
         let Some(info) = cluster.node(node).filter(|info| info.node().is_some()) else {
             return Err(format!("node {node:?} is gone"));
         };

@@ -19,6 +19,7 @@ use crate::log::Event;
 use crate::model::{EventError, Generation, Pod, Timestamp};
 use crate::plugins::gang_scheduling::{WAITING, unknown};
 use crate::snapshot::Cluster;
+use crate::snapshot::draft::check_supported;
 
 use super::cycle::{MOST_CONFLICTS, tell_waits};
 use super::{CycleError, Placement, PodScheduler, Profiles};
@@ -228,7 +229,8 @@ impl PodScheduler {
             let decided = decide(&mut self.profiles, &fork, &pods[position]);
             let placed = decided.and_then(|(decision, state)| {
                 let pod = decision.place(Pod::clone(&pods[position]));
-                fork.add_pod(&pod).map_err(CycleError::Assume)?;
+                let added = check_supported(&pod).and_then(|()| fork.add_pod(&pod));
+                added.map_err(CycleError::Assume)?;
                 Ok(Member { position, pod: Arc::new(pod), decision, state })
             });
             match placed {

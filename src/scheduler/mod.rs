@@ -25,7 +25,7 @@
 //! // The commit check needs no binder: it only filters.
 //! let handle = Handle::default();
 //! let check = Arc::new(Framework::default_profile_with(&handle));
-//! let commit_check = Some(Box::new(FilterCheck::new(Profiles::one(check))) as Box<_>);
+//! let commit_check = FilterCheck::new(Profiles::one(check)).into();
 //! let engine = Engine::shared(Config { commit_check, ..Config::default() });
 //! let handle = handle.with_binder(Arc::new(InMemoryBinder::new(engine.clone())));
 //!

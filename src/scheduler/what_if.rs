@@ -15,6 +15,7 @@ use crate::framework::{
 };
 use crate::model::{EventError, Pod, Uid};
 use crate::plugins::preemption::{Candidate, DryRun, best_found};
+use crate::snapshot::draft::check_supported;
 use crate::snapshot::{Cluster, Fork, NodeInfo};
 
 /// A cluster to try things out in.
@@ -91,6 +92,7 @@ impl WhatIf {
     ///
     /// It would fit nowhere, a plugin failed, or the engine would refuse it there.
     pub fn schedule(&mut self, pod: &Pod) -> Result<Decision, ScheduleError> {
+        check_supported(pod).map_err(refused)?;
         let decision = self.can_schedule(pod)?;
         let placed = decision.place(Pod { nominated_node_name: None, ..pod.clone() });
         self.fork.add_pod(&placed).map_err(refused)?;
@@ -135,6 +137,7 @@ impl WhatIf {
     ///
     /// The pod fits somewhere as it is, or no eviction helps.
     pub fn preempt(&mut self, pod: &Pod) -> Result<Candidate, PreemptError> {
+        check_supported(pod).map_err(PreemptError::Refused)?;
         let candidate = self.candidate(pod)?;
         for victim in &candidate.victims {
             self.fork.remove_pod(&victim.uid).map_err(PreemptError::Refused)?;

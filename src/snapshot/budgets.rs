@@ -268,7 +268,7 @@ mod tests {
         fn the_index_finds_what_a_scan_finds_and_old_versions_find_what_they_did(
             ops in prop::collection::vec(any::<Op>(), 1..80),
         ) {
-            let mut state = crate::state::State::new(None, None);
+            let mut state = crate::state::State::new(None, crate::state::CommitPolicy::Unchecked);
             let labels = all_labels();
             let answers = |cluster: &Cluster| -> Vec<Vec<PodDisruptionBudget>> {
                 let spaces = ["s0", "s1", "s2", "none"];

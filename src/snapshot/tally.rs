@@ -11,8 +11,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
 
-use foldhash::fast::FixedState;
-
+use crate::hash::Keyed;
 use crate::model::HOSTNAME;
 
 use super::chunk::{Chunk, Column, LANES, lanes};
@@ -254,7 +253,7 @@ impl Hosts {
 
     fn of(cluster: &Cluster) -> Hosts {
         let mut hosts = Hosts::default();
-        let mut numbers: HashMap<&str, u32, FixedState> = HashMap::default();
+        let mut numbers: HashMap<&str, u32, Keyed> = HashMap::default();
         for (_, _, chunk) in cluster.chunk_list() {
             for lane in lanes(chunk.live()) {
                 let node = chunk.identity(lane).and_then(|identity| identity.node.as_ref());

@@ -10,24 +10,13 @@ use std::time::Duration;
 use crate::freeing;
 use crate::log::{Applied, Event, Fact, Outcome};
 use crate::model::{EventError, Generation, Name, Pod, Timestamp, Uid};
-use crate::snapshot::draft::Draft;
+use crate::snapshot::draft::{Draft, check_supported};
 use crate::snapshot::godel::Leaving;
 use crate::snapshot::{Cluster, GodelConfig, NodeSlot, Snapshot, Spot};
 use crate::sync::mutated;
 
+use super::commit::CommitPolicy;
 use super::places::PlaceClocks;
-
-/// Decides whether a placement still fits when the writer is about to assume
-/// it. The engine is given one; the state knows no plugin.
-pub trait CommitCheck: Send + Sync {
-    /// Whether `pod` may go to `node` in the state as it is, all of it. Asked only
-    /// where something has happened since the version that was decided on.
-    ///
-    /// # Errors
-    ///
-    /// What does not fit, for people to read.
-    fn check(&self, cluster: &Cluster, pod: &Pod, node: &str) -> Result<(), String>;
-}
 
 /// Told of what events do, as it happens.
 pub trait Observer {
@@ -46,6 +35,16 @@ pub trait Observer {
 
 impl Observer for () {}
 
+/// How old the version is that a placement was decided on.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Age {
+    /// Nothing has happened since.
+    Current,
+    Stale,
+    /// The assume does not name the version.
+    Unknown,
+}
+
 /// The writer's state.
 pub struct State {
     pub(super) draft: Draft,
@@ -56,14 +55,14 @@ pub struct State {
     deadlines: BTreeMap<Uid, Timestamp>,
     by_deadline: BTreeSet<(Timestamp, Uid)>,
     pub(super) places: PlaceClocks,
-    commit_check: Option<Box<dyn CommitCheck>>,
+    commit_policy: CommitPolicy,
 }
 
 impl State {
     /// An empty state. Assumed pods expire `ttl` after their binding finished;
-    /// a ttl of zero, or none, means never.
+    /// a ttl of zero, or none, means never. Placements are checked as the policy says.
     #[must_use]
-    pub fn new(ttl: Option<Duration>, commit_check: Option<Box<dyn CommitCheck>>) -> State {
+    pub fn new(ttl: Option<Duration>, commit_policy: CommitPolicy) -> State {
         State {
             draft: Draft::new(),
             generation: Generation::ZERO,
@@ -71,7 +70,7 @@ impl State {
             deadlines: BTreeMap::new(),
             by_deadline: BTreeSet::new(),
             places: PlaceClocks::default(),
-            commit_check,
+            commit_policy,
         }
     }
 
@@ -136,12 +135,12 @@ impl State {
     ) -> Result<(), EventError> {
         match event {
             Event::AssumePod { pod, decided_on } => {
-                let slot = self.check_assume(&self.draft, pod, self.is_stale(*decided_on))?;
+                let slot = self.check_assume(&self.draft, pod, self.age(*decided_on))?;
                 self.place(pod, slot, true, observer);
                 applied.added = 1;
             }
             Event::AssumeAll { pods, decided_on } => {
-                self.assume_all(pods, self.is_stale(*decided_on), observer)?;
+                self.assume_all(pods, self.age(*decided_on), observer)?;
                 applied.added = pods.len();
             }
             Event::FinishBinding { uid, now } => self.finish_binding(uid, *now)?,
@@ -220,17 +219,21 @@ impl State {
         self.draft.pod(uid).filter(|pod| pod.is_assumed()).map(|pod| pod.spot())
     }
 
-    /// Whether anything has happened since the version that was decided on.
-    fn is_stale(&self, decided_on: Option<Generation>) -> bool {
-        decided_on.is_some_and(|generation| generation.next() != self.generation)
-            && !mutated!("commit-takes-stale-for-fresh")
+    /// How old the version is that was decided on.
+    fn age(&self, decided_on: Option<Generation>) -> Age {
+        match decided_on {
+            None => Age::Unknown,
+            Some(generation) if generation.next() == self.generation => Age::Current,
+            Some(_) if mutated!("commit-takes-stale-for-fresh") => Age::Current,
+            Some(_) => Age::Stale,
+        }
     }
 
     fn check_assume(
         &self,
         draft: &Draft,
         pod: &Pod,
-        is_stale: bool,
+        age: Age,
     ) -> Result<Option<NodeSlot>, EventError> {
         let uid = &pod.uid;
         if uid.is_empty() {
@@ -240,28 +243,26 @@ impl State {
             return Err(EventError::AlreadyInCache { uid: uid.clone() });
         }
         let node = node_of(pod)?;
+        check_supported(pod)?;
         let slot = draft.check_place(pod, node, None)?;
         let conflict =
             |reason| EventError::Conflict { uid: uid.clone(), node: node.clone(), reason };
-        if is_stale && draft.lacks_place(pod, node) {
+        if age == Age::Stale && draft.lacks_place(pod, node) {
             return Err(conflict("the place that it was to have is not held any more".to_owned()));
         }
-        if is_stale && draft.lacks_suggestion(pod, node) {
+        if age == Age::Stale && draft.lacks_suggestion(pod, node) {
             return Err(conflict("its movement wants no more pods there".to_owned()));
         }
-        match &self.commit_check {
-            Some(check) if is_stale => {
-                // The pod that holds the place for it is no obstacle.
-                let without = draft.place_for(pod, node).map(|holder| {
-                    let mut trial = Draft::fork(&draft.cluster);
-                    trial.displace(holder);
-                    trial
-                });
-                let cluster = without.as_ref().map_or(&draft.cluster, |trial| &trial.cluster);
-                check.check(cluster, pod, node).map_err(conflict)
-            }
-            _ => Ok(()),
-        }?;
+        if age != Age::Current && !matches!(self.commit_policy, CommitPolicy::Unchecked) {
+            // The pod that holds the place for it is no obstacle.
+            let without = draft.place_for(pod, node).map(|holder| {
+                let mut trial = Draft::fork(&draft.cluster);
+                trial.displace(holder);
+                trial
+            });
+            let cluster = without.as_ref().map_or(&draft.cluster, |trial| &trial.cluster);
+            self.commit_policy.check(cluster, pod, node).map_err(conflict)?;
+        }
         Ok(slot)
     }
 
@@ -270,13 +271,13 @@ impl State {
     fn assume_all(
         &mut self,
         pods: &[Pod],
-        is_stale: bool,
+        age: Age,
         observer: &mut impl Observer,
     ) -> Result<(), EventError> {
         let together = |why| EventError::Together(Box::new(why));
         let mut trial = Draft::fork(self.cluster());
         for pod in pods {
-            self.check_assume(&trial, pod, is_stale).map_err(together)?;
+            self.check_assume(&trial, pod, age).map_err(together)?;
             trial.place(pod, node_of(pod)?, None, true);
         }
         for pod in pods {

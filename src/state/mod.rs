@@ -2,6 +2,7 @@
 //! a draft.
 
 mod audit;
+mod commit;
 mod lifecycle;
 pub mod naive;
 mod noted;
@@ -10,4 +11,5 @@ mod pod_states;
 mod relist;
 
 pub use audit::Difference;
-pub use lifecycle::{CommitCheck, Observer, State};
+pub use commit::{CommitCheck, CommitPolicy, RoomCheck};
+pub use lifecycle::{Observer, State};

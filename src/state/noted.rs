@@ -8,7 +8,7 @@ use crate::model::{
     Change, Diff, EventError, Generation, Name, Node, Object, ObjectKind, Pod, Uid,
 };
 use crate::snapshot::Spot;
-use crate::snapshot::draft::Draft;
+use crate::snapshot::draft::{Draft, check_amounts};
 
 use super::lifecycle::{Observer, State};
 
@@ -53,6 +53,7 @@ impl State {
         if pod.uid.is_empty() {
             return Err(EventError::EmptyUid);
         }
+        check_amounts(pod)?;
         match pod.node_name.as_ref().filter(|node| !node.is_empty()) {
             Some(node) => Err(EventError::HasNodeName { uid: pod.uid.clone(), node: node.clone() }),
             None => Ok(()),

@@ -12,8 +12,10 @@ use super::lifecycle::{Observer, State, node_of};
 
 impl State {
     /// What is listed is added, confirmed or replaced; what is not listed is
-    /// removed, but never an assumed pod, and nothing at all where a listed
-    /// object was refused: then the list may lack what it should name.
+    /// removed, but never an assumed pod. An object that is refused is listed all the
+    /// same, and stays as it is known. Only an object whose key cannot be told (a pod
+    /// without uid, a node without name, an object of another kind) may be any of
+    /// those that seem to be missing: with one in the list nothing is removed.
     pub(super) fn relist(
         &mut self,
         relist: &Relist,
@@ -42,7 +44,7 @@ impl State {
                 }
             }
         }
-        if !applied.rejected.is_empty() {
+        if pods.iter().any(|pod| pod.uid.is_empty()) {
             return;
         }
         let missing: Vec<Uid> = self
@@ -111,7 +113,7 @@ impl State {
             }
             self.put_node(node, observer);
         }
-        if !applied.rejected.is_empty() {
+        if nodes.iter().any(|node| node.name.is_empty()) {
             return;
         }
         let missing: Vec<Name> = self
@@ -138,7 +140,9 @@ impl State {
             self.cluster().object_keys(kind).into_iter().map(|key| (key, ())).collect();
         for object in objects {
             let key = (object.namespace().to_owned(), object.name().to_string());
-            let put = if object.kind() == kind {
+            let is_of_kind = object.kind() == kind;
+            let is_known = is_of_kind && missing.remove(&key).is_some();
+            let put = if is_of_kind {
                 self.put_object(object, observer)
             } else {
                 Err(EventError::ObjectNotFound {
@@ -147,12 +151,13 @@ impl State {
                 })
             };
             match put {
-                Ok(_) if missing.remove(&key).is_some() => applied.updated += 1,
+                Ok(_) if is_known => applied.updated += 1,
                 Ok(_) => applied.added += 1,
                 Err(why) => applied.rejected.push((format!("{}/{}", key.0, key.1), why)),
             }
         }
-        if applied.rejected.is_empty() {
+        let has_key = |object: &Object| object.kind() == kind && !object.name().is_empty();
+        if objects.iter().all(has_key) {
             for (namespace, name) in missing.keys() {
                 if self.delete_object(kind, namespace, name, observer).is_ok() {
                     applied.removed += 1;

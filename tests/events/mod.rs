@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use portolan::log::{Event, ObjectKey, Relist};
 use portolan::model::{
-    Bytes, CustomNodeResource, GodelPod, GroupMetric, LabelSelector, Labels, MilliCpu, Movement,
-    MovementOwner, MovementTask, Name, NmNode, Node, NodeMetrics, NominatedNode, Object,
+    Bytes, CustomNodeResource, Generation, GodelPod, GroupMetric, LabelSelector, Labels, MilliCpu,
+    Movement, MovementOwner, MovementTask, Name, NmNode, Node, NodeMetrics, NominatedNode, Object,
     ObjectKind, Operator, OwnerKey, OwnerReference, Pod, PodAffinity, PodAffinityTerm, PodClass,
     PodDisruptionBudget, Quantity, RecommendedNode, Requirement, Reservation, ReservationPhase,
     ResourceList, Taint, TaintEffect, Timestamp, Uid, Usage, Victim, Workload, node, pod,
@@ -157,6 +157,9 @@ fn make_pod(seed: &Seed) -> Pod {
     }
     if shape & 128 != 0 {
         builder = builder.class(PodClass::BestEffort);
+    }
+    if shape % 16 == 11 {
+        builder = builder.spec(|spec| spec.resource_claims = ["device".into()].into());
     }
     let mut pod = builder.build();
     pod.uid = Uid::new(&uid(seed.uid));
@@ -405,14 +408,24 @@ fn relist(kind: ObjectKind, objects: impl Iterator<Item = Object>) -> Event {
     Event::Relist(Arc::new(Relist::Objects(kind, objects.collect())))
 }
 
-/// The event of an operation; the clock is the step.
+/// No version, or the one before this step.
+fn decided_on(seed: &Seed, step: u64) -> Option<Generation> {
+    (seed.uid & 64 != 0).then_some(Generation(step))
+}
+
+/// The event of an operation; the clock is the step, and the version before it the one
+/// that it is decided on.
 pub(crate) fn event(op: &Op, step: u64) -> Event {
     let now = Timestamp::from_secs(step as i64 * 7);
     let other = |n: u8| (!n.is_multiple_of(3)).then(|| node_name(n % 16).into());
     match op {
-        Op::Assume(seed) => Event::AssumePod { pod: Arc::new(make_pod(seed)), decided_on: None },
+        Op::Assume(seed) => {
+            let decided_on = decided_on(seed, step);
+            Event::AssumePod { pod: Arc::new(make_pod(seed)), decided_on }
+        }
         Op::AssumeAll(a, b, c) => {
-            Event::AssumeAll { pods: [a, b, c].map(make_pod).into(), decided_on: None }
+            let decided_on = decided_on(a, step);
+            Event::AssumeAll { pods: [a, b, c].map(make_pod).into(), decided_on }
         }
         Op::Finish(n) => Event::FinishBinding { uid: Uid::new(&uid(*n)), now },
         Op::Forget(n, node) => Event::ForgetPod { uid: Uid::new(&uid(*n)), node: other(*node) },

@@ -53,8 +53,7 @@ impl Bench {
         let check = Arc::new(Framework::default_profile_with(&shared));
         let check = FilterCheck::new(Profiles::one(check));
         let assumed_ttl = Some(Duration::from_secs(30));
-        let config =
-            Config { commit_check: Some(Box::new(check)), assumed_ttl, ..Config::default() };
+        let config = Config { commit_check: check.into(), assumed_ttl, ..Config::default() };
         let engine = Engine::shared(config);
         let fails = Arc::new(AtomicBool::new(false));
         let failing = fails.clone();

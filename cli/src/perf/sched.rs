@@ -104,7 +104,7 @@ impl<'a> Bench<'a> {
         let shared = Handle::default();
         let framework = Arc::new(Framework::default_profile_with(&shared));
         let check = FilterCheck::new(Profiles::one(framework));
-        let config = Config { commit_check: Some(Box::new(check)), ..Config::default() };
+        let config = Config { commit_check: check.into(), ..Config::default() };
         let engine = match arguments.spawned {
             true => Engine::spawned(config).map_err(closed)?,
             false => Engine::shared(config),

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use portolan::model::{EventError, Generation, Pod, Resources, Timestamp, Uid, k8s};
 use portolan::snapshot::{ChangeKind, ChangedSince, NodeDump};
-use portolan::{Config, Engine, Snapshot, Writer};
+use portolan::{CommitPolicy, Config, Engine, Snapshot, Writer};
 use serde_json::{Map, Value, json};
 
 use super::Tally;
@@ -13,7 +13,12 @@ use super::Tally;
 pub(super) fn run(scenario: &Value, strict: bool, tally: &mut Tally) -> Result<(), String> {
     let id = text(scenario, "id");
     let ttl = scenario["ttlMs"].as_u64().unwrap_or(0);
-    let config = Config { assumed_ttl: Some(Duration::from_millis(ttl)), ..Config::default() };
+    // Kube-scheduler's cache takes an assume as a statement of fact.
+    let config = Config {
+        assumed_ttl: Some(Duration::from_millis(ttl)),
+        commit_check: CommitPolicy::Unchecked,
+        ..Config::default()
+    };
     let (mut writer, reader) = Engine::inline(config);
     let mut last_state = Generation::ZERO;
     let ops = scenario["ops"].as_array().ok_or("\"ops\" is no list")?;

@@ -9,7 +9,8 @@ use super::wire::{Amounts, Metadata, Text, TextMap};
 use super::wire_objects as wire;
 use crate::model::{
     CustomNodeResource, GroupMetric, Labels, Name, NmNode, Node, NodeMetrics, NumaZone, Object,
-    PodClass, Quantity, ResourceList, Resources, Taint, TaintEffect, Timestamp, Usage, node,
+    PodClass, Quantity, ResourceList, Resources, Taint, TaintEffect, Timestamp, Usage, is_native,
+    is_scalar, node,
 };
 
 const EFFECT: &str = "one of NoSchedule, PreferNoSchedule, NoExecute";
@@ -145,16 +146,13 @@ fn numa_zone(
     let resources = wire.resources.clone().unwrap_or_default();
     let given = path.key("allocations");
     let allocations = wire.allocations.iter().enumerate().map(|(i, allocation)| {
-        let requests = resource_list(&allocation.requests, &given.index(i).key("requests"))?;
+        let requests = quantities(&allocation.requests, &given.index(i).key("requests"))?;
         Ok((name(&allocation.consumer), requests))
     });
     Ok(NumaZone {
         id: number(&wire.name, path)?,
         socket,
-        allocatable: resource_list(
-            &resources.allocatable,
-            &path.key("resources").key("allocatable"),
-        )?,
+        allocatable: quantities(&resources.allocatable, &path.key("resources").key("allocatable"))?,
         allocations: allocations.collect::<Result<_, ReadError>>()?,
     })
 }
@@ -185,8 +183,20 @@ pub(super) fn taint_effect(text: &str, path: &Path<'_>) -> Result<Option<TaintEf
     }
 }
 
-/// Quantities by name. A negative one is an error.
+/// What a pod requests or a node offers. A negative quantity is an error. Names
+/// that kube-scheduler ignores are left out (framework/types.go `Resource.Add`):
+/// no API server stores an object with one.
 pub(super) fn resource_list(
+    amounts: &Amounts<'_>,
+    path: &Path<'_>,
+) -> Result<ResourceList, ReadError> {
+    let all = quantities(amounts, path)?;
+    let known = all.iter().filter(|(name, _)| is_native(name) || is_scalar(name));
+    Ok(ResourceList::new(known.map(|(name, quantity)| (name.clone(), quantity))))
+}
+
+/// Quantities by name, whatever the names. A negative one is an error.
+pub(super) fn quantities(
     amounts: &Amounts<'_>,
     path: &Path<'_>,
 ) -> Result<ResourceList, ReadError> {

@@ -21,6 +21,21 @@ fn error(spec: Value) -> String {
     pod(&json!({"metadata": {"name": "a"}, "spec": spec})).expect_err("an error").to_string()
 }
 
+/// No API server stores such a name, and kube-scheduler does not count it.
+#[test]
+fn resources_of_names_that_kube_scheduler_ignores_are_not_read() {
+    let requests = json!({"gpu": 8, "a/b/c": 1, "storage": 1, "example.com/x": 2, "cpu": 1});
+    let pod = spec(json!({"containers": [{"name": "c", "resources": {"requests": requests}}],
+                          "overhead": {"licence": 3}}));
+    let requested = &pod.template.resources.incoming;
+    assert_eq!((requested.cpu, requested.scalars.len()), (MilliCpu(1_000), 1));
+    assert_eq!(requested.scalars.get("example.com/x"), Some(2));
+    let node = node(&json!({"metadata": {"name": "n"},
+                            "status": {"allocatable": {"gpu": 8, "storage": 1, "pods": 5}}}));
+    let node = node.expect("a node");
+    assert_eq!((node.allocatable.scalars.len(), node.allowed_pods), (0, 5));
+}
+
 #[test]
 fn a_stored_pod_is_read_as_it_is() {
     let pod = read(

@@ -1,7 +1,7 @@
 //! Claims, volumes, and what decides where they can be.
 
 use super::error::{Cause, Path, ReadError};
-use super::node::{labels, name, resource_list};
+use super::node::{labels, name, quantities};
 use super::selector::{label_selector, node_selector};
 use super::wire::{List, Text};
 use super::{volume, wire_pod, wire_storage as wire};
@@ -77,7 +77,7 @@ pub(super) fn persistent_volume(
     let meta = wire.metadata.clone().unwrap_or_default();
     let spec = wire.spec.clone().unwrap_or_default();
     let path_spec = path.key("spec");
-    let capacity = resource_list(&spec.capacity, &path_spec.key("capacity"))?;
+    let capacity = quantities(&spec.capacity, &path_spec.key("capacity"))?;
     Ok(Object::from(PersistentVolume {
         name: named(&meta, path)?,
         labels: labels(&meta.labels),
@@ -113,7 +113,7 @@ pub(super) fn persistent_volume_claim(
         meta.annotations.iter().find(|(known, _)| **known == *key).map(|(_, value)| value)
     };
     let requests = spec.resources.unwrap_or_default().requests;
-    let requests = resource_list(&requests, &path_spec.key("resources").key("requests"))?;
+    let requests = quantities(&requests, &path_spec.key("resources").key("requests"))?;
     let class = annotation("volume.beta.kubernetes.io/storage-class");
     let owner = meta.owner_references.iter().find(|owner| owner.controller == Some(true));
     let selector = spec.selector.as_ref();

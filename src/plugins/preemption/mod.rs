@@ -20,7 +20,7 @@ use crate::framework::{
     Code, Cycle, Diagnosis, Evictor, FitError, Handle, Interest, Nomination, Plugin, Point,
     Reasons, Status,
 };
-use crate::model::{Pod, PreemptionPolicy, Uid, hash_of};
+use crate::model::{Pod, PreemptionPolicy, Uid, stable_hash_of};
 use crate::snapshot::{NodeInfo, lanes};
 
 pub use candidate::{Candidate, DryRun};
@@ -116,7 +116,7 @@ impl DefaultPreemption {
         reasons.add(NO_VICTIMS, rejected);
         let run = DryRun::new(cycle, diagnosis.filters());
         let enough = self.enough(nodes.len() + rejected);
-        let offset = hash_of(&cycle.pod.uid) as usize % nodes.len().max(1);
+        let offset = stable_hash_of(&cycle.pod.uid.stable_key()) as usize % nodes.len().max(1);
         let (mut free, mut violating) = (Vec::new(), Vec::new());
         for at in 0..nodes.len() {
             match run.find(nodes[(offset + at) % nodes.len()]) {

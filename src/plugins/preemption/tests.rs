@@ -65,7 +65,7 @@ fn made(name: String, seed: &PodSeed) -> PodBuilder {
     match seed.shape % 16 {
         0 => made.host_port(80),
         1 => made.pod_anti_affinity(apart(seed.shape >> 4)),
-        2 => made.cpu(i64::from(i8::MIN)),
+        2 => made.cpu(i64::from(i8::MAX)),
         _ => made,
     }
 }

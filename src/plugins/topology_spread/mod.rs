@@ -99,6 +99,16 @@ impl Plugin for PodTopologySpread {
         Ok(PreFilter::Filter(Box::new(Skew::new(cycle, constraints, &keys))))
     }
 
+    /// Its `Score` reads the state of PreScore and fails without it.
+    fn score_alone<'a>(
+        &'a self,
+        _: Cycle<'a>,
+        _: &'a Feasible<'a>,
+    ) -> Result<PreScore<'a>, Status> {
+        let reason = "error reading \"PreScorePodTopologySpread\" from cycleState: not found";
+        Err(Status::error(NAME, reason))
+    }
+
     fn pre_score<'a>(
         &'a self,
         cycle: Cycle<'a>,

@@ -9,8 +9,6 @@
 //! swing between one and two. Widths that spread over a factor of two put the shards at all stages of filling at
 //! every size, so growth is spread evenly over the inserts, and memory a key stays near its mean.
 
-use std::hash::BuildHasher;
-
 use hashbrown::HashTable;
 use hashbrown::hash_table::Entry;
 
@@ -27,12 +25,10 @@ pub(super) enum Change<K, V> {
     Version(u64),
 }
 
-/// The hash of a key: the same in both copies and in all processes.
+/// The hash of a key: the same in both copies, and another in each process.
 #[inline]
 pub(super) fn hash_of<K: Key>(key: &K) -> u64 {
-    // A fixed seed: whoever chooses the keys may choose colliding ones. Both copies must agree, and a reader must not
-    // have to look the seed up.
-    foldhash::fast::FixedState::with_seed(0x0070_6f72_746f_6c61).hash_one(key)
+    crate::hash::hash_of(key)
 }
 
 /// The shard of a hash: from bits that the tables inside do not use (the lowest pick the place, the highest seven

@@ -12,6 +12,7 @@ mod pods;
 mod reservations;
 
 pub use parts::PartCount;
+pub(crate) use pods::{check_amounts, check_supported};
 pub(crate) use reservations::Effect;
 
 use crate::model::{EventError, Generation, Name, Object, ObjectKind, Template};

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::model::{EventError, HOSTNAME, Name, Node, Resources, hash_of};
+use crate::model::{EventError, HOSTNAME, Name, Node, NodeResources, Resources, hash_of};
 
 use super::super::account::is_best_effort;
 use super::super::chunk::{Chunk, Columns, LANES, NodeSlot, Place, SetId, ZoneId, lanes};
@@ -11,6 +11,7 @@ use super::super::cluster::{ImageEntry, TaintSet};
 use super::super::lane::{Identity, Lane, Parts};
 use super::super::zones::GHOSTS;
 use super::Draft;
+use super::pods::shorten;
 
 /// Two chunks become one when together they have at most so many nodes: not
 /// all, so that nodes that come and go do not move others each time.
@@ -19,10 +20,17 @@ const MERGE: u32 = 48;
 impl Draft {
     /// Whether a node can be added or updated.
     pub(crate) fn check_node(&self, node: &Node) -> Result<(), EventError> {
+        if node.name.is_empty() {
+            return Err(EventError::EmptyName { kind: "Node" });
+        }
+        if let Some(resource) = negative(node) {
+            let object = format!("node {}", shorten(&node.name));
+            return Err(EventError::Negative { resource, object });
+        }
         const LONGEST: usize = u16::MAX as usize;
         let names: usize = node.images.iter().map(|image| image.names.len()).sum();
         if names > LONGEST || node.allocatable.scalars.len() > LONGEST {
-            let name = node.name.chars().take(64).collect();
+            let name = shorten(&node.name);
             return Err(EventError::TooLong { what: "a list in the status", name });
         }
         self.check_room()
@@ -411,6 +419,18 @@ impl Draft {
         });
         Some(Place { chunk: id, lane: 0 })
     }
+}
+
+/// A resource of which the node has less than nothing, if there is one; the size
+/// of an image is one of them.
+fn negative(node: &Node) -> Option<Name> {
+    let pods = |pods: i64| (pods < 0).then(|| Name::from("pods"));
+    let capacity = node.capacity.as_deref();
+    let image = || node.images.iter().any(|image| image.size < 0);
+    let of_capacity = || capacity.and_then(NodeResources::negative);
+    (node.allocatable.negative().or_else(|| pods(node.allowed_pods)))
+        .or_else(of_capacity)
+        .or_else(|| image().then(|| "the size of an image".into()))
 }
 
 /// What is in a lane besides its columns.

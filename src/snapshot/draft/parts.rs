@@ -13,6 +13,7 @@ use super::super::chunk::NodeSlot;
 use super::super::lane::Parts;
 use super::super::node_info::NodeInfo;
 use super::Draft;
+use super::pods::shorten;
 
 /// Most resources that a part may name.
 const LONGEST: usize = u16::MAX as usize;
@@ -51,12 +52,14 @@ impl Draft {
     pub(crate) fn put_part(&mut self, part: &Object) -> Result<bool, EventError> {
         let known = match part {
             Object::NmNode(nm_node) => {
-                self.check_part(&nm_node.name, nm_node.allocatable.len())?;
+                let named = nm_node.allocatable.len();
+                self.check_part(part, named, || nm_node.negative())?;
                 let slot = self.slot_of(&nm_node.name);
                 self.change_parts(slot, |parts| parts.nm_node.replace(nm_node.clone())).is_some()
             }
             Object::CustomNodeResource(custom) => {
-                self.check_part(&custom.name, custom.allocatable.resources.scalars.len())?;
+                let named = custom.allocatable.resources.scalars.len();
+                self.check_part(part, named, || custom.negative())?;
                 let slot = self.slot_or_ghost(&custom.name);
                 slot.is_some_and(|slot| self.change_custom(slot, Some(custom.clone())))
             }
@@ -88,9 +91,22 @@ impl Draft {
         Ok(())
     }
 
-    fn check_part(&self, name: &Name, resources: usize) -> Result<(), EventError> {
+    fn check_part(
+        &self,
+        part: &Object,
+        resources: usize,
+        negative: impl FnOnce() -> Option<Name>,
+    ) -> Result<(), EventError> {
+        let kind = part.kind().as_str();
+        if part.name().is_empty() {
+            return Err(EventError::EmptyName { kind });
+        }
+        if let Some(resource) = negative() {
+            let object = format!("{kind} {}", shorten(part.name()));
+            return Err(EventError::Negative { resource, object });
+        }
         if resources > LONGEST {
-            let name = name.chars().take(64).collect();
+            let name = shorten(part.name());
             return Err(EventError::TooLong { what: "a list in the status", name });
         }
         self.check_room()

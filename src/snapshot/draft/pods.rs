@@ -35,9 +35,7 @@ impl Draft {
         if pod.uid.is_empty() {
             return Err(EventError::EmptyUid);
         }
-        if !pod.template.resource_claims.is_empty() {
-            return Err(EventError::Unsupported { uid: pod.uid.clone() });
-        }
+        check_amounts(pod)?;
         if pod.name.len() > LONGEST {
             return Err(too_long("the name"));
         }
@@ -267,6 +265,34 @@ impl Draft {
     }
 }
 
+/// Whether the engine can decide where the pod goes. A pod with resource claims that
+/// another scheduler has placed counts on its node; none is placed here.
+///
+/// # Errors
+///
+/// It has resource claims (DRA).
+pub(crate) fn check_supported(pod: &Pod) -> Result<(), EventError> {
+    match pod.template.resource_claims.is_empty() {
+        true => Ok(()),
+        false => Err(EventError::Unsupported { uid: pod.uid.clone() }),
+    }
+}
+
+/// Whether a pod takes of every resource nothing or more. O(1).
+///
+/// # Errors
+///
+/// It takes less than nothing of one.
+pub(crate) fn check_amounts(pod: &Pod) -> Result<(), EventError> {
+    match pod.template.is_negative().then(|| pod.template.negative()).flatten() {
+        None => Ok(()),
+        Some(resource) => {
+            let object = format!("pod {}/{}", shorten(pod.namespace()), shorten(&pod.name));
+            Err(EventError::Negative { resource, object })
+        }
+    }
+}
+
 /// Whether all sums of a node stay within 64 bits if one pod leaves and another
 /// comes.
 fn fits_in_64_bits(
@@ -344,6 +370,6 @@ fn add_guaranteed(chunk: &mut Chunk, at: usize, amounts: &Amounts<'_>, sign: i64
 }
 
 /// The start of a long text, for a message.
-fn shorten(text: &str) -> String {
+pub(super) fn shorten(text: &str) -> String {
     text.chars().take(64).collect()
 }

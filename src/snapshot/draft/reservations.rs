@@ -6,7 +6,7 @@ use crate::model::{EventError, Generation, Pod, PodState, Reservation, Reservati
 use super::super::chunk::NodeSlot;
 use super::super::godel::{Leaving, PlaceId, Reservations, ReservedPlace};
 use super::super::node_info::{PodInfo, Spot};
-use super::Draft;
+use super::{Draft, check_amounts};
 
 /// What became of a pod that holds a place, in the course of an event on something
 /// else.
@@ -118,6 +118,8 @@ impl Draft {
         old: Option<&Reservation>,
         new: &Reservation,
     ) -> Result<Checked, EventError> {
+        // Also of one that holds nothing yet.
+        check_amounts(&new.pod)?;
         let mut checked = Checked { is_renewed: true, ..Checked::default() };
         let (Some(places), Some(node)) = (self.places(), new.node()) else { return Ok(checked) };
         if !new.occupies() {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::model::{
     Bytes, HostPort, Labels, MilliCpu, Name, Node, NodeMetrics, NodeResources, NonZero, Pod,
-    PodClass, PodDisruptionBudget, Quantity, Resources, Scalars, Uid, is_scalar,
+    PodClass, PodDisruptionBudget, Quantity, Resources, Scalars, Uid, is_native,
 };
 use crate::snapshot::{Dump, NodeDump, NodeLoad};
 
@@ -236,7 +236,7 @@ fn amounts_of(node: &Node) -> BTreeMap<Name, i64> {
 /// The opposite of [`amounts_of`], without zeros.
 fn of_amounts(amounts: &BTreeMap<Name, i64>) -> (Resources, i64) {
     let amount = |name: &str| amounts.get(name).copied().unwrap_or(0);
-    let scalars = amounts.iter().filter(|(name, amount)| is_scalar(name) && **amount != 0);
+    let scalars = amounts.iter().filter(|(name, amount)| !is_native(name) && **amount != 0);
     let resources = Resources {
         cpu: MilliCpu(amount("cpu")),
         memory: Bytes(amount("memory")),

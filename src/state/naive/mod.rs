@@ -11,10 +11,11 @@ use std::time::Duration;
 
 use crate::log::{Event, ObjectKey, Relist};
 use crate::model::{
-    CustomNodeResource, Movement, Name, NmNode, Node, Object, ObjectKind, Pod, PodDisruptionBudget,
-    PodState, Reservation, Template, Timestamp, Uid, Workload, ZoneKey,
+    CustomNodeResource, Generation, Movement, Name, NmNode, Node, Object, ObjectKind, Pod,
+    PodClass, PodDisruptionBudget, PodState, Reservation, Resources, Template, Timestamp, Uid,
+    Workload, ZoneKey,
 };
-use crate::snapshot::GodelConfig;
+use crate::snapshot::{GodelConfig, NodeDump};
 
 use places::{Held, PlaceKey, taken_by};
 
@@ -41,6 +42,10 @@ pub struct Naive {
     /// Size by image, and the nodes that have it.
     images: BTreeMap<Name, (i64, BTreeSet<Name>)>,
     ttl: Option<Duration>,
+    /// An assume is a statement of fact: nothing is checked of it.
+    unchecked: bool,
+    /// How many events came.
+    generation: u64,
     godel: Option<GodelConfig>,
     reservations: BTreeMap<(String, String), Reservation>,
     movements: BTreeMap<String, Movement>,
@@ -62,6 +67,14 @@ impl Naive {
         Naive { ttl: ttl.filter(|ttl| !ttl.is_zero()), ..Naive::default() }
     }
 
+    /// The same without a check of placements ([`CommitPolicy::Unchecked`]).
+    ///
+    /// [`CommitPolicy::Unchecked`]: super::CommitPolicy::Unchecked
+    #[must_use]
+    pub fn unchecked(self) -> Naive {
+        Naive { unchecked: true, ..self }
+    }
+
     /// The same, still empty, as one of Gödel's schedulers.
     #[must_use]
     pub fn with_godel(self, config: GodelConfig) -> Naive {
@@ -70,11 +83,18 @@ impl Naive {
 
     /// Folds one event, and says whether it was accepted.
     pub fn apply(&mut self, event: &Event) -> bool {
+        self.generation += 1;
+        let is_current = |decided_on: &Option<Generation>, now: u64| {
+            decided_on.is_some_and(|decided_on| decided_on.0 + 1 == now)
+        };
         match event {
-            Event::AssumePod { pod, .. } => self.assume(pod),
-            Event::AssumeAll { pods, .. } => {
+            Event::AssumePod { pod, decided_on } => {
+                self.assume(pod, is_current(decided_on, self.generation))
+            }
+            Event::AssumeAll { pods, decided_on } => {
                 let before = self.clone();
-                let all = pods.iter().all(|pod| self.assume(pod));
+                let is_current = is_current(decided_on, self.generation);
+                let all = pods.iter().all(|pod| self.assume(pod, is_current));
                 if !all {
                     *self = before;
                 }
@@ -197,12 +217,54 @@ impl Naive {
         }
     }
 
-    fn assume(&mut self, pod: &Pod) -> bool {
-        let fits = placeable(pod) && !self.pods.contains_key(&pod.uid);
+    /// A pod is placed here: not one with resource claims, and not where it does not
+    /// fit, unless nothing has happened since that was found out.
+    fn assume(&mut self, pod: &Pod, is_current: bool) -> bool {
+        let fits = placeable(pod)
+            && pod.template.resource_claims.is_empty()
+            && !self.pods.contains_key(&pod.uid)
+            && (self.unchecked || is_current || self.has_room(pod));
         if fits {
             self.put(pod, true);
         }
         fits
+    }
+
+    /// Whether the pod's node exists and has room for it beside its pods, but for the
+    /// one that holds the place which the pod takes.
+    fn has_room(&self, pod: &Pod) -> bool {
+        let Some(name) = pod.node_name.as_ref().filter(|name| self.zone_of(name).is_some()) else {
+            return false;
+        };
+        let place = taken_by(pod).and_then(|key| self.places.get(&key));
+        let holder = place.filter(|place| place.matched.is_none()).map(|place| &place.pod.uid);
+        let others: Vec<&Pod> = (self.pods.values().map(|placed| &placed.pod))
+            .filter(|other| other.node_name.as_ref() == Some(name) && Some(&other.uid) != holder)
+            .collect();
+        let mut entry = NodeDump::default();
+        self.describe(name, &mut entry);
+        let class = pod.template.class;
+        let (has, pods) = match class {
+            PodClass::Guaranteed => (&entry.allocatable, entry.allowed_pods),
+            PodClass::BestEffort => {
+                (&entry.best_effort.allocatable, entry.best_effort.allowed_pods)
+            }
+        };
+        let fits = |amount: &dyn Fn(&Resources) -> i64| {
+            let of_class = others.iter().filter(|other| other.template.class == class);
+            let taken = of_class.map(|other| i128::from(amount(&other.template.resources.placed)));
+            let wanted = amount(&pod.template.resources.incoming);
+            wanted <= 0 || taken.sum::<i128>() + i128::from(wanted) <= i128::from(amount(has))
+        };
+        let scalar =
+            |name: &Name| fits(&|resources: &Resources| resources.scalars.get(name).unwrap_or(0));
+        let mut ports = others.iter().flat_map(|other| &other.template.host_ports);
+        (others.len() as i64) < pods
+            && fits(&|resources: &Resources| resources.cpu.0)
+            && fits(&|resources: &Resources| resources.memory.0)
+            && fits(&|resources: &Resources| resources.ephemeral_storage.0)
+            && pod.template.resources.incoming.scalars.iter().all(|(name, _)| scalar(name))
+            && !ports.any(|used| pod.template.host_ports.iter().any(|port| port.conflicts(used)))
     }
 
     fn add(&mut self, pod: &Pod) -> bool {
@@ -317,7 +379,8 @@ impl Naive {
     }
 
     fn relist_pods(&mut self, pods: &[Pod]) {
-        let mut all_good = true;
+        // A pod without uid may be any of those that are not listed.
+        let is_whole = pods.iter().all(|pod| !pod.uid.is_empty());
         for pod in pods.iter().map(|pod| self.as_placed(pod)).collect::<Vec<_>>() {
             let known = self.pods.get(&pod.uid);
             if known.is_some_and(|known| !known.assumed && known.pod == pod) {
@@ -325,11 +388,9 @@ impl Naive {
             }
             if placeable(&pod) {
                 self.replace(&pod);
-            } else {
-                all_good = false;
             }
         }
-        if all_good {
+        if is_whole {
             let listed: BTreeSet<&Uid> = pods.iter().map(|pod| &pod.uid).collect();
             let gone = |(uid, placed): &(&Uid, &Placed)| {
                 let holds = self.holds_places() && placed.pod.template.is_placeholder();
@@ -416,13 +477,12 @@ impl Naive {
     fn relist_objects(&mut self, kind: ObjectKind, objects: &[Object]) {
         let good = |object: &&Object| object.kind() == kind;
         if kind == ObjectKind::Reservation {
-            let mut all = true;
             for object in objects {
-                all &= match object {
-                    Object::Reservation(reservation) => self.reserve(reservation),
-                    _ => false,
-                };
+                if let Object::Reservation(reservation) = object {
+                    self.reserve(reservation);
+                }
             }
+            let all = objects.iter().all(|object| object.kind() == kind);
             let is_listed = |(namespace, name): &(String, String)| {
                 let is_it = |o: &Object| *o.namespace() == **namespace && **o.name() == **name;
                 objects.iter().any(is_it)
@@ -511,7 +571,5 @@ fn is_owner(kind: ObjectKind) -> bool {
 }
 
 fn placeable(pod: &Pod) -> bool {
-    !pod.uid.is_empty()
-        && pod.node_name.as_ref().is_some_and(|node| !node.is_empty())
-        && pod.template.resource_claims.is_empty()
+    !pod.uid.is_empty() && pod.node_name.as_ref().is_some_and(|node| !node.is_empty())
 }

@@ -1,0 +1,128 @@
+//! Whether a placement still holds when the writer is about to assume it.
+
+use crate::model::Pod;
+use crate::snapshot::{Cluster, NodeInfo};
+
+/// Decides whether a placement still fits when the writer is about to assume
+/// it. The engine is given one; the state knows no plugin.
+pub trait CommitCheck: Send + Sync {
+    /// Whether `pod` may go to `node` in the state as it is, all of it. Asked
+    /// unless the placement was decided on the current version.
+    ///
+    /// # Errors
+    ///
+    /// What does not fit, for people to read.
+    fn check(&self, cluster: &Cluster, pod: &Pod, node: &str) -> Result<(), String>;
+}
+
+/// What the writer checks of a placement before it assumes the pod.
+///
+/// The check runs unless the assume names the current version as the one that it was
+/// decided on: then nothing has happened since, and it costs one compare. So it also
+/// runs for an assume that names no version.
+#[derive(Default)]
+#[non_exhaustive]
+pub enum CommitPolicy {
+    /// The node exists, has what the pod requests, may run one pod more, and none of
+    /// the pod's host ports is taken there ([`RoomCheck`]). O(resources + host ports
+    /// of the node).
+    #[default]
+    Room,
+    /// Nothing: an assume is a statement of fact, as kube-scheduler's cache takes it.
+    /// For one scheduler that decides and assumes in turn, and for replays of
+    /// decisions. Two schedulers overcommit nodes.
+    Unchecked,
+    /// A check of one's own, such as the filters of the pods' profiles
+    /// ([`FilterCheck`](crate::scheduler::FilterCheck)).
+    Check(Box<dyn CommitCheck>),
+}
+
+impl CommitPolicy {
+    /// What speaks against the placement.
+    pub(super) fn check(&self, cluster: &Cluster, pod: &Pod, node: &str) -> Result<(), String> {
+        match self {
+            CommitPolicy::Room => RoomCheck.check(cluster, pod, node),
+            CommitPolicy::Unchecked => Ok(()),
+            CommitPolicy::Check(check) => check.check(cluster, pod, node),
+        }
+    }
+}
+
+impl<C: CommitCheck + 'static> From<C> for CommitPolicy {
+    fn from(check: C) -> CommitPolicy {
+        CommitPolicy::Check(Box::new(check))
+    }
+}
+
+impl std::fmt::Debug for CommitPolicy {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            CommitPolicy::Room => "Room",
+            CommitPolicy::Unchecked => "Unchecked",
+            CommitPolicy::Check(_) => "Check(..)",
+        })
+    }
+}
+
+/// The check of [`CommitPolicy::Room`]: the rules of NodeResourcesFit with its default
+/// arguments and of NodePorts, for the account of the pod's class.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct RoomCheck;
+
+impl CommitCheck for RoomCheck {
+    fn check(&self, cluster: &Cluster, pod: &Pod, node: &str) -> Result<(), String> {
+        let Some(info) = cluster.node(node) else { return Err(format!("node {node:?} is gone")) };
+        match lacks(info, pod) {
+            None => Ok(()),
+            Some(what) => Err(what),
+        }
+    }
+}
+
+/// What the node lacks for one pod more.
+fn lacks(node: NodeInfo<'_>, pod: &Pod) -> Option<String> {
+    let (chunk, at) = node.place();
+    let account = chunk.account(pod.template.class);
+    if account.allowed_pods()[at] <= node.pod_count() as i64 {
+        return Some("Too many pods".to_owned());
+    }
+    let wanted = &pod.template.resources.incoming;
+    // Neither of the two is negative.
+    let exceeds = |wanted: i64, allocatable: i64, taken: i64| {
+        wanted > 0 && wanted > allocatable.saturating_sub(taken)
+    };
+    let fixed = [
+        ("cpu", wanted.cpu.0, account.allocatable_cpu()[at], account.requested_cpu()[at]),
+        (
+            "memory",
+            wanted.memory.0,
+            account.allocatable_memory()[at],
+            account.requested_memory()[at],
+        ),
+        (
+            "ephemeral-storage",
+            wanted.ephemeral_storage.0,
+            account.allocatable_ephemeral_storage()[at],
+            account.requested_ephemeral_storage()[at],
+        ),
+    ];
+    for (name, wanted, allocatable, taken) in fixed {
+        if exceeds(wanted, allocatable, taken) {
+            return Some(format!("Insufficient {name}"));
+        }
+    }
+    for (name, wanted) in wanted.scalars.iter() {
+        let resource = node.cluster().resource_id(name);
+        let at_lane = |column: Option<&[i64; crate::snapshot::LANES]>| column.map_or(0, |c| c[at]);
+        let allocatable = at_lane(resource.and_then(|id| account.allocatable_scalar(id)));
+        let taken = at_lane(resource.and_then(|id| account.requested_scalar(id)));
+        if exceeds(wanted, allocatable, taken) {
+            return Some(format!("Insufficient {name}"));
+        }
+    }
+    let ports = &pod.template.host_ports;
+    let taken =
+        |(used, _): &(&crate::model::HostPort, u32)| ports.iter().any(|port| port.conflicts(used));
+    let taken = node.used_ports().find(taken).filter(|_| !ports.is_empty());
+    taken.map(|(port, _)| format!("host port {} is taken", port.port))
+}

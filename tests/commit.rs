@@ -1,0 +1,205 @@
+//! What the writer checks of placements before it assumes pods, and which pods count
+//! that it would not place.
+
+use std::sync::Arc;
+
+use portolan::framework::Framework;
+use portolan::log::{Event, Relist};
+use portolan::model::{EventError, Generation, Node, Pod, PodBuilder, Quantity, node, pod};
+use portolan::scheduler::{FilterCheck, Profiles};
+use portolan::state::CommitCheck;
+use portolan::{CommitPolicy, Config, Engine, Writer};
+
+fn writer(commit_check: CommitPolicy) -> Writer {
+    let config = Config { commit_check, ..Config::default() };
+    let mut writer = Engine::inline(config).0;
+    let node = node("n").cpu(1_000).memory(1 << 30).pods(2).resource("gpu", Quantity::whole(1));
+    writer.add_node(node.build()).unwrap();
+    writer.add_pod(small("there").host_port(80).on("n").build()).unwrap();
+    writer
+}
+
+fn small(name: &str) -> PodBuilder {
+    pod(name).cpu(600)
+}
+
+fn is_conflict(outcome: &Result<Generation, EventError>) -> bool {
+    matches!(outcome, Err(EventError::Conflict { .. }))
+}
+
+fn assume(
+    writer: &mut Writer,
+    pod: Pod,
+    decided_on: Option<Generation>,
+) -> Result<Generation, EventError> {
+    let event = Event::AssumePod { pod: Arc::new(pod), decided_on };
+    writer.apply(&event).map(|applied| applied.generation)
+}
+
+#[test]
+fn by_default_a_node_is_not_overcommitted_whoever_assumes() {
+    let mut writer = writer(CommitPolicy::default());
+    let here = writer.publish();
+    let stale = Generation(here.0 - 1);
+    let tiny = |name: &str| pod(name).cpu(1).on("n");
+    for decided_on in [None, Some(stale), Some(Generation(here.0 + 7))] {
+        let before = writer.dump();
+        let refused = [
+            small("cpu").on("n").build(),
+            tiny("memory").memory(2 << 30).build(),
+            tiny("gpu").request("gpu", Quantity::whole(2)).build(),
+            tiny("unknown").request("licence", Quantity::whole(1)).build(),
+            tiny("port").host_port(80).build(),
+            tiny("gone").on("m").build(),
+        ];
+        for pod in refused {
+            let name = pod.name.clone();
+            assert!(is_conflict(&assume(&mut writer, pod, decided_on)), "{name} {decided_on:?}");
+        }
+        assert_eq!(writer.dump(), before);
+    }
+    assume(&mut writer, tiny("fits").build(), None).unwrap();
+    let full = assume(&mut writer, tiny("one too many").build(), None);
+    assert!(full.unwrap_err().to_string().contains("Too many pods"));
+    assert_eq!(writer.cluster().audit(), vec![]);
+}
+
+#[test]
+fn pods_that_are_assumed_together_see_each_other() {
+    let mut writer = writer(CommitPolicy::default());
+    writer.add_node(node("m").cpu(1_000).build()).unwrap();
+    let gang = |names: [&str; 2]| names.map(|name| small(name).on("m").build());
+    let refused = writer.assume_all(gang(["a", "b"])).unwrap_err();
+    assert!(
+        matches!(&refused, EventError::Together(why) if matches!(**why, EventError::Conflict { .. }))
+    );
+    assert_eq!(writer.pod_count(), 1);
+    writer.assume_all([small("a").on("m").build()]).unwrap();
+}
+
+/// Nothing has happened since the decision, so it holds, whatever it was made by.
+#[test]
+fn a_decision_on_the_current_version_is_not_checked() {
+    let mut writer = writer(CommitPolicy::default());
+    let now = writer.publish();
+    assume(&mut writer, small("a").on("n").build(), Some(now)).unwrap();
+    assert!(is_conflict(&assume(&mut writer, small("b").on("n").build(), Some(now))));
+}
+
+#[test]
+fn unchecked_an_assume_is_a_statement_of_fact() {
+    let mut writer = writer(CommitPolicy::Unchecked);
+    let stale = Some(Generation(1));
+    assume(&mut writer, small("a").on("n").build(), None).unwrap();
+    assume(&mut writer, small("b").on("nowhere").build(), stale).unwrap();
+    assert_eq!(writer.pod_count(), 3);
+}
+
+#[test]
+fn threads_that_decide_at_once_fill_a_node_and_no_more() {
+    let engine = Engine::shared(Config::default());
+    engine.add_node(node("n").cpu(10_000).build()).unwrap().wait().unwrap().unwrap();
+    let assumed: usize = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..4)
+            .map(|thread| {
+                let engine = engine.clone();
+                scope.spawn(move || {
+                    let tries = (0..20).map(|n| {
+                        let pod = pod(format!("p{thread}-{n}")).cpu(1_000).on("n").build();
+                        engine.assume_pod(pod).unwrap().wait().unwrap().is_ok()
+                    });
+                    tries.filter(|ok| *ok).count()
+                })
+            })
+            .collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).sum()
+    });
+    assert_eq!(assumed, 10);
+}
+
+#[test]
+fn a_pod_of_no_profile_is_checked_for_room() {
+    let framework = Arc::new(Framework::default_profile());
+    let check = FilterCheck::new(Profiles::by_name([("mine", framework)]));
+    let mut writer = writer(check.into());
+    let of = |scheduler: &str| {
+        let scheduler = Some(scheduler.into());
+        small(scheduler.as_deref().unwrap_or_default()).spec(|spec| spec.scheduler_name = scheduler)
+    };
+    for scheduler in ["mine", "theirs"] {
+        let pod = of(scheduler).on("n").build();
+        assert!(is_conflict(&assume(&mut writer, pod, None)), "{scheduler}");
+    }
+}
+
+struct Never;
+
+impl CommitCheck for Never {
+    fn check(&self, _: &portolan::Cluster, _: &Pod, _: &str) -> Result<(), String> {
+        Err("never".to_owned())
+    }
+}
+
+#[test]
+fn a_check_of_ones_own_is_asked_also_if_no_version_is_named() {
+    let mut writer = writer(Never.into());
+    let tiny = || pod("tiny").cpu(1).on("n").build();
+    assert!(is_conflict(&assume(&mut writer, tiny(), None)));
+    let now = writer.publish();
+    assume(&mut writer, tiny(), Some(now)).unwrap();
+}
+
+fn claiming(name: &str) -> PodBuilder {
+    pod(name).cpu(400).spec(|spec| spec.resource_claims = ["device".into()].into())
+}
+
+#[test]
+fn a_placed_pod_with_resource_claims_counts_and_none_is_placed_here() {
+    let mut writer = writer(CommitPolicy::Unchecked);
+    let unsupported = |outcome: &Result<Generation, EventError>| {
+        matches!(outcome, Err(EventError::Unsupported { .. }))
+    };
+    let placed = claiming("a").on("n").build();
+    assert!(unsupported(&writer.assume_pod(placed.clone())));
+    writer.add_pod(placed.clone()).unwrap();
+    assert_eq!(writer.cluster().node("n").unwrap().requested().cpu.0, 1_000);
+    let updated = Pod { resource_version: 2, ..placed };
+    writer.update_pod(&updated.uid.clone(), updated).unwrap();
+    writer.cluster().fork().add_pod(&claiming("b").on("n").build()).unwrap();
+    assert_eq!(writer.cluster().audit(), vec![]);
+}
+
+fn relist(writer: &mut Writer, relist: Relist) -> (usize, usize) {
+    let applied = writer.apply(&Event::Relist(Arc::new(relist))).unwrap();
+    assert_eq!(writer.cluster().audit(), vec![]);
+    (applied.rejected.len(), applied.removed)
+}
+
+/// A pod of i64::MAX cpu does not fit beside another one: that is its own fault.
+fn bad(name: &str) -> Pod {
+    pod(name).cpu(-1).on("n").build()
+}
+
+#[test]
+fn a_refused_object_with_a_key_keeps_nothing_else_in_the_cluster() {
+    let mut writer = writer(CommitPolicy::default());
+    writer.add_pod(pod("known").on("n").build()).unwrap();
+    let mut update = bad("known");
+    update.resource_version = 9;
+    // Bad by its content, and one of them known: it is listed, so it stays as it was.
+    let list = vec![bad("new"), update];
+    assert_eq!(relist(&mut writer, Relist::Pods(list)), (2, 1));
+    assert!(writer.get_pod(&"default/known".into()).is_some());
+    assert!(writer.get_pod(&"default/there".into()).is_none());
+    let nodes: Vec<Arc<Node>> = vec![Arc::new(node("m").cpu(-1).build())];
+    assert_eq!(relist(&mut writer, Relist::Nodes(nodes)), (1, 1));
+}
+
+#[test]
+fn with_an_object_without_a_key_in_the_list_nothing_is_removed() {
+    let mut writer = writer(CommitPolicy::default());
+    let nameless = Pod { uid: "".into(), ..pod("a").on("n").build() };
+    assert_eq!(relist(&mut writer, Relist::Pods(vec![nameless])), (1, 0));
+    assert_eq!(relist(&mut writer, Relist::Nodes(vec![Arc::new(node("").build())])), (1, 0));
+    assert_eq!((writer.pod_count(), writer.node_count()), (1, 1));
+}
