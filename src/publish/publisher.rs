@@ -10,7 +10,7 @@ use super::replaced::Pins;
 use super::retired::Retired;
 use super::signal::Signal;
 use super::{DefaultCell, NotNewer, Subscription, Versioned};
-use crate::sync;
+use crate::sync::{self, mutated};
 
 /// The writer's end; see the [module](super) for what it promises.
 ///
@@ -127,6 +127,9 @@ impl<T: Versioned, C: Cell<T>> Drop for Publisher<T, C> {
     fn drop(&mut self) {
         self.signal.close();
         self.cell.look(&mut self.pins);
+        if mutated!("publisher-frees-pinned") {
+            self.pins.clear();
+        }
         self.cell.leave(self.retired.give_up(&self.pins));
     }
 }

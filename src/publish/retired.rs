@@ -15,6 +15,7 @@
 
 use super::Versioned;
 use super::replaced::{Pins, Replaced};
+use crate::sync::mutated;
 
 /// The index of the link that joins the newest to the oldest.
 const RING: u32 = 0;
@@ -157,7 +158,8 @@ impl<T: Versioned> Retired<T> {
         // The count is a relaxed load and need not be more: if it says one, no other handle exists and none can come
         // to be. What the former holders did with the version happens before its memory is freed because `Arc`'s own
         // drop orders that; what was done under pins, because the look at them does.
-        let unheld = |retired: &Replaced<T>| !pins.reach(retired) && retired.holders() == 1;
+        let is_uncounted = |retired: &Replaced<T>| retired.holders() == 1 || mutated!("retire-uncounted");
+        let unheld = |retired: &Replaced<T>| !pins.reach(retired) && is_uncounted(retired);
         let Some(retired) = link.retired.take_if(|retired| unheld(retired)) else { return false };
         let (older, newer) = (link.older, link.newer);
         self.links[older as usize].newer = newer;
