@@ -158,7 +158,8 @@ impl<T: Versioned> Retired<T> {
         // The count is a relaxed load and need not be more: if it says one, no other handle exists and none can come
         // to be. What the former holders did with the version happens before its memory is freed because `Arc`'s own
         // drop orders that; what was done under pins, because the look at them does.
-        let is_uncounted = |retired: &Replaced<T>| retired.holders() == 1 || mutated!("retire-uncounted");
+        let is_uncounted =
+            |retired: &Replaced<T>| retired.holders() == 1 || mutated!("retire-uncounted");
         let unheld = |retired: &Replaced<T>| !pins.reach(retired) && is_uncounted(retired);
         let Some(retired) = link.retired.take_if(|retired| unheld(retired)) else { return false };
         let (older, newer) = (link.older, link.newer);

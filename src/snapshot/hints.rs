@@ -449,7 +449,8 @@ impl Uids {
         departures: &mut Departures,
     ) {
         match &mut self.own {
-            // Where the pod came before the fork did, its entry is not the fork's.
+            // A pod from before the fork has no entry here. One that another pod has
+            // in its place goes with it, and the shared index still leads to that pod.
             Some(own) => own.index.remove(hash, slot),
             None => self.hints.depart(hash, slot, now, departures),
         }
