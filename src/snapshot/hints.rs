@@ -468,10 +468,8 @@ impl Uids {
         let come = departures.len().saturating_sub(departures.settled);
         // Faster than they come, so that a long row of them gets shorter.
         self.settle(departures, leases, held, 64 + 2 * come);
-        if come > 0 {
-            // Forks of later versions do not need the entries of the pods that went.
-            self.epoch = departures.epochs.begin(now);
-        }
+        // Forks of later versions do not need the entries of the pods that went.
+        self.epoch = departures.epochs.turn(come > 0, now);
     }
 
     /// See [`Hints::settle`]; for the writer's line, with what its forks need.

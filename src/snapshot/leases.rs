@@ -116,6 +116,8 @@ pub(crate) struct Epochs {
     begin: Generation,
     /// The same of the later ones.
     later: VecDeque<Generation>,
+    /// Whether pods went since the last of them began, so that forks of later versions need less.
+    is_due: bool,
 }
 
 impl Epochs {
@@ -123,11 +125,13 @@ impl Epochs {
         Epoch((self.oldest.0 + later) % EPOCHS)
     }
 
-    /// Begins an epoch with the version `now`, the one that is being written, and gives the counter of the versions
-    /// from here on. The current epoch goes on when no counter is free. O(1).
-    pub(crate) fn begin(&mut self, now: Generation) -> Epoch {
-        if self.later.len() + 1 < EPOCHS {
+    /// The counter of the versions from `now` on, the one that is being written. If pods went since the current epoch
+    /// began, another begins, as soon as a counter is free. O(1).
+    pub(crate) fn turn(&mut self, pods_went: bool, now: Generation) -> Epoch {
+        self.is_due |= pods_went;
+        if self.is_due && self.later.len() + 1 < EPOCHS {
             self.later.push_back(now);
+            self.is_due = false;
         }
         self.counter(self.later.len())
     }
@@ -164,8 +168,8 @@ mod tests {
     #[test]
     fn the_oldest_lease_is_the_horizon() {
         let (leases, mut epochs) = epochs();
-        let first = Lease::take(&leases, epochs.begin(Generation(3)));
-        let second = Lease::take(&leases, epochs.begin(Generation(7)));
+        let first = Lease::take(&leases, epochs.turn(true, Generation(3)));
+        let second = Lease::take(&leases, epochs.turn(true, Generation(7)));
         let again = first.clone();
         drop(first);
         assert_eq!(epochs.horizon(&leases, Generation(9)), Generation(3));
@@ -178,8 +182,8 @@ mod tests {
     #[test]
     fn a_held_version_is_the_horizon_and_keeps_its_epoch() {
         let (leases, mut epochs) = epochs();
-        let epoch = epochs.begin(Generation(3));
-        epochs.begin(Generation(7));
+        let epoch = epochs.turn(true, Generation(3));
+        epochs.turn(true, Generation(7));
         // Version 7 was frozen before the epoch that it begins: whoever forks it counts in the first.
         for held in [5, 7] {
             assert_eq!(epochs.horizon(&leases, Generation(held)), Generation(held));
@@ -193,10 +197,10 @@ mod tests {
     #[test]
     fn a_fork_that_is_held_for_ever_costs_a_constant_number_of_epochs() {
         let (leases, mut epochs) = epochs();
-        let first = Lease::take(&leases, epochs.begin(Generation(1)));
+        let first = Lease::take(&leases, epochs.turn(true, Generation(1)));
         let mut last = None;
         for now in 2..1_000 {
-            last = Some(Lease::take(&leases, epochs.begin(Generation(now))));
+            last = Some(Lease::take(&leases, epochs.turn(true, Generation(now))));
             assert_eq!(epochs.horizon(&leases, Generation(now)), Generation(1));
             assert!(epochs.later.len() < EPOCHS);
         }
@@ -209,12 +213,29 @@ mod tests {
     }
 
     #[test]
+    fn an_epoch_that_was_put_off_begins_as_soon_as_a_counter_is_free() {
+        let (leases, mut epochs) = epochs();
+        let old = Lease::take(&leases, epochs.turn(true, Generation(1)));
+        for now in 2..100 {
+            epochs.turn(true, Generation(now));
+        }
+        let long = Lease::take(&leases, epochs.turn(false, Generation(100)));
+        drop(old);
+        epochs.horizon(&leases, Generation(100));
+        // No pod went since then, and many did before.
+        let new = Lease::take(&leases, epochs.turn(false, Generation(101)));
+        drop(long);
+        assert_eq!(epochs.horizon(&leases, Generation(102)), Generation(101));
+        drop(new);
+    }
+
+    #[test]
     fn a_counter_is_given_to_another_epoch_only_when_nobody_counts_in_it() {
         let (leases, mut epochs) = epochs();
         // Every fourth fork stays for ten epochs.
         let mut forks = VecDeque::new();
         for now in 1..500_u64 {
-            let lease = Lease::take(&leases, epochs.begin(Generation(now)));
+            let lease = Lease::take(&leases, epochs.turn(true, Generation(now)));
             if now % 4 == 0 {
                 forks.push_back((now, lease));
             }
