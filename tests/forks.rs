@@ -14,7 +14,7 @@ use proptest_derive::Arbitrary;
 const PODS: u8 = 24;
 const NODES: u8 = 5;
 /// Few under an interpreter.
-const CASES: u32 = if cfg!(miri) { 2 } else { 128 };
+const CASES: u32 = if cfg!(miri) { 2 } else { 64 };
 
 fn a_pod(number: u8, on: u8) -> Pod {
     pod(format!("p{}", number % PODS)).cpu(100).on(format!("n{}", on % NODES)).build()
