@@ -95,7 +95,7 @@ enum Step {
 /// A version or a fork.
 enum Kept {
     Version(Arc<Snapshot>),
-    Fork(Fork),
+    Fork(Box<Fork>),
 }
 
 impl Kept {
@@ -155,7 +155,7 @@ impl Machine {
     }
 
     fn fork(&mut self, fork: Fork, naive: Naive) {
-        self.forks.push((Kept::Fork(fork), naive));
+        self.forks.push((Kept::Fork(Box::new(fork)), naive));
     }
 
     fn step(&mut self, step: &Step) {
@@ -196,8 +196,7 @@ impl Machine {
                 if let Some(at) = at(*which, self.forks.len())
                     && let (Kept::Fork(fork), naive) = &mut self.forks[at]
                 {
-                    let accepted =
-                        op.events(naive).iter().map(|event| naive.apply(event)).all(|a| a);
+                    let accepted = op.events(naive).iter().all(|event| naive.apply(event));
                     assert_eq!(op.apply_to(fork), accepted, "{op:?}");
                 }
             }
