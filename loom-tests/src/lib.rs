@@ -103,6 +103,12 @@ impl Drop for Canary {
     }
 }
 
+impl Versioned for Canary {
+    fn version(&self) -> u64 {
+        self.0.version
+    }
+}
+
 /// Makes canaries, and keeps the memory they are in until the end, so that a look too late finds that it is.
 #[derive(Debug, Default)]
 pub struct Canaries(Vec<Weak<Canary>>);
@@ -121,3 +127,22 @@ impl Canaries {
         self.0.iter().filter(|canary| canary.strong_count() > 0).count()
     }
 }
+
+/// Something that is looked at until it ends. Ending it without an order after each look is a failure of the model.
+#[derive(Debug, Default)]
+pub struct Looked(UnsafeCell<()>);
+
+impl Looked {
+    /// A look.
+    pub fn look(&self) {
+        self.0.with(|_| ());
+    }
+
+    /// From now on nobody looks.
+    pub fn end(&self) {
+        self.0.with_mut(|_| ());
+    }
+}
+
+// SAFETY: there is nothing inside; the cell is there for what loom notices.
+unsafe impl Sync for Looked {}

@@ -1,9 +1,12 @@
-//! Models of the index of pods: a version that is held finds all its pods, whatever its writer does meanwhile.
+//! Models of the index of pods: a version that is held, and a fork, find all their pods, whatever the writer does
+//! meanwhile.
 #![cfg(loom)]
 
+use loom::sync::Arc;
+use loom::sync::atomic::{AtomicBool, Ordering};
 use loom::thread;
-use loom_tests::{Bound, explore};
-use portolan::__model::HintsWriter;
+use loom_tests::{Bound, Looked, explore};
+use portolan::__model::{HintsVersion, HintsWriter};
 
 /// One bucket of a segment of four cells.
 const HASH: u32 = 7;
@@ -88,5 +91,140 @@ fn a_pod_that_comes_back_is_found_by_all_who_have_it() {
         assert!(second.finds(HASH, 1));
         writer.settle(4);
         assert!(!writer.version().finds(HASH, 1));
+    });
+}
+
+#[test]
+fn a_pod_that_comes_back_after_a_split_is_found_by_all_who_have_it() {
+    explore(
+        "a_pod_that_comes_back_after_a_split_is_found_by_all_who_have_it",
+        Bound::Preemptions(3),
+        || {
+            let mut writer = HintsWriter::default();
+            writer.insert(HASH, 1);
+            writer.depart(HASH, 1, 2);
+            // More than the four cells that there are.
+            (2..=4).for_each(|slot| writer.insert(HASH, slot));
+            writer.insert(u32::MAX, 5);
+            writer.insert(HASH, 1);
+            let held = writer.version();
+            let reader = thread::spawn(move || {
+                assert!(held.finds(HASH, 1));
+                held
+            });
+            writer.depart(HASH, 1, 9);
+            // The versions from before the first departure are gone, the one in between is held.
+            writer.settle(8);
+            let held = reader.join().unwrap();
+            assert!(held.finds(HASH, 1));
+            writer.settle(9);
+            assert!(!writer.version().finds(HASH, 1));
+        },
+    );
+}
+
+#[test]
+fn a_fork_finds_its_pods_beside_a_writer_that_goes_on() {
+    explore("a_fork_finds_its_pods_beside_a_writer_that_goes_on", Bound::Exhaustive, || {
+        let mut writer = HintsWriter::default();
+        writer.insert(HASH, 1);
+        let fork = writer.version().fork();
+        let looked = Arc::new(Looked::default());
+        let by_fork = Arc::clone(&looked);
+        let forker = thread::spawn(move || {
+            assert!(fork.finds(HASH, 1));
+            by_fork.look();
+            drop(fork);
+        });
+        // Nobody holds a version from before the departure; the fork needs one.
+        writer.depart(HASH, 1, 2);
+        writer.set_horizon(2, 2);
+        if writer.waiting() == 0 {
+            // What the fork looked at is overwritten, so the look must be over.
+            looked.end();
+        }
+        forker.join().unwrap();
+        writer.settle(2);
+        assert_eq!(writer.waiting(), 0);
+        assert!(!writer.version().finds(HASH, 1));
+    });
+}
+
+#[test]
+fn a_fork_of_a_fork_needs_what_the_first_one_did() {
+    explore("a_fork_of_a_fork_needs_what_the_first_one_did", Bound::Exhaustive, || {
+        let mut writer = HintsWriter::default();
+        writer.insert(HASH, 1);
+        let first = writer.version().fork();
+        let looked = Arc::new(Looked::default());
+        let by_fork = Arc::clone(&looked);
+        let forker = thread::spawn(move || {
+            let second = first.fork();
+            drop(first);
+            assert!(second.finds(HASH, 1));
+            by_fork.look();
+        });
+        writer.depart(HASH, 1, 2);
+        writer.set_horizon(2, 2);
+        if writer.waiting() == 0 {
+            looked.end();
+        }
+        forker.join().unwrap();
+        writer.settle(2);
+        assert_eq!(writer.waiting(), 0);
+    });
+}
+
+#[test]
+fn a_version_that_is_forked_and_let_go_is_not_missed() {
+    explore("a_version_that_is_forked_and_let_go_is_not_missed", Bound::Exhaustive, || {
+        let mut writer = HintsWriter::default();
+        writer.insert(HASH, 1);
+        writer.insert(HASH, 2);
+        let version = writer.version();
+        let held = Arc::new(AtomicBool::new(true));
+        let by_forker = Arc::clone(&held);
+        let forker = thread::spawn(move || {
+            let fork = version.fork();
+            drop(version);
+            // In the place of a pin that is withdrawn.
+            by_forker.store(false, Ordering::Release);
+            assert!(fork.finds(HASH, 1) && fork.finds(HASH, 2));
+        });
+        for (slot, now) in [(1, 2), (2, 3)] {
+            writer.depart(HASH, slot, now);
+            let oldest = if held.load(Ordering::Acquire) { 1 } else { now };
+            writer.set_horizon(oldest, now);
+        }
+        let oldest = if held.load(Ordering::Acquire) { 1 } else { 4 };
+        writer.set_horizon(oldest, 4);
+        forker.join().unwrap();
+        writer.settle(4);
+        assert_eq!(writer.waiting(), 0);
+    });
+}
+
+#[test]
+fn forks_of_two_epochs_keep_the_pods_of_each() {
+    explore("forks_of_two_epochs_keep_the_pods_of_each", Bound::Preemptions(3), || {
+        let mut writer = HintsWriter::default();
+        (1..=3).for_each(|slot| writer.insert(HASH, slot));
+        let fork_of = |version: HintsVersion, slots: std::ops::RangeInclusive<u32>| {
+            let fork = version.fork();
+            thread::spawn(move || slots.for_each(|slot| assert!(fork.finds(HASH, slot), "{slot}")))
+        };
+        let mut forkers = Vec::new();
+        for slot in 1..=3 {
+            if slot != 2 {
+                forkers.push(fork_of(writer.version(), slot..=3));
+            }
+            writer.depart(HASH, slot, u64::from(slot) + 1);
+            writer.set_horizon(u64::from(slot) + 1, u64::from(slot) + 1);
+        }
+        for forker in forkers {
+            forker.join().unwrap();
+        }
+        writer.settle(5);
+        assert_eq!(writer.waiting(), 0);
     });
 }

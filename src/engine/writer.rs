@@ -339,10 +339,14 @@ impl Writer {
             self.listeners.followers.hand_over();
         }
         if generation.0 > self.publisher.published() {
+            if mutated!("horizon-before-publish") {
+                self.state.set_horizon(generation);
+            }
             let version = Arc::new(self.state.freeze());
             // The state's generation only grows, so the version is newer.
             let published = self.publisher.publish(version);
             debug_assert!(published.is_ok());
+            // Only now: until it is replaced, readers may take the last version and fork it.
             self.state.set_horizon(Generation(self.publisher.oldest_held()));
         }
         if let Some(live) = &mut self.listeners.live {

@@ -90,6 +90,12 @@ mod shipping {
             while self.rung.try_recv().is_ok() {}
         }
 
+        /// Whether it was rung and not silenced since.
+        #[cfg(test)]
+        pub(crate) fn is_rung(&self) -> bool {
+            !self.rung.is_empty()
+        }
+
         /// Waits for a ring or for something in `beside`, for ever where there is no `until`.
         pub(crate) fn wait<T>(&self, beside: Option<&Stream<T>>, until: Option<Instant>) {
             let mut select = Select::new();

@@ -11,7 +11,7 @@ use super::retired::Retired;
 use super::signal::Signal;
 use super::{DefaultCell, NotNewer, Subscription, Versioned};
 use crate::freeing::Backlog;
-use crate::sync;
+use crate::sync::{self, mutated};
 
 /// The writer's end; see the [module](super) for what it promises.
 ///
@@ -151,7 +151,8 @@ impl<T: Versioned, C: Cell<T>> Publisher<T, C> {
     ///
     /// What was given up before it may be used again: no version in which it had its old meaning exists any more.
     pub fn oldest_held(&self) -> u64 {
-        self.retired.oldest().unwrap_or_else(|| self.published())
+        let held = self.retired.oldest().filter(|_| !mutated!("horizon-forgets-held"));
+        held.unwrap_or_else(|| self.published())
     }
 
     /// What is still kept. O(versions retired + readers), and allocates.
@@ -175,6 +176,9 @@ impl<T: Versioned, C: Cell<T>> Drop for Publisher<T, C> {
     fn drop(&mut self) {
         self.signal.close();
         self.cell.look(&mut self.pins);
+        if mutated!("publisher-frees-pinned") {
+            self.pins.clear();
+        }
         self.cell.leave(self.retired.give_up(&self.pins));
     }
 }

@@ -11,8 +11,9 @@ use crate::model::{
 
 use super::chunk::{Chunk, NodeSlot, Place, lanes};
 use super::hash_index::HashIndex;
-use super::hints::{Leases, Uids};
+use super::hints::Uids;
 use super::lane::TemplateId;
+use super::leases::Leases;
 use super::node_info::{NodeInfo, PodInfo};
 use super::stores::Objects;
 use super::table::{Internable, Interned, Table};
@@ -77,7 +78,7 @@ pub(crate) struct Rest {
     pub(crate) removed: super::changes::Removed,
     /// Apart: there are many stores, and their objects seldom change.
     pub(crate) objects: triomphe::Arc<Objects>,
-    /// Versions that forks need.
+    /// Where forks count themselves; every engine has its own.
     pub(crate) leases: Arc<Leases>,
 }
 

@@ -5,6 +5,8 @@ use std::collections::{HashMap, VecDeque};
 use crate::model::Generation;
 use crate::sync::mutated;
 
+use super::leases::Epochs;
+
 /// Entries whose pods are gone, in the order in which they went.
 #[derive(Default)]
 pub(crate) struct Departures {
@@ -12,6 +14,10 @@ pub(crate) struct Departures {
     /// How many of an entry's departures, the oldest ones, are void: its pod
     /// came back.
     pub(super) stayed: HashMap<u64, u32>,
+    /// How many waited when they were last looked at.
+    pub(super) settled: usize,
+    /// The versions whose forks may need them.
+    pub(super) epochs: Epochs,
 }
 
 /// A queue whose memory follows its length, block by block: a version that is held for

@@ -11,23 +11,22 @@
 //! - An entry is put in before the version that needs it is published, and the
 //!   publication orders the one before the other.
 //! - An entry is taken out only when nobody holds a version from before the
-//!   removal of its pod ([`Departures`]). Forks, which outlive the versions
-//!   that they start at, take a [`Lease`] on them.
+//!   removal of its pod ([`Departures`]). Forks outlive the versions that they
+//!   start at, and take a [`Lease`] on them.
 //! - An entry never moves within its segment, and no cell before it on its
 //!   probe path becomes empty. A segment that is full is replaced by others;
 //!   older versions keep the one that they have, with all that they need.
-
-use std::collections::BTreeMap;
 
 use triomphe::Arc;
 
 use crate::freeing;
 use crate::model::Generation;
-use crate::sync::{self, AtomicU64, AtomicUsize, Mutex, Ordering, mutated};
+use crate::sync::{AtomicU64, AtomicUsize, Ordering, mutated};
 
 use super::cost;
 use super::departures::Departures;
 use super::hash_index::HashIndex;
+use super::leases::{Epoch, Lease, Leases};
 
 /// Most cells of a segment, unless its entries cannot be told apart.
 const CELLS: usize = if cfg!(loom) {
@@ -304,7 +303,10 @@ impl Directory {
     fn make_room(&mut self, hash: u32) {
         cost::copied_bytes(8 * self.groups.len() + 8 * GROUP, self.groups.len() + GROUP);
         let full = self.segment(hash).clone();
-        let entries = full.to_vec();
+        let mut entries = full.to_vec();
+        if mutated!("hints-split-forgets") {
+            entries.retain(|entry| entry & DEPARTED == 0);
+        }
         let first = self.position(hash);
         // A directory of many more segments than there can be full ones does
         // not help against hashes that are all alike.
@@ -430,6 +432,8 @@ impl Hints {
 /// share, and in a fork also by one of its own.
 pub(crate) struct Uids {
     hints: Hints,
+    /// Where forks of this version count themselves.
+    epoch: Epoch,
     own: Option<Own>,
 }
 
@@ -437,27 +441,27 @@ pub(crate) struct Uids {
 #[derive(Clone)]
 struct Own {
     /// On the writer's version that the fork started at.
-    _lease: std::sync::Arc<Lease>,
+    _lease: Lease,
     index: HashIndex,
 }
 
 impl Uids {
     pub(crate) fn new() -> Uids {
-        Uids { hints: Hints::default(), own: None }
+        Uids { hints: Hints::default(), epoch: Epoch::default(), own: None }
     }
 
     /// The same, for another version of the same line.
     pub(crate) fn share(&self) -> Uids {
-        Uids { hints: self.hints.clone(), own: self.own.clone() }
+        Uids { hints: self.hints.clone(), epoch: self.epoch, own: self.own.clone() }
     }
 
-    /// The same, for a line of versions that starts at `generation`.
-    pub(crate) fn fork(&self, leases: &std::sync::Arc<Leases>, generation: Generation) -> Uids {
-        let own = self.own.clone().unwrap_or_else(|| Own {
-            _lease: std::sync::Arc::new(leases.take(generation)),
+    /// Starts a line of versions of its own at this one, which the caller holds
+    /// at that moment. O(1), wait-free.
+    pub(crate) fn fork_off(&mut self, leases: &std::sync::Arc<Leases>) {
+        self.own.get_or_insert_with(|| Own {
+            _lease: Lease::take(leases, self.epoch),
             index: HashIndex::default(),
         });
-        Uids { hints: self.hints.clone(), own: Some(own) }
     }
 
     /// The first slot under `hash` that `is` accepts; others may be told too.
@@ -484,53 +488,42 @@ impl Uids {
         departures: &mut Departures,
     ) {
         match &mut self.own {
-            // Where the pod came before the fork did, its entry is not the fork's.
+            // A pod from before the fork has no entry here. One that another pod has
+            // in its place goes with it, and the shared index still leads to that pod.
             Some(own) => own.index.remove(hash, slot),
             None => self.hints.depart(hash, slot, now, departures),
         }
     }
 
-    /// See [`Hints::settle`]; for the writer's own line.
-    pub(crate) fn settle(&mut self, departures: &mut Departures, horizon: Generation, most: usize) {
-        self.hints.settle(departures, horizon, most);
-    }
-}
-
-/// Versions that somebody needs without holding them.
-#[derive(Debug, Default)]
-pub(crate) struct Leases(Mutex<BTreeMap<Generation, usize>>);
-
-/// Keeps the entries that a version needs, as long as it lives.
-#[derive(Debug)]
-pub(crate) struct Lease {
-    leases: std::sync::Arc<Leases>,
-    generation: Generation,
-}
-
-impl Leases {
-    /// The caller holds the version at that moment.
-    pub(crate) fn take(self: &std::sync::Arc<Leases>, generation: Generation) -> Lease {
-        *sync::lock(&self.0).entry(generation).or_insert(0) += 1;
-        Lease { leases: self.clone(), generation }
+    /// Tells the writer's line that nobody holds a version before `held`, while
+    /// `now` is being written. O(pods that went since the last time).
+    pub(crate) fn set_horizon(
+        &mut self,
+        departures: &mut Departures,
+        leases: &Leases,
+        held: Generation,
+        now: Generation,
+    ) {
+        let come = departures.len().saturating_sub(departures.settled);
+        // Faster than they come, so that a long row of them gets shorter.
+        self.settle(departures, leases, held, 64 + 2 * come);
+        // Forks of later versions do not need the entries of the pods that went.
+        self.epoch = departures.epochs.turn(come > 0, now);
     }
 
-    /// The oldest version leased. To be asked after it was found which versions
-    /// are held: who took a lease on one before letting it go is seen.
-    pub(crate) fn oldest(&self) -> Option<Generation> {
-        // A panic cannot come between the two steps of a change: the map is whole.
-        sync::lock(&self.0).keys().next().copied()
-    }
-}
-
-impl Drop for Lease {
-    fn drop(&mut self) {
-        let mut leases = sync::lock(&self.leases.0);
-        if let Some(users) = leases.get_mut(&self.generation) {
-            *users -= 1;
-            if *users == 0 {
-                leases.remove(&self.generation);
-            }
+    /// See [`Hints::settle`]; for the writer's line, with what its forks need.
+    pub(crate) fn settle(
+        &mut self,
+        departures: &mut Departures,
+        leases: &Leases,
+        held: Generation,
+        most: usize,
+    ) {
+        if !departures.is_empty() {
+            let horizon = departures.epochs.horizon(leases, held);
+            self.hints.settle(departures, horizon, most);
         }
+        departures.settled = departures.len();
     }
 }
 
@@ -646,19 +639,5 @@ mod tests {
         hints.settle(&mut departures, Generation(1), usize::MAX);
         assert!((0..ENTRIES).all(|i| slots(&hints, spread(i)).is_empty()));
         assert_eq!((hints.0.depth, hints.0.len()), (0, 1));
-    }
-
-    #[test]
-    fn a_lease_is_the_oldest_version_needed() {
-        let leases = std::sync::Arc::new(Leases::default());
-        assert_eq!(leases.oldest(), None);
-        let (old, new) = (leases.take(Generation(3)), leases.take(Generation(7)));
-        let twice = leases.take(Generation(3));
-        drop(old);
-        assert_eq!(leases.oldest(), Some(Generation(3)));
-        drop(twice);
-        assert_eq!(leases.oldest(), Some(Generation(7)));
-        drop(new);
-        assert_eq!(leases.oldest(), None);
     }
 }

@@ -24,14 +24,19 @@ pub(crate) struct PodRecord {
     start: i64,
     deletion: i64,
     pub(crate) template: TemplateId,
-    /// Where its text starts: the name, then the uid where that is no UUID.
+    /// Where its text starts: the name, then the uid where that is no UUID. In two
+    /// parts, 48 bits together, which fit into what alignment leaves free: more than
+    /// a process can address.
     text: u32,
+    text_high: u16,
     name_len: u16,
     uid_len: u16,
     pub(crate) assumed: bool,
 }
 
 const NO_TIME: i64 = i64::MIN;
+
+const _: () = assert!(size_of::<PodRecord>() == 56, "lanes are copied with each placed pod");
 
 /// The pods of one node.
 #[derive(Debug, Default)]
@@ -73,12 +78,12 @@ impl Pods {
     }
 
     pub(crate) fn name(&self, record: &PodRecord) -> &str {
-        let start = record.text as usize;
+        let start = record.text_start();
         &self.text[start..start + usize::from(record.name_len)]
     }
 
     fn uid_text(&self, record: &PodRecord) -> Option<&str> {
-        let start = record.text as usize + usize::from(record.name_len);
+        let start = record.text_start() + usize::from(record.name_len);
         (record.uid_len > 0).then(|| &self.text[start..start + usize::from(record.uid_len)])
     }
 
@@ -96,11 +101,13 @@ impl Pods {
             start: NO_TIME,
             deletion: NO_TIME,
             template,
-            text: self.text.len() as u32,
+            text: 0,
+            text_high: 0,
             name_len: pod.name.len() as u16,
             uid_len: uid_text.len() as u16,
             assumed,
         };
+        record.set_text_start(self.text.len());
         record.set_object(pod, assumed);
         if self.records.len() == self.records.capacity() {
             self.records.reserve_exact(self.records.len() / 4 + 1);
@@ -140,18 +147,32 @@ impl Pods {
     /// Takes a pod away; the last one takes its place.
     pub(crate) fn swap_remove(&mut self, at: usize) -> PodRecord {
         let record = self.records.swap_remove(at);
-        let len = u32::from(record.name_len) + u32::from(record.uid_len);
-        self.text.drain(record.text as usize..(record.text + len) as usize);
-        for other in &mut self.records {
-            if other.text > record.text {
-                other.text -= len;
-            }
-        }
+        let len = usize::from(record.name_len) + usize::from(record.uid_len);
+        self.text.drain(record.text_start()..record.text_start() + len);
+        close_gap(&mut self.records, record.text_start(), len);
         record
     }
 }
 
+/// The text lost `len` bytes from `start` on: what came behind them starts earlier.
+fn close_gap(records: &mut [PodRecord], start: usize, len: usize) {
+    for record in records {
+        if record.text_start() > start {
+            record.set_text_start(record.text_start() - len);
+        }
+    }
+}
+
 impl PodRecord {
+    fn text_start(&self) -> usize {
+        (u64::from(self.text_high) << 32 | u64::from(self.text)) as usize
+    }
+
+    fn set_text_start(&mut self, start: usize) {
+        self.text = start as u32;
+        self.text_high = (start as u64 >> 32) as u16;
+    }
+
     /// What an object says that is neither name nor template.
     fn set_object(&mut self, pod: &Pod, assumed: bool) {
         self.resource_version = pod.resource_version;
@@ -299,5 +320,20 @@ mod tests {
         let uid = Uid::new("default/ccc");
         let (key, text) = uid.key();
         assert_eq!(pods.find(key, text), Some(0));
+    }
+
+    #[test]
+    fn texts_are_found_behind_the_first_4_gib() {
+        let mut pods = Pods::default();
+        ["a", "b", "c"].into_iter().for_each(|name| pods.push(&pod(name).build(), 7, false));
+        // Where they would start behind others that have 4 GiB of names.
+        let four_gib = u32::MAX as usize + 1;
+        let starts = [four_gib - 1, four_gib + 15, 9 * four_gib];
+        for (record, start) in pods.records.iter_mut().zip(starts) {
+            record.set_text_start(start);
+        }
+        close_gap(&mut pods.records, four_gib - 1, 16);
+        let seen: Vec<usize> = pods.records.iter().map(PodRecord::text_start).collect();
+        assert_eq!(seen, [four_gib - 1, four_gib - 1, 9 * four_gib - 16]);
     }
 }

@@ -21,6 +21,7 @@ pub(crate) mod godel;
 mod hash_index;
 mod hints;
 mod lane;
+mod leases;
 mod load;
 mod node_info;
 mod numa;
@@ -57,19 +58,29 @@ pub use victims::{Freed, Victims};
 /// What the models reach of this module beyond its public face.
 #[cfg(loom)]
 pub(crate) mod model {
+    use std::sync::Arc;
+
     use super::departures::Departures;
-    use super::hints::Hints;
+    use super::hints::Uids;
+    use super::leases::Leases;
     use crate::model::Generation;
 
     /// The writer's end of the index of pods.
-    #[derive(Default)]
     pub struct HintsWriter {
-        latest: Hints,
+        latest: Uids,
         departures: Departures,
+        leases: Arc<Leases>,
     }
 
-    /// The index as a version has it.
-    pub struct HintsVersion(Hints);
+    /// The index as a version or a fork has it.
+    pub struct HintsVersion(Uids, Arc<Leases>);
+
+    impl Default for HintsWriter {
+        fn default() -> HintsWriter {
+            let departures = Departures::default();
+            HintsWriter { latest: Uids::new(), departures, leases: Arc::default() }
+        }
+    }
 
     impl HintsWriter {
         /// A pod with this hash comes to this slot.
@@ -80,17 +91,29 @@ pub(crate) mod model {
         /// The pod goes with version `now`.
         pub fn depart(&mut self, hash: u32, slot: u32, now: u64) {
             let hash = u64::from(hash) << 32;
-            self.latest.depart(hash, slot, Generation(now), &mut self.departures);
+            self.latest.remove(hash, slot, Generation(now), &mut self.departures);
         }
 
         /// Nobody holds a version before this one.
-        pub fn settle(&mut self, horizon: u64) {
-            self.latest.settle(&mut self.departures, Generation(horizon), usize::MAX);
+        pub fn settle(&mut self, held: u64) {
+            let held = Generation(held);
+            self.latest.settle(&mut self.departures, &self.leases, held, usize::MAX);
+        }
+
+        /// The same, of the writer that published version `now`.
+        pub fn set_horizon(&mut self, held: u64, now: u64) {
+            let (held, now) = (Generation(held), Generation(now));
+            self.latest.set_horizon(&mut self.departures, &self.leases, held, now);
+        }
+
+        /// How many pods went and are still to be found.
+        pub fn waiting(&self) -> usize {
+            self.departures.len()
         }
 
         /// What a version that is published now has.
         pub fn version(&self) -> HintsVersion {
-            HintsVersion(self.latest.clone())
+            HintsVersion(self.latest.share(), self.leases.clone())
         }
     }
 
@@ -98,6 +121,13 @@ pub(crate) mod model {
         /// Whether the version is told of this slot.
         pub fn finds(&self, hash: u32, slot: u32) -> bool {
             self.0.find(u64::from(hash) << 32, |found| found == slot).is_some()
+        }
+
+        /// A fork of this version or fork.
+        pub fn fork(&self) -> HintsVersion {
+            let mut fork = self.0.share();
+            fork.fork_off(&self.1);
+            HintsVersion(fork, self.1.clone())
         }
     }
 }

@@ -15,8 +15,9 @@
 //! danger is a ring that the first thread takes, and does not answer in full: whoever
 //! leaves something behind (a pod, work on an event, a time that comes sooner than those
 //! who sleep know), while others are asleep by their own count under the lock, rings
-//! again. So does everybody who slept and leaves: the time that it would have woken for
-//! may be what the others rely on.
+//! again. The time that they know is that of the last thread that fell asleep. When any
+//! thread wakes, it is unknown: the thread may have been that one, and the others may
+//! rely on it.
 
 use std::fmt;
 use std::time::{Duration, Instant};
@@ -69,7 +70,7 @@ struct Shared {
     reader: Reader,
     /// How many threads wait, or are about to.
     asleep: usize,
-    /// For when the last of them will wake by itself.
+    /// When one of those that wait will wake by itself, if that is known.
     alarm: Option<Timestamp>,
     closed: bool,
     /// The engine is gone: its channel is always ready, and never has anything.
@@ -164,18 +165,17 @@ impl QueueFront {
         pop: fn(&mut SchedulingQueue, Timestamp) -> Option<T>,
     ) -> Result<T, PopError> {
         let mut shared = lock(&self.shared);
-        let mut slept = false;
         loop {
             // The rings so far were for what is seen from here on.
             self.bell.silence();
             if shared.closed {
-                self.pass_on(&shared, slept);
+                self.pass_on(&shared);
                 return Err(PopError::Closed);
             }
             let now = clock();
             let more = shared.work(now);
             if let Some(popped) = pop(&mut shared.queue, now) {
-                self.pass_on(&shared, slept);
+                self.pass_on(&shared);
                 return Ok(popped);
             }
             if more {
@@ -185,11 +185,10 @@ impl QueueFront {
                 continue;
             }
             if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
-                self.pass_on(&shared, slept);
+                self.pass_on(&shared);
                 return Err(PopError::Timeout);
             }
             shared = self.sleep(shared, deadline, now);
-            slept = true;
         }
     }
 
@@ -219,11 +218,13 @@ impl QueueFront {
         self.bell.wait(notes, [deadline, due].into_iter().flatten().min());
         let mut shared = lock(&self.shared);
         shared.asleep -= 1;
+        // The alarm may have been this thread's, and the others may rely on it.
+        shared.alarm = None;
         shared
     }
 
     /// Wakes the others for what this thread leaves behind.
-    fn pass_on(&self, shared: &Shared, slept: bool) {
+    fn pass_on(&self, shared: &Shared) {
         let Shared { queue, alarm, asleep, closed, .. } = shared;
         let sooner = || match (queue.next_due(), alarm) {
             (Some(due), Some(alarm)) => due < *alarm,
@@ -237,7 +238,7 @@ impl QueueFront {
                     || queue.figures().backlog > 0
                     || sooner())
         };
-        if *asleep > 0 && (slept || *closed || is_left()) {
+        if *asleep > 0 && (*closed || is_left()) {
             self.ring();
         }
     }
@@ -253,7 +254,7 @@ impl QueueFront {
         loop {
             let mut shared = lock(&self.shared);
             let more = shared.work(clock());
-            self.pass_on(&shared, false);
+            self.pass_on(&shared);
             if !more {
                 return;
             }
@@ -266,7 +267,7 @@ impl QueueFront {
         let mut shared = lock(&self.shared);
         let Shared { queue, reader, .. } = &mut *shared;
         let done = work(queue, reader.refresh());
-        self.pass_on(&shared, false);
+        self.pass_on(&shared);
         done
     }
 
@@ -302,5 +303,52 @@ impl QueueFront {
 impl fmt::Debug for QueueFront {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("QueueFront").field("notes", &self.notes.len()).finish_non_exhaustive()
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::framework::{Framework, PluginSet};
+    use crate::model::{Uid, pod};
+    use crate::scheduler::queue::QueueConfig;
+    use crate::{Config, Engine};
+
+    /// A queue with a pod in backoff, and one thread asleep that knows of no time.
+    fn front() -> QueueFront {
+        let (mut writer, reader) = Engine::inline(Config::default());
+        let config = QueueConfig { pop_from_backoff: false, ..QueueConfig::default() };
+        let queue = SchedulingQueue::new(Framework::default_profile(), config);
+        let front = QueueFront::new(queue, writer.follow(), reader);
+        let now = Timestamp::from_secs(1);
+        front.add(pod("p").build(), now).unwrap();
+        front.with(|queue, version| {
+            queue.pop(now).unwrap();
+            let none = PluginSet::EMPTY;
+            let uid = Uid::new("default/p");
+            queue.add_unschedulable_if_not_present(&uid, none, none, version, now).unwrap();
+        });
+        lock(&front.shared).asleep = 1;
+        front
+    }
+
+    #[test]
+    fn a_thread_that_wakes_and_leaves_rings_for_the_time_that_it_had_slept_to() {
+        let front = front();
+        front.ring();
+        let shared = front.sleep(lock(&front.shared), None, Timestamp::from_secs(1));
+        front.bell.silence();
+        front.pass_on(&shared);
+        assert!(front.bell.is_rung());
+    }
+
+    #[test]
+    fn a_thread_that_never_slept_leaves_those_asleep_to_their_alarm() {
+        let front = front();
+        let mut shared = lock(&front.shared);
+        shared.alarm = shared.queue.next_due();
+        front.bell.silence();
+        front.pass_on(&shared);
+        assert!(!front.bell.is_rung());
     }
 }

@@ -28,10 +28,8 @@ pub(crate) struct Draft {
     numbers: FreeNumbers,
     /// Nobody holds a version before this one.
     horizon: Generation,
-    /// Pods that are gone from here, and may be looked for in older versions;
-    /// and how many there were when they were last looked at.
+    /// Pods that are gone from here, and may be looked for in older versions.
     departures: Departures,
-    settled: usize,
     /// How many pods use each template, by its number; a fork does not know
     /// the users of its base, and so never takes a template away.
     users: Option<Users>,
@@ -83,7 +81,6 @@ impl Draft {
             numbers: FreeNumbers::default(),
             horizon: Generation::ZERO,
             departures: Departures::default(),
-            settled: 0,
             users: Some(Users::default()),
             effects: Vec::new(),
         }
@@ -91,16 +88,13 @@ impl Draft {
 
     /// A line of versions of its own that starts at `base`. O(1).
     pub(crate) fn fork(base: &Cluster) -> Draft {
+        let mut cluster = Cluster { branch: super::fork::new_branch(), ..base.share() };
+        cluster.uids.fork_off(&base.rest.leases);
         Draft {
-            cluster: Cluster {
-                branch: super::fork::new_branch(),
-                uids: base.uids.fork(&base.rest.leases, base.generation),
-                ..base.share()
-            },
+            cluster,
             numbers: FreeNumbers::default(),
             horizon: Generation::ZERO,
             departures: Departures::default(),
-            settled: 0,
             users: None,
             effects: Vec::new(),
         }
@@ -115,22 +109,17 @@ impl Draft {
     /// since the last time).
     pub(crate) fn set_horizon(&mut self, horizon: Generation) {
         self.horizon = horizon;
-        // Faster than they come, so that a long row of them gets shorter.
-        let come = self.departures.len().saturating_sub(self.settled);
-        self.settle(64 + 2 * come);
+        let Cluster { uids, rest, generation, .. } = &mut self.cluster;
+        uids.set_horizon(&mut self.departures, &rest.leases, horizon, *generation);
     }
 
     /// Forgets of the pods that went and that no version has any more at most
     /// so many, and says how many.
     pub(crate) fn settle(&mut self, most: usize) -> usize {
         let before = self.departures.len();
-        if !self.departures.is_empty() {
-            let oldest = self.cluster.rest.leases.oldest();
-            let horizon = oldest.map_or(self.horizon, |oldest| oldest.min(self.horizon));
-            self.cluster.uids.settle(&mut self.departures, horizon, most);
-        }
-        self.settled = self.departures.len();
-        before - self.settled
+        let Cluster { uids, rest, .. } = &mut self.cluster;
+        uids.settle(&mut self.departures, &rest.leases, self.horizon, most);
+        before - self.departures.len()
     }
 
     fn span(&self) -> Span {

@@ -1,0 +1,128 @@
+//! Models of publisher, horizon and shared index together: the writer and the readers of a whole engine.
+#![cfg(loom)]
+
+use loom::thread;
+use loom_tests::{Bound, Canaries, Canary, explore};
+use portolan::model::{Pod, Uid, node, pod};
+use portolan::publish::Publisher;
+use portolan::{Cluster, Config, Engine, Generation, Reader, Writer};
+
+fn placed(name: &str) -> Pod {
+    pod(name.to_owned()).on("n").build()
+}
+
+/// An engine that has published a node with two pods, "p" and "q", as generation 3.
+fn engine() -> (Writer, Reader) {
+    let (mut writer, reader) = Engine::inline(Config::default());
+    writer.add_node(node("n").build()).unwrap();
+    writer.add_pod(placed("p")).unwrap();
+    writer.add_pod(placed("q")).unwrap();
+    writer.publish();
+    (writer, reader)
+}
+
+/// A version, or a fork that nobody changed: "p" went with generation 4, "q" with generation 5.
+fn check(cluster: &Cluster) {
+    let has = |name| cluster.pod(&Uid::new(name)).is_some();
+    assert_eq!(has("default/p"), cluster.generation() < Generation(4));
+    assert_eq!(has("default/q"), cluster.generation() < Generation(5));
+}
+
+/// Removes both pods, and publishes after each.
+fn remove_both(writer: &mut Writer) {
+    for name in ["p", "q"] {
+        writer.remove_pod(&placed(name)).unwrap();
+        writer.publish();
+    }
+}
+
+#[test]
+fn a_pinned_version_finds_its_pods_until_it_is_let_go() {
+    explore("a_pinned_version_finds_its_pods_until_it_is_let_go", Bound::Preemptions(3), || {
+        let (mut writer, reader) = engine();
+        let pinner = thread::spawn(move || check(&reader.pin()));
+        remove_both(&mut writer);
+        pinner.join().unwrap();
+        writer.reclaim();
+        check(&writer.reader().pin());
+    });
+}
+
+#[test]
+fn a_fork_of_a_pinned_version_finds_its_pods_when_the_pin_is_gone() {
+    explore(
+        "a_fork_of_a_pinned_version_finds_its_pods_when_the_pin_is_gone",
+        Bound::Preemptions(3),
+        || {
+            let (mut writer, reader) = engine();
+            let forker = thread::spawn(move || {
+                // The pin ends with the statement.
+                let fork = reader.pin().fork();
+                check(&fork);
+            });
+            remove_both(&mut writer);
+            forker.join().unwrap();
+            writer.reclaim();
+            check(&writer.reader().pin());
+        },
+    );
+}
+
+#[test]
+fn an_owned_version_finds_its_pods_while_it_is_held() {
+    explore("an_owned_version_finds_its_pods_while_it_is_held", Bound::Preemptions(3), || {
+        let (mut writer, reader) = engine();
+        // Loom does not see the count of such a handle, so it comes back to the thread that frees.
+        let holder = thread::spawn(move || {
+            let held = reader.snapshot();
+            check(&held);
+            held
+        });
+        remove_both(&mut writer);
+        let held = holder.join().unwrap();
+        check(&held);
+        assert!(writer.figures().oldest_held <= held.generation());
+        check(&held.fork());
+        drop(held);
+        writer.reclaim();
+        check(&writer.reader().pin());
+    });
+}
+
+#[test]
+fn a_fork_outlives_the_writer() {
+    explore("a_fork_outlives_the_writer", Bound::Preemptions(3), || {
+        let (mut writer, reader) = engine();
+        let forker = thread::spawn(move || {
+            let fork = reader.pin().fork();
+            drop(reader);
+            check(&fork);
+        });
+        remove_both(&mut writer);
+        drop(writer);
+        forker.join().unwrap();
+    });
+}
+
+#[test]
+fn a_version_that_is_pinned_when_the_publisher_ends_stays() {
+    explore(
+        "a_version_that_is_pinned_when_the_publisher_ends_stays",
+        Bound::Preemptions(3),
+        || {
+            let mut canaries = Canaries::default();
+            let mut publisher: Publisher<Canary> = Publisher::new(canaries.next());
+            let reader = publisher.subscribe();
+            let pinner = thread::spawn(move || {
+                let pinned = reader.pin();
+                let first = pinned.check();
+                assert_eq!(pinned.check(), first);
+            });
+            publisher.publish(canaries.next()).unwrap();
+            drop(publisher);
+            pinner.join().unwrap();
+            // The last one out freed the rest.
+            assert_eq!(canaries.alive(), 0);
+        },
+    );
+}

@@ -1,0 +1,306 @@
+//! Forks beside a writer that goes on: they never change, and find every pod that they have.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use portolan::log::Event;
+use portolan::model::{Node, Pod, Uid, node, pod};
+use portolan::snapshot::{Cluster, Dump, Fork, Snapshot};
+use portolan::state::naive::Naive;
+use portolan::{Config, Engine, Reader, Writer};
+use proptest::prelude::*;
+use proptest_derive::Arbitrary;
+
+const PODS: u8 = 24;
+const NODES: u8 = 5;
+/// Few under an interpreter.
+const CASES: u32 = if cfg!(miri) { 2 } else { 64 };
+
+fn a_pod(number: u8, on: u8) -> Pod {
+    pod(format!("p{}", number % PODS)).cpu(100).on(format!("n{}", on % NODES)).build()
+}
+
+fn a_uid(number: u8) -> Uid {
+    Uid::new(&format!("default/p{}", number % PODS))
+}
+
+fn a_node(number: u8) -> Node {
+    node(format!("n{}", number % NODES)).zone(format!("z{}", number % 2)).cpu(4_000).build()
+}
+
+/// A change of the writer's cluster, or of a fork.
+#[derive(Clone, Debug, Arbitrary)]
+enum Op {
+    #[proptest(weight = 4)]
+    AddPod(u8, u8),
+    #[proptest(weight = 4)]
+    RemovePod(u8),
+    AddNode(u8),
+    RemoveNode(u8),
+}
+
+impl Op {
+    fn events(&self, naive: &Naive) -> Vec<Event> {
+        match *self {
+            Op::AddPod(number, on) => {
+                let pod = Arc::new(a_pod(number, on));
+                // A fork replaces a pod that it has.
+                let known = naive.dump().nodes.into_values().any(|n| n.pods.contains_key(&pod.uid));
+                let remove = Event::RemovePod { uid: pod.uid.clone(), node: None };
+                known.then_some(remove).into_iter().chain([Event::AddPod(pod)]).collect()
+            }
+            Op::RemovePod(number) => vec![Event::RemovePod { uid: a_uid(number), node: None }],
+            Op::AddNode(number) => vec![Event::AddNode(Arc::new(a_node(number)))],
+            Op::RemoveNode(number) => {
+                vec![Event::RemoveNode(format!("n{}", number % NODES).as_str().into())]
+            }
+        }
+    }
+
+    fn apply_to(&self, fork: &mut Fork) -> bool {
+        match *self {
+            Op::AddPod(number, on) => fork.add_pod(&a_pod(number, on)).is_ok(),
+            Op::RemovePod(number) => fork.remove_pod(&a_uid(number)).is_ok(),
+            Op::AddNode(number) => fork.add_node(a_node(number)).is_ok(),
+            Op::RemoveNode(number) => fork.remove_node(&format!("n{}", number % NODES)).is_ok(),
+        }
+    }
+}
+
+#[derive(Clone, Debug, Arbitrary)]
+enum Step {
+    #[proptest(weight = 12)]
+    Write(Op),
+    #[proptest(weight = 6)]
+    Publish,
+    /// A version is held.
+    Hold,
+    LetGo(u8),
+    /// A fork of the published version, which nobody holds afterwards.
+    #[proptest(weight = 2)]
+    ForkPinned,
+    /// A fork of what is not published yet.
+    ForkUnpublished,
+    ForkHeld(u8),
+    #[proptest(weight = 2)]
+    Nest(u8),
+    #[proptest(weight = 4)]
+    Change(u8, Op),
+    /// A version of a fork stays, and the fork goes.
+    Freeze(u8),
+    #[proptest(weight = 3)]
+    Drop(u8),
+}
+
+/// A version or a fork.
+enum Kept {
+    Version(Arc<Snapshot>),
+    Fork(Box<Fork>),
+}
+
+impl Kept {
+    fn cluster(&self) -> &Cluster {
+        match self {
+            Kept::Version(version) => version,
+            Kept::Fork(fork) => fork,
+        }
+    }
+}
+
+/// The dump without what the naive fold has no columns for.
+fn comparable(mut dump: Dump) -> Dump {
+    for node in dump.nodes.values_mut() {
+        node.columns.clear();
+    }
+    dump
+}
+
+/// The cluster is what the naive fold says, and finds each of its pods by its uid.
+fn check(cluster: &Cluster, naive: &Naive) {
+    let dump = naive.dump();
+    for uid in (0..PODS).map(a_uid) {
+        let found = cluster.pod(&uid).map(|pod| pod.node().name().to_string());
+        let of_naive = dump.nodes.iter().find(|(_, node)| node.pods.contains_key(&uid));
+        assert_eq!(found.as_ref(), of_naive.map(|(name, _)| name), "{uid}");
+    }
+    assert_eq!(comparable(cluster.dump()), dump);
+    assert_eq!(cluster.audit(), vec![]);
+}
+
+struct Machine {
+    writer: Writer,
+    reader: Reader,
+    now: Naive,
+    published: Naive,
+    held: Vec<(Arc<Snapshot>, Naive)>,
+    forks: Vec<(Kept, Naive)>,
+}
+
+impl Machine {
+    fn new() -> Machine {
+        let (writer, reader) = Engine::inline(Config::default());
+        let (now, published) = (Naive::new(None), Naive::new(None));
+        Machine { writer, reader, now, published, held: Vec::new(), forks: Vec::new() }
+    }
+
+    fn write(&mut self, op: &Op) {
+        for event in op.events(&self.now) {
+            assert_eq!(self.writer.apply(&event).is_ok(), self.now.apply(&event), "{event:?}");
+        }
+    }
+
+    fn publish(&mut self) {
+        self.writer.publish();
+        self.published = self.now.clone();
+    }
+
+    fn fork(&mut self, fork: Fork, naive: Naive) {
+        self.forks.push((Kept::Fork(Box::new(fork)), naive));
+    }
+
+    fn step(&mut self, step: &Step) {
+        let at = |which: u8, len: usize| (len > 0).then(|| usize::from(which) % len);
+        match step {
+            Step::Write(op) => self.write(op),
+            Step::Publish => self.publish(),
+            Step::Hold => self.held.push((self.reader.snapshot(), self.published.clone())),
+            Step::LetGo(which) => {
+                if let Some(at) = at(*which, self.held.len()) {
+                    let (version, naive) = self.held.swap_remove(at);
+                    check(&version, &naive);
+                }
+            }
+            Step::ForkPinned => {
+                let fork = self.reader.pin().fork();
+                self.fork(fork, self.published.clone());
+            }
+            Step::ForkUnpublished => {
+                let fork = self.writer.cluster().fork();
+                self.fork(fork, self.now.clone());
+            }
+            Step::ForkHeld(which) => {
+                if let Some(at) = at(*which, self.held.len()) {
+                    let (version, naive) = &self.held[at];
+                    let fork = (version.fork(), naive.clone());
+                    self.fork(fork.0, fork.1);
+                }
+            }
+            Step::Nest(which) => {
+                if let Some(at) = at(*which, self.forks.len()) {
+                    let (fork, naive) = &self.forks[at];
+                    let fork = (fork.cluster().fork(), naive.clone());
+                    self.fork(fork.0, fork.1);
+                }
+            }
+            Step::Change(which, op) => {
+                if let Some(at) = at(*which, self.forks.len())
+                    && let (Kept::Fork(fork), naive) = &mut self.forks[at]
+                {
+                    let accepted = op.events(naive).iter().all(|event| naive.apply(event));
+                    assert_eq!(op.apply_to(fork), accepted, "{op:?}");
+                }
+            }
+            Step::Freeze(which) => {
+                if let Some(at) = at(*which, self.forks.len())
+                    && let (Kept::Fork(fork), _) = &self.forks[at]
+                {
+                    self.forks[at].0 = Kept::Version(fork.snapshot());
+                }
+            }
+            Step::Drop(which) => {
+                if let Some(at) = at(*which, self.forks.len()) {
+                    let (fork, naive) = self.forks.swap_remove(at);
+                    check(fork.cluster(), &naive);
+                }
+            }
+        }
+    }
+
+    fn finish(mut self) {
+        self.publish();
+        self.writer.reclaim();
+        check(self.writer.cluster(), &self.now);
+        for (version, naive) in &self.held {
+            check(version, naive);
+        }
+        for (fork, naive) in &self.forks {
+            check(fork.cluster(), naive);
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig {
+        cases: CASES,
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })]
+
+    #[test]
+    fn forks_equal_the_naive_fold_while_the_writer_goes_on(
+        steps in prop::collection::vec(any::<Step>(), 1..250),
+    ) {
+        let mut machine = Machine::new();
+        (0..NODES).for_each(|n| machine.write(&Op::AddNode(n)));
+        (0..PODS).for_each(|p| machine.write(&Op::AddPod(p, p)));
+        machine.publish();
+        steps.iter().for_each(|step| machine.step(step));
+        machine.finish();
+    }
+}
+
+#[test]
+fn a_fork_outlives_all_pods_of_the_cluster() {
+    let (mut writer, reader) = Engine::inline(Config::default());
+    for number in 0..100 {
+        writer.add_pod(pod(format!("p{number}")).on("n").build()).unwrap();
+    }
+    writer.publish();
+    let fork = reader.pin().fork();
+    for number in 0..100 {
+        writer.remove_pod(&pod(format!("p{number}")).on("n").build()).unwrap();
+        writer.publish();
+    }
+    writer.reclaim();
+    let lost = (0..100).filter(|n| fork.pod(&Uid::new(&format!("default/p{n}"))).is_none());
+    assert_eq!(lost.count(), 0);
+}
+
+#[test]
+fn forks_on_other_threads_lose_no_pod() {
+    let rounds = if cfg!(miri) { 3 } else { 300 };
+    let (mut writer, reader) = Engine::inline(Config::default());
+    for number in 0..PODS {
+        writer.add_pod(a_pod(number, number)).unwrap();
+    }
+    writer.publish();
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            let (reader, over) = (reader.clone(), &over);
+            scope.spawn(move || {
+                while !over.load(Ordering::Relaxed) {
+                    let fork = reader.pin().fork();
+                    let nested = fork.fork();
+                    drop(fork);
+                    std::thread::yield_now();
+                    let placed = nested.dump().nodes.into_values().flat_map(|node| node.pods);
+                    for (uid, _) in placed {
+                        assert!(nested.pod(&uid).is_some(), "{uid}");
+                    }
+                }
+            });
+        }
+        for _ in 0..rounds {
+            for number in 0..PODS {
+                writer.remove_pod(&a_pod(number, number)).unwrap();
+                writer.publish();
+            }
+            for number in 0..PODS {
+                writer.add_pod(a_pod(number, number)).unwrap();
+                writer.publish();
+            }
+        }
+        over.store(true, Ordering::Relaxed);
+    });
+}
