@@ -170,6 +170,15 @@ type VictimLanes = Column<OnceLock<Arc<VictimIndex>>>;
 /// With more lanes changed than this, an older tally saves nothing.
 const MOST_CHANGED: u32 = LANES as u32 / 2;
 
+/// What a cell holds, made if it holds nothing yet. Who makes it holds nobody up: two threads may both make it, and
+/// one of the two is kept.
+fn known<T>(cell: &OnceLock<T>, make: impl FnOnce() -> T) -> &T {
+    cell.get().unwrap_or_else(|| {
+        let made = make();
+        cell.get_or_init(|| made)
+    })
+}
+
 impl Counted {
     /// For a state in which these lanes have changed: what is kept by lane holds on for
     /// the others.
@@ -204,7 +213,7 @@ impl Tallied {
     }
 
     fn counted(&self) -> &Counted {
-        self.known.get_or_init(|| {
+        known(&self.known, || {
             let older = self.older.as_ref();
             let counted = older.map(|(older, changed)| older.without(*changed));
             Arc::new(counted.unwrap_or_default())
@@ -215,7 +224,7 @@ impl Tallied {
     /// changed, O(pods of the lanes that did, and nodes of the chunk), or O(pods of the
     /// chunk) where nobody ever did.
     pub(super) fn get(&self, cluster: &Cluster, chunk: &Chunk) -> &Tally {
-        self.counted().tally.get_or_init(|| {
+        known(&self.counted().tally, || {
             let older = self.older.as_ref();
             let tally = older.and_then(|(older, changed)| Some((older.tally.get()?, *changed)));
             match tally {
@@ -232,11 +241,9 @@ impl Tallied {
     /// first that asks since any of those did.
     pub(super) fn victims(&self, node: NodeInfo<'_>) -> &VictimIndex {
         let (_, lane) = node.place();
-        let lanes = self
-            .counted()
-            .victims
-            .get_or_init(|| Box::new(std::array::from_fn(|_| OnceLock::new())));
-        lanes[lane].get_or_init(|| Arc::new(VictimIndex::of(node)))
+        let victims = &self.counted().victims;
+        let lanes = known(victims, || Box::new(std::array::from_fn(|_| OnceLock::new())));
+        known(&lanes[lane], || Arc::new(VictimIndex::of(node)))
     }
 }
 
@@ -301,7 +308,7 @@ impl KnownHosts {
     /// The hosts of the version that this is of. O(1), or O(nodes) where nobody
     /// asked before.
     pub(super) fn get(&self, cluster: &Cluster) -> &Arc<Hosts> {
-        self.0.get_or_init(|| Arc::new(Hosts::of(cluster)))
+        known(&self.0, || Arc::new(Hosts::of(cluster)))
     }
 }
 
