@@ -213,11 +213,12 @@ impl Tallied {
     }
 
     fn counted(&self) -> &Counted {
-        known(&self.known, || {
+        let counted: &Arc<Counted> = known(&self.known, || {
             let older = self.older.as_ref();
             let counted = older.map(|(older, changed)| older.without(*changed));
             Arc::new(counted.unwrap_or_default())
-        })
+        });
+        counted
     }
 
     /// The tally of the chunk that this is of. O(1); where nobody asked since it
@@ -243,7 +244,8 @@ impl Tallied {
         let (_, lane) = node.place();
         let victims = &self.counted().victims;
         let lanes = known(victims, || Box::new(std::array::from_fn(|_| OnceLock::new())));
-        known(&lanes[lane], || Arc::new(VictimIndex::of(node)))
+        let index: &Arc<VictimIndex> = known(&lanes[lane], || Arc::new(VictimIndex::of(node)));
+        index
     }
 }
 
