@@ -27,7 +27,9 @@ pub mod snapshot;
 pub mod state;
 mod sync;
 
-pub use engine::{Config, Engine, Figures, LivePod, ReadError, Reader, Writer};
+pub use engine::{
+    Config, Engine, Figures, LivePod, ReadError, Reader, Rebuilt, SweepObserver, Writer,
+};
 pub use model::Generation;
 pub use snapshot::{Cluster, Fork, GodelConfig, NodeInfo, PodInfo, Snapshot};
 

@@ -17,9 +17,9 @@ use std::time::Duration;
 
 pub use reader::{LivePod, ReadError, Reader};
 pub use shared::Engine;
-pub use writer::{Figures, Writer};
+pub use writer::{Figures, Rebuilt, Writer};
 
-use crate::snapshot::GodelConfig;
+use crate::snapshot::{Cluster, GodelConfig};
 use crate::state::CommitCheck;
 
 /// How an engine is made.
@@ -42,9 +42,20 @@ pub struct Config {
     /// scheduler assumed them. None is kube-scheduler's cache, which knows of no such
     /// thing.
     pub godel: Option<GodelConfig>,
+    /// Told with each sweep of expired pods how large the cluster is. The feature
+    /// `metrics` has one that sets kube-scheduler's gauges.
+    pub sweep_observer: Option<Box<dyn SweepObserver>>,
     /// Decides whether a placement that names the version it was decided on
     /// still fits.
     pub commit_check: Option<Box<dyn CommitCheck>>,
+}
+
+/// Told how the engine is with each sweep, by the thread that writes.
+pub trait SweepObserver: Send {
+    /// A sweep is over: pods that had expired are gone from `cluster`, the state as the
+    /// writer has it. It holds up the writer, so it should take no longer than a few
+    /// events.
+    fn swept(&mut self, figures: &Figures, cluster: &Cluster);
 }
 
 impl std::fmt::Debug for Config {

@@ -9,9 +9,12 @@ mod godel;
 mod nodes;
 mod parts;
 mod pods;
+mod renewed;
 mod reservations;
 
 pub use parts::PartCount;
+#[cfg(test)]
+pub(crate) use renewed::damage;
 pub(crate) use reservations::Effect;
 
 use crate::model::{EventError, Generation, Name, Object, ObjectKind, Template};
