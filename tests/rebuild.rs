@@ -11,7 +11,7 @@ use portolan::{Config, Engine, Writer};
 
 fn tainted(n: usize) -> Node {
     let mut builder = node(format!("n{n}")).hostname().zone(format!("z{}", n % 3)).cpu(4_000);
-    builder = builder.label("disk", if n % 2 == 0 { "ssd" } else { "hdd" });
+    builder = builder.label("disk", if n.is_multiple_of(2) { "ssd" } else { "hdd" });
     for key in ["a", "b", "c"].iter().take(n % 4) {
         builder = builder.taint(Taint::new(*key, "", TaintEffect::NoSchedule));
     }

@@ -148,7 +148,7 @@ impl Round<'_> {
 /// What a thread holds: a version or a fork of one.
 enum Whole {
     Version(Arc<Snapshot>),
-    Fork(Fork),
+    Fork(Box<Fork>),
 }
 
 /// What is held, with what it was when it was taken.
@@ -164,7 +164,7 @@ impl Held {
     }
 
     fn fork(fork: Fork, by: &'static str) -> Held {
-        Held { dump: fork.dump(), whole: Whole::Fork(fork), by }
+        Held { dump: fork.dump(), whole: Whole::Fork(Box::new(fork)), by }
     }
 
     fn cluster(&self) -> &Cluster {
