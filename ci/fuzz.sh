@@ -29,7 +29,7 @@ bins=()
 for target in "${targets[@]}"; do bins+=(--bin "$target"); done
 
 # As cargo-fuzz builds them, but with several codegen units, which takes a fraction of the time; `cargo +nightly fuzz`
-# works as well. Comparisons are traced in the slow build alone: a plain one would spend half its time on that.
+# works as well. Comparisons are traced in the slow build alone: a plain one would spend a third of its time on that.
 build() {
     local flags="--cfg fuzzing -Cpasses=sancov-module" coverage=(level=3 inline-8bit-counters pc-table)
     if [ "$1" = address ]; then
