@@ -29,7 +29,9 @@ pub mod snapshot;
 pub mod state;
 mod sync;
 
-pub use engine::{Config, Engine, Figures, LivePod, ReadError, Reader, WeakEngine, Writer};
+pub use engine::{
+    Config, Engine, Figures, LivePod, ReadError, Reader, Rebuilt, SweepObserver, WeakEngine, Writer,
+};
 pub use model::Generation;
 pub use snapshot::{Cluster, Fork, GodelConfig, NodeInfo, PodInfo, Snapshot};
 pub use state::CommitPolicy;

@@ -17,7 +17,7 @@ mod scheduler;
 #[path = "../fuzz/targets/state.rs"]
 mod state;
 
-fn replay(target: &str, run: fn(&[u8])) {
+fn replay(target: &str, run: fn(&[u8]), closely: fn(&[u8])) {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus").join(target);
     let mut files: Vec<_> =
         std::fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path()).collect();
@@ -25,7 +25,12 @@ fn replay(target: &str, run: fn(&[u8])) {
     assert!(files.len() >= 20, "the corpus of {target} is missing");
     let fails = |file: &&PathBuf| {
         let bytes = std::fs::read(file).unwrap();
-        std::panic::catch_unwind(|| run(&bytes)).is_err()
+        let failed = std::panic::catch_unwind(|| run(&bytes)).is_err();
+        if failed {
+            // Once more, for the message of the first event that goes wrong.
+            drop(std::panic::catch_unwind(|| closely(&bytes)));
+        }
+        failed
     };
     let failed: Vec<_> = files.iter().filter(fails).collect();
     assert!(failed.is_empty(), "{} inputs fail: {failed:#?}", failed.len());
@@ -34,15 +39,15 @@ fn replay(target: &str, run: fn(&[u8])) {
 
 #[test]
 fn state_corpus_finds_nothing() {
-    replay("state", state::run);
+    replay("state", state::run, state::run_closely);
 }
 
 #[test]
 fn scheduler_corpus_finds_nothing() {
-    replay("scheduler", scheduler::run);
+    replay("scheduler", scheduler::run, scheduler::run);
 }
 
 #[test]
 fn quantity_corpus_finds_nothing() {
-    replay("quantity", quantity::run);
+    replay("quantity", quantity::run, quantity::run);
 }

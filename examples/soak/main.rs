@@ -10,10 +10,14 @@
 //! version that they pinned and what went since, which is counted, and must not
 //! hold anybody up; after the stalled part the memory must come back.
 //!
-//! The exit status is 1 where one of this is not so.
+//! Before that, for a fifth of the time, readers misbehave in every way that the types allow, see [`hostile`].
+//! `--mode memory` or `--mode hostile` runs one of both alone.
+//!
+//! The exit status is 1 if any of this fails, with a line that says what.
 
 mod crew;
 mod gauge;
+mod hostile;
 
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -21,7 +25,7 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use clap::Parser;
+use clap::{Parser, ValueEnum};
 use portolan::{CommitPolicy, Config, Engine, Figures};
 
 use crew::{Counts, NODES, PODS_EACH};
@@ -39,6 +43,23 @@ struct Options {
     /// Threads that read.
     #[arg(long, default_value_t = 3)]
     readers: usize,
+    /// Which checks to run.
+    #[arg(long, value_enum, default_value_t = Mode::All)]
+    mode: Mode,
+    /// Seed of what hostile readers do; threads still meet by chance.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+}
+
+/// Which checks to run.
+#[derive(Clone, Copy, PartialEq, ValueEnum)]
+enum Mode {
+    /// Hostile readers for a fifth of the time, then memory and progress.
+    All,
+    /// Memory and progress alone.
+    Memory,
+    /// Hostile readers alone.
+    Hostile,
 }
 
 /// Between two samples; every tenth is printed.
@@ -46,7 +67,22 @@ const PERIOD: Duration = Duration::from_millis(250);
 
 fn main() -> ExitCode {
     let options = Options::parse();
-    let minutes = options.minutes.max(0.1);
+    let mut minutes = options.minutes.max(0.1);
+    if options.mode != Mode::Memory {
+        let share = if options.mode == Mode::All { 0.2 } else { 1.0 };
+        println!("hostile readers for {:.1} minutes, seed {}", minutes * share, options.seed);
+        match hostile::run(Duration::from_secs_f64(minutes * share * 60.0), options.seed) {
+            Ok(rounds) => println!("hostile readers: {rounds} rounds passed"),
+            Err(why) => {
+                println!("FAILED: hostile readers, {why}");
+                return ExitCode::FAILURE;
+            }
+        }
+        if options.mode == Mode::Hostile {
+            return ExitCode::SUCCESS;
+        }
+        minutes *= 1.0 - share;
+    }
     let engine = Engine::shared(Config {
         log_capacity: Some(64),
         live_index: true,

@@ -30,7 +30,7 @@ pub(crate) enum Op {
     Hold,
     Drop,
     Fork(Vec<PodSeed>),
-    /// As the first of all: the engine is one of Gödel's.
+    /// As the first of all: the engine is one of Gödel's. Later: it is rebuilt.
     Godel,
     AssumeSaying(SayingSeed),
     AddSaying(SayingSeed),

@@ -13,7 +13,7 @@ use arbitrary::{Arbitrary, Unstructured};
 use portolan::framework::Framework;
 use portolan::framework::config::Configuration;
 use portolan::framework::{Handle, Registry};
-use portolan::model::{Pod, k8s};
+use portolan::model::{Node, Pod, k8s};
 use portolan::{Config, Engine, Writer};
 use serde_json::{Value, json};
 
@@ -99,7 +99,7 @@ fn admit(mut objects: k8s::Objects) {
     for pod in placed {
         drop(writer.add_pod(pod));
     }
-    place(&mut writer, pending, &Framework::default_profile());
+    place(&mut writer, pending, &PROFILE);
 }
 
 /// Places the first few pods, each on the best of its nodes.
@@ -123,15 +123,13 @@ fn configuration(text: &str) {
     match Configuration::read(text, &Registry::in_tree(), &Handle::default()) {
         Ok(configuration) => {
             assert!(!configuration.profiles.is_empty());
-            let catalogue = CATALOGUE.iter().take(6).cloned().collect::<Vec<_>>();
-            let text = Value::Array(catalogue).to_string();
-            let objects = k8s::read_json(text.as_bytes()).expect("the catalogue reads");
+            let (nodes, pods) = &*CLUSTER;
             let (mut writer, _) = Engine::inline(Config::default());
-            for node in objects.nodes {
-                writer.add_node(node).expect("the catalogue's nodes are taken");
+            for node in nodes {
+                writer.add_node(node.clone()).expect("the catalogue's nodes are taken");
             }
             for profile in configuration.profiles.into_iter().take(2) {
-                place(&mut writer, objects.pods.clone(), &profile.framework);
+                place(&mut writer, pods.clone(), &profile.framework);
             }
         }
         Err(error) => {
@@ -189,13 +187,13 @@ fn pods(bytes: &[u8]) {
     }
 }
 
-fn admit_all(nodes: Vec<portolan::model::Node>, arrivals: Vec<Arrival>) {
+fn admit_all(nodes: Vec<Node>, arrivals: Vec<Arrival>) {
     let (mut writer, _) = Engine::inline(Config::default());
     for node in nodes {
         drop(writer.add_node(node));
     }
     let pods = arrivals.into_iter().map(|arrival| arrival.pod).collect();
-    place(&mut writer, pods, &Framework::default_profile());
+    place(&mut writer, pods, &PROFILE);
 }
 
 /// The kinds that have stores, and what vectors call a list of them.
@@ -238,7 +236,7 @@ fn stored(bytes: &[u8]) {
     match k8s::pod(&value) {
         Ok(pod) => {
             drop(writer.add_pod(pod.clone()));
-            place(&mut writer, vec![pod], &Framework::default_profile());
+            place(&mut writer, vec![pod], &PROFILE);
         }
         Err(error) => somewhere(&error),
     }
@@ -284,6 +282,17 @@ static CATALOGUE: LazyLock<Vec<Value>> = LazyLock::new(|| {
     let list: Value = serde_json::from_str(include_str!("input/objects.json")).expect("JSON");
     list["items"].as_array().cloned().expect("a list")
 });
+
+/// The nodes and the pods among the first of the catalogue, for configurations.
+static CLUSTER: LazyLock<(Vec<Node>, Vec<Pod>)> = LazyLock::new(|| {
+    let catalogue = CATALOGUE.iter().take(6).cloned().collect::<Vec<_>>();
+    let text = Value::Array(catalogue).to_string();
+    let objects = k8s::read_json(text.as_bytes()).expect("the catalogue reads");
+    (objects.nodes, objects.pods)
+});
+
+/// The profile that evaluates what was read; it keeps nothing of what it evaluates.
+static PROFILE: LazyLock<Framework> = LazyLock::new(Framework::default_profile);
 
 static CONFIGURATION: LazyLock<Value> =
     LazyLock::new(|| serde_json::from_str(include_str!("input/configuration.json")).expect("JSON"));

@@ -19,9 +19,9 @@ use std::time::Duration;
 pub use reader::{LivePod, ReadError, Reader};
 pub use shared::Engine;
 pub use weak::WeakEngine;
-pub use writer::{Figures, Writer};
+pub use writer::{Figures, Rebuilt, Writer};
 
-use crate::snapshot::GodelConfig;
+use crate::snapshot::{Cluster, GodelConfig};
 use crate::state::CommitPolicy;
 
 /// How an engine is made.
@@ -45,10 +45,21 @@ pub struct Config {
     /// scheduler assumed them. None is kube-scheduler's cache, which knows of no such
     /// thing.
     pub godel: Option<GodelConfig>,
+    /// Told with each sweep of expired pods how large the cluster is. The feature
+    /// `metrics` has one that sets kube-scheduler's gauges.
+    pub sweep_observer: Option<Box<dyn SweepObserver>>,
     /// What is checked of a placement before the pod is assumed, unless it was decided
     /// on the current version. By default the node's resources and host ports, so that
     /// schedulers that decide at once do not overcommit a node.
     pub commit_check: CommitPolicy,
+}
+
+/// Told how the engine is with each sweep, by the thread that writes.
+pub trait SweepObserver: Send {
+    /// A sweep is over: pods that had expired are gone from `cluster`, the state as the
+    /// writer has it. It holds up the writer, so it should take no longer than a few
+    /// events.
+    fn swept(&mut self, figures: &Figures, cluster: &Cluster);
 }
 
 impl std::fmt::Debug for Config {

@@ -7,11 +7,11 @@ use crate::model::{EventError, Generation, Name, Node, Object, ObjectKind, Pod, 
 use crate::publish::live::LiveIndex;
 use crate::publish::{self, Publisher, Versioned};
 use crate::snapshot::{Cluster, Dump, NodeSlot, PodInfo, Snapshot};
-use crate::state::{Observer, State};
+use crate::state::{Difference, Observer, State};
 use crate::sync::mutated;
 
-use super::Config;
 use super::reader::{Reader, Whereabouts, WriterThread};
+use super::{Config, SweepObserver};
 
 impl Versioned for Snapshot {
     fn version(&self) -> u64 {
@@ -49,6 +49,15 @@ pub struct Figures {
     pub oldest_pinned: Option<Generation>,
 }
 
+/// What a rebuild found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rebuilt {
+    /// The generation that was published.
+    pub generation: Generation,
+    /// What the state said before and its objects do not.
+    pub differences: Vec<Difference>,
+}
+
 /// The one that writes. Not `Clone`: one writer is a matter of types.
 ///
 /// Every operation is folded at once, and has a generation; readers see it
@@ -67,6 +76,7 @@ pub struct Writer {
     state: State,
     publisher: Publisher<Snapshot>,
     listeners: Listeners,
+    sweep_observer: Option<Box<dyn SweepObserver>>,
     thread: WriterThread,
 }
 
@@ -111,6 +121,7 @@ impl Writer {
                 live: config.live_index.then(LiveIndex::new),
                 followers: Followers::default(),
             },
+            sweep_observer: config.sweep_observer,
             thread: WriterThread::inline(),
         }
     }
@@ -122,7 +133,19 @@ impl Writer {
     /// Why it was refused; nothing has changed then but the generation.
     pub fn apply(&mut self, event: &Event) -> Outcome {
         self.thread.is_here();
-        self.state.apply(event, &mut self.listeners)
+        let outcome = self.state.apply(event, &mut self.listeners);
+        if matches!(event, Event::Expire(_)) {
+            self.tell_swept();
+        }
+        outcome
+    }
+
+    /// As kube-scheduler's `cleanupAssumedPods` updates its metrics (backend/cache/cache.go).
+    fn tell_swept(&mut self) {
+        if let Some(mut observer) = self.sweep_observer.take() {
+            observer.swept(&self.figures(), self.cluster());
+            self.sweep_observer = Some(observer);
+        }
     }
 
     fn generation_of(&mut self, event: &Event) -> Result<Generation, EventError> {
@@ -381,6 +404,18 @@ impl Writer {
         let parts = self.publisher.reclaim_some(steps);
         self.state.set_horizon(Generation(self.publisher.oldest_held()));
         self.state.settle_some(steps) || parts
+    }
+
+    /// Makes the state anew from the objects that it holds, and publishes it as one version under the next generation:
+    /// for when [`Cluster::audit`] finds something. Assumed pods, their deadlines and the places of Reservations stay,
+    /// and a rebuild of a state that is right changes nothing that a version says.
+    ///
+    /// The rebuild takes a number as an event does. Versions from before stay as they are. Node slots are given out
+    /// anew, and [`Cluster::changed_since`] answers `Reset` for earlier generations. O(n log n), the audit included.
+    pub fn rebuild(&mut self) -> Rebuilt {
+        self.thread.is_here();
+        let differences = self.state.rebuild(&mut self.listeners);
+        Rebuilt { generation: self.publish(), differences }
     }
 
     /// What is kept and published.

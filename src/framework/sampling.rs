@@ -120,9 +120,10 @@ impl Order {
         self.next % nodes.max(1)
     }
 
-    /// The next sample starts after what this one looked at.
+    /// The next sample starts after what this one looked at, counted round the list as it is now and not as it is by
+    /// then (kube-scheduler schedule_one.go, `nextStartNodeIndex`).
     pub(crate) fn go_on(&mut self, looked_at: usize) {
-        self.next = self.start(self.nodes) + looked_at;
+        self.next = (self.start(self.nodes) + looked_at) % self.nodes.max(1);
     }
 
     /// How many nodes of each zone are among the first `index` of the list.

@@ -59,7 +59,7 @@ use std::sync::Arc;
 
 use prometheus_client::registry::Registry;
 
-use crate::engine::Figures;
+use crate::engine::{Figures, SweepObserver};
 use crate::framework::{Eviction, Evictor, Recorder};
 use crate::scheduler::CycleFigures;
 use crate::scheduler::queue::SchedulingQueue;
@@ -112,6 +112,13 @@ impl Metrics {
         self.families.set_engine(figures, cluster);
     }
 
+    /// Takes down how an engine is with each of its sweeps, as kube-scheduler does
+    /// (`scheduler_cache_size`), for [`Config::sweep_observer`](crate::Config).
+    #[must_use]
+    pub fn sweep_observer(&self) -> Box<dyn SweepObserver> {
+        Box::new(SweptEngine { families: self.families.clone() })
+    }
+
     /// Takes down who waits in the queue, and why, as of now. O(pods that were ever in
     /// it).
     pub fn queue(&self, queue: &SchedulingQueue) {
@@ -136,6 +143,16 @@ impl Metrics {
 impl fmt::Debug for Metrics {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Metrics").finish_non_exhaustive()
+    }
+}
+
+struct SweptEngine {
+    families: Arc<Families>,
+}
+
+impl SweepObserver for SweptEngine {
+    fn swept(&mut self, figures: &Figures, cluster: &Cluster) {
+        self.families.set_engine(figures, cluster);
     }
 }
 

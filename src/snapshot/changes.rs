@@ -65,6 +65,11 @@ struct Removal {
 }
 
 impl Removed {
+    /// None, of a line of versions in which nothing is remembered from before `generation`.
+    pub(crate) fn forgotten_until(generation: Generation) -> Removed {
+        Removed { forgotten: generation, ..Removed::default() }
+    }
+
     pub(crate) fn push(&mut self, at: Generation, slot: NodeSlot, identity: &Identity) {
         if self.next.wrapping_sub(self.first) >= KEPT {
             if let Some(oldest) = self.entries.get(self.first) {

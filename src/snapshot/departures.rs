@@ -120,4 +120,20 @@ mod tests {
         (0..10).for_each(|_| waiting.drop_first());
         assert_eq!((waiting.first(), waiting.len), (None, 0));
     }
+
+    #[test]
+    fn a_queue_fills_its_blocks_and_makes_none_larger() {
+        let mut waiting = Waiting::default();
+        for n in 0..3 * Waiting::BLOCK as u64 {
+            waiting.push((Generation(n), n));
+        }
+        let blocks: Vec<(usize, usize)> =
+            waiting.blocks.iter().map(|block| (block.len(), block.capacity())).collect();
+        assert_eq!(blocks, [(Waiting::BLOCK, Waiting::BLOCK); 3]);
+        for n in 0..3 * Waiting::BLOCK as u64 {
+            assert_eq!(waiting.first(), Some((Generation(n), n)));
+            waiting.drop_first();
+        }
+        assert_eq!(waiting.first(), None);
+    }
 }

@@ -297,6 +297,21 @@ impl<T: Keyed> ObjectStore<T> {
         })
     }
 
+    /// The same objects in a store and an index made anew. O(n log n).
+    fn renewed(&self, generation: Generation) -> ObjectStore<T> {
+        let mut renewed = ObjectStore { generation, ..ObjectStore::default() };
+        for object in self.iter() {
+            renewed.put(object.clone(), generation);
+        }
+        renewed
+    }
+
+    /// Loses the index, for tests.
+    #[cfg(test)]
+    pub(crate) fn damage_index(&mut self) {
+        self.index = HashIndex::default();
+    }
+
     pub(super) fn check_room(&self) -> Result<(), EventError> {
         if self.next == u32::MAX { Err(EventError::Full) } else { Ok(()) }
     }
@@ -444,6 +459,42 @@ impl Objects {
         match kind {
             ObjectKind::NmNode => self.nm_nodes.count(come, gone, generation),
             _ => self.custom_node_resources.count(come, gone, generation),
+        }
+    }
+
+    /// The same objects in stores and indexes made anew, without the parts of nodes, which are with their nodes.
+    /// O(n log n).
+    pub(super) fn renewed(&self, g: Generation) -> Objects {
+        let mut none = PartCount::default();
+        none.count(0, 0, g);
+        let budgets = self.pod_disruption_budgets.renewed(g);
+        let mut by_requirement = Budgets::default();
+        for budget in budgets.iter() {
+            if let Some(number) = budgets.number(&budget.namespace, &budget.name) {
+                by_requirement.exchange(number, None, Some(budget));
+            }
+        }
+        Objects {
+            namespaces: self.namespaces.renewed(g),
+            services: self.services.renewed(g),
+            replication_controllers: self.replication_controllers.renewed(g),
+            replica_sets: self.replica_sets.renewed(g),
+            stateful_sets: self.stateful_sets.renewed(g),
+            daemon_sets: self.daemon_sets.renewed(g),
+            persistent_volumes: self.persistent_volumes.renewed(g),
+            persistent_volume_claims: self.persistent_volume_claims.renewed(g),
+            storage_classes: self.storage_classes.renewed(g),
+            csi_nodes: self.csi_nodes.renewed(g),
+            volume_attachments: self.volume_attachments.renewed(g),
+            csi_drivers: self.csi_drivers.renewed(g),
+            csi_storage_capacities: self.csi_storage_capacities.renewed(g),
+            pod_disruption_budgets: budgets,
+            budgets: by_requirement,
+            pod_groups: self.pod_groups.renewed(g),
+            nm_nodes: none,
+            custom_node_resources: none,
+            reservations: self.reservations.renewed(g),
+            movements: self.movements.renewed(g),
         }
     }
 

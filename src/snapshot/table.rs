@@ -291,6 +291,12 @@ impl<V: Internable> Interned<V> {
         Some(number)
     }
 
+    /// Puts a value that is the same in the place of the one with this number, for what is kept beside what makes it
+    /// the same. O(log n).
+    pub(crate) fn revise(&mut self, number: u32, value: V) {
+        self.values.update(number, |entry| entry.value = value);
+    }
+
     /// Counts one user less; the last one takes the value away. O(log n).
     pub(crate) fn release(&mut self, number: u32, numbers: &mut Numbers, span: Span) {
         let left = self.values.update(number, |entry| {

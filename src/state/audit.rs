@@ -2,11 +2,10 @@
 
 use std::collections::BTreeSet;
 use std::fmt;
-use std::sync::Arc;
 
-use crate::model::{Generation, Object, ObjectKind, Pod};
+use crate::model::ObjectKind;
 use crate::snapshot::draft::Draft;
-use crate::snapshot::{Cluster, Dump, GodelConfig, balanced};
+use crate::snapshot::{Cluster, Dump, balanced};
 
 /// Something that a version says and its objects do not.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,6 +24,28 @@ impl fmt::Display for Difference {
     }
 }
 
+/// What was found to differ.
+#[derive(Default)]
+struct Differences(Vec<Difference>);
+
+impl Differences {
+    /// Compares, and notes a difference. Only what differs is written out.
+    fn note<T: PartialEq + fmt::Debug>(
+        &mut self,
+        place: impl fmt::Display,
+        found: &T,
+        expected: &T,
+    ) {
+        if found != expected {
+            self.0.push(Difference {
+                place: place.to_string(),
+                found: format!("{found:?}"),
+                expected: format!("{expected:?}"),
+            });
+        }
+    }
+}
+
 impl Cluster {
     /// Rebuilds this version from its objects alone, nodes in their order of
     /// arrival, and names each difference; none means that all sums, lists,
@@ -32,30 +53,24 @@ impl Cluster {
     #[must_use]
     pub fn audit(&self) -> Vec<Difference> {
         let found = self.dump();
-        let mut differences = Vec::new();
-        let mut differ = |place: &str, found: &dyn fmt::Debug, expected: &dyn fmt::Debug| {
-            let (found, expected) = (format!("{found:?}"), format!("{expected:?}"));
-            if found != expected {
-                differences.push(Difference { place: place.to_owned(), found, expected });
-            }
-        };
+        let mut differences = Differences::default();
         let expected = self.rebuild(&found);
-        differ("order of nodes", &found.order, &expected.order);
-        differ("assumed pods", &found.assumed, &expected.assumed);
-        differ("used claims", &found.used_claims, &expected.used_claims);
-        differ("members of pod groups", &found.group_members, &expected.group_members);
-        differ("suggestions", &found.suggestions, &expected.suggestions);
-        differ("available nodes", &found.available, &expected.available);
-        differ("evicted pods", &found.evicted, &expected.evicted);
-        differ("preemption marks", &found.preemption_marks, &expected.preemption_marks);
-        differ("marked pods", &found.marked, &expected.marked);
-        differ("budgets of pods", &found.budgets, &expected.budgets);
-        differ("budgets of owners", &found.owners, &expected.owners);
+        differences.note("order of nodes", &found.order, &expected.order);
+        differences.note("assumed pods", &found.assumed, &expected.assumed);
+        differences.note("used claims", &found.used_claims, &expected.used_claims);
+        differences.note("members of pod groups", &found.group_members, &expected.group_members);
+        differences.note("suggestions", &found.suggestions, &expected.suggestions);
+        differences.note("available nodes", &found.available, &expected.available);
+        differences.note("evicted pods", &found.evicted, &expected.evicted);
+        differences.note("preemption marks", &found.preemption_marks, &expected.preemption_marks);
+        differences.note("marked pods", &found.marked, &expected.marked);
+        differences.note("budgets of pods", &found.budgets, &expected.budgets);
+        differences.note("budgets of owners", &found.owners, &expected.owners);
         // Which node reported a size first is not kept: the count alone follows.
         let nodes_of = |dump: &Dump| -> Vec<(String, usize)> {
             dump.images.iter().map(|(name, (_, nodes))| (name.clone(), *nodes)).collect()
         };
-        differ("images", &nodes_of(&found), &nodes_of(&expected));
+        differences.note("images", &nodes_of(&found), &nodes_of(&expected));
         let names: BTreeSet<&String> = found.nodes.keys().chain(expected.nodes.keys()).collect();
         for name in names {
             let (mut ours, mut theirs) =
@@ -63,14 +78,18 @@ impl Cluster {
             for dump in [&mut ours, &mut theirs].into_iter().flatten() {
                 dump.images.values_mut().for_each(|(size, _)| *size = 0);
             }
-            differ(&format!("node {name}"), &ours, &theirs);
+            differences.note(format_args!("node {name}"), &ours, &theirs);
         }
         for node in self.everything() {
             let reached = self.any_node(node.name()).map(|n| n.slot());
-            differ(&format!("name of node {}", node.name()), &reached, &Some(node.slot()));
+            differences.note(
+                format_args!("name of node {}", node.name()),
+                &reached,
+                &Some(node.slot()),
+            );
             for pod in node.pods() {
                 let on = self.pod(&pod.uid()).map(|p| p.node().slot());
-                differ(&format!("uid of pod {}", pod.uid()), &on, &Some(node.slot()));
+                differences.note(format_args!("uid of pod {}", pod.uid()), &on, &Some(node.slot()));
             }
             let (chunk, at) = node.place();
             let bits = [
@@ -86,7 +105,7 @@ impl Cluster {
                 node.pods().any(|p| p.template().traits().claims),
                 node.pods().any(|p| !p.template().host_ports.is_empty()),
             ];
-            differ(&format!("marks of node {}", node.name()), &bits, &derived);
+            differences.note(format_args!("marks of node {}", node.name()), &bits, &derived);
             let (requested, allocatable) = (node.requested(), node.allocatable());
             let balance = balanced(
                 (requested.cpu.0, allocatable.cpu.0),
@@ -98,7 +117,7 @@ impl Cluster {
                 node.generation() <= self.generation(),
             );
             let expected = (node.pods().len(), balance, true);
-            differ(&format!("columns of node {}", node.name()), &columns, &expected);
+            differences.note(format_args!("columns of node {}", node.name()), &columns, &expected);
         }
         if let Some(places) = self.reservations() {
             let available = places.iter().filter(|place| place.is_available());
@@ -110,78 +129,43 @@ impl Cluster {
                 .map(|pod| (pod.node().name().to_string(), pod.uid().to_string()))
                 .filter(|key| named.contains(key))
                 .collect();
-            differ("reserved places", &named, &there);
+            differences.note("reserved places", &named, &there);
             let all: Vec<_> = places.iter().collect();
-            differ("index of places", &found.reservations.len(), &all.len());
+            differences.note("index of places", &found.reservations.len(), &all.len());
             let available: usize = found.available_places.values().map(Vec::len).sum();
             let expected = all.iter().filter(|place| place.is_available()).count();
-            differ("index of available places", &available, &expected);
+            differences.note("index of available places", &available, &expected);
         }
         for (what, counted, follows) in self.uses() {
-            differ(&format!("users of {what}"), &counted, &follows);
+            differences.note(format_args!("users of {what}"), &counted, &follows);
         }
         let listed = self.nodes().count();
         let all = self.everything().count();
         let pods: usize = self.everything().map(|node| node.pod_count()).sum();
-        differ(
+        differences.note(
             "counts",
             &(self.len(), self.node_count(), self.pod_count(), self.assumed_count()),
             &(listed, all, pods, found.assumed.len()),
         );
         let parts = [ObjectKind::NmNode, ObjectKind::CustomNodeResource];
-        differ(
+        for kind in ObjectKind::ALL.iter().filter(|kind| !kind.is_node_part()) {
+            let keys = self.objects().keys(*kind);
+            let reached = keys
+                .iter()
+                .filter(|(namespace, name)| self.objects().contains(*kind, namespace, name));
+            let place = format_args!("index of {} objects", kind.as_str());
+            differences.note(place, &reached.count(), &keys.len());
+        }
+        differences.note(
             "parts of nodes",
             &[self.objects().nm_nodes.len(), self.objects().custom_node_resources.len()],
             &parts.map(|kind| self.object_keys(kind).len()),
         );
-        differences
+        differences.0
     }
 
     fn rebuild(&self, found: &Dump) -> Dump {
-        let mut draft = Draft::new();
-        draft.begin(Generation(1));
-        if let Some(config) = self.godel() {
-            // Places are not made anew: the pods that hold them are there.
-            draft.keep_stores(GodelConfig { reservations: None, ..config.clone() });
-            for movement in self.objects().movements.iter() {
-                let _ = draft.put_object(&Object::Movement(movement.clone()));
-            }
-        }
-        for zone in self.zones() {
-            for chunk in zone.chunks() {
-                for node in crate::snapshot::chunk::lanes(chunk.live())
-                    .filter_map(|at| self.node_in(chunk, at))
-                {
-                    if let Some(node) = node.kubelet_node() {
-                        draft.put_node(Arc::clone(node));
-                    }
-                    if let Some(nm_node) = node.nm_node() {
-                        let part = Object::NmNode(nm_node.clone());
-                        // What was accepted once is again, or the dumps differ.
-                        let _ = draft.put_object(&part);
-                    }
-                }
-            }
-        }
-        let objects = self.objects();
-        for budget in objects.pod_disruption_budgets.iter() {
-            let _ = draft.put_object(&Object::PodDisruptionBudget(budget.clone()));
-        }
-        let owners = ObjectKind::ALL.iter().filter_map(|kind| objects.workloads(*kind));
-        for owner in owners.flat_map(|store| store.iter()) {
-            let _ = draft.put_object(&Object::Workload(owner.clone()));
-        }
-        for node in self.everything() {
-            if let Some(custom) = node.custom_node_resource() {
-                let part = Object::CustomNodeResource(custom.clone());
-                let _ = draft.put_object(&part);
-            }
-            for pod in node.pods() {
-                let assumed = pod.is_assumed();
-                let pod: Pod = pod.to_pod();
-                draft.place(&pod, node.name(), None, assumed);
-            }
-        }
+        let (draft, _) = Draft::renewed(self, self.generation());
         let mut dump = draft.cluster.dump();
         dump.order.retain(|name| found.nodes.contains_key(name));
         dump

@@ -48,12 +48,12 @@ enum Age {
 /// The writer's state.
 pub struct State {
     pub(super) draft: Draft,
-    generation: Generation,
+    pub(super) generation: Generation,
     /// How long an assumed pod lives after its binding finished; none for ever.
     ttl: Option<Duration>,
     /// When assumed pods whose binding finished expire.
-    deadlines: BTreeMap<Uid, Timestamp>,
-    by_deadline: BTreeSet<(Timestamp, Uid)>,
+    pub(super) deadlines: BTreeMap<Uid, Timestamp>,
+    pub(super) by_deadline: BTreeSet<(Timestamp, Uid)>,
     pub(super) places: PlaceClocks,
     commit_policy: CommitPolicy,
 }

@@ -9,10 +9,13 @@ mod godel;
 mod nodes;
 mod parts;
 mod pods;
+mod renewed;
 mod reservations;
 
 pub use parts::PartCount;
 pub(crate) use pods::{check_amounts, check_supported};
+#[cfg(test)]
+pub(crate) use renewed::damage;
 pub(crate) use reservations::Effect;
 
 use crate::model::{EventError, Generation, Name, Object, ObjectKind, Template};

@@ -1,0 +1,49 @@
+#!/usr/bin/env bash
+# What takes too long for every change: ci/nightly.sh [STEP...], all of them unless said, one after the other. A step
+# that fails does not keep the others from running; the exit status is 1 if any did.
+#
+#   cost       what publishes copy at a million nodes, and load and latency at that size
+#   miri       miri over everything with many seeds
+#   thread     both sanitizers
+#   fuzz       each target for PORTOLAN_FUZZ_SECONDS (900)
+#   soak       hostile readers, memory and progress for PORTOLAN_SOAK_MINUTES (20)
+#   mutants    mutants made by cargo-mutants, for PORTOLAN_MUTANT_MINUTES (90): see docs/mutants.md
+set -uo pipefail
+cd "$(dirname "$0")/.."
+export CARGO_TERM_COLOR=never
+steps=("$@")
+if [ ${#steps[@]} = 0 ]; then steps=(cost miri thread fuzz soak mutants); fi
+
+run_step() {
+    case $1 in
+    cost)
+        bash ci/cost.sh && cargo run --release -p portolan-cli -- perf cache --nodes 1000000
+        ;;
+    miri) bash ci/miri.sh 64 ;;
+    thread) bash ci/sanitizers.sh address && bash ci/sanitizers.sh thread ;;
+    fuzz) bash ci/fuzz.sh --seconds "${PORTOLAN_FUZZ_SECONDS:-900}" ;;
+    soak) cargo run --release --example soak -- --minutes "${PORTOLAN_SOAK_MINUTES:-20}" ;;
+    mutants) bash ci/machine-mutants.sh ;;
+    *)
+        echo "there is no step $1: take one of cost, miri, thread, fuzz, soak, mutants"
+        return 1
+        ;;
+    esac
+}
+
+failed=()
+for step in "${steps[@]}"; do
+    printf '\n== %s\n' "$step"
+    start=$SECONDS
+    if run_step "$step"; then
+        printf '== %s: passed in %s s\n' "$step" "$((SECONDS - start))"
+    else
+        printf '== %s: FAILED after %s s\n' "$step" "$((SECONDS - start))"
+        failed+=("$step")
+    fi
+done
+if [ ${#failed[@]} -gt 0 ]; then
+    printf '\nfailed: %s\n' "${failed[*]}"
+    exit 1
+fi
+printf '\nall steps passed\n'

@@ -1,0 +1,155 @@
+//! The way back from a state that contradicts itself: all that is derived is derived again.
+//!
+//! kube-scheduler's cache rebuilds its snapshot when its lists disagree with its nodes (backend/cache/cache.go,
+//! `updateNodeInfoSnapshotList`, 1.35.4). Here the writer's whole state is made anew from the objects that it holds,
+//! so that a defect of one index costs a rebuild and not a restart.
+
+use crate::model::Generation;
+use crate::snapshot::draft::Draft;
+
+use super::audit::Difference;
+use super::lifecycle::{Observer, State};
+
+impl State {
+    /// Makes everything that follows from objects anew, under the next generation, and returns what differed from it
+    /// before. Objects, assumed pods, their deadlines and the places of Reservations stay. O(n log n).
+    ///
+    /// Pods that are on two nodes stay on one, and pods that no node can hold are dropped; both are among the
+    /// differences.
+    pub fn rebuild(&mut self, observer: &mut impl Observer) -> Vec<Difference> {
+        let mut differences = self.cluster().audit();
+        self.generation = self.generation.next();
+        let (draft, refused) = Draft::renewed(self.cluster(), self.generation);
+        for pod in refused {
+            let node = pod.node_name.as_deref().unwrap_or_default();
+            differences.push(Difference {
+                place: format!("pod {}", pod.uid),
+                found: format!("on node {node}"),
+                expected: "elsewhere, or nowhere".to_owned(),
+            });
+            if draft.pod(&pod.uid).is_none() {
+                observer.gone(&pod.uid);
+            }
+        }
+        self.draft = draft;
+        let assumed = |uid: &_| self.draft.pod(uid).is_some_and(|pod| pod.is_assumed());
+        self.deadlines.retain(|uid, _| assumed(uid));
+        self.by_deadline = self.deadlines.iter().map(|(uid, at)| (*at, uid.clone())).collect();
+        for node in self.draft.cluster.everything() {
+            for pod in node.pods() {
+                observer.placed(&pod.to_pod(), node.slot(), pod.is_assumed());
+            }
+        }
+        differences
+    }
+
+    /// The generation of the last event, or of the last rebuild.
+    #[must_use]
+    pub fn generation(&self) -> Generation {
+        self.generation
+    }
+
+    /// The draft, to be damaged by tests.
+    #[cfg(test)]
+    pub(crate) fn damage(&mut self) -> &mut Draft {
+        &mut self.draft
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::log::Event;
+    use crate::model::{Labels, Name, PodAffinity, PodSpec, Service, Timestamp, node, pod};
+    use crate::snapshot::Dump;
+    use crate::snapshot::draft::damage;
+    use crate::state::CommitPolicy;
+
+    /// Two nodes in zones of their own, a ghost, pods of every kind that is counted, and other objects.
+    fn state() -> State {
+        let mut state = State::new(Some(Duration::from_secs(30)), CommitPolicy::Unchecked);
+        let image = |name: &'static str, size| node(name).hostname().image(["a:1"], size);
+        let gang = |spec: &mut PodSpec| spec.scheduling_group = Some("g".into());
+        let service =
+            Service { namespace: "default".into(), name: "s".into(), selector: Labels::default() };
+        let events = [
+            Event::AddNode(image("n1", 7).zone("z1").cpu(4_000).build().into()),
+            Event::AddNode(image("n2", 9).zone("z2").cpu(8_000).build().into()),
+            Event::AddPod(pod("a").cpu(10).claim("c").host_port(80).on("n1").build().into()),
+            Event::AddPod(pod("b").pod_affinity(PodAffinity::default()).on("n2").build().into()),
+            Event::AddPod(pod("c").spec(gang).on("gone").build().into()),
+            Event::AssumePod { pod: pod("d").cpu(5).on("n2").build().into(), decided_on: None },
+            Event::FinishBinding { uid: pod("d").build().uid, now: Timestamp::from_secs(1) },
+            Event::PutObject(service.into()),
+        ];
+        for event in events {
+            state.apply(&event, &mut ()).unwrap();
+        }
+        assert_eq!(state.cluster().audit(), []);
+        state
+    }
+
+    #[test]
+    fn a_rebuild_mends_each_index_and_names_what_was_wrong() {
+        for (place, damage) in damage::ALL {
+            let mut state = state();
+            let (before, generation) = (state.cluster().dump(), state.cluster().generation());
+            damage(state.damage());
+            let differences = state.rebuild(&mut ());
+            let named = |of: &Difference| of.place.starts_with(place);
+            assert!(differences.iter().any(named), "{place}: {differences:?}");
+            assert_eq!(state.cluster().audit(), [], "{place}");
+            assert_eq!(state.cluster().dump(), before, "{place}");
+            assert_eq!(state.cluster().generation(), generation.next(), "{place}");
+        }
+    }
+
+    #[test]
+    fn a_rebuild_of_a_whole_state_changes_nothing() {
+        let mut state = state();
+        let before = state.cluster().dump();
+        assert_eq!(state.rebuild(&mut ()), []);
+        assert_eq!(state.rebuild(&mut ()), []);
+        assert_eq!(state.cluster().dump(), before);
+        assert_eq!(state.cluster().image("a:1").map(|image| image.size), Some(7));
+    }
+
+    #[test]
+    fn an_index_of_objects_is_made_anew() {
+        let mut state = state();
+        damage::lose_index_of_services(state.damage());
+        assert!(state.cluster().objects().services.get("default", "s").is_none());
+        let differences = state.rebuild(&mut ());
+        assert_eq!(differences.len(), 1, "{differences:?}");
+        assert!(state.cluster().objects().services.get("default", "s").is_some());
+        assert_eq!(state.cluster().audit(), []);
+    }
+
+    #[test]
+    fn a_pod_on_two_nodes_stays_on_one() {
+        let mut state = state();
+        let whole: Dump = state.cluster().dump();
+        let n2: Name = "n2".into();
+        state.damage().place(&pod("a").on("n2").build(), &n2, None, false);
+        assert_ne!(state.cluster().dump(), whole);
+        let differences = state.rebuild(&mut ());
+        let named = |of: &Difference| of.place == format!("pod {}", pod("a").build().uid);
+        assert!(differences.iter().any(named), "{differences:?}");
+        assert_eq!(state.cluster().audit(), []);
+        assert_eq!(state.cluster().pod_count(), 4);
+    }
+
+    #[test]
+    fn deadlines_outlive_a_rebuild() {
+        let mut state = state();
+        state.rebuild(&mut ());
+        let expired = |state: &mut State, now| {
+            state.apply(&Event::Expire(Timestamp::from_secs(now)), &mut ()).unwrap().removed
+        };
+        assert_eq!(expired(&mut state, 31), 0);
+        assert_eq!(expired(&mut state, 32), 1);
+        assert_eq!(state.cluster().audit(), []);
+    }
+}

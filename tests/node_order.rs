@@ -1,0 +1,218 @@
+//! The list order of nodes, and where samples of it begin, beside a plain model of kube-scheduler's node tree
+//! (backend/cache/node_tree.go) and of its `nextStartNodeIndex` (schedule_one.go), while nodes come, change and go; and
+//! which lists see the pods of a ghost.
+
+use portolan::framework::{Framework, Scheduler, SchedulerConfig, num_feasible_nodes_to_find};
+use portolan::model::{LabelSelector, Node, PodAffinity, node, pod};
+use portolan::{Cluster, Config, Engine, Writer};
+use proptest::prelude::*;
+
+/// Zones in the order in which they were first seen, each with its nodes in the order of their arrival.
+#[derive(Default)]
+struct NodeTree(Vec<(u8, Vec<String>)>);
+
+impl NodeTree {
+    /// The node is new, or replaces the one of its name; in another zone than before it is at the end.
+    fn put(&mut self, name: &str, zone: u8) {
+        if self.0.iter().any(|(of, nodes)| *of == zone && nodes.iter().any(|known| known == name)) {
+            return;
+        }
+        self.remove(name);
+        match self.0.iter_mut().find(|(of, _)| *of == zone) {
+            Some((_, nodes)) => nodes.push(name.to_owned()),
+            None => self.0.push((zone, vec![name.to_owned()])),
+        }
+    }
+
+    fn remove(&mut self, name: &str) {
+        self.0.iter_mut().for_each(|(_, nodes)| nodes.retain(|known| known != name));
+        // A zone without nodes is forgotten: seen again, it is the last one.
+        self.0.retain(|(_, nodes)| !nodes.is_empty());
+    }
+
+    /// Round r has the r-th node of each zone that has so many.
+    fn list(&self) -> Vec<String> {
+        let rounds = self.0.iter().map(|(_, nodes)| nodes.len()).max().unwrap_or(0);
+        let round = |r: usize| self.0.iter().filter_map(move |(_, nodes)| nodes.get(r));
+        (0..rounds).flat_map(round).cloned().collect()
+    }
+}
+
+#[derive(Clone, Debug)]
+enum Op {
+    Put(u8, u8),
+    PutMany(u8, u8),
+    Remove(u8),
+    RemoveMany(u8, u8),
+    /// A pod on a node, so that it is a ghost once it is removed.
+    Keep(u8),
+    Free(u8),
+}
+
+fn ops() -> impl Strategy<Value = Vec<Op>> {
+    let zone = 0_u8..5;
+    prop::collection::vec(
+        prop_oneof![
+            4 => (any::<u8>(), zone.clone()).prop_map(|(n, zone)| Op::Put(n, zone)),
+            2 => (any::<u8>(), zone).prop_map(|(n, zone)| Op::PutMany(n, zone)),
+            3 => any::<u8>().prop_map(Op::Remove),
+            1 => (any::<u8>(), any::<u8>()).prop_map(|(n, step)| Op::RemoveMany(n, step)),
+            1 => any::<u8>().prop_map(Op::Keep),
+            1 => any::<u8>().prop_map(Op::Free),
+        ],
+        1..60,
+    )
+}
+
+fn in_zone(name: &str, zone: u8) -> Node {
+    node(name).hostname().zone(format!("z{zone}")).cpu(64_000).build()
+}
+
+/// Does the same to a writer and to the model.
+fn apply(op: &Op, writer: &mut Writer, tree: &mut NodeTree) {
+    let name = |n: u8| format!("n{n}");
+    let mut put = |n: u8, zone: u8| {
+        writer.add_node(in_zone(&name(n), zone)).unwrap();
+        tree.put(&name(n), zone);
+    };
+    match *op {
+        Op::Put(n, zone) => put(n, zone),
+        // More than a chunk has room for, most of them in one zone.
+        Op::PutMany(first, zone) => {
+            (0..80).for_each(|n| put(first.wrapping_add(n), if n % 8 == 0 { n % 5 } else { zone }));
+        }
+        Op::Remove(n) => {
+            let known = writer.remove_node(name(n)).is_ok();
+            assert_eq!(known, tree.list().contains(&name(n)));
+            tree.remove(&name(n));
+        }
+        Op::RemoveMany(first, step) => {
+            for n in (0..60).map(|i: u8| first.wrapping_add(i.wrapping_mul(step))) {
+                drop(writer.remove_node(name(n)));
+                tree.remove(&name(n));
+            }
+        }
+        Op::Keep(n) => drop(writer.add_pod(pod(name(n)).on(name(n)).build())),
+        Op::Free(n) => drop(writer.remove_pod(&pod(name(n)).on(name(n)).build())),
+    }
+}
+
+fn listed(cluster: &Cluster) -> Vec<String> {
+    cluster.nodes().map(|node| node.name().to_string()).collect()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 48, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn nodes_are_listed_as_a_node_tree_lists_them(ops in ops()) {
+        let (mut writer, reader) = Engine::inline(Config::default());
+        let mut tree = NodeTree::default();
+        let mut held = Vec::new();
+        for op in &ops {
+            apply(op, &mut writer, &mut tree);
+            prop_assert_eq!(listed(writer.cluster()), tree.list(), "after {:?}", op);
+            writer.publish();
+            held.push((reader.snapshot(), tree.list()));
+        }
+        let rebuilt = writer.rebuild();
+        prop_assert_eq!(rebuilt.differences, vec![]);
+        prop_assert_eq!(listed(writer.cluster()), tree.list());
+        for (version, list) in held {
+            prop_assert_eq!(listed(&version.fork()), list);
+        }
+    }
+
+    /// Every cycle goes on in the list where the last one ended, by the number of nodes that there were then; nodes that
+    /// come and go shift what is there.
+    #[test]
+    fn samples_go_on_where_the_last_one_ended(
+        changes in prop::collection::vec((ops(), 1_usize..4), 1..6),
+    ) {
+        let (mut writer, _) = Engine::inline(Config::default());
+        let mut tree = NodeTree::default();
+        for n in 0..160 {
+            let name = format!("s{n}");
+            // Each third is closed; the others all differ in what they score.
+            let built = node(&*name).hostname().zone(format!("z{}", n % 5)).cpu(2_000 + 97 * n);
+            writer.add_node(built.unschedulable(n % 3 == 0).build()).unwrap();
+            tree.put(&name, (n % 5) as u8);
+        }
+        let config = SchedulerConfig { percentage_of_nodes: 5, seed: 1 };
+        let framework = std::sync::Arc::new(Framework::default_profile());
+        let mut scheduler = Scheduler::new(framework.clone(), config, None);
+        let wanted = pod("wanted").cpu(1_000).build();
+        let mut start = 0;
+        for (ops, cycles) in &changes {
+            ops.iter().for_each(|op| apply(op, &mut writer, &mut tree));
+            for _ in 0..*cycles {
+                let list = tree.list();
+                let found = framework.evaluate(writer.cluster(), &wanted);
+                let begin = start % list.len();
+                let enough = num_feasible_nodes_to_find(list.len(), 5);
+                let (mut sample, mut looked_at) = (Vec::new(), 0);
+                for name in list[begin..].iter().chain(&list[..begin]) {
+                    if sample.len() == enough {
+                        break;
+                    }
+                    looked_at += 1;
+                    let verdict = &found.nodes[name.as_str()];
+                    if verdict.status.is_none() {
+                        sample.push(name);
+                    }
+                }
+                let decision = scheduler.schedule(writer.cluster(), &wanted).unwrap();
+                prop_assert_eq!((decision.feasible, decision.looked_at), (sample.len(), looked_at));
+                prop_assert!(sample.iter().any(|name| **name == *decision.node), "from {}", begin);
+                start = (begin + looked_at) % list.len();
+            }
+        }
+    }
+}
+
+#[test]
+fn pods_of_a_ghost_are_in_lists_of_pods_and_not_of_nodes() {
+    let (mut writer, reader) = Engine::inline(Config::default());
+    writer.add_node(in_zone("n1", 0)).unwrap();
+    let built = |name: &str, app: &str, on: &str| {
+        let affinity = PodAffinity::default();
+        pod(name).label("app", app).claim(name).pod_affinity(affinity).on(on).build()
+    };
+    writer.add_pod(built("on-node", "a", "n1")).unwrap();
+    writer.add_pod(built("on-ghost", "a", "gone")).unwrap();
+    writer.assume_pod(built("assumed-on-ghost", "b", "gone")).unwrap();
+    // A node that goes leaves its pods on a ghost.
+    writer.add_node(in_zone("n2", 1)).unwrap();
+    writer.add_pod(built("left", "a", "n2")).unwrap();
+    writer.remove_node("n2").unwrap();
+    writer.publish();
+    let version = reader.snapshot();
+    let fork = version.fork();
+    for cluster in [writer.cluster(), &version, &fork] {
+        let pods = |selector: &LabelSelector, assumed: bool| {
+            let found = cluster.pods(selector, |pod| !assumed || pod.is_assumed());
+            let mut names: Vec<String> = found.map(|pod| pod.name().to_string()).collect();
+            names.sort();
+            names
+        };
+        let (all, app_a) =
+            (LabelSelector::everything(), LabelSelector::from_labels([("app", "a")]));
+        assert_eq!(pods(&all, false), ["assumed-on-ghost", "left", "on-ghost", "on-node"]);
+        assert_eq!(pods(&app_a, false), ["left", "on-ghost", "on-node"]);
+        assert_eq!(pods(&all, true), ["assumed-on-ghost"]);
+        assert_eq!(pods(&LabelSelector::Nothing, false), [""; 0]);
+        // By uid and in counts, with their node, which no list has.
+        let ghost = cluster.pod(&built("left", "a", "n2").uid).unwrap();
+        assert_eq!(&**ghost.node().name(), "n2");
+        assert_eq!((cluster.pod_count(), cluster.node_count(), cluster.len()), (4, 3, 1));
+        assert_eq!(listed(cluster), ["n1"]);
+        assert!(cluster.node("n2").is_none() && cluster.node("gone").is_none());
+        assert_eq!(cluster.nodes_with_affinity().count(), 1);
+        assert!(cluster.is_claim_used("default", "on-node"));
+        assert!(!cluster.is_claim_used("default", "on-ghost"));
+    }
+    // The node is back, and its pods with it.
+    writer.add_node(in_zone("gone", 1)).unwrap();
+    assert_eq!(writer.cluster().nodes_with_affinity().count(), 2);
+    assert!(writer.cluster().is_claim_used("default", "on-ghost"));
+}

@@ -1,0 +1,111 @@
+//! A writer's state made anew from its objects, as readers, schedulers and threads that submit see it. What a rebuild
+//! mends is in the unit tests of `state::rebuild`, which can damage an index.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use portolan::framework::{Framework, Scheduler, SchedulerConfig};
+use portolan::model::{Node, Taint, TaintEffect, Timestamp, node, pod};
+use portolan::snapshot::ChangedSince;
+use portolan::{Config, Engine, Writer};
+
+fn tainted(n: usize) -> Node {
+    let mut builder = node(format!("n{n}")).hostname().zone(format!("z{}", n % 3)).cpu(4_000);
+    builder = builder.label("disk", if n.is_multiple_of(2) { "ssd" } else { "hdd" });
+    for key in ["a", "b", "c"].iter().take(n % 4) {
+        builder = builder.taint(Taint::new(*key, "", TaintEffect::NoSchedule));
+    }
+    builder.build()
+}
+
+/// Nodes and pods of which the first are gone, so that what is left gets other numbers when it is numbered anew.
+fn with_gaps(writer: &mut Writer) {
+    for n in 0..90 {
+        writer.add_node(tainted(n)).unwrap();
+        writer.add_pod(pod(format!("p{n}")).cpu(n as i64).on(format!("n{n}")).build()).unwrap();
+    }
+    for n in 0..40 {
+        writer.remove_pod(&pod(format!("p{n}")).on(format!("n{n}")).build()).unwrap();
+        writer.remove_node(format!("n{n}")).unwrap();
+    }
+}
+
+#[test]
+fn readers_follow_a_rebuild_and_held_versions_stay() {
+    let (mut writer, mut reader) = Engine::inline(Config { live_index: true, ..Config::default() });
+    with_gaps(&mut writer);
+    let before = writer.publish();
+    let (held, fork) = (reader.snapshot(), reader.snapshot().fork());
+    let dump = held.dump();
+
+    let rebuilt = writer.rebuild();
+    assert_eq!((rebuilt.generation, rebuilt.differences), (before.next(), vec![]));
+    let version = reader.refresh().clone();
+    assert_eq!((version.generation(), version.dump()), (before.next(), dump.clone()));
+    assert_eq!(version.changed_since(before), ChangedSince::Reset);
+    assert_eq!(version.changed_since(before.next()), ChangedSince::Changes(vec![]));
+    for n in 40..90 {
+        let (name, uid) = (format!("n{n}"), pod(format!("p{n}")).build().uid);
+        let (at, live) = reader.get_pod(&uid);
+        let slot = live.unwrap().slot;
+        assert_eq!((at, &**version.node_by_slot(slot).unwrap().name()), (before.next(), &*name));
+        assert_eq!(&**held.pod(&uid).unwrap().node().name(), &*name);
+    }
+    // Pods come and go in the new state; what is older knows nothing of it.
+    for n in 40..60 {
+        writer.remove_pod(&pod(format!("p{n}")).on(format!("n{n}")).build()).unwrap();
+        writer.add_pod(pod(format!("q{n}")).on(format!("n{n}")).build()).unwrap();
+        writer.publish();
+        writer.reclaim();
+    }
+    assert_eq!(writer.cluster().audit(), vec![]);
+    assert_eq!((held.dump(), fork.dump()), (dump.clone(), dump));
+    assert_eq!((held.audit(), fork.audit()), (vec![], vec![]));
+}
+
+#[test]
+fn a_scheduler_keeps_nothing_by_the_numbers_from_before_a_rebuild() {
+    let (mut writer, _) = Engine::inline(Config::default());
+    with_gaps(&mut writer);
+    let config = SchedulerConfig { percentage_of_nodes: 100, ..SchedulerConfig::default() };
+    let framework = Arc::new(Framework::default_profile());
+    let mut remembers = Scheduler::new(framework.clone(), config.clone(), None);
+    for round in 0..4 {
+        for kind in 0..3 {
+            let wanted = pod(format!("wanted-{kind}")).cpu(100 * (kind + 1)).build();
+            let ours = remembers.schedule(writer.cluster(), &wanted).unwrap();
+            let fresh = Scheduler::new(framework.clone(), config.clone(), None)
+                .schedule(writer.cluster(), &wanted)
+                .unwrap();
+            assert_eq!(
+                (ours.score, ours.feasible),
+                (fresh.score, fresh.feasible),
+                "{round} {kind}"
+            );
+            assert_eq!(writer.cluster().node(&ours.node).unwrap().slot(), ours.slot);
+        }
+        // The nodes are as many, and others.
+        writer.remove_node(format!("n{}", 40 + round)).unwrap();
+        writer.add_node(tainted(round)).unwrap();
+        writer.rebuild();
+    }
+}
+
+#[test]
+fn a_shared_engine_is_rebuilt_under_its_writer_token() {
+    let ttl = Some(Duration::from_secs(30));
+    let engine = Engine::shared(Config { assumed_ttl: ttl, ..Config::default() });
+    let assumed = pod("a").on("n1").build();
+    engine.add_node(node("n1").build()).unwrap().wait().unwrap().unwrap();
+    engine.assume_pod(assumed.clone()).unwrap().wait().unwrap().unwrap();
+    let bound = engine.finish_binding(&assumed.uid, Timestamp::from_secs(1)).unwrap();
+    let bound = bound.wait().unwrap().unwrap().generation;
+    let rebuilt = engine.with_writer(Writer::rebuild).unwrap();
+    assert_eq!((rebuilt.generation, rebuilt.differences), (bound.next(), vec![]));
+    let version = engine.reader().unwrap().at_least(rebuilt.generation, None).unwrap();
+    assert_eq!(version.assumed_count(), 1);
+    // The deadline stays, and is passed.
+    let expired = engine.with_writer(|writer| writer.expire(Timestamp::from_secs(32))).unwrap();
+    assert_eq!(expired, Ok(1));
+    assert_eq!(engine.with_writer(|writer| writer.cluster().audit()).unwrap(), vec![]);
+}
