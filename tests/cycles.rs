@@ -647,7 +647,7 @@ fn a_pod_that_is_deleted_before_it_waits_does_not_wait() {
 #[test]
 fn a_deleted_object_ends_an_assumed_pod_and_not_an_added_one() {
     let (mut writer, _) = Engine::inline(Config::default());
-    writer.add_node(node("n").cpu(1_000).build()).unwrap();
+    writer.add_node(node("n").cpu(1_000).memory(1 << 30).build()).unwrap();
     writer.assume_pod(cpu("assumed", 100).build().on("n")).unwrap();
     writer.add_pod(cpu("added", 100).build().on("n")).unwrap();
     for name in ["default/assumed", "default/added", "default/unknown"] {
