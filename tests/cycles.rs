@@ -534,13 +534,16 @@ fn patient(engine: &Engine, handle: &Handle) -> PodScheduler {
 
 #[test]
 fn a_victim_that_waits_is_rejected_and_one_that_was_allowed_is_evicted() {
-    for is_allowed in [false, true] {
+    for decided in [None, Some(true), Some(false)] {
+        let is_allowed = decided == Some(true);
         let (engine, handle) = engine(1, 1_000);
         let mut scheduler = patient(&engine, &handle);
         let low = scheduler.schedule(&Arc::new(cpu("low", 800).build()), now()).unwrap();
         let waiting = handle.waiting_pods().get(&low.pod.uid).unwrap();
-        if is_allowed {
-            waiting.allow("Slow");
+        match decided {
+            Some(true) => assert!(waiting.allow("Slow")),
+            Some(false) => assert!(waiting.reject("Other", "no")),
+            None => {}
         }
         let high = Arc::new(cpu("high", 800).priority(9).build());
         let error = scheduler.schedule(&high, now()).unwrap_err();
@@ -554,6 +557,25 @@ fn a_victim_that_waits_is_rejected_and_one_that_was_allowed_is_evicted() {
         assert_eq!(snapshot(&engine).pod_count(), 0, "nobody is left on the node");
         assert_eq!(&**scheduler.schedule(&high, now()).unwrap().node(), "n0");
     }
+}
+
+#[test]
+fn what_is_scheduled_within_the_writer_is_refused_and_leaves_nothing_assumed() {
+    let (engine, handle) = engine(1, 1_000);
+    let mut scheduler = patient(&engine, &handle);
+    let pod = Arc::new(cpu("a", 100).build());
+    let placed = engine.with_writer(|_| scheduler.schedule(&pod, now())).unwrap();
+    assert_eq!(placed.unwrap_err(), CycleError::OwnThread);
+    let gang = engine.with_writer(|_| scheduler.schedule_gang(&[pod.clone()], 1, now())).unwrap();
+    assert!(gang.is_err());
+    assert_eq!(snapshot(&engine).pod_count(), 0);
+    let placement = scheduler.schedule(&pod, now()).unwrap();
+    handle.waiting_pods().get(&pod.uid).unwrap().allow("Slow");
+    let mut binding = BindingCycle::new(engine.clone()).unwrap();
+    let bound = engine.with_writer(|_| binding.run(&placement, now)).unwrap();
+    assert_eq!(bound.unwrap_err(), BindError::OwnThread);
+    assert_eq!(snapshot(&engine).assumed_count(), 1, "to be bound later");
+    binding.run(&placement, now).unwrap();
 }
 
 /// A loop whose pods wait for the plugin Slow, with its queue.

@@ -1,5 +1,6 @@
 //! Readers: versions, and what is true right now.
 
+use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
@@ -102,6 +103,8 @@ pub struct Reader {
     versions: Subscription<Snapshot>,
     live: Option<LiveReader<Uid, Whereabouts>>,
     writer: WriterThread,
+    /// The generation of the newest answer to [`Reader::get_pod`].
+    answered: Cell<u64>,
 }
 
 impl Reader {
@@ -110,7 +113,7 @@ impl Reader {
         live: Option<LiveReader<Uid, Whereabouts>>,
         writer: WriterThread,
     ) -> Reader {
-        Reader { versions, live, writer }
+        Reader { versions, live, writer, answered: Cell::new(0) }
     }
 
     /// The current version, for a moment: a bounded number of steps, no lock,
@@ -175,11 +178,12 @@ impl Reader {
     /// its writer.
     #[must_use]
     pub fn get_pod(&self, uid: &Uid) -> (Generation, Option<LivePod>) {
-        // Before the look-up: an answer as new as this is as new as a version taken now.
-        let published = self.versions.published();
+        // A version can be pinned before its number is published, so the last answer counts, too.
+        let least = self.versions.published().max(self.answered.get());
         if let Some(Ok(answer)) = self.live.as_ref().map(|live| live.get(uid))
-            && answer.version >= published
+            && answer.version >= least
         {
+            self.answered.set(answer.version);
             let pod = answer.value.map(|Whereabouts(bits)| LivePod {
                 slot: NodeSlot(bits >> 1),
                 assumed: bits & 1 == 1,
@@ -187,6 +191,7 @@ impl Reader {
             return (Generation(answer.version), pod);
         }
         let version = self.pin();
+        self.answered.set(version.generation().0);
         let pod = version.pod(uid);
         let pod = pod.map(|p| LivePod { slot: p.node().slot(), assumed: p.is_assumed() });
         (version.generation(), pod)

@@ -262,6 +262,13 @@ impl Engine {
         self.log.with(|core| work(&mut core.writer))
     }
 
+    /// Whether the calling thread is within [`Engine::with_writer`] of this engine, and so
+    /// cannot wait for the outcome of an event.
+    #[must_use]
+    pub fn is_within_writer(&self) -> bool {
+        self.log.is_held_here()
+    }
+
     /// Another reader. Waits for the writer token: make readers rarely, clone
     /// them, keep them.
     ///

@@ -72,8 +72,9 @@ impl Eviction {
     }
 
     /// Calls `evict` for every victim: the last one after the others, and not if
-    /// one of those failed. A victim that waits for a permit is rejected instead; one whose
-    /// permits were all given may be bound by now, and is evicted. Victims that terminate
+    /// one of those failed. A victim that waits for a permit is rejected instead, and one that
+    /// was rejected before gives its room back already. One whose permits were all given
+    /// may be bound by now, and is evicted. Victims that terminate
     /// already are left alone.
     ///
     /// # Errors
@@ -82,8 +83,9 @@ impl Eviction {
     pub fn run(&self, mut evict: impl FnMut(&Pod) -> Result<(), String>) -> Result<(), String> {
         let Some((last, others)) = self.victims.split_last() else { return Ok(()) };
         let mut evict = |victim: &Pod| {
-            let waiting = self.handle.waiting_pods().get(&victim.uid);
-            if waiting.is_some_and(|waiting| waiting.reject("DefaultPreemption", "preempted")) {
+            if let Some(waiting) = self.handle.waiting_pods().get(&victim.uid)
+                && (waiting.reject("DefaultPreemption", "preempted") || !waiting.is_allowed())
+            {
                 return Ok(());
             }
             match victim.deletion_time {

@@ -225,6 +225,9 @@ impl<'a> Filters<'a> {
         let (_, pods) = self.nominated.iter().find(|(name, _)| name == node.name())?;
         let mut fork = node.cluster().fork();
         let mut filters = self.extend();
+        if let Some(status) = &filters.rejected {
+            return Some(status.clone());
+        }
         for pod in pods {
             let placed = pod.clone().on(node.name().clone());
             if let Err(error) = fork.add_pod(&placed) {
@@ -243,7 +246,7 @@ impl<'a> Filters<'a> {
     /// filters all that such pods cannot change (`CycleState.Clone`).
     #[must_use]
     pub fn extend(&self) -> Filters<'_> {
-        // A filter that could not be copied would not be told of pods: it has no answer.
+        // A filter that failed to copy would miss pod changes, so the copy rejects every node.
         let mut rejected = None;
         let each = self.each.iter().map(|judge| {
             let extended = judge.guard("PreFilterExtension", |filter| Ok(filter.extend()));

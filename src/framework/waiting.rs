@@ -140,6 +140,12 @@ impl WaitingPod {
         state.pending.is_empty() && self.decide(&mut state, Ok(()))
     }
 
+    /// Whether its permits were all given, so that it may be bound by now.
+    #[must_use]
+    pub fn is_allowed(&self) -> bool {
+        matches!(self.state().outcome, Some(Ok(())))
+    }
+
     /// A plugin rejects it. Returns whether this call decided: false if the pod was allowed
     /// or rejected before. A pod that was allowed may be bound already, and has to be
     /// evicted instead.

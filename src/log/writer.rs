@@ -200,6 +200,11 @@ impl<F: Fold> Log<F> {
         self.closed.load(Ordering::Relaxed)
     }
 
+    /// Whether the calling thread holds the writer, from further up its own stack.
+    pub fn is_held_here(&self) -> bool {
+        self.token.is_held_here()
+    }
+
     /// How many events are in the log and not folded yet.
     pub fn len(&self) -> usize {
         self.queue.len()

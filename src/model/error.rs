@@ -103,7 +103,7 @@ pub enum EventError {
         /// The pod, or the node or part of a node.
         object: String,
     },
-    /// A node, or a part of one, without a name.
+    /// A node or another object without a name.
     #[error("a {kind} has no name: set metadata.name")]
     EmptyName {
         /// Its kind.

@@ -102,7 +102,8 @@ impl BindingCycle {
     ///
     /// # Errors
     ///
-    /// The pod is not bound, and forgotten.
+    /// The pod is not bound, and forgotten; with [`BindError::OwnThread`] nothing was
+    /// tried, and it is still assumed.
     pub fn run(
         &mut self,
         placement: &Placement,
@@ -123,6 +124,9 @@ impl BindingCycle {
         placement: &Placement,
         clock: impl Fn() -> Timestamp,
     ) -> Result<(), BindError> {
+        if self.engine.is_within_writer() {
+            return Err(BindError::OwnThread);
+        }
         let Placement { pod, framework, state, .. } = placement;
         let node = placement.node();
         let permitted = match placement.waits {

@@ -216,6 +216,10 @@ impl PodScheduler {
     }
 
     fn try_schedule(&mut self, pod: &Arc<Pod>, now: Timestamp) -> Result<Placement, CycleError> {
+        // Before anything is submitted: the pod would be assumed, and nobody here to know it.
+        if self.engine.is_within_writer() {
+            return Err(CycleError::OwnThread);
+        }
         let Some(scheduler) = self.profiles.get_mut(pod) else {
             let name = pod.template.scheduler_name.as_deref().unwrap_or_default();
             return Err(CycleError::NoProfile(name.to_owned()));

@@ -162,6 +162,9 @@ impl PodScheduler {
         least: impl Fn(&Cluster) -> Result<usize, CycleError>,
         now: Timestamp,
     ) -> Result<GangPlacement, Refused> {
+        if self.engine().is_within_writer() {
+            return Err(GangError::from(CycleError::OwnThread).into());
+        }
         let gang = self.try_gang(pods, least, now);
         match &gang {
             Ok(gang) => {

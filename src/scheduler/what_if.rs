@@ -80,8 +80,9 @@ impl WhatIf {
     ///
     /// # Errors
     ///
-    /// It would fit nowhere, or a plugin failed.
+    /// It would fit nowhere, a plugin failed, or the engine would refuse it anywhere.
     pub fn can_schedule(&mut self, pod: &Pod) -> Result<Decision, ScheduleError> {
+        check_supported(pod).map_err(refused)?;
         let state = self.scheduler.state();
         self.scheduler.decide_as_it_is(Cycle::new(&self.fork, pod, &state))
     }
@@ -92,7 +93,6 @@ impl WhatIf {
     ///
     /// It would fit nowhere, a plugin failed, or the engine would refuse it there.
     pub fn schedule(&mut self, pod: &Pod) -> Result<Decision, ScheduleError> {
-        check_supported(pod).map_err(refused)?;
         let decision = self.can_schedule(pod)?;
         let placed = decision.place(Pod { nominated_node_name: None, ..pod.clone() });
         self.fork.add_pod(&placed).map_err(refused)?;

@@ -4,7 +4,10 @@
 //! `updateNodeInfoSnapshotList`, 1.35.4). Here the writer's whole state is made anew from the objects that it holds,
 //! so that a defect of one index costs a rebuild and not a restart.
 
-use crate::model::Generation;
+use std::sync::Arc;
+
+use crate::log::Fact;
+use crate::model::{Change, Diff, Generation};
 use crate::snapshot::draft::Draft;
 
 use super::audit::Difference;
@@ -29,6 +32,10 @@ impl State {
             });
             if draft.pod(&pod.uid).is_none() {
                 observer.gone(&pod.uid);
+                if observer.takes_notes() {
+                    let change = Change::Pod(Diff { old: Some(Arc::new(pod)), new: None });
+                    observer.note(self.generation, Fact::Changed(change));
+                }
             }
         }
         self.draft = draft;

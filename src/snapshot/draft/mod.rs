@@ -260,6 +260,9 @@ impl Draft {
         if object.kind().is_node_part() {
             return self.put_part(object);
         }
+        if object.name().is_empty() {
+            return Err(EventError::EmptyName { kind: object.kind().as_str() });
+        }
         let generation = self.cluster.generation;
         match object {
             Object::Reservation(new) => {
