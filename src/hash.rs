@@ -1,4 +1,4 @@
-//! Hashes: one kind for what is looked up, another for what decides.
+//! Hashes: a keyed one for lookups, a stable one for decisions.
 //!
 //! Uids, names, labels, images and templates come from outside, and whoever chooses
 //! them may choose colliding ones. So [`hash_of`] is keyed with two secrets that each
@@ -9,7 +9,7 @@
 //! SipHash would resist that, too, at several times the cost of a uid.
 //!
 //! Indexes alone use [`hash_of`]: no decision, message or file depends on it, or two
-//! processes would differ. What chooses among equals uses [`stable_hash_of`].
+//! processes would differ. Tie-breaking uses [`stable_hash_of`].
 
 use std::hash::{BuildHasher, Hash, RandomState};
 use std::sync::OnceLock;

@@ -10,9 +10,9 @@ use super::shared::Core;
 
 /// An engine that somebody else keeps alive.
 ///
-/// For what the engine itself may hold, by its commit check: a binder or an evictor that
-/// held an [`Engine`] and shared a framework with the check would keep that engine, and all
-/// that it holds, for ever.
+/// For components that the engine may own through its commit check, such as binders and
+/// evictors that share a framework with the check. A strong [`Engine`] there would form a
+/// reference cycle.
 ///
 /// ```
 /// use portolan::{Config, Engine};
@@ -41,7 +41,7 @@ impl Engine {
 }
 
 impl WeakEngine {
-    /// The engine; none if it is gone, or on its way.
+    /// The engine, or `None` if it was dropped.
     #[must_use]
     pub fn upgrade(&self) -> Option<Engine> {
         let attendant = match &self.attendant {

@@ -140,8 +140,8 @@ impl CycleState {
 
     /// Changes the value under a key, which `init` makes if there is none, and returns what
     /// `change` returns. No other thread reads or writes the state in between (`Lock`), so
-    /// neither closure may use the state itself. Who has read the value before keeps what
-    /// they read: the value is cloned then, and also if clones of the state share it.
+    /// neither closure may use the state itself. Values read earlier do not
+    /// change: a shared value is cloned first, also if clones of the state share it.
     ///
     /// ```
     /// use portolan::framework::CycleState;

@@ -158,7 +158,7 @@ dispatched! {
 }
 
 dispatched! {
-    /// The lanes that may run one pod more.
+    /// The lanes with a free pod slot.
     fn has_place(allowed: &Column<i64>, pods: &Column<u32>) -> u64 {
         let mut has = [0; LANES];
         for at in 0..LANES {

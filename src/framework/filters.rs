@@ -293,7 +293,7 @@ impl<'a> Filters<'a> {
     /// more than this were gone.
     pub(crate) fn passes_without(&self, node: NodeInfo<'_>, freed: &Freed<'_>) -> bool {
         self.each.iter().all(|judge| {
-            // One that panics keeps what is left from being given away.
+            // A filter that panics counts as a rejection.
             let passes = |filter: &dyn Filter| Ok(filter.passes_without(node, freed));
             judge.reads() == Reads::Node || judge.guard(FILTER, passes).unwrap_or(false)
         })
@@ -548,8 +548,8 @@ impl Filters<'_> {
             if mask == 0 {
                 break;
             }
-            // An error has ended the cycle before. Of nodes for which it panics now nothing
-            // is known: others need not go from there.
+            // An error has ended the cycle before. If it panics now, treat the nodes as
+            // unresolvable: no pod is preempted for them.
             let passed = judge.guard(FILTER, |filter| filter.filter_chunk(cluster, chunk, mask));
             let passed = passed.unwrap_or(0);
             let rejected = mask & !passed;

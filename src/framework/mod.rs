@@ -11,7 +11,7 @@
 //! |---|---|---|
 //! | [`Framework::pre_enqueue`], [`Framework::compare`] | the queue | may it queue; which is first |
 //! | [`Framework::pre_filter`], [`Filters::filter`] | [`Scheduler::decide`] | which nodes will do |
-//! | `after_filter` | the same, in every cycle | nothing: they are told which nodes will do |
+//! | `after_filter` | the same, in every cycle | observes the feasible nodes; changes nothing |
 //! | [`Framework::post_filter`] | the same, where none will do | can that be changed |
 //! | [`Framework::pre_score`], [`Scores::score`] | the same, where several will do | which is best |
 //! | [`Framework::reserve`], [`Framework::unreserve`] | whoever assumes the pod | what its node sets aside |

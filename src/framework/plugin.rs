@@ -210,7 +210,7 @@ pub trait Plugin: Send + Sync {
 
     /// What it scores with if it is enabled at Score and not at PreScore: then
     /// kube-scheduler's `Score` finds no state of a PreScore. Most plugins compute it
-    /// on the spot; what would have been skipped scores 0.
+    /// on the spot; a plugin whose PreScore would skip scores 0.
     ///
     /// # Errors
     ///

@@ -73,7 +73,7 @@ impl AttemptResult {
     }
 }
 
-/// Hears how long steps take, and what came of them; its panics are caught. See
+/// Receives the duration and outcome of each step; its panics are caught. See
 /// [`Framework::with_recorder`](super::Framework::with_recorder). Called by any
 /// thread. Whoever does not want to hear of something leaves its method as it is.
 pub trait Recorder: Send + Sync {
@@ -114,7 +114,7 @@ pub trait Recorder: Send + Sync {
     }
 }
 
-/// A recorder whose panics are caught: what it does not hear of is lost to it alone.
+/// A recorder whose panics are caught: a panicking recorder loses only its own measurements.
 pub(super) struct Guarded {
     recorder: Arc<dyn Recorder>,
     panics: Arc<Panics>,

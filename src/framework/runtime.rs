@@ -333,7 +333,7 @@ impl Framework {
     ///
     /// # Errors
     ///
-    /// A plugin did not succeed, and none after it was told.
+    /// The first failure; later plugins are not called.
     pub(super) fn after_filter<'a>(
         &self,
         cycle: Cycle<'a>,
@@ -641,7 +641,7 @@ mod tests {
             assert_eq!(refused(weighted(one, other)), total, "{one} {other}");
         }
         assert_eq!(refused(weighted(most / 2, most / 2)), None);
-        // No weight is one; that of a plugin that does not score does not count.
+        // Weight 0 means 1; the weight of a plugin without Score is ignored.
         let made = Framework::new(weighted(0, 2)).expect("it fits");
         let weights: Vec<i64> = made.plugins_at(Point::Score).map(|(_, weight)| weight).collect();
         assert_eq!(weights, [1, 2]);

@@ -32,7 +32,7 @@ where
     /// Starts a thread that attends to `log` until it is closed and calls [`Fold::tick`] once a `period`.
     ///
     /// A log that has an attendant gets no second one: the new thread ends at once, and dropping what this returns
-    /// closes the log all the same. A period too long to be told from for ever, such as [`Duration::MAX`], means no
+    /// closes the log all the same. A period that overflows the clock, such as [`Duration::MAX`], means no
     /// ticks. Fails if the period is zero, or the system gives no thread.
     pub fn spawn(log: Arc<Log<F>>, period: Duration) -> Result<Self, SpawnError> {
         if period.is_zero() {

@@ -4,7 +4,7 @@ use std::fmt;
 
 use super::Ticket;
 
-/// Why the log did not do what it was asked for. Gives the event back, if there was one.
+/// Why the log refused an operation. Gives the event back, if there was one.
 #[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Unavailable<E = ()> {

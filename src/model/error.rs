@@ -95,7 +95,7 @@ pub enum EventError {
         /// The node.
         node: Name,
     },
-    /// An amount of a resource that is less than nothing.
+    /// A negative amount of a resource.
     #[error("{resource} of {object} is negative: set it to 0 or more, or leave it out")]
     Negative {
         /// The resource.

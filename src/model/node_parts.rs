@@ -16,7 +16,7 @@ pub struct NodeResources {
 }
 
 impl NodeResources {
-    /// A resource of which there is less than nothing, if there is one.
+    /// The first resource with a negative amount, if any.
     pub(crate) fn negative(&self) -> Option<Name> {
         let pods = || (self.pods < 0).then(|| "pods".into());
         self.resources.negative().or_else(pods)

@@ -101,7 +101,7 @@ impl Resources {
 }
 
 impl Resources {
-    /// A resource of which there is less than nothing, if there is one. O(scalars).
+    /// The first resource with a negative amount, if any. O(scalars).
     pub(crate) fn negative(&self) -> Option<Name> {
         let fixed = [
             ("cpu", self.cpu.0),

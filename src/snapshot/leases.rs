@@ -14,7 +14,7 @@
 //! Taking and dropping a lease is one atomic addition each: no lock, no loop. The writer reads at most one counter an
 //! epoch, of which there are at most [`EPOCHS`], however many forks exist and wherever their threads are stopped.
 //!
-//! When every counter is in use, the current epoch goes on until the oldest one ends. This loses precision and no
+//! When every counter is in use, the current epoch goes on until the oldest one ends. This costs precision, not
 //! correctness: nothing behind the oldest fork could be removed anyway, and when that fork is gone, an epoch that
 //! became long holds its entries until its own forks are gone.
 //!
@@ -101,7 +101,7 @@ impl Drop for Lease {
 impl Leases {
     /// Whether a lease of this epoch exists. The writer's alone.
     fn are_taken(&self, epoch: Epoch) -> bool {
-        // Pairs with the subtraction in `Lease::drop`. A zero is that of all leases dropped so far.
+        // Pairs with the subtraction in `Lease::drop`. Zero means that every lease of the epoch was dropped.
         let taken = self.0[epoch.0].load(ordering!("lease-look", Acquire => Relaxed));
         taken > 0 && !mutated!("lease-ignored")
     }

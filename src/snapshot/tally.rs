@@ -170,8 +170,8 @@ type VictimLanes = Column<OnceLock<Arc<VictimIndex>>>;
 /// With more lanes changed than this, an older tally saves nothing.
 const MOST_CHANGED: u32 = LANES as u32 / 2;
 
-/// What a cell holds, made if it holds nothing yet. Who makes it holds nobody up: two threads may both make it, and
-/// one of the two is kept.
+/// The cell's value, made if there is none yet. Making it blocks no other thread: two threads may both make it, and one
+/// of the two is kept.
 fn known<T>(cell: &OnceLock<T>, make: impl FnOnce() -> T) -> &T {
     cell.get().unwrap_or_else(|| {
         let made = make();

@@ -32,13 +32,13 @@ pub enum CommitPolicy {
     /// For one scheduler that decides and assumes in turn, and for replays of
     /// decisions. Two schedulers overcommit nodes.
     Unchecked,
-    /// A check of one's own, such as the filters of the pods' profiles
+    /// A custom check, such as the filters of the pods' profiles
     /// ([`FilterCheck`](crate::scheduler::FilterCheck)).
     Check(Box<dyn CommitCheck>),
 }
 
 impl CommitPolicy {
-    /// What speaks against the placement.
+    /// The reason to refuse the placement.
     pub(super) fn check(&self, cluster: &Cluster, pod: &Pod, node: &str) -> Result<(), String> {
         match self {
             CommitPolicy::Room => RoomCheck.check(cluster, pod, node),

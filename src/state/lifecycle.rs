@@ -167,8 +167,7 @@ impl State {
                 let node = node.as_ref().filter(|_| !self.has_pod_states());
                 let known = self.check_known(uid, node, |uid| EventError::NotFound { uid })?;
                 if self.assumed(uid).is_some() {
-                    // Its scheduler has it on its way still: it hears that the pod is deleted,
-                    // and not only that it left its node.
+                    // Its scheduler is still binding it and must learn that the pod was deleted.
                     self.not_pending(uid, observer);
                 }
                 self.displace(uid, known, Leaving::Deleted, observer);

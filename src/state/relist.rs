@@ -13,9 +13,9 @@ use super::lifecycle::{Observer, State, node_of};
 impl State {
     /// What is listed is added, confirmed or replaced; what is not listed is
     /// removed, but never an assumed pod. An object that is refused is listed all the
-    /// same, and stays as it is known. Only an object whose key cannot be told (a pod
+    /// same, and stays as it is known. Only an object without a usable key (a pod
     /// without uid, a node without name, an object of another kind) may be any of
-    /// those that seem to be missing: with one in the list nothing is removed.
+    /// those that seem to be missing; if the list contains one, nothing is removed.
     pub(super) fn relist(
         &mut self,
         relist: &Relist,

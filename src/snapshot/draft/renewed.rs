@@ -1,6 +1,6 @@
 //! A draft made anew from the objects of a version.
 //!
-//! What a version was told is its objects: nodes and what they are made of, pods with their nodes, and the objects in
+//! A version's input is its objects: nodes and what they are made of, pods with their nodes, and the objects in
 //! stores. All else (sums, marks, indexes, orders of zones) follows from them by the rules of adding, each of which is
 //! run again. Two things follow from no object and are taken over as they are: which pod took the place of a
 //! Reservation, and which node was the first to report the size of an image.
