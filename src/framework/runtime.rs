@@ -92,8 +92,8 @@ pub enum FrameworkError {
 }
 
 impl Framework {
-    /// A framework of these plugins, each with the weight of its scores (0 means
-    /// 1) and at all points that it extends, in this order. Without a plugin that
+    /// A framework of these plugins, each at all points that it extends, in this order,
+    /// and with the weight of its scores, where 0 means 1. Without a plugin that
     /// extends QueueSort a queue tries pods in the order in which they arrive.
     ///
     /// # Errors
