@@ -97,7 +97,9 @@ pub struct ObjectKey {
 /// All objects of one kind: what is missing here is gone.
 #[derive(Clone, Debug)]
 pub enum Relist {
-    /// All placed pods.
+    /// All placed pods. With [`Config::godel`](crate::Config::godel) all pods in any
+    /// state: a pod that is neither bound nor assumed is treated as an update to that
+    /// state is.
     Pods(Vec<Pod>),
     /// All nodes.
     Nodes(Vec<Arc<Node>>),

@@ -170,9 +170,7 @@ impl State {
                 if uid.is_empty() {
                     return Err(EventError::EmptyUid);
                 }
-                if observer.takes_notes() {
-                    observer.note(self.generation, Fact::NotPending(uid.clone()));
-                }
+                self.not_pending(uid, observer);
             }
             Event::AddNode(node) | Event::UpdateNode(node) => {
                 self.draft.check_node(node)?;
@@ -412,7 +410,7 @@ impl State {
         expired + self.expire_places(now)
     }
 
-    fn place(
+    pub(super) fn place(
         &mut self,
         pod: &Pod,
         known: Option<NodeSlot>,
@@ -452,7 +450,7 @@ impl State {
         observer.gone(uid);
     }
 
-    fn clear_deadline(&mut self, uid: &Uid) {
+    pub(super) fn clear_deadline(&mut self, uid: &Uid) {
         if let Some(deadline) = self.deadlines.remove(uid) {
             self.by_deadline.remove(&(deadline, uid.clone()));
         }
@@ -466,6 +464,6 @@ pub(super) fn node_of(pod: &Pod) -> Result<&Name, EventError> {
     }
 }
 
-fn other_node(uid: &Uid, known: &Name, given: &Name) -> EventError {
+pub(super) fn other_node(uid: &Uid, known: &Name, given: &Name) -> EventError {
     EventError::OtherNode { uid: uid.clone(), known: known.clone(), given: given.clone() }
 }

@@ -4,7 +4,9 @@
 use std::sync::Arc;
 
 use crate::log::Fact;
-use crate::model::{Change, Diff, EventError, Generation, Name, Node, Object, ObjectKind, Pod};
+use crate::model::{
+    Change, Diff, EventError, Generation, Name, Node, Object, ObjectKind, Pod, Uid,
+};
 use crate::snapshot::Spot;
 use crate::snapshot::draft::Draft;
 
@@ -69,6 +71,13 @@ impl State {
             observer.note(self.now(), Fact::Pending(pod.clone()));
         }
         Ok(())
+    }
+
+    /// A pod that was on no node is gone.
+    pub(super) fn not_pending(&self, uid: &Uid, observer: &mut impl Observer) {
+        if observer.takes_notes() {
+            observer.note(self.now(), Fact::NotPending(uid.clone()));
+        }
     }
 
     /// Puts a node that was checked; says whether there was a Node of its name.

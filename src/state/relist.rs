@@ -13,7 +13,8 @@ use super::lifecycle::{Observer, State, node_of};
 impl State {
     /// What is listed is added, confirmed or replaced; what is not listed is
     /// removed, but never an assumed pod, and nothing at all where a listed
-    /// object was refused: then the list may lack what it should name.
+    /// object was refused: then the list may lack what it should name. With Gödel's pod
+    /// states a listed pod may be on no node; that is treated as an update to that state.
     pub(super) fn relist(
         &mut self,
         relist: &Relist,
@@ -31,9 +32,15 @@ impl State {
 
     fn relist_pods(&mut self, pods: &[Pod], applied: &mut Applied, observer: &mut impl Observer) {
         let listed: BTreeSet<&Uid> = pods.iter().map(|pod| &pod.uid).collect();
-        for pod in pods {
-            let pod = &*self.draft.as_placed(pod);
-            match self.relist_pod(pod, observer) {
+        for listed in pods {
+            let pod = &*self.draft.as_placed(listed);
+            let outcome = match node_of(pod) {
+                Err(_) if self.has_pod_states() => self
+                    .unplace(&listed.uid, &Arc::new(listed.clone()), applied, observer)
+                    .map(|()| None),
+                _ => self.relist_pod(pod, observer),
+            };
+            match outcome {
                 Ok(Some(true)) => applied.added += 1,
                 Ok(Some(false)) => applied.updated += 1,
                 Ok(None) => {}

@@ -269,51 +269,54 @@ impl Naive {
         placed
     }
 
+    /// Gödel's `UpdatePod`: the cached pod of the old uid goes, and the new object counts
+    /// where it is assumed or bound. The engine is stricter in one rule: a bound pod does
+    /// not move.
     fn update_in_state(&mut self, old: &Uid, pod: &Pod) -> bool {
         let placed = self.as_placed(pod);
         if placed.node_name.as_ref().is_none_or(|node| node.is_empty()) {
             return self.unplace(old, pod);
         }
-        let same = placed.uid == *old;
-        let fits = placeable(&placed)
-            && match self.pods.get(old) {
-                None => same,
-                Some(known) if known.assumed => same,
-                Some(known) if known.elsewhere && same => true,
-                Some(known) => {
-                    known.pod.node_name == placed.node_name
-                        && (same || !self.pods.contains_key(&placed.uid))
-                }
-            };
-        if fits && same {
-            self.replace(&placed);
-        } else if fits {
+        let moves = self.pods.get(&placed.uid).is_some_and(|known| {
+            !known.assumed && !known.elsewhere && known.pod.node_name != placed.node_name
+        });
+        let fits = !old.is_empty() && placeable(&placed) && !moves;
+        if fits && placed.uid != *old {
             self.leave(old, Why::Deleted);
-            self.put(&placed, false);
+        }
+        if fits {
+            self.replace(&placed);
         }
         fits
     }
 
+    /// `UpdatePod` to an object that is neither assumed nor bound: the cached pod goes,
+    /// unless it was assumed here, because that object is older than our decision. An
+    /// object with another uid is not older: the pod of the old uid is gone. The engine
+    /// is stricter in one rule: a bound pod stays bound.
     fn unplace(&mut self, old: &Uid, pod: &Pod) -> bool {
         let is_pending =
             !pod.uid.is_empty() && pod.node_name.as_ref().is_none_or(|node| node.is_empty());
         if old.is_empty() || !is_pending {
             return false;
         }
-        if self
-            .pods
-            .get(old)
-            .is_some_and(|known| !known.assumed && (known.elsewhere || pod.uid != *old))
-        {
-            let why = if pod.uid == *old { Why::Withdrawn } else { Why::Deleted };
-            self.leave(old, why);
+        if pod.uid != *old {
+            self.leave(old, Why::Deleted);
+        } else if self.pods.get(old).is_some_and(|known| known.elsewhere) {
+            self.leave(old, Why::Withdrawn);
         }
         true
     }
 
     fn relist_pods(&mut self, pods: &[Pod]) {
         let mut all_good = true;
-        for pod in pods.iter().map(|pod| self.as_placed(pod)).collect::<Vec<_>>() {
+        for listed in pods {
+            let pod = self.as_placed(listed);
+            // A list is an update of each object on it (client-go, `Replace`).
+            if self.godel.is_some() && pod.node_name.as_ref().is_none_or(|node| node.is_empty()) {
+                all_good &= self.unplace(&listed.uid, listed);
+                continue;
+            }
             let known = self.pods.get(&pod.uid);
             if known.is_some_and(|known| !known.assumed && known.pod == pod) {
                 continue;
