@@ -183,6 +183,14 @@ impl<'a> NodeInfo<'a> {
         Victims::new(self, self.chunk.victims(self))
     }
 
+    /// The pods of one class on it that may be preempted, the most important first, with
+    /// sums of what they take from the account of that class (`GetVictimCandidates`,
+    /// `GetOccupiableResources`). Costs as [`NodeInfo::victims`].
+    #[must_use]
+    pub fn victims_of(self, class: PodClass) -> Victims<'a> {
+        Victims::of_class(self, self.chunk.victims(self), class)
+    }
+
     /// The pods with pod affinity or anti-affinity.
     pub fn pods_with_affinity(self) -> impl Iterator<Item = PodInfo<'a>> {
         let any = self.lane().with_affinity > 0;
