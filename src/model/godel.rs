@@ -303,6 +303,27 @@ impl Pod {
         format!("{}/{}", self.namespace(), self.name).into()
     }
 
+    /// Whether the dispatcher has given the pod to the scheduler instance of this name
+    /// (`DispatchedPodOfThisScheduler`).
+    ///
+    /// ```
+    /// use portolan::model::{GodelPod, pod};
+    ///
+    /// let godel = GodelPod {
+    ///     state: "dispatched".into(),
+    ///     selected_scheduler: Some("scheduler-0".into()),
+    ///     ..GodelPod::default()
+    /// };
+    /// let pod = pod("p").spec(|spec| spec.godel = Some(Box::new(godel))).build();
+    /// assert!(pod.is_dispatched_to("scheduler-0") && !pod.is_dispatched_to("scheduler-1"));
+    /// ```
+    #[must_use]
+    pub fn is_dispatched_to(&self, component: &str) -> bool {
+        let godel = self.template.godel.as_ref();
+        let selected = godel.and_then(|godel| godel.selected_scheduler.as_deref());
+        selected == Some(component) && self.state() == Ok(PodState::Dispatched)
+    }
+
     /// Whether schedulers of this type are to place the pod: it names them, the
     /// default scheduler or none.
     #[must_use]

@@ -48,6 +48,10 @@ pub struct GodelConfig {
     /// What pods name as their scheduler. An assumed pod counts where it names this,
     /// `default-scheduler` or nothing.
     pub scheduler_type: Name,
+    /// The name of this scheduler instance (`ComponentName`): the dispatcher writes it to
+    /// the annotation `selected-scheduler`. Queues then take only the pods that are
+    /// dispatched to this instance. Without a name they take all pending pods.
+    pub component: Option<Name>,
     /// Keeps reservations: how long the place of a pod that goes is held before a
     /// Reservation confirms it (`--reservation-ttl`; Gödel's default is a minute).
     /// Zero is for ever, none keeps no reservations.
@@ -63,10 +67,24 @@ impl GodelConfig {
     pub fn new(scheduler_type: impl Into<Name>) -> GodelConfig {
         GodelConfig {
             scheduler_type: scheduler_type.into(),
+            component: None,
             reservations: None,
             movements: false,
             preemption_marks: false,
         }
+    }
+
+    /// The same for the scheduler instance of this name.
+    ///
+    /// ```
+    /// use portolan::GodelConfig;
+    ///
+    /// let config = GodelConfig::new("godel-scheduler").with_component("scheduler-0");
+    /// assert_eq!(config.component.as_deref(), Some("scheduler-0"));
+    /// ```
+    #[must_use]
+    pub fn with_component(self, component: impl Into<Name>) -> GodelConfig {
+        GodelConfig { component: Some(component.into()), ..self }
     }
 }
 
