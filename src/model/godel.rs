@@ -278,7 +278,7 @@ impl Pod {
 
     /// The pod that holds the place of this one when it is gone
     /// (`CreateReservationFakePod`): the same requests, ports and labels, of no group
-    /// and no movement.
+    /// and no movement, with no share of NUMA nodes.
     #[must_use]
     pub fn to_placeholder(&self) -> Pod {
         let reservation_index = self.template.reservation_placeholder().map(Into::into);
@@ -287,6 +287,7 @@ impl Pod {
         spec.godel = Some(Box::new(godel));
         // It is no member that would let a group start.
         spec.scheduling_group = None;
+        spec.micro_topology = None;
         Pod {
             uid: Uid::new(&format!("{}-placeholder", self.uid)),
             name: format!("{}-placeholder", self.name).into(),
