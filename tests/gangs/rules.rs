@@ -267,7 +267,7 @@ fn each_phase_is_a_state() {
     };
     let bench = Bench::new();
     for (phase, state) in [
-        (Unknown, PodGroupState::Pending),
+        (Unknown, PodGroupState::Unknown),
         (Pending, PodGroupState::Pending),
         (PreScheduling, PodGroupState::Pending),
         (Scheduled, PodGroupState::Scheduled),
