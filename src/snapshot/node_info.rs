@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::model::{
     CustomNodeResource, Generation, HostPort, Name, NmNode, Node, NodeResources, NonZero, Pod,
-    PodClass, PodState, Resources, Template, Timestamp, Uid,
+    PodClass, PodState, Resources, Scalars, Template, Timestamp, Uid,
 };
 
 use super::chunk::{Chunk, NodeSlot, SetId};
@@ -161,6 +161,27 @@ impl<'a> NodeInfo<'a> {
     #[must_use]
     pub fn non_zero_requested_of(&self, class: PodClass) -> NonZero {
         self.chunk.account(class).non_zero_at(self.at)
+    }
+
+    /// What pods that hold places for others take, of all classes: part of what is
+    /// requested (`GetGuaranteedReserved`). Ephemeral storage is left out. O(pods of the
+    /// node).
+    #[must_use]
+    pub fn reserved(&self) -> Resources {
+        let mut reserved = Resources::default();
+        let mut scalars: BTreeMap<Name, i64> = BTreeMap::new();
+        let keeps_places = self.cluster.reservations().is_some();
+        let holders = self.pods().filter(|pod| keeps_places && pod.template().is_placeholder());
+        for pod in holders {
+            let takes = &pod.template().resources.placed;
+            reserved.cpu.0 = reserved.cpu.0.saturating_add(takes.cpu.0);
+            reserved.memory.0 = reserved.memory.0.saturating_add(takes.memory.0);
+            for (name, amount) in takes.scalars.iter() {
+                let sum = scalars.entry(name.clone()).or_default();
+                *sum = sum.saturating_add(amount);
+            }
+        }
+        Resources { scalars: Scalars::new(scalars), ..reserved }
     }
 
     /// How many pods are on it, of all classes.
