@@ -33,6 +33,7 @@ fn godel() -> GodelConfig {
         reservations,
         movements: true,
         preemption_marks: true,
+        unfinished_ttl: Some(Duration::from_secs(70)),
         ..GodelConfig::new("godel")
     }
 }

@@ -258,3 +258,38 @@ fn an_update_with_another_uid_replaces_what_was_assumed_here() {
         }
     }
 }
+
+#[test]
+fn in_the_binder_the_clock_of_an_assumed_pod_starts_with_its_assume() {
+    let seconds = |seconds| Some(Duration::from_secs(seconds));
+    let godel = GodelConfig { unfinished_ttl: seconds(900), ..GodelConfig::new("godel") };
+    let config = Config { assumed_ttl: seconds(300), godel: Some(godel), ..Config::default() };
+    let mut writer = Engine::inline(config).0;
+    let at = Timestamp::from_secs;
+    for name in ["lost", "bound", "forgotten", "slow", "a", "b"] {
+        writer.assume_pod(pod(name).cpu(1).on("n1").build()).unwrap();
+    }
+    let gang: Arc<[Pod]> = [pod("g").cpu(1).on("n1").build()].into();
+    writer.apply(&Event::AssumeAll { pods: gang, decided_on: None }).unwrap();
+    let uid = |name: &str| Uid::new(&format!("default/{name}"));
+    writer.add_pod(pod("bound").cpu(1).on("n1").build()).unwrap();
+    writer.forget_pod(&pod("forgotten").on("n1").build()).unwrap();
+    // The first time that the log carries.
+    assert_eq!(writer.expire(at(1_000)), Ok(0));
+    writer.finish_binding(&uid("a"), at(1_100)).unwrap();
+    writer.finish_binding(&uid("slow"), at(1_899)).unwrap();
+    assert_eq!(writer.expire(at(1_400)), Ok(0));
+    assert_eq!(writer.expire(at(1_401)), Ok(1), "a's binding finished at 1,100");
+    assert_eq!(writer.expire(at(1_900)), Ok(0));
+    assert_eq!(writer.expire(at(1_901)), Ok(3), "lost, b and g");
+    assert!(writer.is_assumed_pod(&uid("slow")) && writer.get_pod(&uid("bound")).is_some());
+    assert_eq!(writer.expire(at(2_200)), Ok(1));
+}
+
+#[test]
+fn without_that_rule_a_binding_that_never_finishes_keeps_its_pod() {
+    let mut writer = writer();
+    writer.assume_pod(pod("p").on("n1").build()).unwrap();
+    assert_eq!(writer.expire(Timestamp::from_secs(0)), Ok(0));
+    assert_eq!(writer.expire(Timestamp::from_secs(1_000_000)), Ok(0));
+}

@@ -51,6 +51,10 @@ pub struct State {
     generation: Generation,
     /// How long an assumed pod lives after its binding finished; none for ever.
     ttl: Option<Duration>,
+    /// How long an assumed pod lives whose binding has not finished; none for ever.
+    unfinished_ttl: Option<Duration>,
+    /// The assumed pods to which that applies and whose clock has not started.
+    unfinished: BTreeSet<Uid>,
     /// When assumed pods whose binding finished expire.
     deadlines: BTreeMap<Uid, Timestamp>,
     by_deadline: BTreeSet<(Timestamp, Uid)>,
@@ -67,6 +71,8 @@ impl State {
             draft: Draft::new(),
             generation: Generation::ZERO,
             ttl: ttl.filter(|ttl| !ttl.is_zero()),
+            unfinished_ttl: None,
+            unfinished: BTreeSet::new(),
             deadlines: BTreeMap::new(),
             by_deadline: BTreeSet::new(),
             places: PlaceClocks::default(),
@@ -77,7 +83,14 @@ impl State {
     /// The same state, still empty, as one of Gödel's schedulers.
     #[must_use]
     pub fn with_godel(mut self, config: GodelConfig) -> State {
-        self.places = PlaceClocks::new(config.reservations);
+        // A place that nobody confirms is held for the shorter of both times
+        // (reservation_store.go `AssumePlaceholderPod`).
+        let limited = |ttl: Duration| Some(ttl).filter(|ttl| !ttl.is_zero());
+        self.places = PlaceClocks::new(match config.reservations {
+            Some(ttl) => limited(ttl).into_iter().chain(self.ttl).min(),
+            None => None,
+        });
+        self.unfinished_ttl = config.unfinished_ttl.and_then(limited);
         self.draft.keep_stores(config);
         self
     }
@@ -268,15 +281,30 @@ impl State {
             return Err(EventError::EmptyUid);
         }
         self.places.tick(now);
-        let assumed = self.draft.pod(uid).is_some_and(|pod| pod.is_assumed());
-        if let (true, Some(ttl)) = (assumed, self.ttl) {
-            let ttl = i64::try_from(ttl.as_nanos()).unwrap_or(i64::MAX);
-            let deadline = Timestamp(now.0.saturating_add(ttl));
+        if self.draft.pod(uid).is_some_and(|pod| pod.is_assumed()) {
             self.clear_deadline(uid);
-            self.deadlines.insert(uid.clone(), deadline);
-            self.by_deadline.insert((deadline, uid.clone()));
+            if let Some(ttl) = self.ttl {
+                self.set_deadline(uid.clone(), now, ttl);
+            }
         }
+        self.start_unfinished(now);
         Ok(())
+    }
+
+    /// It is `now`: starts the clocks of assumed pods whose binding has not finished.
+    /// O(pods whose clock starts × log n).
+    fn start_unfinished(&mut self, now: Timestamp) {
+        let Some(ttl) = self.unfinished_ttl else { return };
+        for uid in std::mem::take(&mut self.unfinished) {
+            self.set_deadline(uid, now, ttl);
+        }
+    }
+
+    fn set_deadline(&mut self, uid: Uid, now: Timestamp, ttl: Duration) {
+        let ttl = i64::try_from(ttl.as_nanos()).unwrap_or(i64::MAX);
+        let deadline = Timestamp(now.0.saturating_add(ttl));
+        self.by_deadline.insert((deadline, uid.clone()));
+        self.deadlines.insert(uid, deadline);
     }
 
     fn forget(
@@ -395,6 +423,7 @@ impl State {
     }
 
     fn expire(&mut self, now: Timestamp, observer: &mut impl Observer) -> usize {
+        self.start_unfinished(now);
         let mut expired = 0;
         while let Some((deadline, uid)) = self.by_deadline.first().cloned() {
             if deadline >= now {
@@ -435,6 +464,9 @@ impl State {
         {
             observer.placed(pod, slot, assumed);
         }
+        if assumed && self.unfinished_ttl.is_some() {
+            self.unfinished.insert(pod.uid.clone());
+        }
     }
 
     pub(super) fn displace(
@@ -454,6 +486,7 @@ impl State {
         if let Some(deadline) = self.deadlines.remove(uid) {
             self.by_deadline.remove(&(deadline, uid.clone()));
         }
+        self.unfinished.remove(uid);
     }
 }
 

@@ -52,9 +52,14 @@ pub struct GodelConfig {
     /// the annotation `selected-scheduler`. Queues then take only the pods that are
     /// dispatched to this instance. Without a name they take all pending pods.
     pub component: Option<Name>,
+    /// How long a pod that was assumed here lives if its binding does not finish: the
+    /// binder's rule, 15 minutes there. The clock starts with the first time that the log
+    /// carries after the assume. None or zero is for ever, the rule of Gödel's schedulers.
+    pub unfinished_ttl: Option<Duration>,
     /// Keeps reservations: how long the place of a pod that goes is held before a
-    /// Reservation confirms it (`--reservation-ttl`; Gödel's default is a minute).
-    /// Zero is for ever, none keeps no reservations.
+    /// Reservation confirms it (`--reservation-ttl`; Gödel's default is a minute), at most
+    /// [`Config::assumed_ttl`](crate::Config::assumed_ttl). Zero is for ever, none keeps
+    /// no reservations.
     pub reservations: Option<Duration>,
     /// Keeps what Movements suggest and who follows them (feature `SupportRescheduling`).
     pub movements: bool,
@@ -68,6 +73,7 @@ impl GodelConfig {
         GodelConfig {
             scheduler_type: scheduler_type.into(),
             component: None,
+            unfinished_ttl: None,
             reservations: None,
             movements: false,
             preemption_marks: false,

@@ -24,6 +24,8 @@ struct Placed {
     assumed: bool,
     /// Another of Gödel's schedulers has assumed it.
     elsewhere: bool,
+    /// Assumed here, and no time was told since.
+    unfinished: bool,
     deadline: Option<Timestamp>,
 }
 
@@ -83,6 +85,7 @@ impl Naive {
             Event::FinishBinding { uid, now } => {
                 let ttl = self.ttl;
                 if let Some(placed) = self.pods.get_mut(uid).filter(|placed| placed.assumed) {
+                    placed.unfinished = false;
                     placed.deadline = ttl.map(|ttl| Timestamp(now.0 + ttl.as_nanos() as i64));
                 }
                 if !uid.is_empty() {
@@ -156,6 +159,7 @@ impl Naive {
             }
             Event::RemovePending(uid) => !uid.is_empty(),
             Event::Expire(now) => {
+                self.tick(*now);
                 let due = |placed: &Placed| placed.deadline.is_some_and(|at| at < *now);
                 let due: Vec<Uid> =
                     self.pods.iter().filter(|(_, p)| due(p)).map(|(uid, _)| uid.clone()).collect();
@@ -228,7 +232,8 @@ impl Naive {
                 .godel
                 .as_ref()
                 .is_some_and(|godel| !assumed && &*godel.state == "assumed");
-        let placed = Placed { pod: pod.clone(), assumed, elsewhere, deadline: None };
+        let deadline = None;
+        let placed = Placed { pod: pod.clone(), assumed, elsewhere, unfinished: assumed, deadline };
         self.pods.insert(pod.uid.clone(), placed);
         self.take_place(pod);
     }
