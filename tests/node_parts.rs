@@ -419,6 +419,30 @@ fn what_the_agent_gave_counts_before_what_the_annotation_says() {
     assert_eq!(numa.numas[&1].resources["cpu"].users.len(), 2);
 }
 
+#[test]
+fn guaranteed_pods_without_a_numa_binding_share_cores() {
+    let mut writer = writer();
+    writer.add_node(node("n").build()).unwrap();
+    let shared = |writer: &Writer| {
+        let requests = writer.cluster().node("n").unwrap().numa().shared_requests;
+        (requests.cpu.0, requests.memory.0, requests.scalars.get("example.com/gpu"))
+    };
+    assert_eq!(shared(&writer), (0, 0, None));
+    let gpus = Quantity::whole(2);
+    let sharing = pod("s").cpu(300).memory(1 << 20).request("example.com/gpu", gpus);
+    writer.add_pod(sharing.clone().on("n").build()).unwrap();
+    let bound = pod("b").cpu(2_000).spec(|spec| spec.numa_binding = true).on("n").build();
+    writer.add_pod(bound.clone()).unwrap();
+    writer.add_pod(best_effort("e", 100).on("n")).unwrap();
+    assert_eq!(shared(&writer), (300, 1 << 20, Some(2)));
+    writer.add_pod(pod("t").cpu(50).on("n").build()).unwrap();
+    assert_eq!(shared(&writer), (350, 1 << 20, Some(2)));
+    writer.remove_pod(&sharing.on("n").build()).unwrap();
+    assert_eq!(shared(&writer), (50, 0, None));
+    // What holds a place is bound to nothing.
+    assert!(!bound.to_placeholder().template.numa_binding);
+}
+
 /// What was measured on a node: of best-effort pods, and of these of them.
 fn measured(name: &str, cpu: i64, pods: &[&str]) -> CustomNodeResource {
     let group = GroupMetric {

@@ -288,6 +288,7 @@ impl Pod {
         // It is no member that would let a group start.
         spec.scheduling_group = None;
         spec.micro_topology = None;
+        spec.numa_binding = false;
         Pod {
             uid: Uid::new(&format!("{}-placeholder", self.uid)),
             name: format!("{}-placeholder", self.name).into(),

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::model::{
-    CustomNodeResource, Generation, HostPort, Name, NmNode, Node, NodeResources, NonZero, Pod,
-    PodClass, PodState, Resources, Scalars, Template, Timestamp, Uid,
+    Bytes, CustomNodeResource, Generation, HostPort, Name, NmNode, Node, NodeResources, NonZero,
+    Pod, PodClass, PodState, Resources, Scalars, Template, Timestamp, Uid,
 };
 
 use super::chunk::{Chunk, NodeSlot, SetId};
@@ -168,20 +168,27 @@ impl<'a> NodeInfo<'a> {
     /// node).
     #[must_use]
     pub fn reserved(&self) -> Resources {
-        let mut reserved = Resources::default();
-        let mut scalars: BTreeMap<Name, i64> = BTreeMap::new();
         let keeps_places = self.cluster.reservations().is_some();
-        let holders = self.pods().filter(|pod| keeps_places && pod.template().is_placeholder());
-        for pod in holders {
+        let reserved = self.sum_of(|pod| keeps_places && pod.template().is_placeholder());
+        Resources { ephemeral_storage: Bytes(0), ..reserved }
+    }
+
+    /// What some of its pods take, of all classes. O(pods of the node).
+    pub(crate) fn sum_of(&self, is_one: impl Fn(&PodInfo<'_>) -> bool) -> Resources {
+        let mut sum = Resources::default();
+        let mut scalars: BTreeMap<Name, i64> = BTreeMap::new();
+        // Sums of one class are within 64 bits, those of two may not be.
+        let add = |sum: &mut i64, amount: i64| *sum = sum.saturating_add(amount);
+        for pod in self.pods().filter(is_one) {
             let takes = &pod.template().resources.placed;
-            reserved.cpu.0 = reserved.cpu.0.saturating_add(takes.cpu.0);
-            reserved.memory.0 = reserved.memory.0.saturating_add(takes.memory.0);
+            add(&mut sum.cpu.0, takes.cpu.0);
+            add(&mut sum.memory.0, takes.memory.0);
+            add(&mut sum.ephemeral_storage.0, takes.ephemeral_storage.0);
             for (name, amount) in takes.scalars.iter() {
-                let sum = scalars.entry(name.clone()).or_default();
-                *sum = sum.saturating_add(amount);
+                add(scalars.entry(name.clone()).or_default(), amount);
             }
         }
-        Resources { scalars: Scalars::new(scalars), ..reserved }
+        Resources { scalars: Scalars::new(scalars), ..sum }
     }
 
     /// How many pods are on it, of all classes.

@@ -100,29 +100,29 @@ pub(crate) fn importance(
 impl VictimIndex {
     /// O(pods × log pods).
     pub(super) fn of(node: NodeInfo<'_>) -> VictimIndex {
-        let mut index = VictimIndex::ranked(node, PodClass::Guaranteed, |_| true);
-        let is_mixed = index.entries.iter().any(|entry| {
-            let pod = node.pod_at(entry.place as usize);
-            pod.is_some_and(|pod| pod.template().class == PodClass::BestEffort)
+        let mut is_mixed = false;
+        let mut index = VictimIndex::ranked(node, PodClass::Guaranteed, |class| {
+            is_mixed |= class == PodClass::BestEffort;
+            true
         });
-        let of = |class| VictimIndex::ranked(node, class, |pod| pod.template().class == class);
+        let of = |class| VictimIndex::ranked(node, class, |other| other == class);
         index.by_class = is_mixed.then(|| Box::new(CLASSES.map(of)));
         index
     }
 
-    /// The pods that may be preempted and are to be kept, with sums of what those of
-    /// `class` take.
+    /// The pods that may be preempted and whose class is to be kept, with sums of what
+    /// those of `class` take.
     fn ranked(
         node: NodeInfo<'_>,
         class: PodClass,
-        keep: impl Fn(PodInfo<'_>) -> bool,
+        mut keep: impl FnMut(PodClass) -> bool,
     ) -> VictimIndex {
         let mut entries: Vec<Entry> = Vec::with_capacity(node.pod_count());
         let mut with_scalars = Vec::new();
         let mut is_plain = true;
         for (place, pod) in node.pods().enumerate() {
             let template = pod.template();
-            if !may_be_preempted(node.cluster(), pod) || !keep(pod) {
+            if !may_be_preempted(node.cluster(), pod) || !keep(template.class) {
                 continue;
             }
             let nothing = Resources::default();
