@@ -542,3 +542,18 @@ fn loops_of_several_threads_never_split_a_gang() {
     });
     assert_eq!(bound, 60);
 }
+
+/// Gödel keeps no status of units of a single pod: it answers `UnknownStatus`.
+#[test]
+fn the_unit_of_a_pod_without_a_group_is_unknown_and_of_others_that_of_the_group() {
+    let bench = Bench::new();
+    bench.node("n", 4_000);
+    let (single, grouped) = (pod("single").cpu(1), member("g", 0, 100));
+    let unit = |pod: &PodBuilder| bench.snapshot().unit_state(&pod.clone().build());
+    assert_eq!((unit(&single), unit(&grouped)), (PodGroupState::Unknown, PodGroupState::Unknown));
+    bench.gang("g", 1);
+    assert_eq!(unit(&grouped), PodGroupState::Pending);
+    assert!(bench.submit(Event::AddPod(Arc::new(single.clone().on("n").build()))));
+    assert!(bench.submit(Event::AddPod(Arc::new(grouped.clone().on("n").build()))));
+    assert_eq!((unit(&single), unit(&grouped)), (PodGroupState::Unknown, PodGroupState::Scheduled));
+}
