@@ -138,6 +138,36 @@ impl Writer {
         self.generation_of(&Event::AssumeAll { pods: pods.into(), decided_on: None })
     }
 
+    /// Puts a node in the partition of a scheduler instance, until its Node and its
+    /// NMNode are next updated ([`Event::AssignNode`]; `SetNodeInPartition`). O(log n).
+    ///
+    /// # Errors
+    ///
+    /// The node is not known, or only as a ghost.
+    pub fn assign_node(
+        &mut self,
+        node: impl Into<Name>,
+        scheduler: impl Into<Name>,
+    ) -> Result<Generation, EventError> {
+        let (node, scheduler) = (node.into(), scheduler.into());
+        self.generation_of(&Event::AssignNode { node, scheduler })
+    }
+
+    /// Takes a node out of the partition of a scheduler instance, likewise
+    /// (`SetNodeOutOfPartition`). O(log n).
+    ///
+    /// # Errors
+    ///
+    /// The node is not known, or only as a ghost.
+    pub fn unassign_node(
+        &mut self,
+        node: impl Into<Name>,
+        scheduler: impl Into<Name>,
+    ) -> Result<Generation, EventError> {
+        let (node, scheduler) = (node.into(), scheduler.into());
+        self.generation_of(&Event::UnassignNode { node, scheduler })
+    }
+
     /// Starts an assumed pod's time to live; nothing for any other pod.
     ///
     /// # Errors

@@ -70,6 +70,23 @@ pub enum Event {
     UpdateNode(Arc<Node>),
     /// A node is gone.
     RemoveNode(Name),
+    /// A node is in the partition of a scheduler instance
+    /// ([`Partition::Scheduler`](crate::framework::Partition::Scheduler)), whatever its
+    /// Node and its NMNode name. This holds for each of the two until it is next
+    /// updated or listed.
+    AssignNode {
+        /// The node.
+        node: Name,
+        /// The scheduler instance.
+        scheduler: Name,
+    },
+    /// A node is in the partition of a scheduler instance no longer, likewise.
+    UnassignNode {
+        /// The node.
+        node: Name,
+        /// The scheduler instance.
+        scheduler: Name,
+    },
     /// An object of another kind appears or changes; one that nodes are made of
     /// ([`ObjectKind::is_node_part`]) changes the node of its name.
     PutObject(Object),

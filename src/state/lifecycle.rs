@@ -196,6 +196,15 @@ impl State {
                 self.remove_node(name, observer);
                 applied.removed = 1;
             }
+            Event::AssignNode { node, scheduler } => {
+                self.assign_node(node, observer, |of| *of = Some(scheduler.clone()))?;
+                applied.updated = 1;
+            }
+            Event::UnassignNode { node, scheduler } => {
+                let release = |of: &mut Option<Name>| *of = of.take().filter(|of| of != scheduler);
+                self.assign_node(node, observer, release)?;
+                applied.updated = 1;
+            }
             Event::PutObject(object) => {
                 let known = self.put_object(object, observer)?;
                 applied.updated = usize::from(known);

@@ -20,6 +20,8 @@ use proptest_derive::Arbitrary;
 pub(crate) enum Op {
     Assume(Seed),
     AssumeAll(Seed, Seed, Seed),
+    AssignNode(u8, u8),
+    UnassignNode(u8, u8),
     Finish(u8),
     Forget(u8, u8),
     Add(Seed),
@@ -413,6 +415,14 @@ pub(crate) fn event(op: &Op, step: u64) -> Event {
         Op::Assume(seed) => Event::AssumePod { pod: Arc::new(make_pod(seed)), decided_on: None },
         Op::AssumeAll(a, b, c) => {
             Event::AssumeAll { pods: [a, b, c].map(make_pod).into(), decided_on: None }
+        }
+        Op::AssignNode(node, to) => {
+            let scheduler = format!("s{}", to & 1).into();
+            Event::AssignNode { node: node_name(node % 16).into(), scheduler }
+        }
+        Op::UnassignNode(node, from) => {
+            let scheduler = format!("s{}", from & 1).into();
+            Event::UnassignNode { node: node_name(node % 16).into(), scheduler }
         }
         Op::Finish(n) => Event::FinishBinding { uid: Uid::new(&uid(*n)), now },
         Op::Forget(n, node) => Event::ForgetPod { uid: Uid::new(&uid(*n)), node: other(*node) },

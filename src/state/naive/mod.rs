@@ -138,6 +138,14 @@ impl Naive {
                 true
             }
             Event::RemoveNode(name) => self.remove_node(name),
+            Event::AssignNode { node, scheduler } => {
+                self.assign_node(node, |of| *of = Some(scheduler.clone()))
+            }
+            Event::UnassignNode { node, scheduler } => self.assign_node(node, |of| {
+                if of.as_ref() == Some(scheduler) {
+                    *of = None;
+                }
+            }),
             Event::PutObject(object) => match object {
                 Object::Reservation(reservation) => self.reserve(reservation),
                 Object::Movement(movement) => self.put_movement(movement),
@@ -372,6 +380,16 @@ impl Naive {
             naive.nodes.remove(name);
         });
         known
+    }
+
+    /// `SetNodePartition` of what there is of the node.
+    fn assign_node(&mut self, name: &Name, change: impl Fn(&mut Option<Name>)) -> bool {
+        let node = self.nodes.get_mut(name).map(|node| &mut Arc::make_mut(node).scheduler);
+        let nm_node = self.nm_nodes.get_mut(name);
+        let nm_node = nm_node.map(|nm_node| &mut Arc::make_mut(nm_node).scheduler);
+        let is_there = node.is_some() || nm_node.is_some();
+        node.into_iter().chain(nm_node).for_each(change);
+        is_there
     }
 
     fn put_part(&mut self, object: &Object) {
