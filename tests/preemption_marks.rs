@@ -1,16 +1,20 @@
-//! Preemption marks, end to end: which pods go for which others.
+//! Marks of victims, end to end: which pods are preempted by which others, and which are
+//! about to be deleted.
 
 use std::time::Duration;
 
 use portolan::log::Relist;
-use portolan::model::{GodelPod, NominatedNode, Pod, Template, Timestamp, Uid, Victim, node, pod};
+use portolan::model::{
+    EventError, GodelPod, NominatedNode, Pod, Template, Timestamp, Uid, Victim, node, pod,
+};
 use portolan::snapshot::Cluster;
 use portolan::{Config, Engine, GodelConfig, Writer};
 
 const TTL: Duration = Duration::from_secs(60);
 
 fn config() -> Config {
-    let godel = GodelConfig { preemption_marks: true, ..GodelConfig::new("godel") };
+    let stores = GodelConfig::new("godel");
+    let godel = GodelConfig { preemption_marks: true, deletion_marks: true, ..stores };
     Config { assumed_ttl: Some(TTL), godel: Some(godel), ..Config::default() }
 }
 
@@ -243,4 +247,159 @@ fn without_the_configuration_nothing_is_marked() {
         assert!(writer.dump().preemption_marks.is_empty());
         clean(&writer);
     }
+}
+
+fn uids<const N: usize>(names: [&str; N]) -> [Uid; N] {
+    names.map(|name| Uid::new(&format!("default/{name}")))
+}
+
+fn pods_on(cluster: &Cluster, node: &str) -> Vec<String> {
+    let mut pods: Vec<String> =
+        cluster.node(node).unwrap().pods().map(|pod| pod.name().to_owned()).collect();
+    pods.sort();
+    pods
+}
+
+/// A node with two pods, without Gödel's stores or with them.
+fn full(godel: bool) -> Writer {
+    let godel = config().godel.filter(|_| godel);
+    let mut writer = Engine::inline(Config { godel, ..config() }).0;
+    writer.add_node(node("n1").cpu(1_000).build()).unwrap();
+    writer.add_node(node("n2").cpu(1_000).build()).unwrap();
+    writer.add_pod(pod("v").cpu(500).on("n1").build()).unwrap();
+    writer.add_pod(pod("w").cpu(500).on("n1").build()).unwrap();
+    writer
+}
+
+fn at(seconds: i64) -> Timestamp {
+    Timestamp::from_secs(seconds)
+}
+
+/// The preemptor that a pod is marked for, and until when.
+fn deletion(cluster: &Cluster, victim: &Uid) -> Option<(String, Timestamp)> {
+    let mark = cluster.deletion_marks().unwrap().get(victim)?;
+    Some((mark.preemptor.to_string(), mark.until))
+}
+
+#[test]
+fn only_the_preemptor_that_marked_a_pod_for_deletion_unmarks_it() {
+    let mut writer = full(true);
+    let [v, a, b] = uids(["v", "a", "b"]);
+    writer.mark_for_deletion(&v, &a, at(0)).unwrap();
+    assert!(writer.cluster().deletion_marks().unwrap().is_marked(&v));
+    let another = EventError::MarkedByAnother { victim: v.clone(), preemptor: a.clone() };
+    assert_eq!(writer.unmark_for_deletion(&v, &b), Err(another));
+    assert_eq!(deletion(writer.cluster(), &v), Some(("default/a".into(), at(600))));
+    // The last preemptor is the one that it is marked for.
+    writer.mark_for_deletion(&v, &b, at(5)).unwrap();
+    assert_eq!(deletion(writer.cluster(), &v), Some(("default/b".into(), at(605))));
+    assert!(writer.unmark_for_deletion(&v, &a).is_err());
+    clean(&writer);
+    for _ in 0..2 {
+        writer.unmark_for_deletion(&v, &b).unwrap();
+        assert!(writer.cluster().deletion_marks().unwrap().is_empty());
+    }
+    clean(&writer);
+}
+
+#[test]
+fn a_mark_for_deletion_ends_after_ten_minutes() {
+    let mut writer = full(true);
+    let [v, w, a] = uids(["v", "w", "a"]);
+    writer.mark_for_deletion(&v, &a, at(0)).unwrap();
+    writer.mark_for_deletion(&w, &a, at(1)).unwrap();
+    for (now, marked) in [(600, [true, true]), (601, [false, true]), (602, [false, false])] {
+        writer.expire(at(now)).unwrap();
+        let marks = writer.cluster().deletion_marks().unwrap();
+        assert_eq!([&v, &w].map(|uid| marks.is_marked(uid)), marked, "at {now}");
+        clean(&writer);
+    }
+    assert_eq!(pods_on(writer.cluster(), "n1"), ["v", "w"]);
+}
+
+#[test]
+fn a_mark_for_deletion_goes_with_its_pod_whichever_way_that_goes() {
+    type Way = fn(&mut Writer, &Pod);
+    let unbound = |state: &str| {
+        let mut pod = assumed_elsewhere("v", &[]);
+        pod = changed(&pod, |godel| godel.state = state.into());
+        if state != "assumed" {
+            pod = changed(&pod, |godel| godel.nominated_node = None);
+        }
+        pod
+    };
+    let (dispatched, assumed) = (unbound("dispatched"), unbound("assumed"));
+    let ways: [(&str, &Pod, Way); 6] = [
+        ("removed", &dispatched, |writer, _| {
+            writer.remove_pod(&pod("v").on("n1").build()).unwrap();
+        }),
+        ("not listed", &dispatched, |writer, _| {
+            writer.relist(Relist::Pods(vec![pod("w").cpu(500).on("n1").build()])).unwrap();
+        }),
+        ("of another uid", &dispatched, |writer, _| {
+            let mut renewed = pod("v").on("n1").build();
+            renewed.uid = Uid::new("renewed");
+            writer.update_pod(&Uid::new("default/v"), renewed).unwrap();
+        }),
+        ("updated to dispatched", &dispatched, |writer, pod| {
+            writer.update_pod(&pod.uid, pod.clone()).unwrap();
+        }),
+        ("listed as dispatched", &dispatched, |writer, pod| {
+            writer.relist(Relist::Pods(vec![pod.clone()])).unwrap();
+        }),
+        ("updated to assumed", &assumed, |writer, pod| {
+            writer.update_pod(&pod.uid, pod.clone()).unwrap();
+        }),
+    ];
+    for (what, pod, way) in ways {
+        let mut writer = full(true);
+        let [v, a] = uids(["v", "a"]);
+        writer.mark_for_deletion(&v, &a, at(0)).unwrap();
+        let held = writer.cluster().fork();
+        way(&mut writer, pod);
+        assert!(!writer.cluster().deletion_marks().unwrap().is_marked(&v), "{what}");
+        assert!(held.deletion_marks().unwrap().is_marked(&v));
+        clean(&writer);
+    }
+}
+
+#[test]
+fn an_update_of_a_bound_pod_leaves_its_mark_for_deletion() {
+    let mut writer = full(true);
+    let [v, a] = uids(["v", "a"]);
+    writer.mark_for_deletion(&v, &a, at(0)).unwrap();
+    writer.update_pod(&v, pod("v").cpu(400).on("n1").build()).unwrap();
+    assert_eq!(deletion(writer.cluster(), &v), Some(("default/a".into(), at(600))));
+    let mut fork = writer.cluster().fork();
+    fork.add_pod(&pod("v").cpu(300).on("n1").build()).unwrap();
+    assert!(fork.deletion_marks().unwrap().is_marked(&v));
+    fork.remove_pod(&v).unwrap();
+    assert!(fork.deletion_marks().unwrap().is_empty());
+    assert_eq!(fork.audit(), vec![]);
+    clean(&writer);
+}
+
+#[test]
+fn only_bound_pods_are_marked_for_deletion() {
+    let mut writer = full(true);
+    let [v, a, mine, theirs, unknown] = uids(["v", "a", "mine", "theirs", "unknown"]);
+    writer.assume_pod(pod("mine").on("n1").build()).unwrap();
+    writer.add_pod(assumed_elsewhere("theirs", &[])).unwrap();
+    for uid in [mine, theirs, unknown] {
+        let before = writer.dump();
+        let why = EventError::NotBound { uid: uid.clone() };
+        assert_eq!(writer.mark_for_deletion(&uid, &a, at(0)), Err(why));
+        assert_eq!(writer.dump(), before);
+    }
+    let nobody = Uid::new("");
+    for (victim, preemptor) in [(&v, &nobody), (&nobody, &a)] {
+        let empty = Err(EventError::EmptyUid);
+        assert_eq!(writer.mark_for_deletion(victim, preemptor, at(0)), empty);
+        assert_eq!(writer.unmark_for_deletion(victim, preemptor), empty);
+    }
+    let off = EventError::NotKept { store: "deletion marks", field: "deletion_marks" };
+    let mut without = full(false);
+    assert_eq!(without.mark_for_deletion(&v, &a, at(0)), Err(off.clone()));
+    assert_eq!(without.unmark_for_deletion(&v, &a), Err(off));
+    clean(&writer);
 }

@@ -168,6 +168,39 @@ impl Writer {
         self.generation_of(&Event::UnassignNode { node, scheduler })
     }
 
+    /// Marks a bound pod as one that is about to be deleted for another
+    /// ([`Event::MarkForDeletion`]; `MarkPodToDelete`). O(log n).
+    ///
+    /// # Errors
+    ///
+    /// The victim is not known as bound or holds a reserved place, a uid is empty, or
+    /// [`GodelConfig::deletion_marks`](crate::GodelConfig::deletion_marks) is not set.
+    pub fn mark_for_deletion(
+        &mut self,
+        victim: &Uid,
+        preemptor: &Uid,
+        now: Timestamp,
+    ) -> Result<Generation, EventError> {
+        let (victim, preemptor) = (victim.clone(), preemptor.clone());
+        self.generation_of(&Event::MarkForDeletion { victim, preemptor, now })
+    }
+
+    /// Removes a mark that this preemptor has set ([`Event::UnmarkForDeletion`];
+    /// `RemoveDeletePodMarker`). O(log n).
+    ///
+    /// # Errors
+    ///
+    /// Another preemptor has set the mark, a uid is empty, or
+    /// [`GodelConfig::deletion_marks`](crate::GodelConfig::deletion_marks) is not set.
+    pub fn unmark_for_deletion(
+        &mut self,
+        victim: &Uid,
+        preemptor: &Uid,
+    ) -> Result<Generation, EventError> {
+        let (victim, preemptor) = (victim.clone(), preemptor.clone());
+        self.generation_of(&Event::UnmarkForDeletion { victim, preemptor })
+    }
+
     /// Starts an assumed pod's time to live; nothing for any other pod.
     ///
     /// # Errors

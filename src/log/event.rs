@@ -92,7 +92,26 @@ pub enum Event {
     PutObject(Object),
     /// An object of another kind is gone.
     DeleteObject(Arc<ObjectKey>),
-    /// The clock moves: assumed pods whose time has passed are removed.
+    /// A bound pod is about to be deleted for another one: it is marked
+    /// ([`DeletionMarks`](crate::snapshot::DeletionMarks)) for ten minutes. A mark of
+    /// another preemptor is replaced.
+    MarkForDeletion {
+        /// The pod that is about to be deleted.
+        victim: Uid,
+        /// The pod that preempts it.
+        preemptor: Uid,
+        /// When.
+        now: Timestamp,
+    },
+    /// A pod is not deleted for a preemptor after all. Nothing happens if it is not
+    /// marked.
+    UnmarkForDeletion {
+        /// The pod that was to be deleted.
+        victim: Uid,
+        /// The pod that it is marked for.
+        preemptor: Uid,
+    },
+    /// The clock moves: assumed pods, places and marks whose time has passed are removed.
     Expire(Timestamp),
     /// All there is of one kind, as a list from the API server says.
     Relist(Arc<Relist>),

@@ -5,11 +5,13 @@ use std::sync::Arc;
 
 use crate::model::{
     Name, NodeResources, NonZero, ObjectKind, PodClass, PodDisruptionBudget, PodState, Resources,
-    Scalars, Uid,
+    Scalars, Timestamp, Uid,
 };
 
 use super::cluster::{Cluster, ImageState};
-use super::godel::{Movements, PreemptionMarks, Reservations, ReservedPlace, Suggestion};
+use super::godel::{
+    DeletionMarks, Movements, PreemptionMarks, Reservations, ReservedPlace, Suggestion,
+};
 use super::load::NodeLoad;
 use super::node_info::NodeInfo;
 use super::table::{Internable, Interned};
@@ -46,6 +48,8 @@ pub struct Dump {
     pub preemption_marks: BTreeMap<String, Vec<Uid>>,
     /// All victims.
     pub marked: Vec<Uid>,
+    /// Pods that are marked for deletion, with the preemptor and the end of the mark.
+    pub deletion_marks: BTreeMap<Uid, (Uid, Timestamp)>,
     /// Placed pods of pod groups, counted, by `namespace/name`.
     pub group_members: BTreeMap<String, usize>,
     /// The disruption budgets about each placed pod that has some, by name.
@@ -135,6 +139,9 @@ impl Cluster {
             }
         }
         if let Some(marks) = self.preemption_marks() {
+            marks.write(&mut dump);
+        }
+        if let Some(marks) = self.deletion_marks() {
             marks.write(&mut dump);
         }
         for (number, group) in self.rest.groups.iter() {
@@ -265,6 +272,15 @@ impl PreemptionMarks {
             dump.preemption_marks.insert(format!("{node} {}", mark.victim), preemptors);
         }
         dump.marked.extend(self.victims().filter(|victim| self.is_marked(victim)).cloned());
+    }
+}
+
+impl DeletionMarks {
+    /// As they are found, so that a mark that the index lacks is missing.
+    fn write(&self, dump: &mut Dump) {
+        let found = self.iter().filter_map(|mark| self.get(&mark.victim));
+        let described = found.map(|it| (it.victim.clone(), (it.preemptor.clone(), it.until)));
+        dump.deletion_marks.extend(described);
     }
 }
 

@@ -106,6 +106,7 @@ impl Fork {
         let spot = known.spot();
         self.step();
         self.draft.leave(spot, Leaving::Deleted);
+        self.draft.unmark_unless_bound(uid);
         Ok(())
     }
 
@@ -180,6 +181,7 @@ impl Fork {
         if let Some(number) = given_up {
             self.draft.reopen(number);
         }
+        self.draft.unmark_unless_bound(&pod.uid);
         Ok(())
     }
 
@@ -194,6 +196,7 @@ impl Fork {
             let leaving = if assumed { Leaving::Withdrawn } else { Leaving::Gone };
             self.draft.leave(spot, leaving);
         }
+        self.draft.unmark_unless_bound(uid);
         Ok(())
     }
 

@@ -49,6 +49,9 @@ impl Cluster {
         differ("evicted pods", &found.evicted, &expected.evicted);
         differ("preemption marks", &found.preemption_marks, &expected.preemption_marks);
         differ("marked pods", &found.marked, &expected.marked);
+        differ("deletion marks", &found.deletion_marks, &expected.deletion_marks);
+        let marks = self.deletion_marks().map_or(0, |marks| marks.len());
+        differ("index of deletion marks", &found.deletion_marks.len(), &marks);
         differ("budgets of pods", &found.budgets, &expected.budgets);
         differ("budgets of owners", &found.owners, &expected.owners);
         // Which node reported a size first is not kept: the count alone follows.
@@ -180,6 +183,12 @@ impl Cluster {
                 let assumed = pod.is_assumed();
                 let pod: Pod = pod.to_pod();
                 draft.place(&pod, node.name(), None, assumed);
+            }
+        }
+        for mark in self.deletion_marks().into_iter().flat_map(|marks| marks.iter()) {
+            // Only bound pods are marked.
+            if draft.check_mark(&mark.victim).is_ok() {
+                draft.mark(mark.clone());
             }
         }
         let mut dump = draft.cluster.dump();

@@ -214,6 +214,12 @@ impl State {
                 self.delete_object(key.kind, &key.namespace, &key.name, observer)?;
                 applied.removed = 1;
             }
+            Event::MarkForDeletion { victim, preemptor, now } => {
+                self.mark_for_deletion(victim, preemptor, *now)?;
+            }
+            Event::UnmarkForDeletion { victim, preemptor } => {
+                self.unmark_for_deletion(victim, preemptor)?;
+            }
             Event::Expire(now) => applied.removed = self.expire(*now, observer),
             Event::Relist(relist) => self.relist(relist, applied, observer),
         }
@@ -289,20 +295,20 @@ impl State {
         if uid.is_empty() {
             return Err(EventError::EmptyUid);
         }
-        self.places.tick(now);
         if self.draft.pod(uid).is_some_and(|pod| pod.is_assumed()) {
             self.clear_deadline(uid);
             if let Some(ttl) = self.ttl {
                 self.set_deadline(uid.clone(), now, ttl);
             }
         }
-        self.start_unfinished(now);
+        self.tick(now);
         Ok(())
     }
 
-    /// It is `now`: starts the clocks of assumed pods whose binding has not finished.
-    /// O(pods whose clock starts × log n).
-    fn start_unfinished(&mut self, now: Timestamp) {
+    /// It is `now`: starts the clocks of places and of assumed pods whose binding has not
+    /// finished. O(clocks that start × log n).
+    pub(super) fn tick(&mut self, now: Timestamp) {
+        self.places.tick(now);
         let Some(ttl) = self.unfinished_ttl else { return };
         for uid in std::mem::take(&mut self.unfinished) {
             self.set_deadline(uid, now, ttl);
@@ -409,6 +415,7 @@ impl State {
         if let Some(number) = given_up {
             self.draft.reopen(number);
         }
+        self.draft.unmark_unless_bound(&pod.uid);
     }
 
     fn check_known(
@@ -432,7 +439,7 @@ impl State {
     }
 
     fn expire(&mut self, now: Timestamp, observer: &mut impl Observer) -> usize {
-        self.start_unfinished(now);
+        self.tick(now);
         let mut expired = 0;
         while let Some((deadline, uid)) = self.by_deadline.first().cloned() {
             if deadline >= now {
@@ -445,6 +452,7 @@ impl State {
             }
             expired += 1;
         }
+        self.draft.expire_deletion_marks(now);
         expired + self.expire_places(now)
     }
 
@@ -488,6 +496,7 @@ impl State {
         self.clear_deadline(uid);
         self.note_displaced(spot, observer);
         self.draft.leave(spot, leaving);
+        self.draft.unmark_unless_bound(uid);
         observer.gone(uid);
     }
 

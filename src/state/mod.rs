@@ -2,6 +2,7 @@
 //! a draft.
 
 mod audit;
+mod deletions;
 mod lifecycle;
 pub mod naive;
 mod noted;

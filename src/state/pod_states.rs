@@ -123,6 +123,7 @@ impl State {
         self.check_pending(pod)?;
         let is_renewed = pod.uid != *old;
         let known = self.draft.pod(old).filter(|known| !self.draft.holds(known));
+        let is_known = known.is_some();
         let leaves = known.filter(|known| {
             is_renewed || (!known.is_assumed() && known.state() == PodState::Assumed)
         });
@@ -130,6 +131,11 @@ impl State {
             let leaving = if is_renewed { Leaving::Deleted } else { Leaving::Withdrawn };
             self.displace(old, spot, leaving, observer);
             applied.removed += 1;
+        }
+        if is_known {
+            // A bound pod stays bound here; its mark goes (deleted_marker_store.go
+            // `UpdatePod`).
+            self.draft.unmark(&pod.uid);
         }
         if is_renewed {
             self.not_pending(old, observer);

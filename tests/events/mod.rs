@@ -20,6 +20,8 @@ use proptest_derive::Arbitrary;
 pub(crate) enum Op {
     Assume(Seed),
     AssumeAll(Seed, Seed, Seed),
+    MarkForDeletion(u8, u8),
+    UnmarkForDeletion(u8, u8),
     AssignNode(u8, u8),
     UnassignNode(u8, u8),
     Finish(u8),
@@ -415,6 +417,14 @@ pub(crate) fn event(op: &Op, step: u64) -> Event {
         Op::Assume(seed) => Event::AssumePod { pod: Arc::new(make_pod(seed)), decided_on: None },
         Op::AssumeAll(a, b, c) => {
             Event::AssumeAll { pods: [a, b, c].map(make_pod).into(), decided_on: None }
+        }
+        Op::MarkForDeletion(victim, preemptor) => {
+            let (victim, preemptor) = (Uid::new(&uid(*victim)), Uid::new(&uid(*preemptor)));
+            Event::MarkForDeletion { victim, preemptor, now }
+        }
+        Op::UnmarkForDeletion(victim, preemptor) => {
+            let (victim, preemptor) = (Uid::new(&uid(*victim)), Uid::new(&uid(*preemptor)));
+            Event::UnmarkForDeletion { victim, preemptor }
         }
         Op::AssignNode(node, to) => {
             let scheduler = format!("s{}", to & 1).into();

@@ -25,6 +25,7 @@
 //! ([`Leaving`]). Clocks are the writer's: a store knows what may expire, and the
 //! state when.
 
+mod deletions;
 mod marks;
 mod movements;
 mod reservations;
@@ -35,6 +36,7 @@ use crate::model::Name;
 
 use super::cluster::Cluster;
 
+pub use deletions::{DeletionMark, DeletionMarks};
 pub use marks::{PreemptionMark, PreemptionMarks};
 pub(crate) use movements::SuggestionId;
 pub use movements::{Movements, SuggestedMovement, Suggestion};
@@ -65,6 +67,9 @@ pub struct GodelConfig {
     pub movements: bool,
     /// Keeps whom nominated pods go in place of (`PreemptionStore`).
     pub preemption_marks: bool,
+    /// Keeps which bound pods are about to be deleted, as the binder marks them
+    /// (`DeletedMarkerStore`).
+    pub deletion_marks: bool,
 }
 
 impl GodelConfig {
@@ -77,6 +82,7 @@ impl GodelConfig {
             reservations: None,
             movements: false,
             preemption_marks: false,
+            deletion_marks: false,
         }
     }
 
@@ -110,10 +116,10 @@ pub(crate) enum Leaving {
 pub(crate) struct Stores {
     pub(crate) config: std::sync::Arc<GodelConfig>,
     pub(crate) reservations: Option<Reservations>,
-    /// These two behind pointers of their own: a change of the one copies none of the
-    /// other.
+    /// These behind pointers of their own: a change of one copies none of the others.
     pub(crate) movements: Option<triomphe::Arc<Movements>>,
     pub(crate) preemption_marks: Option<triomphe::Arc<PreemptionMarks>>,
+    pub(crate) deletion_marks: Option<triomphe::Arc<DeletionMarks>>,
 }
 
 impl Stores {
@@ -122,6 +128,7 @@ impl Stores {
             reservations: config.reservations.map(|_| Reservations::default()),
             movements: config.movements.then(triomphe::Arc::default),
             preemption_marks: config.preemption_marks.then(triomphe::Arc::default),
+            deletion_marks: config.deletion_marks.then(triomphe::Arc::default),
             config: std::sync::Arc::new(config),
         }
     }
@@ -150,5 +157,12 @@ impl Cluster {
     #[must_use]
     pub fn preemption_marks(&self) -> Option<&PreemptionMarks> {
         self.godel.as_ref()?.preemption_marks.as_deref()
+    }
+
+    /// Which bound pods are about to be deleted; none unless
+    /// [`GodelConfig::deletion_marks`] is set.
+    #[must_use]
+    pub fn deletion_marks(&self) -> Option<&DeletionMarks> {
+        self.godel.as_ref()?.deletion_marks.as_deref()
     }
 }

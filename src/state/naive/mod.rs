@@ -48,6 +48,8 @@ pub struct Naive {
     movements: BTreeMap<String, Movement>,
     /// By placeholder, pod and node.
     places: BTreeMap<PlaceKey, Held>,
+    /// By victim: who preempts it, and until when that is so.
+    deletion_marks: BTreeMap<Uid, (Uid, Timestamp)>,
 }
 
 /// Why a pod goes.
@@ -146,6 +148,32 @@ impl Naive {
                     *of = None;
                 }
             }),
+            Event::MarkForDeletion { victim, preemptor, now } => {
+                let is_bound = |known: &Placed| {
+                    !known.assumed && !known.elsewhere && !known.pod.template.is_placeholder()
+                };
+                let fits = self.godel.as_ref().is_some_and(|config| config.deletion_marks)
+                    && !preemptor.is_empty()
+                    && self.pods.get(victim).is_some_and(is_bound);
+                if fits {
+                    let until = Timestamp(now.0 + 600_000_000_000);
+                    self.deletion_marks.insert(victim.clone(), (preemptor.clone(), until));
+                    self.tick(*now);
+                }
+                fits
+            }
+            Event::UnmarkForDeletion { victim, preemptor } => {
+                let is_its_own = match self.deletion_marks.get(victim) {
+                    Some((by, _)) => by == preemptor,
+                    None => true,
+                };
+                let is_kept = self.godel.as_ref().is_some_and(|config| config.deletion_marks);
+                let fits = is_kept && !victim.is_empty() && !preemptor.is_empty() && is_its_own;
+                if fits {
+                    self.deletion_marks.remove(victim);
+                }
+                fits
+            }
             Event::PutObject(object) => match object {
                 Object::Reservation(reservation) => self.reserve(reservation),
                 Object::Movement(movement) => self.put_movement(movement),
@@ -175,6 +203,7 @@ impl Naive {
                     self.leave(&uid, Why::Withdrawn);
                 }
                 self.expire_places(*now);
+                self.deletion_marks.retain(|_, (_, until)| *until >= *now);
                 true
             }
             Event::Relist(relist) => {
@@ -227,6 +256,9 @@ impl Naive {
         let is_had = |key: &PlaceKey| self.places.get(key).is_some_and(|p| p.matched.is_none());
         let takes = taken_by(pod).filter(|key| Some(key) != before.as_ref() && is_had(key));
         self.put(pod, false);
+        if self.pods.get(&pod.uid).is_some_and(|placed| placed.elsewhere) {
+            self.deletion_marks.remove(&pod.uid);
+        }
         let Some(key) = before else { return };
         if takes.is_some() || pod.node_name.as_deref() != Some(&*key.2) {
             self.reopen(&key);
@@ -247,6 +279,7 @@ impl Naive {
     }
 
     fn leave(&mut self, uid: &Uid, why: Why) {
+        self.deletion_marks.remove(uid);
         let Some(Placed { pod, assumed, elsewhere, .. }) = self.pods.remove(uid) else { return };
         if !self.holds_places() || pod.template.is_placeholder() {
             return;
@@ -312,6 +345,10 @@ impl Naive {
             !pod.uid.is_empty() && pod.node_name.as_ref().is_none_or(|node| node.is_empty());
         if old.is_empty() || !is_pending {
             return false;
+        }
+        // deleted_marker_store.go `UpdatePod`.
+        if self.pods.contains_key(old) {
+            self.deletion_marks.remove(&pod.uid);
         }
         if pod.uid != *old {
             self.leave(old, Why::Deleted);
