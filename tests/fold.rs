@@ -66,6 +66,7 @@ fn contended() -> impl Strategy<Value = Op> {
     };
     prop_oneof![
         4 => seed().prop_map(Op::Add),
+        3 => (seed(), few(), few()).prop_map(|(seed, a, b)| Op::Preempt(seed, [a, b])),
         2 => (few(), few()).prop_map(|(a, b)| Op::MarkForDeletion(a, b)),
         1 => (few(), few()).prop_map(|(a, b)| Op::UnmarkForDeletion(a, b)),
         1 => (few(), seed()).prop_map(|(n, seed)| Op::Update(n, seed)),
@@ -162,7 +163,7 @@ proptest! {
     }
 
     #[test]
-    fn marks_on_few_nodes_equal_the_naive_fold(
+    fn preemptors_and_marks_on_few_nodes_equal_the_naive_fold(
         ops in prop::collection::vec(contended(), 1..120),
         is_godel in any::<bool>(),
     ) {

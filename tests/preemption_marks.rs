@@ -3,11 +3,15 @@
 
 use std::time::Duration;
 
-use portolan::log::Relist;
+use std::sync::Arc;
+
+use portolan::log::{Event, Fact, Relist};
 use portolan::model::{
-    EventError, GodelPod, NominatedNode, Pod, Template, Timestamp, Uid, Victim, node, pod,
+    Change, EventError, Generation, GodelPod, NominatedNode, Pod, Template, Timestamp, Uid, Victim,
+    node, pod,
 };
 use portolan::snapshot::Cluster;
+use portolan::state::CommitCheck;
 use portolan::{Config, Engine, GodelConfig, Writer};
 
 const TTL: Duration = Duration::from_secs(60);
@@ -249,6 +253,17 @@ fn without_the_configuration_nothing_is_marked() {
     }
 }
 
+/// Room on a node, as its pods in the state leave it.
+struct Room(i64);
+
+impl CommitCheck for Room {
+    fn check(&self, cluster: &Cluster, pod: &Pod, node: &str) -> Result<(), String> {
+        let taken = cluster.node(node).map_or(0, |node| node.requested().cpu.0);
+        let wanted = pod.template.resources.placed.cpu.0;
+        if taken + wanted <= self.0 { Ok(()) } else { Err("it is full".to_owned()) }
+    }
+}
+
 fn uids<const N: usize>(names: [&str; N]) -> [Uid; N] {
     names.map(|name| Uid::new(&format!("default/{name}")))
 }
@@ -260,15 +275,119 @@ fn pods_on(cluster: &Cluster, node: &str) -> Vec<String> {
     pods
 }
 
-/// A node with two pods, without Gödel's stores or with them.
+/// A node that two pods fill, without Gödel's stores or with them.
 fn full(godel: bool) -> Writer {
     let godel = config().godel.filter(|_| godel);
-    let mut writer = Engine::inline(Config { godel, ..config() }).0;
+    let commit_check = Some(Box::new(Room(1_000)) as Box<dyn CommitCheck>);
+    let mut writer = Engine::inline(Config { godel, commit_check, ..config() }).0;
     writer.add_node(node("n1").cpu(1_000).build()).unwrap();
     writer.add_node(node("n2").cpu(1_000).build()).unwrap();
     writer.add_pod(pod("v").cpu(500).on("n1").build()).unwrap();
     writer.add_pod(pod("w").cpu(500).on("n1").build()).unwrap();
     writer
+}
+
+#[test]
+fn victims_leave_in_the_step_in_which_their_preemptor_is_assumed() {
+    let mut writer = full(false);
+    let follower = writer.follow();
+    let before = writer.cluster().generation();
+    let generation = writer.preempt(pod("p").cpu(600).on("n1").build(), uids(["v", "w"])).unwrap();
+    assert_eq!(generation, before.next());
+    assert_eq!(pods_on(writer.cluster(), "n1"), ["p"]);
+    assert!(writer.cluster().pod(&uids(["p"])[0]).unwrap().is_assumed());
+    writer.publish();
+    let mut gone = Vec::new();
+    while let Ok(note) = follower.try_next() {
+        assert_eq!(note.generation, generation);
+        match note.fact {
+            Fact::Changed(Change::Pod(diff)) if diff.new.is_none() => {
+                gone.push(diff.old.unwrap().name.to_string());
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+    assert_eq!(gone, ["v", "w"]);
+    clean(&writer);
+}
+
+/// `AssumePod` of the scheduler's cache leaves victims alone: its preemption store marks
+/// them, and they count until their objects are gone.
+#[test]
+fn victims_in_godels_cache_stay_marked_until_their_preemptor_goes() {
+    let mut writer = full(true);
+    let preemptor = pod("p").cpu(600).on("n1").build();
+    writer.preempt(preemptor.clone(), uids(["w", "v"])).unwrap();
+    assert_eq!(pods_on(writer.cluster(), "n1"), ["p", "v", "w"]);
+    assert_eq!(writer.cluster().node("n1").unwrap().requested().cpu.0, 1_600);
+    let marked = ["default/v: default/p", "default/w: default/p"];
+    assert_eq!(on(writer.cluster(), "n1"), marked);
+    clean(&writer);
+    writer.forget_pod(&preemptor).unwrap();
+    assert!(writer.cluster().preemption_marks().unwrap().is_empty());
+    assert_eq!(pods_on(writer.cluster(), "n1"), ["v", "w"]);
+    clean(&writer);
+}
+
+#[test]
+fn the_event_names_the_victims_whatever_the_annotation_names() {
+    let mut writer = full(true);
+    writer.preempt(preemptor("a", &["x"]), uids(["v"])).unwrap();
+    assert_eq!(on(writer.cluster(), "n1"), ["default/v: default/a"]);
+    // Without victims the annotation counts, as in an assume.
+    writer.preempt(preemptor("b", &["y"]), uids([])).unwrap();
+    assert_eq!(on(writer.cluster(), "n1"), ["default/v: default/a", "y: default/b"]);
+    clean(&writer);
+}
+
+#[test]
+fn a_preemptor_or_victim_that_is_refused_leaves_everything_as_it_was() {
+    for godel in [false, true] {
+        let mut writer = full(godel);
+        writer.add_pod(pod("else").cpu(1).on("n2").build()).unwrap();
+        let fits = || pod("p").cpu(600).on("n1");
+        let [v, w, p, elsewhere, unknown] = uids(["v", "w", "p", "else", "unknown"]);
+        let not_found = |uid: &Uid| EventError::NotFound { uid: uid.clone() };
+        let cases: Vec<(Pod, Vec<Uid>, EventError)> = vec![
+            (fits().build(), vec![v.clone(), unknown.clone()], not_found(&unknown)),
+            (fits().build(), vec![v.clone(), v.clone()], not_found(&v)),
+            (fits().build(), vec![v.clone(), Uid::new("")], EventError::EmptyUid),
+            (
+                fits().build(),
+                vec![v.clone(), elsewhere.clone()],
+                EventError::OtherNode { uid: elsewhere, known: "n2".into(), given: "n1".into() },
+            ),
+            (pod("p").cpu(600).build(), vec![v.clone()], EventError::NoNodeName { uid: p.clone() }),
+            (
+                pod("v").cpu(1).on("n1").build(),
+                vec![v.clone()],
+                EventError::AlreadyInCache { uid: v.clone() },
+            ),
+            (
+                fits().build(),
+                vec![v.clone()],
+                EventError::Conflict {
+                    uid: p.clone(),
+                    node: "n1".into(),
+                    reason: "it is full".into(),
+                },
+            ),
+        ];
+        for (pod, victims, why) in cases {
+            let before = writer.dump();
+            let decided_on = Some(Generation::ZERO);
+            let event = Event::Preempt { pod: Arc::new(pod), victims: victims.into(), decided_on };
+            assert_eq!(writer.apply(&event), Err(why));
+            assert_eq!(writer.dump(), before);
+        }
+        // Without both victims there is room, so the check passes.
+        let victims = Arc::new([v, w]);
+        let decided_on = Some(Generation::ZERO);
+        let event = Event::Preempt { pod: Arc::new(fits().build()), victims, decided_on };
+        let applied = writer.apply(&event).unwrap();
+        assert_eq!((applied.added, applied.removed), (1, if godel { 0 } else { 2 }));
+        clean(&writer);
+    }
 }
 
 fn at(seconds: i64) -> Timestamp {

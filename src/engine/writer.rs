@@ -138,6 +138,22 @@ impl Writer {
         self.generation_of(&Event::AssumeAll { pods: pods.into(), decided_on: None })
     }
 
+    /// Places a pod on the node that it names and preempts pods there, in one step
+    /// ([`Event::Preempt`]). O((1 + victims) × log n).
+    ///
+    /// # Errors
+    ///
+    /// As for [`Writer::assume_pod`]; or a victim is not known, is named twice, is on
+    /// another node, or holds a reserved place. Nothing has changed then.
+    pub fn preempt(
+        &mut self,
+        pod: impl Into<Arc<Pod>>,
+        victims: impl Into<Arc<[Uid]>>,
+    ) -> Result<Generation, EventError> {
+        let (pod, victims) = (pod.into(), victims.into());
+        self.generation_of(&Event::Preempt { pod, victims, decided_on: None })
+    }
+
     /// Puts a node in the partition of a scheduler instance, until its Node and its
     /// NMNode are next updated ([`Event::AssignNode`]; `SetNodeInPartition`). O(log n).
     ///

@@ -28,6 +28,23 @@ pub enum Event {
         /// The version on which this was decided.
         decided_on: Option<Generation>,
     },
+    /// A scheduler places a pod on the node that the pod names and preempts pods there,
+    /// in one step: all of it, or nothing.
+    ///
+    /// The victims leave with this event. With [`Config::godel`](crate::Config::godel)
+    /// they stay and count on their node until their own objects are gone, as in the
+    /// cache of Gödel's schedulers: the pod is assumed as one that is nominated to its
+    /// node and preempts them, and the store of preemption marks marks them. A fork
+    /// takes victims away in both cases ([`Fork::preempt`](crate::Fork::preempt)).
+    Preempt {
+        /// The pod, with its node name.
+        pod: Arc<Pod>,
+        /// The pods that it preempts, each once and on the same node.
+        victims: Arc<[Uid]>,
+        /// The version on which this was decided. With it the placement is checked
+        /// against the state without the victims.
+        decided_on: Option<Generation>,
+    },
     /// The binding of an assumed pod is done: its time to live starts.
     FinishBinding {
         /// The pod.

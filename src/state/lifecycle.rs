@@ -149,6 +149,11 @@ impl State {
                 self.assume_all(pods, self.is_stale(*decided_on), observer)?;
                 applied.added = pods.len();
             }
+            Event::Preempt { pod, victims, decided_on } => {
+                let is_stale = self.is_stale(*decided_on);
+                applied.removed = self.preempt(pod, victims, is_stale, observer)?;
+                applied.added = 1;
+            }
             Event::FinishBinding { uid, now } => self.finish_binding(uid, *now)?,
             Event::ForgetPod { uid, node } => {
                 applied.removed = usize::from(self.forget(uid, node.as_ref(), observer)?);
@@ -232,7 +237,7 @@ impl State {
             && !mutated!("commit-takes-stale-for-fresh")
     }
 
-    fn check_assume(
+    pub(super) fn check_assume(
         &self,
         draft: &Draft,
         pod: &Pod,

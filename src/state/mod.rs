@@ -8,6 +8,7 @@ pub mod naive;
 mod noted;
 mod places;
 mod pod_states;
+mod preempting;
 mod relist;
 
 pub use audit::Difference;

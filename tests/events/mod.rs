@@ -20,6 +20,7 @@ use proptest_derive::Arbitrary;
 pub(crate) enum Op {
     Assume(Seed),
     AssumeAll(Seed, Seed, Seed),
+    Preempt(Seed, [u8; 2]),
     MarkForDeletion(u8, u8),
     UnmarkForDeletion(u8, u8),
     AssignNode(u8, u8),
@@ -418,6 +419,15 @@ pub(crate) fn event(op: &Op, step: u64) -> Event {
         Op::AssumeAll(a, b, c) => {
             Event::AssumeAll { pods: [a, b, c].map(make_pod).into(), decided_on: None }
         }
+        Op::Preempt(seed, victims) => {
+            // None, one or two of them.
+            let victims = victims[usize::from(seed.uid % 3)..].iter();
+            Event::Preempt {
+                pod: Arc::new(make_pod(seed)),
+                victims: victims.map(|n| Uid::new(&uid(*n))).collect(),
+                decided_on: None,
+            }
+        }
         Op::MarkForDeletion(victim, preemptor) => {
             let (victim, preemptor) = (Uid::new(&uid(*victim)), Uid::new(&uid(*preemptor)));
             Event::MarkForDeletion { victim, preemptor, now }
@@ -508,6 +518,7 @@ pub(crate) fn apply_to_fork(fork: &mut Fork, event: &Event) {
         Event::AddPod(pod) | Event::AssumePod { pod, .. } | Event::UpdatePod { pod, .. } => {
             fork.add_pod(pod)
         }
+        Event::Preempt { pod, victims, .. } => fork.preempt(pod, victims),
         Event::RemovePod { uid, .. } | Event::ForgetPod { uid, .. } => fork.remove_pod(uid),
         Event::AddNode(node) | Event::UpdateNode(node) => fork.add_node(Node::clone(node)),
         Event::RemoveNode(name) => fork.remove_node(name),

@@ -4,7 +4,10 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use crate::model::{EventError, Movement, Name, Pod, PodState, Template, Timestamp, Uid};
+use crate::model::{
+    EventError, GodelPod, Movement, Name, NominatedNode, Pod, PodState, Template, Timestamp, Uid,
+    Victim,
+};
 
 use super::super::cost;
 use super::super::godel::{
@@ -67,6 +70,34 @@ impl Draft {
             }
             _ => Cow::Borrowed(pod),
         }
+    }
+}
+
+impl Draft {
+    /// The pod as Gödel's schedulers assume one that preempts others: nominated to its
+    /// node, in place of these victims, which are known. Without [`GodelConfig`], or
+    /// victims, the pod as it is. O(victims × log n).
+    pub(crate) fn nominated<'p>(&self, pod: &'p Pod, node: &Name, victims: &[Uid]) -> Cow<'p, Pod> {
+        if self.cluster.godel.is_none() || victims.is_empty() {
+            return Cow::Borrowed(pod);
+        }
+        let named = |uid: &Uid| {
+            let victim = self.pod(uid)?;
+            let (namespace, name) = (victim.namespace().clone(), victim.name().into());
+            Some(Victim { namespace, name, uid: uid.to_string().into() })
+        };
+        let to = NominatedNode {
+            node: node.clone(),
+            victims: victims.iter().filter_map(named).collect(),
+        };
+        let godel = pod.template.godel.as_ref();
+        if godel.and_then(|godel| godel.nominated_node.as_ref()) == Some(&to) {
+            return Cow::Borrowed(pod);
+        }
+        let godel = godel.map(|godel| (**godel).clone()).unwrap_or_default();
+        let mut spec = (**pod.template).clone();
+        spec.godel = Some(Box::new(GodelPod { nominated_node: Some(to), ..godel }));
+        Cow::Owned(Pod { template: Template::new(spec), ..pod.clone() })
     }
 }
 

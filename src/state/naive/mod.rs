@@ -11,8 +11,9 @@ use std::time::Duration;
 
 use crate::log::{Event, ObjectKey, Relist};
 use crate::model::{
-    CustomNodeResource, Movement, Name, NmNode, Node, Object, ObjectKind, Pod, PodDisruptionBudget,
-    PodState, Reservation, Template, Timestamp, Uid, Workload, ZoneKey,
+    CustomNodeResource, Movement, Name, NmNode, Node, NominatedNode, Object, ObjectKind, Pod,
+    PodDisruptionBudget, PodState, Reservation, Template, Timestamp, Uid, Victim, Workload,
+    ZoneKey,
 };
 use crate::snapshot::GodelConfig;
 
@@ -84,6 +85,7 @@ impl Naive {
                 }
                 all
             }
+            Event::Preempt { pod, victims, .. } => self.preempt(pod, victims),
             Event::FinishBinding { uid, now } => {
                 let ttl = self.ttl;
                 if let Some(placed) = self.pods.get_mut(uid).filter(|placed| placed.assumed) {
@@ -239,6 +241,42 @@ impl Naive {
             self.put(pod, true);
         }
         fits
+    }
+
+    /// A scheduler's `AssumePod` with victims: in Gödel's cache they stay, and the
+    /// annotation of the pod marks them (preemption_store.go `podOp`); else they go.
+    fn preempt(&mut self, pod: &Pod, victims: &[Uid]) -> bool {
+        let is_there = |uid: &Uid| {
+            self.pods.get(uid).is_some_and(|known| {
+                known.pod.node_name == pod.node_name && !known.pod.template.is_placeholder()
+            })
+        };
+        let distinct: BTreeSet<&Uid> = victims.iter().collect();
+        let fits = placeable(pod)
+            && !self.pods.contains_key(&pod.uid)
+            && distinct.len() == victims.len()
+            && victims.iter().all(is_there);
+        if !fits {
+            return false;
+        }
+        let mut pod = pod.clone();
+        if self.godel.is_some() && !victims.is_empty() {
+            let named = |uid: &Uid| Victim {
+                namespace: Name::default(),
+                name: Name::default(),
+                uid: uid.to_string().into(),
+            };
+            let mut spec = (**pod.template).clone();
+            spec.godel.get_or_insert_default().nominated_node = Some(NominatedNode {
+                node: pod.node_name.clone().unwrap_or_default(),
+                victims: victims.iter().map(named).collect(),
+            });
+            pod.template = Template::new(spec);
+        } else {
+            victims.iter().for_each(|victim| self.leave(victim, Why::Deleted));
+        }
+        self.put(&pod, true);
+        true
     }
 
     fn add(&mut self, pod: &Pod) -> bool {
