@@ -34,6 +34,7 @@ fn godel() -> GodelConfig {
         movements: true,
         preemption_marks: true,
         deletion_marks: true,
+        unit_status: true,
         unfinished_ttl: Some(Duration::from_secs(70)),
         ..GodelConfig::new("godel")
     }
@@ -72,9 +73,12 @@ fn contended() -> impl Strategy<Value = Op> {
         1 => (few(), seed()).prop_map(|(n, seed)| Op::Update(n, seed)),
         1 => seed().prop_map(Op::Pending),
         1 => few().prop_map(|n| Op::Remove(n, 0)),
-        1 => few().prop_map(Op::Finish),
+        2 => seed().prop_map(Op::Assume),
+        3 => few().prop_map(Op::Finish),
         1 => prop::collection::vec(seed(), 0..6).prop_map(Op::RelistPods),
         1 => Just(Op::Expire),
+        1 => any::<(u8, u8)>().prop_map(|(name, shape)| Op::PutGroup(name, shape)),
+        1 => any::<(u8, u8)>().prop_map(|(n, to)| Op::SetGroupPhase(n, to)),
         1 => node_seed().prop_map(Op::UpdateNode),
         1 => node_seed().prop_map(Op::PutNmNode),
         1 => node().prop_map(|(node, to)| Op::AssignNode(node, to)),

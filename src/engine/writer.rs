@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use crate::log::{Applied, Event, Fact, Follower, Followers, ObjectKey, Outcome, Relist};
-use crate::model::{EventError, Generation, Name, Node, Object, ObjectKind, Pod, Timestamp, Uid};
+use crate::model::{
+    EventError, Generation, Name, Node, Object, ObjectKind, Pod, PodGroupPhase, Timestamp, Uid,
+};
 use crate::publish::live::LiveIndex;
 use crate::publish::{self, Publisher, Versioned};
 use crate::snapshot::{Cluster, Dump, NodeSlot, PodInfo, Snapshot};
@@ -182,6 +184,22 @@ impl Writer {
     ) -> Result<Generation, EventError> {
         let (node, scheduler) = (node.into(), scheduler.into());
         self.generation_of(&Event::UnassignNode { node, scheduler })
+    }
+
+    /// Sets the scheduling status of a pod group, until its object is next put
+    /// ([`Event::SetGroupPhase`]; `SetUnitSchedulingStatus`). O(log n).
+    ///
+    /// # Errors
+    ///
+    /// The group is not known.
+    pub fn set_group_phase(
+        &mut self,
+        namespace: impl Into<Name>,
+        name: impl Into<Name>,
+        phase: PodGroupPhase,
+    ) -> Result<Generation, EventError> {
+        let (namespace, name) = (namespace.into(), name.into());
+        self.generation_of(&Event::SetGroupPhase { namespace, name, phase })
     }
 
     /// Marks a bound pod as one that is about to be deleted for another

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use crate::model::{EventError, Generation, Name, Node, Object, ObjectKind, Pod, Timestamp, Uid};
+use crate::model::{
+    EventError, Generation, Name, Node, Object, ObjectKind, Pod, PodGroupPhase, Timestamp, Uid,
+};
 
 /// A change of the cluster, as it happened. Small: objects are built, and their
 /// requests computed and hashed, by whoever submits it.
@@ -107,6 +109,17 @@ pub enum Event {
     /// An object of another kind appears or changes; one that nodes are made of
     /// ([`ObjectKind::is_node_part`]) changes the node of its name.
     PutObject(Object),
+    /// The scheduling status of a pod group is set, as Gödel's binder does when it has
+    /// bound its pods (`SetUnitSchedulingStatus`). It is the group's phase until the
+    /// group is next put, listed or deleted.
+    SetGroupPhase {
+        /// The group's namespace.
+        namespace: Name,
+        /// The group.
+        name: Name,
+        /// Its phase from now on.
+        phase: PodGroupPhase,
+    },
     /// An object of another kind is gone.
     DeleteObject(Arc<ObjectKey>),
     /// A bound pod is about to be deleted for another one: it is marked

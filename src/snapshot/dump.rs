@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::model::{
-    Name, NodeResources, NonZero, ObjectKind, PodClass, PodDisruptionBudget, PodState, Resources,
-    Scalars, Timestamp, Uid,
+    Name, NodeResources, NonZero, ObjectKind, PodClass, PodDisruptionBudget, PodGroupState,
+    PodState, Resources, Scalars, Timestamp, Uid,
 };
 
 use super::cluster::{Cluster, ImageState};
@@ -52,6 +52,8 @@ pub struct Dump {
     pub deletion_marks: BTreeMap<Uid, (Uid, Timestamp)>,
     /// Placed pods of pod groups, counted, by `namespace/name`.
     pub group_members: BTreeMap<String, usize>,
+    /// The state of each pod group, by `namespace/name`.
+    pub group_states: BTreeMap<String, PodGroupState>,
     /// The disruption budgets about each placed pod that has some, by name.
     pub budgets: BTreeMap<Uid, Vec<String>>,
     /// Those about each owner of pods, which is called `Kind namespace/name`.
@@ -147,6 +149,10 @@ impl Cluster {
         for (number, group) in self.rest.groups.iter() {
             let members = self.rest.groups.users(number) as usize;
             dump.group_members.insert(format!("{}/{}", group.namespace, group.name), members);
+        }
+        for group in self.objects().pod_groups.iter() {
+            let state = self.group_state(&group.namespace, &group.name);
+            dump.group_states.insert(format!("{}/{}", group.namespace, group.name), state);
         }
         let named = |budgets: Vec<&Arc<PodDisruptionBudget>>| -> Vec<String> {
             budgets.iter().map(|budget| budget.name.to_string()).collect()

@@ -44,6 +44,7 @@ impl Cluster {
         differ("assumed pods", &found.assumed, &expected.assumed);
         differ("used claims", &found.used_claims, &expected.used_claims);
         differ("members of pod groups", &found.group_members, &expected.group_members);
+        differ("states of pod groups", &found.group_states, &expected.group_states);
         differ("suggestions", &found.suggestions, &expected.suggestions);
         differ("available nodes", &found.available, &expected.available);
         differ("evicted pods", &found.evicted, &expected.evicted);
@@ -167,6 +168,9 @@ impl Cluster {
             }
         }
         let objects = self.objects();
+        for group in objects.pod_groups.iter() {
+            let _ = draft.put_object(&Object::PodGroup(group.clone()));
+        }
         for budget in objects.pod_disruption_budgets.iter() {
             let _ = draft.put_object(&Object::PodDisruptionBudget(budget.clone()));
         }

@@ -15,6 +15,7 @@ use crate::snapshot::{Cluster, GodelConfig, NodeSlot, Snapshot, Spot};
 use crate::sync::mutated;
 
 use super::places::PlaceClocks;
+use super::units::UnboundMembers;
 
 /// Decides whether a placement still fits when the writer is about to assume
 /// it. The engine is given one; the state knows no plugin.
@@ -55,6 +56,8 @@ pub struct State {
     unfinished_ttl: Option<Duration>,
     /// The assumed pods to which that applies and whose clock has not started.
     unfinished: BTreeSet<Uid>,
+    /// Members of pod groups that are not bound yet; with [`GodelConfig::unit_status`] alone.
+    pub(super) unbound_members: UnboundMembers,
     /// When assumed pods whose binding finished expire.
     deadlines: BTreeMap<Uid, Timestamp>,
     by_deadline: BTreeSet<(Timestamp, Uid)>,
@@ -73,6 +76,7 @@ impl State {
             ttl: ttl.filter(|ttl| !ttl.is_zero()),
             unfinished_ttl: None,
             unfinished: BTreeSet::new(),
+            unbound_members: UnboundMembers::default(),
             deadlines: BTreeMap::new(),
             by_deadline: BTreeSet::new(),
             places: PlaceClocks::default(),
@@ -154,7 +158,7 @@ impl State {
                 applied.removed = self.preempt(pod, victims, is_stale, observer)?;
                 applied.added = 1;
             }
-            Event::FinishBinding { uid, now } => self.finish_binding(uid, *now)?,
+            Event::FinishBinding { uid, now } => self.finish_binding(uid, *now, observer)?,
             Event::ForgetPod { uid, node } => {
                 applied.removed = usize::from(self.forget(uid, node.as_ref(), observer)?);
             }
@@ -214,6 +218,10 @@ impl State {
                 let known = self.put_object(object, observer)?;
                 applied.updated = usize::from(known);
                 applied.added = usize::from(!known);
+            }
+            Event::SetGroupPhase { namespace, name, phase } => {
+                self.set_group_phase(namespace, name, *phase, observer)?;
+                applied.updated = 1;
             }
             Event::DeleteObject(key) => {
                 self.delete_object(key.kind, &key.namespace, &key.name, observer)?;
@@ -296,10 +304,16 @@ impl State {
         Ok(())
     }
 
-    fn finish_binding(&mut self, uid: &Uid, now: Timestamp) -> Result<(), EventError> {
+    fn finish_binding(
+        &mut self,
+        uid: &Uid,
+        now: Timestamp,
+        observer: &mut impl Observer,
+    ) -> Result<(), EventError> {
         if uid.is_empty() {
             return Err(EventError::EmptyUid);
         }
+        self.schedule_unit_of(uid, observer)?;
         if self.draft.pod(uid).is_some_and(|pod| pod.is_assumed()) {
             self.clear_deadline(uid);
             if let Some(ttl) = self.ttl {
@@ -421,6 +435,7 @@ impl State {
             self.draft.reopen(number);
         }
         self.draft.unmark_unless_bound(&pod.uid);
+        self.count_member(pod, false);
     }
 
     fn check_known(
@@ -489,6 +504,7 @@ impl State {
         if assumed && self.unfinished_ttl.is_some() {
             self.unfinished.insert(pod.uid.clone());
         }
+        self.count_member(pod, assumed);
     }
 
     pub(super) fn displace(
@@ -510,6 +526,7 @@ impl State {
             self.by_deadline.remove(&(deadline, uid.clone()));
         }
         self.unfinished.remove(uid);
+        self.unbound_members.remove(uid);
     }
 }
 

@@ -10,6 +10,7 @@ mod places;
 mod pod_states;
 mod preempting;
 mod relist;
+mod units;
 
 pub use audit::Difference;
 pub use lifecycle::{CommitCheck, Observer, State};

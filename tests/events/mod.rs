@@ -7,8 +7,9 @@ use portolan::model::{
     Bytes, CustomNodeResource, GodelPod, GroupMetric, LabelSelector, Labels, MilliCpu, Movement,
     MovementOwner, MovementTask, Name, NmNode, Node, NodeMetrics, NominatedNode, Object,
     ObjectKind, Operator, OwnerKey, OwnerReference, Pod, PodAffinity, PodAffinityTerm, PodClass,
-    PodDisruptionBudget, Quantity, RecommendedNode, Requirement, Reservation, ReservationPhase,
-    ResourceList, Taint, TaintEffect, Timestamp, Uid, Usage, Victim, Workload, node, pod,
+    PodDisruptionBudget, PodGroup, PodGroupPhase, Quantity, RecommendedNode, Requirement,
+    Reservation, ReservationPhase, ResourceList, Taint, TaintEffect, Timestamp, Uid, Usage, Victim,
+    Workload, node, pod,
 };
 use portolan::snapshot::Fork;
 use proptest::prelude::*;
@@ -61,6 +62,12 @@ pub(crate) enum Op {
     DeleteBudget(u8),
     RelistBudgets(
         #[proptest(strategy = "prop::collection::vec(any::<NodeSeed>(), 0..12)")] Vec<NodeSeed>,
+    ),
+    PutGroup(u8, u8),
+    SetGroupPhase(u8, u8),
+    DeleteGroup(u8),
+    RelistGroups(
+        #[proptest(strategy = "prop::collection::vec(any::<[u8; 2]>(), 0..3)")] Vec<[u8; 2]>,
     ),
     PutOwner(NodeSeed),
     DeleteOwner(u8),
@@ -374,6 +381,20 @@ fn make_budget(seed: &NodeSeed) -> Object {
     })
 }
 
+fn phase(n: u8) -> PodGroupPhase {
+    use PodGroupPhase::{
+        Failed, Finished, Pending, PreScheduling, Running, Scheduled, Timeout, Unknown,
+    };
+    let phases = [Unknown, Pending, PreScheduling, Scheduled, Running, Finished, Failed, Timeout];
+    phases[usize::from(n % 8)]
+}
+
+fn make_group([name, shape]: [u8; 2]) -> Object {
+    let phase = (shape & 128 != 0).then(|| phase(shape));
+    let group = PodGroup::new("default", format!("g{}", name & 1), u32::from(shape / 8 % 4));
+    Object::from(PodGroup { phase, ..group })
+}
+
 fn owner_kind(n: u8) -> ObjectKind {
     if n & 64 == 0 { ObjectKind::DaemonSet } else { ObjectKind::ReplicaSet }
 }
@@ -497,6 +518,20 @@ pub(crate) fn event(op: &Op, step: u64) -> Event {
         Op::DeleteBudget(n) => delete_named(ObjectKind::PodDisruptionBudget, *n),
         Op::RelistBudgets(seeds) => {
             relist(ObjectKind::PodDisruptionBudget, seeds.iter().map(make_budget))
+        }
+        Op::PutGroup(name, shape) => Event::PutObject(make_group([*name, *shape])),
+        Op::SetGroupPhase(n, to) => Event::SetGroupPhase {
+            namespace: "default".into(),
+            name: format!("g{}", n & 1).into(),
+            phase: phase(*to),
+        },
+        Op::DeleteGroup(n) => Event::DeleteObject(Arc::new(ObjectKey {
+            kind: ObjectKind::PodGroup,
+            namespace: "default".to_owned(),
+            name: format!("g{}", n & 1),
+        })),
+        Op::RelistGroups(seeds) => {
+            relist(ObjectKind::PodGroup, seeds.iter().map(|seed| make_group(*seed)))
         }
         Op::PutOwner(seed) => Event::PutObject(make_owner(seed)),
         Op::DeleteOwner(n) => delete_named(owner_kind(*n), *n),

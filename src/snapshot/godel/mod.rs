@@ -70,6 +70,9 @@ pub struct GodelConfig {
     /// Keeps which bound pods are about to be deleted, as the binder marks them
     /// (`DeletedMarkerStore`).
     pub deletion_marks: bool,
+    /// Keeps a pod group scheduled once enough of its members were bound here, until its
+    /// object is updated (the binder's `SetUnitSchedulingStatus`).
+    pub unit_status: bool,
 }
 
 impl GodelConfig {
@@ -83,6 +86,7 @@ impl GodelConfig {
             movements: false,
             preemption_marks: false,
             deletion_marks: false,
+            unit_status: false,
         }
     }
 

@@ -71,6 +71,11 @@ impl Naive {
                 dump.assumed_elsewhere.push(uid.clone());
             }
         }
+        for ((namespace, name), group) in &self.groups {
+            let key = format!("{namespace}/{name}");
+            let placed = dump.group_members.get(&key).copied().unwrap_or(0);
+            dump.group_states.insert(key, group.state(placed));
+        }
         dump.used_claims = claims.into_iter().collect();
         dump
     }

@@ -12,8 +12,8 @@ use std::time::Duration;
 use crate::log::{Event, ObjectKey, Relist};
 use crate::model::{
     CustomNodeResource, Movement, Name, NmNode, Node, NominatedNode, Object, ObjectKind, Pod,
-    PodDisruptionBudget, PodState, Reservation, Template, Timestamp, Uid, Victim, Workload,
-    ZoneKey,
+    PodDisruptionBudget, PodGroup, PodGroupPhase, PodState, Reservation, Template, Timestamp, Uid,
+    Victim, Workload, ZoneKey,
 };
 use crate::snapshot::GodelConfig;
 
@@ -25,13 +25,15 @@ struct Placed {
     assumed: bool,
     /// Another of Gödel's schedulers has assumed it.
     elsewhere: bool,
+    /// Assumed here, and its binding has not finished.
+    binding: bool,
     /// Assumed here, and no time was told since.
     unfinished: bool,
     deadline: Option<Timestamp>,
 }
 
-/// A cluster as plain maps. Pods, nodes and what nodes are made of, disruption budgets
-/// and owners of pods; other objects have no rules.
+/// A cluster as plain maps. Pods, nodes and what nodes are made of, disruption budgets,
+/// pod groups and owners of pods; other objects have no rules.
 #[derive(Clone, Debug, Default)]
 pub struct Naive {
     pods: BTreeMap<Uid, Placed>,
@@ -40,6 +42,7 @@ pub struct Naive {
     custom: BTreeMap<Name, Arc<CustomNodeResource>>,
     budgets: BTreeMap<(String, String), Arc<PodDisruptionBudget>>,
     owners: BTreeMap<(ObjectKind, String, String), Arc<Workload>>,
+    groups: BTreeMap<(String, String), PodGroup>,
     zones: Vec<(ZoneKey, Vec<Name>)>,
     /// Size by image, and the nodes that have it.
     images: BTreeMap<Name, (i64, BTreeSet<Name>)>,
@@ -90,10 +93,12 @@ impl Naive {
                 let ttl = self.ttl;
                 if let Some(placed) = self.pods.get_mut(uid).filter(|placed| placed.assumed) {
                     placed.unfinished = false;
+                    placed.binding = false;
                     placed.deadline = ttl.map(|ttl| Timestamp(now.0 + ttl.as_nanos() as i64));
                 }
                 if !uid.is_empty() {
                     self.tick(*now);
+                    self.schedule_unit_of(uid);
                 }
                 !uid.is_empty()
             }
@@ -184,6 +189,10 @@ impl Naive {
                     true
                 }
             },
+            Event::SetGroupPhase { namespace, name, phase } => {
+                let known = self.groups.get_mut(&(namespace.to_string(), name.to_string()));
+                known.map(|group| group.phase = Some(*phase)).is_some()
+            }
             Event::DeleteObject(key) if key.kind == ObjectKind::Reservation => {
                 self.unreserve(&key.namespace, &key.name)
             }
@@ -311,9 +320,26 @@ impl Naive {
                 .as_ref()
                 .is_some_and(|godel| !assumed && &*godel.state == "assumed");
         let deadline = None;
-        let placed = Placed { pod: pod.clone(), assumed, elsewhere, unfinished: assumed, deadline };
+        let (unfinished, binding) = (assumed, assumed);
+        let placed = Placed { pod: pod.clone(), assumed, elsewhere, binding, unfinished, deadline };
         self.pods.insert(pod.uid.clone(), placed);
         self.take_place(pod);
+    }
+
+    /// The binder's `SetUnitSchedulingStatus`, once enough pods of a unit are bound.
+    fn schedule_unit_of(&mut self, uid: &Uid) {
+        let is_kept = self.godel.as_ref().is_some_and(|config| config.unit_status);
+        let Some(placed) = self.pods.get(uid).filter(|_| is_kept) else { return };
+        let Some((namespace, name)) = placed.pod.group() else { return };
+        let is_bound = |it: &&Placed| {
+            it.pod.group() == Some((namespace, name)) && !it.binding && !it.elsewhere
+        };
+        let bound = self.pods.values().filter(is_bound).count();
+        let group = self.groups.get_mut(&(namespace.to_string(), name.to_string()));
+        if let Some(group) = group.filter(|group| (1..=bound).contains(&(group.wanted() as usize)))
+        {
+            group.phase = Some(PodGroupPhase::Scheduled);
+        }
     }
 
     fn leave(&mut self, uid: &Uid, why: Why) {
@@ -479,6 +505,10 @@ impl Naive {
                 let key = (budget.namespace.to_string(), budget.name.to_string());
                 naive.budgets.insert(key, budget.clone());
             }
+            Object::PodGroup(group) => {
+                let key = (group.namespace.to_string(), group.name.to_string());
+                naive.groups.insert(key, PodGroup::clone(group));
+            }
             Object::Workload(owner) => {
                 let key = (owner.kind, owner.namespace.to_string(), owner.name.to_string());
                 naive.owners.insert(key, owner.clone());
@@ -492,6 +522,7 @@ impl Naive {
         match key.kind {
             kind if kind.is_node_part() => self.delete_part(key),
             ObjectKind::PodDisruptionBudget => self.budgets.remove(&(namespace, name)).is_some(),
+            ObjectKind::PodGroup => self.groups.remove(&(namespace, name)).is_some(),
             kind if is_owner(kind) => self.owners.remove(&(kind, namespace, name)).is_some(),
             _ => true,
         }
@@ -551,6 +582,7 @@ impl Naive {
             ObjectKind::NmNode => self.nm_nodes.keys().map(in_none).collect(),
             ObjectKind::CustomNodeResource => self.custom.keys().map(in_none).collect(),
             ObjectKind::PodDisruptionBudget => self.budgets.keys().cloned().collect(),
+            ObjectKind::PodGroup => self.groups.keys().cloned().collect(),
             _ => {
                 let of_kind = self.owners.keys().filter(|(known, _, _)| *known == kind);
                 of_kind.map(|(_, namespace, name)| (namespace.clone(), name.clone())).collect()
