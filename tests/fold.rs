@@ -6,7 +6,7 @@ mod events;
 use std::sync::Arc;
 use std::time::Duration;
 
-use events::{Op, event};
+use events::{NodeSeed, Op, Seed, event};
 use portolan::snapshot::{ChangeKind, ChangedSince, Cluster, Dump, GodelConfig, Snapshot};
 use portolan::state::naive::Naive;
 use portolan::state::{CommitPolicy, State};
@@ -33,6 +33,9 @@ fn godel() -> GodelConfig {
         reservations,
         movements: true,
         preemption_marks: true,
+        deletion_marks: true,
+        unit_status: true,
+        unfinished_ttl: Some(Duration::from_secs(70)),
         ..GodelConfig::new("godel")
     }
 }
@@ -44,6 +47,43 @@ fn has_own_generation(before: &Dump, after: &Dump, cluster: &Cluster) -> bool {
     (moved(before) == moved(after) || cluster.movements().unwrap().generation() == now)
         && (before.preemption_marks == after.preemption_marks
             || cluster.preemption_marks().unwrap().generation() == now)
+        && (before.deletion_marks == after.deletion_marks
+            || cluster.deletion_marks().unwrap().generation() == now)
+}
+
+/// Pods of few uids on two nodes, so that victims are mostly there.
+fn contended() -> impl Strategy<Value = Op> {
+    let few = || 1_u8..9;
+    let seed = || {
+        // Half of them with Gödel's annotations.
+        let uid = (few(), any::<bool>()).prop_map(|(n, says)| n + if says { 144 } else { 0 });
+        let shape = any::<u8>();
+        (uid, 0_u8..2, shape).prop_map(|(uid, node, shape)| Seed { uid, node, shape })
+    };
+    let node = || (0_u8..2, any::<u8>());
+    let node_seed = || {
+        let seed = (0_u8..2, 0_u8..2, any::<u8>());
+        seed.prop_map(|(name, zone, shape)| NodeSeed { name, zone, shape })
+    };
+    prop_oneof![
+        4 => seed().prop_map(Op::Add),
+        3 => (seed(), few(), few()).prop_map(|(seed, a, b)| Op::Preempt(seed, [a, b])),
+        2 => (few(), few()).prop_map(|(a, b)| Op::MarkForDeletion(a, b)),
+        1 => (few(), few()).prop_map(|(a, b)| Op::UnmarkForDeletion(a, b)),
+        1 => (few(), seed()).prop_map(|(n, seed)| Op::Update(n, seed)),
+        1 => seed().prop_map(Op::Pending),
+        1 => few().prop_map(|n| Op::Remove(n, 0)),
+        2 => seed().prop_map(Op::Assume),
+        3 => few().prop_map(Op::Finish),
+        1 => prop::collection::vec(seed(), 0..6).prop_map(Op::RelistPods),
+        1 => Just(Op::Expire),
+        1 => any::<(u8, u8)>().prop_map(|(name, shape)| Op::PutGroup(name, shape)),
+        1 => any::<(u8, u8)>().prop_map(|(n, to)| Op::SetGroupPhase(n, to)),
+        1 => node_seed().prop_map(Op::UpdateNode),
+        1 => node_seed().prop_map(Op::PutNmNode),
+        1 => node().prop_map(|(node, to)| Op::AssignNode(node, to)),
+        1 => node().prop_map(|(node, from)| Op::UnassignNode(node, from)),
+    ]
 }
 
 fn check_held(held: &[(Arc<Snapshot>, Dump)]) {
@@ -129,6 +169,33 @@ proptest! {
                 }
             }
         }
+    }
+
+    #[test]
+    fn preemptors_and_marks_on_few_nodes_equal_the_naive_fold(
+        ops in prop::collection::vec(contended(), 1..120),
+        is_godel in any::<bool>(),
+    ) {
+        let mut state = State::new(None, CommitPolicy::default());
+        let mut naive = Naive::new(None);
+        if is_godel {
+            state = state.with_godel(godel());
+            naive = naive.with_godel(godel());
+        }
+        for (i, op) in ops.iter().enumerate() {
+            let event = event(op, i as u64);
+            let (base, before) = (state.freeze(), state.cluster().dump());
+            let accepted = state.apply(&event, &mut ()).is_ok();
+            prop_assert_eq!(accepted, naive.apply(&event), "{:?}", &event);
+            let after = state.cluster().dump();
+            if !accepted {
+                prop_assert_eq!(&before, &after, "a rejected event left a trace: {:?}", &event);
+            }
+            prop_assert_eq!(comparable(after.clone()), naive.dump(), "after {:?}", &event);
+            prop_assert!(has_own_generation(&before, &after, state.cluster()), "{:?}", &event);
+            prop_assert_eq!(base.dump(), before, "a held snapshot changed");
+        }
+        prop_assert_eq!(state.cluster().audit(), vec![]);
     }
 
     #[test]

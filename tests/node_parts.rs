@@ -1,16 +1,18 @@
 //! Nodes made of several objects, and the two accounts that they keep.
 
+use std::sync::Arc;
+
 use portolan::framework::{
-    ClusterEvent, Framework, Hint, Plugin, QueueingHints, Scheduler, SchedulerConfig,
+    ClusterEvent, Framework, Hint, Partition, Plugin, QueueingHints, Scheduler, SchedulerConfig,
 };
 use portolan::log::{Fact, Relist};
 use portolan::model::{
-    Bytes, Change, CustomNodeResource, GroupMetric, Labels, Launcher, MicroTopology, MilliCpu,
-    NmNode, NodeMetrics, NumaZone, ObjectKind, Pod, PodAffinity, PodClass, Quantity, ResourceList,
-    Taint, TaintEffect, Timestamp, Usage, node, pod,
+    Bytes, Change, CustomNodeResource, EventError, GroupMetric, Labels, Launcher, MicroTopology,
+    MilliCpu, NmNode, NodeMetrics, NumaZone, ObjectKind, Pod, PodAffinity, PodClass, Quantity,
+    ResourceList, Taint, TaintEffect, Timestamp, Usage, node, pod,
 };
 use portolan::plugins::{NodeResourcesFit, PodLauncher};
-use portolan::snapshot::Cluster;
+use portolan::snapshot::{ChangedSince, Cluster};
 use portolan::{Config, Engine, Writer};
 
 fn writer() -> Writer {
@@ -419,6 +421,30 @@ fn what_the_agent_gave_counts_before_what_the_annotation_says() {
     assert_eq!(numa.numas[&1].resources["cpu"].users.len(), 2);
 }
 
+#[test]
+fn guaranteed_pods_without_a_numa_binding_share_cores() {
+    let mut writer = writer();
+    writer.add_node(node("n").build()).unwrap();
+    let shared = |writer: &Writer| {
+        let requests = writer.cluster().node("n").unwrap().numa().shared_requests;
+        (requests.cpu.0, requests.memory.0, requests.scalars.get("example.com/gpu"))
+    };
+    assert_eq!(shared(&writer), (0, 0, None));
+    let gpus = Quantity::whole(2);
+    let sharing = pod("s").cpu(300).memory(1 << 20).request("example.com/gpu", gpus);
+    writer.add_pod(sharing.clone().on("n").build()).unwrap();
+    let bound = pod("b").cpu(2_000).spec(|spec| spec.numa_binding = true).on("n").build();
+    writer.add_pod(bound.clone()).unwrap();
+    writer.add_pod(best_effort("e", 100).on("n")).unwrap();
+    assert_eq!(shared(&writer), (300, 1 << 20, Some(2)));
+    writer.add_pod(pod("t").cpu(50).on("n").build()).unwrap();
+    assert_eq!(shared(&writer), (350, 1 << 20, Some(2)));
+    writer.remove_pod(&sharing.on("n").build()).unwrap();
+    assert_eq!(shared(&writer), (50, 0, None));
+    // What holds a place is bound to nothing.
+    assert!(!bound.to_placeholder().template.numa_binding);
+}
+
 /// What was measured on a node: of best-effort pods, and of these of them.
 fn measured(name: &str, cpu: i64, pods: &[&str]) -> CustomNodeResource {
     let group = GroupMetric {
@@ -470,4 +496,75 @@ fn what_was_measured_goes_with_its_custom_node_resource() {
     writer.put_object(measured("n", 300, &["default/p"])).unwrap();
     writer.put_object(custom("n", 9_000)).unwrap();
     assert_eq!(load(&writer, PodClass::BestEffort), (0, 1_000, None));
+}
+
+/// `SetNodeInPartition` and `SetNodeOutOfPartition` set the flags of Node and NMNode; an
+/// update of either sets its own flag anew.
+#[test]
+fn a_node_that_is_assigned_is_in_the_partition_until_its_next_update() {
+    let mine = Partition::Scheduler("mine".into());
+    let is_in = |writer: &Writer| mine.includes(writer.cluster().node("n").unwrap());
+    let theirs = || node("n").scheduler("theirs").build();
+    let (mut writer, _) = Engine::inline(Config::default());
+    let not_found = Err(EventError::NodeNotFound { name: "n".into() });
+    assert_eq!(writer.assign_node("n", "mine"), not_found);
+    // A ghost is no node that can be assigned.
+    writer.add_pod(pod("p").on("n").build()).unwrap();
+    assert_eq!(writer.assign_node("n", "mine"), not_found);
+    assert_eq!(writer.unassign_node("n", "mine"), not_found);
+
+    writer.add_node(theirs()).unwrap();
+    writer.assign_node("n", "mine").unwrap();
+    assert!(is_in(&writer));
+    writer.update_node(theirs()).unwrap();
+    assert!(!is_in(&writer), "an update names its own scheduler");
+
+    let managed = |to: Option<&str>| NmNode { scheduler: to.map(Into::into), ..NmNode::new("n") };
+    writer.put_object(managed(None)).unwrap();
+    writer.assign_node("n", "mine").unwrap();
+    writer.update_node(theirs()).unwrap();
+    assert!(is_in(&writer), "the NMNode was not updated");
+    writer.unassign_node("n", "another").unwrap();
+    assert!(is_in(&writer), "it is out of the partition of another");
+    writer.put_object(managed(None)).unwrap();
+    assert!(!is_in(&writer));
+
+    writer.put_object(managed(Some("mine"))).unwrap();
+    writer.unassign_node("n", "mine").unwrap();
+    assert!(!is_in(&writer));
+    writer.put_object(managed(Some("mine"))).unwrap();
+    assert!(is_in(&writer));
+    assert_eq!(writer.cluster().audit(), vec![]);
+}
+
+#[test]
+fn a_node_that_is_assigned_keeps_its_place_and_older_versions_keep_theirs() {
+    let (mut writer, reader) = Engine::inline(Config::default());
+    for name in ["a", "b", "c"] {
+        writer.add_node(node(name).zone("z").cpu(1_000).image(["img:1"], 7).build()).unwrap();
+    }
+    writer.add_pod(pod("p").cpu(100).on("a").build()).unwrap();
+    writer.publish();
+    let before = reader.snapshot();
+    writer.assign_node("a", "mine").unwrap();
+    let schedulers = |cluster: &Cluster| cluster.node("a").unwrap().schedulers().count();
+    assert_eq!((schedulers(&before), schedulers(writer.cluster())), (0, 1));
+    let (mut old, mut new) = (before.dump(), writer.dump());
+    for dump in [&mut old, &mut new] {
+        dump.nodes.get_mut("a").unwrap().schedulers.clear();
+    }
+    assert_eq!(old, new, "nothing else changed");
+    assert!(writer.cluster().changed_since(before.generation()) != ChangedSince::Reset);
+    assert_eq!(writer.cluster().audit(), vec![]);
+}
+
+/// A list is an update of what it names.
+#[test]
+fn a_list_ends_an_assignment() {
+    let (mut writer, _) = Engine::inline(Config::default());
+    let listed = Arc::new(node("n").build());
+    writer.add_node(listed.clone()).unwrap();
+    writer.assign_node("n", "mine").unwrap();
+    writer.relist(Relist::Nodes(vec![listed])).unwrap();
+    assert_eq!(writer.cluster().node("n").unwrap().schedulers().count(), 0);
 }

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use portolan::log::Event;
-use portolan::model::{EventError, GodelPod, Pod, PodState, Timestamp, Uid, pod};
+use portolan::log::{Event, Fact, Relist};
+use portolan::model::{EventError, GodelPod, Pod, PodState, Template, Timestamp, Uid, pod};
 use portolan::{CommitPolicy, Config, Engine, GodelConfig, Writer};
 
 fn writer() -> Writer {
@@ -58,7 +58,7 @@ fn a_pod_for_other_schedulers_or_in_no_state_is_on_no_node() {
     let mut other = in_state("assumed", Some("n1"));
     let mut spec = (**other.template).clone();
     spec.scheduler_name = Some("other".into());
-    other.template = portolan::model::Template::new(spec);
+    other.template = Template::new(spec);
     for pod in [other, in_state("pending", Some("n1")), in_state("assumed", None)] {
         assert!(matches!(writer.add_pod(pod), Err(EventError::NoNodeName { .. })));
     }
@@ -155,4 +155,142 @@ fn a_gang_that_is_refused_leaves_nothing_assumed() {
     assert!(matches!(refused, Err(EventError::Together(_))));
     assert_eq!(writer.dump(), before);
     assert!(!writer.is_assumed_pod(&Uid::new("default/a")));
+}
+
+/// How an object of a pod that is on no node comes in.
+type WayIn = fn(&mut Writer, Pod);
+
+const WAYS_IN: [(&str, WayIn); 3] = [
+    ("update", |writer, pod| _ = writer.update_pod(&pod.uid.clone(), pod).unwrap()),
+    ("put_pending", |writer, pod| _ = writer.put_pending(pod).unwrap()),
+    ("relist", |writer, pod| {
+        let applied = writer.relist(Relist::Pods(vec![pod])).unwrap();
+        assert_eq!(applied.rejected, [], "a listed pod is refused");
+    }),
+];
+
+/// Objects of a pod that are neither assumed by one of our schedulers nor bound.
+fn unplaced() -> [Pod; 4] {
+    let mut pending = in_state("", None);
+    let mut spec = (**pending.template).clone();
+    spec.godel = None;
+    pending.template = Template::new(spec.clone());
+    let mut of_another_type = in_state("assumed", Some("n1"));
+    spec.godel = of_another_type.template.godel.clone();
+    spec.scheduler_name = Some("other".into());
+    of_another_type.template = Template::new(spec);
+    let abnormal = in_state("nonsense", Some("n1"));
+    [pending, in_state("dispatched", None), abnormal, of_another_type]
+}
+
+#[test]
+fn a_listed_pod_without_a_node_is_treated_as_its_update_is() {
+    let ours = pod("p").cpu(100).on("n1").build();
+    for object in unplaced() {
+        for (way, put) in WAYS_IN {
+            // Rejected by the binder: another scheduler had assumed it.
+            let mut rejected = writer();
+            rejected.add_pod(in_state("assumed", Some("n1"))).unwrap();
+            put(&mut rejected, object.clone());
+            assert_eq!(rejected.pod_count(), 0, "{way} {object:?}");
+            // Older than our own decision, or than the binding.
+            let mut assumed = writer();
+            assumed.assume_pod(ours.clone()).unwrap();
+            put(&mut assumed, object.clone());
+            assert!(assumed.is_assumed_pod(&ours.uid), "{way} {object:?}");
+            let mut bound = writer();
+            bound.add_pod(ours.clone()).unwrap();
+            put(&mut bound, object.clone());
+            assert_eq!(requested(&bound, "n1"), 100, "{way} {object:?}");
+            // Not known.
+            let mut empty = writer();
+            put(&mut empty, object.clone());
+            assert_eq!(empty.pod_count(), 0, "{way} {object:?}");
+        }
+    }
+}
+
+#[test]
+fn a_list_with_a_rejected_pod_still_removes_what_it_lacks() {
+    let mut writer = writer();
+    let follower = writer.follow();
+    writer.add_pod(in_state("assumed", Some("n1"))).unwrap();
+    writer.add_pod(pod("gone").cpu(30).on("n1").build()).unwrap();
+    let stays = pod("stays").cpu(7).on("n1").build();
+    let listed = vec![in_state("dispatched", None), stays.clone()];
+    let applied = writer.relist(Relist::Pods(listed)).unwrap();
+    assert_eq!((applied.added, applied.updated, applied.removed), (1, 0, 2));
+    assert_eq!(applied.rejected, []);
+    assert_eq!((requested(&writer, "n1"), writer.pod_count()), (7, 1));
+    assert_eq!(writer.cluster().audit(), []);
+    // Queues hear that it waits for a node again.
+    writer.publish();
+    let told = std::iter::from_fn(|| follower.try_next().ok());
+    let pending = told.filter(|note| matches!(&note.fact, Fact::Pending(pod) if *pod.name == *"p"));
+    assert_eq!(pending.count(), 1);
+}
+
+#[test]
+fn an_update_with_another_uid_replaces_what_was_assumed_here() {
+    let ours = pod("p").cpu(100).on("n1").build();
+    let renewed = |object: Pod| Pod { uid: Uid::new("new"), ..object };
+    let known = [false, true];
+    for (object, cpu) in unplaced().map(|object| (object, [0, 0])).into_iter().chain([
+        (in_state("assumed", Some("n2")), [0, 100]),
+        (pod("p").cpu(100).on("n2").build(), [0, 100]),
+        (pod("p").cpu(100).on("n1").build(), [100, 0]),
+    ]) {
+        for assumed in known {
+            let mut writer = writer();
+            match assumed {
+                true => writer.assume_pod(ours.clone()).unwrap(),
+                false => writer.add_pod(ours.clone()).unwrap(),
+            };
+            let follower = writer.follow();
+            writer.update_pod(&ours.uid, renewed(object.clone())).unwrap();
+            assert!(writer.get_pod(&ours.uid).is_none(), "{object:?}");
+            assert_eq!(["n1", "n2"].map(|node| requested(&writer, node)), cpu, "{object:?}");
+            assert_eq!(writer.cluster().audit(), []);
+            // A queue that knew the pod by its old uid drops it.
+            writer.publish();
+            let mut told = std::iter::from_fn(|| follower.try_next().ok());
+            let drops = |fact| matches!(fact, Fact::NotPending(uid) if uid == ours.uid);
+            assert!(told.any(|note| drops(note.fact)), "{object:?}");
+        }
+    }
+}
+
+#[test]
+fn in_the_binder_the_clock_of_an_assumed_pod_starts_with_its_assume() {
+    let seconds = |seconds| Some(Duration::from_secs(seconds));
+    let godel = GodelConfig { unfinished_ttl: seconds(900), ..GodelConfig::new("godel") };
+    let config = Config { assumed_ttl: seconds(300), godel: Some(godel), ..Config::default() };
+    let mut writer = Engine::inline(config).0;
+    let at = Timestamp::from_secs;
+    for name in ["lost", "bound", "forgotten", "slow", "a", "b"] {
+        writer.assume_pod(pod(name).cpu(1).on("n1").build()).unwrap();
+    }
+    let gang: Arc<[Pod]> = [pod("g").cpu(1).on("n1").build()].into();
+    writer.apply(&Event::AssumeAll { pods: gang, decided_on: None }).unwrap();
+    let uid = |name: &str| Uid::new(&format!("default/{name}"));
+    writer.add_pod(pod("bound").cpu(1).on("n1").build()).unwrap();
+    writer.forget_pod(&pod("forgotten").on("n1").build()).unwrap();
+    // The first time that the log carries.
+    assert_eq!(writer.expire(at(1_000)), Ok(0));
+    writer.finish_binding(&uid("a"), at(1_100)).unwrap();
+    writer.finish_binding(&uid("slow"), at(1_899)).unwrap();
+    assert_eq!(writer.expire(at(1_400)), Ok(0));
+    assert_eq!(writer.expire(at(1_401)), Ok(1), "a's binding finished at 1,100");
+    assert_eq!(writer.expire(at(1_900)), Ok(0));
+    assert_eq!(writer.expire(at(1_901)), Ok(3), "lost, b and g");
+    assert!(writer.is_assumed_pod(&uid("slow")) && writer.get_pod(&uid("bound")).is_some());
+    assert_eq!(writer.expire(at(2_200)), Ok(1));
+}
+
+#[test]
+fn without_that_rule_a_binding_that_never_finishes_keeps_its_pod() {
+    let mut writer = writer();
+    writer.assume_pod(pod("p").on("n1").build()).unwrap();
+    assert_eq!(writer.expire(Timestamp::from_secs(0)), Ok(0));
+    assert_eq!(writer.expire(Timestamp::from_secs(1_000_000)), Ok(0));
 }

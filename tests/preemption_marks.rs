@@ -1,16 +1,24 @@
-//! Preemption marks, end to end: which pods go for which others.
+//! Marks of victims, end to end: which pods are preempted by which others, and which are
+//! about to be deleted.
 
 use std::time::Duration;
 
-use portolan::log::Relist;
-use portolan::model::{GodelPod, NominatedNode, Pod, Template, Timestamp, Uid, Victim, node, pod};
+use std::sync::Arc;
+
+use portolan::log::{Event, Fact, Relist};
+use portolan::model::{
+    Change, EventError, Generation, GodelPod, NominatedNode, Pod, Template, Timestamp, Uid, Victim,
+    node, pod,
+};
 use portolan::snapshot::Cluster;
+use portolan::state::CommitCheck;
 use portolan::{Config, Engine, GodelConfig, Writer};
 
 const TTL: Duration = Duration::from_secs(60);
 
 fn config() -> Config {
-    let godel = GodelConfig { preemption_marks: true, ..GodelConfig::new("godel") };
+    let stores = GodelConfig::new("godel");
+    let godel = GodelConfig { preemption_marks: true, deletion_marks: true, ..stores };
     Config { assumed_ttl: Some(TTL), godel: Some(godel), ..Config::default() }
 }
 
@@ -243,4 +251,274 @@ fn without_the_configuration_nothing_is_marked() {
         assert!(writer.dump().preemption_marks.is_empty());
         clean(&writer);
     }
+}
+
+/// Room on a node, as its pods in the state leave it.
+struct Room(i64);
+
+impl CommitCheck for Room {
+    fn check(&self, cluster: &Cluster, pod: &Pod, node: &str) -> Result<(), String> {
+        let taken = cluster.node(node).map_or(0, |node| node.requested().cpu.0);
+        let wanted = pod.template.resources.placed.cpu.0;
+        if taken + wanted <= self.0 { Ok(()) } else { Err("it is full".to_owned()) }
+    }
+}
+
+fn uids<const N: usize>(names: [&str; N]) -> [Uid; N] {
+    names.map(|name| Uid::new(&format!("default/{name}")))
+}
+
+fn pods_on(cluster: &Cluster, node: &str) -> Vec<String> {
+    let mut pods: Vec<String> =
+        cluster.node(node).unwrap().pods().map(|pod| pod.name().to_owned()).collect();
+    pods.sort();
+    pods
+}
+
+/// A node that two pods fill, without Gödel's stores or with them.
+fn full(godel: bool) -> Writer {
+    let godel = config().godel.filter(|_| godel);
+    let commit_check = Some(Box::new(Room(1_000)) as Box<dyn CommitCheck>);
+    let mut writer = Engine::inline(Config { godel, commit_check, ..config() }).0;
+    writer.add_node(node("n1").cpu(1_000).build()).unwrap();
+    writer.add_node(node("n2").cpu(1_000).build()).unwrap();
+    writer.add_pod(pod("v").cpu(500).on("n1").build()).unwrap();
+    writer.add_pod(pod("w").cpu(500).on("n1").build()).unwrap();
+    writer
+}
+
+#[test]
+fn victims_leave_in_the_step_in_which_their_preemptor_is_assumed() {
+    let mut writer = full(false);
+    let follower = writer.follow();
+    let before = writer.cluster().generation();
+    let generation = writer.preempt(pod("p").cpu(600).on("n1").build(), uids(["v", "w"])).unwrap();
+    assert_eq!(generation, before.next());
+    assert_eq!(pods_on(writer.cluster(), "n1"), ["p"]);
+    assert!(writer.cluster().pod(&uids(["p"])[0]).unwrap().is_assumed());
+    writer.publish();
+    let mut gone = Vec::new();
+    while let Ok(note) = follower.try_next() {
+        assert_eq!(note.generation, generation);
+        match note.fact {
+            Fact::Changed(Change::Pod(diff)) if diff.new.is_none() => {
+                gone.push(diff.old.unwrap().name.to_string());
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+    assert_eq!(gone, ["v", "w"]);
+    clean(&writer);
+}
+
+/// `AssumePod` of the scheduler's cache leaves victims alone: its preemption store marks
+/// them, and they count until their objects are gone.
+#[test]
+fn victims_in_godels_cache_stay_marked_until_their_preemptor_goes() {
+    let mut writer = full(true);
+    let preemptor = pod("p").cpu(600).on("n1").build();
+    writer.preempt(preemptor.clone(), uids(["w", "v"])).unwrap();
+    assert_eq!(pods_on(writer.cluster(), "n1"), ["p", "v", "w"]);
+    assert_eq!(writer.cluster().node("n1").unwrap().requested().cpu.0, 1_600);
+    let marked = ["default/v: default/p", "default/w: default/p"];
+    assert_eq!(on(writer.cluster(), "n1"), marked);
+    clean(&writer);
+    writer.forget_pod(&preemptor).unwrap();
+    assert!(writer.cluster().preemption_marks().unwrap().is_empty());
+    assert_eq!(pods_on(writer.cluster(), "n1"), ["v", "w"]);
+    clean(&writer);
+}
+
+#[test]
+fn the_event_names_the_victims_whatever_the_annotation_names() {
+    let mut writer = full(true);
+    writer.preempt(preemptor("a", &["x"]), uids(["v"])).unwrap();
+    assert_eq!(on(writer.cluster(), "n1"), ["default/v: default/a"]);
+    // Without victims the annotation counts, as in an assume.
+    writer.preempt(preemptor("b", &["y"]), uids([])).unwrap();
+    assert_eq!(on(writer.cluster(), "n1"), ["default/v: default/a", "y: default/b"]);
+    clean(&writer);
+}
+
+#[test]
+fn a_preemptor_or_victim_that_is_refused_leaves_everything_as_it_was() {
+    for godel in [false, true] {
+        let mut writer = full(godel);
+        writer.add_pod(pod("else").cpu(1).on("n2").build()).unwrap();
+        let fits = || pod("p").cpu(600).on("n1");
+        let [v, w, p, elsewhere, unknown] = uids(["v", "w", "p", "else", "unknown"]);
+        let not_found = |uid: &Uid| EventError::NotFound { uid: uid.clone() };
+        let cases: Vec<(Pod, Vec<Uid>, EventError)> = vec![
+            (fits().build(), vec![v.clone(), unknown.clone()], not_found(&unknown)),
+            (fits().build(), vec![v.clone(), v.clone()], not_found(&v)),
+            (fits().build(), vec![v.clone(), Uid::new("")], EventError::EmptyUid),
+            (
+                fits().build(),
+                vec![v.clone(), elsewhere.clone()],
+                EventError::OtherNode { uid: elsewhere, known: "n2".into(), given: "n1".into() },
+            ),
+            (pod("p").cpu(600).build(), vec![v.clone()], EventError::NoNodeName { uid: p.clone() }),
+            (
+                pod("v").cpu(1).on("n1").build(),
+                vec![v.clone()],
+                EventError::AlreadyInCache { uid: v.clone() },
+            ),
+            (
+                fits().build(),
+                vec![v.clone()],
+                EventError::Conflict {
+                    uid: p.clone(),
+                    node: "n1".into(),
+                    reason: "it is full".into(),
+                },
+            ),
+        ];
+        for (pod, victims, why) in cases {
+            let before = writer.dump();
+            let decided_on = Some(Generation::ZERO);
+            let event = Event::Preempt { pod: Arc::new(pod), victims: victims.into(), decided_on };
+            assert_eq!(writer.apply(&event), Err(why));
+            assert_eq!(writer.dump(), before);
+        }
+        // Without both victims there is room, so the check passes.
+        let victims = Arc::new([v, w]);
+        let decided_on = Some(Generation::ZERO);
+        let event = Event::Preempt { pod: Arc::new(fits().build()), victims, decided_on };
+        let applied = writer.apply(&event).unwrap();
+        assert_eq!((applied.added, applied.removed), (1, if godel { 0 } else { 2 }));
+        clean(&writer);
+    }
+}
+
+fn at(seconds: i64) -> Timestamp {
+    Timestamp::from_secs(seconds)
+}
+
+/// The preemptor that a pod is marked for, and until when.
+fn deletion(cluster: &Cluster, victim: &Uid) -> Option<(String, Timestamp)> {
+    let mark = cluster.deletion_marks().unwrap().get(victim)?;
+    Some((mark.preemptor.to_string(), mark.until))
+}
+
+#[test]
+fn only_the_preemptor_that_marked_a_pod_for_deletion_unmarks_it() {
+    let mut writer = full(true);
+    let [v, a, b] = uids(["v", "a", "b"]);
+    writer.mark_for_deletion(&v, &a, at(0)).unwrap();
+    assert!(writer.cluster().deletion_marks().unwrap().is_marked(&v));
+    let another = EventError::MarkedByAnother { victim: v.clone(), preemptor: a.clone() };
+    assert_eq!(writer.unmark_for_deletion(&v, &b), Err(another));
+    assert_eq!(deletion(writer.cluster(), &v), Some(("default/a".into(), at(600))));
+    // The last preemptor is the one that it is marked for.
+    writer.mark_for_deletion(&v, &b, at(5)).unwrap();
+    assert_eq!(deletion(writer.cluster(), &v), Some(("default/b".into(), at(605))));
+    assert!(writer.unmark_for_deletion(&v, &a).is_err());
+    clean(&writer);
+    for _ in 0..2 {
+        writer.unmark_for_deletion(&v, &b).unwrap();
+        assert!(writer.cluster().deletion_marks().unwrap().is_empty());
+    }
+    clean(&writer);
+}
+
+#[test]
+fn a_mark_for_deletion_ends_after_ten_minutes() {
+    let mut writer = full(true);
+    let [v, w, a] = uids(["v", "w", "a"]);
+    writer.mark_for_deletion(&v, &a, at(0)).unwrap();
+    writer.mark_for_deletion(&w, &a, at(1)).unwrap();
+    for (now, marked) in [(600, [true, true]), (601, [false, true]), (602, [false, false])] {
+        writer.expire(at(now)).unwrap();
+        let marks = writer.cluster().deletion_marks().unwrap();
+        assert_eq!([&v, &w].map(|uid| marks.is_marked(uid)), marked, "at {now}");
+        clean(&writer);
+    }
+    assert_eq!(pods_on(writer.cluster(), "n1"), ["v", "w"]);
+}
+
+#[test]
+fn a_mark_for_deletion_goes_with_its_pod_whichever_way_that_goes() {
+    type Way = fn(&mut Writer, &Pod);
+    let unbound = |state: &str| {
+        let mut pod = assumed_elsewhere("v", &[]);
+        pod = changed(&pod, |godel| godel.state = state.into());
+        if state != "assumed" {
+            pod = changed(&pod, |godel| godel.nominated_node = None);
+        }
+        pod
+    };
+    let (dispatched, assumed) = (unbound("dispatched"), unbound("assumed"));
+    let ways: [(&str, &Pod, Way); 6] = [
+        ("removed", &dispatched, |writer, _| {
+            writer.remove_pod(&pod("v").on("n1").build()).unwrap();
+        }),
+        ("not listed", &dispatched, |writer, _| {
+            writer.relist(Relist::Pods(vec![pod("w").cpu(500).on("n1").build()])).unwrap();
+        }),
+        ("of another uid", &dispatched, |writer, _| {
+            let mut renewed = pod("v").on("n1").build();
+            renewed.uid = Uid::new("renewed");
+            writer.update_pod(&Uid::new("default/v"), renewed).unwrap();
+        }),
+        ("updated to dispatched", &dispatched, |writer, pod| {
+            writer.update_pod(&pod.uid, pod.clone()).unwrap();
+        }),
+        ("listed as dispatched", &dispatched, |writer, pod| {
+            writer.relist(Relist::Pods(vec![pod.clone()])).unwrap();
+        }),
+        ("updated to assumed", &assumed, |writer, pod| {
+            writer.update_pod(&pod.uid, pod.clone()).unwrap();
+        }),
+    ];
+    for (what, pod, way) in ways {
+        let mut writer = full(true);
+        let [v, a] = uids(["v", "a"]);
+        writer.mark_for_deletion(&v, &a, at(0)).unwrap();
+        let held = writer.cluster().fork();
+        way(&mut writer, pod);
+        assert!(!writer.cluster().deletion_marks().unwrap().is_marked(&v), "{what}");
+        assert!(held.deletion_marks().unwrap().is_marked(&v));
+        clean(&writer);
+    }
+}
+
+#[test]
+fn an_update_of_a_bound_pod_leaves_its_mark_for_deletion() {
+    let mut writer = full(true);
+    let [v, a] = uids(["v", "a"]);
+    writer.mark_for_deletion(&v, &a, at(0)).unwrap();
+    writer.update_pod(&v, pod("v").cpu(400).on("n1").build()).unwrap();
+    assert_eq!(deletion(writer.cluster(), &v), Some(("default/a".into(), at(600))));
+    let mut fork = writer.cluster().fork();
+    fork.add_pod(&pod("v").cpu(300).on("n1").build()).unwrap();
+    assert!(fork.deletion_marks().unwrap().is_marked(&v));
+    fork.remove_pod(&v).unwrap();
+    assert!(fork.deletion_marks().unwrap().is_empty());
+    assert_eq!(fork.audit(), vec![]);
+    clean(&writer);
+}
+
+#[test]
+fn only_bound_pods_are_marked_for_deletion() {
+    let mut writer = full(true);
+    let [v, a, mine, theirs, unknown] = uids(["v", "a", "mine", "theirs", "unknown"]);
+    writer.assume_pod(pod("mine").on("n1").build()).unwrap();
+    writer.add_pod(assumed_elsewhere("theirs", &[])).unwrap();
+    for uid in [mine, theirs, unknown] {
+        let before = writer.dump();
+        let why = EventError::NotBound { uid: uid.clone() };
+        assert_eq!(writer.mark_for_deletion(&uid, &a, at(0)), Err(why));
+        assert_eq!(writer.dump(), before);
+    }
+    let nobody = Uid::new("");
+    for (victim, preemptor) in [(&v, &nobody), (&nobody, &a)] {
+        let empty = Err(EventError::EmptyUid);
+        assert_eq!(writer.mark_for_deletion(victim, preemptor, at(0)), empty);
+        assert_eq!(writer.unmark_for_deletion(victim, preemptor), empty);
+    }
+    let off = EventError::NotKept { store: "deletion marks", field: "deletion_marks" };
+    let mut without = full(false);
+    assert_eq!(without.mark_for_deletion(&v, &a, at(0)), Err(off.clone()));
+    assert_eq!(without.unmark_for_deletion(&v, &a), Err(off));
+    clean(&writer);
 }

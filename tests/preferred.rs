@@ -10,8 +10,8 @@ use portolan::framework::{
 };
 use portolan::log::Event;
 use portolan::model::{
-    EventError, GodelPod, Movement, MovementOwner, OwnerKey, OwnerReference, Pod, PodBuilder,
-    PodGroup, RecommendedNode, Timestamp, node, pod,
+    EventError, GodelPod, Movement, MovementOwner, MovementTask, OwnerKey, OwnerReference, Pod,
+    PodBuilder, PodGroup, RecommendedNode, Timestamp, node, pod,
 };
 use portolan::plugins::NodeResourcesFit;
 use portolan::scheduler::{FilterCheck, PodScheduler, Profiles, WhatIf};
@@ -314,4 +314,34 @@ fn plugins_keep_what_they_found_where_the_pod_goes() {
     };
     assert_eq!(kept(700), (true, 0), "without the one that holds the place");
     assert_eq!(kept(1_500), (false, 1), "the place was tried, and will not do");
+}
+
+#[test]
+fn a_movement_waits_while_its_deleted_pods_are_on_the_node() {
+    let mut writer = writer();
+    let evicted = pod("evicted").cpu(10).on("n1").build();
+    writer.add_pod(evicted.clone()).unwrap();
+    let task = |node: &str| MovementTask {
+        namespace: "default".into(),
+        name: evicted.name.clone(),
+        uid: evicted.uid.clone(),
+        node: node.into(),
+    };
+    let waiting = Movement { deleted: Box::new([task("n1")]), ..movement(&[("n1", 2)]) };
+    writer.put_object(waiting).unwrap();
+    let mut scheduler = scheduler();
+    let mut preferred = |writer: &Writer| {
+        let decision = decide(writer, &mut scheduler, &owned("p").build());
+        decision.preferred.map(|by| (decision.node.to_string(), by))
+    };
+    assert_eq!(preferred(&writer), None);
+    // Another movement wants a pod there, too, and waits for nobody.
+    let other = Movement { name: "other".into(), ..movement(&[("n1", 1)]) };
+    writer.put_object(other).unwrap();
+    let by = |name: &str| Some(("n1".to_owned(), Preferred::Movement(name.into())));
+    assert_eq!(preferred(&writer), by("other"));
+    // A pod on another node is in nobody's way, wherever the movement saw it.
+    writer.remove_pod(&evicted).unwrap();
+    writer.add_pod(evicted.on("n2")).unwrap();
+    assert_eq!(preferred(&writer), by("m"));
 }

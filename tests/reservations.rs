@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use portolan::log::Event;
 use portolan::model::{
-    EventError, GodelPod, Name, ObjectKind, Pod, PodBuilder, Reservation, ReservationPhase,
-    Timestamp, Uid, node, pod,
+    CustomNodeResource, EventError, GodelPod, MicroTopology, Name, NumaZone, ObjectKind, Pod,
+    PodBuilder, Quantity, Reservation, ReservationPhase, ResourceList, Timestamp, Uid, node, pod,
 };
 use portolan::snapshot::Cluster;
 use portolan::state::CommitCheck;
@@ -491,4 +491,96 @@ fn a_delete_that_names_another_node_takes_the_pod_away() {
     writer.add_pod(reserving("a")).unwrap();
     writer.remove_pod(&Pod { node_name: Some("n9".into()), ..reserving("a") }).unwrap();
     assert_eq!(on_node(writer.cluster()), held());
+}
+
+#[test]
+fn a_placeholder_has_no_share_of_numa_nodes() {
+    let mut writer = writer();
+    let mut gone = reserving("a");
+    let mut spec = (**gone.template).clone();
+    spec.micro_topology = Some(Box::new(MicroTopology::parse("0:cpu=2").unwrap()));
+    gone.template = portolan::model::Template::new(spec);
+    let cpu = |whole| ResourceList::new([("cpu", Quantity::whole(whole))]);
+    // The agent has not taken the share of the pod back yet.
+    let given = (Name::from(format!("default/a/{}", gone.uid)), cpu(2));
+    let zone = |allocations| NumaZone { id: 0, socket: 0, allocatable: cpu(8), allocations };
+    let reported = |allocations| {
+        let mut custom = CustomNodeResource::new("n1", &ResourceList::default());
+        custom.numa = Box::new([zone(allocations)]);
+        custom
+    };
+    writer.put_object(reported(Box::new([given]))).unwrap();
+    let available = |writer: &Writer| {
+        let numa = writer.cluster().node("n1").unwrap().numa();
+        numa.numas[&0].resources["cpu"].available.value()
+    };
+    writer.add_pod(gone.clone()).unwrap();
+    assert_eq!(available(&writer), 6);
+    writer.remove_pod(&gone).unwrap();
+    assert_eq!(on_node(writer.cluster()), held());
+    assert_eq!(available(&writer), 6);
+    writer.put_object(reported(Box::new([]))).unwrap();
+    assert_eq!(available(&writer), 8);
+}
+
+#[test]
+fn a_place_is_held_for_the_shorter_of_both_times() {
+    let seconds = |seconds| Some(Duration::from_secs(seconds));
+    // How long assumed pods and places live at most, and how long the place was held.
+    for (assumed, reserved, held) in [
+        (seconds(20), seconds(60), 20),
+        (seconds(60), seconds(20), 20),
+        (None, seconds(20), 20),
+        (seconds(0), seconds(20), 20),
+        (seconds(20), seconds(0), 20),
+    ] {
+        let godel = GodelConfig { reservations: reserved, ..GodelConfig::new("godel") };
+        let config = Config { assumed_ttl: assumed, godel: Some(godel), ..Config::default() };
+        let mut writer = Engine::inline(config).0;
+        writer.add_node(node("n1").cpu(1_000).build()).unwrap();
+        let gone = reserving("a");
+        writer.add_pod(gone.clone()).unwrap();
+        writer.remove_pod(&gone).unwrap();
+        let mut expire = |at| writer.expire(Timestamp::from_secs(at)).unwrap();
+        let times = [expire(100), expire(100 + held), expire(101 + held)];
+        assert_eq!(times, [0, 0, 1], "{assumed:?} {reserved:?}");
+    }
+}
+
+#[test]
+fn what_placeholders_take_is_summed_as_reserved() {
+    let mut writer = holding();
+    let reserved = |writer: &Writer| writer.cluster().node("n1").unwrap().reserved();
+    writer.add_pod(pod("other").cpu(50).on("n1").build()).unwrap();
+    assert_eq!(reserved(&writer).cpu.0, 700);
+    let gpu = "example.com/gpu";
+    let held = pod("b").label("name", "web").cpu(30).memory(1 << 20);
+    let held = held.request(gpu, Quantity::whole(2)).on("n1").build();
+    put(&mut writer, Reservation::of(&held));
+    let sum = reserved(&writer);
+    assert_eq!((sum.cpu.0, sum.memory.0, sum.scalars.get(gpu)), (730, 1 << 20, Some(2)));
+    writer.assume_pod(successor("c", "a")).unwrap();
+    assert_eq!(reserved(&writer).cpu.0, 30);
+}
+
+#[test]
+fn a_fork_preempts_in_one_step_or_not_at_all() {
+    let mut writer = writer();
+    for name in ["v0", "v1"] {
+        writer.add_pod(pod(name).cpu(300).on("n1").build()).unwrap();
+    }
+    let mut fork = writer.cluster().fork();
+    let (before, generation) = (fork.dump(), fork.generation());
+    let victims = ["v0", "v1"].map(|name| Uid::new(&format!("default/{name}")));
+    let unknown = [victims[0].clone(), Uid::new("default/unknown")];
+    let preemptor = pod("p").cpu(900).on("n1").build();
+    let refused = fork.preempt(&preemptor, &unknown);
+    assert_eq!(refused, Err(EventError::NotFound { uid: unknown[1].clone() }));
+    let nowhere = fork.preempt(&pod("p").build(), &victims);
+    assert!(matches!(nowhere, Err(EventError::NoNodeName { .. })));
+    assert_eq!((fork.dump(), fork.generation()), (before, generation));
+    fork.preempt(&preemptor, &victims).unwrap();
+    assert_eq!(on_node(&fork), (900, vec!["default/p".into()]));
+    assert_eq!(fork.generation().0, generation.0 + 1);
+    assert_eq!(fork.audit(), vec![]);
 }

@@ -7,16 +7,20 @@ use std::cmp::Reverse;
 use std::sync::Arc;
 
 use events::{Op, event};
-use portolan::model::{PodClass, Resources, Scalars, Timestamp, Uid};
-use portolan::snapshot::{Cluster, NodeInfo, PodInfo, Snapshot};
+use portolan::model::{
+    CustomNodeResource, GodelPod, MilliCpu, Pod, PodClass, PodState, Quantity, ResourceList,
+    Resources, Scalars, Timestamp, Uid, node, pod,
+};
+use portolan::snapshot::{Cluster, GodelConfig, NodeInfo, PodInfo, Snapshot, Victims};
 use portolan::state::{CommitPolicy, State};
+use portolan::{Config, Engine};
 use proptest::prelude::*;
 
 /// The node's pods of these priorities by importance, found by their definition: those
 /// that have not started come last, and the later ones of them in the list first.
-fn expected<'a>(node: NodeInfo<'a>, keep: impl Fn(i32) -> bool) -> Vec<PodInfo<'a>> {
+fn expected<'a>(node: NodeInfo<'a>, keep: impl Fn(PodInfo<'_>) -> bool) -> Vec<PodInfo<'a>> {
     let mut pods: Vec<(usize, PodInfo<'a>)> =
-        node.pods().enumerate().filter(|(_, pod)| keep(pod.template().priority)).collect();
+        node.pods().enumerate().filter(|(_, pod)| keep(*pod)).collect();
     pods.sort_by_key(|(at, pod)| {
         let unstarted = pod.start_time().is_none().then_some(Reverse(*at));
         let start = pod.start_time().unwrap_or(Timestamp(i64::MAX));
@@ -29,27 +33,50 @@ fn uids<'a>(pods: impl Iterator<Item = PodInfo<'a>>) -> Vec<Uid> {
     pods.map(|pod| pod.uid()).collect()
 }
 
-/// What those of these pods take that are guaranteed, added up one by one.
-fn taken(pods: &[PodInfo<'_>], of: impl Fn(&Resources) -> i64) -> i64 {
-    let guaranteed = pods.iter().filter(|pod| pod.template().class == PodClass::Guaranteed);
-    guaranteed.map(|pod| of(&pod.template().resources.placed)).sum()
+/// What those of these pods take that are of a class, added up one by one.
+fn taken(pods: &[PodInfo<'_>], class: PodClass, of: impl Fn(&Resources) -> i64) -> i64 {
+    let of_class = pods.iter().filter(|pod| pod.template().class == class);
+    of_class.map(|pod| of(&pod.template().resources.placed)).sum()
 }
 
 fn check_node(cluster: &Cluster, node: NodeInfo<'_>, from: i32, to: i32) {
-    let victims = node.victims();
-    assert_eq!(uids(victims.pods()), uids(expected(node, |_| true).into_iter()));
+    // Gödel never preempts pods that are not bound, or that hold a place.
+    let godel = cluster.godel().is_some();
+    let may_go = |pod: PodInfo<'_>| {
+        !godel || (pod.state() == PodState::Bound && !pod.template().is_placeholder())
+    };
+    // Guaranteed pods are what is summed where no class is asked for.
+    check_victims(cluster, node.victims(), PodClass::Guaranteed, (from, to), may_go);
+    for class in [PodClass::Guaranteed, PodClass::BestEffort] {
+        let is_of = |pod: PodInfo<'_>| may_go(pod) && pod.template().class == class;
+        check_victims(cluster, node.victims_of(class), class, (from, to), is_of);
+    }
+}
+
+/// `victims` are the pods that `may_go`, with sums of `class`.
+fn check_victims(
+    cluster: &Cluster,
+    victims: Victims<'_>,
+    class: PodClass,
+    (from, to): (i32, i32),
+    may_go: impl Fn(PodInfo<'_>) -> bool,
+) {
+    let node = victims.node();
+    assert_eq!(uids(victims.pods()), uids(expected(node, &may_go).into_iter()));
     let within = victims.within(from..to);
-    let pods = expected(node, |priority| (from..to).contains(&priority));
+    let is_within = |pod: PodInfo<'_>| (from..to).contains(&pod.template().priority);
+    let pods = expected(node, |pod| may_go(pod) && is_within(pod));
     assert_eq!(uids(within.pods()), uids(pods.iter().copied()), "{node:?} {from}..{to}");
     assert_eq!(uids(victims.below(to).within(from..).pods()), uids(within.pods()));
     assert_eq!((within.len(), within.is_empty()), (pods.len(), pods.is_empty()));
+    let taken = |of: &dyn Fn(&Resources) -> i64| taken(&pods, class, of);
     let freed = within.freed();
     assert_eq!(freed.pods(), pods.len());
-    assert_eq!(freed.cpu().0, taken(&pods, |takes| takes.cpu.0));
-    assert_eq!(freed.memory().0, taken(&pods, |takes| takes.memory.0));
-    assert_eq!(freed.ephemeral_storage().0, taken(&pods, |takes| takes.ephemeral_storage.0));
-    let (allocatable, requested) = (node.allocatable(), node.requested());
-    let scalar = |name: &str| taken(&pods, |takes| takes.scalars.get(name).unwrap_or(0));
+    assert_eq!(freed.cpu().0, taken(&|takes| takes.cpu.0));
+    assert_eq!(freed.memory().0, taken(&|takes| takes.memory.0));
+    assert_eq!(freed.ephemeral_storage().0, taken(&|takes| takes.ephemeral_storage.0));
+    let (allocatable, requested) = (node.allocatable_of(class), node.requested_of(class));
+    let scalar = |name: &str| taken(&|takes| takes.scalars.get(name).unwrap_or(0));
     for name in ["example.com/gpu", "hugepages-2Mi", "not.known/here"] {
         let resource = cluster.resource_id(name);
         assert_eq!(resource.map_or(0, |it| freed.scalar(it)), scalar(name), "{name}");
@@ -62,7 +89,7 @@ fn check_node(cluster: &Cluster, node: NodeInfo<'_>, from: i32, to: i32) {
     });
     assert_eq!(left.scalars, Scalars::new(scalars));
     let others = node.pod_count() - pods.len();
-    assert_eq!(within.occupiable_pods(), node.allowed_pods() - others as i64);
+    assert_eq!(within.occupiable_pods(), node.allowed_pods_of(class) - others as i64);
 }
 
 fn check(cluster: &Cluster, step: usize) {
@@ -80,8 +107,12 @@ proptest! {
         ops in prop::collection::vec(any::<Op>(), 1..120),
         forked in prop::collection::vec(any::<Op>(), 1..40),
         every in 1..6_usize,
+        is_godel in any::<bool>(),
     ) {
         let mut state = State::new(None, CommitPolicy::Unchecked);
+        if is_godel {
+            state = state.with_godel(GodelConfig::new("godel"));
+        }
         let mut held: Vec<Arc<Snapshot>> = Vec::new();
         for (step, op) in ops.iter().enumerate() {
             let _ = state.apply(&event(op, step as u64), &mut ());
@@ -107,4 +138,57 @@ proptest! {
         }
         check(&snapshot, 2);
     }
+}
+
+#[test]
+fn godel_never_preempts_assumed_pods_or_placeholders() {
+    let godel = Some(GodelConfig::new("godel"));
+    let (mut writer, _) = Engine::inline(Config { godel, ..Config::default() });
+    writer.add_node(node("n").cpu(4_000).build()).unwrap();
+    let elsewhere = GodelPod {
+        state: "assumed".into(),
+        selected_scheduler: Some("s".into()),
+        assumed_node: Some("n".into()),
+        ..GodelPod::default()
+    };
+    let assumed = pod("assumed").cpu(100).on("n").build();
+    writer.assume_pod(assumed.clone()).unwrap();
+    let elsewhere = pod("elsewhere").cpu(200).spec(|spec| spec.godel = Some(elsewhere.into()));
+    writer.add_pod(elsewhere.build()).unwrap();
+    writer.add_pod(Pod { ..pod("held").cpu(400).on("n").build().to_placeholder() }).unwrap();
+    writer.add_pod(pod("bound").cpu(800).on("n").build()).unwrap();
+    let victims = |writer: &portolan::Writer| {
+        let victims = writer.cluster().node("n").unwrap().victims();
+        let names: Vec<String> = victims.pods().map(|pod| pod.name().to_owned()).collect();
+        (names, victims.freed().cpu(), victims.occupiable().cpu)
+    };
+    assert_eq!(victims(&writer), (vec!["bound".into()], MilliCpu(800), MilliCpu(3_300)));
+    // The binder confirms it.
+    writer.update_pod(&assumed.uid.clone(), assumed).unwrap();
+    let names = ["bound", "assumed"].map(String::from).to_vec();
+    let (found, cpu, occupiable) = victims(&writer);
+    assert_eq!((found.len(), cpu, occupiable), (names.len(), MilliCpu(900), MilliCpu(3_400)));
+}
+
+#[test]
+fn victims_of_a_class_are_summed_in_the_account_of_that_class() {
+    let (mut writer, _) = Engine::inline(Config::default());
+    writer.add_node(node("n").cpu(4_000).build()).unwrap();
+    let offered = ResourceList::new([("cpu", Quantity::whole(2)), ("pods", Quantity::whole(9))]);
+    writer.put_object(CustomNodeResource::new("n", &offered)).unwrap();
+    let of = |name: &str, class, priority, cpu| {
+        pod(name).class(class).priority(priority).cpu(cpu).on("n").build()
+    };
+    writer.add_pod(of("g", PodClass::Guaranteed, 1, 1_000)).unwrap();
+    writer.add_pod(of("b", PodClass::BestEffort, 1, 300)).unwrap();
+    writer.add_pod(of("high", PodClass::BestEffort, 9, 500)).unwrap();
+    let node = writer.cluster().node("n").unwrap();
+    let seen = |victims: Victims<'_>| {
+        let pods: Vec<String> = victims.pods().map(|pod| pod.name().to_owned()).collect();
+        (pods, victims.freed().cpu().0, victims.occupiable().cpu.0, victims.occupiable_pods())
+    };
+    let best_effort = node.victims_of(PodClass::BestEffort).below(9);
+    assert_eq!(seen(best_effort), (vec!["b".into()], 300, 1_500, 7));
+    let guaranteed = node.victims_of(PodClass::Guaranteed).below(9);
+    assert_eq!(seen(guaranteed), (vec!["g".into()], 1_000, 4_000, node.allowed_pods() - 2));
 }

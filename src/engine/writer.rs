@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use crate::log::{Applied, Event, Fact, Follower, Followers, ObjectKey, Outcome, Relist};
-use crate::model::{EventError, Generation, Name, Node, Object, ObjectKind, Pod, Timestamp, Uid};
+use crate::model::{
+    EventError, Generation, Name, Node, Object, ObjectKind, Pod, PodGroupPhase, Timestamp, Uid,
+};
 use crate::publish::live::LiveIndex;
 use crate::publish::{self, Publisher, Versioned};
 use crate::snapshot::{Cluster, Dump, NodeSlot, PodInfo, Snapshot};
@@ -171,6 +173,101 @@ impl Writer {
     /// Why the first pod that does not go was refused.
     pub fn assume_all(&mut self, pods: impl Into<Arc<[Pod]>>) -> Result<Generation, EventError> {
         self.generation_of(&Event::AssumeAll { pods: pods.into(), decided_on: None })
+    }
+
+    /// Places a pod on the node that it names and preempts pods there, in one step
+    /// ([`Event::Preempt`]). O((1 + victims) × log n).
+    ///
+    /// # Errors
+    ///
+    /// As for [`Writer::assume_pod`]; or a victim is not known, is named twice, is on
+    /// another node, or holds a reserved place. Nothing has changed then.
+    pub fn preempt(
+        &mut self,
+        pod: impl Into<Arc<Pod>>,
+        victims: impl Into<Arc<[Uid]>>,
+    ) -> Result<Generation, EventError> {
+        let (pod, victims) = (pod.into(), victims.into());
+        self.generation_of(&Event::Preempt { pod, victims, decided_on: None })
+    }
+
+    /// Puts a node in the partition of a scheduler instance, until its Node and its
+    /// NMNode are next updated ([`Event::AssignNode`]; `SetNodeInPartition`). O(log n).
+    ///
+    /// # Errors
+    ///
+    /// The node is not known, or only as a ghost.
+    pub fn assign_node(
+        &mut self,
+        node: impl Into<Name>,
+        scheduler: impl Into<Name>,
+    ) -> Result<Generation, EventError> {
+        let (node, scheduler) = (node.into(), scheduler.into());
+        self.generation_of(&Event::AssignNode { node, scheduler })
+    }
+
+    /// Takes a node out of the partition of a scheduler instance, likewise
+    /// (`SetNodeOutOfPartition`). O(log n).
+    ///
+    /// # Errors
+    ///
+    /// The node is not known, or only as a ghost.
+    pub fn unassign_node(
+        &mut self,
+        node: impl Into<Name>,
+        scheduler: impl Into<Name>,
+    ) -> Result<Generation, EventError> {
+        let (node, scheduler) = (node.into(), scheduler.into());
+        self.generation_of(&Event::UnassignNode { node, scheduler })
+    }
+
+    /// Sets the scheduling status of a pod group, until its object is next put
+    /// ([`Event::SetGroupPhase`]; `SetUnitSchedulingStatus`). O(log n).
+    ///
+    /// # Errors
+    ///
+    /// The group is not known.
+    pub fn set_group_phase(
+        &mut self,
+        namespace: impl Into<Name>,
+        name: impl Into<Name>,
+        phase: PodGroupPhase,
+    ) -> Result<Generation, EventError> {
+        let (namespace, name) = (namespace.into(), name.into());
+        self.generation_of(&Event::SetGroupPhase { namespace, name, phase })
+    }
+
+    /// Marks a bound pod as one that is about to be deleted for another
+    /// ([`Event::MarkForDeletion`]; `MarkPodToDelete`). O(log n).
+    ///
+    /// # Errors
+    ///
+    /// The victim is not known as bound or holds a reserved place, a uid is empty, or
+    /// [`GodelConfig::deletion_marks`](crate::GodelConfig::deletion_marks) is not set.
+    pub fn mark_for_deletion(
+        &mut self,
+        victim: &Uid,
+        preemptor: &Uid,
+        now: Timestamp,
+    ) -> Result<Generation, EventError> {
+        let (victim, preemptor) = (victim.clone(), preemptor.clone());
+        self.generation_of(&Event::MarkForDeletion { victim, preemptor, now })
+    }
+
+    /// Removes a mark that this preemptor has set ([`Event::UnmarkForDeletion`];
+    /// `RemoveDeletePodMarker`). O(log n).
+    ///
+    /// # Errors
+    ///
+    /// Another preemptor has set the mark, a uid is empty, or
+    /// [`GodelConfig::deletion_marks`](crate::GodelConfig::deletion_marks) is not set.
+    pub fn unmark_for_deletion(
+        &mut self,
+        victim: &Uid,
+        preemptor: &Uid,
+    ) -> Result<Generation, EventError> {
+        let (victim, preemptor) = (victim.clone(), preemptor.clone());
+        self.generation_of(&Event::UnmarkForDeletion { victim, preemptor })
     }
 
     /// Starts an assumed pod's time to live; nothing for any other pod.

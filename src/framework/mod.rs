@@ -217,4 +217,4 @@ pub use status::{Code, Reasons, Status};
 pub use volumes::{Assumed, PodVolumes, VolumeBinder};
 pub(crate) use waiting::go_duration;
 pub use waiting::{WaitingPod, WaitingPods};
-pub use workflow::{SubCluster, SwitchType, Workflow};
+pub use workflow::{SubCluster, SubClusters, SwitchType, Workflow};

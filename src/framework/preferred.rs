@@ -7,10 +7,11 @@
 //! pods of the owner are wanted.
 
 use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::model::{Name, Pod, Template};
-use crate::snapshot::{NodeInfo, ReservedPlace};
+use crate::snapshot::{Cluster, NodeInfo, ReservedPlace};
 
 use super::filters::Filters;
 use super::{Cycle, Decision, Framework, Status};
@@ -112,19 +113,33 @@ fn wanted(
     let (Some(movements), Some(owner)) = (cycle.cluster.movements(), owner) else {
         return Ok(None);
     };
-    let mut nodes: Vec<(Name, u64)> = movements.available_nodes(&owner).into_iter().collect();
-    nodes.sort_by_key(|(_, times)| Reverse(*times));
-    for (name, _) in nodes {
-        let Some(node) = cycle.cluster.node(&name).filter(&is_within) else { continue };
-        if !passes(filters, node)? {
-            continue;
+    // By node: how many pods are wanted, and the first movement that wants them.
+    let mut nodes: BTreeMap<&Name, (u64, &Name)> = BTreeMap::new();
+    for of in movements.suggestions(&owner) {
+        let waits_on = nodes_of_deleted(cycle.cluster, of.movement);
+        for (node, times) in of.nodes.into_iter().filter(|(node, _)| !waits_on.contains(node)) {
+            let (sum, _) = nodes.entry(node).or_insert((0, of.movement));
+            *sum = sum.saturating_add(times);
         }
-        let suggested = movements.suggestions(&owner).into_iter();
-        let mut on_node = suggested.filter(|of| of.nodes.iter().any(|(node, _)| **node == name));
-        let found = on_node.next().map(|of| Preferred::Movement(of.movement.clone()));
-        return Ok(found.map(|movement| decision(node, movement)));
+    }
+    let mut nodes: Vec<(&Name, (u64, &Name))> = nodes.into_iter().collect();
+    nodes.sort_by_key(|(_, (times, _))| Reverse(*times));
+    for (name, (_, movement)) in nodes {
+        let Some(node) = cycle.cluster.node(name).filter(&is_within) else { continue };
+        if passes(filters, node)? {
+            return Ok(Some(decision(node, Preferred::Movement(movement.clone()))));
+        }
     }
     Ok(None)
+}
+
+/// The nodes that pods which the movement deletes are still on. It wants nobody there
+/// before they are gone. O(deleted tasks × log n).
+fn nodes_of_deleted<'c>(cluster: &'c Cluster, movement: &str) -> BTreeSet<&'c Name> {
+    let movement = cluster.objects().movements.get("", movement);
+    let deleted = movement.into_iter().flat_map(|movement| movement.deleted.iter());
+    let there = deleted.filter_map(|task| cluster.pod(&task.uid));
+    there.map(|pod| pod.node().name()).collect()
 }
 
 fn will_do(framework: &Framework, cycle: Cycle<'_>, node: NodeInfo<'_>) -> Result<bool, Status> {

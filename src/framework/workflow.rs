@@ -161,6 +161,85 @@ impl std::ops::BitOr for SwitchType {
     }
 }
 
+/// The sub-clusters of a label, each under a number, so that [`SwitchType`]s can name their
+/// workflows (`GetOrCreateClusterIndex`). The cluster as a whole, of pods that name no
+/// sub-cluster, has number 0.
+///
+/// ```
+/// use portolan::framework::{SubClusters, SwitchType};
+/// use portolan::model::PodClass;
+///
+/// let mut sub_clusters = SubClusters::new("region");
+/// let red = sub_clusters.assign("red").expect("one of 31 numbers is free");
+/// let guaranteed = SwitchType::new(PodClass::Guaranteed, red).expect("a number below 31");
+/// let workflows: Vec<_> = sub_clusters.workflows(guaranteed).collect();
+/// assert_eq!(&*workflows[0].sub_cluster.value, "red");
+/// assert_eq!(sub_clusters.switch_type(&workflows[0]), Some(guaranteed));
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SubClusters {
+    key: Name,
+    values: [Option<Name>; SwitchType::SUB_CLUSTERS as usize],
+}
+
+impl SubClusters {
+    /// The sub-clusters of this label: only the cluster as a whole yet.
+    pub fn new(key: impl Into<Name>) -> SubClusters {
+        let mut values = [const { None }; SwitchType::SUB_CLUSTERS as usize];
+        values[0] = Some(Name::default());
+        SubClusters { key: key.into(), values }
+    }
+
+    /// The number of the sub-cluster with this value, if it has one.
+    #[must_use]
+    pub fn number(&self, value: &str) -> Option<u32> {
+        let is_it = |known: &Option<Name>| known.as_deref() == Some(value);
+        self.values.iter().position(is_it).map(|at| at as u32)
+    }
+
+    /// The number of the sub-cluster with this value, the lowest free one if it has none
+    /// yet; none if all numbers are in use: release one first.
+    pub fn assign(&mut self, value: &str) -> Option<u32> {
+        self.number(value).or_else(|| {
+            let free = self.values.iter().position(Option::is_none)?;
+            self.values[free] = Some(value.into());
+            Some(free as u32)
+        })
+    }
+
+    /// Frees the number of a sub-cluster that is not in use any more, and returns it. The
+    /// cluster as a whole keeps its number.
+    pub fn release(&mut self, value: &str) -> Option<u32> {
+        let number = self.number(value).filter(|number| *number != 0)?;
+        self.values[number as usize] = None;
+        Some(number)
+    }
+
+    /// The bit of a workflow; none if its sub-cluster has no number, or is one of another
+    /// label.
+    #[must_use]
+    pub fn switch_type(&self, workflow: &Workflow) -> Option<SwitchType> {
+        let SubCluster { key, value } = &workflow.sub_cluster;
+        let number = self.number(value).filter(|_| *key == self.key)?;
+        SwitchType::new(workflow.class, number)
+    }
+
+    /// The workflows whose bits are set, guaranteed ones first, in the order of their
+    /// numbers. Bits of numbers that no sub-cluster has name none.
+    pub fn workflows(&self, of: SwitchType) -> impl Iterator<Item = Workflow> {
+        let classes = [PodClass::Guaranteed, PodClass::BestEffort].into_iter();
+        classes.flat_map(move |class| {
+            let known = (0..).zip(&self.values);
+            known.filter_map(move |(number, value)| {
+                let value = value.clone()?;
+                let is_set = of.contains(SwitchType::new(class, number)?);
+                let sub_cluster = SubCluster { key: self.key.clone(), value };
+                is_set.then_some(Workflow { class, sub_cluster })
+            })
+        })
+    }
+}
+
 /// Pods of one class in one sub-cluster: they have a queue and a scheduler of their
 /// own, so that workflows go on beside each other.
 ///
@@ -321,5 +400,30 @@ mod tests {
             all | one
         });
         assert_eq!(all, SwitchType::ALL);
+    }
+
+    #[test]
+    fn bits_of_a_switch_type_are_workflows_and_back() {
+        let mut sub_clusters = SubClusters::new(KEY);
+        assert_eq!((sub_clusters.number(""), sub_clusters.release("")), (Some(0), None));
+        let regions: Vec<String> = (1..31).map(|n| format!("r{n}")).collect();
+        for (n, region) in (1..).zip(&regions) {
+            assert_eq!(sub_clusters.number(region), None);
+            assert_eq!((0..2).map(|_| sub_clusters.assign(region)).last(), Some(Some(n)));
+        }
+        assert_eq!(sub_clusters.assign("one more"), None, "31 numbers are in use");
+        let all: Vec<Workflow> = sub_clusters.workflows(SwitchType::ALL).collect();
+        assert_eq!(all.len(), 62);
+        let bits = all.iter().map(|workflow| sub_clusters.switch_type(workflow).unwrap());
+        assert!(bits.clone().map(SwitchType::bits).is_sorted(), "as Gödel numbers them");
+        assert_eq!(bits.reduce(|all, one| all | one), Some(SwitchType::ALL));
+        // A number that is released is another's next.
+        assert_eq!(sub_clusters.release("r7"), Some(7));
+        assert_eq!(sub_clusters.workflows(SwitchType::ALL).count(), 60);
+        assert_eq!(sub_clusters.switch_type(&all[7]), None);
+        assert_eq!(sub_clusters.assign("one more"), Some(7));
+        let other = SubCluster::new("other label", "r1");
+        let other = Workflow { class: PodClass::Guaranteed, sub_cluster: other };
+        assert_eq!(sub_clusters.switch_type(&other), None);
     }
 }

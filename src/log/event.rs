@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use crate::model::{EventError, Generation, Name, Node, Object, ObjectKind, Pod, Timestamp, Uid};
+use crate::model::{
+    EventError, Generation, Name, Node, Object, ObjectKind, Pod, PodGroupPhase, Timestamp, Uid,
+};
 
 /// A change of the cluster, as it happened. Small: objects are built, and their
 /// requests computed and hashed, by whoever submits it.
@@ -27,6 +29,23 @@ pub enum Event {
         /// The pods, each with its node name.
         pods: Arc<[Pod]>,
         /// The version on which this was decided.
+        decided_on: Option<Generation>,
+    },
+    /// A scheduler places a pod on the node that the pod names and preempts pods there,
+    /// in one step: all of it, or nothing.
+    ///
+    /// The victims leave with this event. With [`Config::godel`](crate::Config::godel)
+    /// they stay and count on their node until their own objects are gone, as in the
+    /// cache of Gödel's schedulers: the pod is assumed as one that is nominated to its
+    /// node and preempts them, and the store of preemption marks marks them. A fork
+    /// takes victims away in both cases ([`Fork::preempt`](crate::Fork::preempt)).
+    Preempt {
+        /// The pod, with its node name.
+        pod: Arc<Pod>,
+        /// The pods that it preempts, each once and on the same node.
+        victims: Arc<[Uid]>,
+        /// The version on which this was decided. With it the placement is checked
+        /// against the state without the victims.
         decided_on: Option<Generation>,
     },
     /// The binding of an assumed pod is done: its time to live starts.
@@ -73,12 +92,59 @@ pub enum Event {
     UpdateNode(Arc<Node>),
     /// A node is gone.
     RemoveNode(Name),
+    /// A node is in the partition of a scheduler instance
+    /// ([`Partition::Scheduler`](crate::framework::Partition::Scheduler)), whatever its
+    /// Node and its NMNode name. This holds for each of the two until it is next
+    /// updated or listed.
+    AssignNode {
+        /// The node.
+        node: Name,
+        /// The scheduler instance.
+        scheduler: Name,
+    },
+    /// A node is in the partition of a scheduler instance no longer, likewise.
+    UnassignNode {
+        /// The node.
+        node: Name,
+        /// The scheduler instance.
+        scheduler: Name,
+    },
     /// An object of another kind appears or changes; one that nodes are made of
     /// ([`ObjectKind::is_node_part`]) changes the node of its name.
     PutObject(Object),
+    /// The scheduling status of a pod group is set, as Gödel's binder does when it has
+    /// bound its pods (`SetUnitSchedulingStatus`). It is the group's phase until the
+    /// group is next put, listed or deleted.
+    SetGroupPhase {
+        /// The group's namespace.
+        namespace: Name,
+        /// The group.
+        name: Name,
+        /// Its phase from now on.
+        phase: PodGroupPhase,
+    },
     /// An object of another kind is gone.
     DeleteObject(Arc<ObjectKey>),
-    /// The clock moves: assumed pods whose time has passed are removed.
+    /// A bound pod is about to be deleted for another one: it is marked
+    /// ([`DeletionMarks`](crate::snapshot::DeletionMarks)) for ten minutes. A mark of
+    /// another preemptor is replaced.
+    MarkForDeletion {
+        /// The pod that is about to be deleted.
+        victim: Uid,
+        /// The pod that preempts it.
+        preemptor: Uid,
+        /// When.
+        now: Timestamp,
+    },
+    /// A pod is not deleted for a preemptor after all. Nothing happens if it is not
+    /// marked.
+    UnmarkForDeletion {
+        /// The pod that was to be deleted.
+        victim: Uid,
+        /// The pod that it is marked for.
+        preemptor: Uid,
+    },
+    /// The clock moves: assumed pods, places and marks whose time has passed are removed.
     Expire(Timestamp),
     /// All there is of one kind, as a list from the API server says.
     Relist(Arc<Relist>),
@@ -100,7 +166,9 @@ pub struct ObjectKey {
 /// All objects of one kind: what is missing here is gone.
 #[derive(Clone, Debug)]
 pub enum Relist {
-    /// All placed pods.
+    /// All placed pods. With [`Config::godel`](crate::Config::godel) all pods in any
+    /// state: a pod that is neither bound nor assumed is treated as an update to that
+    /// state is.
     Pods(Vec<Pod>),
     /// All nodes.
     Nodes(Vec<Arc<Node>>),

@@ -149,6 +149,28 @@ pub enum EventError {
         /// The pod.
         uid: Uid,
     },
+    /// A pod to be marked for deletion that is not known as bound.
+    #[error("pod {uid} is not bound, so it cannot be marked for deletion: add it first")]
+    NotBound {
+        /// The pod.
+        uid: Uid,
+    },
+    /// A mark that another preemptor has set.
+    #[error("pod {victim} is marked for deletion by {preemptor}, which alone can unmark it")]
+    MarkedByAnother {
+        /// The pod that is marked.
+        victim: Uid,
+        /// The pod that it is marked for.
+        preemptor: Uid,
+    },
+    /// An event for a store that the engine does not keep.
+    #[error("{store} are not kept: set GodelConfig::{field}")]
+    NotKept {
+        /// The store.
+        store: &'static str,
+        /// The field of the configuration that enables it.
+        field: &'static str,
+    },
     /// All numbers of 32 bits for one kind of thing are in use.
     #[error("the engine is full: no number is left for another object")]
     Full,

@@ -278,7 +278,7 @@ impl Pod {
 
     /// The pod that holds the place of this one when it is gone
     /// (`CreateReservationFakePod`): the same requests, ports and labels, of no group
-    /// and no movement.
+    /// and no movement, with no share of NUMA nodes.
     #[must_use]
     pub fn to_placeholder(&self) -> Pod {
         let reservation_index = self.template.reservation_placeholder().map(Into::into);
@@ -287,6 +287,8 @@ impl Pod {
         spec.godel = Some(Box::new(godel));
         // It is no member that would let a group start.
         spec.scheduling_group = None;
+        spec.micro_topology = None;
+        spec.numa_binding = false;
         Pod {
             uid: Uid::new(&format!("{}-placeholder", self.uid)),
             name: format!("{}-placeholder", self.name).into(),
@@ -301,6 +303,27 @@ impl Pod {
     #[must_use]
     pub fn key(&self) -> Name {
         format!("{}/{}", self.namespace(), self.name).into()
+    }
+
+    /// Whether the dispatcher has given the pod to the scheduler instance of this name
+    /// (`DispatchedPodOfThisScheduler`).
+    ///
+    /// ```
+    /// use portolan::model::{GodelPod, pod};
+    ///
+    /// let godel = GodelPod {
+    ///     state: "dispatched".into(),
+    ///     selected_scheduler: Some("scheduler-0".into()),
+    ///     ..GodelPod::default()
+    /// };
+    /// let pod = pod("p").spec(|spec| spec.godel = Some(Box::new(godel))).build();
+    /// assert!(pod.is_dispatched_to("scheduler-0") && !pod.is_dispatched_to("scheduler-1"));
+    /// ```
+    #[must_use]
+    pub fn is_dispatched_to(&self, component: &str) -> bool {
+        let godel = self.template.godel.as_ref();
+        let selected = godel.and_then(|godel| godel.selected_scheduler.as_deref());
+        selected == Some(component) && self.state() == Ok(PodState::Dispatched)
     }
 
     /// Whether schedulers of this type are to place the pod: it names them, the

@@ -64,12 +64,13 @@ impl PodGroup {
 
     /// How it stands with so many of its pods placed, to who has no clock (Gödel:
     /// util/unitstatus `ParsePodGroupSchedulingStatus`): of a phase that says it timed
-    /// out and pods that say it is placed, the pods are right. O(1).
+    /// out or is unknown and pods that say it is placed, the pods are right. O(1).
     #[must_use]
     pub fn state(&self, placed: usize) -> PodGroupState {
         match self.phase {
             _ if placed >= self.wanted() as usize => PodGroupState::Scheduled,
             Some(PodGroupPhase::Timeout) => PodGroupState::Timeout,
+            Some(PodGroupPhase::Unknown) => PodGroupState::Unknown,
             _ => PodGroupState::Pending,
         }
     }
@@ -114,7 +115,8 @@ impl PodGroupPhase {
 /// How a pod group stands (Gödel's unit status).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum PodGroupState {
-    /// There is no such group, though there may be pods that say they are of it.
+    /// There is no such group, though there may be pods that say they are of it; or its
+    /// phase is unknown, and fewer of its pods are placed than have to be.
     Unknown,
     /// Fewer of its pods are placed than have to be.
     Pending,

@@ -218,6 +218,9 @@ pub struct PodSpec {
     pub has_local_storage: bool,
     /// Which account of its node it is charged to.
     pub class: PodClass,
+    /// Whether it is bound to NUMA nodes, which it does not share with pods that are not
+    /// (QoS level `dedicated_cores` with `numa_binding`).
+    pub numa_binding: bool,
     /// Who starts it.
     pub launcher: Launcher,
     /// What a scheduler gave it of which NUMA nodes.

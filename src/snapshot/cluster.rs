@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use crate::freeing::{Begin, End};
 use crate::model::{
-    Generation, LabelSelector, Labels, Name, PodGroupState, Taint, Template, Uid, ZoneKey, hash_of,
-    key_hash,
+    Generation, LabelSelector, Labels, Name, Pod, PodGroupState, Taint, Template, Uid, ZoneKey,
+    hash_of, key_hash,
 };
 
 use super::chunk::{Chunk, NodeSlot, Place, lanes};
@@ -592,6 +592,17 @@ impl Cluster {
     pub fn group_state(&self, namespace: &str, name: &str) -> PodGroupState {
         match self.objects().pod_groups.get(namespace, name) {
             Some(group) => group.state(self.placed_members(namespace, name)),
+            None => PodGroupState::Unknown,
+        }
+    }
+
+    /// The status of the unit that a pod belongs to (Gödel's `GetUnitSchedulingStatus`):
+    /// that of its pod group, or Unknown for a pod of no group, wherever that pod is.
+    /// Gödel keeps no status of units of a single pod. O(log n).
+    #[must_use]
+    pub fn unit_state(&self, pod: &Pod) -> PodGroupState {
+        match pod.group() {
+            Some((namespace, name)) => self.group_state(namespace, name),
             None => PodGroupState::Unknown,
         }
     }

@@ -4,12 +4,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::model::{
-    Name, NodeResources, NonZero, ObjectKind, PodClass, PodDisruptionBudget, PodState, Resources,
-    Scalars, Uid,
+    Name, NodeResources, NonZero, ObjectKind, PodClass, PodDisruptionBudget, PodGroupState,
+    PodState, Resources, Scalars, Timestamp, Uid,
 };
 
 use super::cluster::{Cluster, ImageState};
-use super::godel::{Movements, PreemptionMarks, Reservations, ReservedPlace, Suggestion};
+use super::godel::{
+    DeletionMarks, Movements, PreemptionMarks, Reservations, ReservedPlace, Suggestion,
+};
 use super::load::NodeLoad;
 use super::node_info::NodeInfo;
 use super::table::{Internable, Interned};
@@ -46,8 +48,12 @@ pub struct Dump {
     pub preemption_marks: BTreeMap<String, Vec<Uid>>,
     /// All victims.
     pub marked: Vec<Uid>,
+    /// Pods that are marked for deletion, with the preemptor and the end of the mark.
+    pub deletion_marks: BTreeMap<Uid, (Uid, Timestamp)>,
     /// Placed pods of pod groups, counted, by `namespace/name`.
     pub group_members: BTreeMap<String, usize>,
+    /// The state of each pod group, by `namespace/name`.
+    pub group_states: BTreeMap<String, PodGroupState>,
     /// The disruption budgets about each placed pod that has some, by name.
     pub budgets: BTreeMap<Uid, Vec<String>>,
     /// Those about each owner of pods, which is called `Kind namespace/name`.
@@ -137,9 +143,16 @@ impl Cluster {
         if let Some(marks) = self.preemption_marks() {
             marks.write(&mut dump);
         }
+        if let Some(marks) = self.deletion_marks() {
+            marks.write(&mut dump);
+        }
         for (number, group) in self.rest.groups.iter() {
             let members = self.rest.groups.users(number) as usize;
             dump.group_members.insert(format!("{}/{}", group.namespace, group.name), members);
+        }
+        for group in self.objects().pod_groups.iter() {
+            let state = self.group_state(&group.namespace, &group.name);
+            dump.group_states.insert(format!("{}/{}", group.namespace, group.name), state);
         }
         let named = |budgets: Vec<&Arc<PodDisruptionBudget>>| -> Vec<String> {
             budgets.iter().map(|budget| budget.name.to_string()).collect()
@@ -265,6 +278,15 @@ impl PreemptionMarks {
             dump.preemption_marks.insert(format!("{node} {}", mark.victim), preemptors);
         }
         dump.marked.extend(self.victims().filter(|victim| self.is_marked(victim)).cloned());
+    }
+}
+
+impl DeletionMarks {
+    /// As they are found, so that a mark that the index lacks is missing.
+    fn write(&self, dump: &mut Dump) {
+        let found = self.iter().filter_map(|mark| self.get(&mark.victim));
+        let described = found.map(|it| (it.victim.clone(), (it.preemptor.clone(), it.until)));
+        dump.deletion_marks.extend(described);
     }
 }
 

@@ -43,8 +43,8 @@ pub use draft::PartCount;
 pub use dump::{AccountDump, Dump, NodeDump};
 pub use fork::Fork;
 pub use godel::{
-    GodelConfig, Movements, PreemptionMark, PreemptionMarks, Reservations, ReservedPlace,
-    SuggestedMovement, Suggestion,
+    DeletionMark, DeletionMarks, GodelConfig, Movements, PreemptionMark, PreemptionMarks,
+    Reservations, ReservedPlace, SuggestedMovement, Suggestion,
 };
 pub use load::NodeLoad;
 pub(crate) use node_info::Spot;

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::model::{
-    CustomNodeResource, Generation, HostPort, Name, NmNode, Node, NodeResources, NonZero, Pod,
-    PodClass, PodState, Resources, Template, Timestamp, Uid,
+    Bytes, CustomNodeResource, Generation, HostPort, Name, NmNode, Node, NodeResources, NonZero,
+    Pod, PodClass, PodState, Resources, Scalars, Template, Timestamp, Uid,
 };
 
 use super::chunk::{Chunk, NodeSlot, SetId};
@@ -163,6 +163,34 @@ impl<'a> NodeInfo<'a> {
         self.chunk.account(class).non_zero_at(self.at)
     }
 
+    /// What pods that hold places for others take, of all classes: part of what is
+    /// requested (`GetGuaranteedReserved`). Ephemeral storage is left out. O(pods of the
+    /// node).
+    #[must_use]
+    pub fn reserved(&self) -> Resources {
+        let keeps_places = self.cluster.reservations().is_some();
+        let reserved = self.sum_of(|pod| keeps_places && pod.template().is_placeholder());
+        Resources { ephemeral_storage: Bytes(0), ..reserved }
+    }
+
+    /// What some of its pods take, of all classes. O(pods of the node).
+    pub(crate) fn sum_of(&self, is_one: impl Fn(&PodInfo<'_>) -> bool) -> Resources {
+        let mut sum = Resources::default();
+        let mut scalars: BTreeMap<Name, i64> = BTreeMap::new();
+        // Sums of one class are within 64 bits, those of two may not be.
+        let add = |sum: &mut i64, amount: i64| *sum = sum.saturating_add(amount);
+        for pod in self.pods().filter(is_one) {
+            let takes = &pod.template().resources.placed;
+            add(&mut sum.cpu.0, takes.cpu.0);
+            add(&mut sum.memory.0, takes.memory.0);
+            add(&mut sum.ephemeral_storage.0, takes.ephemeral_storage.0);
+            for (name, amount) in takes.scalars.iter() {
+                add(scalars.entry(name.clone()).or_default(), amount);
+            }
+        }
+        Resources { scalars: Scalars::new(scalars), ..sum }
+    }
+
     /// How many pods are on it, of all classes.
     #[must_use]
     pub fn pod_count(&self) -> usize {
@@ -181,6 +209,14 @@ impl<'a> NodeInfo<'a> {
     #[must_use]
     pub fn victims(self) -> Victims<'a> {
         Victims::new(self, self.chunk.victims(self))
+    }
+
+    /// The pods of one class on it that may be preempted, the most important first, with
+    /// sums of what they take from the account of that class (`GetVictimCandidates`,
+    /// `GetOccupiableResources`). Costs as [`NodeInfo::victims`].
+    #[must_use]
+    pub fn victims_of(self, class: PodClass) -> Victims<'a> {
+        Victims::of_class(self, self.chunk.victims(self), class)
     }
 
     /// The pods with pod affinity or anti-affinity.

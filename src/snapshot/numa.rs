@@ -8,7 +8,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::model::{Name, Quantity};
+use crate::model::{Name, PodClass, Quantity, Resources};
 
 use super::node_info::NodeInfo;
 
@@ -20,6 +20,10 @@ pub struct NumaTopology {
     /// What pods have, by `namespace/name/uid`; also of NUMA nodes that are not
     /// among [`NumaTopology::numas`].
     pub allocations: BTreeMap<String, NumaAllocation>,
+    /// What guaranteed pods request that are bound to no NUMA node, in all
+    /// (`GetResourcesRequestsOfSharedCoresPods`): see [`NumaTopology::unused`] for what
+    /// they may share.
+    pub shared_requests: Resources,
 }
 
 /// One NUMA node.
@@ -110,6 +114,10 @@ impl NodeInfo<'_> {
                 given.iter().for_each(|(name, amount)| topology.give(pod, zone.id, name, amount));
             }
         }
+        topology.shared_requests = self.sum_of(|pod| {
+            let template = pod.template();
+            template.class == PodClass::Guaranteed && !template.numa_binding
+        });
         for pod in self.pods() {
             let Some(given) = &pod.template().micro_topology else { continue };
             let key = format!("{}/{}/{}", pod.namespace(), pod.name(), pod.uid());

@@ -8,14 +8,18 @@
 //! any pods that follow each other take is one difference. It is made when somebody
 //! asks, and kept with the node's pods (see `tally`): writers pay for none of it.
 //!
-//! The sums are of the account of guaranteed pods; of others the number alone counts.
+//! Sums belong to one account: to that of guaranteed pods where all pods are asked for,
+//! so that best-effort pods add only to the number of pods, and to that of a class where
+//! the pods of one class are. If a node has best-effort pods, each class has its own
+//! arrays.
 
 use std::cmp::Reverse;
 use std::ops::{Bound, RangeBounds};
 
-use crate::model::{Bytes, MilliCpu, PodClass, Resources, Scalars, Timestamp};
+use crate::model::{Bytes, MilliCpu, PodClass, PodState, Resources, Scalars, Timestamp};
 
 use super::chunk::ResourceId;
+use super::cluster::Cluster;
 use super::node_info::{NodeInfo, PodInfo};
 
 /// A node's pods, the most important first.
@@ -28,6 +32,8 @@ pub(crate) struct VictimIndex {
     /// Whether nobody takes less than nothing: then sums of some are within the sums of
     /// all.
     is_plain: bool,
+    /// The guaranteed pods and the best-effort pods apart; none where all are guaranteed.
+    by_class: Option<Box<[VictimIndex; 2]>>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -94,21 +100,35 @@ pub(crate) fn importance(
 impl VictimIndex {
     /// O(pods × log pods).
     pub(super) fn of(node: NodeInfo<'_>) -> VictimIndex {
+        let mut is_mixed = false;
+        let mut index = VictimIndex::ranked(node, PodClass::Guaranteed, |class| {
+            is_mixed |= class == PodClass::BestEffort;
+            true
+        });
+        let of = |class| VictimIndex::ranked(node, class, |other| other == class);
+        index.by_class = is_mixed.then(|| Box::new(CLASSES.map(of)));
+        index
+    }
+
+    /// The pods that may be preempted and whose class is to be kept, with sums of what
+    /// those of `class` take.
+    fn ranked(
+        node: NodeInfo<'_>,
+        class: PodClass,
+        mut keep: impl FnMut(PodClass) -> bool,
+    ) -> VictimIndex {
         let mut entries: Vec<Entry> = Vec::with_capacity(node.pod_count());
         let mut with_scalars = Vec::new();
         let mut is_plain = true;
-        let keeps_places = node.cluster().reservations().is_some();
         for (place, pod) in node.pods().enumerate() {
             let template = pod.template();
-            // What holds a place goes with it alone, and who goes and leaves one held, or
-            // opens one again, makes no room.
-            if keeps_places && template.keeps_its_room() {
+            if !may_be_preempted(node.cluster(), pod) || !keep(template.class) {
                 continue;
             }
             let nothing = Resources::default();
-            let takes = match template.class {
-                PodClass::Guaranteed => &template.resources.placed,
-                PodClass::BestEffort => &nothing,
+            let takes = match template.class == class {
+                true => &template.resources.placed,
+                false => &nothing,
             };
             let (place, sums) = (place as u32, Sums::of(takes));
             is_plain &= !sums.is_negative();
@@ -127,12 +147,28 @@ impl VictimIndex {
             entry.sums = sums;
         }
         let scalars = sums_of_scalars(&entries, with_scalars);
-        VictimIndex { entries: entries.into(), scalars, is_plain }
+        VictimIndex { entries: entries.into(), scalars, is_plain, by_class: None }
     }
 
     fn sums(&self, at: usize) -> Sums {
         self.entries.get(at).map_or(Sums::default(), |entry| entry.sums)
     }
+}
+
+/// The classes, in the order of [`VictimIndex::by_class`].
+const CLASSES: [PodClass; 2] = [PodClass::Guaranteed, PodClass::BestEffort];
+
+/// Whether preemption may take a pod from its node. Kubernetes asks for nothing but a lower
+/// priority. Gödel never preempts a pod that is not bound yet, nor one that holds a place
+/// (framework/api/nodeinfo_podinfo.go); and where places are kept, preempting a pod that
+/// leaves one behind, or opens one again, would free nothing.
+fn may_be_preempted(cluster: &Cluster, pod: PodInfo<'_>) -> bool {
+    if cluster.godel().is_none() {
+        return true;
+    }
+    let template = pod.template();
+    let leaves_a_place = cluster.reservations().is_some() && template.keeps_its_room();
+    pod.state() == PodState::Bound && !template.is_placeholder() && !leaves_a_place
 }
 
 /// Of resources, places among the node's pods and amounts.
@@ -156,7 +192,10 @@ fn sums_of_scalars(
     summed.collect()
 }
 
-/// Pods of a node that follow each other in importance: a view, free to copy.
+/// Pods of a node that follow each other in importance, and whom preemption may take: a
+/// view, free to copy. With [`Config::godel`](crate::Config::godel) these are bound pods
+/// that hold no place. Sums are of one account, the guaranteed one unless a class was asked
+/// for ([`NodeInfo::victims_of`]).
 ///
 /// ```
 /// use portolan::{Config, Engine};
@@ -180,13 +219,30 @@ fn sums_of_scalars(
 pub struct Victims<'a> {
     node: NodeInfo<'a>,
     index: &'a VictimIndex,
+    /// Whose account the sums are of.
+    class: PodClass,
     from: usize,
     to: usize,
 }
 
 impl<'a> Victims<'a> {
     pub(super) fn new(node: NodeInfo<'a>, index: &'a VictimIndex) -> Victims<'a> {
-        Victims { node, index, from: 0, to: index.entries.len() }
+        let class = PodClass::Guaranteed;
+        Victims { node, index, class, from: 0, to: index.entries.len() }
+    }
+
+    pub(super) fn of_class(
+        node: NodeInfo<'a>,
+        index: &'a VictimIndex,
+        class: PodClass,
+    ) -> Victims<'a> {
+        let (index, has_any) = match (&index.by_class, class) {
+            (Some(by_class), PodClass::Guaranteed) => (&by_class[0], true),
+            (Some(by_class), PodClass::BestEffort) => (&by_class[1], true),
+            (None, class) => (index, class == PodClass::Guaranteed),
+        };
+        let to = if has_any { index.entries.len() } else { 0 };
+        Victims { node, index, class, from: 0, to }
     }
 
     /// The node.
@@ -270,50 +326,46 @@ impl<'a> Victims<'a> {
         }
     }
 
-    /// What a pod could have at most on the node, pods' number aside, if they were gone:
-    /// what is allocatable, less what the others take. It is negative where those take
-    /// too much.
+    /// What a pod of the class could have at most on the node, the number of pods aside, if
+    /// they were gone (`GetOccupiableResources`): what is allocatable to the class, less
+    /// what its other pods take. It is negative where those take too much. Guaranteed pods
+    /// are the class where no class was asked for. O(scalar resources of the node).
     #[must_use]
     pub fn occupiable(&self) -> Resources {
+        let allocatable = self.node.allocatable_of(self.class);
         let (chunk, at) = self.node.place();
+        let account = chunk.account(self.class);
         let freed = self.freed();
         let left = |allocatable: i64, requested: i64, freed: i64| {
             allocatable.saturating_sub(requested.wrapping_sub(freed))
         };
+        let scalars = allocatable.scalars.iter().map(|(name, has)| {
+            let resource = self.node.cluster().resource_id(name);
+            let column = resource.and_then(|resource| account.requested_scalar(resource));
+            let freed = resource.map_or(0, |resource| freed.scalar(resource));
+            (name.clone(), left(has, column.map_or(0, |column| column[at]), freed))
+        });
         let sums = freed.sums;
-        let (cpu, memory) = (chunk.requested_cpu()[at], chunk.requested_memory()[at]);
-        let storage = chunk.requested_ephemeral_storage()[at];
-        let allocatable = chunk.allocatable_ephemeral_storage()[at];
+        let (cpu, memory) = (account.requested_cpu()[at], account.requested_memory()[at]);
+        let storage = account.requested_ephemeral_storage()[at];
         Resources {
-            cpu: MilliCpu(left(chunk.allocatable_cpu()[at], cpu, sums.cpu)),
-            memory: Bytes(left(chunk.allocatable_memory()[at], memory, sums.memory)),
-            ephemeral_storage: Bytes(left(allocatable, storage, sums.ephemeral_storage)),
-            scalars: self.occupiable_scalars(&freed, left),
+            cpu: MilliCpu(left(allocatable.cpu.0, cpu, sums.cpu)),
+            memory: Bytes(left(allocatable.memory.0, memory, sums.memory)),
+            ephemeral_storage: Bytes(left(
+                allocatable.ephemeral_storage.0,
+                storage,
+                sums.ephemeral_storage,
+            )),
+            scalars: Scalars::new(scalars),
         }
     }
 
-    /// Of the scalar resources that the node has.
-    fn occupiable_scalars(
-        &self,
-        freed: &Freed<'_>,
-        left: impl Fn(i64, i64, i64) -> i64,
-    ) -> Scalars {
-        let (chunk, at) = self.node.place();
-        let has = self.node.node().into_iter().flat_map(|node| node.allocatable.scalars.iter());
-        let amounts = has.map(|(name, allocatable)| {
-            let resource = self.node.cluster().resource_id(name);
-            let column = resource.and_then(|resource| chunk.requested_scalar(resource));
-            let freed = resource.map_or(0, |resource| freed.scalar(resource));
-            (name.clone(), left(allocatable, column.map_or(0, |column| column[at]), freed))
-        });
-        Scalars::new(amounts)
-    }
-
-    /// How many pods more the node could run if they were gone.
+    /// How many more pods the node could run if they were gone and a pod of the class were
+    /// to be among them.
     #[must_use]
     pub fn occupiable_pods(&self) -> i64 {
         let others = self.node.pod_count() - self.len();
-        self.node.allowed_pods().saturating_sub(others as i64)
+        self.node.allowed_pods_of(self.class).saturating_sub(others as i64)
     }
 
     /// Whether nobody on the node takes less than nothing.
@@ -328,7 +380,8 @@ impl std::fmt::Debug for Victims<'_> {
     }
 }
 
-/// What some pods of a node take: those that are guaranteed, and the number of all.
+/// What some pods of a node take from one account, see [`Victims`], and how many pods
+/// they are.
 #[derive(Clone, Debug)]
 pub struct Freed<'a> {
     index: &'a VictimIndex,

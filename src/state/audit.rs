@@ -59,11 +59,15 @@ impl Cluster {
         differences.note("assumed pods", &found.assumed, &expected.assumed);
         differences.note("used claims", &found.used_claims, &expected.used_claims);
         differences.note("members of pod groups", &found.group_members, &expected.group_members);
+        differences.note("states of pod groups", &found.group_states, &expected.group_states);
         differences.note("suggestions", &found.suggestions, &expected.suggestions);
         differences.note("available nodes", &found.available, &expected.available);
         differences.note("evicted pods", &found.evicted, &expected.evicted);
         differences.note("preemption marks", &found.preemption_marks, &expected.preemption_marks);
         differences.note("marked pods", &found.marked, &expected.marked);
+        differences.note("deletion marks", &found.deletion_marks, &expected.deletion_marks);
+        let marks = self.deletion_marks().map_or(0, |marks| marks.len());
+        differences.note("index of deletion marks", &found.deletion_marks.len(), &marks);
         differences.note("budgets of pods", &found.budgets, &expected.budgets);
         differences.note("budgets of owners", &found.owners, &expected.owners);
         // Which node reported a size first is not kept: the count alone follows.

@@ -17,6 +17,7 @@ use crate::sync::mutated;
 
 use super::commit::CommitPolicy;
 use super::places::PlaceClocks;
+use super::units::UnboundMembers;
 
 /// Told of what events do, as it happens.
 pub trait Observer {
@@ -37,7 +38,7 @@ impl Observer for () {}
 
 /// How old the version is that a placement was decided on.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Age {
+pub(super) enum Age {
     /// Nothing has happened since.
     Current,
     Stale,
@@ -51,6 +52,12 @@ pub struct State {
     pub(super) generation: Generation,
     /// How long an assumed pod lives after its binding finished; none for ever.
     ttl: Option<Duration>,
+    /// How long an assumed pod lives whose binding has not finished; none for ever.
+    unfinished_ttl: Option<Duration>,
+    /// The assumed pods to which that applies and whose clock has not started.
+    unfinished: BTreeSet<Uid>,
+    /// Members of pod groups that are not bound yet; with [`GodelConfig::unit_status`] alone.
+    pub(super) unbound_members: UnboundMembers,
     /// When assumed pods whose binding finished expire.
     pub(super) deadlines: BTreeMap<Uid, Timestamp>,
     pub(super) by_deadline: BTreeSet<(Timestamp, Uid)>,
@@ -67,6 +74,9 @@ impl State {
             draft: Draft::new(),
             generation: Generation::ZERO,
             ttl: ttl.filter(|ttl| !ttl.is_zero()),
+            unfinished_ttl: None,
+            unfinished: BTreeSet::new(),
+            unbound_members: UnboundMembers::default(),
             deadlines: BTreeMap::new(),
             by_deadline: BTreeSet::new(),
             places: PlaceClocks::default(),
@@ -77,7 +87,14 @@ impl State {
     /// The same state, still empty, as one of Gödel's schedulers.
     #[must_use]
     pub fn with_godel(mut self, config: GodelConfig) -> State {
-        self.places = PlaceClocks::new(config.reservations);
+        // A place that nobody confirms is held for the shorter of both times
+        // (reservation_store.go `AssumePlaceholderPod`).
+        let limited = |ttl: Duration| Some(ttl).filter(|ttl| !ttl.is_zero());
+        self.places = PlaceClocks::new(match config.reservations {
+            Some(ttl) => limited(ttl).into_iter().chain(self.ttl).min(),
+            None => None,
+        });
+        self.unfinished_ttl = config.unfinished_ttl.and_then(limited);
         self.draft.keep_stores(config);
         self
     }
@@ -143,7 +160,12 @@ impl State {
                 self.assume_all(pods, self.age(*decided_on), observer)?;
                 applied.added = pods.len();
             }
-            Event::FinishBinding { uid, now } => self.finish_binding(uid, *now)?,
+            Event::Preempt { pod, victims, decided_on } => {
+                let age = self.age(*decided_on);
+                applied.removed = self.preempt(pod, victims, age, observer)?;
+                applied.added = 1;
+            }
+            Event::FinishBinding { uid, now } => self.finish_binding(uid, *now, observer)?,
             Event::ForgetPod { uid, node } => {
                 applied.removed = usize::from(self.forget(uid, node.as_ref(), observer)?);
             }
@@ -198,14 +220,33 @@ impl State {
                 self.remove_node(name, observer);
                 applied.removed = 1;
             }
+            Event::AssignNode { node, scheduler } => {
+                self.assign_node(node, observer, |of| *of = Some(scheduler.clone()))?;
+                applied.updated = 1;
+            }
+            Event::UnassignNode { node, scheduler } => {
+                let release = |of: &mut Option<Name>| *of = of.take().filter(|of| of != scheduler);
+                self.assign_node(node, observer, release)?;
+                applied.updated = 1;
+            }
             Event::PutObject(object) => {
                 let known = self.put_object(object, observer)?;
                 applied.updated = usize::from(known);
                 applied.added = usize::from(!known);
             }
+            Event::SetGroupPhase { namespace, name, phase } => {
+                self.set_group_phase(namespace, name, *phase, observer)?;
+                applied.updated = 1;
+            }
             Event::DeleteObject(key) => {
                 self.delete_object(key.kind, &key.namespace, &key.name, observer)?;
                 applied.removed = 1;
+            }
+            Event::MarkForDeletion { victim, preemptor, now } => {
+                self.mark_for_deletion(victim, preemptor, *now)?;
+            }
+            Event::UnmarkForDeletion { victim, preemptor } => {
+                self.unmark_for_deletion(victim, preemptor)?;
             }
             Event::Expire(now) => applied.removed = self.expire(*now, observer),
             Event::Relist(relist) => self.relist(relist, applied, observer),
@@ -228,7 +269,7 @@ impl State {
         }
     }
 
-    fn check_assume(
+    pub(super) fn check_assume(
         &self,
         draft: &Draft,
         pod: &Pod,
@@ -285,20 +326,41 @@ impl State {
         Ok(())
     }
 
-    fn finish_binding(&mut self, uid: &Uid, now: Timestamp) -> Result<(), EventError> {
+    fn finish_binding(
+        &mut self,
+        uid: &Uid,
+        now: Timestamp,
+        observer: &mut impl Observer,
+    ) -> Result<(), EventError> {
         if uid.is_empty() {
             return Err(EventError::EmptyUid);
         }
-        self.places.tick(now);
-        let assumed = self.draft.pod(uid).is_some_and(|pod| pod.is_assumed());
-        if let (true, Some(ttl)) = (assumed, self.ttl) {
-            let ttl = i64::try_from(ttl.as_nanos()).unwrap_or(i64::MAX);
-            let deadline = Timestamp(now.0.saturating_add(ttl));
+        self.schedule_unit_of(uid, observer)?;
+        if self.draft.pod(uid).is_some_and(|pod| pod.is_assumed()) {
             self.clear_deadline(uid);
-            self.deadlines.insert(uid.clone(), deadline);
-            self.by_deadline.insert((deadline, uid.clone()));
+            if let Some(ttl) = self.ttl {
+                self.set_deadline(uid.clone(), now, ttl);
+            }
         }
+        self.tick(now);
         Ok(())
+    }
+
+    /// It is `now`: starts the clocks of places and of assumed pods whose binding has not
+    /// finished. O(clocks that start × log n).
+    pub(super) fn tick(&mut self, now: Timestamp) {
+        self.places.tick(now);
+        let Some(ttl) = self.unfinished_ttl else { return };
+        for uid in std::mem::take(&mut self.unfinished) {
+            self.set_deadline(uid, now, ttl);
+        }
+    }
+
+    fn set_deadline(&mut self, uid: Uid, now: Timestamp, ttl: Duration) {
+        let ttl = i64::try_from(ttl.as_nanos()).unwrap_or(i64::MAX);
+        let deadline = Timestamp(now.0.saturating_add(ttl));
+        self.by_deadline.insert((deadline, uid.clone()));
+        self.deadlines.insert(uid, deadline);
     }
 
     fn forget(
@@ -394,6 +456,8 @@ impl State {
         if let Some(number) = given_up {
             self.draft.reopen(number);
         }
+        self.draft.unmark_unless_bound(&pod.uid);
+        self.count_member(pod, false);
     }
 
     fn check_known(
@@ -417,6 +481,7 @@ impl State {
     }
 
     fn expire(&mut self, now: Timestamp, observer: &mut impl Observer) -> usize {
+        self.tick(now);
         let mut expired = 0;
         while let Some((deadline, uid)) = self.by_deadline.first().cloned() {
             if deadline >= now {
@@ -429,10 +494,11 @@ impl State {
             }
             expired += 1;
         }
+        self.draft.expire_deletion_marks(now);
         expired + self.expire_places(now)
     }
 
-    fn place(
+    pub(super) fn place(
         &mut self,
         pod: &Pod,
         known: Option<NodeSlot>,
@@ -457,6 +523,10 @@ impl State {
         {
             observer.placed(pod, slot, assumed);
         }
+        if assumed && self.unfinished_ttl.is_some() {
+            self.unfinished.insert(pod.uid.clone());
+        }
+        self.count_member(pod, assumed);
     }
 
     pub(super) fn displace(
@@ -469,13 +539,16 @@ impl State {
         self.clear_deadline(uid);
         self.note_displaced(spot, observer);
         self.draft.leave(spot, leaving);
+        self.draft.unmark_unless_bound(uid);
         observer.gone(uid);
     }
 
-    fn clear_deadline(&mut self, uid: &Uid) {
+    pub(super) fn clear_deadline(&mut self, uid: &Uid) {
         if let Some(deadline) = self.deadlines.remove(uid) {
             self.by_deadline.remove(&(deadline, uid.clone()));
         }
+        self.unfinished.remove(uid);
+        self.unbound_members.remove(uid);
     }
 }
 
@@ -486,6 +559,6 @@ pub(super) fn node_of(pod: &Pod) -> Result<&Name, EventError> {
     }
 }
 
-fn other_node(uid: &Uid, known: &Name, given: &Name) -> EventError {
+pub(super) fn other_node(uid: &Uid, known: &Name, given: &Name) -> EventError {
     EventError::OtherNode { uid: uid.clone(), known: known.clone(), given: given.clone() }
 }

@@ -3,13 +3,16 @@
 
 mod audit;
 mod commit;
+mod deletions;
 mod lifecycle;
 pub mod naive;
 mod noted;
 mod places;
 mod pod_states;
+mod preempting;
 mod rebuild;
 mod relist;
+mod units;
 
 pub use audit::Difference;
 pub use commit::{CommitCheck, CommitPolicy, RoomCheck};

@@ -94,6 +94,18 @@ impl State {
         self.change_node(name, false, observer, |draft| draft.remove_node(name));
     }
 
+    /// Changes which scheduler instance the Node and the NMNode of a node name.
+    pub(super) fn assign_node(
+        &mut self,
+        name: &Name,
+        observer: &mut impl Observer,
+        change: impl Fn(&mut Option<Name>),
+    ) -> Result<(), EventError> {
+        self.draft.check_assign(name)?;
+        self.change_node(name, false, observer, |draft| draft.assign_node(name, change));
+        Ok(())
+    }
+
     /// Changes a node or what it is made of, and notes it as it was and as it is;
     /// one that is new was not.
     fn change_node<R>(

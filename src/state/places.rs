@@ -10,9 +10,13 @@ use std::time::Duration;
 
 use crate::log::Fact;
 use crate::model::{Change, Diff, Timestamp};
+use crate::snapshot::Reservations;
 use crate::snapshot::draft::Effect;
 
 use super::lifecycle::{Observer, State};
+
+/// So many clocks are no reason to look which of them still run.
+const FEW: usize = 64;
 
 /// When places expire, by number.
 #[derive(Debug, Default)]
@@ -41,6 +45,22 @@ impl PlaceClocks {
         if self.ttl.is_some() {
             self.waiting.push(number);
         }
+    }
+
+    /// How many places have a clock, those that are gone among them.
+    fn len(&self) -> usize {
+        self.waiting.len() + self.by_deadline.len()
+    }
+
+    /// Forgets clocks of places that are gone or confirmed, once they are more than half.
+    /// O(clocks), and O(1) for each clock that was started since the last time.
+    fn prune(&mut self, places: &Reservations) {
+        if self.len() <= 2 * places.len() + FEW {
+            return;
+        }
+        let runs = |number: &u32| places.at(*number).is_some_and(|place| !place.confirmed);
+        self.waiting.retain(runs);
+        self.by_deadline.retain(|(_, number)| runs(number));
     }
 
     /// A place whose time had passed before `now`.
@@ -72,6 +92,9 @@ impl State {
                 Effect::Held { pod, waits } => {
                     if let Some(number) = waits {
                         self.places.wait(number);
+                        if let Some(places) = self.draft.cluster.reservations() {
+                            self.places.prune(places);
+                        }
                     }
                     if let Some(known) = self.draft.pod(&pod.uid) {
                         observer.placed(&pod, known.spot().slot, false);
@@ -86,6 +109,58 @@ impl State {
             if observer.takes_notes() {
                 observer.note(generation, Fact::Changed(Change::Pod(diff)));
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::log::{Event, ObjectKey};
+    use crate::model::{GodelPod, Object, ObjectKind, Pod, Reservation, node, pod};
+    use crate::snapshot::GodelConfig;
+    use crate::state::CommitPolicy;
+
+    fn reserving(n: usize) -> Pod {
+        let godel = GodelPod { reserves: true, ..GodelPod::default() };
+        let web = pod(format!("p{n}")).label("name", "web");
+        web.spec(|spec| spec.godel = Some(Box::new(godel))).on("n").build()
+    }
+
+    /// Clocks of places that are confirmed and gone are forgotten, whether or not the log
+    /// ever tells the time; those of places that are still held are not.
+    #[test]
+    fn clocks_are_as_many_as_places_where_nobody_expires() {
+        for ticks in [false, true] {
+            let ttl = Some(Duration::from_secs(60));
+            let config = GodelConfig { reservations: ttl, ..GodelConfig::new("godel") };
+            let mut state = State::new(None, CommitPolicy::Unchecked).with_godel(config);
+            let mut apply = |event| drop(state.apply(&event, &mut ()).unwrap());
+            apply(Event::AddNode(Arc::new(node("n").build())));
+            for n in 0..2_000 {
+                let gone = reserving(n);
+                apply(Event::AddPod(Arc::new(gone.clone())));
+                apply(Event::RemovePod { uid: gone.uid.clone(), node: None });
+                if n == 7 {
+                    continue;
+                }
+                apply(Event::PutObject(Object::from(Reservation::of(&gone))));
+                apply(Event::DeleteObject(Arc::new(ObjectKey {
+                    kind: ObjectKind::Reservation,
+                    namespace: "default".into(),
+                    name: gone.name.to_string(),
+                })));
+                if ticks {
+                    let (uid, now) = (gone.uid, Timestamp::from_secs(0));
+                    apply(Event::FinishBinding { uid, now });
+                }
+            }
+            assert!(state.places.len() <= 2 + FEW, "{} clocks", state.places.len());
+            let mut expire = |at| {
+                let event = Event::Expire(Timestamp::from_secs(at));
+                state.apply(&event, &mut ()).unwrap().removed
+            };
+            assert_eq!((expire(0), expire(60), expire(61)), (0, 0, 1));
         }
     }
 }

@@ -9,10 +9,10 @@
 use std::sync::Arc;
 
 use crate::log::Applied;
-use crate::model::{EventError, Pod, PodState, Uid};
+use crate::model::{EventError, Name, Pod, PodState, Uid};
 use crate::snapshot::godel::Leaving;
 
-use super::lifecycle::{Observer, State, node_of};
+use super::lifecycle::{Observer, State, node_of, other_node};
 
 impl State {
     /// Whether pods may be in states that Gödel's annotations say.
@@ -21,7 +21,8 @@ impl State {
     }
 
     /// A pod changed, to or from any state. It may appear by that: as pending it was
-    /// told to nobody here.
+    /// told to nobody here. If the uid changed, the pod of the old uid is gone, and the
+    /// queues that know it are told.
     pub(super) fn update_in_state(
         &mut self,
         old: &Uid,
@@ -30,33 +31,85 @@ impl State {
         observer: &mut impl Observer,
     ) -> Result<(), EventError> {
         let placed = self.draft.as_placed(pod);
-        if placed.node_name.as_ref().is_none_or(|node| node.is_empty()) {
+        let Ok(node) = node_of(&placed) else {
             return self.unplace(old, pod, applied, observer);
+        };
+        if old.is_empty() {
+            return Err(EventError::EmptyUid);
         }
-        let known = if old.is_empty() { None } else { self.draft.pod(old) };
-        match known {
-            None if placed.uid == *old => {
+        if placed.uid != *old {
+            self.supersede(old, &placed, node, applied, observer)?;
+            self.not_pending(old, observer);
+            return Ok(());
+        }
+        match self.draft.pod(old) {
+            None => {
                 self.add_pod(&placed, observer)?;
                 applied.added = 1;
                 return Ok(());
             }
-            Some(known) if known.is_assumed() && placed.uid == *old => {
+            Some(known) if known.is_assumed() => {
                 self.add_pod(&placed, observer)?;
             }
             // It was assumed elsewhere, and the binder's node is what is true.
-            Some(known) if known.state() == PodState::Assumed && placed.uid == *old => {
+            Some(known) if known.state() == PodState::Assumed => {
                 let spot = known.spot();
-                self.draft.check_place(&placed, node_of(&placed)?, Some(spot))?;
+                self.draft.check_place(&placed, node, Some(spot))?;
                 self.revise(spot, &placed, observer);
             }
-            _ => self.update_pod(old, &placed, observer)?,
+            Some(_) => self.update_pod(old, &placed, observer)?,
         }
         applied.updated = 1;
         Ok(())
     }
 
+    /// The pod of the old uid is gone, whoever assumed it and wherever it was, and `pod`
+    /// with another uid is on `node`.
+    fn supersede(
+        &mut self,
+        old: &Uid,
+        pod: &Pod,
+        node: &Name,
+        applied: &mut Applied,
+        observer: &mut impl Observer,
+    ) -> Result<(), EventError> {
+        let (gone, known) = (self.draft.pod(old), self.draft.pod(&pod.uid));
+        for (uid, held) in [(old, gone), (&pod.uid, known)] {
+            if held.is_some_and(|held| self.draft.holds(&held)) {
+                return Err(EventError::HoldsPlace { uid: uid.clone() });
+            }
+        }
+        if let Some(known) = known.filter(|known| known.state() == PodState::Bound)
+            && known.node().name() != node
+        {
+            return Err(other_node(&pod.uid, known.node().name(), node));
+        }
+        let (gone, known) = (gone.map(|gone| gone.spot()), known.map(|known| known.spot()));
+        // A place that is held takes what the pod took.
+        let leaves = gone.filter(|gone| !self.draft.is_succeeded(*gone));
+        self.draft.check_place(pod, node, known.or(leaves))?;
+        if let Some(gone) = gone {
+            self.displace(old, gone, Leaving::Deleted, observer);
+        }
+        // What went may have moved it among the pods of its node.
+        match self.draft.pod(&pod.uid).map(|known| known.spot()) {
+            Some(known) => {
+                self.clear_deadline(&pod.uid);
+                self.revise(known, pod, observer);
+            }
+            None => self.place(pod, None, false, observer),
+        }
+        if gone.is_some() || known.is_some() {
+            applied.updated = 1;
+        } else {
+            applied.added = 1;
+        }
+        Ok(())
+    }
+
     /// A pod is on no node, its object says. An object that is older than our own
-    /// assume is not believed, and nor is one of a bound pod, which stays bound.
+    /// assume is not believed, and nor is one of a bound pod, which stays bound. An
+    /// object with another uid is not older: the pod of the old uid is gone.
     pub(super) fn unplace(
         &mut self,
         old: &Uid,
@@ -68,14 +121,24 @@ impl State {
             return Err(EventError::EmptyUid);
         }
         self.check_pending(pod)?;
+        let is_renewed = pod.uid != *old;
         let known = self.draft.pod(old).filter(|known| !self.draft.holds(known));
-        let rejected = known.is_some_and(|known| {
-            !known.is_assumed() && (known.state() == PodState::Assumed || pod.uid != *old)
+        let is_known = known.is_some();
+        let leaves = known.filter(|known| {
+            is_renewed || (!known.is_assumed() && known.state() == PodState::Assumed)
         });
-        if let (true, Some(spot)) = (rejected, known.map(|known| known.spot())) {
-            let leaving = if pod.uid == *old { Leaving::Withdrawn } else { Leaving::Deleted };
+        if let Some(spot) = leaves.map(|known| known.spot()) {
+            let leaving = if is_renewed { Leaving::Deleted } else { Leaving::Withdrawn };
             self.displace(old, spot, leaving, observer);
-            applied.removed = 1;
+            applied.removed += 1;
+        }
+        if is_known {
+            // A bound pod stays bound here; its mark goes (deleted_marker_store.go
+            // `UpdatePod`).
+            self.draft.unmark(&pod.uid);
+        }
+        if is_renewed {
+            self.not_pending(old, observer);
         }
         self.put_pending(pod, observer)
     }

@@ -15,7 +15,9 @@ impl State {
     /// removed, but never an assumed pod. An object that is refused is listed all the
     /// same, and stays as it is known. Only an object without a usable key (a pod
     /// without uid, a node without name, an object of another kind) may be any of
-    /// those that seem to be missing; if the list contains one, nothing is removed.
+    /// those that seem to be missing; if the list contains one, nothing is removed. With Gödel's
+    /// pod states a listed pod may be on no node; that is treated as an update to that
+    /// state.
     pub(super) fn relist(
         &mut self,
         relist: &Relist,
@@ -33,9 +35,15 @@ impl State {
 
     fn relist_pods(&mut self, pods: &[Pod], applied: &mut Applied, observer: &mut impl Observer) {
         let listed: BTreeSet<&Uid> = pods.iter().map(|pod| &pod.uid).collect();
-        for pod in pods {
-            let pod = &*self.draft.as_placed(pod);
-            match self.relist_pod(pod, observer) {
+        for listed in pods {
+            let pod = &*self.draft.as_placed(listed);
+            let outcome = match node_of(pod) {
+                Err(_) if self.has_pod_states() => self
+                    .unplace(&listed.uid, &Arc::new(listed.clone()), applied, observer)
+                    .map(|()| None),
+                _ => self.relist_pod(pod, observer),
+            };
+            match outcome {
                 Ok(Some(true)) => applied.added += 1,
                 Ok(Some(false)) => applied.updated += 1,
                 Ok(None) => {}

@@ -7,8 +7,9 @@ use portolan::model::{
     Bytes, CustomNodeResource, Generation, GodelPod, GroupMetric, LabelSelector, Labels, MilliCpu,
     Movement, MovementOwner, MovementTask, Name, NmNode, Node, NodeMetrics, NominatedNode, Object,
     ObjectKind, Operator, OwnerKey, OwnerReference, Pod, PodAffinity, PodAffinityTerm, PodClass,
-    PodDisruptionBudget, Quantity, RecommendedNode, Requirement, Reservation, ReservationPhase,
-    ResourceList, Taint, TaintEffect, Timestamp, Uid, Usage, Victim, Workload, node, pod,
+    PodDisruptionBudget, PodGroup, PodGroupPhase, Quantity, RecommendedNode, Requirement,
+    Reservation, ReservationPhase, ResourceList, Taint, TaintEffect, Timestamp, Uid, Usage, Victim,
+    Workload, node, pod,
 };
 use portolan::snapshot::Fork;
 use proptest::prelude::*;
@@ -20,6 +21,11 @@ use proptest_derive::Arbitrary;
 pub(crate) enum Op {
     Assume(Seed),
     AssumeAll(Seed, Seed, Seed),
+    Preempt(Seed, [u8; 2]),
+    MarkForDeletion(u8, u8),
+    UnmarkForDeletion(u8, u8),
+    AssignNode(u8, u8),
+    UnassignNode(u8, u8),
     Finish(u8),
     Forget(u8, u8),
     Add(Seed),
@@ -56,6 +62,12 @@ pub(crate) enum Op {
     DeleteBudget(u8),
     RelistBudgets(
         #[proptest(strategy = "prop::collection::vec(any::<NodeSeed>(), 0..12)")] Vec<NodeSeed>,
+    ),
+    PutGroup(u8, u8),
+    SetGroupPhase(u8, u8),
+    DeleteGroup(u8),
+    RelistGroups(
+        #[proptest(strategy = "prop::collection::vec(any::<[u8; 2]>(), 0..3)")] Vec<[u8; 2]>,
     ),
     PutOwner(NodeSeed),
     DeleteOwner(u8),
@@ -372,6 +384,20 @@ fn make_budget(seed: &NodeSeed) -> Object {
     })
 }
 
+fn phase(n: u8) -> PodGroupPhase {
+    use PodGroupPhase::{
+        Failed, Finished, Pending, PreScheduling, Running, Scheduled, Timeout, Unknown,
+    };
+    let phases = [Unknown, Pending, PreScheduling, Scheduled, Running, Finished, Failed, Timeout];
+    phases[usize::from(n % 8)]
+}
+
+fn make_group([name, shape]: [u8; 2]) -> Object {
+    let phase = (shape & 128 != 0).then(|| phase(shape));
+    let group = PodGroup::new("default", format!("g{}", name & 1), u32::from(shape / 8 % 4));
+    Object::from(PodGroup { phase, ..group })
+}
+
 fn owner_kind(n: u8) -> ObjectKind {
     if n & 64 == 0 { ObjectKind::DaemonSet } else { ObjectKind::ReplicaSet }
 }
@@ -427,6 +453,31 @@ pub(crate) fn event(op: &Op, step: u64) -> Event {
             let decided_on = decided_on(a, step);
             Event::AssumeAll { pods: [a, b, c].map(make_pod).into(), decided_on }
         }
+        Op::Preempt(seed, victims) => {
+            // None, one or two of them.
+            let victims = victims[usize::from(seed.uid % 3)..].iter();
+            Event::Preempt {
+                pod: Arc::new(make_pod(seed)),
+                victims: victims.map(|n| Uid::new(&uid(*n))).collect(),
+                decided_on: None,
+            }
+        }
+        Op::MarkForDeletion(victim, preemptor) => {
+            let (victim, preemptor) = (Uid::new(&uid(*victim)), Uid::new(&uid(*preemptor)));
+            Event::MarkForDeletion { victim, preemptor, now }
+        }
+        Op::UnmarkForDeletion(victim, preemptor) => {
+            let (victim, preemptor) = (Uid::new(&uid(*victim)), Uid::new(&uid(*preemptor)));
+            Event::UnmarkForDeletion { victim, preemptor }
+        }
+        Op::AssignNode(node, to) => {
+            let scheduler = format!("s{}", to & 1).into();
+            Event::AssignNode { node: node_name(node % 16).into(), scheduler }
+        }
+        Op::UnassignNode(node, from) => {
+            let scheduler = format!("s{}", from & 1).into();
+            Event::UnassignNode { node: node_name(node % 16).into(), scheduler }
+        }
         Op::Finish(n) => Event::FinishBinding { uid: Uid::new(&uid(*n)), now },
         Op::Forget(n, node) => Event::ForgetPod { uid: Uid::new(&uid(*n)), node: other(*node) },
         Op::Add(seed) => Event::AddPod(Arc::new(make_pod(seed))),
@@ -481,6 +532,20 @@ pub(crate) fn event(op: &Op, step: u64) -> Event {
         Op::RelistBudgets(seeds) => {
             relist(ObjectKind::PodDisruptionBudget, seeds.iter().map(make_budget))
         }
+        Op::PutGroup(name, shape) => Event::PutObject(make_group([*name, *shape])),
+        Op::SetGroupPhase(n, to) => Event::SetGroupPhase {
+            namespace: "default".into(),
+            name: format!("g{}", n & 1).into(),
+            phase: phase(*to),
+        },
+        Op::DeleteGroup(n) => Event::DeleteObject(Arc::new(ObjectKey {
+            kind: ObjectKind::PodGroup,
+            namespace: "default".to_owned(),
+            name: format!("g{}", n & 1),
+        })),
+        Op::RelistGroups(seeds) => {
+            relist(ObjectKind::PodGroup, seeds.iter().map(|seed| make_group(*seed)))
+        }
         Op::PutOwner(seed) => Event::PutObject(make_owner(seed)),
         Op::DeleteOwner(n) => delete_named(owner_kind(*n), *n),
         // One of another kind among them, and nothing goes.
@@ -501,6 +566,7 @@ pub(crate) fn apply_to_fork(fork: &mut Fork, event: &Event) {
         Event::AddPod(pod) | Event::AssumePod { pod, .. } | Event::UpdatePod { pod, .. } => {
             fork.add_pod(pod)
         }
+        Event::Preempt { pod, victims, .. } => fork.preempt(pod, victims),
         Event::RemovePod { uid, .. } | Event::ForgetPod { uid, .. } => fork.remove_pod(uid),
         Event::AddNode(node) | Event::UpdateNode(node) => fork.add_node(Node::clone(node)),
         Event::RemoveNode(name) => fork.remove_node(name),

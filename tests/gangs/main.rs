@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 use portolan::framework::{Binder, Framework, Handle, Scheduler, SchedulerConfig};
 use portolan::log::{Event, ObjectKey};
 use portolan::model::{
-    EventError, Name, ObjectKind, Pod, PodBuilder, PodGroup, PodGroupPhase, PodGroupState,
-    Timestamp, Uid, node, pod,
+    EventError, GodelPod, Name, ObjectKind, Pod, PodBuilder, PodGroup, PodGroupPhase,
+    PodGroupState, PodSpec, Timestamp, Uid, node, pod,
 };
 use portolan::scheduler::queue::{
     Place, PodGroupStatus, PopError, QueueConfig, QueueFront, SchedulingQueue,
@@ -21,7 +21,7 @@ use portolan::scheduler::{
     Attempt, CycleError, FilterCheck, InMemoryBinder, InMemoryEvictor, Placement, PodScheduler,
     Profiles, SchedulingLoop, Unplaced,
 };
-use portolan::{Config, Engine, Snapshot};
+use portolan::{Config, Engine, GodelConfig, Snapshot, Writer};
 use proptest::prelude::*;
 
 const GI: i64 = 1 << 30;

@@ -267,7 +267,7 @@ fn each_phase_is_a_state() {
     };
     let bench = Bench::new();
     for (phase, state) in [
-        (Unknown, PodGroupState::Pending),
+        (Unknown, PodGroupState::Unknown),
         (Pending, PodGroupState::Pending),
         (PreScheduling, PodGroupState::Pending),
         (Scheduled, PodGroupState::Scheduled),
@@ -541,4 +541,122 @@ fn loops_of_several_threads_never_split_a_gang() {
         threads.into_iter().map(|thread| thread.join().unwrap()).sum()
     });
     assert_eq!(bound, 60);
+}
+
+/// Gödel keeps no status of units of a single pod: it answers `UnknownStatus`.
+#[test]
+fn the_unit_of_a_pod_without_a_group_is_unknown_and_of_others_that_of_the_group() {
+    let bench = Bench::new();
+    bench.node("n", 4_000);
+    let (single, grouped) = (pod("single").cpu(1), member("g", 0, 100));
+    let unit = |pod: &PodBuilder| bench.snapshot().unit_state(&pod.clone().build());
+    assert_eq!((unit(&single), unit(&grouped)), (PodGroupState::Unknown, PodGroupState::Unknown));
+    bench.gang("g", 1);
+    assert_eq!(unit(&grouped), PodGroupState::Pending);
+    assert!(bench.submit(Event::AddPod(Arc::new(single.clone().on("n").build()))));
+    assert!(bench.submit(Event::AddPod(Arc::new(grouped.clone().on("n").build()))));
+    assert_eq!((unit(&single), unit(&grouped)), (PodGroupState::Unknown, PodGroupState::Scheduled));
+}
+
+/// The binder sets the status of a unit when it has bound its pods
+/// (`SetUnitSchedulingStatus`), ahead of the controller; an update of the group's object
+/// sets it anew (unit_status_store.go `UpdatePodGroup`).
+#[test]
+fn a_status_that_the_binder_sets_holds_until_the_group_is_updated() {
+    let bench = Bench::new();
+    bench.node("n", 4_000);
+    let set = |name: &str| {
+        bench.submit(Event::SetGroupPhase {
+            namespace: "default".into(),
+            name: name.into(),
+            phase: PodGroupPhase::Scheduled,
+        })
+    };
+    assert!(!set("g"), "there is no such group");
+    bench.group(in_phase(3, PodGroupPhase::PreScheduling));
+    let uids = bench.members("g", 3, 100);
+    let mut scheduling = bench.scheduling(1);
+    assert_eq!(bench.settle(&mut scheduling), 3);
+    for uid in &uids[1..] {
+        bench.remove(uid);
+    }
+    assert_eq!(bench.state("g"), PodGroupState::Pending);
+    let next = [bench.pending(member("g", 3, 100))];
+    assert_eq!(bench.places(&next), [Some(Place::Gated)]);
+
+    assert!(set("g"));
+    assert_eq!(bench.state("g"), PodGroupState::Scheduled);
+    assert_eq!(bench.settle(&mut scheduling), 1, "the group was scheduled once");
+    assert_eq!(bench.placed("g"), 2);
+    assert_eq!(bench.snapshot().audit(), vec![]);
+
+    bench.group(in_phase(3, PodGroupPhase::PreScheduling));
+    assert_eq!(bench.state("g"), PodGroupState::Pending);
+}
+
+/// The binder sets the status of a unit whose pods it has bound; kube-scheduler has no
+/// such status.
+#[test]
+fn a_group_of_which_enough_pods_were_bound_stays_scheduled_until_it_is_updated() {
+    for godel in [None, Some(GodelConfig { unit_status: true, ..GodelConfig::new("godel") })] {
+        let sticks = godel.is_some();
+        let mut writer = Engine::inline(Config { godel, ..Config::default() }).0;
+        writer.add_node(node("n").cpu(4_000).build()).unwrap();
+        writer.put_object(in_phase(2, PodGroupPhase::PreScheduling)).unwrap();
+        let members = [0, 1, 2].map(|n| member("g", n, 100).on("n").build());
+        writer.assume_all(members.clone()).unwrap();
+        let phase = |writer: &Writer| {
+            let group = writer.cluster().objects().pod_groups.get("default", "g").unwrap();
+            group.phase
+        };
+        let early = Some(PodGroupPhase::PreScheduling);
+        let now = Timestamp::from_secs(0);
+        writer.finish_binding(&members[0].uid, now).unwrap();
+        writer.finish_binding(&members[0].uid, now).unwrap();
+        assert_eq!(phase(&writer), early, "one of two is bound");
+        // This one is confirmed before its binding finishes, and is bound all the same.
+        writer.add_pod(members[1].clone()).unwrap();
+        writer.finish_binding(&members[1].uid, now).unwrap();
+        assert_eq!(phase(&writer), if sticks { Some(PodGroupPhase::Scheduled) } else { early });
+        for member in &members {
+            writer.remove_pod(member).unwrap();
+        }
+        let state = |writer: &Writer| writer.cluster().group_state("default", "g");
+        let stays = if sticks { PodGroupState::Scheduled } else { PodGroupState::Pending };
+        assert_eq!(state(&writer), stays);
+        assert_eq!(writer.cluster().audit(), vec![]);
+        writer.put_object(in_phase(2, PodGroupPhase::PreScheduling)).unwrap();
+        assert_eq!(state(&writer), PodGroupState::Pending);
+    }
+}
+
+/// Also where it was assumed here, and its object says no more than that.
+#[test]
+fn a_member_whose_object_is_assumed_is_not_bound_until_its_object_is() {
+    for here in [false, true] {
+        let godel = Some(GodelConfig { unit_status: true, ..GodelConfig::new("godel") });
+        let mut writer = Engine::inline(Config { godel, ..Config::default() }).0;
+        writer.put_object(in_phase(2, PodGroupPhase::Pending)).unwrap();
+        let [bound, late] = [0, 1].map(|n| member("g", n, 100).on("n").build());
+        let annotated = GodelPod {
+            state: "assumed".into(),
+            selected_scheduler: Some("s".into()),
+            assumed_node: Some("n".into()),
+            ..GodelPod::default()
+        };
+        let spec = |spec: &mut PodSpec| spec.godel = Some(Box::new(annotated));
+        let assumed = member("g", 1, 100).spec(spec).build();
+        if here {
+            writer.assume_pod(assumed.clone().on("n")).unwrap();
+        }
+        writer.add_pod(assumed).unwrap();
+        writer.add_pod(bound.clone()).unwrap();
+        let finish = |writer: &mut Writer| {
+            writer.finish_binding(&bound.uid, Timestamp::from_secs(0)).unwrap();
+            writer.cluster().objects().pod_groups.get("default", "g").unwrap().phase
+        };
+        assert_eq!(finish(&mut writer), Some(PodGroupPhase::Pending));
+        writer.update_pod(&late.uid, late.clone()).unwrap();
+        assert_eq!(finish(&mut writer), Some(PodGroupPhase::Scheduled));
+    }
 }

@@ -151,6 +151,8 @@ pub(super) fn template(
     };
     if let Some(said) = &meta.annotations {
         model.class = PodClass::of(said.qos_level.as_deref(), said.resource_type.as_deref());
+        model.numa_binding = said.qos_level.as_deref() == Some("dedicated_cores")
+            && binds_numa(&said.memory_enhancement);
         model.launcher = Launcher::of(said.launcher.as_deref());
         let given = MicroTopology::parse(&said.micro_topology).map_err(|_| {
             let path = path.key("metadata").key("annotations").key(MICRO_TOPOLOGY).to_string();
@@ -200,6 +202,13 @@ pub(super) fn preemption_policy(
         "PreemptLowerPriority" => Ok(Some(PreemptionPolicy::PreemptLowerPriority)),
         other => Err(ReadError::value(path, other, "one of PreemptLowerPriority, Never")),
     }
+}
+
+/// Whether the annotation `memory_enhancement` asks for a NUMA binding. It is another
+/// system's: a text that is not JSON asks for nothing.
+fn binds_numa(memory_enhancement: &str) -> bool {
+    let said: Option<serde_json::Value> = serde_json::from_str(memory_enhancement).ok();
+    said.is_some_and(|said| said.get("numa_binding").is_some_and(|binding| binding == "true"))
 }
 
 fn requests(

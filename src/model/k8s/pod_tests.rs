@@ -86,6 +86,23 @@ fn annotations_say_class_and_launcher() {
 }
 
 #[test]
+fn only_dedicated_cores_are_bound_to_numa_nodes() {
+    let is_bound = |level: &str, enhancement: &str| {
+        let annotations = json!({"katalyst.kubewharf.io/qos_level": level,
+                                 "katalyst.kubewharf.io/memory_enhancement": enhancement});
+        let pod = read(json!({"name": "a", "annotations": annotations}), json!({}), Value::Null);
+        pod.template.numa_binding
+    };
+    let binding = r#"{"numa_binding": "true", "numa_exclusive": "false", "other": "x"}"#;
+    assert!(is_bound("dedicated_cores", binding));
+    assert!(!is_bound("shared_cores", binding) && !is_bound("", binding));
+    // What another component writes and cannot be read binds nothing.
+    for other in ["", "{}", "null", "nonsense", "[1]", r#"{"numa_binding": "false"}"#] {
+        assert!(!is_bound("dedicated_cores", other), "{other}");
+    }
+}
+
+#[test]
 fn a_pod_with_only_a_name_reads_and_null_is_absent() {
     let bare = pod(&json!({"metadata": {"name": "a"}})).expect("a pod");
     let nulls = pod(&json!({"metadata": {"name": "a", "labels": null, "uid": null},

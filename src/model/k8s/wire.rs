@@ -234,6 +234,8 @@ wire! {
         godel_pod_group: Text<'a>,
         #[serde(rename = "katalyst.kubewharf.io/qos_level")]
         qos_level: Option<Text<'a>>,
+        #[serde(rename = "katalyst.kubewharf.io/memory_enhancement")]
+        memory_enhancement: Text<'a>,
         #[serde(rename = "godel.bytedance.com/pod-resource-type")]
         resource_type: Option<Text<'a>>,
         #[serde(rename = "godel.bytedance.com/pod-launcher")]

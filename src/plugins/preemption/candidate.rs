@@ -153,7 +153,13 @@ impl<'a> DryRun<'a> {
 
     /// The same, its pods not written out.
     pub(crate) fn find<'n>(&self, node: NodeInfo<'n>) -> Result<Found<'n>, Status> {
-        let lower = node.victims().below(self.cycle.pod.template.priority);
+        let wants = &self.cycle.pod.template;
+        let victims = match self.cycle.cluster.godel() {
+            // Gödel preempts within a class: the accounts are disjoint.
+            Some(_) => node.victims_of(wants.class),
+            None => node.victims(),
+        };
+        let lower = victims.below(wants.priority);
         if lower.is_empty() {
             return Err(Status::new(Code::UnschedulableAndUnresolvable, NAME, NO_VICTIMS));
         }

@@ -18,7 +18,8 @@ impl SchedulingQueue {
     ///
     /// # Errors
     ///
-    /// A pod is refused; one of another scheduler or workflow is passed over.
+    /// A pod is refused; a pod of another scheduler, workflow or scheduler instance is
+    /// passed over.
     pub fn take(
         &mut self,
         note: &Note,
@@ -71,7 +72,11 @@ impl SchedulingQueue {
     ) -> Result<(), QueueError> {
         let old = self.get(&pod.uid).map(|queued| queued.pod.clone());
         match self.add(Pod::clone(pod), note.generation, cluster, now) {
-            Err(QueueError::OtherScheduler { .. } | QueueError::OtherWorkflow { .. }) => {
+            Err(
+                QueueError::OtherScheduler { .. }
+                | QueueError::OtherWorkflow { .. }
+                | QueueError::NotDispatched { .. },
+            ) => {
                 self.take_not_pending(&pod.uid);
                 return Ok(());
             }

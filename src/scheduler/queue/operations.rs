@@ -19,7 +19,7 @@ impl SchedulingQueue {
     ///
     /// # Errors
     ///
-    /// The pod has no uid, or is another scheduler's.
+    /// The pod has no uid, or belongs to another scheduler, workflow or scheduler instance.
     pub fn add(
         &mut self,
         pod: Pod,
@@ -37,7 +37,7 @@ impl SchedulingQueue {
     ///
     /// # Errors
     ///
-    /// The pod has no uid, or is another scheduler's.
+    /// The pod has no uid, or belongs to another scheduler, workflow or scheduler instance.
     pub fn update(
         &mut self,
         pod: Pod,
@@ -65,6 +65,9 @@ impl SchedulingQueue {
         };
         if self.is_elsewhere(&pod) {
             return Err(QueueError::OtherWorkflow { uid: pod.uid });
+        }
+        if let Some(component) = self.not_dispatched(&pod, cluster).cloned() {
+            return Err(QueueError::NotDispatched { uid: pod.uid, component });
         }
         self.generation = self.generation.max(generation);
         let hash = hash(&pod.uid);

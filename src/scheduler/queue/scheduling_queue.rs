@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use crate::framework::{Framework, Plugin, PluginSet, Point, QueueingHints, Workflow};
 use crate::model::{Generation, Name, Pod, Timestamp, Uid};
+use crate::snapshot::Cluster;
 
 use super::backoff::QueueConfig;
 use super::figures::{Cause, Incoming, QueueFigures};
@@ -80,6 +81,17 @@ pub enum QueueError {
         /// The pod.
         uid: Uid,
     },
+    /// A pod that the dispatcher has not given to this scheduler instance.
+    #[error(
+        "pod {uid} is not dispatched to scheduler {component:?}: it is queued once its \
+         annotations pod-state and selected-scheduler say so"
+    )]
+    NotDispatched {
+        /// The pod.
+        uid: Uid,
+        /// The name of this instance.
+        component: Name,
+    },
     /// A pod that comes back and was not popped.
     #[error("pod {uid} is already present in the {} queue", place.as_str())]
     AlreadyQueued {
@@ -150,6 +162,8 @@ pub struct SchedulingQueue {
     pub(super) has_groups: bool,
     pub(super) groups: Groups,
     workflow: Option<Workflow>,
+    /// The scheduler instance whose pods it takes, where the engine is not asked.
+    pub(super) component: Option<Name>,
 }
 
 /// A framework, and the scheduler's name under which pods ask for it.
@@ -270,6 +284,7 @@ impl SchedulingQueue {
             incoming: Incoming::default(),
             next_leftover: None,
             workflow: None,
+            component: None,
         }
     }
 
@@ -278,6 +293,27 @@ impl SchedulingQueue {
     pub fn with_workflow(mut self, workflow: Workflow) -> SchedulingQueue {
         self.workflow = Some(workflow);
         self
+    }
+
+    /// The same, still empty, for the scheduler instance of this name. Without it the
+    /// queue is that of [`GodelConfig::component`](crate::GodelConfig::component).
+    #[must_use]
+    pub fn with_component(mut self, component: impl Into<Name>) -> SchedulingQueue {
+        self.component = Some(component.into());
+        self
+    }
+
+    /// The name of the scheduler instance that the queue belongs to, if the dispatcher has
+    /// not given the pod to that instance.
+    pub(super) fn not_dispatched<'a>(
+        &'a self,
+        pod: &Pod,
+        cluster: &'a Cluster,
+    ) -> Option<&'a Name> {
+        let godel = cluster.godel();
+        let component = self.component.as_ref().or(godel?.component.as_ref())?;
+        let is_for = godel.is_none_or(|godel| pod.is_for(&godel.scheduler_type));
+        (!is_for || !pod.is_dispatched_to(component)).then_some(component)
     }
 
     /// Whether another workflow has the pod.

@@ -4,11 +4,15 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use crate::model::{EventError, Movement, Name, Pod, PodState, Template, Uid};
+use crate::model::{
+    EventError, GodelPod, Movement, Name, NominatedNode, Pod, PodState, Template, Timestamp, Uid,
+    Victim,
+};
 
 use super::super::cost;
 use super::super::godel::{
-    GodelConfig, Movements, PreemptionMarks, Reservations, Stores, SuggestionId,
+    DeletionMark, DeletionMarks, GodelConfig, Movements, PreemptionMarks, Reservations, Stores,
+    SuggestionId,
 };
 use super::super::node_info::PodInfo;
 use super::Draft;
@@ -26,11 +30,12 @@ impl Draft {
     pub(super) fn stores(&mut self) -> Option<&mut Stores> {
         let stores = self.cluster.godel.as_mut()?;
         if !stores.is_unique() {
-            // The configuration, all places, and the pointers to the other two.
+            // The configuration, all places, and the pointers to the others.
             let counts = 1
                 + stores.reservations.as_ref().map_or(0, |_| Reservations::COUNTS)
                 + usize::from(stores.movements.is_some())
-                + usize::from(stores.preemption_marks.is_some());
+                + usize::from(stores.preemption_marks.is_some())
+                + usize::from(stores.deletion_marks.is_some());
             cost::copied::<Stores>(counts);
         }
         Some(triomphe::Arc::make_mut(stores))
@@ -64,6 +69,98 @@ impl Draft {
                 }
             }
             _ => Cow::Borrowed(pod),
+        }
+    }
+}
+
+impl Draft {
+    /// The pod as Gödel's schedulers assume one that preempts others: nominated to its
+    /// node, in place of these victims, which are known. Without [`GodelConfig`], or
+    /// victims, the pod as it is. O(victims × log n).
+    pub(crate) fn nominated<'p>(&self, pod: &'p Pod, node: &Name, victims: &[Uid]) -> Cow<'p, Pod> {
+        if self.cluster.godel.is_none() || victims.is_empty() {
+            return Cow::Borrowed(pod);
+        }
+        let named = |uid: &Uid| {
+            let victim = self.pod(uid)?;
+            let (namespace, name) = (victim.namespace().clone(), victim.name().into());
+            Some(Victim { namespace, name, uid: uid.to_string().into() })
+        };
+        let to = NominatedNode {
+            node: node.clone(),
+            victims: victims.iter().filter_map(named).collect(),
+        };
+        let godel = pod.template.godel.as_ref();
+        if godel.and_then(|godel| godel.nominated_node.as_ref()) == Some(&to) {
+            return Cow::Borrowed(pod);
+        }
+        let godel = godel.map(|godel| (**godel).clone()).unwrap_or_default();
+        let mut spec = (**pod.template).clone();
+        spec.godel = Some(Box::new(GodelPod { nominated_node: Some(to), ..godel }));
+        Cow::Owned(Pod { template: Template::new(spec), ..pod.clone() })
+    }
+}
+
+impl Draft {
+    /// The marks of pods to be deleted, copied first where a version shares them.
+    fn deletion_marks(&mut self) -> Option<&mut DeletionMarks> {
+        let marks = self.stores()?.deletion_marks.as_mut()?;
+        if !marks.is_unique() {
+            cost::copied::<DeletionMarks>(DeletionMarks::COUNTS);
+        }
+        Some(triomphe::Arc::make_mut(marks))
+    }
+
+    /// Whether a pod can be marked as one to be deleted.
+    pub(crate) fn check_mark(&self, victim: &Uid) -> Result<(), EventError> {
+        let Some(marks) = self.cluster.deletion_marks() else {
+            return Err(EventError::NotKept { store: "deletion marks", field: "deletion_marks" });
+        };
+        match self.pod(victim).filter(|known| known.state() == PodState::Bound) {
+            None => Err(EventError::NotBound { uid: victim.clone() }),
+            Some(known) if self.holds(&known) => {
+                Err(EventError::HoldsPlace { uid: victim.clone() })
+            }
+            Some(_) if marks.has_room() => Ok(()),
+            Some(_) => Err(EventError::Full),
+        }
+    }
+
+    /// Marks a pod that was checked as one to be deleted. O(log n).
+    pub(crate) fn mark(&mut self, mark: DeletionMark) {
+        let generation = self.cluster.generation;
+        if let Some(marks) = self.deletion_marks() {
+            marks.mark(mark, generation);
+        }
+    }
+
+    /// Removes a pod's mark, if it has one. O(log n).
+    pub(crate) fn unmark(&mut self, victim: &Uid) {
+        let generation = self.cluster.generation;
+        if self.cluster.deletion_marks().is_some_and(|marks| marks.is_marked(victim))
+            && let Some(marks) = self.deletion_marks()
+        {
+            marks.unmark(victim, generation);
+        }
+    }
+
+    /// A pod went, or its object changed: only a bound pod stays marked. O(log n).
+    pub(crate) fn unmark_unless_bound(&mut self, victim: &Uid) {
+        if self.cluster.deletion_marks().is_none_or(DeletionMarks::is_empty) {
+            return;
+        }
+        let is_bound = |known: PodInfo<'_>| known.state() == PodState::Bound;
+        if !self.pod(victim).is_some_and(is_bound) {
+            self.unmark(victim);
+        }
+    }
+
+    /// Removes the marks whose time has passed. O(marks).
+    pub(crate) fn expire_deletion_marks(&mut self, now: Timestamp) {
+        let Some(marks) = self.cluster.deletion_marks() else { return };
+        let over = marks.iter().filter(|mark| mark.until < now);
+        for victim in over.map(|mark| mark.victim.clone()).collect::<Vec<_>>() {
+            self.unmark(&victim);
         }
     }
 }

@@ -30,6 +30,28 @@ impl Draft {
         old.is_some()
     }
 
+    /// Whether there is a node of this name that can be assigned to a scheduler.
+    pub(crate) fn check_assign(&self, name: &Name) -> Result<(), EventError> {
+        match self.cluster.node(name) {
+            Some(_) => self.check_room(),
+            None => Err(EventError::NodeNotFound { name: name.clone() }),
+        }
+    }
+
+    /// Changes which scheduler the Node and the NMNode of a node name, until each of
+    /// them is put again. O(log n).
+    pub(crate) fn assign_node(&mut self, name: &Name, change: impl Fn(&mut Option<Name>)) {
+        let slot = self.slot_of(name);
+        self.change_parts(slot, |parts| {
+            if let Some(node) = &mut parts.node {
+                change(&mut Arc::make_mut(node).scheduler);
+            }
+            if let Some(nm_node) = &mut parts.nm_node {
+                change(&mut Arc::make_mut(nm_node).scheduler);
+            }
+        });
+    }
+
     /// Whether there is a Node of this name.
     pub(crate) fn check_remove_node(&self, name: &Name) -> Result<(), EventError> {
         match self.cluster.node(name).and_then(|info| info.kubelet_node()) {

@@ -65,6 +65,12 @@ impl Draft {
                 }
             }
         }
+        for mark in base.deletion_marks().into_iter().flat_map(|marks| marks.iter()) {
+            // Only bound pods are marked.
+            if draft.check_mark(&mark.victim).is_ok() {
+                draft.mark(mark.clone());
+            }
+        }
         if let (Some((config, places)), Some(stores)) = (places, draft.stores()) {
             stores.config = config;
             stores.reservations = Some(places);

@@ -25,6 +25,7 @@
 //! ([`Leaving`]). Clocks are the writer's: a store knows what may expire, and the
 //! state when.
 
+mod deletions;
 mod marks;
 mod movements;
 mod reservations;
@@ -35,6 +36,7 @@ use crate::model::Name;
 
 use super::cluster::Cluster;
 
+pub use deletions::{DeletionMark, DeletionMarks};
 pub use marks::{PreemptionMark, PreemptionMarks};
 pub(crate) use movements::SuggestionId;
 pub use movements::{Movements, SuggestedMovement, Suggestion};
@@ -48,14 +50,29 @@ pub struct GodelConfig {
     /// What pods name as their scheduler. An assumed pod counts where it names this,
     /// `default-scheduler` or nothing.
     pub scheduler_type: Name,
+    /// The name of this scheduler instance (`ComponentName`): the dispatcher writes it to
+    /// the annotation `selected-scheduler`. Queues then take only the pods that are
+    /// dispatched to this instance. Without a name they take all pending pods.
+    pub component: Option<Name>,
+    /// How long a pod that was assumed here lives if its binding does not finish: the
+    /// binder's rule, 15 minutes there. The clock starts with the first time that the log
+    /// carries after the assume. None or zero is for ever, the rule of Gödel's schedulers.
+    pub unfinished_ttl: Option<Duration>,
     /// Keeps reservations: how long the place of a pod that goes is held before a
-    /// Reservation confirms it (`--reservation-ttl`; Gödel's default is a minute).
-    /// Zero is for ever, none keeps no reservations.
+    /// Reservation confirms it (`--reservation-ttl`; Gödel's default is a minute), at most
+    /// [`Config::assumed_ttl`](crate::Config::assumed_ttl). Zero is for ever, none keeps
+    /// no reservations.
     pub reservations: Option<Duration>,
     /// Keeps what Movements suggest and who follows them (feature `SupportRescheduling`).
     pub movements: bool,
     /// Keeps whom nominated pods go in place of (`PreemptionStore`).
     pub preemption_marks: bool,
+    /// Keeps which bound pods are about to be deleted, as the binder marks them
+    /// (`DeletedMarkerStore`).
+    pub deletion_marks: bool,
+    /// Keeps a pod group scheduled once enough of its members were bound here, until its
+    /// object is updated (the binder's `SetUnitSchedulingStatus`).
+    pub unit_status: bool,
 }
 
 impl GodelConfig {
@@ -63,10 +80,27 @@ impl GodelConfig {
     pub fn new(scheduler_type: impl Into<Name>) -> GodelConfig {
         GodelConfig {
             scheduler_type: scheduler_type.into(),
+            component: None,
+            unfinished_ttl: None,
             reservations: None,
             movements: false,
             preemption_marks: false,
+            deletion_marks: false,
+            unit_status: false,
         }
+    }
+
+    /// The same for the scheduler instance of this name.
+    ///
+    /// ```
+    /// use portolan::GodelConfig;
+    ///
+    /// let config = GodelConfig::new("godel-scheduler").with_component("scheduler-0");
+    /// assert_eq!(config.component.as_deref(), Some("scheduler-0"));
+    /// ```
+    #[must_use]
+    pub fn with_component(self, component: impl Into<Name>) -> GodelConfig {
+        GodelConfig { component: Some(component.into()), ..self }
     }
 }
 
@@ -86,10 +120,10 @@ pub(crate) enum Leaving {
 pub(crate) struct Stores {
     pub(crate) config: std::sync::Arc<GodelConfig>,
     pub(crate) reservations: Option<Reservations>,
-    /// These two behind pointers of their own: a change of the one copies none of the
-    /// other.
+    /// These behind pointers of their own: a change of one copies none of the others.
     pub(crate) movements: Option<triomphe::Arc<Movements>>,
     pub(crate) preemption_marks: Option<triomphe::Arc<PreemptionMarks>>,
+    pub(crate) deletion_marks: Option<triomphe::Arc<DeletionMarks>>,
 }
 
 impl Stores {
@@ -98,6 +132,7 @@ impl Stores {
             reservations: config.reservations.map(|_| Reservations::default()),
             movements: config.movements.then(triomphe::Arc::default),
             preemption_marks: config.preemption_marks.then(triomphe::Arc::default),
+            deletion_marks: config.deletion_marks.then(triomphe::Arc::default),
             config: std::sync::Arc::new(config),
         }
     }
@@ -126,5 +161,12 @@ impl Cluster {
     #[must_use]
     pub fn preemption_marks(&self) -> Option<&PreemptionMarks> {
         self.godel.as_ref()?.preemption_marks.as_deref()
+    }
+
+    /// Which bound pods are about to be deleted; none unless
+    /// [`GodelConfig::deletion_marks`] is set.
+    #[must_use]
+    pub fn deletion_marks(&self) -> Option<&DeletionMarks> {
+        self.godel.as_ref()?.deletion_marks.as_deref()
     }
 }

@@ -37,6 +37,7 @@ impl Naive {
         if self.godel.as_ref().is_some_and(|config| config.preemption_marks) {
             self.describe_marks(&mut dump);
         }
+        dump.deletion_marks.clone_from(&self.deletion_marks);
         for ((kind, namespace, name), owner) in &self.owners {
             let key = format!("{} {namespace}/{name}", kind.as_str());
             dump.owners.insert(key, self.budgets_for(namespace, &owner.labels));
@@ -69,6 +70,11 @@ impl Naive {
             if *elsewhere {
                 dump.assumed_elsewhere.push(uid.clone());
             }
+        }
+        for ((namespace, name), group) in &self.groups {
+            let key = format!("{namespace}/{name}");
+            let placed = dump.group_members.get(&key).copied().unwrap_or(0);
+            dump.group_states.insert(key, group.state(placed));
         }
         dump.used_claims = claims.into_iter().collect();
         dump

@@ -11,9 +11,9 @@ use std::time::Duration;
 
 use crate::log::{Event, ObjectKey, Relist};
 use crate::model::{
-    CustomNodeResource, Generation, Movement, Name, NmNode, Node, Object, ObjectKind, Pod,
-    PodClass, PodDisruptionBudget, PodState, Reservation, Resources, Template, Timestamp, Uid,
-    Workload, ZoneKey,
+    CustomNodeResource, Generation, Movement, Name, NmNode, Node, NominatedNode, Object,
+    ObjectKind, Pod, PodClass, PodDisruptionBudget, PodGroup, PodGroupPhase, PodState, Reservation,
+    Resources, Template, Timestamp, Uid, Victim, Workload, ZoneKey,
 };
 use crate::snapshot::{GodelConfig, NodeDump};
 
@@ -25,11 +25,15 @@ struct Placed {
     assumed: bool,
     /// Another of Gödel's schedulers has assumed it.
     elsewhere: bool,
+    /// Assumed here, and its binding has not finished.
+    binding: bool,
+    /// Assumed here, and no time was told since.
+    unfinished: bool,
     deadline: Option<Timestamp>,
 }
 
-/// A cluster as plain maps. Pods, nodes and what nodes are made of, disruption budgets
-/// and owners of pods; other objects have no rules.
+/// A cluster as plain maps. Pods, nodes and what nodes are made of, disruption budgets,
+/// pod groups and owners of pods; other objects have no rules.
 #[derive(Clone, Debug, Default)]
 pub struct Naive {
     pods: BTreeMap<Uid, Placed>,
@@ -38,6 +42,7 @@ pub struct Naive {
     custom: BTreeMap<Name, Arc<CustomNodeResource>>,
     budgets: BTreeMap<(String, String), Arc<PodDisruptionBudget>>,
     owners: BTreeMap<(ObjectKind, String, String), Arc<Workload>>,
+    groups: BTreeMap<(String, String), PodGroup>,
     zones: Vec<(ZoneKey, Vec<Name>)>,
     /// Size by image, and the nodes that have it.
     images: BTreeMap<Name, (i64, BTreeSet<Name>)>,
@@ -51,6 +56,8 @@ pub struct Naive {
     movements: BTreeMap<String, Movement>,
     /// By placeholder, pod and node.
     places: BTreeMap<PlaceKey, Held>,
+    /// By victim: who preempts it, and until when that is so.
+    deletion_marks: BTreeMap<Uid, (Uid, Timestamp)>,
 }
 
 /// Why a pod goes.
@@ -100,13 +107,19 @@ impl Naive {
                 }
                 all
             }
+            Event::Preempt { pod, victims, decided_on } => {
+                self.preempt(pod, victims, is_current(decided_on, self.generation))
+            }
             Event::FinishBinding { uid, now } => {
                 let ttl = self.ttl;
                 if let Some(placed) = self.pods.get_mut(uid).filter(|placed| placed.assumed) {
+                    placed.unfinished = false;
+                    placed.binding = false;
                     placed.deadline = ttl.map(|ttl| Timestamp(now.0 + ttl.as_nanos() as i64));
                 }
                 if !uid.is_empty() {
                     self.tick(*now);
+                    self.schedule_unit_of(uid);
                 }
                 !uid.is_empty()
             }
@@ -155,6 +168,40 @@ impl Naive {
                 true
             }
             Event::RemoveNode(name) => self.remove_node(name),
+            Event::AssignNode { node, scheduler } => {
+                self.assign_node(node, |of| *of = Some(scheduler.clone()))
+            }
+            Event::UnassignNode { node, scheduler } => self.assign_node(node, |of| {
+                if of.as_ref() == Some(scheduler) {
+                    *of = None;
+                }
+            }),
+            Event::MarkForDeletion { victim, preemptor, now } => {
+                let is_bound = |known: &Placed| {
+                    !known.assumed && !known.elsewhere && !known.pod.template.is_placeholder()
+                };
+                let fits = self.godel.as_ref().is_some_and(|config| config.deletion_marks)
+                    && !preemptor.is_empty()
+                    && self.pods.get(victim).is_some_and(is_bound);
+                if fits {
+                    let until = Timestamp(now.0 + 600_000_000_000);
+                    self.deletion_marks.insert(victim.clone(), (preemptor.clone(), until));
+                    self.tick(*now);
+                }
+                fits
+            }
+            Event::UnmarkForDeletion { victim, preemptor } => {
+                let is_its_own = match self.deletion_marks.get(victim) {
+                    Some((by, _)) => by == preemptor,
+                    None => true,
+                };
+                let is_kept = self.godel.as_ref().is_some_and(|config| config.deletion_marks);
+                let fits = is_kept && !victim.is_empty() && !preemptor.is_empty() && is_its_own;
+                if fits {
+                    self.deletion_marks.remove(victim);
+                }
+                fits
+            }
             Event::PutObject(object) => match object {
                 Object::Reservation(reservation) => self.reserve(reservation),
                 Object::Movement(movement) => self.put_movement(movement),
@@ -163,6 +210,10 @@ impl Naive {
                     true
                 }
             },
+            Event::SetGroupPhase { namespace, name, phase } => {
+                let known = self.groups.get_mut(&(namespace.to_string(), name.to_string()));
+                known.map(|group| group.phase = Some(*phase)).is_some()
+            }
             Event::DeleteObject(key) if key.kind == ObjectKind::Reservation => {
                 self.unreserve(&key.namespace, &key.name)
             }
@@ -181,6 +232,7 @@ impl Naive {
                 !uid.is_empty()
             }
             Event::Expire(now) => {
+                self.tick(*now);
                 let due = |placed: &Placed| placed.deadline.is_some_and(|at| at < *now);
                 let due: Vec<Uid> =
                     self.pods.iter().filter(|(_, p)| due(p)).map(|(uid, _)| uid.clone()).collect();
@@ -188,6 +240,7 @@ impl Naive {
                     self.leave(&uid, Why::Withdrawn);
                 }
                 self.expire_places(*now);
+                self.deletion_marks.retain(|_, (_, until)| *until >= *now);
                 true
             }
             Event::Relist(relist) => {
@@ -223,7 +276,7 @@ impl Naive {
         let fits = placeable(pod)
             && pod.template.resource_claims.is_empty()
             && !self.pods.contains_key(&pod.uid)
-            && (self.unchecked || is_current || self.has_room(pod));
+            && (self.unchecked || is_current || self.has_room(pod, &[]));
         if fits {
             self.put(pod, true);
         }
@@ -231,8 +284,8 @@ impl Naive {
     }
 
     /// Whether the pod's node exists and has room for it beside its pods, but for the
-    /// one that holds the place which the pod takes.
-    fn has_room(&self, pod: &Pod) -> bool {
+    /// one that holds the place which the pod takes, and those named.
+    fn has_room(&self, pod: &Pod, without: &[Uid]) -> bool {
         let Some(name) = pod.node_name.as_ref().filter(|name| self.zone_of(name).is_some()) else {
             return false;
         };
@@ -240,6 +293,7 @@ impl Naive {
         let holder = place.filter(|place| place.matched.is_none()).map(|place| &place.pod.uid);
         let others: Vec<&Pod> = (self.pods.values().map(|placed| &placed.pod))
             .filter(|other| other.node_name.as_ref() == Some(name) && Some(&other.uid) != holder)
+            .filter(|other| !without.contains(&other.uid))
             .collect();
         let mut entry = NodeDump::default();
         self.describe(name, &mut entry);
@@ -267,6 +321,44 @@ impl Naive {
             && !ports.any(|used| pod.template.host_ports.iter().any(|port| port.conflicts(used)))
     }
 
+    /// A scheduler's `AssumePod` with victims: in Gödel's cache they stay, and the
+    /// annotation of the pod marks them (preemption_store.go `podOp`); else they go.
+    fn preempt(&mut self, pod: &Pod, victims: &[Uid], is_current: bool) -> bool {
+        let is_there = |uid: &Uid| {
+            self.pods.get(uid).is_some_and(|known| {
+                known.pod.node_name == pod.node_name && !known.pod.template.is_placeholder()
+            })
+        };
+        let distinct: BTreeSet<&Uid> = victims.iter().collect();
+        let fits = placeable(pod)
+            && !self.pods.contains_key(&pod.uid)
+            && distinct.len() == victims.len()
+            && victims.iter().all(is_there)
+            && pod.template.resource_claims.is_empty()
+            && (self.unchecked || is_current || self.has_room(pod, victims));
+        if !fits {
+            return false;
+        }
+        let mut pod = pod.clone();
+        if self.godel.is_some() && !victims.is_empty() {
+            let named = |uid: &Uid| Victim {
+                namespace: Name::default(),
+                name: Name::default(),
+                uid: uid.to_string().into(),
+            };
+            let mut spec = (**pod.template).clone();
+            spec.godel.get_or_insert_default().nominated_node = Some(NominatedNode {
+                node: pod.node_name.clone().unwrap_or_default(),
+                victims: victims.iter().map(named).collect(),
+            });
+            pod.template = Template::new(spec);
+        } else {
+            victims.iter().for_each(|victim| self.leave(victim, Why::Deleted));
+        }
+        self.put(&pod, true);
+        true
+    }
+
     fn add(&mut self, pod: &Pod) -> bool {
         let fits = placeable(pod) && self.pods.get(&pod.uid).is_none_or(|known| known.assumed);
         if fits {
@@ -282,6 +374,9 @@ impl Naive {
         let is_had = |key: &PlaceKey| self.places.get(key).is_some_and(|p| p.matched.is_none());
         let takes = taken_by(pod).filter(|key| Some(key) != before.as_ref() && is_had(key));
         self.put(pod, false);
+        if self.pods.get(&pod.uid).is_some_and(|placed| placed.elsewhere) {
+            self.deletion_marks.remove(&pod.uid);
+        }
         let Some(key) = before else { return };
         if takes.is_some() || pod.node_name.as_deref() != Some(&*key.2) {
             self.reopen(&key);
@@ -295,12 +390,31 @@ impl Naive {
                 .godel
                 .as_ref()
                 .is_some_and(|godel| !assumed && &*godel.state == "assumed");
-        let placed = Placed { pod: pod.clone(), assumed, elsewhere, deadline: None };
+        let deadline = None;
+        let (unfinished, binding) = (assumed, assumed);
+        let placed = Placed { pod: pod.clone(), assumed, elsewhere, binding, unfinished, deadline };
         self.pods.insert(pod.uid.clone(), placed);
         self.take_place(pod);
     }
 
+    /// The binder's `SetUnitSchedulingStatus`, once enough pods of a unit are bound.
+    fn schedule_unit_of(&mut self, uid: &Uid) {
+        let is_kept = self.godel.as_ref().is_some_and(|config| config.unit_status);
+        let Some(placed) = self.pods.get(uid).filter(|_| is_kept) else { return };
+        let Some((namespace, name)) = placed.pod.group() else { return };
+        let is_bound = |it: &&Placed| {
+            it.pod.group() == Some((namespace, name)) && !it.binding && !it.elsewhere
+        };
+        let bound = self.pods.values().filter(is_bound).count();
+        let group = self.groups.get_mut(&(namespace.to_string(), name.to_string()));
+        if let Some(group) = group.filter(|group| (1..=bound).contains(&(group.wanted() as usize)))
+        {
+            group.phase = Some(PodGroupPhase::Scheduled);
+        }
+    }
+
     fn leave(&mut self, uid: &Uid, why: Why) {
+        self.deletion_marks.remove(uid);
         let Some(Placed { pod, assumed, elsewhere, .. }) = self.pods.remove(uid) else { return };
         if !self.holds_places() || pod.template.is_placeholder() {
             return;
@@ -336,44 +450,45 @@ impl Naive {
         placed
     }
 
+    /// Gödel's `UpdatePod`: the cached pod of the old uid goes, and the new object counts
+    /// where it is assumed or bound. The engine is stricter in one rule: a bound pod does
+    /// not move.
     fn update_in_state(&mut self, old: &Uid, pod: &Pod) -> bool {
         let placed = self.as_placed(pod);
         if placed.node_name.as_ref().is_none_or(|node| node.is_empty()) {
             return self.unplace(old, pod);
         }
-        let same = placed.uid == *old;
-        let fits = placeable(&placed)
-            && match self.pods.get(old) {
-                None => same,
-                Some(known) if known.assumed => same,
-                Some(known) if known.elsewhere && same => true,
-                Some(known) => {
-                    known.pod.node_name == placed.node_name
-                        && (same || !self.pods.contains_key(&placed.uid))
-                }
-            };
-        if fits && same {
-            self.replace(&placed);
-        } else if fits {
+        let moves = self.pods.get(&placed.uid).is_some_and(|known| {
+            !known.assumed && !known.elsewhere && known.pod.node_name != placed.node_name
+        });
+        let fits = !old.is_empty() && placeable(&placed) && !moves;
+        if fits && placed.uid != *old {
             self.leave(old, Why::Deleted);
-            self.put(&placed, false);
+        }
+        if fits {
+            self.replace(&placed);
         }
         fits
     }
 
+    /// `UpdatePod` to an object that is neither assumed nor bound: the cached pod goes,
+    /// unless it was assumed here, because that object is older than our decision. An
+    /// object with another uid is not older: the pod of the old uid is gone. The engine
+    /// is stricter in one rule: a bound pod stays bound.
     fn unplace(&mut self, old: &Uid, pod: &Pod) -> bool {
         let is_pending =
             !pod.uid.is_empty() && pod.node_name.as_ref().is_none_or(|node| node.is_empty());
         if old.is_empty() || !is_pending {
             return false;
         }
-        if self
-            .pods
-            .get(old)
-            .is_some_and(|known| !known.assumed && (known.elsewhere || pod.uid != *old))
-        {
-            let why = if pod.uid == *old { Why::Withdrawn } else { Why::Deleted };
-            self.leave(old, why);
+        // deleted_marker_store.go `UpdatePod`.
+        if self.pods.contains_key(old) {
+            self.deletion_marks.remove(&pod.uid);
+        }
+        if pod.uid != *old {
+            self.leave(old, Why::Deleted);
+        } else if self.pods.get(old).is_some_and(|known| known.elsewhere) {
+            self.leave(old, Why::Withdrawn);
         }
         true
     }
@@ -381,7 +496,13 @@ impl Naive {
     fn relist_pods(&mut self, pods: &[Pod]) {
         // A pod without uid may be any of those that are not listed.
         let is_whole = pods.iter().all(|pod| !pod.uid.is_empty());
-        for pod in pods.iter().map(|pod| self.as_placed(pod)).collect::<Vec<_>>() {
+        for listed in pods {
+            let pod = self.as_placed(listed);
+            // A list is an update of each object on it (client-go, `Replace`).
+            if self.godel.is_some() && pod.node_name.as_ref().is_none_or(|node| node.is_empty()) {
+                self.unplace(&listed.uid, listed);
+                continue;
+            }
             let known = self.pods.get(&pod.uid);
             if known.is_some_and(|known| !known.assumed && known.pod == pod) {
                 continue;
@@ -432,6 +553,16 @@ impl Naive {
         known
     }
 
+    /// `SetNodePartition` of what there is of the node.
+    fn assign_node(&mut self, name: &Name, change: impl Fn(&mut Option<Name>)) -> bool {
+        let node = self.nodes.get_mut(name).map(|node| &mut Arc::make_mut(node).scheduler);
+        let nm_node = self.nm_nodes.get_mut(name);
+        let nm_node = nm_node.map(|nm_node| &mut Arc::make_mut(nm_node).scheduler);
+        let is_there = node.is_some() || nm_node.is_some();
+        node.into_iter().chain(nm_node).for_each(change);
+        is_there
+    }
+
     fn put_part(&mut self, object: &Object) {
         self.rezone(object.name(), |naive| match object {
             Object::NmNode(nm_node) => {
@@ -443,6 +574,10 @@ impl Naive {
             Object::PodDisruptionBudget(budget) => {
                 let key = (budget.namespace.to_string(), budget.name.to_string());
                 naive.budgets.insert(key, budget.clone());
+            }
+            Object::PodGroup(group) => {
+                let key = (group.namespace.to_string(), group.name.to_string());
+                naive.groups.insert(key, PodGroup::clone(group));
             }
             Object::Workload(owner) => {
                 let key = (owner.kind, owner.namespace.to_string(), owner.name.to_string());
@@ -457,6 +592,7 @@ impl Naive {
         match key.kind {
             kind if kind.is_node_part() => self.delete_part(key),
             ObjectKind::PodDisruptionBudget => self.budgets.remove(&(namespace, name)).is_some(),
+            ObjectKind::PodGroup => self.groups.remove(&(namespace, name)).is_some(),
             kind if is_owner(kind) => self.owners.remove(&(kind, namespace, name)).is_some(),
             _ => true,
         }
@@ -515,6 +651,7 @@ impl Naive {
             ObjectKind::NmNode => self.nm_nodes.keys().map(in_none).collect(),
             ObjectKind::CustomNodeResource => self.custom.keys().map(in_none).collect(),
             ObjectKind::PodDisruptionBudget => self.budgets.keys().cloned().collect(),
+            ObjectKind::PodGroup => self.groups.keys().cloned().collect(),
             _ => {
                 let of_kind = self.owners.keys().filter(|(known, _, _)| *known == kind);
                 of_kind.map(|(_, namespace, name)| (namespace.clone(), name.clone())).collect()

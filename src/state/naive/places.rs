@@ -156,8 +156,16 @@ impl Naive {
     }
 
     pub(super) fn tick(&mut self, now: Timestamp) {
-        let ttl = self.godel.as_ref().and_then(|config| config.reservations);
-        let Some(ttl) = ttl.filter(|ttl| !ttl.is_zero()) else { return };
+        let config = self.godel.as_ref();
+        if let Some(ttl) = config.and_then(|config| config.unfinished_ttl) {
+            for placed in self.pods.values_mut().filter(|placed| placed.unfinished) {
+                placed.unfinished = false;
+                placed.deadline = Some(Timestamp(now.0 + ttl.as_nanos() as i64));
+            }
+        }
+        // The shorter of the time of assumed pods and that of reservations.
+        let ttl = config.and_then(|config| config.reservations).filter(|ttl| !ttl.is_zero());
+        let Some(ttl) = ttl.into_iter().chain(self.ttl).min() else { return };
         for place in self.places.values_mut().filter(|place| place.waits) {
             place.waits = false;
             place.deadline = Some(Timestamp(now.0 + ttl.as_nanos() as i64));

@@ -1,0 +1,65 @@
+//! Placing a pod in place of others, as one event.
+
+use crate::model::{EventError, Name, Pod, Uid};
+use crate::snapshot::draft::Draft;
+use crate::snapshot::godel::Leaving;
+
+use super::lifecycle::{Age, Observer, State, node_of, other_node};
+
+impl State {
+    /// Checks the placement on a fork without the victims, then applies it; returns the
+    /// number of victims that left. In Gödel's cache none does: `AssumePod` removes
+    /// victims from snapshots alone (scheduler/cache/commonstores/node_store), and the
+    /// pod's annotation marks them (preemption_store). O((1 + victims) × log n).
+    pub(super) fn preempt(
+        &mut self,
+        pod: &Pod,
+        victims: &[Uid],
+        age: Age,
+        observer: &mut impl Observer,
+    ) -> Result<usize, EventError> {
+        let node = node_of(pod)?;
+        if self.draft.pod(&pod.uid).is_some() {
+            return Err(EventError::AlreadyInCache { uid: pod.uid.clone() });
+        }
+        let mut trial = Draft::fork(self.cluster());
+        for victim in victims {
+            take_victim(&mut trial, victim, node)?;
+        }
+        let pod = &*self.draft.nominated(pod, node, victims);
+        self.check_assume(&trial, pod, age)?;
+        if self.has_pod_states() {
+            // It counts beside its victims.
+            self.draft.check_place(pod, node, None)?;
+            self.place(pod, None, true, observer);
+            return Ok(0);
+        }
+        for victim in victims {
+            if let Some(spot) = self.draft.pod(victim).map(|known| known.spot()) {
+                self.displace(victim, spot, Leaving::Deleted, observer);
+            }
+        }
+        self.place(pod, None, true, observer);
+        Ok(victims.len())
+    }
+}
+
+/// Takes a victim away from a trial; one that is named twice is not found again.
+fn take_victim(trial: &mut Draft, victim: &Uid, node: &Name) -> Result<(), EventError> {
+    if victim.is_empty() {
+        return Err(EventError::EmptyUid);
+    }
+    let Some(known) = trial.pod(victim) else {
+        return Err(EventError::NotFound { uid: victim.clone() });
+    };
+    if trial.holds(&known) {
+        return Err(EventError::HoldsPlace { uid: victim.clone() });
+    }
+    let on = known.node().name();
+    if on != node {
+        return Err(other_node(victim, on, node));
+    }
+    let spot = known.spot();
+    trial.displace(spot);
+    Ok(())
+}

@@ -1,0 +1,115 @@
+//! The scheduling status of pod groups, as Gödel's binder sets it.
+//!
+//! A status that is set is the phase of the group in the store: the next update of the
+//! group's object replaces it, as in unit_status_store.go `UpdatePodGroup`, and it goes
+//! with the group.
+
+use std::collections::BTreeMap;
+
+use crate::model::{EventError, Name, Object, ObjectKind, Pod, PodGroup, PodGroupPhase, Uid};
+
+use super::lifecycle::{Observer, State};
+
+/// Namespace and name of a pod group.
+type Group = (Name, Name);
+
+/// Members of pod groups that are on a node and not bound yet.
+#[derive(Default)]
+pub(super) struct UnboundMembers {
+    groups: BTreeMap<Uid, Group>,
+    counts: BTreeMap<Group, usize>,
+}
+
+impl UnboundMembers {
+    /// Whether a pod is there. O(log n).
+    fn contains(&self, uid: &Uid) -> bool {
+        self.groups.contains_key(uid)
+    }
+
+    /// How many members of a group there are. O(log n).
+    fn of(&self, group: &Group) -> usize {
+        self.counts.get(group).copied().unwrap_or(0)
+    }
+
+    /// Adds a pod that is not there. O(log n).
+    fn insert(&mut self, uid: &Uid, group: Group) {
+        *self.counts.entry(group.clone()).or_insert(0) += 1;
+        self.groups.insert(uid.clone(), group);
+    }
+
+    /// Removes a pod, if it is there. O(log n).
+    pub(super) fn remove(&mut self, uid: &Uid) {
+        let Some(group) = self.groups.remove(uid) else { return };
+        if let Some(count) = self.counts.get_mut(&group) {
+            *count -= 1;
+            if *count == 0 {
+                self.counts.remove(&group);
+            }
+        }
+    }
+}
+
+impl State {
+    /// Sets the phase of a pod group that is known.
+    pub(super) fn set_group_phase(
+        &mut self,
+        namespace: &str,
+        name: &str,
+        phase: PodGroupPhase,
+        observer: &mut impl Observer,
+    ) -> Result<(), EventError> {
+        let Some(known) = self.cluster().objects().pod_groups.get(namespace, name) else {
+            return Err(EventError::ObjectNotFound {
+                kind: ObjectKind::PodGroup.as_str(),
+                key: format!("{namespace}/{name}"),
+            });
+        };
+        let group = PodGroup { phase: Some(phase), ..PodGroup::clone(known) };
+        self.put_object(&Object::from(group), observer).map(drop)
+    }
+
+    fn keeps_unit_status(&self) -> bool {
+        self.cluster().godel().is_some_and(|config| config.unit_status)
+    }
+
+    /// The binding of a pod finishes: its group is scheduled if as many of its members as
+    /// have to be are bound then, and stays so when they go (godel_binder.go
+    /// `DeleteVictimsAndBindTasks`). O(log n).
+    pub(super) fn schedule_unit_of(
+        &mut self,
+        uid: &Uid,
+        observer: &mut impl Observer,
+    ) -> Result<(), EventError> {
+        if !self.keeps_unit_status() {
+            return Ok(());
+        }
+        let Some(pod) = self.draft.pod(uid) else { return Ok(()) };
+        let Some(name) = pod.template().scheduling_group.clone() else { return Ok(()) };
+        let group = (pod.namespace().clone(), name);
+        // A pod whose object is assumed is not bound by this.
+        let is_bound_now = pod.is_assumed() && self.unbound_members.contains(uid);
+        let cluster = self.cluster();
+        let known = cluster.objects().pod_groups.get(&group.0, &group.1);
+        let wanted = known.map_or(0, |known| known.wanted() as usize);
+        let unbound = self.unbound_members.of(&group) - usize::from(is_bound_now);
+        let bound = cluster.placed_members(&group.0, &group.1).saturating_sub(unbound);
+        if wanted == 0 || bound < wanted {
+            return Ok(());
+        }
+        self.set_group_phase(&group.0, &group.1, PodGroupPhase::Scheduled, observer)
+    }
+
+    /// A pod is on a node, or its object there changed: whether it is a member of a group
+    /// that is not bound yet.
+    pub(super) fn count_member(&mut self, pod: &Pod, assumed: bool) {
+        if !self.keeps_unit_status() {
+            return;
+        }
+        let is_unbound =
+            assumed || pod.template.godel.as_ref().is_some_and(|godel| godel.is_unbound());
+        self.unbound_members.remove(&pod.uid);
+        if let Some((namespace, name)) = pod.group().filter(|_| is_unbound) {
+            self.unbound_members.insert(&pod.uid, (namespace.clone(), name.clone()));
+        }
+    }
+}
