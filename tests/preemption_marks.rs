@@ -278,7 +278,7 @@ fn pods_on(cluster: &Cluster, node: &str) -> Vec<String> {
 /// A node that two pods fill, without Gödel's stores or with them.
 fn full(godel: bool) -> Writer {
     let godel = config().godel.filter(|_| godel);
-    let commit_check = Some(Box::new(Room(1_000)) as Box<dyn CommitCheck>);
+    let commit_check = Room(1_000).into();
     let mut writer = Engine::inline(Config { godel, commit_check, ..config() }).0;
     writer.add_node(node("n1").cpu(1_000).build()).unwrap();
     writer.add_node(node("n2").cpu(1_000).build()).unwrap();

@@ -601,7 +601,7 @@ fn a_group_of_which_enough_pods_were_bound_stays_scheduled_until_it_is_updated()
     for godel in [None, Some(GodelConfig { unit_status: true, ..GodelConfig::new("godel") })] {
         let sticks = godel.is_some();
         let mut writer = Engine::inline(Config { godel, ..Config::default() }).0;
-        writer.add_node(node("n").cpu(4_000).build()).unwrap();
+        writer.add_node(node("n").cpu(4_000).memory(16 << 30).build()).unwrap();
         writer.put_object(in_phase(2, PodGroupPhase::PreScheduling)).unwrap();
         let members = [0, 1, 2].map(|n| member("g", n, 100).on("n").build());
         writer.assume_all(members.clone()).unwrap();
