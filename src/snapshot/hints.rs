@@ -85,7 +85,7 @@ impl Clone for Group {
 
 impl Drop for Group {
     fn drop(&mut self) {
-        freeing::drop_list(&mut self.0);
+        freeing::drop_children(&mut self.0);
     }
 }
 
@@ -98,7 +98,7 @@ impl Clone for Directory {
 
 impl Drop for Directory {
     fn drop(&mut self) {
-        freeing::drop_list(&mut self.groups);
+        freeing::drop_children(&mut self.groups);
     }
 }
 
