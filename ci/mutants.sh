@@ -32,7 +32,10 @@ for line in pathlib.Path("loom-tests/mutants.txt").read_text().splitlines():
 models = {f"{path.stem}::{name}" for path in pathlib.Path("loom-tests/tests").glob("*.rs")
           for name in re.findall(r"#\[test\]\s*fn (\w+)", path.read_text())}
 # What the writer does between two publishes, and what forks do: each is to go on wherever the others are stopped.
-UNLOCKED = ("src/snapshot/", "src/state/", "src/engine/writer.rs")
+UNLOCKED = ("src/snapshot/", "src/state/", "src/engine/writer.rs", "src/freeing/")
+# The queue to the thread that frees: for owners that drop a version or a fork themselves. What a step of the writer
+# drops goes to its backlog (Publisher::defer_frees).
+LOCKED = "src/freeing/reaper.rs"
 LOCKS = r"\b(?:Mutex|RwLock|Condvar)\b"
 found, relaxed, unseen = {}, collections.Counter(), set()
 for path in sorted(pathlib.Path("src").rglob("*.rs")):
@@ -45,7 +48,7 @@ for path in sorted(pathlib.Path("src").rglob("*.rs")):
         unseen.add(file)
     for strong in re.findall(r"\bOrdering::(Acquire|Release|AcqRel|SeqCst)\b", text):
         problems.append(f"{file}: {strong} has no mutant: write it with ordering!")
-    for lock in re.findall(LOCKS, text) if file.startswith(UNLOCKED) else []:
+    for lock in re.findall(LOCKS, text) if file.startswith(UNLOCKED) and file != LOCKED else []:
         problems.append(f"{file}: {lock} is a lock, and who publishes or forks waits for nobody")
     for call in re.findall(r"\b(?:compiler_)?fence\(", text):
         problems.append(f"{file}: a fence has no mutant: write it with fenced!")

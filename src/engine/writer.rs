@@ -135,7 +135,8 @@ impl Writer {
     /// Why it was refused; nothing has changed then but the generation.
     pub fn apply(&mut self, event: &Event) -> Outcome {
         self.thread.is_here();
-        let outcome = self.state.apply(event, &mut self.listeners);
+        let (state, listeners) = (&mut self.state, &mut self.listeners);
+        let outcome = self.publisher.defer_frees(|| state.apply(event, listeners));
         if matches!(event, Event::Expire(_)) {
             self.tell_swept();
         }
@@ -489,18 +490,18 @@ impl Writer {
     /// [`Writer::reclaim_some`] is bounded.
     pub fn reclaim(&mut self) -> usize {
         let freed = self.publisher.reclaim();
-        self.state.set_horizon(Generation(self.publisher.oldest_held()));
-        self.state.settle();
+        self.state.settle(Generation(self.publisher.oldest_held()), usize::MAX);
         freed
     }
 
-    /// The same in at most so many steps, for a writer that is idle: looks at that many
-    /// replaced versions, drops that many references and forgets that many pods that
-    /// went. Says whether there is more to do; a step takes up to half a microsecond.
+    /// The same in bounded steps, for an idle writer: examines at most `steps` replaced versions,
+    /// drops at most `steps` references, and forgets at most `steps` of the pods that went.
+    /// Returns whether to call it again: `false` once everything that nobody holds is freed, and
+    /// every replaced version was examined since. A step takes up to half a microsecond.
     pub fn reclaim_some(&mut self, steps: usize) -> bool {
-        let parts = self.publisher.reclaim_some(steps);
-        self.state.set_horizon(Generation(self.publisher.oldest_held()));
-        self.state.settle_some(steps) || parts
+        let more = self.publisher.reclaim_some(steps);
+        let settled = self.state.settle(Generation(self.publisher.oldest_held()), steps);
+        settled == steps || more
     }
 
     /// Makes the state anew from the objects that it holds, and publishes it as one version under the next generation:
@@ -511,7 +512,8 @@ impl Writer {
     /// anew, and [`Cluster::changed_since`] answers `Reset` for earlier generations. O(n log n), the audit included.
     pub fn rebuild(&mut self) -> Rebuilt {
         self.thread.is_here();
-        let differences = self.state.rebuild(&mut self.listeners);
+        let (state, listeners) = (&mut self.state, &mut self.listeners);
+        let differences = self.publisher.defer_frees(|| state.rebuild(listeners));
         Rebuilt { generation: self.publish(), differences }
     }
 
@@ -546,5 +548,95 @@ impl Writer {
 impl std::fmt::Debug for Writer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Writer").field("figures", &self.figures()).finish_non_exhaustive()
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::sync::Mutex;
+
+    use super::super::Engine;
+    use super::*;
+    use crate::freeing::take_handed_over;
+    use crate::model::{node, pod};
+    use crate::state::{CommitCheck, CommitPolicy};
+
+    const NODES: usize = if cfg!(miri) { 8 } else { 2_000 };
+
+    fn writer(commit_check: CommitPolicy) -> Writer {
+        let (mut writer, _) = Engine::inline(Config { commit_check, ..Config::default() });
+        for n in 0..NODES {
+            writer.add_node(node(format!("n{n}")).hostname().cpu(4_000).build()).unwrap();
+        }
+        writer.publish();
+        writer.reclaim();
+        take_handed_over();
+        writer
+    }
+
+    /// A pod on every second node.
+    fn gang(cpu: i64) -> Vec<Pod> {
+        let on = |n| pod(format!("p{n}")).cpu(cpu).on(format!("n{n}")).build();
+        (0..NODES).step_by(2).map(on).collect()
+    }
+
+    #[test]
+    fn a_gang_leaves_nothing_to_a_thread_and_no_backlog() {
+        let mut writer = writer(CommitPolicy::Room);
+        let mut pods = gang(4_000);
+        for round in 0..3 {
+            writer.assume_all(pods.clone()).unwrap();
+            assert_eq!((take_handed_over(), writer.figures().backlog), (0, 0), "round {round}");
+            pods.iter().for_each(|pod| drop(writer.forget_pod(pod)));
+        }
+        // The last one is refused, after the trial has all others.
+        pods.last_mut().unwrap().node_name = Some("unknown".into());
+        assert!(writer.assume_all(pods).is_err());
+        assert_eq!((take_handed_over(), writer.figures().backlog), (0, 0));
+    }
+
+    /// Drops the last handle to a version while it checks a placement.
+    #[derive(Clone, Default)]
+    struct Drops(Arc<Mutex<Option<Arc<Snapshot>>>>);
+
+    impl CommitCheck for Drops {
+        fn check(&self, _: &Cluster, _: &Pod, _: &str) -> Result<(), String> {
+            self.0.lock().unwrap().take();
+            Ok(())
+        }
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "all is freed in place there")]
+    fn a_version_that_a_commit_check_drops_goes_to_the_backlog() {
+        let drops = Drops::default();
+        let mut writer = writer(drops.clone().into());
+        let other = self::writer(CommitPolicy::Room);
+        *drops.0.lock().unwrap() = Some(other.snapshot());
+        // Its nodes are those of the version alone from now on.
+        drop(other);
+        take_handed_over();
+        writer.assume_pod(pod("p").on("n1").build()).unwrap();
+        assert!(drops.0.lock().unwrap().is_none());
+        assert_eq!(take_handed_over(), 0);
+        assert!(writer.figures().backlog > 0);
+        while writer.reclaim_some(1_000) {}
+        assert_eq!(writer.figures().backlog, 0);
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "all is freed in place there")]
+    fn a_rebuild_hands_nothing_to_a_thread() {
+        let mut writer = writer(CommitPolicy::Room);
+        // Not in any version, so the state alone has them.
+        for n in 0..NODES {
+            let node = node(format!("n{n}")).hostname().cpu(8_000).build();
+            writer.update_node(node).unwrap();
+        }
+        take_handed_over();
+        assert_eq!(writer.rebuild().differences, []);
+        assert_eq!(take_handed_over(), 0);
+        while writer.reclaim_some(1_000) {}
+        assert_eq!((writer.figures().retired, writer.figures().backlog), (0, 0));
     }
 }

@@ -93,8 +93,8 @@ pub trait Versioned: Send + Sync + 'static {
     /// never changes.
     fn version(&self) -> u64;
 
-    /// How much was made for this version and all before it: never goes back. The unit is one reference from a tree node
-    /// to a child. A publisher frees somewhat more with each publish, where there is more.
+    /// Child slots allocated for this version and all earlier ones; never decreases. A slot is one reference from a tree
+    /// node to a child. Each publish frees slightly more than that while a backlog exists.
     ///
     /// A type that is freed as a whole has nothing to count, and keeps the 0 of the default.
     fn made(&self) -> u64 {

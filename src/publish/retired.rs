@@ -36,6 +36,8 @@ pub(crate) struct Retired<T> {
     links: Vec<Link<T>>,
     vacant: Vec<u32>,
     hand: u32,
+    /// How many versions the hand found held in a row, since a version was last retired or freed or a round ended.
+    found_held: usize,
     len: usize,
     freed: u64,
 }
@@ -43,7 +45,7 @@ pub(crate) struct Retired<T> {
 impl<T: Versioned> Retired<T> {
     pub(crate) fn new() -> Self {
         let ring = Link { older: RING, newer: RING, retired: None };
-        Self { links: vec![ring], vacant: Vec::new(), hand: RING, len: 0, freed: 0 }
+        Self { links: vec![ring], vacant: Vec::new(), hand: RING, found_held: 0, len: 0, freed: 0 }
     }
 
     /// How many versions are retired and not freed.
@@ -76,6 +78,7 @@ impl<T: Versioned> Retired<T> {
     /// Keeps a version, which is newer than all kept ones, until nobody else holds it.
     pub(crate) fn retire(&mut self, replaced: Replaced<T>) {
         let retired = Some(replaced);
+        self.found_held = 0;
         self.len += 1;
         let newest = self.links[RING as usize].older;
         let link = Link { older: newest, newer: RING, retired };
@@ -99,13 +102,31 @@ impl<T: Versioned> Retired<T> {
     pub(crate) fn collect_some(&mut self, pins: &Pins, free: &mut impl FnMut(T)) {
         self.free_if_unheld(self.links[RING as usize].newer, pins, free);
         self.collect_next(LOOKS, pins, free);
+        // A round is one of calls that nothing comes between.
+        self.found_held = 0;
     }
 
-    /// Looks at the next `looks` versions under the hand, or at all where there are fewer, and gives those that nobody
-    /// else holds to `free`.
+    /// Examines the next `looks` versions under the hand, or all if there are fewer, and gives those that nobody else
+    /// holds to `free`. Returns whether a round has ended: all versions were examined since the last one was retired or
+    /// freed, and each is held. The next call starts another.
     ///
     /// `pins` as for [`collect_some`](Self::collect_some).
-    pub(crate) fn collect_next(&mut self, looks: usize, pins: &Pins, free: &mut impl FnMut(T)) {
+    pub(crate) fn collect_round(
+        &mut self,
+        looks: usize,
+        pins: &Pins,
+        free: &mut impl FnMut(T),
+    ) -> bool {
+        self.collect_next(looks, pins, free);
+        let has_ended = self.found_held >= self.len;
+        if has_ended {
+            self.found_held = 0;
+        }
+        has_ended
+    }
+
+    /// The same, without an answer.
+    fn collect_next(&mut self, looks: usize, pins: &Pins, free: &mut impl FnMut(T)) {
         for _ in 0..looks.min(self.len) {
             if self.hand == RING {
                 self.hand = self.links[RING as usize].newer;
@@ -114,6 +135,7 @@ impl<T: Versioned> Retired<T> {
             let under_hand = self.hand;
             if !self.free_if_unheld(under_hand, pins, free) {
                 self.hand = self.links[under_hand as usize].newer;
+                self.found_held += 1;
             }
         }
     }
@@ -151,7 +173,7 @@ impl<T: Versioned> Retired<T> {
             .filter_map(|link| link.retired)
             .partition(|version| pins.reach(version));
         for version in free {
-            // SAFETY: no pin reaches it, says a look that began after it was retired, which the caller sees to.
+            // SAFETY: the caller's `pins` were collected after it was retired, and none reaches it.
             unsafe { version.free() };
         }
         reached
@@ -162,10 +184,10 @@ impl<T: Versioned> Retired<T> {
         let Some(retired) = link.retired.take_if(|retired| !pins.reach(retired)) else {
             return false;
         };
-        // In this order: a reader that loads a handle announces the version first, so that once no pin reaches it the
-        // count has all who will ever hold it, but for clones and weak handles of those that are counted already.
+        // In this order: a reader that loads a handle announces the version first, so once no pin reaches it, the count
+        // includes every holder except later clones of counted handles, strong or weak.
         //
-        // SAFETY: no pin reaches it, says a look that began after it was retired, which the caller sees to.
+        // SAFETY: the caller's `pins` were collected after it was retired, and none reaches it.
         let version = match unsafe { retired.into_last() } {
             Ok(version) => version,
             Err(held) => {
@@ -182,6 +204,7 @@ impl<T: Versioned> Retired<T> {
         self.vacant.push(index);
         self.len -= 1;
         self.freed += 1;
+        self.found_held = 0;
         // Last, so that the list is whole whatever the version's own drop does.
         free(version);
         true

@@ -61,6 +61,29 @@ fn held_snapshot_survives_two_publishes<C: Cell<Version> + 'static>() {
     assert_eq!((held.version(), pinned.version(), reader.pin().version()), (1, 1, 3));
 }
 
+fn reclaiming_some_ends_after_a_round_that_finds_nothing<C: Cell<Version> + 'static>() {
+    let mut publisher = Publisher::<Version, C>::new(Version::new(0));
+    let reader = publisher.subscribe();
+    let mut held: Vec<_> = (1..=30)
+        .map(|number| {
+            let before = reader.snapshot();
+            publish(&mut publisher, number);
+            before
+        })
+        .collect();
+    drop(reader);
+    // The held ones come first, and then those that nobody holds.
+    for kept in [20, 10, 0] {
+        held.truncate(kept);
+        while publisher.reclaim_some(3) {}
+        assert_eq!(publisher.figures().retired, kept);
+        let freed = publisher.figures().freed;
+        // Once more, from wherever the last round ended.
+        while publisher.reclaim_some(1) {}
+        assert_eq!(publisher.figures().freed, freed);
+    }
+}
+
 fn a_version_that_is_not_newer_is_given_back<C: Cell<Version> + 'static>() {
     let mut publisher = Publisher::<Version, C>::new(Version::new(5));
     let error = publisher.publish(Version::new(5)).expect_err("not newer");
@@ -438,6 +461,7 @@ over_every_cell! {
     a_reader_may_come_and_go_during_publishes
     a_pin_outlives_the_publisher
     readers_on_many_versions_hold_each_its_own
+    reclaiming_some_ends_after_a_round_that_finds_nothing
     stress
 }
 

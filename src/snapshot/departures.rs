@@ -72,6 +72,16 @@ impl Departures {
         self.waiting.len
     }
 
+    /// How many went since they were last looked at.
+    pub(super) fn come(&self) -> usize {
+        self.len().saturating_sub(self.settled)
+    }
+
+    /// How many to forget with a publish: more than came, so that a long queue gets shorter.
+    pub(crate) fn at_once(&self) -> usize {
+        64 + 2 * self.come()
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.waiting.len == 0
     }

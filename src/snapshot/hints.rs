@@ -85,7 +85,7 @@ impl Clone for Group {
 
 impl Drop for Group {
     fn drop(&mut self) {
-        freeing::drop_list(&mut self.0);
+        freeing::drop_children(&mut self.0);
     }
 }
 
@@ -98,7 +98,7 @@ impl Clone for Directory {
 
 impl Drop for Directory {
     fn drop(&mut self) {
-        freeing::drop_list(&mut self.groups);
+        freeing::drop_children(&mut self.groups);
     }
 }
 
@@ -495,18 +495,18 @@ impl Uids {
         }
     }
 
-    /// Tells the writer's line that nobody holds a version before `held`, while
-    /// `now` is being written. O(pods that went since the last time).
+    /// Tells the writer's line that nobody holds a version before `held`, while `now` is being written, and forgets at
+    /// most `most` of the pods that went. O(`most`).
     pub(crate) fn set_horizon(
         &mut self,
         departures: &mut Departures,
         leases: &Leases,
         held: Generation,
         now: Generation,
+        most: usize,
     ) {
-        let come = departures.len().saturating_sub(departures.settled);
-        // Faster than they come, so that a long row of them gets shorter.
-        self.settle(departures, leases, held, 64 + 2 * come);
+        let come = departures.come();
+        self.settle(departures, leases, held, most);
         // Forks of later versions do not need the entries of the pods that went.
         self.epoch = departures.epochs.turn(come > 0, now);
     }

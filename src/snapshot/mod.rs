@@ -103,7 +103,8 @@ pub(crate) mod model {
         /// The same, of the writer that published version `now`.
         pub fn set_horizon(&mut self, held: u64, now: u64) {
             let (held, now) = (Generation(held), Generation(now));
-            self.latest.set_horizon(&mut self.departures, &self.leases, held, now);
+            let most = self.departures.at_once();
+            self.latest.set_horizon(&mut self.departures, &self.leases, held, now, most);
         }
 
         /// How many pods went and are still to be found.

@@ -114,18 +114,20 @@ impl State {
     /// Tells that nobody holds a version before `horizon`, so that numbers
     /// released before it can be used again. O(pods that went since the last time).
     pub fn set_horizon(&mut self, horizon: Generation) {
-        self.draft.set_horizon(horizon);
+        self.counted(|state| state.draft.set_horizon(horizon));
     }
 
-    /// Gives back all that only versions before the horizon needed. O(pods that
-    /// went).
-    pub fn settle(&mut self) {
-        self.draft.settle(usize::MAX);
+    /// The same, and forgets at most `most` of the pods that went; returns how many. O(`most`).
+    pub fn settle(&mut self, horizon: Generation, most: usize) -> usize {
+        self.counted(|state| state.draft.settle(horizon, most))
     }
 
-    /// The same for at most so many of those pods; says whether more may be left. O(`most`).
-    pub fn settle_some(&mut self, most: usize) -> bool {
-        self.draft.settle(most) == most
+    /// Counts the tree nodes that a change allocates, all on this thread.
+    fn counted<R>(&mut self, change: impl FnOnce(&mut State) -> R) -> R {
+        let made = freeing::made();
+        let changed = change(self);
+        self.draft.cluster.made += freeing::made().wrapping_sub(made);
+        changed
     }
 
     /// Folds one event: applied to everything, or refused without a trace.
@@ -136,11 +138,12 @@ impl State {
     pub fn apply(&mut self, event: &Event, observer: &mut impl Observer) -> Outcome {
         self.generation = self.generation.next();
         self.draft.begin(self.generation);
-        let made = freeing::made();
         let mut applied = Applied { generation: self.generation, ..Applied::default() };
-        let outcome = self.fold(event, &mut applied, observer);
-        self.tell_effects(observer);
-        self.draft.cluster.made += freeing::made().wrapping_sub(made);
+        let outcome = self.counted(|state| {
+            let outcome = state.fold(event, &mut applied, observer);
+            state.tell_effects(observer);
+            outcome
+        });
         outcome.map(|()| applied)
     }
 
@@ -320,6 +323,8 @@ impl State {
             self.check_assume(&trial, pod, age).map_err(together)?;
             trial.place(pod, node_of(pod)?, None, true);
         }
+        // Before the state copies whatever the trial shares with it.
+        drop(trial);
         for pod in pods {
             self.place(pod, None, true, observer);
         }

@@ -108,20 +108,18 @@ impl Draft {
         self.cluster.generation = generation;
     }
 
-    /// Tells that nobody holds a version before `horizon`. O(pods that went
+    /// Tells that nobody holds a version before `horizon`, and forgets some of the pods that went. O(pods that went
     /// since the last time).
     pub(crate) fn set_horizon(&mut self, horizon: Generation) {
-        self.horizon = horizon;
-        let Cluster { uids, rest, generation, .. } = &mut self.cluster;
-        uids.set_horizon(&mut self.departures, &rest.leases, horizon, *generation);
+        self.settle(horizon, self.departures.at_once());
     }
 
-    /// Forgets of the pods that went and that no version has any more at most
-    /// so many, and says how many.
-    pub(crate) fn settle(&mut self, most: usize) -> usize {
+    /// The same, but forgets at most `most` of the pods that no version has any more; returns how many. O(`most`).
+    pub(crate) fn settle(&mut self, horizon: Generation, most: usize) -> usize {
+        self.horizon = horizon;
         let before = self.departures.len();
-        let Cluster { uids, rest, .. } = &mut self.cluster;
-        uids.settle(&mut self.departures, &rest.leases, self.horizon, most);
+        let Cluster { uids, rest, generation, .. } = &mut self.cluster;
+        uids.set_horizon(&mut self.departures, &rest.leases, horizon, *generation, most);
         before - self.departures.len()
     }
 
@@ -336,7 +334,7 @@ mod tests {
             let settled = before - draft.departures.len();
             assert!((1..=64).contains(&settled), "{settled} at once");
             let most = draft.departures.len().min(10);
-            assert_eq!(draft.settle(10), most);
+            assert_eq!(draft.settle(Generation(GONE), 10), most);
         }
     }
 }

@@ -7,6 +7,7 @@
 
 use std::sync::Arc;
 
+use crate::freeing;
 use crate::model::{Generation, Object, Pod, hash_of};
 
 use super::super::changes::Removed;
@@ -22,6 +23,7 @@ impl Draft {
     /// It is a line of versions of its own: numbers of slots, chunks and names are given out anew, so nothing that was
     /// kept by the numbers of `base` may be read with those of the draft.
     pub(crate) fn renewed(base: &Cluster, generation: Generation) -> (Draft, Vec<Pod>) {
+        let made = freeing::made();
         let mut draft = Draft::new();
         draft.begin(generation);
         let places = base.godel.as_ref().and_then(|stores| {
@@ -75,6 +77,8 @@ impl Draft {
             stores.config = config;
             stores.reservations = Some(places);
         }
+        // The versions before it are still to be freed.
+        draft.cluster.made = base.made + freeing::made().wrapping_sub(made);
         (draft, refused)
     }
 

@@ -3,21 +3,23 @@
 //! Dropping the last owner of a persistent tree frees everything that no other tree shares, and that takes as long as
 //! the tree is large: half a second for a million nodes. This module bounds it. A thread that frees has a number of
 //! steps, and a step drops one reference. When the steps run out, a tree node that is being dropped no longer drops its
-//! children: it puts them off, all of them as one [`Part`], and who gave the steps keeps the parts for later.
+//! children: it puts them off, all of them as one [`Part`], and the owner of the budget keeps the parts for later.
 //!
 //! The steps are counted in the destructors of the tree nodes and not by a walk over the tree, for two reasons. The
 //! destructor of a node runs exactly once, on the thread that dropped the last reference, so two owners that let go at
 //! the same moment cannot each leave the work to the other. And nobody has to list the trees of which a version
 //! consists: a tree that is added later takes part by itself.
 //!
-//! A kind of tree node takes part by a field [`Counted`] and by a `Drop` that calls [`drop_children`] or [`drop_list`].
+//! A kind of tree node takes part by a field [`Counted`] and by a `Drop` that calls [`drop_children`].
 //!
 //! Three owners free:
 //!
 //! - The writer's side has a [`Backlog`] and gives a number of steps each time ([`Backlog::free`],
-//!   [`Backlog::work_off`]).
+//!   [`Backlog::work_off`]). The backlog also takes the forks and versions that a step of the writer drops
+//!   ([`Backlog::during`]): the writer takes no lock and starts no thread.
 //! - An owner that drops a version or a fork by itself, on any thread, frees [`IN_PLACE`] steps there. A thread that
-//!   lives as long as there is work frees the rest; the version says so by the fields [`Begin`] and [`End`].
+//!   lives as long as there is work frees the rest ([`reaper`]); a version asks for this with the fields
+//!   [`Begin`] and [`End`]. An ending thread does the same for what its thread-locals hold.
 //! - Any other drop of a tree is not bounded.
 //!
 //! # Why a backlog runs out
@@ -25,7 +27,9 @@
 //! Call the slots for children in all nodes that are not freed yet the units. Nodes count theirs when they are made
 //! ([`made`]), and a step empties one: there is none in a part that holds nothing. If each round makes `m` units and
 //! frees with `m + k` steps, then as long as something is left of the backlog there are `k` units less after each round;
-//! so it is empty after as many rounds as there were units at first, divided by `k`, or sooner.
+//! so it is empty after at most `units / k` rounds.
+
+mod reaper;
 
 use std::mem;
 
@@ -58,72 +62,106 @@ pub(crate) use local::take_dropped;
 pub(crate) use local::{Begin, End, count, made};
 use local::{Scope, exhausted, put_off, step};
 
+/// The children of a tree node: an array with vacant slots, or a list.
+pub(crate) trait Children: Part + Sized {
+    /// Whether a child refers to anything that is freed.
+    const NEEDS_DROP: bool;
+
+    /// A position with a child, the first from `from` on in an array.
+    fn next(&self, from: usize) -> Option<usize>;
+
+    /// Drops the child at a position that [`next`](Self::next) returned.
+    fn drop_at(&mut self, at: usize);
+
+    /// Takes all children out.
+    fn take(&mut self) -> Self;
+}
+
+impl<C: Part, const N: usize> Children for [Option<C>; N] {
+    const NEEDS_DROP: bool = mem::needs_drop::<C>();
+
+    #[inline]
+    fn next(&self, from: usize) -> Option<usize> {
+        (from..N).find(|at| self[*at].is_some())
+    }
+
+    #[inline]
+    fn drop_at(&mut self, at: usize) {
+        self[at] = None;
+    }
+
+    fn take(&mut self) -> Self {
+        mem::replace(self, [const { None }; N])
+    }
+}
+
+impl<C: Part> Children for Vec<C> {
+    const NEEDS_DROP: bool = mem::needs_drop::<C>();
+
+    #[inline]
+    fn next(&self, _from: usize) -> Option<usize> {
+        self.len().checked_sub(1)
+    }
+
+    #[inline]
+    fn drop_at(&mut self, _last: usize) {
+        self.pop();
+    }
+
+    fn take(&mut self) -> Self {
+        mem::take(self)
+    }
+}
+
 /// Drops the children of a node while steps are left, and puts the others off.
 #[inline]
-pub(crate) fn drop_children<C: Part, const N: usize>(children: &mut [Option<C>; N]) {
-    if !mem::needs_drop::<C>() {
+pub(crate) fn drop_children<C: Children>(children: &mut C) {
+    if !C::NEEDS_DROP {
         return;
     }
-    for at in 0..N {
-        if children[at].is_none() {
-            continue;
-        }
+    let mut from = 0;
+    while let Some(at) = children.next(from) {
         if exhausted() {
-            put_off(Box::new(Children(mem::replace(children, [const { None }; N]))));
+            put_off(Box::new(Deferred(children.take())));
             return;
         }
         step();
-        children[at] = None;
+        children.drop_at(at);
+        from = at;
     }
 }
 
-/// The same for any number of children.
-pub(crate) fn drop_list<C: Part>(children: &mut Vec<C>) {
-    while !children.is_empty() {
-        if exhausted() {
-            put_off(Box::new(List(mem::take(children))));
-            return;
-        }
-        step();
-        children.pop();
-    }
-}
+/// Deferred children. Those that exceed the budget again are deferred again.
+struct Deferred<C: Children>(C);
 
-/// Children that were put off; what is too much of them once more is put off again.
-struct Children<C: Part, const N: usize>([Option<C>; N]);
-
-impl<C: Part, const N: usize> Drop for Children<C, N> {
+impl<C: Children> Drop for Deferred<C> {
     fn drop(&mut self) {
         drop_children(&mut self.0);
     }
 }
 
-/// The same for any number of children.
-struct List<C: Part>(Vec<C>);
-
-impl<C: Part> Drop for List<C> {
-    fn drop(&mut self) {
-        drop_list(&mut self.0);
-    }
-}
-
-/// Parts to be freed, kept by who gives the steps.
+/// Parts to be freed, kept by the owner of the budget.
 #[derive(Default)]
 pub(crate) struct Backlog {
     parts: Vec<Box<dyn Part>>,
 }
 
 impl Backlog {
-    /// Drops `whole` with at most so many steps, less those that are left afterwards, and keeps the rest.
+    /// Drops `whole` with at most `*steps` steps, subtracts the steps used, and keeps the rest.
     ///
-    /// The bound is exceeded by one step for each level of a tree, and by what is in `whole` and not in trees.
+    /// The parts of `whole` that are in no tree are dropped at once and take no steps.
     pub(crate) fn free<T>(&mut self, whole: T, steps: &mut u64) {
-        let scope = Scope::open(steps, &mut self.parts);
-        drop(whole);
-        drop(scope);
+        self.during(steps, || drop(whole));
     }
 
-    /// Frees what is kept, the latest first, with at most so many steps, less those that are left afterwards.
+    /// Runs `work` on this thread, and keeps what it frees in more than `*steps` steps. Allocating a tree node adds its
+    /// slots to the steps, so `work` can always free the nodes that it allocated. Subtracts the steps used.
+    pub(crate) fn during<R>(&mut self, steps: &mut u64, work: impl FnOnce() -> R) -> R {
+        let _scope = Scope::open(steps, &mut self.parts);
+        work()
+    }
+
+    /// Frees the kept parts, the latest first, with at most `*steps` steps, and subtracts the steps used.
     pub(crate) fn work_off(&mut self, steps: &mut u64) {
         while *steps > 0
             && let Some(part) = self.parts.pop()
@@ -158,17 +196,19 @@ impl std::fmt::Debug for Backlog {
     }
 }
 
-/// Steps on the thread of an owner that drops a version or a fork; a fraction of a millisecond. Under an interpreter, which has no
-/// threads outside of tests, all steps.
+/// Steps on the thread of an owner that drops a version or a fork; a fraction of a millisecond. Unlimited under Miri.
 pub(crate) const IN_PLACE: u64 = if cfg!(miri) { u64::MAX } else { 512 };
 
 pub(crate) use reaper::hand_over;
+#[cfg(test)]
+pub(crate) use reaper::take_handed_over;
 
 #[cfg(not(loom))]
 mod local {
     //! The steps of this thread, and what it put off.
 
-    use std::cell::{Cell, RefCell};
+    use std::cell::Cell;
+    use std::mem::ManuallyDrop;
 
     use super::{IN_PLACE, Part, hand_over};
 
@@ -178,6 +218,10 @@ mod local {
         /// Scopes that are open, each within the one before.
         scopes: Cell<u32>,
         made: Cell<u64>,
+        /// Parts of the open scopes, the deepest of a tree first. Empty when no scope is open, so nothing leaks although
+        /// it is never dropped. If it were, the destructors of other thread-locals could come after that and have nowhere
+        /// to put parts.
+        put_off: ManuallyDrop<Cell<Vec<Box<dyn Part>>>>,
         #[cfg(any(test, feature = "cost"))]
         dropped: Cell<u64>,
     }
@@ -188,17 +232,21 @@ mod local {
                 left: Cell::new(u64::MAX),
                 scopes: Cell::new(0),
                 made: Cell::new(0),
+                put_off: ManuallyDrop::new(Cell::new(Vec::new())),
                 #[cfg(any(test, feature = "cost"))]
                 dropped: Cell::new(0),
             }
         };
-        static PUT_OFF: RefCell<Vec<Box<dyn Part>>> = const { RefCell::new(Vec::new()) };
     }
 
-    /// Slots were made.
+    /// Slots were made. The open scope may drop as many more.
     #[inline]
     pub(crate) fn count(units: usize) {
-        THREAD.with(|thread| thread.made.set(thread.made.get().wrapping_add(units as u64)));
+        let units = units as u64;
+        THREAD.with(|thread| {
+            thread.made.set(thread.made.get().wrapping_add(units));
+            thread.left.set(thread.left.get().saturating_add(units));
+        });
     }
 
     /// How many slots this thread has made; wraps.
@@ -228,8 +276,11 @@ mod local {
 
     #[cold]
     pub(super) fn put_off(part: Box<dyn Part>) {
-        // A thread that is ending has no list any more: the part is freed here, with all that is in it.
-        let _ = PUT_OFF.try_with(|parts| parts.borrow_mut().push(part));
+        THREAD.with(|thread| {
+            let mut parts = thread.put_off.take();
+            parts.push(part);
+            thread.put_off.set(parts);
+        });
     }
 
     /// A number of steps, for what this thread drops while the scope is open.
@@ -257,16 +308,14 @@ mod local {
                 thread.scopes.set(thread.scopes.get() - 1);
                 thread.left.replace(self.around)
             });
-            if *self.steps == 0 {
-                take_put_off(self.into);
-            }
+            self.into.extend(take_put_off());
         }
     }
 
     /// The last part is the first to be taken up again. That is to be the deepest, so that there are never more parts of
     /// a tree than it has levels; it was put off before those above it.
-    fn take_put_off(into: &mut Vec<Box<dyn Part>>) {
-        let _ = PUT_OFF.try_with(|parts| into.extend(parts.borrow_mut().drain(..).rev()));
+    fn take_put_off() -> impl ExactSizeIterator<Item = Box<dyn Part>> {
+        THREAD.with(|thread| thread.put_off.take()).into_iter().rev()
     }
 
     /// The first field of what is freed in bounded steps by whoever drops it: fields drop in their order.
@@ -291,15 +340,16 @@ mod local {
     impl Drop for End {
         #[inline]
         fn drop(&mut self) {
-            let exhausted = THREAD.with(|thread| {
+            let is_last = THREAD.with(|thread| {
                 let scopes = thread.scopes.get().saturating_sub(1);
                 thread.scopes.set(scopes);
-                scopes == 0 && thread.left.replace(u64::MAX) == 0
+                if scopes == 0 {
+                    thread.left.set(u64::MAX);
+                }
+                scopes == 0
             });
-            if exhausted {
-                let mut parts = Vec::new();
-                take_put_off(&mut parts);
-                hand_over(parts);
+            if is_last {
+                hand_over(take_put_off().collect());
             }
         }
     }
@@ -346,67 +396,6 @@ mod local {
     pub(super) fn put_off(_part: Box<dyn Part>) {}
 }
 
-mod reaper {
-    //! One thread of the process, which lives as long as there is something to free.
-
-    use std::mem;
-    use std::panic::{AssertUnwindSafe, catch_unwind};
-    use std::sync::{Mutex, PoisonError};
-
-    use super::Part;
-
-    /// What one owner left.
-    type Left = Vec<Box<dyn Part>>;
-
-    /// So many owners may leave their work; the next one does its own. Who drops faster than one thread frees would
-    /// fill the memory otherwise.
-    const MOST: usize = 64;
-
-    struct Queue {
-        left: Vec<Left>,
-        running: bool,
-    }
-
-    static QUEUE: Mutex<Queue> = Mutex::new(Queue { left: Vec::new(), running: false });
-
-    fn queue<R>(change: impl FnOnce(&mut Queue) -> R) -> R {
-        // Each change is one assignment: the queue is whole also after a panic.
-        change(&mut QUEUE.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-
-    /// Frees the parts on a thread of its own; here, where there are many owners already, or no thread is to be had.
-    pub(crate) fn hand_over(parts: Left) {
-        let mut mine = Some(parts);
-        let start = queue(|queue| {
-            if queue.left.len() < MOST {
-                queue.left.extend(mine.take());
-                return !mem::replace(&mut queue.running, true);
-            }
-            false
-        });
-        drop(mine);
-        if start {
-            let thread = std::thread::Builder::new().name("portolan-free".into());
-            if thread.spawn(free_all).is_err() {
-                free_all();
-            }
-        }
-    }
-
-    fn free_all() {
-        let next = || {
-            queue(|queue| {
-                queue.running = !queue.left.is_empty();
-                queue.left.pop()
-            })
-        };
-        while let Some(parts) = next() {
-            // A destructor that panics must not leave the queue without a thread.
-            let _ = catch_unwind(AssertUnwindSafe(|| drop(parts)));
-        }
-    }
-}
-
 #[cfg(all(test, not(loom)))]
 mod tests {
     use std::sync::Arc;
@@ -448,7 +437,7 @@ mod tests {
     const LEVELS: usize = if cfg!(miri) { 3 } else { 6 };
 
     #[test]
-    fn a_round_takes_no_more_steps_than_it_is_given_and_one_a_level() {
+    fn a_round_takes_no_more_steps_than_it_is_given() {
         let alive = Arc::default();
         let mut whole = Some(tree(&alive, LEVELS));
         let mut backlog = Backlog::default();
@@ -510,7 +499,7 @@ mod tests {
     }
 
     #[test]
-    fn two_owners_that_let_go_at_once_leave_nothing_to_neither() {
+    fn concurrent_last_drops_free_everything() {
         for _ in 0..if cfg!(miri) { 5 } else { 500 } {
             let alive = Arc::default();
             let whole = tree(&alive, 3);
@@ -566,12 +555,16 @@ mod tests {
     fn an_owner_frees_a_little_itself_and_leaves_the_rest_to_a_thread() {
         let alive = Arc::default();
         let whole = || Whole { _begin: Begin, _tree: tree(&alive, 7), _end: End };
+        let first = whole();
+        let all = alive.load(Ordering::Relaxed) as u64 - 1;
+        drop(first);
         // More owners than the thread takes work from.
         for round in 0..100 {
             local::take_dropped();
             drop(whole());
             let dropped = local::take_dropped();
-            assert!(dropped >= IN_PLACE, "{dropped} references in round {round}");
+            // Either its share, or all if the queue was full.
+            assert!(dropped == IN_PLACE || dropped == all, "{dropped} references in round {round}");
         }
         // One within a scope leaves the rest to that scope.
         let mut backlog = Backlog::default();
@@ -582,5 +575,68 @@ mod tests {
         while alive.load(Ordering::Relaxed) > 0 {
             std::thread::yield_now();
         }
+    }
+    #[test]
+    #[cfg_attr(miri, ignore = "all is freed in place there")]
+    fn an_ending_thread_frees_what_its_locals_hold_in_bounded_steps() {
+        use std::cell::RefCell;
+        use std::sync::mpsc::Sender;
+
+        /// Says how many references its drop dropped.
+        struct Kept(Option<Whole>, Sender<u64>);
+        impl Drop for Kept {
+            fn drop(&mut self) {
+                local::take_dropped();
+                self.0 = None;
+                let _ = self.1.send(local::take_dropped());
+            }
+        }
+        thread_local! {
+            static KEPT: RefCell<Option<Kept>> = const { RefCell::new(None) };
+        }
+        let alive = Arc::default();
+        let (said, dropped) = std::sync::mpsc::channel();
+        let kept = tree(&alive, 7);
+        let all = alive.load(Ordering::Relaxed) as u64 - 1;
+        let thread = std::thread::spawn(move || {
+            // Registered first, so destroyed after the locals of this module.
+            KEPT.set(None);
+            drop(Whole { _begin: Begin, _tree: tree(&Arc::default(), 5), _end: End });
+            let whole = Whole { _begin: Begin, _tree: kept, _end: End };
+            KEPT.set(Some(Kept(Some(whole), said)));
+        });
+        thread.join().unwrap();
+        let dropped = dropped.recv().unwrap();
+        // All of it if the queue was full.
+        assert!(dropped == IN_PLACE || dropped == all, "{dropped} references");
+        while alive.load(Ordering::Relaxed) > 0 {
+            std::thread::yield_now();
+        }
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "all is freed in place there")]
+    fn a_drop_that_takes_all_steps_and_no_more_hands_nothing_over() {
+        let alive = Arc::default();
+        let below = [4, 3, 3, 0].map(|levels| Some(tree(&alive, levels)));
+        let root = node(&alive, below);
+        assert_eq!(alive.load(Ordering::Relaxed) as u64 - 1, IN_PLACE);
+        take_handed_over();
+        drop(Whole { _begin: Begin, _tree: root, _end: End });
+        assert_eq!((alive.load(Ordering::Relaxed), take_handed_over()), (0, 0));
+    }
+
+    #[test]
+    fn work_frees_what_it_allocates_and_keeps_the_rest_for_later() {
+        let alive = Arc::default();
+        let older = tree(&alive, LEVELS);
+        let mut backlog = Backlog::default();
+        let before = alive.load(Ordering::Relaxed);
+        backlog.during(&mut 0, || drop(tree(&alive, LEVELS)));
+        assert_eq!((backlog.len(), alive.load(Ordering::Relaxed)), (0, before));
+        backlog.during(&mut 5, || drop(older));
+        assert_eq!(alive.load(Ordering::Relaxed), before - 6);
+        work_off_all(&mut backlog);
+        assert_eq!(alive.load(Ordering::Relaxed), 0);
     }
 }

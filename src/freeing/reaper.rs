@@ -1,0 +1,76 @@
+//! One thread of the process that frees what owners leave. It lives as long as there is something to free.
+//!
+//! Here is the only lock of the module. Owners that drop a version or a fork by themselves take it, and the writer never
+//! does: what its steps free goes to its backlog.
+
+use std::mem;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Mutex, PoisonError};
+
+use super::Part;
+
+/// What one owner left.
+type Left = Vec<Box<dyn Part>>;
+
+/// At most this many owners queue work; others free in place. Otherwise fast droppers would exhaust memory.
+const MOST: usize = 64;
+
+struct Queue {
+    left: Vec<Left>,
+    running: bool,
+}
+
+static QUEUE: Mutex<Queue> = Mutex::new(Queue { left: Vec::new(), running: false });
+
+fn queue<R>(change: impl FnOnce(&mut Queue) -> R) -> R {
+    // Each change is one assignment: the queue is whole also after a panic.
+    change(&mut QUEUE.lock().unwrap_or_else(PoisonError::into_inner))
+}
+
+#[cfg(test)]
+thread_local! {
+    static HANDED_OVER: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
+}
+
+/// How often this thread handed parts over since the last call.
+#[cfg(test)]
+pub(crate) fn take_handed_over() -> usize {
+    HANDED_OVER.take()
+}
+
+/// Frees the parts on a thread of its own, or on the calling thread if the queue is full or no thread can be started.
+pub(crate) fn hand_over(parts: Left) {
+    if parts.is_empty() {
+        return;
+    }
+    #[cfg(test)]
+    HANDED_OVER.set(HANDED_OVER.get() + 1);
+    let mut mine = Some(parts);
+    let start = queue(|queue| {
+        if queue.left.len() < MOST {
+            queue.left.extend(mine.take());
+            return !mem::replace(&mut queue.running, true);
+        }
+        false
+    });
+    drop(mine);
+    if start {
+        let thread = std::thread::Builder::new().name("portolan-free".into());
+        if thread.spawn(free_all).is_err() {
+            free_all();
+        }
+    }
+}
+
+fn free_all() {
+    let next = || {
+        queue(|queue| {
+            queue.running = !queue.left.is_empty();
+            queue.left.pop()
+        })
+    };
+    while let Some(parts) = next() {
+        // A destructor that panics must not leave the queue without a thread.
+        let _ = catch_unwind(AssertUnwindSafe(|| drop(parts)));
+    }
+}
