@@ -155,7 +155,7 @@ impl Backlog {
     }
 
     /// Runs `work` on this thread, and keeps what it frees in more than `*steps` steps. Allocating a tree node adds its
-    /// slots to the steps, so `work` can always free the nodes that it allocated. Subtracts the steps used.
+    /// slots to the steps, so `work` can always free the nodes that it allocated. Leaves the remaining steps in `*steps`.
     pub(crate) fn during<R>(&mut self, steps: &mut u64, work: impl FnOnce() -> R) -> R {
         let _scope = Scope::open(steps, &mut self.parts);
         work()
