@@ -566,7 +566,9 @@ fn what_is_scheduled_within_the_writer_is_refused_and_leaves_nothing_assumed() {
     let pod = Arc::new(cpu("a", 100).build());
     let placed = engine.with_writer(|_| scheduler.schedule(&pod, now())).unwrap();
     assert_eq!(placed.unwrap_err(), CycleError::OwnThread);
-    let gang = engine.with_writer(|_| scheduler.schedule_gang(std::slice::from_ref(&pod), 1, now())).unwrap();
+    let gang = engine
+        .with_writer(|_| scheduler.schedule_gang(std::slice::from_ref(&pod), 1, now()))
+        .unwrap();
     assert!(gang.is_err());
     assert_eq!(snapshot(&engine).pod_count(), 0);
     let placement = scheduler.schedule(&pod, now()).unwrap();

@@ -181,11 +181,14 @@ fn a_pod_is_found_by_uid_once_its_ticket_is_answered_whatever_readers_do() {
 #[test]
 fn the_writer_is_not_waited_for_within_the_writer() {
     let engine = Engine::shared(Config { log_capacity: Some(1), ..Config::default() });
+    let reader = engine.reader().unwrap();
     let ticket = engine
         .with_writer(|_| {
             assert_eq!(engine.figures(), Err(Unavailable::OwnThread(())));
             assert!(matches!(engine.reader(), Err(Unavailable::OwnThread(()))));
             assert!(matches!(engine.follow(), Err(Unavailable::OwnThread(()))));
+            let late = reader.at_least(reader.generation().next(), None);
+            assert_eq!(late.unwrap_err(), ReadError::OwnThread);
             let ticket = engine.add_node(node("n1").build()).expect("there is room");
             let full = engine.add_node(node("n2").build());
             assert!(matches!(full, Err(Unavailable::OwnThread(Event::AddNode(_)))));

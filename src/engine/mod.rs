@@ -30,7 +30,7 @@ pub struct Config {
     /// How long an assumed pod lives after its binding finished, unless it is
     /// confirmed; none (the default) or zero is for ever, as in kube-scheduler.
     pub assumed_ttl: Option<Duration>,
-    /// Room in the log, in events; none is 4,096. Whoever submits to a full
+    /// Room in the log, in events, up to 2^20; none is 4,096. Whoever submits to a full
     /// log waits.
     pub log_capacity: Option<usize>,
     /// How often a spawned writer sweeps expired pods; none is once a second, and

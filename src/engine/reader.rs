@@ -47,9 +47,15 @@ pub enum ReadError {
     OwnThread,
 }
 
-/// Which thread writes inline, so that it does not wait for itself.
-#[derive(Clone, Debug, Default)]
-pub(super) struct WriterThread(Option<Arc<AtomicUsize>>);
+/// Which thread writes, so that it does not wait for itself.
+#[derive(Clone, Debug)]
+pub(super) struct WriterThread {
+    /// The number of the thread; 0 if it is not known.
+    number: Arc<AtomicUsize>,
+    /// The writer is the thread that used it last. Of a shared engine it is the one within
+    /// [`Engine::with_writer`](super::Engine::with_writer).
+    is_inline: bool,
+}
 
 thread_local! {
     static HERE: u8 = const { 0 };
@@ -61,28 +67,35 @@ fn here() -> usize {
 }
 
 impl WriterThread {
-    pub(super) fn nobody() -> WriterThread {
-        WriterThread(None)
+    pub(super) fn new(is_inline: bool) -> WriterThread {
+        WriterThread { number: Arc::new(AtomicUsize::new(0)), is_inline }
     }
 
-    pub(super) fn inline() -> WriterThread {
-        WriterThread(Some(Arc::new(AtomicUsize::new(0))))
-    }
-
-    /// Notes that the writer runs on this thread.
+    /// Notes that the inline writer runs on this thread.
     pub(super) fn is_here(&self) {
-        if let Some(thread) = &self.0 {
-            let here = here();
-            // Relaxed: a thread that compares this with itself wrote it itself.
-            if thread.load(Ordering::Relaxed) != here {
-                thread.store(here, Ordering::Relaxed);
-            }
+        // Relaxed, as in all of these: a thread that compares the number with its own wrote it itself.
+        if self.is_inline && self.number.load(Ordering::Relaxed) != here() {
+            self.number.store(here(), Ordering::Relaxed);
         }
     }
 
+    /// Notes that this thread is within the writer, until the answer is dropped.
+    pub(super) fn enter(&self) -> WithinWriter {
+        self.number.store(here(), Ordering::Relaxed);
+        WithinWriter(self.clone())
+    }
+
     fn is_this(&self) -> bool {
-        // Relaxed: as above.
-        self.0.as_ref().is_some_and(|thread| thread.load(Ordering::Relaxed) == here())
+        self.number.load(Ordering::Relaxed) == here()
+    }
+}
+
+/// A thread is within the writer of a shared engine.
+pub(super) struct WithinWriter(WriterThread);
+
+impl Drop for WithinWriter {
+    fn drop(&mut self) {
+        self.0.number.store(0, Ordering::Relaxed);
     }
 }
 

@@ -92,7 +92,7 @@ impl Engine {
     fn log(config: Config) -> Log<Core> {
         let capacity = config.log_capacity.unwrap_or(LOG_CAPACITY);
         let mut writer = Writer::new(config);
-        writer.has_no_thread();
+        writer.is_shared();
         Log::new(Core { writer }, capacity)
     }
 
@@ -259,7 +259,10 @@ impl Engine {
     /// thread is within `with_writer` of this engine already. The methods below
     /// are made of this one, and have the same errors.
     pub fn with_writer<R>(&self, work: impl FnOnce(&mut Writer) -> R) -> Result<R, Unavailable> {
-        self.log.with(|core| work(&mut core.writer))
+        self.log.with(|core| {
+            let _within = core.writer.thread().enter();
+            work(&mut core.writer)
+        })
     }
 
     /// Whether the calling thread is within [`Engine::with_writer`] of this engine, and so

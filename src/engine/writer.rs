@@ -124,7 +124,7 @@ impl Writer {
                 followers: Followers::default(),
             },
             sweep_observer: config.sweep_observer,
-            thread: WriterThread::inline(),
+            thread: WriterThread::new(true),
         }
     }
 
@@ -540,8 +540,12 @@ impl Writer {
         Reader::new(self.publisher.subscribe(), live, self.thread.clone())
     }
 
-    pub(super) fn has_no_thread(&mut self) {
-        self.thread = WriterThread::nobody();
+    pub(super) fn thread(&self) -> &WriterThread {
+        &self.thread
+    }
+
+    pub(super) fn is_shared(&mut self) {
+        self.thread = WriterThread::new(false);
     }
 }
 

@@ -390,6 +390,21 @@ fn what_waits_for_the_writer_is_refused_within_the_writer() {
 }
 
 #[test]
+fn with_folds_first_what_was_submitted_before() {
+    let (log, _) = journal(4);
+    // With an attendant that does not attend nobody else folds.
+    assert!(log.attendant.set(thread::current()).is_ok());
+    log.post(1).expect("open");
+    assert_eq!(log.with(|journal| journal.events.clone()), Ok(vec![1]));
+}
+
+#[test]
+fn a_log_has_as_much_room_as_can_be_had() {
+    assert_eq!(Log::new(Jobs, 0).capacity(), 1);
+    assert_eq!(Log::new(Jobs, usize::MAX).capacity(), 1 << 20);
+}
+
+#[test]
 fn a_log_that_is_closed_within_its_writer_folds_what_it_accepted() {
     let folded = ends(|| {
         let (log, _) = journal(4);

@@ -22,6 +22,9 @@ use crate::sync::{self, AtomicBool, Ordering, fenced, mutated, spin_until};
 /// How many events are folded between two publishes, at most.
 const BATCH: usize = if cfg!(loom) { 2 } else { 256 };
 
+/// The most room that a log has, in events.
+const MOST_CAPACITY: usize = 1 << 20;
+
 /// What the log feeds: the one writer's state.
 ///
 /// Its methods run under the writer token, on whichever thread holds it. They must not submit to the same log and wait
@@ -97,10 +100,10 @@ pub(super) struct State<F: Fold> {
 pub(super) type Panic = Box<dyn Any + Send>;
 
 impl<F: Fold> Log<F> {
-    /// A log with room for `capacity` events (at least one) over `fold`.
+    /// A log with room for `capacity` events over `fold`: at least one, and at most 2^20, since the room is allocated.
     pub fn new(fold: F, capacity: usize) -> Self {
         Self {
-            queue: Queue::new(capacity),
+            queue: Queue::new(capacity.clamp(1, MOST_CAPACITY)),
             token: Token::new(State {
                 fold,
                 outcomes: Vec::new(),

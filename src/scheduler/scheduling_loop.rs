@@ -228,7 +228,7 @@ impl SchedulingLoop {
             return None;
         }
         if let Some(fit) = error.fit() {
-            self.tell_nomination(pod, &fit.nomination);
+            self.tell_nomination(pod, &fit.nomination, now);
         }
         let framework = self.scheduler.framework(pod);
         let (rejected, waits) = rejectors(framework, error.fit());
@@ -236,15 +236,24 @@ impl SchedulingLoop {
     }
 
     /// Says in the log to which node the pod is nominated, as the API server would:
-    /// the queue hears of it before the pod is back.
-    fn tell_nomination(&self, pod: &Pod, nomination: &Nomination) {
+    /// the queue hears of it before the pod is back. A pod that was deleted during its
+    /// cycle is nominated nowhere, and one that was updated keeps its newer object.
+    fn tell_nomination(&self, pod: &Pod, nomination: &Nomination, now: Timestamp) {
+        self.queue.tend(|| now);
+        let latest = self.queue.with(|queue, _| queue.latest(&pod.uid).cloned());
+        let Some(pod) = latest else {
+            if let Some(framework) = self.scheduler.framework(pod) {
+                framework.handle().nominator().remove(&pod.uid);
+            }
+            return;
+        };
         let node = match nomination {
             Nomination::Keep => return,
             Nomination::Clear => None,
             Nomination::Node(node) => Some(node.clone()),
         };
         if node != pod.nominated_node_name {
-            let told = Pod { nominated_node_name: node, ..pod.clone() };
+            let told = Pod { nominated_node_name: node, ..pod };
             // In an engine that is closed nobody is nominated any more.
             let ticket = self.scheduler.engine().put_pending(told);
             let _ = ticket.map(|ticket| ticket.wait());

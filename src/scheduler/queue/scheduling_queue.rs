@@ -353,6 +353,12 @@ impl SchedulingQueue {
         self.pods.get(self.pods.find(uid)?).map(|entry| &entry.queued)
     }
 
+    /// The latest object of the pod; none if the pod is gone.
+    pub(crate) fn latest(&self, uid: &Uid) -> Option<&Pod> {
+        let entry = self.pods.get(self.pods.find(uid)?).filter(|entry| !entry.deleted)?;
+        Some(&entry.queued.pod)
+    }
+
     /// The pods in one place, in no particular order. O(pods that were ever there).
     pub fn pods_in(&self, place: Place) -> impl Iterator<Item = &Pod> {
         let slots: Box<dyn Iterator<Item = Slot> + '_> = match place {
