@@ -471,7 +471,7 @@ impl Change<'_> {
 /// A few of the catalogue's objects, changed.
 fn some(input: &mut Unstructured<'_>) -> arbitrary::Result<Vec<Value>> {
     let mut list = Vec::new();
-    for _ in 0..input.int_in_range(1..=6)? {
+    for _ in 0..input.int_in_range(1..=4)? {
         list.push(input.choose(&CATALOGUE)?.clone());
     }
     let mut list = Value::Array(list);
@@ -499,7 +499,7 @@ fn grown_objects(bytes: &[u8], checks: Checks) {
     let list = [("kind", "List".into()), ("apiVersion", "v1".into()), ("items", list.into())];
     let text = object(list).to_string();
     let from_json = k8s::read_json(text.as_bytes());
-    if checks.include(check::YAML, 8) {
+    if checks.include(check::YAML, 16) {
         let from_yaml = k8s::read_yaml(&text);
         if let Err(error) = &from_yaml {
             refused(error, text.as_bytes());
