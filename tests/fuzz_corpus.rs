@@ -12,6 +12,8 @@ mod events;
 mod machine;
 #[path = "../fuzz/targets/quantity.rs"]
 mod quantity;
+#[path = "../fuzz/targets/sample.rs"]
+mod sample;
 #[path = "../fuzz/targets/scheduler.rs"]
 mod scheduler;
 #[path = "../fuzz/targets/state.rs"]
@@ -44,7 +46,7 @@ fn state_corpus_finds_nothing() {
 
 #[test]
 fn scheduler_corpus_finds_nothing() {
-    replay("scheduler", scheduler::run, scheduler::run);
+    replay("scheduler", scheduler::run_closely, scheduler::run_closely);
 }
 
 #[test]

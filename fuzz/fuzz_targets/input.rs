@@ -3,6 +3,8 @@
 
 #[path = "../../cli/src/files/mod.rs"]
 mod files;
+#[path = "../targets/sample.rs"]
+mod sample;
 #[path = "../targets/input.rs"]
 mod target;
 #[path = "../../cli/src/vectors/mod.rs"]

@@ -5,6 +5,8 @@
 mod checks;
 #[path = "../targets/draw/mod.rs"]
 mod draw;
+#[path = "../targets/sample.rs"]
+mod sample;
 #[path = "../targets/scheduler.rs"]
 mod target;
 

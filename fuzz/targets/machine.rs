@@ -24,7 +24,7 @@ pub(crate) enum Compare {
     /// After each of the first events, and after one in eight from then on.
     #[allow(dead_code, reason = "fuzzers compare sometimes")]
     Often,
-    /// After about one event in sixteen, and with one publish in eight: which ones
+    /// After about one event in 32, and with one publish in sixteen: which ones
     /// follows from the number.
     #[allow(dead_code, reason = "proptest compares often")]
     Sometimes(u64),
@@ -158,7 +158,7 @@ impl Machine {
         match self.compare {
             // Long runs cost most of their time here.
             Compare::Often => self.step <= 32 || self.step % 8 == 0,
-            Compare::Sometimes(_) => self.compare.is_due(self.step, 16),
+            Compare::Sometimes(_) => self.compare.is_due(self.step, 32),
         }
     }
 
@@ -167,7 +167,7 @@ impl Machine {
         let generation = self.writer.publish();
         let version = self.reader.pin();
         assert_eq!(version.generation(), generation);
-        if !self.compare.is_due(self.step, 8) {
+        if !self.compare.is_due(self.step, 16) {
             return;
         }
         assert_eq!(version.dump(), self.writer.dump());

@@ -19,6 +19,7 @@ pub(crate) const LARGE: i64 = 1 << 50;
 pub(crate) const IMAGES: [&str; 3] = ["a:1", "b:1", "c:1"];
 
 /// Draws small numbers.
+#[derive(Clone)]
 pub(crate) struct Draw<'a> {
     bytes: &'a [u8],
     state: u64,
