@@ -19,7 +19,8 @@ pub enum Event {
     AssumePod {
         /// The pod, with its node name.
         pod: Arc<Pod>,
-        /// The version on which this was decided. If it is not the current one, or
+        /// The published version on which this was decided, and never the generation of a
+        /// fork, whose numbers are its own. If it is not the current one, or
         /// none is named, the placement is checked against the state as it is
         /// ([`CommitPolicy`](crate::state::CommitPolicy)).
         decided_on: Option<Generation>,
