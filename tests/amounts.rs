@@ -270,7 +270,11 @@ fn thing() -> impl Strategy<Value = Thing> {
         5 => any_pod().prop_map(|(pod, bad)| Thing::Pod(pod, bad)),
         3 => any_node().prop_map(|(node, bad)| Thing::Node(node, bad)),
         2 => any_part().prop_map(|(part, bad)| Thing::Part(part, bad)),
-        1 => any_pod().prop_map(|(pod, bad)| Thing::Reservation(pod, bad)),
+        1 => any_pod()
+            .prop_filter("placeholders have no share of NUMA nodes", |(pod, _)| {
+                pod.template.micro_topology.is_none()
+            })
+            .prop_map(|(pod, bad)| Thing::Reservation(pod, bad)),
     ]
 }
 

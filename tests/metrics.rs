@@ -16,7 +16,7 @@ use portolan::scheduler::queue::{QueueConfig, QueueFront, SchedulingQueue};
 use portolan::scheduler::{
     Attempt, InMemoryBinder, InMemoryEvictor, Placement, Profiles, SchedulingLoop,
 };
-use portolan::{Config, Engine};
+use portolan::{CommitPolicy, Config, Engine};
 
 const GI: i64 = 1 << 30;
 
@@ -282,6 +282,7 @@ fn a_sweep_sets_the_sizes_of_the_cache() {
     let metrics = Metrics::new();
     let (mut writer, _) = Engine::inline(Config {
         assumed_ttl: Some(Duration::from_secs(30)),
+        commit_check: CommitPolicy::Unchecked,
         sweep_observer: Some(metrics.sweep_observer()),
         ..Config::default()
     });

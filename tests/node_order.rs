@@ -4,7 +4,7 @@
 
 use portolan::framework::{Framework, Scheduler, SchedulerConfig, num_feasible_nodes_to_find};
 use portolan::model::{LabelSelector, Node, PodAffinity, node, pod};
-use portolan::{Cluster, Config, Engine, Writer};
+use portolan::{Cluster, CommitPolicy, Config, Engine, Writer};
 use proptest::prelude::*;
 
 /// Zones in the order in which they were first seen, each with its nodes in the order of their arrival.
@@ -172,7 +172,8 @@ proptest! {
 
 #[test]
 fn pods_of_a_ghost_are_in_lists_of_pods_and_not_of_nodes() {
-    let (mut writer, reader) = Engine::inline(Config::default());
+    let commit_check = CommitPolicy::Unchecked;
+    let (mut writer, reader) = Engine::inline(Config { commit_check, ..Config::default() });
     writer.add_node(in_zone("n1", 0)).unwrap();
     let built = |name: &str, app: &str, on: &str| {
         let affinity = PodAffinity::default();

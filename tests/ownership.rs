@@ -114,7 +114,8 @@ fn run(start: impl FnOnce(Config) -> Engine) -> (Weak<()>, Weak<PodDisruptionBud
     let scheduler = Scheduler::new(framework, SchedulerConfig::default(), None);
     let mut scheduling =
         SchedulingLoop::new(engine.clone(), queue, Profiles::one(scheduler)).unwrap();
-    let budget = Arc::new(PodDisruptionBudget::default());
+    let budget =
+        Arc::new(PodDisruptionBudget { name: "b".into(), ..PodDisruptionBudget::default() });
     let object = Arc::downgrade(&budget);
     engine.with_writer(|writer| writer.put_object(budget).map(drop)).unwrap().unwrap();
     engine.add_node(node("n").cpu(1_000).build()).unwrap().wait().unwrap().unwrap();

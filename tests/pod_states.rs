@@ -264,7 +264,12 @@ fn an_update_with_another_uid_replaces_what_was_assumed_here() {
 fn in_the_binder_the_clock_of_an_assumed_pod_starts_with_its_assume() {
     let seconds = |seconds| Some(Duration::from_secs(seconds));
     let godel = GodelConfig { unfinished_ttl: seconds(900), ..GodelConfig::new("godel") };
-    let config = Config { assumed_ttl: seconds(300), godel: Some(godel), ..Config::default() };
+    let config = Config {
+        assumed_ttl: seconds(300),
+        godel: Some(godel),
+        commit_check: CommitPolicy::Unchecked,
+        ..Config::default()
+    };
     let mut writer = Engine::inline(config).0;
     let at = Timestamp::from_secs;
     for name in ["lost", "bound", "forgotten", "slow", "a", "b"] {

@@ -277,8 +277,13 @@ fn pods_on(cluster: &Cluster, node: &str) -> Vec<String> {
 
 /// A node that two pods fill, without Gödel's stores or with them.
 fn full(godel: bool) -> Writer {
+    full_with(godel, 1_000)
+}
+
+/// The same, with pods assumed as long as they ask for no more than this.
+fn full_with(godel: bool, room: i64) -> Writer {
     let godel = config().godel.filter(|_| godel);
-    let commit_check = Room(1_000).into();
+    let commit_check = Room(room).into();
     let mut writer = Engine::inline(Config { godel, commit_check, ..config() }).0;
     writer.add_node(node("n1").cpu(1_000).build()).unwrap();
     writer.add_node(node("n2").cpu(1_000).build()).unwrap();
@@ -331,7 +336,7 @@ fn victims_in_godels_cache_stay_marked_until_their_preemptor_goes() {
 
 #[test]
 fn the_event_names_the_victims_whatever_the_annotation_names() {
-    let mut writer = full(true);
+    let mut writer = full_with(true, 10_000);
     writer.preempt(preemptor("a", &["x"]), uids(["v"])).unwrap();
     assert_eq!(on(writer.cluster(), "n1"), ["default/v: default/a"]);
     // Without victims the annotation counts, as in an assume.

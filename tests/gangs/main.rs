@@ -21,7 +21,7 @@ use portolan::scheduler::{
     Attempt, CycleError, FilterCheck, InMemoryBinder, InMemoryEvictor, Placement, PodScheduler,
     Profiles, SchedulingLoop, Unplaced,
 };
-use portolan::{Config, Engine, GodelConfig, Snapshot, Writer};
+use portolan::{CommitPolicy, Config, Engine, GodelConfig, Snapshot, Writer};
 use proptest::prelude::*;
 
 const GI: i64 = 1 << 30;
