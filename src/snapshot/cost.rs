@@ -3,7 +3,7 @@
 //!
 //! Counted only in this crate's own tests: everywhere else the calls are empty.
 
-/// Bytes copied and reference counts bumped and dropped on this thread since the last [`take`].
+/// Bytes copied and reference counts bumped and dropped on this thread since the last `take`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Cost {
     /// Bytes of tree nodes copied.
