@@ -66,14 +66,18 @@ struct Cost {
     allocated: u64,
 }
 
-impl Cost {
-    fn max(self, other: Cost) -> Cost {
-        Cost {
-            copied: self.copied.max(other.copied),
-            counts: self.counts.max(other.counts),
-            allocated: self.allocated.max(other.allocated),
-        }
-    }
+/// Of the samples of one law so many may split a segment of the pod index, which happens once in some 500 pods; which
+/// ones depends on the key of the process's hashes.
+const SPLITS: usize = 2;
+
+/// The dearest of the samples but for those that may be splits.
+fn ordinary(samples: &[Cost]) -> Cost {
+    let nth = |of: fn(&Cost) -> u64| {
+        let mut all: Vec<u64> = samples.iter().map(of).collect();
+        all.sort_unstable_by(|a, b| b.cmp(a));
+        all[SPLITS.min(all.len() - 1)]
+    };
+    Cost { copied: nth(|c| c.copied), counts: nth(|c| c.counts), allocated: nth(|c| c.allocated) }
 }
 
 /// A debug build takes too long for the largest; `ci/cost.sh` runs them all.
@@ -329,16 +333,13 @@ const LAWS: &[Law] = &[
     law("node removed", [131_072, 2_048, 196_608], [32_768, 1_024, 49_152]),
 ];
 
-/// The worst of several samples of each kind of change, in the order of
+/// The dearest ordinary one of several samples of each kind of change, in the order of
 /// [`LAWS`].
 fn measure(nodes: usize) -> Vec<Cost> {
     let mut bed = Bed::new(nodes);
-    let mut worst = vec![Cost::default(); LAWS.len()];
+    let mut samples: Vec<Vec<Cost>> = vec![Vec::new(); LAWS.len()];
     let at = |name: &str| LAWS.iter().position(|law| law.name == name).expect(name);
-    let mut note = |name: &str, cost: Cost| {
-        let slot = &mut worst[at(name)];
-        *slot = slot.max(cost);
-    };
+    let mut note = |name: &str, cost: Cost| samples[at(name)].push(cost);
     for i in 0..SAMPLES {
         let n = bed.spread(i);
         let plain = bed.pod(format!("plain-{i}"), n);
@@ -423,7 +424,7 @@ fn measure(nodes: usize) -> Vec<Cost> {
         note("node removed", bed.cost(|writer| writer.remove_node(name)));
     }
     assert_eq!(bed.writer.cluster().audit().len(), 0);
-    worst
+    samples.iter().map(|samples| ordinary(samples)).collect()
 }
 
 #[test]
