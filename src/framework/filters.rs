@@ -1,5 +1,6 @@
 //! PreFilter and Filter: which nodes will do for a pod.
 
+use std::cell::Cell;
 use std::collections::BTreeSet;
 
 use crate::model::{Name, Pod};
@@ -97,18 +98,25 @@ impl Framework {
                 rejected: None,
                 nominated: self.handle().nominator().before(cycle.pod),
             };
-            filters.ask(self);
+            let caught = watch.panics.guard_all(Step::PreFilter.as_str(), |plugin| {
+                filters.ask(self, plugin);
+            });
+            if let Err(status) = caught {
+                filters.fail(status);
+            }
             filters
         })
     }
 }
 
 impl<'a> Filters<'a> {
-    fn ask(&mut self, framework: &'a Framework) {
+    /// Asks the plugins, and notes each in `asked` before.
+    fn ask(&mut self, framework: &'a Framework, asked: &Cell<&'static str>) {
         let mut positions: Vec<usize> = Vec::with_capacity(framework.pre_filter_order().len());
         for (plugin, position) in framework.pre_filter_order() {
             let (name, is_local) = (plugin.name(), plugin.is_local());
-            let answer = self.watch.ask(
+            asked.set(name);
+            let answer = self.watch.time(
                 (name, Step::PreFilter),
                 |answer: &Result<PreFilter<'_>, Status>| match answer {
                     Ok(PreFilter::Skip) => Some(Code::Skip),
@@ -136,11 +144,7 @@ impl<'a> Filters<'a> {
                         self.rejected = Some(Status { plugin: name, ..status });
                         return;
                     }
-                    _ => {
-                        let step = format_args!("running PreFilter plugin {name:?}");
-                        self.rejected = Some(status.failed(name, step));
-                        return;
-                    }
+                    _ => return self.fail(Status { plugin: name, ..status }),
                 },
             };
             if let Some(position) = position {
@@ -150,6 +154,13 @@ impl<'a> Filters<'a> {
                 self.each.insert(at, Judge { plugin: name, filter, is_local, panics });
             }
         }
+    }
+
+    /// A plugin failed.
+    fn fail(&mut self, status: Status) {
+        let plugin = status.plugin;
+        let step = format_args!("running PreFilter plugin {plugin:?}");
+        self.rejected = Some(status.failed(plugin, step));
     }
 
     /// No other nodes than these will do; whether any is left.
@@ -273,30 +284,44 @@ impl<'a> Filters<'a> {
     /// if pods of the node were gone that take so much together; as far as that follows
     /// from amounts, without a fork.
     pub(crate) fn without(&self, node: NodeInfo<'_>, freed: &Freed<'_>) -> Without {
-        let is_nominated = self.nominated.iter().any(|(name, _)| name == node.name());
-        if is_nominated || self.each.iter().any(|judge| judge.reads() == Reads::Anything) {
+        if self.nominated.iter().any(|(name, _)| name == node.name()) {
             return Without::Unknown;
         }
-        for judge in &self.each {
-            if judge.reads() == Reads::Pods {
+        let asked = self.watch.panics.guard_all(FILTER, |plugin| {
+            let mut each = self.each.iter();
+            let reads_anything = each.any(|judge| {
+                plugin.set(judge.plugin);
+                judge.filter.get().reads() == Reads::Anything
+            });
+            if reads_anything {
                 return Without::Unknown;
             }
-            let rejected = judge.guard(FILTER, |filter| Ok(filter.filter_without(node, freed)));
-            if let Some(status) = rejected.unwrap_or_else(Some) {
-                return Without::Rejected(judge.failed(status));
+            for judge in &self.each {
+                plugin.set(judge.plugin);
+                let filter = judge.filter.get();
+                if filter.reads() == Reads::Pods {
+                    return Without::Unknown;
+                }
+                if let Some(status) = filter.filter_without(node, freed) {
+                    return Without::Rejected(judge.failed(status));
+                }
             }
-        }
-        Without::Passes
+            Without::Passes
+        });
+        asked.unwrap_or(Without::Unknown)
     }
 
     /// Whether a node of which it is said that it [passes](Without::Passes) would if no
-    /// more than this were gone.
+    /// more than this were gone. A filter that panics counts as a rejection.
     pub(crate) fn passes_without(&self, node: NodeInfo<'_>, freed: &Freed<'_>) -> bool {
-        self.each.iter().all(|judge| {
-            // A filter that panics counts as a rejection.
-            let passes = |filter: &dyn Filter| Ok(filter.passes_without(node, freed));
-            judge.reads() == Reads::Node || judge.guard(FILTER, passes).unwrap_or(false)
-        })
+        let passes = self.watch.panics.guard_all(FILTER, |plugin| {
+            self.each.iter().all(|judge| {
+                plugin.set(judge.plugin);
+                let filter = judge.filter.get();
+                filter.reads() == Reads::Node || filter.passes_without(node, freed)
+            })
+        });
+        passes.unwrap_or(false)
     }
 
     /// What if this pod were on this node, of a fork that has it there?
@@ -342,16 +367,29 @@ impl<'a> Filters<'a> {
         chunk: &Chunk,
         mut mask: u64,
     ) -> Result<u64, Status> {
-        for judge in self.each.iter().filter(|judge| judge.is_local == local) {
-            if mask == 0 {
-                break;
+        self.together(|plugin| {
+            for judge in self.each.iter().filter(|judge| judge.is_local == local) {
+                if mask == 0 {
+                    break;
+                }
+                plugin.set(judge.plugin);
+                let asked = (judge.plugin, Step::Filter);
+                let filter = judge.filter.get();
+                let passed =
+                    self.watch.time(asked, code, || filter.filter_chunk(cluster, chunk, mask));
+                mask = passed.map_err(|status| judge.failed(status))?;
             }
-            let asked = (judge.plugin, Step::Filter);
-            let filter = judge.filter.get();
-            let passed = self.watch.ask(asked, code, || filter.filter_chunk(cluster, chunk, mask));
-            mask = passed.map_err(|status| judge.failed(status))?;
-        }
-        Ok(mask)
+            Ok(mask)
+        })
+    }
+
+    /// Asks several filters; the first that panics is an error.
+    fn together<T>(
+        &self,
+        work: impl FnOnce(&Cell<&'static str>) -> Result<T, Status>,
+    ) -> Result<T, Status> {
+        let caught = self.watch.panics.guard_all(FILTER, work);
+        caught.unwrap_or_else(|status| Err(failed(status.plugin, status)))
     }
 
     /// Whether there are filters that are local, or others.
@@ -421,18 +459,21 @@ impl<'a> Filters<'a> {
                     mask &= !(1 << lane);
                 }
             }
-            for (judge, rejects) in self.each.iter().zip(&mut rejecting) {
-                if mask == 0 {
-                    break;
+            // An error would have ended the cycle before reasons are counted: the nodes of
+            // a plugin that panics now have none.
+            let _ = self.watch.panics.guard_all(FILTER, |plugin| {
+                for (judge, rejects) in self.each.iter().zip(&mut rejecting) {
+                    if mask == 0 {
+                        break;
+                    }
+                    plugin.set(judge.plugin);
+                    let filter = judge.filter.get();
+                    let counted = filter.count_reasons(cluster, chunk, mask, &mut reasons);
+                    let passed = counted.unwrap_or(0);
+                    *rejects |= passed != mask;
+                    mask = passed;
                 }
-                let count =
-                    |filter: &dyn Filter| filter.count_reasons(cluster, chunk, mask, &mut reasons);
-                let counted = judge.guard(FILTER, count);
-                // An error would have ended the cycle before reasons are counted.
-                let passed = counted.unwrap_or(0);
-                *rejects |= passed != mask;
-                mask = passed;
-            }
+            });
         }
         let rejecting = self.each.iter().zip(rejecting).filter(|(_, rejects)| *rejects);
         error.unschedulable_plugins.extend(rejecting.map(|(judge, _)| judge.plugin));
@@ -447,6 +488,14 @@ const FILTER: &str = Step::Filter.as_str();
 /// The code of a step's outcome.
 pub(super) fn code<T>(outcome: &Result<T, Status>) -> Option<Code> {
     outcome.as_ref().err().map(|status| status.code)
+}
+
+/// A filter's rejection as it is, anything else as an error.
+fn failed(plugin: &'static str, status: Status) -> Status {
+    match status.code.is_rejection() {
+        true => status,
+        false => status.failed(plugin, format_args!("running {plugin:?} filter plugin")),
+    }
 }
 
 impl Judge<'_> {
@@ -464,19 +513,8 @@ impl Judge<'_> {
         self.panics.guard(self.plugin, step, || ask(self.filter.get()))
     }
 
-    fn reads(&self) -> Reads {
-        self.guard(FILTER, |filter| Ok(filter.reads())).unwrap_or(Reads::Anything)
-    }
-
-    /// A rejection as it is, anything else as an error.
     fn failed(&self, status: Status) -> Status {
-        match status.code.is_rejection() {
-            true => status,
-            false => {
-                let plugin = self.plugin;
-                status.failed(plugin, format_args!("running {plugin:?} filter plugin"))
-            }
-        }
+        failed(self.plugin, status)
     }
 }
 
@@ -544,22 +582,23 @@ impl Filters<'_> {
     fn resolvable(&self, chunk: &Chunk, mut mask: u64) -> u64 {
         let cluster = self.cycle.cluster;
         let mut found = 0;
-        for judge in &self.each {
-            if mask == 0 {
-                break;
+        // An error has ended the cycle before. If a plugin panics now, treat the nodes as
+        // unresolvable: no pod is preempted for them.
+        let _ = self.watch.panics.guard_all(FILTER, |plugin| {
+            for judge in &self.each {
+                if mask == 0 {
+                    break;
+                }
+                plugin.set(judge.plugin);
+                let filter = judge.filter.get();
+                let passed = filter.filter_chunk(cluster, chunk, mask).unwrap_or(0);
+                let rejected = mask & !passed;
+                if rejected != 0 {
+                    found |= filter.resolvable(cluster, chunk, rejected);
+                }
+                mask = passed;
             }
-            // An error has ended the cycle before. If it panics now, treat the nodes as
-            // unresolvable: no pod is preempted for them.
-            let passed = judge.guard(FILTER, |filter| filter.filter_chunk(cluster, chunk, mask));
-            let passed = passed.unwrap_or(0);
-            let rejected = mask & !passed;
-            if rejected != 0 {
-                let resolvable =
-                    |filter: &dyn Filter| Ok(filter.resolvable(cluster, chunk, rejected));
-                found |= judge.guard(FILTER, resolvable).unwrap_or(0);
-            }
-            mask = passed;
-        }
+        });
         found
     }
 }

@@ -3,7 +3,8 @@
 //! A panic in a plugin must not cost other pods anything: the pod that was asked
 //! about fails like one for which the plugin returned an error, and everything else
 //! goes on. So each call of a plugin, at every extension point, is made through
-//! [`Panics::guard`]. The rule is the same at all points:
+//! [`Panics::guard`], or with others through [`Panics::guard_all`]. The rule is the same
+//! at all points:
 //!
 //! - If the call returns a status, the panic becomes a status with
 //!   [`Code::Error`](super::Code::Error) that names the plugin, the step and the
@@ -14,10 +15,12 @@
 //! - Either way the panic is kept in [`Handle::panics`](super::Handle::panics), which
 //!   counts all panics and holds the latest ones.
 //!
-//! Catching costs nothing where nothing panics. It needs a build that unwinds: with
-//! `panic = "abort"` the process ends as it does at any panic.
+//! Catching costs a few nanoseconds, since the compiler cannot inline through it, and
+//! a cycle asks plugins some sixty times: those calls are guarded together. It needs a
+//! build that unwinds: with `panic = "abort"` the process ends as it does at any panic.
 
 use std::any::Any;
+use std::cell::Cell;
 use std::collections::VecDeque;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -83,6 +86,20 @@ impl Panics {
             .unwrap_or_else(|panic| Err(self.note(plugin, step, &*panic)))
     }
 
+    /// Calls plugins one after another; `work` notes the name of each in the cell before
+    /// it calls it. A panic ends the calls, is kept, and becomes an error status of the
+    /// plugin that was noted last.
+    pub(super) fn guard_all<R>(
+        &self,
+        step: &'static str,
+        work: impl FnOnce(&Cell<&'static str>) -> R,
+    ) -> Result<R, Status> {
+        let plugin = Cell::new("");
+        // Unwind safe: as above.
+        catch_unwind(AssertUnwindSafe(|| work(&plugin)))
+            .map_err(|panic| self.note(plugin.get(), step, &*panic))
+    }
+
     /// Calls a plugin whose answer is not a status. After a panic, which is kept, the
     /// answer is `default`.
     pub(super) fn guard_or<T>(
@@ -134,6 +151,22 @@ mod tests {
                 "plugin \"Mine\" panicked in QueueSort: no order"
             ]
         );
+    }
+
+    #[test]
+    fn of_several_the_one_that_panics_is_named() {
+        let panics = Panics::default();
+        let mut called = Vec::new();
+        let caught = panics.guard_all("Filter", |plugin| {
+            for name in ["First", "Second", "Third"] {
+                plugin.set(name);
+                called.push(name);
+                assert!(name != "Second", "no node");
+            }
+        });
+        assert_eq!(caught, Err(Status::error("Second", "panicked in Filter: no node")));
+        assert_eq!((called, panics.count()), (vec!["First", "Second"], 1));
+        assert_eq!(panics.guard_all("Filter", |_| 7), Ok(7));
     }
 
     #[test]

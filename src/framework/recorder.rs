@@ -191,9 +191,21 @@ impl Watch<'_> {
         work: impl FnOnce() -> Result<T, Status>,
     ) -> Result<T, Status> {
         let guarded = || self.panics.guard(plugin, step.as_str(), work);
-        let Some(recorder) = self.recorder else { return guarded() };
+        self.time((plugin, step), outcome, guarded)
+    }
+
+    /// The same where the panic is caught by [`Panics::guard_all`]: that of a plugin
+    /// that panics is not timed.
+    #[inline]
+    pub(super) fn time<R>(
+        self,
+        (plugin, step): (&'static str, Step),
+        outcome: impl FnOnce(&R) -> Option<Code>,
+        work: impl FnOnce() -> R,
+    ) -> R {
+        let Some(recorder) = self.recorder else { return work() };
         let start = Instant::now();
-        let result = guarded();
+        let result = work();
         recorder.plugin(plugin, step, outcome(&result), start.elapsed());
         result
     }

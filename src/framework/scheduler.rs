@@ -552,12 +552,20 @@ impl<'a> Search<'a> {
                 Given::Each(score) => asked.push((scorer, &**score)),
             }
         }
-        let add = |asked: Asked<'_>, of: Listed<'_>, mask: u64, totals: &mut Column<i64>| {
-            let mut column = [0; LANES];
-            self.score_chunk(&scores, asked, of, mask, &mut column)?;
-            let (scorer, _) = asked;
-            let leaves = dispatch::add_weighted(totals, &column, scorer.weight) & mask;
-            lanes(leaves).try_for_each(|lane| in_range(scorer.plugin, column[lane]).map(drop))
+        let add_all = |of: Listed<'_>, mask: u64, totals: &mut Column<i64>| {
+            scores.together(|plugin| {
+                for (scorer, score) in &kept {
+                    plugin.set(scorer.plugin);
+                    let (asked, mut column) = ((scorer.plugin, Step::Score), [0; LANES]);
+                    let work = || score.score_chunk(cluster, of.chunk, mask, &mut column);
+                    let scored = scores.watch.time(asked, code, work);
+                    scored.map_err(|status| scorer.failed(status))?;
+                    let leaves = dispatch::add_weighted(totals, &column, scorer.weight) & mask;
+                    lanes(leaves)
+                        .try_for_each(|lane| in_range(scorer.plugin, column[lane]).map(drop))?;
+                }
+                Ok(())
+            })
         };
         let unknown = || {
             let live = live.iter().map(|at| chunks[*at]);
@@ -571,8 +579,7 @@ impl<'a> Search<'a> {
             let failed = Failed::default();
             let scored = self.map(&masked, |(at, of, mask)| {
                 let mut totals = [0; LANES];
-                let mut kept = kept.iter();
-                failed.keep(*at, kept.try_for_each(|asked| add(*asked, *of, *mask, &mut totals)));
+                failed.keep(*at, add_all(*of, *mask, &mut totals));
                 totals
             });
             failed.check()?;
@@ -588,7 +595,7 @@ impl<'a> Search<'a> {
                     continue;
                 }
                 known.totals = [0; LANES];
-                kept.iter().try_for_each(|kept| add(*kept, of, known.mask, &mut known.totals))?;
+                add_all(of, known.mask, &mut known.totals)?;
                 known.finish();
             }
         }

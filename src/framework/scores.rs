@@ -1,5 +1,7 @@
 //! PreScore and Score: how good nodes are for a pod.
 
+use std::cell::Cell;
+
 use crate::snapshot::NodeInfo;
 
 use super::filters::code;
@@ -59,53 +61,74 @@ impl Framework {
     ) -> Result<Scores<'a>, Status> {
         let watch = self.watch(cycle);
         timed_step(self.recorder(), Step::PreScore, code, || {
-            let mut each: Vec<(usize, Scorer<'a>)> = Vec::new();
-            for (plugin, position, is_alone) in self.pre_score_order() {
-                let (name, is_local) = (plugin.name(), plugin.is_local());
-                let step = if is_alone { Step::Score } else { Step::PreScore };
-                let answer = watch.ask(
-                    (name, step),
-                    |answer: &Result<(PreScore<'_>, bool), Status>| match answer {
-                        Ok((PreScore::Skip, _)) => Some(Code::Skip),
-                        Ok(_) => None,
-                        Err(status) => Some(status.code),
-                    },
-                    || {
-                        let answer = match is_alone {
-                            true => plugin.score_alone(cycle, feasible)?,
-                            false => plugin.pre_score(cycle, feasible)?,
-                        };
-                        let needs_normalize = match &answer {
-                            PreScore::Score(score) => score.needs_normalize(),
-                            _ => false,
-                        };
-                        Ok((answer, needs_normalize))
-                    },
-                );
-                let (score, needs_normalize) = match answer {
-                    Ok((PreScore::Skip, _)) if is_alone => (Given::All(0), false),
-                    Ok((PreScore::Skip, _)) => continue,
-                    Ok((PreScore::All(score), _)) => (Given::All(in_range(name, score)?), false),
-                    Ok((PreScore::Score(score), needs)) => (Given::Each(score), needs),
-                    Err(status) if is_alone => return Err(not_scored(name, status)),
-                    Err(status) => {
-                        let step = format_args!("running PreScore plugin {name:?}");
-                        return Err(status.failed(name, step));
-                    }
-                };
-                if let Some((position, weight)) = position {
-                    let at = each.partition_point(|(before, _)| *before < position);
-                    let plugin = name;
-                    let scorer = Scorer { plugin, weight, is_local, needs_normalize, score };
-                    each.insert(at, (position, scorer));
-                }
-            }
+            let asked = |plugin: &Cell<_>| self.scorers(cycle, feasible, plugin);
+            let each = watch.panics.guard_all(Step::PreScore.as_str(), asked);
+            let each = each.unwrap_or_else(|status| Err(not_prepared(status.plugin, status)))?;
             Ok(Scores { watch, each: each.into_iter().map(|(_, scorer)| scorer).collect() })
         })
+    }
+
+    /// The plugins' answers with their positions; each plugin is noted in `asked` before.
+    fn scorers<'a>(
+        &'a self,
+        cycle: Cycle<'a>,
+        feasible: &'a Feasible<'a>,
+        asked: &Cell<&'static str>,
+    ) -> Result<Vec<(usize, Scorer<'a>)>, Status> {
+        type Answer<'a> = Result<PreScore<'a>, Status>;
+        let watch = self.watch(cycle);
+        let outcome = |answer: &Answer<'_>| match answer {
+            Ok(PreScore::Skip) => Some(Code::Skip),
+            Ok(_) => None,
+            Err(status) => Some(status.code),
+        };
+        let mut each: Vec<(usize, Scorer<'a>)> = Vec::new();
+        for (plugin, position, is_alone) in self.pre_score_order() {
+            let (name, is_local) = (plugin.name(), plugin.is_local());
+            asked.set(name);
+            let answer = match is_alone {
+                true => {
+                    let alone = || plugin.score_alone(cycle, feasible);
+                    watch.ask((name, Step::Score), outcome, alone)
+                }
+                false => {
+                    let prepare = || plugin.pre_score(cycle, feasible);
+                    watch.time((name, Step::PreScore), outcome, prepare)
+                }
+            };
+            let score = match answer {
+                Ok(PreScore::Skip) if is_alone => Given::All(0),
+                Ok(PreScore::Skip) => continue,
+                Ok(PreScore::All(score)) => Given::All(in_range(name, score)?),
+                Ok(PreScore::Score(score)) => Given::Each(score),
+                Err(status) if is_alone => return Err(not_scored(name, status)),
+                Err(status) => return Err(not_prepared(name, status)),
+            };
+            if let Some((position, weight)) = position {
+                let needs_normalize = match &score {
+                    Given::All(_) => false,
+                    Given::Each(score) => score.needs_normalize(),
+                };
+                let at = each.partition_point(|(before, _)| *before < position);
+                let plugin = name;
+                let scorer = Scorer { plugin, weight, is_local, needs_normalize, score };
+                each.insert(at, (position, scorer));
+            }
+        }
+        Ok(each)
     }
 }
 
 impl Scores<'_> {
+    /// Asks several of them; the first that panics is an error.
+    pub(super) fn together<T>(
+        &self,
+        work: impl FnOnce(&Cell<&'static str>) -> Result<T, Status>,
+    ) -> Result<T, Status> {
+        let caught = self.watch.panics.guard_all(Step::Score.as_str(), work);
+        caught.unwrap_or_else(|status| Err(not_scored(status.plugin, status)))
+    }
+
     /// What every plugin gives each of these nodes, asked node by node. All the
     /// feasible nodes are to be there, since scores are normalised over them.
     ///
@@ -136,6 +159,10 @@ impl Scores<'_> {
         }
         Ok(all)
     }
+}
+
+fn not_prepared(plugin: &'static str, status: Status) -> Status {
+    status.failed(plugin, format_args!("running PreScore plugin {plugin:?}"))
 }
 
 fn not_scored(plugin: &'static str, status: Status) -> Status {
