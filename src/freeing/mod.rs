@@ -60,12 +60,15 @@ impl<const CHILDREN: usize> Clone for Counted<CHILDREN> {
 #[cfg(any(test, feature = "cost"))]
 pub(crate) use local::take_dropped;
 pub(crate) use local::{Begin, End, count, made};
-use local::{Scope, exhausted, put_off, step};
+use local::{Scope, put_off, take_steps};
 
 /// The children of a tree node: an array with vacant slots, or a list.
 pub(crate) trait Children: Part + Sized {
     /// Whether a child refers to anything that is freed.
     const NEEDS_DROP: bool;
+
+    /// How many there are.
+    fn count(&self) -> usize;
 
     /// A position with a child, the first from `from` on in an array.
     fn next(&self, from: usize) -> Option<usize>;
@@ -79,6 +82,11 @@ pub(crate) trait Children: Part + Sized {
 
 impl<C: Part, const N: usize> Children for [Option<C>; N] {
     const NEEDS_DROP: bool = mem::needs_drop::<C>();
+
+    #[inline]
+    fn count(&self) -> usize {
+        self.iter().flatten().count()
+    }
 
     #[inline]
     fn next(&self, from: usize) -> Option<usize> {
@@ -99,6 +107,11 @@ impl<C: Part> Children for Vec<C> {
     const NEEDS_DROP: bool = mem::needs_drop::<C>();
 
     #[inline]
+    fn count(&self) -> usize {
+        self.len()
+    }
+
+    #[inline]
     fn next(&self, _from: usize) -> Option<usize> {
         self.len().checked_sub(1)
     }
@@ -113,19 +126,31 @@ impl<C: Part> Children for Vec<C> {
     }
 }
 
-/// Drops the children of a node while steps are left, and puts the others off.
+/// So few children take their steps together, which is faster than one by one. Each may be put off by itself then, so
+/// this bounds the parts of a level.
+const FEW: usize = 8;
+
+/// Drops the children of a node while steps are left, and puts the others off. Those that are still there afterwards
+/// have their steps: the node's fields drop them.
 #[inline]
 pub(crate) fn drop_children<C: Children>(children: &mut C) {
     if !C::NEEDS_DROP {
         return;
     }
+    let count = children.count();
+    if count > FEW || !take_steps(count) {
+        drop_some(children);
+    }
+}
+
+#[inline(never)]
+fn drop_some<C: Children>(children: &mut C) {
     let mut from = 0;
     while let Some(at) = children.next(from) {
-        if exhausted() {
+        if !take_steps(1) {
             put_off(Box::new(Deferred(children.take())));
             return;
         }
-        step();
         children.drop_at(at);
         from = at;
     }
@@ -254,18 +279,17 @@ mod local {
         THREAD.with(|thread| thread.made.get())
     }
 
+    /// Takes so many steps, if as many are left.
     #[inline]
-    pub(super) fn exhausted() -> bool {
-        THREAD.with(|thread| thread.left.get() == 0)
-    }
-
-    #[inline]
-    pub(super) fn step() {
+    pub(super) fn take_steps(steps: usize) -> bool {
+        let steps = steps as u64;
         THREAD.with(|thread| {
+            let Some(left) = thread.left.get().checked_sub(steps) else { return false };
+            thread.left.set(left);
             #[cfg(any(test, feature = "cost"))]
-            thread.dropped.set(thread.dropped.get() + 1);
-            thread.left.set(thread.left.get().saturating_sub(1));
-        });
+            thread.dropped.set(thread.dropped.get() + steps);
+            true
+        })
     }
 
     /// How many references nodes dropped on this thread since the last call, in all.
@@ -313,7 +337,7 @@ mod local {
     }
 
     /// The last part is the first to be taken up again. That is to be the deepest, so that there are never more parts of
-    /// a tree than it has levels; it was put off before those above it.
+    /// a tree than `FEW` a level; it was put off before those above it.
     fn take_put_off() -> impl ExactSizeIterator<Item = Box<dyn Part>> {
         THREAD.with(|thread| thread.put_off.take()).into_iter().rev()
     }
@@ -382,11 +406,9 @@ mod local {
         0
     }
 
-    pub(super) fn exhausted() -> bool {
-        false
+    pub(super) fn take_steps(_steps: usize) -> bool {
+        true
     }
-
-    pub(super) fn step() {}
 
     #[cfg(any(test, feature = "cost"))]
     pub(crate) fn take_dropped() -> u64 {
@@ -454,7 +476,7 @@ mod tests {
             let dropped = local::take_dropped();
             assert!(dropped <= 10, "{dropped} references in a round of 10 steps");
             assert!(before - alive.load(Ordering::Relaxed) <= 11);
-            assert!(backlog.len() <= LEVELS, "{backlog:?}");
+            assert!(backlog.len() <= 4 * LEVELS, "{backlog:?}");
             rounds += 1;
             if backlog.len() == 0 {
                 break;

@@ -30,6 +30,8 @@ pub(crate) struct Tally {
     /// The lowest priority of a pod in each lane; the highest there is where there is
     /// none.
     lowest: Column<i32>,
+    /// The lowest of those.
+    least: i32,
 }
 
 /// Pods of equal labels on one node.
@@ -86,13 +88,14 @@ impl Tally {
             Affine { template, lane, pods: same.len() as u32 }
         });
         let affine = affine.collect();
-        Tally { affine, lowest, ..Tally::grouped(in_lanes) }
+        Tally { affine, ..Tally::grouped(in_lanes, lowest) }
     }
 
     /// Of what is in order of labels and lanes.
-    fn grouped(in_lanes: impl Iterator<Item = (u32, InLane)>) -> Tally {
+    fn grouped(in_lanes: impl Iterator<Item = (u32, InLane)>, lowest: Column<i32>) -> Tally {
         let (groups, lanes) = (Vec::new(), Vec::with_capacity(in_lanes.size_hint().0));
-        let mut tally = Tally { groups, lanes, affine: Vec::new(), lowest: [i32::MAX; LANES] };
+        let least = lowest.iter().copied().min().unwrap_or(i32::MAX);
+        let mut tally = Tally { groups, lanes, affine: Vec::new(), lowest, least };
         for (labels, in_lane) in in_lanes {
             tally.lanes.push(in_lane);
             let end = tally.lanes.len() as u32;
@@ -125,7 +128,7 @@ impl Tally {
         affine.sort();
         let mut lowest = self.lowest;
         lanes(which).for_each(|lane| lowest[lane] = newer.lowest[lane]);
-        Tally { affine, lowest, ..Tally::grouped(in_lanes.into_iter()) }
+        Tally { affine, ..Tally::grouped(in_lanes.into_iter(), lowest) }
     }
 
     /// The numbers of sets of pod labels, see [`Cluster::pod_labels`], each with
@@ -140,7 +143,7 @@ impl Tally {
 
     /// The lowest priority of a pod; the highest there is where there is none.
     pub(crate) fn lowest_priority(&self) -> i32 {
-        self.lowest.iter().copied().min().unwrap_or(i32::MAX)
+        self.least
     }
 
     /// The pods with affinity or anti-affinity.
@@ -172,11 +175,18 @@ const MOST_CHANGED: u32 = LANES as u32 / 2;
 
 /// The cell's value, made if there is none yet. Making it blocks no other thread: two threads may both make it, and one
 /// of the two is kept.
+#[inline]
 fn known<T>(cell: &OnceLock<T>, make: impl FnOnce() -> T) -> &T {
-    cell.get().unwrap_or_else(|| {
+    #[cold]
+    #[inline(never)]
+    fn make_it<T>(cell: &OnceLock<T>, make: impl FnOnce() -> T) -> &T {
         let made = make();
         cell.get_or_init(|| made)
-    })
+    }
+    match cell.get() {
+        Some(known) => known,
+        None => make_it(cell, make),
+    }
 }
 
 impl Counted {
@@ -212,6 +222,7 @@ impl Tallied {
         }
     }
 
+    #[inline]
     fn counted(&self) -> &Counted {
         let counted: &Arc<Counted> = known(&self.known, || {
             let older = self.older.as_ref();
@@ -224,6 +235,7 @@ impl Tallied {
     /// The tally of the chunk that this is of. O(1); where nobody asked since it
     /// changed, O(pods of the lanes that did, and nodes of the chunk), or O(pods of the
     /// chunk) where nobody ever did.
+    #[inline]
     pub(super) fn get(&self, cluster: &Cluster, chunk: &Chunk) -> &Tally {
         known(&self.counted().tally, || {
             let older = self.older.as_ref();
@@ -240,6 +252,7 @@ impl Tallied {
     /// The pods of a node of the chunk by importance. O(1); where nobody asked since
     /// they changed, O(pods of the node × log of them), and O(nodes of the chunk) for the
     /// first that asks since any of those did.
+    #[inline]
     pub(super) fn victims(&self, node: NodeInfo<'_>) -> &VictimIndex {
         let (_, lane) = node.place();
         let victims = &self.counted().victims;
