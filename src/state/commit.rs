@@ -1,7 +1,7 @@
 //! Whether a placement still holds when the writer is about to assume it.
 
 use crate::model::Pod;
-use crate::snapshot::{Cluster, NodeInfo};
+use crate::snapshot::{Cluster, NodeInfo, NodeSlot};
 
 /// Decides whether a placement still fits when the writer is about to assume
 /// it. The engine is given one; the state knows no plugin.
@@ -38,10 +38,17 @@ pub enum CommitPolicy {
 }
 
 impl CommitPolicy {
-    /// The reason to refuse the placement.
-    pub(super) fn check(&self, cluster: &Cluster, pod: &Pod, node: &str) -> Result<(), String> {
+    /// The reason to refuse the placement on a node, whose slot is given if it has one.
+    pub(super) fn check(
+        &self,
+        cluster: &Cluster,
+        pod: &Pod,
+        (node, slot): (&str, Option<NodeSlot>),
+    ) -> Result<(), String> {
         match self {
-            CommitPolicy::Room => RoomCheck.check(cluster, pod, node),
+            CommitPolicy::Room => {
+                has_room(slot.and_then(|slot| cluster.node_by_slot(slot)), pod, node)
+            }
             CommitPolicy::Unchecked => Ok(()),
             CommitPolicy::Check(check) => check.check(cluster, pod, node),
         }
@@ -71,11 +78,15 @@ pub struct RoomCheck;
 
 impl CommitCheck for RoomCheck {
     fn check(&self, cluster: &Cluster, pod: &Pod, node: &str) -> Result<(), String> {
-        let Some(info) = cluster.node(node) else { return Err(format!("node {node:?} is gone")) };
-        match lacks(info, pod) {
-            None => Ok(()),
-            Some(what) => Err(what),
-        }
+        has_room(cluster.node(node), pod, node)
+    }
+}
+
+fn has_room(info: Option<NodeInfo<'_>>, pod: &Pod, node: &str) -> Result<(), String> {
+    let Some(info) = info else { return Err(format!("node {node:?} is gone")) };
+    match lacks(info, pod) {
+        None => Ok(()),
+        Some(what) => Err(what),
     }
 }
 

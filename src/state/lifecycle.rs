@@ -304,7 +304,7 @@ impl State {
                 trial
             });
             let cluster = without.as_ref().map_or(&draft.cluster, |trial| &trial.cluster);
-            self.commit_policy.check(cluster, pod, node).map_err(conflict)?;
+            self.commit_policy.check(cluster, pod, (node, slot)).map_err(conflict)?;
         }
         Ok(slot)
     }
