@@ -15,10 +15,10 @@ use std::sync::{Arc, Barrier, RwLock};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use portolan::publish::arc_swap::ArcSwapCell;
-use portolan::publish::cell::Cell;
-use portolan::publish::rcu::RcuCell;
-use portolan::publish::{Publisher, Subscription, Versioned};
+use portolan_publish::arc_swap::ArcSwapCell;
+use portolan_publish::cell::Cell;
+use portolan_publish::rcu::RcuCell;
+use portolan_publish::{Publisher, Subscription, Versioned};
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;

@@ -8,3 +8,4 @@ if ! cargo clippy --version >/dev/null 2>&1; then
 fi
 cargo clippy --workspace --all-targets --all-features -- -D warnings
 cargo clippy -p portolan --no-default-features -- -D warnings
+cargo clippy -p portolan-publish --no-default-features -- -D warnings

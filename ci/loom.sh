@@ -9,13 +9,13 @@ export CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_DEBUG=0
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 
-if ! cargo test --release -p loom-tests --no-run >"$scratch/build" 2>&1; then
+if ! cargo test --release -p loom-tests -p loom-tests-engine --no-run >"$scratch/build" 2>&1; then
     cat "$scratch/build"
     exit 1
 fi
 mapfile -t binaries < <(sed -n 's/^ *Executable tests\/.*(\(.*\))$/\1/p' "$scratch/build")
 
-expected=$(grep -h '^#\[test\]' loom-tests/tests/*.rs | wc -l)
+expected=$(grep -h '^#\[test\]' loom-tests/tests/*.rs loom-tests/engine/tests/*.rs | wc -l)
 listed=0
 for binary in "${binaries[@]}"; do
     listed=$((listed + $("$binary" --list | grep -c ': test$')))

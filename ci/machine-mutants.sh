@@ -12,7 +12,7 @@ if ! cargo mutants --version >/dev/null 2>&1; then
     exit 0
 fi
 # What readers and the writer share without locks, the indexes, and the queue's orders.
-examined=('src/publish/**/*.rs' 'src/log/*.rs' src/snapshot/{hints,departures,tree,hash_index}.rs
+examined=('crates/publish/src/**/*.rs' src/snapshot/{hints,departures,tree,hash_index}.rs
     'src/scheduler/queue/*.rs')
 results=target/mutants
 mkdir -p "$results"
@@ -24,11 +24,10 @@ export CARGO_TARGET_DIR=$PWD/$results/build CARGO_PROFILE_DEV_DEBUG=0 CARGO_PROF
 # What cargo runs for mutants of a file: their own unit tests, and for indexes the model of a whole engine.
 tests_of() {
     case $1 in
-    src/publish/*) echo "--lib -- publish::" ;;
-    src/log/*) echo "--lib -- log::" ;;
-    src/snapshot/*) echo "--lib --test state_machine -- snapshot:: state:: an_engine_does" ;;
-    src/scheduler/queue/*) echo "--lib --test queue --test queue_model" ;;
-    *) echo "--lib" ;;
+    crates/publish/*) echo "-p portolan-publish --lib" ;;
+    src/snapshot/*) echo "-p portolan --lib --test state_machine -- snapshot:: state:: an_engine_does" ;;
+    src/scheduler/queue/*) echo "-p portolan --lib --test queue --test queue_model" ;;
+    *) echo "-p portolan --lib" ;;
     esac
 }
 
@@ -89,7 +88,7 @@ for file in "${files[@]}"; do
     status=0
     # shellcheck disable=SC2046
     timeout --kill-after=60 "$left" cargo mutants --no-shuffle --file "$file" --output "$results/$name" \
-        -- -p portolan $(tests_of "$file") >"$results/$name.log" 2>&1 || status=$?
+        -- $(tests_of "$file") >"$results/$name.log" 2>&1 || status=$?
     case $status in
     # 2 and 3: some mutants survived or timed out.
     0 | 2 | 3)

@@ -14,11 +14,11 @@ export CARGO_TARGET_DIR=target/miri PROPTEST_CASES=1
 # Proptest looks for its folder; the engine's own tests read no clock.
 base="-Zmiri-disable-isolation"
 
-# What it runs, and how often: a name, flags, arguments of cargo, filters of tests.
+# What it runs, and how often: a name, a crate, flags, arguments of cargo, filters of tests.
 run() {
-    local what=$1 flags=$2 start=$SECONDS
-    shift 2
-    if ! MIRIFLAGS="$base $flags" cargo +nightly miri test -p portolan "$@" >"$log" 2>&1; then
+    local what=$1 crate=$2 flags=$3 start=$SECONDS
+    shift 3
+    if ! MIRIFLAGS="$base $flags" cargo +nightly miri test -p "$crate" "$@" >"$log" 2>&1; then
         cat "$log"
         exit 1
     fi
@@ -36,16 +36,16 @@ trap 'rm -f "$log"' EXIT
 
 many="-Zmiri-many-seeds=0..$seeds"
 # Strict provenance: no address of ours ever becomes a pointer. Nothing may be left in the end.
-run "our cell, $seeds seeds" "-Zmiri-strict-provenance $many" --lib -- \
-    publish::tests::over_rcu publish::tests::of_rcu publish::signal --skip a_forgotten_reader
+run "our cell, $seeds seeds" portolan-publish "-Zmiri-strict-provenance $many" --lib -- \
+    tests::over_rcu tests::of_rcu signal --skip a_forgotten_reader
 # A reader that is never dropped, and handles that are dropped without being given up, leak on purpose.
-run "what is kept for ever" "-Zmiri-strict-provenance -Zmiri-ignore-leaks" --lib -- publish::retired a_forgotten_reader
-run "the other cells" "" --lib -- \
-    publish::tests::over_arc_swap publish::tests::over_a_lock --skip stress --skip readers_never_free
+run "what is kept for ever" portolan-publish "-Zmiri-strict-provenance -Zmiri-ignore-leaks" --lib -- retired a_forgotten_reader
+run "the other cells" portolan-publish "" --lib -- \
+    tests::over_arc_swap tests::over_a_lock --skip stress --skip readers_never_free
 # Its two long tests take minutes here, and the thread stress is left-right's own.
-run "the live index" "" --lib -- publish::live::tests --skip equals_a_plain_map --skip answers_are_monotone
-run "tickets and the token" "" --lib -- log::ticket log::token
+run "the live index" portolan-publish "" --lib -- live::tests --skip equals_a_plain_map --skip answers_are_monotone
+run "tickets and the token" portolan-publish "" --lib -- log::ticket log::token
 # Without the random tests of trees and tables, which take an interpreter tens of minutes.
-run "snapshots" "-Zmiri-strict-provenance" --lib -- \
+run "snapshots" portolan "-Zmiri-strict-provenance" --lib -- \
     snapshot::hints snapshot::hash_index::tests::a_million snapshot::lane framework::dispatch \
     snapshot::table::tests::a_number snapshot::table::tests::neighbours --skip every_version_finds

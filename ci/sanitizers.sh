@@ -28,9 +28,9 @@ run() {
     local skip=()
     for name in "$@"; do skip+=(--skip "$name"); done
     : >"$log"
-    for tests in "--lib -- publish:: log:: ${skip[*]}" "--test shared --test shared_readers --"; do
+    for tests in "-p portolan-publish --lib -- ${skip[*]}" "-p portolan --test shared --test shared_readers --"; do
         # shellcheck disable=SC2086
-        if ! RUSTFLAGS="-Zsanitizer=$sanitizer" cargo +nightly test $build --target "$host" -p portolan $tests \
+        if ! RUSTFLAGS="-Zsanitizer=$sanitizer" cargo +nightly test $build --target "$host" $tests \
             >>"$log" 2>&1; then
             grep -E -A40 '^(WARNING|==[0-9]+==ERROR|error)|panicked at|FAILED' "$log" | head -120 || cat "$log"
             echo "$sanitizer sanitizer: FAILED"
@@ -50,7 +50,7 @@ run() {
 if [ "${1:-address}" = address ]; then
     # Some tests leak what a reader that never lets go would leak.
     export ASAN_OPTIONS=detect_leaks=0
-    run address "" publish::live::shards
+    run address "" live::shards
 fi
 if [ "${1:-thread}" = thread ]; then
     # Exact only with a standard library that is instrumented, too: `Arc` orders its last drop by a fence else, and this
@@ -61,5 +61,5 @@ if [ "${1:-thread}" = thread ]; then
         exit 0
     fi
     # left-right orders what it does by fences, and would be reported though it is right.
-    run thread "-Zbuild-std" publish::live
+    run thread "-Zbuild-std" live::
 fi

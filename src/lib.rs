@@ -16,18 +16,19 @@
 
 mod engine;
 pub mod framework;
-mod freeing;
-mod hash;
 pub mod log;
 #[cfg(feature = "metrics")]
 pub mod metrics;
 pub mod model;
 pub mod plugins;
-pub mod publish;
 pub mod scheduler;
 pub mod snapshot;
 pub mod state;
-mod sync;
+
+use portolan_publish::{freeing, hash, sync};
+
+#[doc(inline)]
+pub use portolan_publish as publish;
 
 pub use engine::{
     Config, Engine, Figures, LivePod, ReadError, Reader, Rebuilt, SweepObserver, WeakEngine, Writer,
@@ -40,7 +41,6 @@ pub use state::CommitPolicy;
 #[cfg(loom)]
 #[doc(hidden)]
 pub mod __model {
-    pub use crate::log::model::*;
-    pub use crate::publish::rcu::model::*;
     pub use crate::snapshot::model::*;
+    pub use portolan_publish::__model::*;
 }

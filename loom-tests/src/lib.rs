@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
 use loom::cell::UnsafeCell;
-use portolan::publish::Versioned;
+use portolan_publish::Versioned;
 
 /// How far a model is explored.
 #[derive(Clone, Copy, Debug)]

@@ -5,7 +5,7 @@ use std::mem::ManuallyDrop;
 
 use loom::thread;
 use loom_tests::{Bound, Canaries, Canary, explore};
-use portolan::__model::{CellReader, CellWriter};
+use portolan_publish::__model::{CellReader, CellWriter};
 
 fn cell() -> (Canaries, CellWriter<Canary>) {
     let mut canaries = Canaries::default();

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use loom::thread;
 use loom_tests::{Bound, Watched, explore};
-use portolan::__model::{release, upgrade};
-use portolan::publish::{Publisher, Versioned, WaitError};
+use portolan_publish::__model::{release, upgrade};
+use portolan_publish::{Publisher, Versioned, WaitError};
 
 #[test]
 fn held_snapshot_survives_two_publishes() {

@@ -3,8 +3,8 @@
 
 use loom::thread;
 use loom_tests::{Bound, explore};
-use portolan::__model::ticket;
-use portolan::log::TryWaitError;
+use portolan_publish::__model::ticket;
+use portolan_publish::log::TryWaitError;
 
 #[test]
 fn an_outcome_reaches_the_thread_that_waits() {

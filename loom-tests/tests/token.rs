@@ -7,8 +7,8 @@ use std::sync::atomic::AtomicUsize as StdAtomicUsize;
 use loom::sync::atomic::{AtomicUsize, Ordering};
 use loom::thread::{self, ThreadId};
 use loom_tests::{Bound, explore};
-use portolan::__model::attend;
-use portolan::log::{Fold, Log, TrySubmitError, Unavailable};
+use portolan_publish::__model::attend;
+use portolan_publish::log::{Fold, Log, TrySubmitError, Unavailable};
 
 /// Counts what it folds, and shows the count when it publishes.
 struct Counter {

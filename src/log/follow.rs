@@ -10,8 +10,8 @@
 
 use std::sync::Arc;
 
-use super::stream::{Nothing, Sender, Stream, stream};
 use crate::model::{Change, Generation, Pod, Uid};
+use portolan_publish::log::stream::{Nothing, Sender, Stream, stream};
 
 /// What an event did.
 #[derive(Clone, Debug)]

@@ -50,7 +50,7 @@ pub trait Fold {
 /// Shared between threads by reference or in an `Arc`:
 ///
 /// ```
-/// use portolan::log::{Fold, Log};
+/// use portolan_publish::log::{Fold, Log};
 ///
 /// struct Sum(u64);
 /// impl Fold for Sum {
@@ -66,7 +66,7 @@ pub trait Fold {
 ///     scope.spawn(|| log.post(2));
 /// });
 /// assert_eq!(log.submit(4)?.wait().ok(), Some(7));
-/// # Ok::<(), portolan::log::Unavailable<u64>>(())
+/// # Ok::<(), portolan_publish::log::Unavailable<u64>>(())
 /// ```
 pub struct Log<F: Fold> {
     pub(super) queue: Queue<Entry<F>>,

@@ -6,7 +6,6 @@ use super::Ticket;
 
 /// Why the log refused an operation. Gives the event back, if there was one.
 #[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
 pub enum Unavailable<E = ()> {
     /// The log accepts nothing more: it was closed, or its fold panicked.
     #[error("the log is closed: start a new engine to go on")]
@@ -29,7 +28,6 @@ pub enum TrySubmitError<E> {
 
 /// Why a ticket gave no outcome.
 #[derive(thiserror::Error)]
-#[non_exhaustive]
 pub enum TryWaitError<O> {
     /// The outcome is not there yet. Gives the ticket back.
     #[error("the event has no outcome yet: wait longer")]

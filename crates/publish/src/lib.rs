@@ -49,7 +49,7 @@
 //!
 //! ```
 //! use std::sync::Arc;
-//! use portolan::publish::{Publisher, Subscription, Versioned};
+//! use portolan_publish::{Publisher, Subscription, Versioned};
 //!
 //! struct Fleet { version: u64, ships: Vec<&'static str> }
 //! impl Versioned for Fleet {
@@ -64,22 +64,29 @@
 //! assert_eq!(reader.pin().ships, ["Pinta"]);
 //! assert!(held.ships.is_empty());
 //! assert_eq!(publisher.figures().oldest_held, Some(0));
-//! # Ok::<(), portolan::publish::NotNewer<Fleet>>(())
+//! # Ok::<(), portolan_publish::NotNewer<Fleet>>(())
 //! ```
 
 use std::fmt;
 use std::sync::Arc;
 
-#[cfg(not(loom))]
+#[cfg(all(feature = "arc-swap", not(loom)))]
 pub mod arc_swap;
 pub mod cell;
+pub mod freeing;
+#[doc(hidden)]
+pub mod hash;
+#[cfg(feature = "left-right")]
 pub mod live;
+pub mod log;
 mod publisher;
 pub mod rcu;
 mod reader;
 mod replaced;
 mod retired;
 mod signal;
+#[doc(hidden)]
+pub mod sync;
 
 pub use self::publisher::{Figures, Publisher};
 pub use self::reader::{Pinned, Subscription};
@@ -134,3 +141,11 @@ impl<T: Versioned> fmt::Debug for NotNewer<T> {
 
 #[cfg(all(test, not(loom)))]
 mod tests;
+
+/// What the loom models reach beyond the public face. Not for anybody else.
+#[cfg(loom)]
+#[doc(hidden)]
+pub mod __model {
+    pub use crate::log::model::*;
+    pub use crate::rcu::model::*;
+}

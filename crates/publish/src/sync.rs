@@ -14,7 +14,7 @@
 use std::time::Duration;
 
 #[cfg(not(loom))]
-pub(crate) use std::{
+pub use std::{
     sync::{
         Arc, Condvar, Mutex, MutexGuard,
         atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering, fence},
@@ -23,7 +23,7 @@ pub(crate) use std::{
 };
 
 #[cfg(loom)]
-pub(crate) use loom::{
+pub use loom::{
     sync::{
         Arc, Condvar, Mutex, MutexGuard,
         atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering, fence},
@@ -33,7 +33,9 @@ pub(crate) use loom::{
 
 /// Whether the mutant of this name is being run: always `false`, and free, outside a loom build.
 #[cfg(not(loom))]
-macro_rules! mutated {
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __mutated {
     ($name:literal) => {
         false
     };
@@ -41,14 +43,18 @@ macro_rules! mutated {
 
 /// Whether the mutant of this name is being run: the one that `PORTOLAN_MUTATION` names.
 #[cfg(loom)]
-macro_rules! mutated {
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __mutated {
     ($name:literal) => {
         $crate::sync::is_mutated($name)
     };
 }
 
 /// An ordering with a name, and what it is weakened to in the mutant of that name.
-macro_rules! ordering {
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __ordering {
     ($name:literal, $shipped:ident => $weaker:ident) => {
         if $crate::sync::mutated!($name) {
             $crate::sync::Ordering::$weaker
@@ -61,7 +67,9 @@ macro_rules! ordering {
 /// A sequentially consistent fence with a name, absent in the mutant of that name; in the mutant `<name>-acqrel` it is
 /// there, and outside the one order of all such fences.
 #[cfg(loom)]
-macro_rules! fenced {
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __fenced {
     ($name:literal) => {
         if $crate::sync::is_mutated(concat!($name, "-acqrel")) {
             $crate::sync::fence($crate::sync::Ordering::AcqRel)
@@ -73,17 +81,19 @@ macro_rules! fenced {
 
 /// A sequentially consistent fence; its name is for models.
 #[cfg(not(loom))]
-macro_rules! fenced {
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __fenced {
     ($name:literal) => {
         $crate::sync::fence($crate::sync::Ordering::SeqCst)
     };
 }
 
-pub(crate) use {fenced, mutated, ordering};
+pub use {__fenced as fenced, __mutated as mutated, __ordering as ordering};
 
 /// Looks the mutant's name up once a process: every model of one run meets the same mutant.
 #[cfg(loom)]
-pub(crate) fn is_mutated(name: &str) -> bool {
+pub fn is_mutated(name: &str) -> bool {
     static MUTANT: std::sync::OnceLock<Option<String>> = std::sync::OnceLock::new();
     MUTANT.get_or_init(|| std::env::var("PORTOLAN_MUTATION").ok()).as_deref() == Some(name)
 }
@@ -92,10 +102,10 @@ pub(crate) fn is_mutated(name: &str) -> bool {
 /// which loom does not see: in a model this is a step of its own, so that loom tries all orders of such steps.
 #[cfg(not(loom))]
 #[inline]
-pub(crate) fn count_is_touched() {}
+pub fn count_is_touched() {}
 
 #[cfg(loom)]
-pub(crate) fn count_is_touched() {
+pub fn count_is_touched() {
     loom::lazy_static! {
         static ref COUNTS: AtomicUsize = AtomicUsize::new(0);
     }
@@ -104,12 +114,12 @@ pub(crate) fn count_is_touched() {
 }
 
 /// Locks `mutex`, also when a thread panicked while it held it: each user says why its data is still whole.
-pub(crate) fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
 /// Locks `mutex` if it is free; poison is ignored as in [`lock`].
-pub(crate) fn try_lock<T: ?Sized>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
+pub fn try_lock<T: ?Sized>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
     match mutex.try_lock() {
         Ok(guard) => Some(guard),
         Err(std::sync::TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
@@ -118,7 +128,7 @@ pub(crate) fn try_lock<T: ?Sized>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>>
 }
 
 /// Waits on `condvar`, for at most `limit` where there is one. May return for no reason, as every such wait.
-pub(crate) fn wait<'a, T>(
+pub fn wait<'a, T>(
     condvar: &Condvar,
     guard: MutexGuard<'a, T>,
     limit: Option<Duration>,
@@ -133,7 +143,7 @@ pub(crate) fn wait<'a, T>(
 /// Tries `done` again and again for a few microseconds, and says whether it became true.
 ///
 /// For waits that mostly end at once: a thread that parks costs its waker a system call and itself some 50 µs.
-pub(crate) fn spin_until(done: impl FnMut() -> bool) -> bool {
+pub fn spin_until(done: impl FnMut() -> bool) -> bool {
     spin_for(Duration::ZERO, done)
 }
 
@@ -143,7 +153,7 @@ pub(crate) fn spin_until(done: impl FnMut() -> bool) -> bool {
 /// A spin of more than a moment takes a core from threads that have work. So no more threads of the process spin than
 /// there are cores beside one, which is left to the thread that they all wait for.
 #[cfg(not(loom))]
-pub(crate) fn spin_for(limit: Duration, mut done: impl FnMut() -> bool) -> bool {
+pub fn spin_for(limit: Duration, mut done: impl FnMut() -> bool) -> bool {
     /// Looks at `done` between two looks at the clock; some microseconds.
     const LOOKS: usize = 64;
     let mut spin = || {
@@ -200,13 +210,13 @@ impl Drop for Seat {
 
 /// Under loom one look is enough: spinning explores nothing that parking does not.
 #[cfg(loom)]
-pub(crate) fn spin_for(_limit: Duration, mut done: impl FnMut() -> bool) -> bool {
+pub fn spin_for(_limit: Duration, mut done: impl FnMut() -> bool) -> bool {
     done()
 }
 
 /// Parks the current thread until it is unparked, or for at most `limit`. May return for no reason.
 #[cfg(not(loom))]
-pub(crate) fn park(limit: Option<Duration>) {
+pub fn park(limit: Option<Duration>) {
     match limit {
         Some(limit) => thread::park_timeout(limit),
         None => thread::park(),
@@ -215,6 +225,6 @@ pub(crate) fn park(limit: Option<Duration>) {
 
 /// Time stands still in a model: a park ends by an unpark alone, so that a lost wake-up is a deadlock that loom reports.
 #[cfg(loom)]
-pub(crate) fn park(_limit: Option<Duration>) {
+pub fn park(_limit: Option<Duration>) {
     thread::park();
 }

@@ -65,12 +65,12 @@ pub struct Gone;
 ///
 /// ```compile_fail,E0277
 /// fn clone<T: Clone>() {}
-/// clone::<portolan::publish::live::LiveIndex<u64, u32>>();
+/// clone::<portolan_publish::live::LiveIndex<u64, u32>>();
 /// ```
 ///
 /// ```
 /// fn send<T: Send>() {}
-/// send::<portolan::publish::live::LiveIndex<u64, u32>>();
+/// send::<portolan_publish::live::LiveIndex<u64, u32>>();
 /// ```
 pub struct LiveIndex<K: Key, V: Value> {
     copies: WriteCopies<K, V>,
@@ -83,12 +83,12 @@ pub struct LiveIndex<K: Key, V: Value> {
 ///
 /// ```
 /// fn send<T: Send + Clone>() {}
-/// send::<portolan::publish::live::LiveReader<u64, u32>>();
+/// send::<portolan_publish::live::LiveReader<u64, u32>>();
 /// ```
 ///
 /// ```compile_fail,E0277
 /// fn sync<T: Sync>() {}
-/// sync::<portolan::publish::live::LiveReader<u64, u32>>();
+/// sync::<portolan_publish::live::LiveReader<u64, u32>>();
 /// ```
 pub struct LiveReader<K: Key, V: Value> {
     copy: ReadCopy<K, V>,

@@ -35,7 +35,7 @@ fn key() -> &'static Key {
 
 /// Hashes what comes from outside, for maps whose order nobody sees.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Keyed;
+pub struct Keyed;
 
 impl BuildHasher for Keyed {
     type Hasher = FoldHasher<'static>;
@@ -50,14 +50,14 @@ impl BuildHasher for Keyed {
 /// The hash of what comes from outside: one function in a process, another in each
 /// process.
 #[inline]
-pub(crate) fn hash_of<T: Hash + ?Sized>(value: &T) -> u64 {
+pub fn hash_of<T: Hash + ?Sized>(value: &T) -> u64 {
     Keyed.hash_one(value)
 }
 
 /// A hash that is the same in every process of one build: for choices that a replay
 /// has to repeat, never for an index.
 #[inline]
-pub(crate) fn stable_hash_of<T: Hash + ?Sized>(value: &T) -> u64 {
+pub fn stable_hash_of<T: Hash + ?Sized>(value: &T) -> u64 {
     FixedState::with_seed(0x706f_7274_6f6c_616e).hash_one(value)
 }
 

@@ -20,7 +20,7 @@ use crate::sync;
 /// It may be sent to another thread, and cloned for one:
 ///
 /// ```
-/// # use portolan::publish::{Subscription, Versioned};
+/// # use portolan_publish::{Subscription, Versioned};
 /// # struct V(u64);
 /// # impl Versioned for V { fn version(&self) -> u64 { self.0 } }
 /// fn send<T: Send + Clone>() {}
@@ -30,7 +30,7 @@ use crate::sync;
 /// but not shared between threads:
 ///
 /// ```compile_fail,E0277
-/// # use portolan::publish::{Subscription, Versioned};
+/// # use portolan_publish::{Subscription, Versioned};
 /// # struct V(u64);
 /// # impl Versioned for V { fn version(&self) -> u64 { self.0 } }
 /// fn sync<T: Sync>() {}
@@ -53,7 +53,7 @@ type NotSend<T> = (*const (), fn() -> T);
 /// It cannot go to another thread, since a pin is announced in the name of the thread that made it:
 ///
 /// ```compile_fail,E0277
-/// # use portolan::publish::{Pinned, Versioned};
+/// # use portolan_publish::{Pinned, Versioned};
 /// # struct V(u64);
 /// # impl Versioned for V { fn version(&self) -> u64 { self.0 } }
 /// fn send<T: Send>() {}

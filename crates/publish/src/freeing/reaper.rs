@@ -27,14 +27,14 @@ fn queue<R>(change: impl FnOnce(&mut Queue) -> R) -> R {
     change(&mut QUEUE.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
-#[cfg(test)]
+#[cfg(any(test, feature = "cost"))]
 thread_local! {
     static HANDED_OVER: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
 }
 
 /// How often this thread handed parts over since the last call.
-#[cfg(test)]
-pub(crate) fn take_handed_over() -> usize {
+#[cfg(any(test, feature = "cost"))]
+pub fn take_handed_over() -> usize {
     HANDED_OVER.take()
 }
 
@@ -43,7 +43,7 @@ pub(crate) fn hand_over(parts: Left) {
     if parts.is_empty() {
         return;
     }
-    #[cfg(test)]
+    #[cfg(any(test, feature = "cost"))]
     HANDED_OVER.set(HANDED_OVER.get() + 1);
     let mut mine = Some(parts);
     let start = queue(|queue| {

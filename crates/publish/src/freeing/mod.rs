@@ -34,17 +34,17 @@ mod reaper;
 use std::mem;
 
 /// Something that was put off: children of a node that is freed.
-pub(crate) trait Part: Send + Sync + 'static {}
+pub trait Part: Send + Sync + 'static {}
 
 impl<T: Send + Sync + 'static> Part for T {}
 
 /// The slots of a tree node, counted when it is made. Takes no memory.
-pub(crate) struct Counted<const CHILDREN: usize>(());
+pub struct Counted<const CHILDREN: usize>(());
 
 impl<const CHILDREN: usize> Counted<CHILDREN> {
     /// A node is made.
     #[inline]
-    pub(crate) fn new() -> Self {
+    pub fn new() -> Self {
         count(CHILDREN);
         Self(())
     }
@@ -58,12 +58,13 @@ impl<const CHILDREN: usize> Clone for Counted<CHILDREN> {
 }
 
 #[cfg(any(test, feature = "cost"))]
-pub(crate) use local::take_dropped;
-pub(crate) use local::{Begin, End, count, made};
+#[doc(hidden)]
+pub use local::take_dropped;
+pub use local::{Begin, End, count, made};
 use local::{Scope, put_off, take_steps};
 
 /// The children of a tree node: an array with vacant slots, or a list.
-pub(crate) trait Children: Part + Sized {
+pub trait Children: Part + Sized {
     /// Whether a child refers to anything that is freed.
     const NEEDS_DROP: bool;
 
@@ -133,7 +134,7 @@ const FEW: usize = 8;
 /// Drops the children of a node while steps are left, and puts the others off. Those that are still there afterwards
 /// have their steps: the node's fields drop them.
 #[inline]
-pub(crate) fn drop_children<C: Children>(children: &mut C) {
+pub fn drop_children<C: Children>(children: &mut C) {
     if !C::NEEDS_DROP {
         return;
     }
@@ -225,8 +226,9 @@ impl std::fmt::Debug for Backlog {
 pub(crate) const IN_PLACE: u64 = if cfg!(miri) { u64::MAX } else { 512 };
 
 pub(crate) use reaper::hand_over;
-#[cfg(test)]
-pub(crate) use reaper::take_handed_over;
+#[cfg(any(test, feature = "cost"))]
+#[doc(hidden)]
+pub use reaper::take_handed_over;
 
 #[cfg(not(loom))]
 mod local {
@@ -266,7 +268,7 @@ mod local {
 
     /// Slots were made. The open scope may drop as many more.
     #[inline]
-    pub(crate) fn count(units: usize) {
+    pub fn count(units: usize) {
         let units = units as u64;
         THREAD.with(|thread| {
             thread.made.set(thread.made.get().wrapping_add(units));
@@ -275,7 +277,7 @@ mod local {
     }
 
     /// How many slots this thread has made; wraps.
-    pub(crate) fn made() -> u64 {
+    pub fn made() -> u64 {
         THREAD.with(|thread| thread.made.get())
     }
 
@@ -294,7 +296,7 @@ mod local {
 
     /// How many references nodes dropped on this thread since the last call, in all.
     #[cfg(any(test, feature = "cost"))]
-    pub(crate) fn take_dropped() -> u64 {
+    pub fn take_dropped() -> u64 {
         THREAD.with(|thread| thread.dropped.take())
     }
 
@@ -343,10 +345,10 @@ mod local {
     }
 
     /// The first field of what is freed in bounded steps by whoever drops it: fields drop in their order.
-    pub(crate) struct Begin;
+    pub struct Begin;
 
     /// The last field of it. What a scope around it frees is left to that scope.
-    pub(crate) struct End;
+    pub struct End;
 
     impl Drop for Begin {
         #[inline]
@@ -386,8 +388,10 @@ mod local {
 
     use super::Part;
 
-    pub(crate) struct Begin;
-    pub(crate) struct End;
+    /// See the other `local`.
+    pub struct Begin;
+    /// See the other `local`.
+    pub struct End;
     pub(super) struct Scope<'a>(std::marker::PhantomData<&'a ()>);
 
     impl<'a> Scope<'a> {
@@ -400,9 +404,11 @@ mod local {
         fn drop(&mut self) {}
     }
 
-    pub(crate) fn count(_units: usize) {}
+    /// See the other `local`.
+    pub fn count(_units: usize) {}
 
-    pub(crate) fn made() -> u64 {
+    /// See the other `local`.
+    pub fn made() -> u64 {
         0
     }
 
@@ -411,7 +417,7 @@ mod local {
     }
 
     #[cfg(any(test, feature = "cost"))]
-    pub(crate) fn take_dropped() -> u64 {
+    pub fn take_dropped() -> u64 {
         0
     }
 

@@ -18,7 +18,7 @@ use crate::sync::{self, mutated};
 /// It can be sent to another thread, but there is never a second one:
 ///
 /// ```
-/// # use portolan::publish::{Publisher, Versioned};
+/// # use portolan_publish::{Publisher, Versioned};
 /// # struct V(u64);
 /// # impl Versioned for V { fn version(&self) -> u64 { self.0 } }
 /// fn send<T: Send>() {}
@@ -26,7 +26,7 @@ use crate::sync::{self, mutated};
 /// ```
 ///
 /// ```compile_fail,E0277
-/// # use portolan::publish::{Publisher, Versioned};
+/// # use portolan_publish::{Publisher, Versioned};
 /// # struct V(u64);
 /// # impl Versioned for V { fn version(&self) -> u64 { self.0 } }
 /// fn clone<T: Clone>() {}
@@ -146,7 +146,7 @@ impl<T: Versioned, C: Cell<T>> Publisher<T, C> {
 
     /// Runs a step of the writer. Forks and versions that it drops are freed here as far as it allocated as many tree
     /// nodes, and a constant more; the rest goes to the backlog. So the step takes no lock for them and starts no thread.
-    pub(crate) fn defer_frees<R>(&mut self, step: impl FnOnce() -> R) -> R {
+    pub fn defer_frees<R>(&mut self, step: impl FnOnce() -> R) -> R {
         let mut steps = IN_PLACE;
         self.backlog.during(&mut steps, step)
     }

@@ -17,7 +17,7 @@ use std::sync::Arc;
 
 use super::RcuCell;
 use super::slots::{ALL, FREE, NONE};
-use crate::publish::cell::sealed::ReadEnd;
+use crate::cell::sealed::ReadEnd;
 use crate::sync::{self, AtomicUsize, Ordering, count_is_touched, fenced, mutated, ordering};
 
 /// How many pins in a row must find the same version before a reader keeps it announced from one to the next.

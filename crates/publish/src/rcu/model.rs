@@ -4,8 +4,8 @@ use std::ops::Deref;
 use std::sync::{Arc, Weak};
 
 use super::{RcuCell, RcuReader, RcuWriter};
-use crate::publish::cell::sealed::{Algorithm, ReadEnd, WriteEnd};
-use crate::publish::replaced::{Pins, Replaced};
+use crate::cell::sealed::{Algorithm, ReadEnd, WriteEnd};
+use crate::replaced::{Pins, Replaced};
 use crate::sync::count_is_touched;
 
 /// Upgrades a weak handle, in a step that loom sees.

@@ -11,14 +11,14 @@
 //! 3. What makes one of those that wait return makes all of them return: being ready is not receiving.
 
 #[cfg(not(loom))]
-pub(crate) use self::shipping::{Bell, Sender, Stream, stream};
+pub use self::shipping::{Bell, Sender, Stream, stream};
 
 #[cfg(loom)]
-pub(crate) use self::stand_in::{Bell, Sender, Stream, stream};
+pub use self::stand_in::{Bell, Sender, Stream, stream};
 
 /// Why nothing came out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Nothing {
+pub enum Nothing {
     /// There is nothing in the stream now.
     Now,
     /// Nor will there be: the sender is gone.
@@ -35,69 +35,68 @@ mod shipping {
 
     /// The end that sends.
     #[derive(Debug)]
-    pub(crate) struct Sender<T>(channel::Sender<T>);
+    pub struct Sender<T>(channel::Sender<T>);
 
     /// The end that receives. Clones share what there is.
     #[derive(Clone, Debug)]
-    pub(crate) struct Stream<T>(Receiver<T>);
+    pub struct Stream<T>(Receiver<T>);
 
     /// Both ends.
-    pub(crate) fn stream<T>() -> (Sender<T>, Stream<T>) {
+    pub fn stream<T>() -> (Sender<T>, Stream<T>) {
         let (sender, receiver) = channel::unbounded();
         (Sender(sender), Stream(receiver))
     }
 
     impl<T> Sender<T> {
         /// Sends, and says whether there is anybody to receive.
-        pub(crate) fn send(&self, entry: T) -> bool {
+        pub fn send(&self, entry: T) -> bool {
             self.0.send(entry).is_ok()
         }
     }
 
     impl<T> Stream<T> {
-        pub(crate) fn try_next(&self) -> Result<T, Nothing> {
+        pub fn try_next(&self) -> Result<T, Nothing> {
             self.0.try_recv().map_err(|why| match why {
                 TryRecvError::Empty => Nothing::Now,
                 TryRecvError::Disconnected => Nothing::Ever,
             })
         }
 
-        pub(crate) fn len(&self) -> usize {
+        pub fn len(&self) -> usize {
             self.0.len()
         }
     }
 
     /// What is rung for those that wait. Rings that nobody has heard are one.
     #[derive(Debug)]
-    pub(crate) struct Bell {
+    pub struct Bell {
         ring: channel::Sender<()>,
         rung: Receiver<()>,
     }
 
     impl Bell {
-        pub(crate) fn new() -> Bell {
+        pub fn new() -> Bell {
             let (ring, rung) = channel::bounded(1);
             Bell { ring, rung }
         }
 
-        pub(crate) fn ring(&self) {
+        pub fn ring(&self) {
             // Where it has been rung already, those that wait are woken already.
             let _ = self.ring.try_send(());
         }
 
         /// Takes the rings so far back.
-        pub(crate) fn silence(&self) {
+        pub fn silence(&self) {
             while self.rung.try_recv().is_ok() {}
         }
 
         /// Whether it was rung and not silenced since.
-        #[cfg(test)]
-        pub(crate) fn is_rung(&self) -> bool {
+        pub fn is_rung(&self) -> bool {
             !self.rung.is_empty()
         }
 
         /// Waits for a ring or for something in `beside`, for ever where there is no `until`.
-        pub(crate) fn wait<T>(&self, beside: Option<&Stream<T>>, until: Option<Instant>) {
+        pub fn wait<T>(&self, beside: Option<&Stream<T>>, until: Option<Instant>) {
             let mut select = Select::new();
             select.recv(&self.rung);
             if let Some(Stream(receiver)) = beside {
@@ -132,12 +131,12 @@ mod stand_in {
     }
 
     #[derive(Debug)]
-    pub(crate) struct Sender<T>(Arc<Mutex<Shared<T>>>);
+    pub struct Sender<T>(Arc<Mutex<Shared<T>>>);
 
     #[derive(Debug)]
-    pub(crate) struct Stream<T>(Arc<Mutex<Shared<T>>>);
+    pub struct Stream<T>(Arc<Mutex<Shared<T>>>);
 
-    pub(crate) fn stream<T>() -> (Sender<T>, Stream<T>) {
+    pub fn stream<T>() -> (Sender<T>, Stream<T>) {
         let shared = Shared {
             entries: VecDeque::new(),
             receivers: 1,
@@ -153,7 +152,7 @@ mod stand_in {
     }
 
     impl<T> Sender<T> {
-        pub(crate) fn send(&self, entry: T) -> bool {
+        pub fn send(&self, entry: T) -> bool {
             let mut shared = lock(&self.0);
             if shared.receivers == 0 {
                 return false;
@@ -173,13 +172,13 @@ mod stand_in {
     }
 
     impl<T> Stream<T> {
-        pub(crate) fn try_next(&self) -> Result<T, Nothing> {
+        pub fn try_next(&self) -> Result<T, Nothing> {
             let mut shared = lock(&self.0);
             let nothing = if shared.is_closed { Nothing::Ever } else { Nothing::Now };
             shared.entries.pop_front().ok_or(nothing)
         }
 
-        pub(crate) fn len(&self) -> usize {
+        pub fn len(&self) -> usize {
             lock(&self.0).entries.len()
         }
     }
@@ -198,7 +197,7 @@ mod stand_in {
     }
 
     #[derive(Debug)]
-    pub(crate) struct Bell(Mutex<Rung>);
+    pub struct Bell(Mutex<Rung>);
 
     #[derive(Debug)]
     struct Rung {
@@ -207,21 +206,21 @@ mod stand_in {
     }
 
     impl Bell {
-        pub(crate) fn new() -> Bell {
+        pub fn new() -> Bell {
             Bell(Mutex::new(Rung { is_rung: false, waiting: Vec::new() }))
         }
 
-        pub(crate) fn ring(&self) {
+        pub fn ring(&self) {
             let mut rung = lock(&self.0);
             rung.is_rung = true;
             wake(&mut rung.waiting);
         }
 
-        pub(crate) fn silence(&self) {
+        pub fn silence(&self) {
             lock(&self.0).is_rung = false;
         }
 
-        pub(crate) fn wait<T>(&self, beside: Option<&Stream<T>>, _until: Option<Instant>) {
+        pub fn wait<T>(&self, beside: Option<&Stream<T>>, _until: Option<Instant>) {
             {
                 let mut rung = lock(&self.0);
                 if rung.is_rung {
