@@ -18,6 +18,7 @@ use std::time::Duration;
 
 pub use reader::{LivePod, ReadError, Reader};
 pub use shared::Engine;
+pub(crate) use shared::Registration;
 pub use weak::WeakEngine;
 pub use writer::{Figures, Rebuilt, Writer};
 

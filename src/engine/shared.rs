@@ -8,6 +8,9 @@ use crate::log::{
 };
 use crate::model::{Name, Node, Pod, Timestamp, Uid};
 
+use crate::state::CommitPolicy;
+use crate::sync::{AtomicUsize, Ordering};
+
 use super::reader::Reader;
 use super::writer::Writer;
 use super::{Config, Figures};
@@ -39,6 +42,25 @@ pub struct Engine {
     pub(super) log: Arc<Log<Core>>,
     /// Where a thread of its own writes: joined when the last engine goes.
     pub(super) attendant: Option<Arc<Attendant<Core>>>,
+    pub(super) schedulers: Schedulers,
+}
+
+/// The schedulers of an engine, counted.
+#[derive(Clone)]
+pub(super) struct Schedulers {
+    count: Arc<AtomicUsize>,
+    /// Whether there may be one at most, since placements are not checked.
+    one_at_most: bool,
+}
+
+/// A scheduler that is counted, until this is dropped.
+pub(crate) struct Registration(Arc<AtomicUsize>);
+
+impl Drop for Registration {
+    fn drop(&mut self) {
+        // Relaxed, here and below: a count, through which nothing is reached.
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 /// The writer as the log feeds it.
@@ -69,11 +91,19 @@ impl Fold for Core {
     }
 }
 
+impl Schedulers {
+    fn of(config: &Config) -> Schedulers {
+        let one_at_most = matches!(config.commit_check, CommitPolicy::Unchecked);
+        Schedulers { count: Arc::new(AtomicUsize::new(0)), one_at_most }
+    }
+}
+
 impl Engine {
     /// An engine whose writing the submitting threads do by turns.
     #[must_use]
     pub fn shared(config: Config) -> Engine {
-        Engine { log: Arc::new(Engine::log(config)), attendant: None }
+        let schedulers = Schedulers::of(&config);
+        Engine { log: Arc::new(Engine::log(config)), attendant: None, schedulers }
     }
 
     /// An engine with a thread that does all the writing, and sweeps expired
@@ -84,9 +114,18 @@ impl Engine {
     /// The sweep period is zero, or the thread could not be started.
     pub fn spawned(config: Config) -> Result<Engine, SpawnError> {
         let period = config.sweep_period.unwrap_or(SWEEP_PERIOD);
+        let schedulers = Schedulers::of(&config);
         let log = Arc::new(Engine::log(config));
         let attendant = Attendant::spawn(log.clone(), period)?;
-        Ok(Engine { log, attendant: Some(Arc::new(attendant)) })
+        Ok(Engine { log, attendant: Some(Arc::new(attendant)), schedulers })
+    }
+
+    /// Counts a scheduler; none if it would be one too many.
+    pub(crate) fn register_scheduler(&self) -> Option<Registration> {
+        let Schedulers { count, one_at_most } = &self.schedulers;
+        let registration = Registration(count.clone());
+        let others = count.fetch_add(1, Ordering::Relaxed);
+        (others == 0 || !one_at_most).then_some(registration)
     }
 
     fn log(config: Config) -> Log<Core> {

@@ -6,7 +6,7 @@ use std::sync::{Arc, Weak};
 use crate::log::{Attendant, Log};
 
 use super::Engine;
-use super::shared::Core;
+use super::shared::{Core, Schedulers};
 
 /// An engine that somebody else keeps alive.
 ///
@@ -27,6 +27,7 @@ use super::shared::Core;
 pub struct WeakEngine {
     log: Weak<Log<Core>>,
     attendant: Option<Weak<Attendant<Core>>>,
+    schedulers: Schedulers,
 }
 
 impl Engine {
@@ -36,6 +37,7 @@ impl Engine {
         WeakEngine {
             log: Arc::downgrade(&self.log),
             attendant: self.attendant.as_ref().map(Arc::downgrade),
+            schedulers: self.schedulers.clone(),
         }
     }
 }
@@ -48,7 +50,8 @@ impl WeakEngine {
             Some(weak) => Some(weak.upgrade()?),
             None => None,
         };
-        Some(Engine { log: self.log.upgrade()?, attendant })
+        let schedulers = self.schedulers.clone();
+        Some(Engine { log: self.log.upgrade()?, attendant, schedulers })
     }
 }
 

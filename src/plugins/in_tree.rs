@@ -33,6 +33,13 @@ const PROFILE: [Row; 21] = [
     ("PodLauncher", 0, |_| Box::new(super::PodLauncher)),
 ];
 
+/// The plugins of the [default profile](Framework::default_profile) with the weights of their scores, for
+/// [`Framework::new`] with plugins of your own among them.
+#[must_use]
+pub fn default_plugins(handle: &Handle) -> Vec<(Box<dyn Plugin>, i64)> {
+    PROFILE.iter().map(|(_, weight, make)| (make(handle), *weight)).collect()
+}
+
 impl Framework {
     /// The plugins of kube-scheduler's default profile, in its order and with
     /// its weights; GangScheduling, which it has there behind a feature gate; and Gödel's
@@ -45,8 +52,7 @@ impl Framework {
     /// The same with this handle.
     #[must_use]
     pub fn default_profile_with(handle: &Handle) -> Framework {
-        let plugins = PROFILE.iter().map(|(_, weight, make)| (make(handle), *weight));
-        Framework::assembled(plugins.collect()).with_handle(handle.clone())
+        Framework::assembled(default_plugins(handle)).with_handle(handle.clone())
     }
 }
 

@@ -37,6 +37,7 @@ pub use default_binder::DefaultBinder;
 pub use fit::{NodeResourcesFit, ScoringStrategy};
 pub use gang_scheduling::GangScheduling;
 pub use image_locality::ImageLocality;
+pub use in_tree::default_plugins;
 pub use inter_pod_affinity::InterPodAffinity;
 pub use load_aware::{LoadAware, Measured, Percent};
 pub use node_affinity::NodeAffinity;

@@ -10,7 +10,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Instant;
 
-use crate::engine::{Engine, Reader};
+use crate::engine::{Engine, Reader, Registration};
 use crate::framework::{
     AttemptResult, Cycle, CycleState, Decision, FitError, Framework, Nomination, Permit,
     ScheduleError, Scheduler, Status,
@@ -29,6 +29,7 @@ pub(super) const MOST_CONFLICTS: usize = 64;
 /// Decides on pods and assumes them, one after the other.
 pub struct PodScheduler {
     engine: Engine,
+    _registration: Registration,
     pub(super) reader: Reader,
     pub(super) profiles: Profiles<Scheduler>,
     pub(super) figures: CycleFigures,
@@ -76,6 +77,22 @@ impl fmt::Debug for Placement {
             .field("waits", &self.waits)
             .finish_non_exhaustive()
     }
+}
+
+/// Why there is no new scheduler.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum NewSchedulerError {
+    /// The engine broke down.
+    #[error(transparent)]
+    Unavailable(#[from] Unavailable),
+    /// The engine has another scheduler, and its commit policy is `Unchecked`: the two would place pods in the same
+    /// room.
+    #[error(
+        "the engine has another scheduler and checks no placements: set `Config::commit_check` to \
+         `Room` or to a check"
+    )]
+    Unchecked,
 }
 
 /// Why a pod was not placed.
@@ -155,10 +172,14 @@ impl PodScheduler {
     ///
     /// # Errors
     ///
-    /// The engine broke down.
-    pub fn new(engine: Engine, profiles: Profiles<Scheduler>) -> Result<PodScheduler, Unavailable> {
-        let reader = engine.reader()?;
-        Ok(PodScheduler { engine, reader, profiles, figures: CycleFigures::default() })
+    /// The engine broke down; or it checks nothing and another scheduler exists.
+    pub fn new(
+        engine: Engine,
+        profiles: Profiles<Scheduler>,
+    ) -> Result<PodScheduler, NewSchedulerError> {
+        let (reader, figures) = (engine.reader()?, CycleFigures::default());
+        let _registration = engine.register_scheduler().ok_or(NewSchedulerError::Unchecked)?;
+        Ok(PodScheduler { engine, _registration, reader, profiles, figures })
     }
 
     /// The engine.

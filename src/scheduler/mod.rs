@@ -2,6 +2,7 @@
 //!
 //! | | what it is |
 //! |---|---|
+//! | [`Schedulers`] | engine, commit check, queue, profiles, binder and evictor, made in one expression; start here |
 //! | [`queue`] | which pod is tried next: fed from the log of an engine, it hands out each pod with the event that its decision must not be older than |
 //! | [`PodScheduler`] | the scheduling cycle: a node is decided on, the pod assumed there, and what it needs set aside; several on one engine never overcommit a node ([`FilterCheck`]) |
 //! | [`BindingCycle`] | what becomes of a pod that is assumed: permit, PreBind, Bind, PostBind |
@@ -15,29 +16,16 @@
 //! an engine: [`InMemoryBinder`], [`InMemoryEvictor`], [`InMemoryVolumeBinder`].
 //!
 //! ```
-//! use std::sync::Arc;
-//! use portolan::framework::{Framework, Handle, Scheduler, SchedulerConfig};
 //! use portolan::model::{Timestamp, node, pod};
-//! use portolan::scheduler::queue::{QueueConfig, QueueFront, SchedulingQueue};
-//! use portolan::scheduler::{Attempt, FilterCheck, InMemoryBinder, Profiles, SchedulingLoop};
-//! use portolan::{Config, Engine};
+//! use portolan::scheduler::{Attempt, Schedulers};
 //!
-//! // The commit check needs no binder: it only filters.
-//! let handle = Handle::default();
-//! let check = Arc::new(Framework::default_profile_with(&handle));
-//! let commit_check = FilterCheck::new(Profiles::one(check)).into();
-//! let engine = Engine::shared(Config { commit_check, ..Config::default() });
-//! let handle = handle.with_binder(Arc::new(InMemoryBinder::new(engine.clone())));
-//!
-//! let framework = Arc::new(Framework::default_profile_with(&handle));
-//! let queue = SchedulingQueue::new(framework.clone(), QueueConfig::default());
-//! let queue = Arc::new(QueueFront::new(queue, engine.follow()?, engine.reader()?));
-//! let scheduler = Scheduler::new(framework, SchedulerConfig::default(), None);
-//! let mut scheduling = SchedulingLoop::new(engine.clone(), queue, Profiles::one(scheduler))?;
-//!
+//! let schedulers = Schedulers::builder().build()?;
+//! let engine = schedulers.engine();
 //! engine.add_node(node("n1").cpu(4_000).memory(1 << 30).build())?;
 //! engine.put_pending(pod("web-0").cpu(250).build())?.wait()??;
+//!
 //! let clock = || Timestamp::from_secs(1);
+//! let mut scheduling = schedulers.scheduling_loop()?;
 //! if let Attempt::Placed(placement) = scheduling.schedule_one(None, clock)? {
 //!     scheduling.bind(&placement, clock).map_err(|(error, _)| error)?;
 //! }
@@ -47,6 +35,7 @@
 
 mod binder;
 mod binding;
+mod builder;
 mod commit;
 mod cycle;
 pub mod drain;
@@ -61,8 +50,9 @@ mod what_if;
 
 pub use binder::InMemoryBinder;
 pub use binding::{BindError, BindingCycle};
+pub use builder::{BuildError, Schedulers, SchedulersBuilder};
 pub use commit::FilterCheck;
-pub use cycle::{CycleError, CycleFigures, Placement, PodScheduler};
+pub use cycle::{CycleError, CycleFigures, NewSchedulerError, Placement, PodScheduler};
 pub use evictor::InMemoryEvictor;
 pub use gang::{GangError, GangPlacement};
 pub use profiles::Profiles;

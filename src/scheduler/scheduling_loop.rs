@@ -17,12 +17,14 @@ use std::time::Instant;
 
 use crate::engine::Engine;
 use crate::framework::{FitError, Framework, Nomination, PluginSet, Scheduler};
-use crate::log::Unavailable;
 use crate::model::{EventError, Pod, Timestamp, Uid};
 
 use super::gang::Refused;
 use super::queue::{Place, PopError, Popped, QueueFront, Returned};
-use super::{BindError, BindingCycle, CycleError, CycleFigures, Placement, PodScheduler, Profiles};
+use super::{
+    BindError, BindingCycle, CycleError, CycleFigures, NewSchedulerError, Placement, PodScheduler,
+    Profiles,
+};
 
 /// Takes pods from a queue, and places and binds them.
 pub struct SchedulingLoop {
@@ -87,12 +89,12 @@ impl SchedulingLoop {
     ///
     /// # Errors
     ///
-    /// The engine broke down.
+    /// As of [`PodScheduler::new`].
     pub fn new(
         engine: Engine,
         queue: Arc<QueueFront>,
         profiles: Profiles<Scheduler>,
-    ) -> Result<SchedulingLoop, Unavailable> {
+    ) -> Result<SchedulingLoop, NewSchedulerError> {
         let binding = BindingCycle::new(engine.clone())?;
         Ok(SchedulingLoop { queue, scheduler: PodScheduler::new(engine, profiles)?, binding })
     }

@@ -1,0 +1,278 @@
+//! Everything that schedules the pods of one cluster, made in one expression.
+//!
+//! The parts refer to each other: the engine owns its commit check, the check asks the frameworks of the profiles, a
+//! framework's plugins use the binder, and the binder writes to the engine. The builder ties this knot with weak handles,
+//! so all parts are dropped with the last strong handle, and each profile has one framework: state that a plugin keeps
+//! is the same in the queue, in all schedulers and in the commit check.
+
+use std::fmt;
+use std::sync::{Arc, OnceLock};
+
+use crate::engine::{Config, Engine, WeakEngine};
+use crate::framework::{
+    Binder, Evictor, Framework, FrameworkError, Handle, Scheduler, SchedulerConfig, VolumeBinder,
+};
+use crate::log::{SpawnError, Unavailable};
+use crate::model::{Name, Pod};
+use crate::snapshot::Cluster;
+use crate::state::{CommitCheck, CommitPolicy, RoomCheck};
+
+use super::queue::{QueueConfig, QueueError, QueueFront, SchedulingQueue};
+use super::{
+    FilterCheck, InMemoryBinder, InMemoryEvictor, InMemoryVolumeBinder, NewSchedulerError,
+    Profiles, SchedulingLoop, SharedReader,
+};
+
+type MakeFramework = Box<dyn FnOnce(&Handle) -> Result<Framework, FrameworkError>>;
+type Make<T> = Box<dyn FnOnce(&WeakEngine) -> Arc<T>>;
+
+/// Makes an engine, its commit check, its queue, its profiles and who binds and evicts; see [`Schedulers::builder`].
+#[must_use = "a builder does nothing until `build` is called"]
+pub struct SchedulersBuilder {
+    config: Config,
+    is_spawned: bool,
+    queue: QueueConfig,
+    decides: SchedulerConfig,
+    pool: Option<Arc<rayon::ThreadPool>>,
+    profiles: Vec<(Name, MakeFramework)>,
+    binder: Option<Make<dyn Binder>>,
+    volume_binder: Option<Make<dyn VolumeBinder>>,
+    evictor: Option<Make<dyn Evictor>>,
+}
+
+/// An engine with a queue and profiles, from which any number of threads take a [`SchedulingLoop`] each; the
+/// [module](super) has an example.
+pub struct Schedulers {
+    engine: Engine,
+    queue: Arc<QueueFront>,
+    profiles: Profiles<Arc<Framework>>,
+    decides: SchedulerConfig,
+    pool: Option<Arc<rayon::ThreadPool>>,
+}
+
+/// Why nothing was built.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum BuildError {
+    /// A profile's plugins do not form a framework.
+    #[error("profile {profile:?}: {error}")]
+    Framework {
+        /// The profile.
+        profile: Name,
+        /// What is wrong with it.
+        error: FrameworkError,
+    },
+    /// The profiles do not share a queue.
+    #[error(transparent)]
+    Queue(#[from] QueueError),
+    /// Two profiles have one name.
+    #[error("profile {0:?} is given twice: rename one")]
+    Duplicate(Name),
+    /// The engine's thread was not started.
+    #[error(transparent)]
+    Spawn(#[from] SpawnError),
+    /// The engine broke down.
+    #[error(transparent)]
+    Unavailable(#[from] Unavailable),
+}
+
+impl Schedulers {
+    /// A builder. By default it makes a shared engine, the default profile under the name `default-scheduler`, and a
+    /// binder, a volume binder and an evictor that act in the engine's memory.
+    pub fn builder() -> SchedulersBuilder {
+        SchedulersBuilder {
+            config: Config::default(),
+            is_spawned: false,
+            queue: QueueConfig::default(),
+            decides: SchedulerConfig::default(),
+            pool: None,
+            profiles: Vec::new(),
+            binder: None,
+            volume_binder: None,
+            evictor: None,
+        }
+    }
+
+    /// The engine.
+    #[must_use]
+    pub fn engine(&self) -> &Engine {
+        &self.engine
+    }
+
+    /// The queue, fed by the engine's log.
+    #[must_use]
+    pub fn queue(&self) -> &Arc<QueueFront> {
+        &self.queue
+    }
+
+    /// The frameworks.
+    #[must_use]
+    pub fn profiles(&self) -> &Profiles<Arc<Framework>> {
+        &self.profiles
+    }
+
+    /// A loop for one thread. Any number of loops may run at once.
+    ///
+    /// # Errors
+    ///
+    /// The engine broke down; or its commit policy is [`CommitPolicy::Unchecked`] and another scheduler exists.
+    pub fn scheduling_loop(&self) -> Result<SchedulingLoop, NewSchedulerError> {
+        let scheduler = |framework: &Arc<Framework>| {
+            Scheduler::new(framework.clone(), self.decides.clone(), self.pool.clone())
+        };
+        SchedulingLoop::new(self.engine.clone(), self.queue.clone(), self.profiles.map(scheduler))
+    }
+}
+
+impl SchedulersBuilder {
+    /// The engine's configuration. If its commit policy is [`CommitPolicy::Room`], which is the default, placements are
+    /// checked by the filters of the pods' profiles.
+    pub fn config(self, config: Config) -> Self {
+        SchedulersBuilder { config, ..self }
+    }
+
+    /// Lets a thread of its own write the engine and expire pods ([`Engine::spawned`]).
+    pub fn spawned(self) -> Self {
+        SchedulersBuilder { is_spawned: true, ..self }
+    }
+
+    /// How the queue backs off.
+    pub fn queue(self, queue: QueueConfig) -> Self {
+        SchedulersBuilder { queue, ..self }
+    }
+
+    /// How schedulers decide.
+    pub fn decides(self, decides: SchedulerConfig) -> Self {
+        SchedulersBuilder { decides, ..self }
+    }
+
+    /// A thread pool for decisions over many nodes.
+    pub fn pool(self, pool: Arc<rayon::ThreadPool>) -> Self {
+        SchedulersBuilder { pool: Some(pool), ..self }
+    }
+
+    /// A profile for the pods that name this scheduler. The first call replaces the default profile. All profiles must
+    /// have the same QueueSort plugin.
+    pub fn profile(
+        mut self,
+        name: impl Into<Name>,
+        make: impl FnOnce(&Handle) -> Result<Framework, FrameworkError> + 'static,
+    ) -> Self {
+        self.profiles.push((name.into(), Box::new(make)));
+        self
+    }
+
+    /// Binds pods. The handle is weak, since the engine owns the binder through its commit check.
+    pub fn binder<B: Binder + 'static>(
+        self,
+        make: impl FnOnce(&WeakEngine) -> B + 'static,
+    ) -> Self {
+        let make = |engine: &WeakEngine| Arc::new(make(engine)) as Arc<dyn Binder>;
+        SchedulersBuilder { binder: Some(Box::new(make)), ..self }
+    }
+
+    /// Binds volumes.
+    pub fn volume_binder<B: VolumeBinder + 'static>(
+        self,
+        make: impl FnOnce(&WeakEngine) -> B + 'static,
+    ) -> Self {
+        let make = |engine: &WeakEngine| Arc::new(make(engine)) as Arc<dyn VolumeBinder>;
+        SchedulersBuilder { volume_binder: Some(Box::new(make)), ..self }
+    }
+
+    /// Evicts the victims of preemption.
+    pub fn evictor<E: Evictor + 'static>(
+        self,
+        make: impl FnOnce(&WeakEngine) -> E + 'static,
+    ) -> Self {
+        let make = |engine: &WeakEngine| Arc::new(make(engine)) as Arc<dyn Evictor>;
+        SchedulersBuilder { evictor: Some(Box::new(make)), ..self }
+    }
+
+    /// Makes all of it.
+    ///
+    /// # Errors
+    ///
+    /// See [`BuildError`].
+    pub fn build(mut self) -> Result<Schedulers, BuildError> {
+        if self.profiles.is_empty() {
+            let default = |handle: &Handle| Ok(Framework::default_profile_with(handle));
+            self = self.profile("default-scheduler", default);
+        }
+        let check = LateCheck::default();
+        if matches!(self.config.commit_check, CommitPolicy::Room) {
+            self.config.commit_check = check.clone().into();
+        }
+        let engine = match self.is_spawned {
+            true => Engine::spawned(self.config)?,
+            false => Engine::shared(self.config),
+        };
+        let weak = engine.downgrade();
+        let binder = self.binder.map_or_else(
+            || Arc::new(InMemoryBinder::new(engine.clone())) as Arc<dyn Binder>,
+            |make| make(&weak),
+        );
+        let volume_binder = self.volume_binder.map_or_else(
+            || Arc::new(InMemoryVolumeBinder::new(engine.clone())) as Arc<dyn VolumeBinder>,
+            |make| make(&weak),
+        );
+        let evictor = self.evictor.map_or_else(
+            || Arc::new(InMemoryEvictor::new(engine.clone())) as Arc<dyn Evictor>,
+            |make| make(&weak),
+        );
+        let handle = Handle::default()
+            .with_binder(binder)
+            .with_volume_binder(volume_binder)
+            .with_evictor(evictor)
+            .with_snapshots(Arc::new(SharedReader::new(engine.reader()?)));
+        let mut frameworks: Vec<(Name, Arc<Framework>)> = Vec::new();
+        for (profile, make) in self.profiles {
+            if frameworks.iter().any(|(name, _)| *name == profile) {
+                return Err(BuildError::Duplicate(profile));
+            }
+            match make(&handle) {
+                Ok(framework) => {
+                    frameworks.push((profile, Arc::new(framework.with_handle(handle.clone()))))
+                }
+                Err(error) => return Err(BuildError::Framework { profile, error }),
+            }
+        }
+        let queue = SchedulingQueue::with_profiles(frameworks.iter().cloned(), self.queue)?;
+        let queue = Arc::new(QueueFront::new(queue, engine.follow()?, engine.reader()?));
+        let profiles = Profiles::by_name(frameworks);
+        // Nobody has the engine yet: nothing was checked before.
+        check.0.get_or_init(|| FilterCheck::new(profiles.clone()));
+        Ok(Schedulers { engine, queue, profiles, decides: self.decides, pool: self.pool })
+    }
+}
+
+/// The check by the profiles, which are made after the engine that owns the check.
+#[derive(Clone, Default)]
+struct LateCheck(Arc<OnceLock<FilterCheck>>);
+
+impl CommitCheck for LateCheck {
+    fn check(&self, cluster: &Cluster, pod: &Pod, node: &str) -> Result<(), String> {
+        match self.0.get() {
+            Some(check) => check.check(cluster, pod, node),
+            None => RoomCheck.check(cluster, pod, node),
+        }
+    }
+}
+
+impl fmt::Debug for Schedulers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let profiles = self.profiles.iter().count();
+        f.debug_struct("Schedulers").field("profiles", &profiles).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for SchedulersBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let profiles: Vec<&Name> = self.profiles.iter().map(|(name, _)| name).collect();
+        f.debug_struct("SchedulersBuilder")
+            .field("config", &self.config)
+            .field("is_spawned", &self.is_spawned)
+            .field("profiles", &profiles)
+            .finish_non_exhaustive()
+    }
+}

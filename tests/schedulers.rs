@@ -1,0 +1,159 @@
+//! Engine, commit check, queue, profiles, binder and evictor from one builder.
+
+use std::sync::{Arc, Weak};
+use std::time::Instant;
+
+use portolan::framework::{
+    Framework, FrameworkError, Handle, Plugin, Point, Scheduler, SchedulerConfig,
+};
+use portolan::model::{Timestamp, node, pod};
+use portolan::plugins::default_plugins;
+use portolan::scheduler::queue::{PopError, QueueError};
+use portolan::scheduler::{
+    Attempt, BuildError, NewSchedulerError, PodScheduler, Profiles, Schedulers, SchedulingLoop,
+};
+use portolan::{CommitPolicy, Config, Engine};
+
+fn clock() -> Timestamp {
+    Timestamp::from_secs(1)
+}
+
+fn drain(scheduling: &mut SchedulingLoop) -> usize {
+    let mut bound = 0;
+    loop {
+        match scheduling.schedule_one(Some(Instant::now()), clock) {
+            Ok(Attempt::Placed(placement)) => {
+                scheduling.bind(&placement, clock).map_err(|(error, _)| error).unwrap();
+                bound += 1;
+            }
+            Ok(_) => {}
+            Err(PopError::Timeout) => return bound,
+            Err(error) => panic!("{error}"),
+        }
+    }
+}
+
+#[test]
+fn schedulers_on_two_threads_do_not_overcommit_a_node() {
+    const ROOM: usize = 40;
+    let schedulers = Schedulers::builder().build().unwrap();
+    let engine = schedulers.engine();
+    for at in 0..4 {
+        let node = node(format!("n{at}")).cpu(1_000).memory(1 << 30).pods(110).build();
+        engine.add_node(node).unwrap().wait().unwrap().unwrap();
+    }
+    for at in 0..2 * ROOM {
+        engine
+            .put_pending(pod(format!("p{at}")).cpu(100).build())
+            .unwrap()
+            .wait()
+            .unwrap()
+            .unwrap();
+    }
+    let bound: usize = std::thread::scope(|scope| {
+        let threads = [0, 1].map(|_| {
+            let mut scheduling = schedulers.scheduling_loop().unwrap();
+            scope.spawn(move || drain(&mut scheduling))
+        });
+        threads.map(|thread| thread.join().unwrap()).into_iter().sum()
+    });
+    let snapshot = engine.reader().unwrap().snapshot();
+    assert_eq!((bound, snapshot.pod_count()), (ROOM, ROOM));
+    assert!(snapshot.nodes().all(|node| node.requested().cpu.0 == 1_000));
+}
+
+/// Lives as long as its framework.
+struct Flag(#[expect(dead_code, reason = "counted, not read")] Arc<()>);
+
+impl Plugin for Flag {
+    fn name(&self) -> &'static str {
+        "Flag"
+    }
+
+    fn points(&self) -> &'static [Point] {
+        &[]
+    }
+}
+
+fn with_flag(handle: &Handle, flag: Arc<()>) -> Result<Framework, FrameworkError> {
+    let mut plugins = default_plugins(handle);
+    plugins.push((Box::new(Flag(flag)), 0));
+    Framework::new(plugins)
+}
+
+#[test]
+fn everything_goes_with_the_last_handle() {
+    let alive = Arc::new(());
+    let flag: Weak<()> = Arc::downgrade(&alive);
+    let builder = Schedulers::builder();
+    let schedulers = builder.profile("mine", |handle| with_flag(handle, alive)).build().unwrap();
+    let engine = schedulers.engine();
+    engine
+        .add_node(node("n1").cpu(1_000).memory(1 << 30).build())
+        .unwrap()
+        .wait()
+        .unwrap()
+        .unwrap();
+    let wanted = pod("p").spec(|spec| spec.scheduler_name = Some("mine".into())).cpu(100).build();
+    engine.put_pending(wanted).unwrap().wait().unwrap().unwrap();
+    let mut scheduling = schedulers.scheduling_loop().unwrap();
+    assert_eq!(drain(&mut scheduling), 1);
+    let weak = engine.downgrade();
+    drop((scheduling, schedulers));
+    assert!(weak.upgrade().is_none(), "the engine is kept alive by its own parts");
+    assert_eq!(flag.strong_count(), 0, "the framework is kept alive");
+}
+
+#[test]
+fn pods_of_other_schedulers_are_not_queued() {
+    let schedulers = Schedulers::builder().build().unwrap();
+    let engine = schedulers.engine();
+    engine
+        .add_node(node("n1").cpu(1_000).memory(1 << 30).build())
+        .unwrap()
+        .wait()
+        .unwrap()
+        .unwrap();
+    let other = pod("p").spec(|spec| spec.scheduler_name = Some("other".into())).build();
+    engine.put_pending(other).unwrap().wait().unwrap().unwrap();
+    assert_eq!(drain(&mut schedulers.scheduling_loop().unwrap()), 0);
+}
+
+#[test]
+fn an_unchecked_engine_has_one_scheduler_at_a_time() {
+    let config = || Config { commit_check: CommitPolicy::Unchecked, ..Config::default() };
+    let schedulers = Schedulers::builder().config(config()).build().unwrap();
+    let first = schedulers.scheduling_loop().unwrap();
+    assert_eq!(schedulers.scheduling_loop().unwrap_err(), NewSchedulerError::Unchecked);
+    drop(first);
+    schedulers.scheduling_loop().unwrap();
+
+    // By hand, through a clone and a weak handle.
+    let engine = Engine::shared(config());
+    let scheduler = || {
+        let framework = Framework::default_profile();
+        Profiles::one(Scheduler::new(framework, SchedulerConfig::default(), None))
+    };
+    let _first = PodScheduler::new(engine.clone(), scheduler()).unwrap();
+    let again = engine.downgrade().upgrade().unwrap();
+    let refused = PodScheduler::new(again, scheduler());
+    assert_eq!(refused.err(), Some(NewSchedulerError::Unchecked));
+}
+
+#[test]
+fn what_cannot_be_built_is_a_typed_error() {
+    let default = |handle: &Handle| Ok(Framework::default_profile_with(handle));
+    let twice = Schedulers::builder().profile("a", default).profile("a", default).build();
+    assert!(matches!(twice, Err(BuildError::Duplicate(name)) if *name == *"a"));
+    let empty = Schedulers::builder().profile("a", |_| Framework::new(Vec::new())).build();
+    assert!(matches!(empty, Err(BuildError::Queue(QueueError::NoQueueSort { .. }))));
+    let broken = |handle: &Handle| {
+        let twice = [default_plugins(handle), default_plugins(handle)];
+        Framework::new(twice.into_iter().flatten().collect())
+    };
+    let broken = Schedulers::builder().profile("a", broken).build();
+    assert!(matches!(
+        broken,
+        Err(BuildError::Framework { error: FrameworkError::Duplicate(_), .. })
+    ));
+}
