@@ -1,17 +1,36 @@
-#![doc = include_str!("../README.md")]
+//! Concurrent data structures for cluster schedulers: one writer applies pod and node events to the cluster state, and
+//! any number of threads read consistent, immutable snapshots of it without taking a lock.
 //!
-//! # Where things are
+//! ```
+//! use portolan::framework::{Framework, Scheduler, SchedulerConfig};
+//! use portolan::model::{node, pod};
+//! use portolan::{Config, Engine};
 //!
-//! | module | what it is |
+//! let (mut writer, reader) = Engine::inline(Config::default());
+//! writer.add_node(node("n1").cpu(4_000).memory(16 << 30).build())?;
+//! writer.publish();
+//! let snapshot = reader.snapshot();
+//! let mut scheduler = Scheduler::new(Framework::default_profile(), SchedulerConfig::default(), None);
+//! let pod = pod("web-0").cpu(250).memory(1 << 28).build();
+//! let decision = scheduler.schedule(&snapshot, &pod)?;
+//! writer.assume_pod(pod.on(decision.node))?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! The README and the directory `docs` describe the program, the benchmarks, the verification and the limits.
+//!
+//! # Modules
+//!
+//! | module | contents |
 //! |---|---|
-//! | [`model`] | cluster objects as the engine keeps them |
+//! | [`model`] | cluster objects as the engine stores them |
 //! | [`log`] | events, their order, and the writer token |
 //! | [`snapshot`] | one version of the cluster, and forks |
-//! | [`state`] | the fold of events: lifecycles, relists, the audit |
-//! | [`publish`] | how versions get from the writer to readers |
-//! | [`framework`], [`plugins`] | filters and scores over a version |
-//! | [`scheduler`] | from decisions to a scheduler |
-//! | `metrics` (feature `metrics`) | what became of pods and how long it took, for Prometheus |
+//! | [`state`] | applying events: lifecycles, relists, the audit |
+//! | [`publish`] | passing versions from the writer to readers |
+//! | [`framework`], [`plugins`] | filters and scores on a version |
+//! | [`scheduler`] | queue, scheduling and binding cycles, preemption, gangs |
+//! | `metrics` (feature `metrics`) | kube-scheduler's metrics, for Prometheus |
 #![deny(missing_docs)]
 
 mod engine;
@@ -44,3 +63,8 @@ pub mod __model {
     pub use crate::snapshot::model::*;
     pub use portolan_publish::__model::*;
 }
+
+/// Tests the code of the README, whose images and links would lead nowhere in the crate's documentation.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
