@@ -7,6 +7,7 @@
 //! tree forgets to count goes unseen. Each has a bound that holds at every
 //! size, and a bound on what a larger cluster may add: so much a level of
 //! eight.
+#![allow(unsafe_code)]
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;

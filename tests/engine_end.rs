@@ -2,6 +2,7 @@
 //!
 //! The allocator counts the live bytes of all threads, since a thread of its own frees the rest of what is large: so this
 //! file has one test alone.
+#![allow(unsafe_code)]
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicI64, Ordering};

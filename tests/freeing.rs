@@ -3,6 +3,7 @@
 //!
 //! Two measures, one of which checks the other: the references that tree nodes dropped, as the trees count them, and the
 //! pieces of memory that were given back, as the allocator counts them, so that nothing is freed that no tree counts.
+#![allow(unsafe_code)]
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;

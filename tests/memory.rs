@@ -4,6 +4,7 @@
 //! The allocator counts the live bytes of each thread; an inline engine
 //! allocates and frees on the thread of its test alone, until it ends: of
 //! that there is `engine_end.rs`.
+#![allow(unsafe_code)]
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;

@@ -3,6 +3,7 @@
 //! Each thread counts its own, without a shared line: what a thread allocates
 //! and another frees is counted on both, so a figure is exact where one thread
 //! does both.
+#![allow(unsafe_code)]
 
 use std::alloc::{GlobalAlloc, Layout};
 use std::cell::Cell;

@@ -3,6 +3,7 @@
 //!
 //! The allocator counts what a thread has at most, and how much it ever asked
 //! for, which stands for the time that it takes.
+#![allow(unsafe_code)]
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;

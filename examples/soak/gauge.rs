@@ -3,6 +3,7 @@
 //! Live bytes are counted by the allocator, so that they are exact and a heap
 //! that merely is in pieces fails nobody; the resident memory is printed beside
 //! them and may grow by more.
+#![allow(unsafe_code)]
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::fmt;

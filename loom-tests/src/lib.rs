@@ -1,6 +1,7 @@
 //! What the models have in common: a run that counts its executions, and payloads that notice what they should not see.
 //!
 //! Empty unless built with `--cfg loom`.
+#![allow(unsafe_code)]
 #![cfg(loom)]
 
 use std::panic::Location;

@@ -5,7 +5,7 @@
 //! turn it into vector instructions; its variants differ in nothing but the
 //! instructions they may use. All give the same answers to the last bit: no
 //! kernel lets the compiler reorder or contract what is computed in doubles.
-
+#![allow(unsafe_code)]
 #![expect(
     clippy::needless_range_loop,
     reason = "one counter over several arrays of one length is what compilers make vectors of"

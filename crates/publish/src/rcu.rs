@@ -23,6 +23,7 @@
 //! - So does one that stops for ever within the four steps of an announcement. All of this costs memory and holds
 //!   nobody up; [`Figures::oldest_pinned`](super::Figures::oldest_pinned) shows it.
 //! - Versions that are still pinned when the writer ends are freed with the last reader.
+#![allow(unsafe_code)]
 #![doc = ""]
 #![doc = include_str!("rcu/protocol.md")]
 

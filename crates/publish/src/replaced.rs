@@ -1,4 +1,5 @@
 //! A version that was replaced, and what pins may still reach: between the two stands the decision to free it.
+#![allow(unsafe_code)]
 
 use std::mem::ManuallyDrop;
 use std::ops::Deref;

@@ -12,6 +12,7 @@
 //!
 //! Versions stand in a doubly linked list in the order of their numbers, whose links are indices into one `Vec`: the
 //! oldest is the first, and one in the middle leaves in a constant number of steps.
+#![allow(unsafe_code)]
 
 use super::Versioned;
 use super::replaced::{Pins, Replaced};
