@@ -1,4 +1,4 @@
-//! What publication promises, over every cell that ships; each test runs over all of them by the macro at the end.
+//! The promises of publication, tested over every shipped cell by the macro at the end.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -9,15 +9,15 @@ use std::time::{Duration, Instant};
 use super::cell::Cell;
 use super::*;
 
-/// So many, or few where an interpreter counts them out.
+/// `count`, reduced under Miri.
 const fn many(count: u64) -> u64 {
     if cfg!(miri) { count / 500 } else { count }
 }
 
-/// A version that can tell whether it is whole, and when it was freed, and on which thread.
+/// A version that knows whether it is whole, and reports when and on which thread it is freed.
 struct Version {
     number: u64,
-    /// Atomic, so that a look after the end is a failure and not anything at all, where the memory is still there.
+    /// Atomic, so that an access after the free fails an assertion instead of racing, if the memory still exists.
     check: AtomicU64,
     freed: Option<mpsc::Sender<(u64, thread::ThreadId)>>,
 }
@@ -72,7 +72,7 @@ fn reclaiming_some_ends_after_a_round_that_finds_nothing<C: Cell<Version> + 'sta
         })
         .collect();
     drop(reader);
-    // The held ones come first, and then those that nobody holds.
+    // The held versions come first, then those that nobody holds.
     for kept in [20, 10, 0] {
         held.truncate(kept);
         while publisher.reclaim_some(3) {}
@@ -129,7 +129,7 @@ fn the_writer_frees_and_the_horizon_follows<C: Cell<Version> + 'static>() {
     let mut publisher = Publisher::<Version, C>::new(Version::watched(0, &freed));
     let mut reader = publisher.subscribe();
     assert_eq!(reader.refresh().version(), 0);
-    // The subscription keeps version 0, the test 2: 1 and 3 are free, one of them in the middle.
+    // The subscription keeps version 0 and the test keeps 2. So 1 and 3 are free, and 1 is in the middle.
     let mut held = None;
     for number in 1..=4 {
         publisher.publish(Version::watched(number, &freed)).expect("newer");
@@ -185,7 +185,7 @@ fn readers_never_free_while_the_publisher_lives<C: Cell<Version> + 'static>() {
     assert_eq!(count, many(20_000));
 }
 
-/// Readers that turn weak handles into strong ones and back, of whatever version is being freed this moment.
+/// Readers downgrade and upgrade handles to versions that are being freed at the same time.
 fn weak_handles_never_make_a_reader_free<C: Cell<Version> + 'static>() {
     let (freed, seen) = mpsc::channel();
     let mut publisher = Publisher::<Version, C>::new(Version::watched(0, &freed));
@@ -340,7 +340,7 @@ fn look(version: &Version) {
     std::hint::black_box(version.version());
 }
 
-/// Everything a reader can do, in an order that a seed decides.
+/// Does everything a reader can do, in an order determined by `seed`.
 fn do_anything<C: Cell<Version> + 'static>(
     mut reader: Subscription<Version, C>,
     seed: u64,
@@ -385,7 +385,7 @@ fn do_anything<C: Cell<Version> + 'static>(
             _ => {
                 let another = reader.clone();
                 newer(another.pin().version());
-                // Sometimes the other one goes, sometimes this one does.
+                // Sometimes the clone is dropped, sometimes the original.
                 if below(2) == 0 {
                     reader = another;
                 }
@@ -465,7 +465,7 @@ over_every_cell! {
     stress
 }
 
-/// What is true of our own cell alone.
+/// Properties of our own cell only.
 mod of_rcu {
     use super::*;
 

@@ -1,4 +1,4 @@
-//! The live index against a plain map, and its behaviour beside readers that come, go and stay.
+//! Compares the live index with a plain map, and tests it with readers that come, go and stay.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -6,7 +6,7 @@ use std::thread;
 
 use super::*;
 
-/// A small generator with a fixed start: the same operations in every run.
+/// A small generator with a fixed seed: the same operations in every run.
 struct Random(u64);
 
 impl Random {
@@ -83,7 +83,7 @@ fn a_reader_inside_a_copy_never_stops_the_writer() {
     index.insert(0, 0);
     assert!(index.publish(1));
     reader.copy.look(|_| {
-        // The first attempt goes to the copy that nobody reads, all later ones find this reader in the way.
+        // The first publish goes to the copy without readers; all later ones find this reader in the way.
         let shown = (2..100).filter(|&version| {
             index.insert(version, version);
             index.publish(version)
@@ -107,7 +107,7 @@ fn answers_are_monotone_and_consistent_beside_a_busy_writer() {
             scope.spawn(move || {
                 let mut last = 0;
                 while !stop.load(Ordering::Relaxed) {
-                    // Version v sets key v % KEYS to v and nothing else: an answer tells whether it fits its version.
+                    // Version v sets only key v % KEYS, to v, so each answer can be checked against its version.
                     let another = reader.clone();
                     for key in 0..KEYS {
                         let Live { version, value } = another.get(&key).expect("the writer lives");
