@@ -48,7 +48,7 @@ fn log(capacity: usize) -> (Arc<Log<Counter>>, Arc<AtomicUsize>) {
 
 /// Asserts that each of `events` was folded once and that the log is empty.
 fn assert_folded(log: &Log<Counter>, events: &[u32]) {
-    assert!(log.is_empty(), "an event is left lying");
+    assert!(log.is_empty(), "an event is stranded");
     let mut folded = log.with(|counter| counter.folded.clone()).unwrap();
     folded.sort_unstable();
     assert_eq!(folded, events);

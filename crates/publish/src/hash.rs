@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_key_is_one_in_a_process_and_not_the_stable_one() {
+    fn the_key_is_per_process_and_not_the_stable_one() {
         let here = hash_of("web-0");
         let there = std::thread::spawn(|| hash_of("web-0")).join().expect("it ends");
         assert_eq!(here, there);

@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_moves_on_by_one_look() {
+    fn one_look_advances_the_oldest() {
         let (mut retired, mut held) = retired_up_to(5);
         held.remove(0);
         retired.collect_some(&Pins::default(), &mut drop);
@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_pin_may_still_reach_is_kept() {
+    fn versions_that_a_pin_may_reach_are_kept() {
         let (mut retired, held) = retired_up_to(3);
         let mut pins = Pins::default();
         pins.add(Arc::as_ptr(&held[1]).addr());
@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_given_up_goes_unless_it_is_pinned() {
+    fn giving_up_frees_every_version_that_is_not_pinned() {
         let (mut retired, held) = retired_up_to(3);
         let weak: Vec<_> = held.iter().map(Arc::downgrade).collect();
         let mut pins = Pins::default();
@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn versions_held_for_ever_do_not_let_the_free_ones_pile_up() {
+    fn free_versions_do_not_pile_up_behind_held_ones() {
         let (mut retired, _held) = retired_up_to(100);
         for number in 100..if cfg!(miri) { 500 } else { 20_000 } {
             retired.retire(Replaced::new(Arc::new(Numbered(number))));

@@ -159,7 +159,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_version_already_published_is_no_wait() {
+    fn waiting_for_a_published_version_returns_at_once() {
         let signal = Signal::new(7);
         assert_eq!(signal.wait(7, None), Ok(()));
         assert_eq!(signal.version(), 7);

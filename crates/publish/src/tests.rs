@@ -113,7 +113,7 @@ fn a_reader_that_only_pins_holds_nothing<C: Cell<Version> + 'static>() {
     assert_eq!(publisher.figures().retired, 0);
 }
 
-fn refresh_keeps_one_version_until_there_is_a_newer<C: Cell<Version> + 'static>() {
+fn refresh_keeps_one_version_until_there_is_a_newer_one<C: Cell<Version> + 'static>() {
     let mut publisher = Publisher::<Version, C>::new(Version::new(1));
     let mut reader = publisher.subscribe();
     let first = Arc::clone(reader.refresh());
@@ -242,7 +242,7 @@ fn at_least_reads_ones_own_writes<C: Cell<Version> + 'static>() {
     waiter.join().expect("every wait ended");
 }
 
-fn at_least_ends_by_deadline_or_by_the_end<C: Cell<Version> + 'static>() {
+fn at_least_ends_by_the_deadline_or_with_the_publisher<C: Cell<Version> + 'static>() {
     let publisher = Publisher::<Version, C>::new(Version::new(3));
     let reader = publisher.subscribe();
     let past = Instant::now().checked_sub(Duration::from_secs(1)).unwrap_or_else(Instant::now);
@@ -313,7 +313,7 @@ fn a_pin_outlives_the_publisher<C: Cell<Version> + 'static>() {
     assert_eq!(freed, [0, 1]);
 }
 
-fn readers_on_many_versions_hold_each_its_own<C: Cell<Version> + 'static>() {
+fn readers_on_many_versions_each_hold_their_own<C: Cell<Version> + 'static>() {
     let mut publisher = Publisher::<Version, C>::new(Version::new(0));
     let readers: Vec<_> = (0..40).map(|_| publisher.subscribe()).collect();
     let mut guards = Vec::new();
@@ -451,16 +451,16 @@ over_every_cell! {
     a_version_that_is_not_newer_is_given_back
     guards_nest_beyond_the_fast_slots
     a_reader_that_only_pins_holds_nothing
-    refresh_keeps_one_version_until_there_is_a_newer
+    refresh_keeps_one_version_until_there_is_a_newer_one
     the_writer_frees_and_the_horizon_follows
     readers_never_free_while_the_publisher_lives
     weak_handles_never_make_a_reader_free
     at_least_reads_ones_own_writes
-    at_least_ends_by_deadline_or_by_the_end
+    at_least_ends_by_the_deadline_or_with_the_publisher
     the_last_holder_frees_when_the_publisher_is_gone
     a_reader_may_come_and_go_during_publishes
     a_pin_outlives_the_publisher
-    readers_on_many_versions_hold_each_its_own
+    readers_on_many_versions_each_hold_their_own
     reclaiming_some_ends_after_a_round_that_finds_nothing
     stress
 }
@@ -490,7 +490,7 @@ mod of_rcu {
     }
 
     #[test]
-    fn a_kept_version_goes_with_the_next_pin() {
+    fn the_next_pin_releases_a_kept_version() {
         let mut publisher = publisher();
         let reader = publisher.subscribe();
         (0..2).for_each(|_| assert_eq!(reader.pin().version(), 0));
@@ -500,7 +500,7 @@ mod of_rcu {
     }
 
     #[test]
-    fn a_kept_version_goes_with_the_next_snapshot() {
+    fn the_next_snapshot_releases_a_kept_version() {
         let mut publisher = publisher();
         let reader = publisher.subscribe();
         (0..2).for_each(|_| assert_eq!(reader.pin().version(), 0));
@@ -554,7 +554,7 @@ mod of_rcu {
     }
 
     #[test]
-    fn what_is_held_by_a_handle_is_not_pinned() {
+    fn a_version_held_by_a_handle_is_not_pinned() {
         let mut publisher = publisher();
         let held = publisher.subscribe().snapshot();
         publish(&mut publisher, 1);

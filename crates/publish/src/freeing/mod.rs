@@ -493,7 +493,7 @@ mod tests {
     }
 
     #[test]
-    fn what_others_share_stays() {
+    fn shared_subtrees_survive() {
         let alive = Arc::default();
         let shared = tree(&alive, 2);
         let kept = alive.load(Ordering::Relaxed);
@@ -506,7 +506,7 @@ mod tests {
     }
 
     #[test]
-    fn a_backlog_gets_shorter_while_rounds_make_as_much_as_ever() {
+    fn a_backlog_shrinks_while_every_round_allocates() {
         let alive = Arc::default();
         let mut backlog = Backlog::default();
         backlog.free(tree(&alive, LEVELS), &mut 0);
@@ -581,7 +581,7 @@ mod tests {
     }
 
     #[test]
-    #[cfg_attr(miri, ignore = "all is freed in place there")]
+    #[cfg_attr(miri, ignore = "Miri frees everything in place")]
     fn an_owner_frees_a_little_itself_and_leaves_the_rest_to_a_thread() {
         let _alone = QUEUE_ALONE.lock();
         let alive = Arc::default();
@@ -606,7 +606,7 @@ mod tests {
         }
     }
     #[test]
-    #[cfg_attr(miri, ignore = "all is freed in place there")]
+    #[cfg_attr(miri, ignore = "Miri frees everything in place")]
     fn an_ending_thread_frees_what_its_locals_hold_in_bounded_steps() {
         use std::cell::RefCell;
         use std::sync::mpsc::Sender;
@@ -642,8 +642,8 @@ mod tests {
     }
 
     #[test]
-    #[cfg_attr(miri, ignore = "all is freed in place there")]
-    fn a_drop_that_takes_all_steps_and_no_more_hands_nothing_over() {
+    #[cfg_attr(miri, ignore = "Miri frees everything in place")]
+    fn a_drop_that_takes_exactly_all_steps_hands_nothing_over() {
         let alive = Arc::default();
         let below = [4, 3, 3, 0].map(|levels| Some(tree(&alive, levels)));
         let root = node(&alive, below);

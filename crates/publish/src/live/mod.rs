@@ -56,7 +56,7 @@ pub struct Live<T> {
 
 /// The writer of the index is gone, and the contents with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the writer of the live index is gone: look into the last version instead")]
+#[error("the writer of the live index is gone: read the last version instead")]
 pub struct Gone;
 
 /// The writer's end: collects changes and publishes them to readers.

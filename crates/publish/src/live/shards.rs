@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_a_key_stays_near_its_mean_at_every_size() {
+    fn memory_per_key_stays_near_its_mean_at_every_size() {
         // Both copies together, with entries of 24 bytes. An equal split would swing between 57 and 114.
         for count in [250_000, 300_000, 360_000, 430_000, 500_000] {
             let bytes = 2.0 * filled(count).allocated() as f64 / count as f64;

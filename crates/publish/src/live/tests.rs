@@ -45,7 +45,7 @@ fn equals_a_plain_map_under_random_changes() {
 }
 
 #[test]
-fn nothing_shows_before_it_is_published() {
+fn changes_are_invisible_until_published() {
     let mut index = LiveIndex::<u64, u32>::new();
     let reader = index.reader();
     index.insert(1, 10);
@@ -56,7 +56,7 @@ fn nothing_shows_before_it_is_published() {
 }
 
 #[test]
-fn an_older_number_does_not_turn_the_clock_back() {
+fn a_lower_version_does_not_go_back() {
     let mut index = LiveIndex::<u64, u32>::new();
     let reader = index.reader();
     assert!(index.publish(5));
@@ -66,7 +66,7 @@ fn an_older_number_does_not_turn_the_clock_back() {
 }
 
 #[test]
-fn a_reader_outlives_the_writer_and_is_told() {
+fn a_reader_outlives_the_writer_and_gets_an_error() {
     let mut index = LiveIndex::<u64, u32>::new();
     let reader = index.reader();
     index.insert(1, 10);

@@ -8,7 +8,7 @@ use super::Ticket;
 #[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Unavailable<E = ()> {
     /// The log accepts no more events: it was closed, or its fold panicked.
-    #[error("the log is closed: start a new engine to go on")]
+    #[error("the log is closed: start a new engine to continue")]
     Closed(E),
     /// The calling thread already holds the log's writer, further up its stack, and would wait for itself.
     #[error("this thread holds the writer and would wait for itself: return from the writer first")]
@@ -19,10 +19,10 @@ pub enum Unavailable<E = ()> {
 #[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum TrySubmitError<E> {
     /// The log is full.
-    #[error("the log is full: try again later, or submit and wait for room")]
+    #[error("the log is full: try again later, or call the variant that waits")]
     Full(E),
     /// The log accepts no more events.
-    #[error("the log is closed: start a new engine to go on")]
+    #[error("the log is closed: start a new engine to continue")]
     Closed(E),
 }
 
@@ -33,7 +33,7 @@ pub enum TryWaitError<O> {
     #[error("the event has no outcome yet: wait longer")]
     Pending(Ticket<O>),
     /// The event was accepted but not folded, because the fold panicked.
-    #[error("the log broke down before the event was folded: start a new engine to go on")]
+    #[error("the fold panicked before this event was folded: start a new engine to continue")]
     Closed,
     /// The calling thread already holds the log's writer, further up its stack, and would wait for itself. Returns the
     /// ticket.
@@ -100,9 +100,7 @@ impl<O> fmt::Debug for TryWaitError<O> {
 #[non_exhaustive]
 pub enum SpawnError {
     /// With this period the attendant would only tick.
-    #[error(
-        "the period between two ticks is zero: name one of a millisecond or more, or `Duration::MAX` for never"
-    )]
+    #[error("the tick period is zero: use 1 ms or more, or `Duration::MAX` to disable ticks")]
     ZeroPeriod,
     /// The system could not start a thread.
     #[error("the thread was not started: {0}")]

@@ -109,7 +109,7 @@ fn threads_lose_nothing_keep_their_order_and_see_their_own_events() {
 }
 
 #[test]
-fn a_full_log_gives_the_event_back_to_who_tries() {
+fn a_full_log_returns_the_event_to_a_try() {
     let (log, _) = journal(2);
     log.with(|_| {
         assert!(log.try_submit(1).is_ok());
@@ -132,7 +132,7 @@ fn one_publish_serves_a_batch() {
 }
 
 #[test]
-fn with_finds_ones_own_events_taken_in() {
+fn with_finds_ones_own_events_folded() {
     let (log, _) = journal(64);
     thread::scope(|scope| {
         for name in 0..2_u64 {
@@ -352,7 +352,7 @@ fn an_attendant_that_ends_for_any_reason_closes_its_log() {
 }
 
 #[test]
-fn what_waits_for_the_writer_is_refused_within_the_writer() {
+fn waiting_for_the_writer_is_refused_within_the_writer() {
     let answers = ends(|| {
         let (log, _) = journal(2);
         let (within, ticket) = log
@@ -390,7 +390,7 @@ fn what_waits_for_the_writer_is_refused_within_the_writer() {
 }
 
 #[test]
-fn with_folds_first_what_was_submitted_before() {
+fn with_first_folds_the_events_submitted_before() {
     let (log, _) = journal(4);
     // With an attendant that never runs, nobody else folds.
     assert!(log.attendant.set(thread::current()).is_ok());
@@ -399,7 +399,7 @@ fn with_folds_first_what_was_submitted_before() {
 }
 
 #[test]
-fn a_log_has_as_much_room_as_can_be_had() {
+fn the_capacity_is_clamped() {
     assert_eq!(Log::new(Jobs, 0).capacity(), 1);
     assert_eq!(Log::new(Jobs, usize::MAX).capacity(), 1 << 20);
 }
@@ -463,7 +463,7 @@ fn the_writers_of_two_logs_may_call_each_other() {
 }
 
 #[test]
-fn the_handles_go_where_they_should() {
+fn the_handles_are_send_and_sync() {
     fn shared<T: Send + Sync>() {}
     shared::<Log<Journal>>();
     shared::<Ticket<u64>>();

@@ -29,7 +29,7 @@ enum Place<O> {
 /// The submitter's end: waits for the outcome of one accepted event.
 ///
 /// A ticket may be dropped without waiting; its event is folded anyway.
-#[must_use = "a ticket is the only way to learn an event's outcome: `drop` it if you don't want to know"]
+#[must_use = "a ticket is the only way to get an event's outcome: `drop` it to ignore the outcome"]
 pub struct Ticket<O> {
     shared: Arc<Shared<O>>,
     /// How long to spin for the outcome.
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn a_dropped_ticket_does_not_hold_its_answer_up() {
+    fn a_dropped_ticket_does_not_block_its_answer() {
         let (ticket, answer) = ticket();
         drop(ticket);
         answer.complete(());

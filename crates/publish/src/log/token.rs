@@ -211,7 +211,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_token_is_held_by_one() {
+    fn only_one_thread_holds_the_token() {
         let token = Token::new(7);
         let held = token.try_take().expect("it is free");
         assert!(token.try_take().is_none());
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn a_holder_leaves_only_to_who_promised() {
+    fn a_holder_leaves_only_if_a_thread_has_promised() {
         let token = Token::new(0);
         let held = token.take();
         let mut held = token.leave_to_others(held).expect("nobody has promised to take it");
