@@ -102,8 +102,10 @@ pub trait Versioned: Send + Sync + 'static {
     /// changes.
     fn version(&self) -> u64;
 
-    /// Child slots allocated for this version and all earlier ones; never decreases. A slot is one reference from a
-    /// tree node to a child. Each publish frees slightly more than that while a backlog exists.
+    /// Child slots allocated for this version and all earlier ones; never decreases.
+    ///
+    /// A slot is one reference from a tree node to a child. Each publish frees slightly more than the slots allocated
+    /// since the last one while a backlog exists.
     ///
     /// A type that is freed as a whole has no slots to count, and keeps the default of 0.
     fn made(&self) -> u64 {
@@ -122,7 +124,7 @@ pub enum WaitError {
     Closed,
 }
 
-/// The version was not published because it is not newer than the current one. Returns the version.
+/// Rejects a version that is not newer than the current one, and returns it.
 #[derive(thiserror::Error)]
 #[error("publish a version newer than {published}, not {}", version.version())]
 pub struct NotNewer<T: Versioned> {

@@ -48,7 +48,7 @@ pub struct Publisher<T: Versioned, C: Cell<T> = DefaultCell<T>> {
 /// is the last reference to an object, and nothing if there is nothing to free.
 const STEPS: u64 = 64;
 
-/// The versions that the writer's side still keeps.
+/// Counts of the versions that the writer's side still keeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Figures {
     /// The number of the current version.
@@ -119,6 +119,7 @@ impl<T: Versioned, C: Cell<T>> Publisher<T, C> {
     }
 
     /// Frees every replaced version that nobody holds, and the backlog. Returns the number of versions freed.
+    ///
     /// O(versions retired + nodes that only they had), so unsuitable for latency-sensitive threads.
     pub fn reclaim(&mut self) -> usize {
         self.cell.look(&mut self.pins);
@@ -130,8 +131,10 @@ impl<T: Versioned, C: Cell<T>> Publisher<T, C> {
         freed
     }
 
-    /// Like [`reclaim`](Self::reclaim), in bounded steps: examines at most `steps` replaced versions, and drops at most
-    /// `steps` references. A step takes from 5 ns to about 500 ns. Meant for an idle publisher.
+    /// Like [`reclaim`](Self::reclaim), in bounded steps. Meant for an idle publisher.
+    ///
+    /// Examines at most `steps` replaced versions and drops at most `steps` references. A step takes from 5 ns to about
+    /// 500 ns.
     ///
     /// Returns whether to call it again. It returns `false` once the backlog is empty and every replaced version was
     /// examined, and found held, since the last publish or free. The next call then starts another round.
@@ -146,9 +149,10 @@ impl<T: Versioned, C: Cell<T>> Publisher<T, C> {
         !all_held || backlog.len() > 0
     }
 
-    /// Runs a step of the writer. Of the forks and versions that it drops, this frees as many references as it
-    /// allocated child slots, plus a constant; the backlog takes the rest. So freeing them takes no lock and starts no
-    /// thread.
+    /// Runs a step of the writer, and frees what it drops in bounded steps.
+    ///
+    /// Of the forks and versions that `step` drops, this frees as many references as `step` allocated child slots, plus
+    /// a constant. The backlog takes the rest. So freeing them takes no lock and starts no thread.
     pub fn defer_frees<R>(&mut self, step: impl FnOnce() -> R) -> R {
         let mut steps = IN_PLACE;
         self.backlog.during(&mut steps, step)

@@ -1,5 +1,5 @@
-//! Our own publication cell: one writer, and registered readers. Between publishes, a pin writes nothing that other
-//! threads read.
+//! Our own publication cell: one writer, and registered readers. While nothing is published, a reader's repeated pins
+//! write nothing that other threads read.
 //!
 //! A reader announces in its own slot which version it may reach, and the writer frees versions that no slot names.
 //! Announcing takes a fence. So a reader that pins one version repeatedly keeps it announced between its pins, and such
@@ -11,7 +11,7 @@
 //!   announced; otherwise one store, one fence, one load and one more store. No lock, no allocation, no
 //!   read-modify-write, no word that another reader writes.
 //! - A replacement waits for nobody. A scan for pins is a fence and a load for each slot.
-//! - Any number of readers register and leave at any time, without a lock.
+//! - Any number of readers may register and leave at any time, without a lock.
 //! - There are no `SeqCst` accesses, only fences, so that loom models all of it.
 //!
 //! # What it costs
@@ -123,7 +123,7 @@ impl<T> Drop for RcuCell<T> {
         // of the cell, so no guard is left.
         drop(unsafe { Arc::from_raw(current) });
         for replaced in lock(&self.left).drain(..) {
-            // SAFETY: no reader is left, so no pin is.
+            // SAFETY: no reader is left, so no pin reaches the version.
             unsafe { replaced.free() };
         }
     }

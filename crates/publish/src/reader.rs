@@ -121,7 +121,7 @@ impl<T: Versioned, C: Cell<T>> Subscription<T, C> {
         if self.kept.is_none() || self.signal.may_be_newer_than(self.kept_version) {
             self.renew();
         }
-        // `kept` is set here; asserting that with a panic would cost as much.
+        // `kept` is `Some` here; asserting that with a panic would cost as much.
         self.kept.get_or_insert_with(
             #[cold]
             || self.cell.load(),

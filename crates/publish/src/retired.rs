@@ -9,7 +9,7 @@
 //! publish examines the oldest version (so that the horizon advances at once in the common case) and the next two at a
 //! cursor, the *hand*, that goes round the list. One is not enough: while the hand goes round `n` versions, `n / looks`
 //! new ones arrive, so with one look per publish the free versions behind the hand accumulate without limit. With two,
-//! there are never many more of them than held versions.
+//! there are at most about as many of them as versions that are really held.
 //!
 //! The versions are in a doubly linked list, ordered by number, whose links are indices into one `Vec`. The oldest
 //! comes first, and removing one from the middle takes a constant number of steps.

@@ -128,11 +128,11 @@ impl Signal {
             return answer;
         }
 
-        // Relaxed: the fence below orders it before our looks at the word.
+        // Relaxed: the fence below orders it before our checks of the word.
         self.waiting.fetch_add(1, Ordering::Relaxed);
         // Pairs with the fence in `set`; the cases are argued there.
         fenced!("signal-wait-fence");
-        // The lock guards no data, so there is nothing that a panic could have left half done.
+        // The lock guards no data, so a panic cannot have left it inconsistent.
         let mut guard = lock(&self.lock);
         let answer = loop {
             if let Some(answer) = look() {
@@ -146,7 +146,7 @@ impl Signal {
             guard = wait(&self.changed, guard, limit);
         };
         drop(guard);
-        // Relaxed: a publisher that still counts us takes the lock once in vain.
+        // Relaxed: a publisher that still counts us takes the lock once more than needed.
         self.waiting.fetch_sub(1, Ordering::Relaxed);
         answer
     }

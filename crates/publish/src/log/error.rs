@@ -19,7 +19,7 @@ pub enum Unavailable<E = ()> {
 #[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum TrySubmitError<E> {
     /// The log is full.
-    #[error("the log is full: try again later, or call the variant that waits")]
+    #[error("the log is full: try again later, or use `submit`, which waits")]
     Full(E),
     /// The log accepts no more events.
     #[error("the log is closed: start a new engine to continue")]

@@ -2,7 +2,7 @@
 //!
 //! Any thread may submit events. Once [`Log::submit`] has accepted an event, the event has a place in a total order, is
 //! folded exactly once, and has exactly one outcome, even if the log is closed. The log is bounded: if it is full,
-//! `submit` helps to fold until there is room, and [`Log::try_submit`] returns the event to the caller.
+//! `submit` waits for room and helps to fold, and [`Log::try_submit`] returns the event to the caller.
 //!
 //! The writer is not a thread but a *token*: the thread that holds the token folds the events in the log, publishes,
 //! and answers the tickets. Handing an event to a writer thread costs more than folding most events; with the token, a

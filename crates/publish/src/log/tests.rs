@@ -109,7 +109,7 @@ fn threads_lose_nothing_keep_their_order_and_see_their_own_events() {
 }
 
 #[test]
-fn a_full_log_returns_the_event_to_a_try() {
+fn try_submit_and_try_post_return_the_event_if_the_log_is_full() {
     let (log, _) = journal(2);
     log.with(|_| {
         assert!(log.try_submit(1).is_ok());

@@ -33,8 +33,8 @@
 //!
 //! # No holder works forever
 //!
-//! While other threads keep submitting events, a holder could continue without end. After [`PATIENCE`] batches it
-//! declares itself tired. A submitter that fails to get the token and sees the flag then waits for the token (a
+//! While other threads keep submitting events, a holder could continue without end. After [`PATIENCE`] batches it sets
+//! the `tired` flag. A submitter that fails to get the token and sees the flag then waits for the token (a
 //! promise), and the holder leaves at the end of its batch. If no submitter comes, no events arrive either, so at most
 //! one full log remains to fold.
 

@@ -193,8 +193,10 @@ impl<F: Fold> Log<F> {
         }
     }
 
-    /// Stops accepting events and folds the accepted ones. When it returns, every event whose submission had returned
-    /// has its outcome. If the calling thread holds the writer, it folds them when it releases the writer.
+    /// Stops accepting events and folds the accepted ones.
+    ///
+    /// When it returns, every event whose submission had returned has its outcome. If the calling thread holds the
+    /// writer, it folds them when it releases the writer.
     pub fn close(&self) {
         self.closed.store(true, Ordering::Relaxed);
         // Pairs with two fences. The attendant's, between `asleep` and its last check: either the attendant sees that

@@ -95,8 +95,8 @@ impl<T> RcuReader<T> {
         unsafe { NonNull::new_unchecked(current) }
     }
 
-    /// Announces that this reader may reach any version, and returns the current one. From now on it cannot be freed
-    /// until the announcement is withdrawn.
+    /// Announces that this reader may reach any version, and returns the current one, which cannot be freed until
+    /// the announcement is withdrawn.
     fn announce(&self) -> NonNull<T> {
         // Relaxed: this releases nothing. Versions announced before stay announced.
         self.word().store(ALL, Ordering::Relaxed);
@@ -130,7 +130,7 @@ impl<T> RcuReader<T> {
     #[cold]
     fn pin_other(&self) -> RcuGuard<'_, T> {
         if self.others.get() > 0 {
-            // All versions are announced, and the fence is behind us.
+            // All versions are already announced, and the fence has run.
             return self.guard(self.current());
         }
         self.kept.set(false);
