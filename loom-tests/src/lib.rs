@@ -1,4 +1,4 @@
-//! What the models have in common: a run that counts its executions, and payloads that notice what they should not see.
+//! Shared code of the models: a runner that counts executions, and payloads that detect invalid accesses.
 //!
 //! Empty unless built with `--cfg loom`.
 #![allow(unsafe_code)]
@@ -14,13 +14,13 @@ use portolan_publish::Versioned;
 /// How far a model is explored.
 #[derive(Clone, Copy, Debug)]
 pub enum Bound {
-    /// Every execution there is.
+    /// Every possible execution.
     Exhaustive,
     /// Every execution with at most this many preemptions.
     Preemptions(usize),
 }
 
-/// Explores `model` and reports the number of executions. A model that had only one explored nothing, and fails.
+/// Explores `model` and reports the number of executions. Fails if there was only one, which explores nothing.
 #[track_caller]
 pub fn explore(name: &str, bound: Bound, model: impl Fn() + Send + Sync + 'static) {
     let executions = Arc::new(AtomicUsize::new(0));
@@ -39,7 +39,7 @@ pub fn explore(name: &str, bound: Bound, model: impl Fn() + Send + Sync + 'stati
     assert!(executions > 1, "{name} at {} explored one execution only", Location::caller());
 }
 
-/// A version whose content loom watches: reading it without an order after its making is a failure of the model.
+/// A version whose contents loom watches. The model fails if a read is not ordered after the version's creation.
 #[derive(Debug)]
 pub struct Watched {
     version: u64,
@@ -47,25 +47,25 @@ pub struct Watched {
 }
 
 impl Watched {
-    /// A version of this number.
+    /// Creates a version with this number.
     pub fn new(version: u64) -> Arc<Self> {
         let watched = Self { version, content: UnsafeCell::new(0) };
-        // A write of its own, so that there is something a reader could miss.
+        // A separate write, so that there is something a reader could miss.
         // SAFETY: nobody else has it yet.
         watched.content.with_mut(|content| unsafe { *content = version });
         Arc::new(watched)
     }
 
-    /// The content, which must be whole.
+    /// Returns the contents, and asserts that they are whole.
     pub fn check(&self) -> u64 {
-        // SAFETY: versions are not written after their making; loom fails the model if this were not so.
+        // SAFETY: versions are not written after their creation; loom fails the model if one is.
         let content = self.content.with(|content| unsafe { *content });
         assert_eq!(content, self.version, "a torn version");
         content
     }
 }
 
-// SAFETY: written only before it is shared, which is what the models check.
+// SAFETY: written only before it is shared, which the models check.
 unsafe impl Sync for Watched {}
 
 impl Versioned for Watched {
@@ -74,18 +74,18 @@ impl Versioned for Watched {
     }
 }
 
-/// What is in the place of the content of a version that was freed.
+/// Replaces the contents of a freed version.
 const FREED: u64 = u64::MAX;
 
-/// A version that notices when it is looked at after it was freed, or without an order before that, or freed twice.
+/// A version that detects an access after it was freed, a free that is not ordered after an access, and a second free.
 ///
-/// For versions that are pinned. What orders a look through a counted handle before the free is the count, which loom
-/// does not see: such a handle must come back to the thread that frees.
+/// For pinned versions. The count orders an access through a counted handle before the free, but loom does not see the
+/// count. So such a handle must return to the thread that frees.
 #[derive(Debug)]
 pub struct Canary(Watched);
 
 impl Canary {
-    /// The content, which must be whole.
+    /// Returns the contents, and asserts that they are whole.
     pub fn check(&self) -> u64 {
         self.0.check()
     }
@@ -96,7 +96,7 @@ impl Drop for Canary {
         if std::thread::panicking() {
             return;
         }
-        // SAFETY: freed means that nobody else has it; loom fails the model if this were not so.
+        // SAFETY: freed means that nobody else has it; loom fails the model if somebody does.
         self.0.content.with_mut(|content| unsafe {
             assert_ne!(*content, FREED, "freed twice");
             *content = FREED;
@@ -110,12 +110,12 @@ impl Versioned for Canary {
     }
 }
 
-/// Makes canaries, and keeps the memory they are in until the end, so that a look too late finds that it is.
+/// Creates canaries and keeps their memory until the end, so that a late access finds that it is late.
 #[derive(Debug, Default)]
 pub struct Canaries(Vec<Weak<Canary>>);
 
 impl Canaries {
-    /// A version with the next number, from 1.
+    /// Creates a version with the next number, starting at 1.
     pub fn next(&mut self) -> Arc<Canary> {
         let watched = Watched::new(self.0.len() as u64 + 1);
         let canary = Arc::new(Canary(Arc::into_inner(watched).expect("nobody else has it")));
@@ -123,27 +123,27 @@ impl Canaries {
         canary
     }
 
-    /// How many are not freed.
+    /// The number of versions that are not freed.
     pub fn alive(&self) -> usize {
         self.0.iter().filter(|canary| canary.strong_count() > 0).count()
     }
 }
 
-/// Something that is looked at until it ends. Ending it without an order after each look is a failure of the model.
+/// An object that threads read until it ends. The model fails if a read is not ordered before the end.
 #[derive(Debug, Default)]
 pub struct Looked(UnsafeCell<()>);
 
 impl Looked {
-    /// A look.
+    /// Reads the object.
     pub fn look(&self) {
         self.0.with(|_| ());
     }
 
-    /// From now on nobody looks.
+    /// Ends the object. Nobody may read it afterwards.
     pub fn end(&self) {
         self.0.with_mut(|_| ());
     }
 }
 
-// SAFETY: there is nothing inside; the cell is there for what loom notices.
+// SAFETY: the cell is empty and exists only so that loom tracks accesses to it.
 unsafe impl Sync for Looked {}

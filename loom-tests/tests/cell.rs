@@ -1,4 +1,4 @@
-//! Models of the publication cell by itself: what is pinned is whole and not freed, what is not pinned is freed once.
+//! Models of the bare publication cell: a pinned version is whole and not freed; any other is freed once.
 #![cfg(loom)]
 
 use std::mem::ManuallyDrop;
@@ -19,7 +19,7 @@ fn publish(canaries: &mut Canaries, writer: &mut CellWriter<Canary>) {
     writer.free();
 }
 
-/// A reader that keeps the current version from pin to pin.
+/// Creates a reader that keeps the current version between pins.
 fn keeper(writer: &CellWriter<Canary>) -> CellReader<Canary> {
     let reader = writer.reader();
     (0..2).for_each(|_| assert!(reader.pin().check() > 0));
@@ -114,7 +114,7 @@ fn a_handle_lets_go_of_what_was_kept() {
             assert_eq!((writer.retired(), canaries.alive()), (0, 1));
         }
         drop(held);
-        // A handle to what is kept leaves it kept; the next look at another version lets go.
+        // A handle to a kept version leaves it kept; the reader's next access to another version releases it.
         assert_eq!(reader.pin().check(), 2);
         writer.free();
         assert_eq!((writer.retired(), canaries.alive()), (0, 1));
@@ -131,7 +131,7 @@ fn a_forgotten_guard_keeps_its_version_until_the_reader_rests() {
             let forgotten = ManuallyDrop::new(reader.pin());
             let first = forgotten.check();
             assert!(reader.pin().check() >= first);
-            // Nothing of what came since has pulled it away.
+            // Later events have not freed it.
             assert_eq!(forgotten.check(), first);
             reader.rest();
             reader
@@ -203,7 +203,7 @@ fn held_handle_survives_two_publishes() {
         let (held, _reader) = holder.join().unwrap();
         let number = held.check();
         writer.free();
-        // The handle holds its version and nothing else does.
+        // The handle holds its version, and nothing else does.
         assert_eq!((writer.retired(), canaries.alive()), (0, if number == 3 { 1 } else { 2 }));
         drop(held);
         assert_eq!(canaries.alive(), 1);
@@ -235,7 +235,7 @@ fn a_reader_may_register_during_a_publish() {
         let (mut canaries, mut writer) = cell();
         let reader = writer.reader();
         let registrant = thread::spawn(move || {
-            // In a block that it has to add.
+            // In a block that this thread has to add.
             let another = reader.another();
             another.pin().check();
         });
@@ -256,7 +256,7 @@ fn a_slot_that_is_left_may_be_claimed() {
             drop(reader);
         });
         writer.replace(canaries.next());
-        // In the slot of the first, if that has left it.
+        // In the first reader's slot, if that reader has left it.
         let next = writer.reader();
         assert_eq!(next.pin().check(), 2);
         writer.free();
@@ -268,7 +268,7 @@ fn a_slot_that_is_left_may_be_claimed() {
 
 #[test]
 fn a_slot_may_change_hands_twice() {
-    // Who claims a slot and leaves it unused passes on what its reader before did with versions.
+    // A reader that claims a slot and never uses it passes on the previous reader's accesses to versions.
     explore("a_slot_may_change_hands_twice", Bound::Preemptions(3), || {
         let (mut canaries, mut writer) = cell();
         let (reader, other) = (writer.reader(), writer.reader());
@@ -298,7 +298,7 @@ fn the_writer_may_go_while_a_reader_reads() {
         writer.replace(canaries.next());
         drop(writer);
         pinner.join().unwrap();
-        // The last one out freed the rest.
+        // The last owner freed the rest.
         assert_eq!(canaries.alive(), 0);
     });
 }

@@ -1,4 +1,4 @@
-//! Models of publication: what readers see of a publisher that goes on.
+//! Models of publication: what readers see while a publisher keeps publishing.
 #![cfg(loom)]
 
 use std::sync::Arc;
@@ -26,7 +26,7 @@ fn held_snapshot_survives_two_publishes() {
     });
 }
 
-/// A version that must be freed by the thread that made it.
+/// A version that must be freed by the thread that created it.
 struct FreedAtHome {
     version: Arc<Watched>,
     home: thread::ThreadId,
@@ -65,7 +65,7 @@ fn a_weak_handle_never_makes_a_reader_free() {
         });
         publisher.publish(FreedAtHome::new(2)).unwrap();
         publisher.publish(FreedAtHome::new(3)).unwrap();
-        // Nobody ever has the second version. The first is on the list as long as somebody has it.
+        // Nobody ever holds the second version. The first stays on the list as long as somebody holds it.
         let figures = publisher.figures();
         let left = (figures.freed, figures.retired, figures.oldest_held);
         assert!(matches!(left, (2, 0, None) | (1, 1, Some(1))), "{figures:?}");
@@ -158,7 +158,7 @@ fn the_end_of_the_publisher_ends_every_wait() {
 
 #[test]
 fn what_nobody_holds_is_not_what_a_reader_looks_at() {
-    // The retire queue beside a reader: its frees are std's, the model shows that no order of steps confuses it.
+    // The retired list beside a reader: std frees the versions, and the model shows that no order breaks the list.
     explore("what_nobody_holds_is_not_what_a_reader_looks_at", Bound::Exhaustive, || {
         let mut publisher: Publisher<Watched> = Publisher::new(Watched::new(1));
         let reader = publisher.subscribe();

@@ -1,4 +1,4 @@
-//! Models of one ticket: its outcome comes, once, whatever the order of answering and waiting.
+//! Models of one ticket: its outcome arrives exactly once, in every order of answering and waiting.
 #![cfg(loom)]
 
 use loom::thread;

@@ -1,4 +1,4 @@
-//! Models of the log and its token: nothing accepted is left lying, lost, or answered before it can be seen.
+//! Models of the log and its token: no accepted event is stranded, lost, or answered before readers can see it.
 #![cfg(loom)]
 
 use std::sync::Arc;
@@ -10,10 +10,10 @@ use loom_tests::{Bound, explore};
 use portolan_publish::__model::attend;
 use portolan_publish::log::{Fold, Log, TrySubmitError, Unavailable};
 
-/// Counts what it folds, and shows the count when it publishes.
+/// Counts the events it folds, and shows the count when it publishes.
 struct Counter {
     folded: Vec<u32>,
-    /// The thread that folded each.
+    /// The thread that folded each event.
     by: Vec<ThreadId>,
     shown: Arc<AtomicUsize>,
 }
@@ -29,12 +29,12 @@ impl Fold for Counter {
     }
 
     fn publish(&mut self) {
-        // Relaxed: the ticket has to order it.
+        // Relaxed: the ticket must provide the ordering.
         self.shown.store(self.folded.len(), Ordering::Relaxed);
     }
 }
 
-/// A log, and what readers see of it.
+/// Creates a log, with the count that readers see.
 fn log(capacity: usize) -> (Arc<Log<Counter>>, Arc<AtomicUsize>) {
     let shown = Arc::new(AtomicUsize::new(0));
     (
@@ -46,9 +46,9 @@ fn log(capacity: usize) -> (Arc<Log<Counter>>, Arc<AtomicUsize>) {
     )
 }
 
-/// All of `events`, each once; the log has nothing left.
+/// Asserts that each of `events` was folded once and that the log is empty.
 fn assert_folded(log: &Log<Counter>, events: &[u32]) {
-    assert!(log.is_empty(), "an event is left lying");
+    assert!(log.is_empty(), "an event is stranded");
     let mut folded = log.with(|counter| counter.folded.clone()).unwrap();
     folded.sort_unstable();
     assert_eq!(folded, events);
@@ -56,7 +56,7 @@ fn assert_folded(log: &Log<Counter>, events: &[u32]) {
 
 #[test]
 fn hand_over_leaves_nothing_in_the_log() {
-    // Fire and forget: nobody waits, so nobody but the protocol sees to the events.
+    // Fire and forget: no thread waits, so only the protocol gets the events folded.
     explore("hand_over_leaves_nothing_in_the_log", Bound::Preemptions(4), || {
         let (log, _) = log(4);
         let other = Arc::clone(&log);
@@ -145,8 +145,8 @@ fn a_refused_event_comes_back() {
 
 #[test]
 fn a_tired_holder_is_relieved_and_leaves_nothing_behind() {
-    // A batch holds two events and patience is one batch. So a holder with five is tired after two of them, leaves after
-    // two more if somebody has promised to come, and the fifth is left to that one.
+    // A batch holds two events and patience is one batch. So a holder with five events is tired after two. If another
+    // thread has promised to take the token, the holder leaves after two more, and that thread folds the fifth.
     let relieved = Arc::new(StdAtomicUsize::new(0));
     let counted = Arc::clone(&relieved);
     let name = "a_tired_holder_is_relieved_and_leaves_nothing_behind";

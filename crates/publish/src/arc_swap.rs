@@ -1,19 +1,19 @@
-//! The publication cell over `arc-swap`: a second opinion, and the other one to choose.
+//! The publication cell built on the `arc-swap` crate: an alternative, and a cross-check of our own cell.
 //!
-//! It has been through a lot in other people's programs, and needs no reader to be registered. A pin is a load, a swap
-//! on a slot of the thread's own, and a second load; its end is one compare-exchange on the same slot. No count that
-//! another thread writes is touched.
+//! arc-swap is widely used, and its readers need no registration. A pin is a load, a swap on a slot owned by the
+//! thread, and a second load. Dropping the guard is one compare-exchange on the same slot. Neither touches a count that
+//! another thread writes.
 //!
-//! Its exceptions from the contract of [`Cell`](super::cell::Cell): a thread's first pin claims a node in a list that
-//! all of arc-swap shares (an allocation, lock-free); a thread that has more than eight guards at once, or that
-//! collides with a replacement, takes a slower path that bumps the version's count (bounded still). A replacement walks
-//! the nodes of all threads that ever used arc-swap at the same time, and pays the debts it finds there, after which a
-//! replaced version's strong count is exact: so a look at its pins finds none.
+//! It departs from the contract of [`Cell`](super::cell::Cell) in these points. A thread's first pin claims a node in a
+//! list shared by all users of arc-swap in the process; that allocates, and is lock-free. A thread that holds more than
+//! eight guards, or collides with a replacement, takes a slower path that increments the version's count; the path is
+//! still bounded. A replacement walks the nodes of all threads that ever used arc-swap concurrently and pays the debts
+//! it finds there. After that a replaced version's strong count is exact, so a scan for pins finds none.
 //!
-//! No checker of this crate sees into arc-swap: it stands outside the loom models.
+//! No checker of this crate sees inside arc-swap, and the loom models exclude it.
 //!
-//! With `RwLock<()>` as its strategy (a feature of arc-swap, for the tests of this crate alone) it is the reference that
-//! the others are compared with: a lock around a count, where a replacement does wait for readers.
+//! With `RwLock<()>` as its strategy (a feature of arc-swap that only the tests enable) this cell is the reference for
+//! the other cells: a lock around a count, whose replacements do wait for readers.
 
 use std::fmt;
 use std::ops::Deref;
@@ -25,13 +25,13 @@ use arc_swap::{ArcSwapAny, DefaultStrategy};
 use super::cell::sealed::{Algorithm, ReadEnd, WriteEnd};
 use super::replaced::{Pins, Replaced};
 
-/// The cell of this module, as an algorithm to choose: `Publisher<T, ArcSwapCell<T>>`.
+/// Selects this cell: `Publisher<T, ArcSwapCell<T>>`.
 #[derive(Debug)]
 pub struct ArcSwapCell<T, S: Strategy<Arc<T>> = DefaultStrategy> {
     current: ArcSwapAny<Arc<T>, S>,
 }
 
-/// The writer's and the readers' ends of an [`ArcSwapCell`].
+/// The writer's end and the readers' end of an [`ArcSwapCell`].
 pub struct ArcSwapEnd<T, S: Strategy<Arc<T>> = DefaultStrategy> {
     cell: Arc<ArcSwapCell<T, S>>,
 }

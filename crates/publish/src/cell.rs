@@ -1,62 +1,62 @@
 //! The contract of the publication cell: one writer replaces the current version, any number of readers take it.
 //!
-//! It is a trait so that several algorithms can stand behind one reader and be measured and checked by one suite. It
-//! is sealed, and what it consists of can be called by this crate alone: the contract carries arguments about memory
-//! safety that neither a foreign implementation nor a foreign caller could be held to.
+//! The contract is a trait so that several algorithms fit behind one reader type, and one suite measures and tests them
+//! all. The trait is sealed, and only this crate can call its methods: the memory-safety arguments in the contract bind
+//! implementers and callers, and foreign code could not be held to them.
 
 pub(crate) mod sealed {
-    //! What a cell consists of. Public in name only: no path leads here from outside.
+    //! The parts of a cell. `pub` in name only: no path leads here from outside the crate.
 
     use std::ops::Deref;
     use std::sync::Arc;
 
     use super::super::replaced::{Pins, Replaced};
 
-    /// An algorithm by which one writer publishes to registered readers.
+    /// A publication algorithm: one writer, registered readers.
     pub trait Algorithm<T> {
-        /// The one writer's end.
+        /// The single writer's end.
         type Writer: WriteEnd<T, ReadEnd = Self::Reader>;
-        /// One registered reader's end.
+        /// A registered reader's end.
         type Reader: ReadEnd<T> + 'static;
 
-        /// A cell whose current version is `first`.
+        /// Creates a cell whose current version is `first`.
         fn start(first: Arc<T>) -> Self::Writer;
     }
 
-    /// The one writer's end of a cell.
+    /// The single writer's end of a cell.
     pub trait WriteEnd<T>: Send {
-        /// The readers' ends.
+        /// The readers' end.
         type ReadEnd;
 
         /// Registers a reader. May allocate.
         fn reader(&self) -> Self::ReadEnd;
 
-        /// Makes `next` the current version and gives the one it replaces, which pins may still reach.
+        /// Makes `next` the current version and returns the version it replaced, which pins may still reach.
         fn replace(&mut self, next: Arc<T>) -> Replaced<T>;
 
-        /// Writes down in `pins` what pins may reach of the versions replaced so far. O(readers).
+        /// Records in `pins` which replaced versions pins may reach. O(readers).
         ///
-        /// What they do not reach now they never will again: readers take the current version only.
+        /// A version that no pin reaches now is never reached again, because readers take only the current version.
         fn look(&self, pins: &mut Pins);
 
-        /// Ends the writer and leaves `rest`, the versions that pins still reach, to whoever ends last.
+        /// Ends the writer. `rest` holds the versions that pins still reach; the last owner of the cell frees them.
         fn leave(&mut self, rest: Vec<Replaced<T>>);
     }
 
-    /// One registered reader's end of a cell; dropping it ends the registration.
+    /// A registered reader's end of a cell. Dropping it ends the registration.
     pub trait ReadEnd<T>: Send {
         /// A pinned version. Stays on the thread that pinned it.
         type Guard<'a>: Deref<Target = T>
         where
             Self: 'a;
 
-        /// The current version, for a short look: bounded steps, no lock, no allocation, no shared count.
+        /// Pins the current version briefly. Bounded steps; no lock, no allocation, no shared count.
         fn pin(&self) -> Self::Guard<'_>;
 
-        /// An owned handle to the current version, to be held as long as one likes. The reader keeps nothing.
+        /// Returns an owned handle to the current version, without a time limit. The reader keeps nothing.
         fn load(&self) -> Arc<T>;
 
-        /// Lets go of what the reader may have kept from one pin to the next.
+        /// Releases any version kept between pins.
         fn rest(&mut self);
 
         /// Registers another reader. May allocate.
@@ -64,22 +64,22 @@ pub(crate) mod sealed {
     }
 }
 
-/// A place that holds the current version.
+/// Holds the current version.
 ///
-/// What an implementation promises:
+/// An implementation guarantees:
 ///
-/// 1. **No tearing.** What is pinned or taken is a version that was once given to the cell, whole: everything its
-///    maker did before handing it over happens before the reader's first look.
-/// 2. **Monotone.** What one reader takes never goes back; and a taking that happens after a replacement gives that
-///    version or a later one.
-/// 3. **Stable.** What a guard or a handle refers to neither changes nor is freed while the guard or handle lives.
-/// 4. **Wait-free for readers, never waiting for them.** A pin is a bounded number of steps without lock, allocation
-///    or shared count; a replacement never waits for a reader. Exceptions are written at the implementation.
-/// 5. **Exact.** A replaced version is freed by the writer's side, once: when no pin reaches it, which the cell reports,
-///    and when the writer's handle is the last, which is decided in one step with giving it up. Weak handles can be
-///    upgraded until then, and never afterwards.
+/// 1. **No tearing.** A reader pins or takes only versions that were given to the cell, and sees them whole: everything
+///    the writer did before handing a version over happens before the reader's first access.
+/// 2. **Monotone.** The versions that one reader takes never go back. A read that happens after a replacement returns
+///    that version or a later one.
+/// 3. **Stable.** A version neither changes nor is freed while a guard or handle refers to it.
+/// 4. **Wait-free for readers, never waiting for them.** A pin is a bounded number of steps without lock, allocation or
+///    shared count. A replacement never waits for a reader. Implementations document their exceptions.
+/// 5. **Exact.** The writer's side frees a replaced version exactly once: when the cell reports that no pin reaches it
+///    and the writer's handle is the last. One atomic step both decides that the handle is the last and gives it up.
+///    Weak handles can be upgraded until that step, and never afterwards.
 ///
-/// [`RcuCell`](super::rcu::RcuCell) keeps this contract without exceptions.
+/// [`RcuCell`](super::rcu::RcuCell) meets this contract without exceptions.
 pub trait Cell<T>: sealed::Algorithm<T> {}
 
 impl<T, C: sealed::Algorithm<T>> Cell<T> for C {}

@@ -1,49 +1,51 @@
-//! From one writer to any number of readers: the current version, and an index of what is true now.
+//! Publication from one writer to any number of readers: the current version, and an index of the current state.
 //!
-//! Two structures, for two questions. **Which consistent whole do I decide on?** A [`Publisher`] makes a whole version
-//! current by one swap, and a [`Subscription`] takes it. **Where is this one thing at this moment?** A
-//! [`live::LiveIndex`] answers single look-ups without a version around them. Both are generic over what they carry
-//! and know nothing of clusters.
+//! Two structures answer two questions. **Which consistent state do I decide on?** A [`Publisher`] makes a whole
+//! version current with one atomic swap, and a [`Subscription`] reads it. **Where is this one entry right now?** A
+//! [`live::LiveIndex`] answers single lookups outside any version. Both are generic over their contents and know
+//! nothing of clusters.
 //!
 //! # What publication promises
 //!
-//! - **Publish** ([`Publisher::publish`]): after it returns, every taking that happens later gives this version or a newer
-//!   one. It never waits for a reader. Numbers only grow; a version that is not newer is given back.
-//! - **Pin** ([`Subscription::pin`]): a whole version, for a short look, in a bounded number of steps: no lock, no
-//!   allocation, no count that other threads write. Guards stay on their thread and may nest; what one subscription
-//!   sees never goes back. A reader that pins one version again and again keeps it until its next pin after a publish,
-//!   or until it says that it will be idle ([`Subscription::release`]).
-//! - **Snapshot** ([`Subscription::snapshot`]): the same as an owned handle, `Send` and without limit in time. Holding one
-//!   holds nothing up; it costs the memory that its version does not share with others.
-//! - **Refresh** ([`Subscription::refresh`]): a version kept by the reader; one load and one compare when nothing changed.
-//! - **At least** ([`Subscription::at_least`]): read one's own writes. Wakes when the number is reached, at the deadline,
-//!   or with `Closed` when the publisher is gone. No wake-up is lost, and a publish that nobody waits for pays one
-//!   fence and one load for that.
-//! - **Retire**: the publisher keeps a handle to every replaced version until nobody else has one, and frees it then, so
-//!   no reader ever frees a version while the publisher lives, and a weak handle can be upgraded until then. Each publish
-//!   looks at a constant number of versions; [`Publisher::reclaim`] looks at all. A publisher that stays idle frees
-//!   nothing until its next call. A reader that stops for ever costs memory and holds nobody up; [`Figures`] shows it.
-//! - **Free**: a large version is freed over many publishes. Each publish drops a number of references that follows the
-//!   change it publishes ([`Versioned::made`]), enough that the backlog always gets shorter. [`Publisher::reclaim_some`]
-//!   does more of it, and [`Publisher::reclaim`] all at once.
+//! - **Publish** ([`Publisher::publish`]): after it returns, every later read returns this version or a newer one. It
+//!   never waits for a reader. Version numbers only grow; a version that is not newer is returned to the caller.
+//! - **Pin** ([`Subscription::pin`]): gives brief access to a whole version in a bounded number of steps: no lock, no
+//!   allocation, no count that other threads write. Guards stay on their thread and may nest. The versions that one
+//!   subscription sees never go back. A reader that pins one version repeatedly keeps it until its next pin after a
+//!   publish, or until it calls [`Subscription::release`] before going idle.
+//! - **Snapshot** ([`Subscription::snapshot`]): returns an owned handle, `Send` and without a time limit. Holding one
+//!   delays nobody; it costs the memory that its version does not share with others.
+//! - **Refresh** ([`Subscription::refresh`]): returns a version that the reader keeps. One load and one compare if
+//!   nothing changed.
+//! - **At least** ([`Subscription::at_least`]): lets a thread read its own writes. It returns when the version number
+//!   is reached, at the deadline, or with `Closed` when the publisher is gone. No wake-up is lost. A publish without
+//!   waiters pays one fence and one load for this.
+//! - **Retire**: the publisher keeps a handle to every replaced version until nobody else has one, and then frees the
+//!   version. So no reader ever frees a version while the publisher lives, and a weak handle can be upgraded until
+//!   then. Each publish examines a constant number of versions; [`Publisher::reclaim`] examines all of them. An idle
+//!   publisher frees nothing until its next call. A reader that stops forever costs memory and blocks nobody;
+//!   [`Figures`] shows it.
+//! - **Free**: a large version is freed over many publishes. Each publish drops a number of references proportional to
+//!   the change it publishes ([`Versioned::made`]), enough that the backlog always shrinks. [`Publisher::reclaim_some`]
+//!   frees more, and [`Publisher::reclaim`] frees everything at once.
 //!
 //! # Which cell
 //!
-//! A publisher is generic over the [cell](cell::Cell) that holds the current version, and one suite of tests runs over
-//! all of them. The default is [`RcuCell`](rcu::RcuCell), for these reasons in this order:
+//! A publisher is generic over the [cell](cell::Cell) that holds the current version, and one test suite covers every
+//! cell. The default is [`RcuCell`](rcu::RcuCell), for these reasons in this order:
 //!
-//! 1. It is the one that can be checked: loom runs its source, and each of its orderings and fences is shown to be
-//!    needed. [`ArcSwapCell`](arc_swap::ArcSwapCell) stands outside loom's sight, and its crate has an open report of
-//!    unsoundness (its issue 210).
+//! 1. It can be model-checked: loom runs its source, and a mutant shows that each of its orderings and fences is
+//!    needed. Loom cannot see inside [`ArcSwapCell`](arc_swap::ArcSwapCell), and the arc-swap crate has an open
+//!    unsoundness report (its issue 210).
 //! 2. Its contract has no exceptions: no first pin that allocates, no ninth guard that counts.
-//! 3. A pin costs about a quarter of the other's, and a publish less (`cargo bench --bench read`).
+//! 3. A pin costs about a quarter of an `ArcSwapCell` pin, and a publish costs less (`cargo bench --bench read`).
 //!
-//! What the other does better: a reader that pinned and then rests never holds a version, and needs not say that it
-//! rests.
+//! `ArcSwapCell` has one advantage: an idle reader never holds a version, and does not need to call `release`.
 //!
-//! # What it does not
+//! # Limits
 //!
-//! Two pins may see two versions: a decision takes one. A subscription is `Send` and not `Sync`: one a thread.
+//! Two pins may see two versions, so use one pin per decision. A subscription is `Send` and not `Sync`: use one per
+//! thread.
 //!
 //! # Example
 //!
@@ -91,25 +93,27 @@ pub mod sync;
 pub use self::publisher::{Figures, Publisher};
 pub use self::reader::{Pinned, Subscription};
 
-/// The cell that publishers use unless told otherwise.
+/// The cell that publishers use by default.
 pub type DefaultCell<T> = self::rcu::RcuCell<T>;
 
-/// A thing that is published, version after version.
+/// A type that is published version by version.
 pub trait Versioned: Send + Sync + 'static {
-    /// The number of this version, at most `2^63 - 1`: grows with every version that one publisher publishes, and
-    /// never changes.
+    /// The version number, at most `2^63 - 1`. It grows with every version that one publisher publishes, and never
+    /// changes.
     fn version(&self) -> u64;
 
-    /// Child slots allocated for this version and all earlier ones; never decreases. A slot is one reference from a tree
-    /// node to a child. Each publish frees slightly more than that while a backlog exists.
+    /// Child slots allocated for this version and all earlier ones; never decreases.
     ///
-    /// A type that is freed as a whole has nothing to count, and keeps the 0 of the default.
+    /// A slot is one reference from a tree node to a child. Each publish frees slightly more than the slots allocated
+    /// since the last one while a backlog exists.
+    ///
+    /// A type that is freed as a whole has no slots to count, and keeps the default of 0.
     fn made(&self) -> u64 {
         0
     }
 }
 
-/// Why a wait for a version ended without it.
+/// The reason a wait for a version failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WaitError {
     /// The deadline passed first.
@@ -120,13 +124,13 @@ pub enum WaitError {
     Closed,
 }
 
-/// A version that was not published because it is not newer than the published one; gives it back.
+/// Rejects a version that is not newer than the current one, and returns it.
 #[derive(thiserror::Error)]
 #[error("publish a version newer than {published}, not {}", version.version())]
 pub struct NotNewer<T: Versioned> {
-    /// What was to be published.
+    /// The version that was rejected.
     pub version: Arc<T>,
-    /// The number of the version that is current.
+    /// The number of the current version.
     pub published: u64,
 }
 
@@ -142,7 +146,7 @@ impl<T: Versioned> fmt::Debug for NotNewer<T> {
 #[cfg(all(test, not(loom)))]
 mod tests;
 
-/// What the loom models reach beyond the public face. Not for anybody else.
+/// Internals that the loom models use. Not part of the public API.
 #[cfg(loom)]
 #[doc(hidden)]
 pub mod __model {

@@ -1,6 +1,6 @@
-//! The writer's end of publication: replaces the current version, keeps the replaced ones until nobody uses them.
+//! The writer's end of publication: replaces the current version, and keeps replaced versions until nobody uses them.
 //!
-//! There is one publisher and it is not `Clone`, so "one writer" is a matter of types and not of a lock.
+//! There is one publisher and it is not `Clone`: types, not a lock, ensure that there is one writer.
 
 use std::fmt;
 
@@ -13,9 +13,9 @@ use super::{DefaultCell, NotNewer, Subscription, Versioned};
 use crate::freeing::{Backlog, IN_PLACE};
 use crate::sync::{self, mutated};
 
-/// The writer's end; see the [module](super) for what it promises.
+/// The writer's end; see the [module](super) for its guarantees.
 ///
-/// It can be sent to another thread, but there is never a second one:
+/// It can be sent to another thread, but it cannot be duplicated:
 ///
 /// ```
 /// # use portolan_publish::{Publisher, Versioned};
@@ -40,35 +40,35 @@ pub struct Publisher<T: Versioned, C: Cell<T> = DefaultCell<T>> {
     backlog: Backlog,
     /// [`Versioned::made`] of the current version.
     made: u64,
-    /// What the last look at the pins found; kept for its memory.
+    /// The pins found by the last scan. Kept to reuse its allocation.
     pins: Pins,
 }
 
-/// References that a publish drops beside those that its change replaces: tens of microseconds where each is the last
-/// reference to something, and nothing where there is nothing to free.
+/// References that each publish drops in addition to those that its change replaces. Costs tens of microseconds if each
+/// is the last reference to an object, and nothing if there is nothing to free.
 const STEPS: u64 = 64;
 
-/// What the writer's side still keeps of the versions it published.
+/// Counts of the versions that the writer's side still keeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Figures {
     /// The number of the current version.
     pub published: u64,
-    /// Versions replaced and not freed: somebody holds them, or no publish has looked at them since.
+    /// Replaced versions that are not freed: they are held, or no publish has examined them since they were released.
     pub retired: usize,
-    /// Versions freed by the writer's side since the start.
+    /// Versions freed by the writer's side so far.
     pub freed: u64,
-    /// Parts of such versions that still take memory; a part may be large. The next publishes free them, and
-    /// [`Publisher::reclaim_some`] does.
+    /// Parts of freed versions that still occupy memory; a part may be large. Later publishes and
+    /// [`Publisher::reclaim_some`] free them.
     pub backlog: usize,
     /// The number of the oldest version that is replaced and not freed.
     pub oldest_held: Option<u64>,
-    /// The number of the oldest version that is replaced and that a reader's pin may reach, in use or kept for its next
-    /// pin. What is retired beyond that is held by owned handles. `None` where pins are counted as handles.
+    /// The number of the oldest replaced version that a reader's pin may reach, whether in use or kept for the next
+    /// pin. Owned handles hold the other retired versions. `None` for a cell that counts pins as handles.
     pub oldest_pinned: Option<u64>,
 }
 
 impl<T: Versioned, C: Cell<T>> Publisher<T, C> {
-    /// Starts with `first` as the current version.
+    /// Creates a publisher whose current version is `first`.
     pub fn new(first: std::sync::Arc<T>) -> Self {
         let signal = sync::Arc::new(Signal::new(first.version()));
         Self {
@@ -81,18 +81,20 @@ impl<T: Versioned, C: Cell<T>> Publisher<T, C> {
         }
     }
 
-    /// A reader of its own. May allocate, so not for a hot path; keep it, or clone it, once a thread.
+    /// Creates a reader. May allocate, so keep it off hot paths: create or clone one per thread, and keep it.
     pub fn subscribe(&self) -> Subscription<T, C> {
         Subscription::new(self.cell.reader(), sync::Arc::clone(&self.signal))
     }
 
-    /// Makes `next` the version that readers take from now on, wakes those who wait for it, and looks at a constant
-    /// number of replaced versions to free them.
+    /// Makes `next` the current version and wakes the readers that wait for it.
     ///
-    /// What it frees of them follows the change, see [`Versioned::made`]; the rest waits for the next publishes.
+    /// Never waits for a reader. Without waiters the cost is one replacement of the cell, two fences, and a load for
+    /// each reader. It also examines a constant number of replaced versions, and frees references in proportion to the
+    /// change ([`Versioned::made`]); later publishes free the rest.
     ///
-    /// Never waits for a reader. Without waiters it costs one replacement of the cell, two fences and a load for each
-    /// reader. A version that is not newer than the published one is given back and changes nothing.
+    /// # Errors
+    ///
+    /// Returns `next` and changes nothing if it is not newer than the current version.
     pub fn publish(&mut self, next: std::sync::Arc<T>) -> Result<(), NotNewer<T>> {
         let version = next.version();
         let published = self.published();
@@ -103,8 +105,8 @@ impl<T: Versioned, C: Cell<T>> Publisher<T, C> {
         // More than was allocated, so the backlog shrinks; see `freeing`.
         let mut steps = STEPS + made.saturating_sub(self.made);
         self.made = made;
-        // The order matters: who finds the version in the cell must not think an older one current, and who is told
-        // of the number must find its version in the cell.
+        // The order matters. A reader that finds the new version in the cell must not consider an older one current,
+        // and a reader that sees the new number must find its version in the cell.
         self.signal.expect(version);
         let replaced = self.cell.replace(next);
         self.signal.announce(version);
@@ -116,8 +118,9 @@ impl<T: Versioned, C: Cell<T>> Publisher<T, C> {
         Ok(())
     }
 
-    /// Frees every replaced version that nobody holds, and the backlog, and says how many versions there were.
-    /// O(versions retired + what only they had), so not for a thread that may not be late.
+    /// Frees every replaced version that nobody holds, and the backlog. Returns the number of versions freed.
+    ///
+    /// O(versions retired + nodes that only they had), so unsuitable for latency-sensitive threads.
     pub fn reclaim(&mut self) -> usize {
         self.cell.look(&mut self.pins);
         let backlog = &mut self.backlog;
@@ -128,11 +131,13 @@ impl<T: Versioned, C: Cell<T>> Publisher<T, C> {
         freed
     }
 
-    /// The same in bounded steps: examines at most `steps` replaced versions, and drops at most `steps` references.
-    /// Returns whether to call it again: `false` once the backlog is empty, and all replaced versions were examined since
-    /// the last publish or free and somebody held each of them. Then the next call starts another round.
+    /// Like [`reclaim`](Self::reclaim), in bounded steps. Meant for an idle publisher.
     ///
-    /// For an idle publisher. A step takes between 5 ns and some 500 ns.
+    /// Examines at most `steps` replaced versions and drops at most `steps` references. A step takes from 5 ns to about
+    /// 500 ns.
+    ///
+    /// Returns whether to call it again. It returns `false` once the backlog is empty and every replaced version was
+    /// examined, and found held, since the last publish or free. The next call then starts another round.
     pub fn reclaim_some(&mut self, steps: usize) -> bool {
         self.cell.look(&mut self.pins);
         let backlog = &mut self.backlog;
@@ -144,8 +149,10 @@ impl<T: Versioned, C: Cell<T>> Publisher<T, C> {
         !all_held || backlog.len() > 0
     }
 
-    /// Runs a step of the writer. Forks and versions that it drops are freed here as far as it allocated as many tree
-    /// nodes, and a constant more; the rest goes to the backlog. So the step takes no lock for them and starts no thread.
+    /// Runs a step of the writer, and frees what it drops in bounded steps.
+    ///
+    /// Of the forks and versions that `step` drops, this frees as many references as `step` allocated child slots, plus
+    /// a constant. The backlog takes the rest. So freeing them takes no lock and starts no thread.
     pub fn defer_frees<R>(&mut self, step: impl FnOnce() -> R) -> R {
         let mut steps = IN_PLACE;
         self.backlog.during(&mut steps, step)
@@ -156,15 +163,15 @@ impl<T: Versioned, C: Cell<T>> Publisher<T, C> {
         self.signal.version()
     }
 
-    /// The number of the oldest version that somebody may still look at: a retired one, or else the current one.
+    /// The number of the oldest version that may still be in use: the oldest retired one, or else the current one.
     ///
-    /// What was given up before it may be used again: no version in which it had its old meaning exists any more.
+    /// Anything given up before this version can be reused: no version in which it had its old meaning still exists.
     pub fn oldest_held(&self) -> u64 {
         let held = self.retired.oldest().filter(|_| !mutated!("horizon-forgets-held"));
         held.unwrap_or_else(|| self.published())
     }
 
-    /// What is still kept. O(versions retired + readers), and allocates.
+    /// Returns the figures. O(versions retired + readers), and allocates.
     pub fn figures(&self) -> Figures {
         let mut pins = Pins::default();
         self.cell.look(&mut pins);
@@ -180,8 +187,8 @@ impl<T: Versioned, C: Cell<T>> Publisher<T, C> {
 }
 
 impl<T: Versioned, C: Cell<T>> Drop for Publisher<T, C> {
-    /// Waiters get [`WaitError::Closed`](super::WaitError::Closed); the current version stays readable. What only
-    /// others still hold, they free; what is pinned is freed with the last reader.
+    /// Waiters get [`WaitError::Closed`](super::WaitError::Closed); the current version stays readable. Versions held
+    /// by handles are freed by their last holders, and pinned versions with the last reader.
     fn drop(&mut self) {
         self.signal.close();
         self.cell.look(&mut self.pins);

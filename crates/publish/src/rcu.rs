@@ -1,27 +1,27 @@
-//! Our own publication cell: one writer, registered readers, and a pin that writes nothing that others read as long
-//! as nothing is published.
+//! Our own publication cell: one writer, and registered readers. While nothing is published, a reader's repeated pins
+//! write nothing that other threads read.
 //!
-//! A reader announces in a slot of its own which version it may reach, and the writer frees what no slot names. To
-//! announce takes a fence; so a reader that pins one version again and again keeps it announced between its pins, and
-//! such a pin is one load and one compare.
+//! A reader announces in its own slot which version it may reach, and the writer frees versions that no slot names.
+//! Announcing takes a fence. So a reader that pins one version repeatedly keeps it announced between its pins, and such
+//! a pin is one load and one compare.
 //!
-//! # What it gives
+//! # What it guarantees
 //!
-//! - A pin is a bounded number of steps, whatever the others do: one load and one compare of a version that is
-//!   announced already; otherwise one store, one fence, one load and one store more. No lock, no allocation, no
+//! - A pin is a bounded number of steps, whatever other threads do: one load and one compare if the version is already
+//!   announced; otherwise one store, one fence, one load and one more store. No lock, no allocation, no
 //!   read-modify-write, no word that another reader writes.
-//! - A replacement waits for nobody; a look at the pins is a fence and a load for each slot.
-//! - Readers register and leave at any time, without a lock, and there may be any number.
-//! - It knows no `SeqCst` access, only fences, so that loom sees all of it.
+//! - A replacement waits for nobody. A scan for pins is a fence and a load for each slot.
+//! - Any number of readers may register and leave at any time, without a lock.
+//! - There are no `SeqCst` accesses, only fences, so that loom models all of it.
 //!
 //! # What it costs
 //!
-//! - A reader that has pinned one version several times keeps it until its next pin after a publish. One that then
-//!   rests for ever keeps that one version for ever, unless it says that it rests. A reader that looks now and
-//!   then keeps nothing.
-//! - A reader that has guards on two versions at once keeps every version that is replaced meanwhile.
-//! - So does one that stops for ever within the four steps of an announcement. All of this costs memory and holds
-//!   nobody up; [`Figures::oldest_pinned`](super::Figures::oldest_pinned) shows it.
+//! - A reader that has pinned one version several times keeps it until its next pin after a publish. If it then stays
+//!   idle forever, it keeps that one version forever, unless it is [released](super::Subscription::release). A reader
+//!   that pins only occasionally keeps nothing.
+//! - A reader that holds guards on two versions at once keeps every version replaced in the meantime.
+//! - So does a reader that stops forever within the four steps of an announcement. All of this costs memory and blocks
+//!   nobody; [`Figures::oldest_pinned`](super::Figures::oldest_pinned) shows it.
 //! - Versions that are still pinned when the writer ends are freed with the last reader.
 #![allow(unsafe_code)]
 #![doc = ""]
@@ -44,18 +44,18 @@ use super::cell::sealed::{Algorithm, WriteEnd};
 use super::replaced::{Pins, Replaced};
 use crate::sync::{self, AtomicPtr, Mutex, Ordering, fenced, lock, ordering};
 
-/// The cell of this module, as an algorithm to choose: `Publisher<T, RcuCell<T>>`.
+/// Selects this cell: `Publisher<T, RcuCell<T>>`.
 pub struct RcuCell<T> {
-    /// Came from `Arc::into_raw`, and owns that count. On a line of its own: pins read it, publishes write it.
+    /// From `Arc::into_raw`; owns that count. On its own cache line: pins read it, publishes write it.
     current: CachePadded<AtomicPtr<T>>,
     slots: Slots,
-    /// What was pinned when the writer ended.
+    /// Versions that were pinned when the writer ended.
     left: Mutex<Vec<Replaced<T>>>,
-    /// It owns versions, whatever its atomic pointer looks like.
+    /// The cell owns versions, which its atomic pointer does not express.
     _owns: PhantomData<Arc<T>>,
 }
 
-/// The one writer's end of an [`RcuCell`].
+/// The single writer's end of an [`RcuCell`].
 pub struct RcuWriter<T> {
     cell: sync::Arc<RcuCell<T>>,
 }
@@ -86,21 +86,21 @@ impl<T: Send + Sync + 'static> WriteEnd<T> for RcuWriter<T> {
     fn replace(&mut self, next: Arc<T>) -> Replaced<T> {
         // Relaxed: only this writer stores here, and there is one.
         let replaced = self.cell.current.load(Ordering::Relaxed);
-        // Pairs with the loads in `reader`: who sees the version sees it whole.
+        // Pairs with the loads in `reader`: a reader that sees the version sees it whole.
         let order = ordering!("rcu-replace", Release => Relaxed);
         self.cell.current.store(Arc::into_raw(next).cast_mut(), order);
-        // SAFETY: what stands in `current` came from `Arc::into_raw` and owns a count. That count passes to this handle,
-        // once: the pointer stands there no more, and nobody else takes one out while there is a writer.
+        // SAFETY: the pointer in `current` came from `Arc::into_raw` and owns a count. That count passes to this
+        // handle, once: the pointer is no longer in `current`, and nobody else takes one out while there is a writer.
         Replaced::new(unsafe { Arc::from_raw(replaced) })
     }
 
     fn look(&self, pins: &mut Pins) {
         pins.clear();
-        // Pairs with the fence in `RcuReader::announce`; the cases are argued in protocol.md.
+        // Pairs with the fence in `RcuReader::announce`; protocol.md argues the cases.
         fenced!("rcu-look-fence");
         for word in self.cell.slots.words() {
-            // Pairs with the stores in `reader` that withdraw an announcement: what the reader did with a version before
-            // it let go of it happens before the version is freed.
+            // Pairs with the stores in `reader` that withdraw an announcement: a reader's accesses to a version before
+            // it releases the version happen before the version is freed.
             match word.load(ordering!("rcu-look", Acquire => Relaxed)) {
                 FREE | NONE => {}
                 ALL => pins.add_all(),
@@ -110,20 +110,20 @@ impl<T: Send + Sync + 'static> WriteEnd<T> for RcuWriter<T> {
     }
 
     fn leave(&mut self, mut rest: Vec<Replaced<T>>) {
-        // The lock guards a list that is whole at every step.
+        // The lock guards a list that is consistent at every step.
         lock(&self.cell.left).append(&mut rest);
     }
 }
 
 impl<T> Drop for RcuCell<T> {
     fn drop(&mut self) {
-        // Relaxed: this is the last owner of the cell, and happens after all others.
+        // Relaxed: this is the last owner of the cell, and its drop happens after all other accesses.
         let current = self.current.load(Ordering::Relaxed);
-        // SAFETY: the count that `current` owns, given up once, here. Guards borrow readers, and readers own a part of
-        // the cell, so none is left.
+        // SAFETY: this gives up the count that `current` owns, once. Guards borrow readers, and readers share ownership
+        // of the cell, so no guard is left.
         drop(unsafe { Arc::from_raw(current) });
         for replaced in lock(&self.left).drain(..) {
-            // SAFETY: no reader is left, so no pin is.
+            // SAFETY: no reader is left, so no pin reaches the version.
             unsafe { replaced.free() };
         }
     }

@@ -1,7 +1,7 @@
 //! The reader's end of publication: pins, owned versions, a kept version, and waiting for a version.
 //!
-//! One subscription is for one thread at a time: what a cell may keep for a reader (the slot in which pins are
-//! announced) is then written by one thread only, and a kept version needs no lock.
+//! One thread uses a subscription at a time. So only one thread writes the state that a cell keeps for a reader (the
+//! slot in which pins are announced), and a kept version needs no lock.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -15,9 +15,9 @@ use super::signal::Signal;
 use super::{DefaultCell, Versioned, WaitError};
 use crate::sync;
 
-/// A registered reader; see the [module](super) for what it promises.
+/// A registered reader; see the [module](super) for its guarantees.
 ///
-/// It may be sent to another thread, and cloned for one:
+/// It can be sent to another thread, or cloned for one:
 ///
 /// ```
 /// # use portolan_publish::{Subscription, Versioned};
@@ -27,7 +27,7 @@ use crate::sync;
 /// send::<Subscription<V>>();
 /// ```
 ///
-/// but not shared between threads:
+/// but it cannot be shared between threads:
 ///
 /// ```compile_fail,E0277
 /// # use portolan_publish::{Subscription, Versioned};
@@ -38,19 +38,19 @@ use crate::sync;
 /// ```
 pub struct Subscription<T: Versioned, C: Cell<T> = DefaultCell<T>> {
     cell: C::Reader,
-    /// What `refresh` gave last, and its number. Nothing before the first time: a reader that only pins holds nothing.
+    /// The last version that `refresh` returned, and its number. `None` before the first call: pins hold nothing here.
     kept: Option<Arc<T>>,
     kept_version: u64,
     signal: sync::Arc<Signal>,
     _one_thread_at_a_time: PhantomData<std::cell::Cell<()>>,
 }
 
-/// What keeps a guard on its thread.
+/// Makes a guard stay on its thread.
 type NotSend<T> = (*const (), fn() -> T);
 
-/// A version pinned for a short look. Dereferences to it; ends the pin when dropped.
+/// A version pinned for brief access. Dereferences to the version, and ends the pin when dropped.
 ///
-/// It cannot go to another thread, since a pin is announced in the name of the thread that made it:
+/// It cannot be sent to another thread, because a pin is announced on behalf of the thread that made it:
 ///
 /// ```compile_fail,E0277
 /// # use portolan_publish::{Pinned, Versioned};
@@ -92,34 +92,36 @@ impl<T: Versioned, C: Cell<T>> Subscription<T, C> {
         Self { cell, kept: None, kept_version: 0, signal, _one_thread_at_a_time: PhantomData }
     }
 
-    /// The current version, for a short look: bounded steps, no lock, no allocation, no count that others write.
+    /// Pins the current version for brief access.
     ///
-    /// Guards nest, and two of them may see two versions: take one a decision. A nanosecond or two for who pins the same
-    /// version again and again; such a reader may keep that version until its next pin that finds a newer one, until
-    /// [`release`](Self::release), or until it is dropped. One that pins now and then keeps nothing.
+    /// Takes a bounded number of steps without a lock, an allocation, or a count that other threads write: a nanosecond
+    /// or two if this reader pins the same version repeatedly. Guards nest, and two of them may see two versions, so
+    /// use one per decision.
+    ///
+    /// A reader that pins one version repeatedly may keep it until a pin finds a newer one, until
+    /// [`release`](Self::release), or until the reader is dropped. A reader that pins only occasionally keeps nothing.
     #[inline]
     pub fn pin(&self) -> Pinned<'_, T, C> {
         Pinned { guard: self.cell.pin(), _thread: PhantomData }
     }
 
-    /// The current version, to be held as long as one likes: costs one shared count more than [`pin`](Self::pin).
+    /// Returns an owned handle to the current version. Costs one shared count more than [`pin`](Self::pin).
     #[inline]
     pub fn snapshot(&self) -> Arc<T> {
         self.cell.load()
     }
 
-    /// The version this reader keeps, replaced by the current one if there is a newer: one load and one compare if
-    /// there is not.
+    /// Returns the version this reader keeps, replaced by the current one if that is newer.
     ///
-    /// It is never older than what this reader has [pinned](Self::pin), taken or been told of before. The kept version
-    /// stays in memory until the next call that finds a newer one, until [`release`](Self::release), or until this
-    /// reader is dropped.
+    /// Costs one load and one compare if nothing changed. The result is never older than a version this reader has
+    /// [pinned](Self::pin), taken or learned the number of. The kept version stays in memory until a call finds a newer
+    /// one, until [`release`](Self::release), or until this reader is dropped.
     #[inline]
     pub fn refresh(&mut self) -> &Arc<T> {
         if self.kept.is_none() || self.signal.may_be_newer_than(self.kept_version) {
             self.renew();
         }
-        // There is one now; to say so by a panic would cost as much as this.
+        // `kept` is `Some` here; asserting that with a panic would cost as much.
         self.kept.get_or_insert_with(
             #[cold]
             || self.cell.load(),
@@ -129,32 +131,36 @@ impl<T: Versioned, C: Cell<T>> Subscription<T, C> {
     #[cold]
     #[inline(never)]
     fn renew(&mut self) {
-        // First, so that the old one can be freed before there is a new one.
+        // First, so that the old version can be freed before there is a new one.
         self.kept = None;
         let current = self.cell.load();
-        // Its own number, not the one that is expected: the cell may not hold that yet.
+        // The loaded version's number, not the announced one: the cell may not hold that version yet.
         self.kept_version = current.version();
         self.kept = Some(current);
     }
 
-    /// Gives up what [`refresh`](Self::refresh) or pins kept: for a reader that will be idle and should hold nothing.
+    /// Releases versions kept by [`refresh`](Self::refresh) or by pins. Call it before this reader goes idle.
     pub fn release(&mut self) {
         self.kept = None;
         self.cell.rest();
     }
 
-    /// A version that is `version` or newer: waits for it until `deadline`, or for ever where there is none.
+    /// Waits until `version` or a newer one is current, and returns the current version.
     ///
-    /// This is how one reads one's own writes. When the publisher is gone and `version` was never published, the
-    /// answer is `Closed`. The thread that publishes must not call this for a version it has not published yet.
+    /// This lets a thread read its own writes. Without a `deadline` it may wait forever. The publishing thread must not
+    /// call this for a version that it has not published yet.
+    ///
+    /// # Errors
+    ///
+    /// `Timeout` if `deadline` passes first. `Closed` if the publisher is gone and never published `version`.
     pub fn at_least(&self, version: u64, deadline: Option<Instant>) -> Result<Arc<T>, WaitError> {
         self.signal.wait(version, deadline)?;
         Ok(self.snapshot())
     }
 
-    /// The number of the last version whose publishing is over, or nearly so: what is pinned next is that one or newer.
+    /// Returns the number of the last announced version. The next pin sees that version or a newer one.
     ///
-    /// A pin before it may have seen a version that is being published this moment and that is not counted yet.
+    /// An earlier pin may already have seen a newer version whose publish has not announced its number yet.
     #[inline]
     pub fn published(&self) -> u64 {
         self.signal.version()

@@ -1,4 +1,4 @@
-//! A version that was replaced, and what pins may still reach: between the two stands the decision to free it.
+//! A replaced version, and the pins that may still reach it: together they decide when the version is freed.
 #![allow(unsafe_code)]
 
 use std::mem::ManuallyDrop;
@@ -9,7 +9,7 @@ use crate::sync::{count_is_touched, mutated};
 
 /// The writer's handle to a version that is no longer current, but that a pin may reach.
 ///
-/// Dropping it frees nothing: what is forgotten is leaked and not pulled away from under a reader.
+/// Dropping it frees nothing: a forgotten handle leaks its version and never frees it under a reader.
 #[derive(Debug)]
 pub struct Replaced<T> {
     version: ManuallyDrop<Arc<T>>,
@@ -20,16 +20,16 @@ impl<T> Replaced<T> {
         Self { version: ManuallyDrop::new(version) }
     }
 
-    /// Where the version is: no other version that exists is there.
+    /// The address of the version, which is unique among existing versions.
     pub(super) fn address(&self) -> usize {
         Arc::as_ptr(&self.version).addr()
     }
 
-    /// The version itself if the writer's handle is the last one, and the handle if it is not.
+    /// Returns the version itself if the writer's handle is the last one, and the handle otherwise.
     ///
-    /// Whether it is the last is decided in the step that makes it so: the count goes from one to none, after which no
-    /// weak handle can be upgraded, or it stays as it is. A count that was only read decides nothing: a weak handle may
-    /// be upgraded between that look and the drop.
+    /// One atomic step both decides that the handle is the last and gives it up: the count goes from one to zero, after
+    /// which no weak handle can be upgraded, or it stays unchanged. Merely reading the count decides nothing, because a
+    /// weak handle may be upgraded between the read and the drop.
     ///
     /// # Safety
     ///
@@ -41,15 +41,15 @@ impl<T> Replaced<T> {
             return Ok(last.expect("the count was one"));
         }
         count_is_touched();
-        // What the former holders did with the version happens before this returns it: `Arc` orders that.
+        // `Arc` ensures that the former holders' accesses to the version happen before this returns it.
         Arc::try_unwrap(ManuallyDrop::into_inner(self.version)).map_err(Self::new)
     }
 
-    /// Gives up the writer's handle; frees the version if it is the last.
+    /// Gives up the writer's handle. Frees the version if that was the last handle.
     ///
     /// # Safety
     ///
-    /// No pin may reach the version: [`Pins::reach`] has said so, asked of a look that began after the version was
+    /// No pin may reach the version: [`Pins::reach`] returned `false` for a scan that began after the version was
     /// replaced.
     pub(super) unsafe fn free(self) {
         count_is_touched();
@@ -65,7 +65,7 @@ impl<T> Deref for Replaced<T> {
     }
 }
 
-/// What pins may reach, as one look over all readers found it. Empty for a cell whose pins are counted.
+/// The versions that pins may reach, as found by one scan of all readers. Empty for a cell that counts its pins.
 #[derive(Debug, Default)]
 pub struct Pins {
     all: bool,
@@ -78,12 +78,12 @@ impl Pins {
         self.only.clear();
     }
 
-    /// A reader may reach any version.
+    /// Records that a reader may reach any version.
     pub(super) fn add_all(&mut self) {
         self.all = true;
     }
 
-    /// A reader may reach the version at `address`.
+    /// Records that a reader may reach the version at `address`.
     pub(super) fn add(&mut self, address: usize) {
         // Most readers are on the same version.
         if self.only.last() != Some(&address) {

@@ -1,17 +1,18 @@
-//! The versions that were replaced and may still be in use, kept by the writer so that no reader pays for freeing one.
+//! Replaced versions that may still be in use. The writer keeps them, so that no reader pays for freeing one.
 //!
-//! Freeing a version means freeing all of the tree that no other version shares. Whoever drops the last handle pays,
-//! so the writer keeps one handle to each replaced version until it is the only one left. It must look for such
-//! versions without ever looking at all of them at once: a publish may not cost more because many versions are held.
+//! Freeing a version frees the whole part of its tree that no other version shares. The thread that drops the last
+//! handle pays for that, so the writer keeps one handle to each replaced version until that handle is the only one. The
+//! writer must find such versions without ever examining all of them at once: a publish must not cost more because many
+//! versions are held.
 //!
-//! A held version can stay for ever while younger ones come free, so looking at the oldest alone is not enough. Each
-//! publish looks at the oldest (so that the horizon moves at once in the common case) and at the next two under a hand
-//! that goes round. Two, because one is not enough: while the hand goes round `n` versions, `n / looks` new ones come, so
-//! with one look a round the free ones behind it pile up without end, with two there are never more of them than
-//! about as many as are really held.
+//! A version can be held forever while younger ones are released, so examining only the oldest is not enough. Each
+//! publish examines the oldest version (so that the horizon advances at once in the common case) and the next two at a
+//! cursor, the *hand*, that goes round the list. One is not enough: while the hand goes round `n` versions, `n / looks`
+//! new ones arrive, so with one look per publish the free versions behind the hand accumulate without limit. With two,
+//! there are at most about as many of them as versions that are really held.
 //!
-//! Versions stand in a doubly linked list in the order of their numbers, whose links are indices into one `Vec`: the
-//! oldest is the first, and one in the middle leaves in a constant number of steps.
+//! The versions are in a doubly linked list, ordered by number, whose links are indices into one `Vec`. The oldest
+//! comes first, and removing one from the middle takes a constant number of steps.
 #![allow(unsafe_code)]
 
 use super::Versioned;
@@ -20,10 +21,10 @@ use super::replaced::{Pins, Replaced};
 /// The index of the link that joins the newest to the oldest.
 const RING: u32 = 0;
 
-/// How many versions under the hand a publish looks at; see the module's text for why two.
+/// The number of versions at the hand that a publish examines; see the module documentation for why two.
 const LOOKS: usize = 2;
 
-/// One place in the list.
+/// A node of the list.
 #[derive(Debug)]
 struct Link<T> {
     older: u32,
@@ -37,7 +38,7 @@ pub(crate) struct Retired<T> {
     links: Vec<Link<T>>,
     vacant: Vec<u32>,
     hand: u32,
-    /// How many versions the hand found held in a row, since a version was last retired or freed or a round ended.
+    /// How many versions in a row the hand found held since a version was last retired or freed, or a round ended.
     found_held: usize,
     len: usize,
     freed: u64,
@@ -49,12 +50,12 @@ impl<T: Versioned> Retired<T> {
         Self { links: vec![ring], vacant: Vec::new(), hand: RING, found_held: 0, len: 0, freed: 0 }
     }
 
-    /// How many versions are retired and not freed.
+    /// The number of versions that are retired and not freed.
     pub(crate) fn len(&self) -> usize {
         self.len
     }
 
-    /// How many versions have been freed here since the start.
+    /// The number of versions freed here so far.
     pub(crate) fn freed(&self) -> u64 {
         self.freed
     }
@@ -76,7 +77,7 @@ impl<T: Versioned> Retired<T> {
             .map_while(|at| at.retired.as_ref())
     }
 
-    /// Keeps a version, which is newer than all kept ones, until nobody else holds it.
+    /// Keeps a version until nobody else holds it. It must be newer than all versions already kept.
     pub(crate) fn retire(&mut self, replaced: Replaced<T>) {
         let retired = Some(replaced);
         self.found_held = 0;
@@ -97,19 +98,19 @@ impl<T: Versioned> Retired<T> {
         self.links[RING as usize].older = index;
     }
 
-    /// Looks at a constant number of versions and gives those that nobody else holds to `free`.
+    /// Examines a constant number of versions, and passes those that nobody else holds to `free`.
     ///
-    /// `pins` come from a look that began after all of them were retired.
+    /// `pins` must come from a scan that began after all of the versions were retired.
     pub(crate) fn collect_some(&mut self, pins: &Pins, free: &mut impl FnMut(T)) {
         self.free_if_unheld(self.links[RING as usize].newer, pins, free);
         self.collect_next(LOOKS, pins, free);
-        // A round is one of calls that nothing comes between.
+        // Only consecutive calls of `collect_round` make up a round.
         self.found_held = 0;
     }
 
-    /// Examines the next `looks` versions under the hand, or all if there are fewer, and gives those that nobody else
-    /// holds to `free`. Returns whether a round has ended: all versions were examined since the last one was retired or
-    /// freed, and each is held. The next call starts another.
+    /// Examines the next `looks` versions at the hand, or all if there are fewer, and passes those that nobody else
+    /// holds to `free`. Returns whether a round has ended: all versions were examined, and found held, since the last
+    /// one was retired or freed. The next call starts another round.
     ///
     /// `pins` as for [`collect_some`](Self::collect_some).
     pub(crate) fn collect_round(
@@ -126,7 +127,7 @@ impl<T: Versioned> Retired<T> {
         has_ended
     }
 
-    /// The same, without an answer.
+    /// Like [`collect_round`](Self::collect_round), without the result.
     fn collect_next(&mut self, looks: usize, pins: &Pins, free: &mut impl FnMut(T)) {
         for _ in 0..looks.min(self.len) {
             if self.hand == RING {
@@ -141,7 +142,7 @@ impl<T: Versioned> Retired<T> {
         }
     }
 
-    /// Looks at all versions, gives those that nobody else holds to `free`, and says how many. O(versions retired).
+    /// Examines all versions, passes those nobody else holds to `free`, and returns their number. O(versions retired).
     ///
     /// `pins` as for [`collect_some`](Self::collect_some).
     pub(crate) fn collect_all(&mut self, pins: &Pins, free: &mut impl FnMut(T)) -> usize {
@@ -153,7 +154,7 @@ impl<T: Versioned> Retired<T> {
             index = newer;
         }
         if self.len == 0 {
-            // A burst of held versions should not leave its table behind for ever.
+            // A burst of held versions must not leave its table behind forever.
             self.links.truncate(1);
             self.links.shrink_to(64);
             self.vacant = Vec::new();
@@ -162,8 +163,7 @@ impl<T: Versioned> Retired<T> {
         before - self.len
     }
 
-    /// Gives up the handles to all versions, whoever else holds them, but for those that one of `pins` may reach:
-    /// those are the answer.
+    /// Gives up the handles to all versions, even held ones. Returns the versions that one of `pins` may reach.
     ///
     /// `pins` as for [`collect_some`](Self::collect_some).
     pub(crate) fn give_up(&mut self, pins: &Pins) -> Vec<Replaced<T>> {
@@ -206,7 +206,7 @@ impl<T: Versioned> Retired<T> {
         self.len -= 1;
         self.freed += 1;
         self.found_held = 0;
-        // Last, so that the list is whole whatever the version's own drop does.
+        // Last, so that the list is consistent whatever the version's own drop does.
         free(version);
         true
     }
@@ -249,14 +249,14 @@ mod tests {
     fn a_weak_handle_that_is_upgraded_at_the_last_moment_keeps_its_version() {
         let (mut retired, mut held) = retired_up_to(2);
         let weak = Arc::downgrade(&held.remove(0));
-        // Nobody has a handle now, and by the time of the decision somebody has.
+        // Nobody has a handle at first, but one exists by the time of the decision.
         let revived = weak.upgrade().expect("the writer's side keeps it");
         assert_eq!(retired.collect_all(&Pins::default(), &mut drop), 0);
         assert_eq!((retired.len(), retired.oldest(), revived.0), (2, Some(0), 0));
         drop(revived);
         let mut freed = Vec::new();
         retired.collect_some(&Pins::default(), &mut |version: Numbered| {
-            // Decided: from now on nobody gets another handle, also while the version is being freed.
+            // Decided: from now on nobody gets another handle, not even while the version is being freed.
             assert!(weak.upgrade().is_none());
             freed.push(version.0);
         });
@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_moves_on_by_one_look() {
+    fn one_look_advances_the_oldest() {
         let (mut retired, mut held) = retired_up_to(5);
         held.remove(0);
         retired.collect_some(&Pins::default(), &mut drop);
@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_pin_may_still_reach_is_kept() {
+    fn versions_that_a_pin_may_reach_are_kept() {
         let (mut retired, held) = retired_up_to(3);
         let mut pins = Pins::default();
         pins.add(Arc::as_ptr(&held[1]).addr());
@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_given_up_goes_unless_it_is_pinned() {
+    fn giving_up_frees_every_version_that_is_not_pinned() {
         let (mut retired, held) = retired_up_to(3);
         let weak: Vec<_> = held.iter().map(Arc::downgrade).collect();
         let mut pins = Pins::default();
@@ -314,13 +314,13 @@ mod tests {
         assert_eq!(Arc::strong_count(&counted), 1);
         assert!(weak[1].upgrade().is_none());
         assert_eq!((retired.len(), retired.oldest()), (0, None));
-        // SAFETY: the pin was made up.
+        // SAFETY: the pin is fictitious.
         left.into_iter().for_each(|version| unsafe { version.free() });
         assert!(weak[2].upgrade().is_none());
     }
 
     #[test]
-    fn versions_held_for_ever_do_not_let_the_free_ones_pile_up() {
+    fn free_versions_do_not_pile_up_behind_held_ones() {
         let (mut retired, _held) = retired_up_to(100);
         for number in 100..if cfg!(miri) { 500 } else { 20_000 } {
             retired.retire(Replaced::new(Arc::new(Numbered(number))));
@@ -331,7 +331,7 @@ mod tests {
 
     #[test]
     fn any_order_of_release_frees_everything_and_keeps_the_order() {
-        // A fixed multiplicative walk visits every residue: a seeded shuffle without a generator.
+        // A fixed multiplicative walk visits every residue: a deterministic shuffle without a generator.
         let count = if cfg!(miri) { 37 } else { 257 };
         let (mut retired, held) = retired_up_to(count);
         let mut held: Vec<_> = held.into_iter().map(Some).collect();

@@ -1,8 +1,8 @@
 //! The number of the published version, and waiting until it is reached.
 //!
-//! Apart from the cell, because most readers want only this: one word tells whether anything changed (`refresh`), and
-//! a writer that nobody waits for pays one fence and one load for the possibility of a waiter (`at_least`). Number and
-//! end ("the publisher is gone") share the word, so that no reader can see the one without the other.
+//! This is separate from the cell because most readers need only this. One word shows whether anything changed
+//! (`refresh`), and a publish without waiters pays one fence and one load for the possibility of a waiter (`at_least`).
+//! The number and the closed flag ("the publisher is gone") share a word, so no reader can see one without the other.
 
 use std::time::Instant;
 
@@ -14,25 +14,25 @@ use crate::sync::{
     wait,
 };
 
-/// The lowest bit of the word: set for good when the publisher is gone.
+/// The lowest bit of the word. Set permanently when the publisher is gone.
 const CLOSED: u64 = 1;
 
-/// Published number, end, and the waiters for it.
+/// The published number, the closed flag, and the waiters.
 #[derive(Debug)]
 pub(crate) struct Signal {
     published: CachePadded<Published>,
-    /// How many threads are in the slow path of [`Signal::wait`]. On a line of its own: waiters write it.
+    /// The number of threads in the slow path of [`Signal::wait`]. On its own cache line, because waiters write it.
     waiting: CachePadded<AtomicUsize>,
     lock: Mutex<()>,
     changed: Condvar,
 }
 
-/// Two words on one line, both written by the publisher alone, so without read-modify-writes.
+/// Two words on one cache line. Only the publisher writes them, so it needs no read-modify-writes.
 #[derive(Debug)]
 struct Published {
-    /// The number that the cell holds already or will hold next: it is never behind the cell.
+    /// The number that the cell already holds or will hold next. Never behind the cell.
     coming: AtomicU64,
-    /// `version << 1 | closed`, of a number that the cell holds: it is never ahead of the cell.
+    /// `version << 1 | closed`, where the cell holds `version`. Never ahead of the cell.
     word: AtomicU64,
 }
 
@@ -49,7 +49,7 @@ impl Signal {
         }
     }
 
-    /// The published number. Who sees it and then takes the current version gets that one or a later one.
+    /// The published number. A reader that sees it and then takes the current version gets that version or a later one.
     #[inline]
     pub(crate) fn version(&self) -> u64 {
         self.word() >> 1
@@ -63,54 +63,54 @@ impl Signal {
 
     /// Whether the cell may hold a version newer than `version`.
     ///
-    /// Never a wrong no: who has taken a version from the cell, or was told of its number, learns here that older
-    /// ones are old. That keeps a reader that mixes kept and freshly taken versions from going back. Yes may be early by
-    /// the length of a publish.
+    /// Never wrongly `false`: a reader that has taken a version from the cell, or has seen its number, learns here that
+    /// older versions are old. So a reader that mixes kept and freshly taken versions never goes back. `true` may be
+    /// early by the duration of a publish.
     #[inline]
     pub(crate) fn may_be_newer_than(&self, version: u64) -> bool {
         // Relaxed: `expect` stored it before the cell was replaced with release and before the number was announced
-        // with release, so whoever acquired either sees it.
+        // with release, so a thread that acquired either sees it.
         self.published.coming.load(Ordering::Relaxed) > version
     }
 
-    /// Says that the cell is about to hold `version`. For the publisher alone.
+    /// Records that the cell is about to hold `version`. Only the publisher calls this.
     pub(crate) fn expect(&self, version: u64) {
         if !mutated!("signal-expect-nothing") {
             self.published.coming.store(version, Ordering::Relaxed);
         }
     }
 
-    /// Announces `version`, whose cell has been replaced already. For the publisher alone.
+    /// Announces `version`, which the cell already holds. Only the publisher calls this.
     pub(crate) fn announce(&self, version: u64) {
         self.set(version << 1);
     }
 
-    /// Announces that nothing will follow. For the publisher alone.
+    /// Announces that no more versions follow. Only the publisher calls this.
     pub(crate) fn close(&self) {
-        // Only this thread writes the word, so its own last store is what it reads.
+        // Relaxed: only this thread writes the word, so it reads its own last store.
         self.set(self.published.word.load(Ordering::Relaxed) | CLOSED);
     }
 
     fn set(&self, word: u64) {
         // Pairs with the load in `word`.
         self.published.word.store(word, ordering!("signal-store", Release => Relaxed));
-        // Pairs with the fence in `wait`. In the one order of all such fences, either
-        // 1. this one comes first: then the waiter's look at the word, after its fence, sees our store; or
-        // 2. the waiter's comes first: then our look at `waiting`, below, sees its increment, and we take the lock.
-        //    2a. The waiter holds the lock or is still to get it: our store happened before we wait for the lock, so
-        //        either it looked after our store, or it is asleep by the time we get the lock.
-        //    2b. It is asleep: `notify_all` wakes it.
-        // So no waiter sleeps over a word that would have satisfied it.
+        // Pairs with the fence in `wait`. In the single total order of such fences, either
+        // 1. this fence comes first: the waiter's check of the word, after its fence, sees our store; or
+        // 2. the waiter's fence comes first: our check of `waiting`, below, sees its increment, and we take the lock.
+        //    2a. The waiter holds the lock or has yet to take it. Our store happened before we wait for the lock, so
+        //        either the waiter checks after our store, or it is asleep by the time we get the lock.
+        //    2b. The waiter is asleep: `notify_all` wakes it.
+        // So no waiter sleeps through a word that satisfies it.
         fenced!("signal-set-fence");
         // Relaxed: the fence above orders it.
         if self.waiting.load(Ordering::Relaxed) > 0 && !mutated!("signal-no-notify") {
-            // Taken and let go before the call: a waiter that looked before our store is asleep now.
+            // Locked and unlocked before the call: a waiter that checked before our store is asleep now.
             drop(lock(&self.lock));
             self.changed.notify_all();
         }
     }
 
-    /// Waits until `version` is published: `Closed` when it never will be, `Timeout` past the deadline.
+    /// Waits until `version` is published. `Closed` if it never will be, `Timeout` if the deadline passes first.
     pub(crate) fn wait(&self, version: u64, deadline: Option<Instant>) -> Result<(), WaitError> {
         let look = || {
             let word = self.word();
@@ -128,11 +128,11 @@ impl Signal {
             return answer;
         }
 
-        // Relaxed: the fence below orders it before our looks at the word.
+        // Relaxed: the fence below orders it before our checks of the word.
         self.waiting.fetch_add(1, Ordering::Relaxed);
         // Pairs with the fence in `set`; the cases are argued there.
         fenced!("signal-wait-fence");
-        // The lock guards no data, so there is nothing that a panic could have left half done.
+        // The lock guards no data, so a panic cannot have left it inconsistent.
         let mut guard = lock(&self.lock);
         let answer = loop {
             if let Some(answer) = look() {
@@ -146,7 +146,7 @@ impl Signal {
             guard = wait(&self.changed, guard, limit);
         };
         drop(guard);
-        // Relaxed: a publisher that still counts us takes the lock once in vain.
+        // Relaxed: a publisher that still counts us takes the lock once more than needed.
         self.waiting.fetch_sub(1, Ordering::Relaxed);
         answer
     }
@@ -159,7 +159,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_version_already_published_is_no_wait() {
+    fn waiting_for_a_published_version_returns_at_once() {
         let signal = Signal::new(7);
         assert_eq!(signal.wait(7, None), Ok(()));
         assert_eq!(signal.version(), 7);

@@ -1,15 +1,15 @@
-//! The one file that knows loom: every other file takes its locks, atomics and threads from here.
+//! The only file that knows loom: every other file takes its locks, atomics and threads from here.
 //!
-//! A normal build gets std's types under their own names. A build with `--cfg loom` gets loom's, so that the models in
-//! `loom-tests` run the shipping source and not a copy of it. What loom has no counterpart for (a park with a
-//! time-out, a spin that means "soon") is a function here with two bodies.
+//! A normal build gets std's types under their own names. A build with `--cfg loom` gets loom's types, so the models in
+//! `loom-tests` run the shipped source and not a copy of it. Operations without a loom counterpart (a park with a
+//! timeout, a brief spin) are functions here with two bodies.
 //!
-//! Three rules follow. Handles that the engine shares internally are [`Arc`] from here, so that loom sees leaks; the
-//! *payload* that is published is always `std::sync::Arc`, since it is data and users need `Weak` and `make_mut` of it
-//! (a model that wants it watched puts a loom cell inside). Every ordering that a model can watch is written with
-//! [`ordering!`] or [`fenced!`], under a name, so that the models can be run against a mutant in which it is weaker.
-//! And a fence is always sequentially consistent: loom models such fences exactly, but treats a sequentially
-//! consistent *access* as acquire-release only.
+//! Three rules follow. First, handles that the engine shares internally are the [`Arc`] from here, so that loom sees
+//! leaks. The published *payload* is always a `std::sync::Arc`, since users need its `Weak` and `make_mut`; a model
+//! that watches the payload puts a loom cell inside. Second, every ordering that a model can observe is written with
+//! [`ordering!`] or [`fenced!`] under a name, so that the models can run against a mutant that weakens it. Third, a
+//! fence is always sequentially consistent: loom models such fences exactly, but treats a sequentially consistent
+//! *access* as acquire-release only.
 
 use std::time::Duration;
 
@@ -31,7 +31,7 @@ pub use loom::{
     thread,
 };
 
-/// Whether the mutant of this name is being run: always `false`, and free, outside a loom build.
+/// Whether the mutant of this name is running. Outside a loom build always `false`, at no cost.
 #[cfg(not(loom))]
 #[doc(hidden)]
 #[macro_export]
@@ -41,7 +41,7 @@ macro_rules! __mutated {
     };
 }
 
-/// Whether the mutant of this name is being run: the one that `PORTOLAN_MUTATION` names.
+/// Whether the mutant of this name is running: the one that `PORTOLAN_MUTATION` names.
 #[cfg(loom)]
 #[doc(hidden)]
 #[macro_export]
@@ -51,7 +51,7 @@ macro_rules! __mutated {
     };
 }
 
-/// An ordering with a name, and what it is weakened to in the mutant of that name.
+/// A named ordering, and the weaker ordering that replaces it in the mutant of that name.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! __ordering {
@@ -64,8 +64,8 @@ macro_rules! __ordering {
     };
 }
 
-/// A sequentially consistent fence with a name, absent in the mutant of that name; in the mutant `<name>-acqrel` it is
-/// there, and outside the one order of all such fences.
+/// A named sequentially consistent fence. The mutant of that name omits it. The mutant `<name>-acqrel` has an
+/// acquire-release fence instead, which is outside the total order of such fences.
 #[cfg(loom)]
 #[doc(hidden)]
 #[macro_export]
@@ -79,7 +79,7 @@ macro_rules! __fenced {
     };
 }
 
-/// A sequentially consistent fence; its name is for models.
+/// A sequentially consistent fence. Its name is for models.
 #[cfg(not(loom))]
 #[doc(hidden)]
 #[macro_export]
@@ -91,15 +91,15 @@ macro_rules! __fenced {
 
 pub use {__fenced as fenced, __mutated as mutated, __ordering as ordering};
 
-/// Looks the mutant's name up once a process: every model of one run meets the same mutant.
+/// Looks up the mutant's name once per process, so all models of a run use the same mutant.
 #[cfg(loom)]
 pub fn is_mutated(name: &str) -> bool {
     static MUTANT: std::sync::OnceLock<Option<String>> = std::sync::OnceLock::new();
     MUTANT.get_or_init(|| std::env::var("PORTOLAN_MUTATION").ok()).as_deref() == Some(name)
 }
 
-/// Stands before each step that changes or decides by the count of a version's handles. Those are `std::sync::Arc`s,
-/// which loom does not see: in a model this is a step of its own, so that loom tries all orders of such steps.
+/// Precedes each step that changes a version's handle count or decides by it. Loom does not see the counts of
+/// `std::sync::Arc`. In a model this is a step of its own, so that loom tries all orders of such steps.
 #[cfg(not(loom))]
 #[inline]
 pub fn count_is_touched() {}
@@ -109,16 +109,16 @@ pub fn count_is_touched() {
     loom::lazy_static! {
         static ref COUNTS: AtomicUsize = AtomicUsize::new(0);
     }
-    // Relaxed: orders nothing that the shipped source does not order.
+    // Relaxed: adds no ordering that the shipped source lacks.
     COUNTS.fetch_add(1, Ordering::Relaxed);
 }
 
-/// Locks `mutex`, also when a thread panicked while it held it: each user says why its data is still whole.
+/// Locks `mutex`, ignoring poison. Each caller states why its data is still consistent after a panic.
 pub fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
-/// Locks `mutex` if it is free; poison is ignored as in [`lock`].
+/// Locks `mutex` if it is free, ignoring poison as [`lock`] does.
 pub fn try_lock<T: ?Sized>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
     match mutex.try_lock() {
         Ok(guard) => Some(guard),
@@ -127,7 +127,7 @@ pub fn try_lock<T: ?Sized>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
     }
 }
 
-/// Waits on `condvar`, for at most `limit` where there is one. May return for no reason, as every such wait.
+/// Waits on `condvar`, for at most `limit` if given. May return spuriously.
 pub fn wait<'a, T>(
     condvar: &Condvar,
     guard: MutexGuard<'a, T>,
@@ -140,21 +140,21 @@ pub fn wait<'a, T>(
     }
 }
 
-/// Tries `done` again and again for a few microseconds, and says whether it became true.
+/// Tries `done` repeatedly for a few microseconds, and returns whether it became true.
 ///
-/// For waits that mostly end at once: a thread that parks costs its waker a system call and itself some 50 µs.
+/// For waits that usually end at once: a parked thread costs its waker a system call and itself some 50 µs.
 pub fn spin_until(done: impl FnMut() -> bool) -> bool {
     spin_for(Duration::ZERO, done)
 }
 
-/// Tries `done` for a few microseconds, then for up to `limit` more if a core is free for that, and says whether it
-/// became true.
+/// Tries `done` for a few microseconds, then for up to `limit` more if a core is free, and returns whether it became
+/// true.
 ///
-/// A spin of more than a moment takes a core from threads that have work. So no more threads of the process spin than
-/// there are cores beside one, which is left to the thread that they all wait for.
+/// A longer spin takes a core from threads that have work. So the process spins on at most all cores but one; that one
+/// is left to the thread that all of them wait for.
 #[cfg(not(loom))]
 pub fn spin_for(limit: Duration, mut done: impl FnMut() -> bool) -> bool {
-    /// Looks at `done` between two looks at the clock; some microseconds.
+    /// Calls of `done` between two clock reads; a few microseconds.
     const LOOKS: usize = 64;
     let mut spin = || {
         (0..LOOKS).any(|_| {
@@ -178,7 +178,7 @@ pub fn spin_for(limit: Duration, mut done: impl FnMut() -> bool) -> bool {
     false
 }
 
-/// The leave to spin: there is one for each core but one.
+/// Permission to spin. There is one fewer than there are cores.
 #[cfg(not(loom))]
 struct Seat;
 
@@ -188,7 +188,7 @@ impl Seat {
         static SEATS: std::sync::OnceLock<usize> = std::sync::OnceLock::new();
         let seats =
             *SEATS.get_or_init(|| thread::available_parallelism().map_or(0, |n| n.get() - 1));
-        // Relaxed, here and below: a count, through which nothing is reached.
+        // Relaxed, here and below: a count that guards no data.
         if TAKEN.fetch_add(1, Ordering::Relaxed) < seats {
             return Some(Seat);
         }
@@ -197,7 +197,7 @@ impl Seat {
     }
 }
 
-/// Seats that are taken.
+/// The number of seats taken.
 #[cfg(not(loom))]
 static TAKEN: AtomicUsize = AtomicUsize::new(0);
 
@@ -208,13 +208,13 @@ impl Drop for Seat {
     }
 }
 
-/// Under loom one look is enough: spinning explores nothing that parking does not.
+/// Under loom one check is enough: spinning explores nothing that parking does not.
 #[cfg(loom)]
 pub fn spin_for(_limit: Duration, mut done: impl FnMut() -> bool) -> bool {
     done()
 }
 
-/// Parks the current thread until it is unparked, or for at most `limit`. May return for no reason.
+/// Parks the current thread until it is unparked, or for at most `limit`. May return spuriously.
 #[cfg(not(loom))]
 pub fn park(limit: Option<Duration>) {
     match limit {
@@ -223,7 +223,7 @@ pub fn park(limit: Option<Duration>) {
     }
 }
 
-/// Time stands still in a model: a park ends by an unpark alone, so that a lost wake-up is a deadlock that loom reports.
+/// Time stands still in a model: only an unpark ends a park, so a lost wake-up is a deadlock, which loom reports.
 #[cfg(loom)]
 pub fn park(_limit: Option<Duration>) {
     thread::park();

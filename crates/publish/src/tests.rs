@@ -1,4 +1,4 @@
-//! What publication promises, over every cell that ships; each test runs over all of them by the macro at the end.
+//! The promises of publication, tested over every shipped cell by the macro at the end.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -9,15 +9,15 @@ use std::time::{Duration, Instant};
 use super::cell::Cell;
 use super::*;
 
-/// So many, or few where an interpreter counts them out.
+/// `count`, reduced under Miri.
 const fn many(count: u64) -> u64 {
     if cfg!(miri) { count / 500 } else { count }
 }
 
-/// A version that can tell whether it is whole, and when it was freed, and on which thread.
+/// A version that knows whether it is whole, and reports when and on which thread it is freed.
 struct Version {
     number: u64,
-    /// Atomic, so that a look after the end is a failure and not anything at all, where the memory is still there.
+    /// Atomic, so that an access after the free fails an assertion instead of racing, if the memory still exists.
     check: AtomicU64,
     freed: Option<mpsc::Sender<(u64, thread::ThreadId)>>,
 }
@@ -72,7 +72,7 @@ fn reclaiming_some_ends_after_a_round_that_finds_nothing<C: Cell<Version> + 'sta
         })
         .collect();
     drop(reader);
-    // The held ones come first, and then those that nobody holds.
+    // The held versions come first, then those that nobody holds.
     for kept in [20, 10, 0] {
         held.truncate(kept);
         while publisher.reclaim_some(3) {}
@@ -113,7 +113,7 @@ fn a_reader_that_only_pins_holds_nothing<C: Cell<Version> + 'static>() {
     assert_eq!(publisher.figures().retired, 0);
 }
 
-fn refresh_keeps_one_version_until_there_is_a_newer<C: Cell<Version> + 'static>() {
+fn refresh_keeps_one_version_until_there_is_a_newer_one<C: Cell<Version> + 'static>() {
     let mut publisher = Publisher::<Version, C>::new(Version::new(1));
     let mut reader = publisher.subscribe();
     let first = Arc::clone(reader.refresh());
@@ -129,7 +129,7 @@ fn the_writer_frees_and_the_horizon_follows<C: Cell<Version> + 'static>() {
     let mut publisher = Publisher::<Version, C>::new(Version::watched(0, &freed));
     let mut reader = publisher.subscribe();
     assert_eq!(reader.refresh().version(), 0);
-    // The subscription keeps version 0, the test 2: 1 and 3 are free, one of them in the middle.
+    // The subscription keeps version 0 and the test keeps 2. So 1 and 3 are free, and 1 is in the middle.
     let mut held = None;
     for number in 1..=4 {
         publisher.publish(Version::watched(number, &freed)).expect("newer");
@@ -185,7 +185,7 @@ fn readers_never_free_while_the_publisher_lives<C: Cell<Version> + 'static>() {
     assert_eq!(count, many(20_000));
 }
 
-/// Readers that turn weak handles into strong ones and back, of whatever version is being freed this moment.
+/// Readers downgrade and upgrade handles to versions that are being freed at the same time.
 fn weak_handles_never_make_a_reader_free<C: Cell<Version> + 'static>() {
     let (freed, seen) = mpsc::channel();
     let mut publisher = Publisher::<Version, C>::new(Version::watched(0, &freed));
@@ -242,7 +242,7 @@ fn at_least_reads_ones_own_writes<C: Cell<Version> + 'static>() {
     waiter.join().expect("every wait ended");
 }
 
-fn at_least_ends_by_deadline_or_by_the_end<C: Cell<Version> + 'static>() {
+fn at_least_ends_by_the_deadline_or_with_the_publisher<C: Cell<Version> + 'static>() {
     let publisher = Publisher::<Version, C>::new(Version::new(3));
     let reader = publisher.subscribe();
     let past = Instant::now().checked_sub(Duration::from_secs(1)).unwrap_or_else(Instant::now);
@@ -313,7 +313,7 @@ fn a_pin_outlives_the_publisher<C: Cell<Version> + 'static>() {
     assert_eq!(freed, [0, 1]);
 }
 
-fn readers_on_many_versions_hold_each_its_own<C: Cell<Version> + 'static>() {
+fn readers_on_many_versions_each_hold_their_own<C: Cell<Version> + 'static>() {
     let mut publisher = Publisher::<Version, C>::new(Version::new(0));
     let readers: Vec<_> = (0..40).map(|_| publisher.subscribe()).collect();
     let mut guards = Vec::new();
@@ -340,7 +340,7 @@ fn look(version: &Version) {
     std::hint::black_box(version.version());
 }
 
-/// Everything a reader can do, in an order that a seed decides.
+/// Does everything a reader can do, in an order determined by `seed`.
 fn do_anything<C: Cell<Version> + 'static>(
     mut reader: Subscription<Version, C>,
     seed: u64,
@@ -385,7 +385,7 @@ fn do_anything<C: Cell<Version> + 'static>(
             _ => {
                 let another = reader.clone();
                 newer(another.pin().version());
-                // Sometimes the other one goes, sometimes this one does.
+                // Sometimes the clone is dropped, sometimes the original.
                 if below(2) == 0 {
                     reader = another;
                 }
@@ -451,21 +451,21 @@ over_every_cell! {
     a_version_that_is_not_newer_is_given_back
     guards_nest_beyond_the_fast_slots
     a_reader_that_only_pins_holds_nothing
-    refresh_keeps_one_version_until_there_is_a_newer
+    refresh_keeps_one_version_until_there_is_a_newer_one
     the_writer_frees_and_the_horizon_follows
     readers_never_free_while_the_publisher_lives
     weak_handles_never_make_a_reader_free
     at_least_reads_ones_own_writes
-    at_least_ends_by_deadline_or_by_the_end
+    at_least_ends_by_the_deadline_or_with_the_publisher
     the_last_holder_frees_when_the_publisher_is_gone
     a_reader_may_come_and_go_during_publishes
     a_pin_outlives_the_publisher
-    readers_on_many_versions_hold_each_its_own
+    readers_on_many_versions_each_hold_their_own
     reclaiming_some_ends_after_a_round_that_finds_nothing
     stress
 }
 
-/// What is true of our own cell alone.
+/// Properties of our own cell only.
 mod of_rcu {
     use super::*;
 
@@ -490,7 +490,7 @@ mod of_rcu {
     }
 
     #[test]
-    fn a_kept_version_goes_with_the_next_pin() {
+    fn the_next_pin_releases_a_kept_version() {
         let mut publisher = publisher();
         let reader = publisher.subscribe();
         (0..2).for_each(|_| assert_eq!(reader.pin().version(), 0));
@@ -500,7 +500,7 @@ mod of_rcu {
     }
 
     #[test]
-    fn a_kept_version_goes_with_the_next_snapshot() {
+    fn the_next_snapshot_releases_a_kept_version() {
         let mut publisher = publisher();
         let reader = publisher.subscribe();
         (0..2).for_each(|_| assert_eq!(reader.pin().version(), 0));
@@ -554,7 +554,7 @@ mod of_rcu {
     }
 
     #[test]
-    fn what_is_held_by_a_handle_is_not_pinned() {
+    fn a_version_held_by_a_handle_is_not_pinned() {
         let mut publisher = publisher();
         let held = publisher.subscribe().snapshot();
         publish(&mut publisher, 1);

@@ -1,1 +1,1 @@
-//! Models of the engine are in `tests`; what they have in common is in `loom_tests`.
+//! The models of the engine are in `tests`; their shared code is in `loom_tests`.

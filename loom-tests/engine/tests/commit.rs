@@ -1,4 +1,4 @@
-//! Models of the optimistic commit: of placements that exclude each other, decided at once, one is assumed.
+//! Models of the optimistic commit: of conflicting placements decided concurrently, exactly one is assumed.
 #![cfg(loom)]
 
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use portolan::{Config, Engine};
 
 const ZONE: &str = "topology.kubernetes.io/zone";
 
-/// An engine whose commits are checked, with a node for each of these amounts of cpu, all in one zone.
+/// Creates an engine that checks commits, with one node per cpu amount, all in one zone.
 fn engine(nodes: &[i64]) -> Engine {
     let framework = Arc::new(Framework::default_profile());
     let check = FilterCheck::new(Profiles::one(framework));
@@ -33,7 +33,7 @@ fn wanted(name: &str) -> Pod {
     pod(name.to_owned()).cpu(1_000).build()
 }
 
-/// Will not be in a zone with another of its kind.
+/// A pod that refuses to share a zone with another pod of its kind.
 fn apart(name: &str) -> Pod {
     let term = PodAffinityTerm {
         topology_key: ZONE.into(),
@@ -45,7 +45,7 @@ fn apart(name: &str) -> Pod {
     pod(name.to_owned()).label("app", "web").pod_anti_affinity(apart).build()
 }
 
-/// Two threads commit a pod each, both decided on the version that is current now: one of them is assumed.
+/// Two threads each commit a pod, both decided on the current version. One of the pods is assumed.
 fn commit_both(nodes: &[i64], pods: [(Pod, &'static str); 2]) {
     let engine = engine(nodes);
     let decided_on = Some(engine.reader().unwrap().generation());
@@ -71,13 +71,13 @@ fn of_two_pods_for_the_last_room_one_conflicts() {
 
 #[test]
 fn of_two_pods_that_exclude_each_other_one_conflicts() {
-    // On two nodes: the one that is asked about shows nothing.
+    // On two nodes: a check of the pod's own node alone finds no conflict.
     explore("of_two_pods_that_exclude_each_other_one_conflicts", Bound::Preemptions(3), || {
         commit_both(&[1_000, 1_000], [(apart("p"), "n0"), (apart("q"), "n1")]);
     });
 }
 
-/// A scheduler of this engine.
+/// Creates a scheduler for this engine.
 fn scheduler(engine: &Engine) -> PodScheduler {
     let framework = Framework::default_profile_with(&Handle::default());
     let scheduler = Scheduler::new(framework, SchedulerConfig::default(), None);

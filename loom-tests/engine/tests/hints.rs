@@ -1,5 +1,4 @@
-//! Models of the index of pods: a version that is held, and a fork, find all their pods, whatever the writer does
-//! meanwhile.
+//! Models of the pod index: a held version and a fork find all their pods, whatever the writer does meanwhile.
 #![cfg(loom)]
 
 use loom::sync::Arc;
@@ -8,7 +7,7 @@ use loom::thread;
 use loom_tests::{Bound, Looked, explore};
 use portolan::__model::{HintsVersion, HintsWriter};
 
-/// One bucket of a segment of four cells.
+/// Selects one bucket of a segment of four cells.
 const HASH: u32 = 7;
 
 #[test]
@@ -42,7 +41,7 @@ fn what_is_taken_out_hides_nothing_behind_it() {
         writer.depart(HASH, 1, 1);
         let held = writer.version();
         let reader = thread::spawn(move || assert!(held.finds(HASH, 2)));
-        // Nobody holds a version that has the first pod.
+        // Nobody holds a version that contains the first pod.
         writer.settle(1);
         reader.join().unwrap();
     });
@@ -58,11 +57,11 @@ fn a_held_version_finds_its_pods_while_segments_are_replaced() {
             (1..=2).for_each(|slot| writer.insert(HASH, slot));
             let held = writer.version();
             let reader = thread::spawn(move || {
-                // Looks at all cells that the writer writes.
+                // Reads all cells that the writer writes.
                 assert!(!held.finds(HASH, 9));
                 (1..=2).all(|slot| held.finds(HASH, slot))
             });
-            // More than the four cells that the version has, in both halves of the hashes.
+            // More than the version's four cells, in both halves of the hash range.
             (3..=4).for_each(|slot| writer.insert(HASH, slot));
             writer.insert(u32::MAX, 5);
             writer.insert(u32::MAX - 1, 6);
@@ -85,7 +84,7 @@ fn a_pod_that_comes_back_is_found_by_all_who_have_it() {
         writer.insert(HASH, 1);
         let second = writer.version();
         reader.join().unwrap();
-        // It goes again. The first version is gone; the second is held and has the pod.
+        // The pod departs again. The first version is gone; the second is held and contains the pod.
         writer.depart(HASH, 1, 4);
         writer.settle(3);
         assert!(second.finds(HASH, 1));
@@ -103,7 +102,7 @@ fn a_pod_that_comes_back_after_a_split_is_found_by_all_who_have_it() {
             let mut writer = HintsWriter::default();
             writer.insert(HASH, 1);
             writer.depart(HASH, 1, 2);
-            // More than the four cells that there are.
+            // More than the four existing cells.
             (2..=4).for_each(|slot| writer.insert(HASH, slot));
             writer.insert(u32::MAX, 5);
             writer.insert(HASH, 1);
@@ -113,7 +112,7 @@ fn a_pod_that_comes_back_after_a_split_is_found_by_all_who_have_it() {
                 held
             });
             writer.depart(HASH, 1, 9);
-            // The versions from before the first departure are gone, the one in between is held.
+            // The versions from before the first departure are gone; the one in between is held.
             writer.settle(8);
             let held = reader.join().unwrap();
             assert!(held.finds(HASH, 1));
@@ -136,11 +135,11 @@ fn a_fork_finds_its_pods_beside_a_writer_that_goes_on() {
             by_fork.look();
             drop(fork);
         });
-        // Nobody holds a version from before the departure; the fork needs one.
+        // Nobody holds a version from before the departure, but the fork needs one.
         writer.depart(HASH, 1, 2);
         writer.set_horizon(2, 2);
         if writer.waiting() == 0 {
-            // What the fork looked at is overwritten, so the look must be over.
+            // The cells that the fork read are overwritten, so its read must be over.
             looked.end();
         }
         forker.join().unwrap();
@@ -187,7 +186,7 @@ fn a_version_that_is_forked_and_let_go_is_not_missed() {
         let forker = thread::spawn(move || {
             let fork = version.fork();
             drop(version);
-            // In the place of a pin that is withdrawn.
+            // Stands in for withdrawing a pin.
             by_forker.store(false, Ordering::Release);
             assert!(fork.finds(HASH, 1) && fork.finds(HASH, 2));
         });

@@ -1,6 +1,6 @@
-//! Models of the queue's hand-over: from the log through the follower to whoever pops, and of those that wait for it.
+//! Models of the queue's hand-over, from the log through the follower to `pop`, and of threads waiting for it.
 //!
-//! All that ships is in them but the channels, which have a stand-in. A lost wake-up is a deadlock, which loom reports.
+//! They run all shipped code but the channels, which have a stand-in. Loom reports a lost wake-up as a deadlock.
 #![cfg(loom)]
 
 use std::sync::Arc;
@@ -16,7 +16,7 @@ fn now() -> Timestamp {
     Timestamp::from_secs(1)
 }
 
-/// A writer, a reader of what it publishes, and a queue that follows it.
+/// Creates a writer, a reader of its versions, and a queue that follows it.
 fn fed_queue() -> (Writer, Reader, Arc<QueueFront>) {
     let (mut writer, reader) = Engine::inline(Config::default());
     let queue = SchedulingQueue::new(Framework::default_profile(), QueueConfig::default());

@@ -1,4 +1,4 @@
-//! Models of publisher, horizon and shared index together: the writer and the readers of a whole engine.
+//! Models of publisher, horizon and shared index together, with the writer and the readers of a whole engine.
 #![cfg(loom)]
 
 use loom::thread;
@@ -11,7 +11,7 @@ fn placed(name: &str) -> Pod {
     pod(name.to_owned()).on("n").build()
 }
 
-/// An engine that has published a node with two pods, "p" and "q", as generation 3.
+/// Creates an engine that has published a node with two pods, "p" and "q", as generation 3.
 fn engine() -> (Writer, Reader) {
     let (mut writer, reader) = Engine::inline(Config::default());
     writer.add_node(node("n").build()).unwrap();
@@ -21,14 +21,14 @@ fn engine() -> (Writer, Reader) {
     (writer, reader)
 }
 
-/// A version, or a fork that nobody changed: "p" went with generation 4, "q" with generation 5.
+/// Checks a version, or an unmodified fork: "p" was removed in generation 4, "q" in generation 5.
 fn check(cluster: &Cluster) {
     let has = |name| cluster.pod(&Uid::new(name)).is_some();
     assert_eq!(has("default/p"), cluster.generation() < Generation(4));
     assert_eq!(has("default/q"), cluster.generation() < Generation(5));
 }
 
-/// Removes both pods, and publishes after each.
+/// Removes both pods, with a publish after each.
 fn remove_both(writer: &mut Writer) {
     for name in ["p", "q"] {
         writer.remove_pod(&placed(name)).unwrap();
@@ -72,7 +72,7 @@ fn a_fork_of_a_pinned_version_finds_its_pods_when_the_pin_is_gone() {
 fn an_owned_version_finds_its_pods_while_it_is_held() {
     explore("an_owned_version_finds_its_pods_while_it_is_held", Bound::Preemptions(3), || {
         let (mut writer, reader) = engine();
-        // Loom does not see the count of such a handle, so it comes back to the thread that frees.
+        // Loom does not see the count of this handle, so the handle returns to the thread that frees.
         let holder = thread::spawn(move || {
             let held = reader.snapshot();
             check(&held);
@@ -121,7 +121,7 @@ fn a_version_that_is_pinned_when_the_publisher_ends_stays() {
             publisher.publish(canaries.next()).unwrap();
             drop(publisher);
             pinner.join().unwrap();
-            // The last one out freed the rest.
+            // The last owner freed the rest.
             assert_eq!(canaries.alive(), 0);
         },
     );

@@ -1,48 +1,48 @@
-//! Frees large trees a bounded number of steps at a time.
+//! Frees large trees in bounded steps.
 //!
-//! Dropping the last owner of a persistent tree frees everything that no other tree shares, and that takes as long as
-//! the tree is large: half a second for a million nodes. This module bounds it. A thread that frees has a number of
-//! steps, and a step drops one reference. When the steps run out, a tree node that is being dropped no longer drops its
-//! children: it puts them off, all of them as one [`Part`], and the owner of the budget keeps the parts for later.
+//! Dropping the last owner of a persistent tree frees everything that no other tree shares. That takes time
+//! proportional to the tree: half a second for a million nodes. This module bounds it. A thread that frees has a budget
+//! of steps, and each step drops one reference. When the budget runs out, a tree node that is being dropped no longer
+//! drops its children. It defers them, all as one [`Part`], and the owner of the budget keeps the parts for later.
 //!
-//! The steps are counted in the destructors of the tree nodes and not by a walk over the tree, for two reasons. The
-//! destructor of a node runs exactly once, on the thread that dropped the last reference, so two owners that let go at
-//! the same moment cannot each leave the work to the other. And nobody has to list the trees of which a version
-//! consists: a tree that is added later takes part by itself.
+//! Steps are counted in the destructors of the tree nodes rather than by a walk over the tree, for two reasons. A
+//! node's destructor runs exactly once, on the thread that dropped the last reference, so two owners that release a
+//! tree at the same moment cannot each leave the work to the other. And nobody has to list the trees that make up a
+//! version: a tree that is added later is covered automatically.
 //!
-//! A kind of tree node takes part by a field [`Counted`] and by a `Drop` that calls [`drop_children`].
+//! To take part, a tree node type has a [`Counted`] field and a `Drop` that calls [`drop_children`].
 //!
-//! Three owners free:
+//! Trees are freed in three ways:
 //!
-//! - The writer's side has a [`Backlog`] and gives a number of steps each time ([`Backlog::free`],
+//! - The writer's side has a [`Backlog`] and frees a given number of steps at a time ([`Backlog::free`],
 //!   [`Backlog::work_off`]). The backlog also takes the forks and versions that a step of the writer drops
-//!   ([`Backlog::during`]): the writer takes no lock and starts no thread.
-//! - An owner that drops a version or a fork by itself, on any thread, frees [`IN_PLACE`] steps there. A thread that
-//!   lives as long as there is work frees the rest ([`reaper`]); a version asks for this with the fields
-//!   [`Begin`] and [`End`]. An ending thread does the same for what its thread-locals hold.
-//! - Any other drop of a tree is not bounded.
+//!   ([`Backlog::during`]), so the writer takes no lock and starts no thread.
+//! - An owner that drops a version or a fork on any thread frees [`IN_PLACE`] steps there. A background thread, which
+//!   lives as long as there is work, frees the rest ([`reaper`]). A version opts in with the fields [`Begin`] and
+//!   [`End`]. An exiting thread does the same for the contents of its thread-locals.
+//! - Any other drop of a tree is unbounded.
 //!
 //! # Why a backlog runs out
 //!
-//! Call the slots for children in all nodes that are not freed yet the units. Nodes count theirs when they are made
-//! ([`made`]), and a step empties one: there is none in a part that holds nothing. If each round makes `m` units and
-//! frees with `m + k` steps, then as long as something is left of the backlog there are `k` units less after each round;
-//! so it is empty after at most `units / k` rounds.
+//! Call the child slots of all nodes that are not yet freed *units*. A node counts its units when it is allocated
+//! ([`made`]), and each step empties one unit, because no part is empty. If each round allocates `m` units and frees
+//! with `m + k` steps, the number of units falls by `k` per round while a backlog remains. So the backlog is empty
+//! after at most `units / k` rounds.
 
 mod reaper;
 
 use std::mem;
 
-/// Something that was put off: children of a node that is freed.
+/// Deferred work: the children of a node that is being freed.
 pub trait Part: Send + Sync + 'static {}
 
 impl<T: Send + Sync + 'static> Part for T {}
 
-/// The slots of a tree node, counted when it is made. Takes no memory.
+/// Counts the child slots of a tree node when the node is allocated. Zero-sized.
 pub struct Counted<const CHILDREN: usize>(());
 
 impl<const CHILDREN: usize> Counted<CHILDREN> {
-    /// A node is made.
+    /// Counts one new node.
     #[inline]
     pub fn new() -> Self {
         count(CHILDREN);
@@ -65,19 +65,19 @@ use local::{Scope, put_off, take_steps};
 
 /// The children of a tree node: an array with vacant slots, or a list.
 pub trait Children: Part + Sized {
-    /// Whether a child refers to anything that is freed.
+    /// Whether dropping a child can free anything.
     const NEEDS_DROP: bool;
 
-    /// How many there are.
+    /// The number of children.
     fn count(&self) -> usize;
 
-    /// A position with a child, the first from `from` on in an array.
+    /// A position that holds a child; in an array, the first one at or after `from`.
     fn next(&self, from: usize) -> Option<usize>;
 
     /// Drops the child at a position that [`next`](Self::next) returned.
     fn drop_at(&mut self, at: usize);
 
-    /// Takes all children out.
+    /// Takes out all children.
     fn take(&mut self) -> Self;
 }
 
@@ -127,12 +127,12 @@ impl<C: Part> Children for Vec<C> {
     }
 }
 
-/// So few children take their steps together, which is faster than one by one. Each may be put off by itself then, so
-/// this bounds the parts of a level.
+/// Up to this many children take their steps together, which is faster than one at a time. Each of them may then be
+/// deferred separately, so this bounds the parts per level of a tree.
 const FEW: usize = 8;
 
-/// Drops the children of a node while steps are left, and puts the others off. Those that are still there afterwards
-/// have their steps: the node's fields drop them.
+/// Drops a node's children while steps are left, and defers the rest. Children still present afterwards have their
+/// steps: the drop of the node's fields drops them.
 #[inline]
 pub fn drop_children<C: Children>(children: &mut C) {
     if !C::NEEDS_DROP {
@@ -173,26 +173,26 @@ pub(crate) struct Backlog {
 }
 
 impl Backlog {
-    /// Drops `whole` with at most `*steps` steps, subtracts the steps used, and keeps the rest.
+    /// Drops `whole` within at most `*steps` steps, subtracts the steps used, and keeps the rest.
     ///
-    /// The parts of `whole` that are in no tree are dropped at once and take no steps.
+    /// Data in `whole` that is not part of a tree is dropped at once and costs no steps.
     pub(crate) fn free<T>(&mut self, whole: T, steps: &mut u64) {
         self.during(steps, || drop(whole));
     }
 
-    /// Runs `work` on this thread, and keeps what it frees in more than `*steps` steps. Allocating a tree node adds its
-    /// slots to the steps, so `work` can always free the nodes that it allocated. Leaves the remaining steps in `*steps`.
+    /// Runs `work` on this thread and keeps what it frees beyond `*steps` steps. Allocating a tree node adds the node's
+    /// slots to the budget, so `work` can always free the nodes it allocates. Leaves the remaining steps in `*steps`.
     pub(crate) fn during<R>(&mut self, steps: &mut u64, work: impl FnOnce() -> R) -> R {
         let _scope = Scope::open(steps, &mut self.parts);
         work()
     }
 
-    /// Frees the kept parts, the latest first, with at most `*steps` steps, and subtracts the steps used.
+    /// Frees kept parts, the latest first, within at most `*steps` steps, and subtracts the steps used.
     pub(crate) fn work_off(&mut self, steps: &mut u64) {
         while *steps > 0
             && let Some(part) = self.parts.pop()
         {
-            // Takes a step at least: no part is empty.
+            // Takes at least one step, because no part is empty.
             self.free(part, steps);
         }
         if self.parts.is_empty() && self.parts.capacity() > 64 {
@@ -200,7 +200,7 @@ impl Backlog {
         }
     }
 
-    /// How many parts are kept. Each may be a large tree.
+    /// The number of kept parts. Each may be a large tree.
     pub(crate) fn len(&self) -> usize {
         self.parts.len()
     }
@@ -222,7 +222,7 @@ impl std::fmt::Debug for Backlog {
     }
 }
 
-/// Steps on the thread of an owner that drops a version or a fork; a fraction of a millisecond. Unlimited under Miri.
+/// Steps that an owner spends on its own thread per dropped version or fork; under a millisecond. Unlimited under Miri.
 pub(crate) const IN_PLACE: u64 = if cfg!(miri) { u64::MAX } else { 512 };
 
 pub(crate) use reaper::hand_over;
@@ -232,7 +232,7 @@ pub use reaper::take_handed_over;
 
 #[cfg(not(loom))]
 mod local {
-    //! The steps of this thread, and what it put off.
+    //! This thread's steps and deferred parts.
 
     use std::cell::Cell;
     use std::mem::ManuallyDrop;
@@ -240,14 +240,14 @@ mod local {
     use super::{IN_PLACE, Part, hand_over};
 
     struct Thread {
-        /// Steps that are left. Outside of any scope there are too many to ever run out.
+        /// Steps left. Practically unlimited outside any scope.
         left: Cell<u64>,
-        /// Scopes that are open, each within the one before.
+        /// The number of open scopes, which nest.
         scopes: Cell<u32>,
         made: Cell<u64>,
-        /// Parts of the open scopes, the deepest of a tree first. Empty when no scope is open, so nothing leaks although
-        /// it is never dropped. If it were, the destructors of other thread-locals could come after that and have nowhere
-        /// to put parts.
+        /// Parts deferred by the open scopes, the deepest of a tree first. Never dropped, which leaks nothing: it is
+        /// empty when no scope is open. If it were dropped, destructors of other thread-locals could run later and have
+        /// nowhere to put their parts.
         put_off: ManuallyDrop<Cell<Vec<Box<dyn Part>>>>,
         #[cfg(any(test, feature = "cost"))]
         dropped: Cell<u64>,
@@ -266,7 +266,7 @@ mod local {
         };
     }
 
-    /// Slots were made. The open scope may drop as many more.
+    /// Counts newly allocated slots. The open scope may drop as many more.
     #[inline]
     pub fn count(units: usize) {
         let units = units as u64;
@@ -276,12 +276,12 @@ mod local {
         });
     }
 
-    /// How many slots this thread has made; wraps.
+    /// The number of slots this thread has allocated; wraps.
     pub fn made() -> u64 {
         THREAD.with(|thread| thread.made.get())
     }
 
-    /// Takes so many steps, if as many are left.
+    /// Takes `steps` steps, if that many are left.
     #[inline]
     pub(super) fn take_steps(steps: usize) -> bool {
         let steps = steps as u64;
@@ -294,7 +294,7 @@ mod local {
         })
     }
 
-    /// How many references nodes dropped on this thread since the last call, in all.
+    /// The number of references that nodes dropped on this thread since the last call.
     #[cfg(any(test, feature = "cost"))]
     pub fn take_dropped() -> u64 {
         THREAD.with(|thread| thread.dropped.take())
@@ -309,11 +309,11 @@ mod local {
         });
     }
 
-    /// A number of steps, for what this thread drops while the scope is open.
+    /// A budget of steps for what this thread drops while the scope is open.
     pub(super) struct Scope<'a> {
         steps: &'a mut u64,
         into: &'a mut Vec<Box<dyn Part>>,
-        /// What the scope around it has left.
+        /// The steps left in the enclosing scope.
         around: u64,
     }
 
@@ -328,7 +328,7 @@ mod local {
     }
 
     impl Drop for Scope<'_> {
-        /// Also where a destructor panicked.
+        /// Also runs if a destructor panicked.
         fn drop(&mut self) {
             *self.steps = THREAD.with(|thread| {
                 thread.scopes.set(thread.scopes.get() - 1);
@@ -338,16 +338,16 @@ mod local {
         }
     }
 
-    /// The last part is the first to be taken up again. That is to be the deepest, so that there are never more parts of
-    /// a tree than `FEW` a level; it was put off before those above it.
+    /// Returns the deferred parts reversed. The deepest part of a tree was deferred first and must be resumed first,
+    /// from the end of the list, so that a tree never has more than `FEW` parts per level.
     fn take_put_off() -> impl ExactSizeIterator<Item = Box<dyn Part>> {
         THREAD.with(|thread| thread.put_off.take()).into_iter().rev()
     }
 
-    /// The first field of what is freed in bounded steps by whoever drops it: fields drop in their order.
+    /// The first field of a type that its owner frees in bounded steps. Fields drop in declaration order.
     pub struct Begin;
 
-    /// The last field of it. What a scope around it frees is left to that scope.
+    /// The last field of such a type. Inside an enclosing scope, the deferred parts are left to that scope.
     pub struct End;
 
     impl Drop for Begin {
@@ -383,8 +383,7 @@ mod local {
 
 #[cfg(loom)]
 mod local {
-    //! Nothing is put off in a model: all its threads are one thread of the system, and what this counts is a
-    //! thread's own.
+    //! Nothing is deferred in a model. All threads of a model share one OS thread, and these counts are per thread.
 
     use super::Part;
 
@@ -431,7 +430,7 @@ mod tests {
 
     use super::*;
 
-    /// A node of a tree, which counts how many there are.
+    /// A tree node that counts the live nodes.
     struct Node {
         children: [Option<Arc<Node>>; 4],
         alive: Arc<AtomicUsize>,
@@ -450,7 +449,7 @@ mod tests {
         Arc::new(Node { children, alive: alive.clone(), _counted: Counted::new() })
     }
 
-    /// A full tree: a node, and so many levels below it.
+    /// A full tree: a node with `levels` levels below it.
     fn tree(alive: &Arc<AtomicUsize>, levels: usize) -> Arc<Node> {
         let below = |_| (levels > 0).then(|| tree(alive, levels - 1));
         node(alive, std::array::from_fn(below))
@@ -489,12 +488,12 @@ mod tests {
             }
         }
         assert_eq!(alive.load(Ordering::Relaxed), 0);
-        // Each node but the first takes a step.
+        // Each node but the root takes one step.
         assert_eq!(rounds, (nodes - 1).div_ceil(10));
     }
 
     #[test]
-    fn what_others_share_stays() {
+    fn shared_subtrees_survive() {
         let alive = Arc::default();
         let shared = tree(&alive, 2);
         let kept = alive.load(Ordering::Relaxed);
@@ -507,14 +506,14 @@ mod tests {
     }
 
     #[test]
-    fn a_backlog_gets_shorter_while_rounds_make_as_much_as_ever() {
+    fn a_backlog_shrinks_while_every_round_allocates() {
         let alive = Arc::default();
         let mut backlog = Backlog::default();
         backlog.free(tree(&alive, LEVELS), &mut 0);
         let first = alive.load(Ordering::Relaxed);
         let mut rounds = 0;
         while backlog.len() > 0 {
-            // Another tree is made and replaced in each round.
+            // Each round allocates and replaces another tree.
             let before = made();
             let whole = tree(&alive, 2);
             let mut steps = 16 + made().wrapping_sub(before);
@@ -566,15 +565,15 @@ mod tests {
         assert!(backlog.len() > 0);
         work_off_all(&mut backlog);
         assert_eq!(alive.load(Ordering::Relaxed), 0);
-        // Outside of a scope nothing is put off.
+        // Outside a scope nothing is deferred.
         drop(tree(&alive, 3));
         assert_eq!(alive.load(Ordering::Relaxed), 0);
     }
 
-    /// Held by tests that fill the queue of the thread that frees, or need room in it.
+    /// Held by tests that fill the reaper's queue or need room in it.
     static QUEUE_ALONE: Mutex<()> = Mutex::new(());
 
-    /// As a version is.
+    /// Shaped like a version.
     struct Whole {
         _begin: Begin,
         _tree: Arc<Node>,
@@ -582,21 +581,21 @@ mod tests {
     }
 
     #[test]
-    #[cfg_attr(miri, ignore = "all is freed in place there")]
+    #[cfg_attr(miri, ignore = "Miri frees everything in place")]
     fn an_owner_frees_a_little_itself_and_leaves_the_rest_to_a_thread() {
         let _alone = QUEUE_ALONE.lock();
         let alive = Arc::default();
         let whole = || Whole { _begin: Begin, _tree: tree(&alive, 7), _end: End };
-        // More owners than the thread takes work from.
+        // More owners than the queue accepts.
         for round in 0..100 {
             local::take_dropped();
             drop(whole());
             let dropped = local::take_dropped();
-            // Those that find the queue full free all of it.
+            // Owners that find the queue full free everything.
             let is_bounded = dropped == IN_PLACE;
             assert!(is_bounded || round > 0 && dropped > IN_PLACE, "{dropped} in round {round}");
         }
-        // One within a scope leaves the rest to that scope.
+        // Inside a scope, the rest is left to that scope.
         let mut backlog = Backlog::default();
         local::take_dropped();
         backlog.free(whole(), &mut 5);
@@ -607,12 +606,12 @@ mod tests {
         }
     }
     #[test]
-    #[cfg_attr(miri, ignore = "all is freed in place there")]
+    #[cfg_attr(miri, ignore = "Miri frees everything in place")]
     fn an_ending_thread_frees_what_its_locals_hold_in_bounded_steps() {
         use std::cell::RefCell;
         use std::sync::mpsc::Sender;
 
-        /// Says how many references its drop dropped.
+        /// Reports how many references its drop dropped.
         struct Kept(Option<Whole>, Sender<u64>);
         impl Drop for Kept {
             fn drop(&mut self) {
@@ -629,7 +628,7 @@ mod tests {
         let (said, dropped) = std::sync::mpsc::channel();
         let kept = tree(&alive, 7);
         let thread = std::thread::spawn(move || {
-            // Registered first, so destroyed after the locals of this module.
+            // Registered first, so destroyed after the thread-locals of this module.
             KEPT.set(None);
             drop(Whole { _begin: Begin, _tree: tree(&Arc::default(), 5), _end: End });
             let whole = Whole { _begin: Begin, _tree: kept, _end: End };
@@ -643,8 +642,8 @@ mod tests {
     }
 
     #[test]
-    #[cfg_attr(miri, ignore = "all is freed in place there")]
-    fn a_drop_that_takes_all_steps_and_no_more_hands_nothing_over() {
+    #[cfg_attr(miri, ignore = "Miri frees everything in place")]
+    fn a_drop_that_takes_exactly_all_steps_hands_nothing_over() {
         let alive = Arc::default();
         let below = [4, 3, 3, 0].map(|levels| Some(tree(&alive, levels)));
         let root = node(&alive, below);

@@ -1,7 +1,7 @@
-//! One thread of the process that frees what owners leave. It lives as long as there is something to free.
+//! A background thread, one per process, that frees what owners leave. It runs while there is something to free.
 //!
-//! Here is the only lock of the module. Owners that drop a version or a fork by themselves take it, and the writer never
-//! does: what its steps free goes to its backlog.
+//! This file has the only lock of the module. Owners that drop a version or a fork take it. The writer never does: what
+//! its steps free goes to its backlog.
 
 use std::mem;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -9,10 +9,10 @@ use std::sync::{Mutex, PoisonError};
 
 use super::Part;
 
-/// What one owner left.
+/// The parts left by one owner.
 type Left = Vec<Box<dyn Part>>;
 
-/// At most this many owners queue work; others free in place. Otherwise fast droppers would exhaust memory.
+/// At most this many owners queue work; others free in place. Without a limit, fast droppers exhaust memory.
 const MOST: usize = 64;
 
 struct Queue {
@@ -23,7 +23,7 @@ struct Queue {
 static QUEUE: Mutex<Queue> = Mutex::new(Queue { left: Vec::new(), running: false });
 
 fn queue<R>(change: impl FnOnce(&mut Queue) -> R) -> R {
-    // Each change is one assignment: the queue is whole also after a panic.
+    // Each change is one assignment, so the queue stays consistent after a panic.
     change(&mut QUEUE.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
@@ -32,13 +32,13 @@ thread_local! {
     static HANDED_OVER: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
 }
 
-/// How often this thread handed parts over since the last call.
+/// The number of times this thread handed parts over since the last call.
 #[cfg(any(test, feature = "cost"))]
 pub fn take_handed_over() -> usize {
     HANDED_OVER.take()
 }
 
-/// Frees the parts on a thread of its own, or on the calling thread if the queue is full or no thread can be started.
+/// Frees `parts` on the background thread, or on the calling thread if the queue is full or no thread can be started.
 pub(crate) fn hand_over(parts: Left) {
     if parts.is_empty() {
         return;

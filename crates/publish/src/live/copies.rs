@@ -1,9 +1,9 @@
 //! The two copies of the live index, kept in step by `left-right`.
 //!
-//! Used with three restraints. Publishing is `try_publish` alone, so a reader that is slow, or not scheduled, holds up
-//! changes and never the writer. A reader's guard never leaves this file, so nobody can create or drop a reader while
-//! it holds one, which would deadlock against a publisher that waits. And both copies are in step before the first
-//! reader exists, so that left-right never copies one to the other whole.
+//! Three restrictions apply. The writer publishes only with `try_publish`, so a reader that is slow or not scheduled
+//! delays changes but never the writer. A reader's guard never leaves this file, so nobody can create or drop a reader
+//! while holding one; that would deadlock against a publisher that waits. And both copies are in step before the first
+//! reader exists, so left-right never copies one whole side to the other.
 
 use left_right::{Absorb, ReadHandle, WriteHandle};
 
@@ -24,7 +24,7 @@ impl<K: Key, V: Value> Absorb<Change<K, V>> for Shards<K, V> {
     }
 }
 
-/// The writer's end of both copies. Its drop waits for readers to leave, which they do after one look-up.
+/// The writer's end of both copies. Its drop waits for readers to leave, which takes them at most one lookup.
 pub(super) struct WriteCopies<K: Key, V: Value> {
     write: WriteHandle<Shards<K, V>, Change<K, V>>,
 }
@@ -32,8 +32,8 @@ pub(super) struct WriteCopies<K: Key, V: Value> {
 impl<K: Key, V: Value> WriteCopies<K, V> {
     pub(super) fn new() -> Self {
         let (mut write, _) = left_right::new_from_empty(Shards::new());
-        // Before its second publish left-right copies one side to the other whole, and before its first it applies
-        // changes unlogged. Both are over here, while there is nothing to copy and no reader to wait for.
+        // Before its second publish left-right copies one whole side to the other, and before its first it applies
+        // changes unlogged. Do both here, while there is nothing to copy and no reader to wait for.
         write.publish();
         write.publish();
         Self { write }
@@ -58,7 +58,7 @@ pub(super) struct ReadCopy<K: Key, V: Value> {
 }
 
 impl<K: Key, V: Value> ReadCopy<K, V> {
-    /// Runs `look` on the copy that is the readers' turn; `None` when the writer is gone.
+    /// Runs `look` on the copy that readers currently use. Returns `None` if the writer is gone.
     #[inline]
     pub(super) fn look<R>(&self, look: impl FnOnce(&Shards<K, V>) -> R) -> Option<R> {
         self.read.enter().map(|shards| look(&shards))

@@ -1,6 +1,6 @@
-//! The live index under loom: one copy behind a lock, so that what is built on it compiles and runs in a model.
+//! The live index under loom: one copy behind a lock, so that code built on the index compiles and runs in a model.
 //!
-//! It shows the same answers and checks nothing of `left-right`: publishing always succeeds at once.
+//! It gives the same answers and checks nothing of `left-right`: every publish succeeds immediately.
 
 use super::shards::{Change, Shards};
 use super::{Key, Value};

@@ -1,29 +1,29 @@
-//! An index of what is true now, for look-ups that want no version around them: key to small value.
+//! An index of the current state, for lookups outside any version: key to small value.
 //!
-//! A version answers "what did the whole look like at one point". Many questions are smaller: where is this one thing,
-//! is it there yet. For them a [`LiveIndex`] keeps two copies of a map (left-right): readers look into one while the
-//! writer changes the other, then they change places. A look-up takes two steps on a line of the reader's own and
-//! touches no count that others write.
+//! A version shows the whole state at one point. Many questions are smaller: where is this one entry, does it exist
+//! yet. For these a [`LiveIndex`] keeps two copies of a map (left-right): readers use one copy while the writer changes
+//! the other, and then the two swap. A lookup takes two steps on a cache line owned by the reader and touches no count
+//! that other threads write.
 //!
-//! What it promises: an answer carries the version up to which the index had been fed when it was taken; for one
-//! reader that number never goes back; an answer may be behind the published version, never ahead of it. The writer
-//! never waits for a reader: where a reader is still inside the copy whose turn it is, the changes wait for the next
-//! [`publish`](LiveIndex::publish). No step takes long: the map is thousands of small tables, of which a change
-//! touches one.
+//! Promises: each answer carries the version up to which the index had been updated when the answer was taken. For one
+//! reader that number never goes back. An answer may be behind the published version, never ahead of it. The writer
+//! never waits for a reader: if a reader is still inside the copy that is to be changed, the changes wait for the next
+//! [`publish`](LiveIndex::publish). No step takes long: the map consists of thousands of small tables, and a change
+//! touches one of them.
 //!
-//! What it costs: every change is made twice, and everything is in memory twice: about 80 bytes a key where key and
-//! value together take 24. Room for the largest number of changes between two publishes is kept.
+//! Cost: every change is applied twice, and everything is in memory twice: about 80 bytes per key if key and value
+//! together take 24. The index also keeps the capacity for the largest number of changes between two publishes.
 //!
-//! What it asks: `Hash` and `Eq` of the key must not panic and must give the same answer every time, or the two
-//! copies would drift apart. Values are `Copy`, so that no foreign code runs while a reader is inside.
+//! Requirements: `Hash` and `Eq` of the key must not panic and must always give the same answer, or the two copies
+//! would diverge. Values are `Copy`, so that no foreign code runs while a reader is inside a copy.
 
 mod shards;
 
 #[cfg(not(loom))]
 #[path = "copies.rs"]
 mod copies;
-// left-right under loom uses loom's atomics with a fence that is weaker than its own, and keeps its data behind raw
-// pointers that loom cannot watch: what a model would say of it is not true of what ships.
+// Under loom, left-right uses loom's atomics with a weaker fence than its own, and keeps its data behind raw pointers
+// that loom cannot watch. A model of it would prove nothing about the shipped code.
 #[cfg(loom)]
 #[path = "copies_loom.rs"]
 mod copies;
@@ -35,7 +35,7 @@ use std::marker::PhantomData;
 use self::copies::{ReadCopy, WriteCopies};
 use self::shards::{Change, hash_of};
 
-/// A key of a live index: small, hashed and compared without surprises.
+/// A key of a live index: small, and with well-behaved `Hash` and `Eq`.
 pub trait Key: Hash + Eq + Clone + Send + Sync + 'static {}
 
 impl<K: Hash + Eq + Clone + Send + Sync + 'static> Key for K {}
@@ -45,23 +45,23 @@ pub trait Value: Copy + Send + Sync + 'static {}
 
 impl<V: Copy + Send + Sync + 'static> Value for V {}
 
-/// An answer, and the version up to which the index had been fed when it was taken.
+/// An answer, with the version up to which the index had been updated when the answer was taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Live<T> {
-    /// All changes up to this version are in the answer, and none of a later one.
+    /// The answer reflects all changes up to this version, and no later ones.
     pub version: u64,
     /// The answer.
     pub value: T,
 }
 
-/// The writer of the index is gone, and its content with it.
+/// The writer of the index is gone, and the contents with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the writer of the live index is gone: look into the last version instead")]
+#[error("the writer of the live index is gone: read the last version instead")]
 pub struct Gone;
 
-/// The writer's end: collects changes and shows them to readers.
+/// The writer's end: collects changes and publishes them to readers.
 ///
-/// One writer, by its type:
+/// The type ensures that there is one writer:
 ///
 /// ```compile_fail,E0277
 /// fn clone<T: Clone>() {}
@@ -75,7 +75,7 @@ pub struct Gone;
 pub struct LiveIndex<K: Key, V: Value> {
     copies: WriteCopies<K, V>,
     version: u64,
-    /// Whether something was given that readers cannot see yet.
+    /// Whether there are changes that readers cannot see yet.
     behind: bool,
 }
 
@@ -101,24 +101,26 @@ impl<K: Key, V: Value> LiveIndex<K, V> {
         Self { copies: WriteCopies::new(), version: 0, behind: false }
     }
 
-    /// Maps `key` to `value` from the next publish on, whatever it was mapped to before. Some 100 ns a copy.
+    /// Maps `key` to `value` from the next publish on, replacing any earlier value. About 100 ns per copy.
     pub fn insert(&mut self, key: K, value: V) {
         self.behind = true;
         self.copies.append(Change::Insert { hash: hash_of(&key), key, value });
     }
 
-    /// Maps `key` to nothing from the next publish on.
+    /// Removes `key` from the next publish on.
     pub fn remove(&mut self, key: K) {
         self.behind = true;
         self.copies.append(Change::Remove { hash: hash_of(&key), key });
     }
 
-    /// Shows readers everything given so far, under the number `version`, unless one of them is in the way at this
-    /// moment; says whether they can see it now. Never waits.
+    /// Publishes all changes so far as `version`, unless a reader is in the way, and returns whether readers see them
+    /// now.
     ///
-    /// After `false` the changes are kept, and the next call shows them too; who has nothing more to give should call
-    /// again after a while, with the same number. A number lower than an earlier one counts as that earlier one.
-    /// O(changes since the last two successful calls).
+    /// Never waits. O(changes since the last two successful calls).
+    ///
+    /// If it returns `false`, the changes are kept and the next call publishes them too. A caller with no further
+    /// changes should call again later with the same version. A version lower than an earlier one counts as that
+    /// earlier one.
     pub fn publish(&mut self, version: u64) -> bool {
         if version > self.version {
             self.version = version;
@@ -131,40 +133,40 @@ impl<K: Key, V: Value> LiveIndex<K, V> {
         !self.behind
     }
 
-    /// Whether readers lack something that was given.
+    /// Whether there are changes that readers cannot see yet.
     pub fn is_behind(&self) -> bool {
         self.behind
     }
 
-    /// A reader of its own. Takes a lock that a publish takes too, for a moment: keep readers, make them rarely.
+    /// Creates a reader. Briefly takes a lock that publishes also take, so create readers rarely and keep them.
     pub fn reader(&self) -> LiveReader<K, V> {
         LiveReader { copy: self.copies.reader(), _one_thread_at_a_time: PhantomData }
     }
 }
 
 impl<K: Key, V: Value> LiveReader<K, V> {
-    /// What `key` is mapped to.
+    /// Returns the value that `key` is mapped to.
     pub fn get(&self, key: &K) -> Result<Live<Option<V>>, Gone> {
         let hash = hash_of(key);
-        // The look-up ends before this returns, so no reader can be inside a copy for longer than one look-up.
+        // The lookup ends before this returns, so a reader is never inside a copy for longer than one lookup.
         self.copy
             .look(|shards| Live { version: shards.version(), value: shards.get(hash, key) })
             .ok_or(Gone)
     }
 
-    /// How many keys are mapped.
+    /// Returns the number of keys.
     pub fn len(&self) -> Result<Live<usize>, Gone> {
         self.copy.look(|shards| Live { version: shards.version(), value: shards.len() }).ok_or(Gone)
     }
 
-    /// Whether no key is mapped.
+    /// Whether the index has no keys.
     pub fn is_empty(&self) -> Result<Live<bool>, Gone> {
         self.len().map(|len| Live { version: len.version, value: len.value == 0 })
     }
 }
 
 impl<K: Key, V: Value> Clone for LiveReader<K, V> {
-    /// Registers another reader; see [`LiveIndex::reader`] for what it costs.
+    /// Registers another reader; see [`LiveIndex::reader`] for the cost.
     fn clone(&self) -> Self {
         Self { copy: self.copy.clone(), _one_thread_at_a_time: PhantomData }
     }

@@ -1,24 +1,24 @@
-//! One copy of the live index: a map in thousands of small tables, none of which ever takes long to grow.
+//! One copy of the live index: a map split into thousands of small tables, each of which grows quickly.
 //!
-//! A table that grows moves all it has. One table of thirty million entries stops its writer for seconds; a share of a
-//! few thousand moves in tens of microseconds. So the hash picks one of a fixed number of shards, and each is a
-//! hash table of its own, without memory until its first entry.
+//! A table that grows moves all its entries. One table of thirty million entries stops its writer for seconds; a shard
+//! of a few thousand moves in tens of microseconds. So the hash selects one of a fixed number of shards, and each shard
+//! is a separate hash table that allocates nothing until its first entry.
 //!
-//! The shards are of *unequal* width on purpose. A table's size is a power of two; with equal shards all would double
-//! at nearly the same number of entries, in one storm, after which each would stand half empty: memory a key would
-//! swing between one and two. Widths that spread over a factor of two put the shards at all stages of filling at
-//! every size, so growth is spread evenly over the inserts, and memory a key stays near its mean.
+//! The shards have *unequal* widths on purpose. A table's size is a power of two. Equal shards would all double at
+//! nearly the same number of entries, in one burst, and then each would be half empty: memory per key would swing by a
+//! factor of two. Widths that spread over a factor of two put the shards at all stages of filling at every size. So
+//! growth is spread evenly over the inserts, and memory per key stays near its mean.
 
 use hashbrown::HashTable;
 use hashbrown::hash_table::Entry;
 
 use super::{Key, Value};
 
-/// How many shards there are, as a power of two: 32 bytes each, a copy. Few under a checker, so that shards grow and
-/// shrink, and that an engine a millisecond does not spend it here.
+/// The number of shards, as a power of two; a shard takes 32 bytes per copy. Few under a checker, so that shards grow
+/// and shrink, and so that a fuzzer that creates an engine every millisecond does not spend that time here.
 const SHARD_BITS: u32 = if cfg!(any(loom, fuzzing)) { 2 } else { 12 };
 
-/// A change to the index, as both copies make it, one after the other.
+/// A change to the index, applied to both copies one after the other.
 #[derive(Clone, Debug)]
 pub(super) enum Change<K, V> {
     Insert { hash: u64, key: K, value: V },
@@ -26,19 +26,19 @@ pub(super) enum Change<K, V> {
     Version(u64),
 }
 
-/// The hash of a key: the same in both copies, and another in each process.
+/// The hash of a key: the same in both copies, different in each process.
 #[inline]
 pub(super) fn hash_of<K: Key>(key: &K) -> u64 {
     crate::hash::hash_of(key)
 }
 
-/// The shard of a hash: from bits that the tables inside do not use (the lowest pick the place, the highest seven
-/// are the tag), and with widths that spread over a factor of two.
+/// The shard of a hash. Uses bits that the inner tables do not use (they take the position from the lowest bits and the
+/// tag from the highest seven). Shard widths spread over a factor of two.
 #[inline]
 fn shard_of(hash: u64) -> usize {
-    // x is uniform in [0, 1) as a 32-bit fraction. x + x (1 - x) / 3 runs from 0 to 1 too, with a slope that falls from
-    // 4/3 to 2/3: a shard's width is one over the slope, from 3/4 to 3/2. It is a cheap stand-in for the logarithm, which
-    // would spread the widths evenly on a scale of powers of two.
+    // x is uniform in [0, 1) as a 32-bit fraction. x + x (1 - x) / 3 also runs from 0 to 1, with a slope that falls
+    // from 4/3 to 2/3. A shard's width is one over the slope, so it runs from 3/4 to 3/2. This is a cheap stand-in for
+    // the logarithm, which would spread the widths evenly on a log scale.
     let x = (hash >> 25) & 0xffff_ffff;
     let bend = (x * (0xffff_ffff - x)) >> 32;
     let y = x + bend / 3;
@@ -72,7 +72,7 @@ impl<K: Key, V: Value> Shards<K, V> {
         self.tables[shard_of(hash)].find(hash, |entry| entry.0 == *key).map(|entry| entry.1)
     }
 
-    /// Makes a change. Cannot fail, and does the same to equal copies.
+    /// Applies a change. Cannot fail, and has the same effect on equal copies.
     pub(super) fn apply(&mut self, change: Change<K, V>) {
         match change {
             Change::Version(version) => self.version = version,
@@ -91,7 +91,7 @@ impl<K: Key, V: Value> Shards<K, V> {
                 let Ok(entry) = table.find_entry(hash, |entry| entry.0 == key) else { return };
                 entry.remove();
                 self.len -= 1;
-                // A shard that lost most of its entries gives the memory back, in steps that its removals paid for.
+                // A shard that lost most of its entries returns the memory. The removals have paid for the move.
                 if table.is_empty() {
                     *table = HashTable::new();
                 } else if table.len() * 8 < table.capacity() && table.capacity() > 32 {
@@ -101,7 +101,7 @@ impl<K: Key, V: Value> Shards<K, V> {
         }
     }
 
-    /// Bytes that the tables take.
+    /// Bytes that the tables occupy.
     #[cfg(all(test, not(loom)))]
     pub(super) fn allocated(&self) -> usize {
         self.tables.iter().map(HashTable::allocation_size).sum::<usize>()
@@ -134,8 +134,8 @@ mod tests {
     }
 
     #[test]
-    fn memory_a_key_stays_near_its_mean_at_every_size() {
-        // Both copies together, entries of 24 bytes: an equal split would swing between 57 and 114.
+    fn memory_per_key_stays_near_its_mean_at_every_size() {
+        // Both copies together, with entries of 24 bytes. An equal split would swing between 57 and 114.
         for count in [250_000, 300_000, 360_000, 430_000, 500_000] {
             let bytes = 2.0 * filled(count).allocated() as f64 / count as f64;
             assert!((70.0..=88.0).contains(&bytes), "{bytes:.1} bytes a key at {count}");

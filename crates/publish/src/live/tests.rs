@@ -1,4 +1,4 @@
-//! The live index against a plain map, and its behaviour beside readers that come, go and stay.
+//! Compares the live index with a plain map, and tests it with readers that come, go and stay.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -6,7 +6,7 @@ use std::thread;
 
 use super::*;
 
-/// A small generator with a fixed start: the same operations in every run.
+/// A small generator with a fixed seed: the same operations in every run.
 struct Random(u64);
 
 impl Random {
@@ -45,7 +45,7 @@ fn equals_a_plain_map_under_random_changes() {
 }
 
 #[test]
-fn nothing_shows_before_it_is_published() {
+fn changes_are_invisible_until_published() {
     let mut index = LiveIndex::<u64, u32>::new();
     let reader = index.reader();
     index.insert(1, 10);
@@ -56,7 +56,7 @@ fn nothing_shows_before_it_is_published() {
 }
 
 #[test]
-fn an_older_number_does_not_turn_the_clock_back() {
+fn a_lower_version_does_not_go_back() {
     let mut index = LiveIndex::<u64, u32>::new();
     let reader = index.reader();
     assert!(index.publish(5));
@@ -66,7 +66,7 @@ fn an_older_number_does_not_turn_the_clock_back() {
 }
 
 #[test]
-fn a_reader_outlives_the_writer_and_is_told() {
+fn a_reader_outlives_the_writer_and_gets_an_error() {
     let mut index = LiveIndex::<u64, u32>::new();
     let reader = index.reader();
     index.insert(1, 10);
@@ -83,7 +83,7 @@ fn a_reader_inside_a_copy_never_stops_the_writer() {
     index.insert(0, 0);
     assert!(index.publish(1));
     reader.copy.look(|_| {
-        // The first attempt goes to the copy that nobody reads, all later ones find this reader in the way.
+        // The first publish goes to the copy without readers; all later ones find this reader in the way.
         let shown = (2..100).filter(|&version| {
             index.insert(version, version);
             index.publish(version)
@@ -107,7 +107,7 @@ fn answers_are_monotone_and_consistent_beside_a_busy_writer() {
             scope.spawn(move || {
                 let mut last = 0;
                 while !stop.load(Ordering::Relaxed) {
-                    // Version v sets key v % KEYS to v and nothing else: an answer tells whether it fits its version.
+                    // Version v sets only key v % KEYS, to v, so each answer can be checked against its version.
                     let another = reader.clone();
                     for key in 0..KEYS {
                         let Live { version, value } = another.get(&key).expect("the writer lives");

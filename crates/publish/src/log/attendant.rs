@@ -1,8 +1,8 @@
-//! The attendant: a thread that does nothing but fold, for those who want no submitter to do it.
+//! The attendant: a dedicated thread that folds events, for callers that do not want submitters to fold.
 //!
-//! It is one more holder of the token and runs the same code. While it attends, submitters wake it instead of trying
-//! the token (which costs them less, and their outcome a hop to another thread, some 50 µs if it slept). It ticks once
-//! a period, and it ends with the log.
+//! The attendant is one more holder of the token and runs the same code. While it runs, submitters wake it instead of
+//! trying the token. That is cheaper for them, but the outcome comes from another thread, some 50 µs later if that
+//! thread slept. The attendant ticks once per period, and ends with the log.
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -14,7 +14,7 @@ use super::pace::SLEEP;
 use super::writer::{Fold, Log};
 use crate::sync::{self, Ordering, fenced, mutated, spin_for};
 
-/// A thread that folds the events of one log. Dropping it closes the log, and waits for the thread.
+/// A thread that folds the events of one log. Dropping it closes the log and waits for the thread.
 pub struct Attendant<F: Fold + Send + 'static>
 where
     F::Event: Send,
@@ -29,11 +29,15 @@ where
     F::Event: Send,
     F::Outcome: Send,
 {
-    /// Starts a thread that attends to `log` until it is closed and calls [`Fold::tick`] once a `period`.
+    /// Starts a thread that folds the events of `log` until the log is closed, and calls [`Fold::tick`] once per
+    /// `period`.
     ///
-    /// A log that has an attendant gets no second one: the new thread ends at once, and dropping what this returns
-    /// closes the log all the same. A period that overflows the clock, such as [`Duration::MAX`], means no
-    /// ticks. Fails if the period is zero, or the system gives no thread.
+    /// A period that overflows the clock, such as [`Duration::MAX`], disables ticks. A log has at most one attendant: a
+    /// second thread ends at once, but dropping its `Attendant` still closes the log.
+    ///
+    /// # Errors
+    ///
+    /// [`SpawnError::ZeroPeriod`] if the period is zero, [`SpawnError::Thread`] if the system cannot start a thread.
     pub fn spawn(log: Arc<Log<F>>, period: Duration) -> Result<Self, SpawnError> {
         if period.is_zero() {
             return Err(SpawnError::ZeroPeriod);
@@ -42,12 +46,12 @@ where
         let thread = sync::thread::Builder::new()
             .name("portolan-writer".to_owned())
             .spawn(move || attended.attend(Some(period)))?;
-        // Here as well as by the thread, whichever comes first: once this returns, submitters leave folding to it.
+        // The thread sets this too, and the first wins. Once this returns, submitters leave folding to it.
         let _ = log.attendant.set(thread.thread().clone());
         Ok(Self { log, thread: Some(thread) })
     }
 
-    /// The log that is attended to.
+    /// The log that this attendant folds.
     pub fn log(&self) -> &Arc<Log<F>> {
         &self.log
     }
@@ -59,14 +63,14 @@ where
     F::Outcome: Send,
 {
     fn drop(&mut self) {
-        // A panic of the fold while the rest is drained closes the log just as well, and a drop must not panic.
+        // If the fold panics while the log is drained, the log is closed as well. A drop must not panic.
         let _ = catch_unwind(AssertUnwindSafe(|| self.log.close()));
         let Some(thread) = self.thread.take() else { return };
-        // The last handle may be dropped from within a fold, by the thread itself or by another one that holds the
-        // token: neither can wait for the thread's end.
+        // The last handle may be dropped from within a fold, by this thread or by another thread that holds the token.
+        // Neither can wait for this thread to end.
         let is_this = thread.thread().id() == sync::thread::current().id();
         if !is_this && !self.log.token.is_held_here() {
-            // A panic of the fold has closed the log and answered its tickets; there is nobody here to pass it to.
+            // A panic of the fold has closed the log and answered its tickets. Here it has nowhere to go.
             let _ = thread.join();
         }
     }
@@ -82,7 +86,7 @@ where
     }
 }
 
-/// Closes the log when the attendant's thread ends, by a panic too: submitters have left the folding to it.
+/// Closes the log when the attendant's thread ends, even by a panic, because submitters rely on it to fold.
 pub(super) struct ClosesLog<'a, F: Fold>(pub(super) &'a Log<F>);
 
 impl<F: Fold> Drop for ClosesLog<'_, F> {
@@ -95,7 +99,7 @@ impl<F: Fold> Drop for ClosesLog<'_, F> {
 }
 
 impl<F: Fold> Log<F> {
-    /// Folds on the calling thread until the log is closed; ticks where there is a period.
+    /// Folds on the calling thread until the log is closed. Ticks if `period` is given.
     pub(crate) fn attend(&self, period: Option<Duration>) {
         let me = sync::thread::current();
         if self.attendant.get_or_init(|| me.clone()).id() != me.id() {
@@ -105,14 +109,14 @@ impl<F: Fold> Log<F> {
         let _closes = ClosesLog(self);
         let tick_after = |now: Instant| period.and_then(|period| now.checked_add(period));
         let mut next_tick = tick_after(Instant::now());
-        // A submitter that came before the attendant was known did its event itself, or left it to another holder.
+        // Submitters that came before the attendant was registered folded their events or left them to another holder.
         while !self.is_closed() {
             if !self.queue.is_empty() {
                 self.serve(self.token.take());
             }
             let now = Instant::now();
             if next_tick.is_some_and(|due| now >= due) {
-                // From now and not from when it was due: after a pause one tick does the work of all.
+                // Counted from now, not from when the tick was due: after a pause one tick does the work of all.
                 next_tick = tick_after(now);
                 self.tick();
             }
@@ -120,16 +124,16 @@ impl<F: Fold> Log<F> {
                 continue;
             }
             self.asleep.store(true, Ordering::Relaxed);
-            // Pairs with the fence after a push (`Token::after_push`) and with the one in `close`. If ours comes first, the other thread
-            // sees `asleep` and unparks us, and a park that comes after its unpark returns at once. If the other's
-            // comes first, we see its event, or its closing, here.
+            // Pairs with the fence after a push (`Token::after_push`) and with the one in `close`. If our fence comes
+            // first, the other thread sees `asleep` and unparks us, and a park after that unpark returns at once. If
+            // the other fence comes first, we see its event, or that the log is closed, here.
             fenced!("attendant-fence");
             if self.queue.is_empty() && !self.is_closed() && !mutated!("attendant-sleeps-on") {
                 sync::park(next_tick.map(|due| due.saturating_duration_since(Instant::now())));
             }
             self.asleep.store(false, Ordering::Relaxed);
         }
-        // Closing drains the log itself, and later submitters see that it is closed: nothing is left to us.
+        // `close` drains the log itself, and later submitters see that it is closed: nothing is left to fold.
     }
 
     fn tick(&self) {

@@ -1,12 +1,12 @@
-//! The bounded queue of the log: `crossbeam-channel`, and a stand-in of ours under loom.
+//! The bounded queue of the log: `crossbeam-channel`, with a stand-in under loom.
 //!
-//! Only its non-blocking half is used. Who waits, for room or for events, and who is woken, is decided in our own code
-//! beside it, where the models see it; so a queue has to promise little:
+//! Only the non-blocking operations are used. Our own code around the queue decides who waits and who is woken, and the
+//! models cover that code. So a queue has to guarantee little:
 //!
-//! 1. What is accepted comes out exactly once, and what one thread puts in comes out in its order.
-//! 2. An entry happens before its coming out.
-//! 3. `push` refuses only when the queue is full, `pop` and `is_empty` see an entry whose push happens before them (or is
-//!    ordered before them by fences). What another thread pushes at the same moment they may miss.
+//! 1. Every accepted entry comes out exactly once, and entries of one thread come out in order.
+//! 2. Pushing an entry happens before popping it.
+//! 3. `push` fails only if the queue is full. `pop` and `is_empty` see an entry whose push happens before them (or is
+//!    ordered before them by fences). They may miss a concurrent push.
 
 #[cfg(not(loom))]
 pub(crate) use self::shipping::Queue;
@@ -18,7 +18,7 @@ pub(crate) use self::stand_in::Queue;
 mod shipping {
     use crossbeam_channel::{Receiver, Sender, TrySendError, bounded};
 
-    /// A bounded queue over one channel, whose two ends live and end together.
+    /// A bounded queue that owns both ends of one channel.
     pub(crate) struct Queue<T> {
         sender: Sender<T>,
         receiver: Receiver<T>,
@@ -27,18 +27,18 @@ mod shipping {
     impl<T> Queue<T> {
         /// A queue for `capacity` entries, at least one.
         pub(crate) fn new(capacity: usize) -> Self {
-            // A channel without capacity would accept nothing unless a receiver waited in it, and ours never wait.
+            // A zero-capacity channel accepts an entry only while a receiver blocks on it, and ours never block.
             let (sender, receiver) = bounded(capacity.max(1));
             Self { sender, receiver }
         }
 
-        /// Appends `entry`, or gives it back when there is no room.
+        /// Appends `entry`, or returns it if the queue is full.
         #[inline]
         pub(crate) fn push(&self, entry: T) -> Result<(), T> {
             self.sender.try_send(entry).map_err(TrySendError::into_inner)
         }
 
-        /// Takes the oldest entry.
+        /// Removes the oldest entry.
         #[inline]
         pub(crate) fn pop(&self) -> Option<T> {
             self.receiver.try_recv().ok()
@@ -59,7 +59,7 @@ mod shipping {
     }
 }
 
-/// The weakest queue that keeps the promises above: the length is read without the lock, and may be out of date.
+/// The weakest queue with these guarantees: the length is read without the lock, and may be stale.
 #[cfg(loom)]
 mod stand_in {
     use std::collections::VecDeque;
@@ -106,7 +106,7 @@ mod stand_in {
         }
 
         pub(crate) fn len(&self) -> usize {
-            // Relaxed: promise 3 asks for no more than the happens-before and the fences that are there anyway.
+            // Relaxed: guarantee 3 needs only the happens-before and the fences that exist anyway.
             self.len.load(Ordering::Relaxed)
         }
 

@@ -1,42 +1,42 @@
-//! What can go wrong at the log: each error gives back what was handed in.
+//! Errors of the log. Each error returns the caller's value.
 
 use std::fmt;
 
 use super::Ticket;
 
-/// Why the log refused an operation. Gives the event back, if there was one.
+/// The log refused an operation. Returns the event, if there was one.
 #[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Unavailable<E = ()> {
-    /// The log accepts nothing more: it was closed, or its fold panicked.
-    #[error("the log is closed: start a new engine to go on")]
+    /// The log accepts no more events: it was closed, or its fold panicked.
+    #[error("the log is closed: start a new engine to continue")]
     Closed(E),
-    /// The calling thread holds the log's writer, from further up its own stack, and would wait for itself.
+    /// The calling thread already holds the log's writer, further up its stack, and would wait for itself.
     #[error("this thread holds the writer and would wait for itself: return from the writer first")]
     OwnThread(E),
 }
 
-/// Why an event was not accepted without waiting. Gives the event back.
+/// The event could not be accepted without waiting. Returns the event.
 #[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum TrySubmitError<E> {
     /// The log is full.
-    #[error("the log is full: try again later, or submit and wait for room")]
+    #[error("the log is full: try again later, or use `submit`, which waits")]
     Full(E),
-    /// The log accepts nothing more.
-    #[error("the log is closed: start a new engine to go on")]
+    /// The log accepts no more events.
+    #[error("the log is closed: start a new engine to continue")]
     Closed(E),
 }
 
-/// Why a ticket gave no outcome.
+/// The reason a ticket gave no outcome.
 #[derive(thiserror::Error)]
 pub enum TryWaitError<O> {
-    /// The outcome is not there yet. Gives the ticket back.
+    /// There is no outcome yet. Returns the ticket.
     #[error("the event has no outcome yet: wait longer")]
     Pending(Ticket<O>),
-    /// The event was accepted and could not be folded, because the fold panicked.
-    #[error("the log broke down before the event was folded: start a new engine to go on")]
+    /// The event was accepted but not folded, because the fold panicked.
+    #[error("the fold panicked before this event was folded: start a new engine to continue")]
     Closed,
-    /// The calling thread holds the log's writer, from further up its own stack, and would wait for itself. Gives the
-    /// ticket back.
+    /// The calling thread already holds the log's writer, further up its stack, and would wait for itself. Returns the
+    /// ticket.
     #[error("this thread holds the writer and would wait for itself: return from the writer first")]
     OwnThread(Ticket<O>),
 }
@@ -66,7 +66,7 @@ impl<E> TrySubmitError<E> {
     }
 }
 
-// By hand, so that an error can be unwrapped and boxed whatever the event is.
+// Implemented by hand, so that errors can be unwrapped and boxed for any event type.
 impl<E> fmt::Debug for Unavailable<E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
@@ -95,16 +95,14 @@ impl<O> fmt::Debug for TryWaitError<O> {
     }
 }
 
-/// Why an attendant was not started.
+/// The reason an attendant was not started.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SpawnError {
-    /// The attendant would do nothing but tick.
-    #[error(
-        "the period between two ticks is zero: name one of a millisecond or more, or `Duration::MAX` for never"
-    )]
+    /// With this period the attendant would only tick.
+    #[error("the tick period is zero: use 1 ms or more, or `Duration::MAX` to disable ticks")]
     ZeroPeriod,
-    /// The system gave no thread.
+    /// The system could not start a thread.
     #[error("the thread was not started: {0}")]
     Thread(#[from] std::io::Error),
 }

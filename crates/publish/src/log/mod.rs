@@ -1,23 +1,23 @@
-//! The log: the one order of events, and the one writer that folds them.
+//! The log: a total order of events, folded by one writer at a time.
 //!
-//! Events come from any thread. [`Log::submit`] puts one in, and from then on it has a place in a total order, is
-//! folded exactly once, and has exactly one outcome, also when the log is closed. The log is bounded: who submits to a
-//! full one waits for room (and helps to make it), who tries gets the event back.
+//! Any thread may submit events. Once [`Log::submit`] has accepted an event, the event has a place in a total order, is
+//! folded exactly once, and has exactly one outcome, even if the log is closed. The log is bounded: if it is full,
+//! `submit` waits for room and helps to fold, and [`Log::try_submit`] returns the event to the caller.
 //!
-//! The writer is not a thread but a *token*: whoever holds it folds what is in the log, publishes, and answers. A hop to
-//! a writer thread costs more than most events take to fold; with the token a thread that submits mostly folds its
-//! event itself, at once. Where that is not wanted, an [`Attendant`] is a thread that always comes for the token, and
-//! ticks.
+//! The writer is not a thread but a *token*: the thread that holds the token folds the events in the log, publishes,
+//! and answers the tickets. Handing an event to a writer thread costs more than folding most events; with the token, a
+//! submitter usually folds its own event at once. If submitters should not fold, use an [`Attendant`]: a dedicated
+//! thread that folds and ticks.
 //!
-//! | file | what it is |
+//! | file | contents |
 //! |---|---|
-//! | `channel` | the bounded queue, and what it has to promise |
-//! | `ticket` | the outcome's way back |
-//! | `token` | the lock, its hand-over, and why no event is left lying |
-//! | `pace` | how long to spin for the holder before sleeping |
+//! | `channel` | the bounded queue and its guarantees |
+//! | `ticket` | how an outcome reaches its submitter |
+//! | `token` | the lock, its hand-over, and why no event is stranded |
+//! | `pace` | how long a waiter spins before it sleeps |
 //! | `writer` | [`Log`] and [`Fold`]: batches, closing, panics |
-//! | `attendant` | a thread of its own |
-//! | `stream` | a channel for notes about events, and what it has to promise |
+//! | `attendant` | the dedicated writer thread |
+//! | `stream` | the unbounded channel for notes about events, and its guarantees |
 
 mod attendant;
 mod channel;
@@ -34,7 +34,7 @@ pub use self::error::{SpawnError, TrySubmitError, TryWaitError, Unavailable};
 pub use self::ticket::Ticket;
 pub use self::writer::{Fold, Log};
 
-/// What the models reach of this module beyond its public face.
+/// Internals of this module that the models use.
 #[cfg(loom)]
 pub(crate) mod model {
     use std::sync::Arc;
@@ -45,7 +45,7 @@ pub(crate) mod model {
     pub struct Answer<O>(ticket::Answer<O>);
 
     impl<O> Answer<O> {
-        /// Gives the outcome.
+        /// Delivers the outcome.
         pub fn complete(self, outcome: O) {
             self.0.complete(outcome);
         }
@@ -57,7 +57,7 @@ pub(crate) mod model {
         (ticket, Answer(answer))
     }
 
-    /// What an attendant's thread does, on the calling thread and without ticks.
+    /// Runs an attendant on the calling thread, without ticks.
     pub fn attend<F: Fold>(log: &Arc<Log<F>>) {
         log.attend(None);
     }

@@ -1,9 +1,9 @@
-//! How long a thread spins for the token's holder before it sleeps.
+//! How long a waiter spins for the token's holder before it sleeps.
 //!
-//! To sleep and be woken costs some 50 µs, and the holder a system call; most batches are folded in a tenth of that.
-//! So a waiter spins as long as a few batches took lately, at least as long as a sleep costs (it then spends at most
-//! twice the cost of the better choice), and at most so long that the holder must have been descheduled. If batches
-//! take longer than a sleep costs, it sleeps at once.
+//! Sleeping and waking costs the waiter some 50 µs and the holder a system call; most batches are folded in a tenth of
+//! that. So a waiter spins for about the time of a few recent batches. It spins at least as long as a sleep costs, and
+//! then pays at most twice the cost of the better choice. It stops spinning when the holder must have been descheduled.
+//! If batches take longer than a sleep costs, the waiter sleeps at once.
 
 use std::time::{Duration, Instant};
 
@@ -11,22 +11,22 @@ use crossbeam_utils::CachePadded;
 
 use crate::sync::{AtomicU64, Ordering};
 
-/// What it costs to sleep and to be woken, roughly.
+/// The approximate cost of sleeping and waking.
 pub(super) const SLEEP: Duration = Duration::from_micros(50);
 
-/// The longest spin: a holder that takes longer has been descheduled.
+/// The longest spin. A holder that takes longer has been descheduled.
 const MOST: Duration = Duration::from_micros(200);
 
-/// How many batches a waiter spins for: its event may have missed the current one, and batches vary.
+/// The number of batches a waiter spins for: its event may have missed the current batch, and batches vary.
 const BATCHES: u64 = 4;
 
 /// One batch in this many is timed.
 const EVERY: u32 = 16;
 
-/// How long the holders' batches took lately: a moving average, in nanoseconds.
+/// The recent duration of a batch: a moving average, in nanoseconds.
 pub(super) struct Pace(CachePadded<AtomicU64>);
 
-/// Counts the holder's batches, under the token.
+/// Counts the holder's batches. Guarded by the token.
 #[derive(Default)]
 pub(super) struct Watch {
     batches: u32,
@@ -37,9 +37,9 @@ impl Pace {
         Pace(CachePadded::new(AtomicU64::new(0)))
     }
 
-    /// How long to spin for an outcome.
+    /// Returns how long to spin for an outcome.
     pub(super) fn patience(&self) -> Duration {
-        // Relaxed: an estimate, through which nothing is reached.
+        // Relaxed: an estimate that guards no data.
         let batch = self.0.load(Ordering::Relaxed);
         if batch >= SLEEP.as_nanos() as u64 {
             return Duration::ZERO;
@@ -47,15 +47,15 @@ impl Pace {
         Duration::from_nanos(batch * BATCHES).clamp(SLEEP, MOST)
     }
 
-    /// A batch begins; now and then it is timed.
+    /// Begins a batch. Returns the time if this batch is to be timed.
     pub(super) fn begin(&self, watch: &mut Watch) -> Option<Instant> {
         watch.batches = watch.batches.wrapping_add(1);
-        // A platform without threads may be one without a clock.
+        // A platform without threads may have no clock either.
         let is_timed = watch.batches % EVERY == 1 && cfg!(not(target_family = "wasm"));
         is_timed.then(Instant::now)
     }
 
-    /// The batch that began then is done.
+    /// Ends the batch that `begin` returned.
     pub(super) fn end(&self, begun: Option<Instant>) {
         if let Some(begun) = begun {
             self.note(begun.elapsed());

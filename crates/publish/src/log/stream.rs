@@ -1,14 +1,13 @@
-//! The unbounded stream of notes, and a bell to wait on beside it: `crossbeam-channel`, and a stand-in of ours under
-//! loom.
+//! The unbounded stream of notes, and a bell to wait on as well: `crossbeam-channel`, with a stand-in under loom.
 //!
-//! Who waits for notes also waits for other things, under a lock that the stream knows nothing of; so what is offered
-//! is a wait for either, which takes nothing out. All of it has to promise little:
+//! A thread that waits for notes also waits for other conditions, under a lock that the stream does not know about. So
+//! this module offers one wait for either, which takes nothing out. The guarantees are few:
 //!
-//! 1. What is sent comes out exactly once, in its order, and its sending happens before its coming out.
-//! 2. [`Bell::wait`] returns if the bell was rung and not silenced since, if the stream has something in it, or if its
-//!    sender is gone; also where that happens between the caller's last look and the wait. It may return for no
-//!    reason.
-//! 3. What makes one of those that wait return makes all of them return: being ready is not receiving.
+//! 1. Every entry sent comes out exactly once and in order, and sending it happens before receiving it.
+//! 2. [`Bell::wait`] returns if the bell has been rung and not silenced since, if the stream has an entry, or if the
+//!    stream's sender is gone, even if that happens between the caller's last check and the wait. It may also return
+//!    spuriously.
+//! 3. An event that ends one wait ends all of them, because waiting does not receive.
 
 #[cfg(not(loom))]
 pub use self::shipping::{Bell, Sender, Stream, stream};
@@ -16,12 +15,12 @@ pub use self::shipping::{Bell, Sender, Stream, stream};
 #[cfg(loom)]
 pub use self::stand_in::{Bell, Sender, Stream, stream};
 
-/// Why nothing came out.
+/// The reason nothing came out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Nothing {
-    /// There is nothing in the stream now.
+    /// The stream is empty now.
     Now,
-    /// Nor will there be: the sender is gone.
+    /// The stream is empty and the sender is gone.
     Ever,
 }
 
@@ -33,22 +32,22 @@ mod shipping {
 
     use super::Nothing;
 
-    /// The end that sends.
+    /// The sending end.
     #[derive(Debug)]
     pub struct Sender<T>(channel::Sender<T>);
 
-    /// The end that receives. Clones share what there is.
+    /// The receiving end. Clones share the entries.
     #[derive(Clone, Debug)]
     pub struct Stream<T>(Receiver<T>);
 
-    /// Both ends.
+    /// Creates both ends.
     pub fn stream<T>() -> (Sender<T>, Stream<T>) {
         let (sender, receiver) = channel::unbounded();
         (Sender(sender), Stream(receiver))
     }
 
     impl<T> Sender<T> {
-        /// Sends, and says whether there is anybody to receive.
+        /// Sends an entry, and returns whether there is a receiver.
         pub fn send(&self, entry: T) -> bool {
             self.0.send(entry).is_ok()
         }
@@ -81,7 +80,7 @@ mod shipping {
         }
     }
 
-    /// What is rung for those that wait. Rings that nobody has heard are one.
+    /// Wakes waiting threads. Several rings before a `silence` count as one.
     #[derive(Debug)]
     pub struct Bell {
         ring: channel::Sender<()>,
@@ -95,21 +94,21 @@ mod shipping {
         }
 
         pub fn ring(&self) {
-            // Where it has been rung already, those that wait are woken already.
+            // If the bell was already rung, the waiters are already woken.
             let _ = self.ring.try_send(());
         }
 
-        /// Takes the rings so far back.
+        /// Cancels the rings so far.
         pub fn silence(&self) {
             while self.rung.try_recv().is_ok() {}
         }
 
-        /// Whether it was rung and not silenced since.
+        /// Whether the bell has been rung and not silenced since.
         pub fn is_rung(&self) -> bool {
             !self.rung.is_empty()
         }
 
-        /// Waits for a ring or for something in `beside`, for ever where there is no `until`.
+        /// Waits for a ring or an entry in `beside`, until the deadline `until` if there is one.
         pub fn wait<T>(&self, beside: Option<&Stream<T>>, until: Option<Instant>) {
             let mut select = Select::new();
             select.recv(&self.rung);
@@ -117,7 +116,7 @@ mod shipping {
                 select.recv(receiver);
             }
             match until {
-                // Whether the time ran out, the caller looks for itself.
+                // The caller checks for itself whether the time ran out.
                 Some(until) => drop(select.ready_deadline(until)),
                 None => drop(select.ready()),
             }
@@ -125,8 +124,8 @@ mod shipping {
     }
 }
 
-/// Who waits is noted at both, and woken by either. Time stands still: a wait with a deadline has none, so that a lost
-/// wake-up is a deadlock that loom reports.
+/// A waiting thread registers with both the bell and the stream, and either wakes it. Time stands still, so deadlines
+/// are ignored: a lost wake-up is a deadlock, which loom reports.
 #[cfg(loom)]
 mod stand_in {
     use std::collections::VecDeque;

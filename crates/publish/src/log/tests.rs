@@ -1,4 +1,4 @@
-//! What the log promises, with real threads; the interleavings themselves are explored in the models.
+//! Tests the log's promises with real threads. The models explore the interleavings.
 
 use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use super::*;
 
-/// Keeps what it folds, and shows how many of them are published.
+/// Keeps the events it folds, and shows how many of them are published.
 #[derive(Default)]
 struct Journal {
     events: Vec<u64>,
@@ -23,7 +23,7 @@ const POISON: u64 = u64::MAX;
 
 impl Fold for Journal {
     type Event = u64;
-    /// The event's place in the order, from 1.
+    /// The event's position in the order, from 1.
     type Outcome = u64;
 
     fn fold(&mut self, event: u64) -> u64 {
@@ -53,7 +53,7 @@ fn journal(capacity: usize) -> (Arc<Log<Journal>>, Arc<AtomicU64>) {
     (Arc::new(log), published)
 }
 
-/// Submits `count` events from each of `threads` threads, and checks that each thread sees its own.
+/// Submits `count` events from each of `threads` threads, and checks that each thread sees its own events.
 fn submit_from(threads: u64, count: u64, log: &Arc<Log<Journal>>, published: &Arc<AtomicU64>) {
     let start = Barrier::new(threads as usize);
     thread::scope(|scope| {
@@ -76,7 +76,7 @@ fn submit_from(threads: u64, count: u64, log: &Arc<Log<Journal>>, published: &Ar
     });
 }
 
-/// Every event once, and each thread's in its order.
+/// Asserts that every event occurs once, and each thread's events are in order.
 fn assert_complete(events: &[u64], threads: u64, count: u64) {
     let mut next = HashMap::new();
     for event in events {
@@ -109,7 +109,7 @@ fn threads_lose_nothing_keep_their_order_and_see_their_own_events() {
 }
 
 #[test]
-fn a_full_log_gives_the_event_back_to_who_tries() {
+fn try_submit_and_try_post_return_the_event_if_the_log_is_full() {
     let (log, _) = journal(2);
     log.with(|_| {
         assert!(log.try_submit(1).is_ok());
@@ -118,7 +118,7 @@ fn a_full_log_gives_the_event_back_to_who_tries() {
         assert!(matches!(log.try_post(4), Err(TrySubmitError::Full(4))));
     })
     .expect("no panic");
-    // Who held the token saw to what came meanwhile.
+    // The token's holder folded the events that arrived meanwhile.
     assert!(log.is_empty());
     assert_eq!(log.with(|journal| journal.events.clone()), Ok(vec![1, 2]));
 }
@@ -132,7 +132,7 @@ fn one_publish_serves_a_batch() {
 }
 
 #[test]
-fn with_finds_ones_own_events_taken_in() {
+fn with_finds_ones_own_events_folded() {
     let (log, _) = journal(64);
     thread::scope(|scope| {
         for name in 0..2_u64 {
@@ -240,7 +240,7 @@ fn other_threads_get_errors_for_a_panic_and_never_panic() {
 #[test]
 fn dropping_the_log_folds_what_it_accepted() {
     let (log, published) = journal(16);
-    // With an attendant that does not attend, submitters leave the token alone and nobody folds.
+    // With an attendant that never runs, submitters leave the token alone and nobody folds.
     assert!(log.attendant.set(thread::current()).is_ok());
     let ticket = log.submit(1).expect("open");
     assert!(!ticket.is_answered());
@@ -301,7 +301,7 @@ fn an_attendant_whose_fold_panics_leaves_nobody_waiting() {
 
 #[test]
 fn a_tired_holder_is_relieved_and_events_stay_in_order() {
-    // Floods from threads that never wait: without relief the first holder would fold for all of them.
+    // The threads flood the log and never wait. Without relief the first holder would fold for all of them.
     let (log, _) = journal(512);
     thread::scope(|scope| {
         for name in 0..3_u64 {
@@ -315,7 +315,7 @@ fn a_tired_holder_is_relieved_and_events_stay_in_order() {
     assert_complete(&events, 3, 50_000);
 }
 
-/// What `work` returns, or nothing if it waits for ever.
+/// Returns the result of `work`, or `None` if it hangs.
 fn ends<R: Send + 'static>(work: impl FnOnce() -> R + Send + 'static) -> Option<R> {
     let (done, result) = mpsc::channel();
     thread::spawn(move || done.send(work()));
@@ -352,7 +352,7 @@ fn an_attendant_that_ends_for_any_reason_closes_its_log() {
 }
 
 #[test]
-fn what_waits_for_the_writer_is_refused_within_the_writer() {
+fn waiting_for_the_writer_is_refused_within_the_writer() {
     let answers = ends(|| {
         let (log, _) = journal(2);
         let (within, ticket) = log
@@ -390,16 +390,16 @@ fn what_waits_for_the_writer_is_refused_within_the_writer() {
 }
 
 #[test]
-fn with_folds_first_what_was_submitted_before() {
+fn with_first_folds_the_events_submitted_before() {
     let (log, _) = journal(4);
-    // With an attendant that does not attend nobody else folds.
+    // With an attendant that never runs, nobody else folds.
     assert!(log.attendant.set(thread::current()).is_ok());
     log.post(1).expect("open");
     assert_eq!(log.with(|journal| journal.events.clone()), Ok(vec![1]));
 }
 
 #[test]
-fn a_log_has_as_much_room_as_can_be_had() {
+fn the_capacity_is_clamped() {
     assert_eq!(Log::new(Jobs, 0).capacity(), 1);
     assert_eq!(Log::new(Jobs, usize::MAX).capacity(), 1 << 20);
 }
@@ -419,7 +419,7 @@ fn a_log_that_is_closed_within_its_writer_folds_what_it_accepted() {
     assert_eq!(folded, Some(Some(1)));
 }
 
-/// A fold that does what its events say.
+/// A fold that runs its events.
 struct Jobs;
 
 impl Fold for Jobs {
@@ -463,7 +463,7 @@ fn the_writers_of_two_logs_may_call_each_other() {
 }
 
 #[test]
-fn the_handles_go_where_they_should() {
+fn the_handles_are_send_and_sync() {
     fn shared<T: Send + Sync>() {}
     shared::<Log<Journal>>();
     shared::<Ticket<u64>>();

@@ -1,9 +1,9 @@
-//! The outcome of one accepted event, handed from whoever folds the event to whoever submitted it.
+//! Delivers the outcome of one accepted event from the thread that folds it to the thread that submitted it.
 //!
-//! One small allocation, shared by the two ends: [`Ticket`] at the submitter, [`Answer`] in the log. An answer that is
-//! dropped without an outcome says so to its ticket, so no way of losing an event (a panic, a log that ends) can leave
-//! a ticket waiting. The place is a lock and not an atomic: both ends meet there once, mostly without contention, and
-//! the outcome may be of any type without `unsafe`.
+//! Both ends share one small allocation: the submitter has the [`Ticket`], and the log has the [`Answer`]. An answer
+//! that is dropped without an outcome marks its ticket as lost. So no way of losing an event (a panic, a log that ends)
+//! can leave a ticket waiting. The outcome is behind a lock and not an atomic: each end takes the lock about once,
+//! mostly without contention, and the outcome can have any type without `unsafe`.
 
 use std::fmt;
 use std::time::{Duration, Instant};
@@ -12,9 +12,9 @@ use super::TryWaitError;
 use super::token::TokenId;
 use crate::sync::{Arc, AtomicBool, Condvar, Mutex, Ordering, lock, mutated, spin_for, wait};
 
-/// What the two ends share.
+/// The state that both ends share.
 struct Shared<O> {
-    /// Whether the place is no longer pending: a hint for those who spin or poll, who take the lock afterwards.
+    /// Whether the place is no longer pending. A hint for threads that spin or poll; they take the lock afterwards.
     answered: AtomicBool,
     place: Mutex<Place<O>>,
     ready: Condvar,
@@ -28,22 +28,22 @@ enum Place<O> {
 
 /// The submitter's end: waits for the outcome of one accepted event.
 ///
-/// May be dropped without waiting; the event is folded all the same.
-#[must_use = "a ticket is the only way to learn an event's outcome: `drop` it if you don't want to know"]
+/// A ticket may be dropped without waiting; its event is folded anyway.
+#[must_use = "a ticket is the only way to get an event's outcome: `drop` it to ignore the outcome"]
 pub struct Ticket<O> {
     shared: Arc<Shared<O>>,
     /// How long to spin for the outcome.
     patience: Duration,
-    /// The token of the log that the event is in: who holds it cannot wait.
+    /// The token of the log that accepted the event. The token's holder cannot wait for this ticket.
     token: TokenId,
 }
 
-/// The log's end: gives the outcome, once.
+/// The log's end: delivers the outcome, once.
 pub(crate) struct Answer<O> {
     shared: Arc<Shared<O>>,
 }
 
-/// A ticket, and the answer that goes with it.
+/// Creates a ticket and its answer.
 pub(crate) fn ticket<O>() -> (Ticket<O>, Answer<O>) {
     let shared = Arc::new(Shared {
         answered: AtomicBool::new(false),
@@ -57,10 +57,10 @@ pub(crate) fn ticket<O>() -> (Ticket<O>, Answer<O>) {
 }
 
 impl<O> Answer<O> {
-    /// Gives the outcome, and wakes the thread that waits for it.
+    /// Delivers the outcome and wakes the waiting thread.
     pub(crate) fn complete(self, outcome: O) {
         self.shared.answer(Place::Outcome(outcome));
-        // The drop that follows finds the place answered, and leaves it.
+        // The drop that follows finds the place answered and leaves it.
     }
 }
 
@@ -79,10 +79,10 @@ impl<O> Shared<O> {
         let waiting = matches!(*place, Place::Pending { waiting: true });
         *place = answer;
         drop(place);
-        // Relaxed: a hint; who acts on it takes the lock, which orders the outcome and all that came before it.
+        // Relaxed: a hint. A thread that acts on it takes the lock, which orders the outcome and everything before it.
         self.answered.store(true, Ordering::Relaxed);
-        // After the lock, so that the woken thread does not run into it. The thread set `waiting` under the lock and
-        // sleeps by the time we could take it, so it cannot miss this.
+        // Outside the lock, so that the woken thread does not block on it. The waiter set `waiting` under the lock and
+        // was asleep before we could take the lock, so it cannot miss this.
         if waiting && !mutated!("ticket-no-notify") {
             self.ready.notify_one();
         }
@@ -90,27 +90,30 @@ impl<O> Shared<O> {
 }
 
 impl<O> Ticket<O> {
-    /// The same, of an event in the log that has this token; it spins for up to `patience` before it sleeps.
+    /// Attaches the log's token and the time to spin before sleeping.
     pub(super) fn of_log(self, token: TokenId, patience: Duration) -> Self {
         Self { patience, token, ..self }
     }
 
-    /// Waits for the outcome: spins about as long as the log's batches took lately, if a core is free for that, then
-    /// sleeps.
+    /// Waits for the outcome.
     ///
-    /// When it returns, readers see what the event did: a batch is published before its tickets are answered.
-    /// `Closed` if the event was accepted and could not be folded, because the fold panicked; `OwnThread` if the
-    /// calling thread holds the log's writer and would have to fold the event itself. Never `Pending`.
+    /// Spins for about the time of a few recent batches, if a core is free for that, and then sleeps. When it returns,
+    /// readers see the effect of the event: a batch is published before its tickets are answered.
+    ///
+    /// # Errors
+    ///
+    /// `Closed` if the event was accepted but not folded, because the fold panicked. `OwnThread` if the calling thread
+    /// holds the log's writer and would itself have to fold the event. Never `Pending`.
     pub fn wait(self) -> Result<O, TryWaitError<O>> {
         self.wait_for(None)
     }
 
-    /// Waits for the outcome until `deadline`, and gives the ticket back when that passes first.
+    /// Like [`wait`](Self::wait), but returns the ticket as `Pending` if `deadline` passes first.
     pub fn wait_deadline(self, deadline: Instant) -> Result<O, TryWaitError<O>> {
         self.wait_for(Some(deadline))
     }
 
-    /// The outcome if it is there already, or else the ticket back.
+    /// Returns the outcome if there is one, or else the ticket.
     pub fn try_outcome(self) -> Result<O, TryWaitError<O>> {
         if !self.is_answered() {
             return Err(TryWaitError::Pending(self));
@@ -119,7 +122,7 @@ impl<O> Ticket<O> {
         self.open(place)
     }
 
-    /// Whether the outcome is there: then no other method waits.
+    /// Whether the outcome is available. If so, no method waits.
     pub fn is_answered(&self) -> bool {
         // Relaxed: see `Shared::answer`.
         self.shared.answered.load(Ordering::Relaxed)
@@ -218,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn a_dropped_ticket_does_not_hold_its_answer_up() {
+    fn a_dropped_ticket_does_not_block_its_answer() {
         let (ticket, answer) = ticket();
         drop(ticket);
         answer.complete(());

@@ -1,41 +1,42 @@
-//! The writer token: a lock whose holder does the work of all, and the argument that no work is left lying.
+//! The writer token: a lock whose holder does everyone's work, and the argument that no work is stranded.
 //!
-//! The pattern is flat combining. A thread with an event puts it in the log and *tries* the token. If it gets it, it
-//! does everything in the log; if not, it goes away, because somebody else is doing it. Nobody queues for the lock, and
-//! a thread's own event mostly is done on its own core, in its own cache.
+//! The pattern is flat combining. A thread with an event puts it in the log and *tries* the token. If the thread gets
+//! the token, it folds everything in the log. If not, it returns, because the holder is doing the work. Nobody queues
+//! for the lock, and a thread mostly folds its own event on its own core, in its own cache.
 //!
-//! # Nothing is left lying
+//! # No event is stranded
 //!
-//! The danger is the moment of leaving: a holder finds the log empty, another thread puts an event in and fails to
-//! get the token, the holder lets go; the event lies there with nobody to do it. So both sides do two things in an
-//! order that a fence keeps:
+//! The danger is the moment of release: a holder finds the log empty, another thread pushes an event and fails to get
+//! the token, and the holder releases the token. Then the event is in the log and nobody folds it. So each side does
+//! two things, in an order that a fence enforces:
 //!
 //! - the submitter S: *push*; fence `Fs`; *try the token*;
-//! - a holder H: *let go*; fence `Fh`; *look at the log*, and if something is there, try the token again.
+//! - a holder H: *release*; fence `Fh`; *check the log*, and if it is not empty, try the token again.
 //!
-//! Suppose S fails to get the token because H has it. All such fences have one order:
+//! Suppose S fails to get the token because H holds it. All such fences are in one total order:
 //!
-//! 1. `Fs` before `Fh`: H's look sees the push. H tries the token. If it fails, a third thread has it, whose letting
-//!    go H's try did not see, so that one's fence comes after `Fh` and the argument repeats with it in H's place. Tries
-//!    are finitely many, so the last holder sees the push and gets the token.
-//! 2. `Fh` before `Fs`: then S's try sees that H let go, and fails only because of somebody who took the token later,
-//!    who is H in this argument.
+//! 1. `Fs` before `Fh`: H's check sees the push, and H tries the token. If the try fails, a third thread holds the
+//!    token, and H's try did not see that thread's release. So that thread's fence comes after `Fh`, and the argument
+//!    repeats with that thread in H's place. There are finitely many tries, so the last holder sees the push and gets
+//!    the token.
+//! 2. `Fh` before `Fs`: S's try sees H's release, so it can fail only because another thread took the token later. That
+//!    thread is H in this argument.
 //!
-//! A holder may leave without looking in one case: another thread has *promised* to take the token
-//! ([`Token::take`]), and waits in the lock that the holder lets go. Its taking happens after that letting go, so it
-//! sees what the holder would have seen, and is bound by the same rule when it leaves.
+//! A holder may leave without the check in one case: another thread has *promised* to take the token ([`Token::take`])
+//! and is waiting for the lock that the holder releases. That thread acquires the lock after the release, so it sees
+//! what the holder would have seen, and the same rule binds it when it leaves.
 //!
 //! # No thread waits for itself
 //!
-//! A fold, or work that is run on the writer, may call back into the log that it runs under. A thread therefore notes
-//! the tokens that it holds ([`Token::is_held_here`]), and the log refuses what would wait for one of them.
+//! A fold, or work that runs on the writer, may call back into the log that it runs under. So each thread records the
+//! tokens that it holds ([`Token::is_held_here`]), and the log refuses calls that would wait for one of them.
 //!
-//! # Nobody works for ever
+//! # No holder works forever
 //!
-//! While others keep putting events in, a holder could go on without end. After [`PATIENCE`] batches it says that it is
-//! tired. A submitter that fails to get the token and sees that waits for it after all (a promise), and the holder
-//! leaves at the end of its batch. If no submitter comes, nothing more comes into the log either, so what is left is at
-//! most a log full.
+//! While other threads keep submitting events, a holder could continue without end. After [`PATIENCE`] batches it sets
+//! the `tired` flag. A submitter that fails to get the token and sees the flag then waits for the token (a
+//! promise), and the holder leaves at the end of its batch. If no submitter comes, no events arrive either, so at most
+//! one full log remains to fold.
 
 use std::cell::RefCell;
 
@@ -45,59 +46,59 @@ use crate::sync::{
     AtomicBool, AtomicUsize, Mutex, MutexGuard, Ordering, fenced, lock, mutated, try_lock,
 };
 
-/// After how many batches a holder wants to be relieved.
+/// The number of batches after which a holder asks for relief.
 pub(crate) const PATIENCE: u32 = if cfg!(loom) { 1 } else { 4 };
 
-/// A lock over the writer's state, with the hand-over described in the module's text.
+/// A lock around the writer's state, with the hand-over described in the module documentation.
 pub(crate) struct Token<S> {
     hints: CachePadded<Hints>,
     state: Mutex<S>,
 }
 
-/// What threads read without the lock. All of it is relaxed: the fences order what must be ordered.
+/// State that threads read without the lock. All accesses are relaxed: the fences provide the ordering.
 struct Hints {
-    /// Set while somebody holds the token, so that a try mostly is one load of a shared line.
+    /// Set while a thread holds the token, so that a try is mostly one load of a shared cache line.
     held: AtomicBool,
-    /// Set while the holder wants to be relieved.
+    /// Set while the holder asks for relief.
     tired: AtomicBool,
-    /// How many threads have promised to take the token and have not got it yet.
+    /// The number of threads that have promised to take the token and do not have it yet.
     promised: AtomicUsize,
 }
 
 #[cfg(not(loom))]
 std::thread_local! {
-    /// The tokens that this thread holds: one, or a few if the fold of one log calls another.
+    /// The tokens that this thread holds: one, or a few if the fold of one log calls another log.
     static HELD: RefCell<Vec<TokenId>> = const { RefCell::new(Vec::new()) };
 }
 
-// Loom's threads share one of the system's.
+// All loom threads share one OS thread.
 #[cfg(loom)]
 loom::thread_local! {
     static HELD: RefCell<Vec<TokenId>> = RefCell::new(Vec::new());
 }
 
-/// Which token: the address of one that exists, and that does not move while it is held.
+/// Identifies a token by its address. The token exists, and does not move while it is held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TokenId(usize);
 
 impl TokenId {
-    /// Of no token.
+    /// The id of no token.
     pub(crate) const NONE: TokenId = TokenId(0);
 
     /// Whether the calling thread holds this token.
     pub(crate) fn is_held_here(self) -> bool {
-        // A thread whose locals are gone runs the last of its destructors. It is taken to hold nothing.
+        // A thread whose thread-locals are gone is running its last destructors, and counts as holding nothing.
         HELD.try_with(|held| held.borrow().contains(&self)).unwrap_or(false)
     }
 }
 
-/// The token, held. Let go of with [`Token::release`] or [`Token::leave_to_others`] and never just dropped.
+/// The held token. Release it with [`Token::release`] or [`Token::leave_to_others`]; never just drop it.
 pub(crate) struct Held<'a, S> {
     pub(crate) state: MutexGuard<'a, S>,
     _here: HeldHere,
 }
 
-/// The calling thread's note that it holds a token.
+/// Records that the calling thread holds a token.
 struct HeldHere(TokenId);
 
 impl HeldHere {
@@ -123,35 +124,35 @@ impl<S> Token<S> {
         Self { hints: CachePadded::new(hints), state: Mutex::new(state) }
     }
 
-    /// The state, by the one who owns it all.
+    /// The state, through exclusive access to the token.
     pub(crate) fn get_mut(&mut self) -> &mut S {
         self.state.get_mut().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
-    /// The token if it is free. The caller's push, and then a fence, must come first; see the module's text.
+    /// Takes the token if it is free. The caller must first push and then fence; see the module documentation.
     pub(crate) fn try_take(&self) -> Option<Held<'_, S>> {
         if self.hints.held.load(Ordering::Relaxed) {
             return None;
         }
-        // No promise is needed: who gets it is bound by the rule for holders, who doesn't has nothing to keep.
+        // No promise is needed: the rule for holders binds a thread that succeeds, and one that fails owes nothing.
         try_lock(&self.state).map(|state| self.hold(state))
     }
 
-    /// The token, after waiting for it: a promise that lets the holder leave early.
+    /// Waits for the token and takes it. Waiting is a promise, which lets the holder leave early.
     pub(crate) fn take(&self) -> Held<'_, S> {
         self.hints.promised.fetch_add(1, Ordering::Relaxed);
         let state = lock(&self.state);
-        // Under the lock: a holder that sees the promise can be sure that it is still to be kept.
+        // Under the lock: a promise that a holder sees has not been kept yet.
         self.hints.promised.fetch_sub(1, Ordering::Relaxed);
         self.hold(state)
     }
 
-    /// Tells this token from others that exist.
+    /// Distinguishes this token from all other existing tokens.
     pub(crate) fn id(&self) -> TokenId {
         TokenId(std::ptr::from_ref(self).addr())
     }
 
-    /// Whether the calling thread holds it, so that [`take`](Self::take) would wait for ever.
+    /// Whether the calling thread holds the token, so that [`take`](Self::take) would wait forever.
     pub(crate) fn is_held_here(&self) -> bool {
         self.id().is_held_here()
     }
@@ -161,17 +162,17 @@ impl<S> Token<S> {
         Held { state, _here: HeldHere::note(self.id()) }
     }
 
-    /// Lets go. The caller looks at the log *afterwards*, and tries the token again if something is there.
+    /// Releases the token. The caller checks the log *afterwards*, and tries the token again if the log is not empty.
     pub(crate) fn release(&self, held: Held<'_, S>) {
         self.let_go(held);
-        // `Fh` of the module's text; pairs with the fence in `after_push`.
+        // `Fh` of the module documentation. Pairs with the fence in `after_push`.
         fenced!("token-release-fence");
     }
 
-    /// Lets go if somebody has promised to take the token, and gives it back if nobody has.
+    /// Releases the token if a thread has promised to take it. Returns the token otherwise.
     pub(crate) fn leave_to_others<'a>(&self, held: Held<'a, S>) -> Option<Held<'a, S>> {
-        // Relaxed: a promise that is seen here, under the lock, cannot have been kept yet. One that is not seen only
-        // makes this holder go on.
+        // Relaxed: a promise that is seen here, under the lock, has not been kept yet. A promise that is missed only
+        // makes this holder continue.
         if self.hints.promised.load(Ordering::Relaxed) == 0 {
             return Some(held);
         }
@@ -180,7 +181,7 @@ impl<S> Token<S> {
     }
 
     fn let_go(&self, held: Held<'_, S>) {
-        // Under the lock, so that no late store of ours can cover the next holder's.
+        // Under the lock, so that our late stores cannot overwrite the next holder's.
         self.hints.tired.store(false, Ordering::Relaxed);
         self.hints.held.store(false, Ordering::Relaxed);
         drop(held);
@@ -188,16 +189,16 @@ impl<S> Token<S> {
 
     /// Orders a push before the try that follows.
     pub(crate) fn after_push(&self) {
-        // `Fs` of the module's text; pairs with the fence in `release`, and with those of the attendant and of closing.
+        // `Fs` of the module documentation. Pairs with the fences in `release`, in `Log::attend` and in `Log::close`.
         fenced!("token-submit-fence");
     }
 
-    /// Says that the holder wants to be relieved.
+    /// Asks other threads to relieve the holder.
     pub(crate) fn tire(&self) {
         self.hints.tired.store(true, Ordering::Relaxed);
     }
 
-    /// Whether the holder wants to be relieved.
+    /// Whether the holder asks for relief.
     pub(crate) fn is_tired(&self) -> bool {
         self.hints.tired.load(Ordering::Relaxed) && !mutated!("token-never-relieve")
     }
@@ -210,7 +211,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_token_is_held_by_one() {
+    fn only_one_thread_holds_the_token() {
         let token = Token::new(7);
         let held = token.try_take().expect("it is free");
         assert!(token.try_take().is_none());
@@ -235,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn a_holder_leaves_only_to_who_promised() {
+    fn a_holder_leaves_only_if_a_thread_has_promised() {
         let token = Token::new(0);
         let held = token.take();
         let mut held = token.leave_to_others(held).expect("nobody has promised to take it");

@@ -1,11 +1,11 @@
-//! The log with its writer: events go in from any thread, and whoever holds the token folds them.
+//! The log and its writer: any thread submits events, and the thread that holds the token folds them.
 //!
-//! One path drains the log, whatever the mode: a batch of bounded size is folded, published once, and only then are its
-//! tickets answered, so that a thread that has its outcome finds it in what readers see. Threads that submit do that
-//! by turns; an [`Attendant`](super::Attendant) is a thread that does nothing else.
+//! One code path drains the log in every mode. It folds a batch of bounded size, publishes once, and only then answers
+//! the batch's tickets. So a thread that has an outcome finds its event in what readers see. Submitters take turns at
+//! this; an [`Attendant`](super::Attendant) is a thread that does nothing else.
 //!
-//! A panic in the fold leaves a state that nobody can vouch for. It closes the log, answers everything accepted with
-//! `Closed`, and then goes on in the thread in which it happened; other threads get errors and never panic for it.
+//! A panic in the fold leaves the state in doubt. So it closes the log, answers every accepted event with `Closed`, and
+//! then resumes on the thread where it happened. Other threads get errors and never panic because of it.
 
 use std::any::Any;
 use std::fmt;
@@ -19,35 +19,35 @@ use super::token::{Held, PATIENCE, Token};
 use super::{Ticket, TrySubmitError, Unavailable};
 use crate::sync::{self, AtomicBool, Ordering, fenced, mutated, spin_until};
 
-/// How many events are folded between two publishes, at most.
+/// The maximum number of events folded between two publishes.
 const BATCH: usize = if cfg!(loom) { 2 } else { 256 };
 
-/// The most room that a log has, in events.
+/// The maximum capacity of a log, in events.
 const MOST_CAPACITY: usize = 1 << 20;
 
-/// What the log feeds: the one writer's state.
+/// The state of the single writer, which the log feeds with events.
 ///
-/// Its methods run under the writer token, on whichever thread holds it. They must not submit to the same log and wait
-/// (the outcome would have to come from the thread that waits). A panic in one closes the log for good.
+/// The methods run under the writer token, on the thread that holds it. They must not submit to the same log and wait,
+/// because the outcome would have to come from the waiting thread. A panic in a method closes the log permanently.
 pub trait Fold {
-    /// What is submitted.
+    /// The type of submitted events.
     type Event;
-    /// What a submitter learns about its event.
+    /// The type of outcomes that submitters receive.
     type Outcome;
 
-    /// Takes one event in. Events come in the order of the log, each exactly once.
+    /// Applies one event. Events arrive in log order, each exactly once.
     fn fold(&mut self, event: Self::Event) -> Self::Outcome;
 
-    /// Shows readers what was folded: called once a batch, before the batch's tickets are answered, and after a tick.
+    /// Publishes folded events to readers. Called once per batch, before its tickets are answered, and after a tick.
     fn publish(&mut self);
 
-    /// Does what is due with time and without an event. Called by an attendant, once a period.
+    /// Does work that is due by time rather than by an event. Called by an attendant, once per period.
     fn tick(&mut self) {}
 }
 
-/// A bounded log of events, and the writer that folds them.
+/// A bounded log of events, with the writer that folds them.
 ///
-/// Shared between threads by reference or in an `Arc`:
+/// Share it between threads by reference or in an `Arc`:
 ///
 /// ```
 /// use portolan_publish::log::{Fold, Log};
@@ -71,13 +71,13 @@ pub trait Fold {
 pub struct Log<F: Fold> {
     pub(super) queue: Queue<Entry<F>>,
     pub(super) token: Token<State<F>>,
-    /// Set for good when nothing more is accepted.
+    /// Set permanently when the log stops accepting events.
     closed: AtomicBool,
-    /// The thread that does the folding, where there is one. Submitters then wake it and leave the token alone.
+    /// The dedicated folding thread, if there is one. Submitters then wake it and leave the token alone.
     pub(super) attendant: OnceLock<sync::thread::Thread>,
-    /// Set while the attendant sleeps or is about to.
+    /// Set while the attendant sleeps or is about to sleep.
     pub(super) asleep: AtomicBool,
-    /// What waiters guess by how long they will have to.
+    /// The pace of recent batches, by which waiters choose how long to spin.
     pace: Pace,
 }
 
@@ -86,21 +86,21 @@ pub(super) struct Entry<F: Fold> {
     answer: Option<Answer<F::Outcome>>,
 }
 
-/// What the token guards.
+/// The state that the token guards.
 pub(super) struct State<F: Fold> {
     fold: F,
-    /// Outcomes of the current batch; empty between batches. Kept for its memory.
+    /// Outcomes of the current batch; empty between batches. Kept to reuse its allocation.
     outcomes: Vec<(Answer<F::Outcome>, F::Outcome)>,
-    /// A fold has panicked: nothing may be folded any more.
+    /// Set when a fold has panicked: nothing may be folded any more.
     broken: bool,
     watch: Watch,
 }
 
-/// What a panic carries.
+/// The payload of a panic.
 pub(super) type Panic = Box<dyn Any + Send>;
 
 impl<F: Fold> Log<F> {
-    /// A log with room for `capacity` events over `fold`: at least one, and at most 2^20, since the room is allocated.
+    /// Creates a log over `fold`. The `capacity` is clamped to between 1 and 2^20 events, and is allocated at once.
     pub fn new(fold: F, capacity: usize) -> Self {
         Self {
             queue: Queue::new(capacity.clamp(1, MOST_CAPACITY)),
@@ -117,18 +117,22 @@ impl<F: Fold> Log<F> {
         }
     }
 
-    /// Puts `event` in the log, waiting for room if there is none; the ticket gives its outcome.
+    /// Submits `event`, waiting if the log is full, and returns a ticket for its outcome.
     ///
-    /// The calling thread may fold and publish, its own event and others', before this returns. Waiting for room is
-    /// folding, too: a full log is emptied by those who wait for it. `OwnThread` if there is no room and the calling
-    /// thread holds the writer: nobody else could make any.
+    /// Before this returns, the calling thread may fold and publish its own and other threads' events. A thread that
+    /// waits because the log is full folds, too, which empties the log.
+    ///
+    /// # Errors
+    ///
+    /// `Closed` if the log is closed. `OwnThread` if the log is full and the calling thread holds the writer, since no
+    /// other thread could empty the log.
     pub fn submit(&self, event: F::Event) -> Result<Ticket<F::Outcome>, Unavailable<F::Event>> {
         let (ticket, answer) = ticket();
         self.enter(Entry { event, answer: Some(answer) })?;
         Ok(self.paced(ticket))
     }
 
-    /// Like [`submit`](Self::submit), but gives the event back where it would have to wait for room.
+    /// Like [`submit`](Self::submit), but returns the event if the log is full.
     pub fn try_submit(
         &self,
         event: F::Event,
@@ -139,7 +143,7 @@ impl<F: Fold> Log<F> {
         Ok(self.paced(ticket))
     }
 
-    /// The ticket, which knows how to wait if it has to.
+    /// Tells an unanswered ticket how to wait.
     fn paced(&self, ticket: Ticket<F::Outcome>) -> Ticket<F::Outcome> {
         if ticket.is_answered() {
             ticket
@@ -148,28 +152,35 @@ impl<F: Fold> Log<F> {
         }
     }
 
-    /// Like [`submit`](Self::submit), for an event whose outcome nobody wants to know: nothing is allocated.
+    /// Like [`submit`](Self::submit), for events whose outcome is not needed. Allocates nothing.
     pub fn post(&self, event: F::Event) -> Result<(), Unavailable<F::Event>> {
         self.enter(Entry { event, answer: None })
     }
 
-    /// Like [`try_submit`](Self::try_submit), for an event whose outcome nobody wants to know.
+    /// Like [`try_submit`](Self::try_submit), for events whose outcome is not needed.
     pub fn try_post(&self, event: F::Event) -> Result<(), TrySubmitError<F::Event>> {
         self.try_enter(Entry { event, answer: None })
             .map_err(|error| error.map(|entry| entry.event))
     }
 
-    /// Runs `work` on the writer's state, under the token, which it waits for.
+    /// Waits for the token, and runs `work` on the writer's state.
     ///
-    /// Everything that was in the log at the time of the call is folded first, so a thread finds its own events taken in. What
-    /// `work` changes it also publishes, if readers shall see it. Possible after [`close`](Self::close), too; an
-    /// error when a fold has panicked, or when the calling thread holds the writer already: `work` must not call this
-    /// again, nor wait for an event that it submits. A panic in `work` counts as one in a fold.
+    /// Events that are in the log at the time of the call are folded first, so a thread finds its own earlier events
+    /// applied. `work` must publish its changes itself if readers are to see them. It must not call this again, nor
+    /// wait for an event that it submits. This also works after [`close`](Self::close).
+    ///
+    /// # Errors
+    ///
+    /// `Closed` if a fold has panicked. `OwnThread` if the calling thread already holds the writer.
+    ///
+    /// # Panics
+    ///
+    /// A panic in `work`, or in a fold that this call runs, closes the log and resumes here.
     pub fn with<R>(&self, work: impl FnOnce(&mut F) -> R) -> Result<R, Unavailable> {
         if self.token.is_held_here() {
             return Err(Unavailable::OwnThread(()));
         }
-        // Before the token: what comes in while we wait is not ours to wait for.
+        // Before taking the token: events that arrive while we wait are not ours to fold first.
         let batches = self.queue.len().div_ceil(BATCH);
         let mut held = self.token.take();
         let drained = (0..batches).try_for_each(|_| self.batch(&mut held.state).map(|_| ()));
@@ -182,14 +193,16 @@ impl<F: Fold> Log<F> {
         }
     }
 
-    /// Accepts nothing more, and folds what was accepted. When it returns, every event whose submission had returned
-    /// has its outcome. If the calling thread holds the writer, it folds them when it lets go of it.
+    /// Stops accepting events and folds the accepted ones.
+    ///
+    /// When it returns, every event whose submission had returned has its outcome. If the calling thread holds the
+    /// writer, it folds them when it releases the writer.
     pub fn close(&self) {
         self.closed.store(true, Ordering::Relaxed);
-        // Pairs with two fences. With the attendant's, between `asleep` and its last look: either it sees that the log is
-        // closed, or we see that it sleeps and wake it. And with the one after a push (`Token::after_push`): if the
-        // submitter's comes first, the drain below sees its event; if ours does, it sees `closed` after its own, knows
-        // that the attendant may be gone, and tries the token itself.
+        // Pairs with two fences. The attendant's, between `asleep` and its last check: either the attendant sees that
+        // the log is closed, or we see that it sleeps and wake it. And the one after a push (`Token::after_push`): if
+        // it comes first, the drain below sees the event; if ours does, the submitter sees `closed` after its fence,
+        // knows that the attendant may be gone, and tries the token itself.
         fenced!("close-fence");
         self.wake_attendant();
         if !self.token.is_held_here() {
@@ -197,28 +210,28 @@ impl<F: Fold> Log<F> {
         }
     }
 
-    /// Whether nothing more is accepted.
+    /// Whether the log has stopped accepting events.
     pub fn is_closed(&self) -> bool {
-        // Relaxed: who needs more than a hint has a fence before it.
+        // Relaxed: callers that need more than a hint have a fence before this.
         self.closed.load(Ordering::Relaxed)
     }
 
-    /// Whether the calling thread holds the writer, from further up its own stack.
+    /// Whether the calling thread already holds the writer, further up its stack.
     pub fn is_held_here(&self) -> bool {
         self.token.is_held_here()
     }
 
-    /// How many events are in the log and not folded yet.
+    /// The number of events that are in the log and not yet folded.
     pub fn len(&self) -> usize {
         self.queue.len()
     }
 
-    /// Whether no event waits to be folded.
+    /// Whether no event is waiting to be folded.
     pub fn is_empty(&self) -> bool {
         self.queue.is_empty()
     }
 
-    /// For how many events there is room.
+    /// The number of events that fit in the log.
     pub fn capacity(&self) -> usize {
         self.queue.capacity()
     }
@@ -231,8 +244,8 @@ impl<F: Fold> Log<F> {
                 Err(TrySubmitError::Closed(entry)) => return Err(Unavailable::Closed(entry.event)),
                 Err(TrySubmitError::Full(entry)) => entry,
             };
-            // Somebody may be making room this moment. If not, make it ourselves: nobody waits for room without
-            // working for it, so a full log can't be one that all wait for.
+            // The holder may be emptying the log right now. If not, empty it ourselves: every thread that waits for
+            // room also works for it, so a full log never blocks everyone.
             if self.token.is_held_here() {
                 return Err(Unavailable::OwnThread(entry.event));
             }
@@ -251,35 +264,35 @@ impl<F: Fold> Log<F> {
         Ok(())
     }
 
-    /// Sees to it that somebody folds what the caller has just pushed.
+    /// Ensures that some thread folds the event that the caller has just pushed.
     fn attend_to_push(&self) {
         if self.token.is_held_here() {
-            // We shall, when we leave.
+            // This thread folds it when it releases the token.
             return;
         }
         self.token.after_push();
-        // After the fence: if this is still open, closing will see the push; see `close`.
+        // After the fence: if the log is still open, `close` will see the push; see `close`.
         if self.attendant.get().is_some() && !self.is_closed() {
             return self.wake_attendant();
         }
         match self.token.try_take() {
             Some(held) => self.serve(held),
             None if self.token.is_tired() => self.serve(self.token.take()),
-            // The holder sees the push when it leaves: argued in `token`.
+            // The holder sees the push when it leaves; `token` has the argument.
             None => {}
         }
     }
 
     fn wake_attendant(&self) {
         let Some(attendant) = self.attendant.get() else { return };
-        // Relaxed: the caller's fence orders it after the push, and pairs with the fence that the attendant has
-        // between this flag and its look at the log. The swap lets one of many submitters pay for the wake-up.
+        // Relaxed: the caller's fence orders this after the push, and pairs with the attendant's fence between this
+        // flag and its check of the log. With the swap, only one of many submitters pays for the wake-up.
         if self.asleep.load(Ordering::Relaxed) && self.asleep.swap(false, Ordering::Relaxed) {
             attendant.unpark();
         }
     }
 
-    /// Folds what is in the log, lets go of the token, and leaves nothing behind for which nobody answers.
+    /// Folds the events in the log and releases the token. Strands no event.
     pub(super) fn serve<'a>(&'a self, mut held: Held<'a, State<F>>) {
         let mut panicked = None;
         let mut batches = 0;
@@ -312,7 +325,7 @@ impl<F: Fold> Log<F> {
         }
     }
 
-    /// Folds, publishes and answers one batch; says of how many events.
+    /// Folds, publishes and answers one batch. Returns the number of events.
     fn batch(&self, state: &mut State<F>) -> Result<usize, Panic> {
         if state.broken {
             // Dropping an entry answers its ticket.
@@ -344,7 +357,7 @@ impl<F: Fold> Log<F> {
         self.pace.end(begun);
         match folded {
             Ok(folded) => {
-                // Only now: who has an outcome finds the event in what readers see.
+                // Only now: a thread that has an outcome must find its event in what readers see.
                 outcomes.drain(..).for_each(|(answer, outcome)| answer.complete(outcome));
                 Ok(folded)
             }
@@ -352,7 +365,7 @@ impl<F: Fold> Log<F> {
         }
     }
 
-    /// Runs `work` on the fold; `None` if that has panicked before.
+    /// Runs `work` on the fold. Returns `None` if the fold has panicked before.
     pub(super) fn run<R>(
         &self,
         state: &mut State<F>,
@@ -367,29 +380,29 @@ impl<F: Fold> Log<F> {
             .map_err(|panic| self.break_down(state, panic))
     }
 
-    /// After a panic: nothing is folded or accepted any more. What was folded in the same batch and not published is
-    /// lost to its submitters like the rest.
+    /// Handles a panic: stops folding and accepting events. Events of the same batch that were folded but not published
+    /// are lost to their submitters, like the rest.
     fn break_down(&self, state: &mut State<F>, panic: Panic) -> Panic {
         state.broken = true;
         self.closed.store(true, Ordering::Relaxed);
-        // No fence of its own: the caller drains the log and lets go of the token, and the fence of that letting go
-        // pairs with the one after a push. Either the look that follows it sees the push, or the submitter sees that
-        // the log is closed and does not rely on an attendant.
+        // No fence here: the caller drains the log and releases the token, and the fence of that release pairs with the
+        // one after a push. Either the check after that fence sees the push, or the submitter sees that the log is
+        // closed and does not rely on an attendant.
         state.outcomes.clear();
         panic
     }
 }
 
 impl<F: Fold> Drop for Log<F> {
-    /// Folds what was accepted and is still in the log.
+    /// Folds the accepted events that are still in the log.
     fn drop(&mut self) {
         let Self { queue, token, .. } = self;
         let state = token.get_mut();
         if state.broken {
             return;
         }
-        // A panic in the fold ends here: its message is out, there is nobody left to tell, and the entries that remain
-        // answer their tickets when they are dropped.
+        // A panic in the fold ends here. Its message has been printed, no thread is left to receive it, and the
+        // remaining entries answer their tickets when they are dropped.
         let _ = catch_unwind(AssertUnwindSafe(|| {
             let mut outcomes = Vec::new();
             while let Some(entry) = queue.pop() {

@@ -1,4 +1,4 @@
-//! The cell by itself, for models of it: with a publisher around, other fences would hide that one of its own is missing.
+//! The bare cell, for its models. Inside a publisher, other fences would mask a missing fence of the cell.
 
 use std::ops::Deref;
 use std::sync::{Arc, Weak};
@@ -20,7 +20,7 @@ pub fn release<T>(version: Arc<T>) {
     drop(version);
 }
 
-/// The writer's end, and the versions that it replaced and has not freed.
+/// The writer's end, with the versions that were replaced and not yet freed.
 pub struct CellWriter<T: Send + Sync + 'static> {
     writer: RcuWriter<T>,
     replaced: Vec<Replaced<T>>,
@@ -30,7 +30,7 @@ pub struct CellWriter<T: Send + Sync + 'static> {
 pub struct CellReader<T: Send + Sync + 'static>(RcuReader<T>);
 
 impl<T: Send + Sync + 'static> CellWriter<T> {
-    /// A cell with a first version.
+    /// Creates a cell whose current version is `first`.
     pub fn new(first: Arc<T>) -> Self {
         Self { writer: RcuCell::start(first), replaced: Vec::new() }
     }
@@ -40,7 +40,7 @@ impl<T: Send + Sync + 'static> CellWriter<T> {
         CellReader(self.writer.reader())
     }
 
-    /// Makes `next` current.
+    /// Makes `next` the current version.
     pub fn replace(&mut self, next: Arc<T>) {
         self.replaced.push(self.writer.replace(next));
     }
@@ -54,12 +54,12 @@ impl<T: Send + Sync + 'static> CellWriter<T> {
             all.into_iter().partition(|version| pins.reach(version));
         self.replaced = reached;
         for version in free {
-            // SAFETY: replaced before the look, which found no pin that reaches it.
+            // SAFETY: the version was replaced before the scan, and the scan found no pin that reaches it.
             unsafe { version.free() };
         }
     }
 
-    /// How many versions are replaced and not freed.
+    /// The number of versions that are replaced and not freed.
     pub fn retired(&self) -> usize {
         self.replaced.len()
     }
@@ -78,12 +78,12 @@ impl<T: Send + Sync + 'static> CellReader<T> {
         self.0.pin()
     }
 
-    /// An owned handle to the current version.
+    /// Returns an owned handle to the current version.
     pub fn load(&self) -> Arc<T> {
         self.0.load()
     }
 
-    /// Keeps nothing.
+    /// Releases any version kept between pins.
     pub fn rest(&mut self) {
         self.0.rest();
     }

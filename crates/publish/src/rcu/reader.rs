@@ -1,7 +1,7 @@
-//! A registered reader: its pins, and what it announces of them. See protocol.md for why that suffices.
+//! A registered reader: its pins, and what it announces about them. See protocol.md for why that suffices.
 //!
-//! All that a pin needs to know of other pins of the same reader stands in plain cells: a reader is used by one thread
-//! at a time. The word in the slot is what the writer sees of it:
+//! One thread uses a reader at a time, so plain cells hold what a pin needs to know about the reader's other pins. The
+//! writer sees only the word in the slot:
 //!
 //! | guards on `main` | other guards | word |
 //! |---|---|---|
@@ -20,39 +20,39 @@ use super::slots::{ALL, FREE, NONE};
 use crate::cell::sealed::ReadEnd;
 use crate::sync::{self, AtomicUsize, Ordering, count_is_touched, fenced, mutated, ordering};
 
-/// How many pins in a row must find the same version before a reader keeps it announced from one to the next.
+/// How many pins in a row must find the same version before the reader keeps it announced between pins.
 ///
-/// So many fences are paid per version at most by who pins all the time; who pins less often per version keeps nothing.
+/// A reader that pins continuously pays at most this many fences per version. One that pins less often keeps nothing.
 const KEPT_AFTER: u32 = 2;
 
 /// One registered reader of an [`RcuCell`].
 pub struct RcuReader<T> {
     cell: sync::Arc<RcuCell<T>>,
-    /// The word of this reader's slot, which stands in `cell`.
+    /// The word of this reader's slot, which is part of `cell`.
     word: NonNull<AtomicUsize>,
-    /// The version that is announced by its address, or would be if it were not for guards on others; or null.
+    /// The version announced by its address, or that would be without guards on other versions. Null if there is none.
     main: Cell<*const T>,
-    /// How many guards on `main` were made and dropped since it became `main`. Two numbers, since one that goes up with
-    /// each pin and down with each drop would make every pin wait for the memory of the last.
+    /// How many guards on `main` were created and dropped since it became `main`. Two counters, because with one that
+    /// each pin increments and each drop decrements, every pin would wait for the previous store.
     made: Cell<u64>,
     dropped: Cell<u64>,
-    /// Guards on versions other than `main`.
+    /// The number of guards on versions other than `main`.
     others: Cell<u64>,
     /// Whether `main` stays announced when its last guard drops.
     kept: Cell<bool>,
-    /// What was announced last, not to be followed, and how often in a row it was.
+    /// The last version announced, and how often in a row. Never dereferenced.
     last: Cell<*const T>,
     repeated: Cell<u32>,
 }
 
-// SAFETY: the cell is shared by a `sync::Arc` and holds `Arc<T>`, so `T: Send + Sync` is what it takes to send a part of
-// it. The pointers refer to the cell and to versions in it, not to anything of a thread. Guards borrow the reader, so
-// there is none while it moves.
+// SAFETY: the cell is shared by a `sync::Arc` and holds `Arc<T>`, so sending a share of it requires `T: Send + Sync`.
+// The pointers refer to the cell and to versions in it, not to thread-bound data. Guards borrow the reader, so there is
+// none while it moves.
 unsafe impl<T: Send + Sync> Send for RcuReader<T> {}
 
 /// A version pinned in an [`RcuCell`].
 pub struct RcuGuard<'a, T> {
-    // Not a reference: it would have to stay good until the end of the call that drops the guard.
+    // Not a reference: a reference would have to stay valid until the call that drops the guard returns.
     version: NonNull<T>,
     reader: &'a RcuReader<T>,
 }
@@ -73,48 +73,48 @@ impl<T> RcuReader<T> {
     }
 
     fn word(&self) -> &AtomicUsize {
-        // SAFETY: the word stands in a block of the cell's slots, which live as long as the cell, of which this reader
-        // owns a part.
+        // SAFETY: the word is part of a block of the cell's slots. The slots live as long as the cell, and this reader
+        // shares ownership of the cell.
         unsafe { self.word.as_ref() }
     }
 
     /// Whether the current version is `main`, which is announced.
     ///
-    /// Relaxed, since nothing new is learnt from a yes: `main` was loaded with acquire when it was announced. It has not
-    /// been freed since, so what stands at its address is still itself.
+    /// Relaxed, since a yes reveals nothing new: `main` was loaded with acquire when it was announced. It has not been
+    /// freed since, so its address still identifies it.
     #[inline]
     fn main_is_current(&self) -> bool {
         ptr::eq(self.cell.current.load(Ordering::Relaxed), self.main.get())
     }
 
-    /// The current version, whole. What is announced, and on which side of a fence, the caller knows.
+    /// The current version, whole. The caller knows what is announced, and on which side of a fence.
     fn current(&self) -> NonNull<T> {
         // Pairs with the store in `replace`: the version is whole.
         let current = self.cell.current.load(ordering!("rcu-current", Acquire => Relaxed));
-        // SAFETY: only pointers from `Arc::into_raw` stand in `current`, and those are not null.
+        // SAFETY: `current` only holds pointers from `Arc::into_raw`, which are not null.
         unsafe { NonNull::new_unchecked(current) }
     }
 
-    /// Announces that any version may be reached, and gives the current one, which can't be freed from now on before
-    /// that is withdrawn.
+    /// Announces that this reader may reach any version, and returns the current one, which cannot be freed until
+    /// the announcement is withdrawn.
     fn announce(&self) -> NonNull<T> {
-        // Relaxed: this lets go of nothing. Whatever was announced before is announced still.
+        // Relaxed: this releases nothing. Versions announced before stay announced.
         self.word().store(ALL, Ordering::Relaxed);
-        // Pairs with the fence in `look`: of the two, either the writer's comes second, and finds the announcement; or
-        // ours does, and then the load below finds what the writer had made current before its fence.
+        // Pairs with the fence in `look`. Either the writer's fence comes second, and it finds the announcement; or
+        // ours does, and the load below finds the version that the writer made current before its fence.
         fenced!("rcu-announce-fence");
         self.current()
     }
 
-    /// Lets go of all versions but what `word` says.
+    /// Releases all versions except those that `word` announces.
     fn withdraw(&self, word: usize) {
-        // Pairs with the load in `look`: what was done with those versions happens before they are freed.
+        // Pairs with the load in `look`: this reader's accesses to those versions happen before they are freed.
         self.word().store(word, ordering!("rcu-withdraw", Release => Relaxed));
     }
 
     #[inline]
     fn count(counter: &Cell<u64>) {
-        // Does not overflow: that many guards can't be made, not even by forgetting them.
+        // Cannot overflow: nobody can create that many guards, not even by forgetting them.
         counter.set(counter.get() + 1);
     }
 
@@ -126,17 +126,17 @@ impl<T> RcuReader<T> {
         RcuGuard { version, reader: self }
     }
 
-    /// A pin of a version that is not `main`.
+    /// Pins a version that is not `main`.
     #[cold]
     fn pin_other(&self) -> RcuGuard<'_, T> {
         if self.others.get() > 0 {
-            // All versions are announced, and the fence is behind us.
+            // All versions are already announced, and the fence has run.
             return self.guard(self.current());
         }
         self.kept.set(false);
         let version = self.announce();
         if self.main_is_pinned() {
-            // This is another one: all versions stay announced until its guard drops.
+            // A different version: all versions stay announced until its guard drops.
             return self.guard(version);
         }
         self.main.set(version.as_ptr());
@@ -157,7 +157,7 @@ impl<T> RcuReader<T> {
         self.made.get() != self.dropped.get()
     }
 
-    /// Announces what guards are left for, where no guards on others may be left, or none on a `main` that is not kept.
+    /// Announces what is still reached after the last guard on others, or on an unkept `main`, may have dropped.
     #[cold]
     fn settle(&self) {
         if !self.main_is_pinned() && !self.kept.get() {
@@ -172,14 +172,14 @@ impl<T> RcuReader<T> {
         }
     }
 
-    /// A handle of its own to `version`.
+    /// Creates an owned handle to `version`.
     ///
     /// # Safety
     ///
-    /// The version is announced by this reader, and stays so during the call.
+    /// The version is announced by this reader, and stays announced during the call.
     unsafe fn handle(version: NonNull<T>) -> Arc<T> {
-        // SAFETY: the pointer came from `Arc::into_raw`, as all that are ever current, and the version is not freed
-        // while it is announced, so there is at least the writer's count.
+        // SAFETY: the pointer came from `Arc::into_raw`, like every pointer that is ever current. The version is not
+        // freed while it is announced, so it has at least the writer's count.
         unsafe {
             count_is_touched();
             Arc::increment_strong_count(version.as_ptr());
@@ -190,7 +190,7 @@ impl<T> RcuReader<T> {
     #[cold]
     fn load_other(&self) -> Arc<T> {
         if self.others.get() > 0 {
-            // SAFETY: all versions are announced, since before this load.
+            // SAFETY: all versions have been announced since before this load.
             return unsafe { Self::handle(self.current()) };
         }
         self.kept.set(false);
@@ -212,7 +212,7 @@ impl<T: Send + Sync + 'static> ReadEnd<T> for RcuReader<T> {
     fn pin(&self) -> RcuGuard<'_, T> {
         if self.main_is_current() {
             Self::count(&self.made);
-            // SAFETY: `main` is what is current, and that is never null.
+            // SAFETY: `main` is the current version, which is never null.
             let version = unsafe { NonNull::new_unchecked(self.main.get().cast_mut()) };
             return RcuGuard { version, reader: self };
         }
@@ -222,14 +222,14 @@ impl<T: Send + Sync + 'static> ReadEnd<T> for RcuReader<T> {
     #[inline]
     fn load(&self) -> Arc<T> {
         if self.main_is_current() {
-            // SAFETY: `main` is what is current, so it is not null; it is announced, by its address or with all.
+            // SAFETY: `main` is the current version, so it is not null. It is announced, by its address or by `ALL`.
             return unsafe { Self::handle(NonNull::new_unchecked(self.main.get().cast_mut())) };
         }
         self.load_other()
     }
 
     fn rest(&mut self) {
-        // Guards borrow the reader, so those that are counted still were forgotten, and nobody looks through them.
+        // Guards borrow the reader, so guards that are still counted were forgotten, and nobody uses them.
         self.dropped.set(self.made.get());
         self.others.set(0);
         self.kept.set(false);
@@ -247,8 +247,8 @@ impl<T> Deref for RcuGuard<'_, T> {
 
     #[inline]
     fn deref(&self) -> &T {
-        // SAFETY: the reader announces the version as long as this guard is counted, that is, until its drop, and the
-        // writer frees no version that is announced.
+        // SAFETY: the reader announces the version while this guard is counted, that is, until the guard drops, and the
+        // writer frees no announced version.
         unsafe { self.version.as_ref() }
     }
 }
