@@ -14,11 +14,11 @@
 //!
 //! Trees are freed in three ways:
 //!
-//! - The writer's side has a [`Backlog`] and frees a given number of steps at a time ([`Backlog::free`],
-//!   [`Backlog::work_off`]). The backlog also takes the forks and versions that a step of the writer drops
-//!   ([`Backlog::during`]), so the writer takes no lock and starts no thread.
-//! - An owner that drops a version or a fork on any thread frees [`IN_PLACE`] steps there. A background thread, which
-//!   lives as long as there is work, frees the rest ([`reaper`]). A version opts in with the fields [`Begin`] and
+//! - The writer's side has a `Backlog` and frees a given number of steps at a time (`Backlog::free`,
+//!   `Backlog::work_off`). The backlog also takes the forks and versions that a step of the writer drops
+//!   (`Backlog::during`), so the writer takes no lock and starts no thread.
+//! - An owner that drops a version or a fork on any thread frees `IN_PLACE` steps there. A background thread, which
+//!   lives as long as there is work, frees the rest (`reaper`). A version opts in with the fields [`Begin`] and
 //!   [`End`]. An exiting thread does the same for the contents of its thread-locals.
 //! - Any other drop of a tree is unbounded.
 //!
@@ -605,6 +605,7 @@ mod tests {
             std::thread::yield_now();
         }
     }
+
     #[test]
     #[cfg_attr(miri, ignore = "Miri frees everything in place")]
     fn an_ending_thread_frees_what_its_locals_hold_in_bounded_steps() {
