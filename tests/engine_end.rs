@@ -2,37 +2,16 @@
 //!
 //! The allocator counts the live bytes of all threads, since a thread of its own frees the rest of what is large: so this
 //! file has one test alone.
-#![allow(unsafe_code)]
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::alloc::System;
 use std::time::Instant;
 
 use portolan::model::{Pod, node, pod};
 use portolan::{Config, Engine, Writer};
+use portolan_testkit::alloc::{Counting, OfProcess};
 
 #[global_allocator]
-static ALLOCATOR: Counting = Counting;
-
-struct Counting;
-
-static LIVE: AtomicI64 = AtomicI64::new(0);
-
-// SAFETY: every call is passed on to the system's allocator as it came, whose
-// contract is the same; counting touches no memory that is handed out.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        LIVE.fetch_add(layout.size() as i64, Ordering::Relaxed);
-        // SAFETY: the caller keeps the contract of `alloc`.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        LIVE.fetch_sub(layout.size() as i64, Ordering::Relaxed);
-        // SAFETY: the caller keeps the contract of `dealloc`.
-        unsafe { System.dealloc(pointer, layout) }
-    }
-}
+static ALLOCATOR: Counting<System, OfProcess> = Counting::of_process();
 
 const NODES: usize = 64;
 
@@ -87,10 +66,10 @@ fn an_engine_with_forks_and_snapshots_outside_frees_everything_in_the_end() {
     live_and_end(0);
     let settled = |at_most: i64| {
         let start = Instant::now();
-        let mut live = LIVE.load(Ordering::Relaxed);
+        let mut live = ALLOCATOR.live();
         while live > at_most && start.elapsed().as_secs() < 60 {
             std::thread::yield_now();
-            live = LIVE.load(Ordering::Relaxed);
+            live = ALLOCATOR.live();
         }
         live
     };

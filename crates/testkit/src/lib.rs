@@ -1,0 +1,8 @@
+//! What the tests, benches and examples of this repository share.
+//!
+//! - [`alloc`]: a global allocator that counts.
+//!
+//! It depends on the standard library alone, so that every crate of the workspace can have it as a dev-dependency, and
+//! it is not published.
+
+pub mod alloc;
