@@ -18,6 +18,7 @@ use std::time::{Duration, Instant};
 use criterion::{BenchmarkId, Criterion, criterion_group};
 use portolan::model::{Name, Pod, Template, Uid, node, pod};
 use portolan::{CommitPolicy, Config, Engine, Reader, Writer};
+use portolan_testkit::random::Random;
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
@@ -25,18 +26,6 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 const SIZES: [usize; 2] = [5_000, 100_000];
 const PODS_PER_NODE: usize = 10;
 const TURNS: usize = 41;
-
-/// Numbers that a seed decides (xorshift64*).
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, n: usize) -> usize {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33) as usize % n
-    }
-}
 
 /// The engine with a cluster in it.
 struct Ours {
@@ -59,7 +48,7 @@ impl Ours {
             writer.add_node(node.cpu(64_000).memory(256 << 30).build()).expect("a node");
         }
         let template = pod("web").cpu(100).memory(500 << 20).label("app", "web").build().template;
-        let mut ours = Ours { writer, reader, names, template, random: Random(1), made: 0 };
+        let mut ours = Ours { writer, reader, names, template, random: Random::new(1), made: 0 };
         for i in 0..nodes * PODS_PER_NODE {
             let pod = ours.pod(i % nodes);
             ours.writer.add_pod(pod).expect("a pod");
@@ -85,7 +74,7 @@ impl Ours {
         let nodes = self.names.len();
         (0..count)
             .map(|_| {
-                let node = self.random.below(nodes);
+                let node = self.random.index(nodes);
                 self.pod(node)
             })
             .collect()
