@@ -18,6 +18,7 @@ use std::time::{Duration, Instant};
 use criterion::{BenchmarkId, Criterion, criterion_group};
 use portolan::model::{Name, Pod, Template, Uid, node, pod};
 use portolan::{CommitPolicy, Config, Engine, Reader, Writer};
+use portolan_testkit::measure::{Sorted, alternate};
 use portolan_testkit::random::Random;
 
 #[global_allocator]
@@ -191,31 +192,16 @@ fn timed(count: usize, mut work: impl FnMut()) -> Duration {
 /// Lets two take turns, who goes first changing, and prints how often `ours`
 /// is faster. Each gives the seconds that one piece of its work took.
 fn pair(name: &str, mut ours: impl FnMut() -> f64, mut theirs: impl FnMut() -> f64) {
-    let (mut ratios, mut a, mut b) = (Vec::new(), Vec::new(), Vec::new());
-    for turn in 0..TURNS {
-        let (mine, other) = if turn % 2 == 0 {
-            let mine = ours();
-            (mine, theirs())
-        } else {
-            let other = theirs();
-            (ours(), other)
-        };
-        ratios.push(other / mine.max(1e-12));
-        a.push(mine);
-        b.push(other);
-    }
-    let at = |values: &mut Vec<f64>, part: usize| {
-        values.sort_by(f64::total_cmp);
-        values[(values.len() - 1) * part / 10]
-    };
-    let spread = [at(&mut ratios, 1), at(&mut ratios, 5), at(&mut ratios, 9)];
+    let [ours, theirs] = alternate(TURNS, |_| ours(), |_| theirs());
+    let ratios = ours.iter().zip(&theirs).map(|(ours, theirs)| theirs / ours.max(1e-12));
+    let ratios = Sorted::new(ratios);
     println!(
         "{name:<58} {:>10.3} {:>12.3} {:>9.2} [{:.2}, {:.2}]",
-        at(&mut a, 5) * 1e6,
-        at(&mut b, 5) * 1e6,
-        spread[1],
-        spread[0],
-        spread[2],
+        Sorted::new(ours).quantile(0.5) * 1e6,
+        Sorted::new(theirs).quantile(0.5) * 1e6,
+        ratios.quantile(0.5),
+        ratios.quantile(0.1),
+        ratios.quantile(0.9),
     );
 }
 
