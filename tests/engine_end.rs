@@ -3,35 +3,17 @@
 //! The allocator counts the live bytes of all threads, since a thread of its own frees the rest of what is large: so this
 //! file has one test alone.
 
+mod own_pods;
+
 use std::alloc::System;
 use std::time::Instant;
 
-use portolan::model::{Pod, node, pod};
-use portolan::{Config, Engine, Writer};
 use portolan_testkit::alloc::{Counting, OfProcess};
+
+use own_pods::{engine, own};
 
 #[global_allocator]
 static ALLOCATOR: Counting<System, OfProcess> = Counting::of_process();
-
-const NODES: usize = 64;
-
-/// A pod with labels and a claim that no other has.
-fn own(i: usize) -> Pod {
-    pod(format!("pod-{i}"))
-        .label("own", &format!("label-{i}"))
-        .claim(format!("claim-{i}"))
-        .on(format!("n{}", i % NODES))
-        .build()
-}
-
-fn engine() -> Writer {
-    let (mut writer, _) = Engine::inline(Config { live_index: true, ..Config::default() });
-    for n in 0..NODES {
-        writer.add_node(node(format!("n{n}")).zone(format!("z{}", n % 3)).build()).unwrap();
-    }
-    writer.publish();
-    writer
-}
 
 /// An engine, its snapshots and its forks, dropped in an order that `round` decides.
 fn live_and_end(round: usize) {

@@ -5,12 +5,16 @@
 //! allocates and frees on the thread of its test alone, until it ends: of
 //! that there is `engine_end.rs`.
 
+mod own_pods;
+
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use portolan::model::{Node, Pod, Taint, TaintEffect, Timestamp, node, pod};
+use portolan::model::{Node, Pod, Taint, TaintEffect, Timestamp, node};
 use portolan::{Config, Engine, Writer};
 use portolan_testkit::alloc::Counting;
+
+use own_pods::{NODES, engine, own};
 
 #[global_allocator]
 static ALLOCATOR: Counting = Counting::new();
@@ -19,26 +23,6 @@ static ALLOCATOR: Counting = Counting::new();
 const PODS: usize = if cfg!(debug_assertions) { 100_000 } else { 1_000_000 };
 /// Rounding of tables that are kept at their largest.
 const SLACK: i64 = 512 << 10;
-
-const NODES: usize = 64;
-
-fn engine() -> Writer {
-    let (mut writer, _) = Engine::inline(Config { live_index: true, ..Config::default() });
-    for n in 0..NODES {
-        writer.add_node(node(format!("n{n}")).zone(format!("z{}", n % 3)).build()).unwrap();
-    }
-    writer.publish();
-    writer
-}
-
-/// A pod with labels and a claim that no other has.
-fn own(i: usize) -> Pod {
-    pod(format!("pod-{i}"))
-        .label("own", &format!("label-{i}"))
-        .claim(format!("claim-{i}"))
-        .on(format!("n{}", i % NODES))
-        .build()
-}
 
 /// Adds pods `from..to`, each removed when `window` younger ones are there.
 fn churn(writer: &mut Writer, from: usize, to: usize, window: usize) {

@@ -1,6 +1,6 @@
 //! A global allocator that counts what passes through it.
 //!
-//! A test binary installs one and reads its counts:
+//! A test installs it and reads its counts:
 //!
 //! ```
 //! use portolan_testkit::alloc::Counting;
@@ -14,49 +14,49 @@
 //! # drop(text);
 //! ```
 //!
-//! Who counts is the second parameter. [`OfThread`], the default, counts each thread by itself: no thread sees another,
-//! so tests that run side by side do not disturb each other, and counting costs no shared cache line. [`OfProcess`]
-//! counts the live bytes of all threads together, for memory that one thread allocates and another frees; each
-//! allocation then writes to one shared cache line, and a test that reads the count has to be alone in its process.
+//! The second parameter selects the scope. [`OfThread`], the default, counts each thread separately: tests that run in
+//! parallel do not disturb each other, and threads share no cache line. [`OfProcess`] counts the live bytes of all
+//! threads together, for memory that one thread allocates and another frees. Every call then writes to one shared cache
+//! line, and a test that reads the count must be the only test of its binary.
 //!
-//! This file has the only unsafe code of the tests.
+//! Tests that install it need no unsafe code of their own.
 #![allow(unsafe_code)]
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::sync::atomic::{AtomicI64, Ordering};
 
-/// An allocator that passes every call on to `A` and counts it in `C`.
+/// An allocator that counts each call in the scope `C` and forwards it to `A`.
 ///
-/// A call that fails is counted as if it had succeeded. Zeroed memory counts like any other.
+/// A call that fails is counted as if it had succeeded.
 #[derive(Debug)]
 pub struct Counting<A = System, C = OfThread> {
     inner: A,
     counter: C,
 }
 
-/// Counts of one thread.
+/// Counts each thread separately.
 ///
-/// A process has one set of them for each thread, whichever allocator of type [`Counting`] counts.
+/// The counts belong to the thread and not to the allocator: a process has one global allocator.
 #[derive(Debug)]
 pub struct OfThread;
 
-/// A count of all threads of the process together.
+/// Counts all threads of the process together.
 #[derive(Debug)]
 pub struct OfProcess {
     live: AtomicI64,
 }
 
-/// What one thread allocated and freed, in calls and in bytes.
+/// What one thread has allocated and freed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Allocations and reallocations.
     pub allocations: u64,
     /// Deallocations and reallocations.
     pub frees: u64,
-    /// Bytes allocated. A reallocation allocates its whole new size.
+    /// Bytes allocated, where a reallocation counts its whole new size.
     pub allocated: u64,
-    /// Bytes by which allocations grew. A reallocation grows by the difference of its sizes if it is positive.
+    /// Bytes allocated, where a reallocation counts only the bytes by which it grows the block.
     pub grown: u64,
     /// Bytes allocated less bytes freed: below 0 on a thread that frees what others allocated.
     pub live: i64,
@@ -73,9 +73,9 @@ impl Counts {
         Counts { allocations: 0, frees: 0, allocated: 0, grown: 0, live: 0, peak: 0 };
 }
 
-/// Where a [`Counting`] counts: [`OfThread`] or [`OfProcess`].
+/// The scope of a count: [`OfThread`] or [`OfProcess`].
 pub trait Counter: private::Sealed {
-    /// Counts a call that frees a block of this size, allocates one, or does both. It must not allocate.
+    /// Counts a call that frees a block of one size, allocates a block of another, or both. Must not allocate.
     #[doc(hidden)]
     fn count(&self, freed: Option<usize>, allocated: Option<usize>);
 }
@@ -83,7 +83,7 @@ pub trait Counter: private::Sealed {
 impl Counter for OfThread {
     #[inline]
     fn count(&self, freed: Option<usize>, allocated: Option<usize>) {
-        // A thread that is ending may have no counts any more.
+        // A thread that is ending may have no counts.
         let _ = COUNTS.try_with(|counts| {
             let mut now = counts.get();
             let change = allocated.unwrap_or(0) as i64 - freed.unwrap_or(0) as i64;
@@ -125,13 +125,13 @@ impl<A> Counting<A> {
         Counting { inner, counter: OfThread }
     }
 
-    /// The counts of the calling thread.
+    /// Returns the counts of the calling thread.
     pub fn counts(&self) -> Counts {
         COUNTS.get()
     }
 
-    /// The counts of the calling thread since the last call. All but the live bytes begin again: the calls and bytes at
-    /// 0, the peak at what is live now.
+    /// Returns the counts of the calling thread since the last call, and resets them: `live` is kept, `peak` becomes
+    /// `live`, and all others become 0.
     pub fn take(&self) -> Counts {
         let live = COUNTS.get().live;
         COUNTS.replace(Counts { live, peak: live, ..Counts::NONE })
@@ -146,14 +146,14 @@ impl Counting<System, OfProcess> {
 }
 
 impl<A> Counting<A, OfProcess> {
-    /// Bytes that all threads allocated less those that they freed. It is exact while no other thread allocates or frees.
+    /// Bytes allocated less bytes freed by all threads. Exact while no other thread allocates or frees.
     pub fn live(&self) -> i64 {
         self.counter.live.load(Ordering::Relaxed)
     }
 }
 
-// SAFETY: every call is passed on as it came to `A`, which keeps the contract of `GlobalAlloc`, and its result is
-// returned as it came; counting touches no memory that is handed out, and does not allocate or unwind.
+// SAFETY: each call is forwarded unchanged to `A`, which keeps the contract of `GlobalAlloc`, and so is its result.
+// Counting touches no memory that is handed out, and neither allocates nor unwinds.
 unsafe impl<A: GlobalAlloc, C: Counter> GlobalAlloc for Counting<A, C> {
     #[inline]
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
@@ -185,7 +185,7 @@ unsafe impl<A: GlobalAlloc, C: Counter> GlobalAlloc for Counting<A, C> {
 }
 
 mod private {
-    /// Keeps [`Counter`](super::Counter) to this file's own.
+    /// Only this file implements [`Counter`](super::Counter).
     pub trait Sealed {}
 
     impl Sealed for super::OfThread {}

@@ -1,9 +1,9 @@
-//! Measurements that take turns, and their quantiles.
+//! Alternating measurements, and quantiles.
 
-/// Measures two things in turns, and returns the measurements of each in the order of the turns.
+/// Measures `first` and `second` once per turn, and returns the measurements of each.
 ///
-/// The first goes first in even turns and the second in odd ones, so that neither always runs in the other's wake. Both
-/// get the number of the turn.
+/// `first` runs first in even turns and `second` in odd turns, so that neither always runs after the other. Both receive
+/// the number of the turn.
 pub fn alternate(
     turns: usize,
     mut first: impl FnMut(usize) -> f64,
@@ -33,14 +33,15 @@ impl<T: Copy + PartialOrd> Sorted<T> {
     ///
     /// # Panics
     ///
-    /// If one of them is not a number.
+    /// If a value is not a number.
     pub fn new(values: impl IntoIterator<Item = T>) -> Sorted<T> {
         let mut values: Vec<T> = values.into_iter().collect();
         values.sort_unstable_by(|a, b| a.partial_cmp(b).expect("a measurement is a number"));
         Sorted(values)
     }
 
-    /// The value at this share of the ranks, rounded down: 0 for the least, 0.5 for the median, 1 for the largest.
+    /// Returns a quantile, without interpolation: 0 is the least value, 0.5 the median, 1 the largest. A rank between two
+    /// values is rounded down.
     ///
     /// # Panics
     ///

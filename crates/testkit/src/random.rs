@@ -1,10 +1,10 @@
 //! A seeded random source: SplitMix64 (Steele, Lea and Flood, "Fast Splittable Pseudorandom Number Generators", 2014).
 //!
-//! The sequence of a seed is part of the contract: a failure that a seed found is found again by the same seed.
+//! The sequence of a seed never changes: a seed that finds a failure finds it again.
 
-/// A sequence of random numbers that its seed decides.
+/// A sequence of random numbers that is determined by its seed.
 ///
-/// [`below`](Random::below) takes a remainder, which favors small numbers by less than `n` in 2⁶⁴.
+/// [`below`](Random::below) takes a remainder, whose bias is at most `n` in 2⁶⁴.
 ///
 /// ```
 /// use portolan_testkit::random::Random;
@@ -16,12 +16,12 @@
 pub struct Random(u64);
 
 impl Random {
-    /// The sequence of `seed`.
+    /// Starts the sequence of `seed`.
     pub const fn new(seed: u64) -> Random {
         Random(seed)
     }
 
-    /// The next number.
+    /// Returns the next number.
     pub fn next_u64(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
@@ -30,7 +30,7 @@ impl Random {
         z ^ (z >> 31)
     }
 
-    /// The next number modulo `n`.
+    /// Returns the next number modulo `n`.
     ///
     /// # Panics
     ///
@@ -39,7 +39,7 @@ impl Random {
         self.next_u64() % n
     }
 
-    /// An index into a slice of this length.
+    /// Returns an index into a slice of this length.
     ///
     /// # Panics
     ///
@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_sequence_is_that_of_splitmix64() {
+    fn equals_the_reference_implementation() {
         // The first outputs of Vigna's splitmix64.c for the seed 1234567.
         let mut random = Random::new(1_234_567);
         for expected in [
@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn each_way_to_draw_takes_one_number() {
+    fn each_draw_consumes_one_number() {
         let (mut random, mut plain) = (Random::new(3), Random::new(3));
         for n in 1..100 {
             assert_eq!(random.below(n), plain.next_u64() % n);
