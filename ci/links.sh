@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Checks README.md and docs/*.md: every relative link leads to a file or heading of this repository, and the README has
+# Checks the Markdown files of the root, docs/ and crates/: every relative link leads to a file or heading of this repository, and the README has
 # at most 150 lines.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -31,7 +31,8 @@ def anchors(path):
 
 
 problems, checked = [], 0
-for file in [pathlib.Path("README.md"), *sorted(pathlib.Path("docs").glob("*.md"))]:
+files = [path for pattern in ("*.md", "docs/*.md", "crates/*/README.md") for path in sorted(pathlib.Path().glob(pattern))]
+for file in files:
     text = CODE.sub(blank, FENCE.sub(blank, file.read_text()))
     for match in LINK.finditer(text):
         link = next(group for group in match.groups() if group)

@@ -1,9 +1,12 @@
 #!/usr/bin/env bash
 # Miri over all that has `unsafe` or shares memory: the cell, retired versions and the rivals' cells, with many seeds,
-# each another interleaving and another weak memory; the index of pods, lanes and tables of snapshots. ci/miri.sh [SEEDS], 8 unless said.
+# each another interleaving and another weak memory; the index of pods, lanes and tables of snapshots. ci/miri.sh [SEEDS], 8 unless said;
+# `ci/miri.sh quick` runs the cell, the retired versions and the log with one seed.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 seeds=${1:-8}
+quick=
+if [ "$seeds" = quick ]; then quick=1 seeds=1; fi
 if ! cargo +nightly miri --version >/dev/null 2>&1; then
     if ! rustup component add miri rust-src --toolchain nightly >/dev/null 2>&1; then
         echo "SKIPPED: miri cannot be had here (rustup component add miri rust-src --toolchain nightly)"
@@ -40,11 +43,12 @@ run "our cell, $seeds seeds" portolan-publish "-Zmiri-strict-provenance $many" -
     tests::over_rcu tests::of_rcu signal --skip a_forgotten_reader
 # A reader that is never dropped, and handles that are dropped without being given up, leak on purpose.
 run "what is kept for ever" portolan-publish "-Zmiri-strict-provenance -Zmiri-ignore-leaks" --lib -- retired a_forgotten_reader
+run "tickets and the token" portolan-publish "" --lib -- log::ticket log::token
+[ -z "$quick" ] || exit 0
 run "the other cells" portolan-publish "" --lib -- \
     tests::over_arc_swap tests::over_a_lock --skip stress --skip readers_never_free
 # Its two long tests take minutes here, and the thread stress is left-right's own.
 run "the live index" portolan-publish "" --lib -- live::tests --skip equals_a_plain_map --skip answers_are_monotone
-run "tickets and the token" portolan-publish "" --lib -- log::ticket log::token
 # Without the random tests of trees and tables, which take an interpreter tens of minutes.
 run "snapshots" portolan "-Zmiri-strict-provenance" --lib -- \
     snapshot::hints snapshot::hash_index::tests::a_million snapshot::lane framework::dispatch \

@@ -89,17 +89,17 @@ with open(sys.argv[1], "w") as runs:
 PY
 
 [ $# -gt 0 ] || exit 0
-killed=0
-survivors=0
-while read -r mutant model; do
-    binary=
+
+# Runs a mutant against its model: the mutant, the model, and the models' binaries.
+run_mutant() {
+    local mutant=$1 model=$2 binary= output status=0 verdict
+    shift 2
     for each in "$@"; do
         case "$(basename "$each")" in "${model%%::*}"-*) binary=$each ;; esac
     done
-    status=0
-    { PORTOLAN_MUTATION=$mutant timeout 300 "$binary" --exact "${model#*::}"; } >"$scratch/run" 2>&1 || status=$?
+    output=$(PORTOLAN_MUTATION=$mutant timeout 300 "$binary" --exact "${model#*::}" 2>&1) || status=$?
     verdict="is killed by $model"
-    if ! grep -q '^running 1 test' "$scratch/run"; then
+    if ! grep -q '^running 1 test' <<<"$output"; then
         verdict="did not run: $model"
     elif [ "$status" -eq 0 ]; then
         verdict="survives $model"
@@ -108,11 +108,13 @@ while read -r mutant model; do
         verdict="is undecided after 300 s by $model"
     fi
     echo "MUTANT $mutant $verdict"
-    case $verdict in
-    "is killed"*) killed=$((killed + 1)) ;;
-    *) survivors=$((survivors + 1)) ;;
-    esac
-done <"$scratch/runs"
+}
+export -f run_mutant
+# A model is one thread: as many at once as there are cores.
+cores=$(getconf _NPROCESSORS_ONLN)
+xargs -P "$cores" -L 1 bash -c 'run_mutant "${@:$#-1}" "${@:1:$#-2}"' _ "$@" <"$scratch/runs" | tee "$scratch/verdicts"
+killed=$(grep -c ' is killed by ' "$scratch/verdicts" || true)
+survivors=$(($(wc -l <"$scratch/runs") - killed))
 if [ "$survivors" -ne 0 ]; then
     echo "$survivors mutants are not killed: name a model that bites, or take the ordering out"
     exit 1

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # The stress tests of the cells, the log, the live index and the shared engine under the address sanitizer, which sees
 # memory that is used after it was freed, and under the thread sanitizer, which sees accesses that nothing orders.
-# ci/sanitizers.sh [address|thread], both unless said.
+# ci/sanitizers.sh [address|thread|quick], both unless said; quick is the address sanitizer over publication and the log.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 if ! cargo +nightly --version >/dev/null 2>&1; then
@@ -18,6 +18,7 @@ x86_64-unknown-linux-gnu | aarch64-unknown-linux-gnu | x86_64-apple-darwin | aar
 esac
 # Some speed, so that threads meet.
 export CARGO_PROFILE_DEV_OPT_LEVEL=1 CARGO_PROFILE_DEV_DEBUG=1 CARGO_TARGET_DIR=target/sanitizers
+chosen=${1:-both}
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 
@@ -28,7 +29,9 @@ run() {
     local skip=()
     for name in "$@"; do skip+=(--skip "$name"); done
     : >"$log"
-    for tests in "-p portolan-publish --lib -- ${skip[*]}" "-p portolan --test shared --test shared_readers --"; do
+    local all=("-p portolan-publish --lib -- ${skip[*]}")
+    [ "$chosen" = quick ] || all+=("-p portolan --test shared --test shared_readers --")
+    for tests in "${all[@]}"; do
         # shellcheck disable=SC2086
         if ! RUSTFLAGS="-Zsanitizer=$sanitizer" cargo +nightly test $build --target "$host" $tests \
             >>"$log" 2>&1; then
@@ -47,12 +50,12 @@ run() {
     echo "$sanitizer sanitizer: $passed tests passed in $((SECONDS - start)) s"
 }
 
-if [ "${1:-address}" = address ]; then
+if [ "$chosen" != thread ]; then
     # Some tests leak what a reader that never lets go would leak.
     export ASAN_OPTIONS=detect_leaks=0
     run address "" live::shards
 fi
-if [ "${1:-thread}" = thread ]; then
+if [ "$chosen" = thread ] || [ "$chosen" = both ]; then
     # Exact only with a standard library that is instrumented, too: `Arc` orders its last drop by a fence else, and this
     # sanitizer does not see fences. None of ours orders an access by itself (rcu/protocol.md).
     if [ ! -d "$(rustc +nightly --print sysroot)/lib/rustlib/src/rust/library" ] &&

@@ -304,13 +304,56 @@ fn a_gang_is_placed_whole_or_not_at_all() {
     assert_eq!(overcommitted(&engine), [""; 0]);
 }
 
+/// Reserves for all pods but one.
+struct Picky;
+
+impl Plugin for Picky {
+    fn name(&self) -> &'static str {
+        "Picky"
+    }
+
+    fn points(&self) -> &'static [Point] {
+        &[Point::Reserve]
+    }
+
+    fn reserve(&self, cycle: Cycle<'_>, _: &Name) -> Result<(), Status> {
+        match &*cycle.pod.name == "member-2" {
+            true => {
+                Err(Status::new(portolan::framework::Code::Unschedulable, "Picky", "not this one"))
+            }
+            false => Ok(()),
+        }
+    }
+}
+
+#[test]
+fn a_gang_does_without_a_member_whose_reserve_fails_if_enough_are_left() {
+    let (engine, handle) = engine(8, 1_000);
+    let framework = || {
+        let mut plugins = portolan::plugins::default_plugins(&handle);
+        plugins.push((Box::new(Picky), 0));
+        Framework::new(plugins).unwrap().with_handle(handle.clone())
+    };
+    let mut scheduler = scheduler_of(&engine, framework(), 1);
+    let error = scheduler.schedule_gang(&members(8, 800), 8, now()).unwrap_err();
+    let GangError::Member { position: 2, name, .. } = &error else { panic!("{error}") };
+    assert_eq!((&**name, snapshot(&engine).pod_count()), ("default/member-2", 0));
+    assert!(error.to_string().starts_with("pod \"default/member-2\": "), "{error}");
+
+    let gang = scheduler.schedule_gang(&members(8, 800), 7, now()).unwrap();
+    assert_eq!((gang.placed.len(), gang.left_over.len(), gang.left_over[0].0), (7, 1, 2));
+    let left = snapshot(&engine);
+    assert_eq!(left.assumed_count(), 7);
+    assert!(left.nodes().all(|node| node.pods().all(|pod| pod.name() != "member-2")));
+}
+
 #[test]
 fn a_member_whose_reserve_fails_takes_its_gang_with_it() {
     let (engine, handle) = engine(3, 1_000);
     let (framework, undone) = slow(false, &handle);
     let error =
         scheduler_of(&engine, framework, 1).schedule_gang(&members(3, 800), 3, now()).unwrap_err();
-    assert!(matches!(error, GangError::Member(_)), "{error}");
+    assert!(matches!(error, GangError::Member { position: 0, .. }), "{error}");
     assert_eq!((undone.load(Ordering::Relaxed), snapshot(&engine).pod_count()), (3, 0));
 }
 

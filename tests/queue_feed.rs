@@ -48,6 +48,45 @@ fn words(note: &Note) -> String {
 }
 
 #[test]
+fn a_follower_that_falls_behind_its_limit_is_told_and_holds_nobody_up() {
+    let (mut writer, _reader) = Engine::inline(Config::default());
+    let limit = std::num::NonZeroUsize::new(3).unwrap();
+    let (limited, unlimited) = (writer.follow_at_most(limit), writer.follow());
+    for at in 0..3 {
+        writer.add_node(node(format!("n{at}")).build()).unwrap();
+    }
+    writer.publish();
+    assert_eq!(limited.len(), 3);
+    assert_eq!(limited.next_until(None).unwrap().generation.0, 1);
+    for at in 3..9 {
+        writer.add_node(node(format!("n{at}")).build()).unwrap();
+        writer.publish();
+    }
+    let told = [(); 5].map(|()| limited.try_next().map(|note| note.generation.0));
+    let (overflowed, closed) = (NoNote::Overflowed, NoNote::Closed);
+    assert_eq!(told, [Ok(2), Ok(3), Ok(4), Err(overflowed), Err(closed)]);
+    assert_eq!(unlimited.len(), 9);
+}
+
+#[test]
+fn a_follower_waits_until_its_deadline_for_a_note_or_the_end() {
+    let (mut writer, _reader) = Engine::inline(Config::default());
+    let follower = writer.follow();
+    let soon = || Some(std::time::Instant::now() + std::time::Duration::from_millis(1));
+    assert_eq!(follower.next_until(soon()).unwrap_err(), NoNote::Empty);
+    std::thread::scope(|scope| {
+        let waits = scope.spawn(|| {
+            [follower.next_until(None), follower.next_until(None)]
+                .map(|note| note.map(|note| note.generation.0))
+        });
+        writer.add_node(node("n1").build()).unwrap();
+        writer.publish();
+        drop(writer);
+        assert_eq!(waits.join().unwrap(), [Ok(1), Err(NoNote::Closed)]);
+    });
+}
+
+#[test]
 fn a_follower_is_told_what_each_event_did_in_its_order() {
     let (mut writer, _) = Engine::inline(Config::default());
     writer.add_node(node("before").build()).unwrap();

@@ -1,5 +1,6 @@
 //! An engine that many threads write, through the log.
 
+use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -328,6 +329,15 @@ impl Engine {
     /// As for [`Engine::with_writer`].
     pub fn follow(&self) -> Result<Follower, Unavailable> {
         self.with_writer(Writer::follow)
+    }
+
+    /// The same with a limit, see [`Writer::follow_at_most`].
+    ///
+    /// # Errors
+    ///
+    /// As of [`Engine::follow`].
+    pub fn follow_at_most(&self, notes: NonZeroUsize) -> Result<Follower, Unavailable> {
+        self.with_writer(|writer| writer.follow_at_most(notes))
     }
 
     /// What is kept and published.

@@ -1,5 +1,6 @@
 //! The writer: folds events, publishes versions.
 
+use std::num::NonZeroUsize;
 use std::sync::Arc;
 
 use crate::log::{Applied, Event, Fact, Follower, Followers, ObjectKey, Outcome, Relist};
@@ -352,7 +353,12 @@ impl Writer {
 
     /// Somebody who is told what events do, of those folded from now on.
     pub fn follow(&mut self) -> Follower {
-        self.listeners.followers.follow()
+        self.listeners.followers.follow(None)
+    }
+
+    /// The same with a limit: a follower that has not taken so many notes loses those that come after them, and is told.
+    pub fn follow_at_most(&mut self, notes: NonZeroUsize) -> Follower {
+        self.listeners.followers.follow(Some(notes))
     }
 
     /// Adds a node, or replaces the one of its name.

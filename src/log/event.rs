@@ -188,8 +188,8 @@ pub struct Applied {
     pub updated: usize,
     /// How many it removed; for [`Event::Expire`] the pods that expired.
     pub removed: usize,
-    /// The objects of a relist that were refused, with the reason for each.
-    /// Where there is one, nothing of that kind was removed.
+    /// The objects of a relist that were refused, with the reason for each. If one of them had no usable key (a pod
+    /// without uid, a node without name), nothing of that kind was removed.
     pub rejected: Vec<(String, EventError)>,
 }
 

@@ -4,10 +4,12 @@
 //! happened, and must not make the writer wait. So the writer notes what its events
 //! did, with each object before and after, and hands the notes over when it has
 //! published the version that contains them: what a [`Follower`] has received,
-//! every reader of the engine sees. The channel is unbounded, since the alternative is
-//! a writer that waits for the slowest follower; what a follower has not looked at is
-//! two reference counts an event. Where nobody follows, nothing is noted.
+//! every reader of the engine sees. The writer never waits for a follower. A follower
+//! with a limit that falls behind by more than that loses the rest and is told
+//! ([`NoNote::Overflowed`]); one without a limit costs two reference counts for each note
+//! that it has not taken. If nobody follows, nothing is noted.
 
+use std::num::NonZeroUsize;
 use std::sync::Arc;
 
 use crate::model::{Change, Generation, Pod, Uid};
@@ -40,6 +42,10 @@ pub enum NoNote {
     /// Nothing more has happened yet.
     #[error("no event has been published since the last one")]
     Empty,
+    /// The follower fell behind by more notes than its limit, and the notes after this point are lost. Said once; then
+    /// the stream is closed.
+    #[error("the follower fell behind and lost notes: follow again, and start from a snapshot")]
+    Overflowed,
     /// The engine is gone, and everything was received.
     #[error("the engine is gone: no event will come")]
     Closed,
@@ -48,8 +54,31 @@ pub enum NoNote {
 /// Receives what events did, in the order of the log and no sooner than readers see
 /// it. Dropping it ends it. A clone takes notes from the same stream, each of which
 /// goes to one of them.
+///
+/// ```
+/// use std::num::NonZeroUsize;
+/// use portolan::log::NoNote;
+/// use portolan::model::node;
+/// use portolan::{Config, Engine};
+///
+/// let (mut writer, _reader) = Engine::inline(Config::default());
+/// let follower = writer.follow_at_most(NonZeroUsize::new(1_000).expect("not zero"));
+/// writer.add_node(node("n1").build())?;
+/// assert_eq!(follower.try_next().unwrap_err(), NoNote::Empty, "not published yet");
+/// writer.publish();
+/// assert_eq!(follower.try_next().expect("the node came").generation.0, 1);
+/// # Ok::<(), portolan::model::EventError>(())
+/// ```
 #[derive(Clone, Debug)]
-pub struct Follower(Stream<Note>);
+pub struct Follower(Stream<Entry>);
+
+/// What the stream carries.
+#[derive(Clone, Debug)]
+pub(crate) enum Entry {
+    Note(Note),
+    /// Notes were left out from here on.
+    Overflowed,
+}
 
 impl Follower {
     /// The next note. Never waits.
@@ -58,10 +87,17 @@ impl Follower {
     ///
     /// There is none now, or none will come.
     pub fn try_next(&self) -> Result<Note, NoNote> {
-        self.0.try_next().map_err(|nothing| match nothing {
-            Nothing::Now => NoNote::Empty,
-            Nothing::Ever => NoNote::Closed,
-        })
+        note_of(self.0.try_next())
+    }
+
+    /// The next note, waiting for one until `deadline`, or for ever without one.
+    ///
+    /// # Errors
+    ///
+    /// The deadline passed ([`NoNote::Empty`]), or no note will come.
+    #[cfg(not(loom))]
+    pub fn next_until(&self, deadline: Option<std::time::Instant>) -> Result<Note, NoNote> {
+        note_of(self.0.next_until(deadline))
     }
 
     /// How many notes wait.
@@ -77,23 +113,32 @@ impl Follower {
     }
 
     /// For waiting on it beside other things.
-    pub(crate) fn notes(&self) -> &Stream<Note> {
+    pub(crate) fn notes(&self) -> &Stream<Entry> {
         &self.0
+    }
+}
+
+fn note_of(entry: Result<Entry, Nothing>) -> Result<Note, NoNote> {
+    match entry {
+        Ok(Entry::Note(note)) => Ok(note),
+        Ok(Entry::Overflowed) => Err(NoNote::Overflowed),
+        Err(Nothing::Now) => Err(NoNote::Empty),
+        Err(Nothing::Ever) => Err(NoNote::Closed),
     }
 }
 
 /// The writer's end: notes that wait for their version, and who gets them.
 #[derive(Debug, Default)]
 pub(crate) struct Followers {
-    to: Vec<Sender<Note>>,
+    to: Vec<(Sender<Entry>, Option<NonZeroUsize>)>,
     noted: Vec<Note>,
 }
 
 impl Followers {
     /// One more, who hears of what is folded from now on.
-    pub(crate) fn follow(&mut self) -> Follower {
+    pub(crate) fn follow(&mut self, limit: Option<NonZeroUsize>) -> Follower {
         let (sender, receiver) = stream();
-        self.to.push(sender);
+        self.to.push((sender, limit));
         Follower(receiver)
     }
 
@@ -111,7 +156,13 @@ impl Followers {
     pub(crate) fn hand_over(&mut self) {
         let Followers { to, noted } = self;
         if !noted.is_empty() {
-            to.retain(|to| noted.iter().all(|note| to.send(note.clone())));
+            to.retain(|(to, limit)| {
+                noted.iter().all(|note| {
+                    let fits = limit.is_none_or(|limit| to.len() < limit.get());
+                    let entry = if fits { Entry::Note(note.clone()) } else { Entry::Overflowed };
+                    to.send(entry) && fits
+                })
+            });
             noted.clear();
         }
     }

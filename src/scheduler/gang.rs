@@ -58,8 +58,25 @@ pub enum GangError {
     )]
     SeveralSchedulers(String, String),
     /// A member could not be decided on, or its plugins did not permit it.
+    #[error("pod {name:?}: {error}")]
+    Member {
+        /// Its position among the pods given.
+        position: usize,
+        /// Its namespace and name.
+        name: String,
+        /// What is wrong with it.
+        error: CycleError,
+    },
+    /// The engine, the group or all members together are to blame.
     #[error(transparent)]
-    Member(CycleError),
+    Together(CycleError),
+}
+
+impl GangError {
+    fn member(position: usize, pod: &Pod, error: CycleError) -> GangError {
+        let name = format!("{}/{}", pod.namespace(), pod.name);
+        GangError::Member { position, name, error }
+    }
 }
 
 fn because(first: &Option<Box<CycleError>>) -> String {
@@ -68,7 +85,7 @@ fn because(first: &Option<Box<CycleError>>) -> String {
 
 impl<E: Into<CycleError>> From<E> for GangError {
     fn from(error: E) -> GangError {
-        GangError::Member(error.into())
+        GangError::Together(error.into())
     }
 }
 
@@ -85,6 +102,7 @@ impl Refused {
     pub(super) fn told(&self) -> CycleError {
         CycleError::PodGroup(match &self.why {
             GangError::TooFew { .. } => WAITING.to_owned(),
+            GangError::Member { error, .. } => error.to_string(),
             why => why.to_string(),
         })
     }
@@ -190,7 +208,7 @@ impl PodScheduler {
             let snapshot = self.reader.refresh().clone();
             let least = least(&snapshot).map_err(|error| {
                 let members = (0..pods.len()).map(|position| (position, error.clone())).collect();
-                Refused { why: GangError::Member(error), members }
+                Refused { why: GangError::Together(error), members }
             })?;
             if pods.len() < least {
                 return Err(GangError::Incomplete(pods.len(), least).into());
@@ -212,7 +230,9 @@ impl PodScheduler {
                 continue;
             }
             members.sort_by_key(|member| member.position);
-            let placed = self.reserve_all(members, now)?;
+            let (placed, refused) = self.reserve_all(members, least, now)?;
+            left_over.extend(refused);
+            left_over.sort_by_key(|(position, _)| *position);
             return Ok(GangPlacement { placed, left_over });
         }
     }
@@ -241,7 +261,8 @@ impl PodScheduler {
                 Err(error) if error.fit().is_some() => left_over.push((position, error)),
                 Err(error) => {
                     left_over.push((position, error.clone()));
-                    return Err(Refused { why: GangError::Member(error), members: left_over });
+                    let why = GangError::member(position, &pods[position], error);
+                    return Err(Refused { why, members: left_over });
                 }
             }
         }
@@ -271,54 +292,81 @@ impl PodScheduler {
             CycleError::Assume(EventError::AlreadyInCache { uid }) => member.pod.uid == *uid,
             _ => false,
         };
-        let known = members.iter().find(is_it).map(|member| (member.position, error.clone()));
-        Err(Refused { why: GangError::Member(error), members: known.into_iter().collect() })
+        let Some(known) = members.iter().find(is_it) else {
+            return Err(Refused { why: GangError::Together(error), members: Vec::new() });
+        };
+        let why = GangError::member(known.position, &known.pod, error.clone());
+        Err(Refused { why, members: vec![(known.position, error)] })
     }
 
-    /// Sets aside what each member needs; undoes all where one is refused.
+    /// Reserves what each member needs. Members that are refused are undone and returned apart, if at least `least`
+    /// are left; otherwise all are undone.
     fn reserve_all(
         &mut self,
         members: Vec<Member>,
+        least: usize,
         now: Timestamp,
-    ) -> Result<Vec<Placement>, Refused> {
+    ) -> Result<(Vec<Placement>, LeftOver), Refused> {
         let snapshot = self.reader.refresh().clone();
         let mut placed: Vec<Placement> = Vec::with_capacity(members.len());
-        let mut refused = None;
+        let mut refused = LeftOver::new();
+        let mut why = None;
+        let mut left = members.len();
         for member in members {
             let Member { position, pod, decision, state } = member;
             let Some(framework) = self.framework(&pod).cloned() else { continue };
             framework.handle().nominator().remove(&pod.uid);
             let mut placement = Placement { pod, decision, state, waits: false, framework };
-            if refused.is_none() {
-                let Placement { pod, decision, state, framework, .. } = &placement;
-                let cycle = Cycle::new(&snapshot, pod, state);
-                let permitted = framework
-                    .reserve(cycle, &decision.node)
-                    .and_then(|()| framework.permit(cycle, &decision.node, now));
-                match permitted {
-                    Ok(permit) => placement.waits = permit != Permit::Allow,
-                    Err(status) => refused = Some((position, CycleError::rejected(status))),
+            if left < least {
+                placed.push(placement);
+                continue;
+            }
+            let Placement { pod, decision, state, framework, .. } = &placement;
+            let cycle = Cycle::new(&snapshot, pod, state);
+            let permitted = framework
+                .reserve(cycle, &decision.node)
+                .and_then(|()| framework.permit(cycle, &decision.node, now));
+            match permitted {
+                Ok(permit) => {
+                    placement.waits = permit != Permit::Allow;
+                    placed.push(placement);
+                }
+                Err(status) => {
+                    let error = CycleError::rejected(status);
+                    why.get_or_insert_with(|| GangError::member(position, pod, error.clone()));
+                    refused.push((position, error));
+                    left -= 1;
+                    match left < least {
+                        true => placed.push(placement),
+                        false => self.undo(&snapshot, &placement, now),
+                    }
                 }
             }
-            placed.push(placement);
         }
-        let Some((position, error)) = refused else {
-            for Placement { pod, state, framework, .. } in placed.iter().filter(|it| it.waits) {
-                tell_waits(framework, Cycle::new(self.reader.refresh(), pod, state));
+        match why {
+            Some(why) if left < least => {
+                placed.iter().rev().for_each(|placement| self.undo(&snapshot, placement, now));
+                return Err(Refused { why, members: refused });
             }
-            return Ok(placed);
-        };
-        for Placement { pod, decision, state, framework, .. } in placed.iter().rev() {
-            // A sibling's permit may have let it go already. It is decided either way, so
-            // that this does not wait.
-            framework.handle().waiting_pods().reject(&pod.uid);
-            let _ = framework.wait_on_permit(pod, || now);
-            framework.unreserve(Cycle::new(&snapshot, pod, state), &decision.node);
-            // One that is gone or confirmed meanwhile is not to be forgotten, and none of
-            // the others may stay for that.
-            let _ = self.engine().forget_pod(pod).map(|ticket| ticket.wait());
+            _ => {}
         }
-        Err(Refused { why: GangError::Member(error.clone()), members: vec![(position, error)] })
+        for Placement { pod, state, framework, .. } in placed.iter().filter(|it| it.waits) {
+            tell_waits(framework, Cycle::new(self.reader.refresh(), pod, state));
+        }
+        Ok((placed, refused))
+    }
+
+    /// Takes back what a member reserved, and its place.
+    fn undo(&self, snapshot: &Cluster, placement: &Placement, now: Timestamp) {
+        let Placement { pod, decision, state, framework, .. } = placement;
+        // A sibling's permit may have let it go already. It is decided either way, so
+        // that this does not wait.
+        framework.handle().waiting_pods().reject(&pod.uid);
+        let _ = framework.wait_on_permit(pod, || now);
+        framework.unreserve(Cycle::new(snapshot, pod, state), &decision.node);
+        // One that is gone or confirmed meanwhile is not to be forgotten, and none of
+        // the others may stay for that.
+        let _ = self.engine().forget_pod(pod).map(|ticket| ticket.wait());
     }
 }
 

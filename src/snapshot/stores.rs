@@ -397,7 +397,7 @@ pub struct Objects {
     pub persistent_volumes: ObjectStore<PersistentVolume>,
     /// PersistentVolumeClaims.
     pub persistent_volume_claims: ObjectStore<PersistentVolumeClaim>,
-    /// StorageClasss.
+    /// StorageClasses.
     pub storage_classes: ObjectStore<StorageClass>,
     /// CSINodes.
     pub csi_nodes: ObjectStore<CsiNode>,
@@ -405,7 +405,7 @@ pub struct Objects {
     pub volume_attachments: ObjectStore<VolumeAttachment>,
     /// CSIDrivers.
     pub csi_drivers: ObjectStore<CsiDriver>,
-    /// CSIStorageCapacitys.
+    /// CSIStorageCapacities.
     pub csi_storage_capacities: ObjectStore<CsiStorageCapacity>,
     /// PodDisruptionBudgets. Which are about a pod says
     /// [`Cluster::budgets_for`](super::Cluster::budgets_for).

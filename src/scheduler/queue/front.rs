@@ -109,7 +109,8 @@ impl Shared {
                 // A pod without uid is refused by the log already.
                 Ok(note) => drop(queue.take(&note, reader.refresh(), now)),
                 Err(NoNote::Empty) => return false,
-                Err(NoNote::Closed) => {
+                // One with a limit that lost notes feeds a queue no more than one whose engine is gone.
+                Err(NoNote::Closed | NoNote::Overflowed) => {
                     *unfed = true;
                     return false;
                 }
@@ -120,7 +121,8 @@ impl Shared {
 
 impl QueueFront {
     /// Shares a queue, and feeds it from the log. The reader is to be one of the engine
-    /// that is followed.
+    /// that is followed, and the follower one without a limit: a queue whose follower
+    /// lost notes gives out what it has and then closes.
     #[must_use]
     pub fn new(queue: SchedulingQueue, follower: Follower, reader: Reader) -> QueueFront {
         let notes = follower.clone();

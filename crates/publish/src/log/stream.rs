@@ -29,7 +29,7 @@ pub enum Nothing {
 mod shipping {
     use std::time::Instant;
 
-    use crossbeam_channel::{self as channel, Receiver, Select, TryRecvError};
+    use crossbeam_channel::{self as channel, Receiver, RecvTimeoutError, Select, TryRecvError};
 
     use super::Nothing;
 
@@ -52,6 +52,11 @@ mod shipping {
         pub fn send(&self, entry: T) -> bool {
             self.0.send(entry).is_ok()
         }
+
+        /// How many entries wait.
+        pub fn len(&self) -> usize {
+            self.0.len()
+        }
     }
 
     impl<T> Stream<T> {
@@ -59,6 +64,15 @@ mod shipping {
             self.0.try_recv().map_err(|why| match why {
                 TryRecvError::Empty => Nothing::Now,
                 TryRecvError::Disconnected => Nothing::Ever,
+            })
+        }
+
+        /// The next entry, waiting for it until `deadline`, or for ever without one.
+        pub fn next_until(&self, deadline: Option<Instant>) -> Result<T, Nothing> {
+            let Some(deadline) = deadline else { return self.0.recv().map_err(|_| Nothing::Ever) };
+            self.0.recv_deadline(deadline).map_err(|why| match why {
+                RecvTimeoutError::Timeout => Nothing::Now,
+                RecvTimeoutError::Disconnected => Nothing::Ever,
             })
         }
 
@@ -160,6 +174,10 @@ mod stand_in {
             shared.entries.push_back(entry);
             wake(&mut shared.waiting);
             true
+        }
+
+        pub fn len(&self) -> usize {
+            lock(&self.0).entries.len()
         }
     }
 
