@@ -18,6 +18,8 @@ use std::time::{Duration, Instant};
 use criterion::{BenchmarkId, Criterion, criterion_group};
 use portolan::model::{Name, Pod, Template, Uid, node, pod};
 use portolan::{CommitPolicy, Config, Engine, Reader, Writer};
+use portolan_testkit::measure::{Sorted, alternate};
+use portolan_testkit::random::Random;
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
@@ -25,18 +27,6 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 const SIZES: [usize; 2] = [5_000, 100_000];
 const PODS_PER_NODE: usize = 10;
 const TURNS: usize = 41;
-
-/// Numbers that a seed decides (xorshift64*).
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, n: usize) -> usize {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33) as usize % n
-    }
-}
 
 /// The engine with a cluster in it.
 struct Ours {
@@ -59,7 +49,7 @@ impl Ours {
             writer.add_node(node.cpu(64_000).memory(256 << 30).build()).expect("a node");
         }
         let template = pod("web").cpu(100).memory(500 << 20).label("app", "web").build().template;
-        let mut ours = Ours { writer, reader, names, template, random: Random(1), made: 0 };
+        let mut ours = Ours { writer, reader, names, template, random: Random::new(1), made: 0 };
         for i in 0..nodes * PODS_PER_NODE {
             let pod = ours.pod(i % nodes);
             ours.writer.add_pod(pod).expect("a pod");
@@ -85,7 +75,7 @@ impl Ours {
         let nodes = self.names.len();
         (0..count)
             .map(|_| {
-                let node = self.random.below(nodes);
+                let node = self.random.index(nodes);
                 self.pod(node)
             })
             .collect()
@@ -202,31 +192,16 @@ fn timed(count: usize, mut work: impl FnMut()) -> Duration {
 /// Lets two take turns, who goes first changing, and prints how often `ours`
 /// is faster. Each gives the seconds that one piece of its work took.
 fn pair(name: &str, mut ours: impl FnMut() -> f64, mut theirs: impl FnMut() -> f64) {
-    let (mut ratios, mut a, mut b) = (Vec::new(), Vec::new(), Vec::new());
-    for turn in 0..TURNS {
-        let (mine, other) = if turn % 2 == 0 {
-            let mine = ours();
-            (mine, theirs())
-        } else {
-            let other = theirs();
-            (ours(), other)
-        };
-        ratios.push(other / mine.max(1e-12));
-        a.push(mine);
-        b.push(other);
-    }
-    let at = |values: &mut Vec<f64>, part: usize| {
-        values.sort_by(f64::total_cmp);
-        values[(values.len() - 1) * part / 10]
-    };
-    let spread = [at(&mut ratios, 1), at(&mut ratios, 5), at(&mut ratios, 9)];
+    let [ours, theirs] = alternate(TURNS, |_| ours(), |_| theirs());
+    let ratios = ours.iter().zip(&theirs).map(|(ours, theirs)| theirs / ours.max(1e-12));
+    let ratios = Sorted::new(ratios);
     println!(
         "{name:<58} {:>10.3} {:>12.3} {:>9.2} [{:.2}, {:.2}]",
-        at(&mut a, 5) * 1e6,
-        at(&mut b, 5) * 1e6,
-        spread[1],
-        spread[0],
-        spread[2],
+        Sorted::new(ours).quantile(0.5) * 1e6,
+        Sorted::new(theirs).quantile(0.5) * 1e6,
+        ratios.quantile(0.5),
+        ratios.quantile(0.1),
+        ratios.quantile(0.9),
     );
 }
 

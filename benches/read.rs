@@ -19,6 +19,7 @@ use portolan_publish::arc_swap::ArcSwapCell;
 use portolan_publish::cell::Cell;
 use portolan_publish::rcu::RcuCell;
 use portolan_publish::{Publisher, Subscription, Versioned};
+use portolan_testkit::measure::Sorted;
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
@@ -151,7 +152,7 @@ impl Rival for LeftRight {
 
 /// Nanoseconds of a pin, per batch, sorted; and publishes in a second.
 struct Sample {
-    pins: Vec<f32>,
+    pins: Sorted<f32>,
     publishes: f64,
 }
 
@@ -195,16 +196,9 @@ fn sample<R: Rival>(readers: usize, busy: bool) -> Sample {
         }
         let publishes = number as f64 / started.elapsed().as_secs_f64();
         stop.store(true, Ordering::Relaxed);
-        let mut pins: Vec<f32> =
-            handles.into_iter().flat_map(|reader| reader.join().expect("a reader ends")).collect();
-        pins.sort_by(f32::total_cmp);
-        Sample { pins, publishes }
+        let pins = handles.into_iter().flat_map(|reader| reader.join().expect("a reader ends"));
+        Sample { pins: Sorted::new(pins), publishes }
     })
-}
-
-/// The value below which this part of the sorted values is.
-fn at<T: std::marker::Copy>(sorted: &[T], part: f64) -> T {
-    sorted[((sorted.len() - 1) as f64 * part) as usize]
 }
 
 fn pins() {
@@ -232,25 +226,23 @@ fn pins() {
                 }
             }
             let medians: Vec<Vec<f32>> =
-                samples.iter().map(|s| s.iter().map(|s| at(&s.pins, 0.5)).collect()).collect();
+                samples.iter().map(|s| s.iter().map(|s| s.pins.quantile(0.5)).collect()).collect();
             for (which, (name, _)) in rivals.iter().enumerate() {
-                let mut ratios: Vec<f32> =
-                    medians[which].iter().zip(&medians[0]).map(|(its, ours)| its / ours).collect();
-                ratios.sort_by(f32::total_cmp);
+                let ratios = medians[which].iter().zip(&medians[0]).map(|(its, ours)| its / ours);
+                let ratios = Sorted::new(ratios);
                 let publishes: f64 =
                     samples[which].iter().map(|s| s.publishes).sum::<f64>() / TURNS as f64;
-                let mut all: Vec<f32> =
-                    samples[which].iter().flat_map(|s| s.pins.iter().copied()).collect();
-                all.sort_by(f32::total_cmp);
+                let all = samples[which].iter().flat_map(|s| s.pins.values().iter().copied());
+                let all = Sorted::new(all);
                 println!(
                     "{name:<16} {:>8.2} {:>8.2} {:>8.2} {:>10.1} {publishes:>12.0}   {:.2} [{:.2}, {:.2}]",
-                    at(&all, 0.5),
-                    at(&all, 0.99),
-                    at(&all, 0.999),
-                    at(&all, 1.0),
-                    at(&ratios, 0.5),
-                    at(&ratios, 0.1),
-                    at(&ratios, 0.9),
+                    all.quantile(0.5),
+                    all.quantile(0.99),
+                    all.quantile(0.999),
+                    all.quantile(1.0),
+                    ratios.quantile(0.5),
+                    ratios.quantile(0.1),
+                    ratios.quantile(0.9),
                 );
             }
         }
@@ -259,9 +251,8 @@ fn pins() {
 
 /// Prints the median and the spread over batches.
 fn row(name: &str, unit: &str, mut batch: impl FnMut() -> f64) {
-    let mut values: Vec<f64> = (0..201).map(|_| batch()).collect();
-    values.sort_by(f64::total_cmp);
-    let [low, middle, high] = [0.1, 0.5, 0.9].map(|part| at(&values, part));
+    let values = Sorted::new((0..201).map(|_| batch()));
+    let [low, middle, high] = [0.1, 0.5, 0.9].map(|share| values.quantile(share));
     println!("{name:<58} {middle:>8.2} {unit} [{low:.2}, {high:.2}]");
 }
 

@@ -19,6 +19,7 @@ use portolan::model::{
     Workload, node, pod,
 };
 use portolan::{CommitPolicy, Config, Engine, GodelConfig, Writer};
+use portolan_testkit::measure::{Sorted, alternate};
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
@@ -213,23 +214,19 @@ impl Row {
     }
 }
 
-fn percentile(sorted: &[u64], of_thousand: usize) -> f64 {
-    sorted[(sorted.len() - 1) * of_thousand / 1000] as f64 / 1000.0
-}
-
 fn print(rows: Vec<Row>) {
     println!("{:44} {:>21}   {:>21}", "", "fold, us", "fold and publish, us");
     println!("{:44} {:>10} {:>10}   {:>10} {:>10}", "event", "p50", "p99", "p50", "p99");
-    for mut row in rows {
-        row.folded.sort_unstable();
-        row.shown.sort_unstable();
+    for row in rows {
+        let (folded, shown) = (Sorted::new(row.folded), Sorted::new(row.shown));
+        let us = |ns: u64| ns as f64 / 1000.0;
         println!(
             "{:44} {:>10.2} {:>10.2}   {:>10.2} {:>10.2}",
             row.name,
-            percentile(&row.folded, 500),
-            percentile(&row.folded, 990),
-            percentile(&row.shown, 500),
-            percentile(&row.shown, 990),
+            us(folded.quantile(0.5)),
+            us(folded.quantile(0.99)),
+            us(shown.quantile(0.5)),
+            us(shown.quantile(0.99)),
         );
     }
 }
@@ -305,25 +302,14 @@ fn nodes(writer: &mut Writer, rows: &mut Vec<Row>) {
 
 /// What an engine with stores takes against one without, or against another such.
 fn ratio(ours: &mut Writer, theirs: &mut Writer, turn: impl Fn(&mut Writer, usize)) -> [f64; 3] {
-    let mut ratios: Vec<f64> = (0..TURNS)
-        .map(|at| {
-            let timed = |writer: &mut Writer| {
-                let started = Instant::now();
-                turn(writer, at);
-                started.elapsed().as_secs_f64()
-            };
-            let (ours, theirs) = match at % 2 {
-                0 => (timed(ours), timed(theirs)),
-                _ => {
-                    let theirs = timed(theirs);
-                    (timed(ours), theirs)
-                }
-            };
-            ours / theirs
-        })
-        .collect();
-    ratios.sort_by(f64::total_cmp);
-    [ratios[TURNS / 2], ratios[TURNS / 10], ratios[TURNS - 1 - TURNS / 10]]
+    let timed = |writer: &mut Writer, at: usize| {
+        let started = Instant::now();
+        turn(writer, at);
+        started.elapsed().as_secs_f64()
+    };
+    let [ours, theirs] = alternate(TURNS, |at| timed(ours, at), |at| timed(theirs, at));
+    let ratios = Sorted::new(ours.iter().zip(&theirs).map(|(ours, theirs)| ours / theirs));
+    [0.5, 0.1, 0.9].map(|share| ratios.quantile(share))
 }
 
 fn plain_pods(writer: &mut Writer, turn: usize) {

@@ -7,10 +7,7 @@
 //! tree forgets to count goes unseen. Each has a bound that holds at every
 //! size, and a bound on what a larger cluster may add: so much a level of
 //! eight.
-#![allow(unsafe_code)]
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
 use std::fmt::Write;
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,41 +20,10 @@ use portolan::model::{
 };
 use portolan::snapshot::cost;
 use portolan::{Config, Engine, GodelConfig, Writer};
+use portolan_testkit::alloc::Counting;
 
 #[global_allocator]
-static ALLOCATOR: Counting = Counting;
-
-struct Counting;
-
-thread_local! {
-    static ALLOCATED: Cell<u64> = const { Cell::new(0) };
-}
-
-fn count(bytes: usize) {
-    // A thread that is ending has no counter any more.
-    let _ = ALLOCATED.try_with(|sum| sum.set(sum.get() + bytes as u64));
-}
-
-// SAFETY: every call is passed on to the system's allocator as it came, whose
-// contract is the same; counting touches no memory that is handed out.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        count(layout.size());
-        // SAFETY: the caller keeps the contract of `alloc`.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: the caller keeps the contract of `dealloc`.
-        unsafe { System.dealloc(pointer, layout) }
-    }
-
-    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        count(size);
-        // SAFETY: the caller keeps the contract of `realloc`.
-        unsafe { System.realloc(pointer, layout, size) }
-    }
-}
+static ALLOCATOR: Counting = Counting::new();
 
 /// What one change and its publish cost.
 #[derive(Clone, Copy, Debug, Default)]
@@ -165,11 +131,11 @@ impl Bed {
     fn cost(&mut self, change: impl FnOnce(&mut Writer) -> Result<Generation, EventError>) -> Cost {
         self.writer.publish();
         cost::take();
-        let before = ALLOCATED.get();
+        let before = ALLOCATOR.counts().allocated;
         change(&mut self.writer).unwrap();
         self.writer.publish();
         let cost::Cost { bytes, counts, .. } = cost::take();
-        Cost { copied: bytes, counts, allocated: ALLOCATED.get() - before }
+        Cost { copied: bytes, counts, allocated: ALLOCATOR.counts().allocated - before }
     }
 }
 
@@ -475,14 +441,14 @@ fn stores_that_are_off_cost_nothing() {
         }
         writer.publish();
         cost::take();
-        let before = ALLOCATED.get();
+        let before = ALLOCATOR.counts().allocated;
         let pod = Arc::new(saying("new".into(), 7, "m".into()));
         writer.assume_pod(pod.clone()).unwrap();
         writer.publish();
         writer.forget_pod(&pod).unwrap();
         writer.publish();
         let cost::Cost { bytes, counts, .. } = cost::take();
-        (bytes, counts, ALLOCATED.get() - before)
+        (bytes, counts, ALLOCATOR.counts().allocated - before)
     });
     assert_eq!(costs[0], costs[1]);
 }
@@ -491,9 +457,9 @@ fn stores_that_are_off_cost_nothing() {
 fn dearest_step(steps: usize, mut step: impl FnMut(usize)) -> (u64, usize) {
     let mut dearest = (0, 0);
     for i in 0..steps {
-        let before = ALLOCATED.get();
+        let before = ALLOCATOR.counts().allocated;
         step(i);
-        dearest = dearest.max((ALLOCATED.get() - before, i));
+        dearest = dearest.max((ALLOCATOR.counts().allocated - before, i));
     }
     dearest
 }

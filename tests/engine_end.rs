@@ -2,57 +2,18 @@
 //!
 //! The allocator counts the live bytes of all threads, since a thread of its own frees the rest of what is large: so this
 //! file has one test alone.
-#![allow(unsafe_code)]
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::sync::atomic::{AtomicI64, Ordering};
+mod own_pods;
+
+use std::alloc::System;
 use std::time::Instant;
 
-use portolan::model::{Pod, node, pod};
-use portolan::{Config, Engine, Writer};
+use portolan_testkit::alloc::{Counting, OfProcess};
+
+use own_pods::{engine, own};
 
 #[global_allocator]
-static ALLOCATOR: Counting = Counting;
-
-struct Counting;
-
-static LIVE: AtomicI64 = AtomicI64::new(0);
-
-// SAFETY: every call is passed on to the system's allocator as it came, whose
-// contract is the same; counting touches no memory that is handed out.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        LIVE.fetch_add(layout.size() as i64, Ordering::Relaxed);
-        // SAFETY: the caller keeps the contract of `alloc`.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        LIVE.fetch_sub(layout.size() as i64, Ordering::Relaxed);
-        // SAFETY: the caller keeps the contract of `dealloc`.
-        unsafe { System.dealloc(pointer, layout) }
-    }
-}
-
-const NODES: usize = 64;
-
-/// A pod with labels and a claim that no other has.
-fn own(i: usize) -> Pod {
-    pod(format!("pod-{i}"))
-        .label("own", &format!("label-{i}"))
-        .claim(format!("claim-{i}"))
-        .on(format!("n{}", i % NODES))
-        .build()
-}
-
-fn engine() -> Writer {
-    let (mut writer, _) = Engine::inline(Config { live_index: true, ..Config::default() });
-    for n in 0..NODES {
-        writer.add_node(node(format!("n{n}")).zone(format!("z{}", n % 3)).build()).unwrap();
-    }
-    writer.publish();
-    writer
-}
+static ALLOCATOR: Counting<System, OfProcess> = Counting::of_process();
 
 /// An engine, its snapshots and its forks, dropped in an order that `round` decides.
 fn live_and_end(round: usize) {
@@ -87,10 +48,10 @@ fn an_engine_with_forks_and_snapshots_outside_frees_everything_in_the_end() {
     live_and_end(0);
     let settled = |at_most: i64| {
         let start = Instant::now();
-        let mut live = LIVE.load(Ordering::Relaxed);
+        let mut live = ALLOCATOR.live();
         while live > at_most && start.elapsed().as_secs() < 60 {
             std::thread::yield_now();
-            live = LIVE.load(Ordering::Relaxed);
+            live = ALLOCATOR.live();
         }
         live
     };

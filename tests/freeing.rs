@@ -3,10 +3,7 @@
 //!
 //! Two measures, one of which checks the other: the references that tree nodes dropped, as the trees count them, and the
 //! pieces of memory that were given back, as the allocator counts them, so that nothing is freed that no tree counts.
-#![allow(unsafe_code)]
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -14,31 +11,10 @@ use portolan::log::Event;
 use portolan::model::{Node, Pod, Timestamp, node, pod};
 use portolan::snapshot::cost;
 use portolan::{Cluster, Config, Engine, Snapshot, Writer};
+use portolan_testkit::alloc::Counting;
 
 #[global_allocator]
-static ALLOCATOR: Counting = Counting;
-
-struct Counting;
-
-thread_local! {
-    static FREED: Cell<u64> = const { Cell::new(0) };
-}
-
-// SAFETY: every call is passed on to the system's allocator as it came, whose
-// contract is the same; counting touches no memory that is handed out.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        // SAFETY: the caller keeps the contract of `alloc`.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // A thread that is ending has no counter any more.
-        let _ = FREED.try_with(|freed| freed.set(freed.get() + 1));
-        // SAFETY: the caller keeps the contract of `dealloc`.
-        unsafe { System.dealloc(pointer, layout) }
-    }
-}
+static ALLOCATOR: Counting = Counting::new();
 
 /// A debug build takes too long for the largest; `ci/cost.sh` runs them all.
 const SIZES: &[usize] =
@@ -63,7 +39,7 @@ const PIECES: u64 = 12;
 
 /// What was freed on this thread since the last call: references dropped, pieces of memory.
 fn freed() -> (u64, u64) {
-    (cost::take().dropped, FREED.replace(0))
+    (cost::take().dropped, ALLOCATOR.take().frees)
 }
 
 fn a_node(n: usize, version: usize) -> Node {

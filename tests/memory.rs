@@ -4,76 +4,25 @@
 //! The allocator counts the live bytes of each thread; an inline engine
 //! allocates and frees on the thread of its test alone, until it ends: of
 //! that there is `engine_end.rs`.
-#![allow(unsafe_code)]
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
+mod own_pods;
+
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use portolan::model::{Node, Pod, Taint, TaintEffect, Timestamp, node, pod};
+use portolan::model::{Node, Pod, Taint, TaintEffect, Timestamp, node};
 use portolan::{Config, Engine, Writer};
+use portolan_testkit::alloc::Counting;
+
+use own_pods::{NODES, engine, own};
 
 #[global_allocator]
-static ALLOCATOR: Counting = Counting;
-
-struct Counting;
-
-thread_local! {
-    static LIVE: Cell<i64> = const { Cell::new(0) };
-}
-
-fn count(bytes: i64) {
-    // A thread that is ending has no counter any more.
-    let _ = LIVE.try_with(|live| live.set(live.get() + bytes));
-}
-
-// SAFETY: every call is passed on to the system's allocator as it came, whose
-// contract is the same; counting touches no memory that is handed out.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        count(layout.size() as i64);
-        // SAFETY: the caller keeps the contract of `alloc`.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        count(-(layout.size() as i64));
-        // SAFETY: the caller keeps the contract of `dealloc`.
-        unsafe { System.dealloc(pointer, layout) }
-    }
-
-    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        count(size as i64 - layout.size() as i64);
-        // SAFETY: the caller keeps the contract of `realloc`.
-        unsafe { System.realloc(pointer, layout, size) }
-    }
-}
+static ALLOCATOR: Counting = Counting::new();
 
 /// A debug build takes too long for a million; `ci/cost.sh` runs it.
 const PODS: usize = if cfg!(debug_assertions) { 100_000 } else { 1_000_000 };
 /// Rounding of tables that are kept at their largest.
 const SLACK: i64 = 512 << 10;
-
-const NODES: usize = 64;
-
-fn engine() -> Writer {
-    let (mut writer, _) = Engine::inline(Config { live_index: true, ..Config::default() });
-    for n in 0..NODES {
-        writer.add_node(node(format!("n{n}")).zone(format!("z{}", n % 3)).build()).unwrap();
-    }
-    writer.publish();
-    writer
-}
-
-/// A pod with labels and a claim that no other has.
-fn own(i: usize) -> Pod {
-    pod(format!("pod-{i}"))
-        .label("own", &format!("label-{i}"))
-        .claim(format!("claim-{i}"))
-        .on(format!("n{}", i % NODES))
-        .build()
-}
 
 /// Adds pods `from..to`, each removed when `window` younger ones are there.
 fn churn(writer: &mut Writer, from: usize, to: usize, window: usize) {
@@ -100,7 +49,7 @@ fn churn(writer: &mut Writer, from: usize, to: usize, window: usize) {
 }
 
 fn grown(what: &str, before: i64) -> i64 {
-    let grown = LIVE.get() - before;
+    let grown = ALLOCATOR.counts().live - before;
     println!("{what}: {grown} bytes more than before");
     grown
 }
@@ -109,7 +58,7 @@ fn grown(what: &str, before: i64) -> i64 {
 fn pods_with_labels_of_their_own_that_come_and_go_leave_nothing() {
     let mut writer = engine();
     churn(&mut writer, 0, 5_000, 1_000);
-    let before = LIVE.get();
+    let before = ALLOCATOR.counts().live;
     churn(&mut writer, 5_000, 5_000 + PODS, 1_000);
     let grown = grown("a window of 1,000 pods", before);
     assert!(grown <= SLACK, "{grown} bytes left by {PODS} pods");
@@ -119,7 +68,7 @@ fn pods_with_labels_of_their_own_that_come_and_go_leave_nothing() {
 fn pods_that_were_there_all_at_once_leave_nothing() {
     let mut writer = engine();
     churn(&mut writer, 0, 5_000, 1_000);
-    let before = LIVE.get();
+    let before = ALLOCATOR.counts().live;
     // A node's pods are looked through one by one: more nodes.
     for n in NODES..PODS / 32 {
         writer.add_node(node(format!("n{n}")).build()).unwrap();
@@ -157,7 +106,7 @@ fn pods_that_were_there_all_at_once_leave_nothing() {
 fn a_snapshot_that_was_held_meanwhile_and_dropped_leaves_nothing() {
     let mut writer = engine();
     churn(&mut writer, 0, 5_000, 1_000);
-    let before = LIVE.get();
+    let before = ALLOCATOR.counts().live;
     let held = writer.snapshot();
     let dump = held.dump();
     churn(&mut writer, 5_000, 5_000 + PODS / 2, 1_000);
@@ -176,7 +125,7 @@ fn a_snapshot_that_was_held_meanwhile_and_dropped_leaves_nothing() {
 fn publishes_alone_give_back_what_a_held_snapshot_had() {
     let mut writer = engine();
     churn(&mut writer, 0, 5_000, 1_000);
-    let before = LIVE.get();
+    let before = ALLOCATOR.counts().live;
     let held = writer.snapshot();
     churn(&mut writer, 5_000, 5_000 + PODS / 4, 1_000);
     drop(held);
@@ -210,7 +159,7 @@ fn a_snapshot_that_was_held_among_pods_that_come_and_go_leaves_nothing() {
     };
     for i in 20_000..40_000 {
         step(&mut writer, i);
-        before = LIVE.get();
+        before = ALLOCATOR.counts().live;
     }
     let held = writer.snapshot();
     (40_000..40_000 + PODS).for_each(|i| step(&mut writer, i));
@@ -252,7 +201,7 @@ fn nodes_with_everything_of_their_own_that_come_and_go_leave_nothing() {
     let mut writer = engine();
     // Past the 4,096 removals that are remembered.
     churn(&mut writer, 100_000, 110_000);
-    let before = LIVE.get();
+    let before = ALLOCATOR.counts().live;
     churn(&mut writer, 110_000, 110_000 + PODS / 4);
     let grown = grown("nodes", before);
     assert!(grown <= SLACK, "{grown} bytes left by {} nodes", PODS / 4);
@@ -283,7 +232,7 @@ fn assumed_pods_that_expire_leave_nothing() {
         assert_eq!(writer.pod_count(), 0);
     };
     churn(&mut writer, 0, 5_000);
-    let before = LIVE.get();
+    let before = ALLOCATOR.counts().live;
     churn(&mut writer, 5_000, 5_000 + PODS / 4);
     let grown = grown("expiry", before);
     assert!(grown <= SLACK, "{grown} bytes left by {} pods", PODS / 4);

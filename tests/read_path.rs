@@ -1,43 +1,21 @@
 //! Taking a version allocates nothing and frees nothing, whatever the writer does meanwhile.
-#![allow(unsafe_code)]
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
 use std::sync::Arc;
 
 use portolan::model::{node, pod};
 use portolan::publish::{Publisher, Subscription, Versioned};
 use portolan::{Config, Engine};
-
-thread_local! {
-    static TOUCHED: Cell<u64> = const { Cell::new(0) };
-}
-
-/// Counts what a thread allocates and frees.
-struct Counting;
-
-// SAFETY: all is the system allocator's; the counter neither allocates nor has a destructor.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        TOUCHED.set(TOUCHED.get() + 1);
-        // SAFETY: as the caller promised.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, ptr: *mut u8, layout: Layout) {
-        TOUCHED.set(TOUCHED.get() + 1);
-        // SAFETY: as the caller promised.
-        unsafe { System.dealloc(ptr, layout) }
-    }
-}
+use portolan_testkit::alloc::Counting;
 
 #[global_allocator]
-static ALLOCATOR: Counting = Counting;
+static ALLOCATOR: Counting = Counting::new();
 
+/// How often `work` allocates and frees.
 fn touched(work: impl FnOnce()) -> u64 {
-    let before = TOUCHED.get();
+    ALLOCATOR.take();
     work();
-    TOUCHED.get() - before
+    let counts = ALLOCATOR.take();
+    counts.allocations + counts.frees
 }
 
 struct Version(u64);

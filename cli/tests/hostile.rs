@@ -3,74 +3,32 @@
 //!
 //! The allocator counts what a thread has at most, and how much it ever asked
 //! for, which stands for the time that it takes.
-#![allow(unsafe_code)]
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
 use std::io::Write;
 
 use portolan::framework::config::{ConfigError, Configuration};
 use portolan::framework::{Handle, Registry};
 use portolan::model::k8s;
+use portolan_testkit::alloc::Counting;
 
 #[path = "../src/files/mod.rs"]
 #[expect(dead_code, reason = "only gzip is read here")]
 mod files;
 
 #[global_allocator]
-static ALLOCATOR: Counting = Counting;
-
-struct Counting;
-
-thread_local! {
-    static LIVE: Cell<i64> = const { Cell::new(0) };
-    static PEAK: Cell<i64> = const { Cell::new(0) };
-    static TOTAL: Cell<i64> = const { Cell::new(0) };
-}
-
-fn count(bytes: i64) {
-    // A thread that is ending has no counters any more.
-    let _ = LIVE.try_with(|live| {
-        live.set(live.get() + bytes);
-        PEAK.with(|peak| peak.set(peak.get().max(live.get())));
-    });
-    let _ = TOTAL.try_with(|total| total.set(total.get() + bytes.max(0)));
-}
-
-// SAFETY: every call is passed on to the system's allocator as it came, whose
-// contract is the same; counting touches no memory that is handed out.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        count(layout.size() as i64);
-        // SAFETY: the caller keeps the contract of `alloc`.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        count(-(layout.size() as i64));
-        // SAFETY: the caller keeps the contract of `dealloc`.
-        unsafe { System.dealloc(pointer, layout) }
-    }
-
-    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        count(size as i64 - layout.size() as i64);
-        // SAFETY: the caller keeps the contract of `realloc`.
-        unsafe { System.realloc(pointer, layout, size) }
-    }
-}
+static ALLOCATOR: Counting = Counting::new();
 
 /// What a reading of less than a hundred kilobytes may have at once, and ask for
 /// in all.
 const AT_ONCE: i64 = 128 << 20;
-const IN_ALL: i64 = 512 << 20;
+const IN_ALL: u64 = 512 << 20;
 
 fn bounded<T>(name: &str, length: usize, read: impl FnOnce() -> T) -> T {
     assert!(length < 100_000, "{name} is no small input");
-    let before = LIVE.get();
-    PEAK.set(before);
-    TOTAL.set(0);
+    let before = ALLOCATOR.take().live;
     let result = read();
-    let (peak, total) = (PEAK.get() - before, TOTAL.get());
+    let counts = ALLOCATOR.take();
+    let (peak, total) = (counts.peak - before, counts.grown);
     assert!(peak <= AT_ONCE && total <= IN_ALL, "{name}: {peak} bytes at once, {total} in all");
     result
 }

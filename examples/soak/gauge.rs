@@ -3,47 +3,20 @@
 //! Live bytes are counted by the allocator, so that they are exact and a heap
 //! that merely is in pieces fails nobody; the resident memory is printed beside
 //! them and may grow by more.
-#![allow(unsafe_code)]
 
-use std::alloc::{GlobalAlloc, Layout, System};
+use std::alloc::System;
 use std::fmt;
 use std::sync::LazyLock;
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use portolan::Figures;
+use portolan_testkit::alloc::{Counting, OfProcess};
 
 use super::crew::Counts;
 
 #[global_allocator]
-static ALLOCATOR: Counting = Counting;
-
-struct Counting;
-
-/// A shared line for all threads: slow, the same for all, and exact.
-static LIVE: AtomicI64 = AtomicI64::new(0);
-
-// SAFETY: every call is passed on to the system's allocator as it came, whose
-// contract is the same; counting touches no memory that is handed out.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        LIVE.fetch_add(layout.size() as i64, Ordering::Relaxed);
-        // SAFETY: the caller keeps the contract of `alloc`.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        LIVE.fetch_sub(layout.size() as i64, Ordering::Relaxed);
-        // SAFETY: the caller keeps the contract of `dealloc`.
-        unsafe { System.dealloc(pointer, layout) }
-    }
-
-    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        LIVE.fetch_add(size as i64 - layout.size() as i64, Ordering::Relaxed);
-        // SAFETY: the caller keeps the contract of `realloc`.
-        unsafe { System.realloc(pointer, layout, size) }
-    }
-}
+static ALLOCATOR: Counting<System, OfProcess> = Counting::of_process();
 
 /// Which part of the soak.
 #[derive(Clone, Copy, Debug)]
@@ -81,7 +54,7 @@ impl Sample {
     pub(crate) fn new(figures: Figures, counts: &Counts) -> Sample {
         Sample {
             figures,
-            live: LIVE.load(Ordering::Relaxed),
+            live: ALLOCATOR.live(),
             resident: resident(),
             used: used(),
             events: counts.events.load(Ordering::Relaxed),

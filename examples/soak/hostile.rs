@@ -20,6 +20,7 @@ use portolan::model::{
 };
 use portolan::snapshot::{Dump, Fork, Snapshot};
 use portolan::{Cluster, CommitPolicy, Config, Engine, Reader};
+use portolan_testkit::random::Random;
 
 const NODES: u64 = 48;
 const PODS_EACH: u64 = 240;
@@ -29,7 +30,7 @@ const ROUND: Duration = Duration::from_secs(4);
 /// How often a round forgets a guard or a handle.
 const FORGOTTEN: usize = 3;
 
-type Job = fn(&Round<'_>, Reader, Draw) -> Result<Vec<Held>, String>;
+type Job = fn(&Round<'_>, Reader, Random) -> Result<Vec<Held>, String>;
 
 /// What the threads of a round do.
 const JOBS: [(&str, Job); 10] = [
@@ -94,9 +95,9 @@ fn round(time: Duration, seed: u64) -> Result<(), String> {
         let mut threads = Vec::new();
         for (at, (name, job)) in jobs.iter().enumerate() {
             let Ok(reader) = engine.reader() else { break };
-            let draw = Draw(seed.wrapping_mul(1_000).wrapping_add(at as u64));
+            let random = Random::new(seed.wrapping_mul(1_000).wrapping_add(at as u64));
             let round = &round;
-            threads.push(scope.spawn(move || round.watch(name, || job(round, reader, draw))));
+            threads.push(scope.spawn(move || round.watch(name, || job(round, reader, random))));
         }
         let ends = Instant::now() + time;
         while Instant::now() < ends && round.goes_on() {
@@ -211,72 +212,55 @@ fn finds_its_pods(cluster: &Cluster) -> Result<(), String> {
     }
 }
 
-/// Small numbers from a seed (SplitMix64).
-struct Draw(u64);
-
-impl Draw {
-    fn below(&mut self, n: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (z ^ (z >> 31)) % n
-    }
-
-    fn one_in(&mut self, n: u64) -> bool {
-        self.below(n) == 0
-    }
-
-    fn node(&mut self) -> Name {
-        // Some that no Node object names: their pods are on ghosts.
-        format!("n{}", self.below(NODES + 2)).into()
-    }
+fn a_name(random: &mut Random) -> Name {
+    // Some that no Node object names: their pods are on ghosts.
+    format!("n{}", random.below(NODES + 2)).into()
 }
 
-fn a_node(draw: &mut Draw, n: u64) -> Node {
+fn a_node(random: &mut Random, n: u64) -> Node {
     node(format!("n{n}"))
         .hostname()
-        .zone(format!("z{}", draw.below(3)))
+        .zone(format!("z{}", random.below(3)))
         .cpu(64_000)
         .memory(256 << 30)
-        .label("turn", draw.below(7).to_string())
-        .image([format!("image-{}", draw.below(9))], 1 << 20)
+        .label("turn", random.below(7).to_string())
+        .image([format!("image-{}", random.below(9))], 1 << 20)
         .build()
 }
 
-fn a_pod(draw: &mut Draw, name: String) -> Pod {
-    let mut builder = pod(name).label("app", &format!("app-{}", draw.below(40))).cpu(10);
-    if draw.one_in(8) {
-        builder = builder.claim(format!("claim-{}", draw.below(1 << 20)));
+fn a_pod(random: &mut Random, name: String) -> Pod {
+    let mut builder = pod(name).label("app", &format!("app-{}", random.below(40))).cpu(10);
+    if random.one_in(8) {
+        builder = builder.claim(format!("claim-{}", random.below(1 << 20)));
     }
-    if draw.one_in(8) {
-        builder = builder.host_port(1_000 + draw.below(50) as u16);
+    if random.one_in(8) {
+        builder = builder.host_port(1_000 + random.below(50) as u16);
     }
-    if draw.one_in(16) {
+    if random.one_in(16) {
         builder = builder.pod_affinity(PodAffinity::default());
     }
-    builder.on(draw.node()).build()
+    builder.on(a_name(random)).build()
 }
 
 /// Pods come, are bound or left to expire, and go; nodes come, change and go.
-fn write(round: &Round<'_>, reader: Reader, mut draw: Draw) -> Result<Vec<Held>, String> {
-    let who = draw.0;
+fn write(round: &Round<'_>, reader: Reader, mut random: Random) -> Result<Vec<Held>, String> {
+    let who = random.next_u64();
     for n in 0..NODES {
-        let node = a_node(&mut draw, n);
+        let node = a_node(&mut random, n);
         round.submit(Event::AddNode(Arc::new(node)))?;
     }
     let mut pods: Vec<Option<(Uid, bool)>> = vec![None; PODS_EACH as usize];
     let mut turn = 0_u64;
     while round.goes_on() {
         turn += 1;
-        let place = draw.below(PODS_EACH) as usize;
+        let place = random.below(PODS_EACH) as usize;
         if let Some((uid, may_expire)) = pods[place].take() {
             let gone = round.submit(Event::RemovePod { uid: uid.clone(), node: None })?;
             if gone.is_none() && !may_expire {
                 return Err(format!("pod {uid} was added and is not there"));
             }
         }
-        let new = a_pod(&mut draw, format!("{who}-{turn}"));
+        let new = a_pod(&mut random, format!("{who}-{turn}"));
         let (uid, new) = (new.uid.clone(), Arc::new(new));
         let event = Event::AssumePod { pod: new.clone(), decided_on: None };
         let Some(at) = round.submit(event)? else {
@@ -290,7 +274,7 @@ fn write(round: &Round<'_>, reader: Reader, mut draw: Draw) -> Result<Vec<Held>,
                 read.generation().0
             ));
         }
-        let may_expire = draw.one_in(4);
+        let may_expire = random.one_in(4);
         if may_expire {
             let now = Timestamp::from_secs(round.clock.load(Ordering::Relaxed));
             round.submit(Event::FinishBinding { uid: uid.clone(), now })?;
@@ -298,11 +282,11 @@ fn write(round: &Round<'_>, reader: Reader, mut draw: Draw) -> Result<Vec<Held>,
             return Err(format!("pod {uid} is assumed and was not confirmed"));
         }
         pods[place] = Some((uid, may_expire));
-        let n = draw.below(NODES);
-        match draw.below(24) {
+        let n = random.below(NODES);
+        match random.below(24) {
             0 => drop(round.submit(Event::RemoveNode(format!("n{n}").into()))?),
             1 | 2 => {
-                let node = a_node(&mut draw, n);
+                let node = a_node(&mut random, n);
                 round.submit(Event::UpdateNode(Arc::new(node)))?;
             }
             _ => {}
@@ -312,11 +296,11 @@ fn write(round: &Round<'_>, reader: Reader, mut draw: Draw) -> Result<Vec<Held>,
 }
 
 /// Time passes, pods expire, memory is asked back, and now and then all is rebuilt and compared.
-fn sweep(round: &Round<'_>, _: Reader, mut draw: Draw) -> Result<Vec<Held>, String> {
+fn sweep(round: &Round<'_>, _: Reader, mut random: Random) -> Result<Vec<Held>, String> {
     while round.goes_on() {
         let now = round.clock.fetch_add(1, Ordering::Relaxed) + 1;
         round.submit(Event::Expire(Timestamp::from_secs(now)))?;
-        if draw.one_in(4) {
+        if random.one_in(4) {
             let worked = round.engine.with_writer(|writer| {
                 writer.reclaim();
                 writer.figures()
@@ -326,7 +310,7 @@ fn sweep(round: &Round<'_>, _: Reader, mut draw: Draw) -> Result<Vec<Held>, Stri
                 return Err(format!("{figures:?}"));
             }
         }
-        if draw.one_in(64) {
+        if random.one_in(64) {
             let audit = round.engine.with_writer(|writer| writer.cluster().audit());
             if let Some(first) = audit.map_err(|_| "a fold panicked")?.first() {
                 return Err(format!("the audit of the writer: {first}"));
@@ -339,7 +323,7 @@ fn sweep(round: &Round<'_>, _: Reader, mut draw: Draw) -> Result<Vec<Held>, Stri
 
 /// Weak handles of versions are upgraded in a tight loop, which meets the moment in which the writer is about to free
 /// them; what an upgrade gives back is a version like any other, however long it is held from then on.
-fn weaken(round: &Round<'_>, reader: Reader, mut draw: Draw) -> Result<Vec<Held>, String> {
+fn weaken(round: &Round<'_>, reader: Reader, mut random: Random) -> Result<Vec<Held>, String> {
     const BY: &str = "from a weak handle";
     let mut kept: Vec<Held> = Vec::new();
     let mut turn = 0_u64;
@@ -351,13 +335,13 @@ fn weaken(round: &Round<'_>, reader: Reader, mut draw: Draw) -> Result<Vec<Held>
             // The writer may be giving up its own handle at this moment. If nobody else has the version afterwards, it
             // is the likeliest to lack something later, and kept; others at random.
             (0..8).for_each(|_| std::hint::spin_loop());
-            if Arc::strong_count(&again) == 1 || draw.one_in(1 << 20) {
+            if Arc::strong_count(&again) == 1 || random.one_in(1 << 20) {
                 kept.push(Held::version(again, BY));
                 break;
             }
         }
         if kept.len() > 6 {
-            let at = draw.below(kept.len() as u64) as usize;
+            let at = random.index(kept.len());
             kept.swap_remove(at).check("while it was held")?;
         }
         if turn.is_multiple_of(256) {
@@ -369,11 +353,11 @@ fn weaken(round: &Round<'_>, reader: Reader, mut draw: Draw) -> Result<Vec<Held>
 }
 
 /// Owned versions are held and dropped in any order.
-fn hold(round: &Round<'_>, mut reader: Reader, mut draw: Draw) -> Result<Vec<Held>, String> {
+fn hold(round: &Round<'_>, mut reader: Reader, mut random: Random) -> Result<Vec<Held>, String> {
     let mut kept = Vec::new();
     let mut live = Generation::ZERO;
     while round.goes_on() {
-        let version = match draw.below(3) {
+        let version = match random.below(3) {
             0 => reader.snapshot(),
             1 => reader.refresh().clone(),
             _ => {
@@ -383,69 +367,69 @@ fn hold(round: &Round<'_>, mut reader: Reader, mut draw: Draw) -> Result<Vec<Hel
             }
         };
         kept.push(Held::version(version, "an owned version"));
-        while kept.len() > 6 || (!kept.is_empty() && draw.one_in(3)) {
-            let at = draw.below(kept.len() as u64) as usize;
+        while kept.len() > 6 || (!kept.is_empty() && random.one_in(3)) {
+            let at = random.index(kept.len());
             kept.swap_remove(at).check("while it was held")?;
         }
-        let (at, _) = reader.get_pod(&a_pod(&mut draw, "nobody".to_owned()).uid);
+        let (at, _) = reader.get_pod(&a_pod(&mut random, "nobody".to_owned()).uid);
         if at < live {
             return Err(format!("the live index went back from {} to {}", live.0, at.0));
         }
         live = at;
-        if draw.one_in(8) {
+        if random.one_in(8) {
             reader.release();
         }
-        thread::sleep(Duration::from_micros(draw.below(2_000)));
+        thread::sleep(Duration::from_micros(random.below(2_000)));
     }
     Ok(kept)
 }
 
 /// Forks and forks of forks are changed, held, and dropped in any order, without the versions that they start at.
-fn fork(round: &Round<'_>, reader: Reader, mut draw: Draw) -> Result<Vec<Held>, String> {
+fn fork(round: &Round<'_>, reader: Reader, mut random: Random) -> Result<Vec<Held>, String> {
     let mut kept: Vec<Held> = Vec::new();
     let mut turn = 0;
     while round.goes_on() {
         turn += 1;
         let mut fork = match kept.last() {
-            Some(held) if draw.one_in(3) => held.cluster().fork(),
+            Some(held) if random.one_in(3) => held.cluster().fork(),
             _ => reader.snapshot().fork(),
         };
-        for n in 0..draw.below(30) {
-            let new = a_pod(&mut draw, format!("forked-{turn}-{n}"));
+        for n in 0..random.below(30) {
+            let new = a_pod(&mut random, format!("forked-{turn}-{n}"));
             // A node's ports or sums may be in the way of nothing here: forks check no fit.
             fork.add_pod(&new).map_err(|why| format!("a fork refused a new pod: {why}"))?;
         }
-        for _ in 0..draw.below(30) {
-            let name = draw.node();
+        for _ in 0..random.below(30) {
+            let name = a_name(&mut random);
             let gone = fork.node(&name).and_then(|node| node.pods().next().map(|pod| pod.uid()));
             if let Some(uid) = gone {
                 fork.remove_pod(&uid)
                     .map_err(|why| format!("a fork lacks a pod it lists: {why}"))?;
             }
         }
-        if let Some(name) = Some(draw.node()).filter(|name| fork.node(name).is_some()) {
+        if let Some(name) = Some(a_name(&mut random)).filter(|name| fork.node(name).is_some()) {
             fork.remove_node(&name)
                 .map_err(|why| format!("a fork lacks a node it lists: {why}"))?;
         }
-        if draw.one_in(8)
+        if random.one_in(8)
             && let Some(first) = fork.audit().first()
         {
             return Err(format!("the audit of a fork: {first}"));
         }
         kept.push(Held::fork(fork, "a fork"));
-        while kept.len() > 5 || (!kept.is_empty() && draw.one_in(4)) {
-            let at = draw.below(kept.len() as u64) as usize;
+        while kept.len() > 5 || (!kept.is_empty() && random.one_in(4)) {
+            let at = random.index(kept.len());
             kept.swap_remove(at).check("while it was held")?;
         }
-        thread::sleep(Duration::from_micros(draw.below(2_000)));
+        thread::sleep(Duration::from_micros(random.below(2_000)));
     }
     Ok(kept)
 }
 
 /// Readers panic with guards, owned versions and forks in their hands.
-fn panic(round: &Round<'_>, reader: Reader, mut draw: Draw) -> Result<Vec<Held>, String> {
+fn panic(round: &Round<'_>, reader: Reader, mut random: Random) -> Result<Vec<Held>, String> {
     while round.goes_on() {
-        let (dies, with) = (reader.clone(), draw.below(3));
+        let (dies, with) = (reader.clone(), random.below(3));
         let died = catch_unwind(AssertUnwindSafe(move || {
             let outer = dies.pin();
             let _owned = (with > 0).then(|| dies.snapshot());
@@ -457,18 +441,18 @@ fn panic(round: &Round<'_>, reader: Reader, mut draw: Draw) -> Result<Vec<Held>,
         if died.is_ok() {
             return Err("a panic was lost".to_owned());
         }
-        thread::sleep(Duration::from_micros(draw.below(4_000)));
+        thread::sleep(Duration::from_micros(random.below(4_000)));
     }
     Ok(Vec::new())
 }
 
 /// Guards, versions and forks are forgotten: their memory is lost, and nothing else is.
-fn forget(round: &Round<'_>, reader: Reader, mut draw: Draw) -> Result<Vec<Held>, String> {
+fn forget(round: &Round<'_>, reader: Reader, mut random: Random) -> Result<Vec<Held>, String> {
     let mut forgotten = Vec::new();
     while round.goes_on() {
         if forgotten.len() < FORGOTTEN {
             let lost: &'static Reader = Box::leak(Box::new(reader.clone()));
-            let cluster: &'static Cluster = match draw.below(3) {
+            let cluster: &'static Cluster = match random.below(3) {
                 0 => Box::leak(Box::new(lost.pin())),
                 1 => Box::leak(Box::new(lost.snapshot())),
                 _ => Box::leak(Box::new(lost.pin().fork())),
@@ -482,34 +466,34 @@ fn forget(round: &Round<'_>, reader: Reader, mut draw: Draw) -> Result<Vec<Held>
                 return Err(format!("{} changed", which()));
             }
         }
-        thread::sleep(Duration::from_millis(50 + draw.below(400)));
+        thread::sleep(Duration::from_millis(50 + random.below(400)));
     }
     Ok(Vec::new())
 }
 
 /// Readers are made, sent to threads, cloned there and dropped, guards of theirs in any order.
-fn come_and_go(round: &Round<'_>, reader: Reader, mut draw: Draw) -> Result<Vec<Held>, String> {
+fn come_and_go(round: &Round<'_>, reader: Reader, mut random: Random) -> Result<Vec<Held>, String> {
     while round.goes_on() {
-        let how_many = 1 + draw.below(12);
+        let how_many = 1 + random.below(12);
         let seen: Vec<Result<(), String>> = thread::scope(|scope| {
             let threads: Vec<_> = (0..how_many)
                 .map(|n| {
                     let reader = reader.clone();
-                    scope.spawn(move || visit(reader, Draw(n)))
+                    scope.spawn(move || visit(reader, Random::new(n)))
                 })
                 .collect();
             let panicked = || Err("a visiting reader panicked".to_owned());
             threads.into_iter().map(|thread| thread.join().unwrap_or_else(|_| panicked())).collect()
         });
         seen.into_iter().collect::<Result<(), String>>()?;
-        thread::sleep(Duration::from_micros(draw.below(3_000)));
+        thread::sleep(Duration::from_micros(random.below(3_000)));
     }
     Ok(Vec::new())
 }
 
-fn visit(mut reader: Reader, mut draw: Draw) -> Result<(), String> {
+fn visit(mut reader: Reader, mut random: Random) -> Result<(), String> {
     let mut last = Generation::ZERO;
-    for _ in 0..1 + draw.below(6) {
+    for _ in 0..1 + random.below(6) {
         let another = reader.clone();
         let (first, second) = (reader.pin(), another.pin());
         let third = reader.pin();

@@ -6,6 +6,8 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use portolan_testkit::random::Random;
+
 use super::cell::Cell;
 use super::*;
 
@@ -346,13 +348,8 @@ fn do_anything<C: Cell<Version> + 'static>(
     seed: u64,
     stop: &AtomicBool,
 ) {
-    let mut random = seed * 2 + 1;
-    let mut below = move |n: u64| {
-        random ^= random >> 12;
-        random ^= random << 25;
-        random ^= random >> 27;
-        (random.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33) % n
-    };
+    let mut random = Random::new(seed);
+    let mut below = move |n: u64| random.below(n);
     let (mut last, mut held) = (0, Vec::<Arc<Version>>::new());
     let mut newer = |version: u64| {
         assert!(version >= last, "{version} after {last}");

@@ -50,6 +50,13 @@ impl<const CHILDREN: usize> Counted<CHILDREN> {
     }
 }
 
+impl<const CHILDREN: usize> Default for Counted<CHILDREN> {
+    #[inline]
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 impl<const CHILDREN: usize> Clone for Counted<CHILDREN> {
     #[inline]
     fn clone(&self) -> Self {

@@ -4,22 +4,13 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
+use portolan_testkit::random::Random;
+
 use super::*;
-
-/// A small generator with a fixed seed: the same operations in every run.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, bound: u64) -> u64 {
-        self.0 =
-            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) % bound
-    }
-}
 
 #[test]
 fn equals_a_plain_map_under_random_changes() {
-    let mut random = Random(7);
+    let mut random = Random::new(7);
     let mut index = LiveIndex::<[u64; 2], u64>::new();
     let reader = index.reader();
     let mut plain = HashMap::new();

@@ -24,7 +24,14 @@ pub enum Nothing {
     Ever,
 }
 
+impl Default for Bell {
+    fn default() -> Bell {
+        Bell::new()
+    }
+}
+
 #[cfg(not(loom))]
+#[expect(clippy::len_without_is_empty, reason = "lengths are for figures")]
 mod shipping {
     use std::time::Instant;
 
