@@ -1,8 +1,7 @@
-//! Small inputs that would make a careless parser take all memory or time: what
-//! reading takes follows the length of the input.
+//! Small inputs cannot make the parsers use unbounded memory or time.
 //!
-//! The allocator counts what a thread has at most, and how much it ever asked
-//! for, which stands for the time that it takes.
+//! The allocator counts a thread's peak memory and its total allocations; the total stands
+//! in for the time.
 #![allow(unsafe_code)]
 
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -29,7 +28,7 @@ thread_local! {
 }
 
 fn count(bytes: i64) {
-    // A thread that is ending has no counters any more.
+    // The counters of a terminating thread may already be destroyed.
     let _ = LIVE.try_with(|live| {
         live.set(live.get() + bytes);
         PEAK.with(|peak| peak.set(peak.get().max(live.get())));
@@ -37,8 +36,8 @@ fn count(bytes: i64) {
     let _ = TOTAL.try_with(|total| total.set(total.get() + bytes.max(0)));
 }
 
-// SAFETY: every call is passed on to the system's allocator as it came, whose
-// contract is the same; counting touches no memory that is handed out.
+// SAFETY: every call is forwarded unchanged to the system's allocator, which has the same
+// contract; counting does not touch the allocated memory.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count(layout.size() as i64);
@@ -59,13 +58,12 @@ unsafe impl GlobalAlloc for Counting {
     }
 }
 
-/// What a reading of less than a hundred kilobytes may have at once, and ask for
-/// in all.
+/// Limits on peak memory and total allocations when reading less than 100,000 bytes.
 const AT_ONCE: i64 = 128 << 20;
 const IN_ALL: i64 = 512 << 20;
 
 fn bounded<T>(name: &str, length: usize, read: impl FnOnce() -> T) -> T {
-    assert!(length < 100_000, "{name} is no small input");
+    assert!(length < 100_000, "{name} is not a small input");
     let before = LIVE.get();
     PEAK.set(before);
     TOTAL.set(0);
@@ -83,7 +81,7 @@ fn json(name: &str, text: &str) -> Result<k8s::Objects, k8s::ReadError> {
     bounded(name, text.len(), || k8s::read_json(text.as_bytes()))
 }
 
-/// A configuration whose one plugin has these arguments.
+/// Reads a configuration with these arguments of one plugin.
 fn configuration(name: &str, arguments: &str) -> Result<Configuration, ConfigError> {
     let registry = Registry::in_tree();
     let text = format!(
@@ -94,7 +92,7 @@ fn configuration(name: &str, arguments: &str) -> Result<Configuration, ConfigErr
 }
 
 #[test]
-fn aliases_do_not_make_much_of_little() {
+fn aliases_do_not_amplify_input() {
     let long = "x".repeat(40_000);
     let list = "x,".repeat(4_000);
     for text in [
@@ -123,7 +121,7 @@ fn aliases_do_not_make_much_of_little() {
 }
 
 #[test]
-fn depth_is_refused_and_never_recursed_into() {
+fn deep_nesting_is_refused_without_recursion() {
     for open in ["[", "{a: ", "- ", "? ", "!!a ["] {
         let text = format!("apiVersion: v1\nkind: Foo\nx:\n  {}", open.repeat(15_000));
         assert!(yaml(open, &text).is_err(), "{open}");
@@ -139,7 +137,7 @@ fn depth_is_refused_and_never_recursed_into() {
 }
 
 #[test]
-fn wide_objects_take_what_their_length_takes() {
+fn wide_objects_need_memory_in_proportion_to_their_length() {
     let tolerations: Vec<_> =
         (0..2_200).map(|n| format!(r#"{{"key":"k{n}","operator":"Exists"}}"#)).collect();
     let class = format!(
@@ -154,7 +152,7 @@ fn wide_objects_take_what_their_length_takes() {
 }
 
 #[test]
-fn a_gzip_stream_is_read_no_further_than_it_has_text() {
+fn a_gzip_stream_of_blanks_is_refused() {
     let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::best());
     for _ in 0..4 {
         encoder.write_all(&[b' '; 1 << 20]).expect("memory takes it");

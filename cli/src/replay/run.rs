@@ -1,5 +1,4 @@
-//! The replay itself: what is common to both ways of deciding, pod by pod and
-//! through the queue.
+//! The parts of a replay that are the same with and without the scheduling queue.
 
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -24,36 +23,35 @@ use super::meter::{Meter, Sample, Usage, Waiting, usage};
 use super::workload::Workload;
 use super::{Mode, Progress, Source, plain, queued};
 
-/// What came of a replay.
+/// The result of a replay.
 pub(crate) struct Outcome {
     pub(crate) nodes: usize,
     pub(crate) pods: usize,
     pub(crate) placed: usize,
     pub(crate) failed: usize,
-    /// How many failed pods met each reason on some node.
+    /// The number of failed pods per reason; a pod counts once for each of its reasons.
     pub(crate) reasons: BTreeMap<String, usize>,
     pub(crate) cycles: u64,
-    /// Spent in cycles: version, filter, score, choice, assume; through the queue also
-    /// taking the pod from there, preemption and binding.
+    /// Time in cycles: snapshot, filter, score, selection and assume; with the queue, also
+    /// pop, preemption and binding.
     pub(crate) in_cycles: Duration,
     pub(crate) wall: Duration,
     /// Nanoseconds of each cycle.
     pub(crate) cycle: Histogram<u64>,
     pub(crate) figures: Figures,
-    /// Live bytes of the engine at the end.
+    /// The engine's live bytes at the end.
     pub(crate) bytes: i64,
     pub(crate) decision_hash: u64,
     pub(crate) usage: Vec<Usage>,
     pub(crate) threads: usize,
     pub(crate) notes: Vec<String>,
-    /// Where each pod went first, by its place in the workload.
+    /// The first node of each pod, in workload order.
     pub(crate) placements: Vec<Option<Name>>,
-    /// In timed mode, the seconds from the arrival of pods to their first place.
+    /// In timed mode, the seconds from each pod's arrival to its first placement.
     pub(crate) waits: Option<Histogram<u64>>,
-    /// How often a pod had to make room for another; none where pods were decided on
-    /// without the queue.
+    /// The number of preempted pods; none without the queue.
     pub(crate) preempted: Option<usize>,
-    /// How it was from moment to moment, where a chart is wanted.
+    /// Samples over time, if a chart is drawn.
     pub(crate) samples: Vec<Sample>,
     /// The cluster at the end.
     pub(crate) end: Arc<portolan::Snapshot>,
@@ -66,11 +64,11 @@ pub(crate) struct How<'a> {
     pub(crate) threads: u16,
     pub(crate) progress: Progress,
     pub(crate) metrics: Option<&'a Metrics>,
-    /// Whether a chart is wanted.
+    /// Whether a chart is drawn.
     pub(crate) is_drawn: bool,
 }
 
-/// A replay on its way.
+/// A running replay.
 pub(super) struct Replay<'a> {
     pub(super) engine: Engine,
     pub(super) reader: Reader,
@@ -82,7 +80,7 @@ pub(super) struct Replay<'a> {
     hash: DefaultHasher,
 }
 
-/// What decides, for either way.
+/// The scheduler and its handle.
 pub(super) struct Decider {
     pub(super) scheduler: Scheduler,
     pub(super) handle: Handle,
@@ -168,10 +166,10 @@ fn scheduler(source: &Source, how: How<'_>, handle: &Handle) -> Result<Scheduler
 
 fn bar(workload: &Workload, progress: Progress) -> ProgressBar {
     let bar = ProgressBar::new(workload.arrivals.len() as u64).with_style(
-        ProgressStyle::with_template("{msg:<8} {wide_bar} {pos}/{len} pods {per_sec} eta {eta}")
+        ProgressStyle::with_template("{msg} {wide_bar} {pos}/{len} pods, {per_sec}, {eta} left")
             .unwrap_or_else(|_| ProgressStyle::default_bar()),
     );
-    bar.set_message("replay");
+    bar.set_message("replaying");
     if progress == Progress::Hidden {
         bar.set_draw_target(indicatif::ProgressDrawTarget::hidden());
     }
@@ -204,10 +202,10 @@ impl Replay<'_> {
     }
 
     pub(super) fn event(&self, event: Event) -> Result<portolan::log::Outcome, Failure> {
-        self.engine.submit(event).map_err(|_| closed("it is closed"))?.wait().map_err(closed)
+        self.engine.submit(event).map_err(|_| closed("the log is closed"))?.wait().map_err(closed)
     }
 
-    /// A pod was decided on, in so much time.
+    /// Records the decision for a pod, and its duration.
     pub(super) fn note_cycle(&mut self, pod: &Pod, node: Option<&Name>, took: Duration) {
         self.outcome.cycles += 1;
         self.outcome.in_cycles += took;
@@ -215,7 +213,7 @@ impl Replay<'_> {
         (&*pod.name, node.map(|node| &**node)).hash(&mut self.hash);
     }
 
-    /// A pod of the workload is left without a node, for these reasons.
+    /// Records a failed pod with its reasons.
     pub(super) fn note_failed(&mut self, reasons: impl IntoIterator<Item = String>) {
         self.outcome.failed += 1;
         for reason in reasons {
@@ -233,8 +231,8 @@ impl Replay<'_> {
             if usage.resource == "cpu" && usage.peak.saturating_mul(10) < usage.allocatable {
                 let share = usage.peak as f64 * 100.0 / usage.allocatable as f64;
                 self.outcome.notes.push(format!(
-                    "the cluster stays nearly idle: at most {share:.1} % of its cpu is requested \
-                     at any time; --mode fill shows it full, and --load with --mode timed busier"
+                    "the cluster is nearly idle: at most {share:.1} % of its cpu is requested at \
+                     any time; use --mode fill, or --mode timed with a larger --load"
                 ));
             }
         }
