@@ -148,7 +148,7 @@ pub(crate) fn finished(number: usize) -> String {
 }
 
 /// The scheduling policy of one scheduler.
-pub(crate) struct Decides {
+pub(crate) struct Policy {
     pub(crate) framework: Framework,
     /// The scheduler's name.
     pub(crate) profile: String,
@@ -158,15 +158,15 @@ pub(crate) struct Decides {
 
 /// The configuration's only profile, or the one for this scheduler name; the default
 /// profile if there is no configuration. The profile's plugins share the handle.
-pub(crate) fn decides(
+pub(crate) fn policy(
     file: Option<&PathBuf>,
     scheduler: Option<&str>,
     handle: &Handle,
-) -> Result<Decides, Failure> {
+) -> Result<Policy, Failure> {
     let wanted = scheduler.unwrap_or("default-scheduler");
     let Some(file) = file else {
         let framework = Framework::default_profile_with(handle);
-        return Ok(Decides { framework, profile: wanted.to_owned(), percentage_of_nodes: None });
+        return Ok(Policy { framework, profile: wanted.to_owned(), percentage_of_nodes: None });
     };
     let bytes = input::read(file)?;
     let text = String::from_utf8(bytes).map_err(|error| Failure::File {
@@ -190,7 +190,7 @@ pub(crate) fn decides(
             names.join(", ")
         ),
     })?;
-    Ok(Decides {
+    Ok(Policy {
         framework: found.framework,
         profile: found.scheduler_name,
         percentage_of_nodes: found.percentage_of_nodes.or(percentage),

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use crate::error::Failure;
 use crate::metrics::{self, MetricsFile};
 use crate::replay::run::Outcome;
-use crate::replay::{self, How, Progress, Workload};
+use crate::replay::{self, Progress, Settings, Workload};
 use crate::table::plain;
 use crate::text::count;
 use crate::{Output, print};
@@ -84,14 +84,14 @@ fn one(
     (config, typical): (&PathBuf, Option<&Pod>),
     metrics: Option<&Metrics>,
 ) -> Result<Run, Failure> {
-    let how = How {
+    let settings = Settings {
         config: Some(config).filter(|config| *config != Path::new("default")),
         threads: 1,
         progress: Progress::Hidden,
         metrics,
-        is_drawn: false,
+        draws_chart: false,
     };
-    let outcome = replay::run::run(workload, source, how)?;
+    let outcome = replay::run::run(workload, source, settings)?;
     let imbalance = imbalance(&outcome.end);
     let fragmentation = typical.map_or(0.0, |pod| fragmentation(&outcome.end, pod));
     Ok(Run { name: config.display().to_string(), outcome, imbalance, fragmentation })

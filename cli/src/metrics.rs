@@ -57,7 +57,7 @@ impl Sink {
 }
 
 /// The framework, with a recorder if metrics are collected.
-pub(crate) fn heard(framework: Framework, metrics: Option<&Metrics>, profile: &str) -> Framework {
+pub(crate) fn record(framework: Framework, metrics: Option<&Metrics>, profile: &str) -> Framework {
     match metrics {
         Some(metrics) => framework.with_recorder(metrics.recorder(profile), PLUGINS_ONE_IN),
         None => framework,

@@ -141,7 +141,7 @@ impl<'a> Bench<'a> {
 
     fn framework(&self) -> Framework {
         let framework = Framework::default_profile_with(&self.handle);
-        metrics::heard(framework, self.metrics, "default-scheduler")
+        metrics::record(framework, self.metrics, "default-scheduler")
     }
 
     fn decider(&self, index: u16) -> Scheduler {

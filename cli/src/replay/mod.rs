@@ -20,7 +20,7 @@ use crate::files::openb::Priorities;
 use crate::metrics::{self, MetricsFile};
 use crate::{Output, print};
 
-pub(crate) use run::How;
+pub(crate) use run::Settings;
 pub(crate) use workload::Workload;
 
 /// Schedule a workload pod by pod.
@@ -145,14 +145,14 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     let workload = workload(source)?;
     let sink = metrics.open()?;
     chart.as_ref().map_or(Ok(()), chart::Target::check)?;
-    let how = How {
+    let settings = Settings {
         config: config.as_ref(),
         threads: *threads,
         progress: Progress::Shown,
         metrics: metrics::of(&sink),
-        is_drawn: chart.is_some(),
+        draws_chart: chart.is_some(),
     };
-    let outcome = run::run(&workload, source, how)?;
+    let outcome = run::run(&workload, source, settings)?;
     if let Some(chart) = chart {
         chart.write(&workload, &outcome, source.mode)?;
     }

@@ -59,13 +59,13 @@ pub(crate) struct Outcome {
 
 /// How a workload is replayed.
 #[derive(Clone, Copy)]
-pub(crate) struct How<'a> {
+pub(crate) struct Settings<'a> {
     pub(crate) config: Option<&'a PathBuf>,
     pub(crate) threads: u16,
     pub(crate) progress: Progress,
     pub(crate) metrics: Option<&'a Metrics>,
     /// Whether a chart is drawn.
-    pub(crate) is_drawn: bool,
+    pub(crate) draws_chart: bool,
 }
 
 /// A running replay.
@@ -86,17 +86,21 @@ pub(super) struct Decider {
     pub(super) handle: Handle,
 }
 
-pub(crate) fn run(workload: &Workload, source: &Source, how: How<'_>) -> Result<Outcome, Failure> {
+pub(crate) fn run(
+    workload: &Workload,
+    source: &Source,
+    settings: Settings<'_>,
+) -> Result<Outcome, Failure> {
     let before = live_bytes();
     let engine = Engine::shared(source.godel.config());
     let reader = engine.reader().map_err(closed)?;
     let is_queued = source.mode == Mode::Timed || workload.needs_queue();
     let victims = queued::Victims::default();
     let handle = match is_queued {
-        true => queued::handle(&engine, &victims, how.metrics),
+        true => queued::handle(&engine, &victims, settings.metrics),
         false => Handle::default(),
     };
-    let scheduler = scheduler(source, how, &handle)?;
+    let scheduler = scheduler(source, settings, &handle)?;
     let outcome = Outcome {
         nodes: workload.nodes.len(),
         pods: workload.arrivals.len(),
@@ -111,7 +115,7 @@ pub(crate) fn run(workload: &Workload, source: &Source, how: How<'_>) -> Result<
         bytes: 0,
         decision_hash: 0,
         usage: Vec::new(),
-        threads: usize::from(how.threads),
+        threads: usize::from(settings.threads),
         notes: workload.notes.clone(),
         placements: vec![None; workload.arrivals.len()],
         waits: match source.mode {
@@ -123,10 +127,10 @@ pub(crate) fn run(workload: &Workload, source: &Source, how: How<'_>) -> Result<
         end: reader.snapshot(),
     };
     let mut replay = Replay {
-        bar: bar(workload, how.progress),
+        bar: bar(workload, settings.progress),
         hash: DefaultHasher::new(),
         meter: Meter::new(&reader.snapshot(), false),
-        metrics: how.metrics,
+        metrics: settings.metrics,
         outcome,
         workload,
         engine,
@@ -134,7 +138,7 @@ pub(crate) fn run(workload: &Workload, source: &Source, how: How<'_>) -> Result<
     };
     let started = Instant::now();
     replay.load()?;
-    replay.meter = Meter::new(&replay.reader.snapshot(), how.is_drawn);
+    replay.meter = Meter::new(&replay.reader.snapshot(), settings.draws_chart);
     replay.meter.sample(0.0, Waiting::default);
     let decider = Decider { scheduler, handle };
     match is_queued {
@@ -146,20 +150,24 @@ pub(crate) fn run(workload: &Workload, source: &Source, how: How<'_>) -> Result<
     replay.finish(before)
 }
 
-fn scheduler(source: &Source, how: How<'_>, handle: &Handle) -> Result<Scheduler, Failure> {
-    let pool = match usize::from(how.threads) {
+fn scheduler(
+    source: &Source,
+    settings: Settings<'_>,
+    handle: &Handle,
+) -> Result<Scheduler, Failure> {
+    let pool = match usize::from(settings.threads) {
         1 => None,
         threads => {
             let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build();
             Some(Arc::new(pool.map_err(|error| Failure::Threads(error.to_string()))?))
         }
     };
-    let decides = cluster::decides(how.config, None, handle)?;
+    let policy = cluster::policy(settings.config, None, handle)?;
     let percentage_of_nodes = match source.percentage_of_nodes {
-        0 => decides.percentage_of_nodes.unwrap_or(0),
+        0 => policy.percentage_of_nodes.unwrap_or(0),
         given => given,
     };
-    let framework = metrics::heard(decides.framework, how.metrics, &decides.profile);
+    let framework = metrics::record(policy.framework, settings.metrics, &policy.profile);
     let config = SchedulerConfig { percentage_of_nodes, seed: source.seed };
     Ok(Scheduler::new(framework, config, pool))
 }

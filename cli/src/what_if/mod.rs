@@ -37,8 +37,8 @@ pub(crate) struct Arguments {
     #[arg(long)]
     delete_emptydir_data: bool,
     /// Add COUNT copies of the node in FILE, such as 3xnode.yaml.
-    #[arg(long, value_parser = nodes::More::parse, num_args = 1.., value_name = "COUNTxFILE")]
-    add: Vec<nodes::More>,
+    #[arg(long, value_parser = nodes::Copies::parse, num_args = 1.., value_name = "COUNTxFILE")]
+    add: Vec<nodes::Copies>,
     /// Additional pods to schedule: files of pods or of their controllers.
     #[arg(long, num_args = 1.., value_name = "FILE")]
     pods: Vec<PathBuf>,
@@ -73,7 +73,7 @@ struct Answer {
     added: usize,
     drained: Vec<String>,
     /// Pods that block a drain.
-    in_the_way: Vec<(Pod, Name, Stays)>,
+    blocked: Vec<(Pod, Name, Stays)>,
     /// Pods that are moved or newly placed: old node and new node.
     placed: Vec<(Pod, Option<Name>, Name)>,
     /// Unschedulable pods: old node and reason.
@@ -84,8 +84,8 @@ struct Answer {
 }
 
 impl Answer {
-    fn is_well(&self) -> bool {
-        self.in_the_way.is_empty() && self.unplaced.is_empty()
+    fn is_ok(&self) -> bool {
+        self.blocked.is_empty() && self.unplaced.is_empty()
     }
 }
 
@@ -94,19 +94,19 @@ const MOST: usize = 1_000_000;
 
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     let loaded = cluster::load(&arguments.cluster, &arguments.godel)?;
-    let decides = cluster::decides(arguments.config.as_ref(), None, &Handle::default())?;
+    let policy = cluster::policy(arguments.config.as_ref(), None, &Handle::default())?;
     let config = SchedulerConfig {
-        percentage_of_nodes: decides.percentage_of_nodes.unwrap_or(100),
+        percentage_of_nodes: policy.percentage_of_nodes.unwrap_or(100),
         seed: arguments.seed,
     };
     let sink = arguments.metrics.open()?;
-    let framework = metrics::heard(decides.framework, metrics::of(&sink), &decides.profile);
+    let framework = metrics::record(policy.framework, metrics::of(&sink), &policy.profile);
     let framework: Arc<Framework> = Arc::new(framework);
     let start = loaded.writer.snapshot();
     let mut what_if = WhatIf::new(&start, framework.clone(), config.clone());
     let mut answer = Answer { notes: loaded.notes.clone(), ..Answer::default() };
-    for more in &arguments.add {
-        answer.added += more.add(&mut what_if, &loaded.controllers, &mut answer.notes)?;
+    for copies in &arguments.add {
+        answer.added += copies.add(&mut what_if, &loaded.controllers, &mut answer.notes)?;
     }
     let options =
         DrainOptions { force: arguments.force, delete_local_data: arguments.delete_emptydir_data };
@@ -148,7 +148,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
         Output::Table => report::table(&answer),
         Output::Json => report::json(&answer).to_string(),
     })?;
-    Ok(if answer.is_well() { ExitCode::SUCCESS } else { ExitCode::from(1) })
+    Ok(if answer.is_ok() { ExitCode::SUCCESS } else { ExitCode::from(1) })
 }
 
 /// Records a scheduling attempt, if the framework has a recorder.
@@ -178,8 +178,8 @@ fn drain(
             Failure::Usage(format!("--drain {node}: {error}: check the spelling"))
         })?;
         answer.drained.push(node.clone());
-        let in_the_way = drained.stays.into_iter().filter(|(_, why)| why.is_in_the_way());
-        answer.in_the_way.extend(in_the_way.map(|(pod, why)| (pod, name.clone(), why)));
+        let blocked = drained.stays.into_iter().filter(|(_, why)| why.is_in_the_way());
+        answer.blocked.extend(blocked.map(|(pod, why)| (pod, name.clone(), why)));
         queue.extend(drained.evicted.into_iter().map(|pod| (pod, Some(name.clone()))));
     }
     Ok(queue)

@@ -15,21 +15,21 @@ use crate::text::count;
 
 /// A number of copies of the node in a file.
 #[derive(Clone, Debug)]
-pub(super) struct More {
+pub(super) struct Copies {
     count: usize,
     file: PathBuf,
 }
 
 const MOST: usize = 1_000_000;
 
-impl More {
-    pub(super) fn parse(text: &str) -> Result<More, String> {
+impl Copies {
+    pub(super) fn parse(text: &str) -> Result<Copies, String> {
         let (count, file) = text.split_once('x').ok_or("pass COUNTxFILE, such as 3xnode.yaml")?;
         let count = count.parse().ok().filter(|count| (1..=MOST).contains(count));
         let count = count.ok_or_else(|| {
             format!("COUNT must be 1 to {MOST}: pass COUNTxFILE, such as 3xnode.yaml")
         })?;
-        Ok(More { count, file: file.into() })
+        Ok(Copies { count, file: file.into() })
     }
 
     /// Adds the nodes; returns their number.

@@ -32,7 +32,7 @@ fn list<T>(text: &mut String, title: &str, items: &[T], line: impl Fn(&T) -> Str
 
 pub(super) fn table(answer: &Answer) -> String {
     let mut text = String::new();
-    let verdict = match (answer.in_the_way.len(), answer.unplaced.len()) {
+    let verdict = match (answer.blocked.len(), answer.unplaced.len()) {
         (0, 0) => "all pods can be placed".to_owned(),
         (0, unplaced) => format!("{} unschedulable", count(unplaced, "pod")),
         (blocked, 0) => format!("{} blocked", count(blocked, "pod")),
@@ -48,7 +48,7 @@ pub(super) fn table(answer: &Answer) -> String {
     let moved = answer.placed.iter().filter(|(_, from, _)| from.is_some()).count();
     let _ = writeln!(text, "moved     {}", count(moved, "pod"));
     let _ = writeln!(text, "placed    {}\n", count(answer.placed.len() - moved, "pod"));
-    list(&mut text, "blocked", &answer.in_the_way, |(pod, node, why)| {
+    list(&mut text, "blocked", &answer.blocked, |(pod, node, why)| {
         format!("{} on {node}: {why}", key(pod))
     });
     list(&mut text, "unschedulable", &answer.unplaced, |(pod, from, why)| match from {
@@ -94,7 +94,7 @@ pub(super) fn table(answer: &Answer) -> String {
 }
 
 pub(super) fn json(answer: &Answer) -> Value {
-    let in_the_way = answer.in_the_way.iter().map(
+    let blocked = answer.blocked.iter().map(
         |(pod, node, why)| json!({ "pod": key(pod), "node": &**node, "why": why.to_string() }),
     );
     let placed = answer
@@ -106,11 +106,11 @@ pub(super) fn json(answer: &Answer) -> Value {
         .iter()
         .map(|(pod, from, why)| json!({ "pod": key(pod), "from": from.as_deref(), "why": why }));
     let mut result = json!({
-        "ok": answer.is_well(),
+        "ok": answer.is_ok(),
         "nodes": answer.nodes,
         "added": answer.added,
         "drained": answer.drained,
-        "would_not_go": in_the_way.collect::<Vec<_>>(),
+        "would_not_go": blocked.collect::<Vec<_>>(),
         "placed": placed.collect::<Vec<_>>(),
         "unplaced": unplaced.collect::<Vec<_>>(),
         "notes": answer.notes,
