@@ -62,7 +62,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
             scope.spawn(move || one(workload, source, (config, typical), metrics::of(sink)))
         });
         let threads: Vec<_> = threads.collect();
-        let broke = || Failure::Threads("a replay thread panicked".to_owned());
+        let broke = || Failure::Panicked("a replay thread");
         threads.into_iter().map(|t| t.join().unwrap_or_else(|_| Err(broke()))).collect()
     });
     let runs: Vec<Run> = outcomes.into_iter().collect::<Result<_, _>>()?;

@@ -28,9 +28,12 @@ pub(crate) enum Failure {
     /// An error while printing the result.
     #[error("cannot print the result: {0}")]
     Output(std::io::Error),
-    /// A thread that could not be started, or panicked.
-    #[error("{0}: try fewer threads")]
+    /// A thread pool that could not be started.
+    #[error("cannot start threads: {0}: try fewer threads")]
     Threads(String),
+    /// A thread that panicked.
+    #[error("{0} panicked: report the message above as a bug")]
+    Panicked(&'static str),
 }
 
 impl Failure {

@@ -10,8 +10,8 @@ use common::{file, portolan};
 const NODES: &str = "sn,cpu_milli,memory_mib,gpu,model\nn1,8000,1000,0,\n";
 const PODS: &str = "name,cpu_milli,memory_mib,num_gpu,gpu_milli\np1,100,100,0,0\n";
 
-/// Replays with these two files and checks the error about `bad`, which is followed by
-/// each of the texts.
+/// Replays with these two files and checks that the error names `bad` and contains each of
+/// the texts.
 fn refused(test: &str, nodes: &[u8], pods: &[u8], bad: &str, says: &[&str]) {
     let extension = |bytes: &[u8]| match bytes.first() {
         Some(b'{' | b'[') => "json",
@@ -138,9 +138,10 @@ fn an_invalid_quantity_is_named_with_its_field() {
 fn a_truncated_gzip_stream_is_refused() {
     let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
     for n in 0..2000 {
-        writeln!(encoder, "{{\"id\":\"{n}\",\"ttlMs\":0,\"ops\":[]}}").expect("memory takes it");
+        writeln!(encoder, "{{\"id\":\"{n}\",\"ttlMs\":0,\"ops\":[]}}")
+            .expect("writing to memory succeeds");
     }
-    let whole = encoder.finish().expect("memory takes it");
+    let whole = encoder.finish().expect("writing to memory succeeds");
     let cut = file("gzip", "cut.jsonl.gz", &whole[..whole.len() / 2]);
     let run = portolan(&["conformance", &cut]);
     assert_eq!((run.code, &*run.out), (2, ""), "{}", run.err);

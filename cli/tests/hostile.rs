@@ -155,9 +155,9 @@ fn wide_objects_need_memory_in_proportion_to_their_length() {
 fn a_gzip_stream_of_blanks_is_refused() {
     let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::best());
     for _ in 0..4 {
-        encoder.write_all(&[b' '; 1 << 20]).expect("memory takes it");
+        encoder.write_all(&[b' '; 1 << 20]).expect("writing to memory succeeds");
     }
-    let bytes = encoder.finish().expect("memory takes it");
+    let bytes = encoder.finish().expect("writing to memory succeeds");
     let read = bounded("blanks", bytes.len(), || files::content(bytes.clone()));
     assert!(read.is_err_and(|wrong| wrong.line.is_none() && wrong.what.contains("empty")));
 }

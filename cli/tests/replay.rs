@@ -133,6 +133,6 @@ fn a_closed_output_pipe_is_not_an_error() {
         .spawn()
         .expect("the program starts");
     drop(program.stdout.take());
-    let done = program.wait_with_output().expect("it ends");
+    let done = program.wait_with_output().expect("the program exits");
     assert_eq!((done.status.code(), &*String::from_utf8_lossy(&done.stderr)), (Some(0), ""));
 }

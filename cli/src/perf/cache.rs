@@ -495,7 +495,7 @@ fn pin_busy(
     match (failed, times) {
         (Some(error), _) => Err(refused(error)),
         (None, Ok(times)) => Ok((times, rate)),
-        (None, Err(_)) => Err(Failure::Threads("the pinning thread panicked".to_owned())),
+        (None, Err(_)) => Err(Failure::Panicked("the pinning thread")),
     }
 }
 
@@ -513,6 +513,24 @@ fn peak_rss() -> u64 {
     kilobytes.unwrap_or(0) * 1024
 }
 
+/// The name of a figure for people: `assume_publish_us.p50` is `assume publish, p50 (µs)`.
+fn label(path: &str) -> String {
+    let units =
+        [("_per_s", "per second"), ("_us", "µs"), ("_ns", "ns"), ("_ms", "ms"), ("_s", "s")];
+    let mut unit = None;
+    let names = path.split('.').map(|name| {
+        match units.iter().find_map(|(suffix, text)| Some((name.strip_suffix(suffix)?, *text))) {
+            Some((name, text)) => {
+                unit = Some(text);
+                name.replace('_', " ")
+            }
+            None => name.replace('_', " "),
+        }
+    });
+    let name = names.collect::<Vec<_>>().join(", ");
+    unit.map_or_else(|| name.clone(), |unit| format!("{name} ({unit})"))
+}
+
 fn table(result: &Value) -> String {
     let mut table = comfy_table::Table::new();
     table.load_style(comfy_table::presets::NOTHING);
@@ -526,13 +544,27 @@ fn table(result: &Value) -> String {
             }
             Value::Number(number) if number.is_f64() => {
                 let number = number.as_f64().unwrap_or_default();
-                table.add_row([prefix.to_owned(), format!("{number:.2}")]);
+                let decimals = if number.fract() == 0.0 { 0 } else { 2 };
+                table.add_row([label(prefix), format!("{number:.decimals$}")]);
             }
             other => {
-                table.add_row([prefix.to_owned(), other.to_string()]);
+                table.add_row([label(prefix), other.to_string()]);
             }
         }
     }
     rows(&mut table, "", result);
     table.trim_fmt()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn labels_have_words_and_units() {
+        assert_eq!(label("nodes"), "nodes");
+        assert_eq!(label("add_node_per_s"), "add node (per second)");
+        assert_eq!(label("assume_publish_us.p50"), "assume publish, p50 (µs)");
+        assert_eq!(label("rivals.flat_vec_of_arcs_us"), "rivals, flat vec of arcs (µs)");
+    }
 }

@@ -48,7 +48,7 @@ pub(super) fn measure(
         1 => drives.next().map(|mut drive| drive()).into_iter().collect::<Result<_, _>>()?,
         _ => std::thread::scope(|scope| {
             let threads: Vec<_> = drives.map(|drive| scope.spawn(drive)).collect();
-            let broke = || Failure::Threads("a scheduler thread panicked".to_owned());
+            let broke = || Failure::Panicked("a scheduler thread");
             let ended = threads.into_iter().map(|t| t.join().unwrap_or_else(|_| Err(broke())));
             ended.collect::<Result<_, _>>()
         })?,

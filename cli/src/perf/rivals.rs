@@ -38,7 +38,7 @@ pub(super) fn run(
         RwLock::new((0..nodes as u32).map(|n| (n, Arc::new(info()))).collect());
     let flat: RwLock<Arc<Vec<Arc<NodeInfo>>>> =
         RwLock::new(Arc::new((0..nodes).map(|_| Arc::new(info())).collect()));
-    let poisoned = |_| Failure::Threads("a lock was poisoned".to_owned());
+    let poisoned = |_| Failure::Panicked("the holder of a lock");
     let mut times: [Vec<Duration>; 3] = Default::default();
     for round in 0..ROUNDS {
         let n = random.below(nodes);

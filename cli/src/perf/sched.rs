@@ -254,7 +254,7 @@ fn measure(
         }
     } else {
         for _ in 0..arguments.init {
-            // Where the cluster is too small the rest stays out.
+            // If the cluster is too small, the remaining pods are left out.
             let _ = first.schedule(&pods.make(Shape::Basic), Timestamp(0));
         }
     }
@@ -291,7 +291,7 @@ fn measure(
                 })
             };
             let threads: Vec<_> = all.iter_mut().zip(&shares).map(run).collect();
-            let broke = || Failure::Threads("a scheduler thread panicked".to_owned());
+            let broke = || Failure::Panicked("a scheduler thread");
             threads.into_iter().map(|t| t.join().unwrap_or_else(|_| Err(broke()))).collect()
         }),
     };

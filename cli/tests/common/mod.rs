@@ -19,7 +19,7 @@ pub(crate) fn portolan(arguments: &[&str]) -> Run {
         .expect("the program starts");
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("the program prints UTF-8");
     Run {
-        code: done.status.code().expect("no signal ended the program"),
+        code: done.status.code().expect("the program exits without a signal"),
         out: text(done.stdout),
         err: text(done.stderr),
     }
