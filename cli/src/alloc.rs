@@ -1,8 +1,8 @@
-//! The program's allocator: mimalloc, counting the bytes that are live.
+//! The program's allocator: mimalloc, with a count of live bytes.
 //!
-//! Each thread counts its own, without a shared line: what a thread allocates
-//! and another frees is counted on both, so a figure is exact where one thread
-//! does both.
+//! Each thread has its own counter, so that threads share no cache line. Memory that one
+//! thread allocates and another frees changes both counters; a figure is exact if one
+//! thread does both.
 #![allow(unsafe_code)]
 
 use std::alloc::{GlobalAlloc, Layout};
@@ -20,17 +20,17 @@ thread_local! {
 }
 
 fn count(bytes: i64) {
-    // A thread that is ending has no counter any more.
+    // The counter of a terminating thread may already be destroyed.
     let _ = LIVE.try_with(|live| live.set(live.get() + bytes));
 }
 
-/// Bytes that this thread allocated less those that it freed.
+/// Bytes allocated by this thread, minus bytes freed by it.
 pub(crate) fn live_bytes() -> i64 {
     LIVE.with(Cell::get)
 }
 
-// SAFETY: every call is passed on to mimalloc as it came, whose contract is the
-// same; counting touches no memory that is handed out.
+// SAFETY: every call is forwarded unchanged to mimalloc, which has the same contract;
+// counting does not touch the allocated memory.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count(layout.size() as i64);

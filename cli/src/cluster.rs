@@ -1,4 +1,4 @@
-//! A cluster from files, as a writer's state.
+//! Loads a cluster from files into a writer.
 
 use std::path::{Path, PathBuf};
 
@@ -10,38 +10,38 @@ use portolan::{CommitPolicy, Config, Engine, Writer};
 
 use crate::error::Failure;
 use crate::input;
+use crate::text::count;
 
-/// Whether a cluster is one of Gödel's.
+/// The option that enables Gödel semantics.
 #[derive(clap::Args, Clone, Debug, Default)]
 pub(crate) struct Godel {
-    /// Gödel schedulers of this type run the cluster: pods that they have assumed count
-    /// where they are to go, and the places that Reservations hold are held.
+    /// Gödel scheduler type of the cluster: enables assumed pods, Reservations and Movements.
     #[arg(long = "godel", value_name = "SCHEDULER_TYPE")]
     scheduler_type: Option<String>,
 }
 
 impl Godel {
-    /// What the engine has to know of it.
+    /// The engine's configuration.
     pub(crate) fn config(&self) -> Config {
         let godel = self.scheduler_type.as_deref().map(|scheduler_type| GodelConfig {
-            // What is read from files is not confirmed by and by.
+            // No later event confirms objects that are read from files.
             reservations: Some(std::time::Duration::ZERO),
             movements: true,
             preemption_marks: true,
             ..GodelConfig::new(scheduler_type)
         });
-        // What a file says is taken as it is, and one scheduler places pods by its
-        // profile, which may not look at resources at all.
+        // The files are authoritative, and the only scheduler follows its profile, which
+        // may ignore resources.
         Config { godel, commit_check: CommitPolicy::Unchecked, ..Config::default() }
     }
 
-    /// Whether the pod counts on a node that it does not name yet.
+    /// Whether the pod is assumed on a node by annotation, without a node name.
     pub(crate) fn is_assumed(&self, pod: &Pod) -> bool {
         let scheduler_type = self.scheduler_type.as_deref();
         scheduler_type.is_some_and(|of| pod.is_for(of)) && pod.state() == Ok(PodState::Assumed)
     }
 
-    /// Says of objects that mean something under this setting alone that it is missing.
+    /// A note if objects are ignored because `--godel` is missing.
     pub(crate) fn note(&self, objects: &k8s::Objects) -> Option<String> {
         if self.scheduler_type.is_some() {
             return None;
@@ -52,24 +52,25 @@ impl Godel {
         let (objects, pods) = (of_godel.count(), assumed.count());
         (objects + pods > 0).then(|| {
             format!(
-                "{objects} Gödel objects and {pods} pods that are assumed by annotation say \
-                 nothing here: give --godel SCHEDULER_TYPE"
+                "ignored {} and {}: pass --godel SCHEDULER_TYPE to use them",
+                count(objects, "Gödel object"),
+                count(pods, "assumed pod")
             )
         })
     }
 }
 
-/// What files held: a cluster with its placed pods, and the others.
+/// The content of files: a cluster with its placed pods, and the pending pods.
 pub(crate) struct Loaded {
     pub(crate) writer: Writer,
     pub(crate) pending: Vec<Pod>,
-    /// What makes pods: daemon sets put them on new nodes.
+    /// Pod controllers, whose daemon sets add pods to new nodes.
     pub(crate) controllers: Vec<k8s::PodController>,
-    /// What was filled in or left out, for people.
+    /// Notes for the reader about defaulted and skipped input.
     pub(crate) notes: Vec<String>,
 }
 
-/// Reads all objects of some files, as `kubectl get … -o json|yaml` writes them.
+/// Reads all objects of the files, as printed by `kubectl get … -o json|yaml`.
 pub(crate) fn read(files: &[PathBuf]) -> Result<k8s::Objects, Failure> {
     let mut reader = k8s::Reader::new();
     for file in files {
@@ -79,38 +80,38 @@ pub(crate) fn read(files: &[PathBuf]) -> Result<k8s::Objects, Failure> {
     Ok(reader.finish())
 }
 
-/// The pods of some files, and those that what is in them makes.
+/// The pods of the files, including those of their controllers.
 pub(crate) fn pods(files: &[PathBuf]) -> Result<Vec<Pod>, Failure> {
     let mut objects = read(files)?;
     objects.expand();
     Ok(objects.pods)
 }
 
-/// Why a file was not read; the place is said once, as file and line.
+/// A read error with its file; the line number appears once, after the file name.
 pub(crate) fn not_read(file: &Path, error: &k8s::ReadError) -> Failure {
     let (file, text) = (file.to_owned(), error.to_string());
     match error.line() {
         Some(line) => {
             let what = text.strip_prefix(&format!("line {line}, ")).unwrap_or(&text);
-            Failure::Line { file, line, what: format!("{what}: mend it there") }
+            Failure::Line { file, line, what: what.to_owned() }
         }
         None => Failure::File { file, what: text },
     }
 }
 
-/// A cluster of all that some files hold.
+/// Loads a cluster from the objects of all files.
 pub(crate) fn load(files: &[PathBuf], godel: &Godel) -> Result<Loaded, Failure> {
     let objects = read(files)?;
     let mut notes: Vec<String> = godel.note(&objects).into_iter().collect();
-    for (kind, count) in &objects.skipped {
-        notes.push(format!("{count} objects of kind {kind} are not read here"));
+    for (kind, number) in &objects.skipped {
+        notes.push(skipped(kind, *number));
     }
     if objects.finished_pods > 0 {
-        notes.push(format!("{} pods have finished and take nothing", objects.finished_pods));
+        notes.push(finished(objects.finished_pods));
     }
     let is_nm_node = |object: &Object| object.kind() == ObjectKind::NmNode;
     if objects.nodes.is_empty() && !objects.objects.iter().any(is_nm_node) {
-        let what = "there is no node in it: give the output of `kubectl get nodes,pods -A -o json`";
+        let what = "no nodes found: pass the output of `kubectl get nodes,pods -A -o json`";
         return Err(Failure::File { file: files[0].clone(), what: what.to_owned() });
     }
     let (mut writer, _) = Engine::inline(godel.config());
@@ -136,31 +137,41 @@ pub(crate) fn load(files: &[PathBuf], godel: &Godel) -> Result<Loaded, Failure> 
     Ok(Loaded { writer, pending, controllers: objects.controllers, notes })
 }
 
-/// How pods of one scheduler are placed.
-pub(crate) struct Decides {
+/// A note about skipped objects of an unsupported kind.
+pub(crate) fn skipped(kind: &str, number: usize) -> String {
+    format!("skipped {} of unsupported kind {kind}", count(number, "object"))
+}
+
+/// A note about skipped pods that have finished.
+pub(crate) fn finished(number: usize) -> String {
+    format!("skipped {}", count(number, "finished pod"))
+}
+
+/// The scheduling policy of one scheduler.
+pub(crate) struct Policy {
     pub(crate) framework: Framework,
-    /// The name of its scheduler.
+    /// The scheduler's name.
     pub(crate) profile: String,
-    /// The percentage of nodes that the configuration asks for, if it does.
+    /// `percentageOfNodesToScore`, if the configuration sets it.
     pub(crate) percentage_of_nodes: Option<u8>,
 }
 
-/// The profile of a configuration for pods that name this scheduler, or the only
-/// one; without a configuration the default profile. Its plugins share the handle.
-pub(crate) fn decides(
+/// The configuration's only profile, or the one for this scheduler name; the default
+/// profile if there is no configuration. The profile's plugins share the handle.
+pub(crate) fn policy(
     file: Option<&PathBuf>,
     scheduler: Option<&str>,
     handle: &Handle,
-) -> Result<Decides, Failure> {
+) -> Result<Policy, Failure> {
     let wanted = scheduler.unwrap_or("default-scheduler");
     let Some(file) = file else {
         let framework = Framework::default_profile_with(handle);
-        return Ok(Decides { framework, profile: wanted.to_owned(), percentage_of_nodes: None });
+        return Ok(Policy { framework, profile: wanted.to_owned(), percentage_of_nodes: None });
     };
     let bytes = input::read(file)?;
     let text = String::from_utf8(bytes).map_err(|error| Failure::File {
         file: file.clone(),
-        what: format!("it is no UTF-8 text ({error}): give YAML"),
+        what: format!("not UTF-8 text ({error}): pass a YAML file"),
     })?;
     let configuration =
         Configuration::read(&text, &Registry::in_tree(), handle).map_err(|error| {
@@ -175,11 +186,11 @@ pub(crate) fn decides(
     let found = found.ok_or_else(|| Failure::File {
         file: file.clone(),
         what: format!(
-            "there is no profile for scheduler {wanted:?}, only for {}: add one",
+            "no profile has schedulerName {wanted:?}, only {}: add a profile",
             names.join(", ")
         ),
     })?;
-    Ok(Decides {
+    Ok(Policy {
         framework: found.framework,
         profile: found.scheduler_name,
         percentage_of_nodes: found.percentage_of_nodes.or(percentage),

@@ -1,5 +1,5 @@
-//! `portolan compare`: one workload under several configurations, with the same
-//! seed: what differs, and which packs better.
+//! `portolan compare`: schedules one workload under several configurations with the same
+//! seed, and reports differences, imbalance and fragmentation.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -12,22 +12,28 @@ use serde_json::{Value, json};
 use crate::error::Failure;
 use crate::metrics::{self, MetricsFile};
 use crate::replay::run::Outcome;
-use crate::replay::{self, How, Progress, Workload};
+use crate::replay::{self, Progress, Settings, Workload};
 use crate::table::plain;
+use crate::text::count;
 use crate::{Output, print};
 
-/// Places one workload under several configurations at once.
+/// Schedule one workload under several configurations and report the differences.
 ///
-/// Exit status 1 where a bound is broken. Metrics go to a file for each configuration,
-/// numbered before its ending: `metrics.1.prom`.
+/// The exit status is 1 if a configuration exceeds --max-unschedulable. --metrics-file
+/// writes one file per configuration, with a number before the extension, such as
+/// metrics.1.prom.
+///
+/// Without files, the workload is a synthetic cluster generated from the seed. Input files
+/// are openb CSV (the Alibaba GPU trace of 2023) or Kubernetes lists in JSON or YAML,
+/// gzipped or not.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
-    /// KubeSchedulerConfigurations; `default` is the default profile. The others are
-    /// compared with the first one.
-    #[arg(long = "config", required = true, num_args = 1..)]
+    /// KubeSchedulerConfiguration files, each compared with the first; `default` stands for
+    /// the default profile.
+    #[arg(long = "config", required = true, num_args = 1.., value_name = "FILE")]
     configs: Vec<PathBuf>,
-    /// Fails where a configuration leaves more pods than this without a node.
-    #[arg(long)]
+    /// Largest number of unschedulable pods allowed for each configuration.
+    #[arg(long, value_name = "COUNT")]
     max_unschedulable: Option<usize>,
     #[command(flatten)]
     source: replay::Source,
@@ -35,12 +41,12 @@ pub(crate) struct Arguments {
     metrics: MetricsFile,
 }
 
-/// What came of one configuration.
+/// The result of one configuration.
 struct Run {
     name: String,
     outcome: Outcome,
-    /// The standard deviation of the share of cpu, and of memory, that is requested
-    /// of nodes, in percent.
+    /// Standard deviation, over nodes, of the requested share of cpu and of memory, in
+    /// percent.
     imbalance: (f64, f64),
     fragmentation: f64,
 }
@@ -56,7 +62,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
             scope.spawn(move || one(workload, source, (config, typical), metrics::of(sink)))
         });
         let threads: Vec<_> = threads.collect();
-        let broke = || Failure::Threads("a replay ended early".to_owned());
+        let broke = || Failure::Panicked("a replay thread");
         threads.into_iter().map(|t| t.join().unwrap_or_else(|_| Err(broke()))).collect()
     });
     let runs: Vec<Run> = outcomes.into_iter().collect::<Result<_, _>>()?;
@@ -66,32 +72,32 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     let broken: Vec<&str> = runs.iter().filter(broken).map(|run| &*run.name).collect();
     print(&match source.output {
         Output::Json => json_of(&workload, &runs, &broken).to_string(),
-        Output::Table => table(&workload, &runs, &broken),
+        Output::Table => table(&workload, &runs, arguments.max_unschedulable),
     })?;
     Ok(if broken.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(1) })
 }
 
-/// The workload under one configuration.
+/// Replays the workload under one configuration.
 fn one(
     workload: &Workload,
     source: &replay::Source,
     (config, typical): (&PathBuf, Option<&Pod>),
     metrics: Option<&Metrics>,
 ) -> Result<Run, Failure> {
-    let how = How {
+    let settings = Settings {
         config: Some(config).filter(|config| *config != Path::new("default")),
         threads: 1,
         progress: Progress::Hidden,
         metrics,
-        is_drawn: false,
+        draws_chart: false,
     };
-    let outcome = replay::run::run(workload, source, how)?;
+    let outcome = replay::run::run(workload, source, settings)?;
     let imbalance = imbalance(&outcome.end);
     let fragmentation = typical.map_or(0.0, |pod| fragmentation(&outcome.end, pod));
     Ok(Run { name: config.display().to_string(), outcome, imbalance, fragmentation })
 }
 
-/// The pod in the middle, by what it requests of cpu.
+/// The pod with the median cpu request.
 fn typical(workload: &Workload) -> Option<Pod> {
     let mut pods: Vec<&Pod> = workload.arrivals.iter().map(|arrival| &arrival.pod).collect();
     pods.sort_by_key(|pod| pod.template.resources.incoming.cpu);
@@ -112,8 +118,8 @@ fn imbalance(end: &Snapshot) -> (f64, f64) {
     (deviation(|of| of.cpu.0), deviation(|of| of.memory.0))
 }
 
-/// Which share of what is free, in percent, is of no use to pods like this one: it
-/// lies in pieces that are too small on their nodes.
+/// The percentage of copies of this pod that the total free capacity could hold, but that
+/// do not fit because the capacity is split over nodes.
 fn fragmentation(end: &Snapshot, pod: &Pod) -> f64 {
     let wants = &pod.template.resources.incoming;
     let fits = |cpu: i64, memory: i64, places: i64| {
@@ -137,8 +143,8 @@ fn fragmentation(end: &Snapshot, pod: &Pod) -> f64 {
     }
 }
 
-/// How many pods went elsewhere than under the first configuration, and the first of
-/// them.
+/// The number of pods placed on other nodes than under the first configuration, and the
+/// first such pod.
 fn differences(first: &Run, other: &Run) -> (usize, Option<usize>) {
     let both = first.outcome.placements.iter().zip(&other.outcome.placements);
     let mut differ = both.enumerate().filter(|(_, (a, b))| a != b).map(|(at, _)| at);
@@ -156,7 +162,7 @@ fn wait(outcome: &Outcome, quantile: f64) -> Option<u64> {
 
 fn json_of(workload: &Workload, runs: &[Run], broken: &[&str]) -> Value {
     let one = |run: &Run| {
-        let (count, earliest) = differences(&runs[0], run);
+        let (different, earliest) = differences(&runs[0], run);
         let earliest = earliest.map(|at| {
             let pod = &workload.arrivals[at].pod;
             json!({
@@ -169,7 +175,7 @@ fn json_of(workload: &Workload, runs: &[Run], broken: &[&str]) -> Value {
             "config": run.name,
             "placed": run.outcome.placed,
             "unschedulable": run.outcome.failed,
-            "different": count,
+            "different": different,
             "first_difference": earliest,
             "imbalance_percent": { "cpu": run.imbalance.0, "memory": run.imbalance.1 },
             "fragmentation_percent": run.fragmentation,
@@ -181,15 +187,15 @@ fn json_of(workload: &Workload, runs: &[Run], broken: &[&str]) -> Value {
     json!({ "runs": runs.iter().map(one).collect::<Vec<_>>(), "broken": broken })
 }
 
-fn table(workload: &Workload, runs: &[Run], broken: &[&str]) -> String {
+fn table(workload: &Workload, runs: &[Run], limit: Option<usize>) -> String {
     let waits = runs.iter().any(|run| run.outcome.waits.is_some());
     let mut header = vec![
         "configuration",
         "placed",
-        "no node",
+        "unschedulable",
         "different",
-        "imbalance cpu",
-        "memory",
+        "cpu imbalance",
+        "memory imbalance",
         "fragmentation",
         "cycles/s",
     ];
@@ -198,12 +204,12 @@ fn table(workload: &Workload, runs: &[Run], broken: &[&str]) -> String {
     }
     let mut table = plain(header);
     for run in runs {
-        let (count, _) = differences(&runs[0], run);
+        let (different, _) = differences(&runs[0], run);
         let mut row = vec![
             run.name.clone(),
             run.outcome.placed.to_string(),
             run.outcome.failed.to_string(),
-            count.to_string(),
+            different.to_string(),
             format!("{:.1} %", run.imbalance.0),
             format!("{:.1} %", run.imbalance.1),
             format!("{:.1} %", run.fragmentation),
@@ -214,14 +220,15 @@ fn table(workload: &Workload, runs: &[Run], broken: &[&str]) -> String {
         }
         table.add_row(row);
     }
-    let mut text = table.to_string();
+    let mut text = table.trim_fmt();
     for run in &runs[1..] {
         if let (_, Some(at)) = differences(&runs[0], run) {
             let pod = &workload.arrivals[at].pod;
-            let on =
-                |run: &Run| run.outcome.placements[at].as_deref().unwrap_or("no node").to_owned();
+            let on = |run: &Run| {
+                run.outcome.placements[at].as_deref().unwrap_or("unschedulable").to_owned()
+            };
             text.push_str(&format!(
-                "\n{}: the first pod that goes elsewhere is {}/{}: {} instead of {}",
+                "\n{}: first difference: pod {}/{}: {} instead of {}",
                 run.name,
                 pod.namespace(),
                 pod.name,
@@ -230,8 +237,11 @@ fn table(workload: &Workload, runs: &[Run], broken: &[&str]) -> String {
             ));
         }
     }
-    for name in broken {
-        text.push_str(&format!("\n{name}: more pods without a node than --max-unschedulable"));
+    for Run { name, outcome, .. } in runs {
+        if let Some(limit) = limit.filter(|limit| outcome.failed > *limit) {
+            let pods = count(outcome.failed, "unschedulable pod");
+            text.push_str(&format!("\n{name}: {pods}, limit {limit}"));
+        }
     }
     text
 }

@@ -1,25 +1,29 @@
-//! Golden vectors: the same questions, compared with kube-scheduler's answers.
+//! `portolan conformance`: compares recorded answers of kube-scheduler with portolan's.
 
 use std::fmt::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use crate::error::Failure;
+use crate::text::count;
 use crate::vectors::{self, Tally};
 use crate::{input, print};
 
-/// Runs golden vectors: gzipped JSON lines, one scenario a line.
+/// Compare recorded answers of kube-scheduler with portolan's.
+///
+/// The exit status is 1 if any answer differs.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
-    /// The files.
-    #[arg(required = true)]
+    /// Golden vectors: JSON lines, gzipped or not, one scenario per line.
+    #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
-    /// How many differences to show for each file.
-    #[arg(long, default_value_t = 5)]
+    /// Number of differences shown per file.
+    #[arg(long, value_name = "COUNT", default_value_t = 5)]
     show: usize,
-    /// Compares states as they were written. Without this, affinity entries
-    /// that kube-scheduler keeps for pods that are gone are left out, and the
-    /// states that equal ours only then are counted in a line of their own.
+    /// Compare stale affinity entries too.
+    ///
+    /// kube-scheduler keeps affinity entries of removed pods. By default they are ignored,
+    /// and a separate line counts the states that match only without them.
     #[arg(long)]
     strict: bool,
 }
@@ -47,9 +51,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
         if tally.stale > 0 {
             let _ = write!(
                 text,
-                "\n  {} of the passed are not as written: kube-scheduler keeps affinity entries for pods \
-                 that are gone, which were left out (--strict counts these as failed)",
-                tally.stale
+                "\n  {} matched only without stale affinity entries, which kube-scheduler keeps \
+                 for removed pods (--strict counts them as failed)",
+                count(tally.stale, "passed state")
             );
         }
         failed |= !tally.differences.is_empty();

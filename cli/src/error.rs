@@ -1,40 +1,43 @@
-//! What can go wrong, with the file, the line and the way out.
+//! The errors that end the program: each names the file and line if known, and the remedy.
 
 use std::path::{Path, PathBuf};
 
 use crate::files::Wrong;
 
-/// Why the program stopped.
+/// An error that ends the program with exit status 2.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Failure {
     /// A file that cannot be read.
-    #[error("{}: {error}: check the path and whether it can be read", file.display())]
+    #[error("{}: {error}: check the path and its permissions", file.display())]
     Open { file: PathBuf, error: std::io::Error },
     /// A file that cannot be written.
-    #[error("{}: {error}: check that its folder is there and can be written", file.display())]
+    #[error("{}: {error}: check that the folder exists and is writable", file.display())]
     Write { file: PathBuf, error: std::io::Error },
-    /// A file that is not what it should be.
+    /// Invalid content at a line of a file.
     #[error("{}:{line}: {what}", file.display())]
     Line { file: PathBuf, line: u64, what: String },
-    /// A file that is not what it should be, as a whole.
+    /// Invalid content of a file as a whole.
     #[error("{}: {what}", file.display())]
     File { file: PathBuf, what: String },
-    /// Arguments that do not go together.
+    /// Invalid or conflicting arguments.
     #[error("{0}")]
     Usage(String),
-    /// What was read, and the engine refused.
+    /// An object that the engine refused.
     #[error("{object} was refused: {error}")]
     Refused { object: String, error: portolan::model::EventError },
-    /// A result that could not be printed.
-    #[error("the result could not be printed: {0}")]
+    /// An error while printing the result.
+    #[error("cannot print the result: {0}")]
     Output(std::io::Error),
-    /// A thread that could not be started.
-    #[error("{0}: try fewer --threads")]
+    /// A thread pool that could not be started.
+    #[error("cannot start threads: {0}: try fewer threads")]
     Threads(String),
+    /// A thread that panicked.
+    #[error("{0} panicked: report the message above as a bug")]
+    Panicked(&'static str),
 }
 
 impl Failure {
-    /// A file with what is wrong in it.
+    /// Adds the file name to invalid content.
     pub(crate) fn wrong(file: &Path, Wrong { line, what }: Wrong) -> Failure {
         let file = file.to_owned();
         match line {

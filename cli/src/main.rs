@@ -1,5 +1,5 @@
-//! The `portolan` program: replays workloads, checks answers against
-//! kube-scheduler's, measures the engine.
+//! The `portolan` program: replays workloads, explains pending pods, answers what-if
+//! questions, checks conformance with kube-scheduler, and measures the engine.
 
 mod alloc;
 mod cluster;
@@ -15,6 +15,7 @@ mod output;
 mod perf;
 mod replay;
 mod table;
+mod text;
 mod vectors;
 mod what_if;
 
@@ -25,10 +26,10 @@ use clap::{Parser, Subcommand, ValueEnum};
 
 use error::Failure;
 
-/// What would happen if, why a pod is pending, how fast it is.
+/// Replay workloads, explain pending pods and answer what-if questions.
 ///
-/// Exit status: 0 where all went well, 1 where a check failed, 2 where the
-/// arguments or an input are unusable.
+/// Exit status: 0 on success, 1 if a check failed, 2 if an argument or an input is
+/// invalid.
 #[derive(Parser)]
 #[command(name = "portolan", version)]
 struct Arguments {
@@ -36,33 +37,27 @@ struct Arguments {
     command: Command,
 }
 
+/// The commands; the help text of each is that of its arguments.
 #[derive(Subcommand)]
 enum Command {
-    /// Places a workload pod by pod, as a scheduler would.
     Replay(replay::Arguments),
-    /// Says why a pod is pending, node by node, or where it would go.
     Explain(explain::Arguments),
-    /// Places one workload under several configurations, and says what differs.
     Compare(compare::Arguments),
-    /// Says what would become of pods if nodes went or came.
     WhatIf(what_if::Arguments),
-    /// Prints what an engine knows of a cluster, store by store.
     Dump(inspect::dump::Arguments),
-    /// Checks a cluster, and what an engine makes of it.
     Audit(inspect::audit::Arguments),
-    /// Compares answers with those that kube-scheduler gave.
     Conformance(conformance::Arguments),
-    /// Measures the engine.
+    /// Measure the engine.
     #[command(subcommand)]
     Perf(perf::Command),
 }
 
-/// How a result is printed.
+/// Output format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Output {
-    /// For people.
+    /// Tables for people.
     Table,
-    /// For programs: one object.
+    /// One JSON object for programs.
     Json,
 }
 
@@ -80,7 +75,7 @@ fn main() -> ExitCode {
     };
     match result {
         Ok(code) => code,
-        // Whoever reads us has seen enough.
+        // The reader closed the pipe early, as `head` does.
         Err(Failure::Output(error)) if error.kind() == std::io::ErrorKind::BrokenPipe => {
             ExitCode::SUCCESS
         }
@@ -91,13 +86,13 @@ fn main() -> ExitCode {
     }
 }
 
-/// Counts times in nanoseconds, or seconds of waiting.
+/// A histogram of nanoseconds, or of seconds of waiting time.
 fn histogram() -> Result<hdrhistogram::Histogram<u64>, Failure> {
     let histogram = hdrhistogram::Histogram::new_with_bounds(1, 60_000_000_000, 3);
     histogram.map_err(|error| Failure::Usage(error.to_string()))
 }
 
-/// Prints a result whole.
+/// Prints a result and a line break.
 fn print(text: &str) -> Result<(), Failure> {
     let mut out = std::io::stdout().lock();
     out.write_all(text.as_bytes()).and_then(|()| out.write_all(b"\n")).map_err(Failure::Output)

@@ -1,4 +1,4 @@
-//! `--metrics-file`: what a run's schedulers did, for Prometheus.
+//! `--metrics-file`: metrics of a run in Prometheus format.
 
 use std::path::{Path, PathBuf};
 
@@ -8,29 +8,28 @@ use portolan::metrics::{Metrics, PLUGINS_ONE_IN};
 use crate::error::Failure;
 use crate::output;
 
-/// Where the metrics of a run go.
+/// The file for the metrics of a run.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct MetricsFile {
-    /// Writes kube-scheduler's metrics, and the engine's own, to this file at the end, as
-    /// Prometheus reads them.
+    /// Output file for kube-scheduler's and the engine's metrics, in Prometheus format.
     #[arg(long, value_name = "FILE")]
     metrics_file: Option<PathBuf>,
 }
 
-/// A file that metrics are written to at the end.
+/// Metrics, and the file that they are written to at the end.
 pub(crate) struct Sink {
     pub(crate) metrics: Metrics,
     path: PathBuf,
 }
 
 impl MetricsFile {
-    /// The file, if one is wanted; one that cannot be written is told of before the run.
+    /// Opens the file, if one is given; fails before the run if it cannot be written.
     pub(crate) fn open(&self) -> Result<Option<Sink>, Failure> {
         self.metrics_file.as_deref().map(Sink::create).transpose()
     }
 
-    /// One file for each of several runs, numbered from 1 before the ending; the file
-    /// itself for one run.
+    /// Opens one file per run, with a number from 1 before the extension; a single run
+    /// uses the file name as it is.
     pub(crate) fn open_all(&self, runs: usize) -> Result<Vec<Option<Sink>>, Failure> {
         let Some(path) = &self.metrics_file else { return Ok((0..runs).map(|_| None).collect()) };
         let numbered = |run: usize| match runs {
@@ -51,26 +50,26 @@ impl Sink {
         Ok(Sink { metrics: Metrics::new(), path: path.to_owned() })
     }
 
-    /// Writes all that was counted.
+    /// Writes all metrics.
     pub(crate) fn write(self) -> Result<(), Failure> {
         output::write(&self.path, &self.metrics.encode())
     }
 }
 
-/// The framework, heard by the metrics where there are any.
-pub(crate) fn heard(framework: Framework, metrics: Option<&Metrics>, profile: &str) -> Framework {
+/// The framework, with a recorder if metrics are collected.
+pub(crate) fn record(framework: Framework, metrics: Option<&Metrics>, profile: &str) -> Framework {
     match metrics {
         Some(metrics) => framework.with_recorder(metrics.recorder(profile), PLUGINS_ONE_IN),
         None => framework,
     }
 }
 
-/// The metrics of a sink, if there is one.
+/// The sink's metrics, if there is a sink.
 pub(crate) fn of(sink: &Option<Sink>) -> Option<&Metrics> {
     sink.as_ref().map(|sink| &sink.metrics)
 }
 
-/// Writes a sink, if there is one.
+/// Writes the sink, if there is one.
 pub(crate) fn write(sink: Option<Sink>) -> Result<(), Failure> {
     sink.map_or(Ok(()), Sink::write)
 }

@@ -1,4 +1,4 @@
-//! Files that a run leaves behind.
+//! Writes output files.
 
 use std::fs::OpenOptions;
 use std::path::Path;
@@ -9,14 +9,13 @@ fn failed(path: &Path) -> impl Fn(std::io::Error) -> Failure {
     move |error| Failure::Write { file: path.to_owned(), error }
 }
 
-/// Whether a file can be written: to be asked before a run, so that none is in vain. What
-/// the file holds stays in it.
+/// Checks before a run that a file can be written. Its content does not change.
 pub(crate) fn check(path: &Path) -> Result<(), Failure> {
     let file = OpenOptions::new().write(true).create(true).truncate(false).open(path);
     file.map(drop).map_err(failed(path))
 }
 
-/// Writes a file, in place of what it held.
+/// Writes a file, replacing its content.
 pub(crate) fn write(path: &Path, text: &str) -> Result<(), Failure> {
     std::fs::write(path, text).map_err(failed(path))
 }

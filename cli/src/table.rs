@@ -2,7 +2,7 @@
 
 use comfy_table::{Cell, CellAlignment, Table, presets};
 
-/// Columns under a header, without lines.
+/// An empty table with a header and no rules.
 pub(crate) fn plain(header: impl IntoIterator<Item = impl Into<Cell>>) -> Table {
     let mut table = Table::new();
     table.load_style(presets::NOTHING);
@@ -10,7 +10,7 @@ pub(crate) fn plain(header: impl IntoIterator<Item = impl Into<Cell>>) -> Table 
     table
 }
 
-/// The same with these columns flush right.
+/// Aligns these columns to the right.
 pub(crate) fn right(mut table: Table, columns: &[usize]) -> Table {
     for at in columns {
         if let Some(column) = table.column_mut(*at) {

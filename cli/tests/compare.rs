@@ -1,11 +1,11 @@
-//! One workload under several configurations.
+//! `portolan compare` reports differences, imbalance and fragmentation correctly.
 
 mod common;
 
-use common::{file, portolan};
+use common::{Run, file, portolan};
 use serde_json::{Value, json};
 
-/// Packs: what is most allocated scores highest.
+/// Prefers the most allocated nodes.
 const PACKS: &str = "\
 apiVersion: kubescheduler.config.k8s.io/v1
 kind: KubeSchedulerConfiguration
@@ -23,18 +23,22 @@ const NODES: &[u8] = b"sn,cpu_milli,memory_mib,gpu,model\nn1,1000,1000,0,\nn2,10
 const PODS: &[u8] = b"name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec\n\
     a,300,300,0,0,\nb,300,300,0,0,\nc,900,900,0,0,\n";
 
-fn compare(directory: &str, more: &[&str]) -> (i32, Value) {
+fn run(directory: &str, more: &[&str]) -> Run {
     let packs = file(directory, "packs.yaml", PACKS.as_bytes());
     let (nodes, pods) = (file(directory, "nodes.csv", NODES), file(directory, "pods.csv", PODS));
-    let arguments = ["compare", "--output", "json", "--config", "default", &packs];
-    let run = portolan(&[&arguments, &["--nodes", &nodes, "--pods", &pods][..], more].concat());
+    let arguments = ["compare", "--config", "default", &packs, "--nodes", &nodes, "--pods", &pods];
+    portolan(&[&arguments[..], more].concat())
+}
+
+fn compare(directory: &str, more: &[&str]) -> (i32, Value) {
+    let run = run(directory, &[&["--output", "json"], more].concat());
     let answer = serde_json::from_str(&run.out)
         .unwrap_or_else(|error| panic!("{error}: {}{}", run.out, run.err));
     (run.code, answer)
 }
 
 #[test]
-fn what_packs_leaves_room_for_what_spreads_does_not() {
+fn packing_places_a_large_pod_that_spreading_does_not() {
     let (code, answer) = compare("compare", &[]);
     assert_eq!(code, 0);
     let [spreads, packs] = &answer["runs"].as_array().expect("runs")[..] else {
@@ -43,11 +47,11 @@ fn what_packs_leaves_room_for_what_spreads_does_not() {
     assert_eq!((&spreads["placed"], &spreads["unschedulable"]), (&json!(2), &json!(1)));
     assert_eq!((&packs["placed"], &packs["unschedulable"]), (&json!(3), &json!(0)));
     assert_eq!(spreads["different"], 0);
-    // The second small pod joins the first, and so the large one has a place.
+    // The second small pod joins the first, so that the large pod fits on the other node.
     assert_eq!(packs["different"], 2, "{answer}");
     assert_eq!(packs["first_difference"]["pod"], "default/b");
-    // 700m are left on each node, of use to two of 300m each, where the pool of both
-    // would hold four.
+    // Each node has 700m left, enough for two pods of 300m; the sum of both nodes holds
+    // four of them.
     assert_eq!(spreads["fragmentation_percent"], 0.0);
     assert_eq!(packs["fragmentation_percent"], 0.0);
     assert_eq!(spreads["imbalance_percent"]["cpu"], 0.0);
@@ -55,7 +59,7 @@ fn what_packs_leaves_room_for_what_spreads_does_not() {
 }
 
 #[test]
-fn a_bound_that_is_broken_fails_and_names_the_configuration() {
+fn exceeding_the_limit_fails_and_names_the_configuration() {
     let (code, answer) = compare("compare-bound", &["--max-unschedulable", "0"]);
     assert_eq!((code, &answer["broken"]), (1, &json!(["default"])));
     let (code, answer) = compare("compare-held", &["--max-unschedulable", "1"]);
@@ -63,7 +67,17 @@ fn a_bound_that_is_broken_fails_and_names_the_configuration() {
 }
 
 #[test]
-fn free_pieces_that_are_too_small_are_counted() {
+fn the_table_names_the_first_difference_and_the_exceeded_limit() {
+    let run = run("compare-table", &["--max-unschedulable", "0"]);
+    assert_eq!(run.code, 1, "{}", run.err);
+    let lines: Vec<&str> = run.out.lines().collect();
+    let first = "packs.yaml: first difference: pod default/b: ";
+    assert!(lines[3].contains(first) && lines[3].contains(" instead of "), "{}", run.out);
+    assert_eq!(lines[4..], ["default: 1 unschedulable pod, limit 0"]);
+}
+
+#[test]
+fn free_capacity_in_fragments_that_are_too_small_is_counted() {
     let pods = b"name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec\n\
         a,600,100,0,0,\nb,600,100,0,0,\n";
     let nodes = file("compare-pieces", "nodes.csv", NODES);
@@ -72,6 +86,6 @@ fn free_pieces_that_are_too_small_are_counted() {
         ["compare", "--output", "json", "--config", "default", "--nodes", &nodes, "--pods", &pods];
     let run = portolan(&arguments);
     let answer: Value = serde_json::from_str(&run.out).expect("one JSON object");
-    // Of 800m that are free, one more pod could have 600m, if they lay together.
+    // 800m are free, enough for one more pod of 600m if they were on one node.
     assert_eq!(answer["runs"][0]["fragmentation_percent"], 100.0, "{answer}");
 }

@@ -1,5 +1,5 @@
-//! An unusable input ends the program with status 2, nothing on its output, and
-//! an error that names the file, the line where there is one, and the way out.
+//! An invalid input ends the program with status 2, without output, and with an error that
+//! names the file, the line if known, and the remedy.
 
 mod common;
 
@@ -10,7 +10,8 @@ use common::{file, portolan};
 const NODES: &str = "sn,cpu_milli,memory_mib,gpu,model\nn1,8000,1000,0,\n";
 const PODS: &str = "name,cpu_milli,memory_mib,num_gpu,gpu_milli\np1,100,100,0,0\n";
 
-/// Replays with these two files and checks that it refuses the one called `bad`.
+/// Replays with these two files and checks that the error names `bad` and contains each of
+/// the texts.
 fn refused(test: &str, nodes: &[u8], pods: &[u8], bad: &str, says: &[&str]) {
     let extension = |bytes: &[u8]| match bytes.first() {
         Some(b'{' | b'[') => "json",
@@ -26,9 +27,9 @@ fn refused(test: &str, nodes: &[u8], pods: &[u8], bad: &str, says: &[&str]) {
         Some(rest) => n + rest,
         None => p + bad.strip_prefix("pods").unwrap_or(bad),
     };
-    assert!(run.err.contains(&place), "{:?} names no {place}", run.err);
+    assert!(run.err.contains(&place), "{:?} does not contain {place}", run.err);
     for text in says {
-        assert!(run.err.contains(text), "{:?} does not say {text:?}", run.err);
+        assert!(run.err.contains(text), "{:?} does not contain {text:?}", run.err);
     }
 }
 
@@ -43,60 +44,81 @@ fn pods_refused(test: &str, pods: &str, bad: &str, says: &[&str]) {
 #[test]
 fn a_missing_column_is_named() {
     let nodes = "sn,cpu_milli,gpu,model\nn1,8000,0,\n";
-    nodes_refused("column", nodes, "nodes:1: ", &["\"memory_mib\"", "must name it"]);
+    nodes_refused(
+        "column",
+        nodes,
+        "nodes:1: ",
+        &["column \"memory_mib\" is missing: add it to the header"],
+    );
 }
 
 #[test]
-fn a_number_that_is_none_is_named_with_its_line() {
+fn an_invalid_number_is_named_with_its_line() {
     let nodes = format!("{NODES}n2,eight,1000,0,\n");
-    nodes_refused("number", &nodes, "nodes:3: ", &["\"eight\"", "write a whole number"]);
+    nodes_refused("number", &nodes, "nodes:3: ", &["cpu_milli is \"eight\": use a whole number"]);
     let pods = format!("{PODS}p2,-5,100,0,0\n");
-    pods_refused("negative", &pods, "pods:3: ", &["\"-5\"", "from 0"]);
+    pods_refused(
+        "negative",
+        &pods,
+        "pods:3: ",
+        &["cpu_milli is \"-5\": use a whole number from 0 to"],
+    );
     let pods = format!("{PODS}p2,9223372036854775807,100,0,0\n");
     pods_refused("large", &pods, "pods:3: ", &["from 0 to"]);
 }
 
 #[test]
 fn a_row_with_too_few_fields_is_named() {
-    nodes_refused("ragged", &format!("{NODES}n2,8000\n"), "nodes:3: ", &["2 fields", "5"]);
+    let says = ["field count 2, expected 5 as in the header: correct the row"];
+    nodes_refused("ragged", &format!("{NODES}n2,8000\n"), "nodes:3: ", &says);
 }
 
 #[test]
-fn text_that_is_no_utf8_is_named() {
+fn text_that_is_not_utf8_is_named() {
     let nodes = [NODES.as_bytes(), b"n\xff,1,1,0,\n"].concat();
-    refused("utf8", &nodes, PODS.as_bytes(), "nodes:3: ", &["save the file as UTF-8"]);
+    refused(
+        "utf8",
+        &nodes,
+        PODS.as_bytes(),
+        "nodes:3: ",
+        &["the row is not UTF-8: save the file as UTF-8"],
+    );
 }
 
 #[test]
-fn what_is_there_twice_is_named_with_both_lines() {
-    nodes_refused("node-twice", &format!("{NODES}n1,1,1,0,\n"), "nodes:3: ", &["line 2"]);
-    pods_refused("pod-twice", &format!("{PODS}p1,1,1,0,0\n"), "pods:3: ", &["line 2"]);
+fn duplicates_are_named_with_both_lines() {
+    let says = ["duplicate node \"n1\", first on line 2: rename or remove one"];
+    nodes_refused("node-twice", &format!("{NODES}n1,1,1,0,\n"), "nodes:3: ", &says);
+    let says = ["duplicate pod \"p1\", first on line 2: rename or remove one"];
+    pods_refused("pod-twice", &format!("{PODS}p1,1,1,0,0\n"), "pods:3: ", &says);
 }
 
 #[test]
 fn a_file_without_content_is_refused() {
-    nodes_refused("empty", "", "nodes: ", &["empty"]);
-    nodes_refused("header", "sn,cpu_milli,memory_mib,gpu,model\n", "nodes: ", &["no node"]);
+    nodes_refused("empty", "", "nodes: ", &["the file is empty"]);
+    let says = ["no nodes found: pass a file with nodes"];
+    nodes_refused("header", "sn,cpu_milli,memory_mib,gpu,model\n", "nodes: ", &says);
     let run = portolan(&["conformance", &file("empty", "empty.jsonl", b"")]);
     assert_eq!((run.code, &*run.out), (2, ""), "{}", run.err);
 }
 
 #[test]
-fn a_file_that_is_not_there_is_refused() {
+fn a_missing_file_is_refused() {
     let run = portolan(&["conformance", "/nowhere/at-all.jsonl.gz"]);
     assert_eq!((run.code, &*run.out), (2, ""));
     assert!(run.err.contains("/nowhere/at-all.jsonl.gz: "), "{}", run.err);
-    assert!(run.err.contains("check the path"), "{}", run.err);
+    assert!(run.err.ends_with(": check the path and its permissions\n"), "{}", run.err);
 }
 
 #[test]
-fn a_kind_that_is_not_read_is_named() {
+fn an_unsupported_kind_is_named() {
     let nodes = r#"{"apiVersion":"v1","kind":"Foo","metadata":{"name":"a"}}"#;
-    nodes_refused("kind", nodes, "nodes", &["no node", "Foo"]);
+    let says = ["no nodes found: pass a file with nodes; skipped 1 object of unsupported kind Foo"];
+    nodes_refused("kind", nodes, "nodes", &says);
 }
 
 #[test]
-fn a_broken_yaml_is_named_with_its_line_once() {
+fn invalid_yaml_is_named_with_its_line_once() {
     nodes_refused(
         "yaml",
         "kind: Node\napiVersion: v1\nmetadata: [\n",
@@ -106,7 +128,7 @@ fn a_broken_yaml_is_named_with_its_line_once() {
 }
 
 #[test]
-fn a_broken_quantity_is_named_with_its_field() {
+fn an_invalid_quantity_is_named_with_its_field() {
     let nodes = r#"{"apiVersion":"v1","kind":"Node","metadata":{"name":"a"},
         "status":{"allocatable":{"cpu":"zz"}}}"#;
     nodes_refused("quantity", nodes, "nodes", &["status.allocatable.cpu", "\"zz\""]);
@@ -116,21 +138,26 @@ fn a_broken_quantity_is_named_with_its_field() {
 fn a_truncated_gzip_stream_is_refused() {
     let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
     for n in 0..2000 {
-        writeln!(encoder, "{{\"id\":\"{n}\",\"ttlMs\":0,\"ops\":[]}}").expect("memory takes it");
+        writeln!(encoder, "{{\"id\":\"{n}\",\"ttlMs\":0,\"ops\":[]}}")
+            .expect("writing to memory succeeds");
     }
-    let whole = encoder.finish().expect("memory takes it");
+    let whole = encoder.finish().expect("writing to memory succeeds");
     let cut = file("gzip", "cut.jsonl.gz", &whole[..whole.len() / 2]);
     let run = portolan(&["conformance", &cut]);
     assert_eq!((run.code, &*run.out), (2, ""), "{}", run.err);
-    assert!(run.err.contains(&cut) && run.err.contains("fetch the file again"), "{}", run.err);
+    assert!(run.err.contains(&cut) && run.err.contains("download the file again"), "{}", run.err);
 }
 
 #[test]
-fn vectors_of_another_kind_are_refused_aloud() {
+fn vectors_of_an_unknown_kind_are_refused() {
     let other = file("other", "other.jsonl", b"{\"id\":\"a\",\"things\":[]}\n");
     let run = portolan(&["conformance", &other]);
     assert_eq!(run.code, 2);
-    assert!(run.err.contains(&format!("{other}:1: this kind of vector")), "{}", run.err);
+    assert!(
+        run.err.contains(&format!("{other}:1: unknown kind of vector: pass cache vectors")),
+        "{}",
+        run.err
+    );
 }
 
 #[test]

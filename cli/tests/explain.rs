@@ -1,5 +1,5 @@
-//! An explanation names what kube-scheduler would say, how far off each node is,
-//! and changes that hold when they are made.
+//! An explanation contains kube-scheduler's message, the shortfall of each node, and
+//! changes that make the pod fit.
 
 mod common;
 
@@ -28,7 +28,7 @@ fn json(test: &str, arguments: &[&str]) -> Value {
 }
 
 #[test]
-fn a_pod_that_fits_nowhere_is_told_why_and_what_would_help() {
+fn an_unschedulable_pod_gets_reasons_and_helpful_changes() {
     let found = json("nowhere", &["--pod", "d/new"]);
     assert_eq!(
         found["message"],
@@ -50,39 +50,42 @@ fn a_pod_that_fits_nowhere_is_told_why_and_what_would_help() {
         changes,
         [
             ("toleration", "tolerate gpu=yes:NoSchedule"),
-            ("label", "label a node disktype=ssd, or leave that out of the nodeSelector"),
-            ("request", "lower the request of cpu by 1 to 1"),
+            ("label", "label a node disktype=ssd, or remove disktype from the nodeSelector"),
+            ("request", "lower the cpu request by 1 to 1"),
             ("evict", "evict d/p1 from node a1"),
         ]
     );
 }
 
 #[test]
-fn a_placed_pod_is_looked_at_as_if_it_were_not() {
+fn a_placed_pod_is_evaluated_as_if_it_were_pending() {
     let found = json("placed", &["--pod", "d/p1"]);
     assert_eq!(found["fits_on"], 2, "{found}");
     assert_eq!(found["message"], Value::Null);
     let scores = found["nodes"]["a1"]["scores"].as_array().unwrap();
     let fit = scores.iter().find(|score| score["plugin"] == "NodeResourcesFit").unwrap();
-    // A quarter of the cpu is left and nearly all of the memory.
+    // A quarter of the cpu and nearly all of the memory is free.
     assert_eq!(fit["raw"], (25 + 98) / 2);
-    assert!(found["notes"][0].as_str().unwrap().contains("taken away"));
+    assert_eq!(found["notes"][0], "the pod is already placed: evaluated as if it were pending");
 }
 
 #[test]
-fn rows_and_tables_say_the_same() {
+fn csv_and_table_agree() {
     let csv = explain("rows", &["--pod", "d/new", "--output", "csv"]).out;
     let mut lines = csv.lines();
     assert_eq!(lines.next(), Some("node,plugin,status,reasons,raw,normalized,weighted,total"));
     assert_eq!(lines.next(), Some("a1,NodeResourcesFit,Unschedulable,Insufficient cpu,,,,"));
     let table = explain("rows", &["--pod", "d/new", "--node", "t1"]).out;
-    assert!(table.contains("fits on 0 of 1 nodes"), "{table}");
+    assert!(table.contains("pod d/new: fits on 0 of 1 node\n"), "{table}");
+    let rejected = "t1: rejected by TaintToleration (UnschedulableAndUnresolvable): node(s) had \
+                    untolerated taint(s)\n\nChanges that would make the pod fit:\n";
+    assert!(table.contains(rejected), "{table}");
     assert!(table.contains("tolerate gpu=yes:NoSchedule (1 node)"), "{table}");
     assert!(!table.contains("evict d/p1"), "{table}");
 }
 
 #[test]
-fn a_profile_decides_what_is_asked() {
+fn the_profile_selects_the_plugins() {
     let config = b"apiVersion: kubescheduler.config.k8s.io/v1
 kind: KubeSchedulerConfiguration
 profiles:
@@ -106,19 +109,23 @@ profiles:
 }
 
 #[test]
-fn what_is_not_there_is_an_error_that_says_so() {
+fn a_missing_pod_or_node_is_an_error() {
     for (arguments, says) in [
-        (&["--pod", "d/none"][..], "there is no pod d/none"),
-        (&["--pod", "d/new", "--node", "a9"][..], "there is no node a9"),
+        (
+            &["--pod", "d/none"][..],
+            "pod d/none does not exist in the cluster, and neither does a file of this name: pass \
+             NAMESPACE/NAME or a file",
+        ),
+        (&["--pod", "d/new", "--node", "a9"][..], "node a9 does not exist: check the spelling"),
     ] {
         let run = explain("missing", arguments);
         assert_eq!((run.code, &*run.out), (2, ""));
-        assert!(run.err.contains(says), "{}", run.err);
+        assert_eq!(run.err, format!("portolan: {says}\n"));
     }
 }
 
 #[test]
-fn a_pod_of_a_group_is_told_what_its_group_lacks() {
+fn a_note_names_what_a_pod_group_lacks() {
     let pod = |name: &str| {
         format!(
             "- {{apiVersion: v1, kind: Pod, metadata: {{name: {name}, namespace: d, labels: \

@@ -1,8 +1,7 @@
-//! Small inputs that would make a careless parser take all memory or time: what
-//! reading takes follows the length of the input.
+//! Small inputs cannot make the parsers use unbounded memory or time.
 //!
-//! The allocator counts what a thread has at most, and how much it ever asked
-//! for, which stands for the time that it takes.
+//! The allocator counts a thread's peak memory and its total allocations; the total stands
+//! in for the time.
 
 use std::io::Write;
 
@@ -18,13 +17,12 @@ mod files;
 #[global_allocator]
 static ALLOCATOR: Counting = Counting::new();
 
-/// What a reading of less than a hundred kilobytes may have at once, and ask for
-/// in all.
+/// Limits on peak memory and total allocations when reading less than 100,000 bytes.
 const AT_ONCE: i64 = 128 << 20;
 const IN_ALL: u64 = 512 << 20;
 
 fn bounded<T>(name: &str, length: usize, read: impl FnOnce() -> T) -> T {
-    assert!(length < 100_000, "{name} is no small input");
+    assert!(length < 100_000, "{name} is not a small input");
     let before = ALLOCATOR.take().live;
     let result = read();
     let counts = ALLOCATOR.take();
@@ -41,7 +39,7 @@ fn json(name: &str, text: &str) -> Result<k8s::Objects, k8s::ReadError> {
     bounded(name, text.len(), || k8s::read_json(text.as_bytes()))
 }
 
-/// A configuration whose one plugin has these arguments.
+/// Reads a configuration with these arguments of one plugin.
 fn configuration(name: &str, arguments: &str) -> Result<Configuration, ConfigError> {
     let registry = Registry::in_tree();
     let text = format!(
@@ -52,7 +50,7 @@ fn configuration(name: &str, arguments: &str) -> Result<Configuration, ConfigErr
 }
 
 #[test]
-fn aliases_do_not_make_much_of_little() {
+fn aliases_do_not_amplify_input() {
     let long = "x".repeat(40_000);
     let list = "x,".repeat(4_000);
     for text in [
@@ -81,7 +79,7 @@ fn aliases_do_not_make_much_of_little() {
 }
 
 #[test]
-fn depth_is_refused_and_never_recursed_into() {
+fn deep_nesting_is_refused_without_recursion() {
     for open in ["[", "{a: ", "- ", "? ", "!!a ["] {
         let text = format!("apiVersion: v1\nkind: Foo\nx:\n  {}", open.repeat(15_000));
         assert!(yaml(open, &text).is_err(), "{open}");
@@ -97,7 +95,7 @@ fn depth_is_refused_and_never_recursed_into() {
 }
 
 #[test]
-fn wide_objects_take_what_their_length_takes() {
+fn wide_objects_need_memory_in_proportion_to_their_length() {
     let tolerations: Vec<_> =
         (0..2_200).map(|n| format!(r#"{{"key":"k{n}","operator":"Exists"}}"#)).collect();
     let class = format!(
@@ -112,12 +110,12 @@ fn wide_objects_take_what_their_length_takes() {
 }
 
 #[test]
-fn a_gzip_stream_is_read_no_further_than_it_has_text() {
+fn a_gzip_stream_of_blanks_is_refused() {
     let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::best());
     for _ in 0..4 {
-        encoder.write_all(&[b' '; 1 << 20]).expect("memory takes it");
+        encoder.write_all(&[b' '; 1 << 20]).expect("writing to memory succeeds");
     }
-    let bytes = encoder.finish().expect("memory takes it");
+    let bytes = encoder.finish().expect("writing to memory succeeds");
     let read = bounded("blanks", bytes.len(), || files::content(bytes.clone()));
     assert!(read.is_err_and(|wrong| wrong.line.is_none() && wrong.what.contains("empty")));
 }

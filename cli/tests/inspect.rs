@@ -1,13 +1,13 @@
-//! What is in a cluster, store by store, and whether it holds together; as one of
-//! Gödel's, and by the programs that place pods there.
+//! `dump` and `audit`, with and without Gödel semantics, and the reservations that `what-if`
+//! and `replay` respect.
 
 mod common;
 
 use common::{file, portolan};
 use serde_json::Value;
 
-/// A machine with a kubelet, a node manager and reclaimed resources; one of a node
-/// manager alone; pods in every state; a place that is held.
+/// A machine with a kubelet, a node manager and reclaimed resources; a machine with a node
+/// manager only; pods in every state; a reservation.
 const CLUSTER: &str = r#"
 apiVersion: v1
 kind: Node
@@ -118,7 +118,7 @@ fn dumped(arguments: &[&str]) -> Value {
 }
 
 #[test]
-fn a_dump_names_each_store_with_what_is_in_it() {
+fn a_dump_lists_the_size_of_each_store() {
     let cluster = file("dump", "cluster.yaml", CLUSTER.as_bytes());
     let run = portolan(&["dump", "--cluster", &cluster, GODEL[0], GODEL[1]]);
     assert_eq!(run.code, 0, "{}", run.err);
@@ -128,21 +128,21 @@ fn a_dump_names_each_store_with_what_is_in_it() {
     assert_eq!(row("nodes")[1], "2");
     assert_eq!(row("pods")[1], "5");
     assert_eq!((row("NMNode")[1], row("Reservation")[1], row("reservations")[1]), ("2", "1", "1"));
-    assert!(run.out.contains("2 assumed; 1 more are on no node"), "{}", run.out);
-    assert!(run.out.contains("1 held, 0 taken"), "{}", run.out);
-    assert!(run.out.contains("suggestions; 2 more pods are wanted"), "{}", run.out);
+    assert!(run.out.contains("2 assumed, plus 1 pending"), "{}", run.out);
+    assert!(run.out.contains("1 available, 0 matched"), "{}", run.out);
+    assert!(run.out.contains("2 more pods suggested"), "{}", run.out);
     assert_eq!((row("movements")[1], row("marks")[1]), ("1", "1"));
 }
 
 #[test]
-fn a_dump_tells_a_nodes_accounts_and_parts() {
+fn a_dump_contains_a_nodes_accounts_and_parts() {
     let cluster = file("dump-json", "cluster.yaml", CLUSTER.as_bytes());
     let arguments = ["dump", "--cluster", &cluster, GODEL[0], GODEL[1], "--output", "json"];
     let dump = dumped(&arguments);
     let node = &dump["nodes"]["both"];
     let of = |class: &str, what: &str| node[class][what]["cpu_milli"].as_i64().unwrap();
     assert_eq!(of("guaranteed", "allocatable"), 3000);
-    // Bound, assumed, and the place that is held.
+    // The bound pod, the assumed pod and the reservation.
     assert_eq!(of("guaranteed", "requested"), 2250);
     assert_eq!((of("best-effort", "allocatable"), of("best-effort", "requested")), (1000, 500));
     assert_eq!(node["parts"].as_array().unwrap().len(), 3);
@@ -151,43 +151,56 @@ fn a_dump_tells_a_nodes_accounts_and_parts() {
     assert_eq!(dump["movements"][0]["more"], 2);
     assert_eq!(dump["marks"][0]["preemptors"][0], "u-nominated");
     assert_eq!(dump["pending"][0]["pod"], "d/waiting");
-    // Without the setting the annotations place nothing, and that is said.
+    // Without the option the annotations are ignored, with a note.
     let dump = dumped(&["dump", "--cluster", &cluster, "--output", "json"]);
     assert_eq!(dump["nodes"]["both"]["guaranteed"]["requested"]["cpu_milli"], 1000);
-    assert!(dump["notes"][0].as_str().unwrap().contains("--godel"), "{}", dump["notes"]);
+    assert_eq!(
+        dump["notes"][0],
+        "ignored 2 Gödel objects and 2 assumed pods: pass --godel SCHEDULER_TYPE to use them"
+    );
 }
 
 #[test]
-fn the_rows_of_a_store_are_printed_and_an_unknown_one_is_refused() {
+fn a_stores_rows_are_printed_and_an_unknown_store_is_refused() {
     let cluster = file("dump-rows", "cluster.yaml", CLUSTER.as_bytes());
     let rows = |store: &str| {
         portolan(&["dump", "--cluster", &cluster, GODEL[0], GODEL[1], "--store", store])
     };
     assert!(rows("pods").out.contains("d/assumed"));
-    assert!(rows("nodes").out.contains("Node + NMNode + CustomNodeResource"));
+    let nodes = rows("nodes").out;
+    let row = nodes.lines().find(|line| line.contains(" both ")).expect("the node");
+    let cells: Vec<&str> = row.split_whitespace().collect();
+    assert_eq!(cells[1..6], ["Node", "+", "NMNode", "+", "CustomNodeResource"]);
+    // Pods, cores, GiB and best-effort cores.
+    assert_eq!(cells[6..], ["4/10", "2.25/3", "0/8", "0.5/1"]);
     assert!(rows("reservations").out.contains("d/web-0-placeholder"));
     assert!(rows("movements").out.contains("ReplicaSet/d/rs/r"));
     assert!(rows("marks").out.contains("u-victim"));
     assert!(rows("NMNode").out.contains("managed"));
     let run = rows("nonsense");
     assert_eq!(run.code, 2);
-    assert!(run.err.contains("there is no store \"nonsense\": name nodes, pods"), "{}", run.err);
+    assert!(
+        run.err.contains("store \"nonsense\" does not exist: choose nodes, pods, reservations"),
+        "{}",
+        run.err
+    );
     let run = portolan(&["dump", "--cluster", &cluster, "--store", "reservations"]);
-    assert!((run.code, run.err.contains("give --godel")) == (2, true), "{}", run.err);
+    let says = "this store needs Gödel semantics: pass --godel SCHEDULER_TYPE";
+    assert_eq!((run.code, run.err), (2, format!("portolan: {says}\n")));
 }
 
 #[test]
-fn an_audit_finds_what_does_not_hold_together() {
+fn an_audit_finds_conflicts_and_dangling_references() {
     let cluster = file("audit", "cluster.yaml", CLUSTER.as_bytes());
     let run = portolan(&["audit", "--cluster", &cluster, GODEL[0], GODEL[1]]);
-    assert_eq!((run.code, run.out.lines().count()), (0, 1), "{}{}", run.out, run.err);
+    assert_eq!((run.code, &*run.out), (0, "no problems found (2 nodes, 5 pods)\n"), "{}", run.err);
     let broken = CLUSTER
-        // More than there is, by what is assumed.
+        // Overcommitted by the assumed pod.
         .replace("requests: { cpu: \"1\" }", "requests: { cpu: \"2\" }")
-        // On a node that is not there.
+        // A missing node.
         .replace("nodename: both", "nodename: gone")
         .replace("node: both, desiredPodCount", "node: gone, desiredPodCount")
-        // In no state.
+        // An invalid state.
         .replace(
             "{ name: waiting, namespace: d, uid: u-waiting }",
             "{ name: waiting, namespace: d, uid: u-waiting, annotations: \
@@ -210,19 +223,19 @@ fn an_audit_finds_what_does_not_hold_together() {
     assert_eq!(
         found,
         [
-            "overcommitted node both: guaranteed pods take 4000m of 3000m cpu",
-            "missing node gone: it is not there, and 1 pods are on it",
-            "state pod d/waiting: its annotations are no state: a pod that is assumed has a \
+            "overcommitted node both: cpu: guaranteed pods request 4, allocatable 3",
+            "missing node gone: the node does not exist, but has 1 pod",
+            "state pod d/waiting: invalid state annotations: a pod that is assumed has a \
              selected-scheduler",
-            "missing pod d/waiting: its pod group d/g is not there",
-            "missing reservation of d/web-0-placeholder: its node gone is not there",
-            "missing movement m: it wants pods on node gone, which is not there",
+            "missing pod d/waiting: pod group d/g does not exist",
+            "missing reservation of d/web-0-placeholder: node gone does not exist",
+            "missing movement m: node gone does not exist, but pods are suggested for it",
         ]
     );
 }
 
 #[test]
-fn what_if_and_replay_know_what_is_assumed_and_held() {
+fn what_if_and_replay_respect_assumed_pods_and_reservations() {
     let cluster = file("godel", "cluster.yaml", CLUSTER.as_bytes());
     let pod = file(
         "godel",
@@ -241,8 +254,9 @@ spec: { containers: [{ name: c, image: i, resources: { requests: { cpu: 250m } }
         let value: Value = serde_json::from_str(&run.out).expect(&run.err);
         value["fit_more"]["count"].as_u64().unwrap()
     };
-    // Of 2000m that are left 1300m go to the two that wait; or to the one, and 1250m to
-    // what is assumed and the place. The other machine has no kubelet.
+    // 2000m are free. Without Gödel semantics, two pending pods take 1300m of it; with them,
+    // one pending pod takes 300m, and the assumed pod and the reservation 1250m. The other
+    // machine has no kubelet.
     assert_eq!((more(&[]), more(&GODEL)), (2, 1));
     let nodes = file("godel", "nodes.yaml", CLUSTER.as_bytes());
     let run = portolan(&[

@@ -1,5 +1,5 @@
-//! Through the queue pods wait, make room for others and run for their time; what a run
-//! says of itself in metrics and charts is what it did.
+//! With the scheduling queue, pods wait, are preempted and run for their durations; metrics
+//! and charts agree with the result.
 
 mod common;
 
@@ -11,7 +11,7 @@ use serde_json::Value;
 const COLUMNS: &str =
     "name,cpu_milli,memory_mib,num_gpu,gpu_milli,qos,creation_time,deletion_time\n";
 
-/// Files of one test: nodes of so much cpu, and pods.
+/// The files of one test: nodes with the given cpu, and pods.
 struct Files {
     nodes: String,
     pods: String,
@@ -45,12 +45,12 @@ impl Files {
         let run = portolan(&self.arguments(more));
         assert_eq!((run.code, &*run.out), (2, ""), "{}", run.err);
         for text in says {
-            assert!(run.err.contains(text), "{:?} does not say {text:?}", run.err);
+            assert!(run.err.contains(text), "{:?} does not contain {text:?}", run.err);
         }
     }
 }
 
-/// A path of a test's own, where nothing is yet.
+/// A path in the test's own folder, without a file.
 fn path(test: &str, name: &str) -> String {
     let path = file(test, name, b"");
     std::fs::remove_file(&path).expect("the file can be removed");
@@ -58,7 +58,7 @@ fn path(test: &str, name: &str) -> String {
 }
 
 #[test]
-fn who_matters_more_gets_the_place_and_the_other_waits_without_one() {
+fn a_pod_of_higher_priority_preempts_one_of_lower_priority() {
     let files = Files::new("qos", &[1000], "low,800,100,0,0,BE,0,9\nhigh,800,100,0,0,LS,1,9\n");
     let alike = files.replay(&[]);
     assert_eq!((&alike["placed"], &alike["failed"]), (&1.into(), &1.into()), "{alike}");
@@ -71,9 +71,9 @@ fn who_matters_more_gets_the_place_and_the_other_waits_without_one() {
 }
 
 #[test]
-fn who_made_room_runs_again_for_its_whole_time() {
-    // Low runs from 0 to 4, makes room, and runs all of its ten seconds from 10 on: the
-    // last one, which matters no more than it, waits from 15 to 20.
+fn a_preempted_pod_runs_again_for_its_whole_duration() {
+    // Low runs from 0 to 4, is preempted, and runs for all of its ten seconds from 10 on.
+    // Last has the same priority and waits from 15 to 20.
     let pods = "low,800,100,0,0,BE,0,10\nhigh,800,100,0,0,LS,4,10\nlast,800,100,0,0,BE,15,16\n";
     let files = Files::new("again", &[1000], pods);
     let run = files.replay(&["--qos-priorities", "--mode", "timed"]);
@@ -108,8 +108,8 @@ fn pods_of_a_group_are_placed_together_or_not_at_all() {
         pods: file("gangs", "pods.yaml", pods.as_bytes()),
     };
     let run = files.replay(&[]);
-    // The large one does not fit and leaves its two places to the small one; the third
-    // waits for somebody who does not come.
+    // The large group does not fit, so that the small group is placed; the third group waits
+    // for a member that never arrives.
     assert_eq!((&run["placed"], &run["failed"]), (&2.into(), &4.into()), "{run}");
     assert_eq!(run["utilisation"]["cpu"]["requested"], 2000, "{run}");
     let reasons = run["reasons"].as_object().expect("reasons");
@@ -128,12 +128,12 @@ fn polylines(svg: &str) -> Vec<Vec<(f64, f64)>> {
         (x.parse().expect("a number"), y.parse().expect("a number"))
     };
     let all = points.map(|points| points.split_whitespace().map(point).collect::<Vec<_>>());
-    // Marks on the axes are lines of two points.
+    // Tick marks are lines of two points.
     all.filter(|points| points.len() > 2).collect()
 }
 
 #[test]
-fn a_load_brings_arrivals_closer_and_leaves_run_times_as_they_are() {
+fn load_compresses_arrivals_and_keeps_run_times() {
     let pods = (0..10).fold(String::new(), |mut pods, n| {
         let _ = writeln!(pods, "p{n},1000,100,0,0,LS,{},{}", n * 10, n * 10 + 10);
         pods
@@ -141,7 +141,7 @@ fn a_load_brings_arrivals_closer_and_leaves_run_times_as_they_are() {
     let files = Files::new("load", &[1000], &pods);
     let calm = files.replay(&["--mode", "timed"]);
     assert_eq!((&calm["wait_seconds"]["p99"], &calm["failed"]), (&0.into(), &0.into()), "{calm}");
-    // Pod n comes at n, and its turn is at 10 n.
+    // Pod n arrives at n and is placed at 10 n.
     let busy = files.replay(&["--mode", "timed", "--load", "10"]);
     assert_eq!(busy["wait_seconds"]["p50"], 36, "{busy}");
     assert_eq!(busy["wait_seconds"]["p99"], 81, "{busy}");
@@ -152,7 +152,7 @@ fn a_load_brings_arrivals_closer_and_leaves_run_times_as_they_are() {
 }
 
 #[test]
-fn a_pod_that_fits_nowhere_is_told_of_at_the_end() {
+fn a_pod_that_never_fits_is_reported_as_failed() {
     let files = Files::new("never", &[1000], "a,2000,100,0,0,LS,0,9\nb,500,100,0,0,LS,5,9\n");
     let run = files.replay(&["--mode", "timed"]);
     assert_eq!((&run["placed"], &run["failed"]), (&1.into(), &1.into()), "{run}");
@@ -160,8 +160,8 @@ fn a_pod_that_fits_nowhere_is_told_of_at_the_end() {
 }
 
 #[test]
-fn the_queue_decides_alike_on_any_number_of_threads() {
-    // So many nodes that the pool is used; few have what is asked for.
+fn decisions_with_the_queue_do_not_depend_on_the_number_of_threads() {
+    // Enough nodes to use the thread pool; few of them have GPUs.
     let mut nodes = String::from("sn,cpu_milli,memory_mib,gpu,model\n");
     for n in 0..4_400 {
         let _ = writeln!(nodes, "n{n},8000,100000,{},", u8::from(n % 440 == 0));
@@ -191,7 +191,7 @@ fn the_queue_decides_alike_on_any_number_of_threads() {
 }
 
 #[test]
-fn priority_classes_of_kubernetes_pods_count() {
+fn priority_classes_of_kubernetes_pods_are_used() {
     let nodes = b"apiVersion: v1\nkind: Node\nmetadata: {name: n1}\n\
         status: {allocatable: {cpu: '1', memory: 1Gi, pods: '10'}}\n";
     let pod = |name: &str, class: &str| {
@@ -219,7 +219,7 @@ fn priority_classes_of_kubernetes_pods_count() {
 }
 
 #[test]
-fn a_chart_has_a_line_for_each_resource_and_for_who_waits() {
+fn a_chart_has_a_line_for_each_resource_and_for_waiting_pods() {
     let pods = "a,400,50000,0,0,LS,0,30\nb,600,0,0,0,LS,10,40\nc,900,0,0,0,LS,15,20\n";
     let files = Files::new("chart <&>", &[1000], pods);
     let (svg, html) = (path("chart <&>", "chart.svg"), path("chart <&>", "chart.html"));
@@ -227,20 +227,20 @@ fn a_chart_has_a_line_for_each_resource_and_for_who_waits() {
     files.replay(&["--mode", "timed", "--chart", &html]);
     let svg = std::fs::read_to_string(svg).expect("a chart");
     let lines = polylines(&svg);
-    assert_eq!(lines.len(), 3, "cpu, memory, who waits: {svg}");
+    assert_eq!(lines.len(), 3, "cpu, memory, waiting pods: {svg}");
     for line in &lines {
         assert!(line.iter().all(|(x, y)| (0.0..=960.0).contains(x) && (0.0..=600.0).contains(y)));
-        assert!(line.windows(2).all(|pair| pair[0].0 <= pair[1].0), "time goes on: {line:?}");
-        // In steps: one of the two changes.
+        assert!(line.windows(2).all(|pair| pair[0].0 <= pair[1].0), "time increases: {line:?}");
+        // Steps: only one coordinate changes.
         assert!(line.windows(2).all(|pair| pair[0].0 == pair[1].0 || pair[0].1 == pair[1].1));
     }
-    // All of the cpu at its most is higher up than half of the memory.
+    // The peak of the cpu line (100 %) is above the peak of the memory line (50 %).
     let top = |line: &[(f64, f64)]| line.iter().map(|(_, y)| *y).fold(f64::MAX, f64::min);
     assert!(top(&lines[0]) < top(&lines[1]), "{lines:?}");
     for text in [
-        "cpu, at most 100.0 %",
-        "memory, at most 50.0 %",
-        "wait for a place, at most 1",
+        "cpu, max 100.0 %",
+        "memory, max 50.0 %",
+        "waiting for a node, max 1",
         "requested, % of allocatable",
         "seconds since the first arrival",
         "pods.csv on nodes.csv",
@@ -252,33 +252,41 @@ fn a_chart_has_a_line_for_each_resource_and_for_who_waits() {
     assert!(
         html.starts_with("<!doctype html>") && html.contains("<svg ") && html.contains("<table>")
     );
-    // Nothing is fetched from anywhere.
+    // The page loads no resources.
     assert!(!html.contains("src=") && !html.contains("href="), "{html}");
 }
 
 #[test]
-fn a_chart_of_a_fill_counts_pods() {
+fn a_chart_in_fill_mode_counts_pods() {
     let chart = path("fill-chart", "chart.svg");
     let run = portolan(&["replay", "--first", "1500", "--threads", "1", "--chart", &chart]);
     assert_eq!(run.code, 0, "{}", run.err);
     let svg = std::fs::read_to_string(chart).expect("a chart");
     let lines = polylines(&svg);
-    assert!(lines.iter().all(|line| line.len() <= 2 * 722), "no more points than are seen");
-    assert!(svg.contains("pods arrived") && svg.contains("example.com/gpu, at most"), "{svg}");
+    assert!(lines.iter().all(|line| line.len() <= 2 * 722), "only visible points");
+    assert!(svg.contains("pods arrived") && svg.contains("example.com/gpu, max"), "{svg}");
 }
 
 #[test]
-fn unusable_arguments_name_the_way_out() {
+fn invalid_arguments_name_the_remedy() {
     let files = Files::new("usage", &[1000], "a,1,1,0,0,LS,0,1\nb,1,1,0,0,best,0,1\n");
-    files.refused(&["--load", "2"], &["--mode timed"]);
+    files.refused(&["--load", "2"], &["--load needs arrival times: add --mode timed"]);
     for load in ["0", "-1", "NaN", "inf", "much"] {
-        files.refused(&["--mode", "timed", &format!("--load={load}")], &["from 0.001 to 1000000"]);
+        files.refused(
+            &["--mode", "timed", &format!("--load={load}")],
+            &["use a number from 0.001 to 1000000"],
+        );
     }
-    files.refused(&["--chart", "chart.png"], &[".svg or .html"]);
-    files.refused(&["--chart", "/nowhere/chart.svg"], &["/nowhere/chart.svg", "folder"]);
-    files.refused(&["--metrics-file", "/nowhere/m.prom"], &["/nowhere/m.prom", "folder"]);
+    let format = "unsupported chart format: use a file name that ends in .svg or .html";
+    files.refused(&["--chart", "chart.png"], &[format]);
+    let folder = "check that the folder exists and is writable";
+    files.refused(&["--chart", "/nowhere/chart.svg"], &["/nowhere/chart.svg", folder]);
+    files.refused(&["--metrics-file", "/nowhere/m.prom"], &["/nowhere/m.prom", folder]);
     let line = format!("{}:3: ", files.pods);
-    files.refused(&["--qos-priorities"], &[&line, "\"best\"", "BE, Burstable, LS, Guaranteed"]);
+    files.refused(
+        &["--qos-priorities"],
+        &[&line, "qos is \"best\": use one of BE, Burstable, LS, Guaranteed"],
+    );
 }
 
 fn metric(text: &str, name: &str) -> f64 {
@@ -291,7 +299,7 @@ const SCHEDULED: &str =
     "scheduler_schedule_attempts_total{result=\"scheduled\",profile=\"default-scheduler\"}";
 
 #[test]
-fn metrics_of_a_replay_are_those_of_its_result() {
+fn metrics_of_a_replay_agree_with_its_result() {
     let files = Files::new("metrics", &[1000], "low,800,100,0,0,BE,0,9\nhigh,800,100,0,0,LS,1,9\n");
     let out = path("metrics", "m.prom");
     for (queued, attempts) in [(false, 1.0), (true, 2.0)] {

@@ -1,5 +1,5 @@
-//! A replay gives the same decisions for the same input and seed, whatever the
-//! threads, and its figures add up.
+//! A replay makes the same decisions for the same input and seed with any number of
+//! threads, and its figures are consistent.
 
 mod common;
 
@@ -26,7 +26,7 @@ fn decisions_are_the_same_on_one_thread_and_on_two() {
 }
 
 #[test]
-fn every_pod_is_placed_or_failed_and_says_why() {
+fn every_pod_is_placed_or_failed_with_reasons() {
     let result = replay(&["--first", "2000", "--threads", "1"]);
     let number = |key: &str| result[key].as_u64().unwrap_or_else(|| panic!("no {key}: {result}"));
     assert_eq!(number("pods"), 2000);
@@ -39,10 +39,35 @@ fn every_pod_is_placed_or_failed_and_says_why() {
     }
 }
 
+#[test]
+fn the_report_is_in_cores_and_gib() {
+    let nodes = b"sn,cpu_milli,memory_mib,gpu,model\nn1,1500,3072,0,\n";
+    let pods = b"name,cpu_milli,memory_mib,num_gpu,gpu_milli\na,250,1536,0,0\nb,9000,1,0,0\n";
+    let (nodes, pods) = (file("report", "nodes.csv", nodes), file("report", "pods.csv", pods));
+    let run = portolan(&["replay", "--nodes", &nodes, "--pods", &pods, "--threads", "1"]);
+    assert_eq!(run.code, 0, "{}", run.err);
+    let rows: Vec<String> = run
+        .out
+        .lines()
+        .map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "))
+        .filter(|line| !line.starts_with(['\u{2500}', '\u{2550}']))
+        .collect();
+    let has = |row: &str| assert!(rows.iter().any(|found| found == row), "no {row:?} in {rows:#?}");
+    has("pods.csv on nodes.csv");
+    has("placed 1 (50.0 %)");
+    has("resource requested allocatable used");
+    has("cpu (cores) 0.25 1.5 16.7 %");
+    has("memory (GiB) 1.5 3 50.0 %");
+    has("Failed pods by reason (a pod can have several):");
+    has("1 Insufficient cpu");
+    let wall_time = |row: &&String| row.starts_with("wall time ");
+    assert!(rows.iter().find(wall_time).is_some_and(|row| row.ends_with(" s on 1 thread")));
+}
+
 const NODES: &[u8] = b"sn,cpu_milli,memory_mib,gpu,model\nn1,1200,1000,0,\nn2,1000,1000,1,T4\n";
 
 #[test]
-fn a_full_cluster_refuses_what_does_not_fit() {
+fn a_full_cluster_rejects_pods_that_do_not_fit() {
     let pods = b"name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec\n\
         a,800,100,0,0,\nb,800,100,1,500,T4|V100\nc,800,100,0,0,\nd,100,100,1,600,\ne,1,1,1,1,A10\n";
     let (nodes, pods) = (file("full", "nodes.csv", NODES), file("full", "pods.csv", pods));
@@ -55,7 +80,7 @@ fn a_full_cluster_refuses_what_does_not_fit() {
 }
 
 #[test]
-fn on_its_own_clock_a_pod_makes_room_when_it_ends() {
+fn in_timed_mode_a_pod_frees_its_node_when_it_ends() {
     let pods = b"name,cpu_milli,memory_mib,num_gpu,gpu_milli,creation_time,deletion_time\n\
         a,800,100,0,0,0,10\nb,800,100,0,0,0,10\nc,800,100,0,0,5,20\nd,800,100,0,0,10,30\n";
     let (nodes, pods) = (file("timed", "nodes.csv", NODES), file("timed", "pods.csv", pods));
@@ -68,7 +93,7 @@ fn on_its_own_clock_a_pod_makes_room_when_it_ends() {
 }
 
 #[test]
-fn kubernetes_lists_are_read_too() {
+fn kubernetes_lists_are_read() {
     let nodes = b"apiVersion: v1\nkind: Node\nmetadata: {name: n1}\n\
         status: {allocatable: {cpu: '1', memory: 1Gi, pods: '10'}}\n";
     let pods = br#"{"apiVersion":"v1","kind":"PodList","items":[
@@ -100,7 +125,7 @@ fn the_openb_trace_is_placed_as_kube_scheduler_places_it() {
 }
 
 #[test]
-fn a_reader_that_has_seen_enough_is_no_error() {
+fn a_closed_output_pipe_is_not_an_error() {
     let mut program = Command::new(env!("CARGO_BIN_EXE_portolan"))
         .args(["replay", "--first", "10", "--threads", "1"])
         .stdout(Stdio::piped())
@@ -108,6 +133,6 @@ fn a_reader_that_has_seen_enough_is_no_error() {
         .spawn()
         .expect("the program starts");
     drop(program.stdout.take());
-    let done = program.wait_with_output().expect("it ends");
+    let done = program.wait_with_output().expect("the program exits");
     assert_eq!((done.status.code(), &*String::from_utf8_lossy(&done.stderr)), (Some(0), ""));
 }

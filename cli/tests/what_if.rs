@@ -1,5 +1,5 @@
-//! What would be if: drains with their rules, nodes that are added, how many more
-//! fit, and which nodes could be emptied.
+//! `portolan what-if`: drains and their rules, added nodes, room for more pods, and nodes
+//! that can be emptied.
 
 mod common;
 
@@ -45,8 +45,8 @@ fn daemon(name: &str, on: &str) -> Value {
     pod
 }
 
-/// Two nodes; on the first a pod that can go, one of a daemon set, one that nobody
-/// makes anew, one with local data, one whose budget is used up.
+/// Two nodes. The first has a pod that can be evicted, a daemon set pod, a pod without a
+/// controller, a pod with local data, and a pod whose disruption budget is used up.
 fn cluster(directory: &str) -> String {
     let mut local = pod("local", "n0", "50m", Some("ReplicaSet"));
     local["spec"]["volumes"] = json!([{ "name": "data", "emptyDir": {} }]);
@@ -89,7 +89,7 @@ fn pods(answer: &Value, key: &str) -> Vec<String> {
 }
 
 #[test]
-fn a_drain_moves_what_may_go_and_names_the_rest() {
+fn a_drain_moves_evictable_pods_and_names_the_others() {
     let cluster = cluster("what-if-drain");
     let (code, answer) = ask(&["--cluster", &cluster, "--drain", "n0"]);
     assert_eq!((code, &answer["ok"]), (1, &json!(false)));
@@ -102,7 +102,7 @@ fn a_drain_moves_what_may_go_and_names_the_rest() {
 }
 
 #[test]
-fn pods_without_a_place_are_named_with_kube_schedulers_words() {
+fn unschedulable_pods_have_kube_schedulers_message() {
     let cluster = cluster("what-if-full");
     let (code, answer) = ask(&["--cluster", &cluster, "--drain", "n1"]);
     assert_eq!(code, 1);
@@ -112,7 +112,7 @@ fn pods_without_a_place_are_named_with_kube_schedulers_words() {
 }
 
 #[test]
-fn added_nodes_get_the_pods_of_daemon_sets() {
+fn added_nodes_get_daemon_set_pods() {
     let cluster = cluster("what-if-add");
     let more = file("what-if-add", "node.json", node("more").to_string().as_bytes());
     let like =
@@ -122,14 +122,14 @@ fn added_nodes_get_the_pods_of_daemon_sets() {
         ask(&["--cluster", &cluster, "--drain", "n1", "--add", &add, "--fit-more", &like]);
     assert_eq!(code, 0, "{answer}");
     assert_eq!((&answer["nodes"], &answer["added"]), (&json!(4), &json!(2)));
-    assert!(answer["notes"].to_string().contains("2 pods of daemon sets"), "{answer}");
-    // 450m are left on the first node; 900m on each new one, of which the pod that
-    // moved takes 500m of one.
+    assert_eq!(answer["notes"], json!(["placed 2 daemon set pods on the added nodes"]));
+    // The first node has 450m left. Each new node has 900m, and the moved pod takes 500m of
+    // one of them.
     assert_eq!(answer["fit_more"], json!({ "pod": "like", "count": 1 + 1 + 3 }));
 }
 
 #[test]
-fn nodes_that_could_be_emptied_are_found_each_by_itself() {
+fn nodes_that_can_be_emptied_are_found_each_on_its_own() {
     let cluster = cluster("what-if-consolidate");
     let arguments = ["--cluster", &cluster, "--consolidate", "--force", "--delete-emptydir-data"];
     let (code, answer) = ask(&arguments);
@@ -137,7 +137,10 @@ fn nodes_that_could_be_emptied_are_found_each_by_itself() {
     let nodes = answer["consolidate"]["nodes"].as_array().expect("a list");
     let of = |name: &str| nodes.iter().find(|node| node["node"] == name).expect("the node");
     assert!(of("n0")["why"].as_str().expect("a reason").contains("budget keep"), "{answer}");
-    assert!(of("n1")["why"].as_str().expect("a reason").contains("fit nowhere"), "{answer}");
+    assert!(
+        of("n1")["why"].as_str().expect("a reason").contains("d/large is unschedulable: "),
+        "{answer}"
+    );
     let more = file("what-if-consolidate", "node.json", node("more").to_string().as_bytes());
     let (_, answer) = ask(&[&arguments[..], &["--add", &format!("1x{more}")]].concat());
     let nodes = answer["consolidate"]["nodes"].as_array().expect("a list");
@@ -147,12 +150,29 @@ fn nodes_that_could_be_emptied_are_found_each_by_itself() {
 }
 
 #[test]
-fn what_cannot_be_is_refused_with_the_way_out() {
+fn invalid_nodes_and_counts_are_refused_with_the_remedy() {
     let cluster = cluster("what-if-errors");
     let run = portolan(&["what-if", "--cluster", &cluster, "--drain", "n9"]);
     assert_eq!(run.code, 2);
-    assert!(run.err.contains("--drain n9") && run.err.contains("spelling"), "{}", run.err);
+    let error = &run.err;
+    assert!(error.starts_with("portolan: --drain n9: "), "{error}");
+    assert!(error.ends_with(": check the spelling\n"), "{error}");
     let run = portolan(&["what-if", "--cluster", &cluster, "--add", "0xnode.json"]);
     assert_eq!(run.code, 2);
-    assert!(run.err.contains("COUNTxFILE"), "{}", run.err);
+    let says = "COUNT must be 1 to 1000000: pass COUNTxFILE, such as 3xnode.yaml";
+    assert!(run.err.contains(says), "{}", run.err);
+}
+
+#[test]
+fn the_report_names_blocked_pods_and_placements() {
+    let cluster = cluster("what-if-report");
+    let run = portolan(&["what-if", "--cluster", &cluster, "--drain", "n0", "--force"]);
+    assert_eq!(run.code, 1, "{}", run.err);
+    let start = "2 pods blocked\n\nnodes     2 (0 added)\ndrained   n0\nmoved     2 pods\n\
+                 placed    0 pods\n\nblocked:\n  - d/kept on n0: ";
+    assert!(run.out.starts_with(start), "{}", run.out);
+    let end = "placements:\n  - d/bare: n0 → n1\n  - d/web: n0 → n1\n";
+    assert!(run.out.ends_with(end), "{}", run.out);
+    let run = portolan(&["what-if", "--cluster", &cluster]);
+    assert_eq!((run.code, run.out.lines().next()), (0, Some("all pods can be placed")));
 }

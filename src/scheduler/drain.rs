@@ -47,7 +47,7 @@ impl fmt::Display for Stays {
         match self {
             Stays::DaemonSet => f.write_str("it is managed by a DaemonSet"),
             Stays::Mirror => f.write_str("it is a mirror pod"),
-            Stays::Bare => f.write_str("it declares no controller, so nobody makes it anew"),
+            Stays::Bare => f.write_str("it has no controller"),
             Stays::LocalStorage => f.write_str("it has local storage, which would be lost"),
             Stays::Budget(name) => {
                 write!(f, "it would violate the pod's disruption budget {name}")

@@ -1,4 +1,4 @@
-//! The smallest changes that would make a pod fit, each tried out.
+//! The smallest changes that would make a pod fit, each verified by running the filters.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,23 +8,24 @@ use portolan::model::{
 };
 use portolan::{Cluster, Fork};
 
-use super::{INSUFFICIENT, amount, of, passes, resource};
+use super::{INSUFFICIENT, of, passes, resource};
+use crate::text::amount;
 
-/// A change, and how many nodes the pod would fit on then.
+/// A change, and the number of nodes that the pod then fits on.
 #[derive(Clone, Debug)]
 pub(super) struct Change {
-    /// What kind it is: toleration, affinity, request, label or evict.
+    /// The kind of change: toleration, affinity, request, label or evict.
     pub(super) kind: &'static str,
-    /// What to do.
+    /// The change as an instruction.
     pub(super) what: String,
-    /// How many nodes it would fit on.
+    /// The number of nodes that the pod fits on after the change.
     pub(super) nodes: usize,
 }
 
-/// Most nodes on which evictions are tried.
+/// Maximum number of nodes on which evictions are tried.
 const TRIED: usize = 50;
-/// Most changes of a kind that are told.
-const TOLD: usize = 3;
+/// Maximum number of reported changes per kind.
+const REPORTED: usize = 3;
 
 pub(super) fn find(
     framework: &Framework,
@@ -40,7 +41,7 @@ pub(super) fn find(
     changes
 }
 
-/// The nodes on which no plugin but these has anything against the pod.
+/// The nodes that only these plugins reject.
 fn only_by<'e>(
     evaluation: &'e Evaluation,
     plugins: &'e [&'e str],
@@ -52,7 +53,7 @@ fn only_by<'e>(
     })
 }
 
-/// The pod with another spec.
+/// The pod with a modified spec.
 fn changed(pod: &Pod, change: impl FnOnce(&mut PodSpec)) -> Pod {
     let mut spec: PodSpec = (**pod.template).clone();
     change(&mut spec);
@@ -68,7 +69,7 @@ fn count<'e>(
     nodes.filter(|node| passes(framework, cluster, pod, node)).count()
 }
 
-/// Tolerations of the taints that alone keep the pod from nodes.
+/// Tolerations for nodes that reject the pod only because of taints.
 fn tolerations(
     framework: &Framework,
     cluster: &Cluster,
@@ -121,11 +122,11 @@ fn tolerations(
 
 fn best(mut changes: Vec<Change>) -> Vec<Change> {
     changes.sort_by(|a, b| b.nodes.cmp(&a.nodes).then_with(|| a.what.cmp(&b.what)));
-    changes.truncate(TOLD);
+    changes.truncate(REPORTED);
     changes
 }
 
-/// Labels that nodes lack, and the affinity as a whole.
+/// Missing node labels; if no single label helps, the node affinity as a whole.
 fn affinity(
     framework: &Framework,
     cluster: &Cluster,
@@ -143,7 +144,7 @@ fn affinity(
         });
         let nodes = count(framework, cluster, &without, names.iter().copied());
         if nodes > 0 {
-            let what = format!("label a node {key}={value}, or leave that out of the nodeSelector");
+            let what = format!("label a node {key}={value}, or remove {key} from the nodeSelector");
             changes.push(Change { kind: "label", what, nodes });
         }
     }
@@ -155,20 +156,20 @@ fn affinity(
     });
     let nodes = count(framework, cluster, &without, names.iter().copied());
     if changes.is_empty() && nodes > 0 {
-        let what = "leave nodeSelector and required node affinity out".to_owned();
+        let what = "remove the nodeSelector and the required node affinity".to_owned();
         changes.push(Change { kind: "affinity", what, nodes });
     }
     best(changes)
 }
 
-/// The request lowered by as little as makes the pod fit somewhere.
+/// The smallest reductions of requests that make the pod fit on a node.
 fn requests(
     framework: &Framework,
     cluster: &Cluster,
     pod: &Pod,
     evaluation: &Evaluation,
 ) -> Vec<Change> {
-    // By what is short, the node where the least is, in proportion.
+    // By the set of insufficient resources: the node with the smallest relative shortfall.
     let mut least: BTreeMap<Vec<&str>, (f64, Vec<i64>)> = BTreeMap::new();
     for (name, verdict) in only_by(evaluation, &["NodeResourcesFit"]) {
         let Some(status) = &verdict.status else { continue };
@@ -227,18 +228,17 @@ fn requests(
             .zip(&by)
             .map(|(name, by)| {
                 let left = of(&pod.template.resources.incoming, name) - by;
-                format!("{name} by {} to {}", amount(name, *by), amount(name, left))
+                format!("the {name} request by {} to {}", amount(name, *by), amount(name, left))
             })
             .collect();
-        let what = format!("lower the request of {}", parts.join(" and of "));
+        let what = format!("lower {}", parts.join(" and "));
         changes.push((worst, Change { kind: "request", what, nodes }));
     }
     changes.sort_by(|a, b| a.0.total_cmp(&b.0));
-    changes.into_iter().take(TOLD).map(|(_, change)| change).collect()
+    changes.into_iter().take(REPORTED).map(|(_, change)| change).collect()
 }
 
-/// The node from which the fewest pods would have to go, and which; those of
-/// the lowest priority first.
+/// The node that needs the fewest evictions, and the victims, lowest priority first.
 fn evictions(
     framework: &Framework,
     cluster: &Cluster,
@@ -272,7 +272,7 @@ fn evictions(
     fewest.map(change).into_iter().collect()
 }
 
-/// The pods of a node that would have to go: priority and name of each.
+/// The priority and name of each pod that must be evicted from the node.
 fn victims(
     framework: &Framework,
     cluster: &Cluster,
@@ -293,7 +293,7 @@ fn victims(
     if !passes(framework, &fork, pod, name) {
         return None;
     }
-    // Those that need not go come back, the most important first.
+    // Restore the pods that need not be evicted, the most important first.
     let mut victims = Vec::new();
     for back in gone.into_iter().rev() {
         fork.add_pod(&back).ok()?;

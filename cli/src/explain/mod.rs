@@ -1,4 +1,4 @@
-//! `portolan explain`: why a pod is pending, or where it would go.
+//! `portolan explain`: why a pod is pending, or how its nodes score.
 
 mod changes;
 mod report;
@@ -16,44 +16,46 @@ use portolan::plugins::preemption::DryRun;
 use portolan::{Cluster, NodeInfo};
 
 use crate::error::Failure;
+use crate::text::count;
 use crate::{cluster, print};
 
-/// Says of every node what every plugin says of it for one pod, and what would
-/// have to change for the pod to fit.
+/// Show why each node rejects a pod, by how much, and which changes would help.
+///
+/// If the pod fits, show the best nodes with their scores.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
-    /// What `kubectl get nodes,pods,… -A -o json` (or yaml) printed.
-    #[arg(long, required = true, num_args = 1..)]
+    /// Output of `kubectl get nodes,pods,… -A -o json` (or yaml).
+    #[arg(long, required = true, num_args = 1.., value_name = "FILE")]
     cluster: Vec<PathBuf>,
-    /// A pod of the cluster, as NAMESPACE/NAME, or a file with one. A pod that is
-    /// placed is taken away first.
-    #[arg(long)]
+    /// Pod of the cluster, or a file with a pod; a placed pod is evaluated as if it were
+    /// pending.
+    #[arg(long, value_name = "NAMESPACE/NAME")]
     pod: String,
-    /// A KubeSchedulerConfiguration; without one the default profile.
-    #[arg(long)]
+    /// KubeSchedulerConfiguration; the default profile if absent.
+    #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Only this node.
-    #[arg(long)]
+    /// The only node to report on.
+    #[arg(long, value_name = "NODE")]
     node: Option<String>,
-    /// How the result is printed.
+    /// Output format.
     #[arg(long, value_enum, default_value_t = Form::Table)]
     output: Form,
     #[command(flatten)]
     godel: cluster::Godel,
 }
 
-/// How an explanation is printed.
+/// Output format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Form {
-    /// For people: nodes by reason.
+    /// Tables for people: nodes by reason.
     Table,
-    /// For programs: one object with every node and plugin.
+    /// One JSON object with every node and plugin.
     Json,
-    /// For spreadsheets: a row for each node and plugin.
+    /// A CSV row for each node and plugin.
     Csv,
 }
 
-/// All that there is to say.
+/// The result, before it is printed.
 struct Explained<'a> {
     cluster: &'a Cluster,
     pod: &'a Pod,
@@ -70,29 +72,31 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     if fork.pod(&pod.uid).is_some() {
         let gone = fork.remove_pod(&pod.uid);
         gone.map_err(|error| Failure::Refused { object: pod.name.to_string(), error })?;
-        notes.push("the pod is placed: it was taken away before it was looked at".to_owned());
+        notes.push("the pod is already placed: evaluated as if it were pending".to_owned());
     }
-    // What it would be placed by, not where it is.
+    // Evaluate the spec, not the current node.
     let pod = Pod { node_name: None, ..pod };
     if let Some(name) = &arguments.node
         && fork.node(name).is_none()
     {
-        return Err(Failure::Usage(format!("there is no node {name}: see to its spelling")));
+        return Err(Failure::Usage(format!("node {name} does not exist: check the spelling")));
     }
     if !pod.template.resource_claims.is_empty() {
         notes.push(format!(
-            "the pod has resource claims ({}), which are not supported: they are left out, and the \
-             engine would refuse to place it",
+            "resource claims are not supported: ignored {}; the engine would refuse to place the pod",
             pod.template.resource_claims.join(", ")
         ));
     }
     let scheduler = pod.template.scheduler_name.as_deref();
     let framework =
-        cluster::decides(arguments.config.as_ref(), scheduler, &Handle::default())?.framework;
+        cluster::policy(arguments.config.as_ref(), scheduler, &Handle::default())?.framework;
     let waiting = pending.iter().chain([&pod]);
     framework.handle().pod_groups().fill(&fork, waiting);
     if let Err(status) = framework.pre_enqueue(&pod) {
-        notes.push(format!("the pod does not queue: {status}; once it does:"));
+        notes.push(format!(
+            "the pod cannot enter the scheduling queue yet: {status}; the rest of the report \
+             ignores this"
+        ));
     }
     let mut evaluation = framework.evaluate(&fork, &pod);
     if let Some(only) = &arguments.node {
@@ -114,7 +118,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Adds to the error what preemption would say; and tells what it would do.
+/// Adds the result of preemption to the error; returns a note if preemption would help.
 fn preempt(
     framework: &Framework,
     cluster: &Cluster,
@@ -124,7 +128,7 @@ fn preempt(
     let state = CycleState::default();
     let cycle = Cycle::new(cluster, pod, &state);
     let filters = framework.pre_filter(cycle);
-    // Nobody is evicted: the plugins' handle has no evictor.
+    // The plugins' handle has no evictor: no pod is evicted.
     let (nomination, status) = framework.post_filter(cycle, &Diagnosis::new(&filters));
     error.post_filter = status;
     error.nomination = nomination;
@@ -137,13 +141,15 @@ fn preempt(
         .collect();
     let budgets = match candidate.violations {
         0 => String::new(),
-        violations => format!(", {violations} of them against their disruption budgets"),
+        violations => {
+            format!("; {} would violate a disruption budget", count(violations, "eviction"))
+        }
     };
     let victims = victims.join(", ");
-    Some(format!("preemption would make room on {name}: {victims} would go{budgets}"))
+    Some(format!("preemption would evict {victims} from node {name}{budgets}"))
 }
 
-/// The pod that is asked about.
+/// The pod to explain.
 fn pod(arguments: &Arguments, cluster: &Cluster, pending: &[Pod]) -> Result<Pod, Failure> {
     let asked = &arguments.pod;
     let file = PathBuf::from(asked);
@@ -151,7 +157,7 @@ fn pod(arguments: &Arguments, cluster: &Cluster, pending: &[Pod]) -> Result<Pod,
         let objects = cluster::read(std::slice::from_ref(&file))?;
         return objects.pods.into_iter().next().ok_or_else(|| Failure::File {
             file,
-            what: "there is no pod in it: give a file with one".to_owned(),
+            what: "no pods found: pass a file with a pod".to_owned(),
         });
     }
     let (namespace, name) = asked.split_once('/').unwrap_or(("default", asked));
@@ -165,13 +171,13 @@ fn pod(arguments: &Arguments, cluster: &Cluster, pending: &[Pod]) -> Result<Pod,
         cluster.pods(&all, move |pod| **pod.namespace() == *namespace && *pod.name() == *name);
     placed.next().map(|pod| pod.to_pod()).ok_or_else(|| {
         Failure::Usage(format!(
-            "there is no pod {asked} in the cluster's files, and no such file: give NAMESPACE/NAME or a path"
+            "pod {asked} does not exist in the cluster, and neither does a file of this name: pass \
+             NAMESPACE/NAME or a file"
         ))
     })
 }
 
-/// A resource by its name: what the pod asks for, what is allocatable on the
-/// node, and what is left of it.
+/// The amounts of a resource: requested by the pod, allocatable on the node, and free.
 fn resource(name: &str, pod: &Pod, node: NodeInfo<'_>) -> (i64, i64, i64) {
     let wanted = of(&pod.template.resources.incoming, name);
     let class = pod.template.class;
@@ -179,7 +185,7 @@ fn resource(name: &str, pod: &Pod, node: NodeInfo<'_>) -> (i64, i64, i64) {
     (wanted, has, has.saturating_sub(taken))
 }
 
-/// One of several resources, by its name.
+/// The amount of a resource by its name.
 fn of(resources: &Resources, name: &str) -> i64 {
     match name {
         "cpu" => resources.cpu.0,
@@ -189,35 +195,10 @@ fn of(resources: &Resources, name: &str) -> i64 {
     }
 }
 
-/// What a reason for a lack of some resource begins with.
+/// The prefix of reasons for an insufficient resource.
 const INSUFFICIENT: &str = "Insufficient ";
 
-/// An amount of a resource, for people.
-fn amount(name: &str, value: i64) -> String {
-    match name {
-        "cpu" if value % 1000 == 0 => (value / 1000).to_string(),
-        "cpu" => format!("{value}m"),
-        "memory" | "ephemeral-storage" => bytes(value),
-        name if name.starts_with("hugepages-") => bytes(value),
-        _ => value.to_string(),
-    }
-}
-
-fn bytes(value: i64) -> String {
-    for (unit, shift) in [("Gi", 30), ("Mi", 20), ("Ki", 10)] {
-        if value >= 1 << shift && value % (1 << shift) == 0 {
-            return format!("{}{unit}", value >> shift);
-        }
-    }
-    for (unit, shift) in [("Gi", 30), ("Mi", 20), ("Ki", 10)] {
-        if value >= 1 << shift {
-            return format!("{:.1}{unit}", value as f64 / (1_i64 << shift) as f64);
-        }
-    }
-    value.to_string()
-}
-
-/// Nodes by their first reason, with how many there are of it.
+/// The nodes by reason, plugin and code.
 fn by_reason(evaluation: &Evaluation) -> BTreeMap<(String, &'static str, &'static str), Vec<&str>> {
     let mut groups: BTreeMap<_, Vec<&str>> = BTreeMap::new();
     for (name, verdict) in &evaluation.nodes {
@@ -230,21 +211,7 @@ fn by_reason(evaluation: &Evaluation) -> BTreeMap<(String, &'static str, &'stati
     groups
 }
 
-/// Whether the pod would pass all filters on the node.
+/// Whether the pod passes all filters on the node.
 fn passes(framework: &Framework, cluster: &Cluster, pod: &Pod, node: &str) -> bool {
     cluster.node(node).is_some_and(|node| framework.filter(cluster, pod, node).is_none())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn amounts_read_well() {
-        assert_eq!(amount("cpu", 2000), "2");
-        assert_eq!(amount("cpu", 250), "250m");
-        assert_eq!(amount("memory", 3 << 30), "3Gi");
-        assert_eq!(amount("memory", (1 << 30) + 1), "1.0Gi");
-        assert_eq!(amount("example.com/gpu", 3), "3");
-    }
 }

@@ -1,18 +1,19 @@
-//! The explanation, printed.
+//! The explanation as a table, JSON or CSV.
 
 use std::fmt::Write;
 
 use portolan::framework::Verdict;
 use serde_json::{Value, json};
 
-use super::{Explained, INSUFFICIENT, amount, by_reason, resource};
+use super::{Explained, INSUFFICIENT, by_reason, resource};
 use crate::error::Failure;
 use crate::table::plain;
+use crate::text::{amount, count};
 
-/// Most nodes that a table lists.
+/// Maximum number of nodes listed in a table.
 const LISTED: usize = 10;
 
-/// How far nodes are from having enough of a resource.
+/// The shortfall of a resource on the nodes, if the reason is an insufficient resource.
 fn distance(explained: &Explained<'_>, reason: &str, nodes: &[&str]) -> Option<String> {
     let name = reason.strip_prefix(INSUFFICIENT)?;
     let mut short: Vec<i64> = nodes
@@ -51,18 +52,18 @@ pub(super) fn table(explained: &Explained<'_>, single: bool) -> String {
     // Writing to a string does not fail.
     let _ = writeln!(
         text,
-        "pod {}/{}: fits on {fits} of {} nodes\n",
+        "pod {}/{}: fits on {fits} of {}\n",
         pod.namespace(),
         pod.name,
-        if nodes.is_empty() { explained.cluster.len() } else { nodes.len() }
+        count(if nodes.is_empty() { explained.cluster.len() } else { nodes.len() }, "node")
     );
     let mut groups: Vec<_> = by_reason(&explained.evaluation).into_iter().collect();
     groups.sort_by(|a, b| b.1.len().cmp(&a.1.len()).then_with(|| a.0.cmp(&b.0)));
     if !groups.is_empty() {
-        let mut table = plain(["nodes", "plugin", "reason", "how far", "such as"]);
+        let mut table = plain(["nodes", "plugin", "reason", "shortfall", "examples"]);
         for ((reason, plugin, code), nodes) in &groups {
             let far = distance(explained, reason, nodes).unwrap_or_default();
-            let kind = if *code == "Unschedulable" { "" } else { " (evicting pods does not help)" };
+            let kind = if *code == "Unschedulable" { "" } else { " (preemption does not help)" };
             let some: Vec<&str> = nodes.iter().take(3).copied().collect();
             table.add_row([
                 nodes.len().to_string(),
@@ -72,7 +73,7 @@ pub(super) fn table(explained: &Explained<'_>, single: bool) -> String {
                 some.join(", "),
             ]);
         }
-        let _ = writeln!(text, "{table}\n");
+        let _ = writeln!(text, "{}\n", table.trim_fmt());
     }
     if fits > 0 {
         let plugins = scoring(explained);
@@ -101,7 +102,7 @@ pub(super) fn table(explained: &Explained<'_>, single: bool) -> String {
             row.push(verdict.total().to_string());
             table.add_row(row);
         }
-        let _ = writeln!(text, "{table}");
+        let _ = writeln!(text, "{}", table.trim_fmt());
         if best.len() > LISTED {
             let _ = writeln!(text, "… and {} more", best.len() - LISTED);
         }
@@ -112,19 +113,19 @@ pub(super) fn table(explained: &Explained<'_>, single: bool) -> String {
             for status in verdict.status.iter().chain(&verdict.further) {
                 let _ = writeln!(
                     text,
-                    "{name}: {} says {}: {}",
+                    "{name}: rejected by {} ({}): {}",
                     if status.plugin.is_empty() { "the framework" } else { status.plugin },
                     status.code.as_str(),
                     status.reasons.join(", ")
                 );
             }
         }
+        text.push('\n');
     }
     if !explained.changes.is_empty() {
-        let _ = writeln!(text, "What would make it fit:");
+        let _ = writeln!(text, "Changes that would make the pod fit:");
         for change in &explained.changes {
-            let nodes = if change.nodes == 1 { "node" } else { "nodes" };
-            let _ = writeln!(text, "  - {} ({} {nodes})", change.what, change.nodes);
+            let _ = writeln!(text, "  - {} ({})", change.what, count(change.nodes, "node"));
         }
         text.push('\n');
     }
@@ -137,7 +138,7 @@ pub(super) fn table(explained: &Explained<'_>, single: bool) -> String {
     text.trim_end().to_owned()
 }
 
-/// The plugins that score any node.
+/// The plugins that score nodes.
 fn scoring(explained: &Explained<'_>) -> Vec<&'static str> {
     let scored = explained.evaluation.nodes.values().find(|verdict| !verdict.scores.is_empty());
     scored

@@ -1,7 +1,7 @@
-//! The openb CSV files: nodes and pods of a real GPU cluster.
+//! Reads openb CSV files: nodes and pods of a real GPU cluster.
 //!
-//! A node's GPUs are one sum of thousandths: two half-free ones are taken for
-//! a whole one.
+//! A node's GPUs are a single amount in thousandths: two GPUs that are half free count as
+//! one free GPU.
 
 use portolan::model::{
     Node, NodeAffinity, NodeSelector, NodeSelectorTerm, Operator, Pod, Quantity, Requirement, node,
@@ -11,21 +11,21 @@ use portolan::model::{
 use super::Wrong;
 use super::unique::Unique;
 
-/// The largest number in a column: a thousandfold or a GiB of it fits 64 bits.
+/// The largest number in a column: its multiple by 1000 or by 1 MiB fits into 64 bits.
 const MOST: i64 = i64::MAX / 4096 / 1024;
 
 const GPU_COUNT: &str = "alibabacloud.com/gpu-count";
 const GPU_MILLI: &str = "alibabacloud.com/gpu-milli";
 const GPU_MODEL: &str = "alibabacloud.com/gpu-card-model";
 
-/// A pod that arrives, and maybe goes.
+/// A pod with its arrival.
 pub(crate) struct Arrival {
     pub(crate) pod: Pod,
-    /// Arrival and end, in seconds, where the input has times.
+    /// Arrival and end in seconds, if the input has times.
     pub(crate) times: Option<(i64, i64)>,
 }
 
-/// A CSV text's rows, by the names of its columns.
+/// The rows of a CSV file, with their column names.
 struct Rows {
     columns: csv::StringRecord,
     records: Vec<csv::StringRecord>,
@@ -38,13 +38,12 @@ impl Rows {
             let line = error.position().map_or(1, csv::Position::line);
             let what = match error.kind() {
                 csv::ErrorKind::UnequalLengths { expected_len, len, .. } => format!(
-                    "the row has {len} fields and the first line {expected_len}: give each column \
-                     a value, or leave it empty between commas"
+                    "field count {len}, expected {expected_len} as in the header: correct the row"
                 ),
                 csv::ErrorKind::Utf8 { .. } => {
-                    "the row is no UTF-8: save the file as UTF-8".to_owned()
+                    "the row is not UTF-8: save the file as UTF-8".to_owned()
                 }
-                _ => format!("{error}: mend the row"),
+                _ => error.to_string(),
             };
             Wrong::at(line, what)
         };
@@ -53,10 +52,10 @@ impl Rows {
         Ok(Rows { columns, records })
     }
 
-    /// The place of a column that must be there.
+    /// The index of a required column.
     fn column(&self, name: &str) -> Result<usize, Wrong> {
         self.optional(name).ok_or_else(|| {
-            Wrong::at(1, format!("there is no column {name:?}: the first line must name it"))
+            Wrong::at(1, format!("column {name:?} is missing: add it to the header"))
         })
     }
 
@@ -71,7 +70,7 @@ impl Rows {
             _ => Err(Wrong::at(
                 line(record),
                 format!(
-                    "{} is {text:?}: write a whole number from 0 to {MOST}",
+                    "{} is {text:?}: use a whole number from 0 to {MOST}",
                     self.columns.get(column).unwrap_or_default()
                 ),
             )),
@@ -83,10 +82,7 @@ impl Rows {
             Some(text) if !text.is_empty() => Ok(text),
             _ => Err(Wrong::at(
                 line(record),
-                format!(
-                    "{} is empty: each row needs one",
-                    self.columns.get(column).unwrap_or_default()
-                ),
+                format!("{} is empty: add a value", self.columns.get(column).unwrap_or_default()),
             )),
         }
     }
@@ -133,16 +129,16 @@ pub(crate) fn nodes(bytes: &[u8]) -> Result<Vec<Node>, Wrong> {
         .collect()
 }
 
-/// Which priorities pods get.
+/// How pods get their priorities.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Priorities {
-    /// All the same.
+    /// All pods have the same priority.
     Alike,
-    /// By the column `qos`.
+    /// From the column `qos`.
     ByQos,
 }
 
-/// What each `qos` of the trace is worth.
+/// The priority of each `qos` of the trace.
 const QOS: [(&str, i32); 4] = [("BE", 0), ("Burstable", 100), ("LS", 200), ("Guaranteed", 300)];
 
 /// Reads a list of pods.
@@ -195,11 +191,11 @@ pub(crate) fn pods(bytes: &[u8], priorities: Priorities) -> Result<Vec<Arrival>,
 fn priority(qos: &str, line: u64) -> Result<i32, Wrong> {
     QOS.iter().find(|(known, _)| *known == qos).map(|(_, priority)| *priority).ok_or_else(|| {
         let known = QOS.map(|(known, _)| known).join(", ");
-        Wrong::at(line, format!("qos is {qos:?}: write one of {known}"))
+        Wrong::at(line, format!("qos is {qos:?}: use one of {known}"))
     })
 }
 
-/// `V100M16|V100M32`: a node with a card of one of these models.
+/// Node affinity for one of these GPU models, such as `V100M16|V100M32`.
 fn one_of(models: &str) -> NodeAffinity {
     let models = models.split('|').filter(|model| !model.is_empty());
     let term = NodeSelectorTerm {

@@ -1,36 +1,36 @@
-//! Finds an object that is in a file twice, before anything of it is used.
+//! Rejects duplicate objects while a file is read, with the line numbers of both.
 //!
-//! The engine would take a second node for an update of the first and refuse a
-//! second pod in the middle of a replay; neither says which line to mend.
+//! The engine would treat a second node as an update of the first, and refuse a second pod
+//! in the middle of a replay, both without a line number.
 
 use std::collections::HashMap;
 
 use super::Wrong;
 
-/// What was seen, and on which line.
+/// The names seen so far, with their lines.
 pub(super) struct Unique {
     what: &'static str,
     seen: HashMap<String, u64>,
 }
 
 impl Unique {
-    /// Nothing seen yet of `what`.
+    /// An empty set of names of `what`.
     pub(super) fn new(what: &'static str) -> Unique {
         Unique { what, seen: HashMap::new() }
     }
 
-    /// Takes down one more.
+    /// Adds a name.
     ///
     /// # Errors
     ///
-    /// It was there before.
+    /// If the name was added before.
     pub(super) fn insert(&mut self, name: &str, line: u64) -> Result<(), Wrong> {
         match self.seen.insert(name.to_owned(), line) {
             None => Ok(()),
             Some(first) => Err(Wrong::at(
                 line,
                 format!(
-                    "{} {name:?} is on line {first} already: give each a name of its own",
+                    "duplicate {} {name:?}, first on line {first}: rename or remove one",
                     self.what
                 ),
             )),

@@ -1,4 +1,5 @@
-//! `portolan audit`: whether a cluster holds together, and what the engine makes of it.
+//! `portolan audit`: finds conflicts and dangling references in a cluster, and checks the
+//! engine's sums and indexes.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -12,34 +13,35 @@ use serde_json::{Value, json};
 use crate::cluster::{self, Loaded};
 use crate::error::Failure;
 use crate::table::plain;
+use crate::text::{amount, count};
 use crate::{Output, print};
 
-/// Checks a cluster: that no node is given away twice, that what objects name is
-/// there, and that every sum and index of the engine is what follows from its objects.
+/// Find conflicts and dangling references in a cluster, and check the engine's sums and
+/// indexes.
 ///
-/// Exit status 1 where anything was found.
+/// The exit status is 1 if a problem is found.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
-    /// What `kubectl get nodes,pods,… -A -o json` (or yaml) printed.
-    #[arg(long, required = true, num_args = 1..)]
+    /// Output of `kubectl get nodes,pods,… -A -o json` (or yaml).
+    #[arg(long, required = true, num_args = 1.., value_name = "FILE")]
     cluster: Vec<PathBuf>,
-    /// How the result is printed.
+    /// Output format.
     #[arg(long, value_enum, default_value_t = Output::Table)]
     output: Output,
     #[command(flatten)]
     godel: cluster::Godel,
 }
 
-/// Something that is not as it should be.
+/// A problem.
 struct Finding {
-    /// What is wrong, in a word.
+    /// The kind of problem, in a word.
     kind: &'static str,
-    /// With what.
+    /// The affected object.
     object: String,
     what: String,
 }
 
-/// All that were found.
+/// All problems found.
 #[derive(Default)]
 struct Findings(Vec<Finding>);
 
@@ -54,7 +56,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     let cluster = loaded.writer.cluster();
     let mut findings = Findings::default();
     for difference in cluster.audit() {
-        let what = format!("{}, but {} follows", difference.found, difference.expected);
+        let what = format!("found {}, expected {}", difference.found, difference.expected);
         findings.add("engine", difference.place, what);
     }
     let dump = cluster.dump();
@@ -62,8 +64,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
         check_node(cluster, (name, node), &mut findings);
     }
     check_pods(&loaded, &dump, &mut findings);
-    check_stores(cluster, &mut findings);
-    check_wishes(cluster, &mut findings);
+    check_reservations(cluster, &mut findings);
+    check_movements(cluster, &mut findings);
     print(&match arguments.output {
         Output::Table => table(&loaded, &findings),
         Output::Json => json(&loaded, &findings).to_string(),
@@ -73,7 +75,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
 
 fn check_node(cluster: &Cluster, (name, of): (&str, &NodeDump), findings: &mut Findings) {
     let Some(node) = cluster.node(name) else {
-        let what = format!("it is not there, and {} pods are on it", of.pods.len());
+        let what = format!("the node does not exist, but has {}", count(of.pods.len(), "pod"));
         if !of.pods.is_empty() {
             findings.add("missing", format!("node {name}"), what);
         }
@@ -84,14 +86,15 @@ fn check_node(cluster: &Cluster, (name, of): (&str, &NodeDump), findings: &mut F
         if counted == 0 {
             continue;
         }
-        for (resource, takes, has) in overcommitted(node, class) {
-            let what = format!("{} pods take {takes} of {has} {resource}", class.as_str());
+        for (resource, (takes, has)) in overcommitted(node, class) {
+            let class = class.as_str();
+            let what = format!("{resource}: {class} pods request {takes}, allocatable {has}");
             findings.add("overcommitted", format!("node {name}"), what);
         }
         let allowed = node.allowed_pods_of(class);
         if node.pod_count() as i64 > allowed {
             let what =
-                format!("{} pods where {allowed} may be ({})", node.pod_count(), class.as_str());
+                format!("{}, limit {allowed} ({})", count(node.pod_count(), "pod"), class.as_str());
             findings.add("overcommitted", format!("node {name}"), what);
         }
     }
@@ -100,39 +103,45 @@ fn check_node(cluster: &Cluster, (name, of): (&str, &NodeDump), findings: &mut F
         let others = ports.iter().skip(at + 1).filter(|(other, _)| port.conflicts(other));
         let users = *users as usize + others.map(|(_, users)| *users as usize).sum::<usize>();
         if users > 1 {
-            let what =
-                format!("{users} pods have port {} {:?} of the host", port.port, port.protocol);
+            let what = format!("{users} pods use host port {} ({:?})", port.port, port.protocol);
             findings.add("conflict", format!("node {name}"), what);
         }
     }
 }
 
-/// The resources of which pods of a class take more than there is.
-fn overcommitted(node: NodeInfo<'_>, class: PodClass) -> Vec<(String, String, String)> {
+/// The overcommitted resources of a pod class: name, requested and allocatable amounts.
+fn overcommitted(node: NodeInfo<'_>, class: PodClass) -> Vec<(String, (String, String))> {
     let (takes, has) = (node.requested_of(class), node.allocatable_of(class));
     let plain = |of: &Resources| [of.cpu.0, of.memory.0, of.ephemeral_storage.0];
     let mut found = Vec::new();
     let names = ["cpu", "memory", "ephemeral-storage"].into_iter();
     for ((name, takes), has) in names.zip(plain(&takes)).zip(plain(&has)) {
-        let unit = if name == "cpu" { "m" } else { "" };
         if takes > has {
-            found.push((name.to_owned(), format!("{takes}{unit}"), format!("{has}{unit}")));
+            found.push((name.to_owned(), distinct(name, takes, has)));
         }
     }
     for (name, takes) in takes.scalars.iter() {
         let has = has.scalars.get(name).unwrap_or_default();
         if takes > has {
-            found.push((name.to_string(), takes.to_string(), has.to_string()));
+            found.push((name.to_string(), distinct(name, takes, has)));
         }
     }
     found
+}
+
+/// Two amounts for people, exact if rounding would make them equal.
+fn distinct(resource: &str, takes: i64, has: i64) -> (String, String) {
+    match (amount(resource, takes), amount(resource, has)) {
+        (a, b) if a == b => (takes.to_string(), has.to_string()),
+        amounts => amounts,
+    }
 }
 
 fn check_pods(loaded: &Loaded, dump: &Dump, findings: &mut Findings) {
     let cluster = loaded.writer.cluster();
     for pod in &loaded.pending {
         if let Err(abnormal) = pod.state() {
-            findings.add("state", format!("pod {}", pod.key()), said(&abnormal));
+            findings.add("state", format!("pod {}", pod.key()), invalid(&abnormal));
         }
     }
     let placed = dump.nodes.values().flat_map(|node| node.pods.keys());
@@ -141,47 +150,48 @@ fn check_pods(loaded: &Loaded, dump: &Dump, findings: &mut Findings) {
         if let Some((namespace, name)) = pod.group()
             && !cluster.contains_object(ObjectKind::PodGroup, namespace, name)
         {
-            let what = format!("its pod group {namespace}/{name} is not there");
+            let what = format!("pod group {namespace}/{name} does not exist");
             findings.add("missing", format!("pod {}", pod.key()), what);
         }
         for claim in pod.template.claims() {
             let kind = ObjectKind::PersistentVolumeClaim;
             let is_known = cluster.contains_object(kind, pod.namespace(), claim);
-            // A file may well be without any.
+            // The files may have been fetched without claims.
             if !is_known && !cluster.objects().persistent_volume_claims.is_empty() {
-                let what = format!("its claim {}/{claim} is not there", pod.namespace());
+                let what =
+                    format!("PersistentVolumeClaim {}/{claim} does not exist", pod.namespace());
                 findings.add("missing", format!("pod {}", pod.key()), what);
             }
         }
     }
 }
 
-fn said(abnormal: &AbnormalPodState) -> String {
-    format!("its annotations are no state: {abnormal}")
+fn invalid(abnormal: &AbnormalPodState) -> String {
+    format!("invalid state annotations: {abnormal}")
 }
 
-fn check_stores(cluster: &Cluster, findings: &mut Findings) {
+fn check_reservations(cluster: &Cluster, findings: &mut Findings) {
     for place in cluster.reservations().into_iter().flat_map(|places| places.iter()) {
         let object = format!("reservation of {}", place.pod.key());
         if cluster.node(place.node()).is_none() {
-            findings.add("missing", object, format!("its node {} is not there", place.node()));
+            findings.add("missing", object, format!("node {} does not exist", place.node()));
         } else if !place.confirmed {
-            findings.add("state", object, "a place is held, and no Reservation says so");
+            findings.add("state", object, "no Reservation object confirms it");
         }
     }
 }
 
-fn check_wishes(cluster: &Cluster, findings: &mut Findings) {
+fn check_movements(cluster: &Cluster, findings: &mut Findings) {
     for of in cluster.movements().into_iter().flat_map(|movements| movements.iter()) {
         let object = || format!("movement {}", of.movement);
         if of.desired > 0 && cluster.node(&of.node).is_none() {
-            let what = format!("it wants pods on node {}, which is not there", of.node);
+            let what = format!("node {} does not exist, but pods are suggested for it", of.node);
             findings.add("missing", object(), what);
         }
-        let came = of.actual().iter().chain(of.assumed()).collect::<BTreeSet<_>>().len() as u64;
-        if came > of.desired {
-            let (owner, desired) = (&of.owner, of.desired);
-            let what = format!("{came} pods of {owner} go by it on {}, of {desired}", of.node);
+        let used = of.actual().iter().chain(of.assumed()).collect::<BTreeSet<_>>().len();
+        if used as u64 > of.desired {
+            let (owner, desired, pods) = (&of.owner, of.desired, count(used, "pod"));
+            let what = format!("{pods} of {owner} on node {}, limit {desired}", of.node);
             findings.add("excess", object(), what);
         }
     }
@@ -189,14 +199,13 @@ fn check_wishes(cluster: &Cluster, findings: &mut Findings) {
 
 fn table(loaded: &Loaded, findings: &Findings) -> String {
     let cluster = loaded.writer.cluster();
-    let (nodes, pods) = (cluster.len(), cluster.pod_count());
+    let (nodes, pods) = (count(cluster.len(), "node"), count(cluster.pod_count(), "pod"));
     let mut text = match findings.0.len() {
-        0 => format!("nothing was found: {nodes} nodes and {pods} pods hold together"),
-        1 => format!("1 finding in {nodes} nodes and {pods} pods"),
-        many => format!("{many} findings in {nodes} nodes and {pods} pods"),
+        0 => format!("no problems found ({nodes}, {pods})"),
+        some => format!("{} found ({nodes}, {pods})", count(some, "problem")),
     };
     if !findings.0.is_empty() {
-        let mut table = plain(["found", "where", "what"]);
+        let mut table = plain(["kind", "object", "problem"]);
         for Finding { kind, object, what } in &findings.0 {
             table.add_row([*kind, object, what]);
         }
@@ -221,4 +230,19 @@ fn json(loaded: &Loaded, findings: &Findings) -> Value {
         "findings": found.collect::<Vec<_>>(),
         "notes": loaded.notes,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn different_amounts_are_printed_differently() {
+        let pair = |a: &str, b: &str| (a.to_owned(), b.to_owned());
+        assert_eq!(distinct("memory", 2 << 30, 1 << 30), pair("2Gi", "1Gi"));
+        assert_eq!(
+            distinct("memory", (1 << 30) + 2, (1 << 30) + 1),
+            pair("1073741826", "1073741825")
+        );
+    }
 }

@@ -1,4 +1,4 @@
-//! `portolan dump`: what an engine knows of a cluster, store by store.
+//! `portolan dump`: the cluster as the engine sees it, store by store.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -13,20 +13,22 @@ use serde_json::{Map, Value, json};
 use crate::cluster::{self, Loaded};
 use crate::error::Failure;
 use crate::table::{plain, right};
+use crate::text::{cores, count, gib};
 use crate::{Output, print};
 
-/// Prints what an engine knows of a cluster: how much is in which store, and the rows
-/// of one where it is named.
+/// Print the cluster as the engine sees it, store by store.
+///
+/// Without --store, print the size of each store.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
-    /// What `kubectl get nodes,pods,… -A -o json` (or yaml) printed.
-    #[arg(long, required = true, num_args = 1..)]
+    /// Output of `kubectl get nodes,pods,… -A -o json` (or yaml).
+    #[arg(long, required = true, num_args = 1.., value_name = "FILE")]
     cluster: Vec<PathBuf>,
-    /// The rows of this store: nodes, pods, reservations, movements, marks, or a kind of
-    /// objects as Kubernetes writes it.
-    #[arg(long)]
+    /// Store whose rows are printed: nodes, pods, reservations, movements, marks, or a
+    /// kind of objects such as PersistentVolume.
+    #[arg(long, value_name = "STORE")]
     store: Option<String>,
-    /// How the result is printed; as JSON all of it.
+    /// Output format; JSON contains all stores.
     #[arg(long, value_enum, default_value_t = Output::Table)]
     output: Output,
     #[command(flatten)]
@@ -44,42 +46,47 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// How much is in each store, and when it last changed.
+/// The size of each store, and the generation of its last change.
 fn stores(loaded: &Loaded) -> String {
     let cluster = loaded.writer.cluster();
-    let mut table = plain(["store", "objects", "generation", ""]);
-    let mut add = |name: &str, count: usize, generation: u64, what: String| {
-        table.add_row([name.to_owned(), count.to_string(), generation.to_string(), what]);
+    let mut table = plain(["store", "objects", "generation", "details"]);
+    let mut add = |name: &str, objects: usize, generation: u64, details: String| {
+        table.add_row([name.to_owned(), objects.to_string(), generation.to_string(), details]);
     };
     let now = cluster.generation().0;
     let ghosts = cluster.node_count() - cluster.len();
-    let what = if ghosts > 0 { format!("and {ghosts} names of pods alone") } else { String::new() };
+    let what = match ghosts {
+        0 => String::new(),
+        _ => format!("plus {} with pods", count(ghosts, "missing node")),
+    };
     add("nodes", cluster.len(), now, what);
     let dump = cluster.dump();
     let what = match (dump.assumed_elsewhere.len(), loaded.pending.len()) {
         (0, 0) => String::new(),
-        (0, pending) => format!("{pending} more are on no node"),
-        (assumed, pending) => format!("{assumed} assumed; {pending} more are on no node"),
+        (0, pending) => format!("plus {pending} pending"),
+        (assumed, 0) => format!("{assumed} assumed"),
+        (assumed, pending) => format!("{assumed} assumed, plus {pending} pending"),
     };
     add("pods", cluster.pod_count(), now, what);
     for kind in ObjectKind::ALL {
-        let count = cluster.object_keys(kind).len();
-        if count > 0 {
-            add(kind.as_str(), count, cluster.generation_of(kind).0, String::new());
+        let objects = cluster.object_keys(kind).len();
+        if objects > 0 {
+            add(kind.as_str(), objects, cluster.generation_of(kind).0, String::new());
         }
     }
     if let Some(places) = cluster.reservations() {
-        let held = places.iter().filter(|place| place.is_available()).count();
-        let what = format!("{held} held, {} taken", places.len() - held);
+        let available = places.iter().filter(|place| place.is_available()).count();
+        let what = format!("{available} available, {} matched", places.len() - available);
         add("reservations", places.len(), places.generation().0, what);
     }
     if let Some(movements) = cluster.movements() {
         let wanted = movements.iter().fold(0_u64, |sum, of| sum.saturating_add(of.available()));
-        let what = format!("suggestions; {wanted} more pods are wanted");
+        let wanted = usize::try_from(wanted).unwrap_or(usize::MAX);
+        let what = format!("{} suggested", count(wanted, "more pod"));
         add("movements", movements.len(), movements.generation().0, what);
     }
     if let Some(marks) = cluster.preemption_marks() {
-        let what = "victims that are to go".to_owned();
+        let what = "preemption victims".to_owned();
         add("marks", marks.len(), marks.generation().0, what);
     }
     let mut text = right(table, &[1, 2]).trim_fmt();
@@ -90,7 +97,7 @@ fn stores(loaded: &Loaded) -> String {
     text
 }
 
-/// What is in one store, a line each.
+/// The rows of one store.
 fn rows(loaded: &Loaded, store: &str) -> Result<String, Failure> {
     let cluster = loaded.writer.cluster();
     match store {
@@ -104,8 +111,8 @@ fn rows(loaded: &Loaded, store: &str) -> Result<String, Failure> {
             None => {
                 let kinds: Vec<&str> = ObjectKind::ALL.iter().map(|kind| kind.as_str()).collect();
                 Err(Failure::Usage(format!(
-                    "there is no store {store:?}: name nodes, pods, reservations, movements, \
-                     marks, or one of {}",
+                    "store {store:?} does not exist: choose nodes, pods, reservations, \
+                     movements, marks, or one of {}",
                     kinds.join(", ")
                 )))
             }
@@ -114,11 +121,18 @@ fn rows(loaded: &Loaded, store: &str) -> Result<String, Failure> {
 }
 
 fn nodes(cluster: &Cluster) -> String {
-    let header = ["node", "of", "pods", "cpu", "memory MiB", "others", "best-effort cpu"];
-    let mut table = plain(header);
+    let mut table = plain([
+        "node",
+        "objects",
+        "pods",
+        "cpu (cores)",
+        "memory (GiB)",
+        "other resources",
+        "best-effort cpu (cores)",
+    ]);
     for (name, node) in &cluster.dump().nodes {
         let of = match node.parts.is_empty() {
-            true => "pods alone".to_owned(),
+            true => "pods only".to_owned(),
             false => node.parts.join(" + "),
         };
         let (takes, has) = (&node.requested, &node.allocatable);
@@ -135,7 +149,7 @@ fn nodes(cluster: &Cluster) -> String {
             of,
             format!("{}/{}", node.pods.len(), node.allowed_pods),
             cpu(takes, has),
-            format!("{}/{}", takes.memory.0 >> 20, has.memory.0 >> 20),
+            format!("{}/{}", gib(takes.memory.0), gib(has.memory.0)),
             others.collect::<Vec<_>>().join(", "),
             reclaimed,
         ]);
@@ -144,12 +158,13 @@ fn nodes(cluster: &Cluster) -> String {
 }
 
 fn cpu(takes: &Resources, has: &Resources) -> String {
-    format!("{}m/{}m", takes.cpu.0, has.cpu.0)
+    format!("{}/{}", cores(takes.cpu.0), cores(has.cpu.0))
 }
 
 fn pods(loaded: &Loaded) -> String {
     let cluster = loaded.writer.cluster();
-    let mut table = plain(["pod", "state", "node", "class", "priority", "cpu", "memory MiB"]);
+    let header = ["pod", "state", "node", "class", "priority", "cpu (cores)", "memory (GiB)"];
+    let mut table = plain(header);
     let mut add = |pod: &Pod, state: &str, node: &str| {
         let takes = &pod.template.resources.placed;
         table.add_row([
@@ -158,8 +173,8 @@ fn pods(loaded: &Loaded) -> String {
             node.to_owned(),
             pod.template.class.as_str().to_owned(),
             pod.template.priority.to_string(),
-            format!("{}m", takes.cpu.0),
-            (takes.memory.0 >> 20).to_string(),
+            cores(takes.cpu.0),
+            gib(takes.memory.0),
         ]);
     };
     let uids = cluster.dump().nodes.into_values().flat_map(|node| node.pods.into_keys());
@@ -180,7 +195,7 @@ fn state(pod: &Pod) -> String {
 
 fn reservations(cluster: &Cluster) -> Result<String, Failure> {
     let places = cluster.reservations().ok_or_else(needs_godel)?;
-    let mut table = plain(["placeholder", "held by", "node", "taken by", "confirmed"]);
+    let mut table = plain(["placeholder", "placeholder pod", "node", "matched pod", "confirmed"]);
     for place in places.iter() {
         table.add_row([
             place.placeholder.to_string(),
@@ -195,7 +210,7 @@ fn reservations(cluster: &Cluster) -> Result<String, Failure> {
 
 fn movements(cluster: &Cluster) -> Result<String, Failure> {
     let movements = cluster.movements().ok_or_else(needs_godel)?;
-    let header = ["movement", "owner", "node", "desired", "actual", "assumed", "more"];
+    let header = ["movement", "owner", "node", "desired", "actual", "assumed", "available"];
     let mut table = plain(header);
     for of in by_place(movements) {
         table.add_row([
@@ -211,7 +226,7 @@ fn movements(cluster: &Cluster) -> Result<String, Failure> {
     Ok(right(table, &[3, 4, 5, 6]).trim_fmt())
 }
 
-/// The suggestions by movement, owner and node.
+/// The suggestions, sorted by movement, owner and node.
 fn by_place(movements: &Movements) -> Vec<&Suggestion> {
     let mut suggestions: Vec<&Suggestion> = movements.iter().map(|of| &**of).collect();
     suggestions.sort_by_key(|of| (&of.movement, &of.owner, &of.node));
@@ -220,7 +235,7 @@ fn by_place(movements: &Movements) -> Vec<&Suggestion> {
 
 fn marks(cluster: &Cluster) -> Result<String, Failure> {
     let marks = cluster.preemption_marks().ok_or_else(needs_godel)?;
-    let mut table = plain(["node", "victim", "goes for"]);
+    let mut table = plain(["node", "victim", "preemptors"]);
     for (node, mark) in by_victim(marks) {
         let preemptors: Vec<String> = mark.preemptors().iter().map(Uid::to_string).collect();
         table.add_row([node.to_string(), mark.victim.to_string(), preemptors.join(", ")]);
@@ -228,7 +243,7 @@ fn marks(cluster: &Cluster) -> Result<String, Failure> {
     Ok(table.trim_fmt())
 }
 
-/// The marks by node and victim.
+/// The marks, sorted by node and victim.
 fn by_victim(marks: &PreemptionMarks) -> Vec<(&Name, &PreemptionMark)> {
     let mut marks: Vec<_> = marks.iter().collect();
     marks.sort_by_key(|(node, mark)| (*node, &mark.victim));
@@ -236,7 +251,7 @@ fn by_victim(marks: &PreemptionMarks) -> Vec<(&Name, &PreemptionMark)> {
 }
 
 pub(super) fn needs_godel() -> Failure {
-    Failure::Usage("this store is one of Gödel's: give --godel SCHEDULER_TYPE".to_owned())
+    Failure::Usage("this store needs Gödel semantics: pass --godel SCHEDULER_TYPE".to_owned())
 }
 
 fn objects(cluster: &Cluster, kind: ObjectKind) -> String {
@@ -249,7 +264,7 @@ fn objects(cluster: &Cluster, kind: ObjectKind) -> String {
     table.trim_fmt()
 }
 
-/// Everything.
+/// All stores.
 fn json(loaded: &Loaded) -> Value {
     let cluster = loaded.writer.cluster();
     let dump = cluster.dump();

@@ -1,4 +1,4 @@
-//! What there is in a cluster, and whether it holds together.
+//! `portolan dump` and `portolan audit`: the content of a cluster, and its consistency.
 
 pub(crate) mod audit;
 pub(crate) mod dump;

@@ -1,9 +1,7 @@
-//! `portolan perf cache`: what the cache costs, from public `Pod` and `Node`
-//! values on.
+//! `portolan perf cache`: the cost of cache operations on `Pod` and `Node` values.
 //!
-//! Pods have five labels, thirty share a template, every twentieth has a claim
-//! and with it a template of its own. They are built in batches while no clock
-//! runs.
+//! Pods have five labels, and thirty pods share a template. Every twentieth pod has a claim
+//! and its own template. Pods are built in batches outside the timed spans.
 
 use std::hint::black_box;
 use std::process::ExitCode;
@@ -23,22 +21,22 @@ use crate::{Output, histogram, print};
 
 use super::rivals;
 
-/// Measures adding, assuming, publishing and reading on one writer.
+/// Measure adding, assuming, publishing and reading with one writer.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
-    /// Nodes of 4 cpu, 32 Gi and 110 pods in three zones.
-    #[arg(long, default_value_t = 5000)]
+    /// Number of nodes, each with 4 cpu, 32 Gi and 110 pods, in three zones.
+    #[arg(long, value_name = "COUNT", default_value_t = 5000)]
     nodes: usize,
-    /// Pods placed on each node before.
-    #[arg(long, default_value_t = 30)]
+    /// Number of pods placed on each node before the measurements.
+    #[arg(long, value_name = "COUNT", default_value_t = 30)]
     pods_per_node: usize,
-    /// Makes uids and picks nodes.
+    /// Seed for uids and for the choice of nodes.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// With a live pod index, too.
+    /// Enable the live pod index.
     #[arg(long)]
     live_index: bool,
-    /// How the result is printed.
+    /// Output format.
     #[arg(long, value_enum, default_value_t = Output::Table)]
     output: Output,
 }
@@ -49,7 +47,7 @@ const SAMPLES: usize = 20_000;
 const MOST_NODES: usize = 10_000_000;
 const MOST_PODS: usize = 500_000_000;
 
-/// A small generator, so that a seed means the same everywhere (xorshift64*).
+/// A small generator (xorshift64*), so that a seed gives the same numbers everywhere.
 pub(super) struct Random(pub(super) u64);
 
 impl Random {
@@ -72,7 +70,7 @@ impl Random {
     }
 }
 
-/// Makes pods: number `i` stands on node `i % nodes`.
+/// Creates pods: number `i` is on node `i % nodes`.
 struct Pods<'a> {
     names: &'a [Name],
     random: Random,
@@ -139,10 +137,10 @@ pub(super) fn make_node(name: &str, n: usize) -> Node {
 }
 
 fn refused(error: EventError) -> Failure {
-    Failure::Refused { object: "a pod or node of the benchmark".to_owned(), error }
+    Failure::Refused { object: "a benchmark pod or node".to_owned(), error }
 }
 
-/// Nanoseconds of single steps.
+/// The durations of single steps, in nanoseconds.
 struct Steps(Histogram<u64>);
 
 impl Steps {
@@ -175,7 +173,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     if per_node > MOST_PODS / nodes {
         let most = MOST_PODS / nodes;
         return Err(Failure::Usage(format!(
-            "--pods-per-node must be at most {most} for so many nodes"
+            "--pods-per-node must be 0 to {most} for {nodes} nodes"
         )));
     }
     let mut result = json!({ "nodes": nodes, "pods_per_node": per_node });
@@ -185,7 +183,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
         random: Random(arguments.seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1),
         template: None,
     };
-    // As kube-scheduler's cache, beside which it is measured: an assume is a fact.
+    // As in kube-scheduler's cache, to which this is compared, assumes are unchecked.
     let (mut writer, reader) = Engine::inline(Config {
         live_index: arguments.live_index,
         commit_check: CommitPolicy::Unchecked,
@@ -217,7 +215,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
 
     result["assume_publish_us"] = assume(&mut writer, &mut pods)?;
     update_and_remove(&mut writer, &mut pods, &mut result)?;
-    result["node_add_publish_us"] = come_and_go(&mut writer)?;
+    result["node_add_publish_us"] = add_and_remove_node(&mut writer)?;
     flip(&mut writer, &reader, &mut pods, &mut result)?;
     result["fork_us"] = fork(&reader, &mut pods)?;
     result["pin_ns"] = pin(&reader);
@@ -236,7 +234,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// What a live index takes of a pod, by one of so many pods, or of a million.
+/// Bytes per pod of a live index with this number of pods, at most a million.
 fn live_index_bytes_per_pod(pods: &mut Pods<'_>, total: usize) -> i64 {
     let total = total.min(1_000_000);
     let before = live_bytes();
@@ -305,8 +303,8 @@ fn add_pods(
     Ok(spent)
 }
 
-/// Assumes one pod and publishes, as one span; pods go again in between, so
-/// that nodes do not fill.
+/// Assumes one pod and publishes, timed as one span. Pods are removed in between, so that
+/// nodes do not fill up.
 fn assume(writer: &mut Writer, pods: &mut Pods<'_>) -> Result<Value, Failure> {
     let template = template(0, None);
     let mut steps = Steps::new()?;
@@ -366,8 +364,8 @@ fn update_and_remove(
     Ok(())
 }
 
-/// A node comes, and goes again outside the span.
-fn come_and_go(writer: &mut Writer) -> Result<Value, Failure> {
+/// Adds a node and publishes; removes it outside the timed span.
+fn add_and_remove_node(writer: &mut Writer) -> Result<Value, Failure> {
     let mut steps = Steps::new()?;
     for i in 0..SAMPLES / 4 {
         let name = format!("extra-{i}");
@@ -385,7 +383,8 @@ fn come_and_go(writer: &mut Writer) -> Result<Value, Failure> {
     Ok(steps.micros())
 }
 
-/// The first pod with affinity comes; the list of such nodes is read; it goes.
+/// Adds the first pod with affinity, reads the list of nodes with such pods, and removes
+/// the pod.
 fn flip(
     writer: &mut Writer,
     reader: &Reader,
@@ -413,7 +412,7 @@ fn flip(
     Ok(())
 }
 
-/// A fork of the version, one pod more on it, and gone again.
+/// Forks the version, adds one pod, and drops the fork.
 fn fork(reader: &Reader, pods: &mut Pods<'_>) -> Result<Value, Failure> {
     let template = template(0, None);
     let snapshot = reader.snapshot();
@@ -430,7 +429,7 @@ fn fork(reader: &Reader, pods: &mut Pods<'_>) -> Result<Value, Failure> {
     Ok(steps.micros())
 }
 
-/// Nanoseconds of one of a batch of 100, over many batches.
+/// Nanoseconds per call, measured in batches of 100 calls.
 fn batches(mut work: impl FnMut()) -> Value {
     let mut times: Vec<f64> = (0..SAMPLES)
         .map(|_| {
@@ -452,7 +451,7 @@ fn pin(reader: &Reader) -> Value {
     })
 }
 
-/// Pins while the writer publishes some 100,000 versions a second.
+/// Pins while the writer publishes about 100,000 versions per second.
 fn pin_busy(
     writer: &mut Writer,
     reader: &Reader,
@@ -469,7 +468,7 @@ fn pin_busy(
         let stop = &stop;
         let pins = scope.spawn(move || {
             let times = pin(&reader);
-            // Relaxed: only when to stop.
+            // Relaxed: the flag orders no other memory.
             stop.store(true, Ordering::Relaxed);
             times
         });
@@ -496,7 +495,7 @@ fn pin_busy(
     match (failed, times) {
         (Some(error), _) => Err(refused(error)),
         (None, Ok(times)) => Ok((times, rate)),
-        (None, Err(_)) => Err(Failure::Threads("the pinning thread stopped".to_owned())),
+        (None, Err(_)) => Err(Failure::Panicked("the pinning thread")),
     }
 }
 
@@ -506,13 +505,30 @@ fn refresh(mut reader: Reader) -> Value {
     })
 }
 
-/// The most memory that the process had, in bytes; 0 where the system does not
-/// say.
+/// The peak memory of the process in bytes; 0 if the system does not report it.
 fn peak_rss() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_else(|_| String::new());
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
     let kilobytes = line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok());
     kilobytes.unwrap_or(0) * 1024
+}
+
+/// The name of a figure for people: `assume_publish_us.p50` is `assume publish, p50 (µs)`.
+fn label(path: &str) -> String {
+    let units =
+        [("_per_s", "per second"), ("_us", "µs"), ("_ns", "ns"), ("_ms", "ms"), ("_s", "s")];
+    let mut unit = None;
+    let names = path.split('.').map(|name| {
+        match units.iter().find_map(|(suffix, text)| Some((name.strip_suffix(suffix)?, *text))) {
+            Some((name, text)) => {
+                unit = Some(text);
+                name.replace('_', " ")
+            }
+            None => name.replace('_', " "),
+        }
+    });
+    let name = names.collect::<Vec<_>>().join(", ");
+    unit.map_or_else(|| name.clone(), |unit| format!("{name} ({unit})"))
 }
 
 fn table(result: &Value) -> String {
@@ -528,13 +544,27 @@ fn table(result: &Value) -> String {
             }
             Value::Number(number) if number.is_f64() => {
                 let number = number.as_f64().unwrap_or_default();
-                table.add_row([prefix.to_owned(), format!("{number:.2}")]);
+                let decimals = if number.fract() == 0.0 { 0 } else { 2 };
+                table.add_row([label(prefix), format!("{number:.decimals$}")]);
             }
             other => {
-                table.add_row([prefix.to_owned(), other.to_string()]);
+                table.add_row([label(prefix), other.to_string()]);
             }
         }
     }
     rows(&mut table, "", result);
-    table.to_string()
+    table.trim_fmt()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn labels_have_words_and_units() {
+        assert_eq!(label("nodes"), "nodes");
+        assert_eq!(label("add_node_per_s"), "add node (per second)");
+        assert_eq!(label("assume_publish_us.p50"), "assume publish, p50 (µs)");
+        assert_eq!(label("rivals.flat_vec_of_arcs_us"), "rivals, flat vec of arcs (µs)");
+    }
 }

@@ -1,4 +1,4 @@
-//! Measurements, each printed with what it was taken over.
+//! `portolan perf`: measurements, each printed with its parameters.
 
 pub(crate) mod cache;
 mod queued;
@@ -6,11 +6,9 @@ mod rivals;
 pub(crate) mod sched;
 mod workloads;
 
-/// What to measure.
+/// The measurements; the help text of each is that of its arguments.
 #[derive(clap::Subcommand)]
 pub(crate) enum Command {
-    /// The cache: adding, assuming, publishing, reading.
     Cache(cache::Arguments),
-    /// Scheduling cycles: version, filters, scores, assume, reserve, permit.
     Sched(sched::Arguments),
 }

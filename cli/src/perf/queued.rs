@@ -1,5 +1,5 @@
-//! The same pods through a queue: taken, decided on, assumed, bound in memory. A
-//! cycle is a pod's way from the queue to its node.
+//! `portolan perf sched --queue`: pods are popped from a scheduling queue, decided, assumed
+//! and bound in memory. A cycle is the time from the pop to the binding.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -29,7 +29,7 @@ pub(super) fn measure(
         (0..schedulers).map(|index| bench.scheduling_loop(&queue, index)).collect();
     let started = Instant::now();
     for pod in pods {
-        // Its outcome is that the queue hears of it.
+        // The outcome is not needed: the queue receives the pod.
         let _ = bench.engine.put_pending(pod).map_err(closed)?;
     }
     let fed = started.elapsed();
@@ -48,13 +48,13 @@ pub(super) fn measure(
         1 => drives.next().map(|mut drive| drive()).into_iter().collect::<Result<_, _>>()?,
         _ => std::thread::scope(|scope| {
             let threads: Vec<_> = drives.map(|drive| scope.spawn(drive)).collect();
-            let broke = || Failure::Threads("a scheduler ended early".to_owned());
+            let broke = || Failure::Panicked("a scheduler thread");
             let ended = threads.into_iter().map(|t| t.join().unwrap_or_else(|_| Err(broke())));
             ended.collect::<Result<_, _>>()
         })?,
     };
     let spent = started.elapsed();
-    bench.take_down()?;
+    bench.record_engine()?;
     if let Some(metrics) = bench.metrics {
         queue.with(|queue, _| metrics.queue(queue));
         for (number, (.., figures)) in done.iter().enumerate() {
@@ -91,8 +91,8 @@ pub(super) fn measure(
     Ok(result)
 }
 
-/// Until no pod is left: nanoseconds of each way, failed attempts, and what came of the
-/// cycles.
+/// Schedules until no pod is left; returns the nanoseconds of each cycle, the failed
+/// attempts and the cycle figures.
 fn drive(
     scheduling: &mut SchedulingLoop,
     left: &AtomicUsize,
@@ -100,9 +100,9 @@ fn drive(
 ) -> Result<(Histogram<u64>, u64, CycleFigures), Failure> {
     let mut cycles = histogram()?;
     let mut failed = 0;
-    // Pods that fit nowhere are not waited for.
+    // The timeout ends the run if the remaining pods are unschedulable.
     let patience = Duration::from_millis(500);
-    // A count alone: what it counts is in the engine.
+    // Relaxed: the counter orders no other memory.
     while left.load(Ordering::Relaxed) > 0 {
         let from = Instant::now();
         let (placed, unplaced) = match scheduling.schedule_one(Some(from + patience), clock) {
@@ -119,7 +119,7 @@ fn drive(
             }
         }
         if tried > 0 {
-            // A gang's way is one.
+            // A gang is one cycle.
             cycles.saturating_record(from.elapsed().as_nanos() as u64);
         }
     }

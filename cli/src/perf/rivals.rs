@@ -1,6 +1,6 @@
-//! What others do to show readers a change, in this process, on the same work:
-//! `RwLock<HashMap>` whose values are cloned out (a reflector's store), and a
-//! flat `Vec<Arc<NodeInfo>>` copied for each version.
+//! Other ways to make a change visible to readers, measured in this process on the same
+//! work: `RwLock<HashMap>` with all values cloned (as in a reflector's store), and a flat
+//! `Vec<Arc<NodeInfo>>` copied for each version.
 
 use std::collections::HashMap;
 use std::hint::black_box;
@@ -15,7 +15,7 @@ use crate::error::Failure;
 
 use super::cache::Random;
 
-/// A node as the rivals keep it.
+/// The rivals' node.
 #[derive(Clone)]
 struct NodeInfo {
     cpu: i64,
@@ -24,8 +24,8 @@ struct NodeInfo {
 
 const ROUNDS: usize = 31;
 
-/// Median times of one changed pod shown to readers, and how often ours is
-/// faster; rounds alternate.
+/// Median times until one changed pod is visible to readers, and the rivals' times as
+/// multiples of portolan's; rounds alternate.
 pub(super) fn run(
     writer: &mut Writer,
     nodes: usize,
@@ -38,7 +38,7 @@ pub(super) fn run(
         RwLock::new((0..nodes as u32).map(|n| (n, Arc::new(info()))).collect());
     let flat: RwLock<Arc<Vec<Arc<NodeInfo>>>> =
         RwLock::new(Arc::new((0..nodes).map(|_| Arc::new(info())).collect()));
-    let poisoned = |_| Failure::Threads("a lock of a rival was poisoned".to_owned());
+    let poisoned = |_| Failure::Panicked("the holder of a lock");
     let mut times: [Vec<Duration>; 3] = Default::default();
     for round in 0..ROUNDS {
         let n = random.below(nodes);
@@ -58,7 +58,7 @@ pub(super) fn run(
                     writer.publish();
                     times[0].push(started.elapsed());
                     assumed.map_err(|error| Failure::Refused {
-                        object: "a pod of the benchmark".to_owned(),
+                        object: "a benchmark pod".to_owned(),
                         error,
                     })?;
                 }
@@ -68,7 +68,7 @@ pub(super) fn run(
                     let new = map.get(&(n as u32)).map(|old| add(old));
                     map.extend(new.map(|new| (n as u32, new)));
                     drop(map);
-                    // What a reader of such a store does for a whole view.
+                    // A reader of such a store clones all values for a consistent view.
                     let view: Vec<Arc<NodeInfo>> =
                         store.read().map_err(|_| poisoned(()))?.values().cloned().collect();
                     black_box(&view);

@@ -1,6 +1,6 @@
-//! `portolan perf sched`: scheduling cycles a second, as kube-scheduler's were
-//! measured: version, PreFilter to Score, assume, Reserve, Permit, and preemption
-//! where nothing fits; no queue and no binding.
+//! `portolan perf sched`: scheduling cycles per second, measured in the same way as
+//! kube-scheduler's: snapshot, PreFilter to Score, assume, Reserve, Permit, and preemption
+//! if no node fits; without queue and binding.
 
 use std::num::NonZeroU32;
 use std::process::ExitCode;
@@ -31,51 +31,68 @@ use super::cache::make_node;
 use super::queued;
 use super::workloads::{Pods, Shape};
 
-/// Measures scheduling cycles.
+/// Measure scheduling cycles: snapshot, filter, score, assume, reserve, permit.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
-    /// What the measured pods are like; several are measured one after the other,
-    /// each on a cluster of its own.
+    /// Shapes of the measured pods, separated by commas; each is measured on its own
+    /// cluster.
     #[arg(long, value_enum, value_delimiter = ',', default_value = "basic")]
     workload: Vec<Shape>,
-    /// Nodes of 4 cpu, 32 Gi and 110 pods in three zones.
-    #[arg(long, default_value_t = 5000)]
+    /// Number of nodes, each with 4 cpu, 32 Gi and 110 pods, in three zones.
+    #[arg(long, value_name = "COUNT", default_value_t = 5000)]
     pub(super) nodes: usize,
-    /// Pods placed before.
-    #[arg(long, default_value_t = 1000)]
+    /// Number of pods placed before the measurement.
+    #[arg(long, value_name = "COUNT", default_value_t = 1000)]
     pub(super) init: usize,
-    /// Pods measured.
-    #[arg(long, default_value_t = 1000)]
+    /// Number of measured pods.
+    #[arg(long, value_name = "COUNT", default_value_t = 1000)]
     pub(super) pods: usize,
-    /// How many in a hundred nodes have to be found; 0 adapts to the number of
-    /// nodes.
-    #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u8).range(0..=100))]
+    /// Percentage of nodes at which the search for feasible nodes stops; 0 adapts to the
+    /// number of nodes.
+    #[arg(
+        long,
+        value_name = "PERCENT",
+        default_value_t = 0,
+        value_parser = clap::value_parser!(u8).range(0..=100),
+    )]
     pub(super) percentage_of_nodes: u8,
-    /// Pods of a group of the workload gang, which are decided on together: their cycle
-    /// is one, and cycles are counted in pods all the same.
-    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..))]
+    /// Number of pods per gang of the workload gang.
+    ///
+    /// A gang is decided in one cycle; cycles per second still count its pods.
+    #[arg(
+        long,
+        value_name = "COUNT",
+        default_value_t = 10,
+        value_parser = clap::value_parser!(u32).range(1..),
+    )]
     pub(super) gang: u32,
-    /// Schedulers on the one engine, each a thread.
-    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=256))]
+    /// Number of schedulers on one engine, each on its own thread.
+    #[arg(
+        long,
+        value_name = "COUNT",
+        default_value_t = 1,
+        value_parser = clap::value_parser!(u16).range(1..=256),
+    )]
     pub(super) schedulers: u16,
-    /// Each scheduler tries a share of the nodes of its own before the others.
+    /// Partition the nodes: each scheduler tries its own share first.
     #[arg(long)]
     partition: bool,
-    /// Has a thread of its own fold all events, in place of the schedulers' threads.
+    /// Apply events on a dedicated thread instead of the schedulers' threads.
     #[arg(long)]
     spawned: bool,
-    /// Takes pods from a scheduling queue, and binds them in memory, each after its
-    /// cycle.
+    /// Pop pods from a scheduling queue, and bind them in memory after their cycles.
     #[arg(long, conflicts_with = "check")]
     queue: bool,
-    /// Makes uids, distinct pods, and breaks ties.
+    /// Seed for uids, random pods and breaking ties.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Compares every decision with the one that is found node by node. The times
-    /// are those of both then; exit status 1 where any differs. For one scheduler.
+    /// Compare each decision with one made node by node.
+    ///
+    /// The measured times include both. The exit status is 1 if a decision differs.
+    /// Requires a single scheduler.
     #[arg(long)]
     check: bool,
-    /// How the result is printed.
+    /// Output format.
     #[arg(long, value_enum, default_value_t = Output::Table)]
     output: Output,
     #[command(flatten)]
@@ -88,19 +105,19 @@ pub(super) fn closed(error: impl std::fmt::Display) -> Failure {
     Failure::Usage(error.to_string())
 }
 
-/// An engine, and what its schedulers share.
+/// An engine, and the state shared by its schedulers.
 pub(super) struct Bench<'a> {
     pub(super) engine: Engine,
     handle: Handle,
     config: SchedulerConfig,
-    /// Of how many shares of the nodes each scheduler has one.
+    /// The number of node shares, one per scheduler, if nodes are partitioned.
     shares: Option<NonZeroU32>,
     pub(super) metrics: Option<&'a Metrics>,
 }
 
 impl<'a> Bench<'a> {
     fn new(arguments: &Arguments, metrics: Option<&'a Metrics>) -> Result<Bench<'a>, Failure> {
-        // The check has no evictor, or engine and check would keep each other.
+        // The check has no evictor: otherwise engine and check would own each other.
         let shared = Handle::default();
         let framework = Arc::new(Framework::default_profile_with(&shared));
         let check = FilterCheck::new(Profiles::one(framework));
@@ -124,7 +141,7 @@ impl<'a> Bench<'a> {
 
     fn framework(&self) -> Framework {
         let framework = Framework::default_profile_with(&self.handle);
-        metrics::heard(framework, self.metrics, "default-scheduler")
+        metrics::record(framework, self.metrics, "default-scheduler")
     }
 
     fn decider(&self, index: u16) -> Scheduler {
@@ -139,8 +156,8 @@ impl<'a> Bench<'a> {
         PodScheduler::new(self.engine.clone(), Profiles::one(self.decider(index))).map_err(closed)
     }
 
-    /// Has the metrics take down how the engine is.
-    pub(super) fn take_down(&self) -> Result<(), Failure> {
+    /// Records the engine's state in the metrics.
+    pub(super) fn record_engine(&self) -> Result<(), Failure> {
         if let Some(metrics) = self.metrics {
             let cluster = self.engine.reader().map_err(closed)?.snapshot();
             metrics.engine(&self.engine.figures().map_err(closed)?, &cluster);
@@ -148,7 +165,7 @@ impl<'a> Bench<'a> {
         Ok(())
     }
 
-    /// A queue, fed from now on.
+    /// A queue that receives events from now on.
     pub(super) fn queue(&self) -> Result<Arc<QueueFront>, Failure> {
         let queue = SchedulingQueue::new(self.framework(), QueueConfig::default());
         let (follower, reader) = (self.engine.follow(), self.engine.reader());
@@ -165,7 +182,7 @@ impl<'a> Bench<'a> {
     }
 }
 
-/// What one scheduler did.
+/// The measurements of one scheduler.
 struct Measured {
     cycles: Histogram<u64>,
     failed: u64,
@@ -184,12 +201,11 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
         }
     }
     if arguments.check && arguments.schedulers > 1 {
-        let why = "--check compares what one scheduler decides on a version that nobody else \
-                   changes: leave out --schedulers";
+        let why = "--check supports a single scheduler only: remove --schedulers";
         return Err(Failure::Usage(why.to_owned()));
     }
     if arguments.check && arguments.workload.contains(&Shape::Gang) {
-        let why = "--check compares pods one by one: leave it out, or the workload gang";
+        let why = "--check does not support the workload gang: remove one of them";
         return Err(Failure::Usage(why.to_owned()));
     }
     let sink = arguments.metrics.open()?;
@@ -238,7 +254,7 @@ fn measure(
         }
     } else {
         for _ in 0..arguments.init {
-            // Where the cluster is too small the rest stays out.
+            // If the cluster is too small, the remaining pods are left out.
             let _ = first.schedule(&pods.make(Shape::Basic), Timestamp(0));
         }
     }
@@ -275,7 +291,7 @@ fn measure(
                 })
             };
             let threads: Vec<_> = all.iter_mut().zip(&shares).map(run).collect();
-            let broke = || Failure::Threads("a scheduler ended early".to_owned());
+            let broke = || Failure::Panicked("a scheduler thread");
             threads.into_iter().map(|t| t.join().unwrap_or_else(|_| Err(broke()))).collect()
         }),
     };
@@ -294,8 +310,8 @@ fn measure(
             }
         }
     }
-    let all = all.ok_or_else(|| closed("there is no scheduler"))?;
-    bench.take_down()?;
+    let all = all.ok_or_else(|| closed("no scheduler was started"))?;
+    bench.record_engine()?;
     if let Some(metrics) = metrics {
         for (number, worker) in workers.iter().enumerate() {
             metrics.cycles(&number.to_string(), worker.figures());
@@ -329,7 +345,7 @@ fn measure(
     Ok((result, all.differences))
 }
 
-/// Places the pods, so many at once.
+/// Schedules the pods, `together` at a time.
 fn work(
     scheduler: &mut PodScheduler,
     pods: &[Arc<Pod>],
@@ -360,7 +376,7 @@ fn work(
             .as_ref()
             .is_err_and(|error| error.fit().is_some_and(|fit| fit.post_filter.is_none()))
         {
-            // Room was made for it.
+            // Victims were evicted for this pod.
             let nominator =
                 scheduler.framework(pod).map(|framework| framework.handle().nominator());
             let node = nominator.and_then(|nominator| nominator.node_of(&pod.uid));
@@ -372,7 +388,7 @@ fn work(
         if let (Ok(placement), Some(recorder)) =
             (&placed, scheduler.framework(pod).and_then(|framework| framework.recorder()))
         {
-            // Nobody binds it here: the attempt ends with its cycle.
+            // Pods are not bound here: the attempt ends with its cycle.
             recorder.attempt(AttemptResult::Scheduled, placement.state.elapsed().unwrap_or(took));
         }
         measured.failed += u64::from(placed.is_err());
@@ -380,7 +396,7 @@ fn work(
         let same = match (&plainly, &placed) {
             (Ok(expected), Ok(found)) => *expected == found.decision,
             (Err(_), Err(_)) => true,
-            // Preemption, which the plain way does not do.
+            // Preemption, which the node-by-node decision does not include.
             (Err(_), Ok(found)) => found.decision.looked_at == 1,
             (Ok(_), Err(_)) => false,
         };
@@ -388,7 +404,7 @@ fn work(
             let found = placed.map(|placement| placement.decision);
             measured
                 .differences
-                .push(format!("pod {}: node by node {plainly:?}, decided {found:?}", pod.name));
+                .push(format!("pod {}: decided {found:?}, node by node {plainly:?}", pod.name));
         }
     }
     measured.spent = started.elapsed();
@@ -409,7 +425,7 @@ fn place_gangs<'a>(
     }
 }
 
-/// Nodes on which more is requested than there is.
+/// The number of nodes on which more is requested than allocatable.
 pub(super) fn overcommitted(engine: &Engine) -> Result<usize, Failure> {
     let snapshot = engine.reader().map_err(closed)?.snapshot();
     let is_over = |node: &portolan::NodeInfo<'_>| {
@@ -444,5 +460,5 @@ fn table(results: &[Value]) -> String {
             text(&of["overcommitted"]),
         ]);
     }
-    table.to_string()
+    table.trim_fmt()
 }

@@ -1,5 +1,4 @@
-//! The shapes of pods that `perf sched` measures: those that kube-scheduler was
-//! measured with.
+//! The pod shapes of `perf sched`, the same as in the measurements of kube-scheduler.
 
 use std::sync::Arc;
 
@@ -16,31 +15,31 @@ const ZONE: &str = "topology.kubernetes.io/zone";
 const HOSTNAME: &str = "kubernetes.io/hostname";
 const MI: i64 = 1 << 20;
 
-/// What the measured pods are like.
+/// Shape of the measured pods.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 #[value(rename_all = "lower")]
 pub(crate) enum Shape {
-    /// 100m of cpu and 500 Mi, all alike.
+    /// Identical pods with 100m cpu and 500 Mi memory.
     Basic,
-    /// Cpu from 50m to 249m and memory from 100 to 999 Mi, at random.
+    /// Distinct pods with random requests: 50m to 249m cpu, 100 to 999 Mi memory.
     Distinct,
-    /// Required: two of the three zones.
+    /// Required node affinity to two of the three zones.
     NodeAffinity,
-    /// Spread over zones with a skew of at most 5.
+    /// Required spread over zones with maxSkew 5.
     Spread,
-    /// The same, if possible.
+    /// Preferred spread over zones with maxSkew 5.
     PrefSpread,
-    /// Required: in a zone with pods like them.
+    /// Required affinity to pods of the same shape, by zone.
     Affinity,
-    /// Required: on a node without pods like them.
+    /// Required anti-affinity to pods of the same shape, by node.
     AntiAffinity,
-    /// Preferred: on a node with pods like them.
+    /// Preferred affinity to pods of the same shape, by node.
     PrefAffinity,
-    /// Like basic, in pod groups that are placed together: see `--gang`.
+    /// Basic pods in pod groups that are scheduled as gangs (see --gang).
     Gang,
-    /// 3 cpu each, on nodes that pods of lower priority fill.
+    /// Pods with 3 cpu, on nodes filled with pods of lower priority.
     Preemption,
-    /// One after the other of all above but gang and preemption.
+    /// All of the above in turn, except gang and preemption.
     Mixed,
 }
 
@@ -129,13 +128,13 @@ fn near(key: &str) -> PodAffinityTerm {
     }
 }
 
-/// Makes pods; those of one shape share a template, as they do when they are read
-/// from a cluster.
+/// Creates pods; pods of one shape share a template, as they do when read from a
+/// cluster.
 pub(super) struct Pods {
     random: Random,
     count: u64,
     templates: Vec<(Shape, Arc<Template>)>,
-    /// How many pods a group has; the last one may have fewer.
+    /// The number of pods per group; the last group may have fewer.
     gang: u32,
     groups: Vec<(PodGroup, Arc<Template>)>,
 }
@@ -164,7 +163,7 @@ impl Pods {
         self.with(template)
     }
 
-    /// The groups of the pods so far, each of which wants all of its pods.
+    /// The groups of the pods created so far; each requires all of its pods.
     pub(super) fn groups(&self) -> impl Iterator<Item = &PodGroup> {
         self.groups.iter().map(|(group, _)| group)
     }
@@ -186,7 +185,7 @@ impl Pods {
         self.with(template)
     }
 
-    /// One of the pods that fill a node for [`Shape::Preemption`].
+    /// A pod that fills a node for [`Shape::Preemption`].
     pub(super) fn filling(&mut self) -> Arc<Pod> {
         let filling = pod("filling").cpu(3000).memory(500 * MI).build().template;
         self.with(filling)

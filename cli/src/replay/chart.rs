@@ -1,8 +1,8 @@
-//! `--chart`: how full the cluster was and who waited, as an SVG or an HTML page.
+//! `--chart`: utilisation and waiting pods over time, as SVG or HTML.
 //!
-//! Colours are plain attributes, which a style sheet in the file turns into others where
-//! the reader's browser is dark; without one (in a viewer that knows no style sheets) the
-//! chart is dark on white. No fonts are embedded and nothing is fetched.
+//! Colours are plain attributes. A style sheet in the file replaces them if the browser
+//! prefers a dark scheme; in a viewer without style sheets the chart is dark on white. The
+//! file embeds no fonts and loads no resources.
 
 use std::fmt::Write;
 use std::path::PathBuf;
@@ -23,16 +23,16 @@ const WIDTH: u32 = 960;
 const HEIGHT: u32 = 600;
 const HEADER: u32 = 64;
 const UPPER: u32 = 310;
-/// A point more than this many would not be seen.
+/// More points than this are not visible.
 const MOST_POINTS: usize = 720;
-/// More lines than this could not be told apart.
+/// More lines than this cannot be told apart.
 const MOST_RESOURCES: usize = 5;
 
 const PAPER: RGBColor = RGBColor(0xff, 0xff, 0xff);
 const INK: RGBColor = RGBColor(0x1f, 0x23, 0x28);
 const FAINT: RGBColor = RGBColor(0x59, 0x63, 0x6e);
 const GRID: RGBColor = RGBColor(0xd8, 0xde, 0xe4);
-/// Okabe and Ito's, which colour-blind people tell apart.
+/// The palette of Okabe and Ito, distinguishable for colour-blind people.
 const LINES: [RGBColor; 5] = [
     RGBColor(0x00, 0x72, 0xb2),
     RGBColor(0xd5, 0x5e, 0x00),
@@ -42,7 +42,7 @@ const LINES: [RGBColor; 5] = [
 ];
 const WAITING: [RGBColor; 3] = [LINES[1], LINES[3], LINES[4]];
 
-/// What each colour becomes on a dark page.
+/// The replacement for each colour in a dark scheme.
 const DARK: [(RGBColor, &str); 9] = [
     (PAPER, "#0d1117"),
     (INK, "#e6edf3"),
@@ -55,14 +55,14 @@ const DARK: [(RGBColor, &str); 9] = [
     (LINES[4], "#f0c14b"),
 ];
 
-/// What a file is to hold, by its ending.
+/// The file format, chosen by the extension.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Form {
     Svg,
     Html,
 }
 
-/// A chart that is to be written.
+/// The output file of a chart.
 #[derive(Clone, Debug)]
 pub(super) struct Target {
     path: PathBuf,
@@ -70,18 +70,21 @@ pub(super) struct Target {
 }
 
 impl Target {
-    /// For clap.
+    /// Parses the command-line argument.
     pub(super) fn parse(path: &str) -> Result<Target, String> {
         let path = PathBuf::from(path);
         let ending = path.extension().map(|ending| ending.to_string_lossy().to_lowercase());
         match ending.as_deref() {
             Some("svg") => Ok(Target { path, form: Form::Svg }),
             Some("html" | "htm") => Ok(Target { path, form: Form::Html }),
-            _ => Err("a chart is SVG or HTML: end the file's name in .svg or .html".to_owned()),
+            _ => {
+                Err("unsupported chart format: use a file name that ends in .svg or .html"
+                    .to_owned())
+            }
         }
     }
 
-    /// Whether it can be written.
+    /// Checks that the file can be written.
     pub(super) fn check(&self) -> Result<(), Failure> {
         output::check(&self.path)
     }
@@ -93,7 +96,7 @@ impl Target {
         mode: Mode,
     ) -> Result<(), Failure> {
         let svg = svg(&workload.name, outcome, mode)
-            .map_err(|error| Failure::Usage(format!("the chart could not be drawn: {error}")))?;
+            .map_err(|error| Failure::Usage(format!("cannot draw the chart: {error}")))?;
         match self.form {
             Form::Svg => output::write(&self.path, &svg),
             Form::Html => output::write(&self.path, &page(workload, outcome, &svg)),
@@ -102,7 +105,7 @@ impl Target {
 }
 
 type Drawn<T> = Result<T, Box<dyn std::error::Error>>;
-/// What is drawn of a sample.
+/// The value of a sample that is drawn.
 type Value = fn(&Sample) -> f64;
 type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 
@@ -110,7 +113,7 @@ type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 struct Line {
     name: String,
     colour: RGBColor,
-    /// In steps: each value holds from its place to the next one's.
+    /// Steps: each value holds until the next point.
     points: Vec<(f64, f64)>,
 }
 
@@ -120,10 +123,10 @@ impl Line {
     }
 }
 
-/// What the horizontal axis is in.
+/// The horizontal axis.
 struct Axis {
     name: &'static str,
-    /// So many of what samples are counted in.
+    /// The axis unit, in units of the samples.
     unit: f64,
     end: f64,
 }
@@ -143,7 +146,7 @@ impl Axis {
     }
 }
 
-/// The values of samples at no more places than can be seen, the largest of each.
+/// The samples reduced to visible points; each point has the largest of its values.
 fn steps(samples: &[Sample], axis: &Axis, value: impl Fn(&Sample) -> f64) -> Vec<(f64, f64)> {
     let mut points: Vec<(f64, f64)> = Vec::new();
     let width = axis.end / MOST_POINTS as f64;
@@ -153,7 +156,7 @@ fn steps(samples: &[Sample], axis: &Axis, value: impl Fn(&Sample) -> f64) -> Vec
         let column = if samples.len() > MOST_POINTS { (at / width).floor() * width } else { at };
         match points.last_mut() {
             Some(point) if point.0 >= column => point.1 = point.1.max(value),
-            // A column begins with what was before.
+            // A column starts with the previous value.
             _ if samples.len() > MOST_POINTS => points.push((column, value.max(last))),
             _ => points.push((column, value)),
         }
@@ -170,7 +173,7 @@ fn steps(samples: &[Sample], axis: &Axis, value: impl Fn(&Sample) -> f64) -> Vec
     steps
 }
 
-/// Requested shares, those of which the most was requested; what nobody requests is
+/// The requested shares of the most requested resources; resources without requests are
 /// left out.
 fn shares(outcome: &Outcome, axis: &Axis) -> Vec<Line> {
     let share = |of: &Usage, requested: i64| requested as f64 * 100.0 / of.allocatable as f64;
@@ -188,18 +191,18 @@ fn shares(outcome: &Outcome, axis: &Axis) -> Vec<Line> {
         let points = steps(&outcome.samples, axis, value);
         Line { name: of.resource.clone(), colour, points }
     };
-    // Extended resources have names with a slash; the field's own two come first.
+    // Native resources come before extended resources, whose names contain a slash.
     let (own, extended): (Vec<_>, Vec<_>) =
         drawn.into_iter().partition(|(_, of)| !of.resource.contains('/'));
     own.into_iter().chain(extended).zip(LINES).map(line).collect()
 }
 
-/// Who waited; without anybody one line that says so.
+/// The numbers of waiting pods; the first line is drawn even if no pod waits.
 fn waiting(outcome: &Outcome, axis: &Axis) -> Vec<Line> {
     let values: [(&str, Value); 3] = [
-        ("wait for a place", |sample| sample.waiting.unschedulable as f64),
+        ("waiting for a node", |sample| sample.waiting.unschedulable as f64),
         ("gated", |sample| sample.waiting.gated as f64),
-        ("wait for a permit", |sample| sample.waiting.permit as f64),
+        ("waiting for a permit", |sample| sample.waiting.permit as f64),
     ];
     let line = |((name, value), colour): ((&str, Value), RGBColor)| Line {
         name: name.to_owned(),
@@ -226,7 +229,7 @@ fn svg(title: &str, outcome: &Outcome, mode: Mode) -> Drawn<String> {
         draw(&upper, &axis, ("requested, % of allocatable", top), &lines)?;
         let lines = waiting(outcome, &axis);
         let top = (lines.iter().map(Line::most).fold(0.0, f64::max) * 1.1).max(1.0);
-        draw(&lower, &axis, ("pods that wait", top), &lines)?;
+        draw(&lower, &axis, ("waiting pods", top), &lines)?;
         root.present()?;
     }
     Ok(with_style(&text))
@@ -240,8 +243,7 @@ fn draw_header(area: &Area<'_>, title: &str, outcome: &Outcome) -> Drawn<()> {
     Ok(())
 }
 
-/// One of the two panels: its lines over the axis, and their names with the most that
-/// each came to.
+/// Draws one of the two panels: its lines, and a legend with the maximum of each.
 fn draw(area: &Area<'_>, axis: &Axis, (name, top): (&str, f64), lines: &[Line]) -> Drawn<()> {
     let small = ("sans-serif", 15).into_font().color(&FAINT);
     let mut chart = ChartBuilder::on(area)
@@ -263,7 +265,7 @@ fn draw(area: &Area<'_>, axis: &Axis, (name, top): (&str, f64), lines: &[Line]) 
         .y_desc(name)
         .axis_desc_style(small)
         .x_labels(10)
-        // A part of a pod waits for nothing.
+        // Fractions of pods get no label.
         .y_labels(6.min(top.ceil() as usize))
         .x_label_formatter(&|at| number(*at))
         .y_label_formatter(&|value| number(*value))
@@ -276,13 +278,13 @@ fn draw(area: &Area<'_>, axis: &Axis, (name, top): (&str, f64), lines: &[Line]) 
     for line in lines {
         let most = line.most();
         let text = match name.contains('%') {
-            true => format!("{}, at most {most:.1} %", line.name),
-            false => format!("{}, at most {most:.0}", line.name),
+            true => format!("{}, max {most:.1} %", line.name),
+            false => format!("{}, max {most:.0}", line.name),
         };
         area.draw(&Rectangle::new([(x, 11), (x + 18, 15)], line.colour.filled()))?;
         let style = ("sans-serif", 15).into_font().color(&INK);
         let style = style.pos(Pos::new(HPos::Left, VPos::Center));
-        // A letter is some seven pixels wide; nobody's fonts are known here.
+        // Assume seven pixels per letter: the reader's fonts are unknown.
         let width = 24 + 7 * text.chars().count() as i32 + 16;
         area.draw(&Text::new(text, (x + 24, 13), style))?;
         x += width;
@@ -290,7 +292,7 @@ fn draw(area: &Area<'_>, axis: &Axis, (name, top): (&str, f64), lines: &[Line]) 
     Ok(())
 }
 
-/// Without digits that say nothing.
+/// A number with at most two decimal places.
 fn number(value: f64) -> String {
     match value {
         value if value.fract().abs() < 1e-9 => format!("{value:.0}"),
@@ -298,7 +300,7 @@ fn number(value: f64) -> String {
     }
 }
 
-/// The drawing with a style sheet, and scaled to where it is put.
+/// Adds a style sheet, and lets the drawing scale to its container.
 fn with_style(svg: &str) -> String {
     let mut style = String::from(
         "<style>\ntext { font-family: system-ui, -apple-system, \"Segoe UI\", sans-serif; }\n\
@@ -325,7 +327,7 @@ fn escaped(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 
-/// A page that needs nothing else: the chart, and the figures beside it.
+/// A self-contained page: the chart, the figures and the notes.
 fn page(workload: &Workload, outcome: &Outcome, svg: &str) -> String {
     let title = escaped(&workload.name);
     let mut rows = String::new();

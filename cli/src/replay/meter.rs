@@ -1,4 +1,4 @@
-//! What is requested of the cluster and who waits, as time goes.
+//! Measures requested resources and waiting pods over time.
 
 use std::collections::BTreeMap;
 
@@ -11,38 +11,38 @@ pub(crate) struct Usage {
     pub(crate) resource: String,
     pub(crate) requested: i64,
     pub(crate) allocatable: i64,
-    /// The most that was requested at any time.
+    /// The largest amount requested at any time.
     pub(crate) peak: i64,
 }
 
-/// Pods that wait, by what they wait for.
+/// Numbers of waiting pods.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Waiting {
-    /// A place.
+    /// Pods in the queue that wait for a node.
     pub(crate) unschedulable: usize,
-    /// Being let into the queue.
+    /// Pods that PreEnqueue keeps out of the queue.
     pub(crate) gated: usize,
-    /// Others, or a plugin, on the node that they have.
+    /// Pods assumed on a node that wait for a permit.
     pub(crate) permit: usize,
 }
 
-/// How it was at one moment.
+/// The measurements at one moment.
 #[derive(Clone, Debug)]
 pub(crate) struct Sample {
     /// Seconds since the start, or pods that had arrived.
     pub(crate) at: f64,
-    /// What was requested, in the order of the resources.
+    /// The requested amounts, in the order of the resources.
     pub(crate) requested: Box<[i64]>,
     pub(crate) waiting: Waiting,
 }
 
-/// Sums that follow pods as they come and go. A pod costs O(resources).
+/// Sums over all pods, updated as pods are placed and removed in O(resources) per pod.
 pub(super) struct Meter {
     resources: Vec<Usage>,
     samples: Option<Vec<Sample>>,
 }
 
-/// All that is requested and allocatable, by resource.
+/// The requested and allocatable amounts of the cluster, by resource.
 pub(super) fn usage(cluster: &Cluster) -> Vec<Usage> {
     let mut sums: BTreeMap<String, (i64, i64)> = BTreeMap::new();
     let mut add = |name: &str, requested: i64, allocatable: i64| {
@@ -79,12 +79,12 @@ fn amount(of: &Resources, resource: &str) -> i64 {
 }
 
 impl Meter {
-    /// Starts with what the cluster holds.
+    /// Starts with the cluster's current sums.
     pub(super) fn new(cluster: &Cluster, keeps_samples: bool) -> Meter {
         Meter { resources: usage(cluster), samples: keeps_samples.then(Vec::new) }
     }
 
-    pub(super) fn comes(&mut self, pod: &Pod) {
+    pub(super) fn add_pod(&mut self, pod: &Pod) {
         for of in &mut self.resources {
             let takes = amount(&pod.template.resources.placed, &of.resource);
             of.requested = of.requested.saturating_add(takes);
@@ -92,21 +92,21 @@ impl Meter {
         }
     }
 
-    pub(super) fn goes(&mut self, pod: &Pod) {
+    pub(super) fn remove_pod(&mut self, pod: &Pod) {
         for of in &mut self.resources {
             let took = amount(&pod.template.resources.placed, &of.resource);
             of.requested = of.requested.saturating_sub(took);
         }
     }
 
-    /// Notes how it is now, where that is kept.
+    /// Records a sample, if samples are kept.
     pub(super) fn sample(&mut self, at: f64, waiting: impl FnOnce() -> Waiting) {
         let Some(samples) = &mut self.samples else { return };
         let requested = self.resources.iter().map(|of| of.requested).collect();
         samples.push(Sample { at, requested, waiting: waiting() });
     }
 
-    /// The most of a resource that was requested at any time.
+    /// The largest requested amount of a resource at any time.
     pub(super) fn peak(&self, resource: &str) -> i64 {
         self.resources.iter().find(|of| of.resource == resource).map_or(0, |of| of.peak)
     }

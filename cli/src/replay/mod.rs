@@ -1,4 +1,4 @@
-//! `portolan replay`: a workload placed pod by pod.
+//! `portolan replay`: schedules a workload pod by pod.
 
 mod chart;
 mod meter;
@@ -20,95 +20,101 @@ use crate::files::openb::Priorities;
 use crate::metrics::{self, MetricsFile};
 use crate::{Output, print};
 
-pub(crate) use run::How;
+pub(crate) use run::Settings;
 pub(crate) use workload::Workload;
 
-/// Replays a workload event by event: through log, state, snapshot, framework
-/// and assume, and confirms what was placed. Without files: an embedded,
-/// seeded, synthetic cluster.
+/// Schedule a workload pod by pod.
 ///
-/// Files are openb CSV (the Alibaba GPU trace of 2023) or Kubernetes lists in
-/// JSON or YAML, gzipped or not.
+/// Every event goes through the log and the cluster state; every pod is decided on a
+/// snapshot, assumed and bound. Without files, the workload is a synthetic cluster
+/// generated from the seed.
 ///
-/// Where pods differ in priority or belong to pod groups, and in timed mode, they go
-/// through the scheduling queue: they wait, are tried again when something helps them,
-/// and make room for others; those of a group are placed together. Who made room queues
-/// again.
+/// Input files are openb CSV (the Alibaba GPU trace of 2023) or Kubernetes lists in JSON or
+/// YAML, gzipped or not.
+///
+/// In timed mode, and if pods differ in priority or belong to pod groups, pods go through
+/// the scheduling queue: they wait, are retried after events that may help, and preempt
+/// pods of lower priority. Preempted pods are requeued. Pod groups are scheduled as gangs.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     #[command(flatten)]
     source: Source,
-    /// A KubeSchedulerConfiguration; without one the default profile.
-    #[arg(long)]
+    /// KubeSchedulerConfiguration; the default profile if absent.
+    #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Threads that evaluate; the decisions are the same for any number.
+    /// Number of threads that evaluate nodes; it does not affect the decisions.
     #[arg(
         long,
+        value_name = "COUNT",
         default_value_t = default_threads(),
         value_parser = clap::value_parser!(u16).range(1..=1024),
     )]
     threads: u16,
-    /// Draws how full the cluster was and who waited: SVG or HTML, by the file's ending.
+    /// Output file for a chart of utilisation and waiting pods, ending in .svg or .html.
     #[arg(long, value_name = "FILE", value_parser = chart::Target::parse)]
     chart: Option<chart::Target>,
     #[command(flatten)]
     metrics: MetricsFile,
 }
 
-/// What is replayed, and how.
+/// The workload, and how it is replayed.
 #[derive(clap::Args)]
 pub(crate) struct Source {
-    /// Nodes.
-    #[arg(long, requires = "pods")]
+    /// Nodes of the cluster.
+    #[arg(long, requires = "pods", value_name = "FILE")]
     nodes: Option<PathBuf>,
-    /// Pods, placed in the order of the file; those with a node are there
-    /// before.
-    #[arg(long, requires = "nodes")]
+    /// Pods in arrival order; pods with a node are placed before the replay.
+    #[arg(long, requires = "nodes", value_name = "FILE")]
     pods: Option<PathBuf>,
-    /// What happens when.
+    /// Arrival and run times of pods.
     #[arg(long, value_enum, default_value_t = Mode::Fill)]
     mode: Mode,
-    /// In timed mode: so many times as many pods arrive in the same time; how long each
-    /// runs stays as it is.
+    /// Factor on the arrival rate in timed mode; run times do not change.
     #[arg(long, value_name = "FACTOR", value_parser = factor)]
     load: Option<f64>,
-    /// Gives pods of openb files a priority by their column qos: Guaranteed 300, LS 200,
+    /// Set the priorities of openb pods from the column qos: Guaranteed 300, LS 200,
     /// Burstable 100, BE 0.
     #[arg(long, requires = "pods")]
     qos_priorities: bool,
-    /// How many nodes are enough to choose from, in percent; 0 is what the
-    /// configuration says, or adapts to the number of nodes, as kube-scheduler
-    /// does.
-    #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u8).range(0..=100))]
+    /// Percentage of nodes at which the search for feasible nodes stops.
+    ///
+    /// 0 stands for the configuration's value if it is set; otherwise the percentage
+    /// adapts to the number of nodes, as in kube-scheduler.
+    #[arg(
+        long,
+        value_name = "PERCENT",
+        default_value_t = 0,
+        value_parser = clap::value_parser!(u8).range(0..=100),
+    )]
     percentage_of_nodes: u8,
-    /// Breaks ties, and makes the synthetic cluster.
+    /// Seed for breaking ties and for the synthetic cluster.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Only so many pods arrive, the first ones.
-    #[arg(long)]
+    /// Number of pods to replay, from the start of the workload.
+    #[arg(long, value_name = "COUNT")]
     first: Option<usize>,
-    /// How the result is printed.
+    /// Output format.
     #[arg(long, value_enum, default_value_t = Output::Table)]
     pub(crate) output: Output,
     #[command(flatten)]
     godel: Godel,
 }
 
-/// What happens when.
+/// Arrival and run times of pods.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Mode {
-    /// Pods arrive in the order of the file and stay.
+    /// Pods arrive in file order and stay.
     Fill,
-    /// Pods arrive at their times, and go when they have run for as long as the file
-    /// says, from when they found a place.
+    /// Pods arrive at their recorded times and run for their recorded durations, counted
+    /// from their placement.
     Timed,
 }
 
-/// For clap: by how much arrivals are closer together.
+/// Parses the factor on the arrival rate.
 fn factor(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(factor) if (0.001..=1_000_000.0).contains(&factor) => Ok(factor),
-        _ => Err("write a number from 0.001 to 1000000".to_owned()),
+        _ => Err("use a number from 0.001 to 1000000".to_owned()),
     }
 }
 
@@ -117,11 +123,10 @@ fn default_threads() -> u16 {
     threads.min(1024) as u16
 }
 
-/// The workload that arguments name.
+/// The workload selected by the arguments.
 pub(crate) fn workload(source: &Source) -> Result<Workload, Failure> {
     if source.load.is_some() && source.mode != Mode::Timed {
-        let what = "--load brings arrivals closer together, and in fill mode they have no times: \
-                    add --mode timed";
+        let what = "--load needs arrival times: add --mode timed";
         return Err(Failure::Usage(what.to_owned()));
     }
     let priorities = if source.qos_priorities { Priorities::ByQos } else { Priorities::Alike };
@@ -140,14 +145,14 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     let workload = workload(source)?;
     let sink = metrics.open()?;
     chart.as_ref().map_or(Ok(()), chart::Target::check)?;
-    let how = How {
+    let settings = Settings {
         config: config.as_ref(),
         threads: *threads,
         progress: Progress::Shown,
         metrics: metrics::of(&sink),
-        is_drawn: chart.is_some(),
+        draws_chart: chart.is_some(),
     };
-    let outcome = run::run(&workload, source, how)?;
+    let outcome = run::run(&workload, source, settings)?;
     if let Some(chart) = chart {
         chart.write(&workload, &outcome, source.mode)?;
     }
@@ -159,7 +164,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Whether a bar shows how far it is.
+/// Whether a progress bar is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Progress {
     Shown,

@@ -1,5 +1,5 @@
-//! Pods that are decided on in the order of the file, each once: for workloads in
-//! which nobody waits for anybody.
+//! Replay without the scheduling queue: pods are decided in file order, each once. Used if
+//! no pod can preempt or wait for another.
 
 use std::time::Instant;
 
@@ -30,7 +30,7 @@ pub(super) fn run(replay: &mut Replay<'_>, mut scheduler: Scheduler) -> Result<(
     Ok(())
 }
 
-/// One cycle; why the pod cannot be placed, if it cannot.
+/// One cycle; returns the error if the pod cannot be placed.
 fn place(
     replay: &mut Replay<'_>,
     scheduler: &mut Scheduler,
@@ -40,13 +40,13 @@ fn place(
     let started = Instant::now();
     let decided = match scheduler.framework().pre_enqueue(pod) {
         Ok(()) => decide(replay, scheduler, pod),
-        // Nobody takes its gates away here.
+        // Scheduling gates are never removed during a replay.
         Err(status) => Err(status.into()),
     };
     let assumed = match &decided {
         Ok(decision) => {
             let pod = decision.place(pod.clone());
-            let assumed = replay.engine.assume_pod(pod).map_err(|_| closed("it is closed"))?;
+            let assumed = replay.engine.assume_pod(pod).map_err(|_| closed("the log is closed"))?;
             Some(assumed.wait().map_err(closed)?)
         }
         Err(_) => None,
@@ -56,7 +56,7 @@ fn place(
     match (decided, assumed) {
         (Ok(decision), Some(assumed)) => {
             assumed.map_err(|error| refused(pod, error))?;
-            // What the API server would tell: the pod is bound.
+            // The confirmation by the API server: the pod is bound.
             let bound = decision.place(pod.clone());
             replay
                 .event(Event::AddPod(std::sync::Arc::new(bound)))?
@@ -67,7 +67,7 @@ fn place(
             }
             replay.outcome.placed += 1;
             replay.outcome.placements[at] = Some(decision.node);
-            replay.meter.comes(pod);
+            replay.meter.add_pod(pod);
             Ok(None)
         }
         (Err(error), _) => Ok(Some(error)),
@@ -84,13 +84,13 @@ fn decide(
     let started = is_recorded.then(Instant::now);
     let decided = scheduler.schedule(replay.reader.refresh(), pod);
     if let (Some(recorder), Some(started)) = (scheduler.framework().recorder(), started) {
-        tell(recorder, &decided, started);
+        record(recorder, &decided, started);
     }
     decided
 }
 
-/// Tells of a decision; of a pod that is placed more is told when it is bound.
-fn tell(recorder: &dyn Recorder, decided: &Result<Decision, ScheduleError>, started: Instant) {
+/// Records a decision; for a placed pod, the rest is recorded when it is bound.
+fn record(recorder: &dyn Recorder, decided: &Result<Decision, ScheduleError>, started: Instant) {
     let took = started.elapsed();
     recorder.algorithm(took);
     match decided {

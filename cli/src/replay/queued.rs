@@ -1,13 +1,12 @@
-//! A workload through the scheduling queue, on a clock of its own: pods wait by
-//! priority, are tried again when something helps them, make room for others, and
-//! wait for the rest of their group.
+//! Replay through the scheduling queue, on a simulated clock: pods wait by priority, are
+//! retried after events that may help, are preempted, and wait for their pod group.
 //!
-//! Deciding takes no time on that clock: at each moment everything is done that can
-//! be, one thing after the other, so the result depends on workload, configuration and
-//! seed alone. A pod that had to make room queues again at once, as whoever made it
-//! would make it anew, and runs for its whole time again. Nobody is tried again without
-//! a reason: no event is missed here, so there is no retry after five minutes. An error
-//! is the same the next time, so it ends its pod.
+//! Decisions take no simulated time. At each moment all possible work is done sequentially,
+//! so the result depends only on the workload, the configuration and the seed. A preempted
+//! pod is requeued at once, as its controller would recreate it, and runs for its whole
+//! duration again. Pods are retried only after events: the simulation misses none, so there
+//! is no retry after five minutes. Errors other than rejections are permanent: the pod is
+//! not retried.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
@@ -26,12 +25,13 @@ use portolan::scheduler::{
 };
 
 use crate::error::Failure;
+use crate::text::count;
 
 use super::meter::Waiting;
 use super::run::{Decider, Replay, closed, refused};
 use super::{Mode, Source};
 
-/// Pods that were evicted, and do not queue again yet.
+/// Evicted pods that are not requeued yet.
 #[derive(Clone, Default)]
 pub(super) struct Victims(Arc<Mutex<Vec<Uid>>>);
 
@@ -41,7 +41,7 @@ impl Victims {
     }
 }
 
-/// Removes victims at once, and remembers them.
+/// Removes victims at once and records them.
 struct Evicts {
     engine: Engine,
     victims: Victims,
@@ -57,12 +57,12 @@ impl Evictor for Evicts {
             victims.push(victim.uid.clone());
             Ok(())
         });
-        // The preemptor is tried again in any case, and finds out what there is.
+        // The preemptor is retried whether or not the eviction succeeded.
         drop(evicted);
     }
 }
 
-/// What plugins share in such a replay: who binds and evicts in memory.
+/// The plugins' handle, with in-memory binders and evictor.
 pub(super) fn handle(engine: &Engine, victims: &Victims, metrics: Option<&Metrics>) -> Handle {
     let evictor: Arc<dyn Evictor> =
         Arc::new(Evicts { engine: engine.clone(), victims: victims.clone() });
@@ -76,14 +76,14 @@ pub(super) fn handle(engine: &Engine, victims: &Victims, metrics: Option<&Metric
         .with_evictor(evictor)
 }
 
-/// How a pod fares.
+/// The placements of a pod so far.
 #[derive(Default)]
-struct Way {
+struct History {
     node: Option<Name>,
-    /// How often it was placed: an end counts for the latest time alone.
+    /// The number of placements; an end event applies only to the latest one.
     runs: u32,
     has_ended: bool,
-    /// Why it was not placed when it was tried last.
+    /// The reasons of the last failed attempt.
     reasons: Vec<String>,
 }
 
@@ -95,14 +95,14 @@ struct Simulation<'r, 'w> {
     handle: Handle,
     victims: Victims,
     now: Timestamp,
-    /// Those that arrive, then those that are there before.
+    /// The arriving pods, then the pods placed before the replay.
     pods: Vec<&'w Pod>,
     by_uid: HashMap<Uid, usize>,
-    ways: Vec<Way>,
-    /// When each pod arrives, and how long it runs; none in fill mode.
+    histories: Vec<History>,
+    /// The arrival time and the duration of each pod; empty in fill mode.
     times: Vec<(Timestamp, Duration)>,
     ends: BinaryHeap<Reverse<(Timestamp, usize, u32)>>,
-    /// Pods on nodes that wait for a permit.
+    /// Placements that wait for a permit.
     permits: Vec<Placement>,
 }
 
@@ -129,13 +129,13 @@ pub(super) fn run(
     let workload = replay.workload;
     let pods: Vec<&Pod> =
         workload.arrivals.iter().map(|arrival| &arrival.pod).chain(&workload.placed).collect();
-    let mut ways: Vec<Way> = pods.iter().map(|_| Way::default()).collect();
-    for (way, pod) in ways.iter_mut().zip(&pods).skip(workload.arrivals.len()) {
-        way.node = pod.placed_on().cloned();
+    let mut histories: Vec<History> = pods.iter().map(|_| History::default()).collect();
+    for (history, pod) in histories.iter_mut().zip(&pods).skip(workload.arrivals.len()) {
+        history.node = pod.placed_on().cloned();
     }
     let mut simulation = Simulation {
         by_uid: pods.iter().enumerate().map(|(at, pod)| (pod.uid.clone(), at)).collect(),
-        ways,
+        histories,
         pods,
         times: Vec::new(),
         ends: BinaryHeap::new(),
@@ -159,7 +159,7 @@ pub(super) fn run(
 }
 
 impl Simulation<'_, '_> {
-    /// One after the other; the clock stands still.
+    /// Adds one pod after the other; the clock does not advance.
     fn fill(&mut self) -> Result<(), Failure> {
         for at in 0..self.replay.workload.arrivals.len() {
             self.arrive(at)?;
@@ -169,7 +169,8 @@ impl Simulation<'_, '_> {
         self.let_permits_end()
     }
 
-    /// At each moment ends come before arrivals, so that who waits for room finds it.
+    /// At each moment ends are handled before arrivals, so that waiting pods find the freed
+    /// capacity.
     fn timed(&mut self) -> Result<(), Failure> {
         let mut arrivals: Vec<usize> = (0..self.times.len()).collect();
         arrivals.sort_by_key(|at| self.times[*at].0);
@@ -198,8 +199,8 @@ impl Simulation<'_, '_> {
             }
             if until.is_none() && arrivals.peek().is_none() && self.waiting() == Waiting::default()
             {
-                // From here on the cluster runs empty, which may take a hundred times as long:
-                // a chart shows its beginning.
+                // From here on the cluster only drains, which may take a hundred times as long:
+                // a chart shows the beginning.
                 until = Some(elapsed + elapsed / 10);
             }
         }
@@ -219,23 +220,23 @@ impl Simulation<'_, '_> {
         Ok(())
     }
 
-    /// A pod has run for its time, if it is still the run that began then.
+    /// Ends a pod, unless it was placed again since this end was planned.
     fn end(&mut self, at: usize, run: u32) -> Result<(), Failure> {
-        let way = &mut self.ways[at];
-        if way.runs != run {
+        let history = &mut self.histories[at];
+        if history.runs != run {
             return Ok(());
         }
-        let Some(node) = way.node.take() else { return Ok(()) };
-        way.has_ended = true;
+        let Some(node) = history.node.take() else { return Ok(()) };
+        history.has_ended = true;
         let uid = self.pods[at].uid.clone();
-        self.replay.meter.goes(self.pods[at]);
+        self.replay.meter.remove_pod(self.pods[at]);
         self.replay
             .event(Event::RemovePod { uid, node: Some(node) })?
             .map_err(|error| refused(self.pods[at], error))?;
         Ok(())
     }
 
-    /// Does all that can be done at this moment.
+    /// Schedules and binds pods until nothing is left to do at this moment.
     fn settle(&mut self) -> Result<(), Failure> {
         loop {
             let (started, now) = (Instant::now(), self.now);
@@ -251,7 +252,8 @@ impl Simulation<'_, '_> {
         }
     }
 
-    /// A cycle is a pod's: those of a gang have equal shares of its time.
+    /// Binds or records the pods of an attempt. Each pod counts as one cycle; the pods of a
+    /// gang share its time equally.
     fn take_up(&mut self, attempt: Attempt, started: Instant) -> Result<(), Failure> {
         let (placed, failed) = attempt.into_parts();
         let pods = (placed.len() + failed.len()).max(1);
@@ -270,11 +272,11 @@ impl Simulation<'_, '_> {
         }
         for Unplaced { pod, error, .. } in failed {
             self.replay.note_cycle(&pod, None, share(started));
-            // What only its group lacks may come.
+            // A pod that only lacks group members can succeed later.
             let is_final = error.fit().is_none() && !matches!(error, CycleError::PodGroup(_));
             self.was_rejected(&pod.uid, reasons(&error), is_final)?;
         }
-        self.queue_victims()
+        self.requeue_victims()
     }
 
     fn was_bound(
@@ -297,26 +299,25 @@ impl Simulation<'_, '_> {
     }
 
     fn is_placed(&mut self, at: usize, node: Name) {
-        let way = &mut self.ways[at];
-        way.runs += 1;
-        way.reasons.clear();
-        way.node = Some(node.clone());
-        let is_first = way.runs == 1;
-        self.replay.meter.comes(self.pods[at]);
+        let history = &mut self.histories[at];
+        history.runs += 1;
+        history.reasons.clear();
+        history.node = Some(node.clone());
+        let is_first = history.runs == 1;
+        self.replay.meter.add_pod(self.pods[at]);
         if let Some(first) = self.replay.outcome.placements.get_mut(at) {
             first.get_or_insert(node);
         }
         let Some((arrival, runs_for)) = self.times.get(at).copied() else { return };
         let runs_for = i64::try_from(runs_for.as_nanos()).unwrap_or(i64::MAX);
         let end = Timestamp(self.now.0.saturating_add(runs_for));
-        self.ends.push(Reverse((end, at, self.ways[at].runs)));
+        self.ends.push(Reverse((end, at, self.histories[at].runs)));
         if let Some(waits) = self.replay.outcome.waits.as_mut().filter(|_| is_first) {
             waits.saturating_record(self.now.since(arrival).as_secs());
         }
     }
 
-    /// Why a pod was not placed is noted; where that is for good, it does not queue any
-    /// more.
+    /// Records why a pod was not placed; removes it from the queue if the error is final.
     fn was_rejected(
         &mut self,
         uid: &Uid,
@@ -324,7 +325,7 @@ impl Simulation<'_, '_> {
         is_final: bool,
     ) -> Result<(), Failure> {
         let Some(at) = self.by_uid.get(uid).copied() else { return Ok(()) };
-        self.ways[at].reasons = reasons;
+        self.histories[at].reasons = reasons;
         if is_final {
             self.replay
                 .event(Event::RemovePending(uid.clone()))?
@@ -333,19 +334,19 @@ impl Simulation<'_, '_> {
         Ok(())
     }
 
-    /// Those who made room queue again.
-    fn queue_victims(&mut self) -> Result<(), Failure> {
+    /// Requeues the preempted pods.
+    fn requeue_victims(&mut self) -> Result<(), Failure> {
         for uid in self.victims.take() {
             let Some(at) = self.by_uid.get(&uid).copied() else { continue };
-            self.ways[at].node = None;
-            self.replay.meter.goes(self.pods[at]);
+            self.histories[at].node = None;
+            self.replay.meter.remove_pod(self.pods[at]);
             *self.replay.outcome.preempted.get_or_insert(0) += 1;
             self.put_pending(at)?;
         }
         Ok(())
     }
 
-    /// Binds those whose permit is decided; whether there was any.
+    /// Binds the placements whose permit is decided; returns whether there were any.
     fn bind_permitted(&mut self) -> Result<bool, Failure> {
         let is_decided =
             |placement: &mut Placement| BindingCycle::is_permitted(placement, self.now).is_some();
@@ -353,20 +354,20 @@ impl Simulation<'_, '_> {
         for placement in &decided {
             let bound = self.scheduling.bind(placement, || self.now);
             self.was_bound(placement, bound.map_err(|(error, _)| error))?;
-            self.queue_victims()?;
+            self.requeue_victims()?;
         }
         Ok(!decided.is_empty())
     }
 
-    /// When the next permit's time runs out.
+    /// The next deadline of a permit.
     fn next_permit(&self) -> Option<Timestamp> {
         let waiting = self.handle.waiting_pods();
         let mine = self.permits.iter().filter_map(|placement| waiting.get(&placement.pod.uid));
         mine.filter_map(|waiting| waiting.deadline()).min()
     }
 
-    /// Nothing comes any more: those who wait for a permit do so until their time runs
-    /// out. Who waits again after that would for ever.
+    /// After the last arrival: advances the clock until the current permits expire. Pods
+    /// that wait for a permit again after that would wait forever.
     fn let_permits_end(&mut self) -> Result<(), Failure> {
         let waiting = self.handle.waiting_pods();
         let mine = self.permits.iter().filter_map(|placement| waiting.get(&placement.pod.uid));
@@ -390,30 +391,30 @@ impl Simulation<'_, '_> {
     }
 
     fn finish(self) -> Result<(), Failure> {
-        let Simulation { replay, ways, pods, framework, queue, .. } = self;
+        let Simulation { replay, histories, pods, framework, queue, .. } = self;
         if let Some(metrics) = replay.metrics {
             queue.with(|queue, _| metrics.queue(queue));
             metrics.cycles("0", self.scheduling.figures());
         }
         let arrived = replay.workload.arrivals.len();
-        let mut homeless = 0;
-        for (at, (way, pod)) in ways.into_iter().zip(pods).enumerate() {
-            if way.node.is_some() || way.has_ended {
+        let mut unplaced = 0;
+        for (at, (history, pod)) in histories.into_iter().zip(pods).enumerate() {
+            if history.node.is_some() || history.has_ended {
                 replay.outcome.placed += usize::from(at < arrived);
             } else if at >= arrived {
-                homeless += 1;
-            } else if way.reasons.is_empty() {
-                // It never was tried.
+                unplaced += 1;
+            } else if history.reasons.is_empty() {
+                // The pod was never tried.
                 let gate = framework.pre_enqueue(pod).err();
                 replay.note_failed(gate.map(|status| status.to_string()));
             } else {
-                replay.note_failed(way.reasons);
+                replay.note_failed(history.reasons);
             }
         }
-        if homeless > 0 {
+        if unplaced > 0 {
             replay.outcome.notes.push(format!(
-                "{homeless} pods that had a node at the start made room for others, and found no \
-                 other node"
+                "{} preempted and not placed again",
+                count(unplaced, "initially placed pod")
             ));
         }
         Ok(())

@@ -1,4 +1,4 @@
-//! The result of a replay, for people and for programs.
+//! The result of a replay as tables or JSON.
 
 use std::fmt::Write;
 
@@ -7,6 +7,7 @@ use serde_json::{Map, json};
 
 use super::run::Outcome;
 use super::workload::Workload;
+use crate::text::{cores, count, gib};
 
 fn micros(nanos: u64) -> f64 {
     nanos as f64 / 1000.0
@@ -60,17 +61,17 @@ pub(super) fn json(workload: &Workload, outcome: &Outcome) -> String {
     result.to_string()
 }
 
-/// What came of the pods, in one line.
+/// A summary in one line.
 pub(super) fn summary(outcome: &Outcome) -> String {
     let Outcome { nodes, pods, placed, failed, .. } = outcome;
     let share = *placed as f64 * 100.0 / (*pods).max(1) as f64;
-    let mut text =
-        format!("{nodes} nodes, {pods} pods: {placed} placed ({share:.1} %), {failed} not");
+    let (nodes, pods) = (count(*nodes, "node"), count(*pods, "pod"));
+    let mut text = format!("{nodes}, {pods}: {placed} placed ({share:.1} %), {failed} failed");
     if let Some(preempted @ 1..) = outcome.preempted {
-        let _ = write!(text, "; {preempted} times a pod made room for another");
+        let _ = write!(text, "; {}", count(preempted, "preemption"));
     }
     if let Some(waits) = &outcome.waits {
-        let _ = write!(text, "; waits {}", quantiles(waits));
+        let _ = write!(text, "; waiting time {}", quantiles(waits));
     }
     text
 }
@@ -80,7 +81,7 @@ fn quantiles(waits: &hdrhistogram::Histogram<u64>) -> String {
     format!("p50 {} s, p99 {} s", at(0.5), at(0.99))
 }
 
-/// The figures by name.
+/// The figures, each with its name.
 pub(super) fn rows(outcome: &Outcome) -> Vec<(&'static str, String)> {
     let share = outcome.placed as f64 * 100.0 / outcome.pods.max(1) as f64;
     let cycle = &outcome.cycle;
@@ -92,15 +93,15 @@ pub(super) fn rows(outcome: &Outcome) -> Vec<(&'static str, String)> {
         ("failed", outcome.failed.to_string()),
     ];
     if let Some(preempted) = outcome.preempted {
-        rows.push(("made room, and queued again", preempted.to_string()));
+        rows.push(("preempted and requeued", preempted.to_string()));
     }
     if let Some(waits) = &outcome.waits {
-        rows.push(("waited for a place", quantiles(waits)));
+        rows.push(("waiting time", quantiles(waits)));
     }
     rows.extend([
         ("cycles per second", format!("{:.0}", rate(outcome))),
         (
-            "cycle",
+            "cycle time",
             format!(
                 "p50 {:.1} µs, p99 {:.1} µs, max {:.1} µs",
                 quantile(0.5),
@@ -110,16 +111,16 @@ pub(super) fn rows(outcome: &Outcome) -> Vec<(&'static str, String)> {
         ),
         (
             "wall time",
-            format!("{:.2} s on {} threads", outcome.wall.as_secs_f64(), outcome.threads),
+            format!("{:.2} s on {}", outcome.wall.as_secs_f64(), count(outcome.threads, "thread")),
         ),
         (
             "events",
             format!(
-                "{}, the last is generation {}",
+                "{} (last published generation {})",
                 outcome.figures.generation, outcome.figures.published
             ),
         ),
-        ("live bytes", format!("{:.1} MB", outcome.bytes as f64 / 1e6)),
+        ("live memory", format!("{:.1} MiB", outcome.bytes as f64 / f64::from(1 << 20))),
         ("decision hash", format!("{:016x}", outcome.decision_hash)),
     ]);
     rows
@@ -133,16 +134,21 @@ pub(super) fn table(workload: &Workload, outcome: &Outcome) -> String {
         table.add_row([name.to_owned(), value]);
     }
     // Writing to a string does not fail.
-    let _ = writeln!(text, "{table}\n");
+    let _ = writeln!(text, "{}\n", table.trim_fmt());
     let mut usage = Table::new();
     usage.load_style(presets::UTF8_HORIZONTAL_ONLY);
     usage.set_header(["resource", "requested", "allocatable", "used"]);
     for u in &outcome.usage {
         let used = u.requested as f64 * 100.0 / u.allocatable.max(1) as f64;
+        let (resource, amount): (String, fn(i64) -> String) = match &*u.resource {
+            "cpu" => ("cpu (cores)".to_owned(), cores),
+            "memory" => ("memory (GiB)".to_owned(), gib),
+            other => (other.to_owned(), |amount| amount.to_string()),
+        };
         usage.add_row([
-            u.resource.clone(),
-            u.requested.to_string(),
-            u.allocatable.to_string(),
+            resource,
+            amount(u.requested),
+            amount(u.allocatable),
             format!("{used:.1} %"),
         ]);
     }
@@ -151,9 +157,9 @@ pub(super) fn table(workload: &Workload, outcome: &Outcome) -> String {
             column.set_cell_alignment(CellAlignment::Right);
         }
     }
-    let _ = writeln!(text, "{usage}");
+    let _ = writeln!(text, "{}", usage.trim_fmt());
     if !outcome.reasons.is_empty() {
-        let _ = writeln!(text, "\nFailed pods by the reasons that nodes gave:");
+        let _ = writeln!(text, "\nFailed pods by reason (a pod can have several):");
         let mut reasons: Vec<_> = outcome.reasons.iter().collect();
         reasons.sort_by_key(|(reason, pods)| (std::cmp::Reverse(**pods), *reason));
         for (reason, pods) in reasons {

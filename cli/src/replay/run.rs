@@ -1,5 +1,4 @@
-//! The replay itself: what is common to both ways of deciding, pod by pod and
-//! through the queue.
+//! The parts of a replay that are the same with and without the scheduling queue.
 
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -24,36 +23,35 @@ use super::meter::{Meter, Sample, Usage, Waiting, usage};
 use super::workload::Workload;
 use super::{Mode, Progress, Source, plain, queued};
 
-/// What came of a replay.
+/// The result of a replay.
 pub(crate) struct Outcome {
     pub(crate) nodes: usize,
     pub(crate) pods: usize,
     pub(crate) placed: usize,
     pub(crate) failed: usize,
-    /// How many failed pods met each reason on some node.
+    /// The number of failed pods per reason; a pod counts once for each of its reasons.
     pub(crate) reasons: BTreeMap<String, usize>,
     pub(crate) cycles: u64,
-    /// Spent in cycles: version, filter, score, choice, assume; through the queue also
-    /// taking the pod from there, preemption and binding.
+    /// Time in cycles: snapshot, filter, score, selection and assume; with the queue, also
+    /// pop, preemption and binding.
     pub(crate) in_cycles: Duration,
     pub(crate) wall: Duration,
     /// Nanoseconds of each cycle.
     pub(crate) cycle: Histogram<u64>,
     pub(crate) figures: Figures,
-    /// Live bytes of the engine at the end.
+    /// The engine's live bytes at the end.
     pub(crate) bytes: i64,
     pub(crate) decision_hash: u64,
     pub(crate) usage: Vec<Usage>,
     pub(crate) threads: usize,
     pub(crate) notes: Vec<String>,
-    /// Where each pod went first, by its place in the workload.
+    /// The first node of each pod, in workload order.
     pub(crate) placements: Vec<Option<Name>>,
-    /// In timed mode, the seconds from the arrival of pods to their first place.
+    /// In timed mode, the seconds from each pod's arrival to its first placement.
     pub(crate) waits: Option<Histogram<u64>>,
-    /// How often a pod had to make room for another; none where pods were decided on
-    /// without the queue.
+    /// The number of preempted pods; none without the queue.
     pub(crate) preempted: Option<usize>,
-    /// How it was from moment to moment, where a chart is wanted.
+    /// Samples over time, if a chart is drawn.
     pub(crate) samples: Vec<Sample>,
     /// The cluster at the end.
     pub(crate) end: Arc<portolan::Snapshot>,
@@ -61,16 +59,16 @@ pub(crate) struct Outcome {
 
 /// How a workload is replayed.
 #[derive(Clone, Copy)]
-pub(crate) struct How<'a> {
+pub(crate) struct Settings<'a> {
     pub(crate) config: Option<&'a PathBuf>,
     pub(crate) threads: u16,
     pub(crate) progress: Progress,
     pub(crate) metrics: Option<&'a Metrics>,
-    /// Whether a chart is wanted.
-    pub(crate) is_drawn: bool,
+    /// Whether a chart is drawn.
+    pub(crate) draws_chart: bool,
 }
 
-/// A replay on its way.
+/// A running replay.
 pub(super) struct Replay<'a> {
     pub(super) engine: Engine,
     pub(super) reader: Reader,
@@ -82,23 +80,27 @@ pub(super) struct Replay<'a> {
     hash: DefaultHasher,
 }
 
-/// What decides, for either way.
+/// The scheduler and its handle.
 pub(super) struct Decider {
     pub(super) scheduler: Scheduler,
     pub(super) handle: Handle,
 }
 
-pub(crate) fn run(workload: &Workload, source: &Source, how: How<'_>) -> Result<Outcome, Failure> {
+pub(crate) fn run(
+    workload: &Workload,
+    source: &Source,
+    settings: Settings<'_>,
+) -> Result<Outcome, Failure> {
     let before = live_bytes();
     let engine = Engine::shared(source.godel.config());
     let reader = engine.reader().map_err(closed)?;
     let is_queued = source.mode == Mode::Timed || workload.needs_queue();
     let victims = queued::Victims::default();
     let handle = match is_queued {
-        true => queued::handle(&engine, &victims, how.metrics),
+        true => queued::handle(&engine, &victims, settings.metrics),
         false => Handle::default(),
     };
-    let scheduler = scheduler(source, how, &handle)?;
+    let scheduler = scheduler(source, settings, &handle)?;
     let outcome = Outcome {
         nodes: workload.nodes.len(),
         pods: workload.arrivals.len(),
@@ -113,7 +115,7 @@ pub(crate) fn run(workload: &Workload, source: &Source, how: How<'_>) -> Result<
         bytes: 0,
         decision_hash: 0,
         usage: Vec::new(),
-        threads: usize::from(how.threads),
+        threads: usize::from(settings.threads),
         notes: workload.notes.clone(),
         placements: vec![None; workload.arrivals.len()],
         waits: match source.mode {
@@ -125,10 +127,10 @@ pub(crate) fn run(workload: &Workload, source: &Source, how: How<'_>) -> Result<
         end: reader.snapshot(),
     };
     let mut replay = Replay {
-        bar: bar(workload, how.progress),
+        bar: bar(workload, settings.progress),
         hash: DefaultHasher::new(),
         meter: Meter::new(&reader.snapshot(), false),
-        metrics: how.metrics,
+        metrics: settings.metrics,
         outcome,
         workload,
         engine,
@@ -136,7 +138,7 @@ pub(crate) fn run(workload: &Workload, source: &Source, how: How<'_>) -> Result<
     };
     let started = Instant::now();
     replay.load()?;
-    replay.meter = Meter::new(&replay.reader.snapshot(), how.is_drawn);
+    replay.meter = Meter::new(&replay.reader.snapshot(), settings.draws_chart);
     replay.meter.sample(0.0, Waiting::default);
     let decider = Decider { scheduler, handle };
     match is_queued {
@@ -148,30 +150,34 @@ pub(crate) fn run(workload: &Workload, source: &Source, how: How<'_>) -> Result<
     replay.finish(before)
 }
 
-fn scheduler(source: &Source, how: How<'_>, handle: &Handle) -> Result<Scheduler, Failure> {
-    let pool = match usize::from(how.threads) {
+fn scheduler(
+    source: &Source,
+    settings: Settings<'_>,
+    handle: &Handle,
+) -> Result<Scheduler, Failure> {
+    let pool = match usize::from(settings.threads) {
         1 => None,
         threads => {
             let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build();
             Some(Arc::new(pool.map_err(|error| Failure::Threads(error.to_string()))?))
         }
     };
-    let decides = cluster::decides(how.config, None, handle)?;
+    let policy = cluster::policy(settings.config, None, handle)?;
     let percentage_of_nodes = match source.percentage_of_nodes {
-        0 => decides.percentage_of_nodes.unwrap_or(0),
+        0 => policy.percentage_of_nodes.unwrap_or(0),
         given => given,
     };
-    let framework = metrics::heard(decides.framework, how.metrics, &decides.profile);
+    let framework = metrics::record(policy.framework, settings.metrics, &policy.profile);
     let config = SchedulerConfig { percentage_of_nodes, seed: source.seed };
     Ok(Scheduler::new(framework, config, pool))
 }
 
 fn bar(workload: &Workload, progress: Progress) -> ProgressBar {
     let bar = ProgressBar::new(workload.arrivals.len() as u64).with_style(
-        ProgressStyle::with_template("{msg:<8} {wide_bar} {pos}/{len} pods {per_sec} eta {eta}")
+        ProgressStyle::with_template("{msg} {wide_bar} {pos}/{len} pods, {per_sec}, {eta} left")
             .unwrap_or_else(|_| ProgressStyle::default_bar()),
     );
-    bar.set_message("replay");
+    bar.set_message("replaying");
     if progress == Progress::Hidden {
         bar.set_draw_target(indicatif::ProgressDrawTarget::hidden());
     }
@@ -204,10 +210,10 @@ impl Replay<'_> {
     }
 
     pub(super) fn event(&self, event: Event) -> Result<portolan::log::Outcome, Failure> {
-        self.engine.submit(event).map_err(|_| closed("it is closed"))?.wait().map_err(closed)
+        self.engine.submit(event).map_err(|_| closed("the log is closed"))?.wait().map_err(closed)
     }
 
-    /// A pod was decided on, in so much time.
+    /// Records the decision for a pod, and its duration.
     pub(super) fn note_cycle(&mut self, pod: &Pod, node: Option<&Name>, took: Duration) {
         self.outcome.cycles += 1;
         self.outcome.in_cycles += took;
@@ -215,7 +221,7 @@ impl Replay<'_> {
         (&*pod.name, node.map(|node| &**node)).hash(&mut self.hash);
     }
 
-    /// A pod of the workload is left without a node, for these reasons.
+    /// Records a failed pod with its reasons.
     pub(super) fn note_failed(&mut self, reasons: impl IntoIterator<Item = String>) {
         self.outcome.failed += 1;
         for reason in reasons {
@@ -233,8 +239,8 @@ impl Replay<'_> {
             if usage.resource == "cpu" && usage.peak.saturating_mul(10) < usage.allocatable {
                 let share = usage.peak as f64 * 100.0 / usage.allocatable as f64;
                 self.outcome.notes.push(format!(
-                    "the cluster stays nearly idle: at most {share:.1} % of its cpu is requested \
-                     at any time; --mode fill shows it full, and --load with --mode timed busier"
+                    "the cluster is nearly idle: at most {share:.1} % of its cpu is requested at \
+                     any time; use --mode fill, or --mode timed with a larger --load"
                 ));
             }
         }

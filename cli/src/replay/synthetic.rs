@@ -1,5 +1,5 @@
-//! The embedded workload: a seeded cluster of some thousand nodes, and pods of
-//! many shapes, of which a few fit nowhere.
+//! The synthetic workload: a cluster of 3,000 nodes generated from a seed, and 20,000 pods
+//! of many shapes, a few of which fit on no node.
 
 use portolan::model::{Labels, Node, NodeBuilder, Pod, Quantity, Taint, TaintEffect, node, pod};
 
@@ -10,7 +10,7 @@ const NODES: u64 = 3000;
 const PODS: u64 = 20_000;
 const GIB: i64 = 1 << 30;
 
-/// A small generator, so that a seed means the same everywhere (xorshift64*).
+/// A small generator (xorshift64*), so that a seed gives the same workload everywhere.
 struct Random(u64);
 
 impl Random {
@@ -67,7 +67,7 @@ fn make_pod(n: u64, random: &mut Random) -> Pod {
             .request("example.com/gpu", Quantity::whole(1 + random.below(8) as i64))
             .tolerate("example.com/gpu"),
         7 => pod.host_port(8000 + random.below(4) as u16),
-        // No node has so much, or such a label.
+        // No node has this much cpu, or this label.
         8 if n.is_multiple_of(4) => pod.cpu(64_000),
         9 if n.is_multiple_of(8) => pod.node_selector(Labels::new([("shape", "quantum")])),
         _ => pod,

@@ -1,4 +1,4 @@
-//! What is replayed: nodes, and pods with their times.
+//! The workload of a replay: nodes, and pods with their times.
 
 use std::collections::HashSet;
 use std::path::Path;
@@ -6,41 +6,42 @@ use std::time::Duration;
 
 use portolan::model::{Node, Object, ObjectKind, Pod, Timestamp, k8s};
 
-use crate::cluster::{Godel, not_read};
+use crate::cluster::{Godel, finished, not_read, skipped};
 use crate::error::Failure;
 use crate::files::Wrong;
 use crate::files::openb::{self, Arrival, Priorities};
 use crate::input;
+use crate::text::count;
 
-/// A cluster and what arrives at it.
+/// A cluster and the pods that arrive.
 #[derive(Default)]
 pub(crate) struct Workload {
-    /// What it is called in the result.
+    /// Its name in the result.
     pub(crate) name: String,
     pub(crate) nodes: Vec<Node>,
-    /// Namespaces, services and the like.
+    /// Other objects, such as namespaces and services.
     pub(crate) objects: Vec<Object>,
-    /// Pods that are placed before the replay starts.
+    /// Pods placed before the replay.
     pub(crate) placed: Vec<Pod>,
     pub(crate) arrivals: Vec<Arrival>,
-    /// What the reader of a result should know of the input.
+    /// Notes about the input for the reader of the result.
     pub(crate) notes: Vec<String>,
 }
 
 impl Workload {
-    /// Whether one pod may have to wait for another, or make room for it.
+    /// Whether a pod may have to wait for another, or be preempted by it.
     pub(super) fn needs_queue(&self) -> bool {
         let pods = || self.placed.iter().chain(self.arrivals.iter().map(|arrival| &arrival.pod));
         let first = pods().next().map(|pod| pod.template.priority);
         pods().any(|pod| Some(pod.template.priority) != first || pod.group().is_some())
     }
 
-    /// When each pod arrives where `load` times as many do in the same time, and how
-    /// long it runs, which stays as it is.
+    /// The arrival time and the duration of each pod. `load` is a factor on the arrival
+    /// rate; it does not change durations.
     pub(super) fn times(&self, load: f64) -> Result<Vec<(Timestamp, Duration)>, Failure> {
         let times = self.arrivals.iter().map(|arrival| {
             let (from, to) = arrival.times.ok_or_else(|| {
-                let what = "the pods have no times: use --mode fill, or give an openb CSV file \
+                let what = "the pods have no times: use --mode fill, or pass an openb CSV file \
                             with the columns creation_time and deletion_time";
                 Failure::Usage(format!("{}: {what}", self.name))
             })?;
@@ -51,7 +52,7 @@ impl Workload {
     }
 }
 
-/// Reads nodes and pods, CSV by its ending.
+/// Reads nodes and pods; files that end in .csv or .csv.gz are openb CSV.
 pub(super) fn load(
     nodes: &Path,
     pods: &Path,
@@ -73,8 +74,8 @@ pub(super) fn load(
                 workload.arrivals = csv(file, |bytes| openb::pods(bytes, priorities))?;
             }
             (false, "pods") if priorities == Priorities::ByQos => {
-                let what = "--qos-priorities is for openb CSV files: a Kubernetes pod names its \
-                            PriorityClass";
+                let what = "--qos-priorities applies to openb CSV files only: a Kubernetes pod \
+                            has a PriorityClass";
                 return Err(Failure::File { file: file.to_owned(), what: what.to_owned() });
             }
             (false, what) => kubernetes(file, what, godel, &mut workload)?,
@@ -96,12 +97,12 @@ fn csv<T>(file: &Path, read: impl Fn(&[u8]) -> Result<T, Wrong>) -> Result<T, Fa
     read(&input::read(file)?).map_err(|wrong| Failure::wrong(file, wrong))
 }
 
-/// Refuses a node or a pod that is there twice.
+/// Rejects duplicate nodes and pods.
 fn unique(nodes: &Path, file: &Path, workload: &Workload) -> Result<(), Failure> {
     let mut names = HashSet::new();
     for node in &workload.nodes {
         if !names.insert(&*node.name) {
-            let what = format!("node {} is in it twice: give each a name of its own", node.name);
+            let what = format!("duplicate node {}: rename or remove one", node.name);
             return Err(Failure::File { file: nodes.to_owned(), what });
         }
     }
@@ -109,7 +110,7 @@ fn unique(nodes: &Path, file: &Path, workload: &Workload) -> Result<(), Failure>
     for pod in workload.placed.iter().chain(workload.arrivals.iter().map(|a| &a.pod)) {
         if !uids.insert(pod.uid.clone()) {
             let what = format!(
-                "pod {}/{} is in it twice, by its uid {}: give each pod a uid of its own",
+                "duplicate uid {2} of pod {0}/{1}: give each pod its own uid",
                 pod.namespace(),
                 pod.name,
                 pod.uid
@@ -120,9 +121,9 @@ fn unique(nodes: &Path, file: &Path, workload: &Workload) -> Result<(), Failure>
     Ok(())
 }
 
-/// Says that an input lacks what was looked for, and what else was in it.
+/// The error for an input without objects of a kind, with the notes about the input.
 fn nothing(kind: &str, notes: &[String]) -> String {
-    let mut text = format!("there is no {kind} in it: give a file with {kind}s");
+    let mut text = format!("no {kind}s found: pass a file with {kind}s");
     for note in notes {
         text.push_str("; ");
         text.push_str(note);
@@ -155,7 +156,7 @@ fn kubernetes(
         }
         let expanded = read.expand();
         if expanded > 0 {
-            workload.notes.push(format!("{expanded} pods made from their controllers"));
+            workload.notes.push(format!("created {} from controllers", count(expanded, "pod")));
         }
         for pod in std::mem::take(&mut read.pods) {
             if pod.node_name.is_some() || godel.is_assumed(&pod) {
@@ -169,19 +170,19 @@ fn kubernetes(
     if !read.defaulted.is_empty() {
         let first = &read.defaulted[0];
         workload.notes.push(format!(
-            "{}: {} fields filled in as the API server does, the first: {} {} = {}",
+            "{}: applied {}; the first: {} {} = {}",
             file_name(file),
-            read.defaulted.len(),
+            count(read.defaulted.len(), "API server default"),
             first.object,
             first.field,
             first.value
         ));
     }
     if read.finished_pods > 0 {
-        workload.notes.push(format!("{} finished pods left out", read.finished_pods));
+        workload.notes.push(finished(read.finished_pods));
     }
-    for (kind, count) in &read.skipped {
-        workload.notes.push(format!("{count} of kind {kind} are not read"));
+    for (kind, number) in &read.skipped {
+        workload.notes.push(skipped(kind, *number));
     }
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! Cache vectors: sequences of the `Cache` interface's operations, with dumps.
+//! Cache vectors: sequences of operations of the `Cache` interface, with state dumps.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use super::Tally;
 pub(super) fn run(scenario: &Value, strict: bool, tally: &mut Tally) -> Result<(), String> {
     let id = text(scenario, "id");
     let ttl = scenario["ttlMs"].as_u64().unwrap_or(0);
-    // Kube-scheduler's cache takes an assume as a statement of fact.
+    // kube-scheduler's cache accepts every assume without a check.
     let config = Config {
         assumed_ttl: Some(Duration::from_millis(ttl)),
         commit_check: CommitPolicy::Unchecked,
@@ -21,7 +21,7 @@ pub(super) fn run(scenario: &Value, strict: bool, tally: &mut Tally) -> Result<(
     };
     let (mut writer, reader) = Engine::inline(config);
     let mut last_state = Generation::ZERO;
-    let ops = scenario["ops"].as_array().ok_or("\"ops\" is no list")?;
+    let ops = scenario["ops"].as_array().ok_or("\"ops\" is not a list")?;
     for (at, op) in ops.iter().enumerate() {
         let name = text(op, "op");
         let place = format!("{id} op {at} ({name})");
@@ -61,7 +61,7 @@ fn text<'a>(value: &'a Value, key: &str) -> &'a str {
     value[key].as_str().unwrap_or_default()
 }
 
-/// Runs one operation; the answer of a question, or whether it failed.
+/// Runs one operation; returns its error, or the answer if it is a query.
 fn apply(writer: &mut Writer, op: &Value) -> Result<Result<Option<bool>, EventError>, String> {
     let pod = |key: &str| -> Result<Pod, String> {
         k8s::pod(&op[key]).map_err(|error| format!("{key}: {error}"))
@@ -91,16 +91,16 @@ fn apply(writer: &mut Writer, op: &Value) -> Result<Result<Option<bool>, EventEr
         "updateNode" => writer.update_node(node("node")?).map(|_| None),
         "removeNode" => writer.remove_node(text(&op["node"]["metadata"], "name")).map(|_| None),
         "cleanup" => writer.expire(now).map(|_| None),
-        other => return Err(format!("operation {other:?} is not known")),
+        other => return Err(format!("unknown operation {other:?}")),
     };
     Ok(done)
 }
 
-/// A state without what kube-scheduler forgot to take away, and whether there
-/// was any. It takes a pod off its affinity lists by the object that the caller
-/// hands in, not by the one that it keeps: where that one has no affinity, the
-/// entry stays for a pod that is gone. (Ours never does: what is placed is what
-/// is taken away.)
+/// The state without kube-scheduler's stale affinity entries, and whether there were any.
+///
+/// kube-scheduler removes a pod from its affinity lists according to the caller's object
+/// instead of the stored one. If the caller's object has no affinity, the entry of the
+/// removed pod stays. portolan removes pods by the stored object.
 fn without_stale(state: &Value) -> (Value, bool) {
     let mut state = state.clone();
     let mut any = false;
@@ -137,7 +137,7 @@ fn without_stale(state: &Value) -> (Value, bool) {
     (state, any)
 }
 
-/// A version in the form of the vectors.
+/// A version in the format of the vectors.
 fn state(snapshot: &Snapshot, since: Generation) -> Value {
     let dump = snapshot.dump();
     let names = |uids: &[Uid]| json!(uids.iter().map(ToString::to_string).collect::<Vec<_>>());
@@ -215,8 +215,8 @@ fn resources(resources: &Resources) -> Map<String, Value> {
     map
 }
 
-/// The paths at which two states differ. What is absent, null, zero or empty
-/// is the same; lists but the snapshot's orders are compared as sets.
+/// The paths at which two states differ. Absent, null, zero and empty values are equal.
+/// Lists are compared as sets, except the snapshot's orders.
 fn diff(expected: &Value, found: &Value) -> Vec<String> {
     let mut differences = Vec::new();
     compare("", expected, found, &mut differences);
@@ -241,7 +241,7 @@ fn compare(path: &str, expected: &Value, found: &Value, differences: &mut Vec<St
             for key in keys {
                 let none = Value::Null;
                 let (a, b) = (a.get(key).unwrap_or(&none), b.get(key).unwrap_or(&none));
-                // A node's entry is there or not, whatever it holds.
+                // The presence of a node's entry is compared, even if the entry is empty.
                 if path == "/nodes" && a.is_null() != b.is_null() {
                     differences.push(format!("{path}/{key}: expected {a}, found {b}"));
                 } else {

@@ -1,5 +1,5 @@
-//! Golden vectors, read and run: no paths and no printing, so that the fuzzer
-//! reaches them too.
+//! Reads and runs golden vectors, without paths or printing, so that the fuzzer can run
+//! them too.
 
 mod cache;
 mod preemption;
@@ -9,18 +9,17 @@ use serde_json::Value;
 
 use crate::files::Wrong;
 
-/// What came of a file.
+/// The results of a file.
 #[derive(Default)]
 pub(crate) struct Tally {
     pub(crate) passed: usize,
     pub(crate) differences: Vec<String>,
-    /// Of the passed: states that differ from what was written by entries that
-    /// kube-scheduler left behind, and by nothing else.
+    /// Passed states that match only without the stale entries that kube-scheduler keeps.
     pub(crate) stale: usize,
 }
 
 impl Tally {
-    /// One case: equal, or a difference to be shown.
+    /// Counts a case that passed, or records its differences.
     fn case(&mut self, place: &dyn std::fmt::Display, differences: &[String]) {
         if differences.is_empty() {
             self.passed += 1;
@@ -30,13 +29,13 @@ impl Tally {
     }
 }
 
-/// One line of a file of vectors.
+/// One line of a vector file.
 pub(crate) struct Scenario {
     line: u64,
     value: Value,
 }
 
-/// The scenarios of JSON lines; empty lines are skipped.
+/// Reads scenarios from JSON lines; empty lines are skipped.
 pub(crate) fn scenarios(text: &[u8]) -> Result<Vec<Scenario>, Wrong> {
     let mut scenarios = Vec::new();
     for (at, line) in text.split(|byte| *byte == b'\n').enumerate() {
@@ -45,7 +44,7 @@ pub(crate) fn scenarios(text: &[u8]) -> Result<Vec<Scenario>, Wrong> {
         }
         let value = serde_json::from_slice(line).map_err(|error| {
             let column = error.column();
-            let what = format!("column {column}: the line is no JSON: give one scenario a line");
+            let what = format!("column {column}: invalid JSON: write one scenario per line");
             Wrong::at(at as u64 + 1, what)
         })?;
         scenarios.push(Scenario { line: at as u64 + 1, value });
@@ -54,7 +53,7 @@ pub(crate) fn scenarios(text: &[u8]) -> Result<Vec<Scenario>, Wrong> {
 }
 
 impl Scenario {
-    /// Runs it, and adds what came of it; see the program's `--strict`.
+    /// Runs the scenario and adds the results to the tally; `strict` is the option `--strict`.
     pub(crate) fn run(&self, strict: bool, tally: &mut Tally) -> Result<(), Wrong> {
         let has = |key: &str| self.value.get(key).is_some();
         let ran = if has("ops") {
@@ -64,8 +63,8 @@ impl Scenario {
         } else if has("cases") {
             scheduling::run(&self.value, tally)
         } else {
-            Err("this kind of vector is not known here: give cache vectors (with \"ops\"), \
-                 scheduling vectors (with \"cases\"), or preemption vectors (with \"pdbs\", too)"
+            Err("unknown kind of vector: pass cache vectors (with \"ops\"), scheduling vectors \
+                 (with \"cases\") or preemption vectors (with \"cases\" and \"pdbs\")"
                 .to_owned())
         };
         ran.map_err(|what| Wrong::at(self.line, what))

@@ -1,5 +1,5 @@
-//! Preemption vectors: for one pod that fits nowhere, whether it may have others
-//! evicted, who would go from which node, and which node it is.
+//! Preemption vectors: for one unschedulable pod, its eligibility to preempt, the victims on
+//! each candidate node, and the selected node.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;

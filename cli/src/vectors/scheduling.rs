@@ -1,5 +1,5 @@
-//! Scheduling vectors: for one pod and every node, the first plugin that rejects
-//! the node, its code and reasons, or all scores; and the message.
+//! Scheduling vectors: for one pod, the verdict on each node (the first plugin that rejects
+//! it with code and reasons, or all scores) and the message.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use super::Tally;
 
-/// Lists of objects beside pods and nodes, and the kind of each.
+/// The lists of objects other than pods and nodes, and their kinds.
 const OBJECTS: [(&str, &str); 13] = [
     ("namespaces", "Namespace"),
     ("services", "Service"),
@@ -29,7 +29,7 @@ const OBJECTS: [(&str, &str); 13] = [
     ("pdbs", "PodDisruptionBudget"),
 ];
 
-/// A cluster, and the framework that decides on it.
+/// A cluster and the framework of a scenario.
 pub(super) struct Scene {
     pub(super) snapshot: Arc<Snapshot>,
     pub(super) framework: Framework,
@@ -40,7 +40,7 @@ impl Scene {
         let lists = OBJECTS.iter().map(|(list, _)| *list).chain(["nodes", "pods", "cases"]);
         for list in lists {
             if !matches!(scenario[list], Value::Null | Value::Array(_)) {
-                return Err(format!("{list:?} is no list"));
+                return Err(format!("{list:?} is not a list"));
             }
         }
         let (mut writer, reader) = Engine::inline(Config::default());
@@ -94,7 +94,7 @@ pub(super) fn run(scenario: &Value, tally: &mut Tally) -> Result<(), String> {
     Ok(())
 }
 
-/// The items of a list, none where it is absent or null.
+/// The items of a list; none if it is absent or null.
 pub(super) fn items<'a>(value: &'a Value, key: &str) -> impl Iterator<Item = &'a Value> + use<'a> {
     value[key].as_array().into_iter().flatten()
 }
@@ -112,12 +112,12 @@ fn compare(
             differences.push(format!("{what}: expected {expected}, found {found}"));
         }
     };
-    let at_once = found.rejected.as_ref().and_then(|error| error.pre_filter.as_ref());
+    let pre_filter = found.rejected.as_ref().and_then(|error| error.pre_filter.as_ref());
     let expected = case.get("preFilter").filter(|status| !status.is_null());
     differ(
         "preFilter",
         expected.map(written).unwrap_or_default(),
-        at_once.map(said).unwrap_or_default(),
+        pre_filter.map(status_text).unwrap_or_default(),
     );
     let empty = serde_json::Map::new();
     let nodes = case["nodes"].as_object().unwrap_or(&empty);
@@ -133,7 +133,7 @@ fn compare(
     Ok(differences)
 }
 
-/// A status, or scores, as the vectors have it.
+/// A status or scores in the format of the vectors.
 fn written(value: &Value) -> String {
     let text = |key: &str| value[key].as_str().unwrap_or_default();
     if text("code") == "Success" {
@@ -150,7 +150,7 @@ fn written(value: &Value) -> String {
     format!("{} by {:?}: {reasons:?}", text("code"), text("plugin"))
 }
 
-fn said(status: &Status) -> String {
+fn status_text(status: &Status) -> String {
     let reasons: BTreeSet<&str> = status.reasons.iter().map(|reason| &**reason).collect();
     format!("{} by {:?}: {reasons:?}", status.code.as_str(), status.plugin)
 }
@@ -158,7 +158,7 @@ fn said(status: &Status) -> String {
 fn verdict(found: &Evaluation, name: &str) -> String {
     let Some(verdict) = found.nodes.get(name) else { return String::new() };
     match &verdict.status {
-        Some(status) => said(status),
+        Some(status) => status_text(status),
         None => {
             let scores: BTreeMap<&str, i64> =
                 verdict.scores.iter().map(|s| (s.plugin, s.weighted)).collect();

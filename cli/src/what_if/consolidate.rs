@@ -1,5 +1,5 @@
-//! Which nodes could be emptied: for each by itself, whether its pods would find a
-//! place elsewhere.
+//! Finds nodes that could be emptied: each node is considered on its own, and all its pods
+//! must fit on the other nodes.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -11,22 +11,22 @@ use portolan::scheduler::{Stop, WhatIf};
 use portolan::{Cluster, Snapshot};
 use rayon::prelude::*;
 
-/// What came of all candidates.
+/// The result for all candidates.
 pub(super) struct Consolidation {
-    /// In the order of the list.
+    /// In the cluster's node order.
     pub(super) nodes: Vec<Candidate>,
     pub(super) spent: Duration,
 }
 
-/// One node.
+/// One candidate node.
 pub(super) struct Candidate {
     pub(super) name: Name,
     pub(super) pods: usize,
-    /// The cluster without it, where all went well.
+    /// The cluster after the node is drained, or why it cannot be emptied.
     pub(super) after: Result<Arc<Snapshot>, String>,
 }
 
-/// Tries all nodes at once, each on a fork of its own.
+/// Tries all nodes in parallel, each on its own fork.
 pub(super) fn run(
     from: &Cluster,
     framework: &Arc<Framework>,
@@ -49,13 +49,13 @@ fn without(what_if: &mut WhatIf, name: &str, options: DrainOptions) -> Result<()
     let mut budgets = Budgets::of(what_if);
     let drained = what_if.drain(name, &mut budgets, options).map_err(|error| error.to_string())?;
     if let Some((pod, why)) = drained.stays.iter().find(|(_, why)| why.is_in_the_way()) {
-        return Err(format!("pod {}/{} stays: {why}", pod.namespace(), pod.name));
+        return Err(format!("pod {}/{} is blocked: {why}", pod.namespace(), pod.name));
     }
     let placed = what_if.schedule_all(&drained.evicted, Stop::AtFailure);
     match placed.into_iter().zip(&drained.evicted).find_map(|(it, pod)| Some((it.err()?, pod))) {
         None => Ok(()),
         Some((error, pod)) => {
-            Err(format!("pod {}/{} would fit nowhere: {error}", pod.namespace(), pod.name))
+            Err(format!("pod {}/{} is unschedulable: {error}", pod.namespace(), pod.name))
         }
     }
 }

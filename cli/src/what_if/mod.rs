@@ -1,5 +1,5 @@
-//! `portolan what-if`: what would become of pods if nodes were drained or added,
-//! how many more of a pod fit, and which nodes could be emptied.
+//! `portolan what-if`: simulates draining or adding nodes, counts how many more copies of
+//! a pod fit, and finds nodes that could be emptied.
 
 mod consolidate;
 mod nodes;
@@ -19,44 +19,45 @@ use crate::error::Failure;
 use crate::metrics::{self, MetricsFile};
 use crate::{Output, cluster, print};
 
-/// Says what would become of pods if nodes went or came.
+/// Simulate draining or adding nodes and show where pods would go.
 ///
-/// Exit status 1 where a pod would find no place, or a drain could not end.
+/// The exit status is 1 if a pod is unschedulable or blocks a drain.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
-    /// What `kubectl get nodes,pods,pdb,… -A -o json` (or yaml) printed.
-    #[arg(long, required = true, num_args = 1..)]
+    /// Output of `kubectl get nodes,pods,pdb,… -A -o json` (or yaml).
+    #[arg(long, required = true, num_args = 1.., value_name = "FILE")]
     cluster: Vec<PathBuf>,
-    /// Nodes that are cordoned, and drained as `kubectl drain` does.
-    #[arg(long, num_args = 1..)]
+    /// Nodes to cordon and drain, as `kubectl drain` does.
+    #[arg(long, num_args = 1.., value_name = "NODE")]
     drain: Vec<String>,
-    /// Drains pods, too, that nobody makes anew.
+    /// Also drain pods without a controller.
     #[arg(long)]
     force: bool,
-    /// Drains pods, too, whose local data goes with them.
+    /// Also drain pods with local data, which would be lost.
     #[arg(long)]
     delete_emptydir_data: bool,
-    /// So many nodes like the one in a file: COUNTxFILE.
-    #[arg(long, value_parser = nodes::More::parse, num_args = 1..)]
-    add: Vec<nodes::More>,
-    /// More pods to be placed: a file of pods or of what makes them.
-    #[arg(long, num_args = 1..)]
+    /// Add COUNT copies of the node in FILE, such as 3xnode.yaml.
+    #[arg(long, value_parser = nodes::Copies::parse, num_args = 1.., value_name = "COUNTxFILE")]
+    add: Vec<nodes::Copies>,
+    /// Additional pods to schedule: files of pods or of their controllers.
+    #[arg(long, num_args = 1.., value_name = "FILE")]
     pods: Vec<PathBuf>,
-    /// How many more pods fit like the one in this file.
-    #[arg(long)]
+    /// Count how many copies of the pod in FILE still fit.
+    #[arg(long, value_name = "FILE")]
     fit_more: Option<PathBuf>,
-    /// Which nodes could be emptied, each by itself: all its pods would find a place
-    /// elsewhere.
+    /// Find nodes that could be emptied, each considered on its own.
     #[arg(long)]
     consolidate: bool,
-    /// A KubeSchedulerConfiguration; without one the default profile. All nodes are
-    /// looked at for a pod unless it asks for a percentage of them.
-    #[arg(long)]
+    /// KubeSchedulerConfiguration; the default profile if absent.
+    ///
+    /// All nodes are evaluated for each pod, unless the configuration sets
+    /// percentageOfNodesToScore.
+    #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Breaks ties.
+    /// Seed for breaking ties.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// How the result is printed.
+    /// Output format.
     #[arg(long, value_enum, default_value_t = Output::Table)]
     output: Output,
     #[command(flatten)]
@@ -65,17 +66,17 @@ pub(crate) struct Arguments {
     metrics: MetricsFile,
 }
 
-/// What would be.
+/// The result of the simulation.
 #[derive(Default)]
 struct Answer {
     nodes: usize,
     added: usize,
     drained: Vec<String>,
-    /// Pods that would have to go, and do not.
-    in_the_way: Vec<(Pod, Name, Stays)>,
-    /// Pods that would move, or come: where from, where to.
+    /// Pods that block a drain.
+    blocked: Vec<(Pod, Name, Stays)>,
+    /// Pods that are moved or newly placed: old node and new node.
     placed: Vec<(Pod, Option<Name>, Name)>,
-    /// Pods that would find no place: where from, and why.
+    /// Unschedulable pods: old node and reason.
     unplaced: Vec<(Pod, Option<Name>, String)>,
     fit_more: Option<(Name, usize)>,
     consolidated: Option<consolidate::Consolidation>,
@@ -83,29 +84,29 @@ struct Answer {
 }
 
 impl Answer {
-    fn is_well(&self) -> bool {
-        self.in_the_way.is_empty() && self.unplaced.is_empty()
+    fn is_ok(&self) -> bool {
+        self.blocked.is_empty() && self.unplaced.is_empty()
     }
 }
 
-/// Most pods that `--fit-more` tries.
+/// Maximum number of pods that `--fit-more` tries.
 const MOST: usize = 1_000_000;
 
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     let loaded = cluster::load(&arguments.cluster, &arguments.godel)?;
-    let decides = cluster::decides(arguments.config.as_ref(), None, &Handle::default())?;
+    let policy = cluster::policy(arguments.config.as_ref(), None, &Handle::default())?;
     let config = SchedulerConfig {
-        percentage_of_nodes: decides.percentage_of_nodes.unwrap_or(100),
+        percentage_of_nodes: policy.percentage_of_nodes.unwrap_or(100),
         seed: arguments.seed,
     };
     let sink = arguments.metrics.open()?;
-    let framework = metrics::heard(decides.framework, metrics::of(&sink), &decides.profile);
+    let framework = metrics::record(policy.framework, metrics::of(&sink), &policy.profile);
     let framework: Arc<Framework> = Arc::new(framework);
     let start = loaded.writer.snapshot();
     let mut what_if = WhatIf::new(&start, framework.clone(), config.clone());
     let mut answer = Answer { notes: loaded.notes.clone(), ..Answer::default() };
-    for more in &arguments.add {
-        answer.added += more.add(&mut what_if, &loaded.controllers, &mut answer.notes)?;
+    for copies in &arguments.add {
+        answer.added += copies.add(&mut what_if, &loaded.controllers, &mut answer.notes)?;
     }
     let options =
         DrainOptions { force: arguments.force, delete_local_data: arguments.delete_emptydir_data };
@@ -115,12 +116,12 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     for pod in cluster::pods(&arguments.pods)? {
         queue.push((Pod { node_name: None, ..pod }, None));
     }
-    // As the queue would have it: by priority, and then in the order that they came.
+    // In queue order: by priority, then by arrival.
     queue.sort_by_key(|(pod, _)| std::cmp::Reverse(pod.template.priority));
     for (pod, from) in queue {
         let started = Instant::now();
         let decided = what_if.schedule(&pod);
-        tell(&framework, decided.as_ref().err(), started);
+        record(&framework, decided.as_ref().err(), started);
         match decided {
             Ok(decision) => answer.placed.push((pod, from, decision.node)),
             Err(error) => answer.unplaced.push((pod, from, error.to_string())),
@@ -130,7 +131,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
         let pods = cluster::pods(std::slice::from_ref(file))?;
         let like = pods.into_iter().next().ok_or_else(|| Failure::File {
             file: file.clone(),
-            what: "there is no pod in it: give a file with one".to_owned(),
+            what: "no pods found: pass a file with a pod".to_owned(),
         })?;
         let like = Pod { node_name: None, ..like };
         answer.fit_more = Some((like.name.clone(), what_if.fit_more(&like, MOST)));
@@ -147,11 +148,11 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
         Output::Table => report::table(&answer),
         Output::Json => report::json(&answer).to_string(),
     })?;
-    Ok(if answer.is_well() { ExitCode::SUCCESS } else { ExitCode::from(1) })
+    Ok(if answer.is_ok() { ExitCode::SUCCESS } else { ExitCode::from(1) })
 }
 
-/// Tells of an attempt to place a pod, if somebody listens.
-fn tell(framework: &Framework, failed: Option<&ScheduleError>, started: Instant) {
+/// Records a scheduling attempt, if the framework has a recorder.
+fn record(framework: &Framework, failed: Option<&ScheduleError>, started: Instant) {
     let Some(recorder) = framework.recorder() else { return };
     let result = match failed {
         None => AttemptResult::Scheduled,
@@ -162,8 +163,7 @@ fn tell(framework: &Framework, failed: Option<&ScheduleError>, started: Instant)
     recorder.attempt(result, started.elapsed());
 }
 
-/// Drains the nodes, all cordoned before; the pods that have to go elsewhere, each
-/// with its node.
+/// Cordons and drains the nodes; returns the evicted pods, each with its old node.
 fn drain(
     arguments: &Arguments,
     options: DrainOptions,
@@ -175,11 +175,11 @@ fn drain(
     for node in &arguments.drain {
         let name: Name = node.as_str().into();
         let drained = what_if.drain(node, &mut budgets, options).map_err(|error| {
-            Failure::Usage(format!("--drain {node}: {error}: see to its spelling"))
+            Failure::Usage(format!("--drain {node}: {error}: check the spelling"))
         })?;
         answer.drained.push(node.clone());
-        let in_the_way = drained.stays.into_iter().filter(|(_, why)| why.is_in_the_way());
-        answer.in_the_way.extend(in_the_way.map(|(pod, why)| (pod, name.clone(), why)));
+        let blocked = drained.stays.into_iter().filter(|(_, why)| why.is_in_the_way());
+        answer.blocked.extend(blocked.map(|(pod, why)| (pod, name.clone(), why)));
         queue.extend(drained.evicted.into_iter().map(|pod| (pod, Some(name.clone()))));
     }
     Ok(queue)

@@ -1,4 +1,4 @@
-//! Nodes that are added, with the pods that daemon sets put on them.
+//! Adds nodes, with the pods that daemon sets create on them.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -11,26 +11,28 @@ use portolan::scheduler::WhatIf;
 
 use crate::cluster;
 use crate::error::Failure;
+use crate::text::count;
 
-/// So many nodes like one.
+/// A number of copies of the node in a file.
 #[derive(Clone, Debug)]
-pub(super) struct More {
+pub(super) struct Copies {
     count: usize,
     file: PathBuf,
 }
 
 const MOST: usize = 1_000_000;
 
-impl More {
-    pub(super) fn parse(text: &str) -> Result<More, String> {
-        let (count, file) = text.split_once('x').ok_or("give COUNTxFILE, such as 3xnode.yaml")?;
+impl Copies {
+    pub(super) fn parse(text: &str) -> Result<Copies, String> {
+        let (count, file) = text.split_once('x').ok_or("pass COUNTxFILE, such as 3xnode.yaml")?;
         let count = count.parse().ok().filter(|count| (1..=MOST).contains(count));
-        let count =
-            count.ok_or_else(|| format!("the count must be 1 to {MOST}: give COUNTxFILE"))?;
-        Ok(More { count, file: file.into() })
+        let count = count.ok_or_else(|| {
+            format!("COUNT must be 1 to {MOST}: pass COUNTxFILE, such as 3xnode.yaml")
+        })?;
+        Ok(Copies { count, file: file.into() })
     }
 
-    /// Adds them; how many there were.
+    /// Adds the nodes; returns their number.
     pub(super) fn add(
         &self,
         what_if: &mut WhatIf,
@@ -40,7 +42,7 @@ impl More {
         let objects = cluster::read(std::slice::from_ref(&self.file))?;
         let like = objects.nodes.first().ok_or_else(|| Failure::File {
             file: self.file.clone(),
-            what: "there is no node in it: give a file with one".to_owned(),
+            what: "no nodes found: pass a file with a node".to_owned(),
         })?;
         let mut daemons = Daemons::of(what_if, controllers);
         let mut placed = 0;
@@ -49,7 +51,7 @@ impl More {
             if what_if.node(&name).is_some() {
                 return Err(Failure::File {
                     file: self.file.clone(),
-                    what: format!("there is a node {name} already: give its node another name"),
+                    what: format!("node {name} already exists: rename the node in this file"),
                 });
             }
             let own = like.labels.own().iter().map(|(key, _)| (key, &*name));
@@ -59,19 +61,18 @@ impl More {
             let refused = |error| Failure::Refused { object: format!("node {name}"), error };
             what_if.fork().add_node(node.clone()).map_err(refused)?;
             for pod in daemons.on(what_if, &node) {
-                // A node that is too small for a daemon goes without.
+                // A daemon pod that does not fit is left out.
                 placed += usize::from(what_if.fork().add_pod(&pod).is_ok());
             }
         }
         if placed > 0 {
-            notes.push(format!("{placed} pods of daemon sets were put on nodes that were added"));
+            notes.push(format!("placed {} on the added nodes", count(placed, "daemon set pod")));
         }
         Ok(self.count)
     }
 }
 
-/// What puts a pod on every node: daemon sets of the files, and those that are only
-/// known by their pods.
+/// The daemon sets of the files, and those known only from their pods.
 struct Daemons<'c> {
     sets: Vec<&'c k8s::PodController>,
     seen: Vec<Pod>,
@@ -97,7 +98,7 @@ impl Daemons<'_> {
         Daemons { sets, seen, framework: Framework::default_profile() }
     }
 
-    /// The pods that they put on a node that is there.
+    /// The pods that the daemon sets create on a node of the cluster.
     fn on(&mut self, what_if: &WhatIf, node: &Node) -> Vec<Pod> {
         let mut pods: Vec<Pod> = Vec::new();
         for set in &self.sets {
@@ -117,7 +118,7 @@ impl Daemons<'_> {
     }
 }
 
-/// The pod without the affinity by which the controller tied it to its node.
+/// The pod without the node affinity that its controller used to bind it to a node.
 fn anywhere(pod: Pod) -> Pod {
     let Some(affinity) = &pod.template.node_affinity else {
         return Pod { node_name: None, ..pod };

@@ -1,4 +1,4 @@
-//! The answer, for people and for programs.
+//! The answer as tables or JSON.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -7,8 +7,9 @@ use portolan::model::Pod;
 use serde_json::{Value, json};
 
 use super::Answer;
+use crate::text::count;
 
-/// How many rows are printed of a long list.
+/// Maximum number of printed rows per list.
 const LISTED: usize = 30;
 
 fn key(pod: &Pod) -> String {
@@ -31,53 +32,60 @@ fn list<T>(text: &mut String, title: &str, items: &[T], line: impl Fn(&T) -> Str
 
 pub(super) fn table(answer: &Answer) -> String {
     let mut text = String::new();
-    let verdict = match (answer.in_the_way.len(), answer.unplaced.len()) {
-        (0, 0) => "all pods would have a place".to_owned(),
-        (0, none) => format!("{none} pods would have no place"),
-        (stay, 0) => format!("{stay} pods would not go"),
-        (stay, none) => format!("{stay} pods would not go, {none} would have no place"),
+    let verdict = match (answer.blocked.len(), answer.unplaced.len()) {
+        (0, 0) => "all pods can be placed".to_owned(),
+        (0, unplaced) => format!("{} unschedulable", count(unplaced, "pod")),
+        (blocked, 0) => format!("{} blocked", count(blocked, "pod")),
+        (blocked, unplaced) => {
+            format!("{} blocked, {} unschedulable", count(blocked, "pod"), count(unplaced, "pod"))
+        }
     };
     let _ = writeln!(text, "{verdict}\n");
-    let _ = writeln!(text, "nodes     {} ({} of them added)", answer.nodes, answer.added);
+    let _ = writeln!(text, "nodes     {} ({} added)", answer.nodes, answer.added);
     if !answer.drained.is_empty() {
         let _ = writeln!(text, "drained   {}", answer.drained.join(", "));
     }
     let moved = answer.placed.iter().filter(|(_, from, _)| from.is_some()).count();
-    let _ = writeln!(text, "moved     {moved}");
-    let _ = writeln!(text, "placed    {}\n", answer.placed.len() - moved);
-    list(&mut text, "would not go", &answer.in_the_way, |(pod, node, why)| {
+    let _ = writeln!(text, "moved     {}", count(moved, "pod"));
+    let _ = writeln!(text, "placed    {}\n", count(answer.placed.len() - moved, "pod"));
+    list(&mut text, "blocked", &answer.blocked, |(pod, node, why)| {
         format!("{} on {node}: {why}", key(pod))
     });
-    list(&mut text, "would have no place", &answer.unplaced, |(pod, from, why)| match from {
+    list(&mut text, "unschedulable", &answer.unplaced, |(pod, from, why)| match from {
         Some(from) => format!("{} from {from}: {why}", key(pod)),
         None => format!("{}: {why}", key(pod)),
     });
-    list(&mut text, "would be placed", &answer.placed, |(pod, from, to)| match from {
+    list(&mut text, "placements", &answer.placed, |(pod, from, to)| match from {
         Some(from) => format!("{}: {from} → {to}", key(pod)),
         None => format!("{} → {to}", key(pod)),
     });
-    if let Some((name, count)) = &answer.fit_more {
-        let _ = writeln!(text, "{count} more pods like {name} fit\n");
+    if let Some((name, number)) = &answer.fit_more {
+        let pods = count(*number, "more pod");
+        let _ = writeln!(text, "the cluster has room for {pods} like {name}\n");
     }
     if let Some(found) = &answer.consolidated {
         let (can, cannot): (Vec<_>, Vec<_>) = found.nodes.iter().partition(|it| it.after.is_ok());
         let _ = writeln!(
             text,
-            "{} of {} nodes could be emptied, each by itself ({:.2} s)",
+            "{} of {} can be emptied, each considered on its own ({:.2} s)",
             can.len(),
-            found.nodes.len(),
+            count(found.nodes.len(), "node"),
             found.spent.as_secs_f64()
         );
-        list(&mut text, "could be emptied", &can, |it| format!("{} ({} pods)", it.name, it.pods));
+        list(&mut text, "can be emptied", &can, |it| {
+            format!("{} ({})", it.name, count(it.pods, "pod"))
+        });
         let mut reasons: BTreeMap<&str, usize> = BTreeMap::new();
         for it in &cannot {
             let why = it.after.as_ref().err().map_or("", |why| why);
-            // What differs from pod to pod comes first.
+            // The text before the first colon names the pod.
             let why = why.split_once(": ").map_or(why, |(_, why)| why);
             *reasons.entry(why).or_default() += 1;
         }
         let reasons: Vec<_> = reasons.into_iter().collect();
-        list(&mut text, "could not", &reasons, |(why, nodes)| format!("{nodes} nodes: {why}"));
+        list(&mut text, "cannot be emptied", &reasons, |(why, nodes)| {
+            format!("{}: {why}", count(*nodes, "node"))
+        });
     }
     for note in &answer.notes {
         let _ = writeln!(text, "note: {note}");
@@ -86,7 +94,7 @@ pub(super) fn table(answer: &Answer) -> String {
 }
 
 pub(super) fn json(answer: &Answer) -> Value {
-    let in_the_way = answer.in_the_way.iter().map(
+    let blocked = answer.blocked.iter().map(
         |(pod, node, why)| json!({ "pod": key(pod), "node": &**node, "why": why.to_string() }),
     );
     let placed = answer
@@ -98,11 +106,11 @@ pub(super) fn json(answer: &Answer) -> Value {
         .iter()
         .map(|(pod, from, why)| json!({ "pod": key(pod), "from": from.as_deref(), "why": why }));
     let mut result = json!({
-        "ok": answer.is_well(),
+        "ok": answer.is_ok(),
         "nodes": answer.nodes,
         "added": answer.added,
         "drained": answer.drained,
-        "would_not_go": in_the_way.collect::<Vec<_>>(),
+        "would_not_go": blocked.collect::<Vec<_>>(),
         "placed": placed.collect::<Vec<_>>(),
         "unplaced": unplaced.collect::<Vec<_>>(),
         "notes": answer.notes,

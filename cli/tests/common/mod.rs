@@ -1,16 +1,16 @@
-//! Runs the program, and writes what it reads.
+//! Runs the program, and writes its input files.
 
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
-/// What a run left behind.
+/// The exit status and the output of a run.
 pub(crate) struct Run {
     pub(crate) code: i32,
     pub(crate) out: String,
     pub(crate) err: String,
 }
 
-/// The program with these arguments, to its end.
+/// Runs the program with these arguments until it exits.
 pub(crate) fn portolan(arguments: &[&str]) -> Run {
     let done = Command::new(env!("CARGO_BIN_EXE_portolan"))
         .args(arguments)
@@ -19,13 +19,13 @@ pub(crate) fn portolan(arguments: &[&str]) -> Run {
         .expect("the program starts");
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("the program prints UTF-8");
     Run {
-        code: done.status.code().expect("no signal ended the program"),
+        code: done.status.code().expect("the program exits without a signal"),
         out: text(done.stdout),
         err: text(done.stderr),
     }
 }
 
-/// A file of this name and content, of one test's own.
+/// Writes a file into the test's own folder and returns its path.
 pub(crate) fn file(test: &str, name: &str, content: &[u8]) -> String {
     let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(test);
     std::fs::create_dir_all(&folder).expect("the folder can be made");

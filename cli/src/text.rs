@@ -1,0 +1,77 @@
+//! Counts and amounts as a person reads them.
+
+/// A count with its noun, whose plural ends in s: `1 pod`, `2 pods`.
+pub(crate) fn count(number: usize, noun: &str) -> String {
+    match number {
+        1 => format!("1 {noun}"),
+        _ => format!("{number} {noun}s"),
+    }
+}
+
+/// An amount of a resource as a Kubernetes quantity, rounded to one decimal place
+/// if no unit divides it.
+pub(crate) fn amount(resource: &str, value: i64) -> String {
+    match resource {
+        "cpu" if value % 1000 == 0 => (value / 1000).to_string(),
+        "cpu" => format!("{value}m"),
+        "memory" | "ephemeral-storage" => bytes(value),
+        name if name.starts_with("hugepages-") => bytes(value),
+        _ => value.to_string(),
+    }
+}
+
+fn bytes(value: i64) -> String {
+    for (unit, shift) in [("Gi", 30), ("Mi", 20), ("Ki", 10)] {
+        if value >= 1 << shift && value % (1 << shift) == 0 {
+            return format!("{}{unit}", value >> shift);
+        }
+    }
+    for (unit, shift) in [("Gi", 30), ("Mi", 20), ("Ki", 10)] {
+        if value >= 1 << shift {
+            return format!("{:.1}{unit}", value as f64 / (1_i64 << shift) as f64);
+        }
+    }
+    value.to_string()
+}
+
+/// Milli-CPU in cores.
+pub(crate) fn cores(milli: i64) -> String {
+    shortest(format!("{:.3}", milli as f64 / 1000.0))
+}
+
+/// Bytes in GiB, rounded to two decimal places.
+pub(crate) fn gib(bytes: i64) -> String {
+    shortest(format!("{:.2}", bytes as f64 / (1_i64 << 30) as f64))
+}
+
+/// A decimal number without trailing zeros.
+fn shortest(number: String) -> String {
+    number.trim_end_matches('0').trim_end_matches('.').to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn plural_follows_the_count() {
+        assert_eq!(count(0, "pod"), "0 pods");
+        assert_eq!(count(1, "pod"), "1 pod");
+        assert_eq!(count(2, "pod"), "2 pods");
+    }
+
+    #[test]
+    fn amounts_are_kubernetes_quantities() {
+        assert_eq!(amount("cpu", 2000), "2");
+        assert_eq!(amount("cpu", 250), "250m");
+        assert_eq!(amount("memory", 3 << 30), "3Gi");
+        assert_eq!(amount("memory", (1 << 30) + 1), "1.0Gi");
+        assert_eq!(amount("example.com/gpu", 3), "3");
+    }
+
+    #[test]
+    fn cores_and_gib_have_no_trailing_zeros() {
+        assert_eq!((cores(15_102_250), cores(4000)), ("15102.25".to_owned(), "4".to_owned()));
+        assert_eq!((gib(3 << 29), gib(100 << 30)), ("1.5".to_owned(), "100".to_owned()));
+    }
+}
