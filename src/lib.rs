@@ -73,3 +73,8 @@ struct Readme;
 #[cfg(doctest)]
 #[doc = include_str!("../docs/cookbook.md")]
 struct Cookbook;
+
+/// Tests the code of the guide to plugins.
+#[cfg(doctest)]
+#[doc = include_str!("../docs/plugins.md")]
+struct Plugins;
