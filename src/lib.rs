@@ -78,3 +78,8 @@ struct Cookbook;
 #[cfg(doctest)]
 #[doc = include_str!("../docs/plugins.md")]
 struct Plugins;
+
+/// Tests the code of the comparison.
+#[cfg(doctest)]
+#[doc = include_str!("../docs/compare.md")]
+struct Compare;
