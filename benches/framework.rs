@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use criterion::{BatchSize, BenchmarkId, Criterion, criterion_group, criterion_main};
 use portolan::framework::{
-    Cycle, CycleState, Framework, Plugin, PreFilter, PreScore, Scheduler, SchedulerConfig,
+    Algorithm, AlgorithmConfig, Cycle, CycleState, Framework, Plugin, PreFilter, PreScore,
 };
 use portolan::model::{LabelSelector, Pod, PodAffinity, PodAffinityTerm, Uid, node, pod};
 use portolan::plugins::{NodeResourcesBalancedAllocation, NodeResourcesFit};
@@ -44,9 +44,9 @@ fn resources() -> Framework {
     .expect("names and weights that fit")
 }
 
-fn scheduler(framework: Framework) -> Scheduler {
-    let config = SchedulerConfig { percentage_of_nodes: 100, seed: 1 };
-    Scheduler::new(framework, config, None)
+fn scheduler(framework: Framework) -> Algorithm {
+    let config = AlgorithmConfig { percentage_of_nodes: 100, seed: 1 };
+    Algorithm::new(framework, config, None)
 }
 
 /// Pods of templates that no two share.

@@ -6,13 +6,13 @@ use std::error::Error;
 use std::sync::Arc;
 use std::time::Duration;
 
-use portolan::framework::{Framework, Partition, Preferred, Scheduler, SchedulerConfig};
+use portolan::framework::{Algorithm, AlgorithmConfig, Framework, Partition, Preferred};
 use portolan::log::{Event, Outcome, Relist};
 use portolan::model::{
     GodelPod, Movement, MovementOwner, Object, ObjectKind, OwnerKey, OwnerReference, Pod,
     PodBuilder, PodGroup, RecommendedNode, Reservation, Timestamp, node, pod,
 };
-use portolan::scheduler::{FilterCheck, PodScheduler, Profiles};
+use portolan::scheduler::{FilterCheck, Profiles, Scheduler};
 use portolan::{Cluster, Config, Engine, GodelConfig};
 
 const NOW: Timestamp = Timestamp(0);
@@ -29,10 +29,10 @@ fn engine() -> Engine {
 }
 
 /// A scheduler that tries the nodes that name it before the others.
-fn scheduler(engine: &Engine, name: &str) -> Result<PodScheduler, Box<dyn Error>> {
-    let scheduler = Scheduler::new(Framework::default_profile(), SchedulerConfig::default(), None)
+fn scheduler(engine: &Engine, name: &str) -> Result<Scheduler, Box<dyn Error>> {
+    let scheduler = Algorithm::new(Framework::default_profile(), AlgorithmConfig::default(), None)
         .with_partition(Partition::Scheduler(name.into()));
-    Ok(PodScheduler::new(engine.clone(), Profiles::one(scheduler))?)
+    Ok(Scheduler::new(engine.clone(), Profiles::one(scheduler))?)
 }
 
 fn tell(engine: &Engine, event: Event) -> Outcome {
@@ -54,7 +54,7 @@ fn show(who: &str, cluster: &Cluster) {
 }
 
 /// What came of a pod, and why there.
-fn placed(scheduler: &mut PodScheduler, pod: Pod) -> Result<Arc<Pod>, Box<dyn Error>> {
+fn placed(scheduler: &mut Scheduler, pod: Pod) -> Result<Arc<Pod>, Box<dyn Error>> {
     let placement = scheduler.schedule(&Arc::new(pod), NOW)?;
     let why = match &placement.decision.preferred {
         Some(Preferred::Place(holder)) => format!(", in the place that {holder} held"),

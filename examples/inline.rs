@@ -1,6 +1,6 @@
 //! One thread writes, any number read: the smallest use of the engine.
 
-use portolan::framework::{Framework, Scheduler, SchedulerConfig};
+use portolan::framework::{Algorithm, AlgorithmConfig, Framework};
 use portolan::model::{node, pod};
 use portolan::{Config, Engine};
 
@@ -13,7 +13,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     writer.publish();
 
     let mut scheduler =
-        Scheduler::new(Framework::default_profile(), SchedulerConfig::default(), None);
+        Algorithm::new(Framework::default_profile(), AlgorithmConfig::default(), None);
     for i in 0..14 {
         let pod = pod(format!("web-{i}")).cpu(1_000).memory(1 << 30).build();
         match scheduler.schedule(&reader.snapshot(), &pod) {

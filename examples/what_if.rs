@@ -1,7 +1,7 @@
 //! What if a node went? Its pods are placed again on a fork, which nobody else
 //! sees, and the fork is compared with what it started from.
 
-use portolan::framework::{Framework, Scheduler, SchedulerConfig};
+use portolan::framework::{Algorithm, AlgorithmConfig, Framework};
 use portolan::model::{Pod, node, pod};
 use portolan::{Config, Engine};
 
@@ -26,7 +26,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     }
     fork.remove_node("n2")?;
     let mut scheduler =
-        Scheduler::new(Framework::default_profile(), SchedulerConfig::default(), None);
+        Algorithm::new(Framework::default_profile(), AlgorithmConfig::default(), None);
     for mut pod in evicted {
         pod.node_name = None;
         match scheduler.schedule(&fork, &pod) {

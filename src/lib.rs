@@ -2,7 +2,7 @@
 //! any number of threads read consistent, immutable snapshots of it without taking a lock.
 //!
 //! ```
-//! use portolan::framework::{Framework, Scheduler, SchedulerConfig};
+//! use portolan::framework::{Algorithm, AlgorithmConfig, Framework};
 //! use portolan::model::{node, pod};
 //! use portolan::{Config, Engine};
 //!
@@ -10,7 +10,7 @@
 //! writer.add_node(node("n1").cpu(4_000).memory(16 << 30).build())?;
 //! writer.publish();
 //! let snapshot = reader.snapshot();
-//! let mut scheduler = Scheduler::new(Framework::default_profile(), SchedulerConfig::default(), None);
+//! let mut scheduler = Algorithm::new(Framework::default_profile(), AlgorithmConfig::default(), None);
 //! let pod = pod("web-0").cpu(250).memory(1 << 28).build();
 //! let decision = scheduler.schedule(&snapshot, &pod)?;
 //! writer.assume_pod(pod.on(decision.node))?;
@@ -68,3 +68,18 @@ pub mod __model {
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;
+
+/// Tests the code of the cookbook.
+#[cfg(doctest)]
+#[doc = include_str!("../docs/cookbook.md")]
+struct Cookbook;
+
+/// Tests the code of the guide to plugins.
+#[cfg(doctest)]
+#[doc = include_str!("../docs/plugins.md")]
+struct Plugins;
+
+/// Tests the code of the comparison.
+#[cfg(doctest)]
+#[doc = include_str!("../docs/compare.md")]
+struct Compare;

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use portolan::framework::{Framework, Scheduler, SchedulerConfig};
+use portolan::framework::{Algorithm, AlgorithmConfig, Framework};
 use portolan::log::{Event, Relist};
 use portolan::model::{
     Bytes, Container, ContainerKind, ContainerStatus, CustomNodeResource, EventError, GroupMetric,
@@ -23,7 +23,7 @@ fn writer(is_godel: bool) -> Writer {
 
 fn schedule(cluster: &Cluster, pod: &Pod) -> Result<String, String> {
     let framework = Framework::default_profile();
-    let mut scheduler = Scheduler::new(framework, SchedulerConfig::default(), None);
+    let mut scheduler = Algorithm::new(framework, AlgorithmConfig::default(), None);
     let decision = scheduler.schedule(&cluster.fork().snapshot(), pod);
     decision.map(|decision| decision.node.to_string()).map_err(|error| error.to_string())
 }

@@ -3,7 +3,7 @@
 
 use std::num::NonZeroU32;
 
-use portolan::framework::{Framework, Partition, Scheduler, SchedulerConfig};
+use portolan::framework::{Algorithm, AlgorithmConfig, Framework, Partition};
 use portolan::model::{LabelSelector, Pod, pod};
 use portolan::{Config, Engine};
 use proptest::prelude::*;
@@ -80,8 +80,8 @@ proptest! {
         let mut draw = Draw::from(bits);
         let writer = cluster(&mut draw, nodes);
         let (cluster, framework) = (writer.cluster(), Framework::default_profile());
-        let config = SchedulerConfig { percentage_of_nodes: percentage, seed: bits };
-        let mut scheduler = Scheduler::new(Framework::default_profile(), config, None);
+        let config = AlgorithmConfig { percentage_of_nodes: percentage, seed: bits };
+        let mut scheduler = Algorithm::new(Framework::default_profile(), config, None);
         if let Some(part) = partition(part) {
             scheduler = scheduler.with_partition(part);
         }
@@ -101,8 +101,8 @@ proptest! {
         let mut draw = Draw::from(bits);
         let mut writer = cluster(&mut draw, nodes);
         let scheduler = || {
-            let config = SchedulerConfig { percentage_of_nodes: percentage, seed: bits };
-            Scheduler::new(Framework::default_profile(), config, None)
+            let config = AlgorithmConfig { percentage_of_nodes: percentage, seed: bits };
+            Algorithm::new(Framework::default_profile(), config, None)
         };
         let (mut remembers, mut forgets) = (scheduler(), scheduler());
         let templates: Vec<Pod> = (0..3).map(|n| draw.pod(n)).collect();

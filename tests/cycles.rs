@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use portolan::framework::{
-    Cycle, Framework, Handle, Permit, Plugin, Point, ScheduleError, Scheduler, SchedulerConfig,
+    Algorithm, AlgorithmConfig, Cycle, Framework, Handle, Permit, Plugin, Point, ScheduleError,
     Status,
 };
 use portolan::model::{
@@ -16,7 +16,7 @@ use portolan::model::{
 use portolan::scheduler::queue::{QueueConfig, QueueFront, SchedulingQueue};
 use portolan::scheduler::{
     Attempt, BindError, BindingCycle, CycleError, FilterCheck, GangError, InMemoryBinder,
-    InMemoryEvictor, Placement, PodScheduler, PreemptError, Profiles, SchedulingLoop, Stop, WhatIf,
+    InMemoryEvictor, Placement, PreemptError, Profiles, Scheduler, SchedulingLoop, Stop, WhatIf,
 };
 use portolan::{Config, Engine, Snapshot};
 use proptest::prelude::*;
@@ -41,13 +41,13 @@ fn engine(nodes: usize, cpu: i64) -> (Engine, Handle) {
     (engine, handle)
 }
 
-fn scheduler_of(engine: &Engine, framework: Framework, seed: u64) -> PodScheduler {
-    let config = SchedulerConfig { percentage_of_nodes: 100, seed };
-    let scheduler = Scheduler::new(framework, config, None);
-    PodScheduler::new(engine.clone(), Profiles::one(scheduler)).unwrap()
+fn scheduler_of(engine: &Engine, framework: Framework, seed: u64) -> Scheduler {
+    let config = AlgorithmConfig { percentage_of_nodes: 100, seed };
+    let scheduler = Algorithm::new(framework, config, None);
+    Scheduler::new(engine.clone(), Profiles::one(scheduler)).unwrap()
 }
 
-fn scheduler(engine: &Engine, handle: &Handle, seed: u64) -> PodScheduler {
+fn scheduler(engine: &Engine, handle: &Handle, seed: u64) -> Scheduler {
     scheduler_of(engine, Framework::default_profile_with(handle), seed)
 }
 
@@ -388,7 +388,7 @@ fn what_would_be_changes_nothing_that_is() {
     add(cpu("high", 800).priority(8), "n1");
     let before = snapshot(&engine);
     let framework = Arc::new(Framework::default_profile());
-    let what_if = || WhatIf::new(&before, framework.clone(), SchedulerConfig::default());
+    let what_if = || WhatIf::new(&before, framework.clone(), AlgorithmConfig::default());
 
     let mut asked = what_if();
     let small: Vec<Pod> = (0..3).map(|n| cpu(format!("s{n}"), 150).build()).collect();
@@ -433,7 +433,7 @@ fn a_budget_that_is_used_up_protects_its_pods_if_others_can_go() {
     let put = portolan::log::Event::PutObject(budget.into());
     engine.submit(put).unwrap().wait().unwrap().unwrap();
     let framework = Arc::new(Framework::default_profile());
-    let mut what_if = WhatIf::new(&snapshot(&engine), framework, SchedulerConfig::default());
+    let mut what_if = WhatIf::new(&snapshot(&engine), framework, AlgorithmConfig::default());
     let candidate = what_if.preempt(&cpu("wants", 900).priority(5).build()).unwrap();
     assert_eq!((&*candidate.node, candidate.violations), ("n1", 0));
     // The next one has no choice.
@@ -563,7 +563,7 @@ proptest! {
 }
 
 /// A scheduler whose pods wait for the plugin Slow, and that preempts.
-fn patient(engine: &Engine, handle: &Handle) -> PodScheduler {
+fn patient(engine: &Engine, handle: &Handle) -> Scheduler {
     let slow = Slow { reserves: true, undone: Arc::default() };
     let plugins: Vec<(Box<dyn Plugin>, i64)> = vec![
         (Box::new(portolan::plugins::PrioritySort), 0),
@@ -640,7 +640,7 @@ fn waiting_loop(engine: &Engine, handle: &Handle, plugin: impl Plugin + 'static)
     let (follower, reader) = (engine.follow().unwrap(), engine.reader().unwrap());
     let queue = Arc::new(QueueFront::new(queue, follower, reader));
     let plugin = plugin.take().map(|plugin| Box::new(plugin) as Box<dyn Plugin>);
-    let scheduler = Scheduler::new(framework(plugin), SchedulerConfig::default(), None);
+    let scheduler = Algorithm::new(framework(plugin), AlgorithmConfig::default(), None);
     SchedulingLoop::new(engine.clone(), queue, Profiles::one(scheduler)).unwrap()
 }
 

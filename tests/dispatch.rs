@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-use portolan::framework::{Framework, Scheduler, SchedulerConfig};
+use portolan::framework::{Algorithm, AlgorithmConfig, Framework};
 use portolan::log::Relist;
 use portolan::model::{GodelPod, Pod, Template, Timestamp, node, pod};
 use portolan::scheduler::queue::{Place, QueueConfig, QueueError, QueueFront, SchedulingQueue};
@@ -17,7 +17,7 @@ struct Instance {
     component: String,
     writer: Writer,
     queue: QueueFront,
-    scheduler: Scheduler,
+    scheduler: Algorithm,
 }
 
 impl Instance {
@@ -27,7 +27,7 @@ impl Instance {
         let (mut writer, reader) = Engine::inline(config);
         let queue = QueueFront::new(queue, writer.follow(), reader);
         let framework = Framework::default_profile();
-        let scheduler = Scheduler::new(framework, SchedulerConfig::default(), None);
+        let scheduler = Algorithm::new(framework, AlgorithmConfig::default(), None);
         Instance { component, writer, queue, scheduler }
     }
 

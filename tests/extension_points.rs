@@ -6,10 +6,10 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use portolan::framework::{
-    Bind, Code, Cycle, CycleState, Decision, Diagnosis, Feasible, Filter, FitError, Framework,
-    FrameworkError, Handle, MAX_NODE_SCORE, MIN_NODE_SCORE, Nomination, Permit, Plugin, Point,
-    PreFilter, PreFlight, PreScore, Recorder, ScheduleError, Scheduler, SchedulerConfig, Score,
-    ScoredNodes, Status, Step,
+    Algorithm, AlgorithmConfig, Bind, Code, Cycle, CycleState, Decision, Diagnosis, Feasible,
+    Filter, FitError, Framework, FrameworkError, Handle, MAX_NODE_SCORE, MIN_NODE_SCORE,
+    Nomination, Permit, Plugin, Point, PreFilter, PreFlight, PreScore, Recorder, ScheduleError,
+    Score, ScoredNodes, Status, Step,
 };
 use portolan::model::{Name, Pod, Timestamp, Uid, node, pod};
 use portolan::plugins::NodeResourcesFit;
@@ -163,9 +163,9 @@ fn cluster(nodes: &[&'static str]) -> Writer {
 }
 
 fn decide(framework: Framework, nodes: &[&'static str]) -> Result<Decision, ScheduleError> {
-    let config = SchedulerConfig { percentage_of_nodes: 100, seed: 1 };
+    let config = AlgorithmConfig { percentage_of_nodes: 100, seed: 1 };
     let pod = pod("p").cpu(100).build();
-    Scheduler::new(framework, config, None).schedule(cluster(nodes).cluster(), &pod)
+    Algorithm::new(framework, config, None).schedule(cluster(nodes).cluster(), &pod)
 }
 
 fn fit_error(result: Result<Decision, ScheduleError>) -> FitError {
@@ -583,7 +583,7 @@ fn pods_yield_to_nominated_ones_of_their_priority_or_above() {
             handle.nominator().add(other, "n".into());
         }
         let framework = Framework::default_profile_with(&handle);
-        Scheduler::new(framework, SchedulerConfig::default(), None).schedule(cluster.cluster(), pod)
+        Algorithm::new(framework, AlgorithmConfig::default(), None).schedule(cluster.cluster(), pod)
     };
     assert_eq!(decide(&[], &pod).unwrap().feasible, 2);
     assert_eq!(decide(&[("low", 2_000, 4)], &pod).unwrap().feasible, 2);
@@ -647,8 +647,8 @@ fn any_number_of_threads_decides_and_fails_alike() {
     let decisions = |threads: Option<usize>| {
         let pool = threads.map(|n| rayon::ThreadPoolBuilder::new().num_threads(n).build().unwrap());
         let pool = pool.map(Arc::new);
-        let config = SchedulerConfig { percentage_of_nodes: 100, seed: 7 };
-        let mut good = Scheduler::new(Framework::default_profile(), config.clone(), pool.clone());
+        let config = AlgorithmConfig { percentage_of_nodes: 100, seed: 7 };
+        let mut good = Algorithm::new(Framework::default_profile(), config.clone(), pool.clone());
         let mut found = Vec::new();
         for n in 0..30 {
             let pod = pod(format!("p{n}")).cpu(100 * (n % 5)).memory(1 << 20).build();
@@ -657,7 +657,7 @@ fn any_number_of_threads_decides_and_fails_alike() {
         // Two nodes fail: the one that comes first in the list's chunks is told of.
         let fails = |name, on| Probe { on, ..Probe::new(name, &log).says("Filter", Code::Error) };
         let all = framework(vec![fails("late", Some("n5998")), fails("early", Some("n2001"))]);
-        found.push(Scheduler::new(all, config, pool).schedule(writer.cluster(), &pod("p").build()));
+        found.push(Algorithm::new(all, config, pool).schedule(writer.cluster(), &pod("p").build()));
         found
     };
     let alone = decisions(None);
@@ -682,7 +682,7 @@ fn a_recorder_hears_of_every_step_and_of_plugins_now_and_then() {
     let log = Log::default();
     let ear = Arc::new(Ear::default());
     let all = framework(vec![Probe::new("a", &log)]).with_recorder(ear.clone(), 3);
-    let mut scheduler = Scheduler::new(all, SchedulerConfig::default(), None);
+    let mut scheduler = Algorithm::new(all, AlgorithmConfig::default(), None);
     let cluster = cluster(&["n", "m"]);
     let heard: Vec<_> = (0..3)
         .map(|_| {
@@ -746,8 +746,8 @@ fn plugins_are_told_of_feasible_nodes_in_every_cycle() {
     let told = |probe: Probe, pod: &Pod, fails: bool| {
         let plugins: Vec<(Box<dyn Plugin>, i64)> =
             vec![(Box::new(probe), 1), (Box::new(Told { log: log.clone(), fails }), 0)];
-        let config = SchedulerConfig { percentage_of_nodes: 100, seed: 1 };
-        let mut scheduler = Scheduler::new(Framework::new(plugins).unwrap(), config, None);
+        let config = AlgorithmConfig { percentage_of_nodes: 100, seed: 1 };
+        let mut scheduler = Algorithm::new(Framework::new(plugins).unwrap(), config, None);
         log.lock().unwrap().clear();
         let decided = scheduler.schedule(cluster(&["a", "b"]).cluster(), pod);
         let heard = std::mem::take(&mut *log.lock().unwrap());
@@ -838,8 +838,8 @@ fn scores_are_normalized_with_the_names_of_their_nodes() {
         Framework::new(plugins).unwrap()
     };
     let pod = pod("p").cpu(100).build();
-    let config = SchedulerConfig { percentage_of_nodes: 100, seed: 1 };
-    let mut scheduler = Scheduler::new(framework(), config, None);
+    let config = AlgorithmConfig { percentage_of_nodes: 100, seed: 1 };
+    let mut scheduler = Algorithm::new(framework(), config, None);
     assert_eq!(&*scheduler.schedule(writer.cluster(), &pod).unwrap().node, "n77");
     let state = CycleState::default();
     let by_nodes = scheduler.decide_by_nodes(Cycle::new(writer.cluster(), &pod, &state)).unwrap();

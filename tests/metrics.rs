@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use portolan::framework::{
-    Cycle, Framework, Handle, Permit, Plugin, Point, Scheduler, SchedulerConfig, Status,
+    Algorithm, AlgorithmConfig, Cycle, Framework, Handle, Permit, Plugin, Point, Status,
 };
 use portolan::log::Event;
 use portolan::metrics::Metrics;
@@ -43,7 +43,7 @@ impl Bench {
         let queue = SchedulingQueue::new(framework.clone(), QueueConfig::default());
         let (follower, reader) = (engine.follow().unwrap(), engine.reader().unwrap());
         let queue = Arc::new(QueueFront::new(queue, follower, reader));
-        let scheduler = Scheduler::new(framework, SchedulerConfig::default(), None);
+        let scheduler = Algorithm::new(framework, AlgorithmConfig::default(), None);
         let profiles = Profiles::one(scheduler);
         let scheduling = SchedulingLoop::new(engine.clone(), queue.clone(), profiles).unwrap();
         for name in ["n1", "n2"] {

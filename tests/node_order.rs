@@ -2,7 +2,7 @@
 //! (backend/cache/node_tree.go) and of its `nextStartNodeIndex` (schedule_one.go), while nodes come, change and go; and
 //! which lists see the pods of a ghost.
 
-use portolan::framework::{Framework, Scheduler, SchedulerConfig, num_feasible_nodes_to_find};
+use portolan::framework::{Algorithm, AlgorithmConfig, Framework, num_feasible_nodes_to_find};
 use portolan::model::{LabelSelector, Node, PodAffinity, node, pod};
 use portolan::{Cluster, CommitPolicy, Config, Engine, Writer};
 use proptest::prelude::*;
@@ -138,9 +138,9 @@ proptest! {
             writer.add_node(built.unschedulable(n % 3 == 0).build()).unwrap();
             tree.put(&name, (n % 5) as u8);
         }
-        let config = SchedulerConfig { percentage_of_nodes: 5, seed: 1 };
+        let config = AlgorithmConfig { percentage_of_nodes: 5, seed: 1 };
         let framework = std::sync::Arc::new(Framework::default_profile());
-        let mut scheduler = Scheduler::new(framework.clone(), config, None);
+        let mut scheduler = Algorithm::new(framework.clone(), config, None);
         let wanted = pod("wanted").cpu(1_000).build();
         let mut start = 0;
         for (ops, cycles) in &changes {

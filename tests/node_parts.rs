@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use portolan::framework::{
-    ClusterEvent, Framework, Hint, Partition, Plugin, QueueingHints, Scheduler, SchedulerConfig,
+    Algorithm, AlgorithmConfig, ClusterEvent, Framework, Hint, Partition, Plugin, QueueingHints,
 };
 use portolan::log::{Fact, Relist};
 use portolan::model::{
@@ -193,12 +193,12 @@ fn lists_of_pods_with_affinity_follow_what_a_fork_assumes_and_takes_away() {
 }
 
 /// A scheduler with one plugin.
-fn scheduler(plugin: impl Plugin + 'static) -> Scheduler {
+fn scheduler(plugin: impl Plugin + 'static) -> Algorithm {
     let framework = Framework::new(vec![(Box::new(plugin), 1)]).unwrap();
-    Scheduler::new(framework, SchedulerConfig::default(), None)
+    Algorithm::new(framework, AlgorithmConfig::default(), None)
 }
 
-fn refusal(scheduler: &mut Scheduler, cluster: &Cluster, pod: &Pod) -> Option<String> {
+fn refusal(scheduler: &mut Algorithm, cluster: &Cluster, pod: &Pod) -> Option<String> {
     scheduler.schedule(cluster, pod).err().map(|why| why.to_string())
 }
 

@@ -3,8 +3,8 @@
 use std::sync::{Arc, OnceLock, Weak};
 
 use portolan::framework::{
-    Binder, Eviction, Evictor, Framework, Handle, Plugin, PodVolumes, Point, Scheduler,
-    SchedulerConfig, VolumeBinder,
+    Algorithm, AlgorithmConfig, Binder, Eviction, Evictor, Framework, Handle, Plugin, PodVolumes,
+    Point, VolumeBinder,
 };
 use portolan::model::{Name, Pod, PodDisruptionBudget, Timestamp, node, pod};
 use portolan::plugins::{
@@ -111,7 +111,7 @@ fn run(start: impl FnOnce(Config) -> Engine) -> (Weak<()>, Weak<PodDisruptionBud
     let queue = SchedulingQueue::new(framework.clone(), QueueConfig::default());
     let (follower, reader) = (engine.follow().unwrap(), engine.reader().unwrap());
     let queue = Arc::new(QueueFront::new(queue, follower, reader));
-    let scheduler = Scheduler::new(framework, SchedulerConfig::default(), None);
+    let scheduler = Algorithm::new(framework, AlgorithmConfig::default(), None);
     let mut scheduling =
         SchedulingLoop::new(engine.clone(), queue, Profiles::one(scheduler)).unwrap();
     let budget =

@@ -7,9 +7,9 @@ use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::time::{Duration, Instant};
 
 use portolan::framework::{
-    Actions, AttemptResult, Bind, Binder, ClusterEvent, Code, Cycle, Diagnosis, EventResource,
-    Eviction, Evictor, Feasible, Filter, Framework, Handle, Hint, Nomination, Permit, Plugin,
-    Point, PreFilter, PreFlight, PreScore, QueuedPod, Reads, Recorder, Scheduler, SchedulerConfig,
+    Actions, Algorithm, AlgorithmConfig, AttemptResult, Bind, Binder, ClusterEvent, Code, Cycle,
+    Diagnosis, EventResource, Eviction, Evictor, Feasible, Filter, Framework, Handle, Hint,
+    Nomination, Permit, Plugin, Point, PreFilter, PreFlight, PreScore, QueuedPod, Reads, Recorder,
     Score, ScoredNodes, Status, Step,
 };
 use portolan::log::Event;
@@ -451,8 +451,8 @@ impl Bench {
         let queue = SchedulingQueue::new(framework(&bomb, &handle), QueueConfig::default());
         let (follower, reader) = (engine.follow().unwrap(), engine.reader().unwrap());
         let queue = Arc::new(QueueFront::new(queue, follower, reader));
-        let config = SchedulerConfig { percentage_of_nodes: 100, seed: 1 };
-        let scheduler = Scheduler::new(framework(&bomb, &handle), config, None);
+        let config = AlgorithmConfig { percentage_of_nodes: 100, seed: 1 };
+        let scheduler = Algorithm::new(framework(&bomb, &handle), config, None);
         let scheduling =
             SchedulingLoop::new(engine.clone(), queue.clone(), Profiles::one(scheduler)).unwrap();
         let now = Arc::new(AtomicI64::new(1_000));
@@ -634,9 +634,9 @@ fn a_panic_on_a_thread_of_the_pool_is_an_error_of_the_cycle() {
     for at in [At::Filter, At::Score, At::Normalize] {
         let bomb = Bomb { at, armed: Arc::new(AtomicBool::new(true)) };
         let pool = rayon::ThreadPoolBuilder::new().num_threads(2).build().unwrap();
-        let config = SchedulerConfig { percentage_of_nodes: 100, seed: 1 };
+        let config = AlgorithmConfig { percentage_of_nodes: 100, seed: 1 };
         let framework = framework(&bomb, &Handle::default());
-        let mut scheduler = Scheduler::new(framework, config, Some(Arc::new(pool)));
+        let mut scheduler = Algorithm::new(framework, config, Some(Arc::new(pool)));
         let boom = pod("boom").cpu(100).build();
         let error = scheduler.schedule(&reader.snapshot(), &boom).unwrap_err().to_string();
         assert!(error.contains("\"Bomb\""), "{error}");

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use portolan::framework::{
-    Cycle, CycleState, Decision, Framework, Nomination, Plugin, Point, PreFilter, Preferred,
-    ScheduleError, Scheduler, SchedulerConfig, Status,
+    Algorithm, AlgorithmConfig, Cycle, CycleState, Decision, Framework, Nomination, Plugin, Point,
+    PreFilter, Preferred, ScheduleError, Status,
 };
 use portolan::log::Event;
 use portolan::model::{
@@ -14,7 +14,7 @@ use portolan::model::{
     PodBuilder, PodGroup, RecommendedNode, Timestamp, node, pod,
 };
 use portolan::plugins::NodeResourcesFit;
-use portolan::scheduler::{FilterCheck, PodScheduler, Profiles, WhatIf};
+use portolan::scheduler::{FilterCheck, Profiles, Scheduler, WhatIf};
 use portolan::{Config, Engine, GodelConfig, Writer};
 
 const TTL: Duration = Duration::from_secs(60);
@@ -35,8 +35,8 @@ fn writer() -> Writer {
     writer
 }
 
-fn scheduler() -> Scheduler {
-    Scheduler::new(Framework::default_profile(), SchedulerConfig::default(), None)
+fn scheduler() -> Algorithm {
+    Algorithm::new(Framework::default_profile(), AlgorithmConfig::default(), None)
 }
 
 fn web(name: &str) -> PodBuilder {
@@ -56,7 +56,7 @@ fn hold(writer: &mut Writer, name: &str) {
 }
 
 /// What is decided, the same by chunks and by nodes.
-fn decide(writer: &Writer, scheduler: &mut Scheduler, pod: &Pod) -> Decision {
+fn decide(writer: &Writer, scheduler: &mut Algorithm, pod: &Pod) -> Decision {
     let state = CycleState::default();
     let cycle = Cycle::new(writer.cluster(), pod, &state);
     let by_nodes = scheduler.decide_by_nodes(cycle);
@@ -175,11 +175,11 @@ fn a_scheduler_gives_the_place_to_the_successor_and_a_what_if_does_too() {
     wait(Event::RemovePod { uid: gone.uid.clone(), node: None });
     let version = engine.reader().unwrap().snapshot();
     let mut what_if =
-        WhatIf::new(&version, Framework::default_profile().into(), SchedulerConfig::default());
+        WhatIf::new(&version, Framework::default_profile().into(), AlgorithmConfig::default());
     assert_eq!(&*what_if.schedule(&web("b").build()).unwrap().node, "n1");
     assert_eq!(what_if.fork().reservations().unwrap().available("web").count(), 0);
 
-    let mut pods = PodScheduler::new(engine.clone(), Profiles::one(scheduler())).unwrap();
+    let mut pods = Scheduler::new(engine.clone(), Profiles::one(scheduler())).unwrap();
     // Something has happened since the version that is decided on: the commit asks again.
     let placed = pods.schedule(&Arc::new(web("b").build()), Timestamp(1)).unwrap();
     assert_eq!(&**placed.node(), "n1");
@@ -249,7 +249,7 @@ fn a_gang_takes_no_more_suggestions_than_there_are() {
     wait(Event::PutObject(group.into())).unwrap();
     let pods: Vec<Arc<Pod>> =
         (0..3).map(|n| Arc::new(owned(&format!("g{n}")).group("gang").build())).collect();
-    let mut scheduler = PodScheduler::new(engine.clone(), Profiles::one(scheduler())).unwrap();
+    let mut scheduler = Scheduler::new(engine.clone(), Profiles::one(scheduler())).unwrap();
     let placed = scheduler.schedule_gang(&pods, 3, Timestamp(1)).unwrap().placed;
     let mut nodes: Vec<String> = placed.iter().map(|of| of.node().to_string()).collect();
     nodes.sort();
@@ -304,7 +304,7 @@ fn plugins_keep_what_they_found_where_the_pod_goes() {
     let mut scheduler = {
         let plugins: Vec<(Box<dyn Plugin>, i64)> =
             vec![(Box::new(NodeResourcesFit::default()), 1), (Box::new(Counts), 0)];
-        Scheduler::new(Framework::new(plugins).unwrap(), SchedulerConfig::default(), None)
+        Algorithm::new(Framework::new(plugins).unwrap(), AlgorithmConfig::default(), None)
     };
     let mut kept = |cpu: i64| {
         let state = CycleState::default();

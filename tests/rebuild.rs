@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use portolan::framework::{Framework, Scheduler, SchedulerConfig};
+use portolan::framework::{Algorithm, AlgorithmConfig, Framework};
 use portolan::model::{Node, Taint, TaintEffect, Timestamp, node, pod};
 use portolan::snapshot::ChangedSince;
 use portolan::{Config, Engine, Writer};
@@ -67,14 +67,14 @@ fn readers_follow_a_rebuild_and_held_versions_stay() {
 fn a_scheduler_keeps_nothing_by_the_numbers_from_before_a_rebuild() {
     let (mut writer, _) = Engine::inline(Config::default());
     with_gaps(&mut writer);
-    let config = SchedulerConfig { percentage_of_nodes: 100, ..SchedulerConfig::default() };
+    let config = AlgorithmConfig { percentage_of_nodes: 100, ..AlgorithmConfig::default() };
     let framework = Arc::new(Framework::default_profile());
-    let mut remembers = Scheduler::new(framework.clone(), config.clone(), None);
+    let mut remembers = Algorithm::new(framework.clone(), config.clone(), None);
     for round in 0..4 {
         for kind in 0..3 {
             let wanted = pod(format!("wanted-{kind}")).cpu(100 * (kind + 1)).build();
             let ours = remembers.schedule(writer.cluster(), &wanted).unwrap();
-            let fresh = Scheduler::new(framework.clone(), config.clone(), None)
+            let fresh = Algorithm::new(framework.clone(), config.clone(), None)
                 .schedule(writer.cluster(), &wanted)
                 .unwrap();
             assert_eq!(

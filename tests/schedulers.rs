@@ -4,13 +4,13 @@ use std::sync::{Arc, Weak};
 use std::time::Instant;
 
 use portolan::framework::{
-    Framework, FrameworkError, Handle, Plugin, Point, Scheduler, SchedulerConfig,
+    Algorithm, AlgorithmConfig, Framework, FrameworkError, Handle, Plugin, Point,
 };
 use portolan::model::{Timestamp, node, pod};
 use portolan::plugins::default_plugins;
 use portolan::scheduler::queue::{PopError, QueueError};
 use portolan::scheduler::{
-    Attempt, BuildError, NewSchedulerError, PodScheduler, Profiles, Schedulers, SchedulingLoop,
+    Attempt, BuildError, NewSchedulerError, Profiles, Scheduler, Schedulers, SchedulingLoop,
 };
 use portolan::{CommitPolicy, Config, Engine};
 
@@ -132,11 +132,11 @@ fn an_unchecked_engine_has_one_scheduler_at_a_time() {
     let engine = Engine::shared(config());
     let scheduler = || {
         let framework = Framework::default_profile();
-        Profiles::one(Scheduler::new(framework, SchedulerConfig::default(), None))
+        Profiles::one(Algorithm::new(framework, AlgorithmConfig::default(), None))
     };
-    let _first = PodScheduler::new(engine.clone(), scheduler()).unwrap();
+    let _first = Scheduler::new(engine.clone(), scheduler()).unwrap();
     let again = engine.downgrade().upgrade().unwrap();
-    let refused = PodScheduler::new(again, scheduler());
+    let refused = Scheduler::new(again, scheduler());
     assert_eq!(refused.err(), Some(NewSchedulerError::Unchecked));
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::time::Instant;
 
-use portolan::framework::{Framework, Handle, Scheduler, SchedulerConfig};
+use portolan::framework::{Algorithm, AlgorithmConfig, Framework, Handle};
 use portolan::model::{Pod, PodBuilder, Timestamp, Uid, node, pod};
 use portolan::scheduler::queue::{Place, PopError, QueueConfig, QueueFront, SchedulingQueue};
 use portolan::scheduler::{
@@ -48,8 +48,8 @@ impl Bench {
 
     fn scheduling(&self, seed: u64) -> SchedulingLoop {
         let framework = Framework::default_profile_with(&self.handle);
-        let config = SchedulerConfig { percentage_of_nodes: 100, seed };
-        let scheduler = Scheduler::new(framework, config, None);
+        let config = AlgorithmConfig { percentage_of_nodes: 100, seed };
+        let scheduler = Algorithm::new(framework, config, None);
         SchedulingLoop::new(self.engine.clone(), self.queue.clone(), Profiles::one(scheduler))
             .unwrap()
     }

@@ -1,7 +1,7 @@
 //! Plugins that a configuration enables at Score and not at PreScore, as
 //! kube-scheduler runs them: `Score` finds no state of a PreScore.
 
-use portolan::framework::{Framework, Point, Scheduler, SchedulerConfig};
+use portolan::framework::{Algorithm, AlgorithmConfig, Framework, Point};
 use portolan::model::{
     NodeAffinity, NodeSelectorTerm, Operator, Pod, PreferredSchedulingTerm, Requirement, node, pod,
 };
@@ -28,8 +28,8 @@ fn alone(plugin: &str) -> Framework {
 fn scores(plugin: &str, pod: &Pod) -> Result<Vec<(String, i64)>, String> {
     let cluster = cluster();
     let evaluation = alone(plugin).evaluate(&cluster, pod);
-    let config = SchedulerConfig { percentage_of_nodes: 100, seed: 1 };
-    let decision = Scheduler::new(alone(plugin), config, None).schedule(&cluster, pod);
+    let config = AlgorithmConfig { percentage_of_nodes: 100, seed: 1 };
+    let decision = Algorithm::new(alone(plugin), config, None).schedule(&cluster, pod);
     if let Some(failed) = evaluation.failed {
         assert!(decision.unwrap_err().to_string().contains(&failed.message()));
         return Err(failed.message());

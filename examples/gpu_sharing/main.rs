@@ -17,7 +17,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Instant;
 
-use portolan::framework::{Cycle, Framework, Handle, Point, Scheduler, SchedulerConfig};
+use portolan::framework::{Algorithm, AlgorithmConfig, Cycle, Framework, Handle, Point};
 use portolan::model::{Pod, Uid};
 use portolan::plugins;
 use portolan::{Cluster, Config, Engine};
@@ -118,8 +118,8 @@ fn run(fleet: &Fleet, devices: Devices) -> Result<Outcome, Box<dyn std::error::E
         writer.add_node(node.clone())?;
     }
     writer.publish();
-    let config = SchedulerConfig { percentage_of_nodes: 100, seed: 1 };
-    let mut scheduler = Scheduler::new(framework(devices, &fleet.pods)?, config, None);
+    let config = AlgorithmConfig { percentage_of_nodes: 100, seed: 1 };
+    let mut scheduler = Algorithm::new(framework(devices, &fleet.pods)?, config, None);
     let (mut placed, mut failed) = (0, 0);
     let (mut asked, mut taken, mut allocated) = (0, 0, Vec::new());
     let start = Instant::now();

@@ -211,7 +211,7 @@ impl Score for Asks<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use portolan::framework::{CycleState, Framework, Scheduler, SchedulerConfig};
+    use portolan::framework::{Algorithm, AlgorithmConfig, CycleState, Framework};
     use portolan::model::{Quantity, node, pod};
     use portolan::{Config, Engine, Writer};
 
@@ -236,7 +236,7 @@ mod tests {
         let sharing = GpuSharing::new(vec![(whole(1), 0.5), (whole(2), 0.5)]);
         let plugins: Vec<(Box<dyn Plugin>, i64)> = vec![(Box::new(sharing), 1)];
         let framework = Framework::new(plugins).unwrap();
-        let mut scheduler = Scheduler::new(framework, SchedulerConfig::default(), None);
+        let mut scheduler = Algorithm::new(framework, AlgorithmConfig::default(), None);
         let state = CycleState::default();
         let version = writer.cluster().fork();
         let cycle = Cycle::new(&version, &pod, &state);

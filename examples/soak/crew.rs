@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use portolan::framework::{Framework, Scheduler, SchedulerConfig};
+use portolan::framework::{Algorithm, AlgorithmConfig, Framework};
 use portolan::log::Event;
 use portolan::model::{Generation, Name, Node, Pod, Quantity, Timestamp, node, pod};
 use portolan::snapshot::{Dump, Snapshot};
@@ -232,8 +232,8 @@ pub(crate) fn fork(reader: Reader, stop: &AtomicBool, counts: &Counts) {
 /// Decides for pods on whatever version is current.
 pub(crate) fn decide(mut reader: Reader, stop: &AtomicBool, counts: &Counts) {
     let _watch = Watch(counts);
-    let config = SchedulerConfig::default();
-    let mut scheduler = Scheduler::new(Framework::default_profile(), config, None);
+    let config = AlgorithmConfig::default();
+    let mut scheduler = Algorithm::new(Framework::default_profile(), config, None);
     let mut turn = 0;
     while goes_on(stop) {
         turn += 1;

@@ -5,8 +5,9 @@
 use std::collections::BTreeMap;
 
 use portolan::framework::{
-    Code, Cycle, CycleState, Decision, Evaluation, Feasible, Filter, FitError, Framework, Handle,
-    Nomination, Plugin, Point, PreFilter, PreScore, Reasons, ScheduleError, Scheduler, Status,
+    Algorithm, Code, Cycle, CycleState, Decision, Evaluation, Feasible, Filter, FitError,
+    Framework, Handle, Nomination, Plugin, Point, PreFilter, PreScore, Reasons, ScheduleError,
+    Status,
 };
 use portolan::model::Pod;
 use portolan::snapshot::Chunk;
@@ -147,7 +148,7 @@ pub(crate) fn adds_up(framework: &Framework, cluster: &Cluster, pod: &Pod) -> Ev
 /// Decides, and asserts that the decision is the one that is found node by node. A
 /// plugin that fails may do so on a node that is not looked at node by node.
 pub(crate) fn decided_by_nodes(
-    scheduler: &mut Scheduler,
+    scheduler: &mut Algorithm,
     cluster: &Cluster,
     pod: &Pod,
 ) -> Result<Decision, ScheduleError> {

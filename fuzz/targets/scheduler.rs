@@ -5,7 +5,7 @@
 
 use std::sync::{Arc, OnceLock};
 
-use portolan::framework::{Framework, Handle, ScheduleError, Scheduler, SchedulerConfig};
+use portolan::framework::{Algorithm, AlgorithmConfig, Framework, Handle, ScheduleError};
 use portolan::log::Event;
 use portolan::model::{Pod, Uid};
 use portolan::{Config, Engine, Snapshot, Writer};
@@ -109,7 +109,7 @@ fn run_checking(data: &[u8], checks: Checks) {
     };
     // With many small zones there are enough chunks for a pool of threads.
     draw.zones = draw.of(&[1, 3, 3, 200]);
-    let config = SchedulerConfig {
+    let config = AlgorithmConfig {
         percentage_of_nodes: draw.of(&[100, 100, 100, 0, 30]),
         seed: draw.below(1 << 32),
     };
@@ -118,14 +118,14 @@ fn run_checking(data: &[u8], checks: Checks) {
     let handle = Handle::default();
     let scheduler = |pool| {
         let framework = Framework::default_profile_with(&handle);
-        Scheduler::new(framework, config.clone(), pool)
+        Algorithm::new(framework, config.clone(), pool)
     };
     let mut alone = scheduler(None);
     let mut forgets = scheduler(None);
     // Where chunks are few no pool is asked, and one scheduler with a pool shows it.
     let some = if draw.zones * nodes as u64 >= 70 { 0..3 } else { 1..2 };
     let some = checks.choose(0, &pools()[some]);
-    let mut pooled: Vec<Scheduler> =
+    let mut pooled: Vec<Algorithm> =
         some.iter().map(|pool| scheduler(Some(pool.clone()))).collect();
     let templates: Vec<Pod> = (0..3).map(|n| draw.pod(n)).collect();
     for n in 0..draw.of(&[1, 2, 2, 6]) {

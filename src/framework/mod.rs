@@ -10,7 +10,7 @@
 //! | step | who calls it | plugins say |
 //! |---|---|---|
 //! | [`Framework::pre_enqueue`], [`Framework::compare`] | the queue | may it queue; which is first |
-//! | [`Framework::pre_filter`], [`Filters::filter`] | [`Scheduler::decide`] | which nodes will do |
+//! | [`Framework::pre_filter`], [`Filters::filter`] | [`Algorithm::decide`] | which nodes will do |
 //! | `after_filter` | the same, in every cycle | observes the feasible nodes; changes nothing |
 //! | [`Framework::post_filter`] | the same, where none will do | can that be changed |
 //! | [`Framework::pre_score`], [`Scores::score`] | the same, where several will do | which is best |
@@ -77,7 +77,7 @@
 //! ```
 //! use portolan::framework::{
 //!     Code, Cycle, Feasible, Filter, Framework, Plugin, Point, PreFilter, PreScore,
-//!     Scheduler, SchedulerConfig, Score, Status,
+//!     Algorithm, AlgorithmConfig, Score, Status,
 //! };
 //! use portolan::model::{node, pod};
 //! use portolan::{Config, Engine, NodeInfo};
@@ -138,7 +138,7 @@
 //! writer.publish();
 //!
 //! let framework = Framework::new(vec![(Box::new(Teams), 1)])?;
-//! let mut scheduler = Scheduler::new(framework, SchedulerConfig::default(), None);
+//! let mut scheduler = Algorithm::new(framework, AlgorithmConfig::default(), None);
 //! let red = pod("a").label("team", "red").build();
 //! let blue = pod("b").label("team", "blue").build();
 //! assert_eq!(&*scheduler.schedule(&reader.snapshot(), &red)?.node, "red");
@@ -154,6 +154,7 @@
 //! in `examples/gpu_sharing`: pods share single GPUs, and go where they break the
 //! fewest whole ones.
 
+mod algorithm;
 #[cfg(feature = "k8s")]
 pub mod config;
 mod cycle;
@@ -179,13 +180,13 @@ mod recorder;
 mod registry;
 mod runtime;
 mod sampling;
-mod scheduler;
 mod scores;
 mod status;
 mod volumes;
 mod waiting;
 mod workflow;
 
+pub use algorithm::{Algorithm, AlgorithmConfig, Decision, ScheduleError};
 pub use cycle::{Cycle, CycleState, StateError};
 pub use diagnosis::{Evaluation, FitError, Verdict};
 pub use events::{Actions, ClusterEvent, EventResource, Hint, Interest};
@@ -211,7 +212,6 @@ pub use recorder::{AttemptResult, Recorder, Step};
 pub use registry::{Factory, Registry, RegistryError};
 pub use runtime::{Framework, FrameworkError};
 pub use sampling::num_feasible_nodes_to_find;
-pub use scheduler::{Decision, ScheduleError, Scheduler, SchedulerConfig};
 pub use scores::{MAX_NODE_SCORE, MIN_NODE_SCORE, NodeScore, Scores};
 pub use status::{Code, Reasons, Status};
 pub use volumes::{Assumed, PodVolumes, VolumeBinder};

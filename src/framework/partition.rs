@@ -71,7 +71,7 @@ impl Partition {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::framework::{Framework, Scheduler, SchedulerConfig};
+    use crate::framework::{Algorithm, AlgorithmConfig, Framework};
     use crate::model::{NmNode, Quantity, ResourceList, node, pod};
     use crate::{Config, Engine, Writer};
 
@@ -83,7 +83,7 @@ mod tests {
         writer.add_node(node("theirs").label("team", "blue").cpu(64_000).build()).unwrap();
         let own = Partition::Labels(LabelSelector::from_labels([("team", "red")]));
         let scheduler =
-            || Scheduler::new(Framework::default_profile(), SchedulerConfig::default(), None);
+            || Algorithm::new(Framework::default_profile(), AlgorithmConfig::default(), None);
         let (mut free, mut parted) = (scheduler(), scheduler().with_partition(own));
         let mut place = |n: u32| {
             let pod = pod(format!("p{n}")).cpu(400).build();
@@ -111,7 +111,7 @@ mod tests {
         writer.add_node(given("both", "b")).unwrap();
         writer.add_node(node("nobodys").cpu(64_000).build()).unwrap();
         let mut schedulers = ["a", "b"].map(|name| {
-            Scheduler::new(Framework::default_profile(), SchedulerConfig::default(), None)
+            Algorithm::new(Framework::default_profile(), AlgorithmConfig::default(), None)
                 .with_partition(Partition::Scheduler(name.into()))
         });
         let mut looked_at = |writer: &Writer| {

@@ -4,18 +4,18 @@
 use crate::model::{Name, stable_hash_of};
 use crate::snapshot::{Chunk, Cluster, NodeInfo};
 
+use super::algorithm::{Algorithm, Decision, ScheduleError};
 use super::preferred::preferred;
-use super::scheduler::{Decision, ScheduleError, Scheduler};
 use super::{Cycle, Feasible, Point, num_feasible_nodes_to_find};
 
-impl Scheduler {
-    /// What [`Scheduler::decide`] would answer next, found by asking every plugin
+impl Algorithm {
+    /// What [`Algorithm::decide`] would answer next, found by asking every plugin
     /// of one node after the other. For checks: it is a hundred times slower, and
     /// changes nothing. PostFilter is not asked.
     ///
     /// # Errors
     ///
-    /// As of [`Scheduler::decide`].
+    /// As of [`Algorithm::decide`].
     pub fn decide_by_nodes(&self, cycle: Cycle<'_>) -> Result<Decision, ScheduleError> {
         let cluster = cycle.cluster;
         let is_within =

@@ -244,7 +244,7 @@ impl SubClusters {
 /// own, so that workflows go on beside each other.
 ///
 /// ```
-/// use portolan::framework::{Framework, Scheduler, SchedulerConfig, SubCluster, Workflow};
+/// use portolan::framework::{Algorithm, AlgorithmConfig, Framework, SubCluster, Workflow};
 /// use portolan::model::{Labels, PodClass, node, pod};
 /// use portolan::{Config, Engine};
 ///
@@ -258,7 +258,7 @@ impl SubClusters {
 /// assert!(workflow.serves(&pod));
 ///
 /// let mut scheduler =
-///     Scheduler::new(Framework::default_profile(), SchedulerConfig::default(), None)
+///     Algorithm::new(Framework::default_profile(), AlgorithmConfig::default(), None)
 ///         .with_sub_cluster(red);
 /// let decision = scheduler.schedule(writer.cluster(), &pod)?;
 /// assert_eq!((&*decision.node, decision.looked_at), ("a", 1));
@@ -290,7 +290,7 @@ impl Workflow {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::framework::{Framework, ScheduleError, Scheduler, SchedulerConfig};
+    use crate::framework::{Algorithm, AlgorithmConfig, Framework, ScheduleError};
     use crate::model::{node, pod};
     use crate::{Config, Engine, Writer};
 
@@ -306,9 +306,9 @@ mod tests {
         writer
     }
 
-    fn scheduler(value: &str) -> Scheduler {
+    fn scheduler(value: &str) -> Algorithm {
         let scheduler =
-            Scheduler::new(Framework::default_profile(), SchedulerConfig::default(), None);
+            Algorithm::new(Framework::default_profile(), AlgorithmConfig::default(), None);
         scheduler.with_sub_cluster(SubCluster::new(KEY, value))
     }
 

@@ -9,20 +9,20 @@
 //!
 //! ```
 //! use std::sync::Arc;
-//! use portolan::framework::{Framework, Scheduler, SchedulerConfig};
+//! use portolan::framework::{Algorithm, AlgorithmConfig, Framework};
 //! use portolan::metrics::{Metrics, PLUGINS_ONE_IN};
 //! use portolan::model::{Timestamp, node, pod};
-//! use portolan::scheduler::{PodScheduler, Profiles};
+//! use portolan::scheduler::{Scheduler, Profiles};
 //! use portolan::{Config, Engine};
 //!
 //! let metrics = Metrics::new();
 //! let recorder = metrics.recorder("default-scheduler");
 //! let framework = Framework::default_profile().with_recorder(recorder, PLUGINS_ONE_IN);
-//! let scheduler = Scheduler::new(framework, SchedulerConfig::default(), None);
+//! let scheduler = Algorithm::new(framework, AlgorithmConfig::default(), None);
 //!
 //! let engine = Engine::shared(Config::default());
 //! engine.add_node(node("n1").cpu(4_000).build())?;
-//! let mut scheduler = PodScheduler::new(engine.clone(), Profiles::one(scheduler))?;
+//! let mut scheduler = Scheduler::new(engine.clone(), Profiles::one(scheduler))?;
 //! let pod = Arc::new(pod("web-0").cpu(8_000).build());
 //! assert!(scheduler.schedule(&pod, Timestamp(0)).is_err());
 //!

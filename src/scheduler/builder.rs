@@ -10,7 +10,7 @@ use std::sync::{Arc, OnceLock};
 
 use crate::engine::{Config, Engine, WeakEngine};
 use crate::framework::{
-    Binder, Evictor, Framework, FrameworkError, Handle, Scheduler, SchedulerConfig, VolumeBinder,
+    Algorithm, AlgorithmConfig, Binder, Evictor, Framework, FrameworkError, Handle, VolumeBinder,
 };
 use crate::log::{SpawnError, Unavailable};
 use crate::model::{Name, Pod};
@@ -32,7 +32,7 @@ pub struct SchedulersBuilder {
     config: Config,
     is_spawned: bool,
     queue: QueueConfig,
-    decides: SchedulerConfig,
+    decides: AlgorithmConfig,
     pool: Option<Arc<rayon::ThreadPool>>,
     profiles: Vec<(Name, MakeFramework)>,
     binder: Option<Make<dyn Binder>>,
@@ -46,7 +46,7 @@ pub struct Schedulers {
     engine: Engine,
     queue: Arc<QueueFront>,
     profiles: Profiles<Arc<Framework>>,
-    decides: SchedulerConfig,
+    decides: AlgorithmConfig,
     pool: Option<Arc<rayon::ThreadPool>>,
 }
 
@@ -84,7 +84,7 @@ impl Schedulers {
             config: Config::default(),
             is_spawned: false,
             queue: QueueConfig::default(),
-            decides: SchedulerConfig::default(),
+            decides: AlgorithmConfig::default(),
             pool: None,
             profiles: Vec::new(),
             binder: None,
@@ -118,7 +118,7 @@ impl Schedulers {
     /// The engine broke down; or its commit policy is [`CommitPolicy::Unchecked`] and another scheduler exists.
     pub fn scheduling_loop(&self) -> Result<SchedulingLoop, NewSchedulerError> {
         let scheduler = |framework: &Arc<Framework>| {
-            Scheduler::new(framework.clone(), self.decides.clone(), self.pool.clone())
+            Algorithm::new(framework.clone(), self.decides.clone(), self.pool.clone())
         };
         SchedulingLoop::new(self.engine.clone(), self.queue.clone(), self.profiles.map(scheduler))
     }
@@ -142,7 +142,7 @@ impl SchedulersBuilder {
     }
 
     /// How schedulers decide.
-    pub fn decides(self, decides: SchedulerConfig) -> Self {
+    pub fn decides(self, decides: AlgorithmConfig) -> Self {
         SchedulersBuilder { decides, ..self }
     }
 

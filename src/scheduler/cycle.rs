@@ -12,8 +12,8 @@ use std::time::Instant;
 
 use crate::engine::{Engine, Reader, Registration};
 use crate::framework::{
-    AttemptResult, Cycle, CycleState, Decision, FitError, Framework, Nomination, Permit,
-    ScheduleError, Scheduler, Status,
+    Algorithm, AttemptResult, Cycle, CycleState, Decision, FitError, Framework, Nomination, Permit,
+    ScheduleError, Status,
 };
 use crate::log::{Event, TryWaitError, Unavailable};
 use crate::model::{EventError, Name, Pod, Timestamp};
@@ -27,11 +27,11 @@ use super::Profiles;
 pub(super) const MOST_CONFLICTS: usize = 64;
 
 /// Decides on pods and assumes them, one after the other.
-pub struct PodScheduler {
+pub struct Scheduler {
     engine: Engine,
     _registration: Registration,
     pub(super) reader: Reader,
-    pub(super) profiles: Profiles<Scheduler>,
+    pub(super) profiles: Profiles<Algorithm>,
     pub(super) figures: CycleFigures,
 }
 
@@ -167,7 +167,7 @@ impl<O> From<TryWaitError<O>> for CycleError {
     }
 }
 
-impl PodScheduler {
+impl Scheduler {
     /// A scheduler on this engine, with its profiles.
     ///
     /// # Errors
@@ -175,11 +175,11 @@ impl PodScheduler {
     /// The engine broke down; or it checks nothing and another scheduler exists.
     pub fn new(
         engine: Engine,
-        profiles: Profiles<Scheduler>,
-    ) -> Result<PodScheduler, NewSchedulerError> {
+        profiles: Profiles<Algorithm>,
+    ) -> Result<Scheduler, NewSchedulerError> {
         let (reader, figures) = (engine.reader()?, CycleFigures::default());
         let _registration = engine.register_scheduler().ok_or(NewSchedulerError::Unchecked)?;
-        Ok(PodScheduler { engine, _registration, reader, profiles, figures })
+        Ok(Scheduler { engine, _registration, reader, profiles, figures })
     }
 
     /// The engine.
@@ -197,11 +197,11 @@ impl PodScheduler {
     /// The framework of the pod's profile.
     #[must_use]
     pub fn framework(&self, pod: &Pod) -> Option<&Arc<Framework>> {
-        self.profiles.get(pod).map(Scheduler::framework)
+        self.profiles.get(pod).map(Algorithm::framework)
     }
 
     /// What the next cycle of the pod would decide, found node by node: see
-    /// [`Scheduler::decide_by_nodes`]. None without a profile for the pod.
+    /// [`Algorithm::decide_by_nodes`]. None without a profile for the pod.
     #[must_use]
     pub fn decide_by_nodes(&self, cycle: Cycle<'_>) -> Option<Result<Decision, ScheduleError>> {
         self.profiles.get(cycle.pod).map(|scheduler| scheduler.decide_by_nodes(cycle))
@@ -327,8 +327,8 @@ fn nominate(framework: &Framework, pod: &Pod, nomination: &Nomination) {
     }
 }
 
-impl fmt::Debug for PodScheduler {
+impl fmt::Debug for Scheduler {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PodScheduler").field("figures", &self.figures).finish_non_exhaustive()
+        f.debug_struct("Scheduler").field("figures", &self.figures).finish_non_exhaustive()
     }
 }

@@ -14,7 +14,7 @@
 
 use std::sync::Arc;
 
-use crate::framework::{Cycle, CycleState, Decision, Permit, Scheduler};
+use crate::framework::{Algorithm, Cycle, CycleState, Decision, Permit};
 use crate::log::Event;
 use crate::model::{EventError, Generation, Pod, Timestamp};
 use crate::plugins::gang_scheduling::{WAITING, unknown};
@@ -22,7 +22,7 @@ use crate::snapshot::Cluster;
 use crate::snapshot::draft::check_supported;
 
 use super::cycle::{MOST_CONFLICTS, tell_waits};
-use super::{CycleError, Placement, PodScheduler, Profiles};
+use super::{CycleError, Placement, Profiles, Scheduler};
 
 /// What became of a gang whose members found enough nodes.
 #[derive(Debug)]
@@ -139,7 +139,7 @@ fn lacking(cluster: &Cluster, pod: &Pod) -> Result<usize, CycleError> {
     Ok((group.wanted() as usize).saturating_sub(placed).max(1))
 }
 
-impl PodScheduler {
+impl Scheduler {
     /// Places at least `least` of these pods, at once, or none. They are tried in the
     /// order of their priorities, the highest first.
     ///
@@ -381,7 +381,7 @@ fn one_scheduler(pods: &[Arc<Pod>]) -> Result<(), GangError> {
 }
 
 fn decide(
-    profiles: &mut Profiles<Scheduler>,
+    profiles: &mut Profiles<Algorithm>,
     cluster: &Cluster,
     pod: &Arc<Pod>,
 ) -> Result<(Decision, CycleState), CycleError> {

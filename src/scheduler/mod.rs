@@ -4,10 +4,10 @@
 //! |---|---|
 //! | [`Schedulers`] | engine, commit check, queue, profiles, binder and evictor, made in one expression; start here |
 //! | [`queue`] | which pod is tried next: fed from the log of an engine, it hands out each pod with the event that its decision must not be older than |
-//! | [`PodScheduler`] | the scheduling cycle: a node is decided on, the pod assumed there, and what it needs set aside; several on one engine never overcommit a node ([`FilterCheck`]) |
+//! | [`Scheduler`] | the scheduling cycle: a node is decided on, the pod assumed there, and what it needs set aside; several on one engine never overcommit a node ([`FilterCheck`]) |
 //! | [`BindingCycle`] | what becomes of a pod that is assumed: permit, PreBind, Bind, PostBind |
 //! | [`SchedulingLoop`] | a pod's whole way, or that of all pods of a group, from the queue through both cycles, and back where it fails |
-//! | [`PodScheduler::schedule_gang`] | pods that are placed together or not at all |
+//! | [`Scheduler::schedule_gang`] | pods that are placed together or not at all |
 //! | [`WhatIf`], [`drain`] | what would be if: on forks, for any number of askers at once |
 //!
 //! What leaves the scheduler leaves by traits of the framework:
@@ -52,7 +52,7 @@ pub use binder::InMemoryBinder;
 pub use binding::{BindError, BindingCycle};
 pub use builder::{BuildError, Schedulers, SchedulersBuilder};
 pub use commit::FilterCheck;
-pub use cycle::{CycleError, CycleFigures, NewSchedulerError, Placement, PodScheduler};
+pub use cycle::{CycleError, CycleFigures, NewSchedulerError, Placement, Scheduler};
 pub use evictor::InMemoryEvictor;
 pub use gang::{GangError, GangPlacement};
 pub use profiles::Profiles;

@@ -16,20 +16,20 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use crate::engine::Engine;
-use crate::framework::{FitError, Framework, Nomination, PluginSet, Scheduler};
+use crate::framework::{Algorithm, FitError, Framework, Nomination, PluginSet};
 use crate::model::{EventError, Pod, Timestamp, Uid};
 
 use super::gang::Refused;
 use super::queue::{Place, PopError, Popped, QueueFront, Returned};
 use super::{
-    BindError, BindingCycle, CycleError, CycleFigures, NewSchedulerError, Placement, PodScheduler,
-    Profiles,
+    BindError, BindingCycle, CycleError, CycleFigures, NewSchedulerError, Placement, Profiles,
+    Scheduler,
 };
 
 /// Takes pods from a queue, and places and binds them.
 pub struct SchedulingLoop {
     queue: Arc<QueueFront>,
-    scheduler: PodScheduler,
+    scheduler: Scheduler,
     binding: BindingCycle,
 }
 
@@ -89,14 +89,14 @@ impl SchedulingLoop {
     ///
     /// # Errors
     ///
-    /// As of [`PodScheduler::new`].
+    /// As of [`Scheduler::new`].
     pub fn new(
         engine: Engine,
         queue: Arc<QueueFront>,
-        profiles: Profiles<Scheduler>,
+        profiles: Profiles<Algorithm>,
     ) -> Result<SchedulingLoop, NewSchedulerError> {
         let binding = BindingCycle::new(engine.clone())?;
-        Ok(SchedulingLoop { queue, scheduler: PodScheduler::new(engine, profiles)?, binding })
+        Ok(SchedulingLoop { queue, scheduler: Scheduler::new(engine, profiles)?, binding })
     }
 
     /// The queue.

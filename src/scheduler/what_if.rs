@@ -10,8 +10,8 @@ use std::ops::Deref;
 use std::sync::Arc;
 
 use crate::framework::{
-    Code, Cycle, Decision, Diagnosis, FitError, Framework, ScheduleError, Scheduler,
-    SchedulerConfig,
+    Algorithm, AlgorithmConfig, Code, Cycle, Decision, Diagnosis, FitError, Framework,
+    ScheduleError,
 };
 use crate::model::{EventError, Pod, Uid};
 use crate::plugins::preemption::{Candidate, DryRun, best_found};
@@ -22,7 +22,7 @@ use crate::snapshot::{Cluster, Fork, NodeInfo};
 ///
 /// ```
 /// use std::sync::Arc;
-/// use portolan::framework::{Framework, SchedulerConfig};
+/// use portolan::framework::{AlgorithmConfig, Framework};
 /// use portolan::model::{node, pod};
 /// use portolan::scheduler::{Stop, WhatIf};
 /// use portolan::{Config, Engine};
@@ -32,7 +32,7 @@ use crate::snapshot::{Cluster, Fork, NodeInfo};
 /// writer.publish();
 ///
 /// let framework = Arc::new(Framework::default_profile());
-/// let mut what_if = WhatIf::new(&reader.snapshot(), framework, SchedulerConfig::default());
+/// let mut what_if = WhatIf::new(&reader.snapshot(), framework, AlgorithmConfig::default());
 /// let web = pod("web").cpu(400).memory(1 << 30).build();
 /// assert_eq!(what_if.fit_more(&web, 100), 2);
 ///
@@ -48,7 +48,7 @@ use crate::snapshot::{Cluster, Fork, NodeInfo};
 /// ```
 pub struct WhatIf {
     fork: Fork,
-    scheduler: Scheduler,
+    scheduler: Algorithm,
 }
 
 /// When to stop placing pods.
@@ -67,8 +67,8 @@ pub type Placed = Vec<Result<Decision, ScheduleError>>;
 impl WhatIf {
     /// What would be if, from this version on, decided by this framework.
     #[must_use]
-    pub fn new(from: &Cluster, framework: Arc<Framework>, config: SchedulerConfig) -> WhatIf {
-        WhatIf { fork: from.fork(), scheduler: Scheduler::new(framework, config, None) }
+    pub fn new(from: &Cluster, framework: Arc<Framework>, config: AlgorithmConfig) -> WhatIf {
+        WhatIf { fork: from.fork(), scheduler: Algorithm::new(framework, config, None) }
     }
 
     /// The cluster as it would be, to be changed.

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::time::{Duration, Instant};
 
-use portolan::framework::{Binder, Framework, Handle, Scheduler, SchedulerConfig};
+use portolan::framework::{Algorithm, AlgorithmConfig, Binder, Framework, Handle};
 use portolan::log::{Event, ObjectKey};
 use portolan::model::{
     EventError, GodelPod, Name, ObjectKind, Pod, PodBuilder, PodGroup, PodGroupPhase,
@@ -18,8 +18,8 @@ use portolan::scheduler::queue::{
     Place, PodGroupStatus, PopError, QueueConfig, QueueFront, SchedulingQueue,
 };
 use portolan::scheduler::{
-    Attempt, CycleError, FilterCheck, InMemoryBinder, InMemoryEvictor, Placement, PodScheduler,
-    Profiles, SchedulingLoop, Unplaced,
+    Attempt, CycleError, FilterCheck, InMemoryBinder, InMemoryEvictor, Placement, Profiles,
+    Scheduler, SchedulingLoop, Unplaced,
 };
 use portolan::{CommitPolicy, Config, Engine, GodelConfig, Snapshot, Writer};
 use proptest::prelude::*;
@@ -70,10 +70,10 @@ impl Bench {
         Bench { engine, handle, queue, now: Arc::new(AtomicI64::new(1_000)), fails, silent }
     }
 
-    fn decider(&self, seed: u64) -> Profiles<Scheduler> {
+    fn decider(&self, seed: u64) -> Profiles<Algorithm> {
         let framework = Framework::default_profile_with(&self.handle);
-        let config = SchedulerConfig { percentage_of_nodes: 100, seed };
-        Profiles::one(Scheduler::new(framework, config, None))
+        let config = AlgorithmConfig { percentage_of_nodes: 100, seed };
+        Profiles::one(Algorithm::new(framework, config, None))
     }
 
     fn scheduling(&self, seed: u64) -> SchedulingLoop {

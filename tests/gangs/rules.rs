@@ -373,7 +373,7 @@ fn a_group_that_goes_is_waited_for() {
     assert!(bench.attempt(&mut scheduling).is_none());
     assert_eq!(bench.places(&uids), [Some(Place::Gated); 2]);
     // Who tries one all the same is told so.
-    let mut scheduler = PodScheduler::new(bench.engine.clone(), bench.decider(1)).unwrap();
+    let mut scheduler = Scheduler::new(bench.engine.clone(), bench.decider(1)).unwrap();
     let pod = Arc::new(member("g", 0, 100).build());
     let error = scheduler.schedule(&pod, bench.clock()()).unwrap_err();
     let fit = error.fit().expect("a rejection");
@@ -453,7 +453,7 @@ fn pods_that_are_placed_one_by_one_wait_for_each_other() {
     let bench = Bench::new();
     bench.node("n", 4_000);
     bench.gang("g", 3);
-    let mut scheduler = PodScheduler::new(bench.engine.clone(), bench.decider(1)).unwrap();
+    let mut scheduler = Scheduler::new(bench.engine.clone(), bench.decider(1)).unwrap();
     let mut place = |n: usize| {
         let pod = Arc::new(member("g", n, 100).build());
         scheduler.schedule(&pod, bench.clock()()).unwrap()
@@ -490,7 +490,7 @@ fn a_pod_that_waits_has_its_siblings_tried() {
     };
     assert_eq!(failed(&popped.uid), Some(Place::ErrorBackoff));
     assert_eq!(bench.place(sibling), Some(Place::Active));
-    let mut scheduler = PodScheduler::new(bench.engine.clone(), bench.decider(1)).unwrap();
+    let mut scheduler = Scheduler::new(bench.engine.clone(), bench.decider(1)).unwrap();
     let pod = Arc::new(member("g", 7, 100).build());
     assert!(scheduler.schedule(&pod, bench.clock()()).unwrap().waits);
     bench.queue.tend(bench.clock());

@@ -9,15 +9,15 @@ use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
 use portolan::framework::{
-    AttemptResult, Cycle, CycleState, Evictor, Framework, Handle, Partition, Scheduler,
-    SchedulerConfig,
+    Algorithm, AlgorithmConfig, AttemptResult, Cycle, CycleState, Evictor, Framework, Handle,
+    Partition,
 };
 use portolan::log::{Event, Outcome, Ticket, Unavailable};
 use portolan::metrics::Metrics;
 use portolan::model::{Pod, Timestamp};
 use portolan::scheduler::queue::{QueueConfig, QueueFront, SchedulingQueue};
 use portolan::scheduler::{
-    FilterCheck, InMemoryBinder, InMemoryEvictor, PodScheduler, Profiles, SchedulingLoop,
+    FilterCheck, InMemoryBinder, InMemoryEvictor, Profiles, Scheduler, SchedulingLoop,
 };
 use portolan::{Config, Engine};
 use serde_json::{Value, json};
@@ -109,7 +109,7 @@ pub(super) fn closed(error: impl std::fmt::Display) -> Failure {
 pub(super) struct Bench<'a> {
     pub(super) engine: Engine,
     handle: Handle,
-    config: SchedulerConfig,
+    config: AlgorithmConfig,
     /// The number of node shares, one per scheduler, if nodes are partitioned.
     shares: Option<NonZeroU32>,
     pub(super) metrics: Option<&'a Metrics>,
@@ -135,7 +135,7 @@ impl<'a> Bench<'a> {
             shared.with_evictor(evictor).with_binder(Arc::new(InMemoryBinder::new(engine.clone())));
         let Arguments { percentage_of_nodes, seed, .. } = *arguments;
         let shares = NonZeroU32::new(arguments.schedulers.into()).filter(|_| arguments.partition);
-        let config = SchedulerConfig { percentage_of_nodes, seed };
+        let config = AlgorithmConfig { percentage_of_nodes, seed };
         Ok(Bench { engine, handle, config, shares, metrics })
     }
 
@@ -144,16 +144,16 @@ impl<'a> Bench<'a> {
         metrics::record(framework, self.metrics, "default-scheduler")
     }
 
-    fn decider(&self, index: u16) -> Scheduler {
-        let scheduler = Scheduler::new(self.framework(), self.config.clone(), None);
+    fn decider(&self, index: u16) -> Algorithm {
+        let scheduler = Algorithm::new(self.framework(), self.config.clone(), None);
         match self.shares {
             Some(of) => scheduler.with_partition(Partition::Share { index: index.into(), of }),
             None => scheduler,
         }
     }
 
-    fn scheduler(&self, index: u16) -> Result<PodScheduler, Failure> {
-        PodScheduler::new(self.engine.clone(), Profiles::one(self.decider(index))).map_err(closed)
+    fn scheduler(&self, index: u16) -> Result<Scheduler, Failure> {
+        Scheduler::new(self.engine.clone(), Profiles::one(self.decider(index))).map_err(closed)
     }
 
     /// Records the engine's state in the metrics.
@@ -276,7 +276,7 @@ fn measure(
         others.push(bench.scheduler(index)?);
     }
     let barrier = Barrier::new(schedulers);
-    let mut workers: Vec<PodScheduler> = std::iter::once(first).chain(others).collect();
+    let mut workers: Vec<Scheduler> = std::iter::once(first).chain(others).collect();
     let started = Instant::now();
     let measured: Vec<Result<Measured, Failure>> = match &mut workers[..] {
         [one] => vec![work(one, &shares[0], arguments.check, together)],
@@ -284,7 +284,7 @@ fn measure(
             let (barrier, check) = (&barrier, arguments.check);
             let run = |(scheduler, share): (_, &Vec<Arc<Pod>>)| {
                 let share = share.clone();
-                let scheduler: &mut PodScheduler = scheduler;
+                let scheduler: &mut Scheduler = scheduler;
                 scope.spawn(move || {
                     barrier.wait();
                     work(scheduler, &share, check, together)
@@ -347,7 +347,7 @@ fn measure(
 
 /// Schedules the pods, `together` at a time.
 fn work(
-    scheduler: &mut PodScheduler,
+    scheduler: &mut Scheduler,
     pods: &[Arc<Pod>],
     check: bool,
     together: usize,
@@ -413,7 +413,7 @@ fn work(
 }
 
 fn place_gangs<'a>(
-    scheduler: &mut PodScheduler,
+    scheduler: &mut Scheduler,
     gangs: impl Iterator<Item = &'a [Arc<Pod>]>,
     measured: &mut Measured,
 ) {

@@ -3,7 +3,7 @@
 
 use std::time::Instant;
 
-use portolan::framework::{AttemptResult, Decision, Recorder, ScheduleError, Scheduler};
+use portolan::framework::{Algorithm, AttemptResult, Decision, Recorder, ScheduleError};
 use portolan::log::Event;
 use portolan::model::Pod;
 
@@ -12,7 +12,7 @@ use crate::error::Failure;
 use super::meter::Waiting;
 use super::run::{Replay, closed, refused};
 
-pub(super) fn run(replay: &mut Replay<'_>, mut scheduler: Scheduler) -> Result<(), Failure> {
+pub(super) fn run(replay: &mut Replay<'_>, mut scheduler: Algorithm) -> Result<(), Failure> {
     for at in 0..replay.workload.arrivals.len() {
         if let Some(error) = place(replay, &mut scheduler, at)? {
             let reasons = match error {
@@ -33,7 +33,7 @@ pub(super) fn run(replay: &mut Replay<'_>, mut scheduler: Scheduler) -> Result<(
 /// One cycle; returns the error if the pod cannot be placed.
 fn place(
     replay: &mut Replay<'_>,
-    scheduler: &mut Scheduler,
+    scheduler: &mut Algorithm,
     at: usize,
 ) -> Result<Option<ScheduleError>, Failure> {
     let pod = &replay.workload.arrivals[at].pod;
@@ -77,7 +77,7 @@ fn place(
 
 fn decide(
     replay: &mut Replay<'_>,
-    scheduler: &mut Scheduler,
+    scheduler: &mut Algorithm,
     pod: &Pod,
 ) -> Result<Decision, ScheduleError> {
     let is_recorded = scheduler.framework().recorder().is_some();

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
 use indicatif::{ProgressBar, ProgressStyle};
-use portolan::framework::{Handle, Scheduler, SchedulerConfig};
+use portolan::framework::{Algorithm, AlgorithmConfig, Handle};
 use portolan::log::Event;
 use portolan::metrics::Metrics;
 use portolan::model::{EventError, Name, Pod};
@@ -82,7 +82,7 @@ pub(super) struct Replay<'a> {
 
 /// The scheduler and its handle.
 pub(super) struct Decider {
-    pub(super) scheduler: Scheduler,
+    pub(super) scheduler: Algorithm,
     pub(super) handle: Handle,
 }
 
@@ -154,7 +154,7 @@ fn scheduler(
     source: &Source,
     settings: Settings<'_>,
     handle: &Handle,
-) -> Result<Scheduler, Failure> {
+) -> Result<Algorithm, Failure> {
     let pool = match usize::from(settings.threads) {
         1 => None,
         threads => {
@@ -168,8 +168,8 @@ fn scheduler(
         given => given,
     };
     let framework = metrics::record(policy.framework, settings.metrics, &policy.profile);
-    let config = SchedulerConfig { percentage_of_nodes, seed: source.seed };
-    Ok(Scheduler::new(framework, config, pool))
+    let config = AlgorithmConfig { percentage_of_nodes, seed: source.seed };
+    Ok(Algorithm::new(framework, config, pool))
 }
 
 fn bar(workload: &Workload, progress: Progress) -> ProgressBar {

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use portolan::framework::{Framework, SchedulerConfig};
+use portolan::framework::{AlgorithmConfig, Framework};
 use portolan::model::Name;
 use portolan::scheduler::drain::{Budgets, DrainOptions};
 use portolan::scheduler::{Stop, WhatIf};
@@ -30,7 +30,7 @@ pub(super) struct Candidate {
 pub(super) fn run(
     from: &Cluster,
     framework: &Arc<Framework>,
-    config: &SchedulerConfig,
+    config: &AlgorithmConfig,
     options: DrainOptions,
 ) -> Consolidation {
     let names: Vec<Name> = from.nodes().map(|node| node.name().clone()).collect();

@@ -10,7 +10,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Instant;
 
-use portolan::framework::{AttemptResult, Framework, Handle, ScheduleError, SchedulerConfig};
+use portolan::framework::{AlgorithmConfig, AttemptResult, Framework, Handle, ScheduleError};
 use portolan::model::{Name, Pod};
 use portolan::scheduler::WhatIf;
 use portolan::scheduler::drain::{Budgets, DrainOptions, Stays};
@@ -95,7 +95,7 @@ const MOST: usize = 1_000_000;
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     let loaded = cluster::load(&arguments.cluster, &arguments.godel)?;
     let policy = cluster::policy(arguments.config.as_ref(), None, &Handle::default())?;
-    let config = SchedulerConfig {
+    let config = AlgorithmConfig {
         percentage_of_nodes: policy.percentage_of_nodes.unwrap_or(100),
         seed: arguments.seed,
     };

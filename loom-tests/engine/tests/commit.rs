@@ -6,13 +6,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use loom::thread;
 use loom_tests::{Bound, explore};
-use portolan::framework::{Framework, Handle, Scheduler, SchedulerConfig};
+use portolan::framework::{Algorithm, AlgorithmConfig, Framework, Handle};
 use portolan::log::{Event, Outcome};
 use portolan::model::{
     EventError, LabelSelector, Pod, PodAffinity, PodAffinityTerm, Timestamp, node, pod,
 };
 use portolan::scheduler::queue::{QueueConfig, QueueFront, SchedulingQueue};
-use portolan::scheduler::{FilterCheck, PodScheduler, Profiles};
+use portolan::scheduler::{FilterCheck, Profiles, Scheduler};
 use portolan::{Config, Engine};
 
 const ZONE: &str = "topology.kubernetes.io/zone";
@@ -78,10 +78,10 @@ fn of_two_pods_that_exclude_each_other_one_conflicts() {
 }
 
 /// Creates a scheduler for this engine.
-fn scheduler(engine: &Engine) -> PodScheduler {
+fn scheduler(engine: &Engine) -> Scheduler {
     let framework = Framework::default_profile_with(&Handle::default());
-    let scheduler = Scheduler::new(framework, SchedulerConfig::default(), None);
-    PodScheduler::new(engine.clone(), Profiles::one(scheduler)).unwrap()
+    let scheduler = Algorithm::new(framework, AlgorithmConfig::default(), None);
+    Scheduler::new(engine.clone(), Profiles::one(scheduler)).unwrap()
 }
 
 fn now() -> Timestamp {
@@ -95,7 +95,7 @@ fn two_schedulers_never_overcommit() {
     explore("two_schedulers_never_overcommit", Bound::Preemptions(3), move || {
         let engine = engine(&[1_000]);
         let schedulers = [scheduler(&engine), scheduler(&engine)];
-        let schedule = |mut scheduler: PodScheduler, pod: Pod| {
+        let schedule = |mut scheduler: Scheduler, pod: Pod| {
             let placed = scheduler.schedule(&Arc::new(pod), now()).map(|_| ());
             (placed, scheduler.figures().conflicts)
         };

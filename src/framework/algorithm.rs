@@ -24,9 +24,9 @@ use super::{
 /// longer through it than alone.
 const WORTH_THE_POOL: usize = 64;
 
-/// How a [`Scheduler`] decides.
+/// How an [`Algorithm`] decides.
 #[derive(Clone, Debug, Default)]
-pub struct SchedulerConfig {
+pub struct AlgorithmConfig {
     /// `percentageOfNodesToScore`; 0 adapts to the number of nodes.
     pub percentage_of_nodes: u8,
     /// Breaks ties: the same seed gives the same choice, whatever the threads.
@@ -38,9 +38,9 @@ pub struct SchedulerConfig {
 /// Which nodes are looked at, their scores and the choice among equals depend
 /// on the cluster, the pods before and the seed, never on the number of
 /// threads.
-pub struct Scheduler {
+pub struct Algorithm {
     framework: Arc<Framework>,
-    config: SchedulerConfig,
+    config: AlgorithmConfig,
     pool: Option<Arc<rayon::ThreadPool>>,
     /// How many cycles there were.
     cycles: u64,
@@ -83,12 +83,12 @@ pub enum ScheduleError {
     Plugin(#[from] Status),
 }
 
-impl Scheduler {
+impl Algorithm {
     /// A scheduler that evaluates on the calling thread, and on `pool` where
     /// there is much to evaluate.
     ///
     /// ```
-    /// use portolan::framework::{Framework, Scheduler, SchedulerConfig};
+    /// use portolan::framework::{Algorithm, AlgorithmConfig, Framework};
     /// use portolan::model::{node, pod};
     /// use portolan::{Config, Engine};
     ///
@@ -98,7 +98,7 @@ impl Scheduler {
     /// writer.publish();
     ///
     /// let mut scheduler =
-    ///     Scheduler::new(Framework::default_profile(), SchedulerConfig::default(), None);
+    ///     Algorithm::new(Framework::default_profile(), AlgorithmConfig::default(), None);
     /// let pod = pod("web-0").cpu(2_000).memory(1 << 20).build();
     /// let decision = scheduler.schedule(&reader.snapshot(), &pod)?;
     /// writer.assume_pod(pod.on(decision.node))?;
@@ -107,11 +107,11 @@ impl Scheduler {
     #[must_use]
     pub fn new(
         framework: impl Into<Arc<Framework>>,
-        config: SchedulerConfig,
+        config: AlgorithmConfig,
         pool: Option<Arc<rayon::ThreadPool>>,
-    ) -> Scheduler {
+    ) -> Algorithm {
         let framework = framework.into();
-        Scheduler {
+        Algorithm {
             framework,
             config,
             pool,
@@ -127,18 +127,18 @@ impl Scheduler {
     ///
     /// ```
     /// use std::num::NonZeroU32;
-    /// use portolan::framework::{Framework, Partition, Scheduler, SchedulerConfig};
+    /// use portolan::framework::{Algorithm, AlgorithmConfig, Framework, Partition};
     ///
     /// // Two schedulers of one engine.
     /// let of = NonZeroU32::new(2).ok_or("two")?;
     /// let schedulers = [0, 1].map(|index| {
-    ///     Scheduler::new(Framework::default_profile(), SchedulerConfig::default(), None)
+    ///     Algorithm::new(Framework::default_profile(), AlgorithmConfig::default(), None)
     ///         .with_partition(Partition::Share { index, of })
     /// });
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     #[must_use]
-    pub fn with_partition(mut self, partition: Partition) -> Scheduler {
+    pub fn with_partition(mut self, partition: Partition) -> Algorithm {
         self.partition = Some(partition);
         self.orders = vec![Order::default(), Order::default()];
         self
@@ -149,7 +149,7 @@ impl Scheduler {
     /// (preemption, spread) does not know of it. A pod whose selector asks for another
     /// sub-cluster has no nodes.
     #[must_use]
-    pub fn with_sub_cluster(mut self, sub_cluster: SubCluster) -> Scheduler {
+    pub fn with_sub_cluster(mut self, sub_cluster: SubCluster) -> Algorithm {
         self.admission = Some(Admission::new(sub_cluster));
         self
     }
@@ -161,7 +161,7 @@ impl Scheduler {
     }
 
     /// How it decides.
-    pub(super) fn config(&self) -> &SchedulerConfig {
+    pub(super) fn config(&self) -> &AlgorithmConfig {
         &self.config
     }
 
@@ -180,14 +180,14 @@ impl Scheduler {
         &self.orders
     }
 
-    /// The state of a new cycle, for [`Scheduler::decide`].
+    /// The state of a new cycle, for [`Algorithm::decide`].
     pub fn state(&mut self) -> CycleState {
         self.cycles += 1;
         self.framework.state(self.cycles)
     }
 
     /// A node for the pod, by the version given. What plugins kept for the pod is
-    /// gone with the call: see [`Scheduler::decide`] where they reserve and bind.
+    /// gone with the call: see [`Algorithm::decide`] where they reserve and bind.
     ///
     /// # Errors
     ///
@@ -204,7 +204,7 @@ impl Scheduler {
     ///
     /// # Errors
     ///
-    /// As of [`Scheduler::schedule`].
+    /// As of [`Algorithm::schedule`].
     pub fn decide(&mut self, cycle: Cycle<'_>) -> Result<Decision, ScheduleError> {
         self.decide_or(cycle, post_filter)
     }
@@ -213,7 +213,7 @@ impl Scheduler {
     ///
     /// # Errors
     ///
-    /// As of [`Scheduler::schedule`].
+    /// As of [`Algorithm::schedule`].
     pub fn decide_as_it_is(&mut self, cycle: Cycle<'_>) -> Result<Decision, ScheduleError> {
         let fits_nowhere = |_: &Framework, _: Cycle<'_>, filters: &Filters<'_>| {
             ScheduleError::Fit(Box::new(filters.fit_error()))
