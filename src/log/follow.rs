@@ -44,7 +44,9 @@ pub enum NoNote {
     Empty,
     /// The follower fell behind by more notes than its limit, and the notes after this point are lost. Said once; then
     /// the stream is closed.
-    #[error("the follower fell behind and lost notes: follow again, then start from a snapshot and put pending pods again")]
+    #[error(
+        "the follower fell behind and lost notes: follow again, from a snapshot and the pending pods"
+    )]
     Overflowed,
     /// The engine is gone, and everything was received.
     #[error("the engine is gone: no event will come")]
