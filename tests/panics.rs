@@ -10,7 +10,7 @@ use portolan::framework::{
     Actions, Algorithm, AlgorithmConfig, AttemptResult, Bind, Binder, ClusterEvent, Code, Cycle,
     Diagnosis, EventResource, Eviction, Evictor, Feasible, Filter, Framework, Handle, Hint,
     Nomination, Permit, Plugin, Point, PreFilter, PreFlight, PreScore, QueuedPod, Reads, Recorder,
-    Score, ScoredNodes, Status, Step,
+    ScheduleError, Score, ScoredNodes, Status, Step,
 };
 use portolan::log::Event;
 use portolan::model::{Generation, Name, Pod, PodBuilder, PodGroup, Timestamp, Uid, node, pod};
@@ -644,4 +644,104 @@ fn a_panic_on_a_thread_of_the_pool_is_an_error_of_the_cycle() {
         bomb.armed.store(false, Ordering::Relaxed);
         scheduler.schedule(&reader.snapshot(), &boom).unwrap();
     }
+}
+
+/// Rejects nodes called bad, and panics once, in one of its methods.
+struct Once {
+    at: &'static str,
+    armed: AtomicBool,
+}
+
+struct OnceFilter<'a>(&'a Once);
+
+impl Once {
+    fn pass(&self, at: &str) {
+        assert!(self.at != at || !self.armed.swap(false, Ordering::Relaxed), "once");
+    }
+}
+
+impl Plugin for Once {
+    fn name(&self) -> &'static str {
+        "Once"
+    }
+
+    fn points(&self) -> &'static [Point] {
+        &[Point::PreFilter, Point::Filter]
+    }
+
+    fn is_local(&self) -> bool {
+        self.pass("is_local");
+        false
+    }
+
+    fn pre_filter<'a>(&'a self, _: Cycle<'a>) -> Result<PreFilter<'a>, Status> {
+        Ok(PreFilter::Filter(Box::new(OnceFilter(self))))
+    }
+}
+
+impl Filter for OnceFilter<'_> {
+    fn filter(&self, node: NodeInfo<'_>) -> Option<Status> {
+        let is_bad = node.name().starts_with("bad");
+        is_bad.then(|| Status::new(Code::UnschedulableAndUnresolvable, "Once", "bad"))
+    }
+
+    fn only_reason(&self) -> Option<&'static str> {
+        self.0.pass("reasons");
+        None
+    }
+
+    fn resolvable(&self, _: &Cluster, _: &Chunk, _: u64) -> u64 {
+        self.0.pass("resolvable");
+        0
+    }
+}
+
+/// What is decided beside a full node and bad ones, and the panics.
+fn decided_once(at: &'static str, bad: usize) -> (ScheduleError, Vec<String>) {
+    let engine = Engine::shared(Config::default());
+    let add = |name: String| {
+        let node = node(name).cpu(1_000).memory(1 << 30).pods(10).build();
+        engine.add_node(node).unwrap().wait().unwrap().unwrap();
+    };
+    (0..bad).for_each(|n| add(format!("bad{n}")));
+    add("full".to_owned());
+    let low = pod("low").cpu(900).on("full").build();
+    engine.add_pod(low).unwrap().wait().unwrap().unwrap();
+    let handle = Handle::default().with_evictor(Arc::new(InMemoryEvictor::new(engine.clone())));
+    let plugins: Vec<(Box<dyn Plugin>, i64)> = vec![
+        (Box::new(Once { at, armed: AtomicBool::new(true) }), 0),
+        (Box::new(NodeResourcesFit::default()), 1),
+        (Box::new(DefaultPreemption::new(&handle)), 0),
+    ];
+    let framework = Framework::new(plugins).unwrap().with_handle(handle.clone());
+    let config = AlgorithmConfig { percentage_of_nodes: 100, seed: 1 };
+    let snapshot = engine.reader().unwrap().snapshot();
+    let wanted = pod("p").cpu(500).priority(10).build();
+    let error = Algorithm::new(framework, config, None).schedule(&snapshot, &wanted).unwrap_err();
+    let panics = handle.panics().latest().iter().map(ToString::to_string).collect();
+    (error, panics)
+}
+
+#[test]
+fn a_panic_while_reasons_are_counted_hides_no_plugin() {
+    let (error, panics) = decided_once("reasons", 64);
+    let ScheduleError::Fit(fit) = error else { panic!("{error}") };
+    let plugins: Vec<&str> = fit.unschedulable_plugins.iter().copied().collect();
+    assert_eq!(plugins, ["NodeResourcesFit", "Once"]);
+    assert_eq!(panics.len(), 1, "{panics:?}");
+}
+
+#[test]
+fn a_panic_over_one_node_does_not_keep_preemption_from_another() {
+    let (error, panics) = decided_once("resolvable", 1);
+    let ScheduleError::Fit(fit) = error else { panic!("{error}") };
+    assert_eq!(fit.nomination, Nomination::Node("full".into()));
+    assert_eq!(panics.len(), 1, "{panics:?}");
+}
+
+#[test]
+fn a_plugin_that_panics_before_it_is_asked_is_named() {
+    let (error, panics) = decided_once("is_local", 0);
+    assert_eq!(panics, ["plugin \"Once\" panicked in PreFilter: once"]);
+    assert!(error.to_string().contains("running PreFilter plugin \"Once\""), "{error}");
 }

@@ -6,11 +6,12 @@ use std::time::Instant;
 use portolan::framework::{
     Algorithm, AlgorithmConfig, Framework, FrameworkError, Handle, Plugin, Point,
 };
-use portolan::model::{Timestamp, node, pod};
+use portolan::model::{EventError, Taint, TaintEffect, Timestamp, node, pod};
 use portolan::plugins::default_plugins;
 use portolan::scheduler::queue::{PopError, QueueError};
 use portolan::scheduler::{
-    Attempt, BuildError, NewSchedulerError, Profiles, Scheduler, Schedulers, SchedulingLoop,
+    Attempt, BuildError, InMemoryBinder, NewSchedulerError, Profiles, Scheduler, Schedulers,
+    SchedulingLoop,
 };
 use portolan::{CommitPolicy, Config, Engine};
 
@@ -138,6 +139,48 @@ fn an_unchecked_engine_has_one_scheduler_at_a_time() {
     let again = engine.downgrade().upgrade().unwrap();
     let refused = Scheduler::new(again, scheduler());
     assert_eq!(refused.err(), Some(NewSchedulerError::Unchecked));
+}
+
+#[test]
+fn placements_are_checked_by_the_filters_of_their_profile() {
+    let schedulers = Schedulers::builder().build().unwrap();
+    let engine = schedulers.engine();
+    let tainted = node("n1").cpu(1_000).memory(1 << 30).taint(Taint {
+        key: "only".into(),
+        value: "others".into(),
+        effect: TaintEffect::NoSchedule,
+    });
+    engine.add_node(tainted.build()).unwrap().wait().unwrap().unwrap();
+    let placed = pod("p").cpu(100).build().on("n1");
+    let refused = engine.assume_pod(placed).unwrap().wait().unwrap();
+    assert!(matches!(refused, Err(EventError::Conflict { .. })), "{refused:?}");
+}
+
+#[test]
+fn a_builder_uses_what_it_was_given() {
+    let schedulers = Schedulers::builder().build().unwrap();
+    for framework in schedulers.profiles().iter() {
+        let handle = framework.handle();
+        assert!(handle.binder().is_some() && handle.volume_binder().is_some());
+        assert!(handle.evictor().is_some() && handle.snapshot().is_some());
+    }
+    let zero = || Config { sweep_period: Some(std::time::Duration::ZERO), ..Config::default() };
+    assert!(Schedulers::builder().config(zero()).build().is_ok(), "nobody sweeps");
+    let refused = Schedulers::builder().config(zero()).spawned().build();
+    assert!(matches!(refused, Err(BuildError::Spawn(_))));
+}
+
+#[test]
+fn a_pod_that_comes_while_the_parts_are_made_is_queued() {
+    let builder = Schedulers::builder().binder(|engine| {
+        let engine = engine.upgrade().expect("it is being built");
+        engine.put_pending(pod("early").cpu(100).build()).unwrap().wait().unwrap().unwrap();
+        InMemoryBinder::new(engine)
+    });
+    let schedulers = builder.build().unwrap();
+    let node = node("n1").cpu(1_000).memory(1 << 30).build();
+    schedulers.engine().add_node(node).unwrap().wait().unwrap().unwrap();
+    assert_eq!(drain(&mut schedulers.scheduling_loop().unwrap()), 1);
 }
 
 #[test]

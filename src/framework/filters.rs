@@ -114,8 +114,9 @@ impl<'a> Filters<'a> {
     fn ask(&mut self, framework: &'a Framework, asked: &Cell<&'static str>) {
         let mut positions: Vec<usize> = Vec::with_capacity(framework.pre_filter_order().len());
         for (plugin, position) in framework.pre_filter_order() {
-            let (name, is_local) = (plugin.name(), plugin.is_local());
+            let name = plugin.name();
             asked.set(name);
+            let is_local = plugin.is_local();
             let answer = self.watch.time(
                 (name, Step::PreFilter),
                 |answer: &Result<PreFilter<'_>, Status>| match answer {
@@ -459,21 +460,18 @@ impl<'a> Filters<'a> {
                     mask &= !(1 << lane);
                 }
             }
-            // An error would have ended the cycle before reasons are counted: the nodes of
-            // a plugin that panics now have none.
-            let _ = self.watch.panics.guard_all(FILTER, |plugin| {
-                for (judge, rejects) in self.each.iter().zip(&mut rejecting) {
-                    if mask == 0 {
-                        break;
-                    }
-                    plugin.set(judge.plugin);
-                    let filter = judge.filter.get();
-                    let counted = filter.count_reasons(cluster, chunk, mask, &mut reasons);
-                    let passed = counted.unwrap_or(0);
-                    *rejects |= passed != mask;
-                    mask = passed;
+            // Guarded one by one: the panic of one plugin must not hide what the others reject.
+            for (judge, rejects) in self.each.iter().zip(&mut rejecting) {
+                if mask == 0 {
+                    break;
                 }
-            });
+                let count =
+                    |filter: &dyn Filter| filter.count_reasons(cluster, chunk, mask, &mut reasons);
+                // An error would have ended the cycle before reasons are counted.
+                let passed = judge.guard(FILTER, count).unwrap_or(0);
+                *rejects |= passed != mask;
+                mask = passed;
+            }
         }
         let rejecting = self.each.iter().zip(rejecting).filter(|(_, rejects)| *rejects);
         error.unschedulable_plugins.extend(rejecting.map(|(judge, _)| judge.plugin));
@@ -582,23 +580,23 @@ impl Filters<'_> {
     fn resolvable(&self, chunk: &Chunk, mut mask: u64) -> u64 {
         let cluster = self.cycle.cluster;
         let mut found = 0;
-        // An error has ended the cycle before. If a plugin panics now, treat the nodes as
-        // unresolvable: no pod is preempted for them.
-        let _ = self.watch.panics.guard_all(FILTER, |plugin| {
-            for judge in &self.each {
-                if mask == 0 {
-                    break;
-                }
-                plugin.set(judge.plugin);
-                let filter = judge.filter.get();
-                let passed = filter.filter_chunk(cluster, chunk, mask).unwrap_or(0);
-                let rejected = mask & !passed;
-                if rejected != 0 {
-                    found |= filter.resolvable(cluster, chunk, rejected);
-                }
-                mask = passed;
+        // Guarded one by one: the panic of one plugin must not hide what the others reject.
+        for judge in &self.each {
+            if mask == 0 {
+                break;
             }
-        });
+            // An error has ended the cycle before. If it panics now, treat the nodes as
+            // unresolvable: no pod is preempted for them.
+            let passed = judge.guard(FILTER, |filter| filter.filter_chunk(cluster, chunk, mask));
+            let passed = passed.unwrap_or(0);
+            let rejected = mask & !passed;
+            if rejected != 0 {
+                let resolvable =
+                    |filter: &dyn Filter| Ok(filter.resolvable(cluster, chunk, rejected));
+                found |= judge.guard(FILTER, resolvable).unwrap_or(0);
+            }
+            mask = passed;
+        }
         found
     }
 }

@@ -84,8 +84,9 @@ impl Framework {
         };
         let mut each: Vec<(usize, Scorer<'a>)> = Vec::new();
         for (plugin, position, is_alone) in self.pre_score_order() {
-            let (name, is_local) = (plugin.name(), plugin.is_local());
+            let name = plugin.name();
             asked.set(name);
+            let is_local = plugin.is_local();
             let answer = match is_alone {
                 true => {
                     let alone = || plugin.score_alone(cycle, feasible);

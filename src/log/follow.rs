@@ -92,7 +92,8 @@ impl Follower {
         note_of(self.0.try_next())
     }
 
-    /// The next note, waiting for one until `deadline`, or for ever without one.
+    /// The next note, waiting for one until `deadline`, or for ever without one. Not for a thread within
+    /// [`Engine::with_writer`](crate::Engine::with_writer): the note that it waits for could not come.
     ///
     /// # Errors
     ///
@@ -102,7 +103,7 @@ impl Follower {
         note_of(self.0.next_until(deadline))
     }
 
-    /// How many notes wait.
+    /// How many notes wait; the notice that notes were lost counts as one.
     #[must_use]
     pub fn len(&self) -> usize {
         self.0.len()

@@ -207,6 +207,8 @@ impl SchedulersBuilder {
             true => Engine::spawned(self.config)?,
             false => Engine::shared(self.config),
         };
+        // Before anybody else has the engine: the queue must miss nothing.
+        let (follower, reader) = (engine.follow()?, engine.reader()?);
         let weak = engine.downgrade();
         let binder = self.binder.map_or_else(
             || Arc::new(InMemoryBinder::new(engine.clone())) as Arc<dyn Binder>,
@@ -238,15 +240,15 @@ impl SchedulersBuilder {
             }
         }
         let queue = SchedulingQueue::with_profiles(frameworks.iter().cloned(), self.queue)?;
-        let queue = Arc::new(QueueFront::new(queue, engine.follow()?, engine.reader()?));
+        let queue = Arc::new(QueueFront::new(queue, follower, reader));
         let profiles = Profiles::by_name(frameworks);
-        // Nobody has the engine yet: nothing was checked before.
         check.0.get_or_init(|| FilterCheck::new(profiles.clone()));
         Ok(Schedulers { engine, queue, profiles, decides: self.decides, pool: self.pool })
     }
 }
 
-/// The check by the profiles, which are made after the engine that owns the check.
+/// The check by the profiles, which are made after the engine that owns the check; until they are, by resources and
+/// ports.
 #[derive(Clone, Default)]
 struct LateCheck(Arc<OnceLock<FilterCheck>>);
 

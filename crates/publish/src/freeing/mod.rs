@@ -499,6 +499,51 @@ mod tests {
         assert_eq!(rounds, (nodes - 1).div_ceil(10));
     }
 
+    /// A node with many children in a list.
+    struct Wide {
+        children: Vec<Arc<Wide>>,
+        alive: Arc<AtomicUsize>,
+    }
+
+    impl Drop for Wide {
+        fn drop(&mut self) {
+            self.alive.fetch_sub(1, Ordering::Relaxed);
+            drop_children(&mut self.children);
+        }
+    }
+
+    fn wide(alive: &Arc<AtomicUsize>, levels: usize) -> Arc<Wide> {
+        alive.fetch_add(1, Ordering::Relaxed);
+        let children = if levels == 0 { 0 } else { 32 };
+        let children = (0..children).map(|_| wide(alive, levels - 1)).collect();
+        Arc::new(Wide { children, alive: alive.clone() })
+    }
+
+    #[test]
+    fn wide_nodes_take_one_step_per_child_and_defer_few_parts() {
+        const LEVELS: usize = 2;
+        for budget in [1, 7, 9, 40] {
+            let alive = Arc::default();
+            let mut whole = Some(wide(&alive, LEVELS));
+            let mut backlog = Backlog::default();
+            loop {
+                let before = alive.load(Ordering::Relaxed);
+                let mut steps = budget;
+                if let Some(whole) = whole.take() {
+                    backlog.free(whole, &mut steps);
+                }
+                backlog.work_off(&mut steps);
+                assert!(before - alive.load(Ordering::Relaxed) <= budget as usize + 1);
+                assert!(backlog.len() <= 8 * LEVELS, "{backlog:?}");
+                if backlog.len() == 0 {
+                    break;
+                }
+                assert_eq!(steps, 0, "steps and parts are left");
+            }
+            assert_eq!(alive.load(Ordering::Relaxed), 0);
+        }
+    }
+
     #[test]
     fn shared_subtrees_survive() {
         let alive = Arc::default();
