@@ -1,19 +1,18 @@
-//! From decisions to a scheduler.
+//! A scheduler: queue, scheduling cycle, binding cycle, gangs and what-if questions.
 //!
-//! | | what it is |
+//! | item | purpose |
 //! |---|---|
-//! | [`Schedulers`] | engine, commit check, queue, profiles, binder and evictor, made in one expression; start here |
-//! | [`queue`] | which pod is tried next: fed from the log of an engine, it hands out each pod with the event that its decision must not be older than |
-//! | [`Scheduler`] | the scheduling cycle: a node is decided on, the pod assumed there, and what it needs set aside; several on one engine never overcommit a node ([`FilterCheck`]) |
-//! | [`BindingCycle`] | what becomes of a pod that is assumed: permit, PreBind, Bind, PostBind |
-//! | [`SchedulingLoop`] | a pod's whole way, or that of all pods of a group, from the queue through both cycles, and back where it fails |
-//! | [`Scheduler::schedule_gang`] | pods that are placed together or not at all |
-//! | [`WhatIf`], [`drain`] | what would be if: on forks, for any number of askers at once |
+//! | [`Schedulers`] | builds engine, commit check, queue, profiles, binder and evictor in one expression; start here |
+//! | [`queue`] | decides which pod is scheduled next; fed by an engine's log. It returns each pod with the event that a decision must not be older than |
+//! | [`Scheduler`] | the scheduling cycle: decides on a node, assumes the pod there and reserves what it needs. Several schedulers on one engine do not overcommit a node ([`FilterCheck`]) |
+//! | [`BindingCycle`] | the binding cycle of an assumed pod: Permit, PreBind, Bind, PostBind |
+//! | [`SchedulingLoop`] | takes a pod or a gang from the queue through both cycles, and returns it to the queue on failure |
+//! | [`Scheduler::schedule_gang`] | places pods together or not at all |
+//! | [`WhatIf`], [`drain`] | answers what-if questions on forks, on any number of threads |
 //!
-//! What leaves the scheduler leaves by traits of the framework:
-//! [`Binder`](crate::framework::Binder), [`Evictor`](crate::framework::Evictor),
-//! [`VolumeBinder`](crate::framework::VolumeBinder). The ones here do it in the memory of
-//! an engine: [`InMemoryBinder`], [`InMemoryEvictor`], [`InMemoryVolumeBinder`].
+//! The scheduler acts on a cluster through traits of the framework: [`Binder`](crate::framework::Binder),
+//! [`Evictor`](crate::framework::Evictor), [`VolumeBinder`](crate::framework::VolumeBinder). The implementations here act
+//! in an engine's memory: [`InMemoryBinder`], [`InMemoryEvictor`], [`InMemoryVolumeBinder`].
 //!
 //! ```
 //! use portolan::model::{Timestamp, node, pod};
