@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Miri over all that has `unsafe` or shares memory: the cell, retired versions and the rivals' cells, with many seeds,
-# each another interleaving and another weak memory; the index of pods, lanes and tables of snapshots. ci/miri.sh [SEEDS], 8 unless said;
+# each another interleaving and another weak memory; the index of pods, lanes and tables of snapshots. ci/miri.sh [SEEDS], default: 8;
 # `ci/miri.sh quick` runs the cell, the retired versions and the log with one seed.
 set -euo pipefail
 cd "$(dirname "$0")/.."

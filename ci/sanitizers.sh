@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # The stress tests of the cells, the log, the live index and the shared engine under the address sanitizer, which sees
 # memory that is used after it was freed, and under the thread sanitizer, which sees accesses that nothing orders.
-# ci/sanitizers.sh [address|thread|quick], both unless said; quick is the address sanitizer over publication and the log.
+# ci/sanitizers.sh [address|thread|quick], default: both; quick is the address sanitizer over publication and the log.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 if ! cargo +nightly --version >/dev/null 2>&1; then

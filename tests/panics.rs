@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 
 use portolan::framework::{
     Actions, Algorithm, AlgorithmConfig, AttemptResult, Bind, Binder, ClusterEvent, Code, Cycle,
-    Diagnosis, EventResource, Eviction, Evictor, Feasible, Filter, Framework, Handle, Hint,
-    Nomination, Permit, Plugin, Point, PreFilter, PreFlight, PreScore, QueuedPod, Reads, Recorder,
-    ScheduleError, Score, ScoredNodes, Status, Step,
+    Diagnosis, EventResource, Eviction, Evictor, Feasible, Filter, FitError, Framework, Handle,
+    Hint, Nomination, Permit, Plugin, Point, PreFilter, PreFlight, PreScore, QueuedPod, Reads,
+    Recorder, ScheduleError, Score, ScoredNodes, Status, Step,
 };
 use portolan::log::Event;
 use portolan::model::{Generation, Name, Pod, PodBuilder, PodGroup, Timestamp, Uid, node, pod};
@@ -19,7 +19,7 @@ use portolan::plugins::{
 };
 use portolan::scheduler::queue::{PopError, QueueConfig, QueueFront, SchedulingQueue};
 use portolan::scheduler::{FilterCheck, InMemoryBinder, InMemoryEvictor, Profiles, SchedulingLoop};
-use portolan::snapshot::Chunk;
+use portolan::snapshot::{Chunk, Freed};
 use portolan::{Cluster, Config, Engine, NodeInfo};
 
 const GI: i64 = 1 << 30;
@@ -682,7 +682,21 @@ impl Plugin for Once {
 impl Filter for OnceFilter<'_> {
     fn filter(&self, node: NodeInfo<'_>) -> Option<Status> {
         let is_bad = node.name().starts_with("bad");
-        is_bad.then(|| Status::new(Code::UnschedulableAndUnresolvable, "Once", "bad"))
+        is_bad.then(|| Status::new(Code::Unschedulable, "Once", "bad"))
+    }
+
+    fn reads(&self) -> Reads {
+        Reads::Amounts
+    }
+
+    fn filter_without(&self, node: NodeInfo<'_>, _: &Freed<'_>) -> Option<Status> {
+        self.0.pass("filter_without");
+        self.filter(node)
+    }
+
+    fn passes_without(&self, _: NodeInfo<'_>, _: &Freed<'_>) -> bool {
+        self.0.pass("passes_without");
+        true
     }
 
     fn only_reason(&self) -> Option<&'static str> {
@@ -690,23 +704,34 @@ impl Filter for OnceFilter<'_> {
         None
     }
 
-    fn resolvable(&self, _: &Cluster, _: &Chunk, _: u64) -> u64 {
+    fn resolvable(&self, _: &Cluster, _: &Chunk, rejected: u64) -> u64 {
         self.0.pass("resolvable");
-        0
+        rejected
     }
 }
 
-/// What is decided beside a full node and bad ones, and the panics.
-fn decided_once(at: &'static str, bad: usize) -> (ScheduleError, Vec<String>) {
+/// What one decision beside full nodes of these names leaves.
+struct Left {
+    error: ScheduleError,
+    panics: Vec<String>,
+    pods: usize,
+}
+
+impl Left {
+    fn fit(&self) -> &FitError {
+        let ScheduleError::Fit(fit) = &self.error else { panic!("{}", self.error) };
+        fit
+    }
+}
+
+fn decided_once(at: &'static str, names: &[String]) -> Left {
     let engine = Engine::shared(Config::default());
-    let add = |name: String| {
+    for name in names {
         let node = node(name).cpu(1_000).memory(1 << 30).pods(10).build();
         engine.add_node(node).unwrap().wait().unwrap().unwrap();
-    };
-    (0..bad).for_each(|n| add(format!("bad{n}")));
-    add("full".to_owned());
-    let low = pod("low").cpu(900).on("full").build();
-    engine.add_pod(low).unwrap().wait().unwrap().unwrap();
+        let low = pod(format!("low-{name}")).cpu(900).on(name.clone()).build();
+        engine.add_pod(low).unwrap().wait().unwrap().unwrap();
+    }
     let handle = Handle::default().with_evictor(Arc::new(InMemoryEvictor::new(engine.clone())));
     let plugins: Vec<(Box<dyn Plugin>, i64)> = vec![
         (Box::new(Once { at, armed: AtomicBool::new(true) }), 0),
@@ -715,33 +740,54 @@ fn decided_once(at: &'static str, bad: usize) -> (ScheduleError, Vec<String>) {
     ];
     let framework = Framework::new(plugins).unwrap().with_handle(handle.clone());
     let config = AlgorithmConfig { percentage_of_nodes: 100, seed: 1 };
-    let snapshot = engine.reader().unwrap().snapshot();
+    let reader = engine.reader().unwrap();
     let wanted = pod("p").cpu(500).priority(10).build();
-    let error = Algorithm::new(framework, config, None).schedule(&snapshot, &wanted).unwrap_err();
+    let decided = Algorithm::new(framework, config, None).schedule(&reader.snapshot(), &wanted);
     let panics = handle.panics().latest().iter().map(ToString::to_string).collect();
-    (error, panics)
+    Left { error: decided.unwrap_err(), panics, pods: reader.snapshot().pod_count() }
+}
+
+fn bad(count: usize) -> Vec<String> {
+    (0..count).map(|n| format!("bad{n}")).collect()
+}
+
+fn full() -> Vec<String> {
+    vec!["full".to_owned()]
 }
 
 #[test]
 fn a_panic_while_reasons_are_counted_hides_no_plugin() {
-    let (error, panics) = decided_once("reasons", 64);
-    let ScheduleError::Fit(fit) = error else { panic!("{error}") };
-    let plugins: Vec<&str> = fit.unschedulable_plugins.iter().copied().collect();
+    let left = decided_once("reasons", &[bad(64), full()].concat());
+    let plugins: Vec<&str> = left.fit().unschedulable_plugins.iter().copied().collect();
     assert_eq!(plugins, ["NodeResourcesFit", "Once"]);
-    assert_eq!(panics.len(), 1, "{panics:?}");
+    assert_eq!(left.panics.len(), 1, "{:?}", left.panics);
 }
 
 #[test]
 fn a_panic_over_one_node_does_not_keep_preemption_from_another() {
-    let (error, panics) = decided_once("resolvable", 1);
-    let ScheduleError::Fit(fit) = error else { panic!("{error}") };
-    assert_eq!(fit.nomination, Nomination::Node("full".into()));
-    assert_eq!(panics.len(), 1, "{panics:?}");
+    let left = decided_once("resolvable", &[bad(1), full()].concat());
+    assert_eq!(left.fit().nomination, Nomination::Node("full".into()));
+    assert_eq!((left.panics.len(), left.pods), (1, 1), "{:?}", left.panics);
+}
+
+#[test]
+fn a_panic_in_a_dry_run_by_amounts_preempts_nobody_on_a_node_that_is_rejected() {
+    let left = decided_once("filter_without", &bad(2));
+    assert_eq!(left.fit().nomination, Nomination::Clear);
+    assert_eq!((left.panics.len(), left.pods), (1, 2), "{:?}", left.panics);
+}
+
+#[test]
+fn a_panic_while_a_victim_is_put_back_leaves_it_a_victim() {
+    let left = decided_once("passes_without", &full());
+    assert_eq!(left.fit().nomination, Nomination::Node("full".into()));
+    assert_eq!((left.panics.len(), left.pods), (1, 0), "{:?}", left.panics);
 }
 
 #[test]
 fn a_plugin_that_panics_before_it_is_asked_is_named() {
-    let (error, panics) = decided_once("is_local", 0);
-    assert_eq!(panics, ["plugin \"Once\" panicked in PreFilter: once"]);
-    assert!(error.to_string().contains("running PreFilter plugin \"Once\""), "{error}");
+    let left = decided_once("is_local", &full());
+    assert_eq!(left.panics, ["plugin \"Once\" panicked in PreFilter: once"]);
+    let error = left.error.to_string();
+    assert!(error.contains("running PreFilter plugin \"Once\""), "{error}");
 }

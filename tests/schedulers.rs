@@ -6,7 +6,7 @@ use std::time::Instant;
 use portolan::framework::{
     Algorithm, AlgorithmConfig, Framework, FrameworkError, Handle, Plugin, Point,
 };
-use portolan::model::{EventError, Taint, TaintEffect, Timestamp, node, pod};
+use portolan::model::{EventError, Pod, Taint, TaintEffect, Timestamp, node, pod};
 use portolan::plugins::default_plugins;
 use portolan::scheduler::queue::{PopError, QueueError};
 use portolan::scheduler::{
@@ -17,6 +17,15 @@ use portolan::{CommitPolicy, Config, Engine};
 
 fn clock() -> Timestamp {
     Timestamp::from_secs(1)
+}
+
+fn add_node(engine: &Engine, name: &str) {
+    let node = node(name).cpu(1_000).memory(1 << 30).pods(110).build();
+    engine.add_node(node).unwrap().wait().unwrap().unwrap();
+}
+
+fn put(engine: &Engine, pod: Pod) {
+    engine.put_pending(pod).unwrap().wait().unwrap().unwrap();
 }
 
 fn drain(scheduling: &mut SchedulingLoop) -> usize {
@@ -40,16 +49,10 @@ fn schedulers_on_two_threads_do_not_overcommit_a_node() {
     let schedulers = Schedulers::builder().build().unwrap();
     let engine = schedulers.engine();
     for at in 0..4 {
-        let node = node(format!("n{at}")).cpu(1_000).memory(1 << 30).pods(110).build();
-        engine.add_node(node).unwrap().wait().unwrap().unwrap();
+        add_node(engine, &format!("n{at}"));
     }
     for at in 0..2 * ROOM {
-        engine
-            .put_pending(pod(format!("p{at}")).cpu(100).build())
-            .unwrap()
-            .wait()
-            .unwrap()
-            .unwrap();
+        put(engine, pod(format!("p{at}")).cpu(100).build());
     }
     let bound: usize = std::thread::scope(|scope| {
         let threads = [0, 1].map(|_| {
@@ -89,14 +92,9 @@ fn everything_goes_with_the_last_handle() {
     let builder = Schedulers::builder();
     let schedulers = builder.profile("mine", |handle| with_flag(handle, alive)).build().unwrap();
     let engine = schedulers.engine();
-    engine
-        .add_node(node("n1").cpu(1_000).memory(1 << 30).build())
-        .unwrap()
-        .wait()
-        .unwrap()
-        .unwrap();
+    add_node(engine, "n1");
     let wanted = pod("p").spec(|spec| spec.scheduler_name = Some("mine".into())).cpu(100).build();
-    engine.put_pending(wanted).unwrap().wait().unwrap().unwrap();
+    put(engine, wanted);
     let mut scheduling = schedulers.scheduling_loop().unwrap();
     assert_eq!(drain(&mut scheduling), 1);
     let weak = engine.downgrade();
@@ -109,14 +107,9 @@ fn everything_goes_with_the_last_handle() {
 fn pods_of_other_schedulers_are_not_queued() {
     let schedulers = Schedulers::builder().build().unwrap();
     let engine = schedulers.engine();
-    engine
-        .add_node(node("n1").cpu(1_000).memory(1 << 30).build())
-        .unwrap()
-        .wait()
-        .unwrap()
-        .unwrap();
+    add_node(engine, "n1");
     let other = pod("p").spec(|spec| spec.scheduler_name = Some("other".into())).build();
-    engine.put_pending(other).unwrap().wait().unwrap().unwrap();
+    put(engine, other);
     assert_eq!(drain(&mut schedulers.scheduling_loop().unwrap()), 0);
 }
 
@@ -174,12 +167,11 @@ fn a_builder_uses_what_it_was_given() {
 fn a_pod_that_comes_while_the_parts_are_made_is_queued() {
     let builder = Schedulers::builder().binder(|engine| {
         let engine = engine.upgrade().expect("it is being built");
-        engine.put_pending(pod("early").cpu(100).build()).unwrap().wait().unwrap().unwrap();
+        put(&engine, pod("early").cpu(100).build());
         InMemoryBinder::new(engine)
     });
     let schedulers = builder.build().unwrap();
-    let node = node("n1").cpu(1_000).memory(1 << 30).build();
-    schedulers.engine().add_node(node).unwrap().wait().unwrap().unwrap();
+    add_node(schedulers.engine(), "n1");
     assert_eq!(drain(&mut schedulers.scheduling_loop().unwrap()), 1);
 }
 

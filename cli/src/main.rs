@@ -37,7 +37,7 @@ struct Arguments {
     command: Command,
 }
 
-/// The commands; the help text of each is that of its arguments.
+/// The commands. Each takes its help text from its arguments.
 #[derive(Subcommand)]
 enum Command {
     Replay(replay::Arguments),

@@ -8,7 +8,6 @@ use crate::log::{
     Attendant, Event, Fold, Follower, Log, Outcome, SpawnError, Ticket, TrySubmitError, Unavailable,
 };
 use crate::model::{Name, Node, Pod, Timestamp, Uid};
-
 use crate::state::CommitPolicy;
 use crate::sync::{AtomicUsize, Ordering};
 
@@ -43,23 +42,23 @@ pub struct Engine {
     pub(super) log: Arc<Log<Core>>,
     /// Where a thread of its own writes: joined when the last engine goes.
     pub(super) attendant: Option<Arc<Attendant<Core>>>,
-    pub(super) schedulers: Schedulers,
+    pub(super) schedulers: SchedulerCount,
 }
 
-/// The schedulers of an engine, counted.
+/// The number of schedulers of an engine.
 #[derive(Clone)]
-pub(super) struct Schedulers {
+pub(super) struct SchedulerCount {
     count: Arc<AtomicUsize>,
-    /// Whether there may be one at most, since placements are not checked.
+    /// Placements are not checked, so a second scheduler is refused.
     one_at_most: bool,
 }
 
-/// A scheduler that is counted, until this is dropped.
+/// Counts a scheduler until it is dropped.
 pub(crate) struct Registration(Arc<AtomicUsize>);
 
 impl Drop for Registration {
     fn drop(&mut self) {
-        // Relaxed, here and below: a count, through which nothing is reached.
+        // Relaxed, here and below: the count guards no other data.
         self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
@@ -92,10 +91,10 @@ impl Fold for Core {
     }
 }
 
-impl Schedulers {
-    fn of(config: &Config) -> Schedulers {
+impl SchedulerCount {
+    fn of(config: &Config) -> SchedulerCount {
         let one_at_most = matches!(config.commit_check, CommitPolicy::Unchecked);
-        Schedulers { count: Arc::new(AtomicUsize::new(0)), one_at_most }
+        SchedulerCount { count: Arc::new(AtomicUsize::new(0)), one_at_most }
     }
 }
 
@@ -103,7 +102,7 @@ impl Engine {
     /// An engine whose writing the submitting threads do by turns.
     #[must_use]
     pub fn shared(config: Config) -> Engine {
-        let schedulers = Schedulers::of(&config);
+        let schedulers = SchedulerCount::of(&config);
         Engine { log: Arc::new(Engine::log(config)), attendant: None, schedulers }
     }
 
@@ -115,15 +114,15 @@ impl Engine {
     /// The sweep period is zero, or the thread could not be started.
     pub fn spawned(config: Config) -> Result<Engine, SpawnError> {
         let period = config.sweep_period.unwrap_or(SWEEP_PERIOD);
-        let schedulers = Schedulers::of(&config);
+        let schedulers = SchedulerCount::of(&config);
         let log = Arc::new(Engine::log(config));
         let attendant = Attendant::spawn(log.clone(), period)?;
         Ok(Engine { log, attendant: Some(Arc::new(attendant)), schedulers })
     }
 
-    /// Counts a scheduler; none if it would be one too many.
+    /// Counts a scheduler; `None` if the engine checks no placements and has one already.
     pub(crate) fn register_scheduler(&self) -> Option<Registration> {
-        let Schedulers { count, one_at_most } = &self.schedulers;
+        let SchedulerCount { count, one_at_most } = &self.schedulers;
         let registration = Registration(count.clone());
         let others = count.fetch_add(1, Ordering::Relaxed);
         (others == 0 || !one_at_most).then_some(registration)
@@ -331,7 +330,7 @@ impl Engine {
         self.with_writer(Writer::follow)
     }
 
-    /// The same with a limit, see [`Writer::follow_at_most`].
+    /// Follows with a limit, see [`Writer::follow_at_most`].
     ///
     /// # Errors
     ///

@@ -6,7 +6,7 @@ use std::sync::{Arc, Weak};
 use crate::log::{Attendant, Log};
 
 use super::Engine;
-use super::shared::{Core, Schedulers};
+use super::shared::{Core, SchedulerCount};
 
 /// An engine that somebody else keeps alive.
 ///
@@ -27,7 +27,7 @@ use super::shared::{Core, Schedulers};
 pub struct WeakEngine {
     log: Weak<Log<Core>>,
     attendant: Option<Weak<Attendant<Core>>>,
-    schedulers: Schedulers,
+    schedulers: SchedulerCount,
 }
 
 impl Engine {

@@ -356,7 +356,8 @@ impl Writer {
         self.listeners.followers.follow(None)
     }
 
-    /// The same with a limit: a follower that has not taken so many notes loses those that come after them, and is told.
+    /// Follows with a limit. If this many notes wait, later notes are lost and the follower gets
+    /// [`NoNote::Overflowed`](crate::log::NoNote::Overflowed).
     pub fn follow_at_most(&mut self, notes: NonZeroUsize) -> Follower {
         self.listeners.followers.follow(Some(notes))
     }

@@ -1,4 +1,4 @@
-//! PreFilter and Filter: which nodes will do for a pod.
+//! PreFilter and Filter: which nodes are feasible for a pod.
 
 use std::cell::Cell;
 use std::collections::BTreeSet;
@@ -37,13 +37,13 @@ enum Held<'a> {
     Shared(&'a dyn Filter),
 }
 
-/// What filters would say of a node if pods of it were gone.
+/// The verdict of the filters on a node without some of its pods.
 pub(crate) enum Without {
     /// They reject it.
     Rejected(Status),
     /// It passes; [`Filters::passes_without`] says whether it would with less gone.
     Passes,
-    /// Amounts alone do not tell.
+    /// The sums do not determine the verdict.
     Unknown,
 }
 
@@ -110,7 +110,7 @@ impl Framework {
 }
 
 impl<'a> Filters<'a> {
-    /// Asks the plugins, and notes each in `asked` before.
+    /// Asks each plugin, after its name is set in `asked`.
     fn ask(&mut self, framework: &'a Framework, asked: &Cell<&'static str>) {
         let mut positions: Vec<usize> = Vec::with_capacity(framework.pre_filter_order().len());
         for (plugin, position) in framework.pre_filter_order() {
@@ -223,7 +223,7 @@ impl<'a> Filters<'a> {
         all
     }
 
-    /// Why the node is none that is asked of.
+    /// Why the node is excluded before any filter runs.
     fn excluded(&self, node: NodeInfo<'_>) -> Option<Status> {
         if self.rejected.is_some() {
             return self.rejected.clone();
@@ -281,9 +281,8 @@ impl<'a> Filters<'a> {
         }
     }
 
-    /// What [`Filters::filter_with_nominated`] of a copy that was told so would say
-    /// if pods of the node were gone that take so much together; as far as that follows
-    /// from amounts, without a fork.
+    /// The verdict of [`Filters::filter_with_nominated`] on the node without pods that request `freed` in total,
+    /// computed from sums, without a fork. [`Without::Unknown`] if a filter needs more, or panics.
     pub(crate) fn without(&self, node: NodeInfo<'_>, freed: &Freed<'_>) -> Without {
         if self.nominated.iter().any(|(name, _)| name == node.name()) {
             return Without::Unknown;
@@ -312,8 +311,8 @@ impl<'a> Filters<'a> {
         asked.unwrap_or(Without::Unknown)
     }
 
-    /// Whether a node of which it is said that it [passes](Without::Passes) would if no
-    /// more than this were gone. A filter that panics counts as a rejection.
+    /// Whether a node that [passes](Without::Passes) still passes if only `freed` is removed. A filter that panics counts
+    /// as a rejection.
     pub(crate) fn passes_without(&self, node: NodeInfo<'_>, freed: &Freed<'_>) -> bool {
         let passes = self.watch.panics.guard_all(FILTER, |plugin| {
             self.each.iter().all(|judge| {
@@ -460,7 +459,7 @@ impl<'a> Filters<'a> {
                     mask &= !(1 << lane);
                 }
             }
-            // Guarded one by one: the panic of one plugin must not hide what the others reject.
+            // Guarded one by one, so that the panic of one plugin does not hide the rejections of others.
             for (judge, rejects) in self.each.iter().zip(&mut rejecting) {
                 if mask == 0 {
                     break;
@@ -580,7 +579,7 @@ impl Filters<'_> {
     fn resolvable(&self, chunk: &Chunk, mut mask: u64) -> u64 {
         let cluster = self.cycle.cluster;
         let mut found = 0;
-        // Guarded one by one: the panic of one plugin must not hide what the others reject.
+        // Guarded one by one, so that the panic of one plugin does not hide the rejections of others.
         for judge in &self.each {
             if mask == 0 {
                 break;

@@ -194,8 +194,8 @@ impl Watch<'_> {
         self.time((plugin, step), outcome, guarded)
     }
 
-    /// The same where the panic is caught by [`Panics::guard_all`]: that of a plugin
-    /// that panics is not timed.
+    /// As [`Watch::ask`], but does not catch panics ([`Panics::guard_all`] around it does). A call that panics is not
+    /// timed.
     #[inline]
     pub(super) fn time<R>(
         self,

@@ -14,7 +14,7 @@ pub const MIN_NODE_SCORE: i64 = 0;
 /// The highest score that a plugin may give a node, after normalizing.
 pub const MAX_NODE_SCORE: i64 = 100;
 
-/// What all plugins score for one pod: what [`Framework::pre_score`] gives.
+/// The scores of all plugins for one pod: what [`Framework::pre_score`] gives.
 pub struct Scores<'a> {
     pub(super) watch: Watch<'a>,
     pub(super) each: Vec<Scorer<'a>>,
@@ -40,11 +40,11 @@ pub(super) enum Given<'a> {
 pub struct NodeScore {
     /// The plugin.
     pub plugin: &'static str,
-    /// What it said of the node.
+    /// The plugin's raw score.
     pub raw: i64,
-    /// That, from 0 to 100.
+    /// The score, normalized to 0 to 100.
     pub normalized: i64,
-    /// That, times the plugin's weight.
+    /// The normalized score times the plugin's weight.
     pub weighted: i64,
 }
 
@@ -68,7 +68,7 @@ impl Framework {
         })
     }
 
-    /// The plugins' answers with their positions; each plugin is noted in `asked` before.
+    /// The plugins' answers with their positions. Each plugin's name is set in `asked` before it is asked.
     fn scorers<'a>(
         &'a self,
         cycle: Cycle<'a>,

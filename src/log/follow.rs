@@ -1,4 +1,4 @@
-//! Following the log: what each event did, for whoever acts on it afterwards.
+//! Following the log: what each event did, for queues, caches and exporters.
 //!
 //! A scheduling queue has to hear of what happens in the order in which it
 //! happened, and must not make the writer wait. So the writer notes what its events
@@ -138,7 +138,7 @@ pub(crate) struct Followers {
 }
 
 impl Followers {
-    /// One more, who hears of what is folded from now on.
+    /// Adds a follower that receives the notes of later events.
     pub(crate) fn follow(&mut self, limit: Option<NonZeroUsize>) -> Follower {
         let (sender, receiver) = stream();
         self.to.push((sender, limit));

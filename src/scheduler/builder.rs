@@ -1,4 +1,4 @@
-//! Everything that schedules the pods of one cluster, made in one expression.
+//! Builds the parts of a scheduler in one expression.
 //!
 //! The parts refer to each other: the engine owns its commit check, the check asks the frameworks of the profiles, a
 //! framework's plugins use the binder, and the binder writes to the engine. The builder ties this knot with weak handles,
@@ -26,13 +26,14 @@ use super::{
 type MakeFramework = Box<dyn FnOnce(&Handle) -> Result<Framework, FrameworkError>>;
 type Make<T> = Box<dyn FnOnce(&WeakEngine) -> Arc<T>>;
 
-/// Makes an engine, its commit check, its queue, its profiles and who binds and evicts; see [`Schedulers::builder`].
+/// Builds an engine, its commit check, its queue, its profiles, its binders and its evictor; see
+/// [`Schedulers::builder`].
 #[must_use = "a builder does nothing until `build` is called"]
 pub struct SchedulersBuilder {
     config: Config,
     is_spawned: bool,
     queue: QueueConfig,
-    decides: AlgorithmConfig,
+    algorithm: AlgorithmConfig,
     pool: Option<Arc<rayon::ThreadPool>>,
     profiles: Vec<(Name, MakeFramework)>,
     binder: Option<Make<dyn Binder>>,
@@ -46,11 +47,11 @@ pub struct Schedulers {
     engine: Engine,
     queue: Arc<QueueFront>,
     profiles: Profiles<Arc<Framework>>,
-    decides: AlgorithmConfig,
+    algorithm: AlgorithmConfig,
     pool: Option<Arc<rayon::ThreadPool>>,
 }
 
-/// Why nothing was built.
+/// Why [`SchedulersBuilder::build`] failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BuildError {
@@ -84,7 +85,7 @@ impl Schedulers {
             config: Config::default(),
             is_spawned: false,
             queue: QueueConfig::default(),
-            decides: AlgorithmConfig::default(),
+            algorithm: AlgorithmConfig::default(),
             pool: None,
             profiles: Vec::new(),
             binder: None,
@@ -118,7 +119,7 @@ impl Schedulers {
     /// The engine broke down; or its commit policy is [`CommitPolicy::Unchecked`] and another scheduler exists.
     pub fn scheduling_loop(&self) -> Result<SchedulingLoop, NewSchedulerError> {
         let scheduler = |framework: &Arc<Framework>| {
-            Algorithm::new(framework.clone(), self.decides.clone(), self.pool.clone())
+            Algorithm::new(framework.clone(), self.algorithm.clone(), self.pool.clone())
         };
         SchedulingLoop::new(self.engine.clone(), self.queue.clone(), self.profiles.map(scheduler))
     }
@@ -131,19 +132,19 @@ impl SchedulersBuilder {
         SchedulersBuilder { config, ..self }
     }
 
-    /// Lets a thread of its own write the engine and expire pods ([`Engine::spawned`]).
+    /// Writes the engine and expires pods on a thread of its own ([`Engine::spawned`]).
     pub fn spawned(self) -> Self {
         SchedulersBuilder { is_spawned: true, ..self }
     }
 
-    /// How the queue backs off.
+    /// Backoff and timeouts of the queue.
     pub fn queue(self, queue: QueueConfig) -> Self {
         SchedulersBuilder { queue, ..self }
     }
 
-    /// How schedulers decide.
-    pub fn decides(self, decides: AlgorithmConfig) -> Self {
-        SchedulersBuilder { decides, ..self }
+    /// The configuration of each loop's [`Algorithm`].
+    pub fn algorithm(self, algorithm: AlgorithmConfig) -> Self {
+        SchedulersBuilder { algorithm, ..self }
     }
 
     /// A thread pool for decisions over many nodes.
@@ -189,7 +190,7 @@ impl SchedulersBuilder {
         SchedulersBuilder { evictor: Some(Box::new(make)), ..self }
     }
 
-    /// Makes all of it.
+    /// Builds all parts.
     ///
     /// # Errors
     ///
@@ -207,7 +208,7 @@ impl SchedulersBuilder {
             true => Engine::spawned(self.config)?,
             false => Engine::shared(self.config),
         };
-        // Before anybody else has the engine: the queue must miss nothing.
+        // Before `make` functions see the engine: the queue must not miss a pod that they add.
         let (follower, reader) = (engine.follow()?, engine.reader()?);
         let weak = engine.downgrade();
         let binder = self.binder.map_or_else(
@@ -243,12 +244,12 @@ impl SchedulersBuilder {
         let queue = Arc::new(QueueFront::new(queue, follower, reader));
         let profiles = Profiles::by_name(frameworks);
         check.0.get_or_init(|| FilterCheck::new(profiles.clone()));
-        Ok(Schedulers { engine, queue, profiles, decides: self.decides, pool: self.pool })
+        Ok(Schedulers { engine, queue, profiles, algorithm: self.algorithm, pool: self.pool })
     }
 }
 
-/// The check by the profiles, which are made after the engine that owns the check; until they are, by resources and
-/// ports.
+/// The commit check of the profiles, which are built after the engine that owns the check. Until then it checks
+/// resources and ports.
 #[derive(Clone, Default)]
 struct LateCheck(Arc<OnceLock<FilterCheck>>);
 

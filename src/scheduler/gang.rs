@@ -41,11 +41,11 @@ pub enum GangError {
     /// Too few members found a node.
     #[error("{found} of {wanted} members find a node{}", because(.first))]
     TooFew {
-        /// How many did.
+        /// Members that found a node.
         found: usize,
-        /// How many have to.
+        /// Members required.
         wanted: usize,
-        /// Why the first one that did not.
+        /// The error of the first member that did not.
         first: Option<Box<CycleError>>,
     },
     /// There are fewer members than have to be placed.
@@ -67,7 +67,7 @@ pub enum GangError {
         /// What is wrong with it.
         error: CycleError,
     },
-    /// The engine, the group or all members together are to blame.
+    /// The error concerns the engine, the group or the whole gang.
     #[error(transparent)]
     Together(CycleError),
 }
@@ -89,8 +89,8 @@ impl<E: Into<CycleError>> From<E> for GangError {
     }
 }
 
-/// A gang that was not placed, and what is wrong with those of its members that are to
-/// blame, each with its position among the pods.
+/// A gang that was not placed, and the errors of the members at fault, each with its position
+/// among the pods.
 #[derive(Debug)]
 pub(super) struct Refused {
     pub(super) why: GangError,
@@ -356,7 +356,7 @@ impl Scheduler {
         Ok((placed, refused))
     }
 
-    /// Takes back what a member reserved, and its place.
+    /// Undoes a member's reservation and forgets the pod.
     fn undo(&self, snapshot: &Cluster, placement: &Placement, now: Timestamp) {
         let Placement { pod, decision, state, framework, .. } = placement;
         // A sibling's permit may have let it go already. It is decided either way, so

@@ -6,7 +6,7 @@ mod rivals;
 pub(crate) mod sched;
 mod workloads;
 
-/// The measurements; the help text of each is that of its arguments.
+/// The measurements. Each takes its help text from its arguments.
 #[derive(clap::Subcommand)]
 pub(crate) enum Command {
     Cache(cache::Arguments),

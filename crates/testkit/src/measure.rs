@@ -33,7 +33,7 @@ impl<T: Copy + PartialOrd> Sorted<T> {
     ///
     /// # Panics
     ///
-    /// If a value is not a number.
+    /// If two values cannot be compared.
     pub fn new(values: impl IntoIterator<Item = T>) -> Sorted<T> {
         let mut values: Vec<T> = values.into_iter().collect();
         values.sort_unstable_by(|a, b| a.partial_cmp(b).expect("a measurement is a number"));
@@ -45,8 +45,9 @@ impl<T: Copy + PartialOrd> Sorted<T> {
     ///
     /// # Panics
     ///
-    /// If there are no values, or `share` is more than 1.
+    /// If there are no values, or `share` is not from 0 to 1.
     pub fn quantile(&self, share: f64) -> T {
+        assert!((0.0..=1.0).contains(&share), "a quantile is from 0 to 1, not {share}");
         self.0[((self.0.len() - 1) as f64 * share) as usize]
     }
 
