@@ -727,7 +727,7 @@ impl Left {
 fn decided_once(at: &'static str, names: &[String]) -> Left {
     let engine = Engine::shared(Config::default());
     for name in names {
-        let node = node(name).cpu(1_000).memory(1 << 30).pods(10).build();
+        let node = node(name.clone()).cpu(1_000).memory(1 << 30).pods(10).build();
         engine.add_node(node).unwrap().wait().unwrap().unwrap();
         let low = pod(format!("low-{name}")).cpu(900).on(name.clone()).build();
         engine.add_pod(low).unwrap().wait().unwrap().unwrap();
