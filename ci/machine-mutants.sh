@@ -12,7 +12,7 @@ if ! cargo mutants --version >/dev/null 2>&1; then
     exit 0
 fi
 # What readers and the writer share without locks, the indexes, and the queue's orders.
-examined=('crates/publish/src/**/*.rs' src/snapshot/{hints,departures,tree,hash_index}.rs
+examined=('crates/publish/src/**/*.rs' src/snapshot/{pod_index,departures,tree,hash_index}.rs
     'src/scheduler/queue/*.rs')
 results=target/mutants
 mkdir -p "$results"

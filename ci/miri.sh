@@ -51,5 +51,5 @@ run "the other cells" portolan-publish "" --lib -- \
 run "the live index" portolan-publish "" --lib -- live::tests --skip equals_a_plain_map --skip answers_are_monotone
 # Without the random tests of trees and tables, which take an interpreter tens of minutes.
 run "snapshots" portolan "-Zmiri-strict-provenance" --lib -- \
-    snapshot::hints snapshot::hash_index::tests::a_million snapshot::lane framework::dispatch \
+    snapshot::pod_index snapshot::hash_index::tests::a_million snapshot::lane framework::dispatch \
     snapshot::table::tests::a_number snapshot::table::tests::neighbours --skip every_version_finds

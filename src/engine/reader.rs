@@ -12,12 +12,12 @@ use crate::snapshot::{NodeSlot, Snapshot};
 
 /// Where a pod is, in 4 bytes: its node's slot and whether it is assumed.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Whereabouts(u32);
+pub(super) struct PodLocation(u32);
 
-impl Whereabouts {
-    pub(super) fn new(slot: NodeSlot, assumed: bool) -> Whereabouts {
+impl PodLocation {
+    pub(super) fn new(slot: NodeSlot, assumed: bool) -> PodLocation {
         // Slots stay below 2^31: the table of nodes is full long before.
-        Whereabouts(slot.0 << 1 | u32::from(assumed))
+        PodLocation(slot.0 << 1 | u32::from(assumed))
     }
 }
 
@@ -114,7 +114,7 @@ impl Drop for WithinWriter {
 #[derive(Clone)]
 pub struct Reader {
     versions: Subscription<Snapshot>,
-    live: Option<LiveReader<Uid, Whereabouts>>,
+    live: Option<LiveReader<Uid, PodLocation>>,
     writer: WriterThread,
     /// The generation of the newest answer to [`Reader::get_pod`].
     answered: Cell<u64>,
@@ -123,7 +123,7 @@ pub struct Reader {
 impl Reader {
     pub(super) fn new(
         versions: Subscription<Snapshot>,
-        live: Option<LiveReader<Uid, Whereabouts>>,
+        live: Option<LiveReader<Uid, PodLocation>>,
         writer: WriterThread,
     ) -> Reader {
         Reader { versions, live, writer, answered: Cell::new(0) }
@@ -197,7 +197,7 @@ impl Reader {
             && answer.version >= least
         {
             self.answered.set(answer.version);
-            let pod = answer.value.map(|Whereabouts(bits)| LivePod {
+            let pod = answer.value.map(|PodLocation(bits)| LivePod {
                 slot: NodeSlot(bits >> 1),
                 assumed: bits & 1 == 1,
             });

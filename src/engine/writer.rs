@@ -13,7 +13,7 @@ use crate::snapshot::{Cluster, Dump, NodeSlot, PodInfo, Snapshot};
 use crate::state::{Difference, Observer, State};
 use crate::sync::mutated;
 
-use super::reader::{Reader, Whereabouts, WriterThread};
+use super::reader::{PodLocation, Reader, WriterThread};
 use super::{Config, SweepObserver};
 
 impl Versioned for Snapshot {
@@ -85,14 +85,14 @@ pub struct Writer {
 
 /// Those that are told of what events do.
 struct Listeners {
-    live: Option<LiveIndex<Uid, Whereabouts>>,
+    live: Option<LiveIndex<Uid, PodLocation>>,
     followers: Followers,
 }
 
 impl Observer for Listeners {
     fn placed(&mut self, pod: &Pod, slot: NodeSlot, assumed: bool) {
         if let Some(live) = &mut self.live {
-            live.insert(pod.uid.clone(), Whereabouts::new(slot, assumed));
+            live.insert(pod.uid.clone(), PodLocation::new(slot, assumed));
         }
     }
 

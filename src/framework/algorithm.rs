@@ -9,13 +9,13 @@ use crate::snapshot::{Chunk, Cluster, Column, LANES, NodeInfo, NodeSlot, lanes};
 
 use super::dispatch;
 use super::filters::{Filters, code};
-use super::memo::{Memo, Sheet};
-use super::partition::Partition;
-use super::preferred::{Preferred, preferred};
+use super::godel::preferred::preferred;
+use super::godel::workflow::Admission;
+use super::godel::{Partition, Preferred, SubCluster};
+use super::memo::{Memo, VerdictCache};
 use super::recorder::{Step, timed_step};
 use super::sampling::{Order, Sample, num_feasible_nodes_to_find};
 use super::scores::{Given, Scorer, Scores, in_range};
-use super::workflow::{Admission, SubCluster};
 use super::{
     Cycle, CycleState, Diagnosis, Feasible, FitError, Framework, Point, Score, ScoredNodes, Status,
 };
@@ -283,7 +283,7 @@ impl Algorithm {
         }
         let chunks = self.orders.iter().map(|order| order.chunks().len()).sum();
         let keep = cycle.pod.node_name.is_none() && filters.names().is_none();
-        let sheet = self.memo.sheet((cycle.cluster, chunks), &cycle.pod.template, keep);
+        let cache = self.memo.cache((cycle.cluster, chunks), &cycle.pod.template, keep);
         let search = Search {
             framework: &self.framework,
             pool: self.pool.as_deref(),
@@ -298,7 +298,7 @@ impl Algorithm {
         let recorder = self.framework.recorder();
         let (chunks, found) = timed_step(recorder, Step::Filter, code, || {
             if let Some(names) = filters.names() {
-                let found = search.find_only(&filters, names, enough(names.len()), sheet)?;
+                let found = search.find_only(&filters, names, enough(names.len()), cache)?;
                 // Kube-scheduler, too, goes on after them in its list of all nodes.
                 self.orders[0].go_on(found.1.looked_at);
                 return Ok(found);
@@ -306,7 +306,7 @@ impl Algorithm {
             let mut found = (Vec::new(), Sample::default());
             for order in &mut self.orders {
                 let looked_at = found.1.looked_at;
-                found = search.find(&filters, sheet, order, enough(order.nodes()))?;
+                found = search.find(&filters, cache, order, enough(order.nodes()))?;
                 order.go_on(found.1.looked_at);
                 found.1.looked_at += looked_at;
                 if found.1.feasible > 0 {
@@ -327,7 +327,7 @@ impl Algorithm {
             let at = found.masks.iter().position(|mask| *mask != 0).unwrap_or_default();
             (at, found.masks[at].trailing_zeros() as usize, 0)
         } else {
-            timed_step(recorder, Step::Score, code, || search.choose(sheet, &chunks, &found))?
+            timed_step(recorder, Step::Score, code, || search.choose(cache, &chunks, &found))?
         };
         let chunk = chunks[chunk].chunk;
         let node = cycle.cluster.node_in(chunk, lane);
@@ -408,11 +408,11 @@ impl Failed {
 
 impl<'a> Search<'a> {
     /// Looks for `enough` nodes of a list that will do. What local filters say is noted
-    /// in the sheet.
+    /// in the cache.
     fn find(
         &self,
         filters: &Filters<'_>,
-        sheet: &mut Sheet,
+        cache: &mut VerdictCache,
         order: &mut Order,
         enough: usize,
     ) -> Result<(Vec<Listed<'a>>, Sample), Status> {
@@ -432,11 +432,11 @@ impl<'a> Search<'a> {
                 let Some(of) = listed(id) else { return (0, None) };
                 at += 1;
                 let mut mask = || {
-                    let mask = match sheet.mask(of.id, of.at) {
+                    let mask = match cache.mask(of.id, of.at) {
                         Some(mask) => mask,
                         None => {
                             let mask = locally(of)?;
-                            sheet.set_mask(of.id, of.at, mask);
+                            cache.set_mask(of.id, of.at, mask);
                             mask
                         }
                     };
@@ -452,7 +452,7 @@ impl<'a> Search<'a> {
         let mut masks: Vec<u64> = Vec::with_capacity(chunks.len());
         let mut unknown: Vec<(usize, Listed<'_>)> = Vec::new();
         for (part, of) in chunks.iter().enumerate() {
-            masks.push(sheet.mask(of.id, of.at).unwrap_or_else(|| {
+            masks.push(cache.mask(of.id, of.at).unwrap_or_else(|| {
                 unknown.push((part, *of));
                 0
             }));
@@ -460,7 +460,7 @@ impl<'a> Search<'a> {
         let judged = self.map(&unknown, |(part, of)| failed.keep(*part, locally(*of)));
         failed.check()?;
         for (mask, (part, of)) in judged.into_iter().zip(&unknown) {
-            sheet.set_mask(of.id, of.at, mask);
+            cache.set_mask(of.id, of.at, mask);
             masks[*part] = mask;
         }
         for (mask, (_, in_list)) in masks.iter_mut().zip(order.chunks()) {
@@ -483,7 +483,7 @@ impl<'a> Search<'a> {
         filters: &Filters<'_>,
         names: &[Name],
         enough: usize,
-        sheet: &mut Sheet,
+        cache: &mut VerdictCache,
     ) -> Result<(Vec<Listed<'a>>, Sample), Status> {
         let cluster = self.cycle.cluster;
         let mut chunks: Vec<Listed<'_>> = Vec::new();
@@ -506,7 +506,7 @@ impl<'a> Search<'a> {
             });
             found.feasible += usize::from(bit & !found.masks[part] != 0);
             found.masks[part] |= bit;
-            sheet.set_mask(id, at, found.masks[part]);
+            cache.set_mask(id, at, found.masks[part]);
         }
         Ok((chunks, found))
     }
@@ -531,7 +531,7 @@ impl<'a> Search<'a> {
     /// picks for this pod (kube-scheduler leaves it to the order of its heap).
     fn choose(
         &self,
-        sheet: &mut Sheet,
+        cache: &mut VerdictCache,
         chunks: &[Listed<'_>],
         found: &Sample,
     ) -> Result<(usize, usize, i64), Status> {
@@ -569,13 +569,13 @@ impl<'a> Search<'a> {
         };
         let unknown = || {
             let live = live.iter().map(|at| chunks[*at]);
-            live.filter(|of| !sheet.known_of(of.id).is_scored)
+            live.filter(|of| !cache.known_of(of.id).is_scored)
         };
         if self.is_worth_the_pool(unknown().count()) {
             let unknown: Vec<Listed<'_>> = unknown().collect();
             let masked = unknown.iter().enumerate();
             let masked: Vec<_> =
-                masked.map(|(at, of)| (at, *of, sheet.known_of(of.id).mask)).collect();
+                masked.map(|(at, of)| (at, *of, cache.known_of(of.id).mask)).collect();
             let failed = Failed::default();
             let scored = self.map(&masked, |(at, of, mask)| {
                 let mut totals = [0; LANES];
@@ -584,13 +584,13 @@ impl<'a> Search<'a> {
             });
             failed.check()?;
             for (totals, (_, of, _)) in scored.into_iter().zip(masked) {
-                let known = sheet.known(of.id);
+                let known = cache.known(of.id);
                 known.totals = totals;
                 known.finish();
             }
         } else {
             for of in live.iter().map(|at| chunks[*at]) {
-                let known = sheet.known(of.id);
+                let known = cache.known(of.id);
                 if known.is_scored {
                     continue;
                 }
@@ -599,10 +599,10 @@ impl<'a> Search<'a> {
                 known.finish();
             }
         }
-        let sheet = &*sheet;
+        let cache = &*cache;
         if asked.is_empty() {
             let parts = live.iter().map(|at| {
-                let (known, mask) = (sheet.known_of(chunks[*at].id), found.masks[*at]);
+                let (known, mask) = (cache.known_of(chunks[*at].id), found.masks[*at]);
                 // Fewer lanes than are known: not all nodes were looked at.
                 let largest = match mask == known.mask {
                     true => known.largest,
@@ -613,7 +613,7 @@ impl<'a> Search<'a> {
             return Ok(self.pick(&parts.collect::<Vec<_>>(), all));
         }
         let mut totals: Vec<Column<i64>> =
-            live.iter().map(|at| sheet.known_of(chunks[*at].id).totals).collect();
+            live.iter().map(|at| cache.known_of(chunks[*at].id).totals).collect();
         for (scorer, score) in asked {
             let failed = Failed::default();
             let columns = self.map(&live, |at| {

@@ -14,7 +14,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 use crate::model::{Generation, Template};
-use crate::snapshot::{Cluster, Column, LANES, Line};
+use crate::snapshot::{Cluster, Column, LANES, Lineage};
 
 use super::dispatch;
 
@@ -39,7 +39,7 @@ pub(super) struct Known {
 /// What is known of the chunks for one template. A pod whose like never comes
 /// again costs what it looks at, and not a place for every chunk there is.
 #[derive(Default)]
-pub(super) struct Sheet {
+pub(super) struct VerdictCache {
     /// By the chunk's number, 1 more than its place among what is known.
     places: Vec<u32>,
     known: Vec<Known>,
@@ -47,7 +47,7 @@ pub(super) struct Sheet {
     is_used: bool,
 }
 
-impl Sheet {
+impl VerdictCache {
     fn place(&self, chunk: u32) -> Option<usize> {
         let place = *self.places.get(chunk as usize)?;
         (place as usize).checked_sub(1)
@@ -102,23 +102,23 @@ impl Known {
 /// Sheets by template: those that were used lately, by second chance.
 #[derive(Default)]
 pub(super) struct Memo {
-    line: Option<Line>,
-    sheets: HashMap<Arc<Template>, Sheet>,
+    line: Option<Lineage>,
+    caches: HashMap<Arc<Template>, VerdictCache>,
     /// Who is the next to go.
     turns: VecDeque<Arc<Template>>,
     /// For pods of which nothing is to be kept; its memory is.
-    loose: Sheet,
+    loose: VerdictCache,
 }
 
 impl Memo {
-    /// The sheet of a template, for a cluster of so many chunks, if `keep` says that one
+    /// The cache of a template, for a cluster of so many chunks, if `keep` says that one
     /// is to be kept.
-    pub(super) fn sheet(
+    pub(super) fn cache(
         &mut self,
         (cluster, chunks): (&Cluster, usize),
         template: &Arc<Template>,
         keep: bool,
-    ) -> &mut Sheet {
+    ) -> &mut VerdictCache {
         if !keep {
             self.loose.forget();
             return &mut self.loose;
@@ -126,42 +126,42 @@ impl Memo {
         let line = cluster.line();
         if self.line.as_ref() != Some(&line) {
             self.line = Some(line);
-            self.sheets.clear();
+            self.caches.clear();
             self.turns.clear();
         }
-        if !self.sheets.contains_key(template) {
+        if !self.caches.contains_key(template) {
             let bytes = chunks * size_of::<Known>() + cluster.most_chunks() * size_of::<u32>();
             let most = (MOST_BYTES / bytes.max(1)).clamp(1, 4096);
-            let mut sheet = Sheet::default();
-            while self.sheets.len() >= most
+            let mut cache = VerdictCache::default();
+            while self.caches.len() >= most
                 && let Some(gone) = self.least_used()
             {
                 // Its memory stays.
-                sheet = gone;
+                cache = gone;
             }
-            sheet.forget();
-            self.sheets.insert(template.clone(), sheet);
+            cache.forget();
+            self.caches.insert(template.clone(), cache);
             self.turns.push_back(template.clone());
         }
-        let sheet = self.sheets.entry(template.clone()).or_default();
+        let cache = self.caches.entry(template.clone()).or_default();
         // Chunks come and go with their numbers: of most of these there is none left.
-        if sheet.known.len() > 2 * chunks + 8 {
-            *sheet = Sheet::default();
+        if cache.known.len() > 2 * chunks + 8 {
+            *cache = VerdictCache::default();
         }
-        sheet.is_used = true;
-        sheet
+        cache.is_used = true;
+        cache
     }
 
     /// Takes one away that was not used since its last turn.
-    fn least_used(&mut self) -> Option<Sheet> {
+    fn least_used(&mut self) -> Option<VerdictCache> {
         loop {
             let next = self.turns.pop_front()?;
-            match self.sheets.get_mut(&next) {
-                Some(sheet) if sheet.is_used => {
-                    sheet.is_used = false;
+            match self.caches.get_mut(&next) {
+                Some(cache) if cache.is_used => {
+                    cache.is_used = false;
                     self.turns.push_back(next);
                 }
-                _ => return self.sheets.remove(&next),
+                _ => return self.caches.remove(&next),
             }
         }
     }

@@ -163,17 +163,16 @@ pub(crate) mod dispatch;
 mod events;
 mod eviction;
 mod filters;
+mod godel;
 mod handle;
 mod hints;
 mod memo;
 mod nominator;
 mod panics;
-mod partition;
 mod plain;
 mod plugin;
 mod pod_groups;
 mod point;
-mod preferred;
 mod queued_pod;
 mod recorder;
 #[cfg(feature = "k8s")]
@@ -184,7 +183,6 @@ mod scores;
 mod status;
 mod volumes;
 mod waiting;
-mod workflow;
 
 pub use algorithm::{Algorithm, AlgorithmConfig, Decision, ScheduleError};
 pub use cycle::{Cycle, CycleState, StateError};
@@ -193,19 +191,18 @@ pub use events::{Actions, ClusterEvent, EventResource, Hint, Interest};
 pub use eviction::{Eviction, Evictor};
 pub(crate) use filters::Without;
 pub use filters::{Diagnosis, Filters};
+pub use godel::{Partition, Preferred, SubCluster, SubClusters, SwitchType, Workflow};
 pub use handle::{Binder, Handle, Snapshots};
 pub use hints::QueueingHints;
 pub use nominator::Nominator;
 pub use panics::{Panicked, Panics};
-pub use partition::Partition;
 pub use plugin::{
     Bind, Feasible, Filter, Nomination, Permit, Plugin, PreFilter, PreFlight, PreScore, Reads,
     Score, ScoredNodes,
 };
 pub(crate) use plugin::{each_lane, each_same, normalize_to_largest};
-pub use pod_groups::{Hold, Muster, PodGroups};
+pub use pod_groups::{GroupStatus, Hold, PodGroups};
 pub use point::Point;
-pub use preferred::Preferred;
 pub use queued_pod::{PluginSet, QueuedPod};
 pub use recorder::{AttemptResult, Recorder, Step};
 #[cfg(feature = "k8s")]
@@ -217,4 +214,3 @@ pub use status::{Code, Reasons, Status};
 pub use volumes::{Assumed, PodVolumes, VolumeBinder};
 pub(crate) use waiting::go_duration;
 pub use waiting::{WaitingPod, WaitingPods};
-pub use workflow::{SubCluster, SubClusters, SwitchType, Workflow};

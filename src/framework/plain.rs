@@ -5,7 +5,7 @@ use crate::model::{Name, stable_hash_of};
 use crate::snapshot::{Chunk, Cluster, NodeInfo};
 
 use super::algorithm::{Algorithm, Decision, ScheduleError};
-use super::preferred::preferred;
+use super::godel::preferred::preferred;
 use super::{Cycle, Feasible, Point, num_feasible_nodes_to_find};
 
 impl Algorithm {

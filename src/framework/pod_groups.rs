@@ -11,7 +11,7 @@ use crate::snapshot::Cluster;
 
 /// A pod group as a queue knows it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Muster {
+pub struct GroupStatus {
     /// How many of its pods have to be placed at once; none where there is no such
     /// group.
     pub wanted: Option<u32>,
@@ -34,24 +34,24 @@ pub enum Hold {
 /// plugins read.
 #[derive(Debug, Default)]
 pub struct PodGroups {
-    known: RwLock<HashMap<Name, HashMap<Name, Muster>>>,
+    known: RwLock<HashMap<Name, HashMap<Name, GroupStatus>>>,
     called: Mutex<Vec<(Name, Name)>>,
 }
 
 impl PodGroups {
     /// What is known of a group; none where no pod of it is in the queue.
     #[must_use]
-    pub fn get(&self, namespace: &str, name: &str) -> Option<Muster> {
+    pub fn get(&self, namespace: &str, name: &str) -> Option<GroupStatus> {
         let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
         known.get(namespace)?.get(name).copied()
     }
 
     /// Notes what is known of a group now.
-    pub fn set(&self, namespace: &Name, name: &Name, muster: Muster) {
+    pub fn set(&self, namespace: &Name, name: &Name, status: GroupStatus) {
         let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
         match known.get_mut(namespace) {
-            Some(groups) => drop(groups.insert(name.clone(), muster)),
-            None => drop(known.insert(namespace.clone(), [(name.clone(), muster)].into())),
+            Some(groups) => drop(groups.insert(name.clone(), status)),
+            None => drop(known.insert(namespace.clone(), [(name.clone(), status)].into())),
         }
     }
 
@@ -68,7 +68,7 @@ impl PodGroups {
             let placed = || cluster.placed_members(namespace, name);
             let others = self.get(namespace, name).map_or_else(placed, |known| known.members);
             let wanted = group.map(|group| group.wanted());
-            self.set(namespace, name, Muster { wanted, members: others + 1, hold: None });
+            self.set(namespace, name, GroupStatus { wanted, members: others + 1, hold: None });
         }
     }
 
@@ -105,13 +105,13 @@ mod tests {
     #[test]
     fn groups_of_one_name_are_told_apart_by_their_namespaces() {
         let groups = PodGroups::default();
-        let muster = |members| Muster { members, ..Muster::default() };
+        let status = |members| GroupStatus { members, ..GroupStatus::default() };
         let [a, b, g]: [Name; 3] = ["a".into(), "b".into(), "g".into()];
-        groups.set(&a, &g, muster(1));
-        groups.set(&b, &g, muster(2));
-        assert_eq!(groups.get("a", "g"), Some(muster(1)));
+        groups.set(&a, &g, status(1));
+        groups.set(&b, &g, status(2));
+        assert_eq!(groups.get("a", "g"), Some(status(1)));
         groups.remove("a", "g");
-        assert_eq!((groups.get("a", "g"), groups.get("b", "g")), (None, Some(muster(2))));
+        assert_eq!((groups.get("a", "g"), groups.get("b", "g")), (None, Some(status(2))));
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Which nodes are looked at: all of them, or the first so many that will do,
 //! in rotating list order.
 
-use crate::snapshot::{Chunk, Cluster, LANES, Line};
+use crate::snapshot::{Chunk, Cluster, LANES, Lineage};
 
 /// How many feasible nodes are enough (schedule_one.go
 /// `numFeasibleNodesToFind`): all below 100 nodes; else `percentage` of them,
@@ -38,7 +38,7 @@ pub(crate) struct Sample {
 /// chunks with some of their lanes: nodes are never walked one by one.
 #[derive(Default)]
 pub(crate) struct Order {
-    of: Option<(Line, u64)>,
+    of: Option<(Lineage, u64)>,
     /// Where in the list the next sample starts, or some rounds further.
     next: usize,
     nodes: usize,

@@ -7,23 +7,17 @@
 
 mod affinity;
 mod change;
-mod class;
 mod error;
 mod generation;
 mod godel;
 mod labels;
-mod load;
 mod migration;
-mod movement;
 mod node;
-mod node_parts;
-mod numa;
 mod objects;
 mod pod;
 mod pod_group;
 mod quantity;
 mod requests;
-mod reservation;
 mod resources;
 mod selector;
 mod storage;
@@ -41,18 +35,18 @@ pub use affinity::{
     WeightedPodAffinityTerm,
 };
 pub use change::{Change, Diff};
-pub use class::{Launcher, PodClass};
 pub use error::EventError;
 pub use generation::Generation;
-pub use godel::{AbnormalPodState, GodelPod, NominatedNode, OwnerKey, PodState, Victim};
+pub use godel::{
+    AbnormalPodState, CustomNodeResource, GodelPod, GroupMetric, Launcher, MicroTopology,
+    MicroTopologyError, Movement, MovementOwner, MovementTask, NmNode, NodeMetrics, NodeResources,
+    NominatedNode, NumaZone, OwnerKey, PodClass, PodState, Profile, RecommendedNode, Reservation,
+    ReservationPhase, Usage, Victim,
+};
 pub use labels::{LabelLookup, Labels};
-pub use load::{GroupMetric, NodeMetrics, Profile, Usage};
 pub use migration::InTreePlugin;
-pub use movement::{Movement, MovementOwner, MovementTask, RecommendedNode};
 pub(crate) use node::HOSTNAME;
 pub use node::{Image, Node, NodeBuilder, NodeLabels, ZoneKey, node};
-pub use node_parts::{CustomNodeResource, NmNode, NodeResources};
-pub use numa::{MicroTopology, MicroTopologyError, NumaZone};
 pub use objects::{Namespace, Object, ObjectKind, PodDisruptionBudget, Service, Workload};
 pub use pod::{Pod, PodBuilder, Timestamp, pod};
 pub use pod_group::{PodGroup, PodGroupPhase, PodGroupState};
@@ -60,7 +54,6 @@ pub use quantity::{Quantity, QuantityError};
 pub use requests::{
     Container, ContainerKind, ContainerStatus, NonZero, PodResources, Requests, ResourceList,
 };
-pub use reservation::{Reservation, ReservationPhase};
 #[cfg(feature = "k8s")]
 pub(crate) use resources::is_scalar;
 pub use resources::{Bytes, MilliCpu, ResourceOverflow, Resources, Scalars};

@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex};
 use foldhash::fast::FixedState;
 
 use crate::model::{Generation, Template};
-use crate::snapshot::{Chunk, Cluster, Line};
+use crate::snapshot::{Chunk, Cluster, Lineage};
 
 use super::topology::{Domain, Keys};
 
@@ -38,7 +38,7 @@ impl Part {
 pub(super) struct Ledger {
     /// The line of versions, its layout, and when an object that is read last
     /// changed.
-    of: Option<(Line, u64, Generation)>,
+    of: Option<(Lineage, u64, Generation)>,
     /// The version that was counted last.
     at: Generation,
     keys: Keys,

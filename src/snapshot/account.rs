@@ -9,7 +9,7 @@ use crate::model::{Bytes, MilliCpu, NonZero, PodClass, PodResources, Resources, 
 
 use super::chunk::{Chunk, Column, LANES, ResourceId};
 use super::cluster::Cluster;
-use super::hints::MOST_SLOTS;
+use super::pod_index::MOST_SLOTS;
 
 /// Set in the numbers of the best-effort account's columns.
 const BEST_EFFORT: ResourceId = 1 << 31;

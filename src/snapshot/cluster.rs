@@ -11,10 +11,10 @@ use crate::model::{
 
 use super::chunk::{Chunk, NodeSlot, Place, lanes};
 use super::hash_index::HashIndex;
-use super::hints::Uids;
 use super::lane::TemplateId;
 use super::leases::Leases;
 use super::node_info::{NodeInfo, PodInfo};
+use super::pod_index::Uids;
 use super::stores::Objects;
 use super::table::{Internable, Interned, Table};
 use super::tally::{Hosts, KnownHosts};
@@ -393,8 +393,8 @@ impl Cluster {
     }
 
     /// The line of versions that this one is of.
-    pub(crate) fn line(&self) -> Line {
-        Line { leases: self.rest.leases.clone(), branch: self.branch }
+    pub(crate) fn line(&self) -> Lineage {
+        Lineage { leases: self.rest.leases.clone(), branch: self.branch }
     }
 
     /// The node called `name`; `None` for a ghost. O(log n).
@@ -626,14 +626,14 @@ impl std::fmt::Debug for Cluster {
 
 /// A line of versions: of an engine's writer, or of one of its forks.
 #[derive(Clone, Debug)]
-pub(crate) struct Line {
+pub(crate) struct Lineage {
     /// Every engine has its own, and holding it keeps its address from another.
     leases: Arc<Leases>,
     branch: u64,
 }
 
-impl PartialEq for Line {
-    fn eq(&self, other: &Line) -> bool {
+impl PartialEq for Lineage {
+    fn eq(&self, other: &Lineage) -> bool {
         Arc::ptr_eq(&self.leases, &other.leases) && self.branch == other.branch
     }
 }

@@ -87,7 +87,7 @@ impl Departures {
     }
 
     pub(super) fn stay(&mut self, entry: u64) {
-        if !mutated!("hints-forget-return") {
+        if !mutated!("pod-index-forget-return") {
             *self.stayed.entry(entry).or_insert(0) += 1;
         }
     }

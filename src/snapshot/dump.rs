@@ -9,10 +9,10 @@ use crate::model::{
 };
 
 use super::cluster::{Cluster, ImageState};
+use super::godel::NodeLoad;
 use super::godel::{
     DeletionMarks, Movements, PreemptionMarks, Reservations, ReservedPlace, Suggestion,
 };
-use super::load::NodeLoad;
 use super::node_info::NodeInfo;
 use super::table::{Internable, Interned};
 

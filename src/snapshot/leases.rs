@@ -1,7 +1,7 @@
 //! Leases: how the writer knows which versions forks still need, and waits for no fork to know it.
 //!
 //! A fork outlives the version that it starts at, and goes on looking up pods in the index that all versions share
-//! (see `hints.rs`). The writer must not remove an entry that a fork needs, and it must not wait for a thread that is
+//! (see `pod_index.rs`). The writer must not remove an entry that a fork needs, and it must not wait for a thread that is
 //! making or dropping a fork.
 //!
 //! The writer's versions are divided into *epochs*: stretches of consecutive versions, each with a counter. A version

@@ -19,13 +19,11 @@ mod dump;
 mod fork;
 pub(crate) mod godel;
 mod hash_index;
-mod hints;
 mod lane;
 mod leases;
-mod load;
 mod node_info;
-mod numa;
 mod objects;
+mod pod_index;
 mod stores;
 mod table;
 mod tally;
@@ -37,19 +35,18 @@ pub use account::Account;
 pub use changes::{Change, ChangeKind, ChangedSince};
 pub use chunk::{Chunk, Column, LANES, NodeSlot};
 pub(crate) use chunk::{balanced, lanes};
-pub(crate) use cluster::Line;
+pub(crate) use cluster::Lineage;
 pub use cluster::{Cluster, ImageState, Snapshot, ZoneInfo};
 pub use draft::PartCount;
 pub use dump::{AccountDump, Dump, NodeDump};
 pub use fork::Fork;
 pub use godel::{
-    DeletionMark, DeletionMarks, GodelConfig, Movements, PreemptionMark, PreemptionMarks,
-    Reservations, ReservedPlace, SuggestedMovement, Suggestion,
+    DeletionMark, DeletionMarks, GodelConfig, Movements, NodeLoad, NumaAllocation, NumaResource,
+    NumaStatus, NumaTopology, PreemptionMark, PreemptionMarks, Reservations, ReservedPlace,
+    SuggestedMovement, Suggestion,
 };
-pub use load::NodeLoad;
-pub(crate) use node_info::Spot;
+pub(crate) use node_info::PodRef;
 pub use node_info::{NodeInfo, PodInfo};
-pub use numa::{NumaAllocation, NumaResource, NumaStatus, NumaTopology};
 pub use stores::{Keyed, ObjectEvent, ObjectStore, Objects, Store};
 pub(crate) use tally::Hosts;
 pub(crate) use victims::importance;
@@ -61,28 +58,28 @@ pub(crate) mod model {
     use std::sync::Arc;
 
     use super::departures::Departures;
-    use super::hints::Uids;
     use super::leases::Leases;
+    use super::pod_index::Uids;
     use crate::model::Generation;
 
     /// The writer's end of the index of pods.
-    pub struct HintsWriter {
+    pub struct PodIndexWriter {
         latest: Uids,
         departures: Departures,
         leases: Arc<Leases>,
     }
 
     /// The index as a version or a fork has it.
-    pub struct HintsVersion(Uids, Arc<Leases>);
+    pub struct PodIndexVersion(Uids, Arc<Leases>);
 
-    impl Default for HintsWriter {
-        fn default() -> HintsWriter {
+    impl Default for PodIndexWriter {
+        fn default() -> PodIndexWriter {
             let departures = Departures::default();
-            HintsWriter { latest: Uids::new(), departures, leases: Arc::default() }
+            PodIndexWriter { latest: Uids::new(), departures, leases: Arc::default() }
         }
     }
 
-    impl HintsWriter {
+    impl PodIndexWriter {
         /// A pod with this hash comes to this slot.
         pub fn insert(&mut self, hash: u32, slot: u32) {
             self.latest.insert(u64::from(hash) << 32, slot, &mut self.departures);
@@ -113,22 +110,22 @@ pub(crate) mod model {
         }
 
         /// What a version that is published now has.
-        pub fn version(&self) -> HintsVersion {
-            HintsVersion(self.latest.share(), self.leases.clone())
+        pub fn version(&self) -> PodIndexVersion {
+            PodIndexVersion(self.latest.share(), self.leases.clone())
         }
     }
 
-    impl HintsVersion {
+    impl PodIndexVersion {
         /// Whether the version is told of this slot.
         pub fn finds(&self, hash: u32, slot: u32) -> bool {
             self.0.find(u64::from(hash) << 32, |found| found == slot).is_some()
         }
 
         /// A fork of this version or fork.
-        pub fn fork(&self) -> HintsVersion {
+        pub fn fork(&self) -> PodIndexVersion {
             let mut fork = self.0.share();
             fork.fork_off(&self.1);
-            HintsVersion(fork, self.1.clone())
+            PodIndexVersion(fork, self.1.clone())
         }
     }
 }

@@ -284,7 +284,7 @@ impl std::fmt::Debug for NodeInfo<'_> {
 
 /// Where a pod is: on which node, and at which place among its pods.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Spot {
+pub(crate) struct PodRef {
     pub(crate) slot: NodeSlot,
     pub(crate) index: usize,
 }
@@ -337,8 +337,8 @@ impl<'a> PodInfo<'a> {
     }
 
     /// Where it is, until its node's pods change.
-    pub(crate) fn spot(&self) -> Spot {
-        Spot { slot: self.node.slot(), index: self.index }
+    pub(crate) fn spot(&self) -> PodRef {
+        PodRef { slot: self.node.slot(), index: self.index }
     }
 
     /// The node that it is on.

@@ -12,12 +12,11 @@ use crate::log::{Applied, Event, Fact, Outcome};
 use crate::model::{EventError, Generation, Name, Pod, Timestamp, Uid};
 use crate::snapshot::draft::{Draft, check_supported};
 use crate::snapshot::godel::Leaving;
-use crate::snapshot::{Cluster, GodelConfig, NodeSlot, Snapshot, Spot};
+use crate::snapshot::{Cluster, GodelConfig, NodeSlot, PodRef, Snapshot};
 use crate::sync::mutated;
 
 use super::commit::CommitPolicy;
-use super::places::PlaceClocks;
-use super::units::UnboundMembers;
+use super::godel::{PlaceClocks, UnboundMembers};
 
 /// Told of what events do, as it happens.
 pub trait Observer {
@@ -258,7 +257,7 @@ impl State {
     }
 
     /// Where a pod is assumed, if it is.
-    fn assumed(&self, uid: &Uid) -> Option<Spot> {
+    fn assumed(&self, uid: &Uid) -> Option<PodRef> {
         self.draft.pod(uid).filter(|pod| pod.is_assumed()).map(|pod| pod.spot())
     }
 
@@ -448,7 +447,7 @@ impl State {
 
     /// Puts another object of a pod, which was checked, in its place: on
     /// another node than before, it may be.
-    pub(super) fn revise(&mut self, spot: Spot, pod: &Pod, observer: &mut impl Observer) {
+    pub(super) fn revise(&mut self, spot: PodRef, pod: &Pod, observer: &mut impl Observer) {
         self.note_revised(spot, pod, observer);
         let given_up = self.draft.given_up(spot, pod);
         if self.draft.revise(spot, pod, false) {
@@ -470,7 +469,7 @@ impl State {
         uid: &Uid,
         node: Option<&Name>,
         unknown: impl Fn(Uid) -> EventError,
-    ) -> Result<Spot, EventError> {
+    ) -> Result<PodRef, EventError> {
         if uid.is_empty() {
             return Err(EventError::EmptyUid);
         }
@@ -537,7 +536,7 @@ impl State {
     pub(super) fn displace(
         &mut self,
         uid: &Uid,
-        spot: Spot,
+        spot: PodRef,
         leaving: Leaving,
         observer: &mut impl Observer,
     ) {

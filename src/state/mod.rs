@@ -3,16 +3,12 @@
 
 mod audit;
 mod commit;
-mod deletions;
+mod godel;
 mod lifecycle;
 pub mod naive;
 mod noted;
-mod places;
-mod pod_states;
-mod preempting;
 mod rebuild;
 mod relist;
-mod units;
 
 pub use audit::Difference;
 pub use commit::{CommitCheck, CommitPolicy, RoomCheck};

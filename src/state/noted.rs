@@ -7,7 +7,7 @@ use crate::log::Fact;
 use crate::model::{
     Change, Diff, EventError, Generation, Name, Node, Object, ObjectKind, Pod, Uid,
 };
-use crate::snapshot::Spot;
+use crate::snapshot::PodRef;
 use crate::snapshot::draft::{Draft, check_amounts};
 
 use super::lifecycle::{Observer, State};
@@ -17,7 +17,7 @@ impl State {
         self.cluster().generation()
     }
 
-    fn pod_at(&self, spot: Spot) -> Option<(Arc<Pod>, bool)> {
+    fn pod_at(&self, spot: PodRef) -> Option<(Arc<Pod>, bool)> {
         self.draft.pod_at(spot).map(|pod| (Arc::new(pod.to_pod()), pod.is_assumed()))
     }
 
@@ -31,7 +31,7 @@ impl State {
 
     /// Another object of a pod is about to take its place. Whoever knew it as
     /// assumed was not told of it yet, so it appears.
-    pub(super) fn note_revised(&self, spot: Spot, pod: &Pod, observer: &mut impl Observer) {
+    pub(super) fn note_revised(&self, spot: PodRef, pod: &Pod, observer: &mut impl Observer) {
         if observer.takes_notes() {
             let old = self.pod_at(spot).filter(|(_, assumed)| !assumed).map(|(old, _)| old);
             let change = Change::Pod(Diff { old, new: Some(Arc::new(pod.clone())) });
@@ -40,7 +40,7 @@ impl State {
     }
 
     /// A pod is about to go; an assumed one, too: its room is free again.
-    pub(super) fn note_displaced(&self, spot: Spot, observer: &mut impl Observer) {
+    pub(super) fn note_displaced(&self, spot: PodRef, observer: &mut impl Observer) {
         if observer.takes_notes() {
             let old = self.pod_at(spot).map(|(old, _)| old);
             let change = Change::Pod(Diff { old, new: None });

@@ -8,7 +8,7 @@ use crate::model::{
     Generation, HOSTNAME, LabelSelector, Name, Operator, Pod, Requirement, Template,
     TopologySpreadConstraint, UnsatisfiableAction,
 };
-use crate::snapshot::{Chunk, Cluster, Line, Store};
+use crate::snapshot::{Chunk, Cluster, Lineage, Store};
 
 use super::super::node_affinity::Required;
 use super::super::taint_toleration::Tolerated;
@@ -148,7 +148,7 @@ pub(super) fn may_be_selected(cluster: &Cluster, template: &Template) -> bool {
 /// a workload has changed: there may be thousands.
 #[derive(Default)]
 pub(super) struct Selected {
-    of: Option<(Line, Generation)>,
+    of: Option<(Lineage, Generation)>,
     selector: Option<LabelSelector>,
 }
 

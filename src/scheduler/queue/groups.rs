@@ -12,7 +12,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
-use crate::framework::{Actions, EventResource, Hold, Muster, PluginSet, QueuedPod};
+use crate::framework::{Actions, EventResource, GroupStatus, Hold, PluginSet, QueuedPod};
 use crate::model::{Name, Pod, PodGroup, PodGroupState, Timestamp, Uid};
 use crate::plugins::gang_scheduling::TIMEOUT;
 use crate::snapshot::Cluster;
@@ -113,7 +113,7 @@ struct Group {
     /// How many of the placed ones are not in the queue.
     elsewhere: usize,
     /// What the plugin knows.
-    told: Muster,
+    told: GroupStatus,
 }
 
 impl Group {
@@ -131,7 +131,7 @@ impl Group {
             object: None,
             placed: 0,
             elsewhere: 0,
-            told: Muster::default(),
+            told: GroupStatus::default(),
         }
     }
 
@@ -139,7 +139,7 @@ impl Group {
         self.object.as_ref().map_or(0, |group| group.wanted() as usize)
     }
 
-    fn muster(&self) -> Muster {
+    fn muster(&self) -> GroupStatus {
         let timeout = self.object.as_ref().and_then(|group| group.schedule_timeout);
         // A group that lacks no pod has nothing to wait for.
         let is_tried = self.in_flight > 0 && self.placed < self.wanted();
@@ -150,7 +150,7 @@ impl Group {
         let is_late = state == Some(PodGroupState::Timeout);
         let is_over = is_late.then(|| Hold::TimedOut(timeout.unwrap_or(TIMEOUT)));
         let timed_out = is_over.or(timed_out);
-        Muster {
+        GroupStatus {
             wanted: self.object.as_ref().map(|group| group.wanted()),
             members: self.members.len() + self.elsewhere,
             hold: timed_out.or(in_flight),
@@ -164,7 +164,7 @@ impl Group {
     }
 }
 
-fn is_open(muster: &Muster) -> bool {
+fn is_open(muster: &GroupStatus) -> bool {
     muster.hold.is_none() && muster.wanted.is_some_and(|wanted| muster.members >= wanted as usize)
 }
 

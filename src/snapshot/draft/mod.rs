@@ -5,18 +5,16 @@
 //! alone. Every operation is checked first and then applied, or refused
 //! without a trace. Freezing is a clone of the root.
 
-mod godel;
 mod nodes;
 mod parts;
 mod pods;
 mod renewed;
-mod reservations;
 
+pub(crate) use super::godel::draft::Effect;
 pub use parts::PartCount;
 pub(crate) use pods::{check_amounts, check_supported};
 #[cfg(test)]
 pub(crate) use renewed::damage;
-pub(crate) use reservations::Effect;
 
 use crate::model::{EventError, Generation, Name, Object, ObjectKind, Template};
 
@@ -37,7 +35,7 @@ pub(crate) struct Draft {
     /// the users of its base, and so never takes a template away.
     users: Option<Users>,
     /// What events did to pods that hold places.
-    effects: Vec<Effect>,
+    pub(super) effects: Vec<Effect>,
 }
 
 /// Numbers given back, one list for each table.
@@ -154,7 +152,7 @@ impl Draft {
 
     /// Whether every table has numbers left for one event.
     fn has_room(&self) -> bool {
-        const ENOUGH: u32 = super::hints::MOST_SLOTS;
+        const ENOUGH: u32 = super::pod_index::MOST_SLOTS;
         let rest = &self.cluster.rest;
         [
             rest.next_slot,

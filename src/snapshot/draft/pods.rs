@@ -6,7 +6,7 @@ use crate::model::{
 
 use super::super::chunk::{Chunk, NodeSlot, Place, set};
 use super::super::cluster::{Cluster, GroupKey, claim_key};
-use super::super::node_info::{NodeInfo, PodInfo, Spot};
+use super::super::node_info::{NodeInfo, PodInfo, PodRef};
 use super::Draft;
 
 /// Longest name or uid that a lane holds.
@@ -29,7 +29,7 @@ impl Draft {
         &self,
         pod: &Pod,
         node: &str,
-        leaving: Option<Spot>,
+        leaving: Option<PodRef>,
     ) -> Result<Option<NodeSlot>, EventError> {
         let too_long = |what| EventError::TooLong { what, name: shorten(&pod.name) };
         if pod.uid.is_empty() {
@@ -99,7 +99,7 @@ impl Draft {
     /// Replaces a pod by another object of it on the same node, in its place,
     /// where nothing differs that anything is counted by; says whether that was
     /// so. O(log n).
-    pub(crate) fn revise(&mut self, spot: Spot, pod: &Pod, assumed: bool) -> bool {
+    pub(crate) fn revise(&mut self, spot: PodRef, pod: &Pod, assumed: bool) -> bool {
         let Some(node) = self.cluster.at_slot(spot.slot) else { return false };
         let Some(old) = node.pod_at(spot.index) else { return false };
         let (was_assumed, number) = (old.is_assumed(), old.template_id());
@@ -123,7 +123,7 @@ impl Draft {
 
     /// Takes a pod away; the last pod of a ghost takes the ghost with it.
     /// O(log n + pods of the node).
-    pub(crate) fn displace(&mut self, spot: Spot) {
+    pub(crate) fn displace(&mut self, spot: PodRef) {
         let slot = spot.slot;
         let Some(node) = self.cluster.at_slot(slot) else { return };
         let Some(pod) = node.pod_at(spot.index) else { return };
@@ -167,7 +167,7 @@ impl Draft {
     }
 
     /// The pod at a spot.
-    pub(crate) fn pod_at(&self, spot: Spot) -> Option<PodInfo<'_>> {
+    pub(crate) fn pod_at(&self, spot: PodRef) -> Option<PodInfo<'_>> {
         self.cluster.at_slot(spot.slot)?.pod_at(spot.index)
     }
 
@@ -200,7 +200,7 @@ impl Draft {
 
     /// Whether the node is one: claims of a ghost's pods do not count as used
     /// (kube-scheduler's set is made from the listed nodes).
-    pub(super) fn is_listed(&self, slot: NodeSlot) -> bool {
+    pub(in crate::snapshot) fn is_listed(&self, slot: NodeSlot) -> bool {
         self.cluster.node_by_slot(slot).is_some()
     }
 

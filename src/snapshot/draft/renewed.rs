@@ -101,7 +101,7 @@ pub(crate) mod damage {
 
     use super::super::super::chunk::Chunk;
     use super::super::super::cluster::Rest;
-    use super::super::super::hints::Uids;
+    use super::super::super::pod_index::Uids;
     use super::Draft;
 
     type Damage = fn(&mut Draft);

@@ -26,8 +26,11 @@
 //! state when.
 
 mod deletions;
+pub(super) mod draft;
+mod load;
 mod marks;
 mod movements;
+mod numa;
 mod reservations;
 
 use std::time::Duration;
@@ -37,9 +40,11 @@ use crate::model::Name;
 use super::cluster::Cluster;
 
 pub use deletions::{DeletionMark, DeletionMarks};
+pub use load::NodeLoad;
 pub use marks::{PreemptionMark, PreemptionMarks};
 pub(crate) use movements::SuggestionId;
 pub use movements::{Movements, SuggestedMovement, Suggestion};
+pub use numa::{NumaAllocation, NumaResource, NumaStatus, NumaTopology};
 pub(crate) use reservations::PlaceId;
 pub use reservations::{Reservations, ReservedPlace};
 

@@ -1,8 +1,8 @@
 //! Pods and who is to start them (Gödel: plugins/podlauncher/pod_launcher.go).
 
-use super::hints::{self, ClusterEvent, Hint, Interest};
 use crate::framework::{Code, Cycle, Filter, Plugin, Point, PreFilter, Status, each_lane};
 use crate::model::{Launcher, Pod};
+use crate::plugins::hints::{self, ClusterEvent, Hint, Interest};
 use crate::snapshot::{Chunk, Cluster, NodeInfo};
 
 /// Rejects nodes that lack what the pod's launcher needs: a Node for the kubelet,

@@ -5,7 +5,7 @@ use loom::sync::Arc;
 use loom::sync::atomic::{AtomicBool, Ordering};
 use loom::thread;
 use loom_tests::{Bound, Looked, explore};
-use portolan::__model::{HintsVersion, HintsWriter};
+use portolan::__model::{PodIndexVersion, PodIndexWriter};
 
 /// Selects one bucket of a segment of four cells.
 const HASH: u32 = 7;
@@ -13,7 +13,7 @@ const HASH: u32 = 7;
 #[test]
 fn a_held_version_finds_a_pod_that_goes() {
     explore("a_held_version_finds_a_pod_that_goes", Bound::Exhaustive, || {
-        let mut writer = HintsWriter::default();
+        let mut writer = PodIndexWriter::default();
         writer.insert(HASH, 1);
         writer.insert(HASH, 2);
         let held = writer.version();
@@ -35,7 +35,7 @@ fn a_held_version_finds_a_pod_that_goes() {
 #[test]
 fn what_is_taken_out_hides_nothing_behind_it() {
     explore("what_is_taken_out_hides_nothing_behind_it", Bound::Exhaustive, || {
-        let mut writer = HintsWriter::default();
+        let mut writer = PodIndexWriter::default();
         writer.insert(HASH, 1);
         writer.insert(HASH, 2);
         writer.depart(HASH, 1, 1);
@@ -53,7 +53,7 @@ fn a_held_version_finds_its_pods_while_segments_are_replaced() {
         "a_held_version_finds_its_pods_while_segments_are_replaced",
         Bound::Preemptions(3),
         || {
-            let mut writer = HintsWriter::default();
+            let mut writer = PodIndexWriter::default();
             (1..=2).for_each(|slot| writer.insert(HASH, slot));
             let held = writer.version();
             let reader = thread::spawn(move || {
@@ -76,7 +76,7 @@ fn a_held_version_finds_its_pods_while_segments_are_replaced() {
 #[test]
 fn a_pod_that_comes_back_is_found_by_all_who_have_it() {
     explore("a_pod_that_comes_back_is_found_by_all_who_have_it", Bound::Exhaustive, || {
-        let mut writer = HintsWriter::default();
+        let mut writer = PodIndexWriter::default();
         writer.insert(HASH, 1);
         let first = writer.version();
         let reader = thread::spawn(move || assert!(first.finds(HASH, 1)));
@@ -99,7 +99,7 @@ fn a_pod_that_comes_back_after_a_split_is_found_by_all_who_have_it() {
         "a_pod_that_comes_back_after_a_split_is_found_by_all_who_have_it",
         Bound::Preemptions(3),
         || {
-            let mut writer = HintsWriter::default();
+            let mut writer = PodIndexWriter::default();
             writer.insert(HASH, 1);
             writer.depart(HASH, 1, 2);
             // More than the four existing cells.
@@ -125,7 +125,7 @@ fn a_pod_that_comes_back_after_a_split_is_found_by_all_who_have_it() {
 #[test]
 fn a_fork_finds_its_pods_beside_a_writer_that_goes_on() {
     explore("a_fork_finds_its_pods_beside_a_writer_that_goes_on", Bound::Exhaustive, || {
-        let mut writer = HintsWriter::default();
+        let mut writer = PodIndexWriter::default();
         writer.insert(HASH, 1);
         let fork = writer.version().fork();
         let looked = Arc::new(Looked::default());
@@ -152,7 +152,7 @@ fn a_fork_finds_its_pods_beside_a_writer_that_goes_on() {
 #[test]
 fn a_fork_of_a_fork_needs_what_the_first_one_did() {
     explore("a_fork_of_a_fork_needs_what_the_first_one_did", Bound::Exhaustive, || {
-        let mut writer = HintsWriter::default();
+        let mut writer = PodIndexWriter::default();
         writer.insert(HASH, 1);
         let first = writer.version().fork();
         let looked = Arc::new(Looked::default());
@@ -177,7 +177,7 @@ fn a_fork_of_a_fork_needs_what_the_first_one_did() {
 #[test]
 fn a_version_that_is_forked_and_let_go_is_not_missed() {
     explore("a_version_that_is_forked_and_let_go_is_not_missed", Bound::Exhaustive, || {
-        let mut writer = HintsWriter::default();
+        let mut writer = PodIndexWriter::default();
         writer.insert(HASH, 1);
         writer.insert(HASH, 2);
         let version = writer.version();
@@ -206,9 +206,9 @@ fn a_version_that_is_forked_and_let_go_is_not_missed() {
 #[test]
 fn forks_of_two_epochs_keep_the_pods_of_each() {
     explore("forks_of_two_epochs_keep_the_pods_of_each", Bound::Preemptions(3), || {
-        let mut writer = HintsWriter::default();
+        let mut writer = PodIndexWriter::default();
         (1..=3).for_each(|slot| writer.insert(HASH, slot));
-        let fork_of = |version: HintsVersion, slots: std::ops::RangeInclusive<u32>| {
+        let fork_of = |version: PodIndexVersion, slots: std::ops::RangeInclusive<u32>| {
             let fork = version.fork();
             thread::spawn(move || slots.for_each(|slot| assert!(fork.finds(HASH, slot), "{slot}")))
         };

@@ -13,14 +13,14 @@ use crate::model::{Change, Diff, Timestamp};
 use crate::snapshot::Reservations;
 use crate::snapshot::draft::Effect;
 
-use super::lifecycle::{Observer, State};
+use crate::state::lifecycle::{Observer, State};
 
 /// So many clocks are no reason to look which of them still run.
 const FEW: usize = 64;
 
 /// When places expire, by number.
 #[derive(Debug, Default)]
-pub(super) struct PlaceClocks {
+pub(in crate::state) struct PlaceClocks {
     /// None: they never do.
     ttl: Option<Duration>,
     /// Those whose clock has not started.
@@ -29,12 +29,12 @@ pub(super) struct PlaceClocks {
 }
 
 impl PlaceClocks {
-    pub(super) fn new(ttl: Option<Duration>) -> PlaceClocks {
+    pub(in crate::state) fn new(ttl: Option<Duration>) -> PlaceClocks {
         PlaceClocks { ttl: ttl.filter(|ttl| !ttl.is_zero()), ..PlaceClocks::default() }
     }
 
     /// It is `now`. O(places whose clock starts × log n).
-    pub(super) fn tick(&mut self, now: Timestamp) {
+    pub(in crate::state) fn tick(&mut self, now: Timestamp) {
         let Some(ttl) = self.ttl else { return };
         let ttl = i64::try_from(ttl.as_nanos()).unwrap_or(i64::MAX);
         let deadline = Timestamp(now.0.saturating_add(ttl));
@@ -75,7 +75,7 @@ impl PlaceClocks {
 
 impl State {
     /// Drops the places whose time has passed, and says how many were still held.
-    pub(super) fn expire_places(&mut self, now: Timestamp) -> usize {
+    pub(in crate::state) fn expire_places(&mut self, now: Timestamp) -> usize {
         self.places.tick(now);
         let mut expired = 0;
         while let Some(number) = self.places.pop(now) {
@@ -85,7 +85,7 @@ impl State {
     }
 
     /// Tells of the pods that came and went because places were held or given up.
-    pub(super) fn tell_effects(&mut self, observer: &mut impl Observer) {
+    pub(in crate::state) fn tell_effects(&mut self, observer: &mut impl Observer) {
         let generation = self.cluster().generation();
         for effect in self.draft.take_effects() {
             let diff = match effect {

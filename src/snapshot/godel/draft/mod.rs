@@ -9,13 +9,17 @@ use crate::model::{
     Victim,
 };
 
-use super::super::cost;
-use super::super::godel::{
+mod reservations;
+
+pub(crate) use reservations::Effect;
+
+use crate::snapshot::cost;
+use crate::snapshot::draft::Draft;
+use crate::snapshot::godel::{
     DeletionMark, DeletionMarks, GodelConfig, Movements, PreemptionMarks, Reservations, Stores,
     SuggestionId,
 };
-use super::super::node_info::PodInfo;
-use super::Draft;
+use crate::snapshot::node_info::PodInfo;
 
 /// Most victims that a pod may name.
 const LONGEST: usize = u16::MAX as usize;
@@ -27,7 +31,7 @@ impl Draft {
     }
 
     /// The stores, copied first where a version shares them.
-    pub(super) fn stores(&mut self) -> Option<&mut Stores> {
+    pub(in crate::snapshot) fn stores(&mut self) -> Option<&mut Stores> {
         let stores = self.cluster.godel.as_mut()?;
         if !stores.is_unique() {
             // The configuration, all places, and the pointers to the others.
@@ -166,7 +170,7 @@ impl Draft {
 }
 
 /// What a pod makes its stores say while it is on its node.
-pub(super) struct Said {
+pub(in crate::snapshot) struct Said {
     uid: Uid,
     node: Name,
     template: Arc<Template>,
@@ -193,7 +197,7 @@ impl Draft {
 
     /// What a pod that is about to go makes its stores say; none where it says nothing
     /// that is kept.
-    pub(super) fn said_by(&self, pod: &PodInfo<'_>) -> Option<Said> {
+    pub(in crate::snapshot) fn said_by(&self, pod: &PodInfo<'_>) -> Option<Said> {
         let template = pod.template();
         self.hears_of(template).then(|| Said {
             uid: pod.uid(),
@@ -204,7 +208,7 @@ impl Draft {
 
     /// A pod has come to a node: what it says there goes into the stores. O(log n + pods
     /// of the node), and what it says.
-    pub(super) fn say(&mut self, pod: &Pod, node: &Name) {
+    pub(in crate::snapshot) fn say(&mut self, pod: &Pod, node: &Name) {
         if self.hears_of(&pod.template) {
             self.tell(&pod.uid, &pod.template, node, true);
         }
@@ -212,19 +216,19 @@ impl Draft {
 
     /// A pod is gone from its node, and what it said goes with it. O(log n + pods of the
     /// node), and what it said.
-    pub(super) fn unsay(&mut self, said: &Said) {
+    pub(in crate::snapshot) fn unsay(&mut self, said: &Said) {
         self.tell(&said.uid, &said.template, &said.node, false);
     }
 
     /// Whether the stores have room for what one more pod says.
-    pub(super) fn stores_have_room(&self) -> bool {
+    pub(in crate::snapshot) fn stores_have_room(&self) -> bool {
         let Some(stores) = &self.cluster.godel else { return true };
         stores.movements.as_ref().is_none_or(|movements| movements.has_room(1))
             && stores.preemption_marks.as_ref().is_none_or(|marks| marks.has_room(LONGEST))
     }
 
     /// Whether a pod names more victims than are kept of one.
-    pub(super) fn has_too_many_victims(&self, template: &Template) -> bool {
+    pub(in crate::snapshot) fn has_too_many_victims(&self, template: &Template) -> bool {
         let nominated = || template.godel.as_ref()?.nominated_node.as_ref();
         self.cluster.preemption_marks().is_some()
             && nominated().is_some_and(|nominated| nominated.victims.len() > LONGEST)
@@ -266,14 +270,14 @@ impl Draft {
 
 impl Draft {
     /// Whether a Movement can be put.
-    pub(super) fn check_movement(&self, new: &Movement) -> Result<(), EventError> {
+    pub(in crate::snapshot) fn check_movement(&self, new: &Movement) -> Result<(), EventError> {
         let nodes = new.owners.iter().map(|owner| owner.nodes.len()).sum();
         let has_room = self.cluster.movements().is_none_or(|movements| movements.has_room(nodes));
         if has_room { Ok(()) } else { Err(EventError::Full) }
     }
 
     /// A Movement that was put is new, or takes the place of another.
-    pub(super) fn declare(&mut self, old: Option<&Movement>, new: &Movement) {
+    pub(in crate::snapshot) fn declare(&mut self, old: Option<&Movement>, new: &Movement) {
         if self.cluster.movements().is_none() {
             return;
         }
@@ -284,7 +288,7 @@ impl Draft {
     }
 
     /// A Movement is gone.
-    pub(super) fn retract(&mut self, old: &Movement) {
+    pub(in crate::snapshot) fn retract(&mut self, old: &Movement) {
         if self.cluster.movements().is_none() {
             return;
         }

@@ -12,18 +12,18 @@ use crate::log::Applied;
 use crate::model::{EventError, Name, Pod, PodState, Uid};
 use crate::snapshot::godel::Leaving;
 
-use super::lifecycle::{Observer, State, node_of, other_node};
+use crate::state::lifecycle::{Observer, State, node_of, other_node};
 
 impl State {
     /// Whether pods may be in states that Gödel's annotations say.
-    pub(super) fn has_pod_states(&self) -> bool {
+    pub(in crate::state) fn has_pod_states(&self) -> bool {
         self.cluster().godel.is_some()
     }
 
     /// A pod changed, to or from any state. It may appear by that: as pending it was
     /// told to nobody here. If the uid changed, the pod of the old uid is gone, and the
     /// queues that know it are told.
-    pub(super) fn update_in_state(
+    pub(in crate::state) fn update_in_state(
         &mut self,
         old: &Uid,
         pod: &Arc<Pod>,
@@ -110,7 +110,7 @@ impl State {
     /// A pod is on no node, its object says. An object that is older than our own
     /// assume is not believed, and nor is one of a bound pod, which stays bound. An
     /// object with another uid is not older: the pod of the old uid is gone.
-    pub(super) fn unplace(
+    pub(in crate::state) fn unplace(
         &mut self,
         old: &Uid,
         pod: &Arc<Pod>,

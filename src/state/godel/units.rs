@@ -8,14 +8,14 @@ use std::collections::BTreeMap;
 
 use crate::model::{EventError, Name, Object, ObjectKind, Pod, PodGroup, PodGroupPhase, Uid};
 
-use super::lifecycle::{Observer, State};
+use crate::state::lifecycle::{Observer, State};
 
 /// Namespace and name of a pod group.
 type Group = (Name, Name);
 
 /// Members of pod groups that are on a node and not bound yet.
 #[derive(Default)]
-pub(super) struct UnboundMembers {
+pub(in crate::state) struct UnboundMembers {
     groups: BTreeMap<Uid, Group>,
     counts: BTreeMap<Group, usize>,
 }
@@ -38,7 +38,7 @@ impl UnboundMembers {
     }
 
     /// Removes a pod, if it is there. O(log n).
-    pub(super) fn remove(&mut self, uid: &Uid) {
+    pub(in crate::state) fn remove(&mut self, uid: &Uid) {
         let Some(group) = self.groups.remove(uid) else { return };
         if let Some(count) = self.counts.get_mut(&group) {
             *count -= 1;
@@ -51,7 +51,7 @@ impl UnboundMembers {
 
 impl State {
     /// Sets the phase of a pod group that is known.
-    pub(super) fn set_group_phase(
+    pub(in crate::state) fn set_group_phase(
         &mut self,
         namespace: &str,
         name: &str,
@@ -75,7 +75,7 @@ impl State {
     /// The binding of a pod finishes: its group is scheduled if as many of its members as
     /// have to be are bound then, and stays so when they go (godel_binder.go
     /// `DeleteVictimsAndBindTasks`). O(log n).
-    pub(super) fn schedule_unit_of(
+    pub(in crate::state) fn schedule_unit_of(
         &mut self,
         uid: &Uid,
         observer: &mut impl Observer,
@@ -101,7 +101,7 @@ impl State {
 
     /// A pod is on a node, or its object there changed: whether it is a member of a group
     /// that is not bound yet.
-    pub(super) fn count_member(&mut self, pod: &Pod, assumed: bool) {
+    pub(in crate::state) fn count_member(&mut self, pod: &Pod, assumed: bool) {
         if !self.keeps_unit_status() {
             return;
         }

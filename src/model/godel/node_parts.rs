@@ -1,7 +1,7 @@
 //! What a node may be made of beside a Node: an NMNode and a CustomNodeResource
 //! of its name, as Gödel has them, and how they become one.
 
-use super::{
+use crate::model::{
     Labels, Name, Node, NodeLabels, NodeMetrics, NumaZone, PodClass, Quantity, ResourceList,
     Resources, Taint, Usage, ZoneKey,
 };
@@ -127,7 +127,7 @@ impl NmNode {
             };
             *amount = if *amount == 0 { offered } else { less(*amount, kept) };
         }
-        merged.allocatable.scalars = super::Scalars::new(scalars);
+        merged.allocatable.scalars = crate::model::Scalars::new(scalars);
         merged
     }
 
@@ -218,8 +218,8 @@ impl CustomNodeResource {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{HOSTNAME, node};
     use super::*;
+    use crate::model::{HOSTNAME, node};
 
     fn list(amounts: &[(&str, i64)]) -> ResourceList {
         ResourceList::new(amounts.iter().map(|(name, n)| (*name, Quantity::whole(*n))))

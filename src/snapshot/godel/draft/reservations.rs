@@ -3,10 +3,10 @@
 
 use crate::model::{EventError, Generation, Pod, PodState, Reservation, ReservationPhase, Uid};
 
-use super::super::chunk::NodeSlot;
-use super::super::godel::{Leaving, PlaceId, Reservations, ReservedPlace};
-use super::super::node_info::{PodInfo, Spot};
-use super::{Draft, check_amounts};
+use crate::snapshot::chunk::NodeSlot;
+use crate::snapshot::draft::{Draft, check_amounts};
+use crate::snapshot::godel::{Leaving, PlaceId, Reservations, ReservedPlace};
+use crate::snapshot::node_info::{PodInfo, PodRef};
 
 /// What became of a pod that holds a place, in the course of an event on something
 /// else.
@@ -32,7 +32,7 @@ enum Succession {
 
 /// What was found of the place of a Reservation that can be put.
 #[derive(Default)]
-pub(super) struct Checked {
+pub(in crate::snapshot) struct Checked {
     /// The place, if it is known.
     number: Option<u32>,
     /// The slot of its node, if that was looked up and is known.
@@ -44,7 +44,7 @@ pub(super) struct Checked {
 impl Draft {
     /// Takes a pod away, and does to places what follows from why. O(log n + pods of
     /// the node).
-    pub(crate) fn leave(&mut self, spot: Spot, leaving: Leaving) {
+    pub(crate) fn leave(&mut self, spot: PodRef, leaving: Leaving) {
         let succession = self.succession(spot, leaving);
         self.displace(spot);
         match succession {
@@ -65,13 +65,13 @@ impl Draft {
     }
 
     /// Gives up the place that a pod holds, and says whether it held one.
-    pub(crate) fn give_up(&mut self, spot: Spot) -> bool {
+    pub(crate) fn give_up(&mut self, spot: PodRef) -> bool {
         let number = self.pod_at(spot).and_then(|pod| self.place_held_by(&pod));
         number.is_some_and(|number| self.drop_place(number))
     }
 
     /// The pod that holds the place which `pod` is to take on `node`.
-    pub(crate) fn place_for(&self, pod: &Pod, node: &str) -> Option<Spot> {
+    pub(crate) fn place_for(&self, pod: &Pod, node: &str) -> Option<PodRef> {
         let place = self.places()?.at(self.matching(pod, node)?)?;
         if !place.is_available() {
             return None;
@@ -87,14 +87,14 @@ impl Draft {
     }
 
     /// Whether something comes in the place of a pod that is deleted.
-    pub(crate) fn is_succeeded(&self, spot: Spot) -> bool {
+    pub(crate) fn is_succeeded(&self, spot: PodRef) -> bool {
         self.succession(spot, Leaving::Deleted).is_some()
     }
 
     /// The place, by number, that a pod gives up when `by`, another object of it, takes
     /// its place: it is elsewhere, or took another one. An object that says nothing of
     /// places changes nothing.
-    pub(crate) fn given_up(&self, spot: Spot, by: &Pod) -> Option<u32> {
+    pub(crate) fn given_up(&self, spot: PodRef, by: &Pod) -> Option<u32> {
         let (places, known) = (self.places()?, self.pod_at(spot)?);
         let taken = places.taken_by(&by.uid, known.node().name())?;
         let node = by.node_name.as_deref().unwrap_or_default();
@@ -113,7 +113,7 @@ impl Draft {
     }
 
     /// Whether a Reservation can be put, and what was found of its place.
-    pub(super) fn check_reservation(
+    pub(in crate::snapshot) fn check_reservation(
         &self,
         old: Option<&Reservation>,
         new: &Reservation,
@@ -153,7 +153,7 @@ impl Draft {
     }
 
     /// A Reservation that was checked is new, or takes the place of another.
-    pub(super) fn reserve(
+    pub(in crate::snapshot) fn reserve(
         &mut self,
         old: Option<&Reservation>,
         new: &Reservation,
@@ -185,7 +185,7 @@ impl Draft {
     }
 
     /// A Reservation is gone.
-    pub(super) fn unreserve(&mut self, old: &Reservation) {
+    pub(in crate::snapshot) fn unreserve(&mut self, old: &Reservation) {
         if let Some(number) = self.place_of(old).filter(|number| self.is_about(old, *number)) {
             self.drop_place(number);
         }
@@ -200,7 +200,7 @@ impl Draft {
 
     /// A pod has come to a node: it takes the place that it names, if that is held
     /// there.
-    pub(super) fn take_place(&mut self, pod: &Pod, node: &str) {
+    pub(in crate::snapshot) fn take_place(&mut self, pod: &Pod, node: &str) {
         let Some(number) = self.matching(pod, node) else { return };
         self.match_place(number, &pod.uid);
     }
@@ -248,7 +248,7 @@ impl Draft {
         (place.is_available() && place.pod.uid == pod.uid()).then_some(number)
     }
 
-    fn succession(&self, spot: Spot, leaving: Leaving) -> Option<Succession> {
+    fn succession(&self, spot: PodRef, leaving: Leaving) -> Option<Succession> {
         let places = self.places()?;
         let pod = self.pod_at(spot).filter(|pod| !pod.template().is_placeholder())?;
         let bound = pod.state() == PodState::Bound;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Name, Pod, Uid};
+use crate::model::{Name, Pod, Uid};
 
 /// How a reservation stands.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]

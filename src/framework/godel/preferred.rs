@@ -13,8 +13,8 @@ use std::sync::Arc;
 use crate::model::{Name, Pod, Template};
 use crate::snapshot::{Cluster, NodeInfo, ReservedPlace};
 
-use super::filters::Filters;
-use super::{Cycle, Decision, Framework, Status};
+use crate::framework::filters::Filters;
+use crate::framework::{Cycle, Decision, Framework, Status};
 
 /// So many places are tried for a pod: each takes a fork and a PreFilter.
 const MOST_TRIED: usize = 32;
@@ -57,7 +57,7 @@ impl Decision {
 }
 
 /// The first preferred node that will do. O(places and nodes tried × PreFilter).
-pub(super) fn preferred(
+pub(in crate::framework) fn preferred(
     framework: &Framework,
     cycle: Cycle<'_>,
     filters: &Filters<'_>,

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use crate::model::{HOSTNAME, Labels, Name, Pod, PodClass, Template};
 use crate::snapshot::{Chunk, Cluster, NodeInfo};
 
-use super::{each_lane, each_same};
+use crate::framework::{each_lane, each_same};
 
 /// The nodes whose label `key` is `value`; all nodes where `value` is empty.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -50,7 +50,7 @@ impl SubCluster {
     }
 
     /// Whether the pod's node selector asks for another one.
-    pub(super) fn excludes(&self, pod: &Pod) -> bool {
+    pub(in crate::framework) fn excludes(&self, pod: &Pod) -> bool {
         let asked = pod.template.node_selector.get(&self.key);
         !self.is_all() && asked.is_some() && !self.is(asked)
     }
@@ -64,7 +64,7 @@ impl SubCluster {
     }
 
     /// The pod with its selector; none where the pod has one of this label.
-    pub(super) fn admit(&self, pod: &Pod) -> Option<Pod> {
+    pub(in crate::framework) fn admit(&self, pod: &Pod) -> Option<Pod> {
         if self.is_all() || pod.template.node_selector.get(&self.key).is_some() {
             return None;
         }
@@ -75,7 +75,7 @@ impl SubCluster {
     }
 
     /// The lanes of `mask` whose nodes are of it.
-    pub(super) fn lanes(&self, cluster: &Cluster, chunk: &Chunk, mask: u64) -> u64 {
+    pub(in crate::framework) fn lanes(&self, cluster: &Cluster, chunk: &Chunk, mask: u64) -> u64 {
         if self.is_all() {
             return mask;
         }
@@ -92,8 +92,8 @@ impl SubCluster {
 }
 
 /// A sub-cluster, and the pods of lately as they are there.
-pub(super) struct Admission {
-    pub(super) sub_cluster: SubCluster,
+pub(in crate::framework) struct Admission {
+    pub(in crate::framework) sub_cluster: SubCluster,
     /// The last templates that lacked the selector, each beside the one that has it.
     known: VecDeque<(Arc<Template>, Arc<Template>)>,
 }
@@ -101,12 +101,12 @@ pub(super) struct Admission {
 impl Admission {
     const KNOWN: usize = 16;
 
-    pub(super) fn new(sub_cluster: SubCluster) -> Admission {
+    pub(in crate::framework) fn new(sub_cluster: SubCluster) -> Admission {
         Admission { sub_cluster, known: VecDeque::new() }
     }
 
     /// As [`SubCluster::admit`], which makes no template twice this way.
-    pub(super) fn admit(&mut self, pod: &Pod) -> Option<Pod> {
+    pub(in crate::framework) fn admit(&mut self, pod: &Pod) -> Option<Pod> {
         let known = self.known.iter().find(|(given, _)| Arc::ptr_eq(given, &pod.template));
         if let Some((_, template)) = known {
             return Some(Pod { template: template.clone(), ..pod.clone() });

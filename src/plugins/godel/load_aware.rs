@@ -6,12 +6,12 @@
 //! ([`NodeInfo::load`]). Gödel may reject nodes whose measurement is old, too: what a
 //! node is worth would change with time alone here, and no version has a clock.
 
-use super::ResourceWeight;
-use super::hints::{self, Interest};
 use crate::framework::{
     Code, Cycle, Feasible, Filter, Plugin, Point, PreFilter, PreScore, Reads, Score, Status,
 };
 use crate::model::{Bytes, MilliCpu, NonZero, PodClass, Template, Usage};
+use crate::plugins::ResourceWeight;
+use crate::plugins::hints::{self, Interest};
 use crate::snapshot::{Chunk, Cluster, NodeInfo};
 
 /// Prefers nodes of which little is in use of what pods of the class may take, and
@@ -341,7 +341,7 @@ mod tests {
     #[cfg(feature = "k8s")]
     #[test]
     fn arguments_are_those_of_godel() {
-        use super::super::args::factory;
+        use crate::plugins::args::factory;
         use serde_json::{Value, json};
 
         let made = |args: Value| match factory(NAME) {

@@ -1,6 +1,6 @@
 //! NUMA nodes: what a machine's parts have, and who was given what of them.
 
-use super::{Name, Quantity, QuantityError, ResourceList};
+use crate::model::{Name, Quantity, QuantityError, ResourceList};
 
 /// A NUMA node of a machine, as a CustomNodeResource says (`status.topologyZone`, a
 /// zone of type Numa in one of type Socket).

@@ -8,7 +8,7 @@
 
 use crate::model::{Bytes, MilliCpu, PodClass, Timestamp, Usage};
 
-use super::node_info::NodeInfo;
+use crate::snapshot::node_info::NodeInfo;
 
 /// What the pods of one class take of a node (Gödel's `LoadAwareNodeUsage`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -53,7 +53,7 @@ pub(crate) const MOST_SLOTS: u32 = (1 << 31) - (1 << 18);
 
 /// The index as a version has it.
 #[derive(Clone)]
-pub(crate) struct Hints(Arc<Directory>);
+pub(crate) struct PodIndex(Arc<Directory>);
 
 /// Segments by the first bits of the hash (extendible hashing).
 struct Directory {
@@ -215,7 +215,7 @@ impl Segment {
     /// paths again, and so do freed ones before it.
     fn remove(&self, entry: u64) {
         let mask = self.cells.len() - 1;
-        let freed = if mutated!("hints-end-paths") { EMPTY } else { FREED };
+        let freed = if mutated!("pod-index-end-paths") { EMPTY } else { FREED };
         let Some(mut at) = self.replace(entry, freed) else { return };
         let mut emptied = 0;
         while self.get(at) == FREED && self.get((at + 1) & mask) == EMPTY {
@@ -304,7 +304,7 @@ impl Directory {
         cost::copied_bytes(8 * self.groups.len() + 8 * GROUP, self.groups.len() + GROUP);
         let full = self.segment(hash).clone();
         let mut entries = full.to_vec();
-        if mutated!("hints-split-forgets") {
+        if mutated!("pod-index-split-forgets") {
             entries.retain(|entry| entry & DEPARTED == 0);
         }
         let first = self.position(hash);
@@ -356,15 +356,19 @@ impl Directory {
     }
 }
 
-impl Default for Hints {
-    fn default() -> Hints {
+impl Default for PodIndex {
+    fn default() -> PodIndex {
         let segment = Arc::new(Segment::new(0, FEWEST));
         freeing::count(1);
-        Hints(Arc::new(Directory { depth: 0, deepest: 1, groups: vec![Group::new(vec![segment])] }))
+        PodIndex(Arc::new(Directory {
+            depth: 0,
+            deepest: 1,
+            groups: vec![Group::new(vec![segment])],
+        }))
     }
 }
 
-impl Hints {
+impl PodIndex {
     /// The first slot under `hash` that `is` accepts. O(1), expected.
     pub(crate) fn find(&self, hash: u64, mut is: impl FnMut(u32) -> bool) -> Option<u32> {
         let hash = short(hash);
@@ -409,7 +413,7 @@ impl Hints {
     pub(crate) fn settle(&mut self, departures: &mut Departures, horizon: Generation, most: usize) {
         for _ in 0..most {
             match departures.waiting.first() {
-                Some((gone, entry)) if gone <= horizon || mutated!("hints-settle-at-once") => {
+                Some((gone, entry)) if gone <= horizon || mutated!("pod-index-settle-at-once") => {
                     departures.waiting.drop_first();
                     if departures.has_stayed(entry) {
                         continue;
@@ -431,7 +435,7 @@ impl Hints {
 /// How a version finds its pods: by the index that all versions of the writer
 /// share, and in a fork also by one of its own.
 pub(crate) struct Uids {
-    hints: Hints,
+    index: PodIndex,
     /// Where forks of this version count themselves.
     epoch: Epoch,
     own: Option<Own>,
@@ -447,12 +451,12 @@ struct Own {
 
 impl Uids {
     pub(crate) fn new() -> Uids {
-        Uids { hints: Hints::default(), epoch: Epoch::default(), own: None }
+        Uids { index: PodIndex::default(), epoch: Epoch::default(), own: None }
     }
 
     /// The same, for another version of the same line.
     pub(crate) fn share(&self) -> Uids {
-        Uids { hints: self.hints.clone(), epoch: self.epoch, own: self.own.clone() }
+        Uids { index: self.index.clone(), epoch: self.epoch, own: self.own.clone() }
     }
 
     /// Starts a line of versions of its own at this one, which the caller holds
@@ -468,14 +472,14 @@ impl Uids {
     /// O(1) expected, O(log n) in a fork.
     pub(crate) fn find(&self, hash: u64, mut is: impl FnMut(u32) -> bool) -> Option<u32> {
         let own = self.own.as_ref().and_then(|own| own.index.find(hash, &mut is));
-        own.or_else(|| self.hints.find(hash, is))
+        own.or_else(|| self.index.find(hash, is))
     }
 
     /// A pod came; `departures` are the writer's.
     pub(crate) fn insert(&mut self, hash: u64, slot: u32, departures: &mut Departures) {
         match &mut self.own {
             Some(own) => own.index.insert(hash, slot),
-            None => self.hints.insert(hash, slot, departures),
+            None => self.index.insert(hash, slot, departures),
         }
     }
 
@@ -491,7 +495,7 @@ impl Uids {
             // A pod from before the fork has no entry here. One that another pod has
             // in its place goes with it, and the shared index still leads to that pod.
             Some(own) => own.index.remove(hash, slot),
-            None => self.hints.depart(hash, slot, now, departures),
+            None => self.index.depart(hash, slot, now, departures),
         }
     }
 
@@ -511,7 +515,7 @@ impl Uids {
         self.epoch = departures.epochs.turn(come > 0, now);
     }
 
-    /// See [`Hints::settle`]; for the writer's line, with what its forks need.
+    /// See [`PodIndex::settle`]; for the writer's line, with what its forks need.
     pub(crate) fn settle(
         &mut self,
         departures: &mut Departures,
@@ -521,7 +525,7 @@ impl Uids {
     ) {
         if !departures.is_empty() {
             let horizon = departures.epochs.horizon(leases, held);
-            self.hints.settle(departures, horizon, most);
+            self.index.settle(departures, horizon, most);
         }
         departures.settled = departures.len();
     }
@@ -544,9 +548,9 @@ mod tests {
         u64::from(i).wrapping_mul(0x9e37_79b9_7f4a_7c15)
     }
 
-    fn slots(hints: &Hints, hash: u64) -> Vec<u32> {
+    fn slots(index: &PodIndex, hash: u64) -> Vec<u32> {
         let mut slots = Vec::new();
-        hints.find(hash, |slot| {
+        index.find(hash, |slot| {
             slots.push(slot);
             false
         });
@@ -562,37 +566,37 @@ mod tests {
         ) {
             // Alike: all hashes have their first bits in common.
             let hash = |key: u32| if alike { u64::from(key % 7) << 32 } else { spread(key) };
-            let mut hints = Hints::default();
+            let mut index = PodIndex::default();
             let mut departures = Departures::default();
             let mut now = Entries::new();
-            let mut held: VecDeque<(Generation, Hints, Entries)> = VecDeque::new();
+            let mut held: VecDeque<(Generation, PodIndex, Entries)> = VecDeque::new();
             for (i, (add, key, slot)) in ops.into_iter().enumerate() {
                 let generation = Generation(i as u64 + 1);
                 if add {
                     if now.insert((key, slot)) {
-                        hints.insert(hash(key), slot, &mut departures);
+                        index.insert(hash(key), slot, &mut departures);
                     }
                 } else if now.remove(&(key, slot)) {
-                    hints.depart(hash(key), slot, generation, &mut departures);
+                    index.depart(hash(key), slot, generation, &mut departures);
                 }
-                held.push_back((generation, hints.clone(), now.clone()));
+                held.push_back((generation, index.clone(), now.clone()));
                 while held.len() > holds[i % 4] + 1 {
                     held.pop_front();
                 }
-                hints.settle(&mut departures, held[0].0, 3);
+                index.settle(&mut departures, held[0].0, 3);
                 if i % 97 == 0 {
-                    for (_, hints, now) in [&held[0], &held[held.len() / 2]] {
+                    for (_, index, now) in [&held[0], &held[held.len() / 2]] {
                         for (key, slot) in now {
-                            prop_assert!(hints.find(hash(*key), |s| s == *slot).is_some());
+                            prop_assert!(index.find(hash(*key), |s| s == *slot).is_some());
                         }
                     }
                 }
             }
             let last = held.pop_back().expect("there was an event").0;
-            hints.settle(&mut departures, last, usize::MAX);
+            index.settle(&mut departures, last, usize::MAX);
             prop_assert_eq!(departures.len(), 0);
             prop_assert!(departures.stayed.is_empty());
-            let directory = &hints.0;
+            let directory = &index.0;
             let mut entries = 0;
             for at in 0..directory.len() {
                 let segment = &directory.groups[at / GROUP].0[at % GROUP];
@@ -607,37 +611,37 @@ mod tests {
 
     #[test]
     fn pods_with_one_hash_on_one_node_stay_apart_when_segments_are_replaced() {
-        let mut hints = Hints::default();
+        let mut index = PodIndex::default();
         let mut departures = Departures::default();
         // Two with one entry; one goes, the segment grows, the other goes.
-        hints.insert(0, 1, &mut departures);
-        hints.insert(0, 1, &mut departures);
-        hints.depart(0, 1, Generation(2), &mut departures);
+        index.insert(0, 1, &mut departures);
+        index.insert(0, 1, &mut departures);
+        index.depart(0, 1, Generation(2), &mut departures);
         for i in 1..200 {
-            hints.insert(spread(i), 7, &mut departures);
+            index.insert(spread(i), 7, &mut departures);
         }
-        hints.depart(0, 1, Generation(9), &mut departures);
+        index.depart(0, 1, Generation(9), &mut departures);
         // A version of generation 5 is held, and has the second one.
-        hints.settle(&mut departures, Generation(5), usize::MAX);
-        assert!(slots(&hints, 0).contains(&1));
-        hints.settle(&mut departures, Generation(9), usize::MAX);
-        assert!(!slots(&hints, 0).contains(&1));
+        index.settle(&mut departures, Generation(5), usize::MAX);
+        assert!(slots(&index, 0).contains(&1));
+        index.settle(&mut departures, Generation(9), usize::MAX);
+        assert!(!slots(&index, 0).contains(&1));
     }
 
     #[test]
     fn a_million_entries_come_and_go() {
         const ENTRIES: u32 = if cfg!(miri) { 1_000 } else { 1_000_000 };
-        let mut hints = Hints::default();
+        let mut index = PodIndex::default();
         let mut departures = Departures::default();
         for i in 0..ENTRIES {
-            hints.insert(spread(i), i % 5000, &mut departures);
+            index.insert(spread(i), i % 5000, &mut departures);
         }
         for i in 0..ENTRIES {
-            assert!(slots(&hints, spread(i)).contains(&(i % 5000)));
-            hints.depart(spread(i), i % 5000, Generation(1), &mut departures);
+            assert!(slots(&index, spread(i)).contains(&(i % 5000)));
+            index.depart(spread(i), i % 5000, Generation(1), &mut departures);
         }
-        hints.settle(&mut departures, Generation(1), usize::MAX);
-        assert!((0..ENTRIES).all(|i| slots(&hints, spread(i)).is_empty()));
-        assert_eq!((hints.0.depth, hints.0.len()), (0, 1));
+        index.settle(&mut departures, Generation(1), usize::MAX);
+        assert!((0..ENTRIES).all(|i| slots(&index, spread(i)).is_empty()));
+        assert_eq!((index.0.depth, index.0.len()), (0, 1));
     }
 }

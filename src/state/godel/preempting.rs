@@ -4,14 +4,14 @@ use crate::model::{EventError, Name, Pod, Uid};
 use crate::snapshot::draft::Draft;
 use crate::snapshot::godel::Leaving;
 
-use super::lifecycle::{Age, Observer, State, node_of, other_node};
+use crate::state::lifecycle::{Age, Observer, State, node_of, other_node};
 
 impl State {
     /// Checks the placement on a fork without the victims, then applies it; returns the
     /// number of victims that left. In Gödel's cache none does: `AssumePod` removes
     /// victims from snapshots alone (scheduler/cache/commonstores/node_store), and the
     /// pod's annotation marks them (preemption_store). O((1 + victims) × log n).
-    pub(super) fn preempt(
+    pub(in crate::state) fn preempt(
         &mut self,
         pod: &Pod,
         victims: &[Uid],

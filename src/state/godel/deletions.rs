@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::model::{EventError, Timestamp, Uid};
 use crate::snapshot::DeletionMark;
 
-use super::lifecycle::State;
+use crate::state::lifecycle::State;
 
 /// How long a mark lasts (`PodMarkerExpirationPeriod`).
 const LASTS: Duration = Duration::from_secs(600);
@@ -13,7 +13,7 @@ const LASTS: Duration = Duration::from_secs(600);
 impl State {
     /// `MarkPodToDelete`: the pod is bound; the last preemptor that marks it is the one
     /// that it is marked for.
-    pub(super) fn mark_for_deletion(
+    pub(in crate::state) fn mark_for_deletion(
         &mut self,
         victim: &Uid,
         preemptor: &Uid,
@@ -32,7 +32,7 @@ impl State {
     }
 
     /// `RemoveDeletePodMarker`: only the preemptor that set a mark removes it.
-    pub(super) fn unmark_for_deletion(
+    pub(in crate::state) fn unmark_for_deletion(
         &mut self,
         victim: &Uid,
         preemptor: &Uid,

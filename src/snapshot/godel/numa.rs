@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::model::{Name, PodClass, Quantity, Resources};
 
-use super::node_info::NodeInfo;
+use crate::snapshot::node_info::NodeInfo;
 
 /// The NUMA nodes of a node, with what is taken of them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -1,6 +1,6 @@
 //! What a rescheduler wants moved, and where to.
 
-use super::{Name, OwnerKey, Timestamp, Uid};
+use crate::model::{Name, OwnerKey, Timestamp, Uid};
 
 /// A pod as a movement names it (`TaskInfo`).
 #[derive(Clone, Debug, PartialEq, Eq)]

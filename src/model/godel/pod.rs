@@ -8,7 +8,7 @@
 
 use std::fmt;
 
-use super::{Name, OwnerReference, Pod, PodSpec, Template, Uid};
+use crate::model::{Name, OwnerReference, Pod, PodSpec, Template, Uid};
 
 /// Where a pod is on its way through dispatcher, scheduler and binder
 /// (util/pod/podstate.go).
@@ -337,8 +337,8 @@ impl Pod {
 
 #[cfg(test)]
 mod tests {
-    use super::super::pod;
     use super::*;
+    use crate::model::pod;
 
     fn annotated(change: impl FnOnce(&mut GodelPod)) -> Pod {
         let mut godel = GodelPod::default();

@@ -5,7 +5,7 @@ use std::num::NonZeroU32;
 use crate::model::{HOSTNAME, LabelSelector, Name};
 use crate::snapshot::{Chunk, Cluster, NodeInfo};
 
-use super::{each_lane, each_same};
+use crate::framework::{each_lane, each_same};
 
 /// A scheduler's own part of the nodes.
 ///
@@ -13,7 +13,7 @@ use super::{each_lane, each_same};
 /// So schedulers of one engine with parts of their own seldom decide for the same node
 /// at once, which would let but one of them in; and what each remembers of its nodes
 /// holds longer. Percentages of nodes are of the part. A pod that asks for nodes by
-/// name, is nominated to one, or has a [`Preferred`](super::Preferred) one, is not bound by
+/// name, is nominated to one, or has a [`Preferred`](crate::framework::Preferred) one, is not bound by
 /// parts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Partition {
@@ -43,7 +43,7 @@ impl Partition {
     }
 
     /// The lanes of `mask` whose nodes are of this part.
-    pub(super) fn lanes(&self, cluster: &Cluster, chunk: &Chunk, mask: u64) -> u64 {
+    pub(in crate::framework) fn lanes(&self, cluster: &Cluster, chunk: &Chunk, mask: u64) -> u64 {
         match self {
             Partition::Share { index, of } => {
                 if chunk.sequence % *of == *index % *of {

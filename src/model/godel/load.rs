@@ -1,6 +1,6 @@
 //! What the pods of a node use, as an agent on it measured.
 
-use super::{Bytes, MilliCpu, Name, PodClass, Timestamp};
+use crate::model::{Bytes, MilliCpu, Name, PodClass, Timestamp};
 
 /// An amount of what is measured: cpu and memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

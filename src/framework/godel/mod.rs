@@ -1,0 +1,9 @@
+//! Gödel's parts of the scheduling cycle: preferred nodes, partitions of the nodes, and its scheduling workflow.
+
+mod partition;
+pub(super) mod preferred;
+pub(super) mod workflow;
+
+pub use partition::Partition;
+pub use preferred::Preferred;
+pub use workflow::{SubCluster, SubClusters, SwitchType, Workflow};

@@ -1,0 +1,17 @@
+//! Gödel's objects, and what pods and nodes say in its annotations.
+
+mod class;
+mod load;
+mod movement;
+mod node_parts;
+mod numa;
+mod pod;
+mod reservation;
+
+pub use class::{Launcher, PodClass};
+pub use load::{GroupMetric, NodeMetrics, Profile, Usage};
+pub use movement::{Movement, MovementOwner, MovementTask, RecommendedNode};
+pub use node_parts::{CustomNodeResource, NmNode, NodeResources};
+pub use numa::{MicroTopology, MicroTopologyError, NumaZone};
+pub use pod::{AbnormalPodState, GodelPod, NominatedNode, OwnerKey, PodState, Victim};
+pub use reservation::{Reservation, ReservationPhase};

@@ -1,0 +1,7 @@
+//! Gödel's plugins.
+
+mod load_aware;
+mod pod_launcher;
+
+pub use load_aware::{LoadAware, Measured, Percent};
+pub use pod_launcher::PodLauncher;
