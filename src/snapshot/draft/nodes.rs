@@ -9,6 +9,7 @@ use super::super::account::is_best_effort;
 use super::super::chunk::{Chunk, Columns, LANES, NodeSlot, Place, SetId, ZoneId, lanes};
 use super::super::cluster::{ImageEntry, TaintSet};
 use super::super::lane::{Identity, Lane, Parts};
+use super::super::node_info::NodeInfo;
 use super::super::zones::GHOSTS;
 use super::Draft;
 use super::pods::shorten;
@@ -16,6 +17,54 @@ use super::pods::shorten;
 /// Two chunks become one when together they have at most so many nodes: not
 /// all, so that nodes that come and go do not move others each time.
 const MERGE: u32 = 48;
+
+/// What differs between the object of a node that is listed and a newer one. Most updates leave all of this as it is.
+/// Of a node that is new, or was a ghost, everything differs but the schedulers.
+struct Differs {
+    zone: bool,
+    labels: bool,
+    hostname: bool,
+    /// Labels or taints.
+    sets: bool,
+    /// The names of the extended resources.
+    scalars: bool,
+    /// The scheduler instances to which the node is assigned.
+    schedulers: bool,
+}
+
+impl Differs {
+    fn between(known: Option<NodeInfo<'_>>, new: &Node, parts: Option<&Parts>) -> Differs {
+        let schedulers = known.is_some_and(|info| {
+            let now = match parts {
+                Some(parts) => parts.schedulers(),
+                None => [new.scheduler.as_ref(), None],
+            };
+            !info.schedulers().eq(now.into_iter().flatten())
+        });
+        let Some(old) = known.and_then(|info| info.node()) else {
+            return Differs {
+                zone: true,
+                labels: true,
+                hostname: true,
+                sets: true,
+                scalars: true,
+                schedulers,
+            };
+        };
+        fn names(node: &Node) -> impl Iterator<Item = &Name> {
+            node.allocatable.scalars.iter().map(|(name, _)| name)
+        }
+        let labels = old.labels != new.labels;
+        Differs {
+            zone: old.zone != new.zone,
+            labels,
+            hostname: labels && old.labels.get(HOSTNAME) != new.labels.get(HOSTNAME),
+            sets: labels || old.taints != new.taints,
+            scalars: !names(old).eq(names(new)),
+            schedulers,
+        }
+    }
+}
 
 impl Draft {
     /// Whether a node can be added or updated.
@@ -45,76 +94,79 @@ impl Draft {
         parts: Option<Arc<Parts>>,
     ) {
         let known = slot.and_then(|slot| self.cluster.at_slot(slot));
-        let old = known.and_then(|info| info.node().cloned());
-        let stays = old.as_ref().is_some_and(|old| old.zone == node.zone);
-        // Most that is told of a node that is known leaves these as they are.
-        let same_labels = old.as_ref().is_some_and(|old| old.labels == node.labels);
-        let same_sets = same_labels && old.as_ref().is_some_and(|old| old.taints == node.taints);
-        let sets = known.map(|info| info.sets());
-        let is_given_on = known.is_some_and(|info| {
-            let now = match &parts {
-                Some(parts) => parts.schedulers(),
-                None => [node.scheduler.as_ref(), None],
-            };
-            !info.schedulers().eq(now.into_iter().flatten())
-        });
-        let hostname = node.labels.get(HOSTNAME);
-        if !same_labels && old.as_ref().is_none_or(|old| old.labels.get(HOSTNAME) != hostname) {
+        let differs = Differs::between(known, &node, parts.as_deref());
+        let sets = known.map(|info| info.sets()).filter(|_| !differs.sets);
+        if differs.hostname {
             self.rest().hosts.forget();
         }
-        if is_given_on || !same_labels {
+        if differs.labels || differs.schedulers {
             self.rest().layout += 1;
         }
-
-        let generation = self.cluster.generation;
-        let same_scalars = old.as_ref().is_some_and(|old| {
-            let (old, new) = (old.allocatable.scalars.iter(), node.allocatable.scalars.iter());
-            old.map(|(name, _)| name).eq(new.map(|(name, _)| name))
-        });
-        if !same_scalars {
+        // New numbers are taken before old ones are released, so that what both objects name keeps its number.
+        if differs.scalars {
             self.acquire_resources(node.allocatable.scalars.iter().map(|(name, _)| name));
         }
-        let (taints, labels) = match sets.filter(|_| same_sets) {
-            Some(sets) => sets,
-            None => self.acquire_sets(&node),
-        };
-
+        let sets = sets.unwrap_or_else(|| self.acquire_sets(&node));
         let slot = match slot {
             Some(slot) => {
-                if let Some(old) = &old {
-                    if !same_sets {
-                        self.release_sets(slot);
-                    }
-                    if !same_scalars {
-                        let scalars = old.allocatable.scalars.iter();
-                        self.release_resources(scalars.map(|(name, _)| name));
-                    }
-                } else {
-                    self.cluster.counts.ghosts -= 1;
-                    self.cluster.counts.nodes += 1;
-                    self.count_claims_of(slot, true);
-                }
-                if !stays && let Some(zone) = self.zone_of(&node) {
-                    self.move_to_end(slot, zone);
-                }
-                slot
+                self.replace_listed(slot, &node, &differs);
+                Some(slot)
             }
-            None => {
-                let Some(zone) = self.zone_of(&node) else { return };
-                let identity = Identity::new(node.name.clone(), generation);
-                let Some(slot) = self.new_slot(&node.name) else { return };
-                self.append(zone, slot, (triomphe::Arc::new(identity), None), &Columns::default());
-                self.cluster.counts.nodes += 1;
-                slot
-            }
+            None => self.append_node(&node),
         };
+        if let Some(slot) = slot {
+            self.write_node(slot, &node, parts, sets, differs.zone);
+        }
+    }
+
+    /// Releases what the object in a slot used and `node` does not, and moves the slot to the zone of `node`.
+    fn replace_listed(&mut self, slot: NodeSlot, node: &Node, differs: &Differs) {
+        let known = self.cluster.at_slot(slot).and_then(|info| info.node().cloned());
+        if let Some(old) = known {
+            if differs.sets {
+                self.release_sets(slot);
+            }
+            if differs.scalars {
+                self.release_resources(old.allocatable.scalars.iter().map(|(name, _)| name));
+            }
+        } else {
+            self.cluster.counts.ghosts -= 1;
+            self.cluster.counts.nodes += 1;
+            self.count_claims_of(slot, true);
+        }
+        if differs.zone
+            && let Some(zone) = self.zone_of(node)
+        {
+            self.move_to_end(slot, zone);
+        }
+    }
+
+    /// Takes a slot for a node that is new, at the end of its zone.
+    fn append_node(&mut self, node: &Node) -> Option<NodeSlot> {
+        let zone = self.zone_of(node)?;
+        let identity = Identity::new(node.name.clone(), self.cluster.generation);
+        let slot = self.new_slot(&node.name)?;
+        self.append(zone, slot, (triomphe::Arc::new(identity), None), &Columns::default());
+        self.cluster.counts.nodes += 1;
+        Some(slot)
+    }
+
+    /// Writes a node's object into the columns of its slot; `arrives` if it came to its zone just now.
+    fn write_node(
+        &mut self,
+        slot: NodeSlot,
+        node: &Arc<Node>,
+        parts: Option<Arc<Parts>>,
+        (taints, labels): (SetId, SetId),
+        arrives: bool,
+    ) {
         let scalars: Vec<(u32, i64)> = self.scalars_of(&node.allocatable);
         self.change_lane(slot, |chunk, at, generation| {
             if let Some(identity) = chunk.identity_mut(at) {
                 if identity.node.is_none() {
                     identity.added = generation;
                 }
-                if !stays {
+                if arrives {
                     identity.arrived = generation;
                 }
                 identity.node = Some(node.clone());
@@ -128,7 +180,7 @@ impl Draft {
             for (resource, amount) in &scalars {
                 chunk.set_allocatable_scalar(at, *resource, *amount);
             }
-            chunk.set_node(at, Some(&node), taints, labels);
+            chunk.set_node(at, Some(node), taints, labels);
             chunk.requested_mut().generation[at] = generation;
         });
     }

@@ -27,7 +27,53 @@ enum Succession {
     /// Its own is held from now on.
     Hold(Box<Pod>),
     /// The one that it had taken, by number, is held again.
-    Reopen(u32),
+    Release(u32),
+}
+
+/// What can happen to a place; [`next`] is the table.
+enum Transition<'a> {
+    /// A pod takes the place.
+    Take(&'a Uid),
+    /// The pod that took the place has left it.
+    Release,
+    /// A Reservation says that the place is held.
+    Confirm,
+    /// A Reservation names another pod as the placeholder.
+    Renew(&'a Pod),
+    /// The time of a place that no Reservation confirmed has passed.
+    Expire,
+    /// The reason for holding the place is gone.
+    End,
+}
+
+/// A place after a transition.
+enum Next {
+    Unchanged,
+    Changed(ReservedPlace),
+    Gone,
+}
+
+/// The state machine of places. A place is available, with its placeholder on the node, or taken by a pod; and it is
+/// confirmed by a Reservation, or held for a limited time.
+fn next(place: &ReservedPlace, transition: &Transition<'_>) -> Next {
+    match (transition, place.is_available(), place.confirmed) {
+        (Transition::Take(uid), true, _) => {
+            Next::Changed(ReservedPlace { matched: Some(Uid::clone(uid)), ..place.clone() })
+        }
+        (Transition::Release, false, _) => {
+            Next::Changed(ReservedPlace { matched: None, ..place.clone() })
+        }
+        (Transition::Confirm, _, false) => {
+            Next::Changed(ReservedPlace { confirmed: true, ..place.clone() })
+        }
+        (Transition::Renew(pod), true, _) => {
+            Next::Changed(ReservedPlace { pod: Pod::clone(pod), ..place.clone() })
+        }
+        (Transition::Expire, _, false) | (Transition::End, ..) => Next::Gone,
+        (Transition::Take(_) | Transition::Renew(_), false, _)
+        | (Transition::Release, true, _)
+        | (Transition::Confirm | Transition::Expire, _, true) => Next::Unchanged,
+    }
 }
 
 /// What was found of the place of a Reservation that can be put.
@@ -49,7 +95,7 @@ impl Draft {
         self.displace(spot);
         match succession {
             Some(Succession::Hold(pod)) => self.hold(&pod),
-            Some(Succession::Reopen(number)) => self.reopen(number),
+            Some(Succession::Release(number)) => self.release_place(number),
             None => {}
         }
     }
@@ -67,7 +113,7 @@ impl Draft {
     /// Gives up the place that a pod holds, and says whether it held one.
     pub(crate) fn give_up(&mut self, spot: PodRef) -> bool {
         let number = self.pod_at(spot).and_then(|pod| self.place_held_by(&pod));
-        number.is_some_and(|number| self.drop_place(number))
+        number.is_some_and(|number| self.transit(number, &Transition::End))
     }
 
     /// The pod that holds the place which `pod` is to take on `node`.
@@ -108,8 +154,7 @@ impl Draft {
     /// Drops a place, unless a Reservation says that it is held; and says whether a pod
     /// went with it.
     pub(crate) fn expire_place(&mut self, number: u32) -> bool {
-        let place = self.places().and_then(|places| places.at(number));
-        place.is_some_and(|place| !place.confirmed) && self.drop_place(number)
+        self.transit(number, &Transition::Expire)
     }
 
     /// Whether a Reservation can be put, and what was found of its place.
@@ -166,7 +211,7 @@ impl Draft {
         if new.occupies() {
             let moved = held.filter(|old| place_id(old) != place_id(new));
             if let Some(number) = moved.and_then(|old| self.place_of(old)) {
-                self.drop_place(number);
+                self.transit(number, &Transition::End);
                 // A ghost goes with its last pod.
                 checked.slot = None;
             }
@@ -177,7 +222,7 @@ impl Draft {
         } else if let Some((old, number)) = held.and_then(|old| Some((old, self.place_of(old)?))) {
             if new.node().is_some() && place_id(old) != place_id(new) {
                 // Nothing would ever end it that names the other place.
-                self.drop_place(number);
+                self.transit(number, &Transition::End);
             } else {
                 self.conclude(number, new);
             }
@@ -187,7 +232,7 @@ impl Draft {
     /// A Reservation is gone.
     pub(in crate::snapshot) fn unreserve(&mut self, old: &Reservation) {
         if let Some(number) = self.place_of(old).filter(|number| self.is_about(old, *number)) {
-            self.drop_place(number);
+            self.transit(number, &Transition::End);
         }
     }
 
@@ -202,7 +247,7 @@ impl Draft {
     /// there.
     pub(in crate::snapshot) fn take_place(&mut self, pod: &Pod, node: &str) {
         let Some(number) = self.matching(pod, node) else { return };
-        self.match_place(number, &pod.uid);
+        self.transit(number, &Transition::Take(&pod.uid));
     }
 
     fn places(&self) -> Option<&Reservations> {
@@ -261,7 +306,7 @@ impl Draft {
                 (reserves && is_placed && named).then(|| Succession::Hold(Box::new(pod.to_pod())))
             }
             Leaving::Deleted | Leaving::Withdrawn => {
-                places.taken_by(&pod.uid(), pod.node().name()).map(Succession::Reopen)
+                places.taken_by(&pod.uid(), pod.node().name()).map(Succession::Release)
             }
         }
     }
@@ -275,7 +320,7 @@ impl Draft {
             if place.is_some_and(|place| place.is_available()) {
                 return;
             }
-            self.drop_place(number);
+            self.transit(number, &Transition::End);
         }
         let place = ReservedPlace {
             placeholder: held.placeholder().into(),
@@ -318,50 +363,40 @@ impl Draft {
         self.effects.push(Effect::Freed(pod));
     }
 
-    /// Takes a place away; says whether a pod held it.
-    fn drop_place(&mut self, number: u32) -> bool {
+    /// The pod that took a place has left it: the place is held again, if its placeholder still fits.
+    pub(crate) fn release_place(&mut self, number: u32) {
+        self.transit(number, &Transition::Release);
+    }
+
+    /// Changes a place, and with it the placeholder on the node. Returns whether a placeholder left the node for good.
+    fn transit(&mut self, number: u32, transition: &Transition<'_>) -> bool {
         let Some(place) = self.places().and_then(|places| places.at(number)).cloned() else {
             return false;
         };
-        if place.is_available() {
+        let changed = match next(&place, transition) {
+            Next::Unchanged => return false,
+            Next::Changed(changed) => Some(changed),
+            Next::Gone => None,
+        };
+        let comes = |changed: &ReservedPlace| !place.is_available() && changed.is_available();
+        let changed = changed.filter(|changed| !comes(changed) || self.can_hold(&changed.pod));
+        let holder = changed.as_ref().filter(|changed| changed.is_available());
+        // One that is there already stays, unless another pod is to hold the place.
+        let stays = place.is_available() && !matches!(transition, Transition::Renew(_));
+        let holder = holder.filter(|_| !stays).map(|changed| changed.pod.clone());
+        let is_held = changed.as_ref().is_some_and(ReservedPlace::is_available);
+        if place.is_available() && !(stays && is_held) {
             self.vacate(&place.pod.uid);
         }
-        self.change_places(|places, now| places.remove(number, now));
-        place.is_available()
-    }
-
-    fn revise_place(&mut self, number: u32, change: impl FnOnce(&mut ReservedPlace)) {
-        let Some(place) = self.places().and_then(|places| places.at(number)) else { return };
-        let mut place = ReservedPlace::clone(place);
-        change(&mut place);
-        self.change_places(|places, now| places.replace(number, place, now));
-    }
-
-    fn match_place(&mut self, number: u32, uid: &Uid) {
-        let Some(place) = self.places().and_then(|places| places.at(number)).cloned() else {
-            return;
+        match changed {
+            Some(changed) => self.change_places(|places, now| places.replace(number, changed, now)),
+            None => self.change_places(|places, now| places.remove(number, now)),
         };
-        if place.is_available() {
-            self.vacate(&place.pod.uid);
-            self.revise_place(number, |place| place.matched = Some(uid.clone()));
+        if let Some(holder) = holder {
+            // What time the place has left goes on.
+            self.occupy(holder, None, None);
         }
-    }
-
-    /// Holds a place again that a pod had taken.
-    pub(crate) fn reopen(&mut self, number: u32) {
-        let Some(place) = self.places().and_then(|places| places.at(number)).cloned() else {
-            return;
-        };
-        if place.is_available() {
-            return;
-        }
-        if self.can_hold(&place.pod) {
-            self.revise_place(number, |place| place.matched = None);
-            // What time it has left goes on.
-            self.occupy(place.pod.clone(), None, None);
-        } else {
-            self.change_places(|places, now| places.remove(number, now));
-        }
+        place.is_available() && !is_held
     }
 
     /// The first Reservation of a place, which confirms it, or a later one.
@@ -378,20 +413,16 @@ impl Draft {
         if place.confirmed && place.is_available() && !is_renewed {
             return;
         }
-        if !place.confirmed {
-            self.revise_place(number, |place| place.confirmed = true);
-        }
+        self.transit(number, &Transition::Confirm);
         let taker = place.matched.as_ref().and_then(|taker| self.pod(taker));
         let is_taken = taker.is_some_and(|taker| **taker.node().name() == *place.node());
         match old {
             // Gödel puts the place's pod back although its successor is there.
-            Some(old) if !old.occupies() && !is_taken => self.reopen(number),
+            Some(old) if !old.occupies() && !is_taken => self.release_place(number),
             // What holds it may say more than a Reservation does, and stays as it is until
             // that says something else.
-            Some(_) if place.is_available() && is_renewed => {
-                self.vacate(&place.pod.uid);
-                self.revise_place(number, |place| place.pod = new.pod.clone());
-                self.occupy(new.pod.clone(), None, None);
+            Some(_) if is_renewed => {
+                self.transit(number, &Transition::Renew(&new.pod));
             }
             _ => {}
         }
@@ -428,12 +459,12 @@ impl Draft {
     fn conclude(&mut self, number: u32, new: &Reservation) {
         match (new.phase, &new.owner) {
             (ReservationPhase::Matched, Some(owner)) if self.pod(owner).is_some() => {
-                self.match_place(number, owner);
+                self.transit(number, &Transition::Take(owner));
             }
             // Until the pod that has it is seen it is held.
             (ReservationPhase::Matched, _) => {}
             _ if self.is_about(new, number) => {
-                self.drop_place(number);
+                self.transit(number, &Transition::End);
             }
             _ => {}
         }
