@@ -232,6 +232,28 @@ impl<'a> ZoneInfo<'a> {
         self.zone.nodes == 0
     }
 
+    /// Its nodes in order of arrival.
+    ///
+    /// ```
+    /// use portolan::model::node;
+    /// use portolan::{Config, Engine};
+    ///
+    /// let (mut writer, reader) = Engine::inline(Config::default());
+    /// writer.add_node(node("n1").zone("a").build())?;
+    /// writer.add_node(node("n2").zone("b").build())?;
+    /// writer.publish();
+    /// let snapshot = reader.snapshot();
+    /// let names = snapshot.zones().flat_map(|zone| zone.nodes()).map(|node| node.name().to_string());
+    /// assert_eq!(names.collect::<Vec<_>>(), ["n1", "n2"]);
+    /// # Ok::<(), portolan::model::EventError>(())
+    /// ```
+    pub fn nodes(&self) -> impl Iterator<Item = NodeInfo<'a>> + use<'a> {
+        let cluster = self.cluster;
+        self.chunks().flat_map(move |chunk| {
+            lanes(chunk.live).filter_map(move |lane| NodeInfo::new(cluster, chunk, lane))
+        })
+    }
+
     /// Its chunks: their live lanes, chunk after chunk and lowest first, are
     /// the zone's nodes in order of arrival.
     pub fn chunks(&self) -> impl Iterator<Item = &'a Chunk> + Clone + use<'a> {

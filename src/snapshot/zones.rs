@@ -3,7 +3,7 @@
 
 use crate::model::ZoneKey;
 
-use super::chunk::{Chunk, ZoneId, lanes};
+use super::chunk::{Chunk, ZoneId};
 use super::cluster::Cluster;
 use super::hash_index::HashIndex;
 use super::node_info::NodeInfo;
@@ -97,12 +97,7 @@ type Cursor<'a> = Box<dyn Iterator<Item = NodeInfo<'a>> + 'a>;
 
 impl<'a> Round<'a> {
     pub(crate) fn new(cluster: &'a Cluster) -> Round<'a> {
-        let cursors = cluster.zones().map(|zone| {
-            let nodes = zone.chunks().flat_map(move |chunk| {
-                lanes(chunk.live).filter_map(move |lane| NodeInfo::new(cluster, chunk, lane))
-            });
-            Box::new(nodes) as Cursor<'a>
-        });
+        let cursors = cluster.zones().map(|zone| Box::new(zone.nodes()) as Cursor<'a>);
         Round { cursors: cursors.collect(), next: 0 }
     }
 }
