@@ -184,8 +184,8 @@ impl Cluster {
         dump
     }
 
-    /// How often each set and name that is kept once is used: what it is, by number, as
-    /// counted and as it follows from nodes and templates.
+    /// Returns the user counts of each table of interned values: the table's name, the recorded counts by number, and
+    /// the counts recomputed from nodes and templates.
     pub(crate) fn uses(&self) -> [(&'static str, Uses, Uses); 4] {
         fn counted<V: Internable>(all: &Interned<V>) -> Uses {
             all.iter().map(|(number, _)| (number, all.users(number))).collect()
@@ -221,7 +221,7 @@ impl Cluster {
         ]
     }
 
-    /// All nodes and ghosts, in no particular order.
+    /// Returns all nodes and ghosts, in no particular order.
     pub(crate) fn everything(&self) -> impl Iterator<Item = NodeInfo<'_>> {
         self.chunks.iter().flat_map(move |(_, chunk)| {
             super::chunk::lanes(chunk.live).filter_map(move |lane| NodeInfo::new(self, chunk, lane))
@@ -230,7 +230,7 @@ impl Cluster {
 }
 
 impl Reservations {
-    /// As they are found, so that what no index names is not there.
+    /// Writes the reservations as lookups find them, so that an entry missing from an index is missing from the dump.
     fn write(&self, dump: &mut Dump) {
         let key = |place: &ReservedPlace| {
             format!("{} {} {}", place.placeholder, place.pod.key(), place.node())
@@ -280,7 +280,7 @@ impl PreemptionMarks {
 }
 
 impl DeletionMarks {
-    /// As they are found, so that a mark that the index lacks is missing.
+    /// Writes the marks as lookups find them, so that an entry missing from the index is missing from the dump.
     fn write(&self, dump: &mut Dump) {
         let found = self.iter().filter_map(|mark| self.get(&mark.victim));
         let described = found.map(|it| (it.victim.clone(), (it.preemptor.clone(), it.until)));
