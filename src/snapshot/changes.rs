@@ -159,17 +159,17 @@ impl Cluster {
                 for at in 0..LANES {
                     let identity = chunk.identity_ptr(at).filter(|id| id.node.is_some());
                     if let Some(identity) = identity {
-                        let what = (identity, chunk.lane_ptr(at));
-                        side.insert(identity.name.clone(), (chunk.slot()[at], what));
+                        let allocations = (identity, chunk.lane_ptr(at));
+                        side.insert(identity.name.clone(), (chunk.slot()[at], allocations));
                     }
                 }
             }
         });
         let mut changes = Vec::new();
-        for (name, (slot, what)) in &ours {
+        for (name, (slot, allocations)) in &ours {
             let kind = match theirs.get(name) {
                 None => ChangeKind::Added,
-                Some((_, before)) if !is_same(*before, *what) => ChangeKind::Changed,
+                Some((_, before)) if !is_same(*before, *allocations) => ChangeKind::Changed,
                 Some(_) => continue,
             };
             changes.push(Change { slot: *slot, name: name.clone(), kind });

@@ -37,7 +37,7 @@ pub struct Cluster {
     pub(crate) uids: Uids,
     /// State that placing a pod rarely changes.
     pub(crate) rest: triomphe::Arc<Rest>,
-    /// Accounting of pods in Gödel's states; `None` if Gödel semantics are disabled.
+    /// Gödel's configuration and stores; `None` if Gödel semantics are disabled.
     pub(crate) godel: Option<triomphe::Arc<super::godel::Stores>>,
     /// Number of slots for tree nodes allocated for this version and all earlier ones of its lineage; see
     /// [`crate::freeing`].
@@ -338,7 +338,7 @@ impl Cluster {
     /// number of each chunk. See [`Cluster::layout`].
     pub(crate) fn chunk_ids(&self) -> impl Iterator<Item = (usize, u32)> {
         let zones = self.rest.zones.list().enumerate();
-       zones.flat_map(|(index, zone)| zone.chunks.iter().map(move |(_, id)| (index, *id)))
+        zones.flat_map(|(index, zone)| zone.chunks.iter().map(move |(_, id)| (index, *id)))
     }
 
     /// Returns the identifier of the layout within a lineage: the chunks of each zone, their lanes in use, and the
@@ -488,7 +488,7 @@ impl Cluster {
 
     /// Returns the namespace and the labels of a numbered label set of pods.
     pub(crate) fn pod_labels(&self, number: u32) -> Option<(&Name, &Labels)> {
-       self.rest.pod_labels.get(number).map(|set| (&set.namespace, &set.labels))
+        self.rest.pod_labels.get(number).map(|set| (&set.namespace, &set.labels))
     }
 
     /// Returns the number of the label set of a template's pods.

@@ -39,7 +39,7 @@ pub struct Dump {
     /// Suggestions of Movements, keyed as `movement kind/namespace/name/uid node`: the desired number of pods, the pods
     /// placed there, and the pods assumed there.
     pub suggestions: BTreeMap<String, (u64, Vec<Uid>, Vec<Uid>)>,
-    /// The number of further pods wanted, by owner and node.
+    /// The number of further pods requested, by owner and node.
     pub available: BTreeMap<String, BTreeMap<String, u64>>,
     /// The pods that each Movement evicts, by the movement's name.
     pub evicted: BTreeMap<String, Vec<Uid>>,
@@ -152,13 +152,13 @@ impl Cluster {
             let state = self.group_state(&group.namespace, &group.name);
             dump.group_states.insert(format!("{}/{}", group.namespace, group.name), state);
         }
-        let named = |budgets: Vec<&Arc<PodDisruptionBudget>>| -> Vec<String> {
+        let names = |budgets: Vec<&Arc<PodDisruptionBudget>>| -> Vec<String> {
             budgets.iter().map(|budget| budget.name.to_string()).collect()
         };
         for kind in ObjectKind::ALL.iter().filter(|kind| self.objects().workloads(**kind).is_some())
         {
             for (namespace, name) in self.object_keys(*kind) {
-                let budgets = named(self.budgets_of_owner(*kind, &namespace, &name));
+                let budgets = names(self.budgets_of_owner(*kind, &namespace, &name));
                 dump.owners.insert(format!("{} {namespace}/{name}", kind.as_str()), budgets);
             }
         }
@@ -166,7 +166,7 @@ impl Cluster {
             for pod in node.pods() {
                 let budgets = self.budgets_for(pod.namespace(), &pod.template().labels);
                 if !budgets.is_empty() {
-                    dump.budgets.insert(pod.uid(), named(budgets));
+                    dump.budgets.insert(pod.uid(), names(budgets));
                 }
             }
             dump.assumed.extend(node.pods().filter(|p| p.is_assumed()).map(|p| p.uid()));
@@ -283,7 +283,8 @@ impl DeletionMarks {
     /// Writes the marks as lookups find them, so that an entry missing from the index is missing from the dump.
     fn write(&self, dump: &mut Dump) {
         let found = self.iter().filter_map(|mark| self.get(&mark.victim));
-        let described = found.map(|it| (it.victim.clone(), (it.preemptor.clone(), it.until)));
+        let described =
+            found.map(|mark| (mark.victim.clone(), (mark.preemptor.clone(), mark.until)));
         dump.deletion_marks.extend(described);
     }
 }

@@ -71,9 +71,9 @@ impl<'a> NodeInfo<'a> {
 
     /// Returns the schedulers that the node's Node and NMNode assign it to.
     pub fn schedulers(&self) -> impl Iterator<Item = &'a Name> + use<'a> {
-       let node_scheduler = self.kubelet_node().and_then(|node| node.scheduler.as_ref());
-       let nm_scheduler = self.nm_node().and_then(|node| node.scheduler.as_ref());
-       node_scheduler.into_iter().chain(nm_scheduler)
+        let node_scheduler = self.kubelet_node().and_then(|node| node.scheduler.as_ref());
+        let nm_scheduler = self.nm_node().and_then(|node| node.scheduler.as_ref());
+        node_scheduler.into_iter().chain(nm_scheduler)
     }
 
     /// Returns the CustomNodeResource with the node's name, if there is one.
@@ -165,8 +165,8 @@ impl<'a> NodeInfo<'a> {
     /// (`GetGuaranteedReserved`). Ephemeral storage is omitted. O(pods of the node).
     #[must_use]
     pub fn reserved(&self) -> Resources {
-       let holds_reservations = self.cluster.reservations().is_some();
-       let reserved = self.sum_of(|pod| holds_reservations && pod.template().is_placeholder());
+        let holds_reservations = self.cluster.reservations().is_some();
+        let reserved = self.sum_of(|pod| holds_reservations && pod.template().is_placeholder());
         Resources { ephemeral_storage: Bytes(0), ..reserved }
     }
 

@@ -60,7 +60,8 @@ impl Tally {
             let has_affinity = chunk.with_affinity() >> lane & 1 == 1;
             for record in chunk.lane(lane).pods.records() {
                 if record.template != last.0 {
-                    let priority = cluster.template(record.template).map(|template| template.priority);
+                    let priority =
+                        cluster.template(record.template).map(|template| template.priority);
                     let labels = cluster.pod_labels_of(record.template);
                     last = (record.template, labels, priority.unwrap_or(i32::MAX));
                 }

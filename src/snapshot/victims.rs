@@ -100,8 +100,8 @@ impl VictimIndex {
             is_mixed |= class == PodClass::BestEffort;
             true
         });
-        let of = |class| VictimIndex::ranked(node, class, |other| other == class);
-        index.by_class = is_mixed.then(|| Box::new(CLASSES.map(of)));
+        let ranked = |class| VictimIndex::ranked(node, class, |other| other == class);
+        index.by_class = is_mixed.then(|| Box::new(CLASSES.map(ranked)));
         index
     }
 
@@ -175,13 +175,13 @@ fn sums_of_scalars(
     }
     amounts.sort_unstable();
     let same = amounts.chunk_by(|one, other| one.0 == other.0);
-   let summed = same.map(|amounts| {
+    let summed = same.map(|amounts| {
         let mut sums = vec![0; entries.len() + 1];
         for (at, entry) in entries.iter().enumerate().rev() {
-           let found = amounts.binary_search_by_key(&entry.place, |(_, place, _)| *place);
-           sums[at] = found.map_or(0, |found| amounts[found].2).wrapping_add(sums[at + 1]);
+            let found = amounts.binary_search_by_key(&entry.place, |(_, place, _)| *place);
+            sums[at] = found.map_or(0, |found| amounts[found].2).wrapping_add(sums[at + 1]);
         }
-       (amounts[0].0, sums.into())
+        (amounts[0].0, sums.into())
     });
     summed.collect()
 }
@@ -316,7 +316,7 @@ impl<'a> Victims<'a> {
             index: self.index,
             pods: self.len(),
             sums: self.index.sums(self.from).minus(self.index.sums(self.to)),
-           scalars: scalars.map(|(_, sums)| sums[self.from].wrapping_sub(sums[self.to])).collect(),
+            scalars: scalars.map(|(_, sums)| sums[self.from].wrapping_sub(sums[self.to])).collect(),
         }
     }
 
@@ -414,7 +414,7 @@ impl Freed<'_> {
     #[must_use]
     pub fn scalar(&self, resource: u32) -> i64 {
         let scalars = self.index.scalars.iter().zip(&self.scalars);
-       scalars.into_iter().find(|((id, _), _)| *id == resource).map_or(0, |(_, sum)| *sum)
+        scalars.into_iter().find(|((id, _), _)| *id == resource).map_or(0, |(_, sum)| *sum)
     }
 
     /// Subtracts the pod at index `at` of `victims`, which must be of the same node.

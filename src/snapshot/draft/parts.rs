@@ -73,14 +73,14 @@ impl Draft {
     pub(crate) fn put_part(&mut self, part: &Object) -> Result<bool, EventError> {
         let known = match part {
             Object::NmNode(nm_node) => {
-                let named = nm_node.allocatable.len();
-                self.check_part(part, named, || nm_node.negative())?;
+                let resources = nm_node.allocatable.len();
+                self.check_part(part, resources, || nm_node.negative())?;
                 let slot = self.slot_of(&nm_node.name);
                 self.change_parts(slot, |parts| parts.nm_node.replace(nm_node.clone())).is_some()
             }
             Object::CustomNodeResource(custom) => {
-                let named = custom.allocatable.resources.scalars.len();
-                self.check_part(part, named, || custom.negative())?;
+                let resources = custom.allocatable.resources.scalars.len();
+                self.check_part(part, resources, || custom.negative())?;
                 let slot = self.slot_or_ghost(&custom.name);
                 slot.is_some_and(|slot| self.change_custom(slot, Some(custom.clone())))
             }

@@ -195,8 +195,8 @@ impl PreemptionMarks {
 
 /// Returns the uids of the victims. An entry without a uid does not identify a pod and is skipped.
 fn uids(nominated: &NominatedNode) -> impl Iterator<Item = Uid> {
-    let named = nominated.victims.iter().filter(|victim| !victim.uid.is_empty());
-    named.map(|victim| Uid::new(&victim.uid))
+    let identified = nominated.victims.iter().filter(|victim| !victim.uid.is_empty());
+    identified.map(|victim| Uid::new(&victim.uid))
 }
 
 fn add(preemptors: &mut Box<[Uid]>, by: &Uid) {

@@ -1,7 +1,7 @@
 //! Movements: the nodes that a rescheduler suggests for the pods of an owner, and the pods that followed.
 //!
 //! A suggestion is identified by its movement, the owner and the node, and has three parts: the number of pods that the
-//! Movement wants on the node, the pods that it reports as moved there, and the pods on the node whose annotation says
+//! Movement requests on the node, the pods that it reports as moved there, and the pods on the node whose annotation says
 //! that they follow it. The Movement determines the first two parts and the pods the third. Pods may arrive before the
 //! Movement and stay after it, so a suggestion exists while any of the three parts does, and each part is added and
 //! removed independently (framework/api/movement.go).
@@ -19,7 +19,7 @@ use super::super::cost;
 use super::super::dense::{Dense, Known};
 use super::super::hash_index::HashIndex;
 
-/// How many pods of an owner a movement wants on a node, and how many of them are there.
+/// How many pods of an owner a movement requests on a node, and how many of them are there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Suggestion {
     /// The movement's name.
@@ -28,7 +28,7 @@ pub struct Suggestion {
     pub owner: OwnerKey,
     /// The node.
     pub node: Name,
-    /// How many pods the movement wants on the node; 0 if the movement does not exist, or no longer does.
+    /// How many pods the movement requests on the node; 0 if the movement does not exist, or no longer does.
     pub desired: u64,
     /// Sorted by uid, as is `assumed`.
     actual: Arc<[Uid]>,
@@ -65,7 +65,7 @@ impl Suggestion {
         &self.assumed
     }
 
-    /// Returns how many more pods are wanted. A pod that is in both sets counts once.
+    /// Returns how many more pods are requested. A pod that is in both sets counts once.
     #[must_use]
     pub fn available(&self) -> u64 {
         self.desired.saturating_sub(self.used as u64)
@@ -146,7 +146,7 @@ impl Known for Suggestion {
 pub struct SuggestedMovement<'a> {
     /// The movement's name.
     pub movement: &'a Name,
-    /// The nodes by name, with how many more pods the movement wants on each; no number is 0.
+    /// The nodes by name, with how many more pods the movement requests on each; never 0.
     pub nodes: Vec<(&'a Name, u64)>,
 }
 
@@ -164,7 +164,7 @@ impl Movements {
     /// Number of reference counts that a clone increments.
     pub(crate) const COUNTS: usize = Dense::<Suggestion>::COUNTS + 1;
 
-    /// Returns the nodes on which more pods of an owner are wanted, with their number summed over all movements
+    /// Returns the nodes on which more pods of an owner are requested, with their number summed over all movements
     /// (`GetAvailableSuggestionTimesForNodes`). O(nodes found × log n).
     #[must_use]
     pub fn available_nodes(&self, owner: &OwnerKey) -> BTreeMap<Name, u64> {
@@ -176,7 +176,7 @@ impl Movements {
         nodes
     }
 
-    /// Returns the movements that want more pods of an owner, sorted by name, with the nodes
+    /// Returns the movements that request more pods of an owner, sorted by name, with the nodes
     /// (`GetSuggestedMovementAndNodes`). O(nodes found × log n).
     #[must_use]
     pub fn suggestions(&self, owner: &OwnerKey) -> Vec<SuggestedMovement<'_>> {
@@ -203,7 +203,7 @@ impl Movements {
         self.suggestions.iter()
     }
 
-    /// Returns the owners for whose pods more nodes are wanted, in sorted order. O(n × log n).
+    /// Returns the owners for whose pods more pods are requested, in sorted order. O(n × log n).
     pub fn owners(&self) -> impl Iterator<Item = &OwnerKey> {
         let available = self.iter().filter(|suggestion| suggestion.available() > 0);
         let owners: BTreeSet<&OwnerKey> = available.map(|suggestion| &suggestion.owner).collect();

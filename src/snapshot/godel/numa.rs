@@ -65,7 +65,8 @@ impl NumaTopology {
     /// Returns the NUMA nodes of a socket on which no pod has cpu or memory.
     pub fn free_numas(&self, socket: u32) -> impl Iterator<Item = u32> {
         let is_free = |numa: &NumaStatus| {
-            let is_unused = |name| numa.resources.get(name).is_none_or(|found| found.users.is_empty());
+            let is_unused =
+                |name| numa.resources.get(name).is_none_or(|found| found.users.is_empty());
             is_unused("cpu") && is_unused("memory")
         };
         let of_socket = self.numas.iter().filter(move |(_, numa)| numa.socket == socket);
@@ -108,7 +109,9 @@ impl NodeInfo<'_> {
         for zone in zones {
             for (pod, given) in &zone.allocations {
                 topology.allocations.entry(pod.to_string()).or_default().by_agent = true;
-                given.iter().for_each(|(name, amount)| topology.allocate(pod, zone.id, name, amount));
+                given
+                    .iter()
+                    .for_each(|(name, amount)| topology.allocate(pod, zone.id, name, amount));
             }
         }
         topology.shared_requests = self.sum_of(|pod| {

@@ -125,7 +125,8 @@ impl Reservations {
     }
 
     pub(crate) fn number(&self, id: PlaceId<'_>) -> Option<u32> {
-        self.by_id.find(hash_of(&id), |number| self.at(number).is_some_and(|place| place.has_id(id)))
+        self.by_id
+            .find(hash_of(&id), |number| self.at(number).is_some_and(|place| place.has_id(id)))
     }
 
     pub(crate) fn at(&self, number: u32) -> Option<&Arc<ReservedPlace>> {

@@ -44,7 +44,7 @@ impl Draft {
         Some(triomphe::Arc::make_mut(stores))
     }
 
-    /// Returns whether the pod was decided on for a movement that wants no more pods on `node`.
+    /// Returns whether the pod was decided on for a movement that requests no more pods on `node`.
     pub(crate) fn lacks_suggestion(&self, pod: &Pod, node: &str) -> bool {
         let Some(movements) = self.cluster.movements() else { return false };
         let movement = pod.template.godel.as_ref().and_then(|godel| godel.movement.as_ref());
@@ -84,14 +84,14 @@ impl Draft {
         if self.cluster.godel.is_none() || victims.is_empty() {
             return Cow::Borrowed(pod);
         }
-        let named = |uid: &Uid| {
+        let victim = |uid: &Uid| {
             let victim = self.pod(uid)?;
             let (namespace, name) = (victim.namespace().clone(), victim.name().into());
             Some(Victim { namespace, name, uid: uid.to_string().into() })
         };
         let to = NominatedNode {
             node: node.clone(),
-            victims: victims.iter().filter_map(named).collect(),
+            victims: victims.iter().filter_map(victim).collect(),
         };
         let godel = pod.template.godel.as_ref();
         if godel.and_then(|godel| godel.nominated_node.as_ref()) == Some(&to) {

@@ -126,8 +126,8 @@ impl Draft {
     /// Returns whether the pod was decided on for a reservation that it cannot take on `node`.
     pub(crate) fn lacks_place(&self, pod: &Pod, node: &str) -> bool {
         let godel = pod.template.godel.as_ref();
-        let names = godel.is_some_and(|godel| godel.matched_placeholder.is_some());
-        names && self.places().is_some() && self.place_for(pod, node).is_none()
+        let names_placeholder = godel.is_some_and(|godel| godel.matched_placeholder.is_some());
+        names_placeholder && self.places().is_some() && self.place_for(pod, node).is_none()
     }
 
     /// Returns whether deleting a pod would create a reservation or release one.
@@ -299,8 +299,9 @@ impl Draft {
             Leaving::Deleted if bound => {
                 let reserves = pod.template().godel.as_ref().is_some_and(|godel| godel.reserves);
                 let is_placed = self.is_listed(pod_ref.slot);
-                let named = pod.template().reservation_placeholder().is_some();
-                (reserves && is_placed && named).then(|| Consequence::Hold(Box::new(pod.to_pod())))
+                let has_name = pod.template().reservation_placeholder().is_some();
+                (reserves && is_placed && has_name)
+                    .then(|| Consequence::Hold(Box::new(pod.to_pod())))
             }
             Leaving::Deleted | Leaving::Withdrawn => {
                 places.taken_by(&pod.uid(), pod.node().name()).map(Consequence::Release)
@@ -354,7 +355,9 @@ impl Draft {
     }
 
     fn vacate(&mut self, uid: &Uid) {
-        let Some((pod, pod_ref)) = self.pod(uid).map(|pod| (pod.to_pod(), pod.spot())) else { return };
+        let Some((pod, pod_ref)) = self.pod(uid).map(|pod| (pod.to_pod(), pod.spot())) else {
+            return;
+        };
         self.displace(pod_ref);
         self.effects.push(Effect::Freed(pod));
     }
@@ -375,8 +378,10 @@ impl Draft {
             Next::Changed(changed) => Some(changed),
             Next::Gone => None,
         };
-        let becomes_available = |changed: &ReservedPlace| !place.is_available() && changed.is_available();
-        let changed = changed.filter(|changed| !becomes_available(changed) || self.can_hold(&changed.pod));
+        let becomes_available =
+            |changed: &ReservedPlace| !place.is_available() && changed.is_available();
+        let changed =
+            changed.filter(|changed| !becomes_available(changed) || self.can_hold(&changed.pod));
         let holder = changed.as_ref().filter(|changed| changed.is_available());
         // A placeholder pod that is already there stays, unless another pod is to replace it.
         let stays = place.is_available() && !matches!(transition, Transition::Renew(_));
@@ -435,8 +440,9 @@ impl Draft {
         let successors = node.into_iter().flat_map(|node| {
             node.pods().filter(|pod| {
                 let template = pod.template();
-                let named = template.godel.as_ref().and_then(|g| g.matched_placeholder.as_ref());
-                named == Some(&key)
+                let placeholder =
+                    template.godel.as_ref().and_then(|g| g.matched_placeholder.as_ref());
+                placeholder == Some(&key)
                     && pod.namespace() == new.pod.namespace()
                     && template.reservation_placeholder() == Some(new.placeholder())
             })
