@@ -39,7 +39,7 @@ pub struct Cluster {
     pub(crate) rest: triomphe::Arc<Rest>,
     /// Gödel's configuration and stores; `None` if Gödel semantics are disabled.
     pub(crate) godel: Option<triomphe::Arc<super::godel::Stores>>,
-    /// Number of slots for tree nodes allocated for this version and all earlier ones of its lineage; see
+    /// Number of child slots in all tree nodes allocated for this version and the earlier ones of its lineage; see
     /// [`crate::freeing`].
     pub(crate) made: u64,
     pub(super) _end: End,
@@ -347,8 +347,8 @@ impl Cluster {
         self.rest.layout
     }
 
-    /// Returns the entries of [`Cluster::chunk_list`] touched after `generation`, by number. O(chunks found × log
-    /// chunks).
+    /// Returns the entries of [`Cluster::chunk_list`] touched after `generation`, by number.
+    /// O(chunks found × log chunks).
     pub(crate) fn chunks_newer_than(
         &self,
         generation: Generation,
@@ -426,8 +426,8 @@ impl Cluster {
         NodeInfo::new(self, chunk, lane)
     }
 
-    /// Returns the nodes that run pods with pod affinity or anti-affinity, in no particular order. O(nodes found × log
-    /// n).
+    /// Returns the nodes that run pods with pod affinity or anti-affinity, in no particular order.
+    /// O(nodes found × log n).
     pub fn nodes_with_affinity(&self) -> impl Iterator<Item = NodeInfo<'_>> {
         self.marked(MARK_AFFINITY, |chunk| chunk.affinity)
     }
@@ -632,7 +632,7 @@ impl PartialEq for Lineage {
 /// While the engine lives, it frees its snapshots. Afterwards the last holder does, just as the holder of a
 /// [`Fork`](super::Fork) frees what only the fork owns: dropping does at most a fraction of a millisecond of work in
 /// place. A thread called `portolan-free` frees the rest and ends when it runs out of work. If no thread can be
-/// started, or 64 others wait for it, the dropping thread does all of the work.
+/// started, or 64 owners already have work queued on it, the dropping thread does all of the work.
 #[derive(Debug)]
 pub struct Snapshot(pub(crate) Cluster);
 

@@ -37,7 +37,7 @@ pub struct Dump {
     /// The reservations that are available, by placeholder.
     pub available_places: BTreeMap<String, Vec<String>>,
     /// Suggestions of Movements, keyed as `movement kind/namespace/name/uid node`: the desired number of pods, the pods
-    /// placed there, and the pods assumed there.
+    /// reported as moved, and the placed pods that follow.
     pub suggestions: BTreeMap<String, (u64, Vec<Uid>, Vec<Uid>)>,
     /// The number of further pods requested, by owner and node.
     pub available: BTreeMap<String, BTreeMap<String, u64>>,

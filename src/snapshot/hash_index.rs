@@ -151,8 +151,8 @@ impl HashIndex {
         self.numbers(hash).find(|number| is(*number))
     }
 
-    /// Returns all numbers under `hash`, sorted, including those under other hashes with the same upper 32 bits. O(log
-    /// n + numbers taken).
+    /// Returns all numbers under `hash`, sorted, including those under other hashes with the same upper 32 bits.
+    /// O(log n + numbers taken).
     pub(crate) fn numbers(&self, hash: u64) -> Numbers<'_> {
         let first = least(hash);
         let last = first | u64::from(u32::MAX);

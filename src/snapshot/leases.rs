@@ -16,8 +16,8 @@
 //! are stopped.
 //!
 //! If all counters are in use, the current epoch continues until the oldest one ends. This costs precision, not
-//! correctness: no entry needed after the oldest fork could be removed anyway. Once that fork is dropped, the epoch
-//! that grew long retains its entries until its own forks are dropped.
+//! correctness: while the oldest fork exists, no later entry could be removed anyway. Once that fork is dropped, the
+//! epoch that grew long retains its entries until its own forks are dropped.
 //!
 //! # Why no fork is missed
 //!

@@ -228,8 +228,8 @@ impl Tallied {
         counted
     }
 
-    /// Returns the tally of `chunk`, which owns this cache. O(1) if cached. Otherwise O(pods of the changed lanes +
-    /// nodes of the chunk), or O(pods of the chunk) if there is no older tally.
+    /// Returns the tally of `chunk`, which owns this cache. O(1) if cached. Otherwise
+    /// O(pods of the changed lanes + nodes of the chunk), or O(pods of the chunk) if there is no older tally.
     #[inline]
     pub(super) fn get(&self, cluster: &Cluster, chunk: &Chunk) -> &Tally {
         known(&self.counted().tally, || {

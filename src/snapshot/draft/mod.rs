@@ -104,8 +104,8 @@ impl Draft {
         self.cluster.generation = generation;
     }
 
-    /// Declares that nobody holds a version before `horizon`, and drops the index entries of some departed pods. O(pods
-    /// that departed since the last call).
+    /// Declares that nobody holds a version before `horizon`, and drops the index entries of some departed pods.
+    /// O(pods that departed since the last call).
     pub(crate) fn set_horizon(&mut self, horizon: Generation) {
         self.settle(horizon, self.departures.settle_limit());
     }

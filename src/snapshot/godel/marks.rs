@@ -3,8 +3,8 @@
 //! A scheduler that nominates a pod to a node records in the annotation `nominated-node` which pods must be evicted
 //! from the node first, so that other schedulers can regard those victims as gone
 //! (cache/commonstores/preemption_store). Eviction code may consult the marks; DefaultPreemption follows
-//! kube-scheduler's rules and does not. A mark exists while a preemptor is on the nominated node, assumed or bound: a
-//! nomination to a node that the pod did not get marks no pod.
+//! kube-scheduler's rules and does not. A mark exists while a preemptor is on the nominated node, assumed or bound.
+//! If the preemptor was placed on another node, its nomination marks no pod.
 //!
 //! Marks are stored per node, like the pods that cause them, and copied with it. A separate index maps each victim to
 //! the nodes on which it is marked, because a stale annotation may name a pod on a node where it never was.

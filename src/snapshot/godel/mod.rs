@@ -43,7 +43,7 @@ pub use numa::{NumaAllocation, NumaResource, NumaStatus, NumaTopology};
 pub(crate) use reservations::PlaceId;
 pub use reservations::{Reservations, ReservedPlace};
 
-/// Enables Gödel semantics, and configures the scheduler type whose assumed pods count and the stores to maintain.
+/// The configuration of Gödel semantics: the scheduler type whose assumed pods count, and the stores to maintain.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GodelConfig {
     /// The scheduler name that pods use for this scheduler. An assumed pod counts if it names this, `default-scheduler`

@@ -1,9 +1,9 @@
 //! Movements: the nodes that a rescheduler suggests for the pods of an owner, and the pods that followed.
 //!
 //! A suggestion is identified by its movement, the owner and the node, and has three parts: the number of pods that the
-//! Movement requests on the node, the pods that it reports as moved there, and the pods on the node whose annotation says
-//! that they follow it. The Movement determines the first two parts and the pods the third. Pods may arrive before the
-//! Movement and stay after it, so a suggestion exists while any of the three parts does, and each part is added and
+//! Movement requests on the node, the pods that it reports as moved there, and the pods on the node whose annotation
+//! says that they follow it. The Movement determines the first two parts and the pods the third. Pods may arrive before
+//! the Movement and stay after it, so a suggestion exists while any of the three parts does, and each part is added and
 //! removed independently (framework/api/movement.go).
 //!
 //! Suggestions are stored side by side rather than in their movements, so the cost of a pod is the same for a movement
@@ -203,7 +203,7 @@ impl Movements {
         self.suggestions.iter()
     }
 
-    /// Returns the owners for whose pods more pods are requested, in sorted order. O(n × log n).
+    /// Returns the owners that have suggestions with available places, in sorted order. O(n × log n).
     pub fn owners(&self) -> impl Iterator<Item = &OwnerKey> {
         let available = self.iter().filter(|suggestion| suggestion.available() > 0);
         let owners: BTreeSet<&OwnerKey> = available.map(|suggestion| &suggestion.owner).collect();

@@ -89,8 +89,8 @@ impl NumaTopology {
 
 impl NodeInfo<'_> {
     /// Computes the NUMA topology. The agent's report of a pod's allocation takes precedence over the pod's annotation.
-    /// The topology is empty without a CustomNodeResource and without pods that have such an annotation. O(NUMA nodes +
-    /// pods).
+    /// The topology is empty without a CustomNodeResource and without pods that have such an annotation.
+    /// O(NUMA nodes + pods).
     #[must_use]
     pub fn numa(&self) -> NumaTopology {
         let mut topology = NumaTopology::default();

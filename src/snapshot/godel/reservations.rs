@@ -81,16 +81,16 @@ impl Reservations {
     /// Number of reference counts that a clone increments.
     pub(crate) const COUNTS: usize = 4;
 
-    /// Returns the reservations that pods with this placeholder name can take, oldest first. O(reservations found × log
-    /// n).
+    /// Returns the reservations that pods with this placeholder name can take, oldest first.
+    /// O(reservations found × log n).
     pub fn available(&self, placeholder: &str) -> impl Iterator<Item = &Arc<ReservedPlace>> {
         let numbers = self.by_placeholder.numbers(hash_of(placeholder));
         let places = numbers.filter_map(|number| self.places.get(number));
         places.filter(move |place| *place.placeholder == *placeholder)
     }
 
-    /// Returns the reservation that the pod of this namespace and name holds for a placeholder name on a node. O(log
-    /// n).
+    /// Returns the reservation that the pod of this namespace and name holds for a placeholder name on a node.
+    /// O(log n).
     #[must_use]
     pub fn get(
         &self,

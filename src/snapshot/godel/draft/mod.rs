@@ -204,8 +204,8 @@ impl Draft {
         })
     }
 
-    /// Adds the contribution of a pod that was placed on a node. O(log n + pods of the node + size of the
-    /// contribution).
+    /// Adds the contribution of a pod that was placed on a node.
+    /// O(log n + pods of the node + size of the contribution).
     pub(in crate::snapshot) fn say(&mut self, pod: &Pod, node: &Name) {
         if self.contributes(&pod.template) {
             self.update_stores(&pod.uid, &pod.template, node, true);

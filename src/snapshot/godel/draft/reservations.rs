@@ -86,8 +86,8 @@ pub(in crate::snapshot) struct Checked {
 }
 
 impl Draft {
-    /// Removes a pod, and applies the consequence for reservations, which depends on the reason. O(log n + pods of the
-    /// node).
+    /// Removes a pod, and applies the consequence for reservations, which depends on the reason.
+    /// O(log n + pods of the node).
     pub(crate) fn leave(&mut self, pod_ref: PodRef, leaving: Leaving) {
         let consequence = self.consequence(pod_ref, leaving);
         self.displace(pod_ref);
