@@ -1,29 +1,28 @@
-//! Images that nodes have already (imagelocality/image_locality.go).
+//! Images that nodes already have (imagelocality/image_locality.go).
 
 use crate::framework::{Cycle, Feasible, Plugin, Point, PreScore, Score, Status};
 use crate::model::VolumeSource;
 use crate::snapshot::NodeInfo;
 
-/// Prefers nodes that have the pod's images, large ones and such as many nodes
-/// have.
+/// Prefers nodes that already have the pod's images, in particular large images that many nodes have.
 #[derive(Clone, Copy, Debug)]
 pub struct ImageLocality;
 
 const MIB: i64 = 1024 * 1024;
-/// Below this an image is worth nothing.
+/// The size below which an image adds no score.
 const LEAST: i64 = 23 * MIB;
-/// What one container's image is worth at most.
+/// The largest contribution of one container's image.
 const MOST: i64 = 1000 * MIB;
 
-/// An image with what a node gains that has it.
+/// The contributions of the pod's images on nodes that have them.
 struct Worth<'a> {
     names: Vec<(std::borrow::Cow<'a, str>, i64)>,
     most: i64,
 }
 
-/// With the tag that a reference without one means.
+/// Appends the tag that a reference without one implies.
 fn with_tag(image: &str) -> std::borrow::Cow<'_, str> {
-    // A colon before the last slash is a port's.
+    // A colon before the last slash belongs to a port.
     let tagged = match (image.rfind(':'), image.rfind('/')) {
         (Some(colon), Some(slash)) => colon > slash,
         (colon, _) => colon.is_some(),
@@ -55,7 +54,7 @@ impl Plugin for ImageLocality {
         let names = template.images.iter().chain(volumes).filter_map(|image| {
             let name = with_tag(image);
             let state = cluster.image(&name)?;
-            // The quotient first, as it is there.
+            // Divides first, as kube-scheduler does, because rounding depends on the order.
             Some((name, (state.size as f64 * (state.nodes as f64 / nodes)) as i64))
         });
         let names: Vec<_> = names.collect();
@@ -89,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_reference_without_a_tag_means_the_latest() {
+    fn a_reference_without_a_tag_implies_latest() {
         for (image, full) in [
             ("redis", "redis:latest"),
             ("redis:7", "redis:7"),

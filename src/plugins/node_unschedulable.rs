@@ -5,8 +5,7 @@ use crate::framework::{Code, Cycle, Filter, Plugin, Point, PreFilter, Reads, Sta
 use crate::model::{Pod, Taint, TaintEffect};
 use crate::snapshot::{Chunk, Cluster, NodeInfo};
 
-/// Rejects nodes that are cordoned, unless the pod tolerates the taint
-/// `node.kubernetes.io/unschedulable`.
+/// Rejects cordoned nodes, unless the pod tolerates the taint `node.kubernetes.io/unschedulable`.
 #[derive(Clone, Copy, Debug)]
 pub struct NodeUnschedulable;
 

@@ -383,7 +383,7 @@ impl SchedulingQueue {
         while self.step(usize::MAX, cluster, now) {}
     }
 
-    /// Does kind is due at `now`: activates at most `most` pods whose backoff is over and, once per period, plans the
+    /// Does what is due at `now`: activates at most `most` pods whose backoff is over and, once per period, plans the
     /// retry of pods that waited for too long, which later [`step`](SchedulingQueue::step)s perform. O(1) if nothing is
     /// due.
     pub fn tick(&mut self, most: usize, now: Timestamp) {
