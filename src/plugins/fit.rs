@@ -282,7 +282,7 @@ impl Filter for Room<'_> {
     fn reads(&self) -> Reads {
         match self.class {
             PodClass::Guaranteed => Reads::Amounts,
-            // The index of victims has no sums of that account.
+            // The victim index has no sums of the best-effort account.
             PodClass::BestEffort => Reads::Pods,
         }
     }
@@ -325,7 +325,7 @@ impl Filter for Room<'_> {
         Ok(passed)
     }
 
-    /// Where the node itself has enough of everything.
+    /// A node is resolvable if it offers enough of every resource when it is empty.
     fn resolvable(&self, _: &Cluster, chunk: &Chunk, rejected: u64) -> u64 {
         const NONE: Column<i64> = [0; LANES];
         if self.nothing {

@@ -78,7 +78,7 @@ impl Filter for NotCordoned {
         Some(REASON)
     }
 
-    /// Whoever goes, the node stays what it is.
+    /// Evicting pods does not change the verdict on a node.
     fn resolvable(&self, _: &Cluster, _: &Chunk, _: u64) -> u64 {
         0
     }

@@ -157,7 +157,7 @@ struct Threshold {
 }
 
 impl Filter for Threshold {
-    /// Gödel ends the whole cycle at a node that is not measured; here it is left out.
+    /// Gödel aborts the whole cycle at a node without measurements; here the node is rejected.
     fn filter(&self, node: NodeInfo<'_>) -> Option<Status> {
         let reason = if node.custom_node_resource().is_none() {
             NOT_MEASURED
@@ -169,7 +169,7 @@ impl Filter for Threshold {
         Some(Status::new(Code::UnschedulableAndUnresolvable, NAME, reason))
     }
 
-    /// What was measured stays, whoever goes.
+    /// Evicting pods does not change the measurements.
     fn reads(&self) -> Reads {
         Reads::Node
     }
