@@ -29,12 +29,12 @@
 //! | `activeQ`, `podBackoffQ`, `podErrorBackoffQ`, `unschedulablePods`, gated ones | [`Place`] |
 //! | `Add`, `Update`, `Delete` | [`add`](SchedulingQueue::add), [`update`](SchedulingQueue::update), [`delete`](SchedulingQueue::delete) |
 //! | `Pop`, `Done` | [`pop`](SchedulingQueue::pop), [`done`](SchedulingQueue::done); [`release`](SchedulingQueue::release) where its `Done` comes before PreBind |
-//! | `PopSpecificPod` for the pods of a group | [`pop_together`](SchedulingQueue::pop_together); [`return_group`](SchedulingQueue::return_group) where the group failed |
-//! | `AddUnschedulableIfNotPresent` | [the same](SchedulingQueue::add_unschedulable_if_not_present) |
-//! | `Activate`, `AddNominatedPod` | [`activate`](SchedulingQueue::activate), [`nominate`](SchedulingQueue::nominate) |
+//! | `Pop`, `Done` | [`pop`](SchedulingQueue::pop), [`done`](SchedulingQueue::done); [`release`](SchedulingQueue::release) if `Done` is called before PreBind |
+//! | `PopSpecificPod` for the pods of a group | [`pop_together`](SchedulingQueue::pop_together); [`return_group`](SchedulingQueue::return_group) if the group failed |
+//! | `AddUnschedulableIfNotPresent` | [`add_unschedulable_if_not_present`](SchedulingQueue::add_unschedulable_if_not_present) |
 //! | `MoveAllToActiveOrBackoffQueue` | [`move_all`](SchedulingQueue::move_all), all at once; [`take`](SchedulingQueue::take) and [`step`](SchedulingQueue::step), bit by bit |
-//! | `flushBackoffQCompleted`, `flushUnschedulablePodsLeftover` | [the](SchedulingQueue::flush_backoff_completed) [same](SchedulingQueue::flush_unschedulable_leftover); [`tick`](SchedulingQueue::tick) does both when they are due |
-//! | `pending_pods`, `queue_incoming_pods_total` | [`figures`](SchedulingQueue::figures), [`incoming`](SchedulingQueue::incoming) |
+//! | `MoveAllToActiveOrBackoffQueue` | [`move_all`](SchedulingQueue::move_all) at once; [`take`](SchedulingQueue::take) and [`step`](SchedulingQueue::step) incrementally |
+//! | `flushBackoffQCompleted`, `flushUnschedulablePodsLeftover` | [`flush_backoff_completed`](SchedulingQueue::flush_backoff_completed), [`flush_unschedulable_leftover`](SchedulingQueue::flush_unschedulable_leftover); [`tick`](SchedulingQueue::tick) performs both when they are due |
 //! | `unschedulable_pods`, `inflight_events` | [`rejections`](SchedulingQueue::rejections), [`events_in_flight`](SchedulingQueue::events_in_flight) |
 //!
 //! The clock is an argument of every operation, and so is the version that queueing hints read. No operation waits or
