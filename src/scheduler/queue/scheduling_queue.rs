@@ -260,7 +260,7 @@ impl SchedulingQueue {
         Ok(SchedulingQueue::from_profiles(profiles, config))
     }
 
-    fn of(profiles: Vec<Profile>, config: QueueConfig) -> SchedulingQueue {
+    fn from_profiles(profiles: Vec<Profile>, config: QueueConfig) -> SchedulingQueue {
         SchedulingQueue {
             has_groups: profiles.iter().any(|profile| profile.has_groups),
             groups: Groups::default(),
