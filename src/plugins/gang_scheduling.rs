@@ -8,8 +8,6 @@
 //! affect pods that name no group. The queue counts the pods of a group, so without a queue every pod of a group is
 //! gated. A group whose phase says that it was scheduled once is no longer treated as a gang, and a group whose phase
 //! says that it timed out is not scheduled (Gödel: coscheduling.go).
-//! pod of a group is kept. A group that was scheduled once, as its phase says, is no gang
-//! any more; one whose phase says that it timed out is left alone (Gödel: coscheduling.go).
 
 use std::time::Duration;
 

@@ -10,14 +10,14 @@ pub struct ImageLocality;
 
 const MIB: i64 = 1024 * 1024;
 /// The size below which an image adds no score.
-const LEAST: i64 = 23 * MIB;
+const MIN_SIZE: i64 = 23 * MIB;
 /// The largest contribution of one container's image.
-const MOST: i64 = 1000 * MIB;
+const MAX_SIZE: i64 = 1000 * MIB;
 
 /// The contributions of the pod's images on nodes that have them.
 struct Worth<'a> {
     names: Vec<(std::borrow::Cow<'a, str>, i64)>,
-    most: i64,
+    max: i64,
 }
 
 /// Appends the tag that a reference without one implies.
@@ -58,19 +58,19 @@ impl Plugin for ImageLocality {
             Some((name, (state.size as f64 * (state.nodes as f64 / nodes)) as i64))
         });
         let names: Vec<_> = names.collect();
-        let most = MOST.saturating_mul(i64::from(template.container_count));
+        let max = MAX_SIZE.saturating_mul(i64::from(template.container_count));
         match names.is_empty() {
-            true => Ok(PreScore::All(score(0, most))),
-            false => Ok(PreScore::Score(Box::new(Worth { names, most }))),
+            true => Ok(PreScore::All(score(0, max))),
+            false => Ok(PreScore::Score(Box::new(Worth { names, max }))),
         }
     }
 }
 
-fn score(sum: i64, most: i64) -> i64 {
-    let sum = if sum < LEAST { LEAST } else { sum.min(most) };
-    match most - LEAST {
+fn score(sum: i64, max: i64) -> i64 {
+    let sum = if sum < MIN_SIZE { MIN_SIZE } else { sum.min(max) };
+    match max - MIN_SIZE {
         0 => 0,
-        range => 100 * (sum - LEAST) / range,
+        range => 100 * (sum - MIN_SIZE) / range,
     }
 }
 
@@ -79,7 +79,7 @@ impl Score for Worth<'_> {
         let Some(node) = node.node() else { return Ok(0) };
         let has = |name: &str| node.images.iter().any(|i| i.names.iter().any(|n| **n == *name));
         let held = self.names.iter().filter(|(name, _)| has(name)).map(|(_, worth)| *worth);
-        Ok(score(held.fold(0, i64::saturating_add), self.most))
+        Ok(score(held.fold(0, i64::saturating_add), self.max))
     }
 }
 

@@ -88,8 +88,8 @@ fn signed<'t>(
 
 /// Returns whether a term selects pods of this namespace with these labels, disregarding topology.
 fn selects(cluster: &Cluster, term: &PodAffinityTerm, namespace: &str, labels: &Labels) -> bool {
-    let of = cluster.objects().namespaces.get("", namespace).map(|n| &n.labels);
-    term.matches(namespace, of.unwrap_or(const { &Labels::EMPTY }), labels)
+    let namespace_labels = cluster.objects().namespaces.get("", namespace).map(|n| &n.labels);
+    term.matches(namespace, namespace_labels.unwrap_or(const { &Labels::EMPTY }), labels)
 }
 
 fn selects_pod(cluster: &Cluster, term: &PodAffinityTerm, spec: &PodSpec) -> bool {
@@ -127,7 +127,7 @@ fn add_by_labels(
             None => Box::default(),
         });
         if !shares.is_empty() {
-            lanes.iter().for_each(|of| add(keys, chunk, of.lane, shares, of.pods, part));
+            lanes.iter().for_each(|held| add(keys, chunk, held.lane, shares, held.pods, part));
         }
     }
 }
@@ -141,12 +141,12 @@ fn add_by_terms(
     decided: &mut Decided<Shares>,
     mut share: impl FnMut(&Template, &mut Keys) -> Shares,
 ) {
-    for of in chunk.tally(cluster).affine() {
-        let shares = decided.get(of.template, || match cluster.template(of.template) {
+    for held in chunk.tally(cluster).affine() {
+        let shares = decided.get(held.template, || match cluster.template(held.template) {
             Some(template) => share(template, keys),
             None => Box::default(),
         });
-        add(keys, chunk, of.lane, shares, of.pods, part);
+        add(keys, chunk, held.lane, shares, held.pods, part);
     }
 }
 
@@ -366,10 +366,11 @@ impl Plugin for InterPodAffinity {
                     };
                     let share = |namespace: &str, labels: &Labels| {
                         let terms = signed(near_terms, apart_terms);
-                        let terms =
-                            terms.filter(|(of, _)| selects(cluster, &of.term, namespace, labels));
-                        let shares = terms.filter_map(|(of, sign)| {
-                            Some((position(&of.term)?, sign * i64::from(of.weight)))
+                        let terms = terms.filter(|(weighted, _)| {
+                            selects(cluster, &weighted.term, namespace, labels)
+                        });
+                        let shares = terms.filter_map(|(weighted, sign)| {
+                            Some((position(&weighted.term)?, sign * i64::from(weighted.weight)))
                         });
                         shares.collect()
                     };

@@ -102,7 +102,7 @@ impl Ledger {
 }
 
 /// The largest number of templates to cache values for.
-const MOST: usize = 64;
+const MAX_TEMPLATES: usize = 64;
 
 /// Values that a plugin caches for the pods of each template from one cycle to the next. Decisions never depend on
 /// whether a value is cached.
@@ -128,7 +128,7 @@ impl<T: Default> Remembered<T> {
         if let Some(one) = known.get_mut(template) {
             return work(one);
         }
-        if known.len() >= MOST
+        if known.len() >= MAX_TEMPLATES
             && let Some(oldest) = turns.pop_front()
         {
             known.remove(&oldest);

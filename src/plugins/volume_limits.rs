@@ -159,7 +159,7 @@ impl Filter for Limited {
                 *count += 1;
             }
         }
-        // Attachments of volumes that no pod here uses, or no longer uses.
+        // Counts attachments whose volumes no pod on this node uses, or no longer uses.
         let attachments = objects.volume_attachments.iter();
         for attachment in attachments.filter(|attachment| attachment.node == *node.name()) {
             let csi = volume(cluster, &attachment.volume).and_then(|volume| volume.csi.clone());

@@ -254,9 +254,9 @@ impl SchedulingLoop {
             Nomination::Node(node) => Some(node.clone()),
         };
         if node != pod.nominated_node_name {
-            let told = Pod { nominated_node_name: node, ..pod };
+            let updated = Pod { nominated_node_name: node, ..pod };
             // Nominations are irrelevant once the engine is closed.
-            let ticket = self.scheduler.engine().put_pending(told);
+            let ticket = self.scheduler.engine().put_pending(updated);
             let _ = ticket.map(|ticket| ticket.wait());
         }
     }

@@ -116,13 +116,13 @@ impl WhatIf {
         placed
     }
 
-    /// Returns how many copies of this pod fit in addition to the existing pods, up to `most`. None of the copies
+    /// Returns how many copies of this pod fit in addition to the existing pods, up to `limit`. None of the copies
     /// stays. The scheduler decides on each copy in turn, so topology spread, affinity and host ports are respected.
     ///
     /// O(answer × decision); undoing the placements costs O(1).
-    pub fn fit_more(&mut self, like: &Pod, most: usize) -> usize {
+    pub fn fit_more(&mut self, like: &Pod, limit: usize) -> usize {
         let before = self.fork.fork();
-        let fit = (0..most).take_while(|n| self.schedule(&copy(like, *n)).is_ok()).count();
+        let fit = (0..limit).take_while(|n| self.schedule(&copy(like, *n)).is_ok()).count();
         self.fork = before;
         fit
     }

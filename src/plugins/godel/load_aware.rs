@@ -291,7 +291,7 @@ mod tests {
     }
 
     const SHARES: Percent = Percent { cpu: Some(70), memory: Some(70) };
-    const MOST: Percent = Percent { cpu: Some(80), memory: Some(80) };
+    const THRESHOLDS: Percent = Percent { cpu: Some(80), memory: Some(80) };
 
     fn measured(usage: i64, pods: &[&str]) -> CustomNodeResource {
         let group = GroupMetric {
@@ -311,13 +311,13 @@ mod tests {
         for n in 0..5 {
             writer.add_pod(small(&format!("p{n}")).on("n").build()).unwrap();
         }
-        let plugin = plugin(Some(Measured { most: MOST, used: SHARES }));
+        let plugin = plugin(Some(Measured { most: THRESHOLDS, used: SHARES }));
         assert_eq!(scores(&writer, &plugin, &small("p").build()), [47]);
     }
 
     #[test]
     fn unmeasured_nodes_and_nodes_above_the_threshold_are_rejected() {
-        let threshold = Threshold { class: PodClass::BestEffort, most: MOST };
+        let threshold = Threshold { class: PodClass::BestEffort, most: THRESHOLDS };
         let mut writer = writer([measured(800, &[])]);
         let asked = |writer: &Writer| {
             let status = threshold.filter(writer.cluster().node("n").unwrap());

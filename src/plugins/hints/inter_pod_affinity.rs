@@ -36,8 +36,9 @@ struct Candidate<'a>(&'a PodSpec, &'a Labels);
 
 impl<'a> Candidate<'a> {
     fn new(cluster: &'a Cluster, pod: &'a Pod) -> Candidate<'a> {
-        let of = cluster.objects().namespaces.get("", pod.namespace()).map(|of| &of.labels);
-        Candidate(&pod.template, of.unwrap_or(const { &Labels::EMPTY }))
+        let labels =
+            cluster.objects().namespaces.get("", pod.namespace()).map(|found| &found.labels);
+        Candidate(&pod.template, labels.unwrap_or(const { &Labels::EMPTY }))
     }
 
     fn selected_by_all(&self, terms: &[PodAffinityTerm]) -> bool {

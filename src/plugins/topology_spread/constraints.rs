@@ -15,7 +15,7 @@ use super::super::taint_toleration::Tolerated;
 use super::NAME;
 
 /// The largest number of constraints of a pod, because each occupies one bit.
-pub(super) const MOST: usize = 64;
+pub(super) const MAX_CONSTRAINTS: usize = 64;
 
 const ZONE: &str = "topology.kubernetes.io/zone";
 
@@ -49,9 +49,9 @@ pub(super) fn constraints<'a>(
     let all = if own.is_empty() { defaults } else { own };
     let wanted = || all.iter().filter(|constraint| constraint.when_unsatisfiable == action);
     let count = wanted().count();
-    if count > MOST {
+    if count > MAX_CONSTRAINTS {
         let why = format!(
-            "pods with more than {MOST} topology spread constraints with the same action are not supported: {count}"
+            "pods with more than {MAX_CONSTRAINTS} topology spread constraints with the same action are not supported: {count}"
         );
         return Err(Status::error(NAME, why));
     }

@@ -8,7 +8,7 @@ use crate::snapshot::{Chunk, Cluster, lanes};
 
 use super::super::ledger::{Ledger, Part};
 use super::super::topology::{Decided, Keys, Sums, Topology};
-use super::constraints::{Constraint, MOST, Policy, reads};
+use super::constraints::{Constraint, MAX_CONSTRAINTS, Policy, reads};
 
 /// The constraints that count a pod, as a bit mask, by the number of the pod's labels.
 pub(super) struct Matched<'c> {
@@ -26,8 +26,10 @@ impl<'c> Matched<'c> {
     pub(super) fn bits(&mut self, cluster: &Cluster, number: u32) -> u64 {
         let Matched { namespace, constraints, decided } = self;
         *decided.get(number, || {
-            let of = cluster.pod_labels(number);
-            let Some((_, labels)) = of.filter(|(its, _)| *its == namespace) else { return 0 };
+            let found = cluster.pod_labels(number);
+            let Some((_, labels)) = found.filter(|(other, _)| *other == namespace) else {
+                return 0;
+            };
             // An empty selector counts no pods.
             let counts = |c: &Constraint<'_>| !c.selector.is_empty() && c.selector.matches(labels);
             let counts = constraints.iter().map(|constraint| u64::from(counts(constraint)));
@@ -41,8 +43,8 @@ impl<'c> Matched<'c> {
         for (number, lanes) in chunk.tally(cluster).groups() {
             let bits = self.bits(cluster, number);
             if bits != 0 {
-                let living = lanes.iter().filter(|of| of.living > 0);
-                living.for_each(|of| visit(bits, usize::from(of.lane), i64::from(of.living)));
+                let living = lanes.iter().filter(|held| held.living > 0);
+                living.for_each(|held| visit(bits, usize::from(held.lane), i64::from(held.living)));
             }
         }
     }
@@ -68,7 +70,7 @@ pub(super) fn follow(
 
 /// Returns the bit mask of all constraints.
 pub(super) fn all(constraints: &[Constraint<'_>]) -> u64 {
-    u64::MAX >> (MOST - constraints.len())
+    u64::MAX >> (MAX_CONSTRAINTS - constraints.len())
 }
 
 /// Counts the pods of each constraint in `wanted` by domain, in the sums at the constraint's position. Only nodes that

@@ -92,8 +92,8 @@ impl Spread<'_> {
         if self.of_hosts != 0 {
             for (number, in_lanes) in chunk.tally(self.cluster).groups() {
                 let bits = self.matched.known(number).copied().unwrap_or(0) & self.of_hosts;
-                for of in in_lanes.iter().filter(|of| bits != 0 && mask >> of.lane & 1 == 1) {
-                    let (lane, living) = (usize::from(of.lane), i64::from(of.living));
+                for held in in_lanes.iter().filter(|held| bits != 0 && mask >> held.lane & 1 == 1) {
+                    let (lane, living) = (usize::from(held.lane), i64::from(held.living));
                     lanes(bits).for_each(|at| counts[at][lane] += living);
                 }
             }
@@ -154,12 +154,12 @@ impl Score for Spread<'_> {
 
     fn normalize(&self, _: &ScoredNodes<'_>, scores: &mut [i64]) -> Result<(), Status> {
         let counted = || scores.iter().copied().filter(|score| *score != EXCLUDED);
-        let most = counted().max().unwrap_or(0).max(0);
-        let least = counted().min().unwrap_or(0);
-        each_run(scores, |score| match (score, most) {
+        let max = counted().max().unwrap_or(0).max(0);
+        let min = counted().min().unwrap_or(0);
+        each_run(scores, |score| match (score, max) {
             (EXCLUDED, _) => 0,
             (_, 0) => 100,
-            (score, most) => 100 * (most + least - score) / most,
+            (score, max) => 100 * (max + min - score) / max,
         });
         Ok(())
     }

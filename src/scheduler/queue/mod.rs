@@ -21,20 +21,19 @@
 //! When an event helps an unschedulable pod, the pod becomes active at once if its backoff is over or if a plugin
 //! waited for that very event. Otherwise it backs off. If no pod is active, the first pod in backoff is popped early,
 //! unless it is there because of an error.
-//! there.
 //!
 //! | kube-scheduler | this module |
 //! |---|---|
-//! | `PriorityQueue` | [`SchedulingQueue`], of one thread; [`QueueFront`] shares it |
-//! | `activeQ`, `podBackoffQ`, `podErrorBackoffQ`, `unschedulablePods`, gated ones | [`Place`] |
+//! | `PriorityQueue` | [`SchedulingQueue`], for one thread; [`QueueFront`] shares it |
+//! | `activeQ`, `podBackoffQ`, `podErrorBackoffQ`, `unschedulablePods`, gated pods | [`Place`] |
 //! | `Add`, `Update`, `Delete` | [`add`](SchedulingQueue::add), [`update`](SchedulingQueue::update), [`delete`](SchedulingQueue::delete) |
-//! | `Pop`, `Done` | [`pop`](SchedulingQueue::pop), [`done`](SchedulingQueue::done); [`release`](SchedulingQueue::release) where its `Done` comes before PreBind |
 //! | `Pop`, `Done` | [`pop`](SchedulingQueue::pop), [`done`](SchedulingQueue::done); [`release`](SchedulingQueue::release) if `Done` is called before PreBind |
 //! | `PopSpecificPod` for the pods of a group | [`pop_together`](SchedulingQueue::pop_together); [`return_group`](SchedulingQueue::return_group) if the group failed |
 //! | `AddUnschedulableIfNotPresent` | [`add_unschedulable_if_not_present`](SchedulingQueue::add_unschedulable_if_not_present) |
-//! | `MoveAllToActiveOrBackoffQueue` | [`move_all`](SchedulingQueue::move_all), all at once; [`take`](SchedulingQueue::take) and [`step`](SchedulingQueue::step), bit by bit |
+//! | `Activate`, `AddNominatedPod` | [`activate`](SchedulingQueue::activate), [`nominate`](SchedulingQueue::nominate) |
 //! | `MoveAllToActiveOrBackoffQueue` | [`move_all`](SchedulingQueue::move_all) at once; [`take`](SchedulingQueue::take) and [`step`](SchedulingQueue::step) incrementally |
 //! | `flushBackoffQCompleted`, `flushUnschedulablePodsLeftover` | [`flush_backoff_completed`](SchedulingQueue::flush_backoff_completed), [`flush_unschedulable_leftover`](SchedulingQueue::flush_unschedulable_leftover); [`tick`](SchedulingQueue::tick) performs both when they are due |
+//! | `pending_pods`, `queue_incoming_pods_total` | [`figures`](SchedulingQueue::figures), [`incoming`](SchedulingQueue::incoming) |
 //! | `unschedulable_pods`, `inflight_events` | [`rejections`](SchedulingQueue::rejections), [`events_in_flight`](SchedulingQueue::events_in_flight) |
 //!
 //! The clock is an argument of every operation, and so is the version that queueing hints read. No operation waits or
@@ -68,7 +67,6 @@
 //! - A pod that arrives while other pods of its group are in flight is gated until they return.
 //! - A group with a timeout is held once it has been tried for that long, counted from when the queue learned of it.
 //!   Gödel counts from the group's creation, which may be much earlier.
-//!   when the queue knew of it (Gödel: from its creation, which may be long before).
 
 mod backoff;
 mod feed;

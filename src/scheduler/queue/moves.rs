@@ -113,10 +113,10 @@ impl SchedulingQueue {
         }
     }
 
-    /// Processes the events that were taken in, checking at most `most` pods but at least one, and returns whether more
-    /// is left. O(most).
-    pub fn step(&mut self, most: usize, cluster: &Cluster, now: Timestamp) -> bool {
-        let mut left = most.max(1);
+    /// Processes the events that were taken in, checking at most `limit` pods but at least one, and returns whether more
+    /// is left. O(limit).
+    pub fn step(&mut self, limit: usize, cluster: &Cluster, now: Timestamp) -> bool {
+        let mut left = limit.max(1);
         while let Some(mut event) = self.backlog.pop_front() {
             if left == 0 {
                 self.backlog.push_front(event);
@@ -359,10 +359,10 @@ impl SchedulingQueue {
         !by.is_empty()
     }
 
-    /// Activates at most `most` pods whose backoff is over, and returns how many. O(moved × log n).
-    pub fn flush_backoff_completed(&mut self, most: usize, now: Timestamp) -> usize {
+    /// Activates at most `limit` pods whose backoff is over, and returns how many. O(moved × log n).
+    pub fn flush_backoff_completed(&mut self, limit: usize, now: Timestamp) -> usize {
         let mut moved = 0;
-        while moved < most
+        while moved < limit
             && let Some(slot) = self.backed_off(now)
         {
             self.leave(slot);
@@ -383,12 +383,12 @@ impl SchedulingQueue {
         while self.step(usize::MAX, cluster, now) {}
     }
 
-    /// Does what is due at `now`: activates at most `most` pods whose backoff is over and, once per period, plans the
+    /// Does what is due at `now`: activates at most `limit` pods whose backoff is over and, once per period, plans the
     /// retry of pods that waited for too long, which later [`step`](SchedulingQueue::step)s perform. O(1) if nothing is
     /// due.
-    pub fn tick(&mut self, most: usize, now: Timestamp) {
+    pub fn tick(&mut self, limit: usize, now: Timestamp) {
         self.update_groups(now);
-        self.flush_backoff_completed(most, now);
+        self.flush_backoff_completed(limit, now);
         let period = nanoseconds(self.config.leftover_period);
         let next = Timestamp(now.0.saturating_add(period));
         let due = *self.next_leftover.get_or_insert(next);

@@ -161,7 +161,7 @@ pub struct SchedulingQueue {
     pub(super) has_groups: bool,
     pub(super) groups: Groups,
     workflow: Option<Workflow>,
-    /// The scheduler instance that the queue serves, if it differs from the engine's configuration.
+    /// The scheduler instance that the queue serves. If unset, the engine's configuration names it.
     pub(super) component: Option<Name>,
 }
 
