@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_in_a_row_count_and_not_the_rejections_before() {
+    fn consecutive_errors_count_instead_of_earlier_rejections() {
         let config = QueueConfig { pop_from_backoff: false, ..QueueConfig::default() };
         assert_eq!(config.backoff(&failed(4, 1)), config.backoff(&failed(1, 0)));
     }
@@ -126,13 +126,13 @@ mod tests {
     }
 
     #[test]
-    fn a_limit_of_zero_is_no_backoff() {
+    fn a_limit_of_zero_disables_backoff() {
         let config = QueueConfig { max_backoff: Duration::ZERO, ..QueueConfig::default() };
         assert_eq!(config.backoff(&failed(3, 3)), None);
     }
 
     #[test]
-    fn an_initial_backoff_above_the_limit_is_the_limit() {
+    fn an_initial_backoff_above_the_limit_is_capped() {
         let config = QueueConfig {
             initial_backoff: Duration::from_secs(60),
             pop_from_backoff: false,
