@@ -77,7 +77,7 @@ fuzz() {
     executed=$(count number_of_executed_units)
     edges=$(sed -n 's/^.* cov: \([0-9]*\) .*$/\1/p' "$log" | sed -n '1p;$p' | paste -sd' ')
     echo "$target, $build: $result, ${executed:-0} executions," \
-        "$(awk -v n="${executed:-0}" -v s="$used" 'BEGIN { printf "%d", n / (s > 0.01 ? s : 0.01) }') a second of processor time," \
+        "$(awk -v n="${executed:-0}" -v s="$used" 'BEGIN { printf "%d", n / (s > 0.01 ? s : 0.01) }') per second of processor time," \
         "edges ${edges/ / to }, $(count new_units_added) new inputs, at most $(count peak_rss_mb) MB"
 }
 

@@ -56,7 +56,8 @@ for line in pathlib.Path("docs/mutants.md").read_text().splitlines():
 problems = [f"{mutant}: survives but is not listed" for mutant in sorted(survivors - listed.keys())]
 problems += [f"{mutant}: is listed without a reason" for mutant, reason in listed.items() if not reason]
 if is_whole:
-    problems += [f"{mutant}: is listed but was caught or no longer exists" for mutant in sorted(listed.keys() - survivors)]
+    stale = sorted(listed.keys() - survivors)
+    problems += [f"{mutant}: is listed but was caught or no longer exists" for mutant in stale]
 print(f"{file}: {len(caught)} mutants caught, {len(survivors)} survived, {len(listed)} listed")
 for problem in problems:
     print(f"  {problem}")
