@@ -131,7 +131,7 @@ fn note_of(entry: Result<Entry, Nothing>) -> Result<Note, NoNote> {
 /// The writer's end of all streams: the followers, and the notes that wait for their version to be published.
 #[derive(Debug, Default)]
 pub(crate) struct Followers {
-        followers: Vec<(Sender<Entry>, Option<NonZeroUsize>)>,
+    followers: Vec<(Sender<Entry>, Option<NonZeroUsize>)>,
     pending: Vec<Note>,
 }
 

@@ -174,7 +174,11 @@ impl Families {
                 "Number of victims per preemption",
                 Histogram::new(bounds(1.0, 2.0, 7)),
             ),
-            pending: to.put("scheduler_pending_pods", "Number of waiting pods, by queue", Family::default()),
+            pending: to.put(
+                "scheduler_pending_pods",
+                "Number of waiting pods, by queue",
+                Family::default(),
+            ),
             incoming: to.put(
                 "scheduler_queue_incoming_pods",
                 "Number of pods added to a queue, by event",
@@ -221,8 +225,16 @@ impl Families {
                 "Number of versions replaced but not freed yet",
                 Gauge::default(),
             ),
-            freed: to.put("portolan_versions_freed", "Number of versions freed", Counter::default()),
-            trying: to.put("portolan_pods_in_flight", "Number of pods being scheduled", Gauge::default()),
+            freed: to.put(
+                "portolan_versions_freed",
+                "Number of versions freed",
+                Counter::default(),
+            ),
+            trying: to.put(
+                "portolan_pods_in_flight",
+                "Number of pods being scheduled",
+                Gauge::default(),
+            ),
             backlog: to.put(
                 "portolan_queue_backlog",
                 "Number of events that the queue has received but not handled completely",

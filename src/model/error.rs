@@ -16,67 +16,67 @@ pub enum EventError {
     /// The pod to assume is already in the cache.
     #[error("pod {uid} is in the cache, so can't be assumed")]
     AlreadyInCache {
-        /// The pod.
+        /// The uid of the pod.
         uid: Uid,
     },
     /// The pod has already been added.
     #[error("pod {uid} was already in added state")]
     AlreadyAdded {
-        /// The pod.
+        /// The uid of the pod.
         uid: Uid,
     },
     /// The pod to update is not in the cache.
     #[error("pod {uid} is not added to scheduler cache, so cannot be updated")]
     NotAdded {
-        /// The pod.
+        /// The uid of the pod.
         uid: Uid,
     },
     /// The pod to update is only assumed.
     #[error("assumed pod {uid} should not be updated")]
     AssumedNotUpdated {
-        /// The pod.
+        /// The uid of the pod.
         uid: Uid,
     },
     /// The pod to remove is not in the cache.
     #[error("pod {uid} is not found in scheduler cache, so cannot be removed from it")]
     NotFound {
-        /// The pod.
+        /// The uid of the pod.
         uid: Uid,
     },
     /// The pod to forget is not assumed.
     #[error("pod {uid} wasn't assumed so cannot be forgotten")]
     NotAssumed {
-        /// The pod.
+        /// The uid of the pod.
         uid: Uid,
     },
     /// The event names a different node from the one the cache has for the pod.
     #[error("pod {uid} was assumed on {known} but assigned to {given}")]
     OtherNode {
-        /// The pod.
+        /// The uid of the pod.
         uid: Uid,
-        /// The node in the cache.
+        /// The name of the node in the cache.
         known: Name,
-        /// The node in the event.
+        /// The name of the node in the event.
         given: Name,
     },
     /// A pod to be placed names no node.
     #[error("pod {uid} has no node name: set spec.nodeName to place it")]
     NoNodeName {
-        /// The pod.
+        /// The uid of the pod.
         uid: Uid,
     },
     /// A pod to be recorded as pending names a node.
     #[error("pod {uid} names node {node}, so it is not pending: add it instead")]
     HasNodeName {
-        /// The pod.
+        /// The uid of the pod.
         uid: Uid,
-        /// The node.
+        /// The name of the node.
         node: Name,
     },
     /// The node does not exist, or exists only as a ghost: a removed node that still has pods.
     #[error("node {name} is not found")]
     NodeNotFound {
-        /// The node.
+        /// The name of the node.
         name: Name,
     },
     /// The object does not exist.
@@ -90,15 +90,15 @@ pub enum EventError {
     /// Adding the pod would make the sum of the requests on the node exceed 64 bits.
     #[error("pod {uid} is refused: the requests on node {node} would exceed 64 bits")]
     Overflow {
-        /// The pod.
+        /// The uid of the pod.
         uid: Uid,
-        /// The node.
+        /// The name of the node.
         node: Name,
     },
     /// A resource amount is negative.
     #[error("{resource} of {object} is negative: set it to 0 or more, or leave it out")]
     Negative {
-        /// The resource.
+        /// The name of the resource.
         resource: Name,
         /// The pod, node or part of a node that has the amount.
         object: String,
@@ -121,15 +121,15 @@ pub enum EventError {
     /// added and counted on its node.
     #[error("pod {uid} has resource claims, which are not supported: remove spec.resourceClaims")]
     Unsupported {
-        /// The pod.
+        /// The uid of the pod.
         uid: Uid,
     },
     /// An assumed placement no longer fits the current state.
     #[error("pod {uid} no longer fits on {node}: {reason}")]
     Conflict {
-        /// The pod.
+        /// The uid of the pod.
         uid: Uid,
-        /// The node.
+        /// The name of the node.
         node: Name,
         /// The resource or constraint that does not fit.
         reason: String,
@@ -140,27 +140,29 @@ pub enum EventError {
     /// The pod of a Reservation is not a placeholder.
     #[error("pod {uid} is not a placeholder: convert it with Pod::to_placeholder")]
     NoPlaceholder {
-        /// The pod.
+        /// The uid of the pod.
         uid: Uid,
     },
     /// The pod is a placeholder, which can be removed only together with its Reservation.
-    #[error("pod {uid} is the placeholder of a Reservation: delete the Reservation, or let it expire")]
+    #[error(
+        "pod {uid} is the placeholder of a Reservation: delete the Reservation, or let it expire"
+    )]
     HoldsPlace {
-        /// The pod.
+        /// The uid of the pod.
         uid: Uid,
     },
     /// The pod to be marked for deletion is not bound.
     #[error("pod {uid} is not bound, so it cannot be marked for deletion: add it first")]
     NotBound {
-        /// The pod.
+        /// The uid of the pod.
         uid: Uid,
     },
     /// Another preemptor has marked the pod for deletion.
     #[error("pod {victim} is marked for deletion by {preemptor}, and only that pod can unmark it")]
     MarkedByAnother {
-        /// The marked pod.
+        /// The uid of the marked pod.
         victim: Uid,
-        /// The preemptor that set the mark.
+        /// The uid of the preemptor that set the mark.
         preemptor: Uid,
     },
     /// The event belongs to a store that the configuration disables.

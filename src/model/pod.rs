@@ -343,9 +343,12 @@ impl PodBuilder {
             self.spec.container_count = containers.len() as u32;
         }
         if self.spec.images.is_empty() {
-                        let containers_of =
+            let containers_of =
                 |init| containers.iter().filter(move |c| (c.kind == ContainerKind::Main) != init);
-            self.spec.images = containers_of(true).chain(containers_of(false)).filter_map(|c| c.image.clone()).collect();
+            self.spec.images = containers_of(true)
+                .chain(containers_of(false))
+                .filter_map(|c| c.image.clone())
+                .collect();
         }
         let ports = std::mem::take(&mut self.spec.host_ports).into_vec();
         self.spec.host_ports =

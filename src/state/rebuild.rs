@@ -133,7 +133,10 @@ mod tests {
             // The audit allocates too, and frees its memory again.
             let allocated = freeing::made().wrapping_sub(here);
             let counted = state.cluster().made.saturating_sub(before);
-            assert!(counted > 0 && counted <= allocated, "{counted} of {allocated}, {before} before");
+            assert!(
+                counted > 0 && counted <= allocated,
+                "{counted} of {allocated}, {before} before"
+            );
         }
     }
 

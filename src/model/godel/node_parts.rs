@@ -239,7 +239,10 @@ mod tests {
         );
         let merged = nm_node.node(Some(&kubelet));
         assert_eq!(merged.allocatable.cpu.0, 6_000);
-        assert_eq!(merged.allocatable.memory.0, 100, "allocatable beyond the capacity keeps nothing");
+        assert_eq!(
+            merged.allocatable.memory.0, 100,
+            "allocatable beyond the capacity keeps nothing"
+        );
         assert_eq!(merged.allowed_pods, 105);
         let scalar = |name| merged.allocatable.scalars.get(name);
         assert_eq!(scalar("a.com/x"), Some(0), "never below zero");

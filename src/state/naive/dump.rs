@@ -17,7 +17,8 @@ impl Naive {
     pub fn dump(&self) -> Dump {
         let mut dump = Dump { order: self.order(), ..Dump::default() };
         let names = self.nodes.keys().chain(self.nm_nodes.keys()).chain(self.custom.keys());
-        let names = names.chain(self.pods.values().filter_map(|placed| placed.pod.node_name.as_ref()));
+        let names =
+            names.chain(self.pods.values().filter_map(|placed| placed.pod.node_name.as_ref()));
         for name in names.collect::<BTreeSet<_>>() {
             let entry = dump.nodes.entry(name.to_string()).or_default();
             self.describe(name, entry);
@@ -26,7 +27,7 @@ impl Naive {
             let key = format!("{placeholder} {pod} {node}");
             if place.matched.is_none() {
                 let available = dump.available_places.entry(placeholder.clone()).or_default();
-                                available.push(key.clone());
+                available.push(key.clone());
             }
             dump.reservations.insert(key, (place.matched.clone(), place.confirmed));
         }
@@ -123,7 +124,8 @@ impl Naive {
         for (uid, Placed { pod, .. }) in &self.pods {
             let nominated = pod.template.godel.as_ref();
             let nominated = nominated.and_then(|godel| godel.nominated_node.as_ref());
-            let Some(nominated) = nominated.filter(|to| Some(&to.node) == pod.node_name.as_ref()) else {
+            let Some(nominated) = nominated.filter(|to| Some(&to.node) == pod.node_name.as_ref())
+            else {
                 continue;
             };
             for victim in nominated.victims.iter().filter(|victim| !victim.uid.is_empty()) {
