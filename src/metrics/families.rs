@@ -102,140 +102,140 @@ impl Registrar<'_> {
 impl Families {
     /// Registers all families. Counters are registered without `_total`, which the format adds.
     pub(super) fn registered(registry: &mut Registry) -> Families {
-        let mut to = Registrar(registry);
-        let cache = to.put(
+        let mut registrar = Registrar(registry);
+        let cache = registrar.put(
             "scheduler_cache_size",
             "Number of nodes, pods, and assumed pods that are not confirmed yet",
             Gauges::default(),
         );
-        to.put(
+        registrar.put(
             "scheduler_scheduler_cache_size",
             "The former name of scheduler_cache_size",
             cache.clone(),
         );
         Families {
-            attempts: to.put(
+            attempts: registrar.put(
                 "scheduler_schedule_attempts",
                 "Number of attempts to schedule pods, by result",
                 Family::default(),
             ),
-            attempt_duration: to.histograms(
+            attempt_duration: registrar.histograms(
                 "scheduler_scheduling_attempt_duration_seconds",
                 "Duration of scheduling attempts, from dequeuing a pod to binding it",
                 attempt_histogram,
             ),
-            algorithm_duration: to.put(
+            algorithm_duration: registrar.put(
                 "scheduler_scheduling_algorithm_duration_seconds",
                 "Duration of the scheduling algorithm, including preemption",
                 attempt_histogram(),
             ),
-            point_duration: to.histograms(
+            point_duration: registrar.histograms(
                 "scheduler_framework_extension_point_duration_seconds",
                 "Duration of all plugins at an extension point",
                 extension_point_histogram,
             ),
-            plugin_duration: to.histograms(
+            plugin_duration: registrar.histograms(
                 "scheduler_plugin_execution_duration_seconds",
                 "Duration of one plugin at an extension point, for one pod in ten",
                 plugin_histogram,
             ),
-            hint_duration: to.histograms(
+            hint_duration: registrar.histograms(
                 "scheduler_queueing_hint_execution_duration_seconds",
                 "Duration of a plugin's queueing hint",
                 plugin_histogram,
             ),
-            event_duration: to.histograms(
+            event_duration: registrar.histograms(
                 "scheduler_event_handling_duration_seconds",
                 "Duration of event handling in the queue",
                 extension_point_histogram,
             ),
-            permit_wait: to.histograms(
+            permit_wait: registrar.histograms(
                 "scheduler_permit_wait_duration_seconds",
                 "Time for which pods wait at Permit",
                 attempt_histogram,
             ),
-            pod_attempts: to.put(
+            pod_attempts: registrar.put(
                 "scheduler_pod_scheduling_attempts",
                 "Number of attempts until a pod is bound",
                 Histogram::new(bounds(1.0, 2.0, 5)),
             ),
-            pod_duration: to.histograms(
+            pod_duration: registrar.histograms(
                 "scheduler_pod_scheduling_sli_duration_seconds",
                 "Time from a pod becoming ready for scheduling until it is bound, by attempts",
                 wait_histogram,
             ),
-            preemption_attempts: to.put(
+            preemption_attempts: registrar.put(
                 "scheduler_preemption_attempts",
                 "Number of preemption attempts",
                 Counter::default(),
             ),
-            preemption_victims: to.put(
+            preemption_victims: registrar.put(
                 "scheduler_preemption_victims",
                 "Number of victims per preemption",
                 Histogram::new(bounds(1.0, 2.0, 7)),
             ),
-            pending: to.put(
+            pending: registrar.put(
                 "scheduler_pending_pods",
                 "Number of waiting pods, by queue",
                 Family::default(),
             ),
-            incoming: to.put(
+            incoming: registrar.put(
                 "scheduler_queue_incoming_pods",
                 "Number of pods added to a queue, by event",
                 Family::default(),
             ),
-            unschedulable: to.put(
+            unschedulable: registrar.put(
                 "scheduler_unschedulable_pods",
                 "Number of waiting pods, by each plugin that rejected them",
                 Family::default(),
             ),
-            in_flight: to.put(
+            in_flight: registrar.put(
                 "scheduler_inflight_events",
                 "Number of events kept for pods that are being scheduled",
                 Family::default(),
             ),
-            goroutines: to.put(
+            goroutines: registrar.put(
                 "scheduler_goroutines",
                 "Number of pods whose binding is in progress",
                 Family::default(),
             ),
             cache,
-            cycles: to.put(
+            cycles: registrar.put(
                 "portolan_cycles",
                 "Number of scheduling cycles, by result; a conflict is retried",
                 Family::default(),
             ),
-            generation: to.put(
+            generation: registrar.put(
                 "portolan_generation",
                 "Number of events folded into the state",
                 Gauge::default(),
             ),
-            published: to.put(
+            published: registrar.put(
                 "portolan_published_generation",
                 "The generation that readers see",
                 Gauge::default(),
             ),
-            oldest_held: to.put(
+            oldest_held: registrar.put(
                 "portolan_oldest_held_generation",
                 "The generation of the oldest version that a reader may still hold",
                 Gauge::default(),
             ),
-            retired: to.put(
+            retired: registrar.put(
                 "portolan_versions_retired",
                 "Number of versions replaced but not freed yet",
                 Gauge::default(),
             ),
-            freed: to.put(
+            freed: registrar.put(
                 "portolan_versions_freed",
                 "Number of versions freed",
                 Counter::default(),
             ),
-            trying: to.put(
+            trying: registrar.put(
                 "portolan_pods_in_flight",
                 "Number of pods being scheduled",
                 Gauge::default(),
             ),
-            backlog: to.put(
+            backlog: registrar.put(
                 "portolan_queue_backlog",
                 "Number of events that the queue has received but not handled completely",
                 Gauge::default(),

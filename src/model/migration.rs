@@ -96,19 +96,22 @@ mod tests {
             volume: "aws://eu-1a/vol-7".into(),
             read_only: false,
         };
-        let of = |source: &VolumeSource, zones| {
+        let handle_of = |source: &VolumeSource, zones| {
             source.migration(zones).map(|(plugin, handle)| (plugin.driver, handle.to_string()))
         };
-        assert_eq!(of(&ebs, ""), Some(("ebs.csi.aws.com", "vol-7".into())));
+        assert_eq!(handle_of(&ebs, ""), Some(("ebs.csi.aws.com", "vol-7".into())));
         assert_eq!(
-            of(&disk("d"), "eu-west1-b"),
+            handle_of(&disk("d"), "eu-west1-b"),
             Some(("pd.csi.storage.gke.io", "projects/UNSPECIFIED/zones/eu-west1-b/disks/d".into()))
         );
         assert_eq!(
-            of(&disk("d"), "eu-west1-b__eu-west1-c").map(|(_, handle)| handle),
+            handle_of(&disk("d"), "eu-west1-b__eu-west1-c").map(|(_, handle)| handle),
             Some("projects/UNSPECIFIED/regions/eu-west1/disks/d".into())
         );
-        assert_eq!(of(&other("cinder", "c"), ""), Some(("cinder.csi.openstack.org", "c".into())));
-        assert_eq!(of(&other("nfs", "n"), ""), None);
+        assert_eq!(
+            handle_of(&other("cinder", "c"), ""),
+            Some(("cinder.csi.openstack.org", "c".into()))
+        );
+        assert_eq!(handle_of(&other("nfs", "n"), ""), None);
     }
 }

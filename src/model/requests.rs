@@ -138,7 +138,7 @@ pub struct Container {
 /// The parts of a pod from which its requests are computed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Requests {
-    /// The init containers and sidecars in their order, followed by the regular containers.
+    /// The init containers and sidecars, in their order, and the regular containers.
     pub containers: Vec<Container>,
     /// `spec.resources.requests`, if the pod has them.
     pub pod_level: Option<ResourceList>,

@@ -32,7 +32,7 @@ pub enum TolerationOperator {
     Equal,
     /// Matches any value.
     Exists,
-    /// A numeric comparison, `Lt` or `Gt`. Kubernetes disables it by a feature gate, so it matches nothing.
+    /// A numeric comparison, `Lt` or `Gt`. Its feature gate is off by default, so it matches nothing.
     Numeric,
 }
 

@@ -92,8 +92,12 @@ impl Cluster {
                 &Some(node.slot()),
             );
             for pod in node.pods() {
-                let on = self.pod(&pod.uid()).map(|p| p.node().slot());
-                differences.note(format_args!("uid of pod {}", pod.uid()), &on, &Some(node.slot()));
+                let slot = self.pod(&pod.uid()).map(|p| p.node().slot());
+                differences.note(
+                    format_args!("uid of pod {}", pod.uid()),
+                    &slot,
+                    &Some(node.slot()),
+                );
             }
             let (chunk, at) = node.place();
             let bits = [
@@ -125,15 +129,15 @@ impl Cluster {
         }
         if let Some(places) = self.reservations() {
             let available = places.iter().filter(|place| place.is_available());
-            let named: BTreeSet<(String, String)> = available
+            let reserved: BTreeSet<(String, String)> = available
                 .map(|place| (place.node().to_owned(), place.pod.uid.to_string()))
                 .collect();
             let pods = self.everything().flat_map(|node| node.pods());
-            let there: BTreeSet<(String, String)> = pods
+            let placed: BTreeSet<(String, String)> = pods
                 .map(|pod| (pod.node().name().to_string(), pod.uid().to_string()))
-                .filter(|key| named.contains(key))
+                .filter(|key| reserved.contains(key))
                 .collect();
-            differences.note("reserved places", &named, &there);
+            differences.note("reserved places", &reserved, &placed);
             let all: Vec<_> = places.iter().collect();
             differences.note("index of places", &found.reservations.len(), &all.len());
             let available: usize = found.available_places.values().map(Vec::len).sum();

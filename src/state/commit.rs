@@ -95,37 +95,37 @@ fn shortage(node: NodeInfo<'_>, pod: &Pod) -> Option<String> {
     if account.allowed_pods()[at] <= node.pod_count() as i64 {
         return Some("Too many pods".to_owned());
     }
-    let wanted = &pod.template.resources.incoming;
+    let requested = &pod.template.resources.incoming;
     // Neither `allocatable` nor `taken` is negative.
-    let exceeds = |wanted: i64, allocatable: i64, taken: i64| {
-        wanted > 0 && wanted > allocatable.saturating_sub(taken)
+    let exceeds = |requested: i64, allocatable: i64, taken: i64| {
+        requested > 0 && requested > allocatable.saturating_sub(taken)
     };
     let fixed = [
-        ("cpu", wanted.cpu.0, account.allocatable_cpu()[at], account.requested_cpu()[at]),
+        ("cpu", requested.cpu.0, account.allocatable_cpu()[at], account.requested_cpu()[at]),
         (
             "memory",
-            wanted.memory.0,
+            requested.memory.0,
             account.allocatable_memory()[at],
             account.requested_memory()[at],
         ),
         (
             "ephemeral-storage",
-            wanted.ephemeral_storage.0,
+            requested.ephemeral_storage.0,
             account.allocatable_ephemeral_storage()[at],
             account.requested_ephemeral_storage()[at],
         ),
     ];
-    for (name, wanted, allocatable, taken) in fixed {
-        if exceeds(wanted, allocatable, taken) {
+    for (name, requested, allocatable, taken) in fixed {
+        if exceeds(requested, allocatable, taken) {
             return Some(format!("Insufficient {name}"));
         }
     }
-    for (name, wanted) in wanted.scalars.iter() {
+    for (name, requested) in requested.scalars.iter() {
         let resource = node.cluster().resource_id(name);
         let at_lane = |column: Option<&[i64; crate::snapshot::LANES]>| column.map_or(0, |c| c[at]);
         let allocatable = at_lane(resource.and_then(|id| account.allocatable_scalar(id)));
         let taken = at_lane(resource.and_then(|id| account.requested_scalar(id)));
-        if exceeds(wanted, allocatable, taken) {
+        if exceeds(requested, allocatable, taken) {
             return Some(format!("Insufficient {name}"));
         }
     }

@@ -62,8 +62,8 @@ impl State {
             .filter(|uid| !listed.contains(uid))
             .collect();
         for uid in &missing {
-            if let Some(spot) = self.draft.pod(uid).map(|pod| pod.spot()) {
-                self.displace(uid, spot, Leaving::Deleted, observer);
+            if let Some(pod_ref) = self.draft.pod(uid).map(|pod| pod.spot()) {
+                self.displace(uid, pod_ref, Leaving::Deleted, observer);
             }
         }
         applied.removed += missing.len();
@@ -88,9 +88,9 @@ impl State {
             Some(known) if is_as_listed(&known, pod) => Ok(None),
             // The listed pod may be on another node: the list is authoritative.
             Some(known) => {
-                let spot = known.spot();
-                self.draft.check_place(pod, node, Some(spot))?;
-                self.revise(spot, pod, observer);
+                let pod_ref = known.spot();
+                self.draft.check_place(pod, node, Some(pod_ref))?;
+                self.revise(pod_ref, pod, observer);
                 Ok(Some(false))
             }
             None => {

@@ -88,7 +88,7 @@ impl NmNode {
     /// If both exist, everything except the allocatable resources is taken from the Node. For a resource that the Node
     /// has, the amount that the node manager keeps for itself (its capacity minus its allocatable amount, if it reports
     /// both) is subtracted, but the result is never negative. A resource that the Node lacks is taken from the node
-    /// manager. Cpu, memory, ephemeral storage or pods with amount 0 in the Node count as lacking. O(resources).
+    /// manager. An amount of 0 for the Node's cpu, memory, ephemeral storage or pods counts as lacking. O(resources).
     ///
     /// ```
     /// use portolan::model::{NmNode, Quantity, ResourceList, node};

@@ -49,8 +49,8 @@ impl MicroTopology {
     /// ```
     /// use portolan::model::MicroTopology;
     ///
-    /// let given = MicroTopology::parse("1:cpu=2;0:cpu=1,memory=4Gi")?;
-    /// assert_eq!(given.iter().map(|(numa, _)| numa).collect::<Vec<_>>(), [0, 1]);
+    /// let topology = MicroTopology::parse("1:cpu=2;0:cpu=1,memory=4Gi")?;
+    /// assert_eq!(topology.iter().map(|(numa, _)| numa).collect::<Vec<_>>(), [0, 1]);
     /// assert!(MicroTopology::parse("cpu=2").is_err());
     /// # Ok::<(), portolan::model::MicroTopologyError>(())
     /// ```
@@ -60,11 +60,11 @@ impl MicroTopology {
             return Ok(MicroTopology::default());
         }
         for part in text.split(';') {
-            let wrong = || MicroTopologyError::Form { text: part.to_owned() };
-            let (numa, amounts) = part.split_once(':').ok_or_else(wrong)?;
-            let list = all.entry(numa.parse().map_err(|_| wrong())?).or_default();
+            let malformed = || MicroTopologyError::Form { text: part.to_owned() };
+            let (numa, amounts) = part.split_once(':').ok_or_else(malformed)?;
+            let list = all.entry(numa.parse().map_err(|_| malformed())?).or_default();
             for amount in amounts.split(',') {
-                let (resource, quantity) = amount.split_once('=').ok_or_else(wrong)?;
+                let (resource, quantity) = amount.split_once('=').ok_or_else(malformed)?;
                 list.set(resource, quantity.parse::<Quantity>()?);
             }
         }

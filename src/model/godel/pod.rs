@@ -366,33 +366,36 @@ mod tests {
     #[test]
     fn every_other_combination_is_an_abnormal_state() {
         use AbnormalPodState as Abnormal;
-        let of = |state, scheduler, assumed, nominated| {
+        let error_of = |state, scheduler, assumed, nominated| {
             with(state, scheduler, assumed, nominated).state().unwrap_err()
         };
-        assert_eq!(of("bound", false, false, false), Abnormal::Unknown("bound".into()));
-        assert_eq!(of("", true, false, false), Abnormal::PendingWithScheduler);
-        assert_eq!(of("", false, true, false), Abnormal::WithNode(PodState::Pending));
+        assert_eq!(error_of("bound", false, false, false), Abnormal::Unknown("bound".into()));
+        assert_eq!(error_of("", true, false, false), Abnormal::PendingWithScheduler);
+        assert_eq!(error_of("", false, true, false), Abnormal::WithNode(PodState::Pending));
         assert_eq!(
-            of("dispatched", false, false, false),
+            error_of("dispatched", false, false, false),
             Abnormal::WithoutScheduler(PodState::Dispatched)
         );
-        assert_eq!(of("dispatched", true, false, true), Abnormal::WithNode(PodState::Dispatched));
         assert_eq!(
-            of("assumed", false, true, false),
+            error_of("dispatched", true, false, true),
+            Abnormal::WithNode(PodState::Dispatched)
+        );
+        assert_eq!(
+            error_of("assumed", false, true, false),
             Abnormal::WithoutScheduler(PodState::Assumed)
         );
-        assert_eq!(of("assumed", true, false, false), Abnormal::WithoutNode);
-        assert_eq!(of("assumed", true, true, true), Abnormal::TwoNodes);
+        assert_eq!(error_of("assumed", true, false, false), Abnormal::WithoutNode);
+        assert_eq!(error_of("assumed", true, true, true), Abnormal::TwoNodes);
     }
 
     #[test]
     fn a_pod_is_counted_on_its_bound_assumed_or_nominated_node() {
-        let on = |pod: Pod| pod.placed_on().map(ToString::to_string);
-        assert_eq!(on(with("assumed", true, true, false)).as_deref(), Some("n1"));
-        assert_eq!(on(with("assumed", true, false, true)).as_deref(), Some("n2"));
-        assert_eq!(on(with("assumed", true, true, false).on("n3")).as_deref(), Some("n3"));
-        assert_eq!(on(with("dispatched", true, false, false)), None);
-        assert_eq!(on(with("assumed", true, true, true)), None);
+        let node_of = |pod: Pod| pod.placed_on().map(ToString::to_string);
+        assert_eq!(node_of(with("assumed", true, true, false)).as_deref(), Some("n1"));
+        assert_eq!(node_of(with("assumed", true, false, true)).as_deref(), Some("n2"));
+        assert_eq!(node_of(with("assumed", true, true, false).on("n3")).as_deref(), Some("n3"));
+        assert_eq!(node_of(with("dispatched", true, false, false)), None);
+        assert_eq!(node_of(with("assumed", true, true, true)), None);
     }
 
     #[test]
@@ -404,7 +407,7 @@ mod tests {
             uid: "u".into(),
             controller,
         };
-        let of = |index: Option<&str>, owners: Vec<OwnerReference>| {
+        let placeholder_of = |index: Option<&str>, owners: Vec<OwnerReference>| {
             let pod = pod("p").label("name", "deployment").spec(|spec| {
                 let reservation_index = index.map(Into::into);
                 spec.godel = Some(Box::new(GodelPod { reservation_index, ..Default::default() }));
@@ -413,13 +416,16 @@ mod tests {
             pod.build().template.reservation_placeholder().map(str::to_owned)
         };
         let extension = || vec![owner("StatefulSetExtension", true)];
-        assert_eq!(of(Some("index"), extension()).as_deref(), Some("index"));
-        assert_eq!(of(None, extension()).as_deref(), Some("owner"));
+        assert_eq!(placeholder_of(Some("index"), extension()).as_deref(), Some("index"));
+        assert_eq!(placeholder_of(None, extension()).as_deref(), Some("owner"));
         assert_eq!(
-            of(None, vec![owner("StatefulSetExtension", false)]).as_deref(),
+            placeholder_of(None, vec![owner("StatefulSetExtension", false)]).as_deref(),
             Some("deployment")
         );
-        assert_eq!(of(None, vec![owner("ReplicaSet", true)]).as_deref(), Some("deployment"));
+        assert_eq!(
+            placeholder_of(None, vec![owner("ReplicaSet", true)]).as_deref(),
+            Some("deployment")
+        );
         assert_eq!(pod("p").build().template.reservation_placeholder(), None);
     }
 }

@@ -38,8 +38,8 @@ pub struct Reservation {
 }
 
 impl Reservation {
-    /// Creates a reservation of the resources of `pod` on its node, as the controller does when it deletes a pod that
-    /// reserves.
+    /// Creates a reservation of the resources of `pod` on its node, as the controller does when a pod that reserves is
+    /// deleted.
     ///
     /// ```
     /// use portolan::model::{Reservation, pod};
@@ -77,7 +77,7 @@ impl Reservation {
     /// Returns `true` if the placeholder occupies resources of its node (`ShouldOccupyResources`).
     #[must_use]
     pub fn occupies(&self) -> bool {
-        let over = matches!(self.phase, ReservationPhase::Matched | ReservationPhase::TimeOut);
-        self.node().is_some() && !over
+        let is_over = matches!(self.phase, ReservationPhase::Matched | ReservationPhase::TimeOut);
+        self.node().is_some() && !is_over
     }
 }

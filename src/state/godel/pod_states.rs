@@ -51,9 +51,9 @@ impl State {
             }
             // Another scheduler assumed the pod, and the binder's choice of node is authoritative.
             Some(known) if known.state() == PodState::Assumed => {
-                let spot = known.spot();
-                self.draft.check_place(&placed, node, Some(spot))?;
-                self.revise(spot, &placed, observer);
+                let pod_ref = known.spot();
+                self.draft.check_place(&placed, node, Some(pod_ref))?;
+                self.revise(pod_ref, &placed, observer);
             }
             Some(_) => self.update_pod(old, &placed, observer)?,
         }
@@ -125,9 +125,9 @@ impl State {
         let leaves = known.filter(|known| {
             is_renewed || (!known.is_assumed() && known.state() == PodState::Assumed)
         });
-        if let Some(spot) = leaves.map(|known| known.spot()) {
+        if let Some(pod_ref) = leaves.map(|known| known.spot()) {
             let leaving = if is_renewed { Leaving::Deleted } else { Leaving::Withdrawn };
-            self.displace(old, spot, leaving, observer);
+            self.displace(old, pod_ref, leaving, observer);
             applied.removed += 1;
         }
         if is_known {

@@ -35,8 +35,8 @@ impl State {
             return Ok(0);
         }
         for victim in victims {
-            if let Some(spot) = self.draft.pod(victim).map(|known| known.spot()) {
-                self.displace(victim, spot, Leaving::Deleted, observer);
+            if let Some(pod_ref) = self.draft.pod(victim).map(|known| known.spot()) {
+                self.displace(victim, pod_ref, Leaving::Deleted, observer);
             }
         }
         self.place(pod, None, true, observer);
@@ -55,11 +55,11 @@ fn take_victim(trial: &mut Draft, victim: &Uid, node: &Name) -> Result<(), Event
     if trial.holds(&known) {
         return Err(EventError::HoldsPlace { uid: victim.clone() });
     }
-    let on = known.node().name();
-    if on != node {
-        return Err(other_node(victim, on, node));
+    let actual = known.node().name();
+    if actual != node {
+        return Err(other_node(victim, actual, node));
     }
-    let spot = known.spot();
-    trial.displace(spot);
+    let pod_ref = known.spot();
+    trial.displace(pod_ref);
     Ok(())
 }

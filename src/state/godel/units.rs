@@ -89,10 +89,10 @@ impl State {
         let is_bound_now = pod.is_assumed() && self.unbound_members.contains(uid);
         let cluster = self.cluster();
         let known = cluster.objects().pod_groups.get(&group.0, &group.1);
-        let wanted = known.map_or(0, |known| known.wanted() as usize);
+        let required = known.map_or(0, |known| known.wanted() as usize);
         let unbound = self.unbound_members.of(&group) - usize::from(is_bound_now);
         let bound = cluster.placed_members(&group.0, &group.1).saturating_sub(unbound);
-        if wanted == 0 || bound < wanted {
+        if required == 0 || bound < required {
             return Ok(());
         }
         self.set_group_phase(&group.0, &group.1, PodGroupPhase::Scheduled, observer)

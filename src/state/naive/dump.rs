@@ -105,13 +105,13 @@ impl Naive {
             all.entry(id).or_default().2.insert(uid.clone());
         }
         for ((movement, owner, node), (desired, actual, assumed)) in all {
-            let here = actual.union(&assumed).count() as u64;
-            if desired > here {
+            let count = actual.union(&assumed).count() as u64;
+            if desired > count {
                 let nodes = dump.available.entry(owner.clone()).or_default();
                 let times = nodes.entry(node.clone()).or_insert(0);
-                *times = times.saturating_add(desired - here);
+                *times = times.saturating_add(desired - count);
             }
-            if desired > 0 || here > 0 {
+            if desired > 0 || count > 0 {
                 let sets = (desired, actual.into_iter().collect(), assumed.into_iter().collect());
                 dump.suggestions.insert(format!("{movement} {owner} {node}"), sets);
             }
