@@ -24,8 +24,10 @@ mod isa {
     /// What every CPU of the target has.
     pub(super) const PLAIN: u8 = 0;
     /// AVX2 and FMA.
+    #[cfg(target_arch = "x86_64")]
     pub(super) const AVX2: u8 = 1;
     /// AVX-512 F, BW, DQ and VL, and FMA.
+    #[cfg(target_arch = "x86_64")]
     pub(super) const AVX512: u8 = 2;
 
     /// Whether rounding down is one instruction, and so are a product and a sum

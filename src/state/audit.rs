@@ -161,7 +161,7 @@ impl Cluster {
             let reached = keys
                 .iter()
                 .filter(|(namespace, name)| self.objects().contains(*kind, namespace, name));
-            let place = format_args!("index of {} objects", kind.as_str());
+            let place = format!("index of {kind} objects", kind = kind.as_str());
             differences.note(place, &reached.count(), &keys.len());
         }
         differences.note(
