@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# The golden vectors: what kube-scheduler answers.
+# Compares the engine with the golden vectors, which record kube-scheduler's answers.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 vectors=../shared/vectors
 if [ ! -d "$vectors" ]; then
-    echo "SKIPPED: the golden vectors are not here ($vectors)"
+    echo "SKIPPED: the golden vectors are not available ($vectors)"
     exit 0
 fi
 for kind in cache scheduling scheduling-large profiles volumes preemption; do

@@ -1,34 +1,34 @@
-//! What an event changed: an object as it was, and as it is.
+//! The changes that events cause: an object before and after an event.
 
 use std::sync::Arc;
 
 use super::{Node, Object, Pod};
 
-/// An object before and after an event. One that appeared has no `old`, one that
-/// is gone no `new`. Each is shared, be it as an `Arc` or as an [`Object`].
+/// An object before and after an event. `old` is `None` for a new object, and `new` is `None` for a removed one. Both
+/// are shared, as an `Arc` or as an [`Object`].
 #[derive(Clone, Debug)]
 pub struct Diff<T> {
-    /// As it was.
+    /// The object before the event.
     pub old: Option<T>,
-    /// As it is.
+    /// The object after the event.
     pub new: Option<T>,
 }
 
 impl<T> Diff<T> {
-    /// The object as it is, or as it was last.
+    /// Returns the current object, or the last one if it was removed.
     #[must_use]
     pub fn last(&self) -> Option<&T> {
         self.new.as_ref().or(self.old.as_ref())
     }
 
-    /// Both, where the object was there before and still is.
+    /// Returns both objects if the object existed before the event and still does.
     #[must_use]
     pub fn both(&self) -> Option<(&T, &T)> {
         Some((self.old.as_ref()?, self.new.as_ref()?))
     }
 }
 
-/// What an event changed. A clone costs two reference counts.
+/// The change that an event caused. A clone costs two reference counts.
 #[derive(Clone, Debug)]
 pub enum Change {
     /// A pod.

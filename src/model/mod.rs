@@ -1,9 +1,8 @@
-//! Cluster objects as the engine keeps them: pure data and arithmetic.
+//! Cluster objects in the form the engine stores: plain data and arithmetic.
 //!
-//! A caller builds these (by hand, with the builders, or from Kubernetes JSON
-//! and YAML under the feature `k8s`), so all parsing, compiling and hashing is
-//! paid by whoever submits an object and never by the writer. Nothing here
-//! knows of the log, of snapshots or of threads.
+//! Callers build these objects by hand, with the builders, or from Kubernetes JSON and YAML (feature `k8s`). Parsing,
+//! compiling and hashing therefore happen on the caller's thread, before submission, and never in the writer. This
+//! module depends on neither the log, nor snapshots, nor threads.
 
 mod affinity;
 mod change;
@@ -71,6 +70,5 @@ pub use template::{
 pub use uid::Uid;
 pub(crate) use uid::key_hash;
 
-/// A short string that many objects share: a namespace, a node name, a
-/// resource name.
+/// A short string that many objects share, such as a namespace, a node name or a resource name.
 pub type Name = std::sync::Arc<str>;
