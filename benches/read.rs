@@ -197,7 +197,9 @@ fn sample<R: Rival>(readers: usize, busy: bool) -> Sample {
         }
         let publishes = number as f64 / started.elapsed().as_secs_f64();
         stop.store(true, Ordering::Relaxed);
-        let pins = handles.into_iter().flat_map(|reader| reader.join().expect("no reader thread panicked"));
+        let pins = handles
+            .into_iter()
+            .flat_map(|reader| reader.join().expect("no reader thread panicked"));
         Sample { pins: Sorted::new(pins), publishes }
     })
 }
