@@ -50,7 +50,8 @@ use portolan_publish::{freeing, hash, sync};
 pub use portolan_publish as publish;
 
 pub use engine::{
-    Config, Engine, Figures, LivePod, ReadError, Reader, Rebuilt, SweepObserver, WeakEngine, Writer,
+    Config, Engine, Figures, LivePod, Reached, ReadError, Reader, Rebuilt, SweepObserver,
+    WeakEngine, Writer,
 };
 pub use model::Generation;
 pub use snapshot::{Cluster, Fork, GodelConfig, NodeInfo, PodInfo, Snapshot};

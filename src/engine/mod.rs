@@ -16,7 +16,7 @@ mod writer;
 
 use std::time::Duration;
 
-pub use reader::{LivePod, ReadError, Reader};
+pub use reader::{LivePod, Reached, ReadError, Reader};
 pub use shared::Engine;
 pub(crate) use shared::Registration;
 pub use weak::WeakEngine;
