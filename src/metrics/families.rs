@@ -84,152 +84,154 @@ struct Seen {
 struct Registrar<'a>(&'a mut Registry);
 
 impl Registrar<'_> {
-    fn put<M: Metric + Clone>(&mut self, name: &str, help: &str, metric: M) -> M {
+    fn put<M: Metric + Clone>(&mut self, name: &str, help: &str, metric: &M) {
         self.0.register(name, help, metric.clone());
-        metric
-    }
-
-    fn histograms<const N: usize>(
-        &mut self,
-        name: &str,
-        help: &str,
-        each: fn() -> Histogram,
-    ) -> Histograms<N> {
-        self.put(name, help, Family::new_with_constructor(each))
     }
 }
 
 impl Families {
+    pub(super) fn new() -> Families {
+        Families {
+            cache: Family::default(),
+            attempts: Family::default(),
+            attempt_duration: Family::new_with_constructor(of_attempts),
+            algorithm_duration: of_attempts(),
+            point_duration: Family::new_with_constructor(of_points),
+            plugin_duration: Family::new_with_constructor(of_plugins),
+            hint_duration: Family::new_with_constructor(of_plugins),
+            event_duration: Family::new_with_constructor(of_points),
+            permit_wait: Family::new_with_constructor(of_attempts),
+            pod_attempts: Histogram::new(bounds(1.0, 2.0, 5)),
+            pod_duration: Family::new_with_constructor(of_waits),
+            preemption_attempts: Counter::default(),
+            preemption_victims: Histogram::new(bounds(1.0, 2.0, 7)),
+            pending: Family::default(),
+            incoming: Family::default(),
+            unschedulable: Family::default(),
+            in_flight: Family::default(),
+            goroutines: Family::default(),
+            cycles: Family::default(),
+            generation: Gauge::default(),
+            published: Gauge::default(),
+            oldest_held: Gauge::default(),
+            retired: Gauge::default(),
+            freed: Counter::default(),
+            trying: Gauge::default(),
+            backlog: Gauge::default(),
+            seen: Mutex::default(),
+        }
+    }
+
     /// Counters are registered without `_total`, which the format adds.
-    pub(super) fn registered(registry: &mut Registry) -> Families {
+    pub(super) fn register(&self, registry: &mut Registry) {
         let mut to = Registrar(registry);
-        let cache = to.put(
+        to.put(
             "scheduler_cache_size",
             "Nodes, pods, and pods that are assumed and not confirmed",
-            Gauges::default(),
+            &self.cache,
         );
         to.put(
             "scheduler_scheduler_cache_size",
             "The same as scheduler_cache_size, by its old name",
-            cache.clone(),
+            &self.cache,
         );
-        Families {
-            attempts: to.put(
-                "scheduler_schedule_attempts",
-                "Attempts to schedule pods by what came of them",
-                Family::default(),
-            ),
-            attempt_duration: to.histograms(
-                "scheduler_scheduling_attempt_duration_seconds",
-                "Attempts to schedule pods, from taking a pod up to binding it",
-                of_attempts,
-            ),
-            algorithm_duration: to.put(
-                "scheduler_scheduling_algorithm_duration_seconds",
-                "Looking for a node, and for room where there was none",
-                of_attempts(),
-            ),
-            point_duration: to.histograms(
-                "scheduler_framework_extension_point_duration_seconds",
-                "All plugins at an extension point",
-                of_points,
-            ),
-            plugin_duration: to.histograms(
-                "scheduler_plugin_execution_duration_seconds",
-                "One plugin at an extension point, for one pod in ten",
-                of_plugins,
-            ),
-            hint_duration: to.histograms(
-                "scheduler_queueing_hint_execution_duration_seconds",
-                "A plugin saying whether an event helps a pod",
-                of_plugins,
-            ),
-            event_duration: to.histograms(
-                "scheduler_event_handling_duration_seconds",
-                "Acting on an event in the queue",
-                of_points,
-            ),
-            permit_wait: to.histograms(
-                "scheduler_permit_wait_duration_seconds",
-                "Pods waiting for their permit",
-                of_attempts,
-            ),
-            pod_attempts: to.put(
-                "scheduler_pod_scheduling_attempts",
-                "Attempts until a pod was bound",
-                Histogram::new(bounds(1.0, 2.0, 5)),
-            ),
-            pod_duration: to.histograms(
-                "scheduler_pod_scheduling_sli_duration_seconds",
-                "From a pod being ready to be tried to its being bound, by attempts",
-                of_waits,
-            ),
-            preemption_attempts: to.put(
-                "scheduler_preemption_attempts",
-                "Attempts to make room for a pod",
-                Counter::default(),
-            ),
-            preemption_victims: to.put(
-                "scheduler_preemption_victims",
-                "Victims of each preemption",
-                Histogram::new(bounds(1.0, 2.0, 7)),
-            ),
-            pending: to.put("scheduler_pending_pods", "Pods that wait", Family::default()),
-            incoming: to.put(
-                "scheduler_queue_incoming_pods",
-                "Pods that came to a queue, by what brought them",
-                Family::default(),
-            ),
-            unschedulable: to.put(
-                "scheduler_unschedulable_pods",
-                "Pods that wait, by each plugin that rejected them",
-                Family::default(),
-            ),
-            in_flight: to.put(
-                "scheduler_inflight_events",
-                "Events kept for pods that are being tried",
-                Family::default(),
-            ),
-            goroutines: to.put(
-                "scheduler_goroutines",
-                "Pods on their way to their nodes",
-                Family::default(),
-            ),
-            cache,
-            cycles: to.put(
-                "portolan_cycles",
-                "Scheduling cycles by what came of them; a conflict is decided on again",
-                Family::default(),
-            ),
-            generation: to.put(
-                "portolan_generation",
-                "Events folded into the state",
-                Gauge::default(),
-            ),
-            published: to.put(
-                "portolan_published_generation",
-                "The generation that readers see",
-                Gauge::default(),
-            ),
-            oldest_held: to.put(
-                "portolan_oldest_held_generation",
-                "The oldest version that somebody may still look at",
-                Gauge::default(),
-            ),
-            retired: to.put(
-                "portolan_versions_retired",
-                "Versions replaced and not freed",
-                Gauge::default(),
-            ),
-            freed: to.put("portolan_versions_freed", "Versions freed", Counter::default()),
-            trying: to.put("portolan_pods_in_flight", "Pods being tried", Gauge::default()),
-            backlog: to.put(
-                "portolan_queue_backlog",
-                "Events that the queue took in and has not acted on to the end",
-                Gauge::default(),
-            ),
-            seen: Mutex::default(),
-        }
+        to.put(
+            "scheduler_schedule_attempts",
+            "Attempts to schedule pods by what came of them",
+            &self.attempts,
+        );
+        to.put(
+            "scheduler_scheduling_attempt_duration_seconds",
+            "Attempts to schedule pods, from taking a pod up to binding it",
+            &self.attempt_duration,
+        );
+        to.put(
+            "scheduler_scheduling_algorithm_duration_seconds",
+            "Looking for a node, and for room where there was none",
+            &self.algorithm_duration,
+        );
+        to.put(
+            "scheduler_framework_extension_point_duration_seconds",
+            "All plugins at an extension point",
+            &self.point_duration,
+        );
+        to.put(
+            "scheduler_plugin_execution_duration_seconds",
+            "One plugin at an extension point, for one pod in ten",
+            &self.plugin_duration,
+        );
+        to.put(
+            "scheduler_queueing_hint_execution_duration_seconds",
+            "A plugin saying whether an event helps a pod",
+            &self.hint_duration,
+        );
+        to.put(
+            "scheduler_event_handling_duration_seconds",
+            "Acting on an event in the queue",
+            &self.event_duration,
+        );
+        to.put(
+            "scheduler_permit_wait_duration_seconds",
+            "Pods waiting for their permit",
+            &self.permit_wait,
+        );
+        to.put(
+            "scheduler_pod_scheduling_attempts",
+            "Attempts until a pod was bound",
+            &self.pod_attempts,
+        );
+        to.put(
+            "scheduler_pod_scheduling_sli_duration_seconds",
+            "From a pod being ready to be tried to its being bound, by attempts",
+            &self.pod_duration,
+        );
+        to.put(
+            "scheduler_preemption_attempts",
+            "Attempts to make room for a pod",
+            &self.preemption_attempts,
+        );
+        to.put(
+            "scheduler_preemption_victims",
+            "Victims of each preemption",
+            &self.preemption_victims,
+        );
+        to.put("scheduler_pending_pods", "Pods that wait", &self.pending);
+        to.put(
+            "scheduler_queue_incoming_pods",
+            "Pods that came to a queue, by what brought them",
+            &self.incoming,
+        );
+        to.put(
+            "scheduler_unschedulable_pods",
+            "Pods that wait, by each plugin that rejected them",
+            &self.unschedulable,
+        );
+        to.put(
+            "scheduler_inflight_events",
+            "Events kept for pods that are being tried",
+            &self.in_flight,
+        );
+        to.put("scheduler_goroutines", "Pods on their way to their nodes", &self.goroutines);
+        to.put(
+            "portolan_cycles",
+            "Scheduling cycles by what came of them; a conflict is decided on again",
+            &self.cycles,
+        );
+        to.put("portolan_generation", "Events folded into the state", &self.generation);
+        to.put("portolan_published_generation", "The generation that readers see", &self.published);
+        to.put(
+            "portolan_oldest_held_generation",
+            "The oldest version that somebody may still look at",
+            &self.oldest_held,
+        );
+        to.put("portolan_versions_retired", "Versions replaced and not freed", &self.retired);
+        to.put("portolan_versions_freed", "Versions freed", &self.freed);
+        to.put("portolan_pods_in_flight", "Pods being tried", &self.trying);
+        to.put(
+            "portolan_queue_backlog",
+            "Events that the queue took in and has not acted on to the end",
+            &self.backlog,
+        );
     }
 
     pub(super) fn set_engine(&self, figures: &Figures, cluster: &Cluster) {
