@@ -4,6 +4,8 @@ use super::{LabelLookup, LabelSelector, Name, Requirement};
 
 /// One term of a node selector: all its expressions hold.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct NodeSelectorTerm {
     /// On labels.
     pub match_expressions: Box<[Requirement]>,
@@ -33,6 +35,8 @@ impl NodeSelectorTerm {
 
 /// A node selector: one of its terms matches.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct NodeSelector {
     /// The terms; without any nothing matches.
     pub terms: Box<[NodeSelectorTerm]>,
@@ -47,6 +51,8 @@ impl NodeSelector {
 
 /// A node selector term with a weight.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct PreferredSchedulingTerm {
     /// 1 to 100.
     pub weight: i32,
@@ -56,6 +62,8 @@ pub struct PreferredSchedulingTerm {
 
 /// What a pod asks of nodes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct NodeAffinity {
     /// Must match.
     pub required: Option<NodeSelector>,
@@ -68,6 +76,8 @@ pub struct NodeAffinity {
 /// `matchLabelKeys` and `mismatchLabelKeys` are merged into the selector by
 /// whoever reads the pod, as the API server does.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct PodAffinityTerm {
     /// The node label whose value names the domain.
     pub topology_key: Name,
@@ -97,6 +107,8 @@ impl PodAffinityTerm {
 
 /// A pod affinity term with a weight.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct WeightedPodAffinityTerm {
     /// 1 to 100.
     pub weight: i32,
@@ -106,6 +118,8 @@ pub struct WeightedPodAffinityTerm {
 
 /// Pod affinity, or pod anti-affinity.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct PodAffinity {
     /// Must hold.
     pub required: Box<[PodAffinityTerm]>,
@@ -115,6 +129,7 @@ pub struct PodAffinity {
 
 /// What happens where a spread constraint cannot be met.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum UnsatisfiableAction {
     /// The node is refused.
     DoNotSchedule,
@@ -124,6 +139,8 @@ pub enum UnsatisfiableAction {
 
 /// How evenly pods are spread over domains.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct TopologySpreadConstraint {
     /// The greatest difference allowed, at least 1.
     pub max_skew: i32,

@@ -7,6 +7,8 @@ use super::{Node, Object, Pod};
 /// An object before and after an event. One that appeared has no `old`, one that
 /// is gone no `new`. Each is shared, be it as an `Arc` or as an [`Object`].
 #[derive(Clone, Debug)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct Diff<T> {
     /// As it was.
     pub old: Option<T>,
@@ -30,6 +32,7 @@ impl<T> Diff<T> {
 
 /// What an event changed. A clone costs two reference counts.
 #[derive(Clone, Debug)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum Change {
     /// A pod.
     Pod(Diff<Arc<Pod>>),

@@ -4,6 +4,7 @@
 /// The class of a pod's resources. Each class has an account of its own on every
 /// node: what pods of it may take, and what they take.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum PodClass {
     /// It takes of what the node has (QoS levels `dedicated_cores` and
     /// `shared_cores`): what every pod of Kubernetes does.
@@ -38,6 +39,7 @@ impl PodClass {
 
 /// Who starts a pod on its node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum Launcher {
     /// The kubelet: there has to be a Node.
     #[default]

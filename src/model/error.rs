@@ -1,5 +1,7 @@
 //! Why an event was rejected.
 
+use std::borrow::Cow;
+
 use super::{Name, Uid};
 
 /// Why an event was rejected. It left no trace but its number in the log.
@@ -8,6 +10,8 @@ use super::{Name, Uid};
 /// (backend/cache/cache.go); the cases in which it exits or panics are errors
 /// here.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 #[non_exhaustive]
 pub enum EventError {
     /// A pod without uid.
@@ -83,7 +87,7 @@ pub enum EventError {
     #[error("{kind} {key} is not found")]
     ObjectNotFound {
         /// Its kind.
-        kind: &'static str,
+        kind: Cow<'static, str>,
         /// Namespace and name.
         key: String,
     },
@@ -107,13 +111,13 @@ pub enum EventError {
     #[error("a {kind} has no name: set metadata.name")]
     EmptyName {
         /// Its kind.
-        kind: &'static str,
+        kind: Cow<'static, str>,
     },
     /// A name or a list that is longer than the engine holds.
     #[error("{what} of {name} is too long")]
     TooLong {
         /// What is too long.
-        what: &'static str,
+        what: Cow<'static, str>,
         /// Of which object.
         name: String,
     },
@@ -167,9 +171,9 @@ pub enum EventError {
     #[error("{store} are not kept: set GodelConfig::{field}")]
     NotKept {
         /// The store.
-        store: &'static str,
+        store: Cow<'static, str>,
         /// The field of the configuration that enables it.
-        field: &'static str,
+        field: Cow<'static, str>,
     },
     /// All numbers of 32 bits for one kind of thing are in use.
     #[error("the engine is full: no number is left for another object")]

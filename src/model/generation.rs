@@ -7,6 +7,7 @@ use std::fmt;
 /// A rejected event has a number too, so generations are dense. Nothing is
 /// numbered per object: what is dropped and made again can repeat no number.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Generation(pub u64);
 
 impl Generation {

@@ -13,6 +13,7 @@ use super::{Name, OwnerReference, Pod, PodSpec, Template, Uid};
 /// Where a pod is on its way through dispatcher, scheduler and binder
 /// (util/pod/podstate.go).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum PodState {
     /// No scheduler has it yet.
     Pending,
@@ -47,6 +48,7 @@ impl fmt::Display for PodState {
 /// Annotations of an unbound pod that are together no state: Gödel's dispatcher
 /// resets such a pod. Until then it is on no node.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum AbnormalPodState {
     /// A state that there is none of.
     #[error("pod-state {0:?} is none of pending, dispatched, assumed")]
@@ -71,6 +73,8 @@ pub enum AbnormalPodState {
 /// A node to which a pod goes once others are gone from there
 /// (annotation `nominated-node`).
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct NominatedNode {
     /// The node.
     pub node: Name,
@@ -80,6 +84,8 @@ pub struct NominatedNode {
 
 /// A pod that goes for another.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct Victim {
     /// Its namespace.
     pub namespace: Name,
@@ -91,6 +97,8 @@ pub struct Victim {
 
 /// The annotations of a pod that Gödel reads.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct GodelPod {
     /// `pod-state`; empty is pending.
     pub state: Name,
@@ -179,6 +187,8 @@ impl GodelPod {
 
 /// Whose pods a movement moves: a workload, a request template or a pod group.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct OwnerKey {
     /// Its kind.
     pub kind: Name,

@@ -4,6 +4,8 @@ use super::{Bytes, MilliCpu, Name, PodClass, Timestamp};
 
 /// An amount of what is measured: cpu and memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct Usage {
     /// Cpu.
     pub cpu: MilliCpu,
@@ -24,6 +26,8 @@ impl Usage {
 
 /// What was measured of the pods of one QoS level (`GroupMetricInfo`).
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct GroupMetric {
     /// The class that the level is of.
     pub class: PodClass,
@@ -35,11 +39,13 @@ pub struct GroupMetric {
 
 /// What was measured of the pods of one class.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(from = "super::serialized::Profile"))]
 pub struct Profile {
     /// What they use together.
     pub usage: Usage,
     /// Which they are, as `namespace/name`, in order.
-    pods: Box<[Name]>,
+    pub(super) pods: Box<[Name]>,
 }
 
 impl Profile {
@@ -60,6 +66,8 @@ impl Profile {
 /// What an agent measured on a node (`status.nodeMetricStatus` of a
 /// CustomNodeResource).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct NodeMetrics {
     /// When it did.
     pub updated: Option<Timestamp>,

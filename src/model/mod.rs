@@ -4,6 +4,23 @@
 //! and YAML under the feature `k8s`), so all parsing, compiling and hashing is
 //! paid by whoever submits an object and never by the writer. Nothing here
 //! knows of the log, of snapshots or of threads.
+//!
+//! # Serialization
+//!
+//! With the feature `serde`, these types and [`Event`](crate::log::Event) implement
+//! `Serialize` and `Deserialize`, so that a log can be written and replayed: the same
+//! events give the same versions, also those that were refused. This is the engine's own
+//! form and not Kubernetes' (that is the feature `k8s`):
+//!
+//! - Structs are maps of their fields and reject unknown fields; enums have their
+//!   variants' names. Labels, resource lists and scalar resources are maps, and
+//!   quantities, uids and names are strings.
+//! - Derived data is not written, or not trusted: hashes, zones, the order of sorted
+//!   lists and the split of node labels are made anew from what they derive from.
+//! - Pods that share a template have a template each after reading; the engine merges
+//!   equal ones again.
+//! - The form may change with every version before 1.0. Read a log with the version that
+//!   wrote it.
 
 mod affinity;
 mod change;
@@ -26,6 +43,8 @@ mod requests;
 mod reservation;
 mod resources;
 mod selector;
+#[cfg(feature = "serde")]
+mod serialized;
 mod storage;
 mod taint;
 mod template;

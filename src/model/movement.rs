@@ -4,6 +4,8 @@ use super::{Name, OwnerKey, Timestamp, Uid};
 
 /// A pod as a movement names it (`TaskInfo`).
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct MovementTask {
     /// Its namespace.
     pub namespace: Name,
@@ -17,6 +19,8 @@ pub struct MovementTask {
 
 /// How many pods of an owner a node should get (`RecommendedNode`).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct RecommendedNode {
     /// The node.
     pub node: Name,
@@ -28,6 +32,8 @@ pub struct RecommendedNode {
 
 /// Where the pods of one owner should go (`status.owners`).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct MovementOwner {
     /// Whose pods.
     pub owner: OwnerKey,
@@ -39,6 +45,8 @@ pub struct MovementOwner {
 /// rescheduler evicts, and nodes that it suggests for those that replace them. A pod
 /// that uses a suggestion says so by the annotation `movement-name`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct Movement {
     /// Name; movements are of no namespace.
     pub name: Name,

@@ -63,6 +63,8 @@ impl LabelLookup for NodeLabels {
 /// The zone of a node, by its region and zone labels
 /// (component-helpers/node/topology `GetZoneKey`).
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct ZoneKey {
     /// Region, maybe empty.
     pub region: Name,
@@ -98,6 +100,8 @@ impl fmt::Display for ZoneKey {
 
 /// A container image that a node has, under each of its names.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct Image {
     /// Its names: tags and digests.
     pub names: Box<[Name]>,
@@ -107,12 +111,15 @@ pub struct Image {
 
 /// A node.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(from = "super::serialized::Node"))]
 pub struct Node {
     /// Its name.
     pub name: Name,
     /// Its labels.
     pub labels: NodeLabels,
     /// Its zone, from the labels.
+    #[cfg_attr(feature = "serde", serde(skip_serializing))]
     pub zone: ZoneKey,
     /// What pods may take.
     pub allocatable: Resources,

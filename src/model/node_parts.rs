@@ -8,6 +8,8 @@ use super::{
 
 /// What there is on a node: amounts of resources, and places for pods.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct NodeResources {
     /// Resources.
     pub resources: Resources,
@@ -32,12 +34,15 @@ impl From<&ResourceList> for NodeResources {
 /// A machine as its node manager reports it (`NMNode` of
 /// node.godel.kubewharf.io/v1alpha1): pods that a node manager starts need one.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(from = "super::serialized::NmNode"))]
 pub struct NmNode {
     /// Its name: the same as the Node's, where the machine has both.
     pub name: Name,
     /// Its labels.
     pub labels: NodeLabels,
     /// Its zone, from the labels.
+    #[cfg_attr(feature = "serde", serde(skip_serializing))]
     pub zone: ZoneKey,
     /// `spec.taints`.
     pub taints: Box<[Taint]>,
@@ -170,6 +175,8 @@ fn unit_of(name: &str) -> fn(Quantity) -> i64 {
 /// node.katalyst.kubewharf.io/v1alpha1): above all how much of what others have
 /// reserved best-effort pods may take.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct CustomNodeResource {
     /// Its name: the node's.
     pub name: Name,

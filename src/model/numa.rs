@@ -5,6 +5,8 @@ use super::{Name, Quantity, QuantityError, ResourceList};
 /// A NUMA node of a machine, as a CustomNodeResource says (`status.topologyZone`, a
 /// zone of type Numa in one of type Socket).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct NumaZone {
     /// Its number on the machine.
     pub id: u32,
@@ -20,7 +22,7 @@ pub struct NumaZone {
 /// What a scheduler gave a pod of which NUMA nodes (annotation
 /// `godel.bytedance.com/micro-topology`), sorted by their numbers.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub struct MicroTopology(Box<[(u32, Amounts)]>);
+pub struct MicroTopology(pub(super) Box<[(u32, Amounts)]>);
 
 /// So much of each resource.
 type Amounts = Box<[(Name, Quantity)]>;

@@ -13,6 +13,7 @@ use super::{
 /// A point in time, in nanoseconds since the Unix epoch. Clocks are passed in:
 /// the engine never reads one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Timestamp(pub i64);
 
 impl Timestamp {
@@ -39,6 +40,8 @@ impl Timestamp {
 ///
 /// Plain values; cloning costs a few reference counts.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct Pod {
     /// Identifies the pod; an empty one is refused by every operation.
     pub uid: Uid,

@@ -9,6 +9,8 @@ use super::{Name, Pod, Timestamp};
 /// scheduling.k8s.io, of coscheduling and of Gödel). A pod says by
 /// [`PodSpec::scheduling_group`](super::PodSpec::scheduling_group) that it is of one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct PodGroup {
     /// Namespace: its pods are in the same.
     pub namespace: Name,
@@ -84,6 +86,7 @@ impl PodGroup {
 
 /// What the controller of a pod group says of it (`status.phase`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum PodGroupPhase {
     /// It does not know, or says what nobody else does.
     Unknown,
@@ -114,6 +117,7 @@ impl PodGroupPhase {
 
 /// How a pod group stands (Gödel's unit status).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum PodGroupState {
     /// There is no such group, though there may be pods that say they are of it; or its
     /// phase is unknown, and fewer of its pods are placed than have to be.

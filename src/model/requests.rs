@@ -14,6 +14,7 @@ use super::{Bytes, HostPort, MilliCpu, Name, Quantity, Resources, Scalars};
 /// Quantities by resource name, as in `resources.requests`: a name that is
 /// present with 0 differs from an absent one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct ResourceList(BTreeMap<Name, Quantity>);
 
 /// Kubernetes' default request for a container that names no cpu.
@@ -102,6 +103,7 @@ impl ResourceList {
 
 /// When a container runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum ContainerKind {
     /// With the pod.
     #[default]
@@ -114,6 +116,8 @@ pub enum ContainerKind {
 
 /// What the kubelet reports of a container's resources during a resize.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct ContainerStatus {
     /// `status.containerStatuses[].resources.requests`.
     pub requests: ResourceList,
@@ -123,6 +127,8 @@ pub struct ContainerStatus {
 
 /// A container, as far as requests are computed from it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct Container {
     /// When it runs.
     pub kind: ContainerKind,
@@ -138,6 +144,8 @@ pub struct Container {
 
 /// The parts of a pod from which its requests are computed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct Requests {
     /// Init containers and sidecars in their order, and containers.
     pub containers: Vec<Container>,
@@ -154,6 +162,8 @@ pub struct Requests {
 
 /// Cpu and memory with Kubernetes' defaults where none is requested.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct NonZero {
     /// Cpu.
     pub cpu: MilliCpu,
@@ -163,6 +173,8 @@ pub struct NonZero {
 
 /// The sums that the cache, the filters and the scores take of a pod.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct PodResources {
     /// What the pod takes once placed: with the kubelet's status of a resize.
     pub placed: Resources,

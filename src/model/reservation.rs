@@ -6,6 +6,7 @@ use super::{Name, Pod, Uid};
 
 /// How a reservation stands.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum ReservationPhase {
     /// Not yet scheduled.
     #[default]
@@ -22,6 +23,8 @@ pub enum ReservationPhase {
 /// scheduling.godel.kubewharf.io): most often that of a pod which was deleted, kept
 /// for the one that replaces it.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct Reservation {
     /// Namespace.
     pub namespace: Name,

@@ -7,6 +7,7 @@ use super::{LabelLookup, Name};
 
 /// How a requirement compares.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum Operator {
     /// The key is there and its value is one of the values.
     In,
@@ -24,6 +25,8 @@ pub enum Operator {
 
 /// One requirement on one label key.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(from = "super::serialized::Requirement"))]
 pub struct Requirement {
     /// The label key.
     pub key: Name,
@@ -75,6 +78,7 @@ impl Requirement {
 /// An absent selector matches nothing ([`LabelSelector::Nothing`]), one
 /// without requirements everything.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum LabelSelector {
     /// Matches no labels: the field was absent.
     #[default]

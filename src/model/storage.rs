@@ -4,6 +4,7 @@ use super::{LabelSelector, Labels, Name, NodeSelector, VolumeSource};
 
 /// A way in which a volume can be mounted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum AccessMode {
     /// By one node, to read and write.
     ReadWriteOnce,
@@ -17,6 +18,7 @@ pub enum AccessMode {
 
 /// Whether a volume is mounted or handed through.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum VolumeMode {
     /// With a file system.
     #[default]
@@ -27,6 +29,8 @@ pub enum VolumeMode {
 
 /// A persistent volume.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct PersistentVolume {
     /// Name.
     pub name: Name,
@@ -57,6 +61,8 @@ pub struct PersistentVolume {
 
 /// The claim that a volume is bound to, or kept for.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct ClaimReference {
     /// Namespace.
     pub namespace: Name,
@@ -68,6 +74,8 @@ pub struct ClaimReference {
 
 /// A claim to a volume.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct PersistentVolumeClaim {
     /// Namespace.
     pub namespace: Name,
@@ -101,6 +109,7 @@ pub struct PersistentVolumeClaim {
 
 /// When a claim is bound.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum VolumeBindingMode {
     /// At once.
     #[default]
@@ -111,6 +120,8 @@ pub enum VolumeBindingMode {
 
 /// A class of volumes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct StorageClass {
     /// Name.
     pub name: Name,
@@ -124,6 +135,8 @@ pub struct StorageClass {
 
 /// The CSI drivers of a node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct CsiNode {
     /// The node's name.
     pub name: Name,
@@ -136,6 +149,8 @@ pub struct CsiNode {
 
 /// A CSI driver on a node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct CsiNodeDriver {
     /// The driver.
     pub name: Name,
@@ -147,6 +162,8 @@ pub struct CsiNodeDriver {
 
 /// A volume that is attached to a node, or is to be.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct VolumeAttachment {
     /// Name.
     pub name: Name,
@@ -160,6 +177,8 @@ pub struct VolumeAttachment {
 
 /// A CSI driver.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct CsiDriver {
     /// Name.
     pub name: Name,
@@ -169,6 +188,8 @@ pub struct CsiDriver {
 
 /// How much a CSI driver can make where.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct CsiStorageCapacity {
     /// Namespace.
     pub namespace: Name,

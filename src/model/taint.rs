@@ -4,6 +4,7 @@ use super::Name;
 
 /// What a taint does to pods that do not tolerate it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum TaintEffect {
     /// They are not scheduled there.
     NoSchedule,
@@ -15,6 +16,8 @@ pub enum TaintEffect {
 
 /// A taint of a node.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct Taint {
     /// Key.
     pub key: Name,
@@ -26,6 +29,7 @@ pub struct Taint {
 
 /// How a toleration compares values.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum TolerationOperator {
     /// The values are equal.
     #[default]
@@ -39,6 +43,8 @@ pub enum TolerationOperator {
 
 /// A toleration of a pod.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct Toleration {
     /// Key; none, or an empty one, matches every key.
     pub key: Option<Name>,

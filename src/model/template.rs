@@ -13,6 +13,7 @@ use crate::hash::hash_of;
 
 /// Transport protocol of a host port.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum Protocol {
     /// TCP.
     #[default]
@@ -37,6 +38,8 @@ impl Protocol {
 
 /// A port of the node that a pod takes.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct HostPort {
     /// On this address; `0.0.0.0` is every address.
     pub ip: Name,
@@ -66,6 +69,8 @@ impl HostPort {
 
 /// What a volume is made of, as far as scheduling reads it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 #[non_exhaustive]
 pub enum VolumeSource {
     /// A claim of the pod's namespace.
@@ -99,6 +104,7 @@ pub enum VolumeSource {
     /// A Ceph RBD image.
     Rbd {
         /// Monitors, sorted.
+        #[cfg_attr(feature = "serde", serde(deserialize_with = "super::serialized::sorted"))]
         monitors: Box<[Name]>,
         /// Pool.
         pool: Name,
@@ -139,6 +145,8 @@ pub type Volume = VolumeSource;
 
 /// Who owns a pod, as its controller.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct OwnerReference {
     /// Group and version.
     pub api_version: Name,
@@ -154,6 +162,7 @@ pub struct OwnerReference {
 
 /// Whether a pod may preempt others.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum PreemptionPolicy {
     /// It may.
     #[default]
@@ -165,6 +174,8 @@ pub enum PreemptionPolicy {
 /// Everything about a pod that filters, scores and the cache read, except what
 /// makes it this pod (name, uid, times, node).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct PodSpec {
     /// Namespace.
     pub namespace: Name,
@@ -249,9 +260,13 @@ impl Template {
     /// Hashes a spec, once.
     #[must_use]
     pub fn new(spec: PodSpec) -> Arc<Template> {
+        Arc::new(Template::of(spec))
+    }
+
+    pub(super) fn of(spec: PodSpec) -> Template {
         let hash = hash_of(&spec);
         let is_negative = spec.negative().is_some();
-        Arc::new(Template { spec, hash, is_negative })
+        Template { spec, hash, is_negative }
     }
 
     /// Whether the pod takes less than nothing of a resource: see
