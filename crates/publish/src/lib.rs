@@ -90,7 +90,6 @@ mod retired;
 mod signal;
 #[doc(hidden)]
 pub mod sync;
-mod wake;
 
 pub use self::publisher::{Figures, Publisher};
 pub use self::reader::{Pinned, Subscription};

@@ -19,9 +19,8 @@ use crossbeam_utils::CachePadded;
 use super::WaitError;
 use crate::sync::{
     Arc, AtomicU64, AtomicUsize, Condvar, Mutex, Ordering, fenced, lock, mutated, ordering,
-    spin_until, wait,
+    spin_until, wait, wake,
 };
-use crate::wake;
 
 /// The lowest bit of the word. Set permanently when the publisher is gone.
 const CLOSED: u64 = 1;
@@ -137,7 +136,7 @@ impl Signal {
         while let Some(waker) = self.take_reached(word) {
             // Outside the lock: a waker may poll.
             if !mutated!("signal-no-wake") {
-                wake::wake(waker);
+                wake(waker);
             }
         }
         // The lock was taken and released before the call: a thread that checked before our store is asleep now.
@@ -302,7 +301,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::wake::test::{Panics, Woken};
+    use crate::sync::wakers::{Panics, Woken};
 
     #[test]
     fn waiting_for_a_published_version_returns_at_once() {

@@ -15,8 +15,7 @@ use std::time::{Duration, Instant};
 
 use super::TryWaitError;
 use super::token::TokenId;
-use crate::sync::{Arc, AtomicBool, Condvar, Mutex, Ordering, lock, mutated, spin_for, wait};
-use crate::wake;
+use crate::sync::{Arc, AtomicBool, Condvar, Mutex, Ordering, lock, mutated, spin_for, wait, wake};
 
 /// The state that both ends share.
 struct Shared<O> {
@@ -133,7 +132,7 @@ impl<O> Shared<O> {
             Place::Pending(Waiter::Thread) if !mutated!("ticket-no-notify") => {
                 self.ready.notify_one();
             }
-            Place::Pending(Waiter::Task(waker)) if !mutated!("ticket-no-wake") => wake::wake(waker),
+            Place::Pending(Waiter::Task(waker)) if !mutated!("ticket-no-wake") => wake(waker),
             _ => {}
         }
     }
@@ -250,7 +249,7 @@ mod tests {
     use std::thread;
 
     use super::*;
-    use crate::wake::test::{Panics, Woken};
+    use crate::sync::wakers::{Panics, Woken};
 
     fn poll<O>(ticket: &mut Ticket<O>, woken: &Arc<Woken>) -> Poll<Result<O, TryWaitError<O>>> {
         let waker = Waker::from(Arc::clone(woken));
