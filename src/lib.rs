@@ -31,7 +31,22 @@
 //! | [`framework`], [`plugins`] | filters and scores on a version |
 //! | [`scheduler`] | queue, scheduling and binding cycles, preemption, gangs |
 //! | `metrics` (feature `metrics`) | kube-scheduler's metrics, for Prometheus |
+//!
+//! # Tracing
+//!
+//! With the feature `tracing`, the engine and schedulers emit spans and events with targets that begin with `portolan`:
+//!
+//! | level | spans and events |
+//! |---|---|
+//! | debug | spans `scheduling_attempt`, `scheduling_cycle`, `gang`, `binding_cycle`; events for relists, rebuilds, evictions, conflicts, and the start and end of an engine |
+//! | trace | events for each batch (events, refused) and each publish (generation, retired versions) |
+//!
+//! The writer calls the subscriber for its own events, so a subscriber should not block, and its panic in the writer
+//! closes the engine. Texts and fields may change with any version.
 #![deny(missing_docs)]
+
+#[macro_use]
+mod trace;
 
 mod engine;
 pub mod framework;

@@ -94,6 +94,7 @@ impl Engine {
     /// ```
     #[must_use]
     pub fn inline(config: Config) -> (Writer, Reader) {
+        trace_event!(DEBUG, ?config, "inline engine opened");
         let writer = Writer::new(config);
         let reader = writer.reader();
         (writer, reader)
