@@ -32,6 +32,19 @@
 //! | [`scheduler`] | queue, scheduling and binding cycles, preemption, gangs |
 //! | `metrics` (feature `metrics`) | kube-scheduler's metrics, for Prometheus |
 //!
+//! # Features
+//!
+//! All are off by default.
+//!
+//! | feature | contents |
+//! |---|---|
+//! | `k8s` | Kubernetes JSON and YAML: `model::k8s` |
+//! | `metrics` | kube-scheduler's metrics, encoded alone or in a registry of your own: `metrics` |
+//! | `serde` | `Serialize` and `Deserialize` for [`model`] and [`log::Event`], to write a log and replay it |
+//! | `tracing` | spans and events, see below |
+//!
+//! Async code needs no feature: [`log::Ticket`] is a future, and so is [`Reader::reached`].
+//!
 //! # Tracing
 //!
 //! With the feature `tracing`, the engine and schedulers emit spans and events with targets that begin with `portolan`:
