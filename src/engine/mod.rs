@@ -16,7 +16,7 @@ mod writer;
 
 use std::time::Duration;
 
-pub use reader::{LivePod, ReadError, Reader};
+pub use reader::{LivePod, Reached, ReadError, Reader};
 pub use shared::Engine;
 pub(crate) use shared::Registration;
 pub use weak::WeakEngine;
@@ -90,6 +90,7 @@ impl Engine {
     /// ```
     #[must_use]
     pub fn inline(config: Config) -> (Writer, Reader) {
+        trace_event!(DEBUG, ?config, "inline engine opened");
         let writer = Writer::new(config);
         let reader = writer.reader();
         (writer, reader)

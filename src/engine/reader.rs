@@ -1,13 +1,15 @@
 //! Readers, which take versions from the engine and look up the current state of pods.
 
 use std::cell::Cell;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll};
 use std::time::Instant;
 
 use crate::model::{Generation, Uid};
 use crate::publish::live::LiveReader;
-use crate::publish::{Pinned, Subscription, WaitError};
+use crate::publish::{self, Pinned, Subscription, WaitError};
 use crate::snapshot::{NodeSlot, Snapshot};
 
 /// The location of a pod in 4 bytes: its node's slot, and whether the pod is assumed.
@@ -45,6 +47,28 @@ pub enum ReadError {
     /// The waiting thread is the one that would have to publish.
     #[error("this thread is the writer: publish before waiting for your own events")]
     OwnThread,
+}
+
+impl From<WaitError> for ReadError {
+    fn from(why: WaitError) -> ReadError {
+        match why {
+            WaitError::Timeout => ReadError::Timeout,
+            WaitError::Closed => ReadError::Closed,
+        }
+    }
+}
+
+/// A [`Future`] that is ready when a generation is published: see [`Reader::reached`].
+#[derive(Debug)]
+#[must_use = "a future does nothing unless it is polled"]
+pub struct Reached(publish::Reached);
+
+impl Future for Reached {
+    type Output = Result<(), ReadError>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        Pin::new(&mut self.0).poll(context).map_err(ReadError::from)
+    }
 }
 
 /// Identifies the writing thread, so that it does not wait for itself.
@@ -177,10 +201,41 @@ impl Reader {
         if generation > self.generation() && self.writer.is_this() {
             return Err(ReadError::OwnThread);
         }
-        self.versions.at_least(generation.0, deadline).map_err(|why| match why {
-            WaitError::Timeout => ReadError::Timeout,
-            WaitError::Closed => ReadError::Closed,
-        })
+        self.versions.at_least(generation.0, deadline).map_err(ReadError::from)
+    }
+
+    /// Waits for a version that contains `generation` in a task: like [`Reader::at_least`], but the thread is not
+    /// blocked. When the future is ready, [`Reader::pin`] and [`Reader::snapshot`] return such a version.
+    ///
+    /// It needs no particular executor, and can be sent to another thread. For a deadline, use the executor's timer
+    /// and drop the future. The writer calls the waker, as it does for [`Ticket`](crate::log::Ticket): it should do no
+    /// more than schedule its task. Costs: see [`Subscription::reached`].
+    ///
+    /// On the writer's own thread the future is pending and not an error, because the thread is not blocked and can
+    /// still publish.
+    ///
+    /// # Errors
+    ///
+    /// The future returns `Closed` if the engine is gone and never published `generation`, and no other error.
+    ///
+    /// ```
+    /// # use portolan::model::node;
+    /// # use portolan::{Config, Engine};
+    /// use std::task::{Context, Poll, Waker};
+    ///
+    /// let (mut writer, reader) = Engine::inline(Config::default());
+    /// let generation = writer.add_node(node("n1").build())?;
+    /// let mut task = std::pin::pin!(async {
+    ///     reader.reached(generation).await.map(|()| reader.snapshot().node_count())
+    /// });
+    /// let context = &mut Context::from_waker(Waker::noop()); // an executor's, which wakes the task
+    /// assert!(task.as_mut().poll(context).is_pending());
+    /// writer.publish();
+    /// assert_eq!(task.as_mut().poll(context), Poll::Ready(Ok(1)));
+    /// # Ok::<(), portolan::model::EventError>(())
+    /// ```
+    pub fn reached(&self, generation: Generation) -> Reached {
+        Reached(self.versions.reached(generation.0))
     }
 
     /// Looks up the current location of a pod. The returned generation is the one for which the answer holds: it never

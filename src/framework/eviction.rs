@@ -80,7 +80,20 @@ impl Eviction {
     /// # Errors
     ///
     /// The first failure.
-    pub fn run(&self, mut evict: impl FnMut(&Pod) -> Result<(), String>) -> Result<(), String> {
+    pub fn run(&self, evict: impl FnMut(&Pod) -> Result<(), String>) -> Result<(), String> {
+        let evicted = self.try_run(evict);
+        trace_event!(
+            DEBUG,
+            preemptor = %self.preemptor.key(),
+            node = %self.node,
+            victims = self.victims.len(),
+            error = evicted.as_ref().err(),
+            "victims evicted"
+        );
+        evicted
+    }
+
+    fn try_run(&self, mut evict: impl FnMut(&Pod) -> Result<(), String>) -> Result<(), String> {
         let Some((last, others)) = self.victims.split_last() else { return Ok(()) };
         let mut evict = |victim: &Pod| {
             if let Some(waiting) = self.handle.waiting_pods().get(&victim.uid)

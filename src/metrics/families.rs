@@ -84,164 +84,170 @@ struct Seen {
 struct Registrar<'a>(&'a mut Registry);
 
 impl Registrar<'_> {
-    fn put<M: Metric + Clone>(&mut self, name: &str, help: &str, metric: M) -> M {
+    fn put<M: Metric + Clone>(&mut self, name: &str, help: &str, metric: &M) {
         self.0.register(name, help, metric.clone());
-        metric
-    }
-
-    fn histograms<const N: usize>(
-        &mut self,
-        name: &str,
-        help: &str,
-        each: fn() -> Histogram,
-    ) -> Histograms<N> {
-        self.put(name, help, Family::new_with_constructor(each))
     }
 }
 
 impl Families {
-    /// Registers all families. Counters are registered without `_total`, which the format adds.
-    pub(super) fn registered(registry: &mut Registry) -> Families {
+    pub(super) fn new() -> Families {
+        Families {
+            cache: Family::default(),
+            attempts: Family::default(),
+            attempt_duration: Family::new_with_constructor(attempt_histogram),
+            algorithm_duration: attempt_histogram(),
+            point_duration: Family::new_with_constructor(extension_point_histogram),
+            plugin_duration: Family::new_with_constructor(plugin_histogram),
+            hint_duration: Family::new_with_constructor(plugin_histogram),
+            event_duration: Family::new_with_constructor(extension_point_histogram),
+            permit_wait: Family::new_with_constructor(attempt_histogram),
+            pod_attempts: Histogram::new(bounds(1.0, 2.0, 5)),
+            pod_duration: Family::new_with_constructor(wait_histogram),
+            preemption_attempts: Counter::default(),
+            preemption_victims: Histogram::new(bounds(1.0, 2.0, 7)),
+            pending: Family::default(),
+            incoming: Family::default(),
+            unschedulable: Family::default(),
+            in_flight: Family::default(),
+            goroutines: Family::default(),
+            cycles: Family::default(),
+            generation: Gauge::default(),
+            published: Gauge::default(),
+            oldest_held: Gauge::default(),
+            retired: Gauge::default(),
+            freed: Counter::default(),
+            trying: Gauge::default(),
+            backlog: Gauge::default(),
+            seen: Mutex::default(),
+        }
+    }
+
+    /// Counters are registered without `_total`, which the format adds.
+    pub(super) fn register(&self, registry: &mut Registry) {
         let mut registrar = Registrar(registry);
-        let cache = registrar.put(
+        registrar.put(
             "scheduler_cache_size",
             "Number of nodes, pods, and assumed pods that are not confirmed yet",
-            Gauges::default(),
+            &self.cache,
         );
         registrar.put(
             "scheduler_scheduler_cache_size",
             "The former name of scheduler_cache_size",
-            cache.clone(),
+            &self.cache,
         );
-        Families {
-            attempts: registrar.put(
-                "scheduler_schedule_attempts",
-                "Number of attempts to schedule pods, by result",
-                Family::default(),
-            ),
-            attempt_duration: registrar.histograms(
-                "scheduler_scheduling_attempt_duration_seconds",
-                "Duration of scheduling attempts, from dequeuing a pod to binding it",
-                attempt_histogram,
-            ),
-            algorithm_duration: registrar.put(
-                "scheduler_scheduling_algorithm_duration_seconds",
-                "Duration of the scheduling algorithm, including preemption",
-                attempt_histogram(),
-            ),
-            point_duration: registrar.histograms(
-                "scheduler_framework_extension_point_duration_seconds",
-                "Duration of all plugins at an extension point",
-                extension_point_histogram,
-            ),
-            plugin_duration: registrar.histograms(
-                "scheduler_plugin_execution_duration_seconds",
-                "Duration of one plugin at an extension point, for one pod in ten",
-                plugin_histogram,
-            ),
-            hint_duration: registrar.histograms(
-                "scheduler_queueing_hint_execution_duration_seconds",
-                "Duration of a plugin's queueing hint",
-                plugin_histogram,
-            ),
-            event_duration: registrar.histograms(
-                "scheduler_event_handling_duration_seconds",
-                "Duration of event handling in the queue",
-                extension_point_histogram,
-            ),
-            permit_wait: registrar.histograms(
-                "scheduler_permit_wait_duration_seconds",
-                "Time for which pods wait at Permit",
-                attempt_histogram,
-            ),
-            pod_attempts: registrar.put(
-                "scheduler_pod_scheduling_attempts",
-                "Number of attempts until a pod is bound",
-                Histogram::new(bounds(1.0, 2.0, 5)),
-            ),
-            pod_duration: registrar.histograms(
-                "scheduler_pod_scheduling_sli_duration_seconds",
-                "Time from a pod becoming ready for scheduling until it is bound, by attempts",
-                wait_histogram,
-            ),
-            preemption_attempts: registrar.put(
-                "scheduler_preemption_attempts",
-                "Number of preemption attempts",
-                Counter::default(),
-            ),
-            preemption_victims: registrar.put(
-                "scheduler_preemption_victims",
-                "Number of victims per preemption",
-                Histogram::new(bounds(1.0, 2.0, 7)),
-            ),
-            pending: registrar.put(
-                "scheduler_pending_pods",
-                "Number of waiting pods, by queue",
-                Family::default(),
-            ),
-            incoming: registrar.put(
-                "scheduler_queue_incoming_pods",
-                "Number of pods added to a queue, by event",
-                Family::default(),
-            ),
-            unschedulable: registrar.put(
-                "scheduler_unschedulable_pods",
-                "Number of waiting pods, by each plugin that rejected them",
-                Family::default(),
-            ),
-            in_flight: registrar.put(
-                "scheduler_inflight_events",
-                "Number of events kept for pods that are being scheduled",
-                Family::default(),
-            ),
-            goroutines: registrar.put(
-                "scheduler_goroutines",
-                "Number of pods whose binding is in progress",
-                Family::default(),
-            ),
-            cache,
-            cycles: registrar.put(
-                "portolan_cycles",
-                "Number of scheduling cycles, by result; a conflict is retried",
-                Family::default(),
-            ),
-            generation: registrar.put(
-                "portolan_generation",
-                "Number of events folded into the state",
-                Gauge::default(),
-            ),
-            published: registrar.put(
-                "portolan_published_generation",
-                "The generation that readers see",
-                Gauge::default(),
-            ),
-            oldest_held: registrar.put(
-                "portolan_oldest_held_generation",
-                "The generation of the oldest version that a reader may still hold",
-                Gauge::default(),
-            ),
-            retired: registrar.put(
-                "portolan_versions_retired",
-                "Number of versions replaced but not freed yet",
-                Gauge::default(),
-            ),
-            freed: registrar.put(
-                "portolan_versions_freed",
-                "Number of versions freed",
-                Counter::default(),
-            ),
-            trying: registrar.put(
-                "portolan_pods_in_flight",
-                "Number of pods being scheduled",
-                Gauge::default(),
-            ),
-            backlog: registrar.put(
-                "portolan_queue_backlog",
-                "Number of events that the queue has received but not handled completely",
-                Gauge::default(),
-            ),
-            seen: Mutex::default(),
-        }
+        registrar.put(
+            "scheduler_schedule_attempts",
+            "Number of attempts to schedule pods, by result",
+            &self.attempts,
+        );
+        registrar.put(
+            "scheduler_scheduling_attempt_duration_seconds",
+            "Duration of scheduling attempts, from dequeuing a pod to binding it",
+            &self.attempt_duration,
+        );
+        registrar.put(
+            "scheduler_scheduling_algorithm_duration_seconds",
+            "Duration of the scheduling algorithm, including preemption",
+            &self.algorithm_duration,
+        );
+        registrar.put(
+            "scheduler_framework_extension_point_duration_seconds",
+            "Duration of all plugins at an extension point",
+            &self.point_duration,
+        );
+        registrar.put(
+            "scheduler_plugin_execution_duration_seconds",
+            "Duration of one plugin at an extension point, for one pod in ten",
+            &self.plugin_duration,
+        );
+        registrar.put(
+            "scheduler_queueing_hint_execution_duration_seconds",
+            "Duration of a plugin's queueing hint",
+            &self.hint_duration,
+        );
+        registrar.put(
+            "scheduler_event_handling_duration_seconds",
+            "Duration of event handling in the queue",
+            &self.event_duration,
+        );
+        registrar.put(
+            "scheduler_permit_wait_duration_seconds",
+            "Time for which pods wait at Permit",
+            &self.permit_wait,
+        );
+        registrar.put(
+            "scheduler_pod_scheduling_attempts",
+            "Number of attempts until a pod is bound",
+            &self.pod_attempts,
+        );
+        registrar.put(
+            "scheduler_pod_scheduling_sli_duration_seconds",
+            "Time from a pod becoming ready for scheduling until it is bound, by attempts",
+            &self.pod_duration,
+        );
+        registrar.put(
+            "scheduler_preemption_attempts",
+            "Number of preemption attempts",
+            &self.preemption_attempts,
+        );
+        registrar.put(
+            "scheduler_preemption_victims",
+            "Number of victims per preemption",
+            &self.preemption_victims,
+        );
+        registrar.put("scheduler_pending_pods", "Number of waiting pods, by queue", &self.pending);
+        registrar.put(
+            "scheduler_queue_incoming_pods",
+            "Number of pods added to a queue, by event",
+            &self.incoming,
+        );
+        registrar.put(
+            "scheduler_unschedulable_pods",
+            "Number of waiting pods, by each plugin that rejected them",
+            &self.unschedulable,
+        );
+        registrar.put(
+            "scheduler_inflight_events",
+            "Number of events kept for pods that are being scheduled",
+            &self.in_flight,
+        );
+        registrar.put(
+            "scheduler_goroutines",
+            "Number of pods whose binding is in progress",
+            &self.goroutines,
+        );
+        registrar.put(
+            "portolan_cycles",
+            "Number of scheduling cycles, by result; a conflict is retried",
+            &self.cycles,
+        );
+        registrar.put(
+            "portolan_generation",
+            "Number of events folded into the state",
+            &self.generation,
+        );
+        registrar.put(
+            "portolan_published_generation",
+            "The generation that readers see",
+            &self.published,
+        );
+        registrar.put(
+            "portolan_oldest_held_generation",
+            "The generation of the oldest version that a reader may still hold",
+            &self.oldest_held,
+        );
+        registrar.put(
+            "portolan_versions_retired",
+            "Number of versions replaced but not freed yet",
+            &self.retired,
+        );
+        registrar.put("portolan_versions_freed", "Number of versions freed", &self.freed);
+        registrar.put("portolan_pods_in_flight", "Number of pods being scheduled", &self.trying);
+        registrar.put(
+            "portolan_queue_backlog",
+            "Number of events that the queue has received but not handled completely",
+            &self.backlog,
+        );
     }
 
     pub(super) fn set_engine(&self, figures: &Figures, cluster: &Cluster) {

@@ -87,8 +87,27 @@ impl Metrics {
     #[must_use]
     pub fn new() -> Metrics {
         let mut registry = Registry::default();
-        let families = Arc::new(Families::registered(&mut registry));
+        let families = Arc::new(Families::new());
+        families.register(&mut registry);
         Metrics { registry, families }
+    }
+
+    /// Adds all families to a registry of the program's own, whose encoder then writes them next to the program's
+    /// metrics. Samples are shared with [`Metrics::encode`], not copied. Call it once for each registry: a second call
+    /// would write each family twice, which Prometheus rejects.
+    ///
+    /// ```
+    /// use portolan::metrics::Metrics;
+    /// use prometheus_client::registry::Registry;
+    ///
+    /// let (metrics, mut registry) = (Metrics::new(), Registry::default());
+    /// metrics.register(&mut registry);
+    /// ```
+    ///
+    /// Gauges of the engine and of the queue still change only with [`Metrics::engine`] and [`Metrics::queue`], so
+    /// call these before each encoding.
+    pub fn register(&self, registry: &mut Registry) {
+        self.families.register(registry);
     }
 
     /// Returns a recorder for the cycles of one profile. `profile` is the value of the label `profile`, namely the

@@ -4,6 +4,8 @@ use super::{LabelLookup, LabelSelector, Name, Requirement};
 
 /// One term of a node selector, which matches if all its expressions match.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct NodeSelectorTerm {
     /// The requirements on labels.
     pub match_expressions: Box<[Requirement]>,
@@ -32,6 +34,8 @@ impl NodeSelectorTerm {
 
 /// A node selector, which matches if one of its terms matches.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct NodeSelector {
     /// The terms. A selector without terms matches nothing.
     pub terms: Box<[NodeSelectorTerm]>,
@@ -46,6 +50,8 @@ impl NodeSelector {
 
 /// A node selector term with a weight.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct PreferredSchedulingTerm {
     /// The weight, from 1 to 100.
     pub weight: i32,
@@ -55,6 +61,8 @@ pub struct PreferredSchedulingTerm {
 
 /// A pod's affinity to nodes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct NodeAffinity {
     /// The selector that a node must match.
     pub required: Option<NodeSelector>,
@@ -66,6 +74,8 @@ pub struct NodeAffinity {
 ///
 /// Code that reads the pod merges `matchLabelKeys` and `mismatchLabelKeys` into the selector, as the API server does.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct PodAffinityTerm {
     /// The node label whose value identifies the topology domain.
     pub topology_key: Name,
@@ -94,6 +104,8 @@ impl PodAffinityTerm {
 
 /// A pod affinity term with a weight.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct WeightedPodAffinityTerm {
     /// The weight, from 1 to 100.
     pub weight: i32,
@@ -103,6 +115,8 @@ pub struct WeightedPodAffinityTerm {
 
 /// Pod affinity, or pod anti-affinity.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct PodAffinity {
     /// The terms that must hold.
     pub required: Box<[PodAffinityTerm]>,
@@ -112,6 +126,7 @@ pub struct PodAffinity {
 
 /// The action if a spread constraint cannot be satisfied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum UnsatisfiableAction {
     /// The node is filtered out.
     DoNotSchedule,
@@ -121,6 +136,8 @@ pub enum UnsatisfiableAction {
 
 /// A constraint on how evenly pods are spread over topology domains.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct TopologySpreadConstraint {
     /// The largest allowed difference between domains, at least 1.
     pub max_skew: i32,

@@ -7,6 +7,8 @@ use super::{Node, Object, Pod};
 /// An object before and after an event. `old` is `None` for a new object, and `new` is `None` for a removed one. Both
 /// are shared, as an `Arc` or as an [`Object`].
 #[derive(Clone, Debug)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct Diff<T> {
     /// The object before the event.
     pub old: Option<T>,
@@ -30,6 +32,7 @@ impl<T> Diff<T> {
 
 /// The change that an event caused. A clone costs two reference counts.
 #[derive(Clone, Debug)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum Change {
     /// A pod.
     Pod(Diff<Arc<Pod>>),

@@ -1,5 +1,7 @@
 //! The reasons for which an event is rejected.
 
+use std::borrow::Cow;
+
 use super::{Name, Uid};
 
 /// The reason for which an event was rejected. A rejected event changes nothing, but it still occupies a position in
@@ -8,6 +10,8 @@ use super::{Name, Uid};
 /// If kube-scheduler has a message for the case (backend/cache/cache.go), the text here is identical. Cases in which
 /// kube-scheduler exits or panics are errors here.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 #[non_exhaustive]
 pub enum EventError {
     /// The pod's uid is empty.
@@ -83,7 +87,7 @@ pub enum EventError {
     #[error("{kind} {key} is not found")]
     ObjectNotFound {
         /// The kind of the object.
-        kind: &'static str,
+        kind: Cow<'static, str>,
         /// The object's namespace and name.
         key: String,
     },
@@ -107,13 +111,13 @@ pub enum EventError {
     #[error("a {kind} has no name: set metadata.name")]
     EmptyName {
         /// The kind of the object.
-        kind: &'static str,
+        kind: Cow<'static, str>,
     },
     /// A name or a list exceeds the longest that the engine stores.
     #[error("{what} of {name} is too long")]
     TooLong {
         /// The name or list that is too long.
-        what: &'static str,
+        what: Cow<'static, str>,
         /// The object that it belongs to.
         name: String,
     },
@@ -169,9 +173,9 @@ pub enum EventError {
     #[error("{store} are not stored: set GodelConfig::{field}")]
     NotKept {
         /// The store.
-        store: &'static str,
+        store: Cow<'static, str>,
         /// The field of the configuration that enables it.
-        field: &'static str,
+        field: Cow<'static, str>,
     },
     /// All 32-bit identifiers for one kind of object are in use.
     #[error("the engine is full: all 32-bit identifiers are in use")]

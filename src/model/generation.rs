@@ -7,6 +7,7 @@ use std::fmt;
 /// Rejected events are numbered too, so generations are dense. Generations are not counted per object, so an object
 /// that is removed and created again never repeats one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Generation(pub u64);
 
 impl Generation {

@@ -62,6 +62,8 @@ impl LabelLookup for NodeLabels {
 
 /// A node's zone, derived from its region and zone labels (component-helpers/node/topology `GetZoneKey`).
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct ZoneKey {
     /// The region; may be empty.
     pub region: Name,
@@ -97,6 +99,8 @@ impl fmt::Display for ZoneKey {
 
 /// A container image present on a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct Image {
     /// The names that refer to the image: tags and digests.
     pub names: Box<[Name]>,
@@ -106,12 +110,15 @@ pub struct Image {
 
 /// A cluster node.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(from = "super::serialized::Node"))]
 pub struct Node {
     /// The name.
     pub name: Name,
     /// The labels.
     pub labels: NodeLabels,
     /// The zone, derived from the labels.
+    #[cfg_attr(feature = "serde", serde(skip_serializing))]
     pub zone: ZoneKey,
     /// The resources that pods may request.
     pub allocatable: Resources,

@@ -14,6 +14,8 @@ use super::{
 
 /// A namespace: its labels are what namespace selectors see.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct Namespace {
     /// Name.
     pub name: Name,
@@ -23,6 +25,8 @@ pub struct Namespace {
 
 /// A service: its selector spreads pods by default.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct Service {
     /// Namespace.
     pub namespace: Name,
@@ -35,6 +39,8 @@ pub struct Service {
 /// A replica set, replication controller or stateful set, whose selector spreads the
 /// pods that it owns; or a daemon set, whose selector spreads none.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct Workload {
     /// Which of the kinds.
     pub kind: ObjectKind,
@@ -50,6 +56,8 @@ pub struct Workload {
 
 /// How many of some pods may be disrupted (policy/v1 `PodDisruptionBudget`).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct PodDisruptionBudget {
     /// Namespace.
     pub namespace: Name,
@@ -80,6 +88,7 @@ impl PodDisruptionBudget {
 
 /// The kinds of [`Object`]s.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[non_exhaustive]
 pub enum ObjectKind {
     /// v1 Namespace.
@@ -185,6 +194,7 @@ impl ObjectKind {
 /// stores keep what they are given, without a copy. It is made of a plain object or of
 /// a shared one (`budget.into()`).
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[non_exhaustive]
 pub enum Object {
     /// A namespace.

@@ -12,6 +12,7 @@ use super::{
 
 /// A point in time, in nanoseconds since the Unix epoch. Callers pass times in: the engine never reads a clock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Timestamp(pub i64);
 
 impl Timestamp {
@@ -38,6 +39,8 @@ impl Timestamp {
 ///
 /// A clone costs a few reference counts.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct Pod {
     /// The identifier of the pod. The engine refuses an empty uid in every operation.
     pub uid: Uid,

@@ -9,6 +9,8 @@ use super::{Name, Pod, Timestamp};
 /// coscheduling and of Gödel). A pod joins a group by naming it in
 /// [`PodSpec::scheduling_group`](super::PodSpec::scheduling_group).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct PodGroup {
     /// The namespace, which the group's pods share.
     pub namespace: Name,
@@ -83,6 +85,7 @@ impl PodGroup {
 
 /// The phase that the controller of a pod group reports (`status.phase`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum PodGroupPhase {
     /// The controller reports the phase as unknown, or reports an unrecognized phase.
     Unknown,
@@ -113,6 +116,7 @@ impl PodGroupPhase {
 
 /// The scheduling state of a pod group (Gödel's unit status).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum PodGroupState {
     /// The group does not exist, although pods may name it; or its phase is `Unknown` and fewer pods than the minimum
     /// are placed.

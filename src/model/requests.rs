@@ -13,6 +13,7 @@ use super::{Bytes, HostPort, MilliCpu, Name, Quantity, Resources, Scalars};
 /// Quantities by resource name, as in `resources.requests`. A name that is present with quantity 0 differs from an
 /// absent name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct ResourceList(BTreeMap<Name, Quantity>);
 
 /// The Kubernetes default for a container that requests no cpu.
@@ -100,6 +101,7 @@ impl ResourceList {
 
 /// The lifetime of a container within its pod.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum ContainerKind {
     /// A regular container, which runs as long as the pod.
     #[default]
@@ -113,6 +115,8 @@ pub enum ContainerKind {
 
 /// A container's resources as the kubelet reports them during a resize.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct ContainerStatus {
     /// `status.containerStatuses[].resources.requests`.
     pub requests: ResourceList,
@@ -122,6 +126,8 @@ pub struct ContainerStatus {
 
 /// A container, reduced to the parts from which requests are computed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct Container {
     /// The kind of the container.
     pub kind: ContainerKind,
@@ -137,6 +143,8 @@ pub struct Container {
 
 /// The parts of a pod from which its requests are computed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct Requests {
     /// The init containers and sidecars, in their order, and the regular containers.
     pub containers: Vec<Container>,
@@ -153,6 +161,8 @@ pub struct Requests {
 
 /// The cpu and memory requests, with Kubernetes' defaults for those that are absent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct NonZero {
     /// The cpu.
     pub cpu: MilliCpu,
@@ -162,6 +172,8 @@ pub struct NonZero {
 
 /// A pod's total requests, in each of the variants that the cache, the filters and the scores use.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct PodResources {
     /// The requests of the pod once placed, including the kubelet's status of a resize.
     pub placed: Resources,

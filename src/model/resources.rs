@@ -10,10 +10,12 @@ use super::Name;
 
 /// An amount of cpu, in thousandths of a core.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct MilliCpu(pub i64);
 
 /// An amount of memory or storage, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Bytes(pub i64);
 
 impl Bytes {
@@ -31,6 +33,8 @@ pub struct ResourceOverflow;
 
 /// The amounts of all kinds of resources.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct Resources {
     /// The cpu.
     pub cpu: MilliCpu,

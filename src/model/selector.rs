@@ -6,6 +6,7 @@ use super::{LabelLookup, Name};
 
 /// The operator of a requirement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum Operator {
     /// The key is present and its value is one of the values.
     In,
@@ -23,6 +24,8 @@ pub enum Operator {
 
 /// A requirement on one label key.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(from = "super::serialized::Requirement"))]
 pub struct Requirement {
     /// The label key.
     pub key: Name,
@@ -73,6 +76,7 @@ impl Requirement {
 ///
 /// An absent selector ([`LabelSelector::Nothing`]) matches nothing; a selector without requirements matches everything.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum LabelSelector {
     /// Matches nothing: the field was absent.
     #[default]

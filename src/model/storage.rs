@@ -4,6 +4,7 @@ use super::{LabelSelector, Labels, Name, NodeSelector, VolumeSource};
 
 /// An access mode of a volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum AccessMode {
     /// Read-write by one node.
     ReadWriteOnce,
@@ -17,6 +18,7 @@ pub enum AccessMode {
 
 /// How a volume is presented to a container.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum VolumeMode {
     /// Mounted as a file system.
     #[default]
@@ -27,6 +29,8 @@ pub enum VolumeMode {
 
 /// A persistent volume.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct PersistentVolume {
     /// The name.
     pub name: Name,
@@ -56,6 +60,8 @@ pub struct PersistentVolume {
 
 /// The claim that a volume is bound to or reserved for.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct ClaimReference {
     /// The namespace.
     pub namespace: Name,
@@ -67,6 +73,8 @@ pub struct ClaimReference {
 
 /// A persistent volume claim.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct PersistentVolumeClaim {
     /// The namespace.
     pub namespace: Name,
@@ -100,6 +108,7 @@ pub struct PersistentVolumeClaim {
 
 /// When a claim is bound.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum VolumeBindingMode {
     /// As soon as the claim is created.
     #[default]
@@ -110,6 +119,8 @@ pub enum VolumeBindingMode {
 
 /// A storage class.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct StorageClass {
     /// The name.
     pub name: Name,
@@ -123,6 +134,8 @@ pub struct StorageClass {
 
 /// The CSI drivers installed on a node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct CsiNode {
     /// The name of the node.
     pub name: Name,
@@ -135,6 +148,8 @@ pub struct CsiNode {
 
 /// A CSI driver on a node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct CsiNodeDriver {
     /// The name of the driver.
     pub name: Name,
@@ -146,6 +161,8 @@ pub struct CsiNodeDriver {
 
 /// The attachment, actual or requested, of a volume to a node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct VolumeAttachment {
     /// The name.
     pub name: Name,
@@ -159,6 +176,8 @@ pub struct VolumeAttachment {
 
 /// A CSI driver.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct CsiDriver {
     /// The name.
     pub name: Name,
@@ -168,6 +187,8 @@ pub struct CsiDriver {
 
 /// The capacity that a CSI driver can provision in one topology segment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct CsiStorageCapacity {
     /// The namespace.
     pub namespace: Name,

@@ -13,6 +13,7 @@ use crate::hash::hash_of;
 
 /// The transport protocol of a host port.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum Protocol {
     /// TCP.
     #[default]
@@ -37,6 +38,8 @@ impl Protocol {
 
 /// A port of the node that a pod uses.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct HostPort {
     /// The address; `0.0.0.0` means every address.
     pub ip: Name,
@@ -65,6 +68,8 @@ impl HostPort {
 
 /// The source of a volume, as far as the scheduler reads it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 #[non_exhaustive]
 pub enum VolumeSource {
     /// A persistent volume claim of the pod's namespace.
@@ -98,6 +103,7 @@ pub enum VolumeSource {
     /// A Ceph RBD image.
     Rbd {
         /// The monitors, sorted.
+        #[cfg_attr(feature = "serde", serde(deserialize_with = "super::serialized::sorted"))]
         monitors: Box<[Name]>,
         /// The pool.
         pool: Name,
@@ -138,6 +144,8 @@ pub type Volume = VolumeSource;
 
 /// A reference to a pod's owner.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct OwnerReference {
     /// The API group and version.
     pub api_version: Name,
@@ -153,6 +161,7 @@ pub struct OwnerReference {
 
 /// Whether a pod may preempt pods of lower priority.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum PreemptionPolicy {
     /// The pod may preempt pods of lower priority.
     #[default]
@@ -164,6 +173,8 @@ pub enum PreemptionPolicy {
 /// Everything about a pod that filters, scores and the cache read, except the data that differ between the pods of a
 /// template (name, uid, times, node).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct PodSpec {
     /// The namespace.
     pub namespace: Name,
@@ -246,9 +257,13 @@ impl Template {
     /// Creates a template from `spec` and hashes it.
     #[must_use]
     pub fn new(spec: PodSpec) -> Arc<Template> {
+        Arc::new(Template::of(spec))
+    }
+
+    pub(super) fn of(spec: PodSpec) -> Template {
         let hash = hash_of(&spec);
         let is_negative = spec.negative().is_some();
-        Arc::new(Template { spec, hash, is_negative })
+        Template { spec, hash, is_negative }
     }
 
     /// Returns `true` if some resource amount is negative; [`PodSpec::negative`] returns which. O(1).

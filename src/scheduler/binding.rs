@@ -106,7 +106,23 @@ impl BindingCycle {
         placement: &Placement,
         clock: impl Fn() -> Timestamp,
     ) -> Result<(), BindError> {
+        trace_span!(
+            span,
+            DEBUG,
+            "binding_cycle",
+            pod = %placement.pod.key(),
+            uid = %placement.pod.uid,
+            node = %placement.node(),
+            refusal = tracing::field::Empty
+        );
         let bound = self.try_run(placement, clock);
+        match &bound {
+            Ok(()) => trace_event!(DEBUG, "pod bound"),
+            Err(_error) => {
+                trace_record!(span, refusal = _error);
+                trace_event!(DEBUG, "pod not bound");
+            }
+        }
         if let (Some(recorder), Some(took)) =
             (placement.framework.recorder(), placement.state.elapsed())
         {

@@ -220,10 +220,19 @@ impl Scheduler {
         let is_recorded =
             self.framework(pod).is_some_and(|framework| framework.recorder().is_some());
         let started = is_recorded.then(Instant::now);
+        trace_span!(span, DEBUG, "scheduling_cycle", pod = %pod.key(), uid = %pod.uid, node = tracing::field::Empty, refusal = tracing::field::Empty);
         let placed = self.try_schedule(pod, now);
         match &placed {
-            Ok(_) => self.figures.placed += 1,
-            Err(_) => self.figures.failed += 1,
+            Ok(_placement) => {
+                self.figures.placed += 1;
+                trace_record!(span, node = _placement.node());
+                trace_event!(DEBUG, "pod assumed");
+            }
+            Err(_error) => {
+                self.figures.failed += 1;
+                trace_record!(span, refusal = _error);
+                trace_event!(DEBUG, "pod refused");
+            }
         }
         if let (Err(error), Some(started)) = (&placed, started)
             && let Some(recorder) = self.framework(pod).and_then(|framework| framework.recorder())
@@ -276,6 +285,7 @@ impl Scheduler {
                 Err(EventError::Conflict { .. }) if conflicts < MOST_CONFLICTS => {
                     conflicts += 1;
                     self.figures.conflicts += 1;
+                    trace_event!(DEBUG, node = %decision.node, %decided_on, conflicts, "conflict");
                     continue;
                 }
                 Err(error) => return Err(CycleError::Assume(error)),

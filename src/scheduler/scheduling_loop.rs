@@ -122,6 +122,14 @@ impl SchedulingLoop {
     ) -> Result<Attempt, PopError> {
         loop {
             let popped = self.queue.pop_together(deadline, &clock)?;
+            trace_span!(
+                _span,
+                DEBUG,
+                "scheduling_attempt",
+                pod = %popped.first.pod.key(),
+                attempt = popped.first.attempts,
+                pods = 1 + popped.siblings.len()
+            );
             let pods = self.without_terminating(popped);
             let now = clock();
             let attempt = match &pods[..] {

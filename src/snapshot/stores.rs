@@ -708,7 +708,7 @@ impl Objects {
 }
 
 fn not_found((kind, namespace, name): (&'static str, &str, &str)) -> EventError {
-    EventError::ObjectNotFound { kind, key: format!("{namespace}/{name}") }
+    EventError::ObjectNotFound { kind: kind.into(), key: format!("{namespace}/{name}") }
 }
 
 fn no_store(object: &Object) -> EventError {

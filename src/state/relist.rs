@@ -153,7 +153,7 @@ impl State {
                 self.put_object(object, observer)
             } else {
                 Err(EventError::ObjectNotFound {
-                    kind: kind.as_str(),
+                    kind: kind.as_str().into(),
                     key: format!("{}/{}", key.0, key.1),
                 })
             };

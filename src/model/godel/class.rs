@@ -4,6 +4,7 @@
 /// The resource class of a pod. Every node has a separate account for each class, with its own allocatable and
 /// requested resources.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum PodClass {
     /// The pod uses the node's regular resources, as every Kubernetes pod does (QoS levels `dedicated_cores` and
     /// `shared_cores`).
@@ -38,6 +39,7 @@ impl PodClass {
 
 /// The agent that starts a pod on its node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum Launcher {
     /// The kubelet, which requires a Node object.
     #[default]

@@ -4,6 +4,8 @@ use crate::model::{Bytes, MilliCpu, Name, PodClass, Timestamp};
 
 /// A measured usage of cpu and memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct Usage {
     /// The cpu.
     pub cpu: MilliCpu,
@@ -24,6 +26,8 @@ impl Usage {
 
 /// The measurements for the pods of one QoS level (`GroupMetricInfo`).
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct GroupMetric {
     /// The class that the QoS level belongs to.
     pub class: PodClass,
@@ -35,11 +39,13 @@ pub struct GroupMetric {
 
 /// The measurements for the pods of one class.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(from = "crate::model::serialized::Profile"))]
 pub struct Profile {
     /// The total usage of the pods.
     pub usage: Usage,
     /// The pods, as `namespace/name`, sorted.
-    pods: Box<[Name]>,
+    pub(in crate::model) pods: Box<[Name]>,
 }
 
 impl Profile {
@@ -59,6 +65,8 @@ impl Profile {
 
 /// The measurements of a node's agent (`status.nodeMetricStatus` of a CustomNodeResource).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct NodeMetrics {
     /// The time of the measurement.
     pub updated: Option<Timestamp>,

@@ -4,6 +4,8 @@ use crate::model::{Name, OwnerKey, Timestamp, Uid};
 
 /// A pod referenced by a movement (`TaskInfo`).
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct MovementTask {
     /// The namespace.
     pub namespace: Name,
@@ -17,6 +19,8 @@ pub struct MovementTask {
 
 /// The number of pods of an owner that a node should get (`RecommendedNode`).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct RecommendedNode {
     /// The name of the node.
     pub node: Name,
@@ -28,6 +32,8 @@ pub struct RecommendedNode {
 
 /// The recommended nodes for the pods of one owner (`status.owners`).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct MovementOwner {
     /// The owner of the pods.
     pub owner: OwnerKey,
@@ -39,6 +45,8 @@ pub struct MovementOwner {
 /// nodes that it recommends for their replacements. A pod that uses a recommendation records it in the annotation
 /// `movement-name`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct Movement {
     /// The name; movements are not namespaced.
     pub name: Name,

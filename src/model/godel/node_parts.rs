@@ -8,6 +8,8 @@ use crate::model::{
 
 /// The capacity of a node: amounts of resources and a number of pods.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct NodeResources {
     /// The resources.
     pub resources: Resources,
@@ -32,12 +34,15 @@ impl From<&ResourceList> for NodeResources {
 /// A machine as its node manager reports it (`NMNode` of node.godel.kubewharf.io/v1alpha1). Pods that a node manager
 /// starts require one.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(from = "crate::model::serialized::NmNode"))]
 pub struct NmNode {
     /// The name. It equals the Node's name if the machine has both objects.
     pub name: Name,
     /// The labels.
     pub labels: NodeLabels,
     /// The zone, derived from the labels.
+    #[cfg_attr(feature = "serde", serde(skip_serializing))]
     pub zone: ZoneKey,
     /// `spec.taints`.
     pub taints: Box<[Taint]>,
@@ -169,6 +174,8 @@ fn unit_of(name: &str) -> fn(Quantity) -> i64 {
 /// node.katalyst.kubewharf.io/v1alpha1). Most importantly, it reports how much of the resources reserved by other pods
 /// best-effort pods may use.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct CustomNodeResource {
     /// The name, which is the node's.
     pub name: Name,

@@ -5,6 +5,8 @@ use crate::model::{Name, Quantity, QuantityError, ResourceList};
 /// A NUMA node of a machine, as reported in a CustomNodeResource (`status.topologyZone`, a zone of type Numa inside one
 /// of type Socket).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct NumaZone {
     /// The number of the NUMA node on its machine.
     pub id: u32,
@@ -19,7 +21,7 @@ pub struct NumaZone {
 /// The resources that a scheduler has allocated to a pod on each NUMA node (annotation
 /// `godel.bytedance.com/micro-topology`), sorted by the number of the NUMA node.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub struct MicroTopology(Box<[(u32, Amounts)]>);
+pub struct MicroTopology(pub(in crate::model) Box<[(u32, Amounts)]>);
 
 /// The amounts by resource.
 type Amounts = Box<[(Name, Quantity)]>;

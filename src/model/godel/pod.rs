@@ -11,6 +11,7 @@ use crate::model::{Name, OwnerReference, Pod, PodSpec, Template, Uid};
 
 /// The state of a pod on its way through dispatcher, scheduler and binder (util/pod/podstate.go).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum PodState {
     /// No scheduler has been selected yet.
     Pending,
@@ -45,6 +46,7 @@ impl fmt::Display for PodState {
 /// The annotations of an unbound pod form no valid state. Gödel's dispatcher resets such a pod; until then the pod is
 /// on no node.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum AbnormalPodState {
     /// The state is not a known one.
     #[error("pod-state {0:?} is not one of pending, dispatched, assumed")]
@@ -68,6 +70,8 @@ pub enum AbnormalPodState {
 
 /// A node on which a pod can be placed once its victims are removed (annotation `nominated-node`).
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct NominatedNode {
     /// The name of the node.
     pub node: Name,
@@ -77,6 +81,8 @@ pub struct NominatedNode {
 
 /// A pod to be preempted for another.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct Victim {
     /// The namespace.
     pub namespace: Name,
@@ -88,6 +94,8 @@ pub struct Victim {
 
 /// The pod annotations that Gödel reads.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct GodelPod {
     /// `pod-state`; empty means pending.
     pub state: Name,
@@ -176,6 +184,8 @@ impl GodelPod {
 
 /// The owner whose pods a movement moves: a workload, a request template or a pod group.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct OwnerKey {
     /// The kind.
     pub kind: Name,

@@ -6,6 +6,7 @@ use crate::model::{Name, Pod, Uid};
 
 /// The phase of a reservation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum ReservationPhase {
     /// The reservation has not been scheduled yet.
     #[default]
@@ -21,6 +22,8 @@ pub enum ReservationPhase {
 /// A reservation of resources on a node for a future pod (`Reservation` of scheduling.godel.kubewharf.io). Most often
 /// these are the resources of a deleted pod, reserved for the pod that replaces it.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct Reservation {
     /// The namespace.
     pub namespace: Name,

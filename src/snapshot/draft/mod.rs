@@ -254,7 +254,7 @@ impl Draft {
             return self.put_part(object);
         }
         if object.name().is_empty() {
-            return Err(EventError::EmptyName { kind: object.kind().as_str() });
+            return Err(EventError::EmptyName { kind: object.kind().as_str().into() });
         }
         let generation = self.cluster.generation;
         match object {

@@ -70,7 +70,7 @@ impl Draft {
     /// Checks that a node can be added or updated.
     pub(crate) fn check_node(&self, node: &Node) -> Result<(), EventError> {
         if node.name.is_empty() {
-            return Err(EventError::EmptyName { kind: "Node" });
+            return Err(EventError::EmptyName { kind: "Node".into() });
         }
         if let Some(resource) = negative(node) {
             let object = format!("node {}", shorten(&node.name));
@@ -80,7 +80,7 @@ impl Draft {
         let names: usize = node.images.iter().map(|image| image.names.len()).sum();
         if names > LONGEST || node.allocatable.scalars.len() > LONGEST {
             let name = shorten(&node.name);
-            return Err(EventError::TooLong { what: "a list in the status", name });
+            return Err(EventError::TooLong { what: "a list in the status".into(), name });
         }
         self.check_room()
     }

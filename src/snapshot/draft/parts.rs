@@ -99,7 +99,7 @@ impl Draft {
         });
         let Some(slot) = known.map(|info| info.slot()) else {
             return Err(EventError::ObjectNotFound {
-                kind: kind.as_str(),
+                kind: kind.as_str().into(),
                 key: format!("/{name}"),
             });
         };
@@ -120,7 +120,7 @@ impl Draft {
     ) -> Result<(), EventError> {
         let kind = part.kind().as_str();
         if part.name().is_empty() {
-            return Err(EventError::EmptyName { kind });
+            return Err(EventError::EmptyName { kind: kind.into() });
         }
         if let Some(resource) = negative() {
             let object = format!("{kind} {}", shorten(part.name()));
@@ -128,7 +128,7 @@ impl Draft {
         }
         if resources > LONGEST {
             let name = shorten(part.name());
-            return Err(EventError::TooLong { what: "a list in the status", name });
+            return Err(EventError::TooLong { what: "a list in the status".into(), name });
         }
         self.check_room()
     }

@@ -41,7 +41,10 @@ impl State {
             return Err(EventError::EmptyUid);
         }
         let Some(marks) = self.cluster().deletion_marks() else {
-            return Err(EventError::NotKept { store: "deletion marks", field: "deletion_marks" });
+            return Err(EventError::NotKept {
+                store: "deletion marks".into(),
+                field: "deletion_marks".into(),
+            });
         };
         match marks.get(victim) {
             None => {}

@@ -59,7 +59,7 @@ impl State {
     ) -> Result<(), EventError> {
         let Some(known) = self.cluster().objects().pod_groups.get(namespace, name) else {
             return Err(EventError::ObjectNotFound {
-                kind: ObjectKind::PodGroup.as_str(),
+                kind: ObjectKind::PodGroup.as_str().into(),
                 key: format!("{namespace}/{name}"),
             });
         };

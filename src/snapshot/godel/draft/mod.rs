@@ -117,7 +117,10 @@ impl Draft {
     /// Checks that a pod can be marked for deletion.
     pub(crate) fn check_mark(&self, victim: &Uid) -> Result<(), EventError> {
         let Some(marks) = self.cluster.deletion_marks() else {
-            return Err(EventError::NotKept { store: "deletion marks", field: "deletion_marks" });
+            return Err(EventError::NotKept {
+                store: "deletion marks".into(),
+                field: "deletion_marks".into(),
+            });
         };
         match self.pod(victim).filter(|known| known.state() == PodState::Bound) {
             None => Err(EventError::NotBound { uid: victim.clone() }),
