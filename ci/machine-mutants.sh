@@ -26,8 +26,12 @@ export CARGO_TARGET_DIR=$PWD/$results/build CARGO_PROFILE_DEV_DEBUG=0 CARGO_PROF
 tests_of() {
     case $1 in
     crates/publish/*) echo "-p portolan-publish --lib" ;;
-    src/snapshot/*) echo "-p portolan --lib --test state_machine -- snapshot:: state:: an_engine_does" ;;
-    src/scheduler/queue/*) echo "-p portolan --lib --test queue --test queue_model" ;;
+    src/snapshot/*) echo "-p portolan --lib --test engine -- snapshot:: state:: an_engine_does" ;;
+    src/scheduler/queue/*)
+        # Of the integration tests only queue and queue_model.
+        echo "-p portolan --lib --test scheduler --" \
+            --skip={cycles,dispatch,gangs,metrics,queue_feed,schedulers,scheduling_loop}::
+        ;;
     *) echo "-p portolan --lib" ;;
     esac
 }

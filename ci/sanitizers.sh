@@ -30,7 +30,7 @@ run() {
     for name in "$@"; do skip+=(--skip "$name"); done
     : >"$log"
     local all=("-p portolan-publish --lib -- ${skip[*]}")
-    [ "$chosen" = quick ] || all+=("-p portolan --test shared --test shared_readers --")
+    [ "$chosen" = quick ] || all+=("-p portolan --test threads --")
     for tests in "${all[@]}"; do
         # shellcheck disable=SC2086
         if ! RUSTFLAGS="-Zsanitizer=$sanitizer" cargo +nightly test $build --target "$host" $tests \

@@ -1,13 +1,8 @@
 //! Events that are written and read again: the same events, and a replay gives the same state.
 
-#![cfg(feature = "serde")]
-
-#[allow(dead_code, reason = "forks are tested elsewhere")]
-mod events;
-
 use std::time::Duration;
 
-use events::{Op, event};
+use super::events::{Op, event};
 use portolan::log::{Event, Outcome};
 use portolan::model::{
     AccessMode, ClaimReference, CsiDriver, CsiNode, CsiNodeDriver, CsiStorageCapacity,

@@ -1,7 +1,5 @@
 //! The metrics say what became of pods, under kube-scheduler's names.
 
-#![cfg(feature = "metrics")]
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};

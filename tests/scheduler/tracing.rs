@@ -1,18 +1,16 @@
 //! The spans and events of the engine and of schedulers, as a subscriber hears them.
 
-#![cfg(feature = "tracing")]
-
 use std::fmt::Debug;
 use std::sync::{Arc, Mutex};
 
+use ::tracing::field::{Field, Visit};
+use ::tracing::span::{Attributes, Id, Record};
+use ::tracing::{Event, Level, Metadata, Subscriber};
 use portolan::framework::{Algorithm, AlgorithmConfig, Framework};
 use portolan::log::Relist;
 use portolan::model::{Pod, Timestamp, node, pod};
 use portolan::scheduler::{Attempt, Profiles, Scheduler, Schedulers};
 use portolan::{Config, Engine};
-use tracing::field::{Field, Visit};
-use tracing::span::{Attributes, Id, Record};
-use tracing::{Event, Level, Metadata, Subscriber};
 
 /// A span or an event, with its fields in the order in which they were given. An event's name is its message.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -98,7 +96,7 @@ impl Subscriber for Listener {
 /// Everything that `work` emits.
 fn listen<R>(work: impl FnOnce() -> R) -> (R, Vec<Heard>) {
     let listener = Listener::default();
-    let result = tracing::subscriber::with_default(listener.clone(), work);
+    let result = ::tracing::subscriber::with_default(listener.clone(), work);
     let heard = std::mem::take(&mut listener.0.lock().unwrap().heard);
     (result, heard)
 }
