@@ -57,7 +57,7 @@ pub struct QueuedPod {
     pub queued: Timestamp,
     /// The number of scheduling attempts.
     pub attempts: u32,
-    /// When the pod was first popped to be scheduled.
+    /// When the pod first became ready to be tried.
     pub first_attempt: Option<Timestamp>,
     /// The number of attempts that ended with a rejection.
     pub unschedulable_count: u32,

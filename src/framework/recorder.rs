@@ -92,8 +92,8 @@ pub trait Recorder: Send + Sync {
     /// attempts that fail in it, and a binding cycle reports all others.
     fn attempt(&self, _result: AttemptResult, _took: Duration) {}
 
-    /// Receives the number of attempts, from 1, after which a pod of a queue was bound, and the time since it was first
-    /// popped to be scheduled, by the queue's clock.
+    /// Receives the number of attempts, from 1, after which a pod of a queue was bound, and the time since it first
+    /// became ready to be tried, by the queue's clock.
     fn scheduled(&self, _attempt: u32, _took: Duration) {}
 
     /// Receives how long a pod waited for its permit, by the clock of the code that binds it, and the outcome (`None`
