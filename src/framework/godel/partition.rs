@@ -11,8 +11,8 @@ use crate::framework::{each_lane, each_same};
 ///
 /// The scheduler searches its own nodes first, and the other nodes only if none of its own is feasible. Schedulers with
 /// different partitions thus rarely choose the same node at once, in which case only one of them would succeed, and
-/// their caches of verdicts stay valid longer. `AlgorithmConfig::percentage_of_nodes` applies to the part. Partitions do not
-/// apply to a pod that requests nodes by name, is nominated to a node, or has a
+/// their caches of verdicts stay valid longer. `AlgorithmConfig::percentage_of_nodes` applies to the part. A partition
+/// does not apply to a pod that requests nodes by name, is nominated to a node, or has a
 /// [`Preferred`](crate::framework::Preferred) node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Partition {
