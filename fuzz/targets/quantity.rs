@@ -125,8 +125,8 @@ fn expected(text: &str) -> Option<BigInt> {
 fn rounded(nanos: &BigInt, unit: u32) -> i64 {
     let magnitude = (nanos.magnitude() + unit - 1_u32) / unit;
     let whole = BigInt::from_biguint(nanos.sign(), magnitude);
-    let most = if nanos < &BigInt::ZERO { i64::MIN } else { i64::MAX };
-    i64::try_from(whole).unwrap_or(most)
+    let max = if nanos < &BigInt::ZERO { i64::MIN } else { i64::MAX };
+    i64::try_from(whole).unwrap_or(max)
 }
 
 /// Returns the canonical text of a number of billionths.
@@ -184,11 +184,11 @@ pub(crate) fn run(data: &[u8]) {
             (found, nanos) => panic!("{text:?} is {nanos:?} but was parsed as {found:?}"),
         }
     }
-    let most = BigInt::from(i128::MAX);
+    let max = BigInt::from(i128::MAX);
     let (mut sum, mut exact) = (Quantity::default(), BigInt::ZERO);
     for (found, nanos) in &known {
         sum = sum + *found;
-        exact = (exact + nanos).clamp(-&most, most.clone());
+        exact = (exact + nanos).clamp(-&max, max.clone());
         check(sum, &exact);
         for (other, other_nanos) in &known {
             assert_eq!(found.cmp(other), nanos.cmp(other_nanos));

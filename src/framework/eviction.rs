@@ -13,7 +13,7 @@ pub trait Evictor: Send + Sync {
     fn evict(&self, eviction: Eviction);
 }
 
-/// The victims to evict from a node to make room for a preemptor.
+/// The victims to evict from a node so that a preemptor fits there.
 pub struct Eviction {
     preemptor: Pod,
     node: Name,

@@ -49,7 +49,7 @@ impl QueueingHints {
                 false => {
                     hints.register(set(at), Interest::EVERYTHING);
                     hints.retried =
-                        hints.concerned.map(|row| row.map(|of| of.intersection(set(at))));
+                        hints.concerned.map(|row| row.map(|plugins| plugins.intersection(set(at))));
                 }
             }
         }
@@ -68,11 +68,11 @@ impl QueueingHints {
         }
         // A plugin that waits for added nodes is also notified of taint updates. Kube-scheduler does the same, for
         // nodes that are tainted when they appear (kubernetes#109437).
-        let hears = |of: &[PluginSet; Actions::COUNT], action: Actions| {
-            !of[action.index()].intersection(plugin).is_empty()
+        let registers = |actions: &[PluginSet; Actions::COUNT], action: Actions| {
+            !actions[action.index()].intersection(plugin).is_empty()
         };
         let (add, taint) = (Actions::ADD, Actions::UPDATE_NODE_TAINT);
-        if hears(&self.concerned[node], add) && !hears(&self.concerned[node], taint) {
+        if registers(&self.concerned[node], add) && !registers(&self.concerned[node], taint) {
             for map in [&mut self.concerned, &mut self.retried] {
                 map[node][taint.index()] = map[node][taint.index()].union(plugin);
             }
@@ -85,7 +85,7 @@ impl QueueingHints {
         self.concerned[resource as usize][action.index()]
     }
 
-    /// Asks one plugin for its hint on an event that concerns it. Returns [`Hint::Queue`] if the plugin panics, and if
+    /// Asks one plugin for its hint on an event that concerns it. Returns [`Hint::Queue`] if the plugin panics, or if
     /// its hint is not needed.
     #[must_use]
     pub fn ask(
@@ -103,9 +103,9 @@ impl QueueingHints {
         let at = plugin.0.trailing_zeros() as usize;
         let Some(plugin) = framework.plugins().nth(at) else { return Hint::Queue };
         let ask = || {
-            let ask = || plugin.queueing_hint(pod, event, cluster);
+            let hint = || plugin.queueing_hint(pod, event, cluster);
             let panics = framework.handle().panics();
-            panics.guard(plugin.name(), "QueueingHint", ask).unwrap_or(Hint::Queue)
+            panics.guard(plugin.name(), "QueueingHint", hint).unwrap_or(Hint::Queue)
         };
         let Some(recorder) = framework.recorder() else { return ask() };
         let start = Instant::now();
@@ -126,8 +126,11 @@ impl Framework {
 
     /// Returns the names of the plugins in a set.
     pub fn plugin_names(&self, plugins: PluginSet) -> impl Iterator<Item = &'static str> {
-        let named = self.plugins().enumerate().map(|(at, plugin)| (set(at), plugin.name()));
-        named.filter(move |(one, _)| !plugins.intersection(*one).is_empty()).map(|(_, name)| name)
+        let plugins_by_set =
+            self.plugins().enumerate().map(|(at, plugin)| (set(at), plugin.name()));
+        plugins_by_set
+            .filter(move |(one, _)| !plugins.intersection(*one).is_empty())
+            .map(|(_, name)| name)
     }
 
     /// Returns the plugin that keeps the pod out of the queue and its status, or `None` if the pod may be queued. The

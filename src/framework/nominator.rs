@@ -49,11 +49,13 @@ impl Nominator {
         if nodes.is_empty() {
             return Vec::new();
         }
-        let goes_first =
+        let takes_precedence =
             |other: &&Pod| other.template.priority >= pod.template.priority && other.uid != pod.uid;
         let mut before: Vec<(Name, Vec<Pod>)> = nodes
             .iter()
-            .map(|(node, pods)| (node.clone(), pods.iter().filter(goes_first).cloned().collect()))
+            .map(|(node, pods)| {
+                (node.clone(), pods.iter().filter(takes_precedence).cloned().collect())
+            })
             .filter(|(_, pods): &(Name, Vec<Pod>)| !pods.is_empty())
             .collect();
         before.sort_by(|a, b| a.0.cmp(&b.0));

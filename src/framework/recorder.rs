@@ -130,38 +130,38 @@ impl Guarded {
         Guarded { panics, ..self }
     }
 
-    fn hear(&self, of: &'static str, work: impl FnOnce(&dyn Recorder)) {
-        self.panics.guard_or("Recorder", of, (), || work(&*self.recorder));
+    fn call(&self, method: &'static str, work: impl FnOnce(&dyn Recorder)) {
+        self.panics.guard_or("Recorder", method, (), || work(&*self.recorder));
     }
 }
 
 impl Recorder for Guarded {
     fn step(&self, step: Step, outcome: Option<Code>, took: Duration) {
-        self.hear("step", |recorder| recorder.step(step, outcome, took));
+        self.call("step", |recorder| recorder.step(step, outcome, took));
     }
 
     fn plugin(&self, plugin: &'static str, step: Step, outcome: Option<Code>, took: Duration) {
-        self.hear("plugin", |recorder| recorder.plugin(plugin, step, outcome, took));
+        self.call("plugin", |recorder| recorder.plugin(plugin, step, outcome, took));
     }
 
     fn algorithm(&self, took: Duration) {
-        self.hear("algorithm", |recorder| recorder.algorithm(took));
+        self.call("algorithm", |recorder| recorder.algorithm(took));
     }
 
     fn attempt(&self, result: AttemptResult, took: Duration) {
-        self.hear("attempt", |recorder| recorder.attempt(result, took));
+        self.call("attempt", |recorder| recorder.attempt(result, took));
     }
 
     fn scheduled(&self, attempt: u32, took: Duration) {
-        self.hear("scheduled", |recorder| recorder.scheduled(attempt, took));
+        self.call("scheduled", |recorder| recorder.scheduled(attempt, took));
     }
 
     fn permit_wait(&self, outcome: Option<Code>, took: Duration) {
-        self.hear("permit_wait", |recorder| recorder.permit_wait(outcome, took));
+        self.call("permit_wait", |recorder| recorder.permit_wait(outcome, took));
     }
 
     fn event(&self, resource: EventResource, action: Actions, took: Duration) {
-        self.hear("event", |recorder| recorder.event(resource, action, took));
+        self.call("event", |recorder| recorder.event(resource, action, took));
     }
 
     fn hint(
@@ -171,7 +171,7 @@ impl Recorder for Guarded {
         hint: Hint,
         took: Duration,
     ) {
-        self.hear("hint", |recorder| recorder.hint(plugin, event, hint, took));
+        self.call("hint", |recorder| recorder.hint(plugin, event, hint, took));
     }
 }
 

@@ -131,8 +131,8 @@ impl Framework {
                 return Err(FrameworkError::NegativeWeight { plugin: name(), weight: *weight });
             }
             if plugin.points().contains(&Point::Score) {
-                let most = (*weight).max(1).checked_mul(MAX_NODE_SCORE);
-                let sum = most.and_then(|most| total.checked_add(most));
+                let max_score = (*weight).max(1).checked_mul(MAX_NODE_SCORE);
+                let sum = max_score.and_then(|max_score| total.checked_add(max_score));
                 total = sum.ok_or_else(|| FrameworkError::TotalScore(name()))?;
             }
         }
@@ -211,7 +211,8 @@ impl Framework {
     #[must_use]
     pub fn with_handle(self, handle: Handle) -> Framework {
         let panics = handle.panics().clone();
-        let recorder = self.recorder.map(|(of, one_in)| (of.with_panics(panics), one_in));
+        let recorder =
+            self.recorder.map(|(recorder, one_in)| (recorder.with_panics(panics), one_in));
         Framework { handle, recorder, ..self }
     }
 
@@ -342,9 +343,9 @@ impl Framework {
         self.after_filter.iter().try_for_each(|at| {
             let plugin = &self.plugins[*at].plugin;
             let name = plugin.name();
-            let told = || plugin.after_filter(cycle, &feasible, &diagnosis);
-            let told = panics.guard(name, "AfterFilter", told);
-            told.map_err(|status| {
+            let call = || plugin.after_filter(cycle, &feasible, &diagnosis);
+            let result = panics.guard(name, "AfterFilter", call);
+            result.map_err(|status| {
                 status.failed(name, format_args!("running AfterFilter plugin {name:?}"))
             })
         })

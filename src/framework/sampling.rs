@@ -127,8 +127,8 @@ impl Order {
     fn positions(&self, index: usize, positions: &mut Vec<usize>) {
         let before =
             |round: usize| self.zones.iter().map(|zone| zone.nodes.min(round)).sum::<usize>();
-        let most = self.zones.iter().map(|zone| zone.nodes).max().unwrap_or(0);
-        let (mut round, mut past) = (index / self.zones.len().max(1), most + 1);
+        let largest = self.zones.iter().map(|zone| zone.nodes).max().unwrap_or(0);
+        let (mut round, mut past) = (index / self.zones.len().max(1), largest + 1);
         // If all zones have the same size, the first guess is right.
         while past - round > 1 {
             let middle =
@@ -168,8 +168,8 @@ impl Order {
                 let step = (enough - sample.feasible).min(end - index);
                 self.positions(index + step, &mut to);
                 for (zone, (from, to)) in self.zones.iter().zip(from.iter().zip(&to)) {
-                    let of_zone = &self.chunks[zone.first..zone.first + zone.chunks];
-                    let past = of_zone.partition_point(|chunk| chunk.before <= *from);
+                    let zone_chunks = &self.chunks[zone.first..zone.first + zone.chunks];
+                    let past = zone_chunks.partition_point(|chunk| chunk.before <= *from);
                     let mut at = zone.first + past.saturating_sub(1);
                     let mut position = *from;
                     while position < *to {
@@ -262,30 +262,30 @@ mod tests {
         let few = (0..240).map(|start| (start, 1 + start % 40));
         for (start, enough) in few.chain([(0, 10), (17, 40), (239, 30), (100, 1000)]) {
             let list: Vec<_> = cluster.nodes().collect();
-            let turned = list[start..].iter().chain(&list[..start]);
-            let mut wanted = std::collections::BTreeSet::new();
+            let rotated = list[start..].iter().chain(&list[..start]);
+            let mut expected = std::collections::BTreeSet::new();
             let mut looked_at = 0;
-            for node in turned {
-                if wanted.len() == enough {
+            for node in rotated {
+                if expected.len() == enough {
                     break;
                 }
                 looked_at += 1;
                 if good(node.allocatable().cpu.0) {
-                    wanted.insert(node.slot());
+                    expected.insert(node.slot());
                 }
             }
             order.next = start;
             let (ids, sample) = order.sample(enough, |id| {
-                let will_do = super::super::plugin::each_lane(chunk(id).live(), |at| {
+                let feasible = super::super::plugin::each_lane(chunk(id).live(), |at| {
                     good(chunk(id).allocatable_cpu()[at])
                 });
-                (will_do, id)
+                (feasible, id)
             });
             let mut found = std::collections::BTreeSet::new();
             for (mask, id) in sample.masks.iter().zip(&ids) {
                 super::super::plugin::each_lane(*mask, |at| found.insert(chunk(*id).slot()[at]));
             }
-            assert_eq!(found, wanted);
+            assert_eq!(found, expected);
             assert_eq!((sample.looked_at, sample.feasible), (looked_at, found.len()));
         }
     }
