@@ -95,6 +95,7 @@ impl Framework {
     /// A framework of these plugins, each at all points that it extends, in this order,
     /// and with the weight of its scores, where 0 means 1. Without a plugin that
     /// extends QueueSort a queue tries pods in the order in which they arrive.
+    /// [`Framework::builder`] starts from the default profile and can change single points.
     ///
     /// # Errors
     ///
@@ -106,7 +107,7 @@ impl Framework {
     }
 
     /// The same if at most one plugin sorts queues.
-    fn sorting_once(self) -> Result<Framework, FrameworkError> {
+    pub(super) fn sorting_once(self) -> Result<Framework, FrameworkError> {
         let mut sorts = self.plugins_at(Point::QueueSort).map(|(plugin, _)| plugin.name());
         match (sorts.next(), sorts.next()) {
             (Some(first), Some(second)) => Err(FrameworkError::QueueSort { first, second }),

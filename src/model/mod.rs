@@ -1,7 +1,7 @@
 //! Cluster objects as the engine keeps them: pure data and arithmetic.
 //!
 //! A caller builds these (by hand, with the builders, or from Kubernetes JSON
-//! and YAML under the feature `k8s`), so all parsing, compiling and hashing is
+//! and YAML by the crate `portolan-k8s`), so all parsing, compiling and hashing is
 //! paid by whoever submits an object and never by the writer. Nothing here
 //! knows of the log, of snapshots or of threads.
 
@@ -31,9 +31,6 @@ mod taint;
 mod template;
 mod uid;
 
-#[cfg(feature = "k8s")]
-pub mod k8s;
-
 pub(crate) use crate::hash::{hash_of, stable_hash_of};
 pub use affinity::{
     NodeAffinity, NodeSelector, NodeSelectorTerm, PodAffinity, PodAffinityTerm,
@@ -61,9 +58,10 @@ pub use requests::{
     Container, ContainerKind, ContainerStatus, NonZero, PodResources, Requests, ResourceList,
 };
 pub use reservation::{Reservation, ReservationPhase};
-#[cfg(feature = "k8s")]
-pub(crate) use resources::is_scalar;
-pub use resources::{Bytes, MilliCpu, ResourceOverflow, Resources, Scalars};
+pub use resources::{
+    Bytes, MilliCpu, ResourceOverflow, Resources, Scalars, is_label_key, is_label_value,
+    is_scheduled_resource,
+};
 pub(crate) use resources::{is_extended, is_native};
 pub use selector::{LabelSelector, Operator, Requirement};
 pub use storage::{

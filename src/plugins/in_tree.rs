@@ -1,7 +1,7 @@
 //! All of kube-scheduler's plugins: which there are, in which order they run by
 //! default, and with which weights (apis/config/v1/default_plugins.go).
 
-use crate::framework::{Framework, Handle, Plugin};
+use crate::framework::{Framework, FrameworkBuilder, Handle, Plugin};
 
 /// A plugin of the default profile: its name, the weight of its scores (0 where it
 /// has none), and how it is made without arguments.
@@ -40,6 +40,23 @@ pub fn default_plugins(handle: &Handle) -> Vec<(Box<dyn Plugin>, i64)> {
     PROFILE.iter().map(|(_, weight, make)| (make(handle), *weight)).collect()
 }
 
+/// One plugin of the default profile by its name, made without arguments; none if the profile has no plugin of
+/// that name. O(plugins).
+#[must_use]
+pub fn default_plugin(name: &str, handle: &Handle) -> Option<Box<dyn Plugin>> {
+    PROFILE.iter().find(|(known, ..)| *known == name).map(|(_, _, make)| make(handle))
+}
+
+impl FrameworkBuilder {
+    /// Adds the plugins of the [default profile](Framework::default_profile), after those given so far, with the
+    /// weights that they have there.
+    #[must_use]
+    pub fn default_plugins(self) -> FrameworkBuilder {
+        let plugins = default_plugins(self.handle());
+        plugins.into_iter().fold(self, |builder, (plugin, weight)| builder.plugin(plugin, weight))
+    }
+}
+
 impl Framework {
     /// The plugins of kube-scheduler's default profile, in its order and with
     /// its weights; GangScheduling, which it has there behind a feature gate; and Gödel's
@@ -53,41 +70,6 @@ impl Framework {
     #[must_use]
     pub fn default_profile_with(handle: &Handle) -> Framework {
         Framework::assembled(default_plugins(handle)).with_handle(handle.clone())
-    }
-}
-
-#[cfg(feature = "k8s")]
-mod registry {
-    use super::super::args::{factory, none};
-    use super::PROFILE;
-    use crate::framework::{Factory, Registry};
-
-    /// In-tree plugins that a configuration may name, and that do nothing here: pods
-    /// with resource claims are refused.
-    const LEFT_OUT: [&str; 1] = ["DynamicResources"];
-
-    impl Registry {
-        /// Kube-scheduler's plugins and Gödel's PodLauncher, with the default profile; and
-        /// Gödel's LoadAware, which is not in it.
-        #[must_use]
-        pub fn in_tree() -> Registry {
-            let mut registry = Registry::default();
-            for (name, _, make) in PROFILE {
-                let made: Factory = match factory(name) {
-                    Some(factory) => Box::new(factory),
-                    None => Box::new(move |args, handle| none(args, make(handle))),
-                };
-                // No name is there twice.
-                let _ = registry.register(name, made);
-            }
-            if let Some(factory) = factory("LoadAware") {
-                let _ = registry.register("LoadAware", Box::new(factory));
-            }
-            let profile = PROFILE.iter().map(|(name, weight, _)| ((*name).to_owned(), *weight));
-            registry.set_default_profile(profile.collect());
-            LEFT_OUT.iter().for_each(|name| registry.leave_out(name));
-            registry
-        }
     }
 }
 

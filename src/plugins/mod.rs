@@ -1,8 +1,6 @@
 //! Kube-scheduler's plugins, one file each, with its rules and its words
 //! (pkg/scheduler/framework/plugins, 1.36).
 
-#[cfg(feature = "k8s")]
-mod args;
 mod balanced_allocation;
 mod default_binder;
 mod fit;
@@ -37,7 +35,7 @@ pub use default_binder::DefaultBinder;
 pub use fit::{NodeResourcesFit, ScoringStrategy};
 pub use gang_scheduling::GangScheduling;
 pub use image_locality::ImageLocality;
-pub use in_tree::default_plugins;
+pub use in_tree::{default_plugin, default_plugins};
 pub use inter_pod_affinity::InterPodAffinity;
 pub use load_aware::{LoadAware, Measured, Percent};
 pub use node_affinity::NodeAffinity;

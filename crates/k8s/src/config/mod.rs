@@ -11,20 +11,28 @@ use serde::Deserialize;
 use serde_json::Value;
 use serde_saphyr::Spanned;
 
-use crate::model::k8s;
+use portolan::framework::{Framework, FrameworkBuilder, Handle, Plugin, Point};
 
-use super::{Framework, FrameworkError, Handle, Plugin, Point, Registry};
+mod args;
+mod registry;
+
+pub use registry::{ArgsError, PluginArgs, Registry, RegistryError};
 
 /// A configuration cannot be used; nothing of it is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConfigError {
     line: u64,
     what: String,
+    args: Option<ArgsError>,
 }
 
 impl ConfigError {
     fn new(line: u64, what: impl Into<String>) -> ConfigError {
-        ConfigError { line, what: what.into() }
+        ConfigError { line, what: what.into(), args: None }
+    }
+
+    fn args_of(line: u64, error: ArgsError) -> ConfigError {
+        ConfigError { line, what: error.to_string(), args: Some(error) }
     }
 
     /// What is wrong there.
@@ -38,6 +46,12 @@ impl ConfigError {
     pub fn line(&self) -> u64 {
         self.line
     }
+
+    /// The plugin and the field, if arguments of a plugin are wrong.
+    #[must_use]
+    pub fn args(&self) -> Option<&ArgsError> {
+        self.args.as_ref()
+    }
 }
 
 impl fmt::Display for ConfigError {
@@ -49,7 +63,11 @@ impl fmt::Display for ConfigError {
     }
 }
 
-impl std::error::Error for ConfigError {}
+impl std::error::Error for ConfigError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.args.as_ref().map(|error| error as _)
+    }
+}
 
 /// A configuration that was read.
 pub struct Configuration {
@@ -76,8 +94,8 @@ impl Configuration {
     /// handle.
     ///
     /// ```
-    /// use portolan::framework::config::Configuration;
-    /// use portolan::framework::{Handle, Registry};
+    /// use portolan::framework::Handle;
+    /// use portolan_k8s::config::{Configuration, Registry};
     ///
     /// let registry = Registry::in_tree();
     /// let read = |text| Configuration::read(text, &registry, &Handle::default());
@@ -96,7 +114,7 @@ impl Configuration {
     /// - plugins: {filter: {enabled: [{name: Nonesuch}]}}
     /// ").err().unwrap();
     /// assert_eq!(error.line(), 5);
-    /// # Ok::<(), portolan::framework::config::ConfigError>(())
+    /// # Ok::<(), portolan_k8s::config::ConfigError>(())
     /// ```
     ///
     /// # Errors
@@ -107,7 +125,7 @@ impl Configuration {
         registry: &Registry,
         handle: &Handle,
     ) -> Result<Configuration, ConfigError> {
-        let options = k8s::yaml_options(text.len());
+        let options = crate::yaml::options(text.len());
         let read = serde_saphyr::from_str_with_options(text, options);
         let wire: WireConfiguration = read.map_err(|error| {
             let line = error.location().map_or(1, |at| at.line());
@@ -230,8 +248,8 @@ fn framework(
         let given = args.get(&*name);
         let line = given.map_or(line, |given| given.name.referenced.line());
         let value = given.and_then(|given| given.args.as_ref());
-        let plugin = factory(value, handle)
-            .map_err(|what| ConfigError::new(line, format!("arguments of {name}: {what}")))?;
+        let plugin = factory(PluginArgs::new(&name, value), handle)
+            .map_err(|error| ConfigError::args_of(line, error))?;
         made.push((name, plugin));
     }
     let extends = |name: &str, point: Point| {
@@ -285,13 +303,16 @@ fn framework(
         weights.insert(name, weight);
     }
     let weighted = |(name, plugin): (String, _)| (plugin, weights.get(&name).copied().unwrap_or(0));
-    let plugins = made.into_iter().map(weighted).collect();
-    let wrong = |error: FrameworkError| ConfigError::new(line, error.to_string());
-    let framework = Framework::checked(plugins).map_err(wrong)?.with_handle(handle.clone());
-    let place = |made: Framework, (at, names): &(Point, Vec<String>)| {
-        made.with_plugins_at(*at, names).map_err(wrong)
+    let builder =
+        made.into_iter().map(weighted).fold(
+            Framework::builder_with(handle),
+            |builder: FrameworkBuilder, (plugin, weight)| builder.plugin(plugin, weight),
+        );
+    let place = |builder: FrameworkBuilder, (point, names): &(Point, Vec<String>)| {
+        builder.plugins_at(*point, names)
     };
-    points.iter().try_fold(framework, place)
+    let built = points.iter().fold(builder, place).build();
+    built.map_err(|error| ConfigError::new(line, error.to_string()))
 }
 
 fn unknown(name: &str) -> String {

@@ -6,7 +6,7 @@ use super::pod::preemption_policy;
 use super::selector::label_selector;
 use super::wire::Metadata;
 use super::wire_objects as wire;
-use crate::model::{
+use portolan::model::{
     Labels, Name, Namespace, PodDisruptionBudget, PreemptionPolicy, ResourceList, Service,
     Toleration,
 };

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::{Cause, node, object, pod};
-use crate::model::{
+use portolan::model::{
     LabelSelector, Labels, Launcher, MilliCpu, Object, Operator, Pod, PodAffinityTerm, PodClass,
     Protocol, Requirement, TaintEffect, Timestamp, TolerationOperator, UnsatisfiableAction,
     VolumeSource,
@@ -446,7 +446,7 @@ fn parts_of_nodes_are_read_with_what_they_offer() {
     let found = object("CustomNodeResource", &measured("200m"));
     let Ok(Object::CustomNodeResource(custom)) = found else { panic!("{found:?}") };
     let metrics = custom.metrics.as_ref().expect("metrics");
-    assert_eq!(metrics.updated, Some(crate::model::Timestamp::from_secs(7)));
+    assert_eq!(metrics.updated, Some(portolan::model::Timestamp::from_secs(7)));
     let guaranteed = metrics.of(PodClass::Guaranteed);
     assert_eq!((guaranteed.usage.cpu.0, guaranteed.usage.memory.0), (1_200, 1 << 30));
     assert!(guaranteed.has("n", "b") && !guaranteed.has("n", "c"));

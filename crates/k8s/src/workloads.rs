@@ -12,7 +12,7 @@ use super::selector::label_selector;
 use super::wire::Metadata;
 use super::wire_objects as wire;
 use super::wire_pod;
-use crate::model::{
+use portolan::model::{
     LabelSelector, Labels, Name, Node, NodeSelector, NodeSelectorTerm, ObjectKind, Operator,
     OwnerReference, Pod, Requirement, TaintEffect, Toleration, TolerationOperator, Workload,
 };
@@ -144,7 +144,7 @@ impl PodController {
     }
 
     fn called(&self, mut pod: Pod, name: String) -> Pod {
-        pod.uid = crate::model::Uid::new(&format!("{}/{name}", self.namespace));
+        pod.uid = portolan::model::Uid::new(&format!("{}/{name}", self.namespace));
         pod.name = name.into();
         pod
     }
@@ -189,7 +189,7 @@ impl PodController {
 }
 
 /// In each required term the fields become "metadata.name In [node]".
-fn pin(spec: &mut crate::model::PodSpec, node: &Name) {
+fn pin(spec: &mut portolan::model::PodSpec, node: &Name) {
     let affinity = spec.node_affinity.get_or_insert_default();
     let fields: Box<[Requirement]> =
         [Requirement::new("metadata.name", Operator::In, [node.clone()])].into();

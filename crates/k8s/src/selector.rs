@@ -9,7 +9,10 @@
 use super::error::{Path, ReadError};
 use super::wire::{self, Text};
 use super::wire_pod;
-use crate::model::{LabelSelector, Name, NodeSelector, NodeSelectorTerm, Operator, Requirement};
+use portolan::model::{
+    LabelSelector, Name, NodeSelector, NodeSelectorTerm, Operator, Requirement, is_label_key,
+    is_label_value,
+};
 
 const OPERATORS: &str = "one of In, NotIn, Exists, DoesNotExist";
 const KEY: &str = "a label key";
@@ -113,14 +116,4 @@ fn field_requirement(expression: &wire::Requirement<'_>) -> Option<Requirement> 
 
 pub(super) fn names<'t>(texts: &'t [Text<'_>]) -> impl Iterator<Item = Name> + 't {
     texts.iter().map(|text| Name::from(&**text))
-}
-
-/// `validation.IsQualifiedName`: an optional DNS subdomain and `/`, then a name.
-fn is_label_key(key: &str) -> bool {
-    crate::model::resources::is_qualified_name(key)
-}
-
-/// `validation.IsValidLabelValue`.
-fn is_label_value(value: &str) -> bool {
-    value.is_empty() || crate::model::resources::is_name_part(value)
 }

@@ -7,10 +7,10 @@ use super::selector::names;
 use super::time;
 use super::wire::{Amounts, Metadata, Text, TextMap};
 use super::wire_objects as wire;
-use crate::model::{
+use portolan::model::{
     CustomNodeResource, GroupMetric, Labels, Name, NmNode, Node, NodeMetrics, NumaZone, Object,
-    PodClass, Quantity, ResourceList, Resources, Taint, TaintEffect, Timestamp, Usage, is_native,
-    is_scalar, node,
+    PodClass, Quantity, ResourceList, Resources, Taint, TaintEffect, Timestamp, Usage,
+    is_scheduled_resource, node,
 };
 
 const EFFECT: &str = "one of NoSchedule, PreferNoSchedule, NoExecute";
@@ -191,7 +191,7 @@ pub(super) fn resource_list(
     path: &Path<'_>,
 ) -> Result<ResourceList, ReadError> {
     let all = quantities(amounts, path)?;
-    let known = all.iter().filter(|(name, _)| is_native(name) || is_scalar(name));
+    let known = all.iter().filter(|(name, _)| is_scheduled_resource(name));
     Ok(ResourceList::new(known.map(|(name, quantity)| (name.clone(), quantity))))
 }
 
@@ -203,9 +203,10 @@ pub(super) fn quantities(
     let mut list = ResourceList::default();
     for (key, text) in amounts.iter() {
         let text: &str = &text.0;
-        let quantity: Quantity = text
-            .parse()
-            .map_err(|cause: crate::model::QuantityError| ReadError::new(&path.key(key), cause))?;
+        let quantity: Quantity =
+            text.parse().map_err(|cause: portolan::model::QuantityError| {
+                ReadError::new(&path.key(key), cause)
+            })?;
         if quantity.is_negative() {
             return Err(ReadError::new(&path.key(key), Cause::Negative(text.to_owned())));
         }

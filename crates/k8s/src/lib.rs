@@ -8,9 +8,7 @@
 //! and reports that in [`Objects::defaulted`], beside the kinds that it skipped.
 //!
 //! ```
-//! use portolan::model::k8s;
-//!
-//! let objects = k8s::read(b"
+//! let objects = portolan_k8s::read(b"
 //! apiVersion: v1
 //! kind: Pod
 //! metadata: {name: web-0}
@@ -22,10 +20,10 @@
 //! assert_eq!(objects.pods[0].template.resources.incoming.cpu.0, 2_000);
 //! assert!(objects.defaulted.iter().any(|d| d.field == "spec.priority"));
 //!
-//! let error = k8s::read(br#"{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"},
+//! let error = portolan_k8s::read(br#"{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"},
 //!     "spec": {"overhead": {"cpu": "4x"}}}"#).unwrap_err();
 //! assert_eq!(error.path(), "spec.overhead.cpu");
-//! # Ok::<(), k8s::ReadError>(())
+//! # Ok::<(), portolan_k8s::ReadError>(())
 //! ```
 //!
 //! What it does not do: it does not validate what scheduling does not read, so it
@@ -34,6 +32,7 @@
 
 mod affinity;
 mod collect;
+pub mod config;
 mod defaults;
 mod error;
 mod godel;
@@ -62,8 +61,6 @@ mod wire_pod;
 mod wire_storage;
 mod workloads;
 mod yaml;
-
-pub(crate) use yaml::options as yaml_options;
 
 pub use defaults::Defaulted;
 pub use error::{Cause, ReadError};

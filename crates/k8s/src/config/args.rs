@@ -5,16 +5,16 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde::Deserialize;
-use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use crate::framework::{Handle, Plugin};
-use crate::model::{LabelSelector, Name, TopologySpreadConstraint, UnsatisfiableAction, k8s};
+use portolan::framework::{Handle, Plugin};
+use portolan::model::{LabelSelector, Name, TopologySpreadConstraint, UnsatisfiableAction};
+use portolan::plugins::{self, ResourceWeight, ScoringStrategy};
 
-use super::{ResourceWeight, ScoringStrategy};
+use super::registry::{ArgsError, PluginArgs};
 
-/// How a plugin that takes arguments is made of them.
-pub(super) fn factory(plugin: &str) -> Option<fn(Option<&Value>, &Handle) -> Made> {
+/// How a plugin of the default profile that takes arguments is made from them.
+pub(super) fn factory(plugin: &str) -> Option<fn(PluginArgs<'_>, &Handle) -> Made> {
     Some(match plugin {
         "VolumeBinding" => volume_binding,
         "DefaultPreemption" => preemption,
@@ -23,28 +23,11 @@ pub(super) fn factory(plugin: &str) -> Option<fn(Option<&Value>, &Handle) -> Mad
         "NodeResourcesBalancedAllocation" => balanced,
         "PodTopologySpread" => spread,
         "InterPodAffinity" => inter_pod,
-        "LoadAware" => load_aware,
         _ => return None,
     })
 }
 
-pub(super) type Made = Result<Box<dyn Plugin>, String>;
-
-pub(super) fn none(args: Option<&Value>, plugin: Box<dyn Plugin>) -> Made {
-    match args {
-        None | Some(Value::Null) => Ok(plugin),
-        Some(_) => Err("it takes none".to_owned()),
-    }
-}
-
-/// Reads arguments; without any the defaults.
-fn arguments<T: DeserializeOwned + Default>(args: Option<&Value>) -> Result<T, String> {
-    let Some(args) = args.filter(|args| !args.is_null()) else { return Ok(T::default()) };
-    serde_path_to_error::deserialize(args).map_err(|error| {
-        let path = error.path().to_string();
-        format!("{path}: {}", error.into_inner())
-    })
-}
+type Made = Result<Box<dyn Plugin>, ArgsError>;
 
 /// Its score is behind a gate.
 #[derive(Default, Deserialize)]
@@ -56,20 +39,18 @@ struct VolumeBindingArgs {
     shape: Option<serde::de::IgnoredAny>,
 }
 
-fn volume_binding(args: Option<&Value>, handle: &Handle) -> Made {
-    let args: VolumeBindingArgs = arguments(args)?;
+fn volume_binding(given: PluginArgs<'_>, handle: &Handle) -> Made {
+    let args: VolumeBindingArgs = given.parse()?;
     let _ = (args.api_version, args.kind);
     if args.bind_timeout_seconds.is_some_and(|seconds| seconds < 0) {
-        return Err(
-            "bindTimeoutSeconds: invalid BindTimeoutSeconds, should not be a negative value".into(),
-        );
+        let reason = "invalid BindTimeoutSeconds, should not be a negative value";
+        return Err(given.invalid("bindTimeoutSeconds", reason));
     }
     if args.shape.is_some() {
-        return Err(
-            "shape: unexpected field when feature StorageCapacityScoring is disabled".into()
-        );
+        let reason = "unexpected field when feature StorageCapacityScoring is disabled";
+        return Err(given.invalid("shape", reason));
     }
-    let mut plugin = super::VolumeBinding::new(handle);
+    let mut plugin = plugins::VolumeBinding::new(handle);
     if let Some(seconds) = args.bind_timeout_seconds {
         plugin.bind_timeout = Duration::from_secs(seconds.unsigned_abs());
     }
@@ -85,22 +66,24 @@ struct DefaultPreemptionArgs {
     min_candidate_nodes_absolute: Option<i32>,
 }
 
-fn preemption(args: Option<&Value>, handle: &Handle) -> Made {
-    let args: DefaultPreemptionArgs = arguments(args)?;
+fn preemption(given: PluginArgs<'_>, handle: &Handle) -> Made {
+    let args: DefaultPreemptionArgs = given.parse()?;
     let _ = (args.api_version, args.kind);
-    let mut plugin = super::DefaultPreemption::new(handle);
+    let mut plugin = plugins::DefaultPreemption::new(handle);
     if let Some(percentage) = args.min_candidate_nodes_percentage {
         let valid = u32::try_from(percentage).ok().filter(|percentage| *percentage <= 100);
-        plugin.min_candidate_nodes_percentage =
-            valid.ok_or("minCandidateNodesPercentage: not in valid range [0, 100]")?;
+        plugin.min_candidate_nodes_percentage = valid.ok_or_else(|| {
+            given.invalid("minCandidateNodesPercentage", "not in valid range [0, 100]")
+        })?;
     }
     if let Some(absolute) = args.min_candidate_nodes_absolute {
-        plugin.min_candidate_nodes_absolute = u32::try_from(absolute)
-            .map_err(|_| "minCandidateNodesAbsolute: not in valid range [0, inf)")?;
+        plugin.min_candidate_nodes_absolute = u32::try_from(absolute).map_err(|_| {
+            given.invalid("minCandidateNodesAbsolute", "not in valid range [0, inf)")
+        })?;
     }
     if plugin.min_candidate_nodes_percentage == 0 && plugin.min_candidate_nodes_absolute == 0 {
-        let what = "minCandidateNodesPercentage, minCandidateNodesAbsolute: cannot both be zero";
-        return Err(what.into());
+        let fields = "minCandidateNodesPercentage, minCandidateNodesAbsolute";
+        return Err(given.invalid(fields, "cannot both be zero"));
     }
     Ok(Box::new(plugin))
 }
@@ -113,12 +96,13 @@ struct NodeAffinityArgs {
     added_affinity: Option<Value>,
 }
 
-fn node_affinity(args: Option<&Value>, _: &Handle) -> Made {
-    let args: NodeAffinityArgs = arguments(args)?;
+fn node_affinity(given: PluginArgs<'_>, _: &Handle) -> Made {
+    let args: NodeAffinityArgs = given.parse()?;
     let _ = (args.api_version, args.kind);
-    let added = args.added_affinity.as_ref().map(k8s::node_affinity).transpose();
-    let added = added.map_err(|error| format!("addedAffinity: {error}"))?.unwrap_or_default();
-    Ok(Box::new(super::NodeAffinity { added }))
+    let added = args.added_affinity.as_ref().map(crate::node_affinity).transpose();
+    let added = added.map_err(|error| given.invalid("addedAffinity", error.to_string()))?;
+    let added = added.unwrap_or_default();
+    Ok(Box::new(plugins::NodeAffinity { added }))
 }
 
 #[derive(Deserialize)]
@@ -130,18 +114,23 @@ struct ResourceSpec {
 }
 
 /// Checked weights; cpu and memory where none are given.
-fn resources(given: Vec<ResourceSpec>, at: &str) -> Result<Vec<ResourceWeight>, String> {
-    if given.is_empty() {
+fn resources(
+    given: PluginArgs<'_>,
+    specs: Vec<ResourceSpec>,
+    at: &str,
+) -> Result<Vec<ResourceWeight>, ArgsError> {
+    if specs.is_empty() {
         return Ok(ResourceWeight::cpu_and_memory());
     }
     let mut resources = Vec::new();
-    for ResourceSpec { name, weight } in given {
+    for (i, ResourceSpec { name, weight }) in specs.into_iter().enumerate() {
         let weight = if weight == 0 { 1 } else { weight };
         if !(1..=100).contains(&weight) {
-            return Err(format!("{at}: the weight of {name} must be from 1 to 100"));
+            let reason = format!("the weight of {name} must be from 1 to 100");
+            return Err(given.invalid(format!("{at}[{i}].weight"), reason));
         }
         if resources.iter().any(|known: &ResourceWeight| *known.name == *name) {
-            return Err(format!("{at}: {name} is there twice"));
+            return Err(given.invalid(format!("{at}[{i}].name"), format!("{name} is there twice")));
         }
         resources.push(ResourceWeight { name: name.into(), weight });
     }
@@ -172,41 +161,47 @@ struct ClassSpec {
     resource_type: String,
 }
 
-fn load_aware(args: Option<&Value>, _: &Handle) -> Made {
-    let Some(args) = args.filter(|args| !args.is_null()) else {
-        return Ok(Box::new(super::LoadAware::default()));
-    };
-    let args: LoadAwareArgs = arguments(Some(args))?;
+pub(super) fn load_aware(given: PluginArgs<'_>, _: &Handle) -> Made {
+    if !given.are_given() {
+        return Ok(Box::new(plugins::LoadAware::default()));
+    }
+    let args: LoadAwareArgs = given.parse()?;
     let _ = (args.api_version, args.kind);
     if args.filter_expired_node_metrics {
-        return Err("filterExpiredNodeMetrics: no version has a clock: leave it out".into());
+        let reason = "no version has a clock: leave it out";
+        return Err(given.invalid("filterExpiredNodeMetrics", reason));
     }
     if args.node_metric_expiration_seconds.is_some_and(|seconds| seconds < 0) {
-        return Err("invalid negative NodeMetricExpirationSeconds".into());
+        let reason = "invalid negative NodeMetricExpirationSeconds";
+        return Err(given.invalid("nodeMetricExpirationSeconds", reason));
     }
     let (mut guaranteed, mut best_effort) = (Vec::new(), Vec::new());
-    for ClassSpec { name, weight, resource_type } in args.resources {
+    for (i, ClassSpec { name, weight, resource_type }) in args.resources.into_iter().enumerate() {
         if !(1..=100).contains(&weight) {
-            return Err(format!("resources: the weight of {name} must be from 1 to 100"));
+            let reason = format!("the weight of {name} must be from 1 to 100");
+            return Err(given.invalid(format!("resources[{i}].weight"), reason));
         }
         let of_class = match &*resource_type {
             "guaranteed" => &mut guaranteed,
             "best-effort" => &mut best_effort,
-            other => return Err(format!("resource type {other} is invalid")),
+            other => {
+                let reason = format!("resource type {other} is invalid");
+                return Err(given.invalid(format!("resources[{i}].resourceType"), reason));
+            }
         };
         of_class.push(ResourceWeight { name: name.into(), weight });
     }
-    let percent = |of: &BTreeMap<String, i64>| super::Percent {
+    let percent = |of: &BTreeMap<String, i64>| plugins::Percent {
         cpu: of.get("cpu").copied(),
         memory: of.get("memory").copied(),
     };
-    let measured = super::Measured {
+    let measured = plugins::Measured {
         most: percent(&args.usage_thresholds),
         used: percent(&args.estimated_scaling_factors),
     };
     // Every other name is the default's.
     let measured = (args.estimator == "nodeMetricEstimator").then_some(measured);
-    Ok(Box::new(super::LoadAware { guaranteed, best_effort, measured }))
+    Ok(Box::new(plugins::LoadAware { guaranteed, best_effort, measured }))
 }
 
 #[derive(Default, Deserialize)]
@@ -252,33 +247,33 @@ struct Point {
     score: i64,
 }
 
-fn fit(args: Option<&Value>, _: &Handle) -> Made {
-    let args: FitArgs = arguments(args)?;
+fn fit(given: PluginArgs<'_>, _: &Handle) -> Made {
+    let args: FitArgs = given.parse()?;
     let _ = (args.api_version, args.kind);
     if let Some(group) = args.ignored_resource_groups.iter().find(|group| group.contains('/')) {
-        return Err(format!(
-            "ignoredResourceGroups: resource group name can't contain '/': {group}"
-        ));
+        let reason = format!("resource group name can't contain '/': {group}");
+        return Err(given.invalid("ignoredResourceGroups", reason));
     }
     let names = |names: Vec<String>| names.into_iter().map(Name::from).collect();
-    let mut plugin = super::NodeResourcesFit {
+    let mut plugin = plugins::NodeResourcesFit {
         ignored_resources: names(args.ignored_resources),
         ignored_resource_groups: names(args.ignored_resource_groups),
-        ..super::NodeResourcesFit::default()
+        ..plugins::NodeResourcesFit::default()
     };
     let Some(strategy) = args.scoring_strategy else { return Ok(Box::new(plugin)) };
-    plugin.resources = resources(strategy.resources, "scoringStrategy.resources")?;
+    plugin.resources = resources(given, strategy.resources, "scoringStrategy.resources")?;
     let kind = strategy.kind.unwrap_or(StrategyKind::LeastAllocated);
     let at = "scoringStrategy.requestedToCapacityRatio";
     plugin.strategy = match (kind, strategy.requested_to_capacity_ratio) {
         (StrategyKind::RequestedToCapacityRatio, Some(ratio)) => {
-            ScoringStrategy::RequestedToCapacityRatio(shape(ratio.shape, at)?)
+            ScoringStrategy::RequestedToCapacityRatio(shape(given, ratio.shape, at)?)
         }
         (StrategyKind::RequestedToCapacityRatio, None) => {
-            return Err(format!("{at}: is required for this type"));
+            return Err(given.invalid(at, "is required for this type"));
         }
         (_, Some(_)) => {
-            return Err(format!("{at}: must be nil when type is not RequestedToCapacityRatio"));
+            let reason = "must be nil when type is not RequestedToCapacityRatio";
+            return Err(given.invalid(at, reason));
         }
         (StrategyKind::LeastAllocated, None) => ScoringStrategy::LeastAllocated,
         (StrategyKind::MostAllocated, None) => ScoringStrategy::MostAllocated,
@@ -286,19 +281,23 @@ fn fit(args: Option<&Value>, _: &Handle) -> Made {
     Ok(Box::new(plugin))
 }
 
-fn shape(points: Vec<Point>, at: &str) -> Result<Vec<(i64, i64)>, String> {
+fn shape(
+    given: PluginArgs<'_>,
+    points: Vec<Point>,
+    at: &str,
+) -> Result<Vec<(i64, i64)>, ArgsError> {
     if points.is_empty() {
-        return Err(format!("{at}.shape: at least one point must be specified"));
+        let reason = "at least one point must be specified";
+        return Err(given.invalid(format!("{at}.shape"), reason));
     }
     let mut shape: Vec<(i64, i64)> = Vec::new();
-    for Point { utilization, score } in points {
+    for (i, Point { utilization, score }) in points.into_iter().enumerate() {
+        let invalid = |reason: &str| Err(given.invalid(format!("{at}.shape[{i}]"), reason));
         if !(0..=100).contains(&utilization) || !(0..=10).contains(&score) {
-            return Err(format!("{at}.shape: utilization goes from 0 to 100, score from 0 to 10"));
+            return invalid("utilization goes from 0 to 100, score from 0 to 10");
         }
         if shape.last().is_some_and(|(last, _)| *last >= utilization) {
-            return Err(format!(
-                "{at}.shape: utilization values must be sorted in increasing order"
-            ));
+            return invalid("utilization values must be sorted in increasing order");
         }
         shape.push((utilization, score));
     }
@@ -313,11 +312,11 @@ struct BalancedArgs {
     resources: Vec<ResourceSpec>,
 }
 
-fn balanced(args: Option<&Value>, _: &Handle) -> Made {
-    let args: BalancedArgs = arguments(args)?;
+fn balanced(given: PluginArgs<'_>, _: &Handle) -> Made {
+    let args: BalancedArgs = given.parse()?;
     let _ = (args.api_version, args.kind);
-    let resources = resources(args.resources, "resources")?;
-    Ok(Box::new(super::NodeResourcesBalancedAllocation { resources }))
+    let resources = resources(given, args.resources, "resources")?;
+    Ok(Box::new(plugins::NodeResourcesBalancedAllocation { resources }))
 }
 
 #[derive(Default, Deserialize)]
@@ -329,15 +328,15 @@ struct InterPodArgs {
     ignore_preferred_terms_of_existing_pods: bool,
 }
 
-fn inter_pod(args: Option<&Value>, _: &Handle) -> Made {
-    let args: InterPodArgs = arguments(args)?;
+fn inter_pod(given: PluginArgs<'_>, _: &Handle) -> Made {
+    let args: InterPodArgs = given.parse()?;
     let _ = (args.api_version, args.kind);
     let weight = args.hard_pod_affinity_weight.unwrap_or(1);
     if !(0..=100).contains(&weight) {
-        return Err("hardPodAffinityWeight: not in valid range [0, 100]".to_owned());
+        return Err(given.invalid("hardPodAffinityWeight", "not in valid range [0, 100]"));
     }
     let ignores = args.ignore_preferred_terms_of_existing_pods;
-    Ok(Box::new(super::InterPodAffinity::new(weight, ignores)))
+    Ok(Box::new(plugins::InterPodAffinity::new(weight, ignores)))
 }
 
 #[derive(Default, Deserialize)]
@@ -371,51 +370,78 @@ enum Action {
     ScheduleAnyway,
 }
 
-fn spread(args: Option<&Value>, _: &Handle) -> Made {
-    let args: SpreadArgs = arguments(args)?;
+fn spread(given: PluginArgs<'_>, _: &Handle) -> Made {
+    let args: SpreadArgs = given.parse()?;
     let _ = (args.api_version, args.kind);
     let at = "defaultConstraints";
     if args.defaulting_type.unwrap_or(DefaultingType::System) == DefaultingType::System {
         return match args.default_constraints.is_empty() {
-            true => Ok(Box::new(super::PodTopologySpread::default())),
-            false => Err(format!("{at}: when .defaultingType is System, must be empty")),
+            true => Ok(Box::new(plugins::PodTopologySpread::default())),
+            false => Err(given.invalid(at, "when .defaultingType is System, must be empty")),
         };
     }
     let mut constraints: Vec<TopologySpreadConstraint> = Vec::new();
-    for given in args.default_constraints {
-        if given.max_skew <= 0 {
-            return Err(format!("{at}: maxSkew must be greater than zero"));
+    for (i, constraint) in args.default_constraints.into_iter().enumerate() {
+        let invalid =
+            |field: &str, reason: &str| Err(given.invalid(format!("{at}[{i}].{field}"), reason));
+        if constraint.max_skew <= 0 {
+            return invalid("maxSkew", "must be greater than zero");
         }
-        if given.topology_key.is_empty() {
-            return Err(format!("{at}: topologyKey can not be empty"));
+        if constraint.topology_key.is_empty() {
+            return invalid("topologyKey", "can not be empty");
         }
-        if given.label_selector.is_some() {
-            return Err(format!("{at}: constraint must not define a selector"));
+        if constraint.label_selector.is_some() {
+            return invalid("labelSelector", "constraint must not define a selector");
         }
-        if given.min_domains.is_some_and(|n| n <= 0) {
-            return Err(format!("{at}: minDomains must be greater than zero"));
+        if constraint.min_domains.is_some_and(|n| n <= 0) {
+            return invalid("minDomains", "must be greater than zero");
         }
-        let when_unsatisfiable = match given.when_unsatisfiable {
+        let when_unsatisfiable = match constraint.when_unsatisfiable {
             Action::DoNotSchedule => UnsatisfiableAction::DoNotSchedule,
             Action::ScheduleAnyway => UnsatisfiableAction::ScheduleAnyway,
         };
         let is_there = |known: &TopologySpreadConstraint| {
-            *known.topology_key == *given.topology_key
+            *known.topology_key == *constraint.topology_key
                 && known.when_unsatisfiable == when_unsatisfiable
         };
         if constraints.iter().any(is_there) {
-            return Err(format!("{at}: {} is there twice", given.topology_key));
+            return invalid("topologyKey", &format!("{} is there twice", constraint.topology_key));
         }
         constraints.push(TopologySpreadConstraint {
-            max_skew: given.max_skew,
-            topology_key: given.topology_key.into(),
+            max_skew: constraint.max_skew,
+            topology_key: constraint.topology_key.into(),
             when_unsatisfiable,
             selector: LabelSelector::Nothing,
-            min_domains: given.min_domains,
+            min_domains: constraint.min_domains,
             honor_node_affinity: true,
             honor_node_taints: false,
             match_label_keys: Box::default(),
         });
     }
-    Ok(Box::new(super::PodTopologySpread::with_default_constraints(constraints)))
+    Ok(Box::new(plugins::PodTopologySpread::with_default_constraints(constraints)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn arguments_of_load_aware_are_those_of_godel() {
+        let made = |args: Value| {
+            let args = PluginArgs::new("LoadAware", Some(&args));
+            load_aware(args, &Handle::default()).err().map(|error| error.to_string())
+        };
+        let resource = |class: &str, weight: i64| json!([{ "name": "cpu", "weight": weight, "resourceType": class }]);
+        let all = json!({
+            "resources": resource("guaranteed", 2), "estimator": "nodeMetricEstimator",
+            "usageThresholds": { "cpu": 80 }, "estimatedScalingFactors": { "memory": 70 },
+        });
+        assert_eq!(made(all), None);
+        assert_eq!(made(Value::Null), None);
+        let refused = |args: Value| made(args).unwrap_or_default();
+        assert!(refused(json!({ "resources": resource("x", 1) })).contains("type x is invalid"));
+        assert!(refused(json!({ "resources": resource("guaranteed", 0) })).contains("weight"));
+        assert!(refused(json!({ "filterExpiredNodeMetrics": true })).contains("clock"));
+    }
 }

@@ -9,7 +9,7 @@ use std::fmt;
 
 use super::error::{Path, ReadError};
 use super::wire::ResourceRequirements;
-use crate::model::{
+use portolan::model::{
     Name, Quantity, Requests, ResourceList, TaintEffect, Toleration, TolerationOperator,
 };
 

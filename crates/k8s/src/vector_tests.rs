@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use serde_json::Value;
 
 use super::{node, object, pod};
-use crate::model::{Pod, Resources};
+use portolan::model::{Pod, Resources};
 
 const FILES: [&str; 6] =
     ["scheduling", "scheduling-large", "profiles", "volumes", "preemption", "cache"];
@@ -16,7 +16,7 @@ const FILES: [&str; 6] =
 /// The scenarios of a file; none, said aloud, where the vectors are not there.
 fn scenarios(file: &str) -> Vec<Value> {
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR"))
-        .join("../shared/vectors")
+        .join("../../../shared/vectors")
         .join(format!("{file}.jsonl.gz"));
     let Ok(found) = std::fs::File::open(&path) else {
         eprintln!("skipped: {} is not there", path.display());

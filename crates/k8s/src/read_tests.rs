@@ -1,7 +1,7 @@
 //! Reading whole inputs: dispatch, lists, documents, errors.
 
 use super::{Cause, ControllerKind, Objects, Reader, read, read_json, read_yaml};
-use crate::model::{MilliCpu, Object, Pod, TaintEffect};
+use portolan::model::{MilliCpu, Object, Pod, TaintEffect};
 
 const POD: &str = r#"{"apiVersion":"v1","kind":"Pod","metadata":{"name":"a","namespace":"n","uid":"u",
     "managedFields":[{"fieldsV1":{"f:metadata":{"f:labels":{}}}}]},
@@ -284,7 +284,7 @@ scheduling: {nodeSelector: {kata: 'yes'}}
     let objects = read_yaml(text).expect("objects");
     let [a, b] = &objects.pods[..] else { panic!("two pods") };
     assert_eq!((a.template.priority, b.template.priority), (1000, 7));
-    assert_eq!(a.template.preemption_policy, crate::model::PreemptionPolicy::Never);
+    assert_eq!(a.template.preemption_policy, portolan::model::PreemptionPolicy::Never);
     assert_eq!(a.template.resources.incoming.cpu, MilliCpu(250));
     assert_eq!(a.template.node_selector.get("kata"), Some("yes"));
 }
@@ -376,8 +376,8 @@ fn controllers_expand_into_the_pods_that_they_would_have_made() {
     assert_eq!(workloads, [("StatefulSet", "db"), ("DaemonSet", "agent"), ("ReplicaSet", "web")]);
     let agent = objects.pods[8].template.node_affinity.as_ref().expect("affinity");
     let required = agent.required.as_ref().expect("required");
-    assert!(required.matches("n3", &crate::model::Labels::EMPTY));
-    assert!(!required.matches("n1", &crate::model::Labels::EMPTY));
+    assert!(required.matches("n3", &portolan::model::Labels::EMPTY));
+    assert!(!required.matches("n1", &portolan::model::Labels::EMPTY));
     assert_eq!(objects.expand(), 0);
 }
 

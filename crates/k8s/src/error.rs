@@ -7,7 +7,7 @@
 
 use std::fmt;
 
-use crate::model::QuantityError;
+use portolan::model::QuantityError;
 
 /// An input could not be read; nothing of it was kept.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -9,7 +9,7 @@ use super::error::{Cause, Path, ReadError};
 use super::pod_group::{self, GroupKind};
 use super::{movement, objects, reservation, storage, workloads};
 use super::{wire_objects, wire_pod};
-use crate::model::{Node, NodeAffinity, Object, Pod};
+use portolan::model::{Node, NodeAffinity, Object, Pod};
 
 /// Reads a pod. Of `apiVersion` and `kind` the latter is compared where it is
 /// there. A pod that is in phase Succeeded or Failed is read as any other.

@@ -8,7 +8,7 @@ use super::objects::named;
 use super::wire::Metadata;
 use super::wire_objects as wire;
 use super::wire_pod;
-use crate::model::{Name, PodGroup, PodGroupPhase};
+use portolan::model::{Name, PodGroup, PodGroupPhase};
 
 /// Whose pod group it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -133,7 +133,7 @@ fn timeout(
 #[cfg(test)]
 mod tests {
     use super::super::{object, pod};
-    use crate::model::{Object, PodGroup, PodGroupPhase};
+    use portolan::model::{Object, PodGroup, PodGroupPhase};
     use serde_json::{Value, json};
     use std::sync::Arc;
     use std::time::Duration;

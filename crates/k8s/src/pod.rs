@@ -15,7 +15,7 @@ use super::pod_group;
 use super::volume;
 use super::wire::Metadata;
 use super::wire_pod as wire;
-use crate::model::{
+use portolan::model::{
     Container, ContainerKind, ContainerStatus, HostPort, Launcher, MicroTopology, Name,
     OwnerReference, Pod, PodClass, PodSpec, PreemptionPolicy, Protocol, Requests, Template,
     Timestamp, Uid,

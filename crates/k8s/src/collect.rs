@@ -1,6 +1,6 @@
 //! What was read so far, before objects are completed from each other.
 
-use std::collections::HashMap;
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use super::defaults::{Defaulted, Rules};
@@ -12,7 +12,7 @@ use super::read::Skipped;
 use super::reservation;
 use super::workloads::{self, ControllerKind, PodController};
 use super::{wire_objects, wire_pod};
-use crate::model::{Node, Object, Pod, Template};
+use portolan::model::{Node, Object, Pod, Template};
 
 /// The kinds that are told apart.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -101,14 +101,16 @@ pub(super) enum Entry {
 
 /// The templates met so far, so that pods of one share it.
 #[derive(Debug, Default)]
-pub(super) struct Templates(HashMap<u64, Arc<Template>>);
+pub(super) struct Templates(HashSet<Arc<Template>>);
 
 impl Templates {
     /// The same pod with a template that equal ones share.
     pub(super) fn share(&mut self, mut pod: Pod) -> Pod {
-        let known = self.0.entry(pod.template.hash64()).or_insert_with(|| pod.template.clone());
-        if *known == pod.template {
-            pod.template = known.clone();
+        match self.0.get(&pod.template) {
+            Some(known) => pod.template = known.clone(),
+            None => {
+                self.0.insert(pod.template.clone());
+            }
         }
         pod
     }

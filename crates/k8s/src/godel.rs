@@ -5,7 +5,7 @@ use serde::Deserialize;
 use super::error::{Cause, Path, ReadError};
 use super::node::{name, optional};
 use super::wire::{Annotations, List, Metadata, Text, wire};
-use crate::model::{GodelPod, NominatedNode, Victim};
+use portolan::model::{GodelPod, NominatedNode, Victim};
 
 /// What the annotations of a pod say; none where they say nothing that is read.
 /// Of a `bound` pod what only its way there needed is left out.
@@ -73,7 +73,7 @@ fn nominated_node(text: &str, path: &Path<'_>) -> Result<Option<NominatedNode>, 
 #[cfg(test)]
 mod tests {
     use super::super::pod;
-    use crate::model::{Pod, PodState};
+    use portolan::model::{Pod, PodState};
     use serde_json::{Value, json};
 
     fn read(annotations: Value, node: &str) -> Result<Pod, String> {

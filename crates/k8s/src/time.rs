@@ -1,6 +1,6 @@
 //! RFC 3339 times, as Kubernetes writes them: `2024-05-01T12:00:00.5Z`.
 
-use crate::model::Timestamp;
+use portolan::model::Timestamp;
 
 /// The time that `text` says; `None` where it is no RFC 3339 time, or outside
 /// of what 64 bits of nanoseconds hold (1677 to 2262).

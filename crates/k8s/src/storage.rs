@@ -5,7 +5,7 @@ use super::node::{labels, name, quantities};
 use super::selector::{label_selector, node_selector};
 use super::wire::{List, Text};
 use super::{volume, wire_pod, wire_storage as wire};
-use crate::model::{
+use portolan::model::{
     AccessMode, ClaimReference, CsiDriver, CsiNode, CsiNodeDriver, CsiStorageCapacity, Name,
     NodeSelector, NodeSelectorTerm, Object, Operator, PersistentVolume, PersistentVolumeClaim,
     Quantity, QuantityError, Requirement, StorageClass, VolumeAttachment, VolumeBindingMode,

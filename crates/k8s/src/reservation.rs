@@ -9,7 +9,7 @@ use super::objects::named;
 use super::wire::Annotations;
 use super::wire_objects as wire;
 use super::wire_pod;
-use crate::model::{GodelPod, Labels, Reservation, ReservationPhase, Uid};
+use portolan::model::{GodelPod, Labels, Reservation, ReservationPhase, Uid};
 
 /// A reservation with its pod, which takes what the template's containers request and
 /// nothing else of it (`ConvertReservationToPod`).
@@ -95,7 +95,7 @@ fn phase(text: &str, path: &Path<'_>) -> Result<ReservationPhase, ReadError> {
 #[cfg(test)]
 mod tests {
     use super::super::object;
-    use crate::model::{MilliCpu, Object, Reservation, ReservationPhase};
+    use portolan::model::{MilliCpu, Object, Reservation, ReservationPhase};
     use serde_json::{Value, json};
     use std::sync::Arc;
     use std::time::Duration;

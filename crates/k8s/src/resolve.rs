@@ -8,7 +8,7 @@ use super::defaults::{Defaulted, amount, object};
 use super::objects::{PriorityClass, RuntimeClass};
 use super::pod::PodDraft;
 use super::workloads::PodController;
-use crate::model::{Name, Node, Object, Pod, PreemptionPolicy};
+use portolan::model::{Name, Node, Object, Pod, PreemptionPolicy};
 
 /// What inputs held, in their order.
 #[derive(Clone, Debug, Default)]

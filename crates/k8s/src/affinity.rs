@@ -7,7 +7,7 @@ use super::node::{name, optional, taint_effect};
 use super::selector::{label_selector, names, node_selector, node_selector_term};
 use super::wire::Text;
 use super::wire_pod as wire;
-use crate::model::{
+use portolan::model::{
     LabelSelector, Labels, Name, NodeAffinity, Operator, PodAffinity, PodAffinityTerm,
     PreferredSchedulingTerm, Requirement, Toleration, TolerationOperator, TopologySpreadConstraint,
     UnsatisfiableAction, WeightedPodAffinityTerm,

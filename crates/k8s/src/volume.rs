@@ -3,7 +3,7 @@
 
 use super::node::name;
 use super::wire_pod as wire;
-use crate::model::{Volume, VolumeSource};
+use portolan::model::{Volume, VolumeSource};
 
 /// The volume, if scheduling reads it.
 pub(super) fn read(volume: &wire::Volume<'_>) -> Option<Volume> {

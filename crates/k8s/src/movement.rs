@@ -4,7 +4,9 @@ use super::error::{Cause, Path, ReadError};
 use super::node::{name, timestamp};
 use super::objects::named;
 use super::wire_objects as wire;
-use crate::model::{Movement, MovementOwner, MovementTask, Object, OwnerKey, RecommendedNode, Uid};
+use portolan::model::{
+    Movement, MovementOwner, MovementTask, Object, OwnerKey, RecommendedNode, Uid,
+};
 
 /// A movement, as a rescheduler writes it and Gödel's controllers fill it in.
 pub(super) fn read(wire: &wire::Movement<'_>, path: &Path<'_>) -> Result<Object, ReadError> {
@@ -70,7 +72,7 @@ fn tasks(wire: &[wire::MovementTask<'_>]) -> Box<[MovementTask]> {
 #[cfg(test)]
 mod tests {
     use super::super::{object, read as read_text};
-    use crate::model::{Movement, Object, Timestamp};
+    use portolan::model::{Movement, Object, Timestamp};
     use serde_json::{Value, json};
     use std::sync::Arc;
 
