@@ -67,6 +67,14 @@ impl ReadError {
         ReadError(Box::new(Inner { path, position, cause }))
     }
 
+    /// What the JSON parser found, its position apart from the message.
+    pub(super) fn json(path: String, error: &serde_json::Error) -> ReadError {
+        let position = (error.line() > 0).then(|| (error.line() as u64, error.column() as u64));
+        let message = error.to_string();
+        let message = message.rsplit_once(" at line ").map_or(&*message, |(message, _)| message);
+        ReadError::at(path, position, Cause::Syntax(message.to_owned()))
+    }
+
     /// The same error, its path under another.
     pub(super) fn within(mut self, parent: &str) -> ReadError {
         let dot = if self.0.path.is_empty() || self.0.path.starts_with('[') { "" } else { "." };

@@ -50,6 +50,7 @@ mod reservation;
 mod resolve;
 mod selector;
 mod single;
+mod slice;
 mod storage;
 mod time;
 #[cfg(test)]
@@ -68,4 +69,5 @@ pub use objects::{PriorityClass, RuntimeClass};
 pub use read::{Reader, is_json, read, read_json, read_yaml};
 pub use resolve::Objects;
 pub use single::{node, node_affinity, object, pod};
+pub use slice::{node_from_slice, object_from_slice, pod_from_slice};
 pub use workloads::{ControllerKind, PodController};

@@ -70,12 +70,16 @@ pub(super) fn budget(
     let meta = wire.metadata.clone().unwrap_or_default();
     let spec = wire.spec.clone().unwrap_or_default();
     let status = wire.status.clone().unwrap_or_default();
+    let mut disrupted_pods: Box<[Name]> =
+        status.disrupted_pods.iter().map(|(pod, _)| name(pod)).collect();
+    // Go walks the map in the order of its keys.
+    disrupted_pods.sort_unstable();
     Ok(PodDisruptionBudget {
         namespace: namespace(&meta),
         name: named(&meta, path)?,
         selector: label_selector(spec.selector.as_ref(), &path.key("spec").key("selector"))?,
         disruptions_allowed: status.disruptions_allowed,
-        disrupted_pods: status.disrupted_pods.iter().map(|(pod, _)| name(pod)).collect(),
+        disrupted_pods,
     })
 }
 

@@ -63,14 +63,8 @@ impl Reader {
     /// As for [`Reader::read`].
     pub fn read_json(&mut self, input: &[u8]) -> Result<(), ReadError> {
         let input = input.strip_prefix(b"\xef\xbb\xbf").unwrap_or(input);
-        let document: Document = serde_json::from_slice(input).map_err(|error| {
-            let path = json_path(input);
-            let position = (error.line() > 0).then(|| (error.line() as u64, error.column() as u64));
-            // The position is given apart from the message.
-            let message = error.to_string();
-            let message = message.rsplit_once(" at line ").map_or(&*message, |(m, _)| m);
-            ReadError::at(path, position, Cause::Syntax(message.to_owned()))
-        })?;
+        let document: Document = serde_json::from_slice(input)
+            .map_err(|error| ReadError::json(json_path(input), &error))?;
         self.collected.merge(document.into_result()?);
         Ok(())
     }

@@ -19,7 +19,11 @@ use portolan::model::{Node, NodeAffinity, Object, Pod};
 /// A field of another type, or with a value that it cannot have.
 pub fn pod(value: &Value) -> Result<Pod, ReadError> {
     expect_kind(value, "Pod")?;
-    let wire: wire_pod::Pod<'_> = from_value(value)?;
+    pod_of(value)
+}
+
+pub(super) fn pod_of<'v>(source: impl Source<'v>) -> Result<Pod, ReadError> {
+    let wire: wire_pod::Pod<'v> = source.read()?;
     Ok(super::pod::read(&wire, &Path::Root, &mut Rules::stored())?.finish())
 }
 
@@ -30,7 +34,11 @@ pub fn pod(value: &Value) -> Result<Pod, ReadError> {
 /// See [`pod`].
 pub fn node(value: &Value) -> Result<Node, ReadError> {
     expect_kind(value, "Node")?;
-    let wire: wire_objects::Node<'_> = from_value(value)?;
+    node_of(value)
+}
+
+pub(super) fn node_of<'v>(source: impl Source<'v>) -> Result<Node, ReadError> {
+    let wire: wire_objects::Node<'v> = source.read()?;
     super::node::read(&wire, &Path::Root, &mut Rules::stored())
 }
 
@@ -40,7 +48,7 @@ pub fn node(value: &Value) -> Result<Node, ReadError> {
 ///
 /// See [`pod`].
 pub fn node_affinity(value: &Value) -> Result<NodeAffinity, ReadError> {
-    let wire: wire_pod::NodeAffinity<'_> = from_value(value)?;
+    let wire: wire_pod::NodeAffinity<'_> = value.read()?;
     Ok(super::affinity::node_affinity(&wire))
 }
 
@@ -51,71 +59,80 @@ pub fn node_affinity(value: &Value) -> Result<NodeAffinity, ReadError> {
 ///
 /// See [`pod`]; and where the kind is none of these.
 pub fn object(kind: &str, value: &Value) -> Result<Object, ReadError> {
+    let kind = value.get("kind").and_then(Value::as_str).unwrap_or(kind);
+    let api_version = value.get("apiVersion").and_then(Value::as_str).unwrap_or_default();
+    object_of(kind, api_version, value)
+}
+
+/// An object of this kind; the version tells pod groups apart.
+pub(super) fn object_of<'v>(
+    kind: &str,
+    api_version: &str,
+    source: impl Source<'v>,
+) -> Result<Object, ReadError> {
     const KINDS: &str = "one of Namespace, Service, ReplicationController, ReplicaSet, \
         StatefulSet, DaemonSet, PersistentVolume, PersistentVolumeClaim, StorageClass, CSINode, \
         VolumeAttachment, CSIDriver, CSIStorageCapacity, PodDisruptionBudget, PodGroup, \
         NMNode, CustomNodeResource, Reservation, Movement";
     let root = Path::Root;
     let rules = &mut Rules::stored();
-    let kind = value.get("kind").and_then(Value::as_str).unwrap_or(kind);
     let workload = |controller: workloads::PodController| controller.workload();
     let workload = match kind {
         "Namespace" => {
-            return objects::namespace(&from_value(value)?, &root).map(Object::from);
+            return objects::namespace(&source.read()?, &root).map(Object::from);
         }
         "Service" => {
             let namespace = |meta: &super::wire::Metadata<'_>| (&*meta.namespace).into();
-            return objects::service(&from_value(value)?, &root, namespace).map(Object::from);
+            return objects::service(&source.read()?, &root, namespace).map(Object::from);
         }
         "PodDisruptionBudget" => {
             let namespace = |meta: &super::wire::Metadata<'_>| (&*meta.namespace).into();
-            let budget = objects::budget(&from_value(value)?, &root, namespace);
+            let budget = objects::budget(&source.read()?, &root, namespace);
             return budget.map(Object::from);
         }
         "PodGroup" => {
             let namespace = |meta: &super::wire::Metadata<'_>| (&*meta.namespace).into();
-            let version = value.get("apiVersion").and_then(Value::as_str).unwrap_or_default();
-            let group = version.split_once('/').map_or("", |(group, _)| group);
+            let group = api_version.split_once('/').map_or("", |(group, _)| group);
             let kind = GroupKind::of(group).unwrap_or(GroupKind::Kubernetes);
-            let group = pod_group::read(kind, &from_value(value)?, &root, namespace);
+            let group = pod_group::read(kind, &source.read()?, &root, namespace);
             return group.map(Object::from);
         }
         "Reservation" => {
-            let reservation = reservation::read(&from_value(value)?, &root, rules);
+            let reservation = reservation::read(&source.read()?, &root, rules);
             return reservation.map(Object::from);
         }
-        "Movement" => return movement::read(&from_value(value)?, &root),
-        "PersistentVolume" => return storage::persistent_volume(&from_value(value)?, &root),
+        "Movement" => return movement::read(&source.read()?, &root),
+        "PersistentVolume" => return storage::persistent_volume(&source.read()?, &root),
         "PersistentVolumeClaim" => {
-            return storage::persistent_volume_claim(&from_value(value)?, &root);
+            return storage::persistent_volume_claim(&source.read()?, &root);
         }
-        "StorageClass" => return storage::storage_class(&from_value(value)?, &root),
-        "CSINode" => return storage::csi_node(&from_value(value)?, &root),
-        "VolumeAttachment" => return storage::volume_attachment(&from_value(value)?, &root),
-        "CSIDriver" => return storage::csi_driver(&from_value(value)?, &root),
-        "CSIStorageCapacity" => return storage::csi_storage_capacity(&from_value(value)?, &root),
-        "NMNode" => return super::node::nm_node(&from_value(value)?, &root),
+        "StorageClass" => return storage::storage_class(&source.read()?, &root),
+        "CSINode" => return storage::csi_node(&source.read()?, &root),
+        "VolumeAttachment" => return storage::volume_attachment(&source.read()?, &root),
+        "CSIDriver" => return storage::csi_driver(&source.read()?, &root),
+        "CSIStorageCapacity" => return storage::csi_storage_capacity(&source.read()?, &root),
+        "NMNode" => return super::node::nm_node(&source.read()?, &root),
         "CustomNodeResource" => {
-            return super::node::custom_node_resource(&from_value(value)?, &root);
+            return super::node::custom_node_resource(&source.read()?, &root);
         }
         "ReplicationController" => {
-            workload(workloads::replication_controller(&from_value(value)?, &root, rules)?)
+            workload(workloads::replication_controller(&source.read()?, &root, rules)?)
         }
         "ReplicaSet" => workload(workloads::controller(
             workloads::ControllerKind::ReplicaSet,
-            &from_value(value)?,
+            &source.read()?,
             &root,
             rules,
         )?),
         "StatefulSet" => workload(workloads::controller(
             workloads::ControllerKind::StatefulSet,
-            &from_value(value)?,
+            &source.read()?,
             &root,
             rules,
         )?),
         "DaemonSet" => workload(workloads::controller(
             workloads::ControllerKind::DaemonSet,
-            &from_value(value)?,
+            &source.read()?,
             &root,
             rules,
         )?),
@@ -136,12 +153,20 @@ fn expect_kind(value: &Value, expected: &'static str) -> Result<(), ReadError> {
     }
 }
 
-fn from_value<'v, T: Deserialize<'v>>(value: &'v Value) -> Result<T, ReadError> {
-    // Paths are tracked only once something is known to be wrong.
-    T::deserialize(value).or_else(|_| {
-        serde_path_to_error::deserialize(value).map_err(|error| {
-            let path = error.path().to_string();
-            ReadError::at(path, None, Cause::Syntax(error.into_inner().to_string()))
+/// What one object is read from.
+pub(super) trait Source<'v> {
+    /// The fields of a kind, as they are written.
+    fn read<T: Deserialize<'v>>(self) -> Result<T, ReadError>;
+}
+
+impl<'v> Source<'v> for &'v Value {
+    fn read<T: Deserialize<'v>>(self) -> Result<T, ReadError> {
+        // Paths are tracked only once something is known to be wrong.
+        T::deserialize(self).or_else(|_| {
+            serde_path_to_error::deserialize(self).map_err(|error| {
+                let path = error.path().to_string();
+                ReadError::at(path, None, Cause::Syntax(error.into_inner().to_string()))
+            })
         })
-    })
+    }
 }

@@ -6,6 +6,7 @@
 //! Go.
 
 use std::borrow::Cow;
+use std::collections::HashMap;
 use std::fmt;
 use std::ops::Deref;
 
@@ -139,7 +140,8 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for List<T> {
     }
 }
 
-/// A map from text, in the order of the input; `null` is empty.
+/// A map from text, in the order of the input; `null` is empty. A key that is given twice has its last value, as in
+/// Go.
 #[derive(Clone, Debug)]
 pub(super) struct Map<'a, V>(pub(super) Vec<(Text<'a>, V)>);
 
@@ -181,9 +183,14 @@ impl<'de: 'a, 'a, V: Deserialize<'de>> Deserialize<'de> for Map<'a, V> {
             }
 
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-                let mut entries = Vec::new();
+                let mut entries: Vec<(Text<'de>, V)> = Vec::new();
+                let mut sorted = true;
                 while let Some((Key(key), value)) = map.next_entry()? {
+                    sorted &= entries.last().is_none_or(|(last, _)| *last < key);
                     entries.push((key, value));
+                }
+                if !sorted {
+                    keep_last(&mut entries);
                 }
                 Ok(Map(entries))
             }
@@ -191,6 +198,22 @@ impl<'de: 'a, 'a, V: Deserialize<'de>> Deserialize<'de> for Map<'a, V> {
 
         deserializer.deserialize_option(Entries(std::marker::PhantomData))
     }
+}
+
+/// Of entries with one key keeps the last, in the place of the first. O(entries).
+fn keep_last<V>(entries: &mut Vec<(Text<'_>, V)>) {
+    let mut kept: Vec<(Text<'_>, V)> = Vec::with_capacity(entries.len());
+    let mut places: HashMap<String, usize> = HashMap::with_capacity(entries.len());
+    for (key, value) in entries.drain(..) {
+        match places.get(&*key) {
+            Some(at) => kept[*at].1 = value,
+            None => {
+                places.insert(key.to_string(), kept.len());
+                kept.push((key, value));
+            }
+        }
+    }
+    *entries = kept;
 }
 
 /// Labels, annotations, node selectors.
