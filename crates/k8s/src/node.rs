@@ -190,15 +190,22 @@ pub(super) fn resource_list(
     amounts: &Amounts<'_>,
     path: &Path<'_>,
 ) -> Result<ResourceList, ReadError> {
-    let all = quantities(amounts, path)?;
-    let known = all.iter().filter(|(name, _)| is_scheduled_resource(name));
-    Ok(ResourceList::new(known.map(|(name, quantity)| (name.clone(), quantity))))
+    quantities_of(amounts, path, is_scheduled_resource)
 }
 
 /// Quantities by name, whatever the names. A negative one is an error.
 pub(super) fn quantities(
     amounts: &Amounts<'_>,
     path: &Path<'_>,
+) -> Result<ResourceList, ReadError> {
+    quantities_of(amounts, path, |_| true)
+}
+
+/// Reads all quantities, and keeps those with these names.
+fn quantities_of(
+    amounts: &Amounts<'_>,
+    path: &Path<'_>,
+    keep: impl Fn(&str) -> bool,
 ) -> Result<ResourceList, ReadError> {
     let mut list = ResourceList::default();
     for (key, text) in amounts.iter() {
@@ -210,7 +217,9 @@ pub(super) fn quantities(
         if quantity.is_negative() {
             return Err(ReadError::new(&path.key(key), Cause::Negative(text.to_owned())));
         }
-        list.set(name(key), quantity);
+        if keep(key) {
+            list.set(name(key), quantity);
+        }
     }
     Ok(list)
 }

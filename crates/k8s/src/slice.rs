@@ -22,8 +22,8 @@ use portolan::model::{Node, Object, Pod};
 ///
 /// Use it for one pod of an API server, such as the object of a watch event: nothing is filled in. O(len).
 ///
-/// Of a field that scheduling does not read only the form is checked: a number there may be too large for 64 bits,
-/// and a text need not be UTF-8.
+/// Of a field that scheduling does not read only the form is checked: a number there may be too large for a double,
+/// and an escape half a surrogate pair.
 ///
 /// ```
 /// let pod = portolan_k8s::pod_from_slice(br#"{"kind":"Pod","apiVersion":"v1",
@@ -97,7 +97,10 @@ struct Straight<'b, 'k> {
 impl<'b> Source<'b> for Straight<'b, '_> {
     fn read<T: Deserialize<'b>>(self) -> Result<T, ReadError> {
         let mut found = TypeMeta::default();
-        let mut json = serde_json::Deserializer::from_slice(self.bytes);
+        // Checked once here, and not for each text.
+        let text = str::from_utf8(self.bytes)
+            .map_err(|error| ReadError::new(&Path::Root, Cause::Syntax(error.to_string())))?;
+        let mut json = serde_json::Deserializer::from_str(text);
         let fields = Fields { found: &mut found, read: PhantomData };
         let read = fields.deserialize(&mut json).and_then(|read| json.end().map(|()| read));
         let read = read.map_err(|error| ReadError::json(String::new(), &error))?;
