@@ -13,6 +13,11 @@ for crate in $found; do
 done
 [ "$bad" = 0 ]
 echo "default features pull: $(echo $found)"
+# Formats are read by portolan-k8s, whatever the features.
+if cargo tree -p portolan -e normal --prefix none --all-features | grep -E '^serde|yaml|json'; then
+    echo "the library pulls a parser: formats belong to portolan-k8s"
+    exit 1
+fi
 if cargo deny --version >/dev/null 2>&1; then
     cargo deny check
 else

@@ -20,7 +20,7 @@ print(ours)
 ')
 echo "rust-version $version covers the edition and all dependencies that declare one"
 if rustup run "$version" rustc --version >/dev/null 2>&1; then
-    CARGO_TARGET_DIR=target/msrv rustup run "$version" cargo check --locked -p portolan -p portolan-publish --all-features
+    CARGO_TARGET_DIR=target/msrv rustup run "$version" cargo check --locked -p portolan -p portolan-publish -p portolan-k8s --all-features
 else
     echo "SKIPPED: Rust $version is not installed here (rustup toolchain install $version); nothing was built with it"
 fi

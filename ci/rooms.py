@@ -17,7 +17,11 @@ import tempfile
 import shipped
 
 # The crates of the library: the name, the source, and the room of modules that are no room of their own.
-CRATES = {"portolan": ("src", None), "portolan_publish": ("crates/publish/src", "publish")}
+CRATES = {
+    "portolan": ("src", None),
+    "portolan_publish": ("crates/publish/src", "publish"),
+    "portolan_k8s": ("crates/k8s/src", "k8s"),
+}
 DESIGN = "docs/design.md"
 # Paths in the text that are checked to exist.
 NAMED = re.compile(

@@ -31,6 +31,8 @@
 //! | [`framework`], [`plugins`] | filters and scores on a version |
 //! | [`scheduler`] | queue, scheduling and binding cycles, preemption, gangs |
 //! | `metrics` (feature `metrics`) | kube-scheduler's metrics, for Prometheus |
+//!
+//! The crate `portolan-k8s` reads Kubernetes JSON and YAML and configurations of kube-scheduler.
 #![deny(missing_docs)]
 
 mod engine;

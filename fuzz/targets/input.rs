@@ -259,12 +259,16 @@ fn stored(bytes: &[u8], checks: Checks) {
         // A value has no lines; what is wrong with it as a whole has no path.
         assert!(!error.to_string().is_empty());
     };
-    match portolan_k8s::node(&value) {
+    let read = portolan_k8s::node(&value);
+    assert_eq!(portolan_k8s::node_from_slice(bytes), read);
+    match read {
         Ok(node) => drop(writer.add_node(node)),
         Err(error) => somewhere(&error),
     }
     for (kind, _) in KINDS {
-        match portolan_k8s::object(kind, &value) {
+        let read = portolan_k8s::object(kind, &value);
+        assert_eq!(portolan_k8s::object_from_slice(kind, bytes), read);
+        match read {
             Ok(object) => drop(writer.put_object(object)),
             Err(error) => somewhere(&error),
         }
@@ -272,7 +276,9 @@ fn stored(bytes: &[u8], checks: Checks) {
     if let Err(error) = portolan_k8s::node_affinity(&value) {
         somewhere(&error);
     }
-    match portolan_k8s::pod(&value) {
+    let read = portolan_k8s::pod(&value);
+    assert_eq!(portolan_k8s::pod_from_slice(bytes), read);
+    match read {
         Ok(pod) => {
             drop(writer.add_pod(pod.clone()));
             place(&mut writer, vec![pod], &PROFILE, checks);

@@ -1,11 +1,11 @@
-//! Kubernetes JSON and YAML in.
+//! Kubernetes objects and scheduler configurations for portolan.
 //!
-//! Two ways, for two kinds of input. What comes from an API server is stored
-//! form already: [`pod`], [`node`] and [`object`] read one value and add
-//! nothing. What comes from files was written by people or by `kubectl get`:
-//! [`read`], or a [`Reader`] for several files, takes lists and documents of all
-//! kinds, fills in what the API server and its admission would have filled in,
-//! and reports that in [`Objects::defaulted`], beside the kinds that it skipped.
+//! Three ways, for three kinds of input. The bytes of one object that an API server sends are stored form already:
+//! [`pod_from_slice`], [`node_from_slice`] and [`object_from_slice`] read them and add nothing; [`pod`], [`node`] and
+//! [`object`] do the same for a [`serde_json::Value`]. Files were written by people or by `kubectl get`: [`read`], or a
+//! [`Reader`] for several files, takes lists and documents of all kinds, fills in what the API server and its
+//! admission would have filled in, and reports that in [`Objects::defaulted`], beside the kinds that it skipped.
+//! Configurations of kube-scheduler become frameworks: see [`config`].
 //!
 //! ```
 //! let objects = portolan_k8s::read(b"
@@ -29,6 +29,9 @@
 //! What it does not do: it does not validate what scheduling does not read, so it
 //! takes objects that an API server would refuse. What scheduling reads and
 //! cannot make sense of is an error, never a guess.
+
+#![deny(missing_docs)]
+#![forbid(unsafe_code)]
 
 mod affinity;
 mod collect;
@@ -71,3 +74,8 @@ pub use resolve::Objects;
 pub use single::{node, node_affinity, object, pod};
 pub use slice::{node_from_slice, object_from_slice, pod_from_slice};
 pub use workloads::{ControllerKind, PodController};
+
+/// Tests the code of the README.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
