@@ -3,4 +3,4 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 RUSTDOCFLAGS="-D warnings" cargo doc --workspace --all-features --no-deps
-RUSTDOCFLAGS="-D warnings" cargo doc -p portolan -p portolan-publish --no-deps
+RUSTDOCFLAGS="-D warnings" cargo doc -p portolan -p portolan-publish -p portolan-k8s --no-deps

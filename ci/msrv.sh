@@ -23,7 +23,7 @@ if ! rustup run "$version" rustc --version >/dev/null 2>&1; then
     timeout 300 rustup toolchain install "$version" --profile minimal --no-self-update >/dev/null 2>&1 || true
 fi
 if rustup run "$version" rustc --version >/dev/null 2>&1; then
-    CARGO_TARGET_DIR=target/msrv rustup run "$version" cargo check --locked -p portolan -p portolan-publish --all-features
+    CARGO_TARGET_DIR=target/msrv rustup run "$version" cargo check --locked -p portolan -p portolan-publish -p portolan-k8s --all-features
 else
     echo "SKIPPED: Rust $version cannot be installed here; nothing was built with it"
 fi

@@ -17,7 +17,11 @@ import tempfile
 import shipped
 
 # The crates of the library: the name, the source directory, and the room of modules that are not rooms themselves.
-CRATES = {"portolan": ("src", None), "portolan_publish": ("crates/publish/src", "publish")}
+CRATES = {
+    "portolan": ("src", None),
+    "portolan_publish": ("crates/publish/src", "publish"),
+    "portolan_k8s": ("crates/k8s/src", "k8s"),
+}
 DESIGN = "docs/design.md"
 # Paths in the document that must exist.
 NAMED = re.compile(

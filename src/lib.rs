@@ -32,13 +32,14 @@
 //! | [`scheduler`] | queue, scheduling and binding cycles, preemption, gangs |
 //! | `metrics` (feature `metrics`) | kube-scheduler's metrics, for Prometheus |
 //!
+//! The crate `portolan-k8s` reads Kubernetes JSON and YAML and configurations of kube-scheduler.
+//!
 //! # Features
 //!
 //! All are off by default.
 //!
 //! | feature | contents |
 //! |---|---|
-//! | `k8s` | Kubernetes JSON and YAML: `model::k8s` |
 //! | `metrics` | kube-scheduler's metrics, encoded alone or in a registry of your own: `metrics` |
 //! | `serde` | `Serialize` and `Deserialize` for [`model`] and [`log::Event`], to write a log and replay it |
 //! | `tracing` | spans and events, see below |

@@ -2,11 +2,11 @@
 
 use std::path::{Path, PathBuf};
 
-use portolan::framework::config::Configuration;
-use portolan::framework::{Framework, Handle, Registry};
-use portolan::model::{Object, ObjectKind, Pod, PodState, k8s};
+use portolan::framework::{Framework, Handle};
+use portolan::model::{Object, ObjectKind, Pod, PodState};
 use portolan::snapshot::GodelConfig;
 use portolan::{CommitPolicy, Config, Engine, Writer};
+use portolan_k8s::config::{Configuration, Registry};
 
 use crate::error::Failure;
 use crate::input;
@@ -42,7 +42,7 @@ impl Godel {
     }
 
     /// A note if objects are ignored because `--godel` is missing.
-    pub(crate) fn note(&self, objects: &k8s::Objects) -> Option<String> {
+    pub(crate) fn note(&self, objects: &portolan_k8s::Objects) -> Option<String> {
         if self.scheduler_type.is_some() {
             return None;
         }
@@ -65,14 +65,14 @@ pub(crate) struct Loaded {
     pub(crate) writer: Writer,
     pub(crate) pending: Vec<Pod>,
     /// Pod controllers, whose daemon sets add pods to new nodes.
-    pub(crate) controllers: Vec<k8s::PodController>,
+    pub(crate) controllers: Vec<portolan_k8s::PodController>,
     /// Notes for the reader about defaulted and skipped input.
     pub(crate) notes: Vec<String>,
 }
 
 /// Reads all objects of the files, as printed by `kubectl get … -o json|yaml`.
-pub(crate) fn read(files: &[PathBuf]) -> Result<k8s::Objects, Failure> {
-    let mut reader = k8s::Reader::new();
+pub(crate) fn read(files: &[PathBuf]) -> Result<portolan_k8s::Objects, Failure> {
+    let mut reader = portolan_k8s::Reader::new();
     for file in files {
         let bytes = input::read(file)?;
         reader.read(&bytes).map_err(|error| not_read(file, &error))?;
@@ -88,7 +88,7 @@ pub(crate) fn pods(files: &[PathBuf]) -> Result<Vec<Pod>, Failure> {
 }
 
 /// A read error with its file; the line number appears once, after the file name.
-pub(crate) fn not_read(file: &Path, error: &k8s::ReadError) -> Failure {
+pub(crate) fn not_read(file: &Path, error: &portolan_k8s::ReadError) -> Failure {
     let (file, text) = (file.to_owned(), error.to_string());
     match error.line() {
         Some(line) => {

@@ -5,9 +5,8 @@
 
 use std::io::Write;
 
-use portolan::framework::config::{ConfigError, Configuration};
-use portolan::framework::{Handle, Registry};
-use portolan::model::k8s;
+use portolan::framework::Handle;
+use portolan_k8s::config::{ConfigError, Configuration, Registry};
 use portolan_testkit::alloc::Counting;
 
 #[path = "../src/files/mod.rs"]
@@ -31,12 +30,12 @@ fn bounded<T>(name: &str, length: usize, read: impl FnOnce() -> T) -> T {
     result
 }
 
-fn yaml(name: &str, text: &str) -> Result<k8s::Objects, k8s::ReadError> {
-    bounded(name, text.len(), || k8s::read_yaml(text))
+fn yaml(name: &str, text: &str) -> Result<portolan_k8s::Objects, portolan_k8s::ReadError> {
+    bounded(name, text.len(), || portolan_k8s::read_yaml(text))
 }
 
-fn json(name: &str, text: &str) -> Result<k8s::Objects, k8s::ReadError> {
-    bounded(name, text.len(), || k8s::read_json(text.as_bytes()))
+fn json(name: &str, text: &str) -> Result<portolan_k8s::Objects, portolan_k8s::ReadError> {
+    bounded(name, text.len(), || portolan_k8s::read_json(text.as_bytes()))
 }
 
 /// Reads a configuration with these arguments of one plugin.

@@ -10,11 +10,10 @@ use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
 use arbitrary::{Arbitrary, Unstructured};
-use portolan::framework::Framework;
-use portolan::framework::config::Configuration;
-use portolan::framework::{Handle, Registry};
-use portolan::model::{Node, Pod, k8s};
+use portolan::framework::{Framework, Handle};
+use portolan::model::{Node, Pod};
 use portolan::{Config, Engine, Writer};
+use portolan_k8s::config::{Configuration, Registry};
 use serde_json::{Map, Value, json};
 
 use crate::files::openb::{self, Arrival, Priorities};
@@ -23,9 +22,11 @@ use crate::sample::Checks;
 use crate::vectors::{self, Tally};
 
 const PARSERS: [fn(&[u8], Checks); 12] = [
-    |bytes, checks| objects(k8s::read_json(bytes), bytes, checks),
-    |bytes, checks| text(bytes, checks, |text| objects(k8s::read_yaml(text), bytes, checks)),
-    |bytes, checks| text(bytes, checks, |_| objects(k8s::read(bytes), bytes, checks)),
+    |bytes, checks| objects(portolan_k8s::read_json(bytes), bytes, checks),
+    |bytes, checks| {
+        text(bytes, checks, |text| objects(portolan_k8s::read_yaml(text), bytes, checks))
+    },
+    |bytes, checks| text(bytes, checks, |_| objects(portolan_k8s::read(bytes), bytes, checks)),
     |bytes, checks| text(bytes, checks, |text| configuration(text, checks)),
     vectors,
     nodes,
@@ -82,20 +83,27 @@ fn has_line(bytes: &[u8], line: u64) -> bool {
     (1..=ends + 1).contains(&line)
 }
 
-fn refused(error: &k8s::ReadError, bytes: &[u8]) {
+fn refused(error: &portolan_k8s::ReadError, bytes: &[u8]) {
     assert!(!error.cause().to_string().is_empty());
     match error.line() {
         Some(line) => assert!(has_line(bytes, line), "{error}: there is no line {line}"),
         // If the input is one object without a known kind, the error concerns the whole input.
         None => assert!(
             !error.path().is_empty()
-                || matches!(error.cause(), k8s::Cause::NoKind | k8s::Cause::Kind { .. }),
+                || matches!(
+                    error.cause(),
+                    portolan_k8s::Cause::NoKind | portolan_k8s::Cause::Kind { .. }
+                ),
             "{error}: no location"
         ),
     }
 }
 
-fn objects(read: Result<k8s::Objects, k8s::ReadError>, bytes: &[u8], checks: Checks) {
+fn objects(
+    read: Result<portolan_k8s::Objects, portolan_k8s::ReadError>,
+    bytes: &[u8],
+    checks: Checks,
+) {
     match read {
         Ok(objects) => admit(objects, checks),
         Err(error) => refused(&error, bytes),
@@ -104,7 +112,7 @@ fn objects(read: Result<k8s::Objects, k8s::ReadError>, bytes: &[u8], checks: Che
 
 /// Adds all objects to an engine, as the command-line program does. An engine may refuse what a parser accepts, such as
 /// a duplicate pod, and must remain consistent.
-fn admit(mut objects: k8s::Objects, checks: Checks) {
+fn admit(mut objects: portolan_k8s::Objects, checks: Checks) {
     let replicas = objects.controllers.iter().map(|controller| controller.replicas);
     if replicas.fold(0, usize::saturating_add) <= 200 {
         objects.expand();
@@ -245,24 +253,30 @@ const KINDS: [(&str, &str); 12] = [
 fn stored(bytes: &[u8], checks: Checks) {
     let Ok(value) = serde_json::from_slice::<Value>(bytes) else { return };
     let (mut writer, _) = Engine::inline(Config::default());
-    let check_error = |error: &k8s::ReadError| {
+    let check_error = |error: &portolan_k8s::ReadError| {
         // A value has no line numbers, and an error that concerns the whole value has no path.
         assert!(!error.to_string().is_empty());
     };
-    match k8s::node(&value) {
+    let read = portolan_k8s::node(&value);
+    assert_eq!(portolan_k8s::node_from_slice(bytes), read);
+    match read {
         Ok(node) => drop(writer.add_node(node)),
         Err(error) => check_error(&error),
     }
     for (kind, _) in KINDS {
-        match k8s::object(kind, &value) {
+        let read = portolan_k8s::object(kind, &value);
+        assert_eq!(portolan_k8s::object_from_slice(kind, bytes), read);
+        match read {
             Ok(object) => drop(writer.put_object(object)),
             Err(error) => check_error(&error),
         }
     }
-    if let Err(error) = k8s::node_affinity(&value) {
+    if let Err(error) = portolan_k8s::node_affinity(&value) {
         check_error(&error);
     }
-    match k8s::pod(&value) {
+    let read = portolan_k8s::pod(&value);
+    assert_eq!(portolan_k8s::pod_from_slice(bytes), read);
+    match read {
         Ok(pod) => {
             drop(writer.add_pod(pod.clone()));
             place(&mut writer, vec![pod], &PROFILE, checks);
@@ -302,7 +316,7 @@ fn scalars(bytes: &[u8], checks: Checks) {
         "status": {"allocatable": {"cpu": amount, "memory": next()}}});
     for object in [pod, node] {
         let text = object.to_string();
-        objects(k8s::read_json(text.as_bytes()), text.as_bytes(), checks);
+        objects(portolan_k8s::read_json(text.as_bytes()), text.as_bytes(), checks);
     }
 }
 
@@ -316,7 +330,7 @@ static CATALOGUE: LazyLock<Vec<Value>> = LazyLock::new(|| {
 static CLUSTER: LazyLock<(Vec<Node>, Vec<Pod>)> = LazyLock::new(|| {
     let catalogue = CATALOGUE.iter().take(6).cloned().collect::<Vec<_>>();
     let text = Value::Array(catalogue).to_string();
-    let objects = k8s::read_json(text.as_bytes()).expect("the catalogue is valid");
+    let objects = portolan_k8s::read_json(text.as_bytes()).expect("the catalogue is valid");
     (objects.nodes, objects.pods)
 });
 
@@ -496,9 +510,9 @@ fn grown_objects(bytes: &[u8], checks: Checks) {
     let Ok(list) = some(&mut input) else { return };
     let list = [("kind", "List".into()), ("apiVersion", "v1".into()), ("items", list.into())];
     let text = object(list).to_string();
-    let from_json = k8s::read_json(text.as_bytes());
+    let from_json = portolan_k8s::read_json(text.as_bytes());
     if checks.include(check::YAML, 16) {
-        let from_yaml = k8s::read_yaml(&text);
+        let from_yaml = portolan_k8s::read_yaml(&text);
         if let Err(error) = &from_yaml {
             refused(error, text.as_bytes());
         }

@@ -48,7 +48,7 @@
 //! | `MinNodeScore`, `MaxNodeScore`, `NodeScoreList` | [`MIN_NODE_SCORE`], [`MAX_NODE_SCORE`], [`ScoredNodes`] with the scores |
 //! | `SharedLister`, informers' listers | [`Cluster::nodes`](crate::Cluster::nodes), [`Cluster::objects`](crate::Cluster::objects) |
 //! | `WaitingPod`, `IterateOverWaitingPods` | [`WaitingPod`], [`WaitingPods::all`] |
-//! | `Registry`, `NewFramework` | `Registry`, `config::Configuration` (feature `k8s`), [`Framework::new`] |
+//! | `Registry`, `NewFramework` | [`Framework::builder`], [`Framework::new`]; from a configuration `Registry` and `Configuration` of `portolan-k8s` |
 //!
 //! The framework of Kubernetes 1.17 (`v1alpha1`) had different interfaces:
 //!
@@ -149,8 +149,7 @@
 //! pods share single GPUs, and are placed so that they split as few whole GPUs as possible.
 
 mod algorithm;
-#[cfg(feature = "k8s")]
-pub mod config;
+mod builder;
 mod cycle;
 mod diagnosis;
 pub(crate) mod dispatch;
@@ -169,8 +168,6 @@ mod pod_groups;
 mod point;
 mod queued_pod;
 mod recorder;
-#[cfg(feature = "k8s")]
-mod registry;
 mod runtime;
 mod sampling;
 mod scores;
@@ -179,6 +176,7 @@ mod volumes;
 mod waiting;
 
 pub use algorithm::{Algorithm, AlgorithmConfig, Decision, ScheduleError};
+pub use builder::FrameworkBuilder;
 pub use cycle::{Cycle, CycleState, StateError};
 pub use diagnosis::{Evaluation, FitError, Verdict};
 pub use events::{Actions, ClusterEvent, EventResource, Hint, Interest};
@@ -199,8 +197,6 @@ pub use pod_groups::{GroupStatus, Hold, PodGroups};
 pub use point::Point;
 pub use queued_pod::{PluginSet, QueuedPod};
 pub use recorder::{AttemptResult, Recorder, Step};
-#[cfg(feature = "k8s")]
-pub use registry::{Factory, Registry, RegistryError};
 pub use runtime::{Framework, FrameworkError};
 pub use sampling::num_feasible_nodes_to_find;
 pub use scores::{MAX_NODE_SCORE, MIN_NODE_SCORE, NodeScore, Scores};

@@ -94,6 +94,7 @@ impl Framework {
     /// Creates a framework of these plugins, with the weights of their scores, where 0 means 1. Each plugin is enabled
     /// at all points that it extends, in this order. If no plugin extends QueueSort, a queue tries pods in order of
     /// arrival.
+    /// [`Framework::builder`] starts from the default profile and can change single points.
     ///
     /// # Errors
     ///
@@ -104,7 +105,7 @@ impl Framework {
     }
 
     /// Returns the framework if at most one plugin sorts the queue.
-    fn sorting_once(self) -> Result<Framework, FrameworkError> {
+    pub(super) fn sorting_once(self) -> Result<Framework, FrameworkError> {
         let mut sorts = self.plugins_at(Point::QueueSort).map(|(plugin, _)| plugin.name());
         match (sorts.next(), sorts.next()) {
             (Some(first), Some(second)) => Err(FrameworkError::QueueSort { first, second }),

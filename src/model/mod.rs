@@ -1,6 +1,6 @@
 //! Cluster objects in the form the engine stores: plain data and arithmetic.
 //!
-//! Callers build these objects by hand, with the builders, or from Kubernetes JSON and YAML (feature `k8s`). Parsing,
+//! Callers build these objects by hand, with the builders, or from Kubernetes JSON and YAML with the crate `portolan-k8s`. Parsing,
 //! compiling and hashing therefore happen on the caller's thread, before submission, and never in the writer. This
 //! module depends on neither the log, nor snapshots, nor threads.
 //!
@@ -9,7 +9,7 @@
 //! With the feature `serde`, these types and [`Event`](crate::log::Event) implement
 //! `Serialize` and `Deserialize`, so that a log can be written and replayed: the same
 //! events give the same versions, also those that were refused. This is the engine's own
-//! form and not Kubernetes' (that is the feature `k8s`):
+//! form and not Kubernetes' (which `portolan-k8s` reads):
 //!
 //! - Structs are maps of their fields and reject unknown fields; enums have their
 //!   variants' names. Labels, resource lists and scalar resources are maps, and
@@ -43,9 +43,6 @@ mod taint;
 mod template;
 mod uid;
 
-#[cfg(feature = "k8s")]
-pub mod k8s;
-
 pub(crate) use crate::hash::{hash_of, stable_hash_of};
 pub use affinity::{
     NodeAffinity, NodeSelector, NodeSelectorTerm, PodAffinity, PodAffinityTerm,
@@ -72,9 +69,10 @@ pub use quantity::{Quantity, QuantityError};
 pub use requests::{
     Container, ContainerKind, ContainerStatus, NonZero, PodResources, Requests, ResourceList,
 };
-#[cfg(feature = "k8s")]
-pub(crate) use resources::is_scalar;
-pub use resources::{Bytes, MilliCpu, ResourceOverflow, Resources, Scalars};
+pub use resources::{
+    Bytes, MilliCpu, ResourceOverflow, Resources, Scalars, is_label_key, is_label_value,
+    is_scheduled_resource,
+};
 pub(crate) use resources::{is_extended, is_native};
 pub use selector::{LabelSelector, Operator, Requirement};
 pub use storage::{

@@ -57,15 +57,27 @@ impl ResourceList {
 
     fn add(&mut self, other: &ResourceList) {
         for (name, q) in other.iter() {
-            let sum = self.0.entry(name.clone()).or_default();
-            *sum = *sum + q;
+            // A name is cloned only if it is new.
+            match self.0.get_mut(name) {
+                Some(sum) => *sum = *sum + q,
+                None => self.set(name.clone(), q),
+            }
         }
     }
 
     fn max(&mut self, other: &ResourceList) {
         for (name, q) in other.iter() {
-            let largest = self.0.entry(name.clone()).or_insert(q);
-            *largest = q.max(*largest);
+            match self.0.get_mut(name) {
+                Some(most) => *most = q.max(*most),
+                None => self.set(name.clone(), q),
+            }
+        }
+    }
+
+    /// Sets the quantity of `name` if it is absent.
+    fn set_if_absent(&mut self, name: &str, quantity: Quantity) {
+        if !self.0.contains_key(name) {
+            self.set(name, quantity);
         }
     }
 
@@ -307,12 +319,13 @@ impl Requests {
         for container in &self.containers {
             let mut own = self.own(container, rule);
             if rule.defaults.cpu {
-                own.0.entry("cpu".into()).or_insert(DEFAULT_CPU);
+                own.set_if_absent("cpu", DEFAULT_CPU);
             }
             if rule.defaults.memory {
-                own.0.entry("memory".into()).or_insert(DEFAULT_MEMORY);
+                own.set_if_absent("memory", DEFAULT_MEMORY);
             }
             match container.kind {
+                ContainerKind::Main if total.is_empty() => total = own,
                 ContainerKind::Main => total.add(&own),
                 ContainerKind::Sidecar => {
                     total.add(&own);

@@ -123,11 +123,25 @@ pub(crate) fn is_native(name: &str) -> bool {
     matches!(name, "cpu" | "memory" | "ephemeral-storage" | "pods")
 }
 
+/// Returns whether kube-scheduler accounts for a resource of this name: cpu, memory, ephemeral storage and
+/// pods; huge pages and attachable volumes; native names with `kubernetes.io/` in them; and extended
+/// resources such as `example.com/gpu`. It ignores all others (framework/types.go `Resource.Add`).
+///
+/// ```
+/// use portolan::model::is_scheduled_resource;
+///
+/// assert!(is_scheduled_resource("memory") && is_scheduled_resource("example.com/gpu"));
+/// assert!(!is_scheduled_resource("gpu"));
+/// ```
+#[must_use]
+pub fn is_scheduled_resource(name: &str) -> bool {
+    is_native(name) || is_scalar(name)
+}
+
 /// Returns `true` if kube-scheduler treats a resource of this name as a scalar: an extended resource, huge pages, a
 /// native resource whose name contains `kubernetes.io/`, or attachable volumes (kube-scheduler util/resource
 /// `IsScalarResourceName`).
-#[cfg(any(feature = "k8s", test))]
-pub(crate) fn is_scalar(name: &str) -> bool {
+fn is_scalar(name: &str) -> bool {
     name.starts_with("hugepages-")
         || name.starts_with("attachable-volumes-")
         || name.contains("kubernetes.io/")
@@ -142,23 +156,31 @@ pub(crate) fn is_extended(name: &str) -> bool {
         && !name.contains("kubernetes.io/")
         && !name.starts_with(QUOTA_PREFIX)
         && name.find('/').is_none_or(|slash| slash + QUOTA_PREFIX.len() <= MAX_SUBDOMAIN)
-        && is_qualified_name(name)
+        && is_label_key(name)
 }
 
 const MAX_SUBDOMAIN: usize = 253;
 const MAX_NAME: usize = 63;
 
-/// Implements apimachinery `validation.IsQualifiedName`: a name, optionally preceded by a DNS subdomain and `/`.
-pub(super) fn is_qualified_name(text: &str) -> bool {
+/// Returns whether a text can be the key of a label: a name of at most 63 letters, digits, `-`, `_` and `.`,
+/// with an optional DNS subdomain and `/` before it (apimachinery `validation.IsQualifiedName`). O(len).
+#[must_use]
+pub fn is_label_key(text: &str) -> bool {
     match text.split_once('/') {
         None => is_name_part(text),
         Some((prefix, name)) => is_subdomain(prefix) && is_name_part(name),
     }
 }
 
-/// Returns `true` if `text` has at most 63 letters, digits, `-`, `_` and `.`, and starts and ends with a letter or
-/// digit.
-pub(super) fn is_name_part(text: &str) -> bool {
+/// Returns whether a text can be the value of a label: empty, or a name as in [`is_label_key`] without a
+/// subdomain (apimachinery `validation.IsValidLabelValue`). O(len).
+#[must_use]
+pub fn is_label_value(text: &str) -> bool {
+    text.is_empty() || is_name_part(text)
+}
+
+/// Letters, digits, `-`, `_` and `.`, at most 63, the ends letters or digits.
+fn is_name_part(text: &str) -> bool {
     let bytes = text.as_bytes();
     let inner = |b: &u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.');
     matches!((bytes.first(), bytes.last()), (Some(first), Some(last))

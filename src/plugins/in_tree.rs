@@ -1,7 +1,7 @@
 //! The list of kube-scheduler's plugins, in their default order and with their default weights
 //! (apis/config/v1/default_plugins.go).
 
-use crate::framework::{Framework, Handle, Plugin};
+use crate::framework::{Framework, FrameworkBuilder, Handle, Plugin};
 
 /// A plugin of the default profile: its name, the weight of its scores (0 if it does not score), and its constructor
 /// without arguments.
@@ -40,6 +40,23 @@ pub fn default_plugins(handle: &Handle) -> Vec<(Box<dyn Plugin>, i64)> {
     PROFILE.iter().map(|(_, weight, make)| (make(handle), *weight)).collect()
 }
 
+/// One plugin of the default profile by its name, made without arguments; none if the profile has no plugin of
+/// that name. O(plugins).
+#[must_use]
+pub fn default_plugin(name: &str, handle: &Handle) -> Option<Box<dyn Plugin>> {
+    PROFILE.iter().find(|(known, ..)| *known == name).map(|(_, _, make)| make(handle))
+}
+
+impl FrameworkBuilder {
+    /// Adds the plugins of the [default profile](Framework::default_profile), after those given so far, with the
+    /// weights that they have there.
+    #[must_use]
+    pub fn default_plugins(self) -> FrameworkBuilder {
+        let plugins = default_plugins(self.handle());
+        plugins.into_iter().fold(self, |builder, (plugin, weight)| builder.plugin(plugin, weight))
+    }
+}
+
 impl Framework {
     /// Creates a framework with kube-scheduler's default profile, in its order and with its weights. It also contains
     /// GangScheduling, which kube-scheduler enables by a feature gate, and Gödel's PodLauncher, which has no effect if
@@ -53,41 +70,6 @@ impl Framework {
     #[must_use]
     pub fn default_profile_with(handle: &Handle) -> Framework {
         Framework::assembled(default_plugins(handle)).with_handle(handle.clone())
-    }
-}
-
-#[cfg(feature = "k8s")]
-mod registry {
-    use super::super::args::{factory, none};
-    use super::PROFILE;
-    use crate::framework::{Factory, Registry};
-
-    /// In-tree plugins that a configuration may name but that have no effect here, because pods with resource claims
-    /// are refused.
-    const LEFT_OUT: [&str; 1] = ["DynamicResources"];
-
-    impl Registry {
-        /// Creates a registry of kube-scheduler's plugins, Gödel's PodLauncher, and Gödel's LoadAware, with the default
-        /// profile. LoadAware is not part of that profile.
-        #[must_use]
-        pub fn in_tree() -> Registry {
-            let mut registry = Registry::default();
-            for (name, _, make) in PROFILE {
-                let made: Factory = match factory(name) {
-                    Some(factory) => Box::new(factory),
-                    None => Box::new(move |args, handle| none(args, make(handle))),
-                };
-                // Registration cannot fail: names are unique.
-                let _ = registry.register(name, made);
-            }
-            if let Some(factory) = factory("LoadAware") {
-                let _ = registry.register("LoadAware", Box::new(factory));
-            }
-            let profile = PROFILE.iter().map(|(name, weight, _)| ((*name).to_owned(), *weight));
-            registry.set_default_profile(profile.collect());
-            LEFT_OUT.iter().for_each(|name| registry.leave_out(name));
-            registry
-        }
     }
 }
 

@@ -1,8 +1,6 @@
 //! The plugins of kube-scheduler, one per file, with the same rules and messages (pkg/scheduler/framework/plugins,
 //! 1.36).
 
-#[cfg(feature = "k8s")]
-mod args;
 mod balanced_allocation;
 mod default_binder;
 mod fit;
@@ -37,7 +35,7 @@ pub use fit::{NodeResourcesFit, ScoringStrategy};
 pub use gang_scheduling::GangScheduling;
 pub use godel::{LoadAware, Measured, Percent, PodLauncher};
 pub use image_locality::ImageLocality;
-pub use in_tree::default_plugins;
+pub use in_tree::{default_plugin, default_plugins};
 pub use inter_pod_affinity::InterPodAffinity;
 pub use node_affinity::NodeAffinity;
 pub use node_declared_features::NodeDeclaredFeatures;

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::path::Path;
 use std::time::Duration;
 
-use portolan::model::{Node, Object, ObjectKind, Pod, Timestamp, k8s};
+use portolan::model::{Node, Object, ObjectKind, Pod, Timestamp};
 
 use crate::cluster::{Godel, finished, not_read, skipped};
 use crate::error::Failure;
@@ -146,7 +146,7 @@ fn kubernetes(
     workload: &mut Workload,
 ) -> Result<(), Failure> {
     let bytes = input::read(file)?;
-    let mut read = k8s::read(&bytes).map_err(|error| not_read(file, &error))?;
+    let mut read = portolan_k8s::read(&bytes).map_err(|error| not_read(file, &error))?;
     workload.notes.extend(godel.note(&read));
     if what == "nodes" {
         workload.nodes = std::mem::take(&mut read.nodes);

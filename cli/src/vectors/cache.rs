@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use portolan::model::{EventError, Generation, Pod, Resources, Timestamp, Uid, k8s};
+use portolan::model::{EventError, Generation, Pod, Resources, Timestamp, Uid};
 use portolan::snapshot::{ChangeKind, ChangedSince, NodeDump};
 use portolan::{CommitPolicy, Config, Engine, Snapshot, Writer};
 use serde_json::{Map, Value, json};
@@ -64,9 +64,9 @@ fn text<'a>(value: &'a Value, key: &str) -> &'a str {
 /// Runs one operation; returns its error, or the answer if it is a query.
 fn apply(writer: &mut Writer, op: &Value) -> Result<Result<Option<bool>, EventError>, String> {
     let pod = |key: &str| -> Result<Pod, String> {
-        k8s::pod(&op[key]).map_err(|error| format!("{key}: {error}"))
+        portolan_k8s::pod(&op[key]).map_err(|error| format!("{key}: {error}"))
     };
-    let node = |key: &str| k8s::node(&op[key]).map_err(|error| format!("{key}: {error}"));
+    let node = |key: &str| portolan_k8s::node(&op[key]).map_err(|error| format!("{key}: {error}"));
     let now = Timestamp::from_millis(op["atMs"].as_i64().unwrap_or(0));
     let known = |uid: &Uid| if uid.is_empty() { Err(EventError::EmptyUid) } else { Ok(()) };
     let done = match text(op, "op") {

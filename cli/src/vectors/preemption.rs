@@ -5,7 +5,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
 
 use portolan::framework::{Code, Cycle, CycleState, Diagnosis};
-use portolan::model::k8s;
 use portolan::plugins::preemption::{DryRun, eligible, pick};
 use serde_json::Value;
 
@@ -24,7 +23,7 @@ pub(super) fn run(scenario: &Value, tally: &mut Tally) -> Result<(), String> {
 }
 
 fn compare(scene: &Scene, case: &Value) -> Result<Vec<String>, String> {
-    let pod = k8s::pod(&case["pod"]).map_err(|error| format!("pod: {error}"))?;
+    let pod = portolan_k8s::pod(&case["pod"]).map_err(|error| format!("pod: {error}"))?;
     let state = CycleState::default();
     let cycle = Cycle::new(&scene.snapshot, &pod, &state);
     let filters = scene.framework.pre_filter(cycle);

@@ -4,10 +4,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use portolan::framework::config::Configuration;
-use portolan::framework::{Evaluation, Framework, Handle, Registry, Status};
-use portolan::model::k8s;
+use portolan::framework::{Evaluation, Framework, Handle, Status};
 use portolan::{Config, Engine, Snapshot};
+use portolan_k8s::config::{Configuration, Registry};
 use serde_json::Value;
 
 use super::Tally;
@@ -46,17 +45,17 @@ impl Scene {
         let (mut writer, reader) = Engine::inline(Config::default());
         for (list, kind) in OBJECTS {
             for value in items(scenario, list) {
-                let object =
-                    k8s::object(kind, value).map_err(|error| format!("{list}: {error}"))?;
+                let object = portolan_k8s::object(kind, value)
+                    .map_err(|error| format!("{list}: {error}"))?;
                 writer.put_object(object).map_err(|error| format!("{list}: {error}"))?;
             }
         }
         for value in items(scenario, "nodes") {
-            let node = k8s::node(value).map_err(|error| format!("nodes: {error}"))?;
+            let node = portolan_k8s::node(value).map_err(|error| format!("nodes: {error}"))?;
             writer.add_node(node).map_err(|error| format!("nodes: {error}"))?;
         }
         for value in items(scenario, "pods") {
-            let pod = k8s::pod(value).map_err(|error| format!("pods: {error}"))?;
+            let pod = portolan_k8s::pod(value).map_err(|error| format!("pods: {error}"))?;
             writer.add_pod(pod).map_err(|error| format!("pods: {error}"))?;
         }
         writer.publish();
@@ -104,7 +103,7 @@ fn compare(
     snapshot: &Snapshot,
     case: &Value,
 ) -> Result<Vec<String>, String> {
-    let pod = k8s::pod(&case["pod"]).map_err(|error| format!("pod: {error}"))?;
+    let pod = portolan_k8s::pod(&case["pod"]).map_err(|error| format!("pod: {error}"))?;
     let found = framework.evaluate(snapshot, &pod);
     let mut differences = Vec::new();
     let mut differ = |what: &str, expected: String, found: String| {

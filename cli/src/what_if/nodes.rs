@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use portolan::framework::Framework;
 use portolan::model::{
-    Labels, Name, Node, NodeAffinity, NodeLabels, NodeSelector, Pod, PodSpec, Template, Uid, k8s,
+    Labels, Name, Node, NodeAffinity, NodeLabels, NodeSelector, Pod, PodSpec, Template, Uid,
 };
 use portolan::scheduler::WhatIf;
 
@@ -36,7 +36,7 @@ impl Copies {
     pub(super) fn add(
         &self,
         what_if: &mut WhatIf,
-        controllers: &[k8s::PodController],
+        controllers: &[portolan_k8s::PodController],
         notes: &mut Vec<String>,
     ) -> Result<usize, Failure> {
         let objects = cluster::read(std::slice::from_ref(&self.file))?;
@@ -74,15 +74,16 @@ impl Copies {
 
 /// The daemon sets of the files, and those known only from their pods.
 struct Daemons<'c> {
-    sets: Vec<&'c k8s::PodController>,
+    sets: Vec<&'c portolan_k8s::PodController>,
     seen: Vec<Pod>,
     framework: Framework,
 }
 
 impl Daemons<'_> {
-    fn of<'c>(what_if: &WhatIf, controllers: &'c [k8s::PodController]) -> Daemons<'c> {
-        let is_set = |it: &&k8s::PodController| it.kind == k8s::ControllerKind::DaemonSet;
-        let sets: Vec<&k8s::PodController> = controllers.iter().filter(is_set).collect();
+    fn of<'c>(what_if: &WhatIf, controllers: &'c [portolan_k8s::PodController]) -> Daemons<'c> {
+        let is_set =
+            |it: &&portolan_k8s::PodController| it.kind == portolan_k8s::ControllerKind::DaemonSet;
+        let sets: Vec<&portolan_k8s::PodController> = controllers.iter().filter(is_set).collect();
         let mut seen: BTreeMap<(Name, Name), Pod> = BTreeMap::new();
         for pod in what_if.nodes().flat_map(|node| node.pods()) {
             let owners = pod.template().owners.iter();

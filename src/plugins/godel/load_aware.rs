@@ -334,27 +334,4 @@ mod tests {
         writer.delete_object(kind, "", "n").unwrap();
         assert_eq!(asked(&writer), Some((code, NOT_MEASURED.to_owned())));
     }
-
-    #[cfg(feature = "k8s")]
-    #[test]
-    fn arguments_follow_godel() {
-        use crate::plugins::args::factory;
-        use serde_json::{Value, json};
-
-        let made = |args: Value| match factory(NAME) {
-            Some(factory) => factory(Some(&args), &Default::default()).err(),
-            None => Some("unknown".to_owned()),
-        };
-        let resource = |class: &str, weight: i64| json!([{ "name": "cpu", "weight": weight, "resourceType": class }]);
-        let all = json!({
-            "resources": resource("guaranteed", 2), "estimator": "nodeMetricEstimator",
-            "usageThresholds": { "cpu": 80 }, "estimatedScalingFactors": { "memory": 70 },
-        });
-        assert_eq!(made(all), None);
-        assert_eq!(made(Value::Null), None);
-        let refused = |args: Value| made(args).unwrap_or_default();
-        assert!(refused(json!({ "resources": resource("x", 1) })).contains("type x is invalid"));
-        assert!(refused(json!({ "resources": resource("guaranteed", 0) })).contains("weight"));
-        assert!(refused(json!({ "filterExpiredNodeMetrics": true })).contains("clock"));
-    }
 }

@@ -1,0 +1,293 @@
+//! What was read so far, before objects are completed from each other.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use super::defaults::{Defaulted, Rules};
+use super::error::{Cause, Path, ReadError};
+use super::objects::{self, PriorityClass, RuntimeClass};
+use super::pod::PodDraft;
+use super::pod_group::{self, GroupKind};
+use super::read::Skipped;
+use super::reservation;
+use super::workloads::{self, ControllerKind, PodController};
+use super::{wire_objects, wire_pod};
+use portolan::model::{Node, Object, Pod, Template};
+
+/// The kinds that are told apart.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    Pod,
+    Node,
+    Namespace,
+    Service,
+    ReplicationController,
+    Controller(ControllerKind),
+    PriorityClass,
+    RuntimeClass,
+    PersistentVolume,
+    PersistentVolumeClaim,
+    StorageClass,
+    CsiNode,
+    VolumeAttachment,
+    CsiDriver,
+    CsiStorageCapacity,
+    PodDisruptionBudget,
+    PodGroup(GroupKind),
+    NmNode,
+    CustomNodeResource,
+    Reservation,
+    Movement,
+    /// `v1 List`, or a list of a kind.
+    List,
+    Other(String),
+}
+
+impl Kind {
+    pub(super) fn of(api_version: &str, kind: &str) -> Kind {
+        use ControllerKind::{DaemonSet, Deployment, Job, ReplicaSet, StatefulSet};
+        let group = api_version.split_once('/').map_or("", |(group, _)| group);
+        match (group, kind) {
+            ("", "Pod") => Kind::Pod,
+            ("", "Node") => Kind::Node,
+            ("", "Namespace") => Kind::Namespace,
+            ("", "Service") => Kind::Service,
+            ("", "ReplicationController") => Kind::ReplicationController,
+            ("apps", "ReplicaSet") => Kind::Controller(ReplicaSet),
+            ("apps", "StatefulSet") => Kind::Controller(StatefulSet),
+            ("apps", "Deployment") => Kind::Controller(Deployment),
+            ("apps", "DaemonSet") => Kind::Controller(DaemonSet),
+            ("batch", "Job") => Kind::Controller(Job),
+            ("scheduling.k8s.io", "PriorityClass") => Kind::PriorityClass,
+            ("node.k8s.io", "RuntimeClass") => Kind::RuntimeClass,
+            ("", "PersistentVolume") => Kind::PersistentVolume,
+            ("", "PersistentVolumeClaim") => Kind::PersistentVolumeClaim,
+            ("storage.k8s.io", "StorageClass") => Kind::StorageClass,
+            ("storage.k8s.io", "CSINode") => Kind::CsiNode,
+            ("storage.k8s.io", "VolumeAttachment") => Kind::VolumeAttachment,
+            ("storage.k8s.io", "CSIDriver") => Kind::CsiDriver,
+            ("storage.k8s.io", "CSIStorageCapacity") => Kind::CsiStorageCapacity,
+            ("policy", "PodDisruptionBudget") => Kind::PodDisruptionBudget,
+            ("scheduling.godel.kubewharf.io", "Reservation") => Kind::Reservation,
+            ("scheduling.godel.kubewharf.io", "Movement") => Kind::Movement,
+            (group, "PodGroup") => match GroupKind::of(group) {
+                Some(known) => Kind::PodGroup(known),
+                None => Kind::Other(kind.to_owned()),
+            },
+            ("node.godel.kubewharf.io", "NMNode") => Kind::NmNode,
+            ("node.katalyst.kubewharf.io", "CustomNodeResource") => Kind::CustomNodeResource,
+            (_, kind) if kind.ends_with("List") => Kind::List,
+            (_, kind) => Kind::Other(kind.to_owned()),
+        }
+    }
+
+    /// The kind of the items of a typed list; none for `v1 List`, whose items
+    /// say it themselves.
+    pub(super) fn of_items(api_version: &str, list: &str) -> Option<Kind> {
+        list.strip_suffix("List").filter(|kind| !kind.is_empty()).map(|k| Kind::of(api_version, k))
+    }
+
+    pub(super) fn is_list(&self) -> bool {
+        *self == Kind::List
+    }
+}
+
+/// A pod, or one that waits for its priority or overhead.
+#[derive(Debug)]
+pub(super) enum Entry {
+    Done(Pod),
+    Open(Box<PodDraft>),
+}
+
+/// The templates met so far, so that pods of one share it.
+#[derive(Debug, Default)]
+pub(super) struct Templates(HashSet<Arc<Template>>);
+
+impl Templates {
+    /// The same pod with a template that equal ones share.
+    pub(super) fn share(&mut self, mut pod: Pod) -> Pod {
+        match self.0.get(&pod.template) {
+            Some(known) => pod.template = known.clone(),
+            None => {
+                self.0.insert(pod.template.clone());
+            }
+        }
+        pod
+    }
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Collected {
+    pub(super) nodes: Vec<Node>,
+    pub(super) pods: Vec<Entry>,
+    pub(super) objects: Vec<Object>,
+    pub(super) controllers: Vec<PodController>,
+    pub(super) priority_classes: Vec<PriorityClass>,
+    pub(super) runtime_classes: Vec<RuntimeClass>,
+    pub(super) skipped: Skipped,
+    pub(super) finished_pods: usize,
+    pub(super) defaulted: Vec<Defaulted>,
+    pub(super) templates: Templates,
+}
+
+impl Collected {
+    pub(super) fn pod(
+        &mut self,
+        wire: &wire_pod::Pod<'_>,
+        path: &Path<'_>,
+    ) -> Result<(), ReadError> {
+        if wire.metadata.as_ref().is_none_or(|meta| meta.name.is_empty()) {
+            return Err(ReadError::new(&path.key("metadata").key("name"), Cause::Missing));
+        }
+        if wire.status.as_ref().is_some_and(|s| matches!(&*s.phase, "Succeeded" | "Failed")) {
+            self.finished_pods += 1;
+            return Ok(());
+        }
+        let draft = super::pod::read(wire, path, &mut Rules::apply(&mut self.defaulted))?;
+        let open =
+            draft.priority.is_none() || (draft.runtime_class.is_some() && !draft.has_overhead);
+        self.pods.push(if open {
+            Entry::Open(Box::new(draft))
+        } else {
+            Entry::Done(self.templates.share(draft.finish()))
+        });
+        Ok(())
+    }
+
+    pub(super) fn node(
+        &mut self,
+        wire: &wire_objects::Node<'_>,
+        path: &Path<'_>,
+    ) -> Result<(), ReadError> {
+        let rules = &mut Rules::apply(&mut self.defaulted);
+        self.nodes.push(super::node::read(wire, path, rules)?);
+        Ok(())
+    }
+
+    pub(super) fn namespace(
+        &mut self,
+        wire: &wire_objects::Bare<'_>,
+        path: &Path<'_>,
+    ) -> Result<(), ReadError> {
+        self.objects.push(objects::namespace(wire, path)?.into());
+        Ok(())
+    }
+
+    pub(super) fn service(
+        &mut self,
+        wire: &wire_objects::Service<'_>,
+        path: &Path<'_>,
+    ) -> Result<(), ReadError> {
+        let rules = &mut Rules::apply(&mut self.defaulted);
+        let service = objects::service(wire, path, |meta| rules.namespace(&meta.namespace))?;
+        if wire.metadata.as_ref().is_some_and(|meta| meta.namespace.is_empty()) {
+            rules.about("Service", &service.namespace, &service.name);
+            rules.note("metadata.namespace", &service.namespace);
+        }
+        self.objects.push(service.into());
+        Ok(())
+    }
+
+    pub(super) fn budget(
+        &mut self,
+        wire: &wire_objects::PodDisruptionBudget<'_>,
+        path: &Path<'_>,
+    ) -> Result<(), ReadError> {
+        let rules = &mut Rules::apply(&mut self.defaulted);
+        let budget = objects::budget(wire, path, |meta| rules.namespace(&meta.namespace))?;
+        self.objects.push(budget.into());
+        Ok(())
+    }
+
+    pub(super) fn pod_group(
+        &mut self,
+        kind: GroupKind,
+        wire: &wire_objects::PodGroup<'_>,
+        path: &Path<'_>,
+    ) -> Result<(), ReadError> {
+        let rules = &mut Rules::apply(&mut self.defaulted);
+        let group = pod_group::read(kind, wire, path, |meta| rules.namespace(&meta.namespace))?;
+        self.objects.push(group.into());
+        Ok(())
+    }
+
+    pub(super) fn reservation(
+        &mut self,
+        wire: &wire_objects::Reservation<'_>,
+        path: &Path<'_>,
+    ) -> Result<(), ReadError> {
+        let rules = &mut Rules::apply(&mut self.defaulted);
+        self.objects.push(reservation::read(wire, path, rules)?.into());
+        Ok(())
+    }
+
+    /// An object that was read, or why it was not.
+    pub(super) fn object(&mut self, read: Result<Object, ReadError>) -> Result<(), ReadError> {
+        self.objects.push(read?);
+        Ok(())
+    }
+
+    pub(super) fn priority_class(
+        &mut self,
+        wire: &wire_objects::PriorityClass<'_>,
+        path: &Path<'_>,
+    ) -> Result<(), ReadError> {
+        self.priority_classes.push(objects::priority_class(wire, path)?);
+        Ok(())
+    }
+
+    pub(super) fn runtime_class(
+        &mut self,
+        wire: &wire_objects::RuntimeClass<'_>,
+        path: &Path<'_>,
+    ) -> Result<(), ReadError> {
+        self.runtime_classes.push(objects::runtime_class(wire, path)?);
+        Ok(())
+    }
+
+    pub(super) fn replication_controller(
+        &mut self,
+        wire: &wire_objects::ReplicationController<'_>,
+        path: &Path<'_>,
+    ) -> Result<(), ReadError> {
+        let rules = &mut Rules::apply(&mut self.defaulted);
+        self.controllers.push(workloads::replication_controller(wire, path, rules)?);
+        Ok(())
+    }
+
+    pub(super) fn controller(
+        &mut self,
+        kind: ControllerKind,
+        wire: &wire_objects::Controller<'_>,
+        path: &Path<'_>,
+    ) -> Result<(), ReadError> {
+        let rules = &mut Rules::apply(&mut self.defaulted);
+        self.controllers.push(workloads::controller(kind, wire, path, rules)?);
+        Ok(())
+    }
+
+    pub(super) fn skip(&mut self, kind: &str) {
+        *self.skipped.entry(kind.to_owned()).or_default() += 1;
+    }
+
+    /// Adds what another input held, after this.
+    pub(super) fn merge(&mut self, other: Collected) {
+        self.nodes.extend(other.nodes);
+        self.pods.reserve(other.pods.len());
+        for entry in other.pods {
+            self.pods.push(match entry {
+                Entry::Done(pod) => Entry::Done(self.templates.share(pod)),
+                open @ Entry::Open(_) => open,
+            });
+        }
+        self.objects.extend(other.objects);
+        self.controllers.extend(other.controllers);
+        self.priority_classes.extend(other.priority_classes);
+        self.runtime_classes.extend(other.runtime_classes);
+        for (kind, count) in other.skipped {
+            *self.skipped.entry(kind).or_default() += count;
+        }
+        self.finished_pods += other.finished_pods;
+        self.defaulted.extend(other.defaulted);
+    }
+}

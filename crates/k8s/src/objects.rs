@@ -1,0 +1,130 @@
+//! Namespaces, services, priority and runtime classes.
+
+use super::error::{Cause, Path, ReadError};
+use super::node::{labels, name, resource_list};
+use super::pod::preemption_policy;
+use super::selector::label_selector;
+use super::wire::Metadata;
+use super::wire_objects as wire;
+use portolan::model::{
+    Labels, Name, Namespace, PodDisruptionBudget, PreemptionPolicy, ResourceList, Service,
+    Toleration,
+};
+
+/// A priority class: what `priorityClassName` stands for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PriorityClass {
+    /// Name.
+    pub name: Name,
+    /// The priority of its pods.
+    pub value: i32,
+    /// Whether pods without a class are of this one.
+    pub global_default: bool,
+    /// The preemption policy of its pods.
+    pub preemption_policy: Option<PreemptionPolicy>,
+}
+
+/// A runtime class: what its pods take beside their containers, and where they
+/// may run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RuntimeClass {
+    /// Name.
+    pub name: Name,
+    /// `overhead.podFixed`.
+    pub overhead: Option<ResourceList>,
+    /// `scheduling.nodeSelector`, added to that of its pods.
+    pub node_selector: Labels,
+    /// `scheduling.tolerations`, added to those of its pods.
+    pub tolerations: Vec<Toleration>,
+}
+
+/// The name of an object, which it must have.
+pub(super) fn named(meta: &Metadata<'_>, path: &Path<'_>) -> Result<Name, ReadError> {
+    if meta.name.is_empty() {
+        return Err(ReadError::new(&path.key("metadata").key("name"), Cause::Missing));
+    }
+    Ok(name(&meta.name))
+}
+
+pub(super) fn namespace(wire: &wire::Bare<'_>, path: &Path<'_>) -> Result<Namespace, ReadError> {
+    let meta = wire.metadata.clone().unwrap_or_default();
+    Ok(Namespace { name: named(&meta, path)?, labels: labels(&meta.labels) })
+}
+
+pub(super) fn service(
+    wire: &wire::Service<'_>,
+    path: &Path<'_>,
+    namespace: impl FnOnce(&Metadata<'_>) -> Name,
+) -> Result<Service, ReadError> {
+    let meta = wire.metadata.clone().unwrap_or_default();
+    let name = named(&meta, path)?;
+    let selector = wire.spec.as_ref().map(|spec| labels(&spec.selector)).unwrap_or_default();
+    Ok(Service { namespace: namespace(&meta), name, selector })
+}
+
+pub(super) fn budget(
+    wire: &wire::PodDisruptionBudget<'_>,
+    path: &Path<'_>,
+    namespace: impl FnOnce(&Metadata<'_>) -> Name,
+) -> Result<PodDisruptionBudget, ReadError> {
+    let meta = wire.metadata.clone().unwrap_or_default();
+    let spec = wire.spec.clone().unwrap_or_default();
+    let status = wire.status.clone().unwrap_or_default();
+    let mut disrupted_pods: Box<[Name]> =
+        status.disrupted_pods.iter().map(|(pod, _)| name(pod)).collect();
+    // Go walks the map in the order of its keys.
+    disrupted_pods.sort_unstable();
+    Ok(PodDisruptionBudget {
+        namespace: namespace(&meta),
+        name: named(&meta, path)?,
+        selector: label_selector(spec.selector.as_ref(), &path.key("spec").key("selector"))?,
+        disruptions_allowed: status.disruptions_allowed,
+        disrupted_pods,
+    })
+}
+
+pub(super) fn priority_class(
+    wire: &wire::PriorityClass<'_>,
+    path: &Path<'_>,
+) -> Result<PriorityClass, ReadError> {
+    let meta = wire.metadata.clone().unwrap_or_default();
+    Ok(PriorityClass {
+        name: named(&meta, path)?,
+        value: wire.value,
+        global_default: wire.global_default.unwrap_or(false),
+        preemption_policy: preemption_policy(
+            &wire.preemption_policy,
+            &path.key("preemptionPolicy"),
+        )?,
+    })
+}
+
+pub(super) fn runtime_class(
+    wire: &wire::RuntimeClass<'_>,
+    path: &Path<'_>,
+) -> Result<RuntimeClass, ReadError> {
+    let meta = wire.metadata.clone().unwrap_or_default();
+    let overhead_path = path.key("overhead").key("podFixed").to_string();
+    let overhead = match &wire.overhead {
+        Some(overhead) => {
+            let path = Path::Key(&Path::Root, &overhead_path);
+            Some(resource_list(&overhead.pod_fixed, &path)?)
+        }
+        None => None,
+    };
+    let mut class = RuntimeClass {
+        name: named(&meta, path)?,
+        overhead,
+        node_selector: Labels::EMPTY,
+        tolerations: Vec::new(),
+    };
+    if let Some(scheduling) = &wire.scheduling {
+        let parent = path.key("scheduling");
+        let list_path = parent.key("tolerations");
+        class.node_selector = labels(&scheduling.node_selector);
+        for (i, toleration) in scheduling.tolerations.iter().enumerate() {
+            class.tolerations.push(super::affinity::toleration(toleration, &list_path.index(i))?);
+        }
+    }
+    Ok(class)
+}

@@ -1,0 +1,393 @@
+//! Pods: from the wire to the model.
+//!
+//! In two steps, because a pod's priority and overhead may come from objects
+//! that stand further down in the input: a [`PodDraft`] is all that the pod
+//! itself says, and becomes a [`Pod`] once they are known.
+
+use std::collections::HashMap;
+
+use super::affinity::{Own, node_affinity, pod_affinity, toleration, topology_spread};
+use super::defaults::{self, Rules};
+use super::error::{Path, ReadError};
+use super::godel;
+use super::node::{labels, name, optional, resource_list, resource_version, timestamp};
+use super::pod_group;
+use super::volume;
+use super::wire::Metadata;
+use super::wire_pod as wire;
+use portolan::model::{
+    Container, ContainerKind, ContainerStatus, HostPort, Launcher, MicroTopology, Name,
+    OwnerReference, Pod, PodClass, PodSpec, PreemptionPolicy, Protocol, Requests, Template,
+    Timestamp, Uid,
+};
+
+const MICRO_TOPOLOGY: &str = "godel.bytedance.com/micro-topology";
+
+/// A pod of which the priority and the overhead may still be open.
+#[derive(Clone, Debug)]
+pub(super) struct PodDraft {
+    pub(super) uid: String,
+    pub(super) name: Name,
+    pub(super) resource_version: u64,
+    pub(super) node_name: Option<Name>,
+    pub(super) nominated_node_name: Option<Name>,
+    pub(super) creation_time: Option<Timestamp>,
+    pub(super) start_time: Option<Timestamp>,
+    pub(super) deletion_time: Option<Timestamp>,
+    pub(super) spec: PodSpec,
+    pub(super) requests: Requests,
+    pub(super) priority: Option<i32>,
+    pub(super) priority_class: Option<Name>,
+    pub(super) preemption_policy: Option<PreemptionPolicy>,
+    pub(super) has_overhead: bool,
+    pub(super) runtime_class: Option<Name>,
+    pub(super) host_network: bool,
+    /// Phase Succeeded or Failed.
+    pub(super) finished: bool,
+}
+
+impl PodDraft {
+    /// The pod: requests computed, template hashed.
+    pub(super) fn finish(mut self) -> Pod {
+        self.spec.priority = self.priority.unwrap_or(0);
+        self.spec.preemption_policy = self.preemption_policy.unwrap_or_default();
+        self.spec.resources = self.requests.compute();
+        Pod {
+            uid: Uid::new(&self.uid),
+            name: self.name,
+            template: Template::new(self.spec),
+            resource_version: self.resource_version,
+            node_name: self.node_name,
+            nominated_node_name: self.nominated_node_name,
+            creation_time: self.creation_time,
+            start_time: self.start_time,
+            deletion_time: self.deletion_time,
+        }
+    }
+}
+
+/// A pod as it is stored, or with the defaults that `rules` say.
+pub(super) fn read(
+    pod: &wire::Pod<'_>,
+    path: &Path<'_>,
+    rules: &mut Rules<'_>,
+) -> Result<PodDraft, ReadError> {
+    let (no_meta, no_spec) = (Metadata::default(), wire::PodSpec::default());
+    let meta = pod.metadata.as_ref().unwrap_or(&no_meta);
+    let spec = pod.spec.as_ref().unwrap_or(&no_spec);
+    let metadata = path.key("metadata");
+    let namespace = rules.namespace(&meta.namespace);
+    rules.about("Pod", &namespace, &meta.name);
+    if meta.namespace.is_empty() {
+        rules.note("metadata.namespace", &namespace);
+    }
+    let mut uid = meta.uid.to_string();
+    if uid.is_empty() && rules.applies() {
+        uid = format!("{namespace}/{}", &*meta.name);
+        rules.note("metadata.uid", &uid);
+    }
+    let mut draft = template(meta, spec, namespace, path, rules)?;
+    draft.uid = uid;
+    draft.resource_version = resource_version(meta, &metadata)?;
+    draft.creation_time = timestamp(&meta.creation_timestamp, &metadata.key("creationTimestamp"))?;
+    draft.deletion_time = timestamp(&meta.deletion_timestamp, &metadata.key("deletionTimestamp"))?;
+    if let Some(found) = &pod.status {
+        status(&mut draft, found, spec, &path.key("status"))?;
+    }
+    Ok(draft)
+}
+
+/// A pod without uid, version and status: what a template makes.
+pub(super) fn template(
+    meta: &Metadata<'_>,
+    spec: &wire::PodSpec<'_>,
+    namespace: Name,
+    path: &Path<'_>,
+    rules: &mut Rules<'_>,
+) -> Result<PodDraft, ReadError> {
+    let spec_path = path.key("spec");
+    let labels = labels(&meta.labels);
+    let requests = requests(spec, &spec_path, rules)?;
+    let affinity_path = spec_path.key("affinity");
+    let no_affinity = wire::Affinity::default();
+    let affinity = spec.affinity.as_ref().unwrap_or(&no_affinity);
+    let own = Own { namespace: &namespace, labels: &labels };
+    let between = |affinity: &Option<wire::PodAffinity<'_>>, field: &str| {
+        let read = |found| pod_affinity(found, &own, &affinity_path.key(field)).map(Box::new);
+        affinity.as_ref().map(read).transpose()
+    };
+    let pod_affinity = between(&affinity.pod_affinity, "podAffinity")?;
+    let pod_anti_affinity = between(&affinity.pod_anti_affinity, "podAntiAffinity")?;
+    let tolerations_path = spec_path.key("tolerations");
+    let mut tolerations = (spec.tolerations.iter().enumerate())
+        .map(|(i, t)| toleration(t, &tolerations_path.index(i)))
+        .collect::<Result<Vec<_>, _>>()?;
+    defaults::tolerations(&mut tolerations, rules);
+    let spread_path = spec_path.key("topologySpreadConstraints");
+    let topology_spread = (spec.topology_spread_constraints.iter().enumerate())
+        .map(|(i, c)| topology_spread(c, &spread_path.index(i)))
+        .collect::<Result<_, _>>()?;
+    let images = spec.init_containers.iter().chain(spec.containers.iter());
+    let mut model = PodSpec {
+        host_ports: requests.host_ports().cloned().collect(),
+        node_selector: super::node::labels(&spec.node_selector),
+        node_affinity: affinity.node_affinity.as_ref().map(|a| Box::new(node_affinity(a))),
+        pod_affinity,
+        pod_anti_affinity,
+        tolerations: tolerations.into(),
+        topology_spread,
+        volumes: spec.volumes.iter().filter_map(volume::read).collect(),
+        has_local_storage: spec.volumes.iter().any(|volume| volume.empty_dir.is_some()),
+        images: images.map(|c| name(&c.image)).collect(),
+        container_count: (spec.init_containers.len() + spec.containers.len()) as u32,
+        scheduler_name: optional(&spec.scheduler_name),
+        owners: owners(meta),
+        scheduling_gates: spec.scheduling_gates.iter().map(|gate| name(&gate.name)).collect(),
+        resource_claims: spec.resource_claims.iter().map(|claim| name(&claim.name)).collect(),
+        scheduling_group: pod_group::of_pod(meta, spec),
+        godel: godel::of_pod(meta, !spec.node_name.is_empty(), path)?,
+        required_node_features: required_features(spec),
+        ..PodSpec::default()
+    };
+    if let Some(said) = &meta.annotations {
+        model.class = PodClass::of(said.qos_level.as_deref(), said.resource_type.as_deref());
+        model.numa_binding = said.qos_level.as_deref() == Some("dedicated_cores")
+            && binds_numa(&said.memory_enhancement);
+        model.launcher = Launcher::of(said.launcher.as_deref());
+        let given = MicroTopology::parse(&said.micro_topology).map_err(|_| {
+            let path = path.key("metadata").key("annotations").key(MICRO_TOPOLOGY).to_string();
+            let expected = "of the form NUMA:RESOURCE=QUANTITY,…;…";
+            ReadError::value(&Path::Key(&Path::Root, &path), &said.micro_topology, expected)
+        })?;
+        model.micro_topology = (!given.is_empty()).then(|| Box::new(given));
+    }
+    model.namespace = namespace;
+    model.labels = labels;
+    if spec.scheduler_name.is_empty() && rules.applies() {
+        model.scheduler_name = Some("default-scheduler".into());
+        rules.note("spec.schedulerName", "default-scheduler");
+    }
+    Ok(PodDraft {
+        uid: String::new(),
+        name: name(&meta.name),
+        resource_version: 0,
+        node_name: optional(&spec.node_name),
+        nominated_node_name: None,
+        creation_time: None,
+        start_time: None,
+        deletion_time: None,
+        spec: model,
+        requests,
+        priority: spec.priority,
+        priority_class: optional(&spec.priority_class_name),
+        preemption_policy: preemption_policy(
+            &spec.preemption_policy,
+            &spec_path.key("preemptionPolicy"),
+        )?,
+        has_overhead: spec.overhead.is_some(),
+        runtime_class: optional(&spec.runtime_class_name),
+        host_network: spec.host_network.unwrap_or(false),
+        finished: false,
+    })
+}
+
+/// A policy; none where the text is empty.
+pub(super) fn preemption_policy(
+    text: &str,
+    path: &Path<'_>,
+) -> Result<Option<PreemptionPolicy>, ReadError> {
+    match text {
+        "" => Ok(None),
+        "Never" => Ok(Some(PreemptionPolicy::Never)),
+        "PreemptLowerPriority" => Ok(Some(PreemptionPolicy::PreemptLowerPriority)),
+        other => Err(ReadError::value(path, other, "one of PreemptLowerPriority, Never")),
+    }
+}
+
+/// Whether the annotation `memory_enhancement` asks for a NUMA binding. It is another
+/// system's: a text that is not JSON asks for nothing.
+fn binds_numa(memory_enhancement: &str) -> bool {
+    let said: Option<serde_json::Value> = serde_json::from_str(memory_enhancement).ok();
+    said.is_some_and(|said| said.get("numa_binding").is_some_and(|binding| binding == "true"))
+}
+
+fn requests(
+    spec: &wire::PodSpec<'_>,
+    path: &Path<'_>,
+    rules: &mut Rules<'_>,
+) -> Result<Requests, ReadError> {
+    let mut containers = Vec::with_capacity(spec.init_containers.len() + spec.containers.len());
+    for (field, list) in
+        [("initContainers", &spec.init_containers), ("containers", &spec.containers)]
+    {
+        let list_path = path.key(field);
+        for (i, container) in list.iter().enumerate() {
+            let path = list_path.index(i);
+            let kind = match (field, &*container.restart_policy) {
+                ("containers", _) => ContainerKind::Main,
+                (_, "Always") => ContainerKind::Sidecar,
+                _ => ContainerKind::Init,
+            };
+            let label = if rules.applies() { format!("spec.{field}[{i}]") } else { String::new() };
+            containers.push(Container {
+                kind,
+                image: optional(&container.image),
+                requests: defaults::container_requests(
+                    container.resources.as_ref(),
+                    &label,
+                    &path,
+                    rules,
+                )?,
+                host_ports: host_ports(container, spec, &label, &path.key("ports"), rules)?,
+                status: None,
+            });
+        }
+    }
+    let resources = path.key("resources");
+    let pod_level = |amounts, field| resource_list(amounts, &resources.key(field));
+    let mut requests = Requests {
+        containers,
+        overhead: match &spec.overhead {
+            Some(overhead) => resource_list(overhead, &path.key("overhead"))?,
+            None => Default::default(),
+        },
+        pod_level: match &spec.resources {
+            Some(found) => Some(pod_level(&found.requests, "requests")?),
+            None => None,
+        },
+        ..Requests::default()
+    };
+    if let Some(found) = &spec.resources {
+        let limits = pod_level(&found.limits, "limits")?;
+        defaults::pod_level_requests(&mut requests, &limits, rules);
+    }
+    Ok(requests)
+}
+
+fn host_ports(
+    container: &wire::Container<'_>,
+    spec: &wire::PodSpec<'_>,
+    field: &str,
+    path: &Path<'_>,
+    rules: &mut Rules<'_>,
+) -> Result<Vec<HostPort>, ReadError> {
+    let mut ports = Vec::new();
+    for (i, port) in container.ports.iter().enumerate() {
+        let path = path.index(i);
+        let mut number = port.host_port.unwrap_or(0);
+        if number == 0 && spec.host_network == Some(true) && rules.applies() {
+            // SetDefaults_HostNetworkPorts.
+            number = port.container_port.unwrap_or(0);
+            if number != 0 {
+                rules.note(format!("{field}.ports[{i}].hostPort"), number);
+            }
+        }
+        if number == 0 {
+            continue;
+        }
+        let number = u16::try_from(number).map_err(|_| {
+            ReadError::value(&path.key("hostPort"), &number.to_string(), "a port from 1 to 65535")
+        })?;
+        let protocol = match &*port.protocol {
+            "" => {
+                rules.note(format_args!("{field}.ports[{i}].protocol").to_string(), "TCP");
+                Protocol::Tcp
+            }
+            "TCP" => Protocol::Tcp,
+            "UDP" => Protocol::Udp,
+            "SCTP" => Protocol::Sctp,
+            other => {
+                let expected = "one of TCP, UDP, SCTP";
+                return Err(ReadError::value(&path.key("protocol"), other, expected));
+            }
+        };
+        let ip = if port.host_ip.is_empty() { "0.0.0.0".into() } else { name(&port.host_ip) };
+        ports.push(HostPort { ip, protocol, port: number });
+    }
+    Ok(ports)
+}
+
+pub(super) fn owners(meta: &Metadata<'_>) -> Box<[OwnerReference]> {
+    meta.owner_references.iter().map(owner).collect()
+}
+
+fn owner(owner: &super::wire::OwnerReference<'_>) -> OwnerReference {
+    OwnerReference {
+        api_version: name(&owner.api_version),
+        kind: name(&owner.kind),
+        name: name(&owner.name),
+        uid: name(&owner.uid),
+        controller: owner.controller.unwrap_or(false),
+    }
+}
+
+/// component-helpers `nodedeclaredfeatures`: what a pod needs of the kubelet.
+fn required_features(spec: &wire::PodSpec<'_>) -> Box<[Name]> {
+    let mut features = Vec::new();
+    let mut containers = spec.init_containers.iter().chain(spec.containers.iter());
+    if containers
+        .any(|c| c.restart_policy_rules.iter().any(|r| &*r.action == "RestartAllContainers"))
+    {
+        features.push("RestartAllContainersOnContainerExits".into());
+    }
+    if spec.host_network == Some(true) && spec.host_users == Some(false) {
+        features.push("UserNamespacesHostNetworkSupport".into());
+    }
+    features.into()
+}
+
+fn status(
+    draft: &mut PodDraft,
+    status: &wire::PodStatus<'_>,
+    spec: &wire::PodSpec<'_>,
+    path: &Path<'_>,
+) -> Result<(), ReadError> {
+    draft.finished = matches!(&*status.phase, "Succeeded" | "Failed");
+    draft.start_time = timestamp(&status.start_time, &path.key("startTime"))?;
+    draft.nominated_node_name = optional(&status.nominated_node_name);
+    // Only the first condition of the type counts (IsPodResizeInfeasible).
+    draft.requests.resize_infeasible = (status.conditions.iter())
+        .find(|c| &*c.condition_type == "PodResizePending")
+        .is_some_and(|c| &*c.reason == "Infeasible");
+    draft.spec.is_preempted = (status.conditions.iter())
+        .find(|c| &*c.condition_type == "DisruptionTarget")
+        .is_some_and(|c| &*c.status == "True" && &*c.reason == "PreemptionByScheduler");
+    let lists = [
+        ("containerStatuses", &status.container_statuses),
+        ("initContainerStatuses", &status.init_container_statuses),
+    ];
+    // The first status of a name counts.
+    let mut statuses: HashMap<&str, ContainerStatus> = HashMap::new();
+    for (field, list) in lists {
+        let list_path = path.key(field);
+        for (i, found) in list.iter().enumerate() {
+            let Some(resources) = &found.resources else { continue };
+            let path = list_path.index(i);
+            let read = ContainerStatus {
+                requests: resource_list(
+                    &resources.requests,
+                    &path.key("resources").key("requests"),
+                )?,
+                allocated: resource_list(
+                    &found.allocated_resources,
+                    &path.key("allocatedResources"),
+                )?,
+            };
+            statuses.entry(&found.name).or_insert(read);
+        }
+    }
+    // The draft's containers stand in this order.
+    let names = spec.init_containers.iter().chain(spec.containers.iter());
+    for (container, wire) in draft.requests.containers.iter_mut().zip(names) {
+        container.status = statuses.get(&*wire.name).cloned();
+    }
+    if let Some(resources) = &status.resources {
+        let no_amounts = Default::default();
+        let allocated = status.allocated_resources.as_ref().unwrap_or(&no_amounts);
+        draft.requests.pod_level_status = Some(ContainerStatus {
+            requests: resource_list(&resources.requests, &path.key("resources").key("requests"))?,
+            allocated: resource_list(allocated, &path.key("allocatedResources"))?,
+        });
+    }
+    Ok(())
+}

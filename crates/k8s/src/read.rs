@@ -1,0 +1,458 @@
+//! Whole inputs: files of objects, lists and documents.
+//!
+//! Objects are dispatched on their kind while the parser runs, without a tree in
+//! between: as soon as `apiVersion` and `kind` are known (kubectl writes them
+//! first), what follows is read straight into the fields that are wanted and
+//! all else is skipped. Only an object that says its kind late is buffered.
+//! An input is kept whole or not at all.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde::Deserialize;
+use serde::de::value::{CowStrDeserializer, MapAccessDeserializer};
+use serde::de::{self, DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
+use serde_json::Value;
+
+use super::collect::{Collected, Kind};
+use super::error::{Cause, Path, ReadError};
+use super::resolve::{Objects, resolve};
+use super::wire::{Key, Text};
+
+/// Reads inputs one after the other, and completes their objects from each
+/// other at the end: a priority class may stand in another file than its pods.
+#[derive(Debug, Default)]
+pub struct Reader {
+    collected: Collected,
+}
+
+impl Reader {
+    /// A reader that has read nothing.
+    #[must_use]
+    pub fn new() -> Reader {
+        Reader::default()
+    }
+
+    /// Reads JSON or YAML, whichever it is: see [`is_json`].
+    ///
+    /// # Errors
+    ///
+    /// The input is neither, or an object in it is wrong; nothing of it is kept.
+    pub fn read(&mut self, input: &[u8]) -> Result<(), ReadError> {
+        if is_json(input) {
+            return self.read_json(input);
+        }
+        match std::str::from_utf8(input) {
+            Ok(text) => self.read_yaml(text),
+            Err(error) => {
+                let before = &input[..error.valid_up_to()];
+                let line = before.iter().filter(|byte| **byte == b'\n').count() as u64 + 1;
+                let start = before.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
+                let column = String::from_utf8_lossy(&before[start..]).chars().count() as u64 + 1;
+                let cause = Cause::Syntax("the text is no UTF-8".to_owned());
+                Err(ReadError::at(String::new(), Some((line, column)), cause))
+            }
+        }
+    }
+
+    /// Reads one JSON object: a Kubernetes object or a list of them; or an array
+    /// of objects. O(len).
+    ///
+    /// # Errors
+    ///
+    /// As for [`Reader::read`].
+    pub fn read_json(&mut self, input: &[u8]) -> Result<(), ReadError> {
+        let input = input.strip_prefix(b"\xef\xbb\xbf").unwrap_or(input);
+        let document: Document = serde_json::from_slice(input)
+            .map_err(|error| ReadError::json(json_path(input), &error))?;
+        self.collected.merge(document.into_result()?);
+        Ok(())
+    }
+
+    /// Reads the documents of a YAML text; empty ones are skipped.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Reader::read`].
+    pub fn read_yaml(&mut self, input: &str) -> Result<(), ReadError> {
+        let documents: Vec<Document> = super::yaml::documents(input)?;
+        let several = documents.len() > 1;
+        let mut all = Vec::with_capacity(documents.len());
+        for (i, document) in documents.into_iter().enumerate() {
+            let read = document.into_result();
+            all.push(if several {
+                read.map_err(|e| e.within(&format!("documents[{i}]")))?
+            } else {
+                read?
+            });
+        }
+        for one in all {
+            self.collected.merge(one);
+        }
+        Ok(())
+    }
+
+    /// All that was read: priorities, overhead and what else comes from other
+    /// objects filled in.
+    #[must_use]
+    pub fn finish(self) -> Objects {
+        resolve(self.collected)
+    }
+}
+
+/// Whether an input is to be read as JSON: its first character is `{` or `[`.
+#[must_use]
+pub fn is_json(input: &[u8]) -> bool {
+    let input = input.strip_prefix(b"\xef\xbb\xbf").unwrap_or(input);
+    matches!(input.trim_ascii_start().first(), Some(b'{' | b'['))
+}
+
+/// Reads one input of JSON, see [`Reader::read_json`].
+///
+/// # Errors
+///
+/// As for [`Reader::read`].
+pub fn read_json(input: &[u8]) -> Result<Objects, ReadError> {
+    let mut reader = Reader::new();
+    reader.read_json(input)?;
+    Ok(reader.finish())
+}
+
+/// Reads one input of YAML, see [`Reader::read_yaml`].
+///
+/// # Errors
+///
+/// As for [`Reader::read`].
+pub fn read_yaml(input: &str) -> Result<Objects, ReadError> {
+    let mut reader = Reader::new();
+    reader.read_yaml(input)?;
+    Ok(reader.finish())
+}
+
+/// Reads one input, see [`Reader::read`].
+///
+/// # Errors
+///
+/// As for [`Reader::read`].
+pub fn read(input: &[u8]) -> Result<Objects, ReadError> {
+    let mut reader = Reader::new();
+    reader.read(input)?;
+    Ok(reader.finish())
+}
+
+/// Where in an input that does not parse the parser stops: a second pass, with
+/// the path tracked.
+fn json_path(input: &[u8]) -> String {
+    let mut track = serde_path_to_error::Track::new();
+    let mut json = serde_json::Deserializer::from_slice(input);
+    let tracked = serde_path_to_error::Deserializer::new(&mut json, &mut track);
+    match Document::deserialize(tracked) {
+        Ok(_) => String::new(),
+        Err(_) => track.path().to_string(),
+    }
+}
+
+/// What one JSON text or YAML document holds, or the first thing that is wrong
+/// in it.
+#[derive(Debug, Default)]
+pub(super) struct Document {
+    collected: Collected,
+    failed: Option<ReadError>,
+}
+
+impl Document {
+    fn into_result(self) -> Result<Collected, ReadError> {
+        match self.failed {
+            Some(error) => Err(error),
+            None => Ok(self.collected),
+        }
+    }
+
+    /// Takes an object, unless something was wrong already.
+    fn take(&mut self, add: impl FnOnce(&mut Collected) -> Result<(), ReadError>) {
+        if self.failed.is_none() {
+            self.failed = add(&mut self.collected).err();
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Document {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Document, D::Error> {
+        let mut document = Document::default();
+        let item = Item { document: &mut document, path: &Path::Root, default: None, late: None };
+        item.deserialize(deserializer)?;
+        Ok(document)
+    }
+}
+
+/// Objects without a kind in a list that has not said its own yet.
+type Late = Vec<(usize, Value)>;
+
+/// Reads one object, or a list of objects, into a document.
+struct Item<'c> {
+    document: &'c mut Document,
+    path: &'c Path<'c>,
+    /// The kind that a typed list gives its items.
+    default: Option<Kind>,
+    /// Where an object without a kind goes that may get one later, and the index
+    /// that it has.
+    late: Option<(usize, &'c mut Late)>,
+}
+
+impl<'de> DeserializeSeed<'de> for Item<'_> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Item<'_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a Kubernetes object")
+    }
+
+    /// An empty document.
+    fn visit_unit<E: de::Error>(self) -> Result<(), E> {
+        match self.path {
+            Path::Root => Ok(()),
+            _ => Err(E::invalid_type(de::Unexpected::Unit, &self)),
+        }
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, list: A) -> Result<(), A::Error> {
+        if !matches!(self.path, Path::Root) {
+            return Err(de::Error::invalid_type(de::Unexpected::Seq, &self));
+        }
+        let mut items =
+            Items { document: self.document, path: self.path, default: None, late: None };
+        items.read(list)
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
+        let Item { document, path, default, late } = self;
+        let mut api_version: Option<Text<'de>> = None;
+        let mut kind: Option<Text<'de>> = None;
+        let mut buffered = serde_json::Map::new();
+        let mut unnamed: Late = Vec::new();
+        let mut listed = false;
+        while let Some(Key(key)) = map.next_key::<Key<'de>>()? {
+            match &*key {
+                "apiVersion" => api_version = Some(map.next_value()?),
+                "kind" => kind = Some(map.next_value()?),
+                "items" if kind.as_ref().is_none_or(|kind| kind.ends_with("List")) => {
+                    let typed = match (&api_version, &kind) {
+                        (Some(api_version), Some(kind)) => Kind::of_items(api_version, kind),
+                        _ => None,
+                    };
+                    listed = true;
+                    map.next_value_seed(Items {
+                        document,
+                        path: &path.key("items"),
+                        default: typed,
+                        late: Some(&mut unnamed),
+                    })?;
+                }
+                _ if listed => {
+                    map.next_value::<de::IgnoredAny>()?;
+                }
+                _ => {
+                    let known = match (&api_version, &kind) {
+                        (Some(api_version), Some(kind)) => Some(Kind::of(api_version, kind)),
+                        _ => default.clone(),
+                    };
+                    if let (Some(known), true) = (known, buffered.is_empty()) {
+                        if known.is_list() {
+                            map.next_value::<de::IgnoredAny>()?;
+                            continue;
+                        }
+                        let rest = Resume { key: Some(key), map };
+                        return body(document, path, &known, MapAccessDeserializer::new(rest));
+                    }
+                    let value = map.next_value::<Value>()?;
+                    buffered.insert(key.to_string(), value);
+                }
+            }
+        }
+        let named = match (&api_version, &kind) {
+            (Some(api_version), Some(kind)) => Some((&**api_version, &**kind)),
+            _ => None,
+        };
+        if listed {
+            let default = named.and_then(|(a, k)| Kind::of_items(a, k));
+            let items = path.key("items");
+            for (index, value) in unnamed {
+                let path = items.index(index);
+                match &default {
+                    Some(kind) => body(document, &path, kind, value).map_err(de::Error::custom)?,
+                    None => document.take(|_| Err(ReadError::new(&path, Cause::NoKind))),
+                }
+            }
+            return Ok(());
+        }
+        match (named, default, late) {
+            (Some((api_version, kind)), ..) => {
+                let kind = Kind::of(api_version, kind);
+                body(document, path, &kind, Value::Object(buffered)).map_err(de::Error::custom)
+            }
+            (None, Some(kind), _) => {
+                body(document, path, &kind, Value::Object(buffered)).map_err(de::Error::custom)
+            }
+            (None, None, Some((index, late))) if kind.is_none() && api_version.is_none() => {
+                late.push((index, Value::Object(buffered)));
+                Ok(())
+            }
+            _ => {
+                document.take(|_| Err(ReadError::new(path, Cause::NoKind)));
+                Ok(())
+            }
+        }
+    }
+}
+
+/// What follows kind and version, straight into the fields of that kind.
+fn body<'de, D: Deserializer<'de>>(
+    document: &mut Document,
+    path: &Path<'_>,
+    kind: &Kind,
+    deserializer: D,
+) -> Result<(), D::Error> {
+    macro_rules! read {
+        ($wire:ty, $add:ident $(, $argument:expr)?) => {{
+            let wire = <$wire>::deserialize(deserializer)?;
+            document.take(|collected| collected.$add($($argument,)? &wire, path));
+        }};
+    }
+    macro_rules! store {
+        ($wire:ident, $read:ident) => {{
+            let wire = super::wire_storage::$wire::<'de>::deserialize(deserializer)?;
+            document.take(|collected| collected.object(super::storage::$read(&wire, path)));
+        }};
+    }
+    macro_rules! part {
+        ($wire:ident, $read:ident) => {{
+            let wire = wire::$wire::<'de>::deserialize(deserializer)?;
+            document.take(|collected| collected.object(super::node::$read(&wire, path)));
+        }};
+    }
+    use super::{wire_objects as wire, wire_pod};
+    match kind {
+        Kind::Pod => read!(wire_pod::Pod<'de>, pod),
+        Kind::Node => read!(wire::Node<'de>, node),
+        Kind::Namespace => read!(wire::Bare<'de>, namespace),
+        Kind::Service => read!(wire::Service<'de>, service),
+        Kind::PriorityClass => read!(wire::PriorityClass<'de>, priority_class),
+        Kind::PersistentVolume => store!(PersistentVolume, persistent_volume),
+        Kind::PersistentVolumeClaim => store!(PersistentVolumeClaim, persistent_volume_claim),
+        Kind::StorageClass => store!(StorageClass, storage_class),
+        Kind::CsiNode => store!(CsiNode, csi_node),
+        Kind::VolumeAttachment => store!(VolumeAttachment, volume_attachment),
+        Kind::CsiDriver => store!(CsiDriver, csi_driver),
+        Kind::CsiStorageCapacity => store!(CsiStorageCapacity, csi_storage_capacity),
+        Kind::PodDisruptionBudget => read!(wire::PodDisruptionBudget<'de>, budget),
+        Kind::PodGroup(kind) => read!(wire::PodGroup<'de>, pod_group, *kind),
+        Kind::NmNode => part!(NmNode, nm_node),
+        Kind::CustomNodeResource => part!(CustomNodeResource, custom_node_resource),
+        Kind::Reservation => read!(wire::Reservation<'de>, reservation),
+        Kind::Movement => {
+            let wire = wire::Movement::<'de>::deserialize(deserializer)?;
+            document.take(|collected| collected.object(super::movement::read(&wire, path)));
+        }
+        Kind::RuntimeClass => read!(wire::RuntimeClass<'de>, runtime_class),
+        Kind::ReplicationController => {
+            read!(wire::ReplicationController<'de>, replication_controller);
+        }
+        Kind::Controller(kind) => read!(wire::Controller<'de>, controller, *kind),
+        // A list without items is an empty one.
+        Kind::List => {
+            de::IgnoredAny::deserialize(deserializer)?;
+        }
+        Kind::Other(name) => {
+            de::IgnoredAny::deserialize(deserializer)?;
+            document.take(|collected| {
+                collected.skip(name);
+                Ok(())
+            });
+        }
+    }
+    Ok(())
+}
+
+/// Reads the items of a list; `null` is empty.
+struct Items<'c> {
+    document: &'c mut Document,
+    path: &'c Path<'c>,
+    default: Option<Kind>,
+    late: Option<&'c mut Late>,
+}
+
+impl Items<'_> {
+    fn read<'de, A: SeqAccess<'de>>(&mut self, mut list: A) -> Result<(), A::Error> {
+        let mut index = 0;
+        loop {
+            let item = Item {
+                document: self.document,
+                path: &self.path.index(index),
+                default: self.default.clone(),
+                late: self.late.as_mut().map(|late| (index, &mut **late)),
+            };
+            if list.next_element_seed(item)?.is_none() {
+                return Ok(());
+            }
+            index += 1;
+        }
+    }
+}
+
+impl<'de> DeserializeSeed<'de> for Items<'_> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Items<'_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a list of Kubernetes objects")
+    }
+
+    fn visit_unit<E>(self) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(mut self, list: A) -> Result<(), A::Error> {
+        self.read(list)
+    }
+}
+
+/// A map of which one key was taken already.
+struct Resume<'de, A> {
+    key: Option<Text<'de>>,
+    map: A,
+}
+
+impl<'de, A: MapAccess<'de>> MapAccess<'de> for Resume<'de, A> {
+    type Error = A::Error;
+
+    fn next_key_seed<K: DeserializeSeed<'de>>(
+        &mut self,
+        seed: K,
+    ) -> Result<Option<K::Value>, A::Error> {
+        match self.key.take() {
+            Some(key) => seed.deserialize(CowStrDeserializer::new(key.0)).map(Some),
+            None => self.map.next_key_seed(seed),
+        }
+    }
+
+    fn next_value_seed<V: DeserializeSeed<'de>>(&mut self, seed: V) -> Result<V::Value, A::Error> {
+        self.map.next_value_seed(seed)
+    }
+}
+
+/// How many objects of which kinds were not read.
+pub(super) type Skipped = BTreeMap<String, usize>;

@@ -1,0 +1,172 @@
+//! One object at a time, as an API server stores it: nothing is filled in, an
+//! empty uid stays empty. For watches, tests and whoever has a parsed value.
+
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::defaults::Rules;
+use super::error::{Cause, Path, ReadError};
+use super::pod_group::{self, GroupKind};
+use super::{movement, objects, reservation, storage, workloads};
+use super::{wire_objects, wire_pod};
+use portolan::model::{Node, NodeAffinity, Object, Pod};
+
+/// Reads a pod. Of `apiVersion` and `kind` the latter is compared where it is
+/// there. A pod that is in phase Succeeded or Failed is read as any other.
+///
+/// # Errors
+///
+/// A field of another type, or with a value that it cannot have.
+pub fn pod(value: &Value) -> Result<Pod, ReadError> {
+    expect_kind(value, "Pod")?;
+    pod_of(value)
+}
+
+pub(super) fn pod_of<'v>(source: impl Source<'v>) -> Result<Pod, ReadError> {
+    let wire: wire_pod::Pod<'v> = source.read()?;
+    Ok(super::pod::read(&wire, &Path::Root, &mut Rules::stored())?.finish())
+}
+
+/// Reads a node, see [`pod`].
+///
+/// # Errors
+///
+/// See [`pod`].
+pub fn node(value: &Value) -> Result<Node, ReadError> {
+    expect_kind(value, "Node")?;
+    node_of(value)
+}
+
+pub(super) fn node_of<'v>(source: impl Source<'v>) -> Result<Node, ReadError> {
+    let wire: wire_objects::Node<'v> = source.read()?;
+    super::node::read(&wire, &Path::Root, &mut Rules::stored())
+}
+
+/// Reads a node affinity, as in `spec.affinity.nodeAffinity` of a pod.
+///
+/// # Errors
+///
+/// See [`pod`].
+pub fn node_affinity(value: &Value) -> Result<NodeAffinity, ReadError> {
+    let wire: wire_pod::NodeAffinity<'_> = value.read()?;
+    Ok(super::affinity::node_affinity(&wire))
+}
+
+/// Reads an object of one of the kinds that have stores, beside pods and nodes.
+/// Its kind is `kind` where the value names none.
+///
+/// # Errors
+///
+/// See [`pod`]; and where the kind is none of these.
+pub fn object(kind: &str, value: &Value) -> Result<Object, ReadError> {
+    let kind = value.get("kind").and_then(Value::as_str).unwrap_or(kind);
+    let api_version = value.get("apiVersion").and_then(Value::as_str).unwrap_or_default();
+    object_of(kind, api_version, value)
+}
+
+/// An object of this kind; the version tells pod groups apart.
+pub(super) fn object_of<'v>(
+    kind: &str,
+    api_version: &str,
+    source: impl Source<'v>,
+) -> Result<Object, ReadError> {
+    const KINDS: &str = "one of Namespace, Service, ReplicationController, ReplicaSet, \
+        StatefulSet, DaemonSet, PersistentVolume, PersistentVolumeClaim, StorageClass, CSINode, \
+        VolumeAttachment, CSIDriver, CSIStorageCapacity, PodDisruptionBudget, PodGroup, \
+        NMNode, CustomNodeResource, Reservation, Movement";
+    let root = Path::Root;
+    let rules = &mut Rules::stored();
+    let workload = |controller: workloads::PodController| controller.workload();
+    let workload = match kind {
+        "Namespace" => {
+            return objects::namespace(&source.read()?, &root).map(Object::from);
+        }
+        "Service" => {
+            let namespace = |meta: &super::wire::Metadata<'_>| (&*meta.namespace).into();
+            return objects::service(&source.read()?, &root, namespace).map(Object::from);
+        }
+        "PodDisruptionBudget" => {
+            let namespace = |meta: &super::wire::Metadata<'_>| (&*meta.namespace).into();
+            let budget = objects::budget(&source.read()?, &root, namespace);
+            return budget.map(Object::from);
+        }
+        "PodGroup" => {
+            let namespace = |meta: &super::wire::Metadata<'_>| (&*meta.namespace).into();
+            let group = api_version.split_once('/').map_or("", |(group, _)| group);
+            let kind = GroupKind::of(group).unwrap_or(GroupKind::Kubernetes);
+            let group = pod_group::read(kind, &source.read()?, &root, namespace);
+            return group.map(Object::from);
+        }
+        "Reservation" => {
+            let reservation = reservation::read(&source.read()?, &root, rules);
+            return reservation.map(Object::from);
+        }
+        "Movement" => return movement::read(&source.read()?, &root),
+        "PersistentVolume" => return storage::persistent_volume(&source.read()?, &root),
+        "PersistentVolumeClaim" => {
+            return storage::persistent_volume_claim(&source.read()?, &root);
+        }
+        "StorageClass" => return storage::storage_class(&source.read()?, &root),
+        "CSINode" => return storage::csi_node(&source.read()?, &root),
+        "VolumeAttachment" => return storage::volume_attachment(&source.read()?, &root),
+        "CSIDriver" => return storage::csi_driver(&source.read()?, &root),
+        "CSIStorageCapacity" => return storage::csi_storage_capacity(&source.read()?, &root),
+        "NMNode" => return super::node::nm_node(&source.read()?, &root),
+        "CustomNodeResource" => {
+            return super::node::custom_node_resource(&source.read()?, &root);
+        }
+        "ReplicationController" => {
+            workload(workloads::replication_controller(&source.read()?, &root, rules)?)
+        }
+        "ReplicaSet" => workload(workloads::controller(
+            workloads::ControllerKind::ReplicaSet,
+            &source.read()?,
+            &root,
+            rules,
+        )?),
+        "StatefulSet" => workload(workloads::controller(
+            workloads::ControllerKind::StatefulSet,
+            &source.read()?,
+            &root,
+            rules,
+        )?),
+        "DaemonSet" => workload(workloads::controller(
+            workloads::ControllerKind::DaemonSet,
+            &source.read()?,
+            &root,
+            rules,
+        )?),
+        _ => None,
+    };
+    workload.map(Object::from).ok_or_else(|| {
+        ReadError::new(&root, Cause::Kind { found: kind.to_owned(), expected: KINDS })
+    })
+}
+
+fn expect_kind(value: &Value, expected: &'static str) -> Result<(), ReadError> {
+    match value.get("kind").and_then(Value::as_str) {
+        Some(found) if found != expected => {
+            let cause = Cause::Kind { found: found.to_owned(), expected };
+            Err(ReadError::new(&Path::Root, cause))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// What one object is read from.
+pub(super) trait Source<'v> {
+    /// The fields of a kind, as they are written.
+    fn read<T: Deserialize<'v>>(self) -> Result<T, ReadError>;
+}
+
+impl<'v> Source<'v> for &'v Value {
+    fn read<T: Deserialize<'v>>(self) -> Result<T, ReadError> {
+        // Paths are tracked only once something is known to be wrong.
+        T::deserialize(self).or_else(|_| {
+            serde_path_to_error::deserialize(self).map_err(|error| {
+                let path = error.path().to_string();
+                ReadError::at(path, None, Cause::Syntax(error.into_inner().to_string()))
+            })
+        })
+    }
+}

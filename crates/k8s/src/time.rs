@@ -1,0 +1,150 @@
+//! RFC 3339 times, as Kubernetes writes them: `2024-05-01T12:00:00.5Z`.
+
+use portolan::model::Timestamp;
+
+/// The time that `text` says; `None` where it is no RFC 3339 time, or outside
+/// of what 64 bits of nanoseconds hold (1677 to 2262).
+pub(super) fn parse(text: &str) -> Option<Timestamp> {
+    let text = text.as_bytes();
+    let (date, rest) = text.split_at_checked(19)?;
+    let [
+        y1,
+        y2,
+        y3,
+        y4,
+        b'-',
+        m1,
+        m2,
+        b'-',
+        d1,
+        d2,
+        b'T' | b't',
+        h1,
+        h2,
+        b':',
+        n1,
+        n2,
+        b':',
+        s1,
+        s2,
+    ] = date
+    else {
+        return None;
+    };
+    let year = number(&[*y1, *y2, *y3, *y4])?;
+    let month = number(&[*m1, *m2])?;
+    let day = number(&[*d1, *d2])?;
+    let (hour, minute, second) = (number(&[*h1, *h2])?, number(&[*n1, *n2])?, number(&[*s1, *s2])?);
+    let in_range = (1..=12).contains(&month)
+        && (1..=days_in(year, month)).contains(&day)
+        && hour < 24
+        && minute < 60
+        && second < 60;
+    if !in_range {
+        return None;
+    }
+    let (nanos, offset) = fraction(rest)?;
+    let seconds = days_before(year, month, day) * 86_400 + hour * 3_600 + minute * 60 + second
+        - zone(offset)?;
+    seconds.checked_mul(1_000_000_000)?.checked_add(nanos).map(Timestamp)
+}
+
+fn number(digits: &[u8]) -> Option<i64> {
+    digits.iter().try_fold(0, |sum, digit| {
+        digit.is_ascii_digit().then(|| sum * 10 + i64::from(digit - b'0'))
+    })
+}
+
+/// Nanoseconds of an optional fraction (further digits are cut off), and what
+/// follows it.
+fn fraction(rest: &[u8]) -> Option<(i64, &[u8])> {
+    let [b'.', rest @ ..] = rest else { return Some((0, rest)) };
+    let length = rest.iter().take_while(|b| b.is_ascii_digit()).count();
+    if length == 0 {
+        return None;
+    }
+    let kept = number(&rest[..length.min(9)])?;
+    Some((kept * 10_i64.pow(9 - length.min(9) as u32), &rest[length..]))
+}
+
+/// Seconds east of Greenwich.
+fn zone(offset: &[u8]) -> Option<i64> {
+    match offset {
+        b"Z" | b"z" => Some(0),
+        [sign @ (b'+' | b'-'), h1, h2, b':', m1, m2] => {
+            let (hours, minutes) = (number(&[*h1, *h2])?, number(&[*m1, *m2])?);
+            let seconds = hours * 3_600 + minutes * 60;
+            (hours < 24 && minutes < 60).then_some(if *sign == b'-' { -seconds } else { seconds })
+        }
+        _ => None,
+    }
+}
+
+fn is_leap(year: i64) -> bool {
+    year % 4 == 0 && (year % 100 != 0 || year % 400 == 0)
+}
+
+fn days_in(year: i64, month: i64) -> i64 {
+    match month {
+        2 => 28 + i64::from(is_leap(year)),
+        4 | 6 | 9 | 11 => 30,
+        _ => 31,
+    }
+}
+
+/// Days from 1970-01-01 to a date (Howard Hinnant's `days_from_civil`).
+fn days_before(year: i64, month: i64, day: i64) -> i64 {
+    let year = if month <= 2 { year - 1 } else { year };
+    let era = year.div_euclid(400);
+    let year_of_era = year.rem_euclid(400);
+    let day_of_year = (153 * ((month + 9) % 12) + 2) / 5 + day - 1;
+    era * 146_097 + year_of_era * 365 + year_of_era / 4 - year_of_era / 100 + day_of_year - 719_468
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rfc_3339_times_are_nanoseconds_since_the_epoch() {
+        let nanos = |text: &str| parse(text).map(|t| t.0);
+        assert_eq!(nanos("1970-01-01T00:00:00Z"), Some(0));
+        assert_eq!(nanos("2024-02-29T12:00:00Z"), Some(1_709_208_000_000_000_000));
+        assert_eq!(nanos("2000-03-01T01:00:00+01:00"), Some(951_868_800_000_000_000));
+        assert_eq!(nanos("1969-12-31T23:59:59.5Z"), Some(-500_000_000));
+        assert_eq!(nanos("2024-01-01T00:00:00.123456789123Z"), Some(1_704_067_200_123_456_789));
+    }
+
+    #[test]
+    fn a_text_that_is_no_time_is_refused() {
+        for text in [
+            "",
+            "Z",
+            "2024-01-01",
+            "2023-02-29T00:00:00Z",
+            "2024-13-01T00:00:00Z",
+            "2024-01-01T24:00:00Z",
+            "2024-01-01T00:00:00",
+            "2024-01-01T00:00:00.Z",
+            "2024-01-01T00:00:00+1:00",
+            "9999-01-01T00:00:00Z",
+            "2024-01-01T00:00:00Zé",
+            "２024-01-01T00:00:0Z",
+        ] {
+            assert_eq!(parse(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn every_day_follows_the_one_before() {
+        let mut day = days_before(1899, 12, 31);
+        for year in 1900..2101 {
+            for month in 1..=12 {
+                for d in 1..=days_in(year, month) {
+                    assert_eq!(days_before(year, month, d), day + 1);
+                    day += 1;
+                }
+            }
+        }
+    }
+}

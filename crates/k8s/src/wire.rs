@@ -1,0 +1,335 @@
+//! The fields of Kubernetes objects that are read, as serde structs.
+//!
+//! Slim on purpose: a field that is not named here (`managedFields` above all)
+//! is skipped by the parser without being built. Texts are borrowed from the
+//! input where it has no escapes. `null` is the same as absent everywhere, as in
+//! Go.
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+use std::fmt;
+use std::ops::Deref;
+
+use serde::de::{self, Deserialize, Deserializer, MapAccess, Visitor};
+
+/// A text, borrowed where possible; `null` is empty.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Text<'a>(pub(super) Cow<'a, str>);
+
+impl Deref for Text<'_> {
+    type Target = str;
+
+    fn deref(&self) -> &str {
+        &self.0
+    }
+}
+
+struct TextVisitor {
+    numbers: bool,
+}
+
+impl<'de> Visitor<'de> for TextVisitor {
+    type Value = Text<'de>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if self.numbers { "a quantity" } else { "a string" })
+    }
+
+    fn visit_borrowed_str<E>(self, text: &'de str) -> Result<Text<'de>, E> {
+        Ok(Text(Cow::Borrowed(text)))
+    }
+
+    fn visit_str<E>(self, text: &str) -> Result<Text<'de>, E> {
+        Ok(Text(Cow::Owned(text.to_owned())))
+    }
+
+    fn visit_string<E>(self, text: String) -> Result<Text<'de>, E> {
+        Ok(Text(Cow::Owned(text)))
+    }
+
+    fn visit_none<E: de::Error>(self) -> Result<Text<'de>, E> {
+        self.visit_unit()
+    }
+
+    /// In Go, null leaves the zero value: no text, the quantity 0.
+    fn visit_unit<E>(self) -> Result<Text<'de>, E> {
+        Ok(Text(Cow::Borrowed(if self.numbers { "0" } else { "" })))
+    }
+
+    fn visit_some<D: Deserializer<'de>>(self, deserializer: D) -> Result<Text<'de>, D::Error> {
+        if self.numbers {
+            deserializer.deserialize_any(self)
+        } else {
+            deserializer.deserialize_str(self)
+        }
+    }
+
+    fn visit_i64<E: de::Error>(self, number: i64) -> Result<Text<'de>, E> {
+        self.number(number, de::Unexpected::Signed(number))
+    }
+
+    fn visit_u64<E: de::Error>(self, number: u64) -> Result<Text<'de>, E> {
+        self.number(number, de::Unexpected::Unsigned(number))
+    }
+
+    fn visit_f64<E: de::Error>(self, number: f64) -> Result<Text<'de>, E> {
+        self.number(number, de::Unexpected::Float(number))
+    }
+}
+
+impl TextVisitor {
+    fn number<'de, E: de::Error>(
+        self,
+        number: impl fmt::Display,
+        found: de::Unexpected<'_>,
+    ) -> Result<Text<'de>, E> {
+        if self.numbers {
+            Ok(Text(Cow::Owned(number.to_string())))
+        } else {
+            Err(E::invalid_type(found, &self))
+        }
+    }
+}
+
+impl<'de: 'a, 'a> Deserialize<'de> for Text<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Text<'a>, D::Error> {
+        deserializer.deserialize_option(TextVisitor { numbers: false })
+    }
+}
+
+/// The key of a map: never null.
+pub(super) struct Key<'a>(pub(super) Text<'a>);
+
+impl<'de: 'a, 'a> Deserialize<'de> for Key<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Key<'a>, D::Error> {
+        deserializer.deserialize_str(TextVisitor { numbers: false }).map(Key)
+    }
+}
+
+/// The text of a quantity, which may be written as a number.
+#[derive(Clone, Debug, Default)]
+pub(super) struct QuantityText<'a>(pub(super) Text<'a>);
+
+impl<'de: 'a, 'a> Deserialize<'de> for QuantityText<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<QuantityText<'a>, D::Error> {
+        deserializer.deserialize_any(TextVisitor { numbers: true }).map(QuantityText)
+    }
+}
+
+/// A list; `null` is empty.
+#[derive(Clone, Debug)]
+pub(super) struct List<T>(pub(super) Vec<T>);
+
+impl<T> Default for List<T> {
+    fn default() -> List<T> {
+        List(Vec::new())
+    }
+}
+
+impl<T> Deref for List<T> {
+    type Target = [T];
+
+    fn deref(&self) -> &[T] {
+        &self.0
+    }
+}
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for List<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<List<T>, D::Error> {
+        Ok(List(Option::<Vec<T>>::deserialize(deserializer)?.unwrap_or_default()))
+    }
+}
+
+/// A map from text, in the order of the input; `null` is empty. A key that is given twice has its last value, as in
+/// Go.
+#[derive(Clone, Debug)]
+pub(super) struct Map<'a, V>(pub(super) Vec<(Text<'a>, V)>);
+
+impl<V> Default for Map<'_, V> {
+    fn default() -> Self {
+        Map(Vec::new())
+    }
+}
+
+impl<'a, V> Deref for Map<'a, V> {
+    type Target = [(Text<'a>, V)];
+
+    fn deref(&self) -> &[(Text<'a>, V)] {
+        &self.0
+    }
+}
+
+impl<'de: 'a, 'a, V: Deserialize<'de>> Deserialize<'de> for Map<'a, V> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Entries<V>(std::marker::PhantomData<V>);
+
+        impl<'de, V: Deserialize<'de>> Visitor<'de> for Entries<V> {
+            type Value = Map<'de, V>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a map")
+            }
+
+            fn visit_none<E>(self) -> Result<Self::Value, E> {
+                Ok(Map::default())
+            }
+
+            fn visit_unit<E>(self) -> Result<Self::Value, E> {
+                Ok(Map::default())
+            }
+
+            fn visit_some<D: Deserializer<'de>>(self, d: D) -> Result<Self::Value, D::Error> {
+                d.deserialize_map(self)
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+                let mut entries: Vec<(Text<'de>, V)> = Vec::new();
+                let mut sorted = true;
+                while let Some((Key(key), value)) = map.next_entry()? {
+                    sorted &= entries.last().is_none_or(|(last, _)| *last < key);
+                    entries.push((key, value));
+                }
+                if !sorted {
+                    keep_last(&mut entries);
+                }
+                Ok(Map(entries))
+            }
+        }
+
+        deserializer.deserialize_option(Entries(std::marker::PhantomData))
+    }
+}
+
+/// Of entries with one key keeps the last, in the place of the first. O(entries).
+fn keep_last<V>(entries: &mut Vec<(Text<'_>, V)>) {
+    let mut kept: Vec<(Text<'_>, V)> = Vec::with_capacity(entries.len());
+    let mut places: HashMap<String, usize> = HashMap::with_capacity(entries.len());
+    for (key, value) in entries.drain(..) {
+        match places.get(&*key) {
+            Some(at) => kept[*at].1 = value,
+            None => {
+                places.insert(key.to_string(), kept.len());
+                kept.push((key, value));
+            }
+        }
+    }
+    *entries = kept;
+}
+
+/// Labels, annotations, node selectors.
+pub(super) type TextMap<'a> = Map<'a, Text<'a>>;
+/// `requests`, `limits`, `allocatable`.
+pub(super) type Amounts<'a> = Map<'a, QuantityText<'a>>;
+
+/// Declares a struct whose every field may be absent.
+macro_rules! wire {
+    ($(#[$doc:meta])* struct $name:ident<$a:lifetime> { $($(#[$attribute:meta])* $field:ident: $type:ty,)* }) => {
+        $(#[$doc])*
+        #[derive(Clone, Debug, Default, serde::Deserialize)]
+        #[serde(rename_all = "camelCase", default, bound(deserialize = "'de: 'a"))]
+        pub(super) struct $name<$a> {
+            $($(#[$attribute])* pub(super) $field: $type,)*
+        }
+    };
+}
+
+pub(super) use wire;
+
+wire! {
+    struct Metadata<'a> {
+        name: Text<'a>,
+        generate_name: Text<'a>,
+        namespace: Text<'a>,
+        uid: Text<'a>,
+        resource_version: Text<'a>,
+        labels: TextMap<'a>,
+        annotations: Option<Annotations<'a>>,
+        creation_timestamp: Text<'a>,
+        deletion_timestamp: Text<'a>,
+        owner_references: List<OwnerReference<'a>>,
+    }
+}
+
+wire! {
+    /// Of all annotations those that scheduling reads: the others are skipped.
+    struct Annotations<'a> {
+        #[serde(rename = "godel.bytedance.com/pod-group-name")]
+        godel_pod_group: Text<'a>,
+        #[serde(rename = "katalyst.kubewharf.io/qos_level")]
+        qos_level: Option<Text<'a>>,
+        #[serde(rename = "katalyst.kubewharf.io/memory_enhancement")]
+        memory_enhancement: Text<'a>,
+        #[serde(rename = "godel.bytedance.com/pod-resource-type")]
+        resource_type: Option<Text<'a>>,
+        #[serde(rename = "godel.bytedance.com/pod-launcher")]
+        launcher: Option<Text<'a>>,
+        #[serde(rename = "godel.bytedance.com/micro-topology")]
+        micro_topology: Text<'a>,
+        #[serde(rename = "godel.bytedance.com/pod-state")]
+        pod_state: Text<'a>,
+        #[serde(rename = "godel.bytedance.com/selected-scheduler")]
+        selected_scheduler: Text<'a>,
+        #[serde(rename = "godel.bytedance.com/assumed-node")]
+        assumed_node: Text<'a>,
+        #[serde(rename = "godel.bytedance.com/nominated-node")]
+        nominated_node: Text<'a>,
+        #[serde(rename = "godel.bytedance.com/reservation")]
+        reservation: Text<'a>,
+        /// An older name of the same.
+        #[serde(rename = "pod.tce.kubernetes.io/reservation")]
+        reservation_of_tce: Text<'a>,
+        #[serde(rename = "godel.bytedance.com/reservation-index")]
+        reservation_index: Text<'a>,
+        #[serde(rename = "godel.bytedance.com/matched-reservation-placeholder")]
+        matched_placeholder: Text<'a>,
+        #[serde(rename = "godel.bytedance.com/reservation-placeholder")]
+        is_placeholder: Text<'a>,
+        #[serde(rename = "godel.bytedance.com/placeholder-uid")]
+        placeholder_uid: Text<'a>,
+        #[serde(rename = "godel.bytedance.com/movement-name")]
+        movement_name: Text<'a>,
+        #[serde(rename = "godel.bytedance.com/request-template")]
+        request_template: Text<'a>,
+        /// Of a node.
+        #[serde(rename = "godel.bytedance.com/scheduler-name")]
+        scheduler_name: Text<'a>,
+    }
+}
+
+wire! {
+    struct OwnerReference<'a> {
+        api_version: Text<'a>,
+        kind: Text<'a>,
+        name: Text<'a>,
+        uid: Text<'a>,
+        controller: Option<bool>,
+    }
+}
+
+wire! {
+    struct LabelSelector<'a> {
+        match_labels: TextMap<'a>,
+        match_expressions: List<Requirement<'a>>,
+    }
+}
+
+wire! {
+    struct Requirement<'a> {
+        key: Text<'a>,
+        operator: Text<'a>,
+        values: List<Text<'a>>,
+    }
+}
+
+wire! {
+    struct ResourceRequirements<'a> {
+        requests: Amounts<'a>,
+        limits: Amounts<'a>,
+    }
+}
+
+wire! {
+    struct Named<'a> {
+        name: Text<'a>,
+    }
+}

@@ -1,0 +1,341 @@
+//! What makes pods: deployments, sets, jobs, replication controllers; and the
+//! pods that they make.
+//!
+//! A file of manifests holds templates and no pods. [`PodController::expand`]
+//! does what the controllers would have done, without their random names.
+
+use super::defaults::Rules;
+use super::error::{Path, ReadError};
+use super::objects::named;
+use super::pod::{PodDraft, template};
+use super::selector::label_selector;
+use super::wire::Metadata;
+use super::wire_objects as wire;
+use super::wire_pod;
+use portolan::model::{
+    LabelSelector, Labels, Name, Node, NodeSelector, NodeSelectorTerm, ObjectKind, Operator,
+    OwnerReference, Pod, Requirement, TaintEffect, Toleration, TolerationOperator, Workload,
+};
+
+/// The kinds of controllers that make pods of a template.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
+pub enum ControllerKind {
+    /// v1 ReplicationController.
+    ReplicationController,
+    /// apps/v1 ReplicaSet.
+    ReplicaSet,
+    /// apps/v1 StatefulSet.
+    StatefulSet,
+    /// apps/v1 Deployment.
+    Deployment,
+    /// apps/v1 DaemonSet.
+    DaemonSet,
+    /// batch/v1 Job.
+    Job,
+}
+
+impl ControllerKind {
+    /// As Kubernetes writes it.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            ControllerKind::ReplicationController => "ReplicationController",
+            ControllerKind::ReplicaSet => "ReplicaSet",
+            ControllerKind::StatefulSet => "StatefulSet",
+            ControllerKind::Deployment => "Deployment",
+            ControllerKind::DaemonSet => "DaemonSet",
+            ControllerKind::Job => "Job",
+        }
+    }
+
+    fn api_version(self) -> &'static str {
+        match self {
+            ControllerKind::ReplicationController => "v1",
+            ControllerKind::Job => "batch/v1",
+            _ => "apps/v1",
+        }
+    }
+}
+
+/// A controller, and the pod that its template makes.
+#[derive(Clone, Debug)]
+pub struct PodController {
+    /// Which of the kinds.
+    pub kind: ControllerKind,
+    /// Namespace.
+    pub namespace: Name,
+    /// Name.
+    pub name: Name,
+    /// Uid, maybe empty.
+    pub uid: Name,
+    /// How many pods it wants; for a daemon set the number depends on the nodes.
+    pub replicas: usize,
+    /// Its own labels.
+    pub labels: Labels,
+    /// `spec.selector`.
+    pub selector: LabelSelector,
+    /// Who owns it: a replica set of a deployment makes no pods of its own.
+    pub owners: Box<[OwnerReference]>,
+    pub(super) first: usize,
+    pub(super) draft: PodDraft,
+}
+
+impl PodController {
+    /// The workload that owns its pods, where the kind is one.
+    #[must_use]
+    pub fn workload(&self) -> Option<Workload> {
+        let kind = match self.kind {
+            ControllerKind::ReplicationController => ObjectKind::ReplicationController,
+            ControllerKind::ReplicaSet => ObjectKind::ReplicaSet,
+            ControllerKind::StatefulSet => ObjectKind::StatefulSet,
+            ControllerKind::DaemonSet => ObjectKind::DaemonSet,
+            _ => return None,
+        };
+        Some(self.workload_of(kind, self.labels.clone()))
+    }
+
+    /// The replica set that a deployment makes, under the deployment's name and with the
+    /// labels of its pods (deployment/sync.go `getNewReplicaSet`).
+    #[must_use]
+    pub fn replica_set(&self) -> Option<Workload> {
+        (self.kind == ControllerKind::Deployment)
+            .then(|| self.workload_of(ObjectKind::ReplicaSet, self.draft.spec.labels.clone()))
+    }
+
+    fn workload_of(&self, kind: ObjectKind, labels: Labels) -> Workload {
+        Workload {
+            kind,
+            namespace: self.namespace.clone(),
+            name: self.name.clone(),
+            labels,
+            selector: self.selector.clone(),
+        }
+    }
+
+    /// The pods that it makes, named `<name>-<i>` (a daemon set's `<name>-<node>`)
+    /// and owned by it (a deployment's by its replica set). A daemon set makes a
+    /// pod for each node that it may run on; the others do not look at the nodes.
+    /// O(pods): all but a daemon set's share one template.
+    #[must_use]
+    pub fn expand(&self, nodes: &[Node]) -> Vec<Pod> {
+        if self.kind == ControllerKind::DaemonSet {
+            return nodes.iter().filter_map(|node| self.daemon(node)).collect();
+        }
+        let owned = self.owned(self.draft.clone());
+        if self.kind == ControllerKind::StatefulSet {
+            // Each has labels of its own.
+            return (self.first..self.first.saturating_add(self.replicas))
+                .map(|i| {
+                    let mut draft = owned.clone();
+                    let name = format!("{}-{i}", self.name);
+                    let index = i.to_string();
+                    let own = [
+                        ("apps.kubernetes.io/pod-index", index.as_str()),
+                        ("statefulset.kubernetes.io/pod-name", name.as_str()),
+                    ];
+                    draft.spec.labels = draft.spec.labels.iter().chain(own).collect();
+                    self.called(draft.finish(), name)
+                })
+                .collect();
+        }
+        let pod = owned.finish();
+        (0..self.replicas).map(|i| self.called(pod.clone(), format!("{}-{i}", self.name))).collect()
+    }
+
+    fn called(&self, mut pod: Pod, name: String) -> Pod {
+        pod.uid = portolan::model::Uid::new(&format!("{}/{name}", self.namespace));
+        pod.name = name.into();
+        pod
+    }
+
+    fn owned(&self, mut draft: PodDraft) -> PodDraft {
+        let kind = match self.kind {
+            ControllerKind::Deployment => ControllerKind::ReplicaSet,
+            kind => kind,
+        };
+        draft.spec.owners = [OwnerReference {
+            api_version: kind.api_version().into(),
+            kind: kind.as_str().into(),
+            name: self.name.clone(),
+            uid: self.uid.clone(),
+            controller: true,
+        }]
+        .into();
+        draft
+    }
+
+    /// daemon/util `nodeShouldRunDaemonPod` and `ReplaceDaemonSetPodNodeNameNodeAffinity`.
+    fn daemon(&self, node: &Node) -> Option<Pod> {
+        let mut draft = self.owned(self.draft.clone());
+        add_daemon_tolerations(&mut draft);
+        let spec = &mut draft.spec;
+        let fits = draft.node_name.as_ref().is_none_or(|name| *name == node.name)
+            && spec.node_selector.iter().all(|(key, value)| node.labels.get(key) == Some(value))
+            && (spec.node_affinity.as_ref())
+                .and_then(|affinity| affinity.required.as_ref())
+                .is_none_or(|required| required.matches(&node.name, &node.labels))
+            && node.taints.iter().all(|taint| {
+                taint.effect == TaintEffect::PreferNoSchedule
+                    || spec.tolerations.iter().any(|t| t.tolerates(taint))
+            });
+        if !fits {
+            return None;
+        }
+        pin(spec, &node.name);
+        draft.node_name = None;
+        Some(self.called(draft.finish(), format!("{}-{}", self.name, node.name)))
+    }
+}
+
+/// In each required term the fields become "metadata.name In [node]".
+fn pin(spec: &mut portolan::model::PodSpec, node: &Name) {
+    let affinity = spec.node_affinity.get_or_insert_default();
+    let fields: Box<[Requirement]> =
+        [Requirement::new("metadata.name", Operator::In, [node.clone()])].into();
+    match &mut affinity.required {
+        Some(required) if !required.terms.is_empty() => {
+            for term in &mut required.terms {
+                term.match_fields = fields.clone();
+            }
+        }
+        required => {
+            let term = NodeSelectorTerm { match_fields: fields, ..NodeSelectorTerm::default() };
+            *required = Some(NodeSelector { terms: [term].into() });
+        }
+    }
+}
+
+/// daemon/util `AddOrUpdateDaemonPodTolerations`.
+fn add_daemon_tolerations(draft: &mut PodDraft) {
+    use TaintEffect::{NoExecute, NoSchedule};
+    const ALWAYS: [(&str, TaintEffect); 6] = [
+        ("node.kubernetes.io/not-ready", NoExecute),
+        ("node.kubernetes.io/unreachable", NoExecute),
+        ("node.kubernetes.io/disk-pressure", NoSchedule),
+        ("node.kubernetes.io/memory-pressure", NoSchedule),
+        ("node.kubernetes.io/pid-pressure", NoSchedule),
+        ("node.kubernetes.io/unschedulable", NoSchedule),
+    ];
+    let on_host_network =
+        draft.host_network.then_some(("node.kubernetes.io/network-unavailable", NoSchedule));
+    let mut tolerations = Vec::from(std::mem::take(&mut draft.spec.tolerations));
+    for (key, effect) in ALWAYS.into_iter().chain(on_host_network) {
+        let toleration = Toleration {
+            key: Some(key.into()),
+            operator: TolerationOperator::Exists,
+            value: None,
+            effect: Some(effect),
+        };
+        if !tolerations.contains(&toleration) {
+            tolerations.push(toleration);
+        }
+    }
+    draft.spec.tolerations = tolerations.into();
+}
+
+/// More pods than any cluster has; a number beyond it is a slip of the pen, and
+/// is refused before it takes all memory.
+const MAX_REPLICAS: i64 = 10_000_000;
+
+/// What a controller's selector and template have in common on the wire.
+struct Parts<'w> {
+    meta: Metadata<'w>,
+    template: Option<&'w wire_pod::PodTemplate<'w>>,
+    replicas: i64,
+    first: i64,
+    selector: LabelSelector,
+}
+
+pub(super) fn controller(
+    kind: ControllerKind,
+    wire: &wire::Controller<'_>,
+    path: &Path<'_>,
+    rules: &mut Rules<'_>,
+) -> Result<PodController, ReadError> {
+    let no_spec = wire::ControllerSpec::default();
+    let spec = wire.spec.as_ref().unwrap_or(&no_spec);
+    let replicas = match kind {
+        ControllerKind::DaemonSet => 0,
+        ControllerKind::Job if spec.suspend == Some(true) || has_ended(wire) => 0,
+        // As many as run at once.
+        ControllerKind::Job => {
+            let parallelism = spec.parallelism.unwrap_or(1);
+            spec.completions.map_or(parallelism, |completions| completions.min(parallelism))
+        }
+        _ => spec.replicas.unwrap_or(1),
+    };
+    let parts = Parts {
+        meta: wire.metadata.clone().unwrap_or_default(),
+        template: spec.template.as_ref(),
+        replicas,
+        first: spec.ordinals.as_ref().and_then(|o| o.start).unwrap_or(0),
+        selector: label_selector(spec.selector.as_ref(), &path.key("spec").key("selector"))?,
+    };
+    build(kind, parts, path, rules)
+}
+
+/// Whether a job is complete or has failed.
+fn has_ended(job: &wire::Controller<'_>) -> bool {
+    let conditions = job.status.iter().flat_map(|status| status.conditions.iter());
+    conditions.into_iter().any(|condition| {
+        matches!(&*condition.condition_type, "Complete" | "Failed") && &*condition.status == "True"
+    })
+}
+
+pub(super) fn replication_controller(
+    wire: &wire::ReplicationController<'_>,
+    path: &Path<'_>,
+    rules: &mut Rules<'_>,
+) -> Result<PodController, ReadError> {
+    let no_spec = wire::ReplicationControllerSpec::default();
+    let spec = wire.spec.as_ref().unwrap_or(&no_spec);
+    let template = spec.template.as_ref();
+    // The selector of a replication controller defaults to the template's labels.
+    let labels = match template.and_then(|t| t.metadata.as_ref()) {
+        Some(meta) if spec.selector.is_empty() => &meta.labels,
+        _ => &spec.selector,
+    };
+    let parts = Parts {
+        meta: wire.metadata.clone().unwrap_or_default(),
+        template,
+        replicas: spec.replicas.unwrap_or(1),
+        first: 0,
+        selector: LabelSelector::from_labels(super::node::labels(labels).iter()),
+    };
+    build(ControllerKind::ReplicationController, parts, path, rules)
+}
+
+fn build(
+    kind: ControllerKind,
+    parts: Parts<'_>,
+    path: &Path<'_>,
+    rules: &mut Rules<'_>,
+) -> Result<PodController, ReadError> {
+    let name = named(&parts.meta, path)?;
+    let namespace = rules.namespace(&parts.meta.namespace);
+    rules.about(kind.as_str(), &namespace, &name);
+    let (no_meta, no_spec) = (Metadata::default(), wire_pod::PodSpec::default());
+    let meta = parts.template.and_then(|t| t.metadata.as_ref()).unwrap_or(&no_meta);
+    let spec = parts.template.and_then(|t| t.spec.as_ref()).unwrap_or(&no_spec);
+    let spec_path = path.key("spec");
+    if parts.replicas > MAX_REPLICAS {
+        let found = parts.replicas.to_string();
+        let expected = "a number of pods up to 10000000";
+        return Err(ReadError::value(&spec_path.key("replicas"), &found, expected));
+    }
+    let draft = template(meta, spec, namespace.clone(), &spec_path.key("template"), rules)?;
+    let count = |n: i64| usize::try_from(n).unwrap_or(0);
+    Ok(PodController {
+        kind,
+        namespace,
+        name,
+        uid: super::node::name(&parts.meta.uid),
+        replicas: count(parts.replicas),
+        labels: super::node::labels(&parts.meta.labels),
+        selector: parts.selector,
+        owners: super::pod::owners(&parts.meta),
+        first: count(parts.first),
+        draft,
+    })
+}
