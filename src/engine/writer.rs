@@ -9,7 +9,7 @@ use crate::model::{
 };
 use crate::publish::live::LiveIndex;
 use crate::publish::{self, Publisher, Versioned};
-use crate::snapshot::{Cluster, Dump, NodeSlot, PodInfo, Snapshot};
+use crate::snapshot::{Cluster, Dump, NodeSlot, PodInfo, Snapshot, Store};
 use crate::state::{Difference, Observer, State};
 use crate::sync::mutated;
 
@@ -114,6 +114,7 @@ impl Observer for Listeners {
 impl Writer {
     pub(super) fn new(config: Config) -> Writer {
         let mut state = State::new(config.assumed_ttl, config.commit_check);
+        state = state.with_stores(config.stores);
         if let Some(godel) = config.godel {
             state = state.with_godel(godel);
         }
@@ -412,6 +413,16 @@ impl Writer {
     ) -> Result<Generation, EventError> {
         let key = ObjectKey { kind, namespace: namespace.into(), name: name.into() };
         self.generation_of(&Event::DeleteObject(Arc::new(key)))
+    }
+
+    /// Changes a store that was registered with [`Config::with_store`](crate::Config::with_store)
+    /// ([`Event::custom`]).
+    ///
+    /// # Errors
+    ///
+    /// The store is not registered, refuses the event, panicked, or has failed before.
+    pub fn change<S: Store>(&mut self, event: S::Event) -> Result<Generation, EventError> {
+        self.generation_of(&Event::custom::<S>(event))
     }
 
     /// Takes all there is of one kind, and removes what is missing.

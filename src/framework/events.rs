@@ -13,6 +13,7 @@ use std::ops::BitOr;
 use std::sync::Arc;
 
 use crate::model::{Change, Diff, Node, Object, ObjectKind, Pod, Resources};
+use crate::snapshot::Store;
 
 /// What an event is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -55,11 +56,14 @@ pub enum EventResource {
     Reservation,
     /// A round of rescheduling.
     Movement,
+    /// A store of a user's own, changed by an event of its own: [`ClusterEvent::custom`]. The action is
+    /// [`Actions::UPDATE_OTHER`].
+    Custom,
 }
 
 impl EventResource {
     /// All of them, in the order of their numbers.
-    pub const ALL: [EventResource; 19] = [
+    pub const ALL: [EventResource; 20] = [
         EventResource::AssignedPod,
         EventResource::UnscheduledPod,
         EventResource::Node,
@@ -79,6 +83,7 @@ impl EventResource {
         EventResource::CustomNodeResource,
         EventResource::Reservation,
         EventResource::Movement,
+        EventResource::Custom,
     ];
 
     /// Both kinds of pods (`Pod`).
@@ -107,6 +112,7 @@ impl EventResource {
             EventResource::CustomNodeResource => "CustomNodeResource",
             EventResource::Reservation => "Reservation",
             EventResource::Movement => "Movement",
+            EventResource::Custom => "Custom",
         }
     }
 
@@ -308,6 +314,7 @@ impl<'a> ClusterEvent<'a> {
                 diff.last().map_or(EventResource::Namespace, |o| EventResource::of(o.kind())),
                 actions(diff, |_, _| Actions::UPDATE_OTHER),
             ),
+            Change::Custom(_) => (EventResource::Custom, Actions::UPDATE_OTHER),
         };
         actions.iter().map(move |action| ClusterEvent { resource, action, change })
     }
@@ -326,6 +333,15 @@ impl<'a> ClusterEvent<'a> {
     pub fn node(&self) -> Option<&'a Diff<Arc<Node>>> {
         match self.change {
             Change::Node(diff) => Some(diff),
+            _ => None,
+        }
+    }
+
+    /// The event of a store of a user's own, if that is what happened.
+    #[must_use]
+    pub fn custom<S: Store>(&self) -> Option<&'a S::Event> {
+        match self.change {
+            Change::Custom(event) => event.event::<S>(),
             _ => None,
         }
     }

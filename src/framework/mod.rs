@@ -192,7 +192,7 @@ pub use eviction::{Eviction, Evictor};
 pub(crate) use filters::Without;
 pub use filters::{Diagnosis, Filters};
 pub use godel::{Partition, Preferred, SubCluster, SubClusters, SwitchType, Workflow};
-pub use handle::{Binder, Handle, Snapshots};
+pub use handle::{Binder, Follow, Handle, Notes, Snapshots};
 pub use hints::QueueingHints;
 pub use nominator::Nominator;
 pub use panics::{Panicked, Panics};

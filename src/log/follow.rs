@@ -10,48 +10,9 @@
 //! that it has not taken. If nobody follows, nothing is noted.
 
 use std::num::NonZeroUsize;
-use std::sync::Arc;
 
-use crate::model::{Change, Generation, Pod, Uid};
+use crate::model::{Fact, Generation, NoNote, Note};
 use portolan_publish::log::stream::{Nothing, Sender, Stream, stream};
-
-/// What an event did.
-#[derive(Clone, Debug)]
-pub enum Fact {
-    /// An object appeared, changed or went. Of pods those that are on a node: what
-    /// is only assumed is none yet, and one that is confirmed appears.
-    Changed(Change),
-    /// A pod that is on no node appeared or changed.
-    Pending(Arc<Pod>),
-    /// A pod that was on no node, or only assumed on one, is deleted.
-    NotPending(Uid),
-}
-
-/// What an event did, and where it is in the log.
-#[derive(Clone, Debug)]
-pub struct Note {
-    /// The first generation that contains it.
-    pub generation: Generation,
-    /// What it did.
-    pub fact: Fact,
-}
-
-/// Why there is no note now.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum NoNote {
-    /// Nothing more has happened yet.
-    #[error("no event has been published since the last one")]
-    Empty,
-    /// The follower fell behind by more notes than its limit, and the notes after this point are lost. Said once; then
-    /// the stream is closed.
-    #[error(
-        "the follower fell behind and lost notes: follow again, from a snapshot and the pending pods"
-    )]
-    Overflowed,
-    /// The engine is gone, and everything was received.
-    #[error("the engine is gone: no event will come")]
-    Closed,
-}
 
 /// Receives what events did, in the order of the log and no sooner than readers see
 /// it. Dropping it ends it. A clone takes notes from the same stream, each of which

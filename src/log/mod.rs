@@ -16,6 +16,7 @@ pub use portolan_publish::log::{
 };
 
 pub use self::event::{Applied, Event, ObjectKey, Outcome, Relist};
+pub use self::follow::Follower;
 pub(crate) use self::follow::Followers;
-pub use self::follow::{Fact, Follower, NoNote, Note};
+pub use crate::model::{Fact, NoNote, Note};
 pub(crate) use portolan_publish::log::stream::Bell;

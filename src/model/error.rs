@@ -171,6 +171,40 @@ pub enum EventError {
         /// The field of the configuration that enables it.
         field: &'static str,
     },
+    /// An event for a store that was not registered when the engine was made.
+    #[error("store {store:?} is not registered: add it with Config::with_store")]
+    UnknownStore {
+        /// The store's name.
+        store: &'static str,
+    },
+    /// A store's own check refuses an event for it.
+    #[error("{store}: {reason}")]
+    StoreRefused {
+        /// The store's name.
+        store: &'static str,
+        /// Why, in the store's words.
+        reason: String,
+    },
+    /// A store panicked when it was to check or apply an event, which is refused.
+    #[error("store {store:?} panicked in {step}: {text}")]
+    StorePanicked {
+        /// The store's name.
+        store: &'static str,
+        /// The method.
+        step: &'static str,
+        /// The panic's message; empty if its payload is not a string.
+        text: String,
+    },
+    /// An event for a store that failed before, see [`Cluster::failed_stores`](crate::Cluster::failed_stores).
+    #[error("store {store:?} has failed: it panicked in {step}: {text}")]
+    StoreFailed {
+        /// The store's name.
+        store: &'static str,
+        /// The method.
+        step: &'static str,
+        /// The panic's message.
+        text: String,
+    },
     /// All numbers of 32 bits for one kind of thing are in use.
     #[error("the engine is full: no number is left for another object")]
     Full,

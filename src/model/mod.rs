@@ -7,6 +7,7 @@
 
 mod affinity;
 mod change;
+mod custom;
 mod error;
 mod generation;
 mod godel;
@@ -34,7 +35,9 @@ pub use affinity::{
     PreferredSchedulingTerm, TopologySpreadConstraint, UnsatisfiableAction,
     WeightedPodAffinityTerm,
 };
-pub use change::{Change, Diff};
+pub use change::{Change, Diff, Fact, NoNote, Note};
+pub(crate) use custom::AnyEvent;
+pub use custom::CustomEvent;
 pub use error::EventError;
 pub use generation::Generation;
 pub use godel::{

@@ -10,6 +10,7 @@ use crate::model::{
 };
 
 use super::chunk::{Chunk, NodeSlot, Place, lanes};
+use super::custom::CustomStores;
 use super::hash_index::HashIndex;
 use super::lane::TemplateId;
 use super::leases::Leases;
@@ -41,6 +42,8 @@ pub struct Cluster {
     pub(crate) rest: triomphe::Arc<Rest>,
     /// How pods in Gödel's states count, where they do.
     pub(crate) godel: Option<triomphe::Arc<super::godel::Stores>>,
+    /// Stores of a user's own, where there are some.
+    pub(crate) custom: Option<triomphe::Arc<CustomStores>>,
     /// Slots of tree nodes made for this version and all before it in its line; see [`crate::freeing`].
     pub(crate) made: u64,
     pub(super) _end: End,
@@ -251,6 +254,7 @@ impl Cluster {
             uids: Uids::new(),
             rest: triomphe::Arc::new(Rest::default()),
             godel: None,
+            custom: None,
             made: 0,
             _end: End,
         }
@@ -267,6 +271,7 @@ impl Cluster {
             uids: self.uids.share(),
             rest: self.rest.clone(),
             godel: self.godel.clone(),
+            custom: self.custom.clone(),
             made: self.made,
             _end: End,
         }

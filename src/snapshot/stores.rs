@@ -1,381 +1,52 @@
 //! The stores of the objects beside pods and nodes.
 //!
-//! A store is a persistent map under the snapshot's root with a generation of
-//! its own, so that whoever keeps something derived from it knows when to look
-//! again. A new kind of object is a new store: its check, its apply, its view.
+//! A store is a persistent map under the snapshot's root with a generation of its own, so that a reader that keeps
+//! something derived from it knows when to look again.
 
 use std::sync::Arc;
 
 use crate::model::{
     CsiDriver, CsiNode, CsiStorageCapacity, EventError, Generation, Movement, Namespace, Object,
     ObjectKind, PersistentVolume, PersistentVolumeClaim, PodDisruptionBudget, PodGroup,
-    Reservation, Service, StorageClass, VolumeAttachment, Workload, hash_of,
+    Reservation, Service, StorageClass, VolumeAttachment, Workload,
 };
 
 use super::budgets::Budgets;
 use super::draft::PartCount;
-use super::hash_index::HashIndex;
-use super::table::Table;
+use super::object_store::{Keyed, ObjectStore, not_found};
 
-/// What every store does with the events that are meant for it: check, without
-/// a trace, then apply, which cannot fail; and the view that readers get, which
-/// is the store itself, cheap to clone and immutable once published.
-pub trait Store: Clone + Default {
-    /// What it is told.
-    type Event;
-
-    /// Whether the event can be applied.
-    ///
-    /// # Errors
-    ///
-    /// Why it cannot; nothing has changed then.
-    fn check(&self, event: &Self::Event) -> Result<(), EventError>;
-
-    /// Applies an event that was checked against this very state.
-    fn apply(&mut self, event: Self::Event, generation: Generation);
-
-    /// When an event was last applied.
-    fn generation(&self) -> Generation;
-}
-
-/// An object that is kept by namespace and name.
-pub trait Keyed: Send + Sync + 'static {
-    /// Its namespace; empty for an object of the cluster.
-    fn namespace(&self) -> &str;
-    /// Its name.
-    fn name(&self) -> &str;
-    /// Its kind, as Kubernetes writes it.
-    fn kind(&self) -> &'static str;
-}
-
-impl Keyed for Namespace {
-    fn namespace(&self) -> &str {
-        ""
-    }
-    fn name(&self) -> &str {
-        &self.name
-    }
-    fn kind(&self) -> &'static str {
-        "Namespace"
-    }
-}
-
-impl Keyed for Service {
-    fn namespace(&self) -> &str {
-        &self.namespace
-    }
-    fn name(&self) -> &str {
-        &self.name
-    }
-    fn kind(&self) -> &'static str {
-        "Service"
-    }
-}
-
-impl Keyed for Workload {
-    fn namespace(&self) -> &str {
-        &self.namespace
-    }
-    fn name(&self) -> &str {
-        &self.name
-    }
-    fn kind(&self) -> &'static str {
-        self.kind.as_str()
-    }
-}
-
-impl Keyed for PersistentVolume {
-    fn namespace(&self) -> &str {
-        ""
-    }
-    fn name(&self) -> &str {
-        &self.name
-    }
-    fn kind(&self) -> &'static str {
-        ObjectKind::PersistentVolume.as_str()
-    }
-}
-
-impl Keyed for PersistentVolumeClaim {
-    fn namespace(&self) -> &str {
-        &self.namespace
-    }
-    fn name(&self) -> &str {
-        &self.name
-    }
-    fn kind(&self) -> &'static str {
-        ObjectKind::PersistentVolumeClaim.as_str()
-    }
-}
-
-impl Keyed for StorageClass {
-    fn namespace(&self) -> &str {
-        ""
-    }
-    fn name(&self) -> &str {
-        &self.name
-    }
-    fn kind(&self) -> &'static str {
-        ObjectKind::StorageClass.as_str()
-    }
-}
-
-impl Keyed for CsiNode {
-    fn namespace(&self) -> &str {
-        ""
-    }
-    fn name(&self) -> &str {
-        &self.name
-    }
-    fn kind(&self) -> &'static str {
-        ObjectKind::CsiNode.as_str()
-    }
-}
-
-impl Keyed for VolumeAttachment {
-    fn namespace(&self) -> &str {
-        ""
-    }
-    fn name(&self) -> &str {
-        &self.name
-    }
-    fn kind(&self) -> &'static str {
-        ObjectKind::VolumeAttachment.as_str()
-    }
-}
-
-impl Keyed for CsiDriver {
-    fn namespace(&self) -> &str {
-        ""
-    }
-    fn name(&self) -> &str {
-        &self.name
-    }
-    fn kind(&self) -> &'static str {
-        ObjectKind::CsiDriver.as_str()
-    }
-}
-
-impl Keyed for CsiStorageCapacity {
-    fn namespace(&self) -> &str {
-        &self.namespace
-    }
-    fn name(&self) -> &str {
-        &self.name
-    }
-    fn kind(&self) -> &'static str {
-        ObjectKind::CsiStorageCapacity.as_str()
-    }
-}
-
-impl Keyed for PodDisruptionBudget {
-    fn namespace(&self) -> &str {
-        &self.namespace
-    }
-    fn name(&self) -> &str {
-        &self.name
-    }
-    fn kind(&self) -> &'static str {
-        ObjectKind::PodDisruptionBudget.as_str()
-    }
-}
-
-impl Keyed for PodGroup {
-    fn namespace(&self) -> &str {
-        &self.namespace
-    }
-    fn name(&self) -> &str {
-        &self.name
-    }
-    fn kind(&self) -> &'static str {
-        ObjectKind::PodGroup.as_str()
-    }
-}
-
-impl Keyed for Reservation {
-    fn namespace(&self) -> &str {
-        &self.namespace
-    }
-    fn name(&self) -> &str {
-        &self.name
-    }
-    fn kind(&self) -> &'static str {
-        ObjectKind::Reservation.as_str()
-    }
-}
-
-impl Keyed for Movement {
-    fn namespace(&self) -> &str {
-        ""
-    }
-    fn name(&self) -> &str {
-        &self.name
-    }
-    fn kind(&self) -> &'static str {
-        ObjectKind::Movement.as_str()
-    }
-}
-
-/// What an [`ObjectStore`] is told.
-#[derive(Clone, Debug)]
-pub enum ObjectEvent<T> {
-    /// The object is new, or replaces the one of its name.
-    Put(Arc<T>),
-    /// The object with this kind, namespace and name is gone.
-    Delete {
-        /// Its kind, as Kubernetes writes it.
-        kind: &'static str,
-        /// Its namespace; empty for an object of the cluster.
-        namespace: String,
-        /// Its name.
-        name: String,
-    },
-}
-
-/// Objects of one kind by namespace and name.
-pub struct ObjectStore<T: Send + Sync + 'static> {
-    objects: Table<Arc<T>>,
-    index: HashIndex,
-    next: u32,
-    len: usize,
-    generation: Generation,
-}
-
-impl<T: Send + Sync + 'static> Clone for ObjectStore<T> {
-    fn clone(&self) -> Self {
-        ObjectStore { objects: self.objects.clone(), index: self.index.clone(), ..*self }
-    }
-}
-
-impl<T: Send + Sync + 'static> Default for ObjectStore<T> {
-    fn default() -> Self {
-        ObjectStore {
-            objects: Table::default(),
-            index: HashIndex::default(),
-            next: 0,
-            len: 0,
-            generation: Generation::ZERO,
-        }
-    }
-}
-
-impl<T: Keyed> ObjectStore<T> {
-    /// The object of this namespace (empty for an object of the cluster) and
-    /// name. O(log n).
-    #[must_use]
-    pub fn get(&self, namespace: &str, name: &str) -> Option<&Arc<T>> {
-        self.objects.get(self.number(namespace, name)?)
-    }
-
-    /// All objects, in no particular order.
-    pub fn iter(&self) -> impl Iterator<Item = &Arc<T>> {
-        self.objects.iter().map(|(_, object)| object)
-    }
-
-    /// How many there are.
-    #[must_use]
-    pub fn len(&self) -> usize {
-        self.len
-    }
-
-    /// Whether there is none.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.len == 0
-    }
-
-    /// The object with this number, by which one keeps track of it while it is there.
-    pub(crate) fn at(&self, number: u32) -> Option<&Arc<T>> {
-        self.objects.get(number)
-    }
-
-    pub(crate) fn number(&self, namespace: &str, name: &str) -> Option<u32> {
-        self.index.find(hash_of(&(namespace, name)), |number| {
-            self.objects
-                .get(number)
-                .is_some_and(|object| object.namespace() == namespace && object.name() == name)
-        })
-    }
-
-    /// The same objects in a store and an index made anew. O(n log n).
-    fn renewed(&self, generation: Generation) -> ObjectStore<T> {
-        let mut renewed = ObjectStore { generation, ..ObjectStore::default() };
-        for object in self.iter() {
-            renewed.put(object.clone(), generation);
-        }
-        renewed
-    }
-
-    /// Loses the index, for tests.
-    #[cfg(test)]
-    pub(crate) fn damage_index(&mut self) {
-        self.index = HashIndex::default();
-    }
-
-    pub(super) fn check_room(&self) -> Result<(), EventError> {
-        if self.next == u32::MAX { Err(EventError::Full) } else { Ok(()) }
-    }
-
-    /// Puts an object in: its number, and the one that it replaces.
-    pub(super) fn put(&mut self, object: Arc<T>, generation: Generation) -> (u32, Option<Arc<T>>) {
-        self.generation = generation;
-        if let Some(number) = self.number(object.namespace(), object.name()) {
-            let old = self.objects.get(number).cloned();
-            self.objects.set(number, object);
-            return (number, old);
-        }
-        let number = self.next;
-        self.next += 1;
-        self.len += 1;
-        self.index.insert(hash_of(&(object.namespace(), object.name())), number);
-        self.objects.set(number, object);
-        (number, None)
-    }
-
-    /// Takes the object of this kind, namespace and name out: its number, and itself.
-    pub(super) fn remove(
-        &mut self,
-        key: (&'static str, &str, &str),
-        generation: Generation,
-    ) -> Result<(u32, Arc<T>), EventError> {
-        let known = self.number(key.1, key.2);
-        let known = known.and_then(|number| Some((number, self.objects.get(number)?.clone())));
-        let (number, object) = known.ok_or_else(|| not_found(key))?;
-        self.generation = generation;
-        self.index.remove(hash_of(&(key.1, key.2)), number);
-        self.objects.remove(number);
-        self.len -= 1;
-        Ok((number, object))
-    }
-}
-
-impl<T: Keyed> Store for ObjectStore<T> {
-    type Event = ObjectEvent<T>;
-
-    fn check(&self, event: &ObjectEvent<T>) -> Result<(), EventError> {
-        match event {
-            ObjectEvent::Put(_) => self.check_room(),
-            ObjectEvent::Delete { kind, namespace, name } => match self.number(namespace, name) {
-                Some(_) => Ok(()),
-                None => Err(not_found((kind, namespace, name))),
-            },
-        }
-    }
-
-    fn apply(&mut self, event: ObjectEvent<T>, generation: Generation) {
-        self.generation = generation;
-        match event {
-            ObjectEvent::Put(object) => drop(self.put(object, generation)),
-            ObjectEvent::Delete { kind, namespace, name } => {
-                // That it is there was checked.
-                let _ = self.remove((kind, &namespace, &name), generation);
+/// What stores know of the types of objects.
+macro_rules! keyed {
+    ($($type:ident, $kind:expr $(, $namespace:ident)?;)*) => {$(
+        impl Keyed for $type {
+            const KIND: &'static str = $kind;
+            $(
+                fn namespace(&self) -> &str {
+                    &self.$namespace
+                }
+            )?
+            fn name(&self) -> &str {
+                &self.name
             }
         }
-    }
+    )*};
+}
 
-    fn generation(&self) -> Generation {
-        self.generation
-    }
+keyed! {
+    Namespace, "Namespace";
+    Service, "Service", namespace;
+    Workload, "Workload", namespace;
+    PersistentVolume, "PersistentVolume";
+    PersistentVolumeClaim, "PersistentVolumeClaim", namespace;
+    StorageClass, "StorageClass";
+    CsiNode, "CSINode";
+    VolumeAttachment, "VolumeAttachment";
+    CsiDriver, "CSIDriver";
+    CsiStorageCapacity, "CSIStorageCapacity", namespace;
+    PodDisruptionBudget, "PodDisruptionBudget", namespace;
+    PodGroup, "PodGroup", namespace;
+    Reservation, "Reservation", namespace;
+    Movement, "Movement";
 }
 
 /// All stores of objects beside pods and nodes.
@@ -614,7 +285,7 @@ impl Objects {
             ObjectKind::Movement => self.movements.generation(),
             ObjectKind::NmNode => self.nm_nodes.generation(),
             ObjectKind::CustomNodeResource => self.custom_node_resources.generation(),
-            _ => self.workloads(kind).map_or(Generation::ZERO, Store::generation),
+            _ => self.workloads(kind).map_or(Generation::ZERO, ObjectStore::generation),
         }
     }
 
@@ -705,10 +376,6 @@ impl Objects {
             },
         }
     }
-}
-
-fn not_found((kind, namespace, name): (&'static str, &str, &str)) -> EventError {
-    EventError::ObjectNotFound { kind, key: format!("{namespace}/{name}") }
 }
 
 fn no_store(object: &Object) -> EventError {

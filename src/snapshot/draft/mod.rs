@@ -5,6 +5,7 @@
 //! alone. Every operation is checked first and then applied, or refused
 //! without a trace. Freezing is a clone of the root.
 
+mod custom;
 mod nodes;
 mod parts;
 mod pods;

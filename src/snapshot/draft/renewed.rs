@@ -2,7 +2,8 @@
 //!
 //! A version's input is its objects: nodes and what they are made of, pods with their nodes, and the objects in
 //! stores. All else (sums, marks, indexes, orders of zones) follows from them by the rules of adding, each of which is
-//! run again. Two things follow from no object and are taken over as they are: which pod took the place of a
+//! run again. Stores of a user's own are made anew if they can be ([`Store::without_pods`](super::super::Store)), and
+//! carried on otherwise. Two things follow from no object and are taken over as they are: which pod took the place of a
 //! Reservation, and which node was the first to report the size of an image.
 
 use std::sync::Arc;
@@ -32,6 +33,7 @@ impl Draft {
             draft.keep_stores(GodelConfig { reservations: None, ..config });
             Some((stores.config.clone(), stores.reservations.clone()?))
         });
+        let kept = base.custom.as_ref().map(|stores| draft.renew_custom(stores, generation));
         let rest = draft.rest();
         rest.objects = triomphe::Arc::new(base.objects().renewed(generation));
         // Who asks what changed since an earlier generation looks at everything.
@@ -76,6 +78,9 @@ impl Draft {
         if let (Some((config, places)), Some(stores)) = (places, draft.stores()) {
             stores.config = config;
             stores.reservations = Some(places);
+        }
+        if let (Some(stores), Some(kept)) = (&base.custom, kept) {
+            draft.merge_custom(stores, kept, &refused);
         }
         // The versions before it are still to be freed.
         draft.cluster.made = base.made + freeing::made().wrapping_sub(made);
