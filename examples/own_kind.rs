@@ -212,7 +212,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     };
     for name in ["c01", "c02", "c03"] {
         let node = node(name).cpu(16_000).memory(64 << 30).build();
-        submit(engine, Event::AddNode(node.into()))?;
+        submit(engine, Event::add_node(node))?;
     }
     submit(engine, set_seats("solver", 4))?;
     submit(engine, set_seats("mesher", 1))?;
@@ -220,7 +220,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut jobs: Vec<Pod> = (1..=4).map(|n| job(&format!("solve-{n}"), "solver", 2)).collect();
     jobs.extend([job("mesh-1", "mesher", 1), pod("copy-1").cpu(1_000).build()]);
     for job in &jobs {
-        submit(engine, Event::PutPending(job.clone().into()))?;
+        submit(engine, Event::put_pending(job.clone()))?;
     }
     let mut loops = [schedulers.scheduling_loop()?, schedulers.scheduling_loop()?];
     run_both(&mut loops, 1);
@@ -256,7 +256,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let placed = |job: &&Pod| snapshot.pod(&job.uid).is_some();
     let ended = jobs.iter().position(|job| placed(&job)).ok_or("jobs run")?;
     let ended = jobs.remove(ended);
-    submit(engine, Event::RemovePod { uid: ended.uid.clone(), node: None })?;
+    submit(engine, Event::remove_pod(&ended))?;
     run_both(&mut loops, 200);
     show(&format!("{} has ended, and its seats are used again:", ended.name), engine, &jobs)?;
     assert_eq!(used("solver")?, 6);

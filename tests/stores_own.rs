@@ -426,7 +426,7 @@ fn preemption_finds_the_pod_whose_seat_is_wanted() {
 fn a_gang_takes_a_seat_for_each_member_or_none() {
     let config = Config::default().with_store(Seats { all: 2, used: 0 });
     let engine = Engine::shared(config);
-    submit(&engine, Event::AddNode(Arc::new(node("n").cpu(4_000).build()))).unwrap();
+    submit(&engine, Event::add_node(node("n").cpu(4_000).build())).unwrap();
     let algorithm = Algorithm::new(framework(false), AlgorithmConfig::default(), None);
     let mut scheduler = Scheduler::new(engine.clone(), Profiles::one(algorithm)).unwrap();
     let gang: Vec<Arc<Pod>> =
@@ -454,7 +454,7 @@ fn schedulers(seats: usize) -> Schedulers {
         .build()
         .unwrap();
     let node = node("n").cpu(4_000).memory(1 << 30).build();
-    submit(schedulers.engine(), Event::AddNode(Arc::new(node))).unwrap();
+    submit(schedulers.engine(), Event::add_node(node)).unwrap();
     schedulers
 }
 
@@ -467,10 +467,10 @@ fn submit(engine: &Engine, event: Event) -> Result<(), EventError> {
 fn the_commit_check_refuses_the_second_pod_for_the_last_seat() {
     let schedulers = schedulers(1);
     let engine = schedulers.engine();
-    let decided_on = Some(engine.reader().unwrap().generation());
+    let version = engine.reader().unwrap().generation();
     let assume = |name: &str| {
-        let pod = Arc::new(licensed(name).on("n").build());
-        submit(engine, Event::AssumePod { pod, decided_on })
+        let pod = licensed(name).on("n").build();
+        submit(engine, Event::assume(pod).decided_on(version))
     };
     assume("a").unwrap();
     let Err(EventError::Conflict { reason, .. }) = assume("b") else { panic!("a conflict") };
@@ -482,7 +482,7 @@ fn the_commit_check_refuses_the_second_pod_for_the_last_seat() {
 fn a_pod_that_waits_for_a_seat_is_tried_again_when_seats_are_added() {
     let schedulers = schedulers(0);
     let engine = schedulers.engine();
-    submit(engine, Event::PutPending(Arc::new(licensed("p").build()))).unwrap();
+    submit(engine, Event::put_pending(licensed("p").build())).unwrap();
     let now = || Timestamp::from_secs(100);
     let soon = || Some(std::time::Instant::now());
     let mut scheduling = schedulers.scheduling_loop().unwrap();
@@ -757,8 +757,8 @@ fn a_plugin_follows_the_log_of_its_engine() {
         .build()
         .unwrap();
     let engine = schedulers.engine();
-    submit(engine, Event::AddNode(Arc::new(node("n").build()))).unwrap();
-    submit(engine, Event::PutPending(Arc::new(pod("p").build()))).unwrap();
+    submit(engine, Event::add_node(node("n").build())).unwrap();
+    submit(engine, Event::put_pending(pod("p").build())).unwrap();
     let mut scheduling = schedulers.scheduling_loop().unwrap();
     let tried = scheduling.schedule_one(None, || Timestamp::from_secs(1)).unwrap();
     let Attempt::Failed { error, .. } = tried else { panic!("{tried:?}") };
@@ -766,7 +766,7 @@ fn a_plugin_follows_the_log_of_its_engine() {
     // A plugin that falls behind is told so, and one of an engine that is gone, too.
     let handle = schedulers.profiles().iter().next().unwrap().handle().clone();
     let late = handle.follow(NonZeroUsize::MIN).unwrap();
-    let relist = |pods| Event::Relist(Arc::new(Relist::Pods(pods)));
+    let relist = |pods| Event::relist(Relist::Pods(pods));
     submit(engine, relist(vec![pod("a").on("n").build(), pod("b").on("n").build()])).unwrap();
     assert!(late.try_next().is_ok());
     assert_eq!(late.try_next().unwrap_err(), NoNote::Overflowed);

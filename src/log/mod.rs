@@ -6,8 +6,10 @@
 //! | file | what it is |
 //! |---|---|
 //! | `event` | what can happen, and what came of it |
+//! | `constructors` | a function for each event, with its refusals |
 //! | `follow` | what events did, for those who act on it |
 
+mod constructors;
 mod event;
 mod follow;
 

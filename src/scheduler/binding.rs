@@ -9,7 +9,7 @@ use std::fmt;
 
 use crate::engine::{Engine, Reader};
 use crate::framework::{AttemptResult, Bind, Code, Cycle, FitError, PreFlight, Status};
-use crate::log::{TryWaitError, Unavailable};
+use crate::log::{Event, TryWaitError, Unavailable};
 use crate::model::Timestamp;
 
 use super::Placement;
@@ -152,11 +152,11 @@ impl BindingCycle {
             framework.unreserve(cycle, node);
             // Where the pod is gone already, or was added meanwhile, there is nothing
             // to forget.
-            let _ = self.engine.forget_pod(pod)?.wait()?;
+            let _ = self.engine.submit(Event::forget(pod))?.wait()?;
             return Err(status.into());
         }
         // The same holds of the clock of a pod that is confirmed.
-        let _ = self.engine.finish_binding(&pod.uid, clock())?.wait()?;
+        let _ = self.engine.submit(Event::finish_binding(&pod.uid, clock()))?.wait()?;
         framework.post_bind(cycle, node);
         Ok(())
     }

@@ -23,7 +23,7 @@ use crate::model::{NoNote, Note};
 /// let engine = Engine::shared(Config::default());
 /// let handle = Handle::default().with_log(Arc::new(EngineLog::new(&engine)));
 /// let notes = handle.follow(NonZeroUsize::MIN).ok_or("the engine is alive")?;
-/// engine.submit(Event::AddNode(Arc::new(node("n1").build())))?.wait()??;
+/// engine.submit(Event::add_node(node("n1").build()))?.wait()??;
 /// assert_eq!(notes.try_next()?.generation.0, 1);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```

@@ -15,13 +15,14 @@
 //! in an engine's memory: [`InMemoryBinder`], [`InMemoryEvictor`], [`InMemoryVolumeBinder`].
 //!
 //! ```
+//! use portolan::log::Event;
 //! use portolan::model::{Timestamp, node, pod};
 //! use portolan::scheduler::{Attempt, Schedulers};
 //!
 //! let schedulers = Schedulers::builder().build()?;
 //! let engine = schedulers.engine();
-//! engine.add_node(node("n1").cpu(4_000).memory(1 << 30).build())?;
-//! engine.put_pending(pod("web-0").cpu(250).build())?.wait()??;
+//! engine.submit(Event::add_node(node("n1").cpu(4_000).memory(1 << 30).build()))?;
+//! engine.submit(Event::put_pending(pod("web-0").cpu(250).build()))?.wait()??;
 //!
 //! let clock = || Timestamp::from_secs(1);
 //! let mut scheduling = schedulers.scheduling_loop()?;

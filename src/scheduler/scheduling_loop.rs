@@ -17,6 +17,7 @@ use std::time::Instant;
 
 use crate::engine::Engine;
 use crate::framework::{Algorithm, FitError, Framework, Nomination, PluginSet};
+use crate::log::Event;
 use crate::model::{EventError, Pod, Timestamp, Uid};
 
 use super::gang::Refused;
@@ -257,7 +258,7 @@ impl SchedulingLoop {
         if node != pod.nominated_node_name {
             let told = Pod { nominated_node_name: node, ..pod };
             // In an engine that is closed nobody is nominated any more.
-            let ticket = self.scheduler.engine().put_pending(told);
+            let ticket = self.scheduler.engine().submit(Event::put_pending(told));
             let _ = ticket.map(|ticket| ticket.wait());
         }
     }

@@ -41,6 +41,7 @@ const NOTES: usize = 16;
 ///
 /// ```
 /// use portolan::framework::Framework;
+/// use portolan::log::Event;
 /// use portolan::model::{Timestamp, node, pod};
 /// use portolan::scheduler::queue::{QueueConfig, QueueFront, SchedulingQueue};
 /// use portolan::{Config, Engine};
@@ -49,8 +50,8 @@ const NOTES: usize = 16;
 /// let queue = SchedulingQueue::new(Framework::default_profile(), QueueConfig::default());
 /// let queue = QueueFront::new(queue, engine.follow()?, engine.reader()?);
 ///
-/// engine.add_node(node("n1").cpu(4_000).build())?;
-/// engine.put_pending(pod("web-0").cpu(250).build())?;
+/// engine.submit(Event::add_node(node("n1").cpu(4_000).build()))?;
+/// engine.submit(Event::put_pending(pod("web-0").cpu(250).build()))?;
 ///
 /// let popped = queue.pop(None, || Timestamp::from_secs(1))?;
 /// let snapshot = engine.reader()?.snapshot();
@@ -283,7 +284,7 @@ impl QueueFront {
     /// Adds a pod past the log. What was submitted and published before is in every
     /// version that a reader takes from now on, so the published generation is that of
     /// the pod; what was submitted and not waited for may come after it. Where that
-    /// matters, [`Engine::put_pending`](crate::Engine::put_pending) gives the pod a place
+    /// matters, [`Event::put_pending`](crate::log::Event::put_pending) gives the pod a place
     /// in the log.
     ///
     /// # Errors
