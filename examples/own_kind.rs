@@ -1,9 +1,9 @@
 //! A batch cluster with software licences, a kind of state that the engine does not know.
 //!
-//! Jobs are pods. A job may need seats of a licence, wherever it runs; two schedulers decide at the same time. The seats
-//! are a `Store` under every version: events add licences, and the seats in use follow the jobs that are placed. So no
-//! scheduler commits more seats than there are, a job that waits is tried again when seats are added or a job ends, and
-//! a what-if question counts seats on its fork.
+//! Jobs are pods. A job may need seats of a licence, wherever it runs; two schedulers decide at the same time. The
+//! seats are a `Store` under every version: events add licences, and the seats in use follow the jobs that are placed.
+//! So no scheduler commits more seats than there are, a job that waits is tried again when seats are added or a job
+//! ends, and a what-if question counts seats on its fork.
 
 use std::collections::BTreeMap;
 use std::error::Error;

@@ -17,7 +17,9 @@ use portolan::model::{
 use portolan::plugins::default_plugins;
 use portolan::scheduler::drain::{Budgets, DrainOptions};
 use portolan::scheduler::{Attempt, GangError, Profiles, Scheduler, Schedulers, WhatIf};
-use portolan::snapshot::{Keyed, ObjectEvent, ObjectStore, PlacedPod, Snapshot, Store, StoreError};
+use portolan::snapshot::{
+    Keyed, ObjectEvent, ObjectStore, PlacedPod, Snapshot, Store, StoreError, cost,
+};
 use portolan::{Cluster, Config, Engine, GodelConfig, NodeInfo, Writer};
 use proptest::prelude::*;
 use proptest_derive::Arbitrary;
@@ -551,6 +553,25 @@ fn a_pod_that_a_store_does_not_hear_of_leaves_its_generation() {
     assert_eq!(writer.cluster().store_generation::<Seats>(), before);
     let now = writer.add_pod(licensed("q").on("n1").build()).unwrap();
     assert_eq!(writer.cluster().store_generation::<Seats>(), Some(now));
+}
+
+/// Of the tree and of the stores; the pods' numbers do not matter.
+#[test]
+fn a_store_that_hears_of_no_pod_copies_nothing_with_one() {
+    let costs = [Config::default(), Config::default().with_store(Racks::default())].map(|config| {
+        let (mut writer, _) = Engine::inline(config);
+        writer.add_node(node("n").cpu(4_000).build()).unwrap();
+        writer.publish();
+        cost::take();
+        let placed = pod("p").cpu(100).on("n").build();
+        writer.assume_pod(placed.clone()).unwrap();
+        writer.publish();
+        writer.forget_pod(&placed).unwrap();
+        writer.publish();
+        let cost::Cost { bytes, counts, .. } = cost::take();
+        (bytes, counts)
+    });
+    assert_eq!(costs[0], costs[1]);
 }
 
 /// Panics where it is told to: by an event, or by the name of a pod.

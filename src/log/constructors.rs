@@ -1,8 +1,8 @@
 //! Constructors of events, which any engine accepts: `engine.submit(Event::add_node(node))`.
 //!
 //! Each names the reasons to refuse it. Every event that places a pod is refused if the pod has no uid
-//! ([`EventError::EmptyUid`](crate::model::EventError)), requests a negative amount (`Negative`), or would overflow a sum
-//! of its node (`Overflow`). An engine whose tables are full refuses what would need a new number (`Full`).
+//! ([`EventError::EmptyUid`](crate::model::EventError)), requests a negative amount (`Negative`), or would overflow a
+//! sum of its node (`Overflow`). An engine whose tables are full refuses what would need a new number (`Full`).
 
 use std::sync::Arc;
 
@@ -67,8 +67,8 @@ impl Event {
         self
     }
 
-    /// The binding of an assumed pod is done, and its time to live starts ([`Event::FinishBinding`]). Nothing happens to
-    /// any other pod.
+    /// The binding of an assumed pod is done, and its time to live starts ([`Event::FinishBinding`]). Nothing happens
+    /// to any other pod.
     ///
     /// Refused if the uid is empty.
     #[must_use]
@@ -103,8 +103,8 @@ impl Event {
 
     /// Removes a pod, assumed or added ([`Event::RemovePod`]).
     ///
-    /// Refused if the pod is not known (`NotFound`), is on another node than it names (`OtherNode`), or holds a reserved
-    /// place (`HoldsPlace`).
+    /// Refused if the pod is not known (`NotFound`), is on another node than it names (`OtherNode`), or holds a
+    /// reserved place (`HoldsPlace`).
     #[must_use]
     pub fn remove_pod(pod: &Pod) -> Event {
         Event::RemovePod { uid: pod.uid.clone(), node: pod.node_name.clone() }
@@ -169,8 +169,8 @@ impl Event {
 
     /// Adds or replaces an object of another kind ([`Event::PutObject`]), plain, shared, or as an [`Object`].
     ///
-    /// Refused if the object has no name (`EmptyName`); a part of a node as [`Event::add_node`] is; and a Reservation if
-    /// its pod is no placeholder (`NoPlaceholder`) or cannot be placed.
+    /// Refused if the object has no name (`EmptyName`); a part of a node as [`Event::add_node`] is; and a Reservation
+    /// if its pod is no placeholder (`NoPlaceholder`) or cannot be placed.
     #[must_use]
     pub fn put_object(object: impl Into<Object>) -> Event {
         Event::PutObject(object.into())
@@ -203,8 +203,8 @@ impl Event {
 
     /// Marks a bound pod as one that is about to be deleted for another ([`Event::MarkForDeletion`]).
     ///
-    /// Refused if the victim is not known as bound (`NotBound`), if it holds a reserved place (`HoldsPlace`), if a uid is
-    /// empty, or if the engine keeps no such marks (`NotKept`).
+    /// Refused if the victim is not known as bound (`NotBound`), if it holds a reserved place (`HoldsPlace`), if a uid
+    /// is empty, or if the engine keeps no such marks (`NotKept`).
     #[must_use]
     pub fn mark_for_deletion(victim: &Uid, preemptor: &Uid, now: Timestamp) -> Event {
         Event::MarkForDeletion { victim: victim.clone(), preemptor: preemptor.clone(), now }
@@ -219,14 +219,15 @@ impl Event {
         Event::UnmarkForDeletion { victim: victim.clone(), preemptor: preemptor.clone() }
     }
 
-    /// It is `now`: removes the assumed pods, places and marks whose time has passed ([`Event::Expire`]). Never refused.
+    /// It is `now`: removes the assumed pods, places and marks whose time has passed ([`Event::Expire`]). Never
+    /// refused.
     #[must_use]
     pub fn expire(now: Timestamp) -> Event {
         Event::Expire(now)
     }
 
-    /// All there is of one kind; what is missing is gone ([`Event::Relist`]). Never refused: the answer lists the objects
-    /// that were ([`Applied::rejected`](super::Applied::rejected)).
+    /// All there is of one kind; what is missing is gone ([`Event::Relist`]). Never refused: the answer lists the
+    /// objects that were ([`Applied::rejected`](super::Applied::rejected)).
     #[must_use]
     pub fn relist(relist: Relist) -> Event {
         Event::Relist(Arc::new(relist))

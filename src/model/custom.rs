@@ -16,8 +16,8 @@ pub(crate) trait AnyEvent: Send + Sync {
     fn event(&self) -> &dyn Any;
 }
 
-/// A change of a store that was registered with [`Config::with_store`](crate::Config::with_store), its type erased. Made
-/// by [`CustomEvent::new`], read by [`CustomEvent::event`]. A clone costs one reference count.
+/// A change of a store that was registered with [`Config::with_store`](crate::Config::with_store), its type erased.
+/// Made by [`CustomEvent::new`], read by [`CustomEvent::event`]. A clone costs one reference count.
 #[derive(Clone)]
 pub struct CustomEvent(Arc<dyn AnyEvent>);
 

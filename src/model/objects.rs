@@ -83,8 +83,8 @@ impl PodDisruptionBudget {
 ///
 /// A row has the kind, its name in Kubernetes, its documentation, and how its objects are kept:
 ///
-/// - `object(SCOPE) TYPE in STORE "DOCUMENTATION"`: objects of a type of their own in a store of their own. The scope is
-///   `namespaced` or `cluster`.
+/// - `object(SCOPE) TYPE in STORE "DOCUMENTATION"`: objects of a type of their own in a store of their own. The scope
+///   is `namespaced` or `cluster`.
 /// - `workload TYPE in STORE "DOCUMENTATION"`: workloads, several kinds of one type.
 /// - `part TYPE`: parts of nodes, kept with their nodes.
 ///

@@ -58,7 +58,8 @@ pub struct Dump {
     pub budgets: BTreeMap<Uid, Vec<String>>,
     /// Those about each owner of pods, which is called `Kind namespace/name`.
     pub owners: BTreeMap<String, Vec<String>>,
-    /// The stores of a user's own, by name, as [`Store::dump`](super::Store::dump) writes each; those that failed say so.
+    /// The stores of a user's own, by name, as [`Store::dump`](super::Store::dump) writes each; those that failed say
+    /// so.
     pub stores: Vec<(&'static str, String)>,
 }
 

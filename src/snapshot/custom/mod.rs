@@ -1,8 +1,9 @@
 //! Stores of a user's own: licences, racks, power budgets, quotas.
 //!
 //! A scheduler that keeps such state in a plugin keeps it beside the versions: nobody tells the plugin that a pod was
-//! deleted, and forks do not see what it knows. A [`Store`] is kept under the root of every version instead, and changes
-//! with the log. So readers, gangs, what-if questions, dry runs of preemption and commit checks see the same state.
+//! deleted, and forks do not see what it knows. A [`Store`] is kept under the root of every version instead, and
+//! changes with the log. So readers, gangs, what-if questions, dry runs of preemption and commit checks see the same
+//! state.
 //!
 //! | file | contents |
 //! |---|---|
@@ -11,7 +12,8 @@
 //!
 //! The stores of a version are behind one pointer, which is null if none is registered: an engine without stores of its
 //! own compares that pointer and does nothing more. With stores, placing or removing a pod asks each store whether it
-//! hears of the pod, and a store that changes is cloned first if a version shares it, once for each publish.
+//! hears of the pod, and a store that a pod changes is cloned first if a version shares it, once for each publish. An
+//! event of its own is applied to a clone.
 //!
 //! # Panics
 //!
@@ -21,8 +23,8 @@
 //!   clone of the store.
 //! - A panic in a method that hears of pods must not lose the pod. The pod's event is applied, and the store has
 //!   *failed*: [`Cluster::store`] returns [`StoreError::Failed`] from then on, later events for the store are refused,
-//!   [`Cluster::failed_stores`] names the panic, and so does [`Cluster::audit`]. [`Writer::rebuild`](crate::Writer::rebuild)
-//!   makes a failed store anew if it has [`Store::without_pods`].
+//!   [`Cluster::failed_stores`] names the panic, and so does [`Cluster::audit`].
+//!   [`Writer::rebuild`](crate::Writer::rebuild) makes a failed store anew if it has [`Store::without_pods`].
 //!
 //! A fork follows the same rules, for itself. Panics in `Drop` are not caught, nor is anything in a build with
 //! `panic = "abort"`.
@@ -47,8 +49,8 @@ pub use registry::{CustomStores, StoreError, StoreFailure};
 /// persistent structures: an [`ObjectStore`](super::ObjectStore), a map behind an `Arc` that seldom changes, or a map
 /// of the crate `imbl`. A `BTreeMap` will do for some dozens of entries.
 ///
-/// **A store is a fold**: what it becomes may depend on its state, the event and the generation alone, never on a clock,
-/// a random number or another thread. Its methods run in the writer and in forks, so they must not block.
+/// **A store is a fold**: what it becomes may depend on its state, the event and the generation alone, never on a
+/// clock, a random number or another thread. Its methods run in the writer and in forks, so they must not block.
 ///
 /// A kind that consists of objects alone needs no implementation: [`ObjectStore`](super::ObjectStore) is one. Licences
 /// that pods use need one:
