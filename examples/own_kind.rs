@@ -262,10 +262,17 @@ fn main() -> Result<(), Box<dyn Error>> {
     assert_eq!(used("solver")?, 6);
     assert_eq!(engine.reader()?.snapshot().pod_count(), jobs.len(), "no job waits");
 
-    if let Err(error) = submit(engine, set_seats("solver", 5)) {
-        println!("\nThe store refuses to take seats away that are in use: {error}");
-    }
+    let Err(error) = submit(engine, set_seats("solver", 5)) else {
+        return Err("seats in use were taken away".into());
+    };
+    println!("\nThe store refuses to take seats away that are in use: {error}");
     let found = engine.with_writer(|writer| writer.cluster().audit())?;
     assert!(found.is_empty(), "the seats in use follow from the jobs: {found:?}");
     Ok(())
+}
+
+#[cfg(test)]
+#[test]
+fn no_seat_is_used_twice() -> Result<(), Box<dyn Error>> {
+    main()
 }

@@ -233,3 +233,41 @@ impl Event {
         Event::Relist(Arc::new(relist))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{node, pod};
+
+    #[test]
+    fn decided_on_is_kept_by_placements_alone() {
+        let placed = || pod("p").on("n").build();
+        let version = Generation(7);
+        for event in [
+            Event::assume(placed()),
+            Event::assume_all([placed()]),
+            Event::preempt(placed(), [placed().uid]),
+        ] {
+            let (Event::AssumePod { decided_on, .. }
+            | Event::AssumeAll { decided_on, .. }
+            | Event::Preempt { decided_on, .. }) = event.decided_on(version)
+            else {
+                panic!("a placement stays one");
+            };
+            assert_eq!(decided_on, Some(version));
+        }
+        let added = Event::add_node(node("n").build()).decided_on(version);
+        assert!(matches!(added, Event::AddNode(node) if *node.name == *"n"));
+    }
+
+    #[test]
+    fn a_pod_that_is_taken_away_is_named_with_its_node() {
+        let placed = pod("p").on("n").build();
+        for event in [Event::forget(&placed), Event::remove_pod(&placed)] {
+            let (Event::ForgetPod { uid, node } | Event::RemovePod { uid, node }) = event else {
+                panic!("a pod is taken away");
+            };
+            assert_eq!((uid, node.as_deref()), (placed.uid.clone(), Some("n")));
+        }
+    }
+}
