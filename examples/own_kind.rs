@@ -65,7 +65,7 @@ impl Store for Licences {
         self.0.entry(event.licence.clone()).or_default().seats = event.seats;
     }
 
-    fn hears_of(&self, job: &PlacedPod<'_>) -> bool {
+    fn tracks(&self, job: &PlacedPod<'_>) -> bool {
         needs(job.template).is_some()
     }
 

@@ -62,7 +62,7 @@ impl<const RENEWS: bool> Store for Apps<RENEWS> {
         self.limits.insert(app.clone(), *most);
     }
 
-    fn hears_of(&self, pod: &PlacedPod<'_>) -> bool {
+    fn tracks(&self, pod: &PlacedPod<'_>) -> bool {
         app(pod).is_some()
     }
 
@@ -262,7 +262,7 @@ proptest! {
     }
 
     #[test]
-    fn stores_hear_of_pods_that_hold_reserved_places(
+    fn stores_track_pods_that_hold_reserved_places(
         steps in prop::collection::vec(any::<Step>(), 1..STEPS),
     ) {
         let godel = GodelConfig {
@@ -296,7 +296,7 @@ impl Store for Seats {
         self.all = *all;
     }
 
-    fn hears_of(&self, pod: &PlacedPod<'_>) -> bool {
+    fn tracks(&self, pod: &PlacedPod<'_>) -> bool {
         pod.template.labels.get("licence").is_some()
     }
 
@@ -546,7 +546,7 @@ fn of_two_stores_of_one_type_the_last_counts() {
 }
 
 #[test]
-fn a_pod_that_a_store_does_not_hear_of_leaves_its_generation() {
+fn a_pod_that_a_store_does_not_track_leaves_its_generation() {
     let mut writer = writer(2);
     let before = writer.cluster().store_generation::<Seats>();
     writer.add_pod(pod("p").on("n1").build()).unwrap();
@@ -557,7 +557,7 @@ fn a_pod_that_a_store_does_not_hear_of_leaves_its_generation() {
 
 /// Of the tree and of the stores; the pods' numbers do not matter.
 #[test]
-fn a_store_that_hears_of_no_pod_copies_nothing_with_one() {
+fn a_store_that_tracks_no_pod_copies_nothing_with_one() {
     let costs = [Config::default(), Config::default().with_store(Racks::default())].map(|config| {
         let (mut writer, _) = Engine::inline(config);
         writer.add_node(node("n").cpu(4_000).build()).unwrap();
@@ -574,7 +574,7 @@ fn a_store_that_hears_of_no_pod_copies_nothing_with_one() {
     assert_eq!(costs[0], costs[1]);
 }
 
-/// Panics where it is told to: by an event, or by the name of a pod.
+/// Panics at certain events, and at pods of certain names.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Brittle {
     events: usize,
@@ -596,8 +596,8 @@ impl Store for Brittle {
         assert!(*event != "apply", "no apply today");
     }
 
-    fn hears_of(&self, pod: &PlacedPod<'_>) -> bool {
-        assert!(pod.name != "unheard", "no ear today");
+    fn tracks(&self, pod: &PlacedPod<'_>) -> bool {
+        assert!(pod.name != "untracked", "not tracked today");
         true
     }
 
@@ -647,7 +647,7 @@ fn a_panic_at_a_pod_costs_the_store_and_not_the_pod() {
     for (name, step, text) in [
         ("bad", "pod_placed", "no place today"),
         ("sticky", "pod_removed", "no removal today"),
-        ("unheard", "hears_of", "no ear today"),
+        ("untracked", "tracks", "not tracked today"),
     ] {
         let mut writer = brittle();
         let (pods, there) = (writer.pod_count(), pod(name).on("n").build());
@@ -699,7 +699,7 @@ fn a_store_that_fails_in_a_fork_is_well_in_the_writer() {
     writer.change::<Brittle>("fine").unwrap();
 }
 
-/// Loses count where it is told to.
+/// Does not notice that pods go, and counts events, too.
 #[derive(Clone, Default)]
 struct Forgetful(usize);
 
@@ -745,7 +745,7 @@ fn the_audit_finds_a_store_that_its_pods_do_not_explain() {
     assert_eq!(writer.dump().stores, [("forgetful", "2".to_owned())]);
 }
 
-/// Keeps what it is told of by the log.
+/// Keeps the generations of the notes that it receives.
 struct Listens(Mutex<Vec<Generation>>, Option<Box<dyn Notes>>);
 
 impl Plugin for Listens {
@@ -784,7 +784,7 @@ fn a_plugin_follows_the_log_of_its_engine() {
     let tried = scheduling.schedule_one(None, || Timestamp::from_secs(1)).unwrap();
     let Attempt::Failed { error, .. } = tried else { panic!("{tried:?}") };
     assert!(error.to_string().contains("2 notes"), "{error}");
-    // A plugin that falls behind is told so, and one of an engine that is gone, too.
+    // A plugin that falls behind gets an error.
     let handle = schedulers.profiles().iter().next().unwrap().handle().clone();
     let late = handle.follow(NonZeroUsize::MIN).unwrap();
     let relist = |pods| Event::relist(Relist::Pods(pods));

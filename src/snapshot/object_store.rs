@@ -229,7 +229,7 @@ impl<T: Keyed> ObjectStore<T> {
 }
 
 /// Refused are objects without a name, the deletion of an object that is not known, and a list with two objects of one
-/// name. It hears of no pods.
+/// name. It tracks no pods.
 impl<T: Keyed> Store for ObjectStore<T> {
     type Event = ObjectEvent<T>;
 
@@ -289,7 +289,7 @@ impl<T: Keyed> Store for ObjectStore<T> {
         }
     }
 
-    fn hears_of(&self, _: &PlacedPod<'_>) -> bool {
+    fn tracks(&self, _: &PlacedPod<'_>) -> bool {
         false
     }
 }

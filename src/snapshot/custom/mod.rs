@@ -1,18 +1,18 @@
 //! Stores of a user's own: licences, racks, power budgets, quotas.
 //!
-//! A scheduler that keeps such state in a plugin keeps it beside the versions: nobody tells the plugin that a pod was
+//! A scheduler that keeps such state in a plugin keeps it beside the versions: the plugin does not learn that a pod was
 //! deleted, and forks do not see what it knows. A [`Store`] is kept under the root of every version instead, and
 //! changes with the log. So readers, gangs, what-if questions, dry runs of preemption and commit checks see the same
 //! state.
 //!
 //! | file | contents |
 //! |---|---|
-//! | `mod.rs` | [`Store`] and what it hears of |
+//! | `mod.rs` | [`Store`], and the pods that it is notified of |
 //! | `registry.rs` | [`CustomStores`]: the stores of one version, their types erased |
 //!
 //! The stores of a version are behind one pointer, which is null if none is registered: an engine without stores of its
 //! own compares that pointer and does nothing more. With stores, placing or removing a pod asks each store whether it
-//! hears of the pod, and a store that a pod changes is cloned first if a version shares it, once for each publish. An
+//! tracks the pod, and a store that a pod changes is cloned first if a version shares it, once for each publish. An
 //! event of its own is applied to a clone.
 //!
 //! # Panics
@@ -21,7 +21,7 @@
 //!
 //! - A panic in [`Store::check`] or [`Store::apply`] refuses the event, and nothing changes: an event is applied to a
 //!   clone of the store.
-//! - A panic in a method that hears of pods must not lose the pod. The pod's event is applied, and the store has
+//! - A panic in a method about pods must not lose the pod. The pod's event is applied, and the store has
 //!   *failed*: [`Cluster::store`] returns [`StoreError::Failed`] from then on, later events for the store are refused,
 //!   [`Cluster::failed_stores`] names the panic, and so does [`Cluster::audit`].
 //!   [`Writer::rebuild`](crate::Writer::rebuild) makes a failed store anew if it has [`Store::without_pods`].
@@ -38,7 +38,7 @@ use crate::model::{AnyEvent, CustomEvent, Generation, Name, Pod, Template, Uid};
 
 use super::cluster::Cluster;
 
-pub(super) use registry::Told;
+pub(super) use registry::PodChange;
 pub use registry::{CustomStores, StoreError, StoreFailure};
 
 /// A part of the cluster's state that the engine does not know: registered with
@@ -80,7 +80,7 @@ pub use registry::{CustomStores, StoreError, StoreFailure};
 ///         self.0.entry((*licence).to_owned()).or_default().0 = *seats;
 ///     }
 ///
-///     fn hears_of(&self, pod: &PlacedPod<'_>) -> bool {
+///     fn tracks(&self, pod: &PlacedPod<'_>) -> bool {
 ///         pod.template.labels.get("licence").is_some()
 ///     }
 ///
@@ -129,11 +129,11 @@ pub trait Store: Clone + Send + Sync + 'static {
     /// Applies an event that [`Store::check`] accepted in this very state.
     fn apply(&mut self, event: &Self::Event, generation: Generation);
 
-    /// Whether the store hears of this pod. All pods by default; a store that few pods concern is cloned and numbered
-    /// less often if it returns `false` for the others.
+    /// Whether the store tracks this pod. All pods by default; a store is cloned less often, and changes its generation
+    /// less often, if it returns `false` for pods that do not concern it.
     ///
     /// The answer must be the same when the pod comes and when it goes, so it should depend on the pod alone.
-    fn hears_of(&self, pod: &PlacedPod<'_>) -> bool {
+    fn tracks(&self, pod: &PlacedPod<'_>) -> bool {
         let _ = pod;
         true
     }
@@ -166,7 +166,7 @@ pub trait Store: Clone + Send + Sync + 'static {
     }
 }
 
-/// A pod that comes to a node or goes from it, as a [`Store`] hears of it.
+/// A pod that is placed on a node or removed from it, as a [`Store`] sees it.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct PlacedPod<'a> {

@@ -23,7 +23,7 @@ struct Entry {
     failure: Option<Arc<StoreFailure>>,
 }
 
-/// A panic of a store that heard of a pod.
+/// A panic of a store in a method about a pod.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("store {store:?} panicked in {step} at generation {}: {text}", .generation.0)]
 #[non_exhaustive]
@@ -48,7 +48,7 @@ pub enum StoreError {
         /// The store's name.
         store: &'static str,
     },
-    /// It panicked when it heard of a pod.
+    /// It panicked in a method about a pod.
     #[error(transparent)]
     Failed(StoreFailure),
 }
@@ -59,7 +59,7 @@ trait AnyStore: Any + Send + Sync {
     fn share(&self) -> Arc<dyn AnyStore>;
     fn check(&self, event: &dyn Any, cluster: &Cluster) -> Result<(), String>;
     fn apply(&mut self, event: &dyn Any, generation: Generation);
-    fn hears_of(&self, pod: &PlacedPod<'_>) -> bool;
+    fn tracks(&self, pod: &PlacedPod<'_>) -> bool;
     fn pod_placed(&mut self, pod: &PlacedPod<'_>, generation: Generation);
     fn pod_removed(&mut self, pod: &PlacedPod<'_>, generation: Generation);
     fn without_pods(&self) -> Option<Arc<dyn AnyStore>>;
@@ -89,8 +89,8 @@ impl<S: Store> AnyStore for Kept<S> {
         }
     }
 
-    fn hears_of(&self, pod: &PlacedPod<'_>) -> bool {
-        self.0.hears_of(pod)
+    fn tracks(&self, pod: &PlacedPod<'_>) -> bool {
+        self.0.tracks(pod)
     }
 
     fn pod_placed(&mut self, pod: &PlacedPod<'_>, generation: Generation) {
@@ -150,7 +150,7 @@ impl Entry {
 
 /// A pod comes or goes.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(in crate::snapshot) enum Told {
+pub(in crate::snapshot) enum PodChange {
     Placed,
     Removed,
 }
@@ -223,36 +223,36 @@ impl CustomStores {
         }
     }
 
-    /// Whether a store hears of the pod, and is still well; or what it said when it was asked.
-    pub(in crate::snapshot) fn hears_of(
+    /// Whether a store tracks the pod, and has not failed; or the message of its panic.
+    pub(in crate::snapshot) fn tracks(
         &self,
         at: usize,
         pod: &PlacedPod<'_>,
     ) -> Result<bool, String> {
         match self.0.get(at).filter(|entry| entry.failure.is_none()) {
-            Some(entry) => guarded(|| entry.store.hears_of(pod)),
+            Some(entry) => guarded(|| entry.store.tracks(pod)),
             None => Ok(false),
         }
     }
 
-    /// Tells a store that hears of the pod.
-    pub(in crate::snapshot) fn tell(
+    /// Notifies a store that tracks the pod.
+    pub(in crate::snapshot) fn notify(
         &mut self,
         at: usize,
         pod: &PlacedPod<'_>,
-        told: Told,
+        what: PodChange,
         generation: Generation,
     ) {
         let Some(entry) = self.0.get_mut(at) else { return };
         let done = guarded(|| {
-            change(&mut entry.store, |store| match told {
-                Told::Placed => store.pod_placed(pod, generation),
-                Told::Removed => store.pod_removed(pod, generation),
+            change(&mut entry.store, |store| match what {
+                PodChange::Placed => store.pod_placed(pod, generation),
+                PodChange::Removed => store.pod_removed(pod, generation),
             });
         });
         entry.generation = generation;
         if let Err(text) = done {
-            let step = if told == Told::Placed { "pod_placed" } else { "pod_removed" };
+            let step = if what == PodChange::Placed { "pod_placed" } else { "pod_removed" };
             entry.fail(step, text, generation);
         }
     }
@@ -314,8 +314,8 @@ impl Cluster {
     ///
     /// # Errors
     ///
-    /// It was not registered ([`Config::with_store`](crate::Config::with_store)), or it panicked when it heard of a
-    /// pod.
+    /// It was not registered ([`Config::with_store`](crate::Config::with_store)), or it panicked in a
+    /// method about a pod.
     pub fn store<S: Store>(&self) -> Result<&S, StoreError> {
         let unknown = || StoreError::Unknown { store: S::NAME };
         let found = self.custom.as_ref().and_then(|stores| stores.find(TypeId::of::<S>()));
@@ -335,7 +335,7 @@ impl Cluster {
         Some(entry.generation)
     }
 
-    /// The stores of a user's own that panicked when they heard of a pod.
+    /// The stores of a user's own that panicked in a method about a pod.
     pub fn failed_stores(&self) -> impl Iterator<Item = &StoreFailure> {
         let stores = self.custom.iter().flat_map(|stores| &stores.0);
         stores.filter_map(|entry| entry.failure.as_deref())

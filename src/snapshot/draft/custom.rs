@@ -3,7 +3,7 @@
 use crate::model::{CustomEvent, EventError, Generation, Pod};
 
 use super::super::cost;
-use super::super::custom::{CustomStores, PlacedPod, Told};
+use super::super::custom::{CustomStores, PlacedPod, PodChange};
 use super::Draft;
 
 impl Draft {
@@ -35,21 +35,21 @@ impl Draft {
     }
 
     /// A pod has come to a node, or is gone from it. O(stores), and what they do.
-    pub(super) fn tell_stores(&mut self, pod: &PlacedPod<'_>, told: Told) {
+    pub(super) fn notify_stores(&mut self, pod: &PlacedPod<'_>, what: PodChange) {
         let generation = self.cluster.generation;
         let count = self.cluster.custom.as_ref().map_or(0, |stores| stores.len());
         for at in 0..count {
             let Some(stores) = &self.cluster.custom else { return };
-            match stores.hears_of(at, pod) {
+            match stores.tracks(at, pod) {
                 Ok(false) => {}
                 Ok(true) => {
                     if let Some(stores) = self.custom_stores() {
-                        stores.tell(at, pod, told, generation);
+                        stores.notify(at, pod, what, generation);
                     }
                 }
                 Err(text) => {
                     if let Some(stores) = self.custom_stores() {
-                        stores.fail(at, "hears_of", text, generation);
+                        stores.fail(at, "tracks", text, generation);
                     }
                 }
             }
@@ -57,7 +57,7 @@ impl Draft {
     }
 
     /// The stores of `base` after a rebuild that has placed all pods but the refused ones: those made anew, which this
-    /// draft has, and those of `kept`, which are told of the refused pods.
+    /// draft has, and those of `kept`, which are notified of the refused pods.
     pub(super) fn merge_custom(
         &mut self,
         base: &CustomStores,
@@ -67,7 +67,7 @@ impl Draft {
         let anew = self.cluster.custom.take();
         self.keep_custom_stores(kept);
         for pod in refused.iter().filter_map(PlacedPod::of) {
-            self.tell_stores(&pod, Told::Removed);
+            self.notify_stores(&pod, PodChange::Removed);
         }
         let kept = self.cluster.custom.take();
         let of = |stores: Option<triomphe::Arc<CustomStores>>| {

@@ -6,7 +6,7 @@ use crate::model::{
 
 use super::super::chunk::{Chunk, NodeSlot, Place, set};
 use super::super::cluster::{Cluster, GroupKey, claim_key};
-use super::super::custom::{PlacedPod, Told};
+use super::super::custom::{PlacedPod, PodChange};
 use super::super::node_info::{NodeInfo, PodInfo, PodRef};
 use super::Draft;
 
@@ -91,7 +91,7 @@ impl Draft {
         }
         self.join_group(&pod.template);
         if self.cluster.custom.is_some() {
-            self.tell_stores(&PlacedPod::on(pod, node), Told::Placed);
+            self.notify_stores(&PlacedPod::on(pod, node), PodChange::Placed);
         }
         if self.cluster.godel.is_some() {
             self.take_place(pod, node);
@@ -102,7 +102,7 @@ impl Draft {
 
     /// Replaces a pod by another object of it on the same node, in its place,
     /// where nothing differs that anything is counted by; says whether that was
-    /// so. Stores of a user's own hear of nothing that may differ then. O(log n).
+    /// so. Stores of a user's own see nothing that may differ then. O(log n).
     pub(crate) fn revise(&mut self, spot: PodRef, pod: &Pod, assumed: bool) -> bool {
         let Some(node) = self.cluster.at_slot(spot.slot) else { return false };
         let Some(old) = node.pod_at(spot.index) else { return false };
@@ -162,7 +162,7 @@ impl Draft {
             self.drop_ghost(slot);
         }
         if let Some(gone) = gone.as_ref().and_then(PlacedPod::of) {
-            self.tell_stores(&gone, Told::Removed);
+            self.notify_stores(&gone, PodChange::Removed);
         }
         if let Some(said) = said {
             self.unsay(&said);
