@@ -1,14 +1,11 @@
-//! Showing readers a change, and reading: the engine beside what others do, in
-//! one process, on the same seeded work.
+//! Compares publishing and reading in the engine with common alternatives, in one process and on the same seeded work.
 //!
-//! `cargo bench --bench publish` prints criterion's estimates, and before them
-//! a table of pairs: two things take turns, each turn gives one ratio, and the
-//! table has the median of the ratios with their spread. Its first row sets the
-//! engine against itself: what that differs from 1 by is noise. Above 1 the
-//! engine is faster.
+//! `cargo bench --bench publish` first prints a table of pairs and then criterion's estimates. Two candidates
+//! alternate, each turn yields one ratio, and the table shows the median of the ratios with their spread. The first row
+//! compares the engine with itself: its deviation from 1 is noise. Above 1 the engine is faster.
 //!
-//! The engine also counts what it copies here (feature `cost`, which this
-//! crate's tests switch on): that costs it about one part in a hundred.
+//! The engine also counts the bytes that it copies (feature `cost`, which this crate's tests enable), which costs about
+//! 1 %.
 
 use std::collections::HashMap;
 use std::hint::black_box;
@@ -28,7 +25,7 @@ const SIZES: [usize; 2] = [5_000, 100_000];
 const PODS_PER_NODE: usize = 10;
 const TURNS: usize = 41;
 
-/// The engine with a cluster in it.
+/// An engine filled with a cluster.
 struct Ours {
     writer: Writer,
     reader: Reader,
@@ -40,19 +37,19 @@ struct Ours {
 
 impl Ours {
     fn new(nodes: usize) -> Ours {
-        // Its rivals check nothing.
+        // The alternatives check nothing either.
         let config = Config { commit_check: CommitPolicy::Unchecked, ..Config::default() };
         let (mut writer, reader) = Engine::inline(config);
         let names: Vec<Name> = (0..nodes).map(|n| format!("node-{n:06}").into()).collect();
         for (n, name) in names.iter().enumerate() {
             let node = node(name.clone()).hostname().zone(format!("zone-{}", n % 3));
-            writer.add_node(node.cpu(64_000).memory(256 << 30).build()).expect("a node");
+            writer.add_node(node.cpu(64_000).memory(256 << 30).build()).expect("the node is valid");
         }
         let template = pod("web").cpu(100).memory(500 << 20).label("app", "web").build().template;
         let mut ours = Ours { writer, reader, names, template, random: Random::new(1), made: 0 };
         for i in 0..nodes * PODS_PER_NODE {
             let pod = ours.pod(i % nodes);
-            ours.writer.add_pod(pod).expect("a pod");
+            ours.writer.add_pod(pod).expect("the pod is valid");
         }
         ours.writer.publish();
         ours.writer.reclaim();
@@ -70,7 +67,7 @@ impl Ours {
         Arc::new(pod)
     }
 
-    /// Pods for somewhere, made while no clock runs.
+    /// Creates pods for various nodes while the time is not measured.
     fn pods(&mut self, count: usize) -> Vec<Arc<Pod>> {
         let nodes = self.names.len();
         (0..count)
@@ -83,19 +80,19 @@ impl Ours {
 
     fn assume_and_publish(&mut self, pods: &[Arc<Pod>]) {
         for pod in pods {
-            self.writer.assume_pod(pod.clone()).expect("a new pod");
+            self.writer.assume_pod(pod.clone()).expect("the pod is new");
             self.writer.publish();
         }
     }
 
     fn forget(&mut self, pods: &[Arc<Pod>]) {
         for pod in pods {
-            self.writer.forget_pod(pod).expect("an assumed pod");
+            self.writer.forget_pod(pod).expect("the pod is assumed");
         }
         self.writer.publish();
     }
 
-    /// The time of `count` times one pod assumed and published.
+    /// Measures assuming and publishing one pod, `count` times.
     fn time(&mut self, count: usize) -> Duration {
         let pods = self.pods(count);
         let started = Instant::now();
@@ -106,7 +103,7 @@ impl Ours {
     }
 }
 
-/// A node as the rivals keep it.
+/// A node as the alternatives store it.
 #[derive(Clone)]
 struct NodeInfo {
     requested_cpu: i64,
@@ -122,7 +119,7 @@ impl NodeInfo {
     }
 }
 
-/// A map behind a lock: who wants a whole view clones it.
+/// A map behind a lock, cloned for a consistent view.
 struct Map(RwLock<HashMap<Name, NodeInfo>>);
 
 /// A flat list of nodes, copied for each version.
@@ -148,14 +145,14 @@ impl Map {
     }
 
     fn change(&self, pod: &Arc<Pod>) {
-        let mut map = self.0.write().expect("nobody panicked");
+        let mut map = self.0.write().expect("no thread panicked");
         if let Some(info) = pod.node_name.as_ref().and_then(|name| map.get_mut(name)) {
             info.add(pod);
         }
     }
 
     fn view(&self) -> HashMap<Name, NodeInfo> {
-        self.0.read().expect("nobody panicked").clone()
+        self.0.read().expect("no thread panicked").clone()
     }
 }
 
@@ -172,12 +169,12 @@ impl Flat {
             Arc::make_mut(&mut next[*at]).add(pod);
         }
         let next = Arc::new(next);
-        let old = std::mem::replace(&mut *self.current.write().expect("nobody panicked"), next);
+        let old = std::mem::replace(&mut *self.current.write().expect("no thread panicked"), next);
         drop(old);
     }
 
     fn view(&self) -> Arc<Vec<Arc<NodeInfo>>> {
-        self.current.read().expect("nobody panicked").clone()
+        self.current.read().expect("no thread panicked").clone()
     }
 }
 
@@ -189,8 +186,8 @@ fn timed(count: usize, mut work: impl FnMut()) -> Duration {
     started.elapsed()
 }
 
-/// Lets two take turns, who goes first changing, and prints how often `ours`
-/// is faster. Each gives the seconds that one piece of its work took.
+/// Alternates two candidates, starting each turn with the other one, and prints how much faster `ours` is. Each returns
+/// the seconds that one piece of its work took.
 fn pair(name: &str, mut ours: impl FnMut() -> f64, mut theirs: impl FnMut() -> f64) {
     let [ours, theirs] = alternate(TURNS, |_| ours(), |_| theirs());
     let ratios = ours.iter().zip(&theirs).map(|(ours, theirs)| theirs / ours.max(1e-12));
@@ -209,7 +206,7 @@ fn pairs() {
     const READS: usize = 20_000;
     println!(
         "{:<58} {:>10} {:>12} {:>9} [p10, p90]",
-        "the engine : another", "us, engine", "us, another", "ratio p50"
+        "engine : alternative", "us, engine", "us, other", "ratio p50"
     );
     for nodes in SIZES {
         let cell = std::cell::RefCell::new(Ours::new(nodes));
@@ -219,7 +216,7 @@ fn pairs() {
         };
         let publish = || cell.borrow_mut().time(64).as_secs_f64() / 64.0;
         let row = |what: &str| format!("{nodes} nodes, {what}");
-        pair(&row("assume + publish : the same (noise)"), publish, publish);
+        pair(&row("assume + publish : itself (noise)"), publish, publish);
         let views = if nodes > 10_000 { 1 } else { 8 };
         let each = |work: &dyn Fn(&Arc<Pod>)| {
             let pods = cell.borrow_mut().pods(views);
@@ -227,7 +224,7 @@ fn pairs() {
             pods.iter().for_each(work);
             started.elapsed().as_secs_f64() / views as f64
         };
-        pair(&row("assume + publish : lock a map, change, clone it"), publish, || {
+        pair(&row("assume + publish : change a locked map, clone it"), publish, || {
             each(&|pod| {
                 map.change(pod);
                 drop(black_box(map.view()));
@@ -236,7 +233,7 @@ fn pairs() {
         pair(&row("assume + publish : copy a flat list of Arcs"), publish, || {
             each(&|pod| flat.change_and_publish(pod))
         });
-        pair(&row("assume + publish : lock a map, change it, no view"), publish, || {
+        pair(&row("assume + publish : change a locked map, no clone"), publish, || {
             each(&|pod| map.change(pod))
         });
 
@@ -246,19 +243,19 @@ fn pairs() {
         let rival = || read(timed(READS, || drop(black_box(flat.view()))));
         let under_lock = || {
             read(timed(READS, || {
-                black_box(flat.current.read().expect("nobody panicked").len());
+                black_box(flat.current.read().expect("no thread panicked").len());
             }))
         };
         let pin = || read(timed(READS, || drop(black_box(reader.pin()))));
-        pair(&row("pin : the same (noise)"), pin, pin);
-        pair(&row("pin : look under RwLock<Arc<_>>"), pin, under_lock);
+        pair(&row("pin : itself (noise)"), pin, pin);
+        pair(&row("pin : read under RwLock<Arc<_>>"), pin, under_lock);
         pair(
-            &row("snapshot : clone out of RwLock<Arc<_>>"),
+            &row("snapshot : clone from RwLock<Arc<_>>"),
             || read(timed(READS, || drop(black_box(reader.snapshot())))),
             rival,
         );
         pair(
-            &row("refresh : clone out of RwLock<Arc<_>>"),
+            &row("refresh : clone from RwLock<Arc<_>>"),
             || {
                 read(timed(READS, || {
                     black_box(kept.refresh());
@@ -312,10 +309,9 @@ criterion_group! {
 }
 
 fn main() {
-    // Where only a run without measuring, a list, or some of criterion's
-    // benchmarks are wanted.
-    let asked = std::env::args().skip(1).any(|argument| argument != "--bench");
-    if !asked {
+    // Prints the table only for a plain measuring run, not for a test run, a list or selected criterion benchmarks.
+    let is_filtered = std::env::args().skip(1).any(|argument| argument != "--bench");
+    if !is_filtered {
         pairs();
     }
     groups();

@@ -1,10 +1,8 @@
-//! The scheduling queue: what a pod costs that comes, is tried and goes, and what an
-//! event costs while many wait.
+//! Measures the scheduling queue: adding, trying and removing a pod, and processing an event while many pods wait.
 //!
-//! Pods have a few priorities and share a template with others of theirs, as those of
-//! a cluster do. The first three rows are of one pod, with so many others queued; the
-//! last two of one event, with so many pods in the pool: one whose hint says that it
-//! helps nobody, and one that moves all.
+//! Pods have a few priorities and share templates, as in a real cluster. The first three rows measure one pod while
+//! `size` others are queued. The last two measure one event while many pods are unschedulable: an event whose hint
+//! skips every pod, and one that moves all pods.
 
 use std::hint::black_box;
 use std::sync::Arc;
@@ -21,7 +19,7 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 const SIZES: [usize; 2] = [1_000, 100_000];
 const WAITING: usize = 10_000;
 
-/// Makes pods that differ in their uids.
+/// Creates pods with distinct uids.
 struct Pods {
     templates: Vec<Arc<Template>>,
     made: u64,
@@ -65,7 +63,7 @@ fn filled(pods: &mut Pods, size: usize, cluster: &Snapshot) -> SchedulingQueue {
     let mut queue = SchedulingQueue::new(Framework::default_profile(), QueueConfig::default());
     for _ in 0..size {
         let pod = pods.next();
-        queue.add(pod, Generation(1), cluster, now(pods.made)).expect("a pod");
+        queue.add(pod, Generation(1), cluster, now(pods.made)).expect("the pod is valid");
     }
     queue
 }
@@ -80,8 +78,8 @@ fn one_pod(c: &mut Criterion) {
         group.bench_function(BenchmarkId::new("add pop done", size), |b| {
             b.iter(|| {
                 let pod = pods.next();
-                queue.add(pod, Generation(1), &cluster, now(pods.made)).expect("a pod");
-                let popped = queue.pop(now(pods.made)).expect("one is active");
+                queue.add(pod, Generation(1), &cluster, now(pods.made)).expect("the pod is valid");
+                let popped = queue.pop(now(pods.made)).expect("a pod is active");
                 queue.done(&popped.pod.uid);
                 black_box(popped.attempts)
             });
@@ -89,7 +87,7 @@ fn one_pod(c: &mut Criterion) {
         let rejected = Framework::default_profile().plugin_set(["NodeResourcesFit"]);
         group.bench_function(BenchmarkId::new("pop fail activate", size), |b| {
             b.iter(|| {
-                let popped = queue.pop(now(pods.made)).expect("one is active");
+                let popped = queue.pop(now(pods.made)).expect("a pod is active");
                 let (uid, at) = (popped.pod.uid, now(pods.made));
                 let none = PluginSet::EMPTY;
                 let failed =
@@ -98,24 +96,24 @@ fn one_pod(c: &mut Criterion) {
                 black_box(failed.is_ok())
             });
         });
-        // What making a pod costs is part of the first row.
-        group.bench_function(BenchmarkId::new("of which making it", size), |b| {
+        // Creating the pod is included in the first row.
+        group.bench_function(BenchmarkId::new("create the pod", size), |b| {
             b.iter(|| black_box(pods.next()));
         });
     }
     group.finish();
 }
 
-/// A queue in which so many pods wait for room.
+/// A queue in which many pods wait for resources.
 fn waiting(pods: &mut Pods, cluster: &Snapshot) -> SchedulingQueue {
     let mut queue = filled(pods, WAITING, cluster);
     let rejected = Framework::default_profile().plugin_set(["NodeResourcesFit"]);
     for _ in 0..WAITING {
-        let popped = queue.pop(now(pods.made)).expect("one is active");
+        let popped = queue.pop(now(pods.made)).expect("a pod is active");
         let (uid, none) = (popped.pod.uid, PluginSet::EMPTY);
         queue
             .add_unschedulable_if_not_present(&uid, rejected, none, cluster, now(pods.made))
-            .expect("it was popped");
+            .expect("the pod was popped");
     }
     assert_eq!(queue.figures().unschedulable, WAITING);
     queue
@@ -131,14 +129,14 @@ fn move_all(c: &mut Criterion) {
     let free = appears(node("free").cpu(64_000).build());
     let mut pods = Pods::new();
     let mut queue = waiting(&mut pods, &cluster);
-    group.bench_function("helps nobody", |b| {
+    group.bench_function("skips every pod", |b| {
         b.iter(|| {
             for event in ClusterEvent::of(&full) {
                 queue.move_all(&event, None, &cluster, now(pods.made));
             }
         });
     });
-    group.bench_function("moves all", |b| {
+    group.bench_function("moves all pods", |b| {
         b.iter_batched_ref(
             || waiting(&mut Pods::new(), &cluster),
             |queue| {

@@ -1,13 +1,14 @@
-//! What a pin costs: our own cell, arc-swap, a lock around an `Arc`, and left-right, in one process, taking turns.
+//! Compares the cost of a pin: our own cell, arc-swap, a lock around an `Arc`, and left-right, alternating in one
+//! process.
 //!
-//! `cargo bench --bench read` prints, for one and two readers beside an idle writer and beside one that publishes
-//! without pause, the nanoseconds of a pin with one look at the version: batches of 100 pins are timed and divided, so
-//! the columns are percentiles over batches. Each turn runs every rival for the same time, the order changing; the last
-//! columns are the median and the spread, over the turns, of a rival's median to ours. Above 1 we are faster. Reading
-//! the clock is in all figures, about a third of a nanosecond of each. With more threads than cores the tails show the
-//! scheduler of the operating system.
+//! `cargo bench --bench read` prints the nanoseconds of a pin with one access to the version, for one and two readers,
+//! beside an idle writer and beside one that publishes continuously. Batches of 100 pins are timed and divided, so the
+//! columns are percentiles over batches. Each turn runs every candidate for the same time, in changing order. The last
+//! columns are the median and the spread, over the turns, of the ratio of a candidate's median to ours; above 1 we are
+//! faster. All figures include reading the clock, about a third of a nanosecond each. With more threads than cores the
+//! tails show the operating system's scheduler.
 //!
-//! Then what belongs to it: the other ways to take a version, and what registered readers cost a publish.
+//! It then measures the other ways to obtain a version, and the cost that registered readers add to a publish.
 
 use std::hint::black_box;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -28,7 +29,7 @@ const TURNS: usize = 11;
 const A_TURN: Duration = Duration::from_millis(100);
 const BATCH: usize = 100;
 
-/// What is published: two lines of content.
+/// The published value: two cache lines of content.
 struct Version {
     number: u64,
     _content: [u64; 15],
@@ -46,7 +47,7 @@ impl Versioned for Version {
     }
 }
 
-/// A way to publish, behind one face.
+/// A common interface of the candidates.
 trait Rival: Send + 'static {
     type Reader: Send;
     const NAME: &'static str;
@@ -54,11 +55,11 @@ trait Rival: Send + 'static {
     fn new() -> Self;
     fn reader(&self) -> Self::Reader;
     fn publish(&mut self, number: u64);
-    /// Pins, looks, and lets go.
+    /// Pins a version, reads its number and releases it.
     fn pin(reader: &Self::Reader) -> u64;
 }
 
-/// Either of our cells behind a publisher; the name is the second parameter.
+/// Either of our cells behind a publisher; `RCU` selects its name.
 struct Ours<C: Cell<Version>, const RCU: bool>(Publisher<Version, C>);
 
 impl<C: Cell<Version> + 'static, const RCU: bool> Rival for Ours<C, RCU> {
@@ -103,13 +104,13 @@ impl Rival for Locked {
 
     fn publish(&mut self, number: u64) {
         let next = Version::new(number);
-        let old = std::mem::replace(&mut *self.0.write().expect("nobody panicked"), next);
+        let old = std::mem::replace(&mut *self.0.write().expect("no thread panicked"), next);
         drop(old);
     }
 
     #[inline]
     fn pin(reader: &Self::Reader) -> u64 {
-        reader.read().expect("nobody panicked").number
+        reader.read().expect("no thread panicked").number
     }
 }
 
@@ -150,7 +151,7 @@ impl Rival for LeftRight {
     }
 }
 
-/// Nanoseconds of a pin, per batch, sorted; and publishes in a second.
+/// Sorted nanoseconds per pin of each batch, and publishes per second.
 struct Sample {
     pins: Sorted<f32>,
     publishes: f64,
@@ -196,7 +197,9 @@ fn sample<R: Rival>(readers: usize, busy: bool) -> Sample {
         }
         let publishes = number as f64 / started.elapsed().as_secs_f64();
         stop.store(true, Ordering::Relaxed);
-        let pins = handles.into_iter().flat_map(|reader| reader.join().expect("a reader ends"));
+        let pins = handles
+            .into_iter()
+            .flat_map(|reader| reader.join().expect("no reader thread panicked"));
         Sample { pins: Sorted::new(pins), publishes }
     })
 }
@@ -212,8 +215,8 @@ fn pins() {
     ];
     for readers in [1, 2] {
         for busy in [false, true] {
-            let writer = if busy { "a writer without pause" } else { "an idle writer" };
-            println!("\n{readers} reader(s), {writer}: ns a pin");
+            let writer = if busy { "a continuously publishing writer" } else { "an idle writer" };
+            println!("\n{readers} reader(s), {writer}: ns per pin");
             println!(
                 "{:<16} {:>8} {:>8} {:>8} {:>10} {:>12}   to rcu: p50 [p10, p90]",
                 "", "p50", "p99", "p99.9", "max", "publishes/s"
@@ -268,7 +271,7 @@ fn ways<C: Cell<Version> + 'static>(name: &str) {
     let publisher = Publisher::<Version, C>::new(Version::new(0));
     let mut reader = publisher.subscribe();
     println!();
-    row(&format!("{name}: pin of the version pinned before"), "ns", || {
+    row(&format!("{name}: pin of the same version as before"), "ns", || {
         ns_each(1_000, || drop(black_box(reader.pin())))
     });
     row(&format!("{name}: pin after release"), "ns", || {
@@ -287,7 +290,7 @@ fn ways<C: Cell<Version> + 'static>(name: &str) {
     });
 }
 
-/// What 64 registered readers add to a publish.
+/// Measures what 64 registered readers add to a publish.
 fn publishes() {
     const EACH: usize = 1_000;
     fn publish(publisher: &mut Publisher<Version, RcuCell<Version>>) -> f64 {
@@ -304,7 +307,7 @@ fn publishes() {
     let _readers: Vec<_> = (0..64).map(|_| idle.subscribe()).collect();
     row("publish, no reader", "us", || publish(&mut alone));
     row("publish, 64 registered readers", "us", || publish(&mut idle));
-    // One thread in the name of 64 readers, each of which announces every version that it finds.
+    // One thread acts for 64 readers, each of which announces every version that it pins.
     let mut busy = Publisher::<Version, RcuCell<Version>>::new(Version::new(0));
     let readers: Vec<_> = (0..64).map(|_| busy.subscribe()).collect();
     let (stop, pinned) = (AtomicBool::new(false), AtomicU64::new(0));
@@ -318,15 +321,15 @@ fn publishes() {
                 pinned.fetch_add(64, Ordering::Relaxed);
             }
         });
-        row("publish, 64 readers that pin all the time", "us", || publish(&mut busy));
+        row("publish, 64 continuously pinning readers", "us", || publish(&mut busy));
         stop.store(true, Ordering::Relaxed);
     });
     let figures = busy.figures();
-    println!("{} pins meanwhile, {} versions freed", pinned.into_inner(), figures.freed);
+    println!("{} pins during the run, {} versions freed", pinned.into_inner(), figures.freed);
 }
 
 fn main() {
-    // A run without measuring, as of all targets under test.
+    // Returns early in a run without measurements, such as a test run.
     if !std::env::args().any(|argument| argument == "--bench") {
         return;
     }

@@ -1,11 +1,11 @@
-//! Every kind of event that Gödel's cache takes, with 10,000 objects of its kind and
-//! 5,000 nodes: what folding it costs, and folding it and showing readers the result.
+//! Measures every kind of event of Gödel's cache, with 10,000 objects of its kind and 5,000 nodes: folding the event,
+//! and folding it and publishing the result.
 //!
-//! `cargo bench --bench stores` prints a table of percentiles, in microseconds, each
-//! event timed alone; then what pods and nodes cost in an engine that keeps all of Gödel's
-//! stores, against one without them, in turns in this process: their ratio is what the
-//! stores cost whoever does not use them, and its first row, one engine against itself, is
-//! the noise; then criterion's estimates of a few events.
+//! `cargo bench --bench stores` prints three parts. The first is a table of percentiles in microseconds, with each
+//! event timed alone. The second compares pods and nodes in an engine with all of Gödel's stores and in an engine
+//! without them, alternating in one process: the ratio is the cost of the stores for users who do not need them, and
+//! the first row compares two engines without stores to show the noise. The third is criterion's estimates of a few
+//! events.
 
 use std::hint::black_box;
 use std::sync::Arc;
@@ -35,8 +35,8 @@ fn node_name(n: usize) -> Name {
     format!("node-{:06}", n % NODES).into()
 }
 
-/// Spread out, as events are.
-fn place(n: usize) -> usize {
+/// Spreads events over the nodes, as in a real cluster.
+fn spread(n: usize) -> usize {
     n.wrapping_mul(2_654_435_761) % NODES
 }
 
@@ -53,7 +53,7 @@ fn engine(godel: bool) -> Writer {
         ..Config::default()
     });
     for n in 0..NODES {
-        writer.add_node(make_node(n, 64_000)).expect("a node");
+        writer.add_node(make_node(n, 64_000)).expect("the node is valid");
     }
     writer.publish();
     writer
@@ -69,7 +69,7 @@ fn plain(n: usize) -> Pod {
         .cpu(100)
         .memory(1 << 28)
         .label("app", "web")
-        .on(node_name(place(n)))
+        .on(node_name(spread(n)))
         .build()
 }
 
@@ -81,12 +81,12 @@ fn annotated(name: String, node: usize, change: impl FnOnce(&mut GodelPod)) -> P
 }
 
 fn reserving(n: usize) -> Pod {
-    annotated(format!("kept-{n}"), place(n), |godel| godel.reserves = true)
+    annotated(format!("kept-{n}"), spread(n), |godel| godel.reserves = true)
 }
 
 fn successor(n: usize) -> Pod {
     let holder = format!("default/kept-{n}-placeholder");
-    annotated(format!("next-{n}"), place(n), |godel| {
+    annotated(format!("next-{n}"), spread(n), |godel| {
         godel.matched_placeholder = Some(holder.into())
     })
 }
@@ -101,10 +101,10 @@ fn owner(n: usize) -> OwnerReference {
     }
 }
 
-fn follower(n: usize) -> Pod {
+fn moved(n: usize) -> Pod {
     let movement: Name = format!("movement-{}", n % OBJECTS).into();
     let mut spec =
-        annotated(format!("moved-{n}"), place(n), |godel| godel.movement = Some(movement));
+        annotated(format!("moved-{n}"), spread(n), |godel| godel.movement = Some(movement));
     let mut template = (**spec.template).clone();
     template.owners = Box::new([owner(n)]);
     spec.template = portolan::model::Template::new(template);
@@ -117,8 +117,8 @@ fn nominated(n: usize) -> Pod {
         name: format!("victim-{n}").into(),
         uid: format!("victim-{n}").into(),
     }]);
-    let node = node_name(place(n));
-    annotated(format!("preemptor-{n}"), place(n), |godel| {
+    let node = node_name(spread(n));
+    annotated(format!("preemptor-{n}"), spread(n), |godel| {
         godel.nominated_node = Some(NominatedNode { node, victims });
     })
 }
@@ -131,7 +131,7 @@ fn amounts(cpu: i64) -> ResourceList {
     ])
 }
 
-/// Half of them are parts of nodes that are there.
+/// Half of the names belong to existing nodes.
 fn part_name(n: usize) -> Name {
     if n < NODES { node_name(n) } else { format!("machine-{n}").into() }
 }
@@ -167,7 +167,7 @@ fn make(kind: ObjectKind, n: usize, version: i64) -> Object {
                 },
                 nodes: (0..3)
                     .map(|at| RecommendedNode {
-                        node: node_name(place(n + at)),
+                        node: node_name(spread(n + at)),
                         desired: 1 + version.unsigned_abs(),
                         actual: Box::default(),
                     })
@@ -190,7 +190,7 @@ fn make(kind: ObjectKind, n: usize, version: i64) -> Object {
     }
 }
 
-/// What is measured of one kind of event.
+/// The measurements of one kind of event.
 struct Row {
     name: String,
     folded: Vec<u64>,
@@ -202,10 +202,10 @@ impl Row {
         Row { name: name.into(), folded: Vec::new(), shown: Vec::new() }
     }
 
-    /// Folds an event, and shows readers the result.
+    /// Measures folding an event, and publishing the result.
     fn note(&mut self, writer: &mut Writer, fold: impl FnOnce(&mut Writer) -> Folded) {
         let started = Instant::now();
-        black_box(fold(writer).expect("an event that is accepted"));
+        black_box(fold(writer).expect("the event is accepted"));
         let folded = started.elapsed();
         writer.publish();
         let shown = started.elapsed();
@@ -231,16 +231,16 @@ fn print(rows: Vec<Row>) {
     }
 }
 
-/// Objects of one kind: new ones, others in their place, and gone.
+/// Adds, replaces and deletes objects of one kind.
 fn objects(writer: &mut Writer, kind: ObjectKind, rows: &mut Vec<Row>) {
     for n in 0..OBJECTS {
-        writer.put_object(make(kind, n, 1)).expect("an object");
+        writer.put_object(make(kind, n, 1)).expect("the object is valid");
     }
     writer.publish();
     let of = |what: &str| Row::new(format!("{} {what}", kind.as_str()));
     let (mut add, mut update, mut delete) = (of("added"), of("updated"), of("deleted"));
     for n in 0..EVENTS {
-        let (new, other) = (OBJECTS + n, place(n));
+        let (new, other) = (OBJECTS + n, spread(n));
         let object = make(kind, new, 1);
         let key = (object.namespace().to_owned(), object.name().to_owned());
         add.note(writer, |writer| writer.put_object(object));
@@ -251,10 +251,10 @@ fn objects(writer: &mut Writer, kind: ObjectKind, rows: &mut Vec<Row>) {
     rows.extend([add, update, delete]);
 }
 
-/// Pods of one sort: they come, and go again.
+/// Adds pods of one kind, and removes them again.
 fn pods(writer: &mut Writer, [come, go]: [&str; 2], make: fn(usize) -> Pod, rows: &mut Vec<Row>) {
     for n in 0..OBJECTS {
-        writer.add_pod(make(n)).expect("a pod");
+        writer.add_pod(make(n)).expect("the pod is valid");
     }
     writer.publish();
     let (mut add, mut remove) = (Row::new(come), Row::new(go));
@@ -267,22 +267,22 @@ fn pods(writer: &mut Writer, [come, go]: [&str; 2], make: fn(usize) -> Pod, rows
     rows.extend([add, remove]);
 }
 
-/// The places of pods that went, given to others.
-fn places(writer: &mut Writer, rows: &mut Vec<Row>) {
+/// Gives the reservations of removed pods to other pods.
+fn reservations(writer: &mut Writer, rows: &mut Vec<Row>) {
     for n in 0..OBJECTS {
-        writer.add_pod(reserving(n)).expect("a pod");
-        writer.remove_pod(&reserving(n)).expect("a pod that is there");
+        writer.add_pod(reserving(n)).expect("the pod is valid");
+        writer.remove_pod(&reserving(n)).expect("the pod exists");
     }
     writer.publish();
-    let mut take = Row::new("pod assumed in a place that is held");
-    let mut give_back = Row::new("pod forgotten, its place held again");
+    let mut take = Row::new("pod assumed on a reservation");
+    let mut restore = Row::new("pod forgotten, reservation restored");
     for n in 0..EVENTS {
         let pod = Arc::new(successor(n));
         let assumed = pod.clone();
         take.note(writer, |writer| writer.assume_pod(assumed));
-        give_back.note(writer, |writer| writer.forget_pod(&pod));
+        restore.note(writer, |writer| writer.forget_pod(&pod));
     }
-    rows.extend([take, give_back]);
+    rows.extend([take, restore]);
 }
 
 fn nodes(writer: &mut Writer, rows: &mut Vec<Row>) {
@@ -293,14 +293,14 @@ fn nodes(writer: &mut Writer, rows: &mut Vec<Row>) {
         let name: Name = format!("new-{n}").into();
         let new = node(name.clone()).hostname().zone(format!("zone-{}", n % 3)).cpu(64_000).build();
         add.note(writer, |writer| writer.add_node(new));
-        let changed = make_node(place(n), 64_000 + n as i64);
+        let changed = make_node(spread(n), 64_000 + n as i64);
         update.note(writer, |writer| writer.update_node(changed));
         remove.note(writer, |writer| writer.remove_node(name));
     }
     rows.extend([add, update, remove]);
 }
 
-/// What an engine with stores takes against one without, or against another such.
+/// Returns the ratio of the time of an engine with stores to that of an engine without them, or of two equal engines.
 fn ratio(ours: &mut Writer, theirs: &mut Writer, turn: impl Fn(&mut Writer, usize)) -> [f64; 3] {
     let timed = |writer: &mut Writer, at: usize| {
         let started = Instant::now();
@@ -315,16 +315,18 @@ fn ratio(ours: &mut Writer, theirs: &mut Writer, turn: impl Fn(&mut Writer, usiz
 fn plain_pods(writer: &mut Writer, turn: usize) {
     for n in 0..512 {
         let pod = Arc::new(plain(turn * 512 + n));
-        writer.assume_pod(pod.clone()).expect("a pod");
+        writer.assume_pod(pod.clone()).expect("the pod is valid");
         writer.publish();
-        writer.remove_pod(&pod).expect("a pod that is there");
+        writer.remove_pod(&pod).expect("the pod exists");
         writer.publish();
     }
 }
 
 fn plain_nodes(writer: &mut Writer, turn: usize) {
     for n in 0..512 {
-        writer.update_node(make_node(place(turn * 512 + n), 1_000 + turn as i64)).expect("a node");
+        writer
+            .update_node(make_node(spread(turn * 512 + n), 1_000 + turn as i64))
+            .expect("the node is valid");
         writer.publish();
     }
 }
@@ -335,13 +337,13 @@ fn table() {
     nodes(&mut engine(true), &mut rows);
     let of = ["plain pod added", "plain pod removed"];
     pods(&mut engine(true), of, plain, &mut rows);
-    let of = ["pod that follows a movement added", "removed"];
-    pods(&mut engine(true), of, follower, &mut rows);
-    let of = ["pod that goes for a victim added", "removed"];
+    let of = ["pod of a movement added", "removed"];
+    pods(&mut engine(true), of, moved, &mut rows);
+    let of = ["preemptor added", "removed"];
     pods(&mut engine(true), of, nominated, &mut rows);
-    let of = ["pod that reserves added", "removed, its place held"];
+    let of = ["reserving pod added", "removed, leaving a reservation"];
     pods(&mut engine(true), of, reserving, &mut rows);
-    places(&mut engine(true), &mut rows);
+    reservations(&mut engine(true), &mut rows);
     for kind in [
         ObjectKind::NmNode,
         ObjectKind::CustomNodeResource,
@@ -369,19 +371,19 @@ fn estimates(c: &mut Criterion) {
     let mut group = c.benchmark_group("stores");
     let mut writer = engine(true);
     let mut n = 0;
-    group.bench_function("pod that follows a movement, there and gone", |b| {
+    group.bench_function("pod of a movement added and removed", |b| {
         b.iter(|| {
             n += 1;
-            let pod = Arc::new(follower(n));
-            writer.add_pod(pod.clone()).expect("a pod");
-            writer.remove_pod(&pod).expect("a pod that is there")
+            let pod = Arc::new(moved(n));
+            writer.add_pod(pod.clone()).expect("the pod is valid");
+            writer.remove_pod(&pod).expect("the pod exists")
         });
     });
     for kind in [ObjectKind::PodDisruptionBudget, ObjectKind::Movement] {
         group.bench_function(format!("{} updated", kind.as_str()), |b| {
             b.iter(|| {
                 n += 1;
-                writer.put_object(make(kind, n % OBJECTS, n as i64)).expect("an object")
+                writer.put_object(make(kind, n % OBJECTS, n as i64)).expect("the object is valid")
             });
         });
     }
@@ -391,9 +393,9 @@ fn estimates(c: &mut Criterion) {
 criterion_group!(benches, estimates);
 
 fn main() {
-    // Not where a list, or some of criterion's benchmarks are wanted.
-    let asked = std::env::args().skip(1).any(|argument| argument != "--bench");
-    if !asked {
+    // Prints the table only for a plain measuring run, not for a list or selected criterion benchmarks.
+    let is_filtered = std::env::args().skip(1).any(|argument| argument != "--bench");
+    if !is_filtered {
         table();
     }
     benches();

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# No warnings, with all features and with none.
+# Runs clippy with all features and with none; every warning is an error.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 if ! cargo clippy --version >/dev/null 2>&1; then

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Every public item is documented, every link leads somewhere.
+# Builds the documentation; undocumented public items and broken links are errors.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 RUSTDOCFLAGS="-D warnings" cargo doc --workspace --all-features --no-deps

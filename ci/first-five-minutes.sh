@@ -1,6 +1,5 @@
 #!/usr/bin/env bash
-# The README's first command does the main job, with the same decisions on one
-# thread and on two.
+# Runs the README's first command, and checks that it makes the same decisions on one thread and on two.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 one=$(cargo run --release --quiet -- replay --threads 1 --output json)

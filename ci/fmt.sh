@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The code is formatted as rustfmt.toml says.
+# Checks that the code is formatted according to rustfmt.toml.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 if ! cargo fmt --version >/dev/null 2>&1; then

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Every input of the fuzz corpus, and every past crash, on stable; with debug
-# assertions, and on what the tests have built already.
+# Replays every input of the fuzz corpus and every past crash on stable Rust, with debug assertions and the artifacts
+# that the tests have already built.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 cargo test --workspace --test fuzz_corpus -- --nocapture

@@ -1,13 +1,14 @@
 #!/usr/bin/env bash
-# Fuzzes each target for a while and prints its executions, by second of processor time, and the edges that it reaches
-# before and after: ci/fuzz.sh [--seconds N] [TARGET...], 60 seconds and all targets unless said.
+# Fuzzes each target and prints the number of executions, the executions per second of processor time, and the number of
+# edges covered before and after. Usage: ci/fuzz.sh [--seconds N] [TARGET...]; the defaults are 60 seconds and all
+# targets.
 #
-# Three quarters of the time go to a build without a sanitizer, which executes several times as much; what it finds the
-# build with the address sanitizer starts from in the last quarter. PORTOLAN_FUZZ_BUILDS=plain (or address) builds and
-# runs one of them alone.
+# A build without a sanitizer gets three quarters of the time and executes several times as many inputs. A build with
+# the address sanitizer starts from its findings in the last quarter. Set PORTOLAN_FUZZ_BUILDS=plain (or address) to
+# build and run only one of them.
 #
-# Found inputs stay in fuzz/target/corpus and are gone on with the next time; what fails is in fuzz/artifacts, to be
-# committed to fuzz/corpus once mended.
+# New inputs are kept in fuzz/target/corpus and reused by the next run. Failing inputs are stored in fuzz/artifacts;
+# commit them to fuzz/corpus once the defect is fixed.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 seconds=60
@@ -28,8 +29,8 @@ host=$(rustc +nightly -vV | sed -n 's/^host: //p')
 bins=()
 for target in "${targets[@]}"; do bins+=(--bin "$target"); done
 
-# As cargo-fuzz builds them, but with several codegen units, which takes a fraction of the time; `cargo +nightly fuzz`
-# works as well. Comparisons are traced in the slow build alone: a plain one would spend a third of its time on that.
+# The flags are those of cargo-fuzz, but with several codegen units, which takes a fraction of the time; `cargo +nightly
+# fuzz` works as well. Only the slow build traces comparisons: a plain build would spend a third of its time on them.
 build() {
     local flags="--cfg fuzzing -Cpasses=sancov-module" coverage=(level=3 inline-8bit-counters pc-table)
     if [ "$1" = address ]; then
@@ -41,23 +42,24 @@ build() {
         --target "$host" --target-dir "fuzz/target/$1" "${bins[@]}"
 }
 
-# A build, a target and seconds.
+# Arguments: a build, a target and a number of seconds.
 fuzz() {
     local build=$1 target=$2 time=$3
     local found=fuzz/target/corpus/$target log=fuzz/target/$target-$build.log result=passed
     mkdir -p "$found" "fuzz/artifacts/$target"
-    # Entropic schedules cost more than the runs themselves, with as many features as an engine has.
+    # With as many features as an engine has, entropic scheduling costs more than the runs themselves.
     local options=(-max_total_time="$time" -print_final_stats=1 -timeout=120 -rss_limit_mb=4096 -entropic=0
         -artifact_prefix="fuzz/artifacts/$target/")
-    # Edges alone decide what the fast build keeps. With counts of edges up to half of an engine's inputs are new at
-    # first, and each new one costs as much as several runs; fewer edges are found in the same time.
+    # In the fast build, an input is kept only if it covers a new edge. If counts of edges mattered as well, up to half
+    # of an engine's inputs would be new at first, each would cost as much as several runs, and fewer edges would be
+    # covered in the same time.
     if [ "$build" = plain ]; then
         options+=(-use_counters=0)
     fi
     if [ -f "fuzz/dictionaries/$target.dict" ]; then
         options+=(-dict="fuzz/dictionaries/$target.dict")
     fi
-    # Many short sequences find more than a few long ones.
+    # Many short sequences find more defects than a few long ones.
     case $target in
     state) options+=(-max_len=768) ;;
     scheduler) options+=(-max_len=192) ;;
@@ -75,7 +77,7 @@ fuzz() {
     executed=$(count number_of_executed_units)
     edges=$(sed -n 's/^.* cov: \([0-9]*\) .*$/\1/p' "$log" | sed -n '1p;$p' | paste -sd' ')
     echo "$target, $build: $result, ${executed:-0} executions," \
-        "$(awk -v n="${executed:-0}" -v s="$used" 'BEGIN { printf "%d", n / (s > 0.01 ? s : 0.01) }') a second of processor time," \
+        "$(awk -v n="${executed:-0}" -v s="$used" 'BEGIN { printf "%d", n / (s > 0.01 ? s : 0.01) }') per second of processor time," \
         "edges ${edges/ / to }, $(count new_units_added) new inputs, at most $(count peak_rss_mb) MB"
 }
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Checks the Markdown files of the root, docs/ and crates/: every relative link leads to a file or heading of this repository, and the README has
-# at most 150 lines.
+# Checks the Markdown files in the root, docs/ and crates/: every relative link must lead to a file or heading of this
+# repository, and the README must have at most 150 lines.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 python3 - <<'PY'
@@ -14,12 +14,12 @@ CODE = re.compile(r"(?<!`)(`+)(?!`).*?(?<!`)\1(?!`)", re.DOTALL)
 
 
 def blank(match):
-    """Keeps the lines of a match, so that line numbers stay, but not its text."""
+    """Returns a match without its text but with its line breaks, so that line numbers are preserved."""
     return re.sub(r"[^\n]", " ", match[0])
 
 
 def anchors(path):
-    """The anchors that GitHub gives to the headings of a Markdown file."""
+    """Returns the anchors that GitHub generates for the headings of a Markdown file."""
     found, count = set(), {}
     for heading in re.findall(r"^ {0,3}#{1,6}\s+(.*?)\s*#*\s*$", FENCE.sub(blank, path.read_text()), re.MULTILINE):
         heading = re.sub(r"!?\[([^\]]*)\]\([^)]*\)", r"\1", heading)

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# The loom models of the shipping source: their names and the executions explored. Then the mutants (ci/mutants.sh):
-# with any one ordering or fence weakened, the model that is listed for it must fail.
+# Runs the loom models of the shipped source and prints their names and the number of executions explored. Then it runs
+# the mutants (ci/mutants.sh): with any one ordering or fence weakened, the model listed for it must fail.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 export RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=target/loom RUST_BACKTRACE=0
-# Half the build time, and nothing that a model would notice.
+# These settings halve the build time and do not affect the models.
 export CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_DEBUG=0
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
@@ -21,7 +21,7 @@ for binary in "${binaries[@]}"; do
     listed=$((listed + $("$binary" --list | grep -c ': test$')))
 done
 if [ "$listed" -ne "$expected" ]; then
-    echo "$expected models are written and $listed were built: are they built with --cfg loom?"
+    echo "the source contains $expected models but $listed were built: check that they are built with --cfg loom"
     exit 1
 fi
 
@@ -31,12 +31,12 @@ for binary in "${binaries[@]}"; do
         cat "$scratch/run"
         exit 1
     fi
-    # Each model prints its executions, and fails by itself if there was only one.
+    # Each model prints its number of executions, and fails if there was only one.
     grep -oE 'MODEL [a-z_]+: [0-9]+ executions.*' "$scratch/run"
     ran=$((ran + $(grep -cE 'MODEL [a-z_]+: [0-9]+ executions' "$scratch/run")))
 done
 if [ "$ran" -ne "$expected" ]; then
-    echo "$expected models are written and $ran ran"
+    echo "the source contains $expected models but $ran ran"
     exit 1
 fi
 echo "$ran models passed"

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# Miri over all that has `unsafe` or shares memory: the cell, retired versions and the rivals' cells, with many seeds,
-# each another interleaving and another weak memory; the index of pods, lanes and tables of snapshots. ci/miri.sh [SEEDS], default: 8;
-# `ci/miri.sh quick` runs the cell, the retired versions and the log with one seed.
+# Runs Miri over all code that uses `unsafe` or shares memory: the cell, retired versions and the rival cells with many
+# seeds, each with a different interleaving and weak-memory behaviour, and the pod index, lanes and tables of snapshots.
+# Usage: ci/miri.sh [SEEDS], by default 8; `ci/miri.sh quick` runs the cell, the retired versions and the log with one
+# seed.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 seeds=${1:-8}
@@ -9,15 +10,15 @@ quick=
 if [ "$seeds" = quick ]; then quick=1 seeds=1; fi
 if ! cargo +nightly miri --version >/dev/null 2>&1; then
     if ! rustup component add miri rust-src --toolchain nightly >/dev/null 2>&1; then
-        echo "SKIPPED: miri cannot be had here (rustup component add miri rust-src --toolchain nightly)"
+        echo "SKIPPED: miri cannot be installed here (rustup component add miri rust-src --toolchain nightly)"
         exit 0
     fi
 fi
 export CARGO_TARGET_DIR=target/miri PROPTEST_CASES=1
-# Proptest looks for its folder; the engine's own tests read no clock.
+# Isolation is disabled because proptest accesses its directory; the engine's own tests read no clock.
 base="-Zmiri-disable-isolation"
 
-# What it runs, and how often: a name, a crate, flags, arguments of cargo, filters of tests.
+# Arguments: a name, a crate, Miri flags, and then arguments of cargo and test filters.
 run() {
     local what=$1 crate=$2 flags=$3 start=$SECONDS
     shift 3
@@ -29,7 +30,7 @@ run() {
     passed=$(grep -E '^test result: ok' "$log" | grep -oE '[0-9]+ passed' | awk '{sum += $1} END {print sum + 0}')
     if [ "$passed" = 0 ]; then
         cat "$log"
-        echo "$what: no test ran: have names changed?"
+        echo "$what: no test ran: check whether tests were renamed"
         exit 1
     fi
     echo "$what: $passed tests passed in $((SECONDS - start)) s"
@@ -38,18 +39,18 @@ log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 
 many="-Zmiri-many-seeds=0..$seeds"
-# Strict provenance: no address of ours ever becomes a pointer. Nothing may be left in the end.
-run "our cell, $seeds seeds" portolan-publish "-Zmiri-strict-provenance $many" --lib -- \
+# Strict provenance is enabled because no integer is ever converted to a pointer. No memory may be leaked.
+run "the cell, $seeds seeds" portolan-publish "-Zmiri-strict-provenance $many" --lib -- \
     tests::over_rcu tests::of_rcu signal --skip a_forgotten_reader
-# A reader that is never dropped, and handles that are dropped without being given up, leak on purpose.
-run "what is kept for ever" portolan-publish "-Zmiri-strict-provenance -Zmiri-ignore-leaks" --lib -- retired a_forgotten_reader
+# The tests leak readers and handles deliberately.
+run "leaked readers and handles" portolan-publish "-Zmiri-strict-provenance -Zmiri-ignore-leaks" --lib -- retired a_forgotten_reader
 run "tickets and the token" portolan-publish "" --lib -- log::ticket log::token
 [ -z "$quick" ] || exit 0
 run "the other cells" portolan-publish "" --lib -- \
     tests::over_arc_swap tests::over_a_lock --skip stress --skip readers_never_free
-# Its two long tests take minutes here, and the thread stress is left-right's own.
+# The two long tests take minutes under Miri, and the stress test with threads exercises only left-right.
 run "the live index" portolan-publish "" --lib -- live::tests --skip equals_a_plain_map --skip answers_are_monotone
-# Without the random tests of trees and tables, which take an interpreter tens of minutes.
+# The random tests of trees and tables are excluded because they take tens of minutes under Miri.
 run "snapshots" portolan "-Zmiri-strict-provenance" --lib -- \
     snapshot::pod_index snapshot::hash_index::tests::a_million snapshot::lane framework::dispatch \
     snapshot::table::tests::a_number snapshot::table::tests::neighbours --skip every_version_finds

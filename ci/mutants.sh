@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
-# Compares loom-tests/mutants.txt with the source: every ordering that is more than relaxed and every fence has a mutant
-# there, every mutant is in the source, and what loom does not see is listed with a reason; and the writer and forks take
-# no lock. What is scanned is what ships (ci/shipped.py, which tests itself first). With the models' binaries as
-# arguments (ci/loom.sh gives them) it also runs each mutant against its model, which must fail.
+# Compares loom-tests/mutants.txt with the source. Every fence and every ordering stronger than relaxed must have a
+# mutant in the list, every listed mutant must exist in the source, and code that loom does not see must be listed with
+# a reason. In addition, the writer and forks must not take locks. Only shipped code is scanned (ci/shipped.py, which
+# tests itself first). Given the binaries of the models as arguments (from ci/loom.sh), the script also runs each mutant
+# against its model, which must fail.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 scratch=$(mktemp -d)
@@ -31,27 +32,28 @@ for line in pathlib.Path("loom-tests/mutants.txt").read_text().splitlines():
 
 models = {f"{path.stem}::{name}" for path in pathlib.Path("loom-tests").rglob("tests/*.rs")
           for name in re.findall(r"#\[test\]\s*fn (\w+)", path.read_text())}
-# What the writer does between two publishes, and what forks do: each is to go on wherever the others are stopped.
+# The code of forks, and of the writer between two publishes. It must make progress even if all other threads are
+# stopped.
 UNLOCKED = ("src/snapshot/", "src/state/", "src/engine/writer.rs", "crates/publish/src/freeing/")
-# The queue to the thread that frees: for owners that drop a version or a fork themselves. What a step of the writer
-# drops goes to its backlog (Publisher::defer_frees).
+# The queue of the reclaiming thread, for owners that drop a version or a fork themselves. Objects dropped by a step of
+# the writer go to its backlog instead (Publisher::defer_frees).
 LOCKED = "crates/publish/src/freeing/reaper.rs"
 LOCKS = r"\b(?:Mutex|RwLock|Condvar)\b"
 found, relaxed, unseen = {}, collections.Counter(), set()
 for path in sorted([*pathlib.Path("src").rglob("*.rs"), *pathlib.Path("crates/publish/src").rglob("*.rs")]):
     file = path.as_posix()
-    # This file makes the words; models and tests are no source that ships.
+    # This file defines the macros; models and tests are not shipped.
     if file == "crates/publish/src/sync.rs" or path.stem in ("tests", "model") or path.stem.endswith("_loom"):
         continue
     text = shipped.shipped(path.read_text())
     if re.search(r"#\[cfg\([^\]]*not\(loom\)", text):
         unseen.add(file)
     for strong in re.findall(r"\bOrdering::(Acquire|Release|AcqRel|SeqCst)\b", text):
-        problems.append(f"{file}: {strong} has no mutant: write it with ordering!")
+        problems.append(f"{file}: {strong} has no mutant: use ordering! instead")
     for lock in re.findall(LOCKS, text) if file.startswith(UNLOCKED) and file != LOCKED else []:
-        problems.append(f"{file}: {lock} is a lock, and who publishes or forks waits for nobody")
+        problems.append(f"{file}: {lock} is a lock, but publishing and forking must not block")
     for call in re.findall(r"\b(?:compiler_)?fence\(", text):
-        problems.append(f"{file}: a fence has no mutant: write it with fenced!")
+        problems.append(f"{file}: a fence has no mutant: use fenced! instead")
     relaxed[file] += len(re.findall(r"\bOrdering::Relaxed\b", text))
     patterns = [(r'ordering!\(\s*"([\w-]+)",\s*(\w+ => \w+)', None), (r'fenced!\(\s*"([\w-]+)"', "no fence, AcqRel"),
                 (r'mutated!\(\s*"([\w-]+)"', "other code")]
@@ -59,28 +61,28 @@ for path in sorted([*pathlib.Path("src").rglob("*.rs"), *pathlib.Path("crates/pu
         for match in re.finditer(pattern, text):
             name = match[1]
             if name in found:
-                problems.append(f"{name} is in the source twice: each ordering has a mutant of its own")
+                problems.append(f"{name} occurs twice in the source: give each ordering its own mutant")
             found[name] = (file, becomes or match[2])
 for name, (file, becomes) in found.items():
     if name not in listed:
         problems.append(f"{file}: {name} ({becomes}) is not in loom-tests/mutants.txt")
     elif listed[name][:2] != (file, becomes):
-        problems.append(f"{name} is {becomes} in {file}, and listed as {listed[name][1]} in {listed[name][0]}")
+        problems.append(f"{name} is {becomes} in {file} but listed as {listed[name][1]} in {listed[name][0]}")
 for name, (file, _, model) in listed.items():
     if name not in found:
-        problems.append(f"{name} is listed, and is in {file} no more")
+        problems.append(f"{name} is listed but no longer exists in {file}")
     if model not in models:
-        problems.append(f"{name}: there is no model {model}")
-problems += [f"{file}: what loom does not see there is not listed" for file in unseen - outside]
-problems += [f"{file} is listed as unseen by loom, and is not" for file in outside - unseen]
+        problems.append(f"{name}: model {model} does not exist")
+problems += [f"{file}: has code that loom does not see, but is not listed" for file in unseen - outside]
+problems += [f"{file} is listed as unseen by loom, but loom sees all of it" for file in outside - unseen]
 if not found:
-    problems.append("no mutant is named in src: has crates/publish/src/sync.rs changed?")
+    problems.append("no mutant is named in src: check whether crates/publish/src/sync.rs has changed")
 if problems:
     sys.exit("\n".join(problems))
 orderings = sum(1 for _, becomes in found.values() if "=>" in becomes)
 fences = sum(1 for _, becomes in found.values() if "fence" in becomes)
-print(f"{orderings} orderings and {fences} fences have a mutant each, {len(found) - orderings - fences} steps beside them; "
-      f"{sum(relaxed.values())} relaxed accesses have nothing weaker")
+print(f"{orderings} orderings, {fences} fences and {len(found) - orderings - fences} other steps have a mutant each; "
+      f"{sum(relaxed.values())} relaxed accesses need none")
 with open(sys.argv[1], "w") as runs:
     for name, (file, becomes, model) in sorted(listed.items()):
         runs.write(f"{name} {model}\n")
@@ -90,7 +92,7 @@ PY
 
 [ $# -gt 0 ] || exit 0
 
-# Runs a mutant against its model: the mutant, the model, and the models' binaries.
+# Runs a mutant against its model. Arguments: the mutant, the model, and the binaries of the models.
 run_mutant() {
     local mutant=$1 model=$2 binary= output status=0 verdict
     shift 2
@@ -104,19 +106,20 @@ run_mutant() {
     elif [ "$status" -eq 0 ]; then
         verdict="survives $model"
     elif [ "$status" -eq 124 ]; then
-        # Not a kill: a model that neither passes nor fails proves nothing. So long for machines with other work.
+        # This is not a kill, because a model that neither passes nor fails proves nothing. The limit is generous, for
+        # machines with other work.
         verdict="is undecided after 300 s by $model"
     fi
     echo "MUTANT $mutant $verdict"
 }
 export -f run_mutant
-# A model is one thread: as many at once as there are cores.
+# A model runs on one thread, so as many run at once as there are cores.
 cores=$(getconf _NPROCESSORS_ONLN)
 xargs -P "$cores" -L 1 bash -c 'run_mutant "${@:$#-1}" "${@:1:$#-2}"' _ "$@" <"$scratch/runs" | tee "$scratch/verdicts"
 killed=$(grep -c ' is killed by ' "$scratch/verdicts" || true)
 survivors=$(($(wc -l <"$scratch/runs") - killed))
 if [ "$survivors" -ne 0 ]; then
-    echo "$survivors mutants are not killed: name a model that bites, or take the ordering out"
+    echo "$survivors mutants are not killed: list a model that detects them, or weaken the orderings"
     exit 1
 fi
 echo "$killed mutants killed"

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# What takes too long for every change: ci/nightly.sh [STEP...], all of them unless said, one after the other. A step
-# that fails does not keep the others from running; the exit status is 1 if any did.
+# Runs the checks that take too long for every change. Usage: ci/nightly.sh [STEP...]; by default all steps run in
+# order. A failing step does not prevent the others from running; the exit status is 1 if any step failed.
 #
-#   cost       what publishes copy at a million nodes, and load and latency at that size
-#   miri       miri over everything with many seeds
+#   cost       cost of publishing at a million nodes, and load and latency at that size
+#   miri       Miri with many seeds
 #   thread     both sanitizers
 #   fuzz       each target for PORTOLAN_FUZZ_SECONDS (900)
 #   soak       hostile readers, memory and progress for PORTOLAN_SOAK_MINUTES (20)
@@ -25,7 +25,7 @@ run_step() {
     soak) cargo run --release --example soak -- --minutes "${PORTOLAN_SOAK_MINUTES:-20}" ;;
     mutants) bash ci/machine-mutants.sh ;;
     *)
-        echo "there is no step $1: take one of cost, miri, thread, fuzz, soak, mutants"
+        echo "unknown step $1: use one of cost, miri, thread, fuzz, soak, mutants"
         return 1
         ;;
     esac

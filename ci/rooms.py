@@ -1,10 +1,10 @@
 """Compares the imports of the library with the rooms and arrows of docs/design.md.
 
 A room is a top-level module of the library. The block ```rooms in docs/design.md has a line for each, which names the
-rooms that it may import; the table of rooms says the same. An exception is a line `except FILE -> ROOM: reason`.
+rooms that it may import; the table of rooms must agree. An exception is a line `except FILE -> ROOM: reason`.
 
-Checked are paths that begin with `crate`, `super`, `self` or the name of one of the library's crates, in code that ships:
-comments, strings and the code of tests are left out (ci/shipped.py). Paths of files in the document must exist, too.
+The check covers paths that begin with `crate`, `super`, `self` or the name of one of the library's crates, in shipped
+code: comments, strings and test-only code are ignored (ci/shipped.py). File paths in the document must also exist.
 `python3 ci/rooms.py --self-test` runs the check on a small tree with known faults.
 """
 
@@ -16,10 +16,10 @@ import tempfile
 
 import shipped
 
-# The crates of the library: the name, the source, and the room of modules that are no room of their own.
+# The crates of the library: the name, the source directory, and the room of modules that are not rooms themselves.
 CRATES = {"portolan": ("src", None), "portolan_publish": ("crates/publish/src", "publish")}
 DESIGN = "docs/design.md"
-# Paths in the text that are checked to exist.
+# Paths in the document that must exist.
 NAMED = re.compile(
     r"`((?:src|crates|ci|\.ci|\.github|cli|tests|examples|benches|fuzz|loom-tests|docs)/[\w./-]*|[\w-]+\.(?:md|toml))`"
 )
@@ -31,11 +31,11 @@ PATH = re.compile(r'#\s*\[\s*path\s*=\s*"([^"]+)"\s*\][^;{}]*$')
 
 
 def design(text):
-    """Rooms with what each may import, exceptions with their lines, and what is wrong with the block."""
+    """Returns the rooms with their allowed imports, the exceptions with their lines, and the problems of the block."""
     problems, rooms, exceptions = [], {}, {}
     block = re.search(r"^```rooms\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
     if not block:
-        return rooms, exceptions, [f"{DESIGN}: it has no block ```rooms"]
+        return rooms, exceptions, [f"{DESIGN}: has no block ```rooms"]
     for line in filter(None, map(str.strip, block[1].splitlines())):
         if exception := re.fullmatch(r"except (\S+) -> (\w+): (.+)", line):
             exceptions[exception[1], exception[2]] = line
@@ -44,7 +44,7 @@ def design(text):
                 problems.append(f"{DESIGN}: {room[1]} has two lines")
             rooms[room[1]] = room[2].split()
         else:
-            problems.append(f"{DESIGN}: not a line of rooms: {line}")
+            problems.append(f"{DESIGN}: invalid line in the block: {line}")
     for room, imports in rooms.items():
         unknown = [other for other in imports if other not in rooms]
         problems += [f"{DESIGN}: {room} may import {other}, which is not a room" for other in unknown]
@@ -53,12 +53,12 @@ def design(text):
         for room in free:
             del rest[room]
     if rest:
-        problems.append(f"{DESIGN}: the arrows of {', '.join(sorted(rest))} run in a circle")
+        problems.append(f"{DESIGN}: the arrows of {', '.join(sorted(rest))} form a cycle")
     return rooms, exceptions, problems
 
 
 class File:
-    """A source file: its crate, its module, its code, and the modules that it has within."""
+    """A source file: its crate, its module, its code and its inline modules."""
 
     def __init__(self, crate, path, module, shown):
         self.crate, self.path, self.module, self.shown = crate, path, module, shown
@@ -69,11 +69,11 @@ class File:
                 self.inner.append((match.start(), shipped.close(self.shape, match.end() - 1), match[1]))
 
     def at(self, offset):
-        """The module that an offset is in."""
+        """Returns the module that contains an offset."""
         return self.module + [name for start, end, name in self.inner if start < offset < end]
 
     def modules(self):
-        """The modules that are declared here and lie in files: name, module, path."""
+        """Yields the modules declared here that have their own files: name, module, path."""
         for match in BLOCK.finditer(self.shape):
             if match[2] != ";":
                 continue
@@ -92,7 +92,7 @@ class File:
                 yield match[1], [*self.module, *within, match[1]], path
 
     def paths(self):
-        """Paths that begin with a head: the module that they are in, the head, the names after it, the line."""
+        """Yields the paths that begin with a head: the enclosing module, the head, the names after it, the line."""
         end = 0
         for match in HEAD.finditer(self.shape):
             if match.start() < end:
@@ -104,7 +104,7 @@ class File:
 
 
 def tree(shape, at):
-    """The paths of a use tree, or the one path, whose names begin at `at`; each with its offset; and the end."""
+    """Returns the paths, with their offsets, of the path or use tree whose names begin at `at`, and its end."""
     opens = re.compile(r"\s*\{").match(shape, at)
     if opens:
         leaves, at = [], opens.end()
@@ -149,7 +149,7 @@ class Library:
                 todo.append(File(crate, path, module, path.relative_to(self.root).as_posix()))
 
     def exported(self, top):
-        """Names that the crate's root takes from elsewhere, and from where."""
+        """Returns the names that the crate's root re-exports, with their sources."""
         names = {}
         for match in re.finditer(r"\buse\s+(?:::\s*)?", top.shape):
             if any(start < match.start() < end for start, end, _ in top.inner):
@@ -164,7 +164,7 @@ class Library:
         return names
 
     def room(self, crate, path, depth=0):
-        """The room of a path from a crate's root; none if it names no room."""
+        """Returns the room of a path from a crate's root, or None if the path names no room."""
         if not path:
             return None
         first, of_others = path[0], CRATES[crate][1]
@@ -182,9 +182,9 @@ class Library:
         return of_others
 
     def imports(self):
-        """Each import from another room: file, line, the room that imports, the room that is imported, the path."""
+        """Yields each import from another room: file, line, importing room, imported room, path."""
         for file in self.files:
-            # A crate's root names all of its rooms.
+            # A crate's root may name all rooms.
             if not file.module:
                 continue
             here = self.room(file.crate, file.module)
@@ -206,29 +206,29 @@ class Library:
 
 
 def check(root):
-    """What is wrong with the tree at `root`, and how many imports between rooms there are."""
+    """Returns the problems of the tree at `root`, the number of imports between rooms, and notes."""
     text = (root / DESIGN).read_text()
     rooms, exceptions, problems = design(text)
     library = Library(root, rooms)
     modules = {name for crate, tops in library.tops.items() for name in tops if not CRATES[crate][1]}
     everywhere = set().union(*library.tops.values()) | {room for _, room in CRATES.values()}
-    problems += [f"{DESIGN}: the module {name} has no line in the block" for name in sorted(modules - rooms.keys())]
+    problems += [f"{DESIGN}: the module {name} is missing from the block" for name in sorted(modules - rooms.keys())]
     problems += [f"{DESIGN}: {name} is not a module" for name in sorted(rooms.keys() - everywhere)
                  if name not in library.exports.get("portolan", {})]
     rows = dict(re.findall(r"^\| `(\w+)` \|.*\| ([^|]+) \|$", text, re.MULTILINE))
     for name, imports in rooms.items():
         if rows.get(name) != (", ".join(sorted(imports)) or "nothing"):
-            problems.append(f"{DESIGN}: the table of rooms does not have the imports of {name} as the block has them")
+            problems.append(f"{DESIGN}: the table of rooms and the block differ in the imports of {name}")
     used, count = set(), collections.Counter()
     for file, line, here, there, written in library.imports():
         count[here, there] += 1
         if there is None:
-            problems.append(f"{file}:{line}: {written} names no room")
+            problems.append(f"{file}:{line}: {written} refers to no room")
         elif (file, there) in exceptions:
             used.add((file, there))
         elif there not in rooms.get(here, ()):
             problems.append(f"{file}:{line}: {written}: {here} may not import {there}")
-    problems += [f"{DESIGN}: no import needs this: {exceptions[key]}" for key in sorted(exceptions.keys() - used)]
+    problems += [f"{DESIGN}: unused exception: {exceptions[key]}" for key in sorted(exceptions.keys() - used)]
     absent = [source for source, _ in CRATES.values() if not (root / source).exists()]
     for path in sorted(set(NAMED.findall(text))):
         if not (root / path).exists() and not any(path.startswith(source.split("/src")[0]) for source in absent):
@@ -282,8 +282,8 @@ use super::*;
 }
 
 EXPECTED = [
-    f"{DESIGN}: the table of rooms does not have the imports of high as the block has them",
-    f"{DESIGN}: the module unlisted has no line in the block",
+    f"{DESIGN}: the table of rooms and the block differ in the imports of high",
+    f"{DESIGN}: the module unlisted is missing from the block",
     "src/low.rs:2: crate::mid::Bad1: low may not import mid",
     "src/low.rs:5: super::mid::bad2: low may not import mid",
     "src/low.rs:5: crate::Made: low may not import mid",
@@ -294,17 +294,17 @@ EXPECTED = [
     "src/low.rs:9: crate::high: low may not import high",
     "src/low.rs:10: crate::publish::Bad8: low may not import publish",
     "src/low.rs:10: crate::publish::beside::bad9: low may not import beside",
-    "src/low.rs:11: super::* names no room",
+    "src/low.rs:11: super::* refers to no room",
     "src/mid/deep.rs:2: super::super::high::Bad10: mid may not import high",
     "src/mid/elsewhere.rs:3: portolan_publish::beside::Bad11: mid may not import beside",
     "crates/publish/src/cell.rs:1: crate::beside::Bad12: publish may not import beside",
-    f"{DESIGN}: no import needs this: except src/mid/mod.rs -> high: nobody needs this",
+    f"{DESIGN}: unused exception: except src/mid/mod.rs -> high: nobody needs this",
     f"{DESIGN}: src/gone.rs does not exist",
 ]
 
 
 def self_test():
-    """The faults of the fixture are found, and nothing else is."""
+    """Checks that exactly the faults of the fixture are found."""
     with tempfile.TemporaryDirectory() as folder:
         root = pathlib.Path(folder)
         for name, text in FIXTURE.items():
@@ -313,14 +313,14 @@ def self_test():
         found = check(root)[0]
     missed, extra = sorted(set(EXPECTED) - set(found)), sorted(set(found) - set(EXPECTED))
     assert not missed and not extra and len(found) == len(EXPECTED), f"not found: {missed}; found: {extra}"
-    circle = design("```rooms\na -> b\nb -> c\nc -> b\nd -> e\n```\n")[2]
-    assert len(circle) == 2 and "a, b, c run in a circle" in circle[1], circle
+    cycle = design("```rooms\na -> b\nb -> c\nc -> b\nd -> e\n```\n")[2]
+    assert len(cycle) == 2 and "a, b, c form a cycle" in cycle[1], cycle
 
 
 if __name__ == "__main__":
     self_test()
     if "--self-test" in sys.argv[1:]:
-        print(f"the {len(EXPECTED)} faults of the fixture are found")
+        print(f"found the {len(EXPECTED)} faults of the fixture")
         sys.exit()
     problems, count, notes = check(pathlib.Path("."))
     print(*problems, *notes, sep="\n", end="\n" if problems or notes else "")

@@ -1,8 +1,8 @@
-"""What of a Rust file ships: its text without comments, and without the items that only tests have.
+"""Extracts the shipped code of a Rust file: its text without comments and without test-only items.
 
-`shipped(text)` leaves out each item, statement, field or expression under `#[test]` or under a `#[cfg(...)]` that only a
-test build satisfies, and keeps everything behind it. When the end of such an item is in doubt, it ends early: too much is
-scanned then, never too little. `python3 ci/shipped.py` tests this file; ci/mutants.sh does so, too.
+`shipped(text)` removes each item, statement, field or expression under `#[test]` or under a `#[cfg(...)]` that only a
+test build satisfies, and keeps everything after it. If the end of such an item is uncertain, an early end is assumed,
+so that too much is scanned rather than too little. `python3 ci/shipped.py` tests this file, and so does ci/mutants.sh.
 """
 
 import re
@@ -19,12 +19,12 @@ TOKEN = re.compile(
 
 
 def blank(text):
-    """As many characters and lines, and nothing in them."""
+    """Replaces every character except line breaks by a space."""
     return re.sub(r"[^\n]", " ", text)
 
 
 def split(text):
-    """The text without comments, and the same without the content of strings and characters; both of its length."""
+    """Returns the text without comments, and also without the content of literals; both keep the length of the text."""
     code, shape, at = [], [], 0
     while match := TOKEN.search(text, at):
         between, found, end = text[at : match.start()], match[0], match.end()
@@ -42,7 +42,7 @@ def split(text):
 
 
 def close(shape, at):
-    """The end of the group that opens at `at`."""
+    """Returns the end of the group that opens at `at`."""
     depth = 0
     for end in range(at, len(shape)):
         depth += (shape[end] in "([{") - (shape[end] in ")]}")
@@ -52,7 +52,7 @@ def close(shape, at):
 
 
 def is_for_tests(predicate):
-    """Whether only a test build satisfies the predicate of a cfg."""
+    """Returns whether only a test build satisfies the predicate of a cfg."""
     predicate = predicate.strip()
     if predicate == "test":
         return True
@@ -77,7 +77,7 @@ CONTINUES = re.compile(r"\s*(?:else\b|\.|\?|=)")
 
 
 def end_of_item(shape, at):
-    """The end of the item, statement, field, arm or expression that begins at `at`."""
+    """Returns the end of the item, statement, field, arm or expression that begins at `at`."""
     while spaces := re.compile(r"\s+").match(shape, at):
         at = spaces.end()
     while (attribute := ATTRIBUTE.match(shape, at)) and not attribute[1]:
@@ -105,7 +105,7 @@ def end_of_item(shape, at):
 
 
 def enclosing(shape, at):
-    """The block that an inner attribute at `at` is in."""
+    """Returns the block that contains an inner attribute at `at`."""
     depth = 0
     for start in range(at - 1, -1, -1):
         depth += (shape[start] in ")]}") - (shape[start] in "([{")
@@ -115,7 +115,7 @@ def enclosing(shape, at):
 
 
 def shipped(text):
-    """The text without comments and without what only tests have, line by line where it was."""
+    """Returns the text without comments and test-only code; line numbers are preserved."""
     code, shape = split(text)
     at = 0
     while attribute := ATTRIBUTE.search(shape, at):
@@ -175,14 +175,14 @@ const BEHIND: Ordering = ordering!("behind", Acquire => Relaxed); static S: &str
 
 
 def test():
-    """The fixture's names say what is to become of them."""
+    """Checks that exactly the names that start with GONE are removed from the fixture."""
     text = shipped(FIXTURE)
     gone = re.findall(r"GONE_\d+", text)
     kept = re.findall(r"KEPT_\d+", text)
-    assert not gone, f"tests' own code is taken for code that ships: {gone}"
+    assert not gone, f"test-only code is treated as shipped: {gone}"
     missing = [f"KEPT_{n}" for n in range(1, 16) if f"KEPT_{n}" not in kept]
-    assert not missing, f"code that ships is not seen: {missing}"
-    assert 'ordering!("behind", Acquire => Relaxed)' in text, "an ordering behind items of tests is not seen"
+    assert not missing, f"shipped code is missing: {missing}"
+    assert 'ordering!("behind", Acquire => Relaxed)' in text, "an ordering after test-only items is missing"
     assert len(text.splitlines()) == len(FIXTURE.splitlines()), "lines moved"
 
 

@@ -1,12 +1,43 @@
 #!/usr/bin/env bash
-# The golden vectors: what kube-scheduler answers.
+# The golden vectors: the answers of kube-scheduler. `ci/vectors.sh DIR` compares the vectors in DIR; without an argument
+# those of tests/vectors, and the recorded answers in ../shared/vectors if they are present.
 set -euo pipefail
+caller=$PWD
 cd "$(dirname "$0")/.."
-vectors=../shared/vectors
-if [ ! -d "$vectors" ]; then
-    echo "SKIPPED: the golden vectors are not here ($vectors)"
-    exit 0
-fi
-for kind in cache scheduling scheduling-large profiles volumes preemption; do
-    cargo run --release --quiet -- conformance "$vectors/$kind.jsonl.gz"
-done
+shopt -s nullglob
+
+# Compares every file of a directory, except the records of a live API server, which need one.
+compare() {
+    local file files=()
+    for file in "$1"/*.jsonl "$1"/*.jsonl.gz; do
+        case ${file##*/} in
+            live.*) echo "$file: not compared, needs an API server" ;;
+            *) files+=("$file") ;;
+        esac
+    done
+    if [ ${#files[@]} = 0 ]; then
+        echo "$1: no vectors found (*.jsonl, *.jsonl.gz)"
+        return 1
+    fi
+    cargo run --release --quiet -- conformance "${files[@]}"
+}
+
+case $# in
+    0)
+        compare tests/vectors
+        recorded=../shared/vectors
+        if [ -d "$recorded" ]; then
+            compare "$recorded"
+        else
+            echo "SKIPPED: the recorded answers of kube-scheduler are not here ($recorded)"
+        fi
+        ;;
+    1)
+        chosen=$(cd "$caller" && cd "$1" && pwd)
+        compare "$chosen"
+        ;;
+    *)
+        echo "usage: ci/vectors.sh [DIR]"
+        exit 2
+        ;;
+esac

@@ -1,9 +1,9 @@
 """Checks that every check runs: in .ci/run, in ci/nightly.sh or in the workflow.
 
-Fails if one of these, or a script that they run, names a script that does not exist; if none of them runs a script in
-ci/; if a document names a script that does not exist; or if the workflow uses an action without a major version, a job
-without a time limit, or more than read access. YAML is read as text, so that no library is needed.
-`python3 ci/workflow.py --self-test` runs this on a small tree with known faults.
+Fails if one of these, or a script that they run, names a script that does not exist; if a script in ci/ is run by none
+of them; if a document names a script that does not exist; or if the workflow uses an action without a major version,
+has a job without a time limit, or has more than read access. YAML is parsed as text, so no library is required.
+`python3 ci/workflow.py --self-test` checks a small tree with known faults.
 """
 
 import pathlib
@@ -19,13 +19,13 @@ NAMES = re.compile(r"(?<![\w./-])(?:\.ci|ci)/[\w-]+(?:\.(?:sh|py))?\b(?![\w/.*-]
 
 
 def commands(text):
-    """Shell text without comments and without strings in double quotes."""
+    """Returns shell text without comments and double-quoted strings."""
     lines = (re.sub(r"(^|\s)#.*", r"\1", line) for line in text.splitlines())
     return "\n".join(re.sub(r'"[^"\n]*"', '""', line) for line in lines)
 
 
 def steps(text):
-    """The shell text of a workflow: the values of all keys `run`."""
+    """Returns the shell text of a workflow: the values of all keys `run`."""
     lines, found = text.splitlines(), []
     for at, line in enumerate(lines):
         key = re.match(r"^(\s*(?:- )?)run:\s*(.*)$", line)
@@ -41,17 +41,17 @@ def steps(text):
     return "\n".join(found)
 
 
-def of_workflow(name, text):
-    """What is wrong with a workflow beside its scripts."""
+def workflow_problems(name, text):
+    """Returns the problems of a workflow, apart from those of its scripts."""
     problems = []
     for number, line in enumerate(text.splitlines(), 1):
         uses = re.match(r"\s*(?:- )?uses:\s*(\S+)", line)
         if uses and not re.fullmatch(r"[\w.-]+/[\w./-]+@v\d+", uses[1]) and not uses[1].startswith("./"):
-            problems.append(f"{name}:{number}: {uses[1]} is not an action with its major version, such as @v1")
+            problems.append(f"{name}:{number}: {uses[1]} is not pinned to a major version, such as @v1")
         if re.match(r"\s*[\w-]+:\s*write(-all)?\s*$", line):
             problems.append(f"{name}:{number}: more than read access: {line.strip()}")
     if not re.search(r"^permissions:\n  contents: read\n(?! )", text, re.MULTILINE):
-        problems.append(f"{name}: its permissions are not `contents: read` alone")
+        problems.append(f"{name}: its permissions are not limited to `contents: read`")
     jobs = re.split(r"^jobs:\n", text, maxsplit=1, flags=re.MULTILINE)
     for job in re.split(r"^  (?=[\w-]+:\n)", jobs[1], flags=re.MULTILINE)[1:] if len(jobs) > 1 else []:
         if not re.search(r"^    timeout-minutes: \d+$", job, re.MULTILINE):
@@ -60,14 +60,14 @@ def of_workflow(name, text):
 
 
 def check(root):
-    """What is wrong with the tree at `root`, and the scripts that are run."""
+    """Returns the problems of the tree at `root`, and the scripts that are run."""
     problems, todo = [], []
     workflows = sorted((root / WORKFLOWS).glob("*.y*ml"))
     if not workflows:
-        problems.append(f"{WORKFLOWS}: there is no workflow")
+        problems.append(f"{WORKFLOWS}: no workflow exists")
     for path in workflows:
         name, text = path.relative_to(root).as_posix(), path.read_text()
-        problems += of_workflow(name, text)
+        problems += workflow_problems(name, text)
         todo += [(name, script) for script in RUNS.findall(commands(steps(text)))]
         if not re.search(r"\bbash \.ci/run$", steps(text), re.MULTILINE):
             problems.append(f"{name}: it does not run .ci/run")
@@ -85,7 +85,7 @@ def check(root):
         text = path.read_text()
         if path.suffix != ".py":
             todo += [(script, other) for other in RUNS.findall(commands(text))]
-        # Python in a script of its own, or in a here-document.
+        # Python code may be in its own file or in a here-document.
         modules = (f"ci/{module}.py" for module in IMPORTS.findall(text))
         todo += [(script, module) for module in modules if (root / module).is_file()]
     for path in sorted((root / "ci").iterdir()):
@@ -143,14 +143,14 @@ EXPECTED = [
     f"{WORKFLOWS}/ci.yml: ci/missing-5.sh does not exist",
     "ci/orphan.sh: neither .ci/run nor ci/nightly.sh nor a workflow runs it",
     "ci/orphan.py: neither .ci/run nor ci/nightly.sh nor a workflow runs it",
-    f"{WORKFLOWS}/ci.yml:9: someone/something@main is not an action with its major version, such as @v1",
+    f"{WORKFLOWS}/ci.yml:9: someone/something@main is not pinned to a major version, such as @v1",
     f"{WORKFLOWS}/ci.yml:20: more than read access: contents: write",
     f"{WORKFLOWS}/ci.yml: the job two has no timeout-minutes",
 ]
 
 
 def self_test():
-    """The faults of the fixture are found, and nothing else is."""
+    """Checks that exactly the faults of the fixture are found."""
     with tempfile.TemporaryDirectory() as folder:
         root = pathlib.Path(folder)
         for name, text in FIXTURE.items():
@@ -164,7 +164,7 @@ def self_test():
 if __name__ == "__main__":
     self_test()
     if "--self-test" in sys.argv[1:]:
-        print(f"the {len(EXPECTED)} faults of the fixture are found")
+        print(f"found the {len(EXPECTED)} faults of the fixture")
         sys.exit()
     problems, run = check(pathlib.Path("."))
     if problems:

@@ -1,6 +1,5 @@
-//! A day of two Gödel schedulers on one engine: a gang, a place that is kept over a
-//! restart, a movement, and nodes that each of them has for its own; with what a reader of
-//! the morning and one of now see.
+//! A day of two Gödel schedulers on one engine: partitions of the nodes, a gang, a reservation that survives a restart,
+//! and a movement. The example prints what an old snapshot and the current one contain.
 
 use std::error::Error;
 use std::sync::Arc;
@@ -28,21 +27,21 @@ fn engine() -> Engine {
     Engine::shared(Config { godel: Some(godel), commit_check: check.into(), ..Config::default() })
 }
 
-/// A scheduler that tries the nodes that name it before the others.
+/// Creates a scheduler that tries the nodes of its own partition before the others.
 fn scheduler(engine: &Engine, name: &str) -> Result<Scheduler, Box<dyn Error>> {
     let scheduler = Algorithm::new(Framework::default_profile(), AlgorithmConfig::default(), None)
         .with_partition(Partition::Scheduler(name.into()));
     Ok(Scheduler::new(engine.clone(), Profiles::one(scheduler))?)
 }
 
-fn tell(engine: &Engine, event: Event) -> Outcome {
+fn submit(engine: &Engine, event: Event) -> Outcome {
     match engine.submit(event) {
         Ok(ticket) => ticket.wait().unwrap_or_else(|closed| panic!("the engine is open: {closed}")),
         Err(closed) => panic!("the engine is open: {closed}"),
     }
 }
 
-/// Nodes with their pods, a line each.
+/// Prints the nodes with their pods, one line each.
 fn show(who: &str, cluster: &Cluster) {
     println!("  {who} (generation {})", cluster.generation());
     for node in cluster.nodes() {
@@ -53,17 +52,17 @@ fn show(who: &str, cluster: &Cluster) {
     }
 }
 
-/// What came of a pod, and why there.
+/// Schedules a pod, and prints its node and why it was preferred.
 fn placed(scheduler: &mut Scheduler, pod: Pod) -> Result<Arc<Pod>, Box<dyn Error>> {
     let placement = scheduler.schedule(&Arc::new(pod), NOW)?;
     let why = match &placement.decision.preferred {
-        Some(Preferred::Place(holder)) => format!(", in the place that {holder} held"),
-        Some(Preferred::Movement(name)) => format!(", as movement {name} wants"),
+        Some(Preferred::Place(holder)) => format!(", on the reservation of {holder}"),
+        Some(Preferred::Movement(name)) => format!(", as recommended by movement {name}"),
         None => String::new(),
     };
-    println!("  {} goes to {}{why}", placement.pod.name, placement.node());
-    // The binder's answer, which the API server tells everybody.
-    tell(scheduler.engine(), Event::AddPod(placement.pod.clone()))?;
+    println!("  {} is placed on {}{why}", placement.pod.name, placement.node());
+    // Confirms the pod, as the API server would after the binding.
+    submit(scheduler.engine(), Event::AddPod(placement.pod.clone()))?;
     Ok(placement.pod)
 }
 
@@ -75,7 +74,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let engine = engine();
     for (name, of) in [("red-0", "red"), ("red-1", "red"), ("blue-0", "blue"), ("blue-1", "blue")] {
         let node = node(name).hostname().scheduler(of).cpu(4_000).memory(16 << 30).build();
-        tell(&engine, Event::AddNode(Arc::new(node)))?;
+        submit(&engine, Event::AddNode(Arc::new(node)))?;
     }
     let mut red = scheduler(&engine, "red")?;
     let mut blue = scheduler(&engine, "blue")?;
@@ -88,9 +87,9 @@ fn main() -> Result<(), Box<dyn Error>> {
         placed(&mut blue, small(format!("blue-pod-{n}")).build())?;
     }
 
-    println!("a gang of 7: what red has no room for goes to blue, and all of it or none");
+    println!("a gang of 7: pods that do not fit on red's nodes are placed on blue's, all or none");
     let group = PodGroup::new("default", "training", 7);
-    tell(&engine, Event::PutObject(group.into()))?;
+    submit(&engine, Event::PutObject(group.into()))?;
     let gang = |size: usize, cpu: i64| -> Vec<Arc<Pod>> {
         let member = |n| pod(format!("worker-{n}")).group("training").cpu(cpu).build();
         (0..size).map(|n| Arc::new(member(n))).collect()
@@ -100,27 +99,27 @@ fn main() -> Result<(), Box<dyn Error>> {
         println!("  7 workers of 3 cores: {why}");
     }
     let after = reader.snapshot();
-    println!("  nothing is left of them: {}", after.diff(&before).is_empty());
+    println!("  the failed gang left no trace: {}", after.diff(&before).is_empty());
     for placement in red.schedule_gang(&gang(7, 1_000), 7, NOW)?.placed {
-        println!("  {} goes to {}", placement.pod.name, placement.node());
-        tell(&engine, Event::AddPod(placement.pod))?;
+        println!("  {} is placed on {}", placement.pod.name, placement.node());
+        submit(&engine, Event::AddPod(placement.pod))?;
     }
 
-    println!("web-0 is deleted, and its place is held");
+    println!("web-0 is deleted and leaves a reservation");
     let reserves = GodelPod { reserves: true, ..GodelPod::default() };
     let web = |name: &str| small(name).label("name", "web");
     let old = web("web-0").spec(|spec| spec.godel = Some(Box::new(reserves))).build();
     let old = placed(&mut blue, old)?;
-    tell(&engine, Event::RemovePod { uid: old.uid.clone(), node: None })?;
+    submit(&engine, Event::RemovePod { uid: old.uid.clone(), node: None })?;
     let reservation = Object::from(Reservation::of(&old));
-    tell(&engine, Event::PutObject(reservation.clone()))?;
+    submit(&engine, Event::PutObject(reservation.clone()))?;
     show("now", &reader.snapshot());
 
-    println!("the scheduler restarts, and lists everything anew");
+    println!("the scheduler restarts and relists everything");
     let last = reader.snapshot();
     let engine = self::engine();
     let pods = last.nodes().flat_map(|node| node.pods()).map(|pod| pod.to_pod());
-    // What holds a place is told by the Reservation, not as a pod.
+    // Placeholders are restored from the Reservation, not from pods.
     let pods: Vec<Pod> = pods.filter(|pod| !pod.template.is_placeholder()).collect();
     let nodes = last.nodes().filter_map(|node| node.kubelet_node().cloned()).collect();
     for relist in [
@@ -128,14 +127,14 @@ fn main() -> Result<(), Box<dyn Error>> {
         Relist::Pods(pods),
         Relist::Nodes(nodes),
     ] {
-        tell(&engine, Event::Relist(Arc::new(relist)))?;
+        submit(&engine, Event::Relist(Arc::new(relist)))?;
     }
     let reader = engine.reader()?;
-    println!("  the same as before: {}", reader.snapshot().dump().nodes == last.dump().nodes);
+    println!("  same state as before: {}", reader.snapshot().dump().nodes == last.dump().nodes);
     let (mut red, mut blue) = (scheduler(&engine, "red")?, scheduler(&engine, "blue")?);
     placed(&mut red, web("web-1").build())?;
 
-    println!("a rescheduler wants two pods of api on blue-1");
+    println!("a rescheduler recommends blue-1 for two pods of api");
     let owner = OwnerReference {
         api_version: "apps/v1".into(),
         kind: "ReplicaSet".into(),
@@ -156,18 +155,18 @@ fn main() -> Result<(), Box<dyn Error>> {
         owners: [MovementOwner { owner: key.clone(), nodes: [to].into() }].into(),
         ..Movement::default()
     };
-    tell(&engine, Event::PutObject(movement.into()))?;
+    submit(&engine, Event::PutObject(movement.into()))?;
     for name in ["api-0", "api-1", "api-2"] {
         placed(&mut red, api(name).build())?;
     }
     placed(&mut blue, small("blue-pod-2").cpu(100).build())?;
 
-    println!("in the end");
+    println!("at the end");
     let now = reader.snapshot();
-    show("a reader of the morning", &morning);
-    show("a reader of now", &now);
+    show("the first snapshot", &morning);
+    show("the current snapshot", &now);
     let wanted = now.movements().map(|movements| movements.available_nodes(&key));
-    println!("  more pods of api are wanted on {} nodes", wanted.map_or(0, |nodes| nodes.len()));
-    println!("  the audit finds {} differences", now.audit().len());
+    println!("  {} nodes still await pods of api", wanted.map_or(0, |nodes| nodes.len()));
+    println!("  the audit found {} differences", now.audit().len());
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! One thread writes, any number read: the smallest use of the engine.
+//! The smallest use of the engine: one thread writes, any number of threads read.
 
 use portolan::framework::{Algorithm, AlgorithmConfig, Framework};
 use portolan::model::{node, pod};

@@ -1,5 +1,5 @@
-//! What if a node went? Its pods are placed again on a fork, which nobody else
-//! sees, and the fork is compared with what it started from.
+//! Simulates removing a node: its pods are placed again on a fork that no other reader sees, and the fork is compared
+//! with the original snapshot.
 
 use portolan::framework::{Algorithm, AlgorithmConfig, Framework};
 use portolan::model::{Pod, node, pod};
@@ -40,6 +40,6 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     for change in fork.diff(&snapshot) {
         println!("{}: {:?}", change.name, change.kind);
     }
-    assert_eq!(snapshot.len(), 4, "the snapshot is as it was");
+    assert_eq!(snapshot.len(), 4, "the snapshot is unchanged");
     Ok(())
 }

@@ -1,8 +1,8 @@
-//! What a publish costs in two cases that are hard on the writer: readers that fork all the time, and a version that was
-//! held while every pod was replaced, and is then dropped.
+//! Measures publishing in two cases that are hard on the writer: beside readers that fork continuously, and after
+//! dropping a version that was held while every pod was replaced.
 //!
 //! ```text
-//! cargo run --release --example worst_cases [NODES]    # 100,000 unless given; 1,000,000 takes 2 GB
+//! cargo run --release --example worst_cases [NODES]    # default 100,000; 1,000,000 takes 2 GB
 //! ```
 
 use std::error::Error;
@@ -46,7 +46,7 @@ fn timed_publish(writer: &mut Writer) -> Duration {
     start.elapsed()
 }
 
-/// Publishes for five seconds beside so many threads that fork, add a pod and drop the fork.
+/// Publishes for five seconds beside `forkers` threads, each of which forks, adds a pod and drops the fork in a loop.
 fn beside_forkers(forkers: usize) -> Result<(), Box<dyn Error>> {
     const NODES: usize = 5_000;
     const STAY: usize = 20_000;
@@ -61,7 +61,7 @@ fn beside_forkers(forkers: usize) -> Result<(), Box<dyn Error>> {
                         break;
                     }
                     let mut fork = reader.snapshot().fork();
-                    // The pod is new and its node exists.
+                    // Cannot fail: the pod is new and its node exists.
                     let _ = fork.add_pod(&on(format!("fork-{thread}-{turn}"), turn % NODES));
                 }
             });
@@ -93,7 +93,7 @@ fn publishes(
     Ok(Sorted::new(took))
 }
 
-/// Replaces every pod while a version is held, drops that version, and publishes 20,000 times.
+/// Replaces every pod while a version is held, drops that version, and then publishes 20,000 times.
 fn after_a_held_version(nodes: usize) -> Result<(), Box<dyn Error>> {
     let (mut writer, reader) = filled(nodes)?;
     for n in 0..nodes {

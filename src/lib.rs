@@ -31,7 +31,35 @@
 //! | [`framework`], [`plugins`] | filters and scores on a version |
 //! | [`scheduler`] | queue, scheduling and binding cycles, preemption, gangs |
 //! | `metrics` (feature `metrics`) | kube-scheduler's metrics, for Prometheus |
+//!
+//! # Features
+//!
+//! All are off by default.
+//!
+//! | feature | contents |
+//! |---|---|
+//! | `k8s` | Kubernetes JSON and YAML: `model::k8s` |
+//! | `metrics` | kube-scheduler's metrics, encoded alone or in a registry of your own: `metrics` |
+//! | `serde` | `Serialize` and `Deserialize` for [`model`] and [`log::Event`], to write a log and replay it |
+//! | `tracing` | spans and events, see below |
+//!
+//! Async code needs no feature: [`log::Ticket`] is a future, and so is [`Reader::reached`].
+//!
+//! # Tracing
+//!
+//! With the feature `tracing`, the engine and schedulers emit spans and events with targets that begin with `portolan`:
+//!
+//! | level | spans and events |
+//! |---|---|
+//! | debug | spans `scheduling_attempt`, `scheduling_cycle`, `gang`, `binding_cycle`; events for relists, rebuilds, evictions, conflicts, and the start and end of an engine |
+//! | trace | events for each batch (events, refused) and each publish (generation, retired versions) |
+//!
+//! The writer calls the subscriber for its own events, so a subscriber should not block, and its panic in the writer
+//! closes the engine. Texts and fields may change with any version.
 #![deny(missing_docs)]
+
+#[macro_use]
+mod trace;
 
 mod engine;
 pub mod framework;
@@ -50,7 +78,8 @@ use portolan_publish::{freeing, hash, sync};
 pub use portolan_publish as publish;
 
 pub use engine::{
-    Config, Engine, Figures, LivePod, ReadError, Reader, Rebuilt, SweepObserver, WeakEngine, Writer,
+    Config, Engine, Figures, LivePod, Reached, ReadError, Reader, Rebuilt, SweepObserver,
+    WeakEngine, Writer,
 };
 pub use model::Generation;
 pub use snapshot::{Cluster, Fork, GodelConfig, NodeInfo, PodInfo, Snapshot};

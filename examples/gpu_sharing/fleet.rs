@@ -1,4 +1,4 @@
-//! Nodes and pods: openb's, or made up.
+//! The nodes and pods of the simulation: openb's, or generated ones.
 
 use std::path::Path;
 
@@ -6,17 +6,17 @@ use portolan::model::{Node, Pod, Quantity, node, pod};
 
 use crate::plugin::{Demand, GPU_COUNT, GPU_MILLI};
 
-/// What is asked for, in parts of the GPUs that there are.
+/// The total demand of the pods, as a multiple of the GPUs of all nodes.
 const LOAD: f64 = 1.3;
 
-/// Nodes, and the pods that come to them.
+/// The nodes, and the pods to schedule.
 pub(crate) struct Fleet {
     pub(crate) name: String,
     pub(crate) nodes: Vec<Node>,
     pub(crate) pods: Vec<Pod>,
 }
 
-fn a_node(name: &str, cpu: i64, memory_mib: i64, gpus: i64) -> Node {
+fn make_node(name: &str, cpu: i64, memory_mib: i64, gpus: i64) -> Node {
     let node = node(name).hostname().cpu(cpu).memory(memory_mib << 20).pods(1_001);
     let gpu = |node: portolan::model::NodeBuilder| {
         let node = node.resource(GPU_COUNT, Quantity::whole(gpus));
@@ -25,7 +25,7 @@ fn a_node(name: &str, cpu: i64, memory_mib: i64, gpus: i64) -> Node {
     if gpus > 0 { gpu(node).build() } else { node.build() }
 }
 
-fn a_pod(name: &str, cpu: i64, memory_mib: i64, milli: i64) -> Pod {
+fn make_pod(name: &str, cpu: i64, memory_mib: i64, milli: i64) -> Pod {
     let pod = pod(name).cpu(cpu).memory(memory_mib << 20);
     match milli {
         0 => pod.build(),
@@ -33,19 +33,19 @@ fn a_pod(name: &str, cpu: i64, memory_mib: i64, milli: i64) -> Pod {
     }
 }
 
-/// The next of a row of seeded numbers (Knuth, MMIX).
+/// Returns the next pseudo-random number below `below` (Knuth, MMIX).
 fn draw(seed: &mut u64, below: u64) -> u64 {
     *seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
     (*seed >> 33) % below
 }
 
 impl Fleet {
-    /// Reads a directory, or makes a fleet up where there is none.
+    /// Reads the openb files from a directory, or generates a fleet if they do not exist.
     pub(crate) fn load(directory: &Path) -> Result<Fleet, Box<dyn std::error::Error>> {
         let nodes = directory.join("openb_node_list_all_node.csv");
         if !nodes.exists() {
-            println!("no openb files in {}: a fleet is made up", directory.display());
-            return Ok(Fleet::made_up());
+            println!("no openb files in {}: using a generated fleet", directory.display());
+            return Ok(Fleet::generated());
         }
         let rows = |file: &Path| -> Result<Vec<csv::StringRecord>, csv::Error> {
             csv::Reader::from_path(file)?.into_records().collect()
@@ -53,11 +53,11 @@ impl Fleet {
         let nodes = rows(&nodes)?;
         let nodes = nodes
             .iter()
-            .map(|row| Ok(a_node(&row[0], row[1].parse()?, row[2].parse()?, row[3].parse()?)));
+            .map(|row| Ok(make_node(&row[0], row[1].parse()?, row[2].parse()?, row[3].parse()?)));
         let pods = rows(&directory.join("openb_pod_list_default.csv"))?;
         let pods = pods.iter().map(|row| {
             let (gpus, milli): (i64, i64) = (row[3].parse()?, row[4].parse()?);
-            Ok(a_pod(&row[0], row[1].parse()?, row[2].parse()?, gpus * milli))
+            Ok(make_pod(&row[0], row[1].parse()?, row[2].parse()?, gpus * milli))
         });
         let failed = |error: std::num::ParseIntError| error;
         Ok(Fleet {
@@ -67,27 +67,27 @@ impl Fleet {
         })
     }
 
-    fn made_up() -> Fleet {
+    fn generated() -> Fleet {
         let mut seed = 7;
         let nodes = (0..200).map(|n| {
             let gpus = [0, 1, 2, 4, 8][draw(&mut seed, 5) as usize];
-            a_node(&format!("node-{n}"), 32_000 + 8_000 * gpus, 131_072 + 32_768 * gpus, gpus)
+            make_node(&format!("node-{n}"), 32_000 + 8_000 * gpus, 131_072 + 32_768 * gpus, gpus)
         });
         let nodes = nodes.collect();
         let pods = (0..500).map(|n| {
             let milli = [0, 100, 300, 470, 500, 700, 1_000, 1_000, 2_000, 8_000];
             let milli = milli[draw(&mut seed, 10) as usize];
             let cpu = 1_000 * (1 + draw(&mut seed, 8) as i64);
-            a_pod(&format!("pod-{n}"), cpu, cpu * 2, milli)
+            make_pod(&format!("pod-{n}"), cpu, cpu * 2, milli)
         });
-        Fleet { name: "a made-up fleet".to_owned(), nodes, pods: pods.collect() }
+        Fleet { name: "a generated fleet".to_owned(), nodes, pods: pods.collect() }
     }
 
     pub(crate) fn gpus(&self) -> i64 {
         self.nodes.iter().filter_map(|node| node.allocatable.scalars.get(GPU_COUNT)).sum()
     }
 
-    /// Pods in a seeded order, over and over, until they ask for enough.
+    /// Iterates over pods in a seeded random order, with repetition, until their demand is reached.
     pub(crate) fn arrivals(&self) -> impl Iterator<Item = &Pod> {
         let enough = (self.gpus() as f64 * 1_000.0 * LOAD) as i64;
         let mut seed = 42;

@@ -1,14 +1,13 @@
-//! A plugin of one's own, from its filter to what it changes: GPUs shared by pods,
-//! on the nodes and pods of a real cluster, beside kube-scheduler's default profile.
+//! A complete custom plugin with Filter, Score and Reserve: pods share GPUs on the nodes of a real cluster, compared
+//! with kube-scheduler's default profile.
 //!
 //! ```text
 //! cargo run --release --example gpu_sharing [-- DIRECTORY]
 //! ```
 //!
-//! The directory is one with the openb files `openb_node_list_all_node.csv` and
-//! `openb_pod_list_default.csv`; without them a fleet of made-up nodes and pods is
-//! used. Pods come in a seeded order, again and again, until they ask for 1.3 times
-//! the GPUs that there are; none leaves. What cannot be placed is left out.
+//! The directory must contain the openb files `openb_node_list_all_node.csv` and `openb_pod_list_default.csv`. If they
+//! do not exist, a generated fleet is used. Pods arrive in a seeded random order, with repetition, until they have
+//! requested 1.3 times the GPUs of all nodes. No pod leaves, and a pod that cannot be placed is dropped.
 
 mod fleet;
 mod plugin;
@@ -25,19 +24,19 @@ use portolan::{Cluster, Config, Engine};
 use fleet::Fleet;
 use plugin::{Demand, GpuSharing, Room};
 
-/// Which of the plugin's points are used.
+/// Which extension points of the plugin are used.
 #[derive(Clone, Copy, PartialEq)]
 enum Devices {
-    /// The sum of a node's GPUs is all that is looked at.
+    /// None: only the sum of a node's GPUs is checked.
     Ignored,
-    /// Pods go where single GPUs have room, and are scored as ever.
+    /// The filter: pods need capacity on single GPUs, and scores are the default ones.
     Filtered,
-    /// And they go where they leave the fewest fragments.
+    /// The filter and the score: pods are also placed where they leave the fewest fragments.
     Packed,
 }
 
-/// The kinds of pods with GPUs, with their parts of all such pods: those that want as
-/// many GPUs, as much of them and about as much cpu are one kind.
+/// Returns the kinds of GPU pods with their share of all GPU pods. Pods are of one kind if they request the same number
+/// of GPUs, about the same fraction of each, and about the same cpu.
 fn expected(pods: &[Pod]) -> Vec<(Demand, f64)> {
     let mut kinds: BTreeMap<(i64, i64, u32), Vec<Demand>> = BTreeMap::new();
     for demand in pods.iter().map(|pod| Demand::of(&pod.template)).filter(|d| d.gpus > 0) {
@@ -65,7 +64,7 @@ fn framework(devices: Devices, pods: &[Pod]) -> Result<Framework, Box<dyn std::e
     if devices == Devices::Ignored {
         return Ok(Framework::default_profile_with(&handle));
     }
-    // Where the score cannot tell two nodes apart, the fuller one is taken.
+    // Prefers the fuller one of two nodes that the plugin scores equally.
     let fuller = plugins::NodeResourcesFit {
         strategy: plugins::ScoringStrategy::MostAllocated,
         resources: [plugin::GPU_MILLI, "cpu", "memory"]
@@ -77,7 +76,7 @@ fn framework(devices: Devices, pods: &[Pod]) -> Result<Framework, Box<dyn std::e
         Devices::Packed => fuller,
         _ => plugins::NodeResourcesFit::default(),
     };
-    // The filters and scores that these pods and nodes need.
+    // The filters and scores that are relevant for these pods and nodes.
     let framework = Framework::new(vec![
         (Box::new(plugins::NodeUnschedulable), 0),
         (Box::new(plugins::TaintToleration), 3),
@@ -86,7 +85,7 @@ fn framework(devices: Devices, pods: &[Pod]) -> Result<Framework, Box<dyn std::e
         (Box::new(plugins::NodeResourcesBalancedAllocation::default()), 1),
         (Box::new(GpuSharing::new(expected(pods))), 20),
     ])
-    .expect("names and weights that fit");
+    .expect("the names and weights are valid");
     let scores: &[&str] = match devices {
         Devices::Packed => &["GpuSharing", "NodeResourcesFit"],
         _ => &[
@@ -99,14 +98,14 @@ fn framework(devices: Devices, pods: &[Pod]) -> Result<Framework, Box<dyn std::e
     Ok(framework.with_handle(handle).with_plugins_at(Point::Score, scores)?)
 }
 
-/// In percent of the GPUs that there are.
+/// Requested percentages of all GPUs at which the allocation is recorded.
 const STEPS: [i64; 4] = [80, 90, 100, 130];
 
-/// What came of all pods.
+/// The outcome of one run.
 struct Outcome {
     placed: usize,
     failed: usize,
-    /// Thousandths of GPUs that pods had when they had asked for each of [`STEPS`].
+    /// The thousandths of GPUs allocated when the requests reached each of [`STEPS`].
     allocated: Vec<i64>,
     fragments: f64,
     seconds: f64,
@@ -141,7 +140,7 @@ fn run(fleet: &Fleet, devices: Devices) -> Result<Outcome, Box<dyn std::error::E
             failed += 1;
             continue;
         };
-        // Reserve chooses the devices, and the pod that is assumed wears them.
+        // Reserve chooses the devices, which become a label of the assumed pod.
         scheduler.framework().reserve(cycle, &decision.node)?;
         writer.assume_pod(GpuSharing::with_devices(pod.clone(), cycle).on(decision.node))?;
         writer.publish();
@@ -167,18 +166,18 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let fleet = Fleet::load(&given.unwrap_or_else(beside))?;
     let gpus = fleet.gpus();
     println!(
-        "{}: {} nodes with {gpus} GPUs, {} pods come",
+        "{}: {} nodes with {gpus} GPUs, {} pods arrive",
         fleet.name,
         fleet.nodes.len(),
         fleet.arrivals().count()
     );
     let steps: String = STEPS.iter().map(|step| format!("{:>8}", format!("{step} %"))).collect();
-    println!("{:38} {:>7} {:>7}   GPUs allocated when pods asked for", "", "placed", "failed");
-    println!("{:38} {:>7} {:>7} {steps} {:>16} {:>8}", "", "", "", "of idle useless", "pods/s");
+    println!("{:38} {:>7} {:>7}   GPUs allocated when requests reached", "", "placed", "failed");
+    println!("{:38} {:>7} {:>7} {steps} {:>16} {:>8}", "", "", "", "idle, unusable", "pods/s");
     for (name, devices) in [
-        ("default profile, a sum a node (*)", Devices::Ignored),
-        ("default profile's scores, by device", Devices::Filtered),
-        ("GpuSharing's score, by device", Devices::Packed),
+        ("default profile, sum per node (*)", Devices::Ignored),
+        ("default profile's scores, per device", Devices::Filtered),
+        ("GpuSharing's score, per device", Devices::Packed),
     ] {
         let found = run(&fleet, devices)?;
         let part = |milli: &i64| format!("{:>6.1} %", *milli as f64 / 10.0 / gpus as f64);
@@ -195,6 +194,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             (found.placed + found.failed) as f64 / found.seconds,
         );
     }
-    println!("(*) counts halves of two GPUs as one: pods would not start where they are put");
+    println!(
+        "(*) counts two half-free GPUs as one free GPU: some pods could not start on their nodes"
+    );
     Ok(())
 }

@@ -1,10 +1,8 @@
-//! The plugin: pods that share GPUs.
+//! A plugin that lets pods share GPUs.
 //!
-//! A node's extended resource is one sum, and one sum takes two GPUs that are half
-//! free for a whole one. Here a pod wears a label with the devices that it has, so
-//! what is free on each device follows from the node and its pods alone: the plugin
-//! is local, forks and what-ifs work as ever, and nothing has to be kept beside the
-//! snapshot.
+//! A node reports an extended resource as one sum, in which two half-free GPUs look like a whole one. This plugin
+//! labels each pod with its devices, so that the free capacity of each device follows from the node and its pods alone.
+//! The plugin is therefore local, forks and what-if questions work as usual, and no state is kept outside the snapshot.
 
 use portolan::NodeInfo;
 use portolan::framework::{
@@ -12,23 +10,23 @@ use portolan::framework::{
 };
 use portolan::model::{Labels, Name, Pod, PodSpec, Template};
 
-/// Thousandths of GPUs, of which NodeResourcesFit sees the sum.
+/// Thousandths of GPUs. NodeResourcesFit checks their sum.
 pub(crate) const GPU_MILLI: &str = "example.com/gpu-milli";
-/// How many GPUs the thousandths are of.
+/// The number of GPUs of a node.
 pub(crate) const GPU_COUNT: &str = "example.com/gpu-count";
-/// The devices that a pod has: `0`, or `0-1-5`.
+/// The label with the devices of a pod, such as `0` or `0-1-5`.
 const DEVICES: &str = "example.com/gpu-devices";
 
 const NAME: &str = "GpuSharing";
-const REASON: &str = "node(s) without enough room on single GPUs";
+const REASON: &str = "node(s) without enough capacity on single GPUs";
 const WHOLE: i64 = 1_000;
 
-/// What a kind of pod asks for.
+/// The requests of a kind of pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Demand {
     pub(crate) cpu: i64,
     pub(crate) memory: i64,
-    /// GPUs, and thousandths of each.
+    /// The number of GPUs, and the thousandths of each.
     pub(crate) gpus: i64,
     pub(crate) milli: i64,
 }
@@ -37,7 +35,7 @@ impl Demand {
     pub(crate) fn of(pod: &PodSpec) -> Demand {
         let resources = &pod.resources.incoming;
         let milli = resources.scalars.get(GPU_MILLI).unwrap_or(0);
-        // Pods share one GPU, or have whole ones.
+        // A pod requests a fraction of one GPU, or whole GPUs.
         let (gpus, milli) = match milli {
             0 => (0, 0),
             ..WHOLE => (1, milli),
@@ -47,12 +45,12 @@ impl Demand {
     }
 }
 
-/// What is free on a node.
+/// The free capacity of a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Room {
     cpu: i64,
     memory: i64,
-    /// Thousandths that are free on each GPU.
+    /// The free thousandths of each GPU.
     devices: Vec<i64>,
 }
 
@@ -72,7 +70,8 @@ impl Room {
         Room { cpu: all.cpu.0 - taken.cpu.0, memory: all.memory.0 - taken.memory.0, devices }
     }
 
-    /// The devices for a pod: those that it leaves the least on, if there are enough.
+    /// Returns the devices for a pod, or `None` if there are not enough. Devices on which the pod leaves the least
+    /// capacity are chosen first.
     fn choose(&self, demand: &Demand) -> Option<Vec<usize>> {
         let mut fit: Vec<usize> =
             (0..self.devices.len()).filter(|at| self.devices[*at] >= demand.milli).collect();
@@ -90,8 +89,8 @@ impl Room {
         (left.cpu >= 0 && left.memory >= 0).then_some(left)
     }
 
-    /// How many of the free thousandths a pod of this kind cannot use: all, where it
-    /// does not fit, and those on devices with less than it wants.
+    /// Returns how many of the free thousandths a pod of this kind cannot use: all of them if it does not fit, and
+    /// otherwise those on devices with less than it requests.
     fn fragments(&self, demand: &Demand) -> i64 {
         let (mut fit, mut left, mut free) = (0, 0, 0);
         for device in &self.devices {
@@ -110,11 +109,10 @@ fn devices_of(pod: &PodSpec) -> impl Iterator<Item = usize> {
     pod.labels.get(DEVICES).into_iter().flat_map(|text| text.split('-')).flat_map(str::parse)
 }
 
-/// Lets pods on nodes that have the GPUs that they want, and prefers those where
-/// they leave fewer free thousandths that no pod like those expected can use
-/// (fragmentation gradient descent: Weng and others, USENIX ATC 2023).
+/// Rejects nodes without enough GPU capacity, and prefers nodes on which the pod leaves fewer free thousandths that
+/// none of the expected pods can use (fragmentation gradient descent: Weng et al., USENIX ATC 2023).
 pub(crate) struct GpuSharing {
-    /// The kinds of pods that are expected, each with its part of all.
+    /// The expected kinds of pods, each with its share of all pods.
     expected: Vec<(Demand, f64)>,
 }
 
@@ -123,14 +121,13 @@ impl GpuSharing {
         GpuSharing { expected }
     }
 
-    /// The thousandths that are free on a node and that a pod of those expected
-    /// cannot use, on the average.
+    /// Returns the expected number of free thousandths on a node that a pod cannot use.
     pub(crate) fn fragmentation(&self, room: &Room) -> f64 {
         let each = self.expected.iter();
         each.map(|(demand, part)| part * room.fragments(demand) as f64).sum()
     }
 
-    /// The pod with the devices that [`Plugin::reserve`] chose for it.
+    /// Returns the pod with a label of the devices that [`Plugin::reserve`] chose.
     pub(crate) fn with_devices(pod: Pod, cycle: Cycle<'_>) -> Pod {
         let Ok(devices) = cycle.state.read::<String>(NAME) else { return pod };
         let mut spec = PodSpec::clone(&pod.template);
@@ -140,7 +137,7 @@ impl GpuSharing {
     }
 }
 
-struct Asks<'a>(&'a GpuSharing, Demand);
+struct Request<'a>(&'a GpuSharing, Demand);
 
 impl Plugin for GpuSharing {
     fn name(&self) -> &'static str {
@@ -151,7 +148,7 @@ impl Plugin for GpuSharing {
         &[Point::Filter, Point::Score, Point::Reserve]
     }
 
-    // All of a node's devices are in its pods' labels.
+    // The devices of a node's pods are stored in their labels.
     fn is_local(&self) -> bool {
         true
     }
@@ -160,7 +157,7 @@ impl Plugin for GpuSharing {
         let demand = Demand::of(&cycle.pod.template);
         Ok(match demand.gpus {
             0 => PreFilter::Skip,
-            _ => PreFilter::Filter(Box::new(Asks(self, demand))),
+            _ => PreFilter::Filter(Box::new(Request(self, demand))),
         })
     }
 
@@ -169,7 +166,7 @@ impl Plugin for GpuSharing {
         cycle: Cycle<'a>,
         _: &'a Feasible<'a>,
     ) -> Result<PreScore<'a>, Status> {
-        Ok(PreScore::Score(Box::new(Asks(self, Demand::of(&cycle.pod.template)))))
+        Ok(PreScore::Score(Box::new(Request(self, Demand::of(&cycle.pod.template)))))
     }
 
     fn reserve(&self, cycle: Cycle<'_>, node: &Name) -> Result<(), Status> {
@@ -186,18 +183,18 @@ impl Plugin for GpuSharing {
     }
 }
 
-impl Filter for Asks<'_> {
+impl Filter for Request<'_> {
     fn filter(&self, node: NodeInfo<'_>) -> Option<Status> {
         let fits = Room::on(node).choose(&self.1).is_some();
         (!fits).then(|| Status::new(Code::Unschedulable, NAME, REASON))
     }
 }
 
-impl Score for Asks<'_> {
-    /// Towards 100 where fragments vanish, 50 where nothing changes, towards 0
-    /// where they come.
+impl Score for Request<'_> {
+    /// Returns a value towards 100 if the pod reduces fragmentation, 50 if nothing changes, and a value towards 0 if it
+    /// increases fragmentation.
     fn score(&self, node: NodeInfo<'_>) -> Result<i64, Status> {
-        let Asks(plugin, demand) = self;
+        let Request(plugin, demand) = self;
         let room = Room::on(node);
         if room.devices.is_empty() {
             return Ok(50);
@@ -215,7 +212,7 @@ mod tests {
     use portolan::model::{Quantity, node, pod};
     use portolan::{Config, Engine, Writer};
 
-    fn wants(name: &str, milli: i64) -> Pod {
+    fn gpu_pod(name: &str, milli: i64) -> Pod {
         pod(name).cpu(100).memory(1).request(GPU_MILLI, Quantity::whole(milli)).build()
     }
 
@@ -250,24 +247,24 @@ mod tests {
     }
 
     #[test]
-    fn halves_of_two_gpus_are_no_gpu() {
+    fn two_half_free_gpus_are_not_a_whole_gpu() {
         let mut writer = fleet(&[2]);
-        assert_eq!(place(&mut writer, wants("a", 600)).as_deref(), Ok("n0/0"));
-        assert_eq!(place(&mut writer, wants("b", 500)).as_deref(), Ok("n0/1"));
-        // 900 thousandths are free, and 700 on no device.
-        let refused = place(&mut writer, wants("c", 700)).unwrap_err();
+        assert_eq!(place(&mut writer, gpu_pod("a", 600)).as_deref(), Ok("n0/0"));
+        assert_eq!(place(&mut writer, gpu_pod("b", 500)).as_deref(), Ok("n0/1"));
+        // 900 thousandths are free, but no device has 700.
+        let refused = place(&mut writer, gpu_pod("c", 700)).unwrap_err();
         assert!(refused.contains(REASON), "{refused}");
-        assert_eq!(place(&mut writer, wants("d", 500)).as_deref(), Ok("n0/1"));
+        assert_eq!(place(&mut writer, gpu_pod("d", 500)).as_deref(), Ok("n0/1"));
         assert_eq!(Room::on(writer.cluster().node("n0").unwrap()).devices, [400, 0]);
     }
 
     #[test]
-    fn pods_go_where_they_break_no_whole_gpu() {
+    fn pods_are_placed_without_breaking_a_whole_gpu() {
         let mut writer = fleet(&[1, 1, 2]);
-        let first = place(&mut writer, wants("a", 300)).unwrap();
-        assert_eq!(place(&mut writer, wants("b", 300)), Ok(first.clone()));
-        assert_eq!(place(&mut writer, wants("c", 400)), Ok(first));
-        assert_eq!(place(&mut writer, wants("two", 2_000)).as_deref(), Ok("n2/0/1"));
-        assert!(place(&mut writer, wants("three", 3_000)).is_err());
+        let first = place(&mut writer, gpu_pod("a", 300)).unwrap();
+        assert_eq!(place(&mut writer, gpu_pod("b", 300)), Ok(first.clone()));
+        assert_eq!(place(&mut writer, gpu_pod("c", 400)), Ok(first));
+        assert_eq!(place(&mut writer, gpu_pod("two", 2_000)).as_deref(), Ok("n2/0/1"));
+        assert!(place(&mut writer, gpu_pod("three", 3_000)).is_err());
     }
 }

@@ -1,4 +1,4 @@
-//! The threads: what each does until it is stopped, and what it checks meanwhile.
+//! The threads of the soak: each runs until it is stopped and checks its results.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -12,12 +12,12 @@ use portolan::model::{Generation, Name, Node, Pod, Quantity, Timestamp, node, po
 use portolan::snapshot::{Dump, Snapshot};
 use portolan::{Engine, Reader};
 
-/// How many nodes there are, but for those that come and go.
+/// The number of nodes, except while some are removed.
 pub(crate) const NODES: usize = 400;
-/// How many pods each writer keeps there.
+/// The number of pods that each writer keeps.
 pub(crate) const PODS_EACH: usize = 2_000;
 
-/// What was done.
+/// Counts of the operations done.
 #[derive(Default)]
 pub(crate) struct Counts {
     pub(crate) events: AtomicU64,
@@ -26,7 +26,7 @@ pub(crate) struct Counts {
     pub(crate) forks: AtomicU64,
     pub(crate) decisions: AtomicU64,
     pub(crate) panics: AtomicU64,
-    /// A check failed on some thread.
+    /// Whether a check failed on some thread.
     pub(crate) failed: AtomicBool,
 }
 
@@ -36,13 +36,13 @@ impl Counts {
             [&self.events, &self.reads, &self.forks, &self.decisions, &self.panics]
                 .map(|count| count.load(Ordering::Relaxed));
         format!(
-            "{events} events, {reads} reads, {forks} forks, {decisions} decisions, {panics} readers \
-             that panicked with a pin"
+            "{events} events, {reads} reads, {forks} forks, {decisions} decisions, {panics} readers that panicked \
+            with a pin"
         )
     }
 }
 
-/// Stops all threads when the one that has it ends.
+/// Stops all threads when it is dropped.
 pub(crate) struct Stop<'a>(pub(crate) &'a AtomicBool);
 
 impl Drop for Stop<'_> {
@@ -51,7 +51,7 @@ impl Drop for Stop<'_> {
     }
 }
 
-/// Tells when its thread panics.
+/// Records that its thread panicked.
 struct Watch<'a>(&'a Counts);
 
 impl Drop for Watch<'_> {
@@ -62,11 +62,11 @@ impl Drop for Watch<'_> {
     }
 }
 
-fn goes_on(stop: &AtomicBool) -> bool {
+fn is_running(stop: &AtomicBool) -> bool {
     !stop.load(Ordering::Relaxed)
 }
 
-fn a_node(n: usize, turn: usize) -> Node {
+fn make_node(n: usize, turn: usize) -> Node {
     let zone = (n + turn) % 3;
     node(format!("n{n}"))
         .hostname()
@@ -79,8 +79,8 @@ fn a_node(n: usize, turn: usize) -> Node {
         .build()
 }
 
-fn a_pod(writer: usize, n: usize, turn: usize) -> Pod {
-    // A name of its own each time, labels that come back, and sometimes a claim that never does.
+fn make_pod(writer: usize, n: usize, turn: usize) -> Pod {
+    // Each pod has a unique name and recurring labels, and some have a unique claim.
     let mut builder = pod(format!("w{writer}-{n}-{turn}"))
         .label("app", &format!("app-{}", (n + turn) % 40))
         .cpu(10 + (turn % 5) as i64)
@@ -94,53 +94,53 @@ fn a_pod(writer: usize, n: usize, turn: usize) -> Pod {
     builder.on(format!("n{}", (n * 7 + turn * 13) % NODES)).build()
 }
 
-/// Submits, and says whether it was accepted.
+/// Submits an event, and returns its generation if it was accepted.
 fn submit(engine: &Engine, counts: &Counts, event: Event) -> Option<Generation> {
     let ticket = engine.submit(event).expect("the engine is open");
     counts.events.fetch_add(1, Ordering::Relaxed);
     ticket.wait().expect("no fold has panicked").ok().map(|applied| applied.generation)
 }
 
-/// Writes through the log: its pods come, are bound, change and go; nodes change,
-/// go and come back. Reads what it wrote.
+/// Writes through the log: pods are added, bound, changed and removed; nodes are changed, removed and added again.
+/// Reads its own writes.
 pub(crate) fn write(engine: &Engine, writer: usize, stop: &AtomicBool, counts: &Counts) {
     let _watch = Watch(counts);
     let reader = engine.reader().expect("no fold has panicked");
     for n in 0..NODES {
-        submit(engine, counts, Event::AddNode(Arc::new(a_node(n, 0))));
+        submit(engine, counts, Event::AddNode(Arc::new(make_node(n, 0))));
     }
     let mut turn = 0;
-    while goes_on(stop) {
+    while is_running(stop) {
         for n in 0..PODS_EACH {
-            if !goes_on(stop) {
+            if !is_running(stop) {
                 return;
             }
             if turn > 0 {
-                let uid = a_pod(writer, n, turn - 1).uid;
+                let uid = make_pod(writer, n, turn - 1).uid;
                 let gone = submit(engine, counts, Event::RemovePod { uid, node: None });
-                assert!(gone.is_some(), "a pod that was written is not there");
+                assert!(gone.is_some(), "a pod that was added does not exist");
                 counts.removed.fetch_add(1, Ordering::Relaxed);
             }
-            let pod = a_pod(writer, n, turn);
+            let pod = make_pod(writer, n, turn);
             let uid = pod.uid.clone();
             let event = Event::AssumePod { pod: Arc::new(pod.clone()), decided_on: None };
             let at = submit(engine, counts, event).expect("a new pod is accepted");
             let read = reader.at_least(at, None).expect("it is published");
-            assert!(read.pod(&uid).is_some(), "an outcome that readers do not see");
+            assert!(read.pod(&uid).is_some(), "a reader does not see an acknowledged event");
             let now = Timestamp::from_secs(turn as i64);
             submit(engine, counts, Event::FinishBinding { uid: uid.clone(), now });
             assert!(submit(engine, counts, Event::AddPod(Arc::new(pod))).is_some());
             let at = (writer + n * 31) % NODES;
             match n % 97 {
-                // Another writer may have been faster.
+                // These may fail, because another writer may have been faster.
                 0 => submit(engine, counts, Event::RemoveNode(name(at))),
-                1 | 2 => submit(engine, counts, Event::AddNode(Arc::new(a_node(at, turn)))),
+                1 | 2 => submit(engine, counts, Event::AddNode(Arc::new(make_node(at, turn)))),
                 _ => None,
             };
         }
-        // Those that were removed and met by no update since.
+        // Restores the nodes that were removed and not updated since.
         for n in 0..NODES {
-            submit(engine, counts, Event::UpdateNode(Arc::new(a_node(n, turn))));
+            submit(engine, counts, Event::UpdateNode(Arc::new(make_node(n, turn))));
         }
         turn += 1;
     }
@@ -152,15 +152,15 @@ fn name(n: usize) -> Name {
 
 fn assert_whole(snapshot: &Snapshot) {
     let pods: usize = snapshot.nodes().map(|node| node.pod_count()).sum();
-    assert!(pods <= snapshot.pod_count(), "a pod is twice");
+    assert!(pods <= snapshot.pod_count(), "a pod occurs twice");
 }
 
-/// Takes versions in every way, holds some of them, and goes back never.
+/// Obtains versions in every way, holds some of them, and checks that generations never decrease.
 pub(crate) fn read(mut reader: Reader, seed: usize, stop: &AtomicBool, counts: &Counts) {
     let _watch = Watch(counts);
     let (mut last, mut known, mut turn) = (Generation::ZERO, Generation::ZERO, seed);
     let mut held: Vec<(Arc<Snapshot>, Dump)> = Vec::new();
-    while goes_on(stop) {
+    while is_running(stop) {
         turn += 1;
         {
             let outer = reader.pin();
@@ -171,9 +171,9 @@ pub(crate) fn read(mut reader: Reader, seed: usize, stop: &AtomicBool, counts: &
         let refreshed = reader.refresh();
         assert!(refreshed.generation() >= last, "a kept version is older than a pin");
         last = refreshed.generation();
-        let uid = a_pod(0, turn % PODS_EACH, turn % 50).uid;
+        let uid = make_pod(0, turn % PODS_EACH, turn % 50).uid;
         let (at, _) = reader.get_pod(&uid);
-        assert!(at >= known, "the live index went back");
+        assert!(at >= known, "the generation of the live index decreased");
         known = at;
         match turn % 512 {
             0 => {
@@ -197,20 +197,20 @@ pub(crate) fn read(mut reader: Reader, seed: usize, stop: &AtomicBool, counts: &
     }
 }
 
-/// Forks versions, forks the forks, and changes them.
+/// Forks versions and forks, and changes them.
 pub(crate) fn fork(reader: Reader, stop: &AtomicBool, counts: &Counts) {
     let _watch = Watch(counts);
     let mut turn = 0;
     let mut kept = Vec::new();
-    while goes_on(stop) {
+    while is_running(stop) {
         turn += 1;
         let snapshot = reader.snapshot();
         let before = snapshot.pod_count();
         let mut fork = snapshot.fork();
         for n in 0..50 {
-            // A node may be gone, a pod be there.
-            let _ = fork.add_pod(&a_pod(99, n, turn));
-            let _ = fork.remove_pod(&a_pod(0, n, turn).uid);
+            // These may fail, because a node may be missing or a pod may exist.
+            let _ = fork.add_pod(&make_pod(99, n, turn));
+            let _ = fork.remove_pod(&make_pod(0, n, turn).uid);
         }
         let mut nested = fork.fork();
         let _ = nested.remove_node(&name(turn % NODES));
@@ -219,7 +219,7 @@ pub(crate) fn fork(reader: Reader, stop: &AtomicBool, counts: &Counts) {
         if turn.is_multiple_of(64) {
             assert_eq!(nested.audit(), vec![]);
         }
-        // Forks outlive the versions that they start at.
+        // Forks outlive the versions that they were created from.
         kept.push(nested);
         if kept.len() > 4 {
             kept.remove(turn % 4);
@@ -229,34 +229,34 @@ pub(crate) fn fork(reader: Reader, stop: &AtomicBool, counts: &Counts) {
     }
 }
 
-/// Decides for pods on whatever version is current.
+/// Decides on pods on the current version.
 pub(crate) fn decide(mut reader: Reader, stop: &AtomicBool, counts: &Counts) {
     let _watch = Watch(counts);
     let config = AlgorithmConfig::default();
     let mut scheduler = Algorithm::new(Framework::default_profile(), config, None);
     let mut turn = 0;
-    while goes_on(stop) {
+    while is_running(stop) {
         turn += 1;
         let pod = pod(format!("wanted-{turn}")).cpu(100 + turn % 9).memory(1 << 20).build();
         let snapshot = reader.refresh();
         if let Ok(decision) = scheduler.schedule(snapshot, &pod) {
-            assert!(snapshot.node(&decision.node).is_some(), "a node that is not there");
+            assert!(snapshot.node(&decision.node).is_some(), "the node does not exist");
         }
         counts.decisions.fetch_add(1, Ordering::Relaxed);
         thread::sleep(Duration::from_millis(1));
     }
 }
 
-/// Again and again a reader that panics while it has pinned a version.
+/// Repeatedly runs a reader that panics while it pins a version.
 pub(crate) fn panic_while_pinned(reader: Reader, stop: &AtomicBool, counts: &Counts) {
     let _watch = Watch(counts);
-    while goes_on(stop) {
+    while is_running(stop) {
         let dies = reader.clone();
         let died = catch_unwind(AssertUnwindSafe(move || {
             let _outer = dies.pin();
             thread::sleep(Duration::from_millis(1));
             let _inner = dies.pin();
-            // Without the hook, which would print.
+            // Bypasses the panic hook, which would print.
             std::panic::resume_unwind(Box::new(()));
         }));
         assert!(died.is_err());

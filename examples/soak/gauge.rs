@@ -1,8 +1,7 @@
-//! What is measured, and what is too much of it.
+//! The measurements and their limits.
 //!
-//! Live bytes are counted by the allocator, so that they are exact and a heap
-//! that merely is in pieces fails nobody; the resident memory is printed beside
-//! them and may grow by more.
+//! Live bytes are counted by the allocator, so they are exact and heap fragmentation cannot fail a check. The resident
+//! memory is printed as well and has a wider limit.
 
 use std::alloc::System;
 use std::fmt;
@@ -18,7 +17,7 @@ use super::crew::Counts;
 #[global_allocator]
 static ALLOCATOR: Counting<System, OfProcess> = Counting::of_process();
 
-/// Which part of the soak.
+/// The part of the soak that a sample belongs to.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Part {
     Warm,
@@ -28,7 +27,7 @@ pub(crate) enum Part {
     Lost,
 }
 
-/// What was at one moment.
+/// One measurement.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sample {
     figures: Figures,
@@ -40,14 +39,14 @@ pub(crate) struct Sample {
 }
 
 const MIB: i64 = 1 << 20;
-/// What live bytes may swing by: versions that readers and forks hold at the moment.
+/// The allowed variation of live bytes: versions that readers and forks happen to hold.
 const SWING: i64 = 8 * MIB;
-/// How many versions all threads together hold at once, at most.
+/// The largest number of versions that all threads together hold at once.
 const HELD: usize = 64;
-/// What an event may leave behind while a version from before it is held, so that the version still finds what it has:
-/// an entry of the index of pods, its departure, a number and a name that are not used again.
+/// The bytes that an event may retain while an older version is held and must still find its objects: an entry of the
+/// pod index, a departure record, and a slot and a name that are not reused.
 const BYTES_AN_EVENT: i64 = 96;
-/// What one version has that no other shares, after long enough: about all of it.
+/// The bytes that one version shares with no other version after a long time: nearly all of it.
 const BYTES_A_VERSION: i64 = 16 * MIB;
 
 impl Sample {
@@ -63,20 +62,20 @@ impl Sample {
     }
 }
 
-/// Resident bytes; 0 where the system does not tell.
+/// Returns the resident bytes, or 0 if the system does not report them.
 fn resident() -> i64 {
     let pages = std::fs::read_to_string("/proc/self/statm").ok();
     let pages = pages.and_then(|text| text.split_whitespace().nth(1)?.parse::<i64>().ok());
     pages.unwrap_or(0) * 4096
 }
 
-/// Processor time of all threads so far; time on the wall where the system does not tell.
+/// Returns the processor time of all threads so far, or the wall-clock time if the system does not report it.
 fn used() -> Duration {
     static STARTED: LazyLock<Instant> = LazyLock::new(Instant::now);
     let text = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
-    // The name of the program, in brackets, is the only field that may contain blanks.
+    // The program's name, in parentheses, is the only field that may contain spaces.
     let fields = text.rsplit(')').next().unwrap_or_default().split_whitespace();
-    // In user mode and in the kernel, in hundredths of a second: fields 14 and 15 of proc_pid_stat(5).
+    // Time in user mode and in the kernel, in hundredths of a second: fields 14 and 15 of proc_pid_stat(5).
     let ticks: Option<u64> = fields.skip(11).take(2).map(|ticks| ticks.parse::<u64>().ok()).sum();
     match ticks {
         Some(ticks) if ticks > 0 => Duration::from_millis(10 * ticks),
@@ -107,42 +106,44 @@ fn median(samples: &[Sample], of: impl Fn(&Sample) -> i64) -> i64 {
     values.get(values.len() / 2).copied().unwrap_or(0)
 }
 
-/// How many samples are long enough for a busy machine to have run everybody: five seconds.
-const WHILE: usize = 20;
+/// The number of samples in five seconds, which is long enough for a busy machine to run every thread.
+const WINDOW: usize = 20;
 
-/// Events in a second of processor time, in the slowest quarter of all stretches of five seconds at best.
+/// Returns the events per second of processor time, at the upper end of the slowest quarter of all windows of five
+/// seconds.
 ///
-/// A machine with other work gives fewer seconds of it, which is nobody's fault here. A writer that waits shows all the
-/// same: the readers use the time up meanwhile.
+/// Processor time excludes the effect of other work on the machine. A writer that waits is still noticed, because the
+/// readers consume processor time meanwhile.
 fn slowest(samples: &[Sample]) -> u64 {
     let pace = |some: &[Sample]| {
         let (first, last) = (some.first()?, some.last()?);
         let used = (last.used - first.used).as_secs_f64();
         Some(((last.events - first.events) as f64 / used.max(0.01)) as u64)
     };
-    let stretches = samples.windows(WHILE.min(samples.len()).max(2));
+    let stretches = samples.windows(WINDOW.min(samples.len()).max(2));
     let mut paces: Vec<u64> = stretches.filter_map(pace).collect();
     paces.sort_unstable();
     paces.get(paces.len() / 4).copied().unwrap_or(0)
 }
 
-/// Versions are published all the time.
+/// Checks that versions are published continuously.
 fn progress(samples: &[Sample]) -> Vec<String> {
     let published = |sample: &Sample| sample.figures.published;
     let stands = samples
-        .windows(WHILE.min(samples.len()).max(2))
+        .windows(WINDOW.min(samples.len()).max(2))
         .any(|some| some.first().map(published) >= some.last().map(published));
-    stands.then(|| "for five seconds no version was published".to_owned()).into_iter().collect()
+    stands.then(|| "no version was published for five seconds".to_owned()).into_iter().collect()
 }
 
-/// The most versions that were retired in two samples in a row. In one sample there may be any number: a reader that
-/// the system suspends while it announces a pin may reach all versions, until it runs again.
-fn kept_on(samples: &[Sample]) -> usize {
+/// Returns the largest number of versions that were retired in two consecutive samples. A single sample may show any
+/// number, because a reader that the system suspends while it announces a pin may reach all versions until it runs
+/// again.
+fn retained(samples: &[Sample]) -> usize {
     let both = |pair: &[Sample]| pair.iter().map(|sample| sample.figures.retired).min();
     samples.windows(2).filter_map(both).max().unwrap_or(0)
 }
 
-/// Nothing grows while readers come, go and panic.
+/// Checks that memory does not grow while readers come, go and panic.
 pub(crate) fn judge_calm(samples: &[Sample]) -> Vec<String> {
     let mut failed = progress(samples);
     let third = samples.len() / 3;
@@ -156,28 +157,28 @@ pub(crate) fn judge_calm(samples: &[Sample]) -> Vec<String> {
     if resident(last) - resident(first) > 4 * SWING {
         failed.push("resident memory grew in the calm part".to_owned());
     }
-    let retired = kept_on(samples);
+    let retired = retained(samples);
     if retired > HELD {
         failed.push(format!("{retired} versions were retired and not freed"));
     }
     println!(
-        "calm: live bytes {:+} KiB from the first third to the last, at most {retired} versions retired in two samples in a row, {} events a second of processor time",
+        "calm: live bytes {:+} KiB from the first third to the last, at most {retired} versions retired in two consecutive samples, {} events per second of processor time",
         grown >> 10,
         slowest(samples),
     );
     failed
 }
 
-/// One pin for ever costs its version, and a few bytes an event; nobody waits.
+/// Checks that a permanent pin retains its version and a few bytes per event, and delays no thread.
 pub(crate) fn judge_pinned(calm: &[Sample], samples: &[Sample]) -> Vec<String> {
     let mut failed = progress(samples);
     let (Some(first), Some(last)) = (samples.first(), samples.last()) else { return failed };
     let (events, removed) = (last.events - first.events, last.removed - first.removed);
     let grown = last.live - median(calm, |sample| sample.live);
     if grown > SWING + BYTES_A_VERSION + BYTES_AN_EVENT * events as i64 {
-        failed.push(format!("a pin cost {} KiB beside {events} events", grown >> 10));
+        failed.push(format!("a pin retained {} KiB over {events} events", grown >> 10));
     }
-    // Of versions that were current before; later on nobody else is as far back.
+    // Older pins were of versions that were current earlier; in the second half no other reader is this far behind.
     let late = &samples[samples.len() / 2..];
     let pinned = last.figures.oldest_pinned;
     if pinned.is_none_or(|pinned| pinned > first.figures.published)
@@ -185,16 +186,18 @@ pub(crate) fn judge_pinned(calm: &[Sample], samples: &[Sample]) -> Vec<String> {
     {
         failed.push("the oldest pin does not show the reader that stopped".to_owned());
     }
-    let retired = kept_on(samples);
+    let retired = retained(samples);
     if retired > HELD {
-        failed.push(format!("{retired} versions were retired and not freed beside one pin"));
+        failed.push(format!("{retired} versions were retired and not freed during one pin"));
     }
     if slowest(samples) * 4 < slowest(calm) {
-        failed.push("events took more than four times the processor time of calm ones".to_owned());
+        failed.push(
+            "events took more than four times the processor time of the calm part".to_owned(),
+        );
     }
     println!(
-        "a reader stopped with a pin: {:+} KiB beside {events} events, {removed} pods gone: {:.0} bytes an event; at \
-         most {retired} versions retired, {} events a second of processor time",
+        "a reader stopped with a pin: {:+} KiB over {events} events, {removed} pods removed: {:.0} bytes per event; at \
+        most {retired} versions retired, {} events per second of processor time",
         grown >> 10,
         grown as f64 / events.max(1) as f64,
         slowest(samples),
@@ -202,15 +205,15 @@ pub(crate) fn judge_pinned(calm: &[Sample], samples: &[Sample]) -> Vec<String> {
     failed
 }
 
-/// What a pin cost comes back.
+/// Checks that the memory retained by a pin is freed.
 pub(crate) fn judge_freed(calm: &[Sample], samples: &[Sample]) -> Vec<String> {
     let mut failed = progress(samples);
-    // Forks and versions of the moment come and go by megabytes: not one sample, but the last third.
+    // Held forks and versions vary by megabytes, so the median of the last third is used and not one sample.
     let late = &samples[samples.len() * 2 / 3..];
     let kept = median(late, |sample| sample.live) - median(calm, |sample| sample.live);
     if kept > SWING {
-        failed.push(format!("{} KiB did not come back after the pin had gone", kept >> 10));
+        failed.push(format!("{} KiB were not freed after the pin was released", kept >> 10));
     }
-    println!("the pin gone: live bytes {:+} KiB of the calm part's", kept >> 10);
+    println!("pin released: live bytes {:+} KiB compared with the calm part", kept >> 10);
     failed
 }

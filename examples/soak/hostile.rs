@@ -1,12 +1,12 @@
-//! Readers that do what no careful caller does, against an engine of a few seconds, again and again.
+//! Readers that do what no careful caller does, against a sequence of engines that live a few seconds each.
 //!
-//! Weak handles are upgraded at random, versions and forks are held and dropped in any order, readers panic and come
-//! and go, guards and handles are forgotten, and pods expire meanwhile. Whatever a thread holds must stay what it was
-//! when it was taken: the same dump, and every pod found by its uid. What the last round held is compared once more
-//! after its engine is gone.
+//! Weak handles are upgraded at random, versions and forks are held and dropped in any order, readers panic, come and
+//! go, guards and handles are leaked, and pods expire meanwhile. Whatever a thread holds must stay unchanged: it must
+//! keep the same dump, and every pod must be found by its uid. What the last round held is compared once more after its
+//! engine is dropped.
 //!
-//! Rounds are short because a forgotten guard keeps its version, and all that goes after it, for as long as its engine
-//! lives: forgetting without end would only measure memory, which the other mode does.
+//! Rounds are short because a leaked guard retains its version and everything removed later as long as its engine
+//! lives. Leaking without limit would only measure memory, which the other mode does.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
@@ -25,14 +25,14 @@ use portolan_testkit::random::Random;
 const NODES: u64 = 48;
 const PODS_EACH: u64 = 240;
 const TTL: Duration = Duration::from_secs(5);
-/// How long an engine lives.
+/// The lifetime of an engine.
 const ROUND: Duration = Duration::from_secs(4);
-/// How often a round forgets a guard or a handle.
+/// The number of guards or handles leaked per round.
 const FORGOTTEN: usize = 3;
 
 type Job = fn(&Round<'_>, Reader, Random) -> Result<Vec<Held>, String>;
 
-/// What the threads of a round do.
+/// The threads of a round.
 const JOBS: [(&str, Job); 10] = [
     ("writer", write),
     ("holder of weak handles", weaken),
@@ -46,7 +46,7 @@ const JOBS: [(&str, Job); 10] = [
     ("readers that come and go", come_and_go),
 ];
 
-/// What a round shares between its threads.
+/// The state shared by the threads of a round.
 struct Round<'a> {
     engine: &'a Engine,
     stop: AtomicBool,
@@ -55,7 +55,7 @@ struct Round<'a> {
     found: Mutex<Option<String>>,
 }
 
-/// Runs rounds for `time`, and says how many there were, or what went wrong in which.
+/// Runs rounds for `time`, and returns their number, or the failure and its round.
 pub(crate) fn run(time: Duration, seed: u64) -> Result<u64, String> {
     let (started, mut rounds) = (Instant::now(), 0);
     while started.elapsed() < time {
@@ -72,14 +72,14 @@ fn round(time: Duration, seed: u64) -> Result<(), String> {
         assumed_ttl: Some(TTL),
         log_capacity: Some(64),
         live_index: true,
-        // Every pod is new and must be let in, wherever there is room or not.
+        // Every pod is new and must be accepted, whether or not it fits.
         commit_check: CommitPolicy::Unchecked,
         ..Config::default()
     };
     let engine = if seed.is_multiple_of(2) {
-        // The system's clock is far ahead of the round's: its sweeps expire all that can expire.
+        // The system's clock is far ahead of the round's clock, so its sweeps expire everything that can expire.
         let config = Config { sweep_period: Some(Duration::from_millis(5)), ..config };
-        Engine::spawned(config).map_err(|why| format!("no thread to write: {why}"))?
+        Engine::spawned(config).map_err(|why| format!("cannot start the writer thread: {why}"))?
     } else {
         Engine::shared(config)
     };
@@ -90,7 +90,8 @@ fn round(time: Duration, seed: u64) -> Result<(), String> {
         found: Mutex::new(None),
     };
     let kept: Vec<Held> = thread::scope(|scope| {
-        // In some rounds few threads, which then meet more often, most of all where there are few processors.
+        // Some rounds run only a few threads, which then interleave more often, in particular on machines with few
+        // processors.
         let jobs = if seed % 4 < 2 { &JOBS[..2] } else { &JOBS[..] };
         let mut threads = Vec::new();
         for (at, (name, job)) in jobs.iter().enumerate() {
@@ -100,7 +101,7 @@ fn round(time: Duration, seed: u64) -> Result<(), String> {
             threads.push(scope.spawn(move || round.watch(name, || job(round, reader, random))));
         }
         let ends = Instant::now() + time;
-        while Instant::now() < ends && round.goes_on() {
+        while Instant::now() < ends && round.is_running() {
             thread::sleep(Duration::from_millis(20));
         }
         round.stop.store(true, Ordering::Relaxed);
@@ -114,19 +115,19 @@ fn round(time: Duration, seed: u64) -> Result<(), String> {
     let audit = engine.with_writer(|writer| writer.cluster().audit());
     match audit.as_deref() {
         Ok([]) => {}
-        Ok([first, ..]) => return Err(format!("the audit of the writer: {first}")),
+        Ok([first, ..]) => return Err(format!("the writer's audit failed: {first}")),
         Err(_) => return Err("a fold panicked".to_owned()),
     }
     drop(engine);
-    kept.iter().try_for_each(|held| held.check("after the engine had gone"))
+    kept.iter().try_for_each(|held| held.check("after the engine was dropped"))
 }
 
 impl Round<'_> {
-    fn goes_on(&self) -> bool {
+    fn is_running(&self) -> bool {
         !self.stop.load(Ordering::Relaxed)
     }
 
-    /// Runs a thread's work; the first thing that is wrong ends the round.
+    /// Runs a thread's work. The first failure ends the round.
     fn watch(&self, name: &str, work: impl FnOnce() -> Result<Vec<Held>, String>) -> Vec<Held> {
         let why = match catch_unwind(AssertUnwindSafe(work)) {
             Ok(Ok(held)) => return held,
@@ -139,7 +140,7 @@ impl Round<'_> {
         Vec::new()
     }
 
-    /// Submits, and says at which generation it was applied, if it was not refused.
+    /// Submits an event, and returns the generation at which it was applied, or `None` if it was refused.
     fn submit(&self, event: Event) -> Result<Option<Generation>, String> {
         let closed = "the engine closed while it was in use";
         let ticket = self.engine.submit(event).map_err(|_| closed)?;
@@ -148,13 +149,13 @@ impl Round<'_> {
     }
 }
 
-/// What a thread holds: a version or a fork of one.
+/// What a thread holds: a version or a fork.
 enum Whole {
     Version(Arc<Snapshot>),
     Fork(Box<Fork>),
 }
 
-/// What is held, with what it was when it was taken.
+/// A held version or fork, with its dump at the time when it was taken.
 struct Held {
     whole: Whole,
     dump: Dump,
@@ -180,17 +181,17 @@ impl Held {
     fn check(&self, when: &str) -> Result<(), String> {
         let (cluster, by) = (self.cluster(), self.by);
         let which = || format!("generation {}, {by}, {when}", cluster.generation().0);
-        finds_its_pods(cluster).map_err(|why| format!("{}: {why}", which()))?;
+        check_pods(cluster).map_err(|why| format!("{}: {why}", which()))?;
         if cluster.dump() == self.dump {
             Ok(())
         } else {
-            Err(format!("{}: it is not what it was when it was taken", which()))
+            Err(format!("{}: it changed while it was held", which()))
         }
     }
 }
 
-/// Every pod of a version is found by its uid, on the node that has it.
-fn finds_its_pods(cluster: &Cluster) -> Result<(), String> {
+/// Checks that every pod of a version is found by its uid, on its node.
+fn check_pods(cluster: &Cluster) -> Result<(), String> {
     let mut count = 0;
     for pod in cluster.pods(&LabelSelector::everything(), |_| true) {
         count += 1;
@@ -208,16 +209,16 @@ fn finds_its_pods(cluster: &Cluster) -> Result<(), String> {
     if count == cluster.pod_count() {
         Ok(())
     } else {
-        Err(format!("it has {count} pods and counts {}", cluster.pod_count()))
+        Err(format!("it has {count} pods but reports {}", cluster.pod_count()))
     }
 }
 
-fn a_name(random: &mut Random) -> Name {
-    // Some that no Node object names: their pods are on ghosts.
+fn random_name(random: &mut Random) -> Name {
+    // Some names have no Node object, so that their pods are on ghost nodes.
     format!("n{}", random.below(NODES + 2)).into()
 }
 
-fn a_node(random: &mut Random, n: u64) -> Node {
+fn random_node(random: &mut Random, n: u64) -> Node {
     node(format!("n{n}"))
         .hostname()
         .zone(format!("z{}", random.below(3)))
@@ -228,7 +229,7 @@ fn a_node(random: &mut Random, n: u64) -> Node {
         .build()
 }
 
-fn a_pod(random: &mut Random, name: String) -> Pod {
+fn random_pod(random: &mut Random, name: String) -> Pod {
     let mut builder = pod(name).label("app", &format!("app-{}", random.below(40))).cpu(10);
     if random.one_in(8) {
         builder = builder.claim(format!("claim-{}", random.below(1 << 20)));
@@ -239,37 +240,37 @@ fn a_pod(random: &mut Random, name: String) -> Pod {
     if random.one_in(16) {
         builder = builder.pod_affinity(PodAffinity::default());
     }
-    builder.on(a_name(random)).build()
+    builder.on(random_name(random)).build()
 }
 
-/// Pods come, are bound or left to expire, and go; nodes come, change and go.
+/// Pods are added, bound or left to expire, and removed; nodes are added, changed and removed.
 fn write(round: &Round<'_>, reader: Reader, mut random: Random) -> Result<Vec<Held>, String> {
     let who = random.next_u64();
     for n in 0..NODES {
-        let node = a_node(&mut random, n);
+        let node = random_node(&mut random, n);
         round.submit(Event::AddNode(Arc::new(node)))?;
     }
     let mut pods: Vec<Option<(Uid, bool)>> = vec![None; PODS_EACH as usize];
     let mut turn = 0_u64;
-    while round.goes_on() {
+    while round.is_running() {
         turn += 1;
         let place = random.below(PODS_EACH) as usize;
         if let Some((uid, may_expire)) = pods[place].take() {
             let gone = round.submit(Event::RemovePod { uid: uid.clone(), node: None })?;
             if gone.is_none() && !may_expire {
-                return Err(format!("pod {uid} was added and is not there"));
+                return Err(format!("pod {uid} was added but does not exist"));
             }
         }
-        let new = a_pod(&mut random, format!("{who}-{turn}"));
+        let new = random_pod(&mut random, format!("{who}-{turn}"));
         let (uid, new) = (new.uid.clone(), Arc::new(new));
         let event = Event::AssumePod { pod: new.clone(), decided_on: None };
         let Some(at) = round.submit(event)? else {
-            return Err(format!("pod {uid} is new and was refused"));
+            return Err(format!("pod {uid} is new but was refused"));
         };
         let read = reader.at_least(at, None).map_err(|why| why.to_string())?;
         if read.pod(&uid).is_none() {
             return Err(format!(
-                "pod {uid} was assumed at {} and is not in {}",
+                "pod {uid} was assumed at {} but is missing from {}",
                 at.0,
                 read.generation().0
             ));
@@ -279,14 +280,14 @@ fn write(round: &Round<'_>, reader: Reader, mut random: Random) -> Result<Vec<He
             let now = Timestamp::from_secs(round.clock.load(Ordering::Relaxed));
             round.submit(Event::FinishBinding { uid: uid.clone(), now })?;
         } else if round.submit(Event::AddPod(new))?.is_none() {
-            return Err(format!("pod {uid} is assumed and was not confirmed"));
+            return Err(format!("pod {uid} is assumed but was not confirmed"));
         }
         pods[place] = Some((uid, may_expire));
         let n = random.below(NODES);
         match random.below(24) {
             0 => drop(round.submit(Event::RemoveNode(format!("n{n}").into()))?),
             1 | 2 => {
-                let node = a_node(&mut random, n);
+                let node = random_node(&mut random, n);
                 round.submit(Event::UpdateNode(Arc::new(node)))?;
             }
             _ => {}
@@ -295,9 +296,9 @@ fn write(round: &Round<'_>, reader: Reader, mut random: Random) -> Result<Vec<He
     Ok(Vec::new())
 }
 
-/// Time passes, pods expire, memory is asked back, and now and then all is rebuilt and compared.
+/// Advances the clock, expires pods, reclaims memory, and now and then audits the state.
 fn sweep(round: &Round<'_>, _: Reader, mut random: Random) -> Result<Vec<Held>, String> {
-    while round.goes_on() {
+    while round.is_running() {
         let now = round.clock.fetch_add(1, Ordering::Relaxed) + 1;
         round.submit(Event::Expire(Timestamp::from_secs(now)))?;
         if random.one_in(4) {
@@ -313,7 +314,7 @@ fn sweep(round: &Round<'_>, _: Reader, mut random: Random) -> Result<Vec<Held>, 
         if random.one_in(64) {
             let audit = round.engine.with_writer(|writer| writer.cluster().audit());
             if let Some(first) = audit.map_err(|_| "a fold panicked")?.first() {
-                return Err(format!("the audit of the writer: {first}"));
+                return Err(format!("the writer's audit failed: {first}"));
             }
         }
         thread::sleep(Duration::from_millis(3));
@@ -321,19 +322,19 @@ fn sweep(round: &Round<'_>, _: Reader, mut random: Random) -> Result<Vec<Held>, 
     Ok(Vec::new())
 }
 
-/// Weak handles of versions are upgraded in a tight loop, which meets the moment in which the writer is about to free
-/// them; what an upgrade gives back is a version like any other, however long it is held from then on.
+/// Upgrades weak handles of versions in a tight loop, to hit the moment at which the writer is about to free them. An
+/// upgraded handle is a version like any other, however long it is held afterwards.
 fn weaken(round: &Round<'_>, reader: Reader, mut random: Random) -> Result<Vec<Held>, String> {
     const BY: &str = "from a weak handle";
     let mut kept: Vec<Held> = Vec::new();
     let mut turn = 0_u64;
-    while round.goes_on() {
+    while round.is_running() {
         turn += 1;
         let weak: Weak<Snapshot> = Arc::downgrade(&reader.snapshot());
         for _ in 0..4_000 {
             let Some(again) = weak.upgrade() else { break };
-            // The writer may be giving up its own handle at this moment. If nobody else has the version afterwards, it
-            // is the likeliest to lack something later, and kept; others at random.
+            // The writer may be dropping its own handle at this moment. If no other handle exists afterwards, this
+            // version is the most likely one to lose data later, so it is kept. Others are kept at random.
             (0..8).for_each(|_| std::hint::spin_loop());
             if Arc::strong_count(&again) == 1 || random.one_in(1 << 20) {
                 kept.push(Held::version(again, BY));
@@ -352,11 +353,11 @@ fn weaken(round: &Round<'_>, reader: Reader, mut random: Random) -> Result<Vec<H
     Ok(kept)
 }
 
-/// Owned versions are held and dropped in any order.
+/// Holds owned versions, and drops them in any order.
 fn hold(round: &Round<'_>, mut reader: Reader, mut random: Random) -> Result<Vec<Held>, String> {
     let mut kept = Vec::new();
     let mut live = Generation::ZERO;
-    while round.goes_on() {
+    while round.is_running() {
         let version = match random.below(3) {
             0 => reader.snapshot(),
             1 => reader.refresh().clone(),
@@ -371,9 +372,12 @@ fn hold(round: &Round<'_>, mut reader: Reader, mut random: Random) -> Result<Vec
             let at = random.index(kept.len());
             kept.swap_remove(at).check("while it was held")?;
         }
-        let (at, _) = reader.get_pod(&a_pod(&mut random, "nobody".to_owned()).uid);
+        let (at, _) = reader.get_pod(&random_pod(&mut random, "nobody".to_owned()).uid);
         if at < live {
-            return Err(format!("the live index went back from {} to {}", live.0, at.0));
+            return Err(format!(
+                "the generation of the live index decreased from {} to {}",
+                live.0, at.0
+            ));
         }
         live = at;
         if random.one_in(8) {
@@ -384,37 +388,39 @@ fn hold(round: &Round<'_>, mut reader: Reader, mut random: Random) -> Result<Vec
     Ok(kept)
 }
 
-/// Forks and forks of forks are changed, held, and dropped in any order, without the versions that they start at.
+/// Changes forks and forks of forks, holds them, and drops them in any order, without the versions that they were
+/// created from.
 fn fork(round: &Round<'_>, reader: Reader, mut random: Random) -> Result<Vec<Held>, String> {
     let mut kept: Vec<Held> = Vec::new();
     let mut turn = 0;
-    while round.goes_on() {
+    while round.is_running() {
         turn += 1;
         let mut fork = match kept.last() {
             Some(held) if random.one_in(3) => held.cluster().fork(),
             _ => reader.snapshot().fork(),
         };
         for n in 0..random.below(30) {
-            let new = a_pod(&mut random, format!("forked-{turn}-{n}"));
-            // A node's ports or sums may be in the way of nothing here: forks check no fit.
+            let new = random_pod(&mut random, format!("forked-{turn}-{n}"));
+            // A fork does not check whether pods fit, so this cannot fail.
             fork.add_pod(&new).map_err(|why| format!("a fork refused a new pod: {why}"))?;
         }
         for _ in 0..random.below(30) {
-            let name = a_name(&mut random);
+            let name = random_name(&mut random);
             let gone = fork.node(&name).and_then(|node| node.pods().next().map(|pod| pod.uid()));
             if let Some(uid) = gone {
                 fork.remove_pod(&uid)
                     .map_err(|why| format!("a fork lacks a pod it lists: {why}"))?;
             }
         }
-        if let Some(name) = Some(a_name(&mut random)).filter(|name| fork.node(name).is_some()) {
+        if let Some(name) = Some(random_name(&mut random)).filter(|name| fork.node(name).is_some())
+        {
             fork.remove_node(&name)
                 .map_err(|why| format!("a fork lacks a node it lists: {why}"))?;
         }
         if random.one_in(8)
             && let Some(first) = fork.audit().first()
         {
-            return Err(format!("the audit of a fork: {first}"));
+            return Err(format!("the audit of a fork failed: {first}"));
         }
         kept.push(Held::fork(fork, "a fork"));
         while kept.len() > 5 || (!kept.is_empty() && random.one_in(4)) {
@@ -426,30 +432,30 @@ fn fork(round: &Round<'_>, reader: Reader, mut random: Random) -> Result<Vec<Hel
     Ok(kept)
 }
 
-/// Readers panic with guards, owned versions and forks in their hands.
+/// Readers panic while they hold guards, owned versions and forks.
 fn panic(round: &Round<'_>, reader: Reader, mut random: Random) -> Result<Vec<Held>, String> {
-    while round.goes_on() {
+    while round.is_running() {
         let (dies, with) = (reader.clone(), random.below(3));
         let died = catch_unwind(AssertUnwindSafe(move || {
             let outer = dies.pin();
             let _owned = (with > 0).then(|| dies.snapshot());
             let _fork = (with > 1).then(|| outer.fork());
             let _inner = dies.pin();
-            // Without the hook, which would print.
+            // Bypasses the panic hook, which would print.
             std::panic::resume_unwind(Box::new(()));
         }));
         if died.is_ok() {
-            return Err("a panic was lost".to_owned());
+            return Err("a panic was swallowed".to_owned());
         }
         thread::sleep(Duration::from_micros(random.below(4_000)));
     }
     Ok(Vec::new())
 }
 
-/// Guards, versions and forks are forgotten: their memory is lost, and nothing else is.
+/// Leaks guards, versions and forks, which must lose their memory and nothing else.
 fn forget(round: &Round<'_>, reader: Reader, mut random: Random) -> Result<Vec<Held>, String> {
     let mut forgotten = Vec::new();
-    while round.goes_on() {
+    while round.is_running() {
         if forgotten.len() < FORGOTTEN {
             let lost: &'static Reader = Box::leak(Box::new(reader.clone()));
             let cluster: &'static Cluster = match random.below(3) {
@@ -460,8 +466,8 @@ fn forget(round: &Round<'_>, reader: Reader, mut random: Random) -> Result<Vec<H
             forgotten.push((cluster, cluster.dump()));
         }
         for (cluster, dump) in &forgotten {
-            let which = || format!("what was forgotten at {}", cluster.generation().0);
-            finds_its_pods(cluster).map_err(|why| format!("{}: {why}", which()))?;
+            let which = || format!("the handle leaked at generation {}", cluster.generation().0);
+            check_pods(cluster).map_err(|why| format!("{}: {why}", which()))?;
             if cluster.dump() != *dump {
                 return Err(format!("{} changed", which()));
             }
@@ -471,9 +477,9 @@ fn forget(round: &Round<'_>, reader: Reader, mut random: Random) -> Result<Vec<H
     Ok(Vec::new())
 }
 
-/// Readers are made, sent to threads, cloned there and dropped, guards of theirs in any order.
+/// Creates readers, sends them to threads, clones and drops them there, and drops their guards in any order.
 fn come_and_go(round: &Round<'_>, reader: Reader, mut random: Random) -> Result<Vec<Held>, String> {
-    while round.goes_on() {
+    while round.is_running() {
         let how_many = 1 + random.below(12);
         let seen: Vec<Result<(), String>> = thread::scope(|scope| {
             let threads: Vec<_> = (0..how_many)
@@ -501,10 +507,10 @@ fn visit(mut reader: Reader, mut random: Random) -> Result<(), String> {
             return Err("a reader went back to an older version".to_owned());
         }
         last = third.generation();
-        finds_its_pods(&second)?;
-        // The oldest guard first.
+        check_pods(&second)?;
+        // Drops the oldest guard first.
         drop(first);
-        finds_its_pods(&third)?;
+        check_pods(&third)?;
         drop((third, second));
         let kept = reader.refresh();
         if kept.generation() < last {

@@ -1,19 +1,17 @@
-//! Minutes of everything at once on one engine: threads that write through the
-//! log, readers, forks, a scheduler, readers that panic, that stall and that are
-//! never seen again; and whether memory or progress suffers.
+//! Runs everything at once on one engine for some minutes: threads that write through the log, readers, forks, a
+//! scheduler, and readers that panic, stall or never return. Checks that neither memory nor progress suffers.
 //!
 //! `cargo run --release --example soak -- --minutes 5`
 //!
-//! Three parts. In the *calm* one readers come, go and panic, and live bytes must
-//! not grow. In the *stalled* one a reader pins a version and does not go on; in
-//! the *lost* one a thread ends without letting go of its pin. Both may cost the
-//! version that they pinned and what went since, which is counted, and must not
-//! hold anybody up; after the stalled part the memory must come back.
+//! The memory check has three parts. In the *calm* part readers come, go and panic, and live bytes must not grow. In
+//! the *stalled* part a reader pins a version and stops. In the *lost* part a thread ends without releasing its pin.
+//! Both may retain the pinned version and what has been removed since, within a measured limit, and must not delay any
+//! other thread. After the stalled part the memory must be freed.
 //!
-//! Before that, for a fifth of the time, readers misbehave in every way that the types allow, see [`hostile`].
-//! `--mode memory` or `--mode hostile` runs one of both alone.
+//! Before that, for a fifth of the time, readers misbehave in every way that the types allow, see [`hostile`]. `--mode
+//! memory` or `--mode hostile` runs only one of the two.
 //!
-//! The exit status is 1 if any of this fails, with a line that says what.
+//! If a check fails, the exit status is 1 and a line names the check.
 
 mod crew;
 mod gauge;
@@ -31,38 +29,38 @@ use portolan::{CommitPolicy, Config, Engine, Figures};
 use crew::{Counts, NODES, PODS_EACH};
 use gauge::{Part, Sample};
 
-/// How long, and with how many threads.
+/// The duration and the number of threads.
 #[derive(Parser)]
 struct Options {
-    /// Minutes in all, at least a tenth.
+    /// Total minutes, at least 0.1
     #[arg(long, default_value_t = 5.0)]
     minutes: f64,
-    /// Threads that write.
+    /// Number of writing threads
     #[arg(long, default_value_t = 2)]
     writers: usize,
-    /// Threads that read.
+    /// Number of reading threads
     #[arg(long, default_value_t = 3)]
     readers: usize,
-    /// Which checks to run.
+    /// Checks to run
     #[arg(long, value_enum, default_value_t = Mode::All)]
     mode: Mode,
-    /// Seed of what hostile readers do; threads still meet by chance.
+    /// Seed of the hostile readers; the interleaving of threads still varies
     #[arg(long, default_value_t = 1)]
     seed: u64,
 }
 
-/// Which checks to run.
+/// The checks to run.
 #[derive(Clone, Copy, PartialEq, ValueEnum)]
 enum Mode {
-    /// Hostile readers for a fifth of the time, then memory and progress.
+    /// Hostile readers for a fifth of the time, then memory and progress
     All,
-    /// Memory and progress alone.
+    /// Only memory and progress
     Memory,
-    /// Hostile readers alone.
+    /// Only hostile readers
     Hostile,
 }
 
-/// Between two samples; every tenth is printed.
+/// The time between two samples; every tenth sample is printed.
 const PERIOD: Duration = Duration::from_millis(250);
 
 fn main() -> ExitCode {
@@ -86,13 +84,13 @@ fn main() -> ExitCode {
     let engine = Engine::shared(Config {
         log_capacity: Some(64),
         live_index: true,
-        // Pods come and go at random, wherever there is room or not.
+        // Pods are added and removed at random, whether or not they fit.
         commit_check: CommitPolicy::Unchecked,
         ..Config::default()
     });
     let (stop, counts) = (AtomicBool::new(false), Counts::default());
     println!(
-        "{} writers, {} readers, {NODES} nodes, {PODS_EACH} pods a writer, for {minutes:.1} minutes",
+        "{} writers, {} readers, {NODES} nodes, {PODS_EACH} pods per writer, for {minutes:.1} minutes",
         options.writers, options.readers
     );
     let verdict = thread::scope(|scope| {
@@ -134,14 +132,14 @@ fn main() -> ExitCode {
     }
 }
 
-/// Samples for so long, part by part; why it failed, if it did.
+/// Samples for `all`, part by part, and returns the failed checks, if any.
 fn soak(engine: &Engine, all: Duration, counts: &Counts) -> Result<(), Vec<String>> {
-    // Pools and tables reach their size.
+    // Lets pools and tables grow to their final sizes.
     sample(engine, Part::Warm, all.mul_f64(0.2), counts);
     let calm = sample(engine, Part::Calm, all.mul_f64(0.4), counts);
     let mut failed = gauge::judge_calm(&calm);
 
-    // A reader that stalls with a pin, on a thread that does not go on until told.
+    // A reader that stalls with a pin, on a thread that waits for a signal.
     let (wake, sleep) = mpsc::channel::<()>();
     let reader = engine.reader().map_err(|_| vec!["a fold panicked".to_owned()])?;
     let stalled = thread::spawn(move || {
@@ -153,12 +151,12 @@ fn soak(engine: &Engine, all: Duration, counts: &Counts) -> Result<(), Vec<Strin
     failed.extend(gauge::judge_pinned(&calm, &part));
     drop(wake);
     if stalled.join().is_err() {
-        failed.push("what the stalled reader had pinned was not whole".to_owned());
+        failed.push("the thread of the stalled reader panicked".to_owned());
     }
     let part = sample(engine, Part::Freed, all.mul_f64(0.1), counts);
     failed.extend(gauge::judge_freed(&calm, &part));
 
-    // A thread that ends without letting go: its guard and its reader are never dropped.
+    // A thread that ends without releasing its pin: its guard and its reader are never dropped.
     let reader = engine.reader().map_err(|_| vec!["a fold panicked".to_owned()])?;
     let lost = thread::spawn(move || std::mem::forget(Box::leak(Box::new(reader)).pin()));
     if lost.join().is_err() {
@@ -169,12 +167,12 @@ fn soak(engine: &Engine, all: Duration, counts: &Counts) -> Result<(), Vec<Strin
     failed.is_empty().then_some(()).ok_or(failed)
 }
 
-/// Takes samples for so long.
+/// Takes samples for `time`.
 fn sample(engine: &Engine, part: Part, time: Duration, counts: &Counts) -> Vec<Sample> {
     let (started, mut samples) = (Instant::now(), Vec::new());
     while started.elapsed() < time {
         thread::sleep(PERIOD);
-        // Freed by hand, so that only what somebody holds is counted.
+        // Reclaims memory explicitly, so that only what is still held is counted.
         let figures: Figures = engine
             .with_writer(|writer| {
                 writer.reclaim();

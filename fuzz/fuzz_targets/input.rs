@@ -1,4 +1,4 @@
-//! Bytes through every parser, those of the program among them.
+//! Passes bytes to every parser, including those of the command-line program.
 #![no_main]
 
 #[path = "../../cli/src/files/mod.rs"]

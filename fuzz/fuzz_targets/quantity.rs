@@ -1,4 +1,4 @@
-//! Quantities against integers without a bound.
+//! Compares quantities with arbitrary-precision arithmetic.
 #![no_main]
 
 #[path = "../targets/quantity.rs"]

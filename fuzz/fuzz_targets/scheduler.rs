@@ -1,4 +1,4 @@
-//! Random pods on random clusters: every way of asking gives one answer.
+//! Schedules random pods on random clusters and checks that all ways of evaluating them agree.
 #![no_main]
 
 #[path = "../targets/checks.rs"]

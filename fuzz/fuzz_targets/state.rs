@@ -1,4 +1,4 @@
-//! The fold of random events against the naive fold.
+//! Compares the fold of random events with the naive fold.
 #![no_main]
 
 #[path = "../targets/events.rs"]

@@ -1,6 +1,5 @@
-//! What must hold of any pod on any cluster, whoever drew them: both ways of
-//! asking a plugin give one answer, the cycle decides by what plugins say node by
-//! node, and a filter that is told of a change says what one made anew says.
+//! Invariants of any pod on any cluster: chunk and per-node calls of a plugin agree, the cycle's decision follows from
+//! the plugins' verdicts on single nodes, and incremental filters equal rebuilt ones.
 
 use std::collections::BTreeMap;
 
@@ -41,7 +40,7 @@ fn chunks(cluster: &Cluster) -> impl Iterator<Item = &Chunk> {
     cluster.zones().flat_map(|zone| zone.chunks())
 }
 
-/// Asserts that every plugin says the same of 64 nodes at once as of each.
+/// Asserts that the chunk and per-node calls of every plugin agree.
 pub(crate) fn same_of_chunks_and_nodes(cluster: &Cluster, pod: &Pod) {
     let state = CycleState::default();
     let cycle = Cycle::new(cluster, pod, &state);
@@ -78,27 +77,27 @@ pub(crate) fn same_of_chunks_and_nodes(cluster: &Cluster, pod: &Pod) {
 }
 
 fn same_filter(name: &str, filter: &dyn Filter, (cluster, chunk): (&Cluster, &Chunk), mask: u64) {
-    let mut wanted = Ok(0_u64);
-    let mut reasons_wanted = BTreeMap::new();
+    let mut expected = Ok(0_u64);
+    let mut expected_reasons = BTreeMap::new();
     for lane in (0..64).filter(|lane| mask >> lane & 1 == 1) {
-        let node = cluster.node_in(chunk, lane).expect("a lane that is live has a node");
-        match (filter.filter(node), &mut wanted) {
+        let node = cluster.node_in(chunk, lane).expect("a live lane has a node");
+        match (filter.filter(node), &mut expected) {
             (None, Ok(passed)) => *passed |= 1 << lane,
-            (Some(status), Ok(_)) if !status.code.is_rejection() => wanted = Err(status),
+            (Some(status), Ok(_)) if !status.code.is_rejection() => expected = Err(status),
             (Some(status), _) => {
                 assert!(!status.reasons.is_empty(), "{name} rejects without a reason");
                 for reason in status.reasons {
-                    *reasons_wanted.entry(reason).or_insert(0) += 1;
+                    *expected_reasons.entry(reason).or_insert(0) += 1;
                 }
             }
             (None, Err(_)) => {}
         }
     }
-    assert_eq!(filter.filter_chunk(cluster, chunk, mask), wanted, "{name}");
+    assert_eq!(filter.filter_chunk(cluster, chunk, mask), expected, "{name}");
     let mut reasons = Reasons::default();
-    assert_eq!(filter.count_reasons(cluster, chunk, mask, &mut reasons), wanted, "{name}");
-    if let Ok(passed) = wanted {
-        assert_eq!(reasons.into_map(), reasons_wanted, "{name}");
+    assert_eq!(filter.count_reasons(cluster, chunk, mask, &mut reasons), expected, "{name}");
+    if let Ok(passed) = expected {
+        assert_eq!(reasons.into_map(), expected_reasons, "{name}");
         let rejected = mask & !passed;
         let resolvable = (0..64).filter(|lane| rejected >> lane & 1 == 1).filter(|lane| {
             let status = cluster.node_in(chunk, *lane).and_then(|node| filter.filter(node));
@@ -109,16 +108,15 @@ fn same_filter(name: &str, filter: &dyn Filter, (cluster, chunk): (&Cluster, &Ch
     }
 }
 
-/// Asserts that what all plugins say of all nodes adds up: scores from 0 to 100,
-/// totals by their weights, and where no node will do, as many reasons as nodes
-/// gave.
+/// Asserts that the verdicts of all plugins on all nodes are consistent: scores are from 0 to 100, totals are weighted
+/// sums, and if no node is feasible, the error counts exactly the reasons that the nodes gave.
 pub(crate) fn adds_up(framework: &Framework, cluster: &Cluster, pod: &Pod) -> Evaluation {
     let found = framework.evaluate(cluster, pod);
     for (name, verdict) in &found.nodes {
         for score in &verdict.scores {
             assert!((0..=100).contains(&score.normalized), "{name} {score:?}");
             let weight = framework.plugins_at(Point::Score).find(|(p, _)| p.name() == score.plugin);
-            let (_, weight) = weight.expect("who scored is a plugin that scores");
+            let (_, weight) = weight.expect("only Score plugins give scores");
             assert_eq!(score.weighted, score.normalized * weight, "{name} {score:?}");
         }
         let total = verdict.scores.iter().map(|score| score.weighted).sum::<i64>();
@@ -133,7 +131,7 @@ pub(crate) fn adds_up(framework: &Framework, cluster: &Cluster, pod: &Pod) -> Ev
             assert_eq!(found.nodes.len(), cluster.len());
             let mut counts = BTreeMap::new();
             for (name, verdict) in &found.nodes {
-                let status = verdict.status.as_ref().expect("no node will do");
+                let status = verdict.status.as_ref().expect("no node is feasible");
                 assert!(!status.reasons.is_empty(), "{name} is rejected without a reason");
                 for reason in &status.reasons {
                     *counts.entry(reason.clone()).or_insert(0) += 1;
@@ -145,8 +143,8 @@ pub(crate) fn adds_up(framework: &Framework, cluster: &Cluster, pod: &Pod) -> Ev
     found
 }
 
-/// Decides, and asserts that the decision is the one that is found node by node. A
-/// plugin that fails may do so on a node that is not looked at node by node.
+/// Schedules the pod, and asserts that the decision equals the one computed node by node. Errors of plugins are not
+/// compared, since a plugin may fail on a node that the per-node search does not examine.
 pub(crate) fn decided_by_nodes(
     scheduler: &mut Algorithm,
     cluster: &Cluster,
@@ -158,7 +156,7 @@ pub(crate) fn decided_by_nodes(
     let expected = match &decided {
         Err(ScheduleError::Plugin(_)) => return decided,
         Err(ScheduleError::Fit(error)) => {
-            // What preemption adds is not asked of nodes.
+            // The per-node search does not run preemption.
             let (post_filter, nomination) = (None, Nomination::Keep);
             let error = FitError { post_filter, nomination, ..FitError::clone(error) };
             Err(ScheduleError::Fit(Box::new(error)))
@@ -169,76 +167,76 @@ pub(crate) fn decided_by_nodes(
     decided
 }
 
-/// Whether a plugin counts otherwise when it is told than when it is made, as
-/// kube-scheduler's does: VolumeRestrictions uses of a claim by its name in
-/// whatever namespace, PodTopologySpread pods although the selector is empty.
-fn counts_otherwise(plugin: &str, pod: &Pod) -> bool {
+/// Returns whether a plugin's incremental updates deliberately differ from a rebuilt filter, as kube-scheduler's do.
+/// VolumeRestrictions matches claims by name in any namespace, and PodTopologySpread counts pods although the selector
+/// is empty.
+fn differs_by_design(plugin: &str, pod: &Pod) -> bool {
     plugin == "VolumeRestrictions"
         || plugin == "PodTopologySpread"
             && pod.template.topology_spread.iter().any(|spread| spread.selector.is_empty())
 }
 
-/// Why each node of a version is rejected.
+/// Returns why each node of a version is rejected.
 fn rejections(filter: &dyn Filter, cluster: &Cluster) -> Vec<Option<Status>> {
     cluster.nodes().map(|node| filter.filter(node)).collect()
 }
 
-/// Asserts that filters which are told of pods that come and go on a fork say
-/// what those say that are made anew there, and that their originals learn
-/// nothing of it. A filter that need not be told is asked as it is.
+/// Asserts that filters which are updated incrementally, as pods are added to and removed from a fork, equal filters
+/// rebuilt on the fork, and that the original filters do not change. A filter that needs no updates is used as it is.
 pub(crate) fn told_is_made_anew(draw: &mut Draw<'_>, cluster: &Cluster, pod: &Pod, steps: usize) {
     let state = CycleState::default();
-    for plugin in plugins().iter().filter(|plugin| !counts_otherwise(plugin.name(), pod)) {
+    for plugin in plugins().iter().filter(|plugin| !differs_by_design(plugin.name(), pod)) {
         let Ok(PreFilter::Filter(filter) | PreFilter::Only(_, filter)) =
             plugin.pre_filter(Cycle::new(cluster, pod, &state))
         else {
             continue;
         };
         let before = rejections(&*filter, cluster);
-        let mut told = filter.extend();
+        let mut incremental = filter.extend();
         let mut fork = cluster.fork();
         for step in 0..steps {
-            if !come_or_go(draw, &mut fork, told.as_deref_mut(), step) {
+            if !add_or_remove_pod(draw, &mut fork, incremental.as_deref_mut(), step) {
                 break;
             }
-            let anew = match plugin.pre_filter(Cycle::new(&fork, pod, &state)) {
-                Ok(PreFilter::Filter(anew) | PreFilter::Only(_, anew)) => rejections(&*anew, &fork),
+            let rebuilt = match plugin.pre_filter(Cycle::new(&fork, pod, &state)) {
+                Ok(PreFilter::Filter(rebuilt) | PreFilter::Only(_, rebuilt)) => {
+                    rejections(&*rebuilt, &fork)
+                }
                 Ok(PreFilter::Skip) => vec![None; fork.len()],
                 Err(_) => break,
             };
-            let said = rejections(told.as_deref().unwrap_or(&*filter), &fork);
-            assert_eq!(said, anew, "{}", plugin.name());
+            let verdicts = rejections(incremental.as_deref().unwrap_or(&*filter), &fork);
+            assert_eq!(verdicts, rebuilt, "{}", plugin.name());
         }
-        drop(told);
+        drop(incremental);
         assert_eq!(rejections(&*filter, cluster), before, "{}: the original", plugin.name());
     }
 }
 
-/// A pod comes to a node of the fork or goes, and the filter is told; whether
-/// there is a node.
-fn come_or_go<'a>(
+/// Adds a pod to a node of the fork or removes one, and updates the filter. Returns whether the fork has a node.
+fn add_or_remove_pod<'a>(
     draw: &mut Draw<'_>,
     fork: &mut Fork,
-    told: Option<&mut (dyn Filter + 'a)>,
+    incremental: Option<&mut (dyn Filter + 'a)>,
     step: usize,
 ) -> bool {
     let at = draw.below(fork.len().max(1) as u64) as usize;
     let Some(node) = fork.nodes().nth(at) else { return false };
-    let (name, there) = (node.name().clone(), node.pods().next().map(|pod| pod.to_pod()));
-    match there.filter(|_| draw.one_in(2)) {
-        Some(goes) => {
-            fork.remove_pod(&goes.uid).unwrap();
-            if let Some(told) = told {
-                told.remove_pod(&goes, fork.node(&name).unwrap()).unwrap();
+    let (name, present) = (node.name().clone(), node.pods().next().map(|pod| pod.to_pod()));
+    match present.filter(|_| draw.one_in(2)) {
+        Some(removed) => {
+            fork.remove_pod(&removed.uid).unwrap();
+            if let Some(incremental) = incremental {
+                incremental.remove_pod(&removed, fork.node(&name).unwrap()).unwrap();
             }
         }
         None => {
-            let comes = draw.pod(1_000 + step).on(name.clone());
-            // Sums of more than 64 bits are refused.
-            if fork.add_pod(&comes).is_ok()
-                && let Some(told) = told
+            let added = draw.pod(1_000 + step).on(name.clone());
+            // A sum that overflows 64 bits is refused.
+            if fork.add_pod(&added).is_ok()
+                && let Some(incremental) = incremental
             {
-                told.add_pod(&comes, fork.node(&name).unwrap()).unwrap();
+                incremental.add_pod(&added, fork.node(&name).unwrap()).unwrap();
             }
         }
     }

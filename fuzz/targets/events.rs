@@ -1,5 +1,5 @@
-//! Random events over few names, so that they collide: what the fuzzer's bytes
-//! and proptest's values both stand for.
+//! Random events over a few names, so that names collide. Both the fuzzer's bytes and proptest's values are decoded to
+//! these events.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use portolan::model::{
     Uid, Victim, node, pod,
 };
 
-/// What happens, in small numbers.
+/// An operation, encoded in small numbers.
 #[derive(Arbitrary, Clone, Debug)]
 #[cfg_attr(test, derive(proptest_derive::Arbitrary))]
 pub(crate) enum Op {
@@ -30,17 +30,17 @@ pub(crate) enum Op {
     Hold,
     Drop,
     Fork(Vec<PodSeed>),
-    /// As the first of all: the engine is one of Gödel's. Later: it is rebuilt.
+    /// As the first operation, enables Gödel semantics; later, rebuilds the engine.
     Godel,
-    AssumeSaying(SayingSeed),
-    AddSaying(SayingSeed),
-    UpdateSaying(u8, SayingSeed),
-    RelistSaying(Vec<SayingSeed>),
+    AssumeAnnotated(AnnotatedPodSeed),
+    AddAnnotated(AnnotatedPodSeed),
+    UpdateAnnotated(u8, AnnotatedPodSeed),
+    RelistAnnotated(Vec<AnnotatedPodSeed>),
     PutMovement(MovementSeed),
     DeleteMovement(u8),
 }
 
-/// What a pod is made of.
+/// The encoding of a pod.
 #[derive(Arbitrary, Clone, Debug)]
 #[cfg_attr(test, derive(proptest_derive::Arbitrary))]
 pub(crate) struct PodSeed {
@@ -49,15 +49,15 @@ pub(crate) struct PodSeed {
     shape: u8,
 }
 
-/// What a pod with annotations is made of.
+/// The encoding of a pod with Gödel annotations.
 #[derive(Arbitrary, Clone, Debug)]
 #[cfg_attr(test, derive(proptest_derive::Arbitrary))]
-pub(crate) struct SayingSeed {
+pub(crate) struct AnnotatedPodSeed {
     pod: PodSeed,
-    says: u8,
+    annotations: u8,
 }
 
-/// What a movement is made of: whose pods should go where, how many, and who came.
+/// The encoding of a movement: owners, nodes, the number of pods requested there, and the pods already placed.
 #[derive(Arbitrary, Clone, Debug)]
 #[cfg_attr(test, derive(proptest_derive::Arbitrary))]
 pub(crate) struct MovementSeed {
@@ -65,7 +65,7 @@ pub(crate) struct MovementSeed {
     places: Vec<[u8; 4]>,
 }
 
-/// What a node is made of.
+/// The encoding of a node.
 #[derive(Arbitrary, Clone, Debug)]
 #[cfg_attr(test, derive(proptest_derive::Arbitrary))]
 pub(crate) struct NodeSeed {
@@ -74,7 +74,7 @@ pub(crate) struct NodeSeed {
     shape: u8,
 }
 
-/// One of a few uids, the empty one among them.
+/// Returns one of 16 uids, including the empty one.
 pub(crate) fn uid(n: u8) -> Uid {
     Uid::new(&match n % 16 {
         0 => String::new(),
@@ -87,7 +87,7 @@ fn name(n: u8) -> Name {
     format!("n{}", n % 72).into()
 }
 
-/// The pod of a seed.
+/// Returns the pod of a seed.
 pub(crate) fn make_pod(seed: &PodSeed) -> Pod {
     let bit = |n: u8| seed.shape >> n & 1 == 1;
     let mut builder = pod(format!("p{}", seed.uid % 16))
@@ -109,7 +109,7 @@ pub(crate) fn make_pod(seed: &PodSeed) -> Pod {
         builder = builder.pod_affinity(PodAffinity::default());
     }
     if bit(4) {
-        // Sums beside the edge of 64 bits.
+        // Some sums come close to the limit of 64 bits, or exceed it.
         builder = builder.memory(i64::MAX / 2);
     }
     let mut pod = builder.build();
@@ -117,13 +117,13 @@ pub(crate) fn make_pod(seed: &PodSeed) -> Pod {
     pod
 }
 
-/// The pod of a seed, of an owner, that follows a movement or goes in place of others.
-fn make_saying(seed: &SayingSeed) -> Pod {
+/// Returns the pod of a seed, with an owner and annotations: it may follow a movement, or preempt victims.
+fn make_annotated_pod(seed: &AnnotatedPodSeed) -> Pod {
     let mut pod = make_pod(&seed.pod);
-    let (says, bit) = (seed.says, |n: u8| seed.says >> n & 1 == 1);
+    let (annotations, bit) = (seed.annotations, |n: u8| seed.annotations >> n & 1 == 1);
     let mut spec = (**pod.template).clone();
-    // Else it has no owner.
-    match says % 3 {
+    // The remaining pods have no owner.
+    match annotations % 3 {
         0 => spec.scheduling_group = Some("g".into()),
         1 => spec.owners = Box::new([replica_set()]),
         _ => {}
@@ -131,16 +131,16 @@ fn make_saying(seed: &SayingSeed) -> Pod {
     let victim =
         |n: u8| Victim { namespace: "n".into(), name: "v".into(), uid: uid(n).to_string().into() };
     let nominated_node = bit(2).then(|| NominatedNode {
-        node: name(if bit(3) { seed.pod.node } else { says }),
-        victims: [says, says / 16].map(victim).into(),
+        node: name(if bit(3) { seed.pod.node } else { annotations }),
+        victims: [annotations, annotations / 16].map(victim).into(),
     });
     spec.godel = Some(Box::new(GodelPod {
-        // One of another scheduler, where it names no node of its own.
+        // If no node is named, the pod is another scheduler's.
         state: if bit(4) { "assumed".into() } else { "dispatched".into() },
         selected_scheduler: Some("s".into()),
-        assumed_node: (bit(4) && !bit(2)).then(|| name(says)),
+        assumed_node: (bit(4) && !bit(2)).then(|| name(annotations)),
         nominated_node,
-        movement: bit(5).then(|| movement_name(says)),
+        movement: bit(5).then(|| movement_name(annotations)),
         ..GodelPod::default()
     }));
     pod.template = Template::new(spec);
@@ -168,13 +168,13 @@ fn make_movement(seed: &MovementSeed) -> Object {
         uid: uid(n),
         node: name(n),
     };
-    let place = |[whose, node, desired, actual]: &[u8; 4]| {
+    let place = |[owner_kind, node, desired, actual]: &[u8; 4]| {
         let (kind, name_of, uid_of) =
-            if whose % 2 == 0 { ("PodGroup", "g", "") } else { ("ReplicaSet", "rs", "r") };
+            if owner_kind % 2 == 0 { ("PodGroup", "g", "") } else { ("ReplicaSet", "rs", "r") };
         let namespace = pod("p").build().namespace().clone();
         let owner =
             OwnerKey { kind: kind.into(), namespace, name: name_of.into(), uid: uid_of.into() };
-        // The edge of 64 bits among them.
+        // Include the largest 64-bit number.
         let desired = if *desired == u8::MAX { u64::MAX } else { (desired % 4).into() };
         let actual = (0..actual % 4).map(|i| task((actual / 4).wrapping_add(i))).collect();
         let nodes = Box::new([RecommendedNode { node: name(*node), desired, actual }]);
@@ -202,8 +202,7 @@ fn make_node(seed: &NodeSeed) -> Node {
     builder.build()
 }
 
-/// What an operation writes to the log, `step` being its clock; none where it
-/// only looks.
+/// Returns the event of an operation, with `step` as its clock, or `None` if the operation writes nothing.
 pub(crate) fn event(op: &Op, step: i64) -> Option<Event> {
     let now = Timestamp::from_secs(step * 7);
     Some(match op {
@@ -225,15 +224,15 @@ pub(crate) fn event(op: &Op, step: i64) -> Option<Event> {
         Op::RelistNodes(seeds) => Event::Relist(Arc::new(Relist::Nodes(
             seeds.iter().map(|seed| Arc::new(make_node(seed))).collect(),
         ))),
-        Op::AssumeSaying(seed) => {
-            Event::AssumePod { pod: Arc::new(make_saying(seed)), decided_on: None }
+        Op::AssumeAnnotated(seed) => {
+            Event::AssumePod { pod: Arc::new(make_annotated_pod(seed)), decided_on: None }
         }
-        Op::AddSaying(seed) => Event::AddPod(Arc::new(make_saying(seed))),
-        Op::UpdateSaying(old, seed) => {
-            Event::UpdatePod { old: uid(*old), pod: Arc::new(make_saying(seed)) }
+        Op::AddAnnotated(seed) => Event::AddPod(Arc::new(make_annotated_pod(seed))),
+        Op::UpdateAnnotated(old, seed) => {
+            Event::UpdatePod { old: uid(*old), pod: Arc::new(make_annotated_pod(seed)) }
         }
-        Op::RelistSaying(seeds) => {
-            Event::Relist(Arc::new(Relist::Pods(seeds.iter().map(make_saying).collect())))
+        Op::RelistAnnotated(seeds) => {
+            Event::Relist(Arc::new(Relist::Pods(seeds.iter().map(make_annotated_pod).collect())))
         }
         Op::PutMovement(seed) => Event::PutObject(make_movement(seed)),
         Op::DeleteMovement(n) => Event::DeleteObject(Arc::new(ObjectKey {

@@ -1,11 +1,10 @@
-//! The target's body, mounted by the fuzzer and by the program's tests: bytes
-//! through every parser.
+//! The body of the fuzz target, shared by the fuzzer and the command-line program's tests: passes bytes to every
+//! parser.
 //!
-//! The first byte chooses the parser. Most take the bytes as they are; the last
-//! three make a few changes to objects that have every field, which gets deeper
-//! than bytes do. What a parser accepts goes into an engine, and a few pods are
-//! evaluated there. What it refuses must say where. Time and memory are bounded
-//! by the fuzzer's own limits.
+//! The first byte selects the parser. Most parsers receive the remaining bytes unchanged. The last three instead make a
+//! few changes to objects that have every field, which reaches deeper than random bytes do. Accepted objects are added
+//! to an engine, and a few pods are evaluated there. A rejection must name its location. Time and memory are bounded by
+//! the fuzzer's own limits.
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
@@ -38,7 +37,7 @@ const PARSERS: [fn(&[u8], Checks); 12] = [
     grown_vectors,
 ];
 
-/// The numbers of the checks that samples leave out most of the time.
+/// The numbers of the checks that most samples omit.
 mod check {
     pub(super) const ALIASES: u64 = 0;
     pub(super) const YAML: u64 = 1;
@@ -47,8 +46,7 @@ mod check {
     pub(super) const PRIORITIES: u64 = 4;
 }
 
-/// Runs one input with a sample of the costly checks; a first byte `0` is the first
-/// parser.
+/// Runs one input with a sample of the expensive checks. The first byte `0` selects the first parser.
 #[allow(dead_code, reason = "replays run all checks")]
 pub(crate) fn run(data: &[u8]) {
     run_checking(data, Checks::for_input(data));
@@ -66,8 +64,8 @@ fn run_checking(data: &[u8], checks: Checks) {
     }
 }
 
-/// Reads a text. Many aliases in one take as long as fifty other inputs, up to the
-/// parser's limit, and a fuzzer is drawn to them.
+/// Passes a text to a parser. A text with many aliases, up to the parser's limit, takes as long as fifty other inputs,
+/// and fuzzers tend towards such texts.
 fn text(bytes: &[u8], checks: Checks, read: impl Fn(&str)) {
     if let Ok(text) = std::str::from_utf8(bytes)
         && (text.matches('*').count() <= 16 || checks.include(check::ALIASES, 16))
@@ -76,10 +74,10 @@ fn text(bytes: &[u8], checks: Checks, read: impl Fn(&str)) {
     }
 }
 
-/// Whether an input has this line, counted from 1; its end is the line after a
-/// last newline.
+/// Returns whether an input has this line, counted from 1. The end of the input counts as the line after the last
+/// newline.
 fn has_line(bytes: &[u8], line: u64) -> bool {
-    // YAML counts carriage returns too.
+    // YAML also counts carriage returns.
     let ends = bytes.iter().filter(|byte| matches!(byte, b'\n' | b'\r')).count() as u64;
     (1..=ends + 1).contains(&line)
 }
@@ -88,11 +86,11 @@ fn refused(error: &k8s::ReadError, bytes: &[u8]) {
     assert!(!error.cause().to_string().is_empty());
     match error.line() {
         Some(line) => assert!(has_line(bytes, line), "{error}: there is no line {line}"),
-        // The whole input is meant where it is one object of no kind.
+        // If the input is one object without a known kind, the error concerns the whole input.
         None => assert!(
             !error.path().is_empty()
                 || matches!(error.cause(), k8s::Cause::NoKind | k8s::Cause::Kind { .. }),
-            "{error}: where?"
+            "{error}: no location"
         ),
     }
 }
@@ -104,8 +102,8 @@ fn objects(read: Result<k8s::Objects, k8s::ReadError>, bytes: &[u8], checks: Che
     }
 }
 
-/// Puts all into an engine, as the program does. An engine may refuse what a
-/// parser accepts (a pod that is there twice), and stays right then.
+/// Adds all objects to an engine, as the command-line program does. An engine may refuse what a parser accepts, such as
+/// a duplicate pod, and must remain consistent.
 fn admit(mut objects: k8s::Objects, checks: Checks) {
     let replicas = objects.controllers.iter().map(|controller| controller.replicas);
     if replicas.fold(0, usize::saturating_add) <= 200 {
@@ -129,7 +127,7 @@ fn admit(mut objects: k8s::Objects, checks: Checks) {
     place(&mut writer, pending, &PROFILE, checks);
 }
 
-/// Places the first few pods, each on the best of its nodes.
+/// Places the first few pods, each on its best node.
 fn place(writer: &mut Writer, pods: Vec<Pod>, framework: &Framework, checks: Checks) {
     for mut pod in pods.into_iter().take(4) {
         writer.publish();
@@ -155,7 +153,7 @@ fn configuration(text: &str, checks: Checks) {
             let (nodes, pods) = &*CLUSTER;
             let (mut writer, _) = Engine::inline(Config::default());
             for node in nodes {
-                writer.add_node(node.clone()).expect("the catalogue's nodes are taken");
+                writer.add_node(node.clone()).expect("the catalogue's nodes are valid");
             }
             for profile in configuration.profiles.into_iter().take(2) {
                 place(&mut writer, pods.clone(), &profile.framework, checks);
@@ -168,11 +166,11 @@ fn configuration(text: &str, checks: Checks) {
     }
 }
 
-fn wrong(wrong: &Wrong, bytes: &[u8], may_be_whole: bool) {
+fn wrong(wrong: &Wrong, bytes: &[u8], may_lack_line: bool) {
     assert!(!wrong.what.is_empty());
     match wrong.line {
         Some(line) => assert!(has_line(bytes, line), "{}: there is no line {line}", wrong.what),
-        None => assert!(may_be_whole, "{}: where?", wrong.what),
+        None => assert!(may_lack_line, "{}: no location", wrong.what),
     }
 }
 
@@ -227,7 +225,7 @@ fn admit_all(nodes: Vec<Node>, arrivals: Vec<Arrival>, checks: Checks) {
     place(&mut writer, pods, &PROFILE, checks);
 }
 
-/// The kinds that have stores, and what vectors call a list of them.
+/// The kinds that have stores, and the names of their lists in vectors.
 const KINDS: [(&str, &str); 12] = [
     ("Namespace", "namespaces"),
     ("Service", "services"),
@@ -243,37 +241,37 @@ const KINDS: [(&str, &str); 12] = [
     ("CSIStorageCapacity", "csiStorageCapacities"),
 ];
 
-/// One value as an API server stores it, taken for every kind.
+/// Reads one value, as an API server stores it, as an object of every kind.
 fn stored(bytes: &[u8], checks: Checks) {
     let Ok(value) = serde_json::from_slice::<Value>(bytes) else { return };
     let (mut writer, _) = Engine::inline(Config::default());
-    let somewhere = |error: &k8s::ReadError| {
-        // A value has no lines; what is wrong with it as a whole has no path.
+    let check_error = |error: &k8s::ReadError| {
+        // A value has no line numbers, and an error that concerns the whole value has no path.
         assert!(!error.to_string().is_empty());
     };
     match k8s::node(&value) {
         Ok(node) => drop(writer.add_node(node)),
-        Err(error) => somewhere(&error),
+        Err(error) => check_error(&error),
     }
     for (kind, _) in KINDS {
         match k8s::object(kind, &value) {
             Ok(object) => drop(writer.put_object(object)),
-            Err(error) => somewhere(&error),
+            Err(error) => check_error(&error),
         }
     }
     if let Err(error) = k8s::node_affinity(&value) {
-        somewhere(&error);
+        check_error(&error);
     }
     match k8s::pod(&value) {
         Ok(pod) => {
             drop(writer.add_pod(pod.clone()));
             place(&mut writer, vec![pod], &PROFILE, checks);
         }
-        Err(error) => somewhere(&error),
+        Err(error) => check_error(&error),
     }
 }
 
-/// The lines of a text as quantities, times, and parts of selectors.
+/// Reads the lines of a text as quantities, times, and parts of selectors.
 fn scalars(bytes: &[u8], checks: Checks) {
     let text = String::from_utf8_lossy(bytes);
     let mut lines = text.split('\n');
@@ -308,35 +306,35 @@ fn scalars(bytes: &[u8], checks: Checks) {
     }
 }
 
-/// Objects of all kinds with every field that is read.
+/// Objects of all kinds, with every field that the parsers read.
 static CATALOGUE: LazyLock<Vec<Value>> = LazyLock::new(|| {
     let list: Value = serde_json::from_str(include_str!("input/objects.json")).expect("JSON");
     list["items"].as_array().cloned().expect("a list")
 });
 
-/// The nodes and the pods among the first of the catalogue, for configurations.
+/// The nodes and pods among the catalogue's first objects, used to evaluate configurations.
 static CLUSTER: LazyLock<(Vec<Node>, Vec<Pod>)> = LazyLock::new(|| {
     let catalogue = CATALOGUE.iter().take(6).cloned().collect::<Vec<_>>();
     let text = Value::Array(catalogue).to_string();
-    let objects = k8s::read_json(text.as_bytes()).expect("the catalogue reads");
+    let objects = k8s::read_json(text.as_bytes()).expect("the catalogue is valid");
     (objects.nodes, objects.pods)
 });
 
-/// The profile that evaluates what was read; it keeps nothing of what it evaluates.
+/// The profile that evaluates parsed objects. It keeps no state from one evaluation to the next.
 static PROFILE: LazyLock<Framework> = LazyLock::new(Framework::default_profile);
 
 static CONFIGURATION: LazyLock<Value> =
     LazyLock::new(|| serde_json::from_str(include_str!("input/configuration.json")).expect("JSON"));
 
-/// One change at a place that is found by walking down from the root.
+/// One change at a position that is found by descending from the root.
 #[derive(Arbitrary, Debug)]
 struct Change<'a> {
-    way: [u8; 8],
-    what: What<'a>,
+    path: [u8; 8],
+    edit: Edit<'a>,
 }
 
 #[derive(Arbitrary, Debug)]
-enum What<'a> {
+enum Edit<'a> {
     Remove,
     Null,
     Empty,
@@ -397,10 +395,10 @@ const KNOWN: [&str; 40] = [
 impl Change<'_> {
     fn apply(&self, root: &mut Value) {
         let mut at = root;
-        let mut way = self.way.iter();
+        let mut path = self.path.iter();
         loop {
-            let last = way.len() <= 1;
-            let step = usize::from(*way.next().unwrap_or(&0));
+            let last = path.len() <= 1;
+            let step = usize::from(*path.next().unwrap_or(&0));
             let length = match &*at {
                 Value::Array(list) => list.len(),
                 Value::Object(map) => map.len(),
@@ -409,7 +407,7 @@ impl Change<'_> {
             if length == 0 {
                 return self.change(at);
             }
-            // Most places are leaves, or one above.
+            // Most changes apply to a leaf, or to its parent.
             if last || step >= 240 {
                 return self.within(at, step % length);
             }
@@ -424,21 +422,21 @@ impl Change<'_> {
     }
 
     fn within(&self, parent: &mut Value, index: usize) {
-        match (&self.what, parent) {
-            (What::Remove, Value::Array(list)) => drop(list.remove(index)),
-            (What::Repeat(times), Value::Array(list)) => {
+        match (&self.edit, parent) {
+            (Edit::Remove, Value::Array(list)) => drop(list.remove(index)),
+            (Edit::Repeat(times), Value::Array(list)) => {
                 let one = list[index].clone();
                 list.extend(std::iter::repeat_n(one, usize::from(*times) % 4));
             }
-            (What::Swap(other), Value::Array(list)) => {
+            (Edit::Swap(other), Value::Array(list)) => {
                 let other = usize::from(*other) % list.len();
                 list.swap(index, other);
             }
-            (What::Remove | What::Rename(_), Value::Object(map)) => {
+            (Edit::Remove | Edit::Rename(_), Value::Object(map)) => {
                 let key = map.keys().nth(index).cloned().unwrap_or_default();
                 let value = map.remove(&key).unwrap_or_default();
-                if let What::Rename(name) = self.what {
-                    // A key of YAML is no longer than 1,024 characters.
+                if let Edit::Rename(name) = self.edit {
+                    // A YAML key has at most 1,024 characters.
                     map.insert(name.chars().take(200).collect(), value);
                 }
             }
@@ -453,22 +451,22 @@ impl Change<'_> {
     }
 
     fn change(&self, value: &mut Value) {
-        *value = match &self.what {
-            What::Remove | What::Null => Value::Null,
-            What::Empty if value.is_array() => json!([]),
-            What::Empty if value.is_object() => json!({}),
-            What::Empty => json!(""),
-            What::Wrap | What::Repeat(_) | What::Swap(_) => json!([value.take()]),
-            What::Number(number) => json!(number),
-            What::Small(number) => json!(number),
-            What::Fraction(number) => json!(number),
-            What::Known(which) => json!(KNOWN[usize::from(*which) % KNOWN.len()]),
-            What::Text(text) | What::Rename(text) => json!(text),
+        *value = match &self.edit {
+            Edit::Remove | Edit::Null => Value::Null,
+            Edit::Empty if value.is_array() => json!([]),
+            Edit::Empty if value.is_object() => json!({}),
+            Edit::Empty => json!(""),
+            Edit::Wrap | Edit::Repeat(_) | Edit::Swap(_) => json!([value.take()]),
+            Edit::Number(number) => json!(number),
+            Edit::Small(number) => json!(number),
+            Edit::Fraction(number) => json!(number),
+            Edit::Known(which) => json!(KNOWN[usize::from(*which) % KNOWN.len()]),
+            Edit::Text(text) | Edit::Rename(text) => json!(text),
         };
     }
 }
 
-/// A few of the catalogue's objects, changed.
+/// Returns a few of the catalogue's objects with changes.
 fn some(input: &mut Unstructured<'_>) -> arbitrary::Result<Vec<Value>> {
     let mut list = Vec::new();
     for _ in 0..input.int_in_range(1..=4)? {
@@ -481,12 +479,12 @@ fn some(input: &mut Unstructured<'_>) -> arbitrary::Result<Vec<Value>> {
     Ok(list.as_array_mut().map(std::mem::take).unwrap_or_default())
 }
 
-/// Whether a YAML parser takes the characters of a JSON text as they are.
+/// Returns whether a YAML parser reads the characters of a JSON text unchanged.
 fn is_plain(text: &str) -> bool {
     text.chars().all(|c| (' '..='~').contains(&c))
 }
 
-/// An object of these fields, which are moved; `json!` would write them out and read them.
+/// Creates an object by moving these fields, which `json!` would serialize and parse again.
 fn object<const N: usize>(fields: [(&str, Value); N]) -> Value {
     Value::Object(
         fields.into_iter().map(|(key, value)| (key.to_owned(), value)).collect::<Map<_, _>>(),
@@ -505,7 +503,8 @@ fn grown_objects(bytes: &[u8], checks: Checks) {
             refused(error, text.as_bytes());
         }
         if let (Ok(json), true) = (&from_json, is_plain(&text)) {
-            let yaml = from_yaml.unwrap_or_else(|error| panic!("JSON is no YAML: {error}: {text}"));
+            let yaml = from_yaml
+                .unwrap_or_else(|error| panic!("JSON text is not valid YAML: {error}: {text}"));
             assert_eq!(format!("{json:?}"), format!("{yaml:?}"));
         }
     }
@@ -573,7 +572,7 @@ fn scenario(input: &mut Unstructured<'_>) -> arbitrary::Result<Value> {
             let empty = [Value::Null];
             let pod = input.choose(if pods.is_empty() { &empty } else { &pods })?;
             let node = input.choose(if nodes.is_empty() { &empty } else { &nodes })?;
-            // Other fields would be parsed and not read.
+            // Any other field would be parsed but not used.
             if op.ends_with("Node") {
                 operation["node"] = node.clone();
             } else {

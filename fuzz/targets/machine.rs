@@ -1,10 +1,9 @@
-//! An engine and the naive fold side by side: they agree whenever they are compared,
-//! what is held does not change, and in the end nothing is left.
+//! Runs an engine next to the naive fold. Both agree whenever they are compared, held snapshots and forks do not
+//! change, and finally all memory is released.
 //!
-//! Writing both out costs a hundred times as much as an event does. A fuzzer therefore
-//! compares now and then and in the end ([`Compare::Sometimes`]); a difference stays
-//! until then, or is found by an input that ends earlier. Whoever looks for the event
-//! that made it compares after each ([`Compare::Often`]).
+//! Dumping both states costs a hundred times as much as an event. A fuzzer therefore compares occasionally and at the
+//! end ([`Compare::Sometimes`]); a difference persists until then, or is found by an input that ends earlier. To find
+//! the event that causes a difference, compare after each event ([`Compare::Often`]).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,23 +17,22 @@ use portolan::{Config, Engine, GodelConfig, Reader, Writer};
 
 use super::events::{Op, event, make_pod, uid};
 
-/// When an engine is compared with its oracle, besides in the end.
+/// When to compare an engine with its oracle, other than at the end.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Compare {
-    /// After each of the first events, and after one in eight from then on.
+    /// After each of the first 32 events, and then after one event in 8.
     #[allow(dead_code, reason = "fuzzers compare sometimes")]
     Often,
-    /// After about one event in 32, and with one publish in sixteen: which ones
-    /// follows from the number.
+    /// After about one event in 32, and at one publish in 16, selected by this number.
     #[allow(dead_code, reason = "proptest compares often")]
     Sometimes(u64),
 }
 
 impl Compare {
-    /// Whether to compare at this step, with the odds `1 / n` if not often.
+    /// Returns whether to compare at this step. With [`Compare::Sometimes`], the probability is `1 / n`.
     fn is_due(self, step: i64, n: u64) -> bool {
         let Compare::Sometimes(seed) = self else { return true };
-        // SplitMix64 of the step: successive numbers give unrelated ones.
+        // SplitMix64 of the step: consecutive steps give unrelated numbers.
         let mut z = (step as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(seed);
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -42,7 +40,7 @@ impl Compare {
     }
 }
 
-/// An engine beside its oracle.
+/// An engine and its oracle.
 pub(crate) struct Machine {
     compare: Compare,
     writer: Writer,
@@ -53,7 +51,7 @@ pub(crate) struct Machine {
     step: i64,
 }
 
-/// The dump without what the naive fold has no columns for.
+/// Removes the parts of a dump that the naive fold does not compute.
 fn comparable(mut dump: Dump) -> Dump {
     for node in dump.nodes.values_mut() {
         node.columns.clear();
@@ -61,9 +59,8 @@ fn comparable(mut dump: Dump) -> Dump {
     dump
 }
 
-/// Whether the event was refused because a sum would leave 64 bits: the naive
-/// fold sums without a bound.
-fn is_beyond(outcome: &Outcome) -> bool {
+/// Returns whether the event was refused because a sum would overflow 64 bits. The naive fold's sums are unbounded.
+fn is_overflow(outcome: &Outcome) -> bool {
     match outcome {
         Err(EventError::Overflow { .. }) => true,
         Err(EventError::Together(why)) => matches!(**why, EventError::Overflow { .. }),
@@ -76,13 +73,13 @@ impl Machine {
         Machine::with(compare, None, CommitPolicy::Unchecked)
     }
 
-    /// One that checks placements before it assumes pods, as engines do by default.
-    #[allow(dead_code, reason = "the fuzzer itself has no input that asks for it")]
+    /// Creates a machine whose engine checks placements before it assumes pods, as engines do by default.
+    #[allow(dead_code, reason = "the fuzzer's inputs cannot select it")]
     pub(crate) fn checked(compare: Compare) -> Machine {
         Machine::with(compare, None, CommitPolicy::default())
     }
 
-    /// One that keeps what pods and Movements say.
+    /// Creates a machine with Gödel semantics, which evaluates annotations of pods and Movements.
     pub(crate) fn of_godel(compare: Compare) -> Machine {
         let godel = GodelConfig::new("godel");
         let godel = GodelConfig { movements: true, preemption_marks: true, ..godel };
@@ -104,20 +101,20 @@ impl Machine {
         Machine { compare, writer, reader, naive, held: Vec::new(), forks: Vec::new(), step: 0 }
     }
 
-    /// Takes one step; whether the oracle can follow further.
+    /// Applies one operation. Returns whether the oracle can continue.
     pub(crate) fn step(&mut self, op: &Op) -> bool {
         self.step += 1;
         match (op, event(op, self.step)) {
             (_, Some(event)) => {
                 let outcome = self.writer.apply(&event);
                 if outcome.as_ref().is_ok_and(|applied| !applied.rejected.is_empty()) {
-                    // Of a list some went in.
+                    // A relist was applied only in part, which the oracle cannot represent.
                     return false;
                 }
-                if !is_beyond(&outcome) {
+                if !is_overflow(&outcome) {
                     assert_eq!(outcome.is_ok(), self.naive.apply(&event), "{event:?}");
                 }
-                if self.is_to_be_compared() {
+                if self.should_compare() {
                     let dump = comparable(self.writer.dump());
                     assert_eq!(dump, self.naive.dump(), "after {event:?}");
                 }
@@ -136,7 +133,7 @@ impl Machine {
             (Op::Fork(seeds), _) if self.forks.len() < 4 => {
                 let mut fork = self.writer.cluster().fork();
                 for seed in seeds {
-                    // Refusals are part of the input.
+                    // A refusal is a valid outcome.
                     drop(fork.add_pod(&make_pod(seed)));
                 }
                 if self.compare.is_due(self.step, 4) {
@@ -154,15 +151,15 @@ impl Machine {
         true
     }
 
-    fn is_to_be_compared(&self) -> bool {
+    fn should_compare(&self) -> bool {
         match self.compare {
-            // Long runs cost most of their time here.
+            // In long runs, comparing takes most of the time.
             Compare::Often => self.step <= 32 || self.step % 8 == 0,
             Compare::Sometimes(_) => self.compare.is_due(self.step, 32),
         }
     }
 
-    /// Readers see what was written, whole, and the live index with them.
+    /// Publishes, and asserts that readers and the live index see exactly the published version.
     fn publish(&mut self) {
         let generation = self.writer.publish();
         let version = self.reader.pin();
@@ -173,13 +170,13 @@ impl Machine {
         assert_eq!(version.dump(), self.writer.dump());
         for uid in (0..16).map(uid) {
             let (known, live) = self.reader.get_pod(&uid);
-            assert_eq!(known, generation, "no reader was in the way");
+            assert_eq!(known, generation, "no reader blocks the live index");
             let pod = version.pod(&uid).map(|pod| (pod.node().slot(), pod.is_assumed()));
             assert_eq!(live.map(|pod| (pod.slot, pod.assumed)), pod, "{uid}");
         }
     }
 
-    /// What is asserted in the end.
+    /// Asserts the invariants that hold at the end of a run.
     pub(crate) fn finish(mut self) {
         assert_eq!(comparable(self.writer.dump()), self.naive.dump());
         assert_eq!(self.writer.cluster().audit(), vec![]);
@@ -191,6 +188,6 @@ impl Machine {
         }
         self.reader.release();
         self.writer.reclaim();
-        assert_eq!(self.writer.figures().retired, 0, "nobody holds a version");
+        assert_eq!(self.writer.figures().retired, 0, "no version is held");
     }
 }

@@ -1,8 +1,8 @@
-//! The target's body, mounted by the fuzzer and by `tests/fuzz_corpus.rs`:
-//! quantities against arithmetic on integers without a bound.
+//! The body of the fuzz target, shared by the fuzzer and `tests/fuzz_corpus.rs`: compares quantities with
+//! arbitrary-precision arithmetic.
 //!
-//! The oracle reads the text by itself and shares nothing with the parser: it
-//! takes the number as one fraction, and rounds and caps once, at the end.
+//! The oracle parses the text independently and shares no code with the parser. It treats the number as one fraction,
+//! which it rounds and caps once, at the end.
 
 use arbitrary::{Arbitrary, Unstructured};
 use num_bigint::{BigInt, BigUint};
@@ -13,7 +13,7 @@ const SUFFIXES: [&str; 24] = [
     "K", "mi", "i", ".", "KiB", "e-",
 ];
 
-/// A text that is a quantity more often than not.
+/// A text that is usually a valid quantity.
 #[derive(Arbitrary, Debug)]
 enum Text<'a> {
     Any(&'a str),
@@ -36,11 +36,11 @@ enum Text<'a> {
     },
     Whole(i64),
     Milli(i64),
-    /// So many billionths: the finest unit, and the whole range.
+    /// A number of billionths: the finest unit, over the whole range.
     Nanos(i128),
 }
 
-/// A digit, so many times, and then others.
+/// Zeros, nines and further digits, each repeated a number of times.
 #[derive(Arbitrary, Debug)]
 struct Digits {
     zeros: u8,
@@ -81,10 +81,10 @@ impl Text<'_> {
     }
 }
 
-/// Beyond this power of ten a number is out of every range, on either side.
+/// Beyond this power of ten, every number is out of range in either direction.
 const FAR: i64 = 1_000;
 
-/// The billionths that a text means, and none where it is no quantity.
+/// Returns the number of billionths that a text denotes, or `None` if it is not a quantity.
 fn expected(text: &str) -> Option<BigInt> {
     let unsigned = text.strip_prefix(['-', '+']).unwrap_or(text);
     let end = unsigned.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(unsigned.len());
@@ -96,7 +96,7 @@ fn expected(text: &str) -> Option<BigInt> {
     let digits: BigUint = format!("0{whole}{fraction}").parse().ok()?;
     let ten = |power: i64| BigUint::from(10_u32).pow(u32::try_from(power).unwrap_or(0));
     let fraction = fraction.len() as i64;
-    // digits × times / ten(over), in billionths.
+    // The result is digits × times / ten(over), in billionths.
     let (times, over, cap) = match suffix {
         "Ki" | "Mi" | "Gi" | "Ti" | "Pi" | "Ei" => {
             let power = "KMGTPE".find(&suffix[..1])? as u64 + 1;
@@ -110,7 +110,7 @@ fn expected(text: &str) -> Option<BigInt> {
                 "M" | "G" | "T" | "P" | "E" => "MGTPE".find(suffix)? as i64 * 3 + 6,
                 _ => suffix.strip_prefix(['e', 'E'])?.parse().ok()?,
             };
-            // A far power means the same as any other that is far enough.
+            // All powers beyond `FAR` have the same effect.
             let far = FAR + number.len() as i64;
             let power = power.clamp(-far, far) + 9 - fraction;
             (ten(power.max(0)), (-power).max(0), BigUint::from(i128::MAX as u128))
@@ -121,15 +121,15 @@ fn expected(text: &str) -> Option<BigInt> {
     Some(if text.starts_with('-') { -BigInt::from(amount) } else { amount.into() })
 }
 
-/// An amount of billionths in units of so many, away from zero, in 64 bits.
+/// Converts billionths to multiples of `unit` billionths, rounded away from zero and capped to 64 bits.
 fn rounded(nanos: &BigInt, unit: u32) -> i64 {
     let magnitude = (nanos.magnitude() + unit - 1_u32) / unit;
     let whole = BigInt::from_biguint(nanos.sign(), magnitude);
-    let most = if nanos < &BigInt::ZERO { i64::MIN } else { i64::MAX };
-    i64::try_from(whole).unwrap_or(most)
+    let max = if nanos < &BigInt::ZERO { i64::MIN } else { i64::MAX };
+    i64::try_from(whole).unwrap_or(max)
 }
 
-/// The canonical text of so many billionths.
+/// Returns the canonical text of a number of billionths.
 fn canonical(nanos: &BigInt) -> String {
     if *nanos == BigInt::ZERO {
         return "0".to_owned();
@@ -141,7 +141,7 @@ fn canonical(nanos: &BigInt) -> String {
     format!("{}{suffix}", &digits[..digits.len() - thousands * 3])
 }
 
-/// Checks one amount in all that it says of itself.
+/// Checks all properties of one quantity.
 fn check(found: Quantity, nanos: &BigInt) {
     assert_eq!(&BigInt::from(found.nanos()), nanos);
     assert_eq!(found.value(), rounded(nanos, 1_000_000_000), "{nanos}");
@@ -151,7 +151,7 @@ fn check(found: Quantity, nanos: &BigInt) {
     let text = found.to_string();
     assert_eq!(text, canonical(nanos));
     assert_eq!(format!("{found:>50}"), format!("{text:>50}"));
-    assert_eq!(text.parse(), Ok(found), "{text} does not read back");
+    assert_eq!(text.parse(), Ok(found), "{text} does not parse to the same quantity");
 }
 
 /// Runs one input.
@@ -181,14 +181,14 @@ pub(crate) fn run(data: &[u8]) {
                 assert_eq!(error.text, text);
                 assert!(error.to_string().starts_with("quantity \""));
             }
-            (found, nanos) => panic!("{text:?} is {nanos:?} and was read as {found:?}"),
+            (found, nanos) => panic!("{text:?} is {nanos:?} but was parsed as {found:?}"),
         }
     }
-    let most = BigInt::from(i128::MAX);
+    let max = BigInt::from(i128::MAX);
     let (mut sum, mut exact) = (Quantity::default(), BigInt::ZERO);
     for (found, nanos) in &known {
         sum = sum + *found;
-        exact = (exact + nanos).clamp(-&most, most.clone());
+        exact = (exact + nanos).clamp(-&max, max.clone());
         check(sum, &exact);
         for (other, other_nanos) in &known {
             assert_eq!(found.cmp(other), nanos.cmp(other_nanos));

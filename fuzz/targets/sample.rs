@@ -1,21 +1,21 @@
-//! Which of its costly checks an input runs. A fuzzer that runs a few of them on each
-//! input executes several times as many inputs; every check is still reached thousands
-//! of times an hour. The choice is a function of the input, so that a failure repeats.
+//! Selects which of the expensive checks an input runs. A fuzzer that runs only a few of them on each input executes
+//! several times as many inputs, and still runs every check thousands of times an hour. The selection is a function of
+//! the input, so failures are reproducible.
 //!
-//! A check must not change what follows it: an input that fails with some of the checks
-//! then also fails with all of them.
+//! A check must not affect what runs after it, so that an input that fails with some of the checks also fails with all
+//! of them.
 
 /// The checks to run.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Checks {
-    /// Every one: for replays.
+    /// All checks, for replays.
     All,
-    /// A sample that this number determines: for fuzzers.
+    /// A sample of the checks that this number determines, for fuzzers.
     Some(u64),
 }
 
 impl Checks {
-    /// A sample for these bytes.
+    /// Returns the sample for these bytes.
     pub(crate) fn for_input(data: &[u8]) -> Checks {
         // FNV-1a.
         Checks::Some(data.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
@@ -23,12 +23,12 @@ impl Checks {
         }))
     }
 
-    /// Whether to run the check with this number, of which a sample has one in `n`.
+    /// Returns whether to run the check with this number, which is in one of `n` samples.
     pub(crate) fn include(self, check: u64, n: u64) -> bool {
         self.drawn(check).is_none_or(|drawn| drawn.is_multiple_of(n))
     }
 
-    /// All values, or the one that a sample has of them.
+    /// Returns all values, or the one value that is in the sample.
     pub(crate) fn choose<T>(self, check: u64, values: &[T]) -> &[T] {
         match self.drawn(check) {
             Some(drawn) if !values.is_empty() => {
@@ -41,7 +41,7 @@ impl Checks {
 
     fn drawn(self, check: u64) -> Option<u64> {
         let Checks::Some(seed) = self else { return None };
-        // SplitMix64: successive numbers give unrelated ones.
+        // SplitMix64: consecutive inputs give unrelated outputs.
         let mut z = check.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(seed);
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);

@@ -1,7 +1,6 @@
-//! The target's body, mounted by the fuzzer and by `tests/fuzz_corpus.rs`: a
-//! random cluster, and random pods one after the other, written through the log.
-//! Besides what [`checks`](super::checks) asserts, the decision is the same with
-//! any number of threads, and the same by a scheduler that remembers nothing.
+//! The body of the fuzz target, shared by the fuzzer and `tests/fuzz_corpus.rs`: schedules random pods one after the
+//! other on a random cluster, through the event log. In addition to the invariants of [`checks`](super::checks), the
+//! decision must not depend on the number of threads, nor on what the scheduler has cached.
 
 use std::sync::{Arc, OnceLock};
 
@@ -15,11 +14,10 @@ use super::checks::{adds_up, decided_by_nodes, same_of_chunks_and_nodes, told_is
 use super::draw::Draw;
 use super::sample::Checks;
 
-/// How many different pods a cluster's nodes run at first. To draw one costs more than to
-/// add it.
+/// The number of distinct pod templates that a cluster runs initially. Drawing a pod costs more than adding one.
 const TEMPLATES: usize = 12;
 
-/// Pools of 1, 2 and 8 threads, made once.
+/// Thread pools of 1, 2 and 8 threads, created once.
 fn pools() -> &'static [Arc<ThreadPool>; 3] {
     static POOLS: OnceLock<[Arc<ThreadPool>; 3]> = OnceLock::new();
     POOLS.get_or_init(|| {
@@ -27,15 +25,14 @@ fn pools() -> &'static [Arc<ThreadPool>; 3] {
     })
 }
 
-/// Writes an event through the log. Sums of more than 64 bits and pods that are known
-/// are refused.
+/// Writes an event through the log. Events that overflow a sum or add a known pod are refused.
 fn write(engine: &Engine, event: Event) {
-    // Refusals are part of the input.
+    // A refusal is a valid outcome.
     drop(engine.submit(event).unwrap().wait().unwrap());
 }
 
-/// A cluster of so many nodes, with holes in its chunks and pods on its nodes. All of
-/// it is one version: to publish after each event would cost more than the checks.
+/// Creates a cluster of `nodes` nodes, with gaps in its chunks and pods on its nodes. Everything is published as one
+/// version, since publishing after every event would cost more than the checks.
 fn cluster(draw: &mut Draw<'_>, nodes: usize) -> Engine {
     let engine = Engine::shared(Config { log_capacity: Some(4), ..Config::default() });
     let fill = |writer: &mut Writer| {
@@ -68,7 +65,7 @@ fn cluster(draw: &mut Draw<'_>, nodes: usize) -> Engine {
     engine
 }
 
-/// Something else happens.
+/// Applies a random unrelated event.
 fn disturb(draw: &mut Draw<'_>, engine: &Engine, snapshot: &Snapshot, nodes: usize) {
     let n = draw.below(nodes as u64) as usize;
     let event = match draw.below(6) {
@@ -86,7 +83,7 @@ fn disturb(draw: &mut Draw<'_>, engine: &Engine, snapshot: &Snapshot, nodes: usi
     write(engine, event);
 }
 
-/// Runs one input with a sample of the costly checks.
+/// Runs one input with a sample of the expensive checks.
 #[allow(dead_code, reason = "replays run all checks")]
 pub(crate) fn run(data: &[u8]) {
     run_checking(data, Checks::for_input(data));
@@ -100,14 +97,14 @@ pub(crate) fn run_closely(data: &[u8]) {
 
 fn run_checking(data: &[u8], checks: Checks) {
     let mut draw = Draw::from_bytes(data);
-    // Mostly few; now and then two chunks of a zone.
+    // Most clusters are small; a few have zones of two chunks.
     let nodes = match draw.below(32) {
         0 => 130,
         1 => 70,
         2 | 3 => 40,
         _ => draw.of(&[1, 2, 3, 3, 5, 5, 9, 20]),
     };
-    // With many small zones there are enough chunks for a pool of threads.
+    // Many small zones give enough chunks for the search to use a thread pool.
     draw.zones = draw.of(&[1, 3, 3, 200]);
     let config = AlgorithmConfig {
         percentage_of_nodes: draw.of(&[100, 100, 100, 0, 30]),
@@ -121,8 +118,8 @@ fn run_checking(data: &[u8], checks: Checks) {
         Algorithm::new(framework, config.clone(), pool)
     };
     let mut alone = scheduler(None);
-    let mut forgets = scheduler(None);
-    // Where chunks are few no pool is asked, and one scheduler with a pool shows it.
+    let mut uncached = scheduler(None);
+    // With few chunks the search does not use a pool, so one scheduler with a pool is enough.
     let some = if draw.zones * nodes as u64 >= 70 { 0..3 } else { 1..2 };
     let some = checks.choose(0, &pools()[some]);
     let mut pooled: Vec<Algorithm> =
@@ -141,7 +138,7 @@ fn run_checking(data: &[u8], checks: Checks) {
             _ => {}
         }
         let snapshot = reader.snapshot();
-        // Numbers of this pod's checks.
+        // The numbers of this pod's checks start here.
         let check = 8 * (n as u64 + 1);
         if checks.include(check, 4) {
             same_of_chunks_and_nodes(&snapshot, &pod);
@@ -149,17 +146,17 @@ fn run_checking(data: &[u8], checks: Checks) {
         let found = adds_up(alone.framework(), &snapshot, &pod);
         let decided = decided_by_nodes(&mut alone, &snapshot, &pod);
         for pooled in &mut pooled {
-            assert_eq!(pooled.schedule(&snapshot, &pod), decided, "by threads");
+            assert_eq!(pooled.schedule(&snapshot, &pod), decided, "with threads");
         }
-        // A fork is a line of versions of its own, of which nothing is known.
-        assert_eq!(forgets.schedule(&snapshot.fork(), &pod), decided, "by memory");
+        // A fork has its own lineage of versions, for which nothing is cached.
+        assert_eq!(uncached.schedule(&snapshot.fork(), &pod), decided, "without a cache");
         if n % 3 == 0 && checks.include(check + 1, 4) {
-            // Of its own, so that the rest is the same with the check as without.
+            // The check draws from a clone, so that the remaining input is the same without the check.
             told_is_made_anew(&mut draw.clone(), &snapshot, &pod, 3);
         }
         match decided {
             Ok(decision) => {
-                assert!(found.nodes[&decision.node].status.is_none(), "a node that is rejected");
+                assert!(found.nodes[&decision.node].status.is_none(), "the node is infeasible");
                 write(
                     &engine,
                     Event::AssumePod { pod: Arc::new(pod.on(decision.node)), decided_on: None },

@@ -1,24 +1,23 @@
-//! The target's body, mounted by the fuzzer and by `tests/fuzz_corpus.rs`:
-//! random events against the naive fold, with held snapshots, forks and an
-//! audit.
+//! The body of the fuzz target, shared by the fuzzer and `tests/fuzz_corpus.rs`: applies random events and compares the
+//! engine with the naive fold, with held snapshots, forks and an audit.
 
 use arbitrary::{Arbitrary, Unstructured};
 
 use super::events::Op;
 use super::machine::{Compare, Machine};
 
-/// Most events of one input.
+/// The maximum number of events per input.
 const STEPS: usize = 200;
 
 /// Runs one input.
 pub(crate) fn run(data: &[u8]) {
-    // When to compare follows from the input, so that a failure repeats.
+    // The input determines when to compare, so failures are reproducible.
     let end = data.iter().rev().take(8).fold(0, |end, byte| end << 8 | u64::from(*byte));
     run_comparing(data, Compare::Sometimes(end));
 }
 
-/// The same, compared after each event, to see which one makes a difference.
-#[allow(dead_code, reason = "for inputs that fail")]
+/// Runs one input and compares after each event, to find the event that causes a difference.
+#[allow(dead_code, reason = "used by hand to investigate failing inputs")]
 pub(crate) fn run_closely(data: &[u8]) {
     run_comparing(data, Compare::Often);
 }

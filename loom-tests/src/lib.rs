@@ -5,10 +5,13 @@
 #![cfg(loom)]
 
 use std::panic::Location;
+use std::pin::pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
+use std::task::{Context, Poll, Wake, Waker};
 
 use loom::cell::UnsafeCell;
+use loom::thread::{self, Thread};
 use portolan_publish::Versioned;
 
 /// How far a model is explored.
@@ -147,3 +150,24 @@ impl Looked {
 
 // SAFETY: the cell is empty and exists only so that loom tracks accesses to it.
 unsafe impl Sync for Looked {}
+
+/// Unparks the thread that runs a task.
+struct Unpark(Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+}
+
+/// Runs `task` on this thread, which parks while the task is pending. A lost wake-up is a deadlock, which loom reports.
+pub fn block_on<F: Future>(task: F) -> F::Output {
+    let mut task = pin!(task);
+    let waker = Waker::from(Arc::new(Unpark(thread::current())));
+    loop {
+        match task.as_mut().poll(&mut Context::from_waker(&waker)) {
+            Poll::Ready(output) => return output,
+            Poll::Pending => thread::park(),
+        }
+    }
+}

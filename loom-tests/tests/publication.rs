@@ -1,10 +1,12 @@
 //! Models of publication: what readers see while a publisher keeps publishing.
 #![cfg(loom)]
 
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Waker};
 
 use loom::thread;
-use loom_tests::{Bound, Watched, explore};
+use loom_tests::{Bound, Watched, block_on, explore};
 use portolan_publish::__model::{release, upgrade};
 use portolan_publish::{Publisher, Versioned, WaitError};
 
@@ -116,6 +118,62 @@ fn at_least_has_no_lost_wake_up() {
         let waiter = thread::spawn(move || assert!(reader.at_least(2, None).unwrap().check() >= 2));
         publisher.publish(Watched::new(2)).unwrap();
         waiter.join().unwrap();
+    });
+}
+
+#[test]
+fn reached_has_no_lost_wake_up() {
+    explore("reached_has_no_lost_wake_up", Bound::Exhaustive, || {
+        let mut publisher: Publisher<Watched> = Publisher::new(Watched::new(1));
+        let reader = publisher.subscribe();
+        let task = thread::spawn(move || {
+            block_on(reader.reached(2)).unwrap();
+            assert!(reader.snapshot().check() >= 2);
+        });
+        publisher.publish(Watched::new(2)).unwrap();
+        task.join().unwrap();
+    });
+}
+
+#[test]
+fn a_task_waits_with_its_latest_waker() {
+    explore("a_task_waits_with_its_latest_waker", Bound::Exhaustive, || {
+        let mut publisher: Publisher<Watched> = Publisher::new(Watched::new(1));
+        let reader = publisher.subscribe();
+        let task = thread::spawn(move || {
+            let mut reached = reader.reached(2);
+            // Of an executor that has passed the task on.
+            let _ = Pin::new(&mut reached).poll(&mut Context::from_waker(Waker::noop()));
+            block_on(reached).unwrap();
+        });
+        publisher.publish(Watched::new(2)).unwrap();
+        task.join().unwrap();
+    });
+}
+
+#[test]
+fn a_task_and_a_thread_are_both_woken() {
+    explore("a_task_and_a_thread_are_both_woken", Bound::Preemptions(2), || {
+        let mut publisher: Publisher<Watched> = Publisher::new(Watched::new(1));
+        let (reader, other) = (publisher.subscribe(), publisher.subscribe());
+        let task = thread::spawn(move || block_on(reader.reached(2)).unwrap());
+        let waiter = thread::spawn(move || assert!(other.at_least(2, None).is_ok()));
+        publisher.publish(Watched::new(2)).unwrap();
+        task.join().unwrap();
+        waiter.join().unwrap();
+    });
+}
+
+#[test]
+fn the_end_of_the_publisher_ends_a_task() {
+    explore("the_end_of_the_publisher_ends_a_task", Bound::Exhaustive, || {
+        let publisher: Publisher<Watched> = Publisher::new(Watched::new(1));
+        let reader = publisher.subscribe();
+        let task = thread::spawn(move || {
+            assert_eq!(block_on(reader.reached(2)), Err(WaitError::Closed));
+        });
+        drop(publisher);
+        task.join().unwrap();
     });
 }
 

@@ -1,8 +1,11 @@
-//! Models of one ticket: its outcome arrives exactly once, in every order of answering and waiting.
+//! Models of one ticket: its outcome arrives exactly once, in every order of answering, waiting and polling.
 #![cfg(loom)]
 
+use std::pin::Pin;
+use std::task::{Context, Waker};
+
 use loom::thread;
-use loom_tests::{Bound, explore};
+use loom_tests::{Bound, block_on, explore};
 use portolan_publish::__model::ticket;
 use portolan_publish::log::TryWaitError;
 
@@ -37,5 +40,42 @@ fn a_look_gives_the_outcome_or_the_ticket_back() {
         });
         answer.complete(7);
         assert_eq!(waiter.join().unwrap(), 7);
+    });
+}
+
+#[test]
+fn an_outcome_wakes_the_task_that_waits() {
+    explore("an_outcome_wakes_the_task_that_waits", Bound::Exhaustive, || {
+        let (ticket, answer) = ticket();
+        let task = thread::spawn(move || block_on(ticket));
+        answer.complete(7);
+        assert_eq!(task.join().unwrap().ok(), Some(7));
+    });
+}
+
+#[test]
+fn a_task_that_moves_is_woken_by_its_latest_waker() {
+    explore("a_task_that_moves_is_woken_by_its_latest_waker", Bound::Exhaustive, || {
+        let (mut ticket, answer) = ticket();
+        let task = thread::spawn(move || {
+            // Of an executor that has passed the task on.
+            let poll = Pin::new(&mut ticket).poll(&mut Context::from_waker(Waker::noop()));
+            match poll {
+                std::task::Poll::Ready(outcome) => outcome,
+                std::task::Poll::Pending => block_on(ticket),
+            }
+        });
+        answer.complete(7);
+        assert_eq!(task.join().unwrap().ok(), Some(7));
+    });
+}
+
+#[test]
+fn an_answer_that_is_dropped_ends_the_task() {
+    explore("an_answer_that_is_dropped_ends_the_task", Bound::Exhaustive, || {
+        let (ticket, answer) = ticket::<u32>();
+        let task = thread::spawn(move || block_on(ticket));
+        drop(answer);
+        assert!(matches!(task.join().unwrap(), Err(TryWaitError::Closed)));
     });
 }

@@ -1,13 +1,13 @@
-//! The engine: log, state and publication tied together.
+//! The engine, which connects log, state and publication.
 //!
-//! One writer folds events into the next version; any number of readers take
-//! versions from it. Who the writer is, is the caller's choice:
+//! A single writer folds events into the next version, and any number of readers take versions from it. The caller
+//! chooses which thread writes:
 //!
-//! | | who writes | get it by |
+//! | mode | writing thread | constructor |
 //! |---|---|---|
-//! | inline | the thread that has the [`Writer`] | [`Engine::inline`] |
-//! | shared | whichever thread submits: it takes the writer token and folds what is in the log | [`Engine::shared`] |
-//! | spawned | a thread that does nothing else | [`Engine::spawned`] |
+//! | inline | the thread that owns the [`Writer`] | [`Engine::inline`] |
+//! | shared | the submitting thread, which takes the writer token and folds the pending events of the log | [`Engine::shared`] |
+//! | spawned | a dedicated thread | [`Engine::spawned`] |
 
 mod reader;
 mod shared;
@@ -16,7 +16,7 @@ mod writer;
 
 use std::time::Duration;
 
-pub use reader::{LivePod, ReadError, Reader};
+pub use reader::{LivePod, Reached, ReadError, Reader};
 pub use shared::Engine;
 pub(crate) use shared::Registration;
 pub use weak::WeakEngine;
@@ -25,33 +25,30 @@ pub use writer::{Figures, Rebuilt, Writer};
 use crate::snapshot::{Cluster, CustomStores, GodelConfig, Store};
 use crate::state::CommitPolicy;
 
-/// How an engine is made.
+/// The configuration of an engine.
 #[derive(Default)]
 pub struct Config {
-    /// How long an assumed pod lives after its binding finished, unless it is
-    /// confirmed; none (the default) or zero is for ever, as in kube-scheduler.
+    /// The time for which an assumed pod remains after its binding has finished, unless it is confirmed. `None` (the
+    /// default) or zero means that it never expires, as in kube-scheduler.
     pub assumed_ttl: Option<Duration>,
-    /// Room in the log, in events, up to 2^20; none is 4,096. Whoever submits to a full
-    /// log waits.
+    /// The capacity of the log in events, up to 2^20; the default is 4,096. A thread that submits to a full log waits.
     pub log_capacity: Option<usize>,
-    /// How often a spawned writer sweeps expired pods; none is once a second, and
-    /// [`Duration::MAX`] never. Zero is refused.
+    /// The period at which a spawned writer sweeps expired pods. The default is one second, and [`Duration::MAX`]
+    /// disables sweeps. Zero is refused.
     pub sweep_period: Option<Duration>,
-    /// Keeps an index of pods beside the versions, from which
-    /// [`Reader::get_pod`] answers without pinning one. Each placement takes half
-    /// as long again, and a pod some 110 bytes more. For engines whose readers
-    /// ask for single pods all the time.
+    /// Maintains a live index of pods beside the versions, from which [`Reader::get_pod`] answers without pinning a
+    /// version. It makes each placement about 50% slower and each pod about 110 bytes larger. Enable it if readers look
+    /// up single pods frequently.
     pub live_index: bool,
-    /// Makes the engine one of Gödel's: pods count where their annotations say that a
-    /// scheduler assumed them. None is kube-scheduler's cache, which knows of no such
-    /// thing.
+    /// Enables Gödel semantics: pods are counted on the node on which a scheduler has assumed them according to their
+    /// annotations. By default the engine behaves like kube-scheduler's cache, which ignores these annotations.
     pub godel: Option<GodelConfig>,
-    /// Told with each sweep of expired pods how large the cluster is. The feature
-    /// `metrics` has one that sets kube-scheduler's gauges.
+    /// Receives the figures of the engine after each sweep of expired pods. The feature `metrics` provides an observer
+    /// that sets kube-scheduler's gauges.
     pub sweep_observer: Option<Box<dyn SweepObserver>>,
-    /// What is checked of a placement before the pod is assumed, unless it was decided
-    /// on the current version. By default the node's resources and host ports, so that
-    /// schedulers that decide at once do not overcommit a node.
+    /// The check that a placement must pass before the pod is assumed, unless it was decided on the current version. By
+    /// default the check covers the node's resources and host ports, so that schedulers that decide concurrently do not
+    /// overcommit a node.
     pub commit_check: CommitPolicy,
     /// Stores of your own, see [`Store`] and [`Config::with_store`].
     pub stores: CustomStores,
@@ -86,11 +83,10 @@ impl Config {
     }
 }
 
-/// Told how the engine is with each sweep, by the thread that writes.
+/// Observes the engine after each sweep, on the writing thread.
 pub trait SweepObserver: Send {
-    /// A sweep is over: pods that had expired are gone from `cluster`, the state as the
-    /// writer has it. It holds up the writer, so it should take no longer than a few
-    /// events.
+    /// Called when a sweep has finished. `cluster` is the writer's current state, without the expired pods. The call
+    /// blocks the writer, so it should take no longer than a few events.
     fn swept(&mut self, figures: &Figures, cluster: &Cluster);
 }
 
@@ -109,7 +105,7 @@ impl std::fmt::Debug for Config {
 }
 
 impl Engine {
-    /// An engine that the caller's own thread writes: no queue, no hand-over.
+    /// Creates an engine that the caller's own thread writes, without a queue or a handover between threads.
     ///
     /// ```
     /// use portolan::{Config, Engine};
@@ -126,6 +122,7 @@ impl Engine {
     /// ```
     #[must_use]
     pub fn inline(config: Config) -> (Writer, Reader) {
+        trace_event!(DEBUG, ?config, "inline engine opened");
         let writer = Writer::new(config);
         let reader = writer.reader();
         (writer, reader)

@@ -1,59 +1,83 @@
-//! Readers: versions, and what is true right now.
+//! Readers, which take versions from the engine and look up the current state of pods.
 
 use std::cell::Cell;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll};
 use std::time::Instant;
 
 use crate::model::{Generation, Uid};
 use crate::publish::live::LiveReader;
-use crate::publish::{Pinned, Subscription, WaitError};
+use crate::publish::{self, Pinned, Subscription, WaitError};
 use crate::snapshot::{NodeSlot, Snapshot};
 
-/// Where a pod is, in 4 bytes: its node's slot and whether it is assumed.
+/// The location of a pod in 4 bytes: its node's slot, and whether the pod is assumed.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PodLocation(u32);
 
 impl PodLocation {
     pub(super) fn new(slot: NodeSlot, assumed: bool) -> PodLocation {
-        // Slots stay below 2^31: the table of nodes is full long before.
+        // Slots stay below 2^31, because the table of nodes reaches its capacity long before.
         PodLocation(slot.0 << 1 | u32::from(assumed))
     }
 }
 
-/// A pod as the live index has it.
+/// A pod's entry in the live index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LivePod {
-    /// The node that it is on; see [`Cluster::node_by_slot`](crate::Cluster).
+    /// The slot of the pod's node; see [`Cluster::node_by_slot`](crate::Cluster).
     pub slot: NodeSlot,
-    /// Whether it is assumed.
+    /// Whether the pod is assumed.
     pub assumed: bool,
 }
 
-/// Why a wait for a generation ended without it.
+/// The reasons for which a wait for a generation fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReadError {
-    /// The deadline passed first.
+    /// The deadline passed before the generation was published.
     #[error(
-        "the generation was not published before the deadline: wait longer or take an older one"
+        "the generation was not published before the deadline: wait longer or use an older version"
     )]
     Timeout,
-    /// The engine is gone.
-    #[error("the engine is gone and never published this generation: take the last one")]
+    /// The engine was dropped.
+    #[error("the engine was dropped without publishing this generation: use the last version")]
     Closed,
-    /// The thread that waits is the one that would have to publish.
-    #[error("this thread is the writer: publish before waiting for what was written")]
+    /// The waiting thread is the one that would have to publish.
+    #[error("this thread is the writer: publish before waiting for your own events")]
     OwnThread,
 }
 
-/// Which thread writes, so that it does not wait for itself.
+impl From<WaitError> for ReadError {
+    fn from(why: WaitError) -> ReadError {
+        match why {
+            WaitError::Timeout => ReadError::Timeout,
+            WaitError::Closed => ReadError::Closed,
+        }
+    }
+}
+
+/// A [`Future`] that is ready when a generation is published: see [`Reader::reached`].
+#[derive(Debug)]
+#[must_use = "a future does nothing unless it is polled"]
+pub struct Reached(publish::Reached);
+
+impl Future for Reached {
+    type Output = Result<(), ReadError>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        Pin::new(&mut self.0).poll(context).map_err(ReadError::from)
+    }
+}
+
+/// Identifies the writing thread, so that it does not wait for itself.
 #[derive(Clone, Debug)]
 pub(super) struct WriterThread {
-    /// The number of the thread; 0 if it is not known.
+    /// The identifier of the thread; 0 if it is not known.
     number: Arc<AtomicUsize>,
-    /// The writer is the thread that used it last. Of a shared engine it is the one within
-    /// [`Engine::with_writer`](super::Engine::with_writer).
+    /// Whether the writer is the last thread that used it (inline engine). In a shared engine, the writer is the thread
+    /// inside [`Engine::with_writer`](super::Engine::with_writer).
     is_inline: bool,
 }
 
@@ -61,7 +85,7 @@ thread_local! {
     static HERE: u8 = const { 0 };
 }
 
-/// A number that no other live thread has: an address of its own.
+/// Returns an identifier that no other live thread has: the address of a thread-local variable.
 fn here() -> usize {
     HERE.with(|here| std::ptr::from_ref(here).addr())
 }
@@ -71,15 +95,16 @@ impl WriterThread {
         WriterThread { number: Arc::new(AtomicUsize::new(0)), is_inline }
     }
 
-    /// Notes that the inline writer runs on this thread.
+    /// Records that the inline writer runs on this thread.
     pub(super) fn is_here(&self) {
-        // Relaxed, as in all of these: a thread that compares the number with its own wrote it itself.
+        // Relaxed suffices for every access: if the value equals the current thread's identifier, this thread stored it
+        // itself.
         if self.is_inline && self.number.load(Ordering::Relaxed) != here() {
             self.number.store(here(), Ordering::Relaxed);
         }
     }
 
-    /// Notes that this thread is within the writer, until the answer is dropped.
+    /// Records that this thread is inside the writer until the returned guard is dropped.
     pub(super) fn enter(&self) -> WithinWriter {
         self.number.store(here(), Ordering::Relaxed);
         WithinWriter(self.clone())
@@ -90,7 +115,7 @@ impl WriterThread {
     }
 }
 
-/// A thread is within the writer of a shared engine.
+/// Guard of a thread inside the writer of a shared engine.
 pub(super) struct WithinWriter(WriterThread);
 
 impl Drop for WithinWriter {
@@ -99,8 +124,8 @@ impl Drop for WithinWriter {
     }
 }
 
-/// Takes versions from an engine. One a thread: `Send`, not `Sync`; a clone is
-/// another one.
+/// Takes versions from an engine. Each thread uses its own reader: the type is `Send` but not `Sync`, and a clone is an
+/// independent reader.
 ///
 /// ```
 /// fn send<T: Send + Clone>() {}
@@ -116,7 +141,7 @@ pub struct Reader {
     versions: Subscription<Snapshot>,
     live: Option<LiveReader<Uid, PodLocation>>,
     writer: WriterThread,
-    /// The generation of the newest answer to [`Reader::get_pod`].
+    /// The newest generation that [`Reader::get_pod`] has returned.
     answered: Cell<u64>,
 }
 
@@ -129,46 +154,45 @@ impl Reader {
         Reader { versions, live, writer, answered: Cell::new(0) }
     }
 
-    /// The current version, for a moment: a bounded number of steps, no lock,
-    /// no allocation, no shared reference count. Guards may nest; they stay on
-    /// their thread. A reader that pins one version again and again keeps it
-    /// until its next pin that finds a newer one, or until [`Reader::release`].
+    /// Pins the current version for a short time: a bounded number of steps, without locks, allocation or a shared
+    /// reference count. Guards may nest, and they cannot leave their thread. A reader that pins the same version
+    /// repeatedly keeps that version in memory until a later pin finds a newer one, or until [`Reader::release`].
     #[must_use]
     pub fn pin(&self) -> Pinned<'_, Snapshot> {
         self.versions.pin()
     }
 
-    /// The current version, to be held as long as one likes.
+    /// Returns a handle to the current version, which may be held for any length of time.
     #[must_use]
     pub fn snapshot(&self) -> Arc<Snapshot> {
         self.versions.snapshot()
     }
 
-    /// The current version, kept: one load and one compare when nothing changed.
-    /// It is never older than what this reader has pinned or taken before. What
-    /// it kept stays in memory until a later call finds a newer one.
+    /// Updates the version that this reader caches and returns it; one load and one comparison if nothing has changed.
+    /// It is never older than any version that this reader has pinned or taken before. The cached version stays in
+    /// memory until a later call finds a newer one.
     pub fn refresh(&mut self) -> &Arc<Snapshot> {
         self.versions.refresh()
     }
 
-    /// Gives up what pins and [`Reader::refresh`] kept: for a reader that will be
-    /// idle, so that what it saw last does not stay in memory with it.
+    /// Drops the version cached by pins and [`Reader::refresh`]. Call this before a reader becomes idle, so that it
+    /// does not keep an old version in memory.
     pub fn release(&mut self) {
         self.versions.release();
     }
 
-    /// The published generation.
+    /// Returns the published generation.
     #[must_use]
     pub fn generation(&self) -> Generation {
         Generation(self.versions.published())
     }
 
-    /// A version that contains `generation`, waiting for it: read your writes.
+    /// Waits for a version that contains `generation` and returns it, which lets callers read their own writes.
     ///
     /// # Errors
     ///
-    /// The deadline passed, the engine is gone, or this thread is the inline
-    /// writer's own and would wait for itself.
+    /// Returns an error if the deadline passes, if the engine is dropped, or if this thread is the inline writer's own
+    /// and would wait for itself.
     pub fn at_least(
         &self,
         generation: Generation,
@@ -177,21 +201,50 @@ impl Reader {
         if generation > self.generation() && self.writer.is_this() {
             return Err(ReadError::OwnThread);
         }
-        self.versions.at_least(generation.0, deadline).map_err(|why| match why {
-            WaitError::Timeout => ReadError::Timeout,
-            WaitError::Closed => ReadError::Closed,
-        })
+        self.versions.at_least(generation.0, deadline).map_err(ReadError::from)
     }
 
-    /// Where a pod is now, with the generation up to which that is known: it
-    /// never goes back for one reader, and is the published one or, if that
-    /// changes meanwhile, one of those published since the call. From the live
-    /// index; from the published version if the engine has no such index, if it
-    /// is gone, or if the index is behind because readers were in the way of
-    /// its writer.
+    /// Waits for a version that contains `generation` in a task: like [`Reader::at_least`], but the thread is not
+    /// blocked. When the future is ready, [`Reader::pin`] and [`Reader::snapshot`] return such a version.
+    ///
+    /// It needs no particular executor, and can be sent to another thread. For a deadline, use the executor's timer
+    /// and drop the future. The writer calls the waker, as it does for [`Ticket`](crate::log::Ticket): it should do no
+    /// more than schedule its task. Costs: see [`Subscription::reached`].
+    ///
+    /// On the writer's own thread the future is pending and not an error, because the thread is not blocked and can
+    /// still publish.
+    ///
+    /// # Errors
+    ///
+    /// The future returns `Closed` if the engine is gone and never published `generation`, and no other error.
+    ///
+    /// ```
+    /// # use portolan::model::node;
+    /// # use portolan::{Config, Engine};
+    /// use std::task::{Context, Poll, Waker};
+    ///
+    /// let (mut writer, reader) = Engine::inline(Config::default());
+    /// let generation = writer.add_node(node("n1").build())?;
+    /// let mut task = std::pin::pin!(async {
+    ///     reader.reached(generation).await.map(|()| reader.snapshot().node_count())
+    /// });
+    /// let context = &mut Context::from_waker(Waker::noop()); // an executor's, which wakes the task
+    /// assert!(task.as_mut().poll(context).is_pending());
+    /// writer.publish();
+    /// assert_eq!(task.as_mut().poll(context), Poll::Ready(Ok(1)));
+    /// # Ok::<(), portolan::model::EventError>(())
+    /// ```
+    pub fn reached(&self, generation: Generation) -> Reached {
+        Reached(self.versions.reached(generation.0))
+    }
+
+    /// Looks up the current location of a pod. The returned generation is the one for which the answer holds: it never
+    /// decreases for one reader, and it is the published generation or, if that changes during the call, one published
+    /// since the call began. The answer comes from the live index. It comes from the published version if the engine
+    /// has no live index, if the engine was dropped, or if the index lags because readers blocked its writer.
     #[must_use]
     pub fn get_pod(&self, uid: &Uid) -> (Generation, Option<LivePod>) {
-        // A version can be pinned before its number is published, so the last answer counts, too.
+        // A version can be pinned before its generation is published, so the last answer counts as well.
         let least = self.versions.published().max(self.answered.get());
         if let Some(Ok(answer)) = self.live.as_ref().map(|live| live.get(uid))
             && answer.version >= least
@@ -210,7 +263,7 @@ impl Reader {
         (version.generation(), pod)
     }
 
-    /// Whether a pod is assumed now; see [`Reader::get_pod`].
+    /// Returns whether a pod is currently assumed; see [`Reader::get_pod`].
     #[must_use]
     pub fn is_assumed_pod(&self, uid: &Uid) -> (Generation, bool) {
         let (generation, pod) = self.get_pod(uid);

@@ -67,6 +67,16 @@ impl Drop for Registration {
 /// The writer as the log feeds it.
 pub(super) struct Core {
     writer: Writer,
+    #[cfg(feature = "tracing")]
+    batch: Batch,
+}
+
+/// What was folded since the last publish.
+#[cfg(feature = "tracing")]
+#[derive(Default)]
+struct Batch {
+    events: u64,
+    refused: u64,
 }
 
 impl Fold for Core {
@@ -74,10 +84,21 @@ impl Fold for Core {
     type Outcome = Outcome;
 
     fn fold(&mut self, event: Event) -> Outcome {
-        self.writer.apply(&event)
+        let outcome = self.writer.apply(&event);
+        #[cfg(feature = "tracing")]
+        {
+            self.batch.events += 1;
+            self.batch.refused += u64::from(outcome.is_err());
+        }
+        outcome
     }
 
     fn publish(&mut self) {
+        #[cfg(feature = "tracing")]
+        {
+            let Batch { events, refused } = std::mem::take(&mut self.batch);
+            trace_event!(TRACE, events, refused, "batch folded");
+        }
         self.writer.publish();
     }
 
@@ -103,6 +124,7 @@ impl Engine {
     /// An engine whose writing the submitting threads do by turns.
     #[must_use]
     pub fn shared(config: Config) -> Engine {
+        trace_event!(DEBUG, ?config, "shared engine opened");
         let schedulers = SchedulerCount::of(&config);
         Engine { log: Arc::new(Engine::log(config)), attendant: None, schedulers }
     }
@@ -115,6 +137,7 @@ impl Engine {
     /// The sweep period is zero, or the thread could not be started.
     pub fn spawned(config: Config) -> Result<Engine, SpawnError> {
         let period = config.sweep_period.unwrap_or(SWEEP_PERIOD);
+        trace_event!(DEBUG, ?config, ?period, "spawned engine opened");
         let schedulers = SchedulerCount::of(&config);
         let log = Arc::new(Engine::log(config));
         let attendant = Attendant::spawn(log.clone(), period)?;
@@ -133,7 +156,12 @@ impl Engine {
         let capacity = config.log_capacity.unwrap_or(LOG_CAPACITY);
         let mut writer = Writer::new(config);
         writer.is_shared();
-        Log::new(Core { writer }, capacity)
+        let core = Core {
+            writer,
+            #[cfg(feature = "tracing")]
+            batch: Batch::default(),
+        };
+        Log::new(core, capacity)
     }
 
     /// Puts an event in the log, waiting for room, never for a reader. [`Event`] has a constructor for each kind of
@@ -219,6 +247,7 @@ impl Engine {
     /// Accepts nothing more, and answers every event that was accepted.
     pub fn close(&self) {
         self.log.close();
+        trace_event!(DEBUG, "engine closed");
     }
 }
 

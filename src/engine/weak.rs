@@ -1,4 +1,4 @@
-//! A handle that does not keep its engine alive.
+//! Weak handles, which do not keep their engine alive.
 
 use std::fmt;
 use std::sync::{Arc, Weak};
@@ -8,11 +8,10 @@ use crate::log::{Attendant, Log};
 use super::Engine;
 use super::shared::{Core, SchedulerCount};
 
-/// An engine that somebody else keeps alive.
+/// A weak handle to an engine.
 ///
-/// For components that the engine may own through its commit check, such as binders and
-/// evictors that share a framework with the check. A strong [`Engine`] there would form a
-/// reference cycle.
+/// Use it in components that the engine may own through its commit check, such as binders and evictors that share a
+/// framework with the check. A strong [`Engine`] there would form a reference cycle.
 ///
 /// ```
 /// use portolan::{Config, Engine};
@@ -31,7 +30,7 @@ pub struct WeakEngine {
 }
 
 impl Engine {
-    /// A handle that does not keep the engine alive.
+    /// Returns a handle that does not keep the engine alive.
     #[must_use]
     pub fn downgrade(&self) -> WeakEngine {
         WeakEngine {
@@ -43,7 +42,7 @@ impl Engine {
 }
 
 impl WeakEngine {
-    /// The engine, or `None` if it was dropped.
+    /// Returns the engine, or `None` if it was dropped.
     #[must_use]
     pub fn upgrade(&self) -> Option<Engine> {
         let attendant = match &self.attendant {

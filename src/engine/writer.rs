@@ -139,6 +139,8 @@ impl Writer {
         self.thread.is_here();
         let (state, listeners) = (&mut self.state, &mut self.listeners);
         let outcome = self.publisher.defer_frees(|| state.apply(event, listeners));
+        #[cfg(feature = "tracing")]
+        trace_relist(event, &outcome);
         if matches!(event, Event::Expire(_)) {
             self.tell_swept();
         }
@@ -478,6 +480,12 @@ impl Writer {
             // The state's generation only grows, so the version is newer.
             let published = self.publisher.publish(version);
             debug_assert!(published.is_ok());
+            trace_event!(
+                TRACE,
+                generation = generation.0,
+                retired = self.publisher.figures().retired,
+                "version published"
+            );
             // Only now: until it is replaced, readers may take the last version and fork it.
             self.state.set_horizon(Generation(self.publisher.oldest_held()));
         }
@@ -525,7 +533,9 @@ impl Writer {
         self.thread.is_here();
         let (state, listeners) = (&mut self.state, &mut self.listeners);
         let differences = self.publisher.defer_frees(|| state.rebuild(listeners));
-        Rebuilt { generation: self.publish(), differences }
+        let generation = self.publish();
+        trace_event!(DEBUG, %generation, differences = differences.len(), "state rebuilt");
+        Rebuilt { generation, differences }
     }
 
     /// What is kept and published.
@@ -558,6 +568,32 @@ impl Writer {
     pub(super) fn is_shared(&mut self) {
         self.thread = WriterThread::new(false);
     }
+}
+
+#[cfg(feature = "tracing")]
+impl Drop for Writer {
+    fn drop(&mut self) {
+        trace_event!(DEBUG, generation = %self.cluster().generation(), "engine dropped");
+    }
+}
+
+#[cfg(feature = "tracing")]
+fn trace_relist(event: &Event, outcome: &Outcome) {
+    let (Event::Relist(relist), Ok(applied)) = (event, outcome) else { return };
+    let kind = match &**relist {
+        Relist::Pods(_) => "Pod",
+        Relist::Nodes(_) => "Node",
+        Relist::Objects(kind, _) => kind.as_str(),
+    };
+    trace_event!(
+        DEBUG,
+        kind,
+        added = applied.added,
+        updated = applied.updated,
+        removed = applied.removed,
+        rejected = applied.rejected.len(),
+        "relist applied"
+    );
 }
 
 impl std::fmt::Debug for Writer {

@@ -1,5 +1,5 @@
-//! One pod's scheduling cycle: what every plugin is told, and what plugins tell
-//! each other (framework/cycle_state.go).
+//! One pod's scheduling cycle: the input of every plugin, and the data that plugins pass to each other
+//! (`framework/cycle_state.go`).
 
 use std::any::Any;
 use std::fmt;
@@ -9,20 +9,20 @@ use std::time::{Duration, Instant};
 use crate::model::Pod;
 use crate::snapshot::Cluster;
 
-/// One pod's way through the framework: the version it is decided on, the pod,
-/// and what plugins keep for it. Free to copy.
+/// The input of one scheduling cycle: the version of the cluster, the pod, and the state that plugins share. Cheap to
+/// copy.
 #[derive(Clone, Copy)]
 pub struct Cycle<'a> {
-    /// The version: nodes, and the stores of all other objects.
+    /// The version of the cluster: its nodes, and the stores of all other objects.
     pub cluster: &'a Cluster,
-    /// The pod.
+    /// The pod to schedule.
     pub pod: &'a Pod,
-    /// What plugins keep from one extension point to the next.
+    /// The data that plugins keep from one extension point to the next.
     pub state: &'a CycleState,
 }
 
 impl<'a> Cycle<'a> {
-    /// A cycle.
+    /// Creates the cycle of a pod on this version.
     #[must_use]
     pub fn new(cluster: &'a Cluster, pod: &'a Pod, state: &'a CycleState) -> Cycle<'a> {
         Cycle { cluster, pod, state }
@@ -31,7 +31,7 @@ impl<'a> Cycle<'a> {
 
 type Data = Arc<dyn Any + Send + Sync>;
 
-/// A value, and how it is copied with its state; shared where it is not.
+/// A value, and how to copy it when its state is cloned. A value without `copy` is shared.
 #[derive(Clone)]
 struct Value {
     data: Data,
@@ -39,7 +39,7 @@ struct Value {
 }
 
 impl Value {
-    /// A value that is copied with its state.
+    /// Creates a value that is copied when its state is cloned.
     fn of<T: Clone + Send + Sync + 'static>(value: T) -> Value {
         let copy = |data: &Data| match data.downcast_ref::<T>() {
             Some(value) => Arc::new(value.clone()) as Data,
@@ -49,12 +49,11 @@ impl Value {
     }
 }
 
-/// Typed values under keys, for as long as a pod is on its way.
+/// Typed values by key, which live as long as one pod's scheduling cycle.
 ///
-/// What a filter or a score needs it keeps for itself (see
-/// [`Plugin::pre_filter`](super::Plugin::pre_filter)); this is for what goes from
-/// one extension point to another. May be read and written by several threads at
-/// once. Made without an allocation.
+/// Filters and scores hold their own data (see [`Plugin::pre_filter`](super::Plugin::pre_filter)). The state carries
+/// data from one extension point to another. Several threads may read and write it at once. Creating one does not
+/// allocate.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -74,46 +73,45 @@ impl Value {
 /// ```
 #[derive(Default)]
 pub struct CycleState {
-    /// A handful at most.
+    /// A handful of values at most, so a linear search is fastest.
     values: RwLock<Vec<(&'static str, Value)>>,
-    /// Whether plugins' durations are recorded for this pod.
+    /// Whether the durations of single plugins are recorded for this pod.
     pub(super) is_recorded: bool,
-    /// When the pod was taken up, where somebody hears how long it takes.
+    /// When the cycle began; `None` without a recorder.
     started: Option<Instant>,
 }
 
-/// A value cannot be read.
+/// Why a value cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum StateError {
-    /// Nothing is kept under this key.
-    #[error("nothing is kept under {0}: write it first")]
+    /// No value is stored under this key.
+    #[error("no value is stored under {0}: write it first")]
     NotFound(&'static str),
-    /// What is kept is of another type.
-    #[error("what is kept under {0} is of another type: read it as what it was written as")]
+    /// The value under this key has another type.
+    #[error("the value under {0} has another type: read it as the type it was written as")]
     OtherType(&'static str),
 }
 
 impl CycleState {
-    /// The state of a cycle that begins, and of which somebody hears; of plugins'
-    /// durations, too, or not.
+    /// Creates the state of a cycle that begins now and reports to a recorder. With `is_recorded`, the durations of
+    /// single plugins are recorded, too.
     pub(super) fn recorded(is_recorded: bool) -> CycleState {
         CycleState { is_recorded, started: Some(Instant::now()), ..CycleState::default() }
     }
 
-    /// How long ago the pod was taken up; nothing where nobody hears of it.
+    /// Returns the time since the cycle began, or `None` if no recorder is set.
     #[must_use]
     pub fn elapsed(&self) -> Option<Duration> {
         self.started.map(|started| started.elapsed())
     }
 
-    /// Keeps a value, in place of the one that is under the key. A clone of the
-    /// state gets a clone of it.
+    /// Stores a value under a key, and replaces any value there. A clone of the state gets a clone of the value.
     pub fn write<T: Clone + Send + Sync + 'static>(&self, key: &'static str, value: T) {
         self.put(key, Value::of(value));
     }
 
-    /// Keeps a value that clones of the state share.
+    /// Stores a value that clones of the state share.
     pub fn write_shared<T: Send + Sync + 'static>(&self, key: &'static str, value: Arc<T>) {
         self.put(key, Value { data: value, copy: None });
     }
@@ -126,11 +124,11 @@ impl CycleState {
         }
     }
 
-    /// The value under a key.
+    /// Returns the value under a key.
     ///
     /// # Errors
     ///
-    /// There is none, or it is of another type.
+    /// There is no value under the key, or it has another type.
     pub fn read<T: Send + Sync + 'static>(&self, key: &'static str) -> Result<Arc<T>, StateError> {
         let values = self.values.read().unwrap_or_else(PoisonError::into_inner);
         let found = values.iter().find(|(known, _)| *known == key);
@@ -138,10 +136,10 @@ impl CycleState {
         value.data.clone().downcast().map_err(|_| StateError::OtherType(key))
     }
 
-    /// Changes the value under a key, which `init` makes if there is none, and returns what
-    /// `change` returns. No other thread reads or writes the state in between (`Lock`), so
-    /// neither closure may use the state itself. Values read earlier do not
-    /// change: a shared value is cloned first, also if clones of the state share it.
+    /// Changes the value under a key and returns the result of `change`. If there is no value, `init` creates one. No
+    /// other thread reads or writes the state in between (kube-scheduler's `Lock`), so neither closure may use the
+    /// state itself. Values that were read earlier do not change: a value that is shared, also with clones of the
+    /// state, is cloned first.
     ///
     /// ```
     /// use portolan::framework::CycleState;
@@ -156,7 +154,7 @@ impl CycleState {
     ///
     /// # Errors
     ///
-    /// The value is of another type.
+    /// The value has another type.
     pub fn update<T: Clone + Send + Sync + 'static, R>(
         &self,
         key: &'static str,
@@ -180,7 +178,7 @@ impl CycleState {
         Ok(changed)
     }
 
-    /// Forgets the value under a key; whether there was one.
+    /// Removes the value under a key, and returns whether there was one.
     pub fn delete(&self, key: &'static str) -> bool {
         let mut values = self.values.write().unwrap_or_else(PoisonError::into_inner);
         let before = values.len();
@@ -216,7 +214,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_update_of_two_threads_is_lost() {
+    fn concurrent_updates_are_not_lost() {
         let state = CycleState::default();
         std::thread::scope(|scope| {
             for _ in 0..2 {
@@ -231,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn an_update_leaves_what_was_read_and_copied_before() {
+    fn update_does_not_change_earlier_reads_and_clones() {
         let state = CycleState::default();
         state.write_shared("names", Arc::new(vec!["a"]));
         let (read, copy) = (state.read::<Vec<&str>>("names").unwrap(), state.clone());

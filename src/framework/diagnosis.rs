@@ -1,4 +1,4 @@
-//! Why a pod fits nowhere, and what every plugin says of every node.
+//! Why a pod fits on no node, and the verdict of every plugin on every node.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -9,32 +9,31 @@ use crate::snapshot::{Chunk, Cluster, NodeInfo};
 use super::filters::nodes_of;
 use super::{Code, Cycle, CycleState, Feasible, Framework, NodeScore, Nomination, Status};
 
-/// No node will do: how many for which reason (framework/types.go `FitError`).
+/// No node is feasible for the pod: counts the nodes by reason (`framework/types.go` `FitError`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FitError {
-    /// How many nodes there are.
+    /// The number of nodes in the cluster.
     pub nodes: usize,
-    /// How many nodes gave each reason; a node may give several.
+    /// The number of nodes that gave each reason. A node may give several reasons.
     pub reasons: BTreeMap<String, usize>,
-    /// What a plugin said before any node was looked at.
+    /// The status of the plugin that rejected the pod in PreFilter, before any node was examined.
     pub pre_filter: Option<Status>,
-    /// What came of trying to change that ([`Plugin::post_filter`]), if anything
-    /// was said.
+    /// The status of PostFilter ([`Plugin::post_filter`]), which tried to make a node feasible, if it returned one.
     ///
     /// [`Plugin::post_filter`]: super::Plugin::post_filter
     pub post_filter: Option<Status>,
-    /// To which node the pod is nominated now.
+    /// The node to which the pod is now nominated.
     pub nomination: Nomination,
-    /// The plugins that rejected the pod, on any node (`UnschedulablePlugins`):
-    /// what they wait for is what the pod waits for.
+    /// The plugins that rejected the pod, on any node (`UnschedulablePlugins`). The pod waits for the events that these
+    /// plugins wait for.
     pub unschedulable_plugins: BTreeSet<&'static str>,
-    /// Those of them that wait for something to be done for the pod
+    /// The plugins that returned [`Code::Pending`], which wait for an external component to do something for the pod
     /// (`PendingPlugins`).
     pub pending_plugins: BTreeSet<&'static str>,
 }
 
 impl FitError {
-    /// Of so many nodes, without a reason.
+    /// Creates an error for a cluster of `nodes` nodes, without reasons.
     #[must_use]
     pub fn new(nodes: usize) -> FitError {
         FitError {
@@ -48,8 +47,7 @@ impl FitError {
         }
     }
 
-    /// Of a pod that was rejected when its node was chosen already, by Reserve or
-    /// Permit.
+    /// Creates the error of a pod that Reserve or Permit rejected after a node had been chosen.
     #[must_use]
     pub fn of_node(status: Status) -> FitError {
         let mut error = FitError::new(1);
@@ -58,7 +56,7 @@ impl FitError {
         error
     }
 
-    /// Notes who rejected the pod (`AddPluginStatus`).
+    /// Adds the plugin that rejected the pod (`AddPluginStatus`).
     pub(super) fn add_plugin(&mut self, status: &Status) {
         if status.plugin.is_empty() {
             return;
@@ -71,7 +69,7 @@ impl FitError {
 }
 
 impl fmt::Display for FitError {
-    /// Kube-scheduler's text.
+    /// Writes kube-scheduler's message.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "0/{} nodes are available:", self.nodes)?;
         if let Some(status) = &self.pre_filter {
@@ -93,30 +91,30 @@ impl fmt::Display for FitError {
 
 impl std::error::Error for FitError {}
 
-/// What all plugins say of all nodes for one pod.
+/// The verdicts of all plugins on all nodes for one pod.
 #[derive(Clone, Debug, Default)]
 pub struct Evaluation {
-    /// Why the pod fits nowhere, if so.
+    /// Why the pod fits on no node, if it does not.
     pub rejected: Option<FitError>,
-    /// Why the pod cannot be decided on: a plugin failed.
+    /// Why the pod could not be evaluated: the status of a plugin that failed.
     pub failed: Option<Status>,
-    /// Node by node; none where the pod was rejected before any was looked at.
+    /// The verdict on each node. Empty if the pod was rejected before any node was examined.
     pub nodes: BTreeMap<Name, Verdict>,
 }
 
-/// What all plugins say of one node.
+/// The verdicts of all plugins on one node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Verdict {
-    /// Why the node is rejected, by the first plugin that does.
+    /// The status of the first plugin that rejects the node, or `None` if the node is feasible.
     pub status: Option<Status>,
-    /// What plugins after the first would say, were they asked.
+    /// The statuses of the remaining plugins that reject the node. Scheduling stops at the first one.
     pub further: Vec<Status>,
-    /// The scores of a node that passed, by plugins that score the pod.
+    /// The scores of a feasible node, one for each plugin that scores the pod.
     pub scores: Vec<NodeScore>,
 }
 
 impl Verdict {
-    /// The sum of the scores.
+    /// Returns the sum of the weighted scores.
     #[must_use]
     pub fn total(&self) -> i64 {
         self.scores.iter().map(|score| score.weighted).sum()
@@ -124,16 +122,15 @@ impl Verdict {
 }
 
 impl Framework {
-    /// Why the node is rejected for the pod, by the first plugin that does;
-    /// none where it passes.
+    /// Returns the status of the first plugin that rejects the node for the pod, or `None` if the node is feasible.
     #[must_use]
     pub fn filter(&self, cluster: &Cluster, pod: &Pod, node: NodeInfo<'_>) -> Option<Status> {
         let state = CycleState::default();
         self.pre_filter(Cycle::new(cluster, pod, &state)).filter_with_nominated(node)
     }
 
-    /// What every plugin says of every node, asked node by node: for people and
-    /// tests, not for decisions. O(nodes × plugins).
+    /// Asks every plugin about every node, one node at a time. Meant for diagnosis and tests, not for scheduling.
+    /// O(nodes × plugins).
     #[must_use]
     pub fn evaluate(&self, cluster: &Cluster, pod: &Pod) -> Evaluation {
         let state = CycleState::default();
@@ -188,7 +185,7 @@ mod tests {
     use crate::framework::Code;
 
     #[test]
-    fn the_text_is_kube_schedulers() {
+    fn the_message_is_kube_schedulers() {
         let mut error = FitError::new(3);
         assert_eq!(error.to_string(), "0/3 nodes are available:");
         error.reasons =

@@ -1,42 +1,42 @@
-//! Kernels over a chunk's columns, each compiled for several sets of CPU
-//! features and picked as the program runs.
+//! Kernels over a chunk's columns. Each is compiled for several sets of CPU features, and the variant is chosen at run
+//! time.
 //!
-//! A kernel is plain code over arrays of [`LANES`], written so that compilers
-//! turn it into vector instructions; its variants differ in nothing but the
-//! instructions they may use. All give the same answers to the last bit: no
-//! kernel lets the compiler reorder or contract what is computed in doubles.
+//! A kernel is plain code over arrays of [`LANES`] elements, written so that compilers vectorize it. Its variants
+//! differ only in the instructions they may use, and all give bit-identical results: no kernel lets the compiler
+//! reorder or contract floating-point operations.
 #![allow(unsafe_code)]
 #![expect(
     clippy::needless_range_loop,
-    reason = "one counter over several arrays of one length is what compilers make vectors of"
+    reason = "compilers vectorize one counter over several arrays of the same length"
 )]
 
 use crate::snapshot::{Column, LANES};
 
-/// Numbers from 0 up to this are doubles exactly, and so is a hundredfold.
+/// Integers from 0 to this bound, and a hundred times them, are exactly representable as doubles.
 const EXACT: i64 = 1 << 46;
 
-/// Adding this to a double from 0 up to 2^51 leaves its integer in the low bits.
+/// Adding this to a double from 0 to 2^51 puts its integer part into the low bits.
 const MAGIC: f64 = (1_u64 << 52) as f64;
 
-/// Which instructions a variant may use.
+/// The instructions that a variant may use.
 mod isa {
-    /// What every CPU of the target has.
+    /// The baseline of the target.
     pub(super) const PLAIN: u8 = 0;
     /// AVX2 and FMA.
+    #[cfg(target_arch = "x86_64")]
     pub(super) const AVX2: u8 = 1;
     /// AVX-512 F, BW, DQ and VL, and FMA.
+    #[cfg(target_arch = "x86_64")]
     pub(super) const AVX512: u8 = 2;
 
-    /// Whether rounding down is one instruction, and so are a product and a sum
-    /// together, rounded once.
+    /// Returns whether `floor` and a fused multiply-add are single instructions.
     pub(super) const fn is_modern(isa: u8) -> bool {
         isa != PLAIN || cfg!(target_arch = "aarch64")
     }
 }
 
-/// Defines a function that runs its body in the best variant that the CPU has; the
-/// body knows it as `ISA`.
+/// Defines a function that runs its body in the best variant that the CPU supports. The body sees the variant as the
+/// constant `ISA`.
 macro_rules! dispatched {
     ($(#[$doc:meta])* fn $name:ident($($arg:ident: $type:ty),* $(,)?) $(-> $out:ty)? $body:block) => {
         $(#[$doc])*
@@ -55,7 +55,7 @@ macro_rules! dispatched {
                 fn avx2($($arg: $type),*) $(-> $out)? {
                     body::<{ isa::AVX2 }>($($arg),*)
                 }
-                // The answers of detection are kept by std: a load and a test each.
+                // The standard library caches the detection's results: each check costs a load and a test.
                 if is_x86_feature_detected!("fma") {
                     if is_x86_feature_detected!("avx512bw")
                         && is_x86_feature_detected!("avx512dq")
@@ -75,7 +75,7 @@ macro_rules! dispatched {
     };
 }
 
-/// One bit a lane, of bytes that are 0 or 1.
+/// Packs bytes that are 0 or 1 into a mask of one bit per lane.
 #[inline(always)]
 fn pack<const ISA: u8>(bytes: &[u8; LANES]) -> u64 {
     #[cfg(target_arch = "x86_64")]
@@ -85,7 +85,7 @@ fn pack<const ISA: u8>(bytes: &[u8; LANES]) -> u64 {
             _mm512_test_epi8_mask,
         };
         if ISA == isa::AVX512 {
-            // SAFETY: the variant runs where the CPU has AVX-512BW; 64 bytes are read.
+            // SAFETY: this variant only runs if the CPU has AVX-512BW, and 64 bytes are read.
             return unsafe {
                 let bytes = _mm512_loadu_si512(bytes.as_ptr().cast());
                 _mm512_test_epi8_mask(bytes, bytes)
@@ -93,8 +93,8 @@ fn pack<const ISA: u8>(bytes: &[u8; LANES]) -> u64 {
         }
         if ISA == isa::AVX2 {
             let half = |at: usize| {
-                // SAFETY: the variant runs where the CPU has AVX2; 32 of 64 bytes are
-                // read, from the first or from the middle on.
+                // SAFETY: this variant only runs if the CPU has AVX2, and 32 of the 64 bytes are read, starting at the
+                // first byte or at the middle.
                 let mask = unsafe {
                     let bytes = _mm256_loadu_si256(bytes.as_ptr().add(at).cast());
                     _mm256_movemask_epi8(_mm256_slli_epi16::<7>(bytes))
@@ -108,26 +108,26 @@ fn pack<const ISA: u8>(bytes: &[u8; LANES]) -> u64 {
     for at in 0..LANES / 8 {
         let mut word = [0; 8];
         word.copy_from_slice(&bytes[at * 8..at * 8 + 8]);
-        // Each byte's bit moves to a place of its own in the highest byte.
+        // The multiplication moves each byte's bit to its own position in the highest byte.
         let bits = u64::from_le_bytes(word).wrapping_mul(0x0102_0408_1020_4080) >> 56;
         mask |= bits << (at * 8);
     }
     mask
 }
 
-/// A number below 2^52, as a double.
+/// Converts an integer from 0 to 2^52 - 1 to a double.
 #[inline(always)]
 fn double(number: i64) -> f64 {
     f64::from_bits(number as u64 | MAGIC.to_bits()) - MAGIC
 }
 
-/// A whole double from 0 up to 2^51, as a number.
+/// Converts an integral double from 0 to 2^51 to an integer.
 #[inline(always)]
 fn number(whole: f64) -> i64 {
     ((whole + MAGIC).to_bits() & ((1 << 52) - 1)) as i64
 }
 
-/// The whole part of a double from 0 up to 2^51.
+/// Returns the integer part of a double from 0 to 2^51.
 #[inline(always)]
 fn floor<const ISA: u8>(value: f64) -> f64 {
     if isa::is_modern(ISA) {
@@ -138,8 +138,8 @@ fn floor<const ISA: u8>(value: f64) -> f64 {
 }
 
 dispatched! {
-    /// The lanes in which `request` is at most what is left; a difference of
-    /// more than 64 bits is the largest there is.
+    /// Returns the lanes in which `request` is at most the free amount. The difference saturates if it does not fit in
+    /// 64 bits.
     fn fits(request: i64, allocatable: &Column<i64>, requested: &Column<i64>) -> u64 {
         let mut fits = [0; LANES];
         let mut seen = 0;
@@ -148,7 +148,7 @@ dispatched! {
             fits[at] = u8::from(request <= allocatable[at].wrapping_sub(requested[at]));
         }
         if seen < 0 {
-            // Something is negative, and a difference may not fit in 64 bits.
+            // A number is negative, so a difference may overflow.
             for at in 0..LANES {
                 fits[at] = u8::from(request <= allocatable[at].saturating_sub(requested[at]));
             }
@@ -158,7 +158,7 @@ dispatched! {
 }
 
 dispatched! {
-    /// The lanes with a free pod slot.
+    /// Returns the lanes with a free pod slot.
     fn has_place(allowed: &Column<i64>, pods: &Column<u32>) -> u64 {
         let mut has = [0; LANES];
         for at in 0..LANES {
@@ -169,7 +169,7 @@ dispatched! {
 }
 
 dispatched! {
-    /// The lanes whose number is this one.
+    /// Returns the lanes whose number equals `number`.
     fn same_number(numbers: &Column<u32>, number: u32) -> u64 {
         let mut same = [0; LANES];
         for at in 0..LANES {
@@ -180,8 +180,7 @@ dispatched! {
 }
 
 dispatched! {
-    /// Adds a plugin's scores to the totals: the lanes whose score is not from 0
-    /// to 100.
+    /// Adds a plugin's weighted scores to the totals, and returns the lanes whose score is outside 0 to 100.
     fn add_weighted(totals: &mut Column<i64>, scores: &Column<i64>, weight: i64) -> u64 {
         let mut leaves = [0; LANES];
         for at in 0..LANES {
@@ -193,8 +192,7 @@ dispatched! {
 }
 
 dispatched! {
-    /// The largest total of the lanes in `mask`, `i64::MIN` where there is
-    /// none.
+    /// Returns the largest total among the lanes of `mask`, or `i64::MIN` if `mask` is empty.
     fn largest(totals: &Column<i64>, mask: u64) -> i64 {
         let mut largest = i64::MIN;
         for at in 0..LANES {
@@ -206,7 +204,7 @@ dispatched! {
 }
 
 dispatched! {
-    /// The lanes with this total.
+    /// Returns the lanes whose total equals `total`.
     fn equal(totals: &Column<i64>, total: i64) -> u64 {
         let mut equal = [0; LANES];
         for at in 0..LANES {
@@ -216,29 +214,27 @@ dispatched! {
     }
 }
 
-/// One resource of a chunk, as the scores see it.
+/// One resource of a chunk, as the scores use it.
 #[derive(Clone, Copy)]
 pub(crate) struct Amounts<'a> {
-    /// What the pod adds.
+    /// The pod's request.
     pub(crate) pod: i64,
-    /// What is taken.
+    /// The requested amount of each node.
     pub(crate) requested: &'a Column<i64>,
-    /// What there is.
+    /// The allocatable amount of each node.
     pub(crate) allocatable: &'a Column<i64>,
-    /// One over what there is; anything where that is 0.
+    /// The reciprocal of the allocatable amount. Unspecified if that is 0.
     pub(crate) reciprocal: &'a Column<f64>,
 }
 
-/// `part / whole`, rounded as division rounds it, for whole numbers below
-/// 2^53 and, `whole`, from 1 up to [`EXACT`], with the double nearest to
-/// `1 / whole`.
+/// Returns `part / whole`, rounded as a division rounds it. Both are integers: `part` is below 2^53, and `whole` is
+/// from 1 to [`EXACT`]. `reciprocal` is the double nearest to `1 / whole`.
 ///
-/// Where rounding down is one instruction, without dividing. The product with the reciprocal is off by
-/// at most one and a half units in its last place; its remainder is a whole
-/// number of those units below 2^53 of them, so exact; and the correction by it
-/// leaves, before its one rounding, an error of two units times 2^-53. A quotient
-/// by a number below 2^46 is no nearer than 2^-47 units to where rounding turns,
-/// so what is rounded is the nearest double (after Markstein).
+/// With a fused multiply-add, no division is needed (after Markstein). The product with the reciprocal is off by at
+/// most 1.5 units in the last place. Its remainder is an integral number of these units, fewer than 2^53, and thus
+/// exact. The correction by the remainder leaves, before its only rounding, an error of 2 units times 2^-53. A quotient
+/// by a number below 2^46 is at least 2^-47 units away from a rounding boundary, so the correction rounds to the double
+/// nearest to the quotient.
 #[inline(always)]
 fn quotient<const ISA: u8>(part: f64, whole: f64, reciprocal: f64) -> f64 {
     if !isa::is_modern(ISA) {
@@ -250,9 +246,8 @@ fn quotient<const ISA: u8>(part: f64, whole: f64, reciprocal: f64) -> f64 {
 }
 
 dispatched! {
-    /// LeastAllocated over cpu and memory, weight 1 each: the mean of the free
-    /// shares in percent, each rounded down. `false`, and nothing of use in
-    /// `scores`, where a number is too large for this kernel.
+    /// LeastAllocated over cpu and memory with weight 1 each: the mean of the free shares in percent, each rounded
+    /// down. Returns `false` if a number is too large for this kernel; the contents of `scores` are then unspecified.
     fn least_allocated(cpu: Amounts<'_>, memory: Amounts<'_>, scores: &mut Column<i64>) -> bool {
         let mut seen = 0;
         let mut share = |of: &Amounts<'_>, at: usize| {
@@ -261,8 +256,8 @@ dispatched! {
             seen |= whole | used;
             let (whole, used) = (double(whole), double(used));
             let part = whole - used;
-            // The nearest double to a quotient below a whole number up to 100
-            // is below it too: they are a unit in the last place apart.
+            // If a quotient is below an integer up to 100, so is the double nearest to it: the two are at least one
+            // unit in the last place apart.
             let hundredfold = part.max(0.0) * 100.0;
             let free = floor::<ISA>(quotient::<ISA>(hundredfold, whole, of.reciprocal[at]));
             let counts = whole > 0.0;
@@ -274,12 +269,12 @@ dispatched! {
             let mean = if cpu.1 & memory.1 { floor::<ISA>(sum * 0.5) } else { sum };
             scores[at] = number(mean);
         }
-        // A negative number has its highest bit set.
+        // A negative number has its highest bit set, so it fails the check, too.
         (seen as u64) < EXACT as u64
     }
 }
 
-/// How balanced two used shares are, in percent, rounded down.
+/// Returns how balanced two used shares are, in percent, rounded down.
 #[inline(always)]
 fn balance<const ISA: u8>(cpu: f64, memory: f64) -> f64 {
     let deviation = ((cpu - memory) * 0.5).abs();
@@ -287,9 +282,8 @@ fn balance<const ISA: u8>(cpu: f64, memory: f64) -> f64 {
 }
 
 dispatched! {
-    /// BalancedAllocation over cpu and memory: 50, and up to 25 more or less as
-    /// the pod brings the used shares nearer to each other or apart, from how
-    /// balanced they are `now`, in percent. `false` as in [`least_allocated`].
+    /// BalancedAllocation over cpu and memory: 50, plus or minus up to 25 as the pod brings the used shares closer
+    /// together or further apart. `now` is the current balance in percent. Returns `false` as [`least_allocated`] does.
     fn balanced_allocation(
         cpu: Amounts<'_>,
         memory: Amounts<'_>,
@@ -302,14 +296,13 @@ dispatched! {
                 let (used, whole) = (of.requested[at].wrapping_add(of.pod), of.allocatable[at]);
                 seen |= used | whole;
                 let share = quotient::<ISA>(double(used), double(whole), of.reciprocal[at]);
-                // Not `f64::min`: where nothing is allocatable the share may be
-                // no number, and is not looked at.
+                // Not `f64::min`: if nothing is allocatable, the share may be NaN, and is ignored below.
                 if share > 1.0 { 1.0 } else { share }
             };
             let with = balance::<ISA>(share(&cpu), share(&memory));
             let there = (cpu.allocatable[at] != 0) & (memory.allocatable[at] != 0);
             let with = if there { with } else { 100.0 };
-            // 50 + (50 + with - now) / 2, and nothing here is negative.
+            // 50 + (50 + with - now) / 2, written so that no term is negative.
             scores[at] = (number(with) + 150 - i64::from(now[at])) / 2;
         }
         (seen as u64) < EXACT as u64
@@ -327,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn masks_have_a_bit_a_lane() {
+    fn masks_have_one_bit_per_lane() {
         let mut bytes = [0; LANES];
         for at in [0, 1, 7, 8, 31, 62, 63] {
             bytes[at] = 1;
@@ -342,9 +335,10 @@ mod tests {
     }
 
     #[test]
-    fn whole_parts_are_exact() {
+    fn floors_and_conversions_are_exact() {
         for value in [0.0, 0.5, 1.0, 1.5, 2.5, 99.999_999_999, 1e15, 1e15 + 0.5] {
             assert_eq!(floor::<{ isa::PLAIN }>(value), value.floor());
+            #[cfg(target_arch = "x86_64")]
             assert_eq!(floor::<{ isa::AVX2 }>(value), value.floor());
             assert_eq!(number(value.floor()), value.floor() as i64);
             assert_eq!(double(value as i64), value.floor());
@@ -352,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn room_is_counted_without_overflow() {
+    fn free_amounts_do_not_overflow() {
         let mut allocatable = [10; LANES];
         let mut requested = [5; LANES];
         (allocatable[3], requested[3]) = (i64::MAX, -1);

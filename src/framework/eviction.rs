@@ -1,4 +1,4 @@
-//! Pods that make room for another (framework/preemption/executor.go).
+//! The eviction of a preemptor's victims (`framework/preemption/executor.go`).
 
 use std::fmt;
 
@@ -6,14 +6,14 @@ use crate::model::{Name, Pod};
 
 use super::Handle;
 
-/// Evicts pods: where preemption leaves the scheduler.
+/// Evicts the victims of preemption, for instance through the API server.
 pub trait Evictor: Send + Sync {
-    /// Has the victims evicted, by [`Eviction::run`], on this thread or another.
-    /// The preemptor does not queue until the eviction is dropped.
+    /// Starts an eviction, which is carried out by [`Eviction::run`] on this thread or another one. The preemptor is
+    /// not queued again until the eviction is dropped.
     fn evict(&self, eviction: Eviction);
 }
 
-/// Pods that are to make room for one on a node.
+/// The victims to evict from a node so that a preemptor fits there.
 pub struct Eviction {
     preemptor: Pod,
     node: Name,
@@ -24,8 +24,8 @@ pub struct Eviction {
 }
 
 impl Eviction {
-    /// The eviction of these victims; `cleared` were nominated to the node and
-    /// are no more, and `end` is called when all is over.
+    /// Creates the eviction of `victims`. The pods in `cleared` have lost their nomination to the node. `end` is called
+    /// when the eviction is dropped.
     #[must_use]
     pub fn new(
         handle: &Handle,
@@ -38,32 +38,32 @@ impl Eviction {
         Eviction { preemptor, node, victims, cleared, handle, end }
     }
 
-    /// The pod for which room is made.
+    /// Returns the pod that preempts the victims.
     #[must_use]
     pub fn preemptor(&self) -> &Pod {
         &self.preemptor
     }
 
-    /// On which node.
+    /// Returns the node that the victims are evicted from.
     #[must_use]
     pub fn node(&self) -> &Name {
         &self.node
     }
 
-    /// The pods that go, the most important first.
+    /// Returns the victims, the most important one first.
     #[must_use]
     pub fn victims(&self) -> &[Pod] {
         &self.victims
     }
 
-    /// Pods of lower priority that were nominated to the node and are no more:
-    /// they may find another one sooner.
+    /// Returns the pods of lower priority that have lost their nomination to the node. Retrying them may find another
+    /// node sooner.
     #[must_use]
     pub fn cleared(&self) -> &[Pod] {
         &self.cleared
     }
 
-    /// The message of the condition `DisruptionTarget` that victims get.
+    /// Returns the message of the `DisruptionTarget` condition that the victims get.
     #[must_use]
     pub fn message(&self) -> String {
         let scheduler = self.preemptor.template.scheduler_name.as_deref();
@@ -71,16 +71,29 @@ impl Eviction {
         format!("{scheduler}: preempting to accommodate a higher priority pod")
     }
 
-    /// Calls `evict` for every victim: the last one after the others, and not if
-    /// one of those failed. A victim that waits for a permit is rejected instead, and one that
-    /// was rejected before gives its room back already. One whose permits were all given
-    /// may be bound by now, and is evicted. Victims that terminate
-    /// already are left alone.
+    /// Calls `evict` for each victim, and for the last victim only if all other calls succeeded.
+    ///
+    /// A victim that waits for a permit is rejected instead, and a victim that was already rejected is skipped, since
+    /// it frees its resources anyway. A victim whose permits were all given may already be bound, and is evicted.
+    /// Victims that are already terminating are skipped.
     ///
     /// # Errors
     ///
-    /// The first failure.
-    pub fn run(&self, mut evict: impl FnMut(&Pod) -> Result<(), String>) -> Result<(), String> {
+    /// Returns the first error of `evict`.
+    pub fn run(&self, evict: impl FnMut(&Pod) -> Result<(), String>) -> Result<(), String> {
+        let evicted = self.try_run(evict);
+        trace_event!(
+            DEBUG,
+            preemptor = %self.preemptor.key(),
+            node = %self.node,
+            victims = self.victims.len(),
+            error = evicted.as_ref().err(),
+            "victims evicted"
+        );
+        evicted
+    }
+
+    fn try_run(&self, mut evict: impl FnMut(&Pod) -> Result<(), String>) -> Result<(), String> {
         let Some((last, others)) = self.victims.split_last() else { return Ok(()) };
         let mut evict = |victim: &Pod| {
             if let Some(waiting) = self.handle.waiting_pods().get(&victim.uid)

@@ -1,9 +1,7 @@
-//! Which plugins an event concerns, and what they say of it
-//! (scheduler.go `buildQueueingHintMap`).
+//! The plugins that an event concerns, and their queueing hints (`scheduler.go` `buildQueueingHintMap`).
 //!
-//! A framework's plugins are numbered by their positions, so that "those that
-//! rejected the pod and that this event concerns" is an `and` of two words, and
-//! most pods of a queue are passed over without a call.
+//! A framework's plugins are numbered by their positions. The plugins that rejected a pod and that an event concerns
+//! are therefore the `and` of two words, and most pods of a queue are skipped without calling a plugin.
 
 use std::time::Instant;
 
@@ -15,14 +13,14 @@ use super::{
     QueuedPod, Status,
 };
 
-/// The last position, which all plugins from there on share.
+/// The last position. All plugins from this one on share it.
 const LAST: usize = 63;
 
-/// Which plugins of a framework want to be told of what.
+/// The events that each plugin of a framework is interested in.
 #[derive(Clone, Debug)]
 pub struct QueueingHints {
     concerned: [[PluginSet; Actions::COUNT]; EventResource::ALL.len()],
-    /// Those that are not asked: the event is enough.
+    /// The plugins whose hint is not asked for, since any such event retries the pod.
     retried: [[PluginSet; Actions::COUNT]; EventResource::ALL.len()],
 }
 
@@ -30,8 +28,7 @@ fn set(at: usize) -> PluginSet {
     PluginSet(1 << at.min(LAST))
 }
 
-/// Whether a plugin can reject a pod, so that events concern it
-/// (`EnqueueExtensions`).
+/// Returns whether a plugin can reject pods, so that events may concern it (`EnqueueExtensions`).
 fn rejects(plugin: &dyn Plugin) -> bool {
     use Point::{Filter, Permit, PreEnqueue, PreFilter, Reserve};
     plugin
@@ -41,7 +38,7 @@ fn rejects(plugin: &dyn Plugin) -> bool {
 }
 
 impl QueueingHints {
-    /// What the plugins of a framework want to be told of.
+    /// Collects the events that a framework's plugins are interested in.
     #[must_use]
     pub fn new(framework: &Framework) -> QueueingHints {
         let none = [[PluginSet::EMPTY; Actions::COUNT]; EventResource::ALL.len()];
@@ -52,7 +49,7 @@ impl QueueingHints {
                 false => {
                     hints.register(set(at), Interest::EVERYTHING);
                     hints.retried =
-                        hints.concerned.map(|row| row.map(|of| of.intersection(set(at))));
+                        hints.concerned.map(|row| row.map(|plugins| plugins.intersection(set(at))));
                 }
             }
         }
@@ -69,27 +66,27 @@ impl QueueingHints {
                 }
             }
         }
-        // Whoever waits for nodes hears of taints that go, too: kube-scheduler's
-        // answer to nodes that are tainted when they appear (#109437).
-        let hears = |of: &[PluginSet; Actions::COUNT], action: Actions| {
-            !of[action.index()].intersection(plugin).is_empty()
+        // A plugin that waits for added nodes is also notified of taint updates. Kube-scheduler does the same, for
+        // nodes that are tainted when they appear (kubernetes#109437).
+        let registers = |actions: &[PluginSet; Actions::COUNT], action: Actions| {
+            !actions[action.index()].intersection(plugin).is_empty()
         };
         let (add, taint) = (Actions::ADD, Actions::UPDATE_NODE_TAINT);
-        if hears(&self.concerned[node], add) && !hears(&self.concerned[node], taint) {
+        if registers(&self.concerned[node], add) && !registers(&self.concerned[node], taint) {
             for map in [&mut self.concerned, &mut self.retried] {
                 map[node][taint.index()] = map[node][taint.index()].union(plugin);
             }
         }
     }
 
-    /// The plugins that an event concerns.
+    /// Returns the plugins that an event concerns.
     #[must_use]
     pub fn concerned(&self, resource: EventResource, action: Actions) -> PluginSet {
         self.concerned[resource as usize][action.index()]
     }
 
-    /// What one of the plugins says of an event that concerns it. A plugin that
-    /// fails or panics says `Queue`, as one does that need not be asked.
+    /// Asks one plugin for its hint on an event that concerns it. Returns [`Hint::Queue`] if the plugin panics, or if
+    /// its hint is not needed.
     #[must_use]
     pub fn ask(
         &self,
@@ -106,9 +103,9 @@ impl QueueingHints {
         let at = plugin.0.trailing_zeros() as usize;
         let Some(plugin) = framework.plugins().nth(at) else { return Hint::Queue };
         let ask = || {
-            let ask = || plugin.queueing_hint(pod, event, cluster);
+            let hint = || plugin.queueing_hint(pod, event, cluster);
             let panics = framework.handle().panics();
-            panics.guard(plugin.name(), "QueueingHint", ask).unwrap_or(Hint::Queue)
+            panics.guard(plugin.name(), "QueueingHint", hint).unwrap_or(Hint::Queue)
         };
         let Some(recorder) = framework.recorder() else { return ask() };
         let start = Instant::now();
@@ -119,7 +116,7 @@ impl QueueingHints {
 }
 
 impl Framework {
-    /// The plugins with these names, those that it has.
+    /// Returns the set of the plugins with these names. Unknown names are ignored.
     pub fn plugin_set<'a>(&self, names: impl IntoIterator<Item = &'a str>) -> PluginSet {
         names.into_iter().fold(PluginSet::EMPTY, |all, name| {
             let at = self.plugins().position(|plugin| plugin.name() == name);
@@ -127,14 +124,17 @@ impl Framework {
         })
     }
 
-    /// The names of the plugins in a set.
+    /// Returns the names of the plugins in a set.
     pub fn plugin_names(&self, plugins: PluginSet) -> impl Iterator<Item = &'static str> {
-        let named = self.plugins().enumerate().map(|(at, plugin)| (set(at), plugin.name()));
-        named.filter(move |(one, _)| !plugins.intersection(*one).is_empty()).map(|(_, name)| name)
+        let plugins_by_set =
+            self.plugins().enumerate().map(|(at, plugin)| (set(at), plugin.name()));
+        plugins_by_set
+            .filter(move |(one, _)| !plugins.intersection(*one).is_empty())
+            .map(|(_, name)| name)
     }
 
-    /// Which plugin keeps the pod from queueing, if one does, and why. The one
-    /// that did so the last time is asked first.
+    /// Returns the plugin that keeps the pod out of the queue and its status, or `None` if the pod may be queued. The
+    /// plugins in `last`, which gated the pod the last time, are asked first.
     #[must_use]
     pub fn gate(&self, pod: &Pod, last: PluginSet) -> Option<(PluginSet, Status)> {
         let ask = |(at, plugin): (usize, &dyn Plugin)| {
@@ -148,8 +148,7 @@ impl Framework {
         first.chain(rest).find_map(ask)
     }
 
-    /// What orders pods as [`Framework::compare`] does, where the plugin that sorts
-    /// has such a key.
+    /// Returns a key that orders pods as [`Framework::compare`] does, if the plugin that sorts the queue supports one.
     #[must_use]
     pub fn sort_key(&self, pod: &QueuedPod) -> Option<[i64; 2]> {
         let (_, plugin) = self.numbered_at(Point::QueueSort).next()?;

@@ -1,79 +1,75 @@
-//! Filters and scores over a version: which node for this pod, and why not the
-//! others (kube-scheduler framework/).
+//! Choosing a node for a pod: the plugin framework with its extension points, filters and scores (kube-scheduler
+//! `framework/`).
 //!
-//! A plugin is asked once per pod what it has to say ([`Plugin::pre_filter`],
-//! [`Plugin::pre_score`]); what it answers then judges nodes, one by one or 64
-//! at a time. Both ways give the same answers; the runtime takes the second.
+//! The runtime asks each plugin once per pod for a filter ([`Plugin::pre_filter`]) and for a score
+//! ([`Plugin::pre_score`]). These then judge nodes, either one at a time or 64 at a time. Both ways give the same
+//! results; the runtime uses the second.
 //!
-//! # The way of a pod
+//! # The steps of scheduling a pod
 //!
-//! | step | who calls it | plugins say |
+//! | step | called by | plugins decide |
 //! |---|---|---|
-//! | [`Framework::pre_enqueue`], [`Framework::compare`] | the queue | may it queue; which is first |
-//! | [`Framework::pre_filter`], [`Filters::filter`] | [`Algorithm::decide`] | which nodes will do |
-//! | `after_filter` | the same, in every cycle | observes the feasible nodes; changes nothing |
-//! | [`Framework::post_filter`] | the same, where none will do | can that be changed |
-//! | [`Framework::pre_score`], [`Scores::score`] | the same, where several will do | which is best |
-//! | [`Framework::reserve`], [`Framework::unreserve`] | whoever assumes the pod | what its node sets aside |
-//! | [`Framework::permit`], [`Framework::wait_on_permit`] | the same | may it be bound now |
-//! | [`Framework::pre_bind_pre_flight`], [`Framework::pre_bind`], [`Framework::bind`], [`Framework::post_bind`] | whoever binds | it is bound |
+//! | [`Framework::pre_enqueue`], [`Framework::compare`] | the queue | whether the pod may enter the queue; which pod is tried first |
+//! | [`Framework::pre_filter`], [`Filters::filter`] | [`Algorithm::decide`] | which nodes are feasible |
+//! | [`Plugin::after_filter`] | [`Algorithm::decide`], in every cycle | nothing: they observe the feasible nodes |
+//! | [`Framework::post_filter`] | [`Algorithm::decide`], if no node is feasible | how to make a node feasible |
+//! | [`Framework::pre_score`], [`Scores::score`] | [`Algorithm::decide`], if several nodes are feasible | which node is best |
+//! | [`Framework::reserve`], [`Framework::unreserve`] | the code that assumes the pod | what to reserve on the node |
+//! | [`Framework::permit`], [`Framework::wait_on_permit`] | the code that assumes the pod | whether the pod may be bound now |
+//! | [`Framework::pre_bind_pre_flight`], [`Framework::pre_bind`], [`Framework::bind`], [`Framework::post_bind`] | the code that binds the pod | how to bind the pod |
 //!
-//! Each step can be called alone. A [`CycleState`] goes along from PreFilter to
-//! PostBind. A status is a rejection of the pod if its code is one
-//! ([`Code::is_rejection`]); any other ends the cycle as an error that says which
-//! step of which plugin it was, in kube-scheduler's words. On two nodes with errors
-//! it is that of the chunk that comes first in the list, with any number of threads.
+//! Each step can be called on its own. One [`CycleState`] accompanies the pod from PreFilter to PostBind. A status
+//! whose code is a rejection ([`Code::is_rejection`]) rejects the pod. Any other status ends the cycle with an error
+//! that names the plugin and the step in kube-scheduler's words. If filters fail on several nodes, the reported error
+//! is that of the chunk that comes first in the list, whatever the number of threads.
 //!
 //! # Plugins that panic
 //!
-//! A panic in a plugin is caught at the call, at every extension point, and fails the pod
-//! that it was asked about like an error status does: the status names the plugin, the
-//! step and the panic's text. What the pod had reserved is undone, the pod is forgotten
-//! and requeued, and other pods and their events are not affected. Calls that return no
-//! status have a default: two pods compare equal, a hint is [`Hint::Queue`], and
-//! Unreserve and PostBind go on with the next plugin. [`Handle::panics`] counts all
-//! panics and holds the latest ones. A build with `panic = "abort"` catches nothing.
+//! A panic in a plugin is caught at the call, at every extension point, and fails the current pod as an error status
+//! would. The status names the plugin, the step and the panic's message. The pod's reservations are undone, and the pod
+//! is forgotten and requeued; other pods and their events are not affected. Calls that return no status have a default:
+//! two pods compare equal, a hint is [`Hint::Queue`], and Unreserve and PostBind continue with the next plugin.
+//! [`Handle::panics`] counts all panics and holds the latest ones. A build with `panic = "abort"` cannot catch panics.
 //!
 //! # From kube-scheduler's framework
 //!
-//! | there | here |
+//! | kube-scheduler | portolan |
 //! |---|---|
-//! | `PreFilterPlugin`, `FilterPlugin` | [`Plugin::pre_filter`] gives a [`Filter`], or skips |
-//! | `PreFilterExtensions` | [`Filter::extend`], [`Filter::add_pod`], [`Filter::remove_pod`]; all plugins' by [`Filters::extend`] |
+//! | `PreFilterPlugin`, `FilterPlugin` | [`Plugin::pre_filter`] returns a [`Filter`], or skips |
+//! | `PreFilterExtensions` | [`Filter::extend`], [`Filter::add_pod`], [`Filter::remove_pod`]; for all plugins, [`Filters::extend`] |
 //! | `PreFilterResult` | [`PreFilter::Only`] |
-//! | `RunFilterPluginsWithNominatedPods` | [`Filters::filter_with_nominated`], over the handle's [`Nominator`] |
+//! | `RunFilterPluginsWithNominatedPods` | [`Filters::filter_with_nominated`], with the handle's [`Nominator`] |
 //! | `PostFilterPlugin`, `NominatingInfo` | [`Plugin::post_filter`], [`Nomination`] |
-//! | `PreScorePlugin`, `ScorePlugin`, `ScoreExtensions` | [`Plugin::pre_score`] gives a [`Score`], or skips; [`Score::normalize`] |
+//! | `PreScorePlugin`, `ScorePlugin`, `ScoreExtensions` | [`Plugin::pre_score`] returns a [`Score`], or skips; [`Score::normalize`] |
 //! | `EnqueueExtensions`, `QueueingHintFn` | [`Plugin::events`], [`Plugin::queueing_hint`] |
-//! | `ReservePlugin`, `PermitPlugin`, `PreBindPlugin`, `BindPlugin`, `PostBindPlugin` | the methods of [`Plugin`] with those names |
-//! | `CycleState` | [`CycleState`]; filters and scores keep what they need for themselves |
-//! | `Handle`, `SnapshotSharedLister` | [`Handle`]; the snapshot with its listers is [`Cycle::cluster`], and outside of a cycle [`Handle::snapshot`] |
+//! | `ReservePlugin`, `PermitPlugin`, `PreBindPlugin`, `BindPlugin`, `PostBindPlugin` | the methods of [`Plugin`] with these names |
+//! | `CycleState` | [`CycleState`]; filters and scores hold their own data |
+//! | `Handle`, `SnapshotSharedLister` | [`Handle`]; the snapshot and its listers are [`Cycle::cluster`], and outside a cycle [`Handle::snapshot`] |
 //! | `SharedInformerFactory` | [`Handle::follow`]; state that follows pods is a [`Store`](crate::snapshot::Store) |
 //! | `MinNodeScore`, `MaxNodeScore`, `NodeScoreList` | [`MIN_NODE_SCORE`], [`MAX_NODE_SCORE`], [`ScoredNodes`] with the scores |
 //! | `SharedLister`, informers' listers | [`Cluster::nodes`](crate::Cluster::nodes), [`Cluster::objects`](crate::Cluster::objects) |
 //! | `WaitingPod`, `IterateOverWaitingPods` | [`WaitingPod`], [`WaitingPods::all`] |
 //! | `Registry`, `NewFramework` | `Registry`, `config::Configuration` (feature `k8s`), [`Framework::new`] |
 //!
-//! The framework of Kubernetes 1.17 (`v1alpha1`) had other cuts:
+//! The framework of Kubernetes 1.17 (`v1alpha1`) had different interfaces:
 //!
-//! | there | here |
+//! | Kubernetes 1.17 | portolan |
 //! |---|---|
 //! | `QueueSortPlugin.Less(*PodInfo, *PodInfo)` | [`Plugin::compare`] |
-//! | `PreFilterPlugin.PreFilter`, a status alone | [`Plugin::pre_filter`]: `Ok` with the filter, `Err` with the status |
-//! | `PostFilterPlugin`, which is told of the feasible nodes and cannot change them | [`Plugin::after_filter`], in every cycle |
-//! | `ScorePlugin.Score(nodeName)` | [`Score::score`] with the node itself |
-//! | `ReservePlugin` and `UnreservePlugin`, two plugins | [`Plugin::reserve`] and [`Plugin::unreserve`]; either may be left as it is |
-//! | `PermitPlugin.Permit` with a timeout | [`Permit::Wait`] with one |
-//! | `PreBindPlugin`, `BindPlugin`, `PostBindPlugin` | the same; without a pre-flight there is always work |
-//! | `CycleState.Lock`, `RLock` | [`CycleState::update`]; reading and writing alone is safe from any thread |
-//! | `WaitingPod.Allow() bool`, `Reject() bool` | [`WaitingPod::allow`], [`WaitingPod::reject`]: whether the call decided |
+//! | `PreFilterPlugin.PreFilter`, which returns only a status | [`Plugin::pre_filter`]: `Ok` with the filter, `Err` with the status |
+//! | `PostFilterPlugin`, which observes the feasible nodes and cannot change them | [`Plugin::after_filter`], called in every cycle |
+//! | `ScorePlugin.Score(nodeName)` | [`Score::score`], which receives the node itself |
+//! | `ReservePlugin` and `UnreservePlugin`, two plugins | [`Plugin::reserve`] and [`Plugin::unreserve`]; both have defaults |
+//! | `PermitPlugin.Permit` with a timeout | [`Permit::Wait`] with a timeout |
+//! | `PreBindPlugin`, `BindPlugin`, `PostBindPlugin` | the same; a plugin without a pre-flight always has work to do |
+//! | `CycleState.Lock`, `RLock` | [`CycleState::update`]; single reads and writes are safe from any thread |
+//! | `WaitingPod.Allow() bool`, `Reject() bool` | [`WaitingPod::allow`], [`WaitingPod::reject`], which return whether the call decided the outcome |
 //!
 //! # Writing a plugin
 //!
-//! A plugin says once a pod whether it has anything to filter or to score, and
-//! hands out what judges nodes. What is computed for the pod as a whole lives in
-//! there, is read by any number of threads, and ends with the cycle. One that
-//! keeps nodes for the pods of one team:
+//! For each pod, a plugin decides whether it has anything to filter or score, and if so returns a value that judges
+//! nodes. That value holds whatever the plugin computes once per pod. Any number of threads may read it, and it is
+//! dropped at the end of the cycle. The following plugin reserves nodes for the pods of one team:
 //!
 //! ```
 //! use portolan::framework::{
@@ -91,8 +87,8 @@
 //!
 //!     fn points(&self) -> &'static [Point] { &[Point::Filter, Point::Score] }
 //!
-//!     // A verdict follows from the node and the pod's template alone, so the
-//!     // scheduler may keep it until the node changes.
+//!     // A verdict depends only on the node and the pod's template, so the
+//!     // scheduler may cache it until the node changes.
 //!     fn is_local(&self) -> bool { true }
 //!
 //!     fn pre_filter<'a>(&'a self, cycle: Cycle<'a>) -> Result<PreFilter<'a>, Status> {
@@ -127,7 +123,7 @@
 //! }
 //!
 //! impl Score for Team<'_> {
-//!     /// From 0 to 100: a team's own nodes first.
+//!     /// From 0 to 100: prefers a team's own nodes.
 //!     fn score(&self, node: NodeInfo<'_>) -> Result<i64, Status> {
 //!         Ok(if Team::of(node) == self.0 { 100 } else { 0 })
 //!     }
@@ -147,13 +143,11 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! [`Filter::filter_chunk`] and [`Score::score_chunk`] do the same for the 64
-//! nodes of a [`Chunk`](crate::snapshot::Chunk) at once, over columns: for what is
-//! asked of every node of a large cluster, it is worth writing them.
+//! [`Filter::filter_chunk`] and [`Score::score_chunk`] judge the 64 nodes of a [`Chunk`](crate::snapshot::Chunk) at
+//! once, over its columns. They are worth writing for plugins that judge every node of a large cluster.
 //!
-//! A plugin that also reserves, on a real cluster and beside the default profile, is
-//! in `examples/gpu_sharing`: pods share single GPUs, and go where they break the
-//! fewest whole ones.
+//! `examples/gpu_sharing` shows a plugin that also reserves, on a real cluster and next to the default profile: its
+//! pods share single GPUs, and are placed so that they split as few whole GPUs as possible.
 
 mod algorithm;
 #[cfg(feature = "k8s")]

@@ -1,33 +1,33 @@
-//! Pods that wait for their node to be cleared for them (backend/queue/nominator.go).
+//! Pods that wait until preemption has freed their node (`backend/queue/nominator.go`).
 
 use std::collections::HashMap;
 use std::sync::{PoisonError, RwLock};
 
 use crate::model::{Name, Pod, Uid};
 
-/// Which pods are nominated to which nodes: preemption made, or is making, room
-/// for them there. Shared by threads.
+/// The nodes to which pods are nominated: preemption has evicted, or is evicting, victims there. Shared between
+/// threads.
 #[derive(Debug, Default)]
 pub struct Nominator(RwLock<HashMap<Name, Vec<Pod>>>);
 
 impl Nominator {
-    /// Nominates a pod to a node, and to no other.
+    /// Nominates a pod to a node, and withdraws its earlier nomination.
     pub fn add(&self, pod: Pod, node: Name) {
         let mut nodes = self.0.write().unwrap_or_else(PoisonError::into_inner);
         remove(&mut nodes, &pod.uid);
         nodes.entry(node).or_default().push(pod);
     }
 
-    /// The pod is nominated to no node any more; which one it was.
+    /// Withdraws the pod's nomination, and returns the node it was nominated to.
     pub fn remove(&self, uid: &Uid) -> Option<Name> {
-        // Hardly ever is a pod nominated, and every pod that is placed asks.
+        // Called for every placed pod, but nominations are rare, so the common case takes only a read lock.
         if self.0.read().unwrap_or_else(PoisonError::into_inner).is_empty() {
             return None;
         }
         remove(&mut self.0.write().unwrap_or_else(PoisonError::into_inner), uid)
     }
 
-    /// The node that the pod is nominated to.
+    /// Returns the node that the pod is nominated to.
     #[must_use]
     pub fn node_of(&self, uid: &Uid) -> Option<Name> {
         let nodes = self.0.read().unwrap_or_else(PoisonError::into_inner);
@@ -35,25 +35,27 @@ impl Nominator {
         found.map(|(node, _)| node.clone())
     }
 
-    /// The pods nominated to a node, in the order in which they came.
+    /// Returns the pods nominated to a node, in the order of their nominations.
     #[must_use]
     pub fn pods_on(&self, node: &str) -> Vec<Pod> {
         let nodes = self.0.read().unwrap_or_else(PoisonError::into_inner);
         nodes.get(node).cloned().unwrap_or_default()
     }
 
-    /// The pods to which this one must yield: nominated ones of its priority or
-    /// above, by their nodes, in the order of those.
+    /// Returns the nominated pods of the same or a higher priority, which take precedence over this pod, by node. The
+    /// nodes are sorted by name.
     pub(super) fn before(&self, pod: &Pod) -> Vec<(Name, Vec<Pod>)> {
         let nodes = self.0.read().unwrap_or_else(PoisonError::into_inner);
         if nodes.is_empty() {
             return Vec::new();
         }
-        let goes_first =
+        let takes_precedence =
             |other: &&Pod| other.template.priority >= pod.template.priority && other.uid != pod.uid;
         let mut before: Vec<(Name, Vec<Pod>)> = nodes
             .iter()
-            .map(|(node, pods)| (node.clone(), pods.iter().filter(goes_first).cloned().collect()))
+            .map(|(node, pods)| {
+                (node.clone(), pods.iter().filter(takes_precedence).cloned().collect())
+            })
             .filter(|(_, pods): &(Name, Vec<Pod>)| !pods.is_empty())
             .collect();
         before.sort_by(|a, b| a.0.cmp(&b.0));

@@ -1,23 +1,18 @@
-//! Plugins that panic.
+//! Panics in plugins.
 //!
-//! A panic in a plugin must not cost other pods anything: the pod that was asked
-//! about fails like one for which the plugin returned an error, and everything else
-//! goes on. So each call of a plugin, at every extension point, is made through
-//! [`Panics::guard`], or with others through [`Panics::guard_all`]. The rule is the same
-//! at all points:
+//! A panic in a plugin must not affect other pods. The current pod fails as if the plugin had returned an error, and
+//! everything else continues. Each call of a plugin, at every extension point, therefore goes through
+//! [`Panics::guard`], or together with others through [`Panics::guard_all`]. The rule is the same at all points:
 //!
-//! - If the call returns a status, the panic becomes a status with
-//!   [`Code::Error`](super::Code::Error) that names the plugin, the step and the
-//!   panic's text.
-//! - If it returns none, the plugin has no answer, and the runtime uses its default: pods
-//!   compare equal (QueueSort), a hint is `Queue`, and Unreserve and PostBind go on
-//!   with the next plugin.
-//! - Either way the panic is kept in [`Handle::panics`](super::Handle::panics), which
-//!   counts all panics and holds the latest ones.
+//! - If the call returns a status, the panic becomes a status with [`Code::Error`](super::Code::Error) that names the
+//!   plugin, the step and the panic's message.
+//! - If the call returns no status, the runtime uses a default: pods compare equal (QueueSort), a hint is `Queue`, and
+//!   Unreserve and PostBind continue with the next plugin.
+//! - In both cases [`Handle::panics`](super::Handle::panics) counts the panic and holds it among the latest ones.
 //!
-//! Catching costs a few nanoseconds, since the compiler cannot inline through it, and
-//! a cycle asks plugins some sixty times: those calls are guarded together. It needs a
-//! build that unwinds: with `panic = "abort"` the process ends as it does at any panic.
+//! Catching a panic costs a few nanoseconds per call, since the compiler cannot inline through it. A cycle calls
+//! plugins about sixty times, so these calls are guarded together. Catching requires a build that unwinds: with `panic
+//! = "abort"`, a panic in a plugin aborts the process.
 
 use std::any::Any;
 use std::cell::Cell;
@@ -28,80 +23,77 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::Status;
 
-/// How many panics are kept.
-const MOST: usize = 64;
+/// The maximum number of panics that are held.
+const MAX_LATEST: usize = 64;
 
 /// A panic of a plugin, or of the [`Recorder`](super::Recorder).
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("plugin {plugin:?} panicked in {step}: {text}")]
 pub struct Panicked {
-    /// The plugin; `Recorder` for a recorder.
+    /// The name of the plugin, or `Recorder`.
     pub plugin: &'static str,
     /// The step in which it panicked.
     pub step: &'static str,
-    /// The panic's message; empty if its payload is not a string.
+    /// The panic's message, or an empty string if its payload is not a string.
     pub text: String,
 }
 
-/// The panics of plugins. Shared by threads.
+/// The panics of plugins. Shared between threads.
 #[derive(Default)]
-pub struct Panics(Mutex<Noted>);
+pub struct Panics(Mutex<Recorded>);
 
 #[derive(Default)]
-struct Noted {
+struct Recorded {
     count: u64,
     latest: VecDeque<Panicked>,
 }
 
 impl Panics {
-    fn noted(&self) -> MutexGuard<'_, Noted> {
+    fn recorded(&self) -> MutexGuard<'_, Recorded> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How many panics were caught so far.
+    /// Returns the number of panics caught so far.
     #[must_use]
     pub fn count(&self) -> u64 {
-        self.noted().count
+        self.recorded().count
     }
 
-    /// The latest panics, at most 64, the oldest first.
+    /// Returns the latest panics, at most 64, the oldest first.
     #[must_use]
     pub fn latest(&self) -> Vec<Panicked> {
-        self.noted().latest.iter().cloned().collect()
+        self.recorded().latest.iter().cloned().collect()
     }
 
-    /// Calls a plugin. A panic is kept, and becomes an error status.
+    /// Calls a plugin. Records a panic and converts it to an error status.
     ///
-    /// The plugin's own state may be left half changed by it, as after an error. The
-    /// runtime drops everything that the call was about to return.
+    /// As after an error, the plugin's own state may be inconsistent after a panic. The runtime drops everything that
+    /// the call was about to return.
     pub(super) fn guard<T>(
         &self,
         plugin: &'static str,
         step: &'static str,
         work: impl FnOnce() -> Result<T, Status>,
     ) -> Result<T, Status> {
-        // Unwind safe: what `work` changes belongs to the plugin, or is dropped with the
-        // error.
+        // Unwind safe: `work` changes only data of the plugin, or data that is dropped with the error.
         catch_unwind(AssertUnwindSafe(work))
-            .unwrap_or_else(|panic| Err(self.note(plugin, step, &*panic)))
+            .unwrap_or_else(|panic| Err(self.record(plugin, step, &*panic)))
     }
 
-    /// Calls plugins one after another; `work` notes the name of each in the cell before
-    /// it calls it. A panic ends the calls, is kept, and becomes an error status of the
-    /// plugin that was noted last.
+    /// Calls several plugins. `work` stores each plugin's name in the cell before it calls the plugin. A panic ends the
+    /// calls, is recorded, and becomes an error status of the plugin whose name was stored last.
     pub(super) fn guard_all<R>(
         &self,
         step: &'static str,
         work: impl FnOnce(&Cell<&'static str>) -> R,
     ) -> Result<R, Status> {
         let plugin = Cell::new("");
-        // Unwind safe: as above.
+        // Unwind safe for the same reason.
         catch_unwind(AssertUnwindSafe(|| work(&plugin)))
-            .map_err(|panic| self.note(plugin.get(), step, &*panic))
+            .map_err(|panic| self.record(plugin.get(), step, &*panic))
     }
 
-    /// Calls a plugin whose answer is not a status. After a panic, which is kept, the
-    /// answer is `default`.
+    /// Calls a plugin that does not return a status. Records a panic and returns `default` instead.
     pub(super) fn guard_or<T>(
         &self,
         plugin: &'static str,
@@ -113,16 +105,16 @@ impl Panics {
     }
 
     #[cold]
-    fn note(&self, plugin: &'static str, step: &'static str, panic: &dyn Any) -> Status {
+    fn record(&self, plugin: &'static str, step: &'static str, panic: &dyn Any) -> Status {
         let text = panic.downcast_ref::<String>().map(String::as_str);
         let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or_default();
         let status = Status::error(plugin, format!("panicked in {step}: {text}"));
-        let mut noted = self.noted();
-        noted.count += 1;
-        if noted.latest.len() == MOST {
-            noted.latest.pop_front();
+        let mut recorded = self.recorded();
+        recorded.count += 1;
+        if recorded.latest.len() == MAX_LATEST {
+            recorded.latest.pop_front();
         }
-        noted.latest.push_back(Panicked { plugin, step, text: text.to_owned() });
+        recorded.latest.push_back(Panicked { plugin, step, text: text.to_owned() });
         status
     }
 }
@@ -138,7 +130,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_panic_becomes_an_error_that_names_plugin_step_and_text() {
+    fn panic_becomes_an_error_that_names_plugin_step_and_message() {
         let panics = Panics::default();
         let status = panics.guard::<()>("Mine", "Reserve", || panic!("{} left", 0)).unwrap_err();
         assert_eq!(status, Status::error("Mine", "panicked in Reserve: 0 left"));
@@ -154,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn of_several_the_one_that_panics_is_named() {
+    fn panic_among_several_plugins_names_the_right_one() {
         let panics = Panics::default();
         let mut called = Vec::new();
         let caught = panics.guard_all("Filter", |plugin| {
@@ -170,12 +162,12 @@ mod tests {
     }
 
     #[test]
-    fn only_the_latest_panics_are_kept_and_all_are_counted() {
+    fn all_panics_are_counted_and_only_the_latest_are_kept() {
         let panics = Panics::default();
-        for at in 0..MOST + 3 {
+        for at in 0..MAX_LATEST + 3 {
             panics.guard_or("Mine", "Filter", (), || panic!("{at}"));
         }
-        assert_eq!(panics.count(), MOST as u64 + 3);
-        assert_eq!((panics.latest().len(), panics.latest()[0].text.as_str()), (MOST, "3"));
+        assert_eq!(panics.count(), MAX_LATEST as u64 + 3);
+        assert_eq!((panics.latest().len(), panics.latest()[0].text.as_str()), (MAX_LATEST, "3"));
     }
 }

@@ -1,6 +1,6 @@
-//! What a queue knows of pod groups, for the plugins that decide whether their pods
-//! may queue: those are asked without a version, and half of what they need (which
-//! pods wait) is in none.
+//! The state of pod groups in a queue, for the PreEnqueue plugins that decide whether the groups' pods may be queued.
+//! These plugins are called without a version of the cluster, and half of their input (which pods wait) is not in any
+//! version.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Mutex, PoisonError, RwLock};
@@ -9,29 +9,27 @@ use std::time::Duration;
 use crate::model::{Name, Pod};
 use crate::snapshot::Cluster;
 
-/// A pod group as a queue knows it.
+/// The state of a pod group in a queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct GroupStatus {
-    /// How many of its pods have to be placed at once; none where there is no such
-    /// group.
+    /// The number of its pods that must be placed at once, or `None` if the group does not exist.
     pub wanted: Option<u32>,
-    /// How many of its pods there are, in the queue or on nodes.
+    /// The number of its pods, in the queue or on nodes.
     pub members: usize,
-    /// Why its pods are kept from queueing for now, though they could.
+    /// Why its pods are currently kept out of the queue although the group is complete.
     pub hold: Option<Hold>,
 }
 
-/// Why pods of a group are kept from queueing.
+/// Why the pods of a group are kept out of the queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Hold {
-    /// Others of the group are being tried: what comes of that is awaited.
+    /// Other pods of the group are being scheduled, and the result is awaited.
     InFlight,
-    /// The group was not placed in this time.
+    /// The group could not be placed within this time.
     TimedOut(Duration),
 }
 
-/// The pod groups that pods of a queue are of. Shared by threads; the queue writes,
-/// plugins read.
+/// The pod groups of the pods in a queue. Shared between threads: the queue writes, and plugins read.
 #[derive(Debug, Default)]
 pub struct PodGroups {
     known: RwLock<HashMap<Name, HashMap<Name, GroupStatus>>>,
@@ -39,14 +37,14 @@ pub struct PodGroups {
 }
 
 impl PodGroups {
-    /// What is known of a group; none where no pod of it is in the queue.
+    /// Returns the state of a group, or `None` if none of its pods is in the queue.
     #[must_use]
     pub fn get(&self, namespace: &str, name: &str) -> Option<GroupStatus> {
         let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
         known.get(namespace)?.get(name).copied()
     }
 
-    /// Notes what is known of a group now.
+    /// Sets the state of a group.
     pub fn set(&self, namespace: &Name, name: &Name, status: GroupStatus) {
         let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
         match known.get_mut(namespace) {
@@ -55,8 +53,8 @@ impl PodGroups {
         }
     }
 
-    /// Notes the groups of these pods as a queue would in which they wait: for whoever
-    /// asks plugins without a queue. O(pods).
+    /// Sets the states of the groups of the `waiting` pods as a queue would that holds these pods. Meant for callers
+    /// that use plugins without a queue. O(pods).
     pub fn fill<'a>(&self, cluster: &Cluster, waiting: impl IntoIterator<Item = &'a Pod>) {
         let mut seen = HashSet::new();
         for pod in waiting {
@@ -72,7 +70,7 @@ impl PodGroups {
         }
     }
 
-    /// No pod of the group is in the queue any more.
+    /// Removes a group when its last pod leaves the queue.
     pub fn remove(&self, namespace: &str, name: &str) {
         let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
         if let Some(groups) = known.get_mut(namespace) {
@@ -83,8 +81,8 @@ impl PodGroups {
         }
     }
 
-    /// A pod of the group waits for the others: the queue is to have them tried
-    /// (kube-scheduler's `Activate`), which it does when it is next asked for anything.
+    /// Activates a group of which a pod waits for the others (kube-scheduler's `Activate`). The queue tries the other
+    /// pods when it is next called.
     pub fn call(&self, namespace: &Name, name: &Name) {
         let mut called = self.called.lock().unwrap_or_else(PoisonError::into_inner);
         if !called.iter().any(|(of, known)| of == namespace && known == name) {
@@ -92,7 +90,7 @@ impl PodGroups {
         }
     }
 
-    /// The groups that were called since the last time.
+    /// Takes the groups that were activated since the last call.
     pub(crate) fn take_called(&self) -> Vec<(Name, Name)> {
         std::mem::take(&mut *self.called.lock().unwrap_or_else(PoisonError::into_inner))
     }
@@ -103,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn groups_of_one_name_are_told_apart_by_their_namespaces() {
+    fn groups_of_different_namespaces_are_distinct() {
         let groups = PodGroups::default();
         let status = |members| GroupStatus { members, ..GroupStatus::default() };
         let [a, b, g]: [Name; 3] = ["a".into(), "b".into(), "g".into()];
@@ -115,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn a_group_that_is_called_twice_is_called_once() {
+    fn calling_a_group_twice_activates_it_once() {
         let groups = PodGroups::default();
         let [a, g]: [Name; 2] = ["a".into(), "g".into()];
         groups.call(&a, &g);

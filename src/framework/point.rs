@@ -1,38 +1,38 @@
-//! Where plugins are asked.
+//! The extension points of plugins.
 
 use std::fmt;
 
-/// An extension point, as configurations name them.
+/// An extension point, as configurations name it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Point {
-    /// May the pod queue at all?
+    /// Decides whether a pod may be queued at all.
     PreEnqueue,
-    /// Which of two pods goes first?
+    /// Decides which of two pods is tried first.
     QueueSort,
-    /// What is there to filter for this pod?
+    /// Prepares a filter for a pod.
     PreFilter,
-    /// Will this node do?
+    /// Decides whether a node is feasible.
     Filter,
-    /// No node will do: can that be changed?
+    /// Tries to make a node feasible if none is.
     PostFilter,
-    /// What is there to score for this pod?
+    /// Prepares a score for a pod.
     PreScore,
-    /// How good is this node?
+    /// Rates a node.
     Score,
-    /// The pod is to go to this node: set aside what it needs.
+    /// Reserves what the pod needs on the chosen node.
     Reserve,
-    /// May the pod be bound, or is it to wait?
+    /// Decides whether the pod may be bound, or has to wait.
     Permit,
-    /// Make ready what the pod needs on its node.
+    /// Prepares what the pod needs on its node.
     PreBind,
-    /// Bind the pod.
+    /// Binds the pod.
     Bind,
-    /// The pod is bound.
+    /// Observes that the pod is bound.
     PostBind,
 }
 
 impl Point {
-    /// All points in the order of a pod's way.
+    /// All extension points, in the order in which a pod passes them.
     pub const ALL: [Point; 12] = [
         Point::PreEnqueue,
         Point::QueueSort,
@@ -48,7 +48,7 @@ impl Point {
         Point::PostBind,
     ];
 
-    /// Its name.
+    /// Returns the extension point's name.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {

@@ -1,43 +1,43 @@
-//! A pod in the queue (framework/types.go `QueuedPodInfo`).
+//! A pod in the scheduling queue (`framework/types.go` `QueuedPodInfo`).
 
 use crate::model::{Generation, Pod, Timestamp};
 
-/// Plugins of one framework, by their positions in it: 64 bits.
+/// A set of plugins of one framework, as 64 bits indexed by the plugins' positions.
 ///
-/// From the 64th on plugins share one position: a framework of so many treats each
-/// of these as if any event concerned it.
+/// All plugins from the 64th on share one position. A framework with that many plugins treats each of these as if every
+/// event concerned it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct PluginSet(pub(super) u64);
 
 impl PluginSet {
-    /// No plugin.
+    /// The empty set.
     pub const EMPTY: PluginSet = PluginSet(0);
 
-    /// Whether there is none.
+    /// Returns whether the set is empty.
     #[must_use]
     pub const fn is_empty(self) -> bool {
         self.0 == 0
     }
 
-    /// How many there are.
+    /// Returns the number of plugins in the set.
     #[must_use]
     pub const fn len(self) -> usize {
         self.0.count_ones() as usize
     }
 
-    /// Those in either.
+    /// Returns the plugins in either set.
     #[must_use]
     pub const fn union(self, other: PluginSet) -> PluginSet {
         PluginSet(self.0 | other.0)
     }
 
-    /// Those in both.
+    /// Returns the plugins in both sets.
     #[must_use]
     pub const fn intersection(self, other: PluginSet) -> PluginSet {
         PluginSet(self.0 & other.0)
     }
 
-    /// Each of them for itself.
+    /// Iterates over the plugins, each as a set of its own.
     pub fn iter(self) -> impl Iterator<Item = PluginSet> {
         let mut left = self.0;
         std::iter::from_fn(move || {
@@ -48,40 +48,41 @@ impl PluginSet {
     }
 }
 
-/// A pod in the queue, with what the queue knows of it.
+/// A pod in the queue, with the queue's record of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QueuedPod {
     /// The pod.
     pub pod: Pod,
-    /// When it was put into the queue, or came back to it, the last time.
+    /// When the pod was last added or returned to the queue.
     pub queued: Timestamp,
-    /// How often it was tried.
+    /// The number of scheduling attempts.
     pub attempts: u32,
-    /// When it was first ready to be tried.
+    /// When the pod first became ready to be tried.
     pub first_attempt: Option<Timestamp>,
-    /// How often it was rejected.
+    /// The number of attempts that ended with a rejection.
     pub unschedulable_count: u32,
-    /// How often in a row trying it ended in an error.
+    /// The number of consecutive attempts that ended with an error.
     pub consecutive_errors: u32,
-    /// Of a pod group: when the first of its pods came, which is their rank.
+    /// For a pod of a group, when the group's first pod was queued. It determines the pod's rank.
     pub group_first: Option<Timestamp>,
-    /// How often in a row its pod group was tried in vain, while it waits for that.
+    /// While the pod waits after a failed attempt of its group, the number of the group's consecutive failures;
+    /// otherwise 0.
     pub group_failures: u32,
-    /// When it may be tried again; none before it was put into backoff.
+    /// When the backoff ends, or `None` if the pod has not been in backoff since its last attempt.
     pub backoff_expiration: Option<Timestamp>,
-    /// The plugins that rejected it the last time.
+    /// The plugins that rejected the pod in the last attempt.
     pub unschedulable_plugins: PluginSet,
-    /// The plugins that wait for something outside before it can be tried.
+    /// The plugins that wait for an external component before the pod can be tried again.
     pub pending_plugins: PluginSet,
-    /// The plugin that keeps it from queueing, if one does.
+    /// The plugin that keeps the pod out of the queue, or the empty set.
     pub gating_plugin: PluginSet,
-    /// The event that queued it: it is to be decided on a version that contains
-    /// this one.
+    /// The generation of the event that queued the pod. The pod must be scheduled on a version that contains this
+    /// event.
     pub generation: Generation,
 }
 
 impl QueuedPod {
-    /// A pod that was never tried.
+    /// Creates the record of a pod that has not been tried yet.
     #[must_use]
     pub fn new(pod: Pod, queued: Timestamp, generation: Generation) -> QueuedPod {
         QueuedPod {
@@ -101,7 +102,7 @@ impl QueuedPod {
         }
     }
 
-    /// It was tried in vain, and comes back.
+    /// Records a failed attempt, after which the pod returns to the queue.
     pub(crate) fn failed(&mut self, unschedulable: PluginSet, pending: PluginSet, now: Timestamp) {
         self.unschedulable_plugins = unschedulable;
         self.pending_plugins = pending;
@@ -115,20 +116,20 @@ impl QueuedPod {
         self.queued = now;
     }
 
-    /// Since when it is in the queue, to whoever orders pods: those of a pod group
-    /// since the first of them was.
+    /// Returns the time that ranks the pod in the queue: when it was queued, or for a pod of a group, when the group's
+    /// first pod was queued.
     #[must_use]
     pub fn ranked(&self) -> Timestamp {
         self.group_first.unwrap_or(self.queued)
     }
 
-    /// All plugins that rejected it the last time.
+    /// Returns all plugins that rejected the pod in the last attempt.
     #[must_use]
     pub fn rejectors(&self) -> PluginSet {
         self.unschedulable_plugins.union(self.pending_plugins)
     }
 
-    /// Whether a plugin keeps it from queueing.
+    /// Returns whether a plugin keeps the pod out of the queue.
     #[must_use]
     pub fn is_gated(&self) -> bool {
         !self.gating_plugin.is_empty()

@@ -1,13 +1,13 @@
-//! How long plugins take.
+//! Recording how long plugins and scheduling steps take.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::{Actions, Code, EventResource, Hint, Panics, Status};
 
-/// A step that is timed: kube-scheduler's `extension_point` label.
+/// A timed step: kube-scheduler's `extension_point` label.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[expect(missing_docs, reason = "they are the framework's steps by name")]
+#[expect(missing_docs, reason = "the variants are named after the framework's steps")]
 pub enum Step {
     PreFilter,
     PreFilterExtensionAddPod,
@@ -27,7 +27,7 @@ pub enum Step {
 }
 
 impl Step {
-    /// As kube-scheduler's metrics name it.
+    /// Returns the step's name in kube-scheduler's metrics.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -50,19 +50,19 @@ impl Step {
     }
 }
 
-/// What came of an attempt to schedule a pod.
+/// The result of a scheduling attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum AttemptResult {
-    /// It was bound.
+    /// The pod was bound.
     Scheduled,
-    /// It was rejected.
+    /// The pod was rejected.
     Unschedulable,
-    /// Something failed.
+    /// The attempt ended with an error.
     Error,
 }
 
 impl AttemptResult {
-    /// As kube-scheduler's metrics name it.
+    /// Returns the result's name in kube-scheduler's metrics.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -73,37 +73,37 @@ impl AttemptResult {
     }
 }
 
-/// Receives the duration and outcome of each step; its panics are caught. See
-/// [`Framework::with_recorder`](super::Framework::with_recorder). Called by any
-/// thread. Whoever does not want to hear of something leaves its method as it is.
+/// Receives the durations and outcomes of steps. See [`Framework::with_recorder`](super::Framework::with_recorder).
+///
+/// Any thread may call the methods. Panics in them are caught. Measurements that a recorder does not need are ignored
+/// by the default methods.
 pub trait Recorder: Send + Sync {
-    /// All plugins of a step took so long for a pod, with this outcome (none for
-    /// success).
+    /// Receives the duration of all plugins of a step together for a pod, and their outcome (`None` for success).
     fn step(&self, step: Step, outcome: Option<Code>, took: Duration);
 
-    /// One plugin took so long. A filter or a score is told of once for each 64
-    /// nodes that it was asked of together, with success as its outcome.
+    /// Receives the duration of one plugin. Filters and scores that judge up to 64 nodes at once report once per call,
+    /// with `None` as the outcome.
     fn plugin(&self, plugin: &'static str, step: Step, outcome: Option<Code>, took: Duration);
 
-    /// A node was looked for so long, and room for the pod where there was none.
+    /// Receives the duration of the search for a node, including preemption if no node is feasible.
     fn algorithm(&self, _took: Duration) {}
 
-    /// An attempt to schedule a pod ended so, this long after it began. A scheduling
-    /// cycle tells of those that fail in it, a binding cycle of all others.
+    /// Receives the result of a scheduling attempt, and the time since it began. A scheduling cycle reports the
+    /// attempts that fail in it, and a binding cycle reports all others.
     fn attempt(&self, _result: AttemptResult, _took: Duration) {}
 
-    /// A pod from a queue was bound by this attempt, counted from 1, so long after it
-    /// was ready to be tried for the first time, by the clock of the queue.
+    /// Receives the number of attempts, from 1, after which a pod of a queue was bound, and the time since it first
+    /// became ready to be tried, by the queue's clock.
     fn scheduled(&self, _attempt: u32, _took: Duration) {}
 
-    /// A pod waited so long for its permit, by the clock of who bound it, with this
-    /// outcome (none for success).
+    /// Receives how long a pod waited for its permit, by the clock of the code that binds it, and the outcome (`None`
+    /// for success).
     fn permit_wait(&self, _outcome: Option<Code>, _took: Duration) {}
 
-    /// A queue acted so long on an event.
+    /// Receives how long a queue took to process an event.
     fn event(&self, _resource: EventResource, _action: Actions, _took: Duration) {}
 
-    /// A plugin took so long to say whether an event helps a pod.
+    /// Receives how long a plugin took to return its hint on an event.
     fn hint(
         &self,
         _plugin: &'static str,
@@ -114,7 +114,7 @@ pub trait Recorder: Send + Sync {
     }
 }
 
-/// A recorder whose panics are caught: a panicking recorder loses only its own measurements.
+/// A recorder whose panics are caught. A panic in a recorder loses only its own measurement.
 pub(super) struct Guarded {
     recorder: Arc<dyn Recorder>,
     panics: Arc<Panics>,
@@ -125,43 +125,43 @@ impl Guarded {
         Guarded { recorder, panics }
     }
 
-    /// The same with other panics.
+    /// Returns the recorder with another record of panics.
     pub(super) fn with_panics(self, panics: Arc<Panics>) -> Guarded {
         Guarded { panics, ..self }
     }
 
-    fn hear(&self, of: &'static str, work: impl FnOnce(&dyn Recorder)) {
-        self.panics.guard_or("Recorder", of, (), || work(&*self.recorder));
+    fn call(&self, method: &'static str, work: impl FnOnce(&dyn Recorder)) {
+        self.panics.guard_or("Recorder", method, (), || work(&*self.recorder));
     }
 }
 
 impl Recorder for Guarded {
     fn step(&self, step: Step, outcome: Option<Code>, took: Duration) {
-        self.hear("step", |recorder| recorder.step(step, outcome, took));
+        self.call("step", |recorder| recorder.step(step, outcome, took));
     }
 
     fn plugin(&self, plugin: &'static str, step: Step, outcome: Option<Code>, took: Duration) {
-        self.hear("plugin", |recorder| recorder.plugin(plugin, step, outcome, took));
+        self.call("plugin", |recorder| recorder.plugin(plugin, step, outcome, took));
     }
 
     fn algorithm(&self, took: Duration) {
-        self.hear("algorithm", |recorder| recorder.algorithm(took));
+        self.call("algorithm", |recorder| recorder.algorithm(took));
     }
 
     fn attempt(&self, result: AttemptResult, took: Duration) {
-        self.hear("attempt", |recorder| recorder.attempt(result, took));
+        self.call("attempt", |recorder| recorder.attempt(result, took));
     }
 
     fn scheduled(&self, attempt: u32, took: Duration) {
-        self.hear("scheduled", |recorder| recorder.scheduled(attempt, took));
+        self.call("scheduled", |recorder| recorder.scheduled(attempt, took));
     }
 
     fn permit_wait(&self, outcome: Option<Code>, took: Duration) {
-        self.hear("permit_wait", |recorder| recorder.permit_wait(outcome, took));
+        self.call("permit_wait", |recorder| recorder.permit_wait(outcome, took));
     }
 
     fn event(&self, resource: EventResource, action: Actions, took: Duration) {
-        self.hear("event", |recorder| recorder.event(resource, action, took));
+        self.call("event", |recorder| recorder.event(resource, action, took));
     }
 
     fn hint(
@@ -171,11 +171,11 @@ impl Recorder for Guarded {
         hint: Hint,
         took: Duration,
     ) {
-        self.hear("hint", |recorder| recorder.hint(plugin, event, hint, took));
+        self.call("hint", |recorder| recorder.hint(plugin, event, hint, took));
     }
 }
 
-/// Calls plugins: catches their panics, and times them if somebody listens.
+/// Calls plugins: catches their panics, and times the calls if there is a recorder.
 #[derive(Clone, Copy)]
 pub(super) struct Watch<'a> {
     pub(super) recorder: Option<&'a dyn Recorder>,
@@ -183,7 +183,7 @@ pub(super) struct Watch<'a> {
 }
 
 impl Watch<'_> {
-    /// What a plugin answers; an error status if it panics.
+    /// Calls a plugin and returns its result, or an error status if it panics.
     pub(super) fn ask<T>(
         self,
         (plugin, step): (&'static str, Step),
@@ -194,8 +194,8 @@ impl Watch<'_> {
         self.time((plugin, step), outcome, guarded)
     }
 
-    /// As [`Watch::ask`], but does not catch panics ([`Panics::guard_all`] around it does). A call that panics is not
-    /// timed.
+    /// Calls a plugin as [`Watch::ask`] does, but does not catch panics: the caller does, with [`Panics::guard_all`]. A
+    /// call that panics is not timed.
     #[inline]
     pub(super) fn time<R>(
         self,
@@ -210,9 +210,9 @@ impl Watch<'_> {
         result
     }
 
-    /// Tells a plugin something to which it has no answer.
+    /// Calls a plugin that returns nothing.
     pub(super) fn tell(self, (plugin, step): (&'static str, Step), work: impl FnOnce()) {
-        // What went wrong is kept.
+        // The panic, if any, has been recorded.
         let _ = self.ask(
             (plugin, step),
             |_| None,
@@ -224,7 +224,7 @@ impl Watch<'_> {
     }
 }
 
-/// Times what all plugins of a step do, if somebody listens.
+/// Times all plugins of a step together if there is a recorder.
 pub(super) fn timed_step<R>(
     recorder: Option<&dyn Recorder>,
     step: Step,

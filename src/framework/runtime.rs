@@ -1,6 +1,5 @@
-//! A framework: plugins at their extension points, and the steps of a pod's way
-//! that are not filtering and scoring. Each step can be called alone
-//! (framework/runtime/framework.go).
+//! The framework: plugins at their extension points, and all steps of scheduling a pod other than filtering and
+//! scoring. Each step can be called on its own (`framework/runtime/framework.go`).
 
 use std::cmp::Ordering;
 use std::collections::BTreeSet;
@@ -18,14 +17,14 @@ use super::{
     Plugin, Point, PreFlight, QueuedPod, Status,
 };
 
-/// Plugins, each at its extension points, in the order of each point.
+/// A set of plugins, enabled at extension points, with an order at each point.
 pub struct Framework {
     plugins: Vec<Entry>,
-    /// Positions in `plugins`, by point.
+    /// The positions in `plugins` of the plugins at each point.
     points: [Vec<usize>; Point::ALL.len()],
     filters: Order,
     scores: Order,
-    /// Positions in `plugins` of those that are told of feasible nodes.
+    /// The positions in `plugins` of the plugins that observe the feasible nodes.
     after_filter: Vec<usize>,
     handle: Handle,
     recorder: Option<(Guarded, u32)>,
@@ -33,22 +32,22 @@ pub struct Framework {
 
 struct Entry {
     plugin: Box<dyn Plugin>,
-    /// Of its scores, at least 1.
+    /// The weight of the plugin's scores, at least 1.
     weight: i64,
 }
 
-/// Positions in `plugins` of those at one point, then of those that are at the next
-/// point alone; each with its position at that one, if it is there.
+/// The positions in `plugins` of the plugins at one point, then of those that are only at the following point. Each
+/// comes with its index at the following point, if it is enabled there.
 type Order = Vec<(usize, Option<usize>)>;
 
-/// A framework cannot be put together like this.
+/// Why a framework cannot be built from these plugins.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum FrameworkError {
-    /// It has no plugin of this name.
-    #[error("plugin {0:?} does not exist: give it to the framework first")]
+    /// The framework has no plugin of this name.
+    #[error("plugin {0:?} does not exist: add it to the framework first")]
     NotFound(String),
-    /// The plugin has nothing for this point.
+    /// The plugin does not extend this point.
     #[error("plugin {plugin:?} does not extend {point}Plugin plugin")]
     DoesNotExtend {
         /// The plugin.
@@ -56,32 +55,32 @@ pub enum FrameworkError {
         /// The point.
         point: Point,
     },
-    /// Two plugins are to sort queues.
+    /// Several plugins sort the queue.
     #[error(
-        "plugins {first:?} and {second:?} both extend QueueSort, and one plugin sorts a queue: \
-         leave one of them out"
+        "plugins {first:?} and {second:?} both extend QueueSort, but only one plugin can sort a \
+         queue: remove one of them"
     )]
     QueueSort {
-        /// A plugin.
+        /// The first plugin.
         first: &'static str,
-        /// The other one.
+        /// The second plugin.
         second: &'static str,
     },
-    /// Two plugins have one name.
-    #[error("plugin {0:?} is given twice: leave one out, or rename it")]
+    /// Two plugins have the same name.
+    #[error("plugin {0:?} is listed twice: remove or rename one of them")]
     Duplicate(String),
-    /// A plugin's scores have a negative weight.
+    /// The weight of a plugin's scores is negative.
     #[error("the weight of plugin {plugin:?} is {weight}: set it to 0 (which means 1) or more")]
     NegativeWeight {
         /// The plugin.
         plugin: String,
-        /// Its weight.
+        /// The weight.
         weight: i64,
     },
-    /// The sum of all scores of a node, each with its weight, may leave 64 bits.
+    /// The weighted sum of a node's scores may overflow 64 bits.
     #[error("total score of Score plugins could overflow: lower the weight of plugin {0:?}")]
     TotalScore(String),
-    /// The plugin is there twice.
+    /// The plugin is listed twice at the same point.
     #[error("plugin {plugin:?} already registered as \"{point}Plugin\"")]
     Twice {
         /// The plugin.
@@ -92,20 +91,19 @@ pub enum FrameworkError {
 }
 
 impl Framework {
-    /// A framework of these plugins, each at all points that it extends, in this order,
-    /// and with the weight of its scores, where 0 means 1. Without a plugin that
-    /// extends QueueSort a queue tries pods in the order in which they arrive.
+    /// Creates a framework of these plugins, with the weights of their scores, where 0 means 1. Each plugin is enabled
+    /// at all points that it extends, in this order. If no plugin extends QueueSort, a queue tries pods in order of
+    /// arrival.
     ///
     /// # Errors
     ///
-    /// Two plugins have one name, a weight is negative, the weights are so large
-    /// that the sum of all scores may leave 64 bits, or several plugins extend
-    /// QueueSort.
+    /// Returns an error if two plugins have the same name, a weight is negative, the weighted sum of a node's scores
+    /// may overflow 64 bits, or several plugins extend QueueSort.
     pub fn new(plugins: Vec<(Box<dyn Plugin>, i64)>) -> Result<Framework, FrameworkError> {
         Framework::checked(plugins)?.sorting_once()
     }
 
-    /// The same if at most one plugin sorts queues.
+    /// Returns the framework if at most one plugin sorts the queue.
     fn sorting_once(self) -> Result<Framework, FrameworkError> {
         let mut sorts = self.plugins_at(Point::QueueSort).map(|(plugin, _)| plugin.name());
         match (sorts.next(), sorts.next()) {
@@ -117,8 +115,8 @@ impl Framework {
         }
     }
 
-    /// A framework of plugins with names of their own and weights that fit. Several may
-    /// sort queues, until the points that they are at are named.
+    /// Creates a framework after checking the plugins' names and weights. Several plugins may extend QueueSort until
+    /// [`Framework::with_plugins_at`] selects one.
     pub(super) fn checked(
         plugins: Vec<(Box<dyn Plugin>, i64)>,
     ) -> Result<Framework, FrameworkError> {
@@ -133,15 +131,15 @@ impl Framework {
                 return Err(FrameworkError::NegativeWeight { plugin: name(), weight: *weight });
             }
             if plugin.points().contains(&Point::Score) {
-                let most = (*weight).max(1).checked_mul(MAX_NODE_SCORE);
-                let sum = most.and_then(|most| total.checked_add(most));
+                let max_score = (*weight).max(1).checked_mul(MAX_NODE_SCORE);
+                let sum = max_score.and_then(|max_score| total.checked_add(max_score));
                 total = sum.ok_or_else(|| FrameworkError::TotalScore(name()))?;
             }
         }
         Ok(Framework::assembled(plugins))
     }
 
-    /// A framework of plugins that need no check.
+    /// Creates a framework without checking the plugins.
     pub(crate) fn assembled(plugins: Vec<(Box<dyn Plugin>, i64)>) -> Framework {
         let mut points: [Vec<usize>; Point::ALL.len()] = Default::default();
         for (at, (plugin, _)) in plugins.iter().enumerate() {
@@ -164,7 +162,7 @@ impl Framework {
         framework.ordered()
     }
 
-    /// The same with its orders made anew.
+    /// Recomputes the orders of filters and scores.
     fn ordered(mut self) -> Framework {
         let order = |before: Point, point: Point| -> Order {
             let (first, second) = (&self.points[before as usize], &self.points[point as usize]);
@@ -178,12 +176,12 @@ impl Framework {
         self
     }
 
-    /// The same with these plugins at a point, in this order, and no others.
+    /// Enables exactly these plugins at a point, in this order.
     ///
     /// # Errors
     ///
-    /// A plugin is not there, is there twice, or has nothing for the point; or several are
-    /// to sort queues.
+    /// Returns an error if a plugin is unknown, is listed twice or does not extend the point, or if several plugins
+    /// would sort the queue.
     pub fn with_plugins_at<N: AsRef<str>>(
         mut self,
         point: Point,
@@ -209,31 +207,30 @@ impl Framework {
         }
     }
 
-    /// The same with this handle: that which its plugins were made with.
+    /// Sets the handle, which must be the one that the plugins were created with.
     #[must_use]
     pub fn with_handle(self, handle: Handle) -> Framework {
         let panics = handle.panics().clone();
-        let recorder = self.recorder.map(|(of, one_in)| (of.with_panics(panics), one_in));
+        let recorder =
+            self.recorder.map(|(recorder, one_in)| (recorder.with_panics(panics), one_in));
         Framework { handle, recorder, ..self }
     }
 
-    /// The same with somebody who hears how long steps take, and of one pod in
-    /// `one_in` how long each plugin takes (0 for none). Without a recorder no
-    /// clock is read.
+    /// Sets a recorder, which receives the duration of each step, and for one pod in `one_in` the duration of each
+    /// plugin (0 for no pod). Without a recorder, the clock is never read.
     #[must_use]
     pub fn with_recorder(self, recorder: Arc<dyn Recorder>, one_in: u32) -> Framework {
         let recorder = Guarded::new(recorder, self.handle.panics().clone());
         Framework { recorder: Some((recorder, one_in)), ..self }
     }
 
-    /// What its plugins share.
+    /// Returns the handle, which the plugins share.
     #[must_use]
     pub fn handle(&self) -> &Handle {
         &self.handle
     }
 
-    /// The plugins at a point, in their order, each with the weight of its
-    /// scores.
+    /// Returns the plugins at a point in their order, each with the weight of its scores.
     pub fn plugins_at(&self, point: Point) -> impl DoubleEndedIterator<Item = (&dyn Plugin, i64)> {
         self.points[point as usize].iter().map(|at| {
             let entry = &self.plugins[*at];
@@ -241,12 +238,12 @@ impl Framework {
         })
     }
 
-    /// All plugins, by position.
+    /// Returns all plugins by position.
     pub(super) fn plugins(&self) -> impl ExactSizeIterator<Item = &dyn Plugin> {
         self.plugins.iter().map(|entry| &*entry.plugin)
     }
 
-    /// The plugins at a point, in their order, each with its position.
+    /// Returns the plugins at a point in their order, each with its position.
     pub(super) fn numbered_at(&self, point: Point) -> impl Iterator<Item = (usize, &dyn Plugin)> {
         self.points[point as usize].iter().map(|at| (*at, &*self.plugins[*at].plugin))
     }
@@ -255,23 +252,22 @@ impl Framework {
         self.plugins_at(point).map(|(plugin, _)| plugin)
     }
 
-    /// Whether there is a plugin at a point (`HasFilterPlugins` and its like).
+    /// Returns whether a plugin is enabled at a point (`HasFilterPlugins` and similar).
     #[must_use]
     pub fn has_plugins_at(&self, point: Point) -> bool {
         !self.points[point as usize].is_empty()
     }
 
-    /// Who is asked for filters, each with the position of its filter, if it is
-    /// to filter.
+    /// Returns the plugins to ask for a filter, each with the index of its filter if it is enabled at Filter.
     pub(super) fn pre_filter_order(
         &self,
     ) -> impl ExactSizeIterator<Item = (&dyn Plugin, Option<usize>)> {
         self.filters.iter().map(|(at, position)| (&*self.plugins[*at].plugin, *position))
     }
 
-    /// Who is asked for scores, each with the position of its score and its
-    /// weight, if it is to score; and whether it scores without the PreScore that it
-    /// has, which a configuration disabled.
+    /// Returns the plugins to ask for a score. Each comes with the index and the weight of its score if it is enabled
+    /// at Score, and with a flag that is set if it must score without its own PreScore, which the configuration has
+    /// disabled.
     pub(super) fn pre_score_order(
         &self,
     ) -> impl ExactSizeIterator<Item = (&dyn Plugin, Option<(usize, i64)>, bool)> {
@@ -284,43 +280,42 @@ impl Framework {
         })
     }
 
-    /// Who hears how long steps take, if anybody does.
+    /// Returns the recorder, if one is set.
     #[must_use]
     pub fn recorder(&self) -> Option<&dyn Recorder> {
         self.recorder.as_ref().map(|(recorder, _)| recorder as &dyn Recorder)
     }
 
-    /// What plugins are called by for the pod of this cycle.
+    /// Returns the wrapper through which plugins are called in this cycle.
     pub(super) fn watch(&self, cycle: Cycle<'_>) -> Watch<'_> {
         let recorder = self.recorder().filter(|_| cycle.state.is_recorded);
         Watch { recorder, panics: self.handle.panics() }
     }
 
-    /// The state of the `number`th cycle.
+    /// Creates the state of the `number`-th cycle.
     pub(super) fn state(&self, number: u64) -> CycleState {
         let Some((_, one_in)) = &self.recorder else { return CycleState::default() };
         let one_in = u64::from(*one_in);
         CycleState::recorded(one_in > 0 && number.is_multiple_of(one_in))
     }
 
-    /// Whether the pod may queue: the first plugin that says no is named.
+    /// Asks the plugins whether the pod may be queued.
     ///
     /// # Errors
     ///
-    /// It may not, and why; the code says whether a plugin failed.
+    /// Returns the status of the first plugin that rejects the pod or fails; its code tells which.
     pub fn pre_enqueue(&self, pod: &Pod) -> Result<(), Status> {
         self.at(Point::PreEnqueue).try_for_each(|plugin| self.ask_to_enqueue(plugin, pod))
     }
 
-    /// Whether one plugin lets the pod queue.
+    /// Asks one plugin whether the pod may be queued.
     pub(super) fn ask_to_enqueue(&self, plugin: &dyn Plugin, pod: &Pod) -> Result<(), Status> {
         let name = plugin.name();
         let asked = self.handle.panics().guard(name, "PreEnqueue", || plugin.pre_enqueue(pod));
         asked.map_err(|status| Status { plugin: name, ..status })
     }
 
-    /// Which of two pods is tried first, by the first plugin that sorts the queue;
-    /// `Less` for the first one.
+    /// Compares two pods by the plugin that sorts the queue. Returns `Less` if `one` is tried first.
     #[must_use]
     pub fn compare(&self, one: &QueuedPod, other: &QueuedPod) -> Ordering {
         let Some(plugin) = self.at(Point::QueueSort).next() else { return Ordering::Equal };
@@ -328,12 +323,12 @@ impl Framework {
         self.handle.panics().guard_or(plugin.name(), "QueueSort", Ordering::Equal, compare)
     }
 
-    /// Tells plugins which nodes passed all filters, of those that were looked at. `feasible`
-    /// is called only if there is such a plugin.
+    /// Tells plugins which of the examined nodes passed all filters. `feasible` is called only if there is such a
+    /// plugin.
     ///
     /// # Errors
     ///
-    /// The first failure; later plugins are not called.
+    /// Returns the first failure; later plugins are not called.
     pub(super) fn after_filter<'a>(
         &self,
         cycle: Cycle<'a>,
@@ -348,17 +343,17 @@ impl Framework {
         self.after_filter.iter().try_for_each(|at| {
             let plugin = &self.plugins[*at].plugin;
             let name = plugin.name();
-            let told = || plugin.after_filter(cycle, &feasible, &diagnosis);
-            let told = panics.guard(name, "AfterFilter", told);
-            told.map_err(|status| {
+            let call = || plugin.after_filter(cycle, &feasible, &diagnosis);
+            let result = panics.guard(name, "AfterFilter", call);
+            result.map_err(|status| {
                 status.failed(name, format_args!("running AfterFilter plugin {name:?}"))
             })
         })
     }
 
-    /// No node will do: asks plugins to change that, until one succeeds, fails, or
-    /// says that nothing can. Otherwise all reasons are taken together, and the
-    /// last nomination that says anything stands.
+    /// Asks plugins to make a node feasible when none is. The first plugin that succeeds, fails, or returns
+    /// [`Code::UnschedulableAndUnresolvable`] determines the result. Otherwise the result combines all reasons with the
+    /// last nomination other than [`Nomination::Keep`].
     pub fn post_filter(
         &self,
         cycle: Cycle<'_>,
@@ -403,13 +398,12 @@ impl Framework {
         })
     }
 
-    /// The pod is assumed on the node: asks each plugin to set aside what the pod
-    /// needs there.
+    /// Asks each plugin to reserve what the pod needs on the node, on which the pod is assumed.
     ///
     /// # Errors
     ///
-    /// A plugin did not succeed, and none after it was asked. Call
-    /// [`Framework::unreserve`] then.
+    /// Returns the status of the first plugin that does not succeed; later plugins are not called. The caller must then
+    /// call [`Framework::unreserve`].
     pub fn reserve(&self, cycle: Cycle<'_>, node: &Name) -> Result<(), Status> {
         let watch = self.watch(cycle);
         timed_step(self.recorder(), Step::Reserve, code, || {
@@ -423,7 +417,7 @@ impl Framework {
         })
     }
 
-    /// The pod will not go to the node: tells every plugin, the last one first.
+    /// Tells every plugin, in reverse order, that the pod will not be bound to the node.
     pub fn unreserve(&self, cycle: Cycle<'_>, node: &Name) {
         let watch = self.watch(cycle);
         timed_step(
@@ -439,13 +433,13 @@ impl Framework {
         );
     }
 
-    /// Whether the pod may be bound. If a plugin wants it to wait and none rejects
-    /// it, it is among the handle's waiting pods from `now` on, for the time that
-    /// each plugin asked for; see [`Framework::wait_on_permit`].
+    /// Asks the plugins whether the pod may be bound. If a plugin requests a wait and none rejects the pod, the pod is
+    /// added to the handle's waiting pods, with the timeout of each plugin counted from `now`. See
+    /// [`Framework::wait_on_permit`].
     ///
     /// # Errors
     ///
-    /// A plugin rejected it or failed, and none after it was asked.
+    /// Returns the status of the first plugin that rejects the pod or fails; later plugins are not called.
     pub fn permit(&self, cycle: Cycle<'_>, node: &Name, now: Timestamp) -> Result<Permit, Status> {
         let watch = self.watch(cycle);
         let outcome = |permit: &Result<Permit, Status>| match permit {
@@ -476,13 +470,13 @@ impl Framework {
         })
     }
 
-    /// Whether pods of a group are to be tried together.
+    /// Returns whether a plugin requires that the pods of a group be tried together.
     #[must_use]
     pub fn gathers_groups(&self) -> bool {
         self.plugins().any(Plugin::gathers_groups)
     }
 
-    /// Tells the plugins that a pod waits, with a version that is as new as can be had.
+    /// Tells the Permit plugins that a pod waits. The cycle's version should be the latest one available.
     pub fn waits(&self, cycle: Cycle<'_>) {
         let panics = self.handle.panics();
         for plugin in self.at(Point::Permit) {
@@ -490,11 +484,11 @@ impl Framework {
         }
     }
 
-    /// Waits until the pod is permitted, if it waits; it does not any more then.
+    /// Waits until the pod is allowed, if it waits, and removes it from the waiting pods.
     ///
     /// # Errors
     ///
-    /// It was rejected, or the time of a plugin ran out.
+    /// Returns a status if a plugin rejected the pod, or if a plugin's timeout expired.
     pub fn wait_on_permit(&self, pod: &Pod, clock: impl Fn() -> Timestamp) -> Result<(), Status> {
         let Some(waiting) = self.handle.waiting_pods().get(&pod.uid) else { return Ok(()) };
         let outcome = waiting.wait(&clock);
@@ -505,12 +499,12 @@ impl Framework {
         outcome
     }
 
-    /// Whether any plugin has something to do before the pod is bound. Those that
-    /// have not are left out of [`Framework::pre_bind`].
+    /// Returns whether any plugin has work to do before the pod is bound. [`Framework::pre_bind`] skips the plugins
+    /// that have none.
     ///
     /// # Errors
     ///
-    /// A plugin did not succeed.
+    /// Returns the status of the first plugin that fails.
     pub fn pre_bind_pre_flight(&self, cycle: Cycle<'_>, node: &Name) -> Result<PreFlight, Status> {
         let watch = self.watch(cycle);
         let outcome = |found: &Result<PreFlight, Status>| match found {
@@ -547,11 +541,11 @@ impl Framework {
         })
     }
 
-    /// Makes ready what the pod needs on its node.
+    /// Prepares what the pod needs on its node.
     ///
     /// # Errors
     ///
-    /// A plugin rejected the pod or failed, and none after it was asked.
+    /// Returns the status of the first plugin that rejects the pod or fails; later plugins are not called.
     pub fn pre_bind(&self, cycle: Cycle<'_>, node: &Name) -> Result<(), Status> {
         let watch = self.watch(cycle);
         let skip = cycle.state.read::<Vec<&'static str>>(SKIP_PRE_BIND).unwrap_or_default();
@@ -567,11 +561,11 @@ impl Framework {
         })
     }
 
-    /// Binds the pod, by the first plugin that does.
+    /// Binds the pod with the first plugin that does not skip it.
     ///
     /// # Errors
     ///
-    /// That plugin rejected the pod or failed.
+    /// Returns the status of that plugin if it rejects the pod or fails.
     pub fn bind(&self, cycle: Cycle<'_>, node: &Name) -> Result<Bind, Status> {
         let watch = self.watch(cycle);
         let outcome = |found: &Result<Bind, Status>| match found {
@@ -595,7 +589,7 @@ impl Framework {
         })
     }
 
-    /// The pod is bound: tells every plugin.
+    /// Tells every plugin that the pod is bound.
     pub fn post_bind(&self, cycle: Cycle<'_>, node: &Name) {
         let watch = self.watch(cycle);
         timed_step(
@@ -612,7 +606,7 @@ impl Framework {
     }
 }
 
-/// Where a cycle keeps which plugins have nothing to do before the pod is bound.
+/// The key in a cycle's state of the plugins that have no work to do before the pod is bound.
 const SKIP_PRE_BIND: &str = "portolan/skip-pre-bind";
 
 #[cfg(test)]
@@ -625,7 +619,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_is_taken_once_and_weights_fit() {
+    fn names_are_unique_and_weights_do_not_overflow() {
         let twice: Vec<(Box<dyn Plugin>, i64)> =
             vec![(Box::new(NodeName), 1), (Box::new(NodeName), 1)];
         assert_eq!(refused(twice), Some(FrameworkError::Duplicate("NodeName".to_owned())));
@@ -641,8 +635,8 @@ mod tests {
             assert_eq!(refused(weighted(one, other)), total, "{one} {other}");
         }
         assert_eq!(refused(weighted(most / 2, most / 2)), None);
-        // Weight 0 means 1; the weight of a plugin without Score is ignored.
-        let made = Framework::new(weighted(0, 2)).expect("it fits");
+        // Weight 0 means 1, and the weight of a plugin without Score is ignored.
+        let made = Framework::new(weighted(0, 2)).expect("the weights are valid");
         let weights: Vec<i64> = made.plugins_at(Point::Score).map(|(_, weight)| weight).collect();
         assert_eq!(weights, [1, 2]);
         assert_eq!(refused(vec![(Box::new(NodeName), i64::MAX)]), None);

@@ -1,12 +1,11 @@
-//! Which nodes are looked at: all of them, or the first so many that will do,
-//! in rotating list order.
+//! Which nodes a cycle examines: all of them, or in rotating list order until enough nodes are feasible.
 
 use crate::snapshot::{Chunk, Cluster, LANES, Lineage};
 
-/// How many feasible nodes are enough (schedule_one.go
-/// `numFeasibleNodesToFind`): all below 100 nodes; else `percentage` of them,
-/// where 0 means 50 less one for each 125 nodes, at least 5; and never fewer
-/// than 100.
+/// Returns the number of feasible nodes after which the search stops (`schedule_one.go` `numFeasibleNodesToFind`).
+///
+/// Below 100 nodes this is all of them. Otherwise it is `percentage` of the nodes, but at least 100. A percentage of 0
+/// stands for 50 minus one for each 125 nodes, but at least 5.
 #[must_use]
 pub fn num_feasible_nodes_to_find(nodes: usize, percentage: u8) -> usize {
     if nodes < 100 {
@@ -20,39 +19,38 @@ pub fn num_feasible_nodes_to_find(nodes: usize, percentage: u8) -> usize {
     (nodes * percentage / 100).max(100)
 }
 
-/// The first feasible nodes found.
+/// The feasible nodes that a search found.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Sample {
-    /// Feasible lanes of the chunks that were reached.
+    /// The feasible lanes of each chunk that was reached.
     pub(crate) masks: Vec<u64>,
-    /// How many nodes were looked at.
+    /// The number of nodes examined.
     pub(crate) looked_at: usize,
     pub(crate) feasible: usize,
 }
 
-/// The list of nodes by chunk, kept from one version to the next while no node
-/// comes, goes or moves.
+/// The list of nodes by chunk. It stays valid from one version to the next as long as no node is added, removed or
+/// moved.
 ///
-/// In round `r` of the list each zone that has more than `r` nodes gives one. So a
-/// stretch of the list is a stretch of each zone, and a stretch of a zone is a few
-/// chunks with some of their lanes: nodes are never walked one by one.
+/// The list takes one node of each zone in turn: round `r` contains one node of each zone that has more than `r` nodes.
+/// A range of the list is therefore a range of each zone, and a range of a zone is a few chunks with some of their
+/// lanes, so that nodes are never visited one by one.
 #[derive(Default)]
 pub(crate) struct Order {
-    of: Option<(Lineage, u64)>,
-    /// Where in the list the next sample starts, or some rounds further.
+    layout: Option<(Lineage, u64)>,
+    /// The position in the list at which the next sample starts, to be taken modulo the list's length.
     next: usize,
     nodes: usize,
     zones: Vec<Zone>,
     chunks: Vec<Listed>,
-    /// By chunk, 1 more than its place among those that were reached; all 0
-    /// between samples.
+    /// For each chunk, 1 plus its index among the chunks reached so far, or 0. All zeros between samples.
     reached: Vec<u32>,
-    /// Where the stretch at hand begins and ends in each zone; between samples, memory.
-    stretches: (Vec<usize>, Vec<usize>),
+    /// The start and end of the current range in each zone. Kept between samples only to reuse the memory.
+    ranges: (Vec<usize>, Vec<usize>),
 }
 
 struct Zone {
-    /// Its chunks are so many from here on.
+    /// The index of the zone's first chunk; its `chunks` chunks are consecutive.
     first: usize,
     chunks: usize,
     nodes: usize,
@@ -61,12 +59,12 @@ struct Zone {
 struct Listed {
     id: u32,
     live: u64,
-    /// How many nodes of its zone come before its own.
+    /// The number of nodes of the zone before the chunk's own nodes.
     before: usize,
 }
 
-/// A chunk that was reached: its place in the list of chunks, the lanes that will
-/// do, and those of them that were in the stretch.
+/// A chunk that was reached: its index in the list of chunks, its feasible lanes, and those among them that are in the
+/// sample.
 #[derive(Clone, Copy)]
 struct Reached {
     chunk: usize,
@@ -75,14 +73,14 @@ struct Reached {
 }
 
 impl Order {
-    /// The order of those nodes of this version that `within` says of each chunk. O(1)
-    /// where it is that of the last one, O(chunks) otherwise.
+    /// Rebuilds the order for the nodes of this version that `within` selects in each chunk. O(1) if the version has
+    /// the same layout as the last one, and O(chunks) otherwise.
     pub(crate) fn refresh(&mut self, cluster: &Cluster, within: impl Fn(&Chunk) -> u64) {
-        let of = (cluster.line(), cluster.layout());
-        if self.of.as_ref() == Some(&of) {
+        let layout = (cluster.line(), cluster.layout());
+        if self.layout.as_ref() == Some(&layout) {
             return;
         }
-        self.of = Some(of);
+        self.layout = Some(layout);
         self.zones.clear();
         self.chunks.clear();
         let mut current = None;
@@ -104,35 +102,34 @@ impl Order {
         self.nodes = self.zones.iter().map(|zone| zone.nodes).sum();
     }
 
-    /// How many nodes are in the list.
+    /// Returns the number of nodes in the list.
     pub(crate) fn nodes(&self) -> usize {
         self.nodes
     }
 
-    /// The number of every chunk, with those of its lanes that are in the list, in the
-    /// order of the list.
+    /// Iterates over the chunks in list order: the number of each, and its lanes that are in the list.
     pub(crate) fn chunks(&self) -> impl ExactSizeIterator<Item = (u32, u64)> {
         self.chunks.iter().map(|chunk| (chunk.id, chunk.live))
     }
 
-    /// Where a list of so many nodes is next begun.
+    /// Returns the position at which the next sample of a list of `nodes` nodes starts.
     pub(crate) fn start(&self, nodes: usize) -> usize {
         self.next % nodes.max(1)
     }
 
-    /// The next sample starts after what this one looked at, counted round the list as it is now and not as it is by
-    /// then (kube-scheduler schedule_one.go, `nextStartNodeIndex`).
+    /// Moves the start past the nodes that the last sample examined. It wraps around at the list's current length,
+    /// which may differ from the length at the next sample (kube-scheduler `schedule_one.go`, `nextStartNodeIndex`).
     pub(crate) fn go_on(&mut self, looked_at: usize) {
         self.next = (self.start(self.nodes) + looked_at) % self.nodes.max(1);
     }
 
-    /// How many nodes of each zone are among the first `index` of the list.
+    /// Computes how many nodes of each zone are among the first `index` nodes of the list.
     fn positions(&self, index: usize, positions: &mut Vec<usize>) {
         let before =
             |round: usize| self.zones.iter().map(|zone| zone.nodes.min(round)).sum::<usize>();
-        let most = self.zones.iter().map(|zone| zone.nodes).max().unwrap_or(0);
-        let (mut round, mut past) = (index / self.zones.len().max(1), most + 1);
-        // Where all zones are alike the first guess is right.
+        let largest = self.zones.iter().map(|zone| zone.nodes).max().unwrap_or(0);
+        let (mut round, mut past) = (index / self.zones.len().max(1), largest + 1);
+        // If all zones have the same size, the first guess is right.
         while past - round > 1 {
             let middle =
                 if before(round + 1) > index { round + 1 } else { round + (past - round) / 2 };
@@ -147,42 +144,41 @@ impl Order {
         }));
     }
 
-    /// Takes the nodes in list order from where the last sample ended, round to the ones
-    /// before that, until `enough` will do. `judge` is asked once for each chunk that
-    /// is reached, by number; so what is found does not depend on who judges, or
-    /// how. What it answers beside a mask is given back with the chunks, which come
-    /// in the order of the list.
+    /// Examines the nodes in list order, from where the last sample ended and wrapping around, until `enough` nodes are
+    /// feasible. `judge` is called once for each chunk that is reached, with the chunk's number, so the result does not
+    /// depend on how chunks are judged. It returns the chunk's feasible lanes and a value. The values are returned for
+    /// the reached chunks in list order.
     pub(crate) fn sample<T>(
         &mut self,
         enough: usize,
         mut judge: impl FnMut(u32) -> (u64, T),
     ) -> (Vec<T>, Sample) {
         let (start, nodes) = (self.start(self.nodes), self.nodes);
-        // A stretch of a zone ends in two chunks that are not whole.
+        // A range of a zone may begin and end within a chunk.
         let likely = (enough / LANES + 2 * self.zones.len()).min(self.chunks.len());
         let mut reached: Vec<(Reached, T)> = Vec::with_capacity(likely);
         let mut sample = Sample::default();
-        let (mut from, mut to) = std::mem::take(&mut self.stretches);
+        let (mut from, mut to) = std::mem::take(&mut self.ranges);
         for (first, end) in [(start, nodes), (0, start)] {
             let mut index = first;
             self.positions(index, &mut from);
-            // So many at least are still to come: no stretch goes too far, and the
-            // last one ends with a node that will do.
+            // At least this many nodes are still to be examined, so no range goes too far, and the last one ends with a
+            // feasible node.
             while index < end && sample.feasible < enough {
                 let step = (enough - sample.feasible).min(end - index);
                 self.positions(index + step, &mut to);
                 for (zone, (from, to)) in self.zones.iter().zip(from.iter().zip(&to)) {
-                    let of_zone = &self.chunks[zone.first..zone.first + zone.chunks];
-                    let past = of_zone.partition_point(|chunk| chunk.before <= *from);
+                    let zone_chunks = &self.chunks[zone.first..zone.first + zone.chunks];
+                    let past = zone_chunks.partition_point(|chunk| chunk.before <= *from);
                     let mut at = zone.first + past.saturating_sub(1);
                     let mut position = *from;
                     while position < *to {
                         let chunk = &self.chunks[at];
                         let last = (*to - chunk.before).min(chunk.live.count_ones() as usize);
-                        let lanes = stretch(chunk.live, position - chunk.before, last);
+                        let lanes = lane_range(chunk.live, position - chunk.before, last);
                         if self.reached[at] == 0 {
-                            let (verdict, with) = judge(chunk.id);
-                            reached.push((Reached { chunk: at, verdict, mask: 0 }, with));
+                            let (verdict, value) = judge(chunk.id);
+                            reached.push((Reached { chunk: at, verdict, mask: 0 }, value));
                             self.reached[at] = reached.len() as u32;
                         }
                         let (known, _) = &mut reached[self.reached[at] as usize - 1];
@@ -195,21 +191,20 @@ impl Order {
                 std::mem::swap(&mut from, &mut to);
             }
         }
-        self.stretches = (from, to);
+        self.ranges = (from, to);
         reached.sort_unstable_by_key(|(reached, _)| reached.chunk);
         sample.masks.reserve_exact(reached.len());
-        let found = reached.into_iter().map(|(reached, with)| {
+        let found = reached.into_iter().map(|(reached, value)| {
             self.reached[reached.chunk] = 0;
             sample.masks.push(reached.mask);
-            with
+            value
         });
         (found.collect(), sample)
     }
 }
 
-/// Those lanes of `live` that have at least `from` and less than `to` others
-/// before them.
-fn stretch(live: u64, from: usize, to: usize) -> u64 {
+/// Returns the lanes of `live` from the `from`-th up to, but excluding, the `to`-th, counted from 0.
+fn lane_range(live: u64, from: usize, to: usize) -> u64 {
     let below = |count: usize| if count >= 64 { u64::MAX } else { (1 << count) - 1 };
     if live & live.wrapping_add(1) == 0 {
         return live & below(to) & !below(from);
@@ -227,7 +222,7 @@ mod tests {
     use crate::{Config, Engine};
 
     #[test]
-    fn as_many_nodes_as_kube_scheduler_looks_for() {
+    fn number_of_feasible_nodes_to_find_matches_kube_scheduler() {
         for (nodes, percentage, found) in [
             (99, 0, 99),
             (1000, 0, 420),
@@ -242,15 +237,15 @@ mod tests {
     }
 
     #[test]
-    fn a_stretch_of_lanes_is_counted_among_those_in_use() {
-        assert_eq!(stretch(u64::MAX, 3, 64), u64::MAX << 3);
-        assert_eq!(stretch(0b1111, 1, 3), 0b0110);
-        assert_eq!(stretch(0b1011_0101, 1, 4), 0b0011_0100);
-        assert_eq!(stretch(0b1011_0101, 2, 2), 0);
+    fn range_of_lanes_counts_only_live_lanes() {
+        assert_eq!(lane_range(u64::MAX, 3, 64), u64::MAX << 3);
+        assert_eq!(lane_range(0b1111, 1, 3), 0b0110);
+        assert_eq!(lane_range(0b1011_0101, 1, 4), 0b0011_0100);
+        assert_eq!(lane_range(0b1011_0101, 2, 2), 0);
     }
 
     #[test]
-    fn the_sample_is_the_first_feasible_of_the_list_from_its_start() {
+    fn sample_is_the_first_feasible_nodes_from_the_start() {
         let (mut writer, _) = Engine::inline(Config::default());
         for n in 0..300 {
             let zone = format!("z{}", if n % 7 == 0 { 0 } else { n % 3 });
@@ -267,30 +262,30 @@ mod tests {
         let few = (0..240).map(|start| (start, 1 + start % 40));
         for (start, enough) in few.chain([(0, 10), (17, 40), (239, 30), (100, 1000)]) {
             let list: Vec<_> = cluster.nodes().collect();
-            let turned = list[start..].iter().chain(&list[..start]);
-            let mut wanted = std::collections::BTreeSet::new();
+            let rotated = list[start..].iter().chain(&list[..start]);
+            let mut expected = std::collections::BTreeSet::new();
             let mut looked_at = 0;
-            for node in turned {
-                if wanted.len() == enough {
+            for node in rotated {
+                if expected.len() == enough {
                     break;
                 }
                 looked_at += 1;
                 if good(node.allocatable().cpu.0) {
-                    wanted.insert(node.slot());
+                    expected.insert(node.slot());
                 }
             }
             order.next = start;
             let (ids, sample) = order.sample(enough, |id| {
-                let will_do = super::super::plugin::each_lane(chunk(id).live(), |at| {
+                let feasible = super::super::plugin::each_lane(chunk(id).live(), |at| {
                     good(chunk(id).allocatable_cpu()[at])
                 });
-                (will_do, id)
+                (feasible, id)
             });
             let mut found = std::collections::BTreeSet::new();
             for (mask, id) in sample.masks.iter().zip(&ids) {
                 super::super::plugin::each_lane(*mask, |at| found.insert(chunk(*id).slot()[at]));
             }
-            assert_eq!(found, wanted);
+            assert_eq!(found, expected);
             assert_eq!((sample.looked_at, sample.feasible), (looked_at, found.len()));
         }
     }

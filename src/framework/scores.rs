@@ -1,4 +1,4 @@
-//! PreScore and Score: how good nodes are for a pod.
+//! PreScore and Score: rating feasible nodes for a pod.
 
 use std::cell::Cell;
 
@@ -8,19 +8,19 @@ use super::filters::code;
 use super::recorder::{Step, Watch, timed_step};
 use super::{Code, Cycle, Feasible, Framework, PreScore, Score, ScoredNodes, Status};
 
-/// The lowest score that a plugin may give a node, after normalizing.
+/// The lowest normalized score that a plugin may give a node.
 pub const MIN_NODE_SCORE: i64 = 0;
 
-/// The highest score that a plugin may give a node, after normalizing.
+/// The highest normalized score that a plugin may give a node.
 pub const MAX_NODE_SCORE: i64 = 100;
 
-/// The scores of all plugins for one pod: what [`Framework::pre_score`] gives.
+/// The scores of all plugins for one pod, as [`Framework::pre_score`] returns them.
 pub struct Scores<'a> {
     pub(super) watch: Watch<'a>,
     pub(super) each: Vec<Scorer<'a>>,
 }
 
-/// What one plugin scores for one pod.
+/// The score of one plugin for one pod.
 pub(super) struct Scorer<'a> {
     pub(super) plugin: &'static str,
     pub(super) weight: i64,
@@ -29,31 +29,31 @@ pub(super) struct Scorer<'a> {
     pub(super) score: Given<'a>,
 }
 
-/// One score for all, or one for each.
+/// One score for all nodes, or a score computed per node.
 pub(super) enum Given<'a> {
     All(i64),
     Each(Box<dyn Score + 'a>),
 }
 
-/// What one plugin gives one node.
+/// The score that one plugin gives one node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NodeScore {
     /// The plugin.
     pub plugin: &'static str,
-    /// The plugin's raw score.
+    /// The plugin's score before it is normalized.
     pub raw: i64,
-    /// The score, normalized to 0 to 100.
+    /// The score, normalized to the range from 0 to 100.
     pub normalized: i64,
     /// The normalized score times the plugin's weight.
     pub weighted: i64,
 }
 
 impl Framework {
-    /// Asks every plugin what it scores for this pod.
+    /// Asks every plugin for its score for this pod.
     ///
     /// # Errors
     ///
-    /// A plugin did not succeed.
+    /// Returns the status of the first plugin that does not succeed.
     pub fn pre_score<'a>(
         &'a self,
         cycle: Cycle<'a>,
@@ -68,7 +68,7 @@ impl Framework {
         })
     }
 
-    /// The plugins' answers with their positions. Each plugin's name is set in `asked` before it is asked.
+    /// Returns the plugins' scores with their positions. Sets `asked` to each plugin's name before calling the plugin.
     fn scorers<'a>(
         &'a self,
         cycle: Cycle<'a>,
@@ -121,7 +121,7 @@ impl Framework {
 }
 
 impl Scores<'_> {
-    /// Asks several of them; the first that panics is an error.
+    /// Calls several plugins. A panic becomes the error of the plugin that panicked.
     pub(super) fn together<T>(
         &self,
         work: impl FnOnce(&Cell<&'static str>) -> Result<T, Status>,
@@ -130,12 +130,12 @@ impl Scores<'_> {
         caught.unwrap_or_else(|status| Err(not_scored(status.plugin, status)))
     }
 
-    /// What every plugin gives each of these nodes, asked node by node. All the
-    /// feasible nodes are to be there, since scores are normalised over them.
+    /// Returns the scores of every plugin for each of these nodes, computed one node at a time. `nodes` must contain
+    /// all feasible nodes, since scores are normalized over them.
     ///
     /// # Errors
     ///
-    /// A plugin failed, or left the range from 0 to 100.
+    /// Returns an error if a plugin fails, or if a normalized score is outside 0 to 100.
     pub fn score(&self, nodes: &[NodeInfo<'_>]) -> Result<Vec<Vec<NodeScore>>, Status> {
         let mut all = vec![Vec::with_capacity(self.each.len()); nodes.len()];
         for scorer in &self.each {
@@ -172,7 +172,7 @@ fn not_scored(plugin: &'static str, status: Status) -> Status {
 }
 
 impl Scorer<'_> {
-    /// The error of a plugin that did not score.
+    /// Converts the status of a plugin that failed to score.
     pub(super) fn failed(&self, status: Status) -> Status {
         not_scored(self.plugin, status)
     }
@@ -196,7 +196,7 @@ impl Scorer<'_> {
     }
 }
 
-/// The score, if a plugin may give it.
+/// Returns the score if it is in the allowed range.
 pub(super) fn in_range(plugin: &'static str, score: i64) -> Result<i64, Status> {
     if (MIN_NODE_SCORE..=MAX_NODE_SCORE).contains(&score) {
         return Ok(score);

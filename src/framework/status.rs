@@ -1,11 +1,10 @@
-//! What a plugin says of a node, or of a pod (k8s.io/kube-scheduler/framework
-//! `Status`).
+//! A plugin's verdict on a node or a pod (k8s.io/kube-scheduler/framework `Status`).
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// A status code. Success has no status at all.
+/// A status code. Success is represented by the absence of a status.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Code {
     /// The plugin failed.
@@ -14,16 +13,16 @@ pub enum Code {
     Unschedulable,
     /// The pod does not fit, and removing pods does not help.
     UnschedulableAndUnresolvable,
-    /// The pod is to wait.
+    /// The pod has to wait.
     Wait,
-    /// The plugin has nothing to say of this pod.
+    /// The plugin does not apply to this pod.
     Skip,
-    /// The pod waits for something outside.
+    /// The pod waits for an external component.
     Pending,
 }
 
 impl Code {
-    /// As kube-scheduler prints it.
+    /// Returns the code's name as kube-scheduler prints it.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -36,53 +35,52 @@ impl Code {
         }
     }
 
-    /// Whether the pod is turned away, and nothing has failed.
+    /// Returns whether the code rejects the pod without a failure.
     #[must_use]
     pub fn is_rejection(self) -> bool {
         matches!(self, Code::Unschedulable | Code::UnschedulableAndUnresolvable | Code::Pending)
     }
 }
 
-/// Why a node, or a pod, was rejected.
+/// Why a node or a pod was rejected, or why a plugin failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Status {
     /// The code.
     pub code: Code,
-    /// Which plugin said so.
+    /// The plugin that returned the status.
     pub plugin: &'static str,
-    /// Its reasons, in kube-scheduler's words.
+    /// The reasons, in kube-scheduler's words.
     pub reasons: Vec<String>,
 }
 
 impl Status {
-    /// A status with one reason.
+    /// Creates a status with one reason.
     pub fn new(code: Code, plugin: &'static str, reason: impl Into<String>) -> Status {
         Status { code, plugin, reasons: vec![reason.into()] }
     }
 
-    /// A plugin failed.
+    /// Creates the status of a plugin that failed.
     pub fn error(plugin: &'static str, reason: impl Into<String>) -> Status {
         Status::new(Code::Error, plugin, reason)
     }
 
-    /// Its reasons in one line.
+    /// Returns the reasons in one line.
     #[must_use]
     pub fn message(&self) -> String {
         self.reasons.join(", ")
     }
 
-    /// What comes of a status that a step of the framework does not allow: an
-    /// error that says which step of which plugin it was.
+    /// Converts a status that a step does not allow to an error that names the plugin and the step.
     pub(super) fn failed(self, plugin: &'static str, step: impl fmt::Display) -> Status {
         let cause = match self.code {
-            // Kube-scheduler prints no cause that can be read here.
-            Code::Wait | Code::Skip => format!("{} is no answer here", self.code.as_str()),
+            // Kube-scheduler prints these statuses without a readable cause.
+            Code::Wait | Code::Skip => format!("{} is not allowed here", self.code.as_str()),
             _ => self.message(),
         };
         Status::error(plugin, format!("{step}: {cause}"))
     }
 
-    /// A rejection as it is; anything else as a failure of the step.
+    /// Returns a rejection with the plugin's name, and converts any other status to a failure of the step.
     pub(super) fn rejection_or(self, plugin: &'static str, step: impl fmt::Display) -> Status {
         match self.code.is_rejection() {
             true => Status { plugin, ..self },
@@ -99,25 +97,25 @@ impl fmt::Display for Status {
 
 impl std::error::Error for Status {}
 
-/// How many nodes gave each reason.
+/// The number of nodes that gave each reason.
 #[derive(Clone, Debug, Default)]
 pub struct Reasons(Vec<(Cow<'static, str>, usize)>);
 
 impl Reasons {
-    /// So many nodes more gave this reason; none change nothing.
+    /// Adds `nodes` nodes that gave this reason. Does nothing if `nodes` is 0.
     pub fn add(&mut self, reason: impl Into<Cow<'static, str>>, nodes: usize) {
         if nodes == 0 {
             return;
         }
         let reason = reason.into();
-        // There are a handful of them, whatever the number of nodes.
+        // There are only a handful of reasons, whatever the number of nodes.
         match self.0.iter_mut().find(|(known, _)| *known == reason) {
             Some((_, count)) => *count += nodes,
             None => self.0.push((reason, nodes)),
         }
     }
 
-    /// By reason.
+    /// Returns the number of nodes by reason.
     #[must_use]
     pub fn into_map(self) -> BTreeMap<String, usize> {
         self.0.into_iter().map(|(reason, nodes)| (reason.into_owned(), nodes)).collect()

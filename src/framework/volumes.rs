@@ -1,58 +1,54 @@
-//! Volumes that are set aside for a pod on its way to a node.
+//! Volumes that are reserved for a pod until it is bound.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::model::{Name, PersistentVolume, PersistentVolumeClaim, Pod};
 
-/// An object, and what it is to become.
+/// An object before and after a scheduling decision.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Assumed<T> {
-    /// The object in the version that was decided on.
+    /// The object in the version that the decision was made on.
     pub before: Arc<T>,
-    /// The same with what was decided.
+    /// The object with the decision applied.
     pub after: Arc<T>,
 }
 
-/// What a pod's open claims get on its node (volumebinding `PodVolumes`).
+/// The volumes for a pod's unbound claims on its node (volumebinding `PodVolumes`).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PodVolumes {
-    /// Volumes that there are, each kept for the claim that
-    /// [`PersistentVolume::claim`] names then.
+    /// Existing volumes. In `after`, [`PersistentVolume::claim`] names the claim that the volume is reserved for.
     pub bindings: Vec<Assumed<PersistentVolume>>,
-    /// Claims for which volumes are to be made, for the node that
-    /// [`PersistentVolumeClaim::selected_node`] names then.
+    /// Claims whose volumes must be provisioned. In `after`, [`PersistentVolumeClaim::selected_node`] names the node.
     pub to_provision: Vec<Assumed<PersistentVolumeClaim>>,
 }
 
 impl PodVolumes {
-    /// Whether all of the pod's claims are bound as it is.
+    /// Returns whether all claims of the pod were already bound.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.bindings.is_empty() && self.to_provision.is_empty()
     }
 }
 
-/// Sets volumes aside, and binds them (volumebinding `SchedulerVolumeBinder`).
+/// Reserves volumes for pods and binds them (volumebinding `SchedulerVolumeBinder`).
 pub trait VolumeBinder: Send + Sync {
-    /// From now on, later versions show the volumes as kept for their claims and
-    /// the claims as waiting for the node: `AssumePodVolumes`. All of them, or
-    /// none.
+    /// Reserves the volumes for their claims, and selects the node for the claims to be provisioned, in all later
+    /// versions of the cluster (`AssumePodVolumes`). Either all objects are changed, or none.
     ///
     /// # Errors
     ///
-    /// An object has changed since, so that what was decided holds no more.
+    /// Returns an error if an object has changed since the decision, which invalidates the decision.
     fn assume(&self, volumes: &PodVolumes) -> Result<(), String>;
 
-    /// Undoes that, as far as nothing newer is known of an object:
-    /// `RevertAssumedPodVolumes`.
+    /// Undoes [`VolumeBinder::assume`] for each object that has not been updated since (`RevertAssumedPodVolumes`).
     fn revert(&self, volumes: &PodVolumes);
 
-    /// Has the claims bound, and returns when they are: `BindPodVolumes`.
+    /// Binds the claims, and returns when they are bound (`BindPodVolumes`).
     ///
     /// # Errors
     ///
-    /// They are not bound, or it took longer than this.
+    /// Returns an error if the claims cannot be bound, or if binding takes longer than `timeout`.
     fn bind(
         &self,
         pod: &Pod,

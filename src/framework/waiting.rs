@@ -1,9 +1,8 @@
-//! Pods that wait for a permit (framework/runtime/waiting_pods_map.go).
+//! Pods that wait for a permit (`framework/runtime/waiting_pods_map.go`).
 //!
-//! A pod whose plugins said [`Permit::Wait`](super::Permit::Wait) stays here until
-//! each of them allows it, one rejects it, or the first of their timeouts runs
-//! out. The first of these decides; what comes later changes nothing. Clocks are
-//! passed in.
+//! A pod for which a plugin returned [`Permit::Wait`](super::Permit::Wait) waits until each of these plugins allows it,
+//! one of them rejects it, or the first of their timeouts expires. Whichever happens first decides; later calls have no
+//! effect. Clocks are passed in.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -14,10 +13,10 @@ use crate::model::{Name, Pod, Timestamp, Uid};
 
 use super::{Code, Status};
 
-/// Longest time that a plugin may ask a pod to wait.
-const MOST: Duration = Duration::from_secs(15 * 60);
+/// The longest time for which a plugin may make a pod wait.
+const MAX_TIMEOUT: Duration = Duration::from_secs(15 * 60);
 
-/// The pods that wait. Shared by threads.
+/// The pods that wait for a permit. Shared between threads.
 #[derive(Default)]
 pub struct WaitingPods(Mutex<HashMap<Uid, Arc<WaitingPod>>>);
 
@@ -26,13 +25,13 @@ impl WaitingPods {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The pod with this uid, if it waits.
+    /// Returns the pod with this uid if it waits.
     #[must_use]
     pub fn get(&self, uid: &Uid) -> Option<Arc<WaitingPod>> {
         self.pods().get(uid).cloned()
     }
 
-    /// All that wait now, by uid.
+    /// Returns all waiting pods, sorted by uid.
     #[must_use]
     pub fn all(&self) -> Vec<Arc<WaitingPod>> {
         let mut all: Vec<_> = self.pods().values().cloned().collect();
@@ -40,8 +39,8 @@ impl WaitingPods {
         all
     }
 
-    /// Rejects a pod that was deleted (`RejectWaitingPod`). Returns whether that decided:
-    /// false if the pod does not wait, or was allowed or rejected before.
+    /// Rejects a pod that was deleted (`RejectWaitingPod`). Returns whether this call decided the outcome: `false` if
+    /// the pod does not wait, or was already allowed or rejected.
     pub fn reject(&self, uid: &Uid) -> bool {
         self.get(uid).is_some_and(|waiting| waiting.reject("", "removed"))
     }
@@ -71,13 +70,13 @@ pub struct WaitingPod {
 }
 
 struct State {
-    /// Who has not allowed it yet, until when, and how long that was.
+    /// The plugins that have not allowed the pod yet, each with its deadline and its timeout, sorted by deadline.
     pending: Vec<(&'static str, Timestamp, Duration)>,
     outcome: Option<Result<(), Status>>,
 }
 
 impl WaitingPod {
-    /// Waits from `now` on for each of these plugins.
+    /// Creates a pod that waits for each of these plugins from `now` on.
     pub(super) fn new(
         pod: Pod,
         node: Name,
@@ -85,7 +84,7 @@ impl WaitingPod {
         plugins: Vec<(&'static str, Duration)>,
     ) -> WaitingPod {
         let pending = plugins.into_iter().map(|(plugin, timeout)| {
-            let timeout = timeout.min(MOST);
+            let timeout = timeout.min(MAX_TIMEOUT);
             let nanos = i64::try_from(timeout.as_nanos()).unwrap_or(i64::MAX);
             (plugin, Timestamp(now.0.saturating_add(nanos)), timeout)
         });
@@ -99,31 +98,31 @@ impl WaitingPod {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The pod.
+    /// Returns the pod.
     #[must_use]
     pub fn pod(&self) -> &Pod {
         &self.pod
     }
 
-    /// The node that it is to go to.
+    /// Returns the node on which the pod is assumed.
     #[must_use]
     pub fn node(&self) -> &Name {
         &self.node
     }
 
-    /// Since when it waits.
+    /// Returns the time since when the pod has been waiting.
     #[must_use]
     pub fn since(&self) -> Timestamp {
         self.since
     }
 
-    /// The plugins that have not allowed it yet, the first to run out first.
+    /// Returns the plugins that have not allowed the pod yet, sorted by deadline.
     #[must_use]
     pub fn pending_plugins(&self) -> Vec<&'static str> {
         self.state().pending.iter().map(|(plugin, _, _)| *plugin).collect()
     }
 
-    /// When the first of its timeouts runs out, while it waits.
+    /// Returns the earliest deadline of a pending plugin, or `None` if the outcome is decided.
     #[must_use]
     pub fn deadline(&self) -> Option<Timestamp> {
         let state = self.state();
@@ -131,30 +130,28 @@ impl WaitingPod {
         first.filter(|_| state.outcome.is_none())
     }
 
-    /// A plugin allows it. Once no plugin is pending, the pod may be bound. Returns whether
-    /// this call decided that: false while another plugin is pending, or if the pod was
-    /// allowed or rejected before.
+    /// Allows the pod on behalf of a plugin. Once no plugin is pending, the pod may be bound. Returns whether this call
+    /// decided the outcome: `false` if another plugin is still pending, or if the pod was already allowed or rejected.
     pub fn allow(&self, plugin: &str) -> bool {
         let mut state = self.state();
         state.pending.retain(|(known, _, _)| *known != plugin);
         state.pending.is_empty() && self.decide(&mut state, Ok(()))
     }
 
-    /// Whether its permits were all given, so that it may be bound by now.
+    /// Returns whether all permits were given, so that the pod may already be bound.
     #[must_use]
     pub fn is_allowed(&self) -> bool {
         matches!(self.state().outcome, Some(Ok(())))
     }
 
-    /// A plugin rejects it. Returns whether this call decided: false if the pod was allowed
-    /// or rejected before. A pod that was allowed may be bound already, and has to be
-    /// evicted instead.
+    /// Rejects the pod on behalf of a plugin. Returns whether this call decided the outcome: `false` if the pod was
+    /// already allowed or rejected. A pod that was allowed may already be bound, and must then be evicted instead.
     pub fn reject(&self, plugin: &'static str, why: impl Into<String>) -> bool {
         let status = Status::new(Code::Unschedulable, plugin, why);
         self.decide(&mut self.state(), Err(status))
     }
 
-    /// Decides if nothing is decided yet, and returns whether it did.
+    /// Sets the outcome if it is not decided yet, and returns whether it did.
     fn decide(&self, state: &mut State, outcome: Result<(), Status>) -> bool {
         let is_first = state.outcome.is_none();
         if is_first {
@@ -164,7 +161,7 @@ impl WaitingPod {
         is_first
     }
 
-    /// What was decided, if anything was by `now`.
+    /// Returns the outcome if it is decided at `now`.
     pub fn outcome(&self, now: Timestamp) -> Option<Result<(), Status>> {
         let mut state = self.state();
         self.outcome_in(&mut state, now)
@@ -184,7 +181,7 @@ impl WaitingPod {
         state.outcome.clone()
     }
 
-    /// Waits until something is decided, by this clock.
+    /// Blocks until the outcome is decided, by this clock.
     pub fn wait(&self, clock: impl Fn() -> Timestamp) -> Result<(), Status> {
         let mut state = self.state();
         loop {
@@ -200,7 +197,7 @@ impl WaitingPod {
     }
 }
 
-/// A duration as Go prints it: `15m0s`, `1.5s`, `300ms`.
+/// Formats a duration as Go does: `15m0s`, `1.5s`, `300ms`.
 pub(crate) fn go_duration(duration: Duration) -> String {
     let nanos = duration.as_nanos();
     let decimal = |unit: u128, name: &str| {
@@ -226,7 +223,7 @@ pub(crate) fn go_duration(duration: Duration) -> String {
     }
 }
 
-/// How many zeros a power of ten has.
+/// Returns the number of zeros of a power of ten.
 fn digits(unit: u128) -> usize {
     unit.ilog10() as usize
 }
@@ -242,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn every_plugin_that_asked_must_allow() {
+    fn every_pending_plugin_must_allow() {
         let waiting = waiting(&[("a", 20), ("b", 10)]);
         assert_eq!(waiting.pending_plugins(), ["b", "a"]);
         assert!(!waiting.allow("a"));
@@ -255,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_to_decide_decides() {
+    fn first_decision_is_final() {
         let waiting = waiting(&[("a", 20)]);
         assert!(waiting.reject("a", "no"));
         assert!(!waiting.allow("a"));
@@ -266,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn the_shortest_timeout_rejects_and_none_is_longer_than_a_quarter_of_an_hour() {
+    fn shortest_timeout_rejects_and_timeouts_are_limited_to_15_minutes() {
         let waiting = waiting(&[("long", 7_200), ("longer", 9_000)]);
         assert_eq!(waiting.deadline(), Some(Timestamp::from_secs(1_000)));
         assert_eq!(waiting.outcome(Timestamp::from_millis(999_999)), None);
@@ -276,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_that_waits_hears_of_the_permit() {
+    fn permit_wakes_a_waiting_thread() {
         let waiting = waiting(&[("a", 20)]);
         std::thread::scope(|scope| {
             let waits = scope.spawn(|| waiting.wait(|| Timestamp::from_secs(100)));
@@ -286,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn durations_are_printed_as_go_prints_them() {
+    fn durations_are_formatted_as_in_go() {
         for (nanos, text) in [
             (0, "0s"),
             (7, "7ns"),

@@ -11,8 +11,11 @@ use crate::model::{
 /// requests computed and hashed, by whoever submits it.
 ///
 /// An event carries its own clock where it needs one, so that a replay of the
-/// log gives the same versions.
+/// log gives the same versions. The feature `serde` writes and reads events:
+/// see [`model`](crate::model#serialization).
 #[derive(Clone, Debug)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 #[non_exhaustive]
 pub enum Event {
     /// A scheduler places a pod on the node that the pod names, ahead of the
@@ -150,7 +153,9 @@ pub enum Event {
     Expire(Timestamp),
     /// All there is of one kind, as a list from the API server says.
     Relist(Arc<Relist>),
-    /// A store that was registered with [`Config::with_store`](crate::Config::with_store) changes: `Event::custom`.
+    /// A store that was registered with [`Config::with_store`](crate::Config::with_store) changes: `Event::custom`. The
+    /// feature `serde` cannot write it, since its type is not known.
+    #[cfg_attr(feature = "serde", serde(skip))]
     Custom(CustomEvent),
 }
 
@@ -158,6 +163,8 @@ const _: () = assert!(size_of::<Event>() <= 64);
 
 /// Names an object of a kind other than pod and node.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct ObjectKey {
     /// Its kind.
     pub kind: ObjectKind,
@@ -169,6 +176,7 @@ pub struct ObjectKey {
 
 /// All objects of one kind: what is missing here is gone.
 #[derive(Clone, Debug)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum Relist {
     /// All placed pods. With [`Config::godel`](crate::Config::godel) all pods in any
     /// state: a pod that is neither bound nor assumed is treated as an update to that
@@ -182,6 +190,8 @@ pub enum Relist {
 
 /// What became of an event that was applied.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct Applied {
     /// The event's number: the first generation that contains it.
     pub generation: Generation,

@@ -1,22 +1,19 @@
-//! Following the log: what each event did, for queues, caches and exporters.
+//! Following the log: the effects of each event, for queues, caches and exporters.
 //!
-//! A scheduling queue has to hear of what happens in the order in which it
-//! happened, and must not make the writer wait. So the writer notes what its events
-//! did, with each object before and after, and hands the notes over when it has
-//! published the version that contains them: what a [`Follower`] has received,
-//! every reader of the engine sees. The writer never waits for a follower. A follower
-//! with a limit that falls behind by more than that loses the rest and is told
-//! ([`NoNote::Overflowed`]); one without a limit costs two reference counts for each note
-//! that it has not taken. If nobody follows, nothing is noted.
+//! A scheduling queue must receive the effects of events in the order in which they occurred, and must not make the
+//! writer wait. The writer therefore records the effects of its events, with each object before and after, and delivers
+//! these notes after it has published the version that contains them. Everything that a [`Follower`] has received is
+//! thus visible to every reader of the engine. The writer never waits for a follower. If a follower has a limit and
+//! falls behind by more than that, it loses the remaining notes and receives [`NoNote::Overflowed`]; a follower without
+//! a limit costs two reference counts for each note that it has not taken. Without followers, nothing is recorded.
 
 use std::num::NonZeroUsize;
 
 use crate::model::{Fact, Generation, NoNote, Note};
 use portolan_publish::log::stream::{Nothing, Sender, Stream, stream};
 
-/// Receives what events did, in the order of the log and no sooner than readers see
-/// it. Dropping it ends it. A clone takes notes from the same stream, each of which
-/// goes to one of them.
+/// Receives the effects of events, in the order of the log and no sooner than readers can see them. Dropping the
+/// follower ends the subscription. A clone shares the stream: each note goes to only one of the clones.
 ///
 /// ```
 /// use std::num::NonZeroUsize;
@@ -29,54 +26,55 @@ use portolan_publish::log::stream::{Nothing, Sender, Stream, stream};
 /// writer.add_node(node("n1").build())?;
 /// assert_eq!(follower.try_next().unwrap_err(), NoNote::Empty, "not published yet");
 /// writer.publish();
-/// assert_eq!(follower.try_next().expect("the node came").generation.0, 1);
+/// assert_eq!(follower.try_next().expect("the node appeared").generation.0, 1);
 /// # Ok::<(), portolan::model::EventError>(())
 /// ```
 #[derive(Clone, Debug)]
 pub struct Follower(Stream<Entry>);
 
-/// What the stream carries.
+/// The items of the stream.
 #[derive(Clone, Debug)]
 pub(crate) enum Entry {
     Note(Note),
-    /// Notes were left out from here on.
+    /// Notes are missing from here on.
     Overflowed,
 }
 
 impl Follower {
-    /// The next note. Never waits.
+    /// Returns the next note without waiting.
     ///
     /// # Errors
     ///
-    /// There is none now, or none will come.
+    /// Returns [`NoNote::Empty`] if no note is available now, and another error if none will follow.
     pub fn try_next(&self) -> Result<Note, NoNote> {
         note_of(self.0.try_next())
     }
 
-    /// The next note, waiting for one until `deadline`, or for ever without one. Not for a thread within
-    /// [`Engine::with_writer`](crate::Engine::with_writer): the note that it waits for could not come.
+    /// Returns the next note, waiting until `deadline`, or indefinitely without one. A thread inside
+    /// [`Engine::with_writer`](crate::Engine::with_writer) must not call this, because the note that it waits for could
+    /// never arrive.
     ///
     /// # Errors
     ///
-    /// The deadline passed ([`NoNote::Empty`]), or no note will come.
+    /// Returns [`NoNote::Empty`] if the deadline passes, and another error if no note will follow.
     #[cfg(not(loom))]
     pub fn next_until(&self, deadline: Option<std::time::Instant>) -> Result<Note, NoNote> {
         note_of(self.0.next_until(deadline))
     }
 
-    /// How many notes wait; the notice that notes were lost counts as one.
+    /// Returns the number of undelivered notes; the notice of lost notes counts as one.
     #[must_use]
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Whether none waits.
+    /// Returns `true` if no note is undelivered.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// For waiting on it beside other things.
+    /// Returns the stream, for waiting on it together with other channels.
     pub(crate) fn notes(&self) -> &Stream<Entry> {
         &self.0
     }
@@ -91,43 +89,43 @@ fn note_of(entry: Result<Entry, Nothing>) -> Result<Note, NoNote> {
     }
 }
 
-/// The writer's end: notes that wait for their version, and who gets them.
+/// The writer's end of all streams: the followers, and the notes that wait for their version to be published.
 #[derive(Debug, Default)]
 pub(crate) struct Followers {
-    to: Vec<(Sender<Entry>, Option<NonZeroUsize>)>,
-    noted: Vec<Note>,
+    followers: Vec<(Sender<Entry>, Option<NonZeroUsize>)>,
+    pending: Vec<Note>,
 }
 
 impl Followers {
     /// Adds a follower that receives the notes of later events.
     pub(crate) fn follow(&mut self, limit: Option<NonZeroUsize>) -> Follower {
         let (sender, receiver) = stream();
-        self.to.push((sender, limit));
+        self.followers.push((sender, limit));
         Follower(receiver)
     }
 
-    /// Whether anybody follows.
+    /// Returns `true` if there is at least one follower.
     pub(crate) fn is_followed(&self) -> bool {
-        !self.to.is_empty()
+        !self.followers.is_empty()
     }
 
     pub(crate) fn note(&mut self, generation: Generation, fact: Fact) {
-        self.noted.push(Note { generation, fact });
+        self.pending.push(Note { generation, fact });
     }
 
-    /// Hands over what was noted: its version is published. O(notes × followers),
-    /// and those who are gone are forgotten.
+    /// Delivers the pending notes, after their version has been published, and drops the followers that no longer
+    /// exist. O(notes × followers).
     pub(crate) fn hand_over(&mut self) {
-        let Followers { to, noted } = self;
-        if !noted.is_empty() {
-            to.retain(|(to, limit)| {
-                noted.iter().all(|note| {
-                    let fits = limit.is_none_or(|limit| to.len() < limit.get());
+        let Followers { followers, pending } = self;
+        if !pending.is_empty() {
+            followers.retain(|(sender, limit)| {
+                pending.iter().all(|note| {
+                    let fits = limit.is_none_or(|limit| sender.len() < limit.get());
                     let entry = if fits { Entry::Note(note.clone()) } else { Entry::Overflowed };
-                    to.send(entry) && fits
+                    sender.send(entry) && fits
                 })
             });
-            noted.clear();
+            pending.clear();
         }
     }
 }

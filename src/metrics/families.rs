@@ -1,4 +1,4 @@
-//! The metrics themselves: names, types, labels and buckets.
+//! The metric families: names, types, labels and buckets.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -16,31 +16,31 @@ use crate::scheduler::CycleFigures;
 use crate::scheduler::queue::SchedulingQueue;
 use crate::snapshot::Cluster;
 
-/// Names and values.
+/// Label names and values.
 pub(super) type Labels<const N: usize> = [(&'static str, Cow<'static, str>); N];
 
 type Counters<const N: usize> = Family<Labels<N>, Counter>;
 type Gauges<const N: usize> = Family<Labels<N>, Gauge>;
 type Histograms<const N: usize> = Family<Labels<N>, Histogram, fn() -> Histogram>;
 
-/// Bounds as Go's client computes them: each the one before times the factor, to the bit.
+/// Returns bucket bounds bit-identical to those of Go's client: each bound is the previous one times the factor.
 fn bounds(first: f64, factor: f64, count: usize) -> impl Iterator<Item = f64> {
     std::iter::successors(Some(first), move |bound| Some(bound * factor)).take(count)
 }
 
-fn of_attempts() -> Histogram {
+fn attempt_histogram() -> Histogram {
     Histogram::new(bounds(0.001, 2.0, 15))
 }
 
-fn of_points() -> Histogram {
+fn extension_point_histogram() -> Histogram {
     Histogram::new(bounds(0.0001, 2.0, 12))
 }
 
-fn of_plugins() -> Histogram {
+fn plugin_histogram() -> Histogram {
     Histogram::new(bounds(0.00001, 1.5, 20))
 }
 
-fn of_waits() -> Histogram {
+fn wait_histogram() -> Histogram {
     Histogram::new(bounds(0.01, 2.0, 20))
 }
 
@@ -71,7 +71,7 @@ pub(super) struct Families {
     freed: Counter,
     trying: Gauge,
     backlog: Gauge,
-    /// Gauges that were not zero when they were looked at last.
+    /// The gauges that have been set so far, so that they can be reset to zero.
     seen: Mutex<Seen>,
 }
 
@@ -84,152 +84,170 @@ struct Seen {
 struct Registrar<'a>(&'a mut Registry);
 
 impl Registrar<'_> {
-    fn put<M: Metric + Clone>(&mut self, name: &str, help: &str, metric: M) -> M {
+    fn put<M: Metric + Clone>(&mut self, name: &str, help: &str, metric: &M) {
         self.0.register(name, help, metric.clone());
-        metric
-    }
-
-    fn histograms<const N: usize>(
-        &mut self,
-        name: &str,
-        help: &str,
-        each: fn() -> Histogram,
-    ) -> Histograms<N> {
-        self.put(name, help, Family::new_with_constructor(each))
     }
 }
 
 impl Families {
-    /// Counters are registered without `_total`, which the format adds.
-    pub(super) fn registered(registry: &mut Registry) -> Families {
-        let mut to = Registrar(registry);
-        let cache = to.put(
-            "scheduler_cache_size",
-            "Nodes, pods, and pods that are assumed and not confirmed",
-            Gauges::default(),
-        );
-        to.put(
-            "scheduler_scheduler_cache_size",
-            "The same as scheduler_cache_size, by its old name",
-            cache.clone(),
-        );
+    pub(super) fn new() -> Families {
         Families {
-            attempts: to.put(
-                "scheduler_schedule_attempts",
-                "Attempts to schedule pods by what came of them",
-                Family::default(),
-            ),
-            attempt_duration: to.histograms(
-                "scheduler_scheduling_attempt_duration_seconds",
-                "Attempts to schedule pods, from taking a pod up to binding it",
-                of_attempts,
-            ),
-            algorithm_duration: to.put(
-                "scheduler_scheduling_algorithm_duration_seconds",
-                "Looking for a node, and for room where there was none",
-                of_attempts(),
-            ),
-            point_duration: to.histograms(
-                "scheduler_framework_extension_point_duration_seconds",
-                "All plugins at an extension point",
-                of_points,
-            ),
-            plugin_duration: to.histograms(
-                "scheduler_plugin_execution_duration_seconds",
-                "One plugin at an extension point, for one pod in ten",
-                of_plugins,
-            ),
-            hint_duration: to.histograms(
-                "scheduler_queueing_hint_execution_duration_seconds",
-                "A plugin saying whether an event helps a pod",
-                of_plugins,
-            ),
-            event_duration: to.histograms(
-                "scheduler_event_handling_duration_seconds",
-                "Acting on an event in the queue",
-                of_points,
-            ),
-            permit_wait: to.histograms(
-                "scheduler_permit_wait_duration_seconds",
-                "Pods waiting for their permit",
-                of_attempts,
-            ),
-            pod_attempts: to.put(
-                "scheduler_pod_scheduling_attempts",
-                "Attempts until a pod was bound",
-                Histogram::new(bounds(1.0, 2.0, 5)),
-            ),
-            pod_duration: to.histograms(
-                "scheduler_pod_scheduling_sli_duration_seconds",
-                "From a pod being ready to be tried to its being bound, by attempts",
-                of_waits,
-            ),
-            preemption_attempts: to.put(
-                "scheduler_preemption_attempts",
-                "Attempts to make room for a pod",
-                Counter::default(),
-            ),
-            preemption_victims: to.put(
-                "scheduler_preemption_victims",
-                "Victims of each preemption",
-                Histogram::new(bounds(1.0, 2.0, 7)),
-            ),
-            pending: to.put("scheduler_pending_pods", "Pods that wait", Family::default()),
-            incoming: to.put(
-                "scheduler_queue_incoming_pods",
-                "Pods that came to a queue, by what brought them",
-                Family::default(),
-            ),
-            unschedulable: to.put(
-                "scheduler_unschedulable_pods",
-                "Pods that wait, by each plugin that rejected them",
-                Family::default(),
-            ),
-            in_flight: to.put(
-                "scheduler_inflight_events",
-                "Events kept for pods that are being tried",
-                Family::default(),
-            ),
-            goroutines: to.put(
-                "scheduler_goroutines",
-                "Pods on their way to their nodes",
-                Family::default(),
-            ),
-            cache,
-            cycles: to.put(
-                "portolan_cycles",
-                "Scheduling cycles by what came of them; a conflict is decided on again",
-                Family::default(),
-            ),
-            generation: to.put(
-                "portolan_generation",
-                "Events folded into the state",
-                Gauge::default(),
-            ),
-            published: to.put(
-                "portolan_published_generation",
-                "The generation that readers see",
-                Gauge::default(),
-            ),
-            oldest_held: to.put(
-                "portolan_oldest_held_generation",
-                "The oldest version that somebody may still look at",
-                Gauge::default(),
-            ),
-            retired: to.put(
-                "portolan_versions_retired",
-                "Versions replaced and not freed",
-                Gauge::default(),
-            ),
-            freed: to.put("portolan_versions_freed", "Versions freed", Counter::default()),
-            trying: to.put("portolan_pods_in_flight", "Pods being tried", Gauge::default()),
-            backlog: to.put(
-                "portolan_queue_backlog",
-                "Events that the queue took in and has not acted on to the end",
-                Gauge::default(),
-            ),
+            cache: Family::default(),
+            attempts: Family::default(),
+            attempt_duration: Family::new_with_constructor(attempt_histogram),
+            algorithm_duration: attempt_histogram(),
+            point_duration: Family::new_with_constructor(extension_point_histogram),
+            plugin_duration: Family::new_with_constructor(plugin_histogram),
+            hint_duration: Family::new_with_constructor(plugin_histogram),
+            event_duration: Family::new_with_constructor(extension_point_histogram),
+            permit_wait: Family::new_with_constructor(attempt_histogram),
+            pod_attempts: Histogram::new(bounds(1.0, 2.0, 5)),
+            pod_duration: Family::new_with_constructor(wait_histogram),
+            preemption_attempts: Counter::default(),
+            preemption_victims: Histogram::new(bounds(1.0, 2.0, 7)),
+            pending: Family::default(),
+            incoming: Family::default(),
+            unschedulable: Family::default(),
+            in_flight: Family::default(),
+            goroutines: Family::default(),
+            cycles: Family::default(),
+            generation: Gauge::default(),
+            published: Gauge::default(),
+            oldest_held: Gauge::default(),
+            retired: Gauge::default(),
+            freed: Counter::default(),
+            trying: Gauge::default(),
+            backlog: Gauge::default(),
             seen: Mutex::default(),
         }
+    }
+
+    /// Counters are registered without `_total`, which the format adds.
+    pub(super) fn register(&self, registry: &mut Registry) {
+        let mut registrar = Registrar(registry);
+        registrar.put(
+            "scheduler_cache_size",
+            "Number of nodes, pods, and assumed pods that are not confirmed yet",
+            &self.cache,
+        );
+        registrar.put(
+            "scheduler_scheduler_cache_size",
+            "The former name of scheduler_cache_size",
+            &self.cache,
+        );
+        registrar.put(
+            "scheduler_schedule_attempts",
+            "Number of attempts to schedule pods, by result",
+            &self.attempts,
+        );
+        registrar.put(
+            "scheduler_scheduling_attempt_duration_seconds",
+            "Duration of scheduling attempts, from dequeuing a pod to binding it",
+            &self.attempt_duration,
+        );
+        registrar.put(
+            "scheduler_scheduling_algorithm_duration_seconds",
+            "Duration of the scheduling algorithm, including preemption",
+            &self.algorithm_duration,
+        );
+        registrar.put(
+            "scheduler_framework_extension_point_duration_seconds",
+            "Duration of all plugins at an extension point",
+            &self.point_duration,
+        );
+        registrar.put(
+            "scheduler_plugin_execution_duration_seconds",
+            "Duration of one plugin at an extension point, for one pod in ten",
+            &self.plugin_duration,
+        );
+        registrar.put(
+            "scheduler_queueing_hint_execution_duration_seconds",
+            "Duration of a plugin's queueing hint",
+            &self.hint_duration,
+        );
+        registrar.put(
+            "scheduler_event_handling_duration_seconds",
+            "Duration of event handling in the queue",
+            &self.event_duration,
+        );
+        registrar.put(
+            "scheduler_permit_wait_duration_seconds",
+            "Time for which pods wait at Permit",
+            &self.permit_wait,
+        );
+        registrar.put(
+            "scheduler_pod_scheduling_attempts",
+            "Number of attempts until a pod is bound",
+            &self.pod_attempts,
+        );
+        registrar.put(
+            "scheduler_pod_scheduling_sli_duration_seconds",
+            "Time from a pod becoming ready for scheduling until it is bound, by attempts",
+            &self.pod_duration,
+        );
+        registrar.put(
+            "scheduler_preemption_attempts",
+            "Number of preemption attempts",
+            &self.preemption_attempts,
+        );
+        registrar.put(
+            "scheduler_preemption_victims",
+            "Number of victims per preemption",
+            &self.preemption_victims,
+        );
+        registrar.put("scheduler_pending_pods", "Number of waiting pods, by queue", &self.pending);
+        registrar.put(
+            "scheduler_queue_incoming_pods",
+            "Number of pods added to a queue, by event",
+            &self.incoming,
+        );
+        registrar.put(
+            "scheduler_unschedulable_pods",
+            "Number of waiting pods, by each plugin that rejected them",
+            &self.unschedulable,
+        );
+        registrar.put(
+            "scheduler_inflight_events",
+            "Number of events kept for pods that are being scheduled",
+            &self.in_flight,
+        );
+        registrar.put(
+            "scheduler_goroutines",
+            "Number of pods whose binding is in progress",
+            &self.goroutines,
+        );
+        registrar.put(
+            "portolan_cycles",
+            "Number of scheduling cycles, by result; a conflict is retried",
+            &self.cycles,
+        );
+        registrar.put(
+            "portolan_generation",
+            "Number of events folded into the state",
+            &self.generation,
+        );
+        registrar.put(
+            "portolan_published_generation",
+            "The generation that readers see",
+            &self.published,
+        );
+        registrar.put(
+            "portolan_oldest_held_generation",
+            "The generation of the oldest version that a reader may still hold",
+            &self.oldest_held,
+        );
+        registrar.put(
+            "portolan_versions_retired",
+            "Number of versions replaced but not freed yet",
+            &self.retired,
+        );
+        registrar.put("portolan_versions_freed", "Number of versions freed", &self.freed);
+        registrar.put("portolan_pods_in_flight", "Number of pods being scheduled", &self.trying);
+        registrar.put(
+            "portolan_queue_backlog",
+            "Number of events that the queue has received but not handled completely",
+            &self.backlog,
+        );
     }
 
     pub(super) fn set_engine(&self, figures: &Figures, cluster: &Cluster) {
@@ -264,7 +282,7 @@ impl Families {
         self.backlog.set(gauge(figures.backlog));
         let mut incoming = std::collections::BTreeMap::new();
         for (cause, place, count) in queue.incoming() {
-            // Two of the places have one name.
+            // Two of the sub-queues have the same name.
             *incoming.entry((place.as_str(), cause.to_string())).or_insert(0) += count;
         }
         for ((place, cause), count) in incoming {
@@ -297,13 +315,13 @@ fn gauge(count: impl TryInto<i64>) -> i64 {
     count.try_into().unwrap_or(i64::MAX)
 }
 
-/// Sets a counter to what was counted elsewhere.
+/// Sets a counter to a value that is counted elsewhere.
 fn store(counter: &Counter, count: u64) {
-    // A count alone: nothing else is read by it.
+    // Relaxed suffices: the counter does not publish other data.
     counter.inner().store(count, Ordering::Relaxed);
 }
 
-/// Sets gauges as they are now; those that are not there any more to zero.
+/// Sets gauges to their current values, and resets those without a current value to zero.
 fn refresh<const N: usize>(
     gauges: &Gauges<N>,
     seen: &mut HashSet<Labels<N>>,
@@ -323,8 +341,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bounds_are_those_of_gos_client_to_the_bit() {
-        // As a kube-scheduler prints them.
+    fn bounds_are_bit_identical_to_those_of_gos_client() {
+        // The bounds as kube-scheduler prints them.
         let plugins = [
             1e-05,
             1.5000000000000002e-05,

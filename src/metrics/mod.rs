@@ -1,11 +1,10 @@
-//! What became of pods and how long it took, for Prometheus: kube-scheduler's metrics
-//! by their names, types, labels and buckets (pkg/scheduler/metrics/metrics.go, 1.36),
-//! so that its dashboards and alerts work, and the engine's own as `portolan_…`.
+//! Prometheus metrics of scheduling. kube-scheduler's metrics keep their names, types, labels and buckets
+//! (pkg/scheduler/metrics/metrics.go, 1.36), so that its dashboards and alerts work; the engine's own metrics are named
+//! `portolan_…`.
 //!
-//! Nothing here is asked on the way of a pod: a [`Recorder`] hears of what is measured,
-//! and what can be counted by looking is looked at when the text is wanted. Without a
-//! recorder no clock is read, with one a step costs two readings and an uncontended
-//! lock, and plugins are timed for one pod in [`PLUGINS_ONE_IN`].
+//! Nothing on a pod's path queries this module: a [`Recorder`] receives the measurements, and counts that can be
+//! derived from the state are derived when the text is encoded. Without a recorder, no clock is read. With one, each
+//! step costs two clock readings and an uncontended lock, and plugins are timed for one pod in [`PLUGINS_ONE_IN`].
 //!
 //! ```
 //! use std::sync::Arc;
@@ -38,19 +37,18 @@
 //!
 //! # Deviations
 //!
-//! - `scheduler_cache_size` has its old name, too (`scheduler_scheduler_cache_size`),
-//!   which dashboards ask for.
-//! - `scheduler_preemption_attempts_total` counts PostFilter, whichever plugin is there.
-//! - `scheduler_goroutines{operation="binding"}` counts pods on their way to their nodes:
-//!   there are no goroutines.
-//! - `scheduler_event_handling_duration_seconds` is of events that some plugin wants to
-//!   hear of; a filter or a score counts once in
-//!   `scheduler_plugin_execution_duration_seconds` for each 64 nodes.
-//! - `scheduler_plugin_evaluation_total` is not there: a count for each node and plugin
-//!   would cost more than most filters. Nor are metrics of what does not exist here:
-//!   asynchronous API calls, the goroutines of preemption, the cache of bound volumes.
-//! - What has no sample yet is not in the text, as with Go's client.
-//! - Durations that pods wait are those of the clock that is passed in.
+//! - `scheduler_cache_size` is also exported under its old name (`scheduler_scheduler_cache_size`), which existing
+//!   dashboards query.
+//! - `scheduler_preemption_attempts_total` counts calls of PostFilter, whichever plugin implements it.
+//! - `scheduler_goroutines{operation="binding"}` counts pods whose binding is in progress, because there are no
+//!   goroutines.
+//! - `scheduler_event_handling_duration_seconds` covers only events that some plugin subscribes to. In
+//!   `scheduler_plugin_execution_duration_seconds`, a filter or a score counts once for each 64 nodes.
+//! - `scheduler_plugin_evaluation_total` is not exported, because a count for each node and plugin would cost more than
+//!   most filters. Metrics of components that do not exist here are not exported either: asynchronous API calls, the
+//!   goroutines of preemption, and the cache of bound volumes.
+//! - Metrics without samples are omitted from the text, as in Go's client.
+//! - Waiting times of pods are measured by the clock that callers pass in.
 
 mod families;
 mod recorder;
@@ -69,12 +67,11 @@ use crate::snapshot::Cluster;
 use families::Families;
 use recorder::ProfileRecorder;
 
-/// Of one pod in so many it is recorded how long each plugin takes
-/// (`pluginMetricsSamplePercent`), for
-/// [`Framework::with_recorder`](crate::framework::Framework::with_recorder).
+/// The interval, in pods, at which plugin durations are recorded: one pod in 10 (`pluginMetricsSamplePercent`). To be
+/// passed to [`Framework::with_recorder`](crate::framework::Framework::with_recorder).
 pub const PLUGINS_ONE_IN: u32 = 10;
 
-/// Counters, gauges and histograms of one or several schedulers on an engine.
+/// The counters, gauges and histograms of one or more schedulers on an engine.
 pub struct Metrics {
     registry: Registry,
     families: Arc<Families>,
@@ -87,51 +84,70 @@ impl Default for Metrics {
 }
 
 impl Metrics {
-    /// All at zero.
+    /// Creates metrics with all values at zero.
     #[must_use]
     pub fn new() -> Metrics {
         let mut registry = Registry::default();
-        let families = Arc::new(Families::registered(&mut registry));
+        let families = Arc::new(Families::new());
+        families.register(&mut registry);
         Metrics { registry, families }
     }
 
-    /// Who hears of the cycles of one profile; the name is the label `profile`, which is
-    /// that of its scheduler.
+    /// Adds all families to a registry of the program's own, whose encoder then writes them next to the program's
+    /// metrics. Samples are shared with [`Metrics::encode`], not copied. Call it once for each registry: a second call
+    /// would write each family twice, which Prometheus rejects.
+    ///
+    /// ```
+    /// use portolan::metrics::Metrics;
+    /// use prometheus_client::registry::Registry;
+    ///
+    /// let (metrics, mut registry) = (Metrics::new(), Registry::default());
+    /// metrics.register(&mut registry);
+    /// ```
+    ///
+    /// Gauges of the engine and of the queue still change only with [`Metrics::engine`] and [`Metrics::queue`], so
+    /// call these before each encoding.
+    pub fn register(&self, registry: &mut Registry) {
+        self.families.register(registry);
+    }
+
+    /// Returns a recorder for the cycles of one profile. `profile` is the value of the label `profile`, namely the
+    /// scheduler name of the profile.
     #[must_use]
     pub fn recorder(&self, profile: &str) -> Arc<dyn Recorder> {
         Arc::new(ProfileRecorder::new(self.families.clone(), profile))
     }
 
-    /// The evictor, with the victims of each preemption counted.
+    /// Wraps an evictor so that the victims of each preemption are counted.
     #[must_use]
     pub fn evictor(&self, evictor: Arc<dyn Evictor>) -> Arc<dyn Evictor> {
         Arc::new(CountingEvictor { evictor, families: self.families.clone() })
     }
 
-    /// Takes down how the engine is, as of now. O(1).
+    /// Sets the engine's gauges to the current figures. O(1).
     pub fn engine(&self, figures: &Figures, cluster: &Cluster) {
         self.families.set_engine(figures, cluster);
     }
 
-    /// Takes down how an engine is with each of its sweeps, as kube-scheduler does
-    /// (`scheduler_cache_size`), for [`Config::sweep_observer`](crate::Config).
+    /// Returns an observer that sets the engine's gauges after each sweep, as kube-scheduler does
+    /// (`scheduler_cache_size`). To be set as [`Config::sweep_observer`](crate::Config).
     #[must_use]
     pub fn sweep_observer(&self) -> Box<dyn SweepObserver> {
         Box::new(SweptEngine { families: self.families.clone() })
     }
 
-    /// Takes down who waits in the queue, and why, as of now. O(pods that were ever in
-    /// it).
+    /// Sets the gauges of the queue's waiting pods and of the reasons why they wait. O(pods that have ever been in the
+    /// queue).
     pub fn queue(&self, queue: &SchedulingQueue) {
         self.families.set_queue(queue);
     }
 
-    /// Takes down what came of the cycles of one scheduler, which gets this label.
+    /// Sets the cycle counters of one scheduler, labelled `scheduler`.
     pub fn cycles(&self, scheduler: &str, figures: CycleFigures) {
         self.families.set_cycles(scheduler, figures);
     }
 
-    /// All of them in the text format of OpenMetrics 1.0, which Prometheus reads.
+    /// Returns all metrics in the text format of OpenMetrics 1.0, which Prometheus reads.
     #[must_use]
     pub fn encode(&self) -> String {
         let mut text = String::new();

@@ -1,7 +1,7 @@
-//! Who hears of the cycles of one profile.
+//! The recorder of one profile's cycles.
 //!
-//! A histogram is looked up by its labels once, and kept: by step and outcome in a
-//! table, by plugin in a map without strings that are made for it.
+//! A histogram is looked up by its labels only once and then cached: by step and outcome in a table, and by plugin in a
+//! map whose keys need no allocated strings.
 
 use std::borrow::Cow;
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
@@ -15,10 +15,10 @@ use crate::framework::{Actions, AttemptResult, Code, EventResource, Hint, Record
 
 use super::families::Families;
 
-/// From so many attempts on they are one label (`getAttemptsLabel`).
+/// The number of attempts from which all share one label (`getAttemptsLabel`).
 const MANY_ATTEMPTS: u32 = 15;
 
-/// Steps, and outcomes of each, success first.
+/// The number of steps, and of outcomes per step; success comes first.
 const STEPS: usize = Step::PostBind as usize + 1;
 const OUTCOMES: usize = Code::Pending as usize + 2;
 
@@ -136,7 +136,7 @@ impl Recorder for ProfileRecorder {
     }
 }
 
-/// As kube-scheduler labels events: `NodeAdd`, `AssignedPodDelete`.
+/// Returns kube-scheduler's label of an event, such as `NodeAdd` or `AssignedPodDelete`.
 fn label(resource: EventResource, action: Actions) -> Cow<'static, str> {
     format!("{}{action}", resource.as_str()).into()
 }

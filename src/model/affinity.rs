@@ -1,22 +1,23 @@
-//! What pods ask of nodes' labels and of each other.
+//! Node affinity, pod affinity and topology spread constraints.
 
 use super::{LabelLookup, LabelSelector, Name, Requirement};
 
-/// One term of a node selector: all its expressions hold.
+/// One term of a node selector, which matches if all its expressions match.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct NodeSelectorTerm {
-    /// On labels.
+    /// The requirements on labels.
     pub match_expressions: Box<[Requirement]>,
-    /// On fields: `metadata.name` alone, `In` or `NotIn` with one value.
+    /// The requirements on fields: only `metadata.name`, with `In` or `NotIn` and one value.
     pub match_fields: Box<[Requirement]>,
-    /// An expression that the API server would have refused (a bad operator, a
-    /// number that is none): the term is skipped, as kube-scheduler does.
+    /// Whether an expression is one that the API server would have refused (an invalid operator, or a value that is not
+    /// a number). Like kube-scheduler, the engine skips such a term.
     pub invalid: bool,
 }
 
 impl NodeSelectorTerm {
-    /// Whether a node of this name with these labels matches. A term without
-    /// any expression matches nothing.
+    /// Returns `true` if a node with this name and these labels matches. A term without expressions matches nothing.
     pub fn matches(&self, name: &str, labels: &(impl LabelLookup + ?Sized)) -> bool {
         struct Fields<'a>(&'a str);
         impl LabelLookup for Fields<'_> {
@@ -31,15 +32,17 @@ impl NodeSelectorTerm {
     }
 }
 
-/// A node selector: one of its terms matches.
+/// A node selector, which matches if one of its terms matches.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct NodeSelector {
-    /// The terms; without any nothing matches.
+    /// The terms. A selector without terms matches nothing.
     pub terms: Box<[NodeSelectorTerm]>,
 }
 
 impl NodeSelector {
-    /// Whether a node of this name with these labels matches.
+    /// Returns `true` if a node with this name and these labels matches.
     pub fn matches(&self, name: &str, labels: &(impl LabelLookup + ?Sized)) -> bool {
         self.terms.iter().any(|term| term.matches(name, labels))
     }
@@ -47,42 +50,46 @@ impl NodeSelector {
 
 /// A node selector term with a weight.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct PreferredSchedulingTerm {
-    /// 1 to 100.
+    /// The weight, from 1 to 100.
     pub weight: i32,
     /// The term.
     pub preference: NodeSelectorTerm,
 }
 
-/// What a pod asks of nodes.
+/// A pod's affinity to nodes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct NodeAffinity {
-    /// Must match.
+    /// The selector that a node must match.
     pub required: Option<NodeSelector>,
-    /// Should match.
+    /// The weighted terms that a node should match.
     pub preferred: Box<[PreferredSchedulingTerm]>,
 }
 
-/// What a pod asks of the pods in one topology domain.
+/// One term of a pod's affinity to, or anti-affinity against, the pods in a topology domain.
 ///
-/// `matchLabelKeys` and `mismatchLabelKeys` are merged into the selector by
-/// whoever reads the pod, as the API server does.
+/// Code that reads the pod merges `matchLabelKeys` and `mismatchLabelKeys` into the selector, as the API server does.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct PodAffinityTerm {
-    /// The node label whose value names the domain.
+    /// The node label whose value identifies the topology domain.
     pub topology_key: Name,
-    /// Which pods.
+    /// Selects pods by their labels.
     pub selector: LabelSelector,
-    /// In these namespaces: the listed ones, or the pod's own where neither a
-    /// list nor a selector is given.
+    /// The namespaces of the selected pods: the listed ones, or the pod's own if neither a list nor a selector is
+    /// given.
     pub namespaces: Box<[Name]>,
-    /// And in namespaces with such labels; `Nothing` where absent.
+    /// Selects further namespaces by their labels; `Nothing` if absent.
     pub namespace_selector: LabelSelector,
 }
 
 impl PodAffinityTerm {
-    /// Whether a pod of this namespace with these labels is meant
-    /// (`AffinityTerm.Matches`).
+    /// Returns `true` if the term selects a pod with this namespace and these labels (`AffinityTerm.Matches`).
     pub fn matches(
         &self,
         namespace: &str,
@@ -97,8 +104,10 @@ impl PodAffinityTerm {
 
 /// A pod affinity term with a weight.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct WeightedPodAffinityTerm {
-    /// 1 to 100.
+    /// The weight, from 1 to 100.
     pub weight: i32,
     /// The term.
     pub term: PodAffinityTerm,
@@ -106,39 +115,44 @@ pub struct WeightedPodAffinityTerm {
 
 /// Pod affinity, or pod anti-affinity.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct PodAffinity {
-    /// Must hold.
+    /// The terms that must hold.
     pub required: Box<[PodAffinityTerm]>,
-    /// Should hold.
+    /// The weighted terms that should hold.
     pub preferred: Box<[WeightedPodAffinityTerm]>,
 }
 
-/// What happens where a spread constraint cannot be met.
+/// The action if a spread constraint cannot be satisfied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum UnsatisfiableAction {
-    /// The node is refused.
+    /// The node is filtered out.
     DoNotSchedule,
-    /// The node scores lower.
+    /// The node's score is reduced.
     ScheduleAnyway,
 }
 
-/// How evenly pods are spread over domains.
+/// A constraint on how evenly pods are spread over topology domains.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct TopologySpreadConstraint {
-    /// The greatest difference allowed, at least 1.
+    /// The largest allowed difference between domains, at least 1.
     pub max_skew: i32,
-    /// The node label whose value names the domain.
+    /// The node label whose value identifies the topology domain.
     pub topology_key: Name,
-    /// What happens where it cannot be met.
+    /// The action if the constraint cannot be satisfied.
     pub when_unsatisfiable: UnsatisfiableAction,
-    /// Which pods are counted.
+    /// Selects the pods to count.
     pub selector: LabelSelector,
-    /// At least so many domains; none is 1.
+    /// The minimum number of eligible domains; `None` means 1.
     pub min_domains: Option<i32>,
-    /// Only nodes that match the pod's node affinity count (default: yes).
+    /// Whether only nodes that match the pod's node affinity are counted (default: yes).
     pub honor_node_affinity: bool,
-    /// Only nodes whose taints the pod tolerates count (default: no).
+    /// Whether only nodes whose taints the pod tolerates are counted (default: no).
     pub honor_node_taints: bool,
-    /// Label keys whose values of the pod itself are added to the selector.
+    /// The label keys whose values on the incoming pod are added to the selector.
     pub match_label_keys: Box<[Name]>,
 }

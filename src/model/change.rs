@@ -1,35 +1,38 @@
-//! What an event changed: an object as it was, and as it is.
+//! The changes that events cause: an object before and after an event.
 
 use std::sync::Arc;
 
 use super::{CustomEvent, Generation, Node, Object, Pod, Uid};
 
-/// An object before and after an event. One that appeared has no `old`, one that
-/// is gone no `new`. Each is shared, be it as an `Arc` or as an [`Object`].
+/// An object before and after an event. `old` is `None` for a new object, and `new` is `None` for a removed one. Both
+/// are shared, as an `Arc` or as an [`Object`].
 #[derive(Clone, Debug)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct Diff<T> {
-    /// As it was.
+    /// The object before the event.
     pub old: Option<T>,
-    /// As it is.
+    /// The object after the event.
     pub new: Option<T>,
 }
 
 impl<T> Diff<T> {
-    /// The object as it is, or as it was last.
+    /// Returns the current object, or the last one if it was removed.
     #[must_use]
     pub fn last(&self) -> Option<&T> {
         self.new.as_ref().or(self.old.as_ref())
     }
 
-    /// Both, where the object was there before and still is.
+    /// Returns both objects if the object existed before the event and still does.
     #[must_use]
     pub fn both(&self) -> Option<(&T, &T)> {
         Some((self.old.as_ref()?, self.new.as_ref()?))
     }
 }
 
-/// What an event changed. A clone costs two reference counts.
+/// The change that an event caused. A clone costs two reference counts.
 #[derive(Clone, Debug)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[non_exhaustive]
 pub enum Change {
     /// A pod.
@@ -40,43 +43,44 @@ pub enum Change {
     Object(Diff<Object>),
     /// A store that was registered with the engine, by an event of its own. That pods come and go changes stores, too;
     /// it shows as the change of the pod.
+    #[cfg_attr(feature = "serde", serde(skip))]
     Custom(CustomEvent),
 }
 
-/// What an event did, for those who follow the log.
+/// An effect of an event.
 #[derive(Clone, Debug)]
 pub enum Fact {
-    /// An object appeared, changed or went. Of pods those that are on a node: what
-    /// is only assumed is none yet, and one that is confirmed appears.
+    /// An object appeared, changed or disappeared. For pods, only those placed on a node are reported: an assumed pod
+    /// is not reported until it is confirmed, and then it appears.
     Changed(Change),
-    /// A pod that is on no node appeared or changed.
+    /// A pod that is not on a node appeared or changed.
     Pending(Arc<Pod>),
-    /// A pod that was on no node, or only assumed on one, is deleted.
+    /// A pod that was not on a node, or was only assumed on one, was deleted.
     NotPending(Uid),
 }
 
-/// What an event did, and where it is in the log.
+/// An effect of an event, with its position in the log.
 #[derive(Clone, Debug)]
 pub struct Note {
-    /// The first generation that contains it.
+    /// The first generation that contains the effect.
     pub generation: Generation,
-    /// What it did.
+    /// The effect.
     pub fact: Fact,
 }
 
-/// Why there is no note now.
+/// The reasons for which no note is available.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NoNote {
-    /// Nothing more has happened yet.
+    /// No further event has been published yet.
     #[error("no event has been published since the last one")]
     Empty,
-    /// The follower fell behind by more notes than its limit, and the notes after this point are lost. Said once; then
-    /// the stream is closed.
+    /// The follower fell behind by more notes than its limit, and the notes after this point are lost. This is returned
+    /// once; then the stream is closed.
     #[error(
         "the follower fell behind and lost notes: follow again, from a snapshot and the pending pods"
     )]
     Overflowed,
-    /// The engine is gone, and everything was received.
-    #[error("the engine is gone: no event will come")]
+    /// The engine was dropped, and every note has been received.
+    #[error("the engine was dropped: no event will follow")]
     Closed,
 }

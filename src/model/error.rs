@@ -1,187 +1,193 @@
-//! Why an event was rejected.
+//! The reasons for which an event is rejected.
+
+use std::borrow::Cow;
 
 use super::{Name, Uid};
 
-/// Why an event was rejected. It left no trace but its number in the log.
+/// The reason for which an event was rejected. A rejected event changes nothing, but it still occupies a position in
+/// the log.
 ///
-/// Where kube-scheduler has a message for the case, this is its text
-/// (backend/cache/cache.go); the cases in which it exits or panics are errors
-/// here.
+/// If kube-scheduler has a message for the case (backend/cache/cache.go), the text here is identical. Cases in which
+/// kube-scheduler exits or panics are errors here.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 #[non_exhaustive]
 pub enum EventError {
-    /// A pod without uid.
+    /// The pod's uid is empty.
     #[error("cannot get cache key for pod with empty UID")]
     EmptyUid,
-    /// An assumed pod that is known already.
+    /// The pod to assume is already in the cache.
     #[error("pod {uid} is in the cache, so can't be assumed")]
     AlreadyInCache {
-        /// The pod.
+        /// The uid of the pod.
         uid: Uid,
     },
-    /// A pod that was added before.
+    /// The pod has already been added.
     #[error("pod {uid} was already in added state")]
     AlreadyAdded {
-        /// The pod.
+        /// The uid of the pod.
         uid: Uid,
     },
-    /// An update of a pod that is not known.
+    /// The pod to update is not in the cache.
     #[error("pod {uid} is not added to scheduler cache, so cannot be updated")]
     NotAdded {
-        /// The pod.
+        /// The uid of the pod.
         uid: Uid,
     },
-    /// An update of an assumed pod.
+    /// The pod to update is only assumed.
     #[error("assumed pod {uid} should not be updated")]
     AssumedNotUpdated {
-        /// The pod.
+        /// The uid of the pod.
         uid: Uid,
     },
-    /// The removal of a pod that is not known.
+    /// The pod to remove is not in the cache.
     #[error("pod {uid} is not found in scheduler cache, so cannot be removed from it")]
     NotFound {
-        /// The pod.
+        /// The uid of the pod.
         uid: Uid,
     },
-    /// A pod to forget that is not assumed.
+    /// The pod to forget is not assumed.
     #[error("pod {uid} wasn't assumed so cannot be forgotten")]
     NotAssumed {
-        /// The pod.
+        /// The uid of the pod.
         uid: Uid,
     },
-    /// The pod is on another node than the event says.
+    /// The event names a different node from the one the cache has for the pod.
     #[error("pod {uid} was assumed on {known} but assigned to {given}")]
     OtherNode {
-        /// The pod.
+        /// The uid of the pod.
         uid: Uid,
-        /// The node that it is on.
+        /// The name of the node in the cache.
         known: Name,
-        /// The node that the event says.
+        /// The name of the node in the event.
         given: Name,
     },
-    /// A pod to be placed that names no node.
+    /// A pod to be placed names no node.
     #[error("pod {uid} has no node name: set spec.nodeName to place it")]
     NoNodeName {
-        /// The pod.
+        /// The uid of the pod.
         uid: Uid,
     },
-    /// A pod that is to be pending and names a node.
-    #[error("pod {uid} is on node {node}: add it to place it")]
+    /// A pod to be recorded as pending names a node.
+    #[error("pod {uid} names node {node}, so it is not pending: add it instead")]
     HasNodeName {
-        /// The pod.
+        /// The uid of the pod.
         uid: Uid,
-        /// The node.
+        /// The name of the node.
         node: Name,
     },
-    /// A node that is not known, or only as a ghost.
+    /// The node does not exist, or exists only as a ghost: a removed node that still has pods.
     #[error("node {name} is not found")]
     NodeNotFound {
-        /// The node.
+        /// The name of the node.
         name: Name,
     },
-    /// An object that is not known.
+    /// The object does not exist.
     #[error("{kind} {key} is not found")]
     ObjectNotFound {
-        /// Its kind.
-        kind: &'static str,
-        /// Namespace and name.
+        /// The kind of the object.
+        kind: Cow<'static, str>,
+        /// The object's namespace and name.
         key: String,
     },
-    /// The requests on a node would exceed 64 bits.
+    /// Adding the pod would make the sum of the requests on the node exceed 64 bits.
     #[error("pod {uid} is refused: the requests on node {node} would exceed 64 bits")]
     Overflow {
-        /// The pod.
+        /// The uid of the pod.
         uid: Uid,
-        /// The node.
+        /// The name of the node.
         node: Name,
     },
-    /// A negative amount of a resource.
+    /// A resource amount is negative.
     #[error("{resource} of {object} is negative: set it to 0 or more, or leave it out")]
     Negative {
-        /// The resource.
+        /// The name of the resource.
         resource: Name,
-        /// The pod, or the node or part of a node.
+        /// The pod, node or part of a node that has the amount.
         object: String,
     },
-    /// A node or another object without a name.
+    /// A node or another object has no name.
     #[error("a {kind} has no name: set metadata.name")]
     EmptyName {
-        /// Its kind.
-        kind: &'static str,
+        /// The kind of the object.
+        kind: Cow<'static, str>,
     },
-    /// A name or a list that is longer than the engine holds.
+    /// A name or a list exceeds the longest that the engine stores.
     #[error("{what} of {name} is too long")]
     TooLong {
-        /// What is too long.
-        what: &'static str,
-        /// Of which object.
+        /// The name or list that is too long.
+        what: Cow<'static, str>,
+        /// The object that it belongs to.
         name: String,
     },
-    /// A pod that is to be placed here and has a resource claim (DRA). One that another
-    /// scheduler has placed is added, and counts on its node.
+    /// A pod to be placed by this scheduler has a resource claim (DRA). A pod that another scheduler has placed is
+    /// added and counted on its node.
     #[error("pod {uid} has resource claims, which are not supported: remove spec.resourceClaims")]
     Unsupported {
-        /// The pod.
+        /// The uid of the pod.
         uid: Uid,
     },
-    /// An assumed placement that no longer fits the state as it is.
+    /// An assumed placement no longer fits the current state.
     #[error("pod {uid} no longer fits on {node}: {reason}")]
     Conflict {
-        /// The pod.
+        /// The uid of the pod.
         uid: Uid,
-        /// The node.
+        /// The name of the node.
         node: Name,
-        /// What does not fit.
+        /// The resource or constraint that does not fit.
         reason: String,
     },
-    /// One of several pods to be assumed together was refused, so none was.
+    /// One of several pods to be assumed atomically was refused, so none of them was assumed.
     #[error("none of the pods was assumed: {0}")]
     Together(Box<EventError>),
-    /// A Reservation with a pod that is none to hold a place.
-    #[error("pod {uid} is no placeholder: make one of it with Pod::to_placeholder")]
+    /// The pod of a Reservation is not a placeholder.
+    #[error("pod {uid} is not a placeholder: convert it with Pod::to_placeholder")]
     NoPlaceholder {
-        /// The pod.
+        /// The uid of the pod.
         uid: Uid,
     },
-    /// A pod that holds a place for others: it goes with its reservation.
-    #[error("pod {uid} holds a reserved place: delete its Reservation, or let it expire")]
+    /// The pod is a placeholder, which can be removed only together with its Reservation.
+    #[error(
+        "pod {uid} is the placeholder of a Reservation: delete the Reservation, or let it expire"
+    )]
     HoldsPlace {
-        /// The pod.
+        /// The uid of the pod.
         uid: Uid,
     },
-    /// A pod to be marked for deletion that is not known as bound.
+    /// The pod to be marked for deletion is not bound.
     #[error("pod {uid} is not bound, so it cannot be marked for deletion: add it first")]
     NotBound {
-        /// The pod.
+        /// The uid of the pod.
         uid: Uid,
     },
-    /// A mark that another preemptor has set.
-    #[error("pod {victim} is marked for deletion by {preemptor}, which alone can unmark it")]
+    /// Another preemptor has marked the pod for deletion.
+    #[error("pod {victim} is marked for deletion by {preemptor}, and only that pod can unmark it")]
     MarkedByAnother {
-        /// The pod that is marked.
+        /// The uid of the marked pod.
         victim: Uid,
-        /// The pod that it is marked for.
+        /// The uid of the preemptor that set the mark.
         preemptor: Uid,
     },
-    /// An event for a store that the engine does not keep.
-    #[error("{store} are not kept: set GodelConfig::{field}")]
+    /// The event belongs to a store that the configuration disables.
+    #[error("{store} are not stored: set GodelConfig::{field}")]
     NotKept {
         /// The store.
-        store: &'static str,
+        store: Cow<'static, str>,
         /// The field of the configuration that enables it.
-        field: &'static str,
+        field: Cow<'static, str>,
     },
     /// An event for a store that was not registered when the engine was made.
     #[error("store {store:?} is not registered: add it with Config::with_store")]
     UnknownStore {
         /// The store's name.
-        store: &'static str,
+        store: Cow<'static, str>,
     },
     /// A store's own check refuses an event for it.
     #[error("{store}: {reason}")]
     StoreRefused {
         /// The store's name.
-        store: &'static str,
+        store: Cow<'static, str>,
         /// Why, in the store's words.
         reason: String,
     },
@@ -189,9 +195,9 @@ pub enum EventError {
     #[error("store {store:?} panicked in {step}: {text}")]
     StorePanicked {
         /// The store's name.
-        store: &'static str,
+        store: Cow<'static, str>,
         /// The method.
-        step: &'static str,
+        step: Cow<'static, str>,
         /// The panic's message; empty if its payload is not a string.
         text: String,
     },
@@ -199,13 +205,13 @@ pub enum EventError {
     #[error("store {store:?} has failed: it panicked in {step}: {text}")]
     StoreFailed {
         /// The store's name.
-        store: &'static str,
+        store: Cow<'static, str>,
         /// The method.
-        step: &'static str,
+        step: Cow<'static, str>,
         /// The panic's message.
         text: String,
     },
-    /// All numbers of 32 bits for one kind of thing are in use.
-    #[error("the engine is full: no number is left for another object")]
+    /// All 32-bit identifiers for one kind of object are in use.
+    #[error("the engine is full: all 32-bit identifiers are in use")]
     Full,
 }

@@ -1,19 +1,20 @@
-//! The position of an event in the log, which numbers every version.
+//! Generations: positions in the log, which number every version of the state.
 
 use std::fmt;
 
-/// A position in the log: generation g is the fold of the first g events.
+/// A position in the log: generation g is the state after the first g events.
 ///
-/// A rejected event has a number too, so generations are dense. Nothing is
-/// numbered per object: what is dropped and made again can repeat no number.
+/// Rejected events are numbered too, so generations are dense. Generations are not counted per object, so an object
+/// that is removed and created again never repeats one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Generation(pub u64);
 
 impl Generation {
-    /// Before the first event.
+    /// The generation before the first event.
     pub const ZERO: Generation = Generation(0);
 
-    /// The generation after this one.
+    /// Returns the next generation.
     #[must_use]
     pub fn next(self) -> Generation {
         Generation(self.0 + 1)

@@ -1,4 +1,4 @@
-//! Labels: an immutable, sorted set of key and value pairs in one text.
+//! Labels: an immutable set of key-value pairs, sorted by key and stored in one string.
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
@@ -6,38 +6,38 @@ use std::sync::Arc;
 
 use crate::hash::hash_of;
 
-/// Anything in which the value of a label key can be looked up.
+/// A type that looks up the value of a label by its key.
 pub trait LabelLookup {
-    /// The value under `key`, if there is one.
+    /// Returns the value of `key`, or `None` if the label is absent.
     fn get(&self, key: &str) -> Option<&str>;
 }
 
-/// An immutable set of labels, sorted by key; one pointer, cheap to clone.
+/// An immutable set of labels, sorted by key. A set is one pointer and cheap to clone.
 ///
-/// All keys and values lie in one text, so a set costs its characters and 8
-/// bytes a label. Of several values for one key the last wins.
+/// All keys and values are stored in one string, so a set costs its characters plus 8 bytes per label. If a key occurs
+/// several times, the last value wins.
 #[derive(Clone)]
 pub struct Labels(Option<Arc<Inner>>);
 
 struct Inner {
     text: Box<str>,
-    /// Ends of key and value in `text`, per label.
+    /// The end offsets in `text` of each label's key and value.
     ends: Box<[(u32, u32)]>,
     hash: u64,
 }
 
 impl Labels {
-    /// The empty set; allocates nothing.
+    /// The empty set, which allocates nothing.
     pub const EMPTY: Labels = Labels(None);
 
-    /// The set with these labels. O(n log n).
+    /// Creates a set from `labels`. O(n log n).
     pub fn new<K: AsRef<str>, V: AsRef<str>>(labels: impl IntoIterator<Item = (K, V)>) -> Labels {
         let mut pairs: Vec<(K, V)> = labels.into_iter().collect();
         pairs.sort_by(|a, b| a.0.as_ref().cmp(b.0.as_ref()));
         let mut text = String::new();
         let mut ends = Vec::with_capacity(pairs.len());
         for (i, (key, value)) in pairs.iter().enumerate() {
-            // The sort is stable: the last of equal keys is the last given.
+            // The sort is stable, so the last of several equal keys is the last one given.
             if pairs.get(i + 1).is_some_and(|(next, _)| next.as_ref() == key.as_ref()) {
                 continue;
             }
@@ -53,19 +53,19 @@ impl Labels {
         Labels(Some(Arc::new(Inner { text: text.into(), ends: ends.into(), hash })))
     }
 
-    /// How many labels there are.
+    /// Returns the number of labels.
     #[must_use]
     pub fn len(&self) -> usize {
         self.0.as_ref().map_or(0, |inner| inner.ends.len())
     }
 
-    /// Whether there is none.
+    /// Returns `true` if the set is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_none()
     }
 
-    /// The value under `key`. O(log n).
+    /// Returns the value of `key`, or `None` if the label is absent. O(log n).
     #[must_use]
     pub fn get(&self, key: &str) -> Option<&str> {
         let inner = self.0.as_deref()?;
@@ -83,12 +83,12 @@ impl Labels {
         None
     }
 
-    /// The labels in the order of their keys.
+    /// Returns an iterator over the labels in key order.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = (&str, &str)> {
         (0..self.len()).map(|i| self.0.as_deref().map_or(("", ""), |inner| inner.pair(i)))
     }
 
-    /// A hash of the whole set, computed when it was made.
+    /// Returns the hash of the whole set, which is computed on creation.
     pub(crate) fn hash64(&self) -> u64 {
         self.0.as_ref().map_or(0, |inner| inner.hash)
     }
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn equal_texts_with_other_borders_differ() {
+    fn labels_that_concatenate_to_the_same_text_differ() {
         assert_ne!(Labels::new([("ab", "c")]), Labels::new([("a", "bc")]));
     }
 }

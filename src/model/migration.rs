@@ -1,16 +1,15 @@
-//! Volumes of Kubernetes' own plugins, which CSI drivers took over
-//! (k8s.io/csi-translation-lib).
+//! In-tree volume plugins and the CSI drivers that have replaced them (k8s.io/csi-translation-lib).
 
 use super::{Name, VolumeSource};
 
-/// A volume plugin of Kubernetes that a CSI driver stands in for.
+/// An in-tree volume plugin that a CSI driver has replaced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InTreePlugin {
-    /// Its name, which classes have as their provisioner.
+    /// The name, which storage classes use as their provisioner.
     pub name: &'static str,
     /// The CSI driver.
     pub driver: &'static str,
-    /// A volume's field in the Kubernetes API.
+    /// The name of the volume field in the Kubernetes API.
     field: &'static str,
 }
 
@@ -29,13 +28,13 @@ const fn plugin(name: &'static str, driver: &'static str, field: &'static str) -
 }
 
 impl InTreePlugin {
-    /// The plugin of this name, if a driver took it over.
+    /// Returns the plugin called `name`, or `None` if no CSI driver has replaced it.
     #[must_use]
     pub fn of_name(name: &str) -> Option<InTreePlugin> {
         PLUGINS.iter().find(|plugin| plugin.name == name).copied()
     }
 
-    /// Whether a node needs no annotation for it: Portworx' migration cannot be
+    /// Returns `true` if the plugin is migrated on every node, without an annotation: Portworx's migration cannot be
     /// turned off (1.36).
     #[must_use]
     pub fn is_always_migrated(self) -> bool {
@@ -44,17 +43,16 @@ impl InTreePlugin {
 }
 
 impl VolumeSource {
-    /// The in-tree plugin that the volume was of, and its handle in the CSI
-    /// driver. `zones` are those of a persistent volume: its zone label, empty
-    /// without one.
+    /// Returns the volume's in-tree plugin and the volume's handle in the CSI driver, or `None` if the volume is not
+    /// migrated. `zones` is the zone label of a persistent volume, or empty without one.
     ///
-    /// An Azure file share is told by its name alone, not by its account.
+    /// An Azure file share is identified by its name alone, without its account.
     #[must_use]
     pub fn migration(&self, zones: &str) -> Option<(InTreePlugin, Name)> {
         let of_field = |field: &str| PLUGINS.iter().find(|plugin| plugin.field == field).copied();
         match self {
             VolumeSource::AwsElasticBlockStore { volume, .. } => {
-                // aws://zone/vol-1 and vol-1 are one volume.
+                // `aws://zone/vol-1` and `vol-1` denote the same volume.
                 let handle = volume.rsplit('/').next().unwrap_or(volume);
                 Some((of_field("awsElasticBlockStore")?, handle.into()))
             }
@@ -67,8 +65,7 @@ impl VolumeSource {
     }
 }
 
-/// A disk of one zone, or, with several, of their region
-/// (plugins/gce_pd.go).
+/// Returns the handle of a zonal disk or, if there are several zones, of a regional disk (plugins/gce_pd.go).
 fn gce_handle(disk: &str, zones: &str) -> String {
     let place = match zones.split_once("__") {
         None if zones.is_empty() => "zones/UNSPECIFIED".to_owned(),
@@ -94,24 +91,27 @@ mod tests {
     }
 
     #[test]
-    fn volumes_become_their_drivers() {
+    fn in_tree_volumes_are_translated_to_csi_handles() {
         let ebs = VolumeSource::AwsElasticBlockStore {
             volume: "aws://eu-1a/vol-7".into(),
             read_only: false,
         };
-        let of = |source: &VolumeSource, zones| {
+        let handle_of = |source: &VolumeSource, zones| {
             source.migration(zones).map(|(plugin, handle)| (plugin.driver, handle.to_string()))
         };
-        assert_eq!(of(&ebs, ""), Some(("ebs.csi.aws.com", "vol-7".into())));
+        assert_eq!(handle_of(&ebs, ""), Some(("ebs.csi.aws.com", "vol-7".into())));
         assert_eq!(
-            of(&disk("d"), "eu-west1-b"),
+            handle_of(&disk("d"), "eu-west1-b"),
             Some(("pd.csi.storage.gke.io", "projects/UNSPECIFIED/zones/eu-west1-b/disks/d".into()))
         );
         assert_eq!(
-            of(&disk("d"), "eu-west1-b__eu-west1-c").map(|(_, handle)| handle),
+            handle_of(&disk("d"), "eu-west1-b__eu-west1-c").map(|(_, handle)| handle),
             Some("projects/UNSPECIFIED/regions/eu-west1/disks/d".into())
         );
-        assert_eq!(of(&other("cinder", "c"), ""), Some(("cinder.csi.openstack.org", "c".into())));
-        assert_eq!(of(&other("nfs", "n"), ""), None);
+        assert_eq!(
+            handle_of(&other("cinder", "c"), ""),
+            Some(("cinder.csi.openstack.org", "c".into()))
+        );
+        assert_eq!(handle_of(&other("nfs", "n"), ""), None);
     }
 }

@@ -1,9 +1,27 @@
-//! Cluster objects as the engine keeps them: pure data and arithmetic.
+//! Cluster objects in the form the engine stores: plain data and arithmetic.
 //!
-//! A caller builds these (by hand, with the builders, or from Kubernetes JSON
-//! and YAML under the feature `k8s`), so all parsing, compiling and hashing is
-//! paid by whoever submits an object and never by the writer. Nothing here
-//! knows of the log, of snapshots or of threads.
+//! Callers build these objects by hand, with the builders, or from Kubernetes JSON and YAML (feature `k8s`). Parsing,
+//! compiling and hashing therefore happen on the caller's thread, before submission, and never in the writer. This
+//! module depends on neither the log, nor snapshots, nor threads.
+//!
+//! # Serialization
+//!
+//! With the feature `serde`, these types and [`Event`](crate::log::Event) implement
+//! `Serialize` and `Deserialize`, so that a log can be written and replayed: the same
+//! events give the same versions, also those that were refused. This is the engine's own
+//! form and not Kubernetes' (that is the feature `k8s`):
+//!
+//! - Structs are maps of their fields and reject unknown fields; enums have their
+//!   variants' names. Labels, resource lists and scalar resources are maps, and
+//!   quantities, uids and names are strings.
+//! - Derived data is not written, or not trusted: hashes, zones, the order of sorted
+//!   lists and the split of node labels are made anew from what they derive from.
+//! - Pods that share a template have a template each after reading; the engine merges
+//!   equal ones again.
+//! - An event for a store of a user's own ([`Event::Custom`](crate::log::Event::Custom)) has
+//!   a type that only the store knows: writing one is an error.
+//! - The form may change with every version before 1.0. Read a log with the version that
+//!   wrote it.
 
 mod affinity;
 mod change;
@@ -21,6 +39,8 @@ mod quantity;
 mod requests;
 mod resources;
 mod selector;
+#[cfg(feature = "serde")]
+mod serialized;
 mod storage;
 mod taint;
 mod template;
@@ -75,6 +95,5 @@ pub use template::{
 pub use uid::Uid;
 pub(crate) use uid::key_hash;
 
-/// A short string that many objects share: a namespace, a node name, a
-/// resource name.
+/// A short string that many objects share, such as a namespace, a node name or a resource name.
 pub type Name = std::sync::Arc<str>;

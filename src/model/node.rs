@@ -1,18 +1,18 @@
-//! A node as a caller hands it to the engine, and its builder.
+//! The node as callers submit it, and its builder.
 
 use std::fmt;
 
 use super::{LabelLookup, Labels, Name, NodeResources, Quantity, ResourceList, Resources, Taint};
 use crate::hash::hash_of;
 
-/// The label that names the node itself.
+/// The label that identifies the node itself.
 pub(crate) const HOSTNAME: &str = "kubernetes.io/hostname";
 const REGION: [&str; 2] =
     ["failure-domain.beta.kubernetes.io/region", "topology.kubernetes.io/region"];
 const ZONE: [&str; 2] = ["failure-domain.beta.kubernetes.io/zone", "topology.kubernetes.io/zone"];
 
-/// A node's labels, in two parts: what it shares with others, and what is its
-/// own (its hostname), so that a predicate can be decided once per shared part.
+/// A node's labels, split into those that other nodes may share and those that identify the node (its hostname). A
+/// predicate on shared labels can thus be evaluated once for all nodes that share them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NodeLabels {
     shared: Labels,
@@ -20,7 +20,7 @@ pub struct NodeLabels {
 }
 
 impl NodeLabels {
-    /// Splits a node's labels.
+    /// Splits a node's labels into shared and own ones.
     #[must_use]
     pub fn new(labels: &Labels) -> NodeLabels {
         let own = |(key, _): &(&str, &str)| *key == HOSTNAME;
@@ -30,25 +30,25 @@ impl NodeLabels {
         }
     }
 
-    /// The labels that other nodes may have too.
+    /// Returns the labels that other nodes may have too.
     #[must_use]
     pub fn shared(&self) -> &Labels {
         &self.shared
     }
 
-    /// The labels that name this node.
+    /// Returns the labels that identify this node.
     #[must_use]
     pub fn own(&self) -> &Labels {
         &self.own
     }
 
-    /// The value under `key`.
+    /// Returns the value of `key`, or `None` if the label is absent.
     #[must_use]
     pub fn get(&self, key: &str) -> Option<&str> {
         self.shared.get(key).or_else(|| self.own.get(key))
     }
 
-    /// All labels, the shared ones first.
+    /// Returns an iterator over all labels, shared labels first.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
         self.shared.iter().chain(self.own.iter())
     }
@@ -60,19 +60,20 @@ impl LabelLookup for NodeLabels {
     }
 }
 
-/// The zone of a node, by its region and zone labels
-/// (component-helpers/node/topology `GetZoneKey`).
+/// A node's zone, derived from its region and zone labels (component-helpers/node/topology `GetZoneKey`).
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct ZoneKey {
-    /// Region, maybe empty.
+    /// The region; may be empty.
     pub region: Name,
-    /// Zone, maybe empty.
+    /// The zone; may be empty.
     pub zone: Name,
 }
 
 impl ZoneKey {
-    /// The zone that these labels name: the beta label if present, even empty,
-    /// else the one of today.
+    /// Returns the zone that the labels specify. A beta label takes precedence over the current one even if its value
+    /// is empty.
     #[must_use]
     pub fn of(labels: &(impl LabelLookup + ?Sized)) -> ZoneKey {
         let first = |keys: [&str; 2]| {
@@ -96,47 +97,51 @@ impl fmt::Display for ZoneKey {
     }
 }
 
-/// A container image that a node has, under each of its names.
+/// A container image present on a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct Image {
-    /// Its names: tags and digests.
+    /// The names that refer to the image: tags and digests.
     pub names: Box<[Name]>,
-    /// Its size in bytes.
+    /// The size in bytes.
     pub size: i64,
 }
 
-/// A node.
+/// A cluster node.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(from = "super::serialized::Node"))]
 pub struct Node {
-    /// Its name.
+    /// The name.
     pub name: Name,
-    /// Its labels.
+    /// The labels.
     pub labels: NodeLabels,
-    /// Its zone, from the labels.
+    /// The zone, derived from the labels.
+    #[cfg_attr(feature = "serde", serde(skip_serializing))]
     pub zone: ZoneKey,
-    /// What pods may take.
+    /// The resources that pods may request.
     pub allocatable: Resources,
-    /// How many pods may run.
+    /// The maximum number of pods.
     pub allowed_pods: i64,
-    /// What there is of it in all; none where that is what pods may take.
+    /// The node's total capacity, or `None` if it equals the allocatable resources.
     pub capacity: Option<Box<NodeResources>>,
-    /// Taints, in the order given.
+    /// The taints, in the order given.
     pub taints: Box<[Taint]>,
-    /// Cordoned.
+    /// Whether the node is cordoned.
     pub unschedulable: bool,
-    /// Images.
+    /// The images present on the node.
     pub images: Box<[Image]>,
-    /// Features that the kubelet declares, sorted.
+    /// The features that the kubelet declares, sorted.
     pub declared_features: Box<[Name]>,
-    /// The scheduler whose part of the nodes it is of (annotation
-    /// `godel.bytedance.com/scheduler-name`).
+    /// The scheduler whose partition the node belongs to (annotation `godel.bytedance.com/scheduler-name`).
     pub scheduler: Option<Name>,
-    /// `metadata.resourceVersion`, 0 where absent.
+    /// `metadata.resourceVersion`, or 0 if absent.
     pub resource_version: u64,
 }
 
 impl Node {
-    /// What there is in all, of which what pods may take is a part.
+    /// Returns the node's total capacity, of which the allocatable resources are a part.
     #[must_use]
     pub fn capacity(&self) -> NodeResources {
         let allocatable =
@@ -154,7 +159,7 @@ pub struct NodeBuilder {
     capacity: Option<ResourceList>,
 }
 
-/// Starts a node called `name`, with no resources, and 110 pods.
+/// Starts building a node called `name`, with no resources and a limit of 110 pods.
 ///
 /// ```
 /// use portolan::model::node;
@@ -186,25 +191,25 @@ pub fn node(name: impl Into<Name>) -> NodeBuilder {
 }
 
 impl NodeBuilder {
-    /// Allocatable cpu, in milli-cores.
+    /// Sets the allocatable cpu, in milli-cores.
     #[must_use]
     pub fn cpu(self, milli: i64) -> Self {
         self.resource("cpu", Quantity::milli(milli))
     }
 
-    /// Allocatable memory, in bytes.
+    /// Sets the allocatable memory, in bytes.
     #[must_use]
     pub fn memory(self, bytes: i64) -> Self {
         self.resource("memory", Quantity::whole(bytes))
     }
 
-    /// How many pods may run.
+    /// Sets the maximum number of pods.
     #[must_use]
     pub fn pods(self, pods: i64) -> Self {
         self.resource("pods", Quantity::whole(pods))
     }
 
-    /// Any allocatable resource.
+    /// Sets an allocatable resource by name.
     #[must_use]
     pub fn resource(mut self, name: impl Into<Name>, quantity: Quantity) -> Self {
         self.allocatable.set(name, quantity);
@@ -218,7 +223,7 @@ impl NodeBuilder {
         self
     }
 
-    /// What there is in all; without it as much as pods may take.
+    /// Sets the total capacity, which defaults to the allocatable resources.
     #[must_use]
     pub fn capacity(mut self, capacity: ResourceList) -> Self {
         self.capacity = Some(capacity);
@@ -254,14 +259,14 @@ impl NodeBuilder {
         self
     }
 
-    /// Cordons it, or not.
+    /// Cordons or uncordons the node.
     #[must_use]
     pub fn unschedulable(mut self, unschedulable: bool) -> Self {
         self.node.unschedulable = unschedulable;
         self
     }
 
-    /// Gives it to the part of this scheduler.
+    /// Assigns the node to the partition of `scheduler`.
     #[must_use]
     pub fn scheduler(mut self, scheduler: impl Into<Name>) -> Self {
         self.node.scheduler = Some(scheduler.into());
@@ -293,7 +298,7 @@ impl NodeBuilder {
         self
     }
 
-    /// The node.
+    /// Builds the node.
     #[must_use]
     pub fn build(self) -> Node {
         let labels = Labels::new(self.labels);
@@ -314,7 +319,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_beta_zone_label_counts_where_it_is_present_even_empty() {
+    fn an_empty_beta_zone_label_takes_precedence() {
         let zone =
             |labels: &[(&str, &str)]| ZoneKey::of(&Labels::new(labels.iter().copied())).to_string();
         assert_eq!(zone(&[(ZONE[1], "z"), (REGION[1], "r")]), "r/z");

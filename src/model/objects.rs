@@ -15,6 +15,8 @@ use super::{
 
 /// A namespace: its labels are what namespace selectors see.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct Namespace {
     /// Name.
     pub name: Name,
@@ -24,6 +26,8 @@ pub struct Namespace {
 
 /// A service: its selector spreads pods by default.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct Service {
     /// Namespace.
     pub namespace: Name,
@@ -36,6 +40,8 @@ pub struct Service {
 /// A replica set, replication controller or stateful set, whose selector spreads the
 /// pods that it owns; or a daemon set, whose selector spreads none.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct Workload {
     /// Which of the kinds.
     pub kind: ObjectKind,
@@ -51,6 +57,8 @@ pub struct Workload {
 
 /// How many of some pods may be disrupted (policy/v1 `PodDisruptionBudget`).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct PodDisruptionBudget {
     /// Namespace.
     pub namespace: Name,
@@ -168,6 +176,7 @@ macro_rules! define_kinds {
     )*) => {
         /// The kinds of [`Object`]s.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
         #[non_exhaustive]
         pub enum ObjectKind {
             $(
@@ -202,6 +211,7 @@ macro_rules! define_kinds {
         /// stores keep what they are given, without a copy. It is made of a plain object or of
         /// a shared one (`budget.into()`).
         #[derive(Clone, Debug, PartialEq, Eq)]
+        #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
         #[non_exhaustive]
         pub enum Object {
             /// A ReplicationController, ReplicaSet, StatefulSet or DaemonSet.

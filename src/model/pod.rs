@@ -1,4 +1,4 @@
-//! A pod as a caller hands it to the engine, and its builder.
+//! The pod as callers submit it, and its builder.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,45 +10,47 @@ use super::{
     TolerationOperator, Uid, Volume, VolumeSource,
 };
 
-/// A point in time, in nanoseconds since the Unix epoch. Clocks are passed in:
-/// the engine never reads one.
+/// A point in time, in nanoseconds since the Unix epoch. Callers pass times in: the engine never reads a clock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Timestamp(pub i64);
 
 impl Timestamp {
-    /// This many seconds after the epoch.
+    /// Returns the time `seconds` after the epoch, saturating.
     #[must_use]
     pub const fn from_secs(seconds: i64) -> Timestamp {
         Timestamp(seconds.saturating_mul(1_000_000_000))
     }
 
-    /// This many milliseconds after the epoch.
+    /// Returns the time `millis` milliseconds after the epoch, saturating.
     #[must_use]
     pub const fn from_millis(millis: i64) -> Timestamp {
         Timestamp(millis.saturating_mul(1_000_000))
     }
 
-    /// How long after another time this is; nothing where it is before.
+    /// Returns the time elapsed since `earlier`, or zero if `earlier` is later.
     #[must_use]
     pub fn since(self, earlier: Timestamp) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0).max(0).unsigned_abs())
     }
 }
 
-/// A pod: what makes it this pod, and the template that it shares with others.
+/// A pod: its own identity and state, and the template that it shares with other pods.
 ///
-/// Plain values; cloning costs a few reference counts.
+/// A clone costs a few reference counts.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct Pod {
-    /// Identifies the pod; an empty one is refused by every operation.
+    /// The identifier of the pod. The engine refuses an empty uid in every operation.
     pub uid: Uid,
-    /// Name within the namespace.
+    /// The name within the namespace.
     pub name: Name,
-    /// Everything else that plugins read.
+    /// Everything else that plugins read of the pod.
     pub template: Arc<Template>,
-    /// `metadata.resourceVersion`, 0 where absent.
+    /// `metadata.resourceVersion`, or 0 if absent.
     pub resource_version: u64,
-    /// The node it is on, or is assumed to go to.
+    /// The node that the pod is bound to or assumed on.
     pub node_name: Option<Name>,
     /// `status.nominatedNodeName`.
     pub nominated_node_name: Option<Name>,
@@ -56,24 +58,24 @@ pub struct Pod {
     pub creation_time: Option<Timestamp>,
     /// `status.startTime`.
     pub start_time: Option<Timestamp>,
-    /// `metadata.deletionTimestamp`: the pod is terminating.
+    /// `metadata.deletionTimestamp`: if set, the pod is terminating.
     pub deletion_time: Option<Timestamp>,
 }
 
 impl Pod {
-    /// The pod's namespace.
+    /// Returns the pod's namespace.
     #[must_use]
     pub fn namespace(&self) -> &Name {
         &self.template.namespace
     }
 
-    /// The namespace and name of the pod group that it is of, if it is of one.
+    /// Returns the namespace and name of the pod's group, or `None` if the pod belongs to no group.
     #[must_use]
     pub fn group(&self) -> Option<(&Name, &Name)> {
         self.template.group()
     }
 
-    /// The same pod on another node.
+    /// Returns the pod with its node set to `node`.
     #[must_use]
     pub fn on(mut self, node: impl Into<Name>) -> Pod {
         self.node_name = Some(node.into());
@@ -90,8 +92,8 @@ pub struct PodBuilder {
     main: Option<ResourceList>,
 }
 
-/// Starts a pod called `name`, in namespace `default`, with uid
-/// `default/<name>` unless said otherwise, and one container.
+/// Starts building a pod called `name` with one container. The namespace defaults to `default` and the uid to
+/// `<namespace>/<name>`.
 ///
 /// ```
 /// use portolan::model::{MilliCpu, pod};
@@ -167,15 +169,15 @@ impl PodBuilder {
         self
     }
 
-    /// Adds a container. A pod without any is built with one, which requests
-    /// what [`PodBuilder::request`] said.
+    /// Adds a container. A pod without containers is built with one, which has the requests set by
+    /// [`PodBuilder::request`].
     #[must_use]
     pub fn container(mut self, container: Container) -> Self {
         self.requests.containers.push(container);
         self
     }
 
-    /// Replaces all that requests are computed from.
+    /// Replaces all the parts from which requests are computed.
     #[must_use]
     pub fn requests(mut self, requests: Requests) -> Self {
         self.requests = requests;
@@ -197,7 +199,7 @@ impl PodBuilder {
         self
     }
 
-    /// Takes a port of the host, on every address.
+    /// Adds a TCP host port on every address.
     #[must_use]
     pub fn host_port(mut self, port: u16) -> Self {
         let taken = HostPort { ip: "0.0.0.0".into(), protocol: super::Protocol::Tcp, port };
@@ -244,7 +246,7 @@ impl PodBuilder {
         self
     }
 
-    /// Tolerates a taint by key, whatever its value and effect.
+    /// Tolerates every taint with this key, whatever its value and effect.
     #[must_use]
     pub fn tolerate(self, key: impl Into<Name>) -> Self {
         self.toleration(Toleration {
@@ -254,7 +256,7 @@ impl PodBuilder {
         })
     }
 
-    /// Mounts a claim of the pod's namespace.
+    /// Mounts a persistent volume claim of the pod's namespace.
     #[must_use]
     pub fn claim(self, claim: impl Into<Name>) -> Self {
         self.volume(VolumeSource::PersistentVolumeClaim { claim: claim.into(), read_only: false })
@@ -276,21 +278,21 @@ impl PodBuilder {
         self
     }
 
-    /// Makes it one of a pod group of its namespace.
+    /// Adds the pod to a pod group of its namespace.
     #[must_use]
     pub fn group(mut self, name: impl Into<Name>) -> Self {
         self.spec.scheduling_group = Some(name.into());
         self
     }
 
-    /// Sets the class of its resources.
+    /// Sets the resource class.
     #[must_use]
     pub fn class(mut self, class: PodClass) -> Self {
         self.spec.class = class;
         self
     }
 
-    /// Sets who starts it.
+    /// Sets the launcher.
     #[must_use]
     pub fn launcher(mut self, launcher: Launcher) -> Self {
         self.spec.launcher = launcher;
@@ -311,15 +313,15 @@ impl PodBuilder {
         self
     }
 
-    /// Changes anything of the spec that has no method of its own.
+    /// Changes any part of the spec, including parts without a method of their own.
     #[must_use]
     pub fn spec(mut self, change: impl FnOnce(&mut PodSpec)) -> Self {
         change(&mut self.spec);
         self
     }
 
-    /// The pod: requests computed, template hashed; ports, images and the count
-    /// of containers taken from its containers, the latter two where not given.
+    /// Builds the pod: computes the requests, hashes the template, and adds the containers' host ports. The images and
+    /// the number of containers are taken from the containers unless they were set explicitly.
     #[must_use]
     pub fn build(mut self) -> Pod {
         if let Some(requests) = self.main {
@@ -344,9 +346,12 @@ impl PodBuilder {
             self.spec.container_count = containers.len() as u32;
         }
         if self.spec.images.is_empty() {
-            let of =
+            let containers_of =
                 |init| containers.iter().filter(move |c| (c.kind == ContainerKind::Main) != init);
-            self.spec.images = of(true).chain(of(false)).filter_map(|c| c.image.clone()).collect();
+            self.spec.images = containers_of(true)
+                .chain(containers_of(false))
+                .filter_map(|c| c.image.clone())
+                .collect();
         }
         let ports = std::mem::take(&mut self.spec.host_ports).into_vec();
         self.spec.host_ports =
@@ -358,7 +363,7 @@ impl PodBuilder {
 }
 
 impl Taint {
-    /// A taint; `Taint::new("dedicated", "gpu", TaintEffect::NoSchedule)`.
+    /// Creates a taint, for example `Taint::new("dedicated", "gpu", TaintEffect::NoSchedule)`.
     pub fn new(key: impl Into<Name>, value: impl Into<Name>, effect: TaintEffect) -> Taint {
         Taint { key: key.into(), value: value.into(), effect }
     }
@@ -369,7 +374,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ports_and_images_of_containers_are_those_of_the_pod() {
+    fn a_pod_has_the_ports_and_images_of_its_containers() {
         let container = |kind, image: &str, port| Container {
             kind,
             image: Some(image.into()),

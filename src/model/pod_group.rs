@@ -1,38 +1,39 @@
-//! Pods that are to be placed together: the group, and how it stands.
+//! Pod groups, whose pods are placed together, and their scheduling state.
 
 use std::fmt;
 use std::time::Duration;
 
 use super::{Name, Pod, Timestamp};
 
-/// Pods of which a number is to be placed together or none (`PodGroup` of
-/// scheduling.k8s.io, of coscheduling and of Gödel). A pod says by
-/// [`PodSpec::scheduling_group`](super::PodSpec::scheduling_group) that it is of one.
+/// A group of pods of which a minimum number is placed together or not at all (`PodGroup` of scheduling.k8s.io, of
+/// coscheduling and of Gödel). A pod joins a group by naming it in
+/// [`PodSpec::scheduling_group`](super::PodSpec::scheduling_group).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct PodGroup {
-    /// Namespace: its pods are in the same.
+    /// The namespace, which the group's pods share.
     pub namespace: Name,
-    /// Name.
+    /// The name.
     pub name: Name,
-    /// How many of its pods have to be placed at once (`minCount`, `minMember`); 0
-    /// where each is placed for itself (policy `basic`).
+    /// The number of pods that must be placed together (`minCount`, `minMember`), or 0 if each pod is placed
+    /// independently (policy `basic`).
     pub min_members: u32,
-    /// How long it may be tried before it is left alone, and how long a pod waits
-    /// for the others (`scheduleTimeoutSeconds`); none where no limit is given.
+    /// The time after which attempts to place the group stop, and for which a pod waits for the other members
+    /// (`scheduleTimeoutSeconds`); `None` means no limit.
     pub schedule_timeout: Option<Duration>,
-    /// Its priority as a whole, where its kind has one. The queue goes by those of
-    /// its pods, as kube-scheduler's does.
+    /// The priority of the whole group, if its kind has one. Like kube-scheduler, the queue orders by the priorities of
+    /// the pods instead.
     pub priority: Option<i32>,
     /// `metadata.creationTimestamp`.
     pub creation_time: Option<Timestamp>,
-    /// How far its controller has seen it come (`status.phase` of coscheduling and of
-    /// Gödel); none where that has said nothing yet, and for a group of
-    /// scheduling.k8s.io, which has no phase.
+    /// The phase that the group's controller reports (`status.phase` of coscheduling and of Gödel). `None` if the
+    /// controller has not reported one yet, and for groups of scheduling.k8s.io, which have no phase.
     pub phase: Option<PodGroupPhase>,
 }
 
 impl PodGroup {
-    /// A group without limits.
+    /// Creates a group without a timeout.
     ///
     /// ```
     /// use portolan::model::{PodGroup, pod};
@@ -45,8 +46,8 @@ impl PodGroup {
         PodGroup { namespace, name, min_members, ..PodGroup::default() }
     }
 
-    /// How many of its pods have to be placed before one of them may stay: none once
-    /// it was scheduled, whatever became of its pods since (Gödel's `EverScheduled`).
+    /// Returns the number of pods that must be placed before any of them may stay. It is 0 once the group has been
+    /// scheduled, whatever has happened to its pods since (Gödel's `EverScheduled`).
     ///
     /// ```
     /// use portolan::model::{PodGroup, PodGroupPhase};
@@ -62,9 +63,9 @@ impl PodGroup {
         if was_scheduled { 0 } else { self.min_members }
     }
 
-    /// How it stands with so many of its pods placed, to who has no clock (Gödel:
-    /// util/unitstatus `ParsePodGroupSchedulingStatus`): of a phase that says it timed
-    /// out or is unknown and pods that say it is placed, the pods are right. O(1).
+    /// Returns the state of the group when `placed` of its pods are placed, without regard to the time (Gödel:
+    /// util/unitstatus `ParsePodGroupSchedulingStatus`). If enough pods are placed, the group counts as scheduled even
+    /// if its phase is `Timeout` or `Unknown`. O(1).
     #[must_use]
     pub fn state(&self, placed: usize) -> PodGroupState {
         match self.phase {
@@ -75,36 +76,37 @@ impl PodGroup {
         }
     }
 
-    /// Whether the pod says that it is of this group.
+    /// Returns `true` if the pod belongs to this group.
     #[must_use]
     pub fn has(&self, pod: &Pod) -> bool {
         pod.group() == Some((&self.namespace, &self.name))
     }
 }
 
-/// What the controller of a pod group says of it (`status.phase`).
+/// The phase that the controller of a pod group reports (`status.phase`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum PodGroupPhase {
-    /// It does not know, or says what nobody else does.
+    /// The controller reports the phase as unknown, or reports an unrecognized phase.
     Unknown,
-    /// Not all of the pods that have to be placed are there.
+    /// Fewer pods than the minimum exist.
     Pending,
-    /// They are there, and not all placed (coscheduling: `Scheduling`).
+    /// Enough pods exist, but not all of them are placed (coscheduling: `Scheduling`).
     PreScheduling,
-    /// They are placed.
+    /// The pods are placed.
     Scheduled,
-    /// They run.
+    /// The pods are running.
     Running,
-    /// They have ended.
+    /// The pods have finished.
     Finished,
-    /// One of them has failed.
+    /// At least one of the pods has failed.
     Failed,
-    /// They were not placed in time, and are not going to be.
+    /// The pods were not placed in time, and scheduling has been given up.
     Timeout,
 }
 
 impl PodGroupPhase {
-    /// Whether as many pods as have to be were placed once.
+    /// Returns `true` if the minimum number of pods has been placed at some time.
     #[must_use]
     pub fn is_scheduled(self) -> bool {
         use PodGroupPhase::{Failed, Finished, Running, Scheduled};
@@ -112,23 +114,24 @@ impl PodGroupPhase {
     }
 }
 
-/// How a pod group stands (Gödel's unit status).
+/// The scheduling state of a pod group (Gödel's unit status).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum PodGroupState {
-    /// There is no such group, though there may be pods that say they are of it; or its
-    /// phase is unknown, and fewer of its pods are placed than have to be.
+    /// The group does not exist, although pods may name it; or its phase is `Unknown` and fewer pods than the minimum
+    /// are placed.
     Unknown,
-    /// Fewer of its pods are placed than have to be.
+    /// Fewer pods than the minimum are placed.
     Pending,
-    /// As many of its pods are placed as have to be, or more; or they were, as its
-    /// phase says. Its further pods are placed one by one.
+    /// At least the minimum number of pods is placed, or was placed according to the phase. Further pods are placed
+    /// individually.
     Scheduled,
-    /// Pending for longer than it may be.
+    /// The group has been pending for longer than its timeout allows.
     Timeout,
 }
 
 impl PodGroupState {
-    /// As Gödel writes it.
+    /// Returns the name used by Gödel.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {

@@ -1,11 +1,10 @@
-//! Kubernetes quantities, exactly: `100m`, `1.5Gi`, `2e3`.
+//! Exact Kubernetes quantities: `100m`, `1.5Gi`, `2e3`.
 //!
-//! Rules: apimachinery `resource.Quantity`. A quantity is a count of billionths
-//! in an `i128`, so sums are exact and nothing is ever a float. What is finer
-//! than a billionth is rounded away from zero; amounts with a binary suffix are
-//! capped at 2^63 - 1, and others at what an `i128` of billionths holds (about
-//! 1.7 × 10^29), where Kubernetes would keep counting. Unlike Kubernetes, a text
-//! without any digit (`Ki`, `+`) is refused and not read as zero.
+//! The rules are those of apimachinery `resource.Quantity`. A quantity is a number of billionths in an `i128`, so sums
+//! are exact and floating point is never used. Input finer than a billionth is rounded away from zero. Amounts with a
+//! binary suffix are capped at 2^63 - 1, and all others at the largest number of billionths in an `i128` (about 1.7 ×
+//! 10^29), beyond which Kubernetes would keep counting. Unlike Kubernetes, text without any digit (`Ki`, `+`) is an
+//! error rather than zero.
 
 use std::fmt;
 use std::str::FromStr;
@@ -15,56 +14,54 @@ use std::str::FromStr;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Quantity(i128);
 
-/// A text is not a quantity.
+/// The error for text that is not a quantity.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("quantity {text:?} is not a number with an optional suffix such as m, k, Mi or e3")]
 pub struct QuantityError {
-    /// The text.
+    /// The rejected text.
     pub text: String,
 }
 
 const NANOS: i128 = 1_000_000_000;
 
 impl Quantity {
-    /// This many whole units.
+    /// Returns a quantity of `units` whole units.
     #[must_use]
     pub const fn whole(units: i64) -> Quantity {
         Quantity(units as i128 * NANOS)
     }
 
-    /// This many thousandths.
+    /// Returns a quantity of `thousandths` thousandths.
     #[must_use]
     pub const fn milli(thousandths: i64) -> Quantity {
         Quantity(thousandths as i128 * (NANOS / 1_000))
     }
 
-    /// The amount in whole units, rounded away from zero (`Quantity.Value`),
-    /// and kept within 64 bits.
+    /// Returns the amount in whole units, rounded away from zero (`Quantity.Value`) and clamped to 64 bits.
     #[must_use]
     pub fn value(self) -> i64 {
         away_from_zero(self.0, NANOS)
     }
 
-    /// The amount in thousandths, rounded away from zero
-    /// (`Quantity.MilliValue`), and kept within 64 bits.
+    /// Returns the amount in thousandths, rounded away from zero (`Quantity.MilliValue`) and clamped to 64 bits.
     #[must_use]
     pub fn milli_value(self) -> i64 {
         away_from_zero(self.0, NANOS / 1_000)
     }
 
-    /// The amount in billionths, exactly.
+    /// Returns the exact amount in billionths.
     #[must_use]
     pub const fn nanos(self) -> i128 {
         self.0
     }
 
-    /// Whether the amount is zero.
+    /// Returns `true` if the amount is zero.
     #[must_use]
     pub fn is_zero(self) -> bool {
         self.0 == 0
     }
 
-    /// Whether the amount is below zero, which no resource may be.
+    /// Returns `true` if the amount is negative, which the engine accepts for no resource.
     #[must_use]
     pub fn is_negative(self) -> bool {
         self.0 < 0
@@ -75,7 +72,7 @@ impl std::ops::Add for Quantity {
     type Output = Quantity;
 
     fn add(self, other: Quantity) -> Quantity {
-        // The range is the same on both sides, so that every amount has a text.
+        // The range is symmetric, so that every amount has a canonical text that parses back.
         Quantity(self.0.saturating_add(other.0).max(-i128::MAX))
     }
 }
@@ -96,14 +93,14 @@ fn away_from_zero(amount: i128, unit: i128) -> i64 {
 impl FromStr for Quantity {
     type Err = QuantityError;
 
-    /// Reads sign, decimal number and suffix: `n u m k M G T P E`, `Ki Mi Gi Ti
-    /// Pi Ei`, or `e` or `E` with a decimal exponent. O(len), exact.
+    /// Parses a sign, a decimal number and a suffix: one of `n u m k M G T P E` and `Ki Mi Gi Ti Pi Ei`, or `e` or `E`
+    /// with a decimal exponent. Exact. O(len).
     fn from_str(text: &str) -> Result<Quantity, QuantityError> {
         parse(text.as_bytes()).ok_or_else(|| QuantityError { text: text.to_owned() })
     }
 }
 
-/// What a suffix multiplies by.
+/// The factor that a suffix denotes, as a power of ten or two.
 #[derive(Clone, Copy)]
 enum Scale {
     Ten(i64),
@@ -153,7 +150,7 @@ fn scale(suffix: &[u8]) -> Option<Scale> {
         b"Ti" => Scale::Two(40),
         b"Pi" => Scale::Two(50),
         b"Ei" => Scale::Two(60),
-        // An exponent beyond 64 bits is refused, as strconv.ParseInt does.
+        // An exponent beyond 64 bits is an error, as in strconv.ParseInt.
         [b'e' | b'E', exponent @ ..] => {
             Scale::Ten(std::str::from_utf8(exponent).ok()?.parse().ok()?)
         }
@@ -161,9 +158,9 @@ fn scale(suffix: &[u8]) -> Option<Scale> {
     })
 }
 
-/// Billionths of `whole.fraction × 10^exponent`, saturating.
+/// Returns `whole.fraction × 10^exponent` in billionths, saturating.
 fn decimal(whole: &[u8], fraction: &[u8], exponent: i64) -> i128 {
-    // All digits as one number, of which `kept` come before the billionths' point.
+    // The digits are read as one number, of which the first `kept` are at least a billionth.
     let kept = exponent.saturating_add(9).saturating_add(whole.len() as i64);
     let mut amount: i128 = 0;
     let mut at: i64 = 0;
@@ -183,15 +180,15 @@ fn decimal(whole: &[u8], fraction: &[u8], exponent: i64) -> i128 {
     amount
 }
 
-/// Billionths of `whole.fraction × 2^exponent`, capped at 2^63 - 1 units.
+/// Returns `whole.fraction × 2^exponent` in billionths, capped at 2^63 - 1 units.
 fn binary(whole: &[u8], fraction: &[u8], exponent: u32) -> i128 {
     const CAP: i128 = i64::MAX as i128 * NANOS;
     let unit = NANOS << exponent;
     let units = whole
         .iter()
         .fold(0_i128, |sum, digit| sum.saturating_mul(10).saturating_add(i128::from(digit - b'0')));
-    // Long multiplication of the fraction from its last digit: `carry` stays
-    // below `unit`, and the digits that fall off say only whether any is left.
+    // Long multiplication of the fraction from its last digit: `carry` stays below `unit`, and the discarded digits
+    // matter only for whether the result is inexact.
     let mut carry: i128 = 0;
     let mut inexact = false;
     for digit in fraction.iter().rev() {
@@ -203,8 +200,8 @@ fn binary(whole: &[u8], fraction: &[u8], exponent: u32) -> i128 {
 }
 
 impl fmt::Display for Quantity {
-    /// The canonical decimal form: a whole number with the largest suffix that
-    /// loses nothing (`1500m`, `2k`).
+    /// Writes the canonical decimal form: a whole number with the largest suffix that loses no precision (`1500m`,
+    /// `2k`).
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         const SUFFIXES: [&str; 10] = ["n", "u", "m", "", "k", "M", "G", "T", "P", "E"];
         let mut amount = self.0;
@@ -220,7 +217,7 @@ impl fmt::Display for Quantity {
     }
 }
 
-// Under loom there is no proptest.
+// proptest is not a dependency under loom.
 #[cfg(all(test, not(loom)))]
 mod tests {
     use proptest::prelude::*;
@@ -269,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_finer_than_a_billionth_is_rounded_away_from_zero() {
+    fn fractions_of_a_billionth_are_rounded_away_from_zero() {
         for (text, expected) in [
             ("0.1n", 1),
             ("-0.1n", -1),
@@ -286,10 +283,10 @@ mod tests {
     }
 
     #[test]
-    fn great_amounts_are_capped() {
+    fn large_amounts_are_capped() {
         assert_eq!(nanos("8Ei"), i128::from(i64::MAX) * NANOS);
         assert_eq!(nanos("-9999999999999999999999999999999999Ei"), -i128::from(i64::MAX) * NANOS);
-        // Not a binary suffix: the sum is exact, and only its value capped.
+        // Without a binary suffix the amount is exact, and only `value` is capped.
         assert_eq!(nanos("18446744073709551616"), (NANOS) << 64);
         assert_eq!(value("18446744073709551616"), i64::MAX);
         for text in ["1e9223372036854775807", "-1e400", &"9".repeat(1_000)] {
@@ -299,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn a_text_that_is_no_quantity_is_refused() {
+    fn text_that_is_not_a_quantity_is_refused() {
         for text in [
             "",
             "+",
@@ -343,7 +340,7 @@ mod tests {
         assert_eq!("0.1".parse::<Quantity>().map(|q| q + q + q), "0.3".parse());
     }
 
-    /// `numerator / denominator`, rounded away from zero.
+    /// Returns `numerator / denominator`, rounded away from zero.
     fn divide(numerator: i128, denominator: i128) -> i128 {
         let down = numerator / denominator;
         if down * denominator == numerator { down } else { down + numerator.signum() }
@@ -374,7 +371,7 @@ mod tests {
         }
 
         #[test]
-        fn canonical_text_reads_back(amount: i128) {
+        fn canonical_text_parses_back(amount: i128) {
             let amount = amount.max(-i128::MAX);
             let text = Quantity(amount).to_string();
             prop_assert_eq!(text.parse(), Ok(Quantity(amount)));

@@ -1,33 +1,33 @@
-//! What a pod requests, by kube-scheduler's full rule.
+//! A pod's requests, computed by kube-scheduler's full rule.
 //!
-//! component-helpers/resource/helpers.go `PodRequests`: the sum over containers
-//! and sidecars, the peak of the init containers, pod-level resources in the
-//! place of the aggregate, overhead on top; for placed pods the maximum with
-//! what the kubelet reports of a resize. Quantities are summed exactly and
-//! rounded up once.
+//! The rule is component-helpers/resource/helpers.go `PodRequests`: the sum over containers and sidecars, or the peak
+//! of the init containers if that is larger; pod-level requests replace this aggregate, and overhead is added on top.
+//! For placed pods, the maximum with the resources that the kubelet reports during a resize is taken. Quantities are
+//! summed exactly and rounded up once.
 
 use std::collections::BTreeMap;
 
 use super::resources::is_native;
 use super::{Bytes, HostPort, MilliCpu, Name, Quantity, Resources, Scalars};
 
-/// Quantities by resource name, as in `resources.requests`: a name that is
-/// present with 0 differs from an absent one.
+/// Quantities by resource name, as in `resources.requests`. A name that is present with quantity 0 differs from an
+/// absent name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct ResourceList(BTreeMap<Name, Quantity>);
 
-/// Kubernetes' default request for a container that names no cpu.
+/// The Kubernetes default for a container that requests no cpu.
 const DEFAULT_CPU: Quantity = Quantity::milli(100);
-/// Kubernetes' default request for a container that names no memory.
+/// The Kubernetes default for a container that requests no memory.
 const DEFAULT_MEMORY: Quantity = Quantity::whole(200 * 1024 * 1024);
 
 impl ResourceList {
-    /// The list with these quantities; of one name's the last wins.
+    /// Creates a list from `quantities`. If a name occurs several times, the last quantity wins.
     pub fn new<N: Into<Name>>(quantities: impl IntoIterator<Item = (N, Quantity)>) -> ResourceList {
         ResourceList(quantities.into_iter().map(|(name, q)| (name.into(), q)).collect())
     }
 
-    /// The quantity of `name`, if it is present.
+    /// Returns the quantity of `name`, or `None` if it is absent.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<Quantity> {
         self.0.get(name).copied()
@@ -38,19 +38,19 @@ impl ResourceList {
         self.0.insert(name.into(), quantity);
     }
 
-    /// Whether nothing is present.
+    /// Returns `true` if the list is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// How many are present.
+    /// Returns the number of quantities.
     #[must_use]
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// All quantities in the order of their names.
+    /// Returns an iterator over the quantities in name order.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = (&Name, Quantity)> {
         self.0.iter().map(|(name, q)| (name, *q))
     }
@@ -64,15 +64,14 @@ impl ResourceList {
 
     fn max(&mut self, other: &ResourceList) {
         for (name, q) in other.iter() {
-            let most = self.0.entry(name.clone()).or_insert(q);
-            *most = q.max(*most);
+            let largest = self.0.entry(name.clone()).or_insert(q);
+            *largest = q.max(*largest);
         }
     }
 
-    /// As integers of each resource's unit, rounded up. Every name other than
-    /// cpu, memory, ephemeral-storage and pods is a scalar resource, whatever its
-    /// form: kube-scheduler's rule about names applies where Kubernetes objects
-    /// are read. A "pods" count is read by [`ResourceList::pods`].
+    /// Converts the quantities to integers of each resource's unit, rounded up. Every name other than cpu, memory,
+    /// ephemeral-storage and pods becomes a scalar resource, whatever its form: kube-scheduler's rule about names is
+    /// applied where Kubernetes objects are read. The "pods" quantity is left out; [`ResourceList::pods`] returns it.
     #[must_use]
     pub fn to_resources(&self) -> Resources {
         let amount = |name| self.get(name).map_or(0, Quantity::value);
@@ -88,32 +87,36 @@ impl ResourceList {
         }
     }
 
-    /// A resource of which less than nothing is named, if there is one.
+    /// Returns the name of a resource with a negative quantity, or `None` if there is none.
     pub(crate) fn negative(&self) -> Option<Name> {
         self.iter().find(|(_, quantity)| quantity.is_negative()).map(|(name, _)| name.clone())
     }
 
-    /// The number under "pods", rounded up; 0 where absent.
+    /// Returns the quantity of "pods", rounded up, or 0 if it is absent.
     #[must_use]
     pub fn pods(&self) -> i64 {
         self.get("pods").map_or(0, Quantity::value)
     }
 }
 
-/// When a container runs.
+/// The lifetime of a container within its pod.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum ContainerKind {
-    /// With the pod.
+    /// A regular container, which runs as long as the pod.
     #[default]
     Main,
-    /// Before it, to its end.
+    /// An init container, which runs to completion before the regular containers start.
     Init,
-    /// Before it, and then beside it: an init container that restarts always.
+    /// An init container with restart policy `Always`, which starts before the regular containers and keeps running
+    /// beside them.
     Sidecar,
 }
 
-/// What the kubelet reports of a container's resources during a resize.
+/// A container's resources as the kubelet reports them during a resize.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct ContainerStatus {
     /// `status.containerStatuses[].resources.requests`.
     pub requests: ResourceList,
@@ -121,71 +124,78 @@ pub struct ContainerStatus {
     pub allocated: ResourceList,
 }
 
-/// A container, as far as requests are computed from it.
+/// A container, reduced to the parts from which requests are computed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct Container {
-    /// When it runs.
+    /// The kind of the container.
     pub kind: ContainerKind,
-    /// Its image.
+    /// The image.
     pub image: Option<Name>,
     /// `resources.requests`.
     pub requests: ResourceList,
-    /// Its ports on the host.
+    /// The host ports.
     pub host_ports: Vec<HostPort>,
-    /// What the kubelet reports, where it reports resources.
+    /// The resources that the kubelet reports, if it reports any.
     pub status: Option<ContainerStatus>,
 }
 
 /// The parts of a pod from which its requests are computed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct Requests {
-    /// Init containers and sidecars in their order, and containers.
+    /// The init containers and sidecars, in their order, and the regular containers.
     pub containers: Vec<Container>,
-    /// `spec.resources.requests`, where the pod has them.
+    /// `spec.resources.requests`, if the pod has them.
     pub pod_level: Option<ResourceList>,
-    /// What the kubelet reports of the pod-level resources.
+    /// The pod-level resources that the kubelet reports.
     pub pod_level_status: Option<ContainerStatus>,
     /// `spec.overhead`.
     pub overhead: ResourceList,
-    /// Condition PodResizePending with reason Infeasible: the spec is ignored
-    /// where there is a status.
+    /// Whether the condition PodResizePending has reason Infeasible. The requests of the spec are then ignored if a
+    /// status is present.
     pub resize_infeasible: bool,
 }
 
-/// Cpu and memory with Kubernetes' defaults where none is requested.
+/// The cpu and memory requests, with Kubernetes' defaults for those that are absent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct NonZero {
-    /// Cpu.
+    /// The cpu.
     pub cpu: MilliCpu,
-    /// Memory.
+    /// The memory.
     pub memory: Bytes,
 }
 
-/// The sums that the cache, the filters and the scores take of a pod.
+/// A pod's total requests, in each of the variants that the cache, the filters and the scores use.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct PodResources {
-    /// What the pod takes once placed: with the kubelet's status of a resize.
+    /// The requests of the pod once placed, including the kubelet's status of a resize.
     pub placed: Resources,
-    /// The same with defaults.
+    /// `placed`, with defaults for absent cpu and memory requests.
     pub placed_non_zero: NonZero,
-    /// What it asks for while it is placed: the spec alone.
+    /// The requests of the pod while it is being scheduled: those of the spec alone.
     pub incoming: Resources,
-    /// What NodeResourcesFit scores with: the spec with defaults, pod-level
-    /// requests ignored (kube-scheduler's scorer is built without that flag).
+    /// The requests that NodeResourcesFit scores with: those of the spec with defaults, without pod-level requests
+    /// (kube-scheduler constructs the scorer without that flag).
     pub scored: Resources,
 }
 
 impl PodResources {
-    /// A resource of which the pod takes less than nothing, if there is one.
-    /// O(scalars).
+    /// Returns the name of a resource with a negative amount, or `None` if there is none. O(scalars).
     pub(crate) fn negative(&self) -> Option<Name> {
-        let of_non_zero = || {
+        let in_non_zero = || {
             let NonZero { cpu, memory } = self.placed_non_zero;
             let resources = Resources { cpu, memory, ..Resources::default() };
             resources.negative()
         };
         let sums = [&self.placed, &self.incoming, &self.scored];
-        sums.into_iter().find_map(Resources::negative).or_else(of_non_zero)
+        sums.into_iter().find_map(Resources::negative).or_else(in_non_zero)
     }
 }
 
@@ -196,7 +206,7 @@ struct Rule {
     defaults: Defaults,
 }
 
-/// Which requests a container that names none is given.
+/// Which resources get a default request in containers that do not request them.
 #[derive(Clone, Copy)]
 struct Defaults {
     cpu: bool,
@@ -209,9 +219,9 @@ impl Defaults {
 }
 
 impl Requests {
-    /// Computes all the sums. A resource of which any part is negative is negative
-    /// in [`PodResources::placed`], whatever the other parts are: the engine
-    /// refuses the pod. O(containers × resources).
+    /// Computes all variants of the pod's requests. If any part of a resource's request is negative, the resource is
+    /// negative in [`PodResources::placed`], whatever the other parts are, so that the engine refuses the pod.
+    /// O(containers × resources).
     #[must_use]
     pub fn compute(&self) -> PodResources {
         let sum = |with_status, pod_level, defaults| {
@@ -224,8 +234,8 @@ impl Requests {
                 without.set(name.clone(), quantity);
             }
         }
-        // With pod-level requests only what is missing from the sum, overhead
-        // included, is defaulted (`getNonMissingContainerRequests`).
+        // With pod-level requests, only resources missing from the sum, overhead included, get a default
+        // (`getNonMissingContainerRequests`).
         let defaults = match self.pod_level() {
             Some(_) => Defaults {
                 cpu: without.get("cpu").is_none(),
@@ -242,7 +252,7 @@ impl Requests {
         }
     }
 
-    /// All that quantities are taken from.
+    /// Returns every list that contributes to the requests.
     fn lists(&self) -> impl Iterator<Item = &ResourceList> {
         let statuses = self.containers.iter().filter_map(|container| container.status.as_ref());
         let statuses = statuses
@@ -252,30 +262,29 @@ impl Requests {
         requests.chain(&self.pod_level).chain([&self.overhead]).chain(statuses)
     }
 
-    /// What the containers request together, without pod-level requests,
-    /// overhead and status.
+    /// Returns the aggregate of the containers' requests, without pod-level requests, overhead and status.
     #[must_use]
     pub fn aggregate(&self) -> ResourceList {
         self.containers_sum(Rule { with_status: false, pod_level: false, defaults: Defaults::NONE })
     }
 
-    /// The ports of the host that containers take, and sidecars after them.
+    /// Returns the host ports of the regular containers, followed by those of the sidecars.
     pub fn host_ports(&self) -> impl Iterator<Item = &HostPort> {
-        let of = |kind| {
+        let ports_of = |kind| {
             let containers = self.containers.iter().filter(move |c| c.kind == kind);
             containers.flat_map(|c| c.host_ports.iter())
         };
-        of(ContainerKind::Main).chain(of(ContainerKind::Sidecar))
+        ports_of(ContainerKind::Main).chain(ports_of(ContainerKind::Sidecar))
     }
 
-    /// Whether a resource can be requested for the pod as a whole.
+    /// Returns `true` if the resource can be requested at pod level.
     #[must_use]
     pub fn is_pod_level(name: &str) -> bool {
         matches!(name, "cpu" | "memory") || name.starts_with("hugepages-")
     }
 
-    /// The pod-level requests, where one is of a resource that can have them
-    /// (`IsPodLevelRequestsSet`).
+    /// Returns the pod-level requests, or `None` unless at least one of them is of a resource that can be requested at
+    /// pod level (`IsPodLevelRequestsSet`).
     fn pod_level(&self) -> Option<&ResourceList> {
         self.pod_level.as_ref().filter(|list| list.iter().any(|(name, _)| Self::is_pod_level(name)))
     }
@@ -439,13 +448,13 @@ mod tests {
             container(ContainerKind::Main, 1),
         ];
         let sums = Requests { containers, ..Requests::default() }.compute();
-        // Sidecar and main together, and sidecar and init before that.
+        // The sidecar runs with the main container, and before that with the init container: two defaults at a time.
         assert_eq!(sums.placed_non_zero.memory, Bytes::mebi(400));
         assert_eq!(sums.placed.memory, Bytes(0));
     }
 
     #[test]
-    fn under_pod_level_requests_each_container_is_defaulted_what_the_pod_lacks() {
+    fn under_pod_level_requests_only_resources_missing_from_the_pod_are_defaulted() {
         let mut requests = Requests {
             containers: vec![Container::default(), Container::default()],
             pod_level: Some(ResourceList::new([("cpu", Quantity::milli(300))])),
@@ -453,10 +462,10 @@ mod tests {
         };
         let non_zero = NonZero { cpu: MilliCpu(300), memory: Bytes::mebi(400) };
         assert_eq!(requests.compute().placed_non_zero, non_zero);
-        // Overhead names it, so it is not missing.
+        // The overhead names memory, so it is not missing.
         requests.overhead = memory(1);
         assert_eq!(requests.compute().placed_non_zero.memory, Bytes(1));
-        // As soon as one container names it, it is not missing either.
+        // If one container requests memory, it is not missing either.
         requests.overhead = ResourceList::default();
         requests.containers[0].requests = memory(7);
         assert_eq!(requests.compute().placed_non_zero.memory, Bytes(7));

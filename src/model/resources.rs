@@ -1,8 +1,8 @@
-//! Amounts of resources, as integers of a fixed unit.
+//! Amounts of resources, as integers in fixed units.
 //!
-//! kube-scheduler framework/types.go `Resource`: cpu in milli-cores, memory and
-//! ephemeral storage in bytes, and every scalar resource (extended resources,
-//! huge pages, prefixed native ones, attachable volumes) as a whole number.
+//! As in kube-scheduler (framework/types.go `Resource`), cpu is in milli-cores, memory and ephemeral storage are in
+//! bytes, and every scalar resource (extended resources, huge pages, prefixed native resources, attachable volumes) is
+//! a whole number.
 
 use std::fmt;
 
@@ -10,46 +10,50 @@ use super::Name;
 
 /// An amount of cpu, in thousandths of a core.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct MilliCpu(pub i64);
 
 /// An amount of memory or storage, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Bytes(pub i64);
 
 impl Bytes {
-    /// Mebibytes as bytes.
+    /// Converts mebibytes to bytes.
     #[must_use]
     pub const fn mebi(n: i64) -> Bytes {
         Bytes(n * 1024 * 1024)
     }
 }
 
-/// A sum of resources left the range of a 64-bit integer.
+/// The error for a sum of resources that exceeds the range of a 64-bit integer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the sum of requested resources exceeds 64 bits")]
 pub struct ResourceOverflow;
 
-/// Amounts of all kinds of resources.
+/// The amounts of all kinds of resources.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct Resources {
-    /// Cpu.
+    /// The cpu.
     pub cpu: MilliCpu,
-    /// Memory.
+    /// The memory.
     pub memory: Bytes,
-    /// Local ephemeral storage.
+    /// The local ephemeral storage.
     pub ephemeral_storage: Bytes,
-    /// Scalar resources by name.
+    /// The scalar resources by name.
     pub scalars: Scalars,
 }
 
-/// Scalar resources: names and whole numbers, sorted by name.
+/// Scalar resources: names with whole-number amounts, sorted by name.
 ///
-/// A zero amount can be held: it says that the resource was named.
+/// An amount can be zero, which records that the resource was named.
 #[derive(Clone, Default, PartialEq, Eq, Hash)]
 pub struct Scalars(Box<[(Name, i64)]>);
 
 impl Scalars {
-    /// The scalars with these amounts; amounts of one name are the last given.
+    /// Creates scalars from `amounts`. If a name occurs several times, the last amount wins.
     pub fn new(amounts: impl IntoIterator<Item = (Name, i64)>) -> Scalars {
         let mut amounts: Vec<(Name, i64)> = amounts.into_iter().collect();
         amounts.sort_by(|a, b| a.0.cmp(&b.0));
@@ -59,24 +63,24 @@ impl Scalars {
         Scalars(amounts.into())
     }
 
-    /// The amount of `name`, if it was named.
+    /// Returns the amount of `name`, or `None` if it was not named.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<i64> {
         self.0.binary_search_by(|(n, _)| (**n).cmp(name)).ok().map(|i| self.0[i].1)
     }
 
-    /// All amounts in the order of their names.
+    /// Returns an iterator over the amounts in name order.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = (&Name, i64)> {
         self.0.iter().map(|(name, amount)| (name, *amount))
     }
 
-    /// Whether none was named.
+    /// Returns `true` if no resource was named.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// How many were named.
+    /// Returns the number of named resources.
     #[must_use]
     pub fn len(&self) -> usize {
         self.0.len()
@@ -90,7 +94,7 @@ impl fmt::Debug for Scalars {
 }
 
 impl Resources {
-    /// Whether no resource is requested: all amounts are zero.
+    /// Returns `true` if every amount is zero.
     #[must_use]
     pub fn is_zero(&self) -> bool {
         self.cpu.0 == 0
@@ -101,7 +105,7 @@ impl Resources {
 }
 
 impl Resources {
-    /// The first resource with a negative amount, if any. O(scalars).
+    /// Returns the first resource with a negative amount, or `None` if there is none. O(scalars).
     pub(crate) fn negative(&self) -> Option<Name> {
         let fixed = [
             ("cpu", self.cpu.0),
@@ -114,14 +118,14 @@ impl Resources {
     }
 }
 
-/// Whether a resource has a field of its own: it is never a scalar.
+/// Returns `true` if the resource has a dedicated field and is therefore never a scalar.
 pub(crate) fn is_native(name: &str) -> bool {
     matches!(name, "cpu" | "memory" | "ephemeral-storage" | "pods")
 }
 
-/// Whether kube-scheduler keeps a resource of this name as a scalar: an extended resource, huge
-/// pages, a native resource whose name has `kubernetes.io/` in it, or attachable
-/// volumes (kube-scheduler util/resource `IsScalarResourceName`).
+/// Returns `true` if kube-scheduler treats a resource of this name as a scalar: an extended resource, huge pages, a
+/// native resource whose name contains `kubernetes.io/`, or attachable volumes (kube-scheduler util/resource
+/// `IsScalarResourceName`).
 #[cfg(any(feature = "k8s", test))]
 pub(crate) fn is_scalar(name: &str) -> bool {
     name.starts_with("hugepages-")
@@ -130,8 +134,8 @@ pub(crate) fn is_scalar(name: &str) -> bool {
         || is_extended(name)
 }
 
-/// component-helpers `IsExtendedResourceName`: the name must still be a
-/// qualified one after `requests.` is put before it, as quotas do.
+/// Implements component-helpers `IsExtendedResourceName`: the name must remain a qualified name when prefixed with
+/// `requests.`, as resource quotas do.
 pub(crate) fn is_extended(name: &str) -> bool {
     const QUOTA_PREFIX: &str = "requests.";
     name.contains('/')
@@ -144,8 +148,7 @@ pub(crate) fn is_extended(name: &str) -> bool {
 const MAX_SUBDOMAIN: usize = 253;
 const MAX_NAME: usize = 63;
 
-/// apimachinery `validation.IsQualifiedName`: a name, maybe with a DNS
-/// subdomain and `/` before it.
+/// Implements apimachinery `validation.IsQualifiedName`: a name, optionally preceded by a DNS subdomain and `/`.
 pub(super) fn is_qualified_name(text: &str) -> bool {
     match text.split_once('/') {
         None => is_name_part(text),
@@ -153,7 +156,8 @@ pub(super) fn is_qualified_name(text: &str) -> bool {
     }
 }
 
-/// Letters, digits, `-`, `_` and `.`, at most 63, the ends letters or digits.
+/// Returns `true` if `text` has at most 63 letters, digits, `-`, `_` and `.`, and starts and ends with a letter or
+/// digit.
 pub(super) fn is_name_part(text: &str) -> bool {
     let bytes = text.as_bytes();
     let inner = |b: &u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.');

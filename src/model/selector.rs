@@ -1,40 +1,42 @@
 //! Label selectors and their requirements.
 //!
-//! Rules: apimachinery `labels.Requirement.Matches` and
-//! `metav1.LabelSelectorAsSelector`.
+//! The rules are those of apimachinery `labels.Requirement.Matches` and `metav1.LabelSelectorAsSelector`.
 
 use super::{LabelLookup, Name};
 
-/// How a requirement compares.
+/// The operator of a requirement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum Operator {
-    /// The key is there and its value is one of the values.
+    /// The key is present and its value is one of the values.
     In,
-    /// The key is absent or its value is none of the values.
+    /// The key is absent, or its value is not one of the values.
     NotIn,
-    /// The key is there.
+    /// The key is present.
     Exists,
     /// The key is absent.
     DoesNotExist,
-    /// The value is an integer greater than the one value (nodes only).
+    /// The label's value is an integer greater than the single value (nodes only).
     Gt,
-    /// The value is an integer less than the one value (nodes only).
+    /// The label's value is an integer less than the single value (nodes only).
     Lt,
 }
 
-/// One requirement on one label key.
+/// A requirement on one label key.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(from = "super::serialized::Requirement"))]
 pub struct Requirement {
     /// The label key.
     pub key: Name,
-    /// How it is compared.
+    /// The operator.
     pub operator: Operator,
-    /// With what: sorted, none for `Exists` and `DoesNotExist`.
+    /// The values to compare with, sorted; empty for `Exists` and `DoesNotExist`.
     pub values: Box<[Name]>,
 }
 
 impl Requirement {
-    /// A requirement; the values are sorted and made unique.
+    /// Creates a requirement; the values are sorted and deduplicated.
     pub fn new<V: Into<Name>>(
         key: impl Into<Name>,
         operator: Operator,
@@ -46,7 +48,7 @@ impl Requirement {
         Requirement { key: key.into(), operator, values: values.into() }
     }
 
-    /// Whether labels satisfy it. O(log labels + log values).
+    /// Returns `true` if `labels` satisfy the requirement. O(log labels + log values).
     pub fn matches(&self, labels: &(impl LabelLookup + ?Sized)) -> bool {
         let value = labels.get(&self.key);
         match self.operator {
@@ -70,27 +72,27 @@ impl Requirement {
     }
 }
 
-/// A selector over the labels of pods or namespaces: all requirements hold.
+/// A selector over the labels of pods or namespaces, which matches if all its requirements are satisfied.
 ///
-/// An absent selector matches nothing ([`LabelSelector::Nothing`]), one
-/// without requirements everything.
+/// An absent selector ([`LabelSelector::Nothing`]) matches nothing; a selector without requirements matches everything.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum LabelSelector {
-    /// Matches no labels: the field was absent.
+    /// Matches nothing: the field was absent.
     #[default]
     Nothing,
-    /// Matches labels that satisfy every one of these.
+    /// Matches labels that satisfy every requirement.
     All(Box<[Requirement]>),
 }
 
 impl LabelSelector {
-    /// The selector that matches everything.
+    /// Returns the selector that matches everything.
     #[must_use]
     pub fn everything() -> LabelSelector {
         LabelSelector::All(Box::default())
     }
 
-    /// The selector that asks for exactly these values, as `matchLabels` does.
+    /// Returns the selector that requires exactly these labels, as `matchLabels` does.
     pub fn from_labels<K: AsRef<str>, V: AsRef<str>>(
         labels: impl IntoIterator<Item = (K, V)>,
     ) -> LabelSelector {
@@ -102,7 +104,7 @@ impl LabelSelector {
         )
     }
 
-    /// Whether labels satisfy it.
+    /// Returns `true` if the selector matches `labels`.
     pub fn matches(&self, labels: &(impl LabelLookup + ?Sized)) -> bool {
         match self {
             LabelSelector::Nothing => false,
@@ -110,7 +112,7 @@ impl LabelSelector {
         }
     }
 
-    /// Whether a requirement is about this key.
+    /// Returns `true` if some requirement refers to this key.
     pub(crate) fn asks_for(&self, key: &str) -> bool {
         match self {
             LabelSelector::Nothing => false,
@@ -118,7 +120,7 @@ impl LabelSelector {
         }
     }
 
-    /// Whether it has no requirement: it matches everything.
+    /// Returns `true` if the selector has no requirements and so matches everything.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         matches!(self, LabelSelector::All(r) if r.is_empty())
@@ -151,13 +153,13 @@ mod tests {
     }
 
     #[test]
-    fn numbers_are_compared_as_integers_of_64_bits() {
+    fn numbers_are_compared_as_64_bit_integers() {
         assert!(holds(Operator::Gt, &["9"], &[("k", "10")]));
         assert!(holds(Operator::Lt, &["-1"], &[("k", "-2")]));
         assert!(!holds(Operator::Gt, &["9"], &[("k", "9")]));
-        for no_integer in ["", "1.5", "x", " 10", "9223372036854775808"] {
-            assert!(!holds(Operator::Gt, &["0"], &[("k", no_integer)]), "{no_integer}");
-            assert!(!holds(Operator::Lt, &["0"], &[("k", no_integer)]), "{no_integer}");
+        for not_an_integer in ["", "1.5", "x", " 10", "9223372036854775808"] {
+            assert!(!holds(Operator::Gt, &["0"], &[("k", not_an_integer)]), "{not_an_integer}");
+            assert!(!holds(Operator::Lt, &["0"], &[("k", not_an_integer)]), "{not_an_integer}");
         }
         assert!(!holds(Operator::Gt, &["0"], &[]));
     }

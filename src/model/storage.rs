@@ -1,36 +1,40 @@
-//! Claims, volumes, and what decides where they can be.
+//! Persistent volumes, claims, and the objects that determine on which nodes volumes are accessible.
 
 use super::{LabelSelector, Labels, Name, NodeSelector, VolumeSource};
 
-/// A way in which a volume can be mounted.
+/// An access mode of a volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum AccessMode {
-    /// By one node, to read and write.
+    /// Read-write by one node.
     ReadWriteOnce,
-    /// By many nodes, to read.
+    /// Read-only by many nodes.
     ReadOnlyMany,
-    /// By many nodes, to read and write.
+    /// Read-write by many nodes.
     ReadWriteMany,
-    /// By one pod of the cluster, to read and write.
+    /// Read-write by one pod in the cluster.
     ReadWriteOncePod,
 }
 
-/// Whether a volume is mounted or handed through.
+/// How a volume is presented to a container.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum VolumeMode {
-    /// With a file system.
+    /// Mounted as a file system.
     #[default]
     Filesystem,
-    /// As a block device.
+    /// Passed through as a block device.
     Block,
 }
 
 /// A persistent volume.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct PersistentVolume {
-    /// Name.
+    /// The name.
     pub name: Name,
-    /// Labels.
+    /// The labels.
     pub labels: Labels,
     /// `spec.capacity.storage`, in bytes.
     pub capacity: i64,
@@ -38,44 +42,47 @@ pub struct PersistentVolume {
     pub access_modes: Box<[AccessMode]>,
     /// `spec.volumeMode`.
     pub volume_mode: VolumeMode,
-    /// The name of its class; empty for none.
+    /// The name of the storage class; empty if there is none.
     pub class: Name,
     /// `spec.claimRef`.
     pub claim: Option<ClaimReference>,
-    /// The nodes from which it can be reached; none is all.
+    /// The nodes from which the volume is accessible; `None` means all nodes.
     pub node_affinity: Option<NodeSelector>,
-    /// The CSI driver and the volume's handle in it.
+    /// The CSI driver and the volume's handle in the driver.
     pub csi: Option<(Name, Name)>,
-    /// What it is made of, where a CSI driver took that over from Kubernetes
-    /// ([`VolumeSource::migration`]).
+    /// The in-tree source, if a CSI driver has taken over its plugin ([`VolumeSource::migration`]).
     pub in_tree: Option<VolumeSource>,
-    /// Whether its phase is Available.
+    /// Whether the phase is `Available`.
     pub is_available: bool,
-    /// Whether it is being deleted.
+    /// Whether the object is being deleted.
     pub is_deleting: bool,
 }
 
-/// The claim that a volume is bound to, or kept for.
+/// The claim that a volume is bound to or reserved for.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct ClaimReference {
-    /// Namespace.
+    /// The namespace.
     pub namespace: Name,
-    /// Name.
+    /// The name.
     pub name: Name,
-    /// Uid; empty where the volume is kept for any claim of the name.
+    /// The uid; empty if the volume is reserved for any claim of this name.
     pub uid: Name,
 }
 
-/// A claim to a volume.
+/// A persistent volume claim.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct PersistentVolumeClaim {
-    /// Namespace.
+    /// The namespace.
     pub namespace: Name,
-    /// Name.
+    /// The name.
     pub name: Name,
-    /// Uid.
+    /// The uid.
     pub uid: Name,
-    /// The uid of the pod that owns it as its controller; empty for none.
+    /// The uid of the pod that controls the claim; empty if there is none.
     pub owner: Name,
     /// `spec.resources.requests.storage`, in bytes.
     pub request: i64,
@@ -83,102 +90,115 @@ pub struct PersistentVolumeClaim {
     pub access_modes: Box<[AccessMode]>,
     /// `spec.volumeMode`.
     pub volume_mode: VolumeMode,
-    /// The name of its class; empty for none.
+    /// The name of the storage class; empty if there is none.
     pub class: Name,
-    /// Which volumes may be bound.
+    /// Selects the volumes that may be bound.
     pub selector: Option<LabelSelector>,
-    /// `spec.volumeName`; empty for none.
+    /// `spec.volumeName`; empty if unset.
     pub volume: Name,
-    /// Whether the volume is bound to it for good.
+    /// Whether binding to the volume is complete.
     pub is_bound: bool,
-    /// The node for which a volume is being made; empty for none.
+    /// The node for which a volume is being provisioned; empty if there is none.
     pub selected_node: Name,
-    /// Whether its phase is Lost: its volume is gone.
+    /// Whether the phase is `Lost`: the claim's volume no longer exists.
     pub is_lost: bool,
-    /// Whether it is being deleted.
+    /// Whether the object is being deleted.
     pub is_deleting: bool,
 }
 
 /// When a claim is bound.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum VolumeBindingMode {
-    /// At once.
+    /// As soon as the claim is created.
     #[default]
     Immediate,
-    /// When a pod that uses it is placed.
+    /// When the first pod that uses the claim is scheduled.
     WaitForFirstConsumer,
 }
 
-/// A class of volumes.
+/// A storage class.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct StorageClass {
-    /// Name.
+    /// The name.
     pub name: Name,
-    /// What makes its volumes; `kubernetes.io/no-provisioner` makes none.
+    /// The provisioner; `kubernetes.io/no-provisioner` provisions no volumes.
     pub provisioner: Name,
     /// `volumeBindingMode`.
     pub binding_mode: VolumeBindingMode,
-    /// Nodes for which volumes can be made; no term is all nodes.
+    /// The nodes for which volumes can be provisioned; a selector without terms means all nodes.
     pub allowed_topologies: NodeSelector,
 }
 
-/// The CSI drivers of a node.
+/// The CSI drivers installed on a node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct CsiNode {
-    /// The node's name.
+    /// The name of the node.
     pub name: Name,
-    /// Its drivers.
+    /// The drivers.
     pub drivers: Box<[CsiNodeDriver]>,
-    /// The in-tree plugins whose volumes drivers serve here: annotation
-    /// `storage.alpha.kubernetes.io/migrated-plugins`.
+    /// The in-tree plugins whose volumes are served by CSI drivers on this node (annotation
+    /// `storage.alpha.kubernetes.io/migrated-plugins`).
     pub migrated: Box<[Name]>,
 }
 
 /// A CSI driver on a node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct CsiNodeDriver {
-    /// The driver.
+    /// The name of the driver.
     pub name: Name,
-    /// How many volumes of it the node can have, if that is limited.
+    /// The maximum number of the driver's volumes on the node, or `None` if unlimited.
     pub limit: Option<u32>,
-    /// The node's labels that say from where a volume made for it is reached.
+    /// The node labels that define the topology from which a volume provisioned for the node is accessible.
     pub topology_keys: Box<[Name]>,
 }
 
-/// A volume that is attached to a node, or is to be.
+/// The attachment, actual or requested, of a volume to a node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct VolumeAttachment {
-    /// Name.
+    /// The name.
     pub name: Name,
     /// The CSI driver.
     pub attacher: Name,
     /// The node.
     pub node: Name,
-    /// The persistent volume; empty for an inline one.
+    /// The persistent volume; empty for an inline volume.
     pub volume: Name,
 }
 
 /// A CSI driver.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct CsiDriver {
-    /// Name.
+    /// The name.
     pub name: Name,
-    /// Whether it tells by [`CsiStorageCapacity`] what it can make.
+    /// Whether the driver publishes its capacity as [`CsiStorageCapacity`] objects.
     pub storage_capacity: bool,
 }
 
-/// How much a CSI driver can make where.
+/// The capacity that a CSI driver can provision in one topology segment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct CsiStorageCapacity {
-    /// Namespace.
+    /// The namespace.
     pub namespace: Name,
-    /// Name.
+    /// The name.
     pub name: Name,
-    /// The class.
+    /// The name of the storage class.
     pub class: Name,
-    /// For which nodes; `Nothing` where absent.
+    /// The nodes in the segment; `Nothing` if absent.
     pub nodes: LabelSelector,
-    /// The largest volume that can be made: `maximumVolumeSize`, or else
-    /// `capacity`, in bytes.
+    /// The size in bytes of the largest volume that can be provisioned: `maximumVolumeSize` if present, otherwise
+    /// `capacity`.
     pub largest: Option<i64>,
 }

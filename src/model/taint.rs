@@ -1,57 +1,62 @@
-//! Taints of nodes, and what tolerates them (`component-helpers` toleration.go).
+//! Node taints and pod tolerations (`component-helpers` toleration.go).
 
 use super::Name;
 
-/// What a taint does to pods that do not tolerate it.
+/// The effect of a taint on pods that do not tolerate it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum TaintEffect {
-    /// They are not scheduled there.
+    /// New pods are not scheduled on the node.
     NoSchedule,
-    /// They are scheduled elsewhere if possible.
+    /// The scheduler avoids the node if possible.
     PreferNoSchedule,
-    /// They are not scheduled there, and evicted.
+    /// New pods are not scheduled on the node, and running pods are evicted.
     NoExecute,
 }
 
-/// A taint of a node.
+/// A taint on a node.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct Taint {
-    /// Key.
+    /// The key.
     pub key: Name,
-    /// Value, maybe empty.
+    /// The value; may be empty.
     pub value: Name,
-    /// Effect.
+    /// The effect.
     pub effect: TaintEffect,
 }
 
 /// How a toleration compares values.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum TolerationOperator {
-    /// The values are equal.
+    /// Matches if the values are equal.
     #[default]
     Equal,
-    /// Any value.
+    /// Matches any value.
     Exists,
-    /// Numeric comparison, `Lt` or `Gt`: behind a gate that is off, so it
-    /// matches nothing.
+    /// A numeric comparison, `Lt` or `Gt`. Its feature gate is off by default, so it matches nothing.
     Numeric,
 }
 
-/// A toleration of a pod.
+/// A pod's toleration of taints.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct Toleration {
-    /// Key; none, or an empty one, matches every key.
+    /// The key. `None` or an empty key matches every key.
     pub key: Option<Name>,
-    /// Operator.
+    /// The operator that compares the values.
     pub operator: TolerationOperator,
-    /// Value, maybe empty.
+    /// The value; may be empty.
     pub value: Option<Name>,
-    /// Effect; none matches every effect.
+    /// The effect. `None` matches every effect.
     pub effect: Option<TaintEffect>,
 }
 
 impl Toleration {
-    /// Whether it tolerates a taint (`Toleration.ToleratesTaint`).
+    /// Returns `true` if the toleration tolerates `taint` (`Toleration.ToleratesTaint`).
     #[must_use]
     pub fn tolerates(&self, taint: &Taint) -> bool {
         self.effect.is_none_or(|effect| effect == taint.effect)
@@ -82,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn an_effect_must_be_the_same_or_absent() {
+    fn an_effect_must_be_equal_or_absent() {
         let taint = Taint::new("gpu", "", TaintEffect::NoExecute);
         let mut all = toleration("gpu", TolerationOperator::Equal, "");
         assert!(all.tolerates(&taint));

@@ -1,4 +1,4 @@
-//! What pods of one template share: all that plugins read of a pod.
+//! The template that pods share: all the data that plugins read of a pod.
 
 use std::hash::{Hash, Hasher};
 use std::net::IpAddr;
@@ -11,8 +11,9 @@ use super::{
 };
 use crate::hash::hash_of;
 
-/// Transport protocol of a host port.
+/// The transport protocol of a host port.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum Protocol {
     /// TCP.
     #[default]
@@ -24,7 +25,7 @@ pub enum Protocol {
 }
 
 impl Protocol {
-    /// As Kubernetes writes it.
+    /// Returns the name used by Kubernetes.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -35,20 +36,21 @@ impl Protocol {
     }
 }
 
-/// A port of the node that a pod takes.
+/// A port of the node that a pod uses.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct HostPort {
-    /// On this address; `0.0.0.0` is every address.
+    /// The address; `0.0.0.0` means every address.
     pub ip: Name,
-    /// Protocol.
+    /// The protocol.
     pub protocol: Protocol,
-    /// Port, never 0.
+    /// The port number; never 0.
     pub port: u16,
 }
 
 impl HostPort {
-    /// Whether two ports cannot both be had on one node
-    /// (framework/types.go `HostPortInfo.CheckConflict`).
+    /// Returns `true` if both ports cannot be in use on one node (framework/types.go `HostPortInfo.CheckConflict`).
     #[must_use]
     pub fn conflicts(&self, other: &HostPort) -> bool {
         const ANY: &str = "0.0.0.0";
@@ -57,179 +59,185 @@ impl HostPort {
             && (self.ip == other.ip || &*self.ip == ANY || &*other.ip == ANY)
     }
 
-    /// The address, if it is one.
+    /// Returns the parsed address, or `None` if `ip` is not an IP address.
     #[must_use]
     pub fn address(&self) -> Option<IpAddr> {
         self.ip.parse().ok()
     }
 }
 
-/// What a volume is made of, as far as scheduling reads it.
+/// The source of a volume, as far as the scheduler reads it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 #[non_exhaustive]
 pub enum VolumeSource {
-    /// A claim of the pod's namespace.
+    /// A persistent volume claim of the pod's namespace.
     PersistentVolumeClaim {
-        /// The claim's name.
+        /// The name of the claim.
         claim: Name,
-        /// Mounted read-only.
+        /// Whether the volume is mounted read-only.
         read_only: bool,
     },
-    /// A generic ephemeral volume: its claim is called `<pod>-<volume>`.
+    /// A generic ephemeral volume, whose claim is named `<pod>-<volume>`.
     Ephemeral {
-        /// The volume's name.
+        /// The name of the volume.
         volume: Name,
     },
     /// A GCE persistent disk.
     GcePersistentDisk {
-        /// Disk name.
+        /// The name of the disk.
         disk: Name,
-        /// Partition, 0 for all of it.
+        /// The partition, or 0 for the whole disk.
         partition: i32,
-        /// Read-only.
+        /// Whether the volume is mounted read-only.
         read_only: bool,
     },
     /// An AWS EBS volume.
     AwsElasticBlockStore {
-        /// Volume id.
+        /// The volume id.
         volume: Name,
-        /// Read-only.
+        /// Whether the volume is mounted read-only.
         read_only: bool,
     },
     /// A Ceph RBD image.
     Rbd {
-        /// Monitors, sorted.
+        /// The monitors, sorted.
+        #[cfg_attr(feature = "serde", serde(deserialize_with = "super::serialized::sorted"))]
         monitors: Box<[Name]>,
-        /// Pool.
+        /// The pool.
         pool: Name,
-        /// Image.
+        /// The image.
         image: Name,
-        /// Read-only.
+        /// Whether the volume is mounted read-only.
         read_only: bool,
     },
     /// An iSCSI target.
     Iscsi {
-        /// Qualified name.
+        /// The iSCSI qualified name.
         iqn: Name,
-        /// Read-only.
+        /// Whether the volume is mounted read-only.
         read_only: bool,
     },
-    /// An inline volume of a CSI driver.
+    /// An inline CSI volume.
     Csi {
-        /// Driver.
+        /// The CSI driver.
         driver: Name,
     },
     /// An OCI image or artifact mounted as a volume.
     Image {
-        /// Its reference.
+        /// The image reference.
         reference: Name,
     },
-    /// Another in-tree volume that is migrated to a CSI driver, or one that
-    /// scheduling does not read.
+    /// Any other volume: one of an in-tree plugin that is migrated to a CSI driver, or one that the scheduler does not
+    /// read.
     Other {
-        /// The field's name in the Kubernetes API.
+        /// The name of the field in the Kubernetes API.
         kind: Name,
-        /// The volume's handle in it, maybe empty.
+        /// The volume's handle in the driver; may be empty.
         handle: Name,
     },
 }
 
-/// A volume that scheduling reads.
+/// A volume, as far as the scheduler reads it.
 pub type Volume = VolumeSource;
 
-/// Who owns a pod, as its controller.
+/// A reference to a pod's owner.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct OwnerReference {
-    /// Group and version.
+    /// The API group and version.
     pub api_version: Name,
-    /// Kind.
+    /// The kind.
     pub kind: Name,
-    /// Name.
+    /// The name.
     pub name: Name,
-    /// Uid.
+    /// The uid.
     pub uid: Name,
-    /// Whether it is the managing controller.
+    /// Whether the owner is the managing controller.
     pub controller: bool,
 }
 
-/// Whether a pod may preempt others.
+/// Whether a pod may preempt pods of lower priority.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum PreemptionPolicy {
-    /// It may.
+    /// The pod may preempt pods of lower priority.
     #[default]
     PreemptLowerPriority,
-    /// It never does.
+    /// The pod never preempts other pods.
     Never,
 }
 
-/// Everything about a pod that filters, scores and the cache read, except what
-/// makes it this pod (name, uid, times, node).
+/// Everything about a pod that filters, scores and the cache read, except the data that differ between the pods of a
+/// template (name, uid, times, node).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct PodSpec {
-    /// Namespace.
+    /// The namespace.
     pub namespace: Name,
-    /// Labels.
+    /// The labels.
     pub labels: Labels,
-    /// Requests, in each of the ways that they are added up.
+    /// The requests, in each of the sums that the scheduler uses.
     pub resources: PodResources,
-    /// Ports of the node that the pod takes.
+    /// The host ports that the pod uses.
     pub host_ports: Box<[HostPort]>,
     /// `spec.nodeSelector`.
     pub node_selector: Labels,
-    /// Node affinity.
+    /// The node affinity.
     pub node_affinity: Option<Box<NodeAffinity>>,
-    /// Pod affinity; `Some` also where its lists are empty.
+    /// The pod affinity; may be `Some` with empty lists.
     pub pod_affinity: Option<Box<PodAffinity>>,
-    /// Pod anti-affinity; `Some` also where its lists are empty.
+    /// The pod anti-affinity; may be `Some` with empty lists.
     pub pod_anti_affinity: Option<Box<PodAffinity>>,
-    /// Tolerations.
+    /// The tolerations.
     pub tolerations: Box<[Toleration]>,
-    /// Topology spread constraints.
+    /// The topology spread constraints.
     pub topology_spread: Box<[TopologySpreadConstraint]>,
-    /// Volumes that scheduling reads.
+    /// The volumes.
     pub volumes: Box<[Volume]>,
-    /// Images of the init containers, then of the containers.
+    /// The images of the init containers, followed by those of the other containers.
     pub images: Box<[Name]>,
-    /// How many of `images` are containers' (init containers included): the
-    /// bound of ImageLocality.
+    /// The number of containers, including init containers, which bounds the score of ImageLocality.
     pub container_count: u32,
-    /// Priority, resolved.
+    /// The resolved priority.
     pub priority: i32,
-    /// Preemption policy.
+    /// The preemption policy.
     pub preemption_policy: PreemptionPolicy,
-    /// Name of the scheduler that is to place the pod.
+    /// The name of the scheduler responsible for the pod.
     pub scheduler_name: Option<Name>,
-    /// Owners.
+    /// The owners.
     pub owners: Box<[OwnerReference]>,
-    /// Scheduling gates that hold the pod back.
+    /// The scheduling gates that block the pod.
     pub scheduling_gates: Box<[Name]>,
-    /// Names of the pod's resource claims (DRA): such a pod is counted where it is, and
-    /// not placed.
+    /// The names of the pod's resource claims (DRA). Such a pod is counted on its node if it is bound, but this
+    /// scheduler does not place it.
     pub resource_claims: Box<[Name]>,
-    /// The pod group of its namespace that the pod belongs to
-    /// (`spec.schedulingGroup.podGroupName`).
+    /// The pod group in the pod's namespace to which the pod belongs (`spec.schedulingGroup.podGroupName`).
     pub scheduling_group: Option<Name>,
-    /// Features that the node must declare.
+    /// The features that the node must declare.
     pub required_node_features: Box<[Name]>,
-    /// Whether a scheduler has it terminated to make room: condition
-    /// `DisruptionTarget` for reason `PreemptionByScheduler`.
+    /// Whether a scheduler is preempting the pod: it has the condition `DisruptionTarget` with reason
+    /// `PreemptionByScheduler`.
     pub is_preempted: bool,
-    /// Whether it has data on its node that goes with it: an `emptyDir`.
+    /// Whether the pod has an `emptyDir` volume, whose data is lost when the pod leaves its node.
     pub has_local_storage: bool,
-    /// Which account of its node it is charged to.
+    /// The class of node resources that the pod is charged to.
     pub class: PodClass,
-    /// Whether it is bound to NUMA nodes, which it does not share with pods that are not
-    /// (QoS level `dedicated_cores` with `numa_binding`).
+    /// Whether the pod is bound to NUMA nodes, which it does not share with pods that are not (QoS level
+    /// `dedicated_cores` with `numa_binding`).
     pub numa_binding: bool,
-    /// Who starts it.
+    /// The agent that starts the pod.
     pub launcher: Launcher,
-    /// What a scheduler gave it of which NUMA nodes.
+    /// The resources that a scheduler has allocated to the pod on each NUMA node.
     pub micro_topology: Option<Box<MicroTopology>>,
-    /// What Gödel's annotations say; none where there are none.
+    /// The contents of Gödel's annotations, or `None` if the pod has none.
     pub godel: Option<Box<super::GodelPod>>,
 }
 
-/// A [`PodSpec`] with its hash: what pods of one template share.
+/// A [`PodSpec`] with its hash, shared by all pods of one template.
 #[derive(Clone, Debug)]
 pub struct Template {
     spec: PodSpec,
@@ -237,7 +245,7 @@ pub struct Template {
     is_negative: bool,
 }
 
-/// Flags of a [`Template`] that the inner loops test.
+/// Flags of a [`Template`] that inner loops test.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Traits {
     pub(crate) affinity: bool,
@@ -246,21 +254,24 @@ pub(crate) struct Traits {
 }
 
 impl Template {
-    /// Hashes a spec, once.
+    /// Creates a template from `spec` and hashes it.
     #[must_use]
     pub fn new(spec: PodSpec) -> Arc<Template> {
-        let hash = hash_of(&spec);
-        let is_negative = spec.negative().is_some();
-        Arc::new(Template { spec, hash, is_negative })
+        Arc::new(Template::of(spec))
     }
 
-    /// Whether the pod takes less than nothing of a resource: see
-    /// [`PodSpec::negative`], which says of which. O(1).
+    pub(super) fn of(spec: PodSpec) -> Template {
+        let hash = hash_of(&spec);
+        let is_negative = spec.negative().is_some();
+        Template { spec, hash, is_negative }
+    }
+
+    /// Returns `true` if some resource amount is negative; [`PodSpec::negative`] returns which. O(1).
     pub(crate) fn is_negative(&self) -> bool {
         self.is_negative
     }
 
-    /// The hash of the spec; another in each process.
+    /// Returns the hash of the spec, which differs between processes.
     pub(crate) fn hash64(&self) -> u64 {
         self.hash
     }
@@ -275,31 +286,30 @@ impl Template {
 }
 
 impl PodSpec {
-    /// A resource of which the pod takes less than nothing, also of a NUMA node, if
-    /// there is one. O(resources).
+    /// Returns the name of a resource with a negative amount, including amounts on NUMA nodes, or `None` if there is
+    /// none. O(resources).
     pub(crate) fn negative(&self) -> Option<Name> {
-        let given = self.micro_topology.iter().flat_map(|given| given.iter());
-        let mut given = given.flat_map(|(_, amounts)| amounts);
+        let allocated = self.micro_topology.iter().flat_map(|topology| topology.iter());
+        let mut allocated = allocated.flat_map(|(_, amounts)| amounts);
         self.resources.negative().or_else(|| {
-            given.find(|(_, amount)| amount.is_negative()).map(|(name, _)| name.clone())
+            allocated.find(|(_, amount)| amount.is_negative()).map(|(name, _)| name.clone())
         })
     }
 
-    /// The namespace and name of the pod group, if there is one.
+    /// Returns the namespace and name of the pod group, or `None` if the pod belongs to no group.
     #[must_use]
     pub fn group(&self) -> Option<(&Name, &Name)> {
         let name = self.scheduling_group.as_ref().filter(|name| !name.is_empty())?;
         Some((&self.namespace, name))
     }
 
-    /// The required terms of pod anti-affinity.
+    /// Returns an iterator over the required terms of the pod anti-affinity.
     pub fn required_anti_affinity(&self) -> impl Iterator<Item = &super::PodAffinityTerm> {
         self.pod_anti_affinity.iter().flat_map(|affinity| affinity.required.iter())
     }
 
-    /// The names of the persistent volume claims that the pod's volumes name,
-    /// one per volume (kube-scheduler counts a claim once per volume; generic
-    /// ephemeral volumes are not counted).
+    /// Returns an iterator over the names of the persistent volume claims that the pod's volumes reference, one item
+    /// per volume (kube-scheduler counts a claim once per volume and does not count generic ephemeral volumes).
     pub fn claims(&self) -> impl Iterator<Item = &Name> {
         self.volumes.iter().filter_map(|volume| match volume {
             VolumeSource::PersistentVolumeClaim { claim, .. } => Some(claim),
@@ -335,7 +345,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn host_ports_conflict_where_an_address_is_the_same_or_every_one() {
+    fn host_ports_conflict_if_addresses_are_equal_or_unspecified() {
         let port = |ip: &str, protocol, port| HostPort { ip: ip.into(), protocol, port };
         let any = port("0.0.0.0", Protocol::Tcp, 80);
         let one = port("10.0.0.1", Protocol::Tcp, 80);

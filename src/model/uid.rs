@@ -1,8 +1,7 @@
-//! What identifies a pod: its uid, any non-empty string.
+//! Uids, which identify pods: any non-empty string.
 //!
-//! Nearly all uids are canonical UUIDs, which fit in 16 bytes; any other text
-//! is kept as it is. Both forms compare, hash and print as the text they were
-//! made from.
+//! Nearly all uids are canonical UUIDs, which fit in 16 bytes; any other text is stored unchanged. Both forms compare,
+//! hash and print like the text they were created from.
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
@@ -10,10 +9,9 @@ use std::sync::Arc;
 
 use crate::hash::{hash_of, stable_hash_of};
 
-/// The uid of an object: any string, compact where it is a canonical UUID
-/// (lower case, hyphenated).
+/// The uid of an object: any string, stored compactly if it is a canonical UUID (lower case, hyphenated).
 ///
-/// An empty uid can be held, and is refused by every operation of the engine.
+/// An empty uid is a valid value, but every operation of the engine refuses it.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Uid(Repr);
 
@@ -24,7 +22,7 @@ enum Repr {
 }
 
 impl Uid {
-    /// The uid with this text. O(len).
+    /// Creates a uid from its text. O(len).
     #[must_use]
     pub fn new(text: &str) -> Uid {
         match parse_uuid(text) {
@@ -33,21 +31,20 @@ impl Uid {
         }
     }
 
-    /// The uid whose canonical UUID text has these bytes.
+    /// Creates the uid whose canonical UUID text has these bytes.
     #[must_use]
     pub fn from_bytes(bytes: [u8; 16]) -> Uid {
         Uid(Repr::Uuid(bytes))
     }
 
-    /// Whether this is the empty text.
+    /// Returns `true` if the text is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         matches!(&self.0, Repr::Text(text) if text.is_empty())
     }
 
-    /// A 16-byte key: the UUID itself, or a hash of any other text, which is
-    /// then returned beside it for an exact comparison. The hash differs from
-    /// process to process.
+    /// Returns a 16-byte key: the UUID itself, or a hash of any other text, which is then returned as well for an exact
+    /// comparison. The hash differs between processes.
     pub(crate) fn key(&self) -> ([u8; 16], Option<&str>) {
         match &self.0 {
             Repr::Uuid(bytes) => (*bytes, None),
@@ -55,8 +52,8 @@ impl Uid {
         }
     }
 
-    /// A key like [`Uid::key`] that is the same in every process, for
-    /// [`stable_hash_of`]: never for an index.
+    /// Returns a key like [`Uid::key`] that is the same in every process, for use with [`stable_hash_of`]. It must not
+    /// be used for an index, because an attacker can construct collisions.
     pub(crate) fn stable_key(&self) -> StableKey {
         StableKey(match &self.0 {
             Repr::Uuid(bytes) => *bytes,
@@ -64,7 +61,7 @@ impl Uid {
         })
     }
 
-    /// The inverse of [`Uid::key`].
+    /// Restores a uid from the result of [`Uid::key`].
     pub(crate) fn from_key(key: [u8; 16], text: Option<&str>) -> Uid {
         match text {
             None => Uid(Repr::Uuid(key)),
@@ -73,7 +70,7 @@ impl Uid {
     }
 }
 
-/// See [`Uid::stable_key`].
+/// The result of [`Uid::stable_key`].
 pub(crate) struct StableKey([u8; 16]);
 
 impl Hash for StableKey {
@@ -82,12 +79,12 @@ impl Hash for StableKey {
     }
 }
 
-/// The hash of a uid's key, see [`Uid::key`].
+/// Returns the hash of a uid's key, see [`Uid::key`].
 pub(crate) fn key_hash(key: [u8; 16]) -> u64 {
     hash_of(&key)
 }
 
-/// Two hashes of a text, one after the other.
+/// Returns two hashes of a text, concatenated.
 fn text_key(text: &str, hash: impl Fn(u8, &str) -> u64) -> [u8; 16] {
     let mut key = [0; 16];
     key[..8].copy_from_slice(&hash(0, text).to_le_bytes());
@@ -133,7 +130,7 @@ impl Hash for Uid {
 }
 
 impl Ord for Uid {
-    /// The order of the texts.
+    /// Compares the texts.
     fn cmp(&self, other: &Uid) -> std::cmp::Ordering {
         match (&self.0, &other.0) {
             (Repr::Uuid(a), Repr::Uuid(b)) => a.cmp(b),
@@ -177,7 +174,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn prints_what_it_was_made_from() {
+    fn prints_the_text_it_was_created_from() {
         let uuid = "01234567-89ab-cdef-0123-456789abcdef";
         for text in [uuid, "u0", "", "default/web-0", "01234567-89AB-CDEF-0123-456789ABCDEF"] {
             assert_eq!(Uid::new(text).to_string(), text);
@@ -185,8 +182,8 @@ mod tests {
         assert!(matches!(Uid::new(uuid).0, Repr::Uuid(_)));
     }
 
-    /// As made against a hash whose seed is known: the first eight bytes make the
-    /// accumulator zero, and with it every hash.
+    /// The uids attack a hash with a known seed: the first eight bytes make the accumulator zero, and with it every
+    /// hash.
     #[test]
     fn uids_that_collide_under_the_stable_hash_do_not_in_indexes() {
         const UIDS: u64 = 64_000;
@@ -204,8 +201,8 @@ mod tests {
         let distinct = |hash: &dyn Fn(u64) -> u64| {
             (0..UIDS).map(hash).collect::<std::collections::HashSet<u64>>().len() as u64
         };
-        assert_eq!(distinct(&|i| stable_hash_of(&key(i))), 1, "the attack is one no more");
-        // Indexes keep the upper half, where one pair in 4 billion collides by chance.
+        assert_eq!(distinct(&|i| stable_hash_of(&key(i))), 1, "the uids no longer collide");
+        // Indexes store the upper half of the hash, in which one pair in 4 billion collides by chance.
         assert!(distinct(&|i| key_hash(key(i)) >> 32) > UIDS - 32);
         assert!(distinct(&|i| hash_of(&Uid::from_bytes(key(i))) & u64::from(u32::MAX)) > UIDS - 32);
     }

@@ -1,4 +1,4 @@
-//! Balance between resources (noderesources/balanced_allocation.go, 1.36.2).
+//! Balance between the utilizations of resources (noderesources/balanced_allocation.go, 1.36.2).
 
 use crate::framework::dispatch::{self, Amounts};
 use crate::framework::{Cycle, Feasible, Plugin, Point, PreScore, Score, Status, each_lane};
@@ -7,11 +7,10 @@ use crate::snapshot::{Chunk, Cluster, Column, NodeInfo, balanced};
 
 use super::scored::{self, ResourceWeight, Scored, is_default};
 
-/// Prefers nodes on which the pod brings the used shares of resources nearer to
-/// each other.
+/// Prefers nodes on which the pod evens out the utilization of different resources.
 #[derive(Clone, Debug)]
 pub struct NodeResourcesBalancedAllocation {
-    /// Which resources; their weights do not matter.
+    /// The resources to balance; their weights are ignored.
     pub resources: Vec<ResourceWeight>,
 }
 
@@ -62,7 +61,7 @@ impl Plugin for NodeResourcesBalancedAllocation {
     }
 }
 
-/// Any resources.
+/// Balances any resources.
 struct Shares {
     class: PodClass,
     resources: Vec<Scored>,
@@ -82,7 +81,7 @@ impl Shares {
     }
 }
 
-/// How near shares are to each other, in percent: one minus their deviation.
+/// Returns how even these utilizations are, in percent: one minus their standard deviation.
 fn balance(shares: &[f64]) -> i64 {
     let deviation = match shares {
         [] | [_] => 0.0,
@@ -146,7 +145,7 @@ impl Score for Balance {
             allocatable: chunk.allocatable_memory(),
             reciprocal: reciprocal_memory,
         };
-        // The kernel reads what chunks keep for guaranteed pods alone.
+        // The kernel reads columns that chunks store only for guaranteed pods.
         let by_kernel = self.class == PodClass::Guaranteed
             && dispatch::balanced_allocation(cpu, memory, chunk.balance(), scores);
         if !by_kernel {
@@ -166,8 +165,8 @@ mod tests {
     use super::*;
     use crate::snapshot::LANES;
 
-    /// Amounts as they come: round ones, whose shares meet in exact ratios, and
-    /// any up to where the kernel gives up.
+    /// Generates realistic amounts: round ones, whose utilizations are exact ratios, and any amount up to the kernel's
+    /// limit.
     fn amount() -> impl Strategy<Value = i64> {
         prop_oneof![
             (0..200_i64).prop_map(|n| n * 500),
@@ -181,7 +180,7 @@ mod tests {
         #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
 
         #[test]
-        fn the_kernel_gives_what_each_node_gets(
+        fn the_kernel_and_per_node_scores_agree(
             lanes in prop::collection::vec((amount(), amount(), amount(), amount()), LANES),
             (pod_cpu, pod_memory) in (amount(), amount()),
         ) {

@@ -12,7 +12,7 @@ pub struct DefaultBinder(Option<Arc<dyn Binder>>);
 const NAME: &str = "DefaultBinder";
 
 impl DefaultBinder {
-    /// Binds through this handle's binder.
+    /// Creates the plugin with this handle's binder.
     #[must_use]
     pub fn new(handle: &Handle) -> DefaultBinder {
         DefaultBinder(handle.binder().cloned())
@@ -30,7 +30,7 @@ impl Plugin for DefaultBinder {
 
     fn bind(&self, cycle: Cycle<'_>, node: &Name) -> Result<Bind, Status> {
         let Some(binder) = &self.0 else {
-            let reason = "the handle has no binder: make the plugin with one that has";
+            let reason = "the handle has no binder: create the plugin from a handle with one";
             return Err(Status::error(NAME, reason));
         };
         binder.bind(cycle.pod, node).map_err(|why| Status::error(NAME, why))?;

@@ -1,5 +1,5 @@
-//! Resources: does it fit, and where is how much left (noderesources/fit.go,
-//! least_allocated.go, most_allocated.go, requested_to_capacity_ratio.go).
+//! Resource fit and the scores by allocation (noderesources/fit.go, least_allocated.go, most_allocated.go,
+//! requested_to_capacity_ratio.go).
 
 use std::borrow::Cow;
 
@@ -14,30 +14,29 @@ use crate::snapshot::{Chunk, Cluster, Column, Freed, LANES, NodeInfo};
 use super::hints::{self, ClusterEvent, Hint, Interest};
 use super::scored::{self, ResourceWeight, Scored, is_default};
 
-/// Rejects nodes without room for what the pod requests, and prefers others by
-/// what is left of some resources.
+/// Rejects nodes without enough free resources for the pod, and scores the others by the allocation of some resources.
 #[derive(Clone, Debug)]
 pub struct NodeResourcesFit {
-    /// Which nodes are preferred.
+    /// How nodes are scored.
     pub strategy: ScoringStrategy,
-    /// By which resources.
+    /// The resources that are scored.
     pub resources: Vec<ResourceWeight>,
-    /// Extended resources that the filter does not look at.
+    /// Extended resources that the filter ignores.
     pub ignored_resources: Vec<Name>,
-    /// Domains of extended resources that the filter does not look at.
+    /// Domains whose extended resources the filter ignores.
     pub ignored_resource_groups: Vec<Name>,
 }
 
-/// Which nodes NodeResourcesFit prefers.
+/// How NodeResourcesFit scores nodes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum ScoringStrategy {
-    /// Those with the most left.
+    /// Prefers nodes with the largest share of free resources.
     #[default]
     LeastAllocated,
-    /// Those with the least left.
+    /// Prefers nodes with the smallest share of free resources.
     MostAllocated,
-    /// By a function of the part that is used: points (part in percent, score
-    /// from 0 to 10) in the order of their parts, straight lines between them.
+    /// Scores the utilization by a piecewise linear function. It is given by points (utilization in percent, score from
+    /// 0 to 10), ordered by utilization.
     RequestedToCapacityRatio(Vec<(i64, i64)>),
 }
 
@@ -65,11 +64,11 @@ const NAME: &str = "NodeResourcesFit";
 
 struct Room<'a> {
     pod: &'a Resources,
-    /// Whose account it is charged to: no other is looked at.
+    /// The pod's class, which selects the account that is checked.
     class: PodClass,
-    /// Nothing is requested: only the number of pods counts.
+    /// Whether the pod requests no resources, so that only the number of pods is checked.
     nothing: bool,
-    /// Scalars that are requested, with their numbers in the version.
+    /// The requested scalars, with their ids in the version and their amounts.
     scalars: Vec<(&'a Name, Option<u32>, i64)>,
 }
 
@@ -142,15 +141,15 @@ impl Plugin for NodeResourcesFit {
     }
 }
 
-/// Whether a request exceeds what is left. Sums of a node stay within 64 bits,
-/// what is left of it may not.
+/// Returns whether a request exceeds what is left on a node. A node's sums fit into 64 bits, but their difference may
+/// not, so it saturates.
 fn exceeds(request: i64, allocatable: i64, requested: i64) -> bool {
     request > 0 && request > allocatable.saturating_sub(requested)
 }
 
 impl Room<'_> {
-    /// Tells of each thing that the pod needs the lanes that have enough of it,
-    /// until `enough` says that it has heard enough.
+    /// Calls `enough` for each requirement of the pod, with its reason and the lanes that meet it, until `enough`
+    /// returns true.
     fn each_need(
         &self,
         chunk: &Chunk,
@@ -200,13 +199,12 @@ impl Room<'_> {
     }
 }
 
-/// Of one resource: its name, what the pod requests, what the node has, and what its
-/// pods take.
+/// A resource: its name, the pod's request, the node's allocatable amount, and the amount requested by the node's pods.
 type Need<'n> = (&'n str, i64, i64, i64);
 
 impl Room<'_> {
-    /// Tells of each resource that the pod requests, if pods were gone that take so much,
-    /// until `is_enough`; whether it was.
+    /// Calls `is_enough` for each resource that the pod requests, as if the pods counted in `freed` were removed, until
+    /// it returns true. Returns whether it did.
     fn any_need(
         &self,
         node: NodeInfo<'_>,
@@ -244,7 +242,7 @@ impl Room<'_> {
         };
         self.scalars.iter().any(|(name, _, amount)| {
             let has = allocatable.get(name).unwrap_or(0);
-            // The node may be of a fork, which has numbers of its own.
+            // The node may belong to a fork, which numbers its resources differently.
             let resource = node.cluster().resource_id(name);
             let column = resource.and_then(|resource| account.requested_scalar(resource));
             let freed = resource.zip(freed).map(|(resource, freed)| freed.scalar(resource));
@@ -252,7 +250,7 @@ impl Room<'_> {
         })
     }
 
-    /// Whether the node may run one pod more.
+    /// Returns whether the node may run one more pod.
     fn has_place(&self, node: NodeInfo<'_>, freed: Option<&Freed<'_>>) -> bool {
         let freed = freed.map_or(0, Freed::pods);
         ((node.pod_count() - freed) as i64) < node.allowed_pods_of(self.class)
@@ -284,7 +282,7 @@ impl Filter for Room<'_> {
     fn reads(&self) -> Reads {
         match self.class {
             PodClass::Guaranteed => Reads::Amounts,
-            // The index of victims has no sums of that account.
+            // The victim index has no sums of the best-effort account.
             PodClass::BestEffort => Reads::Pods,
         }
     }
@@ -327,7 +325,7 @@ impl Filter for Room<'_> {
         Ok(passed)
     }
 
-    /// Where the node itself has enough of everything.
+    /// A node is resolvable if it offers enough of every resource when it is empty.
     fn resolvable(&self, _: &Cluster, chunk: &Chunk, rejected: u64) -> u64 {
         const NONE: Column<i64> = [0; LANES];
         if self.nothing {
@@ -349,7 +347,7 @@ impl Filter for Room<'_> {
 }
 
 impl LeastAllocated {
-    /// Of one resource: its score and its weight.
+    /// Returns the score and the weight of one resource.
     fn share(allocatable: i64, requested: i64) -> (i64, i64) {
         match allocatable {
             ..=0 => (0, 0),
@@ -401,7 +399,7 @@ impl Score for LeastAllocated {
             allocatable: chunk.allocatable_memory(),
             reciprocal: reciprocal_memory,
         };
-        // The kernel reads what chunks keep for guaranteed pods alone.
+        // The kernel reads columns that chunks store only for guaranteed pods.
         let by_kernel =
             self.class == PodClass::Guaranteed && dispatch::least_allocated(cpu, memory, scores);
         if !by_kernel {
@@ -414,7 +412,7 @@ impl Score for LeastAllocated {
     }
 }
 
-/// Any strategy over any resources.
+/// Scores any resources by any strategy.
 struct Allocation<'a> {
     strategy: &'a ScoringStrategy,
     class: PodClass,
@@ -436,7 +434,7 @@ impl Allocation<'_> {
         }
         match weights {
             0 => 0,
-            // Half away from zero.
+            // Rounds half away from zero, as kube-scheduler does.
             weights if ratio => (sum as f64 / weights as f64).round() as i64,
             weights => sum / weights,
         }
@@ -462,7 +460,7 @@ impl ScoringStrategy {
     }
 }
 
-/// The value of a function of straight lines between points, from 0 to 100.
+/// Evaluates a piecewise linear function at `at`; the result is 0 to 100.
 fn on_shape(shape: &[(i64, i64)], at: i64) -> i64 {
     let point = |i: usize| (shape[i].0, shape[i].1 * 10);
     for i in 0..shape.len() {
@@ -514,7 +512,7 @@ mod tests {
     }
 
     #[test]
-    fn percent_is_exact_beside_whole_percents() {
+    fn percent_is_exact_around_whole_percents() {
         for whole in [1_i64, 3, 7, 100, 4000, 32 << 30, (1 << 46) - 1, 1 << 46, 1 << 60] {
             for p in 0..=100_i128 {
                 let part = (i128::from(whole) * p / 100) as i64;

@@ -1,15 +1,13 @@
-//! Pods of a group are placed together (gangscheduling/gangscheduling.go).
+//! Places the pods of a group together (gangscheduling/gangscheduling.go).
 //!
-//! A pod may queue once its group is there with as many pods as have to be placed at
-//! once, and may be bound once as many are placed. The queue and the scheduler do the
-//! rest: where this plugin is in a profile, the queue hands out a group's pods
-//! together ([`Plugin::gathers_groups`]), and they are decided on as one.
+//! A pod may be queued once its group exists with the minimum number of pods, and may be bound once that many pods are
+//! placed. The queue and the scheduler do the rest: if this plugin is in a profile, the queue pops a group's pods
+//! together ([`Plugin::gathers_groups`]), and the scheduler decides on them as a unit.
 //!
-//! It stands in the default profile here, where kube-scheduler has it behind a feature
-//! gate: a pod that names no group is none of its business, and whoever names one wants
-//! this. The pods that a group lacks are counted by the queue, so outside of one every
-//! pod of a group is kept. A group that was scheduled once, as its phase says, is no gang
-//! any more; one whose phase says that it timed out is left alone (Gödel: coscheduling.go).
+//! The plugin is part of the default profile here, whereas kube-scheduler enables it by a feature gate. It does not
+//! affect pods that name no group. The queue counts the pods of a group, so without a queue every pod of a group is
+//! gated. A group whose phase says that it was scheduled once is no longer treated as a gang, and a group whose phase
+//! says that it timed out is not scheduled (Gödel: coscheduling.go).
 
 use std::time::Duration;
 
@@ -18,8 +16,8 @@ use crate::framework::{Code, Cycle, Handle, Hold, Permit, Plugin, Point, Status,
 use crate::model::{Name, Pod};
 use crate::snapshot::Cluster;
 
-/// Keeps pods of groups until their groups are complete, and lets them be bound when
-/// enough of them are placed.
+/// Gates the pods of groups until their groups are complete, and permits them to be bound when enough of them are
+/// placed.
 #[derive(Clone, Debug)]
 pub struct GangScheduling {
     handle: Handle,
@@ -30,27 +28,27 @@ const NAME: &str = "GangScheduling";
 const TOO_FEW: &str = "waiting for minCount pods from a gang to appear in scheduling queue";
 const IN_FLIGHT: &str = "waiting for other pods of the pod group that are being scheduled";
 
-/// What a pod waits for whose group is not placed as a whole, as its permit says it.
+/// The reason, taken from the permit's message, for a pod whose group is not placed as a whole.
 pub(crate) const WAITING: &str = "waiting for minCount pods from a gang to be scheduled, one or \
     more plugins asked to wait and no plugin rejected pod";
 
-/// How long a pod waits for the others where its group does not say it.
+/// How long a pod waits for its group if the group sets no timeout.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(300);
 
-/// Why a pod is rejected whose group is not there.
+/// Returns the status for a pod whose group does not exist.
 pub(crate) fn unknown(name: &str) -> Status {
     let reason = format!("waiting for pods's pod group {name:?} to appear in scheduling queue");
     Status::new(Code::UnschedulableAndUnresolvable, NAME, reason)
 }
 
 impl GangScheduling {
-    /// The plugin of a framework with this handle.
+    /// Creates the plugin for a framework with this handle.
     #[must_use]
     pub fn new(handle: &Handle) -> GangScheduling {
         GangScheduling { handle: handle.clone() }
     }
 
-    /// Lets the pods of a group be bound that wait for others of it.
+    /// Allows the waiting pods of a group to be bound.
     fn allow_all(&self, group: (&Name, &Name)) {
         let waiting = self.handle.waiting_pods().all();
         for waiting in waiting.iter().filter(|waiting| waiting.pod().group() == Some(group)) {
@@ -87,10 +85,10 @@ impl Plugin for GangScheduling {
 
     fn pre_enqueue(&self, pod: &Pod) -> Result<(), Status> {
         let Some((namespace, name)) = pod.group() else { return Ok(()) };
-        let muster = self.handle.pod_groups().get(namespace, name).unwrap_or_default();
-        let Some(wanted) = muster.wanted else { return Err(unknown(name)) };
-        let reason = match muster.hold {
-            _ if muster.members < wanted as usize => TOO_FEW.to_owned(),
+        let status = self.handle.pod_groups().get(namespace, name).unwrap_or_default();
+        let Some(wanted) = status.wanted else { return Err(unknown(name)) };
+        let reason = match status.hold {
+            _ if status.members < wanted as usize => TOO_FEW.to_owned(),
             None => return Ok(()),
             Some(Hold::InFlight) => IN_FLIGHT.to_owned(),
             Some(Hold::TimedOut(after)) => {
@@ -100,7 +98,7 @@ impl Plugin for GangScheduling {
         Err(Status::new(Code::UnschedulableAndUnresolvable, NAME, reason))
     }
 
-    /// Counts the pod itself, whether or not the version has it.
+    /// Counts the pod itself, whether or not the version contains it.
     fn permit(&self, cycle: Cycle<'_>, _: &Name) -> Result<Permit, Status> {
         let Some((namespace, name)) = cycle.pod.group() else { return Ok(Permit::Allow) };
         let Some(group) = cycle.cluster.objects().pod_groups.get(namespace, name) else {
@@ -115,8 +113,8 @@ impl Plugin for GangScheduling {
         Ok(Permit::Wait(group.schedule_timeout.unwrap_or(TIMEOUT)))
     }
 
-    /// Another scheduler may have placed the last pod that this one waits for since its
-    /// version, and found nobody waiting then.
+    /// Another scheduler may have placed the last pod of the group after this pod's version, when this pod was not
+    /// waiting yet.
     fn waits(&self, cycle: Cycle<'_>) {
         let Some((namespace, name)) = cycle.pod.group() else { return };
         let wanted = cycle.cluster.objects().pod_groups.get(namespace, name);

@@ -1,29 +1,28 @@
-//! Images that nodes have already (imagelocality/image_locality.go).
+//! Images that nodes already have (imagelocality/image_locality.go).
 
 use crate::framework::{Cycle, Feasible, Plugin, Point, PreScore, Score, Status};
 use crate::model::VolumeSource;
 use crate::snapshot::NodeInfo;
 
-/// Prefers nodes that have the pod's images, large ones and such as many nodes
-/// have.
+/// Prefers nodes that already have the pod's images, in particular large images that many nodes have.
 #[derive(Clone, Copy, Debug)]
 pub struct ImageLocality;
 
 const MIB: i64 = 1024 * 1024;
-/// Below this an image is worth nothing.
-const LEAST: i64 = 23 * MIB;
-/// What one container's image is worth at most.
-const MOST: i64 = 1000 * MIB;
+/// The size below which an image adds no score.
+const MIN_SIZE: i64 = 23 * MIB;
+/// The largest contribution of one container's image.
+const MAX_SIZE: i64 = 1000 * MIB;
 
-/// An image with what a node gains that has it.
+/// The contributions of the pod's images on nodes that have them.
 struct Worth<'a> {
     names: Vec<(std::borrow::Cow<'a, str>, i64)>,
-    most: i64,
+    max: i64,
 }
 
-/// With the tag that a reference without one means.
+/// Appends the tag that a reference without one implies.
 fn with_tag(image: &str) -> std::borrow::Cow<'_, str> {
-    // A colon before the last slash is a port's.
+    // A colon before the last slash belongs to a port.
     let tagged = match (image.rfind(':'), image.rfind('/')) {
         (Some(colon), Some(slash)) => colon > slash,
         (colon, _) => colon.is_some(),
@@ -55,23 +54,23 @@ impl Plugin for ImageLocality {
         let names = template.images.iter().chain(volumes).filter_map(|image| {
             let name = with_tag(image);
             let state = cluster.image(&name)?;
-            // The quotient first, as it is there.
+            // Divides first, as kube-scheduler does, because rounding depends on the order.
             Some((name, (state.size as f64 * (state.nodes as f64 / nodes)) as i64))
         });
         let names: Vec<_> = names.collect();
-        let most = MOST.saturating_mul(i64::from(template.container_count));
+        let max = MAX_SIZE.saturating_mul(i64::from(template.container_count));
         match names.is_empty() {
-            true => Ok(PreScore::All(score(0, most))),
-            false => Ok(PreScore::Score(Box::new(Worth { names, most }))),
+            true => Ok(PreScore::All(score(0, max))),
+            false => Ok(PreScore::Score(Box::new(Worth { names, max }))),
         }
     }
 }
 
-fn score(sum: i64, most: i64) -> i64 {
-    let sum = if sum < LEAST { LEAST } else { sum.min(most) };
-    match most - LEAST {
+fn score(sum: i64, max: i64) -> i64 {
+    let sum = if sum < MIN_SIZE { MIN_SIZE } else { sum.min(max) };
+    match max - MIN_SIZE {
         0 => 0,
-        range => 100 * (sum - LEAST) / range,
+        range => 100 * (sum - MIN_SIZE) / range,
     }
 }
 
@@ -80,7 +79,7 @@ impl Score for Worth<'_> {
         let Some(node) = node.node() else { return Ok(0) };
         let has = |name: &str| node.images.iter().any(|i| i.names.iter().any(|n| **n == *name));
         let held = self.names.iter().filter(|(name, _)| has(name)).map(|(_, worth)| *worth);
-        Ok(score(held.fold(0, i64::saturating_add), self.most))
+        Ok(score(held.fold(0, i64::saturating_add), self.max))
     }
 }
 
@@ -89,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_reference_without_a_tag_means_the_latest() {
+    fn a_reference_without_a_tag_implies_latest() {
         for (image, full) in [
             ("redis", "redis:latest"),
             ("redis:7", "redis:7"),

@@ -1,10 +1,10 @@
-//! All of kube-scheduler's plugins: which there are, in which order they run by
-//! default, and with which weights (apis/config/v1/default_plugins.go).
+//! The list of kube-scheduler's plugins, in their default order and with their default weights
+//! (apis/config/v1/default_plugins.go).
 
 use crate::framework::{Framework, Handle, Plugin};
 
-/// A plugin of the default profile: its name, the weight of its scores (0 where it
-/// has none), and how it is made without arguments.
+/// A plugin of the default profile: its name, the weight of its scores (0 if it does not score), and its constructor
+/// without arguments.
 type Row = (&'static str, i64, fn(&Handle) -> Box<dyn Plugin>);
 
 const PROFILE: [Row; 21] = [
@@ -33,23 +33,23 @@ const PROFILE: [Row; 21] = [
     ("PodLauncher", 0, |_| Box::new(super::PodLauncher)),
 ];
 
-/// The plugins of the [default profile](Framework::default_profile) with the weights of their scores, for
-/// [`Framework::new`] with plugins of your own among them.
+/// Returns the plugins of the [default profile](Framework::default_profile) with their score weights. Pass them to
+/// [`Framework::new`] to combine them with custom plugins.
 #[must_use]
 pub fn default_plugins(handle: &Handle) -> Vec<(Box<dyn Plugin>, i64)> {
     PROFILE.iter().map(|(_, weight, make)| (make(handle), *weight)).collect()
 }
 
 impl Framework {
-    /// The plugins of kube-scheduler's default profile, in its order and with
-    /// its weights; GangScheduling, which it has there behind a feature gate; and Gödel's
-    /// PodLauncher, which says nothing where all nodes are kubelets'.
+    /// Creates a framework with kube-scheduler's default profile, in its order and with its weights. It also contains
+    /// GangScheduling, which kube-scheduler enables by a feature gate, and Gödel's PodLauncher, which has no effect if
+    /// all nodes belong to kubelets.
     #[must_use]
     pub fn default_profile() -> Framework {
         Framework::default_profile_with(&Handle::default())
     }
 
-    /// The same with this handle.
+    /// Like [`Framework::default_profile`], with this handle.
     #[must_use]
     pub fn default_profile_with(handle: &Handle) -> Framework {
         Framework::assembled(default_plugins(handle)).with_handle(handle.clone())
@@ -62,13 +62,13 @@ mod registry {
     use super::PROFILE;
     use crate::framework::{Factory, Registry};
 
-    /// In-tree plugins that a configuration may name, and that do nothing here: pods
-    /// with resource claims are refused.
+    /// In-tree plugins that a configuration may name but that have no effect here, because pods with resource claims
+    /// are refused.
     const LEFT_OUT: [&str; 1] = ["DynamicResources"];
 
     impl Registry {
-        /// Kube-scheduler's plugins and Gödel's PodLauncher, with the default profile; and
-        /// Gödel's LoadAware, which is not in it.
+        /// Creates a registry of kube-scheduler's plugins, Gödel's PodLauncher, and Gödel's LoadAware, with the default
+        /// profile. LoadAware is not part of that profile.
         #[must_use]
         pub fn in_tree() -> Registry {
             let mut registry = Registry::default();
@@ -77,7 +77,7 @@ mod registry {
                     Some(factory) => Box::new(factory),
                     None => Box::new(move |args, handle| none(args, make(handle))),
                 };
-                // No name is there twice.
+                // Registration cannot fail: names are unique.
                 let _ = registry.register(name, made);
             }
             if let Some(factory) = factory("LoadAware") {
@@ -96,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn plugins_are_called_what_the_table_calls_them() {
+    fn plugin_names_match_the_table() {
         for (name, _, make) in PROFILE {
             assert_eq!(make(&Handle::default()).name(), name);
         }

@@ -1,4 +1,4 @@
-//! Pods near to, or far from, other pods (interpodaffinity/{filtering,scoring}.go).
+//! Affinity and anti-affinity between pods (interpodaffinity/{filtering,scoring}.go).
 
 use crate::framework::{
     Code, Cycle, Feasible, Filter, Plugin, Point, PreFilter, PreScore, Reads, Score, ScoredNodes,
@@ -14,20 +14,18 @@ use super::hints::{self, ClusterEvent, Hint, Interest};
 use super::ledger::{Ledger, Part, Remembered};
 use super::topology::{Decided, Domain, Keys, Sums, each_run};
 
-/// Rejects nodes whose domain lacks the pods that the pod wants to be with, or
-/// has pods that it, or that they, want to be apart from; and prefers domains
-/// by their preferred terms.
+/// Rejects nodes whose topology domain lacks pods that the pod's required affinity needs, or contains pods that are
+/// excluded by anti-affinity, the pod's own or theirs. Prefers domains by the preferred terms.
 #[derive(Clone, Debug)]
 pub struct InterPodAffinity {
-    /// What a required affinity term of a pod that is there is worth, 0 to 100.
+    /// The weight of an existing pod's required affinity term in scores, 0 to 100.
     pub hard_pod_affinity_weight: i64,
-    /// Whether pods without preferred terms of their own are not scored, so that
-    /// those of pods that are there count for nothing.
+    /// Whether a pod without preferred terms is not scored, so that the preferred terms of existing pods are ignored.
     pub ignore_preferred_terms_of_existing_pods: bool,
     counted: Remembered<ForTemplate>,
 }
 
-/// What is counted for pods of one template.
+/// The ledgers for pods of one template.
 #[derive(Default)]
 struct ForTemplate {
     existing: Ledger,
@@ -47,7 +45,7 @@ impl Default for InterPodAffinity {
 }
 
 impl InterPodAffinity {
-    /// With these arguments.
+    /// Creates the plugin with these arguments.
     #[must_use]
     pub fn new(hard_pod_affinity_weight: i64, ignore_preferred_terms: bool) -> InterPodAffinity {
         InterPodAffinity {
@@ -79,7 +77,7 @@ fn apart(spec: &PodSpec) -> Option<&PodAffinity> {
     spec.pod_anti_affinity.as_deref()
 }
 
-/// Terms that attract, and terms that repel.
+/// Iterates over attracting terms with sign 1 and repelling terms with sign -1.
 fn signed<'t>(
     near: &'t [WeightedPodAffinityTerm],
     apart: &'t [WeightedPodAffinityTerm],
@@ -88,18 +86,17 @@ fn signed<'t>(
     near.chain(apart.iter().map(|weighted| (weighted, -1)))
 }
 
-/// Whether a term means pods of this namespace with these labels, wherever they
-/// are.
-fn means(cluster: &Cluster, term: &PodAffinityTerm, namespace: &str, labels: &Labels) -> bool {
-    let of = cluster.objects().namespaces.get("", namespace).map(|n| &n.labels);
-    term.matches(namespace, of.unwrap_or(const { &Labels::EMPTY }), labels)
+/// Returns whether a term selects pods of this namespace with these labels, disregarding topology.
+fn selects(cluster: &Cluster, term: &PodAffinityTerm, namespace: &str, labels: &Labels) -> bool {
+    let namespace_labels = cluster.objects().namespaces.get("", namespace).map(|n| &n.labels);
+    term.matches(namespace, namespace_labels.unwrap_or(const { &Labels::EMPTY }), labels)
 }
 
-fn means_pod(cluster: &Cluster, term: &PodAffinityTerm, spec: &PodSpec) -> bool {
-    means(cluster, term, &spec.namespace, &spec.labels)
+fn selects_pod(cluster: &Cluster, term: &PodAffinityTerm, spec: &PodSpec) -> bool {
+    selects(cluster, term, &spec.namespace, &spec.labels)
 }
 
-/// What pods that are alike add to which sums.
+/// The sums that a pod contributes to, each with its amount; the same for all pods that look alike to the counting.
 type Shares = Box<[(usize, i64)]>;
 
 fn add(keys: &Keys, chunk: &Chunk, lane: u8, shares: &Shares, pods: u32, part: &mut Part) {
@@ -110,12 +107,12 @@ fn add(keys: &Keys, chunk: &Chunk, lane: u8, shares: &Shares, pods: u32, part: &
     }
 }
 
-/// When an object that terms are matched by last changed.
+/// Returns the generation of the newest namespace, because terms are matched by namespace labels.
 fn reads(cluster: &Cluster) -> Generation {
     cluster.objects().namespaces.generation()
 }
 
-/// Adds in each pod's domains what `share` says of its namespace and labels.
+/// Adds to each pod's domains the amounts that `share` returns for its namespace and labels.
 fn add_by_labels(
     cluster: &Cluster,
     keys: &Keys,
@@ -130,13 +127,12 @@ fn add_by_labels(
             None => Box::default(),
         });
         if !shares.is_empty() {
-            lanes.iter().for_each(|of| add(keys, chunk, of.lane, shares, of.pods, part));
+            lanes.iter().for_each(|held| add(keys, chunk, held.lane, shares, held.pods, part));
         }
     }
 }
 
-/// Adds in the domains of each pod that has affinity or anti-affinity what
-/// `share` says of its template.
+/// Adds to the domains of each pod with affinity or anti-affinity the amounts that `share` returns for its template.
 fn add_by_terms(
     cluster: &Cluster,
     keys: &mut Keys,
@@ -145,33 +141,33 @@ fn add_by_terms(
     decided: &mut Decided<Shares>,
     mut share: impl FnMut(&Template, &mut Keys) -> Shares,
 ) {
-    for of in chunk.tally(cluster).affine() {
-        let shares = decided.get(of.template, || match cluster.template(of.template) {
+    for held in chunk.tally(cluster).affine() {
+        let shares = decided.get(held.template, || match cluster.template(held.template) {
             Some(template) => share(template, keys),
             None => Box::default(),
         });
-        add(keys, chunk, of.lane, shares, of.pods, part);
+        add(keys, chunk, held.lane, shares, held.pods, part);
     }
 }
 
-/// What is counted for the filter.
+/// The counts that the filter checks.
 #[derive(Clone)]
 struct Rules<'a> {
     cluster: &'a Cluster,
     spec: &'a PodSpec,
-    /// Pods there that want to be apart from pods like this one.
+    /// Existing pods whose anti-affinity excludes this pod, by domain.
     existing: Keys,
-    /// Pods that match all affinity terms, in the domains of each.
+    /// Pods that match all affinity terms, by the domains of each term.
     near: Counted<'a>,
-    /// Pods that match an anti-affinity term, in its domains.
+    /// Pods that match an anti-affinity term, by its domains.
     apart: Counted<'a>,
-    /// How many pods match all affinity terms, once for each key that they have.
+    /// The number of pods that match all affinity terms, counted once for each topology key that their node has.
     companions: i64,
-    /// Whether the pod itself matches all of its affinity terms.
+    /// Whether the pod matches all of its own affinity terms.
     matches_itself: bool,
 }
 
-/// Terms of the pod, the positions of their keys, and what is counted.
+/// Terms of the pod, the positions of their topology keys, and the counts.
 #[derive(Clone)]
 struct Counted<'a> {
     terms: &'a [PodAffinityTerm],
@@ -180,7 +176,7 @@ struct Counted<'a> {
 }
 
 impl<'a> Counted<'a> {
-    /// Counts where there are terms: pods that match all of them, or each.
+    /// Counts the pods that match all terms, or each term separately. Counts nothing if there are no terms.
     fn new(
         cluster: &Cluster,
         terms: &'a [PodAffinityTerm],
@@ -208,7 +204,7 @@ impl<'a> Counted<'a> {
         counted
     }
 
-    /// One pod more, or less, on a node; how many sums that changed.
+    /// Adds `by` to the counts for a pod on a node, and returns how many sums changed.
     fn change(
         &mut self,
         cluster: &Cluster,
@@ -230,8 +226,8 @@ impl<'a> Counted<'a> {
     }
 }
 
-/// What pods with these labels count in which sums: where all terms are to match, or
-/// each for itself.
+/// Returns the sums to which pods with these labels contribute, if they must match all terms or if each term counts
+/// separately.
 fn shares(
     terms: &[PodAffinityTerm],
     keys: &Keys,
@@ -243,7 +239,7 @@ fn shares(
     let position = |term: &PodAffinityTerm| {
         keys.0.iter().position(|sums| sums.topology.key == term.topology_key)
     };
-    let matching = terms.iter().filter(|term| means(cluster, term, namespace, labels));
+    let matching = terms.iter().filter(|term| selects(cluster, term, namespace, labels));
     let shares: Shares = matching.filter_map(position).map(|at| (at, 1)).collect();
     if all && shares.len() < terms.len() { Box::default() } else { shares }
 }
@@ -274,13 +270,13 @@ impl Plugin for InterPodAffinity {
         let (cluster, pod) = (cycle.cluster, cycle.pod);
         let spec: &'a PodSpec = &pod.template;
         let (near_terms, apart_terms) = (required(near(spec)), required(apart(spec)));
-        let is_wary = cluster.chunks_with_required_anti_affinity().next().is_some();
-        if !is_wary && near_terms.is_empty() && apart_terms.is_empty() {
+        let has_anti_affinity = cluster.chunks_with_required_anti_affinity().next().is_some();
+        if !has_anti_affinity && near_terms.is_empty() && apart_terms.is_empty() {
             return Ok(PreFilter::Skip);
         }
         self.counted.with(&pod.template, |counted| {
             let mut existing = Keys::default();
-            if is_wary {
+            if has_anti_affinity {
                 let mut decided = Decided::default();
                 let (keys, is_touched) = counted.existing.follow(
                     cluster,
@@ -289,7 +285,7 @@ impl Plugin for InterPodAffinity {
                     |keys, chunk, part| {
                         add_by_terms(cluster, keys, chunk, part, &mut decided, |other, keys| {
                             let terms = required(apart(other)).iter();
-                            let terms = terms.filter(|term| means_pod(cluster, term, spec));
+                            let terms = terms.filter(|term| selects_pod(cluster, term, spec));
                             terms.map(|term| (keys.at(cluster, &term.topology_key), 1)).collect()
                         });
                     },
@@ -309,12 +305,12 @@ impl Plugin for InterPodAffinity {
                 companions: near.keys.0.iter().map(Sums::total).sum(),
                 near,
                 apart: Counted::new(cluster, apart_terms, false, &mut counted.apart),
-                matches_itself: near_terms.iter().all(|term| means_pod(cluster, term, spec)),
+                matches_itself: near_terms.iter().all(|term| selects_pod(cluster, term, spec)),
             })))
         })
     }
 
-    /// Its `Score` reads the state of PreScore and fails without it.
+    /// Kube-scheduler's `Score` reads the state of PreScore and fails without it.
     fn score_alone<'a>(
         &'a self,
         _: Cycle<'a>,
@@ -339,12 +335,12 @@ impl Plugin for InterPodAffinity {
         if !has_own && cluster.chunks_with_affinity().next().is_none() {
             return Ok(PreScore::Skip);
         }
-        // Whoever has terms of its own counts those of others also where they say
-        // that they are not to be counted.
+        // If the pod has preferred terms of its own, the terms of existing pods count even if the arguments say to
+        // ignore them. Kube-scheduler does the same.
         let of_others = |other: &Template, keys: &mut Keys| {
             let mut shares: Vec<(usize, i64)> = Vec::new();
             let mut add = |term: &PodAffinityTerm, amount: i64| {
-                if means_pod(cluster, term, spec) {
+                if selects_pod(cluster, term, spec) {
                     shares.push((keys.at(cluster, &term.topology_key), amount));
                 }
             };
@@ -370,10 +366,11 @@ impl Plugin for InterPodAffinity {
                     };
                     let share = |namespace: &str, labels: &Labels| {
                         let terms = signed(near_terms, apart_terms);
-                        let terms =
-                            terms.filter(|(of, _)| means(cluster, &of.term, namespace, labels));
-                        let shares = terms.filter_map(|(of, sign)| {
-                            Some((position(&of.term)?, sign * i64::from(of.weight)))
+                        let terms = terms.filter(|(weighted, _)| {
+                            selects(cluster, &weighted.term, namespace, labels)
+                        });
+                        let shares = terms.filter_map(|(weighted, sign)| {
+                            Some((position(&weighted.term)?, sign * i64::from(weighted.weight)))
                         });
                         shares.collect()
                     };
@@ -393,10 +390,10 @@ impl Plugin for InterPodAffinity {
 }
 
 impl Rules<'_> {
-    /// A pod comes to a node, or goes from it (`updateWithPod`).
+    /// Adds `by` to the counts for a pod that joins or leaves a node (`updateWithPod`).
     fn change(&mut self, pod: &PodSpec, node: NodeInfo<'_>, by: i64) {
         let cluster = self.cluster;
-        for term in required(apart(pod)).iter().filter(|t| means_pod(cluster, t, self.spec)) {
+        for term in required(apart(pod)).iter().filter(|t| selects_pod(cluster, t, self.spec)) {
             let at = self.existing.at(cluster, &term.topology_key);
             let sums = &mut self.existing.0[at];
             if let Some(domain) = sums.topology.domain(node) {
@@ -416,7 +413,7 @@ impl Rules<'_> {
             };
             has_all &= sums.get(domain) > 0;
         }
-        // The first of pods that want to be together may go anywhere.
+        // The first pod of a group with mutual affinity may be placed anywhere.
         if !has_all && (self.companions > 0 || !self.matches_itself) {
             return Some((Code::UnschedulableAndUnresolvable, AFFINITY));
         }
@@ -504,7 +501,7 @@ impl Score for Preferred {
     fn normalize(&self, _: &ScoredNodes<'_>, scores: &mut [i64]) -> Result<(), Status> {
         let least = scores.iter().copied().min().unwrap_or(0);
         let range = scores.iter().copied().max().unwrap_or(0) - least;
-        // The quotient first: it is not always what the product gives.
+        // Divides first, because the rounding depends on the order.
         let normalized = |score: i64| (100.0 * ((score - least) as f64 / range as f64)) as i64;
         each_run(scores, |score| if range == 0 { 0 } else { normalized(score) });
         Ok(())
@@ -522,7 +519,7 @@ mod tests {
 
     const ZONE: &str = "topology.kubernetes.io/zone";
 
-    /// Two zones, and in the first one a pod called web of namespace `there`.
+    /// A cluster with two zones, and a pod named web in namespace `there` in the first zone.
     fn cluster(there: &str) -> Writer {
         let (mut writer, _) = Engine::inline(Config::default());
         for (name, zone) in [("a", "z1"), ("b", "z2")] {
@@ -556,7 +553,7 @@ mod tests {
     }
 
     #[test]
-    fn namespaces_that_are_listed_or_selected_are_meant_and_no_others() {
+    fn terms_select_exactly_the_listed_and_matching_namespaces() {
         let not = |team: &str| {
             LabelSelector::All(Box::new([Requirement::new("team", Operator::NotIn, [team])]))
         };
@@ -567,14 +564,13 @@ mod tests {
             Operator::DoesNotExist,
             [],
         )]));
-        for (there, listed, selector, is_meant) in [
+        for (there, listed, selector, is_selected) in [
             ("default", &["default"][..], none(), true),
             ("red", &["default"], none(), false),
             ("red", &["default"], labelled.clone(), true),
             ("blue", &["default"], labelled, false),
             ("red", &["default"], LabelSelector::everything(), true),
-            // Kube-scheduler 1.36.2 looks at no labels here, and takes every
-            // namespace for one that matches.
+            // Kube-scheduler 1.36.2 does not read the labels here and treats every namespace as a match.
             ("red", &["default"], not("red"), false),
             ("blue", &["default"], not("red"), true),
             ("red", &["default"], unlabelled.clone(), false),
@@ -582,13 +578,13 @@ mod tests {
         ] {
             let writer = cluster(there);
             let wanted = near(listed, selector.clone());
-            let expected: &[&str] = if is_meant { &["a"] } else { &[] };
+            let expected: &[&str] = if is_selected { &["a"] } else { &[] };
             assert_eq!(fits(&writer, &wanted), expected, "{there} {listed:?} {selector:?}");
         }
     }
 
     #[test]
-    fn the_first_of_pods_that_want_to_be_together_goes_anywhere() {
+    fn the_first_pod_with_affinity_to_itself_fits_anywhere() {
         let writer = cluster("red");
         let mut first = near(&["default"], LabelSelector::Nothing);
         assert_eq!(fits(&writer, &first), [""; 0]);

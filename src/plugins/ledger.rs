@@ -1,11 +1,9 @@
-//! Sums that follow the versions: kept from one cycle to the next, and brought up
-//! to date by what has changed since.
+//! Incrementally maintained sums: they are kept from one cycle to the next and updated by what has changed since.
 //!
-//! Between two cycles one chunk of many has changed. So a ledger keeps with each
-//! chunk what it added to the sums; of a chunk that was touched this is taken back
-//! and counted anew. What a cycle costs then follows the change, and not the
-//! cluster. Where the layout changes, or an object that the counting reads, or
-//! another line of versions is asked about, everything is counted anew.
+//! Typically only one of many chunks changes between two cycles. A ledger therefore stores each chunk's contribution to
+//! the sums. When a chunk changes, its old contribution is subtracted and the chunk is counted again, so a cycle costs
+//! as much as the change and not as much as the cluster. Everything is counted again if the layout changes, if an
+//! object that the counting reads changes, or if the version belongs to another lineage.
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
@@ -18,13 +16,13 @@ use crate::snapshot::{Chunk, Cluster, Lineage};
 
 use super::topology::{Domain, Keys};
 
-/// What a chunk adds: to which of the sums, in which domain, how much.
+/// The contribution of a chunk: which sum, which domain, and how much.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Part(Vec<(usize, Domain, i64)>);
 
 impl Part {
     pub(super) fn add(&mut self, at: usize, domain: Domain, amount: i64) {
-        // Lanes of a chunk are mostly in one domain, or each in its own.
+        // The lanes of a chunk are mostly in one domain, or each in its own.
         let mut last = self.0.iter_mut().rev().take(4);
         match last.find(|(sums, known, _)| (*sums, *known) == (at, domain)) {
             Some((_, _, known)) => *known += amount,
@@ -33,26 +31,25 @@ impl Part {
     }
 }
 
-/// The sums that answer one question about a cluster.
+/// The sums that one plugin keeps for one question about a cluster.
 #[derive(Default)]
 pub(super) struct Ledger {
-    /// The line of versions, its layout, and when an object that is read last
-    /// changed.
-    of: Option<(Lineage, u64, Generation)>,
-    /// The version that was counted last.
+    /// The lineage and layout of the versions counted, and the generation of the newest object that was read.
+    lineage: Option<(Lineage, u64, Generation)>,
+    /// The generation of the version that was counted last.
     at: Generation,
     keys: Keys,
-    /// By the number of the chunk.
+    /// The contributions by chunk id.
     parts: Vec<Part>,
-    /// How many entries the parts have.
+    /// The number of entries in all parts.
     entries: usize,
     spare: Part,
 }
 
 impl Ledger {
-    /// The sums of this version, and whether anything was added to any, were it to
-    /// nothing. `reads` is when an object that counting reads last changed; `start`
-    /// makes the sums; `count` tells what a chunk adds, and may make more of them.
+    /// Updates the sums to this version, and returns them with whether any chunk contributes anything. `reads` is the
+    /// generation of the newest object that the counting reads, `start` creates the sums, and `count` adds a chunk's
+    /// contribution to a part and may create more sums.
     pub(super) fn follow(
         &mut self,
         cluster: &Cluster,
@@ -60,13 +57,13 @@ impl Ledger {
         start: impl FnOnce(&mut Keys),
         mut count: impl FnMut(&mut Keys, &Chunk, &mut Part),
     ) -> (&Keys, bool) {
-        let of = (cluster.line(), cluster.layout(), reads);
-        if self.of.as_ref() == Some(&of) && self.at <= cluster.generation() {
+        let lineage = (cluster.line(), cluster.layout(), reads);
+        if self.lineage.as_ref() == Some(&lineage) && self.at <= cluster.generation() {
             for (id, chunk) in cluster.chunks_newer_than(self.at) {
                 self.update(id, chunk, &mut count);
             }
         } else {
-            *self = Ledger { of: Some(of), ..Ledger::default() };
+            *self = Ledger { lineage: Some(lineage), ..Ledger::default() };
             start(&mut self.keys);
             for (id, _, chunk) in cluster.chunk_list() {
                 self.update(id, chunk, &mut count);
@@ -104,24 +101,24 @@ impl Ledger {
     }
 }
 
-/// Most templates of which something is remembered.
-const MOST: usize = 64;
+/// The largest number of templates to cache values for.
+const MAX_TEMPLATES: usize = 64;
 
-/// What a plugin remembers for pods of one template, from one cycle to the next.
-/// Answers never depend on it.
+/// Values that a plugin caches for the pods of each template from one cycle to the next. Decisions never depend on
+/// whether a value is cached.
 pub(super) struct Remembered<T>(Mutex<ByTemplate<T>>);
 
 struct ByTemplate<T> {
     known: HashMap<Arc<Template>, T, FixedState>,
-    /// The oldest first.
+    /// The templates, least recently inserted first.
     turns: VecDeque<Arc<Template>>,
 }
 
 impl<T: Default> Remembered<T> {
-    /// Works with what is remembered for pods of this template. Others wait so long.
+    /// Calls `work` with the value cached for this template. Holds the lock meanwhile, so other threads wait.
     pub(super) fn with<R>(&self, template: &Arc<Template>, work: impl FnOnce(&mut T) -> R) -> R {
         let mut all = self.0.lock().unwrap_or_else(|poisoned| {
-            // What a panic left behind may be half counted.
+            // A panic may have left a value half updated.
             self.0.clear_poison();
             let mut all = poisoned.into_inner();
             *all = ByTemplate::default();
@@ -131,7 +128,7 @@ impl<T: Default> Remembered<T> {
         if let Some(one) = known.get_mut(template) {
             return work(one);
         }
-        if known.len() >= MOST
+        if known.len() >= MAX_TEMPLATES
             && let Some(oldest) = turns.pop_front()
         {
             known.remove(&oldest);
@@ -153,7 +150,7 @@ impl<T> Default for Remembered<T> {
     }
 }
 
-/// A copy of a plugin remembers nothing yet.
+/// A cloned plugin starts with an empty cache.
 impl<T> Clone for Remembered<T> {
     fn clone(&self) -> Remembered<T> {
         Remembered::default()

@@ -1,5 +1,5 @@
-//! Kube-scheduler's plugins, one file each, with its rules and its words
-//! (pkg/scheduler/framework/plugins, 1.36).
+//! The plugins of kube-scheduler, one per file, with the same rules and messages (pkg/scheduler/framework/plugins,
+//! 1.36).
 
 #[cfg(feature = "k8s")]
 mod args;

@@ -11,11 +11,11 @@ use crate::model::{
 };
 use crate::snapshot::{Chunk, Cluster, Column, NodeInfo, lanes};
 
-/// Rejects nodes that the pod's node selector or required node affinity does
-/// not match, and prefers those that its preferred terms match.
+/// Rejects nodes that do not match the pod's node selector or required node affinity, and prefers nodes that match its
+/// preferred terms.
 #[derive(Clone, Debug, Default)]
 pub struct NodeAffinity {
-    /// What holds for every pod besides its own affinity (`addedAffinity`).
+    /// The affinity that applies to every pod in addition to its own (`addedAffinity`).
     pub added: model::NodeAffinity,
 }
 
@@ -23,12 +23,12 @@ const NAME: &str = "NodeAffinity";
 const ADDED: &str = "node(s) didn't match scheduler-enforced node affinity";
 const REASON: &str = "node(s) didn't match Pod's node affinity/selector";
 
-/// What a pod requires of its nodes.
+/// The node requirements of a pod.
 pub(super) struct Required<'a> {
     added: Option<&'a NodeSelector>,
     selector: &'a Labels,
     affinity: Option<&'a NodeSelector>,
-    /// Whether the answer is the same for all nodes of one shared label set.
+    /// Whether all nodes with the same label set get the same verdict.
     by_set: bool,
 }
 
@@ -37,12 +37,12 @@ struct Preferred<'a> {
     by_set: bool,
 }
 
-/// Whether a term asks for the node's name or hostname.
+/// Returns whether a term reads the node's name or hostname.
 fn is_own(term: &NodeSelectorTerm) -> bool {
     !term.match_fields.is_empty() || term.match_expressions.iter().any(|r| &*r.key == HOSTNAME)
 }
 
-/// Whether a node is one that a pod's selector and required affinity want.
+/// Returns whether a node matches a pod's selector and required affinity.
 pub(super) fn is_required(
     selector: &Labels,
     affinity: Option<&NodeSelector>,
@@ -81,7 +81,7 @@ impl Plugin for NodeAffinity {
             })
         };
         let (old, new) = (node.old.as_deref(), node.new.as_deref());
-        Ok(Hint::queue_if(hints::nodes::came_true(old, new, matches)))
+        Ok(Hint::queue_if(hints::nodes::starts_to_match(old, new, matches)))
     }
 
     fn is_local(&self) -> bool {
@@ -121,8 +121,8 @@ impl Plugin for NodeAffinity {
     }
 }
 
-/// The only nodes that the terms allow by name: names are intersected within a
-/// term and united over terms; one term without names allows all nodes.
+/// Returns the only nodes that the terms allow by name, or `None` if all names are allowed. Names are intersected
+/// within a term and united over terms; one term without names allows all nodes.
 fn named(affinity: &NodeSelector) -> Option<Vec<Name>> {
     let mut all: Vec<Name> = Vec::new();
     for term in &affinity.terms {
@@ -147,7 +147,7 @@ fn named(affinity: &NodeSelector) -> Option<Vec<Name>> {
 }
 
 impl Required<'_> {
-    /// Whether the node is one of those that every pod must be on.
+    /// Returns whether the node matches the added affinity.
     fn is_added(&self, name: &str, labels: &(impl LabelLookup + ?Sized)) -> bool {
         self.added.is_none_or(|added| added.matches(name, labels))
     }
@@ -158,7 +158,7 @@ impl Required<'_> {
 }
 
 impl<'a> Required<'a> {
-    /// What the pods of this spec require themselves, if anything.
+    /// Returns the requirements of this pod spec itself, or `None` if it has none.
     pub(super) fn of(spec: &'a PodSpec) -> Option<Required<'a>> {
         Required::with(spec, None)
     }
@@ -174,7 +174,7 @@ impl<'a> Required<'a> {
         Some(Required { added, selector, affinity, by_set })
     }
 
-    /// The lanes of nodes that meet it.
+    /// Returns the lanes of nodes that match.
     pub(super) fn matching(&self, cluster: &Cluster, chunk: &Chunk, mask: u64) -> u64 {
         if !self.by_set {
             return each_lane(mask, |lane| {
@@ -212,7 +212,7 @@ impl Filter for Required<'_> {
         self.added.is_none().then_some(REASON)
     }
 
-    /// Whoever goes, the node stays what it is.
+    /// Evicting pods does not change the verdict on a node.
     fn resolvable(&self, _: &Cluster, _: &Chunk, _: u64) -> u64 {
         0
     }

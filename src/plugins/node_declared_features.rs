@@ -7,7 +7,7 @@ use crate::snapshot::{Chunk, Cluster, NodeInfo};
 use super::hints::{self, ClusterEvent, Hint, Interest};
 use super::volumes::never;
 
-/// Rejects nodes that do not declare a feature that the pod needs.
+/// Rejects nodes that do not declare all features that the pod requires.
 #[derive(Clone, Copy, Debug)]
 pub struct NodeDeclaredFeatures;
 
@@ -66,7 +66,7 @@ impl Filter for Needed<'_> {
         Some(REASON)
     }
 
-    /// Whoever goes, the node stays what it is.
+    /// Evicting pods does not change the verdict on a node.
     fn resolvable(&self, _: &Cluster, _: &Chunk, _: u64) -> u64 {
         0
     }
@@ -79,7 +79,7 @@ mod tests {
     use crate::{Config, Engine};
 
     #[test]
-    fn a_node_must_declare_all_that_is_needed() {
+    fn a_node_must_declare_all_required_features() {
         let (mut writer, _) = Engine::inline(Config::default());
         for (name, features) in [("none", &[][..]), ("one", &["A"]), ("both", &["A", "B"])] {
             let node = node(name).cpu(1_000).declared_features(features.iter().copied());

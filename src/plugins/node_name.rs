@@ -1,11 +1,11 @@
-//! Pods that name their node (nodename/node_name.go).
+//! Pods that name a node (nodename/node_name.go).
 
 use super::hints::{self, Interest};
 use crate::framework::{Code, Cycle, Filter, Plugin, Point, PreFilter, Reads, Status};
 use crate::model::Name;
 use crate::snapshot::{Chunk, Cluster, NodeInfo};
 
-/// Rejects nodes other than the one that the pod names.
+/// Rejects all nodes other than the one that the pod names.
 #[derive(Clone, Copy, Debug)]
 pub struct NodeName;
 
@@ -54,7 +54,7 @@ impl Filter for Named<'_> {
         Some(REASON)
     }
 
-    /// Whoever goes, the node stays what it is.
+    /// Evicting pods does not change the verdict on a node.
     fn resolvable(&self, _: &Cluster, _: &Chunk, _: u64) -> u64 {
         0
     }

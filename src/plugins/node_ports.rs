@@ -1,11 +1,11 @@
-//! Ports of the host (nodeports/node_ports.go).
+//! Host ports (nodeports/node_ports.go).
 
 use super::hints::{self, ClusterEvent, Hint, Interest};
 use crate::framework::{Code, Cycle, Filter, Plugin, Point, PreFilter, Reads, Status};
 use crate::model::{HostPort, Pod};
 use crate::snapshot::{Chunk, Cluster, NodeInfo};
 
-/// Rejects nodes on which a port that the pod wants is taken.
+/// Rejects nodes on which a host port of the pod is already in use.
 #[derive(Clone, Copy, Debug)]
 pub struct NodePorts;
 

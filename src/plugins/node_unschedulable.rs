@@ -5,8 +5,7 @@ use crate::framework::{Code, Cycle, Filter, Plugin, Point, PreFilter, Reads, Sta
 use crate::model::{Pod, Taint, TaintEffect};
 use crate::snapshot::{Chunk, Cluster, NodeInfo};
 
-/// Rejects nodes that are cordoned, unless the pod tolerates the taint
-/// `node.kubernetes.io/unschedulable`.
+/// Rejects cordoned nodes, unless the pod tolerates the taint `node.kubernetes.io/unschedulable`.
 #[derive(Clone, Copy, Debug)]
 pub struct NodeUnschedulable;
 
@@ -79,7 +78,7 @@ impl Filter for NotCordoned {
         Some(REASON)
     }
 
-    /// Whoever goes, the node stays what it is.
+    /// Evicting pods does not change the verdict on a node.
     fn resolvable(&self, _: &Cluster, _: &Chunk, _: u64) -> u64 {
         0
     }

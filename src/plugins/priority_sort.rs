@@ -1,11 +1,11 @@
-//! The order of the queue (queuesort/priority_sort.go).
+//! The queue sort order (queuesort/priority_sort.go).
 
 use std::cmp::Ordering;
 
 use crate::framework::{Plugin, Point, QueuedPod};
 
-/// Pods of higher priority first, and of equal ones those that queued first; those of a
-/// pod group as the first of them did.
+/// Orders pods by descending priority and then by the time at which they were queued. The pods of a group all rank by
+/// its first pod.
 #[derive(Clone, Copy, Debug)]
 pub struct PrioritySort;
 
@@ -34,7 +34,7 @@ mod tests {
     use crate::model::{Generation, Timestamp, pod};
 
     #[test]
-    fn the_higher_priority_goes_first_and_then_the_older_pod() {
+    fn higher_priority_comes_first_and_then_the_older_pod() {
         let queued = |priority, at| {
             let pod = pod("p").priority(priority).build();
             QueuedPod::new(pod, Timestamp(at), Generation::ZERO)
@@ -42,7 +42,7 @@ mod tests {
         let compare = |a: QueuedPod, b: QueuedPod| {
             let compared = PrioritySort.compare(&a, &b);
             let by_key = PrioritySort.sort_key(&a).cmp(&PrioritySort.sort_key(&b));
-            assert_eq!(compared, by_key, "the key orders as the comparison does");
+            assert_eq!(compared, by_key, "the key and the comparison agree");
             compared
         };
         assert_eq!(compare(queued(10, 9), queued(1, 1)), Ordering::Less);

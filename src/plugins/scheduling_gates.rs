@@ -1,11 +1,11 @@
-//! Pods that are held back (schedulinggates/scheduling_gates.go).
+//! Pods with scheduling gates (schedulinggates/scheduling_gates.go).
 
 use super::hints::{self, ClusterEvent, Hint, Interest};
 use crate::framework::{Code, Plugin, Point, Status};
 use crate::model::Pod;
 use crate::snapshot::Cluster;
 
-/// Keeps pods with scheduling gates from queueing.
+/// Gates pods in the queue until all their scheduling gates are removed.
 #[derive(Clone, Copy, Debug)]
 pub struct SchedulingGates;
 

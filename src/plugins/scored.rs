@@ -1,28 +1,26 @@
-//! Resources as scores see them: which, how much, how heavy
-//! (noderesources/resource_allocation.go).
+//! Resources as the scoring plugins see them: names, amounts and weights (noderesources/resource_allocation.go).
 
 use crate::model::{Name, Resources};
 use crate::snapshot::{Account, Cluster};
 
-/// A resource that is scored, and how much it weighs.
+/// A scored resource and its weight.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ResourceWeight {
-    /// Its name.
+    /// The resource's name.
     pub name: Name,
-    /// Its weight, 1 to 100.
+    /// The resource's weight, 1 to 100.
     pub weight: i64,
 }
 
 impl ResourceWeight {
-    /// Cpu and memory, weight 1 each: what is scored where nobody says
-    /// otherwise.
+    /// Returns cpu and memory with weight 1 each, which are scored by default.
     #[must_use]
     pub fn cpu_and_memory() -> Vec<ResourceWeight> {
         ["cpu", "memory"].map(|name| ResourceWeight { name: name.into(), weight: 1 }).into()
     }
 }
 
-/// Whether kernels for cpu and memory of weight 1 apply.
+/// Returns whether these are cpu and memory with weight 1, for which kernels exist.
 pub(super) fn is_default(resources: &[ResourceWeight]) -> bool {
     matches!(resources, [cpu, memory]
         if *cpu.name == *"cpu" && *memory.name == *"memory" && (cpu.weight, memory.weight) == (1, 1))
@@ -33,7 +31,7 @@ enum Which {
     Cpu,
     Memory,
     EphemeralStorage,
-    /// By its number in the version; none where no node has it.
+    /// The resource's id in the version, or `None` if no node offers it.
     Scalar(Option<u32>),
     Pods,
 }
@@ -46,7 +44,7 @@ pub(super) struct Scored {
     pub(super) weight: i64,
 }
 
-/// What a pod requests of these resources.
+/// Resolves these resources for a pod that requests `pod`.
 pub(super) fn scored(
     cluster: &Cluster,
     resources: &[ResourceWeight],
@@ -57,7 +55,7 @@ pub(super) fn scored(
             "cpu" => (Which::Cpu, pod.cpu.0),
             "memory" => (Which::Memory, pod.memory.0),
             "ephemeral-storage" => (Which::EphemeralStorage, pod.ephemeral_storage.0),
-            // How many pods a node may run is not scored.
+            // The number of pods on a node is not scored.
             "pods" => (Which::Pods, 0),
             name => (Which::Scalar(cluster.resource_id(name)), pod.scalars.get(name).unwrap_or(0)),
         };
@@ -67,9 +65,9 @@ pub(super) fn scored(
 }
 
 impl Scored {
-    /// What is allocatable, and what is taken, with defaults for containers that
-    /// request nothing where `non_zero` says so; none where a node has none of
-    /// it, or it is a scalar that the pod does not ask for.
+    /// Returns the allocatable and the requested amount in a lane, or `None` if the node offers nothing of the resource
+    /// or if it is a scalar that the pod does not request. If `non_zero` is set, containers without a request count
+    /// with the default request.
     pub(super) fn on(&self, account: Account<'_>, at: usize, non_zero: bool) -> Option<(i64, i64)> {
         let (allocatable, taken) = match self.which {
             Which::Cpu if non_zero => (account.allocatable_cpu()[at], account.non_zero_cpu()[at]),
@@ -93,9 +91,8 @@ impl Scored {
     }
 }
 
-/// `part * 100 / whole`, rounded down, exactly, for `0 <= part <= whole` and
-/// `whole > 0`: by doubles where the product is below 2^53, which divide exactly
-/// and many times faster.
+/// Returns `part * 100 / whole`, rounded down exactly, for `0 <= part <= whole` and `whole > 0`. Products below 2^53
+/// are divided as doubles, which is exact for them and many times faster.
 pub(super) fn percent(part: i64, whole: i64) -> i64 {
     if part < 1 << 46 {
         ((part * 100) as f64 / whole as f64) as i64

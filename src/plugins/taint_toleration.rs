@@ -8,22 +8,21 @@ use crate::framework::{
 use crate::model::{Pod, PodSpec, Taint, TaintEffect, Toleration};
 use crate::snapshot::{Chunk, Cluster, Column, LANES, NodeInfo, lanes};
 
-/// Rejects nodes with a taint that the pod does not tolerate, and prefers those
-/// with fewer taints that it would rather avoid.
+/// Rejects nodes with a taint that the pod does not tolerate, and prefers nodes with fewer untolerated
+/// `PreferNoSchedule` taints.
 #[derive(Clone, Copy, Debug)]
 pub struct TaintToleration;
 
 const NAME: &str = "TaintToleration";
 const REASON: &str = "node(s) had untolerated taint(s)";
 
-/// So many sets of taints are looked through before any node is.
+/// The largest number of taint sets that PreScore inspects before it falls back to scoring nodes.
 const FEW: usize = 64;
 
-/// What a pod tolerates.
+/// The tolerations of a pod.
 pub(super) struct Tolerated<'a>(&'a [Toleration]);
 
-/// Whether there is a taint that keeps pods away and that none of these
-/// tolerates.
+/// Returns whether a taint that repels pods is tolerated by none of these tolerations.
 fn has_untolerated(tolerations: &[Toleration], taints: &[Taint]) -> bool {
     taints
         .iter()
@@ -63,7 +62,7 @@ impl Plugin for TaintToleration {
         Ok(PreFilter::Filter(Box::new(Tolerated::of(&cycle.pod.template))))
     }
 
-    /// Its `Score` reads the state of PreScore and fails without it.
+    /// Kube-scheduler's `Score` reads the state of PreScore and fails without it.
     fn score_alone<'a>(
         &'a self,
         _: Cycle<'a>,
@@ -82,7 +81,7 @@ impl Plugin for TaintToleration {
         let prefers =
             |t: &&Toleration| t.effect.is_none_or(|effect| effect == TaintEffect::PreferNoSchedule);
         let avoided = Avoided(pod.template.tolerations.iter().filter(prefers).collect());
-        // Where no node has a taint to avoid, all have the best score.
+        // If no node has a taint to avoid, all nodes get the best score.
         let none = |taints| avoided.count(taints) == 0;
         if cluster.taint_sets(FEW).is_some_and(|mut sets| sets.all(none)) {
             return Ok(PreScore::All(100));
@@ -96,7 +95,7 @@ impl<'a> Tolerated<'a> {
         Tolerated(&spec.tolerations)
     }
 
-    /// The lanes of nodes whose taints are tolerated.
+    /// Returns the lanes of nodes whose taints are tolerated.
     pub(super) fn tolerating(&self, cluster: &Cluster, chunk: &Chunk, mask: u64) -> u64 {
         let rejected = each_same(chunk.taint_set(), mask & chunk.tainted(), |lane, all| {
             let taints = cluster.taint_set(chunk.taint_set()[lane]);
@@ -125,7 +124,7 @@ impl Filter for Tolerated<'_> {
         Some(REASON)
     }
 
-    /// Whoever goes, the node stays what it is.
+    /// Evicting pods does not change the verdict on a node.
     fn resolvable(&self, _: &Cluster, _: &Chunk, _: u64) -> u64 {
         0
     }

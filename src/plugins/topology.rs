@@ -1,10 +1,9 @@
-//! Sums by topology domain: what InterPodAffinity and PodTopologySpread count.
+//! Sums by topology domain, as counted by InterPodAffinity and PodTopologySpread.
 //!
-//! Nodes with equal labels share one numbered set, so a key is looked up once a
-//! set and not once a node; hostnames, which every node has for itself, are
-//! numbered once for all cycles. Pods are taken from the tallies of chunks, by
-//! their labels; and sums are kept from one cycle to the next in a
-//! [`Ledger`](super::ledger::Ledger).
+//! Nodes with equal labels share a numbered label set, so a key is looked up once per set and not once per node.
+//! Hostnames, which are unique to each node, are numbered once for all cycles. Pods are counted by the tallies of
+//! chunks, which group them by labels, and a [`Ledger`](super::ledger::Ledger) keeps the sums from one cycle to the
+//! next.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -16,22 +15,21 @@ use crate::hash::Keyed;
 use crate::model::{HOSTNAME, Name};
 use crate::snapshot::{Chunk, Cluster, Column, Hosts, NodeInfo, lanes};
 
-/// The number of a domain: of one value of a topology key.
+/// The number of a domain, that is, of one value of a topology key.
 pub(super) type Domain = u32;
 
 const NONE: Domain = Hosts::NONE;
 
-/// The domains of one topology key, for as long as the layout of a line of
-/// versions stays ([`Cluster::layout`]).
+/// The domains of one topology key, valid as long as the layout of the lineage does not change ([`Cluster::layout`]).
 pub(super) struct Topology {
     pub(super) key: Name,
     domains: Domains,
 }
 
 enum Domains {
-    /// Each node has a value of its own, mostly.
+    /// For hostnames, of which nodes rarely share a value.
     Hosts(Arc<Hosts>),
-    /// By the number of a node's label set; [`NONE`] where the key is missing.
+    /// The domains by label set number, [`NONE`] if the key is missing, and the number of domains.
     Sets(Vec<Domain>, usize),
 }
 
@@ -55,7 +53,7 @@ impl Topology {
         Topology { key: key.clone(), domains: Domains::Sets(sets, numbers.len()) }
     }
 
-    /// How many values the key has; domains are below this.
+    /// The number of values of the key; domains are below it.
     pub(super) fn len(&self) -> usize {
         match &self.domains {
             Domains::Hosts(hosts) => hosts.len(),
@@ -63,12 +61,12 @@ impl Topology {
         }
     }
 
-    /// Whether it is the topology of single nodes.
+    /// Returns whether the domains are single nodes.
     pub(super) fn is_of_hosts(&self) -> bool {
         matches!(self.domains, Domains::Hosts(_))
     }
 
-    /// The domain of a lane; none where the node lacks the key.
+    /// Returns the domain of a lane, or `None` if the node lacks the key.
     pub(super) fn domain_in(&self, chunk: &Chunk, lane: usize) -> Option<Domain> {
         let domain = match &self.domains {
             Domains::Hosts(hosts) => hosts.get(chunk.slot()[lane].0),
@@ -77,13 +75,13 @@ impl Topology {
         (domain != NONE).then_some(domain)
     }
 
-    /// The domain of a node; none where it lacks the key.
+    /// Returns the domain of a node, or `None` if it lacks the key.
     pub(super) fn domain(&self, node: NodeInfo<'_>) -> Option<Domain> {
         let (chunk, lane) = node.place();
         self.domain_in(chunk, lane)
     }
 
-    /// The lanes of `mask` that have the key.
+    /// Returns the lanes of `mask` whose nodes have the key.
     pub(super) fn having(&self, chunk: &Chunk, mask: u64) -> u64 {
         if self.is_of_hosts() {
             return each_lane(mask, |lane| self.domain_in(chunk, lane).is_some());
@@ -94,28 +92,32 @@ impl Topology {
         })
     }
 
-    /// Tells of the domains of these lanes, each with some of them; a domain may
-    /// come more than once.
-    pub(super) fn each(&self, chunk: &Chunk, mask: u64, mut tell: impl FnMut(Option<Domain>, u64)) {
+    /// Calls `visit` with each domain of these lanes and the mask of its lanes. A domain may be visited more than once.
+    pub(super) fn each(
+        &self,
+        chunk: &Chunk,
+        mask: u64,
+        mut visit: impl FnMut(Option<Domain>, u64),
+    ) {
         if self.is_of_hosts() {
-            lanes(mask).for_each(|lane| tell(self.domain_in(chunk, lane), 1 << lane));
+            lanes(mask).for_each(|lane| visit(self.domain_in(chunk, lane), 1 << lane));
             return;
         }
         each_same(chunk.label_set(), mask, |lane, lanes| {
-            tell(self.domain_in(chunk, lane), lanes);
+            visit(self.domain_in(chunk, lane), lanes);
             0
         });
     }
 }
 
-/// Replaces each score; equal ones that stand together are asked about once, since
-/// neighbours mostly are in one domain.
-pub(super) fn each_run(scores: &mut [i64], of: impl Fn(i64) -> i64) {
+/// Replaces each score by `map(score)`. Runs of equal scores call `map` once, because neighbours are mostly in one
+/// domain.
+pub(super) fn each_run(scores: &mut [i64], map: impl Fn(i64) -> i64) {
     let mut last = None;
     for score in scores {
         let new = match last {
             Some((old, new)) if old == *score => new,
-            _ => of(*score),
+            _ => map(*score),
         };
         last = Some((*score, new));
         *score = new;
@@ -124,14 +126,13 @@ pub(super) fn each_run(scores: &mut [i64], of: impl Fn(i64) -> i64) {
 
 /// A sum for each domain of a key.
 ///
-/// A clone shares what was counted when it was made, and keeps what is added to
-/// it since for itself.
+/// A clone shares the sums counted so far, and keeps later additions to itself.
 #[derive(Clone)]
 pub(super) struct Sums {
     pub(super) topology: Arc<Topology>,
     sums: Arc<Vec<i64>>,
     total: i64,
-    /// What a clone adds: a handful, for the domains of one node.
+    /// The additions of a clone: a few, for the domains of one node.
     changes: Vec<(Domain, i64)>,
 }
 
@@ -141,13 +142,13 @@ impl Sums {
         Sums { topology, sums, total: 0, changes: Vec::new() }
     }
 
-    /// Adds for all who share the sums from now on.
+    /// Adds to the shared sums.
     pub(super) fn count(&mut self, domain: Domain, amount: i64) {
         self.total += amount;
         Arc::make_mut(&mut self.sums)[domain as usize] += amount;
     }
 
-    /// Adds for this clone.
+    /// Adds to this clone only.
     pub(super) fn add(&mut self, domain: Domain, amount: i64) {
         self.total += amount;
         match self.changes.iter_mut().find(|(changed, _)| *changed == domain) {
@@ -167,7 +168,7 @@ impl Sums {
         }
     }
 
-    /// The lanes of `mask` whose domain has a sum above 0.
+    /// Returns the lanes of `mask` whose domain has a positive sum.
     pub(super) fn positive(&self, chunk: &Chunk, mask: u64) -> u64 {
         let is_positive =
             |lane| self.topology.domain_in(chunk, lane).is_some_and(|domain| self.get(domain) > 0);
@@ -181,7 +182,7 @@ impl Sums {
         }
     }
 
-    /// Adds to each of these lanes the sum of its domain.
+    /// Adds to the score of each of these lanes the sum of its domain.
     pub(super) fn add_to(&self, chunk: &Chunk, mask: u64, scores: &mut Column<i64>) {
         self.topology.each(chunk, mask, |domain, all| {
             let sum = domain.map_or(0, |domain| self.get(domain));
@@ -191,23 +192,23 @@ impl Sums {
         });
     }
 
-    /// The sum over all domains.
+    /// Returns the sum over all domains.
     pub(super) fn total(&self) -> i64 {
         self.total
     }
 
-    /// The domains that a clone changed.
+    /// Iterates over the domains that this clone changed.
     pub(super) fn changed(&self) -> impl Iterator<Item = Domain> {
         self.changes.iter().map(|(domain, _)| *domain)
     }
 }
 
-/// The sums of several keys, each key once.
+/// The sums of several keys, at most one per key.
 #[derive(Clone, Default)]
 pub(super) struct Keys(pub(super) Vec<Sums>);
 
 impl Keys {
-    /// The position of a key.
+    /// Returns the position of a key, and adds the key if it is missing.
     pub(super) fn at(&mut self, cluster: &Cluster, key: &Name) -> usize {
         let known = self.0.iter().position(|sums| sums.topology.key == *key);
         known.unwrap_or_else(|| {
@@ -217,7 +218,7 @@ impl Keys {
     }
 }
 
-/// What was decided about numbered things, each decided when it is first met.
+/// A cache of decisions by number, each made on the first lookup.
 pub(super) struct Decided<T>(HashMap<u32, T, FixedState>);
 
 impl<T> Default for Decided<T> {
@@ -227,12 +228,12 @@ impl<T> Default for Decided<T> {
 }
 
 impl<T> Decided<T> {
-    /// What was decided about this one.
+    /// Returns the decision for this number, and makes it on the first lookup.
     pub(super) fn get(&mut self, number: u32, decide: impl FnOnce() -> T) -> &T {
         self.0.entry(number).or_insert_with(decide)
     }
 
-    /// The same of one that was met.
+    /// Returns the decision for this number if it was made before.
     pub(super) fn known(&self, number: u32) -> Option<&T> {
         self.0.get(&number)
     }

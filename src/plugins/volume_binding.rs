@@ -1,5 +1,5 @@
-//! Volumes that are bound to claims, or could be (volumebinding/volume_binding.go,
-//! binder.go; component-helpers/storage/volume `FindMatchingVolume`).
+//! Volumes that are bound to claims, or can be bound (volumebinding/volume_binding.go, binder.go;
+//! component-helpers/storage/volume `FindMatchingVolume`).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,13 +17,12 @@ use crate::snapshot::{Chunk, Cluster, NodeInfo};
 use super::hints::{self, ClusterEvent, Hint, Interest};
 use super::volumes::{claim, is_for, is_reached, never, not_found, uses, volume};
 
-/// Rejects nodes that do not reach the pod's bound volumes, and those for which
-/// its other claims could not be bound; sets volumes aside for those when the pod
-/// is placed, and has them bound before it is.
+/// Rejects nodes from which the pod's bound volumes are not accessible, and nodes for which its other claims cannot be
+/// bound. Reserves volumes for those claims when the pod is assumed, and binds them before the pod is bound.
 #[derive(Clone)]
 pub struct VolumeBinding {
     binder: Option<Arc<dyn VolumeBinder>>,
-    /// How long binding a pod's volumes may take; 10 minutes by default.
+    /// The limit on the time for binding a pod's volumes; 10 minutes by default.
     pub bind_timeout: Duration,
 }
 
@@ -35,7 +34,7 @@ const NO_VOLUME: &str = "node(s) unavailable due to one or more pvc(s) bound to 
 const NO_PROVISIONER: &str = "kubernetes.io/no-provisioner";
 
 impl VolumeBinding {
-    /// Sets aside and binds through this handle's [`VolumeBinder`].
+    /// Creates a plugin that reserves and binds through this handle's [`VolumeBinder`].
     #[must_use]
     pub fn new(handle: &Handle) -> VolumeBinding {
         VolumeBinding {
@@ -46,7 +45,8 @@ impl VolumeBinding {
 
     fn binder(&self) -> Result<&Arc<dyn VolumeBinder>, Status> {
         self.binder.as_ref().ok_or_else(|| {
-            let reason = "the handle has no volume binder: make the plugin with one that has";
+            let reason =
+                "the handle has no volume binder: create the plugin from a handle with one";
             Status::error(NAME, reason)
         })
     }
@@ -60,10 +60,10 @@ impl std::fmt::Debug for VolumeBinding {
 
 struct Claims<'a> {
     cluster: &'a Cluster,
-    /// Volumes that are bound; none for one that is gone.
+    /// The bound volumes, `None` for a volume that does not exist.
     bound: Vec<Option<&'a Arc<PersistentVolume>>>,
-    /// Claims to be bound when the pod is placed, the smallest first, each with
-    /// its class and the volumes of that.
+    /// Claims to be bound when the pod is placed, in ascending order of their requests, each with its class and the
+    /// class's volumes.
     open: Vec<Open<'a>>,
 }
 
@@ -102,7 +102,7 @@ impl Plugin for VolumeBinding {
         })
     }
 
-    /// Nothing for a pod whose claims are all bound.
+    /// Does nothing for a pod whose claims are all bound.
     fn reserve(&self, cycle: Cycle<'_>, node: &Name) -> Result<(), Status> {
         let Some(claims) = Claims::of(cycle.cluster, cycle.pod)? else { return Ok(()) };
         if claims.open.is_empty() {
@@ -143,7 +143,7 @@ impl Plugin for VolumeBinding {
 }
 
 impl<'a> Claims<'a> {
-    /// The pod's claims; none where it has none.
+    /// Returns the pod's claims, or `None` if it has none.
     fn of(cluster: &'a Cluster, pod: &Pod) -> Result<Option<Claims<'a>>, Status> {
         let reject = |why: String| Err(never(NAME, why));
         let mut claims = Vec::new();
@@ -216,7 +216,7 @@ impl<'a> Claims<'a> {
     }
 }
 
-/// Whether the volume is kept for the claim.
+/// Returns whether the volume is reserved for the claim.
 fn is_kept_for(volume: &PersistentVolume, claim: &PersistentVolumeClaim) -> bool {
     volume.claim.as_ref().is_some_and(|reference| {
         (&reference.namespace, &reference.name) == (&claim.namespace, &claim.name)
@@ -224,8 +224,8 @@ fn is_kept_for(volume: &PersistentVolume, claim: &PersistentVolumeClaim) -> bool
     })
 }
 
-/// The volume to bind to a claim for a pod on this node: one that is kept for
-/// it, or else the smallest that will do.
+/// Returns the volume to bind to a claim for a pod on this node: the one reserved for the claim, or else the smallest
+/// that matches.
 fn find<'a>(
     open: &Open<'a>,
     node: &Node,
@@ -250,20 +250,20 @@ fn find<'a>(
         let selected = claim.selector.as_ref().is_none_or(|s| s.matches(&volume.labels));
         let has_modes = claim.access_modes.iter().all(|mode| volume.access_modes.contains(mode));
         if smallest.is_none() && volume.is_available && selected && is_reached && has_modes {
-            // They come by size.
+            // The volumes are sorted by capacity.
             smallest = Some(*volume);
         }
     }
     smallest
 }
 
-/// What a node lacks for a claim.
+/// Why a claim cannot be bound on a node.
 enum Lack {
     Volume,
     Storage,
 }
 
-/// What the open claims get on a node.
+/// How the open claims would be bound on a node.
 #[derive(Default)]
 struct Plan<'c, 'a> {
     bindings: Vec<(&'c Open<'a>, &'a Arc<PersistentVolume>)>,
@@ -271,7 +271,7 @@ struct Plan<'c, 'a> {
 }
 
 impl Plan<'_, '_> {
-    /// The objects as they are to be.
+    /// Returns the assumed states of the volumes and claims.
     fn volumes(&self, node: &Name) -> PodVolumes {
         let binding = |(open, volume): &(&Open<'_>, &Arc<PersistentVolume>)| {
             let claim = ClaimReference {
@@ -297,8 +297,7 @@ impl Plan<'_, '_> {
 }
 
 impl<'a> Claims<'a> {
-    /// What the open claims would be bound to for a pod on this node: volumes
-    /// that there are, or ones that would be made.
+    /// Plans how the open claims would be bound for a pod on this node: to existing volumes or to provisioned ones.
     fn plan(&self, node: &Node) -> Result<Plan<'_, 'a>, Lack> {
         let mut plan = Plan::default();
         for open in &self.open {
@@ -329,8 +328,8 @@ impl<'a> Claims<'a> {
         Ok(plan)
     }
 
-    /// Whether the class's driver says that it can make the volume for the node,
-    /// or says nothing of what it can.
+    /// Returns whether the class's driver reports enough capacity for the volume on the node, or does not report
+    /// capacity at all.
     fn has_room(&self, open: &Open<'_>, node: &Node) -> bool {
         let objects = self.cluster.objects();
         let driver = objects.csi_drivers.get("", &open.class.provisioner);
@@ -369,7 +368,7 @@ impl Filter for Claims<'_> {
         Reads::Node
     }
 
-    /// Whoever goes, the node stays what it is.
+    /// Evicting pods does not change the verdict on a node.
     fn resolvable(&self, _: &Cluster, _: &Chunk, _: u64) -> u64 {
         0
     }

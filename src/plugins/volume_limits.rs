@@ -1,4 +1,4 @@
-//! How many volumes a node can have attached (nodevolumelimits/csi.go).
+//! Limits on the number of volumes attached to a node (nodevolumelimits/csi.go).
 
 use std::collections::BTreeMap;
 
@@ -9,28 +9,27 @@ use crate::snapshot::{Chunk, Cluster, NodeInfo};
 use super::hints::{self, ClusterEvent, Hint, Interest};
 use super::volumes::{claim, never, use_of, volume};
 
-/// Rejects nodes on which the pod's volumes would be more than a CSI driver can
-/// attach.
+/// Rejects nodes on which the pod's volumes would exceed the number that a CSI driver can attach.
 ///
-/// Volumes of Kubernetes' own plugins count on nodes where a driver serves them.
+/// Volumes of in-tree plugins are counted on nodes that have migrated the plugin to a CSI driver.
 #[derive(Clone, Copy, Debug)]
 pub struct NodeVolumeLimits;
 
 const NAME: &str = "NodeVolumeLimits";
 const TOO_MANY: &str = "node(s) exceed max volume count";
 
-/// Driver and handle: what is attached once, whoever uses it.
+/// A volume's driver and handle. A volume is attached once, however many pods use it.
 type Volume = (Name, Name);
 
-/// A volume, wherever a node has a driver for it.
+/// A volume to be counted on nodes whose driver serves it.
 struct Attached {
     volume: Volume,
-    /// The plugin that it was of, which the node must have migrated.
+    /// The volume's in-tree plugin, which the node must have migrated.
     plugin: Option<InTreePlugin>,
 }
 
 impl Attached {
-    /// The volume as this node has it attached; none where no driver does that.
+    /// Returns the volume to count on this node, or `None` if no driver of the node serves it.
     fn on(&self, node: &CsiNode) -> Option<&Volume> {
         let is_served = self.plugin.is_none_or(|plugin| {
             plugin.is_always_migrated() || node.migrated.iter().any(|name| **name == *plugin.name)
@@ -42,8 +41,8 @@ impl Attached {
         Attached { volume: (plugin.driver.into(), handle), plugin: Some(plugin) }
     }
 
-    /// The volume of a claim; none where no CSI driver attaches it. One that is
-    /// not bound yet counts as one of its own.
+    /// Returns the volume of a claim, or `None` if no CSI driver attaches it. A claim that is not bound yet counts as a
+    /// separate volume.
     fn of_claim(cluster: &Cluster, claim: &PersistentVolumeClaim) -> Option<Attached> {
         if let Some(volume) = volume(cluster, &claim.volume).filter(|_| !claim.volume.is_empty()) {
             if let Some(volume) = &volume.csi {
@@ -62,7 +61,7 @@ impl Attached {
         }
     }
 
-    /// The volume that a pod uses. Its claim may be gone.
+    /// Returns the volume that a pod uses, or `None` if its claim does not exist.
     fn of_pod(
         cluster: &Cluster,
         namespace: &str,
@@ -76,7 +75,7 @@ impl Attached {
     }
 }
 
-/// What the pod would have attached.
+/// The volumes that the pod needs attached.
 struct Limited(Vec<Attached>);
 
 impl Plugin for NodeVolumeLimits {
@@ -135,7 +134,7 @@ impl Filter for Limited {
         let limit = |driver: &Name| {
             limits.drivers.iter().find(|known| known.name == *driver).and_then(|known| known.limit)
         };
-        let mut wanted: Vec<&Volume> = self.0.iter().filter_map(|it| it.on(limits)).collect();
+        let mut wanted: Vec<&Volume> = self.0.iter().filter_map(|new| new.on(limits)).collect();
         if wanted.iter().all(|(driver, _)| limit(driver).is_none()) {
             return None;
         }
@@ -160,7 +159,7 @@ impl Filter for Limited {
                 *count += 1;
             }
         }
-        // Attachments of volumes that no pod here uses, or uses no more.
+        // Counts attachments whose volumes no pod on this node uses, or no longer uses.
         let attachments = objects.volume_attachments.iter();
         for attachment in attachments.filter(|attachment| attachment.node == *node.name()) {
             let csi = volume(cluster, &attachment.volume).and_then(|volume| volume.csi.clone());

@@ -1,4 +1,4 @@
-//! Disks that pods cannot share (volumerestrictions/volume_restrictions.go).
+//! Volumes that pods cannot share (volumerestrictions/volume_restrictions.go).
 
 use crate::framework::{Code, Cycle, Filter, Plugin, Point, PreFilter, Reads, Status};
 use crate::model::{AccessMode, Name, Pod, VolumeSource};
@@ -7,9 +7,8 @@ use crate::snapshot::{Chunk, Cluster, NodeInfo};
 use super::hints::{self, ClusterEvent, Hint, Interest};
 use super::volumes::{claim, never, not_found};
 
-/// Rejects nodes on which a disk that the pod mounts is mounted in a way that
-/// does not go with it; and all nodes while another pod uses a claim that but
-/// one pod may use.
+/// Rejects nodes on which a disk of the pod is already mounted in a conflicting way. Rejects all nodes while another
+/// pod uses a claim of the pod that only one pod may use.
 #[derive(Clone, Copy, Debug)]
 pub struct VolumeRestrictions;
 
@@ -20,9 +19,9 @@ const IN_USE: &str = "node(s) unavailable due to PersistentVolumeClaim with Read
 #[derive(Clone)]
 struct Restricted<'a> {
     disks: Vec<&'a VolumeSource>,
-    /// Claims that but one pod may use.
+    /// Claims that only one pod may use.
     exclusive: Vec<&'a Name>,
-    /// How many of them are in use.
+    /// The number of uses of these claims.
     in_use: i64,
 }
 
@@ -36,7 +35,7 @@ fn is_restricted(volume: &&VolumeSource) -> bool {
     )
 }
 
-/// Whether both cannot be mounted on one node.
+/// Returns whether both disks cannot be mounted on one node.
 fn conflicts(wanted: &VolumeSource, there: &VolumeSource) -> bool {
     use VolumeSource::{AwsElasticBlockStore, GcePersistentDisk, Iscsi, Rbd};
     match (wanted, there) {
@@ -111,8 +110,8 @@ impl Plugin for VolumeRestrictions {
 }
 
 impl Restricted<'_> {
-    /// How many of the exclusive claims a pod uses, by name: kube-scheduler does
-    /// not look at its namespace here.
+    /// Counts the exclusive claims that a pod uses, matched by name; like kube-scheduler, this ignores the pod's
+    /// namespace.
     fn uses(&self, pod: &Pod) -> i64 {
         pod.template.claims().filter(|claim| self.exclusive.contains(claim)).count() as i64
     }

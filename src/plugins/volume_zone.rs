@@ -1,4 +1,4 @@
-//! Volumes that are in zones (volumezone/volume_zone.go).
+//! Zones of volumes (volumezone/volume_zone.go).
 
 use crate::framework::{Cycle, Filter, Plugin, Point, PreFilter, Reads, Status};
 use crate::model::{Node, Pod, VolumeBindingMode};
@@ -7,15 +7,14 @@ use crate::snapshot::{Chunk, Cluster, NodeInfo};
 use super::hints::{self, ClusterEvent, Hint, Interest};
 use super::volumes::{claim, never, not_found, uses, volume};
 
-/// Rejects nodes that are not in the zones and regions that the labels of the
-/// pod's volumes name.
+/// Rejects nodes outside the zones and regions in the labels of the pod's volumes.
 #[derive(Clone, Copy, Debug)]
 pub struct VolumeZone;
 
 const NAME: &str = "VolumeZone";
 const REASON: &str = "node(s) had no available volume zone";
 
-/// Each key, and the one that took its place where it is an old one.
+/// Each label key with the key that replaces it; a current key maps to itself.
 const KEYS: [(&str, &str); 4] = [
     ("failure-domain.beta.kubernetes.io/zone", "topology.kubernetes.io/zone"),
     ("failure-domain.beta.kubernetes.io/region", "topology.kubernetes.io/region"),
@@ -23,7 +22,7 @@ const KEYS: [(&str, &str); 4] = [
     ("topology.kubernetes.io/region", "topology.kubernetes.io/region"),
 ];
 
-/// A key with what a node may have under it.
+/// The label keys of the pod's volumes, each with the values that a node may have.
 struct Zones<'a>(Vec<(&'static str, &'static str, Vec<&'a str>)>);
 
 impl Plugin for VolumeZone {
@@ -70,7 +69,7 @@ impl Plugin for VolumeZone {
                     Some(class) if class.binding_mode == VolumeBindingMode::Immediate => {
                         return reject("PersistentVolume had no name".to_owned());
                     }
-                    // It is in no zone yet.
+                    // The volume is not provisioned yet and has no zone.
                     Some(_) => continue,
                 }
             }
@@ -92,7 +91,7 @@ impl Plugin for VolumeZone {
 
 impl Zones<'_> {
     fn has(&self, node: &Node) -> bool {
-        // A node in no zone at all is in every one.
+        // A node without any zone label matches every zone.
         KEYS.iter().all(|(key, _)| node.labels.get(key).is_none())
             || self.0.iter().all(|(key, newer, values)| {
                 let value = node.labels.get(key).or_else(|| node.labels.get(newer));
@@ -115,7 +114,7 @@ impl Filter for Zones<'_> {
         Some(REASON)
     }
 
-    /// Whoever goes, the node stays what it is.
+    /// Evicting pods does not change the verdict on a node.
     fn resolvable(&self, _: &Cluster, _: &Chunk, _: u64) -> u64 {
         0
     }

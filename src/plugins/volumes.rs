@@ -1,4 +1,4 @@
-//! What the volume plugins have in common: a pod's claims and their volumes.
+//! Functions shared by the volume plugins: a pod's claims and their volumes.
 
 use std::sync::Arc;
 
@@ -6,14 +6,13 @@ use crate::framework::{Code, Status};
 use crate::model::{LabelLookup, Name, PersistentVolume, PersistentVolumeClaim, Pod, VolumeSource};
 use crate::snapshot::Cluster;
 
-/// A claim that a pod uses: its name, and whether it is that of a generic
-/// ephemeral volume.
+/// A claim that a pod uses, and whether it belongs to a generic ephemeral volume.
 pub(super) struct Use {
     pub(super) claim: Name,
     pub(super) is_ephemeral: bool,
 }
 
-/// The claim that a volume of a pod of this name uses, if it does.
+/// Returns the claim that a volume of the named pod uses, if any.
 pub(super) fn use_of(volume: &VolumeSource, pod: &str) -> Option<Use> {
     match volume {
         VolumeSource::PersistentVolumeClaim { claim, .. } => {
@@ -26,7 +25,7 @@ pub(super) fn use_of(volume: &VolumeSource, pod: &str) -> Option<Use> {
     }
 }
 
-/// The claims that a pod of this name uses, by its volumes.
+/// Iterates over the claims that the volumes of the named pod use.
 pub(super) fn uses<'a>(
     volumes: &'a [VolumeSource],
     pod: &'a str,
@@ -46,7 +45,7 @@ pub(super) fn volume<'a>(cluster: &'a Cluster, name: &str) -> Option<&'a Arc<Per
     cluster.objects().persistent_volumes.get("", name)
 }
 
-/// Every node is rejected for the pod, for good.
+/// Returns a status that rejects the pod and that preemption cannot resolve.
 pub(super) fn never(plugin: &'static str, reason: impl Into<String>) -> Status {
     Status::new(Code::UnschedulableAndUnresolvable, plugin, reason)
 }
@@ -55,8 +54,7 @@ pub(super) fn not_found(kind: &str, name: &str) -> String {
     format!("{kind} {name:?} not found")
 }
 
-/// Whether a node with these labels reaches the volume (helpers
-/// `CheckNodeAffinity`).
+/// Returns whether the volume is accessible from a node with these labels (helpers `CheckNodeAffinity`).
 pub(super) fn is_reached(
     volume: &PersistentVolume,
     node: &str,
@@ -65,8 +63,7 @@ pub(super) fn is_reached(
     volume.node_affinity.as_ref().is_none_or(|affinity| affinity.matches(node, labels))
 }
 
-/// Whether the claim is the ephemeral volume's of this pod
-/// (component-helpers `VolumeIsForPod`).
+/// Returns whether the claim was created for this pod's ephemeral volume (component-helpers `VolumeIsForPod`).
 pub(super) fn is_for(claim: &PersistentVolumeClaim, pod: &Pod) -> bool {
     let uid = pod.uid.to_string();
     *claim.namespace == **pod.namespace() && *claim.owner == *uid

@@ -1,4 +1,4 @@
-//! A binder without a cluster: for replays, simulations and tests.
+//! A binder that works without a cluster, for replays, simulations and tests.
 
 use std::fmt;
 use std::sync::Arc;
@@ -7,12 +7,11 @@ use crate::engine::{Engine, WeakEngine};
 use crate::framework::Binder;
 use crate::model::{Name, Pod};
 
-/// Why a pod is not to be bound, if so.
+/// Returns why a pod must not be bound, or `None` if it may be.
 type Refusal = dyn Fn(&Pod, &Name) -> Option<String> + Send + Sync;
 
-/// Binds pods in an engine's state: each is confirmed on its node at once, as if the
-/// cluster had said so. A pod that is not assumed any more is refused. Does not keep the
-/// engine alive.
+/// Binds pods in an engine's state. Each pod is confirmed on its node at once, as if the cluster had reported it there.
+/// A pod that is no longer assumed is refused. Does not keep the engine alive.
 #[derive(Clone)]
 pub struct InMemoryBinder {
     engine: WeakEngine,
@@ -20,13 +19,13 @@ pub struct InMemoryBinder {
 }
 
 impl InMemoryBinder {
-    /// The binder of this engine.
+    /// Creates a binder for this engine.
     #[must_use]
     pub fn new(engine: Engine) -> InMemoryBinder {
         InMemoryBinder { engine: engine.downgrade(), refuses: None }
     }
 
-    /// The same, failing where `refuses` gives a reason: to see what happens then.
+    /// Makes the binder fail whenever `refuses` returns a reason, to test how callers handle failed bindings.
     #[must_use]
     pub fn refusing(
         self,
@@ -43,10 +42,10 @@ impl Binder for InMemoryBinder {
         }
         let bound = Pod { nominated_node_name: None, ..pod.clone() }.on(node.clone());
         let engine = self.engine.upgrade();
-        let engine = engine
-            .ok_or("the engine is gone: keep a handle to it for as long as pods are bound")?;
+        let engine =
+            engine.ok_or("the engine is gone: keep a handle to it while pods are being bound")?;
         let confirmed = engine.with_writer(|writer| {
-            // As an API server refuses to bind a pod that is deleted.
+            // An API server refuses to bind a deleted pod in the same way.
             if !writer.is_assumed_pod(&pod.uid) {
                 return Err(format!("pods {:?} not found", pod.name));
             }

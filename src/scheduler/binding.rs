@@ -1,9 +1,7 @@
-//! The binding cycle: what becomes of a pod that is assumed on a node
-//! (schedule_one.go `bindingCycle`).
+//! The binding cycle: takes an assumed pod from its permit to its node (schedule_one.go `bindingCycle`).
 //!
-//! It may run on any thread, and as late as one likes: the pod is counted on its
-//! node meanwhile. Whatever fails on the way, the pod is not there any more
-//! afterwards, and nothing is set aside for it.
+//! The cycle may run on any thread and at any later time; the pod is counted on its node meanwhile. If any step fails,
+//! the pod is forgotten and its reservations are released.
 
 use std::fmt;
 
@@ -14,7 +12,7 @@ use crate::model::Timestamp;
 
 use super::Placement;
 
-/// Binds pods, one after the other: one for each thread that does.
+/// Binds one pod after the other. Each binding thread needs its own.
 pub struct BindingCycle {
     engine: Engine,
     reader: Reader,
@@ -24,22 +22,22 @@ pub struct BindingCycle {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum BindError {
-    /// A plugin rejected it, or its permit was refused.
+    /// A plugin rejected the pod, or its permit was denied.
     #[error(transparent)]
     Rejected(Box<FitError>),
     /// A plugin failed.
     #[error(transparent)]
     Failed(Status),
     /// The engine is closed.
-    #[error("the engine is closed: no pod can be bound any more")]
+    #[error("the engine is closed: no more pods can be bound")]
     Closed,
-    /// The calling thread is within [`Engine::with_writer`].
-    #[error("this thread holds the writer and would wait for itself: bind after it")]
+    /// The calling thread is inside [`Engine::with_writer`].
+    #[error("this thread holds the writer and would wait for itself: bind after releasing it")]
     OwnThread,
 }
 
 impl BindError {
-    /// What came of the attempt, as kube-scheduler counts it.
+    /// Returns the attempt's result as kube-scheduler's metrics label it.
     #[must_use]
     pub fn result(&self) -> AttemptResult {
         match self {
@@ -77,19 +75,18 @@ impl<O> From<TryWaitError<O>> for BindError {
 }
 
 impl BindingCycle {
-    /// On this engine.
+    /// Creates a binding cycle on an engine.
     ///
     /// # Errors
     ///
-    /// The engine broke down.
+    /// The engine is unavailable.
     pub fn new(engine: Engine) -> Result<BindingCycle, Unavailable> {
         let reader = engine.reader()?;
         Ok(BindingCycle { engine, reader })
     }
 
-    /// Whether the pod may be bound by now, without waiting for it: `None` while it
-    /// waits for a permit. For who has a clock of its own; [`BindingCycle::run`]
-    /// waits by itself.
+    /// Returns whether the pod may be bound, or `None` while it waits for a permit. Never blocks; for callers that
+    /// drive their own clock. [`BindingCycle::run`] blocks instead.
     #[must_use]
     pub fn is_permitted(placement: &Placement, now: Timestamp) -> Option<bool> {
         let waiting = placement.framework.handle().waiting_pods().get(&placement.pod.uid);
@@ -97,19 +94,35 @@ impl BindingCycle {
         waiting.outcome(now).map(|outcome| outcome.is_ok())
     }
 
-    /// The cycle: waits for the pod's permit, makes ready what it needs, binds it,
-    /// and starts its time to live.
+    /// Runs the cycle: waits for the pod's permit, runs PreBind and Bind, and starts the time to live of the
+    /// assumption.
     ///
     /// # Errors
     ///
-    /// The pod is not bound, and forgotten; with [`BindError::OwnThread`] nothing was
-    /// tried, and it is still assumed.
+    /// The pod is not bound, and it is forgotten. After [`BindError::OwnThread`] nothing was tried and the pod is still
+    /// assumed.
     pub fn run(
         &mut self,
         placement: &Placement,
         clock: impl Fn() -> Timestamp,
     ) -> Result<(), BindError> {
+        trace_span!(
+            span,
+            DEBUG,
+            "binding_cycle",
+            pod = %placement.pod.key(),
+            uid = %placement.pod.uid,
+            node = %placement.node(),
+            refusal = tracing::field::Empty
+        );
         let bound = self.try_run(placement, clock);
+        match &bound {
+            Ok(()) => trace_event!(DEBUG, "pod bound"),
+            Err(_error) => {
+                trace_record!(span, refusal = _error);
+                trace_event!(DEBUG, "pod not bound");
+            }
+        }
         if let (Some(recorder), Some(took)) =
             (placement.framework.recorder(), placement.state.elapsed())
         {
@@ -150,12 +163,11 @@ impl BindingCycle {
             });
         if let Err(status) = bound {
             framework.unreserve(cycle, node);
-            // Where the pod is gone already, or was added meanwhile, there is nothing
-            // to forget.
+            // Forgetting fails if the pod was deleted or confirmed meanwhile; then there is nothing to forget.
             let _ = self.engine.submit(Event::forget(pod))?.wait()?;
             return Err(status.into());
         }
-        // The same holds of the clock of a pod that is confirmed.
+        // A confirmed pod has no time to live, so this may fail as well.
         let _ = self.engine.submit(Event::finish_binding(&pod.uid, clock()))?.wait()?;
         framework.post_bind(cycle, node);
         Ok(())

@@ -1,5 +1,4 @@
-//! The optimistic commit: whether a placement that was decided on an older
-//! version holds in the state as it is.
+//! The optimistic commit: checks whether a placement decided on an older version still holds in the current state.
 
 use std::sync::Arc;
 
@@ -10,18 +9,18 @@ use crate::state::{CommitCheck, RoomCheck};
 
 use super::Profiles;
 
-/// Asks the filters of the pod's profile again, of its node alone, in the state
-/// that the writer is about to change. So what another scheduler did meanwhile to
-/// the node, or, for affinity, spreading and claims, anywhere, is seen.
+/// Runs the filters of the pod's profile again, on the chosen node only, against the state that the writer is about to
+/// change. The check therefore sees what other schedulers did meanwhile to the node and, for affinity, topology spread
+/// and claims, anywhere in the cluster.
 ///
-/// Costs a PreFilter and the filters of one node: well under a microsecond for a
-/// pod without affinity. Not asked if nothing has happened since. A pod of no profile
-/// here is checked by [`RoomCheck`].
+/// The cost is one PreFilter and the filters of one node: well under a microsecond for a pod without affinity. The
+/// writer skips the check if nothing has changed since the decision. A pod without a profile here is checked by
+/// [`RoomCheck`].
 #[derive(Clone)]
 pub struct FilterCheck(Profiles<Arc<Framework>>);
 
 impl FilterCheck {
-    /// By the frameworks of these profiles.
+    /// Creates a check that runs the frameworks of these profiles.
     #[must_use]
     pub fn new(profiles: Profiles<Arc<Framework>>) -> FilterCheck {
         FilterCheck(profiles)
@@ -30,12 +29,12 @@ impl FilterCheck {
 
 impl CommitCheck for FilterCheck {
     fn check(&self, cluster: &Cluster, pod: &Pod, node: &str) -> Result<(), String> {
-        // Of a pod of no profile here its resources and ports are known.
+        // Without a profile, only the pod's resources and host ports can be checked.
         let Some(framework) = self.0.get(pod) else { return RoomCheck.check(cluster, pod, node) };
         let Some(info) = cluster.node(node).filter(|info| info.node().is_some()) else {
             return Err(format!("node {node:?} is gone"));
         };
-        // Plugins see the pod as it was decided on: on no node.
+        // Plugins must see the pod as it was decided: without a node.
         let pod = Pod { node_name: None, ..pod.clone() };
         match framework.filter(cluster, &pod, info) {
             None => Ok(()),

@@ -1,10 +1,9 @@
-//! The scheduling cycle: a node is decided on, the pod assumed there, and what it
-//! needs set aside (schedule_one.go `schedulingCycle`).
+//! The scheduling cycle: decides on a node, assumes the pod there and reserves its resources (schedule_one.go
+//! `schedulingCycle`).
 //!
-//! Any number of schedulers may run on one engine. Each decides on the newest
-//! version it sees; the writer checks a placement again if anything has happened
-//! since ([`FilterCheck`](super::FilterCheck)), and where it does not hold any more
-//! the pod is decided on anew, at once.
+//! Any number of schedulers may run on one engine. Each decides on the newest version that it sees. If anything has
+//! changed since that version, the writer checks the placement again ([`FilterCheck`](super::FilterCheck)), and a
+//! placement that no longer holds is decided again at once.
 
 use std::fmt;
 use std::sync::Arc;
@@ -21,12 +20,12 @@ use crate::sync::mutated;
 
 use super::Profiles;
 
-/// So often a pod is decided on again before its conflict is its error. Each conflict is
-/// somebody else's success, unless the commit check asks other plugins than the cycle
-/// does: then it would never end.
+/// How often a pod is decided again before the conflict becomes its error. Normally each conflict means that another
+/// pod was placed. The limit matters if the commit check runs other plugins than the cycle does, because the retries
+/// would never end.
 pub(super) const MOST_CONFLICTS: usize = 64;
 
-/// Decides on pods and assumes them, one after the other.
+/// Decides on a node for one pod after the other and assumes the pods there.
 pub struct Scheduler {
     engine: Engine,
     _registration: Registration,
@@ -35,28 +34,26 @@ pub struct Scheduler {
     pub(super) figures: CycleFigures,
 }
 
-/// What came of the cycles of one scheduler.
+/// Counts the outcomes of one scheduler's cycles.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CycleFigures {
     /// Pods that were placed.
     pub placed: u64,
-    /// Pods that were not.
+    /// Pods that were not placed.
     pub failed: u64,
-    /// Decisions that did not hold when they were to be committed: the pod was
-    /// decided on again.
+    /// Decisions that no longer held at commit, after which the pod was decided again.
     pub conflicts: u64,
 }
 
-/// A pod that is assumed on a node, with what it needs set aside: what a binding
-/// cycle begins with.
+/// A pod that is assumed on a node with its resources reserved: the input of a binding cycle.
 pub struct Placement {
-    /// The pod, with its node.
+    /// The pod, with its node name set.
     pub pod: Arc<Pod>,
     /// The decision.
     pub decision: Decision,
-    /// What plugins keep for it.
+    /// The cycle state of the plugins.
     pub state: CycleState,
-    /// Whether it has to wait for a permit.
+    /// Whether the pod has to wait for a permit.
     pub waits: bool,
     pub(super) framework: Arc<Framework>,
 }
@@ -79,15 +76,14 @@ impl fmt::Debug for Placement {
     }
 }
 
-/// Why there is no new scheduler.
+/// Why a scheduler could not be created.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum NewSchedulerError {
-    /// The engine broke down.
+    /// The engine is unavailable.
     #[error(transparent)]
     Unavailable(#[from] Unavailable),
-    /// The engine has another scheduler, and its commit policy is `Unchecked`: the two would place pods in the same
-    /// room.
+    /// The engine already has a scheduler, and its commit policy is `Unchecked`: the two would overcommit nodes.
     #[error(
         "the engine has another scheduler and checks no placements: set `Config::commit_check` to \
          `Room` or to a check"
@@ -99,24 +95,24 @@ pub enum NewSchedulerError {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CycleError {
-    /// No node was decided on, or it did not do in the end.
+    /// No feasible node was found, or a plugin failed or rejected the node after the decision.
     #[error(transparent)]
     Schedule(#[from] ScheduleError),
-    /// The engine refused the pod on its node, or again and again on one node after
-    /// the other.
+    /// The engine refused the pod on its node, or the pod met [conflicts](CycleFigures::conflicts) on too many
+    /// attempts.
     #[error(transparent)]
     Assume(EventError),
     /// The pod names a scheduler that has no profile here.
-    #[error("no profile is for scheduler {0:?}: add one, or leave the pod to that scheduler")]
+    #[error("no profile for scheduler {0:?}: add one, or leave the pod to that scheduler")]
     NoProfile(String),
-    /// The pod would do, but its pod group was not placed; with what the group waits for.
+    /// The pod itself is feasible, but its pod group was not placed. Carries what the group waits for.
     #[error("pod group is unschedulable, {0}")]
     PodGroup(String),
     /// The engine is closed.
-    #[error("the engine is closed: no pod can be placed any more")]
+    #[error("the engine is closed: no more pods can be placed")]
     Closed,
-    /// The calling thread is within [`Engine::with_writer`].
-    #[error("this thread holds the writer and would wait for itself: schedule after it")]
+    /// The calling thread is inside [`Engine::with_writer`].
+    #[error("this thread holds the writer and would wait for itself: schedule after releasing it")]
     OwnThread,
 }
 
@@ -128,7 +124,7 @@ impl CycleError {
         }
     }
 
-    /// What came of the attempt, as kube-scheduler counts it.
+    /// Returns the attempt's result as kube-scheduler's metrics label it.
     #[must_use]
     pub fn result(&self) -> AttemptResult {
         match self {
@@ -139,7 +135,7 @@ impl CycleError {
         }
     }
 
-    /// Why the pod fits nowhere, if that is it.
+    /// Returns the fit error if the pod was rejected on all nodes.
     #[must_use]
     pub fn fit(&self) -> Option<&FitError> {
         match self {
@@ -168,11 +164,11 @@ impl<O> From<TryWaitError<O>> for CycleError {
 }
 
 impl Scheduler {
-    /// A scheduler on this engine, with its profiles.
+    /// Creates a scheduler for these profiles on an engine.
     ///
     /// # Errors
     ///
-    /// The engine broke down; or it checks nothing and another scheduler exists.
+    /// The engine is unavailable, or its commit policy is `Unchecked` and it already has a scheduler.
     pub fn new(
         engine: Engine,
         profiles: Profiles<Algorithm>,
@@ -188,48 +184,58 @@ impl Scheduler {
         &self.engine
     }
 
-    /// A reader of the engine.
+    /// The scheduler's own reader of the engine.
     #[must_use]
     pub fn reader(&mut self) -> &mut Reader {
         &mut self.reader
     }
 
-    /// The framework of the pod's profile.
+    /// Returns the framework of the pod's profile, or `None` if no profile serves the pod.
     #[must_use]
     pub fn framework(&self, pod: &Pod) -> Option<&Arc<Framework>> {
         self.profiles.get(pod).map(Algorithm::framework)
     }
 
-    /// What the next cycle of the pod would decide, found node by node: see
-    /// [`Algorithm::decide_by_nodes`]. None without a profile for the pod.
+    /// Returns the decision that the pod's next cycle would make, found node by node: see
+    /// [`Algorithm::decide_by_nodes`]. `None` if no profile serves the pod.
     #[must_use]
     pub fn decide_by_nodes(&self, cycle: Cycle<'_>) -> Option<Result<Decision, ScheduleError>> {
         self.profiles.get(cycle.pod).map(|scheduler| scheduler.decide_by_nodes(cycle))
     }
 
-    /// What came of the cycles so far.
+    /// Counts the outcomes of the cycles so far.
     #[must_use]
     pub fn figures(&self) -> CycleFigures {
         self.figures
     }
 
-    /// One cycle, on the newest version: PreFilter to Score, assume, Reserve,
-    /// Permit; and PostFilter where no node will do, with the nomination that comes
-    /// of it noted. What fails after the pod was assumed is undone.
+    /// Runs one scheduling cycle on the newest version: PreFilter to Score, assume, Reserve and Permit. If no node is
+    /// feasible, runs PostFilter and records the resulting nomination. If a step after assume fails, the assumption and
+    /// the reservations are undone.
     ///
     /// # Errors
     ///
-    /// The pod is not placed, and nothing is left of it but maybe a nomination.
+    /// The pod is not placed, and only its nomination may remain.
     pub fn schedule(&mut self, pod: &Arc<Pod>, now: Timestamp) -> Result<Placement, CycleError> {
-        let is_recorded = self.framework(pod).is_some_and(|of| of.recorder().is_some());
+        let is_recorded =
+            self.framework(pod).is_some_and(|framework| framework.recorder().is_some());
         let started = is_recorded.then(Instant::now);
+        trace_span!(span, DEBUG, "scheduling_cycle", pod = %pod.key(), uid = %pod.uid, node = tracing::field::Empty, refusal = tracing::field::Empty);
         let placed = self.try_schedule(pod, now);
         match &placed {
-            Ok(_) => self.figures.placed += 1,
-            Err(_) => self.figures.failed += 1,
+            Ok(_placement) => {
+                self.figures.placed += 1;
+                trace_record!(span, node = _placement.node());
+                trace_event!(DEBUG, "pod assumed");
+            }
+            Err(_error) => {
+                self.figures.failed += 1;
+                trace_record!(span, refusal = _error);
+                trace_event!(DEBUG, "pod refused");
+            }
         }
         if let (Err(error), Some(started)) = (&placed, started)
-            && let Some(recorder) = self.framework(pod).and_then(|of| of.recorder())
+            && let Some(recorder) = self.framework(pod).and_then(|framework| framework.recorder())
         {
             recorder.attempt(error.result(), started.elapsed());
         }
@@ -237,7 +243,8 @@ impl Scheduler {
     }
 
     fn try_schedule(&mut self, pod: &Arc<Pod>, now: Timestamp) -> Result<Placement, CycleError> {
-        // Before anything is submitted: the pod would be assumed, and nobody here to know it.
+        // This check comes before anything is submitted. Otherwise the pod would be assumed and the caller could not
+        // learn of it.
         if self.engine.is_within_writer() {
             return Err(CycleError::OwnThread);
         }
@@ -265,8 +272,8 @@ impl Scheduler {
                     return Err(error.into());
                 }
             };
-            // That of the very version that was decided on: one that is read afterwards
-            // may contain what the decision did not see.
+            // The generation of the very version that the decision used: a generation that is read later may cover
+            // events that the decision did not see.
             let decided_on = match mutated!("cycle-numbers-late") {
                 true => self.engine.figures()?.published,
                 false => snapshot.generation(),
@@ -278,6 +285,7 @@ impl Scheduler {
                 Err(EventError::Conflict { .. }) if conflicts < MOST_CONFLICTS => {
                     conflicts += 1;
                     self.figures.conflicts += 1;
+                    trace_event!(DEBUG, node = %decision.node, %decided_on, conflicts, "conflict");
                     continue;
                 }
                 Err(error) => return Err(CycleError::Assume(error)),
@@ -307,9 +315,9 @@ impl Scheduler {
     }
 }
 
-/// Tells plugins that a pod waits, with the newest version. Who deleted the pod after it
-/// was assumed may have looked for it among the waiting pods before it was one of them:
-/// then it is not in the version any more, and is rejected here.
+/// Notifies plugins that a pod waits for a permit, and gives them the newest version. A thread that deleted the pod
+/// after it was assumed may have searched the waiting pods before this pod was added to them. In that case the pod is
+/// missing from the version, and it is rejected here.
 pub(super) fn tell_waits(framework: &Framework, cycle: Cycle<'_>) {
     framework.waits(cycle);
     if cycle.cluster.pod(&cycle.pod.uid).is_none() {
@@ -317,7 +325,7 @@ pub(super) fn tell_waits(framework: &Framework, cycle: Cycle<'_>) {
     }
 }
 
-/// Notes to which node the pod is nominated from now on.
+/// Updates the nominator with the pod's new nomination.
 fn nominate(framework: &Framework, pod: &Pod, nomination: &Nomination) {
     let nominator = framework.handle().nominator();
     match nomination {

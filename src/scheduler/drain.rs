@@ -8,34 +8,33 @@ use crate::snapshot::{Cluster, PodInfo};
 
 use super::WhatIf;
 
-/// What `kubectl drain` is told.
+/// Options of `kubectl drain`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DrainOptions {
-    /// Evicts pods that nobody makes anew (`--force`).
+    /// Evicts pods without a controller (`--force`).
     pub force: bool,
-    /// Evicts pods whose local data goes with them (`--delete-emptydir-data`).
+    /// Evicts pods with local data, which is deleted (`--delete-emptydir-data`).
     pub delete_local_data: bool,
 }
 
-/// Why a pod stays on a node that is drained.
+/// Why a drain leaves a pod on its node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Stays {
-    /// A DaemonSet would put it there again.
+    /// A DaemonSet would recreate the pod on the node.
     DaemonSet,
-    /// The kubelet runs it from a file of its own.
+    /// The pod is a mirror of a static pod of the kubelet.
     Mirror,
-    /// Nobody would make it anew.
+    /// The pod has no controller that would recreate it.
     Bare,
-    /// Its local data would be lost.
+    /// The pod's local data would be lost.
     LocalStorage,
-    /// This budget does not let it go now.
+    /// This disruption budget allows no eviction now.
     Budget(Name),
 }
 
 impl Stays {
-    /// Whether the drain fails of it. Pods of DaemonSets and mirror pods stay, and
-    /// nobody minds.
+    /// Returns whether the pod makes the drain fail. Pods of DaemonSets and mirror pods stay without making it fail.
     #[must_use]
     pub fn is_in_the_way(&self) -> bool {
         !matches!(self, Stays::DaemonSet | Stays::Mirror)
@@ -56,12 +55,12 @@ impl fmt::Display for Stays {
     }
 }
 
-/// What is left of disruption budgets, as pods go.
+/// The disruptions that budgets still allow, updated as pods are evicted.
 #[derive(Clone, Debug)]
 pub struct Budgets(Vec<(Arc<PodDisruptionBudget>, i32)>);
 
 impl Budgets {
-    /// Those of a version.
+    /// The budgets of a version.
     #[must_use]
     pub fn of(cluster: &Cluster) -> Budgets {
         let budgets = cluster.objects().pod_disruption_budgets.iter();
@@ -71,16 +70,17 @@ impl Budgets {
         Budgets(budgets)
     }
 
-    /// Takes the pod from its budgets.
+    /// Charges the pod's eviction to all budgets that cover it.
     ///
     /// # Errors
     ///
-    /// The name of the first budget that does not let it go; nothing is taken then.
+    /// Returns the name of the first budget that allows no disruption; no budget is charged then.
     pub fn take(&mut self, pod: &PodInfo<'_>) -> Result<(), Name> {
         let labels = &pod.template().labels;
         let counts =
             |budget: &PodDisruptionBudget| budget.counts(pod.namespace(), pod.name(), labels);
-        if let Some((budget, _)) = self.0.iter().find(|(it, left)| *left <= 0 && counts(it)) {
+        if let Some((budget, _)) = self.0.iter().find(|(budget, left)| *left <= 0 && counts(budget))
+        {
             return Err(budget.name.clone());
         }
         for (_, left) in self.0.iter_mut().filter(|(budget, _)| counts(budget)) {
@@ -90,25 +90,24 @@ impl Budgets {
     }
 }
 
-/// What came of draining a node.
+/// The outcome of draining a node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Drained {
-    /// The pods that went, each on no node now, as whoever makes them anew would
-    /// have them queue.
+    /// The evicted pods, without a node, as their controllers would recreate them.
     pub evicted: Vec<Pod>,
-    /// Those that stay, and why.
+    /// The pods that stay, and why.
     pub stays: Vec<(Pod, Stays)>,
 }
 
 impl Drained {
-    /// Whether all went that had to.
+    /// Returns whether every pod that had to leave the node was evicted.
     #[must_use]
     pub fn is_complete(&self) -> bool {
         !self.stays.iter().any(|(_, why)| why.is_in_the_way())
     }
 }
 
-/// Why the pod would stay where it is, whatever its budgets say.
+/// Returns why the pod would stay on its node, disregarding disruption budgets.
 #[must_use]
 pub fn stays(pod: &PodInfo<'_>, options: DrainOptions) -> Option<Stays> {
     let template = pod.template();
@@ -123,13 +122,12 @@ pub fn stays(pod: &PodInfo<'_>, options: DrainOptions) -> Option<Stays> {
 }
 
 impl WhatIf {
-    /// Cordons a node and evicts its pods, as far as they and their budgets let it.
-    /// Pods that terminate already go. They are placed nowhere yet: see
-    /// [`WhatIf::schedule_all`].
+    /// Cordons a node and evicts its pods, as far as their owners and disruption budgets allow. Terminating pods are
+    /// evicted without charging a budget. The evicted pods are not placed yet: see [`WhatIf::schedule_all`].
     ///
     /// # Errors
     ///
-    /// There is no such node.
+    /// The node does not exist.
     pub fn drain(
         &mut self,
         node: &str,

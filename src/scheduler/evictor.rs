@@ -1,16 +1,15 @@
-//! An evictor without a cluster: for replays, simulations and tests.
+//! An evictor that works without a cluster, for replays, simulations and tests.
 
 use crate::engine::{Engine, WeakEngine};
 use crate::framework::{Eviction, Evictor};
 use crate::log::Event;
 
-/// Removes victims from an engine's state at once, as if they had no grace period. Does
-/// not keep the engine alive.
+/// Removes victims from an engine's state at once, as if they had no grace period. Does not keep the engine alive.
 #[derive(Clone, Debug)]
 pub struct InMemoryEvictor(WeakEngine);
 
 impl InMemoryEvictor {
-    /// The evictor of this engine.
+    /// Creates an evictor for this engine.
     #[must_use]
     pub fn new(engine: Engine) -> InMemoryEvictor {
         InMemoryEvictor(engine.downgrade())
@@ -19,7 +18,7 @@ impl InMemoryEvictor {
 
 impl Evictor for InMemoryEvictor {
     fn evict(&self, eviction: Eviction) {
-        // Nobody is left to make room in.
+        // Without an engine there are no resources to free.
         let Some(engine) = self.0.upgrade() else { return };
         let evicted = eviction.run(|victim| {
             let ticket =
@@ -27,8 +26,8 @@ impl Evictor for InMemoryEvictor {
             let outcome = ticket.wait().map_err(|closed| closed.to_string())?;
             outcome.map(drop).map_err(|error| error.to_string())
         });
-        // A victim that is gone already has made its room; the preemptor is tried
-        // again in any case, and finds out what there is.
+        // A victim that no longer exists has freed its resources already. The preemptor is retried in any case and sees
+        // the actual state.
         drop(evicted);
     }
 }

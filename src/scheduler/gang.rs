@@ -183,13 +183,28 @@ impl Scheduler {
         if self.engine().is_within_writer() {
             return Err(GangError::from(CycleError::OwnThread).into());
         }
+        trace_span!(
+            span,
+            DEBUG,
+            "gang",
+            first = pods.first().map(|pod| tracing::field::display(pod.key())),
+            members = pods.len(),
+            placed = tracing::field::Empty,
+            refusal = tracing::field::Empty
+        );
         let gang = self.try_gang(pods, least, now);
         match &gang {
             Ok(gang) => {
                 self.figures.placed += gang.placed.len() as u64;
                 self.figures.failed += gang.left_over.len() as u64;
+                trace_record!(span, placed = gang.placed.len());
+                trace_event!(DEBUG, "gang assumed");
             }
-            Err(_) => self.figures.failed += pods.len() as u64,
+            Err(_refused) => {
+                self.figures.failed += pods.len() as u64;
+                trace_record!(span, refusal = &_refused.why);
+                trace_event!(DEBUG, "gang refused");
+            }
         }
         gang
     }
@@ -227,6 +242,7 @@ impl Scheduler {
                 }
                 conflicts += 1;
                 self.figures.conflicts += 1;
+                trace_event!(DEBUG, %conflict, conflicts, "conflict");
                 continue;
             }
             members.sort_by_key(|member| member.position);

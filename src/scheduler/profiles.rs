@@ -1,24 +1,23 @@
-//! Which profile is a pod's.
+//! Maps pods to scheduler profiles.
 
 use crate::model::{Name, Pod};
 
-/// Something for each profile, by the name of the scheduler that pods give. A pod
-/// that gives none is for `default-scheduler`.
+/// One value for each profile, found by the scheduler name in a pod's spec. A pod without a scheduler name belongs to
+/// `default-scheduler`.
 #[derive(Clone, Debug)]
 pub struct Profiles<T>(Vec<(Name, T)>);
 
 const DEFAULT: &str = "default-scheduler";
 
 impl<T> Profiles<T> {
-    /// One for all pods, whatever scheduler they name.
+    /// Uses one value for all pods, whatever scheduler they name.
     pub fn one(all: T) -> Profiles<T> {
         Profiles(vec![("".into(), all)])
     }
 
-    /// Each for the pods that name this scheduler. Of two of one name the first
-    /// counts.
+    /// Uses each value for the pods that name its scheduler. If a name occurs twice, the first value is used.
     pub fn by_name<N: Into<Name>>(profiles: impl IntoIterator<Item = (N, T)>) -> Profiles<T> {
-        Profiles(profiles.into_iter().map(|(name, it)| (name.into(), it)).collect())
+        Profiles(profiles.into_iter().map(|(name, value)| (name.into(), value)).collect())
     }
 
     fn position(&self, pod: &Pod) -> Option<usize> {
@@ -27,25 +26,25 @@ impl<T> Profiles<T> {
         self.0.iter().position(|(name, _)| name.is_empty() || **name == *wanted)
     }
 
-    /// That of the pod; none if it is another scheduler's.
+    /// Returns the pod's value, or `None` if the pod belongs to another scheduler.
     #[must_use]
     pub fn get(&self, pod: &Pod) -> Option<&T> {
         self.position(pod).map(|at| &self.0[at].1)
     }
 
-    /// That of the pod, to be changed.
+    /// Returns the pod's value mutably, or `None` if the pod belongs to another scheduler.
     pub fn get_mut(&mut self, pod: &Pod) -> Option<&mut T> {
         self.position(pod).map(|at| &mut self.0[at].1)
     }
 
-    /// All of them.
+    /// Iterates over the values of all profiles.
     pub fn iter(&self) -> impl Iterator<Item = &T> {
-        self.0.iter().map(|(_, it)| it)
+        self.0.iter().map(|(_, value)| value)
     }
 
-    /// The same made of each.
+    /// Applies a function to each value and keeps the names.
     pub fn map<U>(&self, make: impl FnMut(&T) -> U) -> Profiles<U> {
         let mut make = make;
-        Profiles(self.0.iter().map(|(name, it)| (name.clone(), make(it))).collect())
+        Profiles(self.0.iter().map(|(name, value)| (name.clone(), make(value))).collect())
     }
 }

@@ -1,15 +1,14 @@
-//! The way of every pod: from the queue through its cycles, and back where it fails
-//! (schedule_one.go `ScheduleOne`, `handleSchedulingFailure`).
+//! Takes pods from the queue, runs their scheduling and binding cycles, and requeues those that fail (schedule_one.go
+//! `ScheduleOne`, `handleSchedulingFailure`).
 //!
-//! One loop is one thread's. Any number of them take pods from one
-//! [`QueueFront`], each with a scheduler of its own on the same engine; where their
-//! placements exclude each other the writer lets the first one in, and the other
-//! decides anew. Binding is a step of its own, so that it can be done by another
-//! loop, on another thread, or later: see [`SchedulingLoop::bind`].
+//! A loop belongs to one thread. Any number of loops may take pods from one [`QueueFront`], each with its own scheduler
+//! on the same engine. If two placements conflict, the writer accepts the first and the other pod is decided again.
+//! Binding is a separate step, so that another loop, another thread or a later call can run it: see
+//! [`SchedulingLoop::bind`].
 //!
-//! Pods of a group that lacks pods on nodes come out of the queue together, and are
-//! placed together or not at all; each is bound for itself. If one of them cannot be
-//! bound, the others stay, as in kube-scheduler, and it is tried again.
+//! The pods of a group that needs more pods on nodes are popped together and are placed together or not at all. Each of
+//! them is bound separately. If one of them cannot be bound, the others stay bound, as in kube-scheduler, and the
+//! failed pod is retried.
 
 use std::fmt;
 use std::sync::Arc;
@@ -27,33 +26,33 @@ use super::{
     Scheduler,
 };
 
-/// Takes pods from a queue, and places and binds them.
+/// Takes pods from a queue, places them and binds them.
 pub struct SchedulingLoop {
     queue: Arc<QueueFront>,
     scheduler: Scheduler,
     binding: BindingCycle,
 }
 
-/// What became of a pod that was taken from the queue.
+/// The outcome of one scheduling attempt.
 #[derive(Debug)]
 pub enum Attempt {
-    /// It is assumed on a node, and to be bound by [`SchedulingLoop::bind`].
+    /// The pod is assumed on a node and is ready for [`SchedulingLoop::bind`].
     Placed(Placement),
-    /// It is back in the queue, or gone from it.
+    /// The pod is back in the queue, or was removed from it.
     Failed {
         /// The pod.
         pod: Pod,
-        /// Why it was not placed.
+        /// Why the pod was not placed.
         error: CycleError,
-        /// Where it is now; none where it need not be tried any more.
+        /// The pod's place in the queue, or `None` if it is not retried.
         place: Option<Place>,
     },
-    /// Pods of a group, which were tried together.
+    /// Pods of a group that were tried together.
     Gang {
-        /// Those that are assumed on their nodes, each to be bound: as many as the group
-        /// lacks at least, or none.
+        /// The pods assumed on nodes, each still to be bound. Either empty, or at least as many pods as the group
+        /// lacks.
         placed: Vec<Placement>,
-        /// Those that are not.
+        /// The pods that were not placed.
         failed: Vec<Unplaced>,
     },
 }
@@ -63,15 +62,14 @@ pub enum Attempt {
 pub struct Unplaced {
     /// The pod.
     pub pod: Pod,
-    /// Why it was not placed: its own error, or [`CycleError::PodGroup`] where only
-    /// its group failed.
+    /// Why the pod was not placed: its own error, or [`CycleError::PodGroup`] if only its group failed.
     pub error: CycleError,
-    /// Where it is now; none where it need not be tried any more.
+    /// The pod's place in the queue, or `None` if it is not retried.
     pub place: Option<Place>,
 }
 
 impl Attempt {
-    /// The pods that were placed and those that were not, be it one or a gang.
+    /// Splits the attempt into placed and unplaced pods, for a single pod as for a gang.
     #[must_use]
     pub fn into_parts(self) -> (Vec<Placement>, Vec<Unplaced>) {
         match self {
@@ -85,12 +83,11 @@ impl Attempt {
 }
 
 impl SchedulingLoop {
-    /// A loop over this queue, which is to be fed by the engine's log; for pods of
-    /// these profiles.
+    /// Creates a loop for pods of these profiles. The queue must be fed by the engine's log.
     ///
     /// # Errors
     ///
-    /// As of [`Scheduler::new`].
+    /// Those of [`Scheduler::new`].
     pub fn new(
         engine: Engine,
         queue: Arc<QueueFront>,
@@ -106,16 +103,15 @@ impl SchedulingLoop {
         &self.queue
     }
 
-    /// What came of its cycles so far.
+    /// Counts the outcomes of this loop's scheduling cycles so far.
     #[must_use]
     pub fn figures(&self) -> CycleFigures {
         self.scheduler.figures()
     }
 
-    /// Takes the next pod, waiting for one until `deadline`, and runs its scheduling
-    /// cycle; or takes the next group, and runs that of all of its pods that wait. A pod
-    /// that fails is back in the queue when this returns, with the plugins that rejected
-    /// it, and with the node that it was nominated to.
+    /// Pops the next pod, waiting for one until `deadline`, and runs its scheduling cycle. If the pod belongs to a
+    /// group that is scheduled together, runs one cycle for all waiting pods of the group. A pod that fails is back in
+    /// the queue when this function returns, with the plugins that rejected it and the node that it was nominated to.
     ///
     /// # Errors
     ///
@@ -127,7 +123,15 @@ impl SchedulingLoop {
     ) -> Result<Attempt, PopError> {
         loop {
             let popped = self.queue.pop_together(deadline, &clock)?;
-            let pods = self.living(popped);
+            trace_span!(
+                _span,
+                DEBUG,
+                "scheduling_attempt",
+                pod = %popped.first.pod.key(),
+                attempt = popped.first.attempts,
+                pods = 1 + popped.siblings.len()
+            );
+            let pods = self.without_terminating(popped);
             let now = clock();
             let attempt = match &pods[..] {
                 [] => continue,
@@ -138,9 +142,9 @@ impl SchedulingLoop {
         }
     }
 
-    /// Those of the pods that are to be placed: one that is terminating is not any more
+    /// Returns the popped pods that are not terminating, and removes the terminating ones from the queue
     /// (`skipPodSchedule`).
-    fn living(&self, popped: Popped) -> Vec<Arc<Pod>> {
+    fn without_terminating(&self, popped: Popped) -> Vec<Arc<Pod>> {
         let mut pods = Vec::with_capacity(1 + popped.siblings.len());
         for queued in popped.into_members() {
             match queued.pod.deletion_time {
@@ -154,11 +158,11 @@ impl SchedulingLoop {
     fn attempt(&mut self, pod: &Arc<Pod>, now: Timestamp) -> Attempt {
         match self.scheduler.schedule(pod, now) {
             Ok(placement) => {
-                self.rally_for([&placement], now);
+                self.flush_group_calls([&placement], now);
                 Attempt::Placed(placement)
             }
             Err(error) => {
-                let place = self.hand_back(pod, &error, now);
+                let place = self.give_back(pod, &error, now);
                 Attempt::Failed { pod: Pod::clone(pod), error, place }
             }
         }
@@ -168,31 +172,34 @@ impl SchedulingLoop {
         let (placed, left_over) = match self.scheduler.schedule_group(pods, now) {
             Ok(gang) => (gang.placed, gang.left_over),
             Err(refused) => {
-                let failed = self.hand_back_group(pods, &refused, now);
+                let failed = self.give_back_group(pods, &refused, now);
                 return Attempt::Gang { placed: Vec::new(), failed };
             }
         };
-        self.rally_for(&placed, now);
-        // The group does without these: each fails for itself.
+        self.flush_group_calls(&placed, now);
+        // The group does not need these pods, so each fails with its own error.
         let failed = left_over.into_iter().map(|(position, error)| {
             let pod = Pod::clone(&pods[position]);
-            let place = self.hand_back(&pod, &error, now);
+            let place = self.give_back(&pod, &error, now);
             Unplaced { pod, error, place }
         });
         let failed = failed.collect();
         Attempt::Gang { placed, failed }
     }
 
-    /// Pods that wait for a permit may have asked for their siblings to be tried.
-    fn rally_for<'a>(&self, placed: impl IntoIterator<Item = &'a Placement>, now: Timestamp) {
+    /// Plugins may have asked the queue to activate the siblings of a pod that waits for a permit.
+    fn flush_group_calls<'a>(
+        &self,
+        placed: impl IntoIterator<Item = &'a Placement>,
+        now: Timestamp,
+    ) {
         if placed.into_iter().any(|placement| placement.waits) {
             self.queue.with(|queue, _| queue.tick(0, now));
         }
     }
 
-    /// Gives all pods of a group back to the queue at once, each with its own error or
-    /// with that of the group.
-    fn hand_back_group(
+    /// Returns all pods of a group to the queue at once, each with its own error or with the group's error.
+    fn give_back_group(
         &self,
         pods: &[Arc<Pod>],
         refused: &Refused,
@@ -222,26 +229,26 @@ impl SchedulingLoop {
         failed.collect()
     }
 
-    /// Gives a pod back to the queue. One that the engine has already, or whose
-    /// scheduler is none of ours, is not tried again.
-    fn hand_back(&self, pod: &Pod, error: &CycleError, now: Timestamp) -> Option<Place> {
+    /// Returns a pod to the queue. A pod that the engine already has, or whose scheduler has no profile here, is not
+    /// retried.
+    fn give_back(&self, pod: &Pod, error: &CycleError, now: Timestamp) -> Option<Place> {
         let uid = &pod.uid;
         if is_over(error) {
             self.queue.with(|queue, _| queue.done(uid));
             return None;
         }
         if let Some(fit) = error.fit() {
-            self.tell_nomination(pod, &fit.nomination, now);
+            self.record_nomination(pod, &fit.nomination, now);
         }
         let framework = self.scheduler.framework(pod);
         let (rejected, waits) = rejectors(framework, error.fit());
         self.requeue(uid, rejected, waits, now)
     }
 
-    /// Says in the log to which node the pod is nominated, as the API server would:
-    /// the queue hears of it before the pod is back. A pod that was deleted during its
-    /// cycle is nominated nowhere, and one that was updated keeps its newer object.
-    fn tell_nomination(&self, pod: &Pod, nomination: &Nomination, now: Timestamp) {
+    /// Records the pod's nomination in the log, as the API server would, so that the queue learns of it before the pod
+    /// returns. A pod that was deleted during its cycle loses its nomination, and a pod that was updated keeps its
+    /// newer object.
+    fn record_nomination(&self, pod: &Pod, nomination: &Nomination, now: Timestamp) {
         self.queue.tend(|| now);
         let latest = self.queue.with(|queue, _| queue.latest(&pod.uid).cloned());
         let Some(pod) = latest else {
@@ -256,9 +263,9 @@ impl SchedulingLoop {
             Nomination::Node(node) => Some(node.clone()),
         };
         if node != pod.nominated_node_name {
-            let told = Pod { nominated_node_name: node, ..pod };
-            // In an engine that is closed nobody is nominated any more.
-            let ticket = self.scheduler.engine().submit(Event::put_pending(told));
+            let updated = Pod { nominated_node_name: node, ..pod };
+            // Nominations are irrelevant once the engine is closed.
+            let ticket = self.scheduler.engine().submit(Event::put_pending(updated));
             let _ = ticket.map(|ticket| ticket.wait());
         }
     }
@@ -270,18 +277,18 @@ impl SchedulingLoop {
         waits: PluginSet,
         now: Timestamp,
     ) -> Option<Place> {
-        // A pod that the queue does not know any more was deleted.
+        // A pod that the queue does not know was deleted meanwhile.
         self.queue.with(|queue, version| {
             queue.add_unschedulable_if_not_present(uid, rejected, waits, version, now).ok()?
         })
     }
 
-    /// The binding cycle of a pod that was placed, by this loop or another one of the
-    /// same queue. Waits for the pod's permit.
+    /// Runs the binding cycle of a placed pod, and waits for its permit. The pod may have been placed by any loop of
+    /// the same queue.
     ///
     /// # Errors
     ///
-    /// The pod is not bound: it is forgotten, and where it is in the queue now.
+    /// The pod is not bound. It is forgotten by the engine, and the error carries its place in the queue.
     pub fn bind(
         &mut self,
         placement: &Placement,
@@ -309,7 +316,7 @@ impl SchedulingLoop {
 }
 
 impl SchedulingLoop {
-    /// Tells how often the pod was tried, and since when, if somebody listens.
+    /// Reports the number of attempts and the time since the first one, if a recorder is set.
     fn record_scheduled(&self, placement: &Placement, clock: impl Fn() -> Timestamp) {
         let Some(recorder) = placement.framework.recorder() else { return };
         let known = self.queue.with(|queue, _| {
@@ -322,14 +329,15 @@ impl SchedulingLoop {
     }
 }
 
-/// Whether a pod with this error is not to be tried again: the engine has it already, or
-/// its scheduler is none of ours.
+/// Returns whether a pod that failed with this error is not retried: the engine already has it, its scheduler has no
+/// profile here, or the engine is closed.
 fn is_over(error: &CycleError) -> bool {
     use CycleError::{Assume, Closed, NoProfile};
     matches!(error, Assume(EventError::AlreadyInCache { .. }) | NoProfile(_) | Closed)
 }
 
-/// Who rejected a pod, and who waits for something; nobody where it was an error.
+/// Returns the plugins that rejected the pod and the plugins that wait for something; both sets are empty after an
+/// error.
 fn rejectors(framework: Option<&Arc<Framework>>, fit: Option<&FitError>) -> (PluginSet, PluginSet) {
     let (Some(framework), Some(fit)) = (framework, fit) else {
         return (PluginSet::EMPTY, PluginSet::EMPTY);

@@ -1,4 +1,4 @@
-//! One reader for the plugins of all threads.
+//! A reader that the plugins of all threads share.
 
 use std::fmt;
 use std::sync::Arc;
@@ -8,12 +8,12 @@ use crate::framework::Snapshots;
 use crate::snapshot::Snapshot;
 use crate::sync::{Mutex, lock};
 
-/// A [`Reader`] that threads share: what a handle gives plugins outside of a cycle
+/// A [`Reader`] that threads share. A handle gives it to plugins that read outside of a cycle
 /// ([`Handle::with_snapshots`](crate::framework::Handle::with_snapshots)).
 ///
-/// A reader is one thread's, so this one is behind a lock, held for as long as it takes to
-/// load a version. A thread that reads often has a reader of its own. Does not keep the
-/// engine alive; of one that is gone it gives the last version.
+/// A reader belongs to one thread, so this type keeps one behind a lock, which it holds only while it loads a version.
+/// A thread that reads often should have its own reader. Does not keep the engine alive; when the engine is gone, the
+/// last version is returned.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -32,7 +32,7 @@ use crate::sync::{Mutex, lock};
 pub struct SharedReader(Mutex<Reader>);
 
 impl SharedReader {
-    /// Shares this reader.
+    /// Wraps this reader.
     #[must_use]
     pub fn new(reader: Reader) -> SharedReader {
         SharedReader(Mutex::new(reader))

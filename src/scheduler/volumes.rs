@@ -1,4 +1,4 @@
-//! A binder of volumes without a cluster: for replays, simulations and tests.
+//! A volume binder that works without a cluster, for replays, simulations and tests.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,20 +11,19 @@ use crate::model::{
 };
 use crate::snapshot::Cluster;
 
-/// Sets volumes aside in an engine's state, through its log, so that every
-/// scheduler on the engine sees it; and does itself what the persistent volume
-/// controller and a provisioner would do, at once.
+/// Reserves volumes in an engine's state through its log, so that every scheduler on the engine sees the reservation.
+/// It also does immediately what the persistent volume controller and a provisioner would do.
 ///
-/// A volume that it makes is reached from where the node's driver says: from
-/// nodes with the same values under its topology keys
-/// ([`CsiNodeDriver`](crate::model::CsiNodeDriver)), and from all without any.
+/// A provisioned volume is accessible from the topology segment that the node's driver reports: from nodes with the
+/// same values of its topology keys ([`CsiNodeDriver`](crate::model::CsiNodeDriver)), and from all nodes if there are
+/// none.
 #[derive(Clone, Debug)]
 pub struct InMemoryVolumeBinder(WeakEngine);
 
 const CLOSED: &str = "the engine is closed";
 
 impl InMemoryVolumeBinder {
-    /// The binder of this engine.
+    /// Creates a volume binder for this engine.
     #[must_use]
     pub fn new(engine: Engine) -> InMemoryVolumeBinder {
         InMemoryVolumeBinder(engine.downgrade())
@@ -77,12 +76,16 @@ impl VolumeBinder for InMemoryVolumeBinder {
     }
 
     fn revert(&self, volumes: &PodVolumes) {
-        // There is nothing to undo in an engine that is closed.
+        // A closed engine has nothing bound_to undo.
         let _ = self.write(|writer| {
             let cluster = writer.cluster();
             let mut as_assumed = volumes.clone();
-            as_assumed.bindings.retain(|it| volume(cluster, &it.after) == Some(&*it.after));
-            as_assumed.to_provision.retain(|it| claim(cluster, &it.after) == Some(&*it.after));
+            as_assumed
+                .bindings
+                .retain(|bound| volume(cluster, &bound.after) == Some(&*bound.after));
+            as_assumed
+                .to_provision
+                .retain(|made| claim(cluster, &made.after) == Some(&*made.after));
             Ok(objects(&as_assumed, |change| &change.before, |change| &change.before))
         });
     }
@@ -96,7 +99,7 @@ impl VolumeBinder for InMemoryVolumeBinder {
                 let claims = &cluster.objects().persistent_volume_claims;
                 let claim = claims.get(&reference.namespace, &reference.name);
                 let claim = claim.ok_or_else(|| format!("claim {:?} is gone", reference.name))?;
-                bound.push(to(claim, &volume.name).into());
+                bound.push(bound_to(claim, &volume.name).into());
                 let volume = PersistentVolume { is_available: false, ..(**volume).clone() };
                 bound.push(volume.into());
             }
@@ -104,11 +107,11 @@ impl VolumeBinder for InMemoryVolumeBinder {
                 let claim = claim(cluster, wanted);
                 let claim = claim.ok_or_else(|| format!("claim {:?} is gone", wanted.name))?;
                 if claim.is_bound {
-                    // Another pod with this claim was faster.
+                    // Another pod that uses this claim has bound it already.
                     continue;
                 }
                 let volume = provisioned(cluster, claim, node)?;
-                bound.push(to(claim, &volume.name).into());
+                bound.push(bound_to(claim, &volume.name).into());
                 bound.push(volume.into());
             }
             Ok(bound)
@@ -127,12 +130,12 @@ fn objects(
     volumes.chain(claims.map(|claim| Object::PersistentVolumeClaim(claim.clone()))).collect()
 }
 
-/// The claim, bound to the volume of this name.
-fn to(claim: &PersistentVolumeClaim, volume: &Name) -> PersistentVolumeClaim {
+/// Returns the claim, bound bound_to the named volume.
+fn bound_to(claim: &PersistentVolumeClaim, volume: &Name) -> PersistentVolumeClaim {
     PersistentVolumeClaim { volume: volume.clone(), is_bound: true, ..claim.clone() }
 }
 
-/// The volume that the class's provisioner makes for the claim on the node.
+/// Returns the volume that the class's provisioner creates for the claim on the node.
 fn provisioned(
     cluster: &Cluster,
     claim: &PersistentVolumeClaim,

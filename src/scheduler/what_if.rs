@@ -1,9 +1,8 @@
-//! What would be if: verbs over forks, for any number of askers at once.
+//! Answers what-if questions on forks, from any number of threads at once.
 //!
-//! A [`WhatIf`] is a line of versions of its own that starts at a snapshot. Pods are
-//! placed in it, nodes come and go, whole steps are undone; nobody else sees any of
-//! it, and the snapshot that it starts from may be as old as one likes. Made in
-//! O(1), `Send`, and as many as are wanted at a time.
+//! A [`WhatIf`] has its own lineage of versions, which starts at a snapshot of any age. Pods can be placed in it, nodes
+//! added and removed, and whole steps undone; no other reader sees the changes. Creating one costs O(1), it is `Send`,
+//! and any number may exist at a time.
 
 use std::fmt;
 use std::ops::Deref;
@@ -18,7 +17,7 @@ use crate::plugins::preemption::{Candidate, DryRun, best_found};
 use crate::snapshot::draft::check_supported;
 use crate::snapshot::{Cluster, Fork, NodeInfo};
 
-/// A cluster to try things out in.
+/// A fork of a cluster that a scheduler can place pods in.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -36,7 +35,7 @@ use crate::snapshot::{Cluster, Fork, NodeInfo};
 /// let web = pod("web").cpu(400).memory(1 << 30).build();
 /// assert_eq!(what_if.fit_more(&web, 100), 2);
 ///
-/// // One node more, tried out and taken back.
+/// // Add a node, and undo it.
 /// let kept = what_if.transaction(|what_if| {
 ///     what_if.fork().add_node(node("more").cpu(4_000).memory(16 << 30).build())?;
 ///     assert_eq!(what_if.fit_more(&web, 100), 12);
@@ -51,47 +50,47 @@ pub struct WhatIf {
     scheduler: Algorithm,
 }
 
-/// When to stop placing pods.
+/// When [`WhatIf::schedule_all`] stops placing pods.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stop {
-    /// At the first that fits nowhere.
+    /// After the first pod that fits nowhere.
     AtFailure,
-    /// At the last.
+    /// After the last pod.
     AtEnd,
 }
 
-/// What became of pods, in their order: the node of each, or why it has none. Pods
-/// after a stop are not in it.
+/// The outcomes of placing pods, in their order: the decision or why no node was found. Pods after a stop are not
+/// included.
 pub type Placed = Vec<Result<Decision, ScheduleError>>;
 
 impl WhatIf {
-    /// What would be if, from this version on, decided by this framework.
+    /// Forks this version, and decides with this framework.
     #[must_use]
     pub fn new(from: &Cluster, framework: Arc<Framework>, config: AlgorithmConfig) -> WhatIf {
         WhatIf { fork: from.fork(), scheduler: Algorithm::new(framework, config, None) }
     }
 
-    /// The cluster as it would be, to be changed.
+    /// The fork, for changing nodes and pods directly.
     pub fn fork(&mut self) -> &mut Fork {
         &mut self.fork
     }
 
-    /// Where the pod would go; it does not go there.
+    /// Decides on a node for the pod without placing it.
     ///
     /// # Errors
     ///
-    /// It would fit nowhere, a plugin failed, or the engine would refuse it anywhere.
+    /// The pod fits nowhere, a plugin failed, or the engine would refuse the pod.
     pub fn can_schedule(&mut self, pod: &Pod) -> Result<Decision, ScheduleError> {
         check_supported(pod).map_err(refused)?;
         let state = self.scheduler.state();
         self.scheduler.decide_as_it_is(Cycle::new(&self.fork, pod, &state))
     }
 
-    /// Places the pod where it would go.
+    /// Decides on a node for the pod and places it there.
     ///
     /// # Errors
     ///
-    /// It would fit nowhere, a plugin failed, or the engine would refuse it there.
+    /// The pod fits nowhere, a plugin failed, or the engine would refuse the pod on its node.
     pub fn schedule(&mut self, pod: &Pod) -> Result<Decision, ScheduleError> {
         let decision = self.can_schedule(pod)?;
         let placed = decision.place(Pod { nominated_node_name: None, ..pod.clone() });
@@ -117,25 +116,23 @@ impl WhatIf {
         placed
     }
 
-    /// How many pods like this one fit beside what is there, `most` at most; none
-    /// of them stays. Each is placed by the scheduler's own choice, so spreading,
-    /// affinity and ports count.
+    /// Returns how many copies of this pod fit in addition to the existing pods, up to `limit`. None of the copies
+    /// stays. The scheduler decides on each copy in turn, so topology spread, affinity and host ports are respected.
     ///
-    /// O(answer × decision); placing is undone in O(1).
-    pub fn fit_more(&mut self, like: &Pod, most: usize) -> usize {
+    /// O(answer × decision); undoing the placements costs O(1).
+    pub fn fit_more(&mut self, like: &Pod, limit: usize) -> usize {
         let before = self.fork.fork();
-        let fit = (0..most).take_while(|n| self.schedule(&copy(like, *n)).is_ok()).count();
+        let fit = (0..limit).take_while(|n| self.schedule(&copy(like, *n)).is_ok()).count();
         self.fork = before;
         fit
     }
 
-    /// Makes room for a pod that fits nowhere, as preemption would, and places it:
-    /// its node, and who went. What it did can be undone with
-    /// [`WhatIf::transaction`].
+    /// Preempts victims for a pod that fits nowhere and places the pod. Returns its node and the victims.
+    /// [`WhatIf::transaction`] can undo the preemption.
     ///
     /// # Errors
     ///
-    /// The pod fits somewhere as it is, or no eviction helps.
+    /// The pod fits without preemption, or no eviction helps.
     pub fn preempt(&mut self, pod: &Pod) -> Result<Candidate, PreemptError> {
         check_supported(pod).map_err(PreemptError::Refused)?;
         let candidate = self.candidate(pod)?;
@@ -147,11 +144,11 @@ impl WhatIf {
         Ok(candidate)
     }
 
-    /// Who would have to go for the pod, and from where; nobody goes.
+    /// Returns the victims that preemption would choose for the pod and their node, without evicting them.
     ///
     /// # Errors
     ///
-    /// As of [`WhatIf::preempt`].
+    /// Those of [`WhatIf::preempt`].
     pub fn candidate(&mut self, pod: &Pod) -> Result<Candidate, PreemptError> {
         let state = self.scheduler.state();
         let cycle = Cycle::new(&self.fork, pod, &state);
@@ -178,8 +175,7 @@ impl WhatIf {
             .ok_or_else(|| PreemptError::NoCandidate(Box::new(FitError::new(nodes))))
     }
 
-    /// Does all of `work`, or none of it: where it fails everything is as before.
-    /// Nests.
+    /// Runs `work`, and restores the fork as it was before if `work` fails. Transactions can be nested.
     ///
     /// # Errors
     ///
@@ -197,28 +193,28 @@ impl WhatIf {
     }
 }
 
-/// Why no room was made.
+/// Why preemption was not possible.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PreemptError {
-    /// The pod fits as it is.
-    #[error("the pod fits without anybody going: schedule it")]
+    /// The pod fits without preemption.
+    #[error("the pod fits without preemption: schedule it")]
     Fits,
-    /// The pod may not have others evicted.
+    /// The pod is not allowed to preempt.
     #[error("preemption: {0}")]
     NotEligible(&'static str),
-    /// Whoever goes, the pod fits nowhere.
+    /// The pod fits on no node, whatever pods are evicted.
     #[error("preemption helps on none of {} nodes", .0.nodes)]
     NoCandidate(Box<FitError>),
     /// A plugin failed.
     #[error(transparent)]
     Failed(ScheduleError),
-    /// The change was refused.
+    /// The fork refused the change.
     #[error(transparent)]
     Refused(EventError),
 }
 
-/// Number `n` of pods like this one.
+/// Returns copy number `n` of this pod.
 fn copy(like: &Pod, n: usize) -> Pod {
     Pod {
         uid: Uid::new(&format!("{}/{n}", like.uid)),
@@ -232,7 +228,7 @@ fn refused(error: EventError) -> ScheduleError {
     crate::framework::Status::error("", error.to_string()).into()
 }
 
-/// Read like any version.
+/// A what-if fork can be read like any version.
 impl Deref for WhatIf {
     type Target = Cluster;
 

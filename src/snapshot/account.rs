@@ -1,9 +1,8 @@
-//! A node's two accounts: what pods of a class may take, and what they take.
+//! The two accounts of a node: allocatable and requested resources by class of pods.
 //!
-//! Guaranteed pods have the columns that every chunk has. Best-effort pods have
-//! columns of the kind that scalar resources have, under numbers that no scalar
-//! has: they exist where a chunk has such an amount that is not zero, move and go
-//! with the lane as scalars do, and cost nothing where there is none.
+//! Guaranteed pods use the columns that every chunk has. Best-effort pods use columns of the kind that scalar resources
+//! use, under numbers that no scalar has. Such a column exists only in chunks with a non-zero amount, moves and
+//! disappears with its lane as a scalar's column does, and costs nothing if there is none.
 
 use crate::model::{Bytes, MilliCpu, NonZero, PodClass, PodResources, Resources, Scalars};
 
@@ -11,17 +10,17 @@ use super::chunk::{Chunk, Column, LANES, ResourceId};
 use super::cluster::Cluster;
 use super::pod_index::MOST_SLOTS;
 
-/// Set in the numbers of the best-effort account's columns.
+/// The bit set in the numbers of the best-effort account's columns.
 const BEST_EFFORT: ResourceId = 1 << 31;
 
-/// The best-effort account's columns of what every node has, as numbers from the
-/// top: no scalar's number comes near them.
+/// The best-effort account's columns for the resources that every node has. They are numbered downwards from
+/// `u32::MAX`, far above the number of any scalar.
 #[derive(Clone, Copy)]
 enum Amount {
     Cpu,
     Memory,
     EphemeralStorage,
-    /// Allocatable: places for pods. Requested: nothing, since all pods count.
+    /// Allocatable: the allowed number of pods. Requested: unused, because pods are counted over all classes.
     Pods,
     NonZeroCpu,
     NonZeroMemory,
@@ -35,14 +34,14 @@ impl Amount {
 
 const _: () = assert!(MOST_SLOTS < BEST_EFFORT && Amount::NonZeroMemory.number() > BEST_EFFORT);
 
-/// Whether a column is one of the best-effort account.
+/// Returns whether a column belongs to the best-effort account.
 pub(crate) fn is_best_effort(column: ResourceId) -> bool {
     column >= BEST_EFFORT
 }
 
 static NOTHING: Column<i64> = [0; LANES];
 
-/// The columns of one class of pods in a chunk: a view, free to copy.
+/// A view of the columns of one class of pods in a chunk. Copying it is cheap.
 #[derive(Clone, Copy)]
 pub struct Account<'a> {
     chunk: &'a Chunk,
@@ -50,7 +49,7 @@ pub struct Account<'a> {
 }
 
 impl Chunk {
-    /// What pods of this class may take of its nodes, and what they take.
+    /// Returns the allocatable and requested columns of one class of pods.
     #[must_use]
     pub fn account(&self, class: PodClass) -> Account<'_> {
         Account { chunk: self, class }
@@ -58,76 +57,75 @@ impl Chunk {
 }
 
 impl<'a> Account<'a> {
-    /// Allocatable cpu, in milli-cores.
+    /// Returns the allocatable cpu, in milli-cores.
     #[must_use]
     pub fn allocatable_cpu(&self) -> &'a Column<i64> {
         self.allocatable(Chunk::allocatable_cpu, Amount::Cpu)
     }
 
-    /// Allocatable memory, in bytes.
+    /// Returns the allocatable memory, in bytes.
     #[must_use]
     pub fn allocatable_memory(&self) -> &'a Column<i64> {
         self.allocatable(Chunk::allocatable_memory, Amount::Memory)
     }
 
-    /// Allocatable ephemeral storage, in bytes.
+    /// Returns the allocatable ephemeral storage, in bytes.
     #[must_use]
     pub fn allocatable_ephemeral_storage(&self) -> &'a Column<i64> {
         self.allocatable(Chunk::allocatable_ephemeral_storage, Amount::EphemeralStorage)
     }
 
-    /// How many pods each node may run, of whatever class, if one of this class is
-    /// to be among them.
+    /// Returns how many pods of all classes each node may run if it is to run one of this class.
     #[must_use]
     pub fn allowed_pods(&self) -> &'a Column<i64> {
         self.allocatable(Chunk::allowed_pods, Amount::Pods)
     }
 
-    /// Requested cpu, in milli-cores.
+    /// Returns the requested cpu, in milli-cores.
     #[must_use]
     pub fn requested_cpu(&self) -> &'a Column<i64> {
         self.requested(Chunk::requested_cpu, Amount::Cpu)
     }
 
-    /// Requested memory, in bytes.
+    /// Returns the requested memory, in bytes.
     #[must_use]
     pub fn requested_memory(&self) -> &'a Column<i64> {
         self.requested(Chunk::requested_memory, Amount::Memory)
     }
 
-    /// Requested ephemeral storage, in bytes.
+    /// Returns the requested ephemeral storage, in bytes.
     #[must_use]
     pub fn requested_ephemeral_storage(&self) -> &'a Column<i64> {
         self.requested(Chunk::requested_ephemeral_storage, Amount::EphemeralStorage)
     }
 
-    /// Requested cpu with Kubernetes' default where a container asks for none.
+    /// Returns the requested cpu in milli-cores, with Kubernetes' default for containers that request none.
     #[must_use]
     pub fn non_zero_cpu(&self) -> &'a Column<i64> {
         self.requested(Chunk::non_zero_cpu, Amount::NonZeroCpu)
     }
 
-    /// Requested memory with Kubernetes' default where a container asks for none.
+    /// Returns the requested memory in bytes, with Kubernetes' default for containers that request none.
     #[must_use]
     pub fn non_zero_memory(&self) -> &'a Column<i64> {
         self.requested(Chunk::non_zero_memory, Amount::NonZeroMemory)
     }
 
-    /// Allocatable amounts of the scalar resource with this number, see
-    /// [`Cluster::resource_id`]; none where no node of the chunk has any.
+    /// Returns the allocatable amounts of the scalar resource with this number, see [`Cluster::resource_id`], or `None`
+    /// if no node of the chunk has any.
     #[must_use]
     pub fn allocatable_scalar(&self, resource: u32) -> Option<&'a Column<i64>> {
         self.chunk.allocatable_scalar(self.scalar(resource))
     }
 
-    /// Requested amounts of the scalar resource with this number; none where
-    /// nothing is requested in the chunk.
+    /// Returns the requested amounts of the scalar resource with this number, or `None` if no pod of the chunk requests
+    /// any.
     #[must_use]
     pub fn requested_scalar(&self, resource: u32) -> Option<&'a Column<i64>> {
         self.chunk.requested_scalar(self.scalar(resource))
     }
 
-    /// The number of a scalar's column in this account.
+    /// Returns the number of a scalar's column in this account.
     fn scalar(&self, resource: ResourceId) -> ResourceId {
         match self.class {
             PodClass::Guaranteed => resource,
@@ -151,7 +149,7 @@ impl<'a> Account<'a> {
         }
     }
 
-    /// What pods of the class take on one node. Scalars that are zero are left out.
+    /// Returns the requests of the class's pods on one node. Scalars that are zero are omitted.
     pub(crate) fn requested_at(&self, cluster: &Cluster, at: usize) -> Resources {
         let columns = self.chunk.scalars.iter().flat_map(|columns| columns.iter());
         Resources {
@@ -162,7 +160,7 @@ impl<'a> Account<'a> {
         }
     }
 
-    /// What pods of the class may take of one node, as the columns say.
+    /// Returns the resources of one node that are allocatable to the class, read from the columns.
     pub(crate) fn allocatable_at(&self, cluster: &Cluster, at: usize) -> Resources {
         let columns = self.chunk.fixed.scalars.iter();
         Resources {
@@ -173,7 +171,7 @@ impl<'a> Account<'a> {
         }
     }
 
-    /// Of all scalar columns those of the account, by name.
+    /// Selects the account's columns from all scalar columns, by name.
     fn scalars(
         &self,
         cluster: &Cluster,
@@ -187,7 +185,7 @@ impl<'a> Account<'a> {
         }))
     }
 
-    /// The same with defaults.
+    /// Returns the requests with Kubernetes' defaults for containers that request nothing.
     pub(crate) fn non_zero_at(&self, at: usize) -> NonZero {
         NonZero {
             cpu: MilliCpu(self.non_zero_cpu()[at]),
@@ -195,8 +193,7 @@ impl<'a> Account<'a> {
         }
     }
 
-    /// Whether all sums of one node stay within 64 bits if of the class one pod
-    /// leaves and another comes.
+    /// Returns whether all sums of one node stay within 64 bits if one pod of the class is replaced by another.
     pub(crate) fn has_room_in_64_bits(
         &self,
         cluster: &Cluster,
@@ -228,8 +225,8 @@ impl<'a> Account<'a> {
 }
 
 impl Chunk {
-    /// Adds what a best-effort pod requests to a lane (`sign` 1), or takes it away
-    /// (-1); scalars by number. Sums were checked before the pod was placed.
+    /// Adds a best-effort pod's requests to a lane (`sign` 1), or subtracts them (`sign` -1). `scalars` are given by
+    /// number. The sums were checked for overflow before the pod was placed.
     pub(crate) fn add_best_effort(
         &mut self,
         at: usize,
@@ -254,8 +251,7 @@ impl Chunk {
         }
     }
 
-    /// Writes what best-effort pods may take of a lane: all of it; scalars by
-    /// number.
+    /// Overwrites all resources of a lane that are allocatable to best-effort pods. `scalars` are given by number.
     pub(crate) fn set_best_effort_allocatable(
         &mut self,
         at: usize,

@@ -1,14 +1,14 @@
-//! Which disruption budgets are about a pod, without asking all of them.
+//! Finds the disruption budgets that match a pod without testing every budget.
 //!
-//! A budget is kept under one label that its selector requires, together with its
-//! namespace, or, where it requires none in particular, under the namespace alone. A
-//! pod's labels name all places where its budgets can be, and the selector itself has
-//! the last word on each that is found there. So nothing is kept of pods or of their
-//! owners: what links Gödel's owners to their budgets, and goes stale when one of both
-//! changes, is an answer here, not a state. Putting a budget costs O(log n), however
-//! many there are and however many pods it is about; a selector that requires no
-//! label of one value (`Exists`, `NotIn`, an `In` of several) is asked for every pod of
-//! its namespace.
+//! The index files a budget under its namespace and one label that its selector requires, or under the namespace alone
+//! if the selector requires no particular label. The labels of a pod therefore determine every key under which its
+//! budgets can be filed, and the selector itself decides about each candidate. No state is kept per pod or per owner:
+//! the links between owners and budgets, which Gödel stores and which go stale when either side changes, are computed
+//! by each query here.
+//!
+//! Inserting a budget costs O(log n), regardless of the number of budgets and of matching pods. A selector that
+//! requires no single label value (`Exists`, `NotIn`, an `In` of several values) is evaluated for every pod of its
+//! namespace.
 
 use std::sync::Arc;
 
@@ -21,11 +21,11 @@ use super::cluster::Cluster;
 use super::hash_index::HashIndex;
 use super::stores::Objects;
 
-/// The numbers of the budgets in their store, by what they require.
+/// Numbers of the budgets in their store, by the key they are filed under.
 #[derive(Clone, Default)]
 pub(crate) struct Budgets(HashIndex);
 
-/// A namespace, and a label that is required there, if one is.
+/// A namespace, and a label that the selector requires, if any.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 struct Key<'a> {
     namespace: &'a str,
@@ -33,7 +33,7 @@ struct Key<'a> {
 }
 
 impl<'a> Key<'a> {
-    /// Where a budget is kept; nowhere if it can be about no pod.
+    /// Returns the key to file a budget under, or `None` if the budget can match no pod.
     fn of(budget: &'a PodDisruptionBudget) -> Option<Key<'a>> {
         let LabelSelector::All(requirements) = &budget.selector else { return None };
         let is_void = |r: &Requirement| r.operator == Operator::In && r.values.is_empty();
@@ -49,7 +49,7 @@ impl<'a> Key<'a> {
 }
 
 impl Budgets {
-    /// The budget with this number in its store is another, is new or is gone. O(log n).
+    /// Updates the index when the budget with this number is added, replaced or removed. O(log n).
     pub(super) fn exchange(
         &mut self,
         number: u32,
@@ -68,8 +68,8 @@ impl Budgets {
         }
     }
 
-    /// The numbers of all budgets that may be about pods with these labels, each with
-    /// the key that it may be kept under: where another has the hash, it is not.
+    /// Returns the numbers of all budgets that may match these labels, each with the key under which it was looked up.
+    /// A candidate whose own key differs is a hash collision.
     fn candidates<'a>(
         &'a self,
         namespace: &'a str,
@@ -82,8 +82,8 @@ impl Budgets {
 }
 
 impl Objects {
-    /// The budgets about pods with these labels, in no particular order, each with a
-    /// number of its own. A pod without labels has none.
+    /// Returns the budgets that match pods with these labels, in no particular order, each with its number in the
+    /// store. A pod without labels has none.
     pub(crate) fn budgets_about<'a: 'l, 'l>(
         &'a self,
         namespace: &'l str,
@@ -101,14 +101,13 @@ impl Objects {
 }
 
 impl Cluster {
-    /// The disruption budgets about pods of a namespace with these labels, by name.
-    /// As for kube-scheduler (default_preemption.go `filterPodsWithPDBViolation`) a
-    /// budget without a selector or with an empty one is about nobody, and a pod
-    /// without labels has none. Whether a budget counts one pod in particular says
-    /// [`PodDisruptionBudget::counts`]: not if that is on its way out already.
+    /// Returns the disruption budgets that match pods of a namespace with these labels, sorted by name.
     ///
-    /// O(labels × log n + budgets of the namespace that require one of the labels, or
-    /// none in particular).
+    /// As in kube-scheduler (default_preemption.go `filterPodsWithPDBViolation`), a budget with no selector or an empty
+    /// one matches no pod, and a pod without labels has no budgets. [`PodDisruptionBudget::counts`] decides whether a
+    /// budget counts a particular pod: it does not if the pod's disruption is already in progress.
+    ///
+    /// O(labels × log n + budgets of the namespace that require one of the labels, or no particular label).
     ///
     /// ```
     /// use portolan::model::{LabelSelector, Labels, PodDisruptionBudget};
@@ -134,16 +133,16 @@ impl Cluster {
         found
     }
 
-    /// What owns pods: the workload of this kind, namespace and name. Gödel's owners
-    /// are replica sets and daemon sets. O(log n).
+    /// Returns the owner of pods with this kind, namespace and name. Gödel's owners are replica sets and daemon sets.
+    /// O(log n).
     #[must_use]
     pub fn owner(&self, kind: ObjectKind, namespace: &str, name: &str) -> Option<&Arc<Workload>> {
         self.objects().workloads(kind)?.get(namespace, name)
     }
 
-    /// The disruption budgets that an owner's own labels are about, by name; none for
-    /// an owner that there is not. Its pods may have other labels: of a pod ask
-    /// [`Cluster::budgets_for`]. O(log n) more than that.
+    /// Returns the disruption budgets that match the owner's own labels, sorted by name; none if the owner does not
+    /// exist. The owner's pods may have other labels; use [`Cluster::budgets_for`] for a pod. The cost is that of
+    /// `budgets_for` plus O(log n).
     #[must_use]
     pub fn budgets_of_owner(
         &self,
@@ -180,7 +179,7 @@ mod tests {
         value: u8,
     }
 
-    /// Of 24 names in three namespaces.
+    /// Returns one of 24 keys in three namespaces.
     fn key(name: u8) -> (Name, Name) {
         (format!("s{}", name % 3).into(), format!("b{}", name % 24).into())
     }
@@ -233,7 +232,7 @@ mod tests {
         }
     }
 
-    /// Every budget is asked.
+    /// The oracle: tests every budget.
     fn scanned(cluster: &Cluster, namespace: &str, labels: &Labels) -> Vec<PodDisruptionBudget> {
         let all = cluster.objects().pod_disruption_budgets.iter().filter(|budget| {
             *budget.namespace == *namespace
@@ -254,18 +253,18 @@ mod tests {
     fn all_labels() -> Vec<Labels> {
         let values = || [None, Some("red"), Some("green"), Some("blue")];
         let both = values().into_iter().flat_map(|a| values().map(|b| (a, b)));
-        let of = |(a, b): (Option<&'static str>, Option<&'static str>)| {
+        let labels = |(a, b): (Option<&'static str>, Option<&'static str>)| {
             let pairs = [a.map(|a| ("a", a)), b.map(|b| ("b", b)), Some(("c", "x"))];
             Labels::new(pairs.into_iter().flatten())
         };
-        both.map(of).chain([Labels::EMPTY]).collect()
+        both.map(labels).chain([Labels::EMPTY]).collect()
     }
 
     proptest! {
         #![proptest_config(ProptestConfig { cases: 256, ..ProptestConfig::default() })]
 
         #[test]
-        fn the_index_finds_what_a_scan_finds_and_old_versions_find_what_they_did(
+        fn index_agrees_with_a_scan_and_held_versions_keep_their_answers(
             ops in prop::collection::vec(any::<Op>(), 1..80),
         ) {
             let mut state = crate::state::State::new(None, crate::state::CommitPolicy::Unchecked);
@@ -296,7 +295,7 @@ mod tests {
             for (snapshot, before) in &held {
                 prop_assert_eq!(&answers(snapshot), before);
             }
-            // What is gone leaves nothing.
+            // Removed budgets leave no entry in the index.
             let _ = state.apply(&event(&Op::Relist(Vec::new())), &mut ());
             prop_assert!(state.cluster().objects().budgets.0.is_empty());
         }
@@ -328,7 +327,7 @@ mod tests {
         LabelSelector::from_labels([("app", "web")])
     }
 
-    fn of_owner(writer: &Writer, kind: ObjectKind, namespace: &str) -> Vec<String> {
+    fn owner_budgets(writer: &Writer, kind: ObjectKind, namespace: &str) -> Vec<String> {
         let found = writer.cluster().budgets_of_owner(kind, namespace, "owner").into_iter();
         found.map(|budget| budget.name.to_string()).collect()
     }
@@ -342,8 +341,8 @@ mod tests {
         for kind in OWNERS {
             put_owner(&mut writer, kind, "default", "web");
             put_owner(&mut writer, kind, "other", "web");
-            assert_eq!(of_owner(&writer, kind, "default"), ["b"]);
-            assert_eq!(of_owner(&writer, kind, "other"), [""; 0]);
+            assert_eq!(owner_budgets(&writer, kind, "default"), ["b"]);
+            assert_eq!(owner_budgets(&writer, kind, "other"), [""; 0]);
         }
     }
 
@@ -352,9 +351,9 @@ mod tests {
         let mut writer = writer();
         put(&mut writer, "b", LabelSelector::everything());
         put_owner(&mut writer, ObjectKind::ReplicaSet, "default", "web");
-        assert_eq!(of_owner(&writer, ObjectKind::ReplicaSet, "default"), [""; 0]);
+        assert_eq!(owner_budgets(&writer, ObjectKind::ReplicaSet, "default"), [""; 0]);
         put(&mut writer, "b", web());
-        assert_eq!(of_owner(&writer, ObjectKind::ReplicaSet, "default"), ["b"]);
+        assert_eq!(owner_budgets(&writer, ObjectKind::ReplicaSet, "default"), ["b"]);
     }
 
     #[test]
@@ -362,9 +361,9 @@ mod tests {
         let mut writer = writer();
         put(&mut writer, "b", LabelSelector::Nothing);
         put_owner(&mut writer, ObjectKind::DaemonSet, "default", "web");
-        assert_eq!(of_owner(&writer, ObjectKind::DaemonSet, "default"), [""; 0]);
+        assert_eq!(owner_budgets(&writer, ObjectKind::DaemonSet, "default"), [""; 0]);
         writer.delete_object(ObjectKind::PodDisruptionBudget, "default", "b").unwrap();
-        assert_eq!(of_owner(&writer, ObjectKind::DaemonSet, "default"), [""; 0]);
+        assert_eq!(owner_budgets(&writer, ObjectKind::DaemonSet, "default"), [""; 0]);
     }
 
     #[test]
@@ -374,20 +373,20 @@ mod tests {
             put_owner(&mut writer, kind, "default", "web");
             put(&mut writer, "z", web());
             put(&mut writer, "a", web());
-            assert_eq!(of_owner(&writer, kind, "default"), ["a", "z"], "by name");
+            assert_eq!(owner_budgets(&writer, kind, "default"), ["a", "z"], "by name");
             put(&mut writer, "z", LabelSelector::from_labels([("app", "db")]));
-            assert_eq!(of_owner(&writer, kind, "default"), ["a"]);
+            assert_eq!(owner_budgets(&writer, kind, "default"), ["a"]);
             put_owner(&mut writer, kind, "default", "db");
-            assert_eq!(of_owner(&writer, kind, "default"), ["z"]);
+            assert_eq!(owner_budgets(&writer, kind, "default"), ["z"]);
             writer.delete_object(ObjectKind::PodDisruptionBudget, "default", "z").unwrap();
-            assert_eq!(of_owner(&writer, kind, "default"), [""; 0]);
+            assert_eq!(owner_budgets(&writer, kind, "default"), [""; 0]);
             writer.delete_object(kind, "default", "owner").unwrap();
-            assert_eq!(of_owner(&writer, kind, "default"), [""; 0]);
+            assert_eq!(owner_budgets(&writer, kind, "default"), [""; 0]);
         }
     }
 
     #[test]
-    fn a_pod_that_is_on_its_way_out_is_counted_no_more() {
+    fn a_pod_whose_disruption_is_in_progress_is_not_counted() {
         let budget = PodDisruptionBudget {
             namespace: "default".into(),
             selector: web(),

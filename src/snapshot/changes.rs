@@ -1,4 +1,4 @@
-//! What differs between versions.
+//! Differences between versions.
 
 use std::collections::BTreeMap;
 
@@ -11,61 +11,61 @@ use super::cluster::Cluster;
 use super::lane::{Identity, Lane};
 use super::table::Table;
 
-/// How many removals of nodes a version remembers.
+/// Number of node removals that a version remembers.
 const KEPT: u32 = 4096;
 
-/// How a node differs.
+/// How a node differs between two versions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ChangeKind {
-    /// It was not there.
+    /// The node was added.
     Added,
-    /// It, or what is placed on it, was touched.
+    /// The node or its pods were touched.
     Changed,
-    /// It is not there any more.
+    /// The node was removed.
     Removed,
 }
 
 /// A node that differs between two versions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Change {
-    /// Its number, in the version in which it is.
+    /// The node's slot, in the version that has the node.
     pub slot: NodeSlot,
-    /// Its name.
+    /// The node's name.
     pub name: Name,
-    /// How it differs.
+    /// How the node differs.
     pub kind: ChangeKind,
 }
 
-/// What changed since a generation.
+/// The nodes that changed since a generation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ChangedSince {
-    /// These nodes, in no particular order; removed ones first.
+    /// The changed nodes in no particular order, except that removed nodes come first.
     Changes(Vec<Change>),
-    /// The generation is older than what is remembered: look at everything.
+    /// The generation is older than the removals that the version remembers: read all nodes again.
     Reset,
 }
 
-/// The nodes that were removed lately.
+/// The nodes that were removed recently.
 #[derive(Clone, Default)]
 pub(crate) struct Removed {
     entries: Table<Removal>,
     first: u32,
     next: u32,
-    /// Removals up to here may be forgotten.
+    /// Removals up to this generation may have been forgotten.
     forgotten: Generation,
 }
 
 #[derive(Clone)]
 struct Removal {
     at: Generation,
-    /// When the node had been added.
+    /// The generation in which the node had been added.
     added: Generation,
     slot: NodeSlot,
     name: Name,
 }
 
 impl Removed {
-    /// None, of a line of versions in which nothing is remembered from before `generation`.
+    /// Returns an empty list for a lineage that remembers no removal before `generation`.
     pub(crate) fn forgotten_until(generation: Generation) -> Removed {
         Removed { forgotten: generation, ..Removed::default() }
     }
@@ -84,7 +84,7 @@ impl Removed {
     }
 }
 
-/// Whether both are the same allocations: what only moved within the table is.
+/// Returns whether both sides are the same allocations, which they are if the node only moved within the table.
 fn is_same(
     (id, pods): (&Arc<Identity>, Option<&Arc<Lane>>),
     (other_id, other_pods): (&Arc<Identity>, Option<&Arc<Lane>>),
@@ -98,10 +98,11 @@ fn is_same(
 }
 
 impl Cluster {
-    /// The nodes that were added, touched or removed after generation `since`,
-    /// in time that follows their number. A node that came and went in between
-    /// is left out; one that went and came again under its name is removed and
-    /// added, or changed where its pods had kept its slot.
+    /// Returns the nodes that were added, touched or removed after generation `since`. The cost is proportional to
+    /// their number.
+    ///
+    /// A node that was both added and removed in between is omitted. A node that was removed and added again under the
+    /// same name appears as removed and as added, or as changed if its remaining pods preserved its slot.
     #[must_use]
     pub fn changed_since(&self, since: Generation) -> ChangedSince {
         let removed = &self.rest.removed;
@@ -146,8 +147,8 @@ impl Cluster {
         ChangedSince::Changes(changes)
     }
 
-    /// How this version differs from `base`, by name. O(differing × log n):
-    /// what both share is not looked at.
+    /// Returns how this version differs from `base`, sorted by name. O(differing × log n), because subtrees that both
+    /// versions share are skipped.
     #[must_use]
     pub fn diff(&self, base: &Cluster) -> Vec<Change> {
         let mut ours = BTreeMap::new();
@@ -158,17 +159,17 @@ impl Cluster {
                 for at in 0..LANES {
                     let identity = chunk.identity_ptr(at).filter(|id| id.node.is_some());
                     if let Some(identity) = identity {
-                        let what = (identity, chunk.lane_ptr(at));
-                        side.insert(identity.name.clone(), (chunk.slot()[at], what));
+                        let allocations = (identity, chunk.lane_ptr(at));
+                        side.insert(identity.name.clone(), (chunk.slot()[at], allocations));
                     }
                 }
             }
         });
         let mut changes = Vec::new();
-        for (name, (slot, what)) in &ours {
+        for (name, (slot, allocations)) in &ours {
             let kind = match theirs.get(name) {
                 None => ChangeKind::Added,
-                Some((_, before)) if !is_same(*before, *what) => ChangeKind::Changed,
+                Some((_, before)) if !is_same(*before, *allocations) => ChangeKind::Changed,
                 Some(_) => continue,
             };
             changes.push(Change { slot: *slot, name: name.clone(), kind });

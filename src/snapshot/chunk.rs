@@ -1,10 +1,9 @@
 //! A chunk: 64 nodes of one zone, in columns.
 //!
-//! What filters and scores touch in their inner loops lies in arrays of 64,
-//! one per quantity; what pods cannot change is one allocation of its own, so
-//! that a placed pod copies the other half alone; and what is seldom looked at
-//! hangs below in groups of eight, so that no copied level bumps more than a
-//! dozen reference counts.
+//! The quantities that filters and scores read in their inner loops are stored in arrays of 64, one per quantity. The
+//! columns that pods cannot change are a separate allocation, so placing a pod copies only the other half. Data that is
+//! rarely read is stored below in groups of eight, so that copying any one level bumps at most about a dozen reference
+//! counts.
 
 use triomphe::Arc;
 
@@ -18,7 +17,7 @@ use super::node_info::NodeInfo;
 use super::tally::{Tallied, Tally};
 use super::victims::VictimIndex;
 
-/// Nodes in a chunk.
+/// Number of nodes in a chunk.
 pub const LANES: usize = 64;
 
 const GROUP: usize = 8;
@@ -26,40 +25,39 @@ const GROUP: usize = 8;
 /// One value per node of a chunk.
 pub type Column<T> = [T; LANES];
 
-/// The number of a node, stable from its first appearance under a name to its
-/// removal, and used for another only after every version that could name it
-/// is freed.
+/// The number of a node. It is stable from the node's first appearance under a name to its removal, and is reused only
+/// after every version that could refer to the node has been freed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NodeSlot(pub u32);
 
-/// Where a node is: chunk and lane.
+/// The location of a node: its chunk and lane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Place {
     pub(crate) chunk: u32,
     pub(crate) lane: usize,
 }
 
-/// A set of equal things that nodes share, numbered in the snapshot.
+/// The number, within the snapshot, of a set that nodes with equal taints or labels share.
 pub(crate) type SetId = u32;
 /// The number of a scalar resource in the snapshot.
 pub(crate) type ResourceId = u32;
-/// The number of a zone: zones in the order in which they were first seen.
+/// The number of a zone, assigned in the order in which zones were first seen.
 pub(crate) type ZoneId = u32;
 
-/// 64 nodes of one zone, in arrival order, with holes where nodes went.
+/// 64 nodes of one zone in order of arrival, with holes where nodes were removed.
 ///
-/// A column's value means something only in lanes that [`Chunk::live`] names. What is
-/// allocatable and requested here is so for guaranteed pods, as all are where nobody says
-/// otherwise; [`Chunk::account`] has the columns of each class.
+/// A column's value is meaningful only in the lanes set in [`Chunk::live`]. The allocatable and requested columns of
+/// this type are those of guaranteed pods, which without Gödel semantics is every pod. [`Chunk::account`] has the
+/// columns of each class.
 #[derive(Clone)]
 pub struct Chunk {
     pub(crate) zone: ZoneId,
-    /// Position among the chunks of the zone.
+    /// The chunk's position among the chunks of its zone.
     pub(crate) sequence: u32,
     pub(crate) live: u64,
     pub(crate) fixed: Arc<Fixed>,
     pub(crate) requested: Arc<Requested>,
-    /// Requested scalar resources that are not zero in every lane.
+    /// The requested scalar resources that are non-zero in some lane.
     pub(crate) scalars: Option<Arc<Vec<ScalarColumn>>>,
     groups: [Option<Arc<Group<Lane>>>; LANES / GROUP],
     pub(crate) affinity: u64,
@@ -69,12 +67,12 @@ pub struct Chunk {
     tally: Tallied,
 }
 
-/// What pods cannot change.
+/// The columns that pods cannot change.
 pub(crate) struct Fixed {
     pub(crate) slot: Column<NodeSlot>,
     pub(crate) cpu: Column<i64>,
     pub(crate) memory: Column<i64>,
-    /// One over cpu and over memory, for the scores; 0 for 0.
+    /// Reciprocals of cpu and memory, for the scores; the reciprocal of 0 is stored as 0.
     pub(crate) reciprocal_cpu: Column<f64>,
     pub(crate) reciprocal_memory: Column<f64>,
     pub(crate) ephemeral_storage: Column<i64>,
@@ -87,7 +85,7 @@ pub(crate) struct Fixed {
     identities: [Option<Arc<Group<Identity>>>; LANES / GROUP],
 }
 
-/// What pods take.
+/// The columns that pods change.
 pub(crate) struct Requested {
     pub(crate) cpu: Column<i64>,
     pub(crate) memory: Column<i64>,
@@ -107,7 +105,7 @@ pub(crate) struct ScalarColumn {
     pub(crate) amount: Column<i64>,
 }
 
-/// Eight neighbours.
+/// The values of eight neighbouring lanes.
 struct Group<T: Part>([Option<Arc<T>>; GROUP], Counted<GROUP>);
 
 impl Clone for Fixed {
@@ -136,7 +134,7 @@ impl Clone for Requested {
 impl<T: Part> Clone for Group<T> {
     fn clone(&self) -> Group<T> {
         cost::copied::<Group<T>>(GROUP);
-        // See the note in `tree`: plain reads wait for all counts at once.
+        // Plain reads fetch all counts at once; see `warm` in `tree.rs`.
         let counts = self.0.iter().flatten().fold(0, |sum, of| sum ^ Arc::strong_count(of));
         std::hint::black_box(counts);
         Group(self.0.clone(), self.1.clone())
@@ -149,12 +147,12 @@ impl<T: Part> Drop for Group<T> {
     }
 }
 
-/// What `groups` have at a lane.
+/// Returns the value of lane `at`.
 fn member<T: Part>(groups: &[Option<Arc<Group<T>>>; LANES / GROUP], at: usize) -> Option<&Arc<T>> {
     groups[at / GROUP].as_ref()?.0[at % GROUP].as_ref()
 }
 
-/// Puts something in at a lane, or nothing; a group of nothing is none.
+/// Sets or clears the value of lane `at`. A group without values is dropped.
 fn set_member<T: Part>(
     groups: &mut [Option<Arc<Group<T>>>; LANES / GROUP],
     at: usize,
@@ -173,9 +171,9 @@ fn set_member<T: Part>(
     }
 }
 
-/// How near used shares are to each other, each of what is (requested,
-/// allocatable), in percent: 50 to 100. Fewer than two resources are always in
-/// balance (noderesources/balanced_allocation.go `balancedResourceScorer`).
+/// Returns how close the used shares of two resources are, in percent: 50 to 100. Each pair is (requested,
+/// allocatable). Fewer than two resources are always in balance (noderesources/balanced_allocation.go
+/// `balancedResourceScorer`).
 pub(crate) fn balanced(cpu: (i64, i64), memory: (i64, i64)) -> i64 {
     let share =
         |(requested, allocatable): (i64, i64)| (requested as f64 / allocatable as f64).min(1.0);
@@ -186,7 +184,7 @@ pub(crate) fn balanced(cpu: (i64, i64), memory: (i64, i64)) -> i64 {
     ((1.0 - deviation) * 100.0) as i64
 }
 
-/// The lanes whose bits are set, lowest first.
+/// Returns the lanes whose bits are set, lowest first.
 pub(crate) fn lanes(mut mask: u64) -> impl Iterator<Item = usize> + Clone {
     std::iter::from_fn(move || {
         let lane = mask.trailing_zeros() as usize;
@@ -238,173 +236,172 @@ impl Chunk {
         }
     }
 
-    /// The lanes that hold a node, as a mask.
+    /// Returns the mask of the lanes that hold a node.
     #[must_use]
     pub fn live(&self) -> u64 {
         self.live
     }
 
-    /// The lanes whose node is cordoned.
+    /// Returns the lanes whose node is cordoned.
     #[must_use]
     pub fn unschedulable(&self) -> u64 {
         self.fixed.unschedulable
     }
 
-    /// The lanes whose node has a taint.
+    /// Returns the lanes whose node has a taint.
     #[must_use]
     pub fn tainted(&self) -> u64 {
         self.fixed.tainted
     }
 
-    /// The lanes whose node has a pod with pod affinity or anti-affinity.
+    /// Returns the lanes whose node has a pod with pod affinity or anti-affinity.
     #[must_use]
     pub fn with_affinity(&self) -> u64 {
         self.affinity
     }
 
-    /// The lanes whose node has a pod with required anti-affinity.
+    /// Returns the lanes whose node has a pod with required anti-affinity.
     #[must_use]
     pub fn with_required_anti_affinity(&self) -> u64 {
         self.required_anti_affinity
     }
 
-    /// The lanes whose node has a host port in use.
+    /// Returns the lanes whose node has a host port in use.
     #[must_use]
     pub fn with_ports(&self) -> u64 {
         self.ports
     }
 
-    /// The lanes whose node has a pod with a persistent volume claim.
+    /// Returns the lanes whose node has a pod with a persistent volume claim.
     #[must_use]
     pub fn with_claims(&self) -> u64 {
         self.claims
     }
 
-    /// The number of each node.
+    /// Returns the slot of each node.
     #[must_use]
     pub fn slot(&self) -> &Column<NodeSlot> {
         &self.fixed.slot
     }
 
-    /// Allocatable cpu, in milli-cores.
+    /// Returns the allocatable cpu, in milli-cores.
     #[must_use]
     pub fn allocatable_cpu(&self) -> &Column<i64> {
         &self.fixed.cpu
     }
 
-    /// Allocatable memory, in bytes.
+    /// Returns the allocatable memory, in bytes.
     #[must_use]
     pub fn allocatable_memory(&self) -> &Column<i64> {
         &self.fixed.memory
     }
 
-    /// One over the allocatable cpu and memory; 0 for 0.
+    /// Returns the reciprocals of the allocatable cpu and memory; the reciprocal of 0 is 0.
     pub(crate) fn reciprocals(&self) -> (&Column<f64>, &Column<f64>) {
         (&self.fixed.reciprocal_cpu, &self.fixed.reciprocal_memory)
     }
 
-    /// How near the used shares of cpu and memory are to each other, as
-    /// NodeResourcesBalancedAllocation scores it: 50 to 100.
+    /// Returns how close the used shares of cpu and memory are, as NodeResourcesBalancedAllocation scores them: 50 to
+    /// 100.
     pub(crate) fn balance(&self) -> &Column<u8> {
         &self.requested.balance
     }
 
-    /// Tells that a lane's cpu or memory changed.
+    /// Recomputes the balance of a lane whose cpu or memory changed.
     pub(crate) fn rebalance(&mut self, at: usize) {
         let balance = balanced(
             (self.requested.cpu[at], self.fixed.cpu[at]),
             (self.requested.memory[at], self.fixed.memory[at]),
         );
-        // From 50 to 100, unless somebody requests less than nothing.
+        // The value is in 50..=100, unless a request is negative.
         let balance = balance.clamp(0, 100) as u8;
         if self.requested.balance[at] != balance {
             self.requested_mut().balance[at] = balance;
         }
     }
 
-    /// Allocatable ephemeral storage, in bytes.
+    /// Returns the allocatable ephemeral storage, in bytes.
     #[must_use]
     pub fn allocatable_ephemeral_storage(&self) -> &Column<i64> {
         &self.fixed.ephemeral_storage
     }
 
-    /// How many pods each node may run.
+    /// Returns how many pods each node may run.
     #[must_use]
     pub fn allowed_pods(&self) -> &Column<i64> {
         &self.fixed.allowed_pods
     }
 
-    /// The number of each node's set of taints, see `Cluster::taint_set`;
-    /// equal taints in equal order have one number.
+    /// Returns the number of each node's taint set, see [`Cluster::taint_set`]. Equal taints in equal order have the
+    /// same number.
     #[must_use]
     pub fn taint_set(&self) -> &Column<u32> {
         &self.fixed.taints
     }
 
-    /// The number of each node's shared labels, see `Cluster::label_set`.
+    /// Returns the number of each node's label set, see [`Cluster::label_set`].
     #[must_use]
     pub fn label_set(&self) -> &Column<u32> {
         &self.fixed.labels
     }
 
-    /// Requested cpu, in milli-cores.
+    /// Returns the requested cpu, in milli-cores.
     #[must_use]
     pub fn requested_cpu(&self) -> &Column<i64> {
         &self.requested.cpu
     }
 
-    /// Requested memory, in bytes.
+    /// Returns the requested memory, in bytes.
     #[must_use]
     pub fn requested_memory(&self) -> &Column<i64> {
         &self.requested.memory
     }
 
-    /// Requested ephemeral storage, in bytes.
+    /// Returns the requested ephemeral storage, in bytes.
     #[must_use]
     pub fn requested_ephemeral_storage(&self) -> &Column<i64> {
         &self.requested.ephemeral_storage
     }
 
-    /// Requested cpu with Kubernetes' default where a container asks for none.
+    /// Returns the requested cpu in milli-cores, with Kubernetes' default for containers that request none.
     #[must_use]
     pub fn non_zero_cpu(&self) -> &Column<i64> {
         &self.requested.non_zero_cpu
     }
 
-    /// Requested memory with Kubernetes' default where a container asks for
-    /// none.
+    /// Returns the requested memory in bytes, with Kubernetes' default for containers that request none.
     #[must_use]
     pub fn non_zero_memory(&self) -> &Column<i64> {
         &self.requested.non_zero_memory
     }
 
-    /// How many pods are on each node.
+    /// Returns the number of pods on each node.
     #[must_use]
     pub fn pods(&self) -> &Column<u32> {
         &self.requested.pods
     }
 
-    /// When each node was last touched.
+    /// Returns the generation that last touched each node.
     #[must_use]
     pub fn generation(&self) -> &Column<Generation> {
         &self.requested.generation
     }
 
-    /// Allocatable amounts of the scalar resource with this number, see
-    /// `Cluster::resource_id`; none where no node of the chunk has any.
+    /// Returns the allocatable amounts of the scalar resource with this number, see [`Cluster::resource_id`], or `None`
+    /// if no node of the chunk has any.
     #[must_use]
     pub fn allocatable_scalar(&self, resource: u32) -> Option<&Column<i64>> {
         column(&self.fixed.scalars, resource)
     }
 
-    /// Requested amounts of the scalar resource with this number; none where
-    /// nothing is requested in the chunk.
+    /// Returns the requested amounts of the scalar resource with this number, or `None` if no pod of the chunk requests
+    /// any.
     #[must_use]
     pub fn requested_scalar(&self, resource: u32) -> Option<&Column<i64>> {
         column(self.scalars.as_deref()?, resource)
     }
 
-    /// Who is in the lane.
+    /// Returns the identity of the lane's node.
     pub(crate) fn identity(&self, at: usize) -> Option<&Identity> {
         member(&self.fixed.identities, at).map(|identity| &**identity)
     }
@@ -413,8 +410,7 @@ impl Chunk {
         member(&self.fixed.identities, at)
     }
 
-    /// Changes who is in the lane, copied first where another version shares
-    /// it.
+    /// Returns the identity of the lane's node for writing. It is copied first if another version shares it.
     pub(crate) fn identity_mut(&mut self, at: usize) -> Option<&mut Identity> {
         let group = Arc::make_mut(self.fixed_mut().identities[at / GROUP].as_mut()?);
         group.0[at % GROUP].as_mut().map(Arc::make_mut)
@@ -428,8 +424,7 @@ impl Chunk {
         member(&self.groups, at)
     }
 
-    /// The lane, made where there was none, copied first where another version
-    /// shares it.
+    /// Returns the lane for writing. It is created if it does not exist, and copied first if another version shares it.
     pub(crate) fn lane_mut(&mut self, at: usize) -> &mut Lane {
         self.tally.forget(at);
         let group = self.groups[at / GROUP]
@@ -441,17 +436,17 @@ impl Chunk {
         Arc::make_mut(lane)
     }
 
-    /// Its pods by their labels; it is a chunk of this cluster.
+    /// Returns the chunk's pods counted by labels. `cluster` is the cluster that this chunk belongs to.
     pub(crate) fn tally(&self, cluster: &Cluster) -> &Tally {
         self.tally.get(cluster, self)
     }
 
-    /// The pods of one of its nodes by importance.
+    /// Returns the pods of one of the chunk's nodes, ordered by importance.
     pub(crate) fn victims(&self, node: NodeInfo<'_>) -> &VictimIndex {
         self.tally.victims(node)
     }
 
-    /// Drops the lane of a node whose last pod went.
+    /// Drops the lane of a node that lost its last pod.
     pub(crate) fn drop_lane(&mut self, at: usize) {
         self.set_lane(at, None);
     }
@@ -469,13 +464,13 @@ impl Chunk {
         Arc::make_mut(&mut self.fixed)
     }
 
-    /// The next lane after the last one in use, if there is one.
+    /// Returns the lane after the last one in use, if there is one.
     pub(crate) fn next_lane(&self) -> Option<usize> {
         let used = LANES - self.live.leading_zeros() as usize;
         (used < LANES).then_some(used)
     }
 
-    /// Puts a node without any request at `at`.
+    /// Puts a node without requests into lane `at`.
     pub(crate) fn put(
         &mut self,
         at: usize,
@@ -490,7 +485,7 @@ impl Chunk {
         self.set_lane(at, lane);
     }
 
-    /// Empties a lane, all its columns zero again.
+    /// Empties a lane and zeroes all of its columns.
     pub(crate) fn clear(&mut self, at: usize) {
         self.set_columns(at, &Columns::default());
         let fixed = self.fixed_mut();
@@ -500,7 +495,7 @@ impl Chunk {
         self.live &= !(1 << at);
     }
 
-    /// Writes what a node itself says into its columns.
+    /// Writes a node's own properties into its columns.
     pub(crate) fn set_node(
         &mut self,
         at: usize,
@@ -535,7 +530,7 @@ impl Chunk {
         }
     }
 
-    /// Takes all columns of a lane, to put them elsewhere.
+    /// Copies all columns of a lane, to move them to another.
     pub(crate) fn columns(&self, at: usize) -> Columns {
         let scalars = |columns: &[ScalarColumn]| {
             columns
@@ -576,7 +571,7 @@ impl Chunk {
         }
     }
 
-    /// Writes all columns of a lane.
+    /// Overwrites all columns of a lane.
     pub(crate) fn set_columns(&mut self, at: usize, from: &Columns) {
         for column in self.columns(at).allocatable_scalars {
             self.set_allocatable_scalar(at, column.0, 0);
@@ -616,7 +611,7 @@ impl Chunk {
     }
 }
 
-/// All that a chunk holds of one lane in columns.
+/// The values of one lane in all columns of a chunk.
 #[derive(Default)]
 pub(crate) struct Columns {
     allocatable: [i64; 4],
@@ -629,7 +624,7 @@ pub(crate) struct Columns {
     requested_scalars: Vec<(ResourceId, i64)>,
 }
 
-/// Sets or clears one bit.
+/// Sets bit `at` of `mask` to `on`.
 pub(crate) fn set(mask: &mut u64, at: usize, on: bool) {
     *mask = *mask & !(1 << at) | u64::from(on) << at;
 }
@@ -638,8 +633,8 @@ fn column(columns: &[ScalarColumn], resource: ResourceId) -> Option<&Column<i64>
     columns.iter().find(|c| c.resource == resource).map(|c| &c.amount)
 }
 
-/// Writes one amount; a column that becomes all zero goes, so that a number
-/// that is used again never meets an old column.
+/// Sets one amount. A column that becomes all zero is removed, so that a reused resource number never finds an old
+/// column.
 fn set_scalar(columns: &mut Vec<ScalarColumn>, at: usize, resource: ResourceId, amount: i64) {
     match columns.iter().position(|c| c.resource == resource) {
         Some(i) => {

@@ -1,4 +1,4 @@
-//! The root of a version, and everything that is read from it.
+//! The root of a version, and the queries on it.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -22,29 +22,28 @@ use super::tally::{Hosts, KnownHosts};
 use super::tree::{Marked, Tree};
 use super::zones::{Round, Zones};
 
-/// The cluster at one version: what filters, scores and listers read.
+/// The cluster at one version, read by filters, scores and listers.
 ///
-/// Reached through a [`Snapshot`] (frozen), a [`Fork`](super::Fork) or the
-/// writer. Nodes come in kube-scheduler's list order: round robin over the
-/// zones in the order in which they were first seen, and in order of arrival
-/// within a zone. A node that was removed while pods remain on it (a ghost) is
-/// in no list.
+/// A `Cluster` is reached through a [`Snapshot`] (frozen), a [`Fork`](super::Fork) or the writer. Nodes are listed in
+/// kube-scheduler's order: round robin over the zones in the order in which they were first seen, and in order of
+/// arrival within a zone. A node that was removed while pods remain on it (a ghost) appears in no list.
 pub struct Cluster {
-    /// First and last: what is between them is freed in bounded steps.
+    /// `Begin` is the first field and `End` the last; the fields between them are freed in bounded steps.
     pub(super) _begin: Begin,
     pub(crate) generation: Generation,
     pub(crate) branch: u64,
     pub(crate) counts: Counts,
     pub(crate) chunks: Tree<Chunk>,
-    /// From a uid's hash to the slots of nodes that may have the pod.
+    /// Maps the hash of a uid to the slots of the nodes that may hold the pod.
     pub(crate) uids: Uids,
-    /// What placing a pod seldom changes.
+    /// State that placing a pod rarely changes.
     pub(crate) rest: triomphe::Arc<Rest>,
-    /// How pods in Gödel's states count, where they do.
+    /// Gödel's configuration and stores; `None` if Gödel semantics are disabled.
     pub(crate) godel: Option<triomphe::Arc<super::godel::Stores>>,
-    /// Stores of a user's own, where there are some.
+    /// The registered stores of a user's own; `None` if there are none.
     pub(crate) custom: Option<triomphe::Arc<CustomStores>>,
-    /// Slots of tree nodes made for this version and all before it in its line; see [`crate::freeing`].
+    /// Number of child slots in all tree nodes allocated for this version and the earlier ones of its lineage; see
+    /// [`crate::freeing`].
     pub(crate) made: u64,
     pub(super) _end: End,
 }
@@ -59,11 +58,11 @@ pub(crate) struct Counts {
 
 #[derive(Clone, Default)]
 pub(crate) struct Rest {
-    /// Where the node with a slot is.
+    /// Maps a slot to the chunk and lane of its node.
     pub(crate) places: Table<Place>,
     pub(crate) next_slot: u32,
     pub(crate) next_chunk: u32,
-    /// From a name's hash to a slot.
+    /// Maps the hash of a name to a slot.
     pub(crate) names: HashIndex,
     pub(crate) zones: Zones,
     /// See [`Cluster::layout`].
@@ -74,18 +73,18 @@ pub(crate) struct Rest {
     pub(crate) labels: Interned<Labels>,
     pub(crate) resources: Interned<Name>,
     pub(crate) claims: Interned<Name>,
-    /// Pod groups that placed pods are of; the users of one are those pods.
+    /// Pod groups that have placed pods; the user count of a group is the number of those pods.
     pub(crate) groups: Interned<GroupKey>,
     pub(crate) images: Interned<ImageEntry>,
     pub(crate) hosts: KnownHosts,
     pub(crate) removed: super::changes::Removed,
-    /// Apart: there are many stores, and their objects seldom change.
+    /// Behind its own pointer, because there are many stores and their objects rarely change.
     pub(crate) objects: triomphe::Arc<Objects>,
-    /// Where forks count themselves; every engine has its own.
+    /// Counts the live forks; each engine has its own.
     pub(crate) leases: Arc<Leases>,
 }
 
-/// Templates by number. How many pods use each only the writer knows.
+/// Templates by number. Only the writer knows how many pods use each.
 #[derive(Clone, Default)]
 pub(crate) struct Templates {
     pub(crate) table: Table<Kept>,
@@ -93,14 +92,14 @@ pub(crate) struct Templates {
     pub(crate) next: u32,
 }
 
-/// A template, and the number of its pods' labels.
+/// A template, and the number of its pods' label set.
 #[derive(Clone)]
 pub(crate) struct Kept {
     pub(crate) template: Arc<Template>,
     pub(crate) labels: u32,
 }
 
-/// What selectors of pods look at: the namespace and the labels.
+/// The namespace and labels of a pod, which pod selectors match against.
 #[derive(Clone)]
 pub(crate) struct PodLabels {
     pub(crate) namespace: Name,
@@ -114,11 +113,11 @@ pub(crate) struct GroupKey {
     pub(crate) name: Name,
 }
 
-/// The taints of a node, in their order.
+/// The taints of a node, in the node's order.
 #[derive(Clone)]
 pub(crate) struct TaintSet(pub(crate) Arc<[Taint]>);
 
-/// An image by one of its names, with the size that its first node reported.
+/// An image under one of its names, with the size reported by the first node that has it.
 #[derive(Clone)]
 pub(crate) struct ImageEntry {
     pub(crate) name: Name,
@@ -195,21 +194,21 @@ impl Marked for Chunk {
     }
 }
 
-/// The key of a claim: namespace and name.
+/// Returns the key of a claim: `namespace/name`.
 pub(crate) fn claim_key(namespace: &str, claim: &str) -> Name {
     format!("{namespace}/{claim}").into()
 }
 
-/// An image as ImageLocality sees it.
+/// An image as the ImageLocality plugin sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ImageState {
-    /// Its size in bytes, as the first node that has it reported.
+    /// Size in bytes, as reported by the first node that has the image.
     pub size: i64,
-    /// How many live nodes have it, exactly.
+    /// Exact number of live nodes that have the image.
     pub nodes: usize,
 }
 
-/// A zone, with its nodes in chunks.
+/// A zone and the chunks of its nodes.
 #[derive(Clone, Copy)]
 pub struct ZoneInfo<'a> {
     pub(crate) cluster: &'a Cluster,
@@ -217,26 +216,48 @@ pub struct ZoneInfo<'a> {
 }
 
 impl<'a> ZoneInfo<'a> {
-    /// Region and zone.
+    /// Returns the region and the zone.
     #[must_use]
     pub fn key(&self) -> &'a ZoneKey {
         &self.zone.key
     }
 
-    /// How many nodes it has.
+    /// Returns the number of nodes in the zone.
     #[must_use]
     pub fn len(&self) -> usize {
         self.zone.nodes
     }
 
-    /// Whether it has none; such a zone is in no list.
+    /// Returns whether the zone has no nodes. [`Cluster::zones`] omits empty zones.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.zone.nodes == 0
     }
 
-    /// Its chunks: their live lanes, chunk after chunk and lowest first, are
-    /// the zone's nodes in order of arrival.
+    /// Returns the zone's nodes in order of arrival.
+    ///
+    /// ```
+    /// use portolan::model::node;
+    /// use portolan::{Config, Engine};
+    ///
+    /// let (mut writer, reader) = Engine::inline(Config::default());
+    /// writer.add_node(node("n1").zone("a").build())?;
+    /// writer.add_node(node("n2").zone("b").build())?;
+    /// writer.publish();
+    /// let snapshot = reader.snapshot();
+    /// let names = snapshot.zones().flat_map(|zone| zone.nodes()).map(|node| node.name().to_string());
+    /// assert_eq!(names.collect::<Vec<_>>(), ["n1", "n2"]);
+    /// # Ok::<(), portolan::model::EventError>(())
+    /// ```
+    pub fn nodes(&self) -> impl Iterator<Item = NodeInfo<'a>> + use<'a> {
+        let cluster = self.cluster;
+        self.chunks().flat_map(move |chunk| {
+            lanes(chunk.live).filter_map(move |lane| NodeInfo::new(cluster, chunk, lane))
+        })
+    }
+
+    /// Returns the zone's chunks. Their live lanes, chunk after chunk and lowest first, are the zone's nodes in order
+    /// of arrival.
     pub fn chunks(&self) -> impl Iterator<Item = &'a Chunk> + Clone + use<'a> {
         let cluster = self.cluster;
         self.zone.chunks.iter().filter_map(move |(_, id)| cluster.chunks.get(*id))
@@ -260,7 +281,7 @@ impl Cluster {
         }
     }
 
-    /// The same version once more. O(1).
+    /// Returns another handle to the same version. O(1).
     pub(crate) fn share(&self) -> Cluster {
         Cluster {
             _begin: Begin,
@@ -277,62 +298,61 @@ impl Cluster {
         }
     }
 
-    /// The generation of this version: it is the fold of that many events.
+    /// Returns the generation of this version, which is the number of events folded into it.
     #[must_use]
     pub fn generation(&self) -> Generation {
         self.generation
     }
 
-    /// Which line of versions this is of: 0 for the writer's, another number,
-    /// unique in the process, for each fork's. Generations compare within one.
+    /// Returns the branch of this version: 0 for the writer's, and a number unique in the process for each fork's. Only
+    /// generations of the same branch are comparable.
     #[must_use]
     pub fn branch(&self) -> u64 {
         self.branch
     }
 
-    /// How many nodes are listed. `O(1)`.
+    /// Returns the number of listed nodes. O(1).
     #[must_use]
     pub fn len(&self) -> usize {
         self.counts.nodes
     }
 
-    /// Whether no node is listed.
+    /// Returns whether no node is listed.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.counts.nodes == 0
     }
 
-    /// How many nodes there are, ghosts included (`Cache.NodeCount`).
+    /// Returns the number of nodes, ghosts included (`Cache.NodeCount`).
     #[must_use]
     pub fn node_count(&self) -> usize {
         self.counts.nodes + self.counts.ghosts
     }
 
-    /// How many pods there are, those on ghosts included (`Cache.PodCount`).
+    /// Returns the number of pods, those on ghosts included (`Cache.PodCount`).
     #[must_use]
     pub fn pod_count(&self) -> usize {
         self.counts.pods
     }
 
-    /// How many pods are assumed.
+    /// Returns the number of assumed pods.
     #[must_use]
     pub fn assumed_count(&self) -> usize {
         self.counts.assumed
     }
 
-    /// All nodes in list order.
+    /// Returns all nodes in list order.
     pub fn nodes(&self) -> impl Iterator<Item = NodeInfo<'_>> {
         Round::new(self)
     }
 
-    /// The zones in the order in which they were first seen.
+    /// Returns the zones in the order in which they were first seen.
     pub fn zones(&self) -> impl Iterator<Item = ZoneInfo<'_>> {
         self.rest.zones.list().map(|zone| ZoneInfo { cluster: self, zone })
     }
 
-    /// All chunks in the order of their zones, each with its number and the
-    /// generation that last touched it. Number and generation together name
-    /// what is in a chunk: within one line of versions nothing else has both.
+    /// Returns all chunks in zone order, each with its number and the generation that last touched it. Within one
+    /// lineage, the pair of number and generation identifies the contents of a chunk.
     pub(crate) fn chunk_list(&self) -> impl Iterator<Item = (u32, Generation, &Chunk)> {
         let ids = self.rest.zones.list().flat_map(|zone| zone.chunks.iter().map(|(_, id)| *id));
         ids.filter_map(|id| {
@@ -341,22 +361,21 @@ impl Cluster {
         })
     }
 
-    /// All of it that does not change while the layout stays: see
-    /// [`Cluster::layout`].
+    /// Returns the part of [`Cluster::chunk_list`] that is constant while the layout is: the index of the zone and the
+    /// number of each chunk. See [`Cluster::layout`].
     pub(crate) fn chunk_ids(&self) -> impl Iterator<Item = (usize, u32)> {
         let zones = self.rest.zones.list().enumerate();
-        zones.flat_map(|(zone, of)| of.chunks.iter().map(move |(_, id)| (zone, *id)))
+        zones.flat_map(|(index, zone)| zone.chunks.iter().map(move |(_, id)| (index, *id)))
     }
 
-    /// Names, within a line of versions, which chunks there are in which zones,
-    /// which of their lanes are in use, and the labels of the nodes there and their
-    /// schedulers.
+    /// Returns the identifier of the layout within a lineage: the chunks of each zone, their lanes in use, and the
+    /// labels and schedulers of their nodes. Equal identifiers mean equal layouts.
     pub(crate) fn layout(&self) -> u64 {
         self.rest.layout
     }
 
-    /// The entries of [`Cluster::chunk_list`] that were touched after a generation,
-    /// by number. O(chunks found × log chunks).
+    /// Returns the entries of [`Cluster::chunk_list`] touched after `generation`, by number.
+    /// O(chunks found × log chunks).
     pub(crate) fn chunks_newer_than(
         &self,
         generation: Generation,
@@ -364,18 +383,17 @@ impl Cluster {
         self.chunks.newer_than(generation).filter(|(_, chunk)| !chunk.is_ghosts())
     }
 
-    /// An entry of [`Cluster::chunk_list`] by its number. O(log chunks).
+    /// Returns the entry of [`Cluster::chunk_list`] with this number. O(log chunks).
     pub(crate) fn listed_chunk(&self, id: u32) -> Option<(Generation, &Chunk)> {
         self.chunks.get_newest(id).map(|(chunk, newest)| (newest, chunk))
     }
 
-    /// The listed chunks that have nodes with pods with pod affinity or
-    /// anti-affinity.
+    /// Returns the listed chunks with nodes that run pods with pod affinity or anti-affinity.
     pub(crate) fn chunks_with_affinity(&self) -> impl Iterator<Item = &Chunk> {
         self.marked_chunks(MARK_AFFINITY)
     }
 
-    /// The same of required anti-affinity.
+    /// Returns the listed chunks with nodes that run pods with required anti-affinity.
     pub(crate) fn chunks_with_required_anti_affinity(&self) -> impl Iterator<Item = &Chunk> {
         self.marked_chunks(MARK_REQUIRED_ANTI_AFFINITY)
     }
@@ -385,36 +403,36 @@ impl Cluster {
         marked.filter(|chunk| !chunk.is_ghosts())
     }
 
-    /// The entry of [`Cluster::chunk_list`] for the chunk of a node.
+    /// Returns the entry of [`Cluster::chunk_list`] for the chunk of `node`.
     pub(crate) fn chunk_of(&self, node: NodeInfo<'_>) -> Option<(u32, Generation, &Chunk)> {
         let id = self.rest.places.get(node.slot().0)?.chunk;
         let (chunk, newest) = self.chunks.get_newest(id)?;
         Some((id, newest, chunk))
     }
 
-    /// Numbers of chunks are below this.
+    /// Returns an exclusive upper bound of the chunk numbers.
     pub(crate) fn most_chunks(&self) -> usize {
         self.rest.next_chunk as usize
     }
 
-    /// The line of versions that this one is of.
+    /// Returns the lineage of this version.
     pub(crate) fn line(&self) -> Lineage {
         Lineage { leases: self.rest.leases.clone(), branch: self.branch }
     }
 
-    /// The node called `name`; `None` for a ghost. O(log n).
+    /// Returns the node called `name`, or `None` if it is unknown or a ghost. O(log n).
     #[must_use]
     pub fn node(&self, name: &str) -> Option<NodeInfo<'_>> {
         self.any_node(name).filter(|info| !info.is_ghost())
     }
 
-    /// The node with this slot; `None` for a ghost. O(log n).
+    /// Returns the node with this slot, or `None` if it is unknown or a ghost. O(log n).
     #[must_use]
     pub fn node_by_slot(&self, slot: NodeSlot) -> Option<NodeInfo<'_>> {
         self.at_slot(slot).filter(|info| !info.is_ghost())
     }
 
-    /// The node or ghost called `name`.
+    /// Returns the node or ghost called `name`.
     pub(crate) fn any_node(&self, name: &str) -> Option<NodeInfo<'_>> {
         let mut found = None;
         self.rest.names.find(hash_of(name), |slot| {
@@ -429,20 +447,19 @@ impl Cluster {
         NodeInfo::new(self, self.chunks.get(place.chunk)?, place.lane)
     }
 
-    /// The node in a lane of a chunk of this cluster.
+    /// Returns the node in lane `lane` of `chunk`, which must be a chunk of this cluster.
     #[must_use]
     pub fn node_in<'a>(&'a self, chunk: &'a Chunk, lane: usize) -> Option<NodeInfo<'a>> {
         NodeInfo::new(self, chunk, lane)
     }
 
-    /// The nodes with pods that have pod affinity or anti-affinity, in no
-    /// particular order. O(nodes found × log n).
+    /// Returns the nodes that run pods with pod affinity or anti-affinity, in no particular order.
+    /// O(nodes found × log n).
     pub fn nodes_with_affinity(&self) -> impl Iterator<Item = NodeInfo<'_>> {
         self.marked(MARK_AFFINITY, |chunk| chunk.affinity)
     }
 
-    /// The nodes with pods that have required anti-affinity, in no particular
-    /// order. O(nodes found × log n).
+    /// Returns the nodes that run pods with required anti-affinity, in no particular order. O(nodes found × log n).
     pub fn nodes_with_required_anti_affinity(&self) -> impl Iterator<Item = NodeInfo<'_>> {
         self.marked(MARK_REQUIRED_ANTI_AFFINITY, |chunk| chunk.required_anti_affinity)
     }
@@ -455,8 +472,7 @@ impl Cluster {
         )
     }
 
-    /// The pod with this uid, on whatever node or ghost. O(log n + pods of the
-    /// node).
+    /// Returns the pod with this uid, on any node or ghost. O(log n + pods of the node).
     #[must_use]
     pub fn pod(&self, uid: &Uid) -> Option<PodInfo<'_>> {
         let (key, text) = uid.key();
@@ -468,9 +484,8 @@ impl Cluster {
         found
     }
 
-    /// The pods whose labels match, on nodes and ghosts, that `filter` accepts
-    /// (the old `List` and `FilteredList`). The selector is decided once per
-    /// template. O(pods).
+    /// Returns the pods on nodes and ghosts whose labels match the selector and that `filter` accepts (the former
+    /// `List` and `FilteredList`). The selector is evaluated once per template. O(pods).
     pub fn pods<'a, F>(
         &'a self,
         selector: &LabelSelector,
@@ -498,65 +513,63 @@ impl Cluster {
             })
     }
 
-    /// The namespace and the labels that pods of equal ones share, by number.
+    /// Returns the namespace and the labels of a numbered label set of pods.
     pub(crate) fn pod_labels(&self, number: u32) -> Option<(&Name, &Labels)> {
-        self.rest.pod_labels.get(number).map(|of| (&of.namespace, &of.labels))
+        self.rest.pod_labels.get(number).map(|set| (&set.namespace, &set.labels))
     }
 
-    /// The number of the labels of a template's pods.
+    /// Returns the number of the label set of a template's pods.
     pub(crate) fn pod_labels_of(&self, template: TemplateId) -> u32 {
         self.rest.templates.table.get(template).map_or(u32::MAX, |kept| kept.labels)
     }
 
-    /// The hostnames of the nodes. O(1), or O(nodes) after a node came, went or
-    /// was renamed.
+    /// Returns the hostnames of the nodes. O(1), or O(nodes) after a node was added, removed or renamed.
     pub(crate) fn hosts(&self) -> &Arc<Hosts> {
         self.rest.hosts.get(self)
     }
 
-    /// The labels that nodes share, with the numbers that their columns say.
+    /// Returns the label sets that nodes share, with their numbers in the columns.
     pub(crate) fn label_sets(&self) -> impl Iterator<Item = (u32, &Labels)> {
         self.rest.labels.iter()
     }
 
-    /// The template with this number.
+    /// Returns the template with this number.
     pub(crate) fn template(&self, id: TemplateId) -> Option<&Arc<Template>> {
         self.rest.templates.table.get(id).map(|kept| &kept.template)
     }
 
-    /// The taints of nodes whose column says this number.
+    /// Returns the taints with this number in [`Chunk::taint_set`].
     #[must_use]
     pub fn taint_set(&self, set: u32) -> &[Taint] {
         self.rest.taints.get(set).map_or(&[], |set| &set.0)
     }
 
-    /// The different sets of taints that nodes have, if there are no more than
-    /// `most`.
+    /// Returns the distinct sets of taints on nodes, or `None` if there are more than `most`.
     pub(crate) fn taint_sets(&self, most: usize) -> Option<impl Iterator<Item = &[Taint]>> {
         let sets = &self.rest.taints;
         (sets.len() <= most).then(|| sets.iter().map(|(_, set)| &*set.0))
     }
 
-    /// The labels that all nodes share whose column says this number.
+    /// Returns the labels with this number in [`Chunk::label_set`].
     #[must_use]
     pub fn label_set(&self, set: u32) -> &Labels {
         self.rest.labels.get(set).unwrap_or(const { &Labels::EMPTY })
     }
 
-    /// The number of a scalar resource, by which chunks have their columns;
-    /// `None` where neither a node nor a placed pod names it.
+    /// Returns the number of a scalar resource, which identifies its columns in chunks. `None` if neither a node nor a
+    /// placed pod names the resource.
     #[must_use]
     pub fn resource_id(&self, name: &str) -> Option<u32> {
         self.rest.resources.find(hash_of(name), |known| **known == *name)
     }
 
-    /// The scalar resource with this number.
+    /// Returns the name of the scalar resource with this number.
     #[must_use]
     pub fn resource_name(&self, id: u32) -> Option<&Name> {
         self.rest.resources.get(id)
     }
 
-    /// The image called `name` (a tag or a digest). O(log n).
+    /// Returns the image called `name` (a tag or a digest). O(log n).
     #[must_use]
     pub fn image(&self, name: &str) -> Option<ImageState> {
         let images = &self.rest.images;
@@ -564,21 +577,19 @@ impl Cluster {
         Some(ImageState { size: images.get(id)?.size, nodes: images.users(id) as usize })
     }
 
-    /// Whether a pod on a listed node uses the claim (`IsPVCUsedByPods`). O(log
-    /// n).
+    /// Returns whether a pod on a listed node uses the claim (`IsPVCUsedByPods`). O(log n).
     #[must_use]
     pub fn is_claim_used(&self, namespace: &str, claim: &str) -> bool {
         let key = claim_key(namespace, claim);
         self.rest.claims.find(hash_of(&*key), |known| *known == key).is_some()
     }
 
-    /// The claims that pods on listed nodes use, each as `namespace/name`, in
-    /// no particular order.
+    /// Returns the claims that pods on listed nodes use, each as `namespace/name`, in no particular order.
     pub fn used_claims(&self) -> impl Iterator<Item = &Name> {
         self.rest.claims.iter().map(|(_, key)| key)
     }
 
-    /// How many pods of a pod group are on nodes, the assumed ones included. O(log n).
+    /// Returns the number of the group's pods that are placed on nodes, assumed ones included. O(log n).
     #[must_use]
     pub fn placed_members(&self, namespace: &str, name: &str) -> usize {
         let groups = &self.rest.groups;
@@ -588,11 +599,11 @@ impl Cluster {
         found.map_or(0, |number| groups.users(number) as usize)
     }
 
-    /// How a pod group stands in this version, by its phase and by its pods that are
-    /// placed ([`PodGroup::state`](crate::model::PodGroup::state)). A version knows no
-    /// clock: that a group is late says its phase here, or a queue, see
-    /// [`SchedulingQueue::group_status`](crate::scheduler::queue::SchedulingQueue::group_status).
-    /// Nothing is kept of a group that is gone. O(log n).
+    /// Returns the state of a pod group in this version, derived from its phase and its placed pods
+    /// ([`PodGroup::state`](crate::model::PodGroup::state)). A version has no clock, so a timeout shows only in the
+    /// group's phase here; a queue also checks the time, see
+    /// [`SchedulingQueue::group_status`](crate::scheduler::queue::SchedulingQueue::group_status). The state of a group
+    /// that does not exist is `Unknown`. O(log n).
     #[must_use]
     pub fn group_state(&self, namespace: &str, name: &str) -> PodGroupState {
         match self.objects().pod_groups.get(namespace, name) {
@@ -601,9 +612,9 @@ impl Cluster {
         }
     }
 
-    /// The status of the unit that a pod belongs to (Gödel's `GetUnitSchedulingStatus`):
-    /// that of its pod group, or Unknown for a pod of no group, wherever that pod is.
-    /// Gödel keeps no status of units of a single pod. O(log n).
+    /// Returns the status of the scheduling unit that a pod belongs to (Gödel's `GetUnitSchedulingStatus`): that of its
+    /// pod group, or `Unknown` for a pod without a group, whether it is placed or not. Gödel keeps no status for
+    /// single-pod units. O(log n).
     #[must_use]
     pub fn unit_state(&self, pod: &Pod) -> PodGroupState {
         match pod.group() {
@@ -612,7 +623,7 @@ impl Cluster {
         }
     }
 
-    /// The stores of the other objects.
+    /// Returns the stores of the other objects.
     #[must_use]
     pub fn objects(&self) -> &Objects {
         &self.rest.objects
@@ -629,10 +640,10 @@ impl std::fmt::Debug for Cluster {
     }
 }
 
-/// A line of versions: of an engine's writer, or of one of its forks.
+/// A sequence of versions: that of an engine's writer, or of one of its forks.
 #[derive(Clone, Debug)]
 pub(crate) struct Lineage {
-    /// Every engine has its own, and holding it keeps its address from another.
+    /// Each engine has its own. Holding the `Arc` keeps another engine from reusing its address.
     leases: Arc<Leases>,
     branch: u64,
 }
@@ -643,12 +654,12 @@ impl PartialEq for Lineage {
     }
 }
 
-/// A frozen version of the cluster; see [`Cluster`] for what can be read.
+/// A frozen version of the cluster; see [`Cluster`] for its queries.
 ///
-/// While its engine lives, the engine frees it. Afterwards the last holder does, as the holder of a
-/// [`Fork`](super::Fork) frees what only the fork has: a fraction of a millisecond of work where it is dropped. What is
-/// larger, a thread called `portolan-free` finishes, which ends when it has nothing to do; where no thread can be
-/// started, or 64 others wait for it, the holder does all of it.
+/// While the engine lives, it frees its snapshots. Afterwards the last holder does, just as the holder of a
+/// [`Fork`](super::Fork) frees what only the fork owns: dropping does at most a fraction of a millisecond of work in
+/// place. A thread called `portolan-free` frees the rest and ends when it runs out of work. If no thread can be
+/// started, or 64 owners already have work queued on it, the dropping thread does all of the work.
 #[derive(Debug)]
 pub struct Snapshot(pub(crate) Cluster);
 

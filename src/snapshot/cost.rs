@@ -1,16 +1,16 @@
-//! What a publish copies, counts and frees, so that its cost law can be asserted
-//! without a clock.
+//! Counts the work of a publish (bytes copied, reference counts changed), so that tests can assert its cost without a
+//! clock.
 //!
-//! Counted only in this crate's own tests: everywhere else the calls are empty.
+//! Nothing is counted outside this crate's tests and the feature `cost`: there the calls are empty.
 
-/// Bytes copied and reference counts bumped and dropped on this thread since the last `take`.
+/// Work on this thread since the last call of `take`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Cost {
-    /// Bytes of tree nodes copied.
+    /// Bytes of tree nodes that were copied.
     pub bytes: u64,
-    /// Reference counts bumped by those copies.
+    /// Reference counts that those copies incremented.
     pub counts: u64,
-    /// References to children dropped by tree nodes that were freed.
+    /// References to children that freed tree nodes dropped.
     pub dropped: u64,
 }
 
@@ -21,12 +21,12 @@ thread_local! {
     };
 }
 
-/// A value of type `T` was copied, and `counts` reference counts in it bumped.
+/// Records the copy of a `T` that incremented `counts` reference counts.
 pub(crate) fn copied<T>(counts: usize) {
     copied_bytes(size_of::<T>(), counts);
 }
 
-/// `bytes` were copied, and `counts` reference counts bumped.
+/// Records a copy of `bytes` bytes that incremented `counts` reference counts.
 #[cfg_attr(not(any(test, feature = "cost")), expect(unused_variables, reason = "counted in tests"))]
 pub(crate) fn copied_bytes(bytes: usize, counts: usize) {
     #[cfg(any(test, feature = "cost"))]
@@ -38,7 +38,7 @@ pub(crate) fn copied_bytes(bytes: usize, counts: usize) {
     });
 }
 
-/// What was counted on this thread since the last call.
+/// Returns the work on this thread since the last call, and resets the counters.
 #[cfg(any(test, feature = "cost"))]
 pub fn take() -> Cost {
     let dropped = crate::freeing::take_dropped();

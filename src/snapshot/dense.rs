@@ -1,9 +1,8 @@
-//! Values that are found by what they are known by, under numbers without gaps.
+//! A set of values with hash lookup and contiguous numbers.
 //!
-//! A [`Table`] of values and a [`HashIndex`] of what they are known by. A value that
-//! goes leaves its number to the last one, so numbers stay below the count, nothing is
-//! ever searched for a free one, and a tide of values leaves nothing behind. Who keeps a
-//! number must hear of that one move.
+//! It combines a [`Table`] of values and a [`HashIndex`] over their keys. When a value is removed, the last value takes
+//! over its number. Numbers therefore stay below the count, no search for a free number is needed, and a temporary
+//! surge of values leaves nothing behind. A caller that stores numbers must update the one that moved.
 
 use std::sync::Arc;
 
@@ -12,9 +11,9 @@ use crate::freeing::Part;
 use super::hash_index::HashIndex;
 use super::table::Table;
 
-/// A value that is known by a part of it.
+/// A value that is identified by a part of itself, its key.
 pub(crate) trait Known: Part {
-    /// The hash of what it is known by, which never changes.
+    /// Returns the hash of the key, which never changes.
     fn hash64(&self) -> u64;
 }
 
@@ -38,32 +37,32 @@ impl<T: Part> Default for Dense<T> {
 }
 
 impl<T: Part> Dense<T> {
-    /// Reference counts that a clone bumps.
+    /// Number of reference counts that a clone increments.
     pub(crate) const COUNTS: usize = 2;
 }
 
 impl<T: Known> Dense<T> {
-    /// The number of the value with this hash that `is` accepts. O(log n).
+    /// Returns the number of the value with this hash that `is` accepts. O(log n).
     pub(crate) fn find(&self, hash: u64, is: impl Fn(&T) -> bool) -> Option<u32> {
         self.index.find(hash, |number| self.get(number).is_some_and(|value| is(value)))
     }
 
-    /// The value with this number. O(log n).
+    /// Returns the value with this number. O(log n).
     pub(crate) fn get(&self, number: u32) -> Option<&Arc<T>> {
         self.values.get(number)
     }
 
-    /// All values, in no particular order.
+    /// Returns all values, in no particular order.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Arc<T>> {
         self.values.iter().map(|(_, value)| value)
     }
 
-    /// How many there are.
+    /// Returns the number of values.
     pub(crate) fn len(&self) -> usize {
         self.len as usize
     }
 
-    /// Adds a value that there is none of yet: its number. O(log n).
+    /// Adds a value whose key is not in the set yet, and returns its number. O(log n).
     pub(crate) fn push(&mut self, value: Arc<T>) -> u32 {
         let number = self.len;
         self.index.insert(value.hash64(), number);
@@ -72,13 +71,12 @@ impl<T: Known> Dense<T> {
         number
     }
 
-    /// Puts a value in the place of another that is known by the same. O(log n).
+    /// Replaces a value by another with the same key. O(log n).
     pub(crate) fn replace(&mut self, number: u32, value: Arc<T>) {
         self.values.set(number, value);
     }
 
-    /// Takes a value away: the number that the one under this number had until now, if
-    /// one has come there. O(log n).
+    /// Removes a value. If the last value moved to `number`, returns the number that it had before. O(log n).
     pub(crate) fn remove(&mut self, number: u32) -> Option<u32> {
         let gone = self.values.get(number)?.hash64();
         self.index.remove(gone, number);
@@ -105,7 +103,7 @@ mod tests {
 
     impl Known for (u8, u8) {
         fn hash64(&self) -> u64 {
-            // Some collide.
+            // Some hashes collide.
             u64::from(self.0 % 8).wrapping_mul(0x9e37_79b9_7f4a_7c15)
         }
     }

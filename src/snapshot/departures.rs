@@ -1,4 +1,4 @@
-//! Pods that went, and that older versions may still look for.
+//! Pods that were removed but that older versions may still look up.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -7,26 +7,25 @@ use crate::sync::mutated;
 
 use super::leases::Epochs;
 
-/// Entries whose pods are gone, in the order in which they went.
+/// Index entries of departed pods, in the order of departure.
 #[derive(Default)]
 pub(crate) struct Departures {
     pub(super) waiting: Waiting,
-    /// How many of an entry's departures, the oldest ones, are void: its pod
-    /// came back.
-    pub(super) stayed: HashMap<u64, u32>,
-    /// How many waited when they were last looked at.
+    /// For each entry, how many of its oldest departures are void because a pod with an equal entry returned.
+    pub(super) returned: HashMap<u64, u32>,
+    /// Number of waiting departures after the last settling.
     pub(super) settled: usize,
-    /// The versions whose forks may need them.
+    /// The epochs of the versions whose forks may need the entries.
     pub(super) epochs: Epochs,
 }
 
-/// A queue whose memory follows its length, block by block: a version that is held for
-/// long makes it long, and it is hardly ever empty afterwards.
+/// A queue that frees its memory block by block as it shrinks. A version that is held for long makes the queue long,
+/// and it is rarely empty afterwards.
 #[derive(Default)]
 pub(super) struct Waiting {
     blocks: VecDeque<Vec<(Generation, u64)>>,
-    /// How many of the first block are gone.
-    gone: usize,
+    /// Number of elements of the first block that are already removed.
+    removed: usize,
     len: usize,
 }
 
@@ -46,20 +45,20 @@ impl Waiting {
     }
 
     pub(super) fn first(&self) -> Option<(Generation, u64)> {
-        self.blocks.front()?.get(self.gone).copied()
+        self.blocks.front()?.get(self.removed).copied()
     }
 
     pub(super) fn drop_first(&mut self) {
         let is_last = self.blocks.len() == 1;
         let Some(first) = self.blocks.front_mut() else { return };
-        self.gone += 1;
+        self.removed += 1;
         self.len -= 1;
-        if self.gone < first.len() {
+        if self.removed < first.len() {
             return;
         }
-        self.gone = 0;
+        self.removed = 0;
         if is_last {
-            // The next pod that goes needs one again.
+            // The block is reused, because the next departure needs one.
             first.clear();
         } else {
             self.blocks.pop_front();
@@ -72,33 +71,33 @@ impl Departures {
         self.waiting.len
     }
 
-    /// How many went since they were last looked at.
-    pub(super) fn come(&self) -> usize {
+    /// Returns the number of departures since the last settling.
+    pub(super) fn added(&self) -> usize {
         self.len().saturating_sub(self.settled)
     }
 
-    /// How many to forget with a publish: more than came, so that a long queue gets shorter.
-    pub(crate) fn at_once(&self) -> usize {
-        64 + 2 * self.come()
+    /// Returns how many entries to remove with one publish: more than were added, so that a long queue shrinks.
+    pub(crate) fn settle_limit(&self) -> usize {
+        64 + 2 * self.added()
     }
 
     pub(crate) fn is_empty(&self) -> bool {
         self.waiting.len == 0
     }
 
-    pub(super) fn stay(&mut self, entry: u64) {
+    pub(super) fn mark_returned(&mut self, entry: u64) {
         if !mutated!("pod-index-forget-return") {
-            *self.stayed.entry(entry).or_insert(0) += 1;
+            *self.returned.entry(entry).or_insert(0) += 1;
         }
     }
 
-    pub(super) fn has_stayed(&mut self, entry: u64) -> bool {
-        let Some(times) = self.stayed.get_mut(&entry) else { return false };
+    pub(super) fn take_returned(&mut self, entry: u64) -> bool {
+        let Some(times) = self.returned.get_mut(&entry) else { return false };
         *times -= 1;
         if *times == 0 {
-            self.stayed.remove(&entry);
-            if self.stayed.is_empty() {
-                self.stayed = HashMap::new();
+            self.returned.remove(&entry);
+            if self.returned.is_empty() {
+                self.returned = HashMap::new();
             }
         }
         true
@@ -110,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_waits_comes_in_order_and_leaves_its_memory() {
+    fn elements_leave_in_order_and_their_memory_is_freed() {
         let mut waiting = Waiting::default();
         for n in 0..100_000 {
             waiting.push((Generation(n), n));
@@ -120,7 +119,7 @@ mod tests {
             waiting.drop_first();
         }
         assert_eq!((waiting.len, waiting.blocks.len()), (10, 1));
-        // Never empty, and never more than a block or two.
+        // The queue is never empty, and never has more than two blocks.
         for n in 100_000..200_000 {
             waiting.push((Generation(n), n));
             assert_eq!(waiting.first().unwrap().1, n - 10);
@@ -132,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn a_queue_fills_its_blocks_and_makes_none_larger() {
+    fn blocks_are_filled_and_never_grow() {
         let mut waiting = Waiting::default();
         for n in 0..3 * Waiting::BLOCK as u64 {
             waiting.push((Generation(n), n));

@@ -1,4 +1,4 @@
-//! A version written out in full, to be compared with another.
+//! A complete dump of a version, for comparison with another.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -16,111 +16,109 @@ use super::godel::{
 use super::node_info::NodeInfo;
 use super::table::{Internable, Interned};
 
-/// All that a version says, in a form that compares and prints
-/// (`Cache.Dump`, ghosts included).
+/// The complete contents of a version, in a form that can be compared and printed (`Cache.Dump`, ghosts included).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Dump {
     /// Nodes and ghosts by name.
     pub nodes: BTreeMap<String, NodeDump>,
-    /// The listed nodes in order.
+    /// The names of the listed nodes, in list order.
     pub order: Vec<String>,
     /// The assumed pods.
     pub assumed: Vec<Uid>,
     /// The pods that another scheduler has assumed.
     pub assumed_elsewhere: Vec<Uid>,
-    /// Used claims, each as `namespace/name`.
+    /// Claims in use, each as `namespace/name`.
     pub used_claims: Vec<String>,
-    /// Images by name.
+    /// Size in bytes and number of nodes of each image, by name.
     pub images: BTreeMap<String, (i64, usize)>,
-    /// Places that are or were held, as `placeholder namespace/pod node`, with who took
-    /// each, and whether a Reservation says that it is held.
+    /// Reservations, current and past, keyed as `placeholder namespace/pod node`, each with the pod that took it and
+    /// whether a Reservation object confirms it.
     pub reservations: BTreeMap<String, (Option<Uid>, bool)>,
-    /// Of these the ones that are to be had, by placeholder.
+    /// The reservations that are available, by placeholder.
     pub available_places: BTreeMap<String, Vec<String>>,
-    /// What Movements suggest, as `movement kind/namespace/name/uid node`: how many pods
-    /// are wanted there, which came, and which follow.
+    /// Suggestions of Movements, keyed as `movement kind/namespace/name/uid node`: the desired number of pods, the pods
+    /// reported as moved, and the placed pods that follow.
     pub suggestions: BTreeMap<String, (u64, Vec<Uid>, Vec<Uid>)>,
-    /// How many more pods of which owner are wanted on which node.
+    /// The number of further pods requested, by owner and node.
     pub available: BTreeMap<String, BTreeMap<String, u64>>,
-    /// The pods that Movements evict, by the movement's name.
+    /// The pods that each Movement evicts, by the movement's name.
     pub evicted: BTreeMap<String, Vec<Uid>>,
-    /// Victims with those for whom they go, as `node uid`.
+    /// Victims and their preemptors, keyed as `node uid`.
     pub preemption_marks: BTreeMap<String, Vec<Uid>>,
     /// All victims.
     pub marked: Vec<Uid>,
-    /// Pods that are marked for deletion, with the preemptor and the end of the mark.
+    /// Pods marked for deletion, with the preemptor and the time at which the mark expires.
     pub deletion_marks: BTreeMap<Uid, (Uid, Timestamp)>,
-    /// Placed pods of pod groups, counted, by `namespace/name`.
+    /// The number of placed pods of each pod group, by `namespace/name`.
     pub group_members: BTreeMap<String, usize>,
     /// The state of each pod group, by `namespace/name`.
     pub group_states: BTreeMap<String, PodGroupState>,
-    /// The disruption budgets about each placed pod that has some, by name.
+    /// The names of the disruption budgets that match each placed pod; pods without a budget are omitted.
     pub budgets: BTreeMap<Uid, Vec<String>>,
-    /// Those about each owner of pods, which is called `Kind namespace/name`.
+    /// The names of the disruption budgets that match each owner of pods; the key is `Kind namespace/name`.
     pub owners: BTreeMap<String, Vec<String>>,
     /// The stores of a user's own, by name, as [`Store::dump`](super::Store::dump) writes each; those that failed say
     /// so.
     pub stores: Vec<(&'static str, String)>,
 }
 
-/// A node or ghost, written out in full.
+/// The complete contents of a node or ghost.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NodeDump {
-    /// Whether the node is there; else it is a ghost.
+    /// Whether the node exists; otherwise this is a ghost.
     pub has_node: bool,
-    /// What it is made of: the kinds of its objects. A ghost has at most a
-    /// CustomNodeResource.
+    /// The kinds of the objects that make up the node. A ghost has at most a CustomNodeResource.
     pub parts: Vec<&'static str>,
-    /// The schedulers that its Node and its NMNode give it to.
+    /// The schedulers that its Node and its NMNode assign it to.
     pub schedulers: Vec<Name>,
     /// Pods with their resource versions, by uid.
     pub pods: BTreeMap<Uid, u64>,
-    /// What the pods take.
+    /// The pods' requests.
     pub requested: Resources,
-    /// The same with defaults.
+    /// The pods' requests, with defaults for containers that request nothing.
     pub non_zero_requested: NonZero,
-    /// What they may take.
+    /// The resources allocatable to pods.
     pub allocatable: Resources,
-    /// How many may run.
+    /// How many pods may run.
     pub allowed_pods: i64,
-    /// What there is in all, and how many may run.
+    /// The total resources, and the total number of pods.
     pub capacity: NodeResources,
     /// The account of best-effort pods.
     pub best_effort: AccountDump,
-    /// What guaranteed and best-effort pods use, as far as is known.
+    /// The usage of guaranteed and of best-effort pods, as far as it is known.
     pub load: [NodeLoad; 2],
-    /// Host ports in use, with their users, as `ip/protocol/port`.
+    /// Host ports in use, as `ip/protocol/port`, with the number of their users.
     pub used_ports: BTreeMap<String, u32>,
     /// Claims in use, with the number of volumes that name them.
     pub claims: BTreeMap<String, u32>,
-    /// Images, with size and number of nodes.
+    /// Size in bytes and number of nodes of each image, by name.
     pub images: BTreeMap<String, (i64, usize)>,
     /// Pods with affinity.
     pub with_affinity: Vec<Uid>,
     /// Pods with required anti-affinity.
     pub with_required_anti_affinity: Vec<Uid>,
-    /// Taints and labels, and whether it is cordoned, as the columns say.
+    /// Taints, labels, the cordon flag and allocatable amounts, as read from the columns.
     pub columns: String,
 }
 
-/// What pods of a class may take of a node, and what they take.
+/// The resources allocatable to pods of a class, and their requests.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AccountDump {
-    /// What the pods take.
+    /// The pods' requests.
     pub requested: Resources,
-    /// The same with defaults.
+    /// The pods' requests, with defaults for containers that request nothing.
     pub non_zero_requested: NonZero,
-    /// What they may take.
+    /// The resources allocatable to these pods.
     pub allocatable: Resources,
-    /// How many may run, of whatever class, if one of this class is among them.
+    /// How many pods of all classes may run if one of them is of this class.
     pub allowed_pods: i64,
 }
 
-/// Users by number.
+/// User counts by number.
 pub(crate) type Uses = BTreeMap<u32, u32>;
 
 impl Cluster {
-    /// Everything, written out. O(n), and the budgets about each pod and each owner.
+    /// Dumps the whole version. O(n), plus one budget lookup for each pod and each owner.
     #[must_use]
     pub fn dump(&self) -> Dump {
         let mut dump = Dump {
@@ -158,13 +156,13 @@ impl Cluster {
             let state = self.group_state(&group.namespace, &group.name);
             dump.group_states.insert(format!("{}/{}", group.namespace, group.name), state);
         }
-        let named = |budgets: Vec<&Arc<PodDisruptionBudget>>| -> Vec<String> {
+        let names = |budgets: Vec<&Arc<PodDisruptionBudget>>| -> Vec<String> {
             budgets.iter().map(|budget| budget.name.to_string()).collect()
         };
         for kind in ObjectKind::ALL.iter().filter(|kind| self.objects().workloads(**kind).is_some())
         {
             for (namespace, name) in self.object_keys(*kind) {
-                let budgets = named(self.budgets_of_owner(*kind, &namespace, &name));
+                let budgets = names(self.budgets_of_owner(*kind, &namespace, &name));
                 dump.owners.insert(format!("{} {namespace}/{name}", kind.as_str()), budgets);
             }
         }
@@ -172,7 +170,7 @@ impl Cluster {
             for pod in node.pods() {
                 let budgets = self.budgets_for(pod.namespace(), &pod.template().labels);
                 if !budgets.is_empty() {
-                    dump.budgets.insert(pod.uid(), named(budgets));
+                    dump.budgets.insert(pod.uid(), names(budgets));
                 }
             }
             dump.assumed.extend(node.pods().filter(|p| p.is_assumed()).map(|p| p.uid()));
@@ -190,8 +188,8 @@ impl Cluster {
         dump
     }
 
-    /// How often each set and name that is kept once is used: what it is, by number, as
-    /// counted and as it follows from nodes and templates.
+    /// Returns the user counts of each table of interned values: the table's name, the recorded counts by number, and
+    /// the counts recomputed from nodes and templates.
     pub(crate) fn uses(&self) -> [(&'static str, Uses, Uses); 4] {
         fn counted<V: Internable>(all: &Interned<V>) -> Uses {
             all.iter().map(|(number, _)| (number, all.users(number))).collect()
@@ -227,7 +225,7 @@ impl Cluster {
         ]
     }
 
-    /// All nodes and ghosts, in no particular order.
+    /// Returns all nodes and ghosts, in no particular order.
     pub(crate) fn everything(&self) -> impl Iterator<Item = NodeInfo<'_>> {
         self.chunks.iter().flat_map(move |(_, chunk)| {
             super::chunk::lanes(chunk.live).filter_map(move |lane| NodeInfo::new(self, chunk, lane))
@@ -236,7 +234,7 @@ impl Cluster {
 }
 
 impl Reservations {
-    /// As they are found, so that what no index names is not there.
+    /// Writes the reservations as lookups find them, so that an entry missing from an index is missing from the dump.
     fn write(&self, dump: &mut Dump) {
         let key = |place: &ReservedPlace| {
             format!("{} {} {}", place.placeholder, place.pod.key(), place.node())
@@ -286,10 +284,11 @@ impl PreemptionMarks {
 }
 
 impl DeletionMarks {
-    /// As they are found, so that a mark that the index lacks is missing.
+    /// Writes the marks as lookups find them, so that an entry missing from the index is missing from the dump.
     fn write(&self, dump: &mut Dump) {
         let found = self.iter().filter_map(|mark| self.get(&mark.victim));
-        let described = found.map(|it| (it.victim.clone(), (it.preemptor.clone(), it.until)));
+        let described =
+            found.map(|mark| (mark.victim.clone(), (mark.preemptor.clone(), mark.until)));
         dump.deletion_marks.extend(described);
     }
 }

@@ -192,7 +192,7 @@ impl Fork {
         }
         self.draft.place(pod, node, None, false);
         if let Some(number) = given_up {
-            self.draft.reopen(number);
+            self.draft.release_place(number);
         }
         self.draft.unmark_unless_bound(&pod.uid);
         Ok(())

@@ -1,12 +1,11 @@
-//! A persistent index from hashes to numbers, for what is found by a name.
+//! A persistent index from hashes to numbers, for lookups by name.
 //!
-//! The index keeps 32 bits of each hash and a number, 8 bytes an entry, never a
-//! key: who asks compares the candidates itself. Branches take three bits of the
-//! entry each, and skip those that all their entries have in common; a leaf is a
-//! sorted run of at most [`LEAF`] entries, copied whole when it changes. So many
-//! numbers under one hash are a tree like any other, in their order, and a change looks
-//! at one leaf and the branches above it, however many there are. Only the very same
-//! entry more often than that is a longer leaf.
+//! The index stores 32 bits of each hash and a number, 8 bytes per entry, and no keys: the caller compares the
+//! candidates. A branch dispatches on three bits of the entry, and bits that all of its entries have in common are
+//! skipped. A leaf is a sorted run of at most [`LEAF`] entries, which is copied as a whole when it changes. Many
+//! numbers under one hash therefore form an ordinary tree, sorted by number, and a change touches one leaf and the
+//! branches above it, however many numbers there are. Only more than [`LEAF`] copies of the same entry make a leaf
+//! longer than that.
 
 use triomphe::Arc;
 
@@ -16,7 +15,7 @@ use super::cost;
 
 const BITS: u32 = 3;
 const WIDTH: usize = 1 << BITS;
-/// Most entries of a leaf.
+/// Maximum number of entries of a leaf, unless all of them are equal.
 const LEAF: usize = 96;
 
 /// A persistent multimap from hashes to `u32`.
@@ -32,21 +31,21 @@ enum Node {
 }
 
 struct Branch {
-    /// All entries below begin as this one, as far as the levels above go.
-    like: u64,
-    /// Three bits each.
+    /// An entry whose leading bits, up to this level, all entries below share.
+    prefix: u64,
+    /// The level on which the branch dispatches; each level is three bits.
     level: u32,
     children: [Option<Node>; WIDTH],
     counted: Counted<WIDTH>,
 }
 
-/// Entries in order: the hash above, the number below.
+/// Entries in sorted order: the hash in the upper half, the number in the lower.
 struct Leaf(Vec<u64>);
 
 impl Clone for Branch {
     fn clone(&self) -> Branch {
         cost::copied::<Branch>(WIDTH);
-        // Plain reads wait for all these lines at once, where the increments would not.
+        // Plain reads fetch all of these cache lines at once; increments would wait for each.
         let counts = self.children.iter().flatten().fold(0, |sum, node| {
             sum ^ match node {
                 Node::Branch(branch) => Arc::strong_count(branch),
@@ -55,7 +54,7 @@ impl Clone for Branch {
         });
         std::hint::black_box(counts);
         let children = self.children.clone();
-        Branch { like: self.like, level: self.level, children, counted: self.counted.clone() }
+        Branch { prefix: self.prefix, level: self.level, children, counted: self.counted.clone() }
     }
 }
 
@@ -66,7 +65,7 @@ impl Drop for Branch {
 }
 
 impl Clone for Leaf {
-    /// With room for one more, since a copied leaf is about to change.
+    /// Reserves room for one more entry, because a copied leaf is about to change.
     fn clone(&self) -> Leaf {
         cost::copied_bytes(8 * self.0.len(), 0);
         let mut entries = Vec::with_capacity(self.0.len() + 1);
@@ -79,14 +78,14 @@ fn short(hash: u64) -> u32 {
     (hash >> 32) as u32
 }
 
-/// Where a hash's entries begin, or would, in a leaf below so many levels. Hashes are spread evenly, so the place
-/// is near the share of the leaf's range that is below the hash; halving would
-/// look at more lines of memory.
+/// Returns the position of the first entry with this hash or a greater one, in a leaf below `level` levels. Hashes are
+/// distributed evenly, so the search starts at the position that interpolation predicts; a binary search would touch
+/// more cache lines.
 fn first_of(entries: &[u64], hash: u32, level: u32) -> usize {
     let low = u64::from(hash) << 32;
     let below = hash.checked_shl(BITS * level).unwrap_or(0);
     let mut at = ((u64::from(below) * entries.len() as u64) >> 32) as usize;
-    // Against hashes that are all alike, halving it is.
+    // If the hashes are clustered, a binary search takes over below.
     let near = entries.len().min(at + 24);
     while at < near && entries[at] < low {
         at += 1;
@@ -103,23 +102,23 @@ fn child(entry: u64, level: u32) -> usize {
     (entry.rotate_left(BITS * (level + 1))) as usize & (WIDTH - 1)
 }
 
-/// The level at which two entries part.
-fn parting(one: u64, other: u64) -> u32 {
+/// Returns the level at which two entries diverge.
+fn divergence(one: u64, other: u64) -> u32 {
     (one ^ other).leading_zeros() / BITS
 }
 
-/// The least entry with this hash.
+/// Returns the least entry with this hash.
 fn least(hash: u64) -> u64 {
     u64::from(short(hash)) << 32
 }
 
-/// The numbers under a hash, see [`HashIndex::numbers`].
+/// An iterator over the numbers under a hash, see [`HashIndex::numbers`].
 pub(crate) struct Numbers<'a> {
     leaf: std::slice::Iter<'a, u64>,
     /// The greatest entry with this hash.
     last: u64,
-    /// Branches above the leaf with their next children; none where all of a hash's
-    /// entries are in one leaf, as most are.
+    /// The branches above the leaf with their next children. Usually empty, because all entries of a hash are in one
+    /// leaf.
     above: Vec<(&'a Branch, usize)>,
 }
 
@@ -147,14 +146,13 @@ impl Iterator for Numbers<'_> {
 }
 
 impl HashIndex {
-    /// The first number under `hash` that `is` accepts. O(log n + numbers that are
-    /// asked).
+    /// Returns the first number under `hash` that `is` accepts. O(log n + candidates).
     pub(crate) fn find(&self, hash: u64, mut is: impl FnMut(u32) -> bool) -> Option<u32> {
         self.numbers(hash).find(|number| is(*number))
     }
 
-    /// All numbers under `hash`, in their order, and under others that are like it in
-    /// what is kept. O(log n + numbers that are taken).
+    /// Returns all numbers under `hash`, sorted, including those under other hashes with the same upper 32 bits.
+    /// O(log n + numbers taken).
     pub(crate) fn numbers(&self, hash: u64) -> Numbers<'_> {
         let first = least(hash);
         let last = first | u64::from(u32::MAX);
@@ -165,16 +163,16 @@ impl HashIndex {
             match node {
                 None => return numbers,
                 Some(Node::Branch(branch)) => {
-                    let parts = parting(first, branch.like);
+                    let parts = divergence(first, branch.prefix);
                     level = branch.level + 1;
                     if BITS * level <= u32::BITS && parts >= branch.level {
                         node = branch.children[child(first, branch.level)].as_ref();
                         continue;
                     }
-                    // Its bits are not the hash's alone, or none of them is.
+                    // The branch dispatches on bits of the number, or its entries do not have this hash.
                     if parts >= branch.level {
                         numbers.above.push((branch, child(first, branch.level)));
-                    } else if short(branch.like) == short(hash) {
+                    } else if short(branch.prefix) == short(hash) {
                         numbers.above.push((branch, 0));
                     }
                     return numbers;
@@ -188,13 +186,13 @@ impl HashIndex {
         }
     }
 
-    /// Whether it has no entries.
+    /// Returns whether the index is empty.
     #[cfg(test)]
     pub(crate) fn is_empty(&self) -> bool {
         self.root.is_none()
     }
 
-    /// Adds `number` under `hash`, once more where it is there. O(log n).
+    /// Adds `number` under `hash`. An entry that already exists is added once more. O(log n).
     pub(crate) fn insert(&mut self, hash: u64, number: u32) {
         let entry = least(hash) | u64::from(number);
         let mut place = &mut self.root;
@@ -210,9 +208,9 @@ impl HashIndex {
                     *place = Some(Node::Leaf(Arc::new(Leaf(vec![entry]))));
                     return;
                 }
-                Some(Node::Branch(branch)) if parting(entry, branch.like) < branch.level => {
-                    let other = branch.like;
-                    let mut above = Branch::new(entry, parting(entry, other));
+                Some(Node::Branch(branch)) if divergence(entry, branch.prefix) < branch.level => {
+                    let other = branch.prefix;
+                    let mut above = Branch::new(entry, divergence(entry, other));
                     above.children[child(other, above.level)] = place.take();
                     above.children[child(entry, above.level)] =
                         Some(Node::Leaf(Arc::new(Leaf(vec![entry]))));
@@ -236,7 +234,7 @@ impl HashIndex {
         }
     }
 
-    /// Takes `number` away from under `hash`, once. O(log n).
+    /// Removes one copy of `number` under `hash`. O(log n).
     pub(crate) fn remove(&mut self, hash: u64, number: u32) {
         let entry = least(hash) | u64::from(number);
         if self.contains(entry) {
@@ -259,15 +257,15 @@ impl HashIndex {
 }
 
 impl Branch {
-    fn new(like: u64, level: u32) -> Branch {
-        Branch { like, level, children: Default::default(), counted: Counted::new() }
+    fn new(prefix: u64, level: u32) -> Branch {
+        Branch { prefix, level, children: Default::default(), counted: Counted::new() }
     }
 }
 
-/// Entries in order, not all of them the same, in leaves under a branch.
+/// Splits sorted entries, which must not all be equal, into leaves under a branch.
 fn split(entries: &[u64]) -> Arc<Branch> {
     let (first, last) = (entries[0], entries[entries.len() - 1]);
-    let mut branch = Branch::new(first, parting(first, last));
+    let mut branch = Branch::new(first, divergence(first, last));
     for part in entries.chunk_by(|a, b| child(*a, branch.level) == child(*b, branch.level)) {
         branch.children[child(part[0], branch.level)] =
             Some(Node::Leaf(Arc::new(Leaf(part.to_vec()))));
@@ -275,7 +273,7 @@ fn split(entries: &[u64]) -> Arc<Branch> {
     Arc::new(branch)
 }
 
-/// Takes an entry away that is there. A branch above one child alone goes, too.
+/// Removes an existing entry. A branch that is left with one child is replaced by that child.
 fn remove(place: &mut Option<Node>, entry: u64) {
     match place {
         None => {}
@@ -317,8 +315,8 @@ mod tests {
             spread in 0..3_u64,
             base in prop::sample::select(vec![0, 1_000, 1 << 31, u32::MAX - 300]),
         ) {
-            // Spread 0: few hashes under which there are many; 1: many hashes; 2: such
-            // as differ in the last bits of them alone.
+            // Spread 0: few hashes with many numbers each. Spread 1: many hashes. Spread 2: hashes that differ only in
+            // their last bits.
             let hash = |h: u64| match spread {
                 0 => (h % 3) << 32,
                 1 => h.wrapping_mul(0x9e37_79b9_7f4a_7c15),
@@ -356,9 +354,9 @@ mod tests {
         }
     }
 
-    /// Those under one hash begin alike, behind it.
+    /// Entries under one hash share leading bits beyond the hash.
     #[test]
-    fn many_numbers_that_are_near_each_other_are_found() {
+    fn many_adjacent_numbers_under_one_hash_are_found() {
         let mut index = HashIndex::default();
         (1 << 31..(1 << 31) + 200).for_each(|n| index.insert(7 << 32, n));
         assert!(index.numbers(7 << 32).eq(1 << 31..(1 << 31) + 200));
@@ -366,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_is_there_as_often_as_it_came() {
+    fn an_entry_exists_as_often_as_it_was_added() {
         let mut index = HashIndex::default();
         (0..3 * LEAF).for_each(|_| index.insert(7 << 32, 5));
         index.insert(7 << 32, 6);
@@ -376,7 +374,7 @@ mod tests {
     }
 
     #[test]
-    fn what_many_have_in_common_costs_no_more_than_others() {
+    fn a_change_under_a_crowded_hash_costs_no_more_than_others() {
         const ENTRIES: u32 = if cfg!(miri) { 1_000 } else { 100_000 };
         let mut index = HashIndex::default();
         for n in 0..ENTRIES {
@@ -393,7 +391,7 @@ mod tests {
     }
 
     #[test]
-    fn a_million_entries_come_and_go() {
+    fn a_million_entries_can_be_added_and_removed() {
         const ENTRIES: u32 = if cfg!(miri) { 1_000 } else { 1_000_000 };
         let hash = |i: u32| u64::from(i).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let mut index = HashIndex::default();

@@ -1,9 +1,8 @@
-//! What of a node lies outside the columns: who it is, and its pods.
+//! The parts of a node that are not stored in columns: its identity and its pods.
 //!
-//! A pod placed on a node is a record by value in that node's lane, its name
-//! in one text beside it: a lane is copied with two allocations however many
-//! pods it has, no reference count of a pod is ever touched, and a node's pods
-//! lie together for whoever looks at them (eviction, what-if, audit).
+//! A pod placed on a node is a record, stored by value in the node's lane; the names of the node's pods share one
+//! string. Copying a lane therefore takes two allocations, regardless of the number of pods, no pod has a reference
+//! count, and a node's pods are contiguous in memory for code that visits all of them (eviction, what-if, audit).
 
 use std::sync::Arc;
 
@@ -13,10 +12,10 @@ use crate::model::{
 
 use super::cost;
 
-/// The number of a template in the snapshot's table of templates.
+/// The number of a template in the snapshot's template table.
 pub(crate) type TemplateId = u32;
 
-/// What a lane keeps of one pod; the rest is in its template.
+/// The part of a pod that its lane stores; the rest is in the pod's template.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PodRecord {
     pub(crate) key: [u8; 16],
@@ -24,9 +23,8 @@ pub(crate) struct PodRecord {
     start: i64,
     deletion: i64,
     pub(crate) template: TemplateId,
-    /// Where its text starts: the name, then the uid where that is no UUID. In two
-    /// parts, 48 bits together, which fit into what alignment leaves free: more than
-    /// a process can address.
+    /// Start of the pod's text: the name, followed by the uid if that is not a UUID. The offset is split into two
+    /// parts, 48 bits together, which is more than a process can address; they fill bytes that alignment leaves free.
     text: u32,
     text_high: u16,
     name_len: u16,
@@ -46,7 +44,7 @@ pub(crate) struct Pods {
 }
 
 impl Clone for Pods {
-    /// With room for one more, since copied pods are about to change.
+    /// Reserves room for one more pod, because copied pods are about to change.
     fn clone(&self) -> Pods {
         cost::copied_bytes(size_of_val(&*self.records) + self.text.len(), 0);
         let mut records = Vec::with_capacity(self.records.len() + 1);
@@ -66,7 +64,7 @@ impl Pods {
         &self.records
     }
 
-    /// Where the pod with this uid is, if it is here. O(pods of the node).
+    /// Returns the index of the pod with this uid. O(pods of the node).
     pub(crate) fn find(&self, key: [u8; 16], text: Option<&str>) -> Option<usize> {
         self.records.iter().position(|r| {
             r.key == key
@@ -91,7 +89,7 @@ impl Pods {
         Uid::from_key(record.key, self.uid_text(record))
     }
 
-    /// Adds a pod. Its name and uid fit in 16 bits each: checked before.
+    /// Adds a pod. Callers have checked that the lengths of its name and uid fit in 16 bits each.
     pub(crate) fn push(&mut self, pod: &Pod, template: TemplateId, assumed: bool) {
         let (key, uid_text) = pod.uid.key();
         let uid_text = uid_text.unwrap_or_default();
@@ -121,8 +119,8 @@ impl Pods {
         self.text.push_str(uid_text);
     }
 
-    /// Replaces a pod by another object of its name, uid and template; where it
-    /// is none, nothing changes and the answer is `false`.
+    /// Replaces a pod by another object with the same name, uid and template. Returns `false` and changes nothing if
+    /// one of them differs.
     pub(crate) fn revise(
         &mut self,
         at: usize,
@@ -144,7 +142,7 @@ impl Pods {
         true
     }
 
-    /// Takes a pod away; the last one takes its place.
+    /// Removes a pod; the last pod takes its index.
     pub(crate) fn swap_remove(&mut self, at: usize) -> PodRecord {
         let record = self.records.swap_remove(at);
         let len = usize::from(record.name_len) + usize::from(record.uid_len);
@@ -154,7 +152,7 @@ impl Pods {
     }
 }
 
-/// The text lost `len` bytes from `start` on: what came behind them starts earlier.
+/// Adjusts the records after `len` bytes of text were removed at `start`.
 fn close_gap(records: &mut [PodRecord], start: usize, len: usize) {
     for record in records {
         if record.text_start() > start {
@@ -173,7 +171,7 @@ impl PodRecord {
         self.text_high = (start as u64 >> 32) as u16;
     }
 
-    /// What an object says that is neither name nor template.
+    /// Stores the fields of an object that are neither in its name nor in its template.
     fn set_object(&mut self, pod: &Pod, assumed: bool) {
         self.resource_version = pod.resource_version;
         self.start = pod.start_time.map_or(NO_TIME, |t| t.0);
@@ -190,43 +188,42 @@ impl PodRecord {
     }
 }
 
-/// What of a node lies outside the columns of its chunk and no pod changes: a
-/// placed pod copies none of it and touches none of its counts.
+/// The parts of a node that are outside of its chunk's columns and that pods do not change. Placing a pod neither
+/// copies them nor touches their reference counts.
 #[derive(Clone, Debug)]
 pub(crate) struct Identity {
-    /// The node's name; it has one also while the node itself is unknown.
+    /// The node's name, which is set even if the node itself is unknown.
     pub(crate) name: Name,
-    /// As scheduling reads it, made of its parts; `None` for a ghost, which has
-    /// pods or a CustomNodeResource and is no node.
+    /// The node as scheduling reads it, merged from its parts. `None` for a ghost, which has pods or a
+    /// CustomNodeResource but is not a node.
     pub(crate) node: Option<Arc<Node>>,
-    /// What it is made of, where that is not a Node alone.
+    /// The node's parts; `None` if it consists of a Node alone, or of nothing.
     pub(crate) parts: Option<Arc<Parts>>,
-    /// When the node was put at the end of its zone.
+    /// The generation in which the node was placed at the end of its zone.
     pub(crate) arrived: Generation,
-    /// When a node of this name was last added.
+    /// The generation in which a node of this name was last added.
     pub(crate) added: Generation,
 }
 
-/// What of a node lies outside the columns of its chunk and pods change; a node
-/// without pods has none.
+/// The parts of a node that are outside of its chunk's columns and that pods change. A node without pods has no lane.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Lane {
     pub(crate) pods: Pods,
     /// Host ports in use, each with the number of pods that use it.
     pub(crate) ports: Vec<(HostPort, u32)>,
-    /// How many pods have affinity, required anti-affinity, claims.
+    /// Number of pods with affinity, with required anti-affinity and with claims.
     pub(crate) with_affinity: u32,
     pub(crate) with_required_anti_affinity: u32,
     pub(crate) with_claims: u32,
 }
 
 impl Identity {
-    /// A ghost that came at `arrived`.
+    /// Creates a ghost that arrived in generation `arrived`.
     pub(crate) fn new(name: Name, arrived: Generation) -> Identity {
         Identity { name, node: None, parts: None, arrived, added: arrived }
     }
 
-    /// What it is made of.
+    /// Returns the parts of the node.
     pub(crate) fn parts(&self) -> Parts {
         match &self.parts {
             Some(parts) => Parts::clone(parts),
@@ -234,13 +231,13 @@ impl Identity {
         }
     }
 
-    /// The Node that it is made of, if it is.
+    /// Returns the Node among the parts, if there is one.
     pub(crate) fn kubelet_node(&self) -> Option<&Arc<Node>> {
         self.parts.as_ref().map_or(self.node.as_ref(), |parts| parts.node.as_ref())
     }
 }
 
-/// The objects of one name that a node is made of.
+/// The objects of one name that make up a node.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Parts {
     pub(crate) node: Option<Arc<Node>>,
@@ -249,7 +246,7 @@ pub(crate) struct Parts {
 }
 
 impl Parts {
-    /// The node that they make; `None` where there is neither Node nor NMNode.
+    /// Returns the node merged from the parts, or `None` if there is neither a Node nor an NMNode.
     pub(crate) fn merged(&self) -> Option<Arc<Node>> {
         match &self.nm_node {
             Some(nm_node) => Some(Arc::new(nm_node.node(self.node.as_deref()))),
@@ -257,20 +254,20 @@ impl Parts {
         }
     }
 
-    /// Whose part of the nodes it is of, as the Node and the NMNode say.
+    /// Returns the schedulers that the Node and the NMNode assign the node to.
     pub(crate) fn schedulers(&self) -> [Option<&Name>; 2] {
-        let of_node = self.node.as_ref().and_then(|node| node.scheduler.as_ref());
-        let of_nm_node = self.nm_node.as_ref().and_then(|node| node.scheduler.as_ref());
-        [of_node, of_nm_node]
+        let node_scheduler = self.node.as_ref().and_then(|node| node.scheduler.as_ref());
+        let nm_scheduler = self.nm_node.as_ref().and_then(|node| node.scheduler.as_ref());
+        [node_scheduler, nm_scheduler]
     }
 
-    /// As they are kept: not at all where a Node alone, or nothing, says the same.
-    pub(crate) fn kept(self) -> Option<Arc<Parts>> {
+    /// Returns the parts in stored form: `None` if a Node alone, or nothing, is equivalent.
+    pub(crate) fn stored(self) -> Option<Arc<Parts>> {
         (self.nm_node.is_some() || self.custom.is_some()).then(|| Arc::new(self))
     }
 }
 
-/// The lane of a node without pods.
+/// The lane of every node without pods.
 pub(crate) static EMPTY: Lane = Lane {
     pods: Pods { records: Vec::new(), text: String::new() },
     ports: Vec::new(),
@@ -323,10 +320,10 @@ mod tests {
     }
 
     #[test]
-    fn texts_are_found_behind_the_first_4_gib() {
+    fn text_beyond_4_gib_is_addressed_correctly() {
         let mut pods = Pods::default();
         ["a", "b", "c"].into_iter().for_each(|name| pods.push(&pod(name).build(), 7, false));
-        // Where they would start behind others that have 4 GiB of names.
+        // The offsets that the texts would have after 4 GiB of other names.
         let four_gib = u32::MAX as usize + 1;
         let starts = [four_gib - 1, four_gib + 15, 9 * four_gib];
         for (record, start) in pods.records.iter_mut().zip(starts) {

@@ -1,40 +1,42 @@
-//! Leases: how the writer knows which versions forks still need, and waits for no fork to know it.
+//! Leases tell the writer which versions forks still need, without making it wait for a fork.
 //!
-//! A fork outlives the version that it starts at, and goes on looking up pods in the index that all versions share
-//! (see `pod_index.rs`). The writer must not remove an entry that a fork needs, and it must not wait for a thread that is
-//! making or dropping a fork.
+//! A fork outlives the version that it starts at, and keeps looking up pods in the index that all versions share (see
+//! `pod_index.rs`). The writer must not remove an entry that a fork needs, nor wait for a thread that is creating or
+//! dropping a fork.
 //!
-//! The writer's versions are divided into *epochs*: stretches of consecutive versions, each with a counter. A version
-//! carries the number of its epoch's counter and nothing else, so publishing costs nothing for it. A fork holds a
-//! [`Lease`], which is one count in that counter. The writer keeps the first generation of each epoch, reads the
-//! counter of the oldest epoch, and drops the epoch when nobody can need a version of it.
+//! The writer's versions are divided into *epochs*: runs of consecutive versions, each with a counter. A version
+//! carries the number of its epoch's counter and nothing else, so leases add no cost to publishing. A fork holds a
+//! [`Lease`], which is one count in that counter. The writer stores the first generation of each epoch, reads the
+//! counter of the oldest epoch, and ends the epoch when nobody can need any of its versions.
 //!
 //! # Cost
 //!
-//! Taking and dropping a lease is one atomic addition each: no lock, no loop. The writer reads at most one counter an
-//! epoch, of which there are at most [`EPOCHS`], however many forks exist and wherever their threads are stopped.
+//! Taking and dropping a lease is one atomic addition each, without a lock or a loop. The writer reads at most one
+//! counter per epoch, of which there are at most [`EPOCHS`], regardless of how many forks exist and where their threads
+//! are stopped.
 //!
-//! When every counter is in use, the current epoch goes on until the oldest one ends. This costs precision, not
-//! correctness: nothing behind the oldest fork could be removed anyway, and when that fork is gone, an epoch that
-//! became long holds its entries until its own forks are gone.
+//! If all counters are in use, the current epoch continues until the oldest one ends. This costs precision, not
+//! correctness: while the oldest fork exists, no later entry could be removed anyway. Once that fork is dropped, the
+//! epoch that grew long retains its entries until its own forks are dropped.
 //!
 //! # Why no fork is missed
 //!
-//! The writer asks in this order: first which versions are held, then which leases are taken. A thread that forks a
-//! version holds it, by a pin or by a handle, until its lease is taken. So for the version of any fork:
+//! The writer first determines which versions are held, and then which leases are taken. A thread that forks a version
+//! holds it, by a pin or by a handle, until the lease is taken. So for the version of any fork, one of two cases
+//! applies:
 //!
-//! - The writer found it held. Then nothing that the version needs is removed, whatever its counter says.
-//! - The writer found that it is not held any more. Then it has synchronized with the end of each holding: the free of
-//!   a version acquires what the drops of its handles release, and the look at the pins acquires what the withdrawal
-//!   of a pin releases. The count of the fork comes before that end, so the writer's read of the counter, which comes
-//!   after, finds it.
+//! - The writer finds the version held. Then it removes nothing that the version needs, whatever its counter says.
+//! - The writer finds the version no longer held. Then it has synchronized with the end of every hold: freeing a
+//!   version acquires what the drops of its handles release, and scanning the pins acquires what the withdrawal of a
+//!   pin releases. The fork's count precedes that end, and the writer reads the counter after it, so the writer sees
+//!   the count.
 //!
-//! A fork of a fork, or a version of a fork, counts itself while the lease that it is cloned from is counted.
+//! A fork of a fork, or of a fork's version, is counted while the lease that it is cloned from is still counted.
 //!
-//! # Why a counter can be used again
+//! # Why a counter can be reused
 //!
-//! An epoch is dropped when no version of it is held and its counter is zero. Only a holder of such a version or of
-//! such a lease can count itself there, so the counter stays zero until the writer gives it to another epoch.
+//! An epoch ends when none of its versions is held and its counter is zero. Only a holder of such a version or of such
+//! a lease can increment the counter, so it stays zero until the writer assigns it to another epoch.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -44,7 +46,8 @@ use crossbeam_utils::CachePadded;
 use crate::model::Generation;
 use crate::sync::{AtomicUsize, Ordering, mutated, ordering};
 
-/// Most epochs that are not over. A few are enough, see above; few under checkers, to reach the edge.
+/// Maximum number of epochs that have not ended. A few suffice, see above; under checkers the number is small, so that
+/// they reach the limit.
 const EPOCHS: usize = if cfg!(loom) {
     2
 } else if cfg!(test) {
@@ -53,7 +56,7 @@ const EPOCHS: usize = if cfg!(loom) {
     64
 };
 
-/// The counters of an engine's epochs, as a ring: one for each epoch that is not over.
+/// The counters of an engine's epochs, as a ring: one for each epoch that has not ended.
 #[derive(Debug)]
 pub(crate) struct Leases([CachePadded<AtomicUsize>; EPOCHS]);
 
@@ -63,11 +66,11 @@ impl Default for Leases {
     }
 }
 
-/// The counter of a version's epoch.
+/// The index of the counter of a version's epoch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Epoch(usize);
 
-/// Keeps the entries that versions of an epoch need. A clone counts for itself.
+/// Preserves the index entries that versions of an epoch need. Each clone is counted separately.
 #[derive(Debug)]
 pub(crate) struct Lease {
     leases: Arc<Leases>,
@@ -75,9 +78,9 @@ pub(crate) struct Lease {
 }
 
 impl Lease {
-    /// A lease on the versions of `epoch`, one of which the caller holds at that moment. Wait-free.
+    /// Takes a lease on the versions of `epoch`, one of which the caller must be holding. Wait-free.
     pub(crate) fn take(leases: &Arc<Leases>, epoch: Epoch) -> Lease {
-        // Relaxed: what brings the count to the writer in time is the end of the caller's holding, which comes after.
+        // Relaxed: the end of the caller's hold, which comes later, makes the count visible to the writer in time.
         leases.0[epoch.0].fetch_add(1, Ordering::Relaxed);
         Lease { leases: leases.clone(), epoch }
     }
@@ -91,32 +94,33 @@ impl Clone for Lease {
 
 impl Drop for Lease {
     fn drop(&mut self) {
-        // Pairs with the load in `are_taken`: what the fork looked up happens before the writer overwrites it. The
-        // additions and subtractions of others between the two do not break the pairing: each is a read-modify-write.
+        // Pairs with the load in `are_taken`: the fork's lookups happen before the writer overwrites their entries.
+        // Additions and subtractions by other forks between the two do not break the pairing, because each is a
+        // read-modify-write.
         let order = ordering!("lease-drop", Release => Relaxed);
         self.leases.0[self.epoch.0].fetch_sub(1, order);
     }
 }
 
 impl Leases {
-    /// Whether a lease of this epoch exists. The writer's alone.
+    /// Returns whether a lease of this epoch exists. Only the writer may call this.
     fn are_taken(&self, epoch: Epoch) -> bool {
-        // Pairs with the subtraction in `Lease::drop`. Zero means that every lease of the epoch was dropped.
+        // Pairs with the subtraction in `Lease::drop`. Zero means that every lease of the epoch has been dropped.
         let taken = self.0[epoch.0].load(ordering!("lease-look", Acquire => Relaxed));
         taken > 0 && !mutated!("lease-ignored")
     }
 }
 
-/// The epochs that are not over, as their one writer knows them. In a fork they are unused.
+/// The epochs that have not ended, as the one writer knows them. A fork does not use this.
 #[derive(Debug, Default)]
 pub(crate) struct Epochs {
-    /// The counter of the oldest epoch; those of the later ones follow it in the ring.
+    /// The counter of the oldest epoch; the counters of the later ones follow it in the ring.
     oldest: Epoch,
-    /// The generation that the oldest epoch begins with.
+    /// The first generation of the oldest epoch.
     begin: Generation,
-    /// The same of the later ones.
+    /// The first generations of the later epochs, in order.
     later: VecDeque<Generation>,
-    /// Whether pods went since the last of them began, so that forks of later versions need less.
+    /// Whether pods departed since the newest epoch began, so that forks of later versions need fewer entries.
     is_due: bool,
 }
 
@@ -125,10 +129,10 @@ impl Epochs {
         Epoch((self.oldest.0 + later) % EPOCHS)
     }
 
-    /// The counter of the versions from `now` on, the one that is being written. If pods went since the current epoch
-    /// began, another begins, as soon as a counter is free. O(1).
-    pub(crate) fn turn(&mut self, pods_went: bool, now: Generation) -> Epoch {
-        self.is_due |= pods_went;
+    /// Returns the counter for the version `now`, which is being written, and those after it. If pods departed since
+    /// the current epoch began, a new epoch begins as soon as a counter is free. O(1).
+    pub(crate) fn turn(&mut self, pods_departed: bool, now: Generation) -> Epoch {
+        self.is_due |= pods_departed;
         if self.is_due && self.later.len() + 1 < EPOCHS {
             self.later.push_back(now);
             self.is_due = false;
@@ -136,14 +140,14 @@ impl Epochs {
         self.counter(self.later.len())
     }
 
-    /// The oldest version that somebody needs, by holding it or through a fork: `held`, the oldest that is held, or an
-    /// older one. `held` must have been found before this call, see above. O(epochs that are over), wait-free.
+    /// Returns the oldest version that is needed by a holder or a fork, or an older one. `held` is the oldest version
+    /// that is held, and must have been determined before this call, see above. O(epochs that end), wait-free.
     pub(crate) fn horizon(&mut self, leases: &Leases, held: Generation) -> Generation {
         loop {
             if leases.are_taken(self.oldest) {
                 return self.begin.min(held);
             }
-            // The version with which the next epoch began may have been published before that.
+            // The version with which the next epoch began may have been published before the epoch began.
             let is_held = |next: &Generation| *next >= held && !mutated!("lease-epoch-held");
             match self.later.front() {
                 Some(next) if !is_held(next) => {
@@ -184,7 +188,7 @@ mod tests {
         let (leases, mut epochs) = epochs();
         let epoch = epochs.turn(true, Generation(3));
         epochs.turn(true, Generation(7));
-        // Version 7 was frozen before the epoch that it begins: whoever forks it counts in the first.
+        // Version 7 was frozen before the epoch that it begins, so forks of it count in the first epoch.
         for held in [5, 7] {
             assert_eq!(epochs.horizon(&leases, Generation(held)), Generation(held));
             let fork = Lease::take(&leases, epoch);
@@ -195,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fork_that_is_held_for_ever_costs_a_constant_number_of_epochs() {
+    fn a_fork_held_forever_costs_a_constant_number_of_epochs() {
         let (leases, mut epochs) = epochs();
         let first = Lease::take(&leases, epochs.turn(true, Generation(1)));
         let mut last = None;
@@ -205,7 +209,7 @@ mod tests {
             assert!(epochs.later.len() < EPOCHS);
         }
         drop(first);
-        // All that came after the last free counter is one epoch.
+        // All versions after the last free counter was taken form one epoch.
         let begin = epochs.horizon(&leases, Generation(2_000));
         assert!(begin > Generation(1) && begin <= Generation(999));
         drop(last);
@@ -213,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn an_epoch_that_was_put_off_begins_as_soon_as_a_counter_is_free() {
+    fn a_delayed_epoch_begins_as_soon_as_a_counter_is_free() {
         let (leases, mut epochs) = epochs();
         let old = Lease::take(&leases, epochs.turn(true, Generation(1)));
         for now in 2..100 {
@@ -222,7 +226,7 @@ mod tests {
         let long = Lease::take(&leases, epochs.turn(false, Generation(100)));
         drop(old);
         epochs.horizon(&leases, Generation(100));
-        // No pod went since then, and many did before.
+        // No pod departed since then, but many did before.
         let new = Lease::take(&leases, epochs.turn(false, Generation(101)));
         drop(long);
         assert_eq!(epochs.horizon(&leases, Generation(102)), Generation(101));
@@ -230,9 +234,9 @@ mod tests {
     }
 
     #[test]
-    fn a_counter_is_given_to_another_epoch_only_when_nobody_counts_in_it() {
+    fn a_counter_is_reused_only_when_nobody_counts_in_it() {
         let (leases, mut epochs) = epochs();
-        // Every fourth fork stays for ten epochs.
+        // Every fourth fork is held for ten epochs.
         let mut forks = VecDeque::new();
         for now in 1..500_u64 {
             let lease = Lease::take(&leases, epochs.turn(true, Generation(now)));

@@ -1,10 +1,9 @@
-//! One version of the cluster, and how it becomes the next.
+//! Versions of the cluster, and the drafts that write them.
 //!
-//! A [`Snapshot`] is frozen: consistent, immutable, held as long as its owner
-//! likes. A draft is the same tree, copied where it is
-//! written; the writer has one, and so has every [`Fork`]. Both are read
-//! through [`Cluster`]: node table, pods, names, zones, images, claims and the
-//! stores of other objects all hang off that one root.
+//! A [`Snapshot`] is frozen: it is consistent and immutable, and its owner may hold it for any time. A draft is the
+//! same tree, and copies the parts that it changes. The writer has one draft, and each [`Fork`] has one. Both are read
+//! through [`Cluster`], the one root of the node table, pods, names, zones, images, claims and the stores of other
+//! objects.
 
 mod account;
 mod budgets;
@@ -56,7 +55,7 @@ pub(crate) use tally::Hosts;
 pub(crate) use victims::importance;
 pub use victims::{Freed, Victims};
 
-/// What the models reach of this module beyond its public face.
+/// Access for the loom models to items that are not public.
 #[cfg(loom)]
 pub(crate) mod model {
     use std::sync::Arc;
@@ -66,14 +65,14 @@ pub(crate) mod model {
     use super::pod_index::Uids;
     use crate::model::Generation;
 
-    /// The writer's end of the index of pods.
+    /// The writer's side of the pod index.
     pub struct PodIndexWriter {
         latest: Uids,
         departures: Departures,
         leases: Arc<Leases>,
     }
 
-    /// The index as a version or a fork has it.
+    /// The pod index as a version or a fork sees it.
     pub struct PodIndexVersion(Uids, Arc<Leases>);
 
     impl Default for PodIndexWriter {
@@ -84,48 +83,48 @@ pub(crate) mod model {
     }
 
     impl PodIndexWriter {
-        /// A pod with this hash comes to this slot.
+        /// Adds a pod with this hash on the node with this slot.
         pub fn insert(&mut self, hash: u32, slot: u32) {
             self.latest.insert(u64::from(hash) << 32, slot, &mut self.departures);
         }
 
-        /// The pod goes with version `now`.
+        /// Removes the pod as of version `now`.
         pub fn depart(&mut self, hash: u32, slot: u32, now: u64) {
             let hash = u64::from(hash) << 32;
             self.latest.remove(hash, slot, Generation(now), &mut self.departures);
         }
 
-        /// Nobody holds a version before this one.
+        /// Declares that no version before `held` is held, and removes the entries that this makes obsolete.
         pub fn settle(&mut self, held: u64) {
             let held = Generation(held);
             self.latest.settle(&mut self.departures, &self.leases, held, usize::MAX);
         }
 
-        /// The same, of the writer that published version `now`.
+        /// Declares the same as the writer does after it published version `now`.
         pub fn set_horizon(&mut self, held: u64, now: u64) {
             let (held, now) = (Generation(held), Generation(now));
-            let most = self.departures.at_once();
+            let most = self.departures.settle_limit();
             self.latest.set_horizon(&mut self.departures, &self.leases, held, now, most);
         }
 
-        /// How many pods went and are still to be found.
+        /// Returns the number of departed pods whose entries remain in the index.
         pub fn waiting(&self) -> usize {
             self.departures.len()
         }
 
-        /// What a version that is published now has.
+        /// Returns the index of a version that is published now.
         pub fn version(&self) -> PodIndexVersion {
             PodIndexVersion(self.latest.share(), self.leases.clone())
         }
     }
 
     impl PodIndexVersion {
-        /// Whether the version is told of this slot.
+        /// Returns whether the version finds the slot under the hash.
         pub fn finds(&self, hash: u32, slot: u32) -> bool {
             self.0.find(u64::from(hash) << 32, |found| found == slot).is_some()
         }
 
-        /// A fork of this version or fork.
+        /// Returns the index of a fork of this version or fork.
         pub fn fork(&self) -> PodIndexVersion {
             let mut fork = self.0.share();
             fork.fork_off(&self.1);

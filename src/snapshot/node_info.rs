@@ -13,7 +13,7 @@ use super::cluster::{Cluster, ImageState, claim_key};
 use super::lane::{Identity, Lane, PodRecord, TemplateId};
 use super::victims::Victims;
 
-/// A node with what is placed on it: a view, free to copy.
+/// A view of one node and the pods placed on it. Copying it is cheap.
 #[derive(Clone, Copy)]
 pub struct NodeInfo<'a> {
     cluster: &'a Cluster,
@@ -27,56 +27,56 @@ impl<'a> NodeInfo<'a> {
         Some(NodeInfo { cluster, chunk, identity: chunk.identity(at)?, at })
     }
 
-    /// The node's number.
+    /// Returns the node's slot.
     #[must_use]
     pub fn slot(&self) -> NodeSlot {
         self.chunk.slot()[self.at]
     }
 
-    /// The chunk that the node is in, and its lane there.
+    /// Returns the node's chunk, and its lane in that chunk.
     #[must_use]
     pub fn place(&self) -> (&'a Chunk, usize) {
         (self.chunk, self.at)
     }
 
-    /// The numbers of its taints and of its labels.
+    /// Returns the numbers of the node's taint set and label set.
     pub(crate) fn sets(&self) -> (SetId, SetId) {
         (self.chunk.taint_set()[self.at], self.chunk.label_set()[self.at])
     }
 
-    /// The node's name.
+    /// Returns the node's name.
     #[must_use]
     pub fn name(&self) -> &'a Name {
         &self.identity.name
     }
 
-    /// The node as scheduling reads it: its Node, its NMNode, or what both make
-    /// together ([`NmNode::node`]); `None` for a ghost, which no list contains.
+    /// Returns the node as scheduling reads it: its Node, its NMNode, or the combination of both ([`NmNode::node`]).
+    /// `None` for a ghost, which appears in no list.
     #[must_use]
     pub fn node(&self) -> Option<&'a Arc<Node>> {
         self.identity.node.as_ref()
     }
 
-    /// The Node that the kubelet reports, if there is one.
+    /// Returns the Node that the kubelet reports, if there is one.
     #[must_use]
     pub fn kubelet_node(&self) -> Option<&'a Arc<Node>> {
         self.identity.kubelet_node()
     }
 
-    /// The NMNode that a node manager reports, if there is one.
+    /// Returns the NMNode that a node manager reports, if there is one.
     #[must_use]
     pub fn nm_node(&self) -> Option<&'a Arc<NmNode>> {
         self.identity.parts.as_ref()?.nm_node.as_ref()
     }
 
-    /// The schedulers that its Node and its NMNode give it to.
+    /// Returns the schedulers that the node's Node and NMNode assign it to.
     pub fn schedulers(&self) -> impl Iterator<Item = &'a Name> + use<'a> {
-        let of_node = self.kubelet_node().and_then(|node| node.scheduler.as_ref());
-        let of_nm_node = self.nm_node().and_then(|node| node.scheduler.as_ref());
-        of_node.into_iter().chain(of_nm_node)
+        let node_scheduler = self.kubelet_node().and_then(|node| node.scheduler.as_ref());
+        let nm_scheduler = self.nm_node().and_then(|node| node.scheduler.as_ref());
+        node_scheduler.into_iter().chain(nm_scheduler)
     }
 
-    /// The CustomNodeResource of its name, if there is one.
+    /// Returns the CustomNodeResource with the node's name, if there is one.
     #[must_use]
     pub fn custom_node_resource(&self) -> Option<&'a Arc<CustomNodeResource>> {
         self.identity.parts.as_ref()?.custom.as_ref()
@@ -100,19 +100,19 @@ impl<'a> NodeInfo<'a> {
         self.chunk.lane(self.at)
     }
 
-    /// When the node, or what is placed on it, was last touched.
+    /// Returns the generation that last touched the node or its pods.
     #[must_use]
     pub fn generation(&self) -> Generation {
         self.chunk.generation()[self.at]
     }
 
-    /// What guaranteed pods may take: all pods, where nobody says otherwise.
+    /// Returns the resources allocatable to guaranteed pods. Without Gödel semantics, every pod is guaranteed.
     #[must_use]
     pub fn allocatable(&self) -> Resources {
         self.identity.node.as_ref().map(|node| node.allocatable.clone()).unwrap_or_default()
     }
 
-    /// What pods of a class may take. A ghost has nothing for guaranteed ones.
+    /// Returns the resources allocatable to pods of a class. A ghost has none for guaranteed pods.
     #[must_use]
     pub fn allocatable_of(&self, class: PodClass) -> Resources {
         match class {
@@ -121,65 +121,62 @@ impl<'a> NodeInfo<'a> {
         }
     }
 
-    /// What there is in all: of its Node, else of its NMNode.
+    /// Returns the total capacity reported by the Node, or by the NMNode if there is no Node.
     #[must_use]
     pub fn capacity(&self) -> NodeResources {
         self.identity.node.as_ref().map(|node| node.capacity()).unwrap_or_default()
     }
 
-    /// How many pods may run.
+    /// Returns how many pods the node may run.
     #[must_use]
     pub fn allowed_pods(&self) -> i64 {
         self.chunk.allowed_pods()[self.at]
     }
 
-    /// How many pods may run, of whatever class, if one of this class is to be
-    /// among them.
+    /// Returns how many pods of all classes the node may run if it is to run one of this class.
     #[must_use]
     pub fn allowed_pods_of(&self, class: PodClass) -> i64 {
         self.chunk.account(class).allowed_pods()[self.at]
     }
 
-    /// What guaranteed pods take. Scalars that are zero are left out.
+    /// Returns the requests of the guaranteed pods. Scalars that are zero are omitted.
     #[must_use]
     pub fn requested(&self) -> Resources {
         self.requested_of(PodClass::Guaranteed)
     }
 
-    /// What pods of a class take. Scalars that are zero are left out.
+    /// Returns the requests of the pods of a class. Scalars that are zero are omitted.
     #[must_use]
     pub fn requested_of(&self, class: PodClass) -> Resources {
         self.chunk.account(class).requested_at(self.cluster, self.at)
     }
 
-    /// What guaranteed pods take, with Kubernetes' defaults where a container asks
-    /// for none.
+    /// Returns the requests of the guaranteed pods, with Kubernetes' defaults for containers that request nothing.
     #[must_use]
     pub fn non_zero_requested(&self) -> NonZero {
         self.non_zero_requested_of(PodClass::Guaranteed)
     }
 
-    /// The same of pods of a class.
+    /// Returns the requests of the pods of a class, with Kubernetes' defaults for containers that request nothing.
     #[must_use]
     pub fn non_zero_requested_of(&self, class: PodClass) -> NonZero {
         self.chunk.account(class).non_zero_at(self.at)
     }
 
-    /// What pods that hold places for others take, of all classes: part of what is
-    /// requested (`GetGuaranteedReserved`). Ephemeral storage is left out. O(pods of the
-    /// node).
+    /// Returns the requests of placeholder pods of all classes, which are included in `requested`
+    /// (`GetGuaranteedReserved`). Ephemeral storage is omitted. O(pods of the node).
     #[must_use]
     pub fn reserved(&self) -> Resources {
-        let keeps_places = self.cluster.reservations().is_some();
-        let reserved = self.sum_of(|pod| keeps_places && pod.template().is_placeholder());
+        let holds_reservations = self.cluster.reservations().is_some();
+        let reserved = self.sum_of(|pod| holds_reservations && pod.template().is_placeholder());
         Resources { ephemeral_storage: Bytes(0), ..reserved }
     }
 
-    /// What some of its pods take, of all classes. O(pods of the node).
+    /// Returns the requests of the pods that `is_one` selects, of all classes. O(pods of the node).
     pub(crate) fn sum_of(&self, is_one: impl Fn(&PodInfo<'_>) -> bool) -> Resources {
         let mut sum = Resources::default();
         let mut scalars: BTreeMap<Name, i64> = BTreeMap::new();
-        // Sums of one class are within 64 bits, those of two may not be.
+        // The sums of one class fit in 64 bits; the sums over two classes may not.
         let add = |sum: &mut i64, amount: i64| *sum = sum.saturating_add(amount);
         for pod in self.pods().filter(is_one) {
             let takes = &pod.template().resources.placed;
@@ -193,53 +190,52 @@ impl<'a> NodeInfo<'a> {
         Resources { scalars: Scalars::new(scalars), ..sum }
     }
 
-    /// How many pods are on it, of all classes.
+    /// Returns the number of pods of all classes on the node.
     #[must_use]
     pub fn pod_count(&self) -> usize {
         self.chunk.pods()[self.at] as usize
     }
 
-    /// The pods on it, in no particular order.
+    /// Returns the node's pods, in no particular order.
     pub fn pods(self) -> impl ExactSizeIterator<Item = PodInfo<'a>> {
         let records = self.lane().pods.records().iter().enumerate();
         records.map(move |(index, record)| PodInfo { node: self, record, index })
     }
 
-    /// The pods on it, the most important first, with sums of what they take. O(1);
-    /// O(pods × log pods) for the first that asks since they changed, and O(64) for the
-    /// first since those of a neighbour did.
+    /// Returns the node's pods, most important first, with sums of their requests. O(1). The first call after the
+    /// node's pods changed costs O(pods × log pods), and the first after those of another node of the chunk changed
+    /// O(64).
     #[must_use]
     pub fn victims(self) -> Victims<'a> {
         Victims::new(self, self.chunk.victims(self))
     }
 
-    /// The pods of one class on it that may be preempted, the most important first, with
-    /// sums of what they take from the account of that class (`GetVictimCandidates`,
-    /// `GetOccupiableResources`). Costs as [`NodeInfo::victims`].
+    /// Returns the node's preemptible pods of one class, most important first, with sums of their requests in the
+    /// account of that class (`GetVictimCandidates`, `GetOccupiableResources`). The cost is that of
+    /// [`NodeInfo::victims`].
     #[must_use]
     pub fn victims_of(self, class: PodClass) -> Victims<'a> {
         Victims::of_class(self, self.chunk.victims(self), class)
     }
 
-    /// The pods with pod affinity or anti-affinity.
+    /// Returns the node's pods with pod affinity or anti-affinity.
     pub fn pods_with_affinity(self) -> impl Iterator<Item = PodInfo<'a>> {
         let any = self.lane().with_affinity > 0;
         self.pods().filter(move |pod| any && pod.template().traits().affinity)
     }
 
-    /// The pods with required anti-affinity.
+    /// Returns the node's pods with required anti-affinity.
     pub fn pods_with_required_anti_affinity(self) -> impl Iterator<Item = PodInfo<'a>> {
         let any = self.lane().with_required_anti_affinity > 0;
         self.pods().filter(move |pod| any && pod.template().traits().required_anti_affinity)
     }
 
-    /// The host ports in use, each with the number of pods that use it.
+    /// Returns the host ports in use, each with the number of pods that use it.
     pub fn used_ports(self) -> impl ExactSizeIterator<Item = (&'a HostPort, u32)> {
         self.lane().ports.iter().map(|(port, users)| (port, *users))
     }
 
-    /// The claims that its pods use, each as `namespace/name` with the number
-    /// of volumes that name it.
+    /// Returns the claims that the node's pods use, each as `namespace/name` with the number of volumes that name it.
     #[must_use]
     pub fn claims(&self) -> BTreeMap<Name, u32> {
         let mut claims = BTreeMap::new();
@@ -253,7 +249,7 @@ impl<'a> NodeInfo<'a> {
         claims
     }
 
-    /// The images that it has, by each of their names.
+    /// Returns the node's images, under each of their names.
     pub fn images(self) -> impl Iterator<Item = (&'a Name, ImageState)> {
         let images = self.identity.node.iter().flat_map(|node| node.images.iter());
         images
@@ -261,7 +257,7 @@ impl<'a> NodeInfo<'a> {
             .filter_map(move |name| Some((name, self.cluster.image(name)?)))
     }
 
-    /// The pod at this place among its pods.
+    /// Returns the pod at this index among the node's pods.
     pub(crate) fn pod_at(self, index: usize) -> Option<PodInfo<'a>> {
         let record = self.lane().pods.records().get(index)?;
         Some(PodInfo { node: self, record, index })
@@ -284,14 +280,14 @@ impl std::fmt::Debug for NodeInfo<'_> {
     }
 }
 
-/// Where a pod is: on which node, and at which place among its pods.
+/// The location of a pod: its node's slot and its index among the node's pods.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PodRef {
     pub(crate) slot: NodeSlot,
     pub(crate) index: usize,
 }
 
-/// A pod placed on a node: a view, free to copy.
+/// A view of a pod placed on a node. Copying it is cheap.
 #[derive(Clone, Copy)]
 pub struct PodInfo<'a> {
     node: NodeInfo<'a>,
@@ -300,31 +296,31 @@ pub struct PodInfo<'a> {
 }
 
 impl<'a> PodInfo<'a> {
-    /// The pod's uid.
+    /// Returns the pod's uid.
     #[must_use]
     pub fn uid(&self) -> Uid {
         self.node.lane().pods.uid(self.record)
     }
 
-    /// Its name within its namespace.
+    /// Returns the pod's name within its namespace.
     #[must_use]
     pub fn name(&self) -> &'a str {
         self.node.lane().pods.name(self.record)
     }
 
-    /// Its namespace.
+    /// Returns the pod's namespace.
     #[must_use]
     pub fn namespace(&self) -> &'a Name {
         &self.template().namespace
     }
 
-    /// What it shares with the pods of its template.
+    /// Returns the template that the pod shares with identical pods.
     #[must_use]
     pub fn template(&self) -> &'a Arc<Template> {
         let cluster = self.node.cluster;
         match cluster.template(self.record.template) {
             Some(template) => template,
-            // A record names a template of its own version: the audit checks it.
+            // A record only names templates of its own version; the audit checks this.
             None => unreachable!("a placed pod's template is in its version"),
         }
     }
@@ -333,31 +329,30 @@ impl<'a> PodInfo<'a> {
         self.record.template
     }
 
-    /// The number that pods of its namespace with the same labels share.
+    /// Returns the number shared by pods of the same namespace with the same labels.
     pub(crate) fn labels_id(&self) -> u32 {
         self.node.cluster.pod_labels_of(self.record.template)
     }
 
-    /// Where it is, until its node's pods change.
+    /// Returns the pod's location, which is valid until the pods of its node change.
     pub(crate) fn spot(&self) -> PodRef {
         PodRef { slot: self.node.slot(), index: self.index }
     }
 
-    /// The node that it is on.
+    /// Returns the node that the pod is on.
     #[must_use]
     pub fn node(&self) -> NodeInfo<'a> {
         self.node
     }
 
-    /// Whether it is assumed: placed here, and not yet confirmed.
+    /// Returns whether the pod is assumed: placed here but not yet confirmed.
     #[must_use]
     pub fn is_assumed(&self) -> bool {
         self.record.assumed
     }
 
-    /// Whether it is bound, or assumed by this scheduler or another. A bound pod that
-    /// was handed in with what led there is told apart where
-    /// [`Config::godel`](crate::Config::godel) is given.
+    /// Returns whether the pod is bound, or assumed by this scheduler or another. A bound pod that still carries the
+    /// annotations of its earlier states is reported as bound only if [`Config::godel`](crate::Config::godel) is set.
     #[must_use]
     pub fn state(&self) -> PodState {
         let godel = self.template().godel.as_ref();
@@ -368,25 +363,25 @@ impl<'a> PodInfo<'a> {
         }
     }
 
-    /// Its resource version.
+    /// Returns the pod's resource version.
     #[must_use]
     pub fn resource_version(&self) -> u64 {
         self.record.resource_version
     }
 
-    /// When it started.
+    /// Returns when the pod started.
     #[must_use]
     pub fn start_time(&self) -> Option<Timestamp> {
         self.record.start_time()
     }
 
-    /// When it was deleted: it is terminating.
+    /// Returns when the pod was deleted; a pod with a deletion time is terminating.
     #[must_use]
     pub fn deletion_time(&self) -> Option<Timestamp> {
         self.record.deletion_time()
     }
 
-    /// The pod as it was handed in, as far as the engine keeps it.
+    /// Returns the pod as it was submitted, except for the fields that the engine does not keep.
     #[must_use]
     pub fn to_pod(&self) -> Pod {
         Pod {

@@ -301,5 +301,5 @@ fn key(namespace: &str, name: &str) -> String {
 
 /// That an object is not known, by kind, namespace and name.
 pub(super) fn not_found((kind, namespace, name): (&'static str, &str, &str)) -> EventError {
-    EventError::ObjectNotFound { kind, key: format!("{namespace}/{name}") }
+    EventError::ObjectNotFound { kind: kind.into(), key: format!("{namespace}/{name}") }
 }

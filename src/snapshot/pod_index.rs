@@ -1,21 +1,18 @@
-//! Where pods are, by uid: one index in place of one per version.
+//! Finds pods by uid through one index that all versions share.
 //!
-//! A version knows its pods by its lanes alone. This index only says where to
-//! look: for a hash, the slots of nodes that may have the pod. Who asks looks
-//! into those lanes of their own version, so an entry too many costs a look and
-//! is never a wrong answer. That is why all versions can share one index that
-//! its writer changes in place: no placement copies a path of it.
+//! A version stores its pods only in its lanes. This index is a hint: for a hash, it returns the slots of nodes that
+//! may have the pod, and the caller searches those lanes of its own version. A superfluous entry therefore costs one
+//! more search and never yields a wrong answer. For this reason all versions can share one index that the writer
+//! changes in place, and no placement copies a path of it.
 //!
-//! What a reader relies on is that no entry is missing:
+//! Readers rely on the index never lacking an entry:
 //!
-//! - An entry is put in before the version that needs it is published, and the
-//!   publication orders the one before the other.
-//! - An entry is taken out only when nobody holds a version from before the
-//!   removal of its pod ([`Departures`]). Forks outlive the versions that they
-//!   start at, and take a [`Lease`] on them.
-//! - An entry never moves within its segment, and no cell before it on its
-//!   probe path becomes empty. A segment that is full is replaced by others;
-//!   older versions keep the one that they have, with all that they need.
+//! - An entry is inserted before the version that needs it is published, and publication orders the insertion before
+//!   all reads through that version.
+//! - An entry is removed only when nobody holds a version from before the removal of its pod ([`Departures`]). A fork
+//!   may outlive the version that it starts at, so it takes a [`Lease`] on that version.
+//! - An entry never moves within its segment, and no cell before it on its probe path becomes empty. A full segment is
+//!   replaced by new ones; older versions keep the old segment with all the entries that they need.
 
 use triomphe::Arc;
 
@@ -28,7 +25,7 @@ use super::departures::Departures;
 use super::hash_index::HashIndex;
 use super::leases::{Epoch, Lease, Leases};
 
-/// Most cells of a segment, unless its entries cannot be told apart.
+/// Maximum number of cells of a segment, unless its entries cannot be told apart by their hashes.
 const CELLS: usize = if cfg!(loom) {
     4
 } else if cfg!(test) {
@@ -36,37 +33,36 @@ const CELLS: usize = if cfg!(loom) {
 } else {
     1024
 };
-/// Cells of the first segment.
+/// Number of cells of the first segment, and the minimum for any segment.
 const FEWEST: usize = if cfg!(loom) { 4 } else { 16 };
-/// Segments to a group.
+/// Number of segments in a group.
 const GROUP: usize = 64;
 
-/// A cell that ends probe paths.
+/// An empty cell, which ends probe paths.
 const EMPTY: u64 = u64::MAX;
-/// A cell that was in use, and does not end probe paths.
+/// A cell whose entry was removed, and which does not end probe paths.
 const FREED: u64 = u64::MAX - 1;
-/// Set in an entry whose pod is gone from the latest version.
+/// The bit set in an entry whose pod is absent from the latest version.
 const DEPARTED: u64 = 1 << 31;
 
-/// Slots are below this, so that an entry is never one of the marks above.
+/// Exclusive upper bound of slots, which ensures that an entry never equals one of the marks above.
 pub(crate) const MOST_SLOTS: u32 = (1 << 31) - (1 << 18);
 
-/// The index as a version has it.
+/// The pod index of one version.
 #[derive(Clone)]
 pub(crate) struct PodIndex(Arc<Directory>);
 
-/// Segments by the first bits of the hash (extendible hashing).
+/// Segments by the leading bits of the hash (extendible hashing).
 struct Directory {
-    /// How many bits.
+    /// Number of leading bits.
     depth: u32,
-    /// How many segments need all of these bits to be told apart.
+    /// Number of segments that need all of these bits to be told apart.
     deepest: usize,
-    /// `1 << depth` segments, in groups; one that is told apart by fewer bits
-    /// is there several times.
+    /// `1 << depth` segments, in groups. A segment that is told apart by fewer bits occurs several times.
     groups: Vec<Arc<Group>>,
 }
 
-/// Neighbours among the segments.
+/// Adjacent segments of the directory.
 struct Group(Vec<Arc<Segment>>);
 
 impl Group {
@@ -104,13 +100,13 @@ impl Drop for Directory {
 
 /// A hash table with linear probing.
 struct Segment {
-    /// How many of the hash's bits all its entries have in common.
+    /// Number of leading bits that the hashes of all entries have in common.
     depth: u32,
-    /// Cells that are not empty, and those of them that hold entries; both are
-    /// the writer's alone.
+    /// `used` counts the cells that are not empty, `entries` those of them that hold entries. Only the writer accesses
+    /// either.
     used: AtomicUsize,
     entries: AtomicUsize,
-    /// Entries: hash above, slot below.
+    /// Entries: the hash in the upper half, the slot in the lower.
     cells: Box<[AtomicU64]>,
 }
 
@@ -133,8 +129,7 @@ impl Segment {
         }
     }
 
-    /// The cells of a hash's probe path, with what they hold, up to the first
-    /// empty one.
+    /// Returns the cells on a hash's probe path with their contents, up to the first empty cell.
     fn path(&self, hash: u32) -> impl Iterator<Item = (usize, u64)> {
         let mask = self.cells.len() - 1;
         (0..self.cells.len()).map_while(move |step| {
@@ -145,32 +140,32 @@ impl Segment {
     }
 
     fn get(&self, at: usize) -> u64 {
-        // Relaxed: a cell is its own content, nothing is reached through it.
-        // That a version's entries are seen is what its publication orders.
+        // Relaxed: a cell is its own content, and no other memory is reached through it. The publication of a version
+        // orders its entries before the reads through it.
         self.cells[at].load(Ordering::Relaxed)
     }
 
     fn set(&self, at: usize, cell: u64) {
-        // Relaxed: as for `get`.
+        // Relaxed: see `get`.
         self.cells[at].store(cell, Ordering::Relaxed);
     }
 
-    /// How many entries there are, departed ones too.
+    /// Returns the number of entries, departed ones included.
     fn len(&self) -> usize {
-        // Relaxed: the writer's own number.
+        // Relaxed: only the writer accesses this count.
         self.entries.load(Ordering::Relaxed)
     }
 
-    /// Counts what a change of a cell did to both numbers.
+    /// Adds the effect of a changed cell to both counts.
     fn count(&self, used: isize, entries: isize) {
-        // Relaxed: the writer's own numbers.
+        // Relaxed: only the writer accesses these counts.
         self.used
             .store(self.used.load(Ordering::Relaxed).wrapping_add_signed(used), Ordering::Relaxed);
         self.entries.store(self.len().wrapping_add_signed(entries), Ordering::Relaxed);
     }
 
-    /// Puts an entry in, in the place of its departed like if there is one
-    /// (`Some(true)`); `None` where the segment is full.
+    /// Inserts an entry. Returns `Some(true)` if it replaced an equal entry that was marked as departed, and `None` if
+    /// the segment is full.
     fn insert(&self, entry: u64) -> Option<bool> {
         if self.replace(entry | DEPARTED, entry).is_some() {
             return Some(true);
@@ -178,8 +173,7 @@ impl Segment {
         self.add(entry).then_some(false)
     }
 
-    /// Puts an entry in, whatever there is already; `false` where the segment is
-    /// full.
+    /// Inserts an entry without looking for an equal one. Returns `false` if the segment is full.
     fn add(&self, entry: u64) -> bool {
         let mask = self.cells.len() - 1;
         let hash = hash_of_entry(entry);
@@ -195,7 +189,7 @@ impl Segment {
             self.count(0, 1);
             return true;
         }
-        // Some cells stay empty, to end every path soon.
+        // Some cells must stay empty, so that every path ends soon.
         if self.used.load(Ordering::Relaxed) >= self.cells.len() - self.cells.len() / 8 {
             return false;
         }
@@ -204,15 +198,15 @@ impl Segment {
         true
     }
 
-    /// Replaces an entry by another mark or entry of the same hash.
+    /// Replaces an entry by a mark, or by another entry with the same hash.
     fn replace(&self, entry: u64, by: u64) -> Option<usize> {
         let (at, _) = self.path(hash_of_entry(entry)).find(|(_, cell)| *cell == entry)?;
         self.set(at, by);
         Some(at)
     }
 
-    /// Takes an entry out. Where nothing follows on its path, its cell ends
-    /// paths again, and so do freed ones before it.
+    /// Removes an entry. If no cell follows on its path, its cell becomes empty and ends paths again, and so do freed
+    /// cells before it.
     fn remove(&self, entry: u64) {
         let mask = self.cells.len() - 1;
         let freed = if mutated!("pod-index-end-paths") { EMPTY } else { FREED };
@@ -231,13 +225,13 @@ impl Segment {
         cells.filter(|cell| !matches!(*cell, EMPTY | FREED)).collect()
     }
 
-    /// One segment with all of the entries and room for more.
+    /// Builds a segment with all of the entries and room for more.
     fn with(depth: u32, entries: &[u64]) -> Segment {
         let cells = (entries.len() * 2 + 1).next_power_of_two().max(FEWEST);
         let segment = Segment::new(depth, cells);
         for entry in entries {
-            // Half of the cells are free. Pods whose hashes are equal have equal
-            // entries, some of them departed: each stays one of its own.
+            // Half of the cells are free, so this never fails. Pods on one node with equal hashes have equal entries,
+            // some of them departed; each entry must remain a separate one.
             segment.add(*entry);
         }
         segment
@@ -246,7 +240,7 @@ impl Segment {
 
 impl Directory {
     fn position(&self, hash: u32) -> usize {
-        // Twice, since a shift by all bits is none.
+        // Two shifts, because a single shift by 32 bits would overflow.
         (hash >> 1 >> (31 - self.depth)) as usize
     }
 
@@ -259,7 +253,7 @@ impl Directory {
         1 << self.depth
     }
 
-    /// Puts a segment at all positions of its bits.
+    /// Stores a segment at all positions that share its leading bits.
     fn put(&mut self, first: usize, segment: &Arc<Segment>) {
         let copies = 1 << (self.depth - segment.depth);
         let first = first / copies * copies;
@@ -282,7 +276,7 @@ impl Directory {
         self.deepest = 0;
     }
 
-    /// Half as many positions, as often as no segment needs them all.
+    /// Halves the directory until some segment needs all of its bits.
     fn halve(&mut self) {
         while self.depth > 0 && self.deepest == 0 {
             let segments = self.groups.iter().flat_map(|group| group.0.iter());
@@ -298,9 +292,9 @@ impl Directory {
         }
     }
 
-    /// Gives the entries of a full segment more room: two segments in its
-    /// place, or a larger one where they have too many bits in common for that.
-    fn make_room(&mut self, hash: u32) {
+    /// Makes room in a full segment: replaces it by two segments, or by a larger one if its entries have too many
+    /// leading bits in common.
+    fn grow_segment(&mut self, hash: u32) {
         cost::copied_bytes(8 * self.groups.len() + 8 * GROUP, self.groups.len() + GROUP);
         let full = self.segment(hash).clone();
         let mut entries = full.to_vec();
@@ -308,8 +302,7 @@ impl Directory {
             entries.retain(|entry| entry & DEPARTED == 0);
         }
         let first = self.position(hash);
-        // A directory of many more segments than there can be full ones does
-        // not help against hashes that are all alike.
+        // If most segments are nearly empty, the hashes have a common prefix, and a larger directory would not help.
         let may_split = full.depth < self.depth || self.depth < 3 || {
             let some = (0..64).map(|i| i * self.len() / 64);
             let entries = |at: usize| self.groups[at / GROUP].0[at % GROUP].len();
@@ -332,9 +325,9 @@ impl Directory {
         self.put(first + copies, &Arc::new(Segment::with(depth, &right)));
     }
 
-    /// Gives room back where a segment has few entries: one segment in the place
-    /// of two that differ in their last bit alone, or a smaller one.
-    fn give_back(&mut self, hash: u32) {
+    /// Shrinks a sparse segment: merges it with the segment that differs only in the last bit, or replaces it by a
+    /// smaller one.
+    fn shrink_segment(&mut self, hash: u32) {
         let sparse = self.segment(hash).clone();
         let copies = 1 << (self.depth - sparse.depth);
         let first = self.position(hash) / copies * copies;
@@ -369,7 +362,7 @@ impl Default for PodIndex {
 }
 
 impl PodIndex {
-    /// The first slot under `hash` that `is` accepts. O(1), expected.
+    /// Returns the first slot under `hash` that `is` accepts. O(1) expected.
     pub(crate) fn find(&self, hash: u64, mut is: impl FnMut(u32) -> bool) -> Option<u32> {
         let hash = short(hash);
         let cells = self.0.segment(hash).path(hash).map(|(_, cell)| cell);
@@ -379,21 +372,20 @@ impl PodIndex {
             .find(|slot| is(*slot))
     }
 
-    /// A pod with this hash is on the node with this slot. O(1), amortised.
+    /// Records that a pod with this hash is on the node with this slot. O(1) amortized.
     pub(crate) fn insert(&mut self, hash: u64, slot: u32, departures: &mut Departures) {
         let hash = short(hash);
         let entry = u64::from(hash) << 32 | u64::from(slot);
         loop {
             match self.0.segment(hash).insert(entry) {
-                Some(true) => return departures.stay(entry),
+                Some(true) => return departures.mark_returned(entry),
                 Some(false) => return,
-                None => Arc::make_mut(&mut self.0).make_room(hash),
+                None => Arc::make_mut(&mut self.0).grow_segment(hash),
             }
         }
     }
 
-    /// The pod with this hash is gone from the node with this slot, from
-    /// version `now` on. O(1), expected.
+    /// Records that the pod with this hash left the node with this slot in version `now`. O(1) expected.
     pub(crate) fn depart(
         &mut self,
         hash: u64,
@@ -408,14 +400,14 @@ impl PodIndex {
         }
     }
 
-    /// Takes out what nobody needs who holds no version before `horizon`: at
-    /// most `most` entries. O(entries), expected.
+    /// Removes at most `most` entries whose pods departed no later than `horizon`, where nobody holds a version before
+    /// `horizon`. O(entries removed) expected.
     pub(crate) fn settle(&mut self, departures: &mut Departures, horizon: Generation, most: usize) {
         for _ in 0..most {
             match departures.waiting.first() {
                 Some((gone, entry)) if gone <= horizon || mutated!("pod-index-settle-at-once") => {
                     departures.waiting.drop_first();
-                    if departures.has_stayed(entry) {
+                    if departures.take_returned(entry) {
                         continue;
                     }
                     let hash = hash_of_entry(entry);
@@ -423,7 +415,7 @@ impl PodIndex {
                     segment.remove(entry | DEPARTED);
                     let (len, cells) = (segment.len(), segment.cells.len());
                     if len < cells / 8 && (cells > FEWEST || segment.depth > 0) {
-                        Arc::make_mut(&mut self.0).give_back(hash);
+                        Arc::make_mut(&mut self.0).shrink_segment(hash);
                     }
                 }
                 _ => break,
@@ -432,19 +424,19 @@ impl PodIndex {
     }
 }
 
-/// How a version finds its pods: by the index that all versions of the writer
-/// share, and in a fork also by one of its own.
+/// The pod lookup of a version: the index that all of the writer's versions share, and in a fork also an index of the
+/// fork's own.
 pub(crate) struct Uids {
     index: PodIndex,
-    /// Where forks of this version count themselves.
+    /// The epoch in which forks of this version take their leases.
     epoch: Epoch,
     own: Option<Own>,
 }
 
-/// What a fork adds.
+/// The part of the lookup that a fork adds.
 #[derive(Clone)]
 struct Own {
-    /// On the writer's version that the fork started at.
+    /// The lease on the writer's version that the fork started at.
     _lease: Lease,
     index: HashIndex,
 }
@@ -454,13 +446,12 @@ impl Uids {
         Uids { index: PodIndex::default(), epoch: Epoch::default(), own: None }
     }
 
-    /// The same, for another version of the same line.
+    /// Returns the lookup for another version of the same lineage.
     pub(crate) fn share(&self) -> Uids {
         Uids { index: self.index.clone(), epoch: self.epoch, own: self.own.clone() }
     }
 
-    /// Starts a line of versions of its own at this one, which the caller holds
-    /// at that moment. O(1), wait-free.
+    /// Starts a new lineage at this version, which the caller must be holding. O(1), wait-free.
     pub(crate) fn fork_off(&mut self, leases: &std::sync::Arc<Leases>) {
         self.own.get_or_insert_with(|| Own {
             _lease: Lease::take(leases, self.epoch),
@@ -468,14 +459,14 @@ impl Uids {
         });
     }
 
-    /// The first slot under `hash` that `is` accepts; others may be told too.
-    /// O(1) expected, O(log n) in a fork.
+    /// Returns the first slot under `hash` that `is` accepts. The lookup may offer slots of other pods as well. O(1)
+    /// expected, O(log n) in a fork.
     pub(crate) fn find(&self, hash: u64, mut is: impl FnMut(u32) -> bool) -> Option<u32> {
         let own = self.own.as_ref().and_then(|own| own.index.find(hash, &mut is));
         own.or_else(|| self.index.find(hash, is))
     }
 
-    /// A pod came; `departures` are the writer's.
+    /// Records that a pod was placed. `departures` are those of the writer.
     pub(crate) fn insert(&mut self, hash: u64, slot: u32, departures: &mut Departures) {
         match &mut self.own {
             Some(own) => own.index.insert(hash, slot),
@@ -483,7 +474,7 @@ impl Uids {
         }
     }
 
-    /// A pod went; `departures` are the writer's.
+    /// Records that a pod was removed. `departures` are those of the writer.
     pub(crate) fn remove(
         &mut self,
         hash: u64,
@@ -492,15 +483,15 @@ impl Uids {
         departures: &mut Departures,
     ) {
         match &mut self.own {
-            // A pod from before the fork has no entry here. One that another pod has
-            // in its place goes with it, and the shared index still leads to that pod.
+            // A pod placed before the fork has no entry here. If the removed entry belongs to another pod that replaced
+            // it, the shared index still leads to that pod.
             Some(own) => own.index.remove(hash, slot),
             None => self.index.depart(hash, slot, now, departures),
         }
     }
 
-    /// Tells the writer's line that nobody holds a version before `held`, while `now` is being written, and forgets at
-    /// most `most` of the pods that went. O(`most`).
+    /// Tells the writer's lineage that nobody holds a version before `held` while `now` is being written, and removes
+    /// the entries of at most `most` departed pods. O(`most`).
     pub(crate) fn set_horizon(
         &mut self,
         departures: &mut Departures,
@@ -509,13 +500,13 @@ impl Uids {
         now: Generation,
         most: usize,
     ) {
-        let come = departures.come();
+        let added = departures.added();
         self.settle(departures, leases, held, most);
-        // Forks of later versions do not need the entries of the pods that went.
-        self.epoch = departures.epochs.turn(come > 0, now);
+        // Forks of later versions do not need the entries of pods that have departed by now.
+        self.epoch = departures.epochs.turn(added > 0, now);
     }
 
-    /// See [`PodIndex::settle`]; for the writer's line, with what its forks need.
+    /// Like [`PodIndex::settle`] for the writer's lineage, but retains the entries that its forks need.
     pub(crate) fn settle(
         &mut self,
         departures: &mut Departures,
@@ -541,7 +532,7 @@ mod tests {
 
     use super::*;
 
-    /// Keys, each with a slot.
+    /// Keys with their slots.
     type Entries = BTreeSet<(u32, u32)>;
 
     fn spread(i: u32) -> u64 {
@@ -559,13 +550,13 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_version_finds_what_it_has_while_it_is_held(
+        fn every_held_version_finds_all_of_its_pods(
             ops in prop::collection::vec((any::<bool>(), 0..2000_u32, 0..4_u32), 1..1500),
             holds in prop::collection::vec(0..40_usize, 4),
-            alike in any::<bool>(),
+            common_prefix in any::<bool>(),
         ) {
-            // Alike: all hashes have their first bits in common.
-            let hash = |key: u32| if alike { u64::from(key % 7) << 32 } else { spread(key) };
+            // The leading bits of all hashes may be equal.
+            let hash = |key: u32| if common_prefix { u64::from(key % 7) << 32 } else { spread(key) };
             let mut index = PodIndex::default();
             let mut departures = Departures::default();
             let mut now = Entries::new();
@@ -595,7 +586,7 @@ mod tests {
             let last = held.pop_back().expect("there was an event").0;
             index.settle(&mut departures, last, usize::MAX);
             prop_assert_eq!(departures.len(), 0);
-            prop_assert!(departures.stayed.is_empty());
+            prop_assert!(departures.returned.is_empty());
             let directory = &index.0;
             let mut entries = 0;
             for at in 0..directory.len() {
@@ -610,10 +601,10 @@ mod tests {
     }
 
     #[test]
-    fn pods_with_one_hash_on_one_node_stay_apart_when_segments_are_replaced() {
+    fn pods_with_equal_entries_stay_separate_when_segments_are_replaced() {
         let mut index = PodIndex::default();
         let mut departures = Departures::default();
-        // Two with one entry; one goes, the segment grows, the other goes.
+        // Two pods share one entry. One departs, the segment grows, and the other departs.
         index.insert(0, 1, &mut departures);
         index.insert(0, 1, &mut departures);
         index.depart(0, 1, Generation(2), &mut departures);
@@ -621,7 +612,7 @@ mod tests {
             index.insert(spread(i), 7, &mut departures);
         }
         index.depart(0, 1, Generation(9), &mut departures);
-        // A version of generation 5 is held, and has the second one.
+        // A version of generation 5 is held, and still has the second pod.
         index.settle(&mut departures, Generation(5), usize::MAX);
         assert!(slots(&index, 0).contains(&1));
         index.settle(&mut departures, Generation(9), usize::MAX);
@@ -629,7 +620,7 @@ mod tests {
     }
 
     #[test]
-    fn a_million_entries_come_and_go() {
+    fn a_million_entries_can_be_added_and_removed() {
         const ENTRIES: u32 = if cfg!(miri) { 1_000 } else { 1_000_000 };
         let mut index = PodIndex::default();
         let mut departures = Departures::default();

@@ -1,5 +1,4 @@
-//! Small values by number: a [`Tree`] of blocks of eight, and the tables in
-//! which equal values are kept once.
+//! Tables of small values by number: a [`Tree`] of blocks of eight values, and tables that intern equal values.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -48,12 +47,12 @@ impl<V: Part> Default for Table<V> {
 }
 
 impl<V: Part + Clone> Table<V> {
-    /// The value at `index`. O(log n).
+    /// Returns the value at `index`. O(log n).
     pub(crate) fn get(&self, index: u32) -> Option<&V> {
         self.blocks.get(index >> BITS)?.0[index as usize % BLOCK].as_ref()
     }
 
-    /// Puts a value at `index`. O(log n).
+    /// Stores a value at `index`. O(log n).
     pub(crate) fn set(&mut self, index: u32, value: V) {
         let at = index as usize % BLOCK;
         let block = index >> BITS;
@@ -74,7 +73,7 @@ impl<V: Part + Clone> Table<V> {
             .update(index >> BITS, Generation::ZERO, |block| block.0[at].as_mut().map(change))?
     }
 
-    /// Takes the value at `index` away. O(log n).
+    /// Removes the value at `index`. O(log n).
     pub(crate) fn remove(&mut self, index: u32) {
         if self.get(index).is_none() {
             return;
@@ -89,7 +88,7 @@ impl<V: Part + Clone> Table<V> {
         }
     }
 
-    /// All values with their indexes, in order.
+    /// Returns all values with their indexes, in index order.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (u32, &V)> + Clone {
         self.blocks.iter().flat_map(|(block, values)| {
             values.0.iter().enumerate().filter_map(move |(at, value)| {
@@ -98,7 +97,7 @@ impl<V: Part + Clone> Table<V> {
         })
     }
 
-    /// The next value after `index`, if there is one. O(log n).
+    /// Returns the first value after `index`. O(log n).
     pub(crate) fn after(&self, index: u32) -> Option<(u32, &V)> {
         let next = index.checked_add(1)?;
         let in_block = |block: u32, from: usize| {
@@ -112,7 +111,7 @@ impl<V: Part + Clone> Table<V> {
         })
     }
 
-    /// The last value before `index`, if there is one. O(log n).
+    /// Returns the last value before `index`. O(log n).
     pub(crate) fn before(&self, index: u32) -> Option<(u32, &V)> {
         let last = index.checked_sub(1)?;
         let in_block = |block: u32, to: usize| {
@@ -128,7 +127,7 @@ impl<V: Part + Clone> Table<V> {
     }
 }
 
-/// When an event happens: what it releases, and what it may take.
+/// The generations that decide which numbers an event may reuse.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Span {
     /// The event's own generation.
@@ -137,28 +136,27 @@ pub(crate) struct Span {
     pub(crate) horizon: Generation,
 }
 
-/// Numbers that are free to be given out.
+/// The free numbers of a table.
 ///
-/// A number is given out again only when every version that could name it is
-/// freed: those released at generation g wait until nobody holds a version
-/// before g. What is free is kept as ranges, and a range that reaches the first
-/// number never given out is forgotten, so that a tide of numbers leaves
-/// nothing behind. No operation moves more than a constant number of entries.
+/// A number is reused only when every version that could refer to it has been freed: numbers released at generation g
+/// wait until nobody holds a version before g. Free numbers are stored as ranges. A range that reaches up to the first
+/// number never assigned is dropped, and its numbers count as never assigned again, so a temporary surge leaves nothing
+/// behind. No operation moves more than a constant number of entries.
 #[derive(Debug, Default)]
 pub(crate) struct Numbers {
-    /// Released numbers by the generation of their release.
+    /// Released numbers, by the generation of their release.
     waiting: BTreeSet<(Generation, u32)>,
-    /// Free numbers: the first and the last of each range.
+    /// Free numbers, as the first and last number of each range.
     free: BTreeMap<u32, u32>,
 }
 
-/// How many waiting numbers an operation looks at. More than come in by one, so
-/// that they run out soon after a version is dropped that held them up.
-const LOOKS: usize = 64;
+/// How many waiting numbers an operation processes. It adds at most one, so the queue drains soon after the version
+/// that blocked it is dropped.
+const SETTLE_LIMIT: usize = 64;
 
 impl Numbers {
-    /// A number: one that no version before `horizon` names, or `next`, which
-    /// then moves on. `None` when all numbers of 32 bits are in use.
+    /// Returns a number that no held version refers to, or else `next`, which is then incremented. `None` if all 32-bit
+    /// numbers are in use.
     pub(crate) fn take(&mut self, next: &mut u32, span: Span) -> Option<u32> {
         self.settle(span);
         if let Some((first, last)) = self.free.last_key_value()
@@ -178,14 +176,14 @@ impl Numbers {
         Some(number)
     }
 
-    /// Gives a number back that no version from now on names.
+    /// Releases a number that no version from `span.now` on refers to.
     pub(crate) fn release(&mut self, number: u32, span: Span) {
         self.waiting.insert((span.now, number));
         self.settle(span);
     }
 
     fn settle(&mut self, span: Span) {
-        for _ in 0..LOOKS {
+        for _ in 0..SETTLE_LIMIT {
             match self.waiting.first() {
                 Some((released, number)) if *released <= span.horizon => {
                     let number = *number;
@@ -211,15 +209,15 @@ impl Numbers {
     }
 }
 
-/// A value that is kept once, see [`Interned`].
+/// A value that can be interned, see [`Interned`].
 pub(crate) trait Internable: Part + Clone {
-    /// Its hash.
+    /// Returns the hash of the value.
     fn hash64(&self) -> u64;
-    /// Whether the other is the same value.
+    /// Returns whether both are the same value.
     fn same(&self, other: &Self) -> bool;
 }
 
-/// Equal values kept once, under a number, with the count of their users.
+/// Interned values: each distinct value is stored once, under a number, with the count of its users.
 pub(crate) struct Interned<V: Part> {
     values: Table<Entry<V>>,
     index: HashIndex,
@@ -246,38 +244,37 @@ impl<V: Part> Default for Interned<V> {
 }
 
 impl<V: Internable> Interned<V> {
-    /// The value with this number.
+    /// Returns the value with this number.
     pub(crate) fn get(&self, number: u32) -> Option<&V> {
         self.values.get(number).map(|entry| &entry.value)
     }
 
-    /// The number of a value with this hash that `is` accepts. O(log n).
+    /// Returns the number of a value with this hash that `is` accepts. O(log n).
     pub(crate) fn find(&self, hash: u64, is: impl Fn(&V) -> bool) -> Option<u32> {
         self.index.find(hash, |number| self.get(number).is_some_and(&is))
     }
 
-    /// How many use the value with this number.
+    /// Returns how many users the value with this number has.
     pub(crate) fn users(&self, number: u32) -> u32 {
         self.values.get(number).map_or(0, |entry| entry.users)
     }
 
-    /// The first number that was never given out.
+    /// Returns the first number that was never assigned.
     pub(crate) fn next(&self) -> u32 {
         self.next
     }
 
-    /// How many values there are.
+    /// Returns the number of values.
     pub(crate) fn len(&self) -> usize {
         self.len
     }
 
-    /// All values with their numbers.
+    /// Returns all values with their numbers.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (u32, &V)> + Clone {
         self.values.iter().map(|(number, entry)| (number, &entry.value))
     }
 
-    /// Counts one more user of a value, which is put in where it is new.
-    /// `None` when no number is left. O(log n).
+    /// Adds one user to a value, and inserts the value if it is new. `None` if no number is left. O(log n).
     pub(crate) fn acquire(&mut self, value: &V, numbers: &mut Numbers, span: Span) -> Option<u32> {
         let hash = value.hash64();
         if let Some(number) = self.find(hash, |known| known.same(value)) {
@@ -291,13 +288,13 @@ impl<V: Internable> Interned<V> {
         Some(number)
     }
 
-    /// Puts a value that is the same in the place of the one with this number, for what is kept beside what makes it
-    /// the same. O(log n).
+    /// Replaces the value with this number by another that is `same`, to update fields that are not part of its
+    /// identity. O(log n).
     pub(crate) fn revise(&mut self, number: u32, value: V) {
         self.values.update(number, |entry| entry.value = value);
     }
 
-    /// Counts one user less; the last one takes the value away. O(log n).
+    /// Removes one user from a value, and removes the value with its last user. O(log n).
     pub(crate) fn release(&mut self, number: u32, numbers: &mut Numbers, span: Span) {
         let left = self.values.update(number, |entry| {
             entry.users = entry.users.saturating_sub(1);
@@ -330,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn a_number_is_used_again_only_past_the_horizon() {
+    fn a_number_is_reused_only_past_the_horizon() {
         let mut interned = Interned::<String>::default();
         let mut numbers = Numbers::default();
         let a = interned.acquire(&"a".into(), &mut numbers, span(1, 0)).unwrap();
@@ -347,12 +344,12 @@ mod tests {
     }
 
     #[test]
-    fn numbers_that_came_back_leave_nothing() {
+    fn a_surge_of_numbers_leaves_nothing_behind() {
         let (mut numbers, mut next) = (Numbers::default(), 0);
         for i in 0..1000 {
             assert_eq!(numbers.take(&mut next, span(i, 0)), Some(i as u32));
         }
-        // A seeded shuffle: 7 and 1000 have no common divisor.
+        // 7 and 1000 are coprime, so this permutes the numbers.
         for i in 0..1000 {
             numbers.release(i * 7 % 1000, span(1001, 0));
         }
@@ -369,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn neighbours_are_found_over_gaps() {
+    fn neighbours_are_found_across_gaps() {
         let mut table = Table::default();
         for i in [3, 40, 5000] {
             table.set(i, i);

@@ -1,12 +1,10 @@
-//! What is counted when somebody asks, and then kept with what it was counted of:
-//! the pods of a chunk by their labels, those of a node by their importance, and the
-//! nodes by their hostnames.
+//! Aggregates computed on first use and cached with the data they derive from: the pods of a chunk counted by labels,
+//! the pods of a node sorted by importance, and the nodes numbered by hostname.
 //!
-//! Plugins that count pods by topology domain would look at every pod of the
-//! cluster in every cycle. But between two cycles one node has changed: all other
-//! chunks still have their tally, in which pods of equal labels are one number, and
-//! that of its own chunk holds for the other lanes. Nothing here is made before it is
-//! asked for, so writers pay for none of it.
+//! Plugins that count pods by topology domain would otherwise visit every pod of the cluster in every cycle. Between
+//! two cycles usually one node has changed: all other chunks still have their tally, in which pods with equal labels
+//! are one count, and the old tally of the changed chunk still holds for the other lanes. Nothing here is computed
+//! before it is requested, so writers do no work for it.
 
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
@@ -19,32 +17,30 @@ use super::cluster::Cluster;
 use super::node_info::NodeInfo;
 use super::victims::VictimIndex;
 
-/// The pods of a chunk.
+/// The pods of a chunk, counted by labels.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Tally {
-    /// The number of a set of pod labels, and where its lanes end; in order of
-    /// those numbers.
+    /// The number of each set of pod labels, with the end of its range in `lanes`; sorted by that number.
     groups: Vec<(u32, u32)>,
     lanes: Vec<InLane>,
     affine: Vec<Affine>,
-    /// The lowest priority of a pod in each lane; the highest there is where there is
-    /// none.
+    /// The lowest priority of a pod in each lane; `i32::MAX` for a lane without pods.
     lowest: Column<i32>,
-    /// The lowest of those.
+    /// The minimum of `lowest`.
     least: i32,
 }
 
-/// Pods of equal labels on one node.
+/// The pods with equal labels on one node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct InLane {
     pub(crate) lane: u8,
-    /// How many there are.
+    /// Number of pods.
     pub(crate) pods: u32,
-    /// How many of them are not being deleted.
+    /// Number of pods that are not being deleted.
     pub(crate) living: u32,
 }
 
-/// Pods of one template with affinity or anti-affinity on one node.
+/// The pods of one template with affinity or anti-affinity on one node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Affine {
     pub(crate) template: u32,
@@ -53,18 +49,19 @@ pub(crate) struct Affine {
 }
 
 impl Tally {
-    /// The pods of these lanes, counted.
+    /// Counts the pods of the lanes in `which`.
     fn of(cluster: &Cluster, chunk: &Chunk, which: u64) -> Tally {
         let mut pods: Vec<(u32, u8, bool)> = Vec::new();
         let mut affine: Vec<(u32, u8)> = Vec::new();
-        // Pods of one template mostly stand together.
+        // Pods of the same template are usually adjacent.
         let mut last = (u32::MAX, 0, i32::MAX);
         let mut lowest = [i32::MAX; LANES];
         for lane in lanes(which) {
             let has_affinity = chunk.with_affinity() >> lane & 1 == 1;
             for record in chunk.lane(lane).pods.records() {
                 if record.template != last.0 {
-                    let priority = cluster.template(record.template).map(|of| of.priority);
+                    let priority =
+                        cluster.template(record.template).map(|template| template.priority);
                     let labels = cluster.pod_labels_of(record.template);
                     last = (record.template, labels, priority.unwrap_or(i32::MAX));
                 }
@@ -91,7 +88,7 @@ impl Tally {
         Tally { affine, ..Tally::grouped(in_lanes, lowest) }
     }
 
-    /// Of what is in order of labels and lanes.
+    /// Builds a tally from counts that are sorted by labels and lane.
     fn grouped(in_lanes: impl Iterator<Item = (u32, InLane)>, lowest: Column<i32>) -> Tally {
         let (groups, lanes) = (Vec::new(), Vec::with_capacity(in_lanes.size_hint().0));
         let least = lowest.iter().copied().min().unwrap_or(i32::MAX);
@@ -107,23 +104,23 @@ impl Tally {
         tally
     }
 
-    /// With these lanes as `newer` has them. What is said of the others holds on: their
-    /// pods keep the numbers of their labels and templates.
+    /// Returns this tally with the lanes in `which` replaced by those of `newer`. The counts of the other lanes stay
+    /// valid, because their pods keep the numbers of their labels and templates.
     fn with(&self, newer: Tally, which: u64) -> Tally {
         let stays = |lane: u8| which >> lane & 1 == 0;
-        // Two runs in order: a stable sort puts one into the other.
+        // `in_lanes` becomes two sorted runs, which a stable sort merges.
         let flat = |tally: &Tally, all: &mut Vec<(u32, InLane)>| {
             for (labels, lanes) in tally.groups() {
-                all.extend(lanes.iter().map(|of| (labels, *of)));
+                all.extend(lanes.iter().map(|in_lane| (labels, *in_lane)));
             }
         };
         let mut in_lanes = Vec::with_capacity(self.lanes.len() + newer.lanes.len());
         flat(self, &mut in_lanes);
-        in_lanes.retain(|(_, of)| stays(of.lane));
+        in_lanes.retain(|(_, in_lane)| stays(in_lane.lane));
         flat(&newer, &mut in_lanes);
-        in_lanes.sort_by_key(|(labels, of)| (*labels, of.lane));
+        in_lanes.sort_by_key(|(labels, in_lane)| (*labels, in_lane.lane));
         let mut affine: Vec<Affine> =
-            self.affine.iter().filter(|of| stays(of.lane)).copied().collect();
+            self.affine.iter().filter(|pods| stays(pods.lane)).copied().collect();
         affine.extend(newer.affine);
         affine.sort();
         let mut lowest = self.lowest;
@@ -131,8 +128,8 @@ impl Tally {
         Tally { affine, ..Tally::grouped(in_lanes.into_iter(), lowest) }
     }
 
-    /// The numbers of sets of pod labels, see [`Cluster::pod_labels`], each with
-    /// the nodes that have such pods.
+    /// Returns the numbers of the sets of pod labels (see [`Cluster::pod_labels`]), each with the nodes that have such
+    /// pods.
     pub(crate) fn groups(&self) -> impl Iterator<Item = (u32, &[InLane])> {
         let starts = std::iter::once(0).chain(self.groups.iter().map(|(_, end)| *end));
         self.groups
@@ -141,27 +138,26 @@ impl Tally {
             .map(|((labels, end), start)| (*labels, &self.lanes[start as usize..*end as usize]))
     }
 
-    /// The lowest priority of a pod; the highest there is where there is none.
+    /// Returns the lowest priority of a pod; `i32::MAX` if there are no pods.
     pub(crate) fn lowest_priority(&self) -> i32 {
         self.least
     }
 
-    /// The pods with affinity or anti-affinity.
+    /// Returns the pods with affinity or anti-affinity.
     pub(crate) fn affine(&self) -> &[Affine] {
         &self.affine
     }
 }
 
-/// A chunk's tally and its nodes' victims, once somebody asked.
+/// The cached tally of a chunk and victim indexes of its nodes.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Tallied {
     known: OnceLock<Arc<Counted>>,
-    /// That of an older state of the chunk, while it is of use, and the lanes that have
-    /// changed since.
+    /// The cache of an older state of the chunk while it is still useful, with the lanes that have changed since.
     older: Option<(Arc<Counted>, u64)>,
 }
 
-/// What is counted of one state of a chunk, each part when it is asked for.
+/// The aggregates of one state of a chunk, each computed on first use.
 #[derive(Debug, Default)]
 struct Counted {
     tally: OnceLock<Tally>,
@@ -170,28 +166,28 @@ struct Counted {
 
 type VictimLanes = Column<OnceLock<Arc<VictimIndex>>>;
 
-/// With more lanes changed than this, an older tally saves nothing.
+/// If more lanes than this have changed, updating an older tally is no cheaper than a new count.
 const MOST_CHANGED: u32 = LANES as u32 / 2;
 
-/// The cell's value, made if there is none yet. Making it blocks no other thread: two threads may both make it, and one
-/// of the two is kept.
+/// Returns the cell's value, and computes it if the cell is empty. No thread blocks another: two threads may both
+/// compute the value, and one of the results is stored.
 #[inline]
 fn known<T>(cell: &OnceLock<T>, make: impl FnOnce() -> T) -> &T {
     #[cold]
     #[inline(never)]
-    fn make_it<T>(cell: &OnceLock<T>, make: impl FnOnce() -> T) -> &T {
+    fn fill<T>(cell: &OnceLock<T>, make: impl FnOnce() -> T) -> &T {
         let made = make();
         cell.get_or_init(|| made)
     }
     match cell.get() {
         Some(known) => known,
-        None => make_it(cell, make),
+        None => fill(cell, make),
     }
 }
 
 impl Counted {
-    /// For a state in which these lanes have changed: what is kept by lane holds on for
-    /// the others.
+    /// Returns the cache for a state in which the lanes in `changed` have changed. Per-lane values of the other lanes
+    /// are reused.
     fn without(&self, changed: u64) -> Counted {
         let counted = Counted::default();
         if let Some(victims) = self.victims.get() {
@@ -207,7 +203,7 @@ impl Counted {
 }
 
 impl Tallied {
-    /// The pods of a lane are about to change.
+    /// Records that the pods of a lane are about to change.
     pub(super) fn forget(&mut self, lane: usize) {
         if let Some(known) = self.known.take()
             && (self.older.is_none() || known.tally.get().is_some())
@@ -232,9 +228,8 @@ impl Tallied {
         counted
     }
 
-    /// The tally of the chunk that this is of. O(1); where nobody asked since it
-    /// changed, O(pods of the lanes that did, and nodes of the chunk), or O(pods of the
-    /// chunk) where nobody ever did.
+    /// Returns the tally of `chunk`, which owns this cache. O(1) if cached. Otherwise
+    /// O(pods of the changed lanes + nodes of the chunk), or O(pods of the chunk) if there is no older tally.
     #[inline]
     pub(super) fn get(&self, cluster: &Cluster, chunk: &Chunk) -> &Tally {
         known(&self.counted().tally, || {
@@ -249,9 +244,8 @@ impl Tallied {
         })
     }
 
-    /// The pods of a node of the chunk by importance. O(1); where nobody asked since
-    /// they changed, O(pods of the node × log of them), and O(nodes of the chunk) for the
-    /// first that asks since any of those did.
+    /// Returns the pods of a node of the chunk, sorted by importance. O(1) if cached. Otherwise O(pods of the node ×
+    /// log pods of the node), plus O(nodes of the chunk) for the first call since any of the nodes changed.
     #[inline]
     pub(super) fn victims(&self, node: NodeInfo<'_>) -> &VictimIndex {
         let (_, lane) = node.place();
@@ -265,7 +259,7 @@ impl Tallied {
 /// The hostnames of nodes, as numbers.
 #[derive(Debug, Default)]
 pub(crate) struct Hosts {
-    /// By slot; [`Hosts::NONE`] where there is no such label.
+    /// The number of each node's hostname by slot; [`Hosts::NONE`] if the node has no hostname label.
     by_slot: Vec<u32>,
     len: usize,
 }
@@ -293,24 +287,23 @@ impl Hosts {
         hosts
     }
 
-    /// The number of the hostname of the node with this slot.
+    /// Returns the number of the hostname of the node with this slot.
     pub(crate) fn get(&self, slot: u32) -> u32 {
         self.by_slot.get(slot as usize).copied().unwrap_or(Hosts::NONE)
     }
 
-    /// How many hostnames there are; numbers are below this.
+    /// Returns the number of distinct hostnames, which is an exclusive upper bound of their numbers.
     pub(crate) fn len(&self) -> usize {
         self.len
     }
 }
 
-/// The hostnames of a version's nodes, once somebody asked; versions share them
-/// until a node comes, goes or is renamed.
+/// The cached hostnames of a version's nodes. Versions share them until a node is added, removed or renamed.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct KnownHosts(Arc<OnceLock<Arc<Hosts>>>);
 
 impl KnownHosts {
-    /// The nodes are about to change. Older versions keep theirs.
+    /// Discards the hostnames, because nodes are about to change. Older versions keep theirs.
     pub(super) fn forget(&mut self) {
         match Arc::get_mut(&mut self.0) {
             Some(mine) => {
@@ -320,8 +313,7 @@ impl KnownHosts {
         }
     }
 
-    /// The hosts of the version that this is of. O(1), or O(nodes) where nobody
-    /// asked before.
+    /// Returns the hosts of `cluster`, which owns this cache. O(1), or O(nodes) for the first call.
     pub(super) fn get(&self, cluster: &Cluster) -> &Arc<Hosts> {
         known(&self.0, || Arc::new(Hosts::of(cluster)))
     }
@@ -337,7 +329,7 @@ mod tests {
     };
     use crate::{Config, Engine};
 
-    /// Every pod's labels, node and whether it lives, by the tallies.
+    /// Returns each set of pod labels and node with the counts of pods and living pods, as read from the tallies.
     fn counted(cluster: &Cluster) -> Vec<(String, String, u32, u32)> {
         let mut all = Vec::new();
         for (_, _, chunk) in cluster.chunk_list() {
@@ -355,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tally_is_that_of_its_version() {
+    fn a_tally_belongs_to_its_version() {
         let (mut writer, reader) = Engine::inline(Config::default());
         for name in ["a", "b"] {
             writer.add_node(node(name).cpu(8_000).build()).unwrap();
@@ -366,28 +358,28 @@ mod tests {
         writer.add_pod(web("three", 300).on("b").build()).unwrap();
         writer.publish();
         let key = |app: &str| format!("default/{app}");
-        let line = |app: &str, node: &str, pods, living| (key(app), node.to_owned(), pods, living);
+        let row = |app: &str, node: &str, pods, living| (key(app), node.to_owned(), pods, living);
         let first = reader.snapshot();
-        assert_eq!(counted(&first), [line("web", "a", 2, 1), line("web", "b", 1, 1)]);
-        // The writer's own version had its tally counted, and changes in place.
+        assert_eq!(counted(&first), [row("web", "a", 2, 1), row("web", "b", 1, 1)]);
+        // The draft of the writer has a cached tally and is changed in place.
         assert_eq!(counted(writer.cluster()).len(), 2);
         writer.add_pod(pod("four").label("app", "db").on("b").build()).unwrap();
-        assert_eq!(counted(writer.cluster())[0], line("db", "b", 1, 1));
+        assert_eq!(counted(writer.cluster())[0], row("db", "b", 1, 1));
         writer.add_pod(pod("five").label("app", "db").on("b").build()).unwrap();
-        assert_eq!(counted(writer.cluster())[0], line("db", "b", 2, 2));
+        assert_eq!(counted(writer.cluster())[0], row("db", "b", 2, 2));
         let deleted: Pod = pod("four").label("app", "db").on("b").deleted(Timestamp(9)).build();
         writer.update_pod(&Uid::new("default/four"), deleted).unwrap();
-        assert_eq!(counted(writer.cluster())[0], line("db", "b", 2, 1));
+        assert_eq!(counted(writer.cluster())[0], row("db", "b", 2, 1));
         writer.remove_pod(&pod("four").on("b").build()).unwrap();
         writer.remove_pod(&pod("five").on("b").build()).unwrap();
         writer.remove_node("a").unwrap();
-        assert_eq!(counted(writer.cluster()), [line("web", "b", 1, 1)]);
-        assert_eq!(counted(&first), [line("web", "a", 2, 1), line("web", "b", 1, 1)]);
-        // A fork counts for itself, and the version that it came from does not notice.
+        assert_eq!(counted(writer.cluster()), [row("web", "b", 1, 1)]);
+        assert_eq!(counted(&first), [row("web", "a", 2, 1), row("web", "b", 1, 1)]);
+        // A fork counts its own pods, and the version it started from is unaffected.
         let mut fork = first.fork();
         assert_eq!(counted(&fork).len(), 2);
         fork.remove_pod(&Uid::new("default/three")).unwrap();
-        assert_eq!(counted(&fork), [line("web", "a", 2, 1)]);
+        assert_eq!(counted(&fork), [row("web", "a", 2, 1)]);
         assert_eq!(counted(&first).len(), 2);
     }
 
@@ -402,7 +394,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_tally_that_was_brought_up_to_date_is_the_one_made_anew(
+        fn an_updated_tally_equals_a_recount(
             steps in prop::collection::vec((0..8_u8, 0..40_usize, 0..90_usize, any::<bool>()), 1..120),
         ) {
             let (mut writer, _) = Engine::inline(Config::default());
@@ -424,7 +416,7 @@ mod tests {
                 .build()
             };
             for (step, at, n, asks) in steps {
-                // Each is refused where it makes no sense.
+                // The engine refuses each step that is invalid in the current state.
                 match step {
                     0..4 => drop(writer.add_pod(made(n))),
                     4 | 5 => drop(writer.remove_pod(&made(n))),
@@ -434,8 +426,8 @@ mod tests {
                 if asks {
                     let cluster = writer.cluster();
                     for (_, _, chunk) in cluster.chunk_list() {
-                        let anew = Tally::of(cluster, chunk, chunk.live());
-                        prop_assert_eq!(chunk.tally(cluster), &anew);
+                        let recount = Tally::of(cluster, chunk, chunk.live());
+                        prop_assert_eq!(chunk.tally(cluster), &recount);
                     }
                 }
             }
@@ -443,7 +435,7 @@ mod tests {
     }
 
     #[test]
-    fn hosts_are_those_of_their_version() {
+    fn hosts_belong_to_their_version() {
         let (mut writer, reader) = Engine::inline(Config::default());
         let host = |name: &str, host: &str| node(name).label(HOSTNAME, host).build();
         writer.add_node(host("a", "x")).unwrap();
@@ -452,20 +444,20 @@ mod tests {
         writer.publish();
         let first = reader.snapshot();
         writer.add_node(host("d", "y")).unwrap();
-        // Asked of the older version first: the newer one has its own.
-        let of = |cluster: &Cluster| {
+        // The older version is queried first; the newer one has its own hosts.
+        let numbered = |cluster: &Cluster| {
             let numbers = ["a", "b", "c", "d"]
                 .map(|name| cluster.node(name).map(|node| cluster.hosts().get(node.slot().0)));
             (numbers, cluster.hosts().len())
         };
         let none = Some(Hosts::NONE);
-        assert_eq!(of(&first), ([Some(0), Some(0), none, None], 1));
-        assert_eq!(of(writer.cluster()), ([Some(0), Some(0), none, Some(1)], 2));
+        assert_eq!(numbered(&first), ([Some(0), Some(0), none, None], 1));
+        assert_eq!(numbered(writer.cluster()), ([Some(0), Some(0), none, Some(1)], 2));
         writer.update_node(host("a", "z")).unwrap();
-        assert_eq!(of(writer.cluster()).1, 3);
+        assert_eq!(numbered(writer.cluster()).1, 3);
         writer.remove_node("d").unwrap();
-        assert_eq!(of(writer.cluster()).1, 2);
+        assert_eq!(numbered(writer.cluster()).1, 2);
         writer.update_node(node("b").build()).unwrap();
-        assert_eq!(of(writer.cluster()), ([Some(0), none, none, None], 1));
+        assert_eq!(numbered(writer.cluster()), ([Some(0), none, none, None], 1));
     }
 }

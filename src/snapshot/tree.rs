@@ -1,15 +1,13 @@
-//! The persistent array that every table of a snapshot is made of.
+//! The persistent array that all tables of a snapshot are built from.
 //!
-//! A radix tree over `u32` indexes, eight children a level. Cloning a tree is
-//! one reference count; changing one leaf of a cloned tree copies that leaf and
-//! the branches above it, so a publish costs what changed. Measured against
-//! wider branches: what a copied level costs is the counts it bumps, twice
-//! (once to copy, once to free), so eight a level beats sixteen and
-//! sixty-four. Indexes may be sparse: a branch without children does not exist.
+//! A radix tree over `u32` indexes with eight children per level. Cloning a tree increments one reference count.
+//! Changing one leaf of a cloned tree copies that leaf and the branches above it, so a publish costs what changed. The
+//! width was measured: the cost of copying a level is dominated by its reference counts, which are touched twice (once
+//! to copy, once to free), so eight children beat sixteen and sixty-four. Indexes may be sparse: a branch without
+//! children does not exist.
 //!
-//! Every branch also keeps, for each child, the newest generation and the marks
-//! below it, so that what changed since some generation, or what has some mark,
-//! is found without looking at the rest.
+//! Each branch also stores, for each child, the newest generation and the marks below it. Leaves that changed since
+//! some generation, or that have some mark, are found without visiting the others.
 
 use triomphe::Arc;
 
@@ -21,18 +19,18 @@ use super::cost;
 const BITS: u32 = 3;
 const WIDTH: usize = 1 << BITS;
 
-/// A leaf that may have marks, by which it can be found.
+/// A leaf that may have marks, by which it can be searched for.
 pub(crate) trait Marked {
-    /// A set of bits; 0 has none.
+    /// Returns the leaf's marks as a set of bits; 0 means none.
     fn marks(&self) -> u8 {
         0
     }
 }
 
-/// A persistent sparse array of `T`, see the file's head.
+/// A persistent sparse array of `T`; see the module documentation.
 pub(crate) struct Tree<T: Part> {
     root: Option<Arc<Branch<T>>>,
-    /// Levels of branches; a tree with none holds nothing.
+    /// Number of levels of branches; a tree of height 0 is empty.
     height: u32,
 }
 
@@ -80,8 +78,8 @@ impl<T: Part> Drop for Branch<T> {
     }
 }
 
-/// Reads the counts that a copy is about to bump. A locked increment waits for
-/// its cache line alone; plain reads wait for all eight at once.
+/// Reads the reference counts that a copy is about to increment. A locked increment waits for its own cache line; plain
+/// reads fetch all eight lines at once.
 fn warm<T>(children: &[Option<Arc<T>>; WIDTH]) {
     let counts = children.iter().flatten().fold(0, |sum, child| sum ^ Arc::strong_count(child));
     std::hint::black_box(counts);
@@ -98,12 +96,12 @@ fn child(index: u32, level: u32) -> usize {
 }
 
 impl<T: Part> Tree<T> {
-    /// The leaf at `index`. O(log n).
+    /// Returns the leaf at `index`. O(log n).
     pub(crate) fn get(&self, index: u32) -> Option<&T> {
         self.get_newest(index).map(|(leaf, _)| leaf)
     }
 
-    /// The leaf at `index`, and when it was last touched. O(log n).
+    /// Returns the leaf at `index` and the generation that last touched it. O(log n).
     pub(crate) fn get_newest(&self, index: u32) -> Option<(&T, Generation)> {
         let mut branch = self.root.as_deref()?;
         if !self.covers(index) {
@@ -124,42 +122,40 @@ impl<T: Part> Tree<T> {
         }
     }
 
-    /// Whether the height suffices for `index`.
+    /// Returns whether the height suffices for `index`.
     fn covers(&self, index: u32) -> bool {
         BITS * self.height >= u32::BITS || index >> (BITS * self.height) == 0
     }
 
-    /// All leaves with their indexes, in order.
+    /// Returns all leaves with their indexes, in index order.
     pub(crate) fn iter(&self) -> Iter<'_, T> {
-        self.matching(Wanted { newer_than: None, marks: 0 })
+        self.matching(Filter { newer_than: None, marks: 0 })
     }
 
-    /// The leaves that have any of these marks, in order. O(leaves found × log
-    /// n).
+    /// Returns the leaves that have any of these marks, in index order. O(leaves found × log n).
     pub(crate) fn marked(&self, marks: u8) -> Iter<'_, T> {
-        self.matching(Wanted { newer_than: None, marks })
+        self.matching(Filter { newer_than: None, marks })
     }
 
-    /// The leaves that were touched after `since`, in order. O(leaves found ×
-    /// log n).
+    /// Returns the leaves that were touched after `since`, in index order. O(leaves found × log n).
     pub(crate) fn newer_than(&self, since: Generation) -> Iter<'_, T> {
-        self.matching(Wanted { newer_than: Some(since), marks: 0 })
+        self.matching(Filter { newer_than: Some(since), marks: 0 })
     }
 
-    fn matching(&self, wanted: Wanted) -> Iter<'_, T> {
+    fn matching(&self, filter: Filter) -> Iter<'_, T> {
         let mut stack = Vec::with_capacity(self.height as usize);
         if let Some(root) = &self.root {
             stack.push((&**root, 0, 0));
         }
-        Iter { stack, wanted }
+        Iter { stack, filter }
     }
 
-    /// The first leaf at or after `index`.
+    /// Returns the first leaf at or after `index`.
     pub(crate) fn at_or_after(&self, index: u32) -> Option<(u32, &T)> {
         self.nearest(index, false)
     }
 
-    /// The last leaf at or before `index`.
+    /// Returns the last leaf at or before `index`.
     pub(crate) fn at_or_before(&self, index: u32) -> Option<(u32, &T)> {
         self.nearest(index, true)
     }
@@ -172,7 +168,7 @@ impl<T: Part> Tree<T> {
         nearest(root, self.height, 0, Some(index), backward)
     }
 
-    /// Whether two trees are the same allocation: nothing differs.
+    /// Returns whether both trees are the same allocation, and therefore equal.
     pub(crate) fn same(&self, other: &Tree<T>) -> bool {
         match (&self.root, &other.root) {
             (None, None) => true,
@@ -181,8 +177,7 @@ impl<T: Part> Tree<T> {
         }
     }
 
-    /// Calls `differs` for each index whose leaf is not the same allocation in
-    /// both trees. O(differing × log n).
+    /// Calls `differs` for each index whose leaf is not the same allocation in both trees. O(differing × log n).
     pub(crate) fn diff<'a>(
         &'a self,
         other: &'a Tree<T>,
@@ -223,7 +218,7 @@ fn nearest<T: Part>(
     let start = index.map_or(edge, |index| child(index, level));
     let mut at = start;
     loop {
-        // Only the child on the way to `index` is bounded by it.
+        // Only the child on the path to `index` is bounded by it.
         let bound = index.filter(|_| at == start);
         let below = base | (at as u32) << (BITS * level);
         let found = match &branch.children {
@@ -271,7 +266,7 @@ fn diff<'a, T: Part>(
                 (None, None) => {}
                 (a, b) => differs(below, a.as_deref(), b.as_deref()),
             },
-            // Trees of one height have leaves at one level.
+            // Trees of equal height have their leaves at the same level.
             _ => {}
         }
     }
@@ -302,9 +297,8 @@ fn each<'a, T: Part>(
 }
 
 impl<T: Part + Clone + Marked> Tree<T> {
-    /// Changes the leaf at `index`, copied first where another tree shares it,
-    /// and marks it as touched at `generation`; `None` where there is no such
-    /// leaf. O(log n).
+    /// Changes the leaf at `index` and marks it as touched at `generation`. The leaf is copied first if another tree
+    /// shares it. Returns `None` if there is no such leaf. O(log n).
     pub(crate) fn update<R>(
         &mut self,
         index: u32,
@@ -318,7 +312,7 @@ impl<T: Part + Clone + Marked> Tree<T> {
         root.update(index, self.height, generation, change)
     }
 
-    /// Puts a leaf at `index`. O(log n).
+    /// Inserts a leaf at `index`, replacing any previous one. O(log n).
     pub(crate) fn insert(&mut self, index: u32, leaf: T, generation: Generation) {
         while self.height == 0 || !self.covers(index) {
             self.grow();
@@ -345,7 +339,7 @@ impl<T: Part + Clone + Marked> Tree<T> {
         }
     }
 
-    /// Takes the leaf at `index` away. O(log n).
+    /// Removes the leaf at `index`. O(log n).
     pub(crate) fn remove(&mut self, index: u32, generation: Generation) {
         if self.get(index).is_none() {
             return;
@@ -404,7 +398,7 @@ impl<T: Part + Clone + Marked> Branch<T> {
         }
     }
 
-    /// Takes a leaf away, and says whether the branch is empty then.
+    /// Removes a leaf, and returns whether the branch is empty afterwards.
     fn remove(&mut self, index: u32, height: u32, generation: Generation) -> bool {
         let level = height - 1;
         let at = child(index, level);
@@ -435,7 +429,7 @@ impl<T: Part + Clone + Marked> Branch<T> {
 }
 
 impl<T: Part> Branch<T> {
-    /// A branch without children, `height` levels above the leaves' place.
+    /// Returns a branch without children that is `height` levels above the leaves.
     fn empty(height: u32) -> Arc<Branch<T>> {
         let children = if height == 1 {
             Children::Leaves([const { None }; WIDTH])
@@ -447,24 +441,24 @@ impl<T: Part> Branch<T> {
     }
 }
 
-/// Iterates over the leaves of a [`Tree`] in order.
+/// An iterator over the leaves of a [`Tree`] in index order.
 pub(crate) struct Iter<'a, T: Part> {
-    /// A branch, the next child to visit, the index of its first leaf.
+    /// Each entry is a branch, the next child to visit and the branch's index prefix.
     stack: Vec<(&'a Branch<T>, usize, u32)>,
-    wanted: Wanted,
+    filter: Filter,
 }
 
-/// Which leaves an iteration is to find.
+/// The filter of an iteration.
 #[derive(Clone, Copy)]
-struct Wanted {
+struct Filter {
     newer_than: Option<Generation>,
-    /// Any of these, or all leaves where 0.
+    /// Leaves with any of these marks; all leaves if 0.
     marks: u8,
 }
 
 impl<T: Part> Clone for Iter<'_, T> {
     fn clone(&self) -> Self {
-        Iter { stack: self.stack.clone(), wanted: self.wanted }
+        Iter { stack: self.stack.clone(), filter: self.filter }
     }
 }
 
@@ -479,7 +473,7 @@ impl<'a, T: Part> Iterator for Iter<'a, T> {
             }
             let here = *at;
             *at += 1;
-            let Wanted { newer_than, marks } = self.wanted;
+            let Filter { newer_than, marks } = self.filter;
             if newer_than.is_some_and(|since| branch.newest[here] <= since)
                 || (marks != 0 && branch.marks[here] & marks == 0)
             {
@@ -575,7 +569,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_newer_is_found() {
+    fn only_newer_leaves_are_found() {
         let mut tree = Tree::default();
         for i in 0..1000 {
             tree.insert(i, i, Generation(1));
@@ -588,7 +582,7 @@ mod tests {
     }
 
     #[test]
-    fn the_largest_index_can_be_held() {
+    fn the_largest_index_is_supported() {
         let mut tree = Tree::default();
         tree.insert(u32::MAX, 'x', G);
         tree.insert(0, 'y', G);

@@ -1,17 +1,14 @@
-//! Who could go from a node to make room: its pods by importance, with sums of what
-//! they take.
+//! Preemption candidates: the pods of a node sorted by importance, with suffix sums of their requests.
 //!
-//! Preemption asks of hundreds of nodes what would be free if all pods below a
-//! priority were gone, and then takes them back one after the other. Gödel keeps them
-//! in splay trees, which turn while they are read. Here they lie in one sorted array
-//! that never changes, each with what it takes together with all that matter less: what
-//! any pods that follow each other take is one difference. It is made when somebody
-//! asks, and kept with the node's pods (see `tally`): writers pay for none of it.
+//! For hundreds of nodes, preemption asks what would be free if all pods below a priority were evicted, and then
+//! reprieves those pods one after the other. Gödel keeps the pods in splay trees, which rotate while they are read.
+//! Here they are in one sorted array that never changes. Each entry stores the requests of its pod plus those of all
+//! less important pods, so the sum over any contiguous run of pods is one subtraction. An index is built on first use
+//! and cached with the node's pods (see `tally`), so writers do no work for it.
 //!
-//! Sums belong to one account: to that of guaranteed pods where all pods are asked for,
-//! so that best-effort pods add only to the number of pods, and to that of a class where
-//! the pods of one class are. If a node has best-effort pods, each class has its own
-//! arrays.
+//! Sums belong to one account. If all pods are requested, that is the account of guaranteed pods, and best-effort pods
+//! contribute only to the number of pods. If the pods of one class are requested, it is the account of that class. If a
+//! node has best-effort pods, each class has its own arrays.
 
 use std::cmp::Reverse;
 use std::ops::{Bound, RangeBounds};
@@ -22,31 +19,30 @@ use super::chunk::ResourceId;
 use super::cluster::Cluster;
 use super::node_info::{NodeInfo, PodInfo};
 
-/// A node's pods, the most important first.
+/// A node's preemptible pods, most important first.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct VictimIndex {
     entries: Box<[Entry]>,
-    /// What the pod at a place and all after it take, by scalar resource that any of
-    /// them names; one place more than there are pods.
+    /// For each scalar resource that any of the pods requests: the requests of the pod at a position and all pods after
+    /// it. There is one more position than there are pods.
     scalars: Vec<(ResourceId, Box<[i64]>)>,
-    /// Whether nobody takes less than nothing: then sums of some are within the sums of
-    /// all.
+    /// Whether no request is negative, so that a partial sum never exceeds the sum over all pods.
     is_plain: bool,
-    /// The guaranteed pods and the best-effort pods apart; none where all are guaranteed.
+    /// Separate indexes of the guaranteed and the best-effort pods; `None` if all pods are guaranteed.
     by_class: Option<Box<[VictimIndex; 2]>>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Entry {
     priority: i32,
-    /// Its place among the node's pods.
+    /// The pod's index among the node's pods.
     place: u32,
     start: Option<Timestamp>,
-    /// What it and all after it take.
+    /// The requests of this pod and all after it.
     sums: Sums,
 }
 
-/// Sums wrap, as those of a node do: where the true one is within 64 bits it is exact.
+/// Sums wrap, as those of a node do; a result is exact if the true sum fits in 64 bits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Sums {
     cpu: i64,
@@ -84,10 +80,9 @@ impl Sums {
     }
 }
 
-/// A key that sorts pods the most important first (`MoreImportantPod`): by priority,
-/// and then the one that runs longest. One that has not started does so now, as
-/// kube-scheduler sees it, which asks the clock at every comparison: of two such the
-/// later one in the list comes out first. `at` is the place in that list.
+/// Returns a key that sorts pods by importance, most important first (`MoreImportantPod`): by priority, then by start
+/// time. kube-scheduler substitutes the current time for a missing start time and reads the clock at every comparison,
+/// so of two pods that have not started the later one in the list sorts first. `at` is the position in that list.
 pub(crate) fn importance(
     priority: i32,
     start: Option<Timestamp>,
@@ -98,20 +93,19 @@ pub(crate) fn importance(
 }
 
 impl VictimIndex {
-    /// O(pods × log pods).
+    /// Builds the index of a node. O(pods × log pods).
     pub(super) fn of(node: NodeInfo<'_>) -> VictimIndex {
         let mut is_mixed = false;
         let mut index = VictimIndex::ranked(node, PodClass::Guaranteed, |class| {
             is_mixed |= class == PodClass::BestEffort;
             true
         });
-        let of = |class| VictimIndex::ranked(node, class, |other| other == class);
-        index.by_class = is_mixed.then(|| Box::new(CLASSES.map(of)));
+        let ranked = |class| VictimIndex::ranked(node, class, |other| other == class);
+        index.by_class = is_mixed.then(|| Box::new(CLASSES.map(ranked)));
         index
     }
 
-    /// The pods that may be preempted and whose class is to be kept, with sums of what
-    /// those of `class` take.
+    /// Builds the index of the preemptible pods whose class `keep` accepts, with the sums of `class`.
     fn ranked(
         node: NodeInfo<'_>,
         class: PodClass,
@@ -126,13 +120,13 @@ impl VictimIndex {
                 continue;
             }
             let nothing = Resources::default();
-            let takes = match template.class == class {
+            let requests = match template.class == class {
                 true => &template.resources.placed,
                 false => &nothing,
             };
-            let (place, sums) = (place as u32, Sums::of(takes));
+            let (place, sums) = (place as u32, Sums::of(requests));
             is_plain &= !sums.is_negative();
-            for (name, amount) in takes.scalars.iter().filter(|(_, amount)| *amount != 0) {
+            for (name, amount) in requests.scalars.iter().filter(|(_, amount)| *amount != 0) {
                 is_plain &= amount > 0;
                 let resource = node.cluster().resource_id(name);
                 with_scalars.extend(resource.map(|resource| (resource, place, amount)));
@@ -155,13 +149,13 @@ impl VictimIndex {
     }
 }
 
-/// The classes, in the order of [`VictimIndex::by_class`].
+/// The classes in the order of [`VictimIndex::by_class`].
 const CLASSES: [PodClass; 2] = [PodClass::Guaranteed, PodClass::BestEffort];
 
-/// Whether preemption may take a pod from its node. Kubernetes asks for nothing but a lower
-/// priority. Gödel never preempts a pod that is not bound yet, nor one that holds a place
-/// (framework/api/nodeinfo_podinfo.go); and where places are kept, preempting a pod that
-/// leaves one behind, or opens one again, would free nothing.
+/// Returns whether preemption may evict a pod. Kubernetes requires only a lower priority. Gödel never preempts a pod
+/// that is not yet bound, nor a placeholder (framework/api/nodeinfo_podinfo.go). If reservations are enabled,
+/// preempting a pod that would leave a reservation or reopen one would free no resources, so such a pod is excluded
+/// too.
 fn may_be_preempted(cluster: &Cluster, pod: PodInfo<'_>) -> bool {
     if cluster.godel().is_none() {
         return true;
@@ -171,7 +165,7 @@ fn may_be_preempted(cluster: &Cluster, pod: PodInfo<'_>) -> bool {
     pod.state() == PodState::Bound && !template.is_placeholder() && !leaves_a_place
 }
 
-/// Of resources, places among the node's pods and amounts.
+/// Computes the suffix sums of scalar resources from (resource, index of the pod on the node, amount) triples.
 fn sums_of_scalars(
     entries: &[Entry],
     mut amounts: Vec<(ResourceId, u32, i64)>,
@@ -181,21 +175,21 @@ fn sums_of_scalars(
     }
     amounts.sort_unstable();
     let same = amounts.chunk_by(|one, other| one.0 == other.0);
-    let summed = same.map(|of| {
+    let summed = same.map(|amounts| {
         let mut sums = vec![0; entries.len() + 1];
         for (at, entry) in entries.iter().enumerate().rev() {
-            let found = of.binary_search_by_key(&entry.place, |(_, place, _)| *place);
-            sums[at] = found.map_or(0, |found| of[found].2).wrapping_add(sums[at + 1]);
+            let found = amounts.binary_search_by_key(&entry.place, |(_, place, _)| *place);
+            sums[at] = found.map_or(0, |found| amounts[found].2).wrapping_add(sums[at + 1]);
         }
-        (of[0].0, sums.into())
+        (amounts[0].0, sums.into())
     });
     summed.collect()
 }
 
-/// Pods of a node that follow each other in importance, and whom preemption may take: a
-/// view, free to copy. With [`Config::godel`](crate::Config::godel) these are bound pods
-/// that hold no place. Sums are of one account, the guaranteed one unless a class was asked
-/// for ([`NodeInfo::victims_of`]).
+/// A contiguous run of a node's preemptible pods, sorted by importance. It is a view, and copying it is cheap.
+///
+/// With [`Config::godel`](crate::Config::godel), only bound pods that hold no reservation are preemptible. Sums are of
+/// one account: that of guaranteed pods, unless a class was requested ([`NodeInfo::victims_of`]).
 ///
 /// ```
 /// use portolan::{Config, Engine};
@@ -219,7 +213,7 @@ fn sums_of_scalars(
 pub struct Victims<'a> {
     node: NodeInfo<'a>,
     index: &'a VictimIndex,
-    /// Whose account the sums are of.
+    /// The class whose account the sums belong to.
     class: PodClass,
     from: usize,
     to: usize,
@@ -245,19 +239,19 @@ impl<'a> Victims<'a> {
         Victims { node, index, class, from: 0, to }
     }
 
-    /// The node.
+    /// Returns the node of these pods.
     #[must_use]
     pub fn node(&self) -> NodeInfo<'a> {
         self.node
     }
 
-    /// Those of them whose priority is lower than this. O(log n).
+    /// Returns the pods of this run with a lower priority than `priority`. O(log n).
     #[must_use]
     pub fn below(self, priority: i32) -> Victims<'a> {
         self.within(..priority)
     }
 
-    /// Those of them whose priority is in the range. O(log n).
+    /// Returns the pods of this run with a priority in the range. O(log n).
     #[must_use]
     pub fn within(self, priorities: impl RangeBounds<i32>) -> Victims<'a> {
         let entries = &self.index.entries[self.from..self.to];
@@ -276,34 +270,34 @@ impl<'a> Victims<'a> {
         Victims { from, to: to.max(from), ..self }
     }
 
-    /// How many there are.
+    /// Returns the number of pods.
     #[must_use]
     pub fn len(&self) -> usize {
         self.to - self.from
     }
 
-    /// Whether there is none.
+    /// Returns whether there are no pods.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.from == self.to
     }
 
-    /// The pods, the most important first: by priority, then the one that runs longest;
-    /// those that have not started come last.
+    /// Returns the pods, most important first: by priority, then by start time. Pods that have not started come last in
+    /// their priority.
     pub fn pods(self) -> impl ExactSizeIterator<Item = PodInfo<'a>> + DoubleEndedIterator {
         (0..self.len()).map(move |at| self.pod(at))
     }
 
-    /// The pod at this place, below [`Victims::len`].
+    /// Returns the pod at index `at`, which must be below [`Victims::len`].
     pub(crate) fn pod(&self, at: usize) -> PodInfo<'a> {
         match self.node.pod_at(self.entry(at).place as usize) {
             Some(pod) => pod,
-            // The index is forgotten before a node's pods change.
+            // The index is discarded before a node's pods change.
             None => unreachable!("the pods of an index are on its node"),
         }
     }
 
-    /// Priority and start of the pod at this place.
+    /// Returns the priority and start time of the pod at this index.
     pub(crate) fn rank(&self, at: usize) -> (i32, Option<Timestamp>) {
         let entry = self.entry(at);
         (entry.priority, entry.start)
@@ -313,8 +307,8 @@ impl<'a> Victims<'a> {
         &self.index.entries[self.from..self.to][at]
     }
 
-    /// What they take together: what would be free besides if they were gone. O(1), and
-    /// an allocation where they take scalar resources.
+    /// Returns the total requests of these pods, which evicting them would free. O(1), plus one allocation if they
+    /// request scalar resources.
     #[must_use]
     pub fn freed(&self) -> Freed<'a> {
         let scalars = self.index.scalars.iter();
@@ -322,14 +316,14 @@ impl<'a> Victims<'a> {
             index: self.index,
             pods: self.len(),
             sums: self.index.sums(self.from).minus(self.index.sums(self.to)),
-            scalars: scalars.map(|(_, of)| of[self.from].wrapping_sub(of[self.to])).collect(),
+            scalars: scalars.map(|(_, sums)| sums[self.from].wrapping_sub(sums[self.to])).collect(),
         }
     }
 
-    /// What a pod of the class could have at most on the node, the number of pods aside, if
-    /// they were gone (`GetOccupiableResources`): what is allocatable to the class, less
-    /// what its other pods take. It is negative where those take too much. Guaranteed pods
-    /// are the class where no class was asked for. O(scalar resources of the node).
+    /// Returns the most that a pod of the class could request on the node if these pods were evicted
+    /// (`GetOccupiableResources`): the class's allocatable resources less the requests of its other pods. The number of
+    /// pods is not part of it; see [`Victims::occupiable_pods`]. An amount is negative if the other pods exceed what is
+    /// allocatable. The class is `Guaranteed` unless another was requested. O(scalar resources of the node).
     #[must_use]
     pub fn occupiable(&self) -> Resources {
         let allocatable = self.node.allocatable_of(self.class);
@@ -360,15 +354,15 @@ impl<'a> Victims<'a> {
         }
     }
 
-    /// How many more pods the node could run if they were gone and a pod of the class were
-    /// to be among them.
+    /// Returns how many more pods the node could run if these pods were evicted and one of the new pods were of the
+    /// class.
     #[must_use]
     pub fn occupiable_pods(&self) -> i64 {
         let others = self.node.pod_count() - self.len();
         self.node.allowed_pods_of(self.class).saturating_sub(others as i64)
     }
 
-    /// Whether nobody on the node takes less than nothing.
+    /// Returns whether no pod on the node has a negative request.
     pub(crate) fn is_plain(&self) -> bool {
         self.index.is_plain
     }
@@ -380,72 +374,71 @@ impl std::fmt::Debug for Victims<'_> {
     }
 }
 
-/// What some pods of a node take from one account, see [`Victims`], and how many pods
-/// they are.
+/// The total requests of some pods of a node in one account (see [`Victims`]), and the number of those pods.
 #[derive(Clone, Debug)]
 pub struct Freed<'a> {
     index: &'a VictimIndex,
     pods: usize,
     sums: Sums,
-    /// As the index has them.
+    /// Sums in the order of the index's scalar resources.
     scalars: Vec<i64>,
 }
 
 impl Freed<'_> {
-    /// How many pods they are.
+    /// Returns the number of pods.
     #[must_use]
     pub fn pods(&self) -> usize {
         self.pods
     }
 
-    /// Their cpu.
+    /// Returns the requested cpu.
     #[must_use]
     pub fn cpu(&self) -> MilliCpu {
         MilliCpu(self.sums.cpu)
     }
 
-    /// Their memory.
+    /// Returns the requested memory.
     #[must_use]
     pub fn memory(&self) -> Bytes {
         Bytes(self.sums.memory)
     }
 
-    /// Their ephemeral storage.
+    /// Returns the requested ephemeral storage.
     #[must_use]
     pub fn ephemeral_storage(&self) -> Bytes {
         Bytes(self.sums.ephemeral_storage)
     }
 
-    /// What they take of the scalar resource with this number, see
+    /// Returns the requested amount of the scalar resource with this number, see
     /// [`Cluster::resource_id`](super::Cluster::resource_id).
     #[must_use]
     pub fn scalar(&self, resource: u32) -> i64 {
         let scalars = self.index.scalars.iter().zip(&self.scalars);
-        scalars.into_iter().find(|((of, _), _)| *of == resource).map_or(0, |(_, sum)| *sum)
+        scalars.into_iter().find(|((id, _), _)| *id == resource).map_or(0, |(_, sum)| *sum)
     }
 
-    /// Without the pod at this place of `victims`, of the same node.
+    /// Subtracts the pod at index `at` of `victims`, which must be of the same node.
     pub(crate) fn keep(&mut self, victims: Victims<'_>, at: usize) {
         let at = victims.from + at;
         self.pods -= 1;
-        self.sums = self.sums.minus(self.takes(at));
+        self.sums = self.sums.minus(self.requests(at));
         for ((_, of), sum) in self.index.scalars.iter().zip(&mut self.scalars) {
             *sum = sum.wrapping_sub(of[at].wrapping_sub(of[at + 1]));
         }
     }
 
-    /// With the pod, once more.
+    /// Adds the pod at index `at` of `victims` back.
     pub(crate) fn let_go(&mut self, victims: Victims<'_>, at: usize) {
         let at = victims.from + at;
         self.pods += 1;
-        self.sums = self.sums.plus(self.takes(at));
+        self.sums = self.sums.plus(self.requests(at));
         for ((_, of), sum) in self.index.scalars.iter().zip(&mut self.scalars) {
             *sum = sum.wrapping_add(of[at].wrapping_sub(of[at + 1]));
         }
     }
 
-    /// What the pod at a place of the index takes.
-    fn takes(&self, at: usize) -> Sums {
+    /// Returns the requests of the pod at a position of the index.
+    fn requests(&self, at: usize) -> Sums {
         self.index.sums(at).minus(self.index.sums(at + 1))
     }
 }
@@ -469,7 +462,7 @@ mod tests {
     }
 
     #[test]
-    fn pods_that_have_not_started_come_last_and_reversed() {
+    fn pods_that_have_not_started_come_last_in_reverse_order() {
         let (mut writer, _) = Engine::inline(Config::default());
         writer.add_node(node("n").build()).unwrap();
         for pod in [
@@ -489,10 +482,9 @@ mod tests {
         assert!(victims.within(3..).is_empty() && victims.below(1).is_empty());
     }
 
-    /// What an index was made of may change before it is asked again: it is that of its
-    /// version, and a neighbour's is not made anew.
+    /// An index belongs to its version, and a change of one node does not discard another node's index.
     #[test]
-    fn an_index_is_kept_until_its_own_node_changes() {
+    fn an_index_is_reused_until_its_own_node_changes() {
         let (mut writer, reader) = Engine::inline(Config::default());
         for name in ["a", "b"] {
             writer.add_node(node(name).build()).unwrap();
@@ -512,7 +504,7 @@ mod tests {
         assert_eq!(index(&first, "a"), a);
         let freed = |cluster: &crate::Cluster| cluster.node("a").unwrap().victims().freed().cpu().0;
         assert_eq!((freed(&first), freed(&second)), (100, 120));
-        // Asked for tallies, too, in between.
+        // Computing tallies in between does not discard the indexes.
         for (_, _, chunk) in second.chunk_list() {
             assert_eq!(chunk.tally(&second).groups().count(), 1);
         }
@@ -523,7 +515,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept_is_taken_off_and_put_back() {
+    fn reprieved_pods_are_subtracted_and_added_back() {
         let (mut writer, _) = Engine::inline(Config::default());
         writer.add_node(node("n").build()).unwrap();
         for (n, gpus) in [3, 0, 5].into_iter().enumerate() {

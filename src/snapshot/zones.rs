@@ -1,32 +1,32 @@
-//! The order of the nodes: zones in the order in which they were first seen,
-//! and round robin over them (backend/cache/node_tree.go).
+//! The list order of nodes: round robin over the zones, in the order in which the zones were first seen
+//! (backend/cache/node_tree.go).
 
 use crate::model::ZoneKey;
 
-use super::chunk::{Chunk, ZoneId, lanes};
+use super::chunk::{Chunk, ZoneId};
 use super::cluster::Cluster;
 use super::hash_index::HashIndex;
 use super::node_info::NodeInfo;
 use super::table::Table;
 
-/// Ghosts live in chunks of a zone that is in no list.
+/// The pseudo-zone of the ghosts' chunks, which appears in no list.
 pub(crate) const GHOSTS: ZoneId = 0;
 
-/// A zone: its chunks in order.
+/// A zone, with its chunks in order.
 #[derive(Clone, Default)]
 pub(crate) struct Zone {
     pub(crate) key: ZoneKey,
     pub(crate) nodes: usize,
-    /// Numbers of chunks by their position in the zone.
+    /// Chunk numbers by position in the zone.
     pub(crate) chunks: Table<u32>,
-    /// The position of the next chunk, always past all others.
+    /// The position of the next chunk, which is greater than all others.
     pub(crate) next: u32,
 }
 
 /// All zones.
 #[derive(Clone, Default)]
 pub(crate) struct Zones {
-    /// By number; numbers grow with time, so their order is first-seen order.
+    /// Zones by number. Numbers are assigned in increasing order and never reused, so their order is first-seen order.
     zones: Table<Zone>,
     index: HashIndex,
     last: ZoneId,
@@ -45,8 +45,7 @@ impl Zones {
         self.index.find(key.hash64(), |id| self.get(id).is_some_and(|zone| zone.key == *key))
     }
 
-    /// The zone with this key, new at the end where it is not known. `None`
-    /// when no number is left.
+    /// Returns the zone with this key, and appends it if it is unknown. `None` if no number is left.
     pub(crate) fn find_or_insert(&mut self, key: &ZoneKey) -> Option<ZoneId> {
         if let Some(id) = self.find(key) {
             return Some(id);
@@ -72,7 +71,7 @@ impl Zones {
         self.zones.update(id, change)
     }
 
-    /// Takes an empty zone away: seen again, it is at the end.
+    /// Removes an empty zone. If it is seen again, it is appended at the end.
     pub(crate) fn remove(&mut self, id: ZoneId) {
         if let Some(zone) = self.zones.get(id) {
             self.index.remove(zone.key.hash64(), id);
@@ -87,7 +86,7 @@ impl Chunk {
     }
 }
 
-/// Round robin over the zones.
+/// An iterator over all nodes, round robin over the zones.
 pub(crate) struct Round<'a> {
     cursors: Vec<Cursor<'a>>,
     next: usize,
@@ -97,12 +96,7 @@ type Cursor<'a> = Box<dyn Iterator<Item = NodeInfo<'a>> + 'a>;
 
 impl<'a> Round<'a> {
     pub(crate) fn new(cluster: &'a Cluster) -> Round<'a> {
-        let cursors = cluster.zones().map(|zone| {
-            let nodes = zone.chunks().flat_map(move |chunk| {
-                lanes(chunk.live).filter_map(move |lane| NodeInfo::new(cluster, chunk, lane))
-            });
-            Box::new(nodes) as Cursor<'a>
-        });
+        let cursors = cluster.zones().map(|zone| Box::new(zone.nodes()) as Cursor<'a>);
         Round { cursors: cursors.collect(), next: 0 }
     }
 }
@@ -120,7 +114,7 @@ impl<'a> Iterator for Round<'a> {
                     self.next += 1;
                     return Some(node);
                 }
-                // The zone is exhausted; the next one moves up.
+                // The zone is exhausted. The next one moves to its index.
                 None => {
                     drop(self.cursors.remove(self.next));
                 }

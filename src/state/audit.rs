@@ -1,4 +1,4 @@
-//! The deep audit: everything derived is derived again, and compared.
+//! The deep audit: all derived data is derived again and compared.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -7,14 +7,14 @@ use crate::model::ObjectKind;
 use crate::snapshot::draft::Draft;
 use crate::snapshot::{Cluster, Dump, balanced};
 
-/// Something that a version says and its objects do not.
+/// A difference between a version and the data derived from its objects.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Difference {
-    /// Where: a node, or a part of the whole.
+    /// The location of the difference: a node, a pod or an index of the version.
     pub place: String,
-    /// What the version says.
+    /// The value in the version.
     pub found: String,
-    /// What follows from its objects.
+    /// The value derived from the objects.
     pub expected: String,
 }
 
@@ -24,12 +24,12 @@ impl fmt::Display for Difference {
     }
 }
 
-/// What was found to differ.
+/// The differences found so far.
 #[derive(Default)]
 struct Differences(Vec<Difference>);
 
 impl Differences {
-    /// Compares, and notes a difference. Only what differs is written out.
+    /// Records a difference if the values differ. Only differing values are formatted.
     fn note<T: PartialEq + fmt::Debug>(
         &mut self,
         place: impl fmt::Display,
@@ -47,9 +47,9 @@ impl Differences {
 }
 
 impl Cluster {
-    /// Rebuilds this version from its objects alone, nodes in their order of
-    /// arrival, and names each difference; none means that all sums, lists,
-    /// indexes and orders are right. O(n log n), and the budgets about each pod.
+    /// Rebuilds this version from its objects alone, with nodes in their order of arrival, and returns every
+    /// difference. An empty result means that all sums, lists, indexes and orders are correct. O(n log n), plus the
+    /// matching of disruption budgets for each pod.
     #[must_use]
     pub fn audit(&self) -> Vec<Difference> {
         let found = self.dump();
@@ -70,7 +70,7 @@ impl Cluster {
         differences.note("index of deletion marks", &found.deletion_marks.len(), &marks);
         differences.note("budgets of pods", &found.budgets, &expected.budgets);
         differences.note("budgets of owners", &found.owners, &expected.owners);
-        // Which node reported a size first is not kept: the count alone follows.
+        // The node that reported an image's size first is not stored, so only the number of nodes can be derived.
         let nodes_of = |dump: &Dump| -> Vec<(String, usize)> {
             dump.images.iter().map(|(name, (_, nodes))| (name.clone(), *nodes)).collect()
         };
@@ -92,8 +92,12 @@ impl Cluster {
                 &Some(node.slot()),
             );
             for pod in node.pods() {
-                let on = self.pod(&pod.uid()).map(|p| p.node().slot());
-                differences.note(format_args!("uid of pod {}", pod.uid()), &on, &Some(node.slot()));
+                let slot = self.pod(&pod.uid()).map(|p| p.node().slot());
+                differences.note(
+                    format_args!("uid of pod {}", pod.uid()),
+                    &slot,
+                    &Some(node.slot()),
+                );
             }
             let (chunk, at) = node.place();
             let bits = [
@@ -125,15 +129,15 @@ impl Cluster {
         }
         if let Some(places) = self.reservations() {
             let available = places.iter().filter(|place| place.is_available());
-            let named: BTreeSet<(String, String)> = available
+            let reserved: BTreeSet<(String, String)> = available
                 .map(|place| (place.node().to_owned(), place.pod.uid.to_string()))
                 .collect();
             let pods = self.everything().flat_map(|node| node.pods());
-            let there: BTreeSet<(String, String)> = pods
+            let placed: BTreeSet<(String, String)> = pods
                 .map(|pod| (pod.node().name().to_string(), pod.uid().to_string()))
-                .filter(|key| named.contains(key))
+                .filter(|key| reserved.contains(key))
                 .collect();
-            differences.note("reserved places", &named, &there);
+            differences.note("reserved places", &reserved, &placed);
             let all: Vec<_> = places.iter().collect();
             differences.note("index of places", &found.reservations.len(), &all.len());
             let available: usize = found.available_places.values().map(Vec::len).sum();
@@ -170,7 +174,7 @@ impl Cluster {
             let reached = keys
                 .iter()
                 .filter(|(namespace, name)| self.objects().contains(*kind, namespace, name));
-            let place = format_args!("index of {} objects", kind.as_str());
+            let place = format!("index of {kind} objects", kind = kind.as_str());
             differences.note(place, &reached.count(), &keys.len());
         }
         differences.note(

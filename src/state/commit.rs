@@ -1,36 +1,34 @@
-//! Whether a placement still holds when the writer is about to assume it.
+//! Commit checks, which decide whether a placement is still valid when the writer is about to assume it.
 
 use crate::model::Pod;
 use crate::snapshot::{Cluster, NodeInfo, NodeSlot};
 
-/// Decides whether a placement still fits when the writer is about to assume
-/// it. The engine is given one; the state knows no plugin.
+/// Decides whether a placement still fits when the writer is about to assume it. The caller supplies the
+/// implementation, because the state depends on no plugin.
 pub trait CommitCheck: Send + Sync {
-    /// Whether `pod` may go to `node` in the state as it is, all of it. Asked
-    /// unless the placement was decided on the current version.
+    /// Checks whether `pod` may be placed on `node` in the complete current state. Called unless the placement was
+    /// decided on the current version.
     ///
     /// # Errors
     ///
-    /// What does not fit, for people to read.
+    /// Returns a human-readable reason if the pod does not fit.
     fn check(&self, cluster: &Cluster, pod: &Pod, node: &str) -> Result<(), String>;
 }
 
-/// What the writer checks of a placement before it assumes the pod.
+/// The check that the writer makes before it assumes a pod.
 ///
-/// The check runs unless the assume names the current version as the one that it was
-/// decided on: then nothing has happened since, and it costs one compare. So it also
-/// runs for an assume that names no version.
+/// The check is skipped only if the assume names the current version as the one on which it was decided: nothing has
+/// happened since then, so a single comparison suffices. An assume that names no version is always checked.
 #[derive(Default)]
 #[non_exhaustive]
 pub enum CommitPolicy {
-    /// The node exists, has what the pod requests, may run one pod more, and none of
-    /// the pod's host ports is taken there ([`RoomCheck`]). O(resources + host ports
-    /// of the node).
+    /// The node exists and has enough free resources, a free pod slot and all of the pod's host ports ([`RoomCheck`]).
+    /// O(resources + host ports of the node).
     #[default]
     Room,
-    /// Nothing: an assume is a statement of fact, as kube-scheduler's cache takes it.
-    /// For one scheduler that decides and assumes in turn, and for replays of
-    /// decisions. Two schedulers overcommit nodes.
+    /// No check: an assume is a statement of fact, as in kube-scheduler's cache. Use it for a single scheduler that
+    /// decides and assumes in turn, and for replays of decisions. With two schedulers, it allows nodes to be
+    /// overcommitted.
     Unchecked,
     /// A custom check, such as the filters of the pods' profiles
     /// ([`FilterCheck`](crate::scheduler::FilterCheck)).
@@ -38,7 +36,7 @@ pub enum CommitPolicy {
 }
 
 impl CommitPolicy {
-    /// The reason to refuse the placement on a node, whose slot is given if it has one.
+    /// Returns the reason for which the placement on a node is refused. The node's slot is given if it has one.
     pub(super) fn check(
         &self,
         cluster: &Cluster,
@@ -71,8 +69,8 @@ impl std::fmt::Debug for CommitPolicy {
     }
 }
 
-/// The check of [`CommitPolicy::Room`]: the rules of NodeResourcesFit with its default
-/// arguments and of NodePorts, for the account of the pod's class.
+/// The check of [`CommitPolicy::Room`]: the rules of NodeResourcesFit with its default arguments and of NodePorts,
+/// applied to the account of the pod's class.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RoomCheck;
 
@@ -84,50 +82,50 @@ impl CommitCheck for RoomCheck {
 
 fn has_room(info: Option<NodeInfo<'_>>, pod: &Pod, node: &str) -> Result<(), String> {
     let Some(info) = info else { return Err(format!("node {node:?} is gone")) };
-    match lacks(info, pod) {
+    match shortage(info, pod) {
         None => Ok(()),
-        Some(what) => Err(what),
+        Some(shortage) => Err(shortage),
     }
 }
 
-/// What the node lacks for one pod more.
-fn lacks(node: NodeInfo<'_>, pod: &Pod) -> Option<String> {
+/// Returns the reason for which the node cannot take one more pod, or `None` if it can.
+fn shortage(node: NodeInfo<'_>, pod: &Pod) -> Option<String> {
     let (chunk, at) = node.place();
     let account = chunk.account(pod.template.class);
     if account.allowed_pods()[at] <= node.pod_count() as i64 {
         return Some("Too many pods".to_owned());
     }
-    let wanted = &pod.template.resources.incoming;
-    // Neither of the two is negative.
-    let exceeds = |wanted: i64, allocatable: i64, taken: i64| {
-        wanted > 0 && wanted > allocatable.saturating_sub(taken)
+    let requested = &pod.template.resources.incoming;
+    // Neither `allocatable` nor `taken` is negative.
+    let exceeds = |requested: i64, allocatable: i64, taken: i64| {
+        requested > 0 && requested > allocatable.saturating_sub(taken)
     };
     let fixed = [
-        ("cpu", wanted.cpu.0, account.allocatable_cpu()[at], account.requested_cpu()[at]),
+        ("cpu", requested.cpu.0, account.allocatable_cpu()[at], account.requested_cpu()[at]),
         (
             "memory",
-            wanted.memory.0,
+            requested.memory.0,
             account.allocatable_memory()[at],
             account.requested_memory()[at],
         ),
         (
             "ephemeral-storage",
-            wanted.ephemeral_storage.0,
+            requested.ephemeral_storage.0,
             account.allocatable_ephemeral_storage()[at],
             account.requested_ephemeral_storage()[at],
         ),
     ];
-    for (name, wanted, allocatable, taken) in fixed {
-        if exceeds(wanted, allocatable, taken) {
+    for (name, requested, allocatable, taken) in fixed {
+        if exceeds(requested, allocatable, taken) {
             return Some(format!("Insufficient {name}"));
         }
     }
-    for (name, wanted) in wanted.scalars.iter() {
+    for (name, requested) in requested.scalars.iter() {
         let resource = node.cluster().resource_id(name);
         let at_lane = |column: Option<&[i64; crate::snapshot::LANES]>| column.map_or(0, |c| c[at]);
         let allocatable = at_lane(resource.and_then(|id| account.allocatable_scalar(id)));
         let taken = at_lane(resource.and_then(|id| account.requested_scalar(id)));
-        if exceeds(wanted, allocatable, taken) {
+        if exceeds(requested, allocatable, taken) {
             return Some(format!("Insufficient {name}"));
         }
     }

@@ -469,7 +469,7 @@ impl State {
             self.put_on(pod, None, false, observer);
         }
         if let Some(number) = given_up {
-            self.draft.reopen(number);
+            self.draft.release_place(number);
         }
         self.draft.unmark_unless_bound(&pod.uid);
         self.count_member(pod, false);

@@ -1,5 +1,4 @@
-//! What only the writer has: the lifecycle of pods, and the fold of events over
-//! a draft.
+//! The state that only the writer accesses: the lifecycle of pods, and the fold of events over a draft.
 
 mod audit;
 mod commit;

@@ -1,8 +1,8 @@
-//! The way back from a state that contradicts itself: all that is derived is derived again.
+//! Recovery from an inconsistent state: all derived data is derived again.
 //!
 //! kube-scheduler's cache rebuilds its snapshot when its lists disagree with its nodes (backend/cache/cache.go,
-//! `updateNodeInfoSnapshotList`, 1.35.4). Here the writer's whole state is made anew from the objects that it holds,
-//! so that a defect of one index costs a rebuild and not a restart.
+//! `updateNodeInfoSnapshotList`, 1.35.4). This engine rebuilds the writer's whole state from the objects that it holds,
+//! so that a defect in one index costs a rebuild rather than a restart.
 
 use std::sync::Arc;
 
@@ -14,10 +14,10 @@ use super::audit::Difference;
 use super::lifecycle::{Observer, State};
 
 impl State {
-    /// Makes everything that follows from objects anew, under the next generation, and returns what differed from it
-    /// before. Objects, assumed pods, their deadlines and the places of Reservations stay. O(n log n).
+    /// Rebuilds all data derived from objects, under the next generation, and returns the differences from the previous
+    /// state. Objects, assumed pods, their deadlines and held reservations are preserved. O(n log n).
     ///
-    /// Pods that are on two nodes stay on one, and pods that no node can hold are dropped; both are among the
+    /// A pod that is on two nodes stays on one of them, and a pod that no node can hold is dropped; both are among the
     /// differences.
     pub fn rebuild(&mut self, observer: &mut impl Observer) -> Vec<Difference> {
         let mut differences = self.cluster().audit();
@@ -28,7 +28,7 @@ impl State {
             differences.push(Difference {
                 place: format!("pod {}", pod.uid),
                 found: format!("on node {node}"),
-                expected: "elsewhere, or nowhere".to_owned(),
+                expected: "another node or none".to_owned(),
             });
             if draft.pod(&pod.uid).is_none() {
                 observer.gone(&pod.uid);
@@ -50,13 +50,13 @@ impl State {
         differences
     }
 
-    /// The generation of the last event, or of the last rebuild.
+    /// Returns the generation of the last event or rebuild.
     #[must_use]
     pub fn generation(&self) -> Generation {
         self.generation
     }
 
-    /// The draft, to be damaged by tests.
+    /// Returns the draft, for tests that damage it.
     #[cfg(test)]
     pub(crate) fn damage(&mut self) -> &mut Draft {
         &mut self.draft
@@ -75,7 +75,7 @@ mod tests {
     use crate::snapshot::draft::damage;
     use crate::state::CommitPolicy;
 
-    /// Two nodes in zones of their own, a ghost, pods of every kind that is counted, and other objects.
+    /// Two nodes in different zones, a ghost node, pods of every counted kind, and other objects.
     fn state() -> State {
         let mut state = State::new(Some(Duration::from_secs(30)), CommitPolicy::Unchecked);
         let image = |name: &'static str, size| node(name).hostname().image(["a:1"], size);
@@ -100,14 +100,14 @@ mod tests {
     }
 
     #[test]
-    fn a_rebuild_mends_each_index_and_names_what_was_wrong() {
+    fn a_rebuild_repairs_each_index_and_reports_the_difference() {
         for (place, damage) in damage::ALL {
             let mut state = state();
             let (before, generation) = (state.cluster().dump(), state.cluster().generation());
             damage(state.damage());
             let differences = state.rebuild(&mut ());
-            let named = |of: &Difference| of.place.starts_with(place);
-            assert!(differences.iter().any(named), "{place}: {differences:?}");
+            let is_reported = |difference: &Difference| difference.place.starts_with(place);
+            assert!(differences.iter().any(is_reported), "{place}: {differences:?}");
             assert_eq!(state.cluster().audit(), [], "{place}");
             assert_eq!(state.cluster().dump(), before, "{place}");
             assert_eq!(state.cluster().generation(), generation.next(), "{place}");
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rebuild_of_a_whole_state_changes_nothing() {
+    fn a_rebuild_of_a_consistent_state_changes_nothing() {
         let mut state = state();
         let before = state.cluster().dump();
         assert_eq!(state.rebuild(&mut ()), []);
@@ -125,20 +125,23 @@ mod tests {
     }
 
     #[test]
-    fn what_was_allocated_never_decreases_and_includes_the_rebuild() {
+    fn the_count_of_allocations_never_decreases_and_includes_the_rebuild() {
         let mut state = state();
         for _ in 0..2 {
             let (before, here) = (state.cluster().made, freeing::made());
             state.rebuild(&mut ());
-            // The audit allocates, too, and frees it again.
-            let most = freeing::made().wrapping_sub(here);
+            // The audit allocates too, and frees its memory again.
+            let allocated = freeing::made().wrapping_sub(here);
             let counted = state.cluster().made.saturating_sub(before);
-            assert!(counted > 0 && counted <= most, "{counted} of {most}, {before} before");
+            assert!(
+                counted > 0 && counted <= allocated,
+                "{counted} of {allocated}, {before} before"
+            );
         }
     }
 
     #[test]
-    fn what_moving_the_horizon_allocates_is_counted() {
+    fn allocations_of_moving_the_horizon_are_counted() {
         const PODS: usize = if cfg!(miri) { 200 } else { 5_000 };
         let mut state = state();
         let mut counted = 0;
@@ -153,7 +156,7 @@ mod tests {
         }
         let horizon = state.cluster().generation();
         for round in 0..4 {
-            // Shares the index, so that shrinking it copies.
+            // The version shares the index, so that shrinking it copies.
             let _version = state.freeze();
             let (before, here) = (state.cluster().made, freeing::made());
             match round {
@@ -168,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn settling_forgets_no_more_pods_than_it_is_given() {
+    fn settling_forgets_at_most_the_given_number_of_pods() {
         let mut state = state();
         for n in 0..500 {
             state
@@ -188,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn an_index_of_objects_is_made_anew() {
+    fn an_index_of_objects_is_rebuilt() {
         let mut state = state();
         damage::lose_index_of_services(state.damage());
         assert!(state.cluster().objects().services.get("default", "s").is_none());
@@ -206,8 +209,9 @@ mod tests {
         state.damage().place(&pod("a").on("n2").build(), &n2, None, false);
         assert_ne!(state.cluster().dump(), whole);
         let differences = state.rebuild(&mut ());
-        let named = |of: &Difference| of.place == format!("pod {}", pod("a").build().uid);
-        assert!(differences.iter().any(named), "{differences:?}");
+        let is_reported =
+            |difference: &Difference| difference.place == format!("pod {}", pod("a").build().uid);
+        assert!(differences.iter().any(is_reported), "{differences:?}");
         assert_eq!(state.cluster().audit(), []);
         assert_eq!(state.cluster().pod_count(), 4);
     }

@@ -1,4 +1,4 @@
-//! A full list of one kind, diffed against what is known.
+//! Relists: a complete list of one kind of object is compared with the known objects.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -11,13 +11,11 @@ use crate::snapshot::godel::Leaving;
 use super::lifecycle::{Observer, State, node_of};
 
 impl State {
-    /// What is listed is added, confirmed or replaced; what is not listed is
-    /// removed, but never an assumed pod. An object that is refused is listed all the
-    /// same, and stays as it is known. Only an object without a usable key (a pod
-    /// without uid, a node without name, an object of another kind) may be any of
-    /// those that seem to be missing; if the list contains one, nothing is removed. With Gödel's
-    /// pod states a listed pod may be on no node; that is treated as an update to that
-    /// state.
+    /// Adds, confirms or replaces the listed objects, and removes those that are not listed, except assumed pods. A
+    /// refused object still counts as listed, and the known object is kept. An object without a usable key (a pod
+    /// without a uid, a node without a name, an object of another kind) could be any of the apparently missing ones; if
+    /// the list contains such an object, nothing is removed. With Gödel's pod states, a listed pod may be on no node,
+    /// which is treated as an update to that state.
     pub(super) fn relist(
         &mut self,
         relist: &Relist,
@@ -64,14 +62,15 @@ impl State {
             .filter(|uid| !listed.contains(uid))
             .collect();
         for uid in &missing {
-            if let Some(spot) = self.draft.pod(uid).map(|pod| pod.spot()) {
-                self.displace(uid, spot, Leaving::Deleted, observer);
+            if let Some(pod_ref) = self.draft.pod(uid).map(|pod| pod.spot()) {
+                self.displace(uid, pod_ref, Leaving::Deleted, observer);
             }
         }
         applied.removed += missing.len();
     }
 
-    /// Whether the pod was added (true), changed (false), or as listed.
+    /// Returns `Some(true)` if the pod was added, `Some(false)` if it was changed, and `None` if it already equals the
+    /// listed one.
     fn relist_pod(
         &mut self,
         pod: &Pod,
@@ -87,11 +86,11 @@ impl State {
                 Ok(Some(false))
             }
             Some(known) if is_as_listed(&known, pod) => Ok(None),
-            // Also on another node: what is listed is what is true.
+            // The listed pod may be on another node: the list is authoritative.
             Some(known) => {
-                let spot = known.spot();
-                self.draft.check_place(pod, node, Some(spot))?;
-                self.revise(spot, pod, observer);
+                let pod_ref = known.spot();
+                self.draft.check_place(pod, node, Some(pod_ref))?;
+                self.revise(pod_ref, pod, observer);
                 Ok(Some(false))
             }
             None => {
@@ -154,7 +153,7 @@ impl State {
                 self.put_object(object, observer)
             } else {
                 Err(EventError::ObjectNotFound {
-                    kind: kind.as_str(),
+                    kind: kind.as_str().into(),
                     key: format!("{}/{}", key.0, key.1),
                 })
             };

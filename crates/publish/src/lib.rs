@@ -19,7 +19,7 @@
 //!   nothing changed.
 //! - **At least** ([`Subscription::at_least`]): lets a thread read its own writes. It returns when the version number
 //!   is reached, at the deadline, or with `Closed` when the publisher is gone. No wake-up is lost. A publish without
-//!   waiters pays one fence and one load for this.
+//!   waiters pays one fence and one load for this. [`Subscription::reached`] is the same for tasks: a future.
 //! - **Retire**: the publisher keeps a handle to every replaced version until nobody else has one, and then frees the
 //!   version. So no reader ever frees a version while the publisher lives, and a weak handle can be upgraded until
 //!   then. Each publish examines a constant number of versions; [`Publisher::reclaim`] examines all of them. An idle
@@ -93,6 +93,7 @@ pub mod sync;
 
 pub use self::publisher::{Figures, Publisher};
 pub use self::reader::{Pinned, Subscription};
+pub use self::signal::Reached;
 
 /// The cell that publishers use by default.
 pub type DefaultCell<T> = self::rcu::RcuCell<T>;

@@ -86,7 +86,8 @@ impl<T: Versioned, C: Cell<T>> Publisher<T, C> {
         Subscription::new(self.cell.reader(), sync::Arc::clone(&self.signal))
     }
 
-    /// Makes `next` the current version and wakes the readers that wait for it.
+    /// Makes `next` the current version and wakes the threads and tasks that wait for it. The wakers of tasks are
+    /// called on this thread; see [`Subscription::reached`].
     ///
     /// Never waits for a reader. Without waiters the cost is one replacement of the cell, two fences, and a load for
     /// each reader. It also examines a constant number of replaced versions, and frees references in proportion to the

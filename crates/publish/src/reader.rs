@@ -11,7 +11,7 @@ use std::time::Instant;
 
 use super::cell::Cell;
 use super::cell::sealed::ReadEnd;
-use super::signal::Signal;
+use super::signal::{Reached, Signal};
 use super::{DefaultCell, Versioned, WaitError};
 use crate::sync;
 
@@ -156,6 +156,68 @@ impl<T: Versioned, C: Cell<T>> Subscription<T, C> {
     pub fn at_least(&self, version: u64, deadline: Option<Instant>) -> Result<Arc<T>, WaitError> {
         self.signal.wait(version, deadline)?;
         Ok(self.snapshot())
+    }
+
+    /// Waits for `version` in a task: like [`at_least`](Self::at_least), but the thread is not blocked.
+    ///
+    /// The future is ready when `version` or a newer one is current; then take it with [`pin`](Self::pin) or
+    /// [`snapshot`](Self::snapshot). It needs no particular executor and does not borrow this reader, which cannot be
+    /// shared between threads. For a deadline, use the executor's timer and drop the future.
+    ///
+    /// The publisher calls the waker, after the version is current. A waker should do no more than schedule its task,
+    /// because [`publish`](super::Publisher::publish) returns only after it. If a waker panics, the panic hook runs, the
+    /// publisher and the other tasks continue, and this task may not be woken. A publish without waiters still pays
+    /// one fence and one load; with waiters it takes a lock once per task that it wakes and once more. A poll that is
+    /// not ready takes the lock and O(log waiting tasks).
+    ///
+    /// # Errors
+    ///
+    /// The future returns `Closed` if the publisher is gone and never published `version`. Never `Timeout`.
+    ///
+    /// # Example
+    ///
+    /// An executor for one task, which parks its thread:
+    ///
+    /// ```
+    /// use std::pin::pin;
+    /// use std::sync::Arc;
+    /// use std::task::{Context, Poll, Wake, Waker};
+    /// use std::thread::{self, Thread};
+    /// use portolan_publish::{Publisher, Subscription, Versioned};
+    ///
+    /// struct Unpark(Thread);
+    /// impl Wake for Unpark {
+    ///     fn wake(self: Arc<Self>) { self.0.unpark() }
+    /// }
+    ///
+    /// fn block_on<F: Future>(task: F) -> F::Output {
+    ///     let mut task = pin!(task);
+    ///     let waker = Waker::from(Arc::new(Unpark(thread::current())));
+    ///     loop {
+    ///         match task.as_mut().poll(&mut Context::from_waker(&waker)) {
+    ///             Poll::Ready(output) => return output,
+    ///             Poll::Pending => thread::park(),
+    ///         }
+    ///     }
+    /// }
+    ///
+    /// struct Chart(u64);
+    /// impl Versioned for Chart {
+    ///     fn version(&self) -> u64 { self.0 }
+    /// }
+    ///
+    /// let mut publisher: Publisher<Chart> = Publisher::new(Arc::new(Chart(1)));
+    /// let reader: Subscription<Chart> = publisher.subscribe();
+    /// let task = thread::spawn(move || block_on(async move {
+    ///     reader.reached(2).await?;
+    ///     Ok::<_, portolan_publish::WaitError>(reader.pin().0)
+    /// }));
+    /// publisher.publish(Arc::new(Chart(2)))?;
+    /// assert_eq!(task.join().unwrap(), Ok(2));
+    /// # Ok::<(), portolan_publish::NotNewer<Chart>>(())
+    /// ```
+    pub fn reached(&self, version: u64) -> Reached {
+        Reached::new(sync::Arc::clone(&self.signal), version)
     }
 
     /// Returns the number of the last announced version. The next pin sees that version or a newer one.

@@ -3,15 +3,23 @@
 //! This is separate from the cell because most readers need only this. One word shows whether anything changed
 //! (`refresh`), and a publish without waiters pays one fence and one load for the possibility of a waiter (`at_least`).
 //! The number and the closed flag ("the publisher is gone") share a word, so no reader can see one without the other.
+//!
+//! Threads wait on a condition variable and tasks leave a waker ([`Reached`]); both are counted in one word, so the
+//! publisher looks for both at once. The wakers are sorted by version: a publish takes the lock once per task that it
+//! wakes and once more, and does not touch tasks that wait for later versions.
 
+use std::collections::BTreeMap;
+use std::fmt;
+use std::pin::Pin;
+use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 
 use crossbeam_utils::CachePadded;
 
 use super::WaitError;
 use crate::sync::{
-    AtomicU64, AtomicUsize, Condvar, Mutex, Ordering, fenced, lock, mutated, ordering, spin_until,
-    wait,
+    Arc, AtomicU64, AtomicUsize, Condvar, Mutex, Ordering, fenced, lock, mutated, ordering,
+    spin_until, wait, wake,
 };
 
 /// The lowest bit of the word. Set permanently when the publisher is gone.
@@ -21,11 +29,24 @@ const CLOSED: u64 = 1;
 #[derive(Debug)]
 pub(crate) struct Signal {
     published: CachePadded<Published>,
-    /// The number of threads in the slow path of [`Signal::wait`]. On its own cache line, because waiters write it.
+    /// The number of threads in the slow path of [`Signal::wait`] and of tasks in `tasks`. On its own cache line,
+    /// because waiters write it.
     waiting: CachePadded<AtomicUsize>,
-    lock: Mutex<()>,
+    tasks: Mutex<Tasks>,
     changed: Condvar,
 }
+
+/// The tasks that wait.
+#[derive(Debug, Default)]
+struct Tasks {
+    /// Their wakers, by the version that each waits for and its number. Each entry is counted in `Signal::waiting`.
+    wakers: BTreeMap<Place, Waker>,
+    /// The number of the next task.
+    next: u64,
+}
+
+/// A task's place among those that wait: the version that it waits for, and the task's number.
+type Place = (u64, u64);
 
 /// Two words on one cache line. Only the publisher writes them, so it needs no read-modify-writes.
 #[derive(Debug)]
@@ -44,7 +65,7 @@ impl Signal {
                 word: AtomicU64::new(version << 1),
             }),
             waiting: CachePadded::new(AtomicUsize::new(0)),
-            lock: Mutex::new(()),
+            tasks: Mutex::default(),
             changed: Condvar::new(),
         }
     }
@@ -94,34 +115,60 @@ impl Signal {
     fn set(&self, word: u64) {
         // Pairs with the load in `word`.
         self.published.word.store(word, ordering!("signal-store", Release => Relaxed));
-        // Pairs with the fence in `wait`. In the single total order of such fences, either
+        // Pairs with the fences in `wait` and `poll`. In the single total order of such fences, either
         // 1. this fence comes first: the waiter's check of the word, after its fence, sees our store; or
         // 2. the waiter's fence comes first: our check of `waiting`, below, sees its increment, and we take the lock.
         //    2a. The waiter holds the lock or has yet to take it. Our store happened before we wait for the lock, so
         //        either the waiter checks after our store, or it is asleep by the time we get the lock.
         //    2b. The waiter is asleep: `notify_all` wakes it.
-        // So no waiter sleeps through a word that satisfies it.
+        // So no waiter sleeps through a word that satisfies it. A task is asleep when its waker is entered, and it is
+        // counted until the waker is removed; its fence is in `poll`.
         fenced!("signal-set-fence");
         // Relaxed: the fence above orders it.
         if self.waiting.load(Ordering::Relaxed) > 0 && !mutated!("signal-no-notify") {
-            // Locked and unlocked before the call: a waiter that checked before our store is asleep now.
-            drop(lock(&self.lock));
-            self.changed.notify_all();
+            self.wake(word);
+        }
+    }
+
+    #[cold]
+    fn wake(&self, word: u64) {
+        // Ends: a task that registers now finds the word under the lock, so it does not enter its waker.
+        while let Some(waker) = self.take_reached(word) {
+            // Outside the lock: a waker may poll.
+            if !mutated!("signal-no-wake") {
+                wake(waker);
+            }
+        }
+        // The lock was taken and released before the call: a thread that checked before our store is asleep now.
+        self.changed.notify_all();
+    }
+
+    /// Removes a task whose wait ends with `word`, and returns its waker.
+    fn take_reached(&self, word: u64) -> Option<Waker> {
+        let mut tasks = lock(&self.tasks);
+        let first = tasks.wakers.first_entry()?;
+        if first.key().0 > word >> 1 && word & CLOSED == 0 {
+            return None;
+        }
+        let waker = first.remove();
+        self.waiting.fetch_sub(1, Ordering::Relaxed);
+        Some(waker)
+    }
+
+    /// The answer to a wait for `version`, if there is one now.
+    fn look(&self, version: u64) -> Option<Result<(), WaitError>> {
+        let word = self.word();
+        match word >> 1 >= version {
+            true => Some(Ok(())),
+            false => (word & CLOSED != 0).then_some(Err(WaitError::Closed)),
         }
     }
 
     /// Waits until `version` is published. `Closed` if it never will be, `Timeout` if the deadline passes first.
     pub(crate) fn wait(&self, version: u64, deadline: Option<Instant>) -> Result<(), WaitError> {
-        let look = || {
-            let word = self.word();
-            match word >> 1 >= version {
-                true => Some(Ok(())),
-                false => (word & CLOSED != 0).then_some(Err(WaitError::Closed)),
-            }
-        };
         let mut answer = None;
         spin_until(|| {
-            answer = look();
+            answer = self.look(version);
             answer.is_some()
         });
         if let Some(answer) = answer {
@@ -132,10 +179,10 @@ impl Signal {
         self.waiting.fetch_add(1, Ordering::Relaxed);
         // Pairs with the fence in `set`; the cases are argued there.
         fenced!("signal-wait-fence");
-        // The lock guards no data, so a panic cannot have left it inconsistent.
-        let mut guard = lock(&self.lock);
+        // No code that may panic runs under the lock, so its data is consistent.
+        let mut guard = lock(&self.tasks);
         let answer = loop {
-            if let Some(answer) = look() {
+            if let Some(answer) = self.look(version) {
                 break answer;
             }
             let limit =
@@ -150,6 +197,103 @@ impl Signal {
         self.waiting.fetch_sub(1, Ordering::Relaxed);
         answer
     }
+
+    /// Looks for `version`, and enters `waker` if it is not published. `place` is the task's place, once it has one.
+    fn poll(
+        &self,
+        version: u64,
+        place: &mut Option<Place>,
+        waker: &Waker,
+    ) -> Poll<Result<(), WaitError>> {
+        if let Some(answer) = self.look(version) {
+            self.withdraw(place);
+            return Poll::Ready(answer);
+        }
+        // A waker's clone and drop are the executor's code, so they run outside the lock.
+        let waker = waker.clone();
+        // Counted before the check under the lock, as a thread is; see `wait`.
+        if place.is_none() {
+            self.waiting.fetch_add(1, Ordering::Relaxed);
+        }
+        // Pairs with the fence in `set`; the cases are argued there.
+        fenced!("signal-poll-fence");
+        let mut tasks = lock(&self.tasks);
+        if let Some(answer) = self.look(version) {
+            drop(tasks);
+            match place {
+                None => drop(self.waiting.fetch_sub(1, Ordering::Relaxed)),
+                Some(_) => self.withdraw(place),
+            }
+            return Poll::Ready(answer);
+        }
+        let next = &mut tasks.next;
+        let place = *place.get_or_insert_with(|| {
+            *next += 1;
+            (version, *next)
+        });
+        // An entry is removed only when the wait ends or by `withdraw`, so one that was made is still there.
+        let replaced =
+            match mutated!("signal-keeps-first-waker") && tasks.wakers.contains_key(&place) {
+                true => Some(waker),
+                false => tasks.wakers.insert(place, waker),
+            };
+        drop(tasks);
+        drop(replaced);
+        Poll::Pending
+    }
+
+    /// Removes a task that waits no more, unless the publisher has removed it.
+    fn withdraw(&self, place: &mut Option<Place>) {
+        let Some(place) = place.take() else { return };
+        let removed = lock(&self.tasks).wakers.remove(&place);
+        if removed.is_some() {
+            // Relaxed: as in `wait`.
+            self.waiting.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+}
+
+/// A [`Future`] that is ready when a version or a newer one is current: see
+/// [`Subscription::reached`](crate::Subscription::reached).
+///
+/// It holds no version and borrows nothing, so it can be sent to another thread. Dropping it ends the wait. If it is
+/// leaked instead, its waker is kept until the version is published.
+#[must_use = "a future does nothing unless it is polled"]
+pub struct Reached {
+    signal: Arc<Signal>,
+    version: u64,
+    /// Its place among the tasks that wait, from the first poll that was not ready.
+    place: Option<Place>,
+}
+
+impl Reached {
+    pub(crate) fn new(signal: Arc<Signal>, version: u64) -> Self {
+        Self { signal, version, place: None }
+    }
+}
+
+impl Future for Reached {
+    type Output = Result<(), WaitError>;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let Self { signal, version, place } = self.get_mut();
+        signal.poll(*version, place, context.waker())
+    }
+}
+
+impl Drop for Reached {
+    fn drop(&mut self) {
+        self.signal.withdraw(&mut self.place);
+    }
+}
+
+impl fmt::Debug for Reached {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Reached")
+            .field("version", &self.version)
+            .field("published", &self.signal.version())
+            .finish()
+    }
 }
 
 #[cfg(all(test, not(loom)))]
@@ -157,6 +301,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+    use crate::sync::wakers::{Panics, Woken};
 
     #[test]
     fn waiting_for_a_published_version_returns_at_once() {
@@ -171,6 +316,73 @@ mod tests {
         let past = Instant::now() - Duration::from_secs(1);
         assert_eq!(signal.wait(8, Some(past)), Err(WaitError::Timeout));
         assert_eq!(signal.waiting.load(Ordering::Relaxed), 0);
+    }
+
+    fn poll(reached: &mut Reached, woken: &std::sync::Arc<Woken>) -> Poll<Result<(), WaitError>> {
+        let waker = Waker::from(std::sync::Arc::clone(woken));
+        Pin::new(reached).poll(&mut Context::from_waker(&waker))
+    }
+
+    fn waiting(signal: &Signal) -> usize {
+        let waiting = signal.waiting.load(Ordering::Relaxed);
+        assert_eq!(lock(&signal.tasks).wakers.len(), waiting);
+        waiting
+    }
+
+    #[test]
+    fn a_publish_wakes_the_tasks_that_wait_for_it_and_no_others() {
+        let signal = Arc::new(Signal::new(7));
+        let woken = [(); 4].map(|()| std::sync::Arc::new(Woken::default()));
+        let mut tasks = [9, 8, 10, 7].map(|version| Reached::new(Arc::clone(&signal), version));
+        let ready = std::array::from_fn(|n| poll(&mut tasks[n], &woken[n]).is_ready());
+        assert_eq!(ready, [false, false, false, true]);
+        assert_eq!(waiting(&signal), 3);
+        signal.announce(9);
+        assert_eq!(woken.each_ref().map(|woken| woken.count()), [1, 1, 0, 0]);
+        assert_eq!(waiting(&signal), 1);
+        signal.close();
+        assert_eq!(woken.each_ref().map(|woken| woken.count()), [1, 1, 1, 0]);
+        assert_eq!(waiting(&signal), 0);
+        assert_eq!(poll(&mut tasks[0], &woken[0]), Poll::Ready(Ok(())));
+        assert_eq!(poll(&mut tasks[2], &woken[2]), Poll::Ready(Err(WaitError::Closed)));
+    }
+
+    #[test]
+    fn a_task_is_woken_by_its_latest_waker() {
+        let signal = Arc::new(Signal::new(7));
+        let mut reached = Reached::new(Arc::clone(&signal), 8);
+        let woken = [(); 2].map(|()| std::sync::Arc::new(Woken::default()));
+        assert!(poll(&mut reached, &woken[0]).is_pending());
+        assert!(poll(&mut reached, &woken[1]).is_pending());
+        assert_eq!(waiting(&signal), 1);
+        signal.announce(8);
+        assert_eq!(woken.each_ref().map(|woken| woken.count()), [0, 1]);
+    }
+
+    #[test]
+    fn a_task_that_is_dropped_is_not_counted() {
+        let signal = Arc::new(Signal::new(7));
+        let mut reached = Reached::new(Arc::clone(&signal), 8);
+        let woken = std::sync::Arc::new(Woken::default());
+        assert!(poll(&mut reached, &woken).is_pending());
+        drop(reached);
+        assert_eq!(waiting(&signal), 0);
+        signal.announce(8);
+        assert_eq!((woken.count(), std::sync::Arc::strong_count(&woken)), (0, 1));
+    }
+
+    #[test]
+    fn a_waker_that_panics_keeps_nobody_else_asleep() {
+        let signal = Arc::new(Signal::new(7));
+        let mut first = Reached::new(Arc::clone(&signal), 8);
+        let waker = Waker::from(std::sync::Arc::new(Panics));
+        assert!(Pin::new(&mut first).poll(&mut Context::from_waker(&waker)).is_pending());
+        let mut second = Reached::new(Arc::clone(&signal), 8);
+        let woken = std::sync::Arc::new(Woken::default());
+        assert!(poll(&mut second, &woken).is_pending());
+        signal.announce(8);
+        assert_eq!((woken.count(), waiting(&signal)), (1, 0));
+        assert_eq!(poll(&mut first, &woken), Poll::Ready(Ok(())));
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! A global allocator that counts what passes through it.
+//! A global allocator that counts allocations.
 //!
 //! A test installs it and reads its counts:
 //!
@@ -47,7 +47,7 @@ pub struct OfProcess {
     live: AtomicI64,
 }
 
-/// What one thread has allocated and freed.
+/// The allocations of one thread.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Allocations and reallocations.
@@ -58,9 +58,9 @@ pub struct Counts {
     pub allocated: u64,
     /// Bytes allocated, where a reallocation counts only the bytes by which it grows the block.
     pub grown: u64,
-    /// Bytes allocated less bytes freed: below 0 on a thread that frees what others allocated.
+    /// Bytes allocated minus bytes freed. Negative on a thread that frees memory of other threads.
     pub live: i64,
-    /// The largest [`live`](Counts::live) since the last [`take`](Counting::take), or since the thread began.
+    /// The largest [`live`](Counts::live) since the last [`take`](Counting::take), or since the thread started.
     pub peak: i64,
 }
 
@@ -75,7 +75,7 @@ impl Counts {
 
 /// The scope of a count: [`OfThread`] or [`OfProcess`].
 pub trait Counter: private::Sealed {
-    /// Counts a call that frees a block of one size, allocates a block of another, or both. Must not allocate.
+    /// Counts a call that frees a block, allocates a block, or both, given the blocks' sizes. Must not allocate.
     #[doc(hidden)]
     fn count(&self, freed: Option<usize>, allocated: Option<usize>);
 }
@@ -83,7 +83,7 @@ pub trait Counter: private::Sealed {
 impl Counter for OfThread {
     #[inline]
     fn count(&self, freed: Option<usize>, allocated: Option<usize>) {
-        // A thread that is ending may have no counts.
+        // The counts of a thread that is exiting may already be destroyed.
         let _ = COUNTS.try_with(|counts| {
             let mut now = counts.get();
             let change = allocated.unwrap_or(0) as i64 - freed.unwrap_or(0) as i64;
@@ -107,7 +107,7 @@ impl Counter for OfProcess {
 }
 
 impl Counting {
-    /// The system's allocator, counted for each thread.
+    /// Creates the system's allocator with per-thread counts.
     pub const fn new() -> Counting {
         Counting::over(System)
     }
@@ -120,7 +120,7 @@ impl Default for Counting {
 }
 
 impl<A> Counting<A> {
-    /// Another allocator, counted for each thread.
+    /// Creates an allocator that forwards to `inner`, with per-thread counts.
     pub const fn over(inner: A) -> Counting<A> {
         Counting { inner, counter: OfThread }
     }
@@ -139,53 +139,54 @@ impl<A> Counting<A> {
 }
 
 impl Counting<System, OfProcess> {
-    /// The system's allocator, counted for the whole process.
+    /// Creates the system's allocator with a count of the whole process.
     pub const fn of_process() -> Self {
         Counting { inner: System, counter: OfProcess { live: AtomicI64::new(0) } }
     }
 }
 
 impl<A> Counting<A, OfProcess> {
-    /// Bytes allocated less bytes freed by all threads. Exact while no other thread allocates or frees.
+    /// Returns the bytes allocated minus the bytes freed by all threads. Exact while no other thread allocates or
+    /// frees.
     pub fn live(&self) -> i64 {
         self.counter.live.load(Ordering::Relaxed)
     }
 }
 
-// SAFETY: each call is forwarded unchanged to `A`, which keeps the contract of `GlobalAlloc`, and so is its result.
-// Counting touches no memory that is handed out, and neither allocates nor unwinds.
+// SAFETY: each call is forwarded unchanged to `A`, which upholds the contract of `GlobalAlloc`, and its result is
+// returned unchanged. Counting does not access allocated memory, and neither allocates nor unwinds.
 unsafe impl<A: GlobalAlloc, C: Counter> GlobalAlloc for Counting<A, C> {
     #[inline]
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         self.counter.count(None, Some(layout.size()));
-        // SAFETY: the caller keeps the contract of `alloc`.
+        // SAFETY: the caller upholds the contract of `alloc`.
         unsafe { self.inner.alloc(layout) }
     }
 
     #[inline]
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         self.counter.count(None, Some(layout.size()));
-        // SAFETY: the caller keeps the contract of `alloc_zeroed`.
+        // SAFETY: the caller upholds the contract of `alloc_zeroed`.
         unsafe { self.inner.alloc_zeroed(layout) }
     }
 
     #[inline]
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
         self.counter.count(Some(layout.size()), None);
-        // SAFETY: the caller keeps the contract of `dealloc`.
+        // SAFETY: the caller upholds the contract of `dealloc`.
         unsafe { self.inner.dealloc(pointer, layout) }
     }
 
     #[inline]
     unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         self.counter.count(Some(layout.size()), Some(size));
-        // SAFETY: the caller keeps the contract of `realloc`.
+        // SAFETY: the caller upholds the contract of `realloc`.
         unsafe { self.inner.realloc(pointer, layout, size) }
     }
 }
 
 mod private {
-    /// Only this file implements [`Counter`](super::Counter).
+    /// Prevents implementations of [`Counter`](super::Counter) outside this file.
     pub trait Sealed {}
 
     impl Sealed for super::OfThread {}

@@ -1,11 +1,11 @@
-//! Shared by the tests, benches and examples of this repository.
+//! Test support that the tests, benches and examples of this repository share.
 //!
-//! - [`alloc`]: a global allocator that counts.
+//! - [`alloc`]: a counting global allocator.
 //! - [`measure`]: alternating measurements, and quantiles.
-//! - [`random`]: a seeded random source.
+//! - [`random`]: a seeded source of random numbers.
 //!
-//! It depends on the standard library alone, so that every crate of the workspace can use it as a dev-dependency. It is
-//! not published.
+//! The crate depends only on the standard library, so that every crate of the workspace can use it as a dev-dependency.
+//! It is not published.
 
 pub mod alloc;
 pub mod measure;

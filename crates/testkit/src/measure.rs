@@ -2,8 +2,8 @@
 
 /// Measures `first` and `second` once per turn, and returns the measurements of each.
 ///
-/// `first` runs first in even turns and `second` in odd turns, so that neither always runs after the other. Both receive
-/// the number of the turn.
+/// `first` runs first in even turns and `second` in odd turns, so that neither always benefits from running second.
+/// Both receive the number of the turn.
 pub fn alternate(
     turns: usize,
     mut first: impl FnMut(usize) -> f64,
@@ -29,29 +29,29 @@ pub fn alternate(
 pub struct Sorted<T>(Vec<T>);
 
 impl<T: Copy + PartialOrd> Sorted<T> {
-    /// Sorts the values.
+    /// Sorts the measurements.
     ///
     /// # Panics
     ///
-    /// If two values cannot be compared.
+    /// Panics if two values cannot be compared.
     pub fn new(values: impl IntoIterator<Item = T>) -> Sorted<T> {
         let mut values: Vec<T> = values.into_iter().collect();
         values.sort_unstable_by(|a, b| a.partial_cmp(b).expect("a measurement is a number"));
         Sorted(values)
     }
 
-    /// Returns a quantile, without interpolation: 0 is the least value, 0.5 the median, 1 the largest. A rank between two
-    /// values is rounded down.
+    /// Returns a quantile without interpolation: 0 gives the smallest value, 0.5 the median, and 1 the largest. A rank
+    /// between two values is rounded down.
     ///
     /// # Panics
     ///
-    /// If there are no values, or `share` is not from 0 to 1.
+    /// Panics if there are no values, or if `share` is not between 0 and 1.
     pub fn quantile(&self, share: f64) -> T {
-        assert!((0.0..=1.0).contains(&share), "a quantile is from 0 to 1, not {share}");
+        assert!((0.0..=1.0).contains(&share), "a quantile is between 0 and 1, not {share}");
         self.0[((self.0.len() - 1) as f64 * share) as usize]
     }
 
-    /// The values in ascending order.
+    /// Returns the values in ascending order.
     pub fn values(&self) -> &[T] {
         &self.0
     }
@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn quantiles_are_values_of_their_rank() {
+    fn quantiles_are_values_at_their_rank() {
         let values = Sorted::new([5, 3, 1, 4, 2]);
         assert_eq!(
             [0.0, 0.25, 0.5, 0.6, 0.75, 1.0].map(|at| values.quantile(at)),
@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn the_one_that_goes_first_changes_with_each_turn() {
+    fn each_turn_reverses_the_order() {
         let order = std::cell::RefCell::new(String::new());
         let note = |name: char| {
             let order = &order;

@@ -1,8 +1,9 @@
-//! A seeded random source: SplitMix64 (Steele, Lea and Flood, "Fast Splittable Pseudorandom Number Generators", 2014).
+//! A seeded source of random numbers: SplitMix64 (Steele, Lea and Flood, "Fast Splittable Pseudorandom Number
+//! Generators", 2014).
 //!
-//! The sequence of a seed never changes: a seed that finds a failure finds it again.
+//! The sequence of a seed never changes, so a seed that finds a failure keeps finding it.
 
-/// A sequence of random numbers that is determined by its seed.
+/// A sequence of random numbers determined by its seed.
 ///
 /// [`below`](Random::below) takes a remainder, whose bias is at most `n` in 2⁶⁴.
 ///
@@ -16,7 +17,7 @@
 pub struct Random(u64);
 
 impl Random {
-    /// Starts the sequence of `seed`.
+    /// Creates the sequence of `seed`.
     pub const fn new(seed: u64) -> Random {
         Random(seed)
     }
@@ -34,7 +35,7 @@ impl Random {
     ///
     /// # Panics
     ///
-    /// If `n` is 0.
+    /// Panics if `n` is 0.
     pub fn below(&mut self, n: u64) -> u64 {
         self.next_u64() % n
     }
@@ -43,16 +44,16 @@ impl Random {
     ///
     /// # Panics
     ///
-    /// If `length` is 0.
+    /// Panics if `length` is 0.
     pub fn index(&mut self, length: usize) -> usize {
         self.below(length as u64) as usize
     }
 
-    /// Returns true once in `n` calls on average.
+    /// Returns `true` once in `n` calls on average.
     ///
     /// # Panics
     ///
-    /// If `n` is 0.
+    /// Panics if `n` is 0.
     pub fn one_in(&mut self, n: u64) -> bool {
         self.below(n) == 0
     }

@@ -1,4 +1,4 @@
-//! The count of all threads, which one test alone may read.
+//! The process-wide count, which must be read by only one test per binary.
 
 use std::alloc::System;
 use std::hint::black_box;
@@ -10,9 +10,9 @@ use portolan_testkit::alloc::{Counting, OfProcess};
 static ALLOCATOR: Counting<System, OfProcess> = Counting::of_process();
 
 #[test]
-fn what_one_thread_allocates_and_another_frees_is_counted_once() {
+fn memory_freed_by_another_thread_is_counted_once() {
     const BLOCK: i64 = 1 << 24;
-    // What the test harness and a thread need is far below a block.
+    // The test harness and a thread allocate far less than a block.
     const NOISE: i64 = 1 << 20;
     let before = ALLOCATOR.live();
     let block = thread::spawn(|| black_box(vec![1_u8; BLOCK as usize])).join();

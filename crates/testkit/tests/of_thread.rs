@@ -1,4 +1,4 @@
-//! Counts of one thread, on a global allocator.
+//! The per-thread counts of a global allocator.
 
 use std::hint::black_box;
 use std::thread;
@@ -8,7 +8,7 @@ use portolan_testkit::alloc::{Counting, Counts};
 #[global_allocator]
 static ALLOCATOR: Counting = Counting::new();
 
-/// What `work` changes in the counts of this thread.
+/// Returns the result of `work` and its effect on the counts of this thread.
 fn counted<T>(work: impl FnOnce() -> T) -> (T, Counts) {
     let before = ALLOCATOR.counts().live;
     ALLOCATOR.take();
@@ -20,7 +20,7 @@ fn counted<T>(work: impl FnOnce() -> T) -> (T, Counts) {
 }
 
 #[test]
-fn a_block_is_counted_when_it_comes_and_when_it_goes() {
+fn allocation_and_deallocation_are_counted() {
     let (block, coming) = counted(|| vec![1_u8; 100]);
     let expected =
         Counts { allocations: 1, frees: 0, allocated: 100, grown: 100, live: 100, peak: 100 };
@@ -30,13 +30,13 @@ fn a_block_is_counted_when_it_comes_and_when_it_goes() {
 }
 
 #[test]
-fn zeroed_memory_counts() {
+fn zeroed_memory_is_counted() {
     let (_block, counts) = counted(|| vec![0_u8; 100]);
     assert_eq!((counts.allocations, counts.allocated), (1, 100));
 }
 
 #[test]
-fn a_reallocation_allocates_its_new_size_and_grows_by_the_difference() {
+fn reallocation_allocates_the_new_size_and_grows_by_the_difference() {
     let mut block: Vec<u8> = Vec::with_capacity(100);
     let ((), longer) = counted(|| block.reserve_exact(160));
     let expected =
@@ -50,7 +50,7 @@ fn a_reallocation_allocates_its_new_size_and_grows_by_the_difference() {
 }
 
 #[test]
-fn the_peak_outlives_the_block_until_it_is_taken() {
+fn peak_outlives_the_block_until_taken() {
     let ((), counts) = counted(|| drop(black_box(vec![1_u8; 100])));
     assert_eq!((counts.live, counts.peak), (0, 100));
     let ((), counts) = counted(|| ());
@@ -58,15 +58,15 @@ fn the_peak_outlives_the_block_until_it_is_taken() {
 }
 
 #[test]
-fn another_thread_counts_by_itself() {
+fn threads_are_counted_separately() {
     let (give, take) = std::sync::mpsc::sync_channel::<Vec<u8>>(1);
     let other = thread::spawn(move || {
         let before = ALLOCATOR.counts();
-        give.send(vec![1_u8; 1_000_000]).expect("the test takes it");
+        give.send(vec![1_u8; 1_000_000]).expect("the receiver is alive");
         ALLOCATOR.counts().live - before.live
     });
-    let block = take.recv().expect("the thread gives it");
-    assert!(other.join().expect("the thread ends") >= 1_000_000);
+    let block = take.recv().expect("the thread sends a block");
+    assert!(other.join().expect("the thread does not panic") >= 1_000_000);
     let ((), counts) = counted(|| drop(block));
     assert_eq!(counts.live, -1_000_000);
 }

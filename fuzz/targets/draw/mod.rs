@@ -1,9 +1,8 @@
-//! Draws clusters and pods from bytes that a fuzzer chose, or from a number that
-//! proptest chose: few names and values, so that they meet, and odd ones among
-//! them.
+//! Draws clusters and pods from bytes that a fuzzer chose, or from a number that proptest chose. There are few names
+//! and values, so that they coincide, and some of them are unusual.
 //!
-//! Where the bytes end a generator goes on, so that a short input makes as whole
-//! a cluster as a long one, and every byte more decides one thing more.
+//! When the bytes run out, a generator supplies further numbers. A short input thus gives as complete a cluster as a
+//! long one, and each additional byte determines one more choice.
 
 mod pods;
 mod storage;
@@ -13,22 +12,22 @@ use portolan::model::{
     Requirement, ResourceList, Taint, TaintEffect, node,
 };
 
-/// What no sum of a few may reach without being noticed.
+/// An amount so large that the sum of a few of them is close to the limits of the arithmetic.
 pub(crate) const LARGE: i64 = 1 << 50;
 
 pub(crate) const IMAGES: [&str; 3] = ["a:1", "b:1", "c:1"];
 
-/// Draws small numbers.
+/// A source of small random numbers.
 #[derive(Clone)]
 pub(crate) struct Draw<'a> {
     bytes: &'a [u8],
     state: u64,
-    /// How many zones nodes are in; many small ones make many chunks.
+    /// The number of zones. Many small zones make many chunks.
     pub(crate) zones: u64,
 }
 
 impl<'a> Draw<'a> {
-    /// From bytes: the first eight are what the generator goes on with.
+    /// Draws from bytes. The first eight of them seed the generator.
     #[allow(dead_code, reason = "only fuzzers have bytes")]
     pub(crate) fn from_bytes(bytes: &'a [u8]) -> Draw<'a> {
         let (seed, bytes) = bytes.split_at(bytes.len().min(8));
@@ -36,13 +35,13 @@ impl<'a> Draw<'a> {
         Draw { bytes, state: seed, zones: 3 }
     }
 
-    /// Whether bytes are left.
+    /// Returns whether any bytes are left.
     #[allow(dead_code, reason = "only fuzzers have bytes")]
     pub(crate) fn has_bytes(&self) -> bool {
         !self.bytes.is_empty()
     }
 
-    /// A number below `n`.
+    /// Draws a number below `n`.
     pub(crate) fn below(&mut self, n: u64) -> u64 {
         if let Some((byte, rest)) = self.bytes.split_first()
             && n <= 256
@@ -50,7 +49,7 @@ impl<'a> Draw<'a> {
             self.bytes = rest;
             return u64::from(*byte) % n;
         }
-        // Constants of a linear congruential generator (Knuth, MMIX).
+        // The constants of a linear congruential generator (Knuth, MMIX).
         self.state = self
             .state
             .wrapping_mul(6_364_136_223_846_793_005)
@@ -76,7 +75,7 @@ impl<'a> Draw<'a> {
         Taint::new(self.of(&["a", "b", "c"]), self.of(&["", "v"]), effect)
     }
 
-    /// The node called `n`.
+    /// Draws the node with the name of number `n`.
     pub(crate) fn node(&mut self, n: usize) -> Node {
         let cpu = self.of(&[0, 1, 4_000, 8_000, 8_000, 64_000, LARGE]);
         let memory = self.of(&[0, 1, 8 << 30, 16 << 30, 16 << 30, 100_000_000_007, LARGE]);
@@ -113,7 +112,7 @@ impl<'a> Draw<'a> {
         builder.unschedulable(self.one_in(8)).build()
     }
 
-    /// An NMNode or a CustomNodeResource for the node called `n`.
+    /// Draws an NMNode or a CustomNodeResource for node `n`.
     #[allow(dead_code, reason = "not all who draw have them")]
     pub(crate) fn part(&mut self, n: usize) -> Object {
         let list = |draw: &mut Draw<'_>| {
@@ -143,7 +142,7 @@ impl<'a> Draw<'a> {
         nm_node.into()
     }
 
-    /// A term over nodes' labels and names.
+    /// Draws a node selector term over labels and names of nodes.
     pub(crate) fn term(&mut self) -> NodeSelectorTerm {
         let key = self.of(&["disk", "arch", "kubernetes.io/hostname", "none"]);
         let values = [self.of(&["ssd", "hdd", "n3", "n70"]), self.of(&["7", "ssd", "n5"])];
@@ -168,7 +167,7 @@ impl<'a> Draw<'a> {
         term
     }
 
-    /// A label by which nodes fall into domains.
+    /// Draws a label key that divides nodes into topology domains.
     pub(crate) fn key(&mut self) -> Name {
         self.of(&["topology.kubernetes.io/zone", "kubernetes.io/hostname", "disk", "none"]).into()
     }

@@ -1,4 +1,4 @@
-//! Pods, with all that filters and scores read of them.
+//! Random pods with all fields that filters and scores read.
 
 use portolan::model::{
     Container, ContainerKind, HostPort, LabelSelector, Labels, Launcher, NodeAffinity,
@@ -111,7 +111,7 @@ impl Draw<'_> {
         }
     }
 
-    /// The pod called `n`, which mostly names no node.
+    /// Draws the pod with the name of number `n`, which is usually not assigned to a node.
     pub(crate) fn pod(&mut self, n: usize) -> Pod {
         let mut builder = pod(format!("p{n}")).label("app", self.of(&["a", "b", "c"]));
         if self.one_in(6) {

@@ -1,4 +1,4 @@
-//! Volumes of pods, and the objects that they refer to.
+//! Random volumes of pods, and the objects that they refer to.
 
 use portolan::model::{
     AccessMode, ClaimReference, CsiDriver, CsiNode, CsiNodeDriver, CsiStorageCapacity,
@@ -15,7 +15,7 @@ const CLAIMS: [&str; 4] = ["c0", "c1", "c2", "c3"];
 const VOLUMES: [&str; 4] = ["v0", "v1", "v2", "v3"];
 
 impl Draw<'_> {
-    /// A volume of a pod.
+    /// Draws a volume of a pod.
     pub(super) fn volume(&mut self) -> VolumeSource {
         let read_only = self.one_in(3);
         let disk: Name = self.of(&["d0", "d1"]).into();
@@ -101,7 +101,7 @@ impl Draw<'_> {
         }
     }
 
-    /// An object that is neither a node nor a pod.
+    /// Draws an object that is neither a node nor a pod.
     pub(crate) fn object(&mut self) -> Object {
         let node: Name = format!("n{}", self.below(40)).into();
         match self.below(12) {

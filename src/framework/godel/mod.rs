@@ -1,4 +1,4 @@
-//! Gödel's parts of the scheduling cycle: preferred nodes, partitions of the nodes, and its scheduling workflow.
+//! Gödel's parts of the scheduling cycle: preferred nodes, partitions of the nodes, and scheduling workflows.
 
 mod partition;
 pub(super) mod preferred;

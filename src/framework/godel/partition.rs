@@ -1,4 +1,4 @@
-//! Which nodes a scheduler tries first, where several share a cluster.
+//! The nodes that a scheduler tries first when several schedulers share a cluster.
 
 use std::num::NonZeroU32;
 
@@ -9,40 +9,37 @@ use crate::framework::{each_lane, each_same};
 
 /// A scheduler's own part of the nodes.
 ///
-/// It looks for nodes there, and among the others only where none of its own will do.
-/// So schedulers of one engine with parts of their own seldom decide for the same node
-/// at once, which would let but one of them in; and what each remembers of its nodes
-/// holds longer. Percentages of nodes are of the part. A pod that asks for nodes by
-/// name, is nominated to one, or has a [`Preferred`](crate::framework::Preferred) one, is not bound by
-/// parts.
+/// The scheduler searches its own nodes first, and the other nodes only if none of its own is feasible. Schedulers with
+/// different partitions thus rarely choose the same node at once, in which case only one of them would succeed, and
+/// their caches of verdicts stay valid longer. `AlgorithmConfig::percentage_of_nodes` applies to the part. A partition
+/// does not apply to a pod that requests nodes by name, is nominated to a node, or has a
+/// [`Preferred`](crate::framework::Preferred) node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Partition {
-    /// One of `of` shares of like size: number `index`, counted from 0 and round.
-    /// A share has up to 64 neighbours of a zone together, so in a cluster of few
-    /// nodes it may have none.
+    /// One of `of` shares of similar size, selected by `index` modulo `of`. Shares are assigned in blocks of up to 64
+    /// adjacent nodes of a zone, so in a small cluster a share may be empty.
     Share {
-        /// Which share.
+        /// The index of the share, from 0.
         index: u32,
-        /// How many there are.
+        /// The number of shares.
         of: NonZeroU32,
     },
-    /// The nodes with such labels.
+    /// The nodes whose labels match the selector.
     Labels(LabelSelector),
-    /// The nodes whose Node or NMNode names this scheduler
-    /// ([`Node::scheduler`](crate::model::Node::scheduler)), as Gödel's shards share a
-    /// cluster.
+    /// The nodes whose Node or NMNode names this scheduler ([`Node::scheduler`](crate::model::Node::scheduler)).
+    /// Gödel's schedulers partition a cluster in this way.
     Scheduler(Name),
 }
 
 impl Partition {
-    /// Whether the node is of this part.
+    /// Returns whether the node belongs to this partition.
     #[must_use]
     pub fn includes(&self, node: NodeInfo<'_>) -> bool {
         let (chunk, lane) = node.place();
         self.lanes(node.cluster(), chunk, 1 << lane) != 0
     }
 
-    /// The lanes of `mask` whose nodes are of this part.
+    /// Returns the lanes of `mask` whose nodes belong to this partition.
     pub(in crate::framework) fn lanes(&self, cluster: &Cluster, chunk: &Chunk, mask: u64) -> u64 {
         match self {
             Partition::Share { index, of } => {
@@ -76,10 +73,10 @@ mod tests {
     use crate::{Config, Engine, Writer};
 
     #[test]
-    fn own_nodes_come_first_and_the_others_where_none_of_them_will_do() {
+    fn own_nodes_come_first_and_others_only_if_none_is_feasible() {
         let (mut writer, _) = Engine::inline(Config::default());
         writer.add_node(node("mine").label("team", "red").cpu(1000).build()).unwrap();
-        // It is emptier, and would be liked better.
+        // This node is emptier, and would get a higher score.
         writer.add_node(node("theirs").label("team", "blue").cpu(64_000).build()).unwrap();
         let own = Partition::Labels(LabelSelector::from_labels([("team", "red")]));
         let scheduler =
@@ -99,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_is_of_the_part_that_its_node_or_its_nm_node_says() {
+    fn node_or_nm_node_assigns_a_node_to_a_scheduler() {
         let (mut writer, _) = Engine::inline(Config::default());
         let given = |name: &str, to: &str| node(name).scheduler(to).cpu(4000).build();
         let managed = |to: Option<&str>| {
@@ -130,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn every_node_is_of_one_share_and_zones_are_in_all() {
+    fn every_node_is_in_one_share_and_every_share_has_nodes_of_all_zones() {
         let (mut writer, _) = Engine::inline(Config::default());
         for n in 0..1000 {
             let zone = format!("z{}", n % 3);

@@ -1,10 +1,9 @@
-//! Nodes that are tried before all others: where a place is held for the pod, and where
-//! a movement wants it (Gödel: the unit plugins' preferred nodes).
+//! Nodes that are tried before all others: those with a reservation for the pod, and those on which a movement requests
+//! it (Gödel: the unit plugins' preferred nodes).
 //!
-//! They come before a scheduler's own part of the nodes, too. It is a preference: where
-//! none of them will do, all nodes are looked at. Of several the first one is taken,
-//! without scores: the place that is held the longest, else the node on which the most
-//! pods of the owner are wanted.
+//! They also take precedence over a scheduler's own partition. They are only preferred: if none is feasible, all nodes
+//! are examined. The first feasible one is chosen without computing scores. Reservations come first, oldest first, then
+//! the nodes of movements, ordered by the number of pods of the owner that are requested there.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,23 +15,23 @@ use crate::snapshot::{Cluster, NodeInfo, ReservedPlace};
 use crate::framework::filters::Filters;
 use crate::framework::{Cycle, Decision, Framework, Status};
 
-/// So many places are tried for a pod: each takes a fork and a PreFilter.
-const MOST_TRIED: usize = 32;
+/// The maximum number of reservations tried for a pod. Each try costs a fork and a PreFilter.
+const MAX_TRIED: usize = 32;
 
-/// Why a node came before others.
+/// Why a node took precedence over others.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Preferred {
-    /// A place is held there for pods like it, by this pod (`namespace/name`).
+    /// The node has a reservation for pods like this one, held by this pod (`namespace/name`).
     Place(Name),
-    /// This movement wants a pod of its owner there.
+    /// This movement requests a pod of the owner on the node.
     Movement(Name),
 }
 
 impl Decision {
-    /// The pod as it is to be assumed: on its node, and saying which place or movement it
-    /// goes by, if it does. Whoever binds the pod writes that to its object
-    /// ([`GodelPod::annotations`](crate::model::GodelPod::annotations)), or it is forgotten
-    /// with this process.
+    /// Returns the pod as it is to be assumed: on its node, and with the reservation or movement that it uses, if any.
+    /// The caller that binds the pod must write these to the pod object
+    /// ([`GodelPod::annotations`](crate::model::GodelPod::annotations)); otherwise they are lost when this process
+    /// ends.
     #[must_use]
     pub fn place(&self, pod: Pod) -> Pod {
         let mut pod = pod.on(self.node.clone());
@@ -42,8 +41,8 @@ impl Decision {
             None => (None, None),
         };
         let known = pod.template.godel.as_ref();
-        let says = known.map(|godel| (&godel.matched_placeholder, &godel.movement));
-        if says.map_or((None, None), |(place, movement)| (place.as_ref(), movement.as_ref()))
+        let marks = known.map(|godel| (&godel.matched_placeholder, &godel.movement));
+        if marks.map_or((None, None), |(place, movement)| (place.as_ref(), movement.as_ref()))
             != (place, movement)
         {
             let mut spec = (**pod.template).clone();
@@ -56,7 +55,7 @@ impl Decision {
     }
 }
 
-/// The first preferred node that will do. O(places and nodes tried × PreFilter).
+/// Returns the first preferred node that is feasible. O(reservations and nodes tried × PreFilter).
 pub(in crate::framework) fn preferred(
     framework: &Framework,
     cycle: Cycle<'_>,
@@ -66,14 +65,15 @@ pub(in crate::framework) fn preferred(
     if cycle.cluster.godel().is_none() {
         return Ok(None);
     }
-    match held(framework, cycle, &is_within)? {
+    match reserved(framework, cycle, &is_within)? {
         Some(decision) => Ok(Some(decision)),
-        None => wanted(cycle, filters, is_within),
+        None => requested(cycle, filters, is_within),
     }
 }
 
-/// A place that is held for the pod. Pods of groups have none: they are placed together.
-fn held(
+/// Returns the oldest feasible reservation for the pod. Pods of groups never use reservations, since they are placed
+/// together.
+fn reserved(
     framework: &Framework,
     cycle: Cycle<'_>,
     is_within: impl Fn(&NodeInfo<'_>) -> bool,
@@ -82,29 +82,29 @@ fn held(
     let placeholder = cycle.pod.template.reservation_placeholder();
     let (Some(places), Some(placeholder)) = (places, placeholder) else { return Ok(None) };
     let own = |place: &&Arc<ReservedPlace>| place.pod.namespace() == cycle.pod.namespace();
-    for place in places.available(placeholder).filter(own).take(MOST_TRIED) {
+    for place in places.available(placeholder).filter(own).take(MAX_TRIED) {
         if !cycle.cluster.node(place.node()).is_some_and(|node| is_within(&node)) {
             continue;
         }
-        // What the pod would find there: the one that holds it gives way.
+        // The pod sees the node without the pod that holds the reservation, which it replaces.
         let mut without = cycle.cluster.fork();
         if without.remove_pod(&place.pod.uid).is_err() {
             continue;
         }
         let Some(node) = without.node(place.node()) else { continue };
         let there = Cycle { cluster: &without, ..cycle };
-        // What plugins keep of a place that will not do is no other node's business.
+        // An infeasible reservation must not leave data of plugins in the state, since other nodes are tried next.
         let trial = cycle.state.clone();
-        if will_do(framework, Cycle { state: &trial, ..there }, node)? {
-            will_do(framework, there, node)?;
+        if is_feasible(framework, Cycle { state: &trial, ..there }, node)? {
+            is_feasible(framework, there, node)?;
             return Ok(Some(decision(node, Preferred::Place(place.pod.key()))));
         }
     }
     Ok(None)
 }
 
-/// A node on which a movement wants a pod of the owner.
-fn wanted(
+/// Returns the first feasible node on which a movement requests a pod of the owner.
+fn requested(
     cycle: Cycle<'_>,
     filters: &Filters<'_>,
     is_within: impl Fn(&NodeInfo<'_>) -> bool,
@@ -113,12 +113,14 @@ fn wanted(
     let (Some(movements), Some(owner)) = (cycle.cluster.movements(), owner) else {
         return Ok(None);
     };
-    // By node: how many pods are wanted, and the first movement that wants them.
+    // By node: the number of requested pods, and the first movement that requests them.
     let mut nodes: BTreeMap<&Name, (u64, &Name)> = BTreeMap::new();
-    for of in movements.suggestions(&owner) {
-        let waits_on = nodes_of_deleted(cycle.cluster, of.movement);
-        for (node, times) in of.nodes.into_iter().filter(|(node, _)| !waits_on.contains(node)) {
-            let (sum, _) = nodes.entry(node).or_insert((0, of.movement));
+    for suggestion in movements.suggestions(&owner) {
+        let waits_on = nodes_of_deleted(cycle.cluster, suggestion.movement);
+        for (node, times) in
+            suggestion.nodes.into_iter().filter(|(node, _)| !waits_on.contains(node))
+        {
+            let (sum, _) = nodes.entry(node).or_insert((0, suggestion.movement));
             *sum = sum.saturating_add(times);
         }
     }
@@ -133,8 +135,8 @@ fn wanted(
     Ok(None)
 }
 
-/// The nodes that pods which the movement deletes are still on. It wants nobody there
-/// before they are gone. O(deleted tasks × log n).
+/// Returns the nodes that still run pods which the movement deletes. The movement requests no pods there until these
+/// are gone. O(deleted tasks × log n).
 fn nodes_of_deleted<'c>(cluster: &'c Cluster, movement: &str) -> BTreeSet<&'c Name> {
     let movement = cluster.objects().movements.get("", movement);
     let deleted = movement.into_iter().flat_map(|movement| movement.deleted.iter());
@@ -142,7 +144,11 @@ fn nodes_of_deleted<'c>(cluster: &'c Cluster, movement: &str) -> BTreeSet<&'c Na
     there.map(|pod| pod.node().name()).collect()
 }
 
-fn will_do(framework: &Framework, cycle: Cycle<'_>, node: NodeInfo<'_>) -> Result<bool, Status> {
+fn is_feasible(
+    framework: &Framework,
+    cycle: Cycle<'_>,
+    node: NodeInfo<'_>,
+) -> Result<bool, Status> {
     let filters = framework.pre_filter(cycle);
     Ok(filters.rejected().is_none() && passes(&filters, node)?)
 }

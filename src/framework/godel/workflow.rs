@@ -1,11 +1,9 @@
-//! Parts of a cluster that are scheduled for themselves (Gödel's sub-clusters and
-//! switch types).
+//! Parts of a cluster that are scheduled independently (Gödel's sub-clusters and switch types).
 //!
-//! A sub-cluster is the nodes of one label value. What is of it is said once more by
-//! its pods' node selectors, so a pod that is decided on for a sub-cluster gets that
-//! selector where it lacks it: filters, spread domains, preemption and messages then
-//! agree, and the list of nodes that are looked at is shorter. Gödel hides the other
-//! nodes instead, so that pods there repel nobody; here they do.
+//! A sub-cluster is the set of nodes with one value of a label. A pod that is scheduled in a sub-cluster gets the
+//! corresponding node selector if it lacks it. Filters, topology domains, preemption and messages are then consistent
+//! without special cases, and fewer nodes are examined. Gödel hides the other nodes instead, so that anti-affinity of
+//! pods on these nodes has no effect there; here it does.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -15,41 +13,41 @@ use crate::snapshot::{Chunk, Cluster, NodeInfo};
 
 use crate::framework::{each_lane, each_same};
 
-/// The nodes whose label `key` is `value`; all nodes where `value` is empty.
+/// The nodes whose label `key` has the value `value`, or all nodes if `value` is empty.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SubCluster {
-    /// The label that tells sub-clusters apart (`--sub-cluster-key`).
+    /// The label that distinguishes sub-clusters (`--sub-cluster-key`).
     pub key: Name,
-    /// Which one.
+    /// The label's value, or an empty string for the whole cluster.
     pub value: Name,
 }
 
 impl SubCluster {
-    /// The nodes whose label `key` is `value`.
+    /// Creates the sub-cluster of the nodes whose label `key` has the value `value`.
     pub fn new(key: impl Into<Name>, value: impl Into<Name>) -> SubCluster {
         SubCluster { key: key.into(), value: value.into() }
     }
 
-    /// That of a pod, as its node selector says it.
+    /// Returns the sub-cluster that a pod's node selector requests.
     #[must_use]
     pub fn of(pod: &Pod, key: &Name) -> SubCluster {
         let value = pod.template.node_selector.get(key).unwrap_or_default();
         SubCluster { key: key.clone(), value: value.into() }
     }
 
-    /// Whether the node is of it.
+    /// Returns whether the node belongs to the sub-cluster.
     #[must_use]
     pub fn includes(&self, node: NodeInfo<'_>) -> bool {
         let label = || node.node().is_some_and(|node| self.is(node.labels.get(&self.key)));
         self.is_all() || label()
     }
 
-    /// Its nodes, in the order of the version. O(nodes).
+    /// Returns the sub-cluster's nodes in the order of the version. O(nodes).
     pub fn nodes<'a>(&self, cluster: &'a Cluster) -> impl Iterator<Item = NodeInfo<'a>> {
         cluster.nodes().filter(|node| self.includes(*node))
     }
 
-    /// Whether the pod's node selector asks for another one.
+    /// Returns whether the pod's node selector requests another sub-cluster.
     pub(in crate::framework) fn excludes(&self, pod: &Pod) -> bool {
         let asked = pod.template.node_selector.get(&self.key);
         !self.is_all() && asked.is_some() && !self.is(asked)
@@ -63,7 +61,8 @@ impl SubCluster {
         value == Some(&*self.value)
     }
 
-    /// The pod with its selector; none where the pod has one of this label.
+    /// Returns the pod with the sub-cluster's selector added, or `None` if the pod already has a selector for this
+    /// label.
     pub(in crate::framework) fn admit(&self, pod: &Pod) -> Option<Pod> {
         if self.is_all() || pod.template.node_selector.get(&self.key).is_some() {
             return None;
@@ -74,7 +73,7 @@ impl SubCluster {
         Some(Pod { template: Template::new(spec), ..pod.clone() })
     }
 
-    /// The lanes of `mask` whose nodes are of it.
+    /// Returns the lanes of `mask` whose nodes belong to the sub-cluster.
     pub(in crate::framework) fn lanes(&self, cluster: &Cluster, chunk: &Chunk, mask: u64) -> u64 {
         if self.is_all() {
             return mask;
@@ -91,10 +90,10 @@ impl SubCluster {
     }
 }
 
-/// A sub-cluster, and the pods of lately as they are there.
+/// A sub-cluster, and a cache of recent templates with its selector added.
 pub(in crate::framework) struct Admission {
     pub(in crate::framework) sub_cluster: SubCluster,
-    /// The last templates that lacked the selector, each beside the one that has it.
+    /// Recent templates without the selector, each with its copy that has the selector.
     known: VecDeque<(Arc<Template>, Arc<Template>)>,
 }
 
@@ -105,7 +104,7 @@ impl Admission {
         Admission { sub_cluster, known: VecDeque::new() }
     }
 
-    /// As [`SubCluster::admit`], which makes no template twice this way.
+    /// Returns the same as [`SubCluster::admit`], but reuses templates.
     pub(in crate::framework) fn admit(&mut self, pod: &Pod) -> Option<Pod> {
         let known = self.known.iter().find(|(given, _)| Arc::ptr_eq(given, &pod.template));
         if let Some((_, template)) = known {
@@ -118,19 +117,18 @@ impl Admission {
     }
 }
 
-/// Workflows as one number: bit `i` is that of guaranteed pods in sub-cluster `i`, bit
-/// `i + 31` that of best-effort pods there (framework/utils `SwitchType`).
+/// A set of workflows as a bit mask: bit `i` stands for guaranteed pods in sub-cluster `i`, and bit `i + 31` for
+/// best-effort pods there (framework/utils `SwitchType`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SwitchType(u64);
 
 impl SwitchType {
-    /// How many sub-clusters there can be.
+    /// The maximum number of sub-clusters.
     pub const SUB_CLUSTERS: u32 = 31;
-    /// All workflows.
+    /// The set of all workflows.
     pub const ALL: SwitchType = SwitchType((1 << (2 * SwitchType::SUB_CLUSTERS)) - 1);
 
-    /// The workflow of a class in the sub-cluster of this number; none where there can
-    /// be no such sub-cluster.
+    /// Returns the workflow of a class in the sub-cluster with this number, or `None` if the number is too large.
     #[must_use]
     pub fn new(class: PodClass, sub_cluster: u32) -> Option<SwitchType> {
         let first = match class {
@@ -140,13 +138,13 @@ impl SwitchType {
         (sub_cluster < SwitchType::SUB_CLUSTERS).then(|| SwitchType(1 << (first + sub_cluster)))
     }
 
-    /// As Gödel writes it.
+    /// Returns the bit mask in Gödel's format.
     #[must_use]
     pub fn bits(self) -> u64 {
         self.0
     }
 
-    /// Whether all workflows of `other` are among these.
+    /// Returns whether the set contains all workflows of `other`.
     #[must_use]
     pub fn contains(self, other: SwitchType) -> bool {
         self.0 & other.0 == other.0
@@ -161,9 +159,8 @@ impl std::ops::BitOr for SwitchType {
     }
 }
 
-/// The sub-clusters of a label, each under a number, so that [`SwitchType`]s can name their
-/// workflows (`GetOrCreateClusterIndex`). The cluster as a whole, of pods that name no
-/// sub-cluster, has number 0.
+/// The sub-clusters of a label, numbered so that a [`SwitchType`] can name their workflows (`GetOrCreateClusterIndex`).
+/// Number 0 is the whole cluster, for pods that request no sub-cluster.
 ///
 /// ```
 /// use portolan::framework::{SubClusters, SwitchType};
@@ -183,22 +180,22 @@ pub struct SubClusters {
 }
 
 impl SubClusters {
-    /// The sub-clusters of this label: only the cluster as a whole yet.
+    /// Creates the sub-clusters of this label, with only the whole cluster numbered.
     pub fn new(key: impl Into<Name>) -> SubClusters {
         let mut values = [const { None }; SwitchType::SUB_CLUSTERS as usize];
         values[0] = Some(Name::default());
         SubClusters { key: key.into(), values }
     }
 
-    /// The number of the sub-cluster with this value, if it has one.
+    /// Returns the number of the sub-cluster with this value, if it has one.
     #[must_use]
     pub fn number(&self, value: &str) -> Option<u32> {
-        let is_it = |known: &Option<Name>| known.as_deref() == Some(value);
-        self.values.iter().position(is_it).map(|at| at as u32)
+        let is_same = |known: &Option<Name>| known.as_deref() == Some(value);
+        self.values.iter().position(is_same).map(|at| at as u32)
     }
 
-    /// The number of the sub-cluster with this value, the lowest free one if it has none
-    /// yet; none if all numbers are in use: release one first.
+    /// Returns the number of the sub-cluster with this value. If it has none, assigns the lowest free number. Returns
+    /// `None` if all numbers are in use; one must then be released first.
     pub fn assign(&mut self, value: &str) -> Option<u32> {
         self.number(value).or_else(|| {
             let free = self.values.iter().position(Option::is_none)?;
@@ -207,16 +204,14 @@ impl SubClusters {
         })
     }
 
-    /// Frees the number of a sub-cluster that is not in use any more, and returns it. The
-    /// cluster as a whole keeps its number.
+    /// Frees the number of a sub-cluster that is no longer in use, and returns it. The whole cluster keeps its number.
     pub fn release(&mut self, value: &str) -> Option<u32> {
         let number = self.number(value).filter(|number| *number != 0)?;
         self.values[number as usize] = None;
         Some(number)
     }
 
-    /// The bit of a workflow; none if its sub-cluster has no number, or is one of another
-    /// label.
+    /// Returns the bit of a workflow, or `None` if its sub-cluster has no number or belongs to another label.
     #[must_use]
     pub fn switch_type(&self, workflow: &Workflow) -> Option<SwitchType> {
         let SubCluster { key, value } = &workflow.sub_cluster;
@@ -224,8 +219,8 @@ impl SubClusters {
         SwitchType::new(workflow.class, number)
     }
 
-    /// The workflows whose bits are set, guaranteed ones first, in the order of their
-    /// numbers. Bits of numbers that no sub-cluster has name none.
+    /// Returns the workflows in a set, guaranteed ones first, in the order of their numbers. Bits without a sub-cluster
+    /// are ignored.
     pub fn workflows(&self, of: SwitchType) -> impl Iterator<Item = Workflow> {
         let classes = [PodClass::Guaranteed, PodClass::BestEffort].into_iter();
         classes.flat_map(move |class| {
@@ -240,8 +235,8 @@ impl SubClusters {
     }
 }
 
-/// Pods of one class in one sub-cluster: they have a queue and a scheduler of their
-/// own, so that workflows go on beside each other.
+/// The pods of one class in one sub-cluster. Each workflow has its own queue and scheduler, so workflows run
+/// independently.
 ///
 /// ```
 /// use portolan::framework::{Algorithm, AlgorithmConfig, Framework, SubCluster, Workflow};
@@ -266,20 +261,20 @@ impl SubClusters {
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Workflow {
-    /// The class of its pods.
+    /// The class of the pods.
     pub class: PodClass,
-    /// Where they go. One without value is for pods that name none, and go anywhere.
+    /// The sub-cluster of the pods. An empty value stands for pods that request none and may run on any node.
     pub sub_cluster: SubCluster,
 }
 
 impl Workflow {
-    /// That of a pod, where sub-clusters are told apart by `key`.
+    /// Returns the workflow of a pod, with `key` as the label that distinguishes sub-clusters.
     #[must_use]
     pub fn of(pod: &Pod, key: &Name) -> Workflow {
         Workflow { class: pod.template.class, sub_cluster: SubCluster::of(pod, key) }
     }
 
-    /// Whether the pod is one of its own.
+    /// Returns whether the pod belongs to this workflow.
     #[must_use]
     pub fn serves(&self, pod: &Pod) -> bool {
         let value = pod.template.node_selector.get(&self.sub_cluster.key).unwrap_or_default();
@@ -313,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn a_scheduler_of_a_sub_cluster_looks_at_its_nodes_alone() {
+    fn scheduler_of_a_sub_cluster_examines_only_its_nodes() {
         let mut writer = cluster();
         for (value, nodes) in [("red", 67), ("blue", 67), ("green", 66), ("", 200)] {
             let sub_cluster = SubCluster::new(KEY, value);
@@ -322,7 +317,7 @@ mod tests {
             let node = writer.cluster().node(&decision.node).unwrap();
             assert!(sub_cluster.includes(node) && decision.looked_at <= nodes, "{decision:?}");
         }
-        // A node that changes its label changes its sub-cluster.
+        // A node whose label changes moves to another sub-cluster.
         let mut red = scheduler("red");
         let pod = pod("p").cpu(1150).build();
         assert_eq!(red.schedule(writer.cluster(), &pod).unwrap().feasible, 17);
@@ -331,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn what_fits_only_elsewhere_fits_nowhere_and_elsewhere_is_said_as_for_a_selector() {
+    fn nodes_outside_the_sub_cluster_are_rejected_as_by_a_node_selector() {
         let writer = cluster();
         let all = pod("p").cpu(1199).build();
         assert_eq!(&*scheduler("blue").schedule(writer.cluster(), &all).unwrap().node, "n199");
@@ -346,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_of_another_sub_cluster_goes_nowhere_not_even_where_it_is_nominated_to() {
+    fn pod_of_another_sub_cluster_is_rejected_even_if_nominated() {
         let writer = cluster();
         let blue = pod("p").node_selector(Labels::new([(KEY, "blue")]));
         let to_n1 = |pod: Pod| Pod { nominated_node_name: Some("n1".into()), ..pod };
@@ -358,7 +353,7 @@ mod tests {
             assert_eq!(red.decide(cycle), Err(ScheduleError::NoNodes));
             assert!(scheduler("blue").decide(cycle).is_ok());
         }
-        // Nor does one that asks for none, and is nominated to a node of another.
+        // A pod without a selector that is nominated to a node of another sub-cluster is not placed there, either.
         let pod = to_n1(pod("q").build());
         let decision = scheduler("red").schedule(writer.cluster(), &pod).unwrap();
         let node = writer.cluster().node(&decision.node).unwrap();
@@ -366,14 +361,14 @@ mod tests {
     }
 
     #[test]
-    fn a_sub_cluster_without_nodes_has_none() {
+    fn sub_cluster_without_nodes_reports_no_nodes() {
         let writer = cluster();
         let error = scheduler("black").schedule(writer.cluster(), &pod("p").build()).unwrap_err();
         assert_eq!(error, ScheduleError::NoNodes);
     }
 
     #[test]
-    fn a_pod_is_of_one_workflow() {
+    fn pod_belongs_to_exactly_one_workflow() {
         let key: Name = KEY.into();
         let plain = pod("p").build();
         let red = pod("r").node_selector(Labels::new([(KEY, "red")]));
@@ -387,7 +382,7 @@ mod tests {
     }
 
     #[test]
-    fn a_switch_type_has_a_bit_for_each_workflow() {
+    fn switch_type_has_one_bit_per_workflow() {
         let of = |class, n| SwitchType::new(class, n).unwrap();
         assert_eq!(of(PodClass::Guaranteed, 0).bits(), 1);
         assert_eq!(of(PodClass::BestEffort, 0).bits(), 1 << 31);
@@ -403,7 +398,7 @@ mod tests {
     }
 
     #[test]
-    fn bits_of_a_switch_type_are_workflows_and_back() {
+    fn switch_type_bits_round_trip_through_workflows() {
         let mut sub_clusters = SubClusters::new(KEY);
         assert_eq!((sub_clusters.number(""), sub_clusters.release("")), (Some(0), None));
         let regions: Vec<String> = (1..31).map(|n| format!("r{n}")).collect();
@@ -417,7 +412,7 @@ mod tests {
         let bits = all.iter().map(|workflow| sub_clusters.switch_type(workflow).unwrap());
         assert!(bits.clone().map(SwitchType::bits).is_sorted(), "as Gödel numbers them");
         assert_eq!(bits.reduce(|all, one| all | one), Some(SwitchType::ALL));
-        // A number that is released is another's next.
+        // The number of a released sub-cluster is assigned next.
         assert_eq!(sub_clusters.release("r7"), Some(7));
         assert_eq!(sub_clusters.workflows(SwitchType::ALL).count(), 60);
         assert_eq!(sub_clusters.switch_type(&all[7]), None);

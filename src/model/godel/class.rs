@@ -1,22 +1,23 @@
-//! Which of a node's two accounts a pod is charged to, and who starts it there
+//! Resource classes, which determine the account of a node that a pod is charged to, and launchers, which start pods
 //! (Gödel: util/pod `GetPodResourceType` and `GetPodLauncher`).
 
-/// The class of a pod's resources. Each class has an account of its own on every
-/// node: what pods of it may take, and what they take.
+/// The resource class of a pod. Every node has a separate account for each class, with its own allocatable and
+/// requested resources.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum PodClass {
-    /// It takes of what the node has (QoS levels `dedicated_cores` and
-    /// `shared_cores`): what every pod of Kubernetes does.
+    /// The pod uses the node's regular resources, as every Kubernetes pod does (QoS levels `dedicated_cores` and
+    /// `shared_cores`).
     #[default]
     Guaranteed,
-    /// It takes of what others have reserved and do not use (`reclaimed_cores`):
-    /// how much that is says the node's CustomNodeResource.
+    /// The pod uses resources that other pods have requested but do not use (`reclaimed_cores`). The node's
+    /// CustomNodeResource reports how much is available.
     BestEffort,
 }
 
 impl PodClass {
-    /// The class that a pod's annotations say: the QoS level first, then the
-    /// resource type. What neither knows is guaranteed, as Gödel accounts it.
+    /// Returns the class that a pod's annotations specify. The QoS level takes precedence over the resource type.
+    /// Without a recognized value, the class is guaranteed, as in Gödel.
     #[must_use]
     pub fn of(qos_level: Option<&str>, resource_type: Option<&str>) -> PodClass {
         match (qos_level, resource_type) {
@@ -26,7 +27,7 @@ impl PodClass {
         }
     }
 
-    /// As Gödel's annotation writes it.
+    /// Returns the value used in Gödel's annotation.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -36,20 +37,21 @@ impl PodClass {
     }
 }
 
-/// Who starts a pod on its node.
+/// The agent that starts a pod on its node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum Launcher {
-    /// The kubelet: there has to be a Node.
+    /// The kubelet, which requires a Node object.
     #[default]
     Kubelet,
-    /// A node manager, as of YARN: there has to be an NMNode.
+    /// A node manager such as YARN's, which requires an NMNode object.
     NodeManager,
-    /// The pod names another one, which no node has.
+    /// The pod names an unknown launcher, which no node has.
     Unknown,
 }
 
 impl Launcher {
-    /// The launcher that a pod's annotation says: the kubelet where there is none.
+    /// Returns the launcher that a pod's annotation specifies; the default is the kubelet.
     #[must_use]
     pub fn of(annotation: Option<&str>) -> Launcher {
         match annotation {
@@ -59,7 +61,7 @@ impl Launcher {
         }
     }
 
-    /// As Gödel's annotation writes it; empty for an unknown one.
+    /// Returns the value used in Gödel's annotation, or an empty string for an unknown launcher.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -75,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_known_qos_level_decides_before_the_resource_type() {
+    fn a_known_qos_level_overrides_the_resource_type() {
         use PodClass::{BestEffort, Guaranteed};
         for (qos, resource_type, class) in [
             (None, None, Guaranteed),
@@ -91,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn an_illegal_class_is_guaranteed_and_an_illegal_launcher_is_none() {
+    fn an_unknown_class_is_guaranteed_and_an_unknown_launcher_is_unknown() {
         assert_eq!(PodClass::of(Some("x"), Some("y")), PodClass::Guaranteed);
         assert_eq!(Launcher::of(Some("docker")), Launcher::Unknown);
         assert_eq!(Launcher::of(None), Launcher::Kubelet);

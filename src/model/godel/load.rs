@@ -1,18 +1,20 @@
-//! What the pods of a node use, as an agent on it measured.
+//! The measured resource usage of a node's pods.
 
 use crate::model::{Bytes, MilliCpu, Name, PodClass, Timestamp};
 
-/// An amount of what is measured: cpu and memory.
+/// A measured usage of cpu and memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct Usage {
-    /// Cpu.
+    /// The cpu.
     pub cpu: MilliCpu,
-    /// Memory.
+    /// The memory.
     pub memory: Bytes,
 }
 
 impl Usage {
-    /// Both together, at most what there are numbers for.
+    /// Adds both usages, saturating.
     #[must_use]
     pub fn plus(self, other: Usage) -> Usage {
         Usage {
@@ -22,34 +24,38 @@ impl Usage {
     }
 }
 
-/// What was measured of the pods of one QoS level (`GroupMetricInfo`).
+/// The measurements for the pods of one QoS level (`GroupMetricInfo`).
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct GroupMetric {
-    /// The class that the level is of.
+    /// The class that the QoS level belongs to.
     pub class: PodClass,
-    /// What the pods use together (`genericUsage`).
+    /// The total usage of the pods (`genericUsage`).
     pub usage: Usage,
     /// The pods, as `namespace/name` (`podList`).
     pub pods: Vec<Name>,
 }
 
-/// What was measured of the pods of one class.
+/// The measurements for the pods of one class.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(from = "crate::model::serialized::Profile"))]
 pub struct Profile {
-    /// What they use together.
+    /// The total usage of the pods.
     pub usage: Usage,
-    /// Which they are, as `namespace/name`, in order.
-    pods: Box<[Name]>,
+    /// The pods, as `namespace/name`, sorted.
+    pub(in crate::model) pods: Box<[Name]>,
 }
 
 impl Profile {
-    /// The pods that were measured, as `namespace/name`.
+    /// Returns the measured pods, as `namespace/name`.
     #[must_use]
     pub fn pods(&self) -> &[Name] {
         &self.pods
     }
 
-    /// Whether a pod was among those measured. O(log pods); nothing is allocated.
+    /// Returns `true` if the pod was measured. O(log pods); allocates nothing.
     #[must_use]
     pub fn has(&self, namespace: &str, name: &str) -> bool {
         let wanted = || namespace.bytes().chain([b'/']).chain(name.bytes());
@@ -57,19 +63,20 @@ impl Profile {
     }
 }
 
-/// What an agent measured on a node (`status.nodeMetricStatus` of a
-/// CustomNodeResource).
+/// The measurements of a node's agent (`status.nodeMetricStatus` of a CustomNodeResource).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct NodeMetrics {
-    /// When it did.
+    /// The time of the measurement.
     pub updated: Option<Timestamp>,
     guaranteed: Profile,
     best_effort: Profile,
 }
 
 impl NodeMetrics {
-    /// What these groups make together, by class (Gödel: load_aware_store
-    /// `newPodMetricInfos`). O(pods × log pods).
+    /// Merges the groups of each class into a profile (Gödel: load_aware_store `newPodMetricInfos`). O(pods × log
+    /// pods).
     #[must_use]
     pub fn new(
         updated: Option<Timestamp>,
@@ -95,7 +102,7 @@ impl NodeMetrics {
         metrics
     }
 
-    /// What was measured of the pods of a class.
+    /// Returns the measurements for the pods of `class`.
     #[must_use]
     pub fn of(&self, class: PodClass) -> &Profile {
         match class {

@@ -1,4 +1,4 @@
-//! Gödel's objects, and what pods and nodes say in its annotations.
+//! Gödel's objects, and the data that Gödel stores in annotations of pods and nodes.
 
 mod class;
 mod load;

@@ -1,55 +1,62 @@
-//! What a rescheduler wants moved, and where to.
+//! Movements: a rescheduler's decisions about which pods to evict and where their replacements should run.
 
 use crate::model::{Name, OwnerKey, Timestamp, Uid};
 
-/// A pod as a movement names it (`TaskInfo`).
+/// A pod referenced by a movement (`TaskInfo`).
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct MovementTask {
-    /// Its namespace.
+    /// The namespace.
     pub namespace: Name,
-    /// Its name.
+    /// The name.
     pub name: Name,
-    /// Its uid.
+    /// The uid.
     pub uid: Uid,
-    /// Its node; empty where the movement names none.
+    /// The node; empty if the movement names none.
     pub node: Name,
 }
 
-/// How many pods of an owner a node should get (`RecommendedNode`).
+/// The number of pods of an owner that a node should get (`RecommendedNode`).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct RecommendedNode {
-    /// The node.
+    /// The name of the node.
     pub node: Name,
     /// `desiredPodCount`.
     pub desired: u64,
-    /// `actualPods`: those that are known to have come.
+    /// `actualPods`: the pods that are known to have been placed there.
     pub actual: Box<[MovementTask]>,
 }
 
-/// Where the pods of one owner should go (`status.owners`).
+/// The recommended nodes for the pods of one owner (`status.owners`).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct MovementOwner {
-    /// Whose pods.
+    /// The owner of the pods.
     pub owner: OwnerKey,
-    /// `recommendedNodes`. Of several entries for one node the last is what counts.
+    /// `recommendedNodes`. If several entries name one node, the last one applies.
     pub nodes: Box<[RecommendedNode]>,
 }
 
-/// A round of rescheduling (`Movement` of scheduling.godel.kubewharf.io): pods that a
-/// rescheduler evicts, and nodes that it suggests for those that replace them. A pod
-/// that uses a suggestion says so by the annotation `movement-name`.
+/// A round of rescheduling (`Movement` of scheduling.godel.kubewharf.io): the pods that a rescheduler evicts, and the
+/// nodes that it recommends for their replacements. A pod that uses a recommendation records it in the annotation
+/// `movement-name`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct Movement {
-    /// Name; movements are of no namespace.
+    /// The name; movements are not namespaced.
     pub name: Name,
-    /// `spec.creator`: the algorithm.
+    /// `spec.creator`: the algorithm that made the decisions.
     pub creator: Name,
-    /// `metadata.creationTimestamp`: how long nodes wait for evicted pods to go counts
-    /// from here.
+    /// `metadata.creationTimestamp`: the start of the period for which nodes wait for evicted pods to leave.
     pub creation_time: Option<Timestamp>,
-    /// `spec.generation`: which round of decisions it is.
+    /// `spec.generation`: the number of the round.
     pub round: u64,
-    /// `spec.deletedTasks`: the pods that are evicted.
+    /// `spec.deletedTasks`: the pods to evict.
     pub deleted: Box<[MovementTask]>,
     /// `status.owners`.
     pub owners: Box<[MovementOwner]>,

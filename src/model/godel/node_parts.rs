@@ -1,22 +1,24 @@
-//! What a node may be made of beside a Node: an NMNode and a CustomNodeResource
-//! of its name, as Gödel has them, and how they become one.
+//! The objects that describe a Gödel node beside its Node, namely an NMNode and a CustomNodeResource of the same name,
+//! and how they are merged.
 
 use crate::model::{
     Labels, Name, Node, NodeLabels, NodeMetrics, NumaZone, PodClass, Quantity, ResourceList,
     Resources, Taint, Usage, ZoneKey,
 };
 
-/// What there is on a node: amounts of resources, and places for pods.
+/// The capacity of a node: amounts of resources and a number of pods.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct NodeResources {
-    /// Resources.
+    /// The resources.
     pub resources: Resources,
-    /// How many pods there is place for.
+    /// The maximum number of pods.
     pub pods: i64,
 }
 
 impl NodeResources {
-    /// The first resource with a negative amount, if any.
+    /// Returns the first resource with a negative amount, or `None` if there is none.
     pub(crate) fn negative(&self) -> Option<Name> {
         let pods = || (self.pods < 0).then(|| "pods".into());
         self.resources.negative().or_else(pods)
@@ -29,15 +31,18 @@ impl From<&ResourceList> for NodeResources {
     }
 }
 
-/// A machine as its node manager reports it (`NMNode` of
-/// node.godel.kubewharf.io/v1alpha1): pods that a node manager starts need one.
+/// A machine as its node manager reports it (`NMNode` of node.godel.kubewharf.io/v1alpha1). Pods that a node manager
+/// starts require one.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(from = "crate::model::serialized::NmNode"))]
 pub struct NmNode {
-    /// Its name: the same as the Node's, where the machine has both.
+    /// The name. It equals the Node's name if the machine has both objects.
     pub name: Name,
-    /// Its labels.
+    /// The labels.
     pub labels: NodeLabels,
-    /// Its zone, from the labels.
+    /// The zone, derived from the labels.
+    #[cfg_attr(feature = "serde", serde(skip_serializing))]
     pub zone: ZoneKey,
     /// `spec.taints`.
     pub taints: Box<[Taint]>,
@@ -45,14 +50,14 @@ pub struct NmNode {
     pub capacity: ResourceList,
     /// `status.resourceAllocatable`.
     pub allocatable: ResourceList,
-    /// The scheduler whose part of the nodes it is of, as a Node says it.
+    /// The scheduler whose partition the node belongs to, with the same meaning as for a Node.
     pub scheduler: Option<Name>,
-    /// `metadata.resourceVersion`, 0 where absent.
+    /// `metadata.resourceVersion`, or 0 if absent.
     pub resource_version: u64,
 }
 
 impl NmNode {
-    /// One that reports nothing yet.
+    /// Creates an NMNode that reports no resources yet.
     pub fn new(name: impl Into<Name>) -> NmNode {
         NmNode {
             name: name.into(),
@@ -66,7 +71,7 @@ impl NmNode {
         }
     }
 
-    /// The same with these labels.
+    /// Sets the labels and the zone derived from them.
     #[must_use]
     pub fn with_labels(mut self, labels: &Labels) -> NmNode {
         self.labels = NodeLabels::new(labels);
@@ -74,7 +79,7 @@ impl NmNode {
         self
     }
 
-    /// The same with what it has, and what pods may take of it.
+    /// Sets the capacity and the allocatable resources.
     #[must_use]
     pub fn with_resources(mut self, capacity: ResourceList, allocatable: ResourceList) -> NmNode {
         self.capacity = capacity;
@@ -82,14 +87,13 @@ impl NmNode {
         self
     }
 
-    /// The node that this makes, alone or with the Node of its name: what
-    /// scheduling reads (Gödel: framework/api `getAllocatableResources`).
+    /// Returns the node that scheduling reads, made from this object alone or merged with the Node of the same name
+    /// (Gödel: framework/api `getAllocatableResources`).
     ///
-    /// With both, everything is the Node's but what pods may take: of a resource
-    /// that the Node has, what the node manager keeps for itself goes off (its
-    /// capacity less its allocatable, where it says both), never below zero; one
-    /// that the Node lacks is the node manager's. A Node that names cpu, memory,
-    /// ephemeral storage or pods as 0 counts as one that lacks it. O(resources).
+    /// If both exist, everything except the allocatable resources is taken from the Node. For a resource that the Node
+    /// has, the amount that the node manager keeps for itself (its capacity minus its allocatable amount, if it reports
+    /// both) is subtracted, but the result is never negative. A resource that the Node lacks is taken from the node
+    /// manager. An amount of 0 for the Node's cpu, memory, ephemeral storage or pods counts as lacking. O(resources).
     ///
     /// ```
     /// use portolan::model::{NmNode, Quantity, ResourceList, node};
@@ -103,7 +107,7 @@ impl NmNode {
     #[must_use]
     pub fn node(&self, node: Option<&Node>) -> Node {
         let Some(node) = node else { return self.alone() };
-        // Said in full: what pods may take is about to be another amount.
+        // The capacity is set explicitly, because the allocatable amount that it defaults to is about to change.
         let mut merged = Node { capacity: Some(Box::new(node.capacity())), ..node.clone() };
         let mut scalars: Vec<(Name, i64)> =
             merged.allocatable.scalars.iter().map(|(name, n)| (name.clone(), n)).collect();
@@ -131,7 +135,7 @@ impl NmNode {
         merged
     }
 
-    /// A resource of which it reports less than nothing, if there is one.
+    /// Returns the name of a resource with a negative amount, or `None` if there is none.
     pub(crate) fn negative(&self) -> Option<Name> {
         [&self.capacity, &self.allocatable].into_iter().find_map(ResourceList::negative)
     }
@@ -155,37 +159,39 @@ impl NmNode {
     }
 }
 
-/// What of an amount is left when some of it is kept back: nothing at least.
+/// Subtracts `kept` from `amount`; the result is never negative.
 fn less(amount: i64, kept: i64) -> i64 {
     amount.saturating_sub(kept).max(0)
 }
 
-/// How a quantity of a resource becomes an amount: thousandths of cpu, and whole
-/// numbers of all else, rounded up.
+/// Returns the function that converts a quantity of the resource to an amount: thousandths for cpu, whole numbers for
+/// everything else, both rounded up.
 fn unit_of(name: &str) -> fn(Quantity) -> i64 {
     if name == "cpu" { Quantity::milli_value } else { Quantity::value }
 }
 
-/// What an agent reports of a machine beside its Node (`CustomNodeResource` of
-/// node.katalyst.kubewharf.io/v1alpha1): above all how much of what others have
-/// reserved best-effort pods may take.
+/// An agent's report on a machine, in addition to its Node (`CustomNodeResource` of
+/// node.katalyst.kubewharf.io/v1alpha1). Most importantly, it reports how much of the resources reserved by other pods
+/// best-effort pods may use.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct CustomNodeResource {
-    /// Its name: the node's.
+    /// The name, which is the node's.
     pub name: Name,
-    /// `status.resources.allocatable`: what best-effort pods may take.
+    /// `status.resources.allocatable`: the resources that best-effort pods may use.
     pub allocatable: NodeResources,
-    /// Its NUMA nodes, of `status.topologyZone`.
+    /// The NUMA nodes, from `status.topologyZone`.
     pub numa: Box<[NumaZone]>,
-    /// `status.nodeMetricStatus`: what its pods use. What that makes of the node says
-    /// [`NodeInfo::load`](crate::snapshot::NodeInfo::load).
+    /// `status.nodeMetricStatus`: the measured usage of the node's pods.
+    /// [`NodeInfo::load`](crate::snapshot::NodeInfo::load) derives the node's load from it.
     pub metrics: Option<Box<NodeMetrics>>,
-    /// `metadata.resourceVersion`, 0 where absent.
+    /// `metadata.resourceVersion`, or 0 if absent.
     pub resource_version: u64,
 }
 
 impl CustomNodeResource {
-    /// One that offers this to best-effort pods.
+    /// Creates an object that offers `allocatable` to best-effort pods.
     pub fn new(name: impl Into<Name>, allocatable: &ResourceList) -> CustomNodeResource {
         CustomNodeResource {
             name: name.into(),
@@ -196,13 +202,13 @@ impl CustomNodeResource {
         }
     }
 
-    /// A resource of which it reports less than nothing, if there is one: offered,
-    /// of a NUMA node, or in use.
+    /// Returns the name of a resource with a negative amount (offered, of a NUMA node, or in use), or `None` if there
+    /// is none.
     pub(crate) fn negative(&self) -> Option<Name> {
-        let of_numa = || {
+        let in_numa = || {
             self.numa.iter().find_map(|zone| {
-                let given = zone.allocations.iter().map(|(_, given)| given);
-                [&zone.allocatable].into_iter().chain(given).find_map(ResourceList::negative)
+                let allocated = zone.allocations.iter().map(|(_, allocated)| allocated);
+                [&zone.allocatable].into_iter().chain(allocated).find_map(ResourceList::negative)
             })
         };
         let in_use = || {
@@ -212,7 +218,7 @@ impl CustomNodeResource {
                 Resources { cpu, memory, ..Resources::default() }.negative()
             })
         };
-        self.allocatable.negative().or_else(of_numa).or_else(in_use)
+        self.allocatable.negative().or_else(in_numa).or_else(in_use)
     }
 }
 
@@ -226,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_node_manager_keeps_goes_off_and_what_only_it_has_is_added() {
+    fn a_node_managers_share_is_subtracted_and_its_own_resources_are_added() {
         let kubelet = node("n")
             .cpu(10_000)
             .memory(100)
@@ -240,7 +246,10 @@ mod tests {
         );
         let merged = nm_node.node(Some(&kubelet));
         assert_eq!(merged.allocatable.cpu.0, 6_000);
-        assert_eq!(merged.allocatable.memory.0, 100, "more than it has is nothing kept");
+        assert_eq!(
+            merged.allocatable.memory.0, 100,
+            "allocatable beyond the capacity keeps nothing"
+        );
         assert_eq!(merged.allowed_pods, 105);
         let scalar = |name| merged.allocatable.scalars.get(name);
         assert_eq!(scalar("a.com/x"), Some(0), "never below zero");
@@ -255,10 +264,10 @@ mod tests {
         assert_eq!(nm_node.node(Some(&kubelet)).allocatable.cpu.0, 10_000);
     }
 
-    /// Gödel tells a resource of amount 0 from one that is not named; of those that
-    /// every node has this engine keeps the amount alone.
+    /// Gödel distinguishes a resource with amount 0 from an absent one. For the resources that every node has, this
+    /// engine stores only the amount.
     #[test]
-    fn a_zero_of_the_nodes_own_counts_as_not_named() {
+    fn a_zero_amount_in_the_node_counts_as_absent() {
         let kubelet = node("n").cpu(0).resource("a.com/x", Quantity::whole(0)).build();
         let nm_node =
             NmNode::new("n").with_resources(list(&[]), list(&[("cpu", 2), ("a.com/x", 2)]));
@@ -268,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn alone_it_is_what_it_says() {
+    fn an_nm_node_alone_becomes_a_node() {
         let labels = Labels::new([(HOSTNAME, "h"), ("topology.kubernetes.io/zone", "z")]);
         let nm_node = NmNode::new("n")
             .with_labels(&labels)

@@ -1,57 +1,58 @@
-//! NUMA nodes: what a machine's parts have, and who was given what of them.
+//! NUMA nodes: their allocatable resources and the allocations to pods.
 
 use crate::model::{Name, Quantity, QuantityError, ResourceList};
 
-/// A NUMA node of a machine, as a CustomNodeResource says (`status.topologyZone`, a
-/// zone of type Numa in one of type Socket).
+/// A NUMA node of a machine, as reported in a CustomNodeResource (`status.topologyZone`, a zone of type Numa inside one
+/// of type Socket).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct NumaZone {
-    /// Its number on the machine.
+    /// The number of the NUMA node on its machine.
     pub id: u32,
-    /// The socket that it belongs to.
+    /// The socket that the NUMA node belongs to.
     pub socket: u32,
-    /// What may be taken of it.
+    /// The allocatable resources.
     pub allocatable: ResourceList,
-    /// What the agent on the machine gave away of it: to which pod, as
-    /// `namespace/name/uid`, how much.
+    /// The resources that the machine's agent has allocated to each pod, identified by `namespace/name/uid`.
     pub allocations: Box<[(Name, ResourceList)]>,
 }
 
-/// What a scheduler gave a pod of which NUMA nodes (annotation
-/// `godel.bytedance.com/micro-topology`), sorted by their numbers.
+/// The resources that a scheduler has allocated to a pod on each NUMA node (annotation
+/// `godel.bytedance.com/micro-topology`), sorted by the number of the NUMA node.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub struct MicroTopology(Box<[(u32, Amounts)]>);
+pub struct MicroTopology(pub(in crate::model) Box<[(u32, Amounts)]>);
 
-/// So much of each resource.
+/// The amounts by resource.
 type Amounts = Box<[(Name, Quantity)]>;
 
-/// A text is not a [`MicroTopology`].
+/// The error for text that is not a [`MicroTopology`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MicroTopologyError {
-    /// A part of it is not of the form `0:cpu=2,memory=4Gi`.
+    /// A part is not of the form `0:cpu=2,memory=4Gi`.
     #[error("{text:?} is not of the form NUMA:RESOURCE=QUANTITY,…")]
     Form {
-        /// The part.
+        /// The rejected part.
         text: String,
     },
-    /// An amount is no quantity.
+    /// An amount is not a quantity.
     #[error(transparent)]
     Quantity(#[from] QuantityError),
 }
 
 impl MicroTopology {
-    /// Reads `0:cpu=2,memory=4Gi;1:cpu=1`; an empty text and `null` give nothing.
-    /// Of a resource that is named twice for one NUMA node the last amount counts.
+    /// Parses text such as `0:cpu=2,memory=4Gi;1:cpu=1`. Empty text and `null` denote no allocation. If a resource
+    /// occurs twice for one NUMA node, the last amount wins.
     ///
     /// # Errors
     ///
-    /// The text is of another form, or an amount is no quantity.
+    /// Returns an error if the text has a different form or an amount is not a quantity.
     ///
     /// ```
     /// use portolan::model::MicroTopology;
     ///
-    /// let given = MicroTopology::parse("1:cpu=2;0:cpu=1,memory=4Gi")?;
-    /// assert_eq!(given.iter().map(|(numa, _)| numa).collect::<Vec<_>>(), [0, 1]);
+    /// let topology = MicroTopology::parse("1:cpu=2;0:cpu=1,memory=4Gi")?;
+    /// assert_eq!(topology.iter().map(|(numa, _)| numa).collect::<Vec<_>>(), [0, 1]);
     /// assert!(MicroTopology::parse("cpu=2").is_err());
     /// # Ok::<(), portolan::model::MicroTopologyError>(())
     /// ```
@@ -61,11 +62,11 @@ impl MicroTopology {
             return Ok(MicroTopology::default());
         }
         for part in text.split(';') {
-            let wrong = || MicroTopologyError::Form { text: part.to_owned() };
-            let (numa, amounts) = part.split_once(':').ok_or_else(wrong)?;
-            let list = all.entry(numa.parse().map_err(|_| wrong())?).or_default();
+            let malformed = || MicroTopologyError::Form { text: part.to_owned() };
+            let (numa, amounts) = part.split_once(':').ok_or_else(malformed)?;
+            let list = all.entry(numa.parse().map_err(|_| malformed())?).or_default();
             for amount in amounts.split(',') {
-                let (resource, quantity) = amount.split_once('=').ok_or_else(wrong)?;
+                let (resource, quantity) = amount.split_once('=').ok_or_else(malformed)?;
                 list.set(resource, quantity.parse::<Quantity>()?);
             }
         }
@@ -75,12 +76,12 @@ impl MicroTopology {
         Ok(MicroTopology(lists.collect()))
     }
 
-    /// Each NUMA node, with what was given of it.
+    /// Returns an iterator over the NUMA nodes and the amounts allocated on each.
     pub fn iter(&self) -> impl Iterator<Item = (u32, &[(Name, Quantity)])> {
         self.0.iter().map(|(numa, amounts)| (*numa, &**amounts))
     }
 
-    /// Whether nothing was given.
+    /// Returns `true` if nothing is allocated.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
@@ -92,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn texts_of_another_form_are_refused() {
+    fn malformed_text_is_refused() {
         for text in ["0", "0:", "x:cpu=1", "0:cpu", "0:cpu=1;", "-1:cpu=1", "0:cpu=y", "0:a=1:b=2"]
         {
             assert!(MicroTopology::parse(text).is_err(), "{text}");

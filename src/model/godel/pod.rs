@@ -1,32 +1,31 @@
-//! What a pod's annotations say to Gödel's schedulers, dispatcher and binder
-//! (`godel.bytedance.com/…`): which state the pod is in, and what it reserves,
-//! uses or preempts.
+//! The annotations by which Gödel's schedulers, dispatcher and binder communicate through a pod
+//! (`godel.bytedance.com/…`): the pod's state, and what it reserves, uses or preempts.
 //!
-//! Only what is read is kept, and in the template: pods without such annotations
-//! pay a null pointer a template. Annotations that name one pod (a node, a
-//! placeholder, victims) give that pod a template of its own while it has them.
+//! Only the annotations that are read are stored, and they are stored in the template: a template without such
+//! annotations pays one null pointer. Annotations that name a single pod (a node, a placeholder, victims) give that pod
+//! a template of its own while they are set.
 
 use std::fmt;
 
 use crate::model::{Name, OwnerReference, Pod, PodSpec, Template, Uid};
 
-/// Where a pod is on its way through dispatcher, scheduler and binder
-/// (util/pod/podstate.go).
+/// The state of a pod on its way through dispatcher, scheduler and binder (util/pod/podstate.go).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum PodState {
-    /// No scheduler has it yet.
+    /// No scheduler has been selected yet.
     Pending,
-    /// The dispatcher has given it to a scheduler.
+    /// The dispatcher has assigned the pod to a scheduler.
     Dispatched,
-    /// A scheduler has placed it, or nominated it to a node where others have to go
-    /// first; the binder has not decided yet. It counts on that node.
+    /// A scheduler has placed the pod, or has nominated it to a node whose victims must be removed first, and the
+    /// binder has not decided yet. The pod is counted on that node.
     Assumed,
-    /// It names its node.
+    /// The pod names its node.
     Bound,
 }
 
 impl PodState {
-    /// As the annotation `pod-state` says it.
+    /// Returns the value used in the annotation `pod-state`.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -44,82 +43,87 @@ impl fmt::Display for PodState {
     }
 }
 
-/// Annotations of an unbound pod that are together no state: Gödel's dispatcher
-/// resets such a pod. Until then it is on no node.
+/// The annotations of an unbound pod form no valid state. Gödel's dispatcher resets such a pod; until then the pod is
+/// on no node.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum AbnormalPodState {
-    /// A state that there is none of.
-    #[error("pod-state {0:?} is none of pending, dispatched, assumed")]
+    /// The state is not a known one.
+    #[error("pod-state {0:?} is not one of pending, dispatched, assumed")]
     Unknown(Name),
-    /// Pending, with a scheduler.
-    #[error("a pending pod has no selected-scheduler")]
+    /// A pending pod has a scheduler.
+    #[error("a pending pod must not have a selected-scheduler")]
     PendingWithScheduler,
-    /// Dispatched or assumed, without a scheduler.
-    #[error("a pod that is {0} has a selected-scheduler")]
+    /// A dispatched or assumed pod has no scheduler.
+    #[error("a pod in state {0} must have a selected-scheduler")]
     WithoutScheduler(PodState),
-    /// Pending or dispatched, with a node.
-    #[error("a pod that is {0} has neither assumed-node nor nominated-node")]
+    /// A pending or dispatched pod has a node.
+    #[error("a pod in state {0} must have neither assumed-node nor nominated-node")]
     WithNode(PodState),
-    /// Assumed, without a node.
-    #[error("an assumed pod has an assumed-node or a nominated-node")]
+    /// An assumed pod has no node.
+    #[error("an assumed pod must have an assumed-node or a nominated-node")]
     WithoutNode,
-    /// Assumed on a node, and nominated to one.
-    #[error("an assumed pod has not both an assumed-node and a nominated-node")]
+    /// An assumed pod has both an assumed and a nominated node.
+    #[error("an assumed pod must not have both an assumed-node and a nominated-node")]
     TwoNodes,
 }
 
-/// A node to which a pod goes once others are gone from there
-/// (annotation `nominated-node`).
+/// A node on which a pod can be placed once its victims are removed (annotation `nominated-node`).
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct NominatedNode {
-    /// The node.
+    /// The name of the node.
     pub node: Name,
-    /// The pods that go.
+    /// The pods to be preempted.
     pub victims: Box<[Victim]>,
 }
 
-/// A pod that goes for another.
+/// A pod to be preempted for another.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct Victim {
-    /// Its namespace.
+    /// The namespace.
     pub namespace: Name,
-    /// Its name.
+    /// The name.
     pub name: Name,
-    /// Its uid.
+    /// The uid.
     pub uid: Name,
 }
 
-/// The annotations of a pod that Gödel reads.
+/// The pod annotations that Gödel reads.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct GodelPod {
-    /// `pod-state`; empty is pending.
+    /// `pod-state`; empty means pending.
     pub state: Name,
-    /// `selected-scheduler`: the instance that is to place the pod, or did.
+    /// `selected-scheduler`: the scheduler instance that is to place the pod, or has placed it.
     pub selected_scheduler: Option<Name>,
     /// `assumed-node`.
     pub assumed_node: Option<Name>,
     /// `nominated-node`.
     pub nominated_node: Option<NominatedNode>,
-    /// `reservation`: what the pod has on its node is kept for a successor when it
-    /// goes.
+    /// `reservation`: when the pod is deleted, its resources on the node are reserved for a successor.
     pub reserves: bool,
-    /// `reservation-index`: the placeholder whose reservations the pod makes and
-    /// uses, where it is not that of its owner.
+    /// `reservation-index`: the placeholder whose reservations the pod creates and uses, if it differs from that of the
+    /// pod's owner.
     pub reservation_index: Option<Name>,
-    /// `matched-reservation-placeholder`: the placeholder pod, as `namespace/name`,
-    /// whose place this pod takes.
+    /// `matched-reservation-placeholder`: the placeholder pod, as `namespace/name`, whose reserved resources this pod
+    /// uses.
     pub matched_placeholder: Option<Name>,
-    /// `reservation-placeholder`: it runs nothing and holds a place for another.
+    /// `reservation-placeholder`: the pod runs nothing and reserves resources for another pod.
     pub is_placeholder: bool,
-    /// `movement-name`: the movement whose suggestion the pod's node was.
+    /// `movement-name`: the movement that recommended the pod's node.
     pub movement: Option<Name>,
-    /// `request-template`: what owns the pod where no workload does.
+    /// `request-template`: the owner of a pod that belongs to no workload.
     pub request_template: Option<Name>,
 }
 
 impl GodelPod {
-    /// The annotations that say this of which place or movement a pod goes by, with their
-    /// values: what a binder writes to the pod's object.
+    /// Returns the annotations, with their values, that record the matched placeholder and the movement; a binder
+    /// writes them to the pod's object.
     ///
     /// ```
     /// use portolan::model::GodelPod;
@@ -129,15 +133,16 @@ impl GodelPod {
     /// assert_eq!(written, [("godel.bytedance.com/movement-name", "m")]);
     /// ```
     pub fn annotations(&self) -> impl Iterator<Item = (&'static str, &str)> {
-        let place = self.matched_placeholder.as_deref();
-        let place = place.map(|of| ("godel.bytedance.com/matched-reservation-placeholder", of));
+        let placeholder = self.matched_placeholder.as_deref();
+        let placeholder =
+            placeholder.map(|key| ("godel.bytedance.com/matched-reservation-placeholder", key));
         let movement = self.movement.as_deref();
         let movement = movement.map(|name| ("godel.bytedance.com/movement-name", name));
-        place.into_iter().chain(movement)
+        placeholder.into_iter().chain(movement)
     }
 
-    /// The same of a bound pod: who placed it and where is over then, and pods of
-    /// one workload are alike again. None where nothing is left.
+    /// Removes the annotations that no longer apply once the pod is bound, namely the state, the selected scheduler and
+    /// the assumed node, so that pods of one workload share a template again. Returns `None` if no annotation remains.
     #[must_use]
     pub fn bound(self) -> Option<Box<GodelPod>> {
         let bound = GodelPod {
@@ -149,7 +154,7 @@ impl GodelPod {
         (bound != GodelPod::default()).then(|| Box::new(bound))
     }
 
-    /// Whether it says what [`GodelPod::bound`] leaves out.
+    /// Returns `true` if the pod has an annotation that [`GodelPod::bound`] removes.
     pub(crate) fn is_unbound(&self) -> bool {
         !self.state.is_empty() || self.selected_scheduler.is_some() || self.assumed_node.is_some()
     }
@@ -177,16 +182,18 @@ impl GodelPod {
     }
 }
 
-/// Whose pods a movement moves: a workload, a request template or a pod group.
+/// The owner whose pods a movement moves: a workload, a request template or a pod group.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct OwnerKey {
-    /// Its kind.
+    /// The kind.
     pub kind: Name,
-    /// Its namespace.
+    /// The namespace.
     pub namespace: Name,
-    /// Its name.
+    /// The name.
     pub name: Name,
-    /// Its uid; empty for what has none.
+    /// The uid; empty if the owner has none.
     pub uid: Name,
 }
 
@@ -197,9 +204,9 @@ impl fmt::Display for OwnerKey {
 }
 
 impl PodSpec {
-    /// The placeholder whose reservations pods of this template make and use: the
-    /// reservation index, else the name of a controlling StatefulSetExtension,
-    /// else the deployment, which the label `name` tells (`GetReservationPlaceholder`).
+    /// Returns the placeholder whose reservations pods of this template create and use: the reservation index,
+    /// otherwise the name of a controlling StatefulSetExtension, otherwise the name of the deployment from the label
+    /// `name` (`GetReservationPlaceholder`).
     #[must_use]
     pub fn reservation_placeholder(&self) -> Option<&str> {
         let index = self.godel.as_ref().and_then(|godel| godel.reservation_index.as_deref());
@@ -211,8 +218,8 @@ impl PodSpec {
         index.or_else(owner).or_else(label).filter(|placeholder| !placeholder.is_empty())
     }
 
-    /// Whether, with such a pod gone, others take its room: it holds a place, or one is
-    /// held for its successor, or the one that it took is held again.
+    /// Returns `true` if deleting such a pod does not free its resources: the pod is a placeholder, reserves resources
+    /// for a successor, or uses a reservation that becomes active again.
     pub(crate) fn keeps_its_room(&self) -> bool {
         self.godel.as_ref().is_some_and(|godel| {
             let reserves = godel.reserves && self.reservation_placeholder().is_some();
@@ -220,14 +227,14 @@ impl PodSpec {
         })
     }
 
-    /// Whether pods of this template hold places for others.
+    /// Returns `true` if pods of this template are placeholders.
     #[must_use]
     pub fn is_placeholder(&self) -> bool {
         self.godel.as_ref().is_some_and(|godel| godel.is_placeholder)
     }
 
-    /// Whose pods they are: a ReplicaSet's, StatefulSet's or StatefulSetExtension's,
-    /// else a request template's, else a pod group's (`GetPodOwner`).
+    /// Returns the owner of the pods: a ReplicaSet, StatefulSet or StatefulSetExtension, otherwise a request template,
+    /// otherwise a pod group (`GetPodOwner`).
     #[must_use]
     pub fn owner_key(&self) -> Option<OwnerKey> {
         const KINDS: [&str; 3] = ["ReplicaSet", "StatefulSet", "StatefulSetExtension"];
@@ -237,23 +244,23 @@ impl PodSpec {
             name: name.clone(),
             uid: uid.clone(),
         };
-        let of = |owner: &OwnerReference| key(&owner.kind, &owner.name, &owner.uid);
-        let named = |kind: &str, name: &Name| key(&kind.into(), name, &Name::default());
+        let workload = |owner: &OwnerReference| key(&owner.kind, &owner.name, &owner.uid);
+        let without_uid = |kind: &str, name: &Name| key(&kind.into(), name, &Name::default());
         let owner = self.owners.iter().find(|owner| KINDS.contains(&&*owner.kind));
         let template = || self.godel.as_ref()?.request_template.as_ref();
         owner
-            .map(of)
-            .or_else(|| template().map(|name| named("RequestTemplate", name)))
-            .or_else(|| self.scheduling_group.as_ref().map(|name| named("PodGroup", name)))
+            .map(workload)
+            .or_else(|| template().map(|name| without_uid("RequestTemplate", name)))
+            .or_else(|| self.scheduling_group.as_ref().map(|name| without_uid("PodGroup", name)))
     }
 }
 
 impl Pod {
-    /// Which state the pod is in. A pod without annotations is pending.
+    /// Returns the pod's state. A pod without annotations is pending.
     ///
     /// # Errors
     ///
-    /// Its annotations are together none.
+    /// Returns [`AbnormalPodState`] if the annotations form no valid state.
     pub fn state(&self) -> Result<PodState, AbnormalPodState> {
         if self.node_name.as_ref().is_some_and(|node| !node.is_empty()) {
             return Ok(PodState::Bound);
@@ -261,8 +268,8 @@ impl Pod {
         self.template.godel.as_ref().map_or(Ok(PodState::Pending), |godel| godel.state())
     }
 
-    /// The node that the pod counts on: its own, or the one that a scheduler has
-    /// assumed or nominated it to.
+    /// Returns the node on which the pod is counted: its own, or the one on which a scheduler has assumed it or to
+    /// which it has been nominated.
     #[must_use]
     pub fn placed_on(&self) -> Option<&Name> {
         match self.state().ok()? {
@@ -276,16 +283,15 @@ impl Pod {
         }
     }
 
-    /// The pod that holds the place of this one when it is gone
-    /// (`CreateReservationFakePod`): the same requests, ports and labels, of no group
-    /// and no movement, with no share of NUMA nodes.
+    /// Returns the placeholder that takes this pod's place when it is deleted (`CreateReservationFakePod`). It has the
+    /// same requests, ports and labels, but no pod group, no movement and no NUMA allocation.
     #[must_use]
     pub fn to_placeholder(&self) -> Pod {
         let reservation_index = self.template.reservation_placeholder().map(Into::into);
         let godel = GodelPod { is_placeholder: true, reservation_index, ..GodelPod::default() };
         let mut spec = (**self.template).clone();
         spec.godel = Some(Box::new(godel));
-        // It is no member that would let a group start.
+        // A placeholder must not count as a member and let a group start.
         spec.scheduling_group = None;
         spec.micro_topology = None;
         spec.numa_binding = false;
@@ -299,13 +305,13 @@ impl Pod {
         }
     }
 
-    /// The pod's namespace and name, as placeholders are called by.
+    /// Returns `namespace/name`, the form in which placeholders are referenced.
     #[must_use]
     pub fn key(&self) -> Name {
         format!("{}/{}", self.namespace(), self.name).into()
     }
 
-    /// Whether the dispatcher has given the pod to the scheduler instance of this name
+    /// Returns `true` if the dispatcher has assigned the pod to the scheduler instance `component`
     /// (`DispatchedPodOfThisScheduler`).
     ///
     /// ```
@@ -326,12 +332,12 @@ impl Pod {
         selected == Some(component) && self.state() == Ok(PodState::Dispatched)
     }
 
-    /// Whether schedulers of this type are to place the pod: it names them, the
-    /// default scheduler or none.
+    /// Returns `true` if schedulers of this type are responsible for the pod: the pod names this type, the default
+    /// scheduler, or no scheduler.
     #[must_use]
     pub fn is_for(&self, scheduler_type: &str) -> bool {
-        let named = self.template.scheduler_name.as_deref().unwrap_or_default();
-        named.is_empty() || named == scheduler_type || named == "default-scheduler"
+        let name = self.template.scheduler_name.as_deref().unwrap_or_default();
+        name.is_empty() || name == scheduler_type || name == "default-scheduler"
     }
 }
 
@@ -357,7 +363,7 @@ mod tests {
     }
 
     #[test]
-    fn annotations_say_which_of_four_states_a_pod_is_in() {
+    fn annotations_determine_the_state_of_a_pod() {
         assert_eq!(pod("p").build().state(), Ok(PodState::Pending));
         assert_eq!(with("", false, false, false).state(), Ok(PodState::Pending));
         assert_eq!(with("pending", false, false, false).state(), Ok(PodState::Pending));
@@ -368,39 +374,42 @@ mod tests {
     }
 
     #[test]
-    fn every_other_combination_is_named() {
+    fn every_other_combination_is_an_abnormal_state() {
         use AbnormalPodState as Abnormal;
-        let of = |state, scheduler, assumed, nominated| {
+        let error_of = |state, scheduler, assumed, nominated| {
             with(state, scheduler, assumed, nominated).state().unwrap_err()
         };
-        assert_eq!(of("bound", false, false, false), Abnormal::Unknown("bound".into()));
-        assert_eq!(of("", true, false, false), Abnormal::PendingWithScheduler);
-        assert_eq!(of("", false, true, false), Abnormal::WithNode(PodState::Pending));
+        assert_eq!(error_of("bound", false, false, false), Abnormal::Unknown("bound".into()));
+        assert_eq!(error_of("", true, false, false), Abnormal::PendingWithScheduler);
+        assert_eq!(error_of("", false, true, false), Abnormal::WithNode(PodState::Pending));
         assert_eq!(
-            of("dispatched", false, false, false),
+            error_of("dispatched", false, false, false),
             Abnormal::WithoutScheduler(PodState::Dispatched)
         );
-        assert_eq!(of("dispatched", true, false, true), Abnormal::WithNode(PodState::Dispatched));
         assert_eq!(
-            of("assumed", false, true, false),
+            error_of("dispatched", true, false, true),
+            Abnormal::WithNode(PodState::Dispatched)
+        );
+        assert_eq!(
+            error_of("assumed", false, true, false),
             Abnormal::WithoutScheduler(PodState::Assumed)
         );
-        assert_eq!(of("assumed", true, false, false), Abnormal::WithoutNode);
-        assert_eq!(of("assumed", true, true, true), Abnormal::TwoNodes);
+        assert_eq!(error_of("assumed", true, false, false), Abnormal::WithoutNode);
+        assert_eq!(error_of("assumed", true, true, true), Abnormal::TwoNodes);
     }
 
     #[test]
-    fn a_pod_counts_on_its_node_or_where_a_scheduler_put_it() {
-        let on = |pod: Pod| pod.placed_on().map(ToString::to_string);
-        assert_eq!(on(with("assumed", true, true, false)).as_deref(), Some("n1"));
-        assert_eq!(on(with("assumed", true, false, true)).as_deref(), Some("n2"));
-        assert_eq!(on(with("assumed", true, true, false).on("n3")).as_deref(), Some("n3"));
-        assert_eq!(on(with("dispatched", true, false, false)), None);
-        assert_eq!(on(with("assumed", true, true, true)), None);
+    fn a_pod_is_counted_on_its_bound_assumed_or_nominated_node() {
+        let node_of = |pod: Pod| pod.placed_on().map(ToString::to_string);
+        assert_eq!(node_of(with("assumed", true, true, false)).as_deref(), Some("n1"));
+        assert_eq!(node_of(with("assumed", true, false, true)).as_deref(), Some("n2"));
+        assert_eq!(node_of(with("assumed", true, true, false).on("n3")).as_deref(), Some("n3"));
+        assert_eq!(node_of(with("dispatched", true, false, false)), None);
+        assert_eq!(node_of(with("assumed", true, true, true)), None);
     }
 
     #[test]
-    fn a_placeholder_is_called_by_index_extension_or_deployment() {
+    fn the_placeholder_is_the_index_the_extension_or_the_deployment() {
         let owner = |kind: &str, controller| OwnerReference {
             api_version: "v1".into(),
             kind: kind.into(),
@@ -408,7 +417,7 @@ mod tests {
             uid: "u".into(),
             controller,
         };
-        let of = |index: Option<&str>, owners: Vec<OwnerReference>| {
+        let placeholder_of = |index: Option<&str>, owners: Vec<OwnerReference>| {
             let pod = pod("p").label("name", "deployment").spec(|spec| {
                 let reservation_index = index.map(Into::into);
                 spec.godel = Some(Box::new(GodelPod { reservation_index, ..Default::default() }));
@@ -417,13 +426,16 @@ mod tests {
             pod.build().template.reservation_placeholder().map(str::to_owned)
         };
         let extension = || vec![owner("StatefulSetExtension", true)];
-        assert_eq!(of(Some("index"), extension()).as_deref(), Some("index"));
-        assert_eq!(of(None, extension()).as_deref(), Some("owner"));
+        assert_eq!(placeholder_of(Some("index"), extension()).as_deref(), Some("index"));
+        assert_eq!(placeholder_of(None, extension()).as_deref(), Some("owner"));
         assert_eq!(
-            of(None, vec![owner("StatefulSetExtension", false)]).as_deref(),
+            placeholder_of(None, vec![owner("StatefulSetExtension", false)]).as_deref(),
             Some("deployment")
         );
-        assert_eq!(of(None, vec![owner("ReplicaSet", true)]).as_deref(), Some("deployment"));
+        assert_eq!(
+            placeholder_of(None, vec![owner("ReplicaSet", true)]).as_deref(),
+            Some("deployment")
+        );
         assert_eq!(pod("p").build().template.reservation_placeholder(), None);
     }
 }

@@ -1,46 +1,48 @@
-//! Places on nodes that are held for pods to come.
+//! Reservations of node resources for future pods.
 
 use std::time::Duration;
 
 use crate::model::{Name, Pod, Uid};
 
-/// How a reservation stands.
+/// The phase of a reservation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum ReservationPhase {
-    /// Not yet scheduled.
+    /// The reservation has not been scheduled yet.
     #[default]
     Pending,
-    /// The place is held.
+    /// The resources are reserved.
     Reserved,
-    /// A pod has it.
+    /// A pod uses the reserved resources.
     Matched,
-    /// It was held for too long.
+    /// The reservation has expired.
     TimeOut,
 }
 
-/// A place on a node that is held for a pod to come (`Reservation` of
-/// scheduling.godel.kubewharf.io): most often that of a pod which was deleted, kept
-/// for the one that replaces it.
+/// A reservation of resources on a node for a future pod (`Reservation` of scheduling.godel.kubewharf.io). Most often
+/// these are the resources of a deleted pod, reserved for the pod that replaces it.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct Reservation {
-    /// Namespace.
+    /// The namespace.
     pub namespace: Name,
-    /// Name: that of the pod which had the place.
+    /// The name, which is that of the pod whose resources are reserved.
     pub name: Name,
-    /// The pod that holds it ([`Pod::to_placeholder`]); its node is `spec.nodename`, its
-    /// reservation index says whose pods may have the place.
+    /// The placeholder pod ([`Pod::to_placeholder`]). Its node is `spec.nodename`, and its reservation index determines
+    /// which pods may use the reservation.
     pub pod: Pod,
-    /// How it stands.
+    /// The phase.
     pub phase: ReservationPhase,
-    /// The pod that has the place now (`status.currentOwners`).
+    /// The pod that currently uses the reservation (`status.currentOwners`).
     pub owner: Option<Uid>,
-    /// How long the controller keeps it (`spec.ttl`).
+    /// The time after which the controller expires the reservation (`spec.ttl`).
     pub ttl: Option<Duration>,
 }
 
 impl Reservation {
-    /// A reservation of the place of `pod`, on its node, as the controller makes one
-    /// when such a pod is deleted.
+    /// Creates a reservation of the resources of `pod` on its node, as the controller does when a pod that reserves is
+    /// deleted.
     ///
     /// ```
     /// use portolan::model::{Reservation, pod};
@@ -62,22 +64,23 @@ impl Reservation {
         }
     }
 
-    /// Whose pods may have the place; empty where it says none, and nobody's may.
+    /// Returns the placeholder key of the pods that may use the reservation. If it is empty, no pod may use the
+    /// reservation.
     #[must_use]
     pub fn placeholder(&self) -> &str {
         self.pod.template.reservation_placeholder().unwrap_or_default()
     }
 
-    /// The node on which the place is; none before the reservation was scheduled.
+    /// Returns the node of the reservation, or `None` if the reservation has not been scheduled yet.
     #[must_use]
     pub fn node(&self) -> Option<&Name> {
         self.pod.node_name.as_ref().filter(|node| !node.is_empty())
     }
 
-    /// Whether its pod takes part of its node (`ShouldOccupyResources`).
+    /// Returns `true` if the placeholder occupies resources of its node (`ShouldOccupyResources`).
     #[must_use]
     pub fn occupies(&self) -> bool {
-        let over = matches!(self.phase, ReservationPhase::Matched | ReservationPhase::TimeOut);
-        self.node().is_some() && !over
+        let is_over = matches!(self.phase, ReservationPhase::Matched | ReservationPhase::TimeOut);
+        self.node().is_some() && !is_over
     }
 }

@@ -1,10 +1,10 @@
-//! Nodes by what their pods use (Gödel: plugins/loadaware).
+//! Scores nodes by the load of their pods (Gödel: plugins/loadaware).
 //!
-//! The formula is NodeResourcesFit's for the least allocated, over another estimate of
-//! what is taken. By default that is what pods request, with Kubernetes' defaults; or
-//! it is what was measured, and of pods that were not a share of what they request
-//! ([`NodeInfo::load`]). Gödel may reject nodes whose measurement is old, too: what a
-//! node is worth would change with time alone here, and no version has a clock.
+//! The formula is the least-allocated strategy of NodeResourcesFit applied to another estimate of the used resources.
+//! By default that is the sum of the pods' requests, with Kubernetes' defaults. Alternatively it is the measured usage
+//! plus, for pods that were not measured, a share of their requests ([`NodeInfo::load`]). Gödel can also reject nodes
+//! with an expired measurement. That is not supported here, because verdicts would then change with time alone, and
+//! versions have no clock.
 
 use crate::framework::{
     Code, Cycle, Feasible, Filter, Plugin, Point, PreFilter, PreScore, Reads, Score, Status,
@@ -14,37 +14,34 @@ use crate::plugins::ResourceWeight;
 use crate::plugins::hints::{self, Interest};
 use crate::snapshot::{Chunk, Cluster, NodeInfo};
 
-/// Prefers nodes of which little is in use of what pods of the class may take, and
-/// rejects those of which too much is. Not in the default profile.
+/// Prefers nodes with the least load relative to what pods of the class may use, and rejects nodes whose load exceeds a
+/// threshold. Not part of the default profile.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LoadAware {
-    /// What is scored for guaranteed pods: nothing by default, so that these are not
-    /// scored. Of what is neither cpu nor memory nothing counts as free.
+    /// The resources scored for guaranteed pods. Empty by default, so guaranteed pods are not scored. Resources other
+    /// than cpu and memory score 0.
     pub guaranteed: Vec<ResourceWeight>,
-    /// What is scored for best-effort pods: cpu and memory by default.
+    /// The resources scored for best-effort pods: cpu and memory by default.
     pub best_effort: Vec<ResourceWeight>,
-    /// Goes by what was measured (`nodeMetricEstimator`) and not by requests
-    /// (`defaultEstimator`).
+    /// Uses measurements (`nodeMetricEstimator`) if set, and requests (`defaultEstimator`) otherwise.
     pub measured: Option<Measured>,
 }
 
-/// How what was measured counts; in each, none is what nobody said anything of.
+/// How measurements are used. An unset percentage disables the threshold or the scaling of that resource.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Measured {
-    /// Of which percentage of what there is no more may be measured
-    /// (`usageThresholds`).
+    /// The measured usage above which a node is rejected, in percent of the allocatable amount (`usageThresholds`).
     pub most: Percent,
-    /// Which percentage of what a pod requests it is taken to use
-    /// (`estimatedScalingFactors`).
+    /// The estimated usage of a pod that was not measured, in percent of its request (`estimatedScalingFactors`).
     pub used: Percent,
 }
 
-/// A percentage of cpu and one of memory.
+/// Percentages for cpu and memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Percent {
-    /// Of cpu.
+    /// The percentage for cpu.
     pub cpu: Option<i64>,
-    /// Of memory.
+    /// The percentage for memory.
     pub memory: Option<i64>,
 }
 
@@ -59,7 +56,7 @@ const NAME: &str = "LoadAware";
 const NOT_MEASURED: &str = "no metric info on this node";
 const EXCEEDED: &str = "NodeMetricInfo usage exceeds threshold";
 
-/// What a pod is taken to request that names no amount (util/non_zero.go).
+/// The assumed request of a pod that requests no amount (util/non_zero.go).
 const DEFAULT: Usage = Usage { cpu: MilliCpu(100), memory: Bytes(200 << 20) };
 
 impl LoadAware {
@@ -111,8 +108,8 @@ impl Plugin for LoadAware {
     }
 }
 
-/// What a pod requests, the default where it names no amount; a zero that it names is
-/// one, if all its containers do.
+/// Returns a pod's requests, with the default for a resource without a request. An explicit zero stays zero if all
+/// containers specify it.
 fn requested(template: &Template) -> Usage {
     let (incoming, scored) = (&template.resources.incoming, &template.resources.scored);
     let or_default = |named: i64, scored: i64, default: i64| match (named, scored) {
@@ -127,7 +124,7 @@ fn requested(template: &Template) -> Usage {
 }
 
 impl Percent {
-    /// That part of it, rounded as Gödel does; all where nobody says otherwise.
+    /// Returns this percentage of an amount, rounded as Gödel does, or the whole amount if the percentage is unset.
     fn of(self, usage: Usage) -> Usage {
         let part = |amount: i64, percent: Option<i64>| {
             percent.map_or(amount, |percent| (amount as f64 * percent as f64 / 100.0) as i64)
@@ -136,7 +133,7 @@ impl Percent {
         Usage { cpu: MilliCpu(cpu), memory: Bytes(memory) }
     }
 
-    /// Whether a part is more than that of the whole.
+    /// Returns whether `part` exceeds this percentage of `whole`.
     fn is_exceeded(self, part: Usage, whole: Usage) -> bool {
         let exceeds = |part: i64, whole: i64, percent: Option<i64>| {
             percent.is_some_and(|percent| part as f64 > percent as f64 / 100.0 * whole as f64)
@@ -146,7 +143,7 @@ impl Percent {
     }
 }
 
-/// What pods of a class may take of a node.
+/// Returns what pods of a class may use on a node.
 fn offered(node: NodeInfo<'_>, class: PodClass) -> Usage {
     let (chunk, at) = node.place();
     let account = chunk.account(class);
@@ -160,7 +157,7 @@ struct Threshold {
 }
 
 impl Filter for Threshold {
-    /// Gödel ends the whole cycle at a node that is not measured; here it is left out.
+    /// Gödel aborts the whole cycle at a node without measurements; here the node is rejected.
     fn filter(&self, node: NodeInfo<'_>) -> Option<Status> {
         let reason = if node.custom_node_resource().is_none() {
             NOT_MEASURED
@@ -172,7 +169,7 @@ impl Filter for Threshold {
         Some(Status::new(Code::UnschedulableAndUnresolvable, NAME, reason))
     }
 
-    /// What was measured stays, whoever goes.
+    /// Evicting pods does not change the measurements.
     fn reads(&self) -> Reads {
         Reads::Node
     }
@@ -220,7 +217,7 @@ impl Score for Least<'_> {
     }
 }
 
-/// The percentage of the whole that is not taken (`leastRequestedScore`).
+/// Returns the free percentage of the whole (`leastRequestedScore`).
 fn free(taken: i64, whole: i64) -> i64 {
     if whole <= 0 || taken > whole {
         return 0;
@@ -274,7 +271,7 @@ mod tests {
 
     /// The cases of Gödel's load_aware_test.go.
     #[test]
-    fn requests_of_the_class_are_scored_as_godel_scores_them() {
+    fn scores_by_requests_equal_those_of_godel() {
         let four = |name| custom(name, 4_000, 16 * GI);
         let sized = |pod: PodBuilder, n: i64| pod.cpu(n * 1_000).memory(n * GI);
         let mut writer = writer([four("n1"), four("n2")]);
@@ -294,7 +291,7 @@ mod tests {
     }
 
     const SHARES: Percent = Percent { cpu: Some(70), memory: Some(70) };
-    const MOST: Percent = Percent { cpu: Some(80), memory: Some(80) };
+    const THRESHOLDS: Percent = Percent { cpu: Some(80), memory: Some(80) };
 
     fn measured(usage: i64, pods: &[&str]) -> CustomNodeResource {
         let group = GroupMetric {
@@ -307,20 +304,20 @@ mod tests {
     }
 
     #[test]
-    fn what_was_measured_counts_whole_and_requests_as_the_share_that_is_used() {
+    fn measured_usage_counts_in_full_and_requests_in_part() {
         let pods = ["default/p0", "default/p2", "default/p5"];
         let mut writer = writer([measured(250, &pods)]);
         let small = |name: &str| best_effort(name).cpu(100).memory(100);
         for n in 0..5 {
             writer.add_pod(small(&format!("p{n}")).on("n").build()).unwrap();
         }
-        let plugin = plugin(Some(Measured { most: MOST, used: SHARES }));
+        let plugin = plugin(Some(Measured { most: THRESHOLDS, used: SHARES }));
         assert_eq!(scores(&writer, &plugin, &small("p").build()), [47]);
     }
 
     #[test]
-    fn a_node_is_left_out_that_is_not_measured_or_in_use_beyond_the_threshold() {
-        let threshold = Threshold { class: PodClass::BestEffort, most: MOST };
+    fn unmeasured_nodes_and_nodes_above_the_threshold_are_rejected() {
+        let threshold = Threshold { class: PodClass::BestEffort, most: THRESHOLDS };
         let mut writer = writer([measured(800, &[])]);
         let asked = |writer: &Writer| {
             let status = threshold.filter(writer.cluster().node("n").unwrap());
@@ -330,7 +327,7 @@ mod tests {
         writer.put_object(measured(801, &[])).unwrap();
         let code = Code::UnschedulableAndUnresolvable;
         assert_eq!(asked(&writer), Some((code, EXCEEDED.to_owned())));
-        // One that measures nothing yet is as good as one in no use.
+        // A CustomNodeResource without measurements counts as no load.
         writer.put_object(custom("n", 1_000, 1_000)).unwrap();
         assert_eq!(asked(&writer), None);
         let kind = crate::model::ObjectKind::CustomNodeResource;
@@ -340,7 +337,7 @@ mod tests {
 
     #[cfg(feature = "k8s")]
     #[test]
-    fn arguments_are_those_of_godel() {
+    fn arguments_follow_godel() {
         use crate::plugins::args::factory;
         use serde_json::{Value, json};
 

@@ -1,4 +1,4 @@
-//! Gödel's plugins.
+//! The plugins of Gödel.
 
 mod load_aware;
 mod pod_launcher;

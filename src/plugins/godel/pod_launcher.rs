@@ -1,13 +1,12 @@
-//! Pods and who is to start them (Gödel: plugins/podlauncher/pod_launcher.go).
+//! Launchers of pods (Gödel: plugins/podlauncher/pod_launcher.go).
 
 use crate::framework::{Code, Cycle, Filter, Plugin, Point, PreFilter, Status, each_lane};
 use crate::model::{Launcher, Pod};
 use crate::plugins::hints::{self, ClusterEvent, Hint, Interest};
 use crate::snapshot::{Chunk, Cluster, NodeInfo};
 
-/// Rejects nodes that lack what the pod's launcher needs: a Node for the kubelet,
-/// an NMNode for a node manager. Where there is no NMNode it is skipped for the
-/// kubelet's pods: all nodes are Nodes.
+/// Rejects nodes that lack the object of the pod's launcher: a Node for the kubelet, an NMNode for a node manager. Pods
+/// of the kubelet skip the filter if no NMNode exists, because then all nodes are Nodes.
 #[derive(Clone, Copy, Debug)]
 pub struct PodLauncher;
 
@@ -89,7 +88,7 @@ impl Filter for Launched {
         Some(self.reason())
     }
 
-    /// Whoever goes, the node stays what it is.
+    /// Evicting pods does not change the verdict on a node.
     fn resolvable(&self, _: &Cluster, _: &Chunk, _: u64) -> u64 {
         0
     }

@@ -1,4 +1,4 @@
-//! NodeResourcesFit: nodes that have more to give, and pods that take less.
+//! NodeResourcesFit: nodes with more allocatable resources, and pods with smaller requests.
 
 use crate::model::{Node, Object, Pod, PodClass, Resources};
 
@@ -12,8 +12,8 @@ pub(in crate::plugins) const EVENTS: &[Interest] = &[
     on(&[EventResource::CustomNodeResource], any(&[Actions::ADD, Actions::UPDATE_OTHER])),
 ];
 
-/// `ignores` says which resources the filter does not look at. (Kube-scheduler's hint
-/// looks at all of them, and leaves pods alone for which the node would do.)
+/// `ignores` returns whether the filter ignores a resource. Kube-scheduler's hint checks ignored resources too, and
+/// skips pods that would fit on the node.
 pub(in crate::plugins) fn hint(
     pod: &Pod,
     event: &ClusterEvent<'_>,
@@ -29,8 +29,8 @@ pub(in crate::plugins) fn hint(
         );
     }
     if let Some(node) = event.node() {
-        // What it gives to best-effort pods it does not say itself, and a Node that
-        // comes may be listed with that for the first time.
+        // A Node does not report what it offers to best-effort pods, but a new Node may make an existing
+        // CustomNodeResource count for the first time.
         if is_best_effort {
             return Hint::queue_if(event.action == Actions::ADD);
         }
@@ -49,7 +49,7 @@ pub(in crate::plugins) fn hint(
     }
 }
 
-/// Whether the pod would fit on the node if it were empty (`isFit`).
+/// Returns whether the pod would fit on the node if it were empty (`isFit`).
 fn fits(wanted: &Resources, has: &Resources, pods: i64, ignores: impl Fn(&str) -> bool) -> bool {
     pods >= 1
         && (wanted.cpu.0 == 0 || wanted.cpu <= has.cpu)
@@ -62,8 +62,7 @@ fn fits(wanted: &Resources, has: &Resources, pods: i64, ignores: impl Fn(&str) -
             .all(|(name, amount)| has.scalars.get(name).is_some_and(|has| amount <= has))
 }
 
-/// Whether the node has more of anything that the pod wants
-/// (`haveAnyRequestedResourcesIncreased`).
+/// Returns whether the node offers more of any resource that the pod requests (`haveAnyRequestedResourcesIncreased`).
 fn has_more(old: &Node, new: &Node, wanted: &Resources) -> bool {
     let (was, is) = (&old.allocatable, &new.allocatable);
     new.allowed_pods > old.allowed_pods
@@ -75,8 +74,7 @@ fn has_more(old: &Node, new: &Node, wanted: &Resources) -> bool {
         })
 }
 
-/// Whether another pod takes less of anything that this one wants
-/// (`isSchedulableAfterPodScaleDown`).
+/// Returns whether another pod requests less of any resource that this pod requests (`isSchedulableAfterPodScaleDown`).
 fn takes_less(was: &Resources, is: &Resources, wanted: &Resources) -> bool {
     (wanted.cpu.0 > 0 && is.cpu < was.cpu)
         || (wanted.memory.0 > 0 && is.memory < was.memory)

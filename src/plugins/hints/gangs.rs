@@ -1,4 +1,4 @@
-//! GangScheduling: the pods that a group lacks, and the group itself.
+//! GangScheduling: new pods of a group, and changes of the group.
 
 use crate::model::{Object, Pod, PodGroup};
 
@@ -9,7 +9,7 @@ pub(in crate::plugins) const EVENTS: &[Interest] = &[
     on(&[EventResource::PodGroup], any(&[Actions::ADD, Actions::UPDATE])),
 ];
 
-/// Another pod of the group appeared, or the group did, or it wants fewer pods than
+/// Queues the pod if another pod of its group was added, if the group was added, or if the group needs fewer pods than
 /// before.
 pub(in crate::plugins) fn completed(pod: &Pod, event: &ClusterEvent<'_>) -> Hint {
     if let Some(added) = event.pod() {

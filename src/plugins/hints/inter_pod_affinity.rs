@@ -1,10 +1,8 @@
-//! InterPodAffinity: pods that come, go or change their labels, and the domains that
-//! nodes are in.
+//! InterPodAffinity: pods that are added, removed or relabelled, and changes of nodes' topology domains.
 //!
-//! Where a pod is kept away by any of its anti-affinity terms, one pod that matched one
-//! of them and is gone may be enough. (Kube-scheduler's hint waits for a pod that
-//! matched all of them.) And where it is kept away by the terms of others, it has none
-//! that could say anything: it is tried whenever nodes come or change their labels.
+//! If a pod is rejected by one of its anti-affinity terms, the removal of one pod that matches any of the terms may be
+//! enough. Kube-scheduler's hint waits for a pod that matches all terms. If a pod without terms is rejected by the
+//! anti-affinity of existing pods, no term can be checked, so it is queued whenever nodes are added or relabelled.
 
 use crate::model::{Labels, Node, Pod, PodAffinityTerm, PodSpec};
 use crate::snapshot::Cluster;
@@ -33,24 +31,25 @@ impl<'a> Terms<'a> {
     }
 }
 
-/// A pod that terms may mean, with its namespace's labels.
-struct Meant<'a>(&'a PodSpec, &'a Labels);
+/// A pod that terms may select, with the labels of its namespace.
+struct Candidate<'a>(&'a PodSpec, &'a Labels);
 
-impl<'a> Meant<'a> {
-    fn new(cluster: &'a Cluster, pod: &'a Pod) -> Meant<'a> {
-        let of = cluster.objects().namespaces.get("", pod.namespace()).map(|of| &of.labels);
-        Meant(&pod.template, of.unwrap_or(const { &Labels::EMPTY }))
+impl<'a> Candidate<'a> {
+    fn new(cluster: &'a Cluster, pod: &'a Pod) -> Candidate<'a> {
+        let labels =
+            cluster.objects().namespaces.get("", pod.namespace()).map(|found| &found.labels);
+        Candidate(&pod.template, labels.unwrap_or(const { &Labels::EMPTY }))
     }
 
-    fn by_all(&self, terms: &[PodAffinityTerm]) -> bool {
-        !terms.is_empty() && terms.iter().all(|term| self.by(term))
+    fn selected_by_all(&self, terms: &[PodAffinityTerm]) -> bool {
+        !terms.is_empty() && terms.iter().all(|term| self.selected_by(term))
     }
 
-    fn by_any(&self, terms: &[PodAffinityTerm]) -> bool {
-        terms.iter().any(|term| self.by(term))
+    fn selected_by_any(&self, terms: &[PodAffinityTerm]) -> bool {
+        terms.iter().any(|term| self.selected_by(term))
     }
 
-    fn by(&self, term: &PodAffinityTerm) -> bool {
+    fn selected_by(&self, term: &PodAffinityTerm) -> bool {
         term.matches(&self.0.namespace, self.1, &self.0.labels)
     }
 }
@@ -70,19 +69,20 @@ pub(in crate::plugins) fn hint(pod: &Pod, event: &ClusterEvent<'_>, cluster: &Cl
     if !other.last().is_some_and(|other| has_node(other)) {
         return Hint::Skip;
     }
-    let meant = |other: &'_ Pod| {
-        let meant = Meant::new(cluster, other);
-        (meant.by_all(terms.near), meant.by_any(terms.apart))
+    let selected = |other: &'_ Pod| {
+        let selected = Candidate::new(cluster, other);
+        (selected.selected_by_all(terms.near), selected.selected_by_any(terms.apart))
     };
     Hint::queue_if(match (other.old.as_deref(), other.new.as_deref()) {
         (Some(old), Some(new)) => {
-            let (was, is) = (meant(old), meant(new));
+            let (was, is) = (selected(old), selected(new));
             (is.0 && !was.0) || (was.1 && !is.1)
         }
-        (None, Some(new)) => meant(new).0,
+        (None, Some(new)) => selected(new).0,
         (Some(old), None) => {
-            let keeps_away = Meant::new(cluster, pod).by_any(Terms::of(&old.template).apart);
-            meant(old).1 || keeps_away
+            let keeps_away =
+                Candidate::new(cluster, pod).selected_by_any(Terms::of(&old.template).apart);
+            selected(old).1 || keeps_away
         }
         (None, None) => false,
     })

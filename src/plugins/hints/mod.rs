@@ -1,9 +1,9 @@
-//! What may make a pod schedulable that a plugin rejected: each plugin's
-//! `EventsToRegister` and `isSchedulableAfter…` functions.
+//! Queueing hints: which events may make a rejected pod schedulable, after each plugin's `EventsToRegister` and
+//! `isSchedulableAfter…` functions.
 //!
-//! A hint may say `Queue` in vain, which costs a cycle, and must not say `Skip` where
-//! the event helps, which costs a pod five minutes. Where kube-scheduler's is known to
-//! do the latter, the one here does not, and says so.
+//! A hint may return `Queue` unnecessarily, which costs one scheduling cycle. It must not return `Skip` for an event
+//! that helps, which would delay the pod by five minutes. Kube-scheduler's hints do so in some known cases; the hints
+//! here do not, and their comments name the difference.
 
 pub(super) mod fit;
 pub(super) mod gangs;
@@ -22,7 +22,7 @@ const fn on(resources: &'static [EventResource], actions: Actions) -> Interest {
     Interest { resources, actions }
 }
 
-/// Those of these actions; `|` is not for constants.
+/// Returns the union of these actions, because `|` is not available in constants.
 const fn any(actions: &[Actions]) -> Actions {
     let mut all = Actions::NONE;
     let mut at = 0;
@@ -33,14 +33,14 @@ const fn any(actions: &[Actions]) -> Actions {
     all
 }
 
-/// Whether a pod is on a node, or room is kept for it there: others are judged as if
-/// it were.
+/// Returns whether a pod is on a node or is nominated to one, because other pods are judged as if a nominated pod were
+/// on its node.
 fn has_node(pod: &Pod) -> bool {
     let names = [&pod.node_name, &pod.nominated_node_name];
     names.into_iter().flatten().any(|name| !name.is_empty())
 }
 
-/// The pod as it was, where the event is that it left a node.
+/// Returns the removed pod if the event is that a pod left its node.
 fn gone<'a>(event: &ClusterEvent<'a>) -> Option<&'a Pod> {
     let pod = event.pod()?;
     match &pod.new {
@@ -49,7 +49,7 @@ fn gone<'a>(event: &ClusterEvent<'a>) -> Option<&'a Pod> {
     }
 }
 
-/// The pod as it is, where the event is a change of this very pod.
+/// Returns the new object if the event is a change of this very pod.
 fn itself<'a>(pod: &Pod, event: &ClusterEvent<'a>) -> Option<&'a Pod> {
     let new = event.pod()?.new.as_deref()?;
     (new.uid == pod.uid).then_some(new)

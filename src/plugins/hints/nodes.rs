@@ -1,5 +1,4 @@
-//! Plugins that look at the node alone: cordons, taints, affinity, ports, features;
-//! and scheduling gates.
+//! Plugins whose verdicts depend only on the node (cordons, taints, affinity, ports, features), and scheduling gates.
 
 use crate::model::{HostPort, Launcher, Node, Pod, Taint, Toleration};
 
@@ -7,7 +6,7 @@ use super::{Actions, ClusterEvent, EventResource, Hint, Interest, NODE, any, gon
 
 const POD: &[EventResource] = EventResource::PODS;
 
-/// SchedulingGates: a pod's own gates are gone.
+/// SchedulingGates: the pod's own gates were removed.
 pub(in crate::plugins) const GATES: &[Interest] =
     &[on(POD, Actions::UPDATE_POD_SCHEDULING_GATES_ELIMINATED)];
 
@@ -15,28 +14,28 @@ pub(in crate::plugins) fn gates(pod: &Pod, event: &ClusterEvent<'_>) -> Hint {
     Hint::queue_if(itself(pod, event).is_some())
 }
 
-/// NodeName: the node may be one that comes.
+/// NodeName: the named node may be added.
 pub(in crate::plugins) const NODE_NAME: &[Interest] = &[on(NODE, Actions::ADD)];
 
-/// NodeUnschedulable and TaintToleration: nodes and their taints, and what the pod
-/// tolerates.
+/// NodeUnschedulable and TaintToleration: changes of nodes and their taints, and of the pod's tolerations.
 pub(in crate::plugins) const TAINTS: &[Interest] = &[
     on(NODE, any(&[Actions::ADD, Actions::UPDATE_NODE_TAINT])),
     on(POD, Actions::UPDATE_POD_TOLERATION),
 ];
 
-/// NodeUnschedulable: a node that can be had and could not before.
+/// NodeUnschedulable: queues the pod if a node is schedulable now and was not before, or if the pod now tolerates the
+/// taint.
 pub(in crate::plugins) fn uncordoned(pod: &Pod, event: &ClusterEvent<'_>, cordon: &Taint) -> Hint {
     let Some(node) = event.node() else {
         let tolerates = |new: &Pod| new.template.tolerations.iter().any(|t| t.tolerates(cordon));
         return Hint::queue_if(itself(pod, event).is_some_and(tolerates));
     };
-    let can_be_had = |node: &Node| !node.unschedulable;
-    Hint::queue_if(came_true(node.old.as_deref(), node.new.as_deref(), can_be_had))
+    let is_schedulable = |node: &Node| !node.unschedulable;
+    Hint::queue_if(starts_to_match(node.old.as_deref(), node.new.as_deref(), is_schedulable))
 }
 
-/// TaintToleration: a node whose taints the pod tolerates, and did not before; or
-/// another toleration of the pod.
+/// TaintToleration: queues the pod if it tolerates a node's taints now and did not before, or if its own tolerations
+/// changed.
 pub(in crate::plugins) fn tolerated(
     pod: &Pod,
     event: &ClusterEvent<'_>,
@@ -47,15 +46,15 @@ pub(in crate::plugins) fn tolerated(
     };
     let tolerations = &pod.template.tolerations;
     let tolerated = |node: &Node| !has_untolerated(tolerations, &node.taints);
-    Hint::queue_if(came_true(node.old.as_deref(), node.new.as_deref(), tolerated))
+    Hint::queue_if(starts_to_match(node.old.as_deref(), node.new.as_deref(), tolerated))
 }
 
-/// PodLauncher: Nodes and NMNodes that come.
+/// PodLauncher: Nodes and NMNodes that are added.
 pub(in crate::plugins) const LAUNCHERS: &[Interest] =
     &[on(&[EventResource::Node, EventResource::NmNode], Actions::ADD)];
 
-/// PodLauncher: an object that the pod's launcher needs. A node that is new with an
-/// NMNode alone is told of as a Node, too: that costs a cycle in vain.
+/// PodLauncher: queues the pod if an object that its launcher needs was added. A node that is added with only an NMNode
+/// is reported as a Node, too, which costs one unnecessary cycle.
 pub(in crate::plugins) fn launched(pod: &Pod, event: &ClusterEvent<'_>) -> Hint {
     let needs = match pod.template.launcher {
         Launcher::Kubelet => EventResource::Node,
@@ -65,7 +64,7 @@ pub(in crate::plugins) fn launched(pod: &Pod, event: &ClusterEvent<'_>) -> Hint 
     Hint::queue_if(event.resource == needs)
 }
 
-/// LoadAware: nodes that come, what there is on them, and what was measured there.
+/// LoadAware: nodes that are added, their allocatable resources, and their measurements.
 pub(in crate::plugins) const LOADS: &[Interest] = &[
     on(NODE, any(&[Actions::ADD, Actions::UPDATE_NODE_ALLOCATABLE])),
     on(&[EventResource::CustomNodeResource], any(&[Actions::ADD, Actions::UPDATE])),
@@ -75,7 +74,7 @@ pub(in crate::plugins) const LOADS: &[Interest] = &[
 pub(in crate::plugins) const LABELS: &[Interest] =
     &[on(NODE, any(&[Actions::ADD, Actions::UPDATE_NODE_LABEL]))];
 
-/// NodeDeclaredFeatures: nodes and their features; a pod that changed may need fewer.
+/// NodeDeclaredFeatures: nodes and their features, and changes of the pod, which may require fewer.
 pub(in crate::plugins) const FEATURES: &[Interest] = &[
     on(NODE, any(&[Actions::ADD, Actions::UPDATE_NODE_DECLARED_FEATURE])),
     on(POD, Actions::UPDATE),
@@ -87,11 +86,11 @@ pub(in crate::plugins) fn features(pod: &Pod, event: &ClusterEvent<'_>) -> Hint 
     };
     let needed = &pod.template.required_node_features;
     let has_all = |node: &Node| needed.iter().all(|name| node.declared_features.contains(name));
-    Hint::queue_if(came_true(node.old.as_deref(), node.new.as_deref(), has_all))
+    Hint::queue_if(starts_to_match(node.old.as_deref(), node.new.as_deref(), has_all))
 }
 
-/// A node matches now and did not before: one that appeared did not.
-pub(in crate::plugins) fn came_true(
+/// Returns whether a node matches now and did not before. An added node did not match before.
+pub(in crate::plugins) fn starts_to_match(
     old: Option<&Node>,
     new: Option<&Node>,
     holds: impl Fn(&Node) -> bool,
@@ -99,14 +98,14 @@ pub(in crate::plugins) fn came_true(
     new.is_some_and(&holds) && !old.is_some_and(holds)
 }
 
-/// DefaultPreemption: its victims leave.
+/// DefaultPreemption: victims that leave.
 pub(in crate::plugins) const VICTIMS: &[Interest] = &[on(POD, Actions::DELETE)];
 
-/// NodePorts: pods that leave, and nodes that come.
+/// NodePorts: pods that leave, and nodes that are added.
 pub(in crate::plugins) const PORTS: &[Interest] =
     &[on(POD, Actions::DELETE), on(NODE, Actions::ADD)];
 
-/// NodePorts: a port is free that the pod wants.
+/// NodePorts: queues the pod if a port that it needs was freed, or if a node was added.
 pub(in crate::plugins) fn ports(pod: &Pod, event: &ClusterEvent<'_>) -> Hint {
     if event.node().is_some() {
         return Hint::Queue;

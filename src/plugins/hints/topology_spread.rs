@@ -1,5 +1,4 @@
-//! PodTopologySpread: pods that its constraints count, and nodes that are, were or
-//! become domains.
+//! PodTopologySpread: pods that the pod's constraints count, and nodes that change domains.
 
 use crate::model::{LabelSelector, Node, Pod, Taint};
 
@@ -20,7 +19,7 @@ pub(in crate::plugins) const EVENTS: &[Interest] = &[
     ),
 ];
 
-/// What a constraint counts.
+/// The parts of a constraint that determine which pods it counts.
 pub(in crate::plugins) struct Counts<'a> {
     pub(in crate::plugins) key: &'a str,
     pub(in crate::plugins) selector: &'a LabelSelector,
@@ -52,8 +51,8 @@ pub(in crate::plugins) fn hint(pod: &Pod, event: &ClusterEvent<'_>, hard: &[Coun
     Hint::queue_if(was != is)
 }
 
-/// Whether a node is or is not a domain of all constraints, other than before, or of
-/// others; or whether its taints say so where a constraint honours them.
+/// Returns whether a node gained or lost a domain of all constraints, changed its domains, or, if a constraint honours
+/// taints, became tolerated or untolerated.
 fn after_node(pod: &Pod, old: Option<&Node>, new: Option<&Node>, hard: &[Counts<'_>]) -> bool {
     let has_all = |node: Option<&Node>| {
         node.is_some_and(|node| hard.iter().all(|c| node.labels.get(c.key).is_some()))

@@ -1,4 +1,4 @@
-//! The volume plugins: claims, volumes, classes, and what drivers can do.
+//! The volume plugins: claims, volumes, classes and the capabilities of drivers.
 
 use crate::model::{
     CsiNode, LabelLookup, Object, PersistentVolume, PersistentVolumeClaim, Pod, VolumeBindingMode,
@@ -18,13 +18,13 @@ const CAPACITY: &[EventResource] = &[EventResource::CsiStorageCapacity];
 const ATTACHMENT: &[EventResource] = &[EventResource::VolumeAttachment];
 const ADD_OR_UPDATE: Actions = any(&[Actions::ADD, Actions::UPDATE]);
 
-/// Whether the pod uses this claim, be it that of a generic ephemeral volume.
+/// Returns whether the pod uses this claim, including claims of generic ephemeral volumes.
 fn uses_claim(pod: &Pod, claim: &PersistentVolumeClaim) -> bool {
     claim.namespace == pod.template.namespace
         && uses(&pod.template.volumes, &pod.name).any(|used| used.claim == claim.name)
 }
 
-/// Whether the event is of a claim that the pod uses.
+/// Returns whether the event concerns a claim that the pod uses.
 fn is_of_its_claim(pod: &Pod, event: &ClusterEvent<'_>) -> bool {
     matches!(event.object(), (_, Some(Object::PersistentVolumeClaim(claim))) if uses_claim(pod, claim))
 }
@@ -33,7 +33,7 @@ fn is_of_its_claim(pod: &Pod, event: &ClusterEvent<'_>) -> bool {
 pub(in crate::plugins) const RESTRICTIONS: &[Interest] =
     &[on(POD, Actions::DELETE), on(NODE, Actions::ADD), on(CLAIM, Actions::ADD)];
 
-/// A pod is gone that had one of the pod's disks or claims, or the pod's claim is there.
+/// Queues the pod if a pod left that held one of its disks or claims, or if its claim was added.
 pub(in crate::plugins) fn restrictions(
     pod: &Pod,
     event: &ClusterEvent<'_>,
@@ -46,8 +46,8 @@ pub(in crate::plugins) fn restrictions(
     let (wanted, freed) = (&pod.template, &gone.template);
     let disk =
         || wanted.volumes.iter().any(|disk| freed.volumes.iter().any(|o| conflicts(disk, o)));
-    // Kube-scheduler asks for the same namespace where disks are concerned, too: a disk
-    // that a pod of another one gives back is left alone for five minutes.
+    // Kube-scheduler also requires the same namespace for disks, so a disk freed in another namespace delays the pod by
+    // up to five minutes there.
     let claim = || {
         wanted.namespace == freed.namespace
             && wanted.claims().any(|claim| freed.claims().any(|other| other == claim))
@@ -63,7 +63,7 @@ pub(in crate::plugins) const LIMITS: &[Interest] = &[
     on(ATTACHMENT, Actions::DELETE),
 ];
 
-/// A limit was raised or lifted, something was detached, or the pod's claim is there.
+/// Queues the pod if a limit was raised or removed, if a volume was detached, or if the pod's claim was added.
 pub(in crate::plugins) fn limits(pod: &Pod, event: &ClusterEvent<'_>) -> Hint {
     let attaches = |volumes: &[VolumeSource], pod: &str| {
         volumes.iter().any(|volume| volume.migration("").is_some())
@@ -103,7 +103,7 @@ pub(in crate::plugins) const BINDING: &[Interest] = &[
     on(CAPACITY, ADD_OR_UPDATE),
 ];
 
-/// The pod's claim changed, or there may be a volume for it, or room to make one.
+/// Queues the pod if its claim changed, or if a volume or the capacity to provision one may be available.
 pub(in crate::plugins) fn binding(pod: &Pod, event: &ClusterEvent<'_>) -> Hint {
     if event.node().is_some() {
         return Hint::Queue;
@@ -134,8 +134,8 @@ pub(in crate::plugins) const ZONE: &[Interest] = &[
     on(VOLUME, ADD_OR_UPDATE),
 ];
 
-/// The pod's claim changed, a volume came or is in other zones, or a class came whose
-/// volumes are in none yet.
+/// Queues the pod if its claim changed, if a volume was added or changed its zones, or if a class was added whose
+/// volumes have no zone yet.
 pub(in crate::plugins) fn zone(pod: &Pod, event: &ClusterEvent<'_>, keys: &[&str]) -> Hint {
     if event.node().is_some() {
         return Hint::Queue;

@@ -1,4 +1,4 @@
-//! The constraints that hold for a pod: its own, or the defaults.
+//! The constraints of a pod: its own, or the default ones.
 
 use std::borrow::Cow;
 use std::sync::OnceLock;
@@ -14,27 +14,26 @@ use super::super::node_affinity::Required;
 use super::super::taint_toleration::Tolerated;
 use super::NAME;
 
-/// Most constraints of a pod: each is a bit.
-pub(super) const MOST: usize = 64;
+/// The largest number of constraints of a pod, because each occupies one bit.
+pub(super) const MAX_CONSTRAINTS: usize = 64;
 
 const ZONE: &str = "topology.kubernetes.io/zone";
 
-/// Constraints of pods that have none.
+/// The constraints of pods without constraints of their own.
 #[derive(Clone, Debug, Default)]
 pub(super) enum Defaults {
-    /// Kube-scheduler's own.
+    /// The defaults of kube-scheduler.
     #[default]
     System,
-    /// These; their selectors are made from services and owners.
+    /// These constraints, with selectors derived from services and owners.
     List(Vec<TopologySpreadConstraint>),
 }
 
-/// The constraints of one action that hold for the pod; `selector` makes the one that
-/// the defaults have.
+/// Returns the pod's constraints with this action. `selector` returns the selector for default constraints.
 ///
 /// # Errors
 ///
-/// There are more than can be told apart.
+/// The pod has more constraints than the bit masks can hold.
 pub(super) fn constraints<'a>(
     defaults: &'a Defaults,
     pod: &'a Pod,
@@ -50,9 +49,9 @@ pub(super) fn constraints<'a>(
     let all = if own.is_empty() { defaults } else { own };
     let wanted = || all.iter().filter(|constraint| constraint.when_unsatisfiable == action);
     let count = wanted().count();
-    if count > MOST {
+    if count > MAX_CONSTRAINTS {
         let why = format!(
-            "pods with more than {MOST} topology spread constraints of one action are not supported: {count}"
+            "pods with more than {MAX_CONSTRAINTS} topology spread constraints with the same action are not supported: {count}"
         );
         return Err(Status::error(NAME, why));
     }
@@ -67,7 +66,7 @@ pub(super) fn constraints<'a>(
     Ok(wanted().map(default).collect())
 }
 
-/// Spread softly over hosts and zones (plugin.go `systemDefaultConstraints`).
+/// Soft spreading over hosts and zones (plugin.go `systemDefaultConstraints`).
 fn system_defaults() -> &'static [TopologySpreadConstraint] {
     static DEFAULTS: OnceLock<[TopologySpreadConstraint; 2]> = OnceLock::new();
     DEFAULTS.get_or_init(|| {
@@ -84,9 +83,9 @@ fn system_defaults() -> &'static [TopologySpreadConstraint] {
     })
 }
 
-/// What selects the pods that belong with those of a template: the selectors of all
-/// services that select them, and of the workload that owns them
-/// (helper/spread.go `DefaultSelector`). `None` where there is nothing.
+/// Returns the selector of the pods that belong together with those of a template: the union of the selectors of all
+/// services that select them and of the workload that owns them (helper/spread.go `DefaultSelector`). Returns `None` if
+/// there are neither.
 fn default_selector(cluster: &Cluster, template: &Template) -> Option<LabelSelector> {
     let namespace = &template.namespace;
     let mut labels = std::collections::BTreeMap::new();
@@ -97,8 +96,8 @@ fn default_selector(cluster: &Cluster, template: &Template) -> Option<LabelSelec
         .filter(|service| service.namespace == *namespace && !service.selector.is_empty())
         .filter(|service| service.selector.iter().all(|(k, v)| template.labels.get(k) == Some(v)))
         .collect();
-    // They all agree with the pod's labels, so with each other; their order
-    // does not matter.
+    // The selectors all match the pod's labels and therefore never contradict each other, so their order does not
+    // matter.
     services.sort_by(|a, b| a.name.cmp(&b.name));
     for service in services {
         labels.extend(service.selector.iter().map(|(k, v)| (k.to_owned(), v.to_owned())));
@@ -126,8 +125,7 @@ fn default_selector(cluster: &Cluster, template: &Template) -> Option<LabelSelec
     (!all.is_empty()).then(|| LabelSelector::All(all.into()))
 }
 
-/// When an object last changed that the constraints of pods without any of their
-/// own are made from.
+/// Returns the generation of the newest object that the default constraints of this pod depend on.
 pub(super) fn reads(cluster: &Cluster, pod: &Pod) -> Generation {
     if !pod.template.topology_spread.is_empty() {
         return Generation::ZERO;
@@ -139,30 +137,30 @@ pub(super) fn reads(cluster: &Cluster, pod: &Pod) -> Generation {
     newest.max(objects.services.generation())
 }
 
-/// Whether there is anything that could select pods of the template.
+/// Returns whether any service or workload could select pods of the template.
 pub(super) fn may_be_selected(cluster: &Cluster, template: &Template) -> bool {
     !template.owners.is_empty() || !cluster.objects().services.is_empty()
 }
 
-/// The selector of the defaults for pods of one template, made anew where a service or
-/// a workload has changed: there may be thousands.
+/// The default selector for the pods of one template, cached until a service or a workload changes, because there may
+/// be thousands of those.
 #[derive(Default)]
 pub(super) struct Selected {
-    of: Option<(Lineage, Generation)>,
+    key: Option<(Lineage, Generation)>,
     selector: Option<LabelSelector>,
 }
 
 impl Selected {
     pub(super) fn follow(&mut self, cluster: &Cluster, pod: &Pod) -> Option<LabelSelector> {
-        let of = (cluster.line(), reads(cluster, pod));
-        if self.of.as_ref() != Some(&of) {
-            *self = Selected { of: Some(of), selector: default_selector(cluster, &pod.template) };
+        let key = (cluster.line(), reads(cluster, pod));
+        if self.key.as_ref() != Some(&key) {
+            *self = Selected { key: Some(key), selector: default_selector(cluster, &pod.template) };
         }
         self.selector.clone()
     }
 }
 
-/// A constraint as it holds for one pod.
+/// A constraint as it applies to one pod.
 pub(super) struct Constraint<'a> {
     pub(super) key: &'a Name,
     pub(super) max_skew: i64,
@@ -196,7 +194,7 @@ impl<'a> Constraint<'a> {
         }
     }
 
-    /// Which nodes' pods count for the pod.
+    /// Returns which nodes count for the pod.
     pub(super) fn policy<'p>(&self, pod: &'p Pod) -> Policy<'p> {
         let affinity = self.honor_node_affinity.then(|| Required::of(&pod.template)).flatten();
         let taints = self.honor_node_taints.then(|| Tolerated::of(&pod.template));
@@ -204,7 +202,7 @@ impl<'a> Constraint<'a> {
     }
 }
 
-/// Which nodes' pods count (`nodeAffinityPolicy`, `nodeTaintsPolicy`).
+/// Which nodes count (`nodeAffinityPolicy`, `nodeTaintsPolicy`).
 pub(super) struct Policy<'p> {
     affinity: Option<Required<'p>>,
     taints: Option<Tolerated<'p>>,

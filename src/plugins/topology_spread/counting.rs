@@ -1,4 +1,4 @@
-//! Counting pods by domain, for as many constraints as a pod has at once.
+//! Counts pods by domain for all constraints of a pod at once.
 
 use std::sync::Arc;
 
@@ -8,9 +8,9 @@ use crate::snapshot::{Chunk, Cluster, lanes};
 
 use super::super::ledger::{Ledger, Part};
 use super::super::topology::{Decided, Keys, Sums, Topology};
-use super::constraints::{Constraint, MOST, Policy, reads};
+use super::constraints::{Constraint, MAX_CONSTRAINTS, Policy, reads};
 
-/// Which constraints count pods: a bit for each, by the number of the pods' labels.
+/// The constraints that count a pod, as a bit mask, by the number of the pod's labels.
 pub(super) struct Matched<'c> {
     namespace: Name,
     constraints: &'c [Constraint<'c>],
@@ -26,31 +26,32 @@ impl<'c> Matched<'c> {
     pub(super) fn bits(&mut self, cluster: &Cluster, number: u32) -> u64 {
         let Matched { namespace, constraints, decided } = self;
         *decided.get(number, || {
-            let of = cluster.pod_labels(number);
-            let Some((_, labels)) = of.filter(|(its, _)| *its == namespace) else { return 0 };
-            // An empty selector counts no pod.
+            let found = cluster.pod_labels(number);
+            let Some((_, labels)) = found.filter(|(other, _)| *other == namespace) else {
+                return 0;
+            };
+            // An empty selector counts no pods.
             let counts = |c: &Constraint<'_>| !c.selector.is_empty() && c.selector.matches(labels);
             let counts = constraints.iter().map(|constraint| u64::from(counts(constraint)));
             counts.enumerate().fold(0, |bits, (at, bit)| bits | bit << at)
         })
     }
 
-    /// Tells of each lane of the chunk that has living pods that are counted: the
-    /// bits, the lane, how many there are.
-    fn each(&mut self, cluster: &Cluster, chunk: &Chunk, mut tell: impl FnMut(u64, usize, i64)) {
+    /// Calls `visit` for each lane of the chunk with living pods that are counted, with the bit mask of the
+    /// constraints, the lane, and the number of pods.
+    fn each(&mut self, cluster: &Cluster, chunk: &Chunk, mut visit: impl FnMut(u64, usize, i64)) {
         for (number, lanes) in chunk.tally(cluster).groups() {
             let bits = self.bits(cluster, number);
             if bits != 0 {
-                let living = lanes.iter().filter(|of| of.living > 0);
-                living.for_each(|of| tell(bits, usize::from(of.lane), i64::from(of.living)));
+                let living = lanes.iter().filter(|held| held.living > 0);
+                living.for_each(|held| visit(bits, usize::from(held.lane), i64::from(held.living)));
             }
         }
     }
 }
 
-/// The sums of a cycle's constraints, brought up to date: how many pods each domain
-/// has, one for each constraint, and after them how many nodes, as many again. Those of
-/// constraints that `wanted` does not name stay 0.
+/// Returns the updated sums of a cycle's constraints: first the number of pods in each domain, one per constraint, and
+/// then the number of nodes, one per constraint. The sums of constraints that are not in `wanted` stay 0.
 pub(super) fn follow(
     ledger: &mut Ledger,
     cycle: Cycle<'_>,
@@ -67,14 +68,14 @@ pub(super) fn follow(
     ledger.follow(cycle.cluster, reads(cycle.cluster, cycle.pod), start, count).0.clone()
 }
 
-/// A bit for each constraint.
+/// Returns the bit mask of all constraints.
 pub(super) fn all(constraints: &[Constraint<'_>]) -> u64 {
-    u64::MAX >> (MOST - constraints.len())
+    u64::MAX >> (MAX_CONSTRAINTS - constraints.len())
 }
 
-/// Counts pods by domain, each constraint that `wanted` names in the sums at its
-/// position: on nodes that it includes, and that have all keys if `all_keys` says
-/// so. After the sums of pods come those of nodes, one for each constraint, too.
+/// Counts the pods of each constraint in `wanted` by domain, in the sums at the constraint's position. Only nodes that
+/// the constraint includes are counted and, if `all_keys` is set, only nodes that have all topology keys. The sums of
+/// nodes follow those of pods, one per constraint.
 struct Counting<'c> {
     cycle: Cycle<'c>,
     matched: Matched<'c>,

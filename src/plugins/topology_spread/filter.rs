@@ -14,18 +14,18 @@ const TOO_MANY: &str = "node(s) didn't match pod topology spread constraints";
 const NO_LABEL: &str =
     "node(s) didn't match pod topology spread constraints (missing required label)";
 
-/// One hard constraint with what is counted for it.
+/// A hard constraint with its counts.
 #[derive(Clone)]
 struct Hard<'a> {
     constraint: Arc<Constraint<'a>>,
     sums: Sums,
-    /// How many nodes each domain has: those without any are not there.
+    /// The number of nodes in each domain; a domain without nodes does not exist.
     nodes: Sums,
-    /// The two of them with the smallest counts.
+    /// The two existing domains with the smallest counts.
     smallest: [Option<(Domain, i64)>; 2],
-    /// The smallest count, 0 where there are too few domains.
+    /// The smallest count, or 0 if there are fewer domains than `minDomains`.
     least: i64,
-    /// Whether the constraint counts the pod itself.
+    /// 1 if the constraint counts the pod itself, 0 otherwise.
     itself: i64,
 }
 
@@ -36,7 +36,7 @@ pub(super) struct Skew<'a> {
     hard: Vec<Hard<'a>>,
 }
 
-/// The two domains that are there with the smallest sums.
+/// Returns the two existing domains with the smallest sums.
 fn smallest(sums: &Sums, nodes: &Sums) -> [Option<(Domain, i64)>; 2] {
     let mut smallest: [Option<(Domain, i64)>; 2] = [None, None];
     for domain in (0..nodes.topology.len() as Domain).filter(|domain| nodes.get(*domain) > 0) {
@@ -63,7 +63,7 @@ impl Hard<'_> {
         };
     }
 
-    /// Why the domain will not do.
+    /// Returns why the domain is rejected, or `None` if it is accepted.
     fn reject(&self, domain: Option<Domain>) -> Option<(Code, &'static str)> {
         let Some(domain) = domain else {
             return Some((Code::UnschedulableAndUnresolvable, NO_LABEL));
@@ -74,7 +74,7 @@ impl Hard<'_> {
 }
 
 impl<'a> Skew<'a> {
-    /// With the sums that [`follow`](super::counting::follow) found.
+    /// Creates the filter from the sums that [`follow`](super::counting::follow) returned.
     pub(super) fn new(cycle: Cycle<'a>, constraints: Vec<Constraint<'a>>, keys: &Keys) -> Skew<'a> {
         let (pods, nodes) = keys.0.split_at(constraints.len());
         let sums = pods.iter().zip(nodes);
@@ -96,9 +96,8 @@ impl<'a> Skew<'a> {
 }
 
 impl Skew<'_> {
-    /// A pod comes to a node, or goes from it (`updateWithPod`). It counts also
-    /// where it is being deleted, or where the selector is empty: so does
-    /// kube-scheduler.
+    /// Adds `by` to the counts for a pod that joins or leaves a node (`updateWithPod`). As in kube-scheduler, the pod
+    /// counts even if it is being deleted or if the selector is empty.
     fn change(&mut self, pod: &Pod, node: NodeInfo<'_>, by: i64) {
         if pod.namespace() != self.cycle.pod.namespace()
             || self.hard.iter().any(|hard| hard.sums.topology.domain(node).is_none())
@@ -115,7 +114,7 @@ impl Skew<'_> {
                 continue;
             }
             hard.sums.add(domain, by);
-            // While all changes are in one domain, another one stands for the rest.
+            // As long as all changes are in one domain, the smallest of the other domains is unchanged.
             let others = hard.sums.changed().all(|changed| changed == domain);
             let rest = hard.smallest.iter().flatten().find(|(other, _)| *other != domain);
             hard.smallest = match (others, rest) {

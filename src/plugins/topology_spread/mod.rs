@@ -1,4 +1,4 @@
-//! Pods spread over topology domains (podtopologyspread/{filtering,scoring}.go).
+//! Spreads pods over topology domains (podtopologyspread/{filtering,scoring}.go).
 
 mod constraints;
 mod counting;
@@ -16,15 +16,14 @@ use constraints::{Constraint, Defaults, Selected};
 use filter::Skew;
 use score::Spread;
 
-/// Rejects nodes on which the pod would make its hard spread constraints fail,
-/// and prefers those that its soft ones prefer.
+/// Rejects nodes on which the pod would violate its hard spread constraints, and prefers nodes by its soft ones.
 #[derive(Clone, Debug, Default)]
 pub struct PodTopologySpread {
     defaults: Defaults,
     counted: Remembered<ForTemplate>,
 }
 
-/// What is remembered for pods of one template.
+/// The values cached for pods of one template.
 #[derive(Default)]
 struct ForTemplate {
     hard: Ledger,
@@ -35,13 +34,13 @@ struct ForTemplate {
 const NAME: &str = "PodTopologySpread";
 
 impl PodTopologySpread {
-    /// With these constraints for pods that have none (`defaultingType: List`).
+    /// Sets the constraints of pods that have none of their own (`defaultingType: List`).
     #[must_use]
     pub fn with_default_constraints(constraints: Vec<TopologySpreadConstraint>) -> Self {
         PodTopologySpread { defaults: Defaults::List(constraints), counted: Remembered::default() }
     }
 
-    /// The constraints of one action that hold for the pod.
+    /// Returns the pod's constraints with this action.
     fn constraints<'a>(
         &'a self,
         cluster: &Cluster,
@@ -99,7 +98,7 @@ impl Plugin for PodTopologySpread {
         Ok(PreFilter::Filter(Box::new(Skew::new(cycle, constraints, &keys))))
     }
 
-    /// Its `Score` reads the state of PreScore and fails without it.
+    /// Kube-scheduler's `Score` reads the state of PreScore and fails without it.
     fn score_alone<'a>(
         &'a self,
         _: Cycle<'a>,
@@ -121,7 +120,7 @@ impl Plugin for PodTopologySpread {
         }
         let own = &pod.template.topology_spread;
         let all_keys = !own.is_empty() || !matches!(self.defaults, Defaults::System);
-        // Pods on single nodes are counted when the node is scored.
+        // Constraints over single nodes count their pods when a node is scored.
         let wanted = counting::all(&constraints) & !score::of_hosts(&constraints);
         let keys = self.counted.with(&pod.template, |counted| {
             counting::follow(&mut counted.soft, cycle, &constraints, (all_keys, wanted))
@@ -145,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn the_defaults_follow_the_services() {
+    fn default_constraints_follow_services() {
         let (mut writer, _) = Engine::inline(Config::default());
         let plugin = PodTopologySpread::default();
         let pod = pod("web").label("app", "web").build();
@@ -162,12 +161,12 @@ mod tests {
         let before = writer.cluster().fork();
         writer.put_object(service("web", "db")).unwrap();
         assert!(soft(writer.cluster()).is_empty());
-        assert_eq!(soft(&before).len(), 2, "an older version has its own services");
+        assert_eq!(soft(&before).len(), 2, "an older version keeps its own services");
     }
 
-    /// helper/spread.go `DefaultSelector` knows three kinds of owners.
+    /// helper/spread.go `DefaultSelector` supports three kinds of owners.
     #[test]
-    fn a_daemon_set_spreads_no_pods() {
+    fn daemon_sets_get_no_default_constraints() {
         let plugin = PodTopologySpread::default();
         let soft = |kind: ObjectKind| {
             let (mut writer, _) = Engine::inline(Config::default());
@@ -192,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn more_constraints_than_are_told_apart_are_refused_aloud() {
+    fn more_than_64_constraints_are_an_error() {
         let (mut writer, _) = Engine::inline(Config::default());
         writer.add_node(node("n").build()).unwrap();
         let constraint = |n| TopologySpreadConstraint {

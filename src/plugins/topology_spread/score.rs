@@ -8,7 +8,7 @@ use super::super::topology::{Decided, Keys, Sums, each_run};
 use super::constraints::Constraint;
 use super::counting::Matched;
 
-/// One soft constraint with what is counted for it.
+/// A soft constraint with its counts.
 struct Soft {
     max_skew: i64,
     sums: Sums,
@@ -19,23 +19,23 @@ struct Soft {
 pub(super) struct Spread<'a> {
     cluster: &'a Cluster,
     soft: Vec<Soft>,
-    /// Which constraints count pods, by the number of their labels.
+    /// The constraints that count a pod, as a bit mask, by the number of the pod's labels.
     matched: Decided<u64>,
-    /// The constraints over single nodes: their pods are counted when the node is
-    /// scored, whether or not the constraint includes it.
+    /// The constraints over single nodes. Their pods are counted when the node is scored, whether or not the constraint
+    /// includes the node.
     of_hosts: u64,
-    /// Whether nodes that lack a key are left out.
+    /// Whether nodes that lack a key are excluded.
     all_keys: bool,
 }
 
-/// Which of the constraints are over single nodes.
+/// Returns the bit mask of the constraints over single nodes.
 pub(super) fn of_hosts(constraints: &[Constraint<'_>]) -> u64 {
     let is_of_hosts = constraints.iter().map(|constraint| **constraint.key == *HOSTNAME);
     is_of_hosts.enumerate().fold(0, |bits, (at, is)| bits | u64::from(is) << at)
 }
 
 impl<'a> Spread<'a> {
-    /// With the sums that [`follow`](super::counting::follow) found.
+    /// Creates the score from the sums that [`follow`](super::counting::follow) returned.
     pub(super) fn new(
         cycle: Cycle<'a>,
         feasible: &Feasible<'_>,
@@ -45,8 +45,7 @@ impl<'a> Spread<'a> {
     ) -> Spread<'a> {
         let (cluster, of_hosts) = (cycle.cluster, of_hosts(constraints));
         let sums = &keys.0[..constraints.len()];
-        // Which values are met among the feasible nodes; the last one is that
-        // of the nodes that lack the key.
+        // Marks the values that occur among the feasible nodes. The last entry stands for nodes that lack the key.
         let mut seen: Vec<Vec<bool>> = sums
             .iter()
             .map(|sums| match sums.topology.is_of_hosts() {
@@ -87,14 +86,14 @@ impl<'a> Spread<'a> {
 }
 
 impl Spread<'_> {
-    /// The pods that constraints over single nodes count in each lane.
+    /// Counts the pods in each lane for the constraints over single nodes.
     fn on_hosts(&self, chunk: &Chunk, mask: u64) -> Vec<Column<i64>> {
         let mut counts = vec![[0; LANES]; self.soft.len()];
         if self.of_hosts != 0 {
             for (number, in_lanes) in chunk.tally(self.cluster).groups() {
                 let bits = self.matched.known(number).copied().unwrap_or(0) & self.of_hosts;
-                for of in in_lanes.iter().filter(|of| bits != 0 && mask >> of.lane & 1 == 1) {
-                    let (lane, living) = (usize::from(of.lane), i64::from(of.living));
+                for held in in_lanes.iter().filter(|held| bits != 0 && mask >> held.lane & 1 == 1) {
+                    let (lane, living) = (usize::from(held.lane), i64::from(held.living));
                     lanes(bits).for_each(|at| counts[at][lane] += living);
                 }
             }
@@ -105,7 +104,7 @@ impl Spread<'_> {
     fn lane(&self, chunk: &Chunk, lane: usize, on_hosts: &[Column<i64>]) -> i64 {
         let domain = |soft: &Soft| soft.sums.topology.domain_in(chunk, lane);
         if self.all_keys && self.soft.iter().any(|soft| domain(soft).is_none()) {
-            return LEFT_OUT;
+            return EXCLUDED;
         }
         let mut score = 0.0;
         for (at, soft) in self.soft.iter().enumerate() {
@@ -120,8 +119,8 @@ impl Spread<'_> {
     }
 }
 
-/// What a node scores that is left out.
-const LEFT_OUT: i64 = -1;
+/// The score of an excluded node.
+const EXCLUDED: i64 = -1;
 
 impl Score for Spread<'_> {
     fn score(&self, node: NodeInfo<'_>) -> Result<i64, Status> {
@@ -154,13 +153,13 @@ impl Score for Spread<'_> {
     }
 
     fn normalize(&self, _: &ScoredNodes<'_>, scores: &mut [i64]) -> Result<(), Status> {
-        let counted = || scores.iter().copied().filter(|score| *score != LEFT_OUT);
-        let most = counted().max().unwrap_or(0).max(0);
-        let least = counted().min().unwrap_or(0);
-        each_run(scores, |score| match (score, most) {
-            (LEFT_OUT, _) => 0,
+        let counted = || scores.iter().copied().filter(|score| *score != EXCLUDED);
+        let max = counted().max().unwrap_or(0).max(0);
+        let min = counted().min().unwrap_or(0);
+        each_run(scores, |score| match (score, max) {
+            (EXCLUDED, _) => 0,
             (_, 0) => 100,
-            (score, most) => 100 * (most + least - score) / most,
+            (score, max) => 100 * (max + min - score) / max,
         });
         Ok(())
     }

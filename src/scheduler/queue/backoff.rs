@@ -1,35 +1,32 @@
-//! How long a pod is left alone after it was tried in vain (backend/queue/backoff_queue.go).
+//! The backoff of pods after failed attempts (backend/queue/backoff_queue.go).
 
 use std::time::Duration;
 
 use crate::framework::QueuedPod;
 use crate::model::Timestamp;
 
-/// How pods queue.
+/// The configuration of a queue.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QueueConfig {
-    /// How long a pod is left alone after its first failure; it doubles with each
-    /// (`podInitialBackoffSeconds`).
+    /// The backoff after the first failure; it doubles with each further failure (`podInitialBackoffSeconds`).
     pub initial_backoff: Duration,
-    /// The longest time that a pod is left alone; zero is never
-    /// (`podMaxBackoffSeconds`).
+    /// The longest backoff; zero disables backoff (`podMaxBackoffSeconds`).
     pub max_backoff: Duration,
-    /// How long an unschedulable pod waits for an event before it is tried all the
-    /// same (`podMaxInUnschedulablePodsDuration`).
+    /// How long an unschedulable pod waits for an event before it is retried anyway
+    /// (`podMaxInUnschedulablePodsDuration`).
     pub unschedulable_timeout: Duration,
-    /// How often those that waited that long are looked for.
+    /// How often the queue searches for pods that waited for that long.
     pub leftover_period: Duration,
-    /// Whether a pod that is left alone is tried nevertheless when there is no other
-    /// (`SchedulerPopFromBackoffQ`). Those whose time ends in the same second then go
-    /// by the order of the queue.
+    /// Whether a pod in backoff is popped early when no pod is active (`SchedulerPopFromBackoffQ`). Pods whose backoff
+    /// ends in the same second are then ordered by the queue sort plugin.
     pub pop_from_backoff: bool,
-    /// How long a pod group that timed out is left alone, if nothing of it changes.
+    /// How long a pod group that timed out is held if nothing about it changes.
     pub group_retry: Duration,
 }
 
 impl Default for QueueConfig {
-    /// Kube-scheduler's: 1 s, 10 s, 5 min, every 30 s, tried when there is no other;
-    /// and 5 min for groups that timed out.
+    /// The defaults of kube-scheduler (1 s, 10 s, 5 min, every 30 s, early pops enabled), and 5 min for groups that
+    /// timed out.
     fn default() -> QueueConfig {
         QueueConfig {
             initial_backoff: Duration::from_secs(1),
@@ -42,15 +39,15 @@ impl Default for QueueConfig {
     }
 }
 
-/// Times within one are the same.
+/// Backoffs that end within the same window are ordered as equal.
 const WINDOW: i64 = 1_000_000_000;
 
-pub(super) fn nanoseconds(of: Duration) -> i64 {
-    i64::try_from(of.as_nanos()).unwrap_or(i64::MAX)
+pub(super) fn nanoseconds(duration: Duration) -> i64 {
+    i64::try_from(duration.as_nanos()).unwrap_or(i64::MAX)
 }
 
 impl QueueConfig {
-    /// The start of the window that a time is in.
+    /// Returns the start of the window that contains a time.
     pub(super) fn window(&self, at: Timestamp) -> Timestamp {
         match self.pop_from_backoff {
             true => Timestamp(at.0.saturating_sub(at.0.rem_euclid(WINDOW))),
@@ -58,8 +55,8 @@ impl QueueConfig {
         }
     }
 
-    /// When a pod that was tried in vain may be tried again; none where it need not
-    /// wait. Counted from when it came back.
+    /// Returns when a failed pod's backoff ends, or `None` if the pod need not wait. The backoff is counted from the
+    /// pod's return to the queue.
     pub(super) fn backoff(&self, pod: &QueuedPod) -> Option<Timestamp> {
         let failures = match (pod.group_failures, pod.consecutive_errors) {
             (0, 0) => pod.unschedulable_count,
@@ -78,13 +75,13 @@ impl QueueConfig {
         Some(self.window(Timestamp(pod.queued.0.saturating_add(duration))))
     }
 
-    /// Whether a time that backoff ends at is still to come. It is in the window
-    /// itself: the whole of it must have passed.
+    /// Returns whether a backoff that expires at `expires` is not over yet. The backoff is over only when the whole
+    /// window of `expires` has passed.
     pub(super) fn is_ahead(&self, expires: Timestamp, now: Timestamp) -> bool {
         expires >= self.window(now)
     }
 
-    /// The first time at which it is not.
+    /// Returns the first time at which the backoff is over.
     pub(super) fn end(&self, expires: Timestamp) -> Timestamp {
         let rest = if self.pop_from_backoff { WINDOW } else { 1 };
         Timestamp(expires.0.saturating_add(rest))
@@ -113,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_in_a_row_count_and_not_the_rejections_before() {
+    fn consecutive_errors_count_instead_of_earlier_rejections() {
         let config = QueueConfig { pop_from_backoff: false, ..QueueConfig::default() };
         assert_eq!(config.backoff(&failed(4, 1)), config.backoff(&failed(1, 0)));
     }
@@ -129,13 +126,13 @@ mod tests {
     }
 
     #[test]
-    fn a_limit_of_zero_is_no_backoff() {
+    fn a_limit_of_zero_disables_backoff() {
         let config = QueueConfig { max_backoff: Duration::ZERO, ..QueueConfig::default() };
         assert_eq!(config.backoff(&failed(3, 3)), None);
     }
 
     #[test]
-    fn an_initial_backoff_above_the_limit_is_the_limit() {
+    fn an_initial_backoff_above_the_limit_is_capped() {
         let config = QueueConfig {
             initial_backoff: Duration::from_secs(60),
             pop_from_backoff: false,

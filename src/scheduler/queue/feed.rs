@@ -1,4 +1,4 @@
-//! What the log tells the queue (eventhandlers.go).
+//! Feeds the queue from the log (eventhandlers.go).
 
 use std::sync::Arc;
 
@@ -11,15 +11,13 @@ use super::figures::Cause;
 use super::{QueueError, SchedulingQueue};
 
 impl SchedulingQueue {
-    /// Takes in what an event did. Pods that are on no node are added, updated and
-    /// deleted at once; what may make others schedulable is left to
-    /// [`SchedulingQueue::step`]. `cluster` is a version that contains the event, which
-    /// any is that a reader takes after the note was received. O(log n).
+    /// Takes in the effect of an event. Pods that are on no node are added, updated and deleted at once; changes that
+    /// may make other pods schedulable are left to [`SchedulingQueue::step`]. `cluster` must be a version that contains
+    /// the event, which holds for any version that a reader loads after receiving the note. O(log n).
     ///
     /// # Errors
     ///
-    /// A pod is refused; a pod of another scheduler, workflow or scheduler instance is
-    /// passed over.
+    /// The pod is refused. A pod of another scheduler, workflow or scheduler instance is ignored.
     pub fn take(
         &mut self,
         note: &Note,
@@ -46,7 +44,7 @@ impl SchedulingQueue {
         }
     }
 
-    /// What a change is to the group that it is of or about.
+    /// Updates the group that a change concerns.
     fn take_of_group(&mut self, change: &Change, cluster: &Cluster, now: Timestamp) {
         let last = match change {
             Change::Pod(diff) => {
@@ -90,8 +88,8 @@ impl SchedulingQueue {
         Ok(())
     }
 
-    /// A pod is deleted. One that waits for a permit is woken: it will not be bound. The
-    /// engine has ended its assumption already.
+    /// Handles the deletion of a pod. If the pod waits for a permit, its permit is rejected, because the pod will not
+    /// be bound. The engine has already ended its assumption.
     fn take_not_pending(&mut self, uid: &Uid) {
         self.waiting_pods().reject(uid);
         if let Some(old) = self.delete(uid).filter(is_nominated) {
@@ -103,8 +101,8 @@ impl SchedulingQueue {
         self.profiles[0].framework.handle().waiting_pods()
     }
 
-    /// A nominated pod was counted where it was to go: that room is free for pods of its
-    /// priority and below, as if it had left the node.
+    /// Plans an event for the resources that a nominated pod reserved on its node. They become free for pods of at most
+    /// its priority, as if the pod had left the node.
     fn plan_room(&mut self, pod: Pod) {
         let priority = pod.template.priority;
         let change = Change::Pod(Diff { old: Some(Arc::new(pod)), new: None });

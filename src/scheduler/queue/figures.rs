@@ -1,5 +1,5 @@
-//! What the queue counts: pods by place, and pods that came by what brought them
-//! (kube-scheduler's `pending_pods` and `queue_incoming_pods_total`).
+//! The figures of the queue: pods by place, and incoming pods by cause (kube-scheduler's `pending_pods` and
+//! `queue_incoming_pods_total`).
 
 use std::fmt;
 
@@ -10,24 +10,24 @@ use super::Place;
 /// What brings a pod into a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cause {
-    /// It appeared.
+    /// The pod appeared.
     PodAdd,
-    /// It changed.
+    /// The pod changed.
     PodUpdate,
-    /// It was tried in vain.
+    /// An attempt to schedule the pod failed.
     AttemptFailure,
-    /// It was left alone for long enough.
+    /// The pod's backoff is over.
     BackoffComplete,
-    /// Somebody wants it to be tried.
+    /// An attempt was requested for the pod.
     Activate,
-    /// It waited for an event for too long.
+    /// The pod waited for an event for too long.
     Timeout,
-    /// An event that may make it schedulable: this action on this resource.
+    /// An event may make the pod schedulable: this action on this resource.
     Event(EventResource, Actions),
 }
 
 impl fmt::Display for Cause {
-    /// As kube-scheduler labels its metrics.
+    /// Writes the label that kube-scheduler's metrics use.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Cause::PodAdd => f.write_str("UnscheduledPodAdd"),
@@ -70,7 +70,7 @@ impl Cause {
     }
 }
 
-/// How many pods came where, and why.
+/// Counts incoming pods by cause and place.
 pub(super) struct Incoming(Box<[[u64; Place::QUEUES.len()]; Cause::COUNT]>);
 
 impl Default for Incoming {
@@ -86,7 +86,7 @@ impl Incoming {
         }
     }
 
-    /// Those that are not zero.
+    /// Iterates over the counts that are not zero.
     pub(super) fn iter(&self) -> impl Iterator<Item = (Cause, Place, u64)> {
         Cause::all().zip(self.0.iter()).flat_map(|(cause, counts)| {
             let counted = Place::QUEUES.into_iter().zip(*counts);
@@ -95,29 +95,29 @@ impl Incoming {
     }
 }
 
-/// How many pods are where.
+/// The number of pods in each place.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct QueueFigures {
-    /// Ready to be tried.
+    /// Pods ready to be tried.
     pub active: usize,
-    /// Left alone for a while, after a rejection or an error.
+    /// Pods backing off after a rejection or an error.
     pub backoff: usize,
-    /// Waiting for an event.
+    /// Pods waiting for an event.
     pub unschedulable: usize,
-    /// Kept from queueing.
+    /// Pods gated by a PreEnqueue plugin.
     pub gated: usize,
-    /// Being tried.
+    /// Pods whose attempt is in progress.
     pub in_flight: usize,
-    /// Decided, and on their way to their nodes.
+    /// Placed pods whose binding is in progress.
     pub binding: usize,
-    /// Events that are kept for pods that are being tried.
+    /// Events kept for the pods in flight.
     pub in_flight_events: usize,
-    /// Events that were taken in and are not acted on to the end.
+    /// Events that were taken in and are not fully processed.
     pub backlog: usize,
 }
 
 impl QueueFigures {
-    /// All pods that the queue knows.
+    /// The number of pods that the queue knows.
     #[must_use]
     pub fn pods(&self) -> usize {
         let waiting = self.active + self.backoff + self.unschedulable + self.gated;

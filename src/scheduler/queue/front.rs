@@ -1,23 +1,21 @@
-//! The queue for threads: one takes pods, another tells it of events, and nobody waits
-//! for anybody's work.
+//! Shares the queue between threads: some pop pods, others feed it events, and no thread waits for another thread's
+//! work.
 //!
-//! Popping takes what is active now. Events wait in the follower's channel, and whoever
-//! holds the queue acts on a few of them, in steps of so few pods that holding it takes
-//! microseconds: [`QueueFront::pop`] before it pops, so that a thread that pops all day
-//! keeps up with the log, and [`QueueFront::tend`] for a thread that does nothing else.
+//! A pop takes a pod that is active now. Events wait in the follower's channel, and the thread that holds the queue
+//! processes a few of them in steps small enough to hold the queue only for microseconds. [`QueueFront::pop`] does so
+//! before it pops, so that a thread that only pops keeps up with the log. [`QueueFront::tend`] is for a thread that
+//! does nothing else.
 //!
 //! # No wake-up is lost
 //!
-//! There is no parking protocol here: a thread that found nothing waits for either of two
-//! channels to be ready, the follower's and a bell that has room for one ring. Being
-//! ready is not receiving, so all that wait see it, and a ring or a note that comes
-//! between letting the queue go and waiting is there when the wait begins. The one
-//! danger is a ring that the first thread takes, and does not answer in full: whoever
-//! leaves something behind (a pod, work on an event, a time that comes sooner than those
-//! who sleep know), while others are asleep by their own count under the lock, rings
-//! again. The time that they know is that of the last thread that fell asleep. When any
-//! thread wakes, it is unknown: the thread may have been that one, and the others may
-//! rely on it.
+//! There is no parking protocol. A thread that found no pod waits until either of two channels is ready: the follower's
+//! channel, or a bell, which is a channel with a capacity of one ring. Waiting for readiness does not receive, so all
+//! waiting threads see it, and a ring or a note that arrives between releasing the queue and waiting is still there
+//! when the wait begins. The only danger is a ring that one thread consumes without doing all the work that the ring
+//! announced. A thread therefore rings again when it leaves work behind (a pod, an unprocessed event, or a due time
+//! earlier than the sleeping threads know) while other threads are asleep, by a count kept under the lock. The due time
+//! that sleeping threads know is the one that the last thread to fall asleep computed. When any thread wakes, that time
+//! becomes unknown, because the thread may be the one that would have woken at that time and on which the others rely.
 
 use std::fmt;
 use std::time::{Duration, Instant};
@@ -31,10 +29,10 @@ use crate::sync::{Mutex, MutexGuard, lock, mutated};
 
 use super::{Place, PodGroupStatus, Popped, QueueError, SchedulingQueue};
 
-/// So many pods are asked about an event, or flushed, while the queue is held.
+/// The largest number of pods checked against an event, or flushed, while the queue is held.
 const STEP: usize = 32;
 
-/// So many notes are taken in while the queue is held.
+/// The largest number of notes taken in while the queue is held.
 const NOTES: usize = 16;
 
 /// A [`SchedulingQueue`] that threads share, fed by an engine's log.
@@ -60,7 +58,7 @@ const NOTES: usize = 16;
 /// ```
 pub struct QueueFront {
     shared: Mutex<Shared>,
-    /// The follower's end, to wait on without the lock.
+    /// A clone of the follower, to wait on without the lock.
     notes: Follower,
     bell: Bell,
 }
@@ -69,13 +67,13 @@ struct Shared {
     queue: SchedulingQueue,
     follower: Follower,
     reader: Reader,
-    /// How many threads wait, or are about to.
+    /// The number of threads that wait or are about to wait.
     asleep: usize,
-    /// When one of those that wait will wake by itself, if that is known.
+    /// When a waiting thread will wake by itself, if that is known.
     alarm: Option<Timestamp>,
     closed: bool,
-    /// The engine is gone: its channel is always ready, and never has anything.
-    unfed: bool,
+    /// The engine is gone: its channel is always ready and always empty.
+    disconnected: bool,
 }
 
 /// Why no pod was popped.
@@ -91,13 +89,14 @@ pub enum PopError {
 }
 
 impl Shared {
-    /// Does some of what is due, and says whether there is more.
+    /// Processes a limited amount of due work, and returns whether more is left.
     fn work(&mut self, now: Timestamp) -> bool {
         self.queue.tick(STEP, now);
-        let Shared { queue, follower, reader, unfed, .. } = self;
+        let Shared { queue, follower, reader, disconnected, .. } = self;
         let mut left = NOTES;
         loop {
-            // A note comes after its version: what is read from here on has it.
+            // A note is sent after its version is published, so a version loaded from here on contains the note's
+            // event.
             let version: &Snapshot = reader.refresh();
             if queue.step(STEP, version, now) {
                 return true;
@@ -107,12 +106,12 @@ impl Shared {
             }
             left -= 1;
             match follower.try_next() {
-                // A pod without uid is refused by the log already.
+                // Errors can be dropped: the log has refused pods without a uid already.
                 Ok(note) => drop(queue.take(&note, reader.refresh(), now)),
                 Err(NoNote::Empty) => return false,
-                // One with a limit that lost notes feeds a queue no more than one whose engine is gone.
+                // A limited follower that lost notes cannot feed the queue any more than one whose engine is gone.
                 Err(NoNote::Closed | NoNote::Overflowed) => {
-                    *unfed = true;
+                    *disconnected = true;
                     return false;
                 }
             }
@@ -121,20 +120,25 @@ impl Shared {
 }
 
 impl QueueFront {
-    /// Shares a queue, and feeds it from the log. The reader is to be one of the engine
-    /// that is followed, and the follower one without a limit: a queue whose follower
-    /// lost notes gives out what it has and then closes.
+    /// Shares a queue and feeds it from the log. The reader must belong to the engine that the follower follows, and
+    /// the follower must be unlimited: if it loses notes, the queue returns the pods that it has and then closes.
     #[must_use]
     pub fn new(queue: SchedulingQueue, follower: Follower, reader: Reader) -> QueueFront {
         let notes = follower.clone();
-        let shared =
-            Shared { queue, follower, reader, asleep: 0, alarm: None, closed: false, unfed: false };
+        let shared = Shared {
+            queue,
+            follower,
+            reader,
+            asleep: 0,
+            alarm: None,
+            closed: false,
+            disconnected: false,
+        };
         QueueFront { shared: Mutex::new(shared), notes, bell: Bell::new() }
     }
 
-    /// The pod to be tried next, waiting for one until `deadline`. It is to be given
-    /// back, see [`SchedulingQueue::pop`]. `clock` tells the time of the queue, and is
-    /// taken to run as fast as that of the deadline.
+    /// Pops the pod to be tried next, waiting for one until `deadline`. The caller must return the pod as described at
+    /// [`SchedulingQueue::pop`]. `clock` is the queue's clock, and must run at the same rate as the deadline's.
     ///
     /// # Errors
     ///
@@ -147,12 +151,11 @@ impl QueueFront {
         self.wait_for(deadline, clock, SchedulingQueue::pop)
     }
 
-    /// The same with the pods that are to be tried together with it, see
-    /// [`SchedulingQueue::pop_together`].
+    /// Pops a pod together with the siblings that must be tried with it: see [`SchedulingQueue::pop_together`].
     ///
     /// # Errors
     ///
-    /// As of [`QueueFront::pop`].
+    /// Those of [`QueueFront::pop`].
     pub fn pop_together(
         &self,
         deadline: Option<Instant>,
@@ -169,33 +172,33 @@ impl QueueFront {
     ) -> Result<T, PopError> {
         let mut shared = lock(&self.shared);
         loop {
-            // The rings so far were for what is seen from here on.
+            // Earlier rings announced work that this iteration sees.
             self.bell.silence();
             if shared.closed {
-                self.pass_on(&shared);
+                self.wake_others(&shared);
                 return Err(PopError::Closed);
             }
             let now = clock();
             let more = shared.work(now);
             if let Some(popped) = pop(&mut shared.queue, now) {
-                self.pass_on(&shared);
+                self.wake_others(&shared);
                 return Ok(popped);
             }
             if more {
-                // Others may have a pod to give back.
+                // Releases the lock so that other threads can return pods.
                 drop(shared);
                 shared = lock(&self.shared);
                 continue;
             }
             if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
-                self.pass_on(&shared);
+                self.wake_others(&shared);
                 return Err(PopError::Timeout);
             }
             shared = self.sleep(shared, deadline, now);
         }
     }
 
-    /// Lets the queue go, and waits until something happened or is due.
+    /// Releases the queue, and waits until work arrives or becomes due.
     fn sleep<'a>(
         &'a self,
         mut shared: MutexGuard<'a, Shared>,
@@ -207,7 +210,7 @@ impl QueueFront {
             let nanoseconds = due.0.saturating_sub(now.0).max(0);
             Instant::now() + Duration::from_nanos(nanoseconds.unsigned_abs())
         });
-        let unfed = shared.unfed;
+        let disconnected = shared.disconnected;
         if mutated!("front-counts-late") {
             drop(shared);
             shared = lock(&self.shared);
@@ -217,31 +220,31 @@ impl QueueFront {
         if mutated!("front-silence-unlocked") {
             self.bell.silence();
         }
-        let notes = (!unfed).then(|| self.notes.notes());
+        let notes = (!disconnected).then(|| self.notes.notes());
         self.bell.wait(notes, [deadline, due].into_iter().flatten().min());
         let mut shared = lock(&self.shared);
         shared.asleep -= 1;
-        // The alarm may have been this thread's, and the others may rely on it.
+        // The alarm may have been this thread's, and other threads may rely on it.
         shared.alarm = None;
         shared
     }
 
-    /// Wakes the others for what this thread leaves behind.
-    fn pass_on(&self, shared: &Shared) {
+    /// Wakes other threads if this thread leaves work behind.
+    fn wake_others(&self, shared: &Shared) {
         let Shared { queue, alarm, asleep, closed, .. } = shared;
         let sooner = || match (queue.next_due(), alarm) {
             (Some(due), Some(alarm)) => due < *alarm,
             (due, None) => due.is_some(),
             (None, _) => false,
         };
-        let is_left = || {
+        let is_work_left = || {
             !mutated!("front-leaves-behind")
                 && (queue.is_ready()
-                    || queue.is_stirred()
+                    || queue.has_dirty_groups()
                     || queue.figures().backlog > 0
                     || sooner())
         };
-        if *asleep > 0 && (*closed || is_left()) {
+        if *asleep > 0 && (*closed || is_work_left()) {
             self.ring();
         }
     }
@@ -250,51 +253,48 @@ impl QueueFront {
         self.bell.ring();
     }
 
-    /// Does what is due: events that wait, backoff that is over, pods that waited for
-    /// too long; letting go of the queue again and again. For a thread that does nothing
-    /// else, where those that pop should not.
+    /// Does all due work: processes waiting events, and moves pods whose backoff is over or that waited for too long.
+    /// Releases the queue between steps. Meant for a dedicated thread, so that popping threads have less to do.
     pub fn tend(&self, clock: impl Fn() -> Timestamp) {
         loop {
             let mut shared = lock(&self.shared);
             let more = shared.work(clock());
-            self.pass_on(&shared);
+            self.wake_others(&shared);
             if !more {
                 return;
             }
         }
     }
 
-    /// Does something with the queue: gives pods back, activates them, reads figures.
-    /// It is given the version to judge events by. Keep it short: all others wait.
+    /// Runs `work` on the queue, for example to return pods, activate them or read figures. `work` also receives the
+    /// version that events are judged against. It should be short, because all other threads wait for it.
     pub fn with<R>(&self, work: impl FnOnce(&mut SchedulingQueue, &Snapshot) -> R) -> R {
         let mut shared = lock(&self.shared);
         let Shared { queue, reader, .. } = &mut *shared;
         let done = work(queue, reader.refresh());
-        self.pass_on(&shared);
+        self.wake_others(&shared);
         done
     }
 
-    /// How a pod group stands in the newest version. Events that wait for the queue are
-    /// not taken in by this.
+    /// Returns the status of a pod group in the newest version. Does not process waiting events first.
     #[must_use]
     pub fn group_status(&self, namespace: &str, name: &str, now: Timestamp) -> PodGroupStatus {
         self.with(|queue, version| queue.group_status(namespace, name, version, now))
     }
 
-    /// Adds a pod past the log. What was submitted and published before is in every
-    /// version that a reader takes from now on, so the published generation is that of
-    /// the pod; what was submitted and not waited for may come after it. Where that
-    /// matters, [`Event::put_pending`](crate::log::Event::put_pending) gives the pod a place
-    /// in the log.
+    /// Adds a pod without going through the log. The pod gets the generation of the published version, which contains
+    /// all events that were published before the call; an event that was submitted but not waited for may be ordered
+    /// after the pod. If the order matters, use [`Event::put_pending`](crate::log::Event::put_pending), which orders the
+    /// pod within the log.
     ///
     /// # Errors
     ///
-    /// As of [`SchedulingQueue::add`].
+    /// Those of [`SchedulingQueue::add`].
     pub fn add(&self, pod: Pod, now: Timestamp) -> Result<Place, QueueError> {
         self.with(|queue, version| queue.add(pod, version.generation(), version, now))
     }
 
-    /// Pops nothing any more, and wakes who waits.
+    /// Closes the queue: later pops fail, and waiting threads wake up.
     pub fn close(&self) {
         lock(&self.shared).closed = true;
         if !mutated!("front-closes-unheard") {
@@ -317,7 +317,7 @@ mod tests {
     use crate::scheduler::queue::QueueConfig;
     use crate::{Config, Engine};
 
-    /// A queue with a pod in backoff, and one thread asleep that knows of no time.
+    /// Returns a queue with a pod in backoff, and one sleeping thread that knows no due time.
     fn front() -> QueueFront {
         let (mut writer, reader) = Engine::inline(Config::default());
         let config = QueueConfig { pop_from_backoff: false, ..QueueConfig::default() };
@@ -336,22 +336,22 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_that_wakes_and_leaves_rings_for_the_time_that_it_had_slept_to() {
+    fn a_waking_thread_that_returns_rings_for_its_own_due_time() {
         let front = front();
         front.ring();
         let shared = front.sleep(lock(&front.shared), None, Timestamp::from_secs(1));
         front.bell.silence();
-        front.pass_on(&shared);
+        front.wake_others(&shared);
         assert!(front.bell.is_rung());
     }
 
     #[test]
-    fn a_thread_that_never_slept_leaves_those_asleep_to_their_alarm() {
+    fn a_thread_that_never_slept_does_not_ring_before_the_alarm() {
         let front = front();
         let mut shared = lock(&front.shared);
         shared.alarm = shared.queue.next_due();
         front.bell.silence();
-        front.pass_on(&shared);
+        front.wake_others(&shared);
         assert!(!front.bell.is_rung());
     }
 }

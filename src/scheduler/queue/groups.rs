@@ -1,13 +1,11 @@
-//! Pods of a group stay together: they are handed out at once, come back at once,
-//! and wait for each other.
+//! Keeps the pods of a group together: they are popped at once, returned at once, and wait for each other.
 //!
-//! The queue counts the pods of each group that any of its pods is of, here and on
-//! nodes, and tells the plugin that gates them ([`PodGroups`](crate::framework::PodGroups)).
-//! That is asked again about the pods that it keeps when a group is complete, whoever
-//! completed it. A group is handed out whole, so nobody else can hold a part of it:
-//! a pod that comes while others of its group are being tried is kept until these are
-//! back. What fails together backs off together, for as long as the group failed, in
-//! the queue for errors, from which nothing is popped before its time.
+//! The queue counts the pods of each group that has a pod in the queue, both here and on nodes, and reports the counts
+//! to the plugin that gates the pods ([`PodGroups`](crate::framework::PodGroups)). When a group becomes complete, for
+//! whatever reason, its gated pods are checked again. A group is popped as a whole, so no other thread can hold a part
+//! of it: a pod that arrives while other pods of its group are in flight is gated until they return. Pods that fail
+//! together back off together, for a time that grows with the failures of their group, in the error backoff queue, from
+//! which no pod is popped early.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -23,19 +21,19 @@ use super::heap::Slot;
 use super::moves::Strategy;
 use super::{Place, SchedulingQueue};
 
-/// A pod that was popped, and others of its group that were popped with it.
+/// A popped pod with the siblings of its group that were popped with it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Popped {
-    /// The pod whose turn it was.
+    /// The pod that was first in the queue.
     pub first: QueuedPod,
-    /// The pods that are to be placed with it: empty for a pod of no group, and for one
-    /// of a group that has as many pods on nodes as it wants.
+    /// The pods that must be placed together with it. Empty if the pod has no group, or if its group has enough pods on
+    /// nodes.
     pub siblings: Vec<QueuedPod>,
 }
 
 impl Popped {
-    /// All of them, in the order in which they are to be tried: by priority, and then
-    /// by when each was first ready (1.36).
+    /// Returns all pods in the order in which they must be tried: by priority, and then by the time of their first
+    /// attempt (1.36).
     pub fn into_members(self) -> Vec<QueuedPod> {
         let mut members = self.siblings;
         members.insert(0, self.first);
@@ -46,52 +44,52 @@ impl Popped {
     }
 }
 
-/// A pod that comes back with its group.
+/// A pod that returns with its group.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Returned {
     /// The pod.
     pub uid: Uid,
-    /// The plugins that rejected it; none where only its group failed.
+    /// The plugins that rejected the pod; empty if only its group failed.
     pub unschedulable: PluginSet,
     /// The plugins that wait for something.
     pub pending: PluginSet,
 }
 
-/// How a pod group stands in a queue.
+/// The status of a pod group in a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PodGroupStatus {
-    /// Its state.
+    /// The group's state.
     pub state: PodGroupState,
-    /// How many of its pods have to be placed at once.
+    /// How many of the group's pods must be placed at once.
     pub min_members: u32,
-    /// How many are on nodes, the assumed ones included.
+    /// How many pods are on nodes, including assumed pods.
     pub placed: usize,
-    /// How many wait in the queue.
+    /// How many pods wait in the queue.
     pub waiting: usize,
-    /// How many are being tried.
+    /// How many pods are in flight.
     pub in_flight: usize,
-    /// Since when it is tried, by the clock of the queue; none before the group and one
-    /// of its pods are known, or where it wants no pod any more.
+    /// Since when the group has been tried, by the queue's clock. `None` until the group and one of its pods are known,
+    /// and once the group needs no more pods.
     pub since: Option<Timestamp>,
-    /// Until when it is left alone after it timed out, if nothing of it changes.
+    /// When a group that timed out is tried again if nothing about it changes.
     pub held_until: Option<Timestamp>,
 }
 
-/// Where a pod stands among those of its group.
+/// A pod's group, and its position among the members.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Membership {
     pub(super) group: u32,
     at: u32,
 }
 
-/// All groups that pods of the queue are of.
+/// All groups that have pods in the queue.
 #[derive(Default)]
 pub(super) struct Groups {
     groups: Vec<Option<Group>>,
     free: Vec<u32>,
     ids: HashMap<Name, HashMap<Name, u32>>,
-    /// Groups whose kept pods are to be asked about again, and why.
-    stirred: Vec<(u32, Cause)>,
+    /// Groups whose gated pods must be checked again, and the cause.
+    dirty: Vec<(u32, Cause)>,
     /// When groups that timed out are tried again.
     retries: BTreeSet<(Timestamp, u32)>,
 }
@@ -102,18 +100,18 @@ struct Group {
     members: Vec<Slot>,
     waiting: usize,
     in_flight: usize,
-    /// When the first of its pods came: the rank of all of them.
+    /// The arrival of the group's first pod, which is the rank of all of its pods.
     first: Timestamp,
     since: Option<Timestamp>,
-    /// How often in a row it was tried in vain.
+    /// The number of consecutive failed attempts.
     failures: u32,
     held_until: Option<Timestamp>,
     object: Option<Arc<PodGroup>>,
     placed: usize,
-    /// How many of the placed ones are not in the queue.
+    /// How many of the placed pods are not in the queue.
     elsewhere: usize,
-    /// What the plugin knows.
-    told: GroupStatus,
+    /// The status last reported to the plugin.
+    reported: GroupStatus,
 }
 
 impl Group {
@@ -131,7 +129,7 @@ impl Group {
             object: None,
             placed: 0,
             elsewhere: 0,
-            told: GroupStatus::default(),
+            reported: GroupStatus::default(),
         }
     }
 
@@ -139,13 +137,13 @@ impl Group {
         self.object.as_ref().map_or(0, |group| group.wanted() as usize)
     }
 
-    fn muster(&self) -> GroupStatus {
+    fn status(&self) -> GroupStatus {
         let timeout = self.object.as_ref().and_then(|group| group.schedule_timeout);
-        // A group that lacks no pod has nothing to wait for.
+        // A group that lacks no pod does not wait for its pods in flight.
         let is_tried = self.in_flight > 0 && self.placed < self.wanted();
         let in_flight = is_tried.then_some(Hold::InFlight);
         let timed_out = self.held_until.and(timeout).map(Hold::TimedOut);
-        // Its phase says so: nothing but another phase changes that.
+        // The object's phase reports the timeout, and only a new phase ends it.
         let state = self.object.as_ref().map(|group| group.state(self.placed));
         let is_late = state == Some(PodGroupState::Timeout);
         let is_over = is_late.then(|| Hold::TimedOut(timeout.unwrap_or(TIMEOUT)));
@@ -157,15 +155,15 @@ impl Group {
         }
     }
 
-    /// When it will have been tried for as long as it may be.
+    /// Returns when the group's schedule timeout passes.
     fn deadline(&self) -> Option<Timestamp> {
         let timeout = self.object.as_ref()?.schedule_timeout?;
         Some(Timestamp(self.since?.0.saturating_add(nanoseconds(timeout))))
     }
 }
 
-fn is_open(muster: &GroupStatus) -> bool {
-    muster.hold.is_none() && muster.wanted.is_some_and(|wanted| muster.members >= wanted as usize)
+fn may_queue(status: &GroupStatus) -> bool {
+    status.hold.is_none() && status.wanted.is_some_and(|wanted| status.members >= wanted as usize)
 }
 
 fn is_waiting(place: Place) -> bool {
@@ -215,28 +213,28 @@ impl Groups {
         if let Some(until) = group.held_until {
             self.retries.remove(&(until, id));
         }
-        self.stirred.retain(|(stirred, _)| *stirred != id);
+        self.dirty.retain(|(dirty, _)| *dirty != id);
         self.free.push(id);
         Some(group)
     }
 
-    fn stir(&mut self, id: u32, cause: Cause) {
-        if !self.stirred.iter().any(|(known, _)| *known == id) {
-            self.stirred.push((id, cause));
+    fn mark_dirty(&mut self, id: u32, cause: Cause) {
+        if !self.dirty.iter().any(|(known, _)| *known == id) {
+            self.dirty.push((id, cause));
         }
     }
 
-    /// When the next group that timed out is tried again.
+    /// Returns when the next group that timed out is tried again.
     pub(super) fn next_retry(&self) -> Option<Timestamp> {
         self.retries.first().map(|(at, _)| *at)
     }
 }
 
-/// What an event of a pod is, to the others of its group.
-const POD_CAME: Cause = Cause::Event(EventResource::UnscheduledPod, Actions::ADD);
+/// The event that a change of a pod is to the other pods of its group.
+const POD_CHANGED: Cause = Cause::Event(EventResource::UnscheduledPod, Actions::ADD);
 
 impl SchedulingQueue {
-    /// How a pod group stands. Cluster is the version to go by. O(pods of the group).
+    /// Returns the status of a pod group in the version `cluster`. O(pods of the group).
     #[must_use]
     pub fn group_status(
         &self,
@@ -267,57 +265,57 @@ impl SchedulingQueue {
         }
     }
 
-    /// The pod to be tried next, and with it all pods of its group that can be tried, as
-    /// long as the group lacks pods on nodes. All of them are in flight from now on, and
-    /// to be given back as popped pods are; where the group as a whole failed, at once,
-    /// by [`SchedulingQueue::return_group`]. O((1 + siblings) log n).
+    /// Pops the pod to be tried next and, as long as its group lacks pods on nodes, all pods of the group that can be
+    /// tried. All of them are in flight afterwards and must be returned like other popped pods. If the group as a whole
+    /// failed, they must be returned at once by [`SchedulingQueue::return_group`]. O((1 + siblings) log n).
     pub fn pop_together(&mut self, now: Timestamp) -> Option<Popped> {
-        self.rally(now);
+        self.update_groups(now);
         loop {
             let slot = self.take_first()?;
-            let group = self.pods.get(slot).and_then(|entry| entry.member).map(|of| of.group);
-            // Its group may have lost a pod, or time out, since it was asked about.
-            let is_closed = |id| self.groups.get(id).is_some_and(|of| !is_open(&of.muster()));
-            if group.is_some_and(is_closed) && self.is_kept(slot) {
+            let group =
+                self.pods.get(slot).and_then(|entry| entry.member).map(|member| member.group);
+            // The group may have lost a pod or timed out since the pod was checked.
+            let may_not_queue =
+                |id| self.groups.get(id).is_some_and(|group| !may_queue(&group.status()));
+            if group.is_some_and(may_not_queue) && self.run_gates(slot) {
                 self.settle(slot, Place::Gated, Cause::Activate);
                 continue;
             }
-            let wants_more = |id| self.groups.get(id).filter(|of| of.placed < of.wanted());
-            let siblings = group.and_then(wants_more).map(|of| of.members.clone());
+            let wants_more = |id| self.groups.get(id).filter(|group| group.placed < group.wanted());
+            let siblings = group.and_then(wants_more).map(|group| group.members.clone());
             let mut siblings = siblings.unwrap_or_default();
             siblings.retain(|sibling| *sibling != slot && self.can_be_tried(*sibling));
-            let first = self.fly(slot, now)?;
+            let first = self.start_flight(slot, now)?;
             let siblings = siblings.into_iter().filter_map(|sibling| {
                 self.leave(sibling);
-                self.fly(sibling, now)
+                self.start_flight(sibling, now)
             });
             return Some(Popped { first, siblings: siblings.collect() });
         }
     }
 
-    /// Whether a pod waits, and no plugin keeps it. Those that were not asked for long
-    /// are asked again, and kept if that is the answer.
+    /// Returns whether a pod waits and no plugin gates it. A pod that is not active is checked again, and gated if a
+    /// plugin rejects it.
     fn can_be_tried(&mut self, slot: Slot) -> bool {
         let Some(place) = self.pods.get(slot).map(|entry| entry.place) else { return false };
         match place {
             Place::Active => true,
             place if !is_waiting(place) => false,
             place => {
-                let is_kept = self.is_kept(slot);
-                if is_kept && place != Place::Gated {
+                let is_gated = self.run_gates(slot);
+                if is_gated && place != Place::Gated {
                     self.leave(slot);
                     self.settle(slot, Place::Gated, Cause::Activate);
                 }
-                !is_kept
+                !is_gated
             }
         }
     }
 
-    /// The pods of a group that was not placed come back, all at once: they are left
-    /// alone for a while, longer with each time, whatever happens (1.36). If the group
-    /// was tried for as long as it may be, they are kept until something of it changes,
-    /// or [`QueueConfig::group_retry`](super::QueueConfig::group_retry) has passed. Says
-    /// where each pod is; none for one that was deleted meanwhile, or is not in flight.
+    /// Returns the pods of a group that was not placed, all at once. They back off for a time that grows with each
+    /// failure of the group, whatever events occur (1.36). If the group's schedule timeout has passed, they are gated
+    /// until something about the group changes or [`QueueConfig::group_retry`](super::QueueConfig::group_retry) has
+    /// passed. Returns the place of each pod, or `None` for a pod that was deleted meanwhile or is not in flight.
     /// O(pods of the group × log n).
     pub fn return_group(
         &mut self,
@@ -326,7 +324,7 @@ impl SchedulingQueue {
         now: Timestamp,
     ) -> Vec<Option<Place>> {
         let slots: Vec<Option<Slot>> =
-            returned.iter().map(|member| self.land(member, now)).collect();
+            returned.iter().map(|member| self.end_flight(member, now)).collect();
         let failed: BTreeSet<u32> =
             slots.iter().flatten().filter_map(|s| self.group_of(*s)).collect();
         for id in failed {
@@ -338,14 +336,14 @@ impl SchedulingQueue {
                 self.group_of(slot).and_then(|id| self.groups.get(id)).map(|g| g.failures);
             let entry = self.pods.get_mut(slot)?;
             entry.queued.group_failures = failures.unwrap_or_default();
-            let place = match self.is_kept(slot) {
+            let place = match self.run_gates(slot) {
                 true => self.settle(slot, Place::Gated, Cause::AttemptFailure),
                 false => self.requeue(slot, Strategy::AfterBackoff, Cause::AttemptFailure, now),
             };
             Some(place)
         });
         let places = places.collect();
-        self.rally(now);
+        self.update_groups(now);
         places
     }
 
@@ -353,8 +351,8 @@ impl SchedulingQueue {
         self.pods.get(slot)?.member.map(|member| member.group)
     }
 
-    /// Takes a pod out of flight that is to go somewhere else.
-    fn land(&mut self, member: &Returned, now: Timestamp) -> Option<Slot> {
+    /// Ends the flight of a pod that is about to enter another place.
+    fn end_flight(&mut self, member: &Returned, now: Timestamp) -> Option<Slot> {
         let slot = self.pods.find(&member.uid)?;
         let arrival = self.arrival();
         let entry = self.pods.get_mut(slot)?;
@@ -382,11 +380,11 @@ impl SchedulingQueue {
             group.held_until = Some(retry);
             self.groups.retries.insert((retry, id));
         }
-        self.tell(id, Cause::AttemptFailure);
+        self.report(id, Cause::AttemptFailure);
     }
 
-    /// A pod that is new to the queue joins its group, if its profile has groups.
-    pub(super) fn join(&mut self, slot: Slot, now: Timestamp) {
+    /// Adds a pod that is new to the queue to its group, if its profile schedules groups.
+    pub(super) fn join_group(&mut self, slot: Slot, now: Timestamp) {
         let Some(entry) = self.pods.get(slot) else { return };
         if !self.profiles[entry.profile].has_groups {
             return;
@@ -403,9 +401,8 @@ impl SchedulingQueue {
         }
     }
 
-    /// A pod that is in no place any more leaves its group. `is_placed` says that it is
-    /// on a node.
-    pub(super) fn part(&mut self, slot: Slot, is_placed: bool) {
+    /// Removes a pod that is in no place any more from its group. `is_placed` tells whether the pod is on a node.
+    pub(super) fn leave_group(&mut self, slot: Slot, is_placed: bool) {
         let Some(entry) = self.pods.get_mut(slot) else { return };
         entry.queued.group_first = None;
         let Some(Membership { group: id, at }) = entry.member.take() else { return };
@@ -423,10 +420,10 @@ impl SchedulingQueue {
         if let Some(member) = moved.and_then(|entry| entry.member.as_mut()) {
             member.at = at;
         }
-        self.tell(id, POD_CAME);
+        self.report(id, POD_CHANGED);
     }
 
-    /// A pod goes to a place (`by` 1), or leaves it (-1).
+    /// Counts a pod that enters (`by` 1) or leaves (`by` -1) a place.
     pub(super) fn count_place(&mut self, slot: Slot, place: Place, by: isize) {
         let Some(id) = self.group_of(slot) else { return };
         let Some(group) = self.groups.get_mut(id) else { return };
@@ -436,34 +433,34 @@ impl SchedulingQueue {
             _ => group.waiting = group.waiting.wrapping_add_signed(by),
         }
         if place == Place::InFlight {
-            self.tell(id, POD_CAME);
+            self.report(id, POD_CHANGED);
         }
     }
 
-    /// Lets the plugin know how a group stands. Its pods that are kept are asked about
-    /// again if they may queue now, and might not before.
-    fn tell(&mut self, id: u32, cause: Cause) {
+    /// Reports a changed group status to the plugin. If the group's pods may be queued now and could not before, its
+    /// gated pods are marked to be checked again.
+    fn report(&mut self, id: u32, cause: Cause) {
         let Some(group) = self.groups.get_mut(id) else { return };
-        let muster = group.muster();
-        let before = std::mem::replace(&mut group.told, muster);
-        if before == muster {
+        let status = group.status();
+        let before = std::mem::replace(&mut group.reported, status);
+        if before == status {
             return;
         }
         let (namespace, name) = (group.namespace.clone(), group.name.clone());
-        self.pod_groups().set(&namespace, &name, muster);
-        if is_open(&muster) && !is_open(&before) {
-            self.groups.stir(id, cause);
+        self.pod_groups().set(&namespace, &name, status);
+        if may_queue(&status) && !may_queue(&before) {
+            self.groups.mark_dirty(id, cause);
         }
     }
 
-    /// Counts the pods of a group anew, by a version. O(pods of the group on their way).
+    /// Recounts the pods of a group in a version. O(pods of the group that are in flight or binding).
     fn count_group(&mut self, id: u32, cluster: &Cluster, now: Timestamp) {
         let Some(group) = self.groups.get(id) else { return };
         let (namespace, name) = (&group.namespace, &group.name);
         let object = cluster.objects().pod_groups.get(namespace, name).cloned();
         let placed = cluster.placed_members(namespace, name);
         let on_the_way = group.members.len() - group.waiting;
-        // Pods of the queue that are assumed are in both.
+        // Assumed pods of the queue are counted both here and on nodes.
         let is_placed = |slot: &&Slot| {
             let entry = self.pods.get(**slot).filter(|entry| !is_waiting(entry.place));
             entry.is_some_and(|entry| cluster.pod(&entry.queued.pod.uid).is_some())
@@ -485,16 +482,16 @@ impl SchedulingQueue {
         }
     }
 
-    /// The same for the group of a pod of the queue, which the plugin is told.
+    /// Recounts the group of a pod, and reports its status to the plugin.
     pub(super) fn recount(&mut self, slot: Slot, cluster: &Cluster, now: Timestamp) {
         if let Some(id) = self.group_of(slot) {
             self.count_group(id, cluster, now);
-            self.tell(id, POD_CAME);
+            self.report(id, POD_CHANGED);
         }
     }
 
-    /// Something of a group changed, the event being this: it is counted anew, and one
-    /// that timed out may be tried again. Nothing where no pod of it is in the queue.
+    /// Recounts a group after an event changed it, and lets it be tried again if it had timed out. Does nothing if no
+    /// pod of the group is in the queue.
     pub(super) fn group_changed(
         &mut self,
         (namespace, name): (&str, &str),
@@ -505,18 +502,18 @@ impl SchedulingQueue {
         let Some(id) = self.groups.find(namespace, name) else { return };
         self.count_group(id, cluster, now);
         self.resume(id, now);
-        self.tell(id, cause);
-        self.rally(now);
+        self.report(id, cause);
+        self.update_groups(now);
     }
 
-    /// The same for the group of a pod, if it is of one.
+    /// Like [`SchedulingQueue::group_changed`], for the group of a pod.
     pub(super) fn pod_changed(&mut self, pod: &Pod, cluster: &Cluster, now: Timestamp) {
         if let Some((namespace, name)) = pod.group() {
-            self.group_changed((namespace, name), POD_CAME, cluster, now);
+            self.group_changed((namespace, name), POD_CHANGED, cluster, now);
         }
     }
 
-    /// A group that timed out is not held any more, and its time starts again.
+    /// Ends the hold of a group that timed out, and restarts its timeout.
     fn resume(&mut self, id: u32, now: Timestamp) {
         let Some(group) = self.groups.get_mut(id) else { return };
         if let Some(until) = group.held_until.take() {
@@ -526,10 +523,9 @@ impl SchedulingQueue {
         }
     }
 
-    /// Resumes the groups whose time has come, and does what was asked for groups since
-    /// the last time: asks again about pods that were kept, and has those tried whose
-    /// siblings wait for them. O(1) where there is nothing.
-    pub(super) fn rally(&mut self, now: Timestamp) {
+    /// Does the pending work on groups: resumes those whose hold has ended, activates the pods of groups that plugins
+    /// called for, and checks gated pods of changed groups again. O(1) if there is no such work.
+    pub(super) fn update_groups(&mut self, now: Timestamp) {
         if !self.has_groups {
             return;
         }
@@ -537,14 +533,14 @@ impl SchedulingQueue {
             && at <= now
         {
             self.resume(id, now);
-            self.tell(id, Cause::Timeout);
+            self.report(id, Cause::Timeout);
         }
         for (namespace, name) in self.pod_groups().take_called() {
             if let Some(id) = self.groups.find(&namespace, &name) {
                 self.activate_group(id, now);
             }
         }
-        while let Some((id, cause)) = self.groups.stirred.pop() {
+        while let Some((id, cause)) = self.groups.dirty.pop() {
             let members = self.groups.get(id).map(|group| group.members.clone());
             for slot in members.unwrap_or_default() {
                 let Some(entry) = self.pods.get(slot) else { continue };
@@ -569,8 +565,8 @@ impl SchedulingQueue {
         }
     }
 
-    /// Whether [`SchedulingQueue::rally`] has something to do.
-    pub(super) fn is_stirred(&self) -> bool {
-        !self.groups.stirred.is_empty()
+    /// Returns whether [`SchedulingQueue::update_groups`] has gated pods to check again.
+    pub(super) fn has_dirty_groups(&self) -> bool {
+        !self.groups.dirty.is_empty()
     }
 }

@@ -1,34 +1,32 @@
-//! A heap of pods in the order in which they are to be tried, from which any of
-//! them can be taken.
+//! A heap of pods in the order in which they are tried, with removal from any position.
 //!
-//! What is compared lies in the heap itself: at 100,000 pods a step down would
-//! otherwise wait for the memory of each pod that it passes. Four children a node
-//! halve the steps, and lie side by side. Where each pod stands is in a table by
-//! slot, shared by all heaps, since a pod is in one of them at most.
+//! The heap stores the compared values inline: with 100,000 pods each step down would otherwise miss the cache for
+//! every pod it passes. Four children per node halve the number of steps, and the children are adjacent in memory. All
+//! heaps share one table of positions by slot, because a pod is in at most one of them.
 
 use std::cmp::Ordering;
 
-/// A number for a pod in the queue, reused when the pod is gone.
+/// The number of a pod in the queue, reused after the pod is removed.
 pub(super) type Slot = u32;
 
 /// A pod in a heap.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Item {
-    /// When its backoff ends, in nanoseconds; 0 in the active queue.
+    /// When the pod's backoff ends, in nanoseconds; 0 in the active queue.
     pub(super) expires: i64,
-    /// What the plugin that sorts the queue orders by.
+    /// The queue sort plugin's key.
     pub(super) key: [i64; 2],
-    /// The order in which pods were queued: among equals the first goes first.
+    /// The order of arrival, by which equal pods are tried.
     pub(super) arrival: u64,
     pub(super) slot: Slot,
 }
 
-/// Which of two pods goes first.
+/// The order in which pods are tried.
 pub(super) trait Order {
     fn compare(&self, one: &Item, other: &Item) -> Ordering;
 }
 
-/// The heap: the pod that goes first is on top.
+/// A four-ary heap with the first pod at the root.
 #[derive(Debug, Default)]
 pub(super) struct Heap(Vec<Item>);
 
@@ -39,12 +37,12 @@ impl Heap {
         self.0.len()
     }
 
-    /// The pod that goes first.
+    /// The first pod.
     pub(super) fn first(&self) -> Option<&Item> {
         self.0.first()
     }
 
-    /// The pods, in no particular order.
+    /// Iterates over the pods in no particular order.
     pub(super) fn slots(&self) -> impl Iterator<Item = Slot> {
         self.0.iter().map(|item| item.slot)
     }
@@ -55,14 +53,14 @@ impl Heap {
         self.up(self.0.len() - 1, item, positions, order);
     }
 
-    /// Takes the pod that goes first. O(log n).
+    /// Removes and returns the first pod. O(log n).
     pub(super) fn pop(&mut self, positions: &mut [u32], order: &impl Order) -> Option<Slot> {
         let first = self.0.first()?.slot;
         self.remove(0, positions, order);
         Some(first)
     }
 
-    /// Takes the pod that stands here. O(log n).
+    /// Removes the pod at this position. O(log n).
     pub(super) fn remove(&mut self, at: usize, positions: &mut [u32], order: &impl Order) {
         let Some(last) = self.0.pop() else { return };
         if at < self.0.len() {
@@ -76,7 +74,7 @@ impl Heap {
         positions[item.slot as usize] = at as u32;
     }
 
-    /// Moves an item from here towards the top, to where it belongs.
+    /// Moves an item from this position towards the root until the heap order holds.
     fn up(&mut self, mut at: usize, item: Item, positions: &mut [u32], order: &impl Order) {
         while at > 0 {
             let parent = (at - 1) / CHILDREN;
@@ -90,7 +88,7 @@ impl Heap {
         self.put(at, item, positions);
     }
 
-    /// Moves an item from here towards the bottom, and says where it came to.
+    /// Moves an item from this position towards the leaves, and returns its new position.
     fn down(
         &mut self,
         mut at: usize,
@@ -134,7 +132,7 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn pods_come_in_order_whatever_is_taken_between(
+        fn pods_are_popped_in_order_despite_arbitrary_removals(
             ops in proptest::collection::vec((0..3_u8, 0..8_i64, 0..64_usize), 0..200),
         ) {
             let mut heap = Heap::default();

@@ -1,13 +1,11 @@
-//! Pods that are being tried, and what happened since each was popped
-//! (backend/queue/active_queue.go `inFlightPods`, `inFlightEvents`).
+//! The pods in flight, and the events since each of them was popped (backend/queue/active_queue.go `inFlightPods`,
+//! `inFlightEvents`).
 //!
-//! A pod is judged on a version. What happens after that may make it schedulable, and
-//! would be lost: the pod is in no queue while it is tried. So events are kept while
-//! any pod is in flight, and one that comes back in vain is asked about those since it
-//! was popped. Events have consecutive numbers, a pod remembers the number of the first
-//! one that is news to it, and the pods hang together in the order in which they were
-//! popped: the oldest says which events nobody needs any more. All of that costs no
-//! allocation a pod.
+//! A pod is decided on a version. An event after that version may make the pod schedulable, but the pod is in no queue
+//! during its attempt, so the event would be lost. Events are therefore kept while any pod is in flight, and a pod that
+//! returns unplaced is checked against those since its pop. Events have consecutive numbers, each pod stores the number
+//! of the first event after its pop, and the pods form a linked list in the order of their pops: the oldest pod
+//! determines which events can be dropped. This needs no allocation per pod.
 
 use std::collections::VecDeque;
 
@@ -17,31 +15,31 @@ use crate::model::{Change, Uid};
 use super::heap::Slot;
 use super::pods::{NONE, Pods};
 
-/// What happened.
+/// An event that is kept for the pods in flight.
 #[derive(Clone, Debug)]
-pub(super) enum Happening {
+pub(super) enum QueueEvent {
     /// An event of the cluster.
     Event { resource: EventResource, action: Actions, change: Change },
-    /// Somebody wants this pod to be tried (`ForceActivate`).
+    /// An attempt was requested for this pod (`ForceActivate`).
     Activated(Uid),
 }
 
-impl Happening {
-    pub(super) fn of(event: &ClusterEvent<'_>) -> Happening {
+impl QueueEvent {
+    pub(super) fn of(event: &ClusterEvent<'_>) -> QueueEvent {
         let ClusterEvent { resource, action, change } = *event;
-        Happening::Event { resource, action, change: change.clone() }
+        QueueEvent::Event { resource, action, change: change.clone() }
     }
 }
 
 #[derive(Debug)]
 pub(super) struct InFlight {
-    /// The pod that was popped first, and the one popped last.
+    /// The pods that were popped first and last.
     oldest: Slot,
     newest: Slot,
     len: usize,
     /// The number of the first event that is kept.
     first: u64,
-    events: VecDeque<Happening>,
+    events: VecDeque<QueueEvent>,
 }
 
 impl Default for InFlight {
@@ -59,12 +57,12 @@ impl InFlight {
         self.len == 0
     }
 
-    /// How many events are kept.
+    /// The number of events that are kept.
     pub(super) fn events(&self) -> usize {
         self.events.len()
     }
 
-    /// A pod is popped.
+    /// Appends a popped pod.
     pub(super) fn push(&mut self, slot: Slot, pods: &mut Pods) {
         let newest = self.newest;
         let since = self.first + self.events.len() as u64;
@@ -79,20 +77,20 @@ impl InFlight {
         self.len += 1;
     }
 
-    /// Something happened; nobody will ask if no pod is in flight.
-    pub(super) fn note(&mut self, happening: impl FnOnce() -> Happening) {
+    /// Records an event, unless no pod is in flight and it can never be needed.
+    pub(super) fn note(&mut self, recorded: impl FnOnce() -> QueueEvent) {
         if !self.is_empty() {
-            self.events.push_back(happening());
+            self.events.push_back(recorded());
         }
     }
 
-    /// What happened since a pod was popped.
-    pub(super) fn since(&self, since: u64) -> impl Iterator<Item = &Happening> {
+    /// Iterates over the events from number `since` on.
+    pub(super) fn since(&self, since: u64) -> impl Iterator<Item = &QueueEvent> {
         let known = usize::try_from(since.saturating_sub(self.first)).unwrap_or(usize::MAX);
         self.events.iter().skip(known)
     }
 
-    /// A pod is in flight no more; what only it would have asked about goes.
+    /// Removes a pod, and drops the events that only this pod needed.
     pub(super) fn remove(&mut self, slot: Slot, pods: &mut Pods) {
         let Some(entry) = pods.get(slot) else { return };
         let (before, after) = (entry.before, entry.after);

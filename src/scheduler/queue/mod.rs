@@ -1,76 +1,72 @@
-//! The scheduling queue: which pod is tried next, and when again the others
-//! (kube-scheduler's backend/queue, 1.36).
+//! The scheduling queue: decides which pod is tried next and when rejected pods are retried (kube-scheduler's
+//! backend/queue, 1.36).
 //!
-//! A pod that no node will do for is not tried again and again: it waits until
-//! something happens that may help. The plugins that rejected it say what that is
-//! ([`Plugin::events`](crate::framework::Plugin::events),
-//! [`Plugin::queueing_hint`](crate::framework::Plugin::queueing_hint)), and how often
-//! it was tried in vain says how long it is left alone even then.
+//! A pod that fits on no node is not retried continuously. It waits until an event occurs that may make it schedulable.
+//! The plugins that rejected it define these events ([`Plugin::events`](crate::framework::Plugin::events),
+//! [`Plugin::queueing_hint`](crate::framework::Plugin::queueing_hint)), and a backoff that grows with the number of
+//! failed attempts delays the retry.
 //!
-//! # The way of a pod
+//! # The states of a pod
 //!
 //! ```text
 //!   add ──▶ active ◀──────── backoff ◀────────┐
-//!     │      │  ▲    time is     ▲             │ an event helped meanwhile,
-//!     ▼      │  │      over      │             │ or it was an error
+//!     │      │  ▲    backoff     ▲             │ an event helped meanwhile,
+//!     ▼      │  │    is over     │             │ or the attempt was an error
 //!   gated ───┘  │                │             │
-//!    a plugin   └── unschedulable┘◀── in flight ──▶ done
-//!    says no          an event helps,
-//!                     or 5 minutes pass
+//!   rejected by └── unschedulable┘◀── in flight ──▶ done
+//!   PreEnqueue         an event helps,
+//!                      or 5 minutes pass
 //! ```
 //!
-//! An unschedulable pod that an event helps is active at once if its backoff is over
-//! already, or if a plugin waited for that very event; else it backs off. Where no pod
-//! is active, the first one of backoff is popped before its time, if no error put it
-//! there.
+//! When an event helps an unschedulable pod, the pod becomes active at once if its backoff is over or if a plugin
+//! waited for that very event. Otherwise it backs off. If no pod is active, the first pod in backoff is popped early,
+//! unless it is there because of an error.
 //!
-//! | there | here |
+//! | kube-scheduler | this module |
 //! |---|---|
-//! | `PriorityQueue` | [`SchedulingQueue`], of one thread; [`QueueFront`] shares it |
-//! | `activeQ`, `podBackoffQ`, `podErrorBackoffQ`, `unschedulablePods`, gated ones | [`Place`] |
+//! | `PriorityQueue` | [`SchedulingQueue`], for one thread; [`QueueFront`] shares it |
+//! | `activeQ`, `podBackoffQ`, `podErrorBackoffQ`, `unschedulablePods`, gated pods | [`Place`] |
 //! | `Add`, `Update`, `Delete` | [`add`](SchedulingQueue::add), [`update`](SchedulingQueue::update), [`delete`](SchedulingQueue::delete) |
-//! | `Pop`, `Done` | [`pop`](SchedulingQueue::pop), [`done`](SchedulingQueue::done); [`release`](SchedulingQueue::release) where its `Done` comes before PreBind |
-//! | `PopSpecificPod` for the pods of a group | [`pop_together`](SchedulingQueue::pop_together); [`return_group`](SchedulingQueue::return_group) where the group failed |
-//! | `AddUnschedulableIfNotPresent` | [the same](SchedulingQueue::add_unschedulable_if_not_present) |
+//! | `Pop`, `Done` | [`pop`](SchedulingQueue::pop), [`done`](SchedulingQueue::done); [`release`](SchedulingQueue::release) if `Done` is called before PreBind |
+//! | `PopSpecificPod` for the pods of a group | [`pop_together`](SchedulingQueue::pop_together); [`return_group`](SchedulingQueue::return_group) if the group failed |
+//! | `AddUnschedulableIfNotPresent` | [`add_unschedulable_if_not_present`](SchedulingQueue::add_unschedulable_if_not_present) |
 //! | `Activate`, `AddNominatedPod` | [`activate`](SchedulingQueue::activate), [`nominate`](SchedulingQueue::nominate) |
-//! | `MoveAllToActiveOrBackoffQueue` | [`move_all`](SchedulingQueue::move_all), all at once; [`take`](SchedulingQueue::take) and [`step`](SchedulingQueue::step), bit by bit |
-//! | `flushBackoffQCompleted`, `flushUnschedulablePodsLeftover` | [the](SchedulingQueue::flush_backoff_completed) [same](SchedulingQueue::flush_unschedulable_leftover); [`tick`](SchedulingQueue::tick) does both when they are due |
+//! | `MoveAllToActiveOrBackoffQueue` | [`move_all`](SchedulingQueue::move_all) at once; [`take`](SchedulingQueue::take) and [`step`](SchedulingQueue::step) incrementally |
+//! | `flushBackoffQCompleted`, `flushUnschedulablePodsLeftover` | [`flush_backoff_completed`](SchedulingQueue::flush_backoff_completed), [`flush_unschedulable_leftover`](SchedulingQueue::flush_unschedulable_leftover); [`tick`](SchedulingQueue::tick) performs both when they are due |
 //! | `pending_pods`, `queue_incoming_pods_total` | [`figures`](SchedulingQueue::figures), [`incoming`](SchedulingQueue::incoming) |
 //! | `unschedulable_pods`, `inflight_events` | [`rejections`](SchedulingQueue::rejections), [`events_in_flight`](SchedulingQueue::events_in_flight) |
 //!
-//! The clock is an argument of every operation, and so is the version that hints look
-//! at: nothing here waits or looks anything up.
+//! The clock is an argument of every operation, and so is the version that queueing hints read. No operation waits or
+//! looks anything up by itself.
 //!
 //! # Fed from the log
 //!
-//! Pods that are on no node go through the log like everything else
-//! ([`Event::PutPending`](crate::log::Event::PutPending)), so a pod has a place among
-//! the events before and after it. A [`Follower`](crate::log::Follower) is told what
-//! each event did *after* the version that contains it is published. So whatever the
-//! queue knows, every reader sees: a popped pod carries the
-//! [`generation`](crate::framework::QueuedPod::generation) of what queued it, and a
-//! reader that looks after popping has it, without waiting. The writer never waits for a
-//! queue, and a pop waits for no event: events are acted on in steps of a few pods.
+//! Pods without a node go through the log like all other objects
+//! ([`Event::PutPending`](crate::log::Event::PutPending)), which orders them among the other events. A
+//! [`Follower`](crate::log::Follower) receives the effect of each event *after* the version that contains it is
+//! published. Readers therefore see everything that the queue knows: a popped pod carries the
+//! [`generation`](crate::framework::QueuedPod::generation) of the event that queued it, and a reader that loads a
+//! version after the pop sees that event without waiting. The writer never waits for a queue, and a pop never waits for
+//! an event, because events are processed in steps of a few pods.
 //!
 //! # Deviations
 //!
-//! - Pods of equal rank go in the order in which they queued, where kube-scheduler
-//!   leaves it to its heap.
-//! - A pod stays known while it is in flight. Adding it again is an update, so it cannot
-//!   be in flight twice; deleting it then makes its return a farewell.
-//! - A pod that leaves the node on which it was assumed is not woken by that itself,
-//!   whichever way it failed.
-//! - An update in the pool is asked about as any event is. Nothing is remembered across
-//!   events: there is no `moveRequestCycle`, since hints are always on.
-//! - Changes of conditions and annotations of nodes are no events: the engine does not
-//!   keep them, and no plugin of kube-scheduler's asks.
-//! - A pod group is ranked by when its first pod came, and keeps that rank when it comes
-//!   back; so it is not overtaken again and again by what came later.
-//! - All pods of a group that failed back off for the same time, where no pod is popped
-//!   before its time: else the group would be, all the time.
-//! - A pod that comes while others of its group are being tried waits for them.
-//! - A group with a timeout is left alone when it was tried for that long, counted from
-//!   when the queue knew of it (Gödel: from its creation, which may be long before).
+//! - Pods of equal rank are popped in the order in which they were queued. In kube-scheduler that order depends on the
+//!   heap.
+//! - A pod stays known while it is in flight. Adding it again is an update, so it cannot be in flight twice. If it is
+//!   deleted while in flight, it is forgotten when it returns.
+//! - A pod that leaves the node on which it was assumed is not woken by its own removal, whatever made it fail.
+//! - An update of an unschedulable pod is checked like any other event. No state is kept across events:
+//!   `moveRequestCycle` is not needed because hints are always on.
+//! - Changes of node conditions and annotations are not events. The engine does not store them, and no plugin of
+//!   kube-scheduler reads them.
+//! - A pod group is ranked by the arrival of its first pod and keeps that rank when it returns, so later pods cannot
+//!   overtake it repeatedly.
+//! - All pods of a failed group back off for the same time, in the queue from which no pod is popped early. Otherwise
+//!   the group would be retried continuously.
+//! - A pod that arrives while other pods of its group are in flight is gated until they return.
+//! - A group with a timeout is held once it has been tried for that long, counted from when the queue learned of it.
+//!   Gödel counts from the group's creation, which may be much earlier.
 
 mod backoff;
 mod feed;

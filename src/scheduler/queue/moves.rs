@@ -1,11 +1,10 @@
-//! From one queue to another: by events, by time, past the plugins that gate.
+//! Transitions between the parts of the queue: by events, by time, and through the PreEnqueue plugins.
 //!
-//! An event is acted on in steps. It is noted for the pods in flight, and then pod
-//! after pod of the pool is asked about it, from the last to the first: what leaves the
-//! pool is replaced by its last pod, which was asked already, and what joins it is at
-//! the end. Such a one is not asked: it knows the event from its flight. So between two
-//! steps anything may be done with the queue, and the outcome is that of the event at
-//! the moment at which it was begun.
+//! An event is processed in steps. It is first recorded for the pods in flight, and then checked against the
+//! unschedulable pods one by one, from the last to the first. A pod that leaves the pool is replaced by the pool's last
+//! pod, which was checked already, and a pod that joins the pool is appended. A pod that joined later is not checked,
+//! because the event was recorded for it while it was in flight. So any operation may run between two steps, and the
+//! outcome is the same as if the event had been processed at once when it was begun.
 
 use std::fmt;
 use std::time::{Duration, Instant};
@@ -19,39 +18,39 @@ use crate::snapshot::Cluster;
 use super::backoff::nanoseconds;
 use super::figures::Cause;
 use super::heap::Slot;
-use super::in_flight::Happening;
+use super::in_flight::QueueEvent;
 use super::{Place, SchedulingQueue};
 
-/// What becomes of a pod.
+/// How an event affects a pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Strategy {
-    /// It stays.
+    /// The pod stays where it is.
     Skip,
-    /// It is tried when its backoff is over.
+    /// The pod is tried when its backoff is over.
     AfterBackoff,
-    /// It is tried at once.
+    /// The pod is tried at once.
     Immediately,
 }
 
-/// Which pods an event is about, by a glance at each.
+/// A cheap check of whether an event may affect a pod.
 pub type PreCheck = Box<dyn Fn(&Pod) -> bool + Send + Sync>;
 
-/// An event to be acted on.
+/// An event that is waiting to be processed.
 pub(super) struct Move {
-    what: What,
+    kind: MoveKind,
     pre_check: Option<PreCheck>,
     begun: Option<Begun>,
-    /// How long it was acted on so far, where somebody hears of it.
+    /// The processing time so far, measured only if a recorder is set.
     spent: Duration,
 }
 
-enum What {
-    Happened(Happening),
-    /// Pods that waited for too long are to be tried.
+enum MoveKind {
+    Event(QueueEvent),
+    /// Pods that waited for too long must be retried.
     TooLong,
 }
 
-/// How far it is acted on: these first pods of each pool were not asked yet.
+/// The progress of an event: the numbers of pods at the front of each pool that are not checked yet.
 struct Begun {
     number: u64,
     pool: usize,
@@ -60,19 +59,19 @@ struct Begun {
 
 impl fmt::Debug for Move {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let cause = match &self.what {
-            What::Happened(happening) => happening.cause(),
-            What::TooLong => Cause::Timeout,
+        let cause = match &self.kind {
+            MoveKind::Event(recorded) => recorded.cause(),
+            MoveKind::TooLong => Cause::Timeout,
         };
         f.debug_tuple("Move").field(&cause).finish()
     }
 }
 
-impl Happening {
+impl QueueEvent {
     pub(super) fn cause(&self) -> Cause {
         match self {
-            Happening::Event { resource, action, .. } => Cause::Event(*resource, *action),
-            Happening::Activated(_) => Cause::Activate,
+            QueueEvent::Event { resource, action, .. } => Cause::Event(*resource, *action),
+            QueueEvent::Activated(_) => Cause::Activate,
         }
     }
 }
@@ -86,15 +85,15 @@ impl SchedulingQueue {
         self.profiles[0].framework.handle().pod_groups()
     }
 
-    /// Whether any plugin of any profile wants to be told of such events.
+    /// Returns whether any plugin of any profile is registered for such events.
     fn is_of_interest(&self, resource: EventResource, action: Actions) -> bool {
         let mut profiles = self.profiles.iter();
         profiles.any(|profile| !profile.hints.concerned(resource, action).is_empty())
     }
 
-    /// Moves every pod that an event may make schedulable, of those that `pre_check`
-    /// lets through (`MoveAllToActiveOrBackoffQueue`), and lets pods in flight know of
-    /// it. Events that were taken in before come first. O(pods in the pool).
+    /// Moves every pod that an event may make schedulable and that `pre_check` accepts
+    /// (`MoveAllToActiveOrBackoffQueue`), and records the event for the pods in flight. Events taken in earlier are
+    /// processed first. O(unschedulable pods).
     pub fn move_all(
         &mut self,
         event: &ClusterEvent<'_>,
@@ -106,18 +105,18 @@ impl SchedulingQueue {
         while self.step(usize::MAX, cluster, now) {}
     }
 
-    /// An event is to be acted on after those that are already.
+    /// Appends an event to the backlog if any plugin is interested in it.
     pub(super) fn plan(&mut self, event: &ClusterEvent<'_>, pre_check: Option<PreCheck>) {
         if self.is_of_interest(event.resource, event.action) {
-            let what = What::Happened(Happening::of(event));
-            self.backlog.push_back(Move { what, pre_check, begun: None, spent: Duration::ZERO });
+            let kind = MoveKind::Event(QueueEvent::of(event));
+            self.backlog.push_back(Move { kind, pre_check, begun: None, spent: Duration::ZERO });
         }
     }
 
-    /// Acts on the events that were taken in, asking about at most so many pods, and
-    /// says whether there is more to do. O(most), and at least one is asked.
-    pub fn step(&mut self, most: usize, cluster: &Cluster, now: Timestamp) -> bool {
-        let mut left = most.max(1);
+    /// Processes the events that were taken in, checking at most `limit` pods but at least one, and returns whether more
+    /// is left. O(limit).
+    pub fn step(&mut self, limit: usize, cluster: &Cluster, now: Timestamp) -> bool {
+        let mut left = limit.max(1);
         while let Some(mut event) = self.backlog.pop_front() {
             if left == 0 {
                 self.backlog.push_front(event);
@@ -127,9 +126,9 @@ impl SchedulingQueue {
             let mut begun = match event.begun.take() {
                 Some(begun) => begun,
                 None => {
-                    // It costs something even where no pod waits.
+                    // Beginning an event is charged even if no pod waits.
                     left -= 1;
-                    self.begin(&event.what)
+                    self.begin(&event.kind)
                 }
             };
             while begun.gated + begun.pool > 0 && left > 0 {
@@ -163,21 +162,21 @@ impl SchedulingQueue {
         self.profiles[0].framework.recorder()
     }
 
-    /// Tells how long an event was acted on, if somebody listens.
+    /// Reports an event's processing time if a recorder is set.
     fn record(&self, event: &Move) {
-        if let (What::Happened(Happening::Event { resource, action, .. }), Some(recorder)) =
-            (&event.what, self.recorder())
+        if let (MoveKind::Event(QueueEvent::Event { resource, action, .. }), Some(recorder)) =
+            (&event.kind, self.recorder())
         {
             recorder.event(*resource, *action, event.spent);
         }
     }
 
-    fn begin(&mut self, what: &What) -> Begun {
+    fn begin(&mut self, kind: &MoveKind) -> Begun {
         self.begun += 1;
         let mut gated = 0;
-        if let What::Happened(happening) = what {
-            self.in_flight.note(|| happening.clone());
-            if let Happening::Event { resource, action, .. } = happening {
+        if let MoveKind::Event(recorded) = kind {
+            self.in_flight.note(|| recorded.clone());
+            if let QueueEvent::Event { resource, action, .. } = recorded {
                 let mut profiles = self.profiles.iter();
                 let is_gates = profiles.any(|profile| {
                     let concerned = profile.hints.concerned(*resource, *action);
@@ -189,18 +188,18 @@ impl SchedulingQueue {
         Begun { number: self.begun, pool: self.pool.len(), gated }
     }
 
-    /// Asks about one pod of the pool, and moves it if the event helps.
+    /// Checks one pod against an event, and moves the pod if the event helps.
     fn ask(&mut self, slot: Slot, event: &Move, number: u64, cluster: &Cluster, now: Timestamp) {
         let Some(entry) = self.pods.get(slot) else { return };
         let skipped = event.pre_check.as_ref().is_some_and(|check| !check(&entry.queued.pod));
         if entry.joined >= number || skipped {
             return;
         }
-        let (strategy, cause) = match &event.what {
-            What::Happened(happening) => {
-                (self.worth_of(slot, happening, cluster), happening.cause())
+        let (strategy, cause) = match &event.kind {
+            MoveKind::Event(recorded) => {
+                (self.strategy_for_recorded(slot, recorded, cluster), recorded.cause())
             }
-            What::TooLong => {
+            MoveKind::TooLong => {
                 let waited = now.0.saturating_sub(entry.queued.queued.0);
                 match waited > nanoseconds(self.config.unschedulable_timeout) {
                     true => (Strategy::AfterBackoff, Cause::Timeout),
@@ -214,22 +213,27 @@ impl SchedulingQueue {
         }
     }
 
-    fn worth_of(&self, slot: Slot, happening: &Happening, cluster: &Cluster) -> Strategy {
-        match happening {
-            Happening::Event { resource, action, change } => {
+    fn strategy_for_recorded(
+        &self,
+        slot: Slot,
+        recorded: &QueueEvent,
+        cluster: &Cluster,
+    ) -> Strategy {
+        match recorded {
+            QueueEvent::Event { resource, action, change } => {
                 let event = ClusterEvent { resource: *resource, action: *action, change };
-                self.worth(slot, &event, cluster)
+                self.strategy_for(slot, &event, cluster)
             }
-            Happening::Activated(uid) => match self.pods.get(slot) {
+            QueueEvent::Activated(uid) => match self.pods.get(slot) {
                 Some(entry) if entry.queued.pod.uid == *uid => Strategy::AfterBackoff,
                 _ => Strategy::Skip,
             },
         }
     }
 
-    /// What the plugins that rejected a pod make of an event (`isPodWorthRequeuing`).
-    /// A gated pod hears of those alone that concern the plugin which keeps it.
-    pub(super) fn worth(
+    /// Asks the plugins that rejected a pod whether an event helps (`isPodWorthRequeuing`). A gated pod is affected
+    /// only by the events of the plugin that gates it.
+    pub(super) fn strategy_for(
         &self,
         slot: Slot,
         event: &ClusterEvent<'_>,
@@ -263,15 +267,15 @@ impl SchedulingQueue {
         }
     }
 
-    /// The same for all that happened since a pod was popped
+    /// Like [`SchedulingQueue::strategy_for`], for all events since a pod was popped
     /// (`determineSchedulingHintForInFlightPod`).
-    pub(super) fn worth_since(&self, slot: Slot, since: u64, cluster: &Cluster) -> Strategy {
+    pub(super) fn strategy_since(&self, slot: Slot, since: u64, cluster: &Cluster) -> Strategy {
         if self.pods.get(slot).is_some_and(|entry| entry.queued.rejectors().is_empty()) {
             return Strategy::AfterBackoff;
         }
         let mut best = Strategy::Skip;
-        for happening in self.in_flight.since(since) {
-            match self.worth_of(slot, happening, cluster) {
+        for recorded in self.in_flight.since(since) {
+            match self.strategy_for_recorded(slot, recorded, cluster) {
                 Strategy::Skip => {}
                 Strategy::AfterBackoff => best = Strategy::AfterBackoff,
                 Strategy::Immediately => return Strategy::Immediately,
@@ -280,8 +284,7 @@ impl SchedulingQueue {
         best
     }
 
-    /// Puts a pod that is nowhere where it belongs
-    /// (`requeuePodWithQueueingStrategy`).
+    /// Puts a pod that is in no place where `strategy` requires it (`requeuePodWithQueueingStrategy`).
     pub(super) fn requeue(
         &mut self,
         slot: Slot,
@@ -308,8 +311,8 @@ impl SchedulingQueue {
     }
 
     fn back_off(&mut self, slot: Slot, cause: Cause) -> Place {
-        // Whoever is popped from here is not asked again.
-        if self.config.pop_from_backoff && self.is_kept(slot) {
+        // The PreEnqueue plugins run here because they do not run again when the pod is popped from backoff.
+        if self.config.pop_from_backoff && self.run_gates(slot) {
             return self.settle(slot, Place::Gated, cause);
         }
         let generation = self.generation;
@@ -325,10 +328,10 @@ impl SchedulingQueue {
         self.settle(slot, place, cause)
     }
 
-    /// Makes a pod active that is nowhere, unless a plugin keeps it.
+    /// Makes a pod that is in no place active, unless a PreEnqueue plugin gates it.
     pub(super) fn make_active(&mut self, slot: Slot, cause: Cause, now: Timestamp) -> Place {
         let was_asked = self.config.pop_from_backoff && cause == Cause::BackoffComplete;
-        if !was_asked && self.is_kept(slot) {
+        if !was_asked && self.run_gates(slot) {
             return self.settle(slot, Place::Gated, cause);
         }
         let generation = self.generation;
@@ -341,8 +344,8 @@ impl SchedulingQueue {
         self.settle(slot, Place::Active, cause)
     }
 
-    /// Whether a plugin keeps the pod from queueing, which is noted.
-    pub(super) fn is_kept(&mut self, slot: Slot) -> bool {
+    /// Runs the PreEnqueue plugins, records which one gates the pod, and returns whether any does.
+    pub(super) fn run_gates(&mut self, slot: Slot) -> bool {
         let Some(entry) = self.pods.get_mut(slot) else { return false };
         let profile = &self.profiles[entry.profile];
         if profile.gates.is_empty() {
@@ -356,11 +359,10 @@ impl SchedulingQueue {
         !by.is_empty()
     }
 
-    /// Makes pods active whose backoff is over, at most so many, and says how many.
-    /// O(moved × log n).
-    pub fn flush_backoff_completed(&mut self, most: usize, now: Timestamp) -> usize {
+    /// Activates at most `limit` pods whose backoff is over, and returns how many. O(moved × log n).
+    pub fn flush_backoff_completed(&mut self, limit: usize, now: Timestamp) -> usize {
         let mut moved = 0;
-        while moved < most
+        while moved < limit
             && let Some(slot) = self.backed_off(now)
         {
             self.leave(slot);
@@ -370,10 +372,10 @@ impl SchedulingQueue {
         moved
     }
 
-    /// Pods that waited for an event for too long are to be tried.
+    /// Requeues the pods that waited for an event for too long.
     pub fn flush_unschedulable_leftover(&mut self, cluster: &Cluster, now: Timestamp) {
         self.backlog.push_back(Move {
-            what: What::TooLong,
+            kind: MoveKind::TooLong,
             pre_check: None,
             begun: None,
             spent: Duration::ZERO,
@@ -381,19 +383,19 @@ impl SchedulingQueue {
         while self.step(usize::MAX, cluster, now) {}
     }
 
-    /// Does what time has made due: pods whose backoff is over, at most so many, and
-    /// once a period those that waited for too long, which later
-    /// [`step`](SchedulingQueue::step)s act on. O(1) where nothing is due.
-    pub fn tick(&mut self, most: usize, now: Timestamp) {
-        self.rally(now);
-        self.flush_backoff_completed(most, now);
+    /// Does what is due at `now`: activates at most `limit` pods whose backoff is over and, once per period, plans the
+    /// retry of pods that waited for too long, which later [`step`](SchedulingQueue::step)s perform. O(1) if nothing is
+    /// due.
+    pub fn tick(&mut self, limit: usize, now: Timestamp) {
+        self.update_groups(now);
+        self.flush_backoff_completed(limit, now);
         let period = nanoseconds(self.config.leftover_period);
         let next = Timestamp(now.0.saturating_add(period));
         let due = *self.next_leftover.get_or_insert(next);
         if now >= due {
             self.next_leftover = Some(next);
             self.backlog.push_back(Move {
-                what: What::TooLong,
+                kind: MoveKind::TooLong,
                 pre_check: None,
                 begun: None,
                 spent: Duration::ZERO,
@@ -401,8 +403,7 @@ impl SchedulingQueue {
         }
     }
 
-    /// When [`SchedulingQueue::tick`] has something to do next, if nothing else
-    /// happens.
+    /// Returns when [`SchedulingQueue::tick`] has work next if no event arrives before.
     #[must_use]
     pub fn next_due(&self) -> Option<Timestamp> {
         let groups = self.groups.next_retry();
@@ -410,8 +411,8 @@ impl SchedulingQueue {
     }
 }
 
-/// Whether the event is that this very pod left a node, as one does that was assumed
-/// there and could not be bound: it gains nothing by that.
+/// Returns whether the event is the removal of this very pod from a node. A pod that was assumed on a node and could
+/// not be bound gains nothing from its own removal.
 fn is_end_of(event: &ClusterEvent<'_>, uid: &Uid) -> bool {
     event.action == Actions::DELETE
         && event.pod().and_then(|pod| pod.old.as_ref()).is_some_and(|old| old.uid == *uid)

@@ -1,22 +1,20 @@
-//! What the queue says of itself by plugin and by event (kube-scheduler's
-//! `unschedulable_pods` and `inflight_events`). Found by looking, so that nothing is
-//! counted while pods move.
+//! Figures by plugin and by event (kube-scheduler's `unschedulable_pods` and `inflight_events`). They are computed on
+//! demand, so that moving pods costs nothing extra.
 
 use std::collections::BTreeMap;
 
 use crate::model::Name;
 
-use super::in_flight::Happening;
+use super::in_flight::QueueEvent;
 use super::{Place, SchedulingQueue};
 
 impl SchedulingQueue {
-    /// How many pods that wait were last rejected, or are kept from queueing, by which
-    /// plugin, by the name of the scheduler and the plugin. A pod counts for each of its
-    /// plugins. O(pods that were ever there).
+    /// Counts the waiting pods that each plugin last rejected or gates, by scheduler name and plugin. A pod counts once
+    /// for each of its plugins. O(largest number of pods ever queued).
     #[must_use]
     pub fn rejections(&self) -> BTreeMap<(Name, &'static str), usize> {
         let mut found = BTreeMap::new();
-        for entry in (0..self.pods.most()).filter_map(|slot| self.pods.get(slot)) {
+        for entry in (0..self.pods.slot_bound()).filter_map(|slot| self.pods.get(slot)) {
             if !Place::QUEUES.contains(&entry.place) {
                 continue;
             }
@@ -30,12 +28,12 @@ impl SchedulingQueue {
         found
     }
 
-    /// How many events of each kind are kept for pods that are being tried. O(events).
+    /// Counts the events kept for pods in flight, by their label. O(events).
     #[must_use]
     pub fn events_in_flight(&self) -> BTreeMap<String, usize> {
         let mut found = BTreeMap::new();
-        for happening in self.in_flight.since(0) {
-            *found.entry(Happening::cause(happening).to_string()).or_insert(0) += 1;
+        for recorded in self.in_flight.since(0) {
+            *found.entry(QueueEvent::cause(recorded).to_string()).or_insert(0) += 1;
         }
         found
     }

@@ -1,4 +1,4 @@
-//! What callers do with pods: add, update, delete, pop, and bring back.
+//! The operations on pods: add, update, delete, pop and return.
 
 use std::sync::Arc;
 
@@ -8,14 +8,13 @@ use crate::snapshot::Cluster;
 
 use super::figures::Cause;
 use super::heap::Slot;
-use super::in_flight::Happening;
+use super::in_flight::QueueEvent;
 use super::moves::Strategy;
 use super::pods::{Entry, NONE, hash};
 use super::{Place, QueueError, SchedulingQueue};
 
 impl SchedulingQueue {
-    /// A pod that is on no node appears, by the event of this generation. One that is
-    /// known is updated. O(log n).
+    /// Adds a pod that is on no node, by the event of this generation. If the pod is known, updates it. O(log n).
     ///
     /// # Errors
     ///
@@ -30,10 +29,9 @@ impl SchedulingQueue {
         self.put(pod, generation, cluster, now, Cause::PodAdd)
     }
 
-    /// A pod that is on no node changes. In a heap it takes the place that it has now,
-    /// in the pool it is tried again if its rejectors say that what changed may help,
-    /// and in flight that question is left until it comes back. One that is not known
-    /// is added.
+    /// Updates a pod that is on no node, or adds it if it is not known. A pod in a heap moves to the position of its
+    /// new rank. An unschedulable pod is requeued if a plugin that rejected it reports that the change may help. For a
+    /// pod in flight this is decided when it returns.
     ///
     /// # Errors
     ///
@@ -78,18 +76,18 @@ impl SchedulingQueue {
         if let Some(node) = node.filter(|node| !node.is_empty()) {
             self.nominator().add(pod.clone(), node);
         }
-        let slot = self.keep(QueuedPod::new(pod.clone(), now, generation), hash, profile);
-        self.join(slot, now);
-        // It may be the one that its group lacked.
+        let slot = self.insert(QueuedPod::new(pod.clone(), now, generation), hash, profile);
+        self.join_group(slot, now);
+        // The pod may complete its group.
         self.pod_changed(&pod, cluster, now);
         Ok(self.make_active(slot, cause, now))
     }
 
-    fn keep(&mut self, queued: QueuedPod, hash: u64, profile: usize) -> Slot {
+    fn insert(&mut self, queued: QueuedPod, hash: u64, profile: usize) -> Slot {
         let arrival = self.arrival();
         self.pods.insert(Entry {
             queued,
-            // It is nowhere until it is put somewhere.
+            // A placeholder until the pod enters a place.
             place: Place::Active,
             hash,
             profile,
@@ -99,7 +97,7 @@ impl SchedulingQueue {
             before: NONE,
             after: NONE,
             deleted: false,
-            landed: false,
+            on_node: false,
             member: None,
         })
     }
@@ -114,9 +112,9 @@ impl SchedulingQueue {
     ) -> Place {
         let Some(entry) = self.pods.get_mut(slot) else { return Place::Active };
         let place = entry.place;
-        (entry.deleted, entry.landed) = (false, false);
+        (entry.deleted, entry.on_node) = (false, false);
         if std::mem::replace(&mut entry.profile, profile) != profile {
-            // Whoever rejected it has no say any more.
+            // The plugins of the old profile have no say any more.
             let queued = &mut entry.queued;
             queued.unschedulable_plugins = PluginSet::EMPTY;
             queued.pending_plugins = PluginSet::EMPTY;
@@ -127,29 +125,29 @@ impl SchedulingQueue {
         self.renominate(&old, &new);
         if old.group() != new.group() {
             self.count_place(slot, place, -1);
-            self.part(slot, false);
-            self.join(slot, now);
+            self.leave_group(slot, false);
+            self.join_group(slot, now);
             self.count_place(slot, place, 1);
         }
         self.pod_changed(&new, cluster, now);
-        // Its group may have become complete by it.
+        // The update may have completed the pod's group and moved the pod.
         let place = self.pods.get(slot).map_or(place, |entry| entry.place);
         let change = Change::Pod(Diff { old: Some(Arc::new(old)), new: Some(new) });
         match place {
             Place::Active | Place::Backoff | Place::ErrorBackoff => {
-                // With its own rank: `leave` goes by where it stands, not by its key.
+                // The pod is entered again to apply its new rank. `leave` finds it by its position, not by its key.
                 self.leave(slot);
                 self.enter(slot, place);
             }
             Place::InFlight => {
                 for event in ClusterEvent::of(&change) {
-                    self.in_flight.note(|| Happening::of(&event));
+                    self.in_flight.note(|| QueueEvent::of(&event));
                 }
             }
             Place::Binding => {}
             Place::Unschedulable | Place::Gated => {
                 for event in ClusterEvent::of(&change) {
-                    let strategy = self.worth(slot, &event, cluster);
+                    let strategy = self.strategy_for(slot, &event, cluster);
                     if strategy != Strategy::Skip {
                         self.leave(slot);
                         let cause = Cause::Event(event.resource, event.action);
@@ -164,40 +162,38 @@ impl SchedulingQueue {
         self.pods.get(slot).map_or(place, |entry| entry.place)
     }
 
-    /// A pod is gone, or is on a node: it is not tried any more. One in flight is
-    /// forgotten when it comes back. Says what was known of it. O(log n).
+    /// Removes a pod that was deleted or is on a node. A pod in flight is removed when it returns. Returns the pod's
+    /// last object. O(log n).
     pub fn delete(&mut self, uid: &Uid) -> Option<Pod> {
         self.end(uid, false)
     }
 
-    /// The same, where it is known whether the pod is on a node.
-    pub(super) fn end(&mut self, uid: &Uid, landed: bool) -> Option<Pod> {
+    /// Like [`SchedulingQueue::delete`], for a caller that knows whether the pod is on a node.
+    pub(super) fn end(&mut self, uid: &Uid, on_node: bool) -> Option<Pod> {
         self.nominator().remove(uid);
         let slot = self.pods.find(uid)?;
         let entry = self.pods.get_mut(slot)?;
         if matches!(entry.place, Place::InFlight | Place::Binding) {
-            entry.landed = landed;
+            entry.on_node = on_node;
             let known = !std::mem::replace(&mut entry.deleted, true);
             return known.then(|| entry.queued.pod.clone());
         }
         self.leave(slot);
-        self.part(slot, landed);
+        self.leave_group(slot, on_node);
         self.pods.remove(slot).map(|entry| entry.queued.pod)
     }
 
-    /// The pod to be tried next, in flight from now on: it is to be given back by
-    /// [`SchedulingQueue::done`] or
-    /// [`SchedulingQueue::add_unschedulable_if_not_present`]. None where none is
-    /// ready. It is to be decided on a version that contains its
-    /// [`generation`](QueuedPod::generation). O(log n), and allocates nothing.
+    /// Pops the pod to be tried next and marks it as in flight, or returns `None` if no pod is ready. The caller must
+    /// return the pod by [`SchedulingQueue::done`] or [`SchedulingQueue::add_unschedulable_if_not_present`], and must
+    /// decide on a version that contains the pod's [`generation`](QueuedPod::generation). O(log n), without allocation.
     pub fn pop(&mut self, now: Timestamp) -> Option<QueuedPod> {
-        self.rally(now);
+        self.update_groups(now);
         let slot = self.take_first()?;
-        self.fly(slot, now)
+        self.start_flight(slot, now)
     }
 
-    /// Puts a pod in flight that is nowhere.
-    pub(super) fn fly(&mut self, slot: Slot, now: Timestamp) -> Option<QueuedPod> {
+    /// Marks a pod that is in no place as in flight, and counts the attempt.
+    pub(super) fn start_flight(&mut self, slot: Slot, now: Timestamp) -> Option<QueuedPod> {
         self.enter(slot, Place::InFlight);
         let queued = &mut self.pods.get_mut(slot)?.queued;
         queued.attempts = queued.attempts.saturating_add(1);
@@ -207,9 +203,8 @@ impl SchedulingQueue {
         Some(queued.clone())
     }
 
-    /// A popped pod is decided and on its way to its node: what happens does not
-    /// concern it any more (kube-scheduler's `Done` before PreBind). It still is to be
-    /// given back, and comes back with backoff if it fails.
+    /// Marks a popped pod as binding: events are no longer recorded for it (kube-scheduler's `Done` before PreBind).
+    /// The pod must still be returned, and backs off if its binding fails.
     pub fn release(&mut self, uid: &Uid) {
         if let Some(slot) = self.pods.find(uid)
             && self.pods.get(slot).is_some_and(|entry| entry.place == Place::InFlight)
@@ -219,24 +214,24 @@ impl SchedulingQueue {
         }
     }
 
-    /// A popped pod needs not to be tried again; nothing for any other pod.
+    /// Removes a popped pod that needs no retry. Does nothing for any other pod.
     pub fn done(&mut self, uid: &Uid) {
         if let Some(slot) = self.pods.find(uid)
             && let Some(entry) = self.pods.get(slot)
             && matches!(entry.place, Place::InFlight | Place::Binding)
         {
-            // What is done and was not deleted is on a node.
-            let is_placed = !entry.deleted || entry.landed;
+            // A pod that is done and was not deleted is on a node.
+            let is_placed = !entry.deleted || entry.on_node;
             self.leave(slot);
-            self.part(slot, is_placed);
+            self.leave_group(slot, is_placed);
             self.pods.remove(slot);
         }
     }
 
-    /// A popped pod comes back, rejected by these plugins and waiting for those, or
-    /// without any because of an error. It waits for an event that may help, or goes
-    /// to backoff if such an event happened while it was tried. None where the pod was
-    /// deleted meanwhile. O(events since it was popped + log n).
+    /// Returns a popped pod to the queue after a failed attempt, with the plugins that rejected it and those that wait
+    /// for something. Both sets are empty after an error. The pod waits for an event that may help, or backs off if
+    /// such an event occurred during the attempt. Returns `None` if the pod was deleted meanwhile. O(events since the
+    /// pop + log n).
     ///
     /// # Errors
     ///
@@ -265,18 +260,18 @@ impl SchedulingQueue {
         entry.arrival = arrival;
         let since = entry.since;
         let strategy = match place {
-            // Nobody noted for it what happened.
+            // Events are not recorded for a pod that is binding.
             Place::Binding => Strategy::AfterBackoff,
-            _ => self.worth_since(slot, since, cluster),
+            _ => self.strategy_since(slot, since, cluster),
         };
         self.leave(slot);
         self.recount(slot, cluster, now);
         Ok(Some(self.requeue(slot, strategy, Cause::AttemptFailure, now)))
     }
 
-    /// Somebody wants this pod to be tried: out of the pool or backoff it becomes
-    /// active, unless a plugin keeps it; in flight it comes back as after an event that
-    /// helps. Says whether it became active.
+    /// Requests an attempt for a pod. An unschedulable pod or one in backoff becomes active unless a PreEnqueue plugin
+    /// gates it. A pod in flight is treated on its return as if an event had helped. Returns whether the pod became
+    /// active.
     pub fn activate(&mut self, uid: &Uid, now: Timestamp) -> bool {
         let Some(slot) = self.pods.find(uid) else { return false };
         match self.pods.get(slot).map(|entry| entry.place) {
@@ -285,15 +280,15 @@ impl SchedulingQueue {
                 self.make_active(slot, Cause::Activate, now) == Place::Active
             }
             Some(Place::InFlight) => {
-                self.in_flight.note(|| Happening::Activated(uid.clone()));
+                self.in_flight.note(|| QueueEvent::Activated(uid.clone()));
                 false
             }
             _ => false,
         }
     }
 
-    /// A pod is nominated to a node, or to none (`AddNominatedPod`): room is kept for it
-    /// there. Nothing for one that is gone.
+    /// Nominates a pod to a node, or clears its nomination (`AddNominatedPod`). The nominated node reserves resources
+    /// for the pod. Does nothing for a deleted pod.
     pub fn nominate(&mut self, uid: &Uid, nomination: &Nomination) {
         let Some(slot) = self.pods.find(uid) else { return };
         let Some(entry) = self.pods.get(slot).filter(|entry| !entry.deleted) else { return };
@@ -310,8 +305,8 @@ impl SchedulingQueue {
         }
     }
 
-    /// Another object of a pod: it is nominated where that says so, and where neither
-    /// the old nor the new one says anything, to the node that room is kept on already.
+    /// Updates a pod's nomination after an update of its object. The node that the new object names is used. If neither
+    /// object names a node, the existing nomination stays.
     fn renominate(&self, old: &Pod, new: &Pod) {
         let named = |pod: &Pod| pod.nominated_node_name.clone().filter(|node| !node.is_empty());
         let kept = self.nominator().remove(&new.uid);

@@ -1,4 +1,4 @@
-//! The pods of the queue: where each is kept, and where it stands.
+//! The pods of the queue, by slot and uid, with their positions in heaps and pools.
 
 use hashbrown::HashTable;
 
@@ -9,32 +9,32 @@ use super::Place;
 use super::groups::Membership;
 use super::heap::Slot;
 
-/// No slot, no position.
+/// Marks the absence of a slot or a position.
 pub(super) const NONE: u32 = u32::MAX;
 
-/// A pod with what the queue needs to find it again.
+/// A pod with the queue's bookkeeping.
 #[derive(Debug)]
 pub(super) struct Entry {
     pub(super) queued: QueuedPod,
     pub(super) place: Place,
-    /// The hash of its uid, computed once.
+    /// The hash of the pod's uid, computed once.
     pub(super) hash: u64,
-    /// The framework that it is for.
+    /// The index of the pod's profile.
     pub(super) profile: usize,
-    /// Among equals of the order the first goes first.
+    /// Orders equal pods: the lowest number is tried first.
     pub(super) arrival: u64,
-    /// How many events were begun when it joined the pool.
+    /// The number of events begun when the pod entered its current place.
     pub(super) joined: u64,
-    /// In flight: the number of the first event since it was popped.
+    /// In flight: the number of the first event after the pop.
     pub(super) since: u64,
-    /// In flight: the pods that were popped before and after it.
+    /// In flight: the slots of the pods popped just before and just after this one.
     pub(super) before: Slot,
     pub(super) after: Slot,
-    /// In flight: it was deleted, and is not to come back.
+    /// In flight: the pod was deleted, and is removed when it returns.
     pub(super) deleted: bool,
-    /// In flight: it was, because it is on a node.
-    pub(super) landed: bool,
-    /// Where it stands in its group, if it is of one.
+    /// In flight: the pod counts as deleted because it is on a node.
+    pub(super) on_node: bool,
+    /// The pod's membership in its group, if it has one.
     pub(super) member: Option<Membership>,
 }
 
@@ -42,13 +42,13 @@ pub(super) struct Entry {
 #[derive(Default)]
 pub(super) struct Pods {
     entries: Vec<Option<Entry>>,
-    /// Where each stands in its heap or pool.
+    /// The position of each slot in its heap or pool.
     pub(super) positions: Vec<u32>,
     free: Vec<Slot>,
     slots: HashTable<Slot>,
 }
 
-/// By what a pod is found.
+/// Returns the hash by which pods are looked up.
 pub(super) fn hash(uid: &Uid) -> u64 {
     key_hash(uid.key().0)
 }
@@ -58,17 +58,17 @@ fn at(entries: &[Option<Entry>], slot: Slot) -> Option<&Entry> {
 }
 
 impl Pods {
-    /// Slots are below this.
-    pub(super) fn most(&self) -> Slot {
+    /// Returns the upper bound of the slots in use, exclusive.
+    pub(super) fn slot_bound(&self) -> Slot {
         self.entries.len() as Slot
     }
 
-    /// Where the pod with this uid is kept. O(1), one hash.
+    /// Returns the slot of the pod with this uid. O(1), one hash.
     pub(super) fn find(&self, uid: &Uid) -> Option<Slot> {
         self.find_hashed(uid, hash(uid))
     }
 
-    /// The same, where the hash is known.
+    /// Like [`Pods::find`], for a caller that knows the hash.
     pub(super) fn find_hashed(&self, uid: &Uid, hash: u64) -> Option<Slot> {
         let is_it = |slot: &Slot| {
             at(&self.entries, *slot).is_some_and(|entry| entry.queued.pod.uid == *uid)
@@ -84,12 +84,12 @@ impl Pods {
         self.entries.get_mut(slot as usize)?.as_mut()
     }
 
-    /// The entries beside the table of positions, to change that meanwhile.
+    /// Borrows the entries and the position table separately, so that positions can be updated while entries are read.
     pub(super) fn split(&mut self) -> (&[Option<Entry>], &mut [u32]) {
         (&self.entries, &mut self.positions)
     }
 
-    /// Keeps a pod whose uid is not known.
+    /// Inserts a pod whose uid is not known yet.
     pub(super) fn insert(&mut self, entry: Entry) -> Slot {
         let hash = entry.hash;
         let slot = match self.free.pop() {
@@ -108,7 +108,7 @@ impl Pods {
         slot
     }
 
-    /// Forgets a pod.
+    /// Removes a pod.
     pub(super) fn remove(&mut self, slot: Slot) -> Option<Entry> {
         let hash = at(&self.entries, slot)?.hash;
         if let Ok(found) = self.slots.find_entry(hash, |known| *known == slot) {
@@ -119,7 +119,7 @@ impl Pods {
     }
 }
 
-/// Pods in no order, from which any can be taken.
+/// An unordered set of pods with O(1) removal.
 #[derive(Debug, Default)]
 pub(super) struct Pool(Vec<Slot>);
 

@@ -1,4 +1,4 @@
-//! The queue itself: where a pod may be, and how it gets from one place to another.
+//! The queue itself: the states of a pod, and the transitions between them.
 
 use std::cmp::Ordering;
 use std::collections::VecDeque;
@@ -17,33 +17,32 @@ use super::in_flight::InFlight;
 use super::moves::Move;
 use super::pods::{Entry, Pods, Pool};
 
-/// Where a pod of the queue is.
+/// The part of the queue that a pod is in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Place {
     /// Ready to be tried (`activeQ`).
     Active,
-    /// Left alone for a while after it was rejected (`podBackoffQ`).
+    /// Backing off after a rejection (`podBackoffQ`).
     Backoff,
-    /// Left alone for a while after an error, or with a group that was not placed
-    /// (`podErrorBackoffQ`).
+    /// Backing off after an error, or with a group that was not placed (`podErrorBackoffQ`).
     ErrorBackoff,
-    /// Rejected, and waiting for an event that may change that
-    /// (`unschedulablePods`).
+    /// Rejected, and waiting for an event that may make the pod schedulable (`unschedulablePods`).
     Unschedulable,
-    /// Kept from queueing by a plugin (`unschedulablePods`, gated).
+    /// Kept out of the queue by a PreEnqueue plugin (`unschedulablePods`, gated).
     Gated,
-    /// Popped, and being tried.
+    /// Popped, with its attempt in progress.
     InFlight,
-    /// Popped and decided: events do not concern it any more, but it may fail.
+    /// Popped and placed, with its binding in progress. Events are no longer recorded for the pod, but its binding may
+    /// still fail.
     Binding,
 }
 
 impl Place {
-    /// Those in which a pod waits.
+    /// The places in which a pod waits.
     pub const QUEUES: [Place; 5] =
         [Place::Active, Place::Backoff, Place::ErrorBackoff, Place::Unschedulable, Place::Gated];
 
-    /// As kube-scheduler labels its metrics.
+    /// Returns the label that kube-scheduler's metrics use.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -57,34 +56,34 @@ impl Place {
     }
 }
 
-/// Why the queue did not do what it was asked to.
+/// Why the queue refused an operation.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum QueueError {
-    /// A pod without uid.
+    /// The pod has no uid.
     #[error("cannot queue pod {name:?} with empty uid")]
     EmptyUid {
-        /// Its name.
+        /// The pod's name.
         name: Name,
     },
-    /// A pod of another scheduler.
-    #[error("pod {uid} is for scheduler {scheduler:?}, which this queue has no profile of")]
+    /// The pod belongs to another scheduler.
+    #[error("pod {uid} is for scheduler {scheduler:?}, which has no profile in this queue")]
     OtherScheduler {
         /// The pod.
         uid: Uid,
-        /// The scheduler that it names.
+        /// The scheduler that the pod names.
         scheduler: Name,
     },
-    /// A pod of another workflow.
-    #[error("pod {uid} is of another class or sub-cluster than those of this queue")]
+    /// The pod belongs to another workflow.
+    #[error("pod {uid} has a class or a sub-cluster that this queue does not serve")]
     OtherWorkflow {
         /// The pod.
         uid: Uid,
     },
-    /// A pod that the dispatcher has not given to this scheduler instance.
+    /// The dispatcher has not assigned the pod to this scheduler instance.
     #[error(
-        "pod {uid} is not dispatched to scheduler {component:?}: it is queued once its \
-         annotations pod-state and selected-scheduler say so"
+        "pod {uid} is not dispatched to scheduler {component:?}: it is queued once its annotations \
+        pod-state and selected-scheduler name that scheduler"
     )]
     NotDispatched {
         /// The pod.
@@ -92,37 +91,37 @@ pub enum QueueError {
         /// The name of this instance.
         component: Name,
     },
-    /// A pod that comes back and was not popped.
+    /// The pod was returned without having been popped.
     #[error("pod {uid} is already present in the {} queue", place.as_str())]
     AlreadyQueued {
         /// The pod.
         uid: Uid,
-        /// Where it is.
+        /// The pod's current place.
         place: Place,
     },
-    /// A queue without any framework.
+    /// The queue was given no framework.
     #[error("a queue needs the framework of at least one profile")]
     NoProfile,
-    /// A profile has no plugin that sorts the queue.
+    /// A profile has no queue sort plugin.
     #[error("no queue sort plugin is enabled for scheduler {scheduler:?}: give its framework one")]
     NoQueueSort {
-        /// The profile.
+        /// The scheduler name of the profile.
         scheduler: Name,
     },
-    /// Two profiles sort the queue by different plugins.
+    /// Two profiles use different queue sort plugins.
     #[error(
         "scheduler {scheduler:?} sorts the queue by plugin {other:?}, and the first profile by \
          {sorts:?}: give all profiles of a queue the same queue sort plugin"
     )]
     OtherQueueSort {
-        /// The profile.
+        /// The scheduler name of the profile.
         scheduler: Name,
-        /// The first profile's plugin.
+        /// The queue sort plugin of the first profile.
         sorts: &'static str,
-        /// Its own.
+        /// The queue sort plugin of this profile.
         other: &'static str,
     },
-    /// A pod that the queue does not know.
+    /// The queue does not know the pod.
     #[error("pod {uid} is not in the scheduling queue: add it first")]
     NotFound {
         /// The pod.
@@ -130,11 +129,11 @@ pub enum QueueError {
     },
 }
 
-/// Which pods are tried, in which order, and when again
-/// (backend/queue/scheduling_queue.go `PriorityQueue`).
+/// Decides which pods are tried, in which order, and when they are retried (backend/queue/scheduling_queue.go
+/// `PriorityQueue`).
 ///
-/// One thread's: it holds no lock, reads no clock and looks at no version by itself.
-/// [`QueueFront`](super::QueueFront) shares it.
+/// The queue belongs to one thread: it holds no lock, reads no clock and loads no version by itself.
+/// [`QueueFront`](super::QueueFront) shares it between threads.
 pub struct SchedulingQueue {
     pub(super) profiles: Vec<Profile>,
     pub(super) config: QueueConfig,
@@ -146,36 +145,36 @@ pub struct SchedulingQueue {
     pub(super) gated: Pool,
     pub(super) in_flight: InFlight,
     binding: usize,
-    /// Events that were taken in and are not acted on to the end.
+    /// Events that were taken in and are not fully processed.
     pub(super) backlog: VecDeque<Move>,
-    /// How many events were begun to be acted on.
+    /// Counts the events whose processing has begun.
     pub(super) begun: u64,
-    /// The last event that was taken in.
+    /// The generation of the last event that was taken in.
     pub(super) generation: Generation,
     arrivals: u64,
-    /// Whether the plugin that sorts has a key for every pod.
+    /// Whether the queue sort plugin has returned a key for every pod.
     keyed: bool,
     incoming: Incoming,
-    /// When pods that waited for too long are looked for.
+    /// When pods that waited for too long are searched next.
     pub(super) next_leftover: Option<Timestamp>,
-    /// Whether any profile keeps pods of a group together.
+    /// Whether any profile schedules the pods of a group together.
     pub(super) has_groups: bool,
     pub(super) groups: Groups,
     workflow: Option<Workflow>,
-    /// The scheduler instance whose pods it takes, where the engine is not asked.
+    /// The scheduler instance that the queue serves. If unset, the engine's configuration names it.
     pub(super) component: Option<Name>,
 }
 
-/// A framework, and the scheduler's name under which pods ask for it.
+/// A framework and the scheduler name of its pods.
 pub(super) struct Profile {
     name: Name,
     pub(super) framework: Arc<Framework>,
     pub(super) hints: QueueingHints,
-    /// The plugins that may keep pods from queueing.
+    /// The PreEnqueue plugins, which may gate pods.
     pub(super) gates: PluginSet,
-    /// Those of them that do so for groups.
+    /// The PreEnqueue plugins that gate pods by the status of their group.
     pub(super) group_gates: PluginSet,
-    /// Whether pods of a group are handed out together.
+    /// Whether the pods of a group are popped together.
     pub(super) has_groups: bool,
 }
 
@@ -183,9 +182,9 @@ impl Profile {
     fn new(name: Name, framework: Arc<Framework>) -> Profile {
         let gates = framework.plugins_at(Point::PreEnqueue).map(|(plugin, _)| plugin.name());
         let gates = framework.plugin_set(gates);
-        let of_groups = framework.plugins_at(Point::PreEnqueue).map(|(plugin, _)| plugin);
-        let of_groups = of_groups.filter(|plugin| plugin.gathers_groups());
-        let group_gates = framework.plugin_set(of_groups.map(Plugin::name));
+        let group_plugins = framework.plugins_at(Point::PreEnqueue).map(|(plugin, _)| plugin);
+        let group_plugins = group_plugins.filter(|plugin| plugin.gathers_groups());
+        let group_gates = framework.plugin_set(group_plugins.map(Plugin::name));
         let has_groups = framework.gathers_groups();
         let hints = QueueingHints::new(&framework);
         Profile { name, hints, framework, gates, group_gates, has_groups }
@@ -194,7 +193,7 @@ impl Profile {
 
 const DEFAULT_SCHEDULER: &str = "default-scheduler";
 
-/// The order of the plugin that sorts; among equals the pod that queued first.
+/// Orders pods by the queue sort plugin, and equal pods by arrival.
 struct Sort<'a> {
     framework: &'a Framework,
     keyed: bool,
@@ -219,26 +218,25 @@ impl Order for Sort<'_> {
 }
 
 impl SchedulingQueue {
-    /// A queue for pods of this one framework, whatever scheduler they name. If none of its
-    /// plugins sorts queues, pods are tried in the order in which they arrive.
+    /// Creates a queue with one framework for all pods, whatever scheduler they name. If the framework has no queue
+    /// sort plugin, pods are tried in the order of their arrival.
     #[must_use]
     pub fn new(framework: impl Into<Arc<Framework>>, config: QueueConfig) -> SchedulingQueue {
-        SchedulingQueue::of(vec![Profile::new("".into(), framework.into())], config)
+        SchedulingQueue::from_profiles(vec![Profile::new("".into(), framework.into())], config)
     }
 
-    /// A queue for several frameworks, each under the name that pods ask for it by. All
-    /// have to share a handle: the first one's is used. An empty name is for pods that ask
-    /// for none of the others.
+    /// Creates a queue with several frameworks, each for the pods that name its scheduler. All frameworks must share a
+    /// handle, because the queue uses the first one's. The framework with an empty name serves the pods that name none
+    /// of the other schedulers.
     ///
     /// # Errors
     ///
-    /// There is no profile, or the plugins that sort queues differ: all profiles are to
-    /// have exactly one, the same.
+    /// There is no profile, or the profiles do not all have exactly one queue sort plugin, the same in each.
     pub fn with_profiles(
         profiles: impl IntoIterator<Item = (Name, Arc<Framework>)>,
         config: QueueConfig,
     ) -> Result<SchedulingQueue, QueueError> {
-        let profiles = profiles.into_iter().map(|(name, of)| Profile::new(name, of));
+        let profiles = profiles.into_iter().map(|(name, framework)| Profile::new(name, framework));
         let profiles: Vec<Profile> = profiles.collect();
         let sort = |profile: &Profile| {
             let mut sorts = profile.framework.plugins_at(Point::QueueSort);
@@ -259,10 +257,10 @@ impl SchedulingQueue {
                 _ => {}
             }
         }
-        Ok(SchedulingQueue::of(profiles, config))
+        Ok(SchedulingQueue::from_profiles(profiles, config))
     }
 
-    fn of(profiles: Vec<Profile>, config: QueueConfig) -> SchedulingQueue {
+    fn from_profiles(profiles: Vec<Profile>, config: QueueConfig) -> SchedulingQueue {
         SchedulingQueue {
             has_groups: profiles.iter().any(|profile| profile.has_groups),
             groups: Groups::default(),
@@ -288,23 +286,23 @@ impl SchedulingQueue {
         }
     }
 
-    /// The same, still empty, for the pods of a workflow alone.
+    /// Restricts an empty queue to the pods of a workflow.
     #[must_use]
     pub fn with_workflow(mut self, workflow: Workflow) -> SchedulingQueue {
         self.workflow = Some(workflow);
         self
     }
 
-    /// The same, still empty, for the scheduler instance of this name. Without it the
-    /// queue is that of [`GodelConfig::component`](crate::GodelConfig::component).
+    /// Restricts an empty queue to the pods of the named scheduler instance. By default the queue serves
+    /// [`GodelConfig::component`](crate::GodelConfig::component).
     #[must_use]
     pub fn with_component(mut self, component: impl Into<Name>) -> SchedulingQueue {
         self.component = Some(component.into());
         self
     }
 
-    /// The name of the scheduler instance that the queue belongs to, if the dispatcher has
-    /// not given the pod to that instance.
+    /// Returns the name of the queue's scheduler instance if the dispatcher has not assigned the pod to it, and `None`
+    /// otherwise.
     pub(super) fn not_dispatched<'a>(
         &'a self,
         pod: &Pod,
@@ -316,12 +314,12 @@ impl SchedulingQueue {
         (!is_for || !pod.is_dispatched_to(component)).then_some(component)
     }
 
-    /// Whether another workflow has the pod.
+    /// Returns whether the pod belongs to a workflow that this queue does not serve.
     pub(super) fn is_elsewhere(&self, pod: &Pod) -> bool {
         self.workflow.as_ref().is_some_and(|workflow| !workflow.serves(pod))
     }
 
-    /// How many pods are where. O(1).
+    /// Counts the pods in each place. O(1).
     #[must_use]
     pub fn figures(&self) -> QueueFigures {
         QueueFigures {
@@ -336,30 +334,30 @@ impl SchedulingQueue {
         }
     }
 
-    /// How many pods came to which queue since the start, and what brought them.
+    /// Returns how many pods have entered each queue since the start, by the cause that brought them there.
     pub fn incoming(&self) -> impl Iterator<Item = (Cause, Place, u64)> {
         self.incoming.iter()
     }
 
-    /// Where a pod is.
+    /// Returns the place of a pod, or `None` if the queue does not know it.
     #[must_use]
     pub fn place(&self, uid: &Uid) -> Option<Place> {
         self.pods.get(self.pods.find(uid)?).map(|entry| entry.place)
     }
 
-    /// The pod as the queue knows it.
+    /// Returns a pod with its queueing state.
     #[must_use]
     pub fn get(&self, uid: &Uid) -> Option<&crate::framework::QueuedPod> {
         self.pods.get(self.pods.find(uid)?).map(|entry| &entry.queued)
     }
 
-    /// The latest object of the pod; none if the pod is gone.
+    /// Returns the latest object of a pod, or `None` if the pod is unknown or deleted.
     pub(crate) fn latest(&self, uid: &Uid) -> Option<&Pod> {
         let entry = self.pods.get(self.pods.find(uid)?).filter(|entry| !entry.deleted)?;
         Some(&entry.queued.pod)
     }
 
-    /// The pods in one place, in no particular order. O(pods that were ever there).
+    /// Iterates over the pods in one place, in no particular order. O(largest number of pods ever queued).
     pub fn pods_in(&self, place: Place) -> impl Iterator<Item = &Pod> {
         let slots: Box<dyn Iterator<Item = Slot> + '_> = match place {
             Place::Active => Box::new(self.active.slots()),
@@ -367,26 +365,27 @@ impl SchedulingQueue {
             Place::ErrorBackoff => Box::new(self.error_backoff.slots()),
             Place::Unschedulable => Box::new(self.pool.slots()),
             Place::Gated => Box::new(self.gated.slots()),
-            Place::InFlight | Place::Binding => Box::new(0..self.pods.most()),
+            Place::InFlight | Place::Binding => Box::new(0..self.pods.slot_bound()),
         };
         let entries = slots.filter_map(|slot| self.pods.get(slot));
         entries.filter(move |entry| entry.place == place).map(|entry| &entry.queued.pod)
     }
 
-    /// Which framework a pod is for.
+    /// Returns the index of the pod's profile.
     pub(super) fn profile_of(&self, pod: &Pod) -> Option<usize> {
-        let asked = pod.template.scheduler_name.as_deref().unwrap_or(DEFAULT_SCHEDULER);
-        let named = self.profiles.iter().position(|profile| *profile.name == *asked);
+        let wanted = pod.template.scheduler_name.as_deref().unwrap_or(DEFAULT_SCHEDULER);
+        let named = self.profiles.iter().position(|profile| *profile.name == *wanted);
         named.or_else(|| self.profiles.iter().position(|profile| profile.name.is_empty()))
     }
 
-    /// The next number in the order in which pods queue.
+    /// Returns the next arrival number.
     pub(super) fn arrival(&mut self) -> u64 {
         self.arrivals += 1;
         self.arrivals
     }
 
-    /// Takes a pod from where it is; where it goes is up to the caller.
+    /// Removes a pod from its current place. The caller must then enter it into another place or remove it from the
+    /// queue.
     pub(super) fn leave(&mut self, slot: Slot) {
         let Some(place) = self.pods.get(slot).map(|entry| entry.place) else { return };
         self.count_place(slot, place, -1);
@@ -412,7 +411,7 @@ impl SchedulingQueue {
         }
     }
 
-    /// Puts a pod that is nowhere in a place.
+    /// Enters a pod that is in no place into `place`.
     pub(super) fn enter(&mut self, slot: Slot, place: Place) {
         self.count_place(slot, place, 1);
         let framework = &*self.profiles[0].framework;
@@ -434,7 +433,7 @@ impl SchedulingQueue {
             _ => entry.queued.backoff_expiration,
         };
         let key = framework.sort_key(&entry.queued);
-        // One pod without a key, and no key is looked at any more.
+        // Keys are comparable only if every pod has one, so a single pod without a key disables them.
         self.keyed &= key.is_some();
         let item = Item {
             expires: expires.map_or(0, |at| at.0),
@@ -452,8 +451,8 @@ impl SchedulingQueue {
         }
     }
 
-    /// The pod to be tried next, taken from where it is: from backoff where no pod is
-    /// active and that is allowed, never one that ended in an error.
+    /// Removes and returns the pod to be tried next. If no pod is active and the configuration allows it, takes the
+    /// first pod in backoff, but never one that failed with an error.
     pub(super) fn take_first(&mut self) -> Option<Slot> {
         let from_backoff = self.config.pop_from_backoff;
         let framework = &*self.profiles[0].framework;
@@ -468,12 +467,12 @@ impl SchedulingQueue {
         Some(slot)
     }
 
-    /// Whether a pod could be popped now.
+    /// Returns whether a pod can be popped now.
     pub(super) fn is_ready(&self) -> bool {
         self.active.len() > 0 || (self.config.pop_from_backoff && self.backoff.len() > 0)
     }
 
-    /// The pod of either backoff heap whose time is over, if there is one.
+    /// Returns a pod of either backoff heap whose backoff is over, if there is one.
     pub(super) fn backed_off(&self, now: Timestamp) -> Option<Slot> {
         let over = |heap: &Heap| {
             let first = heap.first()?;
@@ -482,7 +481,7 @@ impl SchedulingQueue {
         over(&self.backoff).or_else(|| over(&self.error_backoff))
     }
 
-    /// When the next pod's backoff is over.
+    /// Returns when the next pod's backoff is over.
     pub(super) fn next_backed_off(&self) -> Option<Timestamp> {
         let first = [self.backoff.first(), self.error_backoff.first()].into_iter().flatten();
         first.map(|item| self.config.end(Timestamp(item.expires))).min()

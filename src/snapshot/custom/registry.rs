@@ -1,6 +1,7 @@
 //! The stores of one version, their types erased.
 
 use std::any::{Any, TypeId};
+use std::borrow::Cow;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -134,9 +135,11 @@ impl Entry {
     fn check_failure(&self) -> Result<(), EventError> {
         match self.failure.as_deref() {
             None => Ok(()),
-            Some(StoreFailure { store, step, text, .. }) => {
-                Err(EventError::StoreFailed { store, step, text: text.clone() })
-            }
+            Some(StoreFailure { store, step, text, .. }) => Err(EventError::StoreFailed {
+                store: Cow::Borrowed(store),
+                step: Cow::Borrowed(step),
+                text: text.clone(),
+            }),
         }
     }
 
@@ -198,12 +201,18 @@ impl CustomStores {
     ) -> Result<Changed, EventError> {
         let name = event.store_name();
         let found = self.find(event.store());
-        let (at, entry) = found.ok_or(EventError::UnknownStore { store: name })?;
+        let (at, entry) = found.ok_or(EventError::UnknownStore { store: name.into() })?;
         entry.check_failure()?;
-        let panicked = |step| move |text| EventError::StorePanicked { store: name, step, text };
+        let panicked = |step| {
+            move |text| EventError::StorePanicked {
+                store: name.into(),
+                step: Cow::Borrowed(step),
+                text,
+            }
+        };
         guarded(|| entry.store.check(event.any(), cluster))
             .map_err(panicked("check"))?
-            .map_err(|reason| EventError::StoreRefused { store: name, reason })?;
+            .map_err(|reason| EventError::StoreRefused { store: name.into(), reason })?;
         let apply = || {
             let mut store = entry.store.share();
             change(&mut store, |store| store.apply(event.any(), generation));

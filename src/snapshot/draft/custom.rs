@@ -25,7 +25,7 @@ impl Draft {
     pub(crate) fn change_store(&mut self, event: &CustomEvent) -> Result<(), EventError> {
         let generation = self.cluster.generation;
         let Some(stores) = &self.cluster.custom else {
-            return Err(EventError::UnknownStore { store: event.store_name() });
+            return Err(EventError::UnknownStore { store: event.store_name().into() });
         };
         let changed = stores.changed(event, &self.cluster, generation)?;
         if let Some(stores) = self.custom_stores() {

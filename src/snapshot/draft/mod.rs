@@ -1,9 +1,7 @@
-//! The next version while it is written: the rules of adding and removing pods
-//! and nodes, each of them once.
+//! A version while it is being written: the rules of adding and removing pods and nodes.
 //!
-//! The writer's state is a draft with lifecycles and a log; a fork is a draft
-//! alone. Every operation is checked first and then applied, or refused
-//! without a trace. Freezing is a clone of the root.
+//! The writer's state is a draft with lifecycles and a log; a fork is a draft alone. Every operation is checked first
+//! and then applied, or refused without any effect. Freezing a draft clones its root.
 
 mod custom;
 mod nodes;
@@ -30,16 +28,16 @@ pub(crate) struct Draft {
     numbers: FreeNumbers,
     /// Nobody holds a version before this one.
     horizon: Generation,
-    /// Pods that are gone from here, and may be looked for in older versions.
+    /// Pods that were removed from this draft and may still be looked up in older versions.
     departures: Departures,
-    /// How many pods use each template, by its number; a fork does not know
-    /// the users of its base, and so never takes a template away.
+    /// How many pods use each template, by template number. `None` in a fork, which does not know the users in its base
+    /// and therefore never removes a template.
     users: Option<Users>,
-    /// What events did to pods that hold places.
+    /// What events did to placeholder pods.
     pub(super) effects: Vec<Effect>,
 }
 
-/// Numbers given back, one list for each table.
+/// Released numbers, one list per table.
 #[derive(Default)]
 struct FreeNumbers {
     slots: Numbers,
@@ -54,7 +52,7 @@ struct FreeNumbers {
     images: Numbers,
 }
 
-/// Counts by number, in blocks, so that growing never moves what is there.
+/// Counts by number, stored in blocks so that growing never moves existing counts.
 #[derive(Default)]
 struct Users(Vec<Box<[u32; BLOCK]>>);
 
@@ -69,14 +67,14 @@ impl Users {
         &mut self.0[block][at]
     }
 
-    /// Forgets the counts of numbers from `next` on, all of them zero.
+    /// Drops the counts of the numbers from `next` on, which are all zero.
     fn truncate(&mut self, next: u32) {
         self.0.truncate((next as usize).div_ceil(BLOCK));
     }
 }
 
 impl Draft {
-    /// An empty cluster, to be written by its one writer.
+    /// Creates an empty cluster for its one writer.
     pub(crate) fn new() -> Draft {
         Draft {
             cluster: Cluster::empty(),
@@ -88,7 +86,7 @@ impl Draft {
         }
     }
 
-    /// A line of versions of its own that starts at `base`. O(1).
+    /// Starts a new lineage at `base`. O(1).
     pub(crate) fn fork(base: &Cluster) -> Draft {
         let mut cluster = Cluster { branch: super::fork::new_branch(), ..base.share() };
         cluster.uids.fork_off(&base.rest.leases);
@@ -102,18 +100,19 @@ impl Draft {
         }
     }
 
-    /// Starts the event with this number.
+    /// Starts the event with this generation.
     pub(crate) fn begin(&mut self, generation: Generation) {
         self.cluster.generation = generation;
     }
 
-    /// Tells that nobody holds a version before `horizon`, and forgets some of the pods that went. O(pods that went
-    /// since the last time).
+    /// Declares that nobody holds a version before `horizon`, and drops the index entries of some departed pods.
+    /// O(pods that departed since the last call).
     pub(crate) fn set_horizon(&mut self, horizon: Generation) {
-        self.settle(horizon, self.departures.at_once());
+        self.settle(horizon, self.departures.settle_limit());
     }
 
-    /// The same, but forgets at most `most` of the pods that no version has any more; returns how many. O(`most`).
+    /// Like [`Draft::set_horizon`], but drops the entries of at most `most` pods that no version needs any more.
+    /// Returns their number. O(`most`).
     pub(crate) fn settle(&mut self, horizon: Generation, most: usize) -> usize {
         self.horizon = horizon;
         let before = self.departures.len();
@@ -126,13 +125,12 @@ impl Draft {
         Span { now: self.cluster.generation, horizon: self.horizon }
     }
 
-    /// The version as it is now. O(1).
+    /// Returns the current version. O(1).
     pub(crate) fn freeze(&self) -> Snapshot {
         Snapshot(self.cluster.share())
     }
 
-    /// What placing a pod seldom changes, copied first where a version shares
-    /// it.
+    /// Returns [`Rest`] for writing. It is copied first if a version shares it.
     fn rest(&mut self) -> &mut Rest {
         if !self.cluster.rest.is_unique() {
             super::cost::copied::<Rest>(16);
@@ -140,18 +138,18 @@ impl Draft {
         triomphe::Arc::make_mut(&mut self.cluster.rest)
     }
 
-    /// The stores, copied first where a version shares them.
+    /// Returns the stores for writing. They are copied first if a version shares them.
     fn objects(&mut self) -> &mut Objects {
         let objects = &mut self.rest().objects;
         if !objects.is_unique() {
-            // A table and an index each, and an index of the budgets.
+            // A table and an index per store, and the index of the budgets.
             let stores = ObjectKind::ALL.iter().filter(|kind| !kind.is_node_part());
             super::cost::copied::<Objects>(2 * stores.count() + 1);
         }
         triomphe::Arc::make_mut(objects)
     }
 
-    /// Whether every table has numbers left for one event.
+    /// Returns whether every table has enough numbers left for one event.
     fn has_room(&self) -> bool {
         const ENOUGH: u32 = super::pod_index::MOST_SLOTS;
         let rest = &self.cluster.rest;
@@ -172,7 +170,7 @@ impl Draft {
             && self.stores_have_room()
     }
 
-    /// One more pod of this template: its number.
+    /// Adds one pod to the users of a template, and returns the template's number.
     fn acquire_template(&mut self, template: &std::sync::Arc<Template>) -> Option<u32> {
         let hash = template.hash64();
         let templates = &self.cluster.rest.templates;
@@ -251,14 +249,13 @@ impl Draft {
 }
 
 impl Draft {
-    /// Checks and applies: the object is new, or replaces the one of its name; says
-    /// whether there was one.
+    /// Checks an object, and adds it or replaces the one of its name. Returns whether there was one.
     pub(crate) fn put_object(&mut self, object: &Object) -> Result<bool, EventError> {
         if object.kind().is_node_part() {
             return self.put_part(object);
         }
         if object.name().is_empty() {
-            return Err(EventError::EmptyName { kind: object.kind().as_str() });
+            return Err(EventError::EmptyName { kind: object.kind().as_str().into() });
         }
         let generation = self.cluster.generation;
         match object {
@@ -282,7 +279,7 @@ impl Draft {
         }
     }
 
-    /// Checks and applies: the object is gone.
+    /// Checks that an object exists, and removes it.
     pub(crate) fn delete_object(
         &mut self,
         kind: ObjectKind,
@@ -314,7 +311,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_horizon_that_jumps_is_followed_in_bounded_steps() {
+    fn a_horizon_that_jumps_is_processed_in_bounded_steps() {
         const GONE: u64 = if cfg!(miri) { 500 } else { 100_000 };
         let mut draft = Draft::new();
         let hash = |n: u64| n.wrapping_mul(0x9e37_79b9_7f4a_7c15);
@@ -324,7 +321,7 @@ mod tests {
         for n in 0..GONE {
             draft.cluster.uids.remove(hash(n), 7, Generation(n + 1), &mut draft.departures);
         }
-        // A version from before all of them was held until now.
+        // Until now, a version from before all departures was held.
         draft.set_horizon(Generation::ZERO);
         assert_eq!(draft.departures.len() as u64, GONE);
         while !draft.departures.is_empty() {

@@ -1,4 +1,4 @@
-//! Nodes that come, change, go, and the order that they are in.
+//! Adding, updating and removing nodes, and maintaining their order.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,19 +9,68 @@ use super::super::account::is_best_effort;
 use super::super::chunk::{Chunk, Columns, LANES, NodeSlot, Place, SetId, ZoneId, lanes};
 use super::super::cluster::{ImageEntry, TaintSet};
 use super::super::lane::{Identity, Lane, Parts};
+use super::super::node_info::NodeInfo;
 use super::super::zones::GHOSTS;
 use super::Draft;
 use super::pods::shorten;
 
-/// Two chunks become one when together they have at most so many nodes: not
-/// all, so that nodes that come and go do not move others each time.
+/// Two chunks are merged if together they have at most this many nodes. The limit is below [`LANES`], so that adding
+/// and removing nodes does not repeatedly move others.
 const MERGE: u32 = 48;
 
+/// How the new object of a node differs from the one that is listed. Most updates differ in nothing here. For a new
+/// node or a former ghost, everything but the schedulers counts as different.
+struct Differs {
+    zone: bool,
+    labels: bool,
+    hostname: bool,
+    /// The labels or the taints.
+    sets: bool,
+    /// The names of the extended resources.
+    scalars: bool,
+    /// The scheduler instances to which the node is assigned.
+    schedulers: bool,
+}
+
+impl Differs {
+    fn between(known: Option<NodeInfo<'_>>, new: &Node, parts: Option<&Parts>) -> Differs {
+        let schedulers = known.is_some_and(|info| {
+            let now = match parts {
+                Some(parts) => parts.schedulers(),
+                None => [new.scheduler.as_ref(), None],
+            };
+            !info.schedulers().eq(now.into_iter().flatten())
+        });
+        let Some(old) = known.and_then(|info| info.node()) else {
+            return Differs {
+                zone: true,
+                labels: true,
+                hostname: true,
+                sets: true,
+                scalars: true,
+                schedulers,
+            };
+        };
+        fn names(node: &Node) -> impl Iterator<Item = &Name> {
+            node.allocatable.scalars.iter().map(|(name, _)| name)
+        }
+        let labels = old.labels != new.labels;
+        Differs {
+            zone: old.zone != new.zone,
+            labels,
+            hostname: labels && old.labels.get(HOSTNAME) != new.labels.get(HOSTNAME),
+            sets: labels || old.taints != new.taints,
+            scalars: !names(old).eq(names(new)),
+            schedulers,
+        }
+    }
+}
+
 impl Draft {
-    /// Whether a node can be added or updated.
+    /// Checks that a node can be added or updated.
     pub(crate) fn check_node(&self, node: &Node) -> Result<(), EventError> {
         if node.name.is_empty() {
-            return Err(EventError::EmptyName { kind: "Node" });
+            return Err(EventError::EmptyName { kind: "Node".into() });
         }
         if let Some(resource) = negative(node) {
             let object = format!("node {}", shorten(&node.name));
@@ -31,13 +80,13 @@ impl Draft {
         let names: usize = node.images.iter().map(|image| image.names.len()).sum();
         if names > LONGEST || node.allocatable.scalars.len() > LONGEST {
             let name = shorten(&node.name);
-            return Err(EventError::TooLong { what: "a list in the status", name });
+            return Err(EventError::TooLong { what: "a list in the status".into(), name });
         }
         self.check_room()
     }
 
-    /// Lists the node or ghost in a slot, or one that is new, as this node, made of these
-    /// parts.
+    /// Lists `node`, which consists of `parts`. It replaces the node or ghost in `slot`, or takes a new slot if `slot`
+    /// is `None`.
     pub(super) fn list_node(
         &mut self,
         slot: Option<NodeSlot>,
@@ -45,76 +94,79 @@ impl Draft {
         parts: Option<Arc<Parts>>,
     ) {
         let known = slot.and_then(|slot| self.cluster.at_slot(slot));
-        let old = known.and_then(|info| info.node().cloned());
-        let stays = old.as_ref().is_some_and(|old| old.zone == node.zone);
-        // Most that is told of a node that is known leaves these as they are.
-        let same_labels = old.as_ref().is_some_and(|old| old.labels == node.labels);
-        let same_sets = same_labels && old.as_ref().is_some_and(|old| old.taints == node.taints);
-        let sets = known.map(|info| info.sets());
-        let is_given_on = known.is_some_and(|info| {
-            let now = match &parts {
-                Some(parts) => parts.schedulers(),
-                None => [node.scheduler.as_ref(), None],
-            };
-            !info.schedulers().eq(now.into_iter().flatten())
-        });
-        let hostname = node.labels.get(HOSTNAME);
-        if !same_labels && old.as_ref().is_none_or(|old| old.labels.get(HOSTNAME) != hostname) {
+        let differs = Differs::between(known, &node, parts.as_deref());
+        let sets = known.map(|info| info.sets()).filter(|_| !differs.sets);
+        if differs.hostname {
             self.rest().hosts.forget();
         }
-        if is_given_on || !same_labels {
+        if differs.labels || differs.schedulers {
             self.rest().layout += 1;
         }
-
-        let generation = self.cluster.generation;
-        let same_scalars = old.as_ref().is_some_and(|old| {
-            let (old, new) = (old.allocatable.scalars.iter(), node.allocatable.scalars.iter());
-            old.map(|(name, _)| name).eq(new.map(|(name, _)| name))
-        });
-        if !same_scalars {
+        // New numbers are acquired before old ones are released, so that a name in both objects keeps its number.
+        if differs.scalars {
             self.acquire_resources(node.allocatable.scalars.iter().map(|(name, _)| name));
         }
-        let (taints, labels) = match sets.filter(|_| same_sets) {
-            Some(sets) => sets,
-            None => self.acquire_sets(&node),
-        };
-
+        let sets = sets.unwrap_or_else(|| self.acquire_sets(&node));
         let slot = match slot {
             Some(slot) => {
-                if let Some(old) = &old {
-                    if !same_sets {
-                        self.release_sets(slot);
-                    }
-                    if !same_scalars {
-                        let scalars = old.allocatable.scalars.iter();
-                        self.release_resources(scalars.map(|(name, _)| name));
-                    }
-                } else {
-                    self.cluster.counts.ghosts -= 1;
-                    self.cluster.counts.nodes += 1;
-                    self.count_claims_of(slot, true);
-                }
-                if !stays && let Some(zone) = self.zone_of(&node) {
-                    self.move_to_end(slot, zone);
-                }
-                slot
+                self.replace_listed(slot, &node, &differs);
+                Some(slot)
             }
-            None => {
-                let Some(zone) = self.zone_of(&node) else { return };
-                let identity = Identity::new(node.name.clone(), generation);
-                let Some(slot) = self.new_slot(&node.name) else { return };
-                self.append(zone, slot, (triomphe::Arc::new(identity), None), &Columns::default());
-                self.cluster.counts.nodes += 1;
-                slot
-            }
+            None => self.append_node(&node),
         };
+        if let Some(slot) = slot {
+            self.write_node(slot, &node, parts, sets, differs.zone);
+        }
+    }
+
+    /// Releases the sets and resources of the old object in a slot, and moves the slot to the zone of `node`.
+    fn replace_listed(&mut self, slot: NodeSlot, node: &Node, differs: &Differs) {
+        let known = self.cluster.at_slot(slot).and_then(|info| info.node().cloned());
+        if let Some(old) = known {
+            if differs.sets {
+                self.release_sets(slot);
+            }
+            if differs.scalars {
+                self.release_resources(old.allocatable.scalars.iter().map(|(name, _)| name));
+            }
+        } else {
+            self.cluster.counts.ghosts -= 1;
+            self.cluster.counts.nodes += 1;
+            self.count_claims_of(slot, true);
+        }
+        if differs.zone
+            && let Some(zone) = self.zone_of(node)
+        {
+            self.move_to_end(slot, zone);
+        }
+    }
+
+    /// Takes a slot for a new node, at the end of its zone.
+    fn append_node(&mut self, node: &Node) -> Option<NodeSlot> {
+        let zone = self.zone_of(node)?;
+        let identity = Identity::new(node.name.clone(), self.cluster.generation);
+        let slot = self.new_slot(&node.name)?;
+        self.append(zone, slot, (triomphe::Arc::new(identity), None), &Columns::default());
+        self.cluster.counts.nodes += 1;
+        Some(slot)
+    }
+
+    /// Writes a node's object into its slot. `arrives` means that the node just joined its zone.
+    fn write_node(
+        &mut self,
+        slot: NodeSlot,
+        node: &Arc<Node>,
+        parts: Option<Arc<Parts>>,
+        (taints, labels): (SetId, SetId),
+        arrives: bool,
+    ) {
         let scalars: Vec<(u32, i64)> = self.scalars_of(&node.allocatable);
         self.change_lane(slot, |chunk, at, generation| {
             if let Some(identity) = chunk.identity_mut(at) {
                 if identity.node.is_none() {
                     identity.added = generation;
                 }
-                if !stays {
+                if arrives {
                     identity.arrived = generation;
                 }
                 identity.node = Some(node.clone());
@@ -128,12 +180,12 @@ impl Draft {
             for (resource, amount) in &scalars {
                 chunk.set_allocatable_scalar(at, *resource, *amount);
             }
-            chunk.set_node(at, Some(&node), taints, labels);
+            chunk.set_node(at, Some(node), taints, labels);
             chunk.requested_mut().generation[at] = generation;
         });
     }
 
-    /// Takes a node from the list; while pods or these parts remain, it is a ghost.
+    /// Removes a node from the list. It becomes a ghost if pods or `parts` remain.
     pub(super) fn unlist_node(&mut self, slot: NodeSlot, parts: Option<Arc<Parts>>) {
         let Some(info) = self.cluster.node_by_slot(slot) else { return };
         let empty = info.pod_count() == 0 && parts.is_none();
@@ -167,7 +219,7 @@ impl Draft {
         }
     }
 
-    /// The slot of a node, a ghost from now on where it is unknown.
+    /// Returns the slot of a node, and creates a ghost if the name is unknown.
     pub(super) fn slot_or_ghost(&mut self, name: &Name) -> Option<NodeSlot> {
         if let Some(info) = self.cluster.any_node(name) {
             return Some(info.slot());
@@ -180,7 +232,7 @@ impl Draft {
         Some(slot)
     }
 
-    /// Takes a ghost without pods away.
+    /// Removes a ghost without pods.
     pub(super) fn drop_ghost(&mut self, slot: NodeSlot) {
         let Some(info) = self.cluster.at_slot(slot) else { return };
         let hash = hash_of(&**info.name());
@@ -212,7 +264,7 @@ impl Draft {
         Some(NodeSlot(slot))
     }
 
-    /// One more node with these taints and labels: their numbers.
+    /// Adds one node to the users of these taints and labels, and returns their numbers.
     fn acquire_sets(&mut self, node: &Node) -> (SetId, SetId) {
         let span = self.span();
         self.rest();
@@ -232,9 +284,8 @@ impl Draft {
         rest.labels.release(labels, &mut self.numbers.labels, span);
     }
 
-    /// Takes the images of `old` away and adds those of `new`, looking only at
-    /// what differs. An image's size is the one that its first node reported,
-    /// while any node has it.
+    /// Replaces the images of `old` by those of `new`, and touches only those that differ. The size of an image is the
+    /// one that its first node reported, for as long as any node has the image.
     pub(super) fn exchange_images(&mut self, old: Option<&Node>, new: Option<&Node>) {
         fn by_name(node: Option<&Node>) -> BTreeMap<&Name, i64> {
             let mut images = BTreeMap::new();
@@ -249,7 +300,7 @@ impl Draft {
         let span = self.span();
         let images = &self.cluster.rest.images;
         let find = |name: &Name| images.find(hash_of(&**name), |image| image.name == *name);
-        // A sole holder's own report becomes the size.
+        // If this node is the only one with the image, its report replaces the size.
         let unchanged = |name: &Name, size: i64| {
             find(name).is_some_and(|id| {
                 images.users(id) > 1 || images.get(id).is_some_and(|image| image.size == size)
@@ -277,15 +328,14 @@ impl Draft {
         }
     }
 
-    /// Moves a lane to the end of a zone.
+    /// Moves a node to the end of a zone.
     fn move_to_end(&mut self, slot: NodeSlot, zone: ZoneId) {
         if let Some((node, columns)) = self.detach(slot) {
             self.append(zone, slot, node, &columns);
         }
     }
 
-    /// Takes a lane out of its chunk; an empty chunk goes, and so does an
-    /// empty zone.
+    /// Removes a node's lane from its chunk. A chunk or zone that becomes empty is removed, too.
     fn detach(&mut self, slot: NodeSlot) -> Option<(InLane, Columns)> {
         let place = *self.cluster.rest.places.get(slot.0)?;
         let chunk = self.cluster.chunks.get(place.chunk)?;
@@ -318,7 +368,7 @@ impl Draft {
         self.numbers.chunks.release(id, span);
     }
 
-    /// Joins a chunk with a neighbour of its zone where both are sparse.
+    /// Merges a sparse chunk with a sparse neighbour in its zone, if there is one.
     fn merge(&mut self, id: u32, zone: ZoneId, sequence: u32) {
         let Some(chunks) = self.cluster.rest.zones.get(zone).map(|zone| &zone.chunks) else {
             return;
@@ -345,7 +395,7 @@ impl Draft {
         self.drop_chunk(right, zone, gone);
     }
 
-    /// Closes the holes of a chunk.
+    /// Closes the gaps between the live lanes of a chunk.
     fn compact(&mut self, id: u32) {
         let Some(live) = self.cluster.chunks.get(id).map(|chunk| chunk.live) else { return };
         for (to, from) in lanes(live).enumerate() {
@@ -355,7 +405,7 @@ impl Draft {
         }
     }
 
-    /// Moves a lane as it is: the node's generation stays what it was.
+    /// Moves a lane unchanged; the node's own generation does not change.
     fn move_lane(&mut self, from: Place, to: Place) {
         let Some(chunk) = self.cluster.chunks.get(from.chunk) else { return };
         let Some((identity, lane)) = in_lane(chunk, from.lane) else { return };
@@ -371,7 +421,7 @@ impl Draft {
         rest.places.set(slot.0, to);
     }
 
-    /// Puts a lane at the end of a zone.
+    /// Appends a node's lane at the end of a zone.
     fn append(
         &mut self,
         zone: ZoneId,
@@ -391,7 +441,7 @@ impl Draft {
         rest.places.set(slot.0, place);
     }
 
-    /// A free lane after all nodes of a zone, in a new chunk if need be.
+    /// Returns a free lane after all nodes of a zone, and adds a chunk if necessary.
     fn end_of(&mut self, zone: ZoneId) -> Option<Place> {
         let (last, next) = {
             let zone = self.cluster.rest.zones.get(zone)?;
@@ -421,26 +471,26 @@ impl Draft {
     }
 }
 
-/// A resource of which the node has less than nothing, if there is one; the size
-/// of an image is one of them.
+/// Returns the name of a negative amount in the node's allocatable resources or capacity, if there is one. A negative
+/// image size counts as such.
 fn negative(node: &Node) -> Option<Name> {
     let pods = |pods: i64| (pods < 0).then(|| Name::from("pods"));
     let capacity = node.capacity.as_deref();
     let image = || node.images.iter().any(|image| image.size < 0);
-    let of_capacity = || capacity.and_then(NodeResources::negative);
+    let from_capacity = || capacity.and_then(NodeResources::negative);
     (node.allocatable.negative().or_else(|| pods(node.allowed_pods)))
-        .or_else(of_capacity)
+        .or_else(from_capacity)
         .or_else(|| image().then(|| "the size of an image".into()))
 }
 
-/// What is in a lane besides its columns.
+/// The contents of a lane other than its columns.
 type InLane = (triomphe::Arc<Identity>, Option<triomphe::Arc<Lane>>);
 
 fn in_lane(chunk: &Chunk, at: usize) -> Option<InLane> {
     Some((chunk.identity_ptr(at)?.clone(), chunk.lane_ptr(at).cloned()))
 }
 
-/// What guaranteed pods may take.
+/// Returns the non-zero scalar amounts that are allocatable to guaranteed pods.
 fn allocatable_scalars(chunk: &Chunk, at: usize) -> Vec<(u32, i64)> {
     let columns = chunk.fixed.scalars.iter().filter(|c| !is_best_effort(c.resource));
     columns.filter(|c| c.amount[at] != 0).map(|c| (c.resource, c.amount[at])).collect()

@@ -1,7 +1,7 @@
-//! What nodes are made of: Node, NMNode and CustomNodeResource of one name.
+//! The objects that a node consists of: the Node, NMNode and CustomNodeResource of one name.
 //!
-//! A node is listed while it has a Node or an NMNode. A CustomNodeResource or pods
-//! alone make a ghost, which goes with the last of them.
+//! A node is listed while it has a Node or an NMNode. A CustomNodeResource or pods alone form a ghost, which is removed
+//! with the last of them.
 
 use std::sync::Arc;
 
@@ -15,13 +15,12 @@ use super::super::node_info::NodeInfo;
 use super::Draft;
 use super::pods::shorten;
 
-/// Most resources that a part may name.
+/// Maximum number of resources that an object may name.
 const LONGEST: usize = u16::MAX as usize;
 
 impl Draft {
-    /// Adds a node, or replaces the Node of its name: a node that is new, or was a
-    /// ghost, or has another zone than before, is at the end of its zone then. Says
-    /// whether there was a Node of its name. O(log n).
+    /// Adds a node, or replaces the Node of its name. A node that is new, was a ghost or changed its zone is appended
+    /// at the end of its zone. Returns whether there was a Node of its name. O(log n).
     pub(crate) fn put_node(&mut self, node: Arc<Node>) -> bool {
         let slot = self.slot_of(&node.name);
         let old = self.at(slot).and_then(|info| info.kubelet_node().cloned());
@@ -30,7 +29,7 @@ impl Draft {
         old.is_some()
     }
 
-    /// Whether there is a node of this name that can be assigned to a scheduler.
+    /// Checks that a node of this name exists and can be assigned to a scheduler.
     pub(crate) fn check_assign(&self, name: &Name) -> Result<(), EventError> {
         match self.cluster.node(name) {
             Some(_) => self.check_room(),
@@ -38,8 +37,8 @@ impl Draft {
         }
     }
 
-    /// Changes which scheduler the Node and the NMNode of a node name, until each of
-    /// them is put again. O(log n).
+    /// Changes the scheduler that a node's Node and NMNode name. The change lasts until the respective object is put
+    /// again. O(log n).
     pub(crate) fn assign_node(&mut self, name: &Name, change: impl Fn(&mut Option<Name>)) {
         let slot = self.slot_of(name);
         self.change_parts(slot, |parts| {
@@ -52,7 +51,7 @@ impl Draft {
         });
     }
 
-    /// Whether there is a Node of this name.
+    /// Checks that a Node of this name exists.
     pub(crate) fn check_remove_node(&self, name: &Name) -> Result<(), EventError> {
         match self.cluster.node(name).and_then(|info| info.kubelet_node()) {
             Some(_) => Ok(()),
@@ -60,8 +59,8 @@ impl Draft {
         }
     }
 
-    /// Removes a Node; its node is a ghost while pods or a CustomNodeResource
-    /// remain, and listed while an NMNode does. O(log n).
+    /// Removes a Node. Its node becomes a ghost if only pods or a CustomNodeResource remain, and stays listed if it has
+    /// an NMNode. O(log n).
     pub(crate) fn remove_node(&mut self, name: &Name) {
         let slot = self.slot_of(name);
         let Some(old) = self.at(slot).and_then(|info| info.kubelet_node().cloned()) else { return };
@@ -69,19 +68,19 @@ impl Draft {
         self.change_parts(slot, |parts| parts.node = None);
     }
 
-    /// Checks and applies: a part of a node is new, or replaces the one of its name;
-    /// says whether there was one.
+    /// Checks an NMNode or CustomNodeResource, and adds it or replaces the one of its name. Returns whether there was
+    /// one.
     pub(crate) fn put_part(&mut self, part: &Object) -> Result<bool, EventError> {
         let known = match part {
             Object::NmNode(nm_node) => {
-                let named = nm_node.allocatable.len();
-                self.check_part(part, named, || nm_node.negative())?;
+                let resources = nm_node.allocatable.len();
+                self.check_part(part, resources, || nm_node.negative())?;
                 let slot = self.slot_of(&nm_node.name);
                 self.change_parts(slot, |parts| parts.nm_node.replace(nm_node.clone())).is_some()
             }
             Object::CustomNodeResource(custom) => {
-                let named = custom.allocatable.resources.scalars.len();
-                self.check_part(part, named, || custom.negative())?;
+                let resources = custom.allocatable.resources.scalars.len();
+                self.check_part(part, resources, || custom.negative())?;
                 let slot = self.slot_or_ghost(&custom.name);
                 slot.is_some_and(|slot| self.change_custom(slot, Some(custom.clone())))
             }
@@ -92,7 +91,7 @@ impl Draft {
         Ok(known)
     }
 
-    /// Checks and applies: a part of a node is gone.
+    /// Checks that an NMNode or CustomNodeResource exists, and removes it.
     pub(crate) fn delete_part(&mut self, kind: ObjectKind, name: &str) -> Result<(), EventError> {
         let known = self.cluster.any_node(name).filter(|info| match kind {
             ObjectKind::NmNode => info.nm_node().is_some(),
@@ -100,7 +99,7 @@ impl Draft {
         });
         let Some(slot) = known.map(|info| info.slot()) else {
             return Err(EventError::ObjectNotFound {
-                kind: kind.as_str(),
+                kind: kind.as_str().into(),
                 key: format!("/{name}"),
             });
         };
@@ -121,7 +120,7 @@ impl Draft {
     ) -> Result<(), EventError> {
         let kind = part.kind().as_str();
         if part.name().is_empty() {
-            return Err(EventError::EmptyName { kind });
+            return Err(EventError::EmptyName { kind: kind.into() });
         }
         if let Some(resource) = negative() {
             let object = format!("{kind} {}", shorten(part.name()));
@@ -129,12 +128,12 @@ impl Draft {
         }
         if resources > LONGEST {
             let name = shorten(part.name());
-            return Err(EventError::TooLong { what: "a list in the status", name });
+            return Err(EventError::TooLong { what: "a list in the status".into(), name });
         }
         self.check_room()
     }
 
-    /// The slot of a node or ghost.
+    /// Returns the slot of a node or ghost.
     fn slot_of(&self, name: &str) -> Option<NodeSlot> {
         self.cluster.any_node(name).map(|info| info.slot())
     }
@@ -143,8 +142,7 @@ impl Draft {
         self.cluster.at_slot(slot?)
     }
 
-    /// Changes what the node in a slot, or one that is new, is made of, and makes it
-    /// anew from that.
+    /// Changes the parts of the node in `slot`, or of a new node, and rebuilds the node from them.
     fn change_parts<R>(
         &mut self,
         slot: Option<NodeSlot>,
@@ -154,7 +152,7 @@ impl Draft {
         let mut parts = known.map(|info| info.identity().parts()).unwrap_or_default();
         let changed = change(&mut parts);
         let merged = parts.merged();
-        let kept = parts.kept();
+        let kept = parts.stored();
         match (merged, slot) {
             (Some(node), slot) => self.list_node(slot, node, kept),
             (None, Some(slot)) => self.unlist_node(slot, kept),
@@ -163,21 +161,21 @@ impl Draft {
         changed
     }
 
-    /// Puts what best-effort pods may take of a node in the place of what they
-    /// might before, or takes that away; says whether there was any.
+    /// Replaces or removes the CustomNodeResource of a node, and with it the resources allocatable to best-effort pods.
+    /// Returns whether there was one.
     fn change_custom(&mut self, slot: NodeSlot, custom: Option<Arc<CustomNodeResource>>) -> bool {
         let Some(info) = self.cluster.at_slot(slot) else { return false };
         let old = info.custom_node_resource().cloned();
         let none = Resources::default();
         let offered = custom.as_deref().map(|custom| &custom.allocatable);
-        let (resources, pods) = offered.map_or((&none, 0), |of| (&of.resources, of.pods));
+        let (resources, pods) = offered.map_or((&none, 0), |offer| (&offer.resources, offer.pods));
         self.acquire_resources(resources.scalars.iter().map(|(name, _)| name));
         let scalars = self.scalars_of(resources);
         let kept = custom.clone();
         self.change_lane(slot, |chunk, at, generation| {
             if let Some(identity) = chunk.identity_mut(at) {
                 let parts = Parts { custom: kept, ..identity.parts() };
-                identity.parts = parts.kept();
+                identity.parts = parts.stored();
             }
             chunk.set_best_effort_allocatable(at, (resources, pods), &scalars);
             chunk.requested_mut().generation[at] = generation;
@@ -185,12 +183,12 @@ impl Draft {
         if let Some(old) = &old {
             self.release_resources(old.allocatable.resources.scalars.iter().map(|(name, _)| name));
         }
-        self.drop_if_nothing(slot);
+        self.drop_empty_ghost(slot);
         old.is_some()
     }
 
-    /// Takes a ghost away that has neither pods nor a CustomNodeResource.
-    fn drop_if_nothing(&mut self, slot: NodeSlot) {
+    /// Removes a ghost that has neither pods nor a CustomNodeResource.
+    fn drop_empty_ghost(&mut self, slot: NodeSlot) {
         let Some(info) = self.cluster.at_slot(slot) else { return };
         if info.is_ghost() && info.pod_count() == 0 && info.identity().parts.is_none() {
             self.drop_ghost(slot);
@@ -198,8 +196,8 @@ impl Draft {
     }
 }
 
-/// How many parts of one kind nodes have, and when one last came, changed or went.
-/// The objects themselves are with their nodes.
+/// The number of objects of one kind that nodes have, and the generation in which that kind last changed. The objects
+/// themselves are stored with their nodes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PartCount {
     len: usize,
@@ -207,19 +205,19 @@ pub struct PartCount {
 }
 
 impl PartCount {
-    /// How many there are.
+    /// Returns the number of objects.
     #[must_use]
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether there is none.
+    /// Returns whether there are no objects.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// When an event was last applied.
+    /// Returns the generation of the last event that was applied.
     #[must_use]
     pub fn generation(&self) -> Generation {
         self.generation

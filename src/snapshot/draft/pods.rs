@@ -32,7 +32,10 @@ impl Draft {
         node: &str,
         leaving: Option<PodRef>,
     ) -> Result<Option<NodeSlot>, EventError> {
-        let too_long = |what| EventError::TooLong { what, name: shorten(&pod.name) };
+        let too_long = |what: &'static str| EventError::TooLong {
+            what: what.into(),
+            name: shorten(&pod.name),
+        };
         if pod.uid.is_empty() {
             return Err(EventError::EmptyUid);
         }

@@ -1,10 +1,11 @@
-//! A draft made anew from the objects of a version.
+//! Rebuilds a draft from the objects of a version.
 //!
-//! A version's input is its objects: nodes and what they are made of, pods with their nodes, and the objects in
-//! stores. All else (sums, marks, indexes, orders of zones) follows from them by the rules of adding, each of which is
-//! run again. Stores of a user's own are made anew if they can be ([`Store::without_pods`](super::super::Store)), and
-//! carried on otherwise. Two things follow from no object and are taken over as they are: which pod took the place of a
-//! Reservation, and which node was the first to report the size of an image.
+//! The input of a version is its objects: nodes and their parts, placed pods, and the objects in stores. Everything
+//! else (sums, marks, indexes, the order of zones) is derived from them by the rules of adding, which run again here.
+//! Stores of a user's own are made anew if they can be ([`Store::without_pods`](super::super::Store)), and carried on
+//! otherwise.
+//! Two facts cannot be derived from any object and are copied: which pod took each reservation, and which image size
+//! was reported first.
 
 use std::sync::Arc;
 
@@ -18,17 +19,17 @@ use super::super::godel::GodelConfig;
 use super::Draft;
 
 impl Draft {
-    /// A draft with the objects of `base`, at this generation, and the pods that could not be placed again: those that
-    /// are in `base` twice, or that it should have refused. O(n log n).
+    /// Returns a draft with the objects of `base` at this generation, and the pods that could not be placed again
+    /// because `base` has them twice or should have refused them. O(n log n).
     ///
-    /// It is a line of versions of its own: numbers of slots, chunks and names are given out anew, so nothing that was
-    /// kept by the numbers of `base` may be read with those of the draft.
+    /// The draft starts a new lineage: the numbers of slots, chunks and names are assigned again, so state that is
+    /// keyed by the numbers of `base` is invalid for the draft.
     pub(crate) fn renewed(base: &Cluster, generation: Generation) -> (Draft, Vec<Pod>) {
         let made = freeing::made();
         let mut draft = Draft::new();
         draft.begin(generation);
         let places = base.godel.as_ref().and_then(|stores| {
-            // Pods that hold places are placed like others; the store would have them placed twice.
+            // Placeholder pods are placed like all others; with the store, they would be placed twice.
             let config = GodelConfig::clone(&stores.config);
             draft.keep_stores(GodelConfig { reservations: None, ..config });
             Some((stores.config.clone(), stores.reservations.clone()?))
@@ -36,7 +37,7 @@ impl Draft {
         let kept = base.custom.as_ref().map(|stores| draft.renew_custom(stores, generation));
         let rest = draft.rest();
         rest.objects = triomphe::Arc::new(base.objects().renewed(generation));
-        // Who asks what changed since an earlier generation looks at everything.
+        // A follower of changes since an earlier generation must read everything again.
         rest.removed = Removed::forgotten_until(generation);
         for movement in base.objects().movements.iter() {
             draft.declare(None, movement);
@@ -48,7 +49,7 @@ impl Draft {
                         draft.put_node(Arc::clone(node));
                     }
                     if let Some(nm_node) = node.nm_node() {
-                        // What was accepted once is accepted again.
+                        // An object that was accepted once is accepted again.
                         let _ = draft.put_object(&Object::NmNode(nm_node.clone()));
                     }
                 }
@@ -82,12 +83,12 @@ impl Draft {
         if let (Some(stores), Some(kept)) = (&base.custom, kept) {
             draft.merge_custom(stores, kept, &refused);
         }
-        // The versions before it are still to be freed.
+        // The versions before this one still have to be freed.
         draft.cluster.made = base.made + freeing::made().wrapping_sub(made);
         (draft, refused)
     }
 
-    /// Gives images the sizes that they have in another version.
+    /// Copies the image sizes of another version.
     fn take_image_sizes(&mut self, from: &Cluster) {
         let images = &mut self.rest().images;
         for (_, image) in from.rest.images.iter() {
@@ -99,7 +100,7 @@ impl Draft {
     }
 }
 
-/// What may go wrong in a draft, for tests of those who find it and mend it.
+/// Defects for tests of the audit and of the rebuild.
 #[cfg(test)]
 pub(crate) mod damage {
     use crate::model::hash_of;
@@ -111,8 +112,8 @@ pub(crate) mod damage {
 
     type Damage = fn(&mut Draft);
 
-    /// One index, sum or count each, with the place by which an audit names it. The draft has a node `n1` without
-    /// pods with affinity in lane 0 of its chunk, and a node `n2` with one.
+    /// One defect per index, sum or count, with the location that the audit reports. The draft has a node `n1` without
+    /// pods with affinity, in lane 0 of its chunk, and a node `n2` with such a pod.
     pub(crate) const ALL: [(&str, Damage); 9] = [
         ("counts", |draft| draft.cluster.counts.pods += 1),
         ("counts", |draft| draft.cluster.counts.ghosts -= 1),

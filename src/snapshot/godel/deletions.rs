@@ -1,13 +1,11 @@
-//! Which bound pods are about to be deleted, and for which preemptor.
+//! Deletion marks: which bound pods are about to be deleted, and for which preemptor.
 //!
-//! Gödel's binder marks the victims of a pod before it deletes them, so that no other
-//! unit preempts them as well (binder/cache/commonstores/deleted_marker_store). Unlike
-//! preemption marks these do not follow from the pods that are placed: events set and
-//! remove them. A mark is gone when its pod is gone or no longer bound, when its
-//! preemptor removes it, or when its time has passed.
+//! Gödel's binder marks the victims of a pod before it deletes them, so that no other unit preempts them as well
+//! (binder/cache/commonstores/deleted_marker_store). Unlike preemption marks, these are not derived from the placed
+//! pods: events set and remove them. A mark is removed when its pod is removed or no longer bound, when its preemptor
+//! removes it, or when it expires.
 //!
-//! Marks lie in a dense table: the last one moves into the hole that another leaves, so
-//! that numbers never run out.
+//! Marks are stored in a dense table: the last mark moves into the slot of a removed one, so numbers never run out.
 
 use crate::model::{Generation, Timestamp, Uid, hash_of};
 
@@ -17,18 +15,18 @@ use super::super::table::Table;
 /// A pod that is about to be deleted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeletionMark {
-    /// The pod.
+    /// The pod to be deleted.
     pub victim: Uid,
-    /// The pod that preempts it, which alone removes the mark.
+    /// The pod that preempts it. Only this pod may remove the mark.
     pub preemptor: Uid,
-    /// The last moment of the mark, by the clock that events carry.
+    /// The last moment at which the mark is valid, by the clock that events carry.
     pub until: Timestamp,
 }
 
 /// All deletion marks.
 #[derive(Clone, Default)]
 pub struct DeletionMarks {
-    /// Numbers from 0 to `len`.
+    /// Marks by number, from 0 to `len`.
     marks: Table<DeletionMark>,
     by_victim: HashIndex,
     len: u32,
@@ -36,45 +34,45 @@ pub struct DeletionMarks {
 }
 
 impl DeletionMarks {
-    /// Reference counts that a clone bumps.
+    /// Number of reference counts that a clone increments.
     pub(crate) const COUNTS: usize = 2;
 
-    /// The mark of a pod. O(log n).
+    /// Returns the mark of a pod. O(log n).
     #[must_use]
     pub fn get(&self, victim: &Uid) -> Option<&DeletionMark> {
         self.marks.get(self.number(victim)?)
     }
 
-    /// Whether a pod is marked (`IsPodMarkedToDelete`). O(log n).
+    /// Returns whether a pod is marked (`IsPodMarkedToDelete`). O(log n).
     #[must_use]
     pub fn is_marked(&self, victim: &Uid) -> bool {
         self.number(victim).is_some()
     }
 
-    /// All marks, in no particular order.
+    /// Returns all marks, in no particular order.
     pub fn iter(&self) -> impl Iterator<Item = &DeletionMark> {
         self.marks.iter().map(|(_, mark)| mark)
     }
 
-    /// The number of marks.
+    /// Returns the number of marks.
     #[must_use]
     pub fn len(&self) -> usize {
         self.len as usize
     }
 
-    /// Whether no pod is marked.
+    /// Returns whether there are no marks.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// When a mark last came, went or changed.
+    /// Returns the generation in which a mark was last added, removed or replaced.
     #[must_use]
     pub fn generation(&self) -> Generation {
         self.generation
     }
 
-    /// Whether another mark can be added.
+    /// Returns whether another mark can be added.
     pub(crate) fn has_room(&self) -> bool {
         self.len < u32::MAX
     }
@@ -107,8 +105,8 @@ impl DeletionMarks {
     }
 
     fn number(&self, victim: &Uid) -> Option<u32> {
-        let is_it = |number| self.marks.get(number).is_some_and(|mark| mark.victim == *victim);
-        self.by_victim.find(hash_of(victim), is_it)
+        let is_match = |number| self.marks.get(number).is_some_and(|mark| mark.victim == *victim);
+        self.by_victim.find(hash_of(victim), is_match)
     }
 }
 
@@ -116,9 +114,9 @@ impl DeletionMarks {
 mod tests {
     use super::*;
 
-    /// Whatever the order in which they go.
+    /// The marks are removed in an order unrelated to their insertion.
     #[test]
-    fn every_mark_is_found_until_it_goes_and_the_index_is_empty_at_last() {
+    fn every_mark_is_found_until_removed_and_the_index_ends_up_empty() {
         const MARKS: u32 = 200;
         let uid = |n: u32| Uid::new(&format!("v{n}"));
         let mut marks = DeletionMarks::default();
@@ -128,7 +126,7 @@ mod tests {
             marks.mark(DeletionMark { victim, preemptor, until }, Generation(1));
         }
         let held = marks.clone();
-        // 77 and 200 have no common factor, so this reaches every number once.
+        // 77 and 200 are coprime, so this permutes the numbers.
         for (gone, n) in (0..MARKS).map(|n| n * 77 % MARKS).enumerate() {
             assert_eq!(marks.get(&uid(n)).map(|mark| &mark.preemptor), Some(&uid(MARKS + n)));
             marks.unmark(&uid(n), Generation(2));

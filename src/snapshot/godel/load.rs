@@ -1,28 +1,28 @@
-//! How much of a node is in use, as far as anybody knows.
+//! The load of a node, as far as it is known.
 //!
-//! An agent measures what the pods of a node use, and says so now and then. Pods that
-//! came since are in no measurement: of them counts what they request. Both are with
-//! the node, one in its CustomNodeResource, one in its pods, so the load is made when
-//! it is asked for. Writers do nothing for it, it changes with the node's generation
-//! alone, and it cannot outlive the CustomNodeResource that it came from.
+//! An agent measures the usage of a node's pods and reports it from time to time. Pods placed since then are in no
+//! measurement, so their requests count instead. Both sources belong to the node: the measurement is in its
+//! CustomNodeResource, the requests are in its pods. The load is therefore computed by each query. Writers do no work
+//! for it, it changes only with the node's generation, and it cannot outlive the CustomNodeResource that it is based
+//! on.
 
 use crate::model::{Bytes, MilliCpu, PodClass, Timestamp, Usage};
 
 use crate::snapshot::node_info::NodeInfo;
 
-/// What the pods of one class take of a node (Gödel's `LoadAwareNodeUsage`).
+/// The load that the pods of one class put on a node (Gödel's `LoadAwareNodeUsage`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NodeLoad {
-    /// What those use that were measured.
+    /// The usage of the pods that were measured.
     pub profiled: Usage,
-    /// What those request that were not.
+    /// The requests of the pods that were not measured.
     pub requested: Usage,
-    /// When it was measured; none where nothing was.
+    /// The time of the measurement; `None` if there is none.
     pub updated: Option<Timestamp>,
 }
 
 impl NodeLoad {
-    /// What is in use, measured or requested.
+    /// Returns the sum of the measured usage and the requests of unmeasured pods.
     #[must_use]
     pub fn total(&self) -> Usage {
         self.profiled.plus(self.requested)
@@ -30,20 +30,18 @@ impl NodeLoad {
 }
 
 impl NodeInfo<'_> {
-    /// What those pods of a class use that were measured: [`NodeLoad::profiled`]. O(1).
+    /// Returns the measured usage of a class's pods, which is [`NodeLoad::profiled`]. O(1).
     #[must_use]
     pub fn profiled(self, class: PodClass) -> Usage {
         let metrics = self.custom_node_resource().and_then(|custom| custom.metrics.as_deref());
         metrics.map(|metrics| metrics.of(class).usage).unwrap_or_default()
     }
 
-    /// The load that pods of a class are: what its CustomNodeResource says they use,
-    /// and what those of them request that it does not name (Gödel:
-    /// load_aware_store `newPodMetricInfos`). A pod that holds a place for others
-    /// counts as one that requests it; overhead counts as requested.
+    /// Returns the load of a class's pods: the usage that the CustomNodeResource reports, and the requests of the pods
+    /// that it does not name (Gödel: load_aware_store `newPodMetricInfos`). A placeholder pod counts with its requests;
+    /// overhead counts as requested.
     ///
-    /// O(pods of the node × log pods measured), and O(1) where no pod of the class was
-    /// measured.
+    /// O(pods of the node × log pods measured), and O(1) if no pod of the class was measured.
     ///
     /// ```
     /// use portolan::model::*;

@@ -1,14 +1,13 @@
-//! Which pods go for which others.
+//! Preemption marks: which pods are the victims of which preemptors.
 //!
-//! A scheduler that nominates a pod to a node says by the annotation `nominated-node`
-//! which pods have to go from there first; others see by it that those are as good as
-//! gone (cache/commonstores/preemption_store). Whoever evicts may ask; DefaultPreemption
-//! goes by kube-scheduler's rules, and does not. A mark is there while a preemptor is on
-//! that node, assumed or bound: what it was nominated for and did not get marks nobody.
+//! A scheduler that nominates a pod to a node records in the annotation `nominated-node` which pods must be evicted
+//! from the node first, so that other schedulers can regard those victims as gone
+//! (cache/commonstores/preemption_store). Eviction code may consult the marks; DefaultPreemption follows
+//! kube-scheduler's rules and does not. A mark exists while a preemptor is on the nominated node, assumed or bound.
+//! If the preemptor was placed on another node, its nomination marks no pod.
 //!
-//! Marks lie with their node, as the pods do that make them, and are copied with it. An
-//! index of the victims beside that says on which nodes one is marked: a stale annotation
-//! may name one on a node where it never was.
+//! Marks are stored per node, like the pods that cause them, and copied with it. A separate index maps each victim to
+//! the nodes on which it is marked, because a stale annotation may name a pod on a node where it never was.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -19,16 +18,16 @@ use super::super::cost;
 use super::super::hash_index::HashIndex;
 use super::super::table::Table;
 
-/// A pod that is to go from its node, and for whom.
+/// A victim on a node, and its preemptors.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PreemptionMark {
-    /// The pod that goes.
+    /// The pod to be evicted.
     pub victim: Uid,
     preemptors: Box<[Uid]>,
 }
 
 impl PreemptionMark {
-    /// The pods that it goes for, in the order of their uids; never none.
+    /// Returns the pods that preempt the victim, sorted by uid. There is at least one.
     #[must_use]
     pub fn preemptors(&self) -> &[Uid] {
         &self.preemptors
@@ -39,12 +38,12 @@ impl PreemptionMark {
 #[derive(Clone)]
 struct MarkedNode {
     node: Name,
-    /// In the order of the victims' uids.
+    /// Sorted by the victims' uids.
     marks: Vec<PreemptionMark>,
 }
 
 impl MarkedNode {
-    /// A copy that is about to get one more.
+    /// Copies the marks with room for one more.
     fn copy(&self) -> MarkedNode {
         let preemptors: usize = self.marks.iter().map(|mark| mark.preemptors.len()).sum();
         let uids = preemptors * size_of::<Uid>();
@@ -54,31 +53,30 @@ impl MarkedNode {
         MarkedNode { node: self.node.clone(), marks }
     }
 
-    /// Where a victim's mark is, or would be.
+    /// Returns the index of a victim's mark, or the index at which to insert it.
     fn at(&self, victim: &Uid) -> Result<usize, usize> {
         self.marks.binary_search_by(|mark| mark.victim.cmp(victim))
     }
 }
 
-/// All marks.
+/// All preemption marks.
 #[derive(Clone, Default)]
 pub struct PreemptionMarks {
     nodes: Table<Arc<MarkedNode>>,
     by_name: HashIndex,
-    /// The numbers of the nodes on which a victim is marked.
+    /// The numbers of the nodes on which each victim is marked.
     victims: HashIndex,
-    /// Numbers are not given out twice, so that no other node's marks ever move.
+    /// Numbers are never reused, so no other node's marks ever move.
     next: u32,
     len: usize,
     generation: Generation,
 }
 
 impl PreemptionMarks {
-    /// Reference counts that a clone bumps.
+    /// Number of reference counts that a clone increments.
     pub(crate) const COUNTS: usize = 3;
 
-    /// The pods for which a victim goes from a node, in the order of their uids
-    /// (`GetPreemptorsByVictim`). O(log n).
+    /// Returns the pods that preempt a victim on a node, sorted by uid (`GetPreemptorsByVictim`). O(log n).
     #[must_use]
     pub fn preemptors(&self, node: &str, victim: &Uid) -> &[Uid] {
         let marks = self.on(node);
@@ -86,58 +84,57 @@ impl PreemptionMarks {
         mark.map_or(&[], |at| &marks[at].preemptors)
     }
 
-    /// The marks on a node, in the order of the victims' uids. O(log n).
+    /// Returns the marks on a node, sorted by the victims' uids. O(log n).
     #[must_use]
     pub fn on(&self, node: &str) -> &[PreemptionMark] {
         let marked = self.number(node).and_then(|number| self.nodes.get(number));
         marked.map_or(&[], |marked| &marked.marks)
     }
 
-    /// Whether a pod is marked as a victim on any node. O(log n).
+    /// Returns whether a pod is marked as a victim on any node. O(log n).
     #[must_use]
     pub fn is_marked(&self, victim: &Uid) -> bool {
         let is_on = |number| self.nodes.get(number).is_some_and(|on| on.at(victim).is_ok());
         self.victims.find(hash_of(victim), is_on).is_some()
     }
 
-    /// All marks with their nodes, in no particular order.
+    /// Returns all marks with their nodes, in no particular order.
     pub fn iter(&self) -> impl Iterator<Item = (&Name, &PreemptionMark)> {
         let nodes = self.nodes.iter();
         nodes.flat_map(|(_, marked)| marked.marks.iter().map(|mark| (&marked.node, mark)))
     }
 
-    /// The pods that are marked, in the order of their uids. O(marks × log n).
+    /// Returns the marked pods, sorted by uid. O(marks × log n).
     pub fn victims(&self) -> impl Iterator<Item = &Uid> {
         let victims: BTreeSet<&Uid> = self.iter().map(|(_, mark)| &mark.victim).collect();
         victims.into_iter()
     }
 
-    /// How many marks there are.
+    /// Returns the number of marks.
     #[must_use]
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether there is none.
+    /// Returns whether there are no marks.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// When a mark last came, went or changed: a position in the log, so what is dropped
-    /// and made again never has the one that it had.
+    /// Returns the generation in which a mark last changed. It is a position in the log, so a store that is dropped and
+    /// created again never repeats one.
     #[must_use]
     pub fn generation(&self) -> Generation {
         self.generation
     }
 
-    /// Whether so many marks can be added.
+    /// Returns whether `more` marks can be added.
     pub(crate) fn has_room(&self, more: usize) -> bool {
         self.len.saturating_add(more) < u32::MAX as usize && self.next < u32::MAX
     }
 
-    /// A preemptor has come to the node that it was nominated to. O(victims × log n +
-    /// marks of the node).
+    /// Adds the marks of a preemptor that was placed on its nominated node. O(victims × log n + marks of the node).
     pub(crate) fn mark(&mut self, nominated: &NominatedNode, by: &Uid, generation: Generation) {
         let known = self.number(&nominated.node);
         let mut marked = match known.and_then(|known| self.nodes.get(known)) {
@@ -167,8 +164,7 @@ impl PreemptionMarks {
         self.generation = generation;
     }
 
-    /// A preemptor is gone from the node that it was nominated to. O(victims × log n +
-    /// marks of the node).
+    /// Removes the marks of a preemptor that left its nominated node. O(victims × log n + marks of the node).
     pub(crate) fn unmark(&mut self, nominated: &NominatedNode, by: &Uid, generation: Generation) {
         let Some(number) = self.number(&nominated.node) else { return };
         let Some(mut marked) = self.nodes.get(number).map(|marked| marked.copy()) else { return };
@@ -192,15 +188,15 @@ impl PreemptionMarks {
     }
 
     fn number(&self, node: &str) -> Option<u32> {
-        let is_it = |number| self.nodes.get(number).is_some_and(|marked| *marked.node == *node);
-        self.by_name.find(hash_of(node), is_it)
+        let is_match = |number| self.nodes.get(number).is_some_and(|marked| *marked.node == *node);
+        self.by_name.find(hash_of(node), is_match)
     }
 }
 
-/// The uids of the victims; what has none is no pod.
+/// Returns the uids of the victims. An entry without a uid does not identify a pod and is skipped.
 fn uids(nominated: &NominatedNode) -> impl Iterator<Item = Uid> {
-    let named = nominated.victims.iter().filter(|victim| !victim.uid.is_empty());
-    named.map(|victim| Uid::new(&victim.uid))
+    let identified = nominated.victims.iter().filter(|victim| !victim.uid.is_empty());
+    identified.map(|victim| Uid::new(&victim.uid))
 }
 
 fn add(preemptors: &mut Box<[Uid]>, by: &Uid) {
@@ -226,14 +222,14 @@ mod tests {
     }
 
     #[test]
-    fn the_index_names_what_is_there_and_is_empty_at_last() {
+    fn the_indexes_match_the_marks_and_end_up_empty() {
         const NODES: u32 = 200;
         let by = Uid::new("p");
         let mut marks = PreemptionMarks::default();
         for n in 0..NODES {
             marks.mark(&nominated(n), &by, Generation(1));
         }
-        // A seeded shuffle: 7 and 200 have no common divisor.
+        // 7 and 200 are coprime, so this permutes the numbers.
         for n in 0..NODES {
             let gone = n * 7 % NODES;
             marks.unmark(&nominated(gone), &by, Generation(2));

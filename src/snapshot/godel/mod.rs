@@ -1,29 +1,24 @@
-//! Gödel's stores: what is derived from pods, and from objects that speak of pods.
+//! Gödel's stores: state derived from pods, and from objects that refer to pods.
 //!
-//! They hang off the root beside the node table, behind one pointer that is null
-//! while [`Config::godel`](crate::Config::godel) is not given: an engine without it
-//! copies, counts and looks at nothing of them. Each store is a field that is there
-//! or not, as the configuration says, is persistent like all else under the root,
-//! and has a generation of its own, which is a position in the log like any other:
-//! nothing that is dropped and made again repeats one.
+//! The stores hang off the root beside the node table, behind one pointer that is null unless
+//! [`Config::godel`](crate::Config::godel) is set. An engine without it copies, counts and reads nothing of them. Each
+//! store is a field that is present or absent as configured, is persistent like everything else under the root, and has
+//! its own generation. That generation is a position in the log like any other, so a store that is dropped and created
+//! again never repeats one.
 //!
-//! How they hear of pods: of an event that State or a Fork is about to apply, all
-//! that can be refused is checked first, against the state before it; then the draft
-//! applies it, and tells the stores from the two places through which every pod
-//! comes and goes, `place` and `displace`. A store sees the node table as it is after
-//! the change, and its own content as it was before. Nothing that a store does there
-//! can fail, so an event is in all stores or in none; and since forks change pods
-//! through the same two places, their stores follow as the writer's do.
+//! Stores learn of pods as follows. Before State or a Fork applies an event, everything that could refuse it is checked
+//! against the state before the event. The draft then applies the event, and notifies the stores from the two functions
+//! through which all pods are added and removed, `place` and `displace`. A store sees the node table after the change
+//! and its own content before the change. Nothing that a store does there can fail, so an event is applied to all
+//! stores or to none. Forks change pods through the same two functions, so their stores follow as the writer's do.
 //!
-//! What a pod says to movements and preemption marks is in its template and its node, and
-//! goes in and out by one function, so that what is taken away is what was added.
-//! Gödel's two-level stores give an inner one that is dropped and made again its first
-//! generations once more, and its snapshots miss it; here a version is the whole store,
-//! shared where it did not change, and nothing is ever brought up to date.
+//! What a pod contributes to movements and preemption marks is determined by its template and its node, and one
+//! function both adds and removes it, so exactly what was added is removed. Gödel's two-level stores assign repeated
+//! generations to an inner store that is dropped and created again, and its snapshots miss the change. Here a version
+//! has the whole store, sharing what did not change, and no snapshot is ever updated.
 //!
-//! Why a pod goes matters to reservations alone, so those that take one away say it
-//! ([`Leaving`]). Clocks are the writer's: a store knows what may expire, and the
-//! state when.
+//! Only reservations depend on why a pod is removed, so the callers that remove one pass the reason ([`Leaving`]).
+//! Clocks belong to the writer: a store knows what can expire, and the state knows when.
 
 mod deletions;
 pub(super) mod draft;
@@ -48,40 +43,37 @@ pub use numa::{NumaAllocation, NumaResource, NumaStatus, NumaTopology};
 pub(crate) use reservations::PlaceId;
 pub use reservations::{Reservations, ReservedPlace};
 
-/// What makes an engine one of Gödel's: for whom it counts pods, and which stores it
-/// keeps.
+/// The configuration of Gödel semantics: the scheduler type whose assumed pods count, and the stores to maintain.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GodelConfig {
-    /// What pods name as their scheduler. An assumed pod counts where it names this,
-    /// `default-scheduler` or nothing.
+    /// The scheduler name that pods use for this scheduler. An assumed pod counts if it names this, `default-scheduler`
+    /// or nothing.
     pub scheduler_type: Name,
-    /// The name of this scheduler instance (`ComponentName`): the dispatcher writes it to
-    /// the annotation `selected-scheduler`. Queues then take only the pods that are
-    /// dispatched to this instance. Without a name they take all pending pods.
+    /// The name of this scheduler instance (`ComponentName`), which the dispatcher writes to the annotation
+    /// `selected-scheduler`. If it is set, queues accept only the pods that are dispatched to this instance; otherwise
+    /// they accept all pending pods.
     pub component: Option<Name>,
-    /// How long a pod that was assumed here lives if its binding does not finish: the
-    /// binder's rule, 15 minutes there. The clock starts with the first time that the log
-    /// carries after the assume. None or zero is for ever, the rule of Gödel's schedulers.
+    /// How long a pod that was assumed here lives if its binding does not finish. This is the binder's rule, with 15
+    /// minutes there. The time starts with the first time that the log carries after the assume. `None` or zero means
+    /// forever, which is the rule of Gödel's schedulers.
     pub unfinished_ttl: Option<Duration>,
-    /// Keeps reservations: how long the place of a pod that goes is held before a
-    /// Reservation confirms it (`--reservation-ttl`; Gödel's default is a minute), at most
-    /// [`Config::assumed_ttl`](crate::Config::assumed_ttl). Zero is for ever, none keeps
-    /// no reservations.
+    /// Enables reservations, and sets how long the reservation of a deleted pod lasts until a Reservation confirms it
+    /// (`--reservation-ttl`; Gödel's default is one minute). It is at most
+    /// [`Config::assumed_ttl`](crate::Config::assumed_ttl). Zero means forever; `None` disables reservations.
     pub reservations: Option<Duration>,
-    /// Keeps what Movements suggest and who follows them (feature `SupportRescheduling`).
+    /// Maintains the suggestions of Movements and the pods that follow them (feature `SupportRescheduling`).
     pub movements: bool,
-    /// Keeps whom nominated pods go in place of (`PreemptionStore`).
+    /// Maintains the victims of nominated pods (`PreemptionStore`).
     pub preemption_marks: bool,
-    /// Keeps which bound pods are about to be deleted, as the binder marks them
-    /// (`DeletedMarkerStore`).
+    /// Maintains the marks of bound pods that are about to be deleted, which the binder sets (`DeletedMarkerStore`).
     pub deletion_marks: bool,
-    /// Keeps a pod group scheduled once enough of its members were bound here, until its
-    /// object is updated (the binder's `SetUnitSchedulingStatus`).
+    /// Keeps a pod group scheduled after enough of its members were bound here, until its object is updated (the
+    /// binder's `SetUnitSchedulingStatus`).
     pub unit_status: bool,
 }
 
 impl GodelConfig {
-    /// For pods that name this scheduler, with no stores.
+    /// Creates a configuration for pods that name this scheduler, with all stores disabled.
     pub fn new(scheduler_type: impl Into<Name>) -> GodelConfig {
         GodelConfig {
             scheduler_type: scheduler_type.into(),
@@ -95,7 +87,7 @@ impl GodelConfig {
         }
     }
 
-    /// The same for the scheduler instance of this name.
+    /// Sets the name of this scheduler instance.
     ///
     /// ```
     /// use portolan::GodelConfig;
@@ -109,14 +101,14 @@ impl GodelConfig {
     }
 }
 
-/// Why a pod leaves its node.
+/// The reason for removing a pod from its node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Leaving {
-    /// It was deleted: where it reserves, its place is held.
+    /// The pod was deleted. If it reserves, its resources stay reserved.
     Deleted,
-    /// It was not placed after all: the place that it took is held again.
+    /// The pod was not placed after all. The reservation that it took becomes available again.
     Withdrawn,
-    /// Another object of it takes its place; or, in a fork, it just is not there.
+    /// Another object of the pod replaces it, or, in a fork, the pod is removed without any consequence.
     Gone,
 }
 
@@ -125,7 +117,7 @@ pub(crate) enum Leaving {
 pub(crate) struct Stores {
     pub(crate) config: std::sync::Arc<GodelConfig>,
     pub(crate) reservations: Option<Reservations>,
-    /// These behind pointers of their own: a change of one copies none of the others.
+    /// Each of these is behind its own pointer, so that changing one copies none of the others.
     pub(crate) movements: Option<triomphe::Arc<Movements>>,
     pub(crate) preemption_marks: Option<triomphe::Arc<PreemptionMarks>>,
     pub(crate) deletion_marks: Option<triomphe::Arc<DeletionMarks>>,
@@ -144,32 +136,33 @@ impl Stores {
 }
 
 impl Cluster {
-    /// Which of Gödel's schedulers this is, and what it keeps; none where it is none.
+    /// Returns the Gödel configuration, or `None` if Gödel semantics are disabled.
     #[must_use]
     pub fn godel(&self) -> Option<&GodelConfig> {
         self.godel.as_ref().map(|stores| &*stores.config)
     }
 
-    /// The places that are held for pods to come; none where they are not kept.
+    /// Returns the reservations for pods that have yet to come, or `None` if [`GodelConfig::reservations`] is not set.
     #[must_use]
     pub fn reservations(&self) -> Option<&Reservations> {
         self.godel.as_ref()?.reservations.as_ref()
     }
 
-    /// What Movements suggest, and who follows them; none where that is not kept.
+    /// Returns the suggestions of Movements and the pods that follow them, or `None` unless [`GodelConfig::movements`]
+    /// is set.
     #[must_use]
     pub fn movements(&self) -> Option<&Movements> {
         self.godel.as_ref()?.movements.as_deref()
     }
 
-    /// Which pods go in place of which others; none where that is not kept.
+    /// Returns the victims with their preemptors, or `None` unless [`GodelConfig::preemption_marks`] is set.
     #[must_use]
     pub fn preemption_marks(&self) -> Option<&PreemptionMarks> {
         self.godel.as_ref()?.preemption_marks.as_deref()
     }
 
-    /// Which bound pods are about to be deleted; none unless
-    /// [`GodelConfig::deletion_marks`] is set.
+    /// Returns the marks of bound pods that are about to be deleted, or `None` unless [`GodelConfig::deletion_marks`]
+    /// is set.
     #[must_use]
     pub fn deletion_marks(&self) -> Option<&DeletionMarks> {
         self.godel.as_ref()?.deletion_marks.as_deref()

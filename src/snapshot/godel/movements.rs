@@ -1,16 +1,14 @@
-//! Where a rescheduler suggests that the pods of an owner go, and which went.
+//! Movements: the nodes that a rescheduler suggests for the pods of an owner, and the pods that followed.
 //!
-//! A suggestion is known by its movement, the owner and the node, and has three parts:
-//! how many pods the Movement wants there, which it says have come, and which are there
-//! and say by their annotation that they follow it. The first two are the Movement's,
-//! the third is the pods': they may be there before it and after it, so a suggestion is
-//! there while any of the three is, and each part comes and goes by itself
-//! (framework/api/movement.go).
+//! A suggestion is identified by its movement, the owner and the node, and has three parts: the number of pods that the
+//! Movement requests on the node, the pods that it reports as moved there, and the pods on the node whose annotation
+//! says that they follow it. The Movement determines the first two parts and the pods the third. Pods may arrive before
+//! the Movement and stay after it, so a suggestion exists while any of the three parts does, and each part is added and
+//! removed independently (framework/api/movement.go).
 //!
-//! Suggestions lie side by side and not in their movements: what a pod does to one costs
-//! the same in a movement of ten nodes and in one of ten thousand. An index of the owners
-//! beside them names those alone of which something is left, so that what was used up
-//! years ago is in nobody's way.
+//! Suggestions are stored side by side rather than in their movements, so the cost of a pod is the same for a movement
+//! of ten nodes and for one of ten thousand. An index by owner contains only the suggestions that further pods can
+//! follow, so suggestions that were used up long ago cost queries nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -21,27 +19,26 @@ use super::super::cost;
 use super::super::dense::{Dense, Known};
 use super::super::hash_index::HashIndex;
 
-/// How many pods of an owner a movement wants on a node, and how far that is done.
+/// How many pods of an owner a movement requests on a node, and how many of them are there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Suggestion {
     /// The movement's name.
     pub movement: Name,
-    /// Whose pods.
+    /// The owner of the pods.
     pub owner: OwnerKey,
     /// The node.
     pub node: Name,
-    /// How many the movement wants there: 0 where there is no such movement, or not any
-    /// more.
+    /// How many pods the movement requests on the node; 0 if the movement does not exist, or no longer does.
     pub desired: u64,
-    /// Sorted, as is the next.
+    /// Sorted by uid, as is `assumed`.
     actual: Arc<[Uid]>,
     assumed: Arc<[Uid]>,
-    /// How many are in either.
+    /// The size of the union of both sets.
     used: usize,
 }
 
 impl Suggestion {
-    /// Of what a copy bumps: the names, and both sets.
+    /// Number of reference counts that a copy increments: those of the names and of both sets.
     const COUNTS: usize = 8;
 
     fn new(id: SuggestionId<'_>) -> Suggestion {
@@ -56,19 +53,19 @@ impl Suggestion {
         }
     }
 
-    /// The pods that the movement says have come, by uid.
+    /// Returns the pods that the movement reports as moved, sorted by uid.
     #[must_use]
     pub fn actual(&self) -> &[Uid] {
         &self.actual
     }
 
-    /// The pods that are on the node, assumed or bound, and name the movement, by uid.
+    /// Returns the pods on the node, assumed or bound, that name the movement, sorted by uid.
     #[must_use]
     pub fn assumed(&self) -> &[Uid] {
         &self.assumed
     }
 
-    /// How many more pods are wanted: a pod that is in both sets is one.
+    /// Returns how many more pods are requested. A pod that is in both sets counts once.
     #[must_use]
     pub fn available(&self) -> u64 {
         self.desired.saturating_sub(self.used as u64)
@@ -78,16 +75,16 @@ impl Suggestion {
         SuggestionId { movement: &self.movement, owner: &self.owner, node: &self.node }
     }
 
-    /// Whether nothing is left of it.
-    fn is_over(&self) -> bool {
+    /// Returns whether all parts of the suggestion are empty.
+    fn is_obsolete(&self) -> bool {
         self.desired == 0 && self.actual.is_empty() && self.assumed.is_empty()
     }
 
-    fn says(&self, desired: u64, actual: &[Uid]) -> bool {
+    fn is_equal(&self, desired: u64, actual: &[Uid]) -> bool {
         self.desired == desired && *self.actual == *actual
     }
 
-    /// What the movement says now. O(pods × log n).
+    /// Sets the parts that the movement determines. O(pods × log n).
     fn suggest(&mut self, desired: u64, actual: Vec<Uid>) {
         let both = actual.iter().filter(|uid| self.assumed.binary_search(uid).is_ok()).count();
         self.used = actual.len() + self.assumed.len() - both;
@@ -95,7 +92,7 @@ impl Suggestion {
         self.actual = actual.into();
     }
 
-    /// A pod follows it. O(pods that do).
+    /// Adds a pod that follows the suggestion. O(pods that follow).
     fn follow(&mut self, uid: &Uid) {
         let Err(at) = self.assumed.binary_search(uid) else { return };
         let (before, after) = self.assumed.split_at(at);
@@ -104,7 +101,7 @@ impl Suggestion {
         self.count_assumed();
     }
 
-    /// A pod follows it no more. O(pods that do).
+    /// Removes a pod that followed the suggestion. O(pods that follow).
     fn unfollow(&mut self, uid: &Uid) {
         let Ok(at) = self.assumed.binary_search(uid) else { return };
         let (before, after) = (&self.assumed[..at], &self.assumed[at + 1..]);
@@ -118,7 +115,7 @@ impl Suggestion {
     }
 }
 
-/// What a suggestion is known by.
+/// The identity of a suggestion.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SuggestionId<'a> {
     pub(crate) movement: &'a Name,
@@ -144,32 +141,31 @@ impl Known for Suggestion {
     }
 }
 
-/// A movement with what it still suggests to an owner.
+/// A movement with its remaining suggestions for an owner.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SuggestedMovement<'a> {
     /// The movement's name.
     pub movement: &'a Name,
-    /// How many more pods it wants on which nodes, by name; none of them 0.
+    /// The nodes by name, with how many more pods the movement requests on each; never 0.
     pub nodes: Vec<(&'a Name, u64)>,
 }
 
-/// What all movements suggest, and how far that is followed. The Movements themselves
-/// are objects like others
+/// The suggestions of all movements and the pods that follow them. The Movements themselves are ordinary objects
 /// ([`Objects::movements`](crate::snapshot::Objects::movements)).
 #[derive(Clone, Default)]
 pub struct Movements {
     suggestions: Dense<Suggestion>,
-    /// The numbers of those that more pods of an owner can follow.
+    /// The numbers of the suggestions that more pods of an owner can follow.
     available: HashIndex,
     generation: Generation,
 }
 
 impl Movements {
-    /// Reference counts that a clone bumps.
+    /// Number of reference counts that a clone increments.
     pub(crate) const COUNTS: usize = Dense::<Suggestion>::COUNTS + 1;
 
-    /// The nodes on which more pods of an owner are wanted, and how many, summed over all
-    /// movements (`GetAvailableSuggestionTimesForNodes`). O(nodes found × log n).
+    /// Returns the nodes on which more pods of an owner are requested, with their number summed over all movements
+    /// (`GetAvailableSuggestionTimesForNodes`). O(nodes found × log n).
     #[must_use]
     pub fn available_nodes(&self, owner: &OwnerKey) -> BTreeMap<Name, u64> {
         let mut nodes = BTreeMap::new();
@@ -180,66 +176,66 @@ impl Movements {
         nodes
     }
 
-    /// The movements that want more pods of an owner somewhere, by name, with those
-    /// nodes (`GetSuggestedMovementAndNodes`). O(nodes found × log n).
+    /// Returns the movements that request more pods of an owner, sorted by name, with the nodes
+    /// (`GetSuggestedMovementAndNodes`). O(nodes found × log n).
     #[must_use]
     pub fn suggestions(&self, owner: &OwnerKey) -> Vec<SuggestedMovement<'_>> {
         let mut found: Vec<&Suggestion> = self.available(owner).collect();
         found.sort_by_key(|suggestion| (&suggestion.movement, &suggestion.node));
-        let of_one = found.chunk_by(|one, next| one.movement == next.movement);
-        let with_nodes = of_one.map(|of_one| {
-            let nodes = of_one.iter().map(|suggestion| (&suggestion.node, suggestion.available()));
-            SuggestedMovement { movement: &of_one[0].movement, nodes: nodes.collect() }
+        let by_movement = found.chunk_by(|one, next| one.movement == next.movement);
+        let with_nodes = by_movement.map(|group| {
+            let nodes = group.iter().map(|suggestion| (&suggestion.node, suggestion.available()));
+            SuggestedMovement { movement: &group[0].movement, nodes: nodes.collect() }
         });
         with_nodes.collect()
     }
 
-    /// What there is of a movement's suggestion of a node to an owner. O(log n).
+    /// Returns a movement's suggestion of a node to an owner. O(log n).
     #[must_use]
     pub fn get(&self, movement: &str, owner: &OwnerKey, node: &str) -> Option<&Arc<Suggestion>> {
         let (movement, node) = (&movement.into(), &node.into());
         self.suggestions.get(self.find(SuggestionId { movement, owner, node })?)
     }
 
-    /// All suggestions, in no particular order, those among them that only pods still
+    /// Returns all suggestions, in no particular order, including those whose Movement is removed and that pods still
     /// follow.
     pub fn iter(&self) -> impl Iterator<Item = &Arc<Suggestion>> {
         self.suggestions.iter()
     }
 
-    /// The owners for whose pods nodes are wanted, in order. O(n × log n).
+    /// Returns the owners that have suggestions with available places, in sorted order. O(n × log n).
     pub fn owners(&self) -> impl Iterator<Item = &OwnerKey> {
         let available = self.iter().filter(|suggestion| suggestion.available() > 0);
         let owners: BTreeSet<&OwnerKey> = available.map(|suggestion| &suggestion.owner).collect();
         owners.into_iter()
     }
 
-    /// How many suggestions there are.
+    /// Returns the number of suggestions.
     #[must_use]
     pub fn len(&self) -> usize {
         self.suggestions.len()
     }
 
-    /// Whether there is none.
+    /// Returns whether there are no suggestions.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// When a movement or what follows it last changed: a position in the log, so what
-    /// is dropped and made again never has the one that it had.
+    /// Returns the generation in which a suggestion last changed. It is a position in the log, so a store that is
+    /// dropped and created again never repeats one.
     #[must_use]
     pub fn generation(&self) -> Generation {
         self.generation
     }
 
-    /// Whether so many suggestions can be added.
+    /// Returns whether `more` suggestions can be added.
     pub(crate) fn has_room(&self, more: usize) -> bool {
         self.len().saturating_add(more) < u32::MAX as usize
     }
 
-    /// A movement is new, or replaces another of its name. O((old + new) × log n), of
-    /// both what their status names; what it suggests once and as before is not copied.
+    /// Applies a movement that is new or replaces another of its name. O((old + new) × log n) in the sizes of both
+    /// statuses. A suggestion that occurs once and is unchanged is not copied.
     pub(crate) fn declare(
         &mut self,
         old: Option<&Movement>,
@@ -253,7 +249,7 @@ impl Movements {
                 self.suggest(SuggestionId { movement: &movement.name, owner, node }, 0, Vec::new());
             }
         }
-        // Of several that say something of one place the last one counts.
+        // If several recommendations name the same owner and node, the last one counts.
         for (owner, recommended) in recommended(movement) {
             let mut actual: Vec<Uid> =
                 recommended.actual.iter().map(|task| task.uid.clone()).collect();
@@ -264,8 +260,7 @@ impl Movements {
         }
     }
 
-    /// A movement is gone; the pods that followed it did so still. O(what its status
-    /// names × log n).
+    /// Applies the removal of a movement. Pods that follow it keep following it. O(nodes in its status × log n).
     pub(crate) fn retract(&mut self, old: &Movement, generation: Generation) {
         self.generation = generation;
         for (owner, node) in places(old) {
@@ -273,15 +268,13 @@ impl Movements {
         }
     }
 
-    /// A pod that follows a suggestion has come to its node. O(log n + pods that follow
-    /// it there).
+    /// Records that a pod that follows a suggestion was placed on its node. O(log n + pods that follow it there).
     pub(crate) fn follow(&mut self, id: SuggestionId<'_>, uid: &Uid, generation: Generation) {
         self.generation = generation;
         self.change(id, self.find(id), |suggestion| suggestion.follow(uid));
     }
 
-    /// A pod that followed a suggestion is gone from its node. O(log n + pods that
-    /// follow it there).
+    /// Records that a pod that followed a suggestion left its node. O(log n + pods that follow it there).
     pub(crate) fn unfollow(&mut self, id: SuggestionId<'_>, uid: &Uid, generation: Generation) {
         self.generation = generation;
         self.change(id, self.find(id), |suggestion| suggestion.unfollow(uid));
@@ -297,17 +290,16 @@ impl Movements {
         found.map(|found| &**found).filter(|found| found.owner == *owner)
     }
 
-    /// What a movement says of a node now.
+    /// Sets the parts of a suggestion that its movement determines.
     fn suggest(&mut self, id: SuggestionId<'_>, desired: u64, actual: Vec<Uid>) {
         let number = self.find(id);
         let known = number.and_then(|number| self.suggestions.get(number));
-        if !known.is_some_and(|known| known.says(desired, &actual)) {
+        if !known.is_some_and(|known| known.is_equal(desired, &actual)) {
             self.change(id, number, |suggestion| suggestion.suggest(desired, actual));
         }
     }
 
-    /// Changes a suggestion, which has this number if it is known, and which may begin or
-    /// be over by that.
+    /// Changes a suggestion. `number` is its number if it exists. The change may create or remove it.
     fn change(
         &mut self,
         id: SuggestionId<'_>,
@@ -326,14 +318,14 @@ impl Movements {
         change(&mut next);
         let is_available = next.available() > 0;
         let number = match number {
-            Some(number) if next.is_over() => {
+            Some(number) if next.is_obsolete() => {
                 if was_available {
                     self.available.remove(hash_of(id.owner), number);
                 }
                 self.remove(number);
                 return;
             }
-            None if next.is_over() => return,
+            None if next.is_obsolete() => return,
             Some(number) => {
                 self.suggestions.replace(number, Arc::new(next));
                 number
@@ -347,10 +339,10 @@ impl Movements {
         }
     }
 
-    /// Takes a suggestion away that is offered to nobody.
+    /// Removes a suggestion that no further pods can follow.
     fn remove(&mut self, number: u32) {
         let Some(before) = self.suggestions.remove(number) else { return };
-        // The last one has its number now.
+        // The suggestion that was last has the freed number now.
         let moved = self.suggestions.get(number).filter(|moved| moved.available() > 0);
         if let Some(owner) = moved.map(|moved| hash_of(&moved.owner)) {
             self.available.remove(owner, before);
@@ -359,13 +351,13 @@ impl Movements {
     }
 }
 
-/// What a movement recommends to which owners.
+/// Returns the recommendations of a movement, with their owners.
 fn recommended(movement: &Movement) -> impl Iterator<Item = (&OwnerKey, &RecommendedNode)> {
     let owners = movement.owners.iter();
-    owners.flat_map(|of| of.nodes.iter().map(|node| (&of.owner, node)))
+    owners.flat_map(|owner| owner.nodes.iter().map(|node| (&owner.owner, node)))
 }
 
-/// The nodes of that.
+/// Returns the owner and node of each recommendation.
 fn places(movement: &Movement) -> impl Iterator<Item = (&OwnerKey, &Name)> {
     recommended(movement).map(|(owner, recommended)| (owner, &recommended.node))
 }
@@ -397,22 +389,22 @@ mod tests {
         }
     }
 
-    /// Suggestions take each other's numbers when they are over; the index follows them.
+    /// Removed suggestions pass their numbers on to others, and the index must follow.
     #[test]
-    fn the_index_names_what_is_left_and_is_empty_at_last() {
+    fn the_index_matches_the_suggestions_and_ends_up_empty() {
         const MOVEMENTS: usize = 100;
         let mut movements = Movements::default();
         for n in 0..MOVEMENTS {
             movements.declare(None, &movement(n, 2), Generation(1));
         }
-        // A seeded shuffle: 7 and 100 have no common divisor.
+        // 7 and 100 are coprime, so this permutes the numbers.
         for n in (0..MOVEMENTS).map(|n| n * 7 % MOVEMENTS) {
             if n % 2 == 0 {
                 movements.declare(Some(&movement(n, 2)), &movement(n, 0), Generation(2));
             }
             movements.retract(&movement(n, 2), Generation(3));
-            let of = |owner| movements.available_nodes(owner).into_values().sum::<u64>();
-            let found: u64 = movements.owners().map(of).sum();
+            let wanted = |owner| movements.available_nodes(owner).into_values().sum::<u64>();
+            let found: u64 = movements.owners().map(wanted).sum();
             assert_eq!(found, movements.iter().map(|s| s.available()).sum::<u64>());
         }
         assert!(movements.is_empty() && movements.available.is_empty());

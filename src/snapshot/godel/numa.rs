@@ -1,10 +1,8 @@
-//! The NUMA topology of a node, and what is left of it.
+//! The NUMA topology of a node, and its remaining resources.
 //!
-//! A view that is made when it is asked for, from the node's CustomNodeResource and
-//! from the pods that are on the node: nothing of it is kept, so that nothing is
-//! paid for it elsewhere, and no order of events can make it say something else.
-//! (Gödel keeps it, and loses the pods' part when the CustomNodeResource is removed
-//! and added again.)
+//! The topology is a view that each query computes from the node's CustomNodeResource and the pods on the node. Nothing
+//! of it is stored, so it has no cost elsewhere, and its result does not depend on the order of events. (Gödel stores
+//! it, and loses the pods' part when the CustomNodeResource is removed and added again.)
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,52 +10,51 @@ use crate::model::{Name, PodClass, Quantity, Resources};
 
 use crate::snapshot::node_info::NodeInfo;
 
-/// The NUMA nodes of a node, with what is taken of them.
+/// The NUMA nodes of a node, with their allocations.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NumaTopology {
-    /// By number.
+    /// The NUMA nodes by number.
     pub numas: BTreeMap<u32, NumaStatus>,
-    /// What pods have, by `namespace/name/uid`; also of NUMA nodes that are not
-    /// among [`NumaTopology::numas`].
+    /// The allocations of pods, by `namespace/name/uid`. They may refer to NUMA nodes that are not in
+    /// [`NumaTopology::numas`].
     pub allocations: BTreeMap<String, NumaAllocation>,
-    /// What guaranteed pods request that are bound to no NUMA node, in all
-    /// (`GetResourcesRequestsOfSharedCoresPods`): see [`NumaTopology::unused`] for what
-    /// they may share.
+    /// The total requests of the guaranteed pods that are not bound to a NUMA node
+    /// (`GetResourcesRequestsOfSharedCoresPods`). [`NumaTopology::unused`] returns the resources that they may share.
     pub shared_requests: Resources,
 }
 
-/// One NUMA node.
+/// A NUMA node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NumaStatus {
-    /// The socket that it belongs to.
+    /// The socket that the NUMA node belongs to.
     pub socket: u32,
-    /// Its resources.
+    /// Its resources, by name.
     pub resources: BTreeMap<Name, NumaResource>,
 }
 
 /// A resource of a NUMA node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NumaResource {
-    /// What may be taken of it in all.
+    /// The total allocatable amount.
     pub allocatable: Quantity,
-    /// What of that is left; less than nothing where more was given than there is.
+    /// The remaining amount; negative if more was allocated than exists.
     pub available: Quantity,
-    /// Who has some of it.
+    /// The pods with an allocation, by `namespace/name/uid`.
     pub users: BTreeSet<String>,
 }
 
-/// What a pod has of NUMA nodes.
+/// A pod's allocation on NUMA nodes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NumaAllocation {
-    /// Whether the agent on the machine says so; else the pod's annotation does.
+    /// Whether the agent on the machine reports the allocation; otherwise the pod's annotation does.
     pub by_agent: bool,
-    /// By NUMA node and resource.
+    /// The amounts by NUMA node and resource.
     pub numas: BTreeMap<u32, BTreeMap<Name, Quantity>>,
 }
 
 impl NumaTopology {
-    /// How much of a resource is on NUMA nodes where nobody has any of it: what pods
-    /// that are bound to none may share.
+    /// Returns the total amount of a resource on the NUMA nodes where no pod has an allocation of it. Pods that are not
+    /// bound to a NUMA node may share this amount.
     #[must_use]
     pub fn unused(&self, resource: &str) -> Quantity {
         let all = self.numas.values().filter_map(|numa| numa.resources.get(resource));
@@ -65,23 +62,24 @@ impl NumaTopology {
         unused.fold(Quantity::default(), |sum, resource| sum + resource.allocatable)
     }
 
-    /// The NUMA nodes of a socket where nobody has cpu or memory.
+    /// Returns the NUMA nodes of a socket on which no pod has cpu or memory.
     pub fn free_numas(&self, socket: u32) -> impl Iterator<Item = u32> {
         let is_free = |numa: &NumaStatus| {
-            let of = |name| numa.resources.get(name).is_none_or(|found| found.users.is_empty());
-            of("cpu") && of("memory")
+            let is_unused =
+                |name| numa.resources.get(name).is_none_or(|found| found.users.is_empty());
+            is_unused("cpu") && is_unused("memory")
         };
         let of_socket = self.numas.iter().filter(move |(_, numa)| numa.socket == socket);
         of_socket.filter(move |(_, numa)| is_free(numa)).map(|(id, _)| *id)
     }
 
-    fn give(&mut self, pod: &str, numa: u32, resource: &Name, amount: Quantity) {
+    fn allocate(&mut self, pod: &str, numa: u32, resource: &Name, amount: Quantity) {
         if amount.is_zero() {
             return;
         }
         let allocation = self.allocations.entry(pod.to_owned()).or_default();
         allocation.numas.entry(numa).or_default().insert(resource.clone(), amount);
-        // A NUMA node that the machine does not report has nothing to take from.
+        // A NUMA node that the machine does not report has no resources to subtract from.
         let Some(numa) = self.numas.get_mut(&numa) else { return };
         let found = numa.resources.entry(resource.clone()).or_default();
         found.available = found.available - amount;
@@ -90,9 +88,9 @@ impl NumaTopology {
 }
 
 impl NodeInfo<'_> {
-    /// The NUMA topology, made anew: where the agent says what a pod has, that
-    /// counts, else what the pod's own annotation says. Empty without a
-    /// CustomNodeResource and such pods. O(NUMA nodes + pods).
+    /// Computes the NUMA topology. The agent's report of a pod's allocation takes precedence over the pod's annotation.
+    /// The topology is empty without a CustomNodeResource and without pods that have such an annotation.
+    /// O(NUMA nodes + pods).
     #[must_use]
     pub fn numa(&self) -> NumaTopology {
         let mut topology = NumaTopology::default();
@@ -111,7 +109,9 @@ impl NodeInfo<'_> {
         for zone in zones {
             for (pod, given) in &zone.allocations {
                 topology.allocations.entry(pod.to_string()).or_default().by_agent = true;
-                given.iter().for_each(|(name, amount)| topology.give(pod, zone.id, name, amount));
+                given
+                    .iter()
+                    .for_each(|(name, amount)| topology.allocate(pod, zone.id, name, amount));
             }
         }
         topology.shared_requests = self.sum_of(|pod| {
@@ -125,7 +125,7 @@ impl NodeInfo<'_> {
                 continue;
             }
             for (numa, amounts) in given.iter() {
-                amounts.iter().for_each(|(name, q)| topology.give(&key, numa, name, *q));
+                amounts.iter().for_each(|(name, q)| topology.allocate(&key, numa, name, *q));
             }
         }
         topology

@@ -1,8 +1,8 @@
-//! Places on nodes that are held for pods to come.
+//! Reservations: resources on nodes that are held for future pods.
 //!
-//! A place is known by its placeholder (whose pods may have it), by the pod that
-//! holds it, and by its node. That pod is in the node table like any other, so that
-//! filters see what it takes, and gives way to the successor that names it.
+//! A reservation is identified by its placeholder name (which determines the pods that may take it), by the placeholder
+//! pod that holds it, and by its node. The placeholder pod is in the node table like any other pod, so that filters
+//! account for its requests, and it gives way to the successor that names it.
 
 use std::sync::Arc;
 
@@ -12,34 +12,33 @@ use super::super::cost;
 use super::super::hash_index::HashIndex;
 use super::super::table::Table;
 
-/// A place that is held, or that a pod has taken.
+/// A reservation, either available or taken by a pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReservedPlace {
-    /// Whose pods may have it.
+    /// The placeholder name; only pods with this name may take the reservation.
     pub placeholder: Name,
-    /// The pod that holds it. It is on its node until another takes the place.
+    /// The placeholder pod. It is on its node until another pod takes the reservation.
     pub pod: Pod,
-    /// The pod that took it, if one has.
+    /// The pod that took the reservation, if any.
     pub matched: Option<Uid>,
-    /// Whether a Reservation says that it is held; else it is held for a time, until
-    /// one does.
+    /// Whether a Reservation object confirms the reservation. Otherwise it expires after a time unless one does.
     pub confirmed: bool,
 }
 
 impl ReservedPlace {
-    /// The node.
+    /// Returns the name of the node.
     #[must_use]
     pub fn node(&self) -> &str {
         self.pod.node_name.as_deref().unwrap_or_default()
     }
 
-    /// Whether it is to be had.
+    /// Returns whether the reservation is available.
     #[must_use]
     pub fn is_available(&self) -> bool {
         self.matched.is_none()
     }
 
-    fn is(&self, id: PlaceId<'_>) -> bool {
+    fn has_id(&self, id: PlaceId<'_>) -> bool {
         self.id() == id
     }
 
@@ -53,44 +52,45 @@ impl ReservedPlace {
     }
 }
 
-/// What a place is known by.
+/// The identity of a reservation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct PlaceId<'a> {
     pub(crate) placeholder: &'a str,
-    /// Namespace and name of the pod that holds it.
+    /// Namespace and name of the placeholder pod.
     pub(crate) namespace: &'a str,
     pub(crate) name: &'a str,
     pub(crate) node: &'a str,
 }
 
-/// All places that are held, and those that were taken from their holders.
+/// All reservations, available and taken.
 #[derive(Clone, Default)]
 pub struct Reservations {
     places: Table<Arc<ReservedPlace>>,
     by_id: HashIndex,
-    /// Those that are to be had.
+    /// The available reservations, by placeholder name.
     by_placeholder: HashIndex,
-    /// The others, by the pods that took them.
+    /// The taken reservations, by the pod that took each.
     by_taker: HashIndex,
-    /// Numbers are not given out twice: who kept one finds its place, or none.
+    /// Numbers are never reused, so a stored number refers to its own reservation or to none.
     next: u32,
     len: usize,
     generation: Generation,
 }
 
 impl Reservations {
-    /// Reference counts that a clone bumps.
+    /// Number of reference counts that a clone increments.
     pub(crate) const COUNTS: usize = 4;
 
-    /// The places that pods with this placeholder can have, the oldest first. O(places
-    /// found × log n).
+    /// Returns the reservations that pods with this placeholder name can take, oldest first.
+    /// O(reservations found × log n).
     pub fn available(&self, placeholder: &str) -> impl Iterator<Item = &Arc<ReservedPlace>> {
         let numbers = self.by_placeholder.numbers(hash_of(placeholder));
         let places = numbers.filter_map(|number| self.places.get(number));
         places.filter(move |place| *place.placeholder == *placeholder)
     }
 
-    /// The place that a pod of this name holds for a placeholder on a node. O(log n).
+    /// Returns the reservation that the pod of this namespace and name holds for a placeholder name on a node.
+    /// O(log n).
     #[must_use]
     pub fn get(
         &self,
@@ -101,44 +101,45 @@ impl Reservations {
         self.places.get(self.number(PlaceId { placeholder, namespace, name, node })?)
     }
 
-    /// All of them, the oldest first.
+    /// Returns all reservations, oldest first.
     pub fn iter(&self) -> impl Iterator<Item = &Arc<ReservedPlace>> {
         self.places.iter().map(|(_, place)| place)
     }
 
-    /// How many there are.
+    /// Returns the number of reservations.
     #[must_use]
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether there is none.
+    /// Returns whether there are no reservations.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// When one last changed.
+    /// Returns the generation in which a reservation last changed.
     #[must_use]
     pub fn generation(&self) -> Generation {
         self.generation
     }
 
     pub(crate) fn number(&self, id: PlaceId<'_>) -> Option<u32> {
-        self.by_id.find(hash_of(&id), |number| self.at(number).is_some_and(|place| place.is(id)))
+        self.by_id
+            .find(hash_of(&id), |number| self.at(number).is_some_and(|place| place.has_id(id)))
     }
 
     pub(crate) fn at(&self, number: u32) -> Option<&Arc<ReservedPlace>> {
         self.places.get(number)
     }
 
-    /// The place that a pod took on a node.
+    /// Returns the number of the reservation that a pod took on a node.
     pub(crate) fn taken_by(&self, taker: &Uid, node: &str) -> Option<u32> {
         let numbers = self.by_taker.numbers(hash_of(taker));
         let places = numbers.filter_map(|number| self.at(number).map(|place| (place, number)));
         let taken = places
             .filter(|(place, _)| place.matched.as_ref() == Some(taker) && place.node() == node);
-        // More than one only where a pod of this uid was there before.
+        // There is more than one only if an earlier pod had the same uid.
         let key = |place: &ReservedPlace| (place.placeholder.clone(), place.pod.key());
         taken.min_by(|(one, _), (other, _)| key(one).cmp(&key(other))).map(|(_, number)| number)
     }
@@ -147,7 +148,7 @@ impl Reservations {
         self.next < u32::MAX
     }
 
-    /// Adds a place that there is none of yet: its number.
+    /// Adds a reservation whose id is new, and returns its number.
     pub(crate) fn insert(&mut self, place: ReservedPlace, generation: Generation) -> u32 {
         let number = self.next;
         self.by_id.insert(hash_of(&place.id()), number);
@@ -159,7 +160,7 @@ impl Reservations {
         number
     }
 
-    /// Puts another in a place, known by the same.
+    /// Replaces a reservation by another with the same id.
     pub(crate) fn replace(&mut self, number: u32, place: ReservedPlace, generation: Generation) {
         cost::copied::<ReservedPlace>(0);
         let old = self.at(number).filter(|old| old.matched != place.matched).cloned();
@@ -171,7 +172,7 @@ impl Reservations {
         self.generation = generation;
     }
 
-    /// Indexes a place by who may have it, or by who took it.
+    /// Indexes a reservation: by placeholder name if it is available, otherwise by the pod that took it.
     fn enter(&mut self, number: u32, place: &ReservedPlace) {
         match &place.matched {
             None => self.by_placeholder.insert(hash_of(&*place.placeholder), number),
@@ -201,9 +202,9 @@ mod tests {
     use super::*;
     use crate::model::pod;
 
-    /// What a place leaves behind when it is taken, held again and gone is nothing.
+    /// A reservation that is taken, released and removed leaves nothing behind.
     #[test]
-    fn the_indexes_name_what_is_there_and_are_empty_at_last() {
+    fn the_indexes_match_the_reservations_and_end_up_empty() {
         const PLACES: u32 = 300;
         let mut places = Reservations::default();
         let place = |n: u32| ReservedPlace {
@@ -226,7 +227,7 @@ mod tests {
         }
         let available = |n: u32| places.available(&format!("of-{n}")).count() as u32;
         assert_eq!((0..3).map(available).sum::<u32>(), PLACES / 2);
-        // A seeded shuffle: 7 and 300 have no common divisor.
+        // 7 and 300 are coprime, so this permutes the numbers.
         for n in 0..PLACES {
             let gone = place(n * 7 % PLACES);
             let number = places.number(gone.id()).unwrap();

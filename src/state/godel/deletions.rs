@@ -1,4 +1,4 @@
-//! Marking pods that are about to be deleted for others.
+//! Marks on pods that are about to be deleted by preemption.
 
 use std::time::Duration;
 
@@ -7,12 +7,12 @@ use crate::snapshot::DeletionMark;
 
 use crate::state::lifecycle::State;
 
-/// How long a mark lasts (`PodMarkerExpirationPeriod`).
-const LASTS: Duration = Duration::from_secs(600);
+/// The lifetime of a mark (`PodMarkerExpirationPeriod`).
+const MARK_LIFETIME: Duration = Duration::from_secs(600);
 
 impl State {
-    /// `MarkPodToDelete`: the pod is bound; the last preemptor that marks it is the one
-    /// that it is marked for.
+    /// Implements `MarkPodToDelete`. The victim must be bound. If several preemptors mark it, the last one owns the
+    /// mark.
     pub(in crate::state) fn mark_for_deletion(
         &mut self,
         victim: &Uid,
@@ -23,15 +23,15 @@ impl State {
             return Err(EventError::EmptyUid);
         }
         self.draft.check_mark(victim)?;
-        let lasts = i64::try_from(LASTS.as_nanos()).unwrap_or(i64::MAX);
-        let until = Timestamp(now.0.saturating_add(lasts));
+        let lifetime = i64::try_from(MARK_LIFETIME.as_nanos()).unwrap_or(i64::MAX);
+        let until = Timestamp(now.0.saturating_add(lifetime));
         let (victim, preemptor) = (victim.clone(), preemptor.clone());
         self.draft.mark(DeletionMark { victim, preemptor, until });
         self.tick(now);
         Ok(())
     }
 
-    /// `RemoveDeletePodMarker`: only the preemptor that set a mark removes it.
+    /// Implements `RemoveDeletePodMarker`. Only the preemptor that owns a mark may remove it.
     pub(in crate::state) fn unmark_for_deletion(
         &mut self,
         victim: &Uid,
@@ -41,7 +41,10 @@ impl State {
             return Err(EventError::EmptyUid);
         }
         let Some(marks) = self.cluster().deletion_marks() else {
-            return Err(EventError::NotKept { store: "deletion marks", field: "deletion_marks" });
+            return Err(EventError::NotKept {
+                store: "deletion marks".into(),
+                field: "deletion_marks".into(),
+            });
         };
         match marks.get(victim) {
             None => {}

@@ -1,4 +1,4 @@
-//! Gödel's events: the states of its pods, reserved places, marks for deletion, and pod groups as its scheduling units.
+//! Gödel's events: pod states, reservations, deletion marks, and pod groups as scheduling units.
 
 mod deletions;
 mod places;

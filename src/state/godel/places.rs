@@ -1,8 +1,8 @@
-//! How long places are held that no Reservation confirms.
+//! The expiry of reservations that no Reservation object confirms.
 //!
-//! Events that take a pod away say no time, so a place's clock starts with the first
-//! time that the log tells after it: it is held for its time at least, and for one
-//! sweep longer at most, in every replay for the same.
+//! Events that remove a pod carry no time, so a reservation's clock starts at the first time that the log mentions
+//! after the removal. The reservation is held for at least its time to live and for at most one sweep longer, and
+//! equally long in every replay.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -15,15 +15,15 @@ use crate::snapshot::draft::Effect;
 
 use crate::state::lifecycle::{Observer, State};
 
-/// So many clocks are no reason to look which of them still run.
-const FEW: usize = 64;
+/// The number of clocks below which stopped clocks are not pruned.
+const PRUNE_THRESHOLD: usize = 64;
 
-/// When places expire, by number.
+/// The deadlines of reservations, identified by number.
 #[derive(Debug, Default)]
 pub(in crate::state) struct PlaceClocks {
-    /// None: they never do.
+    /// `None` means that reservations never expire.
     ttl: Option<Duration>,
-    /// Those whose clock has not started.
+    /// The reservations whose clock has not started yet.
     waiting: Vec<u32>,
     by_deadline: BTreeSet<(Timestamp, u32)>,
 }
@@ -33,7 +33,7 @@ impl PlaceClocks {
         PlaceClocks { ttl: ttl.filter(|ttl| !ttl.is_zero()), ..PlaceClocks::default() }
     }
 
-    /// It is `now`. O(places whose clock starts × log n).
+    /// Starts all waiting clocks at `now`. O(reservations whose clock starts × log n).
     pub(in crate::state) fn tick(&mut self, now: Timestamp) {
         let Some(ttl) = self.ttl else { return };
         let ttl = i64::try_from(ttl.as_nanos()).unwrap_or(i64::MAX);
@@ -47,15 +47,15 @@ impl PlaceClocks {
         }
     }
 
-    /// How many places have a clock, those that are gone among them.
+    /// Returns the number of clocks, including those of reservations that no longer exist.
     fn len(&self) -> usize {
         self.waiting.len() + self.by_deadline.len()
     }
 
-    /// Forgets clocks of places that are gone or confirmed, once they are more than half.
-    /// O(clocks), and O(1) for each clock that was started since the last time.
+    /// Removes the clocks of reservations that no longer exist or are confirmed, once they make up more than half of
+    /// all clocks. O(clocks), amortized O(1) per started clock.
     fn prune(&mut self, places: &Reservations) {
-        if self.len() <= 2 * places.len() + FEW {
+        if self.len() <= 2 * places.len() + PRUNE_THRESHOLD {
             return;
         }
         let runs = |number: &u32| places.at(*number).is_some_and(|place| !place.confirmed);
@@ -63,7 +63,7 @@ impl PlaceClocks {
         self.by_deadline.retain(|(_, number)| runs(number));
     }
 
-    /// A place whose time had passed before `now`.
+    /// Removes and returns a reservation whose deadline is before `now`.
     fn pop(&mut self, now: Timestamp) -> Option<u32> {
         let (deadline, number) = *self.by_deadline.first()?;
         (deadline < now).then(|| {
@@ -74,7 +74,7 @@ impl PlaceClocks {
 }
 
 impl State {
-    /// Drops the places whose time has passed, and says how many were still held.
+    /// Drops the reservations whose deadline has passed, and returns the number that were still held.
     pub(in crate::state) fn expire_places(&mut self, now: Timestamp) -> usize {
         self.places.tick(now);
         let mut expired = 0;
@@ -84,7 +84,7 @@ impl State {
         expired
     }
 
-    /// Tells of the pods that came and went because places were held or given up.
+    /// Reports the placeholder pods that appeared or disappeared because reservations were made or released.
     pub(in crate::state) fn tell_effects(&mut self, observer: &mut impl Observer) {
         let generation = self.cluster().generation();
         for effect in self.draft.take_effects() {
@@ -127,10 +127,10 @@ mod tests {
         web.spec(|spec| spec.godel = Some(Box::new(godel))).on("n").build()
     }
 
-    /// Clocks of places that are confirmed and gone are forgotten, whether or not the log
-    /// ever tells the time; those of places that are still held are not.
+    /// Clocks of reservations that were confirmed or removed are pruned, whether or not the log ever mentions a time;
+    /// clocks of held reservations are kept.
     #[test]
-    fn clocks_are_as_many_as_places_where_nobody_expires() {
+    fn stopped_clocks_are_pruned_without_expiry() {
         for ticks in [false, true] {
             let ttl = Some(Duration::from_secs(60));
             let config = GodelConfig { reservations: ttl, ..GodelConfig::new("godel") };
@@ -155,7 +155,7 @@ mod tests {
                     apply(Event::FinishBinding { uid, now });
                 }
             }
-            assert!(state.places.len() <= 2 + FEW, "{} clocks", state.places.len());
+            assert!(state.places.len() <= 2 + PRUNE_THRESHOLD, "{} clocks", state.places.len());
             let mut expire = |at| {
                 let event = Event::Expire(Timestamp::from_secs(at));
                 state.apply(&event, &mut ()).unwrap().removed

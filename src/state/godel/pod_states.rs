@@ -1,10 +1,8 @@
-//! Pods in Gödel's four states: what an event means where a pod may be on a node
-//! without naming it.
+//! Pods in Gödel's four states: the meaning of events for pods that may be on a node without naming it.
 //!
-//! An assumed pod counts on its node, whoever assumed it. Only what was assumed here
-//! is told apart: it can be forgotten and expires; what another scheduler assumed is
-//! as good as added, until its object says otherwise (scheduler/cache/cache.go,
-//! `UpdatePod`).
+//! An assumed pod is counted on its node, whichever scheduler assumed it. Only pods assumed by this scheduler are
+//! distinguished: they can be forgotten, and they expire. A pod assumed by another scheduler is treated as added until
+//! its object changes (scheduler/cache/cache.go, `UpdatePod`).
 
 use std::sync::Arc;
 
@@ -15,14 +13,14 @@ use crate::snapshot::godel::Leaving;
 use crate::state::lifecycle::{Observer, State, node_of, other_node};
 
 impl State {
-    /// Whether pods may be in states that Gödel's annotations say.
+    /// Returns `true` if pods may be in the states given by Gödel's annotations.
     pub(in crate::state) fn has_pod_states(&self) -> bool {
         self.cluster().godel.is_some()
     }
 
-    /// A pod changed, to or from any state. It may appear by that: as pending it was
-    /// told to nobody here. If the uid changed, the pod of the old uid is gone, and the
-    /// queues that know it are told.
+    /// Applies an update of a pod to or from any state. The pod may be unknown, because pending pods are not stored
+    /// here. If the uid changed, the pod with the old uid is removed, and followers that know it as pending are
+    /// notified.
     pub(in crate::state) fn update_in_state(
         &mut self,
         old: &Uid,
@@ -51,11 +49,11 @@ impl State {
             Some(known) if known.is_assumed() => {
                 self.add_pod(&placed, observer)?;
             }
-            // It was assumed elsewhere, and the binder's node is what is true.
+            // Another scheduler assumed the pod, and the binder's choice of node is authoritative.
             Some(known) if known.state() == PodState::Assumed => {
-                let spot = known.spot();
-                self.draft.check_place(&placed, node, Some(spot))?;
-                self.revise(spot, &placed, observer);
+                let pod_ref = known.spot();
+                self.draft.check_place(&placed, node, Some(pod_ref))?;
+                self.revise(pod_ref, &placed, observer);
             }
             Some(_) => self.update_pod(old, &placed, observer)?,
         }
@@ -63,8 +61,8 @@ impl State {
         Ok(())
     }
 
-    /// The pod of the old uid is gone, whoever assumed it and wherever it was, and `pod`
-    /// with another uid is on `node`.
+    /// Removes the pod with the old uid, whichever scheduler assumed it and wherever it was, and places `pod`, which
+    /// has another uid, on `node`.
     fn supersede(
         &mut self,
         old: &Uid,
@@ -85,13 +83,13 @@ impl State {
             return Err(other_node(&pod.uid, known.node().name(), node));
         }
         let (gone, known) = (gone.map(|gone| gone.spot()), known.map(|known| known.spot()));
-        // A place that is held takes what the pod took.
+        // A new reservation takes over the resources of the pod.
         let leaves = gone.filter(|gone| !self.draft.is_succeeded(*gone));
         self.draft.check_place(pod, node, known.or(leaves))?;
         if let Some(gone) = gone {
             self.displace(old, gone, Leaving::Deleted, observer);
         }
-        // What went may have moved it among the pods of its node.
+        // The removal may have moved the pod within the list of its node's pods.
         match self.draft.pod(&pod.uid).map(|known| known.spot()) {
             Some(known) => {
                 self.clear_deadline(&pod.uid);
@@ -107,9 +105,9 @@ impl State {
         Ok(())
     }
 
-    /// A pod is on no node, its object says. An object that is older than our own
-    /// assume is not believed, and nor is one of a bound pod, which stays bound. An
-    /// object with another uid is not older: the pod of the old uid is gone.
+    /// Applies an object whose pod is not on a node. An object that is older than this scheduler's own assume is
+    /// ignored, and a bound pod stays bound. An object with another uid is not older: the pod with the old uid no
+    /// longer exists.
     pub(in crate::state) fn unplace(
         &mut self,
         old: &Uid,
@@ -127,14 +125,13 @@ impl State {
         let leaves = known.filter(|known| {
             is_renewed || (!known.is_assumed() && known.state() == PodState::Assumed)
         });
-        if let Some(spot) = leaves.map(|known| known.spot()) {
+        if let Some(pod_ref) = leaves.map(|known| known.spot()) {
             let leaving = if is_renewed { Leaving::Deleted } else { Leaving::Withdrawn };
-            self.displace(old, spot, leaving, observer);
+            self.displace(old, pod_ref, leaving, observer);
             applied.removed += 1;
         }
         if is_known {
-            // A bound pod stays bound here; its mark goes (deleted_marker_store.go
-            // `UpdatePod`).
+            // A bound pod stays bound here, but its deletion mark is removed (deleted_marker_store.go `UpdatePod`).
             self.draft.unmark(&pod.uid);
         }
         if is_renewed {

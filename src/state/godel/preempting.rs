@@ -1,4 +1,4 @@
-//! Placing a pod in place of others, as one event.
+//! Preemption: replacing victims by a pod in one event.
 
 use crate::model::{EventError, Name, Pod, Uid};
 use crate::snapshot::draft::Draft;
@@ -7,10 +7,10 @@ use crate::snapshot::godel::Leaving;
 use crate::state::lifecycle::{Age, Observer, State, node_of, other_node};
 
 impl State {
-    /// Checks the placement on a fork without the victims, then applies it; returns the
-    /// number of victims that left. In Gödel's cache none does: `AssumePod` removes
-    /// victims from snapshots alone (scheduler/cache/commonstores/node_store), and the
-    /// pod's annotation marks them (preemption_store). O((1 + victims) × log n).
+    /// Checks the placement on a fork without the victims, then applies it, and returns the number of victims removed.
+    /// In Gödel's cache no victim is removed: `AssumePod` removes victims only from snapshots
+    /// (scheduler/cache/commonstores/node_store), and the preemptor's annotation marks them (preemption_store). O((1 +
+    /// victims) × log n).
     pub(in crate::state) fn preempt(
         &mut self,
         pod: &Pod,
@@ -29,14 +29,14 @@ impl State {
         let pod = &*self.draft.nominated(pod, node, victims);
         self.check_assume(&trial, pod, age)?;
         if self.has_pod_states() {
-            // It counts beside its victims.
+            // The pod is counted in addition to its victims.
             self.draft.check_place(pod, node, None)?;
             self.place(pod, None, true, observer);
             return Ok(0);
         }
         for victim in victims {
-            if let Some(spot) = self.draft.pod(victim).map(|known| known.spot()) {
-                self.displace(victim, spot, Leaving::Deleted, observer);
+            if let Some(pod_ref) = self.draft.pod(victim).map(|known| known.spot()) {
+                self.displace(victim, pod_ref, Leaving::Deleted, observer);
             }
         }
         self.place(pod, None, true, observer);
@@ -44,7 +44,7 @@ impl State {
     }
 }
 
-/// Takes a victim away from a trial; one that is named twice is not found again.
+/// Removes a victim from the trial. A victim that is listed twice is not found the second time.
 fn take_victim(trial: &mut Draft, victim: &Uid, node: &Name) -> Result<(), EventError> {
     if victim.is_empty() {
         return Err(EventError::EmptyUid);
@@ -55,11 +55,11 @@ fn take_victim(trial: &mut Draft, victim: &Uid, node: &Name) -> Result<(), Event
     if trial.holds(&known) {
         return Err(EventError::HoldsPlace { uid: victim.clone() });
     }
-    let on = known.node().name();
-    if on != node {
-        return Err(other_node(victim, on, node));
+    let actual = known.node().name();
+    if actual != node {
+        return Err(other_node(victim, actual, node));
     }
-    let spot = known.spot();
-    trial.displace(spot);
+    let pod_ref = known.spot();
+    trial.displace(pod_ref);
     Ok(())
 }

@@ -1,8 +1,7 @@
 //! The scheduling status of pod groups, as Gödel's binder sets it.
 //!
-//! A status that is set is the phase of the group in the store: the next update of the
-//! group's object replaces it, as in unit_status_store.go `UpdatePodGroup`, and it goes
-//! with the group.
+//! A status that is set becomes the phase of the group in the store. The next update of the group's object replaces it,
+//! as in unit_status_store.go `UpdatePodGroup`, and it is removed together with the group.
 
 use std::collections::BTreeMap;
 
@@ -10,10 +9,10 @@ use crate::model::{EventError, Name, Object, ObjectKind, Pod, PodGroup, PodGroup
 
 use crate::state::lifecycle::{Observer, State};
 
-/// Namespace and name of a pod group.
+/// The namespace and name of a pod group.
 type Group = (Name, Name);
 
-/// Members of pod groups that are on a node and not bound yet.
+/// The members of pod groups that are on a node but not bound yet.
 #[derive(Default)]
 pub(in crate::state) struct UnboundMembers {
     groups: BTreeMap<Uid, Group>,
@@ -21,23 +20,23 @@ pub(in crate::state) struct UnboundMembers {
 }
 
 impl UnboundMembers {
-    /// Whether a pod is there. O(log n).
+    /// Returns `true` if the pod is an unbound member. O(log n).
     fn contains(&self, uid: &Uid) -> bool {
         self.groups.contains_key(uid)
     }
 
-    /// How many members of a group there are. O(log n).
+    /// Returns the number of unbound members of a group. O(log n).
     fn of(&self, group: &Group) -> usize {
         self.counts.get(group).copied().unwrap_or(0)
     }
 
-    /// Adds a pod that is not there. O(log n).
+    /// Adds a pod that is not a member yet. O(log n).
     fn insert(&mut self, uid: &Uid, group: Group) {
         *self.counts.entry(group.clone()).or_insert(0) += 1;
         self.groups.insert(uid.clone(), group);
     }
 
-    /// Removes a pod, if it is there. O(log n).
+    /// Removes a pod if it is a member. O(log n).
     pub(in crate::state) fn remove(&mut self, uid: &Uid) {
         let Some(group) = self.groups.remove(uid) else { return };
         if let Some(count) = self.counts.get_mut(&group) {
@@ -50,7 +49,7 @@ impl UnboundMembers {
 }
 
 impl State {
-    /// Sets the phase of a pod group that is known.
+    /// Sets the phase of a known pod group.
     pub(in crate::state) fn set_group_phase(
         &mut self,
         namespace: &str,
@@ -60,7 +59,7 @@ impl State {
     ) -> Result<(), EventError> {
         let Some(known) = self.cluster().objects().pod_groups.get(namespace, name) else {
             return Err(EventError::ObjectNotFound {
-                kind: ObjectKind::PodGroup.as_str(),
+                kind: ObjectKind::PodGroup.as_str().into(),
                 key: format!("{namespace}/{name}"),
             });
         };
@@ -72,8 +71,8 @@ impl State {
         self.cluster().godel().is_some_and(|config| config.unit_status)
     }
 
-    /// The binding of a pod finishes: its group is scheduled if as many of its members as
-    /// have to be are bound then, and stays so when they go (godel_binder.go
+    /// Updates the pod's group when the pod's binding finishes: the group is scheduled if at least the minimum number
+    /// of its members is bound, and stays scheduled when they are removed (godel_binder.go
     /// `DeleteVictimsAndBindTasks`). O(log n).
     pub(in crate::state) fn schedule_unit_of(
         &mut self,
@@ -86,21 +85,20 @@ impl State {
         let Some(pod) = self.draft.pod(uid) else { return Ok(()) };
         let Some(name) = pod.template().scheduling_group.clone() else { return Ok(()) };
         let group = (pod.namespace().clone(), name);
-        // A pod whose object is assumed is not bound by this.
+        // A pod whose own object says that it is assumed does not become bound by this.
         let is_bound_now = pod.is_assumed() && self.unbound_members.contains(uid);
         let cluster = self.cluster();
         let known = cluster.objects().pod_groups.get(&group.0, &group.1);
-        let wanted = known.map_or(0, |known| known.wanted() as usize);
+        let required = known.map_or(0, |known| known.wanted() as usize);
         let unbound = self.unbound_members.of(&group) - usize::from(is_bound_now);
         let bound = cluster.placed_members(&group.0, &group.1).saturating_sub(unbound);
-        if wanted == 0 || bound < wanted {
+        if required == 0 || bound < required {
             return Ok(());
         }
         self.set_group_phase(&group.0, &group.1, PodGroupPhase::Scheduled, observer)
     }
 
-    /// A pod is on a node, or its object there changed: whether it is a member of a group
-    /// that is not bound yet.
+    /// Records whether a pod that is on a node, or whose object changed there, is an unbound member of a group.
     pub(in crate::state) fn count_member(&mut self, pod: &Pod, assumed: bool) {
         if !self.keeps_unit_status() {
             return;

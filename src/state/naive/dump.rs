@@ -1,4 +1,4 @@
-//! What a version says, derived from the objects alone.
+//! The contents of a version, derived from the objects alone.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -12,13 +12,13 @@ use crate::snapshot::{Dump, NodeDump, NodeLoad};
 use super::{Naive, Placed};
 
 impl Naive {
-    /// Everything, written out as [`Cluster::dump`](crate::Cluster::dump) does,
-    /// but for the columns.
+    /// Writes out everything in the format of [`Cluster::dump`](crate::Cluster::dump), except the columns.
     #[must_use]
     pub fn dump(&self) -> Dump {
         let mut dump = Dump { order: self.order(), ..Dump::default() };
         let names = self.nodes.keys().chain(self.nm_nodes.keys()).chain(self.custom.keys());
-        let names = names.chain(self.pods.values().filter_map(|it| it.pod.node_name.as_ref()));
+        let names =
+            names.chain(self.pods.values().filter_map(|placed| placed.pod.node_name.as_ref()));
         for name in names.collect::<BTreeSet<_>>() {
             let entry = dump.nodes.entry(name.to_string()).or_default();
             self.describe(name, entry);
@@ -26,8 +26,8 @@ impl Naive {
         for ((placeholder, pod, node), place) in &self.places {
             let key = format!("{placeholder} {pod} {node}");
             if place.matched.is_none() {
-                let of = dump.available_places.entry(placeholder.clone()).or_default();
-                of.push(key.clone());
+                let available = dump.available_places.entry(placeholder.clone()).or_default();
+                available.push(key.clone());
             }
             dump.reservations.insert(key, (place.matched.clone(), place.confirmed));
         }
@@ -80,16 +80,16 @@ impl Naive {
         dump
     }
 
-    /// Writes who is suggested to go where, and who follows.
+    /// Writes the recommended nodes of movements, and the pods that follow the recommendations.
     pub(super) fn describe_movements(&self, dump: &mut Dump) {
         type Sets = (u64, BTreeSet<Uid>, BTreeSet<Uid>);
         let mut all: BTreeMap<(String, String, String), Sets> = BTreeMap::new();
         for (name, movement) in &self.movements {
             for owner in &movement.owners {
-                for to in &owner.nodes {
-                    let id = (name.clone(), owner.owner.to_string(), to.node.to_string());
-                    let actual = to.actual.iter().map(|task| task.uid.clone()).collect();
-                    all.insert(id, (to.desired, actual, BTreeSet::new()));
+                for recommended in &owner.nodes {
+                    let id = (name.clone(), owner.owner.to_string(), recommended.node.to_string());
+                    let actual = recommended.actual.iter().map(|task| task.uid.clone()).collect();
+                    all.insert(id, (recommended.desired, actual, BTreeSet::new()));
                 }
             }
             let evicted = movement.deleted.iter().map(|task| task.uid.clone()).collect();
@@ -105,29 +105,31 @@ impl Naive {
             all.entry(id).or_default().2.insert(uid.clone());
         }
         for ((movement, owner, node), (desired, actual, assumed)) in all {
-            let here = actual.union(&assumed).count() as u64;
-            if desired > here {
+            let count = actual.union(&assumed).count() as u64;
+            if desired > count {
                 let nodes = dump.available.entry(owner.clone()).or_default();
                 let times = nodes.entry(node.clone()).or_insert(0);
-                *times = times.saturating_add(desired - here);
+                *times = times.saturating_add(desired - count);
             }
-            if desired > 0 || here > 0 {
+            if desired > 0 || count > 0 {
                 let sets = (desired, actual.into_iter().collect(), assumed.into_iter().collect());
                 dump.suggestions.insert(format!("{movement} {owner} {node}"), sets);
             }
         }
     }
 
-    /// Writes who goes for whom.
+    /// Writes the victims of each preemptor.
     pub(super) fn describe_marks(&self, dump: &mut Dump) {
         let mut marked = BTreeSet::new();
         for (uid, Placed { pod, .. }) in &self.pods {
-            let to = pod.template.godel.as_ref().and_then(|godel| godel.nominated_node.as_ref());
-            let Some(to) = to.filter(|to| Some(&to.node) == pod.node_name.as_ref()) else {
+            let nominated = pod.template.godel.as_ref();
+            let nominated = nominated.and_then(|godel| godel.nominated_node.as_ref());
+            let Some(nominated) = nominated.filter(|to| Some(&to.node) == pod.node_name.as_ref())
+            else {
                 continue;
             };
-            for victim in to.victims.iter().filter(|victim| !victim.uid.is_empty()) {
-                let key = format!("{} {}", to.node, victim.uid);
+            for victim in nominated.victims.iter().filter(|victim| !victim.uid.is_empty()) {
+                let key = format!("{} {}", nominated.node, victim.uid);
                 let preemptors = dump.preemption_marks.entry(key).or_default();
                 if !preemptors.contains(uid) {
                     preemptors.push(uid.clone());
@@ -138,7 +140,7 @@ impl Naive {
         dump.marked = marked.into_iter().collect();
     }
 
-    /// Writes what a node is made of, and what that gives to pods.
+    /// Writes the objects that a node consists of, and the resources that they offer to pods.
     pub(super) fn describe(&self, name: &Name, entry: &mut NodeDump) {
         let (node, nm_node) = (self.nodes.get(name), self.nm_nodes.get(name));
         let custom = self.custom.get(name);
@@ -179,18 +181,18 @@ impl Naive {
         };
     }
 
-    /// Every budget is asked.
+    /// Returns the names of the budgets that match, found by testing every budget.
     pub(super) fn budgets_for(&self, namespace: &str, labels: &Labels) -> Vec<String> {
-        let is_about = |budget: &&Arc<PodDisruptionBudget>| {
+        let covers = |budget: &&Arc<PodDisruptionBudget>| {
             *budget.namespace == *namespace
                 && !labels.is_empty()
                 && !budget.selector.is_empty()
                 && budget.selector.matches(labels)
         };
-        self.budgets.values().filter(is_about).map(|budget| budget.name.to_string()).collect()
+        self.budgets.values().filter(covers).map(|budget| budget.name.to_string()).collect()
     }
 
-    /// What was measured, and what those request of whom nothing was.
+    /// Returns the measured usage of a node, and the requests of its pods without measurements.
     pub(super) fn load(
         &self,
         name: &Name,
@@ -224,8 +226,7 @@ impl Naive {
     }
 }
 
-/// What a Node says that pods may take; a zero of what every node has is as good
-/// as not named.
+/// Returns the allocatable amounts of a Node. A zero amount of a resource that every node has counts as absent.
 fn amounts_of(node: &Node) -> BTreeMap<Name, i64> {
     let Resources { cpu, memory, ephemeral_storage, scalars } = &node.allocatable;
     let fixed = [
@@ -239,7 +240,7 @@ fn amounts_of(node: &Node) -> BTreeMap<Name, i64> {
     fixed.map(|(name, amount)| (name.into(), amount)).chain(scalars).collect()
 }
 
-/// The opposite of [`amounts_of`], without zeros.
+/// The inverse of [`amounts_of`], without zeros.
 fn of_amounts(amounts: &BTreeMap<Name, i64>) -> (Resources, i64) {
     let amount = |name: &str| amounts.get(name).copied().unwrap_or(0);
     let scalars = amounts.iter().filter(|(name, amount)| !is_native(name) && **amount != 0);

@@ -1,6 +1,5 @@
-//! The naive fold: the same events over plain maps, everything recomputed from
-//! the objects each time. Slow, and simple enough to be believed: the oracle of
-//! tests and fuzzers, at every generation.
+//! The naive fold: it applies the same events to plain maps and recomputes everything from the objects each time. It is
+//! slow, and simple enough to be trusted: it serves as the oracle of tests and fuzzers, at every generation.
 
 mod dump;
 mod places;
@@ -23,17 +22,17 @@ use places::{Held, PlaceKey, taken_by};
 struct Placed {
     pod: Pod,
     assumed: bool,
-    /// Another of Gödel's schedulers has assumed it.
+    /// Another Gödel scheduler has assumed the pod.
     elsewhere: bool,
-    /// Assumed here, and its binding has not finished.
+    /// Assumed by this scheduler, and the binding has not finished.
     binding: bool,
-    /// Assumed here, and no time was told since.
+    /// Assumed by this scheduler, and no event has carried a time since.
     unfinished: bool,
     deadline: Option<Timestamp>,
 }
 
-/// A cluster as plain maps. Pods, nodes and what nodes are made of, disruption budgets,
-/// pod groups and owners of pods; other objects have no rules.
+/// A cluster as plain maps: pods, nodes and their parts, disruption budgets, pod groups and owners of pods. Other kinds
+/// of objects have no rules.
 #[derive(Clone, Debug, Default)]
 pub struct Naive {
     pods: BTreeMap<Uid, Placed>,
@@ -44,37 +43,37 @@ pub struct Naive {
     owners: BTreeMap<(ObjectKind, String, String), Arc<Workload>>,
     groups: BTreeMap<(String, String), PodGroup>,
     zones: Vec<(ZoneKey, Vec<Name>)>,
-    /// Size by image, and the nodes that have it.
+    /// The size of each image, and the nodes that have it.
     images: BTreeMap<Name, (i64, BTreeSet<Name>)>,
     ttl: Option<Duration>,
-    /// An assume is a statement of fact: nothing is checked of it.
+    /// Assumes are accepted without a check.
     unchecked: bool,
-    /// How many events came.
+    /// The number of events folded.
     generation: u64,
     godel: Option<GodelConfig>,
     reservations: BTreeMap<(String, String), Reservation>,
     movements: BTreeMap<String, Movement>,
-    /// By placeholder, pod and node.
+    /// The reservations by placeholder, pod and node.
     places: BTreeMap<PlaceKey, Held>,
-    /// By victim: who preempts it, and until when that is so.
+    /// The preemptor of each marked victim, and the time until which the mark is valid.
     deletion_marks: BTreeMap<Uid, (Uid, Timestamp)>,
 }
 
-/// Why a pod goes.
+/// The reason for which a pod is removed.
 #[derive(Clone, Copy, PartialEq)]
-enum Why {
+enum LeaveReason {
     Deleted,
     Withdrawn,
 }
 
 impl Naive {
-    /// An empty cluster with a time to live for assumed pods.
+    /// Creates an empty cluster with a time to live for assumed pods.
     #[must_use]
     pub fn new(ttl: Option<Duration>) -> Naive {
         Naive { ttl: ttl.filter(|ttl| !ttl.is_zero()), ..Naive::default() }
     }
 
-    /// The same without a check of placements ([`CommitPolicy::Unchecked`]).
+    /// Disables the check of placements ([`CommitPolicy::Unchecked`]).
     ///
     /// [`CommitPolicy::Unchecked`]: super::CommitPolicy::Unchecked
     #[must_use]
@@ -82,13 +81,13 @@ impl Naive {
         Naive { unchecked: true, ..self }
     }
 
-    /// The same, still empty, as one of Gödel's schedulers.
+    /// Enables Gödel semantics for the still empty cluster.
     #[must_use]
     pub fn with_godel(self, config: GodelConfig) -> Naive {
         Naive { godel: Some(config), ..self }
     }
 
-    /// Folds one event, and says whether it was accepted.
+    /// Folds one event, and returns `true` if it was accepted.
     pub fn apply(&mut self, event: &Event) -> bool {
         self.generation += 1;
         let is_current = |decided_on: &Option<Generation>, now: u64| {
@@ -131,7 +130,7 @@ impl Naive {
                             .as_ref()
                             .is_none_or(|node| Some(node) == placed.pod.node_name.as_ref());
                     if fits {
-                        self.leave(uid, Why::Withdrawn);
+                        self.leave(uid, LeaveReason::Withdrawn);
                     }
                     fits
                 }
@@ -159,7 +158,7 @@ impl Naive {
                     })
                 });
                 if fits {
-                    self.leave(uid, Why::Deleted);
+                    self.leave(uid, LeaveReason::Deleted);
                 }
                 fits
             }
@@ -227,7 +226,7 @@ impl Naive {
             }
             Event::RemovePending(uid) => {
                 if self.pods.get(uid).is_some_and(|known| known.assumed) {
-                    self.leave(uid, Why::Deleted);
+                    self.leave(uid, LeaveReason::Deleted);
                 }
                 !uid.is_empty()
             }
@@ -237,7 +236,7 @@ impl Naive {
                 let due: Vec<Uid> =
                     self.pods.iter().filter(|(_, p)| due(p)).map(|(uid, _)| uid.clone()).collect();
                 for uid in due {
-                    self.leave(&uid, Why::Withdrawn);
+                    self.leave(&uid, LeaveReason::Withdrawn);
                 }
                 self.expire_places(*now);
                 self.deletion_marks.retain(|_, (_, until)| *until >= *now);
@@ -251,13 +250,13 @@ impl Naive {
                     Relist::Nodes(nodes) => {
                         let listed: BTreeSet<&Name> = nodes.iter().map(|n| &n.name).collect();
                         for node in nodes {
-                            // An image keeps the size that it was first seen with, so
-                            // putting a node again may change what listing does not.
+                            // An image keeps the size with which it was first seen, so putting an unchanged node again
+                            // could change the size although the relist reports no change.
                             if self.nodes.get(&node.name) != Some(node) {
                                 self.put_node(node);
                             }
                         }
-                        // In list order: one with an NMNode may move to the end of a zone.
+                        // Removal follows the list order, because a node with an NMNode may move to the end of a zone.
                         let gone: Vec<Name> = (self.order().into_iter().map(Name::from))
                             .filter(|n| self.nodes.contains_key(n) && !listed.contains(n))
                             .collect();
@@ -272,8 +271,8 @@ impl Naive {
         }
     }
 
-    /// A pod is placed here: not one with resource claims, and not where it does not
-    /// fit, unless nothing has happened since that was found out.
+    /// Assumes a pod, unless it has resource claims or does not fit. The fit is not checked if the decision was made on
+    /// the current version.
     fn assume(&mut self, pod: &Pod, is_current: bool) -> bool {
         let fits = placeable(pod)
             && pod.template.resource_claims.is_empty()
@@ -285,8 +284,8 @@ impl Naive {
         fits
     }
 
-    /// Whether the pod's node exists and has room for it beside its pods, but for the
-    /// one that holds the place which the pod takes, and those named.
+    /// Returns `true` if the pod's node exists and has room for the pod. The placeholder whose reservation the pod uses
+    /// and the pods in `without` are not counted.
     fn has_room(&self, pod: &Pod, without: &[Uid]) -> bool {
         let Some(name) = pod.node_name.as_ref().filter(|name| self.zone_of(name).is_some()) else {
             return false;
@@ -323,10 +322,10 @@ impl Naive {
             && !ports.any(|used| pod.template.host_ports.iter().any(|port| port.conflicts(used)))
     }
 
-    /// A scheduler's `AssumePod` with victims: in Gödel's cache they stay, and the
-    /// annotation of the pod marks them (preemption_store.go `podOp`); else they go.
+    /// Implements a scheduler's `AssumePod` with victims. In Gödel's cache the victims stay, and the pod's annotation
+    /// marks them (preemption_store.go `podOp`); otherwise they are removed.
     fn preempt(&mut self, pod: &Pod, victims: &[Uid], is_current: bool) -> bool {
-        let is_there = |uid: &Uid| {
+        let is_on_node = |uid: &Uid| {
             self.pods.get(uid).is_some_and(|known| {
                 known.pod.node_name == pod.node_name && !known.pod.template.is_placeholder()
             })
@@ -335,7 +334,7 @@ impl Naive {
         let fits = placeable(pod)
             && !self.pods.contains_key(&pod.uid)
             && distinct.len() == victims.len()
-            && victims.iter().all(is_there)
+            && victims.iter().all(is_on_node)
             && pod.template.resource_claims.is_empty()
             && (self.unchecked || is_current || self.has_room(pod, victims));
         if !fits {
@@ -343,7 +342,7 @@ impl Naive {
         }
         let mut pod = pod.clone();
         if self.godel.is_some() && !victims.is_empty() {
-            let named = |uid: &Uid| Victim {
+            let victim_of = |uid: &Uid| Victim {
                 namespace: Name::default(),
                 name: Name::default(),
                 uid: uid.to_string().into(),
@@ -351,11 +350,11 @@ impl Naive {
             let mut spec = (**pod.template).clone();
             spec.godel.get_or_insert_default().nominated_node = Some(NominatedNode {
                 node: pod.node_name.clone().unwrap_or_default(),
-                victims: victims.iter().map(named).collect(),
+                victims: victims.iter().map(victim_of).collect(),
             });
             pod.template = Template::new(spec);
         } else {
-            victims.iter().for_each(|victim| self.leave(victim, Why::Deleted));
+            victims.iter().for_each(|victim| self.leave(victim, LeaveReason::Deleted));
         }
         self.put(&pod, true);
         true
@@ -369,12 +368,12 @@ impl Naive {
         fits
     }
 
-    /// Puts a pod in the place of what is known of it, if anything is.
+    /// Replaces the known pod, if there is one.
     fn replace(&mut self, pod: &Pod) {
         let known = self.pods.remove(&pod.uid);
         let before = known.and_then(|known| self.taken(&known.pod));
-        let is_had = |key: &PlaceKey| self.places.get(key).is_some_and(|p| p.matched.is_none());
-        let takes = taken_by(pod).filter(|key| Some(key) != before.as_ref() && is_had(key));
+        let is_unused = |key: &PlaceKey| self.places.get(key).is_some_and(|p| p.matched.is_none());
+        let takes = taken_by(pod).filter(|key| Some(key) != before.as_ref() && is_unused(key));
         self.put(pod, false);
         if self.pods.get(&pod.uid).is_some_and(|placed| placed.elsewhere) {
             self.deletion_marks.remove(&pod.uid);
@@ -399,13 +398,13 @@ impl Naive {
         self.take_place(pod);
     }
 
-    /// The binder's `SetUnitSchedulingStatus`, once enough pods of a unit are bound.
+    /// Implements the binder's `SetUnitSchedulingStatus`, once enough pods of a unit are bound.
     fn schedule_unit_of(&mut self, uid: &Uid) {
         let is_kept = self.godel.as_ref().is_some_and(|config| config.unit_status);
         let Some(placed) = self.pods.get(uid).filter(|_| is_kept) else { return };
         let Some((namespace, name)) = placed.pod.group() else { return };
-        let is_bound = |it: &&Placed| {
-            it.pod.group() == Some((namespace, name)) && !it.binding && !it.elsewhere
+        let is_bound = |member: &&Placed| {
+            member.pod.group() == Some((namespace, name)) && !member.binding && !member.elsewhere
         };
         let bound = self.pods.values().filter(is_bound).count();
         let group = self.groups.get_mut(&(namespace.to_string(), name.to_string()));
@@ -415,13 +414,13 @@ impl Naive {
         }
     }
 
-    fn leave(&mut self, uid: &Uid, why: Why) {
+    fn leave(&mut self, uid: &Uid, reason: LeaveReason) {
         self.deletion_marks.remove(uid);
         let Some(Placed { pod, assumed, elsewhere, .. }) = self.pods.remove(uid) else { return };
         if !self.holds_places() || pod.template.is_placeholder() {
             return;
         }
-        if why == Why::Deleted && !assumed && !elsewhere {
+        if reason == LeaveReason::Deleted && !assumed && !elsewhere {
             let reserves = pod.template.godel.as_ref().is_some_and(|godel| godel.reserves);
             let is_placed = pod.node_name.as_ref().is_some_and(|node| {
                 self.nodes.contains_key(node) || self.nm_nodes.contains_key(node)
@@ -434,7 +433,7 @@ impl Naive {
         }
     }
 
-    /// The pod on the node that it counts on, if it counts on one.
+    /// Returns the pod with the node on which it is counted, if there is one.
     fn as_placed(&self, pod: &Pod) -> Pod {
         let mut placed = pod.clone();
         let Some(config) = &self.godel else { return placed };
@@ -452,9 +451,8 @@ impl Naive {
         placed
     }
 
-    /// Gödel's `UpdatePod`: the cached pod of the old uid goes, and the new object counts
-    /// where it is assumed or bound. The engine is stricter in one rule: a bound pod does
-    /// not move.
+    /// Implements Gödel's `UpdatePod`: the cached pod with the old uid is removed, and the new object is counted on the
+    /// node where it is assumed or bound. The engine is stricter in one rule: a bound pod cannot move.
     fn update_in_state(&mut self, old: &Uid, pod: &Pod) -> bool {
         let placed = self.as_placed(pod);
         if placed.node_name.as_ref().is_none_or(|node| node.is_empty()) {
@@ -465,7 +463,7 @@ impl Naive {
         });
         let fits = !old.is_empty() && placeable(&placed) && !moves;
         if fits && placed.uid != *old {
-            self.leave(old, Why::Deleted);
+            self.leave(old, LeaveReason::Deleted);
         }
         if fits {
             self.replace(&placed);
@@ -473,10 +471,9 @@ impl Naive {
         fits
     }
 
-    /// `UpdatePod` to an object that is neither assumed nor bound: the cached pod goes,
-    /// unless it was assumed here, because that object is older than our decision. An
-    /// object with another uid is not older: the pod of the old uid is gone. The engine
-    /// is stricter in one rule: a bound pod stays bound.
+    /// Implements `UpdatePod` to an object that is neither assumed nor bound: the cached pod is removed, unless this
+    /// scheduler assumed it, because then the object is older than the decision. An object with another uid is not
+    /// older: the pod with the old uid no longer exists. The engine is stricter in one rule: a bound pod stays bound.
     fn unplace(&mut self, old: &Uid, pod: &Pod) -> bool {
         let is_pending =
             !pod.uid.is_empty() && pod.node_name.as_ref().is_none_or(|node| node.is_empty());
@@ -488,19 +485,19 @@ impl Naive {
             self.deletion_marks.remove(&pod.uid);
         }
         if pod.uid != *old {
-            self.leave(old, Why::Deleted);
+            self.leave(old, LeaveReason::Deleted);
         } else if self.pods.get(old).is_some_and(|known| known.elsewhere) {
-            self.leave(old, Why::Withdrawn);
+            self.leave(old, LeaveReason::Withdrawn);
         }
         true
     }
 
     fn relist_pods(&mut self, pods: &[Pod]) {
-        // A pod without uid may be any of those that are not listed.
+        // A pod without a uid could be any of the pods that are not listed.
         let is_whole = pods.iter().all(|pod| !pod.uid.is_empty());
         for listed in pods {
             let pod = self.as_placed(listed);
-            // A list is an update of each object on it (client-go, `Replace`).
+            // A relist updates each listed object (client-go, `Replace`).
             if self.godel.is_some() && pod.node_name.as_ref().is_none_or(|node| node.is_empty()) {
                 self.unplace(&listed.uid, listed);
                 continue;
@@ -522,7 +519,7 @@ impl Naive {
             let gone: Vec<Uid> =
                 self.pods.iter().filter(gone).map(|(uid, _)| uid.clone()).collect();
             for uid in gone {
-                self.leave(&uid, Why::Deleted);
+                self.leave(&uid, LeaveReason::Deleted);
             }
         }
     }
@@ -555,7 +552,7 @@ impl Naive {
         known
     }
 
-    /// `SetNodePartition` of what there is of the node.
+    /// Implements `SetNodePartition` for the existing objects of the node.
     fn assign_node(&mut self, name: &Name, change: impl Fn(&mut Option<Name>)) -> bool {
         let node = self.nodes.get_mut(name).map(|node| &mut Arc::make_mut(node).scheduler);
         let nm_node = self.nm_nodes.get_mut(name);
@@ -613,7 +610,7 @@ impl Naive {
     }
 
     fn relist_objects(&mut self, kind: ObjectKind, objects: &[Object]) {
-        let good = |object: &&Object| object.kind() == kind;
+        let is_of_kind = |object: &&Object| object.kind() == kind;
         if kind == ObjectKind::Reservation {
             for object in objects {
                 if let Object::Reservation(reservation) = object {
@@ -622,8 +619,8 @@ impl Naive {
             }
             let all = objects.iter().all(|object| object.kind() == kind);
             let is_listed = |(namespace, name): &(String, String)| {
-                let is_it = |o: &Object| *o.namespace() == **namespace && **o.name() == **name;
-                objects.iter().any(is_it)
+                let is_equal = |o: &Object| *o.namespace() == **namespace && **o.name() == **name;
+                objects.iter().any(is_equal)
             };
             let gone: Vec<(String, String)> =
                 self.reservations.keys().filter(|key| !is_listed(key)).cloned().collect();
@@ -638,20 +635,20 @@ impl Naive {
                     self.put_movement(movement);
                 }
             }
-            if objects.iter().all(|object| good(&object)) {
+            if objects.iter().all(|object| is_of_kind(&object)) {
                 let listed = |name: &str| objects.iter().any(|object| **object.name() == *name);
                 self.movements.retain(|name, _| listed(name));
             }
             return;
         }
-        objects.iter().filter(good).for_each(|object| self.put_part(object));
-        if !objects.iter().all(|object| good(&object)) {
+        objects.iter().filter(is_of_kind).for_each(|object| self.put_part(object));
+        if !objects.iter().all(|object| is_of_kind(&object)) {
             return;
         }
-        let in_none = |name: &Name| (String::new(), name.to_string());
+        let cluster_scoped = |name: &Name| (String::new(), name.to_string());
         let known: Vec<(String, String)> = match kind {
-            ObjectKind::NmNode => self.nm_nodes.keys().map(in_none).collect(),
-            ObjectKind::CustomNodeResource => self.custom.keys().map(in_none).collect(),
+            ObjectKind::NmNode => self.nm_nodes.keys().map(cluster_scoped).collect(),
+            ObjectKind::CustomNodeResource => self.custom.keys().map(cluster_scoped).collect(),
             ObjectKind::PodDisruptionBudget => self.budgets.keys().cloned().collect(),
             ObjectKind::PodGroup => self.groups.keys().cloned().collect(),
             _ => {
@@ -660,20 +657,20 @@ impl Naive {
             }
         };
         for (namespace, name) in known {
-            let is_it = |o: &Object| *o.namespace() == *namespace && **o.name() == *name;
-            if !objects.iter().any(is_it) {
+            let is_listed = |o: &Object| *o.namespace() == *namespace && **o.name() == *name;
+            if !objects.iter().any(is_listed) {
                 self.delete_object(&ObjectKey { kind, namespace, name });
             }
         }
     }
 
-    /// The zone that a node is listed in: its Node's, else its NMNode's.
+    /// Returns the zone in which a node is listed: its Node's, otherwise its NMNode's.
     fn zone_of(&self, name: &Name) -> Option<ZoneKey> {
         let own = self.nodes.get(name).map(|node| &node.zone);
         own.or_else(|| self.nm_nodes.get(name).map(|nm_node| &nm_node.zone)).cloned()
     }
 
-    /// Makes a change; a node that is listed elsewhere then is at the end there.
+    /// Applies a change. A node whose zone changes is appended to the list of its new zone.
     fn rezone(&mut self, name: &Name, change: impl FnOnce(&mut Naive)) {
         let before = self.zone_of(name);
         change(self);

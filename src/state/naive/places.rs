@@ -1,4 +1,4 @@
-//! Places that are held: what Reservations and pods do to them, by walking all of them.
+//! Reservations: the effects of Reservation objects and pods on them, computed by iterating over all of them.
 
 use crate::model::{Pod, Reservation, ReservationPhase, Timestamp, Uid};
 
@@ -16,7 +16,7 @@ pub(super) struct Held {
 }
 
 impl Naive {
-    /// The place on its node that a pod took.
+    /// Returns the reservation on its node that the pod uses.
     pub(super) fn taken(&self, pod: &Pod) -> Option<PlaceKey> {
         let node = pod.node_name.as_deref()?;
         let is_taken = |(key, place): &(&PlaceKey, &Held)| {
@@ -116,8 +116,8 @@ impl Naive {
     }
 
     pub(super) fn drop_place_of(&mut self, key: &PlaceKey, reservation: &Reservation) {
-        let is_about = |p: &Held| p.confirmed || p.pod.uid == reservation.pod.uid;
-        if self.places.get(key).is_some_and(is_about) {
+        let applies = |p: &Held| p.confirmed || p.pod.uid == reservation.pod.uid;
+        if self.places.get(key).is_some_and(applies) {
             self.drop_place(key);
         }
     }
@@ -163,7 +163,7 @@ impl Naive {
                 placed.deadline = Some(Timestamp(now.0 + ttl.as_nanos() as i64));
             }
         }
-        // The shorter of the time of assumed pods and that of reservations.
+        // The shorter of the time to live of assumed pods and that of reservations applies.
         let ttl = config.and_then(|config| config.reservations).filter(|ttl| !ttl.is_zero());
         let Some(ttl) = ttl.into_iter().chain(self.ttl).min() else { return };
         for place in self.places.values_mut().filter(|place| place.waits) {
@@ -188,7 +188,7 @@ fn key_of(held: &Reservation) -> PlaceKey {
     (held.placeholder().to_owned(), held.pod.key().to_string(), node)
 }
 
-/// The place that a pod takes where it is, if that is held.
+/// Returns the reservation that a pod uses on its node, if it exists.
 pub(super) fn taken_by(pod: &Pod) -> Option<PlaceKey> {
     let holder = pod.template.godel.as_ref()?.matched_placeholder.as_ref()?;
     let placeholder = pod.template.reservation_placeholder()?;

@@ -1,5 +1,4 @@
-//! What Gödel's annotations make of pods that come, and what its stores hear of pods and
-//! Movements.
+//! Applies Gödel's annotations to incoming pods, and updates Gödel's stores when pods and Movements change.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -21,20 +20,20 @@ use crate::snapshot::godel::{
 };
 use crate::snapshot::node_info::PodInfo;
 
-/// Most victims that a pod may name.
+/// Maximum number of victims that a pod may name.
 const LONGEST: usize = u16::MAX as usize;
 
 impl Draft {
-    /// Keeps Gödel's stores from now on. Nothing is placed yet.
+    /// Enables Gödel's stores. Must be called before any pod is placed.
     pub(crate) fn keep_stores(&mut self, config: GodelConfig) {
         self.cluster.godel = Some(triomphe::Arc::new(Stores::new(config)));
     }
 
-    /// The stores, copied first where a version shares them.
+    /// Returns the stores for writing. They are copied first if a version shares them.
     pub(in crate::snapshot) fn stores(&mut self) -> Option<&mut Stores> {
         let stores = self.cluster.godel.as_mut()?;
         if !stores.is_unique() {
-            // The configuration, all places, and the pointers to the others.
+            // The configuration, the reservations, and the pointers to the other stores.
             let counts = 1
                 + stores.reservations.as_ref().map_or(0, |_| Reservations::COUNTS)
                 + usize::from(stores.movements.is_some())
@@ -45,7 +44,7 @@ impl Draft {
         Some(triomphe::Arc::make_mut(stores))
     }
 
-    /// Whether the pod was decided on for a movement that wants nobody on `node` any more.
+    /// Returns whether the pod was decided on for a movement that requests no more pods on `node`.
     pub(crate) fn lacks_suggestion(&self, pod: &Pod, node: &str) -> bool {
         let Some(movements) = self.cluster.movements() else { return false };
         let movement = pod.template.godel.as_ref().and_then(|godel| godel.movement.as_ref());
@@ -54,8 +53,8 @@ impl Draft {
         suggestion.is_none_or(|suggestion| suggestion.available() == 0)
     }
 
-    /// The pod as it counts: one that a scheduler of our type has assumed, on the node
-    /// that it was assumed or nominated to; a bound one without what led there.
+    /// Returns the pod in the form in which it is placed. A pod that a scheduler of our type has assumed is on the node
+    /// that it was assumed on or nominated to. A bound pod loses the annotations of its earlier states.
     pub(crate) fn as_placed<'p>(&self, pod: &'p Pod) -> Cow<'p, Pod> {
         let (Some(stores), Some(godel)) = (&self.cluster.godel, &pod.template.godel) else {
             return Cow::Borrowed(pod);
@@ -78,21 +77,21 @@ impl Draft {
 }
 
 impl Draft {
-    /// The pod as Gödel's schedulers assume one that preempts others: nominated to its
-    /// node, in place of these victims, which are known. Without [`GodelConfig`], or
-    /// victims, the pod as it is. O(victims × log n).
+    /// Returns the pod in the form in which Gödel's schedulers assume a preemptor: nominated to its node, with the
+    /// given victims, which must be placed. Returns the pod unchanged without [`GodelConfig`] or without victims.
+    /// O(victims × log n).
     pub(crate) fn nominated<'p>(&self, pod: &'p Pod, node: &Name, victims: &[Uid]) -> Cow<'p, Pod> {
         if self.cluster.godel.is_none() || victims.is_empty() {
             return Cow::Borrowed(pod);
         }
-        let named = |uid: &Uid| {
+        let victim = |uid: &Uid| {
             let victim = self.pod(uid)?;
             let (namespace, name) = (victim.namespace().clone(), victim.name().into());
             Some(Victim { namespace, name, uid: uid.to_string().into() })
         };
         let to = NominatedNode {
             node: node.clone(),
-            victims: victims.iter().filter_map(named).collect(),
+            victims: victims.iter().filter_map(victim).collect(),
         };
         let godel = pod.template.godel.as_ref();
         if godel.and_then(|godel| godel.nominated_node.as_ref()) == Some(&to) {
@@ -106,7 +105,7 @@ impl Draft {
 }
 
 impl Draft {
-    /// The marks of pods to be deleted, copied first where a version shares them.
+    /// Returns the deletion marks for writing. They are copied first if a version shares them.
     fn deletion_marks(&mut self) -> Option<&mut DeletionMarks> {
         let marks = self.stores()?.deletion_marks.as_mut()?;
         if !marks.is_unique() {
@@ -115,10 +114,13 @@ impl Draft {
         Some(triomphe::Arc::make_mut(marks))
     }
 
-    /// Whether a pod can be marked as one to be deleted.
+    /// Checks that a pod can be marked for deletion.
     pub(crate) fn check_mark(&self, victim: &Uid) -> Result<(), EventError> {
         let Some(marks) = self.cluster.deletion_marks() else {
-            return Err(EventError::NotKept { store: "deletion marks", field: "deletion_marks" });
+            return Err(EventError::NotKept {
+                store: "deletion marks".into(),
+                field: "deletion_marks".into(),
+            });
         };
         match self.pod(victim).filter(|known| known.state() == PodState::Bound) {
             None => Err(EventError::NotBound { uid: victim.clone() }),
@@ -130,7 +132,7 @@ impl Draft {
         }
     }
 
-    /// Marks a pod that was checked as one to be deleted. O(log n).
+    /// Marks a pod for deletion, after [`Draft::check_mark`] has succeeded. O(log n).
     pub(crate) fn mark(&mut self, mark: DeletionMark) {
         let generation = self.cluster.generation;
         if let Some(marks) = self.deletion_marks() {
@@ -138,7 +140,7 @@ impl Draft {
         }
     }
 
-    /// Removes a pod's mark, if it has one. O(log n).
+    /// Removes the deletion mark of a pod, if it has one. O(log n).
     pub(crate) fn unmark(&mut self, victim: &Uid) {
         let generation = self.cluster.generation;
         if self.cluster.deletion_marks().is_some_and(|marks| marks.is_marked(victim))
@@ -148,7 +150,7 @@ impl Draft {
         }
     }
 
-    /// A pod went, or its object changed: only a bound pod stays marked. O(log n).
+    /// Removes the deletion mark of a pod that was removed or is no longer bound. O(log n).
     pub(crate) fn unmark_unless_bound(&mut self, victim: &Uid) {
         if self.cluster.deletion_marks().is_none_or(DeletionMarks::is_empty) {
             return;
@@ -159,7 +161,7 @@ impl Draft {
         }
     }
 
-    /// Removes the marks whose time has passed. O(marks).
+    /// Removes the deletion marks that have expired. O(marks).
     pub(crate) fn expire_deletion_marks(&mut self, now: Timestamp) {
         let Some(marks) = self.cluster.deletion_marks() else { return };
         let over = marks.iter().filter(|mark| mark.until < now);
@@ -169,7 +171,7 @@ impl Draft {
     }
 }
 
-/// What a pod makes its stores say while it is on its node.
+/// The contribution of a pod to the stores while it is on its node.
 pub(in crate::snapshot) struct Said {
     uid: Uid,
     node: Name,
@@ -177,7 +179,7 @@ pub(in crate::snapshot) struct Said {
 }
 
 impl Draft {
-    /// What Movements suggest, copied first where a version shares it.
+    /// Returns the movement store for writing. It is copied first if a version shares it.
     fn movements(&mut self) -> Option<&mut Movements> {
         let movements = self.stores()?.movements.as_mut()?;
         if !movements.is_unique() {
@@ -186,7 +188,7 @@ impl Draft {
         Some(triomphe::Arc::make_mut(movements))
     }
 
-    /// The marks of victims, copied first where a version shares them.
+    /// Returns the preemption marks for writing. They are copied first if a version shares them.
     fn preemption_marks(&mut self) -> Option<&mut PreemptionMarks> {
         let marks = self.stores()?.preemption_marks.as_mut()?;
         if !marks.is_unique() {
@@ -195,46 +197,44 @@ impl Draft {
         Some(triomphe::Arc::make_mut(marks))
     }
 
-    /// What a pod that is about to go makes its stores say; none where it says nothing
-    /// that is kept.
+    /// Returns the contribution of a pod that is about to be removed, or `None` if it contributes nothing.
     pub(in crate::snapshot) fn said_by(&self, pod: &PodInfo<'_>) -> Option<Said> {
         let template = pod.template();
-        self.hears_of(template).then(|| Said {
+        self.contributes(template).then(|| Said {
             uid: pod.uid(),
             node: pod.node().name().clone(),
             template: template.clone(),
         })
     }
 
-    /// A pod has come to a node: what it says there goes into the stores. O(log n + pods
-    /// of the node), and what it says.
+    /// Adds the contribution of a pod that was placed on a node.
+    /// O(log n + pods of the node + size of the contribution).
     pub(in crate::snapshot) fn say(&mut self, pod: &Pod, node: &Name) {
-        if self.hears_of(&pod.template) {
-            self.tell(&pod.uid, &pod.template, node, true);
+        if self.contributes(&pod.template) {
+            self.update_stores(&pod.uid, &pod.template, node, true);
         }
     }
 
-    /// A pod is gone from its node, and what it said goes with it. O(log n + pods of the
-    /// node), and what it said.
+    /// Removes the contribution of a pod that left its node. O(log n + pods of the node + size of the contribution).
     pub(in crate::snapshot) fn unsay(&mut self, said: &Said) {
-        self.tell(&said.uid, &said.template, &said.node, false);
+        self.update_stores(&said.uid, &said.template, &said.node, false);
     }
 
-    /// Whether the stores have room for what one more pod says.
+    /// Returns whether the stores have room for the contribution of one more pod.
     pub(in crate::snapshot) fn stores_have_room(&self) -> bool {
         let Some(stores) = &self.cluster.godel else { return true };
         stores.movements.as_ref().is_none_or(|movements| movements.has_room(1))
             && stores.preemption_marks.as_ref().is_none_or(|marks| marks.has_room(LONGEST))
     }
 
-    /// Whether a pod names more victims than are kept of one.
+    /// Returns whether a pod names more victims than the store supports.
     pub(in crate::snapshot) fn has_too_many_victims(&self, template: &Template) -> bool {
         let nominated = || template.godel.as_ref()?.nominated_node.as_ref();
         self.cluster.preemption_marks().is_some()
             && nominated().is_some_and(|nominated| nominated.victims.len() > LONGEST)
     }
 
-    fn hears_of(&self, template: &Template) -> bool {
+    fn contributes(&self, template: &Template) -> bool {
         let (Some(stores), Some(godel)) = (&self.cluster.godel, &template.godel) else {
             return false;
         };
@@ -242,15 +242,15 @@ impl Draft {
             || (stores.preemption_marks.is_some() && godel.nominated_node.is_some())
     }
 
-    /// The one way in and out, so that what goes is what came.
-    fn tell(&mut self, uid: &Uid, template: &Template, node: &Name, comes: bool) {
+    /// Adds or removes a contribution. Both go through this function, so exactly what was added is removed.
+    fn update_stores(&mut self, uid: &Uid, template: &Template, node: &Name, is_added: bool) {
         let generation = self.cluster.generation;
         let Some(godel) = &template.godel else { return };
         if let (Some(movement), Some(owner)) = (&godel.movement, template.owner_key())
             && let Some(movements) = self.movements()
         {
             let id = SuggestionId { movement, owner: &owner, node };
-            if comes {
+            if is_added {
                 movements.follow(id, uid, generation);
             } else {
                 movements.unfollow(id, uid, generation);
@@ -259,7 +259,7 @@ impl Draft {
         if let Some(nominated) = godel.nominated_node.as_ref().filter(|to| to.node == *node)
             && let Some(marks) = self.preemption_marks()
         {
-            if comes {
+            if is_added {
                 marks.mark(nominated, uid, generation);
             } else {
                 marks.unmark(nominated, uid, generation);
@@ -269,14 +269,14 @@ impl Draft {
 }
 
 impl Draft {
-    /// Whether a Movement can be put.
+    /// Checks that a Movement can be put.
     pub(in crate::snapshot) fn check_movement(&self, new: &Movement) -> Result<(), EventError> {
         let nodes = new.owners.iter().map(|owner| owner.nodes.len()).sum();
         let has_room = self.cluster.movements().is_none_or(|movements| movements.has_room(nodes));
         if has_room { Ok(()) } else { Err(EventError::Full) }
     }
 
-    /// A Movement that was put is new, or takes the place of another.
+    /// Applies a Movement that is new or replaces another.
     pub(in crate::snapshot) fn declare(&mut self, old: Option<&Movement>, new: &Movement) {
         if self.cluster.movements().is_none() {
             return;
@@ -287,7 +287,7 @@ impl Draft {
         }
     }
 
-    /// A Movement is gone.
+    /// Applies the removal of a Movement.
     pub(in crate::snapshot) fn retract(&mut self, old: &Movement) {
         if self.cluster.movements().is_none() {
             return;

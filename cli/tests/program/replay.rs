@@ -1,12 +1,10 @@
 //! A replay makes the same decisions for the same input and seed with any number of
 //! threads, and its figures are consistent.
 
-mod common;
-
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use common::{file, portolan};
+use crate::common::{file, portolan};
 use serde_json::Value;
 
 fn replay(arguments: &[&str]) -> Value {

@@ -1,9 +1,7 @@
 //! `dump` and `audit`, with and without Gödel semantics, and the reservations that `what-if`
 //! and `replay` respect.
 
-mod common;
-
-use common::{file, portolan};
+use crate::common::{file, portolan};
 use serde_json::Value;
 
 /// A machine with a kubelet, a node manager and reclaimed resources; a machine with a node

@@ -1,8 +1,6 @@
 //! The metrics say what became of pods, under kube-scheduler's names.
 
-#![cfg(feature = "metrics")]
-
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -17,6 +15,9 @@ use portolan::scheduler::{
     Attempt, InMemoryBinder, InMemoryEvictor, Placement, Profiles, SchedulingLoop,
 };
 use portolan::{CommitPolicy, Config, Engine};
+use prometheus_client::encoding::text::encode;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::registry::Registry;
 
 const GI: i64 = 1 << 30;
 
@@ -104,6 +105,32 @@ fn check(values: &BTreeMap<String, f64>, expected: &[(&str, f64)]) {
 }
 
 const PROFILE: &str = "profile=\"default-scheduler\"";
+
+#[test]
+fn a_registry_of_the_program_has_its_own_families_and_ours_once() {
+    let mut bench = Bench::new();
+    let (mut registry, requests) = (Registry::default(), Counter::<u64>::default());
+    registry.register("http_requests", "Requests", requests.clone());
+    bench.metrics.register(&mut registry);
+    bench.pending(pod("a").cpu(600));
+    bench.settle(1);
+    requests.inc();
+    bench.values();
+    let mut text = String::new();
+    encode(&mut text, &registry).unwrap();
+    let families = |text: &str| -> Vec<String> {
+        text.lines().filter(|line| line.starts_with("# TYPE ")).map(str::to_owned).collect()
+    };
+    let found = families(&text);
+    assert_eq!(found.len(), found.iter().collect::<BTreeSet<_>>().len(), "{text}");
+    let mut expected = families(&bench.metrics.encode());
+    expected.insert(0, "# TYPE http_requests counter".into());
+    assert_eq!(found, expected);
+    assert!(text.contains("\nhttp_requests_total 1\n"), "{text}");
+    let scheduled =
+        format!("scheduler_schedule_attempts_total{{result=\"scheduled\",{PROFILE}}} 1");
+    assert!(text.contains(&scheduled), "{text}");
+}
 
 #[test]
 fn pods_are_counted_by_what_became_of_them() {

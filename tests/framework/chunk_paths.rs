@@ -8,9 +8,9 @@ use portolan::model::{LabelSelector, Pod, pod};
 use portolan::{Config, Engine};
 use proptest::prelude::*;
 
-#[path = "../fuzz/targets/checks.rs"]
+#[path = "../../fuzz/targets/checks.rs"]
 mod checks;
-#[path = "../fuzz/targets/draw/mod.rs"]
+#[path = "../../fuzz/targets/draw/mod.rs"]
 mod draw;
 
 use checks::{adds_up, decided_by_nodes, same_of_chunks_and_nodes, told_is_made_anew};

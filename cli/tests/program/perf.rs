@@ -1,9 +1,6 @@
 //! The figures of `perf sched` for gangs are consistent.
 
-#[allow(dead_code, reason = "these tests read no file")]
-mod common;
-
-use common::portolan;
+use crate::common::portolan;
 use serde_json::Value;
 
 fn sched(arguments: &[&str]) -> Value {

@@ -1,9 +1,7 @@
 //! `portolan what-if`: drains and their rules, added nodes, room for more pods, and nodes
 //! that can be emptied.
 
-mod common;
-
-use common::{file, portolan};
+use crate::common::{file, portolan};
 use serde_json::{Value, json};
 
 fn node(name: &str) -> Value {

@@ -3,9 +3,9 @@
 
 use proptest::prelude::*;
 
-#[path = "../fuzz/targets/events.rs"]
+#[path = "../../fuzz/targets/events.rs"]
 mod events;
-#[path = "../fuzz/targets/machine.rs"]
+#[path = "../../fuzz/targets/machine.rs"]
 mod machine;
 
 use events::Op;

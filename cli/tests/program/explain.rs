@@ -1,9 +1,7 @@
 //! An explanation contains kube-scheduler's message, the shortfall of each node, and
 //! changes that make the pod fit.
 
-mod common;
-
-use common::{file, portolan};
+use crate::common::{Run, file, portolan};
 use serde_json::Value;
 
 const CLUSTER: &[u8] = b"apiVersion: v1
@@ -16,7 +14,7 @@ items:
 - {apiVersion: v1, kind: Pod, metadata: {name: new, namespace: d}, spec: {nodeSelector: {disktype: ssd}, containers: [{name: c, resources: {requests: {cpu: '2'}}}]}}
 ";
 
-fn explain(test: &str, arguments: &[&str]) -> common::Run {
+fn explain(test: &str, arguments: &[&str]) -> Run {
     let cluster = file(test, "cluster.yaml", CLUSTER);
     portolan(&[&["explain", "--cluster", &cluster], arguments].concat())
 }

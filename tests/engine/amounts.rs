@@ -105,7 +105,7 @@ fn a_negative_part_of_a_request_is_refused_whatever_the_sum_is() {
 #[test]
 fn nodes_and_their_parts_need_names() {
     let mut writer = writer(true);
-    let nameless = |kind| EventError::EmptyName { kind };
+    let nameless = |kind: &'static str| EventError::EmptyName { kind: kind.into() };
     assert_eq!(writer.add_node(node("").build()).unwrap_err(), nameless("Node"));
     let part = writer.put_object(NmNode::new("")).unwrap_err();
     assert_eq!(part, nameless("NMNode"));

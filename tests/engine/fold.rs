@@ -1,12 +1,10 @@
 //! The fold against the naive one: at every generation equal, held snapshots
 //! and forks never change, the audit is clean.
 
-mod events;
-
 use std::sync::Arc;
 use std::time::Duration;
 
-use events::{NodeSeed, Op, Seed, event};
+use crate::events::{self, NodeSeed, Op, Seed, event};
 use portolan::snapshot::{ChangeKind, ChangedSince, Cluster, Dump, GodelConfig, Snapshot};
 use portolan::state::naive::Naive;
 use portolan::state::{CommitPolicy, State};

@@ -521,7 +521,8 @@ fn only_bound_pods_are_marked_for_deletion() {
         assert_eq!(writer.mark_for_deletion(victim, preemptor, at(0)), empty);
         assert_eq!(writer.unmark_for_deletion(victim, preemptor), empty);
     }
-    let off = EventError::NotKept { store: "deletion marks", field: "deletion_marks" };
+    let off =
+        EventError::NotKept { store: "deletion marks".into(), field: "deletion_marks".into() };
     let mut without = full(false);
     assert_eq!(without.mark_for_deletion(&v, &a, at(0)), Err(off.clone()));
     assert_eq!(without.unmark_for_deletion(&v, &a), Err(off));

@@ -1,11 +1,9 @@
 //! With the scheduling queue, pods wait, are preempted and run for their durations; metrics
 //! and charts agree with the result.
 
-mod common;
-
 use std::fmt::Write;
 
-use common::{file, portolan};
+use crate::common::{file, portolan};
 use serde_json::Value;
 
 const COLUMNS: &str =

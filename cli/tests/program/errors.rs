@@ -1,11 +1,9 @@
 //! An invalid input ends the program with status 2, without output, and with an error that
 //! names the file, the line if known, and the remedy.
 
-mod common;
-
 use std::io::Write;
 
-use common::{file, portolan};
+use crate::common::{file, portolan};
 
 const NODES: &str = "sn,cpu_milli,memory_mib,gpu,model\nn1,8000,1000,0,\n";
 const PODS: &str = "name,cpu_milli,memory_mib,num_gpu,gpu_milli\np1,100,100,0,0\n";

@@ -1,8 +1,6 @@
 //! `portolan compare` reports differences, imbalance and fragmentation correctly.
 
-mod common;
-
-use common::{Run, file, portolan};
+use crate::common::{Run, file, portolan};
 use serde_json::{Value, json};
 
 /// Prefers the most allocated nodes.

@@ -144,5 +144,5 @@ fn a_binder_of_an_engine_that_is_gone_says_so() {
     let binder = InMemoryBinder::new(engine.clone());
     drop(engine);
     let error = binder.bind(&pod("a").build(), &"n".into()).unwrap_err();
-    assert_eq!(error, "the engine is gone: keep a handle to it for as long as pods are bound");
+    assert_eq!(error, "the engine is gone: keep a handle to it while pods are being bound");
 }

@@ -1,11 +1,9 @@
 //! Matching vectors pass. Other vectors fail with the operation, the field, the expected
 //! value and the found value.
 
-mod common;
+use std::path::{Path, PathBuf};
 
-use std::path::Path;
-
-use common::{file, portolan};
+use crate::common::{file, portolan};
 use serde_json::{Value, json};
 
 fn pod(uid: &str) -> Value {
@@ -96,4 +94,56 @@ fn the_cache_vectors_agree() {
     let run = portolan(&["conformance", &path.to_string_lossy()]);
     println!("{}", run.out);
     assert_eq!(run.code, 0, "{}{}", run.out, run.err);
+}
+
+/// The vectors of this repository, in alphabetical order.
+fn vectors_of_the_tree() -> Vec<PathBuf> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/vectors");
+    let entries = std::fs::read_dir(folder).expect("the folder can be read");
+    let paths = entries.map(|entry| entry.expect("the folder can be read").path());
+    let mut files: Vec<PathBuf> =
+        paths.filter(|path| path.extension().is_some_and(|it| it == "jsonl")).collect();
+    files.sort();
+    files
+}
+
+#[test]
+fn the_vectors_of_the_tree_agree() {
+    let files = vectors_of_the_tree();
+    assert_eq!(files.len(), 5, "{files:?}");
+    for file in files {
+        let run = portolan(&["conformance", &file.to_string_lossy(), "--strict"]);
+        assert_eq!(run.code, 0, "{}{}", run.out, run.err);
+        assert!(!run.out.contains(" 0 passed"), "{}", run.out);
+    }
+}
+
+#[test]
+fn one_altered_answer_of_the_tree_fails() {
+    for path in vectors_of_the_tree() {
+        let text = std::fs::read_to_string(&path).expect("the vectors are UTF-8");
+        let mut scenarios: Vec<Value> =
+            text.lines().map(|line| serde_json::from_str(line).expect("JSON lines")).collect();
+        let scenario = scenarios.last_mut().expect("a scenario");
+        alter(scenario);
+        let lines: Vec<String> = scenarios.iter().map(Value::to_string).collect();
+        let name = path.file_name().and_then(|name| name.to_str()).expect("a name in UTF-8");
+        let altered = file("altered", name, lines.join("\n").as_bytes());
+        let run = portolan(&["conformance", &altered]);
+        assert_eq!(run.code, 1, "{}{}", run.out, run.err);
+        assert!(run.out.contains(" 1 failed\n"), "{}", run.out);
+    }
+}
+
+/// Changes one answer of a scenario.
+fn alter(scenario: &mut Value) {
+    if let Some(op) = scenario.get_mut("ops").and_then(|ops| ops.get_mut(0)) {
+        op["podCount"] = json!(7);
+    } else if let Some(eligible) = scenario["cases"][0].get_mut("eligible") {
+        *eligible = json!(false);
+    } else {
+        let nodes = scenario["cases"][0]["nodes"].as_object_mut().expect("verdicts on nodes");
+        let verdict = nodes.values_mut().next().expect("a verdict");
+        *verdict = json!({"code": "Unschedulable", "plugin": "NodePorts", "reasons": ["altered"]});
+    }
 }

@@ -1,12 +1,10 @@
 //! The index of who could go from a node against what it is an index of: at every
 //! generation, in held snapshots and in forks.
 
-mod events;
-
 use std::cmp::Reverse;
 use std::sync::Arc;
 
-use events::{Op, event};
+use crate::events::{self, Op, event};
 use portolan::model::{
     CustomNodeResource, GodelPod, MilliCpu, Pod, PodClass, PodState, Quantity, ResourceList,
     Resources, Scalars, Timestamp, Uid, node, pod,

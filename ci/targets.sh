@@ -1,0 +1,16 @@
+#!/usr/bin/env bash
+# The library builds without warnings on other targets: wasm32, a 32-bit one, and ARM. A target is installed if that is
+# possible here.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+export RUSTFLAGS="-D warnings"
+for target in wasm32-unknown-unknown i686-unknown-linux-gnu aarch64-unknown-linux-gnu; do
+    rustup target list --installed 2>/dev/null | grep -qx "$target" ||
+        timeout 120 rustup target add "$target" >/dev/null 2>&1 || true
+    if rustup target list --installed 2>/dev/null | grep -qx "$target"; then
+        CARGO_TARGET_DIR=target/targets cargo check --quiet --locked --target "$target" -p portolan -p portolan-publish --all-features
+        echo "$target: no warnings"
+    else
+        echo "SKIPPED: the target $target cannot be installed here; nothing was built for it"
+    fi
+done

@@ -1,0 +1,16 @@
+//! Runs the program and checks what it prints.
+//!
+//! One binary, because each binary links the whole library. Two tests have one of their own: `hostile` replaces the
+//! allocator by one that counts, and `fuzz_corpus` mounts sources of the program and of the fuzz targets at the root of
+//! its crate, and runs under a name that `ci/fuzz-replay.sh` shares between packages.
+
+mod common;
+mod compare;
+mod conformance;
+mod errors;
+mod explain;
+mod inspect;
+mod perf;
+mod queued_replay;
+mod replay;
+mod what_if;

@@ -1,0 +1,232 @@
+//! Serialized forms of types with invariants: what is written, and how the invariant is made anew when it is read.
+//!
+//! Text comes from files, so nothing derived is trusted: a template is hashed, lists are sorted, and a zone is taken
+//! from the labels. Whatever a caller can build by hand can be written and read, too, including what the engine refuses:
+//! a replay must refuse the same events.
+
+use std::collections::BTreeMap;
+use std::str::FromStr;
+
+use serde::de::{Deserialize, Deserializer, Error};
+use serde::ser::{Serialize, Serializer};
+
+use super::{
+    Image, InTreePlugin, Labels, MicroTopology, Name, NodeLabels, NodeResources, Operator, PodSpec,
+    Quantity, ResourceList, Resources, Scalars, Taint, Template, Uid, Usage, ZoneKey,
+};
+
+/// A node without its zone.
+#[derive(serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Node {
+    name: Name,
+    labels: NodeLabels,
+    allocatable: Resources,
+    allowed_pods: i64,
+    capacity: Option<Box<NodeResources>>,
+    taints: Box<[Taint]>,
+    unschedulable: bool,
+    images: Box<[Image]>,
+    #[serde(deserialize_with = "sorted")]
+    declared_features: Box<[Name]>,
+    scheduler: Option<Name>,
+    resource_version: u64,
+}
+
+impl From<Node> for super::Node {
+    fn from(node: Node) -> super::Node {
+        super::Node {
+            zone: ZoneKey::of(&node.labels),
+            name: node.name,
+            labels: node.labels,
+            allocatable: node.allocatable,
+            allowed_pods: node.allowed_pods,
+            capacity: node.capacity,
+            taints: node.taints,
+            unschedulable: node.unschedulable,
+            images: node.images,
+            declared_features: node.declared_features,
+            scheduler: node.scheduler,
+            resource_version: node.resource_version,
+        }
+    }
+}
+
+/// An NMNode without its zone.
+#[derive(serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct NmNode {
+    name: Name,
+    labels: NodeLabels,
+    taints: Box<[Taint]>,
+    capacity: ResourceList,
+    allocatable: ResourceList,
+    scheduler: Option<Name>,
+    resource_version: u64,
+}
+
+impl From<NmNode> for super::NmNode {
+    fn from(node: NmNode) -> super::NmNode {
+        super::NmNode {
+            zone: ZoneKey::of(&node.labels),
+            name: node.name,
+            labels: node.labels,
+            taints: node.taints,
+            capacity: node.capacity,
+            allocatable: node.allocatable,
+            scheduler: node.scheduler,
+            resource_version: node.resource_version,
+        }
+    }
+}
+
+/// A requirement whose values may be in any order.
+#[derive(serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Requirement {
+    key: Name,
+    operator: Operator,
+    values: Vec<Name>,
+}
+
+impl From<Requirement> for super::Requirement {
+    fn from(requirement: Requirement) -> super::Requirement {
+        super::Requirement::new(requirement.key, requirement.operator, requirement.values)
+    }
+}
+
+/// A profile whose pods may be in any order.
+#[derive(serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Profile {
+    usage: Usage,
+    pods: Vec<Name>,
+}
+
+impl From<Profile> for super::Profile {
+    fn from(Profile { usage, mut pods }: Profile) -> super::Profile {
+        pods.sort();
+        pods.dedup();
+        super::Profile { usage, pods: pods.into() }
+    }
+}
+
+/// Reads names and sorts them.
+pub(super) fn sorted<'de, D: Deserializer<'de>>(from: D) -> Result<Box<[Name]>, D::Error> {
+    let mut names = Box::<[Name]>::deserialize(from)?;
+    names.sort();
+    Ok(names)
+}
+
+impl Serialize for Template {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        PodSpec::serialize(self, to)
+    }
+}
+
+impl<'de> Deserialize<'de> for Template {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Template, D::Error> {
+        PodSpec::deserialize(from).map(Template::of)
+    }
+}
+
+impl Serialize for Labels {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_map(self.iter())
+    }
+}
+
+impl<'de> Deserialize<'de> for Labels {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Labels, D::Error> {
+        BTreeMap::<String, String>::deserialize(from).map(Labels::new)
+    }
+}
+
+impl Serialize for NodeLabels {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        // Of formats that write a length first, which a chain of iterators does not know.
+        to.collect_map(self.iter().collect::<BTreeMap<_, _>>())
+    }
+}
+
+impl<'de> Deserialize<'de> for NodeLabels {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<NodeLabels, D::Error> {
+        Labels::deserialize(from).map(|labels| NodeLabels::new(&labels))
+    }
+}
+
+impl Serialize for Scalars {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_map(self.iter())
+    }
+}
+
+impl<'de> Deserialize<'de> for Scalars {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Scalars, D::Error> {
+        BTreeMap::<Name, i64>::deserialize(from).map(Scalars::new)
+    }
+}
+
+impl Serialize for Quantity {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Quantity {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Quantity, D::Error> {
+        let text = String::deserialize(from)?;
+        Quantity::from_str(&text).map_err(Error::custom)
+    }
+}
+
+impl Serialize for Uid {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Uid {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Uid, D::Error> {
+        String::deserialize(from).map(|text| Uid::new(&text))
+    }
+}
+
+impl Serialize for MicroTopology {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        let lists = self.iter().map(|(numa, amounts)| {
+            let list = amounts.iter().map(|(name, amount)| (name, amount));
+            (numa, list.collect::<BTreeMap<_, _>>())
+        });
+        to.collect_map(lists.collect::<BTreeMap<_, _>>())
+    }
+}
+
+impl<'de> Deserialize<'de> for MicroTopology {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<MicroTopology, D::Error> {
+        let lists = BTreeMap::<u32, BTreeMap<Name, Quantity>>::deserialize(from)?;
+        let sorted = lists.into_iter().map(|(numa, list)| (numa, list.into_iter().collect()));
+        Ok(MicroTopology(sorted.collect()))
+    }
+}
+
+impl Serialize for InTreePlugin {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_str(self.name)
+    }
+}
+
+impl<'de> Deserialize<'de> for InTreePlugin {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<InTreePlugin, D::Error> {
+        let name = String::deserialize(from)?;
+        let known = InTreePlugin::of_name(&name);
+        known.ok_or_else(|| D::Error::custom(UnknownPlugin { name }))
+    }
+}
+
+/// A name is of no plugin that a CSI driver took over.
+#[derive(Debug, thiserror::Error)]
+#[error("{name:?} is not an in-tree volume plugin that a CSI driver replaces")]
+struct UnknownPlugin {
+    name: String,
+}

@@ -1,0 +1,32 @@
+//! The engine: its state, versions, forks, stores and handles.
+//!
+//! One binary, because each binary links the whole library. A test has a binary of its own if other tests would change
+//! its result:
+//!
+//! - `cost_law`, `freeing`, `memory` and `read_path` replace the allocator by one that counts for each thread;
+//! - `engine_end` replaces it by one that counts for the process, and is one test alone;
+//! - `threads` has the stress tests of threads, which sanitizers run, and which are alone on the cores;
+//! - `fuzz_corpus` mounts the bodies of the fuzz targets and runs under a name that `ci/fuzz-replay.sh` shares between
+//!   packages.
+//!
+//! Tests of plugins and of the cycle are in `framework`, those of queues and schedulers in `scheduler`.
+
+mod amounts;
+mod commit;
+mod events;
+mod fold;
+mod forks;
+mod movements;
+mod node_order;
+mod node_parts;
+mod ownership;
+mod pod_states;
+mod preemption_marks;
+mod rebuild;
+mod reservations;
+#[cfg(feature = "serde")]
+mod serialized;
+mod state_machine;
+mod stores_own;
+mod tasks;
+mod victims;
