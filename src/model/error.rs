@@ -197,9 +197,9 @@ pub enum EventError {
         /// The store's name.
         store: Cow<'static, str>,
         /// The method.
-        step: Cow<'static, str>,
+        step: Box<str>,
         /// The panic's message; empty if its payload is not a string.
-        text: String,
+        text: Box<str>,
     },
     /// An event for a store that failed before, see [`Cluster::failed_stores`](crate::Cluster::failed_stores).
     #[error("store {store:?} has failed: it panicked in {step}: {text}")]
@@ -207,9 +207,9 @@ pub enum EventError {
         /// The store's name.
         store: Cow<'static, str>,
         /// The method.
-        step: Cow<'static, str>,
+        step: Box<str>,
         /// The panic's message.
-        text: String,
+        text: Box<str>,
     },
     /// All 32-bit identifiers for one kind of object are in use.
     #[error("the engine is full: all 32-bit identifiers are in use")]

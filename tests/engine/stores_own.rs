@@ -632,7 +632,7 @@ fn a_panic_in_an_event_refuses_it_without_a_trace() {
     let mut writer = brittle();
     for (event, text) in [("check", "no check today"), ("apply", "no apply today")] {
         let refused = writer.change::<Brittle>(event).unwrap_err();
-        let text = text.to_owned();
+        let text = text.into();
         assert_eq!(
             refused,
             EventError::StorePanicked { store: "brittle".into(), step: event.into(), text }

@@ -137,8 +137,8 @@ impl Entry {
             None => Ok(()),
             Some(StoreFailure { store, step, text, .. }) => Err(EventError::StoreFailed {
                 store: Cow::Borrowed(store),
-                step: Cow::Borrowed(step),
-                text: text.clone(),
+                step: (*step).into(),
+                text: text.as_str().into(),
             }),
         }
     }
@@ -203,11 +203,11 @@ impl CustomStores {
         let found = self.find(event.store());
         let (at, entry) = found.ok_or(EventError::UnknownStore { store: name.into() })?;
         entry.check_failure()?;
-        let panicked = |step| {
-            move |text| EventError::StorePanicked {
+        let panicked = |step: &'static str| {
+            move |text: String| EventError::StorePanicked {
                 store: name.into(),
-                step: Cow::Borrowed(step),
-                text,
+                step: step.into(),
+                text: text.into(),
             }
         };
         guarded(|| entry.store.check(event.any(), cluster))
