@@ -22,7 +22,7 @@ pub(crate) use shared::Registration;
 pub use weak::WeakEngine;
 pub use writer::{Figures, Rebuilt, Writer};
 
-use crate::snapshot::{Cluster, GodelConfig};
+use crate::snapshot::{Cluster, CustomStores, GodelConfig, Store};
 use crate::state::CommitPolicy;
 
 /// The configuration of an engine.
@@ -50,6 +50,37 @@ pub struct Config {
     /// default the check covers the node's resources and host ports, so that schedulers that decide concurrently do not
     /// overcommit a node.
     pub commit_check: CommitPolicy,
+    /// Stores of your own, see [`Store`] and [`Config::with_store`].
+    pub stores: CustomStores,
+}
+
+impl Config {
+    /// The same with a store of your own, as it is before the first event. One of the same type is replaced.
+    ///
+    /// ```
+    /// use portolan::model::Name;
+    /// use portolan::snapshot::{Keyed, ObjectStore};
+    /// use portolan::{Config, Engine};
+    ///
+    /// struct Licence(Name);
+    ///
+    /// impl Keyed for Licence {
+    ///     const KIND: &'static str = "Licence";
+    ///
+    ///     fn name(&self) -> &str {
+    ///         &self.0
+    ///     }
+    /// }
+    ///
+    /// let config = Config::default().with_store(ObjectStore::<Licence>::default());
+    /// let (writer, _) = Engine::inline(config);
+    /// assert!(writer.cluster().store::<ObjectStore<Licence>>()?.is_empty());
+    /// # Ok::<(), portolan::snapshot::StoreError>(())
+    /// ```
+    #[must_use]
+    pub fn with_store<S: Store>(self, store: S) -> Config {
+        Config { stores: self.stores.with(store), ..self }
+    }
 }
 
 /// Observes the engine after each sweep, on the writing thread.
@@ -68,6 +99,7 @@ impl std::fmt::Debug for Config {
             .field("live_index", &self.live_index)
             .field("godel", &self.godel)
             .field("commit_check", &self.commit_check)
+            .field("stores", &self.stores)
             .finish()
     }
 }

@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use crate::log::{
     Attendant, Event, Fold, Follower, Log, Outcome, SpawnError, Ticket, TrySubmitError, Unavailable,
 };
-use crate::model::{Name, Node, Pod, Timestamp, Uid};
+use crate::model::Timestamp;
 use crate::state::CommitPolicy;
 use crate::sync::{AtomicUsize, Ordering};
 
@@ -26,11 +26,12 @@ const SWEEP_PERIOD: Duration = Duration::from_secs(1);
 ///
 /// ```
 /// use portolan::{Config, Engine};
+/// use portolan::log::Event;
 /// use portolan::model::{node, pod};
 ///
 /// let engine = Engine::shared(Config::default());
-/// engine.add_node(node("node-7").cpu(4_000).build())?;
-/// let ticket = engine.assume_pod(pod("web-0").cpu(250).build().on("node-7"))?;
+/// engine.submit(Event::add_node(node("node-7").cpu(4_000).build()))?;
+/// let ticket = engine.submit(Event::assume(pod("web-0").cpu(250).build().on("node-7")))?;
 /// let applied = ticket.wait()??;
 ///
 /// let snapshot = engine.reader()?.at_least(applied.generation, None)?;
@@ -163,7 +164,8 @@ impl Engine {
         Log::new(core, capacity)
     }
 
-    /// Puts an event in the log, waiting for room, never for a reader.
+    /// Puts an event in the log, waiting for room, never for a reader. [`Event`] has a constructor for each kind of
+    /// event, with the reasons to refuse it; the ticket has the outcome.
     ///
     /// # Errors
     ///
@@ -180,140 +182,6 @@ impl Engine {
     /// There is no room, or the engine is closed; the event is given back.
     pub fn try_submit(&self, event: Event) -> Result<Ticket<Outcome>, TrySubmitError<Event>> {
         self.log.try_submit(event)
-    }
-
-    /// Submits [`Event::AssumePod`].
-    ///
-    /// # Errors
-    ///
-    /// As for [`Engine::submit`]; this holds for all the operations below.
-    pub fn assume_pod(
-        &self,
-        pod: impl Into<Arc<Pod>>,
-    ) -> Result<Ticket<Outcome>, Unavailable<Event>> {
-        self.submit(Event::AssumePod { pod: pod.into(), decided_on: None })
-    }
-
-    /// Submits [`Event::AssumeAll`].
-    ///
-    /// # Errors
-    ///
-    /// As for [`Engine::submit`].
-    pub fn assume_all(
-        &self,
-        pods: impl Into<Arc<[Pod]>>,
-    ) -> Result<Ticket<Outcome>, Unavailable<Event>> {
-        self.submit(Event::AssumeAll { pods: pods.into(), decided_on: None })
-    }
-
-    /// Submits [`Event::FinishBinding`].
-    ///
-    /// # Errors
-    ///
-    /// As for [`Engine::submit`].
-    pub fn finish_binding(
-        &self,
-        uid: &Uid,
-        now: Timestamp,
-    ) -> Result<Ticket<Outcome>, Unavailable<Event>> {
-        self.submit(Event::FinishBinding { uid: uid.clone(), now })
-    }
-
-    /// Submits [`Event::ForgetPod`].
-    ///
-    /// # Errors
-    ///
-    /// As for [`Engine::submit`].
-    pub fn forget_pod(&self, pod: &Pod) -> Result<Ticket<Outcome>, Unavailable<Event>> {
-        self.submit(Event::ForgetPod { uid: pod.uid.clone(), node: pod.node_name.clone() })
-    }
-
-    /// Submits [`Event::AddPod`].
-    ///
-    /// # Errors
-    ///
-    /// As for [`Engine::submit`].
-    pub fn add_pod(&self, pod: impl Into<Arc<Pod>>) -> Result<Ticket<Outcome>, Unavailable<Event>> {
-        self.submit(Event::AddPod(pod.into()))
-    }
-
-    /// Submits [`Event::UpdatePod`].
-    ///
-    /// # Errors
-    ///
-    /// As for [`Engine::submit`].
-    pub fn update_pod(
-        &self,
-        old: &Uid,
-        pod: impl Into<Arc<Pod>>,
-    ) -> Result<Ticket<Outcome>, Unavailable<Event>> {
-        self.submit(Event::UpdatePod { old: old.clone(), pod: pod.into() })
-    }
-
-    /// Submits [`Event::RemovePod`].
-    ///
-    /// # Errors
-    ///
-    /// As for [`Engine::submit`].
-    pub fn remove_pod(&self, pod: &Pod) -> Result<Ticket<Outcome>, Unavailable<Event>> {
-        self.submit(Event::RemovePod { uid: pod.uid.clone(), node: pod.node_name.clone() })
-    }
-
-    /// Submits [`Event::PutPending`].
-    ///
-    /// # Errors
-    ///
-    /// As for [`Engine::submit`].
-    pub fn put_pending(
-        &self,
-        pod: impl Into<Arc<Pod>>,
-    ) -> Result<Ticket<Outcome>, Unavailable<Event>> {
-        self.submit(Event::PutPending(pod.into()))
-    }
-
-    /// Submits [`Event::RemovePending`].
-    ///
-    /// # Errors
-    ///
-    /// As for [`Engine::submit`].
-    pub fn remove_pending(&self, uid: &Uid) -> Result<Ticket<Outcome>, Unavailable<Event>> {
-        self.submit(Event::RemovePending(uid.clone()))
-    }
-
-    /// Submits [`Event::AddNode`].
-    ///
-    /// # Errors
-    ///
-    /// As for [`Engine::submit`].
-    pub fn add_node(
-        &self,
-        node: impl Into<Arc<Node>>,
-    ) -> Result<Ticket<Outcome>, Unavailable<Event>> {
-        self.submit(Event::AddNode(node.into()))
-    }
-
-    /// Submits [`Event::UpdateNode`].
-    ///
-    /// # Errors
-    ///
-    /// As for [`Engine::submit`].
-    pub fn update_node(
-        &self,
-        node: impl Into<Arc<Node>>,
-    ) -> Result<Ticket<Outcome>, Unavailable<Event>> {
-        self.submit(Event::UpdateNode(node.into()))
-    }
-
-    /// Submits [`Event::RemoveNode`].
-    ///
-    /// # Errors
-    ///
-    /// As for [`Engine::submit`].
-    pub fn remove_node(
-        &self,
-        name: impl Into<Name>,
-    ) -> Result<Ticket<Outcome>, Unavailable<Event>> {
-        self.submit(Event::RemoveNode(name.into()))
     }
 
     /// Runs `work` on the writer, under the writer token: dump, audit, figures,

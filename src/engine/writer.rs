@@ -3,13 +3,13 @@
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 
-use crate::log::{Applied, Event, Fact, Follower, Followers, ObjectKey, Outcome, Relist};
+use crate::log::{Applied, Event, Fact, Follower, Followers, Outcome, Relist};
 use crate::model::{
     EventError, Generation, Name, Node, Object, ObjectKind, Pod, PodGroupPhase, Timestamp, Uid,
 };
 use crate::publish::live::LiveIndex;
 use crate::publish::{self, Publisher, Versioned};
-use crate::snapshot::{Cluster, Dump, NodeSlot, PodInfo, Snapshot};
+use crate::snapshot::{Cluster, Dump, NodeSlot, PodInfo, Snapshot, Store};
 use crate::state::{Difference, Observer, State};
 use crate::sync::mutated;
 
@@ -114,6 +114,7 @@ impl Observer for Listeners {
 impl Writer {
     pub(super) fn new(config: Config) -> Writer {
         let mut state = State::new(config.assumed_ttl, config.commit_check);
+        state = state.with_stores(config.stores);
         if let Some(godel) = config.godel {
             state = state.with_godel(godel);
         }
@@ -167,7 +168,7 @@ impl Writer {
     /// The pod is known already, names no node, has no uid or has resource claims, or
     /// the placement does not hold.
     pub fn assume_pod(&mut self, pod: impl Into<Arc<Pod>>) -> Result<Generation, EventError> {
-        self.generation_of(&Event::AssumePod { pod: pod.into(), decided_on: None })
+        self.generation_of(&Event::assume(pod))
     }
 
     /// The same for several pods: all of them, or none.
@@ -176,7 +177,7 @@ impl Writer {
     ///
     /// Why the first pod that does not go was refused.
     pub fn assume_all(&mut self, pods: impl Into<Arc<[Pod]>>) -> Result<Generation, EventError> {
-        self.generation_of(&Event::AssumeAll { pods: pods.into(), decided_on: None })
+        self.generation_of(&Event::assume_all(pods))
     }
 
     /// Places a pod on the node that it names and preempts pods there, in one step
@@ -191,8 +192,7 @@ impl Writer {
         pod: impl Into<Arc<Pod>>,
         victims: impl Into<Arc<[Uid]>>,
     ) -> Result<Generation, EventError> {
-        let (pod, victims) = (pod.into(), victims.into());
-        self.generation_of(&Event::Preempt { pod, victims, decided_on: None })
+        self.generation_of(&Event::preempt(pod, victims))
     }
 
     /// Puts a node in the partition of a scheduler instance, until its Node and its
@@ -206,8 +206,7 @@ impl Writer {
         node: impl Into<Name>,
         scheduler: impl Into<Name>,
     ) -> Result<Generation, EventError> {
-        let (node, scheduler) = (node.into(), scheduler.into());
-        self.generation_of(&Event::AssignNode { node, scheduler })
+        self.generation_of(&Event::assign_node(node, scheduler))
     }
 
     /// Takes a node out of the partition of a scheduler instance, likewise
@@ -221,8 +220,7 @@ impl Writer {
         node: impl Into<Name>,
         scheduler: impl Into<Name>,
     ) -> Result<Generation, EventError> {
-        let (node, scheduler) = (node.into(), scheduler.into());
-        self.generation_of(&Event::UnassignNode { node, scheduler })
+        self.generation_of(&Event::unassign_node(node, scheduler))
     }
 
     /// Sets the scheduling status of a pod group, until its object is next put
@@ -237,8 +235,7 @@ impl Writer {
         name: impl Into<Name>,
         phase: PodGroupPhase,
     ) -> Result<Generation, EventError> {
-        let (namespace, name) = (namespace.into(), name.into());
-        self.generation_of(&Event::SetGroupPhase { namespace, name, phase })
+        self.generation_of(&Event::set_group_phase(namespace, name, phase))
     }
 
     /// Marks a bound pod as one that is about to be deleted for another
@@ -254,8 +251,7 @@ impl Writer {
         preemptor: &Uid,
         now: Timestamp,
     ) -> Result<Generation, EventError> {
-        let (victim, preemptor) = (victim.clone(), preemptor.clone());
-        self.generation_of(&Event::MarkForDeletion { victim, preemptor, now })
+        self.generation_of(&Event::mark_for_deletion(victim, preemptor, now))
     }
 
     /// Removes a mark that this preemptor has set ([`Event::UnmarkForDeletion`];
@@ -270,8 +266,7 @@ impl Writer {
         victim: &Uid,
         preemptor: &Uid,
     ) -> Result<Generation, EventError> {
-        let (victim, preemptor) = (victim.clone(), preemptor.clone());
-        self.generation_of(&Event::UnmarkForDeletion { victim, preemptor })
+        self.generation_of(&Event::unmark_for_deletion(victim, preemptor))
     }
 
     /// Starts an assumed pod's time to live; nothing for any other pod.
@@ -280,7 +275,7 @@ impl Writer {
     ///
     /// The uid is empty.
     pub fn finish_binding(&mut self, uid: &Uid, now: Timestamp) -> Result<Generation, EventError> {
-        self.generation_of(&Event::FinishBinding { uid: uid.clone(), now })
+        self.generation_of(&Event::finish_binding(uid, now))
     }
 
     /// Takes an assumed pod back; nothing for a pod that is not known.
@@ -289,7 +284,7 @@ impl Writer {
     ///
     /// The pod is on another node than it names, or was added.
     pub fn forget_pod(&mut self, pod: &Pod) -> Result<Generation, EventError> {
-        self.generation_of(&Event::ForgetPod { uid: pod.uid.clone(), node: pod.node_name.clone() })
+        self.generation_of(&Event::forget(pod))
     }
 
     /// Adds a placed pod, or confirms an assumed one.
@@ -298,7 +293,7 @@ impl Writer {
     ///
     /// The pod was added before, names no node, or has no uid.
     pub fn add_pod(&mut self, pod: impl Into<Arc<Pod>>) -> Result<Generation, EventError> {
-        self.generation_of(&Event::AddPod(pod.into()))
+        self.generation_of(&Event::add_pod(pod))
     }
 
     /// Replaces the added pod with uid `old`, on its node.
@@ -311,7 +306,7 @@ impl Writer {
         old: &Uid,
         pod: impl Into<Arc<Pod>>,
     ) -> Result<Generation, EventError> {
-        self.generation_of(&Event::UpdatePod { old: old.clone(), pod: pod.into() })
+        self.generation_of(&Event::update_pod(old, pod))
     }
 
     /// Removes a pod, assumed or added.
@@ -320,7 +315,7 @@ impl Writer {
     ///
     /// The pod is not known, or is on another node than it names.
     pub fn remove_pod(&mut self, pod: &Pod) -> Result<Generation, EventError> {
-        self.generation_of(&Event::RemovePod { uid: pod.uid.clone(), node: pod.node_name.clone() })
+        self.generation_of(&Event::remove_pod(pod))
     }
 
     /// The pod with this uid, as the writer has it now.
@@ -341,7 +336,7 @@ impl Writer {
     ///
     /// The pod has no uid, or names a node.
     pub fn put_pending(&mut self, pod: impl Into<Arc<Pod>>) -> Result<Generation, EventError> {
-        self.generation_of(&Event::PutPending(pod.into()))
+        self.generation_of(&Event::put_pending(pod))
     }
 
     /// A pod that was on no node is gone: followers are told.
@@ -350,7 +345,7 @@ impl Writer {
     ///
     /// The uid is empty.
     pub fn remove_pending(&mut self, uid: &Uid) -> Result<Generation, EventError> {
-        self.generation_of(&Event::RemovePending(uid.clone()))
+        self.generation_of(&Event::remove_pending(uid))
     }
 
     /// Somebody who is told what events do, of those folded from now on.
@@ -370,7 +365,7 @@ impl Writer {
     ///
     /// The node has more images or resources than the engine holds.
     pub fn add_node(&mut self, node: impl Into<Arc<Node>>) -> Result<Generation, EventError> {
-        self.generation_of(&Event::AddNode(node.into()))
+        self.generation_of(&Event::add_node(node))
     }
 
     /// Replaces a node; one that is not known is added.
@@ -379,7 +374,7 @@ impl Writer {
     ///
     /// As for [`Writer::add_node`].
     pub fn update_node(&mut self, node: impl Into<Arc<Node>>) -> Result<Generation, EventError> {
-        self.generation_of(&Event::UpdateNode(node.into()))
+        self.generation_of(&Event::update_node(node))
     }
 
     /// Removes a node; while pods remain on it, it is a ghost.
@@ -388,7 +383,7 @@ impl Writer {
     ///
     /// The node is not known.
     pub fn remove_node(&mut self, name: impl Into<Name>) -> Result<Generation, EventError> {
-        self.generation_of(&Event::RemoveNode(name.into()))
+        self.generation_of(&Event::remove_node(name))
     }
 
     /// Adds or replaces an object of another kind, be it a plain one, a shared one or an
@@ -398,7 +393,7 @@ impl Writer {
     ///
     /// The store of its kind is full.
     pub fn put_object(&mut self, object: impl Into<Object>) -> Result<Generation, EventError> {
-        self.generation_of(&Event::PutObject(object.into()))
+        self.generation_of(&Event::put_object(object))
     }
 
     /// Removes an object of another kind.
@@ -412,8 +407,17 @@ impl Writer {
         namespace: &str,
         name: &str,
     ) -> Result<Generation, EventError> {
-        let key = ObjectKey { kind, namespace: namespace.into(), name: name.into() };
-        self.generation_of(&Event::DeleteObject(Arc::new(key)))
+        self.generation_of(&Event::delete_object(kind, namespace, name))
+    }
+
+    /// Changes a store that was registered with [`Config::with_store`](crate::Config::with_store)
+    /// ([`Event::custom`]).
+    ///
+    /// # Errors
+    ///
+    /// The store is not registered, refuses the event, panicked, or has failed before.
+    pub fn change<S: Store>(&mut self, event: S::Event) -> Result<Generation, EventError> {
+        self.generation_of(&Event::custom::<S>(event))
     }
 
     /// Takes all there is of one kind, and removes what is missing.
@@ -422,7 +426,7 @@ impl Writer {
     ///
     /// None today; objects that are refused are in the answer.
     pub fn relist(&mut self, relist: Relist) -> Result<Applied, EventError> {
-        self.apply(&Event::Relist(Arc::new(relist)))
+        self.apply(&Event::relist(relist))
     }
 
     /// Removes the assumed pods whose time has passed at `now`, and says how
@@ -433,7 +437,7 @@ impl Writer {
     /// None today.
     pub fn expire(&mut self, now: Timestamp) -> Result<usize, EventError> {
         self.reclaim_some(IDLE_STEPS);
-        self.apply(&Event::Expire(now)).map(|applied| applied.removed)
+        self.apply(&Event::expire(now)).map(|applied| applied.removed)
     }
 
     /// How many nodes there are, ghosts included.

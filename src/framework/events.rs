@@ -12,127 +12,85 @@ use std::fmt;
 use std::ops::BitOr;
 use std::sync::Arc;
 
-use crate::model::{Change, Diff, Node, Object, ObjectKind, Pod, Resources};
+use crate::model::{Change, Diff, Node, Object, ObjectKind, Pod, Resources, object_kinds};
+use crate::snapshot::Store;
 
-/// What an event is about.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum EventResource {
-    /// A pod that is on a node.
-    AssignedPod,
-    /// A pod that is on none.
-    UnscheduledPod,
-    /// A node.
-    Node,
-    /// A persistent volume.
-    PersistentVolume,
-    /// A claim to one.
-    PersistentVolumeClaim,
-    /// A class of volumes.
-    StorageClass,
-    /// The CSI drivers of a node.
-    CsiNode,
-    /// A CSI driver.
-    CsiDriver,
-    /// How much a CSI driver can make.
-    CsiStorageCapacity,
-    /// An attached volume.
-    VolumeAttachment,
-    /// A namespace.
-    Namespace,
-    /// A service.
-    Service,
-    /// A replication controller, replica set, stateful set or daemon set.
-    Workload,
-    /// A disruption budget.
-    PodDisruptionBudget,
-    /// A pod group.
-    PodGroup,
-    /// A node manager's part of a node.
-    NmNode,
-    /// What best-effort pods may take of a node.
-    CustomNodeResource,
-    /// A place that is held on a node.
-    Reservation,
-    /// A round of rescheduling.
-    Movement,
+macro_rules! define_resources {
+    ($(
+        $kind:ident $name:literal $doc:literal
+        $(object($scope:ident) $type:ident in $field:ident $stores:literal)?
+        $(workload $workload:ident in $workloads:ident $kept:literal)?
+        $(part $part:ident)?;
+    )*) => {
+        /// What an event is about.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        #[non_exhaustive]
+        pub enum EventResource {
+            /// A pod that is on a node.
+            AssignedPod,
+            /// A pod that is on none.
+            UnscheduledPod,
+            /// A node.
+            Node,
+            $(
+                $(
+                    #[doc = $doc]
+                    $type,
+                )?
+                $(
+                    #[doc = $doc]
+                    $part,
+                )?
+            )*
+            /// A ReplicationController, ReplicaSet, StatefulSet or DaemonSet.
+            Workload,
+            /// A store of a user's own, changed by an event of its own: [`ClusterEvent::custom`]. The action is
+            /// [`Actions::UPDATE_OTHER`].
+            Custom,
+        }
+
+        impl EventResource {
+            /// All of them, in the order of their numbers.
+            pub const ALL: [EventResource; EventResource::Custom as usize + 1] = [
+                EventResource::AssignedPod,
+                EventResource::UnscheduledPod,
+                EventResource::Node,
+                $($(EventResource::$type,)? $(EventResource::$part,)?)*
+                EventResource::Workload,
+                EventResource::Custom,
+            ];
+
+            /// As kube-scheduler writes it.
+            #[must_use]
+            pub fn as_str(self) -> &'static str {
+                match self {
+                    EventResource::AssignedPod => "AssignedPod",
+                    EventResource::UnscheduledPod => "UnscheduledPod",
+                    EventResource::Node => "Node",
+                    $($(EventResource::$type => $name,)? $(EventResource::$part => $name,)?)*
+                    EventResource::Workload => "Workload",
+                    EventResource::Custom => "Custom",
+                }
+            }
+
+            fn of(kind: ObjectKind) -> EventResource {
+                match kind {
+                    $(
+                        $(ObjectKind::$type => EventResource::$type,)?
+                        $(ObjectKind::$part => EventResource::$part,)?
+                        $(ObjectKind::$kind => EventResource::$workload,)?
+                    )*
+                }
+            }
+        }
+    };
 }
 
-impl EventResource {
-    /// All of them, in the order of their numbers.
-    pub const ALL: [EventResource; 19] = [
-        EventResource::AssignedPod,
-        EventResource::UnscheduledPod,
-        EventResource::Node,
-        EventResource::PersistentVolume,
-        EventResource::PersistentVolumeClaim,
-        EventResource::StorageClass,
-        EventResource::CsiNode,
-        EventResource::CsiDriver,
-        EventResource::CsiStorageCapacity,
-        EventResource::VolumeAttachment,
-        EventResource::Namespace,
-        EventResource::Service,
-        EventResource::Workload,
-        EventResource::PodDisruptionBudget,
-        EventResource::PodGroup,
-        EventResource::NmNode,
-        EventResource::CustomNodeResource,
-        EventResource::Reservation,
-        EventResource::Movement,
-    ];
+object_kinds!(define_resources);
 
+impl EventResource {
     /// Both kinds of pods (`Pod`).
     pub const PODS: &[EventResource] = &[EventResource::AssignedPod, EventResource::UnscheduledPod];
-
-    /// As kube-scheduler writes it.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            EventResource::AssignedPod => "AssignedPod",
-            EventResource::UnscheduledPod => "UnscheduledPod",
-            EventResource::Node => "Node",
-            EventResource::PersistentVolume => "PersistentVolume",
-            EventResource::PersistentVolumeClaim => "PersistentVolumeClaim",
-            EventResource::StorageClass => "StorageClass",
-            EventResource::CsiNode => "CSINode",
-            EventResource::CsiDriver => "CSIDriver",
-            EventResource::CsiStorageCapacity => "CSIStorageCapacity",
-            EventResource::VolumeAttachment => "VolumeAttachment",
-            EventResource::Namespace => "Namespace",
-            EventResource::Service => "Service",
-            EventResource::Workload => "Workload",
-            EventResource::PodDisruptionBudget => "PodDisruptionBudget",
-            EventResource::PodGroup => "PodGroup",
-            EventResource::NmNode => "NMNode",
-            EventResource::CustomNodeResource => "CustomNodeResource",
-            EventResource::Reservation => "Reservation",
-            EventResource::Movement => "Movement",
-        }
-    }
-
-    fn of(kind: ObjectKind) -> EventResource {
-        match kind {
-            ObjectKind::Namespace => EventResource::Namespace,
-            ObjectKind::Service => EventResource::Service,
-            ObjectKind::ReplicationController
-            | ObjectKind::ReplicaSet
-            | ObjectKind::StatefulSet
-            | ObjectKind::DaemonSet => EventResource::Workload,
-            ObjectKind::PersistentVolume => EventResource::PersistentVolume,
-            ObjectKind::PersistentVolumeClaim => EventResource::PersistentVolumeClaim,
-            ObjectKind::StorageClass => EventResource::StorageClass,
-            ObjectKind::CsiNode => EventResource::CsiNode,
-            ObjectKind::VolumeAttachment => EventResource::VolumeAttachment,
-            ObjectKind::CsiDriver => EventResource::CsiDriver,
-            ObjectKind::CsiStorageCapacity => EventResource::CsiStorageCapacity,
-            ObjectKind::PodDisruptionBudget => EventResource::PodDisruptionBudget,
-            ObjectKind::PodGroup => EventResource::PodGroup,
-            ObjectKind::NmNode => EventResource::NmNode,
-            ObjectKind::CustomNodeResource => EventResource::CustomNodeResource,
-            ObjectKind::Reservation => EventResource::Reservation,
-            ObjectKind::Movement => EventResource::Movement,
-        }
-    }
 }
 
 /// A set of actions (`ActionType`).
@@ -308,6 +266,7 @@ impl<'a> ClusterEvent<'a> {
                 diff.last().map_or(EventResource::Namespace, |o| EventResource::of(o.kind())),
                 actions(diff, |_, _| Actions::UPDATE_OTHER),
             ),
+            Change::Custom(_) => (EventResource::Custom, Actions::UPDATE_OTHER),
         };
         actions.iter().map(move |action| ClusterEvent { resource, action, change })
     }
@@ -326,6 +285,15 @@ impl<'a> ClusterEvent<'a> {
     pub fn node(&self) -> Option<&'a Diff<Arc<Node>>> {
         match self.change {
             Change::Node(diff) => Some(diff),
+            _ => None,
+        }
+    }
+
+    /// The event of a store of a user's own, if that is what happened.
+    #[must_use]
+    pub fn custom<S: Store>(&self) -> Option<&'a S::Event> {
+        match self.change {
+            Change::Custom(event) => event.event::<S>(),
             _ => None,
         }
     }

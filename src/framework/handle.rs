@@ -1,9 +1,10 @@
 //! What plugins share with the framework that runs them, besides a cycle.
 
 use std::fmt;
+use std::num::NonZeroUsize;
 use std::sync::Arc;
 
-use crate::model::{Name, Pod};
+use crate::model::{Name, NoNote, Note, Pod};
 use crate::snapshot::Snapshot;
 
 use super::{Evictor, Nominator, Panics, PodGroups, VolumeBinder, WaitingPods};
@@ -25,6 +26,24 @@ pub trait Snapshots: Send + Sync {
     fn snapshot(&self) -> Arc<Snapshot>;
 }
 
+/// Lets plugins follow the log of an engine (`SharedInformerFactory`).
+pub trait Follow: Send + Sync {
+    /// A stream of what events do from now on. If `limit` notes wait, later notes are lost and the stream ends with
+    /// [`NoNote::Overflowed`]. `None` if the engine is gone, or this thread is within its writer.
+    fn follow(&self, limit: NonZeroUsize) -> Option<Box<dyn Notes>>;
+}
+
+/// What events did, in the order of the log and no sooner than readers see it: a
+/// [`Follower`](crate::log::Follower), as plugins see it. Dropping it ends it.
+pub trait Notes: Send + Sync {
+    /// The next note. Never waits.
+    ///
+    /// # Errors
+    ///
+    /// There is none now, or none will come.
+    fn try_next(&self) -> Result<Note, NoNote>;
+}
+
 /// What plugins are given when they are made: the pods that wait for permits, the
 /// pods that are nominated, the pod groups of the queue, and who binds pods and
 /// volumes and evicts pods. Clones are the same handle; the
@@ -40,6 +59,7 @@ pub struct Handle {
     volume_binder: Option<Arc<dyn VolumeBinder>>,
     evictor: Option<Arc<dyn Evictor>>,
     snapshots: Option<Arc<dyn Snapshots>>,
+    log: Option<Arc<dyn Follow>>,
 }
 
 impl Handle {
@@ -66,6 +86,25 @@ impl Handle {
     #[must_use]
     pub fn with_snapshots(self, snapshots: Arc<dyn Snapshots>) -> Handle {
         Handle { snapshots: Some(snapshots), ..self }
+    }
+
+    /// The same with this log, for plugins that are made from now on.
+    #[must_use]
+    pub fn with_log(self, log: Arc<dyn Follow>) -> Handle {
+        Handle { log: Some(log), ..self }
+    }
+
+    /// A stream of what events do from now on, for state that a plugin derives from the log; `None` if the handle was
+    /// given no log ([`Handle::with_log`]), if the engine is gone, or if the calling thread is within its writer, as in
+    /// a commit check.
+    ///
+    /// Follow when the plugin is made, then read [`Handle::snapshot`], and pass over the notes up to its generation.
+    /// Take the notes before the state is read, for example in PreFilter; a plugin that fell behind by more than
+    /// `limit` notes starts again. State that forks and commit checks must see belongs in a
+    /// [`Store`](crate::snapshot::Store).
+    #[must_use]
+    pub fn follow(&self, limit: NonZeroUsize) -> Option<Box<dyn Notes>> {
+        self.log.as_ref()?.follow(limit)
     }
 
     /// The newest published version, for example for a hint, a permit or PreBind; none if the

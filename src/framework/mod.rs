@@ -45,6 +45,7 @@
 //! | `ReservePlugin`, `PermitPlugin`, `PreBindPlugin`, `BindPlugin`, `PostBindPlugin` | the methods of [`Plugin`] with these names |
 //! | `CycleState` | [`CycleState`]; filters and scores hold their own data |
 //! | `Handle`, `SnapshotSharedLister` | [`Handle`]; the snapshot and its listers are [`Cycle::cluster`], and outside a cycle [`Handle::snapshot`] |
+//! | `SharedInformerFactory` | [`Handle::follow`]; state that follows pods is a [`Store`](crate::snapshot::Store) |
 //! | `MinNodeScore`, `MaxNodeScore`, `NodeScoreList` | [`MIN_NODE_SCORE`], [`MAX_NODE_SCORE`], [`ScoredNodes`] with the scores |
 //! | `SharedLister`, informers' listers | [`Cluster::nodes`](crate::Cluster::nodes), [`Cluster::objects`](crate::Cluster::objects) |
 //! | `WaitingPod`, `IterateOverWaitingPods` | [`WaitingPod`], [`WaitingPods::all`] |
@@ -184,7 +185,7 @@ pub use eviction::{Eviction, Evictor};
 pub(crate) use filters::Without;
 pub use filters::{Diagnosis, Filters};
 pub use godel::{Partition, Preferred, SubCluster, SubClusters, SwitchType, Workflow};
-pub use handle::{Binder, Handle, Snapshots};
+pub use handle::{Binder, Follow, Handle, Notes, Snapshots};
 pub use hints::QueueingHints;
 pub use nominator::Nominator;
 pub use panics::{Panicked, Panics};

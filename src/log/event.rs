@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use crate::model::{
-    EventError, Generation, Name, Node, Object, ObjectKind, Pod, PodGroupPhase, Timestamp, Uid,
+    CustomEvent, EventError, Generation, Name, Node, Object, ObjectKind, Pod, PodGroupPhase,
+    Timestamp, Uid,
 };
 
 /// A change of the cluster, as it happened. Small: objects are built, and their
@@ -152,6 +153,10 @@ pub enum Event {
     Expire(Timestamp),
     /// All there is of one kind, as a list from the API server says.
     Relist(Arc<Relist>),
+    /// A store that was registered with [`Config::with_store`](crate::Config::with_store) changes: `Event::custom`. The
+    /// feature `serde` cannot write it, since its type is not known.
+    #[cfg_attr(feature = "serde", serde(skip))]
+    Custom(CustomEvent),
 }
 
 const _: () = assert!(size_of::<Event>() <= 64);

@@ -8,48 +8,9 @@
 //! a limit costs two reference counts for each note that it has not taken. Without followers, nothing is recorded.
 
 use std::num::NonZeroUsize;
-use std::sync::Arc;
 
-use crate::model::{Change, Generation, Pod, Uid};
+use crate::model::{Fact, Generation, NoNote, Note};
 use portolan_publish::log::stream::{Nothing, Sender, Stream, stream};
-
-/// An effect of an event.
-#[derive(Clone, Debug)]
-pub enum Fact {
-    /// An object appeared, changed or disappeared. For pods, only those placed on a node are reported: an assumed pod
-    /// is not reported until it is confirmed, and then it appears.
-    Changed(Change),
-    /// A pod that is not on a node appeared or changed.
-    Pending(Arc<Pod>),
-    /// A pod that was not on a node, or was only assumed on one, was deleted.
-    NotPending(Uid),
-}
-
-/// An effect of an event, with its position in the log.
-#[derive(Clone, Debug)]
-pub struct Note {
-    /// The first generation that contains the effect.
-    pub generation: Generation,
-    /// The effect.
-    pub fact: Fact,
-}
-
-/// The reasons for which no note is available.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum NoNote {
-    /// No further event has been published yet.
-    #[error("no event has been published since the last one")]
-    Empty,
-    /// The follower fell behind by more notes than its limit, and the notes after this point are lost. This is returned
-    /// once; then the stream is closed.
-    #[error(
-        "the follower fell behind and lost notes: follow again, from a snapshot and the pending pods"
-    )]
-    Overflowed,
-    /// The engine was dropped, and every note has been received.
-    #[error("the engine was dropped: no event will follow")]
-    Closed,
-}
 
 /// Receives the effects of events, in the order of the log and no sooner than readers can see them. Dropping the
 /// follower ends the subscription. A clone shares the stream: each note goes to only one of the clones.

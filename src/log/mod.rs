@@ -6,8 +6,10 @@
 //! | file | what it is |
 //! |---|---|
 //! | `event` | what can happen, and what came of it |
+//! | `constructors` | a function for each event, with its refusals |
 //! | `follow` | what events did, for those who act on it |
 
+mod constructors;
 mod event;
 mod follow;
 
@@ -16,6 +18,7 @@ pub use portolan_publish::log::{
 };
 
 pub use self::event::{Applied, Event, ObjectKey, Outcome, Relist};
+pub use self::follow::Follower;
 pub(crate) use self::follow::Followers;
-pub use self::follow::{Fact, Follower, NoNote, Note};
+pub use crate::model::{Fact, NoNote, Note};
 pub(crate) use portolan_publish::log::stream::Bell;

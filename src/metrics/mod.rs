@@ -10,6 +10,7 @@
 //! use std::sync::Arc;
 //! use portolan::framework::{Algorithm, AlgorithmConfig, Framework};
 //! use portolan::metrics::{Metrics, PLUGINS_ONE_IN};
+//! use portolan::log::Event;
 //! use portolan::model::{Timestamp, node, pod};
 //! use portolan::scheduler::{Scheduler, Profiles};
 //! use portolan::{Config, Engine};
@@ -20,7 +21,7 @@
 //! let scheduler = Algorithm::new(framework, AlgorithmConfig::default(), None);
 //!
 //! let engine = Engine::shared(Config::default());
-//! engine.add_node(node("n1").cpu(4_000).build())?;
+//! engine.submit(Event::add_node(node("n1").cpu(4_000).build()))?;
 //! let mut scheduler = Scheduler::new(engine.clone(), Profiles::one(scheduler))?;
 //! let pod = Arc::new(pod("web-0").cpu(8_000).build());
 //! assert!(scheduler.schedule(&pod, Timestamp(0)).is_err());

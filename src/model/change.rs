@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Node, Object, Pod};
+use super::{CustomEvent, Generation, Node, Object, Pod, Uid};
 
 /// An object before and after an event. `old` is `None` for a new object, and `new` is `None` for a removed one. Both
 /// are shared, as an `Arc` or as an [`Object`].
@@ -33,6 +33,7 @@ impl<T> Diff<T> {
 /// The change that an event caused. A clone costs two reference counts.
 #[derive(Clone, Debug)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[non_exhaustive]
 pub enum Change {
     /// A pod.
     Pod(Diff<Arc<Pod>>),
@@ -40,4 +41,46 @@ pub enum Change {
     Node(Diff<Arc<Node>>),
     /// An object of another kind.
     Object(Diff<Object>),
+    /// A store that was registered with the engine, by an event of its own. That pods come and go changes stores, too;
+    /// it shows as the change of the pod.
+    #[cfg_attr(feature = "serde", serde(skip))]
+    Custom(CustomEvent),
+}
+
+/// An effect of an event.
+#[derive(Clone, Debug)]
+pub enum Fact {
+    /// An object appeared, changed or disappeared. For pods, only those placed on a node are reported: an assumed pod
+    /// is not reported until it is confirmed, and then it appears.
+    Changed(Change),
+    /// A pod that is not on a node appeared or changed.
+    Pending(Arc<Pod>),
+    /// A pod that was not on a node, or was only assumed on one, was deleted.
+    NotPending(Uid),
+}
+
+/// An effect of an event, with its position in the log.
+#[derive(Clone, Debug)]
+pub struct Note {
+    /// The first generation that contains the effect.
+    pub generation: Generation,
+    /// The effect.
+    pub fact: Fact,
+}
+
+/// The reasons for which no note is available.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NoNote {
+    /// No further event has been published yet.
+    #[error("no event has been published since the last one")]
+    Empty,
+    /// The follower fell behind by more notes than its limit, and the notes after this point are lost. This is returned
+    /// once; then the stream is closed.
+    #[error(
+        "the follower fell behind and lost notes: follow again, from a snapshot and the pending pods"
+    )]
+    Overflowed,
+    /// The engine was dropped, and every note has been received.
+    #[error("the engine was dropped: no event will follow")]
+    Closed,
 }

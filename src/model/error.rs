@@ -177,6 +177,40 @@ pub enum EventError {
         /// The field of the configuration that enables it.
         field: Cow<'static, str>,
     },
+    /// An event for a store that was not registered when the engine was made.
+    #[error("store {store:?} is not registered: add it with Config::with_store")]
+    UnknownStore {
+        /// The store's name.
+        store: Cow<'static, str>,
+    },
+    /// A store's own check refuses an event for it.
+    #[error("{store}: {reason}")]
+    StoreRefused {
+        /// The store's name.
+        store: Cow<'static, str>,
+        /// Why, in the store's words.
+        reason: String,
+    },
+    /// A store panicked when it was to check or apply an event, which is refused.
+    #[error("store {store:?} panicked in {step}: {text}")]
+    StorePanicked {
+        /// The store's name.
+        store: Cow<'static, str>,
+        /// The method.
+        step: Box<str>,
+        /// The panic's message; empty if its payload is not a string.
+        text: Box<str>,
+    },
+    /// An event for a store that failed before, see [`Cluster::failed_stores`](crate::Cluster::failed_stores).
+    #[error("store {store:?} has failed: it panicked in {step}: {text}")]
+    StoreFailed {
+        /// The store's name.
+        store: Cow<'static, str>,
+        /// The method.
+        step: Box<str>,
+        /// The panic's message.
+        text: Box<str>,
+    },
     /// All 32-bit identifiers for one kind of object are in use.
     #[error("the engine is full: all 32-bit identifiers are in use")]
     Full,

@@ -18,11 +18,14 @@
 //!   lists and the split of node labels are made anew from what they derive from.
 //! - Pods that share a template have a template each after reading; the engine merges
 //!   equal ones again.
+//! - An event for a store of a user's own ([`Event::Custom`](crate::log::Event::Custom)) has
+//!   a type that only the store knows: writing one is an error.
 //! - The form may change with every version before 1.0. Read a log with the version that
 //!   wrote it.
 
 mod affinity;
 mod change;
+mod custom;
 mod error;
 mod generation;
 mod godel;
@@ -49,7 +52,9 @@ pub use affinity::{
     PreferredSchedulingTerm, TopologySpreadConstraint, UnsatisfiableAction,
     WeightedPodAffinityTerm,
 };
-pub use change::{Change, Diff};
+pub use change::{Change, Diff, Fact, NoNote, Note};
+pub(crate) use custom::AnyEvent;
+pub use custom::CustomEvent;
 pub use error::EventError;
 pub use generation::Generation;
 pub use godel::{
@@ -63,6 +68,7 @@ pub use migration::InTreePlugin;
 pub(crate) use node::HOSTNAME;
 pub use node::{Image, Node, NodeBuilder, NodeLabels, ZoneKey, node};
 pub use objects::{Namespace, Object, ObjectKind, PodDisruptionBudget, Service, Workload};
+pub(crate) use objects::{namespace_of, object_kinds};
 pub use pod::{Pod, PodBuilder, Timestamp, pod};
 pub use pod_group::{PodGroup, PodGroupPhase, PodGroupState};
 pub use quantity::{Quantity, QuantityError};

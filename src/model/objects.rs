@@ -1,6 +1,7 @@
-//! The other objects of a cluster that scheduling reads, beside pods and
-//! nodes. Each kind has a store in the snapshot; more kinds come with the
-//! plugins that read them.
+//! The other objects of a cluster that scheduling reads, beside pods and nodes.
+//!
+//! One table, `object_kinds`, has all kinds. From it follow the types here, the stores of a version, and what plugins
+//! can register for.
 
 use std::sync::Arc;
 
@@ -86,254 +87,196 @@ impl PodDisruptionBudget {
     }
 }
 
-/// The kinds of [`Object`]s.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
-#[non_exhaustive]
-pub enum ObjectKind {
-    /// v1 Namespace.
-    Namespace,
-    /// v1 Service.
-    Service,
-    /// v1 ReplicationController.
-    ReplicationController,
-    /// apps/v1 ReplicaSet.
-    ReplicaSet,
-    /// apps/v1 StatefulSet.
-    StatefulSet,
-    /// apps/v1 DaemonSet.
-    DaemonSet,
-    /// v1 PersistentVolume.
-    PersistentVolume,
-    /// v1 PersistentVolumeClaim.
-    PersistentVolumeClaim,
-    /// storage.k8s.io/v1 StorageClass.
-    StorageClass,
-    /// storage.k8s.io/v1 CSINode.
-    CsiNode,
-    /// storage.k8s.io/v1 VolumeAttachment.
-    VolumeAttachment,
-    /// storage.k8s.io/v1 CSIDriver.
-    CsiDriver,
-    /// storage.k8s.io/v1 CSIStorageCapacity.
-    CsiStorageCapacity,
-    /// policy/v1 PodDisruptionBudget.
-    PodDisruptionBudget,
-    /// PodGroup, of scheduling.k8s.io and others.
-    PodGroup,
-    /// node.godel.kubewharf.io/v1alpha1 NMNode: a part of the node of its name.
-    NmNode,
-    /// node.katalyst.kubewharf.io/v1alpha1 CustomNodeResource: a part of the node
-    /// of its name.
-    CustomNodeResource,
-    /// scheduling.godel.kubewharf.io/v1alpha1 Reservation.
-    Reservation,
-    /// scheduling.godel.kubewharf.io/v1alpha1 Movement.
-    Movement,
+/// Calls a macro with the table of the kinds: the one place where a kind is named that is kept as most are.
+///
+/// A row has the kind, its name in Kubernetes, its documentation, and how its objects are kept:
+///
+/// - `object(SCOPE) TYPE in STORE "DOCUMENTATION"`: objects of a type of their own in a store of their own. The scope
+///   is `namespaced` or `cluster`.
+/// - `workload TYPE in STORE "DOCUMENTATION"`: workloads, several kinds of one type.
+/// - `part TYPE`: parts of nodes, kept with their nodes.
+///
+/// What else is done with an object of a kind (the index of budgets, the places of Reservations, the suggestions of
+/// Movements) is written where it is done.
+macro_rules! object_kinds {
+    ($callback:ident) => {
+        $callback! {
+            Namespace "Namespace" "v1 Namespace."
+                object(cluster) Namespace in namespaces "Namespaces.";
+            Service "Service" "v1 Service."
+                object(namespaced) Service in services "Services.";
+            ReplicationController "ReplicationController" "v1 ReplicationController."
+                workload Workload in replication_controllers "ReplicationControllers.";
+            ReplicaSet "ReplicaSet" "apps/v1 ReplicaSet."
+                workload Workload in replica_sets "ReplicaSets.";
+            StatefulSet "StatefulSet" "apps/v1 StatefulSet."
+                workload Workload in stateful_sets "StatefulSets.";
+            DaemonSet "DaemonSet" "apps/v1 DaemonSet."
+                workload Workload in daemon_sets
+                "DaemonSets: owners of pods, whose selectors spread none.";
+            PersistentVolume "PersistentVolume" "v1 PersistentVolume."
+                object(cluster) PersistentVolume in persistent_volumes "PersistentVolumes.";
+            PersistentVolumeClaim "PersistentVolumeClaim" "v1 PersistentVolumeClaim."
+                object(namespaced) PersistentVolumeClaim in persistent_volume_claims
+                "PersistentVolumeClaims.";
+            StorageClass "StorageClass" "storage.k8s.io/v1 StorageClass."
+                object(cluster) StorageClass in storage_classes "StorageClasses.";
+            CsiNode "CSINode" "storage.k8s.io/v1 CSINode."
+                object(cluster) CsiNode in csi_nodes "CSINodes.";
+            VolumeAttachment "VolumeAttachment" "storage.k8s.io/v1 VolumeAttachment."
+                object(cluster) VolumeAttachment in volume_attachments "VolumeAttachments.";
+            CsiDriver "CSIDriver" "storage.k8s.io/v1 CSIDriver."
+                object(cluster) CsiDriver in csi_drivers "CSIDrivers.";
+            CsiStorageCapacity "CSIStorageCapacity" "storage.k8s.io/v1 CSIStorageCapacity."
+                object(namespaced) CsiStorageCapacity in csi_storage_capacities
+                "CSIStorageCapacities.";
+            PodDisruptionBudget "PodDisruptionBudget" "policy/v1 PodDisruptionBudget."
+                object(namespaced) PodDisruptionBudget in pod_disruption_budgets
+                "PodDisruptionBudgets. [`Cluster::budgets_for`](super::Cluster::budgets_for) finds those of a pod.";
+            PodGroup "PodGroup" "PodGroup, of scheduling.k8s.io and others."
+                object(namespaced) PodGroup in pod_groups
+                "PodGroups. [`Cluster::placed_members`](super::Cluster::placed_members) counts the placed pods of one.";
+            NmNode "NMNode"
+                "node.godel.kubewharf.io/v1alpha1 NMNode: a part of the node of its name."
+                part NmNode;
+            CustomNodeResource "CustomNodeResource"
+                "node.katalyst.kubewharf.io/v1alpha1 CustomNodeResource: a part of the node of its name."
+                part CustomNodeResource;
+            Reservation "Reservation" "scheduling.godel.kubewharf.io/v1alpha1 Reservation."
+                object(namespaced) Reservation in reservations
+                "Reservations. [`Cluster::reservations`](super::Cluster::reservations) has the places that they hold.";
+            Movement "Movement" "scheduling.godel.kubewharf.io/v1alpha1 Movement."
+                object(cluster) Movement in movements
+                "Movements. [`Cluster::movements`](super::Cluster::movements) has what they suggest.";
+        }
+    };
 }
 
-impl ObjectKind {
-    /// All kinds.
-    pub const ALL: [ObjectKind; 19] = [
-        ObjectKind::Namespace,
-        ObjectKind::Service,
-        ObjectKind::ReplicationController,
-        ObjectKind::ReplicaSet,
-        ObjectKind::StatefulSet,
-        ObjectKind::DaemonSet,
-        ObjectKind::PersistentVolume,
-        ObjectKind::PersistentVolumeClaim,
-        ObjectKind::StorageClass,
-        ObjectKind::CsiNode,
-        ObjectKind::VolumeAttachment,
-        ObjectKind::CsiDriver,
-        ObjectKind::CsiStorageCapacity,
-        ObjectKind::PodDisruptionBudget,
-        ObjectKind::PodGroup,
-        ObjectKind::NmNode,
-        ObjectKind::CustomNodeResource,
-        ObjectKind::Reservation,
-        ObjectKind::Movement,
-    ];
+pub(crate) use object_kinds;
 
-    /// Whether its objects are parts of nodes, kept with them and in no store of
-    /// their own.
-    #[must_use]
-    pub fn is_node_part(self) -> bool {
-        matches!(self, ObjectKind::NmNode | ObjectKind::CustomNodeResource)
-    }
-
-    /// As Kubernetes writes it.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            ObjectKind::Namespace => "Namespace",
-            ObjectKind::Service => "Service",
-            ObjectKind::ReplicationController => "ReplicationController",
-            ObjectKind::ReplicaSet => "ReplicaSet",
-            ObjectKind::StatefulSet => "StatefulSet",
-            ObjectKind::DaemonSet => "DaemonSet",
-            ObjectKind::PersistentVolume => "PersistentVolume",
-            ObjectKind::PersistentVolumeClaim => "PersistentVolumeClaim",
-            ObjectKind::StorageClass => "StorageClass",
-            ObjectKind::CsiNode => "CSINode",
-            ObjectKind::VolumeAttachment => "VolumeAttachment",
-            ObjectKind::CsiDriver => "CSIDriver",
-            ObjectKind::CsiStorageCapacity => "CSIStorageCapacity",
-            ObjectKind::PodDisruptionBudget => "PodDisruptionBudget",
-            ObjectKind::PodGroup => "PodGroup",
-            ObjectKind::NmNode => "NMNode",
-            ObjectKind::CustomNodeResource => "CustomNodeResource",
-            ObjectKind::Reservation => "Reservation",
-            ObjectKind::Movement => "Movement",
-        }
-    }
+/// The namespace of an object, or an empty one.
+macro_rules! namespace_of {
+    (cluster $object:ident) => {{
+        let _ = $object;
+        ""
+    }};
+    (namespaced $object:ident) => {
+        &$object.namespace
+    };
 }
 
-/// An object of any of the kinds. It is shared: a clone costs one reference count, and
-/// stores keep what they are given, without a copy. It is made of a plain object or of
-/// a shared one (`budget.into()`).
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
-#[non_exhaustive]
-pub enum Object {
-    /// A namespace.
-    Namespace(Arc<Namespace>),
-    /// A service.
-    Service(Arc<Service>),
-    /// A replica set, replication controller, stateful set or daemon set.
-    Workload(Arc<Workload>),
-    /// v1 PersistentVolume.
-    PersistentVolume(Arc<PersistentVolume>),
-    /// v1 PersistentVolumeClaim.
-    PersistentVolumeClaim(Arc<PersistentVolumeClaim>),
-    /// storage.k8s.io/v1 StorageClass.
-    StorageClass(Arc<StorageClass>),
-    /// storage.k8s.io/v1 CSINode.
-    CsiNode(Arc<CsiNode>),
-    /// storage.k8s.io/v1 VolumeAttachment.
-    VolumeAttachment(Arc<VolumeAttachment>),
-    /// storage.k8s.io/v1 CSIDriver.
-    CsiDriver(Arc<CsiDriver>),
-    /// storage.k8s.io/v1 CSIStorageCapacity.
-    CsiStorageCapacity(Arc<CsiStorageCapacity>),
-    /// policy/v1 PodDisruptionBudget.
-    PodDisruptionBudget(Arc<PodDisruptionBudget>),
-    /// A pod group.
-    PodGroup(Arc<PodGroup>),
-    /// An NMNode.
-    NmNode(Arc<NmNode>),
-    /// A CustomNodeResource.
-    CustomNodeResource(Arc<CustomNodeResource>),
-    /// A place that is held on a node.
-    Reservation(Arc<Reservation>),
-    /// A round of rescheduling.
-    Movement(Arc<Movement>),
-}
+pub(crate) use namespace_of;
 
-impl Object {
-    /// Its kind.
-    #[must_use]
-    pub fn kind(&self) -> ObjectKind {
-        match self {
-            Object::Namespace(_) => ObjectKind::Namespace,
-            Object::Service(_) => ObjectKind::Service,
-            Object::Workload(workload) => workload.kind,
-            Object::PersistentVolume(_) => ObjectKind::PersistentVolume,
-            Object::PersistentVolumeClaim(_) => ObjectKind::PersistentVolumeClaim,
-            Object::StorageClass(_) => ObjectKind::StorageClass,
-            Object::CsiNode(_) => ObjectKind::CsiNode,
-            Object::VolumeAttachment(_) => ObjectKind::VolumeAttachment,
-            Object::CsiDriver(_) => ObjectKind::CsiDriver,
-            Object::CsiStorageCapacity(_) => ObjectKind::CsiStorageCapacity,
-            Object::PodDisruptionBudget(_) => ObjectKind::PodDisruptionBudget,
-            Object::PodGroup(_) => ObjectKind::PodGroup,
-            Object::NmNode(_) => ObjectKind::NmNode,
-            Object::CustomNodeResource(_) => ObjectKind::CustomNodeResource,
-            Object::Reservation(_) => ObjectKind::Reservation,
-            Object::Movement(_) => ObjectKind::Movement,
+macro_rules! define_kinds {
+    ($(
+        $kind:ident $name:literal $doc:literal
+        $(object($scope:ident) $type:ident in $field:ident $stores:literal)?
+        $(workload $workload:ident in $workloads:ident $kept:literal)?
+        $(part $part:ident)?;
+    )*) => {
+        /// The kinds of [`Object`]s.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+        #[non_exhaustive]
+        pub enum ObjectKind {
+            $(
+                #[doc = $doc]
+                $kind,
+            )*
         }
-    }
 
-    /// Its namespace; empty for an object of the cluster.
-    #[must_use]
-    pub fn namespace(&self) -> &str {
-        match self {
-            Object::Namespace(_)
-            | Object::PersistentVolume(_)
-            | Object::StorageClass(_)
-            | Object::CsiNode(_)
-            | Object::VolumeAttachment(_)
-            | Object::CsiDriver(_)
-            | Object::NmNode(_)
-            | Object::CustomNodeResource(_)
-            | Object::Movement(_) => "",
-            Object::Service(service) => &service.namespace,
-            Object::Workload(workload) => &workload.namespace,
-            Object::PersistentVolumeClaim(object) => &object.namespace,
-            Object::CsiStorageCapacity(object) => &object.namespace,
-            Object::PodDisruptionBudget(object) => &object.namespace,
-            Object::PodGroup(object) => &object.namespace,
-            Object::Reservation(object) => &object.namespace,
-        }
-    }
+        impl ObjectKind {
+            /// All kinds.
+            pub const ALL: [ObjectKind; COUNT] = [$(ObjectKind::$kind),*];
 
-    /// Its name.
-    #[must_use]
-    pub fn name(&self) -> &Name {
-        match self {
-            Object::Namespace(namespace) => &namespace.name,
-            Object::Service(service) => &service.name,
-            Object::Workload(workload) => &workload.name,
-            Object::PersistentVolume(object) => &object.name,
-            Object::PersistentVolumeClaim(object) => &object.name,
-            Object::StorageClass(object) => &object.name,
-            Object::CsiNode(object) => &object.name,
-            Object::VolumeAttachment(object) => &object.name,
-            Object::CsiDriver(object) => &object.name,
-            Object::CsiStorageCapacity(object) => &object.name,
-            Object::PodDisruptionBudget(object) => &object.name,
-            Object::PodGroup(object) => &object.name,
-            Object::NmNode(object) => &object.name,
-            Object::CustomNodeResource(object) => &object.name,
-            Object::Reservation(object) => &object.name,
-            Object::Movement(object) => &object.name,
-        }
-    }
-}
+            /// Whether its objects are parts of nodes, kept with them and in no store of
+            /// their own.
+            #[must_use]
+            pub fn is_node_part(self) -> bool {
+                matches!(self, $($(| ObjectKind::$part)?)*)
+            }
 
-/// Of each kind, plain objects and shared ones.
-macro_rules! into_object {
-    ($($kind:ident)*) => {$(
-        impl From<$kind> for Object {
-            fn from(object: $kind) -> Object {
-                Object::$kind(Arc::new(object))
+            /// As Kubernetes writes it.
+            #[must_use]
+            pub fn as_str(self) -> &'static str {
+                match self {
+                    $(ObjectKind::$kind => $name,)*
+                }
             }
         }
 
-        impl From<Arc<$kind>> for Object {
-            fn from(object: Arc<$kind>) -> Object {
-                Object::$kind(object)
+        const COUNT: usize = [$($name),*].len();
+
+        /// An object of any of the kinds. It is shared: a clone costs one reference count, and
+        /// stores keep what they are given, without a copy. It is made of a plain object or of
+        /// a shared one (`budget.into()`).
+        #[derive(Clone, Debug, PartialEq, Eq)]
+        #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+        #[non_exhaustive]
+        pub enum Object {
+            /// A ReplicationController, ReplicaSet, StatefulSet or DaemonSet.
+            Workload(Arc<Workload>),
+            $($(
+                #[doc = $doc]
+                $type(Arc<$type>),
+            )?)*
+            $($(
+                #[doc = $doc]
+                $part(Arc<$part>),
+            )?)*
+        }
+
+        impl Object {
+            /// Its kind.
+            #[must_use]
+            pub fn kind(&self) -> ObjectKind {
+                match self {
+                    Object::Workload(workload) => workload.kind,
+                    $($(Object::$type(_) => ObjectKind::$type,)?)*
+                    $($(Object::$part(_) => ObjectKind::$part,)?)*
+                }
+            }
+
+            /// Its namespace; empty for an object of the cluster.
+            #[must_use]
+            pub fn namespace(&self) -> &str {
+                match self {
+                    Object::Workload(workload) => &workload.namespace,
+                    $($(Object::$type(object) => namespace_of!($scope object),)?)*
+                    $($(Object::$part(_) => "",)?)*
+                }
+            }
+
+            /// Its name.
+            #[must_use]
+            pub fn name(&self) -> &Name {
+                match self {
+                    Object::Workload(workload) => &workload.name,
+                    $($(Object::$type(object) => &object.name,)?)*
+                    $($(Object::$part(object) => &object.name,)?)*
+                }
+            }
+        }
+
+        into_object! { Workload $($($type)?)* $($($part)?)* }
+    };
+}
+
+/// Of each type, plain objects and shared ones.
+macro_rules! into_object {
+    ($($type:ident)*) => {$(
+        impl From<$type> for Object {
+            fn from(object: $type) -> Object {
+                Object::$type(Arc::new(object))
+            }
+        }
+
+        impl From<Arc<$type>> for Object {
+            fn from(object: Arc<$type>) -> Object {
+                Object::$type(object)
             }
         }
     )*};
 }
 
-into_object! {
-    Namespace
-    Service
-    Workload
-    PersistentVolume
-    PersistentVolumeClaim
-    StorageClass
-    CsiNode
-    VolumeAttachment
-    CsiDriver
-    CsiStorageCapacity
-    PodDisruptionBudget
-    PodGroup
-    NmNode
-    CustomNodeResource
-    Reservation
-    Movement
-}
+object_kinds!(define_kinds);

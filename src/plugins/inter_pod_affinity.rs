@@ -8,7 +8,7 @@ use crate::model::{
     Generation, Labels, Pod, PodAffinity, PodAffinityTerm, PodSpec, Template,
     WeightedPodAffinityTerm,
 };
-use crate::snapshot::{Chunk, Cluster, Column, LANES, NodeInfo, Store};
+use crate::snapshot::{Chunk, Cluster, Column, LANES, NodeInfo};
 
 use super::hints::{self, ClusterEvent, Hint, Interest};
 use super::ledger::{Ledger, Part, Remembered};

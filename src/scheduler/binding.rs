@@ -7,7 +7,7 @@ use std::fmt;
 
 use crate::engine::{Engine, Reader};
 use crate::framework::{AttemptResult, Bind, Code, Cycle, FitError, PreFlight, Status};
-use crate::log::{TryWaitError, Unavailable};
+use crate::log::{Event, TryWaitError, Unavailable};
 use crate::model::Timestamp;
 
 use super::Placement;
@@ -164,11 +164,11 @@ impl BindingCycle {
         if let Err(status) = bound {
             framework.unreserve(cycle, node);
             // Forgetting fails if the pod was deleted or confirmed meanwhile; then there is nothing to forget.
-            let _ = self.engine.forget_pod(pod)?.wait()?;
+            let _ = self.engine.submit(Event::forget(pod))?.wait()?;
             return Err(status.into());
         }
         // A confirmed pod has no time to live, so this may fail as well.
-        let _ = self.engine.finish_binding(&pod.uid, clock())?.wait()?;
+        let _ = self.engine.submit(Event::finish_binding(&pod.uid, clock()))?.wait()?;
         framework.post_bind(cycle, node);
         Ok(())
     }

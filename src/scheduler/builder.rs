@@ -19,8 +19,8 @@ use crate::state::{CommitCheck, CommitPolicy, RoomCheck};
 
 use super::queue::{QueueConfig, QueueError, QueueFront, SchedulingQueue};
 use super::{
-    FilterCheck, InMemoryBinder, InMemoryEvictor, InMemoryVolumeBinder, NewSchedulerError,
-    Profiles, SchedulingLoop, SharedReader,
+    EngineLog, FilterCheck, InMemoryBinder, InMemoryEvictor, InMemoryVolumeBinder,
+    NewSchedulerError, Profiles, SchedulingLoop, SharedReader,
 };
 
 type MakeFramework = Box<dyn FnOnce(&Handle) -> Result<Framework, FrameworkError>>;
@@ -227,7 +227,8 @@ impl SchedulersBuilder {
             .with_binder(binder)
             .with_volume_binder(volume_binder)
             .with_evictor(evictor)
-            .with_snapshots(Arc::new(SharedReader::new(engine.reader()?)));
+            .with_snapshots(Arc::new(SharedReader::new(engine.reader()?)))
+            .with_log(Arc::new(EngineLog::new(&engine)));
         let mut frameworks: Vec<(Name, Arc<Framework>)> = Vec::new();
         for (profile, make) in self.profiles {
             if frameworks.iter().any(|(name, _)| *name == profile) {

@@ -299,7 +299,10 @@ impl Scheduler {
                 Ok(permit) => permit != Permit::Allow,
                 Err(status) => {
                     framework.unreserve(cycle, &decision.node);
-                    self.engine.forget_pod(&assumed)?.wait()?.map_err(CycleError::Assume)?;
+                    self.engine
+                        .submit(Event::forget(&assumed))?
+                        .wait()?
+                        .map_err(CycleError::Assume)?;
                     return Err(CycleError::rejected(status));
                 }
             };

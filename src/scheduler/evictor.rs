@@ -2,6 +2,7 @@
 
 use crate::engine::{Engine, WeakEngine};
 use crate::framework::{Eviction, Evictor};
+use crate::log::Event;
 
 /// Removes victims from an engine's state at once, as if they had no grace period. Does not keep the engine alive.
 #[derive(Clone, Debug)]
@@ -20,7 +21,8 @@ impl Evictor for InMemoryEvictor {
         // Without an engine there are no resources to free.
         let Some(engine) = self.0.upgrade() else { return };
         let evicted = eviction.run(|victim| {
-            let ticket = engine.remove_pod(victim).map_err(|closed| closed.to_string())?;
+            let ticket =
+                engine.submit(Event::remove_pod(victim)).map_err(|closed| closed.to_string())?;
             let outcome = ticket.wait().map_err(|closed| closed.to_string())?;
             outcome.map(drop).map_err(|error| error.to_string())
         });

@@ -382,7 +382,7 @@ impl Scheduler {
         framework.unreserve(Cycle::new(snapshot, pod, state), &decision.node);
         // One that is gone or confirmed meanwhile is not to be forgotten, and none of
         // the others may stay for that.
-        let _ = self.engine().forget_pod(pod).map(|ticket| ticket.wait());
+        let _ = self.engine().submit(Event::forget(pod)).map(|ticket| ticket.wait());
     }
 }
 

@@ -15,13 +15,14 @@
 //! in an engine's memory: [`InMemoryBinder`], [`InMemoryEvictor`], [`InMemoryVolumeBinder`].
 //!
 //! ```
+//! use portolan::log::Event;
 //! use portolan::model::{Timestamp, node, pod};
 //! use portolan::scheduler::{Attempt, Schedulers};
 //!
 //! let schedulers = Schedulers::builder().build()?;
 //! let engine = schedulers.engine();
-//! engine.add_node(node("n1").cpu(4_000).memory(1 << 30).build())?;
-//! engine.put_pending(pod("web-0").cpu(250).build())?.wait()??;
+//! engine.submit(Event::add_node(node("n1").cpu(4_000).memory(1 << 30).build()))?;
+//! engine.submit(Event::put_pending(pod("web-0").cpu(250).build()))?.wait()??;
 //!
 //! let clock = || Timestamp::from_secs(1);
 //! let mut scheduling = schedulers.scheduling_loop()?;
@@ -38,6 +39,7 @@ mod builder;
 mod commit;
 mod cycle;
 pub mod drain;
+mod engine_log;
 mod evictor;
 mod gang;
 mod profiles;
@@ -52,6 +54,7 @@ pub use binding::{BindError, BindingCycle};
 pub use builder::{BuildError, Schedulers, SchedulersBuilder};
 pub use commit::FilterCheck;
 pub use cycle::{CycleError, CycleFigures, NewSchedulerError, Placement, Scheduler};
+pub use engine_log::EngineLog;
 pub use evictor::InMemoryEvictor;
 pub use gang::{GangError, GangPlacement};
 pub use profiles::Profiles;

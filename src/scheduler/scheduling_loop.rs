@@ -16,6 +16,7 @@ use std::time::Instant;
 
 use crate::engine::Engine;
 use crate::framework::{Algorithm, FitError, Framework, Nomination, PluginSet};
+use crate::log::Event;
 use crate::model::{EventError, Pod, Timestamp, Uid};
 
 use super::gang::Refused;
@@ -264,7 +265,7 @@ impl SchedulingLoop {
         if node != pod.nominated_node_name {
             let updated = Pod { nominated_node_name: node, ..pod };
             // Nominations are irrelevant once the engine is closed.
-            let ticket = self.scheduler.engine().put_pending(updated);
+            let ticket = self.scheduler.engine().submit(Event::put_pending(updated));
             let _ = ticket.map(|ticket| ticket.wait());
         }
     }

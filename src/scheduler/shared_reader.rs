@@ -18,13 +18,14 @@ use crate::sync::{Mutex, lock};
 /// ```
 /// use std::sync::Arc;
 /// use portolan::framework::Handle;
+/// use portolan::log::Event;
 /// use portolan::model::node;
 /// use portolan::scheduler::SharedReader;
 /// use portolan::{Config, Engine};
 ///
 /// let engine = Engine::shared(Config::default());
 /// let handle = Handle::default().with_snapshots(Arc::new(SharedReader::new(engine.reader()?)));
-/// engine.add_node(node("n1").build())?.wait()??;
+/// engine.submit(Event::add_node(node("n1").build()))?.wait()??;
 /// assert_eq!(handle.snapshot().map(|snapshot| snapshot.len()), Some(1));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```

@@ -10,6 +10,7 @@ use crate::model::{
 };
 
 use super::chunk::{Chunk, NodeSlot, Place, lanes};
+use super::custom::CustomStores;
 use super::hash_index::HashIndex;
 use super::lane::TemplateId;
 use super::leases::Leases;
@@ -39,6 +40,8 @@ pub struct Cluster {
     pub(crate) rest: triomphe::Arc<Rest>,
     /// Gödel's configuration and stores; `None` if Gödel semantics are disabled.
     pub(crate) godel: Option<triomphe::Arc<super::godel::Stores>>,
+    /// The registered stores of a user's own; `None` if there are none.
+    pub(crate) custom: Option<triomphe::Arc<CustomStores>>,
     /// Number of child slots in all tree nodes allocated for this version and the earlier ones of its lineage; see
     /// [`crate::freeing`].
     pub(crate) made: u64,
@@ -272,6 +275,7 @@ impl Cluster {
             uids: Uids::new(),
             rest: triomphe::Arc::new(Rest::default()),
             godel: None,
+            custom: None,
             made: 0,
             _end: End,
         }
@@ -288,6 +292,7 @@ impl Cluster {
             uids: self.uids.share(),
             rest: self.rest.clone(),
             godel: self.godel.clone(),
+            custom: self.custom.clone(),
             made: self.made,
             _end: End,
         }

@@ -57,6 +57,9 @@ pub struct Dump {
     pub budgets: BTreeMap<Uid, Vec<String>>,
     /// The names of the disruption budgets that match each owner of pods; the key is `Kind namespace/name`.
     pub owners: BTreeMap<String, Vec<String>>,
+    /// The stores of a user's own, by name, as [`Store::dump`](super::Store::dump) writes each; those that failed say
+    /// so.
+    pub stores: Vec<(&'static str, String)>,
 }
 
 /// The complete contents of a node or ghost.
@@ -121,6 +124,7 @@ impl Cluster {
         let mut dump = Dump {
             order: self.nodes().map(|node| node.name().to_string()).collect(),
             used_claims: self.used_claims().map(ToString::to_string).collect(),
+            stores: self.custom.as_ref().map(|stores| stores.dump()).unwrap_or_default(),
             ..Dump::default()
         };
         for (_, image) in self.rest.images.iter() {

@@ -4,9 +4,12 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::model::{EventError, Generation, Name, Node, Object, ObjectKind, Pod, PodState, Uid};
+use crate::model::{
+    CustomEvent, EventError, Generation, Name, Node, Object, ObjectKind, Pod, PodState, Uid,
+};
 
 use super::cluster::{Cluster, Snapshot};
+use super::custom::Store;
 use super::draft::Draft;
 use super::godel::Leaving;
 
@@ -157,6 +160,16 @@ impl Fork {
         name: &str,
     ) -> Result<(), EventError> {
         self.try_step(|draft| draft.delete_object(kind, namespace, name))
+    }
+
+    /// Changes a store that was registered with the engine, in this fork alone.
+    ///
+    /// # Errors
+    ///
+    /// The store is not registered, refuses the event, panicked, or has failed before; nothing changes then.
+    pub fn change<S: Store>(&mut self, event: S::Event) -> Result<(), EventError> {
+        let event = CustomEvent::new::<S>(event);
+        self.try_step(|draft| draft.change_store(&event))
     }
 
     /// This version of the fork, frozen. O(1).

@@ -86,7 +86,9 @@ impl<'a> NodeInfo<'a> {
         self.identity.node.is_none()
     }
 
-    pub(crate) fn cluster(&self) -> &'a Cluster {
+    /// The version, or fork, that it is of.
+    #[must_use]
+    pub fn cluster(&self) -> &'a Cluster {
         self.cluster
     }
 

@@ -155,6 +155,19 @@ impl Cluster {
             &(self.len(), self.node_count(), self.pod_count(), self.assumed_count()),
             &(listed, all, pods, found.assumed.len()),
         );
+        for failure in self.failed_stores() {
+            differences.note(
+                format_args!("store {}", failure.store),
+                &Some(failure.to_string()),
+                &None,
+            );
+        }
+        let failed = |name| self.failed_stores().any(|failure| failure.store == name);
+        for ((name, found), (_, expected)) in found.stores.iter().zip(&expected.stores) {
+            if !failed(*name) {
+                differences.note(format_args!("store {name}"), found, expected);
+            }
+        }
         let parts = [ObjectKind::NmNode, ObjectKind::CustomNodeResource];
         for kind in ObjectKind::ALL.iter().filter(|kind| !kind.is_node_part()) {
             let keys = self.objects().keys(*kind);

@@ -12,7 +12,7 @@ use crate::log::{Applied, Event, Fact, Outcome};
 use crate::model::{EventError, Generation, Name, Pod, Timestamp, Uid};
 use crate::snapshot::draft::{Draft, check_supported};
 use crate::snapshot::godel::Leaving;
-use crate::snapshot::{Cluster, GodelConfig, NodeSlot, PodRef, Snapshot};
+use crate::snapshot::{Cluster, CustomStores, GodelConfig, NodeSlot, PodRef, Snapshot};
 use crate::sync::mutated;
 
 use super::commit::CommitPolicy;
@@ -95,6 +95,13 @@ impl State {
         });
         self.unfinished_ttl = config.unfinished_ttl.and_then(limited);
         self.draft.keep_stores(config);
+        self
+    }
+
+    /// The same state, still empty, with these stores of a user's own.
+    #[must_use]
+    pub fn with_stores(mut self, stores: CustomStores) -> State {
+        self.draft.keep_custom_stores(stores);
         self
     }
 
@@ -252,6 +259,10 @@ impl State {
             }
             Event::Expire(now) => applied.removed = self.expire(*now, observer),
             Event::Relist(relist) => self.relist(relist, applied, observer),
+            Event::Custom(event) => {
+                self.change_store(event, observer)?;
+                applied.updated = 1;
+            }
         }
         Ok(())
     }

@@ -2,6 +2,7 @@
 
 mod audit;
 mod commit;
+mod custom;
 mod godel;
 mod lifecycle;
 pub mod naive;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::log::Fact;
 use crate::model::{
-    Change, Diff, EventError, Generation, Name, Node, Object, ObjectKind, Pod, Uid,
+    Change, CustomEvent, Diff, EventError, Generation, Name, Node, Object, ObjectKind, Pod, Uid,
 };
 use crate::snapshot::PodRef;
 use crate::snapshot::draft::{Draft, check_amounts};
@@ -168,6 +168,19 @@ impl State {
         if let Some(old) = old {
             let diff = Diff { old, new: None };
             observer.note(self.now(), Fact::Changed(Change::Object(diff)));
+        }
+        Ok(())
+    }
+
+    /// Changes a store of a user's own.
+    pub(super) fn change_store(
+        &mut self,
+        event: &CustomEvent,
+        observer: &mut impl Observer,
+    ) -> Result<(), EventError> {
+        self.draft.change_store(event)?;
+        if observer.takes_notes() {
+            observer.note(self.now(), Fact::Changed(Change::Custom(event.clone())));
         }
         Ok(())
     }

@@ -98,7 +98,7 @@ fn unchecked_an_assume_is_a_statement_of_fact() {
 #[test]
 fn threads_that_decide_at_once_fill_a_node_and_no_more() {
     let engine = Engine::shared(Config::default());
-    engine.add_node(node("n").cpu(10_000).build()).unwrap().wait().unwrap().unwrap();
+    engine.submit(Event::add_node(node("n").cpu(10_000).build())).unwrap().wait().unwrap().unwrap();
     let assumed: usize = std::thread::scope(|scope| {
         let threads: Vec<_> = (0..4)
             .map(|thread| {
@@ -106,7 +106,7 @@ fn threads_that_decide_at_once_fill_a_node_and_no_more() {
                 scope.spawn(move || {
                     let tries = (0..20).map(|n| {
                         let pod = pod(format!("p{thread}-{n}")).cpu(1_000).on("n").build();
-                        engine.assume_pod(pod).unwrap().wait().unwrap().is_ok()
+                        engine.submit(Event::assume(pod)).unwrap().wait().unwrap().is_ok()
                     });
                     tries.filter(|ok| *ok).count()
                 })

@@ -27,5 +27,6 @@ mod reservations;
 #[cfg(feature = "serde")]
 mod serialized;
 mod state_machine;
+mod stores_own;
 mod tasks;
 mod victims;

@@ -6,6 +6,7 @@ use portolan::framework::{
     Algorithm, AlgorithmConfig, Binder, Eviction, Evictor, Framework, Handle, Plugin, PodVolumes,
     Point, VolumeBinder,
 };
+use portolan::log::Event;
 use portolan::model::{Name, Pod, PodDisruptionBudget, Timestamp, node, pod};
 use portolan::plugins::{
     DefaultBinder, DefaultPreemption, NodeResourcesFit, PrioritySort, VolumeBinding,
@@ -118,8 +119,8 @@ fn run(start: impl FnOnce(Config) -> Engine) -> (Weak<()>, Weak<PodDisruptionBud
         Arc::new(PodDisruptionBudget { name: "b".into(), ..PodDisruptionBudget::default() });
     let object = Arc::downgrade(&budget);
     engine.with_writer(|writer| writer.put_object(budget).map(drop)).unwrap().unwrap();
-    engine.add_node(node("n").cpu(1_000).build()).unwrap().wait().unwrap().unwrap();
-    engine.put_pending(pod("a").cpu(100).build()).unwrap().wait().unwrap().unwrap();
+    engine.submit(Event::add_node(node("n").cpu(1_000).build())).unwrap().wait().unwrap().unwrap();
+    engine.submit(Event::put_pending(pod("a").cpu(100).build())).unwrap().wait().unwrap().unwrap();
     let attempt = scheduling.schedule_one(None, now).unwrap();
     let Attempt::Placed(placement) = attempt else { panic!("{attempt:?}") };
     scheduling.bind(&placement, now).unwrap();

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use portolan::framework::{Algorithm, AlgorithmConfig, Framework};
+use portolan::log::Event;
 use portolan::model::{Node, Taint, TaintEffect, Timestamp, node, pod};
 use portolan::snapshot::ChangedSince;
 use portolan::{Config, Engine, Writer};
@@ -96,9 +97,10 @@ fn a_shared_engine_is_rebuilt_under_its_writer_token() {
     let ttl = Some(Duration::from_secs(30));
     let engine = Engine::shared(Config { assumed_ttl: ttl, ..Config::default() });
     let assumed = pod("a").on("n1").build();
-    engine.add_node(node("n1").build()).unwrap().wait().unwrap().unwrap();
-    engine.assume_pod(assumed.clone()).unwrap().wait().unwrap().unwrap();
-    let bound = engine.finish_binding(&assumed.uid, Timestamp::from_secs(1)).unwrap();
+    engine.submit(Event::add_node(node("n1").build())).unwrap().wait().unwrap().unwrap();
+    engine.submit(Event::assume(assumed.clone())).unwrap().wait().unwrap().unwrap();
+    let bound =
+        engine.submit(Event::finish_binding(&assumed.uid, Timestamp::from_secs(1))).unwrap();
     let bound = bound.wait().unwrap().unwrap().generation;
     let rebuilt = engine.with_writer(Writer::rebuild).unwrap();
     assert_eq!((rebuilt.generation, rebuilt.differences), (bound.next(), vec![]));

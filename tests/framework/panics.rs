@@ -612,7 +612,7 @@ fn a_panic_in_the_commit_check_refuses_the_placement_alone() {
     let check = FilterCheck::new(Profiles::one(Arc::new(framework(&bomb, &handle))));
     let config = Config { commit_check: check.into(), ..Config::default() };
     let engine = Engine::shared(config);
-    engine.add_node(node("n").cpu(1_000).build()).unwrap().wait().unwrap().unwrap();
+    engine.submit(Event::add_node(node("n").cpu(1_000).build())).unwrap().wait().unwrap().unwrap();
     let assume = |name: &str| {
         let pod = Arc::new(pod(name).cpu(100).build().on("n"));
         let event = Event::AssumePod { pod, decided_on: Some(Generation::ZERO) };
@@ -728,9 +728,9 @@ fn decided_once(at: &'static str, names: &[String]) -> Left {
     let engine = Engine::shared(Config::default());
     for name in names {
         let node = node(name.clone()).cpu(1_000).memory(1 << 30).pods(10).build();
-        engine.add_node(node).unwrap().wait().unwrap().unwrap();
+        engine.submit(Event::add_node(node)).unwrap().wait().unwrap().unwrap();
         let low = pod(format!("low-{name}")).cpu(900).on(name.clone()).build();
-        engine.add_pod(low).unwrap().wait().unwrap().unwrap();
+        engine.submit(Event::add_pod(low)).unwrap().wait().unwrap().unwrap();
     }
     let handle = Handle::default().with_evictor(Arc::new(InMemoryEvictor::new(engine.clone())));
     let plugins: Vec<(Box<dyn Plugin>, i64)> = vec![

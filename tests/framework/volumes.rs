@@ -241,7 +241,7 @@ fn reserved_volumes_are_seen_by_the_next_pod_and_given_back() {
     let engine = Engine::shared(Config::default());
     for (name, zone) in [("a", "z1"), ("b", "z2")] {
         let node = node(name).hostname().zone(zone).cpu(8_000).memory(32 << 30);
-        engine.add_node(node.build()).unwrap().wait().unwrap().unwrap();
+        engine.submit(Event::add_node(node.build())).unwrap().wait().unwrap().unwrap();
     }
     let objects = [
         class(VolumeBindingMode::WaitForFirstConsumer),

@@ -9,6 +9,7 @@ use portolan::framework::{
     Algorithm, AlgorithmConfig, Cycle, Framework, Handle, Permit, Plugin, Point, ScheduleError,
     Status,
 };
+use portolan::log::Event;
 use portolan::model::{
     LabelSelector, Name, Pod, PodAffinity, PodAffinityTerm, PodBuilder, PodDisruptionBudget,
     Timestamp, Uid, node, pod,
@@ -33,7 +34,7 @@ fn engine(nodes: usize, cpu: i64) -> (Engine, Handle) {
     for n in 0..nodes {
         let zone = format!("z{}", n % 3);
         let node = node(format!("n{n}")).hostname().zone(zone).cpu(cpu).memory(64 * GI);
-        engine.add_node(node.build()).unwrap().wait().unwrap().unwrap();
+        engine.submit(Event::add_node(node.build())).unwrap().wait().unwrap().unwrap();
     }
     let handle = shared
         .with_binder(Arc::new(InMemoryBinder::new(engine.clone())))
@@ -382,7 +383,7 @@ fn gangs_of_two_schedulers_never_get_half_each() {
 fn what_would_be_changes_nothing_that_is() {
     let (engine, _) = engine(2, 1_000);
     let add = |pod: PodBuilder, node: &str| {
-        engine.add_pod(pod.on(node).build()).unwrap().wait().unwrap().unwrap();
+        engine.submit(Event::add_pod(pod.on(node).build())).unwrap().wait().unwrap().unwrap();
     };
     add(cpu("low", 800).priority(1).label("app", "low"), "n0");
     add(cpu("high", 800).priority(8), "n1");
@@ -422,7 +423,7 @@ fn a_budget_that_is_used_up_protects_its_pods_if_others_can_go() {
     let (engine, _) = engine(2, 1_000);
     for (name, node) in [("kept", "n0"), ("other", "n1")] {
         let pod = cpu(name, 800).priority(1).label("app", name).on(node).build();
-        engine.add_pod(pod).unwrap().wait().unwrap().unwrap();
+        engine.submit(Event::add_pod(pod)).unwrap().wait().unwrap().unwrap();
     }
     let budget = PodDisruptionBudget {
         namespace: "default".into(),
@@ -458,7 +459,7 @@ impl Plugin for Meddles {
         _: Cycle<'a>,
     ) -> Result<portolan::framework::PreFilter<'a>, Status> {
         let node = node("other").unschedulable(true).build();
-        self.0.update_node(node).unwrap().wait().unwrap().unwrap();
+        self.0.submit(Event::update_node(node)).unwrap().wait().unwrap().unwrap();
         Ok(portolan::framework::PreFilter::Skip)
     }
 }
@@ -475,7 +476,12 @@ impl portolan::state::CommitCheck for Never {
 fn a_check_that_never_agrees_is_an_error_in_the_end() {
     let config = Config { commit_check: Never.into(), ..Config::default() };
     let engine = Engine::shared(config);
-    engine.add_node(node("n").cpu(4_000).memory(GI).build()).unwrap().wait().unwrap().unwrap();
+    engine
+        .submit(Event::add_node(node("n").cpu(4_000).memory(GI).build()))
+        .unwrap()
+        .wait()
+        .unwrap()
+        .unwrap();
     let plugins: Vec<(Box<dyn Plugin>, i64)> = vec![
         (Box::new(Meddles(engine.clone())), 0),
         (Box::new(portolan::plugins::NodeUnschedulable), 0),
@@ -539,7 +545,7 @@ proptest! {
                 }
                 6 if !bound.is_empty() => {
                     let pod = bound.remove(with % bound.len());
-                    engine.remove_pod(&pod).unwrap().wait().unwrap().unwrap();
+                    engine.submit(Event::remove_pod(&pod)).unwrap().wait().unwrap().unwrap();
                 }
                 7 => {
                     let pods: Vec<Arc<Pod>> = (0..3)
@@ -652,7 +658,7 @@ fn slowly() -> Slow {
 fn deleted_on_its_way(is_allowed: bool, delete: impl Fn(&Engine, &Pod)) {
     let (engine, handle) = engine(1, 1_000);
     let mut scheduling = waiting_loop(&engine, &handle, slowly());
-    engine.put_pending(cpu("a", 800).build()).unwrap().wait().unwrap().unwrap();
+    engine.submit(Event::put_pending(cpu("a", 800).build())).unwrap().wait().unwrap().unwrap();
     let attempt = scheduling.schedule_one(Some(Instant::now()), now).unwrap();
     let Attempt::Placed(placement) = attempt else { panic!("{attempt:?}") };
     if is_allowed {
@@ -673,10 +679,10 @@ fn deleted_on_its_way(is_allowed: bool, delete: impl Fn(&Engine, &Pod)) {
 fn a_pod_that_is_deleted_on_its_way_frees_its_room_and_is_woken() {
     for is_allowed in [false, true] {
         deleted_on_its_way(is_allowed, |engine, pod| {
-            engine.remove_pending(&pod.uid).unwrap().wait().unwrap().unwrap();
+            engine.submit(Event::remove_pending(&pod.uid)).unwrap().wait().unwrap().unwrap();
         });
         deleted_on_its_way(is_allowed, |engine, pod| {
-            engine.remove_pod(pod).unwrap().wait().unwrap().unwrap();
+            engine.submit(Event::remove_pod(pod)).unwrap().wait().unwrap().unwrap();
         });
     }
 }
@@ -694,7 +700,7 @@ impl Plugin for Deletes {
     }
 
     fn permit(&self, cycle: Cycle<'_>, _: &Name) -> Result<Permit, Status> {
-        self.0.remove_pending(&cycle.pod.uid).unwrap().wait().unwrap().unwrap();
+        self.0.submit(Event::remove_pending(&cycle.pod.uid)).unwrap().wait().unwrap().unwrap();
         Ok(Permit::Wait(Duration::from_secs(600)))
     }
 }
@@ -703,7 +709,7 @@ impl Plugin for Deletes {
 fn a_pod_that_is_deleted_before_it_waits_does_not_wait() {
     let (engine, handle) = engine(1, 1_000);
     let mut scheduling = waiting_loop(&engine, &handle, Deletes(engine.clone()));
-    engine.put_pending(cpu("a", 800).build()).unwrap().wait().unwrap().unwrap();
+    engine.submit(Event::put_pending(cpu("a", 800).build())).unwrap().wait().unwrap().unwrap();
     let attempt = scheduling.schedule_one(Some(Instant::now()), now).unwrap();
     let Attempt::Placed(placement) = attempt else { panic!("{attempt:?}") };
     assert_eq!(BindingCycle::is_permitted(&placement, now()), Some(false));

@@ -49,13 +49,18 @@ impl Bench {
         let scheduling = SchedulingLoop::new(engine.clone(), queue.clone(), profiles).unwrap();
         for name in ["n1", "n2"] {
             let node = node(name).hostname().cpu(1_000).memory(64 * GI).build();
-            engine.add_node(node).unwrap().wait().unwrap().unwrap();
+            engine.submit(Event::add_node(node)).unwrap().wait().unwrap().unwrap();
         }
         Bench { engine, queue, scheduling, metrics }
     }
 
     fn pending(&self, pod: PodBuilder) {
-        self.engine.put_pending(pod.memory(GI).build()).unwrap().wait().unwrap().unwrap();
+        self.engine
+            .submit(Event::put_pending(pod.memory(GI).build()))
+            .unwrap()
+            .wait()
+            .unwrap()
+            .unwrap();
     }
 
     /// The next pod that is placed, if any is, bound by the time given.
@@ -185,7 +190,7 @@ fn with_a_wait() -> Bench {
     bench.values();
     let gone = bench.engine.reader().unwrap().snapshot();
     let gone = gone.pods(&portolan::model::LabelSelector::everything(), |_| true).next().unwrap();
-    bench.engine.remove_pod(&gone.to_pod()).unwrap().wait().unwrap().unwrap();
+    bench.engine.submit(Event::remove_pod(&gone.to_pod())).unwrap().wait().unwrap().unwrap();
     bench.settle(30);
     bench
 }

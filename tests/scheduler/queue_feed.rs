@@ -43,6 +43,7 @@ fn words(note: &Note) -> String {
             let of = |object: &Object| object.name().to_string();
             format!("{} {}", name(&diff.old, of), name(&diff.new, of))
         }
+        Fact::Changed(other) => format!("{other:?}"),
     };
     format!("{} {what}", note.generation)
 }
@@ -317,7 +318,7 @@ fn a_queue_outlives_its_engine() {
     let engine = Engine::shared(Config::default());
     let front = front(&engine);
     let now = clock(Instant::now());
-    drop(engine.put_pending(pod("a").build()).unwrap());
+    drop(engine.submit(Event::put_pending(pod("a").build())).unwrap());
     drop(engine);
     assert_eq!(&*front.pop(None, &now).unwrap().pod.name, "a");
     let from = Instant::now();
@@ -380,10 +381,12 @@ fn threads_share_all_pods_and_sleep_through_none() {
                     let made = pod(format!("p{n}")).build();
                     match n % 5 {
                         0 => drop(front.add(made, now()).unwrap()),
-                        _ => drop(engine.put_pending(made).unwrap()),
+                        _ => drop(engine.submit(Event::put_pending(made)).unwrap()),
                     }
                     if n % 50 == 0 {
-                        drop(engine.add_node(node(format!("n{n}")).build()).unwrap());
+                        drop(
+                            engine.submit(Event::add_node(node(format!("n{n}")).build())).unwrap(),
+                        );
                     }
                 }
             });

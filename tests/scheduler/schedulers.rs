@@ -6,6 +6,7 @@ use std::time::Instant;
 use portolan::framework::{
     Algorithm, AlgorithmConfig, Framework, FrameworkError, Handle, Plugin, Point,
 };
+use portolan::log::Event;
 use portolan::model::{EventError, Pod, Taint, TaintEffect, Timestamp, node, pod};
 use portolan::plugins::default_plugins;
 use portolan::scheduler::queue::{PopError, QueueError};
@@ -21,11 +22,11 @@ fn clock() -> Timestamp {
 
 fn add_node(engine: &Engine, name: &str) {
     let node = node(name).cpu(1_000).memory(1 << 30).pods(110).build();
-    engine.add_node(node).unwrap().wait().unwrap().unwrap();
+    engine.submit(Event::add_node(node)).unwrap().wait().unwrap().unwrap();
 }
 
 fn put(engine: &Engine, pod: Pod) {
-    engine.put_pending(pod).unwrap().wait().unwrap().unwrap();
+    engine.submit(Event::put_pending(pod)).unwrap().wait().unwrap().unwrap();
 }
 
 fn drain(scheduling: &mut SchedulingLoop) -> usize {
@@ -143,9 +144,9 @@ fn placements_are_checked_by_the_filters_of_their_profile() {
         value: "others".into(),
         effect: TaintEffect::NoSchedule,
     });
-    engine.add_node(tainted.build()).unwrap().wait().unwrap().unwrap();
+    engine.submit(Event::add_node(tainted.build())).unwrap().wait().unwrap().unwrap();
     let placed = pod("p").cpu(100).build().on("n1");
-    let refused = engine.assume_pod(placed).unwrap().wait().unwrap();
+    let refused = engine.submit(Event::assume(placed)).unwrap().wait().unwrap();
     assert!(matches!(refused, Err(EventError::Conflict { .. })), "{refused:?}");
 }
 

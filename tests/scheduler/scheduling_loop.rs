@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::time::Instant;
 
 use portolan::framework::{Algorithm, AlgorithmConfig, Framework, Handle};
+use portolan::log::Event;
 use portolan::model::{Pod, PodBuilder, Timestamp, Uid, node, pod};
 use portolan::scheduler::queue::{Place, PopError, QueueConfig, QueueFront, SchedulingQueue};
 use portolan::scheduler::{
@@ -65,13 +66,13 @@ impl Bench {
 
     fn node(&self, name: &str, cpu: i64) {
         let node = node(name).hostname().cpu(cpu).memory(64 * GI).build();
-        self.engine.add_node(node).unwrap().wait().unwrap().unwrap();
+        self.engine.submit(Event::add_node(node)).unwrap().wait().unwrap().unwrap();
     }
 
     fn pending(&self, pod: PodBuilder) -> Uid {
         let pod = pod.build();
         let uid = pod.uid.clone();
-        self.engine.put_pending(pod).unwrap().wait().unwrap().unwrap();
+        self.engine.submit(Event::put_pending(pod)).unwrap().wait().unwrap().unwrap();
         uid
     }
 
@@ -184,7 +185,7 @@ fn a_pod_that_is_deleted_on_its_way_is_not_tried_again() {
     bench.node("n", 1_000);
     let uid = bench.pending(cpu("large", 3_000));
     assert!(bench.attempt(&mut scheduling).is_some());
-    bench.engine.remove_pending(&uid).unwrap().wait().unwrap().unwrap();
+    bench.engine.submit(Event::remove_pending(&uid)).unwrap().wait().unwrap().unwrap();
     bench.node("large", 4_000);
     bench.passes(400);
     assert_eq!(bench.settle(&mut scheduling), 0);
@@ -272,8 +273,8 @@ proptest! {
                         match placed {
                             // Its binding is on its way: its end is told by then.
                             Some(_) if flight.iter().any(|it| *it.pod.name == *name) => continue,
-                            Some(pod) => drop(bench.engine.remove_pod(&pod).unwrap().wait()),
-                            None => drop(bench.engine.remove_pending(&uid(&name)).unwrap().wait()),
+                            Some(pod) => drop(bench.engine.submit(Event::remove_pod(&pod)).unwrap().wait()),
+                            None => drop(bench.engine.submit(Event::remove_pending(&uid(&name))).unwrap().wait()),
                         }
                         pods.remove(&name);
                     }
@@ -313,7 +314,7 @@ fn a_popped_pod_is_decided_on_a_version_that_has_its_event() {
     let bench = Bench::new();
     bench.node("n", 1_000);
     let pod: Pod = cpu("p", 100).build();
-    let applied = bench.engine.put_pending(pod).unwrap().wait().unwrap().unwrap();
+    let applied = bench.engine.submit(Event::put_pending(pod)).unwrap().wait().unwrap().unwrap();
     let popped = bench.queue.pop(None, bench.clock()).unwrap();
     assert_eq!(popped.generation, applied.generation);
     assert!(bench.snapshot().generation() >= popped.generation);

@@ -120,13 +120,13 @@ fn schedulers(pods: impl IntoIterator<Item = Pod>) -> Schedulers {
     let schedulers = Schedulers::builder().build().unwrap();
     let engine = schedulers.engine();
     engine
-        .add_node(node("n1").cpu(1_000).memory(1 << 40).build())
+        .submit(portolan::log::Event::add_node(node("n1").cpu(1_000).memory(1 << 40).build()))
         .unwrap()
         .wait()
         .unwrap()
         .unwrap();
     for pod in pods {
-        engine.put_pending(pod).unwrap().wait().unwrap().unwrap();
+        engine.submit(portolan::log::Event::put_pending(pod)).unwrap().wait().unwrap().unwrap();
     }
     schedulers
 }
@@ -169,7 +169,13 @@ fn a_cycle_in_vain_is_a_span_with_the_refusal() {
 fn a_preemption_tells_of_its_victims() {
     let schedulers = schedulers([pod("high").cpu(800).priority(7).build()]);
     let low = pod("low").cpu(800).on("n1").build();
-    schedulers.engine().add_pod(low).unwrap().wait().unwrap().unwrap();
+    schedulers
+        .engine()
+        .submit(portolan::log::Event::add_pod(low))
+        .unwrap()
+        .wait()
+        .unwrap()
+        .unwrap();
     let mut scheduling = schedulers.scheduling_loop().unwrap();
     let (_, heard) = listen(|| scheduling.schedule_one(None, clock).unwrap());
     let evicted = [("preemptor", "default/high"), ("node", "n1"), ("victims", "1")];
@@ -180,7 +186,12 @@ fn a_preemption_tells_of_its_victims() {
 #[test]
 fn a_gang_is_one_span() {
     let engine = Engine::shared(Config::default());
-    engine.add_node(node("n1").cpu(1_000).build()).unwrap().wait().unwrap().unwrap();
+    engine
+        .submit(portolan::log::Event::add_node(node("n1").cpu(1_000).build()))
+        .unwrap()
+        .wait()
+        .unwrap()
+        .unwrap();
     let framework = Framework::default_profile();
     let algorithm = Algorithm::new(framework, AlgorithmConfig::default(), None);
     let mut scheduler = Scheduler::new(engine, Profiles::one(algorithm)).unwrap();
@@ -196,7 +207,8 @@ fn a_gang_is_one_span() {
 fn an_engine_tells_of_batches_versions_relists_and_its_end() {
     let ((), heard) = listen(|| {
         let engine = Engine::shared(Config::default());
-        let refused = engine.remove_node("unknown").unwrap().wait().unwrap();
+        let refused =
+            engine.submit(portolan::log::Event::remove_node("unknown")).unwrap().wait().unwrap();
         assert!(refused.is_err());
         let nodes = ["n1", "n2"].map(|name| Arc::new(node(name).build()));
         engine

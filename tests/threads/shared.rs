@@ -14,7 +14,7 @@ fn each_thread_sees_its_own_writes(engine: &Engine) {
     const PODS: usize = 400;
     for n in 0..8 {
         engine
-            .add_node(node(format!("n{n}")).cpu(64_000).build())
+            .submit(Event::add_node(node(format!("n{n}")).cpu(64_000).build()))
             .unwrap()
             .wait()
             .unwrap()
@@ -29,7 +29,8 @@ fn each_thread_sees_its_own_writes(engine: &Engine) {
                     let pod =
                         pod(format!("p{thread}-{i}")).cpu(1).on(format!("n{}", i % 8)).build();
                     let uid = pod.uid.clone();
-                    let applied = engine.assume_pod(pod.clone()).unwrap().wait().unwrap().unwrap();
+                    let applied =
+                        engine.submit(Event::assume(pod.clone())).unwrap().wait().unwrap().unwrap();
                     assert!(applied.generation > last, "outcomes come in the order of the log");
                     last = applied.generation;
                     let snapshot = reader.snapshot();
@@ -40,7 +41,7 @@ fn each_thread_sees_its_own_writes(engine: &Engine) {
                     assert!(known >= applied.generation, "nor behind one's own writes");
                     assert!(live.is_some_and(|pod| pod.assumed));
                     if i % 2 == 0 {
-                        engine.add_pod(pod).unwrap().wait().unwrap().unwrap();
+                        engine.submit(Event::add_pod(pod)).unwrap().wait().unwrap().unwrap();
                     }
                 }
             });
@@ -83,7 +84,7 @@ fn two_threads_through_a_spawned_writer_lose_nothing_and_see_their_own_writes() 
 #[test]
 fn a_closed_engine_gives_the_event_back_and_has_answered_all_others() {
     let engine = Engine::shared(Config::default());
-    let ticket = engine.add_node(node("n1").build()).unwrap();
+    let ticket = engine.submit(Event::add_node(node("n1").build())).unwrap();
     engine.close();
     assert!(ticket.wait().unwrap().is_ok());
     match engine.try_submit(Event::RemoveNode("n1".into())) {
@@ -102,8 +103,13 @@ fn a_spawned_writer_sweeps_expired_pods_by_itself() {
     };
     let engine = Engine::spawned(config).unwrap();
     let pod = pod("p").on("n1").build();
-    engine.assume_pod(pod.clone()).unwrap().wait().unwrap().unwrap();
-    let applied = engine.finish_binding(&pod.uid, Timestamp(0)).unwrap().wait().unwrap().unwrap();
+    engine.submit(Event::assume(pod.clone())).unwrap().wait().unwrap().unwrap();
+    let applied = engine
+        .submit(Event::finish_binding(&pod.uid, Timestamp(0)))
+        .unwrap()
+        .wait()
+        .unwrap()
+        .unwrap();
     let reader = engine.reader().unwrap();
     // The sweep is an event of its own.
     let deadline = Instant::now() + Duration::from_secs(60);
@@ -148,7 +154,7 @@ fn assume_all_is_all_or_nothing() {
 fn a_pod_is_found_by_uid_once_its_ticket_is_answered_whatever_readers_do() {
     // Readers are in the live index all the time, so that its writer often finds one in the way.
     let engine = Engine::shared(Config { live_index: true, ..Config::default() });
-    engine.add_node(node("n").build()).unwrap().wait().unwrap().unwrap();
+    engine.submit(Event::add_node(node("n").build())).unwrap().wait().unwrap().unwrap();
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
         for _ in 0..2 {
@@ -165,11 +171,11 @@ fn a_pod_is_found_by_uid_once_its_ticket_is_answered_whatever_readers_do() {
             .filter(|i| {
                 let pod = pod(format!("p{i}")).on("n").build();
                 let uid = pod.uid.clone();
-                engine.assume_pod(pod.clone()).unwrap().wait().unwrap().unwrap();
+                engine.submit(Event::assume(pod.clone())).unwrap().wait().unwrap().unwrap();
                 let (generation, found) = reader.get_pod(&uid);
                 assert!(generation >= last, "an answer went back");
                 last = generation;
-                engine.forget_pod(&pod).unwrap().wait().unwrap().unwrap();
+                engine.submit(Event::forget(&pod)).unwrap().wait().unwrap().unwrap();
                 found.is_none() || reader.get_pod(&uid).1.is_some()
             })
             .count();
@@ -189,8 +195,8 @@ fn the_writer_is_not_waited_for_within_the_writer() {
             assert!(matches!(engine.follow(), Err(Unavailable::OwnThread(()))));
             let late = reader.at_least(reader.generation().next(), None);
             assert_eq!(late.unwrap_err(), ReadError::OwnThread);
-            let ticket = engine.add_node(node("n1").build()).expect("there is room");
-            let full = engine.add_node(node("n2").build());
+            let ticket = engine.submit(Event::add_node(node("n1").build())).expect("there is room");
+            let full = engine.submit(Event::add_node(node("n2").build()));
             assert!(matches!(full, Err(Unavailable::OwnThread(Event::AddNode(_)))));
             ticket
         })
@@ -205,6 +211,6 @@ fn a_sweep_period_is_not_zero_and_may_be_for_ever() {
     let refused = Engine::spawned(config(Some(Duration::ZERO)));
     assert!(matches!(refused, Err(SpawnError::ZeroPeriod)));
     let engine = Engine::spawned(config(Some(Duration::MAX))).unwrap();
-    let ticket = engine.add_node(node("n1").build()).unwrap();
+    let ticket = engine.submit(Event::add_node(node("n1").build())).unwrap();
     ticket.wait_deadline(Instant::now() + Duration::from_secs(20)).unwrap().unwrap();
 }

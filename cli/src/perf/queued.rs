@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
+use portolan::log::Event;
 use portolan::model::{Pod, Timestamp};
 use portolan::scheduler::queue::PopError;
 use portolan::scheduler::{CycleFigures, SchedulingLoop};
@@ -30,7 +31,7 @@ pub(super) fn measure(
     let started = Instant::now();
     for pod in pods {
         // The outcome is not needed: the queue receives the pod.
-        drop(bench.engine.put_pending(pod).map_err(closed)?);
+        drop(bench.engine.submit(Event::put_pending(pod)).map_err(closed)?);
     }
     let fed = started.elapsed();
     let clock = move || {

@@ -244,13 +244,13 @@ fn measure(
         outcome.map(drop).map_err(closed)
     };
     for n in 0..arguments.nodes {
-        submitted(bench.engine.add_node(make_node(&format!("node-{n:07}"), n)))?;
+        submitted(bench.engine.submit(Event::add_node(make_node(&format!("node-{n:07}"), n))))?;
     }
     let mut first = bench.scheduler(0)?;
     if shape == Shape::Preemption {
         for n in 0..arguments.nodes {
             let pod = Pod::clone(&pods.filling()).on(format!("node-{n:07}"));
-            submitted(bench.engine.add_pod(pod))?;
+            submitted(bench.engine.submit(Event::add_pod(pod)))?;
         }
     } else {
         for _ in 0..arguments.init {

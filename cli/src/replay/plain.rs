@@ -46,7 +46,10 @@ fn place(
     let assumed = match &decided {
         Ok(decision) => {
             let pod = decision.place(pod.clone());
-            let assumed = replay.engine.assume_pod(pod).map_err(|_| closed("the log is closed"))?;
+            let assumed = replay
+                .engine
+                .submit(Event::assume(pod))
+                .map_err(|_| closed("the log is closed"))?;
             Some(assumed.wait().map_err(closed)?)
         }
         Err(_) => None,

@@ -50,7 +50,10 @@ struct Evicts {
 impl Evictor for Evicts {
     fn evict(&self, eviction: Eviction) {
         let evicted = eviction.run(|victim| {
-            let ticket = self.engine.remove_pod(victim).map_err(|closed| closed.to_string())?;
+            let ticket = self
+                .engine
+                .submit(Event::remove_pod(victim))
+                .map_err(|closed| closed.to_string())?;
             let outcome = ticket.wait().map_err(|closed| closed.to_string())?;
             outcome.map_err(|error| error.to_string())?;
             let mut victims = self.victims.0.lock().unwrap_or_else(PoisonError::into_inner);

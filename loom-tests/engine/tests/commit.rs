@@ -24,7 +24,7 @@ fn engine(nodes: &[i64]) -> Engine {
     let engine = Engine::shared(Config { commit_check: check.into(), ..Config::default() });
     for (n, &cpu) in nodes.iter().enumerate() {
         let node = node(format!("n{n}")).hostname().zone("z").cpu(cpu).memory(1 << 30);
-        engine.add_node(node.build()).unwrap().wait().unwrap().unwrap();
+        engine.submit(Event::add_node(node.build())).unwrap().wait().unwrap().unwrap();
     }
     engine
 }
@@ -123,8 +123,12 @@ fn a_pod_is_decided_on_with_all_that_came_before_it() {
         let submitter = thread::spawn({
             let engine = engine.clone();
             move || {
-                drop(engine.add_node(node("n0").cpu(1_000).memory(1 << 30).build()).unwrap());
-                drop(engine.put_pending(wanted("p")).unwrap());
+                drop(
+                    engine
+                        .submit(Event::add_node(node("n0").cpu(1_000).memory(1 << 30).build()))
+                        .unwrap(),
+                );
+                drop(engine.submit(Event::put_pending(wanted("p"))).unwrap());
             }
         });
         let popped = front.pop(None, now).unwrap();

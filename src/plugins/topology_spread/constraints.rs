@@ -8,7 +8,7 @@ use crate::model::{
     Generation, HOSTNAME, LabelSelector, Name, Operator, Pod, Requirement, Template,
     TopologySpreadConstraint, UnsatisfiableAction,
 };
-use crate::snapshot::{Chunk, Cluster, Lineage, Store};
+use crate::snapshot::{Chunk, Cluster, Lineage};
 
 use super::super::node_affinity::Required;
 use super::super::taint_toleration::Tolerated;

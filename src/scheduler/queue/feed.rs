@@ -51,7 +51,7 @@ impl SchedulingQueue {
                 return diff.last().into_iter().for_each(|pod| self.pod_changed(pod, cluster, now));
             }
             Change::Object(diff) => diff.last(),
-            Change::Node(_) => None,
+            Change::Node(_) | Change::Custom(_) => None,
         };
         if let Some(Object::PodGroup(group)) = last {
             for event in ClusterEvent::of(change) {

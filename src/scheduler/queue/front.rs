@@ -39,6 +39,7 @@ const NOTES: usize = 16;
 ///
 /// ```
 /// use portolan::framework::Framework;
+/// use portolan::log::Event;
 /// use portolan::model::{Timestamp, node, pod};
 /// use portolan::scheduler::queue::{QueueConfig, QueueFront, SchedulingQueue};
 /// use portolan::{Config, Engine};
@@ -47,8 +48,8 @@ const NOTES: usize = 16;
 /// let queue = SchedulingQueue::new(Framework::default_profile(), QueueConfig::default());
 /// let queue = QueueFront::new(queue, engine.follow()?, engine.reader()?);
 ///
-/// engine.add_node(node("n1").cpu(4_000).build())?;
-/// engine.put_pending(pod("web-0").cpu(250).build())?;
+/// engine.submit(Event::add_node(node("n1").cpu(4_000).build()))?;
+/// engine.submit(Event::put_pending(pod("web-0").cpu(250).build()))?;
 ///
 /// let popped = queue.pop(None, || Timestamp::from_secs(1))?;
 /// let snapshot = engine.reader()?.snapshot();
@@ -283,7 +284,7 @@ impl QueueFront {
 
     /// Adds a pod without going through the log. The pod gets the generation of the published version, which contains
     /// all events that were published before the call; an event that was submitted but not waited for may be ordered
-    /// after the pod. If the order matters, use [`Engine::put_pending`](crate::Engine::put_pending), which orders the
+    /// after the pod. If the order matters, use [`Event::put_pending`](crate::log::Event::put_pending), which orders the
     /// pod within the log.
     ///
     /// # Errors

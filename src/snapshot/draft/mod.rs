@@ -3,6 +3,7 @@
 //! The writer's state is a draft with lifecycles and a log; a fork is a draft alone. Every operation is checked first
 //! and then applied, or refused without any effect. Freezing a draft clones its root.
 
+mod custom;
 mod nodes;
 mod parts;
 mod pods;

@@ -6,6 +6,7 @@ use crate::model::{
 
 use super::super::chunk::{Chunk, NodeSlot, Place, set};
 use super::super::cluster::{Cluster, GroupKey, claim_key};
+use super::super::custom::{PlacedPod, PodChange};
 use super::super::node_info::{NodeInfo, PodInfo, PodRef};
 use super::Draft;
 
@@ -92,6 +93,9 @@ impl Draft {
             self.use_claims(&pod.template);
         }
         self.join_group(&pod.template);
+        if self.cluster.custom.is_some() {
+            self.notify_stores(&PlacedPod::on(pod, node), PodChange::Placed);
+        }
         if self.cluster.godel.is_some() {
             self.take_place(pod, node);
             self.say(pod, node);
@@ -101,7 +105,7 @@ impl Draft {
 
     /// Replaces a pod by another object of it on the same node, in its place,
     /// where nothing differs that anything is counted by; says whether that was
-    /// so. O(log n).
+    /// so. Stores of a user's own see nothing that may differ then. O(log n).
     pub(crate) fn revise(&mut self, spot: PodRef, pod: &Pod, assumed: bool) -> bool {
         let Some(node) = self.cluster.at_slot(spot.slot) else { return false };
         let Some(old) = node.pod_at(spot.index) else { return false };
@@ -133,6 +137,7 @@ impl Draft {
         let (template, number, was_assumed) =
             (pod.template().clone(), pod.template_id(), pod.is_assumed());
         let said = self.said_by(&pod);
+        let gone = self.cluster.custom.is_some().then(|| pod.to_pod());
         let amounts = self.amounts(&template);
         let mut key = [0; 16];
         let mut empty_ghost = false;
@@ -158,6 +163,9 @@ impl Draft {
         self.release_template(number);
         if empty_ghost {
             self.drop_ghost(slot);
+        }
+        if let Some(gone) = gone.as_ref().and_then(PlacedPod::of) {
+            self.notify_stores(&gone, PodChange::Removed);
         }
         if let Some(said) = said {
             self.unsay(&said);

@@ -2,6 +2,8 @@
 //!
 //! The input of a version is its objects: nodes and their parts, placed pods, and the objects in stores. Everything
 //! else (sums, marks, indexes, the order of zones) is derived from them by the rules of adding, which run again here.
+//! Stores of a user's own are made anew if they can be ([`Store::without_pods`](super::super::Store)), and carried on
+//! otherwise.
 //! Two facts cannot be derived from any object and are copied: which pod took each reservation, and which image size
 //! was reported first.
 
@@ -32,6 +34,7 @@ impl Draft {
             draft.keep_stores(GodelConfig { reservations: None, ..config });
             Some((stores.config.clone(), stores.reservations.clone()?))
         });
+        let kept = base.custom.as_ref().map(|stores| draft.renew_custom(stores, generation));
         let rest = draft.rest();
         rest.objects = triomphe::Arc::new(base.objects().renewed(generation));
         // A follower of changes since an earlier generation must read everything again.
@@ -76,6 +79,9 @@ impl Draft {
         if let (Some((config, places)), Some(stores)) = (places, draft.stores()) {
             stores.config = config;
             stores.reservations = Some(places);
+        }
+        if let (Some(stores), Some(kept)) = (&base.custom, kept) {
+            draft.merge_custom(stores, kept, &refused);
         }
         // The versions before this one still have to be freed.
         draft.cluster.made = base.made + freeing::made().wrapping_sub(made);

@@ -242,6 +242,8 @@ impl Naive {
                 self.deletion_marks.retain(|_, (_, until)| *until >= *now);
                 true
             }
+            // It keeps no stores of a user's own.
+            Event::Custom(_) => false,
             Event::Relist(relist) => {
                 match &**relist {
                     Relist::Pods(pods) => self.relist_pods(pods),

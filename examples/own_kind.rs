@@ -1,0 +1,278 @@
+//! A batch cluster with software licences, a kind of state that the engine does not know.
+//!
+//! Jobs are pods. A job may need seats of a licence, wherever it runs; two schedulers decide at the same time. The
+//! seats are a `Store` under every version: events add licences, and the seats in use follow the jobs that are placed.
+//! So no scheduler commits more seats than there are, a job that waits is tried again when seats are added or a job
+//! ends, and a what-if question counts seats on its fork.
+
+use std::collections::BTreeMap;
+use std::error::Error;
+use std::time::Instant;
+
+use portolan::framework::{
+    Actions, AlgorithmConfig, ClusterEvent, Code, Cycle, EventResource, Framework, Hint, Interest,
+    Plugin, Point, PreFilter, Status,
+};
+use portolan::log::Event;
+use portolan::model::{Generation, Pod, Template, Timestamp, node, pod};
+use portolan::plugins::default_plugins;
+use portolan::scheduler::{Attempt, Schedulers, SchedulingLoop, WhatIf};
+use portolan::snapshot::{PlacedPod, Store};
+use portolan::{Cluster, Config, Engine};
+
+/// All licences by name. There are some dozens at most, so a clone of the map is cheap enough.
+#[derive(Clone, Default)]
+struct Licences(BTreeMap<String, Licence>);
+
+#[derive(Clone, Default)]
+struct Licence {
+    seats: u32,
+    used: u32,
+}
+
+/// A licence has this many seats from now on.
+struct SetSeats {
+    licence: String,
+    seats: u32,
+}
+
+/// What a job needs: a licence, and seats of it.
+fn needs(job: &Template) -> Option<(&str, u32)> {
+    let licence = job.labels.get("licence")?;
+    Some((licence, job.labels.get("seats").and_then(|seats| seats.parse().ok()).unwrap_or(1)))
+}
+
+impl Licences {
+    fn free(&self, licence: &str) -> u32 {
+        self.0.get(licence).map_or(0, |of| of.seats.saturating_sub(of.used))
+    }
+}
+
+impl Store for Licences {
+    type Event = SetSeats;
+
+    const NAME: &'static str = "Licences";
+
+    fn check(&self, event: &SetSeats, _: &Cluster) -> Result<(), String> {
+        let used = self.0.get(&event.licence).map_or(0, |licence| licence.used);
+        match event.seats < used {
+            true => Err(format!("{used} seats of {} are in use", event.licence)),
+            false => Ok(()),
+        }
+    }
+
+    fn apply(&mut self, event: &SetSeats, _: Generation) {
+        self.0.entry(event.licence.clone()).or_default().seats = event.seats;
+    }
+
+    fn tracks(&self, job: &PlacedPod<'_>) -> bool {
+        needs(job.template).is_some()
+    }
+
+    fn pod_placed(&mut self, job: &PlacedPod<'_>, _: Generation) {
+        if let Some((licence, seats)) = needs(job.template) {
+            self.0.entry(licence.to_owned()).or_default().used += seats;
+        }
+    }
+
+    fn pod_removed(&mut self, job: &PlacedPod<'_>, _: Generation) {
+        if let Some((licence, seats)) = needs(job.template) {
+            self.0.entry(licence.to_owned()).or_default().used -= seats;
+        }
+    }
+
+    // With these two, an audit compares the seats in use with the jobs that are there, and a rebuild counts them anew.
+    fn without_pods(&self) -> Option<Licences> {
+        let unused = |(name, licence): (&String, &Licence)| {
+            (licence.seats > 0).then(|| (name.clone(), Licence { used: 0, ..*licence }))
+        };
+        Some(Licences(self.0.iter().filter_map(unused).collect()))
+    }
+
+    fn dump(&self) -> String {
+        let seats = |(name, of): (&String, &Licence)| format!("{name} {}/{}", of.used, of.seats);
+        let known = self.0.iter().filter(|(_, licence)| licence.seats + licence.used > 0);
+        known.map(seats).collect::<Vec<_>>().join(", ")
+    }
+}
+
+/// Rejects a job while the seats that it needs are not free.
+struct Seats;
+
+impl Plugin for Seats {
+    fn name(&self) -> &'static str {
+        "Seats"
+    }
+
+    fn points(&self) -> &'static [Point] {
+        &[Point::PreFilter]
+    }
+
+    fn pre_filter<'a>(&'a self, cycle: Cycle<'a>) -> Result<PreFilter<'a>, Status> {
+        let Some((licence, seats)) = needs(&cycle.pod.template) else {
+            return Ok(PreFilter::Skip);
+        };
+        let licences = cycle.cluster.store::<Licences>();
+        let licences = licences.map_err(|error| Status::error("Seats", error.to_string()))?;
+        let free = licences.free(licence);
+        if free < seats {
+            let reason = format!("{seats} seats of {licence} are needed, {free} are free");
+            return Err(Status::new(Code::Unschedulable, "Seats", reason));
+        }
+        Ok(PreFilter::Skip)
+    }
+
+    /// A rejected job waits for a change of the licences, or for the end of a job ...
+    fn events(&self) -> &'static [Interest] {
+        &[
+            Interest { resources: &[EventResource::Custom], actions: Actions::ALL },
+            Interest { resources: &[EventResource::AssignedPod], actions: Actions::DELETE },
+        ]
+    }
+
+    /// ... of the same licence.
+    fn queueing_hint(
+        &self,
+        job: &Pod,
+        event: &ClusterEvent<'_>,
+        _: &Cluster,
+    ) -> Result<Hint, Status> {
+        let wanted = needs(&job.template).map(|(licence, _)| licence);
+        let ended = event.pod().and_then(|diff| diff.old.as_ref());
+        let freed = ended.and_then(|ended| needs(&ended.template)).map(|(licence, _)| licence);
+        let changed = event.custom::<Licences>().map(|event| &*event.licence);
+        Ok(Hint::queue_if(wanted.is_some() && (freed == wanted || changed == wanted)))
+    }
+}
+
+fn plugins(handle: &portolan::framework::Handle) -> Vec<(Box<dyn Plugin>, i64)> {
+    let mut all = default_plugins(handle);
+    all.push((Box::new(Seats), 0));
+    all
+}
+
+fn job(name: &str, licence: &str, seats: u32) -> Pod {
+    let job = pod(name).cpu(4_000).label("licence", licence).label("seats", &seats.to_string());
+    job.build()
+}
+
+fn submit(engine: &Engine, event: Event) -> Result<(), Box<dyn Error>> {
+    engine.submit(event)?.wait()??;
+    Ok(())
+}
+
+/// Schedules jobs until none is ready.
+fn run(scheduling: &mut SchedulingLoop, now: Timestamp) {
+    while let Ok(attempt) = scheduling.schedule_one(Some(Instant::now()), || now) {
+        if let Attempt::Placed(placement) = attempt
+            && let Err((error, _)) = scheduling.bind(&placement, || now)
+        {
+            println!("{}: {error}", placement.pod.name);
+        }
+    }
+}
+
+/// Two schedulers at the same time, on a thread each.
+fn run_both(loops: &mut [SchedulingLoop], now: i64) {
+    std::thread::scope(|scope| {
+        for scheduling in loops {
+            scope.spawn(move || run(scheduling, Timestamp::from_secs(now)));
+        }
+    });
+}
+
+fn show(title: &str, engine: &Engine, jobs: &[Pod]) -> Result<(), Box<dyn Error>> {
+    let snapshot = engine.reader()?.snapshot();
+    println!("\n{title}\n  {:<8} {:<9} {:>5}  node", "job", "licence", "seats");
+    for job in jobs {
+        let placed = snapshot.pod(&job.uid);
+        let node = placed.as_ref().map_or("waits", |pod| pod.node().name());
+        let (licence, seats) = needs(&job.template).unwrap_or(("-", 0));
+        println!("  {:<8} {licence:<9} {seats:>5}  {node}", job.name);
+    }
+    for (name, Licence { seats, used }) in &snapshot.store::<Licences>()?.0 {
+        println!("  {used} of {seats} seats of {name} in use");
+        assert!(used <= seats, "more seats of {name} are in use than there are");
+    }
+    Ok(())
+}
+
+fn main() -> Result<(), Box<dyn Error>> {
+    println!(
+        "Licences as a store of your own: events set seats, placed jobs use them, and two schedulers\n\
+         on one engine never use more seats than there are."
+    );
+    let schedulers = Schedulers::builder()
+        .config(Config::default().with_store(Licences::default()))
+        .profile("default-scheduler", |handle| Framework::new(plugins(handle)))
+        .build()?;
+    let engine = schedulers.engine();
+    let set_seats = |licence: &str, seats| {
+        Event::custom::<Licences>(SetSeats { licence: licence.to_owned(), seats })
+    };
+    for name in ["c01", "c02", "c03"] {
+        let node = node(name).cpu(16_000).memory(64 << 30).build();
+        submit(engine, Event::add_node(node))?;
+    }
+    submit(engine, set_seats("solver", 4))?;
+    submit(engine, set_seats("mesher", 1))?;
+
+    let mut jobs: Vec<Pod> = (1..=4).map(|n| job(&format!("solve-{n}"), "solver", 2)).collect();
+    jobs.extend([job("mesh-1", "mesher", 1), pod("copy-1").cpu(1_000).build()]);
+    for job in &jobs {
+        submit(engine, Event::put_pending(job.clone()))?;
+    }
+    let mut loops = [schedulers.scheduling_loop()?, schedulers.scheduling_loop()?];
+    run_both(&mut loops, 1);
+    show("Two schedulers have placed what the seats allow:", engine, &jobs)?;
+    let used = |licence: &str| -> Result<u32, Box<dyn Error>> {
+        let snapshot = engine.reader()?.snapshot();
+        Ok(snapshot.store::<Licences>()?.0.get(licence).map_or(0, |licence| licence.used))
+    };
+    assert_eq!((used("solver")?, used("mesher")?), (4, 1));
+
+    println!("\nHow many seats of solver would the jobs that wait need?");
+    let snapshot = engine.reader()?.snapshot();
+    let framework = Framework::new(plugins(&Default::default()))?.into();
+    let mut what_if = WhatIf::new(&snapshot, framework, AlgorithmConfig::default());
+    let is_waiting = |job: &&Pod| snapshot.pod(&job.uid).is_none();
+    let mut waiting: Vec<&Pod> = jobs.iter().filter(is_waiting).collect();
+    let mut seats = 4;
+    while !waiting.is_empty() {
+        seats += 1;
+        what_if.fork().change::<Licences>(SetSeats { licence: "solver".to_owned(), seats })?;
+        waiting.retain(|job| what_if.schedule(job).is_err());
+        println!("  with {seats} seats, jobs that wait: {}", waiting.len());
+    }
+    assert_eq!(seats, 8);
+    assert_eq!(used("solver")?, 4, "a question changes nothing");
+
+    submit(engine, set_seats("solver", 6))?;
+    run_both(&mut loops, 100);
+    show("Two seats of solver were added:", engine, &jobs)?;
+    assert_eq!(used("solver")?, 6);
+
+    let snapshot = engine.reader()?.snapshot();
+    let placed = |job: &&Pod| snapshot.pod(&job.uid).is_some();
+    let ended = jobs.iter().position(|job| placed(&job)).ok_or("jobs run")?;
+    let ended = jobs.remove(ended);
+    submit(engine, Event::remove_pod(&ended))?;
+    run_both(&mut loops, 200);
+    show(&format!("{} has ended, and its seats are used again:", ended.name), engine, &jobs)?;
+    assert_eq!(used("solver")?, 6);
+    assert_eq!(engine.reader()?.snapshot().pod_count(), jobs.len(), "no job waits");
+
+    let Err(error) = submit(engine, set_seats("solver", 5)) else {
+        return Err("seats in use were taken away".into());
+    };
+    println!("\nThe store refuses to take seats away that are in use: {error}");
+    let found = engine.with_writer(|writer| writer.cluster().audit())?;
+    assert!(found.is_empty(), "the seats in use follow from the jobs: {found:?}");
+    Ok(())
+}
+
+#[cfg(test)]
+#[test]
+fn no_seat_is_used_twice() -> Result<(), Box<dyn Error>> {
+    main()
+}

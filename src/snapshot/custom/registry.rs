@@ -1,0 +1,358 @@
+//! The stores of one version, their types erased.
+
+use std::any::{Any, TypeId};
+use std::borrow::Cow;
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use crate::model::{CustomEvent, EventError, Generation};
+
+use super::super::cluster::Cluster;
+use super::{PlacedPod, Store};
+
+/// Stores of a user's own, one of each type; see [`Store`].
+#[derive(Clone, Default)]
+pub struct CustomStores(Vec<Entry>);
+
+/// A store, and what became of it.
+#[derive(Clone)]
+struct Entry {
+    id: TypeId,
+    store: Arc<dyn AnyStore>,
+    generation: Generation,
+    failure: Option<Arc<StoreFailure>>,
+}
+
+/// A panic of a store in a method about a pod.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("store {store:?} panicked in {step} at generation {}: {text}", .generation.0)]
+#[non_exhaustive]
+pub struct StoreFailure {
+    /// The store's name.
+    pub store: &'static str,
+    /// The method that panicked.
+    pub step: &'static str,
+    /// The panic's message; empty if its payload is not a string.
+    pub text: String,
+    /// The generation of the event that the pod came or went with.
+    pub generation: Generation,
+}
+
+/// Why a version has no store of a type.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum StoreError {
+    /// It was not registered when the engine was made.
+    #[error("store {store:?} is not registered: add it with Config::with_store")]
+    Unknown {
+        /// The store's name.
+        store: &'static str,
+    },
+    /// It panicked in a method about a pod.
+    #[error(transparent)]
+    Failed(StoreFailure),
+}
+
+/// A [`Store`] of any type.
+trait AnyStore: Any + Send + Sync {
+    fn name(&self) -> &'static str;
+    fn share(&self) -> Arc<dyn AnyStore>;
+    fn check(&self, event: &dyn Any, cluster: &Cluster) -> Result<(), String>;
+    fn apply(&mut self, event: &dyn Any, generation: Generation);
+    fn tracks(&self, pod: &PlacedPod<'_>) -> bool;
+    fn pod_placed(&mut self, pod: &PlacedPod<'_>, generation: Generation);
+    fn pod_removed(&mut self, pod: &PlacedPod<'_>, generation: Generation);
+    fn without_pods(&self) -> Option<Arc<dyn AnyStore>>;
+    fn dump(&self) -> String;
+}
+
+/// A store of a known type; apart from the store, whose methods have the same names.
+struct Kept<S>(S);
+
+impl<S: Store> AnyStore for Kept<S> {
+    fn name(&self) -> &'static str {
+        S::NAME
+    }
+
+    fn share(&self) -> Arc<dyn AnyStore> {
+        Arc::new(Kept(self.0.clone()))
+    }
+
+    fn check(&self, event: &dyn Any, cluster: &Cluster) -> Result<(), String> {
+        // The entry was found by the type of the event's store.
+        event.downcast_ref().map_or(Ok(()), |event| self.0.check(event, cluster))
+    }
+
+    fn apply(&mut self, event: &dyn Any, generation: Generation) {
+        if let Some(event) = event.downcast_ref() {
+            self.0.apply(event, generation);
+        }
+    }
+
+    fn tracks(&self, pod: &PlacedPod<'_>) -> bool {
+        self.0.tracks(pod)
+    }
+
+    fn pod_placed(&mut self, pod: &PlacedPod<'_>, generation: Generation) {
+        self.0.pod_placed(pod, generation);
+    }
+
+    fn pod_removed(&mut self, pod: &PlacedPod<'_>, generation: Generation) {
+        self.0.pod_removed(pod, generation);
+    }
+
+    fn without_pods(&self) -> Option<Arc<dyn AnyStore>> {
+        self.0.without_pods().map(|store| Arc::new(Kept(store)) as Arc<dyn AnyStore>)
+    }
+
+    fn dump(&self) -> String {
+        self.0.dump()
+    }
+}
+
+/// Calls a store; of a panic the message.
+fn guarded<R>(work: impl FnOnce() -> R) -> Result<R, String> {
+    // Unwind safe: what `work` changes is a clone that is dropped, or a store that has failed then.
+    catch_unwind(AssertUnwindSafe(work)).map_err(|panic| {
+        let text = panic.downcast_ref::<String>().map(String::as_str);
+        text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or_default().to_owned()
+    })
+}
+
+/// Changes a store, cloned first if a version shares it.
+fn change(store: &mut Arc<dyn AnyStore>, change: impl FnOnce(&mut dyn AnyStore)) {
+    if Arc::get_mut(store).is_none() {
+        *store = store.share();
+    }
+    if let Some(store) = Arc::get_mut(store) {
+        change(store);
+    }
+}
+
+impl Entry {
+    /// The error of an event for a store that failed.
+    fn check_failure(&self) -> Result<(), EventError> {
+        match self.failure.as_deref() {
+            None => Ok(()),
+            Some(StoreFailure { store, step, text, .. }) => Err(EventError::StoreFailed {
+                store: Cow::Borrowed(store),
+                step: (*step).into(),
+                text: text.as_str().into(),
+            }),
+        }
+    }
+
+    #[cold]
+    fn fail(&mut self, step: &'static str, text: String, generation: Generation) {
+        let store = self.store.name();
+        self.generation = generation;
+        self.failure = Some(Arc::new(StoreFailure { store, step, text, generation }));
+    }
+}
+
+/// A pod comes or goes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(in crate::snapshot) enum PodChange {
+    Placed,
+    Removed,
+}
+
+/// A store after an event that it accepted, to be put in its place.
+pub(in crate::snapshot) struct Changed {
+    at: usize,
+    store: Arc<dyn AnyStore>,
+}
+
+impl CustomStores {
+    /// These stores and this one, which replaces one of the same type.
+    #[must_use]
+    pub fn with<S: Store>(mut self, store: S) -> CustomStores {
+        let id = TypeId::of::<S>();
+        self.0.retain(|entry| entry.id != id);
+        let store = Arc::new(Kept(store));
+        self.0.push(Entry { id, store, generation: Generation::ZERO, failure: None });
+        self
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// How many there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// O(stores).
+    fn find(&self, id: TypeId) -> Option<(usize, &Entry)> {
+        self.0.iter().enumerate().find(|(_, entry)| entry.id == id)
+    }
+
+    /// The store after an event, which is checked and then applied to a clone.
+    pub(in crate::snapshot) fn changed(
+        &self,
+        event: &CustomEvent,
+        cluster: &Cluster,
+        generation: Generation,
+    ) -> Result<Changed, EventError> {
+        let name = event.store_name();
+        let found = self.find(event.store());
+        let (at, entry) = found.ok_or(EventError::UnknownStore { store: name.into() })?;
+        entry.check_failure()?;
+        let panicked = |step: &'static str| {
+            move |text: String| EventError::StorePanicked {
+                store: name.into(),
+                step: step.into(),
+                text: text.into(),
+            }
+        };
+        guarded(|| entry.store.check(event.any(), cluster))
+            .map_err(panicked("check"))?
+            .map_err(|reason| EventError::StoreRefused { store: name.into(), reason })?;
+        let apply = || {
+            let mut store = entry.store.share();
+            change(&mut store, |store| store.apply(event.any(), generation));
+            store
+        };
+        Ok(Changed { at, store: guarded(apply).map_err(panicked("apply"))? })
+    }
+
+    pub(in crate::snapshot) fn put(
+        &mut self,
+        Changed { at, store }: Changed,
+        generation: Generation,
+    ) {
+        if let Some(entry) = self.0.get_mut(at) {
+            entry.store = store;
+            entry.generation = generation;
+        }
+    }
+
+    /// Whether a store tracks the pod, and has not failed; or the message of its panic.
+    pub(in crate::snapshot) fn tracks(
+        &self,
+        at: usize,
+        pod: &PlacedPod<'_>,
+    ) -> Result<bool, String> {
+        match self.0.get(at).filter(|entry| entry.failure.is_none()) {
+            Some(entry) => guarded(|| entry.store.tracks(pod)),
+            None => Ok(false),
+        }
+    }
+
+    /// Notifies a store that tracks the pod.
+    pub(in crate::snapshot) fn notify(
+        &mut self,
+        at: usize,
+        pod: &PlacedPod<'_>,
+        what: PodChange,
+        generation: Generation,
+    ) {
+        let Some(entry) = self.0.get_mut(at) else { return };
+        let done = guarded(|| {
+            change(&mut entry.store, |store| match what {
+                PodChange::Placed => store.pod_placed(pod, generation),
+                PodChange::Removed => store.pod_removed(pod, generation),
+            });
+        });
+        entry.generation = generation;
+        if let Err(text) = done {
+            let step = if what == PodChange::Placed { "pod_placed" } else { "pod_removed" };
+            entry.fail(step, text, generation);
+        }
+    }
+
+    pub(in crate::snapshot) fn fail(
+        &mut self,
+        at: usize,
+        step: &'static str,
+        text: String,
+        generation: Generation,
+    ) {
+        if let Some(entry) = self.0.get_mut(at) {
+            entry.fail(step, text, generation);
+        }
+    }
+
+    /// The stores that can be made anew, without pods; and the others, as they are.
+    pub(in crate::snapshot) fn renewed(
+        &self,
+        generation: Generation,
+    ) -> (CustomStores, CustomStores) {
+        let (mut anew, mut kept) = (CustomStores::default(), CustomStores::default());
+        for entry in &self.0 {
+            match guarded(|| entry.store.without_pods()) {
+                Ok(Some(store)) => {
+                    anew.0.push(Entry { store, generation, failure: None, ..*entry });
+                }
+                Ok(None) => kept.0.push(Entry { generation, ..entry.clone() }),
+                Err(text) => {
+                    let mut entry = entry.clone();
+                    entry.fail("without_pods", text, generation);
+                    kept.0.push(entry);
+                }
+            }
+        }
+        (anew, kept)
+    }
+
+    /// These and those, in the order of `like`.
+    pub(in crate::snapshot) fn merged(mut self, other: CustomStores, like: &CustomStores) -> Self {
+        self.0.extend(other.0);
+        self.0.sort_by_key(|entry| like.find(entry.id).map(|(at, _)| at));
+        self
+    }
+
+    /// Each store in words; one that panics says so.
+    pub(in crate::snapshot) fn dump(&self) -> Vec<(&'static str, String)> {
+        let text = |entry: &Entry| match &entry.failure {
+            Some(failure) => failure.to_string(),
+            None => guarded(|| entry.store.dump())
+                .unwrap_or_else(|text| format!("panicked in dump: {text}")),
+        };
+        self.0.iter().map(|entry| (entry.store.name(), text(entry))).collect()
+    }
+}
+
+impl Cluster {
+    /// A store of a user's own, by its type. O(stores).
+    ///
+    /// # Errors
+    ///
+    /// It was not registered ([`Config::with_store`](crate::Config::with_store)), or it panicked in a
+    /// method about a pod.
+    pub fn store<S: Store>(&self) -> Result<&S, StoreError> {
+        let unknown = || StoreError::Unknown { store: S::NAME };
+        let found = self.custom.as_ref().and_then(|stores| stores.find(TypeId::of::<S>()));
+        let (_, entry) = found.ok_or_else(unknown)?;
+        if let Some(failure) = &entry.failure {
+            return Err(StoreError::Failed(StoreFailure::clone(failure)));
+        }
+        let store: &dyn Any = &*entry.store;
+        store.downcast_ref::<Kept<S>>().map(|kept| &kept.0).ok_or_else(unknown)
+    }
+
+    /// The generation of the last event or pod that changed a store, so that a plugin can keep what it derives from the
+    /// store; `None` if the store is not registered. Generations compare within one [`Cluster::branch`]. O(stores).
+    #[must_use]
+    pub fn store_generation<S: Store>(&self) -> Option<Generation> {
+        let (_, entry) = self.custom.as_ref()?.find(TypeId::of::<S>())?;
+        Some(entry.generation)
+    }
+
+    /// The stores of a user's own that panicked in a method about a pod.
+    pub fn failed_stores(&self) -> impl Iterator<Item = &StoreFailure> {
+        let stores = self.custom.iter().flat_map(|stores| &stores.0);
+        stores.filter_map(|entry| entry.failure.as_deref())
+    }
+}
+
+impl fmt::Debug for CustomStores {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.0.iter().map(|entry| entry.store.name())).finish()
+    }
+}

@@ -1,0 +1,800 @@
+//! Stores of a user's own: whatever happens to the cluster, each version's store is the fold of its own events and of
+//! the pods that the version has; and a store that is refused, fails or panics costs no pod anything.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::num::NonZeroUsize;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use crate::events;
+use portolan::framework::{
+    Actions, Algorithm, AlgorithmConfig, ClusterEvent, Code, Cycle, EventResource, Filter,
+    Framework, Hint, Interest, Notes, Plugin, Point, PreFilter, Status,
+};
+use portolan::log::{Event, Fact, NoNote, Relist};
+use portolan::model::{
+    Change, EventError, Generation, LabelSelector, Name, Pod, PodBuilder, Timestamp, node, pod,
+};
+use portolan::plugins::default_plugins;
+use portolan::scheduler::drain::{Budgets, DrainOptions};
+use portolan::scheduler::{Attempt, GangError, Profiles, Scheduler, Schedulers, WhatIf};
+use portolan::snapshot::{
+    Keyed, ObjectEvent, ObjectStore, PlacedPod, Snapshot, Store, StoreError, cost,
+};
+use portolan::{Cluster, Config, Engine, GodelConfig, NodeInfo, Writer};
+use proptest::prelude::*;
+use proptest_derive::Arbitrary;
+
+/// Few and short under an interpreter.
+const CASES: u32 = if cfg!(miri) { 2 } else { 96 };
+const STEPS: usize = if cfg!(miri) { 12 } else { 100 };
+
+/// Where the pods of each application are; and a limit for each, which events of its own set.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Apps<const RENEWS: bool> {
+    limits: BTreeMap<String, u32>,
+    pods: BTreeMap<String, BTreeSet<(String, String)>>,
+}
+
+/// At most `.1` pods of application `.0`; no limit below what is there.
+struct Limit(String, u32);
+
+fn app<'p>(pod: &PlacedPod<'p>) -> Option<&'p str> {
+    pod.template.labels.get("app").filter(|app| !app.is_empty())
+}
+
+fn place(pod: &PlacedPod<'_>) -> (String, String) {
+    (pod.uid.to_string(), pod.node.to_string())
+}
+
+impl<const RENEWS: bool> Store for Apps<RENEWS> {
+    type Event = Limit;
+
+    const NAME: &'static str = if RENEWS { "renewed apps" } else { "apps" };
+
+    fn check(&self, Limit(app, most): &Limit, _: &Cluster) -> Result<(), String> {
+        let there = self.pods.get(app).map_or(0, BTreeSet::len);
+        if there > *most as usize { Err(format!("{there} pods of {app}")) } else { Ok(()) }
+    }
+
+    fn apply(&mut self, Limit(app, most): &Limit, _: Generation) {
+        self.limits.insert(app.clone(), *most);
+    }
+
+    fn tracks(&self, pod: &PlacedPod<'_>) -> bool {
+        app(pod).is_some()
+    }
+
+    fn pod_placed(&mut self, pod: &PlacedPod<'_>, _: Generation) {
+        let known = self.pods.entry(app(pod).unwrap().to_owned()).or_default();
+        assert!(known.insert(place(pod)), "{pod:?} was placed twice");
+    }
+
+    fn pod_removed(&mut self, pod: &PlacedPod<'_>, _: Generation) {
+        let app = app(pod).unwrap();
+        let known = self.pods.get_mut(app).unwrap();
+        assert!(known.remove(&place(pod)), "{pod:?} was not placed");
+        if known.is_empty() {
+            self.pods.remove(app);
+        }
+    }
+
+    fn without_pods(&self) -> Option<Self> {
+        RENEWS.then(|| Apps { limits: self.limits.clone(), pods: BTreeMap::new() })
+    }
+
+    fn dump(&self) -> String {
+        format!("{self:?}")
+    }
+}
+
+struct Rack {
+    name: Name,
+    watts: u32,
+}
+
+impl Keyed for Rack {
+    const KIND: &'static str = "Rack";
+
+    fn name(&self) -> &str {
+        &self.name
+    }
+}
+
+type Racks = ObjectStore<Rack>;
+
+fn rack([name, watts]: [u8; 2]) -> Rack {
+    // One of eight has no name.
+    let name = if name % 8 == 0 { String::new() } else { format!("r{}", name % 8) };
+    Rack { name: name.into(), watts: watts.into() }
+}
+
+/// What the stores are to have.
+#[derive(Clone, Default)]
+struct Naive {
+    limits: BTreeMap<String, u32>,
+    racks: BTreeMap<String, u32>,
+}
+
+impl Naive {
+    /// The racks are those of the list, if it is accepted.
+    fn replace(&mut self, listed: &[[u8; 2]]) -> bool {
+        let listed = || listed.iter().map(|seed| rack(*seed));
+        let names: BTreeSet<String> = listed().map(|rack| rack.name.to_string()).collect();
+        let accepted = names.len() == listed().count() && !names.contains("");
+        if accepted {
+            self.racks = listed().map(|rack| (rack.name.to_string(), rack.watts)).collect();
+        }
+        accepted
+    }
+}
+
+fn there(cluster: &Cluster) -> BTreeMap<String, BTreeSet<(String, String)>> {
+    let mut all: BTreeMap<String, BTreeSet<(String, String)>> = BTreeMap::new();
+    for pod in cluster.pods(&LabelSelector::from_labels::<&str, &str>([]), |_| true) {
+        if let Some(app) = pod.template().labels.get("app") {
+            let key = (pod.uid().to_string(), pod.node().name().to_string());
+            all.entry(app.to_owned()).or_default().insert(key);
+        }
+    }
+    all
+}
+
+fn check(cluster: &Cluster, naive: &Naive) {
+    assert_eq!(cluster.failed_stores().next(), None);
+    let pods = there(cluster);
+    let (carried, renewed) =
+        (cluster.store::<Apps<false>>().unwrap(), cluster.store::<Apps<true>>().unwrap());
+    assert_eq!((&carried.pods, &carried.limits), (&pods, &naive.limits));
+    assert_eq!(renewed.pods, pods);
+    let racks = cluster.store::<Racks>().unwrap();
+    let found: BTreeMap<String, u32> =
+        racks.iter().map(|rack| (rack.name.to_string(), rack.watts)).collect();
+    assert_eq!((found.len(), &found), (racks.len(), &naive.racks));
+    for (name, watts) in &naive.racks {
+        assert_eq!(racks.get("", name).map(|rack| rack.watts), Some(*watts));
+    }
+}
+
+#[derive(Clone, Debug, Arbitrary)]
+enum Step {
+    #[proptest(weight = 14)]
+    Event(events::Op),
+    Limit(bool, u8),
+    PutRack([u8; 2]),
+    DeleteRack(u8),
+    ReplaceRacks(
+        #[proptest(strategy = "prop::collection::vec(any::<[u8; 2]>(), 0..4)")] Vec<[u8; 2]>,
+    ),
+    /// A fork of the writer's state, and what it goes through.
+    Fork(
+        #[proptest(strategy = "prop::collection::vec(any::<events::Op>(), 1..6)")] Vec<events::Op>,
+        u8,
+    ),
+    Publish,
+    Rebuild,
+}
+
+fn limit(which: bool, most: u8) -> Limit {
+    Limit(if which { "a" } else { "b" }.to_owned(), u32::from(most % 16))
+}
+
+fn run(steps: &[Step], config: Config) {
+    let config = config.with_store(Apps::<false>::default()).with_store(Apps::<true>::default());
+    let (mut writer, reader) = Engine::inline(config.with_store(Racks::default()));
+    let mut naive = Naive::default();
+    let mut held: Vec<(Arc<Snapshot>, Naive)> = Vec::new();
+    for (at, step) in steps.iter().enumerate() {
+        let before = writer.cluster().store::<Apps<false>>().unwrap().clone();
+        match step {
+            Step::Event(op) => drop(writer.apply(&events::event(op, at as u64))),
+            Step::Limit(which, most) => {
+                let Limit(app, most) = limit(*which, *most);
+                let there = before.pods.get(&app).map_or(0, BTreeSet::len);
+                let changed = writer.change::<Apps<false>>(Limit(app.clone(), most));
+                assert_eq!(changed.is_ok(), there <= most as usize);
+                if changed.is_ok() {
+                    naive.limits.insert(app, most);
+                }
+            }
+            Step::PutRack(seed) => {
+                let rack = rack(*seed);
+                let (name, watts) = (rack.name.to_string(), rack.watts);
+                let put = writer.change::<Racks>(ObjectEvent::put(rack));
+                assert_eq!(put.is_ok(), !name.is_empty());
+                if put.is_ok() {
+                    naive.racks.insert(name, watts);
+                }
+            }
+            Step::DeleteRack(n) => {
+                let name = rack([*n, 0]).name;
+                let deleted = writer.change::<Racks>(ObjectEvent::delete("", &*name));
+                assert_eq!(deleted.is_ok(), naive.racks.remove(&*name).is_some());
+            }
+            Step::ReplaceRacks(listed) => {
+                let all = ObjectEvent::replace(listed.iter().map(|seed| rack(*seed)));
+                assert_eq!(writer.change::<Racks>(all).is_ok(), naive.replace(listed));
+            }
+            Step::Fork(ops, most) => {
+                let mut fork = writer.cluster().fork();
+                for op in ops {
+                    events::apply_to_fork(&mut fork, &events::event(op, at as u64));
+                    check(&fork, &naive);
+                }
+                let mut forked = naive.clone();
+                if fork.change::<Apps<false>>(limit(true, *most)).is_ok() {
+                    forked.limits.insert("a".to_owned(), u32::from(most % 16));
+                }
+                fork.change::<Racks>(ObjectEvent::replace([rack([1, *most])])).unwrap();
+                forked.replace(&[[1, *most]]);
+                check(&fork.snapshot(), &forked);
+            }
+            Step::Publish => {
+                writer.publish();
+                held.push((reader.snapshot(), naive.clone()));
+            }
+            Step::Rebuild => assert_eq!(writer.rebuild().differences, []),
+        }
+        let cluster = writer.cluster();
+        check(cluster, &naive);
+        if *cluster.store::<Apps<false>>().unwrap() != before {
+            assert_eq!(cluster.store_generation::<Apps<false>>(), Some(cluster.generation()));
+        }
+    }
+    assert_eq!(writer.cluster().audit(), []);
+    held.iter().for_each(|(version, naive)| check(version, naive));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig {
+        cases: CASES,
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })]
+
+    #[test]
+    fn stores_are_the_fold_of_their_events_and_of_the_pods_that_are_there(
+        steps in prop::collection::vec(any::<Step>(), 1..STEPS),
+    ) {
+        let assumed_ttl = Some(Duration::from_secs(30));
+        run(&steps, Config { assumed_ttl, ..Config::default() });
+    }
+
+    #[test]
+    fn stores_track_pods_that_hold_reserved_places(
+        steps in prop::collection::vec(any::<Step>(), 1..STEPS),
+    ) {
+        let godel = GodelConfig {
+            reservations: Some(Duration::from_secs(60)),
+            movements: true,
+            preemption_marks: true,
+            deletion_marks: true,
+            ..GodelConfig::new("s")
+        };
+        run(&steps, Config { godel: Some(godel), ..Config::default() });
+    }
+}
+
+/// Seats of one licence: how many there are, and the pods that use one.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Seats {
+    all: usize,
+    used: usize,
+}
+
+impl Store for Seats {
+    type Event = usize;
+
+    const NAME: &'static str = "seats";
+
+    fn check(&self, all: &usize, _: &Cluster) -> Result<(), String> {
+        if *all < self.used { Err(format!("{} are in use", self.used)) } else { Ok(()) }
+    }
+
+    fn apply(&mut self, all: &usize, _: Generation) {
+        self.all = *all;
+    }
+
+    fn tracks(&self, pod: &PlacedPod<'_>) -> bool {
+        pod.template.labels.get("licence").is_some()
+    }
+
+    fn pod_placed(&mut self, _: &PlacedPod<'_>, _: Generation) {
+        self.used += 1;
+    }
+
+    fn pod_removed(&mut self, _: &PlacedPod<'_>, _: Generation) {
+        self.used -= 1;
+    }
+}
+
+/// Rejects pods with a licence if no seat is free: at PreFilter, or node by node.
+struct Licences {
+    by_node: bool,
+}
+
+fn wants(pod: &Pod) -> bool {
+    pod.template.labels.get("licence").is_some()
+}
+
+fn free_seats(cluster: &Cluster) -> Result<(), Status> {
+    let seats = cluster.store::<Seats>();
+    let seats = seats.map_err(|error| Status::error("Licences", error.to_string()))?;
+    let none = || Status::new(Code::Unschedulable, "Licences", "no seat is free");
+    if seats.used < seats.all { Ok(()) } else { Err(none()) }
+}
+
+struct BySeats;
+
+impl Filter for BySeats {
+    fn filter(&self, node: NodeInfo<'_>) -> Option<Status> {
+        free_seats(node.cluster()).err()
+    }
+}
+
+impl Plugin for Licences {
+    fn name(&self) -> &'static str {
+        "Licences"
+    }
+
+    fn points(&self) -> &'static [Point] {
+        &[Point::Filter]
+    }
+
+    fn pre_filter<'a>(&'a self, cycle: Cycle<'a>) -> Result<PreFilter<'a>, Status> {
+        match wants(cycle.pod) {
+            false => Ok(PreFilter::Skip),
+            true if self.by_node => Ok(PreFilter::Filter(Box::new(BySeats))),
+            true => free_seats(cycle.cluster).map(|()| PreFilter::Skip),
+        }
+    }
+
+    fn events(&self) -> &'static [Interest] {
+        &[Interest { resources: &[EventResource::Custom], actions: Actions::ALL }]
+    }
+
+    fn queueing_hint(
+        &self,
+        _: &Pod,
+        event: &ClusterEvent<'_>,
+        cluster: &Cluster,
+    ) -> Result<Hint, Status> {
+        let used = cluster.store::<Seats>().map_or(0, |seats| seats.used);
+        Ok(Hint::queue_if(event.custom::<Seats>().is_some_and(|all| *all > used)))
+    }
+}
+
+fn framework(by_node: bool) -> Arc<Framework> {
+    let mut all = default_plugins(&Default::default());
+    all.push((Box::new(Licences { by_node }), 0));
+    Arc::new(Framework::new(all).unwrap())
+}
+
+fn licensed(name: &str) -> PodBuilder {
+    pod(name).cpu(100).label("licence", "solver")
+}
+
+/// Two nodes, and so many seats.
+fn writer(seats: usize) -> Writer {
+    let (mut writer, _) = Engine::inline(Config::default().with_store(Seats::default()));
+    for name in ["n1", "n2"] {
+        writer.add_node(node(name).cpu(4_000).memory(1 << 30).build()).unwrap();
+    }
+    writer.change::<Seats>(seats).unwrap();
+    writer.publish();
+    writer
+}
+
+fn what_if(writer: &Writer) -> WhatIf {
+    WhatIf::new(writer.cluster(), framework(true), AlgorithmConfig::default())
+}
+
+#[test]
+fn a_what_if_question_sees_the_seats_that_it_uses() {
+    let writer = writer(3);
+    let mut what_if = what_if(&writer);
+    assert_eq!(what_if.fit_more(&licensed("p").build(), 10), 3);
+    what_if.fork().change::<Seats>(5).unwrap();
+    assert_eq!(what_if.fit_more(&licensed("p").build(), 10), 5);
+    assert_eq!(writer.cluster().store::<Seats>().unwrap(), &Seats { all: 3, used: 0 });
+}
+
+#[test]
+fn a_drain_frees_the_seats_of_what_it_evicts() {
+    let mut writer = writer(1);
+    writer.add_pod(licensed("p").on("n1").build()).unwrap();
+    let mut what_if = what_if(&writer);
+    let waiting = licensed("q").build();
+    assert!(what_if.can_schedule(&waiting).is_err());
+    let mut budgets = Budgets::of(writer.cluster());
+    let options = DrainOptions { force: true, ..DrainOptions::default() };
+    let drained = what_if.drain("n1", &mut budgets, options).unwrap();
+    assert_eq!(drained.evicted.len(), 1);
+    assert_eq!(&*what_if.can_schedule(&waiting).unwrap().node, "n2");
+}
+
+#[test]
+fn preemption_finds_the_pod_whose_seat_is_wanted() {
+    let mut writer = writer(1);
+    writer.add_pod(pod("other").cpu(100).priority(1).on("n1").build()).unwrap();
+    writer.add_pod(licensed("holder").priority(2).on("n2").build()).unwrap();
+    let found = what_if(&writer).candidate(&licensed("urgent").priority(9).build()).unwrap();
+    assert_eq!((&*found.node, &*found.victims[0].name), ("n2", "holder"));
+    assert_eq!(found.victims.len(), 1);
+}
+
+#[test]
+fn a_gang_takes_a_seat_for_each_member_or_none() {
+    let config = Config::default().with_store(Seats { all: 2, used: 0 });
+    let engine = Engine::shared(config);
+    submit(&engine, Event::add_node(node("n").cpu(4_000).build())).unwrap();
+    let algorithm = Algorithm::new(framework(false), AlgorithmConfig::default(), None);
+    let mut scheduler = Scheduler::new(engine.clone(), Profiles::one(algorithm)).unwrap();
+    let gang: Vec<Arc<Pod>> =
+        (0..3).map(|n| Arc::new(licensed(&format!("p{n}")).build())).collect();
+    let now = Timestamp::from_secs(1);
+    let refused = scheduler.schedule_gang(&gang, 3, now);
+    assert!(matches!(refused, Err(GangError::TooFew { found: 2, wanted: 3, .. })), "{refused:?}");
+    assert_eq!(used(&engine), 0);
+    assert_eq!(scheduler.schedule_gang(&gang, 2, now).unwrap().placed.len(), 2);
+    assert_eq!(used(&engine), 2);
+}
+
+fn used(engine: &Engine) -> usize {
+    engine.reader().unwrap().snapshot().store::<Seats>().unwrap().used
+}
+
+fn schedulers(seats: usize) -> Schedulers {
+    let schedulers = Schedulers::builder()
+        .config(Config::default().with_store(Seats { all: seats, used: 0 }))
+        .profile("default-scheduler", |handle| {
+            let mut all = default_plugins(handle);
+            all.push((Box::new(Licences { by_node: false }), 0));
+            Framework::new(all)
+        })
+        .build()
+        .unwrap();
+    let node = node("n").cpu(4_000).memory(1 << 30).build();
+    submit(schedulers.engine(), Event::add_node(node)).unwrap();
+    schedulers
+}
+
+fn submit(engine: &Engine, event: Event) -> Result<(), EventError> {
+    engine.submit(event).unwrap().wait().unwrap().map(drop)
+}
+
+/// Both are decided on a version with one free seat, on which either fits.
+#[test]
+fn the_commit_check_refuses_the_second_pod_for_the_last_seat() {
+    let schedulers = schedulers(1);
+    let engine = schedulers.engine();
+    let version = engine.reader().unwrap().generation();
+    let assume = |name: &str| {
+        let pod = licensed(name).on("n").build();
+        submit(engine, Event::assume(pod).decided_on(version))
+    };
+    assume("a").unwrap();
+    let Err(EventError::Conflict { reason, .. }) = assume("b") else { panic!("a conflict") };
+    assert_eq!(reason, "no seat is free");
+    assert_eq!(used(engine), 1);
+}
+
+#[test]
+fn a_pod_that_waits_for_a_seat_is_tried_again_when_seats_are_added() {
+    let schedulers = schedulers(0);
+    let engine = schedulers.engine();
+    submit(engine, Event::put_pending(licensed("p").build())).unwrap();
+    let now = || Timestamp::from_secs(100);
+    let soon = || Some(std::time::Instant::now());
+    let mut scheduling = schedulers.scheduling_loop().unwrap();
+    let tried = scheduling.schedule_one(None, now).unwrap();
+    assert!(matches!(tried, Attempt::Failed { .. }), "{tried:?}");
+    // The hint looks into the event: no seat more is no reason.
+    submit(engine, Event::custom::<Seats>(0)).unwrap();
+    assert!(scheduling.schedule_one(soon(), || Timestamp::from_secs(200)).is_err());
+    submit(engine, Event::custom::<Seats>(1)).unwrap();
+    let tried = scheduling.schedule_one(soon(), || Timestamp::from_secs(200)).unwrap();
+    assert!(matches!(tried, Attempt::Placed(_)), "{tried:?}");
+}
+
+#[test]
+fn a_follower_gets_the_event_with_its_type() {
+    let mut writer = writer(1);
+    let follower = writer.follow();
+    writer.change::<Seats>(7).unwrap();
+    writer.change::<Seats>(usize::MAX).unwrap();
+    writer.publish();
+    let mut seen = Vec::new();
+    while let Ok(note) = follower.try_next() {
+        let Fact::Changed(Change::Custom(event)) = note.fact else { panic!("a custom event") };
+        assert!(event.event::<Racks>().is_none());
+        seen.push((event.store_name(), *event.event::<Seats>().unwrap()));
+    }
+    assert_eq!(seen, [("seats", 7), ("seats", usize::MAX)]);
+}
+
+#[test]
+fn an_event_is_refused_without_a_trace() {
+    let mut writer = writer(2);
+    writer.add_pod(licensed("p").on("n1").build()).unwrap();
+    let before = writer.cluster().store_generation::<Seats>();
+    let refused = writer.change::<Seats>(0).unwrap_err();
+    let reason = "1 are in use".to_owned();
+    assert_eq!(refused, EventError::StoreRefused { store: "seats".into(), reason });
+    let unknown = writer.change::<Racks>(ObjectEvent::delete("", "r")).unwrap_err();
+    assert_eq!(unknown, EventError::UnknownStore { store: "Rack".into() });
+    let unknown = writer.cluster().store::<Racks>().err();
+    assert_eq!(unknown, Some(StoreError::Unknown { store: "Rack" }));
+    assert_eq!(writer.cluster().store_generation::<Racks>(), None);
+    assert_eq!(writer.cluster().store_generation::<Seats>(), before);
+    assert_eq!(writer.cluster().store::<Seats>().unwrap(), &Seats { all: 2, used: 1 });
+    let (mut plain, _) = Engine::inline(Config::default());
+    assert_eq!(plain.change::<Seats>(1), Err(EventError::UnknownStore { store: "seats".into() }));
+    let changed = plain.cluster().fork().change::<Seats>(1);
+    assert_eq!(changed, Err(EventError::UnknownStore { store: "seats".into() }));
+}
+
+#[test]
+fn of_two_stores_of_one_type_the_last_counts() {
+    let config =
+        Config::default().with_store(Seats { all: 1, used: 0 }).with_store(Racks::default());
+    let config = config.with_store(Seats { all: 2, used: 0 });
+    assert_eq!(config.stores.len(), 2);
+    let (writer, _) = Engine::inline(config);
+    assert_eq!(writer.cluster().store::<Seats>().unwrap().all, 2);
+}
+
+#[test]
+fn a_pod_that_a_store_does_not_track_leaves_its_generation() {
+    let mut writer = writer(2);
+    let before = writer.cluster().store_generation::<Seats>();
+    writer.add_pod(pod("p").on("n1").build()).unwrap();
+    assert_eq!(writer.cluster().store_generation::<Seats>(), before);
+    let now = writer.add_pod(licensed("q").on("n1").build()).unwrap();
+    assert_eq!(writer.cluster().store_generation::<Seats>(), Some(now));
+}
+
+/// Of the tree and of the stores; the pods' numbers do not matter.
+#[test]
+fn a_store_that_tracks_no_pod_copies_nothing_with_one() {
+    let costs = [Config::default(), Config::default().with_store(Racks::default())].map(|config| {
+        let (mut writer, _) = Engine::inline(config);
+        writer.add_node(node("n").cpu(4_000).build()).unwrap();
+        writer.publish();
+        cost::take();
+        let placed = pod("p").cpu(100).on("n").build();
+        writer.assume_pod(placed.clone()).unwrap();
+        writer.publish();
+        writer.forget_pod(&placed).unwrap();
+        writer.publish();
+        let cost::Cost { bytes, counts, .. } = cost::take();
+        (bytes, counts)
+    });
+    assert_eq!(costs[0], costs[1]);
+}
+
+/// Panics at certain events, and at pods of certain names.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Brittle {
+    events: usize,
+    pods: usize,
+}
+
+impl Store for Brittle {
+    type Event = &'static str;
+
+    const NAME: &'static str = "brittle";
+
+    fn check(&self, event: &&'static str, _: &Cluster) -> Result<(), String> {
+        assert!(*event != "check", "no check today");
+        Ok(())
+    }
+
+    fn apply(&mut self, event: &&'static str, _: Generation) {
+        self.events += 1;
+        assert!(*event != "apply", "no apply today");
+    }
+
+    fn tracks(&self, pod: &PlacedPod<'_>) -> bool {
+        assert!(pod.name != "untracked", "not tracked today");
+        true
+    }
+
+    fn pod_placed(&mut self, pod: &PlacedPod<'_>, _: Generation) {
+        self.pods += 1;
+        assert!(pod.name != "bad", "no place today");
+    }
+
+    fn pod_removed(&mut self, pod: &PlacedPod<'_>, _: Generation) {
+        self.pods -= 1;
+        assert!(pod.name != "sticky", "no removal today");
+    }
+
+    fn without_pods(&self) -> Option<Self> {
+        Some(Brittle { events: self.events, pods: 0 })
+    }
+
+    fn dump(&self) -> String {
+        format!("{self:?}")
+    }
+}
+
+fn brittle() -> Writer {
+    let config = Config::default().with_store(Brittle::default()).with_store(Seats::default());
+    let (mut writer, _) = Engine::inline(config);
+    writer.add_node(node("n").build()).unwrap();
+    writer.add_pod(pod("good").on("n").build()).unwrap();
+    writer
+}
+
+#[test]
+fn a_panic_in_an_event_refuses_it_without_a_trace() {
+    let mut writer = brittle();
+    for (event, text) in [("check", "no check today"), ("apply", "no apply today")] {
+        let refused = writer.change::<Brittle>(event).unwrap_err();
+        let text = text.into();
+        assert_eq!(
+            refused,
+            EventError::StorePanicked { store: "brittle".into(), step: event.into(), text }
+        );
+        assert_eq!(writer.cluster().store::<Brittle>().unwrap(), &Brittle { events: 0, pods: 1 });
+    }
+    writer.change::<Brittle>("fine").unwrap();
+    assert_eq!(writer.cluster().store::<Brittle>().unwrap().events, 1);
+    assert_eq!(writer.cluster().failed_stores().count(), 0);
+}
+
+#[test]
+fn a_panic_at_a_pod_costs_the_store_and_not_the_pod() {
+    for (name, step, text) in [
+        ("bad", "pod_placed", "no place today"),
+        ("sticky", "pod_removed", "no removal today"),
+        ("untracked", "tracks", "not tracked today"),
+    ] {
+        let mut writer = brittle();
+        let (pods, there) = (writer.pod_count(), pod(name).on("n").build());
+        let mut at = writer.add_pod(there.clone()).unwrap();
+        assert_eq!(writer.pod_count(), pods + 1);
+        if step == "pod_removed" {
+            at = writer.remove_pod(&there).unwrap();
+        }
+        let cluster = writer.cluster();
+        let failed: Vec<_> = cluster.failed_stores().collect();
+        let [failure] = failed[..] else { panic!("{failed:?}") };
+        assert_eq!((failure.store, failure.step, &*failure.text), ("brittle", step, text));
+        assert_eq!(failure.generation, at);
+        assert_eq!(cluster.store::<Brittle>().err(), Some(StoreError::Failed(failure.clone())));
+        let differences: Vec<String> =
+            cluster.audit().iter().map(|difference| difference.place.clone()).collect();
+        assert_eq!(differences, ["store brittle"]);
+        // Pods, other stores and forks go on.
+        let refused = writer.change::<Brittle>("fine").unwrap_err();
+        assert!(matches!(refused, EventError::StoreFailed { .. }), "{refused}");
+        writer.add_pod(licensed("l").on("n").build()).unwrap();
+        assert_eq!(writer.cluster().store::<Seats>().unwrap().used, 1);
+        assert!(writer.cluster().fork().store::<Brittle>().is_err());
+    }
+}
+
+#[test]
+fn a_rebuild_makes_a_failed_store_anew_if_no_pod_makes_it_fail_again() {
+    let mut writer = brittle();
+    writer.change::<Brittle>("fine").unwrap();
+    let bad = pod("bad").on("n").build();
+    writer.add_pod(bad.clone()).unwrap();
+    assert_eq!(writer.rebuild().differences.len(), 1);
+    assert_eq!(writer.cluster().failed_stores().count(), 1, "the pod is still there");
+    writer.remove_pod(&bad).unwrap();
+    writer.rebuild();
+    assert_eq!(writer.cluster().store::<Brittle>().unwrap(), &Brittle { events: 1, pods: 1 });
+    assert_eq!(writer.cluster().audit(), []);
+}
+
+#[test]
+fn a_store_that_fails_in_a_fork_is_well_in_the_writer() {
+    let mut writer = brittle();
+    let mut fork = writer.cluster().fork();
+    fork.add_pod(&pod("bad").on("n").build()).unwrap();
+    assert_eq!(fork.failed_stores().count(), 1);
+    assert!(matches!(fork.change::<Brittle>("fine"), Err(EventError::StoreFailed { .. })));
+    assert_eq!(writer.cluster().store::<Brittle>().unwrap().pods, 1);
+    writer.change::<Brittle>("fine").unwrap();
+}
+
+/// Does not notice that pods go, and counts events, too.
+#[derive(Clone, Default)]
+struct Forgetful(usize);
+
+impl Store for Forgetful {
+    type Event = ();
+
+    const NAME: &'static str = "forgetful";
+
+    fn check(&self, (): &(), _: &Cluster) -> Result<(), String> {
+        Ok(())
+    }
+
+    fn apply(&mut self, (): &(), _: Generation) {
+        self.0 += 1;
+    }
+
+    fn pod_placed(&mut self, _: &PlacedPod<'_>, _: Generation) {
+        self.0 += 1;
+    }
+
+    fn without_pods(&self) -> Option<Self> {
+        Some(Forgetful(0))
+    }
+
+    fn dump(&self) -> String {
+        self.0.to_string()
+    }
+}
+
+#[test]
+fn the_audit_finds_a_store_that_its_pods_do_not_explain() {
+    let (mut writer, _) = Engine::inline(Config::default().with_store(Forgetful::default()));
+    for name in ["a", "b"] {
+        writer.add_pod(pod(name).on("n").build()).unwrap();
+    }
+    assert_eq!(writer.cluster().audit(), []);
+    writer.change::<Forgetful>(()).unwrap();
+    let found = writer.cluster().audit();
+    assert_eq!(found.len(), 1, "{found:?}");
+    assert_eq!(found[0].to_string(), "store forgetful: found \"3\", expected \"2\"");
+    assert_eq!(writer.rebuild().differences, found);
+    assert_eq!(writer.cluster().store::<Forgetful>().unwrap().0, 2);
+    assert_eq!(writer.dump().stores, [("forgetful", "2".to_owned())]);
+}
+
+/// Keeps the generations of the notes that it receives.
+struct Listens(Mutex<Vec<Generation>>, Option<Box<dyn Notes>>);
+
+impl Plugin for Listens {
+    fn name(&self) -> &'static str {
+        "Listens"
+    }
+
+    fn points(&self) -> &'static [Point] {
+        &[Point::PreFilter]
+    }
+
+    fn pre_filter<'a>(&'a self, _: Cycle<'a>) -> Result<PreFilter<'a>, Status> {
+        let mut seen = self.0.lock().unwrap();
+        while let Some(Ok(note)) = self.1.as_ref().map(|notes| notes.try_next()) {
+            seen.push(note.generation);
+        }
+        Err(Status::new(Code::Unschedulable, "Listens", format!("{} notes", seen.len())))
+    }
+}
+
+#[test]
+fn a_plugin_follows_the_log_of_its_engine() {
+    let schedulers = Schedulers::builder()
+        .profile("default-scheduler", |handle| {
+            let notes = handle.follow(NonZeroUsize::new(3).unwrap());
+            let mut all = default_plugins(handle);
+            all.push((Box::new(Listens(Mutex::default(), notes)), 0));
+            Framework::new(all)
+        })
+        .build()
+        .unwrap();
+    let engine = schedulers.engine();
+    submit(engine, Event::add_node(node("n").build())).unwrap();
+    submit(engine, Event::put_pending(pod("p").build())).unwrap();
+    let mut scheduling = schedulers.scheduling_loop().unwrap();
+    let tried = scheduling.schedule_one(None, || Timestamp::from_secs(1)).unwrap();
+    let Attempt::Failed { error, .. } = tried else { panic!("{tried:?}") };
+    assert!(error.to_string().contains("2 notes"), "{error}");
+    // A plugin that falls behind gets an error.
+    let handle = schedulers.profiles().iter().next().unwrap().handle().clone();
+    let late = handle.follow(NonZeroUsize::MIN).unwrap();
+    let relist = |pods| Event::relist(Relist::Pods(pods));
+    submit(engine, relist(vec![pod("a").on("n").build(), pod("b").on("n").build()])).unwrap();
+    assert!(late.try_next().is_ok());
+    assert_eq!(late.try_next().unwrap_err(), NoNote::Overflowed);
+    let within = engine.with_writer(|_| handle.follow(NonZeroUsize::MIN).is_none());
+    assert!(within.unwrap(), "not from within the writer");
+    drop((scheduling, schedulers));
+    assert!(handle.follow(NonZeroUsize::MIN).is_none());
+}
