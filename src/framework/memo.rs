@@ -92,8 +92,9 @@ impl VerdictCache {
 }
 
 impl Known {
-    /// Its totals are complete.
-    pub(super) fn finish(&mut self) {
+    /// Notes the totals.
+    pub(super) fn set_totals(&mut self, totals: Column<i64>) {
+        self.totals = totals;
         self.is_scored = true;
         self.largest = dispatch::largest(&self.totals, self.mask);
     }

@@ -155,6 +155,7 @@
 //! fewest whole ones.
 
 mod algorithm;
+mod choose;
 #[cfg(feature = "k8s")]
 pub mod config;
 mod cycle;
@@ -169,6 +170,7 @@ mod hints;
 mod memo;
 mod nominator;
 mod panics;
+mod parallel;
 mod plain;
 mod plugin;
 mod pod_groups;
@@ -180,6 +182,8 @@ mod registry;
 mod runtime;
 mod sampling;
 mod scores;
+mod search;
+mod stages;
 mod status;
 mod volumes;
 mod waiting;

@@ -20,14 +20,20 @@ pub fn num_feasible_nodes_to_find(nodes: usize, percentage: u8) -> usize {
     (nodes * percentage / 100).max(100)
 }
 
-/// The first feasible nodes found.
-#[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct Sample {
-    /// Feasible lanes of the chunks that were reached.
-    pub(crate) masks: Vec<u64>,
+/// The feasible nodes that a search found, one by one or by chunk.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Found<T> {
+    pub(super) nodes: Vec<T>,
+    /// How many nodes there are in `nodes`.
+    pub(super) feasible: usize,
     /// How many nodes were looked at.
-    pub(crate) looked_at: usize,
-    pub(crate) feasible: usize,
+    pub(super) looked_at: usize,
+}
+
+impl<T> Default for Found<T> {
+    fn default() -> Found<T> {
+        Found { nodes: Vec::new(), feasible: 0, looked_at: 0 }
+    }
 }
 
 /// The list of nodes by chunk, kept from one version to the next while no node
@@ -149,61 +155,69 @@ impl Order {
 
     /// Takes the nodes in list order from where the last sample ended, round to the ones
     /// before that, until `enough` will do. `judge` is asked once for each chunk that
-    /// is reached, by number; so what is found does not depend on who judges, or
-    /// how. What it answers beside a mask is given back with the chunks, which come
-    /// in the order of the list.
-    pub(crate) fn sample<T>(
+    /// is reached, by number, and answers with a value and the lanes that will do; so what is found does not depend
+    /// on who judges, or how. The values come back with the lanes that were found, in the order of the list.
+    pub(super) fn sample<T>(
         &mut self,
         enough: usize,
-        mut judge: impl FnMut(u32) -> (u64, T),
-    ) -> (Vec<T>, Sample) {
+        mut judge: impl FnMut(u32) -> (T, u64),
+    ) -> Found<(T, u64)> {
         let (start, nodes) = (self.start(self.nodes), self.nodes);
         // A stretch of a zone ends in two chunks that are not whole.
         let likely = (enough / LANES + 2 * self.zones.len()).min(self.chunks.len());
         let mut reached: Vec<(Reached, T)> = Vec::with_capacity(likely);
-        let mut sample = Sample::default();
+        let mut found = Found::default();
         let (mut from, mut to) = std::mem::take(&mut self.stretches);
         for (first, end) in [(start, nodes), (0, start)] {
             let mut index = first;
             self.positions(index, &mut from);
             // So many at least are still to come: no stretch goes too far, and the
             // last one ends with a node that will do.
-            while index < end && sample.feasible < enough {
-                let step = (enough - sample.feasible).min(end - index);
+            while index < end && found.feasible < enough {
+                let step = (enough - found.feasible).min(end - index);
                 self.positions(index + step, &mut to);
-                for (zone, (from, to)) in self.zones.iter().zip(from.iter().zip(&to)) {
-                    let of_zone = &self.chunks[zone.first..zone.first + zone.chunks];
-                    let past = of_zone.partition_point(|chunk| chunk.before <= *from);
-                    let mut at = zone.first + past.saturating_sub(1);
-                    let mut position = *from;
-                    while position < *to {
-                        let chunk = &self.chunks[at];
-                        let last = (*to - chunk.before).min(chunk.live.count_ones() as usize);
-                        let lanes = stretch(chunk.live, position - chunk.before, last);
-                        if self.reached[at] == 0 {
-                            let (verdict, with) = judge(chunk.id);
-                            reached.push((Reached { chunk: at, verdict, mask: 0 }, with));
-                            self.reached[at] = reached.len() as u32;
-                        }
-                        let (known, _) = &mut reached[self.reached[at] as usize - 1];
-                        known.mask |= known.verdict & lanes;
-                        sample.feasible += (known.verdict & lanes).count_ones() as usize;
-                        (position, at) = (chunk.before + last, at + 1);
-                    }
-                }
-                (index, sample.looked_at) = (index + step, sample.looked_at + step);
+                found.feasible += self.reach((&from, &to), &mut reached, &mut judge);
+                (index, found.looked_at) = (index + step, found.looked_at + step);
                 std::mem::swap(&mut from, &mut to);
             }
         }
         self.stretches = (from, to);
         reached.sort_unstable_by_key(|(reached, _)| reached.chunk);
-        sample.masks.reserve_exact(reached.len());
-        let found = reached.into_iter().map(|(reached, with)| {
-            self.reached[reached.chunk] = 0;
-            sample.masks.push(reached.mask);
-            with
-        });
-        (found.collect(), sample)
+        reached.iter().for_each(|(reached, _)| self.reached[reached.chunk] = 0);
+        let with_nodes = reached.into_iter().filter(|(reached, _)| reached.mask != 0);
+        found.nodes = with_nodes.map(|(reached, with)| (with, reached.mask)).collect();
+        found
+    }
+
+    /// Takes the nodes of each zone from the positions `from` up to `to`, and returns how many of them will do.
+    fn reach<T>(
+        &mut self,
+        (from, to): (&[usize], &[usize]),
+        reached: &mut Vec<(Reached, T)>,
+        judge: &mut impl FnMut(u32) -> (T, u64),
+    ) -> usize {
+        let mut feasible = 0;
+        for (zone, (from, to)) in self.zones.iter().zip(from.iter().zip(to)) {
+            let of_zone = &self.chunks[zone.first..zone.first + zone.chunks];
+            let past = of_zone.partition_point(|chunk| chunk.before <= *from);
+            let mut at = zone.first + past.saturating_sub(1);
+            let mut position = *from;
+            while position < *to {
+                let chunk = &self.chunks[at];
+                let last = (*to - chunk.before).min(chunk.live.count_ones() as usize);
+                let lanes = stretch(chunk.live, position - chunk.before, last);
+                if self.reached[at] == 0 {
+                    let (with, verdict) = judge(chunk.id);
+                    reached.push((Reached { chunk: at, verdict, mask: 0 }, with));
+                    self.reached[at] = reached.len() as u32;
+                }
+                let (known, _) = &mut reached[self.reached[at] as usize - 1];
+                known.mask |= known.verdict & lanes;
+                feasible += (known.verdict & lanes).count_ones() as usize;
+                (position, at) = (chunk.before + last, at + 1);
+            }
+        }
+        feasible
     }
 }
 
@@ -280,14 +294,14 @@ mod tests {
                 }
             }
             order.next = start;
-            let (ids, sample) = order.sample(enough, |id| {
+            let sample = order.sample(enough, |id| {
                 let will_do = super::super::plugin::each_lane(chunk(id).live(), |at| {
                     good(chunk(id).allocatable_cpu()[at])
                 });
-                (will_do, id)
+                (id, will_do)
             });
             let mut found = std::collections::BTreeSet::new();
-            for (mask, id) in sample.masks.iter().zip(&ids) {
+            for (id, mask) in &sample.nodes {
                 super::super::plugin::each_lane(*mask, |at| found.insert(chunk(*id).slot()[at]));
             }
             assert_eq!(found, wanted);

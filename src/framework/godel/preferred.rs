@@ -156,12 +156,5 @@ fn passes(filters: &Filters<'_>, node: NodeInfo<'_>) -> Result<bool, Status> {
 }
 
 fn decision(node: NodeInfo<'_>, preferred: Preferred) -> Decision {
-    Decision {
-        node: node.name().clone(),
-        slot: node.slot(),
-        score: 0,
-        feasible: 1,
-        looked_at: 1,
-        preferred: Some(preferred),
-    }
+    Decision { preferred: Some(preferred), ..Decision::of(node, 0, 1, 1) }
 }
