@@ -90,19 +90,19 @@ impl<'a> Choice<'a, '_> {
         let asks = Asks::new(&scores);
         self.update_local_totals(&scores, &asks.local, cache)?;
         if asks.global.is_empty() {
-            let totals = self.found.nodes.iter().map(|(of, mask)| {
-                let known = cache.known_of(of.id);
+            let totals = self.found.nodes.iter().filter_map(|(of, mask)| {
+                let known = cache.get(of.id, of.at)?;
                 // Fewer lanes than are known: not all nodes were looked at.
                 let largest = match *mask == known.mask {
                     true => known.largest,
                     false => dispatch::largest(&known.totals, *mask),
                 };
-                Totals { chunk: of.chunk, mask: *mask, column: &known.totals, largest }
+                Some(Totals { chunk: of.chunk, mask: *mask, column: &known.totals, largest })
             });
             return Ok(self.pick(&totals.collect::<Vec<_>>(), asks.common));
         }
-        let known = self.found.nodes.iter().map(|(of, _)| cache.known_of(of.id).totals);
-        let mut columns: Vec<Column<i64>> = known.collect();
+        let known = self.found.nodes.iter().filter_map(|(of, _)| cache.get(of.id, of.at));
+        let mut columns: Vec<Column<i64>> = known.map(|known| known.totals).collect();
         for asked in asks.global {
             self.add_global_column(&scores, asked, &feasible, &mut columns)?;
         }
@@ -120,9 +120,11 @@ impl<'a> Choice<'a, '_> {
         local: &[Asked<'_>],
         cache: &mut VerdictCache,
     ) -> Result<(), Status> {
-        let known = |of: Listed<'_>| cache.known_of(of.id);
-        let unknown = self.found.nodes.iter().filter(|(of, _)| !known(*of).is_scored);
-        let unknown: Vec<_> = unknown.map(|(of, _)| (*of, known(*of).mask)).collect();
+        let unknown = self.found.nodes.iter().filter_map(|(of, _)| {
+            let known = cache.get(of.id, of.at).filter(|known| !known.is_scored)?;
+            Some((*of, known.mask))
+        });
+        let unknown: Vec<(Listed<'a>, u64)> = unknown.collect();
         let totals = self.threads.try_map(&unknown, |(of, mask)| {
             let mut totals = [0; LANES];
             scores.together(|plugin| {
@@ -139,7 +141,7 @@ impl<'a> Choice<'a, '_> {
             })
         })?;
         for ((of, _), totals) in unknown.iter().zip(totals) {
-            cache.known(of.id).set_totals(totals);
+            cache.set_totals(of.id, of.at, totals);
         }
         Ok(())
     }

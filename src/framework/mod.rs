@@ -39,7 +39,7 @@
 //! | there | here |
 //! |---|---|
 //! | `PreFilterPlugin`, `FilterPlugin` | [`Plugin::pre_filter`] gives a [`Filter`], or skips |
-//! | `PreFilterExtensions` | [`Filter::extend`], [`Filter::add_pod`], [`Filter::remove_pod`]; all plugins' by [`Filters::extend`] |
+//! | `PreFilterExtensions` | [`Incremental::extend`], [`Incremental::add_pod`], [`Incremental::remove_pod`]; all plugins' by [`Filters::extend`] |
 //! | `PreFilterResult` | [`PreFilter::Only`] |
 //! | `RunFilterPluginsWithNominatedPods` | [`Filters::filter_with_nominated`], over the handle's [`Nominator`] |
 //! | `PostFilterPlugin`, `NominatingInfo` | [`Plugin::post_filter`], [`Nomination`] |
@@ -155,6 +155,7 @@
 //! fewest whole ones.
 
 mod algorithm;
+mod by_template;
 mod choose;
 #[cfg(feature = "k8s")]
 pub mod config;
@@ -189,20 +190,21 @@ mod volumes;
 mod waiting;
 
 pub use algorithm::{Algorithm, AlgorithmConfig, Decision, ScheduleError};
+pub(crate) use by_template::ByTemplate;
 pub use cycle::{Cycle, CycleState, StateError};
 pub use diagnosis::{Evaluation, FitError, Verdict};
 pub use events::{Actions, ClusterEvent, EventResource, Hint, Interest};
 pub use eviction::{Eviction, Evictor};
-pub(crate) use filters::Without;
 pub use filters::{Diagnosis, Filters};
+pub(crate) use filters::{Sums, Without};
 pub use godel::{Partition, Preferred, SubCluster, SubClusters, SwitchType, Workflow};
 pub use handle::{Binder, Handle, Snapshots};
 pub use hints::QueueingHints;
 pub use nominator::Nominator;
 pub use panics::{Panicked, Panics};
 pub use plugin::{
-    Bind, Feasible, Filter, Nomination, Permit, Plugin, PreFilter, PreFlight, PreScore, Reads,
-    Score, ScoredNodes,
+    Bind, Feasible, Filter, Incremental, Nomination, Permit, Plugin, PreFilter, PreFlight,
+    PreScore, Reads, Score, ScoredNodes,
 };
 pub(crate) use plugin::{each_lane, each_same, normalize_to_largest};
 pub use pod_groups::{GroupStatus, Hold, PodGroups};

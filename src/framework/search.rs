@@ -105,7 +105,7 @@ impl<'a> Search<'a, '_> {
     fn find_all(&mut self, order: &Order) -> Result<FoundChunks<'a>, Status> {
         let listed = order.chunks().filter_map(|(id, lanes)| Some((self.listed(id)?, lanes)));
         let mut nodes: Vec<(Listed<'a>, u64)> = listed.collect();
-        let unknown = nodes.iter().filter(|(of, _)| self.cache.mask(of.id, of.at).is_none());
+        let unknown = nodes.iter().filter(|(of, _)| self.cache.get(of.id, of.at).is_none());
         let unknown: Vec<Listed<'a>> = unknown.map(|(of, _)| *of).collect();
         let masks =
             self.threads.try_map(&unknown, |of| self.judge_locally(of.chunk, of.chunk.live()))?;
@@ -113,7 +113,7 @@ impl<'a> Search<'a, '_> {
             self.cache.set_mask(of.id, of.at, mask);
         }
         for (of, mask) in &mut nodes {
-            *mask &= self.cache.mask(of.id, of.at).unwrap_or(0);
+            *mask &= self.cache.get(of.id, of.at).map_or(0, |known| known.mask);
         }
         if self.filters.has(false) || self.filters.nominated().next().is_some() {
             let masks =
@@ -158,8 +158,8 @@ impl<'a> Search<'a, '_> {
 
     /// The feasible lanes of a chunk, as far as the cache does not know them already.
     fn judge(&mut self, of: Listed<'_>) -> Result<u64, Status> {
-        let mask = match self.cache.mask(of.id, of.at) {
-            Some(mask) => mask,
+        let mask = match self.cache.get(of.id, of.at) {
+            Some(known) => known.mask,
             None => {
                 let mask = self.judge_locally(of.chunk, of.chunk.live())?;
                 self.cache.set_mask(of.id, of.at, mask);

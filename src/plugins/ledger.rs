@@ -7,19 +7,17 @@
 //! cluster. Where the layout changes, or an object that the counting reads, or
 //! another line of versions is asked about, everything is counted anew.
 
-use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::sync::{Arc, Mutex};
 
-use foldhash::fast::FixedState;
-
+use crate::framework::ByTemplate;
 use crate::model::{Generation, Template};
-use crate::snapshot::{Chunk, Cluster, Lineage};
+use crate::snapshot::{Chunk, Cluster, PerChunk};
 
 use super::topology::{Domain, Keys};
 
 /// What a chunk adds: to which of the sums, in which domain, how much.
-#[derive(Clone, Debug, Default)]
+#[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Part(Vec<(usize, Domain, i64)>);
 
 impl Part {
@@ -36,23 +34,20 @@ impl Part {
 /// The sums that answer one question about a cluster.
 #[derive(Default)]
 pub(super) struct Ledger {
-    /// The line of versions, its layout, and when an object that is read last
-    /// changed.
-    of: Option<(Lineage, u64, Generation)>,
+    /// The layout of the versions, and when an object that is read last changed.
+    of: Option<(u64, Generation)>,
     /// The version that was counted last.
     at: Generation,
     keys: Keys,
-    /// By the number of the chunk.
-    parts: Vec<Part>,
+    parts: PerChunk<Part>,
     /// How many entries the parts have.
     entries: usize,
     spare: Part,
 }
 
 impl Ledger {
-    /// The sums of this version, and whether anything was added to any, were it to
-    /// nothing. `reads` is when an object that counting reads last changed; `start`
-    /// makes the sums; `count` tells what a chunk adds, and may make more of them.
+    /// The sums of this version, and whether any chunk adds to them, be it 0. `reads` is when an object that counting
+    /// reads last changed; `start` makes the sums; `count` notes what a chunk adds, and may make more sums.
     pub(super) fn follow(
         &mut self,
         cluster: &Cluster,
@@ -60,16 +55,19 @@ impl Ledger {
         start: impl FnOnce(&mut Keys),
         mut count: impl FnMut(&mut Keys, &Chunk, &mut Part),
     ) -> (&Keys, bool) {
-        let of = (cluster.line(), cluster.layout(), reads);
-        if self.of.as_ref() == Some(&of) && self.at <= cluster.generation() {
-            for (id, chunk) in cluster.chunks_newer_than(self.at) {
-                self.update(id, chunk, &mut count);
+        let of = Some((cluster.layout(), reads));
+        let is_same_line = self.parts.follow(cluster);
+        if is_same_line && self.of == of && self.at <= cluster.generation() {
+            for (id, at, chunk) in cluster.chunks_newer_than(self.at) {
+                self.update((id, at), chunk, &mut count);
             }
         } else {
-            *self = Ledger { of: Some(of), ..Ledger::default() };
+            self.parts.clear();
+            let parts = std::mem::take(&mut self.parts);
+            *self = Ledger { of, parts, ..Ledger::default() };
             start(&mut self.keys);
-            for (id, _, chunk) in cluster.chunk_list() {
-                self.update(id, chunk, &mut count);
+            for (id, at, chunk) in cluster.chunk_list() {
+                self.update((id, at), chunk, &mut count);
             }
         }
         self.at = cluster.generation();
@@ -78,47 +76,33 @@ impl Ledger {
 
     fn update(
         &mut self,
-        id: u32,
+        (id, at): (u32, Generation),
         chunk: &Chunk,
         count: &mut impl FnMut(&mut Keys, &Chunk, &mut Part),
     ) {
-        let mut part = std::mem::take(&mut self.spare);
-        count(&mut self.keys, chunk, &mut part);
-        let id = id as usize;
-        if self.parts.len() <= id {
-            if part.0.is_empty() {
-                self.spare = part;
-                return;
-            }
-            self.parts.resize(id + 1, Part::default());
+        let mut new = std::mem::take(&mut self.spare);
+        count(&mut self.keys, chunk, &mut new);
+        let part = self.parts.renew(id, at, Part::default);
+        if *part != new {
+            self.entries = self.entries + new.0.len() - part.0.len();
+            part.0.iter().for_each(|(sum, domain, n)| self.keys.0[*sum].count(*domain, -n));
+            new.0.iter().for_each(|(sum, domain, n)| self.keys.0[*sum].count(*domain, *n));
+            std::mem::swap(part, &mut new);
         }
-        let mut old = std::mem::replace(&mut self.parts[id], part);
-        self.entries = self.entries + self.parts[id].0.len() - old.0.len();
-        if old.0 != self.parts[id].0 {
-            old.0.iter().for_each(|(at, domain, n)| self.keys.0[*at].count(*domain, -n));
-            let new = self.parts[id].0.iter();
-            new.for_each(|(at, domain, n)| self.keys.0[*at].count(*domain, *n));
-        }
-        old.0.clear();
-        self.spare = old;
+        new.0.clear();
+        self.spare = new;
     }
 }
 
-/// Most templates of which something is remembered.
+/// At most this many templates are remembered.
 const MOST: usize = 64;
 
 /// What a plugin remembers for pods of one template, from one cycle to the next.
 /// Answers never depend on it.
 pub(super) struct Remembered<T>(Mutex<ByTemplate<T>>);
 
-struct ByTemplate<T> {
-    known: HashMap<Arc<Template>, T, FixedState>,
-    /// The oldest first.
-    turns: VecDeque<Arc<Template>>,
-}
-
 impl<T: Default> Remembered<T> {
-    /// Works with what is remembered for pods of this template. Others wait so long.
+    /// Works with what is remembered for pods of this template. Other threads wait meanwhile.
     pub(super) fn with<R>(&self, template: &Arc<Template>, work: impl FnOnce(&mut T) -> R) -> R {
         let mut all = self.0.lock().unwrap_or_else(|poisoned| {
             // What a panic left behind may be half counted.
@@ -127,29 +111,17 @@ impl<T: Default> Remembered<T> {
             *all = ByTemplate::default();
             all
         });
-        let ByTemplate { known, turns } = &mut *all;
-        if let Some(one) = known.get_mut(template) {
-            return work(one);
+        let (one, is_new) = all.get(template, MOST);
+        if is_new {
+            *one = T::default();
         }
-        if known.len() >= MOST
-            && let Some(oldest) = turns.pop_front()
-        {
-            known.remove(&oldest);
-        }
-        turns.push_back(template.clone());
-        work(known.entry(template.clone()).or_default())
-    }
-}
-
-impl<T> Default for ByTemplate<T> {
-    fn default() -> ByTemplate<T> {
-        ByTemplate { known: HashMap::default(), turns: VecDeque::new() }
+        work(one)
     }
 }
 
 impl<T> Default for Remembered<T> {
     fn default() -> Remembered<T> {
-        Remembered(Mutex::new(ByTemplate::default()))
+        Remembered(Mutex::default())
     }
 }
 

@@ -1,6 +1,6 @@
 //! Volumes that are in zones (volumezone/volume_zone.go).
 
-use crate::framework::{Cycle, Filter, Plugin, Point, PreFilter, Reads, Status};
+use crate::framework::{Cycle, Filter, Incremental, Plugin, Point, PreFilter, Reads, Status};
 use crate::model::{Node, Pod, VolumeBindingMode};
 use crate::snapshot::{Chunk, Cluster, NodeInfo};
 
@@ -107,12 +107,18 @@ impl Filter for Zones<'_> {
         (!has).then(|| never(NAME, REASON))
     }
 
-    fn reads(&self) -> Reads {
-        Reads::Node
-    }
-
     fn only_reason(&self) -> Option<&'static str> {
         Some(REASON)
+    }
+
+    fn incremental(&self) -> Option<&dyn Incremental> {
+        Some(self)
+    }
+}
+
+impl Incremental for Zones<'_> {
+    fn reads(&self) -> Reads {
+        Reads::Node
     }
 
     /// Whoever goes, the node stays what it is.

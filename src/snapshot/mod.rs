@@ -23,6 +23,7 @@ mod lane;
 mod leases;
 mod node_info;
 mod objects;
+mod per_chunk;
 mod pod_index;
 mod stores;
 mod table;
@@ -47,6 +48,7 @@ pub use godel::{
 };
 pub(crate) use node_info::PodRef;
 pub use node_info::{NodeInfo, PodInfo};
+pub(crate) use per_chunk::PerChunk;
 pub use stores::{Keyed, ObjectEvent, ObjectStore, Objects, Store};
 pub(crate) use tally::Hosts;
 pub(crate) use victims::importance;

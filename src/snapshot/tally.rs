@@ -7,6 +7,9 @@
 //! chunks still have their tally, in which pods of equal labels are one number, and
 //! that of its own chunk holds for the other lanes. Nothing here is made before it is
 //! asked for, so writers pay for none of it.
+//!
+//! A tally lies in the version, where all readers share it, and an old one still serves the unchanged lanes of its
+//! chunk; a [`PerChunk`](super::PerChunk) belongs to one reader and forgets whole chunks, so the two stay apart.
 
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};

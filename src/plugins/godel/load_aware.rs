@@ -7,7 +7,8 @@
 //! node is worth would change with time alone here, and no version has a clock.
 
 use crate::framework::{
-    Code, Cycle, Feasible, Filter, Plugin, Point, PreFilter, PreScore, Reads, Score, Status,
+    Code, Cycle, Feasible, Filter, Incremental, Plugin, Point, PreFilter, PreScore, Reads, Score,
+    Status,
 };
 use crate::model::{Bytes, MilliCpu, NonZero, PodClass, Template, Usage};
 use crate::plugins::ResourceWeight;
@@ -172,6 +173,12 @@ impl Filter for Threshold {
         Some(Status::new(Code::UnschedulableAndUnresolvable, NAME, reason))
     }
 
+    fn incremental(&self) -> Option<&dyn Incremental> {
+        Some(self)
+    }
+}
+
+impl Incremental for Threshold {
     /// What was measured stays, whoever goes.
     fn reads(&self) -> Reads {
         Reads::Node

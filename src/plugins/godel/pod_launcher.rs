@@ -1,6 +1,8 @@
 //! Pods and who is to start them (Gödel: plugins/podlauncher/pod_launcher.go).
 
-use crate::framework::{Code, Cycle, Filter, Plugin, Point, PreFilter, Status, each_lane};
+use crate::framework::{
+    Code, Cycle, Filter, Incremental, Plugin, Point, PreFilter, Status, each_lane,
+};
 use crate::model::{Launcher, Pod};
 use crate::plugins::hints::{self, ClusterEvent, Hint, Interest};
 use crate::snapshot::{Chunk, Cluster, NodeInfo};
@@ -89,6 +91,12 @@ impl Filter for Launched {
         Some(self.reason())
     }
 
+    fn incremental(&self) -> Option<&dyn Incremental> {
+        Some(self)
+    }
+}
+
+impl Incremental for Launched {
     /// Whoever goes, the node stays what it is.
     fn resolvable(&self, _: &Cluster, _: &Chunk, _: u64) -> u64 {
         0

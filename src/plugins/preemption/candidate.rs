@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::framework::{Code, Cycle, Filters, Status, Without};
+use crate::framework::{Code, Cycle, Filters, Status, Sums, Without};
 use crate::model::{Name, Pod, PodDisruptionBudget};
 use crate::snapshot::{Fork, Freed, NodeInfo, PodInfo, Victims, importance};
 
@@ -55,6 +55,8 @@ impl<'a> Found<'a> {
 pub struct DryRun<'a> {
     cycle: Cycle<'a>,
     filters: &'a Filters<'a>,
+    /// None if every node is tried on a fork.
+    sums: Option<Sums<'a>>,
 }
 
 /// A node with fewer pods than it has.
@@ -70,7 +72,7 @@ trait Trial {
 
 /// By what its pods take: where nothing else is in question.
 struct ByAmounts<'f, 'n> {
-    filters: &'f Filters<'f>,
+    sums: &'f Sums<'f>,
     lower: Victims<'n>,
     freed: Freed<'n>,
 }
@@ -94,7 +96,7 @@ impl Trial for ByAmounts<'_, '_> {
     }
 
     fn passes(&self) -> Result<bool, Status> {
-        Ok(self.filters.passes_without(self.lower.node(), &self.freed))
+        Ok(self.sums.passes_without(self.lower.node(), &self.freed))
     }
 }
 
@@ -134,7 +136,7 @@ impl<'a> DryRun<'a> {
     /// Of these filters' pod.
     #[must_use]
     pub fn new(cycle: Cycle<'a>, filters: &'a Filters<'a>) -> DryRun<'a> {
-        DryRun { cycle, filters }
+        DryRun { cycle, filters, sums: filters.sums() }
     }
 
     /// The pods that would have to go from the node. All pods of lower priority are taken
@@ -163,13 +165,11 @@ impl<'a> DryRun<'a> {
         if lower.is_empty() {
             return Err(Status::new(Code::UnschedulableAndUnresolvable, NAME, NO_VICTIMS));
         }
-        if lower.is_plain() {
-            let (filters, freed) = (self.filters, lower.freed());
-            match filters.without(node, &freed) {
+        if let Some(sums) = self.sums.as_ref().filter(|_| lower.is_plain()) {
+            let freed = lower.freed();
+            match sums.without(node, &freed) {
                 Without::Rejected(status) => return Err(status),
-                Without::Passes => {
-                    return self.reprieve(lower, ByAmounts { filters, lower, freed });
-                }
+                Without::Passes => return self.reprieve(lower, ByAmounts { sums, lower, freed }),
                 Without::Unknown => {}
             }
         }
