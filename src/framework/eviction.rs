@@ -5,6 +5,7 @@ use std::fmt;
 use crate::model::{Name, Pod};
 
 use super::Handle;
+use super::preemption::PLUGIN;
 
 /// Evicts pods: where preemption leaves the scheduler.
 pub trait Evictor: Send + Sync {
@@ -84,7 +85,7 @@ impl Eviction {
         let Some((last, others)) = self.victims.split_last() else { return Ok(()) };
         let mut evict = |victim: &Pod| {
             if let Some(waiting) = self.handle.waiting_pods().get(&victim.uid)
-                && (waiting.reject("DefaultPreemption", "preempted") || !waiting.is_allowed())
+                && (waiting.reject(PLUGIN, "preempted") || !waiting.is_allowed())
             {
                 return Ok(());
             }

@@ -176,6 +176,7 @@ mod plain;
 mod plugin;
 mod pod_groups;
 mod point;
+pub mod preemption;
 mod queued_pod;
 mod recorder;
 #[cfg(feature = "k8s")]

@@ -9,7 +9,7 @@ use crate::model::{Name, Pod, PodDisruptionBudget};
 use crate::snapshot::{Fork, Freed, NodeInfo, PodInfo, Victims, importance};
 
 use super::pick::{self, Key};
-use super::{NAME, NO_VICTIMS};
+use super::{NO_VICTIMS, PLUGIN};
 
 /// A node that will do once these pods are gone.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -113,13 +113,13 @@ impl OnFork<'_, '_> {
 impl Trial for OnFork<'_, '_> {
     fn put_back(&mut self, at: usize) -> Result<(), Status> {
         let pod = self.lower.pod(at).to_pod();
-        self.fork.add_pod(&pod).map_err(|error| Status::error(NAME, error.to_string()))?;
+        self.fork.add_pod(&pod).map_err(|error| Status::error(PLUGIN, error.to_string()))?;
         self.filters.add_pod(&pod, node_of(&self.fork, self.lower.node().name())?)
     }
 
     fn take(&mut self, at: usize) -> Result<(), Status> {
         let pod = self.lower.pod(at).to_pod();
-        self.fork.remove_pod(&pod.uid).map_err(|error| Status::error(NAME, error.to_string()))?;
+        self.fork.remove_pod(&pod.uid).map_err(|error| Status::error(PLUGIN, error.to_string()))?;
         self.filters.remove_pod(&pod, node_of(&self.fork, self.lower.node().name())?)
     }
 
@@ -129,7 +129,7 @@ impl Trial for OnFork<'_, '_> {
 }
 
 fn node_of<'f>(fork: &'f Fork, name: &Name) -> Result<NodeInfo<'f>, Status> {
-    fork.node(name).ok_or_else(|| Status::error(NAME, format!("node {name:?} not found")))
+    fork.node(name).ok_or_else(|| Status::error(PLUGIN, format!("node {name:?} not found")))
 }
 
 impl<'a> DryRun<'a> {
@@ -163,7 +163,7 @@ impl<'a> DryRun<'a> {
         };
         let lower = victims.below(wants.priority);
         if lower.is_empty() {
-            return Err(Status::new(Code::UnschedulableAndUnresolvable, NAME, NO_VICTIMS));
+            return Err(Status::new(Code::UnschedulableAndUnresolvable, PLUGIN, NO_VICTIMS));
         }
         if let Some(sums) = self.sums.as_ref().filter(|_| lower.is_plain()) {
             let freed = lower.freed();
