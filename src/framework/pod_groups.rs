@@ -21,6 +21,20 @@ pub struct GroupStatus {
     pub hold: Option<Hold>,
 }
 
+impl GroupStatus {
+    /// Whether there are as many pods as have to be placed at once.
+    #[must_use]
+    pub fn is_complete(&self) -> bool {
+        self.wanted.is_some_and(|wanted| self.members >= wanted as usize)
+    }
+
+    /// Whether its pods may queue: it is complete, and nothing keeps them.
+    #[must_use]
+    pub fn is_open(&self) -> bool {
+        self.hold.is_none() && self.is_complete()
+    }
+}
+
 /// Why pods of a group are kept from queueing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Hold {

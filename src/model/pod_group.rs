@@ -62,13 +62,25 @@ impl PodGroup {
         if was_scheduled { 0 } else { self.min_members }
     }
 
+    /// How many more of its pods have to be placed before one of them may stay, if so many are placed.
+    #[must_use]
+    pub fn lacking(&self, placed: usize) -> usize {
+        (self.wanted() as usize).saturating_sub(placed)
+    }
+
+    /// How long a pod waits for the others to be placed: 5 minutes if the group does not limit it.
+    #[must_use]
+    pub fn permit_timeout(&self) -> Duration {
+        self.schedule_timeout.unwrap_or(Duration::from_secs(300))
+    }
+
     /// How it stands with so many of its pods placed, to who has no clock (Gödel:
     /// util/unitstatus `ParsePodGroupSchedulingStatus`): of a phase that says it timed
     /// out or is unknown and pods that say it is placed, the pods are right. O(1).
     #[must_use]
     pub fn state(&self, placed: usize) -> PodGroupState {
         match self.phase {
-            _ if placed >= self.wanted() as usize => PodGroupState::Scheduled,
+            _ if self.lacking(placed) == 0 => PodGroupState::Scheduled,
             Some(PodGroupPhase::Timeout) => PodGroupState::Timeout,
             Some(PodGroupPhase::Unknown) => PodGroupState::Unknown,
             _ => PodGroupState::Pending,

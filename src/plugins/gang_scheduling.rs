@@ -11,8 +11,6 @@
 //! pod of a group is kept. A group that was scheduled once, as its phase says, is no gang
 //! any more; one whose phase says that it timed out is left alone (Gödel: coscheduling.go).
 
-use std::time::Duration;
-
 use super::hints::{self, ClusterEvent, Hint, Interest};
 use crate::framework::{Code, Cycle, Handle, Hold, Permit, Plugin, Point, Status, go_duration};
 use crate::model::{Name, Pod};
@@ -33,9 +31,6 @@ const IN_FLIGHT: &str = "waiting for other pods of the pod group that are being 
 /// What a pod waits for whose group is not placed as a whole, as its permit says it.
 pub(crate) const WAITING: &str = "waiting for minCount pods from a gang to be scheduled, one or \
     more plugins asked to wait and no plugin rejected pod";
-
-/// How long a pod waits for the others where its group does not say it.
-pub(crate) const TIMEOUT: Duration = Duration::from_secs(300);
 
 /// Why a pod is rejected whose group is not there.
 pub(crate) fn unknown(name: &str) -> Status {
@@ -87,10 +82,12 @@ impl Plugin for GangScheduling {
 
     fn pre_enqueue(&self, pod: &Pod) -> Result<(), Status> {
         let Some((namespace, name)) = pod.group() else { return Ok(()) };
-        let muster = self.handle.pod_groups().get(namespace, name).unwrap_or_default();
-        let Some(wanted) = muster.wanted else { return Err(unknown(name)) };
-        let reason = match muster.hold {
-            _ if muster.members < wanted as usize => TOO_FEW.to_owned(),
+        let status = self.handle.pod_groups().get(namespace, name).unwrap_or_default();
+        if status.wanted.is_none() {
+            return Err(unknown(name));
+        }
+        let reason = match status.hold {
+            _ if !status.is_complete() => TOO_FEW.to_owned(),
             None => return Ok(()),
             Some(Hold::InFlight) => IN_FLIGHT.to_owned(),
             Some(Hold::TimedOut(after)) => {
@@ -107,21 +104,21 @@ impl Plugin for GangScheduling {
             return Err(unknown(name));
         };
         let itself = usize::from(cycle.cluster.pod(&cycle.pod.uid).is_none());
-        if cycle.cluster.placed_members(namespace, name) + itself >= group.wanted() as usize {
+        if group.lacking(cycle.cluster.placed_members(namespace, name) + itself) == 0 {
             self.allow_all((namespace, name));
             return Ok(Permit::Allow);
         }
         self.handle.pod_groups().call(namespace, name);
-        Ok(Permit::Wait(group.schedule_timeout.unwrap_or(TIMEOUT)))
+        Ok(Permit::Wait(group.permit_timeout()))
     }
 
     /// Another scheduler may have placed the last pod that this one waits for since its
     /// version, and found nobody waiting then.
     fn waits(&self, cycle: Cycle<'_>) {
         let Some((namespace, name)) = cycle.pod.group() else { return };
-        let wanted = cycle.cluster.objects().pod_groups.get(namespace, name);
+        let group = cycle.cluster.objects().pod_groups.get(namespace, name);
         let placed = cycle.cluster.placed_members(namespace, name);
-        if wanted.is_none_or(|group| placed >= group.wanted() as usize) {
+        if group.is_none_or(|group| group.lacking(placed) == 0) {
             self.allow_all((namespace, name));
         }
     }

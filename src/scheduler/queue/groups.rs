@@ -14,7 +14,6 @@ use std::sync::Arc;
 
 use crate::framework::{Actions, EventResource, GroupStatus, Hold, PluginSet, QueuedPod};
 use crate::model::{Name, Pod, PodGroup, PodGroupState, Timestamp, Uid};
-use crate::plugins::gang_scheduling::TIMEOUT;
 use crate::snapshot::Cluster;
 
 use super::backoff::nanoseconds;
@@ -135,23 +134,24 @@ impl Group {
         }
     }
 
-    fn wanted(&self) -> usize {
-        self.object.as_ref().map_or(0, |group| group.wanted() as usize)
+    /// How many more of its pods have to be placed at once.
+    fn lacking(&self) -> usize {
+        self.object.as_ref().map_or(0, |group| group.lacking(self.placed))
     }
 
-    fn muster(&self) -> GroupStatus {
-        let timeout = self.object.as_ref().and_then(|group| group.schedule_timeout);
+    fn status(&self) -> GroupStatus {
+        let object = self.object.as_ref();
         // A group that lacks no pod has nothing to wait for.
-        let is_tried = self.in_flight > 0 && self.placed < self.wanted();
+        let is_tried = self.in_flight > 0 && self.lacking() > 0;
         let in_flight = is_tried.then_some(Hold::InFlight);
+        let timeout = object.and_then(|group| group.schedule_timeout);
         let timed_out = self.held_until.and(timeout).map(Hold::TimedOut);
         // Its phase says so: nothing but another phase changes that.
-        let state = self.object.as_ref().map(|group| group.state(self.placed));
-        let is_late = state == Some(PodGroupState::Timeout);
-        let is_over = is_late.then(|| Hold::TimedOut(timeout.unwrap_or(TIMEOUT)));
+        let over = object.filter(|group| group.state(self.placed) == PodGroupState::Timeout);
+        let is_over = over.map(|group| Hold::TimedOut(group.permit_timeout()));
         let timed_out = is_over.or(timed_out);
         GroupStatus {
-            wanted: self.object.as_ref().map(|group| group.wanted()),
+            wanted: object.map(|group| group.wanted()),
             members: self.members.len() + self.elsewhere,
             hold: timed_out.or(in_flight),
         }
@@ -162,10 +162,6 @@ impl Group {
         let timeout = self.object.as_ref()?.schedule_timeout?;
         Some(Timestamp(self.since?.0.saturating_add(nanoseconds(timeout))))
     }
-}
-
-fn is_open(muster: &GroupStatus) -> bool {
-    muster.hold.is_none() && muster.wanted.is_some_and(|wanted| muster.members >= wanted as usize)
 }
 
 fn is_waiting(place: Place) -> bool {
@@ -277,12 +273,12 @@ impl SchedulingQueue {
             let slot = self.take_first()?;
             let group = self.pods.get(slot).and_then(|entry| entry.member).map(|of| of.group);
             // Its group may have lost a pod, or time out, since it was asked about.
-            let is_closed = |id| self.groups.get(id).is_some_and(|of| !is_open(&of.muster()));
+            let is_closed = |id| self.groups.get(id).is_some_and(|of| !of.status().is_open());
             if group.is_some_and(is_closed) && self.is_kept(slot) {
                 self.settle(slot, Place::Gated, Cause::Activate);
                 continue;
             }
-            let wants_more = |id| self.groups.get(id).filter(|of| of.placed < of.wanted());
+            let wants_more = |id| self.groups.get(id).filter(|of| of.lacking() > 0);
             let siblings = group.and_then(wants_more).map(|of| of.members.clone());
             let mut siblings = siblings.unwrap_or_default();
             siblings.retain(|sibling| *sibling != slot && self.can_be_tried(*sibling));
@@ -378,7 +374,7 @@ impl SchedulingQueue {
         let Some(group) = self.groups.get_mut(id) else { return };
         group.failures = group.failures.saturating_add(1);
         let is_late = group.deadline().is_some_and(|deadline| deadline <= now);
-        if is_late && group.placed < group.wanted() && group.held_until.is_none() {
+        if is_late && group.lacking() > 0 && group.held_until.is_none() {
             group.held_until = Some(retry);
             self.groups.retries.insert((retry, id));
         }
@@ -444,14 +440,14 @@ impl SchedulingQueue {
     /// again if they may queue now, and might not before.
     fn tell(&mut self, id: u32, cause: Cause) {
         let Some(group) = self.groups.get_mut(id) else { return };
-        let muster = group.muster();
-        let before = std::mem::replace(&mut group.told, muster);
-        if before == muster {
+        let status = group.status();
+        let before = std::mem::replace(&mut group.told, status);
+        if before == status {
             return;
         }
         let (namespace, name) = (group.namespace.clone(), group.name.clone());
-        self.pod_groups().set(&namespace, &name, muster);
-        if is_open(&muster) && !is_open(&before) {
+        self.pod_groups().set(&namespace, &name, status);
+        if status.is_open() && !before.is_open() {
             self.groups.stir(id, cause);
         }
     }
@@ -476,7 +472,7 @@ impl SchedulingQueue {
         group.object = object;
         group.placed = placed;
         group.elsewhere = placed - both;
-        group.since = match group.object.is_some() && placed < group.wanted() {
+        group.since = match group.lacking() > 0 {
             true => group.since.or(Some(now)),
             false => None,
         };
