@@ -2,20 +2,22 @@
 
 use std::sync::Arc;
 
-use crate::model::{Name, Pod};
-use crate::snapshot::{Chunk, Cluster, NodeInfo, NodeSlot};
+use crate::model::Pod;
+use crate::snapshot::{Chunk, Cluster, NodeInfo};
 
-use super::choose::{Choice, Chosen};
-use super::filters::{Filters, code};
+use super::choose::Choice;
+use super::decision::{Decision, ScheduleError};
+use super::filters::Filters;
 use super::godel::workflow::Admission;
-use super::godel::{Partition, Preferred, SubCluster};
+use super::godel::{Partition, SubCluster};
 use super::memo::Memo;
 use super::parallel::Threads;
 use super::recorder::{Step, timed_step};
 use super::sampling::Order;
-use super::search::Search;
+use super::search::{Chosen, Search};
 use super::stages::Stages;
-use super::{Cycle, CycleState, Diagnosis, FitError, Framework, Point, Status};
+use super::status::code;
+use super::{Cycle, CycleState, Diagnosis, Framework, Point};
 
 /// How an [`Algorithm`] decides.
 #[derive(Clone, Debug, Default)]
@@ -42,38 +44,6 @@ pub struct Algorithm {
     admission: Option<Admission>,
     /// All nodes, or those of the sub-cluster; where there is a partition its own, and the others.
     orders: Vec<Order>,
-}
-
-/// A node for a pod.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Decision {
-    /// The node.
-    pub node: Name,
-    /// Its number.
-    pub slot: NodeSlot,
-    /// Its total score; 0 where it was the only one.
-    pub score: i64,
-    /// How many nodes would do, of those looked at.
-    pub feasible: usize,
-    /// How many were looked at.
-    pub looked_at: usize,
-    /// Why it came before all others, if it did.
-    pub preferred: Option<Preferred>,
-}
-
-/// Why a pod cannot be placed.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum ScheduleError {
-    /// The cluster has no node.
-    #[error("no nodes available to schedule pods")]
-    NoNodes,
-    /// No node will do.
-    #[error(transparent)]
-    Fit(Box<FitError>),
-    /// A plugin failed, and nothing is decided.
-    #[error(transparent)]
-    Plugin(#[from] Status),
 }
 
 impl Algorithm {
@@ -279,19 +249,6 @@ impl Algorithm {
             return Err(fits_nowhere(framework, cycle, filters));
         };
         Ok(Decision::of(node, score, found.feasible, found.looked_at))
-    }
-}
-
-impl Decision {
-    /// A node that no stage preferred.
-    pub(super) fn of(
-        node: NodeInfo<'_>,
-        score: i64,
-        feasible: usize,
-        looked_at: usize,
-    ) -> Decision {
-        let (node, slot) = (node.name().clone(), node.slot());
-        Decision { node, slot, score, feasible, looked_at, preferred: None }
     }
 }
 

@@ -14,12 +14,12 @@ use crate::model::{Pod, stable_hash_of};
 use crate::snapshot::{Chunk, Column, LANES, lanes};
 
 use super::dispatch;
-use super::filters::code;
 use super::memo::VerdictCache;
 use super::parallel::Threads;
 use super::recorder::Step;
 use super::scores::{Given, Scorer, Scores};
-use super::search::{FoundChunks, Listed};
+use super::search::{Chosen, FoundChunks, Listed};
+use super::status::code;
 use super::{Cycle, Feasible, Framework, Score, ScoredNodes, Status};
 
 /// The choice among the feasible nodes of one pod.
@@ -30,13 +30,6 @@ pub(super) struct Choice<'a, 'c> {
     /// Breaks ties.
     pub(super) seed: u64,
     pub(super) found: &'c FoundChunks<'a>,
-}
-
-/// The node that was chosen.
-pub(super) struct Chosen<'a> {
-    pub(super) chunk: &'a Chunk,
-    pub(super) lane: usize,
-    pub(super) score: i64,
 }
 
 /// A plugin that scores node by node, and its scores.

@@ -5,7 +5,9 @@ use std::fmt;
 use crate::model::{Name, Pod};
 
 use super::Handle;
-use super::preemption::PLUGIN;
+
+/// The plugin in whose name pods are preempted.
+pub(crate) const PREEMPTION: &str = "DefaultPreemption";
 
 /// Evicts pods: where preemption leaves the scheduler.
 pub trait Evictor: Send + Sync {
@@ -85,7 +87,7 @@ impl Eviction {
         let Some((last, others)) = self.victims.split_last() else { return Ok(()) };
         let mut evict = |victim: &Pod| {
             if let Some(waiting) = self.handle.waiting_pods().get(&victim.uid)
-                && (waiting.reject(PLUGIN, "preempted") || !waiting.is_allowed())
+                && (waiting.reject(PREEMPTION, "preempted") || !waiting.is_allowed())
             {
                 return Ok(());
             }

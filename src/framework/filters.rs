@@ -8,6 +8,7 @@ use crate::snapshot::{Chunk, Cluster, Freed, NodeInfo, lanes};
 
 use super::plugin::unschedulable;
 use super::recorder::{Step, Watch, timed_step};
+use super::status::code;
 use super::{
     Code, Cycle, Filter, FitError, Framework, Incremental, Panics, PreFilter, Reads, Reasons,
     Status,
@@ -510,11 +511,6 @@ impl Sums<'_> {
 
 /// The step in which filters are asked.
 const FILTER: &str = Step::Filter.as_str();
-
-/// The code of a step's outcome.
-pub(super) fn code<T>(outcome: &Result<T, Status>) -> Option<Code> {
-    outcome.as_ref().err().map(|status| status.code)
-}
 
 /// A filter's rejection as it is, anything else as an error.
 fn failed(plugin: &'static str, status: Status) -> Status {

@@ -160,6 +160,7 @@ mod choose;
 #[cfg(feature = "k8s")]
 pub mod config;
 mod cycle;
+mod decision;
 mod diagnosis;
 pub(crate) mod dispatch;
 mod events;
@@ -190,15 +191,17 @@ mod status;
 mod volumes;
 mod waiting;
 
-pub use algorithm::{Algorithm, AlgorithmConfig, Decision, ScheduleError};
+pub use algorithm::{Algorithm, AlgorithmConfig};
 pub(crate) use by_template::ByTemplate;
 pub use cycle::{Cycle, CycleState, StateError};
+pub use decision::{Decision, Preferred, ScheduleError};
 pub use diagnosis::{Evaluation, FitError, Verdict};
 pub use events::{Actions, ClusterEvent, EventResource, Hint, Interest};
+pub(crate) use eviction::PREEMPTION;
 pub use eviction::{Eviction, Evictor};
 pub use filters::{Diagnosis, Filters};
 pub(crate) use filters::{Sums, Without};
-pub use godel::{Partition, Preferred, SubCluster, SubClusters, SwitchType, Workflow};
+pub use godel::{Partition, SubCluster, SubClusters, SwitchType, Workflow};
 pub use handle::{Binder, Handle, Snapshots};
 pub use hints::QueueingHints;
 pub use nominator::Nominator;

@@ -3,11 +3,11 @@
 
 use crate::snapshot::{Chunk, Cluster, NodeInfo};
 
-use super::algorithm::{Algorithm, Decision, ScheduleError};
+use super::algorithm::Algorithm;
 use super::choose::tie_break;
 use super::sampling::Found;
 use super::stages::{Pool, Stages};
-use super::{Cycle, Feasible, Filters, Status};
+use super::{Cycle, Decision, Feasible, Filters, ScheduleError, Status};
 
 impl Algorithm {
     /// What [`Algorithm::decide`] would answer next, found by asking every plugin

@@ -5,8 +5,8 @@ use std::cell::Cell;
 use crate::snapshot::{Column, NodeInfo, lanes};
 
 use super::dispatch;
-use super::filters::code;
 use super::recorder::{Step, Watch, timed_step};
+use super::status::code;
 use super::{Code, Cycle, Feasible, Framework, PreScore, Score, ScoredNodes, Status};
 
 /// The lowest score that a plugin may give a node, after normalizing.

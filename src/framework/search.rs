@@ -7,7 +7,6 @@
 use crate::model::Generation;
 use crate::snapshot::{Chunk, NodeInfo};
 
-use super::choose::Chosen;
 use super::filters::Filters;
 use super::memo::VerdictCache;
 use super::parallel::Threads;
@@ -25,6 +24,13 @@ pub(super) struct Listed<'a> {
 
 /// Chunks with their feasible lanes, none of which is empty.
 pub(super) type FoundChunks<'a> = Found<(Listed<'a>, u64)>;
+
+/// The node that was chosen.
+pub(super) struct Chosen<'a> {
+    pub(super) chunk: &'a Chunk,
+    pub(super) lane: usize,
+    pub(super) score: i64,
+}
 
 impl<'a> FoundChunks<'a> {
     /// The chunks with their feasible lanes.

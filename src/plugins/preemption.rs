@@ -4,10 +4,10 @@
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::framework::preemption::{Candidate, PLUGIN as NAME, Search};
+use crate::framework::preemption::{Candidate, Search};
 use crate::framework::{
-    Code, Cycle, Diagnosis, Eviction, Evictor, FitError, Handle, Interest, Nomination, Plugin,
-    Point, Status,
+    Code, Cycle, Diagnosis, Eviction, Evictor, FitError, Handle, Interest, Nomination,
+    PREEMPTION as NAME, Plugin, Point, Status,
 };
 use crate::model::{Pod, PreemptionPolicy, Uid};
 

@@ -14,19 +14,10 @@ use crate::model::{Name, Pod, Template};
 use crate::snapshot::{Cluster, NodeInfo, ReservedPlace};
 
 use crate::framework::filters::Filters;
-use crate::framework::{Cycle, Decision, Framework, Status};
+use crate::framework::{Cycle, Decision, Framework, Preferred, Status};
 
 /// So many places are tried for a pod: each takes a fork and a PreFilter.
 const MOST_TRIED: usize = 32;
-
-/// Why a node came before others.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Preferred {
-    /// A place is held there for pods like it, by this pod (`namespace/name`).
-    Place(Name),
-    /// This movement wants a pod of its owner there.
-    Movement(Name),
-}
 
 impl Decision {
     /// The pod as it is to be assumed: on its node, and saying which place or movement it

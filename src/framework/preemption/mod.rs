@@ -6,7 +6,7 @@
 //! tries the same ones; kube-scheduler starts at random.
 
 mod candidate;
-mod pick;
+mod dry_run;
 #[cfg(test)]
 mod tests;
 
@@ -15,12 +15,9 @@ use crate::snapshot::{NodeInfo, lanes};
 
 use super::{Cycle, Diagnosis, Reasons, Status};
 
-pub use candidate::{Candidate, DryRun};
-pub(crate) use pick::best_found;
-pub use pick::{best, pick};
-
-/// The plugin in whose name pods are preempted.
-pub(crate) const PLUGIN: &str = "DefaultPreemption";
+pub use candidate::{Candidate, best, pick};
+pub use dry_run::DryRun;
+pub(crate) use dry_run::best_found;
 
 const NO_VICTIMS: &str = "No preemption victims found for incoming pod";
 

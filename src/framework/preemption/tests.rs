@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 use proptest_derive::Arbitrary;
 
-use super::candidate::{DryRun, Found};
+use super::dry_run::{DryRun, Found};
 use crate::framework::{
     Code, Cycle, CycleState, Diagnosis, Filter, Framework, Incremental, Plugin, Point, PreFilter,
     Status, Without,

@@ -20,6 +20,7 @@ use super::backoff::nanoseconds;
 use super::figures::Cause;
 use super::heap::Slot;
 use super::moves::Strategy;
+use super::pods::Membership;
 use super::{Place, SchedulingQueue};
 
 /// A pod that was popped, and others of its group that were popped with it.
@@ -74,13 +75,6 @@ pub struct PodGroupStatus {
     pub since: Option<Timestamp>,
     /// Until when it is left alone after it timed out, if nothing of it changes.
     pub held_until: Option<Timestamp>,
-}
-
-/// Where a pod stands among those of its group.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Membership {
-    pub(super) group: u32,
-    at: u32,
 }
 
 /// All groups that pods of the queue are of.

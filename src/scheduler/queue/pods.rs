@@ -5,12 +5,57 @@ use hashbrown::HashTable;
 use crate::framework::QueuedPod;
 use crate::model::{Uid, key_hash};
 
-use super::Place;
-use super::groups::Membership;
 use super::heap::Slot;
 
 /// No slot, no position.
 pub(super) const NONE: u32 = u32::MAX;
+
+/// Where a pod of the queue is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Place {
+    /// Ready to be tried (`activeQ`).
+    Active,
+    /// Left alone for a while after it was rejected (`podBackoffQ`).
+    Backoff,
+    /// Left alone for a while after an error, or with a group that was not placed
+    /// (`podErrorBackoffQ`).
+    ErrorBackoff,
+    /// Rejected, and waiting for an event that may change that
+    /// (`unschedulablePods`).
+    Unschedulable,
+    /// Kept from queueing by a plugin (`unschedulablePods`, gated).
+    Gated,
+    /// Popped, and being tried.
+    InFlight,
+    /// Popped and decided: events do not concern it any more, but it may fail.
+    Binding,
+}
+
+impl Place {
+    /// Those in which a pod waits.
+    pub const QUEUES: [Place; 5] =
+        [Place::Active, Place::Backoff, Place::ErrorBackoff, Place::Unschedulable, Place::Gated];
+
+    /// As kube-scheduler labels its metrics.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Place::Active => "active",
+            Place::Backoff | Place::ErrorBackoff => "backoff",
+            Place::Unschedulable => "unschedulable",
+            Place::Gated => "gated",
+            Place::InFlight => "in flight",
+            Place::Binding => "binding",
+        }
+    }
+}
+
+/// Where a pod stands among those of its group.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Membership {
+    pub(super) group: u32,
+    pub(super) at: u32,
+}
 
 /// A pod with what the queue needs to find it again.
 #[derive(Debug)]

@@ -15,47 +15,7 @@ use super::groups::Groups;
 use super::heap::{Heap, Item, Order, Slot};
 use super::in_flight::InFlight;
 use super::moves::Move;
-use super::pods::{Entry, Pods, Pool};
-
-/// Where a pod of the queue is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Place {
-    /// Ready to be tried (`activeQ`).
-    Active,
-    /// Left alone for a while after it was rejected (`podBackoffQ`).
-    Backoff,
-    /// Left alone for a while after an error, or with a group that was not placed
-    /// (`podErrorBackoffQ`).
-    ErrorBackoff,
-    /// Rejected, and waiting for an event that may change that
-    /// (`unschedulablePods`).
-    Unschedulable,
-    /// Kept from queueing by a plugin (`unschedulablePods`, gated).
-    Gated,
-    /// Popped, and being tried.
-    InFlight,
-    /// Popped and decided: events do not concern it any more, but it may fail.
-    Binding,
-}
-
-impl Place {
-    /// Those in which a pod waits.
-    pub const QUEUES: [Place; 5] =
-        [Place::Active, Place::Backoff, Place::ErrorBackoff, Place::Unschedulable, Place::Gated];
-
-    /// As kube-scheduler labels its metrics.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Place::Active => "active",
-            Place::Backoff | Place::ErrorBackoff => "backoff",
-            Place::Unschedulable => "unschedulable",
-            Place::Gated => "gated",
-            Place::InFlight => "in flight",
-            Place::Binding => "binding",
-        }
-    }
-}
+use super::pods::{Entry, Place, Pods, Pool};
 
 /// Why the queue did not do what it was asked to.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
