@@ -4,13 +4,12 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::framework::{Code, Cycle, Filters, Status, Sums, Without};
+use crate::framework::{Code, Cycle, Filters, PREEMPTION, Status, Sums, Without};
 use crate::model::{Name, PodDisruptionBudget};
 use crate::snapshot::{Fork, Freed, NodeInfo, PodInfo, Victims, importance};
 
 use super::NO_VICTIMS;
 use super::candidate::{self, Candidate, Key};
-use crate::framework::PREEMPTION;
 
 /// A [`Candidate`] whose pods are not written out: hundreds are found, and one is
 /// chosen.
