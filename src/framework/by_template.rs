@@ -28,8 +28,8 @@ struct Slot<T> {
 }
 
 impl<T: Default> ByTemplate<T> {
-    /// The template's value, and whether it is new: a default value, or, if `most` templates are remembered already, the
-    /// value of the template that it replaces, for its memory. Amortized O(1).
+    /// The template's value, and whether it is new: a default value, or, if `most` templates are remembered already,
+    /// the value of the template that it replaces, for its memory. Amortized O(1).
     pub(crate) fn get(&mut self, template: &Arc<Template>, most: usize) -> (&mut T, bool) {
         let known = self.places.get(template).copied();
         let place = known.unwrap_or_else(|| self.add(template, most.max(1)));

@@ -300,8 +300,8 @@ impl<'a> Filters<'a> {
         }
     }
 
-    /// The filters by what they read of a node's pods. None if a filter reads [`Reads::Anything`], or panics: then every
-    /// node has to be tried on a fork. O(filters).
+    /// The filters by what they read of a node's pods. None if a filter reads [`Reads::Anything`], or panics: then
+    /// every node has to be tried on a fork. O(filters).
     pub(crate) fn sums(&self) -> Option<Sums<'_>> {
         let sums = self.watch.panics.guard_all(FILTER, |plugin| {
             let mut sums = Sums { filters: self, each: Vec::new(), are_all: true };

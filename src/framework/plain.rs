@@ -57,22 +57,7 @@ impl Algorithm {
             [node] => return Ok(Decision::of(node, 0, 1, looked_at)),
             _ => {}
         }
-        // Ties are broken in the order of the chunks, not in that of the list.
-        let order: Vec<*const Chunk> =
-            cluster.zones().flat_map(|zone| zone.chunks()).map(std::ptr::from_ref).collect();
-        let place = |node: &NodeInfo<'_>| {
-            let (chunk, lane) = node.place();
-            (order.iter().position(|known| std::ptr::eq(*known, chunk)), lane)
-        };
-        feasible.sort_by_cached_key(place);
-        let mut masks: Vec<(&Chunk, u64)> = Vec::new();
-        for node in &feasible {
-            let (chunk, lane) = node.place();
-            match masks.last_mut() {
-                Some((last, mask)) if std::ptr::eq(*last, chunk) => *mask |= 1 << lane,
-                _ => masks.push((chunk, 1 << lane)),
-            }
-        }
+        let masks = in_chunk_order(cluster, &mut feasible);
         let masks = Feasible::new(cluster, masks);
         let scores = self.framework().pre_score(cycle, &masks)?;
         let scores = scores.score(&feasible)?;
@@ -101,6 +86,26 @@ impl Algorithm {
         });
         turned.collect()
     }
+}
+
+/// Sorts nodes by chunk, and returns the chunks with their lanes: ties are broken in that order, not in that of the
+/// list.
+fn in_chunk_order<'a>(cluster: &'a Cluster, nodes: &mut [NodeInfo<'a>]) -> Vec<(&'a Chunk, u64)> {
+    let order: Vec<*const Chunk> =
+        cluster.zones().flat_map(|zone| zone.chunks()).map(std::ptr::from_ref).collect();
+    nodes.sort_by_cached_key(|node| {
+        let (chunk, lane) = node.place();
+        (order.iter().position(|known| std::ptr::eq(*known, chunk)), lane)
+    });
+    let mut masks: Vec<(&Chunk, u64)> = Vec::new();
+    for node in nodes {
+        let (chunk, lane) = node.place();
+        match masks.last_mut() {
+            Some((last, mask)) if std::ptr::eq(*last, chunk) => *mask |= 1 << lane,
+            _ => masks.push((chunk, 1 << lane)),
+        }
+    }
+    masks
 }
 
 /// The first `enough` nodes of a list that pass.
