@@ -115,11 +115,10 @@ impl<'a> Choice<'a, '_> {
     ) -> Result<(), Status> {
         let unknown = self.found.nodes.iter().filter_map(|(of, _)| {
             let known = cache.get(of.id, of.at).filter(|known| !known.is_scored)?;
-            Some((*of, known.mask))
+            Some((*of, known.mask, [0; LANES]))
         });
-        let unknown: Vec<(Listed<'a>, u64)> = unknown.collect();
-        let totals = self.threads.try_map(&unknown, |(of, mask)| {
-            let mut totals = [0; LANES];
+        let mut unknown: Vec<(Listed<'a>, u64, Column<i64>)> = unknown.collect();
+        self.threads.try_for_each(&mut unknown, |(of, mask, totals)| {
             scores.together(|plugin| {
                 for (scorer, score) in local {
                     plugin.set(scorer.plugin);
@@ -128,12 +127,12 @@ impl<'a> Choice<'a, '_> {
                         score.score_chunk(self.cycle.cluster, of.chunk, *mask, &mut column)
                     });
                     scored.map_err(|status| scorer.failed(status))?;
-                    scorer.add_weighted(&column, *mask, &mut totals)?;
+                    scorer.add_weighted(&column, *mask, totals)?;
                 }
-                Ok(totals)
+                Ok(())
             })
         })?;
-        for ((of, _), totals) in unknown.iter().zip(totals) {
+        for (of, _, totals) in &unknown {
             cache.set_totals(of.id, of.at, totals);
         }
         Ok(())

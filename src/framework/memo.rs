@@ -43,10 +43,11 @@ impl VerdictCache {
     }
 
     /// Notes the totals of a chunk whose lanes were noted.
-    pub(super) fn set_totals(&mut self, chunk: u32, at: Generation, totals: Column<i64>) {
-        let new = || Verdict { mask: 0, is_scored: true, largest: 0, totals };
+    pub(super) fn set_totals(&mut self, chunk: u32, at: Generation, totals: &Column<i64>) {
+        let new = || Verdict { mask: 0, is_scored: true, largest: 0, totals: *totals };
         let verdict = self.0.renew(chunk, at, new);
-        (verdict.is_scored, verdict.totals) = (true, totals);
+        verdict.is_scored = true;
+        verdict.totals.copy_from_slice(totals);
         verdict.largest = dispatch::largest(&verdict.totals, verdict.mask);
     }
 }

@@ -24,8 +24,7 @@ impl<'a> Threads<'a> {
         items: &[T],
         work: impl Fn(&T) -> Result<R, Status> + Sync,
     ) -> Result<Vec<R>, Status> {
-        if let Some(pool) = self.0.filter(|_| items.len() >= WORTH_THE_POOL) {
-            let part = items.len().div_ceil(pool.current_num_threads() * 4);
+        if let Some((pool, part)) = self.pool_for(items.len()) {
             let all: Vec<Result<R, Status>> =
                 pool.install(|| items.par_iter().with_min_len(part).map(&work).collect());
             return all.into_iter().collect();
@@ -39,6 +38,26 @@ impl<'a> Threads<'a> {
             }
         }
         failed.map_or(Ok(results), Err)
+    }
+
+    /// As [`Threads::try_map`] for results that are large: `work` writes them into the items.
+    pub(super) fn try_for_each<T: Send>(
+        self,
+        items: &mut [T],
+        work: impl Fn(&mut T) -> Result<(), Status> + Sync,
+    ) -> Result<(), Status> {
+        if let Some((pool, part)) = self.pool_for(items.len()) {
+            let all: Vec<Result<(), Status>> =
+                pool.install(|| items.par_iter_mut().with_min_len(part).map(&work).collect());
+            return all.into_iter().collect();
+        }
+        items.iter_mut().map(work).fold(Ok(()), Result::and)
+    }
+
+    /// The pool, and the smallest number of items for a thread, if the pool is worth its call for so many items.
+    fn pool_for(self, items: usize) -> Option<(&'a rayon::ThreadPool, usize)> {
+        let pool = self.0.filter(|_| items >= WORTH_THE_POOL)?;
+        Some((pool, items.div_ceil(pool.current_num_threads() * 4)))
     }
 }
 
