@@ -6,6 +6,9 @@ use crate::model::{Name, Pod};
 
 use super::Handle;
 
+/// The plugin in whose name pods are preempted.
+pub(crate) const PREEMPTION: &str = "DefaultPreemption";
+
 /// Evicts the victims of preemption, for instance through the API server.
 pub trait Evictor: Send + Sync {
     /// Starts an eviction, which is carried out by [`Eviction::run`] on this thread or another one. The preemptor is
@@ -97,7 +100,7 @@ impl Eviction {
         let Some((last, others)) = self.victims.split_last() else { return Ok(()) };
         let mut evict = |victim: &Pod| {
             if let Some(waiting) = self.handle.waiting_pods().get(&victim.uid)
-                && (waiting.reject("DefaultPreemption", "preempted") || !waiting.is_allowed())
+                && (waiting.reject(PREEMPTION, "preempted") || !waiting.is_allowed())
             {
                 return Ok(());
             }

@@ -6,8 +6,13 @@ use std::collections::BTreeSet;
 use crate::model::{Name, Pod};
 use crate::snapshot::{Chunk, Cluster, Freed, NodeInfo, lanes};
 
+use super::plugin::unschedulable;
 use super::recorder::{Step, Watch, timed_step};
-use super::{Code, Cycle, Filter, FitError, Framework, Panics, PreFilter, Reads, Reasons, Status};
+use super::status::code;
+use super::{
+    Code, Cycle, Filter, FitError, Framework, Incremental, Panics, PreFilter, Reads, Reasons,
+    Status,
+};
 
 /// What all plugins filter for one pod: what [`Framework::pre_filter`] gives.
 ///
@@ -31,17 +36,28 @@ struct Judge<'a> {
     panics: &'a Panics,
 }
 
-/// A filter of these filters alone, or one of those that they were copied from.
+/// A filter of these filters alone, a copy that is told of pods that come and go, or one that the filters share with
+/// those that they were copied from.
 enum Held<'a> {
     Own(Box<dyn Filter + 'a>),
+    Copied(Box<dyn Incremental + 'a>),
     Shared(&'a dyn Filter),
+}
+
+/// The filters by what they read of a node's pods ([`Reads`]).
+pub(crate) struct Sums<'f> {
+    filters: &'f Filters<'f>,
+    /// The filters before the first that reads [`Reads::Pods`]; whether each reads [`Reads::Amounts`].
+    each: Vec<(&'f Judge<'f>, &'f dyn Incremental, bool)>,
+    /// Whether these are all filters.
+    are_all: bool,
 }
 
 /// The verdict of the filters on a node without some of its pods.
 pub(crate) enum Without {
     /// They reject it.
     Rejected(Status),
-    /// It passes; [`Filters::passes_without`] says whether it would with less gone.
+    /// It passes; [`Sums::passes_without`] says whether it would with less gone.
     Passes,
     /// The sums do not determine the verdict.
     Unknown,
@@ -78,6 +94,7 @@ impl<'a> Held<'a> {
     fn get(&self) -> &(dyn Filter + 'a) {
         match self {
             Held::Own(filter) => &**filter,
+            Held::Copied(filter) => &**filter,
             Held::Shared(filter) => *filter,
         }
     }
@@ -261,13 +278,15 @@ impl<'a> Filters<'a> {
         // A filter that failed to copy would miss pod changes, so the copy rejects every node.
         let mut rejected = None;
         let each = self.each.iter().map(|judge| {
-            let extended = judge.guard("PreFilterExtension", |filter| Ok(filter.extend()));
+            let extended = judge.guard("PreFilterExtension", |filter| {
+                Ok(filter.incremental().and_then(|filter| filter.extend()))
+            });
             let own = extended.unwrap_or_else(|status| {
                 rejected.get_or_insert(judge.failed(status));
                 None
             });
             Judge {
-                filter: own.map_or_else(|| Held::Shared(judge.filter.get()), Held::Own),
+                filter: own.map_or_else(|| Held::Shared(judge.filter.get()), Held::Copied),
                 ..*judge
             }
         });
@@ -281,47 +300,26 @@ impl<'a> Filters<'a> {
         }
     }
 
-    /// The verdict of [`Filters::filter_with_nominated`] on the node without pods that request `freed` in total,
-    /// computed from sums, without a fork. [`Without::Unknown`] if a filter needs more, or panics.
-    pub(crate) fn without(&self, node: NodeInfo<'_>, freed: &Freed<'_>) -> Without {
-        if self.nominated.iter().any(|(name, _)| name == node.name()) {
-            return Without::Unknown;
-        }
-        let asked = self.watch.panics.guard_all(FILTER, |plugin| {
-            let mut each = self.each.iter();
-            let reads_anything = each.any(|judge| {
-                plugin.set(judge.plugin);
-                judge.filter.get().reads() == Reads::Anything
-            });
-            if reads_anything {
-                return Without::Unknown;
-            }
+    /// The filters by what they read of a node's pods. None if a filter reads [`Reads::Anything`], or panics: then
+    /// every node has to be tried on a fork. O(filters).
+    pub(crate) fn sums(&self) -> Option<Sums<'_>> {
+        let sums = self.watch.panics.guard_all(FILTER, |plugin| {
+            let mut sums = Sums { filters: self, each: Vec::new(), are_all: true };
             for judge in &self.each {
                 plugin.set(judge.plugin);
-                let filter = judge.filter.get();
-                if filter.reads() == Reads::Pods {
-                    return Without::Unknown;
-                }
-                if let Some(status) = filter.filter_without(node, freed) {
-                    return Without::Rejected(judge.failed(status));
+                let filter = judge.filter.get().incremental()?;
+                match filter.reads() {
+                    Reads::Anything => return None,
+                    Reads::Pods => sums.are_all = false,
+                    reads if sums.are_all => {
+                        sums.each.push((judge, filter, reads == Reads::Amounts));
+                    }
+                    Reads::Node | Reads::Amounts => {}
                 }
             }
-            Without::Passes
+            Some(sums)
         });
-        asked.unwrap_or(Without::Unknown)
-    }
-
-    /// Whether a node that [passes](Without::Passes) still passes if only `freed` is removed. A filter that panics counts
-    /// as a rejection.
-    pub(crate) fn passes_without(&self, node: NodeInfo<'_>, freed: &Freed<'_>) -> bool {
-        let passes = self.watch.panics.guard_all(FILTER, |plugin| {
-            self.each.iter().all(|judge| {
-                plugin.set(judge.plugin);
-                let filter = judge.filter.get();
-                filter.reads() == Reads::Node || filter.passes_without(node, freed)
-            })
-        });
-        passes.unwrap_or(false)
+        sums.unwrap_or(None)
     }
 
     /// What if this pod were on this node, of a fork that has it there?
@@ -347,11 +345,11 @@ impl<'a> Filters<'a> {
     fn tell(
         &mut self,
         (step, verb): (Step, &str),
-        mut change: impl FnMut(&mut dyn Filter) -> Result<(), Status>,
+        mut change: impl FnMut(&mut dyn Incremental) -> Result<(), Status>,
     ) -> Result<(), Status> {
         for judge in &mut self.each {
             let (plugin, watch) = (judge.plugin, self.watch);
-            let Held::Own(filter) = &mut judge.filter else { continue };
+            let Held::Copied(filter) = &mut judge.filter else { continue };
             watch.ask((plugin, step), code, || change(&mut **filter)).map_err(|status| {
                 status.failed(plugin, format_args!("running {verb} on PreFilter plugin {plugin:?}"))
             })?;
@@ -479,13 +477,40 @@ impl<'a> Filters<'a> {
     }
 }
 
+impl Sums<'_> {
+    /// The verdict of [`Filters::filter_with_nominated`] on the node without pods that request `freed` in total,
+    /// computed from sums, without a fork. [`Without::Unknown`] if a filter needs more, or panics.
+    pub(crate) fn without(&self, node: NodeInfo<'_>, freed: &Freed<'_>) -> Without {
+        if self.filters.nominated.iter().any(|(name, _)| name == node.name()) {
+            return Without::Unknown;
+        }
+        let asked = self.filters.watch.panics.guard_all(FILTER, |plugin| {
+            for (judge, filter, _) in &self.each {
+                plugin.set(judge.plugin);
+                if let Some(status) = filter.filter_without(node, freed) {
+                    return Without::Rejected(judge.failed(status));
+                }
+            }
+            if self.are_all { Without::Passes } else { Without::Unknown }
+        });
+        asked.unwrap_or(Without::Unknown)
+    }
+
+    /// Whether a node that [passes](Without::Passes) still passes if only `freed` is removed. A filter that panics
+    /// counts as a rejection.
+    pub(crate) fn passes_without(&self, node: NodeInfo<'_>, freed: &Freed<'_>) -> bool {
+        let passes = self.filters.watch.panics.guard_all(FILTER, |plugin| {
+            self.each.iter().filter(|(.., by_amounts)| *by_amounts).all(|(judge, filter, _)| {
+                plugin.set(judge.plugin);
+                filter.passes_without(node, freed)
+            })
+        });
+        passes.unwrap_or(false)
+    }
+}
+
 /// The step in which filters are asked.
 const FILTER: &str = Step::Filter.as_str();
-
-/// The code of a step's outcome.
-pub(super) fn code<T>(outcome: &Result<T, Status>) -> Option<Code> {
-    outcome.as_ref().err().map(|status| status.code)
-}
 
 /// A filter's rejection as it is, anything else as an error.
 fn failed(plugin: &'static str, status: Status) -> Status {
@@ -590,8 +615,12 @@ impl Filters<'_> {
             let passed = passed.unwrap_or(0);
             let rejected = mask & !passed;
             if rejected != 0 {
-                let resolvable =
-                    |filter: &dyn Filter| Ok(filter.resolvable(cluster, chunk, rejected));
+                let resolvable = |filter: &dyn Filter| {
+                    Ok(match filter.incremental() {
+                        Some(filter) => filter.resolvable(cluster, chunk, rejected),
+                        None => unschedulable(cluster, chunk, rejected, |node| filter.filter(node)),
+                    })
+                };
                 found |= judge.guard(FILTER, resolvable).unwrap_or(0);
             }
             mask = passed;

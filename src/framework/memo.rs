@@ -1,118 +1,68 @@
-//! What is known of the chunks for pods of one template.
-//!
-//! Pods come in crowds: a deployment's replicas ask for the same, and between
-//! two of them one chunk of many has changed. A plugin that is *local*
-//! ([`Plugin::is_local`](super::Plugin::is_local)) says of an unchanged chunk
-//! what it said before, so its verdict and its scores are kept here, by chunk and
-//! the generation that last touched it.
-//!
-//! Nothing here can change an answer, only who computes it: number and
-//! generation name what is in a chunk, within a line of versions, and another
-//! line finds nothing.
+//! What the local plugins ([`Plugin::is_local`](super::Plugin::is_local)) answered for pods of one template: their
+//! verdicts and scores, by chunk, until the chunk changes.
 
-use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 use crate::model::{Generation, Template};
-use crate::snapshot::{Cluster, Column, LANES, Lineage};
+use crate::snapshot::{Cluster, Column, LANES, PerChunk};
 
+use super::by_template::ByTemplate;
 use super::dispatch;
 
-/// Most bytes kept.
+/// At most this many bytes are kept.
 const MOST_BYTES: usize = 4 << 20;
 
 /// What is known of one chunk.
-#[derive(Clone)]
-pub(super) struct Known {
-    /// Of the chunk as this generation left it.
-    at: Generation,
+pub(super) struct Verdict {
     /// The lanes that local filters pass.
     pub(super) mask: u64,
-    /// Whether what follows is known, too.
+    /// Whether the fields below are known, too.
     pub(super) is_scored: bool,
     /// The largest of the totals of those lanes.
     pub(super) largest: i64,
-    /// Weighted sums of local scores that need no normalising.
+    /// Weighted sums of local scores that need no normalizing.
     pub(super) totals: Column<i64>,
 }
 
-/// What is known of the chunks for one template. A pod whose like never comes
-/// again costs what it looks at, and not a place for every chunk there is.
+/// What is known of the chunks for one template. A chunk takes memory from the first time that it is looked at.
 #[derive(Default)]
-pub(super) struct VerdictCache {
-    /// By the chunk's number, 1 more than its place among what is known.
-    places: Vec<u32>,
-    known: Vec<Known>,
-    /// Whether it was asked for since its turn to go came last.
-    is_used: bool,
-}
+pub(super) struct VerdictCache(PerChunk<Verdict>);
 
 impl VerdictCache {
-    fn place(&self, chunk: u32) -> Option<usize> {
-        let place = *self.places.get(chunk as usize)?;
-        (place as usize).checked_sub(1)
-    }
-
-    /// The lanes that pass, if the chunk is the one that they were found in.
-    pub(super) fn mask(&self, chunk: u32, at: Generation) -> Option<u64> {
-        let known = &self.known[self.place(chunk)?];
-        (known.at == at).then_some(known.mask)
+    /// What is known of a chunk as this generation left it.
+    #[inline]
+    pub(super) fn get(&self, chunk: u32, at: Generation) -> Option<&Verdict> {
+        self.0.get(chunk, at)
     }
 
     /// Notes the lanes that pass.
     pub(super) fn set_mask(&mut self, chunk: u32, at: Generation, mask: u64) {
-        if let Some(place) = self.place(chunk) {
-            let known = &mut self.known[place];
-            (known.at, known.mask, known.is_scored) = (at, mask, false);
-            return;
-        }
-        let number = chunk as usize;
-        if self.places.len() <= number {
-            self.places.resize(number + 1, 0);
-        }
-        self.known.push(Known { at, mask, is_scored: false, largest: 0, totals: [0; LANES] });
-        self.places[number] = self.known.len() as u32;
+        let new = || Verdict { mask, is_scored: false, largest: 0, totals: [0; LANES] };
+        let verdict = self.0.renew(chunk, at, new);
+        (verdict.mask, verdict.is_scored) = (mask, false);
     }
 
-    /// What is known of a chunk whose lanes were noted.
-    pub(super) fn known(&mut self, chunk: u32) -> &mut Known {
-        &mut self.known[self.places[chunk as usize] as usize - 1]
-    }
-
-    /// The same, to be read.
-    pub(super) fn known_of(&self, chunk: u32) -> &Known {
-        &self.known[self.places[chunk as usize] as usize - 1]
-    }
-
-    fn forget(&mut self) {
-        self.is_used = false;
-        self.places.clear();
-        self.known.clear();
+    /// Notes the totals of a chunk whose lanes were noted.
+    pub(super) fn set_totals(&mut self, chunk: u32, at: Generation, totals: &Column<i64>) {
+        let new = || Verdict { mask: 0, is_scored: true, largest: 0, totals: *totals };
+        let verdict = self.0.renew(chunk, at, new);
+        verdict.is_scored = true;
+        verdict.totals.copy_from_slice(totals);
+        verdict.largest = dispatch::largest(&verdict.totals, verdict.mask);
     }
 }
 
-impl Known {
-    /// Its totals are complete.
-    pub(super) fn finish(&mut self) {
-        self.is_scored = true;
-        self.largest = dispatch::largest(&self.totals, self.mask);
-    }
-}
-
-/// Sheets by template: those that were used lately, by second chance.
+/// Verdicts by template.
 #[derive(Default)]
 pub(super) struct Memo {
-    line: Option<Lineage>,
-    caches: HashMap<Arc<Template>, VerdictCache>,
-    /// Who is the next to go.
-    turns: VecDeque<Arc<Template>>,
-    /// For pods of which nothing is to be kept; its memory is.
+    caches: ByTemplate<VerdictCache>,
+    /// For pods of which nothing is kept but the memory.
     loose: VerdictCache,
 }
 
 impl Memo {
-    /// The cache of a template, for a cluster of so many chunks, if `keep` says that one
-    /// is to be kept.
+    /// The cache of a template, for a cluster of so many chunks. It is empty if `keep` is false: then nothing is kept
+    /// for the next pod either.
     pub(super) fn cache(
         &mut self,
         (cluster, chunks): (&Cluster, usize),
@@ -120,49 +70,21 @@ impl Memo {
         keep: bool,
     ) -> &mut VerdictCache {
         if !keep {
-            self.loose.forget();
+            self.loose.0.clear();
             return &mut self.loose;
         }
-        let line = cluster.line();
-        if self.line.as_ref() != Some(&line) {
-            self.line = Some(line);
-            self.caches.clear();
-            self.turns.clear();
+        let bytes = PerChunk::<Verdict>::bytes(chunks, cluster.most_chunks());
+        let most = (MOST_BYTES / bytes.max(1)).clamp(1, 4096);
+        let (cache, is_new) = self.caches.get(template, most);
+        if is_new {
+            cache.0.clear();
         }
-        if !self.caches.contains_key(template) {
-            let bytes = chunks * size_of::<Known>() + cluster.most_chunks() * size_of::<u32>();
-            let most = (MOST_BYTES / bytes.max(1)).clamp(1, 4096);
-            let mut cache = VerdictCache::default();
-            while self.caches.len() >= most
-                && let Some(gone) = self.least_used()
-            {
-                // Its memory stays.
-                cache = gone;
-            }
-            cache.forget();
-            self.caches.insert(template.clone(), cache);
-            self.turns.push_back(template.clone());
+        cache.0.follow(cluster);
+        // Chunks come and go with their numbers: most of these do not exist any more.
+        if cache.0.len() > 2 * chunks + 8 {
+            cache.0 = PerChunk::default();
+            cache.0.follow(cluster);
         }
-        let cache = self.caches.entry(template.clone()).or_default();
-        // Chunks come and go with their numbers: of most of these there is none left.
-        if cache.known.len() > 2 * chunks + 8 {
-            *cache = VerdictCache::default();
-        }
-        cache.is_used = true;
         cache
-    }
-
-    /// Takes one away that was not used since its last turn.
-    fn least_used(&mut self) -> Option<VerdictCache> {
-        loop {
-            let next = self.turns.pop_front()?;
-            match self.caches.get_mut(&next) {
-                Some(cache) if cache.is_used => {
-                    cache.is_used = false;
-                    self.turns.push_back(next);
-                }
-                _ => return self.caches.remove(&next),
-            }
-        }
     }
 }

@@ -36,7 +36,7 @@
 //! | kube-scheduler | portolan |
 //! |---|---|
 //! | `PreFilterPlugin`, `FilterPlugin` | [`Plugin::pre_filter`] returns a [`Filter`], or skips |
-//! | `PreFilterExtensions` | [`Filter::extend`], [`Filter::add_pod`], [`Filter::remove_pod`]; for all plugins, [`Filters::extend`] |
+//! | `PreFilterExtensions` | [`Incremental::extend`], [`Incremental::add_pod`], [`Incremental::remove_pod`]; for all plugins, [`Filters::extend`] |
 //! | `PreFilterResult` | [`PreFilter::Only`] |
 //! | `RunFilterPluginsWithNominatedPods` | [`Filters::filter_with_nominated`], with the handle's [`Nominator`] |
 //! | `PostFilterPlugin`, `NominatingInfo` | [`Plugin::post_filter`], [`Nomination`] |
@@ -151,7 +151,10 @@
 
 mod algorithm;
 mod builder;
+mod by_template;
+mod choose;
 mod cycle;
+mod decision;
 mod diagnosis;
 pub(crate) mod dispatch;
 mod events;
@@ -163,35 +166,42 @@ mod hints;
 mod memo;
 mod nominator;
 mod panics;
+mod parallel;
 mod plain;
 mod plugin;
 mod pod_groups;
 mod point;
+pub mod preemption;
 mod queued_pod;
 mod recorder;
 mod runtime;
 mod sampling;
 mod scores;
+mod search;
+mod stages;
 mod status;
 mod volumes;
 mod waiting;
 
-pub use algorithm::{Algorithm, AlgorithmConfig, Decision, ScheduleError};
+pub use algorithm::{Algorithm, AlgorithmConfig};
 pub use builder::FrameworkBuilder;
+pub(crate) use by_template::ByTemplate;
 pub use cycle::{Cycle, CycleState, StateError};
+pub use decision::{Decision, Preferred, ScheduleError};
 pub use diagnosis::{Evaluation, FitError, Verdict};
 pub use events::{Actions, ClusterEvent, EventResource, Hint, Interest};
+pub(crate) use eviction::PREEMPTION;
 pub use eviction::{Eviction, Evictor};
-pub(crate) use filters::Without;
 pub use filters::{Diagnosis, Filters};
-pub use godel::{Partition, Preferred, SubCluster, SubClusters, SwitchType, Workflow};
+pub(crate) use filters::{Sums, Without};
+pub use godel::{Partition, SubCluster, SubClusters, SwitchType, Workflow};
 pub use handle::{Binder, Follow, Handle, Notes, Snapshots};
 pub use hints::QueueingHints;
 pub use nominator::Nominator;
 pub use panics::{Panicked, Panics};
 pub use plugin::{
-    Bind, Feasible, Filter, Nomination, Permit, Plugin, PreFilter, PreFlight, PreScore, Reads,
-    Score, ScoredNodes,
+    Bind, Feasible, Filter, Incremental, Nomination, Permit, Plugin, PreFilter, PreFlight,
+    PreScore, Reads, Score, ScoredNodes,
 };
 pub(crate) use plugin::{each_lane, each_same, normalize_to_largest};
 pub use pod_groups::{GroupStatus, Hold, PodGroups};

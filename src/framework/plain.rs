@@ -1,12 +1,13 @@
 //! The same decision node by node: what the runtime's way over chunks, its
 //! memory and its threads must not differ from.
 
-use crate::model::{Name, stable_hash_of};
 use crate::snapshot::{Chunk, Cluster, NodeInfo};
 
-use super::algorithm::{Algorithm, Decision, ScheduleError};
-use super::godel::preferred::preferred;
-use super::{Cycle, Feasible, Point, num_feasible_nodes_to_find};
+use super::algorithm::Algorithm;
+use super::choose::tie_break;
+use super::sampling::Found;
+use super::stages::{Pool, Stages};
+use super::{Cycle, Decision, Feasible, Filters, ScheduleError, Status};
 
 impl Algorithm {
     /// What [`Algorithm::decide`] would answer next, found by asking every plugin
@@ -34,67 +35,29 @@ impl Algorithm {
                 false => status.clone().into(),
             });
         }
-        let nominated = cycle.pod.nominated_node_name.as_ref();
-        let nominated = nominated.and_then(|name| cluster.node(name)).filter(is_within);
-        if let Some(node) = nominated.filter(|node| filters.filter_with_nominated(*node).is_none())
-        {
-            return Ok(decision(node, 0, 1, 1));
-        }
-        if let Some(decision) = preferred(self.framework(), cycle, &filters, is_within)? {
+        let stages = Stages {
+            framework: self.framework(),
+            cycle,
+            filters: &filters,
+            sub_cluster: self.sub_cluster(),
+            percentage_of_nodes: self.config().percentage_of_nodes,
+        };
+        if let Some(decision) = stages.unscored()? {
             return Ok(decision);
         }
-        let lists: Vec<Vec<NodeInfo<'_>>> = match filters.names() {
-            Some(names) => {
-                let named = names.iter().filter_map(|name| cluster.node(name));
-                vec![named.filter(is_within).collect()]
-            }
-            None => self.lists(cluster),
-        };
-        let mut looked_at = 0;
-        let mut feasible = Vec::new();
-        for list in lists {
-            let candidates = filters.names().map_or(list.len(), <[Name]>::len);
-            let enough = match self.framework().has_plugins_at(Point::Score) {
-                true => num_feasible_nodes_to_find(candidates, self.config().percentage_of_nodes),
-                false => 1,
-            };
-            for node in list {
-                if feasible.len() >= enough {
-                    break;
-                }
-                looked_at += 1;
-                match filters.filter_with_nominated(node) {
-                    None => feasible.push(node),
-                    Some(status) if status.code.is_rejection() => {}
-                    Some(status) => return Err(status.into()),
-                }
-            }
-            if !feasible.is_empty() {
-                break;
-            }
-        }
+        let lists = self.lists(cluster);
+        let found = stages.scored(lists.len(), |pool| match pool {
+            Pool::Named { nodes, names } => find(&filters, &nodes, stages.enough(names)),
+            Pool::List(at) => find(&filters, &lists[at], stages.enough(lists[at].len())),
+        })?;
+        let (mut feasible, looked_at) = (found.nodes, found.looked_at);
         let count = feasible.len();
         match feasible[..] {
             [] => return Err(ScheduleError::Fit(Box::new(filters.fit_error()))),
-            [node] => return Ok(decision(node, 0, 1, looked_at)),
+            [node] => return Ok(Decision::of(node, 0, 1, looked_at)),
             _ => {}
         }
-        // Ties are broken in the order of the chunks, not in that of the list.
-        let order: Vec<*const Chunk> =
-            cluster.zones().flat_map(|zone| zone.chunks()).map(std::ptr::from_ref).collect();
-        let place = |node: &NodeInfo<'_>| {
-            let (chunk, lane) = node.place();
-            (order.iter().position(|known| std::ptr::eq(*known, chunk)), lane)
-        };
-        feasible.sort_by_cached_key(place);
-        let mut masks: Vec<(&Chunk, u64)> = Vec::new();
-        for node in &feasible {
-            let (chunk, lane) = node.place();
-            match masks.last_mut() {
-                Some((last, mask)) if std::ptr::eq(*last, chunk) => *mask |= 1 << lane,
-                _ => masks.push((chunk, 1 << lane)),
-            }
-        }
+        let masks = in_chunk_order(cluster, &mut feasible);
         let masks = Feasible::new(cluster, masks);
         let scores = self.framework().pre_score(cycle, &masks)?;
         let scores = scores.score(&feasible)?;
@@ -102,10 +65,10 @@ impl Algorithm {
             scores.iter().map(|of| of.iter().map(|score| score.weighted).sum()).collect();
         let best = totals.iter().copied().max().unwrap_or_default();
         let mut ties = feasible.iter().zip(&totals).filter(|(_, total)| **total == best);
-        let random = u128::from(stable_hash_of(&(self.config().seed, cycle.pod.uid.stable_key())));
-        let equals = ties.clone().count() as u128;
-        let (node, _) = ties.nth(((random * equals) >> 64) as usize).unwrap_or((&feasible[0], &0));
-        Ok(decision(*node, best, count, looked_at))
+        let equals = ties.clone().count() as u64;
+        let chosen = tie_break(self.config().seed, cycle.pod, equals) as usize;
+        let (node, _) = ties.nth(chosen).unwrap_or((&feasible[0], &0));
+        Ok(Decision::of(*node, best, count, looked_at))
     }
 
     /// The nodes of each list, from where it is next begun.
@@ -125,7 +88,46 @@ impl Algorithm {
     }
 }
 
-fn decision(node: NodeInfo<'_>, score: i64, feasible: usize, looked_at: usize) -> Decision {
-    let (name, slot) = (node.name().clone(), node.slot());
-    Decision { node: name, slot, score, feasible, looked_at, preferred: None }
+/// Sorts nodes by chunk, and returns the chunks with their lanes: ties are broken in that order, not in that of the
+/// list.
+fn in_chunk_order<'a>(cluster: &'a Cluster, nodes: &mut [NodeInfo<'a>]) -> Vec<(&'a Chunk, u64)> {
+    let order: Vec<*const Chunk> =
+        cluster.zones().flat_map(|zone| zone.chunks()).map(std::ptr::from_ref).collect();
+    nodes.sort_by_cached_key(|node| {
+        let (chunk, lane) = node.place();
+        (order.iter().position(|known| std::ptr::eq(*known, chunk)), lane)
+    });
+    let mut masks: Vec<(&Chunk, u64)> = Vec::new();
+    for node in nodes {
+        let (chunk, lane) = node.place();
+        match masks.last_mut() {
+            Some((last, mask)) if std::ptr::eq(*last, chunk) => *mask |= 1 << lane,
+            _ => masks.push((chunk, 1 << lane)),
+        }
+    }
+    masks
+}
+
+/// The first `enough` nodes of a list that pass.
+fn find<'a>(
+    filters: &Filters<'_>,
+    list: &[NodeInfo<'a>],
+    enough: usize,
+) -> Result<Found<NodeInfo<'a>>, Status> {
+    let mut found = Found::default();
+    for node in list {
+        if found.feasible >= enough {
+            break;
+        }
+        found.looked_at += 1;
+        match filters.filter_with_nominated(*node) {
+            None => {
+                found.nodes.push(*node);
+                found.feasible += 1;
+            }
+            Some(status) if status.code.is_rejection() => {}
+            Some(status) => return Err(status),
+        }
+    }
+    Ok(found)
 }

@@ -349,23 +349,22 @@ impl<'a> ScoredNodes<'a> {
     }
 }
 
-/// What of a node's pods a filter's answer follows from. By this it is known what the
-/// filter would say if some of them were gone, or that it has to be tried.
+/// Which data of a node's pods a verdict depends on: whether preemption can compute the verdict without some of the
+/// pods, or has to try it on a fork.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reads {
-    /// Nothing: whoever goes, its answer stays.
+    /// None: the verdict stays whichever pods go.
     Node,
-    /// Their number, and the sums of what they take: see [`Filter::filter_without`].
+    /// The number of pods and the sums of their requests: see [`Incremental::filter_without`].
     Amounts,
-    /// More than that, in ways that a fork shows; it does not fail when it is told of
-    /// them ([`Filter::add_pod`], [`Filter::remove_pod`]), so that it need not be told of
-    /// those on a node that others reject.
+    /// More than that, visible on a fork. [`Incremental::add_pod`] and [`Incremental::remove_pod`] do not fail, so the
+    /// filter need not be told of the pods of a node that other filters reject.
     Pods,
-    /// More than is known: every node is tried.
+    /// Unknown data: every node is tried on a fork.
     Anything,
 }
 
-/// Judges nodes for one pod.
+/// Judges nodes for one pod. [`Filter::filter`] suffices; [`Filter::filter_chunk`] serves large clusters.
 pub trait Filter: Send + Sync {
     /// Why the node is rejected; none where it passes. A status whose code is no
     /// rejection ends the cycle.
@@ -387,59 +386,6 @@ pub trait Filter: Send + Sync {
             }
         }
         Ok(passed)
-    }
-
-    /// What of the node's pods its answer follows from.
-    fn reads(&self) -> Reads {
-        Reads::Anything
-    }
-
-    /// Why the node would be rejected if pods of it were gone that take so much
-    /// together: what [`Filter::filter`] says of a fork without them. Asked only where
-    /// [`Filter::reads`] says [`Reads::Node`] or [`Reads::Amounts`].
-    fn filter_without(&self, node: NodeInfo<'_>, _freed: &Freed<'_>) -> Option<Status> {
-        self.filter(node)
-    }
-
-    /// Whether [`Filter::filter_without`] says nothing.
-    fn passes_without(&self, node: NodeInfo<'_>, freed: &Freed<'_>) -> bool {
-        self.filter_without(node, freed).is_none()
-    }
-
-    /// A copy that [`Filter::add_pod`] and [`Filter::remove_pod`] may change
-    /// (`PreFilterExtensions`); none where its answers follow from the node that
-    /// it is asked of, so that pods that come and go there need not be told.
-    fn extend<'s>(&'s self) -> Option<Box<dyn Filter + 's>> {
-        None
-    }
-
-    /// What if this pod were on this node? The node, of a fork, has it already.
-    ///
-    /// # Errors
-    ///
-    /// Any status ends the cycle.
-    fn add_pod(&mut self, _pod: &Pod, _node: NodeInfo<'_>) -> Result<(), Status> {
-        Ok(())
-    }
-
-    /// What if this pod were not on this node? The node, of a fork, lacks it
-    /// already.
-    ///
-    /// # Errors
-    ///
-    /// Any status ends the cycle.
-    fn remove_pod(&mut self, _pod: &Pod, _node: NodeInfo<'_>) -> Result<(), Status> {
-        Ok(())
-    }
-
-    /// Which of these lanes, each of which it rejects, other pods' going may make
-    /// pass: those whose status is `Unschedulable`.
-    fn resolvable(&self, cluster: &Cluster, chunk: &Chunk, rejected: u64) -> u64 {
-        each_lane(rejected, |lane| {
-            let node = cluster.node_in(chunk, lane);
-            let status = node.and_then(|node| self.filter(node));
-            status.is_some_and(|status| status.code == Code::Unschedulable)
-        })
     }
 
     /// The reason that every rejected node gets, where there is but one.
@@ -469,6 +415,76 @@ pub trait Filter: Send + Sync {
         }
         Ok(passed)
     }
+
+    /// The filter itself, if it implements [`Incremental`]: then preemption need not try every node on a fork.
+    fn incremental(&self) -> Option<&dyn Incremental> {
+        None
+    }
+}
+
+/// A [`Filter`] that tells how its verdicts change when pods come to a node and go. All methods are optional; a filter
+/// without this trait is taken to read [anything](Reads::Anything).
+pub trait Incremental: Filter {
+    /// Which pod data of a node its verdict depends on.
+    fn reads(&self) -> Reads {
+        Reads::Anything
+    }
+
+    /// Why the node would be rejected without pods that take `freed` in total: what [`Filter::filter`] returns on a
+    /// fork without them. Called only if [`Incremental::reads`] returns [`Reads::Node`] or [`Reads::Amounts`].
+    fn filter_without(&self, node: NodeInfo<'_>, _freed: &Freed<'_>) -> Option<Status> {
+        self.filter(node)
+    }
+
+    /// Whether [`Incremental::filter_without`] returns `None`.
+    fn passes_without(&self, node: NodeInfo<'_>, freed: &Freed<'_>) -> bool {
+        self.filter_without(node, freed).is_none()
+    }
+
+    /// A copy for [`Incremental::add_pod`] and [`Incremental::remove_pod`] to change
+    /// (`PreFilterExtensions`). None if verdicts follow from the node that the filter is
+    /// given, so that it need not be told of pods that come and go.
+    fn extend<'s>(&'s self) -> Option<Box<dyn Incremental + 's>> {
+        None
+    }
+
+    /// What if this pod were on this node? The node, of a fork, has it already.
+    ///
+    /// # Errors
+    ///
+    /// Any status ends the cycle.
+    fn add_pod(&mut self, _pod: &Pod, _node: NodeInfo<'_>) -> Result<(), Status> {
+        Ok(())
+    }
+
+    /// What if this pod were not on this node? The node, of a fork, lacks it
+    /// already.
+    ///
+    /// # Errors
+    ///
+    /// Any status ends the cycle.
+    fn remove_pod(&mut self, _pod: &Pod, _node: NodeInfo<'_>) -> Result<(), Status> {
+        Ok(())
+    }
+
+    /// The lanes of `rejected`, all of which the filter rejects, that may pass without some of their pods: those whose
+    /// status is `Unschedulable`.
+    fn resolvable(&self, cluster: &Cluster, chunk: &Chunk, rejected: u64) -> u64 {
+        unschedulable(cluster, chunk, rejected, |node| self.filter(node))
+    }
+}
+
+/// The lanes of `rejected` whose status is `Unschedulable`.
+pub(super) fn unschedulable(
+    cluster: &Cluster,
+    chunk: &Chunk,
+    rejected: u64,
+    status: impl Fn(NodeInfo<'_>) -> Option<Status>,
+) -> u64 {
+    each_lane(rejected, |lane| {
+        let status = cluster.node_in(chunk, lane).and_then(&status);
+        status.is_some_and(|status| status.code == Code::Unschedulable)
+    })
 }
 
 /// Scores nodes for one pod.

@@ -20,6 +20,20 @@ pub struct GroupStatus {
     pub hold: Option<Hold>,
 }
 
+impl GroupStatus {
+    /// Returns whether the group has as many pods as must be placed together.
+    #[must_use]
+    pub fn is_complete(&self) -> bool {
+        self.wanted.is_some_and(|wanted| self.members >= wanted as usize)
+    }
+
+    /// Returns whether its pods may queue: the group is complete, and nothing holds it back.
+    #[must_use]
+    pub fn is_open(&self) -> bool {
+        self.hold.is_none() && self.is_complete()
+    }
+}
+
 /// Why the pods of a group are kept out of the queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Hold {

@@ -8,9 +8,9 @@ use std::sync::Arc;
 use crate::model::{Name, Pod, Timestamp};
 use crate::snapshot::Chunk;
 
-use super::filters::code;
 use super::recorder::{Guarded, Recorder, Step, Watch, timed_step};
 use super::scores::MAX_NODE_SCORE;
+use super::status::code;
 use super::waiting::WaitingPod;
 use super::{
     Bind, Code, Cycle, CycleState, Diagnosis, Feasible, Filters, Handle, Nomination, Permit,

@@ -19,14 +19,20 @@ pub fn num_feasible_nodes_to_find(nodes: usize, percentage: u8) -> usize {
     (nodes * percentage / 100).max(100)
 }
 
-/// The feasible nodes that a search found.
-#[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct Sample {
-    /// The feasible lanes of each chunk that was reached.
-    pub(crate) masks: Vec<u64>,
+/// The feasible nodes that a search found, node by node or chunk by chunk.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Found<T> {
+    pub(super) nodes: Vec<T>,
+    /// The number of feasible nodes.
+    pub(super) feasible: usize,
     /// The number of nodes examined.
-    pub(crate) looked_at: usize,
-    pub(crate) feasible: usize,
+    pub(super) looked_at: usize,
+}
+
+impl<T> Default for Found<T> {
+    fn default() -> Found<T> {
+        Found { nodes: Vec::new(), feasible: 0, looked_at: 0 }
+    }
 }
 
 /// The list of nodes by chunk. It stays valid from one version to the next as long as no node is added, removed or
@@ -146,60 +152,69 @@ impl Order {
 
     /// Examines the nodes in list order, from where the last sample ended and wrapping around, until `enough` nodes are
     /// feasible. `judge` is called once for each chunk that is reached, with the chunk's number, so the result does not
-    /// depend on how chunks are judged. It returns the chunk's feasible lanes and a value. The values are returned for
-    /// the reached chunks in list order.
-    pub(crate) fn sample<T>(
+    /// depend on how chunks are judged. It returns a value and the chunk's feasible lanes. The values are returned with
+    /// the feasible lanes that were reached, in list order.
+    pub(super) fn sample<T>(
         &mut self,
         enough: usize,
-        mut judge: impl FnMut(u32) -> (u64, T),
-    ) -> (Vec<T>, Sample) {
+        mut judge: impl FnMut(u32) -> (T, u64),
+    ) -> Found<(T, u64)> {
         let (start, nodes) = (self.start(self.nodes), self.nodes);
         // A range of a zone may begin and end within a chunk.
         let likely = (enough / LANES + 2 * self.zones.len()).min(self.chunks.len());
         let mut reached: Vec<(Reached, T)> = Vec::with_capacity(likely);
-        let mut sample = Sample::default();
+        let mut found = Found::default();
         let (mut from, mut to) = std::mem::take(&mut self.ranges);
         for (first, end) in [(start, nodes), (0, start)] {
             let mut index = first;
             self.positions(index, &mut from);
             // At least this many nodes are still to be examined, so no range goes too far, and the last one ends with a
             // feasible node.
-            while index < end && sample.feasible < enough {
-                let step = (enough - sample.feasible).min(end - index);
+            while index < end && found.feasible < enough {
+                let step = (enough - found.feasible).min(end - index);
                 self.positions(index + step, &mut to);
-                for (zone, (from, to)) in self.zones.iter().zip(from.iter().zip(&to)) {
-                    let zone_chunks = &self.chunks[zone.first..zone.first + zone.chunks];
-                    let past = zone_chunks.partition_point(|chunk| chunk.before <= *from);
-                    let mut at = zone.first + past.saturating_sub(1);
-                    let mut position = *from;
-                    while position < *to {
-                        let chunk = &self.chunks[at];
-                        let last = (*to - chunk.before).min(chunk.live.count_ones() as usize);
-                        let lanes = lane_range(chunk.live, position - chunk.before, last);
-                        if self.reached[at] == 0 {
-                            let (verdict, value) = judge(chunk.id);
-                            reached.push((Reached { chunk: at, verdict, mask: 0 }, value));
-                            self.reached[at] = reached.len() as u32;
-                        }
-                        let (known, _) = &mut reached[self.reached[at] as usize - 1];
-                        known.mask |= known.verdict & lanes;
-                        sample.feasible += (known.verdict & lanes).count_ones() as usize;
-                        (position, at) = (chunk.before + last, at + 1);
-                    }
-                }
-                (index, sample.looked_at) = (index + step, sample.looked_at + step);
+                found.feasible += self.reach((&from, &to), &mut reached, &mut judge);
+                (index, found.looked_at) = (index + step, found.looked_at + step);
                 std::mem::swap(&mut from, &mut to);
             }
         }
         self.ranges = (from, to);
         reached.sort_unstable_by_key(|(reached, _)| reached.chunk);
-        sample.masks.reserve_exact(reached.len());
-        let found = reached.into_iter().map(|(reached, value)| {
-            self.reached[reached.chunk] = 0;
-            sample.masks.push(reached.mask);
-            value
-        });
-        (found.collect(), sample)
+        reached.iter().for_each(|(reached, _)| self.reached[reached.chunk] = 0);
+        let with_feasible = reached.into_iter().filter(|(reached, _)| reached.mask != 0);
+        found.nodes = with_feasible.map(|(reached, value)| (value, reached.mask)).collect();
+        found
+    }
+
+    /// Examines the nodes of each zone between the positions `from` and `to`, and returns how many are feasible.
+    fn reach<T>(
+        &mut self,
+        (from, to): (&[usize], &[usize]),
+        reached: &mut Vec<(Reached, T)>,
+        judge: &mut impl FnMut(u32) -> (T, u64),
+    ) -> usize {
+        let mut feasible = 0;
+        for (zone, (from, to)) in self.zones.iter().zip(from.iter().zip(to)) {
+            let zone_chunks = &self.chunks[zone.first..zone.first + zone.chunks];
+            let past = zone_chunks.partition_point(|chunk| chunk.before <= *from);
+            let mut at = zone.first + past.saturating_sub(1);
+            let mut position = *from;
+            while position < *to {
+                let chunk = &self.chunks[at];
+                let last = (*to - chunk.before).min(chunk.live.count_ones() as usize);
+                let lanes = lane_range(chunk.live, position - chunk.before, last);
+                if self.reached[at] == 0 {
+                    let (value, verdict) = judge(chunk.id);
+                    reached.push((Reached { chunk: at, verdict, mask: 0 }, value));
+                    self.reached[at] = reached.len() as u32;
+                }
+                let (known, _) = &mut reached[self.reached[at] as usize - 1];
+                known.mask |= known.verdict & lanes;
+                feasible += (known.verdict & lanes).count_ones() as usize;
+                (position, at) = (chunk.before + last, at + 1);
+            }
+        }
+        feasible
     }
 }
 
@@ -275,14 +290,14 @@ mod tests {
                 }
             }
             order.next = start;
-            let (ids, sample) = order.sample(enough, |id| {
+            let sample = order.sample(enough, |id| {
                 let feasible = super::super::plugin::each_lane(chunk(id).live(), |at| {
                     good(chunk(id).allocatable_cpu()[at])
                 });
-                (feasible, id)
+                (id, feasible)
             });
             let mut found = std::collections::BTreeSet::new();
-            for (mask, id) in sample.masks.iter().zip(&ids) {
+            for (id, mask) in &sample.nodes {
                 super::super::plugin::each_lane(*mask, |at| found.insert(chunk(*id).slot()[at]));
             }
             assert_eq!(found, expected);

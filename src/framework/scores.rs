@@ -2,10 +2,11 @@
 
 use std::cell::Cell;
 
-use crate::snapshot::NodeInfo;
+use crate::snapshot::{Column, NodeInfo, lanes};
 
-use super::filters::code;
+use super::dispatch;
 use super::recorder::{Step, Watch, timed_step};
+use super::status::code;
 use super::{Code, Cycle, Feasible, Framework, PreScore, Score, ScoredNodes, Status};
 
 /// The lowest normalized score that a plugin may give a node.
@@ -177,6 +178,21 @@ impl Scorer<'_> {
         not_scored(self.plugin, status)
     }
 
+    /// Adds the weighted scores of a chunk to its totals.
+    ///
+    /// # Errors
+    ///
+    /// The score of a lane in `mask` is out of range.
+    pub(super) fn add_weighted(
+        &self,
+        scores: &Column<i64>,
+        mask: u64,
+        totals: &mut Column<i64>,
+    ) -> Result<(), Status> {
+        let out_of_range = dispatch::add_weighted(totals, scores, self.weight) & mask;
+        lanes(out_of_range).try_for_each(|lane| in_range(self.plugin, scores[lane]).map(drop))
+    }
+
     pub(super) fn normalize(
         &self,
         score: &dyn Score,
@@ -197,7 +213,7 @@ impl Scorer<'_> {
 }
 
 /// Returns the score if it is in the allowed range.
-pub(super) fn in_range(plugin: &'static str, score: i64) -> Result<i64, Status> {
+fn in_range(plugin: &'static str, score: i64) -> Result<i64, Status> {
     if (MIN_NODE_SCORE..=MAX_NODE_SCORE).contains(&score) {
         return Ok(score);
     }

@@ -89,6 +89,11 @@ impl Status {
     }
 }
 
+/// The code of a step's outcome.
+pub(super) fn code<T>(outcome: &Result<T, Status>) -> Option<Code> {
+    outcome.as_ref().err().map(|status| status.code)
+}
+
 impl fmt::Display for Status {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.message())

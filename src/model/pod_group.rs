@@ -63,13 +63,25 @@ impl PodGroup {
         if was_scheduled { 0 } else { self.min_members }
     }
 
+    /// Returns how many more pods must be placed before any may be bound, if `placed` are placed.
+    #[must_use]
+    pub fn lacking(&self, placed: usize) -> usize {
+        (self.wanted() as usize).saturating_sub(placed)
+    }
+
+    /// Returns how long a pod waits for the rest of its group: 5 minutes if the group sets no timeout.
+    #[must_use]
+    pub fn permit_timeout(&self) -> Duration {
+        self.schedule_timeout.unwrap_or(Duration::from_secs(300))
+    }
+
     /// Returns the state of the group when `placed` of its pods are placed, without regard to the time (Gödel:
     /// util/unitstatus `ParsePodGroupSchedulingStatus`). If enough pods are placed, the group counts as scheduled even
     /// if its phase is `Timeout` or `Unknown`. O(1).
     #[must_use]
     pub fn state(&self, placed: usize) -> PodGroupState {
         match self.phase {
-            _ if placed >= self.wanted() as usize => PodGroupState::Scheduled,
+            _ if self.lacking(placed) == 0 => PodGroupState::Scheduled,
             Some(PodGroupPhase::Timeout) => PodGroupState::Timeout,
             Some(PodGroupPhase::Unknown) => PodGroupState::Unknown,
             _ => PodGroupState::Pending,

@@ -5,8 +5,8 @@ use std::borrow::Cow;
 
 use crate::framework::dispatch::{self, Amounts};
 use crate::framework::{
-    Code, Cycle, Feasible, Filter, Plugin, Point, PreFilter, PreScore, Reads, Reasons, Score,
-    Status, each_lane,
+    Code, Cycle, Feasible, Filter, Incremental, Plugin, Point, PreFilter, PreScore, Reads, Reasons,
+    Score, Status, each_lane,
 };
 use crate::model::{Name, Pod, PodClass, Resources, is_extended};
 use crate::snapshot::{Chunk, Cluster, Column, Freed, LANES, NodeInfo};
@@ -279,25 +279,6 @@ impl Filter for Room<'_> {
         self.status(node, None)
     }
 
-    fn reads(&self) -> Reads {
-        match self.class {
-            PodClass::Guaranteed => Reads::Amounts,
-            // The victim index has no sums of the best-effort account.
-            PodClass::BestEffort => Reads::Pods,
-        }
-    }
-
-    fn filter_without(&self, node: NodeInfo<'_>, freed: &Freed<'_>) -> Option<Status> {
-        self.status(node, Some(freed))
-    }
-
-    fn passes_without(&self, node: NodeInfo<'_>, freed: &Freed<'_>) -> bool {
-        let lacks = |(_, request, allocatable, requested): Need<'_>| {
-            exceeds(request, allocatable, requested)
-        };
-        self.has_place(node, Some(freed)) && !self.any_need(node, Some(freed), lacks)
-    }
-
     fn filter_chunk(&self, _: &Cluster, chunk: &Chunk, mask: u64) -> Result<u64, Status> {
         let mut passed = mask;
         self.each_need(chunk, |_, fits| {
@@ -323,6 +304,31 @@ impl Filter for Room<'_> {
             false
         });
         Ok(passed)
+    }
+
+    fn incremental(&self) -> Option<&dyn Incremental> {
+        Some(self)
+    }
+}
+
+impl Incremental for Room<'_> {
+    fn reads(&self) -> Reads {
+        match self.class {
+            PodClass::Guaranteed => Reads::Amounts,
+            // The victim index has no sums of the best-effort account.
+            PodClass::BestEffort => Reads::Pods,
+        }
+    }
+
+    fn filter_without(&self, node: NodeInfo<'_>, freed: &Freed<'_>) -> Option<Status> {
+        self.status(node, Some(freed))
+    }
+
+    fn passes_without(&self, node: NodeInfo<'_>, freed: &Freed<'_>) -> bool {
+        let lacks = |(_, request, allocatable, requested): Need<'_>| {
+            exceeds(request, allocatable, requested)
+        };
+        self.has_place(node, Some(freed)) && !self.any_need(node, Some(freed), lacks)
     }
 
     /// A node is resolvable if it offers enough of every resource when it is empty.

@@ -9,8 +9,6 @@
 //! gated. A group whose phase says that it was scheduled once is no longer treated as a gang, and a group whose phase
 //! says that it timed out is not scheduled (Gödel: coscheduling.go).
 
-use std::time::Duration;
-
 use super::hints::{self, ClusterEvent, Hint, Interest};
 use crate::framework::{Code, Cycle, Handle, Hold, Permit, Plugin, Point, Status, go_duration};
 use crate::model::{Name, Pod};
@@ -31,9 +29,6 @@ const IN_FLIGHT: &str = "waiting for other pods of the pod group that are being 
 /// The reason, taken from the permit's message, for a pod whose group is not placed as a whole.
 pub(crate) const WAITING: &str = "waiting for minCount pods from a gang to be scheduled, one or \
     more plugins asked to wait and no plugin rejected pod";
-
-/// How long a pod waits for its group if the group sets no timeout.
-pub(crate) const TIMEOUT: Duration = Duration::from_secs(300);
 
 /// Returns the status for a pod whose group does not exist.
 pub(crate) fn unknown(name: &str) -> Status {
@@ -86,9 +81,11 @@ impl Plugin for GangScheduling {
     fn pre_enqueue(&self, pod: &Pod) -> Result<(), Status> {
         let Some((namespace, name)) = pod.group() else { return Ok(()) };
         let status = self.handle.pod_groups().get(namespace, name).unwrap_or_default();
-        let Some(wanted) = status.wanted else { return Err(unknown(name)) };
+        if status.wanted.is_none() {
+            return Err(unknown(name));
+        }
         let reason = match status.hold {
-            _ if status.members < wanted as usize => TOO_FEW.to_owned(),
+            _ if !status.is_complete() => TOO_FEW.to_owned(),
             None => return Ok(()),
             Some(Hold::InFlight) => IN_FLIGHT.to_owned(),
             Some(Hold::TimedOut(after)) => {
@@ -105,21 +102,21 @@ impl Plugin for GangScheduling {
             return Err(unknown(name));
         };
         let itself = usize::from(cycle.cluster.pod(&cycle.pod.uid).is_none());
-        if cycle.cluster.placed_members(namespace, name) + itself >= group.wanted() as usize {
+        if group.lacking(cycle.cluster.placed_members(namespace, name) + itself) == 0 {
             self.allow_all((namespace, name));
             return Ok(Permit::Allow);
         }
         self.handle.pod_groups().call(namespace, name);
-        Ok(Permit::Wait(group.schedule_timeout.unwrap_or(TIMEOUT)))
+        Ok(Permit::Wait(group.permit_timeout()))
     }
 
     /// Another scheduler may have placed the last pod of the group after this pod's version, when this pod was not
     /// waiting yet.
     fn waits(&self, cycle: Cycle<'_>) {
         let Some((namespace, name)) = cycle.pod.group() else { return };
-        let wanted = cycle.cluster.objects().pod_groups.get(namespace, name);
+        let group = cycle.cluster.objects().pod_groups.get(namespace, name);
         let placed = cycle.cluster.placed_members(namespace, name);
-        if wanted.is_none_or(|group| placed >= group.wanted() as usize) {
+        if group.is_none_or(|group| group.lacking(placed) == 0) {
             self.allow_all((namespace, name));
         }
     }

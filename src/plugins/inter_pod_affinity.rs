@@ -1,8 +1,8 @@
 //! Affinity and anti-affinity between pods (interpodaffinity/{filtering,scoring}.go).
 
 use crate::framework::{
-    Code, Cycle, Feasible, Filter, Plugin, Point, PreFilter, PreScore, Reads, Score, ScoredNodes,
-    Status,
+    Code, Cycle, Feasible, Filter, Incremental, Plugin, Point, PreFilter, PreScore, Reads, Score,
+    ScoredNodes, Status,
 };
 use crate::model::{
     Generation, Labels, Pod, PodAffinity, PodAffinityTerm, PodSpec, Template,
@@ -433,10 +433,6 @@ impl Filter for Rules<'_> {
         rejected.map(|(code, reason)| Status::new(code, NAME, reason))
     }
 
-    fn reads(&self) -> Reads {
-        Reads::Pods
-    }
-
     fn filter_chunk(&self, _: &Cluster, chunk: &Chunk, mask: u64) -> Result<u64, Status> {
         let (mut passed, mut has_all) = (mask, mask);
         for at in &self.near.positions {
@@ -453,7 +449,17 @@ impl Filter for Rules<'_> {
         Ok(passed)
     }
 
-    fn extend<'s>(&'s self) -> Option<Box<dyn Filter + 's>> {
+    fn incremental(&self) -> Option<&dyn Incremental> {
+        Some(self)
+    }
+}
+
+impl Incremental for Rules<'_> {
+    fn reads(&self) -> Reads {
+        Reads::Pods
+    }
+
+    fn extend<'s>(&'s self) -> Option<Box<dyn Incremental + 's>> {
         Some(Box::new(self.clone()))
     }
 

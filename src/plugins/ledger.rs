@@ -5,19 +5,17 @@
 //! as much as the change and not as much as the cluster. Everything is counted again if the layout changes, if an
 //! object that the counting reads changes, or if the version belongs to another lineage.
 
-use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::sync::{Arc, Mutex};
 
-use foldhash::fast::FixedState;
-
+use crate::framework::ByTemplate;
 use crate::model::{Generation, Template};
-use crate::snapshot::{Chunk, Cluster, Lineage};
+use crate::snapshot::{Chunk, Cluster, PerChunk};
 
 use super::topology::{Domain, Keys};
 
 /// The contribution of a chunk: which sum, which domain, and how much.
-#[derive(Clone, Debug, Default)]
+#[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Part(Vec<(usize, Domain, i64)>);
 
 impl Part {
@@ -34,13 +32,12 @@ impl Part {
 /// The sums that one plugin keeps for one question about a cluster.
 #[derive(Default)]
 pub(super) struct Ledger {
-    /// The lineage and layout of the versions counted, and the generation of the newest object that was read.
-    lineage: Option<(Lineage, u64, Generation)>,
+    /// The layout of the versions counted, and the generation of the newest object that was read.
+    of: Option<(u64, Generation)>,
     /// The generation of the version that was counted last.
     at: Generation,
     keys: Keys,
-    /// The contributions by chunk id.
-    parts: Vec<Part>,
+    parts: PerChunk<Part>,
     /// The number of entries in all parts.
     entries: usize,
     spare: Part,
@@ -57,16 +54,19 @@ impl Ledger {
         start: impl FnOnce(&mut Keys),
         mut count: impl FnMut(&mut Keys, &Chunk, &mut Part),
     ) -> (&Keys, bool) {
-        let lineage = (cluster.line(), cluster.layout(), reads);
-        if self.lineage.as_ref() == Some(&lineage) && self.at <= cluster.generation() {
-            for (id, chunk) in cluster.chunks_newer_than(self.at) {
-                self.update(id, chunk, &mut count);
+        let of = Some((cluster.layout(), reads));
+        let is_same_line = self.parts.follow(cluster);
+        if is_same_line && self.of == of && self.at <= cluster.generation() {
+            for (id, at, chunk) in cluster.chunks_newer_than(self.at) {
+                self.update((id, at), chunk, &mut count);
             }
         } else {
-            *self = Ledger { lineage: Some(lineage), ..Ledger::default() };
+            self.parts.clear();
+            let parts = std::mem::take(&mut self.parts);
+            *self = Ledger { of, parts, ..Ledger::default() };
             start(&mut self.keys);
-            for (id, _, chunk) in cluster.chunk_list() {
-                self.update(id, chunk, &mut count);
+            for (id, at, chunk) in cluster.chunk_list() {
+                self.update((id, at), chunk, &mut count);
             }
         }
         self.at = cluster.generation();
@@ -75,29 +75,21 @@ impl Ledger {
 
     fn update(
         &mut self,
-        id: u32,
+        (id, at): (u32, Generation),
         chunk: &Chunk,
         count: &mut impl FnMut(&mut Keys, &Chunk, &mut Part),
     ) {
-        let mut part = std::mem::take(&mut self.spare);
-        count(&mut self.keys, chunk, &mut part);
-        let id = id as usize;
-        if self.parts.len() <= id {
-            if part.0.is_empty() {
-                self.spare = part;
-                return;
-            }
-            self.parts.resize(id + 1, Part::default());
+        let mut new = std::mem::take(&mut self.spare);
+        count(&mut self.keys, chunk, &mut new);
+        let part = self.parts.renew(id, at, Part::default);
+        if *part != new {
+            self.entries = self.entries + new.0.len() - part.0.len();
+            part.0.iter().for_each(|(sum, domain, n)| self.keys.0[*sum].count(*domain, -n));
+            new.0.iter().for_each(|(sum, domain, n)| self.keys.0[*sum].count(*domain, *n));
+            std::mem::swap(part, &mut new);
         }
-        let mut old = std::mem::replace(&mut self.parts[id], part);
-        self.entries = self.entries + self.parts[id].0.len() - old.0.len();
-        if old.0 != self.parts[id].0 {
-            old.0.iter().for_each(|(at, domain, n)| self.keys.0[*at].count(*domain, -n));
-            let new = self.parts[id].0.iter();
-            new.for_each(|(at, domain, n)| self.keys.0[*at].count(*domain, *n));
-        }
-        old.0.clear();
-        self.spare = old;
+        new.0.clear();
+        self.spare = new;
     }
 }
 
@@ -107,12 +99,6 @@ const MAX_TEMPLATES: usize = 64;
 /// Values that a plugin caches for the pods of each template from one cycle to the next. Decisions never depend on
 /// whether a value is cached.
 pub(super) struct Remembered<T>(Mutex<ByTemplate<T>>);
-
-struct ByTemplate<T> {
-    known: HashMap<Arc<Template>, T, FixedState>,
-    /// The templates, least recently inserted first.
-    turns: VecDeque<Arc<Template>>,
-}
 
 impl<T: Default> Remembered<T> {
     /// Calls `work` with the value cached for this template. Holds the lock meanwhile, so other threads wait.
@@ -124,29 +110,17 @@ impl<T: Default> Remembered<T> {
             *all = ByTemplate::default();
             all
         });
-        let ByTemplate { known, turns } = &mut *all;
-        if let Some(one) = known.get_mut(template) {
-            return work(one);
+        let (one, is_new) = all.get(template, MAX_TEMPLATES);
+        if is_new {
+            *one = T::default();
         }
-        if known.len() >= MAX_TEMPLATES
-            && let Some(oldest) = turns.pop_front()
-        {
-            known.remove(&oldest);
-        }
-        turns.push_back(template.clone());
-        work(known.entry(template.clone()).or_default())
-    }
-}
-
-impl<T> Default for ByTemplate<T> {
-    fn default() -> ByTemplate<T> {
-        ByTemplate { known: HashMap::default(), turns: VecDeque::new() }
+        work(one)
     }
 }
 
 impl<T> Default for Remembered<T> {
     fn default() -> Remembered<T> {
-        Remembered(Mutex::new(ByTemplate::default()))
+        Remembered(Mutex::default())
     }
 }
 

@@ -2,8 +2,8 @@
 
 use super::hints::{self, ClusterEvent, Hint, Interest};
 use crate::framework::{
-    Code, Cycle, Feasible, Filter, Plugin, Point, PreFilter, PreScore, Reads, Score, ScoredNodes,
-    Status, each_lane, each_same, normalize_to_largest,
+    Code, Cycle, Feasible, Filter, Incremental, Plugin, Point, PreFilter, PreScore, Reads, Score,
+    ScoredNodes, Status, each_lane, each_same, normalize_to_largest,
 };
 use crate::model::{
     self, HOSTNAME, LabelLookup, Labels, Name, NodeSelector, NodeSelectorTerm, Operator, Pod,
@@ -200,16 +200,22 @@ impl Filter for Required<'_> {
         Some(Status::new(Code::UnschedulableAndUnresolvable, NAME, reason))
     }
 
-    fn reads(&self) -> Reads {
-        Reads::Node
-    }
-
     fn filter_chunk(&self, cluster: &Cluster, chunk: &Chunk, mask: u64) -> Result<u64, Status> {
         Ok(self.matching(cluster, chunk, mask))
     }
 
     fn only_reason(&self) -> Option<&'static str> {
         self.added.is_none().then_some(REASON)
+    }
+
+    fn incremental(&self) -> Option<&dyn Incremental> {
+        Some(self)
+    }
+}
+
+impl Incremental for Required<'_> {
+    fn reads(&self) -> Reads {
+        Reads::Node
     }
 
     /// Evicting pods does not change the verdict on a node.

@@ -1,6 +1,6 @@
 //! Features that nodes declare (nodedeclaredfeatures/nodedeclaredfeatures.go).
 
-use crate::framework::{Cycle, Filter, Plugin, Point, PreFilter, Reads, Status};
+use crate::framework::{Cycle, Filter, Incremental, Plugin, Point, PreFilter, Reads, Status};
 use crate::model::{Name, Pod};
 use crate::snapshot::{Chunk, Cluster, NodeInfo};
 
@@ -58,12 +58,18 @@ impl Filter for Needed<'_> {
         (!self.0.iter().all(declares)).then(|| never(NAME, REASON))
     }
 
-    fn reads(&self) -> Reads {
-        Reads::Node
-    }
-
     fn only_reason(&self) -> Option<&'static str> {
         Some(REASON)
+    }
+
+    fn incremental(&self) -> Option<&dyn Incremental> {
+        Some(self)
+    }
+}
+
+impl Incremental for Needed<'_> {
+    fn reads(&self) -> Reads {
+        Reads::Node
     }
 
     /// Evicting pods does not change the verdict on a node.

@@ -1,7 +1,7 @@
 //! Pods that name a node (nodename/node_name.go).
 
 use super::hints::{self, Interest};
-use crate::framework::{Code, Cycle, Filter, Plugin, Point, PreFilter, Reads, Status};
+use crate::framework::{Code, Cycle, Filter, Incremental, Plugin, Point, PreFilter, Reads, Status};
 use crate::model::Name;
 use crate::snapshot::{Chunk, Cluster, NodeInfo};
 
@@ -46,12 +46,18 @@ impl Filter for Named<'_> {
             .then(|| Status::new(Code::UnschedulableAndUnresolvable, NAME, REASON))
     }
 
-    fn reads(&self) -> Reads {
-        Reads::Node
-    }
-
     fn only_reason(&self) -> Option<&'static str> {
         Some(REASON)
+    }
+
+    fn incremental(&self) -> Option<&dyn Incremental> {
+        Some(self)
+    }
+}
+
+impl Incremental for Named<'_> {
+    fn reads(&self) -> Reads {
+        Reads::Node
     }
 
     /// Evicting pods does not change the verdict on a node.

@@ -1,7 +1,7 @@
 //! Host ports (nodeports/node_ports.go).
 
 use super::hints::{self, ClusterEvent, Hint, Interest};
-use crate::framework::{Code, Cycle, Filter, Plugin, Point, PreFilter, Reads, Status};
+use crate::framework::{Code, Cycle, Filter, Incremental, Plugin, Point, PreFilter, Reads, Status};
 use crate::model::{HostPort, Pod};
 use crate::snapshot::{Chunk, Cluster, NodeInfo};
 
@@ -60,10 +60,6 @@ impl Filter for Wanted<'_> {
         self.conflict(node).then(|| Status::new(Code::Unschedulable, NAME, REASON))
     }
 
-    fn reads(&self) -> Reads {
-        Reads::Pods
-    }
-
     fn filter_chunk(&self, cluster: &Cluster, chunk: &Chunk, mask: u64) -> Result<u64, Status> {
         let taken = crate::framework::each_lane(mask & chunk.with_ports(), |lane| {
             cluster.node_in(chunk, lane).is_some_and(|node| self.conflict(node))
@@ -73,6 +69,16 @@ impl Filter for Wanted<'_> {
 
     fn only_reason(&self) -> Option<&'static str> {
         Some(REASON)
+    }
+
+    fn incremental(&self) -> Option<&dyn Incremental> {
+        Some(self)
+    }
+}
+
+impl Incremental for Wanted<'_> {
+    fn reads(&self) -> Reads {
+        Reads::Pods
     }
 
     fn resolvable(&self, _: &Cluster, _: &Chunk, rejected: u64) -> u64 {

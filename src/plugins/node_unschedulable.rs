@@ -1,7 +1,7 @@
 //! Cordoned nodes (nodeunschedulable/node_unschedulable.go).
 
 use super::hints::{self, ClusterEvent, Hint, Interest};
-use crate::framework::{Code, Cycle, Filter, Plugin, Point, PreFilter, Reads, Status};
+use crate::framework::{Code, Cycle, Filter, Incremental, Plugin, Point, PreFilter, Reads, Status};
 use crate::model::{Pod, Taint, TaintEffect};
 use crate::snapshot::{Chunk, Cluster, NodeInfo};
 
@@ -66,16 +66,22 @@ impl Filter for NotCordoned {
             .then(|| Status::new(Code::UnschedulableAndUnresolvable, NAME, REASON))
     }
 
-    fn reads(&self) -> Reads {
-        Reads::Node
-    }
-
     fn filter_chunk(&self, _: &Cluster, chunk: &Chunk, mask: u64) -> Result<u64, Status> {
         Ok(mask & !chunk.unschedulable())
     }
 
     fn only_reason(&self) -> Option<&'static str> {
         Some(REASON)
+    }
+
+    fn incremental(&self) -> Option<&dyn Incremental> {
+        Some(self)
+    }
+}
+
+impl Incremental for NotCordoned {
+    fn reads(&self) -> Reads {
+        Reads::Node
     }
 
     /// Evicting pods does not change the verdict on a node.

@@ -2,8 +2,8 @@
 
 use super::hints::{self, ClusterEvent, Hint, Interest};
 use crate::framework::{
-    Code, Cycle, Feasible, Filter, Plugin, Point, PreFilter, PreScore, Reads, Score, ScoredNodes,
-    Status, each_same, normalize_to_largest,
+    Code, Cycle, Feasible, Filter, Incremental, Plugin, Point, PreFilter, PreScore, Reads, Score,
+    ScoredNodes, Status, each_same, normalize_to_largest,
 };
 use crate::model::{Pod, PodSpec, Taint, TaintEffect, Toleration};
 use crate::snapshot::{Chunk, Cluster, Column, LANES, NodeInfo, lanes};
@@ -112,16 +112,22 @@ impl Filter for Tolerated<'_> {
             .then(|| Status::new(Code::UnschedulableAndUnresolvable, NAME, REASON))
     }
 
-    fn reads(&self) -> Reads {
-        Reads::Node
-    }
-
     fn filter_chunk(&self, cluster: &Cluster, chunk: &Chunk, mask: u64) -> Result<u64, Status> {
         Ok(self.tolerating(cluster, chunk, mask))
     }
 
     fn only_reason(&self) -> Option<&'static str> {
         Some(REASON)
+    }
+
+    fn incremental(&self) -> Option<&dyn Incremental> {
+        Some(self)
+    }
+}
+
+impl Incremental for Tolerated<'_> {
+    fn reads(&self) -> Reads {
+        Reads::Node
     }
 
     /// Evicting pods does not change the verdict on a node.

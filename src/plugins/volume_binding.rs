@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::framework::{
-    Assumed, Code, Cycle, Filter, Handle, Plugin, PodVolumes, Point, PreFilter, PreFlight, Reads,
-    Status, VolumeBinder,
+    Assumed, Code, Cycle, Filter, Handle, Incremental, Plugin, PodVolumes, Point, PreFilter,
+    PreFlight, Reads, Status, VolumeBinder,
 };
 use crate::model::{
     ClaimReference, Name, Node, PersistentVolume, PersistentVolumeClaim, Pod, StorageClass,
@@ -364,6 +364,12 @@ impl Filter for Claims<'_> {
         (!reasons.is_empty()).then_some(Status { code, plugin: NAME, reasons })
     }
 
+    fn incremental(&self) -> Option<&dyn Incremental> {
+        Some(self)
+    }
+}
+
+impl Incremental for Claims<'_> {
     fn reads(&self) -> Reads {
         Reads::Node
     }

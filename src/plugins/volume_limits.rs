@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::framework::{Code, Cycle, Filter, Plugin, Point, PreFilter, Reads, Status};
+use crate::framework::{Code, Cycle, Filter, Incremental, Plugin, Point, PreFilter, Reads, Status};
 use crate::model::{CsiNode, InTreePlugin, Name, PersistentVolumeClaim, Pod, VolumeSource};
 use crate::snapshot::{Chunk, Cluster, NodeInfo};
 
@@ -176,12 +176,18 @@ impl Filter for Limited {
             .then(|| Status::new(Code::Unschedulable, NAME, TOO_MANY))
     }
 
-    fn reads(&self) -> Reads {
-        Reads::Pods
-    }
-
     fn only_reason(&self) -> Option<&'static str> {
         Some(TOO_MANY)
+    }
+
+    fn incremental(&self) -> Option<&dyn Incremental> {
+        Some(self)
+    }
+}
+
+impl Incremental for Limited {
+    fn reads(&self) -> Reads {
+        Reads::Pods
     }
 
     fn resolvable(&self, _: &Cluster, _: &Chunk, rejected: u64) -> u64 {

@@ -1,6 +1,6 @@
 //! Volumes that pods cannot share (volumerestrictions/volume_restrictions.go).
 
-use crate::framework::{Code, Cycle, Filter, Plugin, Point, PreFilter, Reads, Status};
+use crate::framework::{Code, Cycle, Filter, Incremental, Plugin, Point, PreFilter, Reads, Status};
 use crate::model::{AccessMode, Name, Pod, VolumeSource};
 use crate::snapshot::{Chunk, Cluster, NodeInfo};
 
@@ -131,11 +131,17 @@ impl Filter for Restricted<'_> {
         }
     }
 
+    fn incremental(&self) -> Option<&dyn Incremental> {
+        Some(self)
+    }
+}
+
+impl Incremental for Restricted<'_> {
     fn reads(&self) -> Reads {
         Reads::Pods
     }
 
-    fn extend<'s>(&'s self) -> Option<Box<dyn Filter + 's>> {
+    fn extend<'s>(&'s self) -> Option<Box<dyn Incremental + 's>> {
         Some(Box::new(self.clone()))
     }
 

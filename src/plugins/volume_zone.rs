@@ -1,6 +1,6 @@
 //! Zones of volumes (volumezone/volume_zone.go).
 
-use crate::framework::{Cycle, Filter, Plugin, Point, PreFilter, Reads, Status};
+use crate::framework::{Cycle, Filter, Incremental, Plugin, Point, PreFilter, Reads, Status};
 use crate::model::{Node, Pod, VolumeBindingMode};
 use crate::snapshot::{Chunk, Cluster, NodeInfo};
 
@@ -106,12 +106,18 @@ impl Filter for Zones<'_> {
         (!has).then(|| never(NAME, REASON))
     }
 
-    fn reads(&self) -> Reads {
-        Reads::Node
-    }
-
     fn only_reason(&self) -> Option<&'static str> {
         Some(REASON)
+    }
+
+    fn incremental(&self) -> Option<&dyn Incremental> {
+        Some(self)
+    }
+}
+
+impl Incremental for Zones<'_> {
+    fn reads(&self) -> Reads {
+        Reads::Node
     }
 
     /// Evicting pods does not change the verdict on a node.

@@ -11,6 +11,17 @@
 //! (kube-scheduler's WorkloadAwarePreemption, off by default, removes victims for the
 //! group as a whole). A group that has its minimum, or once had it, as its phase says, is
 //! a gang no more: its further pods are scheduled one by one, and preempt as any pod does.
+//!
+//! The rules about pod groups have these owners:
+//!
+//! | rule | owner |
+//! |---|---|
+//! | how many pods a group wants and lacks, its timeout, its state | [`PodGroup`](crate::model::PodGroup) |
+//! | how many pods of a group are placed | [`Cluster::placed_members`] |
+//! | how many pods of a group exist, whether they are held, their backoff and timeout | the queue, `src/scheduler/queue/groups.rs` |
+//! | whether the pods of a group may queue, as the queue told plugins | [`GroupStatus`](crate::framework::GroupStatus) |
+//! | the reasons of gated pods, and permits | [`GangScheduling`](crate::plugins::GangScheduling) |
+//! | placing the pods that a group lacks at once | this file |
 
 use std::sync::Arc;
 
@@ -136,7 +147,7 @@ fn lacking(cluster: &Cluster, pod: &Pod) -> Result<usize, CycleError> {
     let group = cluster.objects().pod_groups.get(namespace, name);
     let group = group.ok_or_else(|| CycleError::rejected(unknown(name)))?;
     let placed = cluster.placed_members(namespace, name);
-    Ok((group.wanted() as usize).saturating_sub(placed).max(1))
+    Ok(group.lacking(placed).max(1))
 }
 
 impl Scheduler {

@@ -8,12 +8,12 @@ use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
 
+use crate::framework::preemption::{Candidate, DryRun, best_found};
 use crate::framework::{
     Algorithm, AlgorithmConfig, Code, Cycle, Decision, Diagnosis, FitError, Framework,
     ScheduleError,
 };
 use crate::model::{EventError, Pod, Uid};
-use crate::plugins::preemption::{Candidate, DryRun, best_found};
 use crate::snapshot::draft::check_supported;
 use crate::snapshot::{Cluster, Fork, NodeInfo};
 

@@ -379,8 +379,9 @@ impl Cluster {
     pub(crate) fn chunks_newer_than(
         &self,
         generation: Generation,
-    ) -> impl Iterator<Item = (u32, &Chunk)> {
-        self.chunks.newer_than(generation).filter(|(_, chunk)| !chunk.is_ghosts())
+    ) -> impl Iterator<Item = (u32, Generation, &Chunk)> {
+        let newer = self.chunks.newer_than(generation).with_newest();
+        newer.filter(|(_, _, chunk)| !chunk.is_ghosts())
     }
 
     /// Returns the entry of [`Cluster::chunk_list`] with this number. O(log chunks).

@@ -24,6 +24,7 @@ mod leases;
 mod node_info;
 mod object_store;
 mod objects;
+mod per_chunk;
 mod pod_index;
 mod stores;
 mod table;
@@ -50,6 +51,7 @@ pub use godel::{
 pub(crate) use node_info::PodRef;
 pub use node_info::{NodeInfo, PodInfo};
 pub use object_store::{Keyed, ObjectEvent, ObjectStore};
+pub(crate) use per_chunk::PerChunk;
 pub use stores::Objects;
 pub(crate) use tally::Hosts;
 pub(crate) use victims::importance;

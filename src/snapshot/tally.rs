@@ -5,6 +5,9 @@
 //! two cycles usually one node has changed: all other chunks still have their tally, in which pods with equal labels
 //! are one count, and the old tally of the changed chunk still holds for the other lanes. Nothing here is computed
 //! before it is requested, so writers do no work for it.
+//!
+//! A tally lies in the version, where all readers share it, and an old one still serves the unchanged lanes of its
+//! chunk; a [`PerChunk`](super::PerChunk) belongs to one reader and forgets whole chunks, so the two stay apart.
 
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};

@@ -462,10 +462,13 @@ impl<T: Part> Clone for Iter<'_, T> {
     }
 }
 
-impl<'a, T: Part> Iterator for Iter<'a, T> {
-    type Item = (u32, &'a T);
+impl<'a, T: Part> Iter<'a, T> {
+    /// The leaves with the generations that last touched them.
+    pub(crate) fn with_newest(mut self) -> impl Iterator<Item = (u32, Generation, &'a T)> {
+        std::iter::from_fn(move || self.step())
+    }
 
-    fn next(&mut self) -> Option<(u32, &'a T)> {
+    fn step(&mut self) -> Option<(u32, Generation, &'a T)> {
         while let Some((branch, at, base)) = self.stack.last_mut() {
             if *at == WIDTH {
                 self.stack.pop();
@@ -488,12 +491,20 @@ impl<'a, T: Part> Iterator for Iter<'a, T> {
                 }
                 Children::Leaves(leaves) => {
                     if let Some(leaf) = leaves[here].as_deref() {
-                        return Some((*base | here as u32, leaf));
+                        return Some((*base | here as u32, branch.newest[here], leaf));
                     }
                 }
             }
         }
         None
+    }
+}
+
+impl<'a, T: Part> Iterator for Iter<'a, T> {
+    type Item = (u32, &'a T);
+
+    fn next(&mut self) -> Option<(u32, &'a T)> {
+        self.step().map(|(index, _, leaf)| (index, leaf))
     }
 }
 

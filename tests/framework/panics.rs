@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 use portolan::framework::{
     Actions, Algorithm, AlgorithmConfig, AttemptResult, Bind, Binder, ClusterEvent, Code, Cycle,
     Diagnosis, EventResource, Eviction, Evictor, Feasible, Filter, FitError, Framework, Handle,
-    Hint, Nomination, Permit, Plugin, Point, PreFilter, PreFlight, PreScore, QueuedPod, Reads,
-    Recorder, ScheduleError, Score, ScoredNodes, Status, Step,
+    Hint, Incremental, Nomination, Permit, Plugin, Point, PreFilter, PreFlight, PreScore,
+    QueuedPod, Reads, Recorder, ScheduleError, Score, ScoredNodes, Status, Step,
 };
 use portolan::log::Event;
 use portolan::model::{Generation, Name, Pod, PodBuilder, PodGroup, Timestamp, Uid, node, pod};
@@ -318,12 +318,23 @@ impl Filter for Part {
         rejects.then(|| Status::new(Code::Unschedulable, "Bomb", "not while it is armed"))
     }
 
+    fn only_reason(&self) -> Option<&'static str> {
+        self.bomb.touch(At::Reasons, &self.pod);
+        None
+    }
+
+    fn incremental(&self) -> Option<&dyn Incremental> {
+        Some(self)
+    }
+}
+
+impl Incremental for Part {
     fn reads(&self) -> Reads {
         self.bomb.touch(At::Reads, &self.pod);
         Reads::Anything
     }
 
-    fn extend<'s>(&'s self) -> Option<Box<dyn Filter + 's>> {
+    fn extend<'s>(&'s self) -> Option<Box<dyn Incremental + 's>> {
         self.bomb.touch(At::Extend, &self.pod);
         Some(Box::new(Part { bomb: self.bomb.clone(), pod: self.pod.clone() }))
     }
@@ -336,11 +347,6 @@ impl Filter for Part {
     fn remove_pod(&mut self, _: &Pod, _: NodeInfo<'_>) -> Result<(), Status> {
         self.bomb.touch(At::RemovePod, &self.pod);
         Ok(())
-    }
-
-    fn only_reason(&self) -> Option<&'static str> {
-        self.bomb.touch(At::Reasons, &self.pod);
-        None
     }
 
     fn resolvable(&self, _: &Cluster, _: &Chunk, rejected: u64) -> u64 {
@@ -685,6 +691,17 @@ impl Filter for OnceFilter<'_> {
         is_bad.then(|| Status::new(Code::Unschedulable, "Once", "bad"))
     }
 
+    fn only_reason(&self) -> Option<&'static str> {
+        self.0.pass("reasons");
+        None
+    }
+
+    fn incremental(&self) -> Option<&dyn Incremental> {
+        Some(self)
+    }
+}
+
+impl Incremental for OnceFilter<'_> {
     fn reads(&self) -> Reads {
         Reads::Amounts
     }
@@ -697,11 +714,6 @@ impl Filter for OnceFilter<'_> {
     fn passes_without(&self, _: NodeInfo<'_>, _: &Freed<'_>) -> bool {
         self.0.pass("passes_without");
         true
-    }
-
-    fn only_reason(&self) -> Option<&'static str> {
-        self.0.pass("reasons");
-        None
     }
 
     fn resolvable(&self, _: &Cluster, _: &Chunk, rejected: u64) -> u64 {

@@ -8,11 +8,11 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::ValueEnum;
+use portolan::framework::preemption::DryRun;
 use portolan::framework::{
     Cycle, CycleState, Diagnosis, Evaluation, FitError, Framework, Handle, Nomination,
 };
 use portolan::model::{Pod, Resources};
-use portolan::plugins::preemption::DryRun;
 use portolan::{Cluster, NodeInfo};
 
 use crate::error::Failure;

@@ -4,8 +4,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
 
+use portolan::framework::preemption::{DryRun, pick};
 use portolan::framework::{Code, Cycle, CycleState, Diagnosis};
-use portolan::plugins::preemption::{DryRun, eligible, pick};
+use portolan::plugins::preemption::eligible;
 use serde_json::Value;
 
 use super::Tally;

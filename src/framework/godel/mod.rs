@@ -5,5 +5,4 @@ pub(super) mod preferred;
 pub(super) mod workflow;
 
 pub use partition::Partition;
-pub use preferred::Preferred;
 pub use workflow::{SubCluster, SubClusters, SwitchType, Workflow};

@@ -13,19 +13,10 @@ use crate::model::{Name, Pod, Template};
 use crate::snapshot::{Cluster, NodeInfo, ReservedPlace};
 
 use crate::framework::filters::Filters;
-use crate::framework::{Cycle, Decision, Framework, Status};
+use crate::framework::{Cycle, Decision, Framework, Preferred, Status};
 
 /// The maximum number of reservations tried for a pod. Each try costs a fork and a PreFilter.
 const MAX_TRIED: usize = 32;
-
-/// Why a node took precedence over others.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Preferred {
-    /// The node has a reservation for pods like this one, held by this pod (`namespace/name`).
-    Place(Name),
-    /// This movement requests a pod of the owner on the node.
-    Movement(Name),
-}
 
 impl Decision {
     /// Returns the pod as it is to be assumed: on its node, and with the reservation or movement that it uses, if any.
@@ -162,12 +153,5 @@ fn passes(filters: &Filters<'_>, node: NodeInfo<'_>) -> Result<bool, Status> {
 }
 
 fn decision(node: NodeInfo<'_>, preferred: Preferred) -> Decision {
-    Decision {
-        node: node.name().clone(),
-        slot: node.slot(),
-        score: 0,
-        feasible: 1,
-        looked_at: 1,
-        preferred: Some(preferred),
-    }
+    Decision { preferred: Some(preferred), ..Decision::of(node, 0, 1, 1) }
 }

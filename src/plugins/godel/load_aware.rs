@@ -7,7 +7,8 @@
 //! versions have no clock.
 
 use crate::framework::{
-    Code, Cycle, Feasible, Filter, Plugin, Point, PreFilter, PreScore, Reads, Score, Status,
+    Code, Cycle, Feasible, Filter, Incremental, Plugin, Point, PreFilter, PreScore, Reads, Score,
+    Status,
 };
 use crate::model::{Bytes, MilliCpu, NonZero, PodClass, Template, Usage};
 use crate::plugins::ResourceWeight;
@@ -169,6 +170,12 @@ impl Filter for Threshold {
         Some(Status::new(Code::UnschedulableAndUnresolvable, NAME, reason))
     }
 
+    fn incremental(&self) -> Option<&dyn Incremental> {
+        Some(self)
+    }
+}
+
+impl Incremental for Threshold {
     /// Evicting pods does not change the measurements.
     fn reads(&self) -> Reads {
         Reads::Node

@@ -1,6 +1,8 @@
 //! Launchers of pods (Gödel: plugins/podlauncher/pod_launcher.go).
 
-use crate::framework::{Code, Cycle, Filter, Plugin, Point, PreFilter, Status, each_lane};
+use crate::framework::{
+    Code, Cycle, Filter, Incremental, Plugin, Point, PreFilter, Status, each_lane,
+};
 use crate::model::{Launcher, Pod};
 use crate::plugins::hints::{self, ClusterEvent, Hint, Interest};
 use crate::snapshot::{Chunk, Cluster, NodeInfo};
@@ -88,6 +90,12 @@ impl Filter for Launched {
         Some(self.reason())
     }
 
+    fn incremental(&self) -> Option<&dyn Incremental> {
+        Some(self)
+    }
+}
+
+impl Incremental for Launched {
     /// Evicting pods does not change the verdict on a node.
     fn resolvable(&self, _: &Cluster, _: &Chunk, _: u64) -> u64 {
         0

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::framework::{Code, Cycle, Filter, Reads, Status, each_lane, each_same};
+use crate::framework::{Code, Cycle, Filter, Incremental, Reads, Status, each_lane, each_same};
 use crate::model::Pod;
 use crate::snapshot::{Chunk, Cluster, NodeInfo};
 
@@ -139,10 +139,6 @@ impl Filter for Skew<'_> {
         verdicts.next().map(|(code, reason)| Status::new(code, NAME, reason))
     }
 
-    fn reads(&self) -> Reads {
-        Reads::Pods
-    }
-
     fn filter_chunk(&self, _: &Cluster, chunk: &Chunk, mask: u64) -> Result<u64, Status> {
         let passes = |lane| {
             let rejected = |hard: &Hard<'_>| hard.reject(hard.sums.topology.domain_in(chunk, lane));
@@ -154,7 +150,17 @@ impl Filter for Skew<'_> {
         Ok(each_same(chunk.label_set(), mask, |lane, all| if passes(lane) { all } else { 0 }))
     }
 
-    fn extend<'s>(&'s self) -> Option<Box<dyn Filter + 's>> {
+    fn incremental(&self) -> Option<&dyn Incremental> {
+        Some(self)
+    }
+}
+
+impl Incremental for Skew<'_> {
+    fn reads(&self) -> Reads {
+        Reads::Pods
+    }
+
+    fn extend<'s>(&'s self) -> Option<Box<dyn Incremental + 's>> {
         Some(Box::new(self.clone()))
     }
 

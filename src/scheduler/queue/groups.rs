@@ -12,13 +12,13 @@ use std::sync::Arc;
 
 use crate::framework::{Actions, EventResource, GroupStatus, Hold, PluginSet, QueuedPod};
 use crate::model::{Name, Pod, PodGroup, PodGroupState, Timestamp, Uid};
-use crate::plugins::gang_scheduling::TIMEOUT;
 use crate::snapshot::Cluster;
 
 use super::backoff::nanoseconds;
 use super::figures::Cause;
 use super::heap::Slot;
 use super::moves::Strategy;
+use super::pods::Membership;
 use super::{Place, SchedulingQueue};
 
 /// A popped pod with the siblings of its group that were popped with it.
@@ -75,13 +75,6 @@ pub struct PodGroupStatus {
     pub held_until: Option<Timestamp>,
 }
 
-/// A pod's group, and its position among the members.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Membership {
-    pub(super) group: u32,
-    at: u32,
-}
-
 /// All groups that have pods in the queue.
 #[derive(Default)]
 pub(super) struct Groups {
@@ -133,23 +126,24 @@ impl Group {
         }
     }
 
-    fn wanted(&self) -> usize {
-        self.object.as_ref().map_or(0, |group| group.wanted() as usize)
+    /// How many more of its pods have to be placed at once.
+    fn lacking(&self) -> usize {
+        self.object.as_ref().map_or(0, |group| group.lacking(self.placed))
     }
 
     fn status(&self) -> GroupStatus {
-        let timeout = self.object.as_ref().and_then(|group| group.schedule_timeout);
+        let object = self.object.as_ref();
         // A group that lacks no pod does not wait for its pods in flight.
-        let is_tried = self.in_flight > 0 && self.placed < self.wanted();
+        let is_tried = self.in_flight > 0 && self.lacking() > 0;
         let in_flight = is_tried.then_some(Hold::InFlight);
+        let timeout = object.and_then(|group| group.schedule_timeout);
         let timed_out = self.held_until.and(timeout).map(Hold::TimedOut);
         // The object's phase reports the timeout, and only a new phase ends it.
-        let state = self.object.as_ref().map(|group| group.state(self.placed));
-        let is_late = state == Some(PodGroupState::Timeout);
-        let is_over = is_late.then(|| Hold::TimedOut(timeout.unwrap_or(TIMEOUT)));
+        let over = object.filter(|group| group.state(self.placed) == PodGroupState::Timeout);
+        let is_over = over.map(|group| Hold::TimedOut(group.permit_timeout()));
         let timed_out = is_over.or(timed_out);
         GroupStatus {
-            wanted: self.object.as_ref().map(|group| group.wanted()),
+            wanted: object.map(|group| group.wanted()),
             members: self.members.len() + self.elsewhere,
             hold: timed_out.or(in_flight),
         }
@@ -160,10 +154,6 @@ impl Group {
         let timeout = self.object.as_ref()?.schedule_timeout?;
         Some(Timestamp(self.since?.0.saturating_add(nanoseconds(timeout))))
     }
-}
-
-fn may_queue(status: &GroupStatus) -> bool {
-    status.hold.is_none() && status.wanted.is_some_and(|wanted| status.members >= wanted as usize)
 }
 
 fn is_waiting(place: Place) -> bool {
@@ -275,13 +265,12 @@ impl SchedulingQueue {
             let group =
                 self.pods.get(slot).and_then(|entry| entry.member).map(|member| member.group);
             // The group may have lost a pod or timed out since the pod was checked.
-            let may_not_queue =
-                |id| self.groups.get(id).is_some_and(|group| !may_queue(&group.status()));
-            if group.is_some_and(may_not_queue) && self.run_gates(slot) {
+            let is_closed = |id| self.groups.get(id).is_some_and(|group| !group.status().is_open());
+            if group.is_some_and(is_closed) && self.run_gates(slot) {
                 self.settle(slot, Place::Gated, Cause::Activate);
                 continue;
             }
-            let wants_more = |id| self.groups.get(id).filter(|group| group.placed < group.wanted());
+            let wants_more = |id| self.groups.get(id).filter(|group| group.lacking() > 0);
             let siblings = group.and_then(wants_more).map(|group| group.members.clone());
             let mut siblings = siblings.unwrap_or_default();
             siblings.retain(|sibling| *sibling != slot && self.can_be_tried(*sibling));
@@ -376,7 +365,7 @@ impl SchedulingQueue {
         let Some(group) = self.groups.get_mut(id) else { return };
         group.failures = group.failures.saturating_add(1);
         let is_late = group.deadline().is_some_and(|deadline| deadline <= now);
-        if is_late && group.placed < group.wanted() && group.held_until.is_none() {
+        if is_late && group.lacking() > 0 && group.held_until.is_none() {
             group.held_until = Some(retry);
             self.groups.retries.insert((retry, id));
         }
@@ -448,7 +437,7 @@ impl SchedulingQueue {
         }
         let (namespace, name) = (group.namespace.clone(), group.name.clone());
         self.pod_groups().set(&namespace, &name, status);
-        if may_queue(&status) && !may_queue(&before) {
+        if status.is_open() && !before.is_open() {
             self.groups.mark_dirty(id, cause);
         }
     }
@@ -473,7 +462,7 @@ impl SchedulingQueue {
         group.object = object;
         group.placed = placed;
         group.elsewhere = placed - both;
-        group.since = match group.object.is_some() && placed < group.wanted() {
+        group.since = match group.lacking() > 0 {
             true => group.since.or(Some(now)),
             false => None,
         };

@@ -86,4 +86,5 @@ pub use figures::{Cause, QueueFigures};
 pub use front::{PopError, QueueFront};
 pub use groups::{PodGroupStatus, Popped, Returned};
 pub use moves::PreCheck;
-pub use scheduling_queue::{Place, QueueError, SchedulingQueue};
+pub use pods::Place;
+pub use scheduling_queue::{QueueError, SchedulingQueue};

@@ -5,12 +5,56 @@ use hashbrown::HashTable;
 use crate::framework::QueuedPod;
 use crate::model::{Uid, key_hash};
 
-use super::Place;
-use super::groups::Membership;
 use super::heap::Slot;
 
 /// Marks the absence of a slot or a position.
 pub(super) const NONE: u32 = u32::MAX;
+
+/// The part of the queue that a pod is in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Place {
+    /// Ready to be tried (`activeQ`).
+    Active,
+    /// Backing off after a rejection (`podBackoffQ`).
+    Backoff,
+    /// Backing off after an error, or with a group that was not placed (`podErrorBackoffQ`).
+    ErrorBackoff,
+    /// Rejected, and waiting for an event that may make the pod schedulable (`unschedulablePods`).
+    Unschedulable,
+    /// Kept out of the queue by a PreEnqueue plugin (`unschedulablePods`, gated).
+    Gated,
+    /// Popped, with its attempt in progress.
+    InFlight,
+    /// Popped and placed, with its binding in progress. Events are no longer recorded for the pod, but its binding may
+    /// still fail.
+    Binding,
+}
+
+impl Place {
+    /// The places in which a pod waits.
+    pub const QUEUES: [Place; 5] =
+        [Place::Active, Place::Backoff, Place::ErrorBackoff, Place::Unschedulable, Place::Gated];
+
+    /// Returns the label that kube-scheduler's metrics use.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Place::Active => "active",
+            Place::Backoff | Place::ErrorBackoff => "backoff",
+            Place::Unschedulable => "unschedulable",
+            Place::Gated => "gated",
+            Place::InFlight => "in flight",
+            Place::Binding => "binding",
+        }
+    }
+}
+
+/// A pod's group, and its position among the members.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Membership {
+    pub(super) group: u32,
+    pub(super) at: u32,
+}
 
 /// A pod with the queue's bookkeeping.
 #[derive(Debug)]

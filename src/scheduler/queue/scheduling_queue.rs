@@ -15,46 +15,7 @@ use super::groups::Groups;
 use super::heap::{Heap, Item, Order, Slot};
 use super::in_flight::InFlight;
 use super::moves::Move;
-use super::pods::{Entry, Pods, Pool};
-
-/// The part of the queue that a pod is in.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Place {
-    /// Ready to be tried (`activeQ`).
-    Active,
-    /// Backing off after a rejection (`podBackoffQ`).
-    Backoff,
-    /// Backing off after an error, or with a group that was not placed (`podErrorBackoffQ`).
-    ErrorBackoff,
-    /// Rejected, and waiting for an event that may make the pod schedulable (`unschedulablePods`).
-    Unschedulable,
-    /// Kept out of the queue by a PreEnqueue plugin (`unschedulablePods`, gated).
-    Gated,
-    /// Popped, with its attempt in progress.
-    InFlight,
-    /// Popped and placed, with its binding in progress. Events are no longer recorded for the pod, but its binding may
-    /// still fail.
-    Binding,
-}
-
-impl Place {
-    /// The places in which a pod waits.
-    pub const QUEUES: [Place; 5] =
-        [Place::Active, Place::Backoff, Place::ErrorBackoff, Place::Unschedulable, Place::Gated];
-
-    /// Returns the label that kube-scheduler's metrics use.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Place::Active => "active",
-            Place::Backoff | Place::ErrorBackoff => "backoff",
-            Place::Unschedulable => "unschedulable",
-            Place::Gated => "gated",
-            Place::InFlight => "in flight",
-            Place::Binding => "binding",
-        }
-    }
-}
+use super::pods::{Entry, Place, Pods, Pool};
 
 /// Why the queue refused an operation.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -1,9 +1,17 @@
-//! Which candidate it is to be (`pickOneNodeForPreemption`).
+//! Candidates, and which of them is the best (`pickOneNodeForPreemption`).
 
-use crate::model::Timestamp;
+use crate::model::{Name, Pod, Timestamp};
 
-use super::Candidate;
-use super::candidate::Found;
+/// A node that will do once these pods are gone.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Candidate {
+    /// The node.
+    pub node: Name,
+    /// The pods that have to go, the most important first.
+    pub victims: Vec<Pod>,
+    /// How many of them their disruption budgets do not let go.
+    pub violations: usize,
+}
 
 /// What speaks for a candidate, the most important first: the smaller the
 /// better.
@@ -58,10 +66,4 @@ pub fn pick(candidates: &[Candidate]) -> Vec<usize> {
 pub fn best(mut candidates: Vec<Candidate>) -> Option<Candidate> {
     let first = *pick(&candidates).first()?;
     Some(candidates.swap_remove(first))
-}
-
-/// The same of candidates that are not written out.
-pub(crate) fn best_found<'a>(found: impl IntoIterator<Item = Found<'a>>) -> Option<Candidate> {
-    // Of several equal ones the first is the least.
-    found.into_iter().min_by_key(|found| found.key).map(Found::into_candidate)
 }

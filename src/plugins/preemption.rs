@@ -1,35 +1,17 @@
-//! Preemption: room for a pod that fits nowhere, by evicting pods of lower
-//! priority (plugins/defaultpreemption, framework/preemption).
-//!
-//! Each node that would do with fewer pods is tried: by sums of what they take where
-//! that alone is in question, on a fork of its own otherwise. Of the
-//! candidates the one is chosen whose victims matter least. Which nodes are
-//! tried first, where not all are, follows from the pod's uid, so that a replay
-//! takes the same ones; kube-scheduler starts at random.
-
-mod candidate;
-mod eviction;
-mod pick;
-#[cfg(test)]
-mod tests;
+//! DefaultPreemption: which pods may preempt others, and the eviction of the victims (plugins/defaultpreemption). The
+//! search for victims is in [`framework::preemption`](crate::framework::preemption).
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use crate::framework::preemption::{Candidate, Search};
 use crate::framework::{
-    Code, Cycle, Diagnosis, Evictor, FitError, Handle, Interest, Nomination, Plugin, Point,
-    Reasons, Status,
+    Code, Cycle, Diagnosis, Eviction, Evictor, FitError, Handle, Interest, Nomination,
+    PREEMPTION as NAME, Plugin, Point, Status,
 };
-use crate::model::{Pod, PreemptionPolicy, Uid, stable_hash_of};
-use crate::snapshot::{NodeInfo, lanes};
+use crate::model::{Pod, PreemptionPolicy, Uid};
 
-pub use candidate::{Candidate, DryRun};
-pub(crate) use pick::best_found;
-pub use pick::{best, pick};
-
-const NAME: &str = "DefaultPreemption";
 const NOT_HELPFUL: &str = "Preemption is not helpful for scheduling";
-const NO_VICTIMS: &str = "No preemption victims found for incoming pod";
 const GOING_ON: &str = "waiting for the preemption for this pod to be finished";
 
 /// Nominates a pod that fits nowhere to a node where pods of lower priority make
@@ -103,52 +85,6 @@ impl DefaultPreemption {
         let share = nodes * self.min_candidate_nodes_percentage as usize / 100;
         share.max(self.min_candidate_nodes_absolute as usize).min(nodes)
     }
-
-    /// The best candidate of those that are found, and why the other nodes that were
-    /// tried are none.
-    fn candidate(
-        &self,
-        cycle: Cycle<'_>,
-        diagnosis: &Diagnosis<'_>,
-    ) -> Result<(Option<Candidate>, Reasons, usize), Status> {
-        let mut reasons = Reasons::default();
-        let (nodes, mut rejected) = with_lower(cycle, diagnosis);
-        reasons.add(NO_VICTIMS, rejected);
-        let run = DryRun::new(cycle, diagnosis.filters());
-        let enough = self.enough(nodes.len() + rejected);
-        let offset = stable_hash_of(&cycle.pod.uid.stable_key()) as usize % nodes.len().max(1);
-        let (mut free, mut violating) = (Vec::new(), Vec::new());
-        for at in 0..nodes.len() {
-            match run.find(nodes[(offset + at) % nodes.len()]) {
-                Ok(found) if found.is_free() => free.push(found),
-                Ok(found) => violating.push(found),
-                Err(status) if status.code.is_rejection() => {
-                    rejected += 1;
-                    status.reasons.into_iter().for_each(|reason| reasons.add(reason, 1));
-                }
-                Err(status) => return Err(status),
-            }
-            if !free.is_empty() && free.len() + violating.len() >= enough {
-                break;
-            }
-        }
-        Ok((best_found(free.into_iter().chain(violating)), reasons, rejected))
-    }
-}
-
-/// The nodes that other pods' going may help and that may have pods of lower
-/// priority, and how many of the former have none for certain.
-fn with_lower<'a>(cycle: Cycle<'a>, diagnosis: &Diagnosis<'a>) -> (Vec<NodeInfo<'a>>, usize) {
-    let (cluster, priority) = (cycle.cluster, cycle.pod.template.priority);
-    let (mut nodes, mut without) = (Vec::new(), 0);
-    for (chunk, mask) in diagnosis.resolvable().filter(|(_, mask)| *mask != 0) {
-        if chunk.tally(cluster).lowest_priority() >= priority {
-            without += mask.count_ones() as usize;
-            continue;
-        }
-        nodes.extend(lanes(mask).filter_map(|lane| cluster.node_in(chunk, lane)));
-    }
-    (nodes, without)
 }
 
 impl Plugin for DefaultPreemption {
@@ -182,10 +118,11 @@ impl Plugin for DefaultPreemption {
         if let Err(why) = eligible(cycle, diagnosis) {
             return (Nomination::Keep, rejected(why.to_owned()));
         }
-        let (best, mut reasons, tried) = match self.candidate(cycle, diagnosis) {
-            Ok(found) => found,
+        let search = match Search::run(cycle, diagnosis, |nodes| self.enough(nodes)) {
+            Ok(search) => search,
             Err(status) => return (Nomination::Keep, Some(status)),
         };
+        let Search { best, mut reasons, rejected: tried } = search;
         let Some(best) = best else {
             let nodes = cycle.cluster.len();
             reasons.add(NOT_HELPFUL, nodes - tried);
@@ -208,8 +145,18 @@ impl DefaultPreemption {
         let mut cleared = nominator.pods_on(&candidate.node);
         cleared.retain(lower);
         cleared.iter().for_each(|pod| drop(nominator.remove(&pod.uid)));
-        let eviction = eviction::start(self, preemptor, candidate, cleared);
-        Evictor::evict(&**evictor, eviction);
+        Evictor::evict(&**evictor, self.eviction(preemptor, candidate, cleared));
+    }
+
+    /// The eviction of a candidate's victims. Until it is dropped the preemptor does not queue.
+    fn eviction(&self, preemptor: &Pod, candidate: Candidate, cleared: Vec<Pod>) -> Eviction {
+        let (going_on, uid) = (self.going_on.clone(), preemptor.uid.clone());
+        going_on.set().insert(uid.clone());
+        let end = move || {
+            going_on.set().remove(&uid);
+        };
+        let Candidate { node, victims, .. } = candidate;
+        Eviction::new(&self.handle, preemptor.clone(), node, (victims, cleared), end)
     }
 }
 

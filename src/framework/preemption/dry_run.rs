@@ -4,23 +4,12 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::framework::{Code, Cycle, Filters, Status, Without};
-use crate::model::{Name, Pod, PodDisruptionBudget};
+use crate::framework::{Code, Cycle, Filters, PREEMPTION, Status, Sums, Without};
+use crate::model::{Name, PodDisruptionBudget};
 use crate::snapshot::{Fork, Freed, NodeInfo, PodInfo, Victims, importance};
 
-use super::pick::{self, Key};
-use super::{NAME, NO_VICTIMS};
-
-/// A node that will do once these pods are gone.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Candidate {
-    /// The node.
-    pub node: Name,
-    /// The pods that have to go, the most important first.
-    pub victims: Vec<Pod>,
-    /// How many of them their disruption budgets do not let go.
-    pub violations: usize,
-}
+use super::NO_VICTIMS;
+use super::candidate::{self, Candidate, Key};
 
 /// A [`Candidate`] whose pods are not written out: hundreds are found, and one is
 /// chosen.
@@ -35,7 +24,7 @@ pub(crate) struct Found<'a> {
 
 impl<'a> Found<'a> {
     fn new(lower: Victims<'a>, victims: Vec<usize>, violations: usize) -> Found<'a> {
-        let key = pick::key(violations, victims.iter().map(|at| lower.rank(*at)));
+        let key = candidate::key(violations, victims.iter().map(|at| lower.rank(*at)));
         Found { lower, victims, violations, key }
     }
 
@@ -51,10 +40,18 @@ impl<'a> Found<'a> {
     }
 }
 
+/// The best of candidates that are not written out, the first of several.
+pub(crate) fn best_found<'a>(found: impl IntoIterator<Item = Found<'a>>) -> Option<Candidate> {
+    // Of several equal ones the first is the least.
+    found.into_iter().min_by_key(|found| found.key).map(Found::into_candidate)
+}
+
 /// Tries for one pod what would be if others were gone.
 pub struct DryRun<'a> {
     cycle: Cycle<'a>,
     filters: &'a Filters<'a>,
+    /// None if every node is tried on a fork.
+    sums: Option<Sums<'a>>,
 }
 
 /// A node with fewer pods than it has.
@@ -70,7 +67,7 @@ trait Trial {
 
 /// By what its pods take: where nothing else is in question.
 struct ByAmounts<'f, 'n> {
-    filters: &'f Filters<'f>,
+    sums: &'f Sums<'f>,
     lower: Victims<'n>,
     freed: Freed<'n>,
 }
@@ -94,7 +91,7 @@ impl Trial for ByAmounts<'_, '_> {
     }
 
     fn passes(&self) -> Result<bool, Status> {
-        Ok(self.filters.passes_without(self.lower.node(), &self.freed))
+        Ok(self.sums.passes_without(self.lower.node(), &self.freed))
     }
 }
 
@@ -111,13 +108,15 @@ impl OnFork<'_, '_> {
 impl Trial for OnFork<'_, '_> {
     fn put_back(&mut self, at: usize) -> Result<(), Status> {
         let pod = self.lower.pod(at).to_pod();
-        self.fork.add_pod(&pod).map_err(|error| Status::error(NAME, error.to_string()))?;
+        self.fork.add_pod(&pod).map_err(|error| Status::error(PREEMPTION, error.to_string()))?;
         self.filters.add_pod(&pod, node_of(&self.fork, self.lower.node().name())?)
     }
 
     fn take(&mut self, at: usize) -> Result<(), Status> {
         let pod = self.lower.pod(at).to_pod();
-        self.fork.remove_pod(&pod.uid).map_err(|error| Status::error(NAME, error.to_string()))?;
+        self.fork
+            .remove_pod(&pod.uid)
+            .map_err(|error| Status::error(PREEMPTION, error.to_string()))?;
         self.filters.remove_pod(&pod, node_of(&self.fork, self.lower.node().name())?)
     }
 
@@ -127,14 +126,14 @@ impl Trial for OnFork<'_, '_> {
 }
 
 fn node_of<'f>(fork: &'f Fork, name: &Name) -> Result<NodeInfo<'f>, Status> {
-    fork.node(name).ok_or_else(|| Status::error(NAME, format!("node {name:?} not found")))
+    fork.node(name).ok_or_else(|| Status::error(PREEMPTION, format!("node {name:?} not found")))
 }
 
 impl<'a> DryRun<'a> {
     /// Of these filters' pod.
     #[must_use]
     pub fn new(cycle: Cycle<'a>, filters: &'a Filters<'a>) -> DryRun<'a> {
-        DryRun { cycle, filters }
+        DryRun { cycle, filters, sums: filters.sums() }
     }
 
     /// The pods that would have to go from the node. All pods of lower priority are taken
@@ -161,15 +160,13 @@ impl<'a> DryRun<'a> {
         };
         let lower = victims.below(wants.priority);
         if lower.is_empty() {
-            return Err(Status::new(Code::UnschedulableAndUnresolvable, NAME, NO_VICTIMS));
+            return Err(Status::new(Code::UnschedulableAndUnresolvable, PREEMPTION, NO_VICTIMS));
         }
-        if lower.is_plain() {
-            let (filters, freed) = (self.filters, lower.freed());
-            match filters.without(node, &freed) {
+        if let Some(sums) = self.sums.as_ref().filter(|_| lower.is_plain()) {
+            let freed = lower.freed();
+            match sums.without(node, &freed) {
                 Without::Rejected(status) => return Err(status),
-                Without::Passes => {
-                    return self.reprieve(lower, ByAmounts { filters, lower, freed });
-                }
+                Without::Passes => return self.reprieve(lower, ByAmounts { sums, lower, freed }),
                 Without::Unknown => {}
             }
         }

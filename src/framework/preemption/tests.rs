@@ -3,10 +3,10 @@
 use proptest::prelude::*;
 use proptest_derive::Arbitrary;
 
-use super::candidate::{DryRun, Found};
+use super::dry_run::{DryRun, Found};
 use crate::framework::{
-    Code, Cycle, CycleState, Diagnosis, Filter, Framework, Plugin, Point, PreFilter, Status,
-    Without,
+    Code, Cycle, CycleState, Diagnosis, Filter, Framework, Incremental, Plugin, Point, PreFilter,
+    Status, Without,
 };
 use crate::model::{
     HOSTNAME, LabelSelector, Operator, Pod, PodAffinity, PodAffinityTerm, PodBuilder,
@@ -252,7 +252,13 @@ impl Filter for Fails {
         None
     }
 
-    fn extend<'s>(&'s self) -> Option<Box<dyn Filter + 's>> {
+    fn incremental(&self) -> Option<&dyn Incremental> {
+        Some(self)
+    }
+}
+
+impl Incremental for Fails {
+    fn extend<'s>(&'s self) -> Option<Box<dyn Incremental + 's>> {
         Some(Box::new(Fails))
     }
 
@@ -276,7 +282,8 @@ fn where_resources_alone_are_in_question_no_fork_is_made() {
         let mut told = Vec::new();
         each_node(&Framework::default_profile(), writer.cluster(), pod, |_, diagnosis, node| {
             let freed = node.victims().below(5).freed();
-            told.push(match diagnosis.filters().without(node, &freed) {
+            let sums = diagnosis.filters().sums();
+            told.push(match sums.map_or(Without::Unknown, |sums| sums.without(node, &freed)) {
                 Without::Passes => "passes".to_owned(),
                 Without::Rejected(status) => status.to_string(),
                 Without::Unknown => "unknown".to_owned(),

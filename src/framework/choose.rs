@@ -1,0 +1,218 @@
+//! Scoring, and the choice of a node.
+//!
+//! A node's total is a weighted sum, added up in two steps:
+//!
+//! 1. *Local totals*: the scores that follow from the node and the pod's template alone
+//!    ([`Plugin::is_local`](super::Plugin::is_local)) and need no normalizing. They are kept in the [`VerdictCache`],
+//!    and only chunks that changed since are scored.
+//! 2. *Global columns*: the scores of the other plugins, asked for in every cycle and normalized over all feasible
+//!    nodes.
+//!
+//! A plugin that gives all nodes one score takes part in neither step: its score changes no choice.
+
+use crate::model::{Pod, stable_hash_of};
+use crate::snapshot::{Chunk, Column, LANES, lanes};
+
+use super::dispatch;
+use super::memo::VerdictCache;
+use super::parallel::Threads;
+use super::recorder::Step;
+use super::scores::{Given, Scorer, Scores};
+use super::search::{Chosen, FoundChunks, Listed};
+use super::status::code;
+use super::{Cycle, Feasible, Framework, Score, ScoredNodes, Status};
+
+/// The choice among the feasible nodes of one pod.
+pub(super) struct Choice<'a, 'c> {
+    pub(super) framework: &'c Framework,
+    pub(super) cycle: Cycle<'a>,
+    pub(super) threads: Threads<'c>,
+    /// Breaks ties.
+    pub(super) seed: u64,
+    pub(super) found: &'c FoundChunks<'a>,
+}
+
+/// A plugin that scores node by node, and its scores.
+type Asked<'s> = (&'s Scorer<'s>, &'s dyn Score);
+
+/// The plugins by the step in which their scores are added.
+#[derive(Default)]
+struct Asks<'s> {
+    local: Vec<Asked<'s>>,
+    global: Vec<Asked<'s>>,
+    /// The weighted sum of scores that all nodes have.
+    common: i64,
+}
+
+/// The totals of a chunk.
+struct Totals<'a, 't> {
+    chunk: &'a Chunk,
+    /// The feasible lanes.
+    mask: u64,
+    column: &'t Column<i64>,
+    /// The largest total of a feasible lane.
+    largest: i64,
+}
+
+impl<'s> Asks<'s> {
+    fn new(scores: &'s Scores<'_>) -> Asks<'s> {
+        let mut asks = Asks::default();
+        for scorer in &scores.each {
+            match &scorer.score {
+                Given::All(score) => asks.common += score * scorer.weight,
+                Given::Each(score) if scorer.is_local && !scorer.needs_normalize => {
+                    asks.local.push((scorer, &**score));
+                }
+                Given::Each(score) => asks.global.push((scorer, &**score)),
+            }
+        }
+        asks
+    }
+}
+
+impl<'a> Choice<'a, '_> {
+    /// The feasible node with the highest total; [`tie_break`] chooses among equal ones. None if there is no
+    /// feasible node.
+    ///
+    /// # Errors
+    ///
+    /// A plugin failed, or gave a score that is out of range.
+    pub(super) fn choose(&self, cache: &mut VerdictCache) -> Result<Option<Chosen<'a>>, Status> {
+        let feasible = Feasible::new(self.cycle.cluster, self.found.lanes());
+        let scores = self.framework.pre_score(self.cycle, &feasible)?;
+        let asks = Asks::new(&scores);
+        self.update_local_totals(&scores, &asks.local, cache)?;
+        if asks.global.is_empty() {
+            let totals = self.found.nodes.iter().filter_map(|(of, mask)| {
+                let known = cache.get(of.id, of.at)?;
+                // Fewer lanes than are known: not all nodes were looked at.
+                let largest = match *mask == known.mask {
+                    true => known.largest,
+                    false => dispatch::largest(&known.totals, *mask),
+                };
+                Some(Totals { chunk: of.chunk, mask: *mask, column: &known.totals, largest })
+            });
+            return Ok(self.pick(&totals.collect::<Vec<_>>(), asks.common));
+        }
+        let known = self.found.nodes.iter().filter_map(|(of, _)| cache.get(of.id, of.at));
+        let mut columns: Vec<Column<i64>> = known.map(|known| known.totals).collect();
+        for asked in asks.global {
+            self.add_global_column(&scores, asked, &feasible, &mut columns)?;
+        }
+        let totals = self.found.nodes.iter().zip(&columns).map(|((of, mask), column)| {
+            let largest = dispatch::largest(column, *mask);
+            Totals { chunk: of.chunk, mask: *mask, column, largest }
+        });
+        Ok(self.pick(&totals.collect::<Vec<_>>(), asks.common))
+    }
+
+    /// Scores the chunks whose local totals the cache does not know, on all lanes that pass the local filters.
+    fn update_local_totals(
+        &self,
+        scores: &Scores<'_>,
+        local: &[Asked<'_>],
+        cache: &mut VerdictCache,
+    ) -> Result<(), Status> {
+        let unknown = self.found.nodes.iter().filter_map(|(of, _)| {
+            let known = cache.get(of.id, of.at).filter(|known| !known.is_scored)?;
+            Some((*of, known.mask, [0; LANES]))
+        });
+        let mut unknown: Vec<(Listed<'a>, u64, Column<i64>)> = unknown.collect();
+        self.threads.try_for_each(&mut unknown, |(of, mask, totals)| {
+            scores.together(|plugin| {
+                for (scorer, score) in local {
+                    plugin.set(scorer.plugin);
+                    let (asked, mut column) = ((scorer.plugin, Step::Score), [0; LANES]);
+                    let scored = scores.watch.time(asked, code, || {
+                        score.score_chunk(self.cycle.cluster, of.chunk, *mask, &mut column)
+                    });
+                    scored.map_err(|status| scorer.failed(status))?;
+                    scorer.add_weighted(&column, *mask, totals)?;
+                }
+                Ok(())
+            })
+        })?;
+        for (of, _, totals) in &unknown {
+            cache.set_totals(of.id, of.at, totals);
+        }
+        Ok(())
+    }
+
+    /// Adds the scores of one plugin for the feasible nodes to the totals.
+    fn add_global_column(
+        &self,
+        scores: &Scores<'_>,
+        (scorer, score): Asked<'_>,
+        feasible: &Feasible<'_>,
+        totals: &mut [Column<i64>],
+    ) -> Result<(), Status> {
+        let mut columns = self.threads.try_map(&self.found.nodes, |(of, mask)| {
+            let mut column = [0; LANES];
+            let scored = scores.watch.ask((scorer.plugin, Step::Score), code, || {
+                score.score_chunk(self.cycle.cluster, of.chunk, *mask, &mut column)
+            });
+            scored.map(|()| column).map_err(|status| scorer.failed(status))
+        })?;
+        if scorer.needs_normalize {
+            let mut values = self.feasible_lanes(&columns);
+            let nodes = ScoredNodes::feasible(feasible);
+            scorer.normalize(score, scores.watch, &nodes, &mut values)?;
+            self.set_feasible_lanes(&mut columns, &values);
+        }
+        let columns = self.found.nodes.iter().zip(&columns).zip(totals);
+        columns.into_iter().try_for_each(|(((_, mask), column), totals)| {
+            scorer.add_weighted(column, *mask, totals)
+        })
+    }
+
+    /// The values of the feasible lanes, one chunk after the other.
+    fn feasible_lanes(&self, columns: &[Column<i64>]) -> Vec<i64> {
+        let mut values = Vec::with_capacity(self.found.feasible);
+        for ((_, mask), column) in self.found.nodes.iter().zip(columns) {
+            match *mask {
+                u64::MAX => values.extend_from_slice(column),
+                mask => values.extend(lanes(mask).map(|lane| column[lane])),
+            }
+        }
+        values
+    }
+
+    /// Puts values where [`Choice::feasible_lanes`] took them from.
+    fn set_feasible_lanes(&self, columns: &mut [Column<i64>], mut values: &[i64]) {
+        for ((_, mask), column) in self.found.nodes.iter().zip(columns) {
+            let (these, others) = values.split_at(mask.count_ones() as usize);
+            values = others;
+            match *mask {
+                u64::MAX => column.copy_from_slice(these),
+                mask => lanes(mask).zip(these).for_each(|(lane, value)| column[lane] = *value),
+            }
+        }
+    }
+
+    /// One of the nodes with the largest total; `common` is added to its score.
+    fn pick(&self, totals: &[Totals<'a, '_>], common: i64) -> Option<Chosen<'a>> {
+        let best = totals.iter().map(|totals| totals.largest).max()?;
+        let equals: Vec<(&'a Chunk, u64)> = totals
+            .iter()
+            .filter(|totals| totals.largest == best)
+            .map(|totals| (totals.chunk, dispatch::equal(totals.column, best) & totals.mask))
+            .collect();
+        let count = equals.iter().map(|(_, lanes)| u64::from(lanes.count_ones())).sum();
+        let mut skipped = tie_break(self.seed, self.cycle.pod, count) as u32;
+        for (chunk, mask) in equals {
+            if skipped < mask.count_ones() {
+                let lane = lanes(mask).nth(skipped as usize)?;
+                return Some(Chosen { chunk, lane, score: best + common });
+            }
+            skipped -= mask.count_ones();
+        }
+        None
+    }
+}
+
+/// Which of so many equal nodes, in the order of the chunks, the pod gets: by the seed and the pod's uid, so that a
+/// replay chooses the same one. Kube-scheduler leaves it to the order of its heap.
+pub(super) fn tie_break(seed: u64, pod: &Pod, equals: u64) -> u64 {
+    let random = u128::from(stable_hash_of(&(seed, pod.uid.stable_key())));
+    ((random * u128::from(equals)) >> 64) as u64
+}

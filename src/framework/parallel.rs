@@ -1,0 +1,92 @@
+//! Work on many chunks at once: the only place of the framework that knows of a thread pool.
+
+use rayon::prelude::*;
+
+use super::Status;
+
+/// The pool is used from this many chunks on. Measured: 512 nodes take longer on it than on the calling thread.
+const WORTH_THE_POOL: usize = 64;
+
+/// The threads of a scheduling cycle: the calling thread, and a pool for large clusters.
+#[derive(Clone, Copy)]
+pub(super) struct Threads<'a>(Option<&'a rayon::ThreadPool>);
+
+impl<'a> Threads<'a> {
+    pub(super) fn new(pool: Option<&'a rayon::ThreadPool>) -> Threads<'a> {
+        Threads(pool.filter(|pool| pool.current_num_threads() > 1))
+    }
+
+    /// The results of `work`, in the order of the items. `work` is called for every item, also after an error; the
+    /// error that is returned is that of the first item in order. So neither the result nor the calls depend on the
+    /// number of threads.
+    pub(super) fn try_map<T: Sync, R: Send>(
+        self,
+        items: &[T],
+        work: impl Fn(&T) -> Result<R, Status> + Sync,
+    ) -> Result<Vec<R>, Status> {
+        if let Some((pool, part)) = self.pool_for(items.len()) {
+            let all: Vec<Result<R, Status>> =
+                pool.install(|| items.par_iter().with_min_len(part).map(&work).collect());
+            return all.into_iter().collect();
+        }
+        let mut results = Vec::with_capacity(items.len());
+        let mut failed = None;
+        for item in items {
+            match work(item) {
+                Ok(result) => results.push(result),
+                Err(status) => drop(failed.get_or_insert(status)),
+            }
+        }
+        failed.map_or(Ok(results), Err)
+    }
+
+    /// As [`Threads::try_map`] for results that are large: `work` writes them into the items.
+    pub(super) fn try_for_each<T: Send>(
+        self,
+        items: &mut [T],
+        work: impl Fn(&mut T) -> Result<(), Status> + Sync,
+    ) -> Result<(), Status> {
+        if let Some((pool, part)) = self.pool_for(items.len()) {
+            let all: Vec<Result<(), Status>> =
+                pool.install(|| items.par_iter_mut().with_min_len(part).map(&work).collect());
+            return all.into_iter().collect();
+        }
+        items.iter_mut().map(work).fold(Ok(()), Result::and)
+    }
+
+    /// The pool, and the smallest number of items for a thread, if the pool is worth its call for so many items.
+    fn pool_for(self, items: usize) -> Option<(&'a rayon::ThreadPool, usize)> {
+        let pool = self.0.filter(|_| items >= WORTH_THE_POOL)?;
+        Some((pool, items.div_ceil(pool.current_num_threads() * 4)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+
+    #[test]
+    fn the_first_error_in_order_is_returned_after_all_items_whatever_the_threads() {
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(2).build().unwrap();
+        let items: Vec<usize> = (0..3 * WORTH_THE_POOL).collect();
+        for pool in [None, Some(&pool)] {
+            let calls = AtomicUsize::new(0);
+            let threads = Threads::new(pool);
+            let failed: Result<Vec<usize>, Status> = threads.try_map(&items, |item| {
+                calls.fetch_add(1, Ordering::Relaxed);
+                match item % 5 {
+                    3 => Err(Status::error("", item.to_string())),
+                    _ => Ok(*item),
+                }
+            });
+            assert_eq!(failed, Err(Status::error("", "3")));
+            assert_eq!(calls.into_inner(), items.len());
+            assert_eq!(
+                threads.try_map(&items, |item| Ok(item + 1)),
+                Ok((1..=items.len()).collect())
+            );
+        }
+    }
+}

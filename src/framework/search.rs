@@ -1,0 +1,193 @@
+//! Filtering: the feasible nodes of one pod, searched chunk by chunk.
+//!
+//! Each chunk is asked twice: first the filters whose verdicts follow from the node and the pod's template alone
+//! ([`Plugin::is_local`](super::Plugin::is_local)), whose answer the [`VerdictCache`] may have, then the other filters
+//! and the pods that are nominated to nodes of the chunk.
+
+use crate::model::Generation;
+use crate::snapshot::{Chunk, NodeInfo};
+
+use super::filters::Filters;
+use super::memo::VerdictCache;
+use super::parallel::Threads;
+use super::sampling::{Found, Order};
+use super::stages::{Pool, Stages};
+use super::{Cycle, Status};
+
+/// A chunk, its number, and when it was last touched.
+#[derive(Clone, Copy)]
+pub(super) struct Listed<'a> {
+    pub(super) id: u32,
+    pub(super) at: Generation,
+    pub(super) chunk: &'a Chunk,
+}
+
+/// Chunks with their feasible lanes, none of which is empty.
+pub(super) type FoundChunks<'a> = Found<(Listed<'a>, u64)>;
+
+/// The node that was chosen.
+pub(super) struct Chosen<'a> {
+    pub(super) chunk: &'a Chunk,
+    pub(super) lane: usize,
+    pub(super) score: i64,
+}
+
+impl<'a> FoundChunks<'a> {
+    /// The chunks with their feasible lanes.
+    pub(super) fn lanes(&self) -> Vec<(&'a Chunk, u64)> {
+        self.nodes.iter().map(|(of, mask)| (of.chunk, *mask)).collect()
+    }
+
+    /// The first feasible node, which is not scored.
+    pub(super) fn first(&self) -> Option<Chosen<'a>> {
+        let (of, mask) = self.nodes.first()?;
+        Some(Chosen { chunk: of.chunk, lane: mask.trailing_zeros() as usize, score: 0 })
+    }
+}
+
+/// The search for one pod.
+pub(super) struct Search<'a, 'c> {
+    pub(super) cycle: Cycle<'a>,
+    pub(super) filters: &'c Filters<'a>,
+    pub(super) threads: Threads<'c>,
+    pub(super) cache: &'c mut VerdictCache,
+}
+
+impl<'a> Search<'a, '_> {
+    /// The feasible nodes of the last of the stages.
+    ///
+    /// # Errors
+    ///
+    /// A plugin failed.
+    pub(super) fn find(
+        &mut self,
+        stages: &Stages<'a>,
+        orders: &mut [Order],
+    ) -> Result<FoundChunks<'a>, Status> {
+        stages.scored(orders.len(), |pool| match pool {
+            Pool::Named { nodes, names } => {
+                let found = self.find_named(&nodes, stages.enough(names))?;
+                // As in kube-scheduler, the next pod's search starts further on in the list of all nodes.
+                orders[0].go_on(found.looked_at);
+                Ok(found)
+            }
+            Pool::List(at) => {
+                let order = &mut orders[at];
+                let enough = stages.enough(order.nodes());
+                let found = match enough < order.nodes() {
+                    true => self.find_enough(order, enough)?,
+                    false => self.find_all(order)?,
+                };
+                order.go_on(found.looked_at);
+                Ok(found)
+            }
+        })
+    }
+
+    /// The first `enough` feasible nodes of a list.
+    fn find_enough(&mut self, order: &mut Order, enough: usize) -> Result<FoundChunks<'a>, Status> {
+        let mut failed = None;
+        let found = order.sample(enough, |id| {
+            // The order is this version's: the chunk exists.
+            let Some(of) = self.listed(id) else { return (None, 0) };
+            let judged = self.judge(of);
+            (
+                Some(of),
+                judged.unwrap_or_else(|status| {
+                    failed.get_or_insert(status);
+                    0
+                }),
+            )
+        });
+        if let Some(status) = failed {
+            return Err(status);
+        }
+        let Found { nodes, feasible, looked_at } = found;
+        let nodes = nodes.into_iter().filter_map(|(of, mask)| Some((of?, mask))).collect();
+        Ok(Found { nodes, feasible, looked_at })
+    }
+
+    /// All feasible nodes of a list, its chunks judged on several threads.
+    fn find_all(&mut self, order: &Order) -> Result<FoundChunks<'a>, Status> {
+        let listed = order.chunks().filter_map(|(id, lanes)| Some((self.listed(id)?, lanes)));
+        let mut nodes: Vec<(Listed<'a>, u64)> = listed.collect();
+        let unknown = nodes.iter().filter(|(of, _)| self.cache.get(of.id, of.at).is_none());
+        let unknown: Vec<Listed<'a>> = unknown.map(|(of, _)| *of).collect();
+        let masks =
+            self.threads.try_map(&unknown, |of| self.judge_locally(of.chunk, of.chunk.live()))?;
+        for (of, mask) in unknown.iter().zip(masks) {
+            self.cache.set_mask(of.id, of.at, mask);
+        }
+        for (of, mask) in &mut nodes {
+            *mask &= self.cache.get(of.id, of.at).map_or(0, |known| known.mask);
+        }
+        if self.filters.has(false) || self.filters.nominated().next().is_some() {
+            let masks =
+                self.threads.try_map(&nodes, |(of, mask)| self.judge_globally(of.chunk, *mask))?;
+            nodes.iter_mut().zip(masks).for_each(|((_, known), mask)| *known = mask);
+        }
+        nodes.retain(|(_, mask)| *mask != 0);
+        let feasible = nodes.iter().map(|(_, mask)| mask.count_ones() as usize).sum();
+        Ok(Found { nodes, feasible, looked_at: order.nodes() })
+    }
+
+    /// The first `enough` feasible ones of these nodes.
+    fn find_named(
+        &mut self,
+        named: &[NodeInfo<'a>],
+        enough: usize,
+    ) -> Result<FoundChunks<'a>, Status> {
+        let mut found: FoundChunks<'a> = Found::default();
+        for node in named {
+            if found.feasible >= enough {
+                break;
+            }
+            let Some((id, at, chunk)) = self.cycle.cluster.chunk_of(*node) else { continue };
+            let (_, lane) = node.place();
+            found.looked_at += 1;
+            let mask = self.judge_locally(chunk, 1 << lane)?;
+            let mask = self.judge_globally(chunk, mask)?;
+            if mask == 0 {
+                continue;
+            }
+            let known = found.nodes.iter().position(|(of, _)| of.id == id).unwrap_or_else(|| {
+                found.nodes.push((Listed { id, at, chunk }, 0));
+                found.nodes.len() - 1
+            });
+            let (_, lanes) = &mut found.nodes[known];
+            found.feasible += usize::from(mask & !*lanes != 0);
+            *lanes |= mask;
+            self.cache.set_mask(id, at, *lanes);
+        }
+        Ok(found)
+    }
+
+    /// The feasible lanes of a chunk, as far as the cache does not know them already.
+    fn judge(&mut self, of: Listed<'_>) -> Result<u64, Status> {
+        let mask = match self.cache.get(of.id, of.at) {
+            Some(known) => known.mask,
+            None => {
+                let mask = self.judge_locally(of.chunk, of.chunk.live())?;
+                self.cache.set_mask(of.id, of.at, mask);
+                mask
+            }
+        };
+        self.judge_globally(of.chunk, mask)
+    }
+
+    /// The lanes of `mask` that pass the local filters.
+    fn judge_locally(&self, chunk: &Chunk, mask: u64) -> Result<u64, Status> {
+        self.filters.judge_chunk(true, self.cycle.cluster, chunk, mask)
+    }
+
+    /// The lanes of `mask` that pass the other filters, also with the pods that are nominated to them.
+    fn judge_globally(&self, chunk: &Chunk, mask: u64) -> Result<u64, Status> {
+        let passed = self.filters.judge_chunk(false, self.cycle.cluster, chunk, mask)?;
+        self.filters.keep_with_nominated(chunk, passed)
+    }
+
+    fn listed(&self, id: u32) -> Option<Listed<'a>> {
+        let (at, chunk) = self.cycle.cluster.listed_chunk(id)?;
+        Some(Listed { id, at, chunk })
+    }
+}

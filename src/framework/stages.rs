@@ -1,0 +1,97 @@
+//! The stages of a search, in their order. The first stage that finds a feasible node is the last one.
+//!
+//! 1. The node that the pod is nominated to (schedule_one.go `evaluateNominatedNode`).
+//! 2. The nodes that Gödel's reservations and movements prefer.
+//! 3. The nodes that PreFilter plugins name (`PreFilterResult`). If they name none: the algorithm's lists of nodes, one
+//!    after the other, those of its own partition first.
+//!
+//! The node of the first two stages is taken as it is; the feasible nodes of the last one are scored. Deciding over
+//! chunks ([`Algorithm::decide`](super::Algorithm::decide)) and node by node
+//! ([`Algorithm::decide_by_nodes`](super::Algorithm::decide_by_nodes)) go through the same stages.
+
+use crate::snapshot::NodeInfo;
+
+use super::filters::Filters;
+use super::godel::SubCluster;
+use super::godel::preferred::preferred;
+use super::sampling::{Found, num_feasible_nodes_to_find};
+use super::{Cycle, Decision, Framework, Point, Status};
+
+/// The stages of one pod's search.
+pub(super) struct Stages<'a> {
+    pub(super) framework: &'a Framework,
+    pub(super) cycle: Cycle<'a>,
+    pub(super) filters: &'a Filters<'a>,
+    /// The only nodes that are searched, if not all of them.
+    pub(super) sub_cluster: Option<&'a SubCluster>,
+    /// `percentageOfNodesToScore`.
+    pub(super) percentage_of_nodes: u8,
+}
+
+/// Nodes of the last stage.
+pub(super) enum Pool<'a> {
+    /// These, of `names` nodes that were named.
+    Named { nodes: Vec<NodeInfo<'a>>, names: usize },
+    /// The algorithm's list at this position.
+    List(usize),
+}
+
+impl<'a> Stages<'a> {
+    /// The node of the first two stages.
+    ///
+    /// # Errors
+    ///
+    /// A plugin failed.
+    pub(super) fn unscored(&self) -> Result<Option<Decision>, Status> {
+        if let Some(node) = self.nominated() {
+            return Ok(Some(Decision::of(node, 0, 1, 1)));
+        }
+        preferred(self.framework, self.cycle, self.filters, |node| self.includes(node))
+    }
+
+    /// The feasible nodes of the last stage, as `search` finds them in its pools of nodes.
+    ///
+    /// # Errors
+    ///
+    /// As of `search`.
+    pub(super) fn scored<T>(
+        &self,
+        lists: usize,
+        mut search: impl FnMut(Pool<'a>) -> Result<Found<T>, Status>,
+    ) -> Result<Found<T>, Status> {
+        if let Some(names) = self.filters.names() {
+            let nodes = names.iter().filter_map(|name| self.cycle.cluster.node(name));
+            let nodes = nodes.filter(|node| self.includes(node)).collect();
+            return search(Pool::Named { nodes, names: names.len() });
+        }
+        let mut found = Found::default();
+        for list in 0..lists {
+            let looked_at = found.looked_at;
+            found = search(Pool::List(list))?;
+            found.looked_at += looked_at;
+            if found.feasible > 0 {
+                break;
+            }
+        }
+        Ok(found)
+    }
+
+    /// How many feasible nodes end the search of a pool of so many nodes. One does if nodes are not scored.
+    pub(super) fn enough(&self, nodes: usize) -> usize {
+        match self.framework.has_plugins_at(Point::Score) {
+            true => num_feasible_nodes_to_find(nodes, self.percentage_of_nodes),
+            false => 1,
+        }
+    }
+
+    /// The node that the pod is nominated to, if it passes. A node on which a plugin fails does not pass.
+    fn nominated(&self) -> Option<NodeInfo<'a>> {
+        let name = self.cycle.pod.nominated_node_name.as_ref()?;
+        let node = self.cycle.cluster.node(name).filter(|node| self.includes(node))?;
+        self.filters.filter_with_nominated(node).is_none().then_some(node)
+    }
+
+    fn includes(&self, node: &NodeInfo<'_>) -> bool {
+        self.sub_cluster.is_none_or(|of| of.includes(*node))
+    }
+}
