@@ -505,7 +505,7 @@ fn steps_of_filling_and_emptying_a_cluster_are_bounded() {
             }),
         ),
     ];
-    println!("bytes allocated by the costliest step, and which it was: {steps:?}");
+    println!("bytes allocated by the costliest step, and its index: {steps:?}");
     for (step, (bytes, _)) in steps {
         assert!(bytes <= LIMIT, "{step}: {bytes} bytes in one step, limit {LIMIT}: {steps:?}");
     }
