@@ -37,8 +37,8 @@ const SPLITS: usize = 2;
 
 /// Returns the highest cost of the samples, without those that may be splits.
 fn ordinary(samples: &[Cost]) -> Cost {
-    let nth = |of: fn(&Cost) -> u64| {
-        let mut all: Vec<u64> = samples.iter().map(of).collect();
+    let nth = |measure: fn(&Cost) -> u64| {
+        let mut all: Vec<u64> = samples.iter().map(measure).collect();
         all.sort_unstable_by(|a, b| b.cmp(a));
         all[SPLITS.min(all.len() - 1)]
     };

@@ -322,14 +322,14 @@ fn event(thing: &Thing, way: u8) -> (Event, bool) {
 fn exact(cluster: &Cluster, node: &str, class: PodClass) -> [i128; 6] {
     let info = cluster.node(node).expect("the node is listed");
     info.pods().filter(|pod| pod.template().class == class).fold([0; 6], |mut sums, pod| {
-        let of = &pod.template().resources;
+        let resources = &pod.template().resources;
         let amounts = [
-            of.placed.cpu.0,
-            of.placed.memory.0,
-            of.placed.ephemeral_storage.0,
-            of.placed_non_zero.cpu.0,
-            of.placed_non_zero.memory.0,
-            of.placed.scalars.get("gpu").unwrap_or(0),
+            resources.placed.cpu.0,
+            resources.placed.memory.0,
+            resources.placed.ephemeral_storage.0,
+            resources.placed_non_zero.cpu.0,
+            resources.placed_non_zero.memory.0,
+            resources.placed.scalars.get("gpu").unwrap_or(0),
         ];
         sums.iter_mut().zip(amounts).for_each(|(sum, amount)| *sum += i128::from(amount));
         sums
@@ -342,7 +342,7 @@ fn check(cluster: &Cluster) {
         for class in [PodClass::Guaranteed, PodClass::BestEffort] {
             let (taken, non_zero) = (info.requested_of(class), info.non_zero_requested_of(class));
             let Resources { cpu, memory, ephemeral_storage, scalars } = &taken;
-            let said = [
+            let sums = [
                 cpu.0,
                 memory.0,
                 ephemeral_storage.0,
@@ -350,7 +350,7 @@ fn check(cluster: &Cluster) {
                 non_zero.memory.0,
                 scalars.get("gpu").unwrap_or(0),
             ];
-            assert_eq!(said.map(i128::from), exact(cluster, info.name(), class));
+            assert_eq!(sums.map(i128::from), exact(cluster, info.name(), class));
             let load = info.load(class).total();
             assert!(load.cpu.0 >= 0 && load.memory.0 >= 0);
         }

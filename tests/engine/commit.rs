@@ -122,12 +122,12 @@ fn a_pod_without_a_profile_is_checked_for_resources() {
     let framework = Arc::new(Framework::default_profile());
     let check = FilterCheck::new(Profiles::by_name([("mine", framework)]));
     let mut writer = writer(check.into());
-    let of = |scheduler: &str| {
+    let small_pod_of = |scheduler: &str| {
         let scheduler = Some(scheduler.into());
         small(scheduler.as_deref().unwrap_or_default()).spec(|spec| spec.scheduler_name = scheduler)
     };
     for scheduler in ["mine", "theirs"] {
-        let pod = of(scheduler).on("n").build();
+        let pod = small_pod_of(scheduler).on("n").build();
         assert!(is_conflict(&assume(&mut writer, pod, None)), "{scheduler}");
     }
 }

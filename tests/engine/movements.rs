@@ -387,13 +387,13 @@ fn a_suggestion_that_is_dropped_and_made_again_is_seen() {
     put(&mut writer, movement("m", [to("n1", 1, &["y"])]));
     writer.publish();
     let after = reader.snapshot();
-    let who = |cluster: &Cluster| {
+    let tracked_pods = |cluster: &Cluster| {
         let dump = cluster.dump();
         dump.suggestions.into_values().next().map(|(_, actual, assumed)| [actual, assumed])
     };
     let uids = |actual: &str, assumed: &str| Some([actual, assumed].map(|uid| vec![uid.into()]));
-    assert_eq!(who(&before), uids("default/x", "default/a"));
-    assert_eq!(who(&after), uids("default/y", "default/b"));
+    assert_eq!(tracked_pods(&before), uids("default/x", "default/a"));
+    assert_eq!(tracked_pods(&after), uids("default/y", "default/b"));
     let generation = |cluster: &Cluster| cluster.movements().unwrap().generation();
     assert!(generation(&after) > generation(&before));
     clean(&writer);

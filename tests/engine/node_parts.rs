@@ -160,7 +160,7 @@ fn accounts_stay_apart_in_held_versions_and_in_forks() {
     writer.update_node(node("n").cpu(2_000).build()).unwrap();
     let accounts = |cluster: &Cluster| {
         let node = cluster.node("n").unwrap();
-        [PodClass::Guaranteed, PodClass::BestEffort].map(|of| node.allocatable_of(of).cpu.0)
+        [PodClass::Guaranteed, PodClass::BestEffort].map(|class| node.allocatable_of(class).cpu.0)
     };
     assert_eq!(accounts(&held), [1_000, 300]);
     assert_eq!(accounts(&fork), [1_000, 400]);
@@ -242,10 +242,11 @@ fn a_pod_that_changes_its_class_changes_its_account() {
 fn sums_of_the_best_effort_account_do_not_overflow() {
     let mut writer = writer();
     writer.add_node(node("n").build()).unwrap();
-    let most = |name: &str, class| pod(name).class(class).memory(i64::MAX - 1).on("n").build();
-    writer.add_pod(most("b1", PodClass::BestEffort)).unwrap();
-    assert!(writer.add_pod(most("b2", PodClass::BestEffort)).is_err());
-    writer.add_pod(most("g", PodClass::Guaranteed)).unwrap();
+    let nearly_max =
+        |name: &str, class| pod(name).class(class).memory(i64::MAX - 1).on("n").build();
+    writer.add_pod(nearly_max("b1", PodClass::BestEffort)).unwrap();
+    assert!(writer.add_pod(nearly_max("b2", PodClass::BestEffort)).is_err());
+    writer.add_pod(nearly_max("g", PodClass::Guaranteed)).unwrap();
 }
 
 #[test]

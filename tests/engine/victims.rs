@@ -31,9 +31,9 @@ fn uids<'a>(pods: impl Iterator<Item = PodInfo<'a>>) -> Vec<Uid> {
 }
 
 /// Sums the requests of the pods of a class one by one.
-fn taken(pods: &[PodInfo<'_>], class: PodClass, of: impl Fn(&Resources) -> i64) -> i64 {
+fn taken(pods: &[PodInfo<'_>], class: PodClass, amount: impl Fn(&Resources) -> i64) -> i64 {
     let of_class = pods.iter().filter(|pod| pod.template().class == class);
-    of_class.map(|pod| of(&pod.template().resources.placed)).sum()
+    of_class.map(|pod| amount(&pod.template().resources.placed)).sum()
 }
 
 fn check_node(cluster: &Cluster, node: NodeInfo<'_>, from: i32, to: i32) {
@@ -66,7 +66,7 @@ fn check_victims(
     assert_eq!(uids(within.pods()), uids(pods.iter().copied()), "{node:?} {from}..{to}");
     assert_eq!(uids(victims.below(to).within(from..).pods()), uids(within.pods()));
     assert_eq!((within.len(), within.is_empty()), (pods.len(), pods.is_empty()));
-    let taken = |of: &dyn Fn(&Resources) -> i64| taken(&pods, class, of);
+    let taken = |amount: &dyn Fn(&Resources) -> i64| taken(&pods, class, amount);
     let freed = within.freed();
     assert_eq!(freed.pods(), pods.len());
     assert_eq!(freed.cpu().0, taken(&|takes| takes.cpu.0));
@@ -173,12 +173,12 @@ fn victims_of_a_class_are_summed_in_the_account_of_that_class() {
     writer.add_node(node("n").cpu(4_000).build()).unwrap();
     let offered = ResourceList::new([("cpu", Quantity::whole(2)), ("pods", Quantity::whole(9))]);
     writer.put_object(CustomNodeResource::new("n", &offered)).unwrap();
-    let of = |name: &str, class, priority, cpu| {
+    let placed = |name: &str, class, priority, cpu| {
         pod(name).class(class).priority(priority).cpu(cpu).on("n").build()
     };
-    writer.add_pod(of("g", PodClass::Guaranteed, 1, 1_000)).unwrap();
-    writer.add_pod(of("b", PodClass::BestEffort, 1, 300)).unwrap();
-    writer.add_pod(of("high", PodClass::BestEffort, 9, 500)).unwrap();
+    writer.add_pod(placed("g", PodClass::Guaranteed, 1, 1_000)).unwrap();
+    writer.add_pod(placed("b", PodClass::BestEffort, 1, 300)).unwrap();
+    writer.add_pod(placed("high", PodClass::BestEffort, 9, 500)).unwrap();
     let node = writer.cluster().node("n").unwrap();
     let seen = |victims: Victims<'_>| {
         let pods: Vec<String> = victims.pods().map(|pod| pod.name().to_owned()).collect();

@@ -130,21 +130,21 @@ impl Plugin for Probe {
 impl Filter for Judge<'_> {
     fn filter(&self, node: NodeInfo<'_>) -> Option<Status> {
         let asked = self.0.on.is_none_or(|name| **node.name() == *name);
-        asked.then(|| self.0.heard("Filter").err())?
+        asked.then(|| self.0.call("Filter").err())?
     }
 }
 
 impl Score for Judge<'_> {
     fn score(&self, _: NodeInfo<'_>) -> Result<i64, Status> {
-        self.0.heard("Score").map(|()| self.0.scores)
+        self.0.call("Score").map(|()| self.0.scores)
     }
 
     fn needs_normalize(&self) -> bool {
-        self.0.says.contains_key("Normalize")
+        self.0.returns.contains_key("Normalize")
     }
 
     fn normalize(&self, _: &ScoredNodes<'_>, _: &mut [i64]) -> Result<(), Status> {
-        self.0.heard("Normalize")
+        self.0.call("Normalize")
     }
 }
 
@@ -747,7 +747,7 @@ impl Plugin for Observer {
 #[test]
 fn after_filter_runs_in_every_cycle() {
     let log = Log::default();
-    let told = |probe: Probe, pod: &Pod, fails: bool| {
+    let run = |probe: Probe, pod: &Pod, fails: bool| {
         let plugins: Vec<(Box<dyn Plugin>, i64)> =
             vec![(Box::new(probe), 1), (Box::new(Observer { log: log.clone(), fails }), 0)];
         let config = AlgorithmConfig { percentage_of_nodes: 100, seed: 1 };
@@ -770,28 +770,28 @@ fn after_filter_runs_in_every_cycle() {
         }
     };
     let plain = pod("p").cpu(100).build();
-    let (decided, heard) = told(made(None), &plain, false);
+    let (decided, heard) = run(made(None), &plain, false);
     assert!(decided.is_ok());
     assert_eq!(heard, [r#"["a", "b"] []"#, "p.PreScore"], "several feasible nodes");
-    let (decided, heard) = told(made(Some("a")), &plain, false);
+    let (decided, heard) = run(made(Some("a")), &plain, false);
     assert_eq!(&*decided.unwrap().node, "b");
     assert_eq!(heard, [r#"["b"] ["p says no"]"#], "one feasible node, no scores");
-    let (decided, heard) = told(made(Some("all")), &plain, false);
+    let (decided, heard) = run(made(Some("all")), &plain, false);
     assert!(decided.is_err());
     assert_eq!(heard, [r#"[] ["p says no", "p says no"]"#, "p.PostFilter"], "no feasible node");
     let nominated = Pod { nominated_node_name: Some("b".into()), ..plain.clone() };
-    let (decided, heard) = told(made(None), &nominated, false);
+    let (decided, heard) = run(made(None), &nominated, false);
     assert_eq!(&*decided.unwrap().node, "b");
     assert_eq!(heard, [r#"["b"] []"#], "a nominated node");
     let rejecting = Probe::new("p", &log).returns("PreFilter", Code::Unschedulable);
-    let (decided, heard) = told(rejecting, &plain, false);
+    let (decided, heard) = run(rejecting, &plain, false);
     assert!(decided.is_err());
     assert_eq!(
         heard,
         [r#"[] ["p says no", "p says no"]"#, "p.PostFilter"],
         "rejected by PreFilter"
     );
-    let (decided, heard) = told(made(None), &plain, true);
+    let (decided, heard) = run(made(None), &plain, true);
     assert_eq!(failure(decided), "running AfterFilter plugin \"Observer\": the observer fails");
     assert_eq!(heard.len(), 1, "nothing is scored after an error");
 }

@@ -497,7 +497,7 @@ impl Bench {
                 Err(PopError::Timeout) => break,
                 Err(error) => panic!("{error}"),
             };
-            failed.extend(unplaced.into_iter().map(|it| it.error.to_string()));
+            failed.extend(unplaced.into_iter().map(|failure| failure.error.to_string()));
             for placement in &placed {
                 // The clock is past the deadline of the pod's permit.
                 let late = || Timestamp(clock().0 + 2_000_000_000);
@@ -561,10 +561,10 @@ fn survives(at: At, gang: bool) {
     assert!(stopped_all || names.iter().any(|name| name == "other"), "{case}: {names:?}");
     let panics = bench.handle.panics().clone();
     if !gang || at.is_reached_by_gangs() {
-        let named = panics.latest().into_iter().find(|it| it.plugin == at.plugin());
-        let named = named.unwrap_or_else(|| panic!("{case}: no panic was reported"));
-        assert_eq!(named.text, format!("boom at {at:?}"), "{case}");
-        assert!(at == At::Recorder || named.step == at.step(), "{case}: {named}");
+        let reported = panics.latest().into_iter().find(|panic| panic.plugin == at.plugin());
+        let reported = reported.unwrap_or_else(|| panic!("{case}: no panic was reported"));
+        assert_eq!(reported.text, format!("boom at {at:?}"), "{case}");
+        assert!(at == At::Recorder || reported.step == at.step(), "{case}: {reported}");
     }
     // No pod stays assumed or in flight.
     let snapshot = bench.engine.reader().unwrap().snapshot();

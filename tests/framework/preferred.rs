@@ -64,7 +64,7 @@ fn decide(writer: &Writer, scheduler: &mut Algorithm, pod: &Pod) -> Decision {
     decided.unwrap()
 }
 
-fn place(holder: &str) -> Option<Preferred> {
+fn reservation_of(holder: &str) -> Option<Preferred> {
     Some(Preferred::Place(format!("default/{holder}-placeholder").into()))
 }
 
@@ -78,7 +78,7 @@ fn a_pod_consumes_the_oldest_reservation() {
     for held in ["a", "b"] {
         let pod = web(&format!("next-{held}")).build();
         let decision = decide(&writer, &mut scheduler, &pod);
-        assert_eq!((&*decision.node, &decision.preferred), ("n1", &place(held)));
+        assert_eq!((&*decision.node, &decision.preferred), ("n1", &reservation_of(held)));
         writer.assume_pod(decision.place(pod)).unwrap();
     }
     assert_eq!(writer.cluster().node("n1").unwrap().requested().cpu.0, 1_400);
@@ -99,7 +99,7 @@ fn an_infeasible_reservation_is_skipped() {
     let member = decide(&writer, &mut scheduler, &web("member").group("gang").build());
     assert_eq!(member.preferred, None, "a group is placed together");
     let plain = decide(&writer, &mut scheduler, &web("web").build());
-    assert_eq!(plain.preferred, place("a"));
+    assert_eq!(plain.preferred, reservation_of("a"));
 }
 
 fn owned(name: &str) -> PodBuilder {
@@ -226,7 +226,7 @@ fn the_second_of_two_decisions_for_one_reservation_conflicts() {
     let commit = |name: &str| {
         let pod = web(name).build();
         let decision = scheduler().schedule(&version, &pod).unwrap();
-        assert_eq!(decision.preferred, place("a"));
+        assert_eq!(decision.preferred, reservation_of("a"));
         let pod = Arc::new(decision.place(pod));
         let submitted = Event::AssumePod { pod, decided_on: Some(version.generation()) };
         wait(submitted)
@@ -250,11 +250,15 @@ fn a_gang_does_not_exceed_the_recommendations() {
         (0..3).map(|n| Arc::new(owned(&format!("g{n}")).group("gang").build())).collect();
     let mut scheduler = Scheduler::new(engine.clone(), Profiles::one(scheduler())).unwrap();
     let placed = scheduler.schedule_gang(&pods, 3, Timestamp(1)).unwrap().placed;
-    let mut nodes: Vec<String> = placed.iter().map(|of| of.node().to_string()).collect();
+    let mut nodes: Vec<String> =
+        placed.iter().map(|placement| placement.node().to_string()).collect();
     nodes.sort();
     assert_eq!(nodes, ["n1", "n1", "n2"]);
     let version = engine.reader().unwrap().snapshot();
-    assert_eq!(version.movements().unwrap().iter().map(|of| of.available()).sum::<u64>(), 0);
+    assert_eq!(
+        version.movements().unwrap().iter().map(|suggestion| suggestion.available()).sum::<u64>(),
+        0
+    );
 }
 
 #[test]

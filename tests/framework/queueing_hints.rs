@@ -52,7 +52,7 @@ fn check(plugin: &str, pod: &Pod, cases: &[(&str, bool, Change)]) {
 
 #[test]
 fn node_unschedulable_waits_for_a_schedulable_node() {
-    let of = |cordoned| Some(node("n").unschedulable(cordoned).build());
+    let node_with = |cordoned| Some(node("n").unschedulable(cordoned).build());
     let cordon = "node.kubernetes.io/unschedulable";
     let tolerant = pod("a").tolerate(cordon).build();
     let a = pod("a").build();
@@ -60,10 +60,10 @@ fn node_unschedulable_waits_for_a_schedulable_node() {
         "NodeUnschedulable",
         &a,
         &[
-            ("a node appears", true, nodes(None, of(false))),
-            ("a cordoned node appears", false, nodes(None, of(true))),
-            ("a node is uncordoned", true, nodes(of(true), of(false))),
-            ("a node is cordoned", false, nodes(of(false), of(true))),
+            ("a node appears", true, nodes(None, node_with(false))),
+            ("a cordoned node appears", false, nodes(None, node_with(true))),
+            ("a node is uncordoned", true, nodes(node_with(true), node_with(false))),
+            ("a node is cordoned", false, nodes(node_with(false), node_with(true))),
             (
                 "the pod tolerates it after an update",
                 true,
@@ -80,7 +80,7 @@ fn node_unschedulable_waits_for_a_schedulable_node() {
 
 #[test]
 fn taint_toleration_waits_for_taints_that_the_pod_tolerates() {
-    let of = |key: &str| {
+    let node_with = |key: &str| {
         Some(node("n").taint(Taint::new(key.to_owned(), "", TaintEffect::NoSchedule)).build())
     };
     let plain = || Some(node("n").build());
@@ -90,11 +90,11 @@ fn taint_toleration_waits_for_taints_that_the_pod_tolerates() {
         "TaintToleration",
         &a,
         &[
-            ("a tainted node appears", false, nodes(None, of("other"))),
-            ("a node with a tolerated taint appears", true, nodes(None, of("mine"))),
-            ("a taint is removed", true, nodes(of("other"), plain())),
-            ("a taint is added", false, nodes(plain(), of("other"))),
-            ("it was tolerated before", false, nodes(of("mine"), plain())),
+            ("a tainted node appears", false, nodes(None, node_with("other"))),
+            ("a node with a tolerated taint appears", true, nodes(None, node_with("mine"))),
+            ("a taint is removed", true, nodes(node_with("other"), plain())),
+            ("a taint is added", false, nodes(plain(), node_with("other"))),
+            ("it was tolerated before", false, nodes(node_with("mine"), plain())),
             ("the pod gets another toleration", true, pods(Some(a.clone()), Some(more))),
         ],
     );
@@ -102,17 +102,17 @@ fn taint_toleration_waits_for_taints_that_the_pod_tolerates() {
 
 #[test]
 fn node_affinity_waits_for_newly_matching_labels() {
-    let of = |zone: &str| Some(node("n").zone(zone).build());
+    let node_in = |zone: &str| Some(node("n").zone(zone).build());
     let selector = Labels::new([("topology.kubernetes.io/zone", "z1")]);
     let a = pod("a").node_selector(selector).build();
     check(
         "NodeAffinity",
         &a,
         &[
-            ("a matching node appears", true, nodes(None, of("z1"))),
-            ("another node appears", false, nodes(None, of("z2"))),
-            ("a node matches after an update", true, nodes(of("z2"), of("z1"))),
-            ("a node no longer matches", false, nodes(of("z1"), of("z2"))),
+            ("a matching node appears", true, nodes(None, node_in("z1"))),
+            ("another node appears", false, nodes(None, node_in("z2"))),
+            ("a node matches after an update", true, nodes(node_in("z2"), node_in("z1"))),
+            ("a node no longer matches", false, nodes(node_in("z1"), node_in("z2"))),
         ],
     );
 }
@@ -150,15 +150,19 @@ fn node_name_gates_and_features_wait_for_their_own_events() {
         ],
     );
     let needs = pod("a").spec(|spec| spec.required_node_features = Box::new(["F".into()])).build();
-    let of =
+    let node_with =
         |features: &[&str]| Some(node("n").declared_features(features.iter().copied()).build());
     check(
         "NodeDeclaredFeatures",
         &needs,
         &[
-            ("a node without it appears", false, nodes(None, of(&[]))),
-            ("a node gets the feature", true, nodes(of(&[]), of(&["F"]))),
-            ("a node already had the feature", false, nodes(of(&["F"]), of(&["F", "G"]))),
+            ("a node without it appears", false, nodes(None, node_with(&[]))),
+            ("a node gets the feature", true, nodes(node_with(&[]), node_with(&["F"]))),
+            (
+                "a node already had the feature",
+                false,
+                nodes(node_with(&["F"]), node_with(&["F", "G"])),
+            ),
             ("the pod changed", true, pods(Some(needs.clone()), Some(a.clone()))),
         ],
     );
@@ -167,7 +171,7 @@ fn node_name_gates_and_features_wait_for_their_own_events() {
 #[test]
 fn fit_waits_for_the_requested_resources() {
     let a = pod("a").cpu(1_000).build();
-    let of = |cpu, memory| Some(node("n").cpu(cpu).memory(memory).build());
+    let node_with = |cpu, memory| Some(node("n").cpu(cpu).memory(memory).build());
     let b = |cpu, memory| pod("b").cpu(cpu).memory(memory).on("n").build();
     let gpu = |n| Some(node("n").cpu(2_000).resource("x.io/gpu", Quantity::whole(n)).build());
     let with_gpu = pod("a").cpu(1_000).request("x.io/gpu", Quantity::whole(1)).build();
@@ -175,12 +179,16 @@ fn fit_waits_for_the_requested_resources() {
         "NodeResourcesFit",
         &a,
         &[
-            ("a large node appears", true, nodes(None, of(2_000, 0))),
-            ("a small node appears", false, nodes(None, of(500, 0))),
-            ("a node grows", true, nodes(of(1_000, 0), of(2_000, 0))),
-            ("a node grows in another resource", false, nodes(of(2_000, 1), of(2_000, 9))),
-            ("a node grows too little", false, nodes(of(100, 0), of(900, 0))),
-            ("a node shrinks", false, nodes(of(9_000, 0), of(2_000, 0))),
+            ("a large node appears", true, nodes(None, node_with(2_000, 0))),
+            ("a small node appears", false, nodes(None, node_with(500, 0))),
+            ("a node grows", true, nodes(node_with(1_000, 0), node_with(2_000, 0))),
+            (
+                "a node grows in another resource",
+                false,
+                nodes(node_with(2_000, 1), node_with(2_000, 9)),
+            ),
+            ("a node grows too little", false, nodes(node_with(100, 0), node_with(900, 0))),
+            ("a node shrinks", false, nodes(node_with(9_000, 0), node_with(2_000, 0))),
             ("a pod is removed", true, pods(Some(b(1, 1)), None)),
             ("a pending pod is removed", false, pods(Some(pod("b").build()), None)),
             ("a pod requests less", true, pods(Some(b(500, 1)), Some(b(100, 1)))),
@@ -200,7 +208,7 @@ fn fit_waits_for_the_requested_resources() {
         "NodeResourcesFit",
         &with_gpu,
         &[
-            ("a node gets the scalar resource", true, nodes(of(2_000, 0), gpu(1))),
+            ("a node gets the scalar resource", true, nodes(node_with(2_000, 0), gpu(1))),
             ("a node already had the scalar resource", false, nodes(gpu(2), gpu(1))),
         ],
     );
@@ -364,7 +372,7 @@ fn all_volume_plugins_wait_for_the_pods_claim() {
         ("VolumeBinding", true),
         ("VolumeZone", true),
     ] {
-        assert_eq!(helps(plugin, &a, &updated), expected, "{plugin}: its claim is updated");
+        assert_eq!(helps(plugin, &a, &updated), expected, "{plugin}: the claim is updated");
     }
 }
 
@@ -481,7 +489,7 @@ fn an_update_is_split_into_its_actions() {
     );
     assert!(
         actions(&nodes(Some(uncordoned), Some(old.clone()))).is_empty(),
-        "cordoning is no action"
+        "cordoning is not an action"
     );
     assert!(actions(&nodes(Some(old.clone()), Some(old))).is_empty(), "no relevant change");
 
@@ -505,23 +513,23 @@ fn an_update_is_split_into_its_actions() {
 #[test]
 fn gang_scheduling_waits_for_the_group_and_its_pods() {
     let a = pod("a").group("g").build();
-    let of = |group: &str| pod("b").group(group);
+    let member = |group: &str| pod("b").group(group);
     let group = |name: &str, wants| Some(Object::from(PodGroup::new("default", name, wants)));
     let elsewhere = Object::from(PodGroup::new("other", "g", 2));
     check(
         "GangScheduling",
         &a,
         &[
-            ("a pod of the group appears", true, pods(None, Some(of("g").build()))),
-            ("a pod of the group is bound", true, pods(None, Some(of("g").on("n").build()))),
-            ("a pod of another group appears", false, pods(None, Some(of("h").build()))),
+            ("a pod of the group appears", true, pods(None, Some(member("g").build()))),
+            ("a pod of the group is bound", true, pods(None, Some(member("g").on("n").build()))),
+            ("a pod of another group appears", false, pods(None, Some(member("h").build()))),
             ("a pod of no group appears", false, pods(None, Some(pod("b").build()))),
             (
                 "a pod of a group of that name in another namespace appears",
                 false,
-                pods(None, Some(of("g").namespace("other").build())),
+                pods(None, Some(member("g").namespace("other").build())),
             ),
-            ("a pod of the group is removed", false, pods(Some(of("g").on("n").build()), None)),
+            ("a pod of the group is removed", false, pods(Some(member("g").on("n").build()), None)),
             ("the group appears", true, objects(None, group("g", 2))),
             ("another group appears", false, objects(None, group("h", 2))),
             (

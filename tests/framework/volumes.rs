@@ -266,7 +266,8 @@ fn reserved_volumes_are_visible_to_the_next_pod_and_can_be_unreserved() {
     let framework = Framework::default_profile_with(&handle);
     let now = || engine.with_writer(|writer| writer.snapshot()).unwrap();
     let volume = |name: &str| now().objects().persistent_volumes.get("", name).cloned();
-    let of = |name: &str| now().objects().persistent_volume_claims.get("default", name).cloned();
+    let stored_claim =
+        |name: &str| now().objects().persistent_volume_claims.get("default", name).cloned();
     let (first, second) = (pod("p").claim("first").build(), pod("q").claim("second").build());
     let before = now();
     let node = "b".into();
@@ -292,14 +293,14 @@ fn reserved_volumes_are_visible_to_the_next_pod_and_can_be_unreserved() {
     let after = now();
     let late = Cycle::new(&after, &second, &other);
     framework.reserve(late, &node).unwrap();
-    assert_eq!(of("second").unwrap().selected_node, node);
+    assert_eq!(stored_claim("second").unwrap().selected_node, node);
     for cycle in [cycle, late] {
         let flight = framework.pre_bind_pre_flight(cycle, &node).unwrap();
         assert_eq!(flight, PreFlight::Work);
         framework.pre_bind(cycle, &node).unwrap();
     }
-    assert_eq!(&*of("first").unwrap().volume, "zonal");
-    let made = of("second").unwrap();
+    assert_eq!(&*stored_claim("first").unwrap().volume, "zonal");
+    let made = stored_claim("second").unwrap();
     assert!(made.is_bound && &*made.volume == "pvc-uid-second", "{made:?}");
     let not_reached = "node(s) didn't match PersistentVolume's node affinity";
     let seen = verdicts_on(&now(), &second);

@@ -349,7 +349,7 @@ fn a_gang_is_placed_without_a_failed_member_if_enough_remain() {
 }
 
 #[test]
-fn a_gang_fails_with_a_member_that_it_requires() {
+fn a_gang_fails_if_a_required_member_cannot_be_reserved() {
     let (engine, handle) = engine(3, 1_000);
     let (framework, undone) = slow(false, &handle);
     let error =
@@ -626,11 +626,12 @@ fn scheduling_within_the_writer_is_refused_and_assumes_nothing() {
 /// Creates a scheduling loop with its queue, whose pods wait for the plugin Slow.
 fn waiting_loop(engine: &Engine, handle: &Handle, plugin: impl Plugin + 'static) -> SchedulingLoop {
     let mut plugin = Some(plugin);
-    let framework = |of: Option<Box<dyn Plugin>>| {
-        let of = of.unwrap_or_else(|| Box::new(Slow { reserves: true, undone: Arc::default() }));
+    let framework = |plugin: Option<Box<dyn Plugin>>| {
+        let plugin =
+            plugin.unwrap_or_else(|| Box::new(Slow { reserves: true, undone: Arc::default() }));
         let plugins: Vec<(Box<dyn Plugin>, i64)> = vec![
             (Box::new(portolan::plugins::PrioritySort), 0),
-            (of, 0),
+            (plugin, 0),
             (Box::new(portolan::plugins::NodeResourcesFit::default()), 1),
             (Box::new(portolan::plugins::DefaultBinder::new(handle)), 0),
         ];

@@ -102,12 +102,16 @@ fn two_engines_on_one_watch_schedule_each_pod_once() {
     }
     let mut scheduled: BTreeMap<String, Vec<String>> = BTreeMap::new();
     loop {
-        let by: Vec<_> =
-            instances.iter_mut().map(|of| (of.component.clone(), of.schedule())).collect();
+        let by: Vec<_> = instances
+            .iter_mut()
+            .map(|instance| (instance.component.clone(), instance.schedule()))
+            .collect();
         if by.iter().all(|(_, pod)| pod.is_none()) {
             break;
         }
-        for (component, pod) in by.into_iter().filter_map(|(of, pod)| Some((of, pod?))) {
+        for (component, pod) in
+            by.into_iter().filter_map(|(component, pod)| Some((component, pod?)))
+        {
             scheduled.entry(pod.name.to_string()).or_default().push(component);
             for instance in &mut instances {
                 instance.writer.update_pod(&pod.uid, pod.clone()).unwrap();

@@ -315,8 +315,8 @@ fn a_sweep_sets_the_sizes_of_the_cache() {
     });
     let sizes = || {
         let text = metrics.encode();
-        ["nodes", "pods", "assumed_pods"].map(|of| {
-            let name = format!("scheduler_cache_size{{type=\"{of}\"}} ");
+        ["nodes", "pods", "assumed_pods"].map(|kind| {
+            let name = format!("scheduler_cache_size{{type=\"{kind}\"}} ");
             let line = text.lines().find_map(|line| line.strip_prefix(&name));
             line.map(|value| value.parse::<u64>().unwrap())
         })

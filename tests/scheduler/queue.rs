@@ -496,16 +496,16 @@ fn a_pod_uses_the_profile_that_it_names() {
         Arc::new(Framework::new(plugins).unwrap())
     };
     let cluster = Engine::inline(Config::default()).1.snapshot();
-    let of = |name: &str| {
+    let pod_of = |name: &str| {
         let name: Name = name.into();
         pod("a").spec(|spec| spec.scheduler_name = Some(name)).build()
     };
     let profiles = [("default-scheduler".into(), framework()), ("batch".into(), framework())];
     let mut queue = SchedulingQueue::with_profiles(profiles, QueueConfig::default()).unwrap();
     let mut add = |pod| queue.add(pod, Generation(1), &cluster, Timestamp(0));
-    assert_eq!(add(of("batch")), Ok(Place::Active));
+    assert_eq!(add(pod_of("batch")), Ok(Place::Active));
     assert_eq!(add(plain("b")), Ok(Place::Active));
-    let refused = add(of("other"));
+    let refused = add(pod_of("other"));
     assert!(matches!(refused, Err(QueueError::OtherScheduler { .. })), "{refused:?}");
     let none = SchedulingQueue::with_profiles([], QueueConfig::default());
     assert!(matches!(none, Err(QueueError::NoProfile)));
@@ -531,17 +531,17 @@ fn exactly_one_plugin_sorts_a_queue() {
     };
     let several = framework(&["a", "b"]).err();
     assert_eq!(several, Some(FrameworkError::QueueSort { first: "a", second: "b" }));
-    let of = |names: &[&'static str]| Arc::new(framework(names).unwrap());
+    let shared = |names: &[&'static str]| Arc::new(framework(names).unwrap());
     let queue = |first: Arc<Framework>, second: Arc<Framework>| {
         let profiles = [("first".into(), first), ("second".into(), second)];
         SchedulingQueue::with_profiles(profiles, QueueConfig::default()).err()
     };
-    assert_eq!(queue(of(&["a"]), of(&["a"])), None);
+    assert_eq!(queue(shared(&["a"]), shared(&["a"])), None);
     let scheduler: Name = "second".into();
     let none = QueueError::NoQueueSort { scheduler: scheduler.clone() };
-    assert_eq!(queue(of(&["a"]), of(&[])), Some(none));
+    assert_eq!(queue(shared(&["a"]), shared(&[])), Some(none));
     let other = QueueError::OtherQueueSort { scheduler, sorts: "a", other: "b" };
-    assert_eq!(queue(of(&["a"]), of(&["b"])), Some(other));
+    assert_eq!(queue(shared(&["a"]), shared(&["b"])), Some(other));
 }
 
 /// A plugin that names no events, as a custom plugin may.

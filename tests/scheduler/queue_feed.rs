@@ -23,12 +23,12 @@ fn uid(name: &str) -> Uid {
 
 /// Formats a note in a few words.
 fn words(note: &Note) -> String {
-    fn name<T>(of: &Option<T>, name: impl Fn(&T) -> String) -> String {
-        of.as_ref().map_or("-".to_owned(), name)
+    fn name<T>(object: &Option<T>, name: impl Fn(&T) -> String) -> String {
+        object.as_ref().map_or("-".to_owned(), name)
     }
     let pod = |pod: &Arc<Pod>| format!("{}@{}", pod.name, pod.node_name.as_deref().unwrap_or(""));
     let what = match &note.fact {
-        Fact::Pending(of) => format!("pending {}", pod(of)),
+        Fact::Pending(pending) => format!("pending {}", pod(pending)),
         Fact::NotPending(uid) => format!("not pending {uid}"),
         Fact::Changed(Change::Pod(diff)) => {
             format!("{} {}", name(&diff.old, pod), name(&diff.new, pod))
@@ -40,8 +40,8 @@ fn words(note: &Note) -> String {
             format!("{} {}", name(&diff.old, cpu), name(&diff.new, cpu))
         }
         Fact::Changed(Change::Object(diff)) => {
-            let of = |object: &Object| object.name().to_string();
-            format!("{} {}", name(&diff.old, of), name(&diff.new, of))
+            let name_of = |object: &Object| object.name().to_string();
+            format!("{} {}", name(&diff.old, name_of), name(&diff.new, name_of))
         }
     };
     format!("{} {what}", note.generation)
@@ -182,7 +182,10 @@ impl Fed {
         self.writer.publish();
         while let Ok(note) = self.follower.try_next() {
             let version = self.reader.snapshot();
-            assert!(version.generation() >= note.generation, "readers see what is notes");
+            assert!(
+                version.generation() >= note.generation,
+                "readers see the events of their notes"
+            );
             self.queue.take(&note, &version, self.now).unwrap();
             while self.queue.step(1, &version, self.now) {}
         }

@@ -102,7 +102,7 @@ impl Bench {
             for placement in &placed {
                 bound += usize::from(scheduling.bind(placement, self.clock()).is_ok());
             }
-            if unplaced.iter().any(|it| !failed.insert(it.pod.name.to_string())) {
+            if unplaced.iter().any(|failure| !failed.insert(failure.pod.name.to_string())) {
                 break;
             }
         }
@@ -269,8 +269,8 @@ proptest! {
                     if let Some(name) = names.get(with).map(|name| (*name).clone()) {
                         let placed = bench.snapshot().pod(&uid(&name)).map(|pod| pod.to_pod());
                         match placed {
-                            // The pod is being bound, and the queue must not see its removal before its binding ends.
-                            Some(_) if flight.iter().any(|it| *it.pod.name == *name) => continue,
+                            // A pod in flight is not deleted here, because its binding has yet to end.
+                            Some(_) if flight.iter().any(|placement| *placement.pod.name == *name) => continue,
                             Some(pod) => drop(bench.engine.remove_pod(&pod).unwrap().wait()),
                             None => drop(bench.engine.remove_pending(&uid(&name)).unwrap().wait()),
                         }
@@ -286,13 +286,13 @@ proptest! {
             }
             // Victims of preemption are not recreated in this test.
             pods.retain(|name| {
-                let flying = flight.iter().any(|it| *it.pod.name == **name);
+                let flying = flight.iter().any(|placement| *placement.pod.name == **name);
                 let there = snapshot.pod(&uid(name)).is_some();
                 let queued = bench.place(&uid(name)).is_some();
                 flying || there || queued
             });
             for name in &pods {
-                let flying = flight.iter().any(|it| *it.pod.name == **name);
+                let flying = flight.iter().any(|placement| *placement.pod.name == **name);
                 let bound = snapshot.pod(&uid(name)).is_some_and(|pod| !pod.is_assumed());
                 let waits = bench.place(&uid(name)).is_some_and(|place| {
                     !matches!(place, Place::InFlight | Place::Binding)

@@ -181,7 +181,7 @@ mod tests {
 
     #[test]
     fn the_phase_of_a_group_depends_on_its_kind() {
-        let of = |version: &str, status: Value| {
+        let phase_in = |version: &str, status: Value| {
             let value = json!({
                 "apiVersion": version, "kind": "PodGroup", "metadata": { "name": "g" },
                 "status": status,
@@ -192,14 +192,14 @@ mod tests {
             }
         };
         let godel = "scheduling.godel.kubewharf.io/v1alpha1";
-        let phase_of = |phase: &str| of(godel, json!({ "phase": phase }));
-        assert_eq!((phase_of(""), of(godel, Value::Null)), (None, None));
+        let phase_of = |phase: &str| phase_in(godel, json!({ "phase": phase }));
+        assert_eq!((phase_of(""), phase_in(godel, Value::Null)), (None, None));
         assert_eq!(phase_of("Scheduled"), Some(PodGroupPhase::Scheduled));
         assert_eq!(phase_of("Timeout"), Some(PodGroupPhase::Timeout));
         assert_eq!(phase_of("of its own"), Some(PodGroupPhase::Unknown));
-        let scheduling = of("scheduling.x-k8s.io/v1alpha1", json!({ "phase": "Scheduling" }));
+        let scheduling = phase_in("scheduling.x-k8s.io/v1alpha1", json!({ "phase": "Scheduling" }));
         assert_eq!(scheduling, Some(PodGroupPhase::PreScheduling));
-        let kubernetes = of("scheduling.k8s.io/v1alpha2", json!({ "phase": "Scheduled" }));
+        let kubernetes = phase_in("scheduling.k8s.io/v1alpha2", json!({ "phase": "Scheduled" }));
         assert_eq!(kubernetes, None, "the kind has no phase");
     }
 
@@ -217,7 +217,7 @@ mod tests {
 
     #[test]
     fn a_pod_names_its_group_by_field_label_or_annotation() {
-        let of = |metadata: Value, spec: Value| {
+        let group_of = |metadata: Value, spec: Value| {
             let pod = pod(&json!({ "metadata": metadata, "spec": spec })).unwrap();
             pod.template.scheduling_group.as_deref().map(str::to_owned)
         };
@@ -228,9 +228,10 @@ mod tests {
             "godel.bytedance.com/pod-group-name": "annotation", "other": "x"
         });
         let all = json!({ "name": "p", "labels": label, "annotations": annotation });
-        assert_eq!(of(all.clone(), field).as_deref(), Some("field"));
-        assert_eq!(of(all, json!({})).as_deref(), Some("label"));
-        let of_meta = |key: &str, value: &Value| of(json!({ "name": "p", key: value }), json!({}));
+        assert_eq!(group_of(all.clone(), field).as_deref(), Some("field"));
+        assert_eq!(group_of(all, json!({})).as_deref(), Some("label"));
+        let of_meta =
+            |key: &str, value: &Value| group_of(json!({ "name": "p", key: value }), json!({}));
         assert_eq!(of_meta("labels", &old).as_deref(), Some("old"));
         assert_eq!(of_meta("annotations", &annotation).as_deref(), Some("annotation"));
         assert_eq!(of_meta("annotations", &Value::Null), None);

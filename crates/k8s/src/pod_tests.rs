@@ -233,14 +233,14 @@ fn empty_affinities_are_present() {
 
 #[test]
 fn an_invalid_label_selector_is_an_error() {
-    let of = |expression: Value| {
+    let with_expression = |expression: Value| {
         json!({"topologySpreadConstraints": [{"maxSkew": 1, "topologyKey": "z",
             "whenUnsatisfiable": "DoNotSchedule",
             "labelSelector": {"matchExpressions": [expression]}}]})
     };
     let at = "spec.topologySpreadConstraints[0].labelSelector.matchExpressions[0]";
     assert_eq!(
-        error(of(json!({"key": "a", "operator": "Gt", "values": ["1"]}))),
+        error(with_expression(json!({"key": "a", "operator": "Gt", "values": ["1"]}))),
         format!("{at}.operator: \"Gt\" is not one of In, NotIn, Exists, DoesNotExist")
     );
     for bad in [
@@ -249,7 +249,7 @@ fn an_invalid_label_selector_is_an_error() {
         json!({"key": "a b", "operator": "Exists"}),
         json!({"key": "a", "operator": "In", "values": ["-"]}),
     ] {
-        assert!(error(of(bad.clone())).starts_with(at), "{bad}");
+        assert!(error(with_expression(bad.clone())).starts_with(at), "{bad}");
     }
 }
 

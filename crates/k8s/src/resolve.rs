@@ -42,23 +42,23 @@ impl Objects {
         let key = |kind: &str, namespace: &Name, name: &Name| {
             (kind.to_owned(), namespace.clone(), name.clone())
         };
-        let mut have = HashSet::new();
+        let mut owners = HashSet::new();
         for pod in &self.pods {
             for owner in pod.template.owners.iter().filter(|owner| owner.controller) {
-                have.insert(key(&owner.kind, pod.namespace(), &owner.name));
+                owners.insert(key(&owner.kind, pod.namespace(), &owner.name));
             }
         }
         for controller in &self.controllers {
             for owner in controller.owners.iter().filter(|owner| owner.controller) {
-                have.insert(key(&owner.kind, &controller.namespace, &owner.name));
+                owners.insert(key(&owner.kind, &controller.namespace, &owner.name));
             }
         }
         let before = self.pods.len();
         for controller in &self.controllers {
             let own = key(controller.kind.as_str(), &controller.namespace, &controller.name);
             let replica_set = controller.replica_set();
-            let under = replica_set.as_ref().map(|set| key(set.kind.as_str(), &own.1, &own.2));
-            if have.contains(&own) || under.is_some_and(|under| have.contains(&under)) {
+            let set_key = replica_set.as_ref().map(|set| key(set.kind.as_str(), &own.1, &own.2));
+            if owners.contains(&own) || set_key.is_some_and(|key| owners.contains(&key)) {
                 continue;
             }
             self.pods.extend(controller.expand(&self.nodes));

@@ -241,7 +241,7 @@ fn make_movement(seed: &MovementSeed) -> Movement {
         let (kind, name, uid) = (kind.into(), name.into(), uid.into());
         OwnerKey { kind, namespace: "default".into(), name, uid }
     };
-    let place = |[whose, node, desired, actual]: &[u8; 4]| MovementOwner {
+    let recommendation = |[whose, node, desired, actual]: &[u8; 4]| MovementOwner {
         owner: owner(*whose),
         nodes: Box::new([RecommendedNode {
             node: node_name(node % 8).into(),
@@ -254,7 +254,7 @@ fn make_movement(seed: &MovementSeed) -> Movement {
         name: movement_name(seed.name),
         creator: format!("c{}", seed.name / 3).into(),
         deleted: (0..seed.name % 4).map(task).collect(),
-        owners: seed.places.iter().map(place).collect(),
+        owners: seed.places.iter().map(recommendation).collect(),
         ..Movement::default()
     }
 }

@@ -166,7 +166,7 @@ impl Bench {
     }
 
     fn bind_all(&self, scheduling: &mut SchedulingLoop, placed: &[Placement]) -> usize {
-        let mut bind = |it| scheduling.bind(it, self.clock()).is_ok();
+        let mut bind = |placement| scheduling.bind(placement, self.clock()).is_ok();
         let bound = placed.iter().map(&mut bind).filter(|bound| *bound).count();
         self.queue.tend(self.clock());
         bound
@@ -178,7 +178,7 @@ impl Bench {
         while let Some(attempt) = self.attempt(scheduling) {
             let (placed, unplaced) = attempt.into_parts();
             bound += self.bind_all(scheduling, &placed);
-            let again = unplaced.iter().any(|it| !failed.insert(it.pod.uid.clone()));
+            let again = unplaced.iter().any(|failure| !failed.insert(failure.pod.uid.clone()));
             if again && placed.is_empty() {
                 break;
             }

@@ -90,7 +90,7 @@ fn a_gang_that_does_not_fit_backs_off_together() {
     let mut scheduling = bench.scheduling(1);
     let (placed, failed) = bench.gang_attempt(&mut scheduling);
     assert!(placed.is_empty());
-    let texts: Vec<String> = failed.iter().map(|it| it.error.to_string()).collect();
+    let texts: Vec<String> = failed.iter().map(|failure| failure.error.to_string()).collect();
     let feasible = "pod group is unschedulable, waiting for minCount pods from a gang to be \
                     scheduled, one or more plugins asked to wait and no plugin rejected pod";
     assert_eq!(texts.iter().filter(|text| *text == feasible).count(), 2);
@@ -147,7 +147,9 @@ fn members_do_not_preempt_while_their_gang_is_incomplete() {
     }
     let (placed, failed) = bench.gang_attempt(&mut scheduling);
     assert!(placed.is_empty());
-    assert!(failed.iter().all(|it| bench.handle.nominator().node_of(&it.pod.uid).is_none()));
+    assert!(
+        failed.iter().all(|failure| bench.handle.nominator().node_of(&failure.pod.uid).is_none())
+    );
     assert!(
         low.iter().all(|uid| bench.snapshot().pod(uid).is_some()),
         "no pod is preempted for nothing"
@@ -212,7 +214,7 @@ fn a_pod_of_higher_priority_precedes_a_gang() {
     bench.passes(5);
     bench.pending(pod("high").cpu(100).priority(1));
     let attempt = bench.attempt(&mut bench.scheduling(1));
-    assert!(matches!(&attempt, Some(Attempt::Placed(it)) if &*it.pod.name == "high"));
+    assert!(matches!(&attempt, Some(Attempt::Placed(placement)) if &*placement.pod.name == "high"));
 }
 
 #[test]
@@ -442,10 +444,11 @@ fn an_already_assumed_member_does_not_stop_the_others() {
     let mut scheduling = bench.scheduling(1);
     let (placed, failed) = bench.gang_attempt(&mut scheduling);
     assert!(placed.is_empty());
-    let (over, back): (Vec<_>, Vec<_>) = failed.iter().partition(|it| it.place.is_none());
-    assert_eq!((over.len(), back.len()), (1, 2));
+    let (done, requeued): (Vec<_>, Vec<_>) =
+        failed.iter().partition(|failure| failure.place.is_none());
+    assert_eq!((done.len(), requeued.len()), (1, 2));
     let known = CycleError::Assume(EventError::AlreadyInCache { uid: uids[0].clone() });
-    assert_eq!(over[0].error, known);
+    assert_eq!(done[0].error, known);
     bench.passes(3);
     assert_eq!(bench.settle(&mut scheduling), 2);
     assert_eq!(bench.placed("g"), 3);

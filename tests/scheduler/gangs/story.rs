@@ -142,14 +142,16 @@ impl Story {
             let is_silent = self.silent.iter().any(|pod| pod.uid == *uid);
             let bound = snapshot.pod(uid).is_some_and(|pod| is_silent || !pod.is_assumed());
             let place = self.bench.place(uid);
-            let waits = place.is_some_and(|it| !matches!(it, Place::InFlight | Place::Binding));
+            let waits =
+                place.is_some_and(|place| !matches!(place, Place::InFlight | Place::Binding));
             let places = u8::from(flying) + u8::from(bound) + u8::from(waits);
             prop_assert!(places == 1, "{uid}: {flying} {bound} {place:?}");
         }
         for (name, known) in &self.groups {
             let status = self.bench.status(name);
             let waits = known.pods.iter().filter_map(|uid| self.bench.place(uid));
-            let waits = waits.filter(|it| !matches!(it, Place::InFlight | Place::Binding)).count();
+            let waits =
+                waits.filter(|place| !matches!(place, Place::InFlight | Place::Binding)).count();
             prop_assert_eq!(status.waiting, waits);
             prop_assert_eq!(status.placed, snapshot.placed_members("default", name));
             // A complete group has no gated pods, whatever completed it.

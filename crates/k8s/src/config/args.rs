@@ -191,9 +191,9 @@ pub(super) fn load_aware(given: PluginArgs<'_>, _: &Handle) -> Made {
         };
         of_class.push(ResourceWeight { name: name.into(), weight });
     }
-    let percent = |of: &BTreeMap<String, i64>| plugins::Percent {
-        cpu: of.get("cpu").copied(),
-        memory: of.get("memory").copied(),
+    let percent = |values: &BTreeMap<String, i64>| plugins::Percent {
+        cpu: values.get("cpu").copied(),
+        memory: values.get("memory").copied(),
     };
     let measured = plugins::Measured {
         most: percent(&args.usage_thresholds),
