@@ -1,12 +1,10 @@
-//! The cost law, without a clock: what a publish copies follows the change and
-//! not the cluster.
+//! The cost law, measured without a clock: the amount that a publish copies depends on the change, not on the size of
+//! the cluster.
 //!
-//! Three measures of one change and its publish: bytes of the tree copied and
-//! reference counts bumped, as the tree itself counts them; and all bytes that
-//! were allocated, as the allocator counts them, so that nothing which the
-//! tree forgets to count goes unseen. Each has a bound that holds at every
-//! size, and a bound on what a larger cluster may add: so much a level of
-//! eight.
+//! Each change and its publish are measured in three ways: the tree nodes count the bytes copied and the reference
+//! counts incremented, and the allocator counts all bytes allocated, so that nothing escapes that the trees fail to
+//! count. Each measure has a limit for every cluster size, and a limit on its growth per additional level of the trees,
+//! which have eight children per node.
 
 use std::fmt::Write;
 use std::sync::Arc;
@@ -25,7 +23,7 @@ use portolan_testkit::alloc::Counting;
 #[global_allocator]
 static ALLOCATOR: Counting = Counting::new();
 
-/// What one change and its publish cost.
+/// The cost of one change and its publish.
 #[derive(Clone, Copy, Debug, Default)]
 struct Cost {
     copied: u64,
@@ -33,37 +31,36 @@ struct Cost {
     allocated: u64,
 }
 
-/// Of the samples of one law so many may split a segment of the pod index, which happens once in some 500 pods; which
-/// ones depends on the key of the process's hashes.
+/// The number of samples of one law that may split a segment of the pod index. A split happens about once in 500 pods,
+/// and the pods that cause it depend on the key of the process's hashes.
 const SPLITS: usize = 2;
 
-/// The dearest of the samples but for those that may be splits.
+/// Returns the highest cost of the samples, without those that may be splits.
 fn ordinary(samples: &[Cost]) -> Cost {
-    let nth = |of: fn(&Cost) -> u64| {
-        let mut all: Vec<u64> = samples.iter().map(of).collect();
+    let nth = |measure: fn(&Cost) -> u64| {
+        let mut all: Vec<u64> = samples.iter().map(measure).collect();
         all.sort_unstable_by(|a, b| b.cmp(a));
         all[SPLITS.min(all.len() - 1)]
     };
     Cost { copied: nth(|c| c.copied), counts: nth(|c| c.counts), allocated: nth(|c| c.allocated) }
 }
 
-/// A debug build takes too long for the largest; `ci/cost.sh` runs them all.
+/// The sizes to measure. A debug build takes too long for the largest, so `ci/cost.sh` runs them all.
 const SIZES: &[usize] =
     if cfg!(debug_assertions) { &[5_000, 100_000] } else { &[5_000, 100_000, 1_000_000] };
 
 const SAMPLES: usize = 64;
 
-/// Every so many nodes one is suggested by a movement of its own, one by a movement of
-/// all such nodes, one has a pod that others go for; and every sixteenth of them has a place
-/// that is held, all for the same pods.
+/// One node in `SHARE` is suggested by a movement of its own, and has a pod that preempts others. One node in `SHARE`
+/// is suggested by a movement that they share. One node in `16 * SHARE` has a reservation, all for the same pods.
 const SHARE: usize = 4;
 
-/// So many disruption budgets and owners of pods, all in one namespace: not in that of
-/// the pods, of which each would have thousands.
+/// The number of disruption budgets and of workloads. They all are in one namespace other than that of the pods,
+/// because otherwise each would match thousands of pods.
 const OBJECTS: usize = 10_000;
 const SPACE: &str = "budgeted";
 
-/// A cluster whose every version is published and nothing of it held.
+/// A cluster of which every version is published and none is held.
 struct Bed {
     writer: Writer,
     nodes: usize,
@@ -71,7 +68,8 @@ struct Bed {
 }
 
 impl Bed {
-    /// `nodes` nodes in three zones; two pods on each, one on each of a million.
+    /// Creates a cluster of `nodes` nodes in three zones, with two pods per node, or one in a cluster of a million
+    /// nodes.
     fn new(nodes: usize) -> Bed {
         let godel = GodelConfig {
             reservations: Some(Duration::from_secs(60)),
@@ -88,7 +86,7 @@ impl Bed {
                 let mut pod = pod(format!("p{n}-{i}")).on(format!("n{n}")).build();
                 pod.template = template.clone();
                 if i == 0 && n % SHARE == 0 {
-                    pod = saying(format!("p{n}-{i}"), n, format!("m{n}"));
+                    pod = following_and_preempting(format!("p{n}-{i}"), n, format!("m{n}"));
                 }
                 writer.add_pod(pod).unwrap();
             }
@@ -116,7 +114,7 @@ impl Bed {
         Bed { writer, nodes, template }
     }
 
-    /// The `i`th node of a walk that is spread over all of them.
+    /// Returns the `i`th node of a walk spread over all nodes.
     fn spread(&self, i: usize) -> usize {
         (i * 7_919 + 13) % self.nodes
     }
@@ -127,7 +125,7 @@ impl Bed {
         pod
     }
 
-    /// What `change` and its publish cost.
+    /// Measures `change` and its publish.
     fn cost(&mut self, change: impl FnOnce(&mut Writer) -> Result<Generation, EventError>) -> Cost {
         self.writer.publish();
         cost::take();
@@ -143,7 +141,7 @@ fn make_node(n: usize) -> portolan::model::Node {
     node(format!("n{n}")).hostname().zone(format!("z{}", n % 3)).cpu(64_000).build()
 }
 
-/// A movement that wants ten pods of the one owner there is on each of some nodes.
+/// Creates a movement that suggests each node for ten pods of the one owner.
 fn movement(name: String, nodes: impl IntoIterator<Item = usize>) -> Movement {
     let owner = OwnerKey {
         kind: "PodGroup".into(),
@@ -157,14 +155,14 @@ fn movement(name: String, nodes: impl IntoIterator<Item = usize>) -> Movement {
     Movement { name: name.into(), owners, ..Movement::default() }
 }
 
-/// A pod of that owner that follows a movement.
+/// Creates a pod of that owner that follows a movement.
 fn following(name: String, node: usize, movement: String) -> Pod {
     let godel = GodelPod { movement: Some(movement.into()), ..GodelPod::default() };
     let builder = pod(name).group("moved").on(format!("n{node}"));
     builder.spec(|spec| spec.godel = Some(Box::new(godel))).build()
 }
 
-/// A pod that goes in place of two others.
+/// Creates a pod that preempts two others.
 fn preempting(name: String, node: usize) -> Pod {
     let victim = |i| Victim {
         namespace: "default".into(),
@@ -178,14 +176,14 @@ fn preempting(name: String, node: usize) -> Pod {
     builder.spec(|spec| spec.godel = Some(Box::new(godel))).build()
 }
 
-/// A pod whose place is held when it goes.
+/// Creates a pod that leaves a reservation when it is deleted.
 fn reserving(i: usize, node: usize) -> Pod {
     let godel = GodelPod { reserves: true, ..GodelPod::default() };
     let builder = pod(format!("kept-{i}")).label("name", "web").on(format!("n{node}"));
     builder.spec(|spec| spec.godel = Some(Box::new(godel))).build()
 }
 
-/// The pod that takes that place.
+/// Creates the pod that consumes that reservation.
 fn succeeding(i: usize, node: usize) -> Pod {
     let matched_placeholder = Some(format!("default/kept-{i}-placeholder").into());
     let godel = GodelPod { matched_placeholder, ..GodelPod::default() };
@@ -197,8 +195,8 @@ fn amounts(cpu: i64) -> ResourceList {
     ResourceList::new([("cpu", Quantity::milli(cpu)), ("pods", Quantity::whole(100))])
 }
 
-/// Both.
-fn saying(name: String, node: usize, movement: String) -> Pod {
+/// Creates a pod that follows a movement and preempts two others.
+fn following_and_preempting(name: String, node: usize, movement: String) -> Pod {
     let marks = preempting(name.clone(), node).template.godel.clone();
     let mut pod = following(name, node, movement);
     let mut spec = (**pod.template).clone();
@@ -208,8 +206,8 @@ fn saying(name: String, node: usize, movement: String) -> Pod {
     pod
 }
 
-/// A budget that requires a label of its own, one that thousands require, or none in
-/// particular; it is about none of the owners.
+/// Creates a budget that requires a label of its own, a label that thousands require, or no label in particular. It
+/// matches none of the workloads.
 fn budget(i: usize, shape: usize) -> PodDisruptionBudget {
     let own = format!("app-{i}");
     let selector = match shape % 8 {
@@ -246,8 +244,7 @@ fn with_affinity(name: String, node: usize) -> Pod {
     pod(name).pod_anti_affinity(anti).on(format!("n{node}")).build()
 }
 
-/// A kind of change, with what it may cost at any size, and what a level of
-/// eight more may add.
+/// A kind of change, with the limits of its cost at any size and of the growth per additional level.
 struct Law {
     name: &'static str,
     limit: Cost,
@@ -261,8 +258,8 @@ const fn law(name: &'static str, limit: [u64; 3], level: [u64; 3]) -> Law {
     Law { name, limit, level: Cost { copied, counts, allocated } }
 }
 
-/// Bytes copied, counts bumped, bytes allocated: the limit, and what each
-/// level may add.
+/// The limits of the bytes copied, the counts incremented and the bytes allocated, each as an absolute limit and as a
+/// limit per level.
 const LAWS: &[Law] = &[
     law("pod assumed", [16_384, 256, 24_576], [1_024, 32, 1_536]),
     law("pod removed", [16_384, 256, 24_576], [1_024, 32, 1_536]),
@@ -271,20 +268,20 @@ const LAWS: &[Law] = &[
     law("affinity flip on", [32_768, 512, 49_152], [2_048, 64, 3_072]),
     law("affinity flip off", [32_768, 512, 49_152], [2_048, 64, 3_072]),
     law("claim used", [32_768, 512, 49_152], [3_072, 96, 4_096]),
-    law("claim given up", [32_768, 512, 49_152], [3_072, 96, 4_096]),
+    law("claim released", [32_768, 512, 49_152], [3_072, 96, 4_096]),
     law("first pod of a group placed", [32_768, 512, 49_152], [3_072, 96, 4_096]),
-    law("last pod of a group gone", [32_768, 512, 49_152], [3_072, 96, 4_096]),
+    law("last pod of a group removed", [32_768, 512, 49_152], [3_072, 96, 4_096]),
     law("movement put", [16_384, 768, 24_576], [3_072, 96, 4_096]),
     law("movement changed", [16_384, 768, 24_576], [3_072, 96, 4_096]),
     law("movement deleted", [16_384, 768, 24_576], [3_072, 96, 4_096]),
     law("pod follows a movement", [16_384, 768, 24_576], [3_072, 96, 4_096]),
-    law("pod that followed gone", [16_384, 768, 24_576], [3_072, 96, 4_096]),
-    law("pod placed that marks victims", [16_384, 768, 24_576], [3_072, 96, 4_096]),
-    law("pod gone that marked victims", [16_384, 768, 24_576], [3_072, 96, 4_096]),
-    law("place held", [49_152, 1_024, 65_536], [3_072, 96, 4_096]),
-    law("place confirmed", [16_384, 768, 24_576], [3_072, 96, 4_096]),
-    law("place taken", [49_152, 1_024, 65_536], [3_072, 96, 4_096]),
-    law("place given up", [49_152, 1_024, 65_536], [3_072, 96, 4_096]),
+    law("pod that followed a movement removed", [16_384, 768, 24_576], [3_072, 96, 4_096]),
+    law("preemptor placed", [16_384, 768, 24_576], [3_072, 96, 4_096]),
+    law("preemptor removed", [16_384, 768, 24_576], [3_072, 96, 4_096]),
+    law("reservation created", [49_152, 1_024, 65_536], [3_072, 96, 4_096]),
+    law("reservation confirmed", [16_384, 768, 24_576], [3_072, 96, 4_096]),
+    law("reservation consumed", [49_152, 1_024, 65_536], [3_072, 96, 4_096]),
+    law("reservation released", [49_152, 1_024, 65_536], [3_072, 96, 4_096]),
     law("NMNode of a node", [49_152, 768, 65_536], [3_072, 96, 4_096]),
     law("CustomNodeResource of a node", [16_384, 512, 24_576], [1_024, 64, 1_536]),
     law("pod group added", [8_192, 256, 12_288], [1_024, 32, 1_536]),
@@ -296,11 +293,11 @@ const LAWS: &[Law] = &[
     law("node added", [49_152, 768, 65_536], [3_072, 96, 4_096]),
     law("node updated", [49_152, 768, 65_536], [3_072, 96, 4_096]),
     law("node moved to another zone", [65_536, 1_024, 98_304], [4_096, 128, 6_144]),
-    law("node made a ghost", [65_536, 1_024, 98_304], [4_096, 128, 6_144]),
+    law("node removed, pods left", [65_536, 1_024, 98_304], [4_096, 128, 6_144]),
     law("node removed", [131_072, 2_048, 196_608], [32_768, 1_024, 49_152]),
 ];
 
-/// The dearest ordinary one of several samples of each kind of change, in the order of
+/// Measures several samples of each kind of change, and returns the highest ordinary cost of each, in the order of
 /// [`LAWS`].
 fn measure(nodes: usize) -> Vec<Cost> {
     let mut bed = Bed::new(nodes);
@@ -321,10 +318,10 @@ fn measure(nodes: usize) -> Vec<Cost> {
             ("pod assumed", "pod removed", plain),
             ("pod assumed, labels of its own", "pod removed, labels of its own", own),
             ("affinity flip on", "affinity flip off", affine),
-            ("claim used", "claim given up", claiming),
-            ("first pod of a group placed", "last pod of a group gone", grouped),
-            ("pod follows a movement", "pod that followed gone", following),
-            ("pod placed that marks victims", "pod gone that marked victims", preempting),
+            ("claim used", "claim released", claiming),
+            ("first pod of a group placed", "last pod of a group removed", grouped),
+            ("pod follows a movement", "pod that followed a movement removed", following),
+            ("preemptor placed", "preemptor removed", preempting),
         ] {
             let coming = Arc::new(pod.clone());
             note(on, bed.cost(|writer| writer.assume_pod(coming)));
@@ -336,7 +333,7 @@ fn measure(nodes: usize) -> Vec<Cost> {
         note("movement changed", bed.cost(|writer| writer.put_object(put)));
         let (kind, name) = (ObjectKind::Movement, format!("new-{i}"));
         note("movement deleted", bed.cost(|writer| writer.delete_object(kind, "", &name)));
-        // Of each shape, and from each to each other.
+        // Budgets of every shape, and changes from every shape to every other.
         let (known, new) = (bed.spread(i) % OBJECTS, OBJECTS + i);
         note("budget added", bed.cost(|writer| writer.put_object(budget(new, i))));
         let changed = budget(known, known + 1 + i % 7);
@@ -348,15 +345,15 @@ fn measure(nodes: usize) -> Vec<Cost> {
         note("owner with other labels", bed.cost(|writer| writer.put_object(owner(known, "db"))));
         let kept = nodes + i;
         bed.writer.add_pod(reserving(kept, n)).unwrap();
-        note("place held", bed.cost(|writer| writer.remove_pod(&reserving(kept, n))));
+        note("reservation created", bed.cost(|writer| writer.remove_pod(&reserving(kept, n))));
         let place = Reservation::of(&reserving(kept, n));
-        note("place confirmed", bed.cost(|writer| writer.put_object(place)));
+        note("reservation confirmed", bed.cost(|writer| writer.put_object(place)));
         let successor = succeeding(kept, n);
-        note("place taken", bed.cost(|writer| writer.assume_pod(successor.clone())));
+        note("reservation consumed", bed.cost(|writer| writer.assume_pod(successor.clone())));
         bed.writer.forget_pod(&successor).unwrap();
         let (kind, name) = (ObjectKind::Reservation, format!("kept-{kept}"));
         let cost = bed.cost(|writer| writer.delete_object(kind, "default", &name));
-        note("place given up", cost);
+        note("reservation released", cost);
         let nm_node = NmNode::new(format!("n{n}")).with_resources(amounts(8_000), amounts(6_000));
         note("NMNode of a node", bed.cost(|writer| writer.put_object(nm_node)));
         bed.writer.delete_object(ObjectKind::NmNode, "", &format!("n{n}")).unwrap();
@@ -374,12 +371,12 @@ fn measure(nodes: usize) -> Vec<Cost> {
         let cost = bed.cost(|writer| writer.update_node(moved));
         note("node moved to another zone", cost);
         let name: Arc<str> = format!("n{n}").into();
-        note("node made a ghost", bed.cost(|writer| writer.remove_node(name)));
+        note("node removed, pods left", bed.cost(|writer| writer.remove_node(name)));
     }
-    // Neighbours in one zone, so that chunks become sparse and are joined.
+    // Neighbours in one zone are removed, so that chunks become sparse and are merged.
     for i in 0..256 {
         let n = nodes / 2 / 3 * 3 + i * 3;
-        // Its place, if one is held there.
+        // Delete the reservation on the node, if there is one.
         let (kind, place) = (ObjectKind::Reservation, format!("kept-{n}"));
         drop(bed.writer.delete_object(kind, "default", &place));
         let Some(info) = bed.writer.cluster().node(&format!("n{n}")) else { continue };
@@ -395,18 +392,18 @@ fn measure(nodes: usize) -> Vec<Cost> {
 }
 
 #[test]
-fn what_a_publish_copies_follows_the_change_and_not_the_cluster() {
+fn the_cost_of_a_publish_depends_on_the_change_alone() {
     let costs: Vec<Vec<Cost>> = SIZES.iter().map(|nodes| measure(*nodes)).collect();
     let mut report = String::new();
     let mut broken: Vec<String> = Vec::new();
     for (i, Law { name, limit, level }) in LAWS.iter().enumerate() {
         for (nodes, costs_here) in SIZES.iter().zip(&costs) {
-            // A larger cluster may begin one more level in each tree.
+            // A larger cluster may have one more level in each tree.
             let levels = (*nodes as f64 / SIZES[0] as f64).log(8.0).ceil() as u64;
             let (here, least) = (costs_here[i], costs[0][i]);
             for (what, cost, least, limit, level) in [
                 ("bytes copied", here.copied, least.copied, limit.copied, level.copied),
-                ("counts bumped", here.counts, least.counts, limit.counts, level.counts),
+                ("counts incremented", here.counts, least.counts, limit.counts, level.counts),
                 (
                     "bytes allocated",
                     here.allocated,
@@ -417,12 +414,12 @@ fn what_a_publish_copies_follows_the_change_and_not_the_cluster() {
             ] {
                 writeln!(report, "{name}, {nodes} nodes: {cost} {what}").unwrap();
                 if cost > limit {
-                    broken.push(format!("{name}, {nodes} nodes: {cost} {what}, at most {limit}"));
+                    broken.push(format!("{name}, {nodes} nodes: {cost} {what}, limit {limit}"));
                 }
                 let grown = least + levels * level;
                 if cost > grown {
-                    let growth = format!("{least} and {levels} levels of {level}");
-                    broken.push(format!("{name}, {nodes} nodes: {cost} {what}, at most {growth}"));
+                    let growth = format!("{least} plus {levels} levels of {level}");
+                    broken.push(format!("{name}, {nodes} nodes: {cost} {what}, limit {growth}"));
                 }
             }
         }
@@ -432,17 +429,17 @@ fn what_a_publish_copies_follows_the_change_and_not_the_cluster() {
 }
 
 #[test]
-fn stores_that_are_off_cost_nothing() {
+fn disabled_stores_cost_nothing() {
     let costs = [None, Some(GodelConfig::new("godel"))].map(|godel| {
         let (mut writer, _) = Engine::inline(Config { godel, ..Config::default() });
         for n in 0..64 {
             writer.add_node(make_node(n)).unwrap();
-            writer.add_pod(saying(format!("p{n}"), n, "m".into())).unwrap();
+            writer.add_pod(following_and_preempting(format!("p{n}"), n, "m".into())).unwrap();
         }
         writer.publish();
         cost::take();
         let before = ALLOCATOR.counts().allocated;
-        let pod = Arc::new(saying("new".into(), 7, "m".into()));
+        let pod = Arc::new(following_and_preempting("new".into(), 7, "m".into()));
         writer.assume_pod(pod.clone()).unwrap();
         writer.publish();
         writer.forget_pod(&pod).unwrap();
@@ -453,19 +450,19 @@ fn stores_that_are_off_cost_nothing() {
     assert_eq!(costs[0], costs[1]);
 }
 
-/// What the dearest single step of a long run allocates.
-fn dearest_step(steps: usize, mut step: impl FnMut(usize)) -> (u64, usize) {
-    let mut dearest = (0, 0);
+/// Returns the most bytes that a single step of a long run allocates, and the index of that step.
+fn costliest_step(steps: usize, mut step: impl FnMut(usize)) -> (u64, usize) {
+    let mut costliest = (0, 0);
     for i in 0..steps {
         let before = ALLOCATOR.counts().allocated;
         step(i);
-        dearest = dearest.max((ALLOCATOR.counts().allocated - before, i));
+        costliest = costliest.max((ALLOCATOR.counts().allocated - before, i));
     }
-    dearest
+    costliest
 }
 
 #[test]
-fn no_step_of_filling_and_emptying_a_cluster_is_dear() {
+fn steps_of_filling_and_emptying_a_cluster_are_bounded() {
     const LIMIT: u64 = 256 << 10;
     let nodes = if cfg!(debug_assertions) { 50_000 } else { 300_000 };
     let config = Config::default();
@@ -480,36 +477,36 @@ fn no_step_of_filling_and_emptying_a_cluster_is_dear() {
     };
     let steps = [
         (
-            "a node comes",
-            dearest_step(nodes, |n| {
+            "add a node",
+            costliest_step(nodes, |n| {
                 writer.add_node(make_node(n)).unwrap();
                 writer.publish();
             }),
         ),
         (
-            "a pod comes",
-            dearest_step(nodes, |n| {
+            "add a pod",
+            costliest_step(nodes, |n| {
                 writer.add_pod(own(n)).unwrap();
                 writer.publish();
             }),
         ),
         (
-            "a pod goes",
-            dearest_step(nodes, |n| {
+            "remove a pod",
+            costliest_step(nodes, |n| {
                 writer.remove_pod(&own(n)).unwrap();
                 writer.publish();
             }),
         ),
         (
-            "a node goes",
-            dearest_step(nodes, |n| {
+            "remove a node",
+            costliest_step(nodes, |n| {
                 writer.remove_node(name(n)).unwrap();
                 writer.publish();
             }),
         ),
     ];
-    println!("bytes allocated by the dearest step, and which it was: {steps:?}");
+    println!("bytes allocated by the costliest step, and its index: {steps:?}");
     for (step, (bytes, _)) in steps {
-        assert!(bytes <= LIMIT, "{step}: {bytes} bytes in one step, at most {LIMIT}: {steps:?}");
+        assert!(bytes <= LIMIT, "{step}: {bytes} bytes in one step, limit {LIMIT}: {steps:?}");
     }
 }

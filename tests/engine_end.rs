@@ -1,7 +1,7 @@
-//! An engine that is gone leaves nothing, whoever was the last to have a part of it.
+//! A dropped engine leaves no memory behind, whichever of its parts is dropped last.
 //!
-//! The allocator counts the live bytes of all threads, since a thread of its own frees the rest of what is large: so this
-//! file has one test alone.
+//! The allocator counts the live bytes of all threads, because a separate thread frees the remainder of large
+//! structures. The file therefore has a single test.
 
 mod own_pods;
 
@@ -15,7 +15,7 @@ use own_pods::{engine, own};
 #[global_allocator]
 static ALLOCATOR: Counting<System, OfProcess> = Counting::of_process();
 
-/// An engine, its snapshots and its forks, dropped in an order that `round` decides.
+/// Creates an engine, its snapshots and its forks, and drops them in an order that depends on `round`.
 fn live_and_end(round: usize) {
     let mut writer = engine();
     let reader = writer.reader();
@@ -42,8 +42,8 @@ fn live_and_end(round: usize) {
 }
 
 #[test]
-fn an_engine_with_forks_and_snapshots_outside_frees_everything_in_the_end() {
-    // The first use of a thread's reader state stays with the thread, and so does what threads need at all.
+fn a_dropped_engine_with_forks_and_snapshots_frees_everything() {
+    // The reader state of a thread is allocated at its first use and stays with the thread, like all thread-local data.
     drop((engine().reader().snapshot(), engine()));
     live_and_end(0);
     let settled = |at_most: i64| {
@@ -55,7 +55,7 @@ fn an_engine_with_forks_and_snapshots_outside_frees_everything_in_the_end() {
         }
         live
     };
-    // Until the thread that frees has nothing more to do.
+    // Wait until the freeing thread is idle.
     let before = settled(256 << 10);
     for round in 0..6 {
         live_and_end(round);

@@ -1,8 +1,8 @@
-//! Versions are freed in bounded pieces, without a clock: what a publish frees follows its change, also after a version
-//! is dropped that was held while the whole cluster changed.
+//! Versions are freed in bounded pieces, measured without a clock: the amount that a publish frees depends on its
+//! change, even after dropping a version that was held while the whole cluster changed.
 //!
-//! Two measures, one of which checks the other: the references that tree nodes dropped, as the trees count them, and the
-//! pieces of memory that were given back, as the allocator counts them, so that nothing is freed that no tree counts.
+//! Two measures check each other: the references that tree nodes dropped, as counted by the trees, and the memory
+//! blocks that were freed, as counted by the allocator, so that nothing is freed that no tree counts.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -16,28 +16,29 @@ use portolan_testkit::alloc::Counting;
 #[global_allocator]
 static ALLOCATOR: Counting = Counting::new();
 
-/// A debug build takes too long for the largest; `ci/cost.sh` runs them all.
+/// The sizes to measure. A debug build takes too long for the largest, so `ci/cost.sh` runs them all.
 const SIZES: &[usize] =
     if cfg!(debug_assertions) { &[5_000, 100_000] } else { &[5_000, 100_000, 1_000_000] };
 
-/// References that a publish may drop: those that its change replaces at the smallest of these sizes, and the steps that
-/// a publish has beside.
+/// The number of references that a publish may drop: those that its change replaces in the smallest cluster, and a
+/// constant number of steps.
 const DROPPED: u64 = 64 + 192;
 
-/// More of them for each level that the trees of a larger cluster have more: a change replaces paths of that length.
+/// The additional references for each level that the trees of a larger cluster have, because a change replaces paths of
+/// that length.
 const A_LEVEL: u64 = 40;
 
-/// The most references that a publish may drop in a cluster of this size.
+/// Returns the most references that a publish may drop in a cluster of this size.
 fn dropped_at_most(nodes: usize) -> u64 {
     let levels = (nodes as f64 / SIZES[0] as f64).log(8.0).ceil();
     DROPPED + A_LEVEL * levels as u64
 }
-/// References that an owner may drop on its own thread, and one for each tree that a version has.
+/// The number of references that an owner may drop on its own thread, plus one for each tree of a version.
 const OWN: u64 = 512 + 64;
-/// Pieces of memory that may be freed with a reference: a node's object with all that it has.
+/// The number of memory blocks that may be freed with a reference: the object of a node and all of its fields.
 const PIECES: u64 = 12;
 
-/// What was freed on this thread since the last call: references dropped, pieces of memory.
+/// Returns the references dropped and the blocks freed on this thread since the last call.
 fn freed() -> (u64, u64) {
     (cost::take().dropped, ALLOCATOR.take().frees)
 }
@@ -55,7 +56,7 @@ fn a_pod(n: usize, version: usize) -> Pod {
     }
 }
 
-/// Nodes with a pod each, published.
+/// Creates a published cluster of nodes with one pod each.
 fn engine(nodes: usize) -> Writer {
     let (mut writer, _) = Engine::inline(Config::default());
     for n in 0..nodes {
@@ -70,7 +71,7 @@ fn engine(nodes: usize) -> Writer {
     writer
 }
 
-/// An engine of which nothing is as it was in the version that is held.
+/// Creates an engine in which nothing is left of the contents of the held version.
 fn replaced(nodes: usize) -> (Writer, Arc<Snapshot>) {
     let mut writer = engine(nodes);
     let held = writer.snapshot();
@@ -89,7 +90,7 @@ fn replaced(nodes: usize) -> (Writer, Arc<Snapshot>) {
 }
 
 #[test]
-fn no_publish_frees_more_than_its_change_and_a_constant() {
+fn a_publish_frees_its_change_and_a_constant() {
     for nodes in SIZES.iter().copied() {
         let (mut writer, held) = replaced(nodes);
         drop(held);
@@ -108,23 +109,23 @@ fn no_publish_frees_more_than_its_change_and_a_constant() {
                 all = (all.0 + step.0, all.1 + step.1);
             }
             publishes += 2;
-            assert!(publishes < nodes as u64, "no end: {:?}", writer.figures());
+            assert!(publishes < nodes as u64, "the loop does not end: {:?}", writer.figures());
         }
         println!("{nodes} nodes: {publishes} publishes freed {all:?}, {most:?} at most");
         let limit = dropped_at_most(nodes);
         assert!(
             most.0 <= limit && most.1 <= PIECES * limit,
-            "{nodes} nodes: {most:?} in one publish, at most {limit}"
+            "{nodes} nodes: {most:?} in one publish, limit {limit}"
         );
-        assert!(all.0 > nodes as u64, "the held version had nothing: {all:?}");
+        assert!(all.0 > nodes as u64, "the held version freed too little: {all:?}");
         freed();
         assert_eq!(writer.reclaim(), 0);
-        assert_eq!(freed().0, 0, "nothing was left");
+        assert_eq!(freed().0, 0, "everything was freed before");
     }
 }
 
 #[test]
-fn reclaiming_some_is_bounded_and_comes_to_an_end() {
+fn partial_reclaims_are_bounded_and_end() {
     const STEPS: usize = 1_000;
     for nodes in SIZES.iter().copied() {
         let (mut writer, held) = replaced(nodes);
@@ -139,7 +140,7 @@ fn reclaiming_some_is_bounded_and_comes_to_an_end() {
             if !more {
                 break;
             }
-            assert!(rounds < nodes, "no end: {:?}", writer.figures());
+            assert!(rounds < nodes, "the loop does not end: {:?}", writer.figures());
         }
         println!("{nodes} nodes: {rounds} rounds, {most:?} at most");
         assert!(most.0 <= STEPS as u64, "{nodes} nodes: {most:?}");
@@ -147,11 +148,11 @@ fn reclaiming_some_is_bounded_and_comes_to_an_end() {
         assert_eq!((writer.figures().retired, writer.figures().backlog), (0, 0));
         freed();
         assert_eq!(writer.reclaim(), 0);
-        assert_eq!(freed().0, 0, "nothing was left");
+        assert_eq!(freed().0, 0, "everything was freed before");
     }
 }
 
-/// Publishes until nothing is left of versions that nobody holds, and says how often.
+/// Publishes until all versions that are not held are freed, and returns the number of publishes.
 fn publish_until_all_is_freed(writer: &mut Writer) -> usize {
     let pod = a_pod(0, usize::MAX);
     for publishes in (0..).step_by(2) {
@@ -162,13 +163,13 @@ fn publish_until_all_is_freed(writer: &mut Writer) -> usize {
         writer.publish();
         writer.forget_pod(&pod).unwrap();
         writer.publish();
-        assert!(publishes < 100_000, "no end: {:?}", writer.figures());
+        assert!(publishes < 100_000, "the loop does not end: {:?}", writer.figures());
     }
-    unreachable!("it ends or fails")
+    unreachable!("the loop returns or panics")
 }
 
 #[test]
-fn a_backlog_gets_no_longer_while_each_publish_replaces_everything() {
+fn a_backlog_does_not_grow_while_each_publish_replaces_everything() {
     let nodes = 2_000;
     let (mut writer, held) = replaced(nodes);
     drop(held);
@@ -189,7 +190,7 @@ fn a_backlog_gets_no_longer_while_each_publish_replaces_everything() {
 }
 
 #[test]
-fn sweeps_alone_give_back_what_a_held_version_had() {
+fn sweeps_alone_free_a_held_version() {
     let (mut writer, held) = replaced(2_000);
     drop(held);
     let mut sweeps = 0;
@@ -199,13 +200,13 @@ fn sweeps_alone_give_back_what_a_held_version_had() {
         let (dropped, pieces) = freed();
         assert!(dropped <= OWN && pieces <= PIECES * OWN, "{dropped} references, {pieces} pieces");
         sweeps += 1;
-        assert!(sweeps < 1_000, "no end: {:?}", writer.figures());
+        assert!(sweeps < 1_000, "the loop does not end: {:?}", writer.figures());
     }
     assert!(sweeps > 1);
 }
 
 #[test]
-fn a_spawned_engine_that_is_idle_gives_back_what_a_held_version_had() {
+fn an_idle_spawned_engine_frees_a_held_version() {
     let sweep_period = Some(Duration::from_millis(1));
     let engine = Engine::spawned(Config { sweep_period, ..Config::default() }).unwrap();
     let fill = |version: usize| {
@@ -224,13 +225,13 @@ fn a_spawned_engine_that_is_idle_gives_back_what_a_held_version_had() {
         if figures.retired + figures.backlog == 0 {
             break;
         }
-        assert!(start.elapsed().as_secs() < 120, "no end: {figures:?}");
+        assert!(start.elapsed().as_secs() < 120, "freeing does not end: {figures:?}");
         std::thread::yield_now();
     }
 }
 
-/// Waits until nobody has any of them; fails where that does not come to be.
-fn await_gone<T>(weak: &[Weak<T>]) {
+/// Waits until all objects are freed, and panics if they are not.
+fn await_freed<T>(weak: &[Weak<T>]) {
     let start = std::time::Instant::now();
     while weak.iter().any(|weak| weak.strong_count() > 0) {
         assert!(start.elapsed().as_secs() < 120, "something is never freed");
@@ -243,7 +244,7 @@ fn objects(cluster: &Cluster) -> Vec<Weak<Node>> {
 }
 
 #[test]
-fn the_last_holder_of_a_large_version_frees_a_little_of_it_itself() {
+fn the_last_holder_of_a_large_version_frees_little_itself() {
     let mut writer = engine(20_000);
     let held = writer.snapshot();
     let nodes = objects(&held);
@@ -258,11 +259,11 @@ fn the_last_holder_of_a_large_version_frees_a_little_of_it_itself() {
     drop(held);
     let (dropped, pieces) = freed();
     assert!(dropped <= OWN && pieces <= PIECES * OWN, "{dropped} references, {pieces} pieces");
-    await_gone(&nodes);
+    await_freed(&nodes);
 }
 
 #[test]
-fn a_large_fork_is_freed_the_same_way_and_so_is_an_engine() {
+fn large_forks_and_engines_are_freed_the_same_way() {
     let writer = engine(20_000);
     let nodes = objects(writer.cluster());
     let mut fork = writer.cluster().fork();
@@ -274,7 +275,7 @@ fn a_large_fork_is_freed_the_same_way_and_so_is_an_engine() {
     drop(fork);
     let (dropped, pieces) = freed();
     assert!(dropped <= OWN && pieces <= PIECES * OWN, "{dropped} references, {pieces} pieces");
-    await_gone(&of_fork);
+    await_freed(&of_fork);
     assert!(nodes.iter().all(|node| node.strong_count() > 0));
     freed();
     drop(writer);
@@ -283,5 +284,5 @@ fn a_large_fork_is_freed_the_same_way_and_so_is_an_engine() {
         dropped <= 2 * OWN && pieces <= PIECES * 2 * OWN,
         "{dropped} references, {pieces} pieces"
     );
-    await_gone(&nodes);
+    await_freed(&nodes);
 }

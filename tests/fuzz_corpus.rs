@@ -1,4 +1,4 @@
-//! Replays the committed fuzz corpus on stable.
+//! Replays the committed fuzz corpus on the stable toolchain.
 
 use std::path::{Path, PathBuf};
 
@@ -29,7 +29,7 @@ fn replay(target: &str, run: fn(&[u8]), closely: fn(&[u8])) {
         let bytes = std::fs::read(file).unwrap();
         let failed = std::panic::catch_unwind(|| run(&bytes)).is_err();
         if failed {
-            // Once more, for the message of the first event that goes wrong.
+            // Run it again for the message of the first failing event.
             drop(std::panic::catch_unwind(|| closely(&bytes)));
         }
         failed

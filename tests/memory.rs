@@ -1,9 +1,7 @@
-//! Memory comes back: what is taken away leaves nothing behind, also where an
-//! old snapshot was held meanwhile.
+//! Memory is freed: removed objects leave nothing behind, even if an old snapshot was held in the meantime.
 //!
-//! The allocator counts the live bytes of each thread; an inline engine
-//! allocates and frees on the thread of its test alone, until it ends: of
-//! that there is `engine_end.rs`.
+//! The allocator counts the live bytes of each thread. An inline engine allocates and frees only on the thread of its
+//! test, until it is dropped; `engine_end.rs` covers the drop.
 
 mod own_pods;
 
@@ -19,12 +17,12 @@ use own_pods::{NODES, engine, own};
 #[global_allocator]
 static ALLOCATOR: Counting = Counting::new();
 
-/// A debug build takes too long for a million; `ci/cost.sh` runs it.
+/// The number of pods. A debug build takes too long for a million, so `ci/cost.sh` runs it.
 const PODS: usize = if cfg!(debug_assertions) { 100_000 } else { 1_000_000 };
-/// Rounding of tables that are kept at their largest.
+/// The rounding of tables that keep their largest size.
 const SLACK: i64 = 512 << 10;
 
-/// Adds pods `from..to`, each removed when `window` younger ones are there.
+/// Adds pods `from..to`, and removes each once `window` younger pods exist.
 fn churn(writer: &mut Writer, from: usize, to: usize, window: usize) {
     let mut there: VecDeque<Pod> = VecDeque::new();
     let remove = |writer: &mut Writer, pod: &Pod| {
@@ -55,7 +53,7 @@ fn grown(what: &str, before: i64) -> i64 {
 }
 
 #[test]
-fn pods_with_labels_of_their_own_that_come_and_go_leave_nothing() {
+fn short_lived_pods_with_distinct_labels_leave_nothing() {
     let mut writer = engine();
     churn(&mut writer, 0, 5_000, 1_000);
     let before = ALLOCATOR.counts().live;
@@ -65,11 +63,11 @@ fn pods_with_labels_of_their_own_that_come_and_go_leave_nothing() {
 }
 
 #[test]
-fn pods_that_were_there_all_at_once_leave_nothing() {
+fn pods_removed_after_a_peak_leave_nothing() {
     let mut writer = engine();
     churn(&mut writer, 0, 5_000, 1_000);
     let before = ALLOCATOR.counts().live;
-    // A node's pods are looked through one by one: more nodes.
+    // The pods of a node are searched one by one, so there are more nodes.
     for n in NODES..PODS / 32 {
         writer.add_node(node(format!("n{n}")).build()).unwrap();
     }
@@ -93,8 +91,7 @@ fn pods_that_were_there_all_at_once_leave_nothing() {
     }
     writer.publish();
     writer.reclaim();
-    // What a change costs after the tide, among it the first look at numbers
-    // that are free.
+    // The ordinary cost of changes after the peak, including the first search of free slots.
     churn(&mut writer, PODS, PODS + 5_000, 1_000);
     // The last 4,096 removed nodes are remembered by name.
     let remembered = 4_096 * 256;
@@ -103,7 +100,7 @@ fn pods_that_were_there_all_at_once_leave_nothing() {
 }
 
 #[test]
-fn a_snapshot_that_was_held_meanwhile_and_dropped_leaves_nothing() {
+fn a_snapshot_that_was_held_meanwhile_leaves_nothing() {
     let mut writer = engine();
     churn(&mut writer, 0, 5_000, 1_000);
     let before = ALLOCATOR.counts().live;
@@ -122,14 +119,14 @@ fn a_snapshot_that_was_held_meanwhile_and_dropped_leaves_nothing() {
 }
 
 #[test]
-fn publishes_alone_give_back_what_a_held_snapshot_had() {
+fn publishes_alone_free_a_held_snapshot() {
     let mut writer = engine();
     churn(&mut writer, 0, 5_000, 1_000);
     let before = ALLOCATOR.counts().live;
     let held = writer.snapshot();
     churn(&mut writer, 5_000, 5_000 + PODS / 4, 1_000);
     drop(held);
-    // Nothing is reclaimed: each publish does its part.
+    // Nothing is reclaimed explicitly: each publish frees its share.
     let mut publishes = 0;
     while writer.figures().backlog > 0 || writer.figures().retired > 0 || publishes < PODS / 16 {
         let pod = own(publishes);
@@ -145,7 +142,7 @@ fn publishes_alone_give_back_what_a_held_snapshot_had() {
 }
 
 #[test]
-fn a_snapshot_that_was_held_among_pods_that_come_and_go_leaves_nothing() {
+fn a_snapshot_held_among_short_lived_pods_leaves_nothing() {
     let mut writer = engine();
     churn(&mut writer, 0, 20_000, 1_000);
     let (mut there, mut before) = (VecDeque::new(), 0);
@@ -171,7 +168,7 @@ fn a_snapshot_that_was_held_among_pods_that_come_and_go_leaves_nothing() {
 }
 
 #[test]
-fn nodes_with_everything_of_their_own_that_come_and_go_leave_nothing() {
+fn short_lived_nodes_with_distinct_fields_leave_nothing() {
     fn own(i: usize) -> Node {
         node(format!("node-{i}"))
             .hostname()
@@ -199,7 +196,7 @@ fn nodes_with_everything_of_their_own_that_come_and_go_leave_nothing() {
         writer.reclaim();
     }
     let mut writer = engine();
-    // Past the 4,096 removals that are remembered.
+    // Continue past the 4,096 removals that are remembered.
     churn(&mut writer, 100_000, 110_000);
     let before = ALLOCATOR.counts().live;
     churn(&mut writer, 110_000, 110_000 + PODS / 4);
@@ -208,7 +205,7 @@ fn nodes_with_everything_of_their_own_that_come_and_go_leave_nothing() {
 }
 
 #[test]
-fn assumed_pods_that_expire_leave_nothing() {
+fn expired_pods_leave_nothing() {
     let config =
         Config { assumed_ttl: Some(std::time::Duration::from_secs(1)), ..Config::default() };
     let (mut writer, _) = Engine::inline(config);

@@ -1,4 +1,4 @@
-//! Taking a version allocates nothing and frees nothing, whatever the writer does meanwhile.
+//! Taking a version neither allocates nor frees, whatever the writer does in the meantime.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use portolan_testkit::alloc::Counting;
 #[global_allocator]
 static ALLOCATOR: Counting = Counting::new();
 
-/// How often `work` allocates and frees.
+/// Returns the number of allocations and deallocations of `work`.
 fn touched(work: impl FnOnce()) -> u64 {
     ALLOCATOR.take();
     work();
@@ -32,14 +32,14 @@ fn the_allocator_counts() {
 }
 
 #[test]
-fn taking_a_version_touches_no_allocator() {
+fn taking_a_version_does_not_allocate() {
     let mut publisher: Publisher<Version> = Publisher::new(Arc::new(Version(0)));
     let mut reader: Subscription<Version> = publisher.subscribe();
     let mut sum = 0;
     let mut allocations = 0;
     for number in 1..=1_000 {
         allocations += touched(|| {
-            // The first of a thread, too: nothing was pinned before the first round.
+            // This includes the first version that a thread takes: nothing was pinned before the first round.
             (0..3).for_each(|_| sum += reader.pin().0);
             sum += reader.snapshot().0 + reader.refresh().0;
         });
@@ -61,7 +61,7 @@ fn taking_a_version_touches_no_allocator() {
 }
 
 #[test]
-fn a_reader_of_the_engine_touches_no_allocator() {
+fn a_reader_of_the_engine_does_not_allocate() {
     let (mut writer, mut reader) = Engine::inline(Config::default());
     writer.add_node(node("n0").build()).expect("a node");
     writer.publish();

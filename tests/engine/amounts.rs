@@ -1,5 +1,5 @@
-//! Amounts of resources at the engine's borders: every name counts, nothing
-//! negative comes in by any way, and no sum leaves 64 bits.
+//! Amounts of resources that enter the engine: resources of every name count, negative amounts are refused on every
+//! path, and no sum overflows 64 bits.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,7 +29,7 @@ fn schedule(cluster: &Cluster, pod: &Pod) -> Result<String, String> {
 }
 
 #[test]
-fn a_resource_of_any_name_is_requested_offered_and_counted() {
+fn resources_of_any_name_are_counted() {
     for name in ["gpu", "licence", "Example.com/GPU", "requests.example.com/x", "a/b/c", "storage"]
     {
         let mut writer = writer(false);
@@ -38,7 +38,7 @@ fn a_resource_of_any_name_is_requested_offered_and_counted() {
         writer.add_pod(wants("a", name, 4).on("n").build()).unwrap();
         assert_eq!(schedule(writer.cluster(), &wants("b", name, 1).build()), Ok("n".to_owned()));
         for pod in [wants("c", name, 2).build(), wants("d", "other", 1).build()] {
-            let refused = schedule(writer.cluster(), &pod).expect_err("it fits nowhere");
+            let refused = schedule(writer.cluster(), &pod).expect_err("the pod fits on no node");
             assert!(refused.contains("Insufficient "), "{name}: {refused}");
         }
         let taken = writer.cluster().node("n").unwrap().requested();
@@ -48,7 +48,7 @@ fn a_resource_of_any_name_is_requested_offered_and_counted() {
 }
 
 #[test]
-fn what_an_nm_node_offers_is_counted_whatever_its_name() {
+fn resources_of_an_nm_node_are_counted_whatever_their_names() {
     let mut writer = writer(true);
     writer.add_node(node("n").resource("gpu", Quantity::whole(8)).build()).unwrap();
     let list = |amount| ResourceList::new([("gpu", Quantity::whole(amount))]);
@@ -58,7 +58,7 @@ fn what_an_nm_node_offers_is_counted_whatever_its_name() {
 }
 
 #[test]
-fn a_negative_request_makes_no_room() {
+fn a_negative_request_is_refused() {
     let mut writer = writer(false);
     writer.add_node(node("n").cpu(1_000).build()).unwrap();
     let refused = writer.add_pod(pod("a").cpu(-4_000).on("n").build()).unwrap_err();
@@ -69,9 +69,9 @@ fn a_negative_request_makes_no_room() {
     assert_eq!(writer.cluster().audit(), vec![]);
 }
 
-/// A negative part that others outweigh takes from what they request.
+/// A negative part that is outweighed by others would reduce their request.
 #[test]
-fn a_negative_part_of_a_request_is_refused_whatever_the_sum_is() {
+fn a_negative_part_of_a_request_is_refused_even_if_the_sum_is_positive() {
     let mut writer = writer(false);
     let list = |cpu| ResourceList::new([("cpu", Quantity::milli(cpu))]);
     let container = |kind, cpu| Container { kind, requests: list(cpu), ..Container::default() };
@@ -115,7 +115,7 @@ fn nodes_and_their_parts_need_names() {
     assert_eq!(writer.node_count(), 0);
 }
 
-/// Amounts near every border, and among them one that is negative at times.
+/// Generates amounts near every limit, some of them negative.
 fn amount() -> impl Strategy<Value = i64> {
     prop_oneof![
         4 => prop::sample::select(vec![0, 1, 4_000, 1 << 46, 1 << 53]),
@@ -141,12 +141,12 @@ fn is_bad(list: &ResourceList) -> bool {
     list.iter().any(|(_, quantity)| quantity.is_negative())
 }
 
-/// The same of a pod: a count of pods is no request.
+/// Like [`is_bad`] for a pod, whose "pods" are not a request.
 fn is_bad_request(list: &ResourceList) -> bool {
     list.iter().any(|(name, quantity)| **name != *"pods" && quantity.is_negative())
 }
 
-/// Something of a cluster, and whether it is to be refused for what it is.
+/// An object of a cluster, and whether its content must be refused.
 #[derive(Clone, Debug)]
 enum Thing {
     Pod(Pod, bool),
@@ -202,7 +202,7 @@ fn any_pod() -> impl Strategy<Value = (Pod, bool)> {
                             sums.placed.scalars = portolan::model::Scalars::new(scalars);
                         }
                     }
-                    // A sum that was replaced may have been the one that was negative.
+                    // The replaced sum may have been the negative one.
                     bad = [&sums.placed, &sums.incoming, &sums.scored].iter().any(|r| {
                         r.cpu.0 < 0
                             || r.memory.0 < 0
@@ -278,7 +278,7 @@ fn thing() -> impl Strategy<Value = Thing> {
     ]
 }
 
-/// The thing by one of the ways into an engine; whether it has to be refused.
+/// Returns the event that submits the object on one of the paths into an engine, and whether it must be refused.
 fn event(thing: &Thing, way: u8) -> (Event, bool) {
     let relist = |relist| Event::Relist(Arc::new(relist));
     match thing {
@@ -318,18 +318,18 @@ fn event(thing: &Thing, way: u8) -> (Event, bool) {
     }
 }
 
-/// What pods of a class take of a node, added up without a bound.
+/// Sums the resources of a node's pods of a class, without overflow.
 fn exact(cluster: &Cluster, node: &str, class: PodClass) -> [i128; 6] {
-    let info = cluster.node(node).expect("it is listed");
+    let info = cluster.node(node).expect("the node is listed");
     info.pods().filter(|pod| pod.template().class == class).fold([0; 6], |mut sums, pod| {
-        let of = &pod.template().resources;
+        let resources = &pod.template().resources;
         let amounts = [
-            of.placed.cpu.0,
-            of.placed.memory.0,
-            of.placed.ephemeral_storage.0,
-            of.placed_non_zero.cpu.0,
-            of.placed_non_zero.memory.0,
-            of.placed.scalars.get("gpu").unwrap_or(0),
+            resources.placed.cpu.0,
+            resources.placed.memory.0,
+            resources.placed.ephemeral_storage.0,
+            resources.placed_non_zero.cpu.0,
+            resources.placed_non_zero.memory.0,
+            resources.placed.scalars.get("gpu").unwrap_or(0),
         ];
         sums.iter_mut().zip(amounts).for_each(|(sum, amount)| *sum += i128::from(amount));
         sums
@@ -342,7 +342,7 @@ fn check(cluster: &Cluster) {
         for class in [PodClass::Guaranteed, PodClass::BestEffort] {
             let (taken, non_zero) = (info.requested_of(class), info.non_zero_requested_of(class));
             let Resources { cpu, memory, ephemeral_storage, scalars } = &taken;
-            let said = [
+            let sums = [
                 cpu.0,
                 memory.0,
                 ephemeral_storage.0,
@@ -350,7 +350,7 @@ fn check(cluster: &Cluster) {
                 non_zero.memory.0,
                 scalars.get("gpu").unwrap_or(0),
             ];
-            assert_eq!(said.map(i128::from), exact(cluster, info.name(), class));
+            assert_eq!(sums.map(i128::from), exact(cluster, info.name(), class));
             let load = info.load(class).total();
             assert!(load.cpu.0 >= 0 && load.memory.0 >= 0);
         }
@@ -363,7 +363,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 256, ..ProptestConfig::default() })]
 
     #[test]
-    fn extreme_amounts_are_refused_without_a_trace_or_add_up(
+    fn extreme_amounts_are_refused_without_a_trace_or_summed_exactly(
         steps in prop::collection::vec((thing(), any::<u8>()), 1..16),
         is_godel in any::<bool>(),
     ) {
@@ -391,7 +391,7 @@ proptest! {
             prop_assert!(forked.is_err() || !bad, "a fork accepted {:?}", thing);
             check(&fork);
             if let Thing::Pod(pod, false) = thing {
-                // Scores are sums, too; this build panics where one overflows.
+                // Scores are sums, too. This build panics on overflow.
                 let _ = schedule(writer.cluster(), &Pod { node_name: None, ..pod.clone() });
             }
         }

@@ -1,5 +1,5 @@
-//! What the writer checks of placements before it assumes pods, and which pods count
-//! that it would not place.
+//! The writer's checks of placements before it assumes pods, and the pods that count although the writer would not
+//! place them.
 
 use std::sync::Arc;
 
@@ -37,7 +37,7 @@ fn assume(
 }
 
 #[test]
-fn by_default_a_node_is_not_overcommitted_whoever_assumes() {
+fn by_default_no_assume_overcommits_a_node() {
     let mut writer = writer(CommitPolicy::default());
     let here = writer.publish();
     let stale = Generation(here.0 - 1);
@@ -65,7 +65,7 @@ fn by_default_a_node_is_not_overcommitted_whoever_assumes() {
 }
 
 #[test]
-fn pods_that_are_assumed_together_see_each_other() {
+fn pods_assumed_together_count_against_each_other() {
     let mut writer = writer(CommitPolicy::default());
     writer.add_node(node("m").cpu(1_000).build()).unwrap();
     let gang = |names: [&str; 2]| names.map(|name| small(name).on("m").build());
@@ -77,7 +77,7 @@ fn pods_that_are_assumed_together_see_each_other() {
     writer.assume_all([small("a").on("m").build()]).unwrap();
 }
 
-/// Nothing has happened since the decision, so it holds, whatever it was made by.
+/// Nothing has changed since the decision, so it is still valid.
 #[test]
 fn a_decision_on_the_current_version_is_not_checked() {
     let mut writer = writer(CommitPolicy::default());
@@ -87,7 +87,7 @@ fn a_decision_on_the_current_version_is_not_checked() {
 }
 
 #[test]
-fn unchecked_an_assume_is_a_statement_of_fact() {
+fn an_unchecked_assume_is_always_accepted() {
     let mut writer = writer(CommitPolicy::Unchecked);
     let stale = Some(Generation(1));
     assume(&mut writer, small("a").on("n").build(), None).unwrap();
@@ -96,7 +96,7 @@ fn unchecked_an_assume_is_a_statement_of_fact() {
 }
 
 #[test]
-fn threads_that_decide_at_once_fill_a_node_and_no_more() {
+fn concurrent_decisions_fill_a_node_without_overcommitting_it() {
     let engine = Engine::shared(Config::default());
     engine.submit(Event::add_node(node("n").cpu(10_000).build())).unwrap().wait().unwrap().unwrap();
     let assumed: usize = std::thread::scope(|scope| {
@@ -118,16 +118,16 @@ fn threads_that_decide_at_once_fill_a_node_and_no_more() {
 }
 
 #[test]
-fn a_pod_of_no_profile_is_checked_for_room() {
+fn a_pod_without_a_profile_is_checked_for_resources() {
     let framework = Arc::new(Framework::default_profile());
     let check = FilterCheck::new(Profiles::by_name([("mine", framework)]));
     let mut writer = writer(check.into());
-    let of = |scheduler: &str| {
+    let small_pod_of = |scheduler: &str| {
         let scheduler = Some(scheduler.into());
         small(scheduler.as_deref().unwrap_or_default()).spec(|spec| spec.scheduler_name = scheduler)
     };
     for scheduler in ["mine", "theirs"] {
-        let pod = of(scheduler).on("n").build();
+        let pod = small_pod_of(scheduler).on("n").build();
         assert!(is_conflict(&assume(&mut writer, pod, None)), "{scheduler}");
     }
 }
@@ -141,7 +141,7 @@ impl CommitCheck for Never {
 }
 
 #[test]
-fn a_check_of_ones_own_is_asked_also_if_no_version_is_named() {
+fn a_custom_check_runs_even_if_no_version_is_named() {
     let mut writer = writer(Never.into());
     let tiny = || pod("tiny").cpu(1).on("n").build();
     assert!(is_conflict(&assume(&mut writer, tiny(), None)));
@@ -154,7 +154,7 @@ fn claiming(name: &str) -> PodBuilder {
 }
 
 #[test]
-fn a_placed_pod_with_resource_claims_counts_and_none_is_placed_here() {
+fn pods_with_resource_claims_count_but_are_not_placed() {
     let mut writer = writer(CommitPolicy::Unchecked);
     let unsupported = |outcome: &Result<Generation, EventError>| {
         matches!(outcome, Err(EventError::Unsupported { .. }))
@@ -175,18 +175,18 @@ fn relist(writer: &mut Writer, relist: Relist) -> (usize, usize) {
     (applied.rejected.len(), applied.removed)
 }
 
-/// A pod of i64::MAX cpu does not fit beside another one: that is its own fault.
+/// Creates a pod that is refused for its content, whatever the state of the cluster.
 fn bad(name: &str) -> Pod {
     pod(name).cpu(-1).on("n").build()
 }
 
 #[test]
-fn a_refused_object_with_a_key_keeps_nothing_else_in_the_cluster() {
+fn a_refused_object_with_a_key_does_not_keep_unlisted_objects() {
     let mut writer = writer(CommitPolicy::default());
     writer.add_pod(pod("known").on("n").build()).unwrap();
     let mut update = bad("known");
     update.resource_version = 9;
-    // Bad by its content, and one of them known: it is listed, so it stays as it was.
+    // Both are refused for their content. One of them is known, and stays as it was because it is listed.
     let list = vec![bad("new"), update];
     assert_eq!(relist(&mut writer, Relist::Pods(list)), (2, 1));
     assert!(writer.get_pod(&"default/known".into()).is_some());
@@ -196,7 +196,7 @@ fn a_refused_object_with_a_key_keeps_nothing_else_in_the_cluster() {
 }
 
 #[test]
-fn with_an_object_without_a_key_in_the_list_nothing_is_removed() {
+fn a_list_with_an_object_without_a_key_removes_nothing() {
     let mut writer = writer(CommitPolicy::default());
     let nameless = Pod { uid: "".into(), ..pod("a").on("n").build() };
     assert_eq!(relist(&mut writer, Relist::Pods(vec![nameless])), (1, 0));

@@ -1,5 +1,5 @@
-//! The fold against the naive one: at every generation equal, held snapshots
-//! and forks never change, the audit is clean.
+//! The fold against the naive fold: equal at every generation, held snapshots and forks never change, and the audit
+//! finds nothing.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use portolan::state::naive::Naive;
 use portolan::state::{CommitPolicy, State};
 use proptest::prelude::*;
 
-/// The dump without what the naive fold has no columns for.
+/// Returns the dump without the columns, which the naive fold does not have.
 fn comparable(mut dump: Dump) -> Dump {
     for node in dump.nodes.values_mut() {
         node.columns.clear();
@@ -38,7 +38,7 @@ fn godel() -> GodelConfig {
     }
 }
 
-/// Whether a store that says something else now says so by its generation.
+/// Returns whether each store whose contents changed has the current generation.
 fn has_own_generation(before: &Dump, after: &Dump, cluster: &Cluster) -> bool {
     let moved = |dump: &Dump| (dump.suggestions.clone(), dump.evicted.clone());
     let now = cluster.generation();
@@ -49,12 +49,13 @@ fn has_own_generation(before: &Dump, after: &Dump, cluster: &Cluster) -> bool {
             || cluster.deletion_marks().unwrap().generation() == now)
 }
 
-/// Pods of few uids on two nodes, so that victims are mostly there.
+/// Generates operations on pods with few uids on two nodes, so that victims mostly exist.
 fn contended() -> impl Strategy<Value = Op> {
     let few = || 1_u8..9;
     let seed = || {
-        // Half of them with Gödel's annotations.
-        let uid = (few(), any::<bool>()).prop_map(|(n, says)| n + if says { 144 } else { 0 });
+        // Half of the pods have Gödel's annotations.
+        let uid =
+            (few(), any::<bool>()).prop_map(|(n, annotated)| n + if annotated { 144 } else { 0 });
         let shape = any::<u8>();
         (uid, 0_u8..2, shape).prop_map(|(uid, node, shape)| Seed { uid, node, shape })
     };
@@ -144,7 +145,7 @@ proptest! {
             let ChangedSince::Changes(since) = state.cluster().changed_since(snapshot.generation())
             else { panic!("reset") };
             for name in changed {
-                // An image elsewhere changes a count here without a touch.
+                // An image on another node changes a count of this node without touching it.
                 let same_but_images = {
                     let strip = |dump: &Dump| dump.nodes.get(&name).cloned().map(|mut n| {
                         n.images.clear();
@@ -197,7 +198,7 @@ proptest! {
     }
 
     #[test]
-    fn forks_equal_the_naive_fold_and_leave_their_base_alone(
+    fn forks_equal_the_naive_fold_and_do_not_change_their_base(
         base in prop::collection::vec(any::<Op>(), 1..60),
         ops in prop::collection::vec(any::<Op>(), 1..60),
         is_godel in any::<bool>(),

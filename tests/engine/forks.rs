@@ -1,4 +1,4 @@
-//! Forks beside a writer that goes on: they never change, and find every pod that they have.
+//! Forks beside a writer that keeps writing: forks never change, and find all of their pods.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,7 +13,7 @@ use proptest_derive::Arbitrary;
 
 const PODS: u8 = 24;
 const NODES: u8 = 5;
-/// Few under an interpreter.
+/// Few cases under an interpreter.
 const CASES: u32 = if cfg!(miri) { 2 } else { 64 };
 
 fn a_pod(number: u8, on: u8) -> Pod {
@@ -44,7 +44,7 @@ impl Op {
         match *self {
             Op::AddPod(number, on) => {
                 let pod = Arc::new(a_pod(number, on));
-                // A fork replaces a pod that it has.
+                // A fork replaces a pod that it already has.
                 let known = naive.dump().nodes.into_values().any(|n| n.pods.contains_key(&pod.uid));
                 let remove = Event::RemovePod { uid: pod.uid.clone(), node: None };
                 known.then_some(remove).into_iter().chain([Event::AddPod(pod)]).collect()
@@ -73,41 +73,41 @@ enum Step {
     Write(Op),
     #[proptest(weight = 6)]
     Publish,
-    /// A version is held.
+    /// Holds the published version.
     Hold,
-    LetGo(u8),
-    /// A fork of the published version, which nobody holds afterwards.
+    Release(u8),
+    /// Forks the published version, which is not held otherwise.
     #[proptest(weight = 2)]
     ForkPinned,
-    /// A fork of what is not published yet.
+    /// Forks the unpublished state.
     ForkUnpublished,
     ForkHeld(u8),
     #[proptest(weight = 2)]
     Nest(u8),
     #[proptest(weight = 4)]
     Change(u8, Op),
-    /// A version of a fork stays, and the fork goes.
+    /// Keeps a version of a fork, and drops the fork.
     Freeze(u8),
     #[proptest(weight = 3)]
     Drop(u8),
 }
 
 /// A version or a fork.
-enum Kept {
+enum Held {
     Version(Arc<Snapshot>),
     Fork(Box<Fork>),
 }
 
-impl Kept {
+impl Held {
     fn cluster(&self) -> &Cluster {
         match self {
-            Kept::Version(version) => version,
-            Kept::Fork(fork) => fork,
+            Held::Version(version) => version,
+            Held::Fork(fork) => fork,
         }
     }
 }
 
-/// The dump without what the naive fold has no columns for.
+/// Returns the dump without the columns, which the naive fold does not have.
 fn comparable(mut dump: Dump) -> Dump {
     for node in dump.nodes.values_mut() {
         node.columns.clear();
@@ -115,7 +115,7 @@ fn comparable(mut dump: Dump) -> Dump {
     dump
 }
 
-/// The cluster is what the naive fold says, and finds each of its pods by its uid.
+/// Checks that the cluster equals the naive fold, and finds each of its pods by uid.
 fn check(cluster: &Cluster, naive: &Naive) {
     let dump = naive.dump();
     for uid in (0..PODS).map(a_uid) {
@@ -133,7 +133,7 @@ struct Machine {
     now: Naive,
     published: Naive,
     held: Vec<(Arc<Snapshot>, Naive)>,
-    forks: Vec<(Kept, Naive)>,
+    forks: Vec<(Held, Naive)>,
 }
 
 impl Machine {
@@ -155,7 +155,7 @@ impl Machine {
     }
 
     fn fork(&mut self, fork: Fork, naive: Naive) {
-        self.forks.push((Kept::Fork(Box::new(fork)), naive));
+        self.forks.push((Held::Fork(Box::new(fork)), naive));
     }
 
     fn step(&mut self, step: &Step) {
@@ -164,7 +164,7 @@ impl Machine {
             Step::Write(op) => self.write(op),
             Step::Publish => self.publish(),
             Step::Hold => self.held.push((self.reader.snapshot(), self.published.clone())),
-            Step::LetGo(which) => {
+            Step::Release(which) => {
                 if let Some(at) = at(*which, self.held.len()) {
                     let (version, naive) = self.held.swap_remove(at);
                     check(&version, &naive);
@@ -194,7 +194,7 @@ impl Machine {
             }
             Step::Change(which, op) => {
                 if let Some(at) = at(*which, self.forks.len())
-                    && let (Kept::Fork(fork), naive) = &mut self.forks[at]
+                    && let (Held::Fork(fork), naive) = &mut self.forks[at]
                 {
                     let accepted = op.events(naive).iter().all(|event| naive.apply(event));
                     assert_eq!(op.apply_to(fork), accepted, "{op:?}");
@@ -202,9 +202,9 @@ impl Machine {
             }
             Step::Freeze(which) => {
                 if let Some(at) = at(*which, self.forks.len())
-                    && let (Kept::Fork(fork), _) = &self.forks[at]
+                    && let (Held::Fork(fork), _) = &self.forks[at]
                 {
-                    self.forks[at].0 = Kept::Version(fork.snapshot());
+                    self.forks[at].0 = Held::Version(fork.snapshot());
                 }
             }
             Step::Drop(which) => {
@@ -237,7 +237,7 @@ proptest! {
     })]
 
     #[test]
-    fn forks_equal_the_naive_fold_while_the_writer_goes_on(
+    fn forks_equal_the_naive_fold_while_the_writer_keeps_writing(
         steps in prop::collection::vec(any::<Step>(), 1..250),
     ) {
         let mut machine = Machine::new();

@@ -1,15 +1,15 @@
-//! The engine: its state, versions, forks, stores and handles.
+//! Tests of the engine: its state, versions, forks, stores and handles.
 //!
-//! One binary, because each binary links the whole library. A test has a binary of its own if other tests would change
-//! its result:
+//! The tests share one binary, because each binary links the whole library. A test has a binary of its own if other
+//! tests would change its result:
 //!
 //! - `cost_law`, `freeing`, `memory` and `read_path` replace the allocator by one that counts for each thread;
-//! - `engine_end` replaces it by one that counts for the process, and is one test alone;
-//! - `threads` has the stress tests of threads, which sanitizers run, and which are alone on the cores;
+//! - `engine_end` replaces it by one that counts for the process, and contains a single test;
+//! - `threads` has the stress tests of threads, which sanitizers run and which need the cores for themselves;
 //! - `fuzz_corpus` mounts the bodies of the fuzz targets and runs under a name that `ci/fuzz-replay.sh` shares between
 //!   packages.
 //!
-//! Tests of plugins and of the cycle are in `framework`, those of queues and schedulers in `scheduler`.
+//! Tests of plugins and of the scheduling cycle are in `framework`, those of queues and schedulers in `scheduler`.
 
 mod amounts;
 mod commit;

@@ -1,4 +1,4 @@
-//! Movements, end to end: where pods of an owner should go, until they are there.
+//! Movements, end to end: the recommended number of pods of an owner per node, until they have been placed.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -45,7 +45,7 @@ fn of_movement(name: &str, movement: &str) -> PodBuilder {
     pod(name).cpu(100).spec(|spec| spec.godel = Some(Box::new(godel)))
 }
 
-/// A pod of the replica set that follows a movement.
+/// Creates a pod of the replica set that follows a movement.
 fn follower(name: &str, movement: &str, node: &str) -> Pod {
     let owner = OwnerReference {
         api_version: "apps/v1".into(),
@@ -66,7 +66,7 @@ fn task(name: &str, node: &str) -> MovementTask {
     }
 }
 
-/// How many pods a node should get, and which came.
+/// Recommends a number of pods for a node, and lists those that are already there.
 fn to(node: &str, desired: u64, came: &[&str]) -> RecommendedNode {
     let actual = came.iter().map(|name| task(name, node)).collect();
     RecommendedNode { node: node.into(), desired, actual }
@@ -91,13 +91,13 @@ fn delete(writer: &mut Writer, name: &str) {
     writer.delete_object(ObjectKind::Movement, "", name).unwrap();
 }
 
-/// What is still wanted, as `node times`.
+/// Returns the remaining recommendations, as `node times`.
 fn available(cluster: &Cluster) -> Vec<String> {
     let nodes = cluster.movements().unwrap().available_nodes(&owner());
     nodes.into_iter().map(|(node, times)| format!("{node} {times}")).collect()
 }
 
-/// The pods that follow `m` to a node.
+/// Returns the pods that follow `m` to a node.
 fn followers(cluster: &Cluster, node: &str) -> Vec<String> {
     let suggestion = cluster.movements().unwrap().get("m", &owner(), node);
     suggestion.map_or(vec![], |found| found.assumed().iter().map(ToString::to_string).collect())
@@ -108,7 +108,7 @@ fn clean(writer: &Writer) {
 }
 
 #[test]
-fn a_node_is_wanted_until_enough_pods_are_there() {
+fn a_node_is_recommended_until_it_has_enough_pods() {
     let mut writer = writer();
     put(&mut writer, movement("m", [to("n1", 2, &[])]));
     assert_eq!(available(writer.cluster()), ["n1 2"]);
@@ -124,7 +124,7 @@ fn a_node_is_wanted_until_enough_pods_are_there() {
 }
 
 #[test]
-fn a_pod_that_the_movement_names_and_that_follows_it_is_one() {
+fn a_pod_that_is_listed_and_follows_counts_once() {
     let mut writer = writer();
     writer.add_pod(follower("a", "m", "n1")).unwrap();
     put(&mut writer, movement("m", [to("n1", 3, &["a", "b"])]));
@@ -132,7 +132,7 @@ fn a_pod_that_the_movement_names_and_that_follows_it_is_one() {
     writer.add_pod(follower("b", "m", "n1")).unwrap();
     assert_eq!(available(writer.cluster()), ["n1 1"]);
     clean(&writer);
-    // The movement counts them still.
+    // The movement still lists them.
     writer.remove_pod(&follower("a", "m", "n1")).unwrap();
     writer.remove_pod(&follower("b", "m", "n1")).unwrap();
     assert_eq!(available(writer.cluster()), ["n1 1"]);
@@ -140,7 +140,7 @@ fn a_pod_that_the_movement_names_and_that_follows_it_is_one() {
 }
 
 #[test]
-fn more_pods_than_wanted_leave_nothing_to_be_had() {
+fn surplus_pods_leave_no_recommendation() {
     let mut writer = writer();
     put(&mut writer, movement("m", [to("n1", 1, &["b", "c"]), to("n2", 1, &[])]));
     writer.add_pod(follower("a", "m", "n1")).unwrap();
@@ -160,7 +160,7 @@ fn pods_may_come_before_their_movement() {
 }
 
 #[test]
-fn a_movement_that_is_deleted_and_created_again_finds_its_pods() {
+fn a_recreated_movement_finds_its_pods() {
     let mut writer = writer();
     put(&mut writer, movement("m", [to("n1", 3, &["x"]), to("n2", 1, &[])]));
     writer.add_pod(follower("a", "m", "n1")).unwrap();
@@ -176,7 +176,7 @@ fn a_movement_that_is_deleted_and_created_again_finds_its_pods() {
 }
 
 #[test]
-fn nothing_is_left_when_the_last_of_movement_and_pods_goes() {
+fn a_suggestion_is_dropped_with_its_movement_and_pods() {
     let mut writer = writer();
     put(&mut writer, movement("m", [to("n1", 1, &["x"]), to("n2", 0, &[])]));
     writer.add_pod(follower("a", "m", "n1")).unwrap();
@@ -189,7 +189,7 @@ fn nothing_is_left_when_the_last_of_movement_and_pods_goes() {
 }
 
 #[test]
-fn a_movement_that_says_something_else_is_believed() {
+fn an_updated_movement_replaces_its_recommendations() {
     let mut writer = writer();
     put(&mut writer, movement("m", [to("n1", 1, &[]), to("n2", 1, &[])]));
     put(&mut writer, movement("m", [to("n2", 5, &["x"])]));
@@ -199,7 +199,7 @@ fn a_movement_that_says_something_else_is_believed() {
 }
 
 #[test]
-fn a_pod_that_is_named_twice_is_one() {
+fn a_pod_that_is_listed_twice_counts_once() {
     let mut writer = writer();
     put(&mut writer, movement("m", [to("n1", 3, &["x", "x"])]));
     assert_eq!(available(writer.cluster()), ["n1 2"]);
@@ -207,7 +207,7 @@ fn a_pod_that_is_named_twice_is_one() {
 }
 
 #[test]
-fn of_two_recommendations_of_a_node_the_last_counts() {
+fn the_last_of_two_recommendations_of_a_node_counts() {
     let mut writer = writer();
     put(&mut writer, movement("m", [to("n1", 7, &["x"]), to("n1", 2, &[])]));
     assert_eq!(available(writer.cluster()), ["n1 2"]);
@@ -217,7 +217,7 @@ fn of_two_recommendations_of_a_node_the_last_counts() {
 }
 
 #[test]
-fn what_several_movements_want_is_summed_and_told_apart() {
+fn recommendations_of_several_movements_are_summed_and_kept_apart() {
     let mut writer = writer();
     put(&mut writer, movement("m", [to("n1", 1, &[]), to("n2", u64::MAX, &[])]));
     put(&mut writer, movement("l", [to("n1", 2, &[]), to("n2", 1, &[])]));
@@ -240,7 +240,7 @@ fn what_several_movements_want_is_summed_and_told_apart() {
 }
 
 #[test]
-fn a_movement_names_the_pods_that_it_evicts_and_when_it_began() {
+fn a_movement_names_its_evicted_pods_and_creation_time() {
     let mut writer = writer();
     put(&mut writer, movement("m", [to("n1", 1, &[])]));
     let known = writer.cluster().objects().movements.get("", "m").unwrap();
@@ -249,7 +249,7 @@ fn a_movement_names_the_pods_that_it_evicts_and_when_it_began() {
 }
 
 #[test]
-fn a_pod_that_is_forgotten_or_expires_gives_its_suggestion_back() {
+fn a_forgotten_or_expired_pod_returns_its_suggestion() {
     let mut writer = writer();
     put(&mut writer, movement("m", [to("n1", 1, &[])]));
     let follower = follower("a", "m", "n1");
@@ -265,7 +265,7 @@ fn a_pod_that_is_forgotten_or_expires_gives_its_suggestion_back() {
 }
 
 #[test]
-fn a_pod_that_the_binder_rejects_gives_its_suggestion_back() {
+fn a_pod_rejected_by_the_binder_returns_its_suggestion() {
     let mut writer = writer();
     put(&mut writer, movement("m", [to("n1", 1, &[])]));
     let mut assumed = follower("a", "m", "n1");
@@ -287,7 +287,7 @@ fn a_pod_that_the_binder_rejects_gives_its_suggestion_back() {
 }
 
 #[test]
-fn a_pod_that_is_bound_elsewhere_follows_there() {
+fn a_pod_bound_to_another_node_follows_to_that_node() {
     let mut writer = writer();
     put(&mut writer, movement("m", [to("n1", 1, &[]), to("n2", 1, &[])]));
     writer.assume_pod(follower("a", "m", "n1")).unwrap();
@@ -311,7 +311,7 @@ fn a_pod_that_changes_its_movement_follows_the_new_one() {
     clean(&writer);
 }
 
-/// Gödel adds by pod group, and removes by workload or request template alone.
+/// Gödel adds such a pod by its pod group, but removes pods only by workload or request template.
 #[test]
 fn a_pod_that_only_a_pod_group_owns_leaves_nothing_behind() {
     let mut writer = writer();
@@ -341,7 +341,7 @@ fn a_pod_without_an_owner_follows_nothing() {
 }
 
 #[test]
-fn a_list_of_movements_replaces_those_that_were_known() {
+fn a_relist_replaces_the_known_movements() {
     let mut writer = writer();
     put(&mut writer, movement("m", [to("n1", 1, &[])]));
     writer.add_pod(follower("a", "m", "n1")).unwrap();
@@ -371,8 +371,7 @@ fn a_fork_follows_and_suggests_for_itself() {
     assert_eq!(available(writer.cluster()), ["n1 2"]);
 }
 
-/// What Gödel's snapshots miss: an inner store that is dropped and made anew counts its
-/// generations from the start.
+/// Gödel's snapshots miss this change: an inner store that is dropped and recreated restarts its generations.
 #[test]
 fn a_suggestion_that_is_dropped_and_made_again_is_seen() {
     let (mut writer, reader) = Engine::inline(config());
@@ -388,20 +387,20 @@ fn a_suggestion_that_is_dropped_and_made_again_is_seen() {
     put(&mut writer, movement("m", [to("n1", 1, &["y"])]));
     writer.publish();
     let after = reader.snapshot();
-    let who = |cluster: &Cluster| {
+    let tracked_pods = |cluster: &Cluster| {
         let dump = cluster.dump();
         dump.suggestions.into_values().next().map(|(_, actual, assumed)| [actual, assumed])
     };
     let uids = |actual: &str, assumed: &str| Some([actual, assumed].map(|uid| vec![uid.into()]));
-    assert_eq!(who(&before), uids("default/x", "default/a"));
-    assert_eq!(who(&after), uids("default/y", "default/b"));
+    assert_eq!(tracked_pods(&before), uids("default/x", "default/a"));
+    assert_eq!(tracked_pods(&after), uids("default/y", "default/b"));
     let generation = |cluster: &Cluster| cluster.movements().unwrap().generation();
     assert!(generation(&after) > generation(&before));
     clean(&writer);
 }
 
 #[test]
-fn a_gang_that_is_refused_follows_nothing() {
+fn a_refused_gang_follows_nothing() {
     let mut writer = writer();
     put(&mut writer, movement("m", [to("n1", 2, &[])]));
     writer.add_pod(follower("b", "m", "n2")).unwrap();
@@ -413,7 +412,7 @@ fn a_gang_that_is_refused_follows_nothing() {
 }
 
 #[test]
-fn without_the_configuration_nothing_is_kept_but_the_object() {
+fn without_the_configuration_only_the_object_is_stored() {
     for godel in [None, Some(GodelConfig::new("godel"))] {
         let (mut writer, _) = Engine::inline(Config { godel, ..Config::default() });
         put(&mut writer, movement("m", [to("n1", 1, &[])]));

@@ -1,24 +1,26 @@
-//! The list order of nodes, and where samples of it begin, beside a plain model of kube-scheduler's node tree
-//! (backend/cache/node_tree.go) and of its `nextStartNodeIndex` (schedule_one.go), while nodes come, change and go; and
-//! which lists see the pods of a ghost.
+//! The list order of nodes and the starting points of samples, compared with a plain model of kube-scheduler's node
+//! tree (backend/cache/node_tree.go) and its `nextStartNodeIndex` (schedule_one.go), while nodes are added, updated and
+//! removed. Also tests which lists include the pods of a ghost.
 
 use portolan::framework::{Algorithm, AlgorithmConfig, Framework, num_feasible_nodes_to_find};
 use portolan::model::{LabelSelector, Node, PodAffinity, node, pod};
 use portolan::{Cluster, CommitPolicy, Config, Engine, Writer};
 use proptest::prelude::*;
 
-/// Zones in the order in which they were first seen, each with its nodes in the order of their arrival.
+/// The zones in order of first appearance, each with its nodes in order of arrival.
 #[derive(Default)]
 struct NodeTree(Vec<(u8, Vec<String>)>);
 
 impl NodeTree {
-    /// The node is new, or replaces the one of its name; in another zone than before it is at the end.
+    /// Adds the node, or replaces the node of the same name. A node whose zone changes moves to the end.
     fn put(&mut self, name: &str, zone: u8) {
-        if self.0.iter().any(|(of, nodes)| *of == zone && nodes.iter().any(|known| known == name)) {
+        if self.0.iter().any(|(known_zone, nodes)| {
+            *known_zone == zone && nodes.iter().any(|known| known == name)
+        }) {
             return;
         }
         self.remove(name);
-        match self.0.iter_mut().find(|(of, _)| *of == zone) {
+        match self.0.iter_mut().find(|(known_zone, _)| *known_zone == zone) {
             Some((_, nodes)) => nodes.push(name.to_owned()),
             None => self.0.push((zone, vec![name.to_owned()])),
         }
@@ -26,11 +28,11 @@ impl NodeTree {
 
     fn remove(&mut self, name: &str) {
         self.0.iter_mut().for_each(|(_, nodes)| nodes.retain(|known| known != name));
-        // A zone without nodes is forgotten: seen again, it is the last one.
+        // A zone without nodes is forgotten. If it appears again, it is the last one.
         self.0.retain(|(_, nodes)| !nodes.is_empty());
     }
 
-    /// Round r has the r-th node of each zone that has so many.
+    /// Round r contains the r-th node of each zone that has at least r nodes.
     fn list(&self) -> Vec<String> {
         let rounds = self.0.iter().map(|(_, nodes)| nodes.len()).max().unwrap_or(0);
         let round = |r: usize| self.0.iter().filter_map(move |(_, nodes)| nodes.get(r));
@@ -44,7 +46,7 @@ enum Op {
     PutMany(u8, u8),
     Remove(u8),
     RemoveMany(u8, u8),
-    /// A pod on a node, so that it is a ghost once it is removed.
+    /// Adds a pod to a node, so that the node becomes a ghost when it is removed.
     Keep(u8),
     Free(u8),
 }
@@ -68,7 +70,7 @@ fn in_zone(name: &str, zone: u8) -> Node {
     node(name).hostname().zone(format!("z{zone}")).cpu(64_000).build()
 }
 
-/// Does the same to a writer and to the model.
+/// Applies an operation to both a writer and the model.
 fn apply(op: &Op, writer: &mut Writer, tree: &mut NodeTree) {
     let name = |n: u8| format!("n{n}");
     let mut put = |n: u8, zone: u8| {
@@ -77,7 +79,7 @@ fn apply(op: &Op, writer: &mut Writer, tree: &mut NodeTree) {
     };
     match *op {
         Op::Put(n, zone) => put(n, zone),
-        // More than a chunk has room for, most of them in one zone.
+        // More nodes than a chunk holds, most of them in one zone.
         Op::PutMany(first, zone) => {
             (0..80).for_each(|n| put(first.wrapping_add(n), if n % 8 == 0 { n % 5 } else { zone }));
         }
@@ -105,7 +107,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 48, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn nodes_are_listed_as_a_node_tree_lists_them(ops in ops()) {
+    fn nodes_are_listed_in_the_order_of_a_node_tree(ops in ops()) {
         let (mut writer, reader) = Engine::inline(Config::default());
         let mut tree = NodeTree::default();
         let mut held = Vec::new();
@@ -123,17 +125,17 @@ proptest! {
         }
     }
 
-    /// Every cycle goes on in the list where the last one ended, by the number of nodes that there were then; nodes that
-    /// come and go shift what is there.
+    /// Every cycle continues in the list where the previous one ended, modulo the number of nodes at that time. Added
+    /// and removed nodes shift the list.
     #[test]
-    fn samples_go_on_where_the_last_one_ended(
+    fn samples_continue_where_the_previous_one_ended(
         changes in prop::collection::vec((ops(), 1_usize..4), 1..6),
     ) {
         let (mut writer, _) = Engine::inline(Config::default());
         let mut tree = NodeTree::default();
         for n in 0..160 {
             let name = format!("s{n}");
-            // Each third is closed; the others all differ in what they score.
+            // Every third node is unschedulable. The others all have different scores.
             let built = node(&*name).hostname().zone(format!("z{}", n % 5)).cpu(2_000 + 97 * n);
             writer.add_node(built.unschedulable(n % 3 == 0).build()).unwrap();
             tree.put(&name, (n % 5) as u8);
@@ -171,7 +173,7 @@ proptest! {
 }
 
 #[test]
-fn pods_of_a_ghost_are_in_lists_of_pods_and_not_of_nodes() {
+fn pods_of_a_ghost_are_listed_but_its_node_is_not() {
     let commit_check = CommitPolicy::Unchecked;
     let (mut writer, reader) = Engine::inline(Config { commit_check, ..Config::default() });
     writer.add_node(in_zone("n1", 0)).unwrap();
@@ -182,7 +184,7 @@ fn pods_of_a_ghost_are_in_lists_of_pods_and_not_of_nodes() {
     writer.add_pod(built("on-node", "a", "n1")).unwrap();
     writer.add_pod(built("on-ghost", "a", "gone")).unwrap();
     writer.assume_pod(built("assumed-on-ghost", "b", "gone")).unwrap();
-    // A node that goes leaves its pods on a ghost.
+    // A removed node leaves its pods on a ghost.
     writer.add_node(in_zone("n2", 1)).unwrap();
     writer.add_pod(built("left", "a", "n2")).unwrap();
     writer.remove_node("n2").unwrap();
@@ -202,7 +204,7 @@ fn pods_of_a_ghost_are_in_lists_of_pods_and_not_of_nodes() {
         assert_eq!(pods(&app_a, false), ["left", "on-ghost", "on-node"]);
         assert_eq!(pods(&all, true), ["assumed-on-ghost"]);
         assert_eq!(pods(&LabelSelector::Nothing, false), [""; 0]);
-        // By uid and in counts, with their node, which no list has.
+        // The pods are found by uid and counted, and have a node that is in no list.
         let ghost = cluster.pod(&built("left", "a", "n2").uid).unwrap();
         assert_eq!(&**ghost.node().name(), "n2");
         assert_eq!((cluster.pod_count(), cluster.node_count(), cluster.len()), (4, 3, 1));
@@ -212,7 +214,7 @@ fn pods_of_a_ghost_are_in_lists_of_pods_and_not_of_nodes() {
         assert!(cluster.is_claim_used("default", "on-node"));
         assert!(!cluster.is_claim_used("default", "on-ghost"));
     }
-    // The node is back, and its pods with it.
+    // The node is added again, and its pods are listed again.
     writer.add_node(in_zone("gone", 1)).unwrap();
     assert_eq!(writer.cluster().nodes_with_affinity().count(), 2);
     assert!(writer.cluster().is_claim_used("default", "on-ghost"));

@@ -1,4 +1,4 @@
-//! Nodes made of several objects, and the two accounts that they keep.
+//! Nodes that consist of several objects, and their accounts of the two pod classes.
 
 use std::sync::Arc;
 
@@ -56,7 +56,7 @@ fn a_snapshot_lists_only_nodes_with_a_node_or_an_nm_node() {
     assert_eq!(listed(writer.cluster()), ["kubelet", "yarn"]);
     assert_eq!((writer.cluster().len(), writer.node_count()), (2, 4));
 
-    // Between the node's end and its pods' the node is in no list.
+    // After the node is removed and before its pods are, the node is in no list.
     writer.add_pod(pod("q").on("kubelet").build()).unwrap();
     writer.remove_node("kubelet").unwrap();
     assert_eq!(listed(writer.cluster()), ["yarn"]);
@@ -65,7 +65,7 @@ fn a_snapshot_lists_only_nodes_with_a_node_or_an_nm_node() {
 }
 
 #[test]
-fn a_node_stays_listed_while_either_object_is_there() {
+fn a_node_stays_listed_while_either_object_exists() {
     let mut writer = writer();
     writer.add_node(node("n").cpu(8_000).build()).unwrap();
     writer.put_object(nm_node("n", 6_000, 4_000)).unwrap();
@@ -73,7 +73,7 @@ fn a_node_stays_listed_while_either_object_is_there() {
     assert_eq!(cpu(&writer), Some(6_000));
     writer.remove_node("n").unwrap();
     assert_eq!(cpu(&writer), Some(4_000));
-    assert!(writer.remove_node("n").is_err(), "there is no Node any more");
+    assert!(writer.remove_node("n").is_err(), "the Node no longer exists");
     writer.add_node(node("n").cpu(8_000).build()).unwrap();
     delete(&mut writer, ObjectKind::NmNode, "n");
     assert_eq!(cpu(&writer), Some(8_000));
@@ -81,9 +81,9 @@ fn a_node_stays_listed_while_either_object_is_there() {
     assert_eq!(writer.node_count(), 1);
 }
 
-/// Gödel looks at the object of the pod's launcher.
+/// Gödel uses the object of the pod's launcher.
 #[test]
-fn labels_and_taints_are_the_nodes_where_both_objects_are_there() {
+fn labels_and_taints_come_from_the_node_if_both_objects_exist() {
     let labels = |disk| Labels::new([("disk", disk)]);
     let taint = |key: &str| Taint::new(key, "", TaintEffect::NoSchedule);
     let mut writer = writer();
@@ -106,7 +106,7 @@ fn a_custom_node_resource_outlives_the_last_pod_of_its_node() {
     let placed = pod("p").on("n").build();
     writer.add_pod(placed.clone()).unwrap();
     writer.remove_pod(&placed).unwrap();
-    assert_eq!(writer.node_count(), 1, "its CustomNodeResource is still there");
+    assert_eq!(writer.node_count(), 1, "its CustomNodeResource still exists");
 
     writer.add_node(node("n").build()).unwrap();
     let offered = |writer: &Writer| {
@@ -114,13 +114,13 @@ fn a_custom_node_resource_outlives_the_last_pod_of_its_node() {
     };
     assert_eq!(offered(&writer), Some(500));
     delete(&mut writer, ObjectKind::CustomNodeResource, "n");
-    assert_eq!(offered(&writer), Some(0), "nothing is left to best-effort pods");
+    assert_eq!(offered(&writer), Some(0), "no resources remain for best-effort pods");
     writer.remove_node("n").unwrap();
     assert_eq!(writer.node_count(), 0);
 }
 
 #[test]
-fn the_last_object_or_pod_of_a_ghost_takes_it_away() {
+fn a_ghost_is_removed_with_its_last_object_or_pod() {
     let mut writer = writer();
     writer.put_object(custom("n", 500)).unwrap();
     let placed = pod("p").on("n").build();
@@ -132,7 +132,7 @@ fn the_last_object_or_pod_of_a_ghost_takes_it_away() {
 }
 
 #[test]
-fn each_class_has_an_account_of_its_own_and_all_pods_are_counted_together() {
+fn classes_have_separate_accounts_and_one_pod_count() {
     let mut writer = writer();
     writer.add_node(node("n").cpu(1_000).pods(10).build()).unwrap();
     writer.put_object(custom("n", 300)).unwrap();
@@ -160,7 +160,7 @@ fn accounts_stay_apart_in_held_versions_and_in_forks() {
     writer.update_node(node("n").cpu(2_000).build()).unwrap();
     let accounts = |cluster: &Cluster| {
         let node = cluster.node("n").unwrap();
-        [PodClass::Guaranteed, PodClass::BestEffort].map(|of| node.allocatable_of(of).cpu.0)
+        [PodClass::Guaranteed, PodClass::BestEffort].map(|class| node.allocatable_of(class).cpu.0)
     };
     assert_eq!(accounts(&held), [1_000, 300]);
     assert_eq!(accounts(&fork), [1_000, 400]);
@@ -192,7 +192,7 @@ fn lists_of_pods_with_affinity_follow_what_a_fork_assumes_and_takes_away() {
     );
 }
 
-/// A scheduler with one plugin.
+/// Creates a scheduler with one plugin.
 fn scheduler(plugin: impl Plugin + 'static) -> Algorithm {
     let framework = Framework::new(vec![(Box::new(plugin), 1)]).unwrap();
     Algorithm::new(framework, AlgorithmConfig::default(), None)
@@ -203,7 +203,7 @@ fn refusal(scheduler: &mut Algorithm, cluster: &Cluster, pod: &Pod) -> Option<St
 }
 
 #[test]
-fn a_filter_compares_with_the_account_of_the_pods_class_alone() {
+fn a_filter_only_considers_the_account_of_the_pods_class() {
     let mut writer = writer();
     writer.add_node(node("n").cpu(1_000).pods(3).build()).unwrap();
     let fit = &mut scheduler(NodeResourcesFit::default());
@@ -218,7 +218,7 @@ fn a_filter_compares_with_the_account_of_the_pods_class_alone() {
     let why = refusal(fit, writer.cluster(), &best_effort("b", 301)).unwrap();
     assert!(why.contains("Insufficient cpu"), "{why}");
 
-    // Places are for pods of all classes.
+    // Pods of all classes count towards the limit of pods.
     writer.add_pod(best_effort("b1", 1).on("n")).unwrap();
     writer.add_pod(best_effort("b2", 1).on("n")).unwrap();
     let why = refusal(fit, writer.cluster(), &pod("h").build()).unwrap();
@@ -239,17 +239,18 @@ fn a_pod_that_changes_its_class_changes_its_account() {
 }
 
 #[test]
-fn sums_of_the_best_effort_account_stay_within_64_bits() {
+fn sums_of_the_best_effort_account_do_not_overflow() {
     let mut writer = writer();
     writer.add_node(node("n").build()).unwrap();
-    let most = |name: &str, class| pod(name).class(class).memory(i64::MAX - 1).on("n").build();
-    writer.add_pod(most("b1", PodClass::BestEffort)).unwrap();
-    assert!(writer.add_pod(most("b2", PodClass::BestEffort)).is_err());
-    writer.add_pod(most("g", PodClass::Guaranteed)).unwrap();
+    let nearly_max =
+        |name: &str, class| pod(name).class(class).memory(i64::MAX - 1).on("n").build();
+    writer.add_pod(nearly_max("b1", PodClass::BestEffort)).unwrap();
+    assert!(writer.add_pod(nearly_max("b2", PodClass::BestEffort)).is_err());
+    writer.add_pod(nearly_max("g", PodClass::Guaranteed)).unwrap();
 }
 
 #[test]
-fn a_launcher_needs_its_object() {
+fn a_launcher_requires_its_object() {
     let mut writer = writer();
     writer.add_node(node("kubelet").build()).unwrap();
     let launched = |by| pod("p").launcher(by).build();
@@ -268,7 +269,7 @@ fn a_launcher_needs_its_object() {
 }
 
 #[test]
-fn a_fork_sees_parts_of_nodes_and_changes_its_own() {
+fn a_fork_sees_and_changes_parts_of_nodes() {
     let mut writer = writer();
     writer.put_object(custom("n", 300)).unwrap();
     writer.publish();
@@ -296,7 +297,7 @@ fn parts_have_generations_of_their_own() {
 }
 
 #[test]
-fn a_relist_of_parts_takes_away_what_it_lacks() {
+fn a_relist_of_parts_removes_unlisted_parts() {
     let mut writer = writer();
     writer.add_node(node("a").build()).unwrap();
     for name in ["a", "b"] {
@@ -306,13 +307,13 @@ fn a_relist_of_parts_takes_away_what_it_lacks() {
     let applied = writer.relist(Relist::Objects(ObjectKind::NmNode, listing)).unwrap();
     assert_eq!((applied.added, applied.removed), (1, 2));
     assert_eq!(listed(writer.cluster()), ["a", "c"]);
-    // Nodes are listed apart: one that has no Node is none of them.
+    // A list of Nodes only removes Nodes, so an entry without a Node is not affected.
     writer.relist(Relist::Nodes(vec![])).unwrap();
     assert_eq!(listed(writer.cluster()), ["c"]);
 }
 
 #[test]
-fn a_part_that_comes_wakes_the_pods_that_wait_for_it() {
+fn an_added_part_wakes_the_pods_waiting_for_it() {
     let mut writer = writer();
     let follower = writer.follow();
     writer.put_object(nm_node("n", 1, 1)).unwrap();
@@ -339,7 +340,7 @@ fn a_part_that_comes_wakes_the_pods_that_wait_for_it() {
     let woken = |plugin: &str, pod: &Pod| -> Vec<bool> {
         changes.iter().map(|change| wakes(plugin, pod, change)).collect()
     };
-    // The NMNode: a node that is new, and itself. Then the Node, and the resource.
+    // The changes are: the NMNode, as a new node and as an object, then the Node, then the CustomNodeResource.
     let launched = |by| pod("p").launcher(by).build();
     let of_kubelet = woken("PodLauncher", &launched(Launcher::Kubelet));
     assert_eq!(of_kubelet, [true, false, true, false]);
@@ -351,7 +352,7 @@ fn a_part_that_comes_wakes_the_pods_that_wait_for_it() {
     assert!(!woken("NodeResourcesFit", &pod("g").cpu(1).build())[3]);
 }
 
-/// Two NUMA nodes of one socket, of four cpus each.
+/// Creates two NUMA nodes of one socket, with four CPUs each.
 fn with_numa(name: &str, given: &[(&str, u32, i64)]) -> CustomNodeResource {
     let zone = |id: u32| NumaZone {
         id,
@@ -409,7 +410,7 @@ fn an_allocation_of_a_numa_node_that_is_not_reported_takes_nothing() {
 }
 
 #[test]
-fn what_the_agent_gave_counts_before_what_the_annotation_says() {
+fn allocations_of_the_agent_take_precedence_over_annotations() {
     let mut writer = writer();
     writer.add_node(node("n").build()).unwrap();
     writer.add_pod(with_micro_topology("p", "0:cpu=3")).unwrap();
@@ -441,11 +442,11 @@ fn guaranteed_pods_without_a_numa_binding_share_cores() {
     assert_eq!(shared(&writer), (350, 1 << 20, Some(2)));
     writer.remove_pod(&sharing.on("n").build()).unwrap();
     assert_eq!(shared(&writer), (50, 0, None));
-    // What holds a place is bound to nothing.
+    // A placeholder is bound to no NUMA node.
     assert!(!bound.to_placeholder().template.numa_binding);
 }
 
-/// What was measured on a node: of best-effort pods, and of these of them.
+/// Creates metrics of a node: the usage of its best-effort pods, and the pods that are included in it.
 fn measured(name: &str, cpu: i64, pods: &[&str]) -> CustomNodeResource {
     let group = GroupMetric {
         class: PodClass::BestEffort,
@@ -464,7 +465,7 @@ fn load(writer: &Writer, class: PodClass) -> (i64, i64, Option<Timestamp>) {
 }
 
 #[test]
-fn a_pod_counts_with_what_it_requests_until_it_is_measured() {
+fn a_pod_counts_with_its_requests_until_it_is_measured() {
     let mut writer = writer();
     writer.add_node(node("n").cpu(9_000).build()).unwrap();
     let updated = Some(Timestamp::from_secs(7));
@@ -475,13 +476,13 @@ fn a_pod_counts_with_what_it_requests_until_it_is_measured() {
     assert_eq!(load(&writer, PodClass::BestEffort), (300, 0, updated));
     writer.assume_pod(best_effort("new", 200).on("n")).unwrap();
     assert_eq!(load(&writer, PodClass::BestEffort), (300, 200, updated));
-    // Each class by itself.
+    // Each class is measured separately.
     assert_eq!(load(&writer, PodClass::Guaranteed), (0, 50, updated));
     writer.put_object(measured("n", 450, &["default/old", "default/new"])).unwrap();
     assert_eq!(load(&writer, PodClass::BestEffort), (450, 0, updated));
 }
 
-/// Gödel's store adds on a delete.
+/// Gödel's store adds the metrics again on a delete.
 #[test]
 fn what_was_measured_goes_with_its_custom_node_resource() {
     let mut writer = writer();
@@ -491,24 +492,24 @@ fn what_was_measured_goes_with_its_custom_node_resource() {
     let held = writer.cluster().node("n").unwrap().generation();
     delete(&mut writer, ObjectKind::CustomNodeResource, "n");
     assert_eq!(load(&writer, PodClass::BestEffort), (0, 1_000, None));
-    assert!(writer.cluster().node("n").unwrap().generation() > held, "readers are told");
-    // Nor does it survive one that says nothing of it any more.
+    assert!(writer.cluster().node("n").unwrap().generation() > held, "readers see the change");
+    // The metrics do not survive an update without them, either.
     writer.put_object(measured("n", 300, &["default/p"])).unwrap();
     writer.put_object(custom("n", 9_000)).unwrap();
     assert_eq!(load(&writer, PodClass::BestEffort), (0, 1_000, None));
 }
 
-/// `SetNodeInPartition` and `SetNodeOutOfPartition` set the flags of Node and NMNode; an
-/// update of either sets its own flag anew.
+/// `SetNodeInPartition` and `SetNodeOutOfPartition` set the flags of Node and NMNode. An update of either object sets
+/// its own flag anew.
 #[test]
-fn a_node_that_is_assigned_is_in_the_partition_until_its_next_update() {
+fn an_assigned_node_is_in_the_partition_until_its_next_update() {
     let mine = Partition::Scheduler("mine".into());
     let is_in = |writer: &Writer| mine.includes(writer.cluster().node("n").unwrap());
     let theirs = || node("n").scheduler("theirs").build();
     let (mut writer, _) = Engine::inline(Config::default());
     let not_found = Err(EventError::NodeNotFound { name: "n".into() });
     assert_eq!(writer.assign_node("n", "mine"), not_found);
-    // A ghost is no node that can be assigned.
+    // A ghost cannot be assigned.
     writer.add_pod(pod("p").on("n").build()).unwrap();
     assert_eq!(writer.assign_node("n", "mine"), not_found);
     assert_eq!(writer.unassign_node("n", "mine"), not_found);
@@ -525,7 +526,7 @@ fn a_node_that_is_assigned_is_in_the_partition_until_its_next_update() {
     writer.update_node(theirs()).unwrap();
     assert!(is_in(&writer), "the NMNode was not updated");
     writer.unassign_node("n", "another").unwrap();
-    assert!(is_in(&writer), "it is out of the partition of another");
+    assert!(is_in(&writer), "the node is not in the partition of another scheduler");
     writer.put_object(managed(None)).unwrap();
     assert!(!is_in(&writer));
 
@@ -538,7 +539,7 @@ fn a_node_that_is_assigned_is_in_the_partition_until_its_next_update() {
 }
 
 #[test]
-fn a_node_that_is_assigned_keeps_its_place_and_older_versions_keep_theirs() {
+fn assigning_a_node_changes_neither_its_position_nor_older_versions() {
     let (mut writer, reader) = Engine::inline(Config::default());
     for name in ["a", "b", "c"] {
         writer.add_node(node(name).zone("z").cpu(1_000).image(["img:1"], 7).build()).unwrap();
@@ -558,9 +559,9 @@ fn a_node_that_is_assigned_keeps_its_place_and_older_versions_keep_theirs() {
     assert_eq!(writer.cluster().audit(), vec![]);
 }
 
-/// A list is an update of what it names.
+/// A list counts as an update of the listed objects.
 #[test]
-fn a_list_ends_an_assignment() {
+fn a_relist_ends_an_assignment() {
     let (mut writer, _) = Engine::inline(Config::default());
     let listed = Arc::new(node("n").build());
     writer.add_node(listed.clone()).unwrap();

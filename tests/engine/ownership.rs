@@ -1,4 +1,4 @@
-//! Who keeps whom alive: when the last handles go, everything goes.
+//! Ownership: when the last handles are dropped, everything is freed.
 
 use std::sync::{Arc, OnceLock, Weak};
 
@@ -18,7 +18,7 @@ use portolan::scheduler::{
 };
 use portolan::{Config, Engine};
 
-/// Lives as long as the framework.
+/// A plugin that lives as long as the framework.
 struct Flag {
     _alive: Arc<()>,
 }
@@ -33,7 +33,7 @@ impl Plugin for Flag {
     }
 }
 
-/// Is given its engine after the framework was: the only way for an engine and its commit
+/// A binder that gets its engine after the framework was created, which is the only way for an engine and its commit
 /// check to share a framework.
 struct Late<T>(OnceLock<T>);
 
@@ -83,8 +83,8 @@ fn now() -> Timestamp {
     Timestamp::from_secs(1)
 }
 
-/// A scheduler with everything, all of it around one framework, that has bound a pod;
-/// what is alive afterwards of the framework, and of an object in the engine.
+/// Runs a complete scheduler around one framework until it has bound a pod, and returns weak references to the
+/// framework and to an object of the engine.
 fn run(start: impl FnOnce(Config) -> Engine) -> (Weak<()>, Weak<PodDisruptionBudget>) {
     let alive = Arc::new(());
     let binder = Arc::new(Late::<InMemoryBinder>::default());
@@ -130,7 +130,7 @@ fn run(start: impl FnOnce(Config) -> Engine) -> (Weak<()>, Weak<PodDisruptionBud
 }
 
 #[test]
-fn an_engine_goes_with_its_last_handle_though_its_check_knows_its_binder() {
+fn an_engine_is_freed_although_its_check_refers_to_its_binder() {
     let spawned = |config| Engine::spawned(config).unwrap();
     for (alive, object) in [run(Engine::shared), run(spawned)] {
         assert_eq!(alive.strong_count(), 0, "the framework");
@@ -139,7 +139,7 @@ fn an_engine_goes_with_its_last_handle_though_its_check_knows_its_binder() {
 }
 
 #[test]
-fn a_binder_of_an_engine_that_is_gone_says_so() {
+fn a_binder_of_a_dropped_engine_returns_an_error() {
     let engine = Engine::shared(Config::default());
     let binder = InMemoryBinder::new(engine.clone());
     drop(engine);

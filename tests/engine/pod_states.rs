@@ -1,4 +1,4 @@
-//! Pods in Gödel's four states, as events tell of them.
+//! Pods in Gödel's four states, as observed in events.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -33,7 +33,7 @@ fn requested(writer: &Writer, node: &str) -> i64 {
 }
 
 #[test]
-fn a_pod_that_another_scheduler_assumed_counts_and_never_expires() {
+fn a_pod_assumed_by_another_scheduler_counts_and_never_expires() {
     let mut writer = writer();
     let assumed = in_state("assumed", Some("n1"));
     writer.add_pod(assumed.clone()).unwrap();
@@ -46,7 +46,7 @@ fn a_pod_that_another_scheduler_assumed_counts_and_never_expires() {
 }
 
 #[test]
-fn without_the_configuration_annotations_place_nothing() {
+fn without_the_configuration_annotations_place_no_pods() {
     let (mut writer, _) = Engine::inline(Config::default());
     let refused = writer.add_pod(in_state("assumed", Some("n1")));
     assert!(matches!(refused, Err(EventError::NoNodeName { .. })));
@@ -66,7 +66,7 @@ fn a_pod_for_other_schedulers_or_in_no_state_is_on_no_node() {
 }
 
 #[test]
-fn the_binder_may_bind_elsewhere_than_was_assumed() {
+fn the_binder_may_choose_another_node() {
     let mut writer = writer();
     let assumed = in_state("assumed", Some("n1"));
     writer.add_pod(assumed.clone()).unwrap();
@@ -74,13 +74,13 @@ fn the_binder_may_bind_elsewhere_than_was_assumed() {
     writer.update_pod(&assumed.uid, bound.clone()).unwrap();
     assert_eq!((requested(&writer, "n1"), requested(&writer, "n2")), (0, 100));
     assert_eq!(writer.get_pod(&bound.uid).unwrap().state(), PodState::Bound);
-    // From then on its node is what it is.
+    // A bound pod cannot change its node.
     let refused = writer.update_pod(&bound.uid, assumed.on("n3"));
     assert!(matches!(refused, Err(EventError::OtherNode { .. })));
 }
 
 #[test]
-fn a_pod_that_the_binder_rejects_leaves_its_node() {
+fn a_pod_rejected_by_the_binder_leaves_its_node() {
     for as_pending in [false, true] {
         let mut writer = writer();
         let assumed = in_state("assumed", Some("n1"));
@@ -118,7 +118,7 @@ fn an_update_confirms_our_own_assume() {
 }
 
 #[test]
-fn a_stale_event_takes_no_bound_pod_from_its_node() {
+fn a_stale_event_does_not_unbind_a_pod() {
     let mut writer = writer();
     let bound = pod("p").cpu(100).on("n1").build();
     writer.add_pod(bound.clone()).unwrap();
@@ -157,19 +157,19 @@ fn a_gang_that_is_refused_leaves_nothing_assumed() {
     assert!(!writer.is_assumed_pod(&Uid::new("default/a")));
 }
 
-/// How an object of a pod that is on no node comes in.
-type WayIn = fn(&mut Writer, Pod);
+/// A path by which the object of an unplaced pod enters the engine.
+type Path = fn(&mut Writer, Pod);
 
-const WAYS_IN: [(&str, WayIn); 3] = [
+const PATHS: [(&str, Path); 3] = [
     ("update", |writer, pod| _ = writer.update_pod(&pod.uid.clone(), pod).unwrap()),
     ("put_pending", |writer, pod| _ = writer.put_pending(pod).unwrap()),
     ("relist", |writer, pod| {
         let applied = writer.relist(Relist::Pods(vec![pod])).unwrap();
-        assert_eq!(applied.rejected, [], "a listed pod is refused");
+        assert_eq!(applied.rejected, [], "a listed pod was refused");
     }),
 ];
 
-/// Objects of a pod that are neither assumed by one of our schedulers nor bound.
+/// Returns objects of a pod that is neither bound nor assumed by one of our schedulers.
 fn unplaced() -> [Pod; 4] {
     let mut pending = in_state("", None);
     let mut spec = (**pending.template).clone();
@@ -184,16 +184,16 @@ fn unplaced() -> [Pod; 4] {
 }
 
 #[test]
-fn a_listed_pod_without_a_node_is_treated_as_its_update_is() {
+fn a_listed_pod_without_a_node_is_treated_like_its_update() {
     let ours = pod("p").cpu(100).on("n1").build();
     for object in unplaced() {
-        for (way, put) in WAYS_IN {
-            // Rejected by the binder: another scheduler had assumed it.
+        for (way, put) in PATHS {
+            // The binder rejected the pod, which another scheduler had assumed.
             let mut rejected = writer();
             rejected.add_pod(in_state("assumed", Some("n1"))).unwrap();
             put(&mut rejected, object.clone());
             assert_eq!(rejected.pod_count(), 0, "{way} {object:?}");
-            // Older than our own decision, or than the binding.
+            // The object is older than our own decision, or than the binding.
             let mut assumed = writer();
             assumed.assume_pod(ours.clone()).unwrap();
             put(&mut assumed, object.clone());
@@ -202,7 +202,7 @@ fn a_listed_pod_without_a_node_is_treated_as_its_update_is() {
             bound.add_pod(ours.clone()).unwrap();
             put(&mut bound, object.clone());
             assert_eq!(requested(&bound, "n1"), 100, "{way} {object:?}");
-            // Not known.
+            // The pod is unknown.
             let mut empty = writer();
             put(&mut empty, object.clone());
             assert_eq!(empty.pod_count(), 0, "{way} {object:?}");
@@ -211,7 +211,7 @@ fn a_listed_pod_without_a_node_is_treated_as_its_update_is() {
 }
 
 #[test]
-fn a_list_with_a_rejected_pod_still_removes_what_it_lacks() {
+fn a_list_with_a_rejected_pod_still_removes_unlisted_pods() {
     let mut writer = writer();
     let follower = writer.follow();
     writer.add_pod(in_state("assumed", Some("n1"))).unwrap();
@@ -223,15 +223,16 @@ fn a_list_with_a_rejected_pod_still_removes_what_it_lacks() {
     assert_eq!(applied.rejected, []);
     assert_eq!((requested(&writer, "n1"), writer.pod_count()), (7, 1));
     assert_eq!(writer.cluster().audit(), []);
-    // Queues hear that it waits for a node again.
+    // Queues are notified that the pod is pending again.
     writer.publish();
-    let told = std::iter::from_fn(|| follower.try_next().ok());
-    let pending = told.filter(|note| matches!(&note.fact, Fact::Pending(pod) if *pod.name == *"p"));
+    let notes = std::iter::from_fn(|| follower.try_next().ok());
+    let pending =
+        notes.filter(|note| matches!(&note.fact, Fact::Pending(pod) if *pod.name == *"p"));
     assert_eq!(pending.count(), 1);
 }
 
 #[test]
-fn an_update_with_another_uid_replaces_what_was_assumed_here() {
+fn an_update_with_another_uid_replaces_the_assumed_pod() {
     let ours = pod("p").cpu(100).on("n1").build();
     let renewed = |object: Pod| Pod { uid: Uid::new("new"), ..object };
     let known = [false, true];
@@ -251,17 +252,17 @@ fn an_update_with_another_uid_replaces_what_was_assumed_here() {
             assert!(writer.get_pod(&ours.uid).is_none(), "{object:?}");
             assert_eq!(["n1", "n2"].map(|node| requested(&writer, node)), cpu, "{object:?}");
             assert_eq!(writer.cluster().audit(), []);
-            // A queue that knew the pod by its old uid drops it.
+            // A queue that knows the pod by its old uid drops it.
             writer.publish();
-            let mut told = std::iter::from_fn(|| follower.try_next().ok());
+            let mut notes = std::iter::from_fn(|| follower.try_next().ok());
             let drops = |fact| matches!(fact, Fact::NotPending(uid) if uid == ours.uid);
-            assert!(told.any(|note| drops(note.fact)), "{object:?}");
+            assert!(notes.any(|note| drops(note.fact)), "{object:?}");
         }
     }
 }
 
 #[test]
-fn in_the_binder_the_clock_of_an_assumed_pod_starts_with_its_assume() {
+fn in_the_binder_assumed_pods_expire_from_their_assume() {
     let seconds = |seconds| Some(Duration::from_secs(seconds));
     let godel = GodelConfig { unfinished_ttl: seconds(900), ..GodelConfig::new("godel") };
     let config = Config {
@@ -280,7 +281,7 @@ fn in_the_binder_the_clock_of_an_assumed_pod_starts_with_its_assume() {
     let uid = |name: &str| Uid::new(&format!("default/{name}"));
     writer.add_pod(pod("bound").cpu(1).on("n1").build()).unwrap();
     writer.forget_pod(&pod("forgotten").on("n1").build()).unwrap();
-    // The first time that the log carries.
+    // The first time in the log.
     assert_eq!(writer.expire(at(1_000)), Ok(0));
     writer.finish_binding(&uid("a"), at(1_100)).unwrap();
     writer.finish_binding(&uid("slow"), at(1_899)).unwrap();
@@ -293,7 +294,7 @@ fn in_the_binder_the_clock_of_an_assumed_pod_starts_with_its_assume() {
 }
 
 #[test]
-fn without_that_rule_a_binding_that_never_finishes_keeps_its_pod() {
+fn without_that_rule_an_unfinished_binding_never_expires() {
     let mut writer = writer();
     writer.assume_pod(pod("p").on("n1").build()).unwrap();
     assert_eq!(writer.expire(Timestamp::from_secs(0)), Ok(0));

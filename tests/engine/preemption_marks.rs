@@ -1,5 +1,4 @@
-//! Marks of victims, end to end: which pods are preempted by which others, and which are
-//! about to be deleted.
+//! Marks of victims, end to end: which pods are preempted, by which preemptors, and which pods are about to be deleted.
 
 use std::time::Duration;
 
@@ -39,14 +38,14 @@ fn nominated(node: &str, victims: &[&str]) -> NominatedNode {
     NominatedNode { node: node.into(), victims: victims.iter().map(victim).collect() }
 }
 
-/// A pod that was nominated to `n1`, and is there.
+/// Creates a pod that was nominated to `n1` and is on `n1`.
 fn preemptor(name: &str, victims: &[&str]) -> Pod {
     let nominated_node = Some(nominated("n1", victims));
     let godel = GodelPod { nominated_node, ..GodelPod::default() };
     pod(name).cpu(100).spec(|spec| spec.godel = Some(Box::new(godel))).on("n1").build()
 }
 
-/// The same, as another scheduler's that the binder has not decided on.
+/// Like [`preemptor`], but assumed by another scheduler and not yet confirmed by the binder.
 fn assumed_elsewhere(name: &str, victims: &[&str]) -> Pod {
     let mut pod = preemptor(name, victims);
     pod.node_name = None;
@@ -62,7 +61,7 @@ fn changed(pod: &Pod, change: impl FnOnce(&mut GodelPod)) -> Pod {
     Pod { template: Template::new(spec), ..pod.clone() }
 }
 
-/// Who goes from a node for whom, as `victim: preemptors`.
+/// Returns the victims on a node, as `victim: preemptors`.
 fn on(cluster: &Cluster, node: &str) -> Vec<String> {
     let marks = cluster.preemption_marks().unwrap();
     let describe = |victim: &Uid| {
@@ -82,7 +81,7 @@ fn clean(writer: &Writer) {
 }
 
 #[test]
-fn a_victim_is_marked_until_its_last_preemptor_goes() {
+fn a_victim_is_marked_until_its_last_preemptor_is_removed() {
     let mut writer = writer();
     let (a, b) = (preemptor("a", &["v", "w"]), preemptor("b", &["v"]));
     writer.assume_pod(a.clone()).unwrap();
@@ -100,7 +99,7 @@ fn a_victim_is_marked_until_its_last_preemptor_goes() {
 }
 
 #[test]
-fn a_victim_that_is_gone_stays_marked_while_its_preemptor_is_there() {
+fn a_removed_victim_stays_marked_while_its_preemptor_exists() {
     let mut writer = writer();
     let victim = pod("v").on("n1").build();
     writer.add_pod(victim.clone()).unwrap();
@@ -110,7 +109,7 @@ fn a_victim_that_is_gone_stays_marked_while_its_preemptor_is_there() {
 }
 
 #[test]
-fn a_nominated_pod_marks_before_and_after_it_is_bound() {
+fn a_nominated_pod_marks_its_victims_before_and_after_binding() {
     let mut writer = writer();
     let assumed = assumed_elsewhere("a", &["v"]);
     writer.add_pod(assumed.clone()).unwrap();
@@ -121,7 +120,7 @@ fn a_nominated_pod_marks_before_and_after_it_is_bound() {
 }
 
 #[test]
-fn a_pod_that_the_binder_rejects_marks_nobody() {
+fn a_pod_rejected_by_the_binder_marks_no_victims() {
     let mut writer = writer();
     let assumed = assumed_elsewhere("a", &["v"]);
     writer.add_pod(assumed.clone()).unwrap();
@@ -135,7 +134,7 @@ fn a_pod_that_the_binder_rejects_marks_nobody() {
 }
 
 #[test]
-fn a_pod_that_expires_marks_nobody() {
+fn an_expired_pod_marks_no_victims() {
     let mut writer = writer();
     let pod = preemptor("a", &["v"]);
     writer.assume_pod(pod.clone()).unwrap();
@@ -146,7 +145,7 @@ fn a_pod_that_expires_marks_nobody() {
 }
 
 #[test]
-fn a_pod_on_another_node_than_it_was_nominated_to_marks_nobody() {
+fn a_pod_not_on_its_nominated_node_marks_no_victims() {
     let mut writer = writer();
     writer.assume_pod(preemptor("a", &["v"])).unwrap();
     let elsewhere = Pod { node_name: Some("n2".into()), ..preemptor("a", &["v"]) };
@@ -157,7 +156,7 @@ fn a_pod_on_another_node_than_it_was_nominated_to_marks_nobody() {
 }
 
 #[test]
-fn an_object_that_names_other_victims_is_believed() {
+fn an_updated_object_replaces_the_victims() {
     let mut writer = writer();
     let pod = preemptor("a", &["v", "w"]);
     writer.add_pod(pod.clone()).unwrap();
@@ -167,7 +166,7 @@ fn an_object_that_names_other_victims_is_believed() {
 }
 
 #[test]
-fn a_victim_that_is_named_twice_or_has_no_uid_is_no_more_than_it_is() {
+fn repeated_victims_and_empty_uids_are_ignored() {
     let mut writer = writer();
     let twice = preemptor("a", &["v", "", "v"]);
     writer.add_pod(twice.clone()).unwrap();
@@ -181,7 +180,7 @@ fn a_victim_that_is_named_twice_or_has_no_uid_is_no_more_than_it_is() {
 }
 
 #[test]
-fn a_victim_that_two_nodes_name_is_marked_until_both_do_not() {
+fn a_victim_marked_on_two_nodes_stays_marked_until_both_unmark_it() {
     let mut writer = writer();
     let here = preemptor("a", &["v"]);
     let mut there = changed(&preemptor("b", &[]), |godel| {
@@ -199,7 +198,7 @@ fn a_victim_that_two_nodes_name_is_marked_until_both_do_not() {
 }
 
 #[test]
-fn a_list_without_the_preemptor_drops_its_marks() {
+fn a_relist_without_the_preemptor_drops_its_marks() {
     let mut writer = writer();
     writer.add_pod(preemptor("a", &["v"])).unwrap();
     writer.relist(Relist::Pods(vec![preemptor("b", &["w"])])).unwrap();
@@ -208,7 +207,7 @@ fn a_list_without_the_preemptor_drops_its_marks() {
 }
 
 #[test]
-fn a_fork_marks_for_itself() {
+fn a_fork_has_marks_of_its_own() {
     let mut writer = writer();
     writer.add_pod(preemptor("a", &["v"])).unwrap();
     let base = writer.cluster().fork();
@@ -221,8 +220,7 @@ fn a_fork_marks_for_itself() {
     assert_eq!(on(writer.cluster(), "n1"), ["v: default/a"]);
 }
 
-/// What Gödel's snapshots miss: the store of a node that is dropped and made anew counts
-/// its generations from the start.
+/// Gödel's snapshots miss this change: the store of a node that is dropped and recreated restarts its generations.
 #[test]
 fn a_mark_that_is_dropped_and_made_again_is_seen() {
     let (mut writer, reader) = Engine::inline(config());
@@ -253,14 +251,14 @@ fn without_the_configuration_nothing_is_marked() {
     }
 }
 
-/// Room on a node, as its pods in the state leave it.
-struct Room(i64);
+/// A check of the requests of a node's pods against a limit.
+struct Limit(i64);
 
-impl CommitCheck for Room {
+impl CommitCheck for Limit {
     fn check(&self, cluster: &Cluster, pod: &Pod, node: &str) -> Result<(), String> {
         let taken = cluster.node(node).map_or(0, |node| node.requested().cpu.0);
         let wanted = pod.template.resources.placed.cpu.0;
-        if taken + wanted <= self.0 { Ok(()) } else { Err("it is full".to_owned()) }
+        if taken + wanted <= self.0 { Ok(()) } else { Err("the node is full".to_owned()) }
     }
 }
 
@@ -275,15 +273,15 @@ fn pods_on(cluster: &Cluster, node: &str) -> Vec<String> {
     pods
 }
 
-/// A node that two pods fill, without Gödel's stores or with them.
+/// Creates a node that two pods fill, with or without Gödel's stores.
 fn full(godel: bool) -> Writer {
     full_with(godel, 1_000)
 }
 
-/// The same, with pods assumed as long as they ask for no more than this.
+/// Like [`full`], with a given limit of the requests.
 fn full_with(godel: bool, room: i64) -> Writer {
     let godel = config().godel.filter(|_| godel);
-    let commit_check = Room(room).into();
+    let commit_check = Limit(room).into();
     let mut writer = Engine::inline(Config { godel, commit_check, ..config() }).0;
     writer.add_node(node("n1").cpu(1_000).build()).unwrap();
     writer.add_node(node("n2").cpu(1_000).build()).unwrap();
@@ -293,7 +291,7 @@ fn full_with(godel: bool, room: i64) -> Writer {
 }
 
 #[test]
-fn victims_leave_in_the_step_in_which_their_preemptor_is_assumed() {
+fn victims_are_removed_in_the_step_that_assumes_their_preemptor() {
     let mut writer = full(false);
     let follower = writer.follow();
     let before = writer.cluster().generation();
@@ -316,10 +314,10 @@ fn victims_leave_in_the_step_in_which_their_preemptor_is_assumed() {
     clean(&writer);
 }
 
-/// `AssumePod` of the scheduler's cache leaves victims alone: its preemption store marks
-/// them, and they count until their objects are gone.
+/// `AssumePod` of the scheduler's cache does not remove victims: its preemption store marks them, and they count until
+/// their objects are deleted.
 #[test]
-fn victims_in_godels_cache_stay_marked_until_their_preemptor_goes() {
+fn victims_in_godels_cache_stay_marked_until_their_preemptor_is_removed() {
     let mut writer = full(true);
     let preemptor = pod("p").cpu(600).on("n1").build();
     writer.preempt(preemptor.clone(), uids(["w", "v"])).unwrap();
@@ -335,18 +333,18 @@ fn victims_in_godels_cache_stay_marked_until_their_preemptor_goes() {
 }
 
 #[test]
-fn the_event_names_the_victims_whatever_the_annotation_names() {
+fn victims_of_the_event_override_the_annotation() {
     let mut writer = full_with(true, 10_000);
     writer.preempt(preemptor("a", &["x"]), uids(["v"])).unwrap();
     assert_eq!(on(writer.cluster(), "n1"), ["default/v: default/a"]);
-    // Without victims the annotation counts, as in an assume.
+    // Without victims in the event the annotation counts, as in an assume.
     writer.preempt(preemptor("b", &["y"]), uids([])).unwrap();
     assert_eq!(on(writer.cluster(), "n1"), ["default/v: default/a", "y: default/b"]);
     clean(&writer);
 }
 
 #[test]
-fn a_preemptor_or_victim_that_is_refused_leaves_everything_as_it_was() {
+fn a_refused_preemptor_or_victim_changes_nothing() {
     for godel in [false, true] {
         let mut writer = full(godel);
         writer.add_pod(pod("else").cpu(1).on("n2").build()).unwrap();
@@ -374,7 +372,7 @@ fn a_preemptor_or_victim_that_is_refused_leaves_everything_as_it_was() {
                 EventError::Conflict {
                     uid: p.clone(),
                     node: "n1".into(),
-                    reason: "it is full".into(),
+                    reason: "the node is full".into(),
                 },
             ),
         ];
@@ -385,7 +383,7 @@ fn a_preemptor_or_victim_that_is_refused_leaves_everything_as_it_was() {
             assert_eq!(writer.apply(&event), Err(why));
             assert_eq!(writer.dump(), before);
         }
-        // Without both victims there is room, so the check passes.
+        // Without both victims the preemptor fits, so the check passes.
         let victims = Arc::new([v, w]);
         let decided_on = Some(Generation::ZERO);
         let event = Event::Preempt { pod: Arc::new(fits().build()), victims, decided_on };
@@ -399,14 +397,14 @@ fn at(seconds: i64) -> Timestamp {
     Timestamp::from_secs(seconds)
 }
 
-/// The preemptor that a pod is marked for, and until when.
+/// Returns the preemptor for which a pod is marked, and when the mark ends.
 fn deletion(cluster: &Cluster, victim: &Uid) -> Option<(String, Timestamp)> {
     let mark = cluster.deletion_marks().unwrap().get(victim)?;
     Some((mark.preemptor.to_string(), mark.until))
 }
 
 #[test]
-fn only_the_preemptor_that_marked_a_pod_for_deletion_unmarks_it() {
+fn only_the_preemptor_that_marked_a_pod_can_unmark_it() {
     let mut writer = full(true);
     let [v, a, b] = uids(["v", "a", "b"]);
     writer.mark_for_deletion(&v, &a, at(0)).unwrap();
@@ -414,7 +412,7 @@ fn only_the_preemptor_that_marked_a_pod_for_deletion_unmarks_it() {
     let another = EventError::MarkedByAnother { victim: v.clone(), preemptor: a.clone() };
     assert_eq!(writer.unmark_for_deletion(&v, &b), Err(another));
     assert_eq!(deletion(writer.cluster(), &v), Some(("default/a".into(), at(600))));
-    // The last preemptor is the one that it is marked for.
+    // The mark belongs to the last preemptor.
     writer.mark_for_deletion(&v, &b, at(5)).unwrap();
     assert_eq!(deletion(writer.cluster(), &v), Some(("default/b".into(), at(605))));
     assert!(writer.unmark_for_deletion(&v, &a).is_err());
@@ -442,7 +440,7 @@ fn a_mark_for_deletion_ends_after_ten_minutes() {
 }
 
 #[test]
-fn a_mark_for_deletion_goes_with_its_pod_whichever_way_that_goes() {
+fn a_mark_for_deletion_is_removed_with_its_pod_on_every_path() {
     type Way = fn(&mut Writer, &Pod);
     let unbound = |state: &str| {
         let mut pod = assumed_elsewhere("v", &[]);
@@ -488,7 +486,7 @@ fn a_mark_for_deletion_goes_with_its_pod_whichever_way_that_goes() {
 }
 
 #[test]
-fn an_update_of_a_bound_pod_leaves_its_mark_for_deletion() {
+fn an_update_of_a_bound_pod_keeps_its_mark_for_deletion() {
     let mut writer = full(true);
     let [v, a] = uids(["v", "a"]);
     writer.mark_for_deletion(&v, &a, at(0)).unwrap();

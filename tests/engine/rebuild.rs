@@ -1,5 +1,5 @@
-//! A writer's state made anew from its objects, as readers, schedulers and threads that submit see it. What a rebuild
-//! mends is in the unit tests of `state::rebuild`, which can damage an index.
+//! Rebuilding a writer's state from its objects, as observed by readers, schedulers and threads that submit events. The
+//! unit tests of `state::rebuild`, which can damage an index, show the repairs.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,7 +19,7 @@ fn tainted(n: usize) -> Node {
     builder.build()
 }
 
-/// Nodes and pods of which the first are gone, so that what is left gets other numbers when it is numbered anew.
+/// Adds nodes and pods and removes the first of them, so that a rebuild renumbers the rest.
 fn with_gaps(writer: &mut Writer) {
     for n in 0..90 {
         writer.add_node(tainted(n)).unwrap();
@@ -52,7 +52,7 @@ fn readers_follow_a_rebuild_and_held_versions_stay() {
         assert_eq!((at, &**version.node_by_slot(slot).unwrap().name()), (before.next(), &*name));
         assert_eq!(&**held.pod(&uid).unwrap().node().name(), &*name);
     }
-    // Pods come and go in the new state; what is older knows nothing of it.
+    // Pods are added and removed in the new state, which does not affect older versions.
     for n in 40..60 {
         writer.remove_pod(&pod(format!("p{n}")).on(format!("n{n}")).build()).unwrap();
         writer.add_pod(pod(format!("q{n}")).on(format!("n{n}")).build()).unwrap();
@@ -65,7 +65,7 @@ fn readers_follow_a_rebuild_and_held_versions_stay() {
 }
 
 #[test]
-fn a_scheduler_keeps_nothing_by_the_numbers_from_before_a_rebuild() {
+fn a_scheduler_drops_data_by_slot_after_a_rebuild() {
     let (mut writer, _) = Engine::inline(Config::default());
     with_gaps(&mut writer);
     let config = AlgorithmConfig { percentage_of_nodes: 100, ..AlgorithmConfig::default() };
@@ -85,7 +85,7 @@ fn a_scheduler_keeps_nothing_by_the_numbers_from_before_a_rebuild() {
             );
             assert_eq!(writer.cluster().node(&ours.node).unwrap().slot(), ours.slot);
         }
-        // The nodes are as many, and others.
+        // The number of nodes stays the same, but the nodes differ.
         writer.remove_node(format!("n{}", 40 + round)).unwrap();
         writer.add_node(tainted(round)).unwrap();
         writer.rebuild();
@@ -106,7 +106,7 @@ fn a_shared_engine_is_rebuilt_under_its_writer_token() {
     assert_eq!((rebuilt.generation, rebuilt.differences), (bound.next(), vec![]));
     let version = engine.reader().unwrap().at_least(rebuilt.generation, None).unwrap();
     assert_eq!(version.assumed_count(), 1);
-    // The deadline stays, and is passed.
+    // The deadline is kept, and has passed.
     let expired = engine.with_writer(|writer| writer.expire(Timestamp::from_secs(32))).unwrap();
     assert_eq!(expired, Ok(1));
     assert_eq!(engine.with_writer(|writer| writer.cluster().audit()).unwrap(), vec![]);

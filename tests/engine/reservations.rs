@@ -1,4 +1,4 @@
-//! Reservations, end to end: the place of a pod that goes is held for its successor.
+//! Reservations, end to end: a deleted pod leaves a reservation for its successor.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,13 +29,13 @@ fn web(name: &str) -> PodBuilder {
     pod(name).label("name", "web").cpu(700).host_port(80)
 }
 
-/// A pod whose place is held when it goes.
+/// Creates a pod that leaves a reservation when it is deleted.
 fn reserving(name: &str) -> Pod {
     let godel = GodelPod { reserves: true, ..GodelPod::default() };
     web(name).spec(|spec| spec.godel = Some(Box::new(godel))).on("n1").build()
 }
 
-/// A pod that takes the place of `old`.
+/// Creates a pod that consumes the reservation of `old`.
 fn successor(name: &str, old: &str) -> Pod {
     let holder: Name = format!("default/{old}-placeholder").into();
     let godel = GodelPod { matched_placeholder: Some(holder), ..GodelPod::default() };
@@ -51,7 +51,7 @@ fn available(cluster: &Cluster) -> Vec<String> {
     places.available("web").map(|place| format!("{} {}", place.pod.key(), place.node())).collect()
 }
 
-/// What the node's pods take, and which they are.
+/// Returns the requests of the node's pods, and their names.
 fn on_node(cluster: &Cluster) -> (i64, Vec<String>) {
     let mut names = Vec::new();
     let mut cpu = 0;
@@ -70,7 +70,7 @@ fn clean(writer: &Writer) {
     assert_eq!(writer.cluster().audit(), vec![]);
 }
 
-/// A writer that holds the place of `a`.
+/// Creates a writer with the reservation of `a`.
 fn holding() -> Writer {
     let mut writer = writer();
     let gone = reserving("a");
@@ -82,7 +82,7 @@ fn holding() -> Writer {
 }
 
 #[test]
-fn the_place_of_a_deleted_pod_is_held_with_its_resources_and_ports() {
+fn a_deleted_pod_leaves_a_reservation_of_its_resources_and_ports() {
     let writer = holding();
     let node = writer.cluster().node("n1").unwrap();
     assert_eq!((node.requested().cpu.0, node.used_ports().count()), (700, 1));
@@ -90,9 +90,9 @@ fn the_place_of_a_deleted_pod_is_held_with_its_resources_and_ports() {
 }
 
 #[test]
-fn a_place_that_nobody_confirms_is_held_for_its_time_and_no_longer() {
+fn an_unconfirmed_reservation_expires() {
     let mut writer = holding();
-    // No time was told yet, so the clock starts here.
+    // This is the first time in the log, so the clock starts here.
     assert_eq!(writer.expire(Timestamp::from_secs(1_000)), Ok(0));
     assert_eq!(writer.expire(Timestamp::from_secs(1_060)), Ok(0));
     assert_eq!(on_node(writer.cluster()), held());
@@ -103,7 +103,7 @@ fn a_place_that_nobody_confirms_is_held_for_its_time_and_no_longer() {
 }
 
 #[test]
-fn a_reservation_confirms_the_place_and_its_end_frees_it() {
+fn a_reservation_object_confirms_the_placeholder_until_it_ends() {
     let mut writer = holding();
     put(&mut writer, Reservation::of(&reserving("a")));
     writer.expire(Timestamp::from_secs(0)).unwrap();
@@ -115,7 +115,7 @@ fn a_reservation_confirms_the_place_and_its_end_frees_it() {
 }
 
 #[test]
-fn a_successor_takes_the_place_and_gives_it_back_where_it_is_forgotten() {
+fn a_forgotten_successor_returns_the_reservation() {
     let mut writer = holding();
     let successor = successor("b", "a");
     writer.assume_pod(successor.clone()).unwrap();
@@ -128,7 +128,7 @@ fn a_successor_takes_the_place_and_gives_it_back_where_it_is_forgotten() {
 }
 
 #[test]
-fn a_successor_that_expires_gives_the_place_back() {
+fn an_expired_successor_returns_the_reservation() {
     let mut writer = holding();
     put(&mut writer, Reservation::of(&reserving("a")));
     let successor = successor("b", "a");
@@ -140,7 +140,7 @@ fn a_successor_that_expires_gives_the_place_back() {
 }
 
 #[test]
-fn a_successor_that_the_binder_rejects_gives_the_place_back() {
+fn a_successor_rejected_by_the_binder_returns_the_reservation() {
     let mut writer = holding();
     let mut assumed = successor("b", "a");
     let mut spec = (**assumed.template).clone();
@@ -159,7 +159,7 @@ fn a_successor_that_the_binder_rejects_gives_the_place_back() {
 }
 
 #[test]
-fn a_bound_successor_keeps_the_place_and_leaves_its_own() {
+fn a_bound_successor_keeps_the_reservation_and_leaves_its_own() {
     let mut writer = holding();
     put(&mut writer, Reservation::of(&reserving("a")));
     let mut next = successor("b", "a");
@@ -181,7 +181,7 @@ fn a_bound_successor_keeps_the_place_and_leaves_its_own() {
 }
 
 #[test]
-fn a_reservation_is_kept_over_a_restart_in_whatever_order_it_is_listed() {
+fn a_reservation_survives_a_restart_in_any_list_order() {
     let reservation = || Reservation::of(&reserving("a"));
     let mut first = writer();
     first.put_object(reservation()).unwrap();
@@ -196,7 +196,7 @@ fn a_reservation_is_kept_over_a_restart_in_whatever_order_it_is_listed() {
 }
 
 #[test]
-fn a_reservation_that_timed_out_holds_nothing() {
+fn a_timed_out_reservation_reserves_nothing() {
     let mut writer = holding();
     put(&mut writer, Reservation::of(&reserving("a")));
     let over = Reservation { phase: ReservationPhase::TimeOut, ..Reservation::of(&reserving("a")) };
@@ -206,7 +206,7 @@ fn a_reservation_that_timed_out_holds_nothing() {
 }
 
 #[test]
-fn a_reservation_whose_owner_is_not_seen_yet_keeps_the_place() {
+fn a_reservation_with_an_unseen_owner_stays_reserved() {
     let mut writer = holding();
     put(&mut writer, Reservation::of(&reserving("a")));
     let matched = Reservation {
@@ -219,7 +219,7 @@ fn a_reservation_whose_owner_is_not_seen_yet_keeps_the_place() {
 }
 
 #[test]
-fn a_reservation_that_ends_on_another_node_leaves_no_place_behind() {
+fn a_reservation_that_ends_on_another_node_leaves_no_placeholder() {
     let mut writer = holding();
     let mut reservation = Reservation::of(&reserving("a"));
     put(&mut writer, reservation.clone());
@@ -233,7 +233,7 @@ fn a_reservation_that_ends_on_another_node_leaves_no_place_behind() {
 }
 
 #[test]
-fn an_older_reservation_takes_no_place_from_its_successor() {
+fn an_older_reservation_object_does_not_affect_its_successor() {
     let mut writer = holding();
     put(&mut writer, Reservation::of(&reserving("a")));
     writer.assume_pod(successor("b", "a")).unwrap();
@@ -244,7 +244,7 @@ fn an_older_reservation_takes_no_place_from_its_successor() {
 }
 
 #[test]
-fn pods_that_are_forgotten_or_do_not_reserve_leave_no_place() {
+fn forgotten_and_non_reserving_pods_leave_no_reservation() {
     let mut writer = writer();
     let assumed = reserving("a");
     writer.assume_pod(assumed.clone()).unwrap();
@@ -256,7 +256,7 @@ fn pods_that_are_forgotten_or_do_not_reserve_leave_no_place() {
 }
 
 #[test]
-fn what_holds_a_place_goes_with_it_alone() {
+fn placeholders_are_only_removed_with_their_reservation() {
     let mut writer = holding();
     let holder = reserving("a").to_placeholder();
     let refused = |outcome| matches!(outcome, Err(EventError::HoldsPlace { .. }));
@@ -270,7 +270,7 @@ fn what_holds_a_place_goes_with_it_alone() {
 }
 
 #[test]
-fn without_the_configuration_nothing_is_held() {
+fn without_the_configuration_nothing_is_reserved() {
     let godel = GodelConfig::new("godel");
     for godel in [None, Some(godel)] {
         let (mut writer, _) = Engine::inline(Config { godel, ..Config::default() });
@@ -285,7 +285,7 @@ fn without_the_configuration_nothing_is_held() {
 }
 
 #[test]
-fn a_fork_holds_and_gives_places_as_the_writer_does() {
+fn a_fork_handles_reservations_like_the_writer() {
     let mut writer = writer();
     writer.add_pod(reserving("a")).unwrap();
     let base = writer.cluster().fork();
@@ -295,7 +295,7 @@ fn a_fork_holds_and_gives_places_as_the_writer_does() {
     fork.add_pod(&successor("b", "a")).unwrap();
     assert_eq!(on_node(&fork), (700, vec!["default/b".into()]));
     assert_eq!(fork.audit(), vec![]);
-    // What is just not there leaves no place.
+    // A pod that is removed as if it never existed leaves no reservation.
     let mut without = base.fork();
     without.remove_pod(&reserving("a").uid).unwrap();
     assert_eq!(on_node(&without), (0, vec![]));
@@ -303,18 +303,18 @@ fn a_fork_holds_and_gives_places_as_the_writer_does() {
     clean(&writer);
 }
 
-/// Refuses a node on which anything is.
+/// A check that refuses a node that has any pods.
 struct Empty;
 
 impl CommitCheck for Empty {
     fn check(&self, cluster: &Cluster, _pod: &Pod, node: &str) -> Result<(), String> {
         let pods = cluster.node(node).map_or(0, |node| node.pod_count());
-        if pods == 0 { Ok(()) } else { Err(format!("{pods} pods are there")) }
+        if pods == 0 { Ok(()) } else { Err(format!("the node has {pods} pods")) }
     }
 }
 
 #[test]
-fn what_holds_the_place_is_no_conflict_for_its_successor() {
+fn a_placeholder_does_not_conflict_with_its_successor() {
     let (mut writer, _) = Engine::inline(Config { commit_check: Empty.into(), ..config() });
     writer.add_node(node("n1").build()).unwrap();
     let gone = reserving("a");
@@ -329,7 +329,7 @@ fn what_holds_the_place_is_no_conflict_for_its_successor() {
 }
 
 #[test]
-fn a_gang_that_is_refused_gives_every_place_back() {
+fn a_refused_gang_returns_all_reservations() {
     let mut writer = holding();
     let before = writer.dump();
     let placed = web("c").on("n2").build();
@@ -363,18 +363,18 @@ fn a_held_version_keeps_the_places_that_it_has_over_drops_and_re_creations() {
     clean(&writer);
 }
 
-/// A pod that is on a node, as its object says once the successor was bound.
+/// Creates a bound pod without the annotation, as its object may be after the successor was bound.
 fn bound_without_annotation(name: &str, node: &str) -> Pod {
     web(name).on(node).build()
 }
 
 #[test]
-fn a_successor_keeps_its_place_where_an_object_says_nothing_of_it() {
+fn a_successor_keeps_its_reservation_if_its_object_lacks_the_annotation() {
     let mut writer = writer();
     writer.add_pod(reserving("a")).unwrap();
     writer.remove_pod(&reserving("a")).unwrap();
     writer.assume_pod(successor("b", "a")).unwrap();
-    // The API server's object lacks the annotation, and the binder rejects it then.
+    // The API server's object lacks the annotation, and then the binder rejects the pod.
     let annotated = |change: fn(&mut GodelPod)| {
         let mut godel = GodelPod::default();
         change(&mut godel);
@@ -398,7 +398,7 @@ fn a_successor_keeps_its_place_where_an_object_says_nothing_of_it() {
 }
 
 #[test]
-fn a_successor_that_is_bound_elsewhere_gives_its_place_back() {
+fn a_successor_bound_to_another_node_returns_the_reservation() {
     let mut writer = writer();
     writer.add_node(node("n2").cpu(1_000).build()).unwrap();
     writer.add_pod(reserving("a")).unwrap();
@@ -411,7 +411,7 @@ fn a_successor_that_is_bound_elsewhere_gives_its_place_back() {
 }
 
 #[test]
-fn the_end_of_an_old_reservation_leaves_the_place_of_the_next_pod_of_its_name() {
+fn the_end_of_an_old_reservation_keeps_that_of_the_next_pod_of_its_name() {
     let mut writer = writer();
     let incarnation = |uid: &str| Pod { uid: Uid::new(uid), ..reserving("a") };
     let (first, second) = (incarnation("u1"), incarnation("u2"));
@@ -424,22 +424,22 @@ fn the_end_of_an_old_reservation_leaves_the_place_of_the_next_pod_of_its_name() 
     writer.add_pod(second.clone()).unwrap();
     let over = Reservation { phase: ReservationPhase::Matched, ..Reservation::of(&first) };
     put(&mut writer, over.clone());
-    // It is deleted, and its own Reservation is still to come.
+    // The pod is deleted before its own Reservation arrives.
     writer.remove_pod(&second).unwrap();
     assert_eq!(available(writer.cluster()).len(), 1);
     let key = (ObjectKind::Reservation, &*over.namespace, &*over.name);
     writer.delete_object(key.0, key.1, key.2).unwrap();
-    assert_eq!(available(writer.cluster()).len(), 1, "the place is the second pod's");
+    assert_eq!(available(writer.cluster()).len(), 1, "the reservation is that of the second pod");
     clean(&writer);
 }
 
 #[test]
-fn a_reservation_that_says_the_same_again_changes_nothing() {
+fn an_identical_reservation_changes_nothing() {
     let mut writer = writer();
     writer.add_pod(reserving("a")).unwrap();
     writer.remove_pod(&reserving("a")).unwrap();
     let mut reservation = Reservation::of(&reserving("a"));
-    // As it is read: less than the pod said.
+    // The reservation as it is read, with lower requests than the pod's.
     reservation.pod = web("a-placeholder")
         .uid("default/a-placeholder")
         .cpu(600)
@@ -462,12 +462,12 @@ fn a_reservation_that_says_the_same_again_changes_nothing() {
         Pod { template: portolan::model::Template::new(spec), ..reservation.pod }
     };
     put(&mut writer, reservation);
-    assert_eq!(on_node(writer.cluster()).0, 600, "what it says now counts");
+    assert_eq!(on_node(writer.cluster()).0, 600, "the new requests count");
     clean(&writer);
 }
 
 #[test]
-fn places_are_not_given_to_other_namespaces() {
+fn reservations_are_not_available_to_other_namespaces() {
     let mut writer = writer();
     writer.add_pod(reserving("a")).unwrap();
     writer.remove_pod(&reserving("a")).unwrap();
@@ -486,7 +486,7 @@ fn places_are_not_given_to_other_namespaces() {
 }
 
 #[test]
-fn a_delete_that_names_another_node_takes_the_pod_away() {
+fn a_delete_that_names_another_node_removes_the_pod() {
     let mut writer = writer();
     writer.add_pod(reserving("a")).unwrap();
     writer.remove_pod(&Pod { node_name: Some("n9".into()), ..reserving("a") }).unwrap();
@@ -501,7 +501,7 @@ fn a_placeholder_has_no_share_of_numa_nodes() {
     spec.micro_topology = Some(Box::new(MicroTopology::parse("0:cpu=2").unwrap()));
     gone.template = portolan::model::Template::new(spec);
     let cpu = |whole| ResourceList::new([("cpu", Quantity::whole(whole))]);
-    // The agent has not taken the share of the pod back yet.
+    // The agent has not yet released the pod's share.
     let given = (Name::from(format!("default/a/{}", gone.uid)), cpu(2));
     let zone = |allocations| NumaZone { id: 0, socket: 0, allocatable: cpu(8), allocations };
     let reported = |allocations| {
@@ -524,9 +524,9 @@ fn a_placeholder_has_no_share_of_numa_nodes() {
 }
 
 #[test]
-fn a_place_is_held_for_the_shorter_of_both_times() {
+fn a_reservation_expires_after_the_shorter_of_both_times() {
     let seconds = |seconds| Some(Duration::from_secs(seconds));
-    // How long assumed pods and places live at most, and how long the place was held.
+    // The time to live of assumed pods and of reservations, and the time after which the reservation expired.
     for (assumed, reserved, held) in [
         (seconds(20), seconds(60), 20),
         (seconds(60), seconds(20), 20),
@@ -548,7 +548,7 @@ fn a_place_is_held_for_the_shorter_of_both_times() {
 }
 
 #[test]
-fn what_placeholders_take_is_summed_as_reserved() {
+fn requests_of_placeholders_are_summed_as_reserved() {
     let mut writer = holding();
     let reserved = |writer: &Writer| writer.cluster().node("n1").unwrap().reserved();
     writer.add_pod(pod("other").cpu(50).on("n1").build()).unwrap();
@@ -564,7 +564,7 @@ fn what_placeholders_take_is_summed_as_reserved() {
 }
 
 #[test]
-fn a_fork_preempts_in_one_step_or_not_at_all() {
+fn a_fork_preempts_atomically() {
     let mut writer = writer();
     for name in ["v0", "v1"] {
         writer.add_pod(pod(name).cpu(300).on("n1").build()).unwrap();

@@ -1,4 +1,4 @@
-//! Events that are written and read again: the same events, and a replay gives the same state.
+//! Serialization of events: deserialized events are equal, and replaying them gives the same state.
 
 use std::time::Duration;
 
@@ -24,7 +24,7 @@ fn read<T: DeserializeOwned>(text: &str) -> Result<T, String> {
     serde_json::from_str(text).map_err(|error| error.to_string())
 }
 
-/// The value after it was written and read. A debug form shows derived fields, too, such as hashes.
+/// Serializes a value and deserializes it again. The debug form also shows derived fields, such as hashes.
 fn round_trip<T: Serialize + DeserializeOwned + std::fmt::Debug>(value: &T) -> T {
     let text = serde_json::to_string(value).unwrap();
     let again: T = read(&text).unwrap_or_else(|error| panic!("{error}: {text}"));
@@ -54,7 +54,7 @@ proptest! {
     })]
 
     #[test]
-    fn a_log_that_is_written_and_read_gives_the_same_state(
+    fn a_deserialized_log_gives_the_same_state(
         ops in prop::collection::vec(any::<Op>(), 1..STEPS),
     ) {
         let (mut live, mut replayed) = (writer(), writer());
@@ -70,7 +70,7 @@ proptest! {
     }
 
     #[test]
-    fn a_quantity_keeps_each_billionth(whole: i64, milli: i64) {
+    fn a_quantity_keeps_its_billionths(whole: i64, milli: i64) {
         let quantity = Quantity::whole(whole) + Quantity::milli(milli);
         prop_assert_eq!(round_trip(&quantity), quantity);
     }
@@ -94,7 +94,7 @@ fn term() -> NodeSelectorTerm {
     }
 }
 
-/// A pod with everything that the random ones lack.
+/// Creates a pod with every field that the random pods lack.
 fn rich_pod() -> Pod {
     let affinity = || PodAffinityTerm {
         topology_key: "zone".into(),
@@ -136,7 +136,7 @@ fn rich_pod() -> Pod {
 }
 
 #[test]
-fn a_pod_keeps_its_constraints_and_equals_the_one_that_was_written() {
+fn a_deserialized_pod_equals_the_original() {
     let pod = rich_pod();
     let again = round_trip(&pod);
     assert_eq!(again, pod);
@@ -144,7 +144,7 @@ fn a_pod_keeps_its_constraints_and_equals_the_one_that_was_written() {
 }
 
 #[test]
-fn objects_of_storage_are_the_same_after_reading() {
+fn deserialized_storage_objects_equal_the_originals() {
     let modes: Box<[AccessMode]> = [AccessMode::ReadWriteOnce, AccessMode::ReadOnlyMany].into();
     let volume = PersistentVolume {
         name: "pv".into(),
@@ -185,7 +185,7 @@ fn objects_of_storage_are_the_same_after_reading() {
 }
 
 #[test]
-fn derived_data_is_made_anew() {
+fn derived_data_is_recomputed() {
     let labels = [("topology.kubernetes.io/zone", "z1"), ("kubernetes.io/hostname", "n1")];
     let built = labels
         .into_iter()
@@ -210,7 +210,7 @@ fn derived_data_is_made_anew() {
 }
 
 #[test]
-fn errors_name_what_is_wrong() {
+fn errors_name_the_cause() {
     let message = |text: &str| read::<Event>(text).unwrap_err();
     assert!(message(r#"{"RemoveNod":"n1"}"#).contains("unknown variant `RemoveNod`"));
     let key = r#"{"DeleteObject":{"kind":"Service","namespace":"a","name":"s","uid":"u"}}"#;

@@ -1,5 +1,5 @@
-//! The fuzzer's events and its oracle under proptest, which makes what fails
-//! short: an engine with readers, held versions and forks beside the naive fold.
+//! The fuzzer's events and its oracle under proptest, which shrinks failures: an engine with readers, held versions and
+//! forks beside the naive fold.
 
 use proptest::prelude::*;
 
@@ -11,7 +11,7 @@ mod machine;
 use events::Op;
 use machine::{Compare, Machine};
 
-/// Few and short under an interpreter.
+/// Few and short cases under an interpreter.
 const CASES: u32 = if cfg!(miri) { 2 } else { 128 };
 const STEPS: usize = if cfg!(miri) { 12 } else { 120 };
 

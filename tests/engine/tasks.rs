@@ -1,4 +1,4 @@
-//! Tasks that await tickets and generations, without a runtime.
+//! Tasks that await tickets and generations, without an async runtime.
 
 use std::pin::{Pin, pin};
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use portolan::log::{Event, Outcome, Ticket, TryWaitError};
 use portolan::model::{Generation, node, pod};
 use portolan::{Config, Engine, ReadError, Reader};
 
-/// Unparks the thread of its task, and counts the calls.
+/// A waker that unparks the thread of its task, and counts the calls.
 struct Unpark(Thread, AtomicUsize);
 
 impl Wake for Unpark {
@@ -46,7 +46,7 @@ fn add_node(name: &str) -> Event {
     Event::AddNode(Arc::new(node(name).cpu(4_000).build()))
 }
 
-/// Places a pod, and returns the version that has it.
+/// Places a pod, and returns the number of pods in the version that contains it.
 async fn place(engine: &Engine, reader: &Reader, name: String) -> Option<usize> {
     let pod = pod(name).cpu(1).on("n1").build();
     let applied = engine.try_submit(Event::AddPod(Arc::new(pod))).ok()?.await.ok()?.ok()?;
@@ -76,7 +76,7 @@ fn tasks_read_their_own_writes() {
 }
 
 #[test]
-fn a_ticket_that_is_polled_within_its_writer_is_pending_and_ready_afterwards() {
+fn a_ticket_polled_by_its_own_writer_is_pending_and_ready_afterwards() {
     let engine = Engine::shared(Config::default());
     let unpark = unpark();
     let waker = Waker::from(Arc::clone(&unpark));
@@ -88,12 +88,14 @@ fn a_ticket_that_is_polled_within_its_writer_is_pending_and_ready_afterwards() {
         })
         .unwrap();
     assert_eq!(unpark.1.load(Ordering::Relaxed), 1);
-    let Poll::Ready(Ok(Ok(applied))) = poll(&mut ticket, &waker) else { panic!("it was folded") };
+    let Poll::Ready(Ok(Ok(applied))) = poll(&mut ticket, &waker) else {
+        panic!("the event was applied")
+    };
     assert_eq!(applied.generation, Generation(1));
 }
 
 #[test]
-fn a_waker_that_panics_costs_the_engine_nothing() {
+fn a_panicking_waker_does_not_affect_the_engine() {
     struct Panics;
     impl Wake for Panics {
         fn wake(self: Arc<Self>) {
@@ -116,7 +118,7 @@ fn a_waker_that_panics_costs_the_engine_nothing() {
 }
 
 #[test]
-fn a_generation_of_an_engine_that_is_gone_is_never_reached() {
+fn a_generation_of_a_dropped_engine_is_never_reached() {
     let (mut writer, reader) = Engine::inline(Config::default());
     let task = thread::spawn({
         let reached = reader.reached(Generation(2));

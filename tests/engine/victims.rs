@@ -1,5 +1,4 @@
-//! The index of who could go from a node against what it is an index of: at every
-//! generation, in held snapshots and in forks.
+//! The index of potential victims against its definition: at every generation, in held snapshots and in forks.
 
 use std::cmp::Reverse;
 use std::sync::Arc;
@@ -14,8 +13,8 @@ use portolan::state::{CommitPolicy, State};
 use portolan::{Config, Engine};
 use proptest::prelude::*;
 
-/// The node's pods of these priorities by importance, found by their definition: those
-/// that have not started come last, and the later ones of them in the list first.
+/// Returns the node's pods of these priorities by importance, according to the definition: pods that have not started
+/// come last, in reverse list order.
 fn expected<'a>(node: NodeInfo<'a>, keep: impl Fn(PodInfo<'_>) -> bool) -> Vec<PodInfo<'a>> {
     let mut pods: Vec<(usize, PodInfo<'a>)> =
         node.pods().enumerate().filter(|(_, pod)| keep(*pod)).collect();
@@ -31,43 +30,43 @@ fn uids<'a>(pods: impl Iterator<Item = PodInfo<'a>>) -> Vec<Uid> {
     pods.map(|pod| pod.uid()).collect()
 }
 
-/// What those of these pods take that are of a class, added up one by one.
-fn taken(pods: &[PodInfo<'_>], class: PodClass, of: impl Fn(&Resources) -> i64) -> i64 {
+/// Sums the requests of the pods of a class one by one.
+fn taken(pods: &[PodInfo<'_>], class: PodClass, amount: impl Fn(&Resources) -> i64) -> i64 {
     let of_class = pods.iter().filter(|pod| pod.template().class == class);
-    of_class.map(|pod| of(&pod.template().resources.placed)).sum()
+    of_class.map(|pod| amount(&pod.template().resources.placed)).sum()
 }
 
 fn check_node(cluster: &Cluster, node: NodeInfo<'_>, from: i32, to: i32) {
-    // Gödel never preempts pods that are not bound, or that hold a place.
+    // Gödel never preempts placeholders, and pods that are not bound.
     let godel = cluster.godel().is_some();
-    let may_go = |pod: PodInfo<'_>| {
+    let is_potential_victim = |pod: PodInfo<'_>| {
         !godel || (pod.state() == PodState::Bound && !pod.template().is_placeholder())
     };
-    // Guaranteed pods are what is summed where no class is asked for.
-    check_victims(cluster, node.victims(), PodClass::Guaranteed, (from, to), may_go);
+    // Without a class the sums are those of guaranteed pods.
+    check_victims(cluster, node.victims(), PodClass::Guaranteed, (from, to), is_potential_victim);
     for class in [PodClass::Guaranteed, PodClass::BestEffort] {
-        let is_of = |pod: PodInfo<'_>| may_go(pod) && pod.template().class == class;
+        let is_of = |pod: PodInfo<'_>| is_potential_victim(pod) && pod.template().class == class;
         check_victims(cluster, node.victims_of(class), class, (from, to), is_of);
     }
 }
 
-/// `victims` are the pods that `may_go`, with sums of `class`.
+/// Checks that `victims` are the pods accepted by `is_potential_victim`, with the sums of `class`.
 fn check_victims(
     cluster: &Cluster,
     victims: Victims<'_>,
     class: PodClass,
     (from, to): (i32, i32),
-    may_go: impl Fn(PodInfo<'_>) -> bool,
+    is_potential_victim: impl Fn(PodInfo<'_>) -> bool,
 ) {
     let node = victims.node();
-    assert_eq!(uids(victims.pods()), uids(expected(node, &may_go).into_iter()));
+    assert_eq!(uids(victims.pods()), uids(expected(node, &is_potential_victim).into_iter()));
     let within = victims.within(from..to);
     let is_within = |pod: PodInfo<'_>| (from..to).contains(&pod.template().priority);
-    let pods = expected(node, |pod| may_go(pod) && is_within(pod));
+    let pods = expected(node, |pod| is_potential_victim(pod) && is_within(pod));
     assert_eq!(uids(within.pods()), uids(pods.iter().copied()), "{node:?} {from}..{to}");
     assert_eq!(uids(victims.below(to).within(from..).pods()), uids(within.pods()));
     assert_eq!((within.len(), within.is_empty()), (pods.len(), pods.is_empty()));
-    let taken = |of: &dyn Fn(&Resources) -> i64| taken(&pods, class, of);
+    let taken = |amount: &dyn Fn(&Resources) -> i64| taken(&pods, class, amount);
     let freed = within.freed();
     assert_eq!(freed.pods(), pods.len());
     assert_eq!(freed.cpu().0, taken(&|takes| takes.cpu.0));
@@ -101,7 +100,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
 
     #[test]
-    fn who_could_go_is_who_is_there(
+    fn potential_victims_equal_their_definition(
         ops in prop::collection::vec(any::<Op>(), 1..120),
         forked in prop::collection::vec(any::<Op>(), 1..40),
         every in 1..6_usize,
@@ -114,7 +113,7 @@ proptest! {
         let mut held: Vec<Arc<Snapshot>> = Vec::new();
         for (step, op) in ops.iter().enumerate() {
             let _ = state.apply(&event(op, step as u64), &mut ());
-            // Between two questions one node changes, or many.
+            // Between two checks one node changes, or many nodes.
             if step % every == 0 {
                 check(state.cluster(), step);
             }
@@ -161,7 +160,7 @@ fn godel_never_preempts_assumed_pods_or_placeholders() {
         (names, victims.freed().cpu(), victims.occupiable().cpu)
     };
     assert_eq!(victims(&writer), (vec!["bound".into()], MilliCpu(800), MilliCpu(3_300)));
-    // The binder confirms it.
+    // The binder confirms the placement.
     writer.update_pod(&assumed.uid.clone(), assumed).unwrap();
     let names = ["bound", "assumed"].map(String::from).to_vec();
     let (found, cpu, occupiable) = victims(&writer);
@@ -174,12 +173,12 @@ fn victims_of_a_class_are_summed_in_the_account_of_that_class() {
     writer.add_node(node("n").cpu(4_000).build()).unwrap();
     let offered = ResourceList::new([("cpu", Quantity::whole(2)), ("pods", Quantity::whole(9))]);
     writer.put_object(CustomNodeResource::new("n", &offered)).unwrap();
-    let of = |name: &str, class, priority, cpu| {
+    let placed = |name: &str, class, priority, cpu| {
         pod(name).class(class).priority(priority).cpu(cpu).on("n").build()
     };
-    writer.add_pod(of("g", PodClass::Guaranteed, 1, 1_000)).unwrap();
-    writer.add_pod(of("b", PodClass::BestEffort, 1, 300)).unwrap();
-    writer.add_pod(of("high", PodClass::BestEffort, 9, 500)).unwrap();
+    writer.add_pod(placed("g", PodClass::Guaranteed, 1, 1_000)).unwrap();
+    writer.add_pod(placed("b", PodClass::BestEffort, 1, 300)).unwrap();
+    writer.add_pod(placed("high", PodClass::BestEffort, 9, 500)).unwrap();
     let node = writer.cluster().node("n").unwrap();
     let seen = |victims: Victims<'_>| {
         let pods: Vec<String> = victims.pods().map(|pod| pod.name().to_owned()).collect();

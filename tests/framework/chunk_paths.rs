@@ -1,5 +1,5 @@
-//! A plugin says the same of 64 nodes at once as of each of them, and the
-//! cycle picks what its plugins, asked node by node, like best.
+//! A plugin gives the same results for a chunk of 64 nodes as for each node, and the cycle chooses a node with the
+//! highest total score.
 
 use std::num::NonZeroU32;
 
@@ -16,7 +16,7 @@ mod draw;
 use checks::{adds_up, decided_by_nodes, same_of_chunks_and_nodes, told_is_made_anew};
 use draw::Draw;
 
-/// A cluster with holes in its chunks, and pods on its nodes.
+/// Creates a cluster with gaps in its chunks, and pods on its nodes.
 fn cluster(draw: &mut Draw<'_>, nodes: usize) -> portolan::Writer {
     let (mut writer, _) = Engine::inline(Config::default());
     for n in 0..nodes {
@@ -27,7 +27,7 @@ fn cluster(draw: &mut Draw<'_>, nodes: usize) -> portolan::Writer {
     }
     if draw.one_in(2) {
         for _ in 0..nodes {
-            // Of some nodes that are there, and of some that are not.
+            // Parts of existing and of missing nodes.
             let n = draw.below(nodes as u64 + 3) as usize;
             writer.put_object(draw.part(n)).unwrap();
         }
@@ -35,7 +35,7 @@ fn cluster(draw: &mut Draw<'_>, nodes: usize) -> portolan::Writer {
     for n in 0..nodes * 2 {
         let node = format!("n{}", draw.below(nodes as u64));
         let placed = draw.pod(n).on(node);
-        // Sums of more than 64 bits are refused; the rest is enough.
+        // Pods whose sums exceed 64 bits are refused, and the others suffice.
         let _ = writer.add_pod(placed);
     }
     for n in 0..nodes {
@@ -46,7 +46,7 @@ fn cluster(draw: &mut Draw<'_>, nodes: usize) -> portolan::Writer {
     writer
 }
 
-/// Some of the ways to part nodes, and none.
+/// Returns one of several partitions of the nodes, or none.
 fn partition(which: u32) -> Option<Partition> {
     let zone = || ("topology.kubernetes.io/zone", "z1");
     let host = || ("kubernetes.io/hostname", "n3");
@@ -62,7 +62,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
 
     #[test]
-    fn chunks_and_nodes_get_the_same_answers(bits in any::<u64>(), nodes in 1..220_usize) {
+    fn chunk_and_per_node_results_agree(bits in any::<u64>(), nodes in 1..220_usize) {
         let mut draw = Draw::from(bits);
         let writer = cluster(&mut draw, nodes);
         for n in 0..12 {
@@ -71,7 +71,7 @@ proptest! {
     }
 
     #[test]
-    fn the_cycle_picks_a_node_that_its_plugins_like_best(
+    fn the_cycle_chooses_a_node_with_the_highest_score(
         bits in any::<u64>(),
         nodes in 1..220_usize,
         percentage in prop_oneof![Just(0_u8), Just(30), Just(100)],
@@ -93,7 +93,7 @@ proptest! {
     }
 
     #[test]
-    fn what_a_scheduler_remembers_changes_none_of_its_decisions(
+    fn cached_results_do_not_change_decisions(
         bits in any::<u64>(),
         nodes in 1..220_usize,
         percentage in prop_oneof![Just(0_u8), Just(30), Just(100)],
@@ -104,16 +104,16 @@ proptest! {
             let config = AlgorithmConfig { percentage_of_nodes: percentage, seed: bits };
             Algorithm::new(Framework::default_profile(), config, None)
         };
-        let (mut remembers, mut forgets) = (scheduler(), scheduler());
+        let (mut cached, mut uncached) = (scheduler(), scheduler());
         let templates: Vec<Pod> = (0..3).map(|n| draw.pod(n)).collect();
         for n in 0..60 {
             let pod = Pod {
                 uid: portolan::model::Uid::new(&format!("default/new-{n}")),
                 ..draw.of(&[&templates[0], &templates[1], &templates[2]]).clone()
             };
-            let decided = remembers.schedule(writer.cluster(), &pod);
-            // A fork is a line of versions of its own, of which nothing is known.
-            prop_assert_eq!(&decided, &forgets.schedule(&writer.cluster().fork(), &pod));
+            let decided = cached.schedule(writer.cluster(), &pod);
+            // A fork has a lineage of its own, for which nothing is cached.
+            prop_assert_eq!(&decided, &uncached.schedule(&writer.cluster().fork(), &pod));
             if let Ok(decision) = decided {
                 let _ = writer.assume_pod(pod.on(decision.node));
             }
@@ -141,10 +141,9 @@ proptest! {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
 
-    /// A filter that is told of pods that come and go says what one says that is
-    /// made anew where they came and went.
+    /// A filter that is updated when pods are added and removed equals one that is rebuilt.
     #[test]
-    fn pods_that_come_and_go_are_counted_as_if_looked_for(
+    fn incrementally_updated_filters_equal_rebuilt_ones(
         bits in any::<u64>(),
         nodes in 1..90_usize,
     ) {
@@ -157,7 +156,7 @@ proptest! {
     }
 }
 
-/// One of the pods that were placed, or one that is not there.
+/// Returns one of the placed pods, or a pod that does not exist.
 fn pod_of(writer: &portolan::Writer, n: u64) -> Pod {
     let uid = portolan::model::Uid::new(&format!("default/new-{n}"));
     writer.get_pod(&uid).map_or_else(|| pod("none").build(), |known| known.to_pod())

@@ -1,5 +1,4 @@
-//! Each extension point: in which order plugins are asked, and what comes of
-//! what they say.
+//! Extension points: the order in which plugins are called, and the effect of their results.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -17,12 +16,12 @@ use portolan::{Config, Engine, NodeInfo, Writer};
 
 type Log = Arc<Mutex<Vec<String>>>;
 
-/// Says at each step what it was told to say, and notes that it was asked.
+/// A plugin that returns the configured code at each step, and logs its calls.
 #[derive(Clone, Default)]
 struct Probe {
     name: &'static str,
     log: Log,
-    says: BTreeMap<&'static str, Code>,
+    returns: BTreeMap<&'static str, Code>,
     only: Option<Vec<Name>>,
     on: Option<&'static str>,
     scores: i64,
@@ -36,14 +35,14 @@ impl Probe {
         Probe { name, log: log.clone(), ..Probe::default() }
     }
 
-    fn says(mut self, step: &'static str, code: Code) -> Probe {
-        self.says.insert(step, code);
+    fn returns(mut self, step: &'static str, code: Code) -> Probe {
+        self.returns.insert(step, code);
         self
     }
 
-    fn heard(&self, step: &'static str) -> Result<(), Status> {
+    fn call(&self, step: &'static str) -> Result<(), Status> {
         self.log.lock().unwrap().push(format!("{}.{step}", self.name));
-        match self.says.get(step) {
+        match self.returns.get(step) {
             Some(code) => Err(Status::new(*code, self.name, format!("{} says no", self.name))),
             None => Ok(()),
         }
@@ -58,7 +57,7 @@ impl Plugin for Probe {
     }
 
     fn points(&self) -> &'static [Point] {
-        // All but QueueSort, which one plugin of a framework may extend.
+        // All points except QueueSort, which only one plugin of a framework may extend.
         const POINTS: [Point; 11] = {
             let mut points = [Point::PreEnqueue; 11];
             let mut at = 1;
@@ -72,11 +71,11 @@ impl Plugin for Probe {
     }
 
     fn pre_enqueue(&self, _: &Pod) -> Result<(), Status> {
-        self.heard("PreEnqueue")
+        self.call("PreEnqueue")
     }
 
     fn pre_filter<'a>(&'a self, cycle: Cycle<'a>) -> Result<PreFilter<'a>, Status> {
-        self.heard("PreFilter")?;
+        self.call("PreFilter")?;
         cycle.state.write(self.name, cycle.pod.name.clone());
         Ok(match &self.only {
             _ if self.skips => PreFilter::Skip,
@@ -86,66 +85,66 @@ impl Plugin for Probe {
     }
 
     fn post_filter(&self, _: Cycle<'_>, _: &Diagnosis<'_>) -> (Nomination, Option<Status>) {
-        (self.nominates.clone(), self.heard("PostFilter").err())
+        (self.nominates.clone(), self.call("PostFilter").err())
     }
 
     fn pre_score<'a>(&'a self, _: Cycle<'a>, _: &'a Feasible<'a>) -> Result<PreScore<'a>, Status> {
-        self.heard("PreScore")?;
+        self.call("PreScore")?;
         Ok(if self.skips { PreScore::Skip } else { PreScore::Score(Box::new(Judge(self))) })
     }
 
     fn reserve(&self, _: Cycle<'_>, _: &Name) -> Result<(), Status> {
-        self.heard("Reserve")
+        self.call("Reserve")
     }
 
     fn unreserve(&self, _: Cycle<'_>, _: &Name) {
-        let _ = self.heard("Unreserve");
+        let _ = self.call("Unreserve");
     }
 
     fn permit(&self, _: Cycle<'_>, _: &Name) -> Result<Permit, Status> {
-        self.heard("Permit")?;
+        self.call("Permit")?;
         Ok(self.waits.map_or(Permit::Allow, Permit::Wait))
     }
 
     fn pre_bind_pre_flight(&self, _: Cycle<'_>, _: &Name) -> Result<PreFlight, Status> {
-        self.heard("PreBindPreFlight")?;
+        self.call("PreBindPreFlight")?;
         Ok(if self.skips { PreFlight::Skip } else { PreFlight::Work })
     }
 
     fn pre_bind(&self, cycle: Cycle<'_>, _: &Name) -> Result<(), Status> {
-        // What the filter kept is there as long as the pod is on its way.
+        // The cycle state written by PreFilter lives as long as the cycle of the pod.
         assert_eq!(cycle.state.read::<Name>(self.name).as_deref(), Ok(&cycle.pod.name));
-        self.heard("PreBind")
+        self.call("PreBind")
     }
 
     fn bind(&self, _: Cycle<'_>, _: &Name) -> Result<Bind, Status> {
-        self.heard("Bind")?;
+        self.call("Bind")?;
         Ok(if self.skips { Bind::Skip } else { Bind::Bound })
     }
 
     fn post_bind(&self, _: Cycle<'_>, _: &Name) {
-        let _ = self.heard("PostBind");
+        let _ = self.call("PostBind");
     }
 }
 
 impl Filter for Judge<'_> {
     fn filter(&self, node: NodeInfo<'_>) -> Option<Status> {
         let asked = self.0.on.is_none_or(|name| **node.name() == *name);
-        asked.then(|| self.0.heard("Filter").err())?
+        asked.then(|| self.0.call("Filter").err())?
     }
 }
 
 impl Score for Judge<'_> {
     fn score(&self, _: NodeInfo<'_>) -> Result<i64, Status> {
-        self.0.heard("Score").map(|()| self.0.scores)
+        self.0.call("Score").map(|()| self.0.scores)
     }
 
     fn needs_normalize(&self) -> bool {
-        self.0.says.contains_key("Normalize")
+        self.0.returns.contains_key("Normalize")
     }
 
     fn normalize(&self, _: &ScoredNodes<'_>, _: &mut [i64]) -> Result<(), Status> {
-        self.0.heard("Normalize")
+        self.0.call("Normalize")
     }
 }
 
@@ -171,7 +170,7 @@ fn decide(framework: Framework, nodes: &[&'static str]) -> Result<Decision, Sche
 fn fit_error(result: Result<Decision, ScheduleError>) -> FitError {
     match result {
         Err(ScheduleError::Fit(error)) => *error,
-        other => panic!("no node was to do: {other:?}"),
+        other => panic!("no node should be feasible: {other:?}"),
     }
 }
 
@@ -181,18 +180,18 @@ fn failure(result: Result<Decision, ScheduleError>) -> String {
             assert_eq!(status.code, Code::Error);
             status.to_string()
         }
-        other => panic!("a plugin was to fail: {other:?}"),
+        other => panic!("a plugin should fail: {other:?}"),
     }
 }
 
-/// What was heard since the last time, of these steps.
+/// Returns and clears the logged calls of these steps.
 fn heard(log: &Log, steps: &[&str]) -> Vec<String> {
     let all = std::mem::take(&mut *log.lock().unwrap());
     all.into_iter().filter(|line| steps.iter().any(|s| line.ends_with(&format!(".{s}")))).collect()
 }
 
 #[test]
-fn plugins_run_at_the_points_that_they_are_put_to_in_that_order() {
+fn plugins_run_at_their_enabled_points_in_the_given_order() {
     let log = Log::default();
     let made = || framework(vec![Probe::new("a", &log), Probe::new("b", &log)]);
     let turned = made().with_plugins_at(Point::Filter, &["b", "a"]).unwrap();
@@ -215,9 +214,9 @@ fn plugins_run_at_the_points_that_they_are_put_to_in_that_order() {
 }
 
 #[test]
-fn a_pod_queues_if_every_plugin_lets_it() {
+fn a_pod_is_queued_if_every_plugin_admits_it() {
     let log = Log::default();
-    let gates = Probe::new("gates", &log).says("PreEnqueue", Code::UnschedulableAndUnresolvable);
+    let gates = Probe::new("gates", &log).returns("PreEnqueue", Code::UnschedulableAndUnresolvable);
     let all = framework(vec![Probe::new("a", &log), gates, Probe::new("b", &log)]);
     let status = all.pre_enqueue(&pod("p").build()).unwrap_err();
     assert_eq!(status.plugin, "gates");
@@ -229,14 +228,14 @@ fn a_pod_queues_if_every_plugin_lets_it() {
 }
 
 #[test]
-fn what_cannot_be_helped_ends_pre_filter_and_what_can_does_not() {
+fn unresolvable_rejections_end_pre_filter_and_others_do_not() {
     let log = Log::default();
     let [may, never, fails] =
         [Code::Unschedulable, Code::UnschedulableAndUnresolvable, Code::Error];
     let probes = |first: Code, second: Code| {
         vec![
-            Probe::new("a", &log).says("PreFilter", first),
-            Probe::new("b", &log).says("PreFilter", second),
+            Probe::new("a", &log).returns("PreFilter", first),
+            Probe::new("b", &log).returns("PreFilter", second),
             Probe::new("c", &log),
         ]
     };
@@ -263,7 +262,7 @@ fn what_cannot_be_helped_ends_pre_filter_and_what_can_does_not() {
 }
 
 #[test]
-fn a_plugin_that_skips_is_not_asked_of_nodes() {
+fn a_plugin_that_skips_does_not_filter_nodes() {
     let log = Log::default();
     let skips = Probe { skips: true, ..Probe::new("skips", &log) };
     decide(framework(vec![skips, Probe::new("a", &log)]), &["n", "m"]).unwrap();
@@ -284,7 +283,7 @@ fn named_nodes_are_intersected() {
     let both = vec![only("b", &["x", "y"]), only("a", &["y", "z"])];
     assert_eq!(&*decide(framework(both), &nodes).unwrap().node, "y");
 
-    let rejects = Probe::new("r", &log).says("Filter", Code::Unschedulable);
+    let rejects = Probe::new("r", &log).returns("Filter", Code::Unschedulable);
     let both = vec![only("b", &["x", "y"]), only("a", &["y", "z"]), rejects];
     assert_eq!(
         fit_error(decide(framework(both), &nodes)).to_string(),
@@ -305,9 +304,9 @@ fn named_nodes_are_intersected() {
 }
 
 #[test]
-fn the_first_rejection_of_a_node_stands() {
+fn the_first_rejection_of_a_node_counts() {
     let log = Log::default();
-    let rejects = |name| Probe::new(name, &log).says("Filter", Code::Unschedulable);
+    let rejects = |name| Probe::new(name, &log).returns("Filter", Code::Unschedulable);
     let error = fit_error(decide(
         framework(vec![Probe::new("a", &log), rejects("b"), rejects("c")]),
         &["n"],
@@ -321,39 +320,39 @@ fn the_first_rejection_of_a_node_stands() {
 fn an_error_on_one_node_ends_the_cycle() {
     let log = Log::default();
     for code in [Code::Error, Code::Wait, Code::Skip] {
-        let fails = Probe { on: Some("m"), ..Probe::new("a", &log).says("Filter", code) };
+        let fails = Probe { on: Some("m"), ..Probe::new("a", &log).returns("Filter", code) };
         let message = failure(decide(framework(vec![fails]), &["n", "m", "o"]));
         assert!(message.starts_with("running \"a\" filter plugin: "), "{message}");
         assert_eq!(message.ends_with("a says no"), code == Code::Error, "{message}");
     }
-    let pending = Probe { on: Some("m"), ..Probe::new("a", &log).says("Filter", Code::Pending) };
+    let pending = Probe { on: Some("m"), ..Probe::new("a", &log).returns("Filter", Code::Pending) };
     assert_eq!(decide(framework(vec![pending]), &["n", "m", "o"]).unwrap().feasible, 2);
 }
 
 #[test]
-fn post_filter_goes_on_until_something_is_certain() {
+fn post_filter_continues_until_a_plugin_is_certain() {
     let log = Log::default();
-    let rejects = || Probe::new("r", &log).says("Filter", Code::Unschedulable);
+    let rejects = || Probe::new("r", &log).returns("Filter", Code::Unschedulable);
     let posts = |code: Option<Code>, nominates| {
         let probe = Probe { nominates, ..Probe::new("p", &log) };
-        code.map_or(probe.clone(), |code| probe.says("PostFilter", code))
+        code.map_or(probe.clone(), |code| probe.returns("PostFilter", code))
     };
     let [may, never, fails] =
         [Code::Unschedulable, Code::UnschedulableAndUnresolvable, Code::Error];
     let after = |first: Probe| {
         let last = Probe { nominates: Nomination::Node("z".into()), ..Probe::new("l", &log) };
-        let last = last.says("PostFilter", may);
+        let last = last.returns("PostFilter", may);
         let all = framework(vec![rejects(), first, last]);
         let all = all.with_plugins_at(Point::PostFilter, &["p", "l"]).unwrap();
         let error = fit_error(decide(all, &["n"]));
         (error, heard(&log, &["PostFilter"]).len())
     };
     let start = "0/1 nodes are available: 1 r says no.";
-    // One that succeeds has the last word, and nothing to say.
+    // A plugin that succeeds ends PostFilter, and adds no message.
     let (error, asked) = after(posts(None, Nomination::Node("n".into())));
     assert_eq!((error.to_string(), asked), (start.to_owned(), 1));
     assert_eq!(error.nomination, Nomination::Node("n".into()));
-    // The last nomination that says anything stands; reasons are taken together.
+    // The last explicit nomination counts, and the reasons are concatenated.
     let (error, asked) = after(posts(Some(may), Nomination::Clear));
     assert_eq!((error.to_string(), asked), (format!("{start} p says no, l says no."), 2));
     assert_eq!(error.nomination, Nomination::Node("z".into()));
@@ -367,18 +366,21 @@ fn post_filter_goes_on_until_something_is_certain() {
 }
 
 #[test]
-fn whoever_cannot_score_ends_the_cycle() {
+fn an_error_while_scoring_ends_the_cycle() {
     let log = Log::default();
     let made = |probe| framework(vec![Probe::new("ok", &log), probe]);
     let probe = || Probe::new("a", &log);
     for (probe, message) in [
-        (probe().says("PreScore", Code::Unschedulable), "running PreScore plugin \"a\": a says no"),
         (
-            probe().says("Score", Code::Unschedulable),
+            probe().returns("PreScore", Code::Unschedulable),
+            "running PreScore plugin \"a\": a says no",
+        ),
+        (
+            probe().returns("Score", Code::Unschedulable),
             "running Score plugins: plugin \"a\" failed with: a says no",
         ),
         (
-            probe().says("Normalize", Code::Error),
+            probe().returns("Normalize", Code::Error),
             "running Normalize on Score plugins: plugin \"a\" failed with: a says no",
         ),
         (
@@ -393,7 +395,7 @@ fn whoever_cannot_score_ends_the_cycle() {
         ),
     ] {
         assert_eq!(failure(decide(made(probe.clone()), &["n", "m"])), message);
-        // One feasible node is not scored.
+        // A single feasible node is not scored.
         assert!(decide(made(probe.clone()), &["n"]).is_ok());
         let cluster = cluster(&["n", "m"]);
         let failed = made(probe).evaluate(cluster.cluster(), &pod("p").build()).failed;
@@ -402,7 +404,7 @@ fn whoever_cannot_score_ends_the_cycle() {
 }
 
 #[test]
-fn without_anybody_who_scores_the_first_node_that_will_do_is_taken() {
+fn without_score_plugins_the_first_feasible_node_is_chosen() {
     let log = Log::default();
     let none: [&str; 0] = [];
     let all = framework(vec![Probe::new("a", &log)]);
@@ -411,8 +413,8 @@ fn without_anybody_who_scores_the_first_node_that_will_do_is_taken() {
     assert_eq!((decision.feasible, decision.looked_at), (1, 1));
 }
 
-/// What is asked when a pod is on its way to be bound.
-fn on_its_way<R>(framework: &Framework, work: impl FnOnce(Cycle<'_>, &Name) -> R) -> R {
+/// Runs `work` in the cycle of a pod whose node is decided.
+fn in_binding<R>(framework: &Framework, work: impl FnOnce(Cycle<'_>, &Name) -> R) -> R {
     let (cluster, pod) = (cluster(&["n"]), pod("p").build());
     let state = CycleState::default();
     let cycle = Cycle::new(cluster.cluster(), &pod, &state);
@@ -421,15 +423,15 @@ fn on_its_way<R>(framework: &Framework, work: impl FnOnce(Cycle<'_>, &Name) -> R
 }
 
 #[test]
-fn a_failed_reserve_is_the_last_one_and_all_is_undone_backwards() {
+fn a_failed_reserve_is_the_last_and_all_are_undone_in_reverse_order() {
     let log = Log::default();
     for (code, message) in [
         (Code::Unschedulable, "b says no"),
         (Code::Error, "running Reserve plugin \"b\": b says no"),
     ] {
-        let b = Probe::new("b", &log).says("Reserve", code);
+        let b = Probe::new("b", &log).returns("Reserve", code);
         let all = framework(vec![Probe::new("a", &log), b, Probe::new("c", &log)]);
-        on_its_way(&all, |cycle, node| {
+        in_binding(&all, |cycle, node| {
             let status = all.reserve(cycle, node).unwrap_err();
             assert_eq!((status.code, status.plugin), (code, "b"));
             assert_eq!(status.to_string(), message);
@@ -443,18 +445,18 @@ fn a_failed_reserve_is_the_last_one_and_all_is_undone_backwards() {
 }
 
 #[test]
-fn a_pod_waits_for_every_permit_unless_it_is_rejected() {
+fn a_pod_waits_for_all_permits_unless_it_is_rejected() {
     let log = Log::default();
     let waits =
         |name, secs| Probe { waits: Some(Duration::from_secs(secs)), ..Probe::new(name, &log) };
     let now = Timestamp::from_secs(50);
-    let no = |code| Probe::new("no", &log).says("Permit", code);
+    let no = |code| Probe::new("no", &log).returns("Permit", code);
     for (code, message) in [
         (Code::Unschedulable, "no says no"),
         (Code::Error, "running Permit plugin \"no\": no says no"),
     ] {
         let all = framework(vec![waits("a", 10), no(code), waits("b", 20)]);
-        on_its_way(&all, |cycle, node| {
+        in_binding(&all, |cycle, node| {
             let status = all.permit(cycle, node, now).unwrap_err();
             assert_eq!((status.code, &*status.to_string()), (code, message));
             assert!(all.handle().waiting_pods().all().is_empty());
@@ -462,7 +464,7 @@ fn a_pod_waits_for_every_permit_unless_it_is_rejected() {
         assert_eq!(heard(&log, &["Permit"]), ["a.Permit", "no.Permit"]);
     }
     let all = framework(vec![Probe::new("at once", &log), waits("a", 30), waits("b", 20)]);
-    on_its_way(&all, |cycle, node| {
+    in_binding(&all, |cycle, node| {
         let wait = Permit::Wait(Duration::from_secs(20));
         assert_eq!(all.permit(cycle, node, now), Ok(wait));
         let waiting = all.handle().waiting_pods().get(&cycle.pod.uid).unwrap();
@@ -481,23 +483,23 @@ fn a_pod_waits_for_every_permit_unless_it_is_rejected() {
         assert!(all.handle().waiting_pods().reject(&cycle.pod.uid));
         let status = all.wait_on_permit(cycle.pod, || now).unwrap_err();
         assert_eq!((status.code, &*status.message()), (Code::Unschedulable, "removed"));
-        // A pod that does not wait is permitted.
+        // A pod that is not waiting is permitted.
         assert_eq!(all.wait_on_permit(cycle.pod, || now), Ok(()));
     });
 }
 
 #[test]
-fn plugins_without_work_are_left_out_before_a_pod_is_bound() {
+fn plugins_without_work_skip_pre_bind() {
     let log = Log::default();
     let skips = |name| Probe { skips: true, ..Probe::new(name, &log) };
     let all = framework(vec![skips("s"), Probe::new("a", &log)]);
-    on_its_way(&all, |cycle, node| {
+    in_binding(&all, |cycle, node| {
         assert_eq!(all.pre_bind_pre_flight(cycle, node), Ok(PreFlight::Work));
         assert_eq!(all.pre_bind(cycle, node), Ok(()));
     });
     assert_eq!(heard(&log, &["PreBind"]), ["a.PreBind"]);
     let all = framework(vec![skips("s")]);
-    on_its_way(&all, |cycle, node| {
+    in_binding(&all, |cycle, node| {
         assert_eq!(all.pre_bind_pre_flight(cycle, node), Ok(PreFlight::Skip));
     });
     for (code, message) in [
@@ -508,18 +510,18 @@ fn plugins_without_work_are_left_out_before_a_pod_is_bound() {
              to return Success, Skip, or Error status",
         ),
     ] {
-        let all = framework(vec![Probe::new("a", &log).says("PreBindPreFlight", code)]);
-        let status = on_its_way(&all, |cycle, node| all.pre_bind_pre_flight(cycle, node));
+        let all = framework(vec![Probe::new("a", &log).returns("PreBindPreFlight", code)]);
+        let status = in_binding(&all, |cycle, node| all.pre_bind_pre_flight(cycle, node));
         assert_eq!(status.unwrap_err().to_string(), message);
     }
     for (code, message) in [
         (Code::Unschedulable, "a says no"),
         (Code::Error, "running PreBind plugin \"a\": a says no"),
     ] {
-        let a = Probe::new("a", &log).says("PreBind", code);
+        let a = Probe::new("a", &log).returns("PreBind", code);
         let all = framework(vec![a, Probe::new("b", &log)]);
         heard(&log, &[]);
-        let status = on_its_way(&all, |cycle, node| all.pre_bind(cycle, node)).unwrap_err();
+        let status = in_binding(&all, |cycle, node| all.pre_bind(cycle, node)).unwrap_err();
         assert_eq!((status.code, &*status.to_string()), (code, message));
         assert_eq!(heard(&log, &["PreBind"]), ["a.PreBind"]);
     }
@@ -530,7 +532,7 @@ fn the_first_plugin_that_does_not_skip_binds() {
     let log = Log::default();
     let skips = |name| Probe { skips: true, ..Probe::new(name, &log) };
     let all = framework(vec![skips("s"), Probe::new("a", &log), Probe::new("b", &log)]);
-    on_its_way(&all, |cycle, node| {
+    in_binding(&all, |cycle, node| {
         assert_eq!(all.bind(cycle, node), Ok(Bind::Bound));
         all.post_bind(cycle, node);
     });
@@ -539,9 +541,9 @@ fn the_first_plugin_that_does_not_skip_binds() {
         ["s.Bind", "a.Bind", "s.PostBind", "a.PostBind", "b.PostBind"]
     );
     let all = framework(vec![skips("s")]);
-    assert_eq!(on_its_way(&all, |cycle, node| all.bind(cycle, node)), Ok(Bind::Skip));
-    let all = framework(vec![Probe::new("a", &log).says("Bind", Code::Error)]);
-    let status = on_its_way(&all, |cycle, node| all.bind(cycle, node)).unwrap_err();
+    assert_eq!(in_binding(&all, |cycle, node| all.bind(cycle, node)), Ok(Bind::Skip));
+    let all = framework(vec![Probe::new("a", &log).returns("Bind", Code::Error)]);
+    let status = in_binding(&all, |cycle, node| all.bind(cycle, node)).unwrap_err();
     assert_eq!(status.to_string(), "running Bind plugin \"a\": a says no");
 }
 
@@ -561,7 +563,7 @@ fn the_default_binder_binds_through_the_handle() {
     }
     let bound = Arc::new(Bound(Mutex::default()));
     let all = Framework::default_profile_with(&Handle::default().with_binder(bound.clone()));
-    on_its_way(&all, |cycle, node| {
+    in_binding(&all, |cycle, node| {
         assert_eq!(all.bind(cycle, node), Ok(Bind::Bound));
         assert_eq!(*bound.0.lock().unwrap(), [(cycle.pod.uid.clone(), node.clone())]);
         let status = all.bind(cycle, &"gone".into()).unwrap_err();
@@ -573,7 +575,7 @@ fn the_default_binder_binds_through_the_handle() {
 }
 
 #[test]
-fn pods_yield_to_nominated_ones_of_their_priority_or_above() {
+fn pods_yield_to_nominated_pods_of_equal_or_higher_priority() {
     let cluster = cluster(&["n", "m"]);
     let pod = pod("p").cpu(3_000).priority(5).build();
     let decide = |nominated: &[(&str, i64, i32)], pod: &Pod| {
@@ -591,10 +593,10 @@ fn pods_yield_to_nominated_ones_of_their_priority_or_above() {
         let decision = decide(&[("high", 2_000, priority)], &pod).unwrap();
         assert_eq!((&*decision.node, decision.feasible), ("m", 1));
     }
-    // Two of them together, and the pod itself does not count.
+    // Two nominated pods count together, and the pod itself does not count.
     let two = [("one", 600, 9), ("two", 600, 9), ("p", 4_000, 9)];
     assert_eq!(&*decide(&two, &pod).unwrap().node, "m");
-    // A pod that is nominated itself goes to its node, if that will do.
+    // A nominated pod is placed on its node if the node is feasible.
     let nominated = Pod { nominated_node_name: Some("n".into()), ..pod.clone() };
     let decision = decide(&[], &nominated).unwrap();
     assert_eq!((&*decision.node, decision.looked_at), ("n", 1));
@@ -602,7 +604,7 @@ fn pods_yield_to_nominated_ones_of_their_priority_or_above() {
 }
 
 #[test]
-fn a_node_must_do_without_the_nominated_pods_too() {
+fn a_node_must_be_feasible_without_the_nominated_pods_too() {
     use portolan::model::{LabelSelector, PodAffinity, PodAffinityTerm};
     let term = PodAffinityTerm {
         topology_key: "kubernetes.io/hostname".into(),
@@ -620,13 +622,14 @@ fn a_node_must_do_without_the_nominated_pods_too() {
         let found = all.evaluate(cluster.cluster(), pod).nodes;
         ["n", "m"].map(|name| found[name].status.is_none()).to_vec()
     };
-    // Near it: it may end up elsewhere. Far from it: it may come.
+    // Affinity to the nominated pod does not count, because that pod may be placed elsewhere. Anti-affinity counts,
+    // because it may be placed here.
     assert_eq!(statuses(&cluster, &pod("near").pod_affinity(wants()).build()), [false, false]);
     let far = pod("far").pod_anti_affinity(wants()).build();
     assert_eq!(statuses(&cluster, &far), [false, true]);
     cluster.add_pod(web("there").on("m")).unwrap();
     assert_eq!(statuses(&cluster, &far), [false, false]);
-    // And a nominated pod that wants to be alone is left alone.
+    // The anti-affinity of a nominated pod counts, too.
     let alone = pod("alone").priority(9).pod_anti_affinity(wants()).build();
     handle.nominator().add(alone, "m".into());
     let mut other = self::cluster(&["n", "m"]);
@@ -637,7 +640,7 @@ fn a_node_must_do_without_the_nominated_pods_too() {
 }
 
 #[test]
-fn any_number_of_threads_decides_and_fails_alike() {
+fn decisions_and_errors_do_not_depend_on_the_number_of_threads() {
     let (mut writer, _) = Engine::inline(Config::default());
     for n in 0..6_000_i64 {
         let node = node(format!("n{n}")).zone(format!("z{}", n % 5)).cpu(1_000 * (1 + n % 7));
@@ -654,8 +657,9 @@ fn any_number_of_threads_decides_and_fails_alike() {
             let pod = pod(format!("p{n}")).cpu(100 * (n % 5)).memory(1 << 20).build();
             found.push(good.schedule(writer.cluster(), &pod));
         }
-        // Two nodes fail: the one that comes first in the list's chunks is told of.
-        let fails = |name, on| Probe { on, ..Probe::new(name, &log).says("Filter", Code::Error) };
+        // Two nodes fail: the error of the first in the order of chunks is reported.
+        let fails =
+            |name, on| Probe { on, ..Probe::new(name, &log).returns("Filter", Code::Error) };
         let all = framework(vec![fails("late", Some("n5998")), fails("early", Some("n2001"))]);
         found.push(Algorithm::new(all, config, pool).schedule(writer.cluster(), &pod("p").build()));
         found
@@ -668,10 +672,10 @@ fn any_number_of_threads_decides_and_fails_alike() {
 }
 
 #[test]
-fn a_recorder_hears_of_every_step_and_of_plugins_now_and_then() {
+fn a_recorder_gets_every_step_and_samples_plugins() {
     #[derive(Default)]
-    struct Ear(Mutex<Vec<(&'static str, Step, Option<Code>)>>);
-    impl Recorder for Ear {
+    struct Notes(Mutex<Vec<(&'static str, Step, Option<Code>)>>);
+    impl Recorder for Notes {
         fn step(&self, step: Step, outcome: Option<Code>, _: Duration) {
             self.0.lock().unwrap().push(("", step, outcome));
         }
@@ -680,14 +684,14 @@ fn a_recorder_hears_of_every_step_and_of_plugins_now_and_then() {
         }
     }
     let log = Log::default();
-    let ear = Arc::new(Ear::default());
-    let all = framework(vec![Probe::new("a", &log)]).with_recorder(ear.clone(), 3);
+    let notes = Arc::new(Notes::default());
+    let all = framework(vec![Probe::new("a", &log)]).with_recorder(notes.clone(), 3);
     let mut scheduler = Algorithm::new(all, AlgorithmConfig::default(), None);
     let cluster = cluster(&["n", "m"]);
     let heard: Vec<_> = (0..3)
         .map(|_| {
             scheduler.schedule(cluster.cluster(), &pod("p").build()).unwrap();
-            std::mem::take(&mut *ear.0.lock().unwrap())
+            std::mem::take(&mut *notes.0.lock().unwrap())
         })
         .collect();
     let steps = [Step::PreFilter, Step::Filter, Step::PreScore, Step::Score];
@@ -696,22 +700,22 @@ fn a_recorder_hears_of_every_step_and_of_plugins_now_and_then() {
     let with_plugins: Vec<_> = heard[2].iter().map(|h| (h.0, h.1)).collect();
     let both = steps.iter().flat_map(|step| [("a", *step), ("", *step)]);
     let mut both: Vec<_> = both.collect();
-    // PreScore is a part of what the choice takes.
+    // The scoring phase includes PreScore, so the order differs.
     both.sort();
     let mut sorted = with_plugins.clone();
     sorted.sort();
     assert_eq!(sorted, both);
 }
 
-/// Notes which nodes passed, and how the others fared.
-struct Told {
+/// A plugin that logs which nodes passed, and the status of the others.
+struct Observer {
     log: Log,
     fails: bool,
 }
 
-impl Plugin for Told {
+impl Plugin for Observer {
     fn name(&self) -> &'static str {
-        "Told"
+        "Observer"
     }
 
     fn points(&self) -> &'static [Point] {
@@ -734,24 +738,24 @@ impl Plugin for Told {
         let others: Vec<String> = cycle.cluster.nodes().filter_map(why).collect();
         self.log.lock().unwrap().push(format!("{passed:?} {others:?}"));
         match self.fails {
-            true => Err(Status::new(Code::Unschedulable, "", "it knows better")),
+            true => Err(Status::new(Code::Unschedulable, "", "the observer fails")),
             false => Ok(()),
         }
     }
 }
 
 #[test]
-fn plugins_are_told_of_feasible_nodes_in_every_cycle() {
+fn after_filter_runs_in_every_cycle() {
     let log = Log::default();
-    let told = |probe: Probe, pod: &Pod, fails: bool| {
+    let run = |probe: Probe, pod: &Pod, fails: bool| {
         let plugins: Vec<(Box<dyn Plugin>, i64)> =
-            vec![(Box::new(probe), 1), (Box::new(Told { log: log.clone(), fails }), 0)];
+            vec![(Box::new(probe), 1), (Box::new(Observer { log: log.clone(), fails }), 0)];
         let config = AlgorithmConfig { percentage_of_nodes: 100, seed: 1 };
         let mut scheduler = Algorithm::new(Framework::new(plugins).unwrap(), config, None);
         log.lock().unwrap().clear();
         let decided = scheduler.schedule(cluster(&["a", "b"]).cluster(), pod);
         let heard = std::mem::take(&mut *log.lock().unwrap());
-        // Before PostFilter and PreScore, which come where they are needed.
+        // AfterFilter runs before PostFilter and PreScore, which run only if they are needed.
         let steps = ["p.PostFilter", "p.PreScore", "["];
         let heard =
             heard.into_iter().filter(|line| steps.iter().any(|step| line.starts_with(step)));
@@ -760,35 +764,39 @@ fn plugins_are_told_of_feasible_nodes_in_every_cycle() {
     let made = |on: Option<&'static str>| {
         let made = Probe::new("p", &log);
         match on {
-            Some("all") => made.says("Filter", Code::Unschedulable),
-            Some(on) => Probe { on: Some(on), ..made.says("Filter", Code::Unschedulable) },
+            Some("all") => made.returns("Filter", Code::Unschedulable),
+            Some(on) => Probe { on: Some(on), ..made.returns("Filter", Code::Unschedulable) },
             None => made,
         }
     };
     let plain = pod("p").cpu(100).build();
-    let (decided, heard) = told(made(None), &plain, false);
+    let (decided, heard) = run(made(None), &plain, false);
     assert!(decided.is_ok());
-    assert_eq!(heard, [r#"["a", "b"] []"#, "p.PreScore"], "many");
-    let (decided, heard) = told(made(Some("a")), &plain, false);
+    assert_eq!(heard, [r#"["a", "b"] []"#, "p.PreScore"], "several feasible nodes");
+    let (decided, heard) = run(made(Some("a")), &plain, false);
     assert_eq!(&*decided.unwrap().node, "b");
-    assert_eq!(heard, [r#"["b"] ["p says no"]"#], "one, and no scores");
-    let (decided, heard) = told(made(Some("all")), &plain, false);
+    assert_eq!(heard, [r#"["b"] ["p says no"]"#], "one feasible node, no scores");
+    let (decided, heard) = run(made(Some("all")), &plain, false);
     assert!(decided.is_err());
-    assert_eq!(heard, [r#"[] ["p says no", "p says no"]"#, "p.PostFilter"], "none");
+    assert_eq!(heard, [r#"[] ["p says no", "p says no"]"#, "p.PostFilter"], "no feasible node");
     let nominated = Pod { nominated_node_name: Some("b".into()), ..plain.clone() };
-    let (decided, heard) = told(made(None), &nominated, false);
+    let (decided, heard) = run(made(None), &nominated, false);
     assert_eq!(&*decided.unwrap().node, "b");
-    assert_eq!(heard, [r#"["b"] []"#], "a nominated one");
-    let rejecting = Probe::new("p", &log).says("PreFilter", Code::Unschedulable);
-    let (decided, heard) = told(rejecting, &plain, false);
+    assert_eq!(heard, [r#"["b"] []"#], "a nominated node");
+    let rejecting = Probe::new("p", &log).returns("PreFilter", Code::Unschedulable);
+    let (decided, heard) = run(rejecting, &plain, false);
     assert!(decided.is_err());
-    assert_eq!(heard, [r#"[] ["p says no", "p says no"]"#, "p.PostFilter"], "before any node");
-    let (decided, heard) = told(made(None), &plain, true);
-    assert_eq!(failure(decided), "running AfterFilter plugin \"Told\": it knows better");
-    assert_eq!(heard.len(), 1, "nothing is scored then");
+    assert_eq!(
+        heard,
+        [r#"[] ["p says no", "p says no"]"#, "p.PostFilter"],
+        "rejected by PreFilter"
+    );
+    let (decided, heard) = run(made(None), &plain, true);
+    assert_eq!(failure(decided), "running AfterFilter plugin \"Observer\": the observer fails");
+    assert_eq!(heard.len(), 1, "nothing is scored after an error");
 }
 
-/// Scores a node by its name, when it normalizes.
+/// Scores a node by its name in `normalize`.
 struct ByName;
 
 impl Plugin for ByName {
@@ -817,7 +825,7 @@ impl Score for ByName {
     fn normalize(&self, nodes: &ScoredNodes<'_>, scores: &mut [i64]) -> Result<(), Status> {
         assert_eq!(nodes.iter().count(), scores.len());
         for (node, score) in nodes.iter().zip(scores) {
-            assert_eq!(node.name()[1..].parse(), Ok(*score), "each score is its node's");
+            assert_eq!(node.name()[1..].parse(), Ok(*score), "each score belongs to its node");
             *score = if &**node.name() == "n77" { MAX_NODE_SCORE } else { MIN_NODE_SCORE };
         }
         Ok(())
@@ -829,7 +837,7 @@ fn scores_are_normalized_with_the_names_of_their_nodes() {
     let (mut writer, _) = Engine::inline(Config::default());
     for n in 0..200 {
         let node = node(format!("n{n}")).zone(format!("z{}", n % 3));
-        // Not all lanes of a chunk are feasible.
+        // Some lanes of a chunk are not feasible.
         writer.add_node(node.cpu(if n % 5 == 0 { 50 } else { 1_000 }).build()).unwrap();
     }
     let framework = || {

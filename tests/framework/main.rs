@@ -1,5 +1,5 @@
-//! The framework: extension points, plugins and the scheduling cycle over a version. `tests/engine/main.rs` lists which
-//! tests have a binary of their own, and why.
+//! Tests of the framework: extension points, plugins and the scheduling cycle over a version. `tests/engine/main.rs`
+//! lists the tests that have binaries of their own, and the reasons.
 
 mod chunk_paths;
 mod extension_points;

@@ -1,4 +1,4 @@
-//! Plugins that panic: nothing is lost but the attempt.
+//! Panicking plugins: only the attempt is lost.
 
 use std::cmp::Ordering as Order;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -24,7 +24,7 @@ use portolan::{Cluster, Config, Engine, NodeInfo};
 
 const GI: i64 = 1 << 30;
 
-/// Where the plugin, or what it calls, panics.
+/// The point at which the plugin, or a component that it calls, panics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum At {
     PreEnqueue,
@@ -91,7 +91,7 @@ const ALL: [At; 29] = [
 ];
 
 impl At {
-    /// Whether the pod has to fit nowhere for the plugin to be asked there.
+    /// Returns whether the plugin is only called there if the pod fits on no node.
     fn needs_full_cluster(self) -> bool {
         matches!(
             self,
@@ -105,8 +105,8 @@ impl At {
         )
     }
 
-    /// Whether members of a pod group get there: they do not preempt, and their members
-    /// are decided on a fork that has no nominated pods.
+    /// Returns whether members of a pod group reach the point: they do not preempt, and are decided on a fork without
+    /// nominated pods.
     fn is_reached_by_gangs(self) -> bool {
         !matches!(
             self,
@@ -120,7 +120,7 @@ impl At {
         )
     }
 
-    /// The step that is to be named as the one that panicked.
+    /// Returns the step that should be reported as the one that panicked.
     fn step(self) -> &'static str {
         match self {
             At::Compare | At::SortKey => "QueueSort",
@@ -151,7 +151,7 @@ impl At {
         }
     }
 
-    /// Who is to be named as the one that panicked.
+    /// Returns the plugin that should be reported as the one that panicked.
     fn plugin(self) -> &'static str {
         match self {
             At::Binder => "DefaultBinder",
@@ -162,7 +162,7 @@ impl At {
     }
 }
 
-/// Panics at one point for pods of one name, while it is armed.
+/// A plugin that panics at one point for pods of one name, while it is armed.
 #[derive(Clone)]
 struct Bomb {
     at: At,
@@ -246,7 +246,10 @@ impl Plugin for Bomb {
 
     fn post_filter(&self, cycle: Cycle<'_>, _: &Diagnosis<'_>) -> (Nomination, Option<Status>) {
         self.touch(At::PostFilter, &cycle.pod.name);
-        (Nomination::Keep, Some(Status::new(Code::Unschedulable, "Bomb", "it cannot help")))
+        (
+            Nomination::Keep,
+            Some(Status::new(Code::Unschedulable, "Bomb", "preemption does not help")),
+        )
     }
 
     fn pre_score<'a>(
@@ -272,7 +275,7 @@ impl Plugin for Bomb {
         self.touch(At::Permit, &cycle.pod.name);
         let is_boom = cycle.pod.name.starts_with("boom");
         if is_boom && self.is_armed(At::Unreserve) {
-            return Err(Status::new(Code::Unschedulable, "Bomb", "not now"));
+            return Err(Status::new(Code::Unschedulable, "Bomb", "permit denied"));
         }
         Ok(match is_boom && self.is_armed(At::Waits) {
             true => Permit::Wait(Duration::from_secs(1)),
@@ -304,7 +307,7 @@ impl Plugin for Bomb {
     }
 }
 
-/// The filter and the score of a [`Bomb`].
+/// The filter and the scorer of a [`Bomb`].
 struct Part {
     bomb: Bomb,
     pod: Name,
@@ -315,7 +318,7 @@ impl Filter for Part {
         self.bomb.touch(At::Filter, &self.pod);
         let rejects = self.bomb.is_armed(At::Hint) || self.bomb.is_armed(At::Resolvable);
         let rejects = rejects || self.bomb.is_armed(At::Reasons);
-        rejects.then(|| Status::new(Code::Unschedulable, "Bomb", "not while it is armed"))
+        rejects.then(|| Status::new(Code::Unschedulable, "Bomb", "the bomb is armed"))
     }
 
     fn only_reason(&self) -> Option<&'static str> {
@@ -372,7 +375,7 @@ impl Score for Part {
     }
 }
 
-/// The binder in memory, after the bomb.
+/// An in-memory binder that touches the bomb first.
 struct After<T>(Bomb, T);
 
 impl Binder for After<InMemoryBinder> {
@@ -416,7 +419,7 @@ impl Recorder for Bomb {
     }
 }
 
-/// An engine, its queue and one loop, with a bomb among the plugins of all.
+/// An engine, its queue and one scheduling loop, with a bomb among the plugins.
 struct Bench {
     engine: Engine,
     handle: Handle,
@@ -483,8 +486,8 @@ impl Bench {
         self.submit(Event::PutPending(Arc::new(pod.memory(GI).build())));
     }
 
-    /// Tries and binds pods until none is ready, and says which attempts failed aloud.
-    /// No panic may come out of the loop.
+    /// Schedules and binds pods until none is ready, and returns the errors of failed attempts. Fails if a panic
+    /// escapes from the loop.
     fn settle(&mut self) -> Vec<String> {
         let mut failed = Vec::new();
         for _ in 0..20 {
@@ -492,20 +495,24 @@ impl Bench {
             let attempt = catch_unwind(AssertUnwindSafe(|| {
                 self.scheduling.schedule_one(Some(Instant::now()), &clock)
             }));
-            let attempt = attempt.unwrap_or_else(|_| panic!("{:?} left the loop", self.bomb.at));
+            let attempt = attempt.unwrap_or_else(|_| {
+                panic!("the panic at {:?} escaped from the loop", self.bomb.at)
+            });
             let (placed, unplaced) = match attempt {
                 Ok(attempt) => attempt.into_parts(),
                 Err(PopError::Timeout) => break,
                 Err(error) => panic!("{error}"),
             };
-            failed.extend(unplaced.into_iter().map(|it| it.error.to_string()));
+            failed.extend(unplaced.into_iter().map(|failure| failure.error.to_string()));
             for placement in &placed {
-                // Its permit, if it waits for one, runs out.
+                // The clock is past the deadline of the pod's permit.
                 let late = || Timestamp(clock().0 + 2_000_000_000);
                 let bound = catch_unwind(AssertUnwindSafe(|| {
                     self.scheduling.bind(placement, late).map_err(|(error, _)| error.to_string())
                 }));
-                let bound = bound.unwrap_or_else(|_| panic!("{:?} left bind", self.bomb.at));
+                let bound = bound.unwrap_or_else(|_| {
+                    panic!("the panic at {:?} escaped from bind", self.bomb.at)
+                });
                 failed.extend(bound.err());
             }
         }
@@ -521,7 +528,7 @@ impl Bench {
     }
 }
 
-/// A pod for which the plugin panics at this point, beside others: what becomes of all.
+/// Schedules a pod for which the plugin panics at this point, beside other pods, and checks the outcome of all.
 fn survives(at: At, gang: bool) {
     let case = format!("{at:?}, gang: {gang}");
     let mut bench = Bench::new(at);
@@ -534,7 +541,7 @@ fn survives(at: At, gang: bool) {
         bench.node("n2", 4_000);
     }
     if at == At::AddPod {
-        // Yielded to by all others.
+        // All other pods yield to this one.
         let nominated = pod("nominated").cpu(100).priority(1_000).build();
         bench.handle.nominator().add(nominated, "n1".into());
     }
@@ -549,29 +556,29 @@ fn survives(at: At, gang: bool) {
     }
     bench.pending(pod("other").cpu(100));
     let mut failed = bench.settle();
-    // Something happens that may help, and hints are asked.
+    // A change that may help, so that hints run.
     bench.node("n3", 8_000);
     bench.now.fetch_add(20, Ordering::Relaxed);
     failed.extend(bench.settle());
 
-    // Others were scheduled meanwhile, whatever became of the first.
+    // Other pods were scheduled in the meantime, unless the point stops all of them.
     let stopped_all = matches!(at, At::Hint | At::Reasons | At::Resolvable);
     let names = bench.names();
     assert!(stopped_all || names.iter().any(|name| name == "other"), "{case}: {names:?}");
     let panics = bench.handle.panics().clone();
     if !gang || at.is_reached_by_gangs() {
-        let named = panics.latest().into_iter().find(|it| it.plugin == at.plugin());
-        let named = named.unwrap_or_else(|| panic!("{case}: no panic was reported"));
-        assert_eq!(named.text, format!("boom at {at:?}"), "{case}");
-        assert!(at == At::Recorder || named.step == at.step(), "{case}: {named}");
+        let reported = panics.latest().into_iter().find(|panic| panic.plugin == at.plugin());
+        let reported = reported.unwrap_or_else(|| panic!("{case}: no panic was reported"));
+        assert_eq!(reported.text, format!("boom at {at:?}"), "{case}");
+        assert!(at == At::Recorder || reported.step == at.step(), "{case}: {reported}");
     }
-    // What was assumed for longer than a moment is assumed for good.
+    // No pod stays assumed or in flight.
     let snapshot = bench.engine.reader().unwrap().snapshot();
     assert_eq!(snapshot.assumed_count(), 0, "{case}");
     let figures = bench.queue.with(|queue, _| queue.figures());
     assert_eq!((figures.in_flight, figures.binding), (0, 0), "{case}");
 
-    // The plugin is mended, and everything that it held up goes its way.
+    // Once the plugin no longer panics, all pods that it delayed are scheduled.
     bench.bomb.armed.store(false, Ordering::Relaxed);
     bench.handle.nominator().remove(&Uid::new("default/nominated"));
     bench.node("n4", 8_000);
@@ -583,7 +590,7 @@ fn survives(at: At, gang: bool) {
         true => vec!["boom-0", "calm-1", "other"],
         false => vec!["boom", "other"],
     };
-    // It may have been preempted, where the plugin let it come to that.
+    // The low pod may have been preempted, if the plugin allowed it.
     if bench.names().iter().any(|name| name == "low") {
         wanted.insert(wanted.len() - 1, "low");
     }
@@ -594,7 +601,7 @@ fn survives(at: At, gang: bool) {
     assert!(differences.is_empty(), "{case}: {differences:?}");
 }
 
-/// All points, each for itself, so that one that fails does not hide the others.
+/// Tests each point separately, so that a failure does not hide the others.
 fn survive_all(gang: bool) {
     let failed = ALL.into_iter().filter(|at| catch_unwind(|| survives(*at, gang)).is_err());
     let failed: Vec<At> = failed.collect();
@@ -602,17 +609,17 @@ fn survive_all(gang: bool) {
 }
 
 #[test]
-fn a_panic_at_any_point_loses_nothing_and_is_reported() {
+fn a_panic_at_any_point_loses_no_pod_and_is_reported() {
     survive_all(false);
 }
 
 #[test]
-fn a_panic_at_any_point_loses_nothing_of_a_gang() {
+fn a_panic_at_any_point_loses_no_pod_of_a_gang() {
     survive_all(true);
 }
 
 #[test]
-fn a_panic_in_the_commit_check_refuses_the_placement_alone() {
+fn a_panic_in_the_commit_check_only_refuses_the_placement() {
     let bomb = Bomb { at: At::Filter, armed: Arc::new(AtomicBool::new(true)) };
     let handle = Handle::default();
     let check = FilterCheck::new(Profiles::one(Arc::new(framework(&bomb, &handle))));
@@ -631,7 +638,7 @@ fn a_panic_in_the_commit_check_refuses_the_placement_alone() {
 }
 
 #[test]
-fn a_panic_on_a_thread_of_the_pool_is_an_error_of_the_cycle() {
+fn a_panic_on_a_pool_thread_is_an_error_of_the_cycle() {
     let (mut writer, reader) = Engine::inline(Config::default());
     for n in 0..5_000 {
         writer.add_node(node(format!("n{n}")).cpu(1_000).build()).unwrap();
@@ -652,7 +659,7 @@ fn a_panic_on_a_thread_of_the_pool_is_an_error_of_the_cycle() {
     }
 }
 
-/// Rejects nodes called bad, and panics once, in one of its methods.
+/// A plugin that rejects nodes named "bad", and panics once, in one of its methods.
 struct Once {
     at: &'static str,
     armed: AtomicBool,
@@ -722,21 +729,21 @@ impl Incremental for OnceFilter<'_> {
     }
 }
 
-/// What one decision beside full nodes of these names leaves.
-struct Left {
+/// The outcome of one decision with full nodes of these names.
+struct Outcome {
     error: ScheduleError,
     panics: Vec<String>,
     pods: usize,
 }
 
-impl Left {
+impl Outcome {
     fn fit(&self) -> &FitError {
         let ScheduleError::Fit(fit) = &self.error else { panic!("{}", self.error) };
         fit
     }
 }
 
-fn decided_once(at: &'static str, names: &[String]) -> Left {
+fn decided_once(at: &'static str, names: &[String]) -> Outcome {
     let engine = Engine::shared(Config::default());
     for name in names {
         let node = node(name.clone()).cpu(1_000).memory(1 << 30).pods(10).build();
@@ -756,7 +763,7 @@ fn decided_once(at: &'static str, names: &[String]) -> Left {
     let wanted = pod("p").cpu(500).priority(10).build();
     let decided = Algorithm::new(framework, config, None).schedule(&reader.snapshot(), &wanted);
     let panics = handle.panics().latest().iter().map(ToString::to_string).collect();
-    Left { error: decided.unwrap_err(), panics, pods: reader.snapshot().pod_count() }
+    Outcome { error: decided.unwrap_err(), panics, pods: reader.snapshot().pod_count() }
 }
 
 fn bad(count: usize) -> Vec<String> {
@@ -768,7 +775,7 @@ fn full() -> Vec<String> {
 }
 
 #[test]
-fn a_panic_while_reasons_are_counted_hides_no_plugin() {
+fn a_panic_while_counting_reasons_hides_no_plugin() {
     let left = decided_once("reasons", &[bad(64), full()].concat());
     let plugins: Vec<&str> = left.fit().unschedulable_plugins.iter().copied().collect();
     assert_eq!(plugins, ["NodeResourcesFit", "Once"]);
@@ -776,28 +783,28 @@ fn a_panic_while_reasons_are_counted_hides_no_plugin() {
 }
 
 #[test]
-fn a_panic_over_one_node_does_not_keep_preemption_from_another() {
+fn a_panic_on_one_node_does_not_prevent_preemption_on_another() {
     let left = decided_once("resolvable", &[bad(1), full()].concat());
     assert_eq!(left.fit().nomination, Nomination::Node("full".into()));
     assert_eq!((left.panics.len(), left.pods), (1, 1), "{:?}", left.panics);
 }
 
 #[test]
-fn a_panic_in_a_dry_run_by_amounts_preempts_nobody_on_a_node_that_is_rejected() {
+fn a_panic_in_a_dry_run_by_amounts_preempts_no_pod_on_a_rejected_node() {
     let left = decided_once("filter_without", &bad(2));
     assert_eq!(left.fit().nomination, Nomination::Clear);
     assert_eq!((left.panics.len(), left.pods), (1, 2), "{:?}", left.panics);
 }
 
 #[test]
-fn a_panic_while_a_victim_is_put_back_leaves_it_a_victim() {
+fn a_panic_while_reprieving_a_victim_keeps_it_a_victim() {
     let left = decided_once("passes_without", &full());
     assert_eq!(left.fit().nomination, Nomination::Node("full".into()));
     assert_eq!((left.panics.len(), left.pods), (1, 0), "{:?}", left.panics);
 }
 
 #[test]
-fn a_plugin_that_panics_before_it_is_asked_is_named() {
+fn a_plugin_that_panics_before_its_first_call_is_named() {
     let left = decided_once("is_local", &full());
     assert_eq!(left.panics, ["plugin \"Once\" panicked in PreFilter: once"]);
     let error = left.error.to_string();

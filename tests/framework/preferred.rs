@@ -1,5 +1,4 @@
-//! Pods go where a place is held for them, or where a movement wants them, before all
-//! other nodes are looked at.
+//! Preferred nodes: reservations for a pod and recommendations of movements are tried before all other nodes.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,7 +25,7 @@ fn config() -> Config {
     Config { godel: Some(godel), commit_check: check.into(), ..Config::default() }
 }
 
-/// One node of medium size, and two that are larger and would be liked better.
+/// Creates a writer with a medium node and two larger nodes, which would otherwise have higher scores.
 fn writer() -> Writer {
     let mut writer = Engine::inline(config()).0;
     for (name, cpu) in [("n1", 1_000), ("n2", 64_000), ("n3", 64_000)] {
@@ -48,14 +47,14 @@ fn reserving(name: &str) -> PodBuilder {
     web(name).spec(|spec| spec.godel = Some(Box::new(godel)))
 }
 
-/// Holds the place that a pod had on `n1`.
-fn hold(writer: &mut Writer, name: &str) {
+/// Leaves a reservation of a pod on `n1`.
+fn leave_reservation(writer: &mut Writer, name: &str) {
     let gone = reserving(name).on("n1").build();
     writer.add_pod(gone.clone()).unwrap();
     writer.remove_pod(&gone).unwrap();
 }
 
-/// What is decided, the same by chunks and by nodes.
+/// Returns the decision, which is the same by chunks and by nodes.
 fn decide(writer: &Writer, scheduler: &mut Algorithm, pod: &Pod) -> Decision {
     let state = CycleState::default();
     let cycle = Cycle::new(writer.cluster(), pod, &state);
@@ -65,21 +64,21 @@ fn decide(writer: &Writer, scheduler: &mut Algorithm, pod: &Pod) -> Decision {
     decided.unwrap()
 }
 
-fn place(holder: &str) -> Option<Preferred> {
+fn reservation_of(holder: &str) -> Option<Preferred> {
     Some(Preferred::Place(format!("default/{holder}-placeholder").into()))
 }
 
 #[test]
-fn a_pod_goes_to_the_place_that_is_held_the_longest_and_takes_it() {
+fn a_pod_consumes_the_oldest_reservation() {
     let mut writer = writer();
     writer.update_node(node("n1").cpu(2_000).memory(64 << 30).build()).unwrap();
-    hold(&mut writer, "a");
-    hold(&mut writer, "b");
+    leave_reservation(&mut writer, "a");
+    leave_reservation(&mut writer, "b");
     let mut scheduler = scheduler();
     for held in ["a", "b"] {
         let pod = web(&format!("next-{held}")).build();
         let decision = decide(&writer, &mut scheduler, &pod);
-        assert_eq!((&*decision.node, &decision.preferred), ("n1", &place(held)));
+        assert_eq!((&*decision.node, &decision.preferred), ("n1", &reservation_of(held)));
         writer.assume_pod(decision.place(pod)).unwrap();
     }
     assert_eq!(writer.cluster().node("n1").unwrap().requested().cpu.0, 1_400);
@@ -89,18 +88,18 @@ fn a_pod_goes_to_the_place_that_is_held_the_longest_and_takes_it() {
 }
 
 #[test]
-fn a_place_that_does_not_do_is_passed_over() {
+fn an_infeasible_reservation_is_skipped() {
     let mut writer = writer();
-    hold(&mut writer, "a");
+    leave_reservation(&mut writer, "a");
     let mut scheduler = scheduler();
     let large = decide(&writer, &mut scheduler, &web("large").cpu(1_500).build());
     assert!(&*large.node != "n1" && large.preferred.is_none(), "{large:?}");
     let other = decide(&writer, &mut scheduler, &pod("other").label("name", "api").build());
-    assert_eq!(other.preferred, None, "the place is not for it");
+    assert_eq!(other.preferred, None, "the reservation is for other pods");
     let member = decide(&writer, &mut scheduler, &web("member").group("gang").build());
     assert_eq!(member.preferred, None, "a group is placed together");
     let plain = decide(&writer, &mut scheduler, &web("web").build());
-    assert_eq!(plain.preferred, place("a"));
+    assert_eq!(plain.preferred, reservation_of("a"));
 }
 
 fn owned(name: &str) -> PodBuilder {
@@ -131,7 +130,7 @@ fn movement(nodes: &[(&str, u64)]) -> Movement {
 }
 
 #[test]
-fn pods_go_where_a_movement_wants_them_until_enough_have_come() {
+fn pods_follow_a_movement_until_its_recommendations_are_used() {
     let mut writer = writer();
     writer.put_object(movement(&[("n1", 2), ("n9", 5)])).unwrap();
     let mut scheduler = scheduler();
@@ -145,7 +144,7 @@ fn pods_go_where_a_movement_wants_them_until_enough_have_come() {
         writer.add_pod(assumed).unwrap();
     }
     assert_eq!(nodes, [(true, true), (true, true), (false, false)]);
-    // One that goes is wanted again.
+    // A removed pod makes its recommendation available again.
     writer.remove_pod(&owned("p0").on("n1").build()).unwrap();
     let again = decide(&writer, &mut scheduler, &owned("again").build());
     assert_eq!(again.preferred, Some(Preferred::Movement("m".into())));
@@ -154,7 +153,7 @@ fn pods_go_where_a_movement_wants_them_until_enough_have_come() {
 }
 
 #[test]
-fn a_node_that_is_wanted_and_does_not_do_is_passed_over() {
+fn an_infeasible_recommended_node_is_skipped() {
     let mut writer = writer();
     writer.put_object(movement(&[("n1", 2), ("n2", 1)])).unwrap();
     let mut scheduler = scheduler();
@@ -164,7 +163,7 @@ fn a_node_that_is_wanted_and_does_not_do_is_passed_over() {
 }
 
 #[test]
-fn a_scheduler_gives_the_place_to_the_successor_and_a_what_if_does_too() {
+fn schedulers_and_simulations_assign_the_reservation_to_the_successor() {
     let engine = Engine::shared(config());
     let wait = |event| engine.submit(event).unwrap().wait().unwrap().unwrap();
     for (name, cpu) in [("n1", 1_000), ("n2", 64_000)] {
@@ -180,13 +179,13 @@ fn a_scheduler_gives_the_place_to_the_successor_and_a_what_if_does_too() {
     assert_eq!(what_if.fork().reservations().unwrap().available("web").count(), 0);
 
     let mut pods = Scheduler::new(engine.clone(), Profiles::one(scheduler())).unwrap();
-    // Something has happened since the version that is decided on: the commit asks again.
+    // The state has changed since the version of the decision, so the commit check runs.
     let placed = pods.schedule(&Arc::new(web("b").build()), Timestamp(1)).unwrap();
     assert_eq!(&**placed.node(), "n1");
     let version = engine.reader().unwrap().snapshot();
     assert_eq!(version.reservations().unwrap().available("web").count(), 0);
     assert_eq!(version.node("n1").unwrap().requested().cpu.0, 700);
-    // It is not placed after all, and the place is held again.
+    // The placement is withdrawn, and the reservation is available again.
     wait(Event::ForgetPod { uid: placed.pod.uid.clone(), node: None });
     let version = engine.reader().unwrap().snapshot();
     assert_eq!(version.reservations().unwrap().available("web").count(), 1);
@@ -194,7 +193,7 @@ fn a_scheduler_gives_the_place_to_the_successor_and_a_what_if_does_too() {
 }
 
 #[test]
-fn whoever_leaves_a_place_behind_is_no_victim() {
+fn pods_that_leave_a_reservation_are_never_victims() {
     let mut writer = writer();
     for name in ["n2", "n3"] {
         writer.remove_node(name).unwrap();
@@ -203,7 +202,7 @@ fn whoever_leaves_a_place_behind_is_no_victim() {
     let high = pod("high").cpu(700).priority(9).build();
     let error = scheduler().schedule(writer.cluster(), &high).unwrap_err();
     assert!(error.to_string().contains("No preemption victims found"), "{error}");
-    // One that reserves nothing is.
+    // A pod that leaves no reservation is a victim.
     writer.remove_pod(&reserving("kept").on("n1").build()).unwrap();
     writer.expire(Timestamp::from_secs(1)).unwrap();
     writer.expire(Timestamp::from_secs(100)).unwrap();
@@ -214,7 +213,7 @@ fn whoever_leaves_a_place_behind_is_no_victim() {
 }
 
 #[test]
-fn of_two_that_were_decided_on_for_one_place_the_second_is_decided_anew() {
+fn the_second_of_two_decisions_for_one_reservation_conflicts() {
     let engine = Engine::shared(config());
     let wait = |event| engine.submit(event).unwrap().wait().unwrap();
     for (name, cpu) in [("n1", 2_000), ("n2", 64_000)] {
@@ -227,7 +226,7 @@ fn of_two_that_were_decided_on_for_one_place_the_second_is_decided_anew() {
     let commit = |name: &str| {
         let pod = web(name).build();
         let decision = scheduler().schedule(&version, &pod).unwrap();
-        assert_eq!(decision.preferred, place("a"));
+        assert_eq!(decision.preferred, reservation_of("a"));
         let pod = Arc::new(decision.place(pod));
         let submitted = Event::AssumePod { pod, decided_on: Some(version.generation()) };
         wait(submitted)
@@ -238,7 +237,7 @@ fn of_two_that_were_decided_on_for_one_place_the_second_is_decided_anew() {
 }
 
 #[test]
-fn a_gang_takes_no_more_suggestions_than_there_are() {
+fn a_gang_does_not_exceed_the_recommendations() {
     let engine = Engine::shared(config());
     let wait = |event| engine.submit(event).unwrap().wait().unwrap();
     for (name, cpu) in [("n1", 1_000), ("n2", 64_000)] {
@@ -251,15 +250,19 @@ fn a_gang_takes_no_more_suggestions_than_there_are() {
         (0..3).map(|n| Arc::new(owned(&format!("g{n}")).group("gang").build())).collect();
     let mut scheduler = Scheduler::new(engine.clone(), Profiles::one(scheduler())).unwrap();
     let placed = scheduler.schedule_gang(&pods, 3, Timestamp(1)).unwrap().placed;
-    let mut nodes: Vec<String> = placed.iter().map(|of| of.node().to_string()).collect();
+    let mut nodes: Vec<String> =
+        placed.iter().map(|placement| placement.node().to_string()).collect();
     nodes.sort();
     assert_eq!(nodes, ["n1", "n1", "n2"]);
     let version = engine.reader().unwrap().snapshot();
-    assert_eq!(version.movements().unwrap().iter().map(|of| of.available()).sum::<u64>(), 0);
+    assert_eq!(
+        version.movements().unwrap().iter().map(|suggestion| suggestion.available()).sum::<u64>(),
+        0
+    );
 }
 
 #[test]
-fn what_a_pod_went_by_before_is_forgotten_with_the_next_decision() {
+fn a_new_decision_replaces_the_previous_preference() {
     let mut writer = writer();
     let mut scheduler = scheduler();
     let stale = owned("p").spec(|spec| {
@@ -279,7 +282,7 @@ fn what_a_pod_went_by_before_is_forgotten_with_the_next_decision() {
     assert_eq!(written, [("godel.bytedance.com/movement-name", "m")]);
 }
 
-/// Keeps for the pod how many pods there are in the version that it is decided on.
+/// A plugin that writes the number of pods in the version of the decision to the cycle state.
 struct Counts;
 
 impl Plugin for Counts {
@@ -298,9 +301,9 @@ impl Plugin for Counts {
 }
 
 #[test]
-fn plugins_keep_what_they_found_where_the_pod_goes() {
+fn cycle_state_is_that_of_the_version_of_the_decision() {
     let mut writer = writer();
-    hold(&mut writer, "a");
+    leave_reservation(&mut writer, "a");
     let mut scheduler = {
         let plugins: Vec<(Box<dyn Plugin>, i64)> =
             vec![(Box::new(NodeResourcesFit::default()), 1), (Box::new(Counts), 0)];
@@ -312,8 +315,8 @@ fn plugins_keep_what_they_found_where_the_pod_goes() {
         let decision = scheduler.decide(Cycle::new(writer.cluster(), &pod, &state)).unwrap();
         (decision.preferred.is_some(), *state.read::<usize>("pods").unwrap())
     };
-    assert_eq!(kept(700), (true, 0), "without the one that holds the place");
-    assert_eq!(kept(1_500), (false, 1), "the place was tried, and will not do");
+    assert_eq!(kept(700), (true, 0), "without the placeholder");
+    assert_eq!(kept(1_500), (false, 1), "the reservation was tried and is infeasible");
 }
 
 #[test]
@@ -335,12 +338,12 @@ fn a_movement_waits_while_its_deleted_pods_are_on_the_node() {
         decision.preferred.map(|by| (decision.node.to_string(), by))
     };
     assert_eq!(preferred(&writer), None);
-    // Another movement wants a pod there, too, and waits for nobody.
+    // Another movement also recommends the node, and waits for no pod.
     let other = Movement { name: "other".into(), ..movement(&[("n1", 1)]) };
     writer.put_object(other).unwrap();
     let by = |name: &str| Some(("n1".to_owned(), Preferred::Movement(name.into())));
     assert_eq!(preferred(&writer), by("other"));
-    // A pod on another node is in nobody's way, wherever the movement saw it.
+    // A pod on another node does not delay the movement, even if the movement saw it on this one.
     writer.remove_pod(&evicted).unwrap();
     writer.add_pod(evicted.on("n2")).unwrap();
     assert_eq!(preferred(&writer), by("m"));

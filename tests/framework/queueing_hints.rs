@@ -1,5 +1,5 @@
-//! What each plugin says of the events that it registers for (the claims of
-//! kube-scheduler's `isSchedulableAfter…` tests), asked as the queue asks.
+//! The queueing hints of each plugin (the claims of kube-scheduler's `isSchedulableAfter…` tests), called as the queue
+//! calls them.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use portolan::model::{
 };
 use portolan::{Config, Engine};
 
-/// Whether the pod is tried again that this plugin rejected.
+/// Returns whether a change requeues a pod that the plugin rejected.
 fn helps(plugin: &str, pod: &Pod, change: &Change) -> bool {
     let framework = Framework::default_profile();
     let hints = QueueingHints::new(&framework);
@@ -43,7 +43,7 @@ fn objects(old: Option<Object>, new: Option<Object>) -> Change {
     Change::Object(Diff { old, new })
 }
 
-/// Asserts what a plugin says of each case.
+/// Asserts the plugin's hint for each case.
 fn check(plugin: &str, pod: &Pod, cases: &[(&str, bool, Change)]) {
     for (case, expected, change) in cases {
         assert_eq!(helps(plugin, pod, change), *expected, "{plugin}: {case}");
@@ -51,8 +51,8 @@ fn check(plugin: &str, pod: &Pod, cases: &[(&str, bool, Change)]) {
 }
 
 #[test]
-fn node_unschedulable_waits_for_a_node_that_can_be_had() {
-    let of = |cordoned| Some(node("n").unschedulable(cordoned).build());
+fn node_unschedulable_waits_for_a_schedulable_node() {
+    let node_with = |cordoned| Some(node("n").unschedulable(cordoned).build());
     let cordon = "node.kubernetes.io/unschedulable";
     let tolerant = pod("a").tolerate(cordon).build();
     let a = pod("a").build();
@@ -60,13 +60,17 @@ fn node_unschedulable_waits_for_a_node_that_can_be_had() {
         "NodeUnschedulable",
         &a,
         &[
-            ("a node appears", true, nodes(None, of(false))),
-            ("a cordoned node appears", false, nodes(None, of(true))),
-            ("a node is uncordoned", true, nodes(of(true), of(false))),
-            ("a node is cordoned", false, nodes(of(false), of(true))),
-            ("the pod tolerates it now", true, pods(Some(a.clone()), Some(tolerant.clone()))),
+            ("a node appears", true, nodes(None, node_with(false))),
+            ("a cordoned node appears", false, nodes(None, node_with(true))),
+            ("a node is uncordoned", true, nodes(node_with(true), node_with(false))),
+            ("a node is cordoned", false, nodes(node_with(false), node_with(true))),
             (
-                "another pod does",
+                "the pod tolerates it after an update",
+                true,
+                pods(Some(a.clone()), Some(tolerant.clone())),
+            ),
+            (
+                "another pod tolerates it after an update",
                 false,
                 pods(Some(pod("b").build()), Some(pod("b").tolerate(cordon).build())),
             ),
@@ -76,7 +80,7 @@ fn node_unschedulable_waits_for_a_node_that_can_be_had() {
 
 #[test]
 fn taint_toleration_waits_for_taints_that_the_pod_tolerates() {
-    let of = |key: &str| {
+    let node_with = |key: &str| {
         Some(node("n").taint(Taint::new(key.to_owned(), "", TaintEffect::NoSchedule)).build())
     };
     let plain = || Some(node("n").build());
@@ -86,29 +90,29 @@ fn taint_toleration_waits_for_taints_that_the_pod_tolerates() {
         "TaintToleration",
         &a,
         &[
-            ("a tainted node appears", false, nodes(None, of("other"))),
-            ("a tolerated one appears", true, nodes(None, of("mine"))),
-            ("a taint goes", true, nodes(of("other"), plain())),
-            ("a taint comes", false, nodes(plain(), of("other"))),
-            ("it was tolerated before", false, nodes(of("mine"), plain())),
-            ("the pod tolerates more", true, pods(Some(a.clone()), Some(more))),
+            ("a tainted node appears", false, nodes(None, node_with("other"))),
+            ("a node with a tolerated taint appears", true, nodes(None, node_with("mine"))),
+            ("a taint is removed", true, nodes(node_with("other"), plain())),
+            ("a taint is added", false, nodes(plain(), node_with("other"))),
+            ("it was tolerated before", false, nodes(node_with("mine"), plain())),
+            ("the pod gets another toleration", true, pods(Some(a.clone()), Some(more))),
         ],
     );
 }
 
 #[test]
-fn node_affinity_waits_for_labels_that_match_and_did_not() {
-    let of = |zone: &str| Some(node("n").zone(zone).build());
+fn node_affinity_waits_for_newly_matching_labels() {
+    let node_in = |zone: &str| Some(node("n").zone(zone).build());
     let selector = Labels::new([("topology.kubernetes.io/zone", "z1")]);
     let a = pod("a").node_selector(selector).build();
     check(
         "NodeAffinity",
         &a,
         &[
-            ("a matching node appears", true, nodes(None, of("z1"))),
-            ("another appears", false, nodes(None, of("z2"))),
-            ("it matches now", true, nodes(of("z2"), of("z1"))),
-            ("it matches no more", false, nodes(of("z1"), of("z2"))),
+            ("a matching node appears", true, nodes(None, node_in("z1"))),
+            ("another node appears", false, nodes(None, node_in("z2"))),
+            ("a node matches after an update", true, nodes(node_in("z2"), node_in("z1"))),
+            ("a node no longer matches", false, nodes(node_in("z1"), node_in("z2"))),
         ],
     );
 }
@@ -121,16 +125,16 @@ fn node_ports_waits_for_pods_with_its_ports() {
         "NodePorts",
         &a,
         &[
-            ("a pod with the port is gone", true, pods(on(80, "n"), None)),
-            ("one with another is", false, pods(on(81, "n"), None)),
-            ("it was on no node", false, pods(on(80, ""), None)),
+            ("a pod with the port is removed", true, pods(on(80, "n"), None)),
+            ("a pod with another port is removed", false, pods(on(81, "n"), None)),
+            ("a pending pod with the port is removed", false, pods(on(80, ""), None)),
             ("a node appears", true, nodes(None, Some(node("n").build()))),
         ],
     );
 }
 
 #[test]
-fn node_name_and_gates_and_features_wait_for_their_own() {
+fn node_name_gates_and_features_wait_for_their_own_events() {
     let a = pod("a").build();
     check("NodeName", &a, &[("a node appears", true, nodes(None, Some(node("n").build())))]);
     let gated = |name: &str| {
@@ -140,30 +144,34 @@ fn node_name_and_gates_and_features_wait_for_their_own() {
         "SchedulingGates",
         &a,
         &[
-            ("its gates are gone", true, pods(gated("a"), Some(a.clone()))),
-            ("another pod's are", false, pods(gated("b"), Some(pod("b").build()))),
+            ("its gates are removed", true, pods(gated("a"), Some(a.clone()))),
+            ("another pod's gates are removed", false, pods(gated("b"), Some(pod("b").build()))),
             ("a node appears", false, nodes(None, Some(node("n").build()))),
         ],
     );
     let needs = pod("a").spec(|spec| spec.required_node_features = Box::new(["F".into()])).build();
-    let of =
+    let node_with =
         |features: &[&str]| Some(node("n").declared_features(features.iter().copied()).build());
     check(
         "NodeDeclaredFeatures",
         &needs,
         &[
-            ("a node without it appears", false, nodes(None, of(&[]))),
-            ("a node gets it", true, nodes(of(&[]), of(&["F"]))),
-            ("a node had it", false, nodes(of(&["F"]), of(&["F", "G"]))),
+            ("a node without it appears", false, nodes(None, node_with(&[]))),
+            ("a node gets the feature", true, nodes(node_with(&[]), node_with(&["F"]))),
+            (
+                "a node already had the feature",
+                false,
+                nodes(node_with(&["F"]), node_with(&["F", "G"])),
+            ),
             ("the pod changed", true, pods(Some(needs.clone()), Some(a.clone()))),
         ],
     );
 }
 
 #[test]
-fn fit_waits_for_room_for_what_the_pod_wants() {
+fn fit_waits_for_the_requested_resources() {
     let a = pod("a").cpu(1_000).build();
-    let of = |cpu, memory| Some(node("n").cpu(cpu).memory(memory).build());
+    let node_with = |cpu, memory| Some(node("n").cpu(cpu).memory(memory).build());
     let b = |cpu, memory| pod("b").cpu(cpu).memory(memory).on("n").build();
     let gpu = |n| Some(node("n").cpu(2_000).resource("x.io/gpu", Quantity::whole(n)).build());
     let with_gpu = pod("a").cpu(1_000).request("x.io/gpu", Quantity::whole(1)).build();
@@ -171,18 +179,26 @@ fn fit_waits_for_room_for_what_the_pod_wants() {
         "NodeResourcesFit",
         &a,
         &[
-            ("a large node appears", true, nodes(None, of(2_000, 0))),
-            ("a small one appears", false, nodes(None, of(500, 0))),
-            ("a node grows", true, nodes(of(1_000, 0), of(2_000, 0))),
-            ("by what is not wanted", false, nodes(of(2_000, 1), of(2_000, 9))),
-            ("not enough", false, nodes(of(100, 0), of(900, 0))),
-            ("it shrinks", false, nodes(of(9_000, 0), of(2_000, 0))),
-            ("a pod is gone", true, pods(Some(b(1, 1)), None)),
-            ("a pod on no node is gone", false, pods(Some(pod("b").build()), None)),
-            ("a pod takes less", true, pods(Some(b(500, 1)), Some(b(100, 1)))),
-            ("less of what is not wanted", false, pods(Some(b(500, 9)), Some(b(500, 1)))),
+            ("a large node appears", true, nodes(None, node_with(2_000, 0))),
+            ("a small node appears", false, nodes(None, node_with(500, 0))),
+            ("a node grows", true, nodes(node_with(1_000, 0), node_with(2_000, 0))),
             (
-                "the pod itself wants less",
+                "a node grows in another resource",
+                false,
+                nodes(node_with(2_000, 1), node_with(2_000, 9)),
+            ),
+            ("a node grows too little", false, nodes(node_with(100, 0), node_with(900, 0))),
+            ("a node shrinks", false, nodes(node_with(9_000, 0), node_with(2_000, 0))),
+            ("a pod is removed", true, pods(Some(b(1, 1)), None)),
+            ("a pending pod is removed", false, pods(Some(pod("b").build()), None)),
+            ("a pod requests less", true, pods(Some(b(500, 1)), Some(b(100, 1)))),
+            (
+                "a pod requests less of another resource",
+                false,
+                pods(Some(b(500, 9)), Some(b(500, 1))),
+            ),
+            (
+                "the pod itself requests less",
                 true,
                 pods(Some(a.clone()), Some(pod("a").cpu(1).build())),
             ),
@@ -192,14 +208,14 @@ fn fit_waits_for_room_for_what_the_pod_wants() {
         "NodeResourcesFit",
         &with_gpu,
         &[
-            ("the scalar appears", true, nodes(of(2_000, 0), gpu(1))),
-            ("it was there", false, nodes(gpu(2), gpu(1))),
+            ("a node gets the scalar resource", true, nodes(node_with(2_000, 0), gpu(1))),
+            ("a node already had the scalar resource", false, nodes(gpu(2), gpu(1))),
         ],
     );
     let mut nominated = pod("b").cpu(1).build();
     nominated.nominated_node_name = Some("n".into());
     let gone = pods(Some(nominated), None);
-    assert!(helps("NodeResourcesFit", &a, &gone), "room was kept for a nominated pod");
+    assert!(helps("NodeResourcesFit", &a, &gone), "resources were set aside for a nominated pod");
 }
 
 fn term(key: &str, value: &str) -> PodAffinityTerm {
@@ -216,7 +232,7 @@ fn term(key: &str, value: &str) -> PodAffinityTerm {
 }
 
 #[test]
-fn inter_pod_affinity_waits_for_pods_that_its_terms_mean() {
+fn inter_pod_affinity_waits_for_pods_that_its_terms_match() {
     let required =
         |terms: &[PodAffinityTerm]| PodAffinity { required: terms.into(), preferred: Box::new([]) };
     let near = pod("a").pod_affinity(required(&[term("app", "db"), term("tier", "x")])).build();
@@ -233,19 +249,19 @@ fn inter_pod_affinity_waits_for_pods_that_its_terms_mean() {
         &near,
         &[
             (
-                "a pod appears that all terms mean",
+                "a pod appears that matches all terms",
                 true,
                 pods(None, b(&[("app", "db"), ("tier", "x")])),
             ),
-            ("one that some mean", false, pods(None, b(&[("app", "db")]))),
+            ("a pod appears that matches some terms", false, pods(None, b(&[("app", "db")]))),
             (
-                "it is meant now",
+                "a pod matches after an update",
                 true,
                 pods(b(&[("app", "db")]), b(&[("app", "db"), ("tier", "x")])),
             ),
-            ("such a pod is gone", false, pods(b(&[("app", "db"), ("tier", "x")]), None)),
+            ("a matching pod is removed", false, pods(b(&[("app", "db"), ("tier", "x")]), None)),
             ("a node in a domain appears", true, nodes(None, zone(&["z"]))),
-            ("one in none", false, nodes(None, zone(&[]))),
+            ("a node in no domain appears", false, nodes(None, zone(&[]))),
             ("a node changes its domain", true, nodes(zone(&["y"]), zone(&["z"]))),
             ("a node leaves its domain", false, nodes(zone(&["y"]), zone(&[]))),
             (
@@ -265,10 +281,10 @@ fn inter_pod_affinity_waits_for_pods_that_its_terms_mean() {
         "InterPodAffinity",
         &apart,
         &[
-            ("a pod is gone that one term means", true, pods(b(&[("app", "db")]), None)),
-            ("one is gone that none means", false, pods(b(&[("app", "web")]), None)),
-            ("it is meant no more", true, pods(b(&[("tier", "x")]), b(&[]))),
-            ("such a pod appears", false, pods(None, b(&[("tier", "x")]))),
+            ("a pod that matches one term is removed", true, pods(b(&[("app", "db")]), None)),
+            ("a pod that matches no term is removed", false, pods(b(&[("app", "web")]), None)),
+            ("a pod no longer matches", true, pods(b(&[("tier", "x")]), b(&[]))),
+            ("a matching pod appears", false, pods(None, b(&[("tier", "x")]))),
             ("a node appears", true, nodes(None, zone(&["z"]))),
             ("a node leaves its domain", true, nodes(zone(&["y"]), zone(&[]))),
             ("a node joins a domain", false, nodes(zone(&[]), zone(&["y"]))),
@@ -276,14 +292,14 @@ fn inter_pod_affinity_waits_for_pods_that_its_terms_mean() {
     );
     let web = pod("a").label("app", "web").build();
     let cases = [
-        ("a pod is gone whose terms mean this one", true, pods(Some(keeps_away), None)),
-        ("a pod is gone without terms", false, pods(b(&[]), None)),
+        ("a pod whose terms match this one is removed", true, pods(Some(keeps_away), None)),
+        ("a pod without terms is removed", false, pods(b(&[]), None)),
     ];
     check("InterPodAffinity", &web, &cases);
 }
 
 #[test]
-fn topology_spread_waits_for_what_its_constraints_count() {
+fn topology_spread_waits_for_changes_of_its_counts() {
     let constraint = |honor_node_taints| TopologySpreadConstraint {
         max_skew: 1,
         topology_key: "zone".into(),
@@ -309,13 +325,13 @@ fn topology_spread_waits_for_what_its_constraints_count() {
     };
     let common = [
         ("a counted pod appears", true, pods(None, b("web", "default"))),
-        ("one of another namespace", false, pods(None, b("web", "other"))),
-        ("one that is not counted", false, pods(None, b("db", "default"))),
-        ("a counted pod is gone", true, pods(b("web", "default"), None)),
-        ("it is counted no more", true, pods(b("web", "default"), b("db", "default"))),
+        ("a pod of another namespace appears", false, pods(None, b("web", "other"))),
+        ("a pod that is not counted appears", false, pods(None, b("db", "default"))),
+        ("a counted pod is removed", true, pods(b("web", "default"), None)),
+        ("a pod is no longer counted", true, pods(b("web", "default"), b("db", "default"))),
         ("a domain appears", true, nodes(None, zone(&["z"]))),
-        ("a node in none appears", false, nodes(None, zone(&[]))),
-        ("a domain goes", true, nodes(zone(&["z"]), None)),
+        ("a node in no domain appears", false, nodes(None, zone(&[]))),
+        ("a domain is removed", true, nodes(zone(&["z"]), None)),
         ("a node changes its domain", true, nodes(zone(&["y"]), zone(&["z"]))),
         (
             "the pod changes its labels",
@@ -326,7 +342,7 @@ fn topology_spread_waits_for_what_its_constraints_count() {
     check("PodTopologySpread", &a(false), &common);
     let untainted = || nodes(tainted(), zone(&["z"]));
     assert!(!helps("PodTopologySpread", &a(false), &untainted()));
-    assert!(helps("PodTopologySpread", &a(true), &untainted()), "it honours taints");
+    assert!(helps("PodTopologySpread", &a(true), &untainted()), "the constraint honors taints");
 }
 
 fn claim(name: &str, namespace: &str) -> Option<Object> {
@@ -343,9 +359,9 @@ fn all_volume_plugins_wait_for_the_pods_claim() {
     let a = pod("a").claim("data").build();
     for plugin in ["VolumeRestrictions", "NodeVolumeLimits", "VolumeBinding", "VolumeZone"] {
         let cases = [
-            ("it appears", true, objects(None, claim("data", "default"))),
-            ("another appears", false, objects(None, claim("logs", "default"))),
-            ("that of another namespace appears", false, objects(None, claim("data", "other"))),
+            ("the claim appears", true, objects(None, claim("data", "default"))),
+            ("another claim appears", false, objects(None, claim("logs", "default"))),
+            ("a claim of another namespace appears", false, objects(None, claim("data", "other"))),
         ];
         check(plugin, &a, &cases);
     }
@@ -356,7 +372,7 @@ fn all_volume_plugins_wait_for_the_pods_claim() {
         ("VolumeBinding", true),
         ("VolumeZone", true),
     ] {
-        assert_eq!(helps(plugin, &a, &updated), expected, "{plugin}: its claim is updated");
+        assert_eq!(helps(plugin, &a, &updated), expected, "{plugin}: the claim is updated");
     }
 }
 
@@ -369,8 +385,8 @@ fn volume_restrictions_and_limits_wait_for_pods_with_volumes() {
         "VolumeRestrictions",
         &a,
         &[
-            ("a pod with its claim is gone", true, pods(other("data"), None)),
-            ("a pod with another is", false, pods(other("logs"), None)),
+            ("a pod with its claim is removed", true, pods(other("data"), None)),
+            ("a pod with another claim is removed", false, pods(other("logs"), None)),
         ],
     );
     let node_of = |limit| {
@@ -383,10 +399,10 @@ fn volume_restrictions_and_limits_wait_for_pods_with_volumes() {
         "NodeVolumeLimits",
         &a,
         &[
-            ("a pod with any volume is gone", true, pods(other("logs"), None)),
-            ("a pod without is", false, pods(bare(), None)),
+            ("a pod with any volume is removed", true, pods(other("logs"), None)),
+            ("a pod without volumes is removed", false, pods(bare(), None)),
             ("a limit is raised", true, objects(node_of(Some(1)), node_of(Some(2)))),
-            ("a limit is lifted", true, objects(node_of(Some(1)), node_of(None))),
+            ("a limit is removed", true, objects(node_of(Some(1)), node_of(None))),
             ("a limit is lowered", false, objects(node_of(Some(2)), node_of(Some(1)))),
             ("drivers appear", true, objects(None, node_of(Some(1)))),
             ("a volume is detached", true, objects(attachment, None)),
@@ -420,14 +436,14 @@ fn volume_binding_and_zone_wait_for_volumes_classes_and_capacity() {
         &[
             ("a volume appears", true, objects(None, volume("z"))),
             ("a volume changes", true, objects(volume("z"), volume("z"))),
-            ("a volume is gone", false, objects(volume("z"), None)),
+            ("a volume is removed", false, objects(volume("z"), None)),
             ("a class appears", true, objects(None, class(late, 0))),
-            ("a class allows other places", true, objects(class(late, 1), class(late, 2))),
-            ("a class allows the same", false, objects(class(late, 1), class(early, 1))),
-            ("a driver says no more what it can", true, objects(driver(true), driver(false))),
-            ("a driver says what it can", false, objects(driver(false), driver(true))),
-            ("there is more capacity", true, objects(capacity(Some(1)), capacity(Some(2)))),
-            ("there is less", false, objects(capacity(Some(2)), capacity(Some(1)))),
+            ("a class allows other topologies", true, objects(class(late, 1), class(late, 2))),
+            ("a class allows the same topologies", false, objects(class(late, 1), class(early, 1))),
+            ("a driver stops reporting capacity", true, objects(driver(true), driver(false))),
+            ("a driver starts reporting capacity", false, objects(driver(false), driver(true))),
+            ("capacity increases", true, objects(capacity(Some(1)), capacity(Some(2)))),
+            ("capacity decreases", false, objects(capacity(Some(2)), capacity(Some(1)))),
             ("a node appears", true, nodes(None, in_zone("z"))),
         ],
     );
@@ -436,17 +452,21 @@ fn volume_binding_and_zone_wait_for_volumes_classes_and_capacity() {
         &a,
         &[
             ("a volume appears", true, objects(None, volume("z"))),
-            ("a volume is in another zone", true, objects(volume("y"), volume("z"))),
-            ("it is in the same", false, objects(volume("z"), volume("z"))),
-            ("a class appears that binds late", true, objects(None, class(late, 0))),
-            ("one that binds at once", false, objects(None, class(early, 0))),
-            ("a node is in another zone", true, nodes(in_zone("y"), in_zone("z"))),
+            ("a volume moves to another zone", true, objects(volume("y"), volume("z"))),
+            ("a volume stays in its zone", false, objects(volume("z"), volume("z"))),
+            (
+                "a class appears that waits for the first consumer",
+                true,
+                objects(None, class(late, 0)),
+            ),
+            ("a class appears that binds immediately", false, objects(None, class(early, 0))),
+            ("a node moves to another zone", true, nodes(in_zone("y"), in_zone("z"))),
         ],
     );
 }
 
 #[test]
-fn an_update_comes_to_the_actions_that_it_took() {
+fn an_update_is_split_into_its_actions() {
     let actions = |change: &Change| -> Vec<String> {
         ClusterEvent::of(change).map(|event| event.to_string()).collect()
     };
@@ -467,8 +487,11 @@ fn an_update_comes_to_the_actions_that_it_took() {
         actions(&nodes(Some(old.clone()), Some(uncordoned.clone()))),
         ["NodeUpdateNodeTaint"]
     );
-    assert!(actions(&nodes(Some(uncordoned), Some(old.clone()))).is_empty(), "it is cordoned");
-    assert!(actions(&nodes(Some(old.clone()), Some(old))).is_empty(), "nothing that matters");
+    assert!(
+        actions(&nodes(Some(uncordoned), Some(old.clone()))).is_empty(),
+        "cordoning is not an action"
+    );
+    assert!(actions(&nodes(Some(old.clone()), Some(old))).is_empty(), "no relevant change");
 
     let gated = pod("a").cpu(2).spec(|spec| spec.scheduling_gates = Box::new(["g".into()]));
     let changed = pod("a").cpu(1).label("k", "v").tolerate("t").build();
@@ -483,36 +506,40 @@ fn an_update_comes_to_the_actions_that_it_took() {
     );
     let on =
         |priority| Some(changed.clone().on("n")).map(|p| Pod { resource_version: priority, ..p });
-    assert_eq!(actions(&pods(on(1), on(2))), ["AssignedPodUpdate"], "and nothing finer");
+    assert_eq!(actions(&pods(on(1), on(2))), ["AssignedPodUpdate"], "no finer action");
     assert_eq!(actions(&pods(None, on(1))), ["AssignedPodAdd"]);
 }
 
 #[test]
-fn gang_scheduling_waits_for_the_group_and_for_its_pods() {
+fn gang_scheduling_waits_for_the_group_and_its_pods() {
     let a = pod("a").group("g").build();
-    let of = |group: &str| pod("b").group(group);
+    let member = |group: &str| pod("b").group(group);
     let group = |name: &str, wants| Some(Object::from(PodGroup::new("default", name, wants)));
     let elsewhere = Object::from(PodGroup::new("other", "g", 2));
     check(
         "GangScheduling",
         &a,
         &[
-            ("a pod of the group appears", true, pods(None, Some(of("g").build()))),
-            ("one is bound", true, pods(None, Some(of("g").on("n").build()))),
-            ("a pod of another group appears", false, pods(None, Some(of("h").build()))),
+            ("a pod of the group appears", true, pods(None, Some(member("g").build()))),
+            ("a pod of the group is bound", true, pods(None, Some(member("g").on("n").build()))),
+            ("a pod of another group appears", false, pods(None, Some(member("h").build()))),
             ("a pod of no group appears", false, pods(None, Some(pod("b").build()))),
             (
-                "one of that name in another namespace appears",
+                "a pod of a group of that name in another namespace appears",
                 false,
-                pods(None, Some(of("g").namespace("other").build())),
+                pods(None, Some(member("g").namespace("other").build())),
             ),
-            ("a pod of the group goes", false, pods(Some(of("g").on("n").build()), None)),
+            ("a pod of the group is removed", false, pods(Some(member("g").on("n").build()), None)),
             ("the group appears", true, objects(None, group("g", 2))),
             ("another group appears", false, objects(None, group("h", 2))),
-            ("one of that name elsewhere", false, objects(None, Some(elsewhere))),
-            ("the group wants fewer pods", true, objects(group("g", 3), group("g", 2))),
-            ("the group wants more pods", false, objects(group("g", 2), group("g", 3))),
-            ("the group goes", false, objects(group("g", 2), None)),
+            (
+                "a group of that name in another namespace appears",
+                false,
+                objects(None, Some(elsewhere)),
+            ),
+            ("the group's minimum decreases", true, objects(group("g", 3), group("g", 2))),
+            ("the group's minimum increases", false, objects(group("g", 2), group("g", 3))),
+            ("the group is removed", false, objects(group("g", 2), None)),
         ],
     );
     let single = pod("a").build();

@@ -1,5 +1,5 @@
-//! Plugins that a configuration enables at Score and not at PreScore, as
-//! kube-scheduler runs them: `Score` finds no state of a PreScore.
+//! Plugins that a configuration enables at Score but not at PreScore. As in kube-scheduler, `Score` finds no state of
+//! PreScore.
 
 use portolan::framework::{Algorithm, AlgorithmConfig, Framework, Point};
 use portolan::model::{
@@ -17,14 +17,14 @@ fn cluster() -> Arc<Snapshot> {
     reader.snapshot()
 }
 
-/// The default profile with one plugin at Score, which is not at PreScore.
+/// Creates the default profile with one plugin at Score, which is not enabled at PreScore.
 fn alone(plugin: &str) -> Framework {
     let none: [&str; 0] = [];
     let framework = Framework::default_profile().with_plugins_at(Point::PreScore, &none).unwrap();
     framework.with_plugins_at(Point::Score, &[plugin]).unwrap()
 }
 
-/// What the plugin gives each node, or why it fails; node by node and by chunks.
+/// Returns the plugin's score of each node, or its error, checked by nodes and by chunks.
 fn scores(plugin: &str, pod: &Pod) -> Result<Vec<(String, i64)>, String> {
     let cluster = cluster();
     let evaluation = alone(plugin).evaluate(&cluster, pod);
@@ -55,7 +55,7 @@ fn without_preferred_terms_node_affinity_scores_zero() {
 }
 
 #[test]
-fn with_preferred_terms_node_affinity_computes_them_on_the_spot() {
+fn with_preferred_terms_node_affinity_parses_them_in_score() {
     let term = NodeSelectorTerm {
         match_expressions: [Requirement::new("disk", Operator::In, ["b"])].into(),
         ..NodeSelectorTerm::default()
@@ -66,7 +66,7 @@ fn with_preferred_terms_node_affinity_computes_them_on_the_spot() {
 }
 
 #[test]
-fn resources_are_scored_on_the_spot_and_balance_without_requests_is_zero() {
+fn resources_are_scored_in_score_and_balance_without_requests_is_zero() {
     assert_eq!(scores("NodeResourcesBalancedAllocation", &pod("p").build()), named([0, 0]));
     let asks = pod("p").cpu(1_000).memory(1 << 30).build();
     assert!(scores("NodeResourcesBalancedAllocation", &asks).unwrap()[0].1 > 0);
@@ -75,7 +75,7 @@ fn resources_are_scored_on_the_spot_and_balance_without_requests_is_zero() {
 }
 
 #[test]
-fn plugins_whose_score_needs_their_pre_score_fail_without_it() {
+fn plugins_that_require_pre_score_fail_without_it() {
     for (plugin, why) in [
         ("TaintToleration", "failed to read \"PreScoreTaintToleration\""),
         ("InterPodAffinity", "failed to read \"PreScoreInterPodAffinity\""),
@@ -89,6 +89,6 @@ fn plugins_whose_score_needs_their_pre_score_fail_without_it() {
 }
 
 #[test]
-fn a_plugin_without_a_pre_score_scores_as_ever() {
+fn a_plugin_without_a_pre_score_scores_as_usual() {
     assert_eq!(scores("ImageLocality", &pod("p").build()), named([0, 0]));
 }

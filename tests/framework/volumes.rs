@@ -1,5 +1,5 @@
-//! What the golden vectors do not ask of the volume plugins: ephemeral volumes,
-//! storage capacities, attachments, lost claims.
+//! Cases of the volume plugins that the golden vectors do not cover: ephemeral volumes, storage capacities,
+//! attachments, lost claims.
 
 use std::sync::Arc;
 
@@ -63,7 +63,7 @@ fn volume(name: &str) -> PersistentVolume {
     }
 }
 
-/// Why each node rejects the pod, by name; or why all do at once.
+/// Returns the reason why each node rejects the pod, by name, or a single reason if PreFilter rejects it.
 fn verdicts(writer: &Writer, pod: &Pod) -> Vec<(String, String)> {
     verdicts_on(writer.cluster(), pod)
 }
@@ -93,10 +93,10 @@ fn ephemeral() -> Pod {
 }
 
 #[test]
-fn an_ephemeral_volume_waits_for_its_claim_and_takes_no_other_pods() {
+fn an_ephemeral_volume_waits_for_a_claim_of_its_own_pod() {
     let pod = ephemeral();
     let writer = cluster(vec![class(VolumeBindingMode::WaitForFirstConsumer)]);
-    let [(place, why)] = &verdicts(&writer, &pod)[..] else { panic!("rejected at once") };
+    let [(place, why)] = &verdicts(&writer, &pod)[..] else { panic!("rejected by PreFilter") };
     assert_eq!(place, "all");
     assert!(why.contains("persistentvolumeclaim \"p-scratch\" not found"), "{why}");
 
@@ -107,12 +107,12 @@ fn an_ephemeral_volume_waits_for_its_claim_and_takes_no_other_pods() {
 
     let others = PersistentVolumeClaim { owner: "uid-of-q".into(), ..claim("p-scratch") };
     writer.put_object(others).unwrap();
-    let [(_, why)] = &verdicts(&writer, &pod)[..] else { panic!("rejected at once") };
+    let [(_, why)] = &verdicts(&writer, &pod)[..] else { panic!("rejected by PreFilter") };
     assert_eq!(why, "PVC default/p-scratch was not created for pod default/p (pod is not owner)");
 }
 
 #[test]
-fn a_claim_that_is_lost_or_going_is_no_claim() {
+fn lost_and_terminating_claims_are_rejected() {
     let pod = pod("p").claim("c").build();
     for (claim, says) in [
         (
@@ -131,7 +131,7 @@ fn a_claim_that_is_lost_or_going_is_no_claim() {
 }
 
 #[test]
-fn a_driver_that_tells_what_it_has_is_asked_for_room() {
+fn capacity_is_checked_if_the_driver_reports_it() {
     let pod = pod("p").claim("c").build();
     let driver =
         |storage_capacity| Object::from(CsiDriver { name: DRIVER.into(), storage_capacity });
@@ -159,7 +159,7 @@ fn a_driver_that_tells_what_it_has_is_asked_for_room() {
 }
 
 #[test]
-fn attachments_count_and_what_pods_share_counts_once() {
+fn attachments_count_and_shared_volumes_count_once() {
     let too_many = "node(s) exceed max volume count";
     let limits = |name: &str, limit| {
         let driver =
@@ -180,7 +180,7 @@ fn attachments_count_and_what_pods_share_counts_once() {
     writer.add_pod(pod("there-b").claim("c0").on("b").build()).unwrap();
     let wants = |claim: &str| pod("wants").claim(claim).build();
     assert_eq!(verdicts(&writer, &wants("c1")), both("", too_many));
-    assert_eq!(verdicts(&writer, &wants("c0")), both("", ""), "it is attached already");
+    assert_eq!(verdicts(&writer, &wants("c0")), both("", ""), "the volume is already attached");
     let attachment = |volume: &str| {
         Object::from(VolumeAttachment {
             name: format!("att-{volume}").into(),
@@ -189,16 +189,16 @@ fn attachments_count_and_what_pods_share_counts_once() {
             volume: volume.into(),
         })
     };
-    // That of a volume that a pod there uses is that volume's.
+    // An attachment of a volume that a pod on the node uses does not count again.
     writer.put_object(attachment("v0")).unwrap();
     assert_eq!(verdicts(&writer, &wants("c1")), both("", too_many));
     writer.put_object(attachment("v2")).unwrap();
     assert_eq!(verdicts(&writer, &wants("c1")), both(too_many, too_many));
 }
 
-/// Disks of Kubernetes' own plugin are its driver's, on nodes that migrated it.
+/// Disks of the in-tree plugin count towards the limit of its CSI driver, on nodes that have migrated.
 #[test]
-fn migrated_volumes_count_where_the_node_has_the_driver() {
+fn migrated_volumes_count_on_nodes_with_the_driver() {
     let ebs = |volume: &str| VolumeSource::AwsElasticBlockStore {
         volume: volume.into(),
         read_only: false,
@@ -223,13 +223,17 @@ fn migrated_volumes_count_where_the_node_has_the_driver() {
     }
     let too_many = "node(s) exceed max volume count";
     let wants = |volume: &str| pod("wants").volume(ebs(volume)).build();
-    assert_eq!(verdicts(&writer, &wants("vol-1")), both("", ""), "it is the one that is there");
+    assert_eq!(
+        verdicts(&writer, &wants("vol-1")),
+        both("", ""),
+        "the volume is already in use there"
+    );
     assert_eq!(verdicts(&writer, &wants("vol-2")), both(too_many, ""));
 }
 
-/// A pod's way from Reserve to PreBind, over an engine.
+/// Volumes of a pod from Reserve to PreBind, with an engine.
 #[test]
-fn reserved_volumes_are_seen_by_the_next_pod_and_given_back() {
+fn reserved_volumes_are_visible_to_the_next_pod_and_can_be_unreserved() {
     let mut zonal = volume("zonal");
     zonal.is_available = true;
     zonal.access_modes = Box::new([AccessMode::ReadWriteOnce]);
@@ -262,12 +266,13 @@ fn reserved_volumes_are_seen_by_the_next_pod_and_given_back() {
     let framework = Framework::default_profile_with(&handle);
     let now = || engine.with_writer(|writer| writer.snapshot()).unwrap();
     let volume = |name: &str| now().objects().persistent_volumes.get("", name).cloned();
-    let of = |name: &str| now().objects().persistent_volume_claims.get("default", name).cloned();
+    let stored_claim =
+        |name: &str| now().objects().persistent_volume_claims.get("default", name).cloned();
     let (first, second) = (pod("p").claim("first").build(), pod("q").claim("second").build());
     let before = now();
     let node = "b".into();
 
-    // The first takes the volume that there is; it can be given back, twice.
+    // The first pod reserves the existing volume. Unreserving it twice is harmless.
     let state = CycleState::default();
     let cycle = Cycle::new(&before, &first, &state);
     for _ in 0..2 {
@@ -280,22 +285,22 @@ fn reserved_volumes_are_seen_by_the_next_pod_and_given_back() {
     }
     framework.reserve(cycle, &node).unwrap();
 
-    // Who decided on the version before finds that it changed ...
+    // A decision on the previous version finds that the volume has changed.
     let other = CycleState::default();
     let error = framework.reserve(Cycle::new(&before, &second, &other), &node).unwrap_err();
     assert!(error.message().contains("\"zonal\" has changed"), "{}", error.message());
-    // ... and with the version of now has a volume made, for its node's zone.
+    // With the current version a volume is provisioned in the zone of the node.
     let after = now();
     let late = Cycle::new(&after, &second, &other);
     framework.reserve(late, &node).unwrap();
-    assert_eq!(of("second").unwrap().selected_node, node);
+    assert_eq!(stored_claim("second").unwrap().selected_node, node);
     for cycle in [cycle, late] {
         let flight = framework.pre_bind_pre_flight(cycle, &node).unwrap();
         assert_eq!(flight, PreFlight::Work);
         framework.pre_bind(cycle, &node).unwrap();
     }
-    assert_eq!(&*of("first").unwrap().volume, "zonal");
-    let made = of("second").unwrap();
+    assert_eq!(&*stored_claim("first").unwrap().volume, "zonal");
+    let made = stored_claim("second").unwrap();
     assert!(made.is_bound && &*made.volume == "pvc-uid-second", "{made:?}");
     let not_reached = "node(s) didn't match PersistentVolume's node affinity";
     let seen = verdicts_on(&now(), &second);

@@ -1,11 +1,11 @@
-//! A small cluster, and pods with labels and claims of their own.
+//! A small cluster, and pods with distinct labels and claims.
 
 use portolan::model::{Pod, node, pod};
 use portolan::{Config, Engine, Writer};
 
 pub(crate) const NODES: usize = 64;
 
-/// An inline engine with a live index and [`NODES`] nodes in three zones.
+/// Creates an inline engine with a live index and [`NODES`] nodes in three zones.
 pub(crate) fn engine() -> Writer {
     let (mut writer, _) = Engine::inline(Config { live_index: true, ..Config::default() });
     for n in 0..NODES {
@@ -15,7 +15,7 @@ pub(crate) fn engine() -> Writer {
     writer
 }
 
-/// A pod with labels and a claim that no other has.
+/// Creates a pod with labels and a claim that no other pod has.
 pub(crate) fn own(i: usize) -> Pod {
     pod(format!("pod-{i}"))
         .label("own", &format!("label-{i}"))

@@ -1,5 +1,5 @@
-//! Pods on their way: decided on, assumed, permitted, bound; several schedulers on
-//! one engine; gangs; preemption; what would be if.
+//! Scheduling cycles: pods are decided on, assumed, permitted and bound. Also several schedulers on one engine, gangs,
+//! preemption, and what-if simulations.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -25,7 +25,7 @@ use proptest::prelude::*;
 const GI: i64 = 1 << 30;
 const ZONE: &str = "topology.kubernetes.io/zone";
 
-/// An engine whose commits are checked, and the handle of its schedulers.
+/// Creates an engine that checks commits, and the handle of its schedulers.
 fn engine(nodes: usize, cpu: i64) -> (Engine, Handle) {
     let shared = Handle::default();
     let framework = Arc::new(Framework::default_profile_with(&shared));
@@ -99,7 +99,7 @@ fn a_pod_that_cannot_be_bound_is_forgotten() {
     assert_eq!(snapshot(&engine).pod_count(), 0);
 }
 
-/// Lets pods wait, or reserves in vain.
+/// A plugin that lets pods wait, or rejects them at Reserve.
 struct Slow {
     reserves: bool,
     undone: Arc<AtomicUsize>,
@@ -120,7 +120,7 @@ impl Plugin for Slow {
             false => Err(Status::new(
                 portolan::framework::Code::Unschedulable,
                 "Slow",
-                "nothing is left",
+                "no units remain",
             )),
         }
     }
@@ -146,19 +146,19 @@ fn slow(reserves: bool, handle: &Handle) -> (Framework, Arc<AtomicUsize>) {
 }
 
 #[test]
-fn what_reserve_refuses_is_undone_and_names_the_plugin() {
+fn a_rejection_by_reserve_is_undone_and_names_the_plugin() {
     let (engine, handle) = engine(2, 4_000);
     let (framework, undone) = slow(false, &handle);
     let mut scheduler = scheduler_of(&engine, framework, 1);
     let error = scheduler.schedule(&Arc::new(cpu("a", 100).build()), now()).unwrap_err();
     let fit = error.fit().expect("a rejection");
-    assert_eq!(fit.to_string(), "0/1 nodes are available: 1 nothing is left.");
+    assert_eq!(fit.to_string(), "0/1 nodes are available: 1 no units remain.");
     assert!(fit.unschedulable_plugins.contains("Slow"));
     assert_eq!((undone.load(Ordering::Relaxed), snapshot(&engine).pod_count()), (1, 0));
 }
 
 #[test]
-fn a_pod_waits_for_its_permit_until_its_time_runs_out() {
+fn a_pod_waits_for_its_permit_until_its_deadline() {
     let (engine, handle) = engine(2, 4_000);
     let (framework, undone) = slow(true, &handle);
     let mut scheduler = scheduler_of(&engine, framework, 1);
@@ -180,10 +180,9 @@ fn a_pod_waits_for_its_permit_until_its_time_runs_out() {
     assert_eq!((undone.load(Ordering::Relaxed), snapshot(&engine).pod_count()), (1, 1));
 }
 
-/// Each of two pods wants to be alone in its zone; both were decided on the same
-/// version, for different nodes of one zone.
+/// Both pods have anti-affinity in their zone, and were decided on the same version, for different nodes of one zone.
 #[test]
-fn of_two_placements_that_exclude_each_other_one_conflicts() {
+fn the_second_of_two_exclusive_placements_conflicts() {
     let (engine, handle) = engine(6, 4_000);
     let lonely = |name: &str| {
         let term = PodAffinityTerm {
@@ -210,7 +209,7 @@ fn of_two_placements_that_exclude_each_other_one_conflicts() {
         "{conflict}"
     );
     assert!(assume(lonely("c"), "n1").is_ok(), "another zone");
-    // A scheduler decides anew, and finds the zone that is left.
+    // A scheduler decides on the current version, and finds the remaining zone.
     let placed = scheduler(&engine, &handle, 1).schedule(&Arc::new(lonely("d")), now()).unwrap();
     assert!(["n2", "n5"].contains(&&**placed.node()), "{}", placed.node());
 }
@@ -221,7 +220,7 @@ fn several_schedulers_never_overcommit_a_node() {
     let conflicts: u64 = std::thread::scope(|scope| {
         let threads: Vec<_> = (0..4)
             .map(|thread| {
-                // All break ties alike, so that they run into each other.
+                // All schedulers break ties in the same way, so that they conflict.
                 let mut scheduler = scheduler(&engine, &handle, 7);
                 scope.spawn(move || {
                     for n in 0..10 {
@@ -236,14 +235,14 @@ fn several_schedulers_never_overcommit_a_node() {
     });
     println!("{conflicts} conflicts");
     assert_eq!(overcommitted(&engine), [""; 0]);
-    // All places are taken: five of 400m on each of eight nodes.
+    // All nodes are full: five pods of 400m on each of eight nodes.
     assert_eq!(snapshot(&engine).pod_count(), 40);
     let more = scheduler(&engine, &handle, 1).schedule(&Arc::new(cpu("more", 400).build()), now());
     assert!(more.unwrap_err().fit().is_some());
 }
 
 #[test]
-fn a_pod_of_higher_priority_takes_the_place_of_a_lower_one() {
+fn a_pod_of_higher_priority_preempts_a_lower_one() {
     let (engine, handle) = engine(2, 1_000);
     let mut scheduler = scheduler(&engine, &handle, 1);
     for (name, priority) in [("low", 1), ("middle", 5)] {
@@ -253,10 +252,10 @@ fn a_pod_of_higher_priority_takes_the_place_of_a_lower_one() {
     let high = Arc::new(cpu("high", 800).priority(9).build());
     let error = scheduler.schedule(&high, now()).unwrap_err();
     assert_eq!(error.fit().unwrap().post_filter, None, "{error}");
-    let node = handle.nominator().node_of(&high.uid).expect("it is nominated");
+    let node = handle.nominator().node_of(&high.uid).expect("the pod is nominated");
     let after = snapshot(&engine);
     assert!(after.nodes().flat_map(|node| node.pods()).all(|pod| pod.name() != "low"));
-    // While it is on its way, others yield to it.
+    // Other pods yield to it until it is placed.
     let other = Arc::new(cpu("other", 800).priority(9).build());
     let late = scheduler.schedule(&other, now()).unwrap_err();
     assert!(late.to_string().contains("Insufficient cpu"), "{late}");
@@ -266,7 +265,7 @@ fn a_pod_of_higher_priority_takes_the_place_of_a_lower_one() {
 }
 
 #[test]
-fn what_preemption_says_is_kube_schedulers_text() {
+fn the_message_of_preemption_is_that_of_kube_scheduler() {
     let (engine, handle) = engine(2, 1_000);
     let mut scheduler = scheduler(&engine, &handle, 1);
     let error = scheduler.schedule(&Arc::new(cpu("a", 5_000).build()), now()).unwrap_err();
@@ -291,7 +290,7 @@ fn members(count: usize, size: i64) -> Vec<Arc<Pod>> {
 }
 
 #[test]
-fn a_gang_is_placed_whole_or_not_at_all() {
+fn a_gang_is_placed_completely_or_not_at_all() {
     let (engine, handle) = engine(3, 1_000);
     let mut scheduler = scheduler(&engine, &handle, 1);
     let error = scheduler.schedule_gang(&members(4, 800), 4, now()).unwrap_err();
@@ -305,7 +304,7 @@ fn a_gang_is_placed_whole_or_not_at_all() {
     assert_eq!(overcommitted(&engine), [""; 0]);
 }
 
-/// Reserves for all pods but one.
+/// A plugin that reserves for all pods except one.
 struct Picky;
 
 impl Plugin for Picky {
@@ -319,16 +318,18 @@ impl Plugin for Picky {
 
     fn reserve(&self, cycle: Cycle<'_>, _: &Name) -> Result<(), Status> {
         match &*cycle.pod.name == "member-2" {
-            true => {
-                Err(Status::new(portolan::framework::Code::Unschedulable, "Picky", "not this one"))
-            }
+            true => Err(Status::new(
+                portolan::framework::Code::Unschedulable,
+                "Picky",
+                "the pod is not accepted",
+            )),
             false => Ok(()),
         }
     }
 }
 
 #[test]
-fn a_gang_does_without_a_member_whose_reserve_fails_if_enough_are_left() {
+fn a_gang_is_placed_without_a_failed_member_if_enough_remain() {
     let (engine, handle) = engine(8, 1_000);
     let framework = || {
         let mut plugins = portolan::plugins::default_plugins(&handle);
@@ -349,7 +350,7 @@ fn a_gang_does_without_a_member_whose_reserve_fails_if_enough_are_left() {
 }
 
 #[test]
-fn a_member_whose_reserve_fails_takes_its_gang_with_it() {
+fn a_gang_fails_if_a_required_member_cannot_be_reserved() {
     let (engine, handle) = engine(3, 1_000);
     let (framework, undone) = slow(false, &handle);
     let error =
@@ -359,7 +360,7 @@ fn a_member_whose_reserve_fails_takes_its_gang_with_it() {
 }
 
 #[test]
-fn gangs_of_two_schedulers_never_get_half_each() {
+fn gangs_of_two_schedulers_are_never_split() {
     let (engine, handle) = engine(5, 1_000);
     let placed: Vec<usize> = std::thread::scope(|scope| {
         let threads: Vec<_> = (0..2)
@@ -380,7 +381,7 @@ fn gangs_of_two_schedulers_never_get_half_each() {
 }
 
 #[test]
-fn what_would_be_changes_nothing_that_is() {
+fn simulations_do_not_change_the_engine() {
     let (engine, _) = engine(2, 1_000);
     let add = |pod: PodBuilder, node: &str| {
         engine.submit(Event::add_pod(pod.on(node).build())).unwrap().wait().unwrap().unwrap();
@@ -400,7 +401,7 @@ fn what_would_be_changes_nothing_that_is() {
     assert_eq!(asked.schedule_all(&late, Stop::AtFailure).len(), 1);
     assert_eq!(what_if().fit_more(&small[0], 10), 2);
 
-    // Preempt, and undo.
+    // Preempt, and undo it.
     let mut asked = what_if();
     let wants = cpu("wants", 900).priority(5).build();
     let tried: Result<(), &str> = asked.transaction(|inner| {
@@ -419,7 +420,7 @@ fn what_would_be_changes_nothing_that_is() {
 }
 
 #[test]
-fn a_budget_that_is_used_up_protects_its_pods_if_others_can_go() {
+fn an_exhausted_budget_protects_its_pods_if_other_victims_exist() {
     let (engine, _) = engine(2, 1_000);
     for (name, node) in [("kept", "n0"), ("other", "n1")] {
         let pod = cpu(name, 800).priority(1).label("app", name).on(node).build();
@@ -437,12 +438,12 @@ fn a_budget_that_is_used_up_protects_its_pods_if_others_can_go() {
     let mut what_if = WhatIf::new(&snapshot(&engine), framework, AlgorithmConfig::default());
     let candidate = what_if.preempt(&cpu("wants", 900).priority(5).build()).unwrap();
     assert_eq!((&*candidate.node, candidate.violations), ("n1", 0));
-    // The next one has no choice.
+    // The next preemptor has no other choice.
     let candidate = what_if.preempt(&cpu("more", 900).priority(5).build()).unwrap();
     assert_eq!((&*candidate.node, candidate.violations), ("n0", 1));
 }
 
-/// Does something else to the engine whenever a pod is decided on.
+/// A plugin that changes the engine whenever a pod is decided on.
 struct Meddles(Engine);
 
 impl Plugin for Meddles {
@@ -473,7 +474,7 @@ impl portolan::state::CommitCheck for Never {
 }
 
 #[test]
-fn a_check_that_never_agrees_is_an_error_in_the_end() {
+fn a_check_that_always_refuses_ends_in_an_error() {
     let config = Config { commit_check: Never.into(), ..Config::default() };
     let engine = Engine::shared(config);
     engine
@@ -495,15 +496,14 @@ fn a_check_that_never_agrees_is_an_error_in_the_end() {
     assert_eq!((scheduler.figures().conflicts, snapshot(&engine).pod_count()), (128, 0));
 }
 
-/// What a driver of cycles has in hand.
+/// The placements that the driver has yet to bind.
 #[derive(Default)]
 struct Flight(Vec<Placement>);
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 40, ..ProptestConfig::default() })]
 
-    /// Random schedules of several schedulers with failing binds, deletes, expiries
-    /// and conflicts.
+    /// Random schedules of several schedulers with failing binds, deletions, expiries and conflicts.
     #[test]
     fn nothing_is_lost_bound_twice_or_overcommitted(
         steps in prop::collection::vec((0..8_u8, 0..6_usize), 1..80),
@@ -568,7 +568,7 @@ proptest! {
     }
 }
 
-/// A scheduler whose pods wait for the plugin Slow, and that preempts.
+/// Creates a scheduler whose pods wait for the plugin Slow, and that preempts.
 fn patient(engine: &Engine, handle: &Handle) -> Scheduler {
     let slow = Slow { reserves: true, undone: Arc::default() };
     let plugins: Vec<(Box<dyn Plugin>, i64)> = vec![
@@ -582,7 +582,7 @@ fn patient(engine: &Engine, handle: &Handle) -> Scheduler {
 }
 
 #[test]
-fn a_victim_that_waits_is_rejected_and_one_that_was_allowed_is_evicted() {
+fn a_waiting_victim_is_rejected_and_an_allowed_one_is_evicted() {
     for decided in [None, Some(true), Some(false)] {
         let is_allowed = decided == Some(true);
         let (engine, handle) = engine(1, 1_000);
@@ -599,17 +599,17 @@ fn a_victim_that_waits_is_rejected_and_one_that_was_allowed_is_evicted() {
         assert_eq!(error.fit().unwrap().post_filter, None, "{error}");
         assert_eq!(&*handle.nominator().node_of(&high.uid).unwrap(), "n0");
         assert_eq!(BindingCycle::is_permitted(&low, now()), Some(is_allowed));
-        // One is asked to go, the other is gone already.
+        // An allowed victim is asked to terminate, and a waiting one is already removed.
         assert_eq!(snapshot(&engine).pod_count(), usize::from(!is_allowed));
         let error = BindingCycle::new(engine.clone()).unwrap().run(&low, now).unwrap_err();
         assert_eq!(matches!(error, BindError::Rejected(_)), !is_allowed, "{error}");
-        assert_eq!(snapshot(&engine).pod_count(), 0, "nobody is left on the node");
+        assert_eq!(snapshot(&engine).pod_count(), 0, "the node has no pods");
         assert_eq!(&**scheduler.schedule(&high, now()).unwrap().node(), "n0");
     }
 }
 
 #[test]
-fn what_is_scheduled_within_the_writer_is_refused_and_leaves_nothing_assumed() {
+fn scheduling_within_the_writer_is_refused_and_assumes_nothing() {
     let (engine, handle) = engine(1, 1_000);
     let mut scheduler = patient(&engine, &handle);
     let pod = Arc::new(cpu("a", 100).build());
@@ -625,18 +625,19 @@ fn what_is_scheduled_within_the_writer_is_refused_and_leaves_nothing_assumed() {
     let mut binding = BindingCycle::new(engine.clone()).unwrap();
     let bound = engine.with_writer(|_| binding.run(&placement, now)).unwrap();
     assert_eq!(bound.unwrap_err(), BindError::OwnThread);
-    assert_eq!(snapshot(&engine).assumed_count(), 1, "to be bound later");
+    assert_eq!(snapshot(&engine).assumed_count(), 1, "the pod is bound later");
     binding.run(&placement, now).unwrap();
 }
 
-/// A loop whose pods wait for the plugin Slow, with its queue.
+/// Creates a scheduling loop with its queue, whose pods wait for the plugin Slow.
 fn waiting_loop(engine: &Engine, handle: &Handle, plugin: impl Plugin + 'static) -> SchedulingLoop {
     let mut plugin = Some(plugin);
-    let framework = |of: Option<Box<dyn Plugin>>| {
-        let of = of.unwrap_or_else(|| Box::new(Slow { reserves: true, undone: Arc::default() }));
+    let framework = |plugin: Option<Box<dyn Plugin>>| {
+        let plugin =
+            plugin.unwrap_or_else(|| Box::new(Slow { reserves: true, undone: Arc::default() }));
         let plugins: Vec<(Box<dyn Plugin>, i64)> = vec![
             (Box::new(portolan::plugins::PrioritySort), 0),
-            (of, 0),
+            (plugin, 0),
             (Box::new(portolan::plugins::NodeResourcesFit::default()), 1),
             (Box::new(portolan::plugins::DefaultBinder::new(handle)), 0),
         ];
@@ -654,8 +655,8 @@ fn slowly() -> Slow {
     Slow { reserves: true, undone: Arc::default() }
 }
 
-/// The way of a pod that waits, or may be bound already, when its object is deleted.
-fn deleted_on_its_way(is_allowed: bool, delete: impl Fn(&Engine, &Pod)) {
+/// Deletes the object of a pod that waits for its permit, or may already be in binding, and checks the outcome.
+fn deleted_while_in_flight(is_allowed: bool, delete: impl Fn(&Engine, &Pod)) {
     let (engine, handle) = engine(1, 1_000);
     let mut scheduling = waiting_loop(&engine, &handle, slowly());
     engine.submit(Event::put_pending(cpu("a", 800).build())).unwrap().wait().unwrap().unwrap();
@@ -665,7 +666,7 @@ fn deleted_on_its_way(is_allowed: bool, delete: impl Fn(&Engine, &Pod)) {
         handle.waiting_pods().get(&placement.pod.uid).unwrap().allow("Slow");
     }
     delete(&engine, &placement.pod);
-    assert_eq!(snapshot(&engine).pod_count(), 0, "its room is free at once");
+    assert_eq!(snapshot(&engine).pod_count(), 0, "its resources are freed immediately");
     scheduling.queue().tend(now);
     assert_eq!(BindingCycle::is_permitted(&placement, now()), Some(is_allowed));
     let (error, place) = scheduling.bind(&placement, now).unwrap_err();
@@ -676,18 +677,18 @@ fn deleted_on_its_way(is_allowed: bool, delete: impl Fn(&Engine, &Pod)) {
 }
 
 #[test]
-fn a_pod_that_is_deleted_on_its_way_frees_its_room_and_is_woken() {
+fn a_pod_deleted_in_flight_frees_its_resources_and_is_woken() {
     for is_allowed in [false, true] {
-        deleted_on_its_way(is_allowed, |engine, pod| {
+        deleted_while_in_flight(is_allowed, |engine, pod| {
             engine.submit(Event::remove_pending(&pod.uid)).unwrap().wait().unwrap().unwrap();
         });
-        deleted_on_its_way(is_allowed, |engine, pod| {
+        deleted_while_in_flight(is_allowed, |engine, pod| {
             engine.submit(Event::remove_pod(pod)).unwrap().wait().unwrap().unwrap();
         });
     }
 }
 
-/// Has its pod deleted while it is asked for the permit, before the pod waits.
+/// A plugin that deletes the pod during Permit, before the pod waits.
 struct Deletes(Engine);
 
 impl Plugin for Deletes {
@@ -706,7 +707,7 @@ impl Plugin for Deletes {
 }
 
 #[test]
-fn a_pod_that_is_deleted_before_it_waits_does_not_wait() {
+fn a_pod_deleted_before_it_waits_does_not_wait() {
     let (engine, handle) = engine(1, 1_000);
     let mut scheduling = waiting_loop(&engine, &handle, Deletes(engine.clone()));
     engine.submit(Event::put_pending(cpu("a", 800).build())).unwrap().wait().unwrap().unwrap();
@@ -718,7 +719,7 @@ fn a_pod_that_is_deleted_before_it_waits_does_not_wait() {
 }
 
 #[test]
-fn a_deleted_object_ends_an_assumed_pod_and_not_an_added_one() {
+fn a_deleted_pending_object_removes_an_assumed_pod_but_not_an_added_one() {
     let (mut writer, _) = Engine::inline(Config::default());
     writer.add_node(node("n").cpu(1_000).memory(1 << 30).build()).unwrap();
     writer.assume_pod(cpu("assumed", 100).build().on("n")).unwrap();

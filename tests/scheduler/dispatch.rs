@@ -1,5 +1,5 @@
-//! The dispatcher gives each pod to one scheduler: queues of a Gödel engine with a
-//! component name take only the pods that name it.
+//! The dispatcher assigns each pod to one scheduler: the queues of a Gödel engine with a component name accept only
+//! pods that name it.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -12,7 +12,7 @@ use portolan::{Config, Engine, GodelConfig, Writer};
 
 const NOW: Timestamp = Timestamp(100_000_000_000);
 
-/// An engine of one scheduler instance, with its queue.
+/// The engine and the queue of one scheduler instance.
 struct Instance {
     component: String,
     writer: Writer,
@@ -41,7 +41,7 @@ impl Instance {
         self.queue.with(|queue, _| queue.place(&pod.uid))
     }
 
-    /// Schedules one pod, assumes it here, and says which object the API server has then.
+    /// Schedules and assumes one pod, and returns the object that the API server then has.
     fn schedule(&mut self) -> Option<Pod> {
         self.writer.publish();
         let popped = self.queue.pop(Some(Instant::now()), || NOW).ok()?;
@@ -92,7 +92,7 @@ fn two_engines_on_one_watch_schedule_each_pod_once() {
         };
         objects.insert(name, object);
     }
-    // Each engine hears of them in another way, and twice.
+    // Each engine receives the objects by a different path, and twice.
     for object in objects.values() {
         instances[0].writer.put_pending(object.clone()).unwrap();
         instances[1].writer.update_pod(&object.uid, object.clone()).unwrap();
@@ -102,12 +102,16 @@ fn two_engines_on_one_watch_schedule_each_pod_once() {
     }
     let mut scheduled: BTreeMap<String, Vec<String>> = BTreeMap::new();
     loop {
-        let by: Vec<_> =
-            instances.iter_mut().map(|of| (of.component.clone(), of.schedule())).collect();
+        let by: Vec<_> = instances
+            .iter_mut()
+            .map(|instance| (instance.component.clone(), instance.schedule()))
+            .collect();
         if by.iter().all(|(_, pod)| pod.is_none()) {
             break;
         }
-        for (component, pod) in by.into_iter().filter_map(|(of, pod)| Some((of, pod?))) {
+        for (component, pod) in
+            by.into_iter().filter_map(|(component, pod)| Some((component, pod?)))
+        {
             scheduled.entry(pod.name.to_string()).or_default().push(component);
             for instance in &mut instances {
                 instance.writer.update_pod(&pod.uid, pod.clone()).unwrap();
@@ -128,19 +132,19 @@ fn two_engines_on_one_watch_schedule_each_pod_once() {
 }
 
 #[test]
-fn a_queue_follows_what_the_dispatcher_says() {
+fn a_queue_follows_the_dispatcher() {
     let mut instance = Instance::named("s-0");
     let mut put = |object: Pod| {
         instance.writer.update_pod(&object.uid, object.clone()).unwrap();
         instance.place(&object)
     };
     let pending = pod("p").cpu(10).build();
-    assert_eq!(put(pending.clone()), None, "nobody has it yet");
+    assert_eq!(put(pending.clone()), None, "the pod is not dispatched yet");
     assert_eq!(put(dispatched("p", "s-0")), Some(Place::Active));
-    assert_eq!(put(dispatched("p", "s-1")), None, "it is another's now");
+    assert_eq!(put(dispatched("p", "s-1")), None, "the pod is dispatched to another scheduler");
     assert_eq!(put(dispatched("p", "s-0")), Some(Place::Active));
-    assert_eq!(put(pending), None, "the dispatcher has taken it back");
-    // Annotations that are together no state.
+    assert_eq!(put(pending), None, "the pod is no longer dispatched");
+    // The combination of annotations is not a valid state.
     let godel = |state: &str, node: Option<&str>| GodelPod {
         state: state.into(),
         selected_scheduler: Some("s-0".into()),
@@ -150,12 +154,12 @@ fn a_queue_follows_what_the_dispatcher_says() {
     assert_eq!(put(annotated(pod("p").build(), Some(godel("", None)))), None);
     assert_eq!(put(annotated(pod("p").build(), Some(godel("dispatched", Some("n"))))), None);
     assert_eq!(put(annotated(pod("p").build(), Some(godel("assumed", Some("n"))))), None);
-    // The binder rejects it, and it is tried again.
+    // The binder rejects the pod, and it is queued again.
     assert_eq!(put(dispatched("p", "s-0")), Some(Place::Active));
 }
 
 #[test]
-fn a_pod_that_is_added_past_the_log_has_to_be_dispatched_too() {
+fn a_pod_added_directly_must_be_dispatched_too() {
     let instance = Instance::named("s-0");
     let add = |pod: Pod| instance.queue.add(pod, NOW);
     let refused = add(dispatched("p", "s-1")).unwrap_err();
@@ -166,7 +170,7 @@ fn a_pod_that_is_added_past_the_log_has_to_be_dispatched_too() {
 }
 
 #[test]
-fn queues_of_one_engine_may_be_those_of_several_instances() {
+fn queues_of_one_engine_may_belong_to_several_instances() {
     let config = GodelConfig::new("godel").with_component("s-0");
     let mut instance = Instance::new(config, queue().with_component("s-1"));
     let (own, other) = (dispatched("own", "s-1"), dispatched("other", "s-0"));

@@ -1,5 +1,5 @@
-//! Schedulers: queues, cycles, gangs and binding. `tests/engine/main.rs` lists which tests have a binary of their own,
-//! and why.
+//! Tests of schedulers: queues, cycles, gangs and binding. `tests/engine/main.rs` lists the tests that have binaries of
+//! their own, and the reasons.
 
 mod cycles;
 mod dispatch;

@@ -1,4 +1,4 @@
-//! The metrics say what became of pods, under kube-scheduler's names.
+//! The metrics record the outcome of pods, under kube-scheduler's names.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use prometheus_client::registry::Registry;
 
 const GI: i64 = 1 << 30;
 
-/// A scheduler whose every cycle is heard, plugins and all.
+/// A scheduler with a recorder that samples every cycle, including plugins.
 struct Bench {
     engine: Engine,
     queue: Arc<QueueFront>,
@@ -63,7 +63,7 @@ impl Bench {
             .unwrap();
     }
 
-    /// The next pod that is placed, if any is, bound by the time given.
+    /// Schedules until a pod is placed, and returns the placement if there is one. The clock is set to `seconds`.
     fn place(&mut self, seconds: i64) -> Option<Placement> {
         let clock = || Timestamp::from_secs(seconds);
         while let Ok(attempt) = self.scheduling.schedule_one(Some(Instant::now()), clock) {
@@ -74,7 +74,7 @@ impl Bench {
         None
     }
 
-    /// Places and binds all that can be.
+    /// Places and binds all pods that fit.
     fn settle(&mut self, seconds: i64) {
         while let Some(placement) = self.place(seconds) {
             self.scheduling.bind(&placement, || Timestamp::from_secs(seconds)).unwrap();
@@ -97,7 +97,7 @@ impl Bench {
     }
 }
 
-/// Values by name, none where there is no such sample.
+/// Checks values by name. A missing sample has no value.
 fn check(values: &BTreeMap<String, f64>, expected: &[(&str, f64)]) {
     for (name, value) in expected {
         assert_eq!(values.get(*name), Some(value), "{name} in {values:#?}");
@@ -107,7 +107,7 @@ fn check(values: &BTreeMap<String, f64>, expected: &[(&str, f64)]) {
 const PROFILE: &str = "profile=\"default-scheduler\"";
 
 #[test]
-fn a_registry_of_the_program_has_its_own_families_and_ours_once() {
+fn a_registry_of_the_program_has_its_families_and_ours_once() {
     let mut bench = Bench::new();
     let (mut registry, requests) = (Registry::default(), Counter::<u64>::default());
     registry.register("http_requests", "Requests", requests.clone());
@@ -133,7 +133,7 @@ fn a_registry_of_the_program_has_its_own_families_and_ours_once() {
 }
 
 #[test]
-fn pods_are_counted_by_what_became_of_them() {
+fn pods_are_counted_by_outcome() {
     let mut bench = Bench::new();
     bench.pending(pod("a").cpu(600));
     bench.pending(pod("b").cpu(600));
@@ -179,7 +179,7 @@ fn pods_are_counted_by_what_became_of_them() {
     assert!(values[&format!("{plugin},{filter}}}")] >= 1.0);
 }
 
-/// One of three pods has to wait until another one goes.
+/// Creates a bench in which one of three pods waits until another one is removed.
 fn with_a_wait() -> Bench {
     let mut bench = Bench::new();
     bench.pending(pod("a").cpu(600));
@@ -196,7 +196,7 @@ fn with_a_wait() -> Bench {
 }
 
 #[test]
-fn a_pod_that_is_placed_at_last_is_rejected_by_nobody_and_its_wait_is_counted() {
+fn a_pod_placed_after_a_wait_is_no_longer_unschedulable_and_its_wait_is_recorded() {
     let bench = with_a_wait();
     let hint = "plugin=\"NodeResourcesFit\",event=\"AssignedPodDelete\",hint=\"Queue\"";
     check(
@@ -215,7 +215,7 @@ fn a_pod_that_is_placed_at_last_is_rejected_by_nobody_and_its_wait_is_counted() 
 }
 
 #[test]
-fn victims_are_counted_by_preemption() {
+fn victims_are_counted_per_preemption() {
     let mut bench = Bench::new();
     for name in ["a", "b", "c", "d"] {
         bench.pending(pod(name).cpu(500));
@@ -236,7 +236,7 @@ fn victims_are_counted_by_preemption() {
     );
 }
 
-/// Lets each pod wait.
+/// A plugin that lets each pod wait.
 struct Waits;
 
 impl Plugin for Waits {
@@ -254,7 +254,7 @@ impl Plugin for Waits {
 }
 
 #[test]
-fn a_permit_that_runs_out_is_a_wait_and_an_attempt_in_vain() {
+fn an_expired_permit_counts_as_a_wait_and_a_failed_attempt() {
     let waits = |handle: &Handle| {
         Framework::new(vec![(Box::new(Waits), 0)]).unwrap().with_handle(handle.clone())
     };
@@ -275,7 +275,7 @@ fn a_permit_that_runs_out_is_a_wait_and_an_attempt_in_vain() {
 }
 
 #[test]
-fn every_metric_has_kube_schedulers_type_and_labels() {
+fn every_metric_has_the_type_and_labels_of_kube_scheduler() {
     let bench = with_a_wait();
     bench.values();
     let text = bench.metrics.encode();
@@ -300,7 +300,7 @@ fn every_metric_has_kube_schedulers_type_and_labels() {
         let line = format!("# TYPE scheduler_{name} {kind}\n");
         assert_eq!(text.matches(&line).count(), 1, "{line} in {text}");
     }
-    // Sixteen buckets, the last without a bound.
+    // There are sixteen buckets, the last of which is unbounded.
     let buckets = "scheduler_scheduling_attempt_duration_seconds_bucket";
     let scheduled = format!("result=\"scheduled\",{PROFILE}}}");
     let of_scheduled = |line: &&str| line.starts_with(buckets) && line.contains(&scheduled);
@@ -320,8 +320,8 @@ fn a_sweep_sets_the_sizes_of_the_cache() {
     });
     let sizes = || {
         let text = metrics.encode();
-        ["nodes", "pods", "assumed_pods"].map(|of| {
-            let name = format!("scheduler_cache_size{{type=\"{of}\"}} ");
+        ["nodes", "pods", "assumed_pods"].map(|kind| {
+            let name = format!("scheduler_cache_size{{type=\"{kind}\"}} ");
             let line = text.lines().find_map(|line| line.strip_prefix(&name));
             line.map(|value| value.parse::<u64>().unwrap())
         })
@@ -331,13 +331,13 @@ fn a_sweep_sets_the_sizes_of_the_cache() {
     let assumed = pod("b").on("gone").build();
     writer.assume_pod(assumed.clone()).unwrap();
     writer.finish_binding(&assumed.uid, Timestamp::from_secs(1)).unwrap();
-    assert_eq!(sizes(), [None; 3], "nothing has swept");
+    assert_eq!(sizes(), [None; 3], "no sweep has run");
     assert_eq!(writer.expire(Timestamp::from_secs(2)), Ok(0));
     assert_eq!(sizes(), [Some(1), Some(2), Some(1)]);
     assert_eq!(writer.expire(Timestamp::from_secs(60)), Ok(1));
     assert_eq!(sizes(), [Some(1), Some(1), Some(0)]);
 
-    // By the log, as a sweep that a caller submits.
+    // A caller may also submit a sweep through the log.
     let config = Config { sweep_observer: Some(metrics.sweep_observer()), ..Config::default() };
     let engine = Engine::shared(config);
     engine.submit(Event::Expire(Timestamp::from_secs(1))).unwrap().wait().unwrap().unwrap();

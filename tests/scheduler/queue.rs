@@ -1,5 +1,5 @@
-//! What kube-scheduler's queue promises, claim by claim
-//! (backend/queue/scheduling_queue_test.go; nothing of its text is used).
+//! The guarantees of kube-scheduler's queue, one claim per test (backend/queue/scheduling_queue_test.go, of which no
+//! text is used).
 
 use std::sync::Arc;
 
@@ -12,7 +12,8 @@ use portolan::plugins::{PrioritySort, SchedulingGates};
 use portolan::scheduler::queue::{Cause, Place, QueueConfig, QueueError, SchedulingQueue};
 use portolan::{Cluster, Config, Engine, Snapshot};
 
-/// Rejects; nodes that come help, or rather those called like the pod's label `want`.
+/// A plugin that rejects pods. Added nodes help, but only the node named by the pod's label `want` if it has that
+/// label.
 struct Fit;
 
 impl Plugin for Fit {
@@ -42,7 +43,7 @@ impl Plugin for Fit {
     }
 }
 
-/// The queue with what its tests need at hand: a clock that they turn.
+/// A queue with a manually advanced clock.
 struct Test {
     queue: SchedulingQueue,
     cluster: Arc<Snapshot>,
@@ -90,7 +91,7 @@ impl Test {
             .unwrap()
     }
 
-    /// A pod that was tried and rejected.
+    /// Adds a pod that is tried and rejected.
     fn rejected(&mut self, pod: Pod) {
         let name = pod.name.clone();
         self.add(pod);
@@ -121,7 +122,7 @@ fn plain(name: &str) -> Pod {
     pod(name.to_owned()).build()
 }
 
-fn node_comes(name: &str) -> Change {
+fn node_added(name: &str) -> Change {
     Change::Node(Diff { old: None, new: Some(Arc::new(node(name).build())) })
 }
 
@@ -142,18 +143,18 @@ fn pods_are_popped_by_priority_and_then_by_age() {
 fn a_rejected_pod_waits_for_an_event_that_helps() {
     let mut test = Test::new();
     test.rejected(pod("a").label("want", "right").build());
-    test.happen(&node_comes("wrong"));
+    test.happen(&node_added("wrong"));
     assert_eq!(test.place("a"), Some(Place::Unschedulable));
-    test.happen(&node_comes("right"));
+    test.happen(&node_added("right"));
     assert_eq!(test.place("a"), Some(Place::Backoff));
 }
 
 #[test]
-fn an_event_moves_a_pod_that_backed_off_long_enough_at_once() {
+fn an_event_activates_a_pod_whose_backoff_has_ended() {
     let mut test = Test::new();
     test.rejected(plain("a"));
     test.advance(5_000);
-    test.happen(&node_comes("n"));
+    test.happen(&node_added("n"));
     assert_eq!(test.place("a"), Some(Place::Active));
 }
 
@@ -163,7 +164,7 @@ fn a_pending_plugin_moves_a_pod_past_its_backoff() {
     test.add(plain("a"));
     test.pop();
     test.fail_waiting("a", PluginSet::EMPTY, test.fit);
-    test.happen(&node_comes("n"));
+    test.happen(&node_added("n"));
     assert_eq!(test.place("a"), Some(Place::Active));
 }
 
@@ -172,42 +173,42 @@ fn an_event_during_a_cycle_is_not_missed() {
     let mut test = Test::new();
     test.add(plain("a"));
     test.pop();
-    test.happen(&node_comes("n"));
+    test.happen(&node_added("n"));
     assert_eq!(test.fail("a", test.fit), Some(Place::Backoff));
 }
 
 #[test]
-fn an_event_before_a_pod_was_popped_is_no_news() {
+fn an_event_before_a_pod_was_popped_does_not_count() {
     let mut test = Test::new();
     test.add(plain("other"));
     test.add(plain("a"));
     test.pop();
-    test.happen(&node_comes("n"));
+    test.happen(&node_added("n"));
     test.pop();
     assert_eq!(test.fail("a", test.fit), Some(Place::Unschedulable));
     assert_eq!(test.fail("other", test.fit), Some(Place::Backoff));
 }
 
 #[test]
-fn events_are_kept_no_longer_than_the_oldest_pod_in_flight() {
+fn events_are_kept_only_while_an_older_pod_is_in_flight() {
     let mut test = Test::new();
     for name in ["a", "b"] {
         test.add(plain(name));
     }
     test.pop();
-    test.happen(&node_comes("n1"));
+    test.happen(&node_added("n1"));
     test.pop();
-    test.happen(&node_comes("n2"));
+    test.happen(&node_added("n2"));
     assert_eq!(test.queue.figures().in_flight_events, 2);
     test.queue.done(&uid("a"));
     assert_eq!(test.queue.figures().in_flight_events, 1);
     test.queue.done(&uid("b"));
-    test.happen(&node_comes("n3"));
+    test.happen(&node_added("n3"));
     assert_eq!(test.queue.figures().in_flight_events, 0);
 }
 
 #[test]
-fn an_event_that_concerns_nobody_is_not_kept() {
+fn an_event_without_interested_plugins_is_not_kept() {
     let mut test = Test::new();
     test.add(plain("a"));
     test.pop();
@@ -217,7 +218,7 @@ fn an_event_that_concerns_nobody_is_not_kept() {
 }
 
 #[test]
-fn a_pod_whose_try_ended_in_an_error_backs_off_and_is_not_popped_early() {
+fn a_pod_backs_off_after_an_error_and_is_not_popped_early() {
     let mut test = Test::new();
     test.add(plain("a"));
     test.pop();
@@ -229,42 +230,42 @@ fn a_pod_whose_try_ended_in_an_error_backs_off_and_is_not_popped_early() {
 }
 
 #[test]
-fn a_pod_is_popped_from_backoff_where_no_other_is_active() {
+fn a_pod_is_popped_from_backoff_if_no_other_is_active() {
     let mut test = Test::new();
     test.rejected(plain("a"));
-    test.happen(&node_comes("n"));
+    test.happen(&node_added("n"));
     test.add(plain("b"));
     assert_eq!((test.pop().as_deref(), test.pop().as_deref()), (Some("b"), Some("a")));
 }
 
 #[test]
-fn without_that_a_pod_stays_in_backoff_until_its_time() {
+fn without_pop_from_backoff_a_pod_completes_its_backoff() {
     let config = QueueConfig { pop_from_backoff: false, ..QueueConfig::default() };
     let mut test = Test::with(config);
     test.rejected(plain("a"));
-    test.happen(&node_comes("n"));
+    test.happen(&node_added("n"));
     assert_eq!(test.pop(), None);
     test.advance(1_000);
     test.queue.flush_backoff_completed(usize::MAX, test.now);
-    assert_eq!(test.pop(), None, "its time is not over in that very moment");
+    assert_eq!(test.pop(), None, "the end of the backoff is exclusive");
     test.advance(1);
     test.queue.flush_backoff_completed(usize::MAX, test.now);
     assert_eq!(test.pop().as_deref(), Some("a"));
 }
 
 #[test]
-fn pods_whose_backoff_ends_in_one_second_go_by_the_order_of_the_queue() {
+fn pods_whose_backoff_ends_in_the_same_second_are_popped_in_queue_order() {
     let mut test = Test::new();
     for (name, priority) in [("low", 1), ("high", 9)] {
         test.rejected(pod(name).priority(priority).build());
         test.advance(300);
     }
-    test.happen(&node_comes("n"));
+    test.happen(&node_added("n"));
     assert_eq!((test.pop().as_deref(), test.pop().as_deref()), (Some("high"), Some("low")));
 }
 
 #[test]
-fn an_error_is_forgotten_with_the_next_rejection_and_rejections_are_not() {
+fn a_rejection_resets_the_count_of_errors_only() {
     let mut test = Test::new();
     test.add(plain("a"));
     for by in [PluginSet::EMPTY, PluginSet::EMPTY, test.fit] {
@@ -278,14 +279,14 @@ fn an_error_is_forgotten_with_the_next_rejection_and_rejections_are_not() {
 }
 
 #[test]
-fn leftovers_are_tried_again_after_five_minutes() {
+fn unschedulable_pods_are_retried_after_five_minutes() {
     let mut test = Test::new();
     test.rejected(plain("old"));
     test.advance(100_000);
     test.rejected(plain("young"));
     test.advance(200_000);
     test.queue.flush_unschedulable_leftover(&test.cluster, test.now);
-    assert_eq!(test.place("old"), Some(Place::Unschedulable), "five minutes, and not longer");
+    assert_eq!(test.place("old"), Some(Place::Unschedulable), "exactly five minutes have passed");
     test.advance(1);
     test.queue.flush_unschedulable_leftover(&test.cluster, test.now);
     assert_eq!(test.place("old"), Some(Place::Active));
@@ -293,7 +294,7 @@ fn leftovers_are_tried_again_after_five_minutes() {
 }
 
 #[test]
-fn ticks_look_for_leftovers_every_half_minute() {
+fn ticks_flush_unschedulable_pods_every_half_minute() {
     let mut test = Test::new();
     test.rejected(plain("a"));
     test.queue.tick(8, test.now);
@@ -309,10 +310,10 @@ fn gated(name: &str) -> Pod {
 }
 
 #[test]
-fn a_gated_pod_waits_until_its_gates_are_gone() {
+fn a_gated_pod_waits_until_its_gates_are_removed() {
     let mut test = Test::new();
     assert_eq!(test.add(gated("a")), Place::Gated);
-    test.happen(&node_comes("n"));
+    test.happen(&node_added("n"));
     test.advance(400_000);
     test.queue.flush_unschedulable_leftover(&test.cluster, test.now);
     assert_eq!(test.pop(), None);
@@ -322,7 +323,7 @@ fn a_gated_pod_waits_until_its_gates_are_gone() {
 }
 
 #[test]
-fn activating_a_gated_pod_asks_its_gate_again() {
+fn activating_a_gated_pod_runs_its_gate_again() {
     let mut test = Test::new();
     test.add(gated("a"));
     assert!(!test.queue.activate(&uid("a"), test.now));
@@ -330,7 +331,7 @@ fn activating_a_gated_pod_asks_its_gate_again() {
 }
 
 #[test]
-fn activating_takes_a_pod_out_of_the_pool_and_out_of_backoff() {
+fn activating_moves_unschedulable_and_backoff_pods() {
     let mut test = Test::new();
     test.rejected(plain("pool"));
     test.add(plain("backoff"));
@@ -344,7 +345,7 @@ fn activating_takes_a_pod_out_of_the_pool_and_out_of_backoff() {
 }
 
 #[test]
-fn activating_a_pod_in_flight_counts_when_it_comes_back() {
+fn activating_a_pod_in_flight_counts_when_it_returns() {
     let mut test = Test::new();
     test.add(plain("a"));
     test.add(plain("b"));
@@ -356,7 +357,7 @@ fn activating_a_pod_in_flight_counts_when_it_comes_back() {
 }
 
 #[test]
-fn an_update_of_a_pod_in_the_pool_moves_it_only_if_its_rejectors_care() {
+fn an_update_of_an_unschedulable_pod_moves_it_only_if_it_concerns_its_rejectors() {
     let mut test = Test::new();
     test.rejected(plain("a"));
     let update = |test: &mut Test, pod: Pod| {
@@ -369,7 +370,7 @@ fn an_update_of_a_pod_in_the_pool_moves_it_only_if_its_rejectors_care() {
 }
 
 #[test]
-fn an_update_of_an_active_pod_gives_it_its_new_rank() {
+fn an_update_of_an_active_pod_changes_its_rank() {
     let mut test = Test::new();
     test.add(plain("a"));
     test.add(plain("b"));
@@ -380,7 +381,7 @@ fn an_update_of_an_active_pod_gives_it_its_new_rank() {
 }
 
 #[test]
-fn an_update_of_a_pod_in_flight_counts_when_it_comes_back() {
+fn an_update_of_a_pod_in_flight_counts_when_it_returns() {
     let mut test = Test::new();
     test.add(plain("a"));
     test.pop();
@@ -388,11 +389,11 @@ fn an_update_of_a_pod_in_flight_counts_when_it_comes_back() {
     test.queue.update(tolerant.clone(), Generation(2), &test.cluster, test.now).unwrap();
     assert_eq!(test.place("a"), Some(Place::InFlight));
     assert_eq!(test.fail("a", test.fit), Some(Place::Backoff));
-    assert_eq!(test.queue.get(&uid("a")).unwrap().pod, tolerant, "it comes back as it is now");
+    assert_eq!(test.queue.get(&uid("a")).unwrap().pod, tolerant, "the pod returns with its update");
 }
 
 #[test]
-fn a_pod_deleted_in_flight_does_not_come_back() {
+fn a_pod_deleted_in_flight_does_not_return() {
     let mut test = Test::new();
     test.add(plain("a"));
     test.pop();
@@ -402,7 +403,7 @@ fn a_pod_deleted_in_flight_does_not_come_back() {
 }
 
 #[test]
-fn deleting_takes_a_pod_out_of_every_queue() {
+fn deleting_removes_a_pod_from_every_queue() {
     let mut test = Test::new();
     test.rejected(plain("pool"));
     test.add(plain("error"));
@@ -417,7 +418,7 @@ fn deleting_takes_a_pod_out_of_every_queue() {
 }
 
 #[test]
-fn a_pod_that_was_not_popped_cannot_come_back() {
+fn a_pod_that_was_not_popped_cannot_be_returned() {
     let mut test = Test::new();
     test.add(plain("a"));
     let failed = |test: &mut Test, name| {
@@ -433,7 +434,7 @@ fn a_pod_that_was_not_popped_cannot_come_back() {
 }
 
 #[test]
-fn a_pod_that_fails_while_it_is_bound_backs_off() {
+fn a_pod_whose_binding_fails_backs_off() {
     let mut test = Test::new();
     test.add(plain("a"));
     test.pop();
@@ -443,7 +444,7 @@ fn a_pod_that_fails_while_it_is_bound_backs_off() {
 }
 
 #[test]
-fn the_end_of_a_pods_own_assumption_does_not_wake_it() {
+fn forgetting_a_pod_does_not_wake_the_pod_itself() {
     let mut test = Test::new();
     test.rejected(plain("a"));
     test.rejected(plain("b"));
@@ -454,11 +455,11 @@ fn the_end_of_a_pods_own_assumption_does_not_wake_it() {
 }
 
 #[test]
-fn a_pre_check_leaves_pods_alone() {
+fn a_pre_check_excludes_pods() {
     let mut test = Test::new();
     test.rejected(pod("low").priority(1).build());
     test.rejected(pod("high").priority(9).build());
-    let change = node_comes("n");
+    let change = node_added("n");
     for event in ClusterEvent::of(&change) {
         let check = Box::new(|pod: &Pod| pod.template.priority <= 5);
         test.queue.move_all(&event, Some(check), &test.cluster, test.now);
@@ -468,7 +469,7 @@ fn a_pre_check_leaves_pods_alone() {
 }
 
 #[test]
-fn a_nominated_pod_keeps_its_node_until_something_else_is_said() {
+fn a_nomination_holds_until_it_is_changed() {
     let mut test = Test::new();
     let on = |test: &Test, node: &str| test.handle.nominator().pods_on(node).len();
     test.add(plain("a"));
@@ -489,28 +490,28 @@ fn a_nominated_pod_keeps_its_node_until_something_else_is_said() {
 }
 
 #[test]
-fn a_pod_is_for_the_profile_that_it_names() {
+fn a_pod_uses_the_profile_that_it_names() {
     let framework = || {
         let plugins: Vec<(Box<dyn Plugin>, i64)> = vec![(Box::new(PrioritySort), 0)];
         Arc::new(Framework::new(plugins).unwrap())
     };
     let cluster = Engine::inline(Config::default()).1.snapshot();
-    let of = |name: &str| {
+    let pod_of = |name: &str| {
         let name: Name = name.into();
         pod("a").spec(|spec| spec.scheduler_name = Some(name)).build()
     };
     let profiles = [("default-scheduler".into(), framework()), ("batch".into(), framework())];
     let mut queue = SchedulingQueue::with_profiles(profiles, QueueConfig::default()).unwrap();
     let mut add = |pod| queue.add(pod, Generation(1), &cluster, Timestamp(0));
-    assert_eq!(add(of("batch")), Ok(Place::Active));
+    assert_eq!(add(pod_of("batch")), Ok(Place::Active));
     assert_eq!(add(plain("b")), Ok(Place::Active));
-    let refused = add(of("other"));
+    let refused = add(pod_of("other"));
     assert!(matches!(refused, Err(QueueError::OtherScheduler { .. })), "{refused:?}");
     let none = SchedulingQueue::with_profiles([], QueueConfig::default());
     assert!(matches!(none, Err(QueueError::NoProfile)));
 }
 
-/// Sorts queues, and does nothing else.
+/// A plugin that only sorts queues.
 struct Sorts(&'static str);
 
 impl Plugin for Sorts {
@@ -523,27 +524,27 @@ impl Plugin for Sorts {
 }
 
 #[test]
-fn one_plugin_sorts_a_queue() {
+fn exactly_one_plugin_sorts_a_queue() {
     let framework = |names: &[&'static str]| {
         let plugin = |name: &&'static str| (Box::new(Sorts(name)) as Box<dyn Plugin>, 0);
         Framework::new(names.iter().map(plugin).collect())
     };
     let several = framework(&["a", "b"]).err();
     assert_eq!(several, Some(FrameworkError::QueueSort { first: "a", second: "b" }));
-    let of = |names: &[&'static str]| Arc::new(framework(names).unwrap());
+    let shared = |names: &[&'static str]| Arc::new(framework(names).unwrap());
     let queue = |first: Arc<Framework>, second: Arc<Framework>| {
         let profiles = [("first".into(), first), ("second".into(), second)];
         SchedulingQueue::with_profiles(profiles, QueueConfig::default()).err()
     };
-    assert_eq!(queue(of(&["a"]), of(&["a"])), None);
+    assert_eq!(queue(shared(&["a"]), shared(&["a"])), None);
     let scheduler: Name = "second".into();
     let none = QueueError::NoQueueSort { scheduler: scheduler.clone() };
-    assert_eq!(queue(of(&["a"]), of(&[])), Some(none));
+    assert_eq!(queue(shared(&["a"]), shared(&[])), Some(none));
     let other = QueueError::OtherQueueSort { scheduler, sorts: "a", other: "b" };
-    assert_eq!(queue(of(&["a"]), of(&["b"])), Some(other));
+    assert_eq!(queue(shared(&["a"]), shared(&["b"])), Some(other));
 }
 
-/// A plugin that names no events, as one of a user's may.
+/// A plugin that names no events, as a custom plugin may.
 struct Silent;
 
 impl Plugin for Silent {
@@ -555,14 +556,14 @@ impl Plugin for Silent {
     }
     fn pre_enqueue(&self, pod: &Pod) -> Result<(), Status> {
         match pod.template.labels.get("hold") {
-            Some(_) => Err(Status::new(Code::Error, "Silent", "it cannot tell")),
+            Some(_) => Err(Status::new(Code::Error, "Silent", "the gate fails")),
             None => Ok(()),
         }
     }
 }
 
 #[test]
-fn a_plugin_that_names_no_events_is_told_of_all_and_a_failing_gate_gates() {
+fn a_plugin_that_names_no_events_gets_all_and_a_failing_gate_gates() {
     let plugins: Vec<(Box<dyn Plugin>, i64)> =
         vec![(Box::new(PrioritySort), 0), (Box::new(Silent), 0)];
     let framework = Framework::new(plugins).unwrap();
@@ -579,10 +580,10 @@ fn a_plugin_that_names_no_events_is_told_of_all_and_a_failing_gate_gates() {
 }
 
 #[test]
-fn it_counts_what_brought_pods_where() {
+fn incoming_pods_are_counted_by_cause_and_place() {
     let mut test = Test::new();
     test.rejected(plain("a"));
-    test.happen(&node_comes("n"));
+    test.happen(&node_added("n"));
     let counted: Vec<_> = test.queue.incoming().collect();
     let node_add = Cause::Event(EventResource::Node, Actions::ADD);
     assert_eq!(

@@ -1,4 +1,4 @@
-//! The queue fed from an engine's log, and shared by threads.
+//! A queue that follows an engine's log, and is shared by threads.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -21,14 +21,14 @@ fn uid(name: &str) -> Uid {
     Uid::new(&format!("default/{name}"))
 }
 
-/// A note in a few words.
+/// Formats a note in a few words.
 fn words(note: &Note) -> String {
-    fn name<T>(of: &Option<T>, name: impl Fn(&T) -> String) -> String {
-        of.as_ref().map_or("-".to_owned(), name)
+    fn name<T>(object: &Option<T>, name: impl Fn(&T) -> String) -> String {
+        object.as_ref().map_or("-".to_owned(), name)
     }
     let pod = |pod: &Arc<Pod>| format!("{}@{}", pod.name, pod.node_name.as_deref().unwrap_or(""));
     let what = match &note.fact {
-        Fact::Pending(of) => format!("pending {}", pod(of)),
+        Fact::Pending(pending) => format!("pending {}", pod(pending)),
         Fact::NotPending(uid) => format!("not pending {uid}"),
         Fact::Changed(Change::Pod(diff)) => {
             format!("{} {}", name(&diff.old, pod), name(&diff.new, pod))
@@ -40,8 +40,8 @@ fn words(note: &Note) -> String {
             format!("{} {}", name(&diff.old, cpu), name(&diff.new, cpu))
         }
         Fact::Changed(Change::Object(diff)) => {
-            let of = |object: &Object| object.name().to_string();
-            format!("{} {}", name(&diff.old, of), name(&diff.new, of))
+            let name_of = |object: &Object| object.name().to_string();
+            format!("{} {}", name(&diff.old, name_of), name(&diff.new, name_of))
         }
         Fact::Changed(other) => format!("{other:?}"),
     };
@@ -49,7 +49,7 @@ fn words(note: &Note) -> String {
 }
 
 #[test]
-fn a_follower_that_falls_behind_its_limit_is_told_and_holds_nobody_up() {
+fn a_follower_beyond_its_limit_overflows_and_blocks_nobody() {
     let (mut writer, _reader) = Engine::inline(Config::default());
     let limit = std::num::NonZeroUsize::new(3).unwrap();
     let (limited, unlimited) = (writer.follow_at_most(limit), writer.follow());
@@ -63,9 +63,9 @@ fn a_follower_that_falls_behind_its_limit_is_told_and_holds_nobody_up() {
         writer.add_node(node(format!("n{at}")).build()).unwrap();
         writer.publish();
     }
-    let told = [(); 5].map(|()| limited.try_next().map(|note| note.generation.0));
+    let notes = [(); 5].map(|()| limited.try_next().map(|note| note.generation.0));
     let (overflowed, closed) = (NoNote::Overflowed, NoNote::Closed);
-    assert_eq!(told, [Ok(2), Ok(3), Ok(4), Err(overflowed), Err(closed)]);
+    assert_eq!(notes, [Ok(2), Ok(3), Ok(4), Err(overflowed), Err(closed)]);
     assert_eq!(unlimited.len(), 9);
 }
 
@@ -88,7 +88,7 @@ fn a_follower_waits_until_its_deadline_for_a_note_or_the_end() {
 }
 
 #[test]
-fn a_follower_is_told_what_each_event_did_in_its_order() {
+fn a_follower_gets_the_effects_of_events_in_order() {
     let (mut writer, _) = Engine::inline(Config::default());
     writer.add_node(node("before").build()).unwrap();
     let follower = writer.follow();
@@ -108,17 +108,17 @@ fn a_follower_is_told_what_each_event_did_in_its_order() {
     writer.put_object(space(Labels::new([("k", "v")]))).unwrap();
     writer.relist(Relist::Pods(vec![pod("c").on("n").build()])).unwrap();
     writer.relist(Relist::Nodes(Vec::new())).unwrap();
-    assert_eq!(follower.try_next().unwrap_err(), NoNote::Empty, "nothing is published");
+    assert_eq!(follower.try_next().unwrap_err(), NoNote::Empty, "no version is published");
     writer.publish();
-    let told: Vec<String> =
+    let notes: Vec<String> =
         std::iter::from_fn(|| follower.try_next().ok()).map(|n| words(&n)).collect();
     assert_eq!(
-        told,
+        notes,
         [
             "2 - n:1",
             "3 n:1 n:2",
             "4 pending a@",
-            // Assuming is nothing, nor is what a stale view says of an assumed pod.
+            // Assuming a pod has no note, and neither does a stale update of an assumed pod.
             "7 - a@n",
             "8 a@n a@n",
             "11 b@n -",
@@ -136,7 +136,7 @@ fn a_follower_is_told_what_each_event_did_in_its_order() {
 }
 
 #[test]
-fn pending_pods_are_no_part_of_a_version() {
+fn pending_pods_are_not_part_of_a_version() {
     let (mut writer, reader) = Engine::inline(Config::default());
     writer.put_pending(pod("a").build()).unwrap();
     let placed = writer.put_pending(pod("b").on("n").build());
@@ -147,7 +147,7 @@ fn pending_pods_are_no_part_of_a_version() {
 }
 
 #[test]
-fn a_follower_that_is_gone_is_forgotten() {
+fn a_dropped_follower_is_forgotten() {
     let (mut writer, _) = Engine::inline(Config::default());
     let (gone, stays) = (writer.follow(), writer.follow());
     drop(gone);
@@ -158,7 +158,7 @@ fn a_follower_that_is_gone_is_forgotten() {
     assert_eq!(stays.len(), 2);
 }
 
-/// An engine, and a queue that is fed by hand.
+/// An engine, and a queue that is fed manually.
 struct Fed {
     writer: Writer,
     reader: Reader,
@@ -183,7 +183,10 @@ impl Fed {
         self.writer.publish();
         while let Ok(note) = self.follower.try_next() {
             let version = self.reader.snapshot();
-            assert!(version.generation() >= note.generation, "readers see what is told");
+            assert!(
+                version.generation() >= note.generation,
+                "readers see the events of their notes"
+            );
             self.queue.take(&note, &version, self.now).unwrap();
             while self.queue.step(1, &version, self.now) {}
         }
@@ -201,7 +204,7 @@ impl Fed {
 }
 
 #[test]
-fn a_queue_of_a_workflow_passes_over_pods_of_others() {
+fn a_queue_of_a_workflow_skips_pods_of_others() {
     let mut fed = Fed::new();
     let sub_cluster = SubCluster::new("region", "red");
     let workflow = Workflow { class: PodClass::BestEffort, sub_cluster };
@@ -217,7 +220,7 @@ fn a_queue_of_a_workflow_passes_over_pods_of_others() {
     };
     assert_eq!(place(PodClass::BestEffort, "blue"), None);
     assert_eq!(place(PodClass::BestEffort, "red"), Some(Place::Active));
-    assert_eq!(place(PodClass::Guaranteed, "red"), None, "it has become another's");
+    assert_eq!(place(PodClass::Guaranteed, "red"), None, "the pod belongs to another workflow");
 }
 
 #[test]
@@ -229,7 +232,7 @@ fn a_pod_carries_the_event_that_queued_it() {
     fed.reject("a");
     fed.writer.add_node(node("n").cpu(100).build()).unwrap();
     fed.feed();
-    assert_eq!(fed.queue.place(&uid("a")), Some(Place::Unschedulable), "it is too small");
+    assert_eq!(fed.queue.place(&uid("a")), Some(Place::Unschedulable), "the node is too small");
     fed.writer.update_node(node("n").cpu(2_000).build()).unwrap();
     fed.feed();
     let popped = fed.queue.pop(fed.now).unwrap();
@@ -238,7 +241,7 @@ fn a_pod_carries_the_event_that_queued_it() {
 }
 
 #[test]
-fn a_pod_that_is_placed_leaves_the_queue() {
+fn a_placed_pod_leaves_the_queue() {
     let mut fed = Fed::new();
     fed.writer.put_pending(pod("a").build()).unwrap();
     fed.feed();
@@ -248,7 +251,7 @@ fn a_pod_that_is_placed_leaves_the_queue() {
 }
 
 #[test]
-fn a_forgotten_pod_makes_room_for_others_and_not_for_itself() {
+fn a_forgotten_pod_wakes_others_but_not_itself() {
     let mut fed = Fed::new();
     for name in ["a", "b"] {
         fed.writer.put_pending(pod(name).cpu(1).build()).unwrap();
@@ -264,7 +267,7 @@ fn a_forgotten_pod_makes_room_for_others_and_not_for_itself() {
 }
 
 #[test]
-fn room_kept_for_a_nominated_pod_is_free_for_those_below_when_it_goes() {
+fn a_withdrawn_nomination_wakes_pods_of_equal_or_lower_priority() {
     let mut fed = Fed::new();
     let nominated = |node: &str| {
         let mut pod = pod("nominated").priority(5).cpu(1).build();
@@ -290,7 +293,7 @@ fn front(engine: &Engine) -> QueueFront {
     QueueFront::new(queue(), engine.follow().unwrap(), engine.reader().unwrap())
 }
 
-/// The time since `start`, as the queue has it.
+/// Returns a clock of the queue that starts at `start`.
 fn clock(start: Instant) -> impl Fn() -> Timestamp {
     move || Timestamp(1_000_000_000_000 + start.elapsed().as_nanos() as i64)
 }
@@ -298,7 +301,7 @@ fn clock(start: Instant) -> impl Fn() -> Timestamp {
 const SOON: Duration = Duration::from_millis(20);
 
 #[test]
-fn pop_ends_with_its_deadline_and_when_the_queue_is_closed() {
+fn pop_ends_at_its_deadline_or_when_the_queue_is_closed() {
     let engine = Engine::shared(Config::default());
     let front = front(&engine);
     let now = clock(Instant::now());
@@ -327,10 +330,10 @@ fn a_queue_outlives_its_engine() {
     assert_eq!(&*front.pop(None, &now).unwrap().pod.name, "b");
 }
 
-/// Threads pop and fail pods, others submit pods and nodes: every pod is popped, none
-/// by two at once, and nobody sleeps while one is ready.
+/// Some threads pop and fail pods, and others submit pods and nodes: every pod is popped, no pod is popped twice, and
+/// no thread sleeps while a pod is ready.
 #[test]
-fn threads_share_all_pods_and_sleep_through_none() {
+fn threads_share_all_pods_and_miss_none() {
     const PODS: usize = 2_000;
     const THREADS: usize = 3;
     let engine = Engine::shared(Config::default());
@@ -351,8 +354,7 @@ fn threads_share_all_pods_and_sleep_through_none() {
                     assert!(reader.generation() >= queued.generation);
                     let uid = queued.pod.uid.clone();
                     assert!(popped.lock().unwrap().insert(uid.clone()), "{uid} is popped twice");
-                    // The first time each comes back for what any event may mend, and
-                    // such events there are.
+                    // On its first attempt each pod returns, rejected by a plugin whose events do occur.
                     if queued.attempts == 1 {
                         popped.lock().unwrap().remove(&uid);
                         front.with(|queue, version| {
@@ -367,7 +369,8 @@ fn threads_share_all_pods_and_sleep_through_none() {
                         continue;
                     }
                     front.with(|queue, _| queue.done(&uid));
-                    // Relaxed: the last one to count closes; no other memory hangs on it.
+                    // Relaxed suffices: the thread that counts the last pod closes the queue, and no other memory
+                    // depends on the counter.
                     if done.fetch_add(1, Ordering::Relaxed) + 1 == PODS {
                         front.close();
                     }
@@ -397,7 +400,7 @@ fn threads_share_all_pods_and_sleep_through_none() {
 }
 
 #[test]
-fn events_are_acted_on_by_a_thread_that_tends() {
+fn a_thread_that_tends_the_queue_handles_events() {
     let engine = Engine::shared(Config::default());
     let front = front(&engine);
     for n in 0..200 {

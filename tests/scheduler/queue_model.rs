@@ -1,6 +1,6 @@
-//! The queue against a model of it: vectors and linear scans, every event kept for
-//! ever, the rules written down once more. The same pods come in the same order, and
-//! every pod is in one place at all times.
+//! The queue compared with a model: vectors and linear scans, in which events are kept forever and the rules are
+//! written down a second time. Both pop the same pods in the same order, and every pod is in exactly one place at all
+//! times.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, OnceLock};
@@ -20,11 +20,11 @@ use proptest::prelude::*;
 const PODS: usize = 8;
 const WANTS: [&str; 3] = ["a", "b", "c"];
 
-/// Keeps pods labelled so.
+/// A plugin that gates pods with the label `gate`.
 struct Gate;
-/// Rejects pods until a node comes that they want.
+/// A plugin that rejects pods until the node that they want is added.
 struct Rejects;
-/// Waits for a taint to go, or a pod.
+/// A plugin that waits until a taint or a pod is removed.
 struct Waits;
 
 impl Plugin for Gate {
@@ -104,7 +104,7 @@ impl Plugin for Waits {
         _: &Cluster,
     ) -> Result<Hint, Status> {
         match event.node().and_then(|diff| diff.new.as_ref()).map(|node| &*node.name) {
-            Some("bad") => Err(Status::error("Waits", "it cannot tell")),
+            Some("bad") => Err(Status::error("Waits", "the hint fails")),
             Some(name) if Some(name) == pod.template.labels.get("want") => Ok(Hint::Queue),
             Some(_) => Ok(Hint::Skip),
             None => Ok(Hint::Queue),
@@ -116,13 +116,13 @@ fn is_gated(pod: &Pod) -> bool {
     pod.template.labels.get("gate").is_some()
 }
 
-/// What happened, as the model tells it.
+/// An event of the model.
 #[derive(Clone, Debug)]
 enum Happened {
     NodeAdd(&'static str),
     NodeTaint(&'static str),
     PodGone,
-    /// A pod changed its labels.
+    /// The labels of a pod changed.
     Labels(Uid),
     Activated(Uid),
 }
@@ -132,7 +132,7 @@ fn helps(plugin: &str, pod: &Pod, happened: &Happened) -> bool {
     match (plugin, happened) {
         ("Gate", Happened::Labels(uid)) => pod.uid == *uid,
         ("Rejects", Happened::NodeAdd(name)) => wants(name),
-        // Whoever waits for nodes is told of taints, and is not asked.
+        // A plugin that waits for added nodes gets taint events without a hint.
         ("Rejects", Happened::NodeTaint(_)) => true,
         ("Waits", Happened::NodeTaint(name)) => *name == "bad" || wants(name),
         ("Waits", Happened::PodGone) => true,
@@ -180,7 +180,7 @@ enum Worth {
 
 const SECOND: i64 = 1_000_000_000;
 
-/// The queue, written down as simply as it can be.
+/// The queue, written as simply as possible.
 #[derive(Default)]
 struct Model {
     pods: BTreeMap<Uid, Known>,
@@ -435,7 +435,7 @@ fn op() -> impl Strategy<Value = Op> {
 }
 
 fn framework(keyed: bool) -> Framework {
-    /// Sorts as PrioritySort does, without a key.
+    /// Sorts like PrioritySort, but without a key.
     struct Unkeyed;
     impl Plugin for Unkeyed {
         fn name(&self) -> &'static str {
@@ -458,7 +458,7 @@ fn framework(keyed: bool) -> Framework {
     .unwrap()
 }
 
-/// A version with nothing in it: these hints do not look.
+/// Returns an empty version, which these hints do not read.
 fn empty() -> &'static Snapshot {
     static EMPTY: OnceLock<Arc<Snapshot>> = OnceLock::new();
     EMPTY.get_or_init(|| Engine::inline(Config::default()).1.snapshot())
@@ -468,7 +468,7 @@ fn uid(which: usize) -> Uid {
     Uid::new(&format!("default/p{which}"))
 }
 
-/// Does it to both.
+/// Applies an operation to both.
 fn run(queue: &mut SchedulingQueue, model: &mut Model, sets: [PluginSet; 2], op: Op) {
     let cluster = empty();
     let now = Timestamp(model.now);
@@ -525,8 +525,8 @@ fn run(queue: &mut SchedulingQueue, model: &mut Model, sets: [PluginSet; 2], op:
                 cluster,
                 now,
             );
-            assert_eq!(failed.is_ok(), is_out, "only what was popped comes back");
-            // A refusal leaves no trace, but for a number that was given out.
+            assert_eq!(failed.is_ok(), is_out, "only popped pods can be returned");
+            // A refused call changes nothing except for a sequence number that it uses up.
             if is_out {
                 let mut all = names(by, "Rejects");
                 all.extend(names(waits && !waits_as_pending, "Waits"));
@@ -562,7 +562,7 @@ fn run(queue: &mut SchedulingQueue, model: &mut Model, sets: [PluginSet; 2], op:
     }
 }
 
-/// Every pod is where the model has it, and nowhere else.
+/// Checks that every pod is in the place that the model has it in, and nowhere else.
 fn compare(queue: &SchedulingQueue, model: &Model) {
     let places = [Place::InFlight, Place::Binding].into_iter().chain(Place::QUEUES);
     let mut found: Vec<(Uid, Place)> = places
@@ -578,7 +578,7 @@ fn compare(queue: &SchedulingQueue, model: &Model) {
 
 proptest! {
     #[test]
-    fn it_pops_what_the_model_pops_and_loses_no_pod(
+    fn the_queue_pops_the_same_pods_as_the_model_and_loses_none(
         ops in proptest::collection::vec(op(), 1..80),
         keyed in any::<bool>(),
     ) {
@@ -590,7 +590,7 @@ proptest! {
             run(&mut queue, &mut model, sets, op);
             compare(&queue, &model);
         }
-        // Whatever is in flight comes back, and nothing is kept for it.
+        // When all pods in flight are done, no events are kept for them.
         let out: Vec<Uid> = model.pods.values()
             .filter(|known| matches!(known.place, Place::InFlight | Place::Binding))
             .map(|known| known.pod.uid.clone())
@@ -600,7 +600,7 @@ proptest! {
     }
 
     #[test]
-    fn an_event_in_steps_moves_all_that_were_there_when_it_was_begun(
+    fn an_event_in_steps_moves_all_pods_that_were_waiting_at_its_start(
         waiting in 1..40_usize,
         gone in proptest::collection::vec(0..40_usize, 0..10),
         step in 1..7_usize,

@@ -1,4 +1,4 @@
-//! Engine, commit check, queue, profiles, binder and evictor from one builder.
+//! Schedulers from one builder: engine, commit check, queue, profiles, binder and evictor.
 
 use std::sync::{Arc, Weak};
 use std::time::Instant;
@@ -67,7 +67,7 @@ fn schedulers_on_two_threads_do_not_overcommit_a_node() {
     assert!(snapshot.nodes().all(|node| node.requested().cpu.0 == 1_000));
 }
 
-/// Lives as long as its framework.
+/// A plugin that lives as long as its framework.
 struct Flag(#[expect(dead_code, reason = "counted, not read")] Arc<()>);
 
 impl Plugin for Flag {
@@ -87,7 +87,7 @@ fn with_flag(handle: &Handle, flag: Arc<()>) -> Result<Framework, FrameworkError
 }
 
 #[test]
-fn everything_goes_with_the_last_handle() {
+fn everything_is_freed_with_the_last_handle() {
     let alive = Arc::new(());
     let flag: Weak<()> = Arc::downgrade(&alive);
     let builder = Schedulers::builder();
@@ -123,7 +123,7 @@ fn an_unchecked_engine_has_one_scheduler_at_a_time() {
     drop(first);
     schedulers.scheduling_loop().unwrap();
 
-    // By hand, through a clone and a weak handle.
+    // Without the builder, through a clone and a weak handle.
     let engine = Engine::shared(config());
     let scheduler = || {
         let framework = Framework::default_profile();
@@ -151,7 +151,7 @@ fn placements_are_checked_by_the_filters_of_their_profile() {
 }
 
 #[test]
-fn a_builder_uses_what_it_was_given() {
+fn a_builder_fills_the_handle_and_uses_its_config() {
     let schedulers = Schedulers::builder().build().unwrap();
     for framework in schedulers.profiles().iter() {
         let handle = framework.handle();
@@ -159,15 +159,15 @@ fn a_builder_uses_what_it_was_given() {
         assert!(handle.evictor().is_some() && handle.snapshot().is_some());
     }
     let zero = || Config { sweep_period: Some(std::time::Duration::ZERO), ..Config::default() };
-    assert!(Schedulers::builder().config(zero()).build().is_ok(), "nobody sweeps");
+    assert!(Schedulers::builder().config(zero()).build().is_ok(), "no thread sweeps");
     let refused = Schedulers::builder().config(zero()).spawned().build();
     assert!(matches!(refused, Err(BuildError::Spawn(_))));
 }
 
 #[test]
-fn a_pod_that_comes_while_the_parts_are_made_is_queued() {
+fn a_pod_added_during_the_build_is_queued() {
     let builder = Schedulers::builder().binder(|engine| {
-        let engine = engine.upgrade().expect("it is being built");
+        let engine = engine.upgrade().expect("the engine exists while it is built");
         put(&engine, pod("early").cpu(100).build());
         InMemoryBinder::new(engine)
     });
@@ -177,7 +177,7 @@ fn a_pod_that_comes_while_the_parts_are_made_is_queued() {
 }
 
 #[test]
-fn what_cannot_be_built_is_a_typed_error() {
+fn build_errors_are_typed() {
     let default = |handle: &Handle| Ok(Framework::default_profile_with(handle));
     let twice = Schedulers::builder().profile("a", default).profile("a", default).build();
     assert!(matches!(twice, Err(BuildError::Duplicate(name)) if *name == *"a"));

@@ -1,4 +1,4 @@
-//! Pods from the queue to their nodes, and back where they fail.
+//! Pods move from the queue to nodes, and return to the queue if they fail.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -17,13 +17,13 @@ use proptest::prelude::*;
 
 const GI: i64 = 1 << 30;
 
-/// An engine, its queue, and a clock that is moved by hand.
+/// An engine, its queue, and a manually advanced clock.
 struct Bench {
     engine: Engine,
     handle: Handle,
     queue: Arc<QueueFront>,
     now: Arc<AtomicI64>,
-    /// While set no pod can be bound.
+    /// If set, binding fails.
     fails: Arc<AtomicBool>,
 }
 
@@ -84,7 +84,7 @@ impl Bench {
         self.queue.with(|queue, _| queue.place(uid))
     }
 
-    /// The next attempt, if a pod is ready.
+    /// Returns the next attempt, if a pod is ready.
     fn attempt(&self, scheduling: &mut SchedulingLoop) -> Option<Attempt> {
         match scheduling.schedule_one(Some(Instant::now()), self.clock()) {
             Ok(attempt) => Some(attempt),
@@ -93,17 +93,17 @@ impl Bench {
         }
     }
 
-    /// Tries and binds until no pod is ready; how many were bound.
+    /// Schedules and binds until every ready pod has failed once, and returns the number of bound pods.
     fn settle(&self, scheduling: &mut SchedulingLoop) -> usize {
         let mut bound = 0;
-        // A pod that backs off is popped where no other is ready: each once.
+        // A pod in backoff is popped if no other is ready, but each only once.
         let mut failed = BTreeSet::new();
         while let Some(attempt) = self.attempt(scheduling) {
             let (placed, unplaced) = attempt.into_parts();
             for placement in &placed {
                 bound += usize::from(scheduling.bind(placement, self.clock()).is_ok());
             }
-            if unplaced.iter().any(|it| !failed.insert(it.pod.name.to_string())) {
+            if unplaced.iter().any(|failure| !failed.insert(failure.pod.name.to_string())) {
                 break;
             }
         }
@@ -122,12 +122,12 @@ fn a_pod_without_a_node_waits_for_one() {
     bench.node("small", 1_000);
     let uid = bench.pending(cpu("large", 3_000));
     let Some(Attempt::Failed { error, place, .. }) = bench.attempt(&mut scheduling) else {
-        panic!("it fits nowhere")
+        panic!("the pod fits on no node")
     };
     assert!(error.to_string().starts_with("0/1 nodes are available: 1 Insufficient cpu."));
     assert_eq!((place, bench.place(&uid)), (Some(Place::Unschedulable), place));
     assert!(bench.attempt(&mut scheduling).is_none());
-    // A node that is as small does not help; one that is large does, after a while.
+    // Another small node does not help. A large one does, after the backoff.
     bench.node("small-too", 1_000);
     assert!(bench.attempt(&mut scheduling).is_none());
     bench.node("large", 4_000);
@@ -145,21 +145,21 @@ fn a_pod_that_cannot_be_bound_is_tried_again() {
     let uid = bench.pending(cpu("p", 100));
     bench.fails.store(true, Ordering::Relaxed);
     let Some(Attempt::Placed(placement)) = bench.attempt(&mut scheduling) else {
-        panic!("it fits")
+        panic!("the pod fits")
     };
     let (error, place) = scheduling.bind(&placement, bench.clock()).unwrap_err();
     assert!(error.to_string().ends_with("away"), "{error}");
     assert_eq!(place, Some(Place::ErrorBackoff));
     assert_eq!(bench.snapshot().pod_count(), 0);
     bench.fails.store(false, Ordering::Relaxed);
-    assert!(bench.attempt(&mut scheduling).is_none(), "errors are left alone for a while");
+    assert!(bench.attempt(&mut scheduling).is_none(), "the pod backs off after an error");
     bench.passes(2);
     assert_eq!(bench.settle(&mut scheduling), 1);
     assert!(bench.snapshot().pod(&uid).is_some());
 }
 
 #[test]
-fn a_pod_that_preempts_comes_back_and_takes_the_place() {
+fn a_preemptor_returns_and_is_placed() {
     let bench = Bench::new();
     let mut scheduling = bench.scheduling(1);
     bench.node("n", 1_000);
@@ -167,9 +167,9 @@ fn a_pod_that_preempts_comes_back_and_takes_the_place() {
     assert_eq!(bench.settle(&mut scheduling), 1);
     let high = bench.pending(cpu("high", 800).priority(9));
     let Some(Attempt::Failed { place, .. }) = bench.attempt(&mut scheduling) else {
-        panic!("there is no room yet")
+        panic!("the victim still exists")
     };
-    // The eviction helped it while it was in its cycle still.
+    // The eviction occurred while the preemptor was still in its cycle.
     assert_eq!(place, Some(Place::Backoff));
     assert!(bench.snapshot().pod(&low).is_none());
     assert_eq!(&*bench.handle.nominator().node_of(&high).unwrap(), "n");
@@ -179,7 +179,7 @@ fn a_pod_that_preempts_comes_back_and_takes_the_place() {
 }
 
 #[test]
-fn a_pod_that_is_deleted_on_its_way_is_not_tried_again() {
+fn a_deleted_pod_is_not_retried() {
     let bench = Bench::new();
     let mut scheduling = bench.scheduling(1);
     bench.node("n", 1_000);
@@ -190,7 +190,7 @@ fn a_pod_that_is_deleted_on_its_way_is_not_tried_again() {
     bench.passes(400);
     assert_eq!(bench.settle(&mut scheduling), 0);
     assert_eq!(bench.place(&uid), None);
-    // One that is terminating is passed over.
+    // A terminating pod is skipped.
     let going = bench.pending(cpu("going", 100).deleted(Timestamp(1)));
     assert!(bench.attempt(&mut scheduling).is_none());
     assert_eq!(bench.place(&going), None);
@@ -224,8 +224,7 @@ fn loops_of_several_threads_share_a_queue() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 32, ..ProptestConfig::default() })]
 
-    /// Whatever fails, every pod is bound, or on its way, or in the queue, and in one
-    /// of them alone.
+    /// Whatever fails, every pod is either bound, in flight or in the queue.
     #[test]
     fn no_pod_is_lost_or_in_two_places(
         steps in prop::collection::vec((0..9_u8, 0..6_usize), 1..120),
@@ -259,7 +258,7 @@ proptest! {
                     bench.fails.store(step == 6, Ordering::Relaxed);
                     let bound = loops[with % 2].bind(&placement, bench.clock());
                     bench.fails.store(false, Ordering::Relaxed);
-                    // One that was preempted meanwhile is not there to be bound.
+                    // A placement that was preempted in the meantime cannot be bound.
                     prop_assert_eq!(bound.is_ok(), step == 5 && there);
                 }
                 7 => {
@@ -271,8 +270,8 @@ proptest! {
                     if let Some(name) = names.get(with).map(|name| (*name).clone()) {
                         let placed = bench.snapshot().pod(&uid(&name)).map(|pod| pod.to_pod());
                         match placed {
-                            // Its binding is on its way: its end is told by then.
-                            Some(_) if flight.iter().any(|it| *it.pod.name == *name) => continue,
+                            // A pod in flight is not deleted here, because its binding has yet to end.
+                            Some(_) if flight.iter().any(|placement| *placement.pod.name == *name) => continue,
                             Some(pod) => drop(bench.engine.submit(Event::remove_pod(&pod)).unwrap().wait()),
                             None => drop(bench.engine.submit(Event::remove_pending(&uid(&name))).unwrap().wait()),
                         }
@@ -286,31 +285,31 @@ proptest! {
             for node in snapshot.nodes() {
                 prop_assert!(node.requested().cpu <= node.allocatable().cpu, "{}", node.name());
             }
-            // Victims of preemption are gone for good: nobody makes them anew here.
+            // Victims of preemption are not recreated in this test.
             pods.retain(|name| {
-                let flying = flight.iter().any(|it| *it.pod.name == **name);
+                let flying = flight.iter().any(|placement| *placement.pod.name == **name);
                 let there = snapshot.pod(&uid(name)).is_some();
                 let queued = bench.place(&uid(name)).is_some();
                 flying || there || queued
             });
             for name in &pods {
-                let flying = flight.iter().any(|it| *it.pod.name == **name);
+                let flying = flight.iter().any(|placement| *placement.pod.name == **name);
                 let bound = snapshot.pod(&uid(name)).is_some_and(|pod| !pod.is_assumed());
                 let waits = bench.place(&uid(name)).is_some_and(|place| {
                     !matches!(place, Place::InFlight | Place::Binding)
                 });
                 prop_assert!(
                     u8::from(flying) + u8::from(bound) + u8::from(waits) == 1,
-                    "{name}: on its way {flying}, bound {bound}, queued {waits}"
+                    "{name}: in flight {flying}, bound {bound}, queued {waits}"
                 );
             }
         }
     }
 }
 
-/// The pods of a queue know what they need.
+/// A popped pod has the generation of its event.
 #[test]
-fn a_popped_pod_is_decided_on_a_version_that_has_its_event() {
+fn a_popped_pod_is_decided_on_a_version_that_includes_its_event() {
     let bench = Bench::new();
     bench.node("n", 1_000);
     let pod: Pod = cpu("p", 100).build();

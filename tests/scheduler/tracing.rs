@@ -1,4 +1,4 @@
-//! The spans and events of the engine and of schedulers, as a subscriber hears them.
+//! The spans and events of the engine and of schedulers, as a subscriber receives them.
 
 use std::fmt::Debug;
 use std::sync::{Arc, Mutex};
@@ -12,13 +12,13 @@ use portolan::model::{Pod, Timestamp, node, pod};
 use portolan::scheduler::{Attempt, Profiles, Scheduler, Schedulers};
 use portolan::{Config, Engine};
 
-/// A span or an event, with its fields in the order in which they were given. An event's name is its message.
+/// A span or an event with its fields in order. The name of an event is its message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Heard {
     name: String,
     level: Level,
     fields: Vec<(&'static str, String)>,
-    /// The names of the spans around it, the outermost first.
+    /// The names of the enclosing spans, the outermost first.
     within: Vec<String>,
 }
 
@@ -31,14 +31,14 @@ impl Visit for Heard {
     }
 }
 
-/// Keeps all spans and events of one thread.
+/// A subscriber that records all spans and events of one thread.
 #[derive(Clone, Default)]
 struct Listener(Arc<Mutex<Log>>);
 
 #[derive(Default)]
 struct Log {
     heard: Vec<Heard>,
-    /// Positions of the spans, by id.
+    /// Positions of the spans in the log, by id.
     spans: Vec<usize>,
     entered: Vec<usize>,
 }
@@ -93,7 +93,7 @@ impl Subscriber for Listener {
     }
 }
 
-/// Everything that `work` emits.
+/// Returns everything that `work` emits.
 fn listen<R>(work: impl FnOnce() -> R) -> (R, Vec<Heard>) {
     let listener = Listener::default();
     let result = ::tracing::subscriber::with_default(listener.clone(), work);
@@ -101,7 +101,7 @@ fn listen<R>(work: impl FnOnce() -> R) -> (R, Vec<Heard>) {
     (result, heard)
 }
 
-/// Without trace events.
+/// Returns only the debug spans and events.
 fn at_debug(heard: Vec<Heard>) -> Vec<Heard> {
     heard.into_iter().filter(|heard| heard.level == Level::DEBUG).collect()
 }
@@ -154,7 +154,7 @@ fn a_cycle_is_a_span_with_its_decision_and_a_binding_is_another() {
 }
 
 #[test]
-fn a_cycle_in_vain_is_a_span_with_the_refusal() {
+fn a_failed_cycle_is_a_span_with_the_refusal() {
     let schedulers = schedulers([pod("big").cpu(2_000).build()]);
     let mut scheduling = schedulers.scheduling_loop().unwrap();
     let (_, heard) = listen(|| scheduling.schedule_one(None, clock).unwrap());
@@ -166,7 +166,7 @@ fn a_cycle_in_vain_is_a_span_with_the_refusal() {
 }
 
 #[test]
-fn a_preemption_tells_of_its_victims() {
+fn a_preemption_emits_its_victims() {
     let schedulers = schedulers([pod("high").cpu(800).priority(7).build()]);
     let low = pod("low").cpu(800).on("n1").build();
     schedulers
@@ -204,7 +204,7 @@ fn a_gang_is_one_span() {
 }
 
 #[test]
-fn an_engine_tells_of_batches_versions_relists_and_its_end() {
+fn an_engine_emits_batches_versions_relists_and_its_end() {
     let ((), heard) = listen(|| {
         let engine = Engine::shared(Config::default());
         let refused =

@@ -1,5 +1,4 @@
-//! Many threads, one engine: nothing is lost, and everyone sees their own
-//! writes.
+//! Many threads on one engine: no event is lost, and each thread sees its own writes.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -31,14 +30,14 @@ fn each_thread_sees_its_own_writes(engine: &Engine) {
                     let uid = pod.uid.clone();
                     let applied =
                         engine.submit(Event::assume(pod.clone())).unwrap().wait().unwrap().unwrap();
-                    assert!(applied.generation > last, "outcomes come in the order of the log");
+                    assert!(applied.generation > last, "outcomes are in the order of the log");
                     last = applied.generation;
                     let snapshot = reader.snapshot();
                     assert!(snapshot.generation() >= applied.generation);
                     assert!(snapshot.pod(&uid).is_some_and(|pod| pod.is_assumed()));
                     let (known, live) = reader.get_pod(&uid);
-                    assert!(known <= reader.generation(), "never ahead of what is published");
-                    assert!(known >= applied.generation, "nor behind one's own writes");
+                    assert!(known <= reader.generation(), "never ahead of the published version");
+                    assert!(known >= applied.generation, "never behind the thread's own writes");
                     assert!(live.is_some_and(|pod| pod.assumed));
                     if i % 2 == 0 {
                         engine.submit(Event::add_pod(pod)).unwrap().wait().unwrap().unwrap();
@@ -74,7 +73,7 @@ fn two_threads_through_a_tiny_log_lose_nothing() {
 #[test]
 fn two_threads_through_a_spawned_writer_lose_nothing_and_see_their_own_writes() {
     for live_index in [false, true] {
-        // A sweep is an event, too, and would be counted.
+        // A sweep is an event and would be counted.
         let never = Some(Duration::from_secs(1 << 30));
         let config = Config { live_index, sweep_period: never, ..Config::default() };
         each_thread_sees_its_own_writes(&Engine::spawned(config).unwrap());
@@ -82,7 +81,7 @@ fn two_threads_through_a_spawned_writer_lose_nothing_and_see_their_own_writes() 
 }
 
 #[test]
-fn a_closed_engine_gives_the_event_back_and_has_answered_all_others() {
+fn a_closed_engine_returns_the_event_after_answering_all_others() {
     let engine = Engine::shared(Config::default());
     let ticket = engine.submit(Event::add_node(node("n1").build())).unwrap();
     engine.close();
@@ -118,7 +117,7 @@ fn a_spawned_writer_sweeps_expired_pods_by_itself() {
 }
 
 #[test]
-fn the_inline_writers_own_thread_is_not_left_waiting_for_itself() {
+fn the_thread_of_an_inline_writer_does_not_wait_for_itself() {
     let (mut writer, reader) = Engine::inline(Config::default());
     let generation = writer.add_node(node("n1").build()).unwrap();
     assert_eq!(reader.at_least(generation, None).unwrap_err(), ReadError::OwnThread);
@@ -151,8 +150,8 @@ fn assume_all_is_all_or_nothing() {
 }
 
 #[test]
-fn a_pod_is_found_by_uid_once_its_ticket_is_answered_whatever_readers_do() {
-    // Readers are in the live index all the time, so that its writer often finds one in the way.
+fn a_pod_is_found_by_uid_once_its_ticket_is_answered() {
+    // Readers use the live index all the time, so that its writer often has to wait for one.
     let engine = Engine::shared(Config { live_index: true, ..Config::default() });
     engine.submit(Event::add_node(node("n").build())).unwrap().wait().unwrap().unwrap();
     let stop = AtomicBool::new(false);
@@ -173,7 +172,7 @@ fn a_pod_is_found_by_uid_once_its_ticket_is_answered_whatever_readers_do() {
                 let uid = pod.uid.clone();
                 engine.submit(Event::assume(pod.clone())).unwrap().wait().unwrap().unwrap();
                 let (generation, found) = reader.get_pod(&uid);
-                assert!(generation >= last, "an answer went back");
+                assert!(generation >= last, "an answer is older than the previous one");
                 last = generation;
                 engine.submit(Event::forget(&pod)).unwrap().wait().unwrap().unwrap();
                 found.is_none() || reader.get_pod(&uid).1.is_some()
@@ -185,7 +184,7 @@ fn a_pod_is_found_by_uid_once_its_ticket_is_answered_whatever_readers_do() {
 }
 
 #[test]
-fn the_writer_is_not_waited_for_within_the_writer() {
+fn waiting_for_the_writer_within_the_writer_is_refused() {
     let engine = Engine::shared(Config { log_capacity: Some(1), ..Config::default() });
     let reader = engine.reader().unwrap();
     let ticket = engine
@@ -195,7 +194,8 @@ fn the_writer_is_not_waited_for_within_the_writer() {
             assert!(matches!(engine.follow(), Err(Unavailable::OwnThread(()))));
             let late = reader.at_least(reader.generation().next(), None);
             assert_eq!(late.unwrap_err(), ReadError::OwnThread);
-            let ticket = engine.submit(Event::add_node(node("n1").build())).expect("there is room");
+            let ticket =
+                engine.submit(Event::add_node(node("n1").build())).expect("the log is not full");
             let full = engine.submit(Event::add_node(node("n2").build()));
             assert!(matches!(full, Err(Unavailable::OwnThread(Event::AddNode(_)))));
             ticket
@@ -206,7 +206,7 @@ fn the_writer_is_not_waited_for_within_the_writer() {
 }
 
 #[test]
-fn a_sweep_period_is_not_zero_and_may_be_for_ever() {
+fn a_sweep_period_must_be_positive_and_may_be_infinite() {
     let config = |sweep_period| Config { sweep_period, ..Config::default() };
     let refused = Engine::spawned(config(Some(Duration::ZERO)));
     assert!(matches!(refused, Err(SpawnError::ZeroPeriod)));

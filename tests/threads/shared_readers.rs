@@ -1,5 +1,5 @@
-//! Readers on threads of their own while the writer publishes: versions only
-//! grow, each is whole, and what is held does not change.
+//! Readers on their own threads while the writer publishes: versions are monotone, each version is consistent, and held
+//! versions do not change.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -12,7 +12,7 @@ use portolan::{Config, Engine, Reader, Writer};
 const NODES: usize = 200;
 const PODS: usize = 400;
 const MOVES: usize = if cfg!(debug_assertions) { 4_000 } else { 20_000 };
-/// Requests differ, so that a version that mixes two others has another sum.
+/// All requests differ, so that a mixture of two versions has a different sum.
 const CPU_OF_ALL: i64 = (PODS * (PODS + 1) / 2) as i64;
 
 fn placed(i: usize, node: usize) -> Pod {
@@ -31,7 +31,7 @@ fn filled() -> (Writer, Reader) {
     (writer, reader)
 }
 
-/// Moves pods from node to node; each version has all of them.
+/// Moves pods from node to node. Each version contains all pods.
 fn write(writer: &mut Writer, mut between: impl FnMut(&mut Writer, usize)) -> Generation {
     let mut last = Generation::ZERO;
     for step in 0..MOVES {
@@ -46,12 +46,12 @@ fn write(writer: &mut Writer, mut between: impl FnMut(&mut Writer, usize)) -> Ge
 }
 
 fn assert_whole(snapshot: &Snapshot) {
-    assert_eq!(snapshot.pod_count(), PODS, "a pod is twice or nowhere");
+    assert_eq!(snapshot.pod_count(), PODS, "a pod is missing or counted twice");
     let requested: i64 = snapshot.nodes().map(|node| node.requested().cpu.0).sum();
-    assert_eq!(requested, CPU_OF_ALL, "columns of two versions");
+    assert_eq!(requested, CPU_OF_ALL, "columns of different versions");
 }
 
-/// Stops the others when a thread panics, so that the test ends.
+/// Stops the other threads when a thread panics, so that the test ends.
 struct Stop<'a>(&'a AtomicBool);
 
 impl Drop for Stop<'_> {
@@ -71,16 +71,19 @@ fn read(mut reader: Reader, stop: &AtomicBool, last: &AtomicU64) -> usize {
         {
             let outer = reader.pin();
             let inner = reader.pin();
-            assert!(outer.generation() >= pinned, "a pin went back");
-            assert!(inner.generation() >= outer.generation(), "a nested pin went back");
+            assert!(outer.generation() >= pinned, "a pin is older than the previous one");
+            assert!(
+                inner.generation() >= outer.generation(),
+                "a nested pin is older than the outer one"
+            );
             pinned = inner.generation();
         }
         let snapshot = reader.snapshot();
-        assert!(snapshot.generation() >= pinned, "a snapshot went back");
+        assert!(snapshot.generation() >= pinned, "a snapshot is older than the pinned version");
         versions += usize::from(snapshot.generation() > pinned);
         pinned = snapshot.generation();
         let refreshed = reader.refresh();
-        assert!(refreshed.generation() >= kept, "the kept version went back");
+        assert!(refreshed.generation() >= kept, "the refreshed version is older than the kept one");
         assert_eq!(refreshed.pod_count(), PODS);
         kept = refreshed.generation();
         versions += 1;
@@ -106,7 +109,7 @@ fn read(mut reader: Reader, stop: &AtomicBool, last: &AtomicU64) -> usize {
 }
 
 #[test]
-fn readers_see_whole_versions_that_only_grow_while_the_writer_publishes() {
+fn readers_see_consistent_monotone_versions_while_the_writer_publishes() {
     let (mut writer, reader) = filled();
     let (stop, last) = (&AtomicBool::new(false), &AtomicU64::new(0));
     std::thread::scope(|scope| {
@@ -127,7 +130,7 @@ fn readers_see_whole_versions_that_only_grow_while_the_writer_publishes() {
     assert_eq!(writer.cluster().audit(), vec![]);
     drop(reader);
     writer.reclaim();
-    assert_eq!(writer.figures().retired, 0, "all readers are gone");
+    assert_eq!(writer.figures().retired, 0, "all readers have ended");
 }
 
 #[test]
@@ -164,12 +167,12 @@ fn a_version_pinned_by_a_thread_outlives_the_engine() {
 }
 
 #[test]
-fn a_reader_on_another_thread_neither_stops_the_writer_nor_keeps_later_versions() {
+fn a_reader_on_another_thread_neither_blocks_the_writer_nor_keeps_later_versions() {
     let (mut writer, reader) = filled();
     let held = reader.snapshot();
     write(&mut writer, |writer, _| {
         let retired = writer.figures().retired;
-        assert!(retired <= 8, "{retired} versions kept, and one is held");
+        assert!(retired <= 8, "{retired} versions are retired, although only one is held");
     });
     assert_eq!(writer.figures().oldest_held, held.generation());
     drop((held, reader));
@@ -189,12 +192,15 @@ fn a_version_from_a_weak_handle_has_all_its_pods() {
                 let mut i = seed;
                 while !stop.load(Ordering::Relaxed) {
                     let weak = Arc::downgrade(&reader.snapshot());
-                    // Until the writer has freed the version under it.
+                    // Continue until the writer frees the version.
                     while let Some(snapshot) = weak.upgrade() {
                         for _ in 0..8 {
                             i = (i + 7) % PODS;
                             let uid = &placed(i, 0).uid;
-                            assert!(snapshot.pod(uid).is_some(), "{uid} is in no lane of its own");
+                            assert!(
+                                snapshot.pod(uid).is_some(),
+                                "{uid} is missing from its version"
+                            );
                         }
                         if stop.load(Ordering::Relaxed) {
                             break;

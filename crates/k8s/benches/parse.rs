@@ -1,6 +1,6 @@
-//! What reading one pod of an API server costs: straight from its bytes, and through a `serde_json::Value`.
+//! The cost of reading one pod of an API server: directly from its bytes, and through a `serde_json::Value`.
 //!
-//! `skip` is the floor of the JSON parser: it checks the same bytes and builds nothing.
+//! `skip` is the lower bound of the JSON parser: it checks the same bytes and builds nothing.
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use serde::de::IgnoredAny;

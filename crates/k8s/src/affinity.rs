@@ -1,4 +1,4 @@
-//! What a pod asks of nodes and of other pods: affinity, tolerations, spread.
+//! Reads the constraints of a pod on nodes and other pods: affinity, tolerations and topology spread.
 
 use std::collections::HashSet;
 
@@ -16,7 +16,7 @@ use portolan::model::{
 const REQUIRED: &str = "requiredDuringSchedulingIgnoredDuringExecution";
 const PREFERRED: &str = "preferredDuringSchedulingIgnoredDuringExecution";
 
-/// What of the pod itself its terms are completed with.
+/// The data of the pod itself that complete its terms.
 pub(super) struct Own<'p> {
     pub(super) namespace: &'p Name,
     pub(super) labels: &'p Labels,
@@ -94,10 +94,10 @@ fn pod_affinity_term(
     })
 }
 
-/// `applyMatchLabelKeysAndMismatchLabelKeys`: for each key that the pod has, a
-/// requirement on the pod's own value. A stored pod has them already (nobody
-/// may write one by hand for such a key), and keeps the value that it had when
-/// it was created.
+/// `applyMatchLabelKeysAndMismatchLabelKeys`: adds a requirement on the pod's own value for each key that the pod has.
+///
+/// A stored pod already has these requirements, and keeps the values that it had at creation. The API server rejects
+/// explicit requirements on such keys, so an existing one was merged before.
 fn merge_keys(
     selector: LabelSelector,
     keys: &[Text<'_>],

@@ -1,4 +1,4 @@
-//! What was read so far, before objects are completed from each other.
+//! The objects read so far, before references between them are resolved.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use super::workloads::{self, ControllerKind, PodController};
 use super::{wire_objects, wire_pod};
 use portolan::model::{Node, Object, Pod, Template};
 
-/// The kinds that are told apart.
+/// The kinds that are distinguished.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     Pod,
@@ -38,7 +38,7 @@ pub(super) enum Kind {
     CustomNodeResource,
     Reservation,
     Movement,
-    /// `v1 List`, or a list of a kind.
+    /// `v1 List`, or a typed list.
     List,
     Other(String),
 }
@@ -81,8 +81,7 @@ impl Kind {
         }
     }
 
-    /// The kind of the items of a typed list; none for `v1 List`, whose items
-    /// say it themselves.
+    /// Returns the kind of a typed list's items, or `None` for `v1 List`, whose items name their own kind.
     pub(super) fn of_items(api_version: &str, list: &str) -> Option<Kind> {
         list.strip_suffix("List").filter(|kind| !kind.is_empty()).map(|k| Kind::of(api_version, k))
     }
@@ -92,19 +91,19 @@ impl Kind {
     }
 }
 
-/// A pod, or one that waits for its priority or overhead.
+/// A pod, or a draft that lacks its priority or overhead.
 #[derive(Debug)]
 pub(super) enum Entry {
     Done(Pod),
     Open(Box<PodDraft>),
 }
 
-/// The templates met so far, so that pods of one share it.
+/// The templates read so far, which pods with equal templates share.
 #[derive(Debug, Default)]
 pub(super) struct Templates(HashSet<Arc<Template>>);
 
 impl Templates {
-    /// The same pod with a template that equal ones share.
+    /// Returns the pod with its template replaced by the shared one that is equal to it.
     pub(super) fn share(&mut self, mut pod: Pod) -> Pod {
         match self.0.get(&pod.template) {
             Some(known) => pod.template = known.clone(),
@@ -221,7 +220,7 @@ impl Collected {
         Ok(())
     }
 
-    /// An object that was read, or why it was not.
+    /// Adds an object, or returns the error of reading it.
     pub(super) fn object(&mut self, read: Result<Object, ReadError>) -> Result<(), ReadError> {
         self.objects.push(read?);
         Ok(())
@@ -270,7 +269,7 @@ impl Collected {
         *self.skipped.entry(kind.to_owned()).or_default() += 1;
     }
 
-    /// Adds what another input held, after this.
+    /// Appends the objects of a later input.
     pub(super) fn merge(&mut self, other: Collected) {
         self.nodes.extend(other.nodes);
         self.pods.reserve(other.pods.len());

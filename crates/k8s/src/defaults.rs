@@ -1,9 +1,8 @@
-//! What the API server would have filled in, and the report of it.
+//! Fills in the defaults of the API server, and reports them.
 //!
-//! A file that a person wrote is not what a scheduler sees: defaulting and
-//! admission come between. Whoever reads a file gets both, the objects as they
-//! would have been stored and a list of everything that was added, so that a
-//! program can print it and nobody is surprised.
+//! A scheduler does not see a manifest as it was written: defaulting and admission come first. Reading a file therefore
+//! returns both the objects as they would have been stored, and a list of all values that were filled in, which a
+//! program can print.
 
 use std::fmt;
 
@@ -16,11 +15,11 @@ use portolan::model::{
 /// A value that was filled in.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Defaulted {
-    /// Kind, namespace and name of the object: `Pod shop/web-0`.
+    /// The kind, namespace and name of the object: `Pod shop/web-0`.
     pub object: String,
     /// The field: `spec.priority`.
     pub field: String,
-    /// What it became.
+    /// The value that was filled in.
     pub value: String,
 }
 
@@ -30,19 +29,19 @@ impl fmt::Display for Defaulted {
     }
 }
 
-/// Whether defaults are filled in, and where that is noted.
+/// Whether defaults are filled in, and where they are reported.
 pub(super) struct Rules<'r> {
     report: Option<&'r mut Vec<Defaulted>>,
     object: String,
 }
 
 impl<'r> Rules<'r> {
-    /// Objects are taken as they are: they come from an API server.
+    /// Creates the rules for stored objects, which are read as they are.
     pub(super) fn stored() -> Rules<'static> {
         Rules { report: None, object: String::new() }
     }
 
-    /// Defaults are filled in and noted.
+    /// Creates the rules that fill in defaults and add them to `report`.
     pub(super) fn apply(report: &'r mut Vec<Defaulted>) -> Rules<'r> {
         Rules { report: Some(report), object: String::new() }
     }
@@ -51,12 +50,12 @@ impl<'r> Rules<'r> {
         self.report.is_some()
     }
 
-    /// The namespace of an object: "default" where it names none.
+    /// Returns the namespace of an object, which defaults to "default".
     pub(super) fn namespace(&self, namespace: &str) -> Name {
         if namespace.is_empty() && self.applies() { "default".into() } else { namespace.into() }
     }
 
-    /// Says what the notes that follow are about.
+    /// Sets the object of the reports that follow.
     pub(super) fn about(&mut self, kind: &str, namespace: &str, name: &str) {
         if self.applies() {
             self.object = object(kind, namespace, name);
@@ -82,7 +81,7 @@ pub(super) fn object(kind: &str, namespace: &str, name: &str) -> String {
     }
 }
 
-/// `SetDefaults_Pod`: a container requests its limits where it names no request.
+/// `SetDefaults_Pod`: a request that a container does not specify defaults to the limit.
 pub(super) fn container_requests(
     resources: Option<&ResourceRequirements<'_>>,
     field: &str,
@@ -104,8 +103,8 @@ pub(super) fn container_requests(
     Ok(requests)
 }
 
-/// `defaultPodRequests` (KEP-2837): where the pod has limits of its own, its
-/// requests become what its containers request, and its limits for the rest.
+/// `defaultPodRequests` (KEP-2837): if the pod has limits of its own, its requests default to the aggregate CPU and
+/// memory requests of its containers, and then to its limits.
 pub(super) fn pod_level_requests(
     requests: &mut Requests,
     limits: &ResourceList,
@@ -135,8 +134,8 @@ pub(super) fn pod_level_requests(
     requests.pod_level = Some(pod_level);
 }
 
-/// The admission plugin DefaultTolerationSeconds: a pod stays for a while on a
-/// node that is not ready or unreachable.
+/// The admission plugin DefaultTolerationSeconds: a pod tolerates a node that is not ready or unreachable for some
+/// time.
 pub(super) fn tolerations(tolerations: &mut Vec<Toleration>, rules: &mut Rules<'_>) {
     if !rules.applies() {
         return;
@@ -158,7 +157,7 @@ pub(super) fn tolerations(tolerations: &mut Vec<Toleration>, rules: &mut Rules<'
     }
 }
 
-/// `quantity` for a report.
+/// Formats quantities for a report.
 pub(super) fn amount(list: &ResourceList) -> String {
     let amounts: Vec<String> =
         list.iter().map(|(name, quantity): (_, Quantity)| format!("{name}={quantity}")).collect();

@@ -1,15 +1,14 @@
-//! What can be wrong with an input, and where.
+//! Errors of reading an input, with their location.
 //!
-//! One opaque error for many causes: a path to the field, the line where the
-//! parser knows it, and a [`Cause`] for whoever wants to match. The path is a
-//! list on the stack while objects are read, so it costs nothing until
-//! something is wrong.
+//! All causes share one opaque error type, which has the path of the field, the line if the parser knows it, and a
+//! [`Cause`] to match on. While objects are read the path is a linked list on the stack, so it costs nothing unless an
+//! error occurs.
 
 use std::fmt;
 
 use portolan::model::QuantityError;
 
-/// An input could not be read; nothing of it was kept.
+/// An input could not be read. Nothing of the input is kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReadError(Box<Inner>);
 
@@ -20,39 +19,39 @@ struct Inner {
     cause: Cause,
 }
 
-/// Why an input could not be read.
+/// The reason why an input could not be read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Cause {
-    /// The text is no JSON or YAML, or a field has another type.
+    /// The text is not JSON or YAML, or a field has the wrong type.
     #[error("{0}")]
     Syntax(String),
-    /// A quantity is none.
+    /// A quantity cannot be parsed.
     #[error(transparent)]
     Quantity(#[from] QuantityError),
-    /// A quantity is below zero.
+    /// A quantity is negative.
     #[error("quantity {0:?} is negative")]
     Negative(String),
-    /// A field has a value that it cannot have.
+    /// A field has an invalid value.
     #[error("{value:?} is not {expected}")]
     Value {
-        /// The value.
+        /// The value that was found.
         value: String,
-        /// What it should have been.
+        /// A description of the valid values.
         expected: &'static str,
     },
     /// A required field is missing or empty.
     #[error("the field is required")]
     Missing,
-    /// An object that is in no typed list lacks apiVersion or kind.
+    /// An object outside of a typed list lacks `apiVersion` or `kind`.
     #[error("the object has no apiVersion and kind")]
     NoKind,
-    /// An object of another kind was asked for.
+    /// The object is of another kind than the caller requested.
     #[error("kind {found:?} is not {expected}")]
     Kind {
-        /// The kind.
+        /// The kind that was found.
         found: String,
-        /// The kind that was asked for.
+        /// The kind that the caller requested.
         expected: &'static str,
     },
 }
@@ -67,7 +66,7 @@ impl ReadError {
         ReadError(Box::new(Inner { path, position, cause }))
     }
 
-    /// What the JSON parser found, its position apart from the message.
+    /// Creates the error from an error of the JSON parser, with the position split off the message.
     pub(super) fn json(path: String, error: &serde_json::Error) -> ReadError {
         let position = (error.line() > 0).then(|| (error.line() as u64, error.column() as u64));
         let message = error.to_string();
@@ -75,38 +74,38 @@ impl ReadError {
         ReadError::at(path, position, Cause::Syntax(message.to_owned()))
     }
 
-    /// The same error, its path under another.
+    /// Returns the error with its path prefixed by `parent`.
     pub(super) fn within(mut self, parent: &str) -> ReadError {
         let dot = if self.0.path.is_empty() || self.0.path.starts_with('[') { "" } else { "." };
         self.0.path = format!("{parent}{dot}{}", self.0.path);
         self
     }
 
-    /// `value` at `path` is not `expected`.
+    /// Creates the error for a `value` at `path` that is not `expected`.
     pub(super) fn value(path: &Path<'_>, value: &str, expected: &'static str) -> ReadError {
         ReadError::new(path, Cause::Value { value: value.to_owned(), expected })
     }
 
-    /// The field, as in `items[3].spec.containers[0].image`; empty where the
-    /// whole input is meant.
+    /// Returns the path of the field, as in `items[3].spec.containers[0].image`. Empty if the error concerns the whole
+    /// input.
     #[must_use]
     pub fn path(&self) -> &str {
         &self.0.path
     }
 
-    /// The line, counted from 1, where the parser knows it.
+    /// Returns the line, counted from 1, if the parser knows it.
     #[must_use]
     pub fn line(&self) -> Option<u64> {
         self.0.position.map(|(line, _)| line)
     }
 
-    /// The column, counted from 1, where the parser knows it.
+    /// Returns the column, counted from 1, if the parser knows it.
     #[must_use]
     pub fn column(&self) -> Option<u64> {
         self.0.position.map(|(_, column)| column)
     }
 
-    /// Why.
+    /// Returns the reason.
     #[must_use]
     pub fn cause(&self) -> &Cause {
         &self.0.cause
@@ -131,7 +130,7 @@ impl std::error::Error for ReadError {
     }
 }
 
-/// Where in an input one is: a list from the field up to the root.
+/// A position in the input, as a list from the field up to the root.
 #[derive(Clone, Copy)]
 pub(super) enum Path<'a> {
     Root,

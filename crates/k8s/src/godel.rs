@@ -1,4 +1,4 @@
-//! Gödel's annotations of pods (util/pod/podstate.go).
+//! Reads Gödel's annotations of pods (util/pod/podstate.go).
 
 use serde::Deserialize;
 
@@ -7,8 +7,8 @@ use super::node::{name, optional};
 use super::wire::{Annotations, List, Metadata, Text, wire};
 use portolan::model::{GodelPod, NominatedNode, Victim};
 
-/// What the annotations of a pod say; none where they say nothing that is read.
-/// Of a `bound` pod what only its way there needed is left out.
+/// Reads the annotations of a pod. Returns `None` if it has none that matter. For a `bound` pod, annotations that only
+/// matter while it is being scheduled are left out.
 pub(super) fn of_pod(
     meta: &Metadata<'_>,
     bound: bool,
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn a_nomination_that_is_none_is_refused_with_its_path() {
+    fn an_invalid_nomination_is_refused_with_its_path() {
         for (text, why) in [("{", "EOF"), (r#"{"node":""}"#, "required"), ("{} x", "trailing")] {
             let error = read(json!({ "nominated-node": text }), "").unwrap_err();
             assert!(error.contains("metadata.annotations"), "{error}");
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn bound_pods_of_one_workload_share_their_template_whoever_placed_them() {
+    fn bound_pods_of_one_workload_share_a_template_across_schedulers() {
         let bound = |scheduler: &str, node: &str| {
             let annotations = json!({
                 "pod-state": "assumed", "selected-scheduler": scheduler, "assumed-node": node,

@@ -1,11 +1,14 @@
-//! Kubernetes objects and scheduler configurations for portolan.
+//! Reads Kubernetes objects and scheduler configurations for portolan.
 //!
-//! Three ways, for three kinds of input. The bytes of one object that an API server sends are stored form already:
-//! [`pod_from_slice`], [`node_from_slice`] and [`object_from_slice`] read them and add nothing; [`pod`], [`node`] and
-//! [`object`] do the same for a [`serde_json::Value`]. Files were written by people or by `kubectl get`: [`read`], or a
-//! [`Reader`] for several files, takes lists and documents of all kinds, fills in what the API server and its
-//! admission would have filled in, and reports that in [`Objects::defaulted`], beside the kinds that it skipped.
-//! Configurations of kube-scheduler become frameworks: see [`config`].
+//! The crate distinguishes three kinds of input:
+//!
+//! - Single objects from an API server are already in their stored form. [`pod_from_slice`], [`node_from_slice`] and
+//!   [`object_from_slice`] read their bytes and fill nothing in; [`pod`], [`node`] and [`object`] do the same for a
+//!   [`serde_json::Value`].
+//! - Files are written by people or by `kubectl get`. [`read`], or a [`Reader`] for several files, accepts lists and
+//!   documents of all kinds and fills in the defaults that the API server and its admission plugins would have filled
+//!   in. [`Objects::defaulted`] lists those defaults, and [`Objects::skipped`] counts the objects of other kinds.
+//! - Configurations of kube-scheduler are read as frameworks, see [`config`].
 //!
 //! ```
 //! let objects = portolan_k8s::read(b"
@@ -26,9 +29,8 @@
 //! # Ok::<(), portolan_k8s::ReadError>(())
 //! ```
 //!
-//! What it does not do: it does not validate what scheduling does not read, so it
-//! takes objects that an API server would refuse. What scheduling reads and
-//! cannot make sense of is an error, never a guess.
+//! Fields that scheduling does not read are not validated, so the crate accepts objects that an API server would
+//! reject. A field that scheduling reads and that cannot be interpreted is an error; its value is never guessed.
 
 #![deny(missing_docs)]
 #![forbid(unsafe_code)]
@@ -75,7 +77,7 @@ pub use single::{node, node_affinity, object, pod};
 pub use slice::{node_from_slice, object_from_slice, pod_from_slice};
 pub use workloads::{ControllerKind, PodController};
 
-/// Tests the code of the README.
+/// Runs the examples of the README as doctests.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;

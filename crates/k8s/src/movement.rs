@@ -1,4 +1,4 @@
-//! Movements (scheduling.godel.kubewharf.io/v1alpha1).
+//! Reads movements (scheduling.godel.kubewharf.io/v1alpha1).
 
 use super::error::{Cause, Path, ReadError};
 use super::node::{name, timestamp};
@@ -8,7 +8,7 @@ use portolan::model::{
     Movement, MovementOwner, MovementTask, Object, OwnerKey, RecommendedNode, Uid,
 };
 
-/// A movement, as a rescheduler writes it and Gödel's controllers fill it in.
+/// Reads a movement, which a rescheduler writes and Gödel's controllers complete.
 pub(super) fn read(wire: &wire::Movement<'_>, path: &Path<'_>) -> Result<Object, ReadError> {
     let meta = wire.metadata.clone().unwrap_or_default();
     let spec = wire.spec.clone().unwrap_or_default();
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn a_movement_names_pods_that_go_and_nodes_that_pods_should_go_to() {
+    fn a_movement_names_pods_to_move_and_suggested_nodes() {
         let actual = json!([{ "name": "new", "namespace": "n", "uid": "a", "node": "n1" }]);
         let nodes = json!([{ "node": "n1", "desiredPodCount": 2, "actualPods": actual }]);
         let movement = read(suggesting(nodes)).unwrap();
@@ -131,13 +131,13 @@ status:
     }
 
     #[test]
-    fn a_movement_that_is_not_filled_in_yet_is_read() {
+    fn a_movement_without_a_status_is_read() {
         let movement = read(Value::Null).unwrap();
         assert_eq!((movement.owners.len(), movement.deleted.len()), (0, 1));
     }
 
     #[test]
-    fn what_makes_no_sense_is_refused_with_its_path() {
+    fn invalid_values_are_refused_with_their_path() {
         let error = read(suggesting(json!([{ "node": "n1", "desiredPodCount": -1 }]))).unwrap_err();
         assert!(error.contains("owners[0].recommendedNodes[0].desiredPodCount"), "{error}");
         let error = read(json!({ "owners": [{}] })).unwrap_err();

@@ -1,4 +1,4 @@
-//! Nodes, and what they share with pods: metadata and resource lists.
+//! Reads nodes, and the metadata and resource lists that nodes and pods share.
 
 use super::defaults::{Rules, amount};
 use super::error::{Cause, Path, ReadError};
@@ -15,7 +15,7 @@ use portolan::model::{
 
 const EFFECT: &str = "one of NoSchedule, PreferNoSchedule, NoExecute";
 
-/// A node as it is stored, or with the defaults that `rules` say.
+/// Reads a node as it is stored, or with defaults if `rules` apply them.
 pub(super) fn read(
     wire: &wire::Node<'_>,
     path: &Path<'_>,
@@ -63,7 +63,7 @@ pub(super) fn read(
     Ok(builder.build())
 }
 
-/// The NMNode of a node manager, as it is stored.
+/// Reads the NMNode of a node manager, as it is stored.
 pub(super) fn nm_node(wire: &wire::NmNode<'_>, path: &Path<'_>) -> Result<Object, ReadError> {
     let meta = wire.metadata.clone().unwrap_or_default();
     let metadata = path.key("metadata");
@@ -86,7 +86,7 @@ fn scheduler(meta: &Metadata<'_>) -> Option<Name> {
     meta.annotations.as_ref().and_then(|annotations| optional(&annotations.scheduler_name))
 }
 
-/// A CustomNodeResource, as it is stored.
+/// Reads a CustomNodeResource, as it is stored.
 pub(super) fn custom_node_resource(
     wire: &wire::CustomNodeResource<'_>,
     path: &Path<'_>,
@@ -118,8 +118,8 @@ pub(super) fn custom_node_resource(
     Ok(custom.into())
 }
 
-/// What was measured of pods, a level that is not known being guaranteed
-/// (`GetResourceTypeFromQoS`). What is measured of the node as a whole is not read.
+/// Reads the metrics of pods. An unknown QoS level counts as guaranteed (`GetResourceTypeFromQoS`). Metrics of the node
+/// as a whole are not read.
 fn node_metrics(
     wire: &wire::NodeMetricStatus<'_>,
     path: &Path<'_>,
@@ -157,7 +157,7 @@ fn numa_zone(
     })
 }
 
-/// A socket or NUMA node is called by its number.
+/// Parses the name of a socket or NUMA node, which is its number.
 fn number(text: &Text<'_>, path: &Path<'_>) -> Result<u32, ReadError> {
     text.parse().map_err(|_| ReadError::value(&path.key("name"), text, "a number"))
 }
@@ -172,7 +172,7 @@ fn taints(taints: &[wire::Taint<'_>], path: &Path<'_>) -> Result<Vec<Taint>, Rea
     taints.iter().enumerate().map(one).collect()
 }
 
-/// An effect; none where the text is empty.
+/// Parses a taint effect. Returns `None` if the text is empty.
 pub(super) fn taint_effect(text: &str, path: &Path<'_>) -> Result<Option<TaintEffect>, ReadError> {
     match text {
         "" => Ok(None),
@@ -183,9 +183,8 @@ pub(super) fn taint_effect(text: &str, path: &Path<'_>) -> Result<Option<TaintEf
     }
 }
 
-/// What a pod requests or a node offers. A negative quantity is an error. Names
-/// that kube-scheduler ignores are left out (framework/types.go `Resource.Add`):
-/// no API server stores an object with one.
+/// Reads the requests of a pod or the resources of a node. A negative quantity is an error. Names that kube-scheduler
+/// ignores are left out (framework/types.go `Resource.Add`), which no API server stores.
 pub(super) fn resource_list(
     amounts: &Amounts<'_>,
     path: &Path<'_>,
@@ -193,7 +192,7 @@ pub(super) fn resource_list(
     quantities_of(amounts, path, is_scheduled_resource)
 }
 
-/// Quantities by name, whatever the names. A negative one is an error.
+/// Reads quantities of any name. A negative quantity is an error.
 pub(super) fn quantities(
     amounts: &Amounts<'_>,
     path: &Path<'_>,
@@ -201,7 +200,7 @@ pub(super) fn quantities(
     quantities_of(amounts, path, |_| true)
 }
 
-/// Reads all quantities, and keeps those with these names.
+/// Parses all quantities, including those that `keep` drops, so that every invalid quantity is an error.
 fn quantities_of(
     amounts: &Amounts<'_>,
     path: &Path<'_>,
@@ -231,11 +230,11 @@ pub(super) fn resource_version(meta: &Metadata<'_>, path: &Path<'_>) -> Result<u
     }
     let decimal = text.bytes().all(|b| b.is_ascii_digit());
     text.parse().ok().filter(|_| decimal).ok_or_else(|| {
-        ReadError::value(&path.key("resourceVersion"), text, "a decimal number of 64 bits")
+        ReadError::value(&path.key("resourceVersion"), text, "a decimal number of at most 64 bits")
     })
 }
 
-/// A time; none where the text is empty.
+/// Parses a time. Returns `None` if the text is empty.
 pub(super) fn timestamp(text: &str, path: &Path<'_>) -> Result<Option<Timestamp>, ReadError> {
     if text.is_empty() {
         return Ok(None);
@@ -251,7 +250,7 @@ pub(super) fn name(text: &Text<'_>) -> Name {
     Name::from(&**text)
 }
 
-/// A name; none where the text is empty.
+/// Returns the text as a name, or `None` if it is empty.
 pub(super) fn optional(text: &Text<'_>) -> Option<Name> {
     (!text.is_empty()).then(|| name(text))
 }

@@ -11,34 +11,33 @@ use portolan::model::{
     Toleration,
 };
 
-/// A priority class: what `priorityClassName` stands for.
+/// A priority class, to which pods refer by `priorityClassName`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PriorityClass {
-    /// Name.
+    /// The name of the class.
     pub name: Name,
     /// The priority of its pods.
     pub value: i32,
-    /// Whether pods without a class are of this one.
+    /// Whether pods without a priority class use this one.
     pub global_default: bool,
     /// The preemption policy of its pods.
     pub preemption_policy: Option<PreemptionPolicy>,
 }
 
-/// A runtime class: what its pods take beside their containers, and where they
-/// may run.
+/// A runtime class: the overhead of its pods beyond their containers, and constraints on their nodes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RuntimeClass {
-    /// Name.
+    /// The name of the class.
     pub name: Name,
-    /// `overhead.podFixed`.
+    /// The field `overhead.podFixed`.
     pub overhead: Option<ResourceList>,
-    /// `scheduling.nodeSelector`, added to that of its pods.
+    /// The field `scheduling.nodeSelector`, which is merged into the node selector of the pods.
     pub node_selector: Labels,
-    /// `scheduling.tolerations`, added to those of its pods.
+    /// The field `scheduling.tolerations`, which is added to the tolerations of the pods.
     pub tolerations: Vec<Toleration>,
 }
 
-/// The name of an object, which it must have.
+/// Returns the name of an object, or an error if it is empty.
 pub(super) fn named(meta: &Metadata<'_>, path: &Path<'_>) -> Result<Name, ReadError> {
     if meta.name.is_empty() {
         return Err(ReadError::new(&path.key("metadata").key("name"), Cause::Missing));
@@ -72,7 +71,7 @@ pub(super) fn budget(
     let status = wire.status.clone().unwrap_or_default();
     let mut disrupted_pods: Box<[Name]> =
         status.disrupted_pods.iter().map(|(pod, _)| name(pod)).collect();
-    // Go walks the map in the order of its keys.
+    // Go iterates over the map in key order.
     disrupted_pods.sort_unstable();
     Ok(PodDisruptionBudget {
         namespace: namespace(&meta),

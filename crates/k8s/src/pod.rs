@@ -1,8 +1,7 @@
-//! Pods: from the wire to the model.
+//! Reads pods from their wire structs.
 //!
-//! In two steps, because a pod's priority and overhead may come from objects
-//! that stand further down in the input: a [`PodDraft`] is all that the pod
-//! itself says, and becomes a [`Pod`] once they are known.
+//! Pods are read in two steps, because the priority and the overhead may come from objects further down in the input. A
+//! [`PodDraft`] holds the data of the pod itself, and becomes a [`Pod`] once the priority and the overhead are known.
 
 use std::collections::HashMap;
 
@@ -23,7 +22,7 @@ use portolan::model::{
 
 const MICRO_TOPOLOGY: &str = "godel.bytedance.com/micro-topology";
 
-/// A pod of which the priority and the overhead may still be open.
+/// A pod whose priority and overhead may still be unknown.
 #[derive(Clone, Debug)]
 pub(super) struct PodDraft {
     pub(super) uid: String,
@@ -42,12 +41,12 @@ pub(super) struct PodDraft {
     pub(super) has_overhead: bool,
     pub(super) runtime_class: Option<Name>,
     pub(super) host_network: bool,
-    /// Phase Succeeded or Failed.
+    /// Whether the phase is Succeeded or Failed.
     pub(super) finished: bool,
 }
 
 impl PodDraft {
-    /// The pod: requests computed, template hashed.
+    /// Completes the pod: computes its requests and hashes its template.
     pub(super) fn finish(mut self) -> Pod {
         self.spec.priority = self.priority.unwrap_or(0);
         self.spec.preemption_policy = self.preemption_policy.unwrap_or_default();
@@ -66,7 +65,7 @@ impl PodDraft {
     }
 }
 
-/// A pod as it is stored, or with the defaults that `rules` say.
+/// Reads a pod as it is stored, or with defaults if `rules` apply them.
 pub(super) fn read(
     pod: &wire::Pod<'_>,
     path: &Path<'_>,
@@ -97,7 +96,7 @@ pub(super) fn read(
     Ok(draft)
 }
 
-/// A pod without uid, version and status: what a template makes.
+/// Creates a pod of a template, without uid, resource version and status.
 pub(super) fn template(
     meta: &Metadata<'_>,
     spec: &wire::PodSpec<'_>,
@@ -149,15 +148,16 @@ pub(super) fn template(
         required_node_features: required_features(spec),
         ..PodSpec::default()
     };
-    if let Some(said) = &meta.annotations {
-        model.class = PodClass::of(said.qos_level.as_deref(), said.resource_type.as_deref());
-        model.numa_binding = said.qos_level.as_deref() == Some("dedicated_cores")
-            && binds_numa(&said.memory_enhancement);
-        model.launcher = Launcher::of(said.launcher.as_deref());
-        let given = MicroTopology::parse(&said.micro_topology).map_err(|_| {
+    if let Some(annotations) = &meta.annotations {
+        model.class =
+            PodClass::of(annotations.qos_level.as_deref(), annotations.resource_type.as_deref());
+        model.numa_binding = annotations.qos_level.as_deref() == Some("dedicated_cores")
+            && binds_numa(&annotations.memory_enhancement);
+        model.launcher = Launcher::of(annotations.launcher.as_deref());
+        let given = MicroTopology::parse(&annotations.micro_topology).map_err(|_| {
             let path = path.key("metadata").key("annotations").key(MICRO_TOPOLOGY).to_string();
             let expected = "of the form NUMA:RESOURCE=QUANTITY,…;…";
-            ReadError::value(&Path::Key(&Path::Root, &path), &said.micro_topology, expected)
+            ReadError::value(&Path::Key(&Path::Root, &path), &annotations.micro_topology, expected)
         })?;
         model.micro_topology = (!given.is_empty()).then(|| Box::new(given));
     }
@@ -191,7 +191,7 @@ pub(super) fn template(
     })
 }
 
-/// A policy; none where the text is empty.
+/// Parses a preemption policy. Returns `None` if the text is empty.
 pub(super) fn preemption_policy(
     text: &str,
     path: &Path<'_>,
@@ -204,11 +204,11 @@ pub(super) fn preemption_policy(
     }
 }
 
-/// Whether the annotation `memory_enhancement` asks for a NUMA binding. It is another
-/// system's: a text that is not JSON asks for nothing.
+/// Returns whether the annotation `memory_enhancement` requests NUMA binding. Another system writes the annotation, so
+/// a text that is not JSON is not an error and requests nothing.
 fn binds_numa(memory_enhancement: &str) -> bool {
-    let said: Option<serde_json::Value> = serde_json::from_str(memory_enhancement).ok();
-    said.is_some_and(|said| said.get("numa_binding").is_some_and(|binding| binding == "true"))
+    let parsed: Option<serde_json::Value> = serde_json::from_str(memory_enhancement).ok();
+    parsed.is_some_and(|parsed| parsed.get("numa_binding").is_some_and(|binding| binding == "true"))
 }
 
 fn requests(
@@ -356,7 +356,7 @@ fn status(
         ("containerStatuses", &status.container_statuses),
         ("initContainerStatuses", &status.init_container_statuses),
     ];
-    // The first status of a name counts.
+    // Only the first status of a container name counts.
     let mut statuses: HashMap<&str, ContainerStatus> = HashMap::new();
     for (field, list) in lists {
         let list_path = path.key(field);
@@ -376,7 +376,7 @@ fn status(
             statuses.entry(&found.name).or_insert(read);
         }
     }
-    // The draft's containers stand in this order.
+    // The containers of the draft are in this order.
     let names = spec.init_containers.iter().chain(spec.containers.iter());
     for (container, wire) in draft.requests.containers.iter_mut().zip(names) {
         container.status = statuses.get(&*wire.name).cloned();

@@ -1,4 +1,4 @@
-//! Pod groups, of each API group that has them, and which one a pod is of.
+//! Reads the pod groups of all API groups that define them, and the group of a pod.
 
 use std::time::Duration;
 
@@ -10,10 +10,10 @@ use super::wire_objects as wire;
 use super::wire_pod;
 use portolan::model::{Name, PodGroup, PodGroupPhase};
 
-/// Whose pod group it is.
+/// The API group that defines a pod group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum GroupKind {
-    /// scheduling.k8s.io: `schedulingPolicy`, and no timeout.
+    /// scheduling.k8s.io: has `schedulingPolicy`, and no timeout.
     Kubernetes,
     /// scheduling.x-k8s.io, of sigs.k8s.io/scheduler-plugins.
     Coscheduling,
@@ -21,15 +21,14 @@ pub(super) enum GroupKind {
     Godel,
 }
 
-/// How long Gödel tries a group that does not say it.
+/// Gödel's default for how long it tries to schedule a group.
 const GODEL_TIMEOUT: Duration = Duration::from_secs(300);
 
-/// Labels that name a pod's group, the first that is there counting: coscheduling's,
-/// and the one that it had before.
+/// Labels that name the group of a pod, in order of precedence: coscheduling's label, and its predecessor.
 const LABELS: [&str; 2] = ["scheduling.x-k8s.io/pod-group", "pod-group.scheduling.sigs.k8s.io"];
 
 impl GroupKind {
-    /// By the API group.
+    /// Returns the kind for an API group.
     pub(super) fn of(group: &str) -> Option<GroupKind> {
         match group {
             "scheduling.k8s.io" => Some(GroupKind::Kubernetes),
@@ -40,8 +39,7 @@ impl GroupKind {
     }
 }
 
-/// The group that a pod is of: by its own field, else by coscheduling's label, else by
-/// Gödel's annotation.
+/// Returns the group of a pod: its own field, else coscheduling's label, else Gödel's annotation.
 pub(super) fn of_pod(meta: &Metadata<'_>, spec: &wire_pod::PodSpec<'_>) -> Option<Name> {
     let field = spec.scheduling_group.as_ref().and_then(|group| optional(&group.pod_group_name));
     let label = |wanted: &&str| {
@@ -72,9 +70,9 @@ pub(super) fn read(
         }
     };
     let min_members = wanted.map_or(Ok(0), |wanted| {
-        // A policy that says nothing of it is no gang; one that does says at least 1.
-        let least = u32::from(kind == GroupKind::Kubernetes);
-        u32::try_from(wanted).ok().filter(|wanted| *wanted >= least).ok_or_else(|| {
+        // A basic policy has no minimum, so the group is not a gang. A gang has a minimum of at minimum 1.
+        let minimum = u32::from(kind == GroupKind::Kubernetes);
+        u32::try_from(wanted).ok().filter(|wanted| *wanted >= minimum).ok_or_else(|| {
             let path = Path::Key(&Path::Root, &path_of);
             ReadError::value(&path, &wanted.to_string(), "a number of pods")
         })
@@ -93,7 +91,7 @@ pub(super) fn read(
     })
 }
 
-/// What the status says that others write: nothing there is a reason to refuse a group.
+/// Parses the phase. Other components write the status, so an unknown phase is not an error.
 fn phase(kind: GroupKind, text: &str) -> Option<PodGroupPhase> {
     if kind == GroupKind::Kubernetes || text.is_empty() {
         return None;
@@ -120,7 +118,7 @@ fn timeout(
         GroupKind::Coscheduling => None,
         GroupKind::Godel => Some(GODEL_TIMEOUT),
     };
-    // Coscheduling and Gödel take 0 as not given.
+    // Coscheduling and Gödel treat 0 as absent.
     let Some(seconds) = seconds.filter(|seconds| *seconds != 0) else { return Ok(default) };
     let read = u64::try_from(seconds).ok().map(Duration::from_secs).ok_or_else(|| {
         let path = path.key("spec");
@@ -150,28 +148,31 @@ mod tests {
         }
     }
 
-    fn said(version: &str, spec: Value) -> (u32, Option<u64>) {
+    fn size_and_timeout(version: &str, spec: Value) -> (u32, Option<u64>) {
         let group = group(version, spec).unwrap();
         (group.min_members, group.schedule_timeout.map(|timeout| timeout.as_secs()))
     }
 
     #[test]
-    fn groups_of_each_kind_say_how_many_and_how_long() {
+    fn groups_of_each_kind_have_a_size_and_a_timeout() {
         let kubernetes = "scheduling.k8s.io/v1alpha2";
         let gang = json!({ "schedulingPolicy": { "gang": { "minCount": 4 } } });
-        assert_eq!(said(kubernetes, gang), (4, None));
+        assert_eq!(size_and_timeout(kubernetes, gang), (4, None));
         let basic = json!({ "schedulingPolicy": { "basic": {} } });
-        assert_eq!(said(kubernetes, basic), (0, None));
+        assert_eq!(size_and_timeout(kubernetes, basic), (0, None));
         let both = json!({ "minMember": 3, "scheduleTimeoutSeconds": 10 });
-        assert_eq!(said("scheduling.x-k8s.io/v1alpha1", both.clone()), (3, Some(10)));
-        assert_eq!(said("scheduling.godel.kubewharf.io/v1alpha1", both), (3, Some(10)));
+        assert_eq!(size_and_timeout("scheduling.x-k8s.io/v1alpha1", both.clone()), (3, Some(10)));
+        assert_eq!(size_and_timeout("scheduling.godel.kubewharf.io/v1alpha1", both), (3, Some(10)));
         let bare = json!({ "minMember": 3 });
-        assert_eq!(said("scheduling.x-k8s.io/v1alpha1", bare.clone()), (3, None));
-        assert_eq!(said("scheduling.godel.kubewharf.io/v1alpha1", bare), (3, Some(300)));
+        assert_eq!(size_and_timeout("scheduling.x-k8s.io/v1alpha1", bare.clone()), (3, None));
+        assert_eq!(
+            size_and_timeout("scheduling.godel.kubewharf.io/v1alpha1", bare),
+            (3, Some(300))
+        );
     }
 
     #[test]
-    fn a_group_is_created_when_it_says() {
+    fn a_group_has_its_creation_time() {
         let group = group("scheduling.x-k8s.io/v1alpha1", json!({})).unwrap();
         assert_eq!(group.creation_time.map(|at| at.0), Some(7_000_000_000));
         assert_eq!((&*group.namespace, &*group.name, group.min_members), ("n", "g", 0));
@@ -179,8 +180,8 @@ mod tests {
     }
 
     #[test]
-    fn a_group_has_the_phase_that_its_kind_has() {
-        let of = |version: &str, status: Value| {
+    fn the_phase_of_a_group_depends_on_its_kind() {
+        let phase_in = |version: &str, status: Value| {
             let value = json!({
                 "apiVersion": version, "kind": "PodGroup", "metadata": { "name": "g" },
                 "status": status,
@@ -191,19 +192,19 @@ mod tests {
             }
         };
         let godel = "scheduling.godel.kubewharf.io/v1alpha1";
-        let said = |phase: &str| of(godel, json!({ "phase": phase }));
-        assert_eq!((said(""), of(godel, Value::Null)), (None, None));
-        assert_eq!(said("Scheduled"), Some(PodGroupPhase::Scheduled));
-        assert_eq!(said("Timeout"), Some(PodGroupPhase::Timeout));
-        assert_eq!(said("of its own"), Some(PodGroupPhase::Unknown));
-        let scheduling = of("scheduling.x-k8s.io/v1alpha1", json!({ "phase": "Scheduling" }));
+        let phase_of = |phase: &str| phase_in(godel, json!({ "phase": phase }));
+        assert_eq!((phase_of(""), phase_in(godel, Value::Null)), (None, None));
+        assert_eq!(phase_of("Scheduled"), Some(PodGroupPhase::Scheduled));
+        assert_eq!(phase_of("Timeout"), Some(PodGroupPhase::Timeout));
+        assert_eq!(phase_of("of its own"), Some(PodGroupPhase::Unknown));
+        let scheduling = phase_in("scheduling.x-k8s.io/v1alpha1", json!({ "phase": "Scheduling" }));
         assert_eq!(scheduling, Some(PodGroupPhase::PreScheduling));
-        let kubernetes = of("scheduling.k8s.io/v1alpha2", json!({ "phase": "Scheduled" }));
-        assert_eq!(kubernetes, None, "that kind has no phase");
+        let kubernetes = phase_in("scheduling.k8s.io/v1alpha2", json!({ "phase": "Scheduled" }));
+        assert_eq!(kubernetes, None, "the kind has no phase");
     }
 
     #[test]
-    fn a_number_that_is_none_is_refused_with_its_path() {
+    fn an_invalid_number_is_refused_with_its_path() {
         let gang = json!({ "schedulingPolicy": { "gang": { "minCount": 0 } } });
         let error = group("scheduling.k8s.io/v1alpha2", gang).unwrap_err();
         assert!(error.contains("spec.schedulingPolicy.gang.minCount"), "{error}");
@@ -216,7 +217,7 @@ mod tests {
 
     #[test]
     fn a_pod_names_its_group_by_field_label_or_annotation() {
-        let of = |metadata: Value, spec: Value| {
+        let group_of = |metadata: Value, spec: Value| {
             let pod = pod(&json!({ "metadata": metadata, "spec": spec })).unwrap();
             pod.template.scheduling_group.as_deref().map(str::to_owned)
         };
@@ -227,9 +228,10 @@ mod tests {
             "godel.bytedance.com/pod-group-name": "annotation", "other": "x"
         });
         let all = json!({ "name": "p", "labels": label, "annotations": annotation });
-        assert_eq!(of(all.clone(), field).as_deref(), Some("field"));
-        assert_eq!(of(all, json!({})).as_deref(), Some("label"));
-        let of_meta = |key: &str, value: &Value| of(json!({ "name": "p", key: value }), json!({}));
+        assert_eq!(group_of(all.clone(), field).as_deref(), Some("field"));
+        assert_eq!(group_of(all, json!({})).as_deref(), Some("label"));
+        let of_meta =
+            |key: &str, value: &Value| group_of(json!({ "name": "p", key: value }), json!({}));
         assert_eq!(of_meta("labels", &old).as_deref(), Some("old"));
         assert_eq!(of_meta("annotations", &annotation).as_deref(), Some("annotation"));
         assert_eq!(of_meta("annotations", &Value::Null), None);

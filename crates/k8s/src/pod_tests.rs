@@ -1,4 +1,4 @@
-//! Single objects: every field of a pod and a node, as stored.
+//! Reading single objects: every field of pods and nodes, as stored.
 
 use serde_json::{Value, json};
 
@@ -23,7 +23,7 @@ fn error(spec: Value) -> String {
 
 /// No API server stores such a name, and kube-scheduler does not count it.
 #[test]
-fn resources_of_names_that_kube_scheduler_ignores_are_not_read() {
+fn resources_that_kube_scheduler_ignores_are_not_read() {
     let requests = json!({"gpu": 8, "a/b/c": 1, "storage": 1, "example.com/x": 2, "cpu": 1});
     let pod = spec(json!({"containers": [{"name": "c", "resources": {"requests": requests}}],
                           "overhead": {"licence": 3}}));
@@ -37,7 +37,7 @@ fn resources_of_names_that_kube_scheduler_ignores_are_not_read() {
 }
 
 #[test]
-fn a_stored_pod_is_read_as_it_is() {
+fn a_stored_pod_is_read_without_defaults() {
     let pod = read(
         json!({"name": "a", "namespace": "n", "resourceVersion": "42",
                "creationTimestamp": "1970-01-01T00:00:01Z", "deletionTimestamp": null,
@@ -60,13 +60,13 @@ fn a_stored_pod_is_read_as_it_is() {
     assert_eq!(template.node_selector.get("k"), Some("v"));
     assert_eq!((&*template.scheduling_gates[0], &*template.resource_claims[0]), ("g", "c"));
     assert_eq!(template.scheduler_name.as_deref(), Some("s"));
-    // Defaults are the API server's business, not the scheduler's.
+    // Defaults are filled in by the API server, not by the scheduler.
     assert!(template.resources.incoming.is_zero());
     assert!(template.tolerations.is_empty());
 }
 
 #[test]
-fn annotations_say_class_and_launcher() {
+fn annotations_give_class_and_launcher() {
     let read = |annotations: Value| {
         let pod = read(json!({"name": "a", "annotations": annotations}), json!({}), Value::Null);
         (pod.template.class, pod.template.launcher)
@@ -96,7 +96,7 @@ fn only_dedicated_cores_are_bound_to_numa_nodes() {
     let binding = r#"{"numa_binding": "true", "numa_exclusive": "false", "other": "x"}"#;
     assert!(is_bound("dedicated_cores", binding));
     assert!(!is_bound("shared_cores", binding) && !is_bound("", binding));
-    // What another component writes and cannot be read binds nothing.
+    // An annotation of another component that cannot be parsed does not bind the pod.
     for other in ["", "{}", "null", "nonsense", "[1]", r#"{"numa_binding": "false"}"#] {
         assert!(!is_bound("dedicated_cores", other), "{other}");
     }
@@ -112,7 +112,7 @@ fn a_pod_with_only_a_name_reads_and_null_is_absent() {
 }
 
 #[test]
-fn host_ports_are_those_of_containers_and_sidecars() {
+fn host_ports_come_from_containers_and_sidecars() {
     let pod = spec(json!({
         "containers": [{"name": "c", "ports": [
             {"containerPort": 1}, {"containerPort": 2, "hostPort": 20},
@@ -160,8 +160,8 @@ fn status_pod(reason: &str) -> Pod {
 
 #[test]
 fn placed_requests_are_the_largest_of_spec_and_status() {
-    // Without status.resources a container's allocated resources do not count,
-    // and an init container's never.
+    // Without status.resources the allocated resources of a container do not count, and those of an init container
+    // never count.
     let resources = &status_pod("Deferred").template.resources;
     assert_eq!(resources.placed.cpu, MilliCpu(4000 + 1 + 20));
     assert_eq!(resources.incoming.cpu, MilliCpu(4000 + 1 + 10));
@@ -194,7 +194,7 @@ fn term(term: Value) -> PodAffinityTerm {
 }
 
 #[test]
-fn the_own_namespace_is_meant_where_neither_list_nor_selector_is_given() {
+fn terms_without_namespaces_and_selector_apply_to_the_own_namespace() {
     let namespaces =
         |t: Value| -> Vec<String> { term(t).namespaces.iter().map(ToString::to_string).collect() };
     assert_eq!(namespaces(json!({"topologyKey": "z"})), ["n"]);
@@ -205,7 +205,7 @@ fn the_own_namespace_is_meant_where_neither_list_nor_selector_is_given() {
 }
 
 #[test]
-fn match_label_keys_are_merged_once_and_only_where_the_pod_has_the_label() {
+fn match_label_keys_are_merged_once_if_the_pod_has_the_label() {
     let merged = term(json!({"labelSelector": {"matchLabels": {"a": "b"}},
         "matchLabelKeys": ["app", "none"], "mismatchLabelKeys": ["app"]}));
     let expected = LabelSelector::All(
@@ -232,15 +232,15 @@ fn empty_affinities_are_present() {
 }
 
 #[test]
-fn a_label_selector_that_does_not_parse_is_an_error() {
-    let of = |expression: Value| {
+fn an_invalid_label_selector_is_an_error() {
+    let with_expression = |expression: Value| {
         json!({"topologySpreadConstraints": [{"maxSkew": 1, "topologyKey": "z",
             "whenUnsatisfiable": "DoNotSchedule",
             "labelSelector": {"matchExpressions": [expression]}}]})
     };
     let at = "spec.topologySpreadConstraints[0].labelSelector.matchExpressions[0]";
     assert_eq!(
-        error(of(json!({"key": "a", "operator": "Gt", "values": ["1"]}))),
+        error(with_expression(json!({"key": "a", "operator": "Gt", "values": ["1"]}))),
         format!("{at}.operator: \"Gt\" is not one of In, NotIn, Exists, DoesNotExist")
     );
     for bad in [
@@ -249,12 +249,12 @@ fn a_label_selector_that_does_not_parse_is_an_error() {
         json!({"key": "a b", "operator": "Exists"}),
         json!({"key": "a", "operator": "In", "values": ["-"]}),
     ] {
-        assert!(error(of(bad.clone())).starts_with(at), "{bad}");
+        assert!(error(with_expression(bad.clone())).starts_with(at), "{bad}");
     }
 }
 
 #[test]
-fn a_node_selector_term_that_does_not_parse_is_flagged_and_matches_nothing() {
+fn an_invalid_node_selector_term_is_flagged_and_matches_nothing() {
     let matches = |term: Value| {
         let pod = spec(json!({"affinity": {"nodeAffinity":
             {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}}}));
@@ -270,7 +270,7 @@ fn a_node_selector_term_that_does_not_parse_is_flagged_and_matches_nothing() {
     assert_eq!(matches(expression("NotIn", &["8"])), (false, false));
     assert_eq!(matches(expression("Gt", &["7", "6"])), (true, false));
     assert_eq!(matches(expression("Gt", &["x"])), (true, false));
-    // Not a label value, so not a requirement either.
+    // The value is not a label value, so the requirement is invalid.
     assert_eq!(matches(expression("Gt", &["-1"])), (true, false));
     assert_eq!(matches(expression("In", &[])), (true, false));
     assert_eq!(matches(expression("Near", &["8"])), (true, false));
@@ -338,7 +338,7 @@ fn volumes_that_scheduling_reads_are_kept() {
 }
 
 #[test]
-fn features_that_the_node_must_declare_follow_from_the_spec() {
+fn required_node_features_follow_from_the_spec() {
     let pod = spec(json!({"hostNetwork": true, "hostUsers": false, "containers": [
         {"name": "c", "restartPolicyRules": [{"action": "RestartAllContainers"}]}]}));
     let features: Vec<_> = pod.template.required_node_features.iter().map(|f| &**f).collect();
@@ -370,7 +370,7 @@ fn a_node_is_read_with_its_taints_images_and_features() {
 }
 
 #[test]
-fn a_node_without_allocatable_as_stored_has_none() {
+fn a_stored_node_without_allocatable_gets_no_default() {
     let value =
         json!({"metadata": {"name": "n"}, "status": {"capacity": {"cpu": "9", "pods": "9"}}});
     let node = node(&value).expect("a node");
@@ -378,7 +378,7 @@ fn a_node_without_allocatable_as_stored_has_none() {
 }
 
 #[test]
-fn a_node_has_a_capacity_of_its_own_only_where_it_differs() {
+fn capacity_is_kept_only_if_it_differs_from_allocatable() {
     let capacity = |capacity: Value| {
         let status = json!({"allocatable": {"cpu": "8", "pods": "9"}, "capacity": capacity});
         node(&json!({"metadata": {"name": "n"}, "status": status})).expect("a node")
@@ -392,7 +392,7 @@ fn a_node_has_a_capacity_of_its_own_only_where_it_differs() {
 }
 
 #[test]
-fn parts_of_nodes_are_read_with_what_they_offer() {
+fn nm_nodes_and_custom_node_resources_are_read() {
     let metadata = json!({"name": "n", "resourceVersion": "7",
                           "labels": {"topology.kubernetes.io/zone": "z"}});
     let found = object(
@@ -481,7 +481,7 @@ fn bad_values_name_their_field() {
     );
     assert_eq!(
         message(json!({"metadata": {"name": "n", "resourceVersion": "+1"}})),
-        "metadata.resourceVersion: \"+1\" is not a decimal number of 64 bits"
+        "metadata.resourceVersion: \"+1\" is not a decimal number of at most 64 bits"
     );
     let wrong_type = node(&named(json!({"spec": {"taints": [{"key": 3}]}}))).expect_err("an error");
     assert_eq!(wrong_type.path(), "spec.taints[0].key");
@@ -494,7 +494,9 @@ fn the_other_objects_are_read_by_their_kind() {
     let meta = json!({"name": "x", "namespace": "n", "labels": {"l": "v"}});
     let selector = json!({"a": "b"});
     let read = |kind: &str, spec: Value| object(kind, &json!({"metadata": meta, "spec": spec}));
-    let Ok(Object::Namespace(namespace)) = read("Namespace", Value::Null) else { panic!("one") };
+    let Ok(Object::Namespace(namespace)) = read("Namespace", Value::Null) else {
+        panic!("not a namespace")
+    };
     assert_eq!(namespace.labels.get("l"), Some("v"));
     let Ok(Object::Service(service)) = read("Service", json!({"selector": selector})) else {
         panic!("one")

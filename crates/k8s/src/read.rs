@@ -1,10 +1,9 @@
-//! Whole inputs: files of objects, lists and documents.
+//! Reads whole inputs: files of objects, lists and documents.
 //!
-//! Objects are dispatched on their kind while the parser runs, without a tree in
-//! between: as soon as `apiVersion` and `kind` are known (kubectl writes them
-//! first), what follows is read straight into the fields that are wanted and
-//! all else is skipped. Only an object that says its kind late is buffered.
-//! An input is kept whole or not at all.
+//! Objects are dispatched on their kind while the parser runs, without an intermediate tree. As soon as `apiVersion`
+//! and `kind` are known (kubectl writes them first), the remaining fields are read directly into the structs of that
+//! kind, and unused fields are skipped. Only objects whose kind comes late are buffered. An input that contains an
+//! error is discarded as a whole.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -19,25 +18,25 @@ use super::error::{Cause, Path, ReadError};
 use super::resolve::{Objects, resolve};
 use super::wire::{Key, Text};
 
-/// Reads inputs one after the other, and completes their objects from each
-/// other at the end: a priority class may stand in another file than its pods.
+/// Reads several inputs and resolves references between their objects at the end: a priority class may be in another
+/// file than its pods.
 #[derive(Debug, Default)]
 pub struct Reader {
     collected: Collected,
 }
 
 impl Reader {
-    /// A reader that has read nothing.
+    /// Creates a reader without any objects.
     #[must_use]
     pub fn new() -> Reader {
         Reader::default()
     }
 
-    /// Reads JSON or YAML, whichever it is: see [`is_json`].
+    /// Reads JSON or YAML, as detected by [`is_json`].
     ///
     /// # Errors
     ///
-    /// The input is neither, or an object in it is wrong; nothing of it is kept.
+    /// The input is neither JSON nor YAML, or an object in it is invalid. Nothing of the input is kept then.
     pub fn read(&mut self, input: &[u8]) -> Result<(), ReadError> {
         if is_json(input) {
             return self.read_json(input);
@@ -49,14 +48,13 @@ impl Reader {
                 let line = before.iter().filter(|byte| **byte == b'\n').count() as u64 + 1;
                 let start = before.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
                 let column = String::from_utf8_lossy(&before[start..]).chars().count() as u64 + 1;
-                let cause = Cause::Syntax("the text is no UTF-8".to_owned());
+                let cause = Cause::Syntax("the text is not valid UTF-8".to_owned());
                 Err(ReadError::at(String::new(), Some((line, column)), cause))
             }
         }
     }
 
-    /// Reads one JSON object: a Kubernetes object or a list of them; or an array
-    /// of objects. O(len).
+    /// Reads one JSON value: a Kubernetes object, a list object, or an array of objects. O(length).
     ///
     /// # Errors
     ///
@@ -69,7 +67,7 @@ impl Reader {
         Ok(())
     }
 
-    /// Reads the documents of a YAML text; empty ones are skipped.
+    /// Reads the documents of a YAML text and skips empty documents.
     ///
     /// # Errors
     ///
@@ -92,22 +90,22 @@ impl Reader {
         Ok(())
     }
 
-    /// All that was read: priorities, overhead and what else comes from other
-    /// objects filled in.
+    /// Returns all objects that were read, after filling in priorities, overhead and other values that come from other
+    /// objects.
     #[must_use]
     pub fn finish(self) -> Objects {
         resolve(self.collected)
     }
 }
 
-/// Whether an input is to be read as JSON: its first character is `{` or `[`.
+/// Returns whether an input is read as JSON: whether its first character after white space is `{` or `[`.
 #[must_use]
 pub fn is_json(input: &[u8]) -> bool {
     let input = input.strip_prefix(b"\xef\xbb\xbf").unwrap_or(input);
     matches!(input.trim_ascii_start().first(), Some(b'{' | b'['))
 }
 
-/// Reads one input of JSON, see [`Reader::read_json`].
+/// Reads one JSON input, see [`Reader::read_json`].
 ///
 /// # Errors
 ///
@@ -118,7 +116,7 @@ pub fn read_json(input: &[u8]) -> Result<Objects, ReadError> {
     Ok(reader.finish())
 }
 
-/// Reads one input of YAML, see [`Reader::read_yaml`].
+/// Reads one YAML input, see [`Reader::read_yaml`].
 ///
 /// # Errors
 ///
@@ -140,8 +138,7 @@ pub fn read(input: &[u8]) -> Result<Objects, ReadError> {
     Ok(reader.finish())
 }
 
-/// Where in an input that does not parse the parser stops: a second pass, with
-/// the path tracked.
+/// Returns the path at which the parser rejects an input. Parses the input a second time, with the path tracked.
 fn json_path(input: &[u8]) -> String {
     let mut track = serde_path_to_error::Track::new();
     let mut json = serde_json::Deserializer::from_slice(input);
@@ -152,8 +149,7 @@ fn json_path(input: &[u8]) -> String {
     }
 }
 
-/// What one JSON text or YAML document holds, or the first thing that is wrong
-/// in it.
+/// The objects of one JSON text or YAML document, or the first error in it.
 #[derive(Debug, Default)]
 pub(super) struct Document {
     collected: Collected,
@@ -168,7 +164,7 @@ impl Document {
         }
     }
 
-    /// Takes an object, unless something was wrong already.
+    /// Adds an object unless the document already has an error.
     fn take(&mut self, add: impl FnOnce(&mut Collected) -> Result<(), ReadError>) {
         if self.failed.is_none() {
             self.failed = add(&mut self.collected).err();
@@ -185,17 +181,16 @@ impl<'de> Deserialize<'de> for Document {
     }
 }
 
-/// Objects without a kind in a list that has not said its own yet.
+/// The objects without a kind in a list whose own kind is not known yet, with their indices.
 type Late = Vec<(usize, Value)>;
 
 /// Reads one object, or a list of objects, into a document.
 struct Item<'c> {
     document: &'c mut Document,
     path: &'c Path<'c>,
-    /// The kind that a typed list gives its items.
+    /// The kind that a typed list implies for its items.
     default: Option<Kind>,
-    /// Where an object without a kind goes that may get one later, and the index
-    /// that it has.
+    /// The index of the item, and the buffer for items without a kind whose list may still turn out to be typed.
     late: Option<(usize, &'c mut Late)>,
 }
 
@@ -214,7 +209,7 @@ impl<'de> Visitor<'de> for Item<'_> {
         f.write_str("a Kubernetes object")
     }
 
-    /// An empty document.
+    /// Accepts an empty document.
     fn visit_unit<E: de::Error>(self) -> Result<(), E> {
         match self.path {
             Path::Root => Ok(()),
@@ -312,7 +307,7 @@ impl<'de> Visitor<'de> for Item<'_> {
     }
 }
 
-/// What follows kind and version, straight into the fields of that kind.
+/// Reads the remaining fields directly into the struct of the kind.
 fn body<'de, D: Deserializer<'de>>(
     document: &mut Document,
     path: &Path<'_>,
@@ -365,7 +360,7 @@ fn body<'de, D: Deserializer<'de>>(
             read!(wire::ReplicationController<'de>, replication_controller);
         }
         Kind::Controller(kind) => read!(wire::Controller<'de>, controller, *kind),
-        // A list without items is an empty one.
+        // A list without items is empty.
         Kind::List => {
             de::IgnoredAny::deserialize(deserializer)?;
         }
@@ -380,7 +375,7 @@ fn body<'de, D: Deserializer<'de>>(
     Ok(())
 }
 
-/// Reads the items of a list; `null` is empty.
+/// Reads the items of a list. `null` is an empty list.
 struct Items<'c> {
     document: &'c mut Document,
     path: &'c Path<'c>,
@@ -430,7 +425,7 @@ impl<'de> Visitor<'de> for Items<'_> {
     }
 }
 
-/// A map of which one key was taken already.
+/// A map whose first key has already been taken.
 struct Resume<'de, A> {
     key: Option<Text<'de>>,
     map: A,
@@ -454,5 +449,5 @@ impl<'de, A: MapAccess<'de>> MapAccess<'de> for Resume<'de, A> {
     }
 }
 
-/// How many objects of which kinds were not read.
+/// The number of objects that were not read, by kind.
 pub(super) type Skipped = BTreeMap<String, usize>;

@@ -25,7 +25,7 @@ fn message(input: &str) -> String {
 }
 
 #[test]
-fn a_single_object_a_list_a_typed_list_and_an_array_read_alike() {
+fn an_object_a_list_a_typed_list_and_an_array_read_the_same() {
     let bare = r#"{"metadata":{"name":"a","namespace":"n","uid":"u"},
         "spec":{"priority":1,"containers":[{"name":"c","resources":{"requests":{"cpu":"100m"}}}]}}"#;
     let inputs = [
@@ -41,13 +41,13 @@ fn a_single_object_a_list_a_typed_list_and_an_array_read_alike() {
     for input in &inputs {
         let objects = read(input.as_bytes()).unwrap_or_else(|e| panic!("{input}: {e}"));
         assert_eq!(objects.pods, expected, "{input}");
-        // JSON is YAML.
+        // Every JSON text is also YAML.
         assert_eq!(read_yaml(input).expect("yaml").pods, expected, "{input}");
     }
 }
 
 #[test]
-fn documents_of_a_yaml_text_are_read_in_their_order() {
+fn yaml_documents_are_read_in_order() {
     let text = "
 ---
 # nothing but a comment
@@ -92,7 +92,7 @@ data: {spec: 1}
 }
 
 #[test]
-fn kinds_of_other_groups_are_skipped_and_counted_whatever_they_hold() {
+fn kinds_of_other_groups_are_skipped_and_counted() {
     let text = r#"{"apiVersion":"v1","kind":"List","items":[
         {"apiVersion":"serving.knative.dev/v1","kind":"Service","metadata":{"name":1},"spec":"x"},
         {"apiVersion":"v1","kind":"Secret","items":3},
@@ -145,13 +145,13 @@ fn errors_name_the_path_to_the_field() {
 }
 
 #[test]
-fn text_that_is_no_utf8_is_named_with_its_place() {
+fn invalid_utf8_is_refused_with_its_position() {
     let error = read(b"kind: Pod\nmetadata: {name: \xc3\xa9\xff}\n").expect_err("an error");
     assert_eq!((error.line(), error.column()), (Some(2), Some(19)), "{error}");
 }
 
 #[test]
-fn a_lone_scalar_is_named_with_its_line() {
+fn a_lone_scalar_is_refused_with_its_line() {
     let error = read_yaml("# a comment\n\nhello\n").expect_err("an error");
     assert_eq!((error.line(), error.path()), (Some(3), ""), "{error}");
     let error = read_yaml("kind: a\n---\nhello\n").expect_err("an error");
@@ -171,7 +171,7 @@ fn yaml_errors_name_the_line_and_the_document() {
 }
 
 #[test]
-fn nothing_of_a_bad_input_is_kept() {
+fn invalid_inputs_are_discarded_as_a_whole() {
     let mut reader = Reader::new();
     reader.read(POD.as_bytes()).expect("a pod");
     let bad = format!(r#"[{},{{"kind":1}}]"#, pod_with("{}"));
@@ -191,7 +191,7 @@ fn nothing_of_a_bad_input_is_kept() {
 }
 
 #[test]
-fn deep_nesting_and_garbage_are_errors_and_not_a_crash() {
+fn deep_nesting_and_garbage_are_errors() {
     for open in ["[", "{\"a\":", "{\"items\":[", "{\"spec\":{\"affinity\":"] {
         let text = open.repeat(100_000);
         assert!(read_json(text.as_bytes()).is_err());
@@ -212,7 +212,7 @@ fn deep_nesting_and_garbage_are_errors_and_not_a_crash() {
 }
 
 #[test]
-fn what_the_api_server_fills_in_is_filled_in_and_reported() {
+fn defaults_of_the_api_server_are_filled_in_and_reported() {
     let text = format!(
         r#"[{},{}]"#,
         pod_with(
@@ -250,7 +250,7 @@ fn what_the_api_server_fills_in_is_filled_in_and_reported() {
 }
 
 #[test]
-fn classes_are_found_wherever_they_stand() {
+fn classes_are_found_anywhere_in_the_inputs() {
     let text = "
 apiVersion: v1
 kind: Pod
@@ -298,7 +298,7 @@ fn pod_level_requests_come_from_containers_and_then_from_limits() {
 }
 
 #[test]
-fn pods_that_have_ended_are_counted_and_left_out() {
+fn finished_pods_are_counted_and_left_out() {
     let text = r#"{"apiVersion":"v1","kind":"PodList","items":[
         {"metadata":{"name":"a"},"status":{"phase":"Succeeded"}},
         {"metadata":{"name":"b"},"status":{"phase":"Failed"}},
@@ -360,7 +360,7 @@ spec:
 ";
 
 #[test]
-fn controllers_expand_into_the_pods_that_they_would_have_made() {
+fn controllers_expand_into_pods() {
     let mut objects = read_yaml(WORKLOADS).expect("objects");
     assert_eq!(objects.expand(), 9);
     assert_eq!(
@@ -382,7 +382,7 @@ fn controllers_expand_into_the_pods_that_they_would_have_made() {
 }
 
 #[test]
-fn a_controller_with_pods_in_the_input_makes_no_more() {
+fn a_controller_with_pods_in_the_input_is_not_expanded() {
     let text = "
 apiVersion: apps/v1
 kind: ReplicaSet
@@ -404,7 +404,7 @@ metadata: {name: r-x, ownerReferences: [{kind: ReplicaSet, name: r, controller: 
 }
 
 #[test]
-fn a_number_of_replicas_that_no_memory_holds_is_an_error() {
+fn excessive_replicas_are_an_error() {
     let text = r#"{"apiVersion":"apps/v1","kind":"Deployment","metadata":{"name":"d"},
         "spec":{"replicas":9000000000000000000}}"#;
     assert_eq!(

@@ -1,4 +1,4 @@
-//! Reservations (scheduling.godel.kubewharf.io/v1alpha1).
+//! Reads reservations (scheduling.godel.kubewharf.io/v1alpha1).
 
 use std::time::Duration;
 
@@ -11,8 +11,8 @@ use super::wire_objects as wire;
 use super::wire_pod;
 use portolan::model::{GodelPod, Labels, Reservation, ReservationPhase, Uid};
 
-/// A reservation with its pod, which takes what the template's containers request and
-/// nothing else of it (`ConvertReservationToPod`).
+/// Reads a reservation with its placeholder pod, which has the requests of the template's containers and ignores the
+/// rest of the template (`ConvertReservationToPod`).
 pub(super) fn read(
     wire: &wire::Reservation<'_>,
     path: &Path<'_>,
@@ -73,8 +73,8 @@ pub(super) fn read(
     })
 }
 
-/// Of the pod that had the place, where the reservation says it. Gödel gives all that
-/// do not one uid.
+/// Returns the uid of the placeholder, which is derived from the pod that left the reservation if the annotations name
+/// it. Otherwise it is derived from the reservation's name, whereas Gödel gives all such placeholders the same uid.
 fn uid(annotations: &Annotations<'_>, namespace: &str, own_name: &str) -> String {
     match &*annotations.placeholder_uid {
         "" => format!("{namespace}/{own_name}-placeholder"),
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reservation_holds_what_its_template_requests() {
+    fn a_reservation_has_the_requests_of_its_template() {
         let reservation = read(json!({ "phase": "Reserved" }), annotations()).unwrap();
         let pod = &reservation.pod;
         assert_eq!((&*pod.name, &*pod.uid.to_string()), ("web-0-placeholder", "u-placeholder"));
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reservation_that_is_over_names_who_has_the_place() {
+    fn a_matched_reservation_names_its_owner() {
         let status = json!({ "phase": "Matched", "currentOwners": { "uid": "owner" } });
         let reservation = read(status, annotations()).unwrap();
         assert_eq!(reservation.phase, ReservationPhase::Matched);
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_is_refused_with_its_path() {
+    fn invalid_values_are_refused_with_their_path() {
         let error = read(json!({ "phase": "Gone" }), annotations()).unwrap_err();
         assert!(error.contains("status.phase"), "{error}");
         let error = read(json!({}), json!({})).unwrap_err();
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn reservations_without_a_uid_are_told_apart() {
+    fn reservations_without_a_uid_get_distinct_uids() {
         let index = json!({ "godel.bytedance.com/reservation-index": "web" });
         let reservation = read(json!({}), index).unwrap();
         assert_eq!(reservation.pod.uid.to_string(), "n/web-0-placeholder");

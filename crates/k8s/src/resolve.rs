@@ -1,5 +1,4 @@
-//! What an input held, once its objects are completed from each other: the
-//! admission plugins Priority and RuntimeClass, over all that was read.
+//! Resolves references between the objects that were read, as the admission plugins Priority and RuntimeClass do.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -10,56 +9,56 @@ use super::pod::PodDraft;
 use super::workloads::PodController;
 use portolan::model::{Name, Node, Object, Pod, PreemptionPolicy};
 
-/// What inputs held, in their order.
+/// The objects of all inputs, in the order of the inputs.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct Objects {
-    /// Nodes.
+    /// The nodes.
     pub nodes: Vec<Node>,
-    /// Pods; those in phase Succeeded or Failed are left out.
+    /// The pods, without those in phase Succeeded or Failed.
     pub pods: Vec<Pod>,
-    /// Namespaces, services, and the workloads of `controllers`.
+    /// Objects of the other kinds that an engine stores, including the workloads of `controllers`.
     pub objects: Vec<Object>,
-    /// What makes pods of a template, see [`Objects::expand`].
+    /// The controllers, which create pods from a template, see [`Objects::expand`].
     pub controllers: Vec<PodController>,
-    /// Priority classes.
+    /// The priority classes.
     pub priority_classes: Vec<PriorityClass>,
-    /// Runtime classes.
+    /// The runtime classes.
     pub runtime_classes: Vec<RuntimeClass>,
-    /// How many objects of kinds that are not read, by kind.
+    /// The number of skipped objects, by kind.
     pub skipped: BTreeMap<String, usize>,
-    /// How many pods were in phase Succeeded or Failed.
+    /// The number of pods in phase Succeeded or Failed.
     pub finished_pods: usize,
-    /// Everything that was filled in.
+    /// The values that were filled in.
     pub defaulted: Vec<Defaulted>,
 }
 
 impl Objects {
-    /// Adds the pods that the controllers would have made: of each controller
-    /// that has no pods in the input; of a deployment only where it has no
-    /// replica set there, and with one under its name. Daemon sets look at
-    /// `nodes`. Returns how many pods were added.
+    /// Adds the pods that the controllers would have created, and returns their number.
+    ///
+    /// A controller is expanded only if no pod in the input belongs to it. A deployment is expanded only if it also has
+    /// no replica set in the input, and then gets a replica set of its own name. Daemon sets create pods for `nodes`.
     pub fn expand(&mut self) -> usize {
         let key = |kind: &str, namespace: &Name, name: &Name| {
             (kind.to_owned(), namespace.clone(), name.clone())
         };
-        let mut have = HashSet::new();
+        let mut owners = HashSet::new();
         for pod in &self.pods {
             for owner in pod.template.owners.iter().filter(|owner| owner.controller) {
-                have.insert(key(&owner.kind, pod.namespace(), &owner.name));
+                owners.insert(key(&owner.kind, pod.namespace(), &owner.name));
             }
         }
         for controller in &self.controllers {
             for owner in controller.owners.iter().filter(|owner| owner.controller) {
-                have.insert(key(&owner.kind, &controller.namespace, &owner.name));
+                owners.insert(key(&owner.kind, &controller.namespace, &owner.name));
             }
         }
         let before = self.pods.len();
         for controller in &self.controllers {
             let own = key(controller.kind.as_str(), &controller.namespace, &controller.name);
             let replica_set = controller.replica_set();
-            let under = replica_set.as_ref().map(|set| key(set.kind.as_str(), &own.1, &own.2));
-            if have.contains(&own) || under.is_some_and(|under| have.contains(&under)) {
+            let set_key = replica_set.as_ref().map(|set| key(set.kind.as_str(), &own.1, &own.2));
+            if owners.contains(&own) || set_key.is_some_and(|key| owners.contains(&key)) {
                 continue;
             }
             self.pods.extend(controller.expand(&self.nodes));
@@ -69,16 +68,16 @@ impl Objects {
     }
 }
 
-/// The classes that every cluster has.
+/// The priority classes that every cluster has.
 const SYSTEM_CLASSES: [(&str, i32); 2] =
     [("system-cluster-critical", 2_000_000_000), ("system-node-critical", 2_000_001_000)];
 
-/// Completes all that was read. O(objects).
+/// Resolves the references of all objects. O(objects).
 pub(super) fn resolve(mut read: Collected) -> Objects {
     let mut report = std::mem::take(&mut read.defaulted);
     let classes = Classes {
         priority: read.priority_classes.iter().map(|c| (&*c.name, c)).collect(),
-        // Of several the lowest counts, as in the admission plugin.
+        // Of several global defaults the one with the lowest value is used, as in the admission plugin.
         default: read.priority_classes.iter().filter(|c| c.global_default).min_by_key(|c| c.value),
         runtime: read.runtime_classes.iter().map(|c| (&*c.name, c)).collect(),
     };
@@ -146,7 +145,7 @@ impl Classes<'_> {
         }
         let spec = &mut draft.spec;
         if !class.node_selector.is_empty() {
-            // The pod's own values stand: where they differ it is refused.
+            // The pod's own values win. The admission plugin rejects a pod whose values conflict with its class.
             spec.node_selector =
                 class.node_selector.iter().chain(spec.node_selector.iter()).collect();
             note("spec.nodeSelector", format!("{:?}", spec.node_selector));
@@ -162,7 +161,7 @@ impl Classes<'_> {
         spec.tolerations = tolerations.into();
     }
 
-    /// The priority of a class, and where it comes from if not from the input.
+    /// Returns the priority and preemption policy of a class, and a suffix for the report that names their source.
     fn priority(&self, class: Option<&str>) -> (i32, Option<PreemptionPolicy>, String) {
         let Some(name) = class else {
             return match self.default {

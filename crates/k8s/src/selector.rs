@@ -1,10 +1,8 @@
-//! Label selectors and node selectors.
+//! Reads label selectors and node selectors.
 //!
-//! Two rules for what the API server would have refused. A label selector with
-//! a bad operator, key or value is an error of the whole input: kube-scheduler
-//! drops every term of the pod's list when one does not parse, which is
-//! nothing that anybody can want. A node selector term with one is kept and
-//! flagged, as kube-scheduler skips just that term.
+//! Selectors that the API server would have rejected are treated in two ways. An invalid operator, key or value in a
+//! label selector is an error for the whole input: kube-scheduler would drop all terms of the pod's list, which cannot
+//! be intended. An invalid node selector term is kept and flagged, because kube-scheduler skips only that term.
 
 use super::error::{Path, ReadError};
 use super::wire::{self, Text};
@@ -17,10 +15,10 @@ use portolan::model::{
 const OPERATORS: &str = "one of In, NotIn, Exists, DoesNotExist";
 const KEY: &str = "a label key";
 const VALUE: &str = "a label value";
-const ONE_OR_MORE: &str = "an operator that goes without values";
+const ONE_OR_MORE: &str = "an operator that can be used without values";
 const NONE: &str = "an operator that takes values";
 
-/// `metav1.LabelSelectorAsSelector`: absent is nothing, `{}` is everything.
+/// `metav1.LabelSelectorAsSelector`: an absent selector matches nothing, and `{}` matches everything.
 pub(super) fn label_selector(
     selector: Option<&wire::LabelSelector<'_>>,
     path: &Path<'_>,
@@ -38,7 +36,7 @@ pub(super) fn label_selector(
         }
         all.push(Requirement::new(&**key, Operator::In, [&**value]));
     }
-    // Go walks the map in the order of its keys.
+    // Go iterates over the map in key order.
     all.sort_by(|a, b| a.key.cmp(&b.key));
     let expressions = path.key("matchExpressions");
     for (i, expression) in selector.match_expressions.iter().enumerate() {
@@ -72,12 +70,12 @@ fn label_requirement(
     Ok(Requirement::new(&*expression.key, operator, names(&expression.values)))
 }
 
-/// A node selector; terms that do not parse are flagged, not refused.
+/// Reads a node selector. Terms that cannot be parsed are flagged and cause no error.
 pub(super) fn node_selector(selector: &wire_pod::NodeSelector<'_>) -> NodeSelector {
     NodeSelector { terms: selector.node_selector_terms.iter().map(node_selector_term).collect() }
 }
 
-/// One term. O(expressions × values).
+/// Reads one term. O(expressions × values).
 pub(super) fn node_selector_term(term: &wire_pod::NodeSelectorTerm<'_>) -> NodeSelectorTerm {
     let expressions: Vec<_> = term.match_expressions.iter().map(node_requirement).collect();
     let fields: Vec<_> = term.match_fields.iter().map(field_requirement).collect();

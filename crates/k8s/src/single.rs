@@ -1,5 +1,5 @@
-//! One object at a time, as an API server stores it: nothing is filled in, an
-//! empty uid stays empty. For watches, tests and whoever has a parsed value.
+//! Reads one object as an API server stores it. No defaults are filled in, and an empty uid stays empty. Intended for
+//! watches, tests and callers that already have a parsed value.
 
 use serde::Deserialize;
 use serde_json::Value;
@@ -11,12 +11,12 @@ use super::{movement, objects, reservation, storage, workloads};
 use super::{wire_objects, wire_pod};
 use portolan::model::{Node, NodeAffinity, Object, Pod};
 
-/// Reads a pod. Of `apiVersion` and `kind` the latter is compared where it is
-/// there. A pod that is in phase Succeeded or Failed is read as any other.
+/// Reads a pod. `kind` is checked if it is present, and `apiVersion` is ignored. Pods in phase Succeeded or Failed are
+/// read like any other.
 ///
 /// # Errors
 ///
-/// A field of another type, or with a value that it cannot have.
+/// A field has the wrong type or an invalid value, or the kind is not Pod.
 pub fn pod(value: &Value) -> Result<Pod, ReadError> {
     expect_kind(value, "Pod")?;
     pod_of(value)
@@ -42,7 +42,7 @@ pub(super) fn node_of<'v>(source: impl Source<'v>) -> Result<Node, ReadError> {
     super::node::read(&wire, &Path::Root, &mut Rules::stored())
 }
 
-/// Reads a node affinity, as in `spec.affinity.nodeAffinity` of a pod.
+/// Reads a node affinity, such as `spec.affinity.nodeAffinity` of a pod.
 ///
 /// # Errors
 ///
@@ -52,19 +52,19 @@ pub fn node_affinity(value: &Value) -> Result<NodeAffinity, ReadError> {
     Ok(super::affinity::node_affinity(&wire))
 }
 
-/// Reads an object of one of the kinds that have stores, beside pods and nodes.
-/// Its kind is `kind` where the value names none.
+/// Reads an object of one of the kinds that an engine stores besides pods and nodes. `kind` is used if the value does
+/// not name its own kind.
 ///
 /// # Errors
 ///
-/// See [`pod`]; and where the kind is none of these.
+/// See [`pod`]. It is also an error if the engine does not store objects of the kind.
 pub fn object(kind: &str, value: &Value) -> Result<Object, ReadError> {
     let kind = value.get("kind").and_then(Value::as_str).unwrap_or(kind);
     let api_version = value.get("apiVersion").and_then(Value::as_str).unwrap_or_default();
     object_of(kind, api_version, value)
 }
 
-/// An object of this kind; the version tells pod groups apart.
+/// Reads an object of the given kind. The API version distinguishes the kinds of pod groups.
 pub(super) fn object_of<'v>(
     kind: &str,
     api_version: &str,
@@ -153,15 +153,15 @@ fn expect_kind(value: &Value, expected: &'static str) -> Result<(), ReadError> {
     }
 }
 
-/// What one object is read from.
+/// A source from which one object is read.
 pub(super) trait Source<'v> {
-    /// The fields of a kind, as they are written.
+    /// Reads the fields of a kind into its wire struct.
     fn read<T: Deserialize<'v>>(self) -> Result<T, ReadError>;
 }
 
 impl<'v> Source<'v> for &'v Value {
     fn read<T: Deserialize<'v>>(self) -> Result<T, ReadError> {
-        // Paths are tracked only once something is known to be wrong.
+        // Tracking the path is slow, so it is only done after an error.
         T::deserialize(self).or_else(|_| {
             serde_path_to_error::deserialize(self).map_err(|error| {
                 let path = error.path().to_string();

@@ -1,10 +1,9 @@
-//! One object at a time, straight from the bytes that an API server sends.
+//! Reads one object directly from the bytes that an API server sends.
 //!
-//! The same structs are read as in [`pod`](crate::pod), [`node`](crate::node) and [`object`](crate::object), but the
-//! parser fills them itself: fields that scheduling does not read are skipped, and texts are borrowed from the bytes.
-//! A [`Value`] is built only for input that is unusual: an error, a field that is given twice, another kind than
-//! expected. The function for values then decides, so both ways give one result, and an error costs a second pass but
-//! names its field.
+//! The functions fill the same structs as [`pod`](crate::pod), [`node`](crate::node) and [`object`](crate::object), but
+//! without an intermediate tree: fields that scheduling does not read are skipped, and strings are borrowed from the
+//! bytes. A [`Value`] is built only for unusual input: an error, a repeated field, or an unexpected kind. The function
+//! for values then decides, so both ways give the same result, and an error costs a second pass but names its field.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -18,13 +17,13 @@ use super::single::{self, Source};
 use super::wire::{Key, Text};
 use portolan::model::{Node, Object, Pod};
 
-/// Reads a pod from its JSON: the same result as [`pod`](crate::pod) for the parsed bytes, about three times as
-/// fast.
+/// Reads a pod from its JSON. The result is the same as that of [`pod`](crate::pod) for the parsed bytes, and reading
+/// is about three times as fast.
 ///
-/// Use it for one pod of an API server, such as the object of a watch event: nothing is filled in. O(len).
+/// Use it for single pods of an API server, such as the object of a watch event: no defaults are filled in. O(length).
 ///
-/// Of a field that scheduling does not read only the form is checked: a number there may be too large for a double,
-/// and an escape half a surrogate pair.
+/// Fields that scheduling does not read are only checked for their syntax: a number in such a field may exceed the
+/// range of a double, and an escape may be an unpaired surrogate.
 ///
 /// ```
 /// let pod = portolan_k8s::pod_from_slice(br#"{"kind":"Pod","apiVersion":"v1",
@@ -39,40 +38,42 @@ use portolan::model::{Node, Object, Pod};
 ///
 /// # Errors
 ///
-/// The bytes are not JSON, the object is of another kind, or a field has another type or a value that it cannot have.
+/// The bytes are not JSON, the object is of another kind, or a field has the wrong type or an invalid value.
 pub fn pod_from_slice(bytes: &[u8]) -> Result<Pod, ReadError> {
-    let read = single::pod_of(Straight { bytes, kind: "Pod", api_version: None });
+    let read = single::pod_of(Direct { bytes, kind: "Pod", api_version: None });
     read.or_else(|_| single::pod(&value(bytes)?))
 }
 
-/// Reads a node from its JSON: the same result as [`node`](crate::node) for the parsed bytes. See [`pod_from_slice`].
+/// Reads a node from its JSON. The result is the same as that of [`node`](crate::node) for the parsed bytes. See
+/// [`pod_from_slice`].
 ///
 /// # Errors
 ///
 /// As for [`pod_from_slice`].
 pub fn node_from_slice(bytes: &[u8]) -> Result<Node, ReadError> {
-    let read = single::node_of(Straight { bytes, kind: "Node", api_version: None });
+    let read = single::node_of(Direct { bytes, kind: "Node", api_version: None });
     read.or_else(|_| single::node(&value(bytes)?))
 }
 
-/// Reads an object of one of the kinds that have stores from its JSON: the same result as [`object`](crate::object)
-/// for the parsed bytes. Its kind is `kind` if the object does not name its own, as the items of a list do not.
+/// Reads an object of one of the other kinds that an engine stores from its JSON. The result is the same as that of
+/// [`object`](crate::object) for the parsed bytes. `kind` is used if the object does not name its own kind, as in the
+/// items of a list.
 ///
 /// Reading is fastest if `apiVersion` and `kind` come first, as an API server writes them. See [`pod_from_slice`].
 ///
 /// # Errors
 ///
-/// As for [`pod_from_slice`]; and the kind has no store.
+/// As for [`pod_from_slice`]. It is also an error if the engine does not store objects of the kind.
 pub fn object_from_slice(kind: &str, bytes: &[u8]) -> Result<Object, ReadError> {
     let found = TypeMeta::of(bytes);
     let own = found.kind.as_deref().unwrap_or(kind);
     let api_version = found.api_version.as_deref().unwrap_or_default();
-    let straight = Straight { bytes, kind: own, api_version: Some(api_version) };
-    let read = single::object_of(own, api_version, straight);
+    let direct = Direct { bytes, kind: own, api_version: Some(api_version) };
+    let read = single::object_of(own, api_version, direct);
     read.or_else(|_| single::object(kind, &value(bytes)?))
 }
 
-/// Parses the bytes as a whole, for input that was not read straight.
+/// Parses all bytes as a tree, for input that could not be read directly.
 fn value(bytes: &[u8]) -> Result<Value, ReadError> {
     serde_json::from_slice(bytes).map_err(|error| {
         let mut track = serde_path_to_error::Track::new();
@@ -86,19 +87,19 @@ fn value(bytes: &[u8]) -> Result<Value, ReadError> {
     })
 }
 
-/// Bytes that a struct is read from, if nothing about them is unusual.
-struct Straight<'b, 'k> {
+/// Bytes from which a struct is read directly. Reading fails if the input is unusual.
+struct Direct<'b, 'k> {
     bytes: &'b [u8],
-    /// The kind of the object, if it names one.
+    /// The expected kind, which is compared if the object names its kind.
     kind: &'k str,
-    /// Its version, if the struct depends on that.
+    /// The expected API version, if the struct depends on it.
     api_version: Option<&'k str>,
 }
 
-impl<'b> Source<'b> for Straight<'b, '_> {
+impl<'b> Source<'b> for Direct<'b, '_> {
     fn read<T: Deserialize<'b>>(self) -> Result<T, ReadError> {
         let mut found = TypeMeta::default();
-        // Checked once here, and not for each text.
+        // Validating UTF-8 once is faster than validating each string.
         let text = str::from_utf8(self.bytes)
             .map_err(|error| ReadError::new(&Path::Root, Cause::Syntax(error.to_string())))?;
         let mut json = serde_json::Deserializer::from_str(text);
@@ -113,7 +114,7 @@ impl<'b> Source<'b> for Straight<'b, '_> {
     }
 }
 
-/// What an object says of its type.
+/// The type fields of an object.
 #[derive(Default)]
 struct TypeMeta<'b> {
     kind: Option<Text<'b>>,
@@ -121,16 +122,17 @@ struct TypeMeta<'b> {
 }
 
 impl<'b> TypeMeta<'b> {
-    /// Reads the bytes until both are found: to their end if one is missing.
+    /// Reads the bytes until both fields are found, or to the end if one is missing.
     fn of(bytes: &'b [u8]) -> TypeMeta<'b> {
         let mut found = TypeMeta::default();
         let mut json = serde_json::Deserializer::from_slice(bytes);
-        // Errors are found again when the fields are read.
+        // An error here occurs again when the fields are read.
         let _ = Deserializer::deserialize_map(&mut json, Search { found: &mut found });
         found
     }
 
-    /// Reads the value of a key that is one of the two. None may be given twice: the last one would count.
+    /// Reads the value if the key is one of the two. A repeated key is an error here, because the last value would
+    /// count.
     fn take<A: MapAccess<'b>>(&mut self, key: &str, map: &mut A) -> Result<bool, A::Error> {
         let place = match key {
             "kind" => &mut self.kind,
@@ -138,7 +140,7 @@ impl<'b> TypeMeta<'b> {
             _ => return Ok(false),
         };
         if place.replace(map.next_value()?).is_some() {
-            return Err(de::Error::custom("the type is given twice"));
+            return Err(de::Error::custom("the type is repeated"));
         }
         Ok(true)
     }
@@ -160,7 +162,7 @@ impl<'b> Visitor<'b> for Search<'_, 'b> {
             if !self.found.take(&key, &mut map)? {
                 map.next_value::<de::IgnoredAny>()?;
             } else if self.found.kind.is_some() && self.found.api_version.is_some() {
-                // Nothing else is wanted: the parser stops at an error.
+                // Both fields are found: an error stops the parser.
                 return Err(de::Error::custom("found"));
             }
         }
@@ -168,7 +170,7 @@ impl<'b> Visitor<'b> for Search<'_, 'b> {
     }
 }
 
-/// Reads a struct from an object, and the type that the object says beside.
+/// Reads a struct from an object, and the type fields along with it.
 struct Fields<'f, 'b, T> {
     found: &'f mut TypeMeta<'b>,
     read: PhantomData<T>,
@@ -194,7 +196,7 @@ impl<'b, T: Deserialize<'b>> Visitor<'b> for Fields<'_, 'b, T> {
     }
 }
 
-/// The fields of an object without those that say its type.
+/// The fields of an object without its type fields.
 struct WithoutType<'f, 'b, A> {
     found: &'f mut TypeMeta<'b>,
     map: A,

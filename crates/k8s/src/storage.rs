@@ -1,4 +1,4 @@
-//! Claims, volumes, and what decides where they can be.
+//! Reads claims, volumes and the other storage objects that restrict the nodes of a volume.
 
 use super::error::{Cause, Path, ReadError};
 use super::node::{labels, name, quantities};
@@ -21,7 +21,7 @@ fn named(meta: &Meta<'_>, path: &Path<'_>) -> Result<Name, ReadError> {
     Ok(name(&meta.name))
 }
 
-/// A namespace, which is `default` where none is named.
+/// Returns the namespace, which defaults to `default`.
 fn namespace(meta: &Meta<'_>) -> Name {
     if meta.namespace.is_empty() { "default".into() } else { name(&meta.namespace) }
 }
@@ -46,7 +46,7 @@ fn volume_mode(text: &Text<'_>, path: &Path<'_>) -> Result<VolumeMode, ReadError
     }
 }
 
-/// Bytes, rounded up; none where the text is empty.
+/// Parses a number of bytes, rounded up. Returns `None` if the text is empty.
 fn bytes(text: &Text<'_>, path: &Path<'_>) -> Result<Option<i64>, ReadError> {
     if text.is_empty() {
         return Ok(None);
@@ -56,7 +56,7 @@ fn bytes(text: &Text<'_>, path: &Path<'_>) -> Result<Option<i64>, ReadError> {
     Ok(Some(quantity.value()))
 }
 
-/// What a volume is made of, where that is a plugin which a CSI driver took over.
+/// Returns the source of a volume if it is an in-tree plugin that was migrated to a CSI driver.
 fn in_tree(spec: &wire::PersistentVolumeSpec<'_>) -> Option<VolumeSource> {
     volume::read(&wire_pod::Volume {
         gce_persistent_disk: spec.gce_persistent_disk.clone(),

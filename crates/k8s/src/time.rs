@@ -1,9 +1,9 @@
-//! RFC 3339 times, as Kubernetes writes them: `2024-05-01T12:00:00.5Z`.
+//! Parses RFC 3339 times, as Kubernetes writes them: `2024-05-01T12:00:00.5Z`.
 
 use portolan::model::Timestamp;
 
-/// The time that `text` says; `None` where it is no RFC 3339 time, or outside
-/// of what 64 bits of nanoseconds hold (1677 to 2262).
+/// Parses an RFC 3339 time. Returns `None` if the text is not one, or if the time is out of the range of 64-bit
+/// nanoseconds (years 1677 to 2262).
 pub(super) fn parse(text: &str) -> Option<Timestamp> {
     let text = text.as_bytes();
     let (date, rest) = text.split_at_checked(19)?;
@@ -55,8 +55,7 @@ fn number(digits: &[u8]) -> Option<i64> {
     })
 }
 
-/// Nanoseconds of an optional fraction (further digits are cut off), and what
-/// follows it.
+/// Parses an optional fraction of a second, truncated to nanoseconds, and returns it with the remaining bytes.
 fn fraction(rest: &[u8]) -> Option<(i64, &[u8])> {
     let [b'.', rest @ ..] = rest else { return Some((0, rest)) };
     let length = rest.iter().take_while(|b| b.is_ascii_digit()).count();
@@ -67,7 +66,7 @@ fn fraction(rest: &[u8]) -> Option<(i64, &[u8])> {
     Some((kept * 10_i64.pow(9 - length.min(9) as u32), &rest[length..]))
 }
 
-/// Seconds east of Greenwich.
+/// Parses a UTC offset, and returns it in seconds east of Greenwich.
 fn zone(offset: &[u8]) -> Option<i64> {
     match offset {
         b"Z" | b"z" => Some(0),
@@ -92,7 +91,7 @@ fn days_in(year: i64, month: i64) -> i64 {
     }
 }
 
-/// Days from 1970-01-01 to a date (Howard Hinnant's `days_from_civil`).
+/// Returns the number of days from 1970-01-01 to a date (Howard Hinnant's `days_from_civil`).
 fn days_before(year: i64, month: i64, day: i64) -> i64 {
     let year = if month <= 2 { year - 1 } else { year };
     let era = year.div_euclid(400);
@@ -116,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn a_text_that_is_no_time_is_refused() {
+    fn invalid_times_are_refused() {
         for text in [
             "",
             "Z",
@@ -136,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn every_day_follows_the_one_before() {
+    fn consecutive_dates_differ_by_one_day() {
         let mut day = days_before(1899, 12, 31);
         for year in 1900..2101 {
             for month in 1..=12 {

@@ -1,5 +1,5 @@
-//! The golden vectors, as far as reading goes: every object reads, and the sums
-//! that kube-scheduler's cache printed are the sums of our pods' requests.
+//! Reads the golden vectors: every object can be read, and the sums of our pods' requests equal those that
+//! kube-scheduler's cache printed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read;
@@ -13,13 +13,13 @@ use portolan::model::{Pod, Resources};
 const FILES: [&str; 6] =
     ["scheduling", "scheduling-large", "profiles", "volumes", "preemption", "cache"];
 
-/// The scenarios of a file; none, said aloud, where the vectors are not there.
+/// Returns the scenarios of a file, or none, with a message, if the vectors are absent.
 fn scenarios(file: &str) -> Vec<Value> {
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR"))
         .join("../../../shared/vectors")
         .join(format!("{file}.jsonl.gz"));
     let Ok(found) = std::fs::File::open(&path) else {
-        eprintln!("skipped: {} is not there", path.display());
+        eprintln!("skipped: {} does not exist", path.display());
         return Vec::new();
     };
     let mut text = String::new();
@@ -66,7 +66,7 @@ fn every_object_of_the_golden_vectors_reads() {
     }
 }
 
-/// Sums by name, zeros left out.
+/// Sums by name, without zeros.
 type Sums = BTreeMap<String, i64>;
 
 fn add(sums: &mut Sums, resources: &Resources) {
@@ -94,7 +94,7 @@ fn without_zeros(mut sums: Sums) -> Sums {
 }
 
 #[test]
-fn sums_of_placed_requests_are_those_that_the_cache_printed() {
+fn sums_of_placed_requests_equal_those_of_the_cache() {
     let mut checked = 0;
     for scenario in scenarios("cache") {
         let id = &scenario["id"];
@@ -129,7 +129,7 @@ fn sums_of_placed_requests_are_those_that_the_cache_printed() {
 }
 
 #[test]
-fn ports_claims_and_affinity_are_those_that_the_cache_printed() {
+fn ports_claims_and_affinity_equal_those_of_the_cache() {
     let (mut stale, mut compared) = (0, 0);
     for scenario in scenarios("cache") {
         let id = &scenario["id"];
@@ -164,8 +164,8 @@ fn ports_claims_and_affinity_are_those_that_the_cache_printed() {
                         ));
                     }
                 }
-                // Theirs keep a pod that was forgotten or updated by an object without
-                // the affinity that it had when it was added; ours are never more.
+                // kube-scheduler's list also keeps pods that were forgotten, or updated by an object without the
+                // affinity that they had when they were added. Our list never has more pods.
                 let theirs = texts(&state["podsWithAffinity"]);
                 assert!(with_affinity.iter().all(|uid| theirs.contains(uid)), "{id} {name}");
                 stale += usize::from(theirs.len() != with_affinity.len());
@@ -174,14 +174,14 @@ fn ports_claims_and_affinity_are_those_that_the_cache_printed() {
                 stale += usize::from(theirs.len() != with_anti.len());
                 compared += 1;
                 assert_eq!(printed(&state["pvcRefCounts"]), claims, "{id} {name}");
-                // Theirs is a set from which one of two users takes the port away.
+                // kube-scheduler keeps a set, from which the first of two users of a port removes it.
                 let theirs = texts(&state["usedPorts"]);
                 assert!(theirs.iter().all(|port| ports.contains(port)), "{id} {name}: {theirs:?}");
             }
         }
     }
     eprintln!("cache: {compared} nodes, {stale} stale affinity lists");
-    // A few of thousands: those lists are right elsewhere.
+    // Only a few of thousands may differ: the lists are right elsewhere.
     assert!(stale * 20 <= compared);
 }
 
@@ -191,7 +191,7 @@ fn texts(value: &Value) -> Vec<String> {
 }
 
 #[test]
-fn a_list_that_the_cache_printed_as_allocatable_is_ours() {
+fn allocatable_equals_that_of_the_cache() {
     for scenario in scenarios("cache") {
         let mut nodes = BTreeMap::new();
         for op in list(&scenario, "ops") {

@@ -1,11 +1,11 @@
-//! Volumes: those that scheduling reads. All others (config maps, secrets, empty
-//! directories) are left out, so that pods of one template stay equal.
+//! Reads the volumes that matter to scheduling. All others (config maps, secrets, empty directories) are left out, so
+//! that pods of one template stay equal.
 
 use super::node::name;
 use super::wire_pod as wire;
 use portolan::model::{Volume, VolumeSource};
 
-/// The volume, if scheduling reads it.
+/// Returns the volume, or `None` if scheduling does not read it.
 pub(super) fn read(volume: &wire::Volume<'_>) -> Option<Volume> {
     let other =
         |kind: &str, handle| Some(VolumeSource::Other { kind: kind.into(), handle: name(handle) });
@@ -34,7 +34,7 @@ pub(super) fn read(volume: &wire::Volume<'_>) -> Option<Volume> {
         monitors.sort();
         return Some(VolumeSource::Rbd {
             monitors: monitors.into(),
-            // SetDefaults_RBDVolumeSource; a stored volume always names its pool.
+            // SetDefaults_RBDVolumeSource. A stored volume always names its pool.
             pool: if v.pool.is_empty() { "rbd".into() } else { name(&v.pool) },
             image: name(&v.image),
             read_only: v.read_only.unwrap_or(false),

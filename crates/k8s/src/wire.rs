@@ -1,9 +1,8 @@
 //! The fields of Kubernetes objects that are read, as serde structs.
 //!
-//! Slim on purpose: a field that is not named here (`managedFields` above all)
-//! is skipped by the parser without being built. Texts are borrowed from the
-//! input where it has no escapes. `null` is the same as absent everywhere, as in
-//! Go.
+//! The structs are deliberately small: the parser skips fields that they do not name, above all `managedFields`,
+//! without building them. Strings without escapes are borrowed from the input. `null` is treated as absent everywhere,
+//! as in Go.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -12,7 +11,7 @@ use std::ops::Deref;
 
 use serde::de::{self, Deserialize, Deserializer, MapAccess, Visitor};
 
-/// A text, borrowed where possible; `null` is empty.
+/// A string, borrowed where possible. `null` is empty.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Text<'a>(pub(super) Cow<'a, str>);
 
@@ -51,7 +50,7 @@ impl<'de> Visitor<'de> for TextVisitor {
         self.visit_unit()
     }
 
-    /// In Go, null leaves the zero value: no text, the quantity 0.
+    /// In Go, `null` leaves the zero value: an empty string or the quantity 0.
     fn visit_unit<E>(self) -> Result<Text<'de>, E> {
         Ok(Text(Cow::Borrowed(if self.numbers { "0" } else { "" })))
     }
@@ -97,7 +96,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for Text<'a> {
     }
 }
 
-/// The key of a map: never null.
+/// The key of a map, which is never null.
 pub(super) struct Key<'a>(pub(super) Text<'a>);
 
 impl<'de: 'a, 'a> Deserialize<'de> for Key<'a> {
@@ -116,7 +115,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for QuantityText<'a> {
     }
 }
 
-/// A list; `null` is empty.
+/// A list. `null` is empty.
 #[derive(Clone, Debug)]
 pub(super) struct List<T>(pub(super) Vec<T>);
 
@@ -140,8 +139,8 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for List<T> {
     }
 }
 
-/// A map from text, in the order of the input; `null` is empty. A key that is given twice has its last value, as in
-/// Go.
+/// A map with string keys, in the order of the input. `null` is empty. If a key is repeated, its last value counts, as
+/// in Go.
 #[derive(Clone, Debug)]
 pub(super) struct Map<'a, V>(pub(super) Vec<(Text<'a>, V)>);
 
@@ -200,7 +199,7 @@ impl<'de: 'a, 'a, V: Deserialize<'de>> Deserialize<'de> for Map<'a, V> {
     }
 }
 
-/// Of entries with one key keeps the last, in the place of the first. O(entries).
+/// Removes all but the last entry of each key, and keeps it at the position of the first. O(entries).
 fn keep_last<V>(entries: &mut Vec<(Text<'_>, V)>) {
     let mut kept: Vec<(Text<'_>, V)> = Vec::with_capacity(entries.len());
     let mut places: HashMap<String, usize> = HashMap::with_capacity(entries.len());
@@ -216,12 +215,12 @@ fn keep_last<V>(entries: &mut Vec<(Text<'_>, V)>) {
     *entries = kept;
 }
 
-/// Labels, annotations, node selectors.
+/// Labels, annotations, and node selectors.
 pub(super) type TextMap<'a> = Map<'a, Text<'a>>;
-/// `requests`, `limits`, `allocatable`.
+/// The fields `requests`, `limits` and `allocatable`.
 pub(super) type Amounts<'a> = Map<'a, QuantityText<'a>>;
 
-/// Declares a struct whose every field may be absent.
+/// Declares a struct in which every field may be absent.
 macro_rules! wire {
     ($(#[$doc:meta])* struct $name:ident<$a:lifetime> { $($(#[$attribute:meta])* $field:ident: $type:ty,)* }) => {
         $(#[$doc])*
@@ -251,7 +250,7 @@ wire! {
 }
 
 wire! {
-    /// Of all annotations those that scheduling reads: the others are skipped.
+    /// The annotations that scheduling reads. All others are skipped.
     struct Annotations<'a> {
         #[serde(rename = "godel.bytedance.com/pod-group-name")]
         godel_pod_group: Text<'a>,
@@ -275,7 +274,7 @@ wire! {
         nominated_node: Text<'a>,
         #[serde(rename = "godel.bytedance.com/reservation")]
         reservation: Text<'a>,
-        /// An older name of the same.
+        /// An older name of the same annotation.
         #[serde(rename = "pod.tce.kubernetes.io/reservation")]
         reservation_of_tce: Text<'a>,
         #[serde(rename = "godel.bytedance.com/reservation-index")]
@@ -290,7 +289,7 @@ wire! {
         movement_name: Text<'a>,
         #[serde(rename = "godel.bytedance.com/request-template")]
         request_template: Text<'a>,
-        /// Of a node.
+        /// An annotation of nodes.
         #[serde(rename = "godel.bytedance.com/scheduler-name")]
         scheduler_name: Text<'a>,
     }

@@ -1,5 +1,4 @@
-//! The fields of nodes and of the other kinds that are read. See
-//! [`super::wire`].
+//! The fields of nodes and the other kinds that are read. See [`super::wire`].
 
 use super::wire::{Amounts, LabelSelector, List, Metadata, Text, TextMap, wire};
 use super::wire_pod::PodTemplate;
@@ -228,7 +227,7 @@ wire! {
 }
 
 wire! {
-    /// Of each of its groups.
+    /// PodGroup, of all of its API groups.
     struct PodGroup<'a> {
         metadata: Option<Metadata<'a>>,
         spec: Option<PodGroupSpec<'a>>,
@@ -244,9 +243,9 @@ wire! {
 
 wire! {
     struct PodGroupSpec<'a> {
-        /// scheduling.k8s.io.
+        /// Used by scheduling.k8s.io.
         scheduling_policy: Option<SchedulingPolicy<'a>>,
-        /// Coscheduling and Gödel.
+        /// Used by coscheduling and Gödel.
         min_member: Option<i64>,
         schedule_timeout_seconds: Option<i64>,
         priority: Option<i32>,

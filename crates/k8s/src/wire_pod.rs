@@ -181,7 +181,7 @@ wire! {
 }
 
 wire! {
-    /// An object of which it matters only that it is there.
+    /// An object of which only the presence matters.
     struct Empty<'a> {
         #[serde(skip)]
         nothing: std::marker::PhantomData<&'a ()>,

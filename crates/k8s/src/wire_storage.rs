@@ -1,11 +1,10 @@
-//! The fields of claims, volumes and their like that are read. See
-//! [`super::wire`].
+//! The fields of claims, volumes and other storage objects that are read. See [`super::wire`].
 
 use super::wire::{Amounts, LabelSelector, List, OwnerReference, Text, TextMap, wire};
 use super::wire_pod::{AzureDisk, AzureFile, Cinder, Ebs, Gce, NodeSelector, Portworx, Vsphere};
 
 wire! {
-    /// With annotations, which other kinds have no need of.
+    /// Metadata with the annotations, which other kinds do not need.
     struct Metadata<'a> {
         name: Text<'a>,
         namespace: Text<'a>,

@@ -1,8 +1,7 @@
-//! What makes pods: deployments, sets, jobs, replication controllers; and the
-//! pods that they make.
+//! Reads controllers that create pods (deployments, sets, jobs, replication controllers), and creates their pods.
 //!
-//! A file of manifests holds templates and no pods. [`PodController::expand`]
-//! does what the controllers would have done, without their random names.
+//! A file of manifests contains templates instead of pods. [`PodController::expand`] creates the pods that the
+//! controllers would have created, but without random names.
 
 use super::defaults::Rules;
 use super::error::{Path, ReadError};
@@ -17,7 +16,7 @@ use portolan::model::{
     OwnerReference, Pod, Requirement, TaintEffect, Toleration, TolerationOperator, Workload,
 };
 
-/// The kinds of controllers that make pods of a template.
+/// The kinds of controllers that create pods from a template.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum ControllerKind {
@@ -36,7 +35,7 @@ pub enum ControllerKind {
 }
 
 impl ControllerKind {
-    /// As Kubernetes writes it.
+    /// Returns the kind as Kubernetes writes it.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -58,31 +57,31 @@ impl ControllerKind {
     }
 }
 
-/// A controller, and the pod that its template makes.
+/// A controller and the template of its pods.
 #[derive(Clone, Debug)]
 pub struct PodController {
-    /// Which of the kinds.
+    /// The kind of the controller.
     pub kind: ControllerKind,
-    /// Namespace.
+    /// The namespace.
     pub namespace: Name,
-    /// Name.
+    /// The name.
     pub name: Name,
-    /// Uid, maybe empty.
+    /// The uid, which may be empty.
     pub uid: Name,
-    /// How many pods it wants; for a daemon set the number depends on the nodes.
+    /// The desired number of pods. 0 for a daemon set, whose number depends on the nodes.
     pub replicas: usize,
-    /// Its own labels.
+    /// The labels of the controller itself.
     pub labels: Labels,
-    /// `spec.selector`.
+    /// The field `spec.selector`.
     pub selector: LabelSelector,
-    /// Who owns it: a replica set of a deployment makes no pods of its own.
+    /// The owners of the controller, such as the deployment of a replica set.
     pub owners: Box<[OwnerReference]>,
     pub(super) first: usize,
     pub(super) draft: PodDraft,
 }
 
 impl PodController {
-    /// The workload that owns its pods, where the kind is one.
+    /// Returns the workload that owns its pods, if the kind is a workload.
     #[must_use]
     pub fn workload(&self) -> Option<Workload> {
         let kind = match self.kind {
@@ -95,8 +94,8 @@ impl PodController {
         Some(self.workload_of(kind, self.labels.clone()))
     }
 
-    /// The replica set that a deployment makes, under the deployment's name and with the
-    /// labels of its pods (deployment/sync.go `getNewReplicaSet`).
+    /// Returns the replica set that a deployment creates. It has the name of the deployment and the labels of its pods
+    /// (deployment/sync.go `getNewReplicaSet`).
     #[must_use]
     pub fn replica_set(&self) -> Option<Workload> {
         (self.kind == ControllerKind::Deployment)
@@ -113,10 +112,11 @@ impl PodController {
         }
     }
 
-    /// The pods that it makes, named `<name>-<i>` (a daemon set's `<name>-<node>`)
-    /// and owned by it (a deployment's by its replica set). A daemon set makes a
-    /// pod for each node that it may run on; the others do not look at the nodes.
-    /// O(pods): all but a daemon set's share one template.
+    /// Creates the pods of the controller, named `<name>-<i>` (`<name>-<node>` for a daemon set) and owned by it (by
+    /// the replica set for a deployment).
+    ///
+    /// A daemon set creates a pod for each node that it may run on. The other kinds ignore `nodes`. O(pods): all pods
+    /// share one template, except those of a daemon set.
     #[must_use]
     pub fn expand(&self, nodes: &[Node]) -> Vec<Pod> {
         if self.kind == ControllerKind::DaemonSet {
@@ -124,7 +124,7 @@ impl PodController {
         }
         let owned = self.owned(self.draft.clone());
         if self.kind == ControllerKind::StatefulSet {
-            // Each has labels of its own.
+            // Each pod has labels of its own.
             return (self.first..self.first.saturating_add(self.replicas))
                 .map(|i| {
                     let mut draft = owned.clone();
@@ -188,7 +188,7 @@ impl PodController {
     }
 }
 
-/// In each required term the fields become "metadata.name In [node]".
+/// Replaces the fields of each required term by "metadata.name In [node]".
 fn pin(spec: &mut portolan::model::PodSpec, node: &Name) {
     let affinity = spec.node_affinity.get_or_insert_default();
     let fields: Box<[Requirement]> =
@@ -234,11 +234,10 @@ fn add_daemon_tolerations(draft: &mut PodDraft) {
     draft.spec.tolerations = tolerations.into();
 }
 
-/// More pods than any cluster has; a number beyond it is a slip of the pen, and
-/// is refused before it takes all memory.
+/// The limit is beyond any real cluster. A larger number is a typo, and is rejected before it exhausts the memory.
 const MAX_REPLICAS: i64 = 10_000_000;
 
-/// What a controller's selector and template have in common on the wire.
+/// The common fields of the wire structs of all controllers.
 struct Parts<'w> {
     meta: Metadata<'w>,
     template: Option<&'w wire_pod::PodTemplate<'w>>,
@@ -258,7 +257,7 @@ pub(super) fn controller(
     let replicas = match kind {
         ControllerKind::DaemonSet => 0,
         ControllerKind::Job if spec.suspend == Some(true) || has_ended(wire) => 0,
-        // As many as run at once.
+        // The number of pods that run at once.
         ControllerKind::Job => {
             let parallelism = spec.parallelism.unwrap_or(1);
             spec.completions.map_or(parallelism, |completions| completions.min(parallelism))
@@ -275,7 +274,7 @@ pub(super) fn controller(
     build(kind, parts, path, rules)
 }
 
-/// Whether a job is complete or has failed.
+/// Returns whether a job is complete or has failed.
 fn has_ended(job: &wire::Controller<'_>) -> bool {
     let conditions = job.status.iter().flat_map(|status| status.conditions.iter());
     conditions.into_iter().any(|condition| {

@@ -1,20 +1,19 @@
-//! YAML: the documents of a text, with limits that fit a cluster's dump.
+//! Parses the documents of a YAML text, with limits that fit the dump of a cluster.
 //!
-//! The parser's own limits suit configuration files; here the text is in memory
-//! already, so what grows with its length may. What an input could make grow
-//! faster than itself (aliases, merge keys, depth) stays limited.
+//! The parser's own limits are meant for configuration files. Here the text is already in memory, so costs that grow
+//! linearly with its length are allowed. Costs that can grow faster (aliases, merge keys, depth) stay limited.
 
 use serde_saphyr::{Budget, Error, Options};
 
 use super::error::{Cause, ReadError};
 use super::read::Document;
 
-/// What aliases may add to a text: more nodes, and more bytes of scalars, than
-/// anybody writes by hand.
+/// The number of nodes that aliases may add to a text, far more than manifests need.
 const ADDED_NODES: usize = 20_000;
+/// The number of bytes that aliases may add to the scalars of a text.
 const ADDED_BYTES: usize = 4 << 20;
 
-/// Limits for a text of this length.
+/// Returns the limits for a text of the given length.
 pub(crate) fn options(length: usize) -> Options {
     let length = length.saturating_add(1);
     let mut budget = Budget::default();
@@ -29,7 +28,7 @@ pub(crate) fn options(length: usize) -> Options {
     options
 }
 
-/// Reads every document that is not empty.
+/// Parses all documents that are not empty.
 pub(super) fn documents(input: &str) -> Result<Vec<Document>, ReadError> {
     serde_saphyr::from_multiple_with_options(input, options(input.len()))
         .map_err(|error| syntax(&error, input))
@@ -37,7 +36,7 @@ pub(super) fn documents(input: &str) -> Result<Vec<Document>, ReadError> {
 
 fn syntax(error: &Error, input: &str) -> ReadError {
     let position = error.location().map(|at| (at.line(), at.column()));
-    // Of a document that is a lone scalar the parser does not say where it is.
+    // For a document that is a single scalar the parser does not return a position.
     let (path, position) = match position {
         Some(position) => ("", Some(position)),
         None if input.contains("\n---") => ("documents", None),
@@ -49,7 +48,7 @@ fn syntax(error: &Error, input: &str) -> ReadError {
         }
     };
     let message = error.without_snippet().to_string();
-    // The position is given apart from the message, and of an alias there are two.
+    // The error has a position of its own, so it is cut off the message. For an alias the message has two positions.
     let places = [" (defined at line ", " at line "];
     let end = places.iter().filter_map(|place| message.find(place)).min();
     let message = &message[..end.unwrap_or(message.len())];

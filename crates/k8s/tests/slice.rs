@@ -1,4 +1,4 @@
-//! Reading bytes gives the same result as reading the value that they hold: the same object, or the same error.
+//! Reading bytes gives the same result as reading the value that they encode: the same object, or the same error.
 
 use std::io::Read;
 use std::path::PathBuf;
@@ -12,7 +12,7 @@ const POD: &str = include_str!("../benches/pod.json");
 /// Objects of most kinds, with every field that is read.
 const CATALOGUE: &str = include_str!("../../../fuzz/targets/input/objects.json");
 
-/// Kinds that have stores, beside those of the catalogue.
+/// Kinds that have stores, in addition to those of the catalogue.
 const MORE: [&str; 7] = [
     r#"{"apiVersion":"policy/v1","kind":"PodDisruptionBudget","metadata":{"name":"b","namespace":"n"},
         "spec":{"selector":{"matchLabels":{"b":"2","a":"1"}}},
@@ -35,7 +35,7 @@ const MORE: [&str; 7] = [
         "spec":{"creator":"c","deletedTasks":[{"name":"p","namespace":"n","uid":"u","node":"n1"}]}}"#,
 ];
 
-/// Compares both ways for bytes that are JSON. Returns whether the bytes were an object.
+/// Compares both ways of reading bytes that are JSON. Returns whether an object was read.
 fn same(kind: &str, bytes: &[u8]) -> bool {
     let value: Value = serde_json::from_slice(bytes).expect("JSON");
     let text = || String::from_utf8_lossy(bytes);
@@ -58,7 +58,7 @@ fn same(kind: &str, bytes: &[u8]) -> bool {
     }
 }
 
-/// All objects that the tests start from.
+/// Returns the objects from which the tests start.
 fn objects() -> Vec<Value> {
     let list: Value = serde_json::from_str(CATALOGUE).expect("JSON");
     let listed = list["items"].as_array().expect("a list").clone();
@@ -81,7 +81,7 @@ fn bytes_and_values_read_the_same() {
 }
 
 #[test]
-fn items_of_a_list_have_the_kind_that_is_given() {
+fn items_of_a_list_have_the_given_kind() {
     let bytes = br#"{"metadata":{"name":"a"},"provisioner":"p"}"#;
     assert!(same("StorageClass", bytes) && same("Namespace", bytes));
     assert!(same("Pod", bytes) && same("Node", bytes));
@@ -99,7 +99,7 @@ fn the_kind_may_stand_anywhere() {
 }
 
 #[test]
-fn of_a_field_that_is_given_twice_the_last_counts() {
+fn the_last_of_repeated_fields_counts() {
     for bytes in [
         r#"{"kind":"Node","kind":"Pod","metadata":{"name":"a"},"metadata":{"name":"b"}}"#,
         r#"{"kind":"Pod","kind":5,"metadata":{"name":"a"}}"#,
@@ -140,16 +140,16 @@ fn errors_name_the_field() {
 }
 
 #[test]
-fn of_skipped_fields_only_the_form_is_checked() {
+fn skipped_fields_are_only_checked_for_syntax() {
     let pod = pod_from_slice(br#"{"metadata":{"name":"a","x":1e999,"y":"\ud800"}}"#).unwrap();
     assert_eq!(&*pod.name, "a");
     assert!(pod_from_slice(b"{\"metadata\":{\"x\":\"\xff\"}}").is_err());
     assert!(pod_from_slice(b"{\"metadata\":{\"x\":[1,]}}").is_err());
 }
 
-/// Objects that kube-scheduler was asked about. The folder may be absent.
+/// Reads the objects of the golden vectors. The folder may be absent.
 #[test]
-fn objects_of_the_golden_vectors_read_the_same() {
+fn golden_vector_objects_read_the_same() {
     const LISTS: [(&str, &str); 15] = [
         ("pods", "Pod"),
         ("nodes", "Node"),
@@ -197,7 +197,7 @@ fn objects_of_the_golden_vectors_read_the_same() {
     }
 }
 
-/// JSON that can have a key twice.
+/// A JSON tree in which a key can be repeated.
 #[derive(Clone, Debug)]
 enum Json {
     Scalar(String),
@@ -248,7 +248,7 @@ impl Json {
         }
     }
 
-    /// The `at`th part, counted from the outside in.
+    /// Returns part `at`, counted in preorder.
     fn part(&mut self, at: usize) -> &mut Json {
         let mut at = at;
         let mut here = self;
@@ -279,7 +279,7 @@ enum Mutation {
     Replace(&'static str),
     Remove(Index),
     Reverse,
-    /// A key again, with another value, before or after the first.
+    /// Repeats a key with another value, before or after the first.
     Repeat(Index, &'static str, bool),
     Rename(Index, &'static str),
     Add(&'static str, &'static str),
@@ -406,7 +406,8 @@ proptest! {
                 "Node" => node_from_slice(&bytes).is_err(),
                 _ => object_from_slice(kind, &bytes).is_err(),
             };
-            // A skipped number need not fit, nor a skipped escape be a character; both are still complete.
+            // A skipped number may be out of range, and a skipped escape may be an unpaired surrogate, but both must be
+            // complete.
             prop_assert!(refused || !cut);
         }
     }

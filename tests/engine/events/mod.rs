@@ -15,7 +15,7 @@ use portolan::snapshot::Fork;
 use proptest::prelude::*;
 use proptest_derive::Arbitrary;
 
-/// An operation in small numbers.
+/// An operation whose arguments are small numbers.
 #[derive(Clone, Debug, Arbitrary)]
 #[allow(missing_docs)]
 pub(crate) enum Op {
@@ -79,17 +79,17 @@ pub(crate) enum Op {
     ),
 }
 
-/// What a movement is made of.
+/// The arguments of a movement.
 #[derive(Clone, Debug, Arbitrary)]
 #[allow(missing_docs)]
 pub(crate) struct MovementSeed {
     pub name: u8,
-    /// Whose pods, to which node, how many, and who came.
+    /// For each recommendation the owner, the node, the desired number of pods, and the pods that are already there.
     #[proptest(strategy = "prop::collection::vec(any::<[u8; 4]>(), 0..10)")]
     pub places: Vec<[u8; 4]>,
 }
 
-/// What a pod is made of.
+/// The arguments of a pod.
 #[derive(Clone, Debug, Arbitrary)]
 #[allow(missing_docs)]
 pub(crate) struct Seed {
@@ -98,7 +98,7 @@ pub(crate) struct Seed {
     pub shape: u8,
 }
 
-/// What a node is made of.
+/// The arguments of a node.
 #[derive(Clone, Debug, Arbitrary)]
 #[allow(missing_docs)]
 pub(crate) struct NodeSeed {
@@ -178,7 +178,7 @@ fn make_pod(seed: &Seed) -> Pod {
     pod
 }
 
-/// What Gödel's annotations say of a pod: that it is assumed, mostly.
+/// Creates Gödel's annotations of a pod, which is assumed in most cases.
 fn annotations(seed: &Seed) -> Option<Box<GodelPod>> {
     let node = Some(node_name(seed.node / 16).into());
     let (state, assumed_node) = match seed.shape % 5 {
@@ -187,7 +187,7 @@ fn annotations(seed: &Seed) -> Option<Box<GodelPod>> {
         _ => ("assumed", node),
     };
     let selected_scheduler = (!state.is_empty()).then(|| "s".into());
-    // Where it came to, or elsewhere; a pod is assumed on one node alone.
+    // The pod is nominated to its own node or to another one. A pod is either assumed or nominated.
     let nominated = (seed.uid & 32 != 0).then(|| NominatedNode {
         node: node_name(if seed.shape & 4 != 0 { seed.node % 16 } else { seed.node / 16 }).into(),
         victims: [seed.shape, seed.shape / 8].map(|n| victim(n % 4)).into(),
@@ -241,12 +241,12 @@ fn make_movement(seed: &MovementSeed) -> Movement {
         let (kind, name, uid) = (kind.into(), name.into(), uid.into());
         OwnerKey { kind, namespace: "default".into(), name, uid }
     };
-    let place = |[whose, node, desired, actual]: &[u8; 4]| MovementOwner {
+    let recommendation = |[whose, node, desired, actual]: &[u8; 4]| MovementOwner {
         owner: owner(*whose),
         nodes: Box::new([RecommendedNode {
             node: node_name(node % 8).into(),
             desired: u64::from(desired % 16),
-            // The same twice among them.
+            // One task may be repeated.
             actual: (0..actual % 8).map(|i| task(actual / 8 + i % 6)).collect(),
         }]),
     };
@@ -254,7 +254,7 @@ fn make_movement(seed: &MovementSeed) -> Movement {
         name: movement_name(seed.name),
         creator: format!("c{}", seed.name / 3).into(),
         deleted: (0..seed.name % 4).map(task).collect(),
-        owners: seed.places.iter().map(place).collect(),
+        owners: seed.places.iter().map(recommendation).collect(),
         ..Movement::default()
     }
 }
@@ -296,7 +296,7 @@ fn make_reservation(seed: &Seed, phase: u8) -> Object {
     })
 }
 
-/// The names that pods are placed on, so that parts, nodes and pods meet.
+/// Returns names of nodes on which pods are placed, so that parts, nodes and pods meet.
 fn part_name(n: u8) -> String {
     format!("n{}", n % 16)
 }
@@ -344,7 +344,7 @@ fn make_custom(seed: &NodeSeed) -> Object {
     custom.into()
 }
 
-/// Of some of the pods that there may be, each in one class or in both.
+/// Creates metrics of some of the possible pods, each in one class or in both.
 fn metrics(seed: &NodeSeed) -> NodeMetrics {
     let group = |class, n: u8| {
         let pods = (0..n % 8).map(|i| format!("default/p{}", (seed.shape / 8 + i * 3) % 24));
@@ -360,7 +360,7 @@ fn metrics(seed: &NodeSeed) -> NodeMetrics {
     NodeMetrics::new(updated, groups)
 }
 
-/// A namespace and a name of few: pods are in the first namespace.
+/// Returns one of few namespaces and names. Pods are in the first namespace.
 fn object_name(n: u8) -> (&'static str, String) {
     (if n & 32 == 0 { "default" } else { "other" }, format!("o{}", n % 12))
 }
@@ -434,13 +434,13 @@ fn relist(kind: ObjectKind, objects: impl Iterator<Item = Object>) -> Event {
     Event::Relist(Arc::new(Relist::Objects(kind, objects.collect())))
 }
 
-/// No version, or the one before this step.
+/// Returns no version, or the version before this step.
 fn decided_on(seed: &Seed, step: u64) -> Option<Generation> {
     (seed.uid & 64 != 0).then_some(Generation(step))
 }
 
-/// The event of an operation; the clock is the step, and the version before it the one
-/// that it is decided on.
+/// Creates the event of an operation. The clock is derived from the step, and decisions are based on the version before
+/// it.
 pub(crate) fn event(op: &Op, step: u64) -> Event {
     let now = Timestamp::from_secs(step as i64 * 7);
     let other = |n: u8| (!n.is_multiple_of(3)).then(|| node_name(n % 16).into());
@@ -454,7 +454,7 @@ pub(crate) fn event(op: &Op, step: u64) -> Event {
             Event::AssumeAll { pods: [a, b, c].map(make_pod).into(), decided_on }
         }
         Op::Preempt(seed, victims) => {
-            // None, one or two of them.
+            // No, one or two victims.
             let victims = victims[usize::from(seed.uid % 3)..].iter();
             Event::Preempt {
                 pod: Arc::new(make_pod(seed)),
@@ -548,7 +548,7 @@ pub(crate) fn event(op: &Op, step: u64) -> Event {
         }
         Op::PutOwner(seed) => Event::PutObject(make_owner(seed)),
         Op::DeleteOwner(n) => delete_named(owner_kind(*n), *n),
-        // One of another kind among them, and nothing goes.
+        // The list may contain objects of another kind, in which case it removes nothing.
         Op::RelistDaemonSets(seeds) => relist(ObjectKind::DaemonSet, seeds.iter().map(make_owner)),
         Op::Expire => Event::Expire(now),
         Op::RelistPods(seeds) => {
@@ -560,7 +560,7 @@ pub(crate) fn event(op: &Op, step: u64) -> Event {
     }
 }
 
-/// What a fork makes of an event.
+/// Applies an event to a fork.
 pub(crate) fn apply_to_fork(fork: &mut Fork, event: &Event) {
     let _ = match event {
         Event::AddPod(pod) | Event::AssumePod { pod, .. } | Event::UpdatePod { pod, .. } => {

@@ -1,4 +1,4 @@
-//! Pods of a group: from the queue to their nodes together, or back together.
+//! Gangs: the pods of a group move together from the queue to nodes, or back to the queue.
 
 mod rules;
 mod story;
@@ -26,19 +26,19 @@ use proptest::prelude::*;
 
 const GI: i64 = 1 << 30;
 
-/// An engine, its queue, and a clock that is moved by hand.
+/// An engine, its queue, and a manually advanced clock.
 struct Bench {
     engine: Engine,
     handle: Handle,
     queue: Arc<QueueFront>,
     now: Arc<AtomicI64>,
-    /// While set no pod can be bound.
+    /// If set, binding fails.
     fails: Arc<AtomicBool>,
-    /// While set pods that are bound are not confirmed.
+    /// If set, bound pods are not confirmed.
     silent: Arc<AtomicBool>,
 }
 
-/// A binder whose cluster may keep it to itself that a pod is bound.
+/// A binder that does not confirm bound pods if the flag is set.
 struct Silent(InMemoryBinder, Arc<AtomicBool>);
 
 impl Binder for Silent {
@@ -115,7 +115,7 @@ impl Bench {
         uid
     }
 
-    /// So many pods of a group of this size each.
+    /// Creates pending members of a group, all of one size.
     fn members(&self, group: &str, count: usize, size: i64) -> Vec<Uid> {
         (0..count).map(|n| self.pending(member(group, n, size))).collect()
     }
@@ -148,7 +148,7 @@ impl Bench {
         self.status(group).state
     }
 
-    /// The next attempt, if a pod is ready.
+    /// Returns the next attempt, if a pod is ready.
     fn attempt(&self, scheduling: &mut SchedulingLoop) -> Option<Attempt> {
         match scheduling.schedule_one(Some(Instant::now()), self.clock()) {
             Ok(attempt) => Some(attempt),
@@ -157,28 +157,28 @@ impl Bench {
         }
     }
 
-    /// The next attempt, which is to be a gang's.
+    /// Returns the outcome of the next attempt, which must be that of a gang.
     fn gang_attempt(&self, scheduling: &mut SchedulingLoop) -> (Vec<Placement>, Vec<Unplaced>) {
         match self.attempt(scheduling) {
             Some(Attempt::Gang { placed, failed }) => (placed, failed),
-            other => panic!("no gang: {other:?}"),
+            other => panic!("not a gang: {other:?}"),
         }
     }
 
     fn bind_all(&self, scheduling: &mut SchedulingLoop, placed: &[Placement]) -> usize {
-        let mut bind = |it| scheduling.bind(it, self.clock()).is_ok();
+        let mut bind = |placement| scheduling.bind(placement, self.clock()).is_ok();
         let bound = placed.iter().map(&mut bind).filter(|bound| *bound).count();
         self.queue.tend(self.clock());
         bound
     }
 
-    /// Tries and binds until no pod is ready that was not tried; how many were bound.
+    /// Schedules and binds until every ready pod has failed once, and returns the number of bound pods.
     fn settle(&self, scheduling: &mut SchedulingLoop) -> usize {
         let (mut bound, mut failed) = (0, BTreeSet::new());
         while let Some(attempt) = self.attempt(scheduling) {
             let (placed, unplaced) = attempt.into_parts();
             bound += self.bind_all(scheduling, &placed);
-            let again = unplaced.iter().any(|it| !failed.insert(it.pod.uid.clone()));
+            let again = unplaced.iter().any(|failure| !failed.insert(failure.pod.uid.clone()));
             if again && placed.is_empty() {
                 break;
             }
@@ -195,9 +195,9 @@ fn reason(status: Result<(), portolan::framework::Status>) -> String {
     status.map_or_else(|status| status.message(), |()| String::new())
 }
 
-/// A pod of the tests is what it looks like.
+/// The pods of these tests belong to their group.
 #[test]
-fn a_group_is_named_by_its_pods() {
+fn members_belong_to_their_group() {
     let pod: Pod = member("g", 0, 100).build();
     assert!(PodGroup::new("default", "g", 1).has(&pod));
     assert!(!PodGroup::new("other", "g", 1).has(&pod));

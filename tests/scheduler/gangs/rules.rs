@@ -1,9 +1,9 @@
-//! A test a rule: what queue and scheduler do with gangs.
+//! The rules that the queue and the schedulers follow for gangs, with one test per rule.
 
 use super::*;
 
 #[test]
-fn pods_are_kept_until_their_group_is_there_and_complete() {
+fn pods_are_gated_until_their_group_exists_and_is_complete() {
     let bench = Bench::new();
     bench.node("n", 4_000);
     let mut scheduling = bench.scheduling(1);
@@ -32,7 +32,7 @@ fn pods_are_kept_until_their_group_is_there_and_complete() {
 }
 
 #[test]
-fn a_group_that_appears_last_lets_its_pods_queue() {
+fn a_group_that_appears_last_releases_its_pods() {
     let bench = Bench::new();
     bench.node("n", 4_000);
     let uids = bench.members("g", 3, 100);
@@ -42,7 +42,7 @@ fn a_group_that_appears_last_lets_its_pods_queue() {
 }
 
 #[test]
-fn a_group_that_wants_fewer_pods_than_before_may_be_complete() {
+fn a_group_may_become_complete_when_its_minimum_decreases() {
     let bench = Bench::new();
     bench.gang("g", 3);
     let uids = bench.members("g", 2, 100);
@@ -59,7 +59,7 @@ fn pods_on_nodes_count_for_their_group() {
     assert!(bench.submit(Event::AddPod(Arc::new(member("g", 7, 100).on("n").build()))));
     let uids = bench.members("g", 1, 100);
     assert_eq!(bench.places(&uids), [Some(Place::Gated)]);
-    // One that is bound elsewhere completes the group as well.
+    // A bound pod completes the group as well.
     assert!(bench.submit(Event::AddPod(Arc::new(member("g", 8, 100).on("n").build()))));
     assert_eq!(bench.places(&uids), [Some(Place::Active)]);
     assert_eq!(bench.status("g").placed, 2);
@@ -67,7 +67,7 @@ fn pods_on_nodes_count_for_their_group() {
 }
 
 #[test]
-fn pods_of_no_group_and_of_basic_groups_go_alone() {
+fn pods_without_a_gang_are_scheduled_individually() {
     let bench = Bench::new();
     bench.node("n", 4_000);
     bench.gang("basic", 0);
@@ -82,7 +82,7 @@ fn pods_of_no_group_and_of_basic_groups_go_alone() {
 }
 
 #[test]
-fn a_gang_that_does_not_fit_is_told_why_and_is_left_alone_as_one() {
+fn a_gang_that_does_not_fit_backs_off_together() {
     let bench = Bench::new();
     bench.node("n", 1_000);
     bench.gang("g", 3);
@@ -90,7 +90,7 @@ fn a_gang_that_does_not_fit_is_told_why_and_is_left_alone_as_one() {
     let mut scheduling = bench.scheduling(1);
     let (placed, failed) = bench.gang_attempt(&mut scheduling);
     assert!(placed.is_empty());
-    let texts: Vec<String> = failed.iter().map(|it| it.error.to_string()).collect();
+    let texts: Vec<String> = failed.iter().map(|failure| failure.error.to_string()).collect();
     let feasible = "pod group is unschedulable, waiting for minCount pods from a gang to be \
                     scheduled, one or more plugins asked to wait and no plugin rejected pod";
     assert_eq!(texts.iter().filter(|text| *text == feasible).count(), 2);
@@ -98,9 +98,9 @@ fn a_gang_that_does_not_fit_is_told_why_and_is_left_alone_as_one() {
     assert_eq!(own.count(), 1, "{texts:?}");
     assert_eq!(bench.placed("g"), 0);
     assert_eq!(bench.places(&uids), [Some(Place::ErrorBackoff); 3]);
-    assert!(bench.attempt(&mut scheduling).is_none(), "nothing is popped before its time");
+    assert!(bench.attempt(&mut scheduling).is_none(), "no pod is popped before its backoff ends");
 
-    // All together again after a second, after two, after four.
+    // The gang is retried as a whole after one, two and four seconds.
     for seconds in [1, 2, 4] {
         bench.passes(seconds - 1);
         assert!(bench.attempt(&mut scheduling).is_none());
@@ -127,14 +127,14 @@ fn members_beyond_the_minimum_fail_alone() {
     bench.bind_all(&mut scheduling, &placed);
     let placed = bench.places(&uids).into_iter().filter(Option::is_none).count();
     assert_eq!(placed, 2);
-    // It waits for events, as any pod does, and goes alone.
+    // Like any other pod, it waits for an event, and is scheduled individually.
     bench.node("more", 1_000);
     bench.passes(2);
     assert!(matches!(bench.attempt(&mut scheduling), Some(Attempt::Placed(_))));
 }
 
 #[test]
-fn members_do_not_preempt_as_long_as_their_gang_lacks_pods() {
+fn members_do_not_preempt_while_their_gang_is_incomplete() {
     let bench = Bench::new();
     bench.node("a", 1_000);
     bench.node("b", 1_000);
@@ -147,9 +147,14 @@ fn members_do_not_preempt_as_long_as_their_gang_lacks_pods() {
     }
     let (placed, failed) = bench.gang_attempt(&mut scheduling);
     assert!(placed.is_empty());
-    assert!(failed.iter().all(|it| bench.handle.nominator().node_of(&it.pod.uid).is_none()));
-    assert!(low.iter().all(|uid| bench.snapshot().pod(uid).is_some()), "no victim in vain");
-    // With its minimum on nodes, a further pod is a pod like any other.
+    assert!(
+        failed.iter().all(|failure| bench.handle.nominator().node_of(&failure.pod.uid).is_none())
+    );
+    assert!(
+        low.iter().all(|uid| bench.snapshot().pod(uid).is_some()),
+        "no pod is preempted for nothing"
+    );
+    // Without a minimum left to reach, a member is scheduled like any other pod.
     bench.gang("g", 0);
     bench.passes(20);
     let attempt = bench.attempt(&mut scheduling);
@@ -158,7 +163,7 @@ fn members_do_not_preempt_as_long_as_their_gang_lacks_pods() {
 }
 
 #[test]
-fn a_pod_that_comes_while_its_gang_is_tried_waits_for_it() {
+fn a_pod_added_during_an_attempt_of_its_gang_waits_for_it() {
     let bench = Bench::new();
     bench.node("n", 4_000);
     bench.gang("g", 2);
@@ -179,7 +184,7 @@ fn a_pod_that_comes_while_its_gang_is_tried_waits_for_it() {
 }
 
 #[test]
-fn a_gang_is_ranked_by_its_first_pod_and_keeps_that_rank() {
+fn the_rank_of_a_gang_is_that_of_its_first_pod() {
     let bench = Bench::new();
     bench.node("n", 1_000);
     bench.gang("g", 2);
@@ -189,19 +194,19 @@ fn a_gang_is_ranked_by_its_first_pod_and_keeps_that_rank() {
     bench.passes(5);
     bench.pending(member("g", 1, 600));
     let mut scheduling = bench.scheduling(1);
-    // The gang's second pod came last; its first one before the single pod.
+    // The first pod of the gang is older than the single pod, and its second pod is younger.
     assert_eq!(bench.gang_attempt(&mut scheduling).1.len(), 2);
     bench.passes(5);
     let newer = bench.pending(pod("newer").cpu(100));
     bench.queue.tend(bench.clock());
     assert_eq!(bench.gang_attempt(&mut scheduling).1.len(), 2);
-    // It does not keep others from being tried while it is left alone.
+    // The gang does not block other pods while it backs off.
     assert_eq!(bench.settle(&mut scheduling), 2);
     assert!([single, newer].iter().all(|uid| bench.snapshot().pod(uid).is_some()));
 }
 
 #[test]
-fn a_higher_priority_goes_before_a_gang() {
+fn a_pod_of_higher_priority_precedes_a_gang() {
     let bench = Bench::new();
     bench.node("n", 4_000);
     bench.gang("g", 2);
@@ -209,11 +214,11 @@ fn a_higher_priority_goes_before_a_gang() {
     bench.passes(5);
     bench.pending(pod("high").cpu(100).priority(1));
     let attempt = bench.attempt(&mut bench.scheduling(1));
-    assert!(matches!(&attempt, Some(Attempt::Placed(it)) if &*it.pod.name == "high"));
+    assert!(matches!(&attempt, Some(Attempt::Placed(placement)) if &*placement.pod.name == "high"));
 }
 
 #[test]
-fn a_group_that_timed_out_waits_for_a_change_of_it_or_for_its_turn() {
+fn a_timed_out_group_waits_for_its_own_change_or_the_retry_period() {
     let bench = Bench::new();
     bench.node("n", 1_000);
     let timeout = Some(Duration::from_secs(60));
@@ -224,7 +229,7 @@ fn a_group_that_timed_out_waits_for_a_change_of_it_or_for_its_turn() {
     assert_eq!(bench.state("g"), PodGroupState::Pending);
     bench.passes(61);
     assert_eq!(bench.state("g"), PodGroupState::Timeout);
-    // Its last attempt; from then on it is left alone, whatever else happens.
+    // This is the last attempt before the group is held, whatever else happens.
     bench.gang_attempt(&mut scheduling);
     assert_eq!(bench.places(&uids), [Some(Place::Gated); 2]);
     assert!(bench.status("g").held_until.is_some());
@@ -234,14 +239,14 @@ fn a_group_that_timed_out_waits_for_a_change_of_it_or_for_its_turn() {
     bench.passes(20);
     bench.node("more", 1_000);
     assert!(bench.attempt(&mut scheduling).is_none());
-    // After the time that is configured it is tried again.
+    // The group is retried after the configured period.
     bench.passes(300);
     let (placed, _) = bench.gang_attempt(&mut scheduling);
     assert_eq!((placed.len(), bench.state("g")), (2, PodGroupState::Scheduled));
 }
 
 #[test]
-fn a_group_that_timed_out_is_tried_again_when_a_pod_of_it_comes() {
+fn a_timed_out_group_is_retried_when_it_gets_a_pod() {
     let bench = Bench::new();
     bench.node("n", 1_000);
     let timeout = Some(Duration::from_secs(60));
@@ -261,7 +266,7 @@ fn in_phase(min_members: u32, phase: PodGroupPhase) -> PodGroup {
 }
 
 #[test]
-fn each_phase_is_a_state() {
+fn each_phase_maps_to_a_state() {
     use PodGroupPhase::{
         Failed, Finished, Pending, PreScheduling, Running, Scheduled, Timeout, Unknown,
     };
@@ -282,7 +287,7 @@ fn each_phase_is_a_state() {
 }
 
 #[test]
-fn a_group_that_was_ever_scheduled_lets_single_pods_in() {
+fn a_group_that_was_scheduled_once_admits_single_pods() {
     let bench = Bench::new();
     bench.node("n", 1_000);
     bench.group(in_phase(3, PodGroupPhase::PreScheduling));
@@ -295,7 +300,7 @@ fn a_group_that_was_ever_scheduled_lets_single_pods_in() {
     let Attempt::Placed(placed) = attempt else { panic!("{attempt:?}") };
     assert!(!placed.waits);
     assert_eq!(bench.bind_all(&mut scheduling, &[placed]), 1);
-    // As many as fit: the other one waits for room, and not for its group.
+    // One of them fits. The other waits for resources, not for its group.
     let more: Vec<Uid> = (1..3).map(|n| bench.pending(member("g", n, 300))).collect();
     assert_eq!(bench.settle(&mut scheduling), 1);
     let places = bench.places(&more);
@@ -303,7 +308,7 @@ fn a_group_that_was_ever_scheduled_lets_single_pods_in() {
 }
 
 #[test]
-fn a_group_whose_phase_says_that_it_timed_out_is_left_alone() {
+fn a_group_whose_phase_is_timeout_is_held() {
     let bench = Bench::new();
     bench.node("n", 4_000);
     bench.group(in_phase(2, PodGroupPhase::Timeout));
@@ -316,7 +321,7 @@ fn a_group_whose_phase_says_that_it_timed_out_is_left_alone() {
     assert_eq!(bench.settle(&mut bench.scheduling(1)), 3);
 }
 
-/// Gödel's binder keeps it: a group of the same name is ever scheduled.
+/// Gödel's binder keeps the state, so that a later group of the same name counts as scheduled.
 #[test]
 fn the_state_of_a_group_goes_with_it() {
     let bench = Bench::new();
@@ -357,7 +362,7 @@ fn a_gang_of_several_schedulers_is_an_error() {
 }
 
 #[test]
-fn a_group_that_goes_is_waited_for() {
+fn pods_of_a_deleted_group_wait_for_it() {
     let bench = Bench::new();
     bench.node("n", 4_000);
     bench.gang("g", 2);
@@ -372,7 +377,7 @@ fn a_group_that_goes_is_waited_for() {
     let mut scheduling = bench.scheduling(1);
     assert!(bench.attempt(&mut scheduling).is_none());
     assert_eq!(bench.places(&uids), [Some(Place::Gated); 2]);
-    // Who tries one all the same is told so.
+    // Scheduling a member directly is rejected with the reason.
     let mut scheduler = Scheduler::new(bench.engine.clone(), bench.decider(1)).unwrap();
     let pod = Arc::new(member("g", 0, 100).build());
     let error = scheduler.schedule(&pod, bench.clock()()).unwrap_err();
@@ -384,7 +389,7 @@ fn a_group_that_goes_is_waited_for() {
 }
 
 #[test]
-fn a_gang_that_loses_a_pod_is_kept_again() {
+fn a_gang_that_loses_a_pod_is_gated_again() {
     let bench = Bench::new();
     bench.node("n", 4_000);
     bench.gang("g", 2);
@@ -398,7 +403,7 @@ fn a_gang_that_loses_a_pod_is_kept_again() {
 }
 
 #[test]
-fn a_member_that_is_terminating_does_not_hold_up_the_others() {
+fn a_terminating_member_does_not_delay_the_others() {
     let bench = Bench::new();
     bench.node("n", 4_000);
     bench.gang("g", 2);
@@ -410,7 +415,7 @@ fn a_member_that_is_terminating_does_not_hold_up_the_others() {
 }
 
 #[test]
-fn a_member_that_cannot_be_bound_goes_back_alone_and_comes_again() {
+fn a_member_that_cannot_be_bound_is_retried_alone() {
     let bench = Bench::new();
     bench.node("n", 4_000);
     bench.gang("g", 2);
@@ -428,28 +433,29 @@ fn a_member_that_cannot_be_bound_goes_back_alone_and_comes_again() {
 }
 
 #[test]
-fn a_member_that_the_engine_has_already_leaves_the_rest_to_be_tried() {
+fn an_already_assumed_member_does_not_stop_the_others() {
     let bench = Bench::new();
     bench.node("n", 4_000);
     bench.gang("g", 3);
     let uids = bench.members("g", 3, 100);
-    // Another scheduler places one, and nobody tells the queue: it is assumed alone.
+    // Another scheduler assumes one member, of which the queue is not notified.
     let taken = member("g", 0, 100).on("n").build();
     assert!(bench.submit(Event::AssumePod { pod: Arc::new(taken), decided_on: None }));
     let mut scheduling = bench.scheduling(1);
     let (placed, failed) = bench.gang_attempt(&mut scheduling);
     assert!(placed.is_empty());
-    let (over, back): (Vec<_>, Vec<_>) = failed.iter().partition(|it| it.place.is_none());
-    assert_eq!((over.len(), back.len()), (1, 2));
+    let (done, requeued): (Vec<_>, Vec<_>) =
+        failed.iter().partition(|failure| failure.place.is_none());
+    assert_eq!((done.len(), requeued.len()), (1, 2));
     let known = CycleError::Assume(EventError::AlreadyInCache { uid: uids[0].clone() });
-    assert_eq!(over[0].error, known);
+    assert_eq!(done[0].error, known);
     bench.passes(3);
     assert_eq!(bench.settle(&mut scheduling), 2);
     assert_eq!(bench.placed("g"), 3);
 }
 
 #[test]
-fn pods_that_are_placed_one_by_one_wait_for_each_other() {
+fn members_placed_one_by_one_wait_for_each_other() {
     let bench = Bench::new();
     bench.node("n", 4_000);
     bench.gang("g", 3);
@@ -462,7 +468,7 @@ fn pods_that_are_placed_one_by_one_wait_for_each_other() {
     assert!(first.waits && second.waits);
     let waiting = bench.handle.waiting_pods();
     let deadline = waiting.get(&first.pod.uid).and_then(|waiting| waiting.deadline());
-    assert_eq!(deadline, Some(Timestamp::from_secs(1_300)), "five minutes, where none is given");
+    assert_eq!(deadline, Some(Timestamp::from_secs(1_300)), "the default is five minutes");
     let third = place(2);
     assert!(!third.waits);
     for placement in [first, second] {
@@ -472,13 +478,13 @@ fn pods_that_are_placed_one_by_one_wait_for_each_other() {
 }
 
 #[test]
-fn a_pod_that_waits_has_its_siblings_tried() {
+fn a_waiting_member_activates_its_siblings() {
     let bench = Bench::new();
     bench.node("n", 4_000);
     bench.gang("g", 2);
     bench.gang("h", 2);
     let uids = bench.members("g", 2, 100);
-    // One of them is tried alone, and fails of an error.
+    // One member is popped individually, and fails with an error.
     let popped = bench.queue.pop(None, bench.clock()).unwrap().pod;
     let (sibling, popped) = (uids.iter().find(|uid| **uid != popped.uid).unwrap(), popped);
     let failed = |uid: &Uid| {
@@ -498,7 +504,7 @@ fn a_pod_that_waits_has_its_siblings_tried() {
 }
 
 #[test]
-fn a_gang_goes_back_whole_where_another_one_took_the_room() {
+fn a_gang_returns_completely_if_another_took_its_resources() {
     let bench = Bench::new();
     for n in 0..4 {
         bench.node(&format!("n{n}"), 1_000);
@@ -543,9 +549,9 @@ fn loops_of_several_threads_never_split_a_gang() {
     assert_eq!(bound, 60);
 }
 
-/// Gödel keeps no status of units of a single pod: it answers `UnknownStatus`.
+/// Gödel stores no status for units of a single pod, and returns `UnknownStatus`.
 #[test]
-fn the_unit_of_a_pod_without_a_group_is_unknown_and_of_others_that_of_the_group() {
+fn the_unit_state_of_a_pod_is_that_of_its_group_or_unknown() {
     let bench = Bench::new();
     bench.node("n", 4_000);
     let (single, grouped) = (pod("single").cpu(1), member("g", 0, 100));
@@ -558,11 +564,10 @@ fn the_unit_of_a_pod_without_a_group_is_unknown_and_of_others_that_of_the_group(
     assert_eq!((unit(&single), unit(&grouped)), (PodGroupState::Unknown, PodGroupState::Scheduled));
 }
 
-/// The binder sets the status of a unit when it has bound its pods
-/// (`SetUnitSchedulingStatus`), ahead of the controller; an update of the group's object
-/// sets it anew (unit_status_store.go `UpdatePodGroup`).
+/// The binder sets the status of a unit after binding its pods (`SetUnitSchedulingStatus`), before the controller does.
+/// An update of the group's object replaces the status (unit_status_store.go `UpdatePodGroup`).
 #[test]
-fn a_status_that_the_binder_sets_holds_until_the_group_is_updated() {
+fn a_status_set_by_the_binder_holds_until_the_group_is_updated() {
     let bench = Bench::new();
     bench.node("n", 4_000);
     let set = |name: &str| {
@@ -572,7 +577,7 @@ fn a_status_that_the_binder_sets_holds_until_the_group_is_updated() {
             phase: PodGroupPhase::Scheduled,
         })
     };
-    assert!(!set("g"), "there is no such group");
+    assert!(!set("g"), "the group does not exist");
     bench.group(in_phase(3, PodGroupPhase::PreScheduling));
     let uids = bench.members("g", 3, 100);
     let mut scheduling = bench.scheduling(1);
@@ -594,10 +599,9 @@ fn a_status_that_the_binder_sets_holds_until_the_group_is_updated() {
     assert_eq!(bench.state("g"), PodGroupState::Pending);
 }
 
-/// The binder sets the status of a unit whose pods it has bound; kube-scheduler has no
-/// such status.
+/// The binder sets the status of a unit once its pods are bound. kube-scheduler has no such status.
 #[test]
-fn a_group_of_which_enough_pods_were_bound_stays_scheduled_until_it_is_updated() {
+fn a_group_with_enough_bound_pods_stays_scheduled_until_it_is_updated() {
     for godel in [None, Some(GodelConfig { unit_status: true, ..GodelConfig::new("godel") })] {
         let sticks = godel.is_some();
         let mut writer = Engine::inline(Config { godel, ..Config::default() }).0;
@@ -614,7 +618,7 @@ fn a_group_of_which_enough_pods_were_bound_stays_scheduled_until_it_is_updated()
         writer.finish_binding(&members[0].uid, now).unwrap();
         writer.finish_binding(&members[0].uid, now).unwrap();
         assert_eq!(phase(&writer), early, "one of two is bound");
-        // This one is confirmed before its binding finishes, and is bound all the same.
+        // This member is confirmed before its binding finishes, and counts as bound nevertheless.
         writer.add_pod(members[1].clone()).unwrap();
         writer.finish_binding(&members[1].uid, now).unwrap();
         assert_eq!(phase(&writer), if sticks { Some(PodGroupPhase::Scheduled) } else { early });
@@ -630,9 +634,9 @@ fn a_group_of_which_enough_pods_were_bound_stays_scheduled_until_it_is_updated()
     }
 }
 
-/// Also where it was assumed here, and its object says no more than that.
+/// This also holds if the pod was assumed here and its object does not say that it is bound.
 #[test]
-fn a_member_whose_object_is_assumed_is_not_bound_until_its_object_is() {
+fn an_assumed_member_does_not_count_as_bound() {
     for here in [false, true] {
         let godel = Some(GodelConfig { unit_status: true, ..GodelConfig::new("godel") });
         let commit_check = CommitPolicy::Unchecked;

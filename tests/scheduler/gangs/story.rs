@@ -1,21 +1,21 @@
-//! Random schedules: no gang is half placed, and no pod is lost.
+//! Random schedules: gangs are never placed partially, and no pod is lost.
 
 use super::*;
 
-/// What a random schedule knows of a group.
+/// The pods of a group in a random schedule.
 #[derive(Default)]
-struct Known {
+struct Group {
     pods: BTreeSet<Uid>,
     next: usize,
 }
 
-/// A schedule of arrivals, attempts, failing binds, deletions and expiries.
+/// A random schedule of arrivals, attempts, failing binds, deletions and expiries.
 struct Story {
     bench: Bench,
     loops: [SchedulingLoop; 2],
-    groups: BTreeMap<String, Known>,
+    groups: BTreeMap<String, Group>,
     flight: Vec<Placement>,
-    /// Bound, and not confirmed: they expire.
+    /// Pods that are bound but never confirmed, so that they expire.
     silent: Vec<Pod>,
     nodes: usize,
 }
@@ -32,7 +32,7 @@ impl Story {
             let schedule_timeout = (name == "b").then(|| Duration::from_secs(20));
             bench
                 .group(PodGroup { schedule_timeout, ..PodGroup::new("default", name, MIN as u32) });
-            groups.insert(name.to_owned(), Known::default());
+            groups.insert(name.to_owned(), Group::default());
         }
         Story { bench, loops, groups, flight: Vec::new(), silent: Vec::new(), nodes: 1 }
     }
@@ -45,7 +45,7 @@ impl Story {
         known.pods.insert(self.bench.pending(member(name, known.next, size)));
     }
 
-    /// Every attempt places as many as its group lacks, or none.
+    /// Checks that every attempt places at least the pods that its group lacks, or none.
     fn attempt(&mut self, with: usize) -> Result<(), TestCaseError> {
         let before: BTreeMap<String, usize> =
             self.groups.keys().map(|name| (name.clone(), self.bench.placed(name))).collect();
@@ -84,7 +84,7 @@ impl Story {
         }
     }
 
-    /// Pods that expired come back as the API server knows them.
+    /// Returns expired pods to the queue as the API server knows them.
     fn expire(&mut self) {
         assert!(self.bench.submit(Event::Expire(self.bench.clock()())));
         let snapshot = self.bench.snapshot();
@@ -97,7 +97,7 @@ impl Story {
         }
     }
 
-    /// A pod is deleted, wherever it is, unless it is about to be bound.
+    /// Deletes a pod wherever it is, unless it is about to be bound.
     fn delete(&mut self, with: usize) {
         let all: Vec<Uid> = self.groups.values().flat_map(|known| known.pods.clone()).collect();
         let Some(uid) = all.get(with % all.len().max(1)) else { return };
@@ -131,8 +131,7 @@ impl Story {
         self.check()
     }
 
-    /// Every pod is bound, or on its way, or in the queue, and in one of them alone;
-    /// and no node is overcommitted.
+    /// Checks that every pod is either bound, in flight or in the queue, and that no node is overcommitted.
     fn check(&self) -> Result<(), TestCaseError> {
         let snapshot = self.bench.snapshot();
         for node in snapshot.nodes() {
@@ -143,29 +142,30 @@ impl Story {
             let is_silent = self.silent.iter().any(|pod| pod.uid == *uid);
             let bound = snapshot.pod(uid).is_some_and(|pod| is_silent || !pod.is_assumed());
             let place = self.bench.place(uid);
-            let waits = place.is_some_and(|it| !matches!(it, Place::InFlight | Place::Binding));
+            let waits =
+                place.is_some_and(|place| !matches!(place, Place::InFlight | Place::Binding));
             let places = u8::from(flying) + u8::from(bound) + u8::from(waits);
             prop_assert!(places == 1, "{uid}: {flying} {bound} {place:?}");
         }
         for (name, known) in &self.groups {
             let status = self.bench.status(name);
             let waits = known.pods.iter().filter_map(|uid| self.bench.place(uid));
-            let waits = waits.filter(|it| !matches!(it, Place::InFlight | Place::Binding)).count();
+            let waits =
+                waits.filter(|place| !matches!(place, Place::InFlight | Place::Binding)).count();
             prop_assert_eq!(status.waiting, waits);
             prop_assert_eq!(status.placed, snapshot.placed_members("default", name));
-            // Whoever completed it, none of its pods is kept for that any more.
+            // A complete group has no gated pods, whatever completed it.
             let is_free = status.held_until.is_none() && status.in_flight == 0;
             if is_free && known.pods.len() >= MIN {
                 let kept =
                     known.pods.iter().find(|uid| self.bench.place(uid) == Some(Place::Gated));
-                prop_assert!(kept.is_none(), "{kept:?} is kept");
+                prop_assert!(kept.is_none(), "{kept:?} is gated");
             }
         }
         Ok(())
     }
 
-    /// With room for all and nothing that fails, every group that has enough pods is
-    /// placed whole.
+    /// With enough resources and without failures, every complete group is placed completely.
     fn end(&mut self) -> Result<(), TestCaseError> {
         self.bench.node("huge", 1_000_000);
         while !self.flight.is_empty() {
@@ -190,7 +190,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
 
     #[test]
-    fn no_gang_is_half_placed_and_no_pod_is_lost(
+    fn no_gang_is_placed_partially_and_no_pod_is_lost(
         steps in prop::collection::vec((0..14_u8, 0..18_usize), 1..150),
         seed in any::<u64>(),
     ) {

@@ -1,5 +1,5 @@
-//! Arguments of kube-scheduler's plugins, as `pluginConfig` has them: their
-//! defaults and what is refused (pkg/scheduler/apis/config).
+//! The arguments of kube-scheduler's plugins in `pluginConfig`: defaults and validation as in
+//! pkg/scheduler/apis/config.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use portolan::plugins::{self, ResourceWeight, ScoringStrategy};
 
 use super::registry::{ArgsError, PluginArgs};
 
-/// How a plugin of the default profile that takes arguments is made from them.
+/// Returns the factory of an in-tree plugin that takes arguments.
 pub(super) fn factory(plugin: &str) -> Option<fn(PluginArgs<'_>, &Handle) -> Made> {
     Some(match plugin {
         "VolumeBinding" => volume_binding,
@@ -29,7 +29,7 @@ pub(super) fn factory(plugin: &str) -> Option<fn(PluginArgs<'_>, &Handle) -> Mad
 
 type Made = Result<Box<dyn Plugin>, ArgsError>;
 
-/// Its score is behind a gate.
+/// `shape` is rejected, because its score is behind a feature gate that is off.
 #[derive(Default, Deserialize)]
 #[serde(default, rename_all = "camelCase", deny_unknown_fields)]
 struct VolumeBindingArgs {
@@ -113,7 +113,7 @@ struct ResourceSpec {
     weight: i64,
 }
 
-/// Checked weights; cpu and memory where none are given.
+/// Returns the weights after validation. The default is CPU and memory.
 fn resources(
     given: PluginArgs<'_>,
     specs: Vec<ResourceSpec>,
@@ -130,14 +130,14 @@ fn resources(
             return Err(given.invalid(format!("{at}[{i}].weight"), reason));
         }
         if resources.iter().any(|known: &ResourceWeight| *known.name == *name) {
-            return Err(given.invalid(format!("{at}[{i}].name"), format!("{name} is there twice")));
+            return Err(given.invalid(format!("{at}[{i}].name"), format!("{name} is listed twice")));
         }
         resources.push(ResourceWeight { name: name.into(), weight });
     }
     Ok(resources)
 }
 
-/// Of Gödel's plugin (pkg/scheduler/apis/config `LoadAwareArgs`).
+/// The arguments of Gödel's plugin (pkg/scheduler/apis/config `LoadAwareArgs`).
 #[derive(Default, Deserialize)]
 #[serde(default, rename_all = "camelCase", deny_unknown_fields)]
 struct LoadAwareArgs {
@@ -168,7 +168,7 @@ pub(super) fn load_aware(given: PluginArgs<'_>, _: &Handle) -> Made {
     let args: LoadAwareArgs = given.parse()?;
     let _ = (args.api_version, args.kind);
     if args.filter_expired_node_metrics {
-        let reason = "no version has a clock: leave it out";
+        let reason = "not supported: expiry depends on the time, which no snapshot has";
         return Err(given.invalid("filterExpiredNodeMetrics", reason));
     }
     if args.node_metric_expiration_seconds.is_some_and(|seconds| seconds < 0) {
@@ -191,15 +191,15 @@ pub(super) fn load_aware(given: PluginArgs<'_>, _: &Handle) -> Made {
         };
         of_class.push(ResourceWeight { name: name.into(), weight });
     }
-    let percent = |of: &BTreeMap<String, i64>| plugins::Percent {
-        cpu: of.get("cpu").copied(),
-        memory: of.get("memory").copied(),
+    let percent = |values: &BTreeMap<String, i64>| plugins::Percent {
+        cpu: values.get("cpu").copied(),
+        memory: values.get("memory").copied(),
     };
     let measured = plugins::Measured {
         most: percent(&args.usage_thresholds),
         used: percent(&args.estimated_scaling_factors),
     };
-    // Every other name is the default's.
+    // Every other name selects the default estimator.
     let measured = (args.estimator == "nodeMetricEstimator").then_some(measured);
     Ok(Box::new(plugins::LoadAware { guaranteed, best_effort, measured }))
 }
@@ -294,7 +294,7 @@ fn shape(
     for (i, Point { utilization, score }) in points.into_iter().enumerate() {
         let invalid = |reason: &str| Err(given.invalid(format!("{at}.shape[{i}]"), reason));
         if !(0..=100).contains(&utilization) || !(0..=10).contains(&score) {
-            return invalid("utilization goes from 0 to 100, score from 0 to 10");
+            return invalid("utilization must be from 0 to 100, and score from 0 to 10");
         }
         if shape.last().is_some_and(|(last, _)| *last >= utilization) {
             return invalid("utilization values must be sorted in increasing order");
@@ -405,7 +405,7 @@ fn spread(given: PluginArgs<'_>, _: &Handle) -> Made {
                 && known.when_unsatisfiable == when_unsatisfiable
         };
         if constraints.iter().any(is_there) {
-            return invalid("topologyKey", &format!("{} is there twice", constraint.topology_key));
+            return invalid("topologyKey", &format!("{} is listed twice", constraint.topology_key));
         }
         constraints.push(TopologySpreadConstraint {
             max_skew: constraint.max_skew,
@@ -427,7 +427,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn arguments_of_load_aware_are_those_of_godel() {
+    fn load_aware_accepts_the_arguments_of_godel() {
         let made = |args: Value| {
             let args = PluginArgs::new("LoadAware", Some(&args));
             load_aware(args, &Handle::default()).err().map(|error| error.to_string())

@@ -1,8 +1,7 @@
-//! `KubeSchedulerConfiguration` v1: profiles from YAML.
+//! Reads `KubeSchedulerConfiguration` v1 from YAML.
 //!
-//! Defaults, the expansion of `multiPoint` and what is refused are those of
-//! kube-scheduler (pkg/scheduler/apis/config, framework/runtime). Every error
-//! names the line.
+//! Defaults, validation and the expansion of `multiPoint` are those of kube-scheduler (pkg/scheduler/apis/config,
+//! framework/runtime). Every error names the line.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -18,7 +17,7 @@ mod registry;
 
 pub use registry::{ArgsError, PluginArgs, Registry, RegistryError};
 
-/// A configuration cannot be used; nothing of it is.
+/// A configuration is invalid. Nothing of it is used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConfigError {
     line: u64,
@@ -35,19 +34,19 @@ impl ConfigError {
         ConfigError { line, what: error.to_string(), args: Some(error) }
     }
 
-    /// What is wrong there.
+    /// Returns a description of the error.
     #[must_use]
     pub fn what(&self) -> &str {
         &self.what
     }
 
-    /// The line, counted from 1; 0 where the whole text is meant.
+    /// Returns the line, counted from 1. 0 if the error concerns the whole text.
     #[must_use]
     pub fn line(&self) -> u64 {
         self.line
     }
 
-    /// The plugin and the field, if arguments of a plugin are wrong.
+    /// Returns the plugin and the field, if the arguments of a plugin are invalid.
     #[must_use]
     pub fn args(&self) -> Option<&ArgsError> {
         self.args.as_ref()
@@ -69,29 +68,28 @@ impl std::error::Error for ConfigError {
     }
 }
 
-/// A configuration that was read.
+/// The configuration of a scheduler.
 pub struct Configuration {
-    /// `percentageOfNodesToScore`, 0 where it adapts.
+    /// The field `percentageOfNodesToScore`. 0 adapts it to the number of nodes.
     pub percentage_of_nodes: u8,
-    /// `parallelism`.
+    /// The field `parallelism`.
     pub parallelism: u32,
-    /// The profiles, by the names of their schedulers; at least one.
+    /// The profiles, at least one, with distinct scheduler names.
     pub profiles: Vec<Profile>,
 }
 
-/// What one scheduler does.
+/// The profile of one scheduler.
 pub struct Profile {
-    /// Pods name it in `spec.schedulerName`.
+    /// The name by which pods select the profile, in `spec.schedulerName`.
     pub scheduler_name: String,
-    /// Its own `percentageOfNodesToScore`.
+    /// The field `percentageOfNodesToScore` of the profile itself.
     pub percentage_of_nodes: Option<u8>,
-    /// Its plugins.
+    /// The plugins of the profile.
     pub framework: Framework,
 }
 
 impl Configuration {
-    /// Reads a configuration with the plugins of a registry, which are given the
-    /// handle.
+    /// Reads a configuration with the plugins of a registry, whose factories receive the handle.
     ///
     /// ```
     /// use portolan::framework::Handle;
@@ -119,7 +117,7 @@ impl Configuration {
     ///
     /// # Errors
     ///
-    /// What kube-scheduler would refuse, with the line.
+    /// kube-scheduler would reject the configuration. The error has the line.
     pub fn read(
         text: &str,
         registry: &Registry,
@@ -137,7 +135,7 @@ impl Configuration {
             let (version, kind) = expected;
             return Err(ConfigError::new(
                 wire.api_version.referenced.line(),
-                format!("only {kind} of {version} is read: convert the file to it"),
+                format!("only {kind} of {version} is supported: convert the file to it"),
             ));
         }
         let percentage_of_nodes = percentage(wire.percentage_of_nodes_to_score.as_ref())?;
@@ -154,7 +152,7 @@ impl Configuration {
             if !names.insert(name.to_owned()) {
                 return Err(ConfigError::new(
                     line,
-                    format!("schedulerName {name:?} is there twice"),
+                    format!("schedulerName {name:?} is used twice"),
                 ));
             }
             profiles.push(Profile {
@@ -163,7 +161,7 @@ impl Configuration {
                     None => None,
                     given => Some(percentage(given.as_ref())?.unwrap_or(0)),
                 },
-                // What a profile does not name itself fails on its first line.
+                // Errors without a line of their own are located at the start of the profile.
                 framework: framework(profile, (name, line), registry, handle).map_err(|error| {
                     match error.line {
                         0 => ConfigError { line: start, ..error },
@@ -210,11 +208,10 @@ fn percentage(given: Option<&Spanned<i64>>) -> Result<Option<u8>, ConfigError> {
     }
 }
 
-/// The plugins of one extension point: names in order, each with the weight
-/// that is given for it (0 for none) and its line.
+/// The plugins of one extension point, in order: the name, the configured weight (0 if absent) and the line.
 type Enabled = Vec<(String, i64, u64)>;
 
-/// One profile: the default plugins, changed as it says.
+/// Builds the framework of one profile from the default plugins and the changes of the profile.
 fn framework(
     profile: &WireProfile,
     (name, line): (&str, u64),
@@ -235,7 +232,7 @@ fn framework(
             return Err(at(name, unknown(&name.value)));
         }
         if args.insert(&*name.value, given).is_some() {
-            return Err(at(name, format!("pluginConfig for {} is there twice", name.value)));
+            return Err(at(name, format!("pluginConfig for {} is listed twice", name.value)));
         }
     }
     let named = sets.all().into_iter().flat_map(|(_, set)| set.listed().collect::<Enabled>());
@@ -288,7 +285,7 @@ fn framework(
         }
         points.push((point, names));
     }
-    // A weight that is given for the score goes before the multi-point's.
+    // A weight at the score extension point takes precedence over the weight at `multiPoint`.
     let mut weights: BTreeMap<String, i64> = BTreeMap::new();
     let mut total = 0_i64;
     for (name, weight, line) in sets.score.listed().chain(multi_point) {
@@ -316,12 +313,12 @@ fn framework(
 }
 
 fn unknown(name: &str) -> String {
-    format!("plugin {name:?} does not exist: register it, or see to its spelling")
+    format!("plugin {name:?} does not exist: register it, or check the spelling")
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-#[expect(dead_code, reason = "what concerns the process around a scheduler is read and not used")]
+#[expect(dead_code, reason = "settings of the scheduler's process are parsed but not used")]
 struct WireConfiguration {
     api_version: Spanned<String>,
     kind: Spanned<String>,
@@ -443,8 +440,8 @@ impl WireSet {
         self.enabled.iter().map(|p| (p.name.value.clone(), p.weight, p.name.referenced.line()))
     }
 
-    /// The defaults without what is disabled, those enabled anew in their
-    /// places, and then the others (default_plugins.go `mergePluginSet`).
+    /// Returns the defaults without the disabled plugins, with enabled defaults replaced in place, followed by the
+    /// other enabled plugins (default_plugins.go `mergePluginSet`).
     fn merge(&self, defaults: Enabled) -> Enabled {
         let mut merged: Enabled = Vec::new();
         for default in defaults.into_iter().filter(|(name, _, _)| !self.disables(name)) {
@@ -458,9 +455,8 @@ impl WireSet {
         merged
     }
 
-    /// The plugins of this point: those named for it that are in the
-    /// multi-point too, then the rest of that, then the rest of those named
-    /// (framework.go `expandMultiPointPlugins`).
+    /// Returns the plugins of this extension point: first those listed for it that are also in `multiPoint`, then the
+    /// rest of `multiPoint`, then the other listed plugins (framework.go `expandMultiPointPlugins`).
     fn expand(&self, multi_point: &Enabled) -> Enabled {
         let is_multi = |name: &str| multi_point.iter().any(|(known, _, _)| known == name);
         let takes_multi = !self.disabled.iter().any(|plugin| plugin.name.value == "*");
@@ -508,7 +504,7 @@ mod tests {
     }
 
     #[test]
-    fn without_profiles_it_is_the_default_one() {
+    fn a_configuration_without_profiles_has_the_default_profile() {
         let configuration = read("").unwrap();
         assert_eq!((configuration.percentage_of_nodes, configuration.parallelism), (0, 16));
         let [profile] = &configuration.profiles[..] else { panic!("one profile") };
@@ -522,7 +518,7 @@ mod tests {
     }
 
     #[test]
-    fn plugins_of_a_point_come_before_those_of_the_multi_point() {
+    fn plugins_of_a_point_precede_those_of_the_multi_point() {
         let configuration = read(
             "profiles:
 - plugins:
@@ -549,7 +545,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_used_names_its_line() {
+    fn invalid_configurations_name_the_line() {
         for (text, line, says) in [
             ("profiles:\n- plugins: {filter: {enabled: [{name: Nope}]}}", 4, "\"Nope\" does not"),
             (

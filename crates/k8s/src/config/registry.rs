@@ -1,4 +1,4 @@
-//! Plugins by name, made from the arguments of a configuration.
+//! A registry of plugin factories by name.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -11,14 +11,14 @@ use portolan::plugins::{default_plugin, default_plugins};
 
 use super::args;
 
-/// Makes a plugin from its arguments.
+/// Creates a plugin from its arguments.
 pub(super) type Factory =
     Box<dyn Fn(PluginArgs<'_>, &Handle) -> Result<Box<dyn Plugin>, ArgsError> + Send + Sync>;
 
-/// The arguments of one plugin, as `pluginConfig` has them.
+/// The arguments of one plugin in `pluginConfig`.
 ///
 /// A factory reads them as any type that implements [`serde::Deserialize`]. The fields `apiVersion` and `kind`, which
-/// kube-scheduler's arguments may have, are fields like any other.
+/// the arguments of kube-scheduler's plugins may have, are not treated specially.
 #[derive(Clone, Copy, Debug)]
 pub struct PluginArgs<'a> {
     plugin: &'a str,
@@ -26,33 +26,33 @@ pub struct PluginArgs<'a> {
 }
 
 impl<'a> PluginArgs<'a> {
-    /// The arguments of the plugin of this name. `null` is the same as none.
+    /// Creates the arguments of a plugin. `null` is treated as absent.
     pub(super) fn new(plugin: &'a str, value: Option<&'a Value>) -> PluginArgs<'a> {
         PluginArgs { plugin, value: value.filter(|value| !value.is_null()) }
     }
 
-    /// The name that the plugin is registered under.
+    /// Returns the name under which the plugin is registered.
     #[must_use]
     pub fn plugin(&self) -> &'a str {
         self.plugin
     }
 
-    /// Whether the configuration gives arguments.
+    /// Returns whether the configuration specifies arguments.
     #[must_use]
     pub fn are_given(&self) -> bool {
         self.value.is_some()
     }
 
-    /// Reads the arguments; without any, an empty object is read, so that fields with a serde default have it and
-    /// others are missing.
+    /// Reads the arguments. Absent arguments are read as an empty object, so that fields with a serde default get it
+    /// and other fields are missing.
     ///
     /// # Errors
     ///
-    /// A field is missing, has another type, or is unknown to a type that denies unknown fields.
+    /// A field is missing, has the wrong type, or is unknown to a type that denies unknown fields.
     pub fn parse<T: DeserializeOwned>(&self) -> Result<T, ArgsError> {
         let empty = Value::Object(Map::new());
         let value = self.value.unwrap_or(&empty);
-        // Paths are tracked only once something is known to be wrong.
+        // Tracking the path is slow, so it is only done after an error.
         T::deserialize(value).or_else(|_| {
             serde_path_to_error::deserialize(value).map_err(|error| {
                 let field = error.path().to_string();
@@ -65,15 +65,16 @@ impl<'a> PluginArgs<'a> {
     ///
     /// # Errors
     ///
-    /// There are some.
+    /// The configuration specifies arguments.
     pub fn none(&self) -> Result<(), ArgsError> {
         match self.value {
             None => Ok(()),
-            Some(_) => Err(self.invalid("", "it takes none")),
+            Some(_) => Err(self.invalid("", "the plugin takes none")),
         }
     }
 
-    /// The error of a field whose value the plugin cannot use. An empty field means the arguments as a whole.
+    /// Creates the error for a field whose value the plugin cannot use. An empty field stands for the arguments as a
+    /// whole.
     #[must_use]
     pub fn invalid(&self, field: impl Into<String>, reason: impl Into<String>) -> ArgsError {
         let field = field.into();
@@ -82,7 +83,7 @@ impl<'a> PluginArgs<'a> {
     }
 }
 
-/// A plugin cannot use its arguments.
+/// A plugin rejects its arguments.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ArgsError {
     plugin: String,
@@ -91,19 +92,20 @@ pub struct ArgsError {
 }
 
 impl ArgsError {
-    /// The plugin.
+    /// Returns the name of the plugin.
     #[must_use]
     pub fn plugin(&self) -> &str {
         &self.plugin
     }
 
-    /// The field, as in `scoringStrategy.resources[0].weight`; empty if the arguments as a whole are meant.
+    /// Returns the field, as in `scoringStrategy.resources[0].weight`. Empty if the error concerns the arguments as a
+    /// whole.
     #[must_use]
     pub fn field(&self) -> &str {
         &self.field
     }
 
-    /// Why the field cannot be used.
+    /// Returns why the field is rejected.
     #[must_use]
     pub fn reason(&self) -> &str {
         &self.reason
@@ -173,25 +175,24 @@ pub struct Registry {
     left_out: BTreeSet<String>,
 }
 
-/// A name is taken already, or does not exist.
+/// A plugin name is already registered, or is unknown.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RegistryError {
-    /// A plugin of this name exists: take another name, or unregister it.
+    /// The name is already registered: choose another name, or unregister the plugin first.
     #[error("a plugin named {0} already exists: take another name, or unregister it first")]
     Exists(String),
-    /// No plugin of this name exists.
+    /// No plugin of this name is registered.
     #[error("no plugin named {0} exists")]
     NotFound(String),
 }
 
-/// In-tree plugins that a configuration may name, and that do nothing here: pods
-/// with resource claims are refused.
+/// In-tree plugins that a configuration may name but that do not exist here: pods with resource claims are rejected.
 const LEFT_OUT: [&str; 1] = ["DynamicResources"];
 
 impl Registry {
-    /// Kube-scheduler's plugins and Gödel's PodLauncher, with the default profile; and
-    /// Gödel's LoadAware, which is not in it.
+    /// Creates a registry of kube-scheduler's plugins and Gödel's PodLauncher, which are the default profile, and of
+    /// Gödel's LoadAware, which is not in the default profile.
     #[must_use]
     pub fn in_tree() -> Registry {
         let mut registry = Registry::default();
@@ -213,11 +214,11 @@ impl Registry {
         registry
     }
 
-    /// Adds a plugin: a configuration may name it, and `factory` makes it.
+    /// Registers a plugin under a name that configurations may use. `factory` creates the plugin.
     ///
     /// # Errors
     ///
-    /// The name is taken.
+    /// The name is already registered.
     pub fn register(
         &mut self,
         name: &str,
@@ -238,7 +239,7 @@ impl Registry {
     ///
     /// # Errors
     ///
-    /// No plugin of this name exists.
+    /// No plugin of this name is registered.
     pub fn unregister(&mut self, name: &str) -> Result<(), RegistryError> {
         match self.factories.remove(name) {
             Some(_) => Ok(()),
@@ -246,11 +247,11 @@ impl Registry {
         }
     }
 
-    /// Adds all plugins of another registry.
+    /// Adds all plugins of another registry, without its default profile and the names that it leaves out.
     ///
     /// # Errors
     ///
-    /// One of its names is taken; nothing is added then.
+    /// A name of the other registry is already registered. Nothing is added then.
     pub fn merge(&mut self, other: Registry) -> Result<(), RegistryError> {
         let taken = other.factories.keys().find(|name| self.factories.contains_key(*name));
         if let Some(name) = taken {
@@ -260,18 +261,18 @@ impl Registry {
         Ok(())
     }
 
-    /// The plugins that run unless a configuration disables them, in this order,
-    /// each with the weight of its scores.
+    /// Sets the plugins that run unless a configuration disables them, in this order, each with the weight of its
+    /// scores.
     pub fn set_default_profile(&mut self, profile: Vec<(String, i64)>) {
         self.profile = profile;
     }
 
-    /// Lets a configuration name this plugin, which does not exist and is left out.
+    /// Lets configurations name a plugin that does not exist. The plugin is ignored.
     pub fn leave_out(&mut self, name: &str) {
         self.left_out.insert(name.to_owned());
     }
 
-    /// The names of all plugins.
+    /// Returns the names of all plugins.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.factories.keys().map(String::as_str)
     }
@@ -280,7 +281,7 @@ impl Registry {
         self.factories.get(name)
     }
 
-    /// Whether a configuration may name it.
+    /// Returns whether a configuration may name the plugin.
     pub(super) fn knows(&self, name: &str) -> bool {
         self.factories.contains_key(name) || self.left_out.contains(name)
     }
@@ -297,7 +298,7 @@ mod tests {
     use serde::Deserialize;
 
     #[test]
-    fn names_are_taken_once() {
+    fn a_name_is_registered_once() {
         let mut registry = Registry::in_tree();
         let make = |_: PluginArgs<'_>, _: &Handle| -> Result<Box<dyn Plugin>, ArgsError> {
             Ok(Box::new(NodeName))
@@ -324,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn arguments_that_are_absent_read_as_an_empty_object() {
+    fn absent_arguments_read_as_an_empty_object() {
         #[derive(Debug, PartialEq, Eq, Deserialize)]
         struct Args {
             #[serde(default)]
