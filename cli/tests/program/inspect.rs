@@ -223,7 +223,7 @@ fn an_audit_finds_conflicts_and_dangling_references() {
         [
             "overcommitted node both: cpu: guaranteed pods request 4, allocatable 3",
             "missing node gone: the node does not exist, but has 1 pod",
-            "state pod d/waiting: invalid state annotations: a pod that is assumed has a \
+            "state pod d/waiting: invalid state annotations: a pod in state assumed must have a \
              selected-scheduler",
             "missing pod d/waiting: pod group d/g does not exist",
             "missing reservation of d/web-0-placeholder: node gone does not exist",
