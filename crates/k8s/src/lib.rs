@@ -42,6 +42,8 @@ mod godel;
 mod movement;
 mod node;
 mod objects;
+#[cfg(feature = "k8s-openapi")]
+mod openapi;
 mod pod;
 mod pod_group;
 #[cfg(test)]
@@ -69,6 +71,8 @@ mod yaml;
 pub use defaults::Defaulted;
 pub use error::{Cause, ReadError};
 pub use objects::{PriorityClass, RuntimeClass};
+#[cfg(feature = "k8s-openapi")]
+pub use openapi::ToModel;
 pub use read::{Reader, is_json, read, read_json, read_yaml};
 pub use resolve::Objects;
 pub use single::{node, node_affinity, object, pod};
