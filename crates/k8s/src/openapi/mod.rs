@@ -67,7 +67,8 @@ pub trait ToModel {
     /// Reads the object.
     ///
     /// A pod or a node costs one pass over the fields that scheduling reads, and borrows their texts. The other kinds
-    /// are serialized as JSON and parsed, in time and memory proportional to the whole object.
+    /// are serialized as JSON and parsed, in time and memory proportional to the whole object; a fraction of a second
+    /// in their times, which Kubernetes never writes, is lost.
     ///
     /// # Errors
     ///
