@@ -30,7 +30,7 @@ fn typed<K: Resource + DeserializeOwned>(value: &Value) -> Result<K, serde_json:
     serde_json::from_value(value)
 }
 
-/// Compares both ways. Returns nothing if k8s-openapi refuses the object.
+/// Compares both ways. Returns the result, or nothing if k8s-openapi refuses the object.
 fn compare<K>(
     value: &Value,
     from_slice: impl Fn(&[u8]) -> Result<K::Model, ReadError>,
@@ -149,7 +149,7 @@ fn every_kind_is_the_same_as_from_its_bytes() {
     assert_eq!(kinds.len(), 17, "{kinds:?}");
 }
 
-/// The values of a kind of JSON that may stand in place of another.
+/// Values of the same type to put in place of a leaf: k8s-openapi refuses most others.
 fn replacements(leaf: &Value) -> &'static [&'static str] {
     match leaf {
         Value::String(_) => &[
@@ -221,7 +221,7 @@ fn each_change(value: &mut Value, root: &dyn Fn(Value) -> Value, found: &mut dyn
 #[test]
 fn every_change_of_a_field_is_the_same_as_in_the_bytes() {
     let (mut read, mut wrong, mut refused) = (0, 0, 0);
-    // They have the fields of others.
+    // Other objects cover the fields of these.
     let repeated = ["n2", "web-1", "web-2", "web-4", "web-5", "cart-6d5f8c9b7c-x2v9q"];
     for (kind, mut value) in objects() {
         if repeated.contains(&value["metadata"]["name"].as_str().expect("a name")) {

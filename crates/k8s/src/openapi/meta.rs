@@ -54,14 +54,14 @@ pub(super) fn resources(found: &api::ResourceRequirements) -> ResourceRequiremen
     }
 }
 
-/// The time in RFC 3339, to be read as any other: a time of year 9999 is refused.
+/// The time in RFC 3339, so that times outside of 64 bits of nanoseconds are refused where those of bytes are.
 pub(super) fn time(found: &Option<api_meta::Time>) -> Text<'static> {
     Text(found.as_ref().map(|time| Cow::Owned(time.0.to_string())).unwrap_or_default())
 }
 
 /// # Errors
 ///
-/// An annotation that is read has another type: none of those that exist.
+/// An annotation that is read is not a text. All of them are texts today.
 pub(super) fn metadata(meta: &api_meta::ObjectMeta) -> Result<Metadata<'_>, ReadError> {
     Ok(Metadata {
         name: optional(&meta.name),
@@ -83,7 +83,7 @@ pub(super) fn metadata(meta: &api_meta::ObjectMeta) -> Result<Metadata<'_>, Read
     })
 }
 
-/// Reads the annotations as the parser would, because their keys are written there.
+/// Deserializes the annotations, because the attributes of [`Annotations`] alone name their keys.
 fn annotations(found: &BTreeMap<String, String>) -> Result<Annotations<'_>, ReadError> {
     let entries = found.iter().map(|(key, value)| (Lent(key), Lent(value)));
     Annotations::deserialize(MapDeserializer::new(entries)).map_err(|error: de::value::Error| {
