@@ -1,6 +1,6 @@
 //! Reads Kubernetes objects and scheduler configurations for portolan.
 //!
-//! The crate distinguishes three kinds of input:
+//! The crate reads three kinds of input:
 //!
 //! - Single objects from an API server are already in their stored form. [`pod_from_slice`], [`node_from_slice`] and
 //!   [`object_from_slice`] read their bytes and fill nothing in; [`pod`], [`node`] and [`object`] do the same for a
@@ -9,6 +9,8 @@
 //!   documents of all kinds and fills in the defaults that the API server and its admission plugins would have filled
 //!   in. [`Objects::defaulted`] lists those defaults, and [`Objects::skipped`] counts the objects of other kinds.
 //! - Configurations of kube-scheduler are read as frameworks, see [`config`].
+//!
+//! With the feature `k8s-openapi`, `ToModel` converts the objects of that crate.
 //!
 //! ```
 //! let objects = portolan_k8s::read(b"
@@ -44,6 +46,8 @@ mod godel;
 mod movement;
 mod node;
 mod objects;
+#[cfg(feature = "k8s-openapi")]
+mod openapi;
 mod pod;
 mod pod_group;
 #[cfg(test)]
@@ -71,6 +75,8 @@ mod yaml;
 pub use defaults::Defaulted;
 pub use error::{Cause, ReadError};
 pub use objects::{PriorityClass, RuntimeClass};
+#[cfg(feature = "k8s-openapi")]
+pub use openapi::ToModel;
 pub use read::{Reader, is_json, read, read_json, read_yaml};
 pub use resolve::Objects;
 pub use single::{node, node_affinity, object, pod};
