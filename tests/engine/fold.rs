@@ -7,7 +7,8 @@ use std::time::Duration;
 use crate::events::{self, NodeSeed, Op, Seed, event};
 use portolan::snapshot::{ChangeKind, ChangedSince, Cluster, Dump, GodelConfig, Snapshot};
 use portolan::state::naive::Naive;
-use portolan::state::{CommitPolicy, State};
+use portolan::state::CommitPolicy;
+use portolan::{Config, Engine};
 use proptest::prelude::*;
 
 /// Returns the dump without the columns, which the naive fold does not have.
@@ -102,47 +103,49 @@ proptest! {
     ) {
         let ttl = Some(Duration::from_secs(30));
         let policy = if is_checked { CommitPolicy::Room } else { CommitPolicy::Unchecked };
-        let mut state = State::new(ttl, policy);
+        let (mut writer, _reader) = Engine::inline(Config {
+            assumed_ttl: ttl,
+            commit_check: policy,
+            godel: is_godel.then(godel),
+            ..Config::default()
+        });
         let mut naive = Naive::new(ttl);
         if !is_checked {
             naive = naive.unchecked();
         }
         if is_godel {
-            state = state.with_godel(godel());
             naive = naive.with_godel(godel());
         }
         let mut held: Vec<(Arc<Snapshot>, Dump)> = Vec::new();
         for (i, op) in ops.iter().enumerate() {
             let event = event(op, i as u64);
-            let before = state.cluster().dump();
-            let accepted = state.apply(&event, &mut ()).is_ok();
+            let before = writer.cluster().dump();
+            let accepted = writer.apply(&event).is_ok();
             prop_assert_eq!(accepted, naive.apply(&event), "{:?}", &event);
-            let after = state.cluster().dump();
+            let after = writer.cluster().dump();
             if !accepted {
                 prop_assert_eq!(&before, &after, "a rejected event left a trace: {:?}", &event);
             }
             prop_assert_eq!(comparable(after.clone()), naive.dump(), "after {:?}", &event);
-            prop_assert!(has_own_generation(&before, &after, state.cluster()), "{:?}", &event);
-            prop_assert_eq!(state.cluster().generation().0, i as u64 + 1);
+            prop_assert!(has_own_generation(&before, &after, writer.cluster()), "{:?}", &event);
+            prop_assert_eq!(writer.cluster().generation().0, i as u64 + 1);
             if i % 16 == 3 {
-                let snapshot = Arc::new(state.freeze());
-                held.push((snapshot.clone(), after));
-                state.set_horizon(held[0].0.generation());
+                writer.publish();
+                held.push((writer.snapshot(), after));
             }
             if i % 40 == 39 {
                 held.remove(0);
-                let oldest = held.first().map_or(state.cluster().generation(), |(s, _)| s.generation());
-                state.set_horizon(oldest);
+                writer.publish();
             }
         }
         check_held(&held);
-        prop_assert_eq!(state.cluster().audit(), vec![]);
-        let last = state.cluster().dump();
+        prop_assert_eq!(writer.cluster().audit(), vec![]);
+        let last = writer.cluster().dump();
         for (snapshot, dump) in &held {
             let changed = changed_by_dumps(dump, &last);
             let diff: Vec<String> =
-                state.cluster().diff(snapshot).iter().map(|c| c.name.to_string()).collect();
-            let ChangedSince::Changes(since) = state.cluster().changed_since(snapshot.generation())
+                writer.cluster().diff(snapshot).iter().map(|c| c.name.to_string()).collect();
+            let ChangedSince::Changes(since) = writer.cluster().changed_since(snapshot.generation())
             else { panic!("reset") };
             for name in changed {
                 // An image on another node changes a count of this node without touching it.
@@ -160,7 +163,7 @@ proptest! {
             }
             for change in &since {
                 let (had, has) = (snapshot.node(&change.name).is_some(),
-                    state.cluster().node(&change.name).is_some());
+                    writer.cluster().node(&change.name).is_some());
                 match change.kind {
                     ChangeKind::Added => prop_assert!(has),
                     ChangeKind::Changed => prop_assert!(had && has),
@@ -175,26 +178,27 @@ proptest! {
         ops in prop::collection::vec(contended(), 1..120),
         is_godel in any::<bool>(),
     ) {
-        let mut state = State::new(None, CommitPolicy::default());
+        let (mut writer, _reader) =
+            Engine::inline(Config { godel: is_godel.then(godel), ..Config::default() });
         let mut naive = Naive::new(None);
         if is_godel {
-            state = state.with_godel(godel());
             naive = naive.with_godel(godel());
         }
         for (i, op) in ops.iter().enumerate() {
             let event = event(op, i as u64);
-            let (base, before) = (state.freeze(), state.cluster().dump());
-            let accepted = state.apply(&event, &mut ()).is_ok();
+            writer.publish();
+            let (base, before) = (writer.snapshot(), writer.cluster().dump());
+            let accepted = writer.apply(&event).is_ok();
             prop_assert_eq!(accepted, naive.apply(&event), "{:?}", &event);
-            let after = state.cluster().dump();
+            let after = writer.cluster().dump();
             if !accepted {
                 prop_assert_eq!(&before, &after, "a rejected event left a trace: {:?}", &event);
             }
             prop_assert_eq!(comparable(after.clone()), naive.dump(), "after {:?}", &event);
-            prop_assert!(has_own_generation(&before, &after, state.cluster()), "{:?}", &event);
+            prop_assert!(has_own_generation(&before, &after, writer.cluster()), "{:?}", &event);
             prop_assert_eq!(base.dump(), before, "a held snapshot changed");
         }
-        prop_assert_eq!(state.cluster().audit(), vec![]);
+        prop_assert_eq!(writer.cluster().audit(), vec![]);
     }
 
     #[test]
@@ -203,14 +207,13 @@ proptest! {
         ops in prop::collection::vec(any::<Op>(), 1..60),
         is_godel in any::<bool>(),
     ) {
-        let mut state = State::new(None, CommitPolicy::default());
-        if is_godel {
-            state = state.with_godel(godel());
-        }
+        let (mut writer, _reader) =
+            Engine::inline(Config { godel: is_godel.then(godel), ..Config::default() });
         for (i, op) in base.iter().enumerate() {
-            let _ = state.apply(&event(op, i as u64), &mut ());
+            let _ = writer.apply(&event(op, i as u64));
         }
-        let snapshot = state.freeze();
+        writer.publish();
+        let snapshot = writer.snapshot();
         let dump = snapshot.dump();
         let mut fork = snapshot.fork();
         let mut nested = Vec::new();

@@ -9,7 +9,7 @@ use portolan::model::{
     Resources, Scalars, Timestamp, Uid, node, pod,
 };
 use portolan::snapshot::{Cluster, GodelConfig, NodeInfo, PodInfo, Snapshot, Victims};
-use portolan::state::{CommitPolicy, State};
+use portolan::state::CommitPolicy;
 use portolan::{Config, Engine};
 use proptest::prelude::*;
 
@@ -106,23 +106,25 @@ proptest! {
         every in 1..6_usize,
         is_godel in any::<bool>(),
     ) {
-        let mut state = State::new(None, CommitPolicy::Unchecked);
-        if is_godel {
-            state = state.with_godel(GodelConfig::new("godel"));
-        }
+        let (mut writer, _reader) = Engine::inline(Config {
+            commit_check: CommitPolicy::Unchecked,
+            godel: is_godel.then(|| GodelConfig::new("godel")),
+            ..Config::default()
+        });
         let mut held: Vec<Arc<Snapshot>> = Vec::new();
         for (step, op) in ops.iter().enumerate() {
-            let _ = state.apply(&event(op, step as u64), &mut ());
+            let _ = writer.apply(&event(op, step as u64));
             // Between two checks one node changes, or many nodes.
             if step % every == 0 {
-                check(state.cluster(), step);
+                check(writer.cluster(), step);
             }
             if step % 25 == 3 {
-                held.push(Arc::new(state.freeze()));
-                state.set_horizon(held[0].generation());
+                writer.publish();
+                held.push(writer.snapshot());
             }
         }
-        let snapshot = state.freeze();
+        writer.publish();
+        let snapshot = writer.snapshot();
         let mut fork = snapshot.fork();
         for (step, op) in forked.iter().enumerate() {
             events::apply_to_fork(&mut fork, &event(op, 1000 + step as u64));
