@@ -1,5 +1,5 @@
 //! The body of the fuzz target, shared by the fuzzer and `tests/fuzz_corpus.rs`: schedules random pods one after the
-//! other on a random cluster, through the event log. In addition to the invariants of [`checks`](super::checks), the
+//! other on a random cluster, through the event log. In addition to the invariants of [`checks`](portolan_testkit::checks), the
 //! decision must not depend on the number of threads, nor on what the scheduler has cached.
 
 use std::sync::{Arc, OnceLock};
@@ -8,11 +8,12 @@ use portolan::framework::{Algorithm, AlgorithmConfig, Framework, Handle, Schedul
 use portolan::log::Event;
 use portolan::model::{Pod, Uid};
 use portolan::{Config, Engine, Snapshot, Writer};
+use portolan_testkit::checks::{
+    adds_up, decided_by_nodes, same_of_chunks_and_nodes, told_is_made_anew,
+};
+use portolan_testkit::draw::Draw;
+use portolan_testkit::sample::Checks;
 use rayon::{ThreadPool, ThreadPoolBuilder};
-
-use super::checks::{adds_up, decided_by_nodes, same_of_chunks_and_nodes, told_is_made_anew};
-use super::draw::Draw;
-use super::sample::Checks;
 
 /// The number of distinct pod templates that a cluster runs initially. Drawing a pod costs more than adding one.
 const TEMPLATES: usize = 12;

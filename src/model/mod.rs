@@ -72,10 +72,10 @@ pub use quantity::{Quantity, QuantityError};
 pub use requests::{
     Container, ContainerKind, ContainerStatus, NonZero, PodResources, Requests, ResourceList,
 };
-#[cfg(feature = "k8s")]
-pub(crate) use resources::is_scalar;
+pub(crate) use resources::is_extended;
 pub use resources::{Bytes, MilliCpu, ResourceOverflow, Resources, Scalars};
-pub(crate) use resources::{is_extended, is_native};
+#[cfg(feature = "k8s")]
+pub(crate) use resources::{is_native, is_scalar};
 pub use selector::{LabelSelector, Operator, Requirement};
 pub use storage::{
     AccessMode, ClaimReference, CsiDriver, CsiNode, CsiNodeDriver, CsiStorageCapacity,

@@ -4,7 +4,6 @@ mod audit;
 mod commit;
 mod godel;
 mod lifecycle;
-pub mod naive;
 mod noted;
 mod rebuild;
 mod relist;

@@ -4,10 +4,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::events::{self, NodeSeed, Op, Seed, event};
+use portolan::Generation;
 use portolan::snapshot::{ChangeKind, ChangedSince, Cluster, Dump, GodelConfig, Snapshot};
-use portolan::state::naive::Naive;
 use portolan::state::{CommitPolicy, State};
+use portolan_testkit::events::{GroupSeed, NodeSeed, ObjectSeed, Op, PodSeed, apply_to_fork};
+use portolan_testkit::naive::Naive;
 use proptest::prelude::*;
 
 /// The dump without what the naive fold has no columns for.
@@ -53,32 +54,34 @@ fn has_own_generation(before: &Dump, after: &Dump, cluster: &Cluster) -> bool {
 fn contended() -> impl Strategy<Value = Op> {
     let few = || 1_u8..9;
     let seed = || {
-        // Half of them with Gödel's annotations.
-        let uid = (few(), any::<bool>()).prop_map(|(n, says)| n + if says { 144 } else { 0 });
-        let shape = any::<u8>();
-        (uid, 0_u8..2, shape).prop_map(|(uid, node, shape)| Seed { uid, node, shape })
+        let seed = (few(), 0_u8..2, any::<PodSeed>());
+        seed.prop_map(|(uid, node, seed)| PodSeed { uid, node, ..seed })
     };
     let node = || (0_u8..2, any::<u8>());
     let node_seed = || {
+        let seed = (0_u8..2, 0_u8..2, any::<NodeSeed>());
+        seed.prop_map(|(name, zone, seed)| NodeSeed { name, zone, ..seed })
+    };
+    let part_seed = || {
         let seed = (0_u8..2, 0_u8..2, any::<u8>());
-        seed.prop_map(|(name, zone, shape)| NodeSeed { name, zone, shape })
+        seed.prop_map(|(name, zone, shape)| ObjectSeed { name, zone, shape })
     };
     prop_oneof![
         4 => seed().prop_map(Op::Add),
-        3 => (seed(), few(), few()).prop_map(|(seed, a, b)| Op::Preempt(seed, [a, b])),
+        3 => (seed(), prop::collection::vec(few(), 0..3)).prop_map(|(seed, victims)| Op::Preempt(seed, victims)),
         2 => (few(), few()).prop_map(|(a, b)| Op::MarkForDeletion(a, b)),
         1 => (few(), few()).prop_map(|(a, b)| Op::UnmarkForDeletion(a, b)),
         1 => (few(), seed()).prop_map(|(n, seed)| Op::Update(n, seed)),
         1 => seed().prop_map(Op::Pending),
-        1 => few().prop_map(|n| Op::Remove(n, 0)),
-        2 => seed().prop_map(Op::Assume),
+        1 => few().prop_map(|n| Op::Remove(n, None)),
+        2 => (seed(), any::<bool>()).prop_map(|(seed, is_current)| Op::Assume(seed, is_current)),
         3 => few().prop_map(Op::Finish),
         1 => prop::collection::vec(seed(), 0..6).prop_map(Op::RelistPods),
         1 => Just(Op::Expire),
-        1 => any::<(u8, u8)>().prop_map(|(name, shape)| Op::PutGroup(name, shape)),
+        1 => any::<GroupSeed>().prop_map(Op::PutGroup),
         1 => any::<(u8, u8)>().prop_map(|(n, to)| Op::SetGroupPhase(n, to)),
         1 => node_seed().prop_map(Op::UpdateNode),
-        1 => node_seed().prop_map(Op::PutNmNode),
+        1 => part_seed().prop_map(Op::PutNmNode),
         1 => node().prop_map(|(node, to)| Op::AssignNode(node, to)),
         1 => node().prop_map(|(node, from)| Op::UnassignNode(node, from)),
     ]
@@ -112,7 +115,7 @@ proptest! {
         }
         let mut held: Vec<(Arc<Snapshot>, Dump)> = Vec::new();
         for (i, op) in ops.iter().enumerate() {
-            let event = event(op, i as u64);
+            let event = op.event(i as u64, naive.generation());
             let before = state.cluster().dump();
             let accepted = state.apply(&event, &mut ()).is_ok();
             prop_assert_eq!(accepted, naive.apply(&event), "{:?}", &event);
@@ -181,7 +184,7 @@ proptest! {
             naive = naive.with_godel(godel());
         }
         for (i, op) in ops.iter().enumerate() {
-            let event = event(op, i as u64);
+            let event = op.event(i as u64, naive.generation());
             let (base, before) = (state.freeze(), state.cluster().dump());
             let accepted = state.apply(&event, &mut ()).is_ok();
             prop_assert_eq!(accepted, naive.apply(&event), "{:?}", &event);
@@ -207,14 +210,14 @@ proptest! {
             state = state.with_godel(godel());
         }
         for (i, op) in base.iter().enumerate() {
-            let _ = state.apply(&event(op, i as u64), &mut ());
+            let _ = state.apply(&op.event(i as u64, Generation(i as u64)), &mut ());
         }
         let snapshot = state.freeze();
         let dump = snapshot.dump();
         let mut fork = snapshot.fork();
         let mut nested = Vec::new();
         for (i, op) in ops.iter().enumerate() {
-            events::apply_to_fork(&mut fork, &event(op, 1000 + i as u64));
+            apply_to_fork(&mut fork, &op.event(1000 + i as u64, snapshot.generation()));
             if i % 20 == 0 {
                 nested.push((fork.fork(), fork.dump()));
             }

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use portolan::log::Event;
 use portolan::model::{Node, Pod, Uid, node, pod};
 use portolan::snapshot::{Cluster, Dump, Fork, Snapshot};
-use portolan::state::naive::Naive;
 use portolan::{Config, Engine, Reader, Writer};
+use portolan_testkit::naive::Naive;
 use proptest::prelude::*;
 use proptest_derive::Arbitrary;
 

@@ -6,15 +6,11 @@ use std::num::NonZeroU32;
 use portolan::framework::{Algorithm, AlgorithmConfig, Framework, Partition};
 use portolan::model::{LabelSelector, Pod, pod};
 use portolan::{Config, Engine};
+use portolan_testkit::checks::{
+    adds_up, decided_by_nodes, same_of_chunks_and_nodes, told_is_made_anew,
+};
+use portolan_testkit::draw::Draw;
 use proptest::prelude::*;
-
-#[path = "../../fuzz/targets/checks.rs"]
-mod checks;
-#[path = "../../fuzz/targets/draw/mod.rs"]
-mod draw;
-
-use checks::{adds_up, decided_by_nodes, same_of_chunks_and_nodes, told_is_made_anew};
-use draw::Draw;
 
 /// A cluster with holes in its chunks, and pods on its nodes.
 fn cluster(draw: &mut Draw<'_>, nodes: usize) -> portolan::Writer {
