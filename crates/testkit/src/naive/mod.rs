@@ -276,13 +276,13 @@ impl Naive {
         }
     }
 
-    /// Counts an event that the engine refused because a sum would overflow 64 bits. The naive fold's sums are
-    /// unbounded, so it cannot decide this itself.
+    /// Takes the next generation without a change, for a rebuild or for an event that the engine refused because a sum
+    /// would overflow 64 bits. The naive fold's sums are unbounded, so it cannot decide the latter itself.
     pub fn skip(&mut self) {
         self.generation += 1;
     }
 
-    /// Returns the position of the last event in the log.
+    /// Returns the generation of the last event or rebuild.
     #[must_use]
     pub fn generation(&self) -> Generation {
         Generation(self.generation)
