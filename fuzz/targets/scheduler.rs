@@ -1,6 +1,7 @@
 //! The body of the fuzz target, shared by the fuzzer and `tests/fuzz_corpus.rs`: schedules random pods one after the
-//! other on a random cluster, through the event log. In addition to the invariants of [`checks`](portolan_testkit::checks), the
-//! decision must not depend on the number of threads, nor on what the scheduler has cached.
+//! other on a random cluster, through the event log. In addition to the invariants of
+//! [`checks`](portolan_testkit::checks), the decision must not depend on the number of threads, nor on what the
+//! scheduler has cached.
 
 use std::sync::{Arc, OnceLock};
 

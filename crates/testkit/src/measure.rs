@@ -18,8 +18,8 @@ pub fn alternate(
 
 /// Measures each of several candidates once per turn, and returns the measurements of each.
 ///
-/// Each turn starts with the next candidate, so that none always benefits from its place. `measure` receives the numbers
-/// of the candidate and of the turn.
+/// Each turn starts with the next candidate, so that none always benefits from its place. `measure` receives the
+/// numbers of the candidate and of the turn.
 pub fn rotate<T>(
     turns: usize,
     candidates: usize,

@@ -168,7 +168,7 @@ impl Machine {
                     assert_eq!(dump, self.naive.dump(), "after {event:?}");
                     assert_eq!(self.writer.cluster().generation(), self.naive.generation());
                 }
-                if self.step % 4 == 0 {
+                if self.step.is_multiple_of(4) {
                     self.publish();
                 }
             }
@@ -207,7 +207,7 @@ impl Machine {
     fn should_compare(&self) -> bool {
         match self.compare {
             // In long runs, comparing takes most of the time.
-            Compare::Often => self.step <= 32 || self.step % 8 == 0,
+            Compare::Often => self.step <= 32 || self.step.is_multiple_of(8),
             Compare::Sometimes(_) => self.compare.is_due(self.step, 32),
         }
     }
