@@ -10,7 +10,8 @@ use portolan::log::Event;
 use portolan::model::{Pod, Uid};
 use portolan::{Config, Engine, Snapshot, Writer};
 use portolan_testkit::checks::{
-    adds_up, decided_by_nodes, same_of_chunks_and_nodes, told_is_made_anew,
+    chunk_and_node_calls_agree, decided_by_nodes, incremental_filters_equal_rebuilt,
+    verdicts_are_consistent,
 };
 use portolan_testkit::draw::Draw;
 use portolan_testkit::sample::Checks;
@@ -143,9 +144,9 @@ fn run_checking(data: &[u8], checks: Checks) {
         // The numbers of this pod's checks start here.
         let check = 8 * (n as u64 + 1);
         if checks.include(check, 4) {
-            same_of_chunks_and_nodes(&snapshot, &pod);
+            chunk_and_node_calls_agree(&snapshot, &pod);
         }
-        let found = adds_up(alone.framework(), &snapshot, &pod);
+        let found = verdicts_are_consistent(alone.framework(), &snapshot, &pod);
         let decided = decided_by_nodes(&mut alone, &snapshot, &pod);
         for pooled in &mut pooled {
             assert_eq!(pooled.schedule(&snapshot, &pod), decided, "with threads");
@@ -154,7 +155,7 @@ fn run_checking(data: &[u8], checks: Checks) {
         assert_eq!(uncached.schedule(&snapshot.fork(), &pod), decided, "without a cache");
         if n % 3 == 0 && checks.include(check + 1, 4) {
             // The check draws from a clone, so that the remaining input is the same without the check.
-            told_is_made_anew(&mut draw.clone(), &snapshot, &pod, 3);
+            incremental_filters_equal_rebuilt(&mut draw.clone(), &snapshot, &pod, 3);
         }
         match decided {
             Ok(decision) => {

@@ -7,7 +7,8 @@ use portolan::framework::{Algorithm, AlgorithmConfig, Framework, Partition};
 use portolan::model::{LabelSelector, Pod, pod};
 use portolan::{Config, Engine};
 use portolan_testkit::checks::{
-    adds_up, decided_by_nodes, same_of_chunks_and_nodes, told_is_made_anew,
+    chunk_and_node_calls_agree, decided_by_nodes, incremental_filters_equal_rebuilt,
+    verdicts_are_consistent,
 };
 use portolan_testkit::draw::Draw;
 use proptest::prelude::*;
@@ -62,7 +63,7 @@ proptest! {
         let mut draw = Draw::from(bits);
         let writer = cluster(&mut draw, nodes);
         for n in 0..12 {
-            same_of_chunks_and_nodes(writer.cluster(), &draw.pod(n));
+            chunk_and_node_calls_agree(writer.cluster(), &draw.pod(n));
         }
     }
 
@@ -83,7 +84,7 @@ proptest! {
         }
         for n in 0..12 {
             let pod = draw.pod(n);
-            adds_up(&framework, cluster, &pod);
+            verdicts_are_consistent(&framework, cluster, &pod);
             let _ = decided_by_nodes(&mut scheduler, cluster, &pod);
         }
     }
@@ -148,7 +149,7 @@ proptest! {
         let writer = cluster(&mut draw, nodes);
         for n in 0..16 {
             let pod = draw.pod(n);
-            told_is_made_anew(&mut draw, writer.cluster(), &pod, 6);
+            incremental_filters_equal_rebuilt(&mut draw, writer.cluster(), &pod, 6);
         }
     }
 }
