@@ -41,6 +41,10 @@ fn chunks(cluster: &Cluster) -> impl Iterator<Item = &Chunk> {
 }
 
 /// Asserts that the chunk and per-node calls of every plugin agree.
+///
+/// # Panics
+///
+/// Panics if the assertion fails.
 pub fn chunk_and_node_calls_agree(cluster: &Cluster, pod: &Pod) {
     let state = CycleState::default();
     let cycle = Cycle::new(cluster, pod, &state);
@@ -110,6 +114,10 @@ fn same_filter(name: &str, filter: &dyn Filter, (cluster, chunk): (&Cluster, &Ch
 
 /// Asserts that the verdicts of all plugins on all nodes are consistent: scores are from 0 to 100, totals are weighted
 /// sums, and if no node is feasible, the error counts exactly the reasons that the nodes gave.
+///
+/// # Panics
+///
+/// Panics if the assertion fails.
 pub fn verdicts_are_consistent(framework: &Framework, cluster: &Cluster, pod: &Pod) -> Evaluation {
     let found = framework.evaluate(cluster, pod);
     for (name, verdict) in &found.nodes {
@@ -145,6 +153,10 @@ pub fn verdicts_are_consistent(framework: &Framework, cluster: &Cluster, pod: &P
 
 /// Schedules the pod, and asserts that the decision equals the one computed node by node. Errors of plugins are not
 /// compared, since a plugin may fail on a node that the per-node search does not examine.
+///
+/// # Panics
+///
+/// Panics if the assertion fails.
 pub fn decided_by_nodes(
     scheduler: &mut Algorithm,
     cluster: &Cluster,
@@ -183,6 +195,10 @@ fn rejections(filter: &dyn Filter, cluster: &Cluster) -> Vec<Option<Status>> {
 
 /// Asserts that filters which are updated incrementally, as pods are added to and removed from a fork, equal filters
 /// rebuilt on the fork, and that the original filters do not change. A filter that needs no updates is used as it is.
+///
+/// # Panics
+///
+/// Panics if the assertion fails.
 pub fn incremental_filters_equal_rebuilt(
     draw: &mut Draw<'_>,
     cluster: &Cluster,

@@ -40,6 +40,10 @@ impl<'a> Draw<'a> {
     }
 
     /// Draws a number below `n`.
+    ///
+    /// # Panics
+    ///
+    /// Panics if `n` is 0.
     pub fn below(&mut self, n: u64) -> u64 {
         if let Some((byte, rest)) = self.bytes.split_first()
             && n <= 256
@@ -47,7 +51,8 @@ impl<'a> Draw<'a> {
             self.bytes = rest;
             return u64::from(*byte) % n;
         }
-        // The constants of a linear congruential generator (Knuth, MMIX).
+        // A linear congruential generator (Knuth, MMIX), and not `Random`: the corpus was found with it, and most of its
+        // inputs are shorter than the clusters that they determine.
         self.state = self
             .state
             .wrapping_mul(6_364_136_223_846_793_005)
@@ -65,6 +70,10 @@ impl<'a> Draw<'a> {
     }
 
     /// Draws `true` once in `n` times on average.
+    ///
+    /// # Panics
+    ///
+    /// Panics if `n` is 0.
     pub fn one_in(&mut self, n: u64) -> bool {
         self.below(n) == 0
     }
