@@ -8,16 +8,8 @@ use portolan::Generation;
 use portolan::snapshot::{ChangeKind, ChangedSince, Cluster, Dump, GodelConfig, Snapshot};
 use portolan::state::{CommitPolicy, State};
 use portolan_testkit::events::{GroupSeed, NodeSeed, ObjectSeed, Op, PodSeed, apply_to_fork};
-use portolan_testkit::naive::Naive;
+use portolan_testkit::naive::{Naive, comparable};
 use proptest::prelude::*;
-
-/// The dump without what the naive fold has no columns for.
-fn comparable(mut dump: Dump) -> Dump {
-    for node in dump.nodes.values_mut() {
-        node.columns.clear();
-    }
-    dump
-}
 
 fn changed_by_dumps(before: &Dump, after: &Dump) -> Vec<String> {
     let live = |dump: &Dump, name: &String| dump.nodes.get(name).filter(|n| n.has_node).cloned();

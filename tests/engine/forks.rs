@@ -5,9 +5,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use portolan::log::Event;
 use portolan::model::{Node, Pod, Uid, node, pod};
-use portolan::snapshot::{Cluster, Dump, Fork, Snapshot};
+use portolan::snapshot::{Cluster, Fork, Snapshot};
 use portolan::{Config, Engine, Reader, Writer};
-use portolan_testkit::naive::Naive;
+use portolan_testkit::naive::{Naive, comparable};
 use proptest::prelude::*;
 use proptest_derive::Arbitrary;
 
@@ -105,14 +105,6 @@ impl Kept {
             Kept::Fork(fork) => fork,
         }
     }
-}
-
-/// The dump without what the naive fold has no columns for.
-fn comparable(mut dump: Dump) -> Dump {
-    for node in dump.nodes.values_mut() {
-        node.columns.clear();
-    }
-    dump
 }
 
 /// The cluster is what the naive fold says, and finds each of its pods by its uid.

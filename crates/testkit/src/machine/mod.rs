@@ -19,7 +19,7 @@ use portolan::{Config, Engine, GodelConfig, Reader, Writer};
 use proptest::prelude::*;
 
 use crate::events::{Op, PodSeed, uid};
-use crate::naive::Naive;
+use crate::naive::{Naive, comparable};
 use crate::random::Random;
 
 /// A step of a [`Machine`].
@@ -91,14 +91,6 @@ pub struct Machine {
     held: Vec<(Arc<Snapshot>, Dump)>,
     forks: Vec<(Fork, Dump)>,
     step: u64,
-}
-
-/// Removes the parts of a dump that the naive fold does not compute.
-fn comparable(mut dump: Dump) -> Dump {
-    for node in dump.nodes.values_mut() {
-        node.columns.clear();
-    }
-    dump
 }
 
 /// Returns whether the event was refused because a sum would overflow 64 bits. The naive fold's sums are unbounded.

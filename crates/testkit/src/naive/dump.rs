@@ -221,6 +221,15 @@ impl Naive {
     }
 }
 
+/// Returns an engine's dump without the columns, which [`Naive::dump`] does not compute.
+#[must_use]
+pub fn comparable(mut dump: Dump) -> Dump {
+    for node in dump.nodes.values_mut() {
+        node.columns.clear();
+    }
+    dump
+}
+
 /// Returns the allocatable amounts of a Node. A zero amount of a resource that every node has counts as absent.
 fn amounts_of(node: &Node) -> BTreeMap<Name, i64> {
     let Resources { cpu, memory, ephemeral_storage, scalars } = &node.allocatable;

@@ -1,7 +1,7 @@
 //! The naive fold: it applies the same events to plain maps and recomputes everything from the objects each time. It is
 //! slow, and simple enough to be trusted: it serves as the oracle of tests and fuzzers, at every generation.
 //!
-//! It uses the engine's public objects, and none of its rules: a rule that both share could be wrong in both.
+//! It shares the model with the engine, and no code that folds events: an error in shared code would be in both.
 
 mod dump;
 mod places;
@@ -17,6 +17,8 @@ use portolan::model::{
     Resources, Template, Timestamp, Uid, Victim, Workload, ZoneKey,
 };
 use portolan::snapshot::{GodelConfig, NodeDump};
+
+pub use dump::comparable;
 
 use places::{Held, PlaceKey, taken_by};
 
