@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use criterion::{BenchmarkId, Criterion, criterion_group};
 use portolan::model::{Name, Pod, Template, Uid, node, pod};
 use portolan::{CommitPolicy, Config, Engine, Reader, Writer};
-use portolan_testkit::measure::{Sorted, alternate};
+use portolan_testkit::measure::{Sorted, alternate, ratios};
 use portolan_testkit::random::Random;
 
 #[global_allocator]
@@ -59,7 +59,7 @@ impl Ours {
     fn pod(&mut self, node: usize) -> Arc<Pod> {
         self.made += 1;
         let mut uid = [0; 16];
-        uid[..8].copy_from_slice(&self.made.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_le_bytes());
+        uid[..8].copy_from_slice(&self.random.next_u64().to_le_bytes());
         uid[8..].copy_from_slice(&self.made.to_le_bytes());
         let mut pod = pod("web").uid("-").on(self.names[node].clone()).build();
         pod.uid = Uid::from_bytes(uid);
@@ -190,15 +190,11 @@ fn timed(count: usize, mut work: impl FnMut()) -> Duration {
 /// the seconds that one piece of its work took.
 fn pair(name: &str, mut ours: impl FnMut() -> f64, mut theirs: impl FnMut() -> f64) {
     let [ours, theirs] = alternate(TURNS, |_| ours(), |_| theirs());
-    let ratios = ours.iter().zip(&theirs).map(|(ours, theirs)| theirs / ours.max(1e-12));
-    let ratios = Sorted::new(ratios);
+    let [middle, low, high] = ratios(&theirs, &ours).median_and_spread();
     println!(
-        "{name:<58} {:>10.3} {:>12.3} {:>9.2} [{:.2}, {:.2}]",
+        "{name:<58} {:>10.3} {:>12.3} {middle:>9.2} [{low:.2}, {high:.2}]",
         Sorted::new(ours).quantile(0.5) * 1e6,
         Sorted::new(theirs).quantile(0.5) * 1e6,
-        ratios.quantile(0.5),
-        ratios.quantile(0.1),
-        ratios.quantile(0.9),
     );
 }
 

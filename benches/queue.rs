@@ -12,6 +12,7 @@ use portolan::framework::{ClusterEvent, Framework, PluginSet};
 use portolan::model::{Change, Diff, Generation, Node, Pod, Template, Timestamp, Uid, node, pod};
 use portolan::scheduler::queue::{QueueConfig, SchedulingQueue};
 use portolan::{Config, Engine, Snapshot};
+use portolan_testkit::random::Random;
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
@@ -22,21 +23,22 @@ const WAITING: usize = 10_000;
 /// Creates pods with distinct uids.
 struct Pods {
     templates: Vec<Arc<Template>>,
+    random: Random,
     made: u64,
 }
 
 impl Pods {
     fn new() -> Pods {
         let template = |priority| pod("web").cpu(100).priority(priority).build().template;
-        Pods { templates: (0..8).map(template).collect(), made: 0 }
+        Pods { templates: (0..8).map(template).collect(), random: Random::new(1), made: 0 }
     }
 
     fn next(&mut self) -> Pod {
         self.made += 1;
         let mut uid = [0; 16];
-        uid[..8].copy_from_slice(&self.made.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_le_bytes());
+        uid[..8].copy_from_slice(&self.random.next_u64().to_le_bytes());
         uid[8..].copy_from_slice(&self.made.to_le_bytes());
-        let template = &self.templates[(self.made.wrapping_mul(0x9e37_79b9) >> 7) as usize % 8];
+        let template = &self.templates[self.random.index(8)];
         Pod {
             uid: Uid::from_bytes(uid),
             name: template.namespace.clone(),

@@ -20,7 +20,7 @@ use portolan_publish::arc_swap::ArcSwapCell;
 use portolan_publish::cell::Cell;
 use portolan_publish::rcu::RcuCell;
 use portolan_publish::{Publisher, Subscription, Versioned};
-use portolan_testkit::measure::Sorted;
+use portolan_testkit::measure::{Sorted, ratios, rotate};
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
@@ -221,31 +221,23 @@ fn pins() {
                 "{:<16} {:>8} {:>8} {:>8} {:>10} {:>12}   to rcu: p50 [p10, p90]",
                 "", "p50", "p99", "p99.9", "max", "publishes/s"
             );
-            let mut samples: Vec<Vec<Sample>> = rivals.iter().map(|_| Vec::new()).collect();
-            for turn in 0..TURNS {
-                for step in 0..rivals.len() {
-                    let which = (turn + step) % rivals.len();
-                    samples[which].push(rivals[which].1(readers, busy));
-                }
-            }
-            let medians: Vec<Vec<f32>> =
-                samples.iter().map(|s| s.iter().map(|s| s.pins.quantile(0.5)).collect()).collect();
+            let samples = rotate(TURNS, rivals.len(), |which, _| rivals[which].1(readers, busy));
+            let median = |sample: &Sample| f64::from(sample.pins.quantile(0.5));
+            let medians: Vec<Vec<f64>> =
+                samples.iter().map(|samples| samples.iter().map(median).collect()).collect();
             for (which, (name, _)) in rivals.iter().enumerate() {
-                let ratios = medians[which].iter().zip(&medians[0]).map(|(its, ours)| its / ours);
-                let ratios = Sorted::new(ratios);
+                let ratios = ratios(&medians[which], &medians[0]);
+                let [middle, low, high] = ratios.median_and_spread();
                 let publishes: f64 =
                     samples[which].iter().map(|s| s.publishes).sum::<f64>() / TURNS as f64;
                 let all = samples[which].iter().flat_map(|s| s.pins.values().iter().copied());
                 let all = Sorted::new(all);
                 println!(
-                    "{name:<16} {:>8.2} {:>8.2} {:>8.2} {:>10.1} {publishes:>12.0}   {:.2} [{:.2}, {:.2}]",
+                    "{name:<16} {:>8.2} {:>8.2} {:>8.2} {:>10.1} {publishes:>12.0}   {middle:.2} [{low:.2}, {high:.2}]",
                     all.quantile(0.5),
                     all.quantile(0.99),
                     all.quantile(0.999),
                     all.quantile(1.0),
-                    ratios.quantile(0.5),
-                    ratios.quantile(0.1),
-                    ratios.quantile(0.9),
                 );
             }
         }
@@ -255,7 +247,7 @@ fn pins() {
 /// Prints the median and the spread over batches.
 fn row(name: &str, unit: &str, mut batch: impl FnMut() -> f64) {
     let values = Sorted::new((0..201).map(|_| batch()));
-    let [low, middle, high] = [0.1, 0.5, 0.9].map(|share| values.quantile(share));
+    let [middle, low, high] = values.median_and_spread();
     println!("{name:<58} {middle:>8.2} {unit} [{low:.2}, {high:.2}]");
 }
 

@@ -19,7 +19,7 @@ use portolan::model::{
     Workload, node, pod,
 };
 use portolan::{CommitPolicy, Config, Engine, GodelConfig, Writer};
-use portolan_testkit::measure::{Sorted, alternate};
+use portolan_testkit::measure::{Sorted, alternate, ratios};
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
@@ -308,8 +308,7 @@ fn ratio(ours: &mut Writer, theirs: &mut Writer, turn: impl Fn(&mut Writer, usiz
         started.elapsed().as_secs_f64()
     };
     let [ours, theirs] = alternate(TURNS, |at| timed(ours, at), |at| timed(theirs, at));
-    let ratios = Sorted::new(ours.iter().zip(&theirs).map(|(ours, theirs)| ours / theirs));
-    [0.5, 0.1, 0.9].map(|share| ratios.quantile(share))
+    ratios(&ours, &theirs).median_and_spread()
 }
 
 fn plain_pods(writer: &mut Writer, turn: usize) {

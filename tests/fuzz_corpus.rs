@@ -2,18 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-#[path = "../fuzz/targets/checks.rs"]
-mod checks;
-#[path = "../fuzz/targets/draw/mod.rs"]
-mod draw;
-#[path = "../fuzz/targets/events.rs"]
-mod events;
-#[path = "../fuzz/targets/machine.rs"]
-mod machine;
 #[path = "../fuzz/targets/quantity.rs"]
 mod quantity;
-#[path = "../fuzz/targets/sample.rs"]
-mod sample;
 #[path = "../fuzz/targets/scheduler.rs"]
 mod scheduler;
 #[path = "../fuzz/targets/state.rs"]

@@ -13,6 +13,7 @@ mod inspect;
 mod metrics;
 mod output;
 mod perf;
+mod random;
 mod replay;
 mod table;
 mod text;

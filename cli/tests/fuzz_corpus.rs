@@ -6,8 +6,6 @@ use std::path::{Path, PathBuf};
 mod files;
 #[path = "../../fuzz/targets/input.rs"]
 mod input;
-#[path = "../../fuzz/targets/sample.rs"]
-mod sample;
 #[path = "../src/vectors/mod.rs"]
 mod vectors;
 

@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use portolan::model::{Node, Pod, Quantity, node, pod};
+use portolan_testkit::random::Random;
 
 use crate::plugin::{Demand, GPU_COUNT, GPU_MILLI};
 
@@ -31,12 +32,6 @@ fn make_pod(name: &str, cpu: i64, memory_mib: i64, milli: i64) -> Pod {
         0 => pod.build(),
         milli => pod.request(GPU_MILLI, Quantity::whole(milli)).build(),
     }
-}
-
-/// Returns the next pseudo-random number below `below` (Knuth, MMIX).
-fn draw(seed: &mut u64, below: u64) -> u64 {
-    *seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-    (*seed >> 33) % below
 }
 
 impl Fleet {
@@ -68,16 +63,16 @@ impl Fleet {
     }
 
     fn generated() -> Fleet {
-        let mut seed = 7;
+        let mut random = Random::new(7);
         let nodes = (0..200).map(|n| {
-            let gpus = [0, 1, 2, 4, 8][draw(&mut seed, 5) as usize];
+            let gpus = [0, 1, 2, 4, 8][random.index(5)];
             make_node(&format!("node-{n}"), 32_000 + 8_000 * gpus, 131_072 + 32_768 * gpus, gpus)
         });
         let nodes = nodes.collect();
         let pods = (0..500).map(|n| {
             let milli = [0, 100, 300, 470, 500, 700, 1_000, 1_000, 2_000, 8_000];
-            let milli = milli[draw(&mut seed, 10) as usize];
-            let cpu = 1_000 * (1 + draw(&mut seed, 8) as i64);
+            let milli = milli[random.index(10)];
+            let cpu = 1_000 * (1 + random.below(8) as i64);
             make_pod(&format!("pod-{n}"), cpu, cpu * 2, milli)
         });
         Fleet { name: "a generated fleet".to_owned(), nodes, pods: pods.collect() }
@@ -90,10 +85,10 @@ impl Fleet {
     /// Iterates over pods in a seeded random order, with repetition, until their demand is reached.
     pub(crate) fn arrivals(&self) -> impl Iterator<Item = &Pod> {
         let enough = (self.gpus() as f64 * 1_000.0 * LOAD) as i64;
-        let mut seed = 42;
+        let mut random = Random::new(42);
         let mut asked = 0;
         std::iter::from_fn(move || {
-            let pod = &self.pods[draw(&mut seed, self.pods.len() as u64) as usize];
+            let pod = &self.pods[random.index(self.pods.len())];
             let demand = Demand::of(&pod.template);
             let is_enough = asked >= enough;
             asked += demand.gpus * demand.milli;

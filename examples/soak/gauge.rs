@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use portolan::Figures;
 use portolan_testkit::alloc::{Counting, OfProcess};
+use portolan_testkit::measure::Sorted;
 
 use super::crew::Counts;
 
@@ -101,9 +102,7 @@ impl fmt::Display for Sample {
 }
 
 fn median(samples: &[Sample], of: impl Fn(&Sample) -> i64) -> i64 {
-    let mut values: Vec<i64> = samples.iter().map(of).collect();
-    values.sort_unstable();
-    values.get(values.len() / 2).copied().unwrap_or(0)
+    if samples.is_empty() { 0 } else { Sorted::new(samples.iter().map(of)).quantile(0.5) }
 }
 
 /// The number of samples in five seconds, which is long enough for a busy machine to run every thread.
@@ -121,9 +120,8 @@ fn slowest(samples: &[Sample]) -> u64 {
         Some(((last.events - first.events) as f64 / used.max(0.01)) as u64)
     };
     let stretches = samples.windows(WINDOW.min(samples.len()).max(2));
-    let mut paces: Vec<u64> = stretches.filter_map(pace).collect();
-    paces.sort_unstable();
-    paces.get(paces.len() / 4).copied().unwrap_or(0)
+    let paces = Sorted::new(stretches.filter_map(pace));
+    if paces.values().is_empty() { 0 } else { paces.quantile(0.25) }
 }
 
 /// Checks that versions are published continuously.

@@ -3,8 +3,6 @@
 
 #[path = "../../cli/src/files/mod.rs"]
 mod files;
-#[path = "../targets/sample.rs"]
-mod sample;
 #[path = "../targets/input.rs"]
 mod target;
 #[path = "../../cli/src/vectors/mod.rs"]

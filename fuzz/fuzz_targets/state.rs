@@ -1,10 +1,6 @@
 //! Compares the fold of random events with the naive fold.
 #![no_main]
 
-#[path = "../targets/events.rs"]
-mod events;
-#[path = "../targets/machine.rs"]
-mod machine;
 #[path = "../targets/state.rs"]
 mod target;
 

@@ -18,8 +18,8 @@ use serde_json::{Map, Value, json};
 
 use crate::files::openb::{self, Arrival, Priorities};
 use crate::files::{self, Wrong};
-use crate::sample::Checks;
 use crate::vectors::{self, Tally};
+use portolan_testkit::sample::Checks;
 
 const PARSERS: [fn(&[u8], Checks); 12] = [
     |bytes, checks| objects(portolan_k8s::read_json(bytes), bytes, checks),

@@ -1,6 +1,7 @@
 //! The body of the fuzz target, shared by the fuzzer and `tests/fuzz_corpus.rs`: schedules random pods one after the
-//! other on a random cluster, through the event log. In addition to the invariants of [`checks`](super::checks), the
-//! decision must not depend on the number of threads, nor on what the scheduler has cached.
+//! other on a random cluster, through the event log. In addition to the invariants of
+//! [`checks`](portolan_testkit::checks), the decision must not depend on the number of threads, nor on what the
+//! scheduler has cached.
 
 use std::sync::{Arc, OnceLock};
 
@@ -8,11 +9,13 @@ use portolan::framework::{Algorithm, AlgorithmConfig, Framework, Handle, Schedul
 use portolan::log::Event;
 use portolan::model::{Pod, Uid};
 use portolan::{Config, Engine, Snapshot, Writer};
+use portolan_testkit::checks::{
+    chunk_and_node_calls_agree, decided_by_nodes, incremental_filters_equal_rebuilt,
+    verdicts_are_consistent,
+};
+use portolan_testkit::draw::Draw;
+use portolan_testkit::sample::Checks;
 use rayon::{ThreadPool, ThreadPoolBuilder};
-
-use super::checks::{adds_up, decided_by_nodes, same_of_chunks_and_nodes, told_is_made_anew};
-use super::draw::Draw;
-use super::sample::Checks;
 
 /// The number of distinct pod templates that a cluster runs initially. Drawing a pod costs more than adding one.
 const TEMPLATES: usize = 12;
@@ -141,9 +144,9 @@ fn run_checking(data: &[u8], checks: Checks) {
         // The numbers of this pod's checks start here.
         let check = 8 * (n as u64 + 1);
         if checks.include(check, 4) {
-            same_of_chunks_and_nodes(&snapshot, &pod);
+            chunk_and_node_calls_agree(&snapshot, &pod);
         }
-        let found = adds_up(alone.framework(), &snapshot, &pod);
+        let found = verdicts_are_consistent(alone.framework(), &snapshot, &pod);
         let decided = decided_by_nodes(&mut alone, &snapshot, &pod);
         for pooled in &mut pooled {
             assert_eq!(pooled.schedule(&snapshot, &pod), decided, "with threads");
@@ -152,7 +155,7 @@ fn run_checking(data: &[u8], checks: Checks) {
         assert_eq!(uncached.schedule(&snapshot.fork(), &pod), decided, "without a cache");
         if n % 3 == 0 && checks.include(check + 1, 4) {
             // The check draws from a clone, so that the remaining input is the same without the check.
-            told_is_made_anew(&mut draw.clone(), &snapshot, &pod, 3);
+            incremental_filters_equal_rebuilt(&mut draw.clone(), &snapshot, &pod, 3);
         }
         match decided {
             Ok(decision) => {

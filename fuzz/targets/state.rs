@@ -2,9 +2,7 @@
 //! engine with the naive fold, with held snapshots, forks and an audit.
 
 use arbitrary::{Arbitrary, Unstructured};
-
-use super::events::Op;
-use super::machine::{Compare, Machine};
+use portolan_testkit::machine::{Compare, Machine, Step};
 
 /// The maximum number of events per input.
 const STEPS: usize = 200;
@@ -27,9 +25,9 @@ fn run_comparing(data: &[u8], compare: Compare) {
     let mut machine = Machine::new(compare);
     let mut steps = 0;
     while !input.is_empty() && steps < STEPS {
-        let Ok(op) = Op::arbitrary(&mut input) else { break };
+        let Ok(step) = Step::arbitrary(&mut input) else { break };
         steps += 1;
-        if !machine.step(&op) {
+        if !machine.step(&step) {
             return;
         }
     }

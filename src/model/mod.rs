@@ -75,11 +75,11 @@ pub use quantity::{Quantity, QuantityError};
 pub use requests::{
     Container, ContainerKind, ContainerStatus, NonZero, PodResources, Requests, ResourceList,
 };
+pub(crate) use resources::is_extended;
 pub use resources::{
     Bytes, MilliCpu, ResourceOverflow, Resources, Scalars, is_label_key, is_label_value,
     is_scheduled_resource,
 };
-pub(crate) use resources::{is_extended, is_native};
 pub use selector::{LabelSelector, Operator, Requirement};
 pub use storage::{
     AccessMode, ClaimReference, CsiDriver, CsiNode, CsiNodeDriver, CsiStorageCapacity,

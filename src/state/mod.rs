@@ -5,7 +5,6 @@ mod commit;
 mod custom;
 mod godel;
 mod lifecycle;
-pub mod naive;
 mod noted;
 mod rebuild;
 mod relist;

@@ -4,20 +4,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::events::{self, NodeSeed, Op, Seed, event};
+use portolan::Generation;
 use portolan::snapshot::{ChangeKind, ChangedSince, Cluster, Dump, GodelConfig, Snapshot};
-use portolan::state::naive::Naive;
 use portolan::state::CommitPolicy;
 use portolan::{Config, Engine};
+use portolan_testkit::events::{GroupSeed, NodeSeed, ObjectSeed, Op, PodSeed, apply_to_fork};
+use portolan_testkit::naive::{Naive, comparable};
 use proptest::prelude::*;
-
-/// Returns the dump without the columns, which the naive fold does not have.
-fn comparable(mut dump: Dump) -> Dump {
-    for node in dump.nodes.values_mut() {
-        node.columns.clear();
-    }
-    dump
-}
 
 fn changed_by_dumps(before: &Dump, after: &Dump) -> Vec<String> {
     let live = |dump: &Dump, name: &String| dump.nodes.get(name).filter(|n| n.has_node).cloned();
@@ -54,33 +47,34 @@ fn has_own_generation(before: &Dump, after: &Dump, cluster: &Cluster) -> bool {
 fn contended() -> impl Strategy<Value = Op> {
     let few = || 1_u8..9;
     let seed = || {
-        // Half of the pods have Gödel's annotations.
-        let uid =
-            (few(), any::<bool>()).prop_map(|(n, annotated)| n + if annotated { 144 } else { 0 });
-        let shape = any::<u8>();
-        (uid, 0_u8..2, shape).prop_map(|(uid, node, shape)| Seed { uid, node, shape })
+        let seed = (few(), 0_u8..2, any::<PodSeed>());
+        seed.prop_map(|(uid, node, seed)| PodSeed { uid, node, ..seed })
     };
     let node = || (0_u8..2, any::<u8>());
     let node_seed = || {
+        let seed = (0_u8..2, 0_u8..2, any::<NodeSeed>());
+        seed.prop_map(|(name, zone, seed)| NodeSeed { name, zone, ..seed })
+    };
+    let part_seed = || {
         let seed = (0_u8..2, 0_u8..2, any::<u8>());
-        seed.prop_map(|(name, zone, shape)| NodeSeed { name, zone, shape })
+        seed.prop_map(|(name, zone, shape)| ObjectSeed { name, zone, shape })
     };
     prop_oneof![
         4 => seed().prop_map(Op::Add),
-        3 => (seed(), few(), few()).prop_map(|(seed, a, b)| Op::Preempt(seed, [a, b])),
+        3 => (seed(), prop::collection::vec(few(), 0..3)).prop_map(|(seed, victims)| Op::Preempt(seed, victims)),
         2 => (few(), few()).prop_map(|(a, b)| Op::MarkForDeletion(a, b)),
         1 => (few(), few()).prop_map(|(a, b)| Op::UnmarkForDeletion(a, b)),
         1 => (few(), seed()).prop_map(|(n, seed)| Op::Update(n, seed)),
         1 => seed().prop_map(Op::Pending),
-        1 => few().prop_map(|n| Op::Remove(n, 0)),
-        2 => seed().prop_map(Op::Assume),
+        1 => few().prop_map(|n| Op::Remove(n, None)),
+        2 => (seed(), any::<bool>()).prop_map(|(seed, is_current)| Op::Assume(seed, is_current)),
         3 => few().prop_map(Op::Finish),
         1 => prop::collection::vec(seed(), 0..6).prop_map(Op::RelistPods),
         1 => Just(Op::Expire),
-        1 => any::<(u8, u8)>().prop_map(|(name, shape)| Op::PutGroup(name, shape)),
+        1 => any::<GroupSeed>().prop_map(Op::PutGroup),
         1 => any::<(u8, u8)>().prop_map(|(n, to)| Op::SetGroupPhase(n, to)),
         1 => node_seed().prop_map(Op::UpdateNode),
-        1 => node_seed().prop_map(Op::PutNmNode),
+        1 => part_seed().prop_map(Op::PutNmNode),
         1 => node().prop_map(|(node, to)| Op::AssignNode(node, to)),
         1 => node().prop_map(|(node, from)| Op::UnassignNode(node, from)),
     ]
@@ -118,7 +112,7 @@ proptest! {
         }
         let mut held: Vec<(Arc<Snapshot>, Dump)> = Vec::new();
         for (i, op) in ops.iter().enumerate() {
-            let event = event(op, i as u64);
+            let event = op.event(i as u64, naive.generation());
             let before = writer.cluster().dump();
             let accepted = writer.apply(&event).is_ok();
             prop_assert_eq!(accepted, naive.apply(&event), "{:?}", &event);
@@ -185,7 +179,7 @@ proptest! {
             naive = naive.with_godel(godel());
         }
         for (i, op) in ops.iter().enumerate() {
-            let event = event(op, i as u64);
+            let event = op.event(i as u64, naive.generation());
             writer.publish();
             let (base, before) = (writer.snapshot(), writer.cluster().dump());
             let accepted = writer.apply(&event).is_ok();
@@ -210,7 +204,7 @@ proptest! {
         let (mut writer, _reader) =
             Engine::inline(Config { godel: is_godel.then(godel), ..Config::default() });
         for (i, op) in base.iter().enumerate() {
-            let _ = writer.apply(&event(op, i as u64));
+            let _ = writer.apply(&op.event(i as u64, Generation(i as u64)));
         }
         writer.publish();
         let snapshot = writer.snapshot();
@@ -218,7 +212,7 @@ proptest! {
         let mut fork = snapshot.fork();
         let mut nested = Vec::new();
         for (i, op) in ops.iter().enumerate() {
-            events::apply_to_fork(&mut fork, &event(op, 1000 + i as u64));
+            apply_to_fork(&mut fork, &op.event(1000 + i as u64, snapshot.generation()));
             if i % 20 == 0 {
                 nested.push((fork.fork(), fork.dump()));
             }

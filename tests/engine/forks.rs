@@ -5,9 +5,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use portolan::log::Event;
 use portolan::model::{Node, Pod, Uid, node, pod};
-use portolan::snapshot::{Cluster, Dump, Fork, Snapshot};
-use portolan::state::naive::Naive;
+use portolan::snapshot::{Cluster, Fork, Snapshot};
 use portolan::{Config, Engine, Reader, Writer};
+use portolan_testkit::naive::{Naive, comparable};
 use proptest::prelude::*;
 use proptest_derive::Arbitrary;
 
@@ -105,14 +105,6 @@ impl Held {
             Held::Fork(fork) => fork,
         }
     }
-}
-
-/// Returns the dump without the columns, which the naive fold does not have.
-fn comparable(mut dump: Dump) -> Dump {
-    for node in dump.nodes.values_mut() {
-        node.columns.clear();
-    }
-    dump
 }
 
 /// Checks that the cluster equals the naive fold, and finds each of its pods by uid.

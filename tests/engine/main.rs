@@ -13,7 +13,6 @@
 
 mod amounts;
 mod commit;
-mod events;
 mod fold;
 mod forks;
 mod movements;

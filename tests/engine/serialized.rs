@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use super::events::{Op, event};
 use portolan::log::{Event, Outcome};
 use portolan::model::{
     AccessMode, ClaimReference, CsiDriver, CsiNode, CsiNodeDriver, CsiStorageCapacity,
@@ -12,7 +11,8 @@ use portolan::model::{
     Service, StorageClass, TopologySpreadConstraint, Uid, UnsatisfiableAction, VolumeAttachment,
     VolumeSource, WeightedPodAffinityTerm, node, pod,
 };
-use portolan::{Config, Engine, GodelConfig, Writer};
+use portolan::{Config, Engine, Generation, GodelConfig, Writer};
+use portolan_testkit::events::Op;
 use proptest::prelude::*;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -59,7 +59,7 @@ proptest! {
     ) {
         let (mut live, mut replayed) = (writer(), writer());
         for (step, op) in (0..).zip(&ops) {
-            let event = event(op, step);
+            let event = op.event(step, Generation(step));
             let again: Event = round_trip(&event);
             let outcome: Outcome = live.apply(&event);
             prop_assert_eq!(&replayed.apply(&again), &outcome);

@@ -1,15 +1,8 @@
 //! The fuzzer's events and its oracle under proptest, which shrinks failures: an engine with readers, held versions and
 //! forks beside the naive fold.
 
+use portolan_testkit::machine::{Compare, Machine, Step};
 use proptest::prelude::*;
-
-#[path = "../../fuzz/targets/events.rs"]
-mod events;
-#[path = "../../fuzz/targets/machine.rs"]
-mod machine;
-
-use events::Op;
-use machine::{Compare, Machine};
 
 /// Few and short cases under an interpreter.
 const CASES: u32 = if cfg!(miri) { 2 } else { 128 };
@@ -24,11 +17,11 @@ proptest! {
 
     #[test]
     fn an_engine_does_what_the_naive_fold_does(
-        ops in prop::collection::vec(any::<Op>(), 1..STEPS),
+        steps in prop::collection::vec(any::<Step>(), 1..STEPS),
         make in prop::sample::select(vec![Machine::of_godel, Machine::new, Machine::checked]),
     ) {
         let mut machine = make(Compare::Often);
-        if ops.iter().all(|op| machine.step(op)) {
+        if steps.iter().all(|step| machine.step(step)) {
             machine.finish();
         }
     }

@@ -6,7 +6,6 @@ use std::num::NonZeroUsize;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use crate::events;
 use portolan::framework::{
     Actions, Algorithm, AlgorithmConfig, ClusterEvent, Code, Cycle, EventResource, Filter,
     Framework, Hint, Interest, Notes, Plugin, Point, PreFilter, Status,
@@ -22,6 +21,7 @@ use portolan::snapshot::{
     Keyed, ObjectEvent, ObjectStore, PlacedPod, Snapshot, Store, StoreError, cost,
 };
 use portolan::{Cluster, Config, Engine, GodelConfig, NodeInfo, Writer};
+use portolan_testkit::events;
 use proptest::prelude::*;
 use proptest_derive::Arbitrary;
 
@@ -187,7 +187,10 @@ fn run(steps: &[Step], config: Config) {
     for (at, step) in steps.iter().enumerate() {
         let before = writer.cluster().store::<Apps<false>>().unwrap().clone();
         match step {
-            Step::Event(op) => drop(writer.apply(&events::event(op, at as u64))),
+            Step::Event(op) => {
+                let event = op.event(at as u64, writer.cluster().generation());
+                drop(writer.apply(&event));
+            }
             Step::Limit(which, most) => {
                 let Limit(app, most) = limit(*which, *most);
                 let there = before.pods.get(&app).map_or(0, BTreeSet::len);
@@ -218,7 +221,7 @@ fn run(steps: &[Step], config: Config) {
             Step::Fork(ops, most) => {
                 let mut fork = writer.cluster().fork();
                 for op in ops {
-                    events::apply_to_fork(&mut fork, &events::event(op, at as u64));
+                    events::apply_to_fork(&mut fork, &op.event(at as u64, Generation(at as u64)));
                     check(&fork, &naive);
                 }
                 let mut forked = naive.clone();

@@ -3,14 +3,14 @@
 use std::cmp::Reverse;
 use std::sync::Arc;
 
-use crate::events::{self, Op, event};
 use portolan::model::{
     CustomNodeResource, GodelPod, MilliCpu, Pod, PodClass, PodState, Quantity, ResourceList,
     Resources, Scalars, Timestamp, Uid, node, pod,
 };
 use portolan::snapshot::{Cluster, GodelConfig, NodeInfo, PodInfo, Snapshot, Victims};
 use portolan::state::CommitPolicy;
-use portolan::{Config, Engine};
+use portolan::{Config, Engine, Generation};
+use portolan_testkit::events::{Op, apply_to_fork};
 use proptest::prelude::*;
 
 /// Returns the node's pods of these priorities by importance, according to the definition: pods that have not started
@@ -113,7 +113,7 @@ proptest! {
         });
         let mut held: Vec<Arc<Snapshot>> = Vec::new();
         for (step, op) in ops.iter().enumerate() {
-            let _ = writer.apply(&event(op, step as u64));
+            let _ = writer.apply(&op.event(step as u64, Generation(step as u64)));
             // Between two checks one node changes, or many nodes.
             if step % every == 0 {
                 check(writer.cluster(), step);
@@ -127,7 +127,7 @@ proptest! {
         let snapshot = writer.snapshot();
         let mut fork = snapshot.fork();
         for (step, op) in forked.iter().enumerate() {
-            events::apply_to_fork(&mut fork, &event(op, 1000 + step as u64));
+            apply_to_fork(&mut fork, &op.event(1000 + step as u64, snapshot.generation()));
             if step % every == 0 {
                 check(&fork, step);
             }

@@ -6,15 +6,12 @@ use std::num::NonZeroU32;
 use portolan::framework::{Algorithm, AlgorithmConfig, Framework, Partition};
 use portolan::model::{LabelSelector, Pod, pod};
 use portolan::{Config, Engine};
+use portolan_testkit::checks::{
+    chunk_and_node_calls_agree, decided_by_nodes, incremental_filters_equal_rebuilt,
+    verdicts_are_consistent,
+};
+use portolan_testkit::draw::Draw;
 use proptest::prelude::*;
-
-#[path = "../../fuzz/targets/checks.rs"]
-mod checks;
-#[path = "../../fuzz/targets/draw/mod.rs"]
-mod draw;
-
-use checks::{adds_up, decided_by_nodes, same_of_chunks_and_nodes, told_is_made_anew};
-use draw::Draw;
 
 /// Creates a cluster with gaps in its chunks, and pods on its nodes.
 fn cluster(draw: &mut Draw<'_>, nodes: usize) -> portolan::Writer {
@@ -66,7 +63,7 @@ proptest! {
         let mut draw = Draw::from(bits);
         let writer = cluster(&mut draw, nodes);
         for n in 0..12 {
-            same_of_chunks_and_nodes(writer.cluster(), &draw.pod(n));
+            chunk_and_node_calls_agree(writer.cluster(), &draw.pod(n));
         }
     }
 
@@ -87,7 +84,7 @@ proptest! {
         }
         for n in 0..12 {
             let pod = draw.pod(n);
-            adds_up(&framework, cluster, &pod);
+            verdicts_are_consistent(&framework, cluster, &pod);
             let _ = decided_by_nodes(&mut scheduler, cluster, &pod);
         }
     }
@@ -151,7 +148,7 @@ proptest! {
         let writer = cluster(&mut draw, nodes);
         for n in 0..16 {
             let pod = draw.pod(n);
-            told_is_made_anew(&mut draw, writer.cluster(), &pod, 6);
+            incremental_filters_equal_rebuilt(&mut draw, writer.cluster(), &pod, 6);
         }
     }
 }

@@ -17,6 +17,7 @@ use serde_json::{Value, json};
 
 use crate::alloc::live_bytes;
 use crate::error::Failure;
+use crate::random::Random;
 use crate::{Output, histogram, print};
 
 use super::rivals;
@@ -46,29 +47,6 @@ const PUBLISH_EACH: usize = 100;
 const SAMPLES: usize = 20_000;
 const MOST_NODES: usize = 10_000_000;
 const MOST_PODS: usize = 500_000_000;
-
-/// A small generator (xorshift64*), so that a seed gives the same numbers everywhere.
-pub(super) struct Random(pub(super) u64);
-
-impl Random {
-    pub(super) fn next(&mut self) -> u64 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
-    }
-
-    pub(super) fn uid(&mut self) -> Uid {
-        let mut uid = [0; 16];
-        uid[..8].copy_from_slice(&self.next().to_le_bytes());
-        uid[8..].copy_from_slice(&self.next().to_le_bytes());
-        Uid::from_bytes(uid)
-    }
-
-    pub(super) fn below(&mut self, n: usize) -> usize {
-        (self.next() % n.max(1) as u64) as usize
-    }
-}
 
 /// Creates pods: number `i` is on node `i % nodes`.
 struct Pods<'a> {
@@ -111,7 +89,7 @@ impl Pods<'_> {
     }
 
     fn somewhere(&mut self, template: &Arc<Template>, name: &str) -> Arc<Pod> {
-        let node = self.random.below(self.names.len());
+        let node = self.random.below(self.names.len().max(1) as u64) as usize;
         self.with(template.clone(), name, node)
     }
 }
@@ -178,11 +156,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     }
     let mut result = json!({ "nodes": nodes, "pods_per_node": per_node });
     let names: Vec<Name> = (0..nodes).map(|n| format!("node-{n:07}").into()).collect();
-    let mut pods = Pods {
-        names: &names,
-        random: Random(arguments.seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1),
-        template: None,
-    };
+    let mut pods = Pods { names: &names, random: Random::new(arguments.seed), template: None };
     // As in kube-scheduler's cache, to which this is compared, assumes are unchecked.
     let (mut writer, reader) = Engine::inline(Config {
         live_index: arguments.live_index,

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use crate::error::Failure;
 
-use super::cache::Random;
+use crate::random::Random;
 
 /// The rivals' node.
 #[derive(Clone)]
@@ -32,7 +32,7 @@ pub(super) fn run(
     per_node: usize,
     seed: u64,
 ) -> Result<Value, Failure> {
-    let mut random = Random(seed | 1);
+    let mut random = Random::new(seed);
     let info = || NodeInfo { cpu: 0, pods: (0..per_node as u32).collect() };
     let store: RwLock<HashMap<u32, Arc<NodeInfo>>> =
         RwLock::new((0..nodes as u32).map(|n| (n, Arc::new(info()))).collect());
@@ -41,7 +41,7 @@ pub(super) fn run(
     let poisoned = |_| Failure::Panicked("the holder of a lock");
     let mut times: [Vec<Duration>; 3] = Default::default();
     for round in 0..ROUNDS {
-        let n = random.below(nodes);
+        let n = random.below(nodes.max(1) as u64) as usize;
         let add = |old: &NodeInfo| {
             let mut new = old.clone();
             new.cpu += 100;

@@ -9,7 +9,7 @@ use portolan::model::{
     UnsatisfiableAction, WeightedPodAffinityTerm, pod,
 };
 
-use super::cache::Random;
+use crate::random::Random;
 
 const ZONE: &str = "topology.kubernetes.io/zone";
 const HOSTNAME: &str = "kubernetes.io/hostname";
@@ -141,7 +141,7 @@ pub(super) struct Pods {
 
 impl Pods {
     pub(super) fn new(seed: u64, gang: u32) -> Pods {
-        let random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
+        let random = Random::new(seed);
         Pods { random, count: 0, templates: Vec::new(), gang, groups: Vec::new() }
     }
 

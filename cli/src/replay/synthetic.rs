@@ -5,25 +5,14 @@ use portolan::model::{Labels, Node, NodeBuilder, Pod, Quantity, Taint, TaintEffe
 
 use super::workload::Workload;
 use crate::files::openb::Arrival;
+use crate::random::Random;
 
 const NODES: u64 = 3000;
 const PODS: u64 = 20_000;
 const GIB: i64 = 1 << 30;
 
-/// A small generator (xorshift64*), so that a seed gives the same workload everywhere.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, n: u64) -> u64 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) % n
-    }
-}
-
 pub(super) fn workload(seed: u64) -> Workload {
-    let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
+    let mut random = Random::new(seed);
     Workload {
         name: format!("synthetic, seed {seed}"),
         nodes: (0..NODES).map(|n| make_node(n, &mut random)).collect(),

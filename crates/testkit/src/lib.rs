@@ -1,12 +1,32 @@
-//! Test support that the tests, benches and examples of this repository share.
+//! Test support that the tests, benches, examples and fuzz targets of this repository share. It is not published.
 //!
 //! - [`alloc`]: a counting global allocator.
 //! - [`measure`]: alternating measurements, and quantiles.
 //! - [`random`]: a seeded source of random numbers.
+//! - [`sample`]: a selection of expensive checks that an input determines.
 //!
-//! The crate depends only on the standard library, so that every crate of the workspace can use it as a dev-dependency.
-//! It is not published.
+//! With the feature `cluster`, which depends on the library:
+//!
+//! - [`naive`]: the oracle, which folds events over plain maps.
+//! - [`events`]: random events.
+//! - [`machine`]: an engine next to the oracle, and the fuzzer's format of its steps.
+//! - [`draw`]: random clusters and pods with all fields that plugins read.
+//! - [`checks`]: invariants of plugins and of the scheduling cycle on such clusters.
+//!
+//! The feature `proptest` adds strategies to the random events. Without features the crate depends only on the standard
+//! library, so that every crate of the workspace can use it as a dev-dependency, `portolan-publish` included.
 
 pub mod alloc;
+#[cfg(feature = "cluster")]
+pub mod checks;
+#[cfg(feature = "cluster")]
+pub mod draw;
+#[cfg(feature = "cluster")]
+pub mod events;
+#[cfg(feature = "cluster")]
+pub mod machine;
 pub mod measure;
+#[cfg(feature = "cluster")]
+pub mod naive;
 pub mod random;
+pub mod sample;

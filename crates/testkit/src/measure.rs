@@ -9,19 +9,36 @@ pub fn alternate(
     mut first: impl FnMut(usize) -> f64,
     mut second: impl FnMut(usize) -> f64,
 ) -> [Vec<f64>; 2] {
-    let mut measured = [Vec::with_capacity(turns), Vec::with_capacity(turns)];
+    let measured = rotate(turns, 2, |which, turn| match which {
+        0 => first(turn),
+        _ => second(turn),
+    });
+    measured.try_into().expect("there are 2 candidates")
+}
+
+/// Measures each of several candidates once per turn, and returns the measurements of each.
+///
+/// Each turn starts with the next candidate, so that none always benefits from its place. `measure` receives the
+/// numbers of the candidate and of the turn.
+pub fn rotate<T>(
+    turns: usize,
+    candidates: usize,
+    mut measure: impl FnMut(usize, usize) -> T,
+) -> Vec<Vec<T>> {
+    let mut measured: Vec<Vec<T>> = (0..candidates).map(|_| Vec::with_capacity(turns)).collect();
     for turn in 0..turns {
-        let (one, other) = if turn.is_multiple_of(2) {
-            let one = first(turn);
-            (one, second(turn))
-        } else {
-            let other = second(turn);
-            (first(turn), other)
-        };
-        measured[0].push(one);
-        measured[1].push(other);
+        for step in 0..candidates {
+            let which = (turn + step) % candidates;
+            measured[which].push(measure(which, turn));
+        }
     }
     measured
+}
+
+/// Returns the ratio of `measured` to `base` in each turn, which cancels the drift of the machine between turns. A base
+/// of 0 counts as 10⁻¹².
+pub fn ratios(measured: &[f64], base: &[f64]) -> Sorted<f64> {
+    Sorted::new(measured.iter().zip(base).map(|(measured, base)| measured / base.max(1e-12)))
 }
 
 /// Measurements in ascending order.
@@ -51,6 +68,15 @@ impl<T: Copy + PartialOrd> Sorted<T> {
         self.0[((self.0.len() - 1) as f64 * share) as usize]
     }
 
+    /// Returns the median, and the quantiles 0.1 and 0.9 as its spread.
+    ///
+    /// # Panics
+    ///
+    /// Panics if there are no values.
+    pub fn median_and_spread(&self) -> [T; 3] {
+        [0.5, 0.1, 0.9].map(|share| self.quantile(share))
+    }
+
     /// Returns the values in ascending order.
     pub fn values(&self) -> &[T] {
         &self.0
@@ -70,6 +96,7 @@ mod tests {
         );
         assert_eq!(Sorted::new([2.0, 1.0]).quantile(0.5), 1.0);
         assert_eq!(values.values(), [1, 2, 3, 4, 5]);
+        assert_eq!(Sorted::new(0..=10).median_and_spread(), [5, 1, 9]);
     }
 
     #[test]
@@ -85,5 +112,22 @@ mod tests {
         let measured = alternate(3, note('a'), note('b'));
         assert_eq!(order.borrow().as_str(), "abbaab");
         assert_eq!(measured, [[0.0, 1.0, 2.0], [0.0, 1.0, 2.0]]);
+    }
+
+    #[test]
+    fn each_candidate_starts_in_turn() {
+        let mut order = Vec::new();
+        let measured = rotate(4, 3, |which, turn| {
+            order.push(which);
+            10 * which + turn
+        });
+        assert_eq!(order, [0, 1, 2, 1, 2, 0, 2, 0, 1, 0, 1, 2]);
+        assert_eq!(measured, [[0, 1, 2, 3], [10, 11, 12, 13], [20, 21, 22, 23]]);
+    }
+
+    #[test]
+    fn ratios_are_of_one_turn() {
+        let ratios = ratios(&[2.0, 30.0, 1.0], &[1.0, 10.0, 0.0]);
+        assert_eq!(ratios.values(), [2.0, 3.0, 1e12]);
     }
 }

@@ -16,6 +16,9 @@
 #[derive(Clone, Debug)]
 pub struct Random(u64);
 
+/// The distance between consecutive states: 2⁶⁴ divided by the golden ratio.
+const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
+
 impl Random {
     /// Creates the sequence of `seed`.
     pub const fn new(seed: u64) -> Random {
@@ -24,11 +27,16 @@ impl Random {
 
     /// Returns the next number.
     pub fn next_u64(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        self.0 = self.0.wrapping_add(STEP);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
         z ^ (z >> 31)
+    }
+
+    /// Returns the `n`-th number of the sequence of `seed`, counted from 1. O(1).
+    pub fn nth(seed: u64, n: u64) -> u64 {
+        Random(seed.wrapping_add(n.wrapping_sub(1).wrapping_mul(STEP))).next_u64()
     }
 
     /// Returns the next number modulo `n`.
@@ -75,6 +83,14 @@ mod tests {
             16_408_922_859_458_223_821,
         ] {
             assert_eq!(random.next_u64(), expected);
+        }
+    }
+
+    #[test]
+    fn the_nth_number_is_that_of_the_sequence() {
+        let mut random = Random::new(u64::MAX - 3);
+        for n in 1..50 {
+            assert_eq!(Random::nth(u64::MAX - 3, n), random.next_u64());
         }
     }
 

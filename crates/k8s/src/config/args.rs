@@ -442,6 +442,8 @@ mod tests {
         let refused = |args: Value| made(args).unwrap_or_default();
         assert!(refused(json!({ "resources": resource("x", 1) })).contains("type x is invalid"));
         assert!(refused(json!({ "resources": resource("guaranteed", 0) })).contains("weight"));
-        assert!(refused(json!({ "filterExpiredNodeMetrics": true })).contains("depends on the time"));
+        assert!(
+            refused(json!({ "filterExpiredNodeMetrics": true })).contains("depends on the time")
+        );
     }
 }

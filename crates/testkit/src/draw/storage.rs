@@ -102,7 +102,7 @@ impl Draw<'_> {
     }
 
     /// Draws an object that is neither a node nor a pod.
-    pub(crate) fn object(&mut self) -> Object {
+    pub fn object(&mut self) -> Object {
         let node: Name = format!("n{}", self.below(40)).into();
         match self.below(12) {
             0 => Object::from(Namespace {

@@ -5,9 +5,11 @@
 //! A check must not affect what runs after it, so that an input that fails with some of the checks also fails with all
 //! of them.
 
+use crate::random::Random;
+
 /// The checks to run.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Checks {
+pub enum Checks {
     /// All checks, for replays.
     All,
     /// A sample of the checks that this number determines, for fuzzers.
@@ -16,7 +18,7 @@ pub(crate) enum Checks {
 
 impl Checks {
     /// Returns the sample for these bytes.
-    pub(crate) fn for_input(data: &[u8]) -> Checks {
+    pub fn for_input(data: &[u8]) -> Checks {
         // FNV-1a.
         Checks::Some(data.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
             (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
@@ -24,12 +26,12 @@ impl Checks {
     }
 
     /// Returns whether to run the check with this number, which is in one of `n` samples.
-    pub(crate) fn include(self, check: u64, n: u64) -> bool {
+    pub fn include(self, check: u64, n: u64) -> bool {
         self.drawn(check).is_none_or(|drawn| drawn.is_multiple_of(n))
     }
 
     /// Returns all values, or the one value that is in the sample.
-    pub(crate) fn choose<T>(self, check: u64, values: &[T]) -> &[T] {
+    pub fn choose<T>(self, check: u64, values: &[T]) -> &[T] {
         match self.drawn(check) {
             Some(drawn) if !values.is_empty() => {
                 let at = (drawn % values.len() as u64) as usize;
@@ -41,10 +43,6 @@ impl Checks {
 
     fn drawn(self, check: u64) -> Option<u64> {
         let Checks::Some(seed) = self else { return None };
-        // SplitMix64: consecutive inputs give unrelated outputs.
-        let mut z = check.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(seed);
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        Some(z ^ (z >> 31))
+        Some(Random::nth(seed, check))
     }
 }

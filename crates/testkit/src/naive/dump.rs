@@ -3,16 +3,16 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use crate::model::{
+use portolan::model::{
     Bytes, HostPort, Labels, MilliCpu, Name, Node, NodeMetrics, NodeResources, NonZero, Pod,
-    PodClass, PodDisruptionBudget, Quantity, Resources, Scalars, Uid, is_native,
+    PodClass, PodDisruptionBudget, Quantity, Resources, Scalars, Uid,
 };
-use crate::snapshot::{Dump, NodeDump, NodeLoad};
+use portolan::snapshot::{Dump, NodeDump, NodeLoad};
 
 use super::{Naive, Placed};
 
 impl Naive {
-    /// Writes out everything in the format of [`Cluster::dump`](crate::Cluster::dump), except the columns.
+    /// Writes out everything in the format of [`Cluster::dump`](portolan::Cluster::dump), except the columns.
     #[must_use]
     pub fn dump(&self) -> Dump {
         let mut dump = Dump { order: self.order(), ..Dump::default() };
@@ -81,7 +81,7 @@ impl Naive {
     }
 
     /// Writes the recommended nodes of movements, and the pods that follow the recommendations.
-    pub(super) fn describe_movements(&self, dump: &mut Dump) {
+    fn describe_movements(&self, dump: &mut Dump) {
         type Sets = (u64, BTreeSet<Uid>, BTreeSet<Uid>);
         let mut all: BTreeMap<(String, String, String), Sets> = BTreeMap::new();
         for (name, movement) in &self.movements {
@@ -119,7 +119,7 @@ impl Naive {
     }
 
     /// Writes the victims of each preemptor.
-    pub(super) fn describe_marks(&self, dump: &mut Dump) {
+    fn describe_marks(&self, dump: &mut Dump) {
         let mut marked = BTreeSet::new();
         for (uid, Placed { pod, .. }) in &self.pods {
             let nominated = pod.template.godel.as_ref();
@@ -182,7 +182,7 @@ impl Naive {
     }
 
     /// Returns the names of the budgets that match, found by testing every budget.
-    pub(super) fn budgets_for(&self, namespace: &str, labels: &Labels) -> Vec<String> {
+    fn budgets_for(&self, namespace: &str, labels: &Labels) -> Vec<String> {
         let covers = |budget: &&Arc<PodDisruptionBudget>| {
             *budget.namespace == *namespace
                 && !labels.is_empty()
@@ -193,12 +193,7 @@ impl Naive {
     }
 
     /// Returns the measured usage of a node, and the requests of its pods without measurements.
-    pub(super) fn load(
-        &self,
-        name: &Name,
-        class: PodClass,
-        metrics: Option<&NodeMetrics>,
-    ) -> NodeLoad {
+    fn load(&self, name: &Name, class: PodClass, metrics: Option<&NodeMetrics>) -> NodeLoad {
         let mut load = NodeLoad::default();
         let mut measured = BTreeSet::new();
         if let Some(metrics) = metrics {
@@ -226,6 +221,15 @@ impl Naive {
     }
 }
 
+/// Returns an engine's dump without the columns, which [`Naive::dump`] does not compute.
+#[must_use]
+pub fn comparable(mut dump: Dump) -> Dump {
+    for node in dump.nodes.values_mut() {
+        node.columns.clear();
+    }
+    dump
+}
+
 /// Returns the allocatable amounts of a Node. A zero amount of a resource that every node has counts as absent.
 fn amounts_of(node: &Node) -> BTreeMap<Name, i64> {
     let Resources { cpu, memory, ephemeral_storage, scalars } = &node.allocatable;
@@ -243,7 +247,8 @@ fn amounts_of(node: &Node) -> BTreeMap<Name, i64> {
 /// The inverse of [`amounts_of`], without zeros.
 fn of_amounts(amounts: &BTreeMap<Name, i64>) -> (Resources, i64) {
     let amount = |name: &str| amounts.get(name).copied().unwrap_or(0);
-    let scalars = amounts.iter().filter(|(name, amount)| !is_native(name) && **amount != 0);
+    let has_field = |name: &str| ["cpu", "memory", "ephemeral-storage", "pods"].contains(&name);
+    let scalars = amounts.iter().filter(|(name, amount)| !has_field(name) && **amount != 0);
     let resources = Resources {
         cpu: MilliCpu(amount("cpu")),
         memory: Bytes(amount("memory")),
@@ -288,11 +293,10 @@ fn count(entry: &mut NodeDump, uid: &Uid, pod: &Pod) {
     for claim in spec.claims() {
         *entry.claims.entry(format!("{}/{claim}", spec.namespace)).or_insert(0) += 1;
     }
-    let traits = spec.traits();
-    if traits.affinity {
+    if spec.pod_affinity.is_some() || spec.pod_anti_affinity.is_some() {
         entry.with_affinity.push(uid.clone());
     }
-    if traits.required_anti_affinity {
+    if spec.required_anti_affinity().next().is_some() {
         entry.with_required_anti_affinity.push(uid.clone());
     }
 }

@@ -112,7 +112,7 @@ impl Draw<'_> {
     }
 
     /// Draws the pod with the name of number `n`, which is usually not assigned to a node.
-    pub(crate) fn pod(&mut self, n: usize) -> Pod {
+    pub fn pod(&mut self, n: usize) -> Pod {
         let mut builder = pod(format!("p{n}")).label("app", self.of(&["a", "b", "c"]));
         if self.one_in(6) {
             builder = builder.namespace("other");

@@ -12,7 +12,7 @@ use portolan::model::Pod;
 use portolan::snapshot::Chunk;
 use portolan::{Cluster, Fork, plugins};
 
-use super::draw::Draw;
+use crate::draw::Draw;
 
 /// The in-tree plugins that filter or score.
 fn plugins() -> Vec<Box<dyn Plugin>> {
@@ -41,7 +41,11 @@ fn chunks(cluster: &Cluster) -> impl Iterator<Item = &Chunk> {
 }
 
 /// Asserts that the chunk and per-node calls of every plugin agree.
-pub(crate) fn same_of_chunks_and_nodes(cluster: &Cluster, pod: &Pod) {
+///
+/// # Panics
+///
+/// Panics if the assertion fails.
+pub fn chunk_and_node_calls_agree(cluster: &Cluster, pod: &Pod) {
     let state = CycleState::default();
     let cycle = Cycle::new(cluster, pod, &state);
     for plugin in plugins() {
@@ -112,7 +116,11 @@ fn same_filter(name: &str, filter: &dyn Filter, (cluster, chunk): (&Cluster, &Ch
 
 /// Asserts that the verdicts of all plugins on all nodes are consistent: scores are from 0 to 100, totals are weighted
 /// sums, and if no node is feasible, the error counts exactly the reasons that the nodes gave.
-pub(crate) fn adds_up(framework: &Framework, cluster: &Cluster, pod: &Pod) -> Evaluation {
+///
+/// # Panics
+///
+/// Panics if the assertion fails.
+pub fn verdicts_are_consistent(framework: &Framework, cluster: &Cluster, pod: &Pod) -> Evaluation {
     let found = framework.evaluate(cluster, pod);
     for (name, verdict) in &found.nodes {
         for score in &verdict.scores {
@@ -147,7 +155,11 @@ pub(crate) fn adds_up(framework: &Framework, cluster: &Cluster, pod: &Pod) -> Ev
 
 /// Schedules the pod, and asserts that the decision equals the one computed node by node. Errors of plugins are not
 /// compared, since a plugin may fail on a node that the per-node search does not examine.
-pub(crate) fn decided_by_nodes(
+///
+/// # Panics
+///
+/// Panics if the assertion fails.
+pub fn decided_by_nodes(
     scheduler: &mut Algorithm,
     cluster: &Cluster,
     pod: &Pod,
@@ -185,7 +197,16 @@ fn rejections(filter: &dyn Filter, cluster: &Cluster) -> Vec<Option<Status>> {
 
 /// Asserts that filters which are updated incrementally, as pods are added to and removed from a fork, equal filters
 /// rebuilt on the fork, and that the original filters do not change. A filter that needs no updates is used as it is.
-pub(crate) fn told_is_made_anew(draw: &mut Draw<'_>, cluster: &Cluster, pod: &Pod, steps: usize) {
+///
+/// # Panics
+///
+/// Panics if the assertion fails.
+pub fn incremental_filters_equal_rebuilt(
+    draw: &mut Draw<'_>,
+    cluster: &Cluster,
+    pod: &Pod,
+    steps: usize,
+) {
     let state = CycleState::default();
     for plugin in plugins().iter().filter(|plugin| !differs_by_design(plugin.name(), pod)) {
         let Ok(PreFilter::Filter(filter) | PreFilter::Only(_, filter)) =

@@ -1,5 +1,7 @@
 //! The naive fold: it applies the same events to plain maps and recomputes everything from the objects each time. It is
 //! slow, and simple enough to be trusted: it serves as the oracle of tests and fuzzers, at every generation.
+//!
+//! It shares the model with the engine, and no code that folds events: an error in shared code would be in both.
 
 mod dump;
 mod places;
@@ -8,13 +10,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::log::{Event, ObjectKey, Relist};
-use crate::model::{
+use portolan::log::{Event, ObjectKey, Relist};
+use portolan::model::{
     CustomNodeResource, Generation, Movement, Name, NmNode, Node, NominatedNode, Object,
     ObjectKind, Pod, PodClass, PodDisruptionBudget, PodGroup, PodGroupPhase, PodState, Reservation,
     Resources, Template, Timestamp, Uid, Victim, Workload, ZoneKey,
 };
-use crate::snapshot::{GodelConfig, NodeDump};
+use portolan::snapshot::{GodelConfig, NodeDump};
+
+pub use dump::comparable;
 
 use places::{Held, PlaceKey, taken_by};
 
@@ -75,7 +79,7 @@ impl Naive {
 
     /// Disables the check of placements ([`CommitPolicy::Unchecked`]).
     ///
-    /// [`CommitPolicy::Unchecked`]: super::CommitPolicy::Unchecked
+    /// [`CommitPolicy::Unchecked`]: portolan::CommitPolicy::Unchecked
     #[must_use]
     pub fn unchecked(self) -> Naive {
         Naive { unchecked: true, ..self }
@@ -88,6 +92,10 @@ impl Naive {
     }
 
     /// Folds one event, and returns `true` if it was accepted.
+    ///
+    /// # Panics
+    ///
+    /// Panics if the event is of a kind that the naive fold does not implement.
     pub fn apply(&mut self, event: &Event) -> bool {
         self.generation += 1;
         let is_current = |decided_on: &Option<Generation>, now: u64| {
@@ -268,7 +276,20 @@ impl Naive {
                 }
                 true
             }
+            other => panic!("the naive fold has no rule for {other:?}"),
         }
+    }
+
+    /// Takes the next generation without a change, for a rebuild or for an event that the engine refused because a sum
+    /// would overflow 64 bits. The naive fold's sums are unbounded, so it cannot decide the latter itself.
+    pub fn skip(&mut self) {
+        self.generation += 1;
+    }
+
+    /// Returns the generation of the last event or rebuild.
+    #[must_use]
+    pub fn generation(&self) -> Generation {
+        Generation(self.generation)
     }
 
     /// Assumes a pod, unless it has resource claims or does not fit. The fit is not checked if the decision was made on

@@ -1,9 +1,11 @@
-//! Runs an engine next to the naive fold. Both agree whenever they are compared, held snapshots and forks do not
+//! An engine next to the naive fold. Both agree whenever they are compared, held snapshots and forks do not
 //! change, and finally all memory is released.
 //!
 //! Dumping both states costs a hundred times as much as an event. A fuzzer therefore compares occasionally and at the
 //! end ([`Compare::Sometimes`]); a difference persists until then, or is found by an input that ends earlier. To find
 //! the event that causes a difference, compare after each event ([`Compare::Often`]).
+
+mod bytes;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,51 +14,83 @@ use portolan::log::Outcome;
 use portolan::model::EventError;
 use portolan::snapshot::{Dump, Fork, Snapshot};
 use portolan::state::CommitPolicy;
-use portolan::state::naive::Naive;
 use portolan::{Config, Engine, GodelConfig, Reader, Writer};
+#[cfg(feature = "proptest")]
+use proptest::prelude::*;
 
-use super::events::{Op, event, make_pod, uid};
+use crate::events::{Op, PodSeed, uid};
+use crate::naive::{Naive, comparable};
+use crate::random::Random;
+
+/// A step of a [`Machine`].
+#[derive(Clone, Debug)]
+#[cfg_attr(feature = "proptest", derive(proptest_derive::Arbitrary))]
+pub enum Step {
+    /// Applies an event.
+    #[cfg_attr(feature = "proptest", proptest(weight = 16, strategy = "write()"))]
+    Write(Op),
+    /// Publishes a version and holds it.
+    Hold,
+    /// Drops the oldest of the held versions.
+    Drop,
+    /// Forks, and adds these pods to the fork.
+    Fork(
+        #[cfg_attr(
+            feature = "proptest",
+            proptest(strategy = "prop::collection::vec(maybe_huge(), 0..12)")
+        )]
+        Vec<PodSeed>,
+    ),
+    /// As the first step, enables Gödel semantics; later, rebuilds the engine.
+    Godel,
+}
+
+/// A pod, of which one in 8 has huge amounts.
+#[cfg(feature = "proptest")]
+fn maybe_huge() -> impl Strategy<Value = PodSeed> {
+    (any::<PodSeed>(), prop::bool::weighted(0.125)).prop_map(|(mut pod, is_huge)| {
+        pod.shape |= if is_huge { PodSeed::HUGE } else { 0 };
+        pod
+    })
+}
+
+/// An event, of which one in 8 has huge amounts.
+#[cfg(feature = "proptest")]
+fn write() -> impl Strategy<Value = Step> {
+    (any::<Op>(), prop::bool::weighted(0.125)).prop_map(|(mut op, is_huge)| {
+        let pods = op.pods_mut().iter_mut().filter(|_| is_huge);
+        pods.for_each(|pod| pod.shape |= PodSeed::HUGE);
+        Step::Write(op)
+    })
+}
 
 /// When to compare an engine with its oracle, other than at the end.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Compare {
+pub enum Compare {
     /// After each of the first 32 events, and then after one event in 8.
-    #[allow(dead_code, reason = "fuzzers compare sometimes")]
     Often,
     /// After about one event in 32, and at one publish in 16, selected by this number.
-    #[allow(dead_code, reason = "proptest compares often")]
     Sometimes(u64),
 }
 
 impl Compare {
     /// Returns whether to compare at this step. With [`Compare::Sometimes`], the probability is `1 / n`.
-    fn is_due(self, step: i64, n: u64) -> bool {
+    fn is_due(self, step: u64, n: u64) -> bool {
         let Compare::Sometimes(seed) = self else { return true };
-        // SplitMix64 of the step: consecutive steps give unrelated numbers.
-        let mut z = (step as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(seed);
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (z ^ (z >> 31)).is_multiple_of(n)
+        Random::nth(seed, step).is_multiple_of(n)
     }
 }
 
 /// An engine and its oracle.
-pub(crate) struct Machine {
+#[derive(Debug)]
+pub struct Machine {
     compare: Compare,
     writer: Writer,
     reader: Reader,
     naive: Naive,
     held: Vec<(Arc<Snapshot>, Dump)>,
     forks: Vec<(Fork, Dump)>,
-    step: i64,
-}
-
-/// Removes the parts of a dump that the naive fold does not compute.
-fn comparable(mut dump: Dump) -> Dump {
-    for node in dump.nodes.values_mut() {
-        node.columns.clear();
-    }
-    dump
+    step: u64,
 }
 
 /// Returns whether the event was refused because a sum would overflow 64 bits. The naive fold's sums are unbounded.
@@ -69,18 +103,18 @@ fn is_overflow(outcome: &Outcome) -> bool {
 }
 
 impl Machine {
-    pub(crate) fn new(compare: Compare) -> Machine {
+    /// Creates a machine whose engine assumes pods without a check.
+    pub fn new(compare: Compare) -> Machine {
         Machine::with(compare, None, CommitPolicy::Unchecked)
     }
 
     /// Creates a machine whose engine checks placements before it assumes pods, as engines do by default.
-    #[allow(dead_code, reason = "the fuzzer's inputs cannot select it")]
-    pub(crate) fn checked(compare: Compare) -> Machine {
+    pub fn checked(compare: Compare) -> Machine {
         Machine::with(compare, None, CommitPolicy::default())
     }
 
     /// Creates a machine with Gödel semantics, which evaluates annotations of pods and Movements.
-    pub(crate) fn of_godel(compare: Compare) -> Machine {
+    pub fn of_godel(compare: Compare) -> Machine {
         let godel = GodelConfig::new("godel");
         let godel = GodelConfig { movements: true, preemption_marks: true, ..godel };
         Machine::with(compare, Some(godel), CommitPolicy::Unchecked)
@@ -101,40 +135,48 @@ impl Machine {
         Machine { compare, writer, reader, naive, held: Vec::new(), forks: Vec::new(), step: 0 }
     }
 
-    /// Applies one operation. Returns whether the oracle can continue.
-    pub(crate) fn step(&mut self, op: &Op) -> bool {
+    /// Performs one step. Returns whether the oracle can continue.
+    ///
+    /// # Panics
+    ///
+    /// Panics if the engine and its oracle differ.
+    pub fn step(&mut self, step: &Step) -> bool {
         self.step += 1;
-        match (op, event(op, self.step)) {
-            (_, Some(event)) => {
+        match step {
+            Step::Write(op) => {
+                let event = op.event(self.step, self.naive.generation());
                 let outcome = self.writer.apply(&event);
                 if outcome.as_ref().is_ok_and(|applied| !applied.rejected.is_empty()) {
                     // A relist was applied only in part, which the oracle cannot represent.
                     return false;
                 }
-                if !is_overflow(&outcome) {
+                if is_overflow(&outcome) {
+                    self.naive.skip();
+                } else {
                     assert_eq!(outcome.is_ok(), self.naive.apply(&event), "{event:?}");
                 }
                 if self.should_compare() {
                     let dump = comparable(self.writer.dump());
                     assert_eq!(dump, self.naive.dump(), "after {event:?}");
+                    assert_eq!(self.writer.cluster().generation(), self.naive.generation());
                 }
-                if self.step % 4 == 0 {
+                if self.step.is_multiple_of(4) {
                     self.publish();
                 }
             }
-            (Op::Hold, _) => {
+            Step::Hold => {
                 self.publish();
                 self.held.push((self.reader.snapshot(), self.writer.dump()));
             }
-            (Op::Drop, _) if !self.held.is_empty() => {
+            Step::Drop if !self.held.is_empty() => {
                 drop(self.held.remove(0));
                 self.writer.reclaim();
             }
-            (Op::Fork(seeds), _) if self.forks.len() < 4 => {
+            Step::Fork(seeds) if self.forks.len() < 4 => {
                 let mut fork = self.writer.cluster().fork();
                 for seed in seeds {
                     // A refusal is a valid outcome.
-                    drop(fork.add_pod(&make_pod(seed)));
+                    drop(fork.add_pod(&seed.pod()));
                 }
                 if self.compare.is_due(self.step, 4) {
                     assert_eq!(fork.audit(), vec![]);
@@ -142,11 +184,14 @@ impl Machine {
                 let dump = fork.dump();
                 self.forks.push((fork, dump));
             }
-            (Op::Godel, _) if self.step == 1 => {
+            Step::Godel if self.step == 1 => {
                 *self = Machine::of_godel(self.compare);
             }
-            (Op::Godel, _) => assert_eq!(self.writer.rebuild().differences, vec![]),
-            _ => {}
+            Step::Godel => {
+                assert_eq!(self.writer.rebuild().differences, vec![]);
+                self.naive.skip();
+            }
+            Step::Drop | Step::Fork(_) => {}
         }
         true
     }
@@ -154,7 +199,7 @@ impl Machine {
     fn should_compare(&self) -> bool {
         match self.compare {
             // In long runs, comparing takes most of the time.
-            Compare::Often => self.step <= 32 || self.step % 8 == 0,
+            Compare::Often => self.step <= 32 || self.step.is_multiple_of(8),
             Compare::Sometimes(_) => self.compare.is_due(self.step, 32),
         }
     }
@@ -176,8 +221,12 @@ impl Machine {
         }
     }
 
-    /// Asserts the invariants that hold at the end of a run.
-    pub(crate) fn finish(mut self) {
+    /// Asserts the invariants that hold at the end of a run: readers release their versions, and no memory is retained.
+    ///
+    /// # Panics
+    ///
+    /// Panics if an invariant does not hold.
+    pub fn finish(mut self) {
         assert_eq!(comparable(self.writer.dump()), self.naive.dump());
         assert_eq!(self.writer.cluster().audit(), vec![]);
         for (snapshot, dump) in self.held.drain(..) {

@@ -1,6 +1,6 @@
 //! Reservations: the effects of Reservation objects and pods on them, computed by iterating over all of them.
 
-use crate::model::{Pod, Reservation, ReservationPhase, Timestamp, Uid};
+use portolan::model::{Pod, Reservation, ReservationPhase, Timestamp, Uid};
 
 use super::Naive;
 

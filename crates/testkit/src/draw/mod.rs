@@ -13,43 +13,46 @@ use portolan::model::{
 };
 
 /// An amount so large that the sum of a few of them is close to the limits of the arithmetic.
-pub(crate) const LARGE: i64 = 1 << 50;
+const LARGE: i64 = 1 << 50;
 
-pub(crate) const IMAGES: [&str; 3] = ["a:1", "b:1", "c:1"];
+const IMAGES: [&str; 3] = ["a:1", "b:1", "c:1"];
 
 /// A source of small random numbers.
-#[derive(Clone)]
-pub(crate) struct Draw<'a> {
+#[derive(Clone, Debug)]
+pub struct Draw<'a> {
     bytes: &'a [u8],
     state: u64,
     /// The number of zones. Many small zones make many chunks.
-    pub(crate) zones: u64,
+    pub zones: u64,
 }
 
 impl<'a> Draw<'a> {
     /// Draws from bytes. The first eight of them seed the generator.
-    #[allow(dead_code, reason = "only fuzzers have bytes")]
-    pub(crate) fn from_bytes(bytes: &'a [u8]) -> Draw<'a> {
+    pub fn from_bytes(bytes: &'a [u8]) -> Draw<'a> {
         let (seed, bytes) = bytes.split_at(bytes.len().min(8));
         let seed = seed.iter().fold(0, |seed, byte| seed << 8 | u64::from(*byte));
         Draw { bytes, state: seed, zones: 3 }
     }
 
     /// Returns whether any bytes are left.
-    #[allow(dead_code, reason = "only fuzzers have bytes")]
-    pub(crate) fn has_bytes(&self) -> bool {
+    pub fn has_bytes(&self) -> bool {
         !self.bytes.is_empty()
     }
 
     /// Draws a number below `n`.
-    pub(crate) fn below(&mut self, n: u64) -> u64 {
+    ///
+    /// # Panics
+    ///
+    /// Panics if `n` is 0.
+    pub fn below(&mut self, n: u64) -> u64 {
         if let Some((byte, rest)) = self.bytes.split_first()
             && n <= 256
         {
             self.bytes = rest;
             return u64::from(*byte) % n;
         }
-        // The constants of a linear congruential generator (Knuth, MMIX).
+        // A linear congruential generator (Knuth, MMIX), and not `Random`: the corpus was found with it, and most of its
+        // inputs are shorter than the clusters that they determine.
         self.state = self
             .state
             .wrapping_mul(6_364_136_223_846_793_005)
@@ -57,11 +60,21 @@ impl<'a> Draw<'a> {
         (self.state >> 33) % n
     }
 
-    pub(crate) fn of<T: Copy>(&mut self, values: &[T]) -> T {
+    /// Draws one of the values.
+    ///
+    /// # Panics
+    ///
+    /// Panics if there are no values.
+    pub fn of<T: Copy>(&mut self, values: &[T]) -> T {
         values[self.below(values.len() as u64) as usize]
     }
 
-    pub(crate) fn one_in(&mut self, n: u64) -> bool {
+    /// Draws `true` once in `n` times on average.
+    ///
+    /// # Panics
+    ///
+    /// Panics if `n` is 0.
+    pub fn one_in(&mut self, n: u64) -> bool {
         self.below(n) == 0
     }
 
@@ -76,7 +89,7 @@ impl<'a> Draw<'a> {
     }
 
     /// Draws the node with the name of number `n`.
-    pub(crate) fn node(&mut self, n: usize) -> Node {
+    pub fn node(&mut self, n: usize) -> Node {
         let cpu = self.of(&[0, 1, 4_000, 8_000, 8_000, 64_000, LARGE]);
         let memory = self.of(&[0, 1, 8 << 30, 16 << 30, 16 << 30, 100_000_000_007, LARGE]);
         let zone = self.below(self.zones);
@@ -113,8 +126,7 @@ impl<'a> Draw<'a> {
     }
 
     /// Draws an NMNode or a CustomNodeResource for node `n`.
-    #[allow(dead_code, reason = "not all who draw have them")]
-    pub(crate) fn part(&mut self, n: usize) -> Object {
+    pub fn part(&mut self, n: usize) -> Object {
         let list = |draw: &mut Draw<'_>| {
             let mut list = ResourceList::new([
                 ("cpu", Quantity::milli(draw.of(&[0, 1, 4_000, 9_000, LARGE]))),
@@ -143,7 +155,7 @@ impl<'a> Draw<'a> {
     }
 
     /// Draws a node selector term over labels and names of nodes.
-    pub(crate) fn term(&mut self) -> NodeSelectorTerm {
+    fn term(&mut self) -> NodeSelectorTerm {
         let key = self.of(&["disk", "arch", "kubernetes.io/hostname", "none"]);
         let values = [self.of(&["ssd", "hdd", "n3", "n70"]), self.of(&["7", "ssd", "n5"])];
         let requirement = match self.below(6) {
@@ -168,7 +180,7 @@ impl<'a> Draw<'a> {
     }
 
     /// Draws a label key that divides nodes into topology domains.
-    pub(crate) fn key(&mut self) -> Name {
+    fn key(&mut self) -> Name {
         self.of(&["topology.kubernetes.io/zone", "kubernetes.io/hostname", "disk", "none"]).into()
     }
 }
