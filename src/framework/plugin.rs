@@ -175,8 +175,9 @@ pub trait Plugin: Send + Sync {
         Ok(())
     }
 
-    /// Compares two pods of the queue, and returns `Less` if `one` is to be scheduled first (`QueueSortPlugin.Less`).
-    /// Must be a total order. Only one plugin of a framework can extend [`Point::QueueSort`].
+    /// Compares two pods of the queue, and returns `Less` if `one` is scheduled first (`QueueSortPlugin.Less`). The
+    /// order must be transitive. Pods that compare equal are scheduled in order of arrival. Only one plugin of a
+    /// framework can be enabled at [`Point::QueueSort`].
     fn compare(&self, _one: &QueuedPod, _other: &QueuedPod) -> Ordering {
         Ordering::Equal
     }
