@@ -34,13 +34,13 @@ pub(super) struct Choice<'a, 'c> {
 }
 
 /// A plugin that scores each node, and its score.
-type Asked<'s> = (&'s Scorer<'s>, &'s dyn Score);
+type PluginScore<'s> = (&'s Scorer<'s>, &'s dyn Score);
 
 /// The plugins, split by the step in which their scores are added.
 #[derive(Default)]
-struct Asks<'s> {
-    local: Vec<Asked<'s>>,
-    global: Vec<Asked<'s>>,
+struct PluginScores<'s> {
+    local: Vec<PluginScore<'s>>,
+    global: Vec<PluginScore<'s>>,
     /// The weighted sum of the scores that are the same for all nodes.
     common: i64,
 }
@@ -55,19 +55,19 @@ struct Totals<'a, 't> {
     largest: i64,
 }
 
-impl<'s> Asks<'s> {
-    fn new(scores: &'s Scores<'_>) -> Asks<'s> {
-        let mut asks = Asks::default();
+impl<'s> PluginScores<'s> {
+    fn new(scores: &'s Scores<'_>) -> PluginScores<'s> {
+        let mut plugins = PluginScores::default();
         for scorer in &scores.each {
             match &scorer.score {
-                Given::All(score) => asks.common += score * scorer.weight,
+                Given::All(score) => plugins.common += score * scorer.weight,
                 Given::Each(score) if scorer.is_local && !scorer.needs_normalize => {
-                    asks.local.push((scorer, &**score));
+                    plugins.local.push((scorer, &**score));
                 }
-                Given::Each(score) => asks.global.push((scorer, &**score)),
+                Given::Each(score) => plugins.global.push((scorer, &**score)),
             }
         }
-        asks
+        plugins
     }
 }
 
@@ -81,9 +81,9 @@ impl<'a> Choice<'a, '_> {
     pub(super) fn choose(&self, cache: &mut VerdictCache) -> Result<Option<Chosen<'a>>, Status> {
         let feasible = Feasible::new(self.cycle.cluster, self.found.lanes());
         let scores = self.framework.pre_score(self.cycle, &feasible)?;
-        let asks = Asks::new(&scores);
-        self.update_local_totals(&scores, &asks.local, cache)?;
-        if asks.global.is_empty() {
+        let plugins = PluginScores::new(&scores);
+        self.update_local_totals(&scores, &plugins.local, cache)?;
+        if plugins.global.is_empty() {
             let totals = self.found.nodes.iter().filter_map(|(of, mask)| {
                 let known = cache.get(of.id, of.at)?;
                 // The cached maximum covers more lanes if not all nodes were examined.
@@ -93,25 +93,25 @@ impl<'a> Choice<'a, '_> {
                 };
                 Some(Totals { chunk: of.chunk, mask: *mask, column: &known.totals, largest })
             });
-            return Ok(self.pick(&totals.collect::<Vec<_>>(), asks.common));
+            return Ok(self.pick(&totals.collect::<Vec<_>>(), plugins.common));
         }
         let known = self.found.nodes.iter().filter_map(|(of, _)| cache.get(of.id, of.at));
         let mut columns: Vec<Column<i64>> = known.map(|known| known.totals).collect();
-        for asked in asks.global {
+        for asked in plugins.global {
             self.add_global_column(&scores, asked, &feasible, &mut columns)?;
         }
         let totals = self.found.nodes.iter().zip(&columns).map(|((of, mask), column)| {
             let largest = dispatch::largest(column, *mask);
             Totals { chunk: of.chunk, mask: *mask, column, largest }
         });
-        Ok(self.pick(&totals.collect::<Vec<_>>(), asks.common))
+        Ok(self.pick(&totals.collect::<Vec<_>>(), plugins.common))
     }
 
     /// Scores the chunks whose local totals are not cached, on all lanes that pass the local filters.
     fn update_local_totals(
         &self,
         scores: &Scores<'_>,
-        local: &[Asked<'_>],
+        local: &[PluginScore<'_>],
         cache: &mut VerdictCache,
     ) -> Result<(), Status> {
         let unknown = self.found.nodes.iter().filter_map(|(of, _)| {
@@ -143,7 +143,7 @@ impl<'a> Choice<'a, '_> {
     fn add_global_column(
         &self,
         scores: &Scores<'_>,
-        (scorer, score): Asked<'_>,
+        (scorer, score): PluginScore<'_>,
         feasible: &Feasible<'_>,
         totals: &mut [Column<i64>],
     ) -> Result<(), Status> {

@@ -328,7 +328,7 @@ impl<'a> Filters<'a> {
     /// Returns an error if a plugin failed.
     pub fn add_pod(&mut self, pod: &Pod, node: NodeInfo<'_>) -> Result<(), Status> {
         let step = Step::PreFilterExtensionAddPod;
-        self.tell((step, "AddPod"), |filter| filter.add_pod(pod, node))
+        self.update_each((step, "AddPod"), |filter| filter.add_pod(pod, node))
     }
 
     /// Tells the filters that the pod was removed from the node, which belongs to a fork that no longer contains the
@@ -339,10 +339,10 @@ impl<'a> Filters<'a> {
     /// Returns an error if a plugin failed.
     pub fn remove_pod(&mut self, pod: &Pod, node: NodeInfo<'_>) -> Result<(), Status> {
         let step = Step::PreFilterExtensionRemovePod;
-        self.tell((step, "RemovePod"), |filter| filter.remove_pod(pod, node))
+        self.update_each((step, "RemovePod"), |filter| filter.remove_pod(pod, node))
     }
 
-    fn tell(
+    fn update_each(
         &mut self,
         (step, verb): (Step, &str),
         mut change: impl FnMut(&mut dyn Incremental) -> Result<(), Status>,
