@@ -205,7 +205,7 @@ impl SchedulingLoop {
         refused: &Refused,
         now: Timestamp,
     ) -> Vec<Unplaced> {
-        let mut errors: Vec<CycleError> = vec![refused.told(); pods.len()];
+        let mut errors: Vec<CycleError> = vec![refused.error_of_others(); pods.len()];
         for (position, error) in &refused.members {
             errors[*position] = error.clone();
         }
