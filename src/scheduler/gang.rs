@@ -371,7 +371,9 @@ impl Scheduler {
             }
             _ => {}
         }
-        for Placement { pod, state, framework, .. } in placed.iter().filter(|placement| placement.waits) {
+        for Placement { pod, state, framework, .. } in
+            placed.iter().filter(|placement| placement.waits)
+        {
             tell_waits(framework, Cycle::new(self.reader.refresh(), pod, state));
         }
         Ok((placed, refused))

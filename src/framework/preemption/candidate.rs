@@ -56,7 +56,8 @@ fn key_of(candidate: &Candidate) -> Key {
 #[must_use]
 pub fn pick(candidates: &[Candidate]) -> Vec<usize> {
     let best = candidates.iter().map(key_of).min();
-    let ties = candidates.iter().enumerate().filter(|(_, candidate)| Some(key_of(candidate)) == best);
+    let ties =
+        candidates.iter().enumerate().filter(|(_, candidate)| Some(key_of(candidate)) == best);
     ties.map(|(at, _)| at).collect()
 }
 
