@@ -206,14 +206,14 @@ mod tests {
     }
 
     #[test]
-    fn a_disabled_plugin_is_at_no_point() {
+    fn disabled_plugin_is_removed_from_all_points() {
         let framework = three().disable("TaintToleration").build().unwrap();
         assert_eq!(at(&framework, Point::Filter), [("InterPodAffinity", 1)]);
         assert_eq!(at(&framework, Point::Score), [("ImageLocality", 2), ("InterPodAffinity", 1)]);
     }
 
     #[test]
-    fn a_plugin_disabled_at_one_point_stays_at_the_others() {
+    fn plugin_disabled_at_one_point_stays_enabled_at_others() {
         let framework = three().disable_at(Point::Score, "TaintToleration").build().unwrap();
         assert_eq!(at(&framework, Point::Score), [("ImageLocality", 2), ("InterPodAffinity", 1)]);
         let filters = [("TaintToleration", 3), ("InterPodAffinity", 1)];
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn plugins_given_after_a_point_was_changed_are_at_it() {
+    fn plugins_added_after_a_point_was_configured_are_enabled_there() {
         let builder = three().disable_at(Point::Filter, "TaintToleration");
         let framework = builder.plugin(Box::new(NodeName), 0).build().unwrap();
         let filters = [("InterPodAffinity", 1), ("NodeName", 1)];
@@ -229,14 +229,14 @@ mod tests {
     }
 
     #[test]
-    fn a_point_runs_the_named_plugins_in_their_order() {
+    fn point_runs_the_listed_plugins_in_order() {
         let order = ["InterPodAffinity", "TaintToleration"];
         let framework = three().plugins_at(Point::Score, &order).build().unwrap();
         assert_eq!(at(&framework, Point::Score), [("InterPodAffinity", 1), ("TaintToleration", 3)]);
     }
 
     #[test]
-    fn a_replaced_plugin_keeps_its_place_and_weight() {
+    fn replaced_plugin_keeps_its_position_and_weight() {
         let mine = InterPodAffinity::new(50, true);
         let builder = three().weight("InterPodAffinity", 7).replace(Box::new(mine));
         let framework = builder.plugin(Box::new(NodeName), 0).build().unwrap();
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_call_that_cannot_be_applied_is_the_error() {
+    fn first_invalid_call_determines_the_error() {
         let not_found = |name: &str| FrameworkError::NotFound(name.to_owned());
         assert_eq!(error(three().disable("A").weight("B", 1)), not_found("A"));
         assert_eq!(error(three().weight("B", 1)), not_found("B"));
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn one_of_several_plugins_that_sort_can_be_chosen() {
+    fn one_of_several_queue_sort_plugins_can_be_selected() {
         struct Mine;
         impl Plugin for Mine {
             fn name(&self) -> &'static str {

@@ -219,7 +219,7 @@ impl Interest {
         &[Interest { resources: &EventResource::ALL, actions: Actions::ALL }];
 }
 
-/// A plugin's hint whether an event may make a pod schedulable that the plugin rejected (`QueueingHint`).
+/// Whether an event may make a pod schedulable, according to a plugin that rejected it (`QueueingHint`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Hint {
     /// The event may help: the pod is requeued.
@@ -243,7 +243,7 @@ pub struct ClusterEvent<'a> {
     pub resource: EventResource,
     /// The change: a single action.
     pub action: Actions,
-    /// The object before and after.
+    /// The changed object, before and after.
     pub change: &'a Change,
 }
 

@@ -464,7 +464,7 @@ impl<'a> Filters<'a> {
                 }
                 let count =
                     |filter: &dyn Filter| filter.count_reasons(cluster, chunk, mask, &mut reasons);
-                // An error would have ended the cycle before reasons are counted.
+                // An error would have ended the cycle earlier.
                 let passed = judge.guard(FILTER, count).unwrap_or(0);
                 *rejects |= passed != mask;
                 mask = passed;
