@@ -1,4 +1,4 @@
-//! What plugins share with their framework outside of a scheduling cycle (k8s.io/kube-scheduler/framework `Handle`).
+//! The services that plugins use outside of a scheduling cycle (k8s.io/kube-scheduler/framework `Handle`).
 
 use std::fmt;
 use std::num::NonZeroUsize;
@@ -44,9 +44,9 @@ pub trait Notes: Send + Sync {
     fn try_next(&self) -> Result<Note, NoNote>;
 }
 
-/// Access to what a framework's plugins share, passed to plugins when they are created (`Handle`): the pods that wait
-/// for permits, the nominated pods, the queue's pod groups, the binders of pods and volumes, the evictor, the published
-/// versions and the log.
+/// The services that plugins share, passed to plugins when they are created: the pods that wait for permits, the
+/// nominated pods, the queue's pod groups, the binders of pods and volumes, the evictor, the published versions and the
+/// log.
 ///
 /// Clones refer to the same data. All profiles of a configuration share one handle. The cluster and its stores are part
 /// of each [`Cycle`](super::Cycle).

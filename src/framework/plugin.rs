@@ -11,7 +11,7 @@ use super::{
     dispatch,
 };
 
-/// What a plugin filters for one pod: the result of [`Plugin::pre_filter`].
+/// The result of [`Plugin::pre_filter`]: how a plugin filters nodes for one pod.
 pub enum PreFilter<'a> {
     /// The plugin accepts every node for this pod, so no filter is called (`Skip`).
     Skip,
@@ -21,7 +21,7 @@ pub enum PreFilter<'a> {
     Only(Vec<Name>, Box<dyn Filter + 'a>),
 }
 
-/// What a plugin scores for one pod: the result of [`Plugin::pre_score`].
+/// The result of [`Plugin::pre_score`]: how a plugin scores nodes for one pod.
 pub enum PreScore<'a> {
     /// The plugin does not score this pod: its score is left out (`Skip`).
     Skip,
@@ -43,7 +43,7 @@ pub enum Nomination {
     Node(Name),
 }
 
-/// Whether a pod may be bound: the result of [`Plugin::permit`].
+/// The result of [`Plugin::permit`]: whether a pod may be bound.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Permit {
     /// The pod may be bound as far as this plugin is concerned.
@@ -53,7 +53,7 @@ pub enum Permit {
     Wait(Duration),
 }
 
-/// Whether a plugin has work to do before a pod is bound: the result of [`Plugin::pre_bind_pre_flight`].
+/// The result of [`Plugin::pre_bind_pre_flight`]: whether a plugin has work to do before a pod is bound.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PreFlight {
     /// [`Plugin::pre_bind`] is called.
@@ -62,7 +62,7 @@ pub enum PreFlight {
     Skip,
 }
 
-/// Whether a plugin bound a pod: the result of [`Plugin::bind`].
+/// The result of [`Plugin::bind`]: whether a plugin bound a pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Bind {
     /// The plugin bound the pod.
@@ -217,10 +217,10 @@ pub trait Plugin: Send + Sync {
         Ok(Hint::Queue)
     }
 
-    /// Prepares the plugin's filter for one pod (`PreFilterPlugin.PreFilter`). Called once at the start of each
-    /// scheduling cycle, before any node is examined. Compute here what the verdicts on all nodes have in common, and
-    /// keep it in the returned filter, which any number of threads may read and which is dropped at the end of the
-    /// cycle.
+    /// Prepares the plugin's filter for one pod (`PreFilterPlugin.PreFilter`). Called before any node is examined,
+    /// usually once per scheduling cycle; commit checks and what-if questions call it as well. Compute data that all
+    /// verdicts share here, and keep it in the returned filter. Any number of threads may read the filter, and it is
+    /// dropped at the end of the cycle.
     ///
     /// # Errors
     ///
@@ -237,10 +237,9 @@ pub trait Plugin: Send + Sync {
         false
     }
 
-    /// Observes the nodes that passed all filters. Called in every cycle, whether no node, one node or many nodes
-    /// passed, and whether or not nodes are scored afterwards; before [`Plugin::post_filter`] and
-    /// [`Plugin::pre_score`]. This is the `PostFilter` of Kubernetes 1.17 and of Gödel's framework, which cannot change
-    /// the nodes.
+    /// Observes the nodes that passed all filters. Called in every cycle, whether or not any node passed and whether or
+    /// not nodes are scored afterwards, and before [`Plugin::post_filter`] and [`Plugin::pre_score`]. This is the
+    /// `PostFilter` of Kubernetes 1.17 and of Gödel's framework, which cannot change the nodes.
     ///
     /// `feasible` contains the nodes that were found before the search stopped: only the nominated or preferred node if
     /// that one passed, and otherwise as many nodes as suffice. `diagnosis` computes the status of a node on demand,
