@@ -1,4 +1,4 @@
-//! The scheduling cycle: filter, score, choose (schedule_one.go).
+//! Decides on a node for a pod: filter, score, choose (schedule_one.go `schedulePod`).
 
 use std::sync::Arc;
 
@@ -19,36 +19,36 @@ use super::stages::Stages;
 use super::status::code;
 use super::{Cycle, CycleState, Diagnosis, Framework, Point};
 
-/// How an [`Algorithm`] decides.
+/// The configuration of an [`Algorithm`].
 #[derive(Clone, Debug, Default)]
 pub struct AlgorithmConfig {
-    /// `percentageOfNodesToScore`; 0 adapts to the number of nodes.
+    /// The search stops once this percentage of all nodes is feasible (`percentageOfNodesToScore`). 0 adapts the
+    /// percentage to the number of nodes.
     pub percentage_of_nodes: u8,
-    /// Breaks ties: the same seed gives the same choice, whatever the threads.
+    /// The seed for breaking ties. The same seed gives the same decisions, whatever the number of threads.
     pub seed: u64,
 }
 
-/// Decides for one pod after another.
+/// Decides on a node for one pod after another.
 ///
-/// Which nodes are looked at, their scores and the choice among equals depend
-/// on the cluster, the pods before and the seed, never on the number of
-/// threads.
+/// Which nodes are examined, their scores and the choice among nodes of equal score depend only on the cluster, the
+/// pods decided before and the seed, never on the number of threads.
 pub struct Algorithm {
     framework: Arc<Framework>,
     config: AlgorithmConfig,
     pool: Option<Arc<rayon::ThreadPool>>,
-    /// How many cycles there were.
+    /// The number of cycles so far.
     cycles: u64,
     memo: Memo,
     partition: Option<Partition>,
     admission: Option<Admission>,
-    /// All nodes, or those of the sub-cluster; where there is a partition its own, and the others.
+    /// One list of all nodes, or of those of the sub-cluster. With a partition, two lists: the partition's own nodes,
+    /// and the other nodes.
     orders: Vec<Order>,
 }
 
 impl Algorithm {
-    /// A scheduler that evaluates on the calling thread, and on `pool` where
-    /// there is much to evaluate.
+    /// Creates an algorithm that evaluates nodes on the calling thread, and also on `pool` if there are many nodes.
     ///
     /// ```
     /// use portolan::framework::{Algorithm, AlgorithmConfig, Framework};
@@ -86,13 +86,13 @@ impl Algorithm {
         }
     }
 
-    /// With a part of the nodes that is tried before the others.
+    /// Sets the partition, whose nodes are searched before all other nodes.
     ///
     /// ```
     /// use std::num::NonZeroU32;
     /// use portolan::framework::{Algorithm, AlgorithmConfig, Framework, Partition};
     ///
-    /// // Two schedulers of one engine.
+    /// // Two schedulers on one engine.
     /// let of = NonZeroU32::new(2).ok_or("two")?;
     /// let schedulers = [0, 1].map(|index| {
     ///     Algorithm::new(Framework::default_profile(), AlgorithmConfig::default(), None)
@@ -107,76 +107,74 @@ impl Algorithm {
         self
     }
 
-    /// For the nodes of a sub-cluster: pods go there alone, as if their node selectors
-    /// said it; so the profile has to have NodeAffinity, or what looks at all nodes
-    /// (preemption, spread) does not know of it. A pod whose selector asks for another
-    /// sub-cluster has no nodes.
+    /// Restricts the algorithm to the nodes of a sub-cluster, as if every pod's node selector required it. The profile
+    /// must include NodeAffinity; otherwise plugins that examine all nodes (preemption, topology spread) ignore the
+    /// restriction. A pod whose selector requires another sub-cluster has no nodes.
     #[must_use]
     pub fn with_sub_cluster(mut self, sub_cluster: SubCluster) -> Algorithm {
         self.admission = Some(Admission::new(sub_cluster));
         self
     }
 
-    /// The framework.
+    /// Returns the framework.
     #[must_use]
     pub fn framework(&self) -> &Arc<Framework> {
         &self.framework
     }
 
-    /// How it decides.
+    /// Returns the configuration.
     pub(super) fn config(&self) -> &AlgorithmConfig {
         &self.config
     }
 
-    /// Which nodes are tried first.
+    /// Returns the partition whose nodes are searched first.
     pub(super) fn partition(&self) -> Option<&Partition> {
         self.partition.as_ref()
     }
 
-    /// The nodes that it has to do with; all where there is none.
+    /// Returns the sub-cluster that the algorithm is restricted to, or `None` if it uses all nodes.
     pub(super) fn sub_cluster(&self) -> Option<&SubCluster> {
         self.admission.as_ref().map(|admission| &admission.sub_cluster)
     }
 
-    /// The lists of nodes, those that are tried first before the others.
+    /// Returns the lists of nodes in the order in which they are searched.
     pub(super) fn orders(&self) -> &[Order] {
         &self.orders
     }
 
-    /// The state of a new cycle, for [`Algorithm::decide`].
+    /// Creates the state of a new cycle, for [`Algorithm::decide`].
     pub fn state(&mut self) -> CycleState {
         self.cycles += 1;
         self.framework.state(self.cycles)
     }
 
-    /// A node for the pod, by the version given. What plugins kept for the pod is
-    /// gone with the call: see [`Algorithm::decide`] where they reserve and bind.
+    /// Decides on a node for the pod on this version. The cycle's state is dropped when the call returns. If plugins
+    /// reserve and bind, use [`Algorithm::decide`], which leaves the state to the caller.
     ///
     /// # Errors
     ///
-    /// There is no node, or none will do, with the reasons counted; or a plugin
-    /// failed.
+    /// Returns an error if the cluster has no nodes, if no node is feasible (with the number of nodes for each reason),
+    /// or if a plugin fails.
     pub fn schedule(&mut self, cluster: &Cluster, pod: &Pod) -> Result<Decision, ScheduleError> {
         let state = self.state();
         self.decide(Cycle::new(cluster, pod, &state))
     }
 
-    /// A node for the pod of a cycle. A pod that is nominated to a node goes
-    /// there if that node will do. Where none will do, plugins are asked to change
-    /// that ([`Framework::post_filter`]).
+    /// Decides on a node for the pod of a cycle. If the pod is nominated to a node that passes, returns that node. If
+    /// no node is feasible, asks plugins to make one feasible ([`Framework::post_filter`]).
     ///
     /// # Errors
     ///
-    /// As of [`Algorithm::schedule`].
+    /// Those of [`Algorithm::schedule`].
     pub fn decide(&mut self, cycle: Cycle<'_>) -> Result<Decision, ScheduleError> {
         self.decide_or(cycle, post_filter)
     }
 
-    /// The same without PostFilter: nobody makes room for the pod.
+    /// Like [`Algorithm::decide`], but without PostFilter, so no pod is preempted.
     ///
     /// # Errors
     ///
-    /// As of [`Algorithm::schedule`].
+    /// Those of [`Algorithm::schedule`].
     pub fn decide_as_it_is(&mut self, cycle: Cycle<'_>) -> Result<Decision, ScheduleError> {
         let fits_nowhere = |_: &Framework, _: Cycle<'_>, filters: &Filters<'_>| {
             ScheduleError::Fit(Box::new(filters.fit_error()))
@@ -184,7 +182,7 @@ impl Algorithm {
         self.decide_or(cycle, fits_nowhere)
     }
 
-    /// Brings the lists of nodes up to date.
+    /// Updates the lists of nodes to this version.
     fn refresh(&mut self, cluster: &Cluster) {
         let partition = self.partition.as_ref();
         let sub_cluster = self.admission.as_ref().map(|admission| &admission.sub_cluster);
@@ -252,14 +250,13 @@ impl Algorithm {
     }
 }
 
-/// A node as the only feasible one.
+/// Returns the chunk and lane of the only feasible node.
 fn lane_of(node: NodeInfo<'_>) -> Vec<(&Chunk, u64)> {
     let (chunk, lane) = node.place();
     vec![(chunk, 1 << lane)]
 }
 
-/// The error of a pod for which no node will do, after plugins tried to change
-/// that.
+/// Runs PostFilter and returns the error of a pod for which no node is feasible.
 fn post_filter(framework: &Framework, cycle: Cycle<'_>, filters: &Filters<'_>) -> ScheduleError {
     let mut error = filters.fit_error();
     if framework.has_plugins_at(Point::PostFilter) {

@@ -1,15 +1,15 @@
-//! Profiles in plain Rust: which plugins run, at which points, with which weights.
+//! Builds profiles in code: which plugins run, at which points, with which weights.
 //!
-//! The builder keeps plugins in a list and applies each call to the plugins given before it. The first call that
-//! cannot be applied decides the result of [`FrameworkBuilder::build`], so calls chain without a `?` each.
+//! The builder applies each call to the plugins that were added before it. The first call that cannot be applied
+//! determines the result of [`FrameworkBuilder::build`], so calls chain without a `?` each.
 
 use super::{Framework, FrameworkError, Handle, Plugin, Point};
 
-/// Puts a [`Framework`] together: plugins in their order, the weights of their scores, and which of them run at which
-/// extension point.
+/// Builds a [`Framework`]: its plugins in order, the weights of their scores, and the extension points at which each of
+/// them is enabled.
 ///
-/// Each call applies to the plugins given before it. A name that no plugin has is an error, so a misspelt name does
-/// not go unnoticed.
+/// Each call applies to the plugins that were added before it. A name that no plugin has is an error, so misspelled
+/// names are found.
 ///
 /// ```
 /// use portolan::framework::{Framework, Point};
@@ -29,26 +29,28 @@ use super::{Framework, FrameworkError, Handle, Plugin, Point};
 /// assert!(scores.contains(&("NodeResourcesFit", 5)));
 /// assert!(!scores.iter().any(|(name, _)| *name == "ImageLocality"));
 ///
-/// let misspelt = Framework::builder().default_plugins().disable("NodeResourceFit").build();
-/// assert!(misspelt.err().unwrap().to_string().contains("\"NodeResourceFit\""));
+/// let misspelled = Framework::builder().default_plugins().disable("NodeResourceFit").build();
+/// assert!(misspelled.err().unwrap().to_string().contains("\"NodeResourceFit\""));
 /// # Ok::<(), portolan::framework::FrameworkError>(())
 /// ```
 pub struct FrameworkBuilder {
     handle: Handle,
     plugins: Vec<(Box<dyn Plugin>, i64)>,
-    /// The plugins of a point, by name, for each point that does not run all that extend it.
+    /// For each point that was configured, the names of the plugins enabled there. All other points run every plugin
+    /// that extends them.
     points: Vec<(Point, Vec<String>)>,
     failed: Option<FrameworkError>,
 }
 
 impl Framework {
-    /// A builder without plugins, whose framework has a [default handle](Handle::default).
+    /// Creates a builder without plugins, whose framework has a [default handle](Handle::default).
     #[must_use]
     pub fn builder() -> FrameworkBuilder {
         Framework::builder_with(&Handle::default())
     }
 
-    /// The same with this handle, which must be the one that the plugins were made with.
+    /// Creates a builder without plugins, whose framework has this handle. The plugins must be created with the same
+    /// handle.
     #[must_use]
     pub fn builder_with(handle: &Handle) -> FrameworkBuilder {
         let handle = handle.clone();
@@ -57,14 +59,13 @@ impl Framework {
 }
 
 impl FrameworkBuilder {
-    /// The handle that plugins of this framework share.
+    /// Returns the handle that the plugins of the framework share.
     #[must_use]
     pub fn handle(&self) -> &Handle {
         &self.handle
     }
 
-    /// Adds a plugin after those given so far, at all points that it extends, with the weight of its scores, where
-    /// 0 means 1.
+    /// Appends a plugin, enabled at all points that it extends. `weight` is the weight of its scores; 0 means 1.
     #[must_use]
     pub fn plugin(mut self, plugin: Box<dyn Plugin>, weight: i64) -> FrameworkBuilder {
         let name = plugin.name();
@@ -77,8 +78,8 @@ impl FrameworkBuilder {
         self
     }
 
-    /// Replaces the plugin of the same name, and keeps its place and its weight: for a plugin of the default profile
-    /// with settings of your own.
+    /// Replaces the plugin of the same name and keeps its position and weight. Use it to configure a plugin of the
+    /// default profile.
     #[must_use]
     pub fn replace(mut self, plugin: Box<dyn Plugin>) -> FrameworkBuilder {
         if let Some(at) = self.position(plugin.name()) {
@@ -87,7 +88,7 @@ impl FrameworkBuilder {
         self
     }
 
-    /// Removes a plugin from all points.
+    /// Disables a plugin at all points.
     #[must_use]
     pub fn disable(mut self, name: &str) -> FrameworkBuilder {
         if let Some(at) = self.position(name) {
@@ -99,7 +100,7 @@ impl FrameworkBuilder {
         self
     }
 
-    /// Removes a plugin from one point. It stays at the other points that it extends.
+    /// Disables a plugin at one point. It stays enabled at the other points that it extends.
     #[must_use]
     pub fn disable_at(mut self, point: Point, name: &str) -> FrameworkBuilder {
         let Some(at) = self.position(name) else { return self };
@@ -111,8 +112,7 @@ impl FrameworkBuilder {
         self.plugins_at(point, &names)
     }
 
-    /// Runs these plugins at a point, in this order, and no others. The names are checked by
-    /// [`FrameworkBuilder::build`].
+    /// Enables exactly these plugins at a point, in this order. [`FrameworkBuilder::build`] checks the names.
     #[must_use]
     pub fn plugins_at<N: AsRef<str>>(mut self, point: Point, names: &[N]) -> FrameworkBuilder {
         let names = names.iter().map(|name| name.as_ref().to_owned()).collect();
@@ -121,7 +121,7 @@ impl FrameworkBuilder {
         self
     }
 
-    /// Sets the weight of a plugin's scores, where 0 means 1.
+    /// Sets the weight of a plugin's scores; 0 means 1.
     #[must_use]
     pub fn weight(mut self, name: &str, weight: i64) -> FrameworkBuilder {
         if let Some(at) = self.position(name) {
@@ -130,25 +130,25 @@ impl FrameworkBuilder {
         self
     }
 
-    /// The framework. Unless one plugin extends QueueSort, a queue tries pods in the order in which they arrive.
+    /// Builds the framework. If no plugin extends QueueSort, the queue schedules pods in order of arrival.
     ///
     /// # Errors
     ///
-    /// A call named a plugin that was not given before it, or a point that the plugin does not extend; a plugin is
-    /// given twice, in all or at one point; a weight is negative, or the sum of all scores may leave 64 bits; or
-    /// several plugins sort the queue.
+    /// Returns an error if a call names a plugin that was not added before it or a point that the plugin does not
+    /// extend, if a plugin is listed twice in the framework or at one point, if a weight is negative, if the weighted
+    /// sum of a node's scores may overflow 64 bits, or if several plugins sort the queue.
     pub fn build(self) -> Result<Framework, FrameworkError> {
         if let Some(error) = self.failed {
             return Err(error);
         }
         let framework = Framework::checked(self.plugins)?.with_handle(self.handle);
-        let place = |made: Framework, (point, names): &(Point, Vec<String>)| {
+        let enable = |made: Framework, (point, names): &(Point, Vec<String>)| {
             made.with_plugins_at(*point, names)
         };
-        self.points.iter().try_fold(framework, place)?.sorting_once()
+        self.points.iter().try_fold(framework, enable)?.sorting_once()
     }
 
-    /// Where a plugin is in the list. If it is not, the framework cannot be built.
+    /// Returns the position of a plugin. If the plugin is unknown, `build` will fail.
     fn position(&mut self, name: &str) -> Option<usize> {
         let found = self.plugins.iter().position(|(plugin, _)| plugin.name() == name);
         if found.is_none() {
@@ -162,7 +162,7 @@ impl FrameworkBuilder {
         self
     }
 
-    /// The plugins of a point, as they are now.
+    /// Returns the names of the plugins that are currently enabled at a point.
     fn names_at(&self, point: Point) -> Vec<String> {
         match self.points.iter().find(|(known, _)| *known == point) {
             Some((_, names)) => names.clone(),
@@ -193,7 +193,7 @@ mod tests {
     }
 
     fn error(builder: FrameworkBuilder) -> FrameworkError {
-        builder.build().err().expect("it cannot be built")
+        builder.build().err().expect("the framework cannot be built")
     }
 
     #[test]
@@ -206,14 +206,14 @@ mod tests {
     }
 
     #[test]
-    fn a_disabled_plugin_is_at_no_point() {
+    fn disabled_plugin_is_removed_from_all_points() {
         let framework = three().disable("TaintToleration").build().unwrap();
         assert_eq!(at(&framework, Point::Filter), [("InterPodAffinity", 1)]);
         assert_eq!(at(&framework, Point::Score), [("ImageLocality", 2), ("InterPodAffinity", 1)]);
     }
 
     #[test]
-    fn a_plugin_disabled_at_one_point_stays_at_the_others() {
+    fn plugin_disabled_at_one_point_stays_enabled_at_others() {
         let framework = three().disable_at(Point::Score, "TaintToleration").build().unwrap();
         assert_eq!(at(&framework, Point::Score), [("ImageLocality", 2), ("InterPodAffinity", 1)]);
         let filters = [("TaintToleration", 3), ("InterPodAffinity", 1)];
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn plugins_given_after_a_point_was_changed_are_at_it() {
+    fn plugins_added_after_a_point_was_configured_are_enabled_there() {
         let builder = three().disable_at(Point::Filter, "TaintToleration");
         let framework = builder.plugin(Box::new(NodeName), 0).build().unwrap();
         let filters = [("InterPodAffinity", 1), ("NodeName", 1)];
@@ -229,14 +229,14 @@ mod tests {
     }
 
     #[test]
-    fn a_point_runs_the_named_plugins_in_their_order() {
+    fn point_runs_the_listed_plugins_in_order() {
         let order = ["InterPodAffinity", "TaintToleration"];
         let framework = three().plugins_at(Point::Score, &order).build().unwrap();
         assert_eq!(at(&framework, Point::Score), [("InterPodAffinity", 1), ("TaintToleration", 3)]);
     }
 
     #[test]
-    fn a_replaced_plugin_keeps_its_place_and_weight() {
+    fn replaced_plugin_keeps_its_position_and_weight() {
         let mine = InterPodAffinity::new(50, true);
         let builder = three().weight("InterPodAffinity", 7).replace(Box::new(mine));
         let framework = builder.plugin(Box::new(NodeName), 0).build().unwrap();
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_call_that_cannot_be_applied_is_the_error() {
+    fn first_invalid_call_determines_the_error() {
         let not_found = |name: &str| FrameworkError::NotFound(name.to_owned());
         assert_eq!(error(three().disable("A").weight("B", 1)), not_found("A"));
         assert_eq!(error(three().weight("B", 1)), not_found("B"));
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn one_of_several_plugins_that_sort_can_be_chosen() {
+    fn one_of_several_queue_sort_plugins_can_be_selected() {
         struct Mine;
         impl Plugin for Mine {
             fn name(&self) -> &'static str {

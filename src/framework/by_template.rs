@@ -1,8 +1,8 @@
-//! What is remembered for pods of one template, from one cycle to the next.
+//! A cache of one value per pod template, kept from one cycle to the next.
 //!
-//! Pods come in crowds: the replicas of a deployment share a template. A bounded number of templates is remembered, and
-//! which of them are follows from their use by second chance, the clock algorithm: a template is replaced when its turn
-//! comes and it was not used again since its last turn.
+//! Pods come in groups: the replicas of a Deployment share a template. The cache holds a bounded number of templates
+//! and replaces them by second chance (the clock algorithm): a template is replaced when the hand reaches it and it has
+//! not been used since the hand's last visit.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -11,64 +11,65 @@ use foldhash::fast::FixedState;
 
 use crate::model::Template;
 
-/// A value for each of the templates that were used lately.
+/// A value for each of the recently used templates.
 pub(crate) struct ByTemplate<T> {
-    /// Positions among the slots.
-    places: HashMap<Arc<Template>, usize, FixedState>,
+    /// The index of each template's slot.
+    indices: HashMap<Arc<Template>, usize, FixedState>,
     slots: Vec<Slot<T>>,
-    /// The slot whose turn is next.
+    /// The slot that the hand reaches next.
     hand: usize,
 }
 
 struct Slot<T> {
     template: Arc<Template>,
     value: T,
-    /// Whether it was used again since its last turn.
+    /// Whether the template was used since the hand's last visit.
     is_used: bool,
 }
 
 impl<T: Default> ByTemplate<T> {
-    /// The template's value, and whether it is new: a default value, or, if `most` templates are remembered already,
-    /// the value of the template that it replaces, for its memory. Amortized O(1).
+    /// Returns the template's value, and whether it is new. A new value is the default, or, if `most` templates are
+    /// cached already, the old value of the template that it replaces, so that its memory can be reused. Amortized
+    /// O(1).
     pub(crate) fn get(&mut self, template: &Arc<Template>, most: usize) -> (&mut T, bool) {
-        let known = self.places.get(template).copied();
-        let place = known.unwrap_or_else(|| self.add(template, most.max(1)));
-        let slot = &mut self.slots[place];
+        let known = self.indices.get(template).copied();
+        let index = known.unwrap_or_else(|| self.add(template, most.max(1)));
+        let slot = &mut self.slots[index];
         slot.is_used = known.is_some();
         (&mut slot.value, known.is_none())
     }
 
-    /// A slot for a template that has none.
+    /// Assigns a slot to a template that has none.
     fn add(&mut self, template: &Arc<Template>, most: usize) -> usize {
         while self.slots.len() > most
             && let Some(gone) = self.slots.pop()
         {
-            self.places.remove(&gone.template);
+            self.indices.remove(&gone.template);
         }
-        let place = match self.slots.len() < most {
+        let index = match self.slots.len() < most {
             true => {
                 let template = template.clone();
                 self.slots.push(Slot { template, value: T::default(), is_used: false });
                 self.slots.len() - 1
             }
             false => {
-                let place = self.least_used();
-                self.places.remove(&self.slots[place].template);
-                self.slots[place].template = template.clone();
-                place
+                let index = self.least_used();
+                self.indices.remove(&self.slots[index].template);
+                self.slots[index].template = template.clone();
+                index
             }
         };
-        self.places.insert(template.clone(), place);
-        place
+        self.indices.insert(template.clone(), index);
+        index
     }
 
-    /// The next slot that was not used again since its last turn.
+    /// Returns the next slot that was not used since the hand's last visit.
     fn least_used(&mut self) -> usize {
         loop {
-            let place = self.hand % self.slots.len();
-            self.hand = place + 1;
-            if !std::mem::take(&mut self.slots[place].is_used) {
-                return place;
+            let index = self.hand % self.slots.len();
+            self.hand = index + 1;
+            if !std::mem::take(&mut self.slots[index].is_used) {
+                return index;
             }
         }
     }
@@ -76,7 +77,7 @@ impl<T: Default> ByTemplate<T> {
 
 impl<T> Default for ByTemplate<T> {
     fn default() -> ByTemplate<T> {
-        ByTemplate { places: HashMap::default(), slots: Vec::new(), hand: 0 }
+        ByTemplate { indices: HashMap::default(), slots: Vec::new(), hand: 0 }
     }
 }
 
@@ -86,7 +87,7 @@ mod tests {
     use crate::model::pod;
 
     #[test]
-    fn a_template_that_is_used_outlives_others() {
+    fn used_templates_outlive_unused_ones() {
         let templates: Vec<_> =
             (0..9).map(|cpu| pod("p").cpu(cpu).build().template.clone()).collect();
         let mut all: ByTemplate<usize> = ByTemplate::default();
@@ -104,12 +105,12 @@ mod tests {
     }
 
     #[test]
-    fn a_smaller_bound_holds_from_the_next_new_template_on() {
+    fn smaller_bound_takes_effect_at_the_next_new_template() {
         let mut all: ByTemplate<()> = ByTemplate::default();
         let template = |cpu| pod("p").cpu(cpu).build().template.clone();
         (0..8).for_each(|cpu| drop(all.get(&template(cpu), 8)));
         all.get(&template(8), 2);
-        assert_eq!((all.slots.len(), all.places.len()), (2, 2));
+        assert_eq!((all.slots.len(), all.indices.len()), (2, 2));
         assert!(!all.get(&template(8), 2).1);
     }
 }

@@ -1,14 +1,15 @@
-//! Scoring, and the choice of a node.
+//! Scores the feasible nodes of a pod and chooses one of them.
 //!
-//! A node's total is a weighted sum, added up in two steps:
+//! A node's total is the weighted sum of its scores, computed in two steps:
 //!
-//! 1. *Local totals*: the scores that follow from the node and the pod's template alone
-//!    ([`Plugin::is_local`](super::Plugin::is_local)) and need no normalizing. They are kept in the [`VerdictCache`],
-//!    and only chunks that changed since are scored.
-//! 2. *Global columns*: the scores of the other plugins, asked for in every cycle and normalized over all feasible
+//! 1. *Local totals*: the scores of local plugins ([`Plugin::is_local`](super::Plugin::is_local)), which depend only on
+//!    the node and the pod's template, if they need no normalization. They are kept in the [`VerdictCache`], so only
+//!    chunks that have changed are scored.
+//! 2. *Global columns*: the scores of the other plugins, computed in every cycle and normalized over all feasible
 //!    nodes.
 //!
-//! A plugin that gives all nodes one score takes part in neither step: its score changes no choice.
+//! A plugin that gives all nodes the same score takes part in neither step, because its score does not affect the
+//! choice.
 
 use crate::model::{Pod, stable_hash_of};
 use crate::snapshot::{Chunk, Column, LANES, lanes};
@@ -22,25 +23,25 @@ use super::search::{Chosen, FoundChunks, Listed};
 use super::status::code;
 use super::{Cycle, Feasible, Framework, Score, ScoredNodes, Status};
 
-/// The choice among the feasible nodes of one pod.
+/// Chooses among the feasible nodes of one pod.
 pub(super) struct Choice<'a, 'c> {
     pub(super) framework: &'c Framework,
     pub(super) cycle: Cycle<'a>,
     pub(super) threads: Threads<'c>,
-    /// Breaks ties.
+    /// The seed for breaking ties.
     pub(super) seed: u64,
     pub(super) found: &'c FoundChunks<'a>,
 }
 
-/// A plugin that scores node by node, and its scores.
-type Asked<'s> = (&'s Scorer<'s>, &'s dyn Score);
+/// A plugin that scores each node, and its score.
+type PluginScore<'s> = (&'s Scorer<'s>, &'s dyn Score);
 
-/// The plugins by the step in which their scores are added.
+/// The plugins, split by the step in which their scores are added.
 #[derive(Default)]
-struct Asks<'s> {
-    local: Vec<Asked<'s>>,
-    global: Vec<Asked<'s>>,
-    /// The weighted sum of scores that all nodes have.
+struct PluginScores<'s> {
+    local: Vec<PluginScore<'s>>,
+    global: Vec<PluginScore<'s>>,
+    /// The weighted sum of the scores that are the same for all nodes.
     common: i64,
 }
 
@@ -54,63 +55,63 @@ struct Totals<'a, 't> {
     largest: i64,
 }
 
-impl<'s> Asks<'s> {
-    fn new(scores: &'s Scores<'_>) -> Asks<'s> {
-        let mut asks = Asks::default();
+impl<'s> PluginScores<'s> {
+    fn new(scores: &'s Scores<'_>) -> PluginScores<'s> {
+        let mut plugins = PluginScores::default();
         for scorer in &scores.each {
             match &scorer.score {
-                Given::All(score) => asks.common += score * scorer.weight,
+                Given::All(score) => plugins.common += score * scorer.weight,
                 Given::Each(score) if scorer.is_local && !scorer.needs_normalize => {
-                    asks.local.push((scorer, &**score));
+                    plugins.local.push((scorer, &**score));
                 }
-                Given::Each(score) => asks.global.push((scorer, &**score)),
+                Given::Each(score) => plugins.global.push((scorer, &**score)),
             }
         }
-        asks
+        plugins
     }
 }
 
 impl<'a> Choice<'a, '_> {
-    /// The feasible node with the highest total; [`tie_break`] chooses among equal ones. None if there is no
-    /// feasible node.
+    /// Returns the feasible node with the highest total, or `None` if no node is feasible. [`tie_break`] chooses among
+    /// equal totals.
     ///
     /// # Errors
     ///
-    /// A plugin failed, or gave a score that is out of range.
+    /// Returns an error if a plugin fails or returns a score that is out of range.
     pub(super) fn choose(&self, cache: &mut VerdictCache) -> Result<Option<Chosen<'a>>, Status> {
         let feasible = Feasible::new(self.cycle.cluster, self.found.lanes());
         let scores = self.framework.pre_score(self.cycle, &feasible)?;
-        let asks = Asks::new(&scores);
-        self.update_local_totals(&scores, &asks.local, cache)?;
-        if asks.global.is_empty() {
+        let plugins = PluginScores::new(&scores);
+        self.update_local_totals(&scores, &plugins.local, cache)?;
+        if plugins.global.is_empty() {
             let totals = self.found.nodes.iter().filter_map(|(of, mask)| {
                 let known = cache.get(of.id, of.at)?;
-                // Fewer lanes than are known: not all nodes were looked at.
+                // The cached maximum covers more lanes if not all nodes were examined.
                 let largest = match *mask == known.mask {
                     true => known.largest,
                     false => dispatch::largest(&known.totals, *mask),
                 };
                 Some(Totals { chunk: of.chunk, mask: *mask, column: &known.totals, largest })
             });
-            return Ok(self.pick(&totals.collect::<Vec<_>>(), asks.common));
+            return Ok(self.pick(&totals.collect::<Vec<_>>(), plugins.common));
         }
         let known = self.found.nodes.iter().filter_map(|(of, _)| cache.get(of.id, of.at));
         let mut columns: Vec<Column<i64>> = known.map(|known| known.totals).collect();
-        for asked in asks.global {
+        for asked in plugins.global {
             self.add_global_column(&scores, asked, &feasible, &mut columns)?;
         }
         let totals = self.found.nodes.iter().zip(&columns).map(|((of, mask), column)| {
             let largest = dispatch::largest(column, *mask);
             Totals { chunk: of.chunk, mask: *mask, column, largest }
         });
-        Ok(self.pick(&totals.collect::<Vec<_>>(), asks.common))
+        Ok(self.pick(&totals.collect::<Vec<_>>(), plugins.common))
     }
 
-    /// Scores the chunks whose local totals the cache does not know, on all lanes that pass the local filters.
+    /// Scores the chunks whose local totals are not cached, on all lanes that pass the local filters.
     fn update_local_totals(
         &self,
         scores: &Scores<'_>,
-        local: &[Asked<'_>],
+        local: &[PluginScore<'_>],
         cache: &mut VerdictCache,
     ) -> Result<(), Status> {
         let unknown = self.found.nodes.iter().filter_map(|(of, _)| {
@@ -138,11 +139,11 @@ impl<'a> Choice<'a, '_> {
         Ok(())
     }
 
-    /// Adds the scores of one plugin for the feasible nodes to the totals.
+    /// Adds one plugin's scores of the feasible nodes to the totals.
     fn add_global_column(
         &self,
         scores: &Scores<'_>,
-        (scorer, score): Asked<'_>,
+        (scorer, score): PluginScore<'_>,
         feasible: &Feasible<'_>,
         totals: &mut [Column<i64>],
     ) -> Result<(), Status> {
@@ -165,7 +166,7 @@ impl<'a> Choice<'a, '_> {
         })
     }
 
-    /// The values of the feasible lanes, one chunk after the other.
+    /// Returns the values of the feasible lanes, chunk by chunk.
     fn feasible_lanes(&self, columns: &[Column<i64>]) -> Vec<i64> {
         let mut values = Vec::with_capacity(self.found.feasible);
         for ((_, mask), column) in self.found.nodes.iter().zip(columns) {
@@ -177,7 +178,7 @@ impl<'a> Choice<'a, '_> {
         values
     }
 
-    /// Puts values where [`Choice::feasible_lanes`] took them from.
+    /// Writes values back to the lanes from which [`Choice::feasible_lanes`] read them.
     fn set_feasible_lanes(&self, columns: &mut [Column<i64>], mut values: &[i64]) {
         for ((_, mask), column) in self.found.nodes.iter().zip(columns) {
             let (these, others) = values.split_at(mask.count_ones() as usize);
@@ -189,7 +190,7 @@ impl<'a> Choice<'a, '_> {
         }
     }
 
-    /// One of the nodes with the largest total; `common` is added to its score.
+    /// Returns one of the nodes with the largest total. Adds `common` to its score.
     fn pick(&self, totals: &[Totals<'a, '_>], common: i64) -> Option<Chosen<'a>> {
         let best = totals.iter().map(|totals| totals.largest).max()?;
         let equals: Vec<(&'a Chunk, u64)> = totals
@@ -210,8 +211,8 @@ impl<'a> Choice<'a, '_> {
     }
 }
 
-/// Which of so many equal nodes, in the order of the chunks, the pod gets: by the seed and the pod's uid, so that a
-/// replay chooses the same one. Kube-scheduler leaves it to the order of its heap.
+/// Returns which of `equals` equal nodes, in the order of the chunks, the pod gets. The choice depends only on the seed
+/// and the pod's uid, so a replay makes the same one. In kube-scheduler it depends on the order of a heap.
 pub(super) fn tie_break(seed: u64, pod: &Pod, equals: u64) -> u64 {
     let random = u128::from(stable_hash_of(&(seed, pod.uid.stable_key())));
     ((random * u128::from(equals)) >> 64) as u64

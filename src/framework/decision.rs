@@ -1,24 +1,24 @@
-//! The outcome of a scheduling cycle: a node, or why there is none.
+//! The outcome of a scheduling decision: a node, or why there is none.
 
 use crate::model::Name;
 use crate::snapshot::{NodeInfo, NodeSlot};
 
 use super::{FitError, Status};
 
-/// A node for a pod.
+/// The decision to place a pod on a node (schedule_one.go `ScheduleResult`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Decision {
     /// The node.
     pub node: Name,
-    /// Its number.
+    /// The node's slot.
     pub slot: NodeSlot,
-    /// Its total score; 0 where it was the only one.
+    /// The node's total score; 0 if the node was the only feasible one.
     pub score: i64,
-    /// How many nodes would do, of those looked at.
+    /// The number of feasible nodes among the examined ones.
     pub feasible: usize,
-    /// How many were looked at.
+    /// The number of nodes examined.
     pub looked_at: usize,
-    /// Why it came before all others, if it did.
+    /// Why the node took precedence over all others, if it did.
     pub preferred: Option<Preferred>,
 }
 
@@ -26,28 +26,28 @@ pub struct Decision {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ScheduleError {
-    /// The cluster has no node.
+    /// The cluster has no nodes.
     #[error("no nodes available to schedule pods")]
     NoNodes,
-    /// No node will do.
+    /// No node is feasible.
     #[error(transparent)]
     Fit(Box<FitError>),
-    /// A plugin failed, and nothing is decided.
+    /// A plugin failed, so no decision was made.
     #[error(transparent)]
     Plugin(#[from] Status),
 }
 
-/// Why a node came before others.
+/// Why a node took precedence over others (Gödel).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Preferred {
-    /// A place is held there for pods like it, by this pod (`namespace/name`).
+    /// The pod uses a reservation on the node, which this placeholder pod (`namespace/name`) holds.
     Place(Name),
-    /// This movement wants a pod of its owner there.
+    /// The movement of this name requests a pod of the same owner on the node.
     Movement(Name),
 }
 
 impl Decision {
-    /// A node that no stage preferred.
+    /// Creates a decision for a node that took no precedence.
     pub(super) fn of(
         node: NodeInfo<'_>,
         score: i64,

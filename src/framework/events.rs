@@ -1,12 +1,11 @@
-//! Events that may make a rejected pod schedulable, as plugins register for them
-//! (k8s.io/kube-scheduler/framework `ClusterEvent`, framework/events.go).
+//! Events that may make a rejected pod schedulable, and the plugins' interest in them (k8s.io/kube-scheduler/framework
+//! `ClusterEvent`, framework/events.go).
 //!
-//! A plugin names what it wants to be told of as a resource and a set of actions.
-//! What happens is finer: each event has one action, and a pod is either assigned
-//! or not. Which actions an update comes to follows from the object before and
-//! after, as in `NodeSchedulingPropertiesChange` and `PodSchedulingPropertiesChange`.
-//! Conditions and annotations of nodes are not kept by the engine, so no event says
-//! that they changed; no plugin of kube-scheduler's asks for them.
+//! A plugin registers for events as resources and sets of actions. An event that occurs is more specific: it has one
+//! action, and its pod is either assigned or not. The actions of an update are determined by comparing the object
+//! before and after, as in `NodeSchedulingPropertiesChange` and `PodSchedulingPropertiesChange`. The engine does not
+//! store conditions and annotations of nodes, so no event reports changes to them; no plugin of kube-scheduler
+//! registers for these.
 
 use std::fmt;
 use std::ops::BitOr;
@@ -22,13 +21,13 @@ macro_rules! define_resources {
         $(workload $workload:ident in $workloads:ident $kept:literal)?
         $(part $part:ident)?;
     )*) => {
-        /// What an event is about.
+        /// The kind of object that an event changes (`EventResource`).
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         #[non_exhaustive]
         pub enum EventResource {
-            /// A pod that is on a node.
+            /// A pod that is assigned to a node.
             AssignedPod,
-            /// A pod that is on none.
+            /// A pod that is not assigned to a node.
             UnscheduledPod,
             /// A node.
             Node,
@@ -44,13 +43,13 @@ macro_rules! define_resources {
             )*
             /// A ReplicationController, ReplicaSet, StatefulSet or DaemonSet.
             Workload,
-            /// A store of a user's own, changed by an event of its own: [`ClusterEvent::custom`]. The action is
+            /// A user-defined store, changed by one of its own events: [`ClusterEvent::custom`]. The action is
             /// [`Actions::UPDATE_OTHER`].
             Custom,
         }
 
         impl EventResource {
-            /// All of them, in the order of their numbers.
+            /// All resources in the order of their numbers.
             pub const ALL: [EventResource; EventResource::Custom as usize + 1] = [
                 EventResource::AssignedPod,
                 EventResource::UnscheduledPod,
@@ -60,7 +59,7 @@ macro_rules! define_resources {
                 EventResource::Custom,
             ];
 
-            /// As kube-scheduler writes it.
+            /// Returns the resource's name in kube-scheduler.
             #[must_use]
             pub fn as_str(self) -> &'static str {
                 match self {
@@ -89,7 +88,7 @@ macro_rules! define_resources {
 object_kinds!(define_resources);
 
 impl EventResource {
-    /// Both kinds of pods (`Pod`).
+    /// Assigned and unassigned pods (`Pod`).
     pub const PODS: &[EventResource] = &[EventResource::AssignedPod, EventResource::UnscheduledPod];
 }
 
@@ -98,69 +97,68 @@ impl EventResource {
 pub struct Actions(u16);
 
 impl Actions {
-    /// None of them.
+    /// No action.
     pub const NONE: Actions = Actions(0);
-    /// It appeared.
+    /// The object was added.
     pub const ADD: Actions = Actions(1);
-    /// It is gone.
+    /// The object was deleted.
     pub const DELETE: Actions = Actions(1 << 1);
-    /// What pods may take of a node.
+    /// A node's allocatable resources changed.
     pub const UPDATE_NODE_ALLOCATABLE: Actions = Actions(1 << 2);
-    /// A node's labels.
+    /// A node's labels changed.
     pub const UPDATE_NODE_LABEL: Actions = Actions(1 << 3);
-    /// A node's taints, or that it is no longer cordoned.
+    /// A node's taints changed, or the node is no longer cordoned.
     pub const UPDATE_NODE_TAINT: Actions = Actions(1 << 4);
-    /// A node's conditions.
+    /// A node's conditions changed.
     pub const UPDATE_NODE_CONDITION: Actions = Actions(1 << 5);
-    /// A node's annotations.
+    /// A node's annotations changed.
     pub const UPDATE_NODE_ANNOTATION: Actions = Actions(1 << 6);
-    /// The features that a node declares.
+    /// A node's declared features changed.
     pub const UPDATE_NODE_DECLARED_FEATURE: Actions = Actions(1 << 7);
-    /// A pod's labels.
+    /// A pod's labels changed.
     pub const UPDATE_POD_LABEL: Actions = Actions(1 << 8);
-    /// A pod requests less than before.
+    /// A pod's requests decreased.
     pub const UPDATE_POD_SCALE_DOWN: Actions = Actions(1 << 9);
-    /// A pod has another number of tolerations: they can only be added.
+    /// A pod's number of tolerations changed. Tolerations can only be added.
     pub const UPDATE_POD_TOLERATION: Actions = Actions(1 << 10);
-    /// A pod's last scheduling gate is gone.
+    /// A pod's last scheduling gate was removed.
     pub const UPDATE_POD_SCHEDULING_GATES_ELIMINATED: Actions = Actions(1 << 11);
-    /// The resource claims that were made for a pod.
+    /// The resource claims generated for a pod changed.
     pub const UPDATE_POD_GENERATED_RESOURCE_CLAIM: Actions = Actions(1 << 12);
-    /// An update that none of the above describes; only who asks for every
-    /// update is told of it.
+    /// An update that no other action describes. Only plugins that register for all updates receive it.
     pub const UPDATE_OTHER: Actions = Actions(1 << 13);
-    /// Every update.
+    /// All updates.
     pub const UPDATE: Actions = Actions(0x3ffc);
-    /// Everything.
+    /// All actions.
     pub const ALL: Actions = Actions(0x3fff);
 
-    /// How many there are.
+    /// The number of actions.
     pub const COUNT: usize = 14;
 
-    /// Whether all of the other set are in this one.
+    /// Returns whether the set contains all actions of `other`.
     #[must_use]
     pub const fn contains(self, other: Actions) -> bool {
         self.0 & other.0 == other.0
     }
 
-    /// Those in either.
+    /// Returns the union of the sets.
     #[must_use]
     pub const fn or(self, other: Actions) -> Actions {
         Actions(self.0 | other.0)
     }
 
-    /// Whether there is none.
+    /// Returns whether the set is empty.
     #[must_use]
     pub const fn is_empty(self) -> bool {
         self.0 == 0
     }
 
-    /// Each action for itself.
+    /// Iterates over the actions, each as a set of one.
     pub fn iter(self) -> impl Iterator<Item = Actions> {
         (0..Actions::COUNT).map(|at| Actions(1 << at)).filter(move |one| self.contains(*one))
     }
 
-    /// The number of the first action.
+    /// Returns the number of the first action.
     pub(crate) fn index(self) -> usize {
         (self.0.trailing_zeros() as usize).min(Actions::COUNT - 1)
     }
@@ -179,7 +177,7 @@ impl BitOr for Actions {
 }
 
 impl fmt::Display for Actions {
-    /// As kube-scheduler writes it.
+    /// Formats the actions as kube-scheduler does, separated by `|`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         const NAMES: [&str; Actions::COUNT] = [
             "Add",
@@ -205,55 +203,54 @@ impl fmt::Display for Actions {
     }
 }
 
-/// What a plugin wants to be told of while a pod waits that it rejected.
+/// Events that a plugin registers for, because they may make a pod schedulable that it rejected
+/// (`ClusterEventWithHint`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Interest {
-    /// These resources.
+    /// The resources.
     pub resources: &'static [EventResource],
-    /// These actions.
+    /// The actions on these resources.
     pub actions: Actions,
 }
 
 impl Interest {
-    /// Everything there is: what a plugin gets that names nothing
-    /// (`UnrollWildCardResource`).
+    /// All events: the default for plugins that do not register (`UnrollWildCardResource`).
     pub const EVERYTHING: &[Interest] =
         &[Interest { resources: &EventResource::ALL, actions: Actions::ALL }];
 }
 
-/// Whether an event may make a pod schedulable, in the eyes of a plugin that
-/// rejected it.
+/// Whether an event may make a pod schedulable, according to a plugin that rejected it (`QueueingHint`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Hint {
-    /// It may: the pod is to be tried again.
+    /// The event may help: the pod is requeued.
     Queue,
-    /// It does not.
+    /// The event does not help.
     Skip,
 }
 
 impl Hint {
-    /// `Queue` where this holds.
+    /// Returns `Queue` if `holds` is true, and `Skip` otherwise.
     #[must_use]
     pub fn queue_if(holds: bool) -> Hint {
         if holds { Hint::Queue } else { Hint::Skip }
     }
 }
 
-/// One thing that happened to one object.
+/// One change of one object (`ClusterEvent`).
 #[derive(Clone, Copy, Debug)]
 pub struct ClusterEvent<'a> {
-    /// What it is about.
+    /// The kind of the object.
     pub resource: EventResource,
-    /// What happened: one action.
+    /// The change: a single action.
     pub action: Actions,
-    /// The object before and after.
+    /// The changed object, before and after.
     pub change: &'a Change,
 }
 
 impl<'a> ClusterEvent<'a> {
-    /// What a change comes to: one event, or for updates of pods and nodes one for
-    /// each property that matters. An update of a node in which none does is no
-    /// event, one of a pod is [`Actions::UPDATE_OTHER`].
+    /// Iterates over the events that correspond to a change: one event, or one for each changed property if a pod or
+    /// node was updated. An update of a node without such a property is no event; an update of a pod is then
+    /// [`Actions::UPDATE_OTHER`].
     pub fn of(change: &'a Change) -> impl Iterator<Item = ClusterEvent<'a>> + use<'a> {
         let (resource, actions) = match change {
             Change::Pod(diff) => {
@@ -271,7 +268,7 @@ impl<'a> ClusterEvent<'a> {
         actions.iter().map(move |action| ClusterEvent { resource, action, change })
     }
 
-    /// The pod that it is about, if it is one.
+    /// Returns the pod before and after if the event concerns a pod.
     #[must_use]
     pub fn pod(&self) -> Option<&'a Diff<Arc<Pod>>> {
         match self.change {
@@ -280,7 +277,7 @@ impl<'a> ClusterEvent<'a> {
         }
     }
 
-    /// The node that it is about, if it is one.
+    /// Returns the node before and after if the event concerns a node.
     #[must_use]
     pub fn node(&self) -> Option<&'a Diff<Arc<Node>>> {
         match self.change {
@@ -289,7 +286,7 @@ impl<'a> ClusterEvent<'a> {
         }
     }
 
-    /// The event of a store of a user's own, if that is what happened.
+    /// Returns the event of a user-defined store if that is what changed.
     #[must_use]
     pub fn custom<S: Store>(&self) -> Option<&'a S::Event> {
         match self.change {
@@ -298,7 +295,7 @@ impl<'a> ClusterEvent<'a> {
         }
     }
 
-    /// The object of another kind that it is about, before and after.
+    /// Returns the object before and after if the event concerns an object of another kind.
     #[must_use]
     pub fn object(&self) -> (Option<&'a Object>, Option<&'a Object>) {
         match self.change {
@@ -309,7 +306,7 @@ impl<'a> ClusterEvent<'a> {
 }
 
 impl fmt::Display for ClusterEvent<'_> {
-    /// As kube-scheduler labels its metrics: `NodeAdd`, `AssignedPodDelete`.
+    /// Formats the event like the labels of kube-scheduler's metrics: `NodeAdd`, `AssignedPodDelete`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}{}", self.resource.as_str(), self.action)
     }
@@ -332,7 +329,7 @@ fn pod_resource(diff: &Diff<Arc<Pod>>) -> EventResource {
     }
 }
 
-/// `NodeSchedulingPropertiesChange`.
+/// Returns the actions of a node update (`NodeSchedulingPropertiesChange`).
 fn node_updates(old: &Node, new: &Node) -> Actions {
     let allocatable = (&old.allocatable, old.allowed_pods) != (&new.allocatable, new.allowed_pods);
     let uncordoned = old.unschedulable && !new.unschedulable;
@@ -342,7 +339,7 @@ fn node_updates(old: &Node, new: &Node) -> Actions {
         | Actions::UPDATE_NODE_DECLARED_FEATURE.when(old.declared_features != new.declared_features)
 }
 
-/// `PodSchedulingPropertiesChange`.
+/// Returns the actions of a pod update (`PodSchedulingPropertiesChange`).
 fn pod_updates(old: &Pod, new: &Pod) -> Actions {
     let (old, new) = (&old.template, &new.template);
     let ungated = new.scheduling_gates.is_empty() && !old.scheduling_gates.is_empty();
@@ -354,7 +351,7 @@ fn pod_updates(old: &Pod, new: &Pod) -> Actions {
     if found.is_empty() { Actions::UPDATE_OTHER } else { found }
 }
 
-/// Whether any resource is less than it was, or named no more.
+/// Returns whether any resource decreased or was removed.
 fn is_less(new: &Resources, old: &Resources) -> bool {
     new.cpu < old.cpu
         || new.memory < old.memory

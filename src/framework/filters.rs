@@ -14,10 +14,9 @@ use super::{
     Status,
 };
 
-/// What all plugins filter for one pod: what [`Framework::pre_filter`] gives.
+/// The filters of all plugins for one pod, as [`Framework::pre_filter`] returns them.
 ///
-/// While pods are nominated that the pod must yield to, a node that one of them
-/// is nominated to has to do with them and without them
+/// If pods that take precedence over this pod are nominated to a node, the node must pass both with and without them
 /// (`RunFilterPluginsWithNominatedPods`).
 pub struct Filters<'a> {
     cycle: Cycle<'a>,
@@ -28,7 +27,7 @@ pub struct Filters<'a> {
     nominated: Vec<(Name, Vec<Pod>)>,
 }
 
-/// What one plugin filters for one pod.
+/// The filter of one plugin for one pod.
 struct Judge<'a> {
     plugin: &'static str,
     filter: Held<'a>,
@@ -36,34 +35,34 @@ struct Judge<'a> {
     panics: &'a Panics,
 }
 
-/// A filter of these filters alone, a copy that is told of pods that come and go, or one that the filters share with
-/// those that they were copied from.
+/// A filter that is owned, a copy that follows pod changes, or a filter shared with the filters that it was extended
+/// from.
 enum Held<'a> {
     Own(Box<dyn Filter + 'a>),
     Copied(Box<dyn Incremental + 'a>),
     Shared(&'a dyn Filter),
 }
 
-/// The filters by what they read of a node's pods ([`Reads`]).
+/// The filters, split by which data of a node's pods they read ([`Reads`]).
 pub(crate) struct Sums<'f> {
     filters: &'f Filters<'f>,
-    /// The filters before the first that reads [`Reads::Pods`]; whether each reads [`Reads::Amounts`].
+    /// The filters before the first one that reads [`Reads::Pods`], each with whether it reads [`Reads::Amounts`].
     each: Vec<(&'f Judge<'f>, &'f dyn Incremental, bool)>,
-    /// Whether these are all filters.
+    /// Whether `each` contains all filters.
     are_all: bool,
 }
 
 /// The verdict of the filters on a node without some of its pods.
 pub(crate) enum Without {
-    /// They reject it.
+    /// The filters reject the node.
     Rejected(Status),
-    /// It passes; [`Sums::passes_without`] says whether it would with less gone.
+    /// The node passes. [`Sums::passes_without`] returns whether it also passes if fewer pods are removed.
     Passes,
     /// The sums do not determine the verdict.
     Unknown,
 }
 
-/// The only nodes that will do, and the plugins that say so.
+/// The only nodes that PreFilter plugins allow, and these plugins.
 struct Only {
     plugins: BTreeSet<&'static str>,
     names: Vec<Name>,
@@ -76,7 +75,7 @@ impl Only {
         Status::new(Code::UnschedulableAndUnresolvable, "", reason)
     }
 
-    /// Why no node is left.
+    /// Returns the status of a pod for which the plugins leave no node.
     fn conflict(&self) -> Status {
         let plugins: Vec<&str> = self.plugins.iter().copied().collect();
         let reason = match &plugins[..] {
@@ -101,8 +100,8 @@ impl<'a> Held<'a> {
 }
 
 impl Framework {
-    /// Asks every plugin what it filters for this pod, and which pods it must
-    /// yield to. What comes of it is in [`Filters::rejected`].
+    /// Asks every plugin for its filter for this pod, and looks up the nominated pods that take precedence over it.
+    /// [`Filters::rejected`] returns whether a plugin rejected the pod.
     pub fn pre_filter<'a>(&'a self, cycle: Cycle<'a>) -> Filters<'a> {
         let watch = self.watch(cycle);
         let outcome = |filters: &Filters<'_>| filters.rejected.as_ref().map(|status| status.code);
@@ -127,7 +126,7 @@ impl Framework {
 }
 
 impl<'a> Filters<'a> {
-    /// Asks each plugin, after its name is set in `asked`.
+    /// Asks each plugin. Sets `asked` to the plugin's name before calling the plugin.
     fn ask(&mut self, framework: &'a Framework, asked: &Cell<&'static str>) {
         let mut positions: Vec<usize> = Vec::with_capacity(framework.pre_filter_order().len());
         for (plugin, position) in framework.pre_filter_order() {
@@ -153,7 +152,7 @@ impl<'a> Filters<'a> {
                     filter
                 }
                 Err(status) => match status.code {
-                    // Removing pods may help: what the others filter is wanted then.
+                    // Removing pods may help, and preemption needs the other plugins' filters.
                     Code::Unschedulable => {
                         self.rejected = Some(Status { plugin: name, ..status });
                         continue;
@@ -174,14 +173,14 @@ impl<'a> Filters<'a> {
         }
     }
 
-    /// A plugin failed.
+    /// Rejects the pod because a plugin failed.
     fn fail(&mut self, status: Status) {
         let plugin = status.plugin;
         let step = format_args!("running PreFilter plugin {plugin:?}");
         self.rejected = Some(status.failed(plugin, step));
     }
 
-    /// No other nodes than these will do; whether any is left.
+    /// Restricts the feasible nodes to these, and returns whether any node is left.
     fn narrow(&mut self, plugin: &'static str, names: Vec<Name>) -> bool {
         let only = self
             .only
@@ -194,20 +193,20 @@ impl<'a> Filters<'a> {
         !only.names.is_empty()
     }
 
-    /// Why no node will do, known before any is looked at.
+    /// Returns why no node is feasible if PreFilter determined that before any node was examined.
     #[must_use]
     pub fn rejected(&self) -> Option<&Status> {
         self.rejected.as_ref()
     }
 
-    /// The only nodes that will do, if they are named (`PreFilterResult`).
+    /// Returns the only nodes that may be feasible if PreFilter plugins named them (`PreFilterResult`).
     #[must_use]
     pub fn names(&self) -> Option<&[Name]> {
         self.only.as_ref().map(|only| &*only.names)
     }
 
-    /// Why the node is rejected, by the first plugin that does; none where it
-    /// passes. Nominated pods are not looked at.
+    /// Returns why the node is rejected, by the first plugin that rejects it, or `None` if it passes. Ignores nominated
+    /// pods.
     #[must_use]
     pub fn filter(&self, node: NodeInfo<'_>) -> Option<Status> {
         if let Some(status) = self.excluded(node) {
@@ -216,8 +215,8 @@ impl<'a> Filters<'a> {
         self.each.iter().find_map(|judge| judge.filter(node))
     }
 
-    /// Why the node is rejected, also with those pods on it that are nominated
-    /// to it and go before this one.
+    /// Returns why the node is rejected, or `None` if it passes both with and without the pods that are nominated to it
+    /// and take precedence over this one.
     #[must_use]
     pub fn filter_with_nominated(&self, node: NodeInfo<'_>) -> Option<Status> {
         self.excluded(node)
@@ -225,7 +224,7 @@ impl<'a> Filters<'a> {
             .or_else(|| self.each.iter().find_map(|judge| judge.filter(node)))
     }
 
-    /// What every plugin has against the node, each asked.
+    /// Returns the statuses of all plugins that reject the node.
     pub(super) fn filter_all(&self, node: NodeInfo<'_>) -> Vec<Status> {
         if let Some(status) = self.excluded(node) {
             return vec![status];
@@ -240,7 +239,7 @@ impl<'a> Filters<'a> {
         all
     }
 
-    /// Why the node is excluded before any filter runs.
+    /// Returns why the node is excluded before any filter runs.
     fn excluded(&self, node: NodeInfo<'_>) -> Option<Status> {
         if self.rejected.is_some() {
             return self.rejected.clone();
@@ -249,7 +248,7 @@ impl<'a> Filters<'a> {
         (!only.names.contains(node.name())).then(|| only.status())
     }
 
-    /// Why the node is rejected with the pods that are nominated to it on it.
+    /// Returns why the node is rejected if the pods that are nominated to it are on it.
     fn with_nominated(&self, node: NodeInfo<'_>) -> Option<Status> {
         let (_, pods) = self.nominated.iter().find(|(name, _)| name == node.name())?;
         let mut fork = node.cluster().fork();
@@ -271,11 +270,11 @@ impl<'a> Filters<'a> {
         filters.each.iter().find_map(|judge| judge.filter(node))
     }
 
-    /// A copy that can be told of pods that come and go; it shares with these
-    /// filters all that such pods cannot change (`CycleState.Clone`).
+    /// Returns a copy that can follow pod changes ([`Filters::add_pod`], [`Filters::remove_pod`]). Filters that need
+    /// not follow them are shared (`CycleState.Clone`).
     #[must_use]
     pub fn extend(&self) -> Filters<'_> {
-        // A filter that failed to copy would miss pod changes, so the copy rejects every node.
+        // If a filter fails to copy itself, it would miss pod changes, so the copy rejects every node.
         let mut rejected = None;
         let each = self.each.iter().map(|judge| {
             let extended = judge.guard("PreFilterExtension", |filter| {
@@ -300,8 +299,8 @@ impl<'a> Filters<'a> {
         }
     }
 
-    /// The filters by what they read of a node's pods. None if a filter reads [`Reads::Anything`], or panics: then
-    /// every node has to be tried on a fork. O(filters).
+    /// Splits the filters by which data of a node's pods they read. Returns `None` if a filter reads
+    /// [`Reads::Anything`] or panics; every node must then be tried on a fork. O(filters).
     pub(crate) fn sums(&self) -> Option<Sums<'_>> {
         let sums = self.watch.panics.guard_all(FILTER, |plugin| {
             let mut sums = Sums { filters: self, each: Vec::new(), are_all: true };
@@ -322,27 +321,28 @@ impl<'a> Filters<'a> {
         sums.unwrap_or(None)
     }
 
-    /// What if this pod were on this node, of a fork that has it there?
+    /// Tells the filters that the pod was added to the node, which belongs to a fork that already contains the pod.
     ///
     /// # Errors
     ///
-    /// A plugin failed.
+    /// Returns an error if a plugin failed.
     pub fn add_pod(&mut self, pod: &Pod, node: NodeInfo<'_>) -> Result<(), Status> {
         let step = Step::PreFilterExtensionAddPod;
-        self.tell((step, "AddPod"), |filter| filter.add_pod(pod, node))
+        self.update_each((step, "AddPod"), |filter| filter.add_pod(pod, node))
     }
 
-    /// What if this pod were not on this node, of a fork that lacks it there?
+    /// Tells the filters that the pod was removed from the node, which belongs to a fork that no longer contains the
+    /// pod.
     ///
     /// # Errors
     ///
-    /// A plugin failed.
+    /// Returns an error if a plugin failed.
     pub fn remove_pod(&mut self, pod: &Pod, node: NodeInfo<'_>) -> Result<(), Status> {
         let step = Step::PreFilterExtensionRemovePod;
-        self.tell((step, "RemovePod"), |filter| filter.remove_pod(pod, node))
+        self.update_each((step, "RemovePod"), |filter| filter.remove_pod(pod, node))
     }
 
-    fn tell(
+    fn update_each(
         &mut self,
         (step, verb): (Step, &str),
         mut change: impl FnMut(&mut dyn Incremental) -> Result<(), Status>,
@@ -357,7 +357,7 @@ impl<'a> Filters<'a> {
         Ok(())
     }
 
-    /// Asks the filters that are local, or those that are not.
+    /// Returns the lanes of `mask` that pass the local filters, or those that pass the other filters.
     pub(super) fn judge_chunk(
         &self,
         local: bool,
@@ -381,7 +381,7 @@ impl<'a> Filters<'a> {
         })
     }
 
-    /// Asks several filters; the first that panics is an error.
+    /// Calls several filters. A panic becomes the error of the plugin that panicked.
     fn together<T>(
         &self,
         work: impl FnOnce(&Cell<&'static str>) -> Result<T, Status>,
@@ -390,18 +390,18 @@ impl<'a> Filters<'a> {
         caught.unwrap_or_else(|status| Err(failed(status.plugin, status)))
     }
 
-    /// Whether there are filters that are local, or others.
+    /// Returns whether there are local filters, or other filters.
     pub(super) fn has(&self, local: bool) -> bool {
         self.each.iter().any(|judge| judge.is_local == local)
     }
 
-    /// The nodes that pods are nominated to which this one yields to.
+    /// Iterates over the nodes to which pods are nominated that take precedence over this one.
     pub(super) fn nominated(&self) -> impl Iterator<Item = NodeInfo<'a>> {
         self.nominated.iter().filter_map(|(name, _)| self.cycle.cluster.node(name))
     }
 
-    /// Of nodes that pass without them, those that pass with the pods that are
-    /// nominated to them, too.
+    /// Returns the lanes of `mask`, whose nodes pass without nominated pods, that also pass with the pods nominated to
+    /// them.
     pub(super) fn keep_with_nominated(&self, chunk: &Chunk, mask: u64) -> Result<u64, Status> {
         let mut passed = mask;
         for node in self.nominated() {
@@ -418,7 +418,7 @@ impl<'a> Filters<'a> {
         Ok(passed)
     }
 
-    /// Counts the reasons of all nodes, and names who rejected any.
+    /// Counts the reasons of all nodes and collects the plugins that rejected any node.
     pub(super) fn fit_error(&self) -> FitError {
         let cluster = self.cycle.cluster;
         let nodes = cluster.len();
@@ -457,14 +457,14 @@ impl<'a> Filters<'a> {
                     mask &= !(1 << lane);
                 }
             }
-            // Guarded one by one, so that the panic of one plugin does not hide the rejections of others.
+            // Each call is guarded separately, so that a panic in one plugin does not hide the rejections of others.
             for (judge, rejects) in self.each.iter().zip(&mut rejecting) {
                 if mask == 0 {
                     break;
                 }
                 let count =
                     |filter: &dyn Filter| filter.count_reasons(cluster, chunk, mask, &mut reasons);
-                // An error would have ended the cycle before reasons are counted.
+                // An error would have ended the cycle earlier.
                 let passed = judge.guard(FILTER, count).unwrap_or(0);
                 *rejects |= passed != mask;
                 mask = passed;
@@ -478,8 +478,8 @@ impl<'a> Filters<'a> {
 }
 
 impl Sums<'_> {
-    /// The verdict of [`Filters::filter_with_nominated`] on the node without pods that request `freed` in total,
-    /// computed from sums, without a fork. [`Without::Unknown`] if a filter needs more, or panics.
+    /// Returns the verdict of [`Filters::filter_with_nominated`] on the node without pods that request `freed` in
+    /// total, computed from sums, without a fork. Returns [`Without::Unknown`] if a filter needs more data or panics.
     pub(crate) fn without(&self, node: NodeInfo<'_>, freed: &Freed<'_>) -> Without {
         if self.filters.nominated.iter().any(|(name, _)| name == node.name()) {
             return Without::Unknown;
@@ -496,8 +496,8 @@ impl Sums<'_> {
         asked.unwrap_or(Without::Unknown)
     }
 
-    /// Whether a node that [passes](Without::Passes) still passes if only `freed` is removed. A filter that panics
-    /// counts as a rejection.
+    /// Returns whether a node that [passes](Without::Passes) still passes if only `freed` is removed. A panic counts as
+    /// a rejection.
     pub(crate) fn passes_without(&self, node: NodeInfo<'_>, freed: &Freed<'_>) -> bool {
         let passes = self.filters.watch.panics.guard_all(FILTER, |plugin| {
             self.each.iter().filter(|(.., by_amounts)| *by_amounts).all(|(judge, filter, _)| {
@@ -509,10 +509,10 @@ impl Sums<'_> {
     }
 }
 
-/// The step in which filters are asked.
+/// The step in which filters are called.
 const FILTER: &str = Step::Filter.as_str();
 
-/// A filter's rejection as it is, anything else as an error.
+/// Returns a rejection unchanged, and converts any other status to a failure of the step.
 fn failed(plugin: &'static str, status: Status) -> Status {
     match status.code.is_rejection() {
         true => status,
@@ -526,7 +526,7 @@ impl Judge<'_> {
         answer.unwrap_or_else(Some).map(|status| self.failed(status))
     }
 
-    /// Asks the filter something; an error if it panics.
+    /// Calls the filter. A panic becomes an error.
     fn guard<'s, T>(
         &'s self,
         step: &'static str,
@@ -540,8 +540,7 @@ impl Judge<'_> {
     }
 }
 
-/// What is known of a pod for which no node will do: what [`Plugin::post_filter`]
-/// is given. Statuses are found when they are asked for.
+/// Why no node is feasible for a pod: the input of [`Plugin::post_filter`]. Statuses are computed on demand.
 ///
 /// [`Plugin::post_filter`]: super::Plugin::post_filter
 pub struct Diagnosis<'a> {
@@ -549,32 +548,32 @@ pub struct Diagnosis<'a> {
 }
 
 impl<'a> Diagnosis<'a> {
-    /// Of what these filters say.
+    /// Creates the diagnosis of these filters.
     #[must_use]
     pub fn new(filters: &'a Filters<'a>) -> Diagnosis<'a> {
         Diagnosis { filters }
     }
 
-    /// The filters, to try pods on and off nodes with [`Filters::extend`].
+    /// Returns the filters. [`Filters::extend`] makes a copy on which pods can be added and removed.
     #[must_use]
     pub fn filters(&self) -> &'a Filters<'a> {
         self.filters
     }
 
-    /// Why the node is rejected; none where it passes.
+    /// Returns why the node is rejected, or `None` if it passes.
     #[must_use]
     pub fn status(&self, node: NodeInfo<'_>) -> Option<Status> {
         self.filters.filter_with_nominated(node)
     }
 
-    /// The nodes whose status has this code, in list order (`NodesForStatusCode`).
+    /// Iterates over the nodes whose status has this code, in list order (`NodesForStatusCode`).
     pub fn nodes_with(&self, code: Code) -> impl Iterator<Item = NodeInfo<'a>> {
         let nodes = self.filters.cycle.cluster.nodes();
         nodes.filter(move |node| self.status(*node).is_some_and(|status| status.code == code))
     }
 
-    /// Those whose status is `Unschedulable`, which other pods' going may change, by
-    /// chunk: as [`Diagnosis::nodes_with`] finds them, 64 at once.
+    /// Iterates over the nodes whose status is [`Code::Unschedulable`], which may pass without some of their pods, as
+    /// lanes by chunk. Finds the same nodes as [`Diagnosis::nodes_with`], 64 at a time.
     pub fn resolvable(&self) -> impl Iterator<Item = (&'a Chunk, u64)> {
         let filters = self.filters;
         let cluster = filters.cycle.cluster;
@@ -594,7 +593,7 @@ impl<'a> Diagnosis<'a> {
 }
 
 impl Filters<'_> {
-    /// The lanes that a pod is nominated to which this one yields to.
+    /// Returns the lanes to which pods are nominated that take precedence over this one.
     fn nominated_in(&self, chunk: &Chunk) -> u64 {
         let places = self.nominated().map(|node| node.place());
         let here = places.filter(|(of, _)| std::ptr::eq(*of, chunk));
@@ -604,13 +603,13 @@ impl Filters<'_> {
     fn resolvable(&self, chunk: &Chunk, mut mask: u64) -> u64 {
         let cluster = self.cycle.cluster;
         let mut found = 0;
-        // Guarded one by one, so that the panic of one plugin does not hide the rejections of others.
+        // Each call is guarded separately, so that a panic in one plugin does not hide the rejections of others.
         for judge in &self.each {
             if mask == 0 {
                 break;
             }
-            // An error has ended the cycle before. If it panics now, treat the nodes as
-            // unresolvable: no pod is preempted for them.
+            // An error would have ended the cycle earlier. If the plugin panics now, its nodes count as unresolvable,
+            // so that no pod is preempted for them.
             let passed = judge.guard(FILTER, |filter| filter.filter_chunk(cluster, chunk, mask));
             let passed = passed.unwrap_or(0);
             let rejected = mask & !passed;
@@ -629,7 +628,7 @@ impl Filters<'_> {
     }
 }
 
-/// The lanes of a chunk as nodes.
+/// Iterates over the lanes of `mask` with their nodes.
 pub(super) fn nodes_of<'a>(
     cluster: &'a Cluster,
     chunk: &'a Chunk,

@@ -1,4 +1,4 @@
-//! What plugins share with the framework that runs them, besides a cycle.
+//! The services that plugins use outside of a scheduling cycle (k8s.io/kube-scheduler/framework `Handle`).
 
 use std::fmt;
 use std::num::NonZeroUsize;
@@ -9,46 +9,47 @@ use crate::snapshot::Snapshot;
 
 use super::{Evictor, Nominator, Panics, PodGroups, VolumeBinder, WaitingPods};
 
-/// Binds pods to nodes: where a decision leaves the scheduler.
+/// Writes bindings of pods to nodes, for example to the API server.
 pub trait Binder: Send + Sync {
-    /// Binds a pod to a node.
+    /// Binds a pod to a node. May block.
     ///
     /// # Errors
     ///
-    /// The pod is not bound, and why.
+    /// Returns why the pod was not bound.
     fn bind(&self, pod: &Pod, node: &Name) -> Result<(), String>;
 }
 
-/// Gives the current version of the cluster to plugins outside of a cycle
-/// (`SnapshotSharedLister`).
+/// Provides the current version of the cluster to plugins outside of a cycle (`SnapshotSharedLister`).
 pub trait Snapshots: Send + Sync {
-    /// The newest published version.
+    /// Returns the latest published version.
     fn snapshot(&self) -> Arc<Snapshot>;
 }
 
-/// Lets plugins follow the log of an engine (`SharedInformerFactory`).
+/// Lets plugins follow an engine's log (`SharedInformerFactory`).
 pub trait Follow: Send + Sync {
-    /// A stream of what events do from now on. If `limit` notes wait, later notes are lost and the stream ends with
-    /// [`NoNote::Overflowed`]. `None` if the engine is gone, or this thread is within its writer.
+    /// Returns a stream of the effects of all events from now on. If more than `limit` notes are pending, later notes
+    /// are dropped and the stream ends with [`NoNote::Overflowed`]. Returns `None` if the engine was dropped, or if the
+    /// calling thread is inside its writer.
     fn follow(&self, limit: NonZeroUsize) -> Option<Box<dyn Notes>>;
 }
 
-/// What events did, in the order of the log and no sooner than readers see it: a
-/// [`Follower`](crate::log::Follower), as plugins see it. Dropping it ends it.
+/// A stream of the effects of events, in log order and no earlier than readers see them: the interface of a
+/// [`Follower`](crate::log::Follower) for plugins. Dropping it ends the stream.
 pub trait Notes: Send + Sync {
-    /// The next note. Never waits.
+    /// Returns the next note without blocking.
     ///
     /// # Errors
     ///
-    /// There is none now, or none will come.
+    /// Returns an error if no note is pending, or if the stream has ended.
     fn try_next(&self) -> Result<Note, NoNote>;
 }
 
-/// What plugins are given when they are made: the pods that wait for permits, the
-/// pods that are nominated, the pod groups of the queue, and who binds pods and
-/// volumes and evicts pods. Clones are the same handle; the
-/// profiles of one configuration have one. The cluster and its stores come with
-/// each [`Cycle`](super::Cycle).
+/// The services that plugins share, passed to plugins when they are created: the pods that wait for permits, the
+/// nominated pods, the queue's pod groups, the binders of pods and volumes, the evictor, the published versions and the
+/// log.
+///
+/// Clones refer to the same data. All profiles of a configuration share one handle. The cluster and its stores are part
+/// of each [`Cycle`](super::Cycle).
 #[derive(Clone, Default)]
 pub struct Handle {
     waiting: Arc<WaitingPods>,
@@ -63,95 +64,94 @@ pub struct Handle {
 }
 
 impl Handle {
-    /// The same with this binder, for plugins that are made from now on.
+    /// Sets the binder, for plugins created with the returned handle.
     #[must_use]
     pub fn with_binder(self, binder: Arc<dyn Binder>) -> Handle {
         Handle { binder: Some(binder), ..self }
     }
 
-    /// The same with this binder of volumes, for plugins that are made from now
-    /// on.
+    /// Sets the volume binder, for plugins created with the returned handle.
     #[must_use]
     pub fn with_volume_binder(self, binder: Arc<dyn VolumeBinder>) -> Handle {
         Handle { volume_binder: Some(binder), ..self }
     }
 
-    /// The same with this evictor, for plugins that are made from now on.
+    /// Sets the evictor, for plugins created with the returned handle.
     #[must_use]
     pub fn with_evictor(self, evictor: Arc<dyn Evictor>) -> Handle {
         Handle { evictor: Some(evictor), ..self }
     }
 
-    /// The same with these versions, for plugins that are made from now on.
+    /// Sets the source of published versions, for plugins created with the returned handle.
     #[must_use]
     pub fn with_snapshots(self, snapshots: Arc<dyn Snapshots>) -> Handle {
         Handle { snapshots: Some(snapshots), ..self }
     }
 
-    /// The same with this log, for plugins that are made from now on.
+    /// Sets the log to follow, for plugins created with the returned handle.
     #[must_use]
     pub fn with_log(self, log: Arc<dyn Follow>) -> Handle {
         Handle { log: Some(log), ..self }
     }
 
-    /// A stream of what events do from now on, for state that a plugin derives from the log; `None` if the handle was
-    /// given no log ([`Handle::with_log`]), if the engine is gone, or if the calling thread is within its writer, as in
-    /// a commit check.
+    /// Returns a stream of the effects of all events from now on, for state that a plugin derives from the log. Returns
+    /// `None` if the handle has no log ([`Handle::with_log`]), if the engine was dropped, or if the calling thread is
+    /// inside its writer, as in a commit check.
     ///
-    /// Follow when the plugin is made, then read [`Handle::snapshot`], and pass over the notes up to its generation.
-    /// Take the notes before the state is read, for example in PreFilter; a plugin that fell behind by more than
-    /// `limit` notes starts again. State that forks and commit checks must see belongs in a
-    /// [`Store`](crate::snapshot::Store).
+    /// Call this when the plugin is created, then read [`Handle::snapshot`], and skip the notes up to the snapshot's
+    /// generation. Process the pending notes before reading the derived state, for example in PreFilter. A plugin that
+    /// fell behind by more than `limit` notes must start again. State that forks and commit checks must see belongs in
+    /// a [`Store`](crate::snapshot::Store).
     #[must_use]
     pub fn follow(&self, limit: NonZeroUsize) -> Option<Box<dyn Notes>> {
         self.log.as_ref()?.follow(limit)
     }
 
-    /// The newest published version, for example for a hint, a permit or PreBind; none if the
-    /// handle was given none ([`Handle::with_snapshots`]). It may be newer than the version
-    /// of a cycle: within one, [`Cycle::cluster`](super::Cycle::cluster) is what was decided on.
+    /// Returns the latest published version, for example for a hint, a permit or PreBind, or `None` if the handle has
+    /// no source of versions ([`Handle::with_snapshots`]). The version may be newer than a cycle's
+    /// [`Cycle::cluster`](super::Cycle::cluster), on which the decision was made.
     #[must_use]
     pub fn snapshot(&self) -> Option<Arc<Snapshot>> {
         self.snapshots.as_ref().map(|snapshots| snapshots.snapshot())
     }
 
-    /// The pods that wait for a permit.
+    /// Returns the pods that wait for a permit.
     #[must_use]
     pub fn waiting_pods(&self) -> &WaitingPods {
         &self.waiting
     }
 
-    /// The pods that are nominated to nodes.
+    /// Returns the nominated pods.
     #[must_use]
     pub fn nominator(&self) -> &Nominator {
         &self.nominator
     }
 
-    /// The pod groups of the queue.
+    /// Returns the status of the queue's pod groups.
     #[must_use]
     pub fn pod_groups(&self) -> &PodGroups {
         &self.pod_groups
     }
 
-    /// The panics of plugins that were caught.
+    /// Returns the panics of plugins that were caught.
     #[must_use]
     pub fn panics(&self) -> &Arc<Panics> {
         &self.panics
     }
 
-    /// Who binds, if anybody does.
+    /// Returns the binder, if one is set.
     #[must_use]
     pub fn binder(&self) -> Option<&Arc<dyn Binder>> {
         self.binder.as_ref()
     }
 
-    /// Who binds volumes, if anybody does.
+    /// Returns the volume binder, if one is set.
     #[must_use]
     pub fn volume_binder(&self) -> Option<&Arc<dyn VolumeBinder>> {
         self.volume_binder.as_ref()
     }
 
-    /// Who evicts pods, if anybody does.
+    /// Returns the evictor, if one is set.
     #[must_use]
     pub fn evictor(&self) -> Option<&Arc<dyn Evictor>> {
         self.evictor.as_ref()

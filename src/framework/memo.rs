@@ -1,5 +1,5 @@
-//! What the local plugins ([`Plugin::is_local`](super::Plugin::is_local)) answered for pods of one template: their
-//! verdicts and scores, by chunk, until the chunk changes.
+//! A cache of the verdicts and scores of the local plugins ([`Plugin::is_local`](super::Plugin::is_local)), by pod
+//! template and chunk. An entry is valid until its chunk changes.
 
 use std::sync::Arc;
 
@@ -9,40 +9,40 @@ use crate::snapshot::{Cluster, Column, LANES, PerChunk};
 use super::by_template::ByTemplate;
 use super::dispatch;
 
-/// At most this many bytes are kept.
-const MOST_BYTES: usize = 4 << 20;
+/// The maximum size of all caches in bytes.
+const MAX_BYTES: usize = 4 << 20;
 
-/// What is known of one chunk.
+/// The cache entry of a chunk.
 pub(super) struct Verdict {
-    /// The lanes that local filters pass.
+    /// The lanes that pass the local filters.
     pub(super) mask: u64,
-    /// Whether the fields below are known, too.
+    /// Whether the following fields are set.
     pub(super) is_scored: bool,
-    /// The largest of the totals of those lanes.
+    /// The largest total of the lanes in `mask`.
     pub(super) largest: i64,
-    /// Weighted sums of local scores that need no normalizing.
+    /// The weighted sums of the local scores that need no normalization.
     pub(super) totals: Column<i64>,
 }
 
-/// What is known of the chunks for one template. A chunk takes memory from the first time that it is looked at.
+/// The cache of one template. Memory for a chunk is allocated when the chunk is first examined.
 #[derive(Default)]
 pub(super) struct VerdictCache(PerChunk<Verdict>);
 
 impl VerdictCache {
-    /// What is known of a chunk as this generation left it.
+    /// Returns the entry of a chunk, if it was computed for this generation of the chunk.
     #[inline]
     pub(super) fn get(&self, chunk: u32, at: Generation) -> Option<&Verdict> {
         self.0.get(chunk, at)
     }
 
-    /// Notes the lanes that pass.
+    /// Stores the lanes of a chunk that pass.
     pub(super) fn set_mask(&mut self, chunk: u32, at: Generation, mask: u64) {
         let new = || Verdict { mask, is_scored: false, largest: 0, totals: [0; LANES] };
         let verdict = self.0.renew(chunk, at, new);
         (verdict.mask, verdict.is_scored) = (mask, false);
     }
 
-    /// Notes the totals of a chunk whose lanes were noted.
+    /// Stores the totals of a chunk whose mask is stored.
     pub(super) fn set_totals(&mut self, chunk: u32, at: Generation, totals: &Column<i64>) {
         let new = || Verdict { mask: 0, is_scored: true, largest: 0, totals: *totals };
         let verdict = self.0.renew(chunk, at, new);
@@ -52,17 +52,17 @@ impl VerdictCache {
     }
 }
 
-/// Verdicts by template.
+/// The caches of all templates.
 #[derive(Default)]
 pub(super) struct Memo {
     caches: ByTemplate<VerdictCache>,
-    /// For pods of which nothing is kept but the memory.
-    loose: VerdictCache,
+    /// The cache for pods that are not cached. Only its memory is reused.
+    uncached: VerdictCache,
 }
 
 impl Memo {
-    /// The cache of a template, for a cluster of so many chunks. It is empty if `keep` is false: then nothing is kept
-    /// for the next pod either.
+    /// Returns the cache of a template for a cluster of `chunks` chunks. If `keep` is false, returns an empty cache
+    /// that is discarded with the next call.
     pub(super) fn cache(
         &mut self,
         (cluster, chunks): (&Cluster, usize),
@@ -70,17 +70,18 @@ impl Memo {
         keep: bool,
     ) -> &mut VerdictCache {
         if !keep {
-            self.loose.0.clear();
-            return &mut self.loose;
+            self.uncached.0.clear();
+            return &mut self.uncached;
         }
         let bytes = PerChunk::<Verdict>::bytes(chunks, cluster.most_chunks());
-        let most = (MOST_BYTES / bytes.max(1)).clamp(1, 4096);
+        let most = (MAX_BYTES / bytes.max(1)).clamp(1, 4096);
         let (cache, is_new) = self.caches.get(template, most);
         if is_new {
             cache.0.clear();
         }
         cache.0.follow(cluster);
-        // Chunks come and go with their numbers: most of these do not exist any more.
+        // Chunks are removed together with their numbers, so most entries of such a large cache belong to chunks that
+        // no longer exist.
         if cache.0.len() > 2 * chunks + 8 {
             cache.0 = PerChunk::default();
             cache.0.follow(cluster);

@@ -1,10 +1,11 @@
-//! Work on many chunks at once: the only place of the framework that knows of a thread pool.
+//! Processes many chunks in parallel. No other module of the framework uses a thread pool.
 
 use rayon::prelude::*;
 
 use super::Status;
 
-/// The pool is used from this many chunks on. Measured: 512 nodes take longer on it than on the calling thread.
+/// The number of chunks from which the pool is used. Measured: for 512 nodes the pool is slower than the calling
+/// thread.
 const WORTH_THE_POOL: usize = 64;
 
 /// The threads of a scheduling cycle: the calling thread, and a pool for large clusters.
@@ -16,8 +17,8 @@ impl<'a> Threads<'a> {
         Threads(pool.filter(|pool| pool.current_num_threads() > 1))
     }
 
-    /// The results of `work`, in the order of the items. `work` is called for every item, also after an error; the
-    /// error that is returned is that of the first item in order. So neither the result nor the calls depend on the
+    /// Returns the results of `work` in the order of the items. `work` is called for every item, even after an error,
+    /// and the error of the first item in order is returned. Neither the result nor the calls therefore depend on the
     /// number of threads.
     pub(super) fn try_map<T: Sync, R: Send>(
         self,
@@ -40,7 +41,7 @@ impl<'a> Threads<'a> {
         failed.map_or(Ok(results), Err)
     }
 
-    /// As [`Threads::try_map`] for results that are large: `work` writes them into the items.
+    /// Like [`Threads::try_map`], for large results, which `work` writes into the items.
     pub(super) fn try_for_each<T: Send>(
         self,
         items: &mut [T],
@@ -54,7 +55,7 @@ impl<'a> Threads<'a> {
         items.iter_mut().map(work).fold(Ok(()), Result::and)
     }
 
-    /// The pool, and the smallest number of items for a thread, if the pool is worth its call for so many items.
+    /// Returns the pool and the minimum number of items per thread, if the pool is worthwhile for this many items.
     fn pool_for(self, items: usize) -> Option<(&'a rayon::ThreadPool, usize)> {
         let pool = self.0.filter(|_| items >= WORTH_THE_POOL)?;
         Some((pool, items.div_ceil(pool.current_num_threads() * 4)))
@@ -68,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_error_in_order_is_returned_after_all_items_whatever_the_threads() {
+    fn all_items_run_and_the_first_error_in_order_is_returned() {
         let pool = rayon::ThreadPoolBuilder::new().num_threads(2).build().unwrap();
         let items: Vec<usize> = (0..3 * WORTH_THE_POOL).collect();
         for pool in [None, Some(&pool)] {

@@ -1,5 +1,4 @@
-//! The same decision node by node: what the runtime's way over chunks, its
-//! memory and its threads must not differ from.
+//! Decides node by node: the reference that the decision over chunks, with its caches and threads, must match.
 
 use crate::snapshot::{Chunk, Cluster, NodeInfo};
 
@@ -10,13 +9,12 @@ use super::stages::{Pool, Stages};
 use super::{Cycle, Decision, Feasible, Filters, ScheduleError, Status};
 
 impl Algorithm {
-    /// What [`Algorithm::decide`] would answer next, found by asking every plugin
-    /// of one node after the other. For checks: it is a hundred times slower, and
-    /// changes nothing. PostFilter is not asked.
+    /// Returns the next result of [`Algorithm::decide`], computed by calling every plugin on one node after another.
+    /// Intended for tests: it is about a hundred times slower and changes no state. Does not run PostFilter.
     ///
     /// # Errors
     ///
-    /// As of [`Algorithm::decide`].
+    /// Those of [`Algorithm::decide`].
     pub fn decide_by_nodes(&self, cycle: Cycle<'_>) -> Result<Decision, ScheduleError> {
         let cluster = cycle.cluster;
         let is_within =
@@ -71,7 +69,7 @@ impl Algorithm {
         Ok(Decision::of(*node, best, count, looked_at))
     }
 
-    /// The nodes of each list, from where it is next begun.
+    /// Returns the nodes of each list, rotated to the list's next start.
     fn lists<'a>(&self, cluster: &'a Cluster) -> Vec<Vec<NodeInfo<'a>>> {
         let is_own = |node: &NodeInfo<'_>| self.partition().is_none_or(|own| own.includes(*node));
         let is_within =
@@ -88,8 +86,7 @@ impl Algorithm {
     }
 }
 
-/// Sorts nodes by chunk, and returns the chunks with their lanes: ties are broken in that order, not in that of the
-/// list.
+/// Sorts nodes by chunk and returns the chunks with their lanes. Ties are broken in chunk order, not in list order.
 fn in_chunk_order<'a>(cluster: &'a Cluster, nodes: &mut [NodeInfo<'a>]) -> Vec<(&'a Chunk, u64)> {
     let order: Vec<*const Chunk> =
         cluster.zones().flat_map(|zone| zone.chunks()).map(std::ptr::from_ref).collect();
@@ -108,7 +105,7 @@ fn in_chunk_order<'a>(cluster: &'a Cluster, nodes: &mut [NodeInfo<'a>]) -> Vec<(
     masks
 }
 
-/// The first `enough` nodes of a list that pass.
+/// Returns the first `enough` nodes of a list that pass.
 fn find<'a>(
     filters: &Filters<'_>,
     list: &[NodeInfo<'a>],

@@ -1,4 +1,4 @@
-//! The traits of plugins.
+//! The traits that plugins implement (k8s.io/kube-scheduler/framework `interface.go`).
 
 use std::cmp::Ordering;
 use std::time::Duration;
@@ -11,128 +11,203 @@ use super::{
     dispatch,
 };
 
-/// What a plugin answers to a pod before any node is looked at.
+/// The result of [`Plugin::pre_filter`]: how a plugin filters nodes for one pod.
 pub enum PreFilter<'a> {
-    /// It has nothing to say of this pod: its filter is left out.
+    /// The plugin accepts every node for this pod, so no filter is called (`Skip`).
     Skip,
-    /// It judges each node.
+    /// The plugin judges each node with this filter.
     Filter(Box<dyn Filter + 'a>),
-    /// It judges these nodes, and no other node will do.
+    /// The plugin judges these nodes with this filter and excludes all other nodes (`PreFilterResult`).
     Only(Vec<Name>, Box<dyn Filter + 'a>),
 }
 
-/// What a plugin answers to a pod before any node is scored.
+/// The result of [`Plugin::pre_score`]: how a plugin scores nodes for one pod.
 pub enum PreScore<'a> {
-    /// It does not score this pod.
+    /// The plugin does not score this pod: its score is left out (`Skip`).
     Skip,
-    /// Every feasible node has this score, normalised already.
+    /// All feasible nodes have this score, which is already normalized.
     All(i64),
-    /// It scores each node.
+    /// The plugin scores each node with this score.
     Score(Box<dyn Score + 'a>),
 }
 
-/// To which node a pod is nominated after [`Plugin::post_filter`].
+/// The change to a pod's nomination that [`Plugin::post_filter`] requests (`NominatingInfo`).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Nomination {
-    /// To the one that it was nominated to, if any (`ModeNoop`).
+    /// The pod keeps its nominated node, if it has one (`ModeNoop`).
     #[default]
     Keep,
-    /// To none.
+    /// The pod is no longer nominated to a node.
     Clear,
-    /// To this one.
+    /// The pod is nominated to this node.
     Node(Name),
 }
 
-/// Whether a pod may be bound.
+/// The result of [`Plugin::permit`]: whether a pod may be bound.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Permit {
-    /// It may.
+    /// The pod may be bound as far as this plugin is concerned.
     Allow,
-    /// It is to wait to be allowed, this long at most and never longer than 15
-    /// minutes; see [`WaitingPods`](super::WaitingPods).
+    /// The pod waits until the plugin allows it, and is rejected after this time, which is capped at 15 minutes; see
+    /// [`WaitingPods`](super::WaitingPods).
     Wait(Duration),
 }
 
-/// Whether a plugin has something to do before a pod is bound.
+/// The result of [`Plugin::pre_bind_pre_flight`]: whether a plugin has work to do before a pod is bound.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PreFlight {
-    /// It has.
+    /// [`Plugin::pre_bind`] is called.
     Work,
-    /// It has not: its [`Plugin::pre_bind`] is left out.
+    /// [`Plugin::pre_bind`] is not called.
     Skip,
 }
 
-/// What a plugin did for a pod that is to be bound.
+/// The result of [`Plugin::bind`]: whether a plugin bound a pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Bind {
-    /// It bound the pod.
+    /// The plugin bound the pod.
     Bound,
-    /// It leaves the pod to the next plugin.
+    /// The plugin leaves the pod to the next Bind plugin.
     Skip,
 }
 
-/// A plugin: shared by threads, stateless between pods unless it says otherwise.
+/// A scheduling plugin.
 ///
-/// It is asked at the extension points that it names, and need not care for the
-/// others. Success is `Ok`; a status is a rejection if its code is one
-/// ([`Code::is_rejection`](super::Code::is_rejection)) and an error that ends the
-/// cycle if not. A panic counts as an error ([`Panics`](super::Panics)).
+/// A plugin has a name, lists the extension points that it implements, and overrides the methods of these points. All
+/// other methods have defaults. A [`Framework`](super::Framework) calls its plugins from any number of threads; a
+/// plugin that keeps state between pods must synchronize it. Data for a single pod belongs in the [`Filter`] or
+/// [`Score`] that the plugin returns for the pod, or in the cycle's [`CycleState`](super::CycleState).
+///
+/// Success is `Ok`. A status whose code is a rejection ([`Code::is_rejection`]) rejects the pod. Any other status is a
+/// failure that ends the cycle with an error. A panic counts as a failure ([`Panics`](super::Panics)).
+///
+/// In kube-scheduler each extension point is an interface of its own, such as `FilterPlugin`; the [module](super) has a
+/// table of the counterparts.
+///
+/// # Examples
+///
+/// A plugin that keeps pods away from cordoned racks:
+///
+/// ```
+/// use portolan::framework::{
+///     Algorithm, AlgorithmConfig, Code, Cycle, Filter, Framework, Plugin, Point, PreFilter, Status,
+/// };
+/// use portolan::model::{node, pod};
+/// use portolan::{Config, Engine, NodeInfo};
+///
+/// struct CordonedRacks(Vec<&'static str>);
+///
+/// impl Plugin for CordonedRacks {
+///     fn name(&self) -> &'static str { "CordonedRacks" }
+///
+///     fn points(&self) -> &'static [Point] { &[Point::Filter] }
+///
+///     fn pre_filter<'a>(&'a self, _: Cycle<'a>) -> Result<PreFilter<'a>, Status> {
+///         if self.0.is_empty() {
+///             return Ok(PreFilter::Skip);
+///         }
+///         Ok(PreFilter::Filter(Box::new(Racks(&self.0))))
+///     }
+/// }
+///
+/// struct Racks<'a>(&'a [&'static str]);
+///
+/// impl Filter for Racks<'_> {
+///     fn filter(&self, node: NodeInfo<'_>) -> Option<Status> {
+///         let rack = node.node()?.labels.get("rack")?;
+///         self.0.contains(&rack).then(|| {
+///             let reason = "node(s) in a cordoned rack";
+///             Status::new(Code::UnschedulableAndUnresolvable, "CordonedRacks", reason)
+///         })
+///     }
+/// }
+///
+/// let (mut writer, reader) = Engine::inline(Config::default());
+/// writer.add_node(node("n1").label("rack", "r1").build())?;
+/// writer.add_node(node("n2").label("rack", "r2").build())?;
+/// writer.publish();
+///
+/// let framework = Framework::new(vec![(Box::new(CordonedRacks(vec!["r1"])), 0)])?;
+/// let mut scheduler = Algorithm::new(framework, AlgorithmConfig::default(), None);
+/// let decision = scheduler.schedule(&reader.snapshot(), &pod("web-0").build())?;
+/// assert_eq!(&*decision.node, "n2");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub trait Plugin: Send + Sync {
-    /// Its name, as in kube-scheduler's configuration.
+    /// Returns the plugin's name, which is unique within a framework. Configurations, statuses and metrics refer to the
+    /// plugin by this name (`Plugin.Name`).
     fn name(&self) -> &'static str;
 
-    /// The extension points that it has something for. A plugin with
-    /// [`Point::Filter`] or [`Point::Score`] is asked for its filter or score by
-    /// [`Plugin::pre_filter`] and [`Plugin::pre_score`], whether or not it names
-    /// those points, too.
+    /// Returns the extension points that the plugin implements. The framework enables the plugin at these points unless
+    /// it is [configured](super::FrameworkBuilder) otherwise.
+    ///
+    /// A plugin that lists [`Point::Filter`] is asked for its filter by [`Plugin::pre_filter`], even if it does not
+    /// list [`Point::PreFilter`]. The same holds for [`Point::Score`] and [`Plugin::pre_score`].
     fn points(&self) -> &'static [Point];
 
-    /// Whether what it says of a node follows from the node and from the pod's
-    /// template alone: not from other nodes, other objects, or time. Its verdicts,
-    /// and its scores where they need no normalising, are then kept until the
-    /// node changes. A pod that names its node is left out of this.
+    /// Returns whether the plugin's verdict on a node depends only on the node and the pod's template: not on other
+    /// nodes, other objects or the time. The default is `false`.
+    ///
+    /// The scheduler caches the verdicts of local plugins until the node changes, and their scores too if these need no
+    /// normalization. Pods that name their node are not cached. A plugin that returns `true` although its verdicts
+    /// depend on other data causes wrong decisions. Kube-scheduler has no counterpart.
     fn is_local(&self) -> bool {
         false
     }
 
-    /// Whether pods of a [`PodGroup`](crate::model::PodGroup) are to be tried together:
-    /// the queue hands them out so, and counts them
-    /// ([`Handle::pod_groups`](super::Handle::pod_groups)), if any plugin of the
-    /// profile says that.
+    /// Returns whether the pods of a [`PodGroup`](crate::model::PodGroup) must be scheduled together. The default is
+    /// `false`.
+    ///
+    /// If any plugin of the profile returns `true`, the queue pops the pods of a group together, and reports the status
+    /// of each group in [`Handle::pod_groups`](super::Handle::pod_groups).
     fn gathers_groups(&self) -> bool {
         false
     }
 
-    /// Whether the pod may queue.
+    /// Decides whether a pod may enter the active queue (`PreEnqueuePlugin`). Called whenever the queue is about to
+    /// make the pod active, so it must be fast.
+    ///
+    /// # Errors
+    ///
+    /// Any status gates the pod: it stays out of the active queue until an event that the plugin
+    /// [registered](Plugin::events) for occurs.
     fn pre_enqueue(&self, _pod: &Pod) -> Result<(), Status> {
         Ok(())
     }
 
-    /// Which of two pods is tried first: `Less` for the first one.
+    /// Compares two pods of the queue, and returns `Less` if `one` is scheduled first (`QueueSortPlugin.Less`). The
+    /// order must be transitive. Pods that compare equal are scheduled in order of arrival. Only one plugin of a
+    /// framework can be enabled at [`Point::QueueSort`].
     fn compare(&self, _one: &QueuedPod, _other: &QueuedPod) -> Ordering {
         Ordering::Equal
     }
 
-    /// A key that orders pods as [`Plugin::compare`] does: equal keys where that
-    /// says `Equal`. With it a queue compares numbers and calls nobody. A plugin has
-    /// one for every pod, or for none.
+    /// Returns a key that orders pods exactly as [`Plugin::compare`] does, or `None` if there is no such key. With
+    /// keys, the queue compares numbers instead of calling the plugin.
+    ///
+    /// A plugin must return a key for every pod or for none, and equal keys for exactly those pods that compare equal.
     fn sort_key(&self, _pod: &QueuedPod) -> Option<[i64; 2]> {
         None
     }
 
-    /// Which events may make a pod schedulable that it rejected, or let one queue
-    /// that it gated (`EventsToRegister`). On any other event the pod is left alone.
+    /// Returns the events that may make a pod schedulable that this plugin rejected, or ungate a pod that it gated
+    /// (`EnqueueExtensions.EventsToRegister`). No other event requeues such a pod on behalf of this plugin. The default
+    /// is every event.
+    ///
+    /// Read once, when a queue is created for the framework.
     fn events(&self) -> &'static [Interest] {
         Interest::EVERYTHING
     }
 
-    /// Whether one of those events may make this pod schedulable, which it rejected
-    /// (`QueueingHintFn`). The version contains the event. O(1), or the queue pays it
-    /// for each pod that waits.
+    /// Returns whether an event that the plugin [registered](Plugin::events) for may make this pod schedulable
+    /// (`QueueingHintFn`). `cluster` is a version that contains the event.
+    ///
+    /// Called for each pod that the plugin rejected and that still waits, so it should be O(1). The default is
+    /// [`Hint::Queue`].
     ///
     /// # Errors
     ///
-    /// It cannot tell; the pod is tried again then.
+    /// The plugin cannot decide. The pod is then requeued as if the hint were [`Hint::Queue`].
     fn queueing_hint(
         &self,
         _pod: &Pod,
@@ -142,37 +217,37 @@ pub trait Plugin: Send + Sync {
         Ok(Hint::Queue)
     }
 
-    /// What it has to filter for this pod. The answer is the pod's own state
-    /// for the cycle: computed once, read by any number of threads.
+    /// Prepares the plugin's filter for one pod (`PreFilterPlugin.PreFilter`). Called before any node is examined,
+    /// usually once per scheduling cycle; commit checks and what-if questions call it as well. Compute data that all
+    /// verdicts share here, and keep it in the returned filter. Any number of threads may read the filter, and it is
+    /// dropped at the end of the cycle.
     ///
     /// # Errors
     ///
-    /// No node will do. After `UnschedulableAndUnresolvable` no other plugin is
-    /// asked; after `Unschedulable` all are, since removing pods may help; any
-    /// other code ends the cycle.
+    /// The status applies to all nodes. After [`Code::UnschedulableAndUnresolvable`] no other plugin is called. After
+    /// [`Code::Unschedulable`] the remaining plugins are called, because preemption needs their filters. Any other code
+    /// ends the cycle with an error.
     fn pre_filter<'a>(&'a self, _cycle: Cycle<'a>) -> Result<PreFilter<'a>, Status> {
         Ok(PreFilter::Skip)
     }
 
-    /// Whether [`Plugin::after_filter`] is to be called. Read once, when the framework is
-    /// made.
+    /// Returns whether [`Plugin::after_filter`] must be called. Read once, when the framework is built. The default is
+    /// `false`.
     fn has_after_filter(&self) -> bool {
         false
     }
 
-    /// Told of the nodes that passed all filters, in every cycle, whether there are none,
-    /// one or many, and whether or not nodes are scored afterwards (the `PostFilter` of
-    /// Kubernetes 1.17 and of Gödel's framework, which cannot change the nodes). Comes before
-    /// [`Plugin::post_filter`] and [`Plugin::pre_score`].
+    /// Observes the nodes that passed all filters. Called in every cycle, whether or not any node passed and whether or
+    /// not nodes are scored afterwards, and before [`Plugin::post_filter`] and [`Plugin::pre_score`]. This is the
+    /// `PostFilter` of Kubernetes 1.17 and of Gödel's framework, which cannot change the nodes.
     ///
-    /// The nodes are those that were found before the search ended: the nominated or
-    /// preferred node alone if it passed, otherwise as many as are enough. The diagnosis
-    /// gives the status of any node when it is asked for it, also of one that the search did
-    /// not look at.
+    /// `feasible` contains the nodes that were found before the search stopped: only the nominated or preferred node if
+    /// that one passed, and otherwise as many nodes as suffice. `diagnosis` computes the status of a node on demand,
+    /// even if the search did not examine the node.
     ///
     /// # Errors
     ///
-    /// Any status ends the cycle.
+    /// Any status ends the cycle with an error.
     fn after_filter(
         &self,
         _cycle: Cycle<'_>,
@@ -182,11 +257,11 @@ pub trait Plugin: Send + Sync {
         Ok(())
     }
 
-    /// No node will do: tries to change that, by preemption for one. The status
-    /// tells what came of it, none being success.
+    /// Tries to make a node feasible if none is, for example by preemption (`PostFilterPlugin.PostFilter`). Returns the
+    /// change to the pod's nomination, and a status unless the plugin succeeded.
     ///
-    /// Success, an error and `UnschedulableAndUnresolvable` end the round of
-    /// plugins; after `Unschedulable` the next one is asked.
+    /// Plugins are called in order. Success, [`Code::UnschedulableAndUnresolvable`] and failures end the step; after
+    /// [`Code::Unschedulable`] the next plugin is called.
     fn post_filter(
         &self,
         _cycle: Cycle<'_>,
@@ -195,11 +270,12 @@ pub trait Plugin: Send + Sync {
         (Nomination::Keep, None)
     }
 
-    /// What it has to score for this pod, of the nodes that passed all filters.
+    /// Prepares the plugin's score for one pod (`PreScorePlugin.PreScore`). Called after filtering if several nodes are
+    /// feasible, with all of these nodes.
     ///
     /// # Errors
     ///
-    /// Any status ends the cycle.
+    /// Any status ends the cycle with an error.
     fn pre_score<'a>(
         &'a self,
         _cycle: Cycle<'a>,
@@ -208,13 +284,13 @@ pub trait Plugin: Send + Sync {
         Ok(PreScore::Skip)
     }
 
-    /// What it scores with if it is enabled at Score and not at PreScore: then
-    /// kube-scheduler's `Score` finds no state of a PreScore. Most plugins compute it
-    /// on the spot; a plugin whose PreScore would skip scores 0.
+    /// Prepares the plugin's score if the plugin is enabled at [`Point::Score`] but disabled at [`Point::PreScore`]. In
+    /// kube-scheduler, `Score` then finds no state of its PreScore: most plugins compute the state during `Score`, and
+    /// a plugin whose PreScore would return `Skip` scores 0. The default calls [`Plugin::pre_score`].
     ///
     /// # Errors
     ///
-    /// It cannot score without its PreScore. Any status ends the cycle.
+    /// Returns a status if the plugin cannot score without its PreScore. Any status ends the cycle with an error.
     fn score_alone<'a>(
         &'a self,
         cycle: Cycle<'a>,
@@ -223,95 +299,105 @@ pub trait Plugin: Send + Sync {
         self.pre_score(cycle, feasible)
     }
 
-    /// The pod is assumed on the node: sets aside what the node does not count.
+    /// Reserves resources for the pod that the cluster does not account for itself (`ReservePlugin.Reserve`). Called
+    /// after the pod was assumed on the node.
     ///
     /// # Errors
     ///
-    /// The pod cannot be placed there; [`Plugin::unreserve`] is called then.
+    /// Any status undoes the placement: the remaining plugins are not called, and [`Plugin::unreserve`] is called on
+    /// all Reserve plugins. The pod is then forgotten and requeued.
     fn reserve(&self, _cycle: Cycle<'_>, _node: &Name) -> Result<(), Status> {
         Ok(())
     }
 
-    /// Undoes what [`Plugin::reserve`] did, if it did anything: the pod will not
-    /// go there. May be called twice, and without a reserve before it.
+    /// Releases the resources that [`Plugin::reserve`] reserved, because the pod will not be bound to the node
+    /// (`ReservePlugin.Unreserve`). Called in reverse order of the plugins. Must be idempotent, and must do nothing if
+    /// `reserve` was not called before.
     fn unreserve(&self, _cycle: Cycle<'_>, _node: &Name) {}
 
-    /// Whether the pod may be bound now.
+    /// Decides whether the pod may be bound now, must wait, or is rejected (`PermitPlugin.Permit`). Called after
+    /// [`Plugin::reserve`].
     ///
     /// # Errors
     ///
-    /// It may not be bound at all.
+    /// Any status undoes the placement, as for [`Plugin::reserve`].
     fn permit(&self, _cycle: Cycle<'_>, _node: &Name) -> Result<Permit, Status> {
         Ok(Permit::Allow)
     }
 
-    /// The pod is among those that wait for permits now, because this plugin or
-    /// another one wants it to. The version may be newer than that of
-    /// [`Plugin::permit`], and what came in between may be all that it waits for.
+    /// Called after the pod was added to the [waiting pods](super::WaitingPods), because this plugin or another one
+    /// returned [`Permit::Wait`]. Only plugins at [`Point::Permit`] are called.
+    ///
+    /// The version may be newer than that of [`Plugin::permit`]. A plugin that waits for a change of the cluster must
+    /// look for the change here once, since it may have happened between the two calls.
     fn waits(&self, _cycle: Cycle<'_>) {}
 
-    /// Whether there will be anything for [`Plugin::pre_bind`] to do.
+    /// Returns whether [`Plugin::pre_bind`] has work to do for this pod (`PreBindPreFlight`). Must be fast and must not
+    /// change anything. The default is [`PreFlight::Work`].
     ///
     /// # Errors
     ///
-    /// It cannot be told; the code is to be `Error`.
+    /// Returns a status with [`Code::Error`] if the plugin failed. Other codes are not allowed and also count as
+    /// failures. The pod is not bound.
     fn pre_bind_pre_flight(&self, _cycle: Cycle<'_>, _node: &Name) -> Result<PreFlight, Status> {
         Ok(PreFlight::Work)
     }
 
-    /// Makes ready what the pod needs on its node.
+    /// Prepares what the pod needs on its node, such as volumes, before it is bound (`PreBindPlugin.PreBind`). May
+    /// block. Skipped if [`Plugin::pre_bind_pre_flight`] returned [`PreFlight::Skip`].
     ///
     /// # Errors
     ///
-    /// The pod is not bound.
+    /// Any status prevents the binding: the placement is undone and the pod is requeued.
     fn pre_bind(&self, _cycle: Cycle<'_>, _node: &Name) -> Result<(), Status> {
         Ok(())
     }
 
-    /// Binds the pod.
+    /// Binds the pod to the node (`BindPlugin.Bind`). Plugins are called in order until one does not return
+    /// [`Bind::Skip`]. May block.
     ///
     /// # Errors
     ///
-    /// The pod is not bound.
+    /// Any status means that the pod is not bound: the placement is undone and the pod is requeued.
     fn bind(&self, _cycle: Cycle<'_>, _node: &Name) -> Result<Bind, Status> {
         Ok(Bind::Skip)
     }
 
-    /// The pod is bound.
+    /// Observes that the pod was bound, for example to clean up (`PostBindPlugin.PostBind`).
     fn post_bind(&self, _cycle: Cycle<'_>, _node: &Name) {}
 }
 
-/// The nodes that passed all filters, of those that were looked at.
+/// The examined nodes that passed all filters.
 pub struct Feasible<'a> {
     cluster: &'a Cluster,
     chunks: Vec<(&'a Chunk, u64)>,
 }
 
 impl<'a> Feasible<'a> {
-    /// These lanes of these chunks of the cluster.
+    /// Creates the set of these lanes of these chunks of the cluster.
     #[must_use]
     pub fn new(cluster: &'a Cluster, chunks: Vec<(&'a Chunk, u64)>) -> Feasible<'a> {
         Feasible { cluster, chunks }
     }
 
-    /// How many there are.
+    /// Returns the number of nodes. O(chunks).
     #[must_use]
     pub fn len(&self) -> usize {
         self.chunks.iter().map(|(_, mask)| mask.count_ones() as usize).sum()
     }
 
-    /// Whether there is none.
+    /// Returns whether no node passed.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.chunks.iter().all(|(_, mask)| *mask == 0)
     }
 
-    /// The chunks that have some, each with a mask of their lanes.
+    /// Iterates over the chunks that contain such nodes, each with the mask of their lanes.
     pub fn chunks(&self) -> impl Iterator<Item = (&'a Chunk, u64)> {
         self.chunks.iter().copied()
     }
 
-    /// The nodes, chunk by chunk.
+    /// Iterates over the nodes, chunk by chunk.
     pub fn nodes(&self) -> impl Iterator<Item = NodeInfo<'a>> {
         let nodes = self
             .chunks
@@ -321,8 +407,7 @@ impl<'a> Feasible<'a> {
     }
 }
 
-/// The nodes whose scores are normalized, in the order of the scores. Nodes are looked up
-/// only when they are asked for.
+/// The nodes whose scores are normalized, in the order of the scores. Nodes are looked up on demand.
 pub struct ScoredNodes<'a>(Source<'a>);
 
 enum Source<'a> {
@@ -339,7 +424,7 @@ impl<'a> ScoredNodes<'a> {
         ScoredNodes(Source::Listed(nodes))
     }
 
-    /// The nodes, one for each score.
+    /// Iterates over the nodes, one for each score.
     pub fn iter(&self) -> impl Iterator<Item = NodeInfo<'a>> {
         let (feasible, listed) = match self.0 {
             Source::Feasible(nodes) => (Some(nodes), &[][..]),
@@ -349,32 +434,80 @@ impl<'a> ScoredNodes<'a> {
     }
 }
 
-/// Which data of a node's pods a verdict depends on: whether preemption can compute the verdict without some of the
-/// pods, or has to try it on a fork.
+/// Which data of a node's pods a filter's verdict depends on. Determines how preemption computes the verdict on a node
+/// without some of its pods.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reads {
-    /// None: the verdict stays whichever pods go.
+    /// None: the verdict does not depend on the node's pods.
     Node,
     /// The number of pods and the sums of their requests: see [`Incremental::filter_without`].
     Amounts,
-    /// More than that, visible on a fork. [`Incremental::add_pod`] and [`Incremental::remove_pod`] do not fail, so the
-    /// filter need not be told of the pods of a node that other filters reject.
+    /// Other data of the pods, which is visible on a fork. [`Incremental::add_pod`] and [`Incremental::remove_pod`]
+    /// must not fail, because they are not called for the pods of a node that other filters reject.
     Pods,
-    /// Unknown data: every node is tried on a fork.
+    /// Unknown data: preemption tries every node on a fork.
     Anything,
 }
 
-/// Judges nodes for one pod. [`Filter::filter`] suffices; [`Filter::filter_chunk`] serves large clusters.
+/// Judges nodes for one pod (`FilterPlugin.Filter`). Returned by [`Plugin::pre_filter`], read by any number of threads,
+/// and dropped at the end of the cycle.
+///
+/// Only [`Filter::filter`] is required. The other methods make filtering of large clusters and preemption faster, and
+/// must agree with it.
+///
+/// # Examples
+///
+/// A filter that judges a single node by the node's pod count, and a chunk by the column of its nodes' pod counts:
+///
+/// ```
+/// use portolan::framework::{Code, Filter, Status};
+/// use portolan::model::{node, pod};
+/// use portolan::snapshot::{Chunk, LANES};
+/// use portolan::{Cluster, Config, Engine, NodeInfo};
+///
+/// struct FewerPodsThan(usize);
+///
+/// impl Filter for FewerPodsThan {
+///     fn filter(&self, node: NodeInfo<'_>) -> Option<Status> {
+///         (node.pod_count() >= self.0)
+///             .then(|| Status::new(Code::Unschedulable, "FewerPods", "node(s) had too many pods"))
+///     }
+///
+///     fn filter_chunk(&self, _: &Cluster, chunk: &Chunk, mask: u64) -> Result<u64, Status> {
+///         let pods = chunk.pods();
+///         let passes = |lane: &usize| (pods[*lane] as usize) < self.0;
+///         let passed = (0..LANES).filter(passes).fold(0, |passed, lane| passed | 1 << lane);
+///         Ok(mask & passed)
+///     }
+/// }
+///
+/// let (mut writer, reader) = Engine::inline(Config::default());
+/// writer.add_node(node("n1").build())?;
+/// writer.add_node(node("n2").build())?;
+/// writer.add_pod(pod("web-0").on("n1").build())?;
+/// writer.publish();
+///
+/// let (snapshot, filter) = (reader.snapshot(), FewerPodsThan(1));
+/// assert_eq!(snapshot.nodes().filter(|node| filter.filter(*node).is_none()).count(), 1);
+/// for chunk in snapshot.zones().flat_map(|zone| zone.chunks()) {
+///     assert_eq!(filter.filter_chunk(&snapshot, chunk, chunk.live())?.count_ones(), 1);
+/// }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub trait Filter: Send + Sync {
-    /// Why the node is rejected; none where it passes. A status whose code is no
-    /// rejection ends the cycle.
+    /// Returns why the node is rejected, or `None` if it passes. A status whose code is not a rejection ends the cycle
+    /// with an error.
+    ///
+    /// [`Code::Unschedulable`] means that the node may pass without some of its pods, so preemption tries it.
+    /// [`Code::UnschedulableAndUnresolvable`] excludes the node from preemption.
     fn filter(&self, node: NodeInfo<'_>) -> Option<Status>;
 
-    /// Which of the lanes in `mask` pass: the same answer for 64 nodes at once.
+    /// Returns the lanes of `mask` that pass: judges up to 64 nodes at once, with the same verdicts as
+    /// [`Filter::filter`]. The default calls `filter` on each lane.
     ///
     /// # Errors
     ///
-    /// The status of the first lane with one that is no rejection.
+    /// Returns the status of the first lane whose status is not a rejection.
     fn filter_chunk(&self, cluster: &Cluster, chunk: &Chunk, mask: u64) -> Result<u64, Status> {
         let mut passed = mask;
         for lane in lanes(mask) {
@@ -388,13 +521,18 @@ pub trait Filter: Send + Sync {
         Ok(passed)
     }
 
-    /// The reason that every rejected node gets, where there is but one.
+    /// Returns the reason for all rejections if there is only one possible reason. Reasons are then counted without
+    /// calling [`Filter::filter`] again.
     fn only_reason(&self) -> Option<&'static str> {
         None
     }
 
-    /// Which of the lanes in `mask` pass, as [`Filter::filter_chunk`] says it,
-    /// and the reasons of those that do not.
+    /// Returns the lanes of `mask` that pass, as [`Filter::filter_chunk`] does, and adds the reasons of the rejected
+    /// lanes to `reasons`. Called only for the error of a pod that fits on no node.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Filter::filter_chunk`].
     fn count_reasons(
         &self,
         cluster: &Cluster,
@@ -416,65 +554,71 @@ pub trait Filter: Send + Sync {
         Ok(passed)
     }
 
-    /// The filter itself, if it implements [`Incremental`]: then preemption need not try every node on a fork.
+    /// Returns the filter as [`Incremental`] if it implements that trait. Preemption then need not try every node on a
+    /// fork.
     fn incremental(&self) -> Option<&dyn Incremental> {
         None
     }
 }
 
-/// A [`Filter`] that tells how its verdicts change when pods come to a node and go. All methods are optional; a filter
-/// without this trait is taken to read [anything](Reads::Anything).
+/// A [`Filter`] whose verdicts can follow hypothetical changes of a node's pods, for preemption and for nominated pods
+/// (`PreFilterExtensions`).
+///
+/// All methods have defaults. A filter that does not implement this trait is treated as reading [`Reads::Anything`].
 pub trait Incremental: Filter {
-    /// Which pod data of a node its verdict depends on.
+    /// Returns which data of a node's pods the verdicts depend on. The default is [`Reads::Anything`].
     fn reads(&self) -> Reads {
         Reads::Anything
     }
 
-    /// Why the node would be rejected without pods that take `freed` in total: what [`Filter::filter`] returns on a
-    /// fork without them. Called only if [`Incremental::reads`] returns [`Reads::Node`] or [`Reads::Amounts`].
+    /// Returns why the node would be rejected without some pods that request `freed` in total, or `None` if it would
+    /// pass: the result of [`Filter::filter`] on a fork without these pods. Called only if [`Incremental::reads`]
+    /// returns [`Reads::Node`] or [`Reads::Amounts`]. The default ignores `freed`, which is right for [`Reads::Node`].
     fn filter_without(&self, node: NodeInfo<'_>, _freed: &Freed<'_>) -> Option<Status> {
         self.filter(node)
     }
 
-    /// Whether [`Incremental::filter_without`] returns `None`.
+    /// Returns whether [`Incremental::filter_without`] returns `None`. Override it if that is faster than creating a
+    /// status.
     fn passes_without(&self, node: NodeInfo<'_>, freed: &Freed<'_>) -> bool {
         self.filter_without(node, freed).is_none()
     }
 
-    /// A copy for [`Incremental::add_pod`] and [`Incremental::remove_pod`] to change
-    /// (`PreFilterExtensions`). None if verdicts follow from the node that the filter is
-    /// given, so that it need not be told of pods that come and go.
+    /// Returns a copy of the filter that [`Incremental::add_pod`] and [`Incremental::remove_pod`] may change
+    /// (`CycleState.Clone`). Returns `None` if verdicts depend only on the node passed to [`Filter::filter`], so that
+    /// the filter need not follow changes. The default is `None`.
     fn extend<'s>(&'s self) -> Option<Box<dyn Incremental + 's>> {
         None
     }
 
-    /// What if this pod were on this node? The node, of a fork, has it already.
+    /// Updates the copy for a pod that is added to a node (`PreFilterExtensions.AddPod`). The node belongs to a fork
+    /// that already contains the pod.
     ///
     /// # Errors
     ///
-    /// Any status ends the cycle.
+    /// Any status ends the cycle with an error.
     fn add_pod(&mut self, _pod: &Pod, _node: NodeInfo<'_>) -> Result<(), Status> {
         Ok(())
     }
 
-    /// What if this pod were not on this node? The node, of a fork, lacks it
-    /// already.
+    /// Updates the copy for a pod that is removed from a node (`PreFilterExtensions.RemovePod`). The node belongs to a
+    /// fork that no longer contains the pod.
     ///
     /// # Errors
     ///
-    /// Any status ends the cycle.
+    /// Any status ends the cycle with an error.
     fn remove_pod(&mut self, _pod: &Pod, _node: NodeInfo<'_>) -> Result<(), Status> {
         Ok(())
     }
 
-    /// The lanes of `rejected`, all of which the filter rejects, that may pass without some of their pods: those whose
-    /// status is `Unschedulable`.
+    /// Returns the lanes of `rejected`, all of which the filter rejects, that may pass without some of their pods:
+    /// those whose status is [`Code::Unschedulable`].
     fn resolvable(&self, cluster: &Cluster, chunk: &Chunk, rejected: u64) -> u64 {
         unschedulable(cluster, chunk, rejected, |node| self.filter(node))
     }
 }
 
-/// The lanes of `rejected` whose status is `Unschedulable`.
+/// Returns the lanes of `rejected` whose status is `Unschedulable`.
 pub(super) fn unschedulable(
     cluster: &Cluster,
     chunk: &Chunk,
@@ -487,21 +631,25 @@ pub(super) fn unschedulable(
     })
 }
 
-/// Scores nodes for one pod.
+/// Scores nodes for one pod (`ScorePlugin.Score`). Returned by [`Plugin::pre_score`], read by any number of threads,
+/// and dropped at the end of the cycle.
 pub trait Score: Send + Sync {
-    /// The node's score, before normalisation.
+    /// Returns the node's score. Higher is better. The score must be between [`MIN_NODE_SCORE`](super::MIN_NODE_SCORE)
+    /// and [`MAX_NODE_SCORE`](super::MAX_NODE_SCORE), unless it is normalized afterwards; otherwise the cycle ends with
+    /// an error.
     ///
     /// # Errors
     ///
-    /// Any status ends the cycle.
+    /// Any status ends the cycle with an error.
     fn score(&self, node: NodeInfo<'_>) -> Result<i64, Status>;
 
-    /// The scores of the lanes in `mask`: the same answer for 64 nodes at once.
-    /// Other lanes of `scores` may be left with anything.
+    /// Writes the scores of the lanes in `mask` to `scores`: up to 64 nodes at once, with the same scores as
+    /// [`Score::score`]. Other lanes of `scores` may be overwritten with any value. The default calls `score` on each
+    /// lane.
     ///
     /// # Errors
     ///
-    /// The status of the first lane with one.
+    /// Returns the status of the first lane that has one.
     fn score_chunk(
         &self,
         cluster: &Cluster,
@@ -517,25 +665,25 @@ pub trait Score: Send + Sync {
         Ok(())
     }
 
-    /// Whether scores need [`Score::normalize`] to be from 0 to 100.
+    /// Returns whether [`Score::normalize`] must be called (`ScorePlugin.ScoreExtensions` is not nil). The default is
+    /// `false`.
     fn needs_normalize(&self) -> bool {
         false
     }
 
-    /// Brings the scores of all feasible nodes to [`MIN_NODE_SCORE`](super::MIN_NODE_SCORE)
-    /// up to [`MAX_NODE_SCORE`](super::MAX_NODE_SCORE) (`NormalizeScore` with its
-    /// `NodeScoreList`). The scores are in the order of the nodes. Called only if
-    /// [`Score::needs_normalize`] returns true.
+    /// Maps the scores of all feasible nodes to the range from [`MIN_NODE_SCORE`](super::MIN_NODE_SCORE) to
+    /// [`MAX_NODE_SCORE`](super::MAX_NODE_SCORE) (`NormalizeScore` with its `NodeScoreList`). `scores` is in the order
+    /// of `nodes`. Called only if [`Score::needs_normalize`] returns `true`.
     ///
     /// # Errors
     ///
-    /// Any status ends the cycle.
+    /// Any status ends the cycle with an error.
     fn normalize(&self, _nodes: &ScoredNodes<'_>, _scores: &mut [i64]) -> Result<(), Status> {
         Ok(())
     }
 }
 
-/// The lanes of `mask` for which `holds`.
+/// Returns the lanes of `mask` for which `holds` returns true.
 pub(crate) fn each_lane(mask: u64, mut holds: impl FnMut(usize) -> bool) -> u64 {
     let mut left = mask;
     let mut held = 0;
@@ -547,9 +695,9 @@ pub(crate) fn each_lane(mask: u64, mut holds: impl FnMut(usize) -> bool) -> u64 
     held
 }
 
-/// Asks once about the lanes of `mask` that share a number: of the first of them, for
-/// all. What is answered is put together. Nodes of a chunk are of one zone, and there
-/// mostly of one make.
+/// Calls `answer` once for each distinct number in the lanes of `mask`, with the first lane that has the number and the
+/// mask of all of these lanes, and returns the union of the answers. The nodes of a chunk are in one zone, and most of
+/// them are of the same type, so there are few distinct numbers.
 pub(crate) fn each_same(
     numbers: &Column<u32>,
     mask: u64,
@@ -565,8 +713,8 @@ pub(crate) fn each_same(
     answers
 }
 
-/// Kube-scheduler's helper (plugins/helper/normalize_score.go): the largest
-/// score becomes 100, the others in proportion; `reverse` turns them over.
+/// Scales scores so that the largest becomes 100; `reverse` subtracts the result from 100 (kube-scheduler
+/// plugins/helper/normalize_score.go).
 pub(crate) fn normalize_to_largest(scores: &mut [i64], reverse: bool) {
     let largest = scores.iter().copied().max().unwrap_or(0);
     for score in scores {

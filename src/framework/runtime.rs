@@ -18,6 +18,31 @@ use super::{
 };
 
 /// A set of plugins, enabled at extension points, with an order at each point.
+///
+/// Each method runs one step of a cycle. An [`Algorithm`](super::Algorithm) runs the steps up to the choice of a node.
+///
+/// ```
+/// use portolan::framework::{Cycle, CycleState, Framework};
+/// use portolan::model::{node, pod};
+/// use portolan::{Config, Engine};
+///
+/// let (mut writer, reader) = Engine::inline(Config::default());
+/// writer.add_node(node("small").cpu(1_000).memory(1 << 30).build())?;
+/// writer.add_node(node("large").cpu(8_000).memory(1 << 30).build())?;
+/// writer.publish();
+///
+/// let framework = Framework::default_profile();
+/// let (snapshot, state) = (reader.snapshot(), CycleState::default());
+/// let pod = pod("web-0").cpu(2_000).build();
+/// let filters = framework.pre_filter(Cycle::new(&snapshot, &pod, &state));
+/// let verdicts: Vec<Option<String>> = ["small", "large"]
+///     .into_iter()
+///     .filter_map(|name| snapshot.node(name))
+///     .map(|node| filters.filter(node).map(|status| status.message()))
+///     .collect();
+/// assert_eq!(verdicts, [Some("Insufficient cpu".to_owned()), None]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub struct Framework {
     plugins: Vec<Entry>,
     /// The positions in `plugins` of the plugins at each point.

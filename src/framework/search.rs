@@ -1,8 +1,8 @@
-//! Filtering: the feasible nodes of one pod, searched chunk by chunk.
+//! Searches the feasible nodes of one pod, chunk by chunk.
 //!
-//! Each chunk is asked twice: first the filters whose verdicts follow from the node and the pod's template alone
-//! ([`Plugin::is_local`](super::Plugin::is_local)), whose answer the [`VerdictCache`] may have, then the other filters
-//! and the pods that are nominated to nodes of the chunk.
+//! Each chunk is judged in two steps: first by the local filters, whose verdicts depend only on the node and the pod's
+//! template ([`Plugin::is_local`](super::Plugin::is_local)) and may be in the [`VerdictCache`]; then by the other
+//! filters, and with the pods that are nominated to nodes of the chunk.
 
 use crate::model::Generation;
 use crate::snapshot::{Chunk, NodeInfo};
@@ -14,7 +14,7 @@ use super::sampling::{Found, Order};
 use super::stages::{Pool, Stages};
 use super::{Cycle, Status};
 
-/// A chunk, its number, and when it was last touched.
+/// A chunk with its number and the generation of its last change.
 #[derive(Clone, Copy)]
 pub(super) struct Listed<'a> {
     pub(super) id: u32,
@@ -22,10 +22,10 @@ pub(super) struct Listed<'a> {
     pub(super) chunk: &'a Chunk,
 }
 
-/// Chunks with their feasible lanes, none of which is empty.
+/// Chunks with their feasible lanes. No mask is empty.
 pub(super) type FoundChunks<'a> = Found<(Listed<'a>, u64)>;
 
-/// The node that was chosen.
+/// The chosen node.
 pub(super) struct Chosen<'a> {
     pub(super) chunk: &'a Chunk,
     pub(super) lane: usize,
@@ -33,12 +33,12 @@ pub(super) struct Chosen<'a> {
 }
 
 impl<'a> FoundChunks<'a> {
-    /// The chunks with their feasible lanes.
+    /// Returns the chunks with their feasible lanes.
     pub(super) fn lanes(&self) -> Vec<(&'a Chunk, u64)> {
         self.nodes.iter().map(|(of, mask)| (of.chunk, *mask)).collect()
     }
 
-    /// The first feasible node, which is not scored.
+    /// Returns the first feasible node, without a score.
     pub(super) fn first(&self) -> Option<Chosen<'a>> {
         let (of, mask) = self.nodes.first()?;
         Some(Chosen { chunk: of.chunk, lane: mask.trailing_zeros() as usize, score: 0 })
@@ -54,11 +54,11 @@ pub(super) struct Search<'a, 'c> {
 }
 
 impl<'a> Search<'a, '_> {
-    /// The feasible nodes of the last of the stages.
+    /// Returns the feasible nodes of the last stage.
     ///
     /// # Errors
     ///
-    /// A plugin failed.
+    /// Returns an error if a plugin fails.
     pub(super) fn find(
         &mut self,
         stages: &Stages<'a>,
@@ -67,7 +67,7 @@ impl<'a> Search<'a, '_> {
         stages.scored(orders.len(), |pool| match pool {
             Pool::Named { nodes, names } => {
                 let found = self.find_named(&nodes, stages.enough(names))?;
-                // As in kube-scheduler, the next pod's search starts further on in the list of all nodes.
+                // As in kube-scheduler, this moves the start of the next pod's search in the list of all nodes.
                 orders[0].go_on(found.looked_at);
                 Ok(found)
             }
@@ -84,11 +84,11 @@ impl<'a> Search<'a, '_> {
         })
     }
 
-    /// The first `enough` feasible nodes of a list.
+    /// Returns the first `enough` feasible nodes of a list.
     fn find_enough(&mut self, order: &mut Order, enough: usize) -> Result<FoundChunks<'a>, Status> {
         let mut failed = None;
         let found = order.sample(enough, |id| {
-            // The order is this version's: the chunk exists.
+            // The list was refreshed for this version, so the chunk exists.
             let Some(of) = self.listed(id) else { return (None, 0) };
             let judged = self.judge(of);
             (
@@ -107,7 +107,7 @@ impl<'a> Search<'a, '_> {
         Ok(Found { nodes, feasible, looked_at })
     }
 
-    /// All feasible nodes of a list, its chunks judged on several threads.
+    /// Returns all feasible nodes of a list. Judges the chunks on several threads.
     fn find_all(&mut self, order: &Order) -> Result<FoundChunks<'a>, Status> {
         let listed = order.chunks().filter_map(|(id, lanes)| Some((self.listed(id)?, lanes)));
         let mut nodes: Vec<(Listed<'a>, u64)> = listed.collect();
@@ -131,7 +131,7 @@ impl<'a> Search<'a, '_> {
         Ok(Found { nodes, feasible, looked_at: order.nodes() })
     }
 
-    /// The first `enough` feasible ones of these nodes.
+    /// Returns the first `enough` feasible nodes among these.
     fn find_named(
         &mut self,
         named: &[NodeInfo<'a>],
@@ -162,7 +162,7 @@ impl<'a> Search<'a, '_> {
         Ok(found)
     }
 
-    /// The feasible lanes of a chunk, as far as the cache does not know them already.
+    /// Returns the feasible lanes of a chunk, and uses the cache for the local filters.
     fn judge(&mut self, of: Listed<'_>) -> Result<u64, Status> {
         let mask = match self.cache.get(of.id, of.at) {
             Some(known) => known.mask,
@@ -175,12 +175,12 @@ impl<'a> Search<'a, '_> {
         self.judge_globally(of.chunk, mask)
     }
 
-    /// The lanes of `mask` that pass the local filters.
+    /// Returns the lanes of `mask` that pass the local filters.
     fn judge_locally(&self, chunk: &Chunk, mask: u64) -> Result<u64, Status> {
         self.filters.judge_chunk(true, self.cycle.cluster, chunk, mask)
     }
 
-    /// The lanes of `mask` that pass the other filters, also with the pods that are nominated to them.
+    /// Returns the lanes of `mask` that pass the other filters, also with the pods nominated to them.
     fn judge_globally(&self, chunk: &Chunk, mask: u64) -> Result<u64, Status> {
         let passed = self.filters.judge_chunk(false, self.cycle.cluster, chunk, mask)?;
         self.filters.keep_with_nominated(chunk, passed)

@@ -1,13 +1,13 @@
-//! The stages of a search, in their order. The first stage that finds a feasible node is the last one.
+//! The stages of a search. The search ends with the first stage that finds a feasible node.
 //!
 //! 1. The node that the pod is nominated to (schedule_one.go `evaluateNominatedNode`).
 //! 2. The nodes that Gödel's reservations and movements prefer.
-//! 3. The nodes that PreFilter plugins name (`PreFilterResult`). If they name none: the algorithm's lists of nodes, one
-//!    after the other, those of its own partition first.
+//! 3. The nodes that PreFilter plugins name (`PreFilterResult`). If they name none: the algorithm's lists of nodes one
+//!    after another, beginning with that of its own partition.
 //!
-//! The node of the first two stages is taken as it is; the feasible nodes of the last one are scored. Deciding over
-//! chunks ([`Algorithm::decide`](super::Algorithm::decide)) and node by node
-//! ([`Algorithm::decide_by_nodes`](super::Algorithm::decide_by_nodes)) go through the same stages.
+//! A node that the first two stages find is chosen without scoring; the feasible nodes of the last stage are scored.
+//! Deciding over chunks ([`Algorithm::decide`](super::Algorithm::decide)) and node by node
+//! ([`Algorithm::decide_by_nodes`](super::Algorithm::decide_by_nodes)) use the same stages.
 
 use crate::snapshot::NodeInfo;
 
@@ -22,26 +22,26 @@ pub(super) struct Stages<'a> {
     pub(super) framework: &'a Framework,
     pub(super) cycle: Cycle<'a>,
     pub(super) filters: &'a Filters<'a>,
-    /// The only nodes that are searched, if not all of them.
+    /// The sub-cluster that the search is restricted to, if any.
     pub(super) sub_cluster: Option<&'a SubCluster>,
     /// `percentageOfNodesToScore`.
     pub(super) percentage_of_nodes: u8,
 }
 
-/// Nodes of the last stage.
+/// A set of nodes that the last stage searches.
 pub(super) enum Pool<'a> {
-    /// These, of `names` nodes that were named.
+    /// The existing nodes among the `names` nodes that PreFilter plugins named.
     Named { nodes: Vec<NodeInfo<'a>>, names: usize },
-    /// The algorithm's list at this position.
+    /// The algorithm's list with this index.
     List(usize),
 }
 
 impl<'a> Stages<'a> {
-    /// The node of the first two stages.
+    /// Returns the decision of the first two stages, if they find a node.
     ///
     /// # Errors
     ///
-    /// A plugin failed.
+    /// Returns an error if a plugin fails.
     pub(super) fn unscored(&self) -> Result<Option<Decision>, Status> {
         if let Some(node) = self.nominated() {
             return Ok(Some(Decision::of(node, 0, 1, 1)));
@@ -49,11 +49,11 @@ impl<'a> Stages<'a> {
         preferred(self.framework, self.cycle, self.filters, |node| self.includes(node))
     }
 
-    /// The feasible nodes of the last stage, as `search` finds them in its pools of nodes.
+    /// Returns the feasible nodes of the last stage. `search` finds them in a set of nodes.
     ///
     /// # Errors
     ///
-    /// As of `search`.
+    /// Those of `search`.
     pub(super) fn scored<T>(
         &self,
         lists: usize,
@@ -76,7 +76,7 @@ impl<'a> Stages<'a> {
         Ok(found)
     }
 
-    /// How many feasible nodes end the search of a pool of so many nodes. One does if nodes are not scored.
+    /// Returns how many feasible nodes end the search of `nodes` nodes. One is enough if nodes are not scored.
     pub(super) fn enough(&self, nodes: usize) -> usize {
         match self.framework.has_plugins_at(Point::Score) {
             true => num_feasible_nodes_to_find(nodes, self.percentage_of_nodes),
@@ -84,7 +84,7 @@ impl<'a> Stages<'a> {
         }
     }
 
-    /// The node that the pod is nominated to, if it passes. A node on which a plugin fails does not pass.
+    /// Returns the node that the pod is nominated to, if it passes. If a plugin fails, the node does not pass.
     fn nominated(&self) -> Option<NodeInfo<'a>> {
         let name = self.cycle.pod.nominated_node_name.as_ref()?;
         let node = self.cycle.cluster.node(name).filter(|node| self.includes(node))?;

@@ -12,37 +12,37 @@ use crate::framework::{
 use crate::model::{Pod, PreemptionPolicy, Uid};
 
 const NOT_HELPFUL: &str = "Preemption is not helpful for scheduling";
-const GOING_ON: &str = "waiting for the preemption for this pod to be finished";
+const IN_PROGRESS: &str = "waiting for the preemption for this pod to be finished";
 
-/// Nominates a pod that fits nowhere to a node where pods of lower priority make
-/// room for it, and has those evicted: by its handle's
-/// [`Evictor`]. Without one it nominates, and evicts nobody.
+/// Preempts pods of lower priority for a pod that fits on no node: nominates the pod to the best candidate node, and
+/// evicts the victims there through the handle's [`Evictor`]. Without an evictor, it only nominates.
 #[derive(Clone)]
 pub struct DefaultPreemption {
-    /// Of how many in a hundred nodes that may do candidates are looked for; 10
+    /// The search stops once this percentage of the possible nodes are candidates (`minCandidateNodesPercentage`); 10
     /// by default.
     pub min_candidate_nodes_percentage: u32,
-    /// And of how many at least; 100 by default.
+    /// The search does not stop before this number of candidates is found (`minCandidateNodesAbsolute`); 100 by
+    /// default.
     pub min_candidate_nodes_absolute: u32,
     handle: Handle,
-    going_on: Arc<GoingOn>,
+    in_progress: Arc<InProgress>,
 }
 
-/// The pods for which others are being evicted.
+/// The preemptors whose victims are being evicted.
 #[derive(Debug, Default)]
-struct GoingOn(Mutex<HashSet<Uid>>);
+struct InProgress(Mutex<HashSet<Uid>>);
 
-impl GoingOn {
+impl InProgress {
     fn set(&self) -> std::sync::MutexGuard<'_, HashSet<Uid>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Who may make room for whom, and why not (`PodEligibleToPreemptOthers`).
+/// Checks whether a pod may preempt others (`PodEligibleToPreemptOthers`).
 ///
 /// # Errors
 ///
-/// Why this pod may not have others evicted, in kube-scheduler's words.
+/// Returns why the pod may not preempt others, in kube-scheduler's words.
 pub fn eligible(cycle: Cycle<'_>, diagnosis: &Diagnosis<'_>) -> Result<(), &'static str> {
     let pod = cycle.pod;
     if pod.template.preemption_policy == PreemptionPolicy::Never {
@@ -55,32 +55,31 @@ pub fn eligible(cycle: Cycle<'_>, diagnosis: &Diagnosis<'_>) -> Result<(), &'sta
         return Ok(());
     }
     let mut pods = node.pods();
-    let leaves = pods.any(|other| {
+    let is_terminating = pods.any(|other| {
         let template = other.template();
         template.priority < pod.template.priority
             && template.is_preempted
             && other.deletion_time().is_some()
     });
-    match leaves {
+    match is_terminating {
         true => Err("not eligible due to a terminating pod on the nominated node."),
         false => Ok(()),
     }
 }
 
 impl DefaultPreemption {
-    /// Evicts through this handle's [`Evictor`], and looks at its nominated pods.
+    /// Creates the plugin with kube-scheduler's defaults. It uses the handle's [`Evictor`] and nominator.
     #[must_use]
     pub fn new(handle: &Handle) -> DefaultPreemption {
         DefaultPreemption {
             min_candidate_nodes_percentage: 10,
             min_candidate_nodes_absolute: 100,
             handle: handle.clone(),
-            going_on: Arc::default(),
+            in_progress: Arc::default(),
         }
     }
 
-    /// How many candidates are enough, of so many nodes that may do
-    /// (`calculateNumCandidates`).
+    /// Returns how many candidates are enough, out of `nodes` possible nodes (`calculateNumCandidates`).
     fn enough(&self, nodes: usize) -> usize {
         let share = nodes * self.min_candidate_nodes_percentage as usize / 100;
         share.max(self.min_candidate_nodes_absolute as usize).min(nodes)
@@ -101,8 +100,8 @@ impl Plugin for DefaultPreemption {
     }
 
     fn pre_enqueue(&self, pod: &Pod) -> Result<(), Status> {
-        match self.going_on.set().contains(&pod.uid) {
-            true => Err(Status::new(Code::UnschedulableAndUnresolvable, NAME, GOING_ON)),
+        match self.in_progress.set().contains(&pod.uid) {
+            true => Err(Status::new(Code::UnschedulableAndUnresolvable, NAME, IN_PROGRESS)),
             false => Ok(()),
         }
     }
@@ -136,8 +135,7 @@ impl Plugin for DefaultPreemption {
 }
 
 impl DefaultPreemption {
-    /// Has the victims evicted, and those nominated to the node before whose
-    /// priority is lower told to look elsewhere.
+    /// Evicts the victims, and clears the nominations of pods of lower priority to the node.
     fn evict(&self, preemptor: &Pod, candidate: Candidate) {
         let Some(evictor) = self.handle.evictor() else { return };
         let nominator = self.handle.nominator();
@@ -148,12 +146,12 @@ impl DefaultPreemption {
         Evictor::evict(&**evictor, self.eviction(preemptor, candidate, cleared));
     }
 
-    /// The eviction of a candidate's victims. Until it is dropped the preemptor does not queue.
+    /// Creates the eviction of a candidate's victims. The preemptor is gated until the eviction is dropped.
     fn eviction(&self, preemptor: &Pod, candidate: Candidate, cleared: Vec<Pod>) -> Eviction {
-        let (going_on, uid) = (self.going_on.clone(), preemptor.uid.clone());
-        going_on.set().insert(uid.clone());
+        let (in_progress, uid) = (self.in_progress.clone(), preemptor.uid.clone());
+        in_progress.set().insert(uid.clone());
         let end = move || {
-            going_on.set().remove(&uid);
+            in_progress.set().remove(&uid);
         };
         let Candidate { node, victims, .. } = candidate;
         Eviction::new(&self.handle, preemptor.clone(), node, (victims, cleared), end)

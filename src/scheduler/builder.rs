@@ -1,9 +1,9 @@
-//! Builds the parts of a scheduler in one expression.
+//! Builds all parts of a scheduler in one expression.
 //!
-//! The parts refer to each other: the engine owns its commit check, the check asks the frameworks of the profiles, a
-//! framework's plugins use the binder, and the binder writes to the engine. The builder ties this knot with weak handles,
-//! so all parts are dropped with the last strong handle, and each profile has one framework: state that a plugin keeps
-//! is the same in the queue, in all schedulers and in the commit check.
+//! The parts refer to each other: the engine owns its commit check, the check calls the frameworks of the profiles, the
+//! plugins of a framework use the binder, and the binder writes to the engine. The builder breaks this cycle with weak
+//! handles, so that all parts are dropped with the last strong handle. Each profile has a single framework, so the
+//! queue, all schedulers and the commit check share the state of its plugins.
 
 use std::fmt;
 use std::sync::{Arc, OnceLock};
@@ -41,7 +41,7 @@ pub struct SchedulersBuilder {
     evictor: Option<Make<dyn Evictor>>,
 }
 
-/// An engine with a queue and profiles, from which any number of threads take a [`SchedulingLoop`] each; the
+/// An engine with a queue and profiles. Any number of threads may each run a [`SchedulingLoop`] on it; the
 /// [module](super) has an example.
 pub struct Schedulers {
     engine: Engine,
@@ -60,26 +60,26 @@ pub enum BuildError {
     Framework {
         /// The profile.
         profile: Name,
-        /// What is wrong with it.
+        /// Why its framework cannot be built.
         error: FrameworkError,
     },
-    /// The profiles do not share a queue.
+    /// The profiles cannot share a queue.
     #[error(transparent)]
     Queue(#[from] QueueError),
-    /// Two profiles have one name.
+    /// Two profiles have the same name.
     #[error("profile {0:?} is given twice: rename one")]
     Duplicate(Name),
-    /// The engine's thread was not started.
+    /// The engine's thread could not be started.
     #[error(transparent)]
     Spawn(#[from] SpawnError),
-    /// The engine broke down.
+    /// The engine is unavailable.
     #[error(transparent)]
     Unavailable(#[from] Unavailable),
 }
 
 impl Schedulers {
-    /// A builder. By default it makes a shared engine, the default profile under the name `default-scheduler`, and a
-    /// binder, a volume binder and an evictor that act in the engine's memory.
+    /// Creates a builder. Its defaults are a shared engine, the default profile under the name `default-scheduler`, and
+    /// a binder, a volume binder and an evictor that act in the engine's memory.
     pub fn builder() -> SchedulersBuilder {
         SchedulersBuilder {
             config: Config::default(),
@@ -94,29 +94,30 @@ impl Schedulers {
         }
     }
 
-    /// The engine.
+    /// Returns the engine.
     #[must_use]
     pub fn engine(&self) -> &Engine {
         &self.engine
     }
 
-    /// The queue, fed by the engine's log.
+    /// Returns the queue, which is fed by the engine's log.
     #[must_use]
     pub fn queue(&self) -> &Arc<QueueFront> {
         &self.queue
     }
 
-    /// The frameworks.
+    /// Returns the frameworks of the profiles.
     #[must_use]
     pub fn profiles(&self) -> &Profiles<Arc<Framework>> {
         &self.profiles
     }
 
-    /// A loop for one thread. Any number of loops may run at once.
+    /// Creates a scheduling loop for one thread. Any number of loops may run at once.
     ///
     /// # Errors
     ///
-    /// The engine broke down; or its commit policy is [`CommitPolicy::Unchecked`] and another scheduler exists.
+    /// Returns an error if the engine is unavailable, or if its commit policy is [`CommitPolicy::Unchecked`] and it
+    /// already has a scheduler.
     pub fn scheduling_loop(&self) -> Result<SchedulingLoop, NewSchedulerError> {
         let scheduler = |framework: &Arc<Framework>| {
             Algorithm::new(framework.clone(), self.algorithm.clone(), self.pool.clone())
@@ -126,34 +127,34 @@ impl Schedulers {
 }
 
 impl SchedulersBuilder {
-    /// The engine's configuration. If its commit policy is [`CommitPolicy::Room`], which is the default, placements are
-    /// checked by the filters of the pods' profiles.
+    /// Sets the engine's configuration. If its commit policy is [`CommitPolicy::Room`], the default, the filters of the
+    /// pods' profiles check placements.
     pub fn config(self, config: Config) -> Self {
         SchedulersBuilder { config, ..self }
     }
 
-    /// Writes the engine and expires pods on a thread of its own ([`Engine::spawned`]).
+    /// Runs the engine's writer, including the expiry of pods, on a thread of its own ([`Engine::spawned`]).
     pub fn spawned(self) -> Self {
         SchedulersBuilder { is_spawned: true, ..self }
     }
 
-    /// Backoff and timeouts of the queue.
+    /// Sets the backoff and the timeouts of the queue.
     pub fn queue(self, queue: QueueConfig) -> Self {
         SchedulersBuilder { queue, ..self }
     }
 
-    /// The configuration of each loop's [`Algorithm`].
+    /// Sets the configuration of each loop's [`Algorithm`].
     pub fn algorithm(self, algorithm: AlgorithmConfig) -> Self {
         SchedulersBuilder { algorithm, ..self }
     }
 
-    /// A thread pool for decisions over many nodes.
+    /// Sets a thread pool for decisions over many nodes.
     pub fn pool(self, pool: Arc<rayon::ThreadPool>) -> Self {
         SchedulersBuilder { pool: Some(pool), ..self }
     }
 
-    /// A profile for the pods that name this scheduler. The first call replaces the default profile. All profiles must
-    /// have the same QueueSort plugin.
+    /// Adds a profile for the pods that name this scheduler. The first call replaces the default profile. All profiles
+    /// must use the same QueueSort plugin.
     pub fn profile(
         mut self,
         name: impl Into<Name>,
@@ -163,7 +164,7 @@ impl SchedulersBuilder {
         self
     }
 
-    /// Binds pods. The handle is weak, since the engine owns the binder through its commit check.
+    /// Sets the binder of pods. `make` gets a weak handle, because the engine owns the binder through its commit check.
     pub fn binder<B: Binder + 'static>(
         self,
         make: impl FnOnce(&WeakEngine) -> B + 'static,
@@ -172,7 +173,7 @@ impl SchedulersBuilder {
         SchedulersBuilder { binder: Some(Box::new(make)), ..self }
     }
 
-    /// Binds volumes.
+    /// Sets the binder of volumes.
     pub fn volume_binder<B: VolumeBinder + 'static>(
         self,
         make: impl FnOnce(&WeakEngine) -> B + 'static,
@@ -181,7 +182,7 @@ impl SchedulersBuilder {
         SchedulersBuilder { volume_binder: Some(Box::new(make)), ..self }
     }
 
-    /// Evicts the victims of preemption.
+    /// Sets the evictor of preemption's victims.
     pub fn evictor<E: Evictor + 'static>(
         self,
         make: impl FnOnce(&WeakEngine) -> E + 'static,
@@ -208,7 +209,7 @@ impl SchedulersBuilder {
             true => Engine::spawned(self.config)?,
             false => Engine::shared(self.config),
         };
-        // Before `make` functions see the engine: the queue must not miss a pod that they add.
+        // These must exist before the `make` functions run: the queue must not miss a pod that such a function adds.
         let (follower, reader) = (engine.follow()?, engine.reader()?);
         let weak = engine.downgrade();
         let binder = self.binder.map_or_else(
@@ -249,7 +250,7 @@ impl SchedulersBuilder {
     }
 }
 
-/// The commit check of the profiles, which are built after the engine that owns the check. Until then it checks
+/// The commit check of the profiles, which are built after the engine that owns the check. Until then it checks only
 /// resources and ports.
 #[derive(Clone, Default)]
 struct LateCheck(Arc<OnceLock<FilterCheck>>);

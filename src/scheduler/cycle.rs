@@ -26,6 +26,24 @@ use super::Profiles;
 pub(super) const MOST_CONFLICTS: usize = 64;
 
 /// Decides on a node for one pod after the other and assumes the pods there.
+///
+/// ```
+/// use std::sync::Arc;
+/// use portolan::framework::{Algorithm, AlgorithmConfig, Framework};
+/// use portolan::log::Event;
+/// use portolan::model::{Timestamp, node, pod};
+/// use portolan::scheduler::{Profiles, Scheduler};
+/// use portolan::{Config, Engine};
+///
+/// let engine = Engine::shared(Config::default());
+/// engine.submit(Event::add_node(node("n1").cpu(1_000).memory(1 << 30).build()))?.wait()??;
+///
+/// let algorithm = Algorithm::new(Framework::default_profile(), AlgorithmConfig::default(), None);
+/// let mut scheduler = Scheduler::new(engine, Profiles::one(algorithm))?;
+/// let placement = scheduler.schedule(&Arc::new(pod("web-0").build()), Timestamp::from_secs(1))?;
+/// assert_eq!(&**placement.node(), "n1");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub struct Scheduler {
     engine: Engine,
     _registration: Registration,

@@ -1,27 +1,25 @@
-//! Pods that are placed together or not at all.
+//! Gang scheduling: pods that are placed together or not at all.
 //!
-//! A gang is decided on a fork: each pod with those before it in place, so that its
-//! members see each other. If enough of them find a node, all that did are assumed
-//! by one event, which the writer accepts whole or refuses whole; nobody ever sees
-//! half of a gang. What another scheduler did meanwhile makes the writer refuse,
-//! and the gang is decided on anew.
+//! A gang is decided on a fork. Each pod is decided with the previous ones in place, so that the members see each
+//! other. If enough members find a node, one event assumes all of these members. The writer accepts or rejects the
+//! event as a whole, so no reader ever sees a part of a gang. If the event conflicts with a placement of another
+//! scheduler, the gang is decided again.
 //!
-//! Members do not preempt: one after the other would evict pods for a gang of which
-//! the next member may fit nowhere whatever goes, so that its victims went in vain
-//! (kube-scheduler's WorkloadAwarePreemption, off by default, removes victims for the
-//! group as a whole). A group that has its minimum, or once had it, as its phase says, is
-//! a gang no more: its further pods are scheduled one by one, and preempt as any pod does.
+//! Members do not preempt. Otherwise each of them could evict pods for a gang whose next member fits nowhere, so that
+//! the victims would be evicted in vain. (Kube-scheduler's WorkloadAwarePreemption, which is off by default, selects
+//! victims for the whole group.) A group that has its minimum of placed pods, or had it once according to its phase, is
+//! no longer a gang: its further pods are scheduled one by one and preempt like any other pod.
 //!
-//! The rules about pod groups have these owners:
+//! The rules for pod groups are implemented in these places:
 //!
 //! | rule | owner |
 //! |---|---|
-//! | how many pods a group wants and lacks, its timeout, its state | [`PodGroup`](crate::model::PodGroup) |
+//! | how many pods a group requires and lacks, its timeout, its state | [`PodGroup`](crate::model::PodGroup) |
 //! | how many pods of a group are placed | [`Cluster::placed_members`] |
 //! | how many pods of a group exist, whether they are held, their backoff and timeout | the queue, `src/scheduler/queue/groups.rs` |
-//! | whether the pods of a group may queue, as the queue told plugins | [`GroupStatus`](crate::framework::GroupStatus) |
+//! | whether the pods of a group may enter the queue, as the queue reports to plugins | [`GroupStatus`](crate::framework::GroupStatus) |
 //! | the reasons of gated pods, and permits | [`GangScheduling`](crate::plugins::GangScheduling) |
-//! | placing the pods that a group lacks at once | this file |
+//! | placing the pods that a group lacks together | this file |
 
 use std::sync::Arc;
 
@@ -35,50 +33,49 @@ use crate::snapshot::draft::check_supported;
 use super::cycle::{MOST_CONFLICTS, tell_waits};
 use super::{CycleError, Placement, Profiles, Scheduler};
 
-/// What became of a gang whose members found enough nodes.
+/// The result of placing a gang.
 #[derive(Debug)]
 pub struct GangPlacement {
-    /// The members that are assumed on their nodes, in the order of the pods.
+    /// The members that are assumed on nodes, in the order of the given pods.
     pub placed: Vec<Placement>,
-    /// The members that found none and were not needed, each with its position among
-    /// the pods.
+    /// The members that fit on no node and were not required, each with its index among the given pods.
     pub left_over: Vec<(usize, CycleError)>,
 }
 
-/// Why a gang was not placed: nothing of it was.
+/// Why a gang was not placed. None of its members is assumed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum GangError {
-    /// Too few members found a node.
+    /// Too few members fit on a node.
     #[error("{found} of {wanted} members find a node{}", because(.first))]
     TooFew {
-        /// Members that found a node.
+        /// The number of members that fit on a node.
         found: usize,
-        /// Members required.
+        /// The number of members required.
         wanted: usize,
-        /// The error of the first member that did not.
+        /// The error of the first member that does not fit.
         first: Option<Box<CycleError>>,
     },
-    /// There are fewer members than have to be placed.
+    /// The gang has fewer members than must be placed.
     #[error("waiting for minCount pods from a gang to appear in scheduling queue: {0} of {1}")]
     Incomplete(usize, usize),
-    /// Members name different schedulers.
+    /// The members name different schedulers.
     #[error(
         "members name the schedulers {0:?} and {1:?}: give all pods of a group the same \
          schedulerName"
     )]
     SeveralSchedulers(String, String),
-    /// A member could not be decided on, or its plugins did not permit it.
+    /// No decision could be made for a member, or a plugin did not permit it.
     #[error("pod {name:?}: {error}")]
     Member {
-        /// Its position among the pods given.
+        /// The member's index among the given pods.
         position: usize,
-        /// Its namespace and name.
+        /// The member's namespace and name.
         name: String,
-        /// What is wrong with it.
+        /// The member's error.
         error: CycleError,
     },
-    /// The error concerns the engine, the group or the whole gang.
+    /// The engine, the group or the gang as a whole failed.
     #[error(transparent)]
     Together(CycleError),
 }
@@ -100,8 +97,7 @@ impl<E: Into<CycleError>> From<E> for GangError {
     }
 }
 
-/// A gang that was not placed, and the errors of the members at fault, each with its position
-/// among the pods.
+/// A gang that was not placed, with the errors of the members that caused it, each with its index among the given pods.
 #[derive(Debug)]
 pub(super) struct Refused {
     pub(super) why: GangError,
@@ -109,8 +105,8 @@ pub(super) struct Refused {
 }
 
 impl Refused {
-    /// What a member is told that is not to blame.
-    pub(super) fn told(&self) -> CycleError {
+    /// Returns the error of a member that did not cause the failure.
+    pub(super) fn error_of_others(&self) -> CycleError {
         CycleError::PodGroup(match &self.why {
             GangError::TooFew { .. } => WAITING.to_owned(),
             GangError::Member { error, .. } => error.to_string(),
@@ -125,10 +121,10 @@ impl<E: Into<GangError>> From<E> for Refused {
     }
 }
 
-/// Members that are not placed, each with its position among the pods.
+/// Members that are not placed, each with its index among the given pods.
 type LeftOver = Vec<(usize, CycleError)>;
 
-/// A member with a node.
+/// A member for which a node was found.
 struct Member {
     position: usize,
     pod: Arc<Pod>,
@@ -136,12 +132,11 @@ struct Member {
     state: CycleState,
 }
 
-/// How many more pods of its group have to be placed with this one, itself included:
-/// at least 1.
+/// Returns how many more pods of the pod's group must be placed together, including this pod: at least 1.
 ///
 /// # Errors
 ///
-/// There is no such group.
+/// Returns an error if the group does not exist.
 fn lacking(cluster: &Cluster, pod: &Pod) -> Result<usize, CycleError> {
     let Some((namespace, name)) = pod.group() else { return Ok(1) };
     let group = cluster.objects().pod_groups.get(namespace, name);
@@ -151,14 +146,12 @@ fn lacking(cluster: &Cluster, pod: &Pod) -> Result<usize, CycleError> {
 }
 
 impl Scheduler {
-    /// Places at least `least` of these pods, at once, or none. They are tried in the
-    /// order of their priorities, the highest first.
-    ///
-    /// Costs a decision for each pod, on a fork.
+    /// Places at least `least` of these pods together, or none. Pods are decided in order of priority, the highest
+    /// first. Costs one decision per pod, on a fork.
     ///
     /// # Errors
     ///
-    /// No pod is placed. Preemption is not tried for members.
+    /// No pod is placed. Members do not preempt.
     pub fn schedule_gang(
         &mut self,
         pods: &[Arc<Pod>],
@@ -168,7 +161,8 @@ impl Scheduler {
         self.place_gang(pods, |_| Ok(least), now).map_err(|refused| refused.why)
     }
 
-    /// The same for pods of one group: as many as that lacks in the version decided on.
+    /// Like [`Scheduler::schedule_gang`], for pods of one group. Places as many pods as the group lacks in the version
+    /// on which the decision is made.
     pub(super) fn schedule_group(
         &mut self,
         pods: &[Arc<Pod>],
@@ -178,8 +172,7 @@ impl Scheduler {
         self.place_gang(pods, least, now)
     }
 
-    /// Whether a pod can be placed by itself: it is of no group, or of one that lacks no
-    /// other.
+    /// Returns whether a pod can be placed on its own: it has no group, or its group lacks no other pod.
     pub(super) fn stands_alone(&mut self, pod: &Pod) -> bool {
         let has_groups = self.framework(pod).is_some_and(|of| of.gathers_groups());
         !has_groups || pod.group().is_none() || lacking(self.reader.refresh(), pod) == Ok(1)
@@ -264,8 +257,8 @@ impl Scheduler {
         }
     }
 
-    /// A node for each pod that there is one for, those before it in place; and why
-    /// there is none for the others. A pod that cannot be decided on ends it.
+    /// Finds a node for each pod, with the previous pods in place. Returns the members with a node, and the errors of
+    /// the others. An error other than a fit error ends the search.
     fn decide_all(
         &mut self,
         snapshot: &Cluster,
@@ -296,7 +289,8 @@ impl Scheduler {
         Ok((members, left_over))
     }
 
-    /// Assumes all members; what came in between, if something did.
+    /// Assumes all members with one event. Returns the conflict if the cluster has changed since the decision in a way
+    /// that invalidates it.
     fn assume_all(
         &mut self,
         members: &[Member],
@@ -315,19 +309,19 @@ impl Scheduler {
             return Ok(Some(why));
         }
         let error = CycleError::Assume(why);
-        let is_it = |member: &&Member| match &error {
+        let is_known = |member: &&Member| match &error {
             CycleError::Assume(EventError::AlreadyInCache { uid }) => member.pod.uid == *uid,
             _ => false,
         };
-        let Some(known) = members.iter().find(is_it) else {
+        let Some(known) = members.iter().find(is_known) else {
             return Err(Refused { why: GangError::Together(error), members: Vec::new() });
         };
         let why = GangError::member(known.position, &known.pod, error.clone());
         Err(Refused { why, members: vec![(known.position, error)] })
     }
 
-    /// Reserves what each member needs. Members that are refused are undone and returned apart, if at least `least`
-    /// are left; otherwise all are undone.
+    /// Runs Reserve and Permit for each member. Undoes the members that are rejected and returns them separately, if at
+    /// least `least` members remain; otherwise undoes all members.
     fn reserve_all(
         &mut self,
         members: Vec<Member>,
@@ -377,7 +371,9 @@ impl Scheduler {
             }
             _ => {}
         }
-        for Placement { pod, state, framework, .. } in placed.iter().filter(|it| it.waits) {
+        for Placement { pod, state, framework, .. } in
+            placed.iter().filter(|placement| placement.waits)
+        {
             tell_waits(framework, Cycle::new(self.reader.refresh(), pod, state));
         }
         Ok((placed, refused))
@@ -386,18 +382,18 @@ impl Scheduler {
     /// Undoes a member's reservation and forgets the pod.
     fn undo(&self, snapshot: &Cluster, placement: &Placement, now: Timestamp) {
         let Placement { pod, decision, state, framework, .. } = placement;
-        // A sibling's permit may have let it go already. It is decided either way, so
-        // that this does not wait.
+        // A sibling's permit may have allowed the pod already. Its outcome is decided in both cases, so this call does
+        // not block.
         framework.handle().waiting_pods().reject(&pod.uid);
         let _ = framework.wait_on_permit(pod, || now);
         framework.unreserve(Cycle::new(snapshot, pod, state), &decision.node);
-        // One that is gone or confirmed meanwhile is not to be forgotten, and none of
-        // the others may stay for that.
+        // The writer rejects this if the pod was deleted or confirmed meanwhile. The other members must be forgotten
+        // all the same.
         let _ = self.engine().submit(Event::forget(pod)).map(|ticket| ticket.wait());
     }
 }
 
-/// All members are to be one scheduler's.
+/// Returns an error unless all members name the same scheduler.
 fn one_scheduler(pods: &[Arc<Pod>]) -> Result<(), GangError> {
     let name = |pod: &Arc<Pod>| pod.template.scheduler_name.clone().unwrap_or_default();
     let Some(first) = pods.first().map(name) else { return Ok(()) };

@@ -27,6 +27,30 @@ use super::{
 };
 
 /// Takes pods from a queue, places them and binds them.
+///
+/// ```
+/// use portolan::log::Event;
+/// use portolan::model::{Timestamp, node, pod};
+/// use portolan::scheduler::Schedulers;
+///
+/// let schedulers = Schedulers::builder().build()?;
+/// let engine = schedulers.engine();
+/// engine.submit(Event::add_node(node("n1").cpu(1_000).memory(1 << 30).build()))?;
+/// engine.submit(Event::put_pending(pod("small").cpu(250).build()))?;
+/// engine.submit(Event::put_pending(pod("large").cpu(2_000).build()))?.wait()??;
+///
+/// let clock = || Timestamp::from_secs(1);
+/// let mut scheduling = schedulers.scheduling_loop()?;
+/// for _ in 0..2 {
+///     // Pods that were not placed are back in the queue, until an event may help them.
+///     let (placed, _) = scheduling.schedule_one(None, clock)?.into_parts();
+///     for placement in &placed {
+///         scheduling.bind(placement, clock).map_err(|(error, _)| error)?;
+///     }
+/// }
+/// assert_eq!((scheduling.figures().placed, scheduling.figures().failed), (1, 1));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub struct SchedulingLoop {
     queue: Arc<QueueFront>,
     scheduler: Scheduler,
@@ -205,7 +229,7 @@ impl SchedulingLoop {
         refused: &Refused,
         now: Timestamp,
     ) -> Vec<Unplaced> {
-        let mut errors: Vec<CycleError> = vec![refused.told(); pods.len()];
+        let mut errors: Vec<CycleError> = vec![refused.error_of_others(); pods.len()];
         for (position, error) in &refused.members {
             errors[*position] = error.clone();
         }

@@ -1,34 +1,34 @@
-//! Candidates, and which of them is the best (`pickOneNodeForPreemption`).
+//! Candidates for preemption, and the choice of the best one (`pickOneNodeForPreemption`).
 
 use crate::model::{Name, Pod, Timestamp};
 
-/// A node that will do once these pods are gone.
+/// A node that passes once its victims are evicted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Candidate {
     /// The node.
     pub node: Name,
-    /// The pods that have to go, the most important first.
+    /// The pods to evict, the most important first.
     pub victims: Vec<Pod>,
-    /// How many of them their disruption budgets do not let go.
+    /// The number of victims whose eviction violates a disruption budget.
     pub violations: usize,
 }
 
-/// What speaks for a candidate, the most important first: the smaller the
-/// better.
+/// The criteria by which candidates are compared, the most important first. The smallest key is the best.
 pub(super) type Key = (usize, i32, i64, usize, i64);
 
-/// Of a candidate with these violations, whose victims have these priorities and
-/// starts; the most important one comes first.
+/// Returns the key of a candidate with this number of violations, whose victims have these priorities and start times,
+/// the most important victim first.
 pub(super) fn key(
     violations: usize,
     mut victims: impl ExactSizeIterator<Item = (i32, Option<Timestamp>)> + Clone,
 ) -> Key {
     let (count, all) = (victims.len(), victims.clone());
     let Some((highest, _)) = victims.next() else {
-        // Nobody has to go.
+        // There are no victims.
         return (0, i32::MIN, 0, 0, 0);
     };
-    // So that ever so many low priorities weigh more than none.
+    // The offset makes the weights non-negative. Otherwise, of victims with a negative priority, more would count as
+    // better than fewer.
     let weight = |priority: i32| i64::from(priority) + i64::from(i32::MAX) + 1;
     let earliest = all
         .clone()
@@ -40,7 +40,7 @@ pub(super) fn key(
         highest,
         all.map(|(priority, _)| weight(priority)).sum(),
         count,
-        // The latest is the best.
+        // The latest start is the best.
         i64::MAX.saturating_sub(earliest.unwrap_or(i64::MAX)),
     )
 }
@@ -50,18 +50,18 @@ fn key_of(candidate: &Candidate) -> Key {
     key(candidate.violations, victims.map(|pod| (pod.template.priority, pod.start_time)))
 }
 
-/// The positions of the candidates that are the best: those with the fewest
-/// violations; of these with the lowest highest priority of a victim; the smallest
-/// sum of priorities; the fewest victims; whose victim of the highest priority
-/// started last.
+/// Returns the indices of the best candidates. The criteria are, in this order: the fewest violations, the lowest
+/// highest priority of a victim, the lowest sum of priorities, the fewest victims, and the latest start time of the
+/// earliest victim with the highest priority.
 #[must_use]
 pub fn pick(candidates: &[Candidate]) -> Vec<usize> {
     let best = candidates.iter().map(key_of).min();
-    let equals = candidates.iter().enumerate().filter(|(_, it)| Some(key_of(it)) == best);
-    equals.map(|(at, _)| at).collect()
+    let ties =
+        candidates.iter().enumerate().filter(|(_, candidate)| Some(key_of(candidate)) == best);
+    ties.map(|(at, _)| at).collect()
 }
 
-/// The best candidate, the first of several.
+/// Returns the best candidate, or the first of several.
 #[must_use]
 pub fn best(mut candidates: Vec<Candidate>) -> Option<Candidate> {
     let first = *pick(&candidates).first()?;

@@ -1,5 +1,4 @@
-//! Who would have to go from a node (default_preemption.go
-//! `SelectVictimsOnNode`).
+//! Selects the victims on a node (default_preemption.go `SelectVictimsOnNode`).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,12 +10,11 @@ use crate::snapshot::{Fork, Freed, NodeInfo, PodInfo, Victims, importance};
 use super::NO_VICTIMS;
 use super::candidate::{self, Candidate, Key};
 
-/// A [`Candidate`] whose pods are not written out: hundreds are found, and one is
-/// chosen.
+/// A [`Candidate`] whose pods are not copied yet, because hundreds of candidates are found and only one is chosen.
 pub(crate) struct Found<'a> {
-    /// Those of lower priority.
+    /// The node's pods of lower priority.
     lower: Victims<'a>,
-    /// Those of them that have to go, by place, the most important first.
+    /// The indices of the victims in `lower`, the most important first.
     victims: Vec<usize>,
     violations: usize,
     pub(super) key: Key,
@@ -28,7 +26,7 @@ impl<'a> Found<'a> {
         Found { lower, victims, violations, key }
     }
 
-    /// Whether nobody goes against a disruption budget.
+    /// Returns whether no victim violates a disruption budget.
     pub(super) fn is_free(&self) -> bool {
         self.violations == 0
     }
@@ -40,39 +38,39 @@ impl<'a> Found<'a> {
     }
 }
 
-/// The best of candidates that are not written out, the first of several.
+/// Returns the best of these candidates, or the first of several.
 pub(crate) fn best_found<'a>(found: impl IntoIterator<Item = Found<'a>>) -> Option<Candidate> {
-    // Of several equal ones the first is the least.
+    // `min_by_key` returns the first of several minima.
     found.into_iter().min_by_key(|found| found.key).map(Found::into_candidate)
 }
 
-/// Tries for one pod what would be if others were gone.
+/// Tries for one pod whether nodes pass without some of their pods.
 pub struct DryRun<'a> {
     cycle: Cycle<'a>,
     filters: &'a Filters<'a>,
-    /// None if every node is tried on a fork.
+    /// `None` if every node is tried on a fork.
     sums: Option<Sums<'a>>,
 }
 
-/// A node with fewer pods than it has.
+/// A node without some of its pods.
 trait Trial {
-    /// Puts one of the pods back, by its place.
+    /// Adds the pod with this index back to the node.
     fn put_back(&mut self, at: usize) -> Result<(), Status>;
 
-    /// Takes one of them away.
+    /// Removes the pod with this index from the node.
     fn take(&mut self, at: usize) -> Result<(), Status>;
 
     fn passes(&self) -> Result<bool, Status>;
 }
 
-/// By what its pods take: where nothing else is in question.
+/// A trial over the sums of the pods' requests, for filters that read nothing else.
 struct ByAmounts<'f, 'n> {
     sums: &'f Sums<'f>,
     lower: Victims<'n>,
     freed: Freed<'n>,
 }
 
-/// On a fork.
+/// A trial on a fork.
 struct OnFork<'f, 'n> {
     lower: Victims<'n>,
     fork: Fork,
@@ -130,35 +128,34 @@ fn node_of<'f>(fork: &'f Fork, name: &Name) -> Result<NodeInfo<'f>, Status> {
 }
 
 impl<'a> DryRun<'a> {
-    /// Of these filters' pod.
+    /// Creates a dry run for the pod of these filters.
     #[must_use]
     pub fn new(cycle: Cycle<'a>, filters: &'a Filters<'a>) -> DryRun<'a> {
         DryRun { cycle, filters, sums: filters.sums() }
     }
 
-    /// The pods that would have to go from the node. All pods of lower priority are taken
-    /// away, and put back one by one as far as there is room: first those that their
-    /// budgets protect, the most important first.
+    /// Returns the candidate for a node. First removes all pods of lower priority, then adds them back one by one as
+    /// long as the node still passes: first those that disruption budgets protect, and the most important ones first.
     ///
-    /// O(pods of lower priority × filters). Where it follows from amounts of resources
-    /// alone nothing is copied; otherwise what changes of one node.
+    /// O(pods of lower priority × filters). Copies nothing if the filters read only sums of requests, and otherwise the
+    /// changed parts of one node.
     ///
     /// # Errors
     ///
-    /// Why the node will not do even without them; or a plugin failed.
+    /// Returns the node's status if the node does not pass even without these pods, or an error if a plugin fails.
     pub fn on(&self, node: NodeInfo<'_>) -> Result<Candidate, Status> {
         self.find(node).map(Found::into_candidate)
     }
 
-    /// The same, its pods not written out.
+    /// Like [`DryRun::on`], without copying the victims.
     pub(crate) fn find<'n>(&self, node: NodeInfo<'n>) -> Result<Found<'n>, Status> {
-        let wants = &self.cycle.pod.template;
+        let template = &self.cycle.pod.template;
         let victims = match self.cycle.cluster.godel() {
-            // Gödel preempts within a class: the accounts are disjoint.
-            Some(_) => node.victims_of(wants.class),
+            // Gödel preempts only pods of the same class, because the classes have separate accounts.
+            Some(_) => node.victims_of(template.class),
             None => node.victims(),
         };
-        let lower = victims.below(wants.priority);
+        let lower = victims.below(template.priority);
         if lower.is_empty() {
             return Err(Status::new(Code::UnschedulableAndUnresolvable, PREEMPTION, NO_VICTIMS));
         }
@@ -173,7 +170,7 @@ impl<'a> DryRun<'a> {
         self.on_fork(lower)
     }
 
-    /// The same, on a fork.
+    /// Like [`DryRun::find`], on a fork.
     pub(super) fn on_fork<'n>(&self, lower: Victims<'n>) -> Result<Found<'n>, Status> {
         let fork = lower.node().cluster().fork();
         let mut trial = OnFork { lower, fork, filters: self.filters.extend() };
@@ -184,14 +181,14 @@ impl<'a> DryRun<'a> {
         }
     }
 
-    /// Puts pods back as far as the node passes with them.
+    /// Adds pods back as long as the node passes with them. The other pods are the victims.
     fn reprieve<'n>(&self, lower: Victims<'n>, mut trial: impl Trial) -> Result<Found<'n>, Status> {
         let (protected, others) = self.split(lower);
         let both = !protected.is_empty() && !others.is_empty();
         let mut victims = Vec::new();
         let mut violations = 0;
-        for (places, is_protected) in [(protected, true), (others, false)] {
-            for at in places {
+        for (indices, is_protected) in [(protected, true), (others, false)] {
+            for at in indices {
                 trial.put_back(at)?;
                 if !trial.passes()? {
                     trial.take(at)?;
@@ -206,32 +203,33 @@ impl<'a> DryRun<'a> {
         Ok(Found::new(lower, victims, violations))
     }
 
-    /// The places of the pods that their budgets would not let go if all went in
-    /// this order, and of the others (`filterPodsWithPDBViolation`). O(pods + budgets
-    /// about them), the budgets being looked for once for pods of the same labels.
+    /// Splits the pods into those whose eviction would violate a disruption budget if all pods were evicted in this
+    /// order, and the others (`filterPodsWithPDBViolation`). Returns their indices. O(pods + matching budgets); budgets
+    /// are looked up once for pods with the same labels.
     pub(super) fn split(&self, lower: Victims<'_>) -> (Vec<usize>, Vec<usize>) {
         let objects = self.cycle.cluster.objects();
         if objects.pod_disruption_budgets.is_empty() {
             return (Vec::new(), (0..lower.len()).collect());
         }
         let mut left: Vec<Left<'_>> = Vec::new();
-        let mut places: BTreeMap<u32, usize> = BTreeMap::new();
-        // By labels, the places of their budgets.
+        // For each budget's number, its index in `left`.
+        let mut indices: BTreeMap<u32, usize> = BTreeMap::new();
+        // For each label set, the indices of its budgets in `left`.
         let mut known: BTreeMap<u32, Box<[usize]>> = BTreeMap::new();
         let mut violates = |pod: PodInfo<'_>| {
             let budgets = known.entry(pod.labels_id()).or_insert_with(|| {
                 let found = objects.budgets_about(pod.namespace(), &pod.template().labels);
-                let place = |(number, budget): (u32, &'a Arc<PodDisruptionBudget>)| {
-                    *places.entry(number).or_insert_with(|| {
+                let index = |(number, budget): (u32, &'a Arc<PodDisruptionBudget>)| {
+                    *indices.entry(number).or_insert_with(|| {
                         left.push(Left { budget, allowed: budget.disruptions_allowed });
                         left.len() - 1
                     })
                 };
-                found.map(place).collect()
+                found.map(index).collect()
             });
             let mut violates = false;
-            for place in budgets.iter() {
-                violates |= left[*place].is_exceeded_by(pod);
+            for index in budgets.iter() {
+                violates |= left[*index].is_exceeded_by(pod);
             }
             violates
         };
@@ -239,15 +237,15 @@ impl<'a> DryRun<'a> {
     }
 }
 
-/// A budget, and how much of it is left.
+/// A disruption budget and its remaining number of allowed disruptions.
 struct Left<'a> {
     budget: &'a PodDisruptionBudget,
     allowed: i32,
 }
 
 impl Left<'_> {
-    /// Counts a pod that the selector matches, unless it is on its way out already;
-    /// whether that is more than is allowed.
+    /// Counts a pod that the budget's selector matches, unless the pod is already being disrupted. Returns whether the
+    /// budget is exceeded.
     fn is_exceeded_by(&mut self, pod: PodInfo<'_>) -> bool {
         if self.budget.is_disrupted(pod.name()) {
             return false;
@@ -257,16 +255,16 @@ impl Left<'_> {
     }
 }
 
-/// Sorts places once more: pods that have not started change places then.
-fn by_importance(lower: Victims<'_>, places: Vec<usize>) -> Vec<usize> {
-    let mut keyed: Vec<_> = places
+/// Sorts victims by importance again, as kube-scheduler does, whose comparison reverses pods without a start time.
+fn by_importance(lower: Victims<'_>, victims: Vec<usize>) -> Vec<usize> {
+    let mut keyed: Vec<_> = victims
         .into_iter()
         .enumerate()
-        .map(|(at, place)| {
-            let (priority, start) = lower.rank(place);
-            (importance(priority, start, at as u32), place)
+        .map(|(at, victim)| {
+            let (priority, start) = lower.rank(victim);
+            (importance(priority, start, at as u32), victim)
         })
         .collect();
     keyed.sort_unstable();
-    keyed.into_iter().map(|(_, place)| place).collect()
+    keyed.into_iter().map(|(_, victim)| victim).collect()
 }

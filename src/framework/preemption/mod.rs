@@ -1,9 +1,9 @@
-//! Preemption: the search for a node that passes without some of its pods, and for the pods whose eviction matters
-//! least (framework/preemption).
+//! Preemption: finds a node that passes without some of its pods, and the least important pods whose eviction suffices
+//! (framework/preemption).
 //!
-//! Each node that may pass with fewer pods is tried: by the sums of what its pods request if the filters read nothing
-//! else, otherwise on a fork. Which nodes are tried first, if not all are, follows from the pod's uid, so that a replay
-//! tries the same ones; kube-scheduler starts at random.
+//! Each node that may pass with fewer pods is tried: from the sums of its pods' requests if the filters read nothing
+//! else, otherwise on a fork. If not all nodes are tried, the pod's uid determines where the search starts, so a replay
+//! tries the same nodes; kube-scheduler starts at random.
 
 mod candidate;
 mod dry_run;
@@ -21,23 +21,23 @@ pub(crate) use dry_run::best_found;
 
 const NO_VICTIMS: &str = "No preemption victims found for incoming pod";
 
-/// The outcome of a search for candidates.
+/// The result of a search for candidates.
 pub(crate) struct Search {
-    /// The best candidate that was found.
+    /// The best candidate found.
     pub(crate) best: Option<Candidate>,
-    /// Why other nodes are no candidates, with their numbers.
+    /// The reasons why other nodes are not candidates, with the number of nodes for each.
     pub(crate) reasons: Reasons,
-    /// How many nodes `reasons` counts.
+    /// The number of nodes that gave a reason.
     pub(crate) rejected: usize,
 }
 
 impl Search {
-    /// Searches the nodes that may pass without some of their pods. `enough` returns how many candidates end the
-    /// search of so many nodes, if one of them violates no disruption budget.
+    /// Tries the nodes that may pass without some of their pods. `enough` maps the number of these nodes to the number
+    /// of candidates after which the search stops, if at least one of them violates no disruption budget.
     ///
     /// # Errors
     ///
-    /// A plugin failed.
+    /// Returns an error if a plugin fails.
     pub(crate) fn run(
         cycle: Cycle<'_>,
         diagnosis: &Diagnosis<'_>,
@@ -69,8 +69,8 @@ impl Search {
     }
 }
 
-/// The nodes that may pass without some of their pods and that may have pods of lower
-/// priority, and how many of the former have none for certain.
+/// Returns the nodes that may pass without some of their pods and may have pods of lower priority, and the number of
+/// those that certainly have none.
 fn with_lower<'a>(cycle: Cycle<'a>, diagnosis: &Diagnosis<'a>) -> (Vec<NodeInfo<'a>>, usize) {
     let (cluster, priority) = (cycle.cluster, cycle.pod.template.priority);
     let (mut nodes, mut without) = (Vec::new(), 0);

@@ -1,4 +1,4 @@
-//! The ways of trying a node against each other.
+//! Properties of the dry run: sums and forks agree, and disruption budgets protect the same pods as a naive check.
 
 use proptest::prelude::*;
 use proptest_derive::Arbitrary;
@@ -100,7 +100,7 @@ fn clustered(nodes: &[NodeSeed; NODES], pods: &[PodSeed], budgets: &[u8; 2]) -> 
     writer
 }
 
-/// Asks of each node that other pods' going may help.
+/// Calls `ask` for each node that may pass without some of its pods.
 fn each_node(
     framework: &Framework,
     cluster: &Cluster,
@@ -121,7 +121,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 512, ..ProptestConfig::default() })]
 
     #[test]
-    fn amounts_tell_what_a_fork_tells(
+    fn sums_and_forks_find_the_same_candidates(
         nodes in any::<[NodeSeed; NODES]>(),
         pods in prop::collection::vec(any::<PodSeed>(), 0..40),
         wants in any::<PodSeed>(),
@@ -135,15 +135,15 @@ proptest! {
             framework.handle().nominator().add(made("nominated".into(), &seed).build(), on.into());
         }
         let wants = made("wants".into(), &wants).build();
-        let mut asked = Vec::new();
+        let mut results = Vec::new();
         each_node(&framework, writer.cluster(), &wants, |run, _, node| {
             let lower = node.victims().below(wants.template.priority);
             if !lower.is_empty() {
                 let tried = run.on_fork(lower).map(Found::into_candidate);
-                asked.push((run.on(node), tried));
+                results.push((run.on(node), tried));
             }
         });
-        for (found, tried) in asked {
+        for (found, tried) in results {
             prop_assert_eq!(found, tried);
         }
     }
@@ -170,7 +170,7 @@ fn budget(n: usize, seed: &BudgetSeed) -> PodDisruptionBudget {
     };
     PodDisruptionBudget {
         namespace: if seed.allowed & 4 == 0 { "default".into() } else { "other".into() },
-        // Not in the order in which they are put.
+        // The order by name differs from the order of insertion.
         name: format!("b{}", n * 5 % 7).into(),
         selector: requirements.map_or(LabelSelector::Nothing, |all| LabelSelector::All(all.into())),
         disruptions_allowed: i32::from(seed.allowed % 4) - 1,
@@ -178,8 +178,8 @@ fn budget(n: usize, seed: &BudgetSeed) -> PodDisruptionBudget {
     }
 }
 
-/// `filterPodsWithPDBViolation`: every budget is asked of every pod.
-fn split_by_asking_all(cluster: &Cluster, pods: &[PodInfo<'_>]) -> (Vec<usize>, Vec<usize>) {
+/// Checks every budget for every pod (`filterPodsWithPDBViolation`).
+fn split_by_scan(cluster: &Cluster, pods: &[PodInfo<'_>]) -> (Vec<usize>, Vec<usize>) {
     let mut budgets: Vec<_> = cluster.objects().pod_disruption_budgets.iter().collect();
     budgets.sort_by(|a, b| (&a.namespace, &a.name).cmp(&(&b.namespace, &b.name)));
     let mut left: Vec<i32> = budgets.iter().map(|it| it.disruptions_allowed).collect();
@@ -188,8 +188,8 @@ fn split_by_asking_all(cluster: &Cluster, pods: &[PodInfo<'_>]) -> (Vec<usize>, 
         let labels = &pod.template().labels;
         let mut violates = false;
         for (budget, left) in budgets.iter().zip(&mut left) {
-            let is_nobodys = labels.is_empty() || budget.selector.is_empty();
-            if !is_nobodys && budget.counts(pod.namespace(), pod.name(), labels) {
+            let matches_nothing = labels.is_empty() || budget.selector.is_empty();
+            if !matches_nothing && budget.counts(pod.namespace(), pod.name(), labels) {
                 *left -= 1;
                 violates |= *left < 0;
             }
@@ -202,7 +202,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 256, ..ProptestConfig::default() })]
 
     #[test]
-    fn budgets_protect_whom_they_protect_where_all_are_asked(
+    fn indexed_budgets_protect_the_same_pods_as_a_scan(
         pods in prop::collection::vec(any::<PodSeed>(), 1..30),
         budgets in prop::collection::vec(any::<BudgetSeed>(), 0..9),
     ) {
@@ -223,11 +223,11 @@ proptest! {
         let lower = writer.cluster().node("n").unwrap().victims().below(9);
         let all: Vec<PodInfo<'_>> = lower.pods().collect();
         let found = DryRun::new(cycle, &filters).split(lower);
-        prop_assert_eq!(found, split_by_asking_all(writer.cluster(), &all));
+        prop_assert_eq!(found, split_by_scan(writer.cluster(), &all));
     }
 }
 
-/// A plugin of others: nothing is known of what it reads.
+/// A plugin whose filter does not declare what it reads.
 struct Strange;
 
 impl Plugin for Strange {
@@ -244,7 +244,7 @@ impl Plugin for Strange {
     }
 }
 
-/// Passes every node, and fails where it is told that a pod goes.
+/// Passes every node, and fails when a pod is removed.
 struct Fails;
 
 impl Filter for Fails {
@@ -263,7 +263,7 @@ impl Incremental for Fails {
     }
 
     fn remove_pod(&mut self, _: &Pod, _: NodeInfo<'_>) -> Result<(), Status> {
-        Err(Status::error("Strange", "told"))
+        Err(Status::error("Strange", "removed"))
     }
 }
 
@@ -276,39 +276,39 @@ fn crowded() -> Writer {
 }
 
 #[test]
-fn where_resources_alone_are_in_question_no_fork_is_made() {
+fn sums_suffice_if_only_resources_matter() {
     let writer = crowded();
-    let told = |pod: &Pod| {
-        let mut told = Vec::new();
+    let verdicts = |pod: &Pod| {
+        let mut verdicts = Vec::new();
         each_node(&Framework::default_profile(), writer.cluster(), pod, |_, diagnosis, node| {
             let freed = node.victims().below(5).freed();
             let sums = diagnosis.filters().sums();
-            told.push(match sums.map_or(Without::Unknown, |sums| sums.without(node, &freed)) {
+            verdicts.push(match sums.map_or(Without::Unknown, |sums| sums.without(node, &freed)) {
                 Without::Passes => "passes".to_owned(),
                 Without::Rejected(status) => status.to_string(),
                 Without::Unknown => "unknown".to_owned(),
             });
         });
-        told
+        verdicts
     };
     let wants = |cpu| pod("wants").cpu(cpu).priority(5);
-    assert_eq!(told(&wants(500).build()), ["passes"]);
-    assert_eq!(told(&wants(501).build()), ["Insufficient cpu"]);
-    // What its affinity says of the node has to be tried, if it is not full anyway.
+    assert_eq!(verdicts(&wants(500).build()), ["passes"]);
+    assert_eq!(verdicts(&wants(501).build()), ["Insufficient cpu"]);
+    // The affinity requires a fork, unless the node is full anyway.
     let unlike = || apart(0);
-    assert_eq!(told(&wants(500).pod_anti_affinity(unlike()).build()), ["unknown"]);
-    assert_eq!(told(&wants(501).pod_anti_affinity(unlike()).build()), ["Insufficient cpu"]);
+    assert_eq!(verdicts(&wants(500).pod_anti_affinity(unlike()).build()), ["unknown"]);
+    assert_eq!(verdicts(&wants(501).pod_anti_affinity(unlike()).build()), ["Insufficient cpu"]);
 }
 
 #[test]
-fn a_filter_of_which_nothing_is_known_is_told_of_every_pod() {
+fn undeclared_filter_is_called_for_every_removed_pod() {
     let writer = crowded();
     let plugins: Vec<(Box<dyn Plugin>, i64)> =
         vec![(Box::new(crate::plugins::NodeResourcesFit::default()), 1), (Box::new(Strange), 1)];
     let wants = pod("wants").cpu(900).priority(5).build();
-    let mut told = Vec::new();
+    let mut verdicts = Vec::new();
     each_node(&Framework::new(plugins).unwrap(), writer.cluster(), &wants, |run, _, node| {
-        told.push(run.on(node).map_err(|status| status.code));
+        verdicts.push(run.on(node).map_err(|status| status.code));
     });
-    assert_eq!(told, [Err(Code::Error)]);
+    assert_eq!(verdicts, [Err(Code::Error)]);
 }
