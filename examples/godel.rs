@@ -58,7 +58,7 @@ fn placed(scheduler: &mut Scheduler, pod: Pod) -> Result<Arc<Pod>, Box<dyn Error
     let why = match &placement.decision.preferred {
         Some(Preferred::Place(holder)) => format!(", on the reservation of {holder}"),
         Some(Preferred::Movement(name)) => format!(", as recommended by movement {name}"),
-        None => String::new(),
+        _ => String::new(),
     };
     println!("  {} is placed on {}{why}", placement.pod.name, placement.node());
     // Confirms the pod, as the API server would after the binding.

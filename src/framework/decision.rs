@@ -39,6 +39,7 @@ pub enum ScheduleError {
 
 /// Why a node took precedence over others (Gödel).
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Preferred {
     /// The pod uses a reservation on the node, which this placeholder pod (`namespace/name`) holds.
     Place(Name),

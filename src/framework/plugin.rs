@@ -33,6 +33,7 @@ pub enum PreScore<'a> {
 
 /// The change to a pod's nomination that [`Plugin::post_filter`] requests (`NominatingInfo`).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Nomination {
     /// The pod keeps its nominated node, if it has one (`ModeNoop`).
     #[default]

@@ -36,6 +36,7 @@ impl GroupStatus {
 
 /// Why the pods of a group are kept out of the queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Hold {
     /// Other pods of the group are being scheduled, and the result is awaited.
     InFlight,

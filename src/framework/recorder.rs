@@ -8,6 +8,7 @@ use super::{Actions, Code, EventResource, Hint, Panics, Status};
 /// A timed step: kube-scheduler's `extension_point` label.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[expect(missing_docs, reason = "the variants are named after the framework's steps")]
+#[non_exhaustive]
 pub enum Step {
     PreFilter,
     PreFilterExtensionAddPod,
@@ -52,6 +53,7 @@ impl Step {
 
 /// The result of a scheduling attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
 pub enum AttemptResult {
     /// The pod was bound.
     Scheduled,

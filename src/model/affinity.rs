@@ -127,6 +127,7 @@ pub struct PodAffinity {
 /// The action if a spread constraint cannot be satisfied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[non_exhaustive]
 pub enum UnsatisfiableAction {
     /// The node is filtered out.
     DoNotSchedule,

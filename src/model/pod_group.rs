@@ -98,6 +98,7 @@ impl PodGroup {
 /// The phase that the controller of a pod group reports (`status.phase`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[non_exhaustive]
 pub enum PodGroupPhase {
     /// The controller reports the phase as unknown, or reports an unrecognized phase.
     Unknown,
@@ -129,6 +130,7 @@ impl PodGroupPhase {
 /// The scheduling state of a pod group (Gödel's unit status).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[non_exhaustive]
 pub enum PodGroupState {
     /// The group does not exist, although pods may name it; or its phase is `Unknown` and fewer pods than the minimum
     /// are placed.

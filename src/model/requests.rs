@@ -114,6 +114,7 @@ impl ResourceList {
 /// The lifetime of a container within its pod.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[non_exhaustive]
 pub enum ContainerKind {
     /// A regular container, which runs as long as the pod.
     #[default]

@@ -7,6 +7,7 @@ use super::{LabelLookup, Name};
 /// The operator of a requirement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[non_exhaustive]
 pub enum Operator {
     /// The key is present and its value is one of the values.
     In,

@@ -5,6 +5,7 @@ use super::{LabelSelector, Labels, Name, NodeSelector, VolumeSource};
 /// An access mode of a volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[non_exhaustive]
 pub enum AccessMode {
     /// Read-write by one node.
     ReadWriteOnce,
@@ -19,6 +20,7 @@ pub enum AccessMode {
 /// How a volume is presented to a container.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[non_exhaustive]
 pub enum VolumeMode {
     /// Mounted as a file system.
     #[default]
@@ -109,6 +111,7 @@ pub struct PersistentVolumeClaim {
 /// When a claim is bound.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[non_exhaustive]
 pub enum VolumeBindingMode {
     /// As soon as the claim is created.
     #[default]

@@ -5,6 +5,7 @@ use super::Name;
 /// The effect of a taint on pods that do not tolerate it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[non_exhaustive]
 pub enum TaintEffect {
     /// New pods are not scheduled on the node.
     NoSchedule,
@@ -30,6 +31,7 @@ pub struct Taint {
 /// How a toleration compares values.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[non_exhaustive]
 pub enum TolerationOperator {
     /// Matches if the values are equal.
     #[default]

@@ -14,6 +14,7 @@ use crate::hash::hash_of;
 /// The transport protocol of a host port.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[non_exhaustive]
 pub enum Protocol {
     /// TCP.
     #[default]
@@ -162,6 +163,7 @@ pub struct OwnerReference {
 /// Whether a pod may preempt pods of lower priority.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[non_exhaustive]
 pub enum PreemptionPolicy {
     /// The pod may preempt pods of lower priority.
     #[default]

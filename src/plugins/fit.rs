@@ -29,6 +29,7 @@ pub struct NodeResourcesFit {
 
 /// How NodeResourcesFit scores nodes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum ScoringStrategy {
     /// Prefers nodes with the largest share of free resources.
     #[default]

@@ -59,6 +59,7 @@ pub struct SchedulingLoop {
 
 /// The outcome of one scheduling attempt.
 #[derive(Debug)]
+#[non_exhaustive]
 pub enum Attempt {
     /// The pod is assumed on a node and is ready for [`SchedulingLoop::bind`].
     Placed(Placement),

@@ -52,6 +52,7 @@ pub struct WhatIf {
 
 /// When [`WhatIf::schedule_all`] stops placing pods.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Stop {
     /// After the first pod that fits nowhere.
     AtFailure,

@@ -15,6 +15,7 @@ use crate::framework::{each_lane, each_same};
 /// does not apply to a pod that requests nodes by name, is nominated to a node, or has a
 /// [`Preferred`](crate::framework::Preferred) node.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Partition {
     /// One of `of` shares of similar size, selected by `index` modulo `of`. Shares are assigned in blocks of up to 64
     /// adjacent nodes of a zone, so in a small cluster a share may be empty.

@@ -40,6 +40,7 @@ impl PodClass {
 /// The agent that starts a pod on its node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[non_exhaustive]
 pub enum Launcher {
     /// The kubelet, which requires a Node object.
     #[default]

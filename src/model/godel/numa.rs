@@ -28,6 +28,7 @@ type Amounts = Box<[(Name, Quantity)]>;
 
 /// The error for text that is not a [`MicroTopology`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum MicroTopologyError {
     /// A part is not of the form `0:cpu=2,memory=4Gi`.
     #[error("{text:?} is not of the form NUMA:RESOURCE=QUANTITY,…")]

@@ -12,6 +12,7 @@ use crate::model::{Name, OwnerReference, Pod, PodSpec, Template, Uid};
 /// The state of a pod on its way through dispatcher, scheduler and binder (util/pod/podstate.go).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[non_exhaustive]
 pub enum PodState {
     /// No scheduler has been selected yet.
     Pending,
@@ -47,6 +48,7 @@ impl fmt::Display for PodState {
 /// on no node.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[non_exhaustive]
 pub enum AbnormalPodState {
     /// The state is not a known one.
     #[error("pod-state {0:?} is not one of pending, dispatched, assumed")]

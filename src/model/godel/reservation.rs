@@ -7,6 +7,7 @@ use crate::model::{Name, Pod, Uid};
 /// The phase of a reservation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[non_exhaustive]
 pub enum ReservationPhase {
     /// The reservation has not been scheduled yet.
     #[default]

@@ -9,6 +9,7 @@ use super::Place;
 
 /// What brings a pod into a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Cause {
     /// The pod appeared.
     PodAdd,

@@ -12,6 +12,7 @@ pub(super) const NONE: u32 = u32::MAX;
 
 /// The part of the queue that a pod is in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
 pub enum Place {
     /// Ready to be tried (`activeQ`).
     Active,
