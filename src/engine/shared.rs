@@ -25,7 +25,7 @@ const SWEEP_PERIOD: Duration = Duration::from_secs(1);
 /// outcome is known is visible to all readers. Take the snapshot after waiting for the ticket, or wait for the
 /// generation of the outcome with [`Reader::at_least`].
 ///
-/// A clone is another handle to the same engine and costs two reference counts. When the last handle is dropped, the
+/// A clone is another handle to the same engine and costs a few reference counts. When the last handle is dropped, the
 /// events that are still in the log are folded. Readers survive the engine and keep its last version.
 ///
 /// ```
@@ -186,8 +186,8 @@ impl Engine {
     /// # Panics
     ///
     /// A panic in a commit check, a sweep observer or another callback that this call runs closes the engine and
-    /// resumes here. The same applies to all methods that may fold events. A panic of a [`Store`](crate::snapshot::Store)
-    /// does not.
+    /// resumes here. The same applies to all methods that may fold events. A panic of a
+    /// [`Store`](crate::snapshot::Store) does not.
     pub fn submit(&self, event: Event) -> Result<Ticket<Outcome>, Unavailable<Event>> {
         self.log.submit(event)
     }
@@ -223,8 +223,8 @@ impl Engine {
         })
     }
 
-    /// Returns `true` if the calling thread is inside [`Engine::with_writer`] of this engine, where it must not wait for
-    /// the outcome of an event.
+    /// Returns `true` if the calling thread is inside [`Engine::with_writer`] of this engine, where it must not wait
+    /// for the outcome of an event.
     #[must_use]
     pub fn is_within_writer(&self) -> bool {
         self.log.is_held_here()
@@ -269,8 +269,8 @@ impl Engine {
     }
 
     /// Closes the engine: later submissions are refused, and the events that were accepted before are folded. When this
-    /// returns, their tickets have outcomes. If the calling thread is inside [`Engine::with_writer`], it folds them when
-    /// `work` returns.
+    /// returns, their tickets have outcomes. If the calling thread is inside [`Engine::with_writer`], it folds them
+    /// when `work` returns.
     pub fn close(&self) {
         self.log.close();
         trace_event!(DEBUG, "engine closed");

@@ -530,12 +530,12 @@ impl Writer {
         freed
     }
 
-    /// Like [`Writer::reclaim`], in bounded steps, for an idle writer. Examines at most `steps` replaced versions, drops
-    /// at most `steps` references, and drops the index entries of at most `steps` removed pods. A step takes up to half
-    /// a microsecond.
+    /// Like [`Writer::reclaim`], in bounded steps, for an idle writer. Examines at most `steps` replaced versions,
+    /// drops at most `steps` references, and drops the index entries of at most `steps` removed pods. A step takes up
+    /// to half a microsecond.
     ///
-    /// Returns `true` if there may be more to free, and `false` once every version that is no longer held has been freed
-    /// and all others have been examined since.
+    /// Returns `true` if there may be more to free, and `false` once every version that is no longer held has been
+    /// freed and all others have been examined since.
     pub fn reclaim_some(&mut self, steps: usize) -> bool {
         let more = self.publisher.reclaim_some(steps);
         let settled = self.state.settle(Generation(self.publisher.oldest_held()), steps);

@@ -138,8 +138,8 @@ impl Event {
 
     /// Adds a node, or replaces the node with the same name ([`Event::AddNode`]).
     ///
-    /// Rejected if the node has no name (`EmptyName`), has a negative amount (`Negative`), or has more than 65,535 image
-    /// names or extended resources (`TooLong`).
+    /// Rejected if the node has no name (`EmptyName`), has a negative amount (`Negative`), or has more than 65,535
+    /// image names or extended resources (`TooLong`).
     #[must_use]
     pub fn add_node(node: impl Into<Arc<Node>>) -> Event {
         Event::AddNode(node.into())

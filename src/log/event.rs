@@ -10,8 +10,8 @@ use crate::model::{
 /// A change to the cluster, which the engine folds into its state.
 ///
 /// Each kind of event has a constructor, such as [`Event::add_node`], that lists the reasons for which the event is
-/// rejected. A rejected event changes nothing, but it still takes a generation. Readers see an accepted event in the next
-/// published version and never see a part of it.
+/// rejected. A rejected event changes nothing, but it still takes a generation. Readers see an accepted event in the
+/// next published version and never see a part of it.
 ///
 /// An event is at most 64 bytes, because its objects are shared. Whoever creates an object also pays for hashing it and
 /// for summing its requests, so the writer does not. An event that depends on the time carries a timestamp, so that
