@@ -269,8 +269,8 @@ impl Engine {
     }
 
     /// Closes the engine: later submissions are refused, and the events that were accepted before are folded. When this
-    /// returns, their tickets have outcomes. If the calling thread is inside [`Engine::with_writer`], it folds them
-    /// when `work` returns.
+    /// returns, their tickets have outcomes. If the calling thread is inside [`Engine::with_writer`], they are
+    /// folded when `work` returns.
     pub fn close(&self) {
         self.log.close();
         trace_event!(DEBUG, "engine closed");
