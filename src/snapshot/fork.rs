@@ -89,7 +89,7 @@ impl Fork {
         self.step_by(preempt)
     }
 
-    /// Removes a pod, as if it had never been placed. If the pod is assumed and has taken a reservation, the
+    /// Removes a pod without the consequences of a deletion. If the pod is assumed and has taken a reservation, the
     /// reservation becomes available again. If it is a placeholder pod, its reservation ends. O(log n + pods of the
     /// node).
     ///
