@@ -113,9 +113,9 @@ impl Fork {
         if self.draft.holds(&known) {
             return Err(EventError::HoldsPlace { uid: uid.clone() });
         }
-        let spot = known.spot();
+        let pod_ref = known.spot();
         self.step();
-        self.draft.leave(spot, Leaving::Deleted);
+        self.draft.leave(pod_ref, Leaving::Deleted);
         self.draft.unmark_unless_bound(uid);
         Ok(())
     }
@@ -211,10 +211,10 @@ impl Fork {
             return Err(EventError::NotFound { uid: uid.clone() });
         };
         let assumed = known.state() == PodState::Assumed;
-        let spot = known.spot();
-        if !self.draft.give_up(spot) {
+        let pod_ref = known.spot();
+        if !self.draft.give_up(pod_ref) {
             let leaving = if assumed { Leaving::Withdrawn } else { Leaving::Gone };
-            self.draft.leave(spot, leaving);
+            self.draft.leave(pod_ref, leaving);
         }
         self.draft.unmark_unless_bound(uid);
         Ok(())

@@ -12,7 +12,7 @@ use super::cluster::{Cluster, Lineage};
 /// A cache entry for each of some chunks.
 pub(crate) struct PerChunk<T> {
     /// The lineage of the versions that contain the chunks.
-    line: Option<Lineage>,
+    lineage: Option<Lineage>,
     /// The position of each chunk's value plus 1, or 0 if there is none, by chunk number.
     places: Vec<u32>,
     /// The values, each with the generation that last changed its chunk.
@@ -23,11 +23,11 @@ impl<T> PerChunk<T> {
     /// Switches to the lineage of this version, and drops all values if it is a different one. Returns `true` if the
     /// lineage is the same.
     pub(crate) fn follow(&mut self, cluster: &Cluster) -> bool {
-        let line = cluster.line();
-        let is_same = self.line.as_ref() == Some(&line);
+        let lineage = cluster.line();
+        let is_same = self.lineage.as_ref() == Some(&lineage);
         if !is_same {
             self.clear();
-            self.line = Some(line);
+            self.lineage = Some(lineage);
         }
         is_same
     }
@@ -81,7 +81,7 @@ impl<T> PerChunk<T> {
 
 impl<T> Default for PerChunk<T> {
     fn default() -> PerChunk<T> {
-        PerChunk { line: None, places: Vec::new(), values: Vec::new() }
+        PerChunk { lineage: None, places: Vec::new(), values: Vec::new() }
     }
 }
 
