@@ -134,12 +134,12 @@ impl Drop for WithinWriter {
 /// |---|---|---|
 /// | [`pin`](Reader::pin) | a guard, for short reads on this thread | a few loads and a store, wait-free |
 /// | [`snapshot`](Reader::snapshot) | a handle to keep or to send to another thread | a pin and a reference count |
-/// | [`refresh`](Reader::refresh) | the cached version, renewed if there is a newer one | one load and one comparison |
+/// | [`refresh`](Reader::refresh) | this reader's cached version, brought up to date | one load and one comparison |
 /// | [`at_least`](Reader::at_least) | a version that contains a generation | waits until it is published |
 ///
-/// Each thread uses its own reader: the type is `Send` but not `Sync`, and a clone is an independent reader. A clone may
-/// allocate, so keep readers instead of creating one per read. A reader works after its engine was dropped, and returns
-/// the last version.
+/// Each thread uses its own reader: the type is `Send` but not `Sync`, and a clone is an independent reader. Cloning
+/// may allocate, so keep readers instead of creating one per read. A reader still works after its engine was dropped,
+/// and returns the last version.
 ///
 /// ```
 /// fn send<T: Send + Clone>() {}

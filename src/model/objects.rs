@@ -144,7 +144,7 @@ macro_rules! object_kinds {
                 part CustomNodeResource;
             Reservation "Reservation" "scheduling.godel.kubewharf.io/v1alpha1 Reservation."
                 object(namespaced) Reservation in reservations
-                "Reservation objects. [`Cluster::reservations`](super::Cluster::reservations) returns what they reserve.";
+                "Reservations. [`Cluster::reservations`](super::Cluster::reservations) returns the reserved places.";
             Movement "Movement" "scheduling.godel.kubewharf.io/v1alpha1 Movement."
                 object(cluster) Movement in movements
                 "Movements. [`Cluster::movements`](super::Cluster::movements) returns their suggestions.";
