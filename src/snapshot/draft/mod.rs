@@ -1,7 +1,7 @@
 //! A version while it is being written: the rules of adding and removing pods and nodes.
 //!
 //! The writer's state is a draft with lifecycles and a log; a fork is a draft alone. Every operation is checked first
-//! and then applied, or refused without any effect. Freezing a draft clones its root.
+//! and then applied, or rejected without any effect. Freezing a draft clones its root.
 
 mod custom;
 mod nodes;
