@@ -23,7 +23,10 @@ const SWEEP_PERIOD: Duration = Duration::from_secs(1);
 /// [`Engine::submit`] puts an [`Event`] in the log and returns a [`Ticket`]. The events are folded in log order, in
 /// batches, and a version is published after each batch. The ticket is answered after that publish, so an event whose
 /// outcome is known is visible to all readers. Take the snapshot after waiting for the ticket, or wait for the
-/// generation of the outcome with [`Reader::at_least`].
+/// generation of the outcome with [`Reader::at_least`]. Dropping a ticket does not withdraw its event.
+///
+/// [`Engine::shared`] uses the submitting threads to fold events, and [`Engine::spawned`] starts a dedicated thread. If
+/// one thread does all the writing, [`Engine::inline`] is simpler and needs no log.
 ///
 /// A clone is another handle to the same engine and costs a few reference counts. When the last handle is dropped, the
 /// events that are still in the log are folded. Readers survive the engine and keep its last version.

@@ -133,8 +133,8 @@ impl Writer {
         }
     }
 
-    /// Folds one event into the state. Most events cost O(log n); relists cost O(n). Readers see the event after the
-    /// next [`Writer::publish`].
+    /// Folds one event into the state. Most events cost O(log n); relists cost O(n log n). Readers see the event after
+    /// the next [`Writer::publish`].
     ///
     /// # Errors
     ///
@@ -274,7 +274,7 @@ impl Writer {
     }
 
     /// Records that the binding of an assumed pod has finished, which starts its time to live
-    /// ([`Config::assumed_ttl`]). A pod that is not assumed is left unchanged. O(log n).
+    /// ([`Config::assumed_ttl`]). A pod that is not assumed is left unchanged. Amortized O(log n).
     ///
     /// # Errors
     ///
@@ -388,7 +388,8 @@ impl Writer {
         self.generation_of(&Event::update_node(node))
     }
 
-    /// Removes a node. A node that still has pods remains as a ghost until its last pod is removed. O(log n).
+    /// Removes a node. A node that still has pods remains as a ghost until its last pod is removed. O(log n +
+    /// pods of the node).
     ///
     /// # Errors
     ///
@@ -398,7 +399,7 @@ impl Writer {
     }
 
     /// Adds or replaces an object other than a pod or a Node. The object is passed by value, in an [`Arc`], or as an
-    /// [`Object`], and is stored without a copy. O(log n).
+    /// [`Object`], and is stored without a copy. O(log n) for most kinds.
     ///
     /// # Errors
     ///
@@ -407,7 +408,8 @@ impl Writer {
         self.generation_of(&Event::put_object(object))
     }
 
-    /// Removes an object other than a pod or a Node. The namespace of a cluster-scoped object is empty. O(log n).
+    /// Removes an object other than a pod or a Node. The namespace of a cluster-scoped object is empty. O(log n) for
+    /// most kinds.
     ///
     /// # Errors
     ///

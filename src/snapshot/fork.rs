@@ -132,7 +132,7 @@ impl Fork {
         Ok(())
     }
 
-    /// Removes a node. A node that still has pods remains as a ghost. O(log n).
+    /// Removes a node. A node that still has pods remains as a ghost. O(log n + pods of the node).
     ///
     /// # Errors
     ///
@@ -145,7 +145,7 @@ impl Fork {
         Ok(())
     }
 
-    /// Adds or replaces an object other than a pod or a Node. O(log n).
+    /// Adds or replaces an object other than a pod or a Node. O(log n) for most kinds.
     ///
     /// # Errors
     ///
@@ -155,7 +155,8 @@ impl Fork {
         self.try_step(|draft| draft.put_object(&object).map(drop))
     }
 
-    /// Removes an object other than a pod or a Node. The namespace of a cluster-scoped object is empty. O(log n).
+    /// Removes an object other than a pod or a Node. The namespace of a cluster-scoped object is empty. O(log n) for
+    /// most kinds.
     ///
     /// # Errors
     ///
