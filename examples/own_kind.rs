@@ -1,9 +1,9 @@
-//! A batch cluster with software licences, a kind of state that the engine does not know.
+//! A batch cluster whose jobs use software licences, which the engine has no built-in type for.
 //!
-//! Jobs are pods. A job may need seats of a licence, wherever it runs; two schedulers decide at the same time. The
-//! seats are a `Store` under every version: events add licences, and the seats in use follow the jobs that are placed.
-//! So no scheduler commits more seats than there are, a job that waits is tried again when seats are added or a job
-//! ends, and a what-if question counts seats on its fork.
+//! Jobs are pods. A job may need seats of a licence, on whichever node it runs, and two schedulers place jobs
+//! concurrently. The licences are in a `Store`, which is part of every version: its events set the number of seats, and
+//! placed jobs determine the seats in use. The schedulers therefore never use more seats than exist, a waiting job is
+//! retried when seats are added or a job ends, and a what-if question counts seats on its own fork.
 
 use std::collections::BTreeMap;
 use std::error::Error;
@@ -20,7 +20,7 @@ use portolan::scheduler::{Attempt, Schedulers, SchedulingLoop, WhatIf};
 use portolan::snapshot::{PlacedPod, Store};
 use portolan::{Cluster, Config, Engine};
 
-/// All licences by name. There are some dozens at most, so a clone of the map is cheap enough.
+/// All licences by name. There are at most a few dozen, so cloning the map is cheap enough.
 #[derive(Clone, Default)]
 struct Licences(BTreeMap<String, Licence>);
 
@@ -30,13 +30,13 @@ struct Licence {
     used: u32,
 }
 
-/// A licence has this many seats from now on.
+/// An event that sets the number of seats of a licence.
 struct SetSeats {
     licence: String,
     seats: u32,
 }
 
-/// What a job needs: a licence, and seats of it.
+/// Returns the licence that a job needs and the number of its seats, or `None` if it needs no licence.
 fn needs(job: &Template) -> Option<(&str, u32)> {
     let licence = job.labels.get("licence")?;
     Some((licence, job.labels.get("seats").and_then(|seats| seats.parse().ok()).unwrap_or(1)))
@@ -44,7 +44,7 @@ fn needs(job: &Template) -> Option<(&str, u32)> {
 
 impl Licences {
     fn free(&self, licence: &str) -> u32 {
-        self.0.get(licence).map_or(0, |of| of.seats.saturating_sub(of.used))
+        self.0.get(licence).map_or(0, |known| known.seats.saturating_sub(known.used))
     }
 }
 
@@ -81,7 +81,7 @@ impl Store for Licences {
         }
     }
 
-    // With these two, an audit compares the seats in use with the jobs that are there, and a rebuild counts them anew.
+    // With this method and `dump`, an audit compares the seats in use with the placed jobs; a rebuild recounts them.
     fn without_pods(&self) -> Option<Licences> {
         let unused = |(name, licence): (&String, &Licence)| {
             (licence.seats > 0).then(|| (name.clone(), Licence { used: 0, ..*licence }))
@@ -90,13 +90,13 @@ impl Store for Licences {
     }
 
     fn dump(&self) -> String {
-        let seats = |(name, of): (&String, &Licence)| format!("{name} {}/{}", of.used, of.seats);
+        let line = |(name, l): (&String, &Licence)| format!("{name} {}/{}", l.used, l.seats);
         let known = self.0.iter().filter(|(_, licence)| licence.seats + licence.used > 0);
-        known.map(seats).collect::<Vec<_>>().join(", ")
+        known.map(line).collect::<Vec<_>>().join(", ")
     }
 }
 
-/// Rejects a job while the seats that it needs are not free.
+/// A plugin that rejects a job unless enough seats of its licence are free.
 struct Seats;
 
 impl Plugin for Seats {
@@ -122,7 +122,7 @@ impl Plugin for Seats {
         Ok(PreFilter::Skip)
     }
 
-    /// A rejected job waits for a change of the licences, or for the end of a job ...
+    /// A rejected job waits for a change to the licences, or for the end of a job ...
     fn events(&self) -> &'static [Interest] {
         &[
             Interest { resources: &[EventResource::Custom], actions: Actions::ALL },
@@ -130,7 +130,7 @@ impl Plugin for Seats {
         ]
     }
 
-    /// ... of the same licence.
+    /// ... with the same licence.
     fn queueing_hint(
         &self,
         job: &Pod,
@@ -161,7 +161,7 @@ fn submit(engine: &Engine, event: Event) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Schedules jobs until none is ready.
+/// Schedules and binds jobs until none is ready.
 fn run(scheduling: &mut SchedulingLoop, now: Timestamp) {
     while let Ok(attempt) = scheduling.schedule_one(Some(Instant::now()), || now) {
         if let Attempt::Placed(placement) = attempt
@@ -172,7 +172,7 @@ fn run(scheduling: &mut SchedulingLoop, now: Timestamp) {
     }
 }
 
-/// Two schedulers at the same time, on a thread each.
+/// Runs two schedulers concurrently, each on its own thread.
 fn run_both(loops: &mut [SchedulingLoop], now: i64) {
     std::thread::scope(|scope| {
         for scheduling in loops {
@@ -186,21 +186,21 @@ fn show(title: &str, engine: &Engine, jobs: &[Pod]) -> Result<(), Box<dyn Error>
     println!("\n{title}\n  {:<8} {:<9} {:>5}  node", "job", "licence", "seats");
     for job in jobs {
         let placed = snapshot.pod(&job.uid);
-        let node = placed.as_ref().map_or("waits", |pod| pod.node().name());
+        let node = placed.as_ref().map_or("waiting", |pod| pod.node().name());
         let (licence, seats) = needs(&job.template).unwrap_or(("-", 0));
         println!("  {:<8} {licence:<9} {seats:>5}  {node}", job.name);
     }
     for (name, Licence { seats, used }) in &snapshot.store::<Licences>()?.0 {
         println!("  {used} of {seats} seats of {name} in use");
-        assert!(used <= seats, "more seats of {name} are in use than there are");
+        assert!(used <= seats, "more seats of {name} are in use than exist");
     }
     Ok(())
 }
 
 fn main() -> Result<(), Box<dyn Error>> {
     println!(
-        "Licences as a store of your own: events set seats, placed jobs use them, and two schedulers\n\
-         on one engine never use more seats than there are."
+        "Licences in a custom store: events set the number of seats, placed jobs use seats, and two\n\
+         schedulers on one engine never use more seats than exist."
     );
     let schedulers = Schedulers::builder()
         .config(Config::default().with_store(Licences::default()))
@@ -224,14 +224,14 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
     let mut loops = [schedulers.scheduling_loop()?, schedulers.scheduling_loop()?];
     run_both(&mut loops, 1);
-    show("Two schedulers have placed what the seats allow:", engine, &jobs)?;
+    show("Two schedulers have placed all jobs that the seats allow:", engine, &jobs)?;
     let used = |licence: &str| -> Result<u32, Box<dyn Error>> {
         let snapshot = engine.reader()?.snapshot();
         Ok(snapshot.store::<Licences>()?.0.get(licence).map_or(0, |licence| licence.used))
     };
     assert_eq!((used("solver")?, used("mesher")?), (4, 1));
 
-    println!("\nHow many seats of solver would the jobs that wait need?");
+    println!("\nHow many seats of solver would all waiting jobs need?");
     let snapshot = engine.reader()?.snapshot();
     let framework = Framework::new(plugins(&Default::default()))?.into();
     let mut what_if = WhatIf::new(&snapshot, framework, AlgorithmConfig::default());
@@ -242,10 +242,10 @@ fn main() -> Result<(), Box<dyn Error>> {
         seats += 1;
         what_if.fork().change::<Licences>(SetSeats { licence: "solver".to_owned(), seats })?;
         waiting.retain(|job| what_if.schedule(job).is_err());
-        println!("  with {seats} seats, jobs that wait: {}", waiting.len());
+        println!("  with {seats} seats, waiting jobs: {}", waiting.len());
     }
     assert_eq!(seats, 8);
-    assert_eq!(used("solver")?, 4, "a question changes nothing");
+    assert_eq!(used("solver")?, 4, "a what-if question does not change the cluster");
 
     submit(engine, set_seats("solver", 6))?;
     run_both(&mut loops, 100);
@@ -254,25 +254,25 @@ fn main() -> Result<(), Box<dyn Error>> {
 
     let snapshot = engine.reader()?.snapshot();
     let placed = |job: &&Pod| snapshot.pod(&job.uid).is_some();
-    let ended = jobs.iter().position(|job| placed(&job)).ok_or("jobs run")?;
+    let ended = jobs.iter().position(|job| placed(&job)).ok_or("no job is placed")?;
     let ended = jobs.remove(ended);
     submit(engine, Event::remove_pod(&ended))?;
     run_both(&mut loops, 200);
-    show(&format!("{} has ended, and its seats are used again:", ended.name), engine, &jobs)?;
+    show(&format!("{} has ended, and its seats have been reused:", ended.name), engine, &jobs)?;
     assert_eq!(used("solver")?, 6);
-    assert_eq!(engine.reader()?.snapshot().pod_count(), jobs.len(), "no job waits");
+    assert_eq!(engine.reader()?.snapshot().pod_count(), jobs.len(), "every job is placed");
 
     let Err(error) = submit(engine, set_seats("solver", 5)) else {
-        return Err("seats in use were taken away".into());
+        return Err("the store accepted fewer seats than are in use".into());
     };
-    println!("\nThe store refuses to take seats away that are in use: {error}");
+    println!("\nThe store rejects fewer seats than are in use: {error}");
     let found = engine.with_writer(|writer| writer.cluster().audit())?;
-    assert!(found.is_empty(), "the seats in use follow from the jobs: {found:?}");
+    assert!(found.is_empty(), "the seats in use do not match the placed jobs: {found:?}");
     Ok(())
 }
 
 #[cfg(test)]
 #[test]
-fn no_seat_is_used_twice() -> Result<(), Box<dyn Error>> {
+fn schedulers_never_use_more_seats_than_exist() -> Result<(), Box<dyn Error>> {
     main()
 }

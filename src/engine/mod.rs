@@ -25,7 +25,17 @@ pub use writer::{Figures, Rebuilt, Writer};
 use crate::snapshot::{Cluster, CustomStores, GodelConfig, Store};
 use crate::state::CommitPolicy;
 
-/// The configuration of an engine.
+/// The configuration of an engine. The default configuration behaves like kube-scheduler's cache, with a commit check
+/// that prevents concurrent schedulers from overcommitting nodes.
+///
+/// ```
+/// use std::time::Duration;
+/// use portolan::{Config, Engine};
+///
+/// let config = Config { assumed_ttl: Some(Duration::from_secs(30)), ..Config::default() };
+/// let (writer, reader) = Engine::inline(config);
+/// # let _ = (writer, reader);
+/// ```
 #[derive(Default)]
 pub struct Config {
     /// The time for which an assumed pod remains after its binding has finished, unless it is confirmed. `None` (the
@@ -50,12 +60,14 @@ pub struct Config {
     /// default the check covers the node's resources and host ports, so that schedulers that decide concurrently do not
     /// overcommit a node.
     pub commit_check: CommitPolicy,
-    /// Stores of your own, see [`Store`] and [`Config::with_store`].
+    /// Stores of your own, which every version contains: see [`Store`] and [`Config::with_store`]. Without any, they
+    /// cost nothing.
     pub stores: CustomStores,
 }
 
 impl Config {
-    /// The same with a store of your own, as it is before the first event. One of the same type is replaced.
+    /// Registers a store of your own with its initial state, which must not contain any pods. A store of the same type
+    /// that was registered before is replaced.
     ///
     /// ```
     /// use portolan::model::Name;
@@ -105,7 +117,9 @@ impl std::fmt::Debug for Config {
 }
 
 impl Engine {
-    /// Creates an engine that the caller's own thread writes, without a queue or a handover between threads.
+    /// Creates an engine that the caller's own thread writes, without a log or a handover between threads. An event is
+    /// folded by the call that applies it, and readers see it after the next [`Writer::publish`]. The configuration's
+    /// log capacity and sweep period are ignored.
     ///
     /// ```
     /// use portolan::{Config, Engine};

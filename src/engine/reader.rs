@@ -124,8 +124,22 @@ impl Drop for WithinWriter {
     }
 }
 
-/// Takes versions from an engine. Each thread uses its own reader: the type is `Send` but not `Sync`, and a clone is an
-/// independent reader.
+/// Takes published versions from an engine.
+///
+/// No call blocks the writer or another reader. A version is immutable, and each call returns the current one, so
+/// consecutive calls can return different versions: take one version per decision. For one reader, versions never go
+/// back in time.
+///
+/// | method | returns | cost |
+/// |---|---|---|
+/// | [`pin`](Reader::pin) | a guard, for short reads on this thread | a few loads and a store, wait-free |
+/// | [`snapshot`](Reader::snapshot) | a handle to keep or to send to another thread | a pin and a reference count |
+/// | [`refresh`](Reader::refresh) | this reader's cached version, brought up to date | one load and one comparison |
+/// | [`at_least`](Reader::at_least) | a version that contains a generation | waits until it is published |
+///
+/// Each thread uses its own reader: the type is `Send` but not `Sync`, and a clone is an independent reader. Cloning
+/// may allocate, so keep readers instead of creating one per read. A reader still works after its engine was dropped,
+/// and returns the last version.
 ///
 /// ```
 /// fn send<T: Send + Clone>() {}
@@ -175,13 +189,13 @@ impl Reader {
         self.versions.refresh()
     }
 
-    /// Drops the version cached by pins and [`Reader::refresh`]. Call this before a reader becomes idle, so that it
-    /// does not keep an old version in memory.
+    /// Drops the version cached by pins and [`Reader::refresh`]. Call this before a reader becomes idle. Otherwise it
+    /// keeps its last version in memory.
     pub fn release(&mut self) {
         self.versions.release();
     }
 
-    /// Returns the published generation.
+    /// Returns the generation of the published version. One load.
     #[must_use]
     pub fn generation(&self) -> Generation {
         Generation(self.versions.published())

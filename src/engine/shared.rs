@@ -1,4 +1,4 @@
-//! An engine that many threads write, through the log.
+//! The engine that any number of threads write through the log.
 
 use std::num::NonZeroUsize;
 use std::sync::Arc;
@@ -18,11 +18,18 @@ use super::{Config, Figures};
 const LOG_CAPACITY: usize = 4096;
 const SWEEP_PERIOD: Duration = Duration::from_secs(1);
 
-/// An engine that any number of threads write: cloned freely, each clone the
-/// same engine. The last one to go folds what is in the log.
+/// An engine that any number of threads write through its log.
 ///
-/// Whoever submits an event gets a [`Ticket`] for its outcome; an event that
-/// has one is in what readers see.
+/// [`Engine::submit`] puts an [`Event`] in the log and returns a [`Ticket`]. The events are folded in log order, in
+/// batches, and a version is published after each batch. The ticket is answered after that publish, so an event whose
+/// outcome is known is visible to all readers. Take the snapshot after waiting for the ticket, or wait for the
+/// generation of the outcome with [`Reader::at_least`]. Dropping a ticket does not withdraw its event.
+///
+/// [`Engine::shared`] uses the submitting threads to fold events, and [`Engine::spawned`] starts a dedicated thread. If
+/// one thread does all the writing, [`Engine::inline`] is simpler and needs no log.
+///
+/// A clone is another handle to the same engine and costs a few reference counts. When the last handle is dropped, the
+/// events that are still in the log are folded. Readers survive the engine and keep its last version.
 ///
 /// ```
 /// use portolan::{Config, Engine};
@@ -41,7 +48,7 @@ const SWEEP_PERIOD: Duration = Duration::from_secs(1);
 #[derive(Clone)]
 pub struct Engine {
     pub(super) log: Arc<Log<Core>>,
-    /// Where a thread of its own writes: joined when the last engine goes.
+    /// The dedicated writing thread of a spawned engine, which is joined when the last handle is dropped.
     pub(super) attendant: Option<Arc<Attendant<Core>>>,
     pub(super) schedulers: SchedulerCount,
 }
@@ -50,28 +57,28 @@ pub struct Engine {
 #[derive(Clone)]
 pub(super) struct SchedulerCount {
     count: Arc<AtomicUsize>,
-    /// Placements are not checked, so a second scheduler is refused.
+    /// Whether placements are not checked, so that a second scheduler is refused.
     one_at_most: bool,
 }
 
-/// Counts a scheduler until it is dropped.
+/// Registers a scheduler until it is dropped.
 pub(crate) struct Registration(Arc<AtomicUsize>);
 
 impl Drop for Registration {
     fn drop(&mut self) {
-        // Relaxed, here and below: the count guards no other data.
+        // Relaxed suffices, here and below, because the count guards no other data.
         self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
-/// The writer as the log feeds it.
+/// The writer as the log's fold.
 pub(super) struct Core {
     writer: Writer,
     #[cfg(feature = "tracing")]
     batch: Batch,
 }
 
-/// What was folded since the last publish.
+/// The number of events folded since the last publish.
 #[cfg(feature = "tracing")]
 #[derive(Default)]
 struct Batch {
@@ -103,10 +110,10 @@ impl Fold for Core {
     }
 
     fn tick(&mut self) {
-        // The one place where the engine reads a clock: nobody passes one in.
+        // No caller passes a clock here, so this is the only place where the engine reads the system's clock.
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let now = Timestamp(i64::try_from(now.as_nanos()).unwrap_or(i64::MAX));
-        // Expiry refuses nothing.
+        // `expire` never returns an error.
         if self.writer.expire(now).is_ok_and(|expired| expired > 0) {
             self.writer.publish();
         }
@@ -121,7 +128,9 @@ impl SchedulerCount {
 }
 
 impl Engine {
-    /// An engine whose writing the submitting threads do by turns.
+    /// Creates an engine without a thread of its own: the submitting threads take turns at folding the events of the
+    /// log. Expired pods are removed only by [`Event::expire`]. The log is allocated at once
+    /// ([`Config::log_capacity`]).
     #[must_use]
     pub fn shared(config: Config) -> Engine {
         trace_event!(DEBUG, ?config, "shared engine opened");
@@ -129,12 +138,13 @@ impl Engine {
         Engine { log: Arc::new(Engine::log(config)), attendant: None, schedulers }
     }
 
-    /// An engine with a thread that does all the writing, and sweeps expired
-    /// pods once a period by the system's clock.
+    /// Creates an engine with a dedicated writing thread, which also removes expired pods once per
+    /// [`Config::sweep_period`] by the system's clock. Submitting is cheaper than in a shared engine, but the outcome
+    /// comes from another thread, about 50 µs later if that thread was asleep.
     ///
     /// # Errors
     ///
-    /// The sweep period is zero, or the thread could not be started.
+    /// Returns an error if the sweep period is zero or if the thread cannot be started.
     pub fn spawned(config: Config) -> Result<Engine, SpawnError> {
         let period = config.sweep_period.unwrap_or(SWEEP_PERIOD);
         trace_event!(DEBUG, ?config, ?period, "spawned engine opened");
@@ -144,7 +154,7 @@ impl Engine {
         Ok(Engine { log, attendant: Some(Arc::new(attendant)), schedulers })
     }
 
-    /// Counts a scheduler; `None` if the engine checks no placements and has one already.
+    /// Registers a scheduler. Returns `None` if the engine does not check placements and already has a scheduler.
     pub(crate) fn register_scheduler(&self) -> Option<Registration> {
         let SchedulerCount { count, one_at_most } = &self.schedulers;
         let registration = Registration(count.clone());
@@ -164,35 +174,51 @@ impl Engine {
         Log::new(core, capacity)
     }
 
-    /// Puts an event in the log, waiting for room, never for a reader. [`Event`] has a constructor for each kind of
-    /// event, with the reasons to refuse it; the ticket has the outcome.
+    /// Puts an event in the log, and returns a ticket for its outcome. Waits while the log is full, but never for a
+    /// reader.
+    ///
+    /// [`Event`] has a constructor for each kind of event, which lists the reasons for rejection. The ticket returns
+    /// such an error; this method does not. In a shared engine, the call may fold and publish events of this and other
+    /// threads before it returns.
     ///
     /// # Errors
     ///
-    /// The engine is closed, or there is no room and the calling thread is within
-    /// [`Engine::with_writer`]; the event is given back.
+    /// Returns the event if the engine is closed, or if the log is full and the calling thread is inside
+    /// [`Engine::with_writer`].
+    ///
+    /// # Panics
+    ///
+    /// A panic in a commit check, a sweep observer or another callback that this call runs closes the engine and
+    /// resumes here. The same applies to all methods that may fold events. A panic of a
+    /// [`Store`](crate::snapshot::Store) does not.
     pub fn submit(&self, event: Event) -> Result<Ticket<Outcome>, Unavailable<Event>> {
         self.log.submit(event)
     }
 
-    /// Puts an event in the log if there is room.
+    /// Puts an event in the log if the log is not full, and returns a ticket for its outcome.
     ///
     /// # Errors
     ///
-    /// There is no room, or the engine is closed; the event is given back.
+    /// Returns the event if the log is full or the engine is closed.
     pub fn try_submit(&self, event: Event) -> Result<Ticket<Outcome>, TrySubmitError<Event>> {
         self.log.try_submit(event)
     }
 
-    /// Runs `work` on the writer, under the writer token: dump, audit, figures,
-    /// reclaim. Everything submitted before is folded first. `work` may submit
-    /// events; they are folded after it, so it must not wait for them.
+    /// Runs `work` on the writer, for example to dump, audit or rebuild the state. Waits for the writer token, and
+    /// blocks all other writing until `work` returns; readers are not blocked.
+    ///
+    /// The events in the log at the time of the call are folded first. Changes that `work` makes are visible to readers
+    /// only after a publish, so call [`Writer::publish`] in `work` if necessary. `work` may submit events, but it must
+    /// not wait for them, because they are folded after it has returned. This also works after [`Engine::close`].
     ///
     /// # Errors
     ///
-    /// The engine broke down: a panic left its state in doubt. Or the calling
-    /// thread is within `with_writer` of this engine already. The methods below
-    /// are made of this one, and have the same errors.
+    /// Returns an error if an earlier panic has made the state unusable, or if the calling thread is already inside
+    /// `with_writer` of this engine.
+    ///
+    /// # Panics
+    ///
+    /// A panic in `work` closes the engine and resumes here.
     pub fn with_writer<R>(&self, work: impl FnOnce(&mut Writer) -> R) -> Result<R, Unavailable> {
         self.log.with(|core| {
             let _within = core.writer.thread().enter();
@@ -200,51 +226,54 @@ impl Engine {
         })
     }
 
-    /// Whether the calling thread is within [`Engine::with_writer`] of this engine, and so
-    /// cannot wait for the outcome of an event.
+    /// Returns `true` if the calling thread is inside [`Engine::with_writer`] of this engine, where it must not wait
+    /// for the outcome of an event.
     #[must_use]
     pub fn is_within_writer(&self) -> bool {
         self.log.is_held_here()
     }
 
-    /// Another reader. Waits for the writer token: make readers rarely, clone
-    /// them, keep them.
+    /// Creates a reader. This waits for the writer token, so create readers rarely: keep one per thread, and clone it
+    /// for others.
     ///
     /// # Errors
     ///
-    /// As for [`Engine::with_writer`].
+    /// Returns an error for the same reasons as [`Engine::with_writer`].
     pub fn reader(&self) -> Result<Reader, Unavailable> {
         self.with_writer(|writer| writer.reader())
     }
 
-    /// Somebody who is told what events do, of those folded from now on.
+    /// Creates a follower, which receives the effects of all events that are folded from now on. Each effect is
+    /// delivered after the version that contains it has been published.
     ///
     /// # Errors
     ///
-    /// As for [`Engine::with_writer`].
+    /// Returns an error for the same reasons as [`Engine::with_writer`].
     pub fn follow(&self) -> Result<Follower, Unavailable> {
         self.with_writer(Writer::follow)
     }
 
-    /// Follows with a limit, see [`Writer::follow_at_most`].
+    /// Creates a follower with a limit of undelivered notes: see [`Writer::follow_at_most`].
     ///
     /// # Errors
     ///
-    /// As of [`Engine::follow`].
+    /// Returns an error for the same reasons as [`Engine::with_writer`].
     pub fn follow_at_most(&self, notes: NonZeroUsize) -> Result<Follower, Unavailable> {
         self.with_writer(|writer| writer.follow_at_most(notes))
     }
 
-    /// What is kept and published.
+    /// Returns the generation of the engine, and the number of versions that are kept in memory.
     ///
     /// # Errors
     ///
-    /// As for [`Engine::with_writer`].
+    /// Returns an error for the same reasons as [`Engine::with_writer`].
     pub fn figures(&self) -> Result<Figures, Unavailable> {
         self.with_writer(|writer| writer.figures())
     }
 
-    /// Accepts nothing more, and answers every event that was accepted.
+    /// Closes the engine: later submissions are refused, and the events that were accepted before are folded. When this
+    /// returns, their tickets have outcomes. If the calling thread is inside [`Engine::with_writer`], they are
+    /// folded when `work` returns.
     pub fn close(&self) {
         self.log.close();
         trace_event!(DEBUG, "engine closed");

@@ -1,4 +1,4 @@
-//! The writer: folds events, publishes versions.
+//! The writer, which folds events and publishes versions.
 
 use std::num::NonZeroUsize;
 use std::sync::Arc;
@@ -26,45 +26,48 @@ impl Versioned for Snapshot {
     }
 }
 
-/// Steps of [`Writer::reclaim_some`] in a sweep: half a millisecond at most.
+/// The steps of [`Writer::reclaim_some`] in a sweep, which take at most half a millisecond.
 const IDLE_STEPS: usize = 512;
 
-/// What the engine keeps and publishes.
+/// The progress of an engine, and the versions that it keeps in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Figures {
-    /// Events folded.
+    /// The current generation of the writer, which counts all events, accepted or rejected, and rebuilds.
     pub generation: Generation,
-    /// The generation that readers see.
+    /// The generation of the published version.
     pub published: Generation,
-    /// Versions replaced and not freed: somebody holds them, or no publish has
-    /// looked at them since.
+    /// The number of replaced versions that are not freed: they are held, or no publish has examined them since they
+    /// were released.
     pub retired: usize,
-    /// Versions freed since the start.
+    /// The number of versions freed since the engine was created.
     pub freed: u64,
-    /// Parts of such versions that still take memory; a part may be large. Each publish
-    /// frees some, and [`Writer::reclaim_some`] does.
+    /// The number of parts of freed versions that still occupy memory. A part may be large. Each publish frees some of
+    /// them, and so does [`Writer::reclaim_some`].
     pub backlog: usize,
-    /// The oldest version that somebody may still look at.
+    /// The oldest version that may still be in use.
     pub oldest_held: Generation,
-    /// The oldest replaced version that a reader has pinned, or keeps for its
-    /// next pin. A reader that forgot to let go, or stopped, shows here; it
-    /// costs memory and holds nobody up.
+    /// The oldest replaced version that a reader has pinned or keeps for its next pin. A reader that has stopped, or
+    /// was not released, shows up here. It costs memory, but it blocks neither the writer nor other readers.
     pub oldest_pinned: Option<Generation>,
 }
 
-/// What a rebuild found.
+/// The result of [`Writer::rebuild`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rebuilt {
-    /// The generation that was published.
+    /// The generation of the published version.
     pub generation: Generation,
-    /// What the state said before and its objects do not.
+    /// The differences between the state before the rebuild and the state that follows from its objects.
     pub differences: Vec<Difference>,
 }
 
-/// The one that writes. Not `Clone`: one writer is a matter of types.
+/// The writer of an engine, which folds events into the state and publishes versions of it.
 ///
-/// Every operation is folded at once, and has a generation; readers see it
-/// with the next [`Writer::publish`]. What is refused changes nothing.
+/// Each method that changes the cluster folds one [`Event`] and returns its generation. Readers see the change after
+/// the next [`Writer::publish`]; [`Writer::cluster`] shows it immediately. If a method returns an error, nothing has
+/// changed except that the event has taken a generation. No method waits for a reader or a follower.
+///
+/// An engine has exactly one writer, so the type is not `Clone`. It is `Send`, so it can move to another thread. In
+/// shared and spawned engines, [`Engine::with_writer`](super::Engine::with_writer) gives access to it.
 ///
 /// ```compile_fail,E0277
 /// fn clone<T: Clone>() {}
@@ -83,7 +86,7 @@ pub struct Writer {
     thread: WriterThread,
 }
 
-/// Those that are told of what events do.
+/// The recipients of the effects of events.
 struct Listeners {
     live: Option<LiveIndex<Uid, PodLocation>>,
     followers: Followers,
@@ -130,11 +133,12 @@ impl Writer {
         }
     }
 
-    /// Folds one event.
+    /// Folds one event into the state. Most events cost O(log n); relists cost O(n log n). Readers see the event after
+    /// the next [`Writer::publish`].
     ///
     /// # Errors
     ///
-    /// Why it was refused; nothing has changed then but the generation.
+    /// Returns the reason for which the event is rejected. Nothing has changed then except the generation.
     pub fn apply(&mut self, event: &Event) -> Outcome {
         self.thread.is_here();
         let (state, listeners) = (&mut self.state, &mut self.listeners);
@@ -147,7 +151,7 @@ impl Writer {
         outcome
     }
 
-    /// As kube-scheduler's `cleanupAssumedPods` updates its metrics (backend/cache/cache.go).
+    /// Calls the sweep observer, as kube-scheduler's `cleanupAssumedPods` updates its metrics (backend/cache/cache.go).
     fn tell_swept(&mut self) {
         if let Some(mut observer) = self.sweep_observer.take() {
             observer.swept(&self.figures(), self.cluster());
@@ -159,34 +163,35 @@ impl Writer {
         self.apply(event).map(|applied| applied.generation)
     }
 
-    /// Places a pod on the node that it names, ahead of the API server. The placement
-    /// is checked as [`Config::commit_check`] says; an [`Event::AssumePod`] that names
-    /// the version it was decided on is not, if that is the current one. O(log n).
+    /// Assumes a pod: places it on the node that it names, before the API server confirms the binding. The placement is
+    /// checked according to [`Config::commit_check`]. To skip the check for a decision on the current version, apply an
+    /// [`Event::assume`] with [`Event::decided_on`]. O(log n).
     ///
     /// # Errors
     ///
-    /// The pod is known already, names no node, has no uid or has resource claims, or
-    /// the placement does not hold.
+    /// Returns an error if the pod is already known, names no node, has no uid or has resource claims, or if it no
+    /// longer fits on the node ([`Event::assume`]).
     pub fn assume_pod(&mut self, pod: impl Into<Arc<Pod>>) -> Result<Generation, EventError> {
         self.generation_of(&Event::assume(pod))
     }
 
-    /// The same for several pods: all of them, or none.
+    /// Assumes several pods atomically: all of them or none. Each pod is checked on top of the pods before it.
+    /// O(pods × log n).
     ///
     /// # Errors
     ///
-    /// Why the first pod that does not go was refused.
+    /// Returns [`EventError::Together`] with the reason for the first pod that cannot be assumed.
     pub fn assume_all(&mut self, pods: impl Into<Arc<[Pod]>>) -> Result<Generation, EventError> {
         self.generation_of(&Event::assume_all(pods))
     }
 
-    /// Places a pod on the node that it names and preempts pods there, in one step
-    /// ([`Event::Preempt`]). O((1 + victims) × log n).
+    /// Preempts pods and assumes the preemptor on the node that it names, atomically. With [`Config::godel`], the
+    /// victims remain on the node until their own objects are deleted ([`Event::Preempt`]). O((1 + victims) × log n).
     ///
     /// # Errors
     ///
-    /// As for [`Writer::assume_pod`]; or a victim is not known, is named twice, is on
-    /// another node, or holds a reserved place. Nothing has changed then.
+    /// Returns an error for the same reasons as [`Writer::assume_pod`], or if a victim is unknown, listed twice, on
+    /// another node, or a placeholder pod.
     pub fn preempt(
         &mut self,
         pod: impl Into<Arc<Pod>>,
@@ -195,12 +200,12 @@ impl Writer {
         self.generation_of(&Event::preempt(pod, victims))
     }
 
-    /// Puts a node in the partition of a scheduler instance, until its Node and its
-    /// NMNode are next updated ([`Event::AssignNode`]; `SetNodeInPartition`). O(log n).
+    /// Assigns a node to the partition of a scheduler instance (Gödel's `SetNodeInPartition`). The assignment lasts
+    /// until the Node and the NMNode are next updated ([`Event::AssignNode`]). O(log n).
     ///
     /// # Errors
     ///
-    /// The node is not known, or only as a ghost.
+    /// Returns an error if the node is unknown or a ghost.
     pub fn assign_node(
         &mut self,
         node: impl Into<Name>,
@@ -209,12 +214,12 @@ impl Writer {
         self.generation_of(&Event::assign_node(node, scheduler))
     }
 
-    /// Takes a node out of the partition of a scheduler instance, likewise
-    /// (`SetNodeOutOfPartition`). O(log n).
+    /// Removes a node from the partition of a scheduler instance (Gödel's `SetNodeOutOfPartition`). This lasts until
+    /// the Node and the NMNode are next updated ([`Event::UnassignNode`]). O(log n).
     ///
     /// # Errors
     ///
-    /// The node is not known, or only as a ghost.
+    /// Returns an error if the node is unknown or a ghost.
     pub fn unassign_node(
         &mut self,
         node: impl Into<Name>,
@@ -223,12 +228,11 @@ impl Writer {
         self.generation_of(&Event::unassign_node(node, scheduler))
     }
 
-    /// Sets the scheduling status of a pod group, until its object is next put
-    /// ([`Event::SetGroupPhase`]; `SetUnitSchedulingStatus`). O(log n).
+    /// Sets the phase of a pod group until its object is next put (Gödel's `SetUnitSchedulingStatus`). O(log n).
     ///
     /// # Errors
     ///
-    /// The group is not known.
+    /// Returns an error if the group is unknown.
     pub fn set_group_phase(
         &mut self,
         namespace: impl Into<Name>,
@@ -238,12 +242,12 @@ impl Writer {
         self.generation_of(&Event::set_group_phase(namespace, name, phase))
     }
 
-    /// Marks a bound pod as one that is about to be deleted for another
-    /// ([`Event::MarkForDeletion`]; `MarkPodToDelete`). O(log n).
+    /// Marks a bound pod as about to be deleted by a preemptor, for ten minutes (Gödel's `MarkPodToDelete`). The mark
+    /// replaces that of another preemptor. O(log n).
     ///
     /// # Errors
     ///
-    /// The victim is not known as bound or holds a reserved place, a uid is empty, or
+    /// Returns an error if the victim is unknown, not bound, or a placeholder pod, if a uid is empty, or if
     /// [`GodelConfig::deletion_marks`](crate::GodelConfig::deletion_marks) is not set.
     pub fn mark_for_deletion(
         &mut self,
@@ -254,12 +258,12 @@ impl Writer {
         self.generation_of(&Event::mark_for_deletion(victim, preemptor, now))
     }
 
-    /// Removes a mark that this preemptor has set ([`Event::UnmarkForDeletion`];
-    /// `RemoveDeletePodMarker`). O(log n).
+    /// Removes the deletion mark that this preemptor has set (Gödel's `RemoveDeletePodMarker`). An unmarked pod is left
+    /// unchanged. O(log n).
     ///
     /// # Errors
     ///
-    /// Another preemptor has set the mark, a uid is empty, or
+    /// Returns an error if another preemptor has set the mark, if a uid is empty, or if
     /// [`GodelConfig::deletion_marks`](crate::GodelConfig::deletion_marks) is not set.
     pub fn unmark_for_deletion(
         &mut self,
@@ -269,38 +273,43 @@ impl Writer {
         self.generation_of(&Event::unmark_for_deletion(victim, preemptor))
     }
 
-    /// Starts an assumed pod's time to live; nothing for any other pod.
+    /// Records that the binding of an assumed pod has finished, which starts its time to live
+    /// ([`Config::assumed_ttl`]). A pod that is not assumed is left unchanged. Amortized O(log n).
     ///
     /// # Errors
     ///
-    /// The uid is empty.
+    /// Returns an error if the uid is empty.
     pub fn finish_binding(&mut self, uid: &Uid, now: Timestamp) -> Result<Generation, EventError> {
         self.generation_of(&Event::finish_binding(uid, now))
     }
 
-    /// Takes an assumed pod back; nothing for a pod that is not known.
+    /// Forgets an assumed pod, for example because its binding failed. An unknown pod is ignored.
+    /// O(log n + pods of the node).
     ///
     /// # Errors
     ///
-    /// The pod is on another node than it names, or was added.
+    /// Returns an error if the pod has been added, is on a node other than the one it names, or has no uid.
     pub fn forget_pod(&mut self, pod: &Pod) -> Result<Generation, EventError> {
         self.generation_of(&Event::forget(pod))
     }
 
-    /// Adds a placed pod, or confirms an assumed one.
+    /// Adds a pod that is bound to a node, or confirms an assumed one, which moves if it is bound to another node. The
+    /// placement is not checked. An unknown node becomes a ghost: it counts the pod, but it is not listed. O(log n).
     ///
     /// # Errors
     ///
-    /// The pod was added before, names no node, or has no uid.
+    /// Returns an error if the pod has already been added, names no node, or has no uid.
     pub fn add_pod(&mut self, pod: impl Into<Arc<Pod>>) -> Result<Generation, EventError> {
         self.generation_of(&Event::add_pod(pod))
     }
 
-    /// Replaces the added pod with uid `old`, on its node.
+    /// Replaces the object of the added pod with uid `old`, which stays on its node. The uid may change. O(log n) if
+    /// only fields change that no sum or index depends on, and O(log n + pods of the node) otherwise.
     ///
     /// # Errors
     ///
-    /// No such pod was added, or the new object is on another node.
+    /// Returns an error if the pod is unknown, assumed or a placeholder pod, or if the new object names another node or
+    /// the uid of another pod ([`Event::update_pod`]).
     pub fn update_pod(
         &mut self,
         old: &Uid,
@@ -309,98 +318,102 @@ impl Writer {
         self.generation_of(&Event::update_pod(old, pod))
     }
 
-    /// Removes a pod, assumed or added.
+    /// Removes a pod, assumed or added, from its node. O(log n + pods of the node).
     ///
     /// # Errors
     ///
-    /// The pod is not known, or is on another node than it names.
+    /// Returns an error if the pod is unknown, on a node other than the one it names, or a placeholder pod.
     pub fn remove_pod(&mut self, pod: &Pod) -> Result<Generation, EventError> {
         self.generation_of(&Event::remove_pod(pod))
     }
 
-    /// The pod with this uid, as the writer has it now.
+    /// Returns the pod with this uid in the writer's current state, or `None` if the pod is unknown. O(log n).
     #[must_use]
     pub fn get_pod(&self, uid: &Uid) -> Option<PodInfo<'_>> {
         self.cluster().pod(uid)
     }
 
-    /// Whether the pod with this uid is assumed.
+    /// Returns `true` if the pod with this uid is assumed in the writer's current state.
     #[must_use]
     pub fn is_assumed_pod(&self, uid: &Uid) -> bool {
         self.get_pod(uid).is_some_and(|pod| pod.is_assumed())
     }
 
-    /// A pod that is on no node appears or changes: followers are told.
+    /// Announces a new or changed pod that is not bound to a node. Followers are notified unless the pod is assumed or
+    /// placed; versions do not contain pending pods ([`Event::PutPending`]).
     ///
     /// # Errors
     ///
-    /// The pod has no uid, or names a node.
+    /// Returns an error if the pod has no uid, names a node, or requests a negative amount.
     pub fn put_pending(&mut self, pod: impl Into<Arc<Pod>>) -> Result<Generation, EventError> {
         self.generation_of(&Event::put_pending(pod))
     }
 
-    /// A pod that was on no node is gone: followers are told.
+    /// Announces to followers that a pending pod was deleted, and removes the pod if it is assumed.
     ///
     /// # Errors
     ///
-    /// The uid is empty.
+    /// Returns an error if the uid is empty.
     pub fn remove_pending(&mut self, uid: &Uid) -> Result<Generation, EventError> {
         self.generation_of(&Event::remove_pending(uid))
     }
 
-    /// Somebody who is told what events do, of those folded from now on.
+    /// Creates a follower, which receives the effects of all events that are folded from now on. Each effect is
+    /// delivered after the version that contains it has been published.
     pub fn follow(&mut self) -> Follower {
         self.listeners.followers.follow(None)
     }
 
-    /// Follows with a limit. If this many notes wait, later notes are lost and the follower gets
-    /// [`NoNote::Overflowed`](crate::log::NoNote::Overflowed).
+    /// Creates a follower with a limit. If this many notes are undelivered, the follower loses all later notes and
+    /// receives [`NoNote::Overflowed`](crate::log::NoNote::Overflowed).
     pub fn follow_at_most(&mut self, notes: NonZeroUsize) -> Follower {
         self.listeners.followers.follow(Some(notes))
     }
 
-    /// Adds a node, or replaces the one of its name.
+    /// Adds a node, or replaces the node with the same name, whose pods stay. O(log n).
     ///
     /// # Errors
     ///
-    /// The node has more images or resources than the engine holds.
+    /// Returns an error if the node has no name, a negative amount, or too many images or resources.
     pub fn add_node(&mut self, node: impl Into<Arc<Node>>) -> Result<Generation, EventError> {
         self.generation_of(&Event::add_node(node))
     }
 
-    /// Replaces a node; one that is not known is added.
+    /// Replaces a node, or adds it if it is unknown. O(log n).
     ///
     /// # Errors
     ///
-    /// As for [`Writer::add_node`].
+    /// Returns an error for the same reasons as [`Writer::add_node`].
     pub fn update_node(&mut self, node: impl Into<Arc<Node>>) -> Result<Generation, EventError> {
         self.generation_of(&Event::update_node(node))
     }
 
-    /// Removes a node; while pods remain on it, it is a ghost.
+    /// Removes a node. A node that still has pods remains as a ghost until its last pod is removed. O(log n +
+    /// pods of the node).
     ///
     /// # Errors
     ///
-    /// The node is not known.
+    /// Returns an error if the node is unknown.
     pub fn remove_node(&mut self, name: impl Into<Name>) -> Result<Generation, EventError> {
         self.generation_of(&Event::remove_node(name))
     }
 
-    /// Adds or replaces an object of another kind, be it a plain one, a shared one or an
-    /// [`Object`]. It is kept as it is, without a copy.
+    /// Adds or replaces an object other than a pod or a Node. The object is passed by value, in an [`Arc`], or as an
+    /// [`Object`], and is stored without a copy. O(log n) for most kinds.
     ///
     /// # Errors
     ///
-    /// The store of its kind is full.
+    /// Returns an error if the object has no name, or for the reasons of its kind ([`Event::put_object`]).
     pub fn put_object(&mut self, object: impl Into<Object>) -> Result<Generation, EventError> {
         self.generation_of(&Event::put_object(object))
     }
 
-    /// Removes an object of another kind.
+    /// Removes an object other than a pod or a Node. The namespace of a cluster-scoped object is empty. O(log n) for
+    /// most kinds.
     ///
     /// # Errors
     ///
-    /// The object is not known.
+    /// Returns an error if the object is unknown.
     pub fn delete_object(
         &mut self,
         kind: ObjectKind,
@@ -410,62 +423,68 @@ impl Writer {
         self.generation_of(&Event::delete_object(kind, namespace, name))
     }
 
-    /// Changes a store that was registered with [`Config::with_store`](crate::Config::with_store)
-    /// ([`Event::custom`]).
+    /// Applies an event to a store that was registered with [`Config::with_store`](crate::Config::with_store). Costs
+    /// one clone of the store, in addition to its own work.
     ///
     /// # Errors
     ///
-    /// The store is not registered, refuses the event, panicked, or has failed before.
+    /// Returns an error if the store is not registered, rejects the event, panics, or has already failed
+    /// ([`Event::custom`]).
     pub fn change<S: Store>(&mut self, event: S::Event) -> Result<Generation, EventError> {
         self.generation_of(&Event::custom::<S>(event))
     }
 
-    /// Takes all there is of one kind, and removes what is missing.
+    /// Replaces all objects of one kind with a list, and removes the objects that are not in it. Assumed pods stay.
+    /// Readers see the relist as a whole. O(n log n).
     ///
     /// # Errors
     ///
-    /// None today; objects that are refused are in the answer.
+    /// Currently returns no errors. [`Applied::rejected`] contains the objects that were rejected.
     pub fn relist(&mut self, relist: Relist) -> Result<Applied, EventError> {
         self.apply(&Event::relist(relist))
     }
 
-    /// Removes the assumed pods whose time has passed at `now`, and says how
-    /// many. O(expired × log n). Also does a part of [`Writer::reclaim`].
+    /// Advances the clock to `now`, and removes the assumed pods, reservations and deletion marks that have expired.
+    /// Returns the number of removed pods. Also performs some steps of [`Writer::reclaim_some`]. O(expired × log n).
     ///
     /// # Errors
     ///
-    /// None today.
+    /// Currently returns no errors.
     pub fn expire(&mut self, now: Timestamp) -> Result<usize, EventError> {
         self.reclaim_some(IDLE_STEPS);
         self.apply(&Event::expire(now)).map(|applied| applied.removed)
     }
 
-    /// How many nodes there are, ghosts included.
+    /// Returns the number of nodes in the writer's current state, including ghosts.
     #[must_use]
     pub fn node_count(&self) -> usize {
         self.cluster().node_count()
     }
 
-    /// How many pods there are, those on ghosts included.
+    /// Returns the number of pods in the writer's current state, including those on ghosts.
     #[must_use]
     pub fn pod_count(&self) -> usize {
         self.cluster().pod_count()
     }
 
-    /// The state as the writer has it now, published or not.
+    /// Returns the writer's current state, which includes events that are not published yet.
     #[must_use]
     pub fn cluster(&self) -> &Cluster {
         self.state.cluster()
     }
 
-    /// Everything, written out; O(n).
+    /// Returns a dump of the writer's current state, for comparison and for people. O(n).
     #[must_use]
     pub fn dump(&self) -> Dump {
         self.cluster().dump()
     }
 
-    /// Publishes what was folded, and returns the published generation. Costs
-    /// what changed since the last publish, and waits for nobody.
+    /// Publishes the current state as a version, and returns its generation. The followers then receive the effects of
+    /// its events.
+    ///
+    /// Readers that take a version from now on see it. A version that is already held does not change. The cost is
+    /// proportional to the changes since the last publish, and a publish never waits for a reader. Without new events,
+    /// nothing is published.
     pub fn publish(&mut self) -> Generation {
         self.thread.is_here();
         let generation = self.cluster().generation();
@@ -486,49 +505,51 @@ impl Writer {
                 retired = self.publisher.figures().retired,
                 "version published"
             );
-            // Only now: until it is replaced, readers may take the last version and fork it.
+            // Not before the publish: until then, readers can still take the previous version and fork it.
             self.state.set_horizon(Generation(self.publisher.oldest_held()));
         }
         if let Some(live) = &mut self.listeners.live {
-            // Where a reader is in the way the changes wait for the next time.
+            // If a reader blocks the index, its changes wait for the next publish.
             live.publish(generation.0);
         }
-        // Only now: who has a note finds what it tells of in what readers see.
+        // Not before the publish: the effect that a note reports must be visible to readers.
         self.listeners.followers.hand_over();
         generation
     }
 
-    /// The version that is published.
+    /// Returns the published version.
     #[must_use]
     pub fn snapshot(&self) -> Arc<Snapshot> {
         self.publisher.subscribe().snapshot()
     }
 
-    /// Frees every replaced version that nobody holds, at once, and says how many there
-    /// were. O(versions retired + what only they had): seconds for a million nodes.
-    /// [`Writer::reclaim_some`] is bounded.
+    /// Frees every replaced version that is no longer held, and returns the number of versions freed. O(versions
+    /// retired + the data that only they contained), which can take seconds for a million nodes. Use
+    /// [`Writer::reclaim_some`] for bounded steps.
     pub fn reclaim(&mut self) -> usize {
         let freed = self.publisher.reclaim();
         self.state.settle(Generation(self.publisher.oldest_held()), usize::MAX);
         freed
     }
 
-    /// The same in bounded steps, for an idle writer: examines at most `steps` replaced versions,
-    /// drops at most `steps` references, and forgets at most `steps` of the pods that went.
-    /// Returns whether to call it again: `false` once everything that nobody holds is freed, and
-    /// every replaced version was examined since. A step takes up to half a microsecond.
+    /// Like [`Writer::reclaim`], in bounded steps, for an idle writer. Examines at most `steps` replaced versions,
+    /// drops at most `steps` references, and drops the index entries of at most `steps` removed pods. A step takes up
+    /// to half a microsecond.
+    ///
+    /// Returns `true` if there may be more to free, and `false` once every version that is no longer held has been
+    /// freed and all others have been examined since.
     pub fn reclaim_some(&mut self, steps: usize) -> bool {
         let more = self.publisher.reclaim_some(steps);
         let settled = self.state.settle(Generation(self.publisher.oldest_held()), steps);
         settled == steps || more
     }
 
-    /// Makes the state anew from the objects that it holds, and publishes it as one version under the next generation:
-    /// for when [`Cluster::audit`] finds something. Assumed pods, their deadlines and the places of Reservations stay,
-    /// and a rebuild of a state that is right changes nothing that a version says.
+    /// Rebuilds the state from its objects, and publishes the result as one version. Use it if [`Cluster::audit`] finds
+    /// a difference. Assumed pods, their deadlines and reservations are preserved, and rebuilding a correct state
+    /// changes no visible data.
     ///
-    /// The rebuild takes a number as an event does. Versions from before stay as they are. Node slots are given out
-    /// anew, and [`Cluster::changed_since`] answers `Reset` for earlier generations. O(n log n), the audit included.
+    /// A rebuild takes a generation, like an event. Earlier versions are unchanged. Node slots are renumbered, and
+    /// [`Cluster::changed_since`] returns `Reset` for earlier generations. O(n log n), including the audit.
     pub fn rebuild(&mut self) -> Rebuilt {
         self.thread.is_here();
         let (state, listeners) = (&mut self.state, &mut self.listeners);
@@ -538,7 +559,8 @@ impl Writer {
         Rebuilt { generation, differences }
     }
 
-    /// What is kept and published.
+    /// Returns the generation of the writer, and the number of versions that are kept in memory. O(versions retired +
+    /// readers).
     #[must_use]
     pub fn figures(&self) -> Figures {
         let publish::Figures { published, retired, freed, backlog, oldest_pinned, .. } =
@@ -554,7 +576,7 @@ impl Writer {
         }
     }
 
-    /// Another reader.
+    /// Creates a reader. May allocate, so create or clone one per thread and keep it.
     #[must_use]
     pub fn reader(&self) -> Reader {
         let live = self.listeners.live.as_ref().map(LiveIndex::reader);
@@ -625,14 +647,14 @@ mod tests {
         writer
     }
 
-    /// A pod on every second node.
+    /// Creates a pod on every second node.
     fn gang(cpu: i64) -> Vec<Pod> {
         let on = |n| pod(format!("p{n}")).cpu(cpu).on(format!("n{n}")).build();
         (0..NODES).step_by(2).map(on).collect()
     }
 
     #[test]
-    fn a_gang_leaves_nothing_to_a_thread_and_no_backlog() {
+    fn a_gang_is_freed_in_place_without_a_thread_or_a_backlog() {
         let mut writer = writer(CommitPolicy::Room);
         let mut pods = gang(4_000);
         for round in 0..3 {
@@ -640,13 +662,13 @@ mod tests {
             assert_eq!((take_handed_over(), writer.figures().backlog), (0, 0), "round {round}");
             pods.iter().for_each(|pod| drop(writer.forget_pod(pod)));
         }
-        // The last one is refused, after the trial has all others.
+        // The last pod is rejected after all others have been placed in the trial.
         pods.last_mut().unwrap().node_name = Some("unknown".into());
         assert!(writer.assume_all(pods).is_err());
         assert_eq!((take_handed_over(), writer.figures().backlog), (0, 0));
     }
 
-    /// Drops the last handle to a version while it checks a placement.
+    /// A commit check that drops the last handle to a version.
     #[derive(Clone, Default)]
     struct Drops(Arc<Mutex<Option<Arc<Snapshot>>>>);
 
@@ -658,13 +680,13 @@ mod tests {
     }
 
     #[test]
-    #[cfg_attr(miri, ignore = "all is freed in place there")]
+    #[cfg_attr(miri, ignore = "Miri frees everything in place")]
     fn a_version_that_a_commit_check_drops_goes_to_the_backlog() {
         let drops = Drops::default();
         let mut writer = writer(drops.clone().into());
         let other = self::writer(CommitPolicy::Room);
         *drops.0.lock().unwrap() = Some(other.snapshot());
-        // Its nodes are those of the version alone from now on.
+        // From now on, only the version holds its nodes.
         drop(other);
         take_handed_over();
         writer.assume_pod(pod("p").on("n1").build()).unwrap();
@@ -676,10 +698,10 @@ mod tests {
     }
 
     #[test]
-    #[cfg_attr(miri, ignore = "all is freed in place there")]
+    #[cfg_attr(miri, ignore = "Miri frees everything in place")]
     fn a_rebuild_hands_nothing_to_a_thread() {
         let mut writer = writer(CommitPolicy::Room);
-        // Not in any version, so the state alone has them.
+        // These nodes are in no published version, so only the state holds them.
         for n in 0..NODES {
             let node = node(format!("n{n}")).hostname().cpu(8_000).build();
             writer.update_node(node).unwrap();

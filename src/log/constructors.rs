@@ -1,8 +1,10 @@
-//! Constructors of events, which any engine accepts: `engine.submit(Event::add_node(node))`.
+//! Constructors of events: `engine.submit(Event::add_node(node))`.
 //!
-//! Each names the reasons to refuse it. Every event that places a pod is refused if the pod has no uid
-//! ([`EventError::EmptyUid`](crate::model::EventError)), requests a negative amount (`Negative`), or would overflow a
-//! sum of its node (`Overflow`). An engine whose tables are full refuses what would need a new number (`Full`).
+//! Each constructor lists the reasons for which its event is rejected, with the variant of
+//! [`EventError`](crate::model::EventError) in parentheses. In addition, every event that places a pod is rejected if
+//! the pod has no uid (`EmptyUid`), requests a negative amount (`Negative`), has a name or a list that is too long
+//! (`TooLong`), or would make a sum of its node exceed 64 bits (`Overflow`). An event that needs a new 32-bit
+//! identifier is rejected if all are in use (`Full`).
 
 use std::sync::Arc;
 
@@ -13,36 +15,38 @@ use crate::model::{
 use super::{Event, ObjectKey, Relist};
 
 impl Event {
-    /// Places a pod on the node that it names, ahead of the API server ([`Event::AssumePod`]). The placement is checked
-    /// ([`Config::commit_check`](crate::Config::commit_check)), unless [`Event::decided_on`] names the current version.
+    /// Assumes a pod: places it on the node that it names, before the API server confirms the binding
+    /// ([`Event::AssumePod`]). The placement is checked according to
+    /// [`Config::commit_check`](crate::Config::commit_check), unless [`Event::decided_on`] names the current version.
     ///
-    /// Refused if the pod is known (`AlreadyInCache`), names no node (`NoNodeName`), has resource claims
+    /// Rejected if the pod is already known (`AlreadyInCache`), names no node (`NoNodeName`), has resource claims
     /// (`Unsupported`), or no longer fits (`Conflict`).
     #[must_use]
     pub fn assume(pod: impl Into<Arc<Pod>>) -> Event {
         Event::AssumePod { pod: pod.into(), decided_on: None }
     }
 
-    /// The same for several pods: all of them, or none ([`Event::AssumeAll`]).
+    /// Assumes several pods atomically: all of them or none ([`Event::AssumeAll`]). Each pod is checked on top of the
+    /// pods before it.
     ///
-    /// Refused with `Together`, which has the reason of the first pod that cannot be assumed.
+    /// Rejected if any pod cannot be assumed (`Together`, which contains the reason for the first such pod).
     #[must_use]
     pub fn assume_all(pods: impl Into<Arc<[Pod]>>) -> Event {
         Event::AssumeAll { pods: pods.into(), decided_on: None }
     }
 
-    /// Places a pod on the node that it names and preempts pods there, in one step ([`Event::Preempt`]).
+    /// Preempts pods and assumes the preemptor on the node that it names, atomically ([`Event::Preempt`]).
     ///
-    /// Refused as [`Event::assume`] is; or if a victim is not known or named twice (`NotFound`), is on another node
-    /// (`OtherNode`), or holds a reserved place (`HoldsPlace`).
+    /// Rejected for the same reasons as [`Event::assume`], or if a victim is unknown or listed twice (`NotFound`), on
+    /// another node (`OtherNode`), or a placeholder pod (`HoldsPlace`).
     #[must_use]
     pub fn preempt(pod: impl Into<Arc<Pod>>, victims: impl Into<Arc<[Uid]>>) -> Event {
         Event::Preempt { pod: pod.into(), victims: victims.into(), decided_on: None }
     }
 
-    /// Names the published version on which an [`assume`](Event::assume), [`assume_all`](Event::assume_all) or
-    /// [`preempt`](Event::preempt) was decided; other events stay as they are. If nothing has happened since, the
-    /// placement is not checked again.
+    /// Sets the published version on which an [`assume`](Event::assume), [`assume_all`](Event::assume_all) or
+    /// [`preempt`](Event::preempt) was decided. If no event has been folded since that version, the commit check is
+    /// skipped. Other events are returned unchanged.
     ///
     /// ```
     /// use portolan::log::Event;
@@ -67,35 +71,38 @@ impl Event {
         self
     }
 
-    /// The binding of an assumed pod is done, and its time to live starts ([`Event::FinishBinding`]). Nothing happens
-    /// to any other pod.
+    /// Records that the binding of an assumed pod has finished, which starts its time to live
+    /// ([`Event::FinishBinding`]). A pod that is not assumed is left unchanged.
     ///
-    /// Refused if the uid is empty.
+    /// Rejected if the uid is empty (`EmptyUid`).
     #[must_use]
     pub fn finish_binding(uid: &Uid, now: Timestamp) -> Event {
         Event::FinishBinding { uid: uid.clone(), now }
     }
 
-    /// Takes an assumed pod back ([`Event::ForgetPod`]). Nothing happens if the pod is not known.
+    /// Forgets an assumed pod, whose resources become free ([`Event::ForgetPod`]). An unknown pod is ignored.
     ///
-    /// Refused if the pod is on another node than it names (`OtherNode`), or was added (`NotAssumed`).
+    /// Rejected if the pod is on a node other than the one it names (`OtherNode`), has been added (`NotAssumed`), or
+    /// has no uid (`EmptyUid`).
     #[must_use]
     pub fn forget(pod: &Pod) -> Event {
         Event::ForgetPod { uid: pod.uid.clone(), node: pod.node_name.clone() }
     }
 
-    /// Adds a placed pod, or confirms an assumed one ([`Event::AddPod`]).
+    /// Adds a pod that is bound to a node, or confirms an assumed one ([`Event::AddPod`]). The node need not be known:
+    /// an unknown node becomes a ghost. The placement is not checked, because the API server has already accepted it.
     ///
-    /// Refused if the pod was added before (`AlreadyAdded`), or names no node (`NoNodeName`).
+    /// Rejected if the pod has already been added (`AlreadyAdded`) or names no node (`NoNodeName`).
     #[must_use]
     pub fn add_pod(pod: impl Into<Arc<Pod>>) -> Event {
         Event::AddPod(pod.into())
     }
 
-    /// Replaces the added pod with uid `old`, on its node ([`Event::UpdatePod`]).
+    /// Replaces the object of the added pod with uid `old` ([`Event::UpdatePod`]).
     ///
-    /// Refused if no such pod is known (`NotAdded`), if it is assumed (`AssumedNotUpdated`), or if the new object is on
-    /// another node (`OtherNode`).
+    /// Rejected if the pod is unknown (`NotAdded`), assumed (`AssumedNotUpdated`), or a placeholder pod (`HoldsPlace`),
+    /// or if the new object names no node (`NoNodeName`), another node (`OtherNode`), or the uid of another known pod
+    /// (`AlreadyAdded`).
     #[must_use]
     pub fn update_pod(old: &Uid, pod: impl Into<Arc<Pod>>) -> Event {
         Event::UpdatePod { old: old.clone(), pod: pod.into() }
@@ -103,82 +110,90 @@ impl Event {
 
     /// Removes a pod, assumed or added ([`Event::RemovePod`]).
     ///
-    /// Refused if the pod is not known (`NotFound`), is on another node than it names (`OtherNode`), or holds a
-    /// reserved place (`HoldsPlace`).
+    /// Rejected if the pod is unknown (`NotFound`), on a node other than the one it names (`OtherNode`), or a
+    /// placeholder pod (`HoldsPlace`), or if it has no uid (`EmptyUid`).
     #[must_use]
     pub fn remove_pod(pod: &Pod) -> Event {
         Event::RemovePod { uid: pod.uid.clone(), node: pod.node_name.clone() }
     }
 
-    /// A pod that is on no node appears or changes ([`Event::PutPending`]): followers, such as a queue, are told.
+    /// Announces a new or changed pod that is not bound to a node to followers, such as a scheduling queue
+    /// ([`Event::PutPending`]).
     ///
-    /// Refused if the pod names a node (`HasNodeName`), has no uid, or requests a negative amount.
+    /// Rejected if the pod names a node (`HasNodeName`), has no uid (`EmptyUid`), or requests a negative amount
+    /// (`Negative`).
     #[must_use]
     pub fn put_pending(pod: impl Into<Arc<Pod>>) -> Event {
         Event::PutPending(pod.into())
     }
 
-    /// A pod that was on no node is deleted ([`Event::RemovePending`]).
+    /// Announces to followers that a pending pod was deleted, and removes it if it is assumed
+    /// ([`Event::RemovePending`]).
     ///
-    /// Refused if the uid is empty.
+    /// Rejected if the uid is empty (`EmptyUid`).
     #[must_use]
     pub fn remove_pending(uid: &Uid) -> Event {
         Event::RemovePending(uid.clone())
     }
 
-    /// Adds a node, or replaces the one of its name ([`Event::AddNode`]).
+    /// Adds a node, or replaces the node with the same name ([`Event::AddNode`]).
     ///
-    /// Refused if the node has no name (`EmptyName`), offers a negative amount (`Negative`), or has more images or
-    /// resources than the engine holds (`TooLong`).
+    /// Rejected if the node has no name (`EmptyName`), has a negative amount (`Negative`), or has more than 65,535
+    /// image names or extended resources (`TooLong`).
     #[must_use]
     pub fn add_node(node: impl Into<Arc<Node>>) -> Event {
         Event::AddNode(node.into())
     }
 
-    /// Replaces a node; one that is not known is added ([`Event::UpdateNode`]).
+    /// Replaces a node, or adds it if it is unknown ([`Event::UpdateNode`]).
     ///
-    /// Refused as [`Event::add_node`] is.
+    /// Rejected for the same reasons as [`Event::add_node`].
     #[must_use]
     pub fn update_node(node: impl Into<Arc<Node>>) -> Event {
         Event::UpdateNode(node.into())
     }
 
-    /// Removes a node ([`Event::RemoveNode`]). While pods remain on it, it is a ghost.
+    /// Removes a node ([`Event::RemoveNode`]). A node that still has pods remains as a ghost until its last pod is
+    /// removed.
     ///
-    /// Refused if the node is not known (`NodeNotFound`).
+    /// Rejected if the node is unknown (`NodeNotFound`).
     #[must_use]
     pub fn remove_node(name: impl Into<Name>) -> Event {
         Event::RemoveNode(name.into())
     }
 
-    /// Puts a node in the partition of a scheduler instance ([`Event::AssignNode`]).
+    /// Assigns a node to the partition of a scheduler instance ([`Event::AssignNode`]).
     ///
-    /// Refused if the node is not known, or only as a ghost (`NodeNotFound`).
+    /// Rejected if the node is unknown or a ghost (`NodeNotFound`).
     #[must_use]
     pub fn assign_node(node: impl Into<Name>, scheduler: impl Into<Name>) -> Event {
         Event::AssignNode { node: node.into(), scheduler: scheduler.into() }
     }
 
-    /// Takes a node out of the partition of a scheduler instance ([`Event::UnassignNode`]).
+    /// Removes a node from the partition of a scheduler instance ([`Event::UnassignNode`]). A node in another partition
+    /// is left unchanged.
     ///
-    /// Refused as [`Event::assign_node`] is.
+    /// Rejected if the node is unknown or a ghost (`NodeNotFound`).
     #[must_use]
     pub fn unassign_node(node: impl Into<Name>, scheduler: impl Into<Name>) -> Event {
         Event::UnassignNode { node: node.into(), scheduler: scheduler.into() }
     }
 
-    /// Adds or replaces an object of another kind ([`Event::PutObject`]), plain, shared, or as an [`Object`].
+    /// Adds or replaces an object other than a pod or a Node ([`Event::PutObject`]). The object is passed by value, in
+    /// an [`Arc`], or as an [`Object`].
     ///
-    /// Refused if the object has no name (`EmptyName`); a part of a node as [`Event::add_node`] is; and a Reservation
-    /// if its pod is no placeholder (`NoPlaceholder`) or cannot be placed.
+    /// Rejected if the object has no name (`EmptyName`). A part of a node is also rejected for the same reasons as in
+    /// [`Event::add_node`], and a Reservation if its pod is not a placeholder (`NoPlaceholder`), is already on a node
+    /// (`AlreadyAdded`), or cannot be placed.
     #[must_use]
     pub fn put_object(object: impl Into<Object>) -> Event {
         Event::PutObject(object.into())
     }
 
-    /// Removes an object of another kind ([`Event::DeleteObject`]). The namespace of an object of the cluster is empty.
+    /// Removes an object other than a pod or a Node ([`Event::DeleteObject`]). The namespace of a cluster-scoped object
+    /// is empty.
     ///
-    /// Refused if the object is not known (`ObjectNotFound`).
+    /// Rejected if the object is unknown (`ObjectNotFound`).
     #[must_use]
     pub fn delete_object(
         kind: ObjectKind,
@@ -189,9 +204,9 @@ impl Event {
         Event::DeleteObject(Arc::new(key))
     }
 
-    /// Sets the scheduling status of a pod group, until its object is next put ([`Event::SetGroupPhase`]).
+    /// Sets the phase of a pod group, until its object is next put ([`Event::SetGroupPhase`]).
     ///
-    /// Refused if the group is not known (`ObjectNotFound`).
+    /// Rejected if the group is unknown (`ObjectNotFound`).
     #[must_use]
     pub fn set_group_phase(
         namespace: impl Into<Name>,
@@ -201,33 +216,37 @@ impl Event {
         Event::SetGroupPhase { namespace: namespace.into(), name: name.into(), phase }
     }
 
-    /// Marks a bound pod as one that is about to be deleted for another ([`Event::MarkForDeletion`]).
+    /// Marks a bound pod as about to be deleted by a preemptor ([`Event::MarkForDeletion`]).
     ///
-    /// Refused if the victim is not known as bound (`NotBound`), if it holds a reserved place (`HoldsPlace`), if a uid
-    /// is empty, or if the engine keeps no such marks (`NotKept`).
+    /// Rejected if the victim is unknown or not bound (`NotBound`), if it is a placeholder pod (`HoldsPlace`), if a uid
+    /// is empty (`EmptyUid`), or if the engine does not store deletion marks (`NotKept`).
     #[must_use]
     pub fn mark_for_deletion(victim: &Uid, preemptor: &Uid, now: Timestamp) -> Event {
         Event::MarkForDeletion { victim: victim.clone(), preemptor: preemptor.clone(), now }
     }
 
-    /// Removes a mark that this preemptor has set ([`Event::UnmarkForDeletion`]).
+    /// Removes the deletion mark that this preemptor has set ([`Event::UnmarkForDeletion`]). An unmarked pod is left
+    /// unchanged.
     ///
-    /// Refused if another preemptor has set the mark (`MarkedByAnother`), if a uid is empty, or if the engine keeps no
-    /// such marks (`NotKept`).
+    /// Rejected if another preemptor has set the mark (`MarkedByAnother`), if a uid is empty (`EmptyUid`), or if the
+    /// engine does not store deletion marks (`NotKept`).
     #[must_use]
     pub fn unmark_for_deletion(victim: &Uid, preemptor: &Uid) -> Event {
         Event::UnmarkForDeletion { victim: victim.clone(), preemptor: preemptor.clone() }
     }
 
-    /// It is `now`: removes the assumed pods, places and marks whose time has passed ([`Event::Expire`]). Never
-    /// refused.
+    /// Advances the clock to `now`, and removes the assumed pods, reservations and deletion marks that have expired
+    /// ([`Event::Expire`]).
+    ///
+    /// Never rejected.
     #[must_use]
     pub fn expire(now: Timestamp) -> Event {
         Event::Expire(now)
     }
 
-    /// All there is of one kind; what is missing is gone ([`Event::Relist`]). Never refused: the answer lists the
-    /// objects that were ([`Applied::rejected`](super::Applied::rejected)).
+    /// Replaces all objects of one kind with a list, and removes the objects that are not in it ([`Event::Relist`]).
+    ///
+    /// Never rejected as a whole: [`Applied::rejected`](super::Applied::rejected) contains the objects that were.
     #[must_use]
     pub fn relist(relist: Relist) -> Event {
         Event::Relist(Arc::new(relist))
@@ -240,7 +259,7 @@ mod tests {
     use crate::model::{node, pod};
 
     #[test]
-    fn decided_on_is_kept_by_placements_alone() {
+    fn only_placements_record_the_version_they_were_decided_on() {
         let placed = || pod("p").on("n").build();
         let version = Generation(7);
         for event in [
@@ -252,7 +271,7 @@ mod tests {
             | Event::AssumeAll { decided_on, .. }
             | Event::Preempt { decided_on, .. }) = event.decided_on(version)
             else {
-                panic!("a placement stays one");
+                panic!("not a placement");
             };
             assert_eq!(decided_on, Some(version));
         }
@@ -261,11 +280,11 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_that_is_taken_away_is_named_with_its_node() {
+    fn removals_name_the_pod_and_its_node() {
         let placed = pod("p").on("n").build();
         for event in [Event::forget(&placed), Event::remove_pod(&placed)] {
             let (Event::ForgetPod { uid, node } | Event::RemovePod { uid, node }) = event else {
-                panic!("a pod is taken away");
+                panic!("not a removal");
             };
             assert_eq!((uid, node.as_deref()), (placed.uid.clone(), Some("n")));
         }

@@ -1,4 +1,4 @@
-//! What can be written to the log.
+//! Events, which are the changes that can be submitted to the log, and their outcomes.
 
 use std::sync::Arc;
 
@@ -7,204 +7,259 @@ use crate::model::{
     Timestamp, Uid,
 };
 
-/// A change of the cluster, as it happened. Small: objects are built, and their
-/// requests computed and hashed, by whoever submits it.
+/// A change to the cluster, which the engine folds into its state.
 ///
-/// An event carries its own clock where it needs one, so that a replay of the
-/// log gives the same versions. The feature `serde` writes and reads events:
-/// see [`model`](crate::model#serialization).
+/// Each kind of event has a constructor, such as [`Event::add_node`], that lists the reasons for which the event is
+/// rejected. A rejected event changes nothing, but it still takes a generation. Readers see an accepted event in the
+/// next published version and never see a part of it.
+///
+/// An event is at most 64 bytes, because its objects are shared. Whoever creates an object also pays for hashing it and
+/// for summing its requests, so the writer does not. An event that depends on the time carries a timestamp, so that
+/// replaying a log yields the same versions. The feature `serde` serializes events: see
+/// [`model`](crate::model#serialization).
 #[derive(Clone, Debug)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 #[non_exhaustive]
 pub enum Event {
-    /// A scheduler places a pod on the node that the pod names, ahead of the
-    /// API server.
+    /// Assumes a pod: places it on the node that it names, before the API server confirms the binding. See
+    /// [`Event::assume`].
+    ///
+    /// Rejected if the pod is already known, names no node, has resource claims, or does not pass the commit check.
     AssumePod {
         /// The pod, with its node name.
         pod: Arc<Pod>,
-        /// The published version on which this was decided, and never the generation of a
-        /// fork, whose numbers are its own. If it is not the current one, or
-        /// none is named, the placement is checked against the state as it is
-        /// ([`CommitPolicy`](crate::state::CommitPolicy)).
+        /// The published version on which the placement was decided. Never pass the generation of a fork, because forks
+        /// count their own generations. If this is `None` or not the current version, the placement is checked against
+        /// the current state ([`CommitPolicy`](crate::state::CommitPolicy)).
         decided_on: Option<Generation>,
     },
-    /// The same for several pods: all of them, or none.
+    /// Assumes several pods atomically: all of them or none. See [`Event::assume_all`].
+    ///
+    /// Rejected if any of the pods would be rejected on top of the pods before it.
     AssumeAll {
         /// The pods, each with its node name.
         pods: Arc<[Pod]>,
-        /// The version on which this was decided.
+        /// The published version on which the placements were decided, as for [`Event::AssumePod`].
         decided_on: Option<Generation>,
     },
-    /// A scheduler places a pod on the node that the pod names and preempts pods there,
-    /// in one step: all of it, or nothing.
+    /// Preempts pods and assumes the preemptor on their node, atomically. See [`Event::preempt`].
     ///
-    /// The victims leave with this event. With [`Config::godel`](crate::Config::godel)
-    /// they stay and count on their node until their own objects are gone, as in the
-    /// cache of Gödel's schedulers: the pod is assumed as one that is nominated to its
-    /// node and preempts them, and the store of preemption marks marks them. A fork
-    /// takes victims away in both cases ([`Fork::preempt`](crate::Fork::preempt)).
+    /// The event removes the victims. With [`Config::godel`](crate::Config::godel), as in the cache of Gödel's
+    /// schedulers, the victims instead remain on their node and are counted there until their own objects are deleted.
+    /// The preemptor is assumed as a pod that is nominated to the node with these victims, and the preemption store
+    /// marks them. A fork removes the victims in both cases ([`Fork::preempt`](crate::Fork::preempt)).
+    ///
+    /// Rejected if the preemptor could not be assumed without the victims, or if a victim is unknown, listed twice, on
+    /// another node, or a placeholder pod.
     Preempt {
-        /// The pod, with its node name.
+        /// The preemptor, with its node name.
         pod: Arc<Pod>,
-        /// The pods that it preempts, each once and on the same node.
+        /// The uids of the victims, which are on the same node.
         victims: Arc<[Uid]>,
-        /// The version on which this was decided. With it the placement is checked
-        /// against the state without the victims.
+        /// The published version on which the preemption was decided, as for [`Event::AssumePod`]. The placement is
+        /// checked against the current state without the victims.
         decided_on: Option<Generation>,
     },
-    /// The binding of an assumed pod is done: its time to live starts.
+    /// Records that the binding of an assumed pod has finished, which starts its time to live
+    /// ([`Config::assumed_ttl`](crate::Config::assumed_ttl)). See [`Event::finish_binding`].
+    ///
+    /// Rejected only if the uid is empty. A pod that is not assumed is left unchanged.
     FinishBinding {
-        /// The pod.
+        /// The uid of the pod.
         uid: Uid,
-        /// When.
+        /// The time at which the binding finished.
         now: Timestamp,
     },
-    /// An assumed pod is not placed after all.
+    /// Forgets an assumed pod, for example because its binding failed. See [`Event::forget`].
+    ///
+    /// Rejected if the pod is not assumed or is on another node. An unknown pod is ignored.
     ForgetPod {
-        /// The pod.
+        /// The uid of the pod.
         uid: Uid,
-        /// The node that it was assumed on, if the caller knows it.
+        /// The node on which the pod was assumed, or `None` to skip the comparison.
         node: Option<Name>,
     },
-    /// A placed pod appears; an assumed one is confirmed.
+    /// Adds a pod that is bound to a node, or confirms an assumed one. See [`Event::add_pod`].
+    ///
+    /// Rejected if the pod has already been added or names no node. An assumed pod that is bound to another node moves
+    /// to that node.
     AddPod(Arc<Pod>),
-    /// A placed pod changes.
+    /// Replaces the object of an added pod. See [`Event::update_pod`].
+    ///
+    /// Rejected if the pod is unknown, assumed, or a placeholder pod, or if the new object names another node. With
+    /// [`Config::godel`](crate::Config::godel), a pod in any state can be updated to any other.
     UpdatePod {
-        /// Its uid before.
+        /// The uid of the pod before the update.
         old: Uid,
-        /// The pod as it is now.
+        /// The new object.
         pod: Arc<Pod>,
     },
-    /// A placed pod is gone.
+    /// Removes a pod, assumed or added, from its node. See [`Event::remove_pod`].
+    ///
+    /// Rejected if the pod is unknown, on another node, or a placeholder pod.
     RemovePod {
-        /// The pod.
+        /// The uid of the pod.
         uid: Uid,
-        /// The node that it was on, if the caller knows it.
+        /// The node on which the pod was, or `None` to skip the comparison. Ignored with
+        /// [`Config::godel`](crate::Config::godel).
         node: Option<Name>,
     },
-    /// A pod that is on no node appears or changes. It is no part of any version:
-    /// followers are told, in the order of the log ([`Follower`](super::Follower)).
-    /// Of a pod that is assumed or placed nothing is told.
+    /// Announces a new or changed pod that is not bound to a node. See [`Event::put_pending`].
+    ///
+    /// Versions do not contain pending pods. The event is passed to followers in log order
+    /// ([`Follower`](super::Follower)), unless the pod is assumed or placed. With
+    /// [`Config::godel`](crate::Config::godel), a pod that another scheduler has assumed is removed from its node.
+    /// Rejected if the pod names a node.
     PutPending(Arc<Pod>),
-    /// A pod whose object names no node is deleted; followers are told. If it is assumed,
-    /// that ends: its room is free at once. A pod that is bound is not deleted: submit
-    /// [`Event::AddPod`] for it, and not this.
+    /// Announces that a pod whose object names no node was deleted. See [`Event::remove_pending`].
+    ///
+    /// Followers are notified. If the pod is assumed, it is removed, and its resources are free immediately. Rejected
+    /// only if the uid is empty. For a pod that has been bound, submit [`Event::AddPod`] instead.
     RemovePending(Uid),
-    /// A node appears.
+    /// Adds a node, or replaces the node with the same name. See [`Event::add_node`].
+    ///
+    /// Rejected if the node has no name, a negative amount, or too many images or resources.
     AddNode(Arc<Node>),
-    /// A node changes.
+    /// Replaces a node, or adds it if it is unknown. See [`Event::update_node`].
+    ///
+    /// Rejected for the same reasons as [`Event::AddNode`].
     UpdateNode(Arc<Node>),
-    /// A node is gone.
+    /// Removes a node. See [`Event::remove_node`].
+    ///
+    /// A node that still has pods remains as a ghost until its last pod is removed. Rejected if the node is unknown.
     RemoveNode(Name),
-    /// A node is in the partition of a scheduler instance
-    /// ([`Partition::Scheduler`](crate::framework::Partition::Scheduler)), whatever its
-    /// Node and its NMNode name. This holds for each of the two until it is next
-    /// updated or listed.
+    /// Assigns a node to the partition of a scheduler instance
+    /// ([`Partition::Scheduler`](crate::framework::Partition::Scheduler)). See [`Event::assign_node`].
+    ///
+    /// The assignment overrides the scheduler that the Node and the NMNode name, each until that object is next updated
+    /// or relisted. Rejected if the node is unknown or a ghost.
     AssignNode {
-        /// The node.
+        /// The name of the node.
         node: Name,
-        /// The scheduler instance.
+        /// The name of the scheduler instance.
         scheduler: Name,
     },
-    /// A node is in the partition of a scheduler instance no longer, likewise.
+    /// Removes a node from the partition of a scheduler instance. See [`Event::unassign_node`].
+    ///
+    /// A node in another partition is left unchanged. Like [`Event::AssignNode`], this lasts until the Node and the
+    /// NMNode are next updated or relisted, and it is rejected for the same reasons.
     UnassignNode {
-        /// The node.
+        /// The name of the node.
         node: Name,
-        /// The scheduler instance.
+        /// The name of the scheduler instance.
         scheduler: Name,
     },
-    /// An object of another kind appears or changes; one that nodes are made of
-    /// ([`ObjectKind::is_node_part`]) changes the node of its name.
+    /// Adds or replaces an object other than a pod or a Node. See [`Event::put_object`].
+    ///
+    /// An object that is part of a node ([`ObjectKind::is_node_part`]) changes the node with the same name. Rejected if
+    /// the object has no name, or if a Reservation cannot reserve what it claims.
     PutObject(Object),
-    /// The scheduling status of a pod group is set, as Gödel's binder does when it has
-    /// bound its pods (`SetUnitSchedulingStatus`). It is the group's phase until the
-    /// group is next put, listed or deleted.
+    /// Sets the scheduling status of a pod group, as Gödel's binder does when it has bound the group's pods
+    /// (`SetUnitSchedulingStatus`). See [`Event::set_group_phase`].
+    ///
+    /// The phase applies until the group is next put, relisted or deleted. Rejected if the group is unknown.
     SetGroupPhase {
-        /// The group's namespace.
+        /// The namespace of the group.
         namespace: Name,
-        /// The group.
+        /// The name of the group.
         name: Name,
-        /// Its phase from now on.
+        /// The new phase.
         phase: PodGroupPhase,
     },
-    /// An object of another kind is gone.
+    /// Removes an object other than a pod or a Node. See [`Event::delete_object`].
+    ///
+    /// Rejected if the object is unknown.
     DeleteObject(Arc<ObjectKey>),
-    /// A bound pod is about to be deleted for another one: it is marked
-    /// ([`DeletionMarks`](crate::snapshot::DeletionMarks)) for ten minutes. A mark of
-    /// another preemptor is replaced.
+    /// Marks a bound pod as about to be deleted by a preemptor ([`DeletionMarks`](crate::snapshot::DeletionMarks)). See
+    /// [`Event::mark_for_deletion`].
+    ///
+    /// The mark expires after ten minutes, and it replaces the mark of another preemptor. Rejected if the victim is not
+    /// bound or is a placeholder pod, or if the engine does not store marks.
     MarkForDeletion {
-        /// The pod that is about to be deleted.
+        /// The uid of the pod to be deleted.
         victim: Uid,
-        /// The pod that preempts it.
+        /// The uid of the preemptor.
         preemptor: Uid,
-        /// When.
+        /// The time at which the lifetime of the mark starts.
         now: Timestamp,
     },
-    /// A pod is not deleted for a preemptor after all. Nothing happens if it is not
-    /// marked.
+    /// Removes the mark of a pod that will not be deleted after all. See [`Event::unmark_for_deletion`].
+    ///
+    /// An unmarked pod is left unchanged. Rejected if another preemptor set the mark, or if the engine does not store
+    /// marks.
     UnmarkForDeletion {
-        /// The pod that was to be deleted.
+        /// The uid of the marked pod.
         victim: Uid,
-        /// The pod that it is marked for.
+        /// The uid of the preemptor that set the mark.
         preemptor: Uid,
     },
-    /// The clock moves: assumed pods, places and marks whose time has passed are removed.
+    /// Advances the clock, and removes the assumed pods, reservations and deletion marks that have expired. See
+    /// [`Event::expire`].
+    ///
+    /// Never rejected.
     Expire(Timestamp),
-    /// All there is of one kind, as a list from the API server says.
+    /// Replaces all objects of one kind with a list from the API server, and removes the objects that are not in the
+    /// list. See [`Event::relist`].
+    ///
+    /// Never rejected as a whole: [`Applied::rejected`] contains the objects that were.
     Relist(Arc<Relist>),
-    /// A store that was registered with [`Config::with_store`](crate::Config::with_store) changes: `Event::custom`. The
-    /// feature `serde` cannot write it, since its type is not known.
+    /// Changes a store that was registered with [`Config::with_store`](crate::Config::with_store). See
+    /// [`Event::custom`].
+    ///
+    /// Rejected if the store is not registered, rejects the event, panics, or has already failed. The feature `serde`
+    /// cannot serialize this event, because the engine does not know its type.
     #[cfg_attr(feature = "serde", serde(skip))]
     Custom(CustomEvent),
 }
 
 const _: () = assert!(size_of::<Event>() <= 64);
 
-/// Names an object of a kind other than pod and node.
+/// Identifies an object other than a pod or a Node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct ObjectKey {
-    /// Its kind.
+    /// The kind of the object.
     pub kind: ObjectKind,
-    /// Its namespace; empty for an object of the cluster.
+    /// The namespace of the object; empty if the object is cluster-scoped.
     pub namespace: String,
-    /// Its name.
+    /// The name of the object.
     pub name: String,
 }
 
-/// All objects of one kind: what is missing here is gone.
+/// A complete list of the objects of one kind. A known object that is not in the list has been deleted.
 #[derive(Clone, Debug)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum Relist {
-    /// All placed pods. With [`Config::godel`](crate::Config::godel) all pods in any
-    /// state: a pod that is neither bound nor assumed is treated as an update to that
-    /// state is.
+    /// All pods that are bound to a node. Assumed pods that are not in the list stay. With
+    /// [`Config::godel`](crate::Config::godel), all pods in any state: a pod that is neither bound nor assumed is
+    /// treated like an update to that state.
     Pods(Vec<Pod>),
     /// All nodes.
     Nodes(Vec<Arc<Node>>),
-    /// All objects of another kind.
+    /// All objects of the given kind.
     Objects(ObjectKind, Vec<Object>),
 }
 
-/// What became of an event that was applied.
+/// The result of an event that was applied.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct Applied {
-    /// The event's number: the first generation that contains it.
+    /// The first generation that contains the event. Pass it to [`Reader::at_least`](crate::Reader::at_least) to read
+    /// your own write.
     pub generation: Generation,
-    /// How many objects it added.
+    /// The number of objects that the event added.
     pub added: usize,
-    /// How many it changed.
+    /// The number of objects that the event changed.
     pub updated: usize,
-    /// How many it removed; for [`Event::Expire`] the pods that expired.
+    /// The number of objects that the event removed. For [`Event::Expire`], the number of pods that expired.
     pub removed: usize,
-    /// The objects of a relist that were refused, with the reason for each. If one of them had no usable key (a pod
-    /// without uid, a node without name), nothing of that kind was removed.
+    /// The objects of a relist that were rejected, each with the reason. If one of them has no usable key (a pod
+    /// without a uid, a node without a name), the relist removed no objects.
     pub rejected: Vec<(String, EventError)>,
 }
 
-/// The answer to an event.
+/// The outcome of an event: the result, or the reason for which the event was rejected.
 pub type Outcome = Result<Applied, EventError>;

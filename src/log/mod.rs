@@ -1,13 +1,13 @@
-//! The cluster's events, and those who follow them.
+//! The events of a cluster, and the followers of the log.
 //!
-//! The log itself (its order, the writer's token, tickets) knows nothing of clusters: it is
-//! [`publish::log`](crate::publish::log), and its types are shown here, too.
+//! The log itself, with its order, its writer token and its tickets, is independent of clusters: it is
+//! [`publish::log`](crate::publish::log), whose types are re-exported here.
 //!
-//! | file | what it is |
+//! | file | contents |
 //! |---|---|
-//! | `event` | what can happen, and what came of it |
-//! | `constructors` | a function for each event, with its refusals |
-//! | `follow` | what events did, for those who act on it |
+//! | `event` | the events and their outcomes |
+//! | `constructors` | a constructor for each event, with the reasons for rejection |
+//! | `follow` | the stream of effects for queues, caches and exporters |
 
 mod constructors;
 mod event;

@@ -41,8 +41,8 @@ pub enum Change {
     Node(Diff<Arc<Node>>),
     /// An object of another kind.
     Object(Diff<Object>),
-    /// A store that was registered with the engine, by an event of its own. That pods come and go changes stores, too;
-    /// it shows as the change of the pod.
+    /// A custom store applied one of its own events. A change that a pod causes in a store is reported only as the
+    /// change of the pod.
     #[cfg_attr(feature = "serde", serde(skip))]
     Custom(CustomEvent),
 }

@@ -1,23 +1,23 @@
-//! Events for stores that users add to the engine.
-//!
-//! The log carries such an event without knowing its type: the store does.
+//! Type-erased events for custom stores, so that the log does not depend on their types.
 
 use std::any::{Any, TypeId};
 use std::fmt;
 use std::sync::Arc;
 
-/// An event of any store, with the store that it is for.
+/// An event of any type, which identifies its store.
 pub(crate) trait AnyEvent: Send + Sync {
-    /// The type of the store.
+    /// Returns the type of the store.
     fn store(&self) -> TypeId;
-    /// The store's name, for messages.
+    /// Returns the name of the store, for messages.
     fn store_name(&self) -> &'static str;
-    /// The event.
+    /// Returns the event.
     fn event(&self) -> &dyn Any;
 }
 
-/// A change of a store that was registered with [`Config::with_store`](crate::Config::with_store), its type erased.
-/// Made by [`CustomEvent::new`], read by [`CustomEvent::event`]. A clone costs one reference count.
+/// A type-erased event for a store that was registered with [`Config::with_store`](crate::Config::with_store).
+///
+/// [`CustomEvent::new`] creates it, and [`CustomEvent::event`] returns the typed event. A clone costs one reference
+/// count.
 #[derive(Clone)]
 pub struct CustomEvent(Arc<dyn AnyEvent>);
 
@@ -26,13 +26,13 @@ impl CustomEvent {
         CustomEvent(event)
     }
 
-    /// The name of the store that it changes (`Store::NAME`).
+    /// Returns the name of the store that the event changes (`Store::NAME`).
     #[must_use]
     pub fn store_name(&self) -> &'static str {
         self.0.store_name()
     }
 
-    /// The type of the store.
+    /// Returns the type of the store.
     pub(crate) fn store(&self) -> TypeId {
         self.0.store()
     }

@@ -177,38 +177,38 @@ pub enum EventError {
         /// The field of the configuration that enables it.
         field: Cow<'static, str>,
     },
-    /// An event for a store that was not registered when the engine was made.
+    /// The event is for a store that was not registered when the engine was created.
     #[error("store {store:?} is not registered: add it with Config::with_store")]
     UnknownStore {
-        /// The store's name.
+        /// The name of the store.
         store: Cow<'static, str>,
     },
-    /// A store's own check refuses an event for it.
+    /// The store's own check rejected the event.
     #[error("{store}: {reason}")]
     StoreRefused {
-        /// The store's name.
+        /// The name of the store.
         store: Cow<'static, str>,
-        /// Why, in the store's words.
+        /// The reason that the store returned.
         reason: String,
     },
-    /// A store panicked when it was to check or apply an event, which is refused.
+    /// The store panicked while it checked or applied the event. The store is unchanged.
     #[error("store {store:?} panicked in {step}: {text}")]
     StorePanicked {
-        /// The store's name.
+        /// The name of the store.
         store: Cow<'static, str>,
-        /// The method.
+        /// The name of the method that panicked.
         step: Box<str>,
-        /// The panic's message; empty if its payload is not a string.
+        /// The message of the panic; empty if its payload is not a string.
         text: Box<str>,
     },
-    /// An event for a store that failed before, see [`Cluster::failed_stores`](crate::Cluster::failed_stores).
+    /// The event is for a store that has already failed: see [`Cluster::failed_stores`](crate::Cluster::failed_stores).
     #[error("store {store:?} has failed: it panicked in {step}: {text}")]
     StoreFailed {
-        /// The store's name.
+        /// The name of the store.
         store: Cow<'static, str>,
-        /// The method.
+        /// The name of the method that panicked.
         step: Box<str>,
-        /// The panic's message.
+        /// The message of the panic.
         text: Box<str>,
     },
     /// All 32-bit identifiers for one kind of object are in use.

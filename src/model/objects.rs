@@ -1,7 +1,7 @@
-//! The other objects of a cluster that scheduling reads, beside pods and nodes.
+//! The objects other than pods and nodes that scheduling depends on.
 //!
-//! One table, `object_kinds`, has all kinds. From it follow the types here, the stores of a version, and what plugins
-//! can register for.
+//! The macro `object_kinds` contains the table of all kinds. It generates the types in this file, the stores of a
+//! version, and the resources for whose events plugins can register.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use super::{
     CustomNodeResource, LabelSelector, Labels, Movement, Name, NmNode, PodGroup, Reservation,
 };
 
-/// A namespace: its labels are what namespace selectors see.
+/// A namespace, whose labels are matched by namespace selectors.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
@@ -24,7 +24,7 @@ pub struct Namespace {
     pub labels: Labels,
 }
 
-/// A service: its selector spreads pods by default.
+/// A service, whose selector determines the pods that are spread by default.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
@@ -33,29 +33,29 @@ pub struct Service {
     pub namespace: Name,
     /// Name.
     pub name: Name,
-    /// `spec.selector`; an empty one selects nothing.
+    /// `spec.selector`. An empty selector selects no pods.
     pub selector: Labels,
 }
 
-/// A replica set, replication controller or stateful set, whose selector spreads the
-/// pods that it owns; or a daemon set, whose selector spreads none.
+/// A ReplicaSet, ReplicationController or StatefulSet, whose selector determines the pods that are spread by default,
+/// or a DaemonSet, whose pods are not spread.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct Workload {
-    /// Which of the kinds.
+    /// The kind of the workload.
     pub kind: ObjectKind,
     /// Namespace.
     pub namespace: Name,
     /// Name.
     pub name: Name,
-    /// Its own labels, which may be others than those of its pods.
+    /// The labels of the workload itself, which may differ from those of its pods.
     pub labels: Labels,
     /// `spec.selector`.
     pub selector: LabelSelector,
 }
 
-/// How many of some pods may be disrupted (policy/v1 `PodDisruptionBudget`).
+/// A limit on the voluntary disruptions of the pods that a selector matches (policy/v1 `PodDisruptionBudget`).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
@@ -64,40 +64,40 @@ pub struct PodDisruptionBudget {
     pub namespace: Name,
     /// Name.
     pub name: Name,
-    /// Which pods, of its namespace.
+    /// The selector of the pods, in the budget's namespace.
     pub selector: LabelSelector,
-    /// `status.disruptionsAllowed`: how many more may go now.
+    /// `status.disruptionsAllowed`: the number of pods that may currently be disrupted.
     pub disruptions_allowed: i32,
-    /// `status.disruptedPods`: names of pods that are on their way out, and
-    /// counted already.
+    /// `status.disruptedPods`: the names of the pods whose disruption is in progress and already counted.
     pub disrupted_pods: Box<[Name]>,
 }
 
 impl PodDisruptionBudget {
-    /// Whether the pod is one of those whose disruptions are counted.
+    /// Returns `true` if disrupting the pod counts against the budget: the pod is in its namespace, matches its
+    /// selector and is not already counted.
     #[must_use]
     pub fn counts(&self, namespace: &str, name: &str, labels: &Labels) -> bool {
         *self.namespace == *namespace && self.selector.matches(labels) && !self.is_disrupted(name)
     }
 
-    /// Whether the pod of its namespace is on its way out, and counted already.
+    /// Returns `true` if the disruption of this pod of the budget's namespace is in progress and already counted.
     #[must_use]
     pub fn is_disrupted(&self, name: &str) -> bool {
         self.disrupted_pods.iter().any(|known| **known == *name)
     }
 }
 
-/// Calls a macro with the table of the kinds: the one place where a kind is named that is kept as most are.
+/// Calls a macro with the table of kinds. To add a kind without special rules, add a row here.
 ///
-/// A row has the kind, its name in Kubernetes, its documentation, and how its objects are kept:
+/// A row consists of the kind, its name in Kubernetes, its documentation, and the way in which its objects are stored:
 ///
-/// - `object(SCOPE) TYPE in STORE "DOCUMENTATION"`: objects of a type of their own in a store of their own. The scope
-///   is `namespaced` or `cluster`.
-/// - `workload TYPE in STORE "DOCUMENTATION"`: workloads, several kinds of one type.
-/// - `part TYPE`: parts of nodes, kept with their nodes.
+/// - `object(SCOPE) TYPE in STORE "DOCUMENTATION"`: objects with their own type and store. The scope is `namespaced` or
+///   `cluster`.
+/// - `workload TYPE in STORE "DOCUMENTATION"`: workloads, several kinds of which share a type.
+/// - `part TYPE`: parts of nodes, which are stored with their nodes.
 ///
-/// What else is done with an object of a kind (the index of budgets, the places of Reservations, the suggestions of
-/// Movements) is written where it is done.
+/// The special rules of a kind, such as the index of budgets, the reservations of Reservations or the suggestions of
+/// Movements, are implemented elsewhere.
 macro_rules! object_kinds {
     ($callback:ident) => {
         $callback! {
@@ -113,7 +113,7 @@ macro_rules! object_kinds {
                 workload Workload in stateful_sets "StatefulSets.";
             DaemonSet "DaemonSet" "apps/v1 DaemonSet."
                 workload Workload in daemon_sets
-                "DaemonSets: owners of pods, whose selectors spread none.";
+                "DaemonSets, which own pods but whose selectors do not spread them.";
             PersistentVolume "PersistentVolume" "v1 PersistentVolume."
                 object(cluster) PersistentVolume in persistent_volumes "PersistentVolumes.";
             PersistentVolumeClaim "PersistentVolumeClaim" "v1 PersistentVolumeClaim."
@@ -132,29 +132,29 @@ macro_rules! object_kinds {
                 "CSIStorageCapacities.";
             PodDisruptionBudget "PodDisruptionBudget" "policy/v1 PodDisruptionBudget."
                 object(namespaced) PodDisruptionBudget in pod_disruption_budgets
-                "PodDisruptionBudgets. [`Cluster::budgets_for`](super::Cluster::budgets_for) finds those of a pod.";
+                "PodDisruptionBudgets. [`Cluster::budgets_for`](super::Cluster::budgets_for) returns those of a pod.";
             PodGroup "PodGroup" "PodGroup, of scheduling.k8s.io and others."
                 object(namespaced) PodGroup in pod_groups
                 "PodGroups. [`Cluster::placed_members`](super::Cluster::placed_members) counts the placed pods of one.";
             NmNode "NMNode"
-                "node.godel.kubewharf.io/v1alpha1 NMNode: a part of the node of its name."
+                "node.godel.kubewharf.io/v1alpha1 NMNode, a part of the node with the same name."
                 part NmNode;
             CustomNodeResource "CustomNodeResource"
-                "node.katalyst.kubewharf.io/v1alpha1 CustomNodeResource: a part of the node of its name."
+                "node.katalyst.kubewharf.io/v1alpha1 CustomNodeResource, a part of the node with the same name."
                 part CustomNodeResource;
             Reservation "Reservation" "scheduling.godel.kubewharf.io/v1alpha1 Reservation."
                 object(namespaced) Reservation in reservations
-                "Reservations. [`Cluster::reservations`](super::Cluster::reservations) has the places that they hold.";
+                "Reservations. [`Cluster::reservations`](super::Cluster::reservations) returns the reserved places.";
             Movement "Movement" "scheduling.godel.kubewharf.io/v1alpha1 Movement."
                 object(cluster) Movement in movements
-                "Movements. [`Cluster::movements`](super::Cluster::movements) has what they suggest.";
+                "Movements. [`Cluster::movements`](super::Cluster::movements) returns their suggestions.";
         }
     };
 }
 
 pub(crate) use object_kinds;
 
-/// The namespace of an object, or an empty one.
+/// Returns the namespace of an object, which is empty for cluster-scoped kinds.
 macro_rules! namespace_of {
     (cluster $object:ident) => {{
         let _ = $object;
@@ -174,7 +174,7 @@ macro_rules! define_kinds {
         $(workload $workload:ident in $workloads:ident $kept:literal)?
         $(part $part:ident)?;
     )*) => {
-        /// The kinds of [`Object`]s.
+        /// The kinds of objects other than pods and Nodes.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
         #[non_exhaustive]
@@ -189,14 +189,14 @@ macro_rules! define_kinds {
             /// All kinds.
             pub const ALL: [ObjectKind; COUNT] = [$(ObjectKind::$kind),*];
 
-            /// Whether its objects are parts of nodes, kept with them and in no store of
-            /// their own.
+            /// Returns `true` if objects of this kind are parts of nodes, which are stored with their nodes instead of
+            /// in a store of their own.
             #[must_use]
             pub fn is_node_part(self) -> bool {
                 matches!(self, $($(| ObjectKind::$part)?)*)
             }
 
-            /// As Kubernetes writes it.
+            /// Returns the name of the kind in Kubernetes.
             #[must_use]
             pub fn as_str(self) -> &'static str {
                 match self {
@@ -207,9 +207,9 @@ macro_rules! define_kinds {
 
         const COUNT: usize = [$($name),*].len();
 
-        /// An object of any of the kinds. It is shared: a clone costs one reference count, and
-        /// stores keep what they are given, without a copy. It is made of a plain object or of
-        /// a shared one (`budget.into()`).
+        /// An object of any kind other than pod and Node. Created from an object or an [`Arc`] of one by `into`.
+        ///
+        /// The object is shared: a clone costs one reference count, and stores do not copy it.
         #[derive(Clone, Debug, PartialEq, Eq)]
         #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
         #[non_exhaustive]
@@ -227,7 +227,7 @@ macro_rules! define_kinds {
         }
 
         impl Object {
-            /// Its kind.
+            /// Returns the kind of the object.
             #[must_use]
             pub fn kind(&self) -> ObjectKind {
                 match self {
@@ -237,7 +237,7 @@ macro_rules! define_kinds {
                 }
             }
 
-            /// Its namespace; empty for an object of the cluster.
+            /// Returns the namespace of the object, which is empty for cluster-scoped kinds.
             #[must_use]
             pub fn namespace(&self) -> &str {
                 match self {
@@ -247,7 +247,7 @@ macro_rules! define_kinds {
                 }
             }
 
-            /// Its name.
+            /// Returns the name of the object.
             #[must_use]
             pub fn name(&self) -> &Name {
                 match self {
@@ -262,7 +262,7 @@ macro_rules! define_kinds {
     };
 }
 
-/// Of each type, plain objects and shared ones.
+/// Implements the conversions from each type and from an `Arc` of it.
 macro_rules! into_object {
     ($($type:ident)*) => {$(
         impl From<$type> for Object {

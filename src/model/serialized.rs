@@ -1,8 +1,8 @@
-//! Serialized forms of types with invariants: what is written, and how the invariant is made anew when it is read.
+//! The serialized forms of types with invariants, which are restored during deserialization.
 //!
-//! Text comes from files, so nothing derived is trusted: a template is hashed, lists are sorted, and a zone is taken
-//! from the labels. Whatever a caller can build by hand can be written and read, too, including what the engine refuses:
-//! a replay must refuse the same events.
+//! The input comes from files, so derived values are never trusted: templates are hashed, lists are sorted, and zones
+//! are derived from labels. Every value that a caller can construct can be serialized and deserialized, including
+//! values that the engine rejects, because a replay must reject the same events.
 
 use std::collections::BTreeMap;
 use std::str::FromStr;
@@ -15,7 +15,7 @@ use super::{
     Quantity, ResourceList, Resources, Scalars, Taint, Template, Uid, Usage, ZoneKey,
 };
 
-/// A node without its zone.
+/// The serialized form of a node, without the derived zone.
 #[derive(serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Node {
@@ -52,7 +52,7 @@ impl From<Node> for super::Node {
     }
 }
 
-/// An NMNode without its zone.
+/// The serialized form of an NMNode, without the derived zone.
 #[derive(serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct NmNode {
@@ -80,7 +80,7 @@ impl From<NmNode> for super::NmNode {
     }
 }
 
-/// A requirement whose values may be in any order.
+/// The serialized form of a requirement, with its values in any order.
 #[derive(serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Requirement {
@@ -95,7 +95,7 @@ impl From<Requirement> for super::Requirement {
     }
 }
 
-/// A profile whose pods may be in any order.
+/// The serialized form of a profile, with its pods in any order.
 #[derive(serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Profile {
@@ -111,7 +111,7 @@ impl From<Profile> for super::Profile {
     }
 }
 
-/// Reads names and sorts them.
+/// Deserializes names and sorts them.
 pub(super) fn sorted<'de, D: Deserializer<'de>>(from: D) -> Result<Box<[Name]>, D::Error> {
     let mut names = Box::<[Name]>::deserialize(from)?;
     names.sort();
@@ -144,7 +144,7 @@ impl<'de> Deserialize<'de> for Labels {
 
 impl Serialize for NodeLabels {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        // Of formats that write a length first, which a chain of iterators does not know.
+        // Collected first, because some formats write the length first, which a chained iterator does not know.
         to.collect_map(self.iter().collect::<BTreeMap<_, _>>())
     }
 }
@@ -224,7 +224,7 @@ impl<'de> Deserialize<'de> for InTreePlugin {
     }
 }
 
-/// A name is of no plugin that a CSI driver took over.
+/// The error for a name that is not that of an in-tree volume plugin.
 #[derive(Debug, thiserror::Error)]
 #[error("{name:?} is not an in-tree volume plugin that a CSI driver replaces")]
 struct UnknownPlugin {

@@ -1,4 +1,4 @@
-//! Forks: what if?
+//! Forks, which answer what-if questions without changing the cluster.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -13,25 +13,31 @@ use super::custom::Store;
 use super::draft::Draft;
 use super::godel::Leaving;
 
-/// Numbers of branches, unique in the process; the writer's is 0.
+/// The next branch number. Branch numbers are unique within the process; the writer's is 0.
 static BRANCHES: AtomicU64 = AtomicU64::new(1);
 
-/// The number of a branch that is new.
+/// Returns the number of a new branch.
 pub(super) fn new_branch() -> u64 {
-    // Relaxed: the number is all that is wanted of it.
+    // Relaxed suffices, because only the uniqueness of the number matters.
     BRANCHES.fetch_add(1, Ordering::Relaxed)
 }
 
-/// A line of versions of one's own, which starts at a version and shares with
-/// it all that does not differ. Made in O(1), changed in O(log n), read like
-/// any version; forks nest, live as long as their holder likes, and nobody
-/// else sees them.
+/// A private copy of a version, which can be changed and read like the cluster.
+///
+/// [`Cluster::fork`] creates a fork in O(1), and a change costs O(log n), because a fork shares all unchanged data with
+/// its base. It dereferences to [`Cluster`], so everything that reads a snapshot also reads a fork. Forks can be forked
+/// again. A fork holds its base in memory, never blocks the writer, and is invisible to readers and other forks.
+///
+/// A change that returns an error has no effect. Each successful change increments the fork's generation, which does
+/// not compare with the generations of the log or of other forks: never pass it to
+/// [`Event::decided_on`](crate::log::Event::decided_on). State that a plugin keeps outside the cluster is not forked; a
+/// [`Store`] is.
 pub struct Fork {
     draft: Draft,
 }
 
 impl Cluster {
-    /// A fork of this version. O(1).
+    /// Creates a fork of this version. O(1).
     ///
     /// ```
     /// use portolan::{Config, Engine};
@@ -56,49 +62,50 @@ impl Cluster {
 }
 
 impl Fork {
-    /// Places a pod on the node that it names; one that is there already is
-    /// replaced, on whatever node it was.
+    /// Places a pod on the node that it names, or moves it there if it is already on a node. Whether the pod fits is
+    /// not checked. An unknown node becomes a ghost. O(log n), plus O(pods of the node) if the pod is moved.
     ///
     /// # Errors
     ///
-    /// Where the engine's writer would refuse the pod; nothing changes then.
+    /// Returns an error if the pod names no node, has no uid or a negative amount, or would make a sum of the node
+    /// exceed 64 bits.
     pub fn add_pod(&mut self, pod: &Pod) -> Result<(), EventError> {
         self.step_by(|fork| fork.put(pod))
     }
 
-    /// Preempts: takes the victims away, as [`Fork::remove_pod`] does, and places the pod
-    /// on the node that it names, all in one step (a snapshot's `AssumePod` with victims).
-    /// O((1 + victims) × log n).
+    /// Removes the victims, as [`Fork::remove_pod`] does, and places the preemptor on the node that it names,
+    /// atomically (`AssumePod` with victims in a snapshot of Gödel). O((1 + victims) × log n).
     ///
     /// # Errors
     ///
-    /// A victim is not known, or the writer would refuse the pod; nothing changes then.
+    /// Returns an error if a victim is unknown or listed twice, or for the same reasons as [`Fork::add_pod`].
     pub fn preempt(&mut self, pod: &Pod, victims: &[Uid]) -> Result<(), EventError> {
         let preempt = |fork: &mut Fork| {
             victims.iter().try_for_each(|victim| fork.take(victim))?;
             fork.put(pod)
         };
-        // What is refused is refused on a fork of the fork.
+        // A failure part of the way must not leave changes, so the first attempt is made on a fork of this fork.
         self.fork().step_by(preempt)?;
         self.step_by(preempt)
     }
 
-    /// Takes a pod away, as if it were not there. An assumed one that took a reserved
-    /// place gives it back; one that holds a place gives that up.
+    /// Removes a pod without the consequences of a deletion. If the pod is assumed and has taken a reservation, the
+    /// reservation becomes available again. If it is a placeholder pod, its reservation ends. O(log n + pods of the
+    /// node).
     ///
     /// # Errors
     ///
-    /// The pod is not known.
+    /// Returns an error if the pod is unknown.
     pub fn remove_pod(&mut self, uid: &Uid) -> Result<(), EventError> {
         self.step_by(|fork| fork.take(uid))
     }
 
-    /// Takes a pod away as its deletion does: where it reserves what it has, its place
-    /// is held from then on.
+    /// Removes a pod as its deletion would: if its annotations ask for a reservation, its resources are reserved from
+    /// then on. O(log n + pods of the node).
     ///
     /// # Errors
     ///
-    /// The pod is not known, or holds a place itself.
+    /// Returns an error if the pod is unknown or a placeholder pod.
     pub fn delete_pod(&mut self, uid: &Uid) -> Result<(), EventError> {
         let Some(known) = self.draft.pod(uid) else {
             return Err(EventError::NotFound { uid: uid.clone() });
@@ -106,18 +113,18 @@ impl Fork {
         if self.draft.holds(&known) {
             return Err(EventError::HoldsPlace { uid: uid.clone() });
         }
-        let spot = known.spot();
+        let pod_ref = known.spot();
         self.step();
-        self.draft.leave(spot, Leaving::Deleted);
+        self.draft.leave(pod_ref, Leaving::Deleted);
         self.draft.unmark_unless_bound(uid);
         Ok(())
     }
 
-    /// Adds a node, or replaces the one of its name.
+    /// Adds a node, or replaces the node with the same name, whose pods stay. O(log n).
     ///
     /// # Errors
     ///
-    /// Where the engine's writer would refuse the node; nothing changes then.
+    /// Returns an error if the node has no name, a negative amount, or too many images or resources.
     pub fn add_node(&mut self, node: Node) -> Result<(), EventError> {
         self.draft.check_node(&node)?;
         self.step();
@@ -125,11 +132,11 @@ impl Fork {
         Ok(())
     }
 
-    /// Removes a node; its pods remain, as those of a ghost.
+    /// Removes a node. A node that still has pods remains as a ghost. O(log n + pods of the node).
     ///
     /// # Errors
     ///
-    /// The node is not known.
+    /// Returns an error if the node is unknown.
     pub fn remove_node(&mut self, name: &str) -> Result<(), EventError> {
         let name: Name = name.into();
         self.draft.check_remove_node(&name)?;
@@ -138,21 +145,22 @@ impl Fork {
         Ok(())
     }
 
-    /// Adds or replaces an object of another kind, as the writer's `put_object` does.
+    /// Adds or replaces an object other than a pod or a Node. O(log n) for most kinds.
     ///
     /// # Errors
     ///
-    /// Where the engine's writer would refuse the object; nothing changes then.
+    /// Returns an error for the same reasons as [`Event::put_object`](crate::log::Event::put_object).
     pub fn put_object(&mut self, object: impl Into<Object>) -> Result<(), EventError> {
         let object = object.into();
         self.try_step(|draft| draft.put_object(&object).map(drop))
     }
 
-    /// Removes an object of another kind.
+    /// Removes an object other than a pod or a Node. The namespace of a cluster-scoped object is empty. O(log n) for
+    /// most kinds.
     ///
     /// # Errors
     ///
-    /// The object is not known.
+    /// Returns an error if the object is unknown.
     pub fn delete_object(
         &mut self,
         kind: ObjectKind,
@@ -162,23 +170,23 @@ impl Fork {
         self.try_step(|draft| draft.delete_object(kind, namespace, name))
     }
 
-    /// Changes a store that was registered with the engine, in this fork alone.
+    /// Applies an event to a registered store, in this fork only.
     ///
     /// # Errors
     ///
-    /// The store is not registered, refuses the event, panicked, or has failed before; nothing changes then.
+    /// Returns an error if the store is not registered, rejects the event, panics, or has already failed.
     pub fn change<S: Store>(&mut self, event: S::Event) -> Result<(), EventError> {
         let event = CustomEvent::new::<S>(event);
         self.try_step(|draft| draft.change_store(&event))
     }
 
-    /// This version of the fork, frozen. O(1).
+    /// Returns the current state of the fork as a snapshot, which later changes to the fork do not affect. O(1).
     #[must_use]
     pub fn snapshot(&self) -> Arc<Snapshot> {
         Arc::new(self.draft.freeze())
     }
 
-    /// [`Fork::add_pod`], within a step.
+    /// Performs [`Fork::add_pod`] within a step.
     fn put(&mut self, pod: &Pod) -> Result<(), EventError> {
         let pod = &*self.draft.as_placed(pod);
         let Some(node) = &pod.node_name else {
@@ -198,22 +206,22 @@ impl Fork {
         Ok(())
     }
 
-    /// [`Fork::remove_pod`], within a step.
+    /// Performs [`Fork::remove_pod`] within a step.
     fn take(&mut self, uid: &Uid) -> Result<(), EventError> {
         let Some(known) = self.draft.pod(uid) else {
             return Err(EventError::NotFound { uid: uid.clone() });
         };
         let assumed = known.state() == PodState::Assumed;
-        let spot = known.spot();
-        if !self.draft.give_up(spot) {
+        let pod_ref = known.spot();
+        if !self.draft.give_up(pod_ref) {
             let leaving = if assumed { Leaving::Withdrawn } else { Leaving::Gone };
-            self.draft.leave(spot, leaving);
+            self.draft.leave(pod_ref, leaving);
         }
         self.draft.unmark_unless_bound(uid);
         Ok(())
     }
 
-    /// A step that is none where the change is refused.
+    /// Performs a change as a step with its own generation. If the change fails, the generation is restored.
     fn step_by(
         &mut self,
         change: impl FnOnce(&mut Fork) -> Result<(), EventError>,
@@ -223,7 +231,7 @@ impl Fork {
         change(self).inspect_err(|_| self.draft.begin(before))
     }
 
-    /// The same, of a change of the draft.
+    /// Like [`Fork::step_by`], for a change to the draft.
     fn try_step(
         &mut self,
         change: impl FnOnce(&mut Draft) -> Result<(), EventError>,

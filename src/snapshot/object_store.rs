@@ -1,4 +1,4 @@
-//! A store of objects by namespace and name, for the kinds of Kubernetes and for a user's own.
+//! A store of objects by namespace and name, used for the kinds of Kubernetes and for custom kinds.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -10,49 +10,50 @@ use super::custom::{PlacedPod, Store};
 use super::hash_index::HashIndex;
 use super::table::Table;
 
-/// An object that is kept by namespace and name.
+/// An object that is stored by namespace and name.
 pub trait Keyed: Send + Sync + 'static {
-    /// Its kind, as its users write it.
+    /// The kind of the object, as it appears in errors and dumps.
     const KIND: &'static str;
 
-    /// Its namespace; empty, the default, for an object of the cluster.
+    /// Returns the namespace of the object, which is empty (the default) if the object is cluster-scoped.
     fn namespace(&self) -> &str {
         ""
     }
 
-    /// Its name.
+    /// Returns the name of the object, which must not be empty.
     fn name(&self) -> &str;
 }
 
-/// What changes an [`ObjectStore`].
+/// An event of an [`ObjectStore`].
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum ObjectEvent<T> {
-    /// The object is new, or replaces the one of its name.
+    /// Adds an object, or replaces the object with the same namespace and name.
     Put(Arc<T>),
-    /// The object with this namespace and name is gone.
+    /// Removes an object. Rejected if the object is unknown.
     Delete {
-        /// Its namespace; empty for an object of the cluster.
+        /// The namespace of the object; empty if the object is cluster-scoped.
         namespace: String,
-        /// Its name.
+        /// The name of the object.
         name: String,
     },
-    /// All objects that there are: what is missing here is gone (a relist).
+    /// Replaces all objects with a list (a relist), and removes the objects that are not in it. Rejected as a whole if
+    /// the list contains two objects with the same namespace and name.
     Replace(Vec<Arc<T>>),
 }
 
 impl<T> ObjectEvent<T> {
-    /// An object that is new or changed.
+    /// Creates an event that adds or replaces an object.
     pub fn put(object: impl Into<Arc<T>>) -> ObjectEvent<T> {
         ObjectEvent::Put(object.into())
     }
 
-    /// An object that is gone.
+    /// Creates an event that removes an object.
     pub fn delete(namespace: impl Into<String>, name: impl Into<String>) -> ObjectEvent<T> {
         ObjectEvent::Delete { namespace: namespace.into(), name: name.into() }
     }
 
-    /// All objects that there are.
+    /// Creates an event that replaces all objects.
     pub fn replace<O: Into<Arc<T>>>(objects: impl IntoIterator<Item = O>) -> ObjectEvent<T> {
         ObjectEvent::Replace(objects.into_iter().map(Into::into).collect())
     }
@@ -70,10 +71,10 @@ impl<T> Clone for ObjectEvent<T> {
     }
 }
 
-/// Objects of one kind by namespace and name.
+/// The objects of one kind, by namespace and name.
 ///
-/// A persistent tree: a clone is O(1), a change of a store that is shared O(log n), and large ones are freed in bounded
-/// steps. The [`Store`] for a kind of your own, if that needs nothing but objects:
+/// The store is a persistent tree: a clone costs O(1), a change costs O(log n) even if versions share the store, and
+/// large stores are freed in bounded steps. It implements [`Store`] for custom kinds that consist only of objects:
 ///
 /// ```
 /// use portolan::model::{EventError, Name};
@@ -133,37 +134,37 @@ impl<T: Send + Sync + 'static> Default for ObjectStore<T> {
 }
 
 impl<T: Keyed> ObjectStore<T> {
-    /// The object of this namespace (empty for an object of the cluster) and
-    /// name. O(log n).
+    /// Returns the object with this namespace and name, or `None` if it is unknown. The namespace of a cluster-scoped
+    /// object is empty. O(log n).
     #[must_use]
     pub fn get(&self, namespace: &str, name: &str) -> Option<&Arc<T>> {
         self.objects.get(self.number(namespace, name)?)
     }
 
-    /// All objects, in no particular order.
+    /// Returns all objects, in arbitrary order. O(objects) for the whole iteration.
     pub fn iter(&self) -> impl Iterator<Item = &Arc<T>> {
         self.objects.iter().map(|(_, object)| object)
     }
 
-    /// How many there are.
+    /// Returns the number of objects. O(1).
     #[must_use]
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether there is none.
+    /// Returns `true` if the store contains no objects.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// The generation of the last event that was applied to it.
+    /// Returns the generation of the last event that changed the store.
     #[must_use]
     pub fn generation(&self) -> Generation {
         self.generation
     }
 
-    /// The object with this number, by which one keeps track of it while it is there.
+    /// Returns the object with this number, which identifies the object until it is removed.
     pub(crate) fn at(&self, number: u32) -> Option<&Arc<T>> {
         self.objects.get(number)
     }
@@ -176,7 +177,7 @@ impl<T: Keyed> ObjectStore<T> {
         })
     }
 
-    /// The same objects in a store and an index made anew. O(n log n).
+    /// Returns a store with the same objects and a rebuilt index. O(n log n).
     pub(super) fn renewed(&self, generation: Generation) -> ObjectStore<T> {
         let mut renewed = ObjectStore { generation, ..ObjectStore::default() };
         for object in self.iter() {
@@ -185,7 +186,7 @@ impl<T: Keyed> ObjectStore<T> {
         renewed
     }
 
-    /// Loses the index, for tests.
+    /// Empties the index, for tests.
     #[cfg(test)]
     pub(crate) fn damage_index(&mut self) {
         self.index = HashIndex::default();
@@ -195,7 +196,7 @@ impl<T: Keyed> ObjectStore<T> {
         if self.next == u32::MAX { Err(EventError::Full) } else { Ok(()) }
     }
 
-    /// Puts an object in: its number, and the one that it replaces.
+    /// Adds or replaces an object. Returns its number and the object that it replaces.
     pub(super) fn put(&mut self, object: Arc<T>, generation: Generation) -> (u32, Option<Arc<T>>) {
         self.generation = generation;
         if let Some(number) = self.number(object.namespace(), object.name()) {
@@ -211,7 +212,7 @@ impl<T: Keyed> ObjectStore<T> {
         (number, None)
     }
 
-    /// Takes the object of this kind, namespace and name out: its number, and itself.
+    /// Removes the object with this kind, namespace and name. Returns its number and the object.
     pub(super) fn remove(
         &mut self,
         key: (&'static str, &str, &str),
@@ -228,8 +229,7 @@ impl<T: Keyed> ObjectStore<T> {
     }
 }
 
-/// Refused are objects without a name, the deletion of an object that is not known, and a list with two objects of one
-/// name. It tracks no pods.
+/// Rejects objects without a name, the removal of unknown objects, and lists with duplicate names. Tracks no pods.
 impl<T: Keyed> Store for ObjectStore<T> {
     type Event = ObjectEvent<T>;
 
@@ -269,7 +269,7 @@ impl<T: Keyed> Store for ObjectStore<T> {
         self.generation = generation;
         match event {
             ObjectEvent::Put(object) => drop(self.put(object.clone(), generation)),
-            // That it is there was checked.
+            // `check` has verified that the object exists.
             ObjectEvent::Delete { namespace, name } => {
                 drop(self.remove((T::KIND, namespace, name), generation));
             }
@@ -294,12 +294,12 @@ impl<T: Keyed> Store for ObjectStore<T> {
     }
 }
 
-/// What people call an object.
+/// Formats the key of an object for messages.
 fn key(namespace: &str, name: &str) -> String {
     if namespace.is_empty() { name.to_owned() } else { format!("{namespace}/{name}") }
 }
 
-/// That an object is not known, by kind, namespace and name.
+/// Returns the error for an unknown object with this kind, namespace and name.
 pub(super) fn not_found((kind, namespace, name): (&'static str, &str, &str)) -> EventError {
     EventError::ObjectNotFound { kind: kind.into(), key: format!("{namespace}/{name}") }
 }

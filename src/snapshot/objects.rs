@@ -1,12 +1,12 @@
-//! Objects of any kind, wherever a version has them: in a store, or as a part of a node.
+//! Lookup of objects of any kind, whether they are in a store or part of a node.
 
 use crate::model::{Generation, Object, ObjectKind};
 
 use super::cluster::Cluster;
 
 impl Cluster {
-    /// Whether there is an object of this kind, namespace and name, in a store or as
-    /// a part of a node. O(log n).
+    /// Returns `true` if the object with this kind, namespace and name exists, in a store or as a part of a node. The
+    /// namespace of a cluster-scoped object is ignored. O(log n).
     #[must_use]
     pub fn contains_object(&self, kind: ObjectKind, namespace: &str, name: &str) -> bool {
         match kind {
@@ -18,8 +18,8 @@ impl Cluster {
         }
     }
 
-    /// The object of this kind, namespace and name, in a store or as a part of a
-    /// node. O(log n).
+    /// Returns the object with this kind, namespace and name, in a store or as a part of a node, or `None` if it does
+    /// not exist. The namespace of a cluster-scoped object is ignored. O(log n).
     #[must_use]
     pub fn object(&self, kind: ObjectKind, namespace: &str, name: &str) -> Option<Object> {
         match kind {
@@ -35,14 +35,15 @@ impl Cluster {
         }
     }
 
-    /// When an object of a kind last came, changed or went; 0 where none ever did.
+    /// Returns the generation in which an object of a kind was last added, changed or removed, or 0 if that never
+    /// happened. A cache of values derived from these objects is valid until the generation changes. O(1).
     #[must_use]
     pub fn generation_of(&self, kind: ObjectKind) -> Generation {
         self.objects().generation_of(kind)
     }
 
-    /// The namespaces and names of all objects of a kind, in stores or as parts of
-    /// nodes. O(objects), or O(nodes) for parts of nodes.
+    /// Returns the namespaces and names of all objects of a kind, in arbitrary order. O(objects), or O(nodes) for parts
+    /// of nodes.
     #[must_use]
     pub fn object_keys(&self, kind: ObjectKind) -> Vec<(String, String)> {
         if !kind.is_node_part() {
@@ -67,7 +68,7 @@ mod tests {
     use crate::{Config, Engine};
 
     #[test]
-    fn a_stored_object_is_the_one_of_its_event() {
+    fn objects_are_stored_and_returned_without_a_copy() {
         let engine = Engine::shared(Config::default());
         let budget = Arc::new(PodDisruptionBudget { name: "b".into(), ..Default::default() });
         let nm_node = Arc::new(NmNode::new("n"));
@@ -79,7 +80,7 @@ mod tests {
         assert!(Arc::ptr_eq(stored, &budget));
         let stored = snapshot.node("n").unwrap().nm_node().unwrap();
         assert!(Arc::ptr_eq(stored, &nm_node));
-        // Nor is one copied on its way out.
+        // Looking up an object does not copy it, either.
         let Some(Object::NmNode(found)) = snapshot.object(ObjectKind::NmNode, "", "n") else {
             panic!("an NMNode")
         };

@@ -1,45 +1,46 @@
-//! Values that were computed from chunks, kept from one version to the next.
+//! A cache of values that are computed from chunks, valid across versions.
 //!
-//! Between two scheduling cycles one chunk of many has changed. Within one [`Lineage`], a chunk's number and the
-//! generation that last touched it determine its content. So a value that follows from a chunk's content holds until
-//! that generation changes, and no answer can depend on whether it was kept. A tally (`src/snapshot/tally.rs`) is the
-//! other way to keep a value per chunk: it lies in the chunk itself, so that all readers share it.
+//! Between two scheduling cycles, few of the chunks change. Within one [`Lineage`], a chunk's number and the generation
+//! that last changed it determine its contents. A value that depends only on the contents therefore stays valid until
+//! that generation changes, and caching it cannot affect any result. A tally (`src/snapshot/tally.rs`) also caches a
+//! value per chunk, but stores it in the chunk itself, so that all readers share it.
 
 use crate::model::Generation;
 
 use super::cluster::{Cluster, Lineage};
 
-/// A value for each of some chunks.
+/// A cache entry for each of some chunks.
 pub(crate) struct PerChunk<T> {
-    /// The versions that the chunks are of.
-    line: Option<Lineage>,
-    /// By the chunk's number, 1 more than the position of its value.
+    /// The lineage of the versions that contain the chunks.
+    lineage: Option<Lineage>,
+    /// The position of each chunk's value plus 1, or 0 if there is none, by chunk number.
     places: Vec<u32>,
-    /// Each with the generation that its chunk was last touched by.
+    /// The values, each with the generation that last changed its chunk.
     values: Vec<(Generation, T)>,
 }
 
 impl<T> PerChunk<T> {
-    /// Forgets all values if they are of another lineage than this version. Returns whether they are of the same one.
+    /// Switches to the lineage of this version, and drops all values if it is a different one. Returns `true` if the
+    /// lineage is the same.
     pub(crate) fn follow(&mut self, cluster: &Cluster) -> bool {
-        let line = cluster.line();
-        let is_same = self.line.as_ref() == Some(&line);
+        let lineage = cluster.line();
+        let is_same = self.lineage.as_ref() == Some(&lineage);
         if !is_same {
             self.clear();
-            self.line = Some(line);
+            self.lineage = Some(lineage);
         }
         is_same
     }
 
-    /// The value of a chunk as the generation `at` left it. O(1).
+    /// Returns the value of a chunk that was last changed by the generation `at`, if it is cached. O(1).
     #[inline]
     pub(crate) fn get(&self, chunk: u32, at: Generation) -> Option<&T> {
         let (known, value) = &self.values[self.place(chunk)?];
         (*known == at).then_some(value)
     }
 
-    /// The place for the value of a chunk as the generation `at` left it. It contains the chunk's last value, or that of
-    /// `new` if it had none. O(1) amortized.
+    /// Returns the cache entry of a chunk that was last changed by the generation `at`, for the caller to update. It
+    /// contains the chunk's previous value, or the value of `new` if there is none. O(1) amortized.
     #[inline]
     pub(crate) fn renew(&mut self, chunk: u32, at: Generation, new: impl FnOnce() -> T) -> &mut T {
         let place = self.place(chunk).unwrap_or_else(|| {
@@ -56,18 +57,18 @@ impl<T> PerChunk<T> {
         value
     }
 
-    /// How many chunks have a value, whether or not it still holds.
+    /// Returns the number of cached values, including outdated ones.
     pub(crate) fn len(&self) -> usize {
         self.values.len()
     }
 
-    /// Forgets all values. Their memory is used again.
+    /// Drops all values, but keeps the memory for reuse.
     pub(crate) fn clear(&mut self) {
         self.places.clear();
         self.values.clear();
     }
 
-    /// The bytes that values of so many chunks take if the chunks' numbers are below `numbers`.
+    /// Returns the size in bytes of the cache for `chunks` values if all chunk numbers are below `numbers`.
     pub(crate) fn bytes(chunks: usize, numbers: usize) -> usize {
         chunks * size_of::<(Generation, T)>() + numbers * size_of::<u32>()
     }
@@ -80,7 +81,7 @@ impl<T> PerChunk<T> {
 
 impl<T> Default for PerChunk<T> {
     fn default() -> PerChunk<T> {
-        PerChunk { line: None, places: Vec::new(), values: Vec::new() }
+        PerChunk { lineage: None, places: Vec::new(), values: Vec::new() }
     }
 }
 
@@ -91,7 +92,7 @@ mod tests {
     use crate::{Config, Engine};
 
     #[test]
-    fn a_value_holds_for_its_chunk_its_generation_and_its_lineage() {
+    fn a_value_is_valid_for_one_chunk_generation_and_lineage() {
         let (mut writer, _) = Engine::inline(Config::default());
         writer.add_node(node("a").build()).unwrap();
         let mut values = PerChunk::default();

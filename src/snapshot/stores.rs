@@ -1,8 +1,8 @@
-//! The stores of the objects beside pods and nodes.
+//! The stores of objects other than pods and nodes.
 //!
-//! A store is a persistent map under the snapshot's root with a generation of its own, so that a reader that keeps
-//! something derived from it knows when to look again. The stores follow from the table of kinds in
-//! `src/model/objects.rs`; what is different about a kind is written out below it.
+//! A store is a persistent map under the snapshot's root. Each store has its own generation, so that values derived
+//! from it can be cached until it changes. A macro generates the stores from the table of kinds in
+//! `src/model/objects.rs`; the rules of individual kinds follow it.
 
 use crate::model::{
     CsiDriver, CsiNode, CsiStorageCapacity, EventError, Generation, Movement, Namespace, Object,
@@ -14,7 +14,7 @@ use super::budgets::Budgets;
 use super::draft::PartCount;
 use super::object_store::{Keyed, ObjectStore, not_found};
 
-/// The namespace to look in for an object.
+/// Returns the namespace in which to look up an object: empty for cluster-scoped kinds.
 macro_rules! scoped {
     (cluster $namespace:ident) => {
         ""
@@ -46,7 +46,7 @@ macro_rules! define_stores {
             }
         )?)*
 
-        /// All stores of objects beside pods and nodes.
+        /// The stores of all objects other than pods and nodes.
         #[derive(Clone, Default)]
         pub struct Objects {
             $($(
@@ -57,12 +57,12 @@ macro_rules! define_stores {
                 #[doc = $kept]
                 pub $workloads: ObjectStore<$workload>,
             )?)*
-            /// The budgets by what they require of pods.
+            /// The index of budgets by their selectors.
             pub(crate) budgets: Budgets,
-            /// NMNodes, counted: each is with its node
+            /// The number of NMNodes. The objects are stored with their nodes
             /// ([`NodeInfo::nm_node`](super::NodeInfo::nm_node)).
             pub nm_nodes: PartCount,
-            /// CustomNodeResources, counted: each is with its node
+            /// The number of CustomNodeResources. The objects are stored with their nodes
             /// ([`NodeInfo::custom_node_resource`](super::NodeInfo::custom_node_resource)).
             pub custom_node_resources: PartCount,
         }
@@ -82,8 +82,8 @@ macro_rules! define_stores {
                 }
             }
 
-            /// The same objects in stores and indexes made anew, without the parts of nodes, which are with their
-            /// nodes. O(n log n).
+            /// Returns rebuilt stores and indexes with the same objects. The counts of node parts start at zero,
+            /// because those objects are stored with their nodes. O(n log n).
             pub(super) fn renewed(&self, g: Generation) -> Objects {
                 let mut none = PartCount::default();
                 none.count(0, 0, g);
@@ -104,9 +104,8 @@ macro_rules! define_stores {
                 renewed
             }
 
-            /// Whether there is an object of this kind, namespace and name; parts of nodes
-            /// are not among them
-            /// ([`Cluster::contains_object`](super::Cluster::contains_object)).
+            /// Returns `true` if a store contains the object with this kind, namespace and name. Node parts are not in
+            /// a store: see [`Cluster::contains_object`](super::Cluster::contains_object). O(log n).
             #[must_use]
             pub fn contains(&self, kind: ObjectKind, namespace: &str, name: &str) -> bool {
                 match kind {
@@ -118,8 +117,8 @@ macro_rules! define_stores {
                 }
             }
 
-            /// The object of this kind, namespace and name; parts of nodes are not among
-            /// them ([`Cluster::object`](super::Cluster::object)).
+            /// Returns the object with this kind, namespace and name, or `None` if no store contains it. Node parts are
+            /// not in a store: see [`Cluster::object`](super::Cluster::object). O(log n).
             #[must_use]
             pub fn get(&self, kind: ObjectKind, namespace: &str, name: &str) -> Option<Object> {
                 match kind {
@@ -135,8 +134,8 @@ macro_rules! define_stores {
                 }
             }
 
-            /// The namespaces and names of all objects of a kind; parts of nodes are not
-            /// among them ([`Cluster::object_keys`](super::Cluster::object_keys)).
+            /// Returns the namespaces and names of all objects of a kind. Node parts are not in a store: see
+            /// [`Cluster::object_keys`](super::Cluster::object_keys). O(objects).
             #[must_use]
             pub fn keys(&self, kind: ObjectKind) -> Vec<(String, String)> {
                 match kind {
@@ -146,7 +145,7 @@ macro_rules! define_stores {
                 }
             }
 
-            /// When an object of a kind last came, changed or went.
+            /// Returns the generation in which an object of a kind was last added, changed or removed.
             pub(super) fn generation_of(&self, kind: ObjectKind) -> Generation {
                 match kind {
                     $($(ObjectKind::$type => self.$field.generation(),)?)*
@@ -168,7 +167,7 @@ macro_rules! define_stores {
                         store.check_room()?;
                         Ok(store.put(workload.clone(), g).1.is_some())
                     }
-                    // Kept with their nodes: these never come here.
+                    // Node parts are stored with their nodes, so callers never pass them here.
                     $($(Object::$part(_) => Err(no_store(object)),)?)*
                 }
             }
@@ -227,8 +226,8 @@ impl Objects {
         }
     }
 
-    /// Checks and applies: the object is new, or replaces the one of its name; says
-    /// whether there was one. What Reservations and Movements do beside that is not done here.
+    /// Adds or replaces an object if there is room, and returns whether it replaced one. The caller applies the effects
+    /// of Reservations and Movements.
     pub(crate) fn put(&mut self, object: &Object, g: Generation) -> Result<bool, EventError> {
         let Object::PodDisruptionBudget(budget) = object else {
             return self.put_in_store(object, g);
@@ -239,7 +238,7 @@ impl Objects {
         Ok(old.is_some())
     }
 
-    /// Checks and applies: the object is gone. What Reservations and Movements do beside that is not done here.
+    /// Removes an object, if it exists. The caller applies the effects of Reservations and Movements.
     pub(crate) fn delete(
         &mut self,
         kind: ObjectKind,

@@ -1,14 +1,15 @@
-//! Events for stores of a user's own. Here because the log does not know what a store is.
+//! The constructor of events for custom stores. It is not in the module `log`, which does not depend on stores.
 
 use crate::log::Event;
 use crate::model::CustomEvent;
 use crate::snapshot::Store;
 
 impl Event {
-    /// Changes a store that was registered with [`Config::with_store`](crate::Config::with_store).
+    /// Applies an event to a store that was registered with [`Config::with_store`](crate::Config::with_store)
+    /// ([`Event::Custom`]).
     ///
-    /// Refused if the store is not registered ([`EventError::UnknownStore`](crate::model::EventError::UnknownStore)),
-    /// if its check refuses the event (`StoreRefused`), if it panics (`StorePanicked`), or if it has failed before
+    /// Rejected if the store is not registered ([`EventError::UnknownStore`](crate::model::EventError::UnknownStore)),
+    /// if its check rejects the event (`StoreRefused`), if it panics (`StorePanicked`), or if it has already failed
     /// (`StoreFailed`).
     #[must_use]
     pub fn custom<S: Store>(event: S::Event) -> Event {

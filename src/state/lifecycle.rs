@@ -1,8 +1,8 @@
-//! The fold: each event checked, then applied to the draft.
+//! The fold, which checks each event and then applies it to the draft.
 //!
-//! A pod is absent, assumed or added; kube-scheduler's `Cache` interface
-//! (backend/cache/cache.go, 1.35.4) says which operation leads where. Where it
-//! ends its process because the cache is corrupt, the event is refused here.
+//! A pod is absent, assumed or added. The transitions are those of kube-scheduler's `Cache` interface
+//! (backend/cache/cache.go, 1.35.4). In the cases in which kube-scheduler exits because its cache is corrupt, the event
+//! is rejected here.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -18,30 +18,31 @@ use crate::sync::mutated;
 use super::commit::CommitPolicy;
 use super::godel::{PlaceClocks, UnboundMembers};
 
-/// Told of what events do, as it happens.
+/// Receives the effects of events while they are applied.
 pub trait Observer {
-    /// A pod is on a node, or its state there changed.
+    /// Called when a pod was placed on a node, or when its state on the node changed.
     fn placed(&mut self, _pod: &Pod, _slot: NodeSlot, _assumed: bool) {}
-    /// A pod is gone.
+    /// Called when a pod was removed from its node.
     fn gone(&mut self, _uid: &Uid) {}
-    /// Whether [`Observer::note`] is to be called: what it is told takes copies of
+    /// Returns `true` if [`Observer::note`] is to be called. The default is `false`, because notes require copies of
     /// objects.
     fn takes_notes(&self) -> bool {
         false
     }
-    /// What the event of this generation did.
+    /// Called with an effect of the event of this generation.
     fn note(&mut self, _generation: Generation, _fact: Fact) {}
 }
 
 impl Observer for () {}
 
-/// How old the version is that a placement was decided on.
+/// The age of the version on which a placement was decided.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Age {
-    /// Nothing has happened since.
+    /// No event has been folded since.
     Current,
+    /// Events have been folded since.
     Stale,
-    /// The assume does not name the version.
+    /// The event does not name the version.
     Unknown,
 }
 
@@ -49,15 +50,15 @@ pub(super) enum Age {
 pub struct State {
     pub(super) draft: Draft,
     pub(super) generation: Generation,
-    /// How long an assumed pod lives after its binding finished; none for ever.
+    /// The lifetime of an assumed pod after its binding has finished. `None` if it is unlimited.
     ttl: Option<Duration>,
-    /// How long an assumed pod lives whose binding has not finished; none for ever.
+    /// The lifetime of an assumed pod whose binding has not finished. `None` if it is unlimited.
     unfinished_ttl: Option<Duration>,
-    /// The assumed pods to which that applies and whose clock has not started.
+    /// The assumed pods to which `unfinished_ttl` applies and whose clock has not started.
     unfinished: BTreeSet<Uid>,
-    /// Members of pod groups that are not bound yet; with [`GodelConfig::unit_status`] alone.
+    /// The members of pod groups that are not bound yet. Empty unless [`GodelConfig::unit_status`] is set.
     pub(super) unbound_members: UnboundMembers,
-    /// When assumed pods whose binding finished expire.
+    /// The times at which assumed pods expire.
     pub(super) deadlines: BTreeMap<Uid, Timestamp>,
     pub(super) by_deadline: BTreeSet<(Timestamp, Uid)>,
     pub(super) places: PlaceClocks,
@@ -65,8 +66,8 @@ pub struct State {
 }
 
 impl State {
-    /// An empty state. Assumed pods expire `ttl` after their binding finished;
-    /// a ttl of zero, or none, means never. Placements are checked as the policy says.
+    /// Creates an empty state. Assumed pods expire `ttl` after their binding has finished, or never if `ttl` is zero or
+    /// `None`. Placements are checked according to `commit_policy`.
     #[must_use]
     pub fn new(ttl: Option<Duration>, commit_policy: CommitPolicy) -> State {
         State {
@@ -83,11 +84,11 @@ impl State {
         }
     }
 
-    /// The same state, still empty, as one of Gödel's schedulers.
+    /// Enables Gödel semantics. The state must still be empty.
     #[must_use]
     pub fn with_godel(mut self, config: GodelConfig) -> State {
-        // A place that nobody confirms is held for the shorter of both times
-        // (reservation_store.go `AssumePlaceholderPod`).
+        // An unconfirmed reservation is held for the shorter of both times (reservation_store.go
+        // `AssumePlaceholderPod`).
         let limited = |ttl: Duration| Some(ttl).filter(|ttl| !ttl.is_zero());
         self.places = PlaceClocks::new(match config.reservations {
             Some(ttl) => limited(ttl).into_iter().chain(self.ttl).min(),
@@ -98,37 +99,38 @@ impl State {
         self
     }
 
-    /// The same state, still empty, with these stores of a user's own.
+    /// Adds custom stores. The state must still be empty.
     #[must_use]
     pub fn with_stores(mut self, stores: CustomStores) -> State {
         self.draft.keep_custom_stores(stores);
         self
     }
 
-    /// The state as it is now.
+    /// Returns the current state.
     #[must_use]
     pub fn cluster(&self) -> &Cluster {
         &self.draft.cluster
     }
 
-    /// The version as it is now, frozen. O(1).
+    /// Returns a snapshot of the current state. O(1).
     #[must_use]
     pub fn freeze(&self) -> Snapshot {
         self.draft.freeze()
     }
 
-    /// Tells that nobody holds a version before `horizon`, so that numbers
-    /// released before it can be used again. O(pods that went since the last time).
+    /// Declares that no version before `horizon` is held, so that numbers released before it can be reused.
+    /// O(pods removed since the last call).
     pub fn set_horizon(&mut self, horizon: Generation) {
         self.counted(|state| state.draft.set_horizon(horizon));
     }
 
-    /// The same, and forgets at most `most` of the pods that went; returns how many. O(`most`).
+    /// Like [`State::set_horizon`], but drops the index entries of at most `most` removed pods. Returns their number.
+    /// O(`most`).
     pub fn settle(&mut self, horizon: Generation, most: usize) -> usize {
         self.counted(|state| state.draft.settle(horizon, most))
     }
 
-    /// Counts the tree nodes that a change allocates, all on this thread.
+    /// Performs a change, and counts the tree nodes that it allocates, which all happens on this thread.
     fn counted<R>(&mut self, change: impl FnOnce(&mut State) -> R) -> R {
         let made = freeing::made();
         let changed = change(self);
@@ -136,11 +138,11 @@ impl State {
         changed
     }
 
-    /// Folds one event: applied to everything, or refused without a trace.
+    /// Folds one event: it is applied as a whole, or rejected without any effect except that it takes a generation.
     ///
     /// # Errors
     ///
-    /// Why the event was refused.
+    /// Returns the reason for which the event is rejected.
     pub fn apply(&mut self, event: &Event, observer: &mut impl Observer) -> Outcome {
         self.generation = self.generation.next();
         self.draft.begin(self.generation);
@@ -194,11 +196,11 @@ impl State {
                 applied.updated = 1;
             }
             Event::RemovePod { uid, node } => {
-                // Of Gödel's pods what is known counts, whatever an object says that is older.
+                // With Gödel semantics, the stored node is authoritative, because the object may be older.
                 let node = node.as_ref().filter(|_| !self.has_pod_states());
                 let known = self.check_known(uid, node, |uid| EventError::NotFound { uid })?;
                 if self.assumed(uid).is_some() {
-                    // Its scheduler is still binding it and must learn that the pod was deleted.
+                    // The scheduler is still binding the pod and must learn that it was deleted.
                     self.not_pending(uid, observer);
                 }
                 self.displace(uid, known, Leaving::Deleted, observer);
@@ -213,8 +215,8 @@ impl State {
                     return Err(EventError::EmptyUid);
                 }
                 self.not_pending(uid, observer);
-                if let Some(spot) = self.assumed(uid) {
-                    self.displace(uid, spot, Leaving::Deleted, observer);
+                if let Some(pod_ref) = self.assumed(uid) {
+                    self.displace(uid, pod_ref, Leaving::Deleted, observer);
                     applied.removed = 1;
                 }
             }
@@ -230,11 +232,13 @@ impl State {
                 applied.removed = 1;
             }
             Event::AssignNode { node, scheduler } => {
-                self.assign_node(node, observer, |of| *of = Some(scheduler.clone()))?;
+                self.assign_node(node, observer, |assigned| *assigned = Some(scheduler.clone()))?;
                 applied.updated = 1;
             }
             Event::UnassignNode { node, scheduler } => {
-                let release = |of: &mut Option<Name>| *of = of.take().filter(|of| of != scheduler);
+                let release = |assigned: &mut Option<Name>| {
+                    *assigned = assigned.take().filter(|name| name != scheduler);
+                };
                 self.assign_node(node, observer, release)?;
                 applied.updated = 1;
             }
@@ -267,12 +271,12 @@ impl State {
         Ok(())
     }
 
-    /// Where a pod is assumed, if it is.
+    /// Returns a reference to the pod if it is assumed.
     fn assumed(&self, uid: &Uid) -> Option<PodRef> {
         self.draft.pod(uid).filter(|pod| pod.is_assumed()).map(|pod| pod.spot())
     }
 
-    /// How old the version is that was decided on.
+    /// Returns the age of the version on which a placement was decided.
     fn age(&self, decided_on: Option<Generation>) -> Age {
         match decided_on {
             None => Age::Unknown,
@@ -282,6 +286,7 @@ impl State {
         }
     }
 
+    /// Checks that a pod can be assumed on top of `draft`. Returns the slot of its node if the node is known.
     pub(super) fn check_assume(
         &self,
         draft: &Draft,
@@ -301,13 +306,13 @@ impl State {
         let conflict =
             |reason| EventError::Conflict { uid: uid.clone(), node: node.clone(), reason };
         if age == Age::Stale && draft.lacks_place(pod, node) {
-            return Err(conflict("the place that it was to have is not held any more".to_owned()));
+            return Err(conflict("its reservation is no longer available".to_owned()));
         }
         if age == Age::Stale && draft.lacks_suggestion(pod, node) {
-            return Err(conflict("its movement wants no more pods there".to_owned()));
+            return Err(conflict("its movement no longer suggests this node".to_owned()));
         }
         if age != Age::Current && !matches!(self.commit_policy, CommitPolicy::Unchecked) {
-            // The pod that holds the place for it is no obstacle.
+            // The placeholder pod whose reservation this pod takes does not compete with it.
             let without = draft.place_for(pod, node).map(|holder| {
                 let mut trial = Draft::fork(&draft.cluster);
                 trial.displace(holder);
@@ -319,8 +324,8 @@ impl State {
         Ok(slot)
     }
 
-    /// Assumes each pod on top of those before it, on a fork first: a refusal
-    /// leaves no trace.
+    /// Assumes each pod on top of the pods before it. All pods are tried on a fork first, so that a rejection has no
+    /// effect.
     fn assume_all(
         &mut self,
         pods: &[Pod],
@@ -333,7 +338,7 @@ impl State {
             self.check_assume(&trial, pod, age).map_err(together)?;
             trial.place(pod, node_of(pod)?, None, true);
         }
-        // Before the state copies whatever the trial shares with it.
+        // Dropped first. Otherwise the state would copy everything that it shares with the trial.
         drop(trial);
         for pod in pods {
             self.place(pod, None, true, observer);
@@ -361,8 +366,8 @@ impl State {
         Ok(())
     }
 
-    /// It is `now`: starts the clocks of places and of assumed pods whose binding has not
-    /// finished. O(clocks that start × log n).
+    /// Advances the clock to `now`, which starts the clocks of new reservations and of assumed pods whose binding has
+    /// not finished. O(clocks that start × log n).
     pub(super) fn tick(&mut self, now: Timestamp) {
         self.places.tick(now);
         let Some(ttl) = self.unfinished_ttl else { return };
@@ -395,12 +400,12 @@ impl State {
         if !pod.is_assumed() {
             return Err(EventError::NotAssumed { uid: uid.clone() });
         }
-        let spot = pod.spot();
-        self.displace(uid, spot, Leaving::Withdrawn, observer);
+        let pod_ref = pod.spot();
+        self.displace(uid, pod_ref, Leaving::Withdrawn, observer);
         Ok(true)
     }
 
-    /// Adds a pod, and says whether that confirmed an assumed one.
+    /// Adds a pod, and returns `true` if that confirmed an assumed pod.
     pub(super) fn add_pod(
         &mut self,
         pod: &Pod,
@@ -432,8 +437,8 @@ impl State {
         pod: &Pod,
         observer: &mut impl Observer,
     ) -> Result<(), EventError> {
-        let spot = self.check_known(old, None, |uid| EventError::NotAdded { uid })?;
-        let Some(known) = self.draft.pod_at(spot) else { return Ok(()) };
+        let pod_ref = self.check_known(old, None, |uid| EventError::NotAdded { uid })?;
+        let Some(known) = self.draft.pod_at(pod_ref) else { return Ok(()) };
         if known.is_assumed() {
             return Err(EventError::AssumedNotUpdated { uid: old.clone() });
         }
@@ -444,28 +449,27 @@ impl State {
         if pod.uid != *old && self.draft.pod(&pod.uid).is_some() {
             return Err(EventError::AlreadyAdded { uid: pod.uid.clone() });
         }
-        // A place that is held takes what the pod took.
-        let leaves = pod.uid == *old || !self.draft.is_succeeded(spot);
-        self.draft.check_place(pod, node, leaves.then_some(spot))?;
+        // If the pod's removal creates a reservation, that takes over the resources of the pod.
+        let leaves = pod.uid == *old || !self.draft.is_succeeded(pod_ref);
+        self.draft.check_place(pod, node, leaves.then_some(pod_ref))?;
         if pod.uid == *old {
-            self.revise(spot, pod, observer);
+            self.revise(pod_ref, pod, observer);
         } else {
-            self.displace(old, spot, Leaving::Deleted, observer);
+            self.displace(old, pod_ref, Leaving::Deleted, observer);
             self.place(pod, None, false, observer);
         }
         Ok(())
     }
 
-    /// Puts another object of a pod, which was checked, in its place: on
-    /// another node than before, it may be.
-    pub(super) fn revise(&mut self, spot: PodRef, pod: &Pod, observer: &mut impl Observer) {
-        self.note_revised(spot, pod, observer);
-        let given_up = self.draft.given_up(spot, pod);
-        if self.draft.revise(spot, pod, false) {
-            observer.placed(pod, spot.slot, false);
+    /// Replaces the object of a pod, possibly on another node. The caller has checked the new object.
+    pub(super) fn revise(&mut self, pod_ref: PodRef, pod: &Pod, observer: &mut impl Observer) {
+        self.note_revised(pod_ref, pod, observer);
+        let given_up = self.draft.given_up(pod_ref, pod);
+        if self.draft.revise(pod_ref, pod, false) {
+            observer.placed(pod, pod_ref.slot, false);
         } else {
-            self.draft.leave(spot, Leaving::Gone);
-            // A ghost goes with its last pod, so the slot may be another one.
+            self.draft.leave(pod_ref, Leaving::Gone);
+            // A ghost is removed with its last pod, so the slot may no longer be valid.
             self.put_on(pod, None, false, observer);
         }
         if let Some(number) = given_up {
@@ -475,6 +479,8 @@ impl State {
         self.count_member(pod, false);
     }
 
+    /// Returns a reference to the pod with this uid, after checking that it is not a placeholder pod and, if `node` is
+    /// given, that it is on that node.
     fn check_known(
         &self,
         uid: &Uid,
@@ -503,8 +509,8 @@ impl State {
                 break;
             }
             match self.draft.pod(&uid).map(|pod| pod.spot()) {
-                Some(spot) => self.displace(&uid, spot, Leaving::Withdrawn, observer),
-                // Only assumed pods have deadlines.
+                Some(pod_ref) => self.displace(&uid, pod_ref, Leaving::Withdrawn, observer),
+                // Only assumed pods have deadlines, so this is not expected.
                 None => self.clear_deadline(&uid),
             }
             expired += 1;
@@ -547,13 +553,13 @@ impl State {
     pub(super) fn displace(
         &mut self,
         uid: &Uid,
-        spot: PodRef,
+        pod_ref: PodRef,
         leaving: Leaving,
         observer: &mut impl Observer,
     ) {
         self.clear_deadline(uid);
-        self.note_displaced(spot, observer);
-        self.draft.leave(spot, leaving);
+        self.note_displaced(pod_ref, observer);
+        self.draft.leave(pod_ref, leaving);
         self.draft.unmark_unless_bound(uid);
         observer.gone(uid);
     }

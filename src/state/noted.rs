@@ -1,5 +1,6 @@
-//! What events do, noted for those who follow the log: each object before and
-//! after. Nothing is looked up and nothing copied where nobody takes notes.
+//! Notes for the followers of the log, which contain each object before and after an event.
+//!
+//! Without followers, no object is looked up or copied.
 
 use std::sync::Arc;
 
@@ -17,11 +18,11 @@ impl State {
         self.cluster().generation()
     }
 
-    fn pod_at(&self, spot: PodRef) -> Option<(Arc<Pod>, bool)> {
-        self.draft.pod_at(spot).map(|pod| (Arc::new(pod.to_pod()), pod.is_assumed()))
+    fn pod_at(&self, pod_ref: PodRef) -> Option<(Arc<Pod>, bool)> {
+        self.draft.pod_at(pod_ref).map(|pod| (Arc::new(pod.to_pod()), pod.is_assumed()))
     }
 
-    /// A pod is about to be on a node, for good.
+    /// Notes that a pod is about to be added to a node.
     pub(super) fn note_placed(&self, pod: &Pod, observer: &mut impl Observer) {
         if observer.takes_notes() {
             let change = Change::Pod(Diff { old: None, new: Some(Arc::new(pod.clone())) });
@@ -29,26 +30,26 @@ impl State {
         }
     }
 
-    /// Another object of a pod is about to take its place. Whoever knew it as
-    /// assumed was not told of it yet, so it appears.
-    pub(super) fn note_revised(&self, spot: PodRef, pod: &Pod, observer: &mut impl Observer) {
+    /// Notes that another object of a pod is about to replace it. An assumed pod was not reported before, so it is
+    /// reported as new.
+    pub(super) fn note_revised(&self, pod_ref: PodRef, pod: &Pod, observer: &mut impl Observer) {
         if observer.takes_notes() {
-            let old = self.pod_at(spot).filter(|(_, assumed)| !assumed).map(|(old, _)| old);
+            let old = self.pod_at(pod_ref).filter(|(_, assumed)| !assumed).map(|(old, _)| old);
             let change = Change::Pod(Diff { old, new: Some(Arc::new(pod.clone())) });
             observer.note(self.now(), Fact::Changed(change));
         }
     }
 
-    /// A pod is about to go; an assumed one, too: its room is free again.
-    pub(super) fn note_displaced(&self, spot: PodRef, observer: &mut impl Observer) {
+    /// Notes that a pod is about to be removed. This includes assumed pods, because their resources become free.
+    pub(super) fn note_displaced(&self, pod_ref: PodRef, observer: &mut impl Observer) {
         if observer.takes_notes() {
-            let old = self.pod_at(spot).map(|(old, _)| old);
+            let old = self.pod_at(pod_ref).map(|(old, _)| old);
             let change = Change::Pod(Diff { old, new: None });
             observer.note(self.now(), Fact::Changed(change));
         }
     }
 
-    /// Whether a pod can be one that is on no node.
+    /// Checks that a pod can be pending.
     pub(super) fn check_pending(&self, pod: &Pod) -> Result<(), EventError> {
         if pod.uid.is_empty() {
             return Err(EventError::EmptyUid);
@@ -60,8 +61,8 @@ impl State {
         }
     }
 
-    /// A pod that is on no node appears or changes. One that is assumed or placed is
-    /// not to be scheduled, whatever an older view of it says.
+    /// Notes that a pending pod appeared or changed. A pod that is assumed or placed is not noted: the object is older,
+    /// and the pod must not be scheduled again.
     pub(super) fn put_pending(
         &self,
         pod: &Arc<Pod>,
@@ -74,27 +75,27 @@ impl State {
         Ok(())
     }
 
-    /// A pod that is on no node, or only assumed on one, is deleted.
+    /// Notes that a pod that was pending or assumed was deleted.
     pub(super) fn not_pending(&self, uid: &Uid, observer: &mut impl Observer) {
         if observer.takes_notes() {
             observer.note(self.now(), Fact::NotPending(uid.clone()));
         }
     }
 
-    /// Puts a node that was checked; says whether there was a Node of its name.
+    /// Adds or replaces a node that was checked. Returns whether a Node with its name existed.
     pub(super) fn put_node(&mut self, node: &Arc<Node>, observer: &mut impl Observer) -> bool {
         let is_new = || self.cluster().node(&node.name)?.kubelet_node().map(|_| ());
-        // A Node that joins an NMNode is one that comes: pods may have waited for it.
+        // A Node that joins an existing NMNode is reported as new, because pods may be waiting for it.
         let is_new = observer.takes_notes() && is_new().is_none();
         self.change_node(&node.name, is_new, observer, |draft| draft.put_node(node.clone()))
     }
 
-    /// Removes a node that is known.
+    /// Removes a known node.
     pub(super) fn remove_node(&mut self, name: &Name, observer: &mut impl Observer) {
         self.change_node(name, false, observer, |draft| draft.remove_node(name));
     }
 
-    /// Changes which scheduler instance the Node and the NMNode of a node name.
+    /// Changes the scheduler instance that the Node and the NMNode of a node name.
     pub(super) fn assign_node(
         &mut self,
         name: &Name,
@@ -106,8 +107,7 @@ impl State {
         Ok(())
     }
 
-    /// Changes a node or what it is made of, and notes it as it was and as it is;
-    /// one that is new was not.
+    /// Changes a node or one of its parts, and notes the node before and after. If `is_new`, the node is noted as new.
     fn change_node<R>(
         &mut self,
         name: &str,
@@ -134,7 +134,7 @@ impl State {
         done
     }
 
-    /// Puts an object of another kind; says whether there was one of its name.
+    /// Adds or replaces an object other than a pod or a Node. Returns whether it replaced one.
     pub(super) fn put_object(
         &mut self,
         object: &Object,
@@ -153,7 +153,7 @@ impl State {
         Ok(known)
     }
 
-    /// Removes an object of another kind.
+    /// Removes an object other than a pod or a Node.
     pub(super) fn delete_object(
         &mut self,
         kind: ObjectKind,
@@ -172,7 +172,7 @@ impl State {
         Ok(())
     }
 
-    /// Changes a store of a user's own.
+    /// Applies an event to a custom store.
     pub(super) fn change_store(
         &mut self,
         event: &CustomEvent,
@@ -185,7 +185,7 @@ impl State {
         Ok(())
     }
 
-    /// Changes an object; one that nodes are made of changes its node, too.
+    /// Changes an object. If it is part of a node, the change to the node is noted as well.
     fn change_object<R>(
         &mut self,
         kind: ObjectKind,

@@ -1,33 +1,32 @@
-//! Stores of a user's own: licences, racks, power budgets, quotas.
+//! Custom stores, which users add to the engine: licences, racks, power budgets, quotas.
 //!
-//! A scheduler that keeps such state in a plugin keeps it beside the versions: the plugin does not learn that a pod was
-//! deleted, and forks do not see what it knows. A [`Store`] is kept under the root of every version instead, and
-//! changes with the log. So readers, gangs, what-if questions, dry runs of preemption and commit checks see the same
-//! state.
+//! If a plugin keeps such state in its own fields, it does not learn that a pod was deleted, and forks do not see the
+//! state. A [`Store`] is part of every version instead, and it changes with the log. Readers, gangs, what-if questions,
+//! dry runs of preemption and commit checks therefore see consistent state.
 //!
 //! | file | contents |
 //! |---|---|
-//! | `mod.rs` | [`Store`], and the pods that it is notified of |
-//! | `registry.rs` | [`CustomStores`]: the stores of one version, their types erased |
+//! | `mod.rs` | [`Store`], and [`PlacedPod`], of which stores are notified |
+//! | `registry.rs` | [`CustomStores`], the type-erased stores of one version |
 //!
-//! The stores of a version are behind one pointer, which is null if none is registered: an engine without stores of its
-//! own compares that pointer and does nothing more. With stores, placing or removing a pod asks each store whether it
-//! tracks the pod, and a store that a pod changes is cloned first if a version shares it, once for each publish. An
-//! event of its own is applied to a clone.
+//! The stores of a version are behind one pointer, which is null if no store is registered. An engine without custom
+//! stores pays for one comparison of that pointer. With stores, placing or removing a pod asks each store whether it
+//! tracks the pod. A store that a pod changes is cloned first if a version shares it, which happens at most once per
+//! publish. A store's own event is always applied to a clone.
 //!
 //! # Panics
 //!
-//! Stores are users' code and run in the writer, so each call is guarded:
+//! Stores are user code that runs in the writer, so every call is guarded:
 //!
-//! - A panic in [`Store::check`] or [`Store::apply`] refuses the event, and nothing changes: an event is applied to a
-//!   clone of the store.
-//! - A panic in a method about pods must not lose the pod. The pod's event is applied, and the store has
-//!   *failed*: [`Cluster::store`] returns [`StoreError::Failed`] from then on, later events for the store are refused,
-//!   [`Cluster::failed_stores`] names the panic, and so does [`Cluster::audit`].
-//!   [`Writer::rebuild`](crate::Writer::rebuild) makes a failed store anew if it has [`Store::without_pods`].
+//! - If [`Store::check`] or [`Store::apply`] panics, the event is rejected. Nothing changes, because the event is
+//!   applied to a clone of the store.
+//! - If a method about pods panics, the pod must not be lost. The pod's event is applied, and the store has *failed*:
+//!   from then on, [`Cluster::store`] returns [`StoreError::Failed`], events for the store are rejected, and
+//!   [`Cluster::failed_stores`] and [`Cluster::audit`] report the panic. [`Writer::rebuild`](crate::Writer::rebuild)
+//!   restores a failed store that implements [`Store::without_pods`].
 //!
-//! A fork follows the same rules, for itself. Panics in `Drop` are not caught, nor is anything in a build with
-//! `panic = "abort"`.
+//! The same rules apply to each fork separately. Panics in `Drop` are not caught, and no panic is caught in a build
+//! with `panic = "abort"`.
 
 mod registry;
 
@@ -41,19 +40,27 @@ use super::cluster::Cluster;
 pub(super) use registry::PodChange;
 pub use registry::{CustomStores, StoreError, StoreFailure};
 
-/// A part of the cluster's state that the engine does not know: registered with
-/// [`Config::with_store`](crate::Config::with_store), changed by events of its own
-/// ([`Event::custom`](crate::log::Event::custom)) and by pods that come and go, and read by [`Cluster::store`].
+/// Custom state that is part of every version of the cluster.
 ///
-/// **A clone must be cheap**: O(1) or O(log n), since each version keeps the store as it was. Keep large state in
-/// persistent structures: an [`ObjectStore`](super::ObjectStore), a map behind an `Arc` that seldom changes, or a map
-/// of the crate `imbl`. A `BTreeMap` will do for some dozens of entries.
+/// A store is registered with [`Config::with_store`](crate::Config::with_store). It changes by its own events
+/// ([`Event::custom`](crate::log::Event::custom)) and when pods are placed or removed. [`Cluster::store`] reads it from
+/// a snapshot, from a fork or from the writer's state. Readers see a change together with the version that contains it,
+/// and followers receive the store's own events as [`Change::Custom`](crate::model::Change::Custom).
 ///
-/// **A store is a fold**: what it becomes may depend on its state, the event and the generation alone, never on a
-/// clock, a random number or another thread. Its methods run in the writer and in forks, so they must not block.
+/// **Clones must be cheap**, O(1) or O(log n), because every version keeps the store as it was: the store is cloned for
+/// each of its own events, and once per publish in which pods change it. Keep large state in persistent structures,
+/// such as an [`ObjectStore`](super::ObjectStore), a map behind an `Arc` that rarely changes, or a map of the crate
+/// `imbl`. A `BTreeMap` is sufficient for a few dozen entries.
 ///
-/// A kind that consists of objects alone needs no implementation: [`ObjectStore`](super::ObjectStore) is one. Licences
-/// that pods use need one:
+/// **Methods must be deterministic.** The new state may depend only on the previous state, the event and the
+/// generation, never on a clock, a random number or another thread. Otherwise replays and forks diverge from the
+/// writer. The methods run in the writer and in forks, so they must not block.
+///
+/// **Methods should not panic.** A panic does not take down the engine, but it rejects the event or marks the store as
+/// failed. [`Cluster::failed_stores`] lists the failed stores.
+///
+/// State that consists only of objects needs no implementation: use [`ObjectStore`](super::ObjectStore). State that
+/// depends on placed pods, such as licences in use, needs one:
 ///
 /// ```
 /// use std::collections::BTreeMap;
@@ -61,7 +68,7 @@ pub use registry::{CustomStores, StoreError, StoreFailure};
 /// use portolan::snapshot::{PlacedPod, Store};
 /// use portolan::{Cluster, Config, Engine};
 ///
-/// /// Seats of each licence: how many there are, and how many placed pods use.
+/// /// The seats of each licence: their total number, and the number that placed pods use.
 /// #[derive(Clone, Default)]
 /// struct Seats(BTreeMap<String, (u32, u32)>);
 ///
@@ -113,75 +120,83 @@ pub use registry::{CustomStores, StoreError, StoreFailure};
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub trait Store: Clone + Send + Sync + 'static {
-    /// What changes it, beside pods.
+    /// The type of the store's own events. Use `()` if only pods change the store.
     type Event: Send + Sync + 'static;
 
-    /// Its name in errors and dumps. Give each store another one.
+    /// The store's name in errors and dumps, which should be unique among the stores of an engine.
     const NAME: &'static str;
 
-    /// Whether the event can be applied. `cluster` is the state before the event, this store included.
+    /// Checks whether an event can be applied. `cluster` is the state before the event, which includes this store.
     ///
     /// # Errors
     ///
-    /// Why it cannot be applied, in the words of its users; nothing has changed then.
+    /// Returns the reason for which the event is rejected, as a message for users. The submitter receives it in
+    /// [`EventError::StoreRefused`](crate::model::EventError::StoreRefused), and nothing changes.
     fn check(&self, event: &Self::Event, cluster: &Cluster) -> Result<(), String>;
 
-    /// Applies an event that [`Store::check`] accepted in this very state.
+    /// Applies an event that [`Store::check`] has accepted in the same state. `generation` is the first generation that
+    /// contains the event.
     fn apply(&mut self, event: &Self::Event, generation: Generation);
 
-    /// Whether the store tracks this pod. All pods by default; a store is cloned less often, and changes its generation
-    /// less often, if it returns `false` for pods that do not concern it.
+    /// Returns `true` if the store is notified when this pod is placed or removed. The default is `true` for every pod.
+    /// Return `false` for irrelevant pods, so that the store is cloned and its generation changes less often.
     ///
-    /// The answer must be the same when the pod comes and when it goes, so it should depend on the pod alone.
+    /// The result must be the same when the pod is placed and when it is removed, so it should depend only on the pod.
+    /// Called for every placed or removed pod, so it should be O(1).
     fn tracks(&self, pod: &PlacedPod<'_>) -> bool {
         let _ = pod;
         true
     }
 
-    /// A pod was placed, assumed or bound, by the writer or in a fork.
+    /// Called after a pod was placed on a node, whether assumed or bound, by the writer or in a fork. Does nothing by
+    /// default.
     ///
-    /// An assumed pod that is confirmed on its node was placed before, and is not placed again. A pod whose object
-    /// changes, in its template or its node, is removed and placed. A node that is removed keeps its pods, and they
-    /// come to no other.
+    /// A pod that is assumed and later confirmed on the same node is placed only once. If a pod's template or node
+    /// changes, the pod is removed and placed again. When a node is removed, its pods stay on the ghost, so no method
+    /// is called for them.
     fn pod_placed(&mut self, pod: &PlacedPod<'_>, generation: Generation) {
         let _ = (pod, generation);
     }
 
-    /// A placed pod is gone: deleted, forgotten, expired, preempted, or missing in a relist.
+    /// Called after a placed pod was removed: deleted, forgotten, expired, preempted, or missing from a relist. Does
+    /// nothing by default.
     fn pod_removed(&mut self, pod: &PlacedPod<'_>, generation: Generation) {
         let _ = (pod, generation);
     }
 
-    /// The store as it would be if no pod had ever been placed. If there is one, [`Cluster::audit`] and
-    /// [`Writer::rebuild`](crate::Writer::rebuild) place all pods in it, in no particular order: the audit compares the
-    /// texts of [`Store::dump`], and the rebuild continues with the result. Without it, a rebuild carries the store on
-    /// as it is.
+    /// Returns the store as it would be if no pod had ever been placed, or `None` (the default) if that is unknown.
+    ///
+    /// [`Cluster::audit`] and [`Writer::rebuild`](crate::Writer::rebuild) place all pods in the returned store, in
+    /// arbitrary order. The audit compares the result with the store by [`Store::dump`], and the rebuild replaces the
+    /// store with it. If this returns `None`, the audit does not check the store, and a rebuild keeps it unchanged.
     fn without_pods(&self) -> Option<Self> {
         None
     }
 
-    /// The store in words, for [`Dump::stores`](super::Dump::stores) and the audit; empty by default.
+    /// Returns the contents of the store as text, for [`Dump::stores`](super::Dump::stores) and for the audit. Empty by
+    /// default.
     fn dump(&self) -> String {
         String::new()
     }
 }
 
-/// A pod that is placed on a node or removed from it, as a [`Store`] sees it.
+/// A pod that was placed on a node or removed from it, as passed to a [`Store`].
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct PlacedPod<'a> {
-    /// The pod.
+    /// The uid of the pod.
     pub uid: &'a Uid,
-    /// Its name.
+    /// The name of the pod.
     pub name: &'a str,
-    /// Everything that it shares with others: namespace, labels, requests.
+    /// The part of the pod that it shares with identical pods: namespace, labels, requests and the rest of its spec.
     pub template: &'a Arc<Template>,
-    /// The node, which need not be known.
+    /// The name of the node, which may be unknown or a ghost.
     pub node: &'a Name,
 }
 
 impl<'a> PlacedPod<'a> {
-    /// A pod on the node that it names, for tests of stores; `None` if it names none.
+    /// Creates a placed pod from a pod that names its node, for tests of stores. Returns `None` if the pod names no
+    /// node.
     #[must_use]
     pub fn of(pod: &'a Pod) -> Option<PlacedPod<'a>> {
         Some(PlacedPod::on(pod, pod.node_name.as_ref()?))
@@ -191,14 +206,14 @@ impl<'a> PlacedPod<'a> {
         PlacedPod { uid: &pod.uid, name: &pod.name, template: &pod.template, node }
     }
 
-    /// Its namespace.
+    /// Returns the namespace of the pod.
     #[must_use]
     pub fn namespace(&self) -> &'a Name {
         &self.template.namespace
     }
 }
 
-/// An event with the type of its store.
+/// An event that knows the type of its store.
 struct Typed<S: Store>(S::Event);
 
 impl<S: Store> AnyEvent for Typed<S> {
@@ -216,16 +231,16 @@ impl<S: Store> AnyEvent for Typed<S> {
 }
 
 impl CustomEvent {
-    /// An event for the store of this type.
+    /// Creates an event for the store of type `S`.
     #[must_use]
     pub fn new<S: Store>(event: S::Event) -> CustomEvent {
         CustomEvent::from_any(Arc::new(Typed::<S>(event)))
     }
 
-    /// The event, if it is one for the store of this type.
+    /// Returns the event if it is for the store of type `S`, and `None` otherwise.
     #[must_use]
     pub fn event<S: Store>(&self) -> Option<&S::Event> {
-        // Two stores may have one type of events.
+        // Two stores may use the same event type, so the type of the event is not sufficient.
         self.any().downcast_ref().filter(|_| self.store() == TypeId::of::<S>())
     }
 }

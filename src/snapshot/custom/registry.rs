@@ -1,4 +1,4 @@
-//! The stores of one version, their types erased.
+//! The type-erased stores of one version.
 
 use std::any::{Any, TypeId};
 use std::borrow::Cow;
@@ -11,11 +11,11 @@ use crate::model::{CustomEvent, EventError, Generation};
 use super::super::cluster::Cluster;
 use super::{PlacedPod, Store};
 
-/// Stores of a user's own, one of each type; see [`Store`].
+/// A set of custom stores, at most one of each type: see [`Store`]. A clone costs one reference count per store.
 #[derive(Clone, Default)]
 pub struct CustomStores(Vec<Entry>);
 
-/// A store, and what became of it.
+/// A store with the generation of its last change, and its failure if it has failed.
 #[derive(Clone)]
 struct Entry {
     id: TypeId,
@@ -24,37 +24,37 @@ struct Entry {
     failure: Option<Arc<StoreFailure>>,
 }
 
-/// A panic of a store in a method about a pod.
+/// The panic that made a store fail, in one of its methods about pods.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("store {store:?} panicked in {step} at generation {}: {text}", .generation.0)]
 #[non_exhaustive]
 pub struct StoreFailure {
-    /// The store's name.
+    /// The name of the store.
     pub store: &'static str,
-    /// The method that panicked.
+    /// The name of the method that panicked.
     pub step: &'static str,
-    /// The panic's message; empty if its payload is not a string.
+    /// The message of the panic; empty if its payload is not a string.
     pub text: String,
-    /// The generation of the event that the pod came or went with.
+    /// The generation of the event that placed or removed the pod.
     pub generation: Generation,
 }
 
-/// Why a version has no store of a type.
+/// The reasons for which a version cannot return a store.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum StoreError {
-    /// It was not registered when the engine was made.
+    /// The store was not registered when the engine was created.
     #[error("store {store:?} is not registered: add it with Config::with_store")]
     Unknown {
-        /// The store's name.
+        /// The name of the store.
         store: &'static str,
     },
-    /// It panicked in a method about a pod.
+    /// The store has panicked in a method about pods, so its contents may be wrong.
     #[error(transparent)]
     Failed(StoreFailure),
 }
 
-/// A [`Store`] of any type.
+/// The object-safe form of [`Store`].
 trait AnyStore: Any + Send + Sync {
     fn name(&self) -> &'static str;
     fn share(&self) -> Arc<dyn AnyStore>;
@@ -67,7 +67,7 @@ trait AnyStore: Any + Send + Sync {
     fn dump(&self) -> String;
 }
 
-/// A store of a known type; apart from the store, whose methods have the same names.
+/// Wraps a store of a known type, because the methods of [`AnyStore`] have the same names as those of [`Store`].
 struct Kept<S>(S);
 
 impl<S: Store> AnyStore for Kept<S> {
@@ -80,7 +80,7 @@ impl<S: Store> AnyStore for Kept<S> {
     }
 
     fn check(&self, event: &dyn Any, cluster: &Cluster) -> Result<(), String> {
-        // The entry was found by the type of the event's store.
+        // The entry was looked up by the type of the event's store, so the cast cannot fail.
         event.downcast_ref().map_or(Ok(()), |event| self.0.check(event, cluster))
     }
 
@@ -111,16 +111,16 @@ impl<S: Store> AnyStore for Kept<S> {
     }
 }
 
-/// Calls a store; of a panic the message.
+/// Calls a store. Returns the message of the panic if the store panics.
 fn guarded<R>(work: impl FnOnce() -> R) -> Result<R, String> {
-    // Unwind safe: what `work` changes is a clone that is dropped, or a store that has failed then.
+    // Unwind safe: `work` changes either a clone, which is dropped, or a store that is then marked as failed.
     catch_unwind(AssertUnwindSafe(work)).map_err(|panic| {
         let text = panic.downcast_ref::<String>().map(String::as_str);
         text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or_default().to_owned()
     })
 }
 
-/// Changes a store, cloned first if a version shares it.
+/// Changes a store, which is cloned first if a version shares it.
 fn change(store: &mut Arc<dyn AnyStore>, change: impl FnOnce(&mut dyn AnyStore)) {
     if Arc::get_mut(store).is_none() {
         *store = store.share();
@@ -131,7 +131,7 @@ fn change(store: &mut Arc<dyn AnyStore>, change: impl FnOnce(&mut dyn AnyStore))
 }
 
 impl Entry {
-    /// The error of an event for a store that failed.
+    /// Returns an error if the store has failed.
     fn check_failure(&self) -> Result<(), EventError> {
         match self.failure.as_deref() {
             None => Ok(()),
@@ -151,21 +151,21 @@ impl Entry {
     }
 }
 
-/// A pod comes or goes.
+/// The change of a pod of which a store is notified.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(in crate::snapshot) enum PodChange {
     Placed,
     Removed,
 }
 
-/// A store after an event that it accepted, to be put in its place.
+/// The new state of a store after an event that it accepted.
 pub(in crate::snapshot) struct Changed {
     at: usize,
     store: Arc<dyn AnyStore>,
 }
 
 impl CustomStores {
-    /// These stores and this one, which replaces one of the same type.
+    /// Adds a store, which replaces a store of the same type.
     #[must_use]
     pub fn with<S: Store>(mut self, store: S) -> CustomStores {
         let id = TypeId::of::<S>();
@@ -175,24 +175,24 @@ impl CustomStores {
         self
     }
 
-    /// Whether there is none.
+    /// Returns `true` if there are no stores.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// How many there are.
+    /// Returns the number of stores.
     #[must_use]
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// O(stores).
+    /// Finds a store by its type. O(stores).
     fn find(&self, id: TypeId) -> Option<(usize, &Entry)> {
         self.0.iter().enumerate().find(|(_, entry)| entry.id == id)
     }
 
-    /// The store after an event, which is checked and then applied to a clone.
+    /// Checks an event, applies it to a clone of its store, and returns the clone.
     pub(in crate::snapshot) fn changed(
         &self,
         event: &CustomEvent,
@@ -232,7 +232,7 @@ impl CustomStores {
         }
     }
 
-    /// Whether a store tracks the pod, and has not failed; or the message of its panic.
+    /// Returns whether a store tracks the pod and has not failed, or the message of its panic.
     pub(in crate::snapshot) fn tracks(
         &self,
         at: usize,
@@ -244,7 +244,7 @@ impl CustomStores {
         }
     }
 
-    /// Notifies a store that tracks the pod.
+    /// Notifies a store that tracks the pod. If the store panics, it is marked as failed.
     pub(in crate::snapshot) fn notify(
         &mut self,
         at: usize,
@@ -278,7 +278,7 @@ impl CustomStores {
         }
     }
 
-    /// The stores that can be made anew, without pods; and the others, as they are.
+    /// Returns the stores that can be rebuilt, without any pods, and then the other stores, unchanged.
     pub(in crate::snapshot) fn renewed(
         &self,
         generation: Generation,
@@ -300,14 +300,14 @@ impl CustomStores {
         (anew, kept)
     }
 
-    /// These and those, in the order of `like`.
+    /// Returns the union of both sets, in the order of `like`.
     pub(in crate::snapshot) fn merged(mut self, other: CustomStores, like: &CustomStores) -> Self {
         self.0.extend(other.0);
         self.0.sort_by_key(|entry| like.find(entry.id).map(|(at, _)| at));
         self
     }
 
-    /// Each store in words; one that panics says so.
+    /// Returns the name and dump of each store. The dump of a store that has failed or panics is the panic's message.
     pub(in crate::snapshot) fn dump(&self) -> Vec<(&'static str, String)> {
         let text = |entry: &Entry| match &entry.failure {
             Some(failure) => failure.to_string(),
@@ -319,12 +319,12 @@ impl CustomStores {
 }
 
 impl Cluster {
-    /// A store of a user's own, by its type. O(stores).
+    /// Returns the custom store of type `S`. O(stores).
     ///
     /// # Errors
     ///
-    /// It was not registered ([`Config::with_store`](crate::Config::with_store)), or it panicked in a
-    /// method about a pod.
+    /// Returns an error if the store was not registered with [`Config::with_store`](crate::Config::with_store), or if
+    /// it has failed, because it panicked in a method about pods.
     pub fn store<S: Store>(&self) -> Result<&S, StoreError> {
         let unknown = || StoreError::Unknown { store: S::NAME };
         let found = self.custom.as_ref().and_then(|stores| stores.find(TypeId::of::<S>()));
@@ -336,15 +336,16 @@ impl Cluster {
         store.downcast_ref::<Kept<S>>().map(|kept| &kept.0).ok_or_else(unknown)
     }
 
-    /// The generation of the last event or pod that changed a store, so that a plugin can keep what it derives from the
-    /// store; `None` if the store is not registered. Generations compare within one [`Cluster::branch`]. O(stores).
+    /// Returns the generation of the last event that changed a store, by its own event or by a pod, or `None` if the
+    /// store is not registered. A plugin can cache values that it derives from the store until the generation changes.
+    /// Generations are comparable within one [`Cluster::branch`] only. O(stores).
     #[must_use]
     pub fn store_generation<S: Store>(&self) -> Option<Generation> {
         let (_, entry) = self.custom.as_ref()?.find(TypeId::of::<S>())?;
         Some(entry.generation)
     }
 
-    /// The stores of a user's own that panicked in a method about a pod.
+    /// Returns the failures of the custom stores that have panicked in a method about pods.
     pub fn failed_stores(&self) -> impl Iterator<Item = &StoreFailure> {
         let stores = self.custom.iter().flat_map(|stores| &stores.0);
         stores.filter_map(|entry| entry.failure.as_deref())

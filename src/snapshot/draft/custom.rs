@@ -1,4 +1,4 @@
-//! What events and pods do to stores of a user's own.
+//! Changes to custom stores, by their own events and by pods.
 
 use crate::model::{CustomEvent, EventError, Generation, Pod};
 
@@ -7,12 +7,12 @@ use super::super::custom::{CustomStores, PlacedPod, PodChange};
 use super::Draft;
 
 impl Draft {
-    /// Keeps these stores from now on. Nothing is placed yet.
+    /// Sets the custom stores. Pods that are already placed are not reported to them.
     pub(crate) fn keep_custom_stores(&mut self, stores: CustomStores) {
         self.cluster.custom = (!stores.is_empty()).then(|| triomphe::Arc::new(stores));
     }
 
-    /// The stores, copied first where a version shares them: of each store a pointer.
+    /// Returns the custom stores for writing. If a version shares them, the list of pointers to them is copied first.
     fn custom_stores(&mut self) -> Option<&mut CustomStores> {
         let stores = self.cluster.custom.as_mut()?;
         if !stores.is_unique() {
@@ -21,7 +21,7 @@ impl Draft {
         Some(triomphe::Arc::make_mut(stores))
     }
 
-    /// Checks and applies an event for one of the stores.
+    /// Checks an event, and applies it to its store.
     pub(crate) fn change_store(&mut self, event: &CustomEvent) -> Result<(), EventError> {
         let generation = self.cluster.generation;
         let Some(stores) = &self.cluster.custom else {
@@ -34,7 +34,7 @@ impl Draft {
         Ok(())
     }
 
-    /// A pod has come to a node, or is gone from it. O(stores), and what they do.
+    /// Notifies the custom stores that a pod was placed or removed. O(stores), plus the work of the stores.
     pub(super) fn notify_stores(&mut self, pod: &PlacedPod<'_>, what: PodChange) {
         let generation = self.cluster.generation;
         let count = self.cluster.custom.as_ref().map_or(0, |stores| stores.len());
@@ -56,8 +56,8 @@ impl Draft {
         }
     }
 
-    /// The stores of `base` after a rebuild that has placed all pods but the refused ones: those made anew, which this
-    /// draft has, and those of `kept`, which are notified of the refused pods.
+    /// Sets the custom stores at the end of a rebuild: the rebuilt stores, which this draft already contains, and the
+    /// `kept` stores of `base`, which are notified that the `refused` pods were removed.
     pub(super) fn merge_custom(
         &mut self,
         base: &CustomStores,
@@ -76,7 +76,8 @@ impl Draft {
         self.keep_custom_stores(of(anew).merged(of(kept), base));
     }
 
-    /// The stores of `base` that can be made anew, which this draft has from now on; the others are returned.
+    /// Sets the custom stores at the start of a rebuild to the stores of `base` that can be rebuilt, without any pods.
+    /// Returns the other stores.
     pub(super) fn renew_custom(
         &mut self,
         base: &CustomStores,

@@ -1,7 +1,7 @@
 //! A version while it is being written: the rules of adding and removing pods and nodes.
 //!
 //! The writer's state is a draft with lifecycles and a log; a fork is a draft alone. Every operation is checked first
-//! and then applied, or refused without any effect. Freezing a draft clones its root.
+//! and then applied, or rejected without any effect. Freezing a draft clones its root.
 
 mod custom;
 mod nodes;
@@ -26,14 +26,14 @@ use super::table::{Numbers, Span};
 pub(crate) struct Draft {
     pub(crate) cluster: Cluster,
     numbers: FreeNumbers,
-    /// Nobody holds a version before this one.
+    /// No version before this one is held.
     horizon: Generation,
     /// Pods that were removed from this draft and may still be looked up in older versions.
     departures: Departures,
     /// How many pods use each template, by template number. `None` in a fork, which does not know the users in its base
     /// and therefore never removes a template.
     users: Option<Users>,
-    /// What events did to placeholder pods.
+    /// The effects of events on placeholder pods since the last [`Draft::take_effects`].
     pub(super) effects: Vec<Effect>,
 }
 
@@ -105,7 +105,7 @@ impl Draft {
         self.cluster.generation = generation;
     }
 
-    /// Declares that nobody holds a version before `horizon`, and drops the index entries of some departed pods.
+    /// Declares that no version before `horizon` is held, and drops the index entries of some departed pods.
     /// O(pods that departed since the last call).
     pub(crate) fn set_horizon(&mut self, horizon: Generation) {
         self.settle(horizon, self.departures.settle_limit());
@@ -249,7 +249,7 @@ impl Draft {
 }
 
 impl Draft {
-    /// Checks an object, and adds it or replaces the one of its name. Returns whether there was one.
+    /// Checks an object, and adds it or replaces the object with the same name. Returns whether it replaced one.
     pub(crate) fn put_object(&mut self, object: &Object) -> Result<bool, EventError> {
         if object.kind().is_node_part() {
             return self.put_part(object);

@@ -1,4 +1,4 @@
-//! Placing pods and taking them away.
+//! Placing and removing pods.
 
 use crate::model::{
     EventError, Generation, Name, Pod, PodClass, PodResources, PodSpec, Uid, key_hash,
@@ -10,13 +10,13 @@ use super::super::custom::{PlacedPod, PodChange};
 use super::super::node_info::{NodeInfo, PodInfo, PodRef};
 use super::Draft;
 
-/// Longest name or uid that a lane holds.
+/// The maximum length of a name or uid that a lane can store.
 const LONGEST: usize = u16::MAX as usize;
 
-/// What a pod adds to its node, or takes from it.
+/// The amounts that a pod adds to its node.
 struct Amounts<'a> {
     spec: &'a PodSpec,
-    /// Scalars by number.
+    /// Scalar resources by number.
     scalars: Vec<(u32, i64)>,
     affinity: bool,
     required_anti_affinity: bool,
@@ -24,8 +24,8 @@ struct Amounts<'a> {
 }
 
 impl Draft {
-    /// Whether a pod could be placed on a node, known or not, if the pod
-    /// `leaving` was taken away first; and the node's slot, if it is known.
+    /// Checks that a pod could be placed on a node if the pod `leaving` was removed first. The node may be unknown.
+    /// Returns its slot if it is known.
     pub(crate) fn check_place(
         &self,
         pod: &Pod,
@@ -56,21 +56,21 @@ impl Draft {
             return Err(too_long("the list of victims"));
         }
         self.check_room()?;
-        let Some(there) = self.cluster.any_node(node) else { return Ok(None) };
+        let Some(known) = self.cluster.any_node(node) else { return Ok(None) };
         let leaving = leaving
-            .filter(|spot| spot.slot == there.slot())
-            .and_then(|spot| there.pod_at(spot.index))
+            .filter(|pod_ref| pod_ref.slot == known.slot())
+            .and_then(|pod_ref| known.pod_at(pod_ref.index))
             .map(|pod| &***pod.template());
-        if fits_in_64_bits(&self.cluster, there, leaving, spec) {
-            Ok(Some(there.slot()))
+        if fits_in_64_bits(&self.cluster, known, leaving, spec) {
+            Ok(Some(known.slot()))
         } else {
-            Err(EventError::Overflow { uid: pod.uid.clone(), node: there.name().clone() })
+            Err(EventError::Overflow { uid: pod.uid.clone(), node: known.name().clone() })
         }
     }
 
-    /// Places a pod that [`Draft::check_place`] accepted and that is not there
-    /// yet; an unknown node becomes a ghost. `known` is the node's slot, if
-    /// nothing was taken away since it was looked up. O(log n).
+    /// Places a pod that [`Draft::check_place`] has accepted and that is not on a node yet. An unknown node becomes a
+    /// ghost. `known` is the node's slot, or `None` if it is unknown or if a pod was removed since it was looked up.
+    /// O(log n).
     pub(crate) fn place(
         &mut self,
         pod: &Pod,
@@ -103,19 +103,19 @@ impl Draft {
         Some(slot)
     }
 
-    /// Replaces a pod by another object of it on the same node, in its place,
-    /// where nothing differs that anything is counted by; says whether that was
-    /// so. Stores of a user's own see nothing that may differ then. O(log n).
-    pub(crate) fn revise(&mut self, spot: PodRef, pod: &Pod, assumed: bool) -> bool {
-        let Some(node) = self.cluster.at_slot(spot.slot) else { return false };
-        let Some(old) = node.pod_at(spot.index) else { return false };
+    /// Replaces a pod in place by another object of the same pod, if both are on the same node and have the same
+    /// template, so that no sum or index changes. Returns whether it did. Custom stores are not notified, because a
+    /// [`PlacedPod`] contains nothing that differs. O(log n).
+    pub(crate) fn revise(&mut self, pod_ref: PodRef, pod: &Pod, assumed: bool) -> bool {
+        let Some(node) = self.cluster.at_slot(pod_ref.slot) else { return false };
+        let Some(old) = node.pod_at(pod_ref.index) else { return false };
         let (was_assumed, number) = (old.is_assumed(), old.template_id());
         if pod.node_name.as_ref() != Some(node.name()) || *old.template() != pod.template {
             return false;
         }
         let mut revised = false;
-        self.change_lane(spot.slot, |chunk, at, generation| {
-            revised = chunk.lane_mut(at).pods.revise(spot.index, pod, number, assumed);
+        self.change_lane(pod_ref.slot, |chunk, at, generation| {
+            revised = chunk.lane_mut(at).pods.revise(pod_ref.index, pod, number, assumed);
             chunk.requested_mut().generation[at] = generation;
         });
         if revised {
@@ -128,12 +128,11 @@ impl Draft {
         revised
     }
 
-    /// Takes a pod away; the last pod of a ghost takes the ghost with it.
-    /// O(log n + pods of the node).
-    pub(crate) fn displace(&mut self, spot: PodRef) {
-        let slot = spot.slot;
+    /// Removes a pod. A ghost is removed with its last pod. O(log n + pods of the node).
+    pub(crate) fn displace(&mut self, pod_ref: PodRef) {
+        let slot = pod_ref.slot;
         let Some(node) = self.cluster.at_slot(slot) else { return };
-        let Some(pod) = node.pod_at(spot.index) else { return };
+        let Some(pod) = node.pod_at(pod_ref.index) else { return };
         let (template, number, was_assumed) =
             (pod.template().clone(), pod.template_id(), pod.is_assumed());
         let said = self.said_by(&pod);
@@ -143,7 +142,7 @@ impl Draft {
         let mut empty_ghost = false;
         self.change_lane(slot, |chunk, at, generation| {
             let lane = chunk.lane_mut(at);
-            key = lane.pods.swap_remove(spot.index).key;
+            key = lane.pods.swap_remove(pod_ref.index).key;
             let empty = lane.pods.is_empty();
             add(chunk, at, generation, &amounts, -1);
             if empty {
@@ -172,17 +171,17 @@ impl Draft {
         }
     }
 
-    /// The pod with this uid.
+    /// Returns the pod with this uid.
     pub(crate) fn pod(&self, uid: &Uid) -> Option<PodInfo<'_>> {
         self.cluster.pod(uid)
     }
 
-    /// The pod at a spot.
-    pub(crate) fn pod_at(&self, spot: PodRef) -> Option<PodInfo<'_>> {
-        self.cluster.at_slot(spot.slot)?.pod_at(spot.index)
+    /// Returns the pod to which a reference refers.
+    pub(crate) fn pod_at(&self, pod_ref: PodRef) -> Option<PodInfo<'_>> {
+        self.cluster.at_slot(pod_ref.slot)?.pod_at(pod_ref.index)
     }
 
-    /// Changes the lane of a node, copied first where a version shares it.
+    /// Changes the lane of a node. Its chunk is copied first if a version shares it.
     pub(super) fn change_lane(
         &mut self,
         slot: NodeSlot,
@@ -209,13 +208,13 @@ impl Draft {
         }
     }
 
-    /// Whether the node is one: claims of a ghost's pods do not count as used
-    /// (kube-scheduler's set is made from the listed nodes).
+    /// Returns `true` if the node is listed, that is, not a ghost. Claims of a ghost's pods do not count as used,
+    /// because kube-scheduler computes the used claims from its listed nodes.
     pub(in crate::snapshot) fn is_listed(&self, slot: NodeSlot) -> bool {
         self.cluster.node_by_slot(slot).is_some()
     }
 
-    /// Counts the claims of all pods of a node as used, or not any more.
+    /// Counts the claims of all pods of a node as used, or no longer as used.
     pub(super) fn count_claims_of(&mut self, slot: NodeSlot, used: bool) {
         let Some(node) = self.cluster.at_slot(slot) else { return };
         if node.lane().with_claims == 0 {
@@ -231,7 +230,7 @@ impl Draft {
         }
     }
 
-    /// Counts one more placed pod of its group, if it is of one.
+    /// Increments the number of placed pods of the pod's group, if it belongs to one.
     fn join_group(&mut self, spec: &PodSpec) {
         let Some((namespace, name)) = spec.group() else { return };
         let key = GroupKey { namespace: namespace.clone(), name: name.clone() };
@@ -241,13 +240,13 @@ impl Draft {
         rest.groups.acquire(&key, &mut self.numbers.groups, span);
     }
 
-    /// Counts one less.
+    /// Decrements the number of placed pods of the pod's group, if it belongs to one.
     fn leave_group(&mut self, spec: &PodSpec) {
         let Some((namespace, name)) = spec.group() else { return };
         let span = self.span();
-        let is_it = |known: &GroupKey| known.namespace == *namespace && known.name == *name;
+        let is_same = |known: &GroupKey| known.namespace == *namespace && known.name == *name;
         let groups = &self.cluster.rest.groups;
-        if let Some(number) = groups.find(GroupKey::hash_of(namespace, name), is_it) {
+        if let Some(number) = groups.find(GroupKey::hash_of(namespace, name), is_same) {
             self.rest();
             let rest = triomphe::Arc::make_mut(&mut self.cluster.rest);
             rest.groups.release(number, &mut self.numbers.groups, span);
@@ -276,12 +275,12 @@ impl Draft {
     }
 }
 
-/// Whether the engine can decide where the pod goes. A pod with resource claims that
-/// another scheduler has placed counts on its node; none is placed here.
+/// Checks that this scheduler can place the pod. A pod with resource claims (DRA) can only be placed by another
+/// scheduler, and is then counted on its node.
 ///
 /// # Errors
 ///
-/// It has resource claims (DRA).
+/// Returns an error if the pod has resource claims.
 pub(crate) fn check_supported(pod: &Pod) -> Result<(), EventError> {
     match pod.template.resource_claims.is_empty() {
         true => Ok(()),
@@ -289,11 +288,11 @@ pub(crate) fn check_supported(pod: &Pod) -> Result<(), EventError> {
     }
 }
 
-/// Whether a pod takes of every resource nothing or more. O(1).
+/// Checks that a pod requests no negative amount. O(1) for a valid pod.
 ///
 /// # Errors
 ///
-/// It takes less than nothing of one.
+/// Returns an error with the resource of which the pod requests a negative amount.
 pub(crate) fn check_amounts(pod: &Pod) -> Result<(), EventError> {
     match pod.template.is_negative().then(|| pod.template.negative()).flatten() {
         None => Ok(()),
@@ -304,8 +303,7 @@ pub(crate) fn check_amounts(pod: &Pod) -> Result<(), EventError> {
     }
 }
 
-/// Whether all sums of a node stay within 64 bits if one pod leaves and another
-/// comes.
+/// Returns `true` if all sums of a node stay within 64 bits when one pod is removed and another is added.
 fn fits_in_64_bits(
     cluster: &Cluster,
     node: NodeInfo<'_>,
@@ -314,15 +312,15 @@ fn fits_in_64_bits(
 ) -> bool {
     let (chunk, at) = node.place();
     let zero = PodResources::default();
-    // What leaves the other account makes no room in this one.
+    // Each pod class has its own account, so a pod of the other class frees nothing in this one.
     let leaving = leaving.filter(|leaving| leaving.class == coming.class);
     let old = leaving.map_or(&zero, |leaving| &leaving.resources);
     let account = chunk.account(coming.class);
     account.has_room_in_64_bits(cluster, at, old, &coming.resources)
 }
 
-/// Adds a pod's amounts to a lane (`sign` 1), or takes them away (-1). Sums
-/// were checked before a pod was placed.
+/// Adds a pod's amounts to a lane (`sign` 1) or subtracts them (`sign` -1). The sums cannot overflow, because
+/// [`Draft::check_place`] has checked them.
 fn add(chunk: &mut Chunk, at: usize, generation: Generation, amounts: &Amounts<'_>, sign: i64) {
     let requested = chunk.requested_mut();
     requested.pods[at] = requested.pods[at].wrapping_add_signed(sign as i32);
@@ -380,7 +378,7 @@ fn add_guaranteed(chunk: &mut Chunk, at: usize, amounts: &Amounts<'_>, sign: i64
     }
 }
 
-/// The start of a long text, for a message.
+/// Shortens a long text for a message.
 pub(super) fn shorten(text: &str) -> String {
     text.chars().take(64).collect()
 }

@@ -2,10 +2,9 @@
 //!
 //! The input of a version is its objects: nodes and their parts, placed pods, and the objects in stores. Everything
 //! else (sums, marks, indexes, the order of zones) is derived from them by the rules of adding, which run again here.
-//! Stores of a user's own are made anew if they can be ([`Store::without_pods`](super::super::Store)), and carried on
-//! otherwise.
-//! Two facts cannot be derived from any object and are copied: which pod took each reservation, and which image size
-//! was reported first.
+//! Custom stores that implement [`Store::without_pods`](super::super::Store) are rebuilt, and all others are kept. Two
+//! facts cannot be derived from any object and are copied: which pod took each reservation, and which image size was
+//! reported first.
 
 use std::sync::Arc;
 
