@@ -19,7 +19,7 @@ use super::commit::CommitPolicy;
 use super::godel::{PlaceClocks, UnboundMembers};
 
 /// Receives the effects of events while they are applied.
-pub trait Observer {
+pub(crate) trait Observer {
     /// Called when a pod was placed on a node, or when its state on the node changed.
     fn placed(&mut self, _pod: &Pod, _slot: NodeSlot, _assumed: bool) {}
     /// Called when a pod was removed from its node.
@@ -47,7 +47,7 @@ pub(super) enum Age {
 }
 
 /// The writer's state.
-pub struct State {
+pub(crate) struct State {
     pub(super) draft: Draft,
     pub(super) generation: Generation,
     /// The lifetime of an assumed pod after its binding has finished. `None` if it is unlimited.
@@ -55,7 +55,7 @@ pub struct State {
     /// The lifetime of an assumed pod whose binding has not finished. `None` if it is unlimited.
     unfinished_ttl: Option<Duration>,
     /// The assumed pods to which `unfinished_ttl` applies and whose clock has not started.
-    unfinished: BTreeSet<Uid>,
+    pub(super) unfinished: BTreeSet<Uid>,
     /// The members of pod groups that are not bound yet. Empty unless [`GodelConfig::unit_status`] is set.
     pub(super) unbound_members: UnboundMembers,
     /// The times at which assumed pods expire.
@@ -69,7 +69,7 @@ impl State {
     /// Creates an empty state. Assumed pods expire `ttl` after their binding has finished, or never if `ttl` is zero or
     /// `None`. Placements are checked according to `commit_policy`.
     #[must_use]
-    pub fn new(ttl: Option<Duration>, commit_policy: CommitPolicy) -> State {
+    pub(crate) fn new(ttl: Option<Duration>, commit_policy: CommitPolicy) -> State {
         State {
             draft: Draft::new(),
             generation: Generation::ZERO,
@@ -86,7 +86,7 @@ impl State {
 
     /// Enables Gödel semantics. The state must still be empty.
     #[must_use]
-    pub fn with_godel(mut self, config: GodelConfig) -> State {
+    pub(crate) fn with_godel(mut self, config: GodelConfig) -> State {
         // An unconfirmed reservation is held for the shorter of both times (reservation_store.go
         // `AssumePlaceholderPod`).
         let limited = |ttl: Duration| Some(ttl).filter(|ttl| !ttl.is_zero());
@@ -101,32 +101,32 @@ impl State {
 
     /// Adds custom stores. The state must still be empty.
     #[must_use]
-    pub fn with_stores(mut self, stores: CustomStores) -> State {
+    pub(crate) fn with_stores(mut self, stores: CustomStores) -> State {
         self.draft.keep_custom_stores(stores);
         self
     }
 
     /// Returns the current state.
     #[must_use]
-    pub fn cluster(&self) -> &Cluster {
+    pub(crate) fn cluster(&self) -> &Cluster {
         &self.draft.cluster
     }
 
     /// Returns a snapshot of the current state. O(1).
     #[must_use]
-    pub fn freeze(&self) -> Snapshot {
+    pub(crate) fn freeze(&self) -> Snapshot {
         self.draft.freeze()
     }
 
     /// Declares that no version before `horizon` is held, so that numbers released before it can be reused.
     /// O(pods removed since the last call).
-    pub fn set_horizon(&mut self, horizon: Generation) {
+    pub(crate) fn set_horizon(&mut self, horizon: Generation) {
         self.counted(|state| state.draft.set_horizon(horizon));
     }
 
     /// Like [`State::set_horizon`], but drops the index entries of at most `most` removed pods. Returns their number.
     /// O(`most`).
-    pub fn settle(&mut self, horizon: Generation, most: usize) -> usize {
+    pub(crate) fn settle(&mut self, horizon: Generation, most: usize) -> usize {
         self.counted(|state| state.draft.settle(horizon, most))
     }
 
@@ -143,7 +143,7 @@ impl State {
     /// # Errors
     ///
     /// Returns the reason for which the event is rejected.
-    pub fn apply(&mut self, event: &Event, observer: &mut impl Observer) -> Outcome {
+    pub(crate) fn apply(&mut self, event: &Event, observer: &mut impl Observer) -> Outcome {
         self.generation = self.generation.next();
         self.draft.begin(self.generation);
         let mut applied = Applied { generation: self.generation, ..Applied::default() };

@@ -11,4 +11,4 @@ mod relist;
 
 pub use audit::Difference;
 pub use commit::{CommitCheck, CommitPolicy, RoomCheck};
-pub use lifecycle::{Observer, State};
+pub(crate) use lifecycle::{Observer, State};

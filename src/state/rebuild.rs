@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use crate::log::Fact;
-use crate::model::{Change, Diff, Generation};
+use crate::model::{Change, Diff};
 use crate::snapshot::draft::Draft;
 
 use super::audit::Difference;
@@ -19,7 +19,7 @@ impl State {
     ///
     /// A pod that is on two nodes stays on one of them, and a pod that no node can hold is dropped; both are among the
     /// differences.
-    pub fn rebuild(&mut self, observer: &mut impl Observer) -> Vec<Difference> {
+    pub(crate) fn rebuild(&mut self, observer: &mut impl Observer) -> Vec<Difference> {
         let mut differences = self.cluster().audit();
         self.generation = self.generation.next();
         let (draft, refused) = Draft::renewed(self.cluster(), self.generation);
@@ -42,18 +42,14 @@ impl State {
         let assumed = |uid: &_| self.draft.pod(uid).is_some_and(|pod| pod.is_assumed());
         self.deadlines.retain(|uid, _| assumed(uid));
         self.by_deadline = self.deadlines.iter().map(|(uid, at)| (*at, uid.clone())).collect();
+        self.unfinished.retain(assumed);
+        self.unbound_members.retain(assumed);
         for node in self.draft.cluster.everything() {
             for pod in node.pods() {
                 observer.placed(&pod.to_pod(), node.slot(), pod.is_assumed());
             }
         }
         differences
-    }
-
-    /// Returns the generation of the last event or rebuild.
-    #[must_use]
-    pub fn generation(&self) -> Generation {
-        self.generation
     }
 
     /// Returns the draft, for tests that damage it.
@@ -71,8 +67,8 @@ mod tests {
     use crate::freeing;
     use crate::log::Event;
     use crate::model::{Labels, Name, PodAffinity, PodSpec, Service, Timestamp, node, pod};
-    use crate::snapshot::Dump;
     use crate::snapshot::draft::damage;
+    use crate::snapshot::{Dump, GodelConfig};
     use crate::state::CommitPolicy;
 
     /// Two nodes in different zones, a ghost node, pods of every counted kind, and other objects.
@@ -122,6 +118,27 @@ mod tests {
         assert_eq!(state.rebuild(&mut ()), []);
         assert_eq!(state.cluster().dump(), before);
         assert_eq!(state.cluster().image("a:1").map(|image| image.size), Some(7));
+    }
+
+    #[test]
+    fn a_pod_that_a_rebuild_drops_does_not_expire_after_it_returns() {
+        let config = GodelConfig {
+            unfinished_ttl: Some(Duration::from_secs(10)),
+            ..GodelConfig::new("godel")
+        };
+        let mut state = State::new(None, CommitPolicy::Unchecked).with_godel(config);
+        let web = || std::sync::Arc::new(pod("web").on("n1").build());
+        state.apply(&Event::AddNode(node("n1").build().into()), &mut ()).unwrap();
+        state.apply(&Event::AssumePod { pod: web(), decided_on: None }, &mut ()).unwrap();
+        let assumed = state.cluster().pod(&web().uid).unwrap().spot();
+        state.damage().displace(assumed);
+        state.rebuild(&mut ());
+        state.apply(&Event::AddPod(web()), &mut ()).unwrap();
+        for seconds in [0, 100] {
+            let expired = Event::Expire(Timestamp::from_secs(seconds));
+            assert_eq!(state.apply(&expired, &mut ()).unwrap().removed, 0);
+        }
+        assert_eq!(state.cluster().pod_count(), 1);
     }
 
     #[test]

@@ -36,6 +36,12 @@ impl UnboundMembers {
         self.groups.insert(uid.clone(), group);
     }
 
+    /// Removes the members that do not satisfy `stays`. O(n log n).
+    pub(in crate::state) fn retain(&mut self, stays: impl Fn(&Uid) -> bool) {
+        let gone: Vec<Uid> = self.groups.keys().filter(|uid| !stays(uid)).cloned().collect();
+        gone.iter().for_each(|uid| self.remove(uid));
+    }
+
     /// Removes a pod if it is a member. O(log n).
     pub(in crate::state) fn remove(&mut self, uid: &Uid) {
         let Some(group) = self.groups.remove(uid) else { return };
