@@ -27,7 +27,7 @@ pub enum ChangeKind {
 
 /// A node that differs between two versions.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Change {
+pub struct NodeChange {
     /// The node's slot, in the version that has the node.
     pub slot: NodeSlot,
     /// The node's name.
@@ -40,7 +40,7 @@ pub struct Change {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ChangedSince {
     /// The changed nodes in no particular order, except that removed nodes come first.
-    Changes(Vec<Change>),
+    Changes(Vec<NodeChange>),
     /// The generation is older than the removals that the version remembers: read all nodes again.
     Reset,
 }
@@ -117,7 +117,7 @@ impl Cluster {
                 break;
             };
             if removal.added <= since {
-                changes.push(Change {
+                changes.push(NodeChange {
                     slot: removal.slot,
                     name: removal.name.clone(),
                     kind: ChangeKind::Removed,
@@ -140,7 +140,7 @@ impl Cluster {
                     None if identity.added > since => ChangeKind::Added,
                     None => ChangeKind::Changed,
                 };
-                changes.push(Change { slot, name: identity.name.clone(), kind });
+                changes.push(NodeChange { slot, name: identity.name.clone(), kind });
             }
         }
         changes.sort_by_key(|change| change.kind != ChangeKind::Removed);
@@ -150,7 +150,7 @@ impl Cluster {
     /// Returns how this version differs from `base`, sorted by name. O(differing × log n), because subtrees that both
     /// versions share are skipped.
     #[must_use]
-    pub fn diff(&self, base: &Cluster) -> Vec<Change> {
+    pub fn diff(&self, base: &Cluster) -> Vec<NodeChange> {
         let mut ours = BTreeMap::new();
         let mut theirs = BTreeMap::new();
         self.chunks.diff(&base.chunks, &mut |_, our, their| {
@@ -172,11 +172,11 @@ impl Cluster {
                 Some((_, before)) if !is_same(*before, *allocations) => ChangeKind::Changed,
                 Some(_) => continue,
             };
-            changes.push(Change { slot: *slot, name: name.clone(), kind });
+            changes.push(NodeChange { slot: *slot, name: name.clone(), kind });
         }
         for (name, (slot, _)) in theirs {
             if !ours.contains_key(&name) {
-                changes.push(Change { slot, name, kind: ChangeKind::Removed });
+                changes.push(NodeChange { slot, name, kind: ChangeKind::Removed });
             }
         }
         changes.sort_by(|a, b| a.name.cmp(&b.name));

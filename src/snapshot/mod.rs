@@ -34,7 +34,7 @@ mod victims;
 mod zones;
 
 pub use account::Account;
-pub use changes::{Change, ChangeKind, ChangedSince};
+pub use changes::{ChangeKind, ChangedSince, NodeChange};
 pub use chunk::{Chunk, Column, LANES, NodeSlot};
 pub(crate) use chunk::{balanced, lanes};
 pub(crate) use cluster::Lineage;
