@@ -41,7 +41,7 @@
 //! | feature | contents |
 //! |---|---|
 //! | `metrics` | kube-scheduler's metrics, encoded alone or in a registry of your own: `metrics` |
-//! | `serde` | `Serialize` and `Deserialize` for [`model`] and [`log::Event`], to write a log and replay it |
+//! | `serde` | `Serialize` and `Deserialize` for [`model`] and [`log::Event`], to record events and replay them |
 //! | `tracing` | spans and events, see below |
 //!
 //! Async code needs no feature: [`log::Ticket`] is a future, and so is [`Reader::reached`].
@@ -52,7 +52,7 @@
 //!
 //! | level | spans and events |
 //! |---|---|
-//! | debug | spans `scheduling_attempt`, `scheduling_cycle`, `gang`, `binding_cycle`; events for relists, rebuilds, evictions, conflicts, and the start and end of an engine |
+//! | debug | spans `scheduling_attempt`, `scheduling_cycle`, `gang`, `binding_cycle`; events for pods that are assumed, refused and bound, gangs, relists, rebuilds, evictions, conflicts, and the start and end of an engine |
 //! | trace | events for each batch (events, refused) and each publish (generation, retired versions) |
 //!
 //! The writer calls the subscriber for its own events, so a subscriber should not block, and its panic in the writer

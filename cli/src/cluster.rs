@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use portolan::framework::{Framework, Handle};
 use portolan::model::{Object, ObjectKind, Pod, PodState};
+use portolan::scheduler::queue::QueueConfig;
 use portolan::snapshot::GodelConfig;
 use portolan::{CommitPolicy, Config, Engine, Writer};
 use portolan_k8s::config::{Configuration, Registry};
@@ -154,6 +155,8 @@ pub(crate) struct Policy {
     pub(crate) profile: String,
     /// `percentageOfNodesToScore`, if the configuration sets it.
     pub(crate) percentage_of_nodes: Option<u8>,
+    /// The queue's settings.
+    pub(crate) queue: QueueConfig,
 }
 
 /// The configuration's only profile, or the one for this scheduler name; the default
@@ -166,7 +169,12 @@ pub(crate) fn policy(
     let wanted = scheduler.unwrap_or("default-scheduler");
     let Some(file) = file else {
         let framework = Framework::default_profile_with(handle);
-        return Ok(Policy { framework, profile: wanted.to_owned(), percentage_of_nodes: None });
+        return Ok(Policy {
+            framework,
+            profile: wanted.to_owned(),
+            percentage_of_nodes: None,
+            queue: QueueConfig::default(),
+        });
     };
     let bytes = input::read(file)?;
     let text = String::from_utf8(bytes).map_err(|error| Failure::File {
@@ -194,5 +202,6 @@ pub(crate) fn policy(
         framework: found.framework,
         profile: found.scheduler_name,
         percentage_of_nodes: found.percentage_of_nodes.or(percentage),
+        queue: configuration.queue,
     })
 }

@@ -64,6 +64,7 @@ pub struct CycleFigures {
 }
 
 /// A pod that is assumed on a node with its resources reserved: the input of a binding cycle.
+#[must_use = "the pod stays assumed until a binding cycle has run for it"]
 pub struct Placement {
     /// The pod, with its node name set.
     pub pod: Arc<Pod>,

@@ -225,7 +225,7 @@ fn several_schedulers_never_overcommit_a_node() {
                 scope.spawn(move || {
                     for n in 0..10 {
                         let pod = cpu(format!("p{thread}-{n}"), 400).build();
-                        scheduler.schedule(&Arc::new(pod), now()).unwrap();
+                        let _ = scheduler.schedule(&Arc::new(pod), now()).unwrap();
                     }
                     scheduler.figures().conflicts
                 })
@@ -247,7 +247,7 @@ fn a_pod_of_higher_priority_preempts_a_lower_one() {
     let mut scheduler = scheduler(&engine, &handle, 1);
     for (name, priority) in [("low", 1), ("middle", 5)] {
         let pod = Arc::new(cpu(name, 800).priority(priority).build());
-        scheduler.schedule(&pod, now()).unwrap();
+        let _ = scheduler.schedule(&pod, now()).unwrap();
     }
     let high = Arc::new(cpu("high", 800).priority(9).build());
     let error = scheduler.schedule(&high, now()).unwrap_err();
@@ -275,7 +275,7 @@ fn the_message_of_preemption_is_that_of_kube_scheduler() {
          Preemption is not helpful for scheduling.."
     );
     for n in 0..2 {
-        scheduler.schedule(&Arc::new(cpu(format!("p{n}"), 800).build()), now()).unwrap();
+        let _ = scheduler.schedule(&Arc::new(cpu(format!("p{n}"), 800).build()), now()).unwrap();
     }
     let error = scheduler.schedule(&Arc::new(cpu("b", 900).build()), now()).unwrap_err();
     assert_eq!(
@@ -395,6 +395,11 @@ fn simulations_do_not_change_the_engine() {
     let mut asked = what_if();
     let small: Vec<Pod> = (0..3).map(|n| cpu(format!("s{n}"), 150).build()).collect();
     assert!(asked.can_schedule(&small[0]).is_ok());
+    let negative = cpu("negative", -10).build();
+    assert!(
+        matches!(asked.can_schedule(&negative), Err(ScheduleError::Plugin(_))),
+        "as by the engine"
+    );
     let placed = asked.schedule_all(&small, Stop::AtEnd);
     assert_eq!(placed.iter().filter(|it| it.is_ok()).count(), 2);
     let late: Vec<Pod> = (3..6).map(|n| cpu(format!("s{n}"), 150).build()).collect();

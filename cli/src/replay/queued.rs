@@ -115,12 +115,12 @@ pub(super) fn run(
     victims: Victims,
     source: &Source,
 ) -> Result<(), Failure> {
-    let Decider { scheduler, handle } = decider;
+    let Decider { scheduler, handle, queue } = decider;
     let framework = scheduler.framework().clone();
     let config = QueueConfig {
         unschedulable_timeout: Duration::MAX,
         leftover_period: Duration::MAX,
-        ..QueueConfig::default()
+        ..queue
     };
     let queue = SchedulingQueue::new(framework.clone(), config);
     let follower = replay.engine.follow().map_err(closed)?;

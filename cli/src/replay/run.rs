@@ -12,6 +12,7 @@ use portolan::framework::{Algorithm, AlgorithmConfig, Handle};
 use portolan::log::Event;
 use portolan::metrics::Metrics;
 use portolan::model::{EventError, Name, Pod};
+use portolan::scheduler::queue::QueueConfig;
 use portolan::{Engine, Figures, Reader};
 
 use crate::alloc::live_bytes;
@@ -84,6 +85,8 @@ pub(super) struct Replay<'a> {
 pub(super) struct Decider {
     pub(super) scheduler: Algorithm,
     pub(super) handle: Handle,
+    /// The settings of the queue, from the configuration.
+    pub(super) queue: QueueConfig,
 }
 
 pub(crate) fn run(
@@ -100,7 +103,7 @@ pub(crate) fn run(
         true => queued::handle(&engine, &victims, settings.metrics),
         false => Handle::default(),
     };
-    let scheduler = scheduler(source, settings, &handle)?;
+    let (scheduler, queue) = scheduler(source, settings, &handle)?;
     let outcome = Outcome {
         nodes: workload.nodes.len(),
         pods: workload.arrivals.len(),
@@ -140,7 +143,7 @@ pub(crate) fn run(
     replay.load()?;
     replay.meter = Meter::new(&replay.reader.snapshot(), settings.draws_chart);
     replay.meter.sample(0.0, Waiting::default);
-    let decider = Decider { scheduler, handle };
+    let decider = Decider { scheduler, handle, queue };
     match is_queued {
         true => queued::run(&mut replay, decider, victims, source)?,
         false => plain::run(&mut replay, decider.scheduler)?,
@@ -154,7 +157,7 @@ fn scheduler(
     source: &Source,
     settings: Settings<'_>,
     handle: &Handle,
-) -> Result<Algorithm, Failure> {
+) -> Result<(Algorithm, QueueConfig), Failure> {
     let pool = match usize::from(settings.threads) {
         1 => None,
         threads => {
@@ -169,7 +172,7 @@ fn scheduler(
     };
     let framework = metrics::record(policy.framework, settings.metrics, &policy.profile);
     let config = AlgorithmConfig { percentage_of_nodes, seed: source.seed };
-    Ok(Algorithm::new(framework, config, pool))
+    Ok((Algorithm::new(framework, config, pool), policy.queue))
 }
 
 fn bar(workload: &Workload, progress: Progress) -> ProgressBar {

@@ -5,12 +5,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::time::Duration;
 
 use serde::Deserialize;
 use serde_json::Value;
 use serde_saphyr::Spanned;
 
 use portolan::framework::{Framework, FrameworkBuilder, Handle, Plugin, Point};
+use portolan::scheduler::queue::QueueConfig;
 
 mod args;
 mod registry;
@@ -74,6 +76,8 @@ pub struct Configuration {
     pub percentage_of_nodes: u8,
     /// The field `parallelism`.
     pub parallelism: u32,
+    /// The queue's settings, with the fields `podInitialBackoffSeconds` and `podMaxBackoffSeconds`.
+    pub queue: QueueConfig,
     /// The profiles, at least one, with distinct scheduler names.
     pub profiles: Vec<Profile>,
 }
@@ -191,9 +195,32 @@ impl Configuration {
                     .filter(|n| *n > 0)
                     .ok_or_else(|| at(given, "parallelism must be greater than 0"))?,
             },
+            queue: queue(&wire)?,
             profiles,
         })
     }
+}
+
+/// Returns the settings of the queue, checked as kube-scheduler checks them.
+fn queue(wire: &WireConfiguration) -> Result<QueueConfig, ConfigError> {
+    if let Some(extenders) = wire.extenders.as_ref().filter(|extenders| !extenders.value.is_empty())
+    {
+        return Err(at(extenders, "extenders are not supported: use a plugin"));
+    }
+    let seconds = |given: &Spanned<i64>| u64::try_from(given.value).map(Duration::from_secs).ok();
+    let mut queue = QueueConfig::default();
+    if let Some(given) = &wire.pod_initial_backoff_seconds {
+        queue.initial_backoff = seconds(given)
+            .filter(|backoff| !backoff.is_zero())
+            .ok_or_else(|| at(given, "podInitialBackoffSeconds must be greater than 0"))?;
+    }
+    if let Some(given) = &wire.pod_max_backoff_seconds {
+        let what = "podMaxBackoffSeconds must be greater than or equal to podInitialBackoffSeconds";
+        queue.max_backoff = seconds(given)
+            .filter(|backoff| *backoff >= queue.initial_backoff)
+            .ok_or_else(|| at(given, what))?;
+    }
+    Ok(queue)
 }
 
 fn at<T>(value: &Spanned<T>, what: impl Into<String>) -> ConfigError {
@@ -330,9 +357,9 @@ struct WireConfiguration {
     client_connection: Option<serde::de::IgnoredAny>,
     enable_profiling: Option<bool>,
     enable_contention_profiling: Option<bool>,
-    pod_initial_backoff_seconds: Option<i64>,
-    pod_max_backoff_seconds: Option<i64>,
-    extenders: Option<serde::de::IgnoredAny>,
+    pod_initial_backoff_seconds: Option<Spanned<i64>>,
+    pod_max_backoff_seconds: Option<Spanned<i64>>,
+    extenders: Option<Spanned<Vec<serde::de::IgnoredAny>>>,
     delay_cache_until_active: Option<bool>,
 }
 
@@ -501,6 +528,23 @@ mod tests {
 
     fn names(framework: &Framework, point: Point) -> Vec<&str> {
         framework.plugins_at(point).map(|(plugin, _)| plugin.name()).collect()
+    }
+
+    #[test]
+    fn backoffs_are_read_and_extenders_are_refused() {
+        let queue = read("podInitialBackoffSeconds: 2\npodMaxBackoffSeconds: 60\n").unwrap().queue;
+        let seconds = |of: Duration| of.as_secs();
+        assert_eq!((seconds(queue.initial_backoff), seconds(queue.max_backoff)), (2, 60));
+        assert!(read("extenders: []\n").is_ok());
+        for (text, what) in [
+            ("podInitialBackoffSeconds: 0\n", "greater than 0"),
+            ("podInitialBackoffSeconds: 5\npodMaxBackoffSeconds: 4\n", "or equal to"),
+            ("extenders: [{urlPrefix: http://localhost}]\n", "extenders are not supported"),
+        ] {
+            let (line, error) = error(text);
+            assert!(error.contains(what), "{error}");
+            assert_eq!(line, 2 + text.lines().count() as u64);
+        }
     }
 
     #[test]
