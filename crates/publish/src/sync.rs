@@ -238,8 +238,10 @@ pub fn park(_limit: Option<Duration>) {
 /// hook has reported it.
 pub fn wake(waker: Waker) {
     // The waker is consumed, so nothing that it left half-done is used again.
-    if let Err(panic) = catch_unwind(AssertUnwindSafe(|| waker.wake())) {
-        // The payload's destructor may panic, too.
+    if let Err(panic) = catch_unwind(AssertUnwindSafe(|| waker.wake()))
+        // The payload's destructor may panic, too, and so may the destructor of what it panics with.
+        && let Err(panic) = catch_unwind(AssertUnwindSafe(|| drop(panic)))
+    {
         std::mem::forget(panic);
     }
 }
