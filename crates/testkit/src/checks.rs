@@ -1,5 +1,5 @@
-//! Invariants that hold for every pod on every cluster: chunk and per-node calls of a plugin agree, the cycle's decision follows from
-//! the plugins' verdicts on single nodes, and incremental filters equal rebuilt ones.
+//! Invariants that hold for every pod on every cluster: chunk and per-node calls of a plugin agree, the cycle's
+//! decision follows from the plugins' verdicts on single nodes, and incremental filters equal rebuilt ones.
 
 use std::collections::BTreeMap;
 

@@ -2,8 +2,8 @@
 
 /// Measures `first` and `second` once per turn, and returns the measurements of each.
 ///
-/// `first` runs first in even turns and `second` in odd turns, so that neither always runs second and benefits from warm caches.
-/// Both receive the number of the turn.
+/// `first` runs first in even turns and `second` in odd turns, so that neither always runs second and benefits from
+/// warm caches. Both receive the number of the turn.
 pub fn alternate(
     turns: usize,
     mut first: impl FnMut(usize) -> f64,

@@ -51,8 +51,8 @@ impl<'a> Draw<'a> {
             self.bytes = rest;
             return u64::from(*byte) % n;
         }
-        // This is Knuth's linear congruential generator (MMIX) rather than `Random`. Most inputs of the corpus are shorter
-        // than the clusters that they determine, so another generator would change their meaning.
+        // This is Knuth's linear congruential generator (MMIX) rather than `Random`. Most inputs of the corpus are
+        // shorter than the clusters that they determine, so another generator would change their meaning.
         self.state = self
             .state
             .wrapping_mul(6_364_136_223_846_793_005)

@@ -186,8 +186,8 @@ pub(super) fn group_name(n: u8) -> Option<&'static str> {
 impl PodSeed {
     /// The number that selects no node.
     pub const NO_NODE: u8 = u8::MAX;
-    /// The bit of `shape` that makes sums approach or exceed the limit of 64 bits. Proptest does not generate it unless a
-    /// test sets it, because the naive fold cannot predict which events overflow.
+    /// The bit of `shape` that makes sums approach or exceed the limit of 64 bits. Proptest does not generate it unless
+    /// a test sets it, because the naive fold cannot predict which events overflow.
     pub const HUGE: u8 = 16;
 
     /// Returns the pod.
@@ -293,8 +293,8 @@ impl GodelSeed {
             node: node_name(nomination.elsewhere.unwrap_or(node)),
             victims: nomination.victims.map(victim).into(),
         });
-        // A pod is assumed on one node: the nominated one if there is a nomination. If it names no node, it was assumed by
-        // another scheduler.
+        // A pod is assumed on one node: the nominated one if there is a nomination. If it names no node, it was assumed
+        // by another scheduler.
         let may_name = state != "dispatched" && nominated_node.is_none();
         let place = self.place.as_ref();
         let taken = place.and_then(|place| place.takes);

@@ -1,8 +1,8 @@
 //! The fuzzer's format of steps.
 //!
 //! The types below define how the corpus is decoded: the number and order of their variants give each byte its meaning.
-//! They are therefore separate from the generator in [`events`](crate::events) and must never change. A new kind of event
-//! needs a second format, for example one that is marked by a prefix that no existing input has.
+//! They are therefore separate from the generator in [`events`](crate::events) and must never change. A new kind of
+//! event needs a second format, for example one that is marked by a prefix that no existing input has.
 
 use arbitrary::{Arbitrary, Result, Unstructured};
 

@@ -37,8 +37,8 @@ struct Placed {
     deadline: Option<Timestamp>,
 }
 
-/// A cluster as plain maps: pods, nodes and their parts, disruption budgets, pod groups, owners of pods, reservations and
-/// movements. Other kinds of objects have no effect on a dump and are not stored.
+/// A cluster as plain maps: pods, nodes and their parts, disruption budgets, pod groups, owners of pods, reservations
+/// and movements. Other kinds of objects have no effect on a dump and are not stored.
 #[derive(Clone, Debug, Default)]
 pub struct Naive {
     pods: BTreeMap<Uid, Placed>,
@@ -297,8 +297,8 @@ impl Naive {
         Generation(self.generation)
     }
 
-    /// Assumes a pod, unless it is known, has resource claims or does not fit. The fit is not checked if the decision was
-    /// made on the current version.
+    /// Assumes a pod, unless it is known, has resource claims or does not fit. The fit is not checked if the decision
+    /// was made on the current version.
     fn assume(&mut self, pod: &Pod, is_current: bool) -> bool {
         let is_accepted = has_uid_and_node(pod)
             && pod.template.resource_claims.is_empty()
@@ -396,8 +396,8 @@ impl Naive {
         is_accepted
     }
 
-    /// Places the pod, in place of its earlier object if there is one. The reservation that the earlier object took becomes
-    /// available again if the pod moved or takes another.
+    /// Places the pod, in place of its earlier object if there is one. The reservation that the earlier object took
+    /// becomes available again if the pod moved or takes another.
     fn replace(&mut self, pod: &Pod) {
         let known = self.pods.remove(&pod.uid);
         let before = known.and_then(|known| self.taken(&known.pod));
