@@ -142,7 +142,7 @@ fn a_task_waits_with_its_latest_waker() {
         let reader = publisher.subscribe();
         let task = thread::spawn(move || {
             let mut reached = reader.reached(2);
-            // Of an executor that has passed the task on.
+            // This waker belongs to an executor that has passed the task on.
             let _ = Pin::new(&mut reached).poll(&mut Context::from_waker(Waker::noop()));
             block_on(reached).unwrap();
         });

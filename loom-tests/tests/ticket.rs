@@ -58,7 +58,7 @@ fn a_task_that_moves_is_woken_by_its_latest_waker() {
     explore("a_task_that_moves_is_woken_by_its_latest_waker", Bound::Exhaustive, || {
         let (mut ticket, answer) = ticket();
         let task = thread::spawn(move || {
-            // Of an executor that has passed the task on.
+            // This waker belongs to an executor that has passed the task on.
             let poll = Pin::new(&mut ticket).poll(&mut Context::from_waker(Waker::noop()));
             match poll {
                 std::task::Poll::Ready(outcome) => outcome,

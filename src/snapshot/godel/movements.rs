@@ -2,7 +2,7 @@
 //!
 //! A suggestion is identified by its movement, the owner and the node, and has three parts: the number of pods that the
 //! Movement requests on the node, the pods that it reports as moved there, and the pods on the node whose annotation
-//! says that they follow it. The Movement determines the first two parts and the pods the third. Pods may arrive before
+//! names the movement. The Movement determines the first two parts and the pods the third. Pods may arrive before
 //! the Movement and stay after it, so a suggestion exists while any of the three parts does, and each part is added and
 //! removed independently (framework/api/movement.go).
 //!
