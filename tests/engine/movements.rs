@@ -355,7 +355,7 @@ fn a_relist_replaces_the_known_movements() {
 }
 
 #[test]
-fn a_fork_follows_and_suggests_for_itself() {
+fn a_fork_has_its_own_followers_and_suggestions() {
     let mut writer = writer();
     put(&mut writer, movement("m", [to("n1", 2, &[])]));
     let base = writer.cluster().fork();

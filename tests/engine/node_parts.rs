@@ -226,7 +226,7 @@ fn a_filter_only_considers_the_account_of_the_pods_class() {
 }
 
 #[test]
-fn a_pod_that_changes_its_class_changes_its_account() {
+fn an_update_of_the_class_moves_a_pod_to_the_other_account() {
     let mut writer = writer();
     writer.add_node(node("n").cpu(1_000).build()).unwrap();
     writer.add_pod(pod("p").cpu(100).on("n").build()).unwrap();
@@ -284,7 +284,7 @@ fn a_fork_sees_and_changes_parts_of_nodes() {
 }
 
 #[test]
-fn parts_have_generations_of_their_own() {
+fn each_part_has_its_own_generation() {
     let mut writer = writer();
     writer.add_node(node("n").build()).unwrap();
     let at = writer.put_object(nm_node("n", 2, 2)).unwrap();

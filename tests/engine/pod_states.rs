@@ -53,7 +53,7 @@ fn without_the_configuration_annotations_place_no_pods() {
 }
 
 #[test]
-fn a_pod_for_other_schedulers_or_in_no_state_is_on_no_node() {
+fn a_pod_of_other_schedulers_or_without_a_state_is_on_no_node() {
     let mut writer = writer();
     let mut other = in_state("assumed", Some("n1"));
     let mut spec = (**other.template).clone();

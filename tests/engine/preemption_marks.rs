@@ -207,7 +207,7 @@ fn a_relist_without_the_preemptor_drops_its_marks() {
 }
 
 #[test]
-fn a_fork_has_marks_of_its_own() {
+fn a_fork_has_its_own_marks() {
     let mut writer = writer();
     writer.add_pod(preemptor("a", &["v"])).unwrap();
     let base = writer.cluster().fork();
@@ -425,7 +425,7 @@ fn only_the_preemptor_that_marked_a_pod_can_unmark_it() {
 }
 
 #[test]
-fn a_mark_for_deletion_ends_after_ten_minutes() {
+fn a_mark_for_deletion_expires_after_ten_minutes() {
     let mut writer = full(true);
     let [v, w, a] = uids(["v", "w", "a"]);
     writer.mark_for_deletion(&v, &a, at(0)).unwrap();
