@@ -222,7 +222,7 @@ fn a_fork_has_its_own_marks() {
 
 /// Gödel's snapshots miss this change: the store of a node that is dropped and recreated restarts its generations.
 #[test]
-fn a_mark_that_is_dropped_and_made_again_is_seen() {
+fn a_dropped_and_recreated_mark_changes_the_generation() {
     let (mut writer, reader) = Engine::inline(config());
     writer.add_node(node("n1").build()).unwrap();
     writer.add_pod(preemptor("a", &["v1"])).unwrap();
