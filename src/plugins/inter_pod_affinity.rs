@@ -96,7 +96,7 @@ fn selects_pod(cluster: &Cluster, term: &PodAffinityTerm, spec: &PodSpec) -> boo
     selects(cluster, term, &spec.namespace, &spec.labels)
 }
 
-/// The sums that a pod contributes to, each with its amount; the same for all pods that look alike to the counting.
+/// The sums that a pod contributes to, each with its amount. Pods with equal labels or templates share them.
 type Shares = Box<[(usize, i64)]>;
 
 fn add(keys: &Keys, chunk: &Chunk, lane: u8, shares: &Shares, pods: u32, part: &mut Part) {

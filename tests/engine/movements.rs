@@ -66,7 +66,7 @@ fn task(name: &str, node: &str) -> MovementTask {
     }
 }
 
-/// Recommends a number of pods for a node, and lists those that are already there.
+/// Recommends a number of pods for a node, and lists the pods that are already placed there.
 fn to(node: &str, desired: u64, came: &[&str]) -> RecommendedNode {
     let actual = came.iter().map(|name| task(name, node)).collect();
     RecommendedNode { node: node.into(), desired, actual }

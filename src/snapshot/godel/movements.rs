@@ -19,7 +19,7 @@ use super::super::cost;
 use super::super::dense::{Dense, Known};
 use super::super::hash_index::HashIndex;
 
-/// How many pods of an owner a movement requests on a node, and how many of them are there.
+/// How many pods of an owner a movement requests on a node, and how many have been placed there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Suggestion {
     /// The movement's name.
