@@ -56,9 +56,9 @@ pub(crate) struct PodIndex(Arc<Directory>);
 struct Directory {
     /// Number of leading bits.
     depth: u32,
-    /// Number of segments that only all of these bits distinguish.
+    /// Number of segments that can only be distinguished by all of these bits.
     deepest: usize,
-    /// `1 << depth` segments, in groups. A segment that fewer bits distinguish occurs several times.
+    /// `1 << depth` segments, in groups. A segment that needs fewer bits occurs several times.
     groups: Vec<Arc<Group>>,
 }
 
