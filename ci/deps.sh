@@ -13,7 +13,7 @@ for crate in $found; do
 done
 [ "$bad" = 0 ]
 echo "dependencies with default features: $(echo $found)"
-# The crate portolan-k8s reads formats.
+# Only portolan-k8s may depend on parsers.
 if cargo tree -p portolan -e normal --prefix none --all-features | grep -E 'yaml|json'; then
     echo "the library depends on a parser: formats belong to portolan-k8s"
     exit 1

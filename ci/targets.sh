@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The library builds without warnings on other targets: wasm32, a 32-bit one, and ARM. A target is installed if that is
-# possible here.
+# Checks that the library compiles without warnings for other targets: wasm32, 32-bit x86 and ARM. Missing targets are
+# installed if possible.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 export RUSTFLAGS="-D warnings"

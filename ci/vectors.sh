@@ -1,17 +1,18 @@
 #!/usr/bin/env bash
-# The golden vectors: the answers of kube-scheduler. `ci/vectors.sh DIR` compares the vectors in DIR; without an argument
-# those of tests/vectors, and the recorded answers in ../shared/vectors if they are present.
+# Compares portolan's answers with golden vectors, which contain kube-scheduler's answers. `ci/vectors.sh DIR` compares
+# the vectors in DIR; by default those in tests/vectors, and the recorded ones in ../shared/vectors if that directory
+# exists.
 set -euo pipefail
 caller=$PWD
 cd "$(dirname "$0")/.."
 shopt -s nullglob
 
-# Compares every file of a directory, except the records of a live API server, which need one.
+# Compares every file of a directory, except recordings that can only be compared beside a live API server.
 compare() {
     local file files=()
     for file in "$1"/*.jsonl "$1"/*.jsonl.gz; do
         case ${file##*/} in
-            live.*) echo "$file: not compared, needs an API server" ;;
+            live.*) echo "$file: not compared: needs an API server" ;;
             *) files+=("$file") ;;
         esac
     done
@@ -29,7 +30,7 @@ case $# in
         if [ -d "$recorded" ]; then
             compare "$recorded"
         else
-            echo "SKIPPED: the recorded answers of kube-scheduler are not here ($recorded)"
+            echo "SKIPPED: the recorded answers of kube-scheduler are missing ($recorded)"
         fi
         ;;
     1)

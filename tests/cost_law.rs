@@ -462,7 +462,7 @@ fn costliest_step(steps: usize, mut step: impl FnMut(usize)) -> (u64, usize) {
 }
 
 #[test]
-fn steps_of_filling_and_emptying_a_cluster_are_bounded() {
+fn each_step_of_filling_and_emptying_a_cluster_is_bounded() {
     const LIMIT: u64 = 256 << 10;
     let nodes = if cfg!(debug_assertions) { 50_000 } else { 300_000 };
     let config = Config::default();

@@ -1,4 +1,4 @@
-//! Models of the bare publication cell: a pinned version is whole and not freed; any other is freed once.
+//! Models of the bare publication cell: a pinned version is consistent and not freed; any other is freed once.
 #![cfg(loom)]
 
 use std::mem::ManuallyDrop;
@@ -27,8 +27,8 @@ fn keeper(writer: &CellWriter<Canary>) -> CellReader<Canary> {
 }
 
 #[test]
-fn a_pinned_version_is_whole_and_stays() {
-    explore("a_pinned_version_is_whole_and_stays", Bound::Exhaustive, || {
+fn a_pinned_version_is_consistent_and_stays() {
+    explore("a_pinned_version_is_consistent_and_stays", Bound::Exhaustive, || {
         let (mut canaries, mut writer) = cell();
         let reader = writer.reader();
         let pinner = thread::spawn(move || {
@@ -62,8 +62,8 @@ fn a_pin_survives_two_publishes() {
 }
 
 #[test]
-fn a_kept_version_stays_for_the_next_pin() {
-    explore("a_kept_version_stays_for_the_next_pin", Bound::Exhaustive, || {
+fn a_kept_version_stays_until_the_next_pin() {
+    explore("a_kept_version_stays_until_the_next_pin", Bound::Exhaustive, || {
         let (mut canaries, mut writer) = cell();
         let reader = keeper(&writer);
         let pinner = thread::spawn(move || {
@@ -81,8 +81,8 @@ fn a_kept_version_stays_for_the_next_pin() {
 }
 
 #[test]
-fn a_reader_that_rests_keeps_nothing() {
-    explore("a_reader_that_rests_keeps_nothing", Bound::Exhaustive, || {
+fn a_resting_reader_keeps_no_version() {
+    explore("a_resting_reader_keeps_no_version", Bound::Exhaustive, || {
         let (mut canaries, mut writer) = cell();
         let mut reader = keeper(&writer);
         let pinner = thread::spawn(move || {
@@ -98,8 +98,8 @@ fn a_reader_that_rests_keeps_nothing() {
 }
 
 #[test]
-fn a_handle_lets_go_of_what_was_kept() {
-    explore("a_handle_lets_go_of_what_was_kept", Bound::Exhaustive, || {
+fn a_handle_releases_the_kept_version() {
+    explore("a_handle_releases_the_kept_version", Bound::Exhaustive, || {
         let (mut canaries, mut writer) = cell();
         let reader = keeper(&writer);
         let holder = thread::spawn(move || {
@@ -211,8 +211,8 @@ fn held_handle_survives_two_publishes() {
 }
 
 #[test]
-fn a_handle_may_be_taken_beside_a_guard() {
-    explore("a_handle_may_be_taken_beside_a_guard", Bound::Exhaustive, || {
+fn a_handle_may_be_taken_while_a_guard_exists() {
+    explore("a_handle_may_be_taken_while_a_guard_exists", Bound::Exhaustive, || {
         let (mut canaries, mut writer) = cell();
         let reader = writer.reader();
         let holder = thread::spawn(move || {
@@ -235,7 +235,7 @@ fn a_reader_may_register_during_a_publish() {
         let (mut canaries, mut writer) = cell();
         let reader = writer.reader();
         let registrant = thread::spawn(move || {
-            // In a block that this thread has to add.
+            // The new reader takes a slot in a block that this thread must add.
             let another = reader.another();
             another.pin().check();
         });
@@ -247,8 +247,8 @@ fn a_reader_may_register_during_a_publish() {
 }
 
 #[test]
-fn a_slot_that_is_left_may_be_claimed() {
-    explore("a_slot_that_is_left_may_be_claimed", Bound::Exhaustive, || {
+fn a_released_slot_may_be_claimed() {
+    explore("a_released_slot_may_be_claimed", Bound::Exhaustive, || {
         let (mut canaries, mut writer) = cell();
         let reader = writer.reader();
         let leaver = thread::spawn(move || {
@@ -256,7 +256,7 @@ fn a_slot_that_is_left_may_be_claimed() {
             drop(reader);
         });
         writer.replace(canaries.next());
-        // In the first reader's slot, if that reader has left it.
+        // This takes the first reader's slot if that reader has released it.
         let next = writer.reader();
         assert_eq!(next.pin().check(), 2);
         writer.free();
@@ -267,9 +267,9 @@ fn a_slot_that_is_left_may_be_claimed() {
 }
 
 #[test]
-fn a_slot_may_change_hands_twice() {
+fn a_slot_may_change_owners_twice() {
     // A reader that claims a slot and never uses it passes on the previous reader's accesses to versions.
-    explore("a_slot_may_change_hands_twice", Bound::Preemptions(3), || {
+    explore("a_slot_may_change_owners_twice", Bound::Preemptions(3), || {
         let (mut canaries, mut writer) = cell();
         let (reader, other) = (writer.reader(), writer.reader());
         let leaver = thread::spawn(move || {
@@ -286,8 +286,8 @@ fn a_slot_may_change_hands_twice() {
 }
 
 #[test]
-fn the_writer_may_go_while_a_reader_reads() {
-    explore("the_writer_may_go_while_a_reader_reads", Bound::Exhaustive, || {
+fn the_writer_may_end_while_a_reader_reads() {
+    explore("the_writer_may_end_while_a_reader_reads", Bound::Exhaustive, || {
         let (mut canaries, mut writer) = cell();
         let reader = writer.reader();
         let pinner = thread::spawn(move || {
@@ -298,14 +298,14 @@ fn the_writer_may_go_while_a_reader_reads() {
         writer.replace(canaries.next());
         drop(writer);
         pinner.join().unwrap();
-        // The last owner freed the rest.
+        // The last owner has freed all versions.
         assert_eq!(canaries.alive(), 0);
     });
 }
 
 #[test]
-fn a_reader_may_register_while_the_writer_goes() {
-    explore("a_reader_may_register_while_the_writer_goes", Bound::Exhaustive, || {
+fn a_reader_may_register_while_the_writer_ends() {
+    explore("a_reader_may_register_while_the_writer_ends", Bound::Exhaustive, || {
         let (mut canaries, mut writer) = cell();
         let reader = writer.reader();
         let registrant = thread::spawn(move || {

@@ -55,8 +55,8 @@ impl Drop for FreedAtHome {
 }
 
 #[test]
-fn a_weak_handle_never_makes_a_reader_free() {
-    explore("a_weak_handle_never_makes_a_reader_free", Bound::Exhaustive, || {
+fn a_weak_handle_never_makes_a_reader_free_a_version() {
+    explore("a_weak_handle_never_makes_a_reader_free_a_version", Bound::Exhaustive, || {
         let mut publisher: Publisher<FreedAtHome> = Publisher::new(FreedAtHome::new(1));
         let weak = Arc::downgrade(&publisher.subscribe().snapshot());
         let holder = thread::spawn(move || {
@@ -78,8 +78,8 @@ fn a_weak_handle_never_makes_a_reader_free() {
 }
 
 #[test]
-fn one_reader_never_goes_back() {
-    explore("one_reader_never_goes_back", Bound::Exhaustive, || {
+fn versions_of_one_reader_are_monotone() {
+    explore("versions_of_one_reader_are_monotone", Bound::Exhaustive, || {
         let mut publisher: Publisher<Watched> = Publisher::new(Watched::new(1));
         let mut reader = publisher.subscribe();
         let holder = thread::spawn(move || {
@@ -142,7 +142,7 @@ fn a_task_waits_with_its_latest_waker() {
         let reader = publisher.subscribe();
         let task = thread::spawn(move || {
             let mut reached = reader.reached(2);
-            // Of an executor that has passed the task on.
+            // This waker belongs to an executor that has passed the task on.
             let _ = Pin::new(&mut reached).poll(&mut Context::from_waker(Waker::noop()));
             block_on(reached).unwrap();
         });
@@ -165,8 +165,8 @@ fn a_task_and_a_thread_are_both_woken() {
 }
 
 #[test]
-fn the_end_of_the_publisher_ends_a_task() {
-    explore("the_end_of_the_publisher_ends_a_task", Bound::Exhaustive, || {
+fn dropping_the_publisher_ends_a_task() {
+    explore("dropping_the_publisher_ends_a_task", Bound::Exhaustive, || {
         let publisher: Publisher<Watched> = Publisher::new(Watched::new(1));
         let reader = publisher.subscribe();
         let task = thread::spawn(move || {
@@ -196,8 +196,8 @@ fn two_waiters_are_both_woken() {
 }
 
 #[test]
-fn the_end_of_the_publisher_ends_every_wait() {
-    explore("the_end_of_the_publisher_ends_every_wait", Bound::Preemptions(3), || {
+fn dropping_the_publisher_ends_every_wait() {
+    explore("dropping_the_publisher_ends_every_wait", Bound::Preemptions(3), || {
         let mut publisher: Publisher<Watched> = Publisher::new(Watched::new(1));
         let reader = publisher.subscribe();
         let waiter = thread::spawn(move || {
@@ -215,9 +215,9 @@ fn the_end_of_the_publisher_ends_every_wait() {
 }
 
 #[test]
-fn what_nobody_holds_is_not_what_a_reader_looks_at() {
-    // The retired list beside a reader: std frees the versions, and the model shows that no order breaks the list.
-    explore("what_nobody_holds_is_not_what_a_reader_looks_at", Bound::Exhaustive, || {
+fn reclaiming_never_frees_a_version_that_a_reader_takes() {
+    // Here std frees the versions. The model shows that no interleaving breaks the list of retired versions.
+    explore("reclaiming_never_frees_a_version_that_a_reader_takes", Bound::Exhaustive, || {
         let mut publisher: Publisher<Watched> = Publisher::new(Watched::new(1));
         let reader = publisher.subscribe();
         let holder = thread::spawn(move || {

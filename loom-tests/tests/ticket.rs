@@ -10,8 +10,8 @@ use portolan_publish::__model::ticket;
 use portolan_publish::log::TryWaitError;
 
 #[test]
-fn an_outcome_reaches_the_thread_that_waits() {
-    explore("an_outcome_reaches_the_thread_that_waits", Bound::Exhaustive, || {
+fn an_outcome_reaches_the_waiting_thread() {
+    explore("an_outcome_reaches_the_waiting_thread", Bound::Exhaustive, || {
         let (ticket, answer) = ticket();
         let waiter = thread::spawn(move || ticket.wait());
         answer.complete(7);
@@ -20,8 +20,8 @@ fn an_outcome_reaches_the_thread_that_waits() {
 }
 
 #[test]
-fn an_answer_that_is_dropped_ends_the_wait() {
-    explore("an_answer_that_is_dropped_ends_the_wait", Bound::Exhaustive, || {
+fn a_dropped_answer_ends_the_wait() {
+    explore("a_dropped_answer_ends_the_wait", Bound::Exhaustive, || {
         let (ticket, answer) = ticket::<u32>();
         let waiter = thread::spawn(move || ticket.wait());
         drop(answer);
@@ -30,8 +30,8 @@ fn an_answer_that_is_dropped_ends_the_wait() {
 }
 
 #[test]
-fn a_look_gives_the_outcome_or_the_ticket_back() {
-    explore("a_look_gives_the_outcome_or_the_ticket_back", Bound::Exhaustive, || {
+fn try_outcome_returns_the_outcome_or_the_ticket() {
+    explore("try_outcome_returns_the_outcome_or_the_ticket", Bound::Exhaustive, || {
         let (ticket, answer) = ticket();
         let waiter = thread::spawn(move || match ticket.try_outcome() {
             Ok(outcome) => outcome,
@@ -44,8 +44,8 @@ fn a_look_gives_the_outcome_or_the_ticket_back() {
 }
 
 #[test]
-fn an_outcome_wakes_the_task_that_waits() {
-    explore("an_outcome_wakes_the_task_that_waits", Bound::Exhaustive, || {
+fn an_outcome_wakes_the_waiting_task() {
+    explore("an_outcome_wakes_the_waiting_task", Bound::Exhaustive, || {
         let (ticket, answer) = ticket();
         let task = thread::spawn(move || block_on(ticket));
         answer.complete(7);
@@ -58,7 +58,7 @@ fn a_task_that_moves_is_woken_by_its_latest_waker() {
     explore("a_task_that_moves_is_woken_by_its_latest_waker", Bound::Exhaustive, || {
         let (mut ticket, answer) = ticket();
         let task = thread::spawn(move || {
-            // Of an executor that has passed the task on.
+            // This waker belongs to an executor that has passed the task on.
             let poll = Pin::new(&mut ticket).poll(&mut Context::from_waker(Waker::noop()));
             match poll {
                 std::task::Poll::Ready(outcome) => outcome,
@@ -71,8 +71,8 @@ fn a_task_that_moves_is_woken_by_its_latest_waker() {
 }
 
 #[test]
-fn an_answer_that_is_dropped_ends_the_task() {
-    explore("an_answer_that_is_dropped_ends_the_task", Bound::Exhaustive, || {
+fn a_dropped_answer_ends_the_task() {
+    explore("a_dropped_answer_ends_the_task", Bound::Exhaustive, || {
         let (ticket, answer) = ticket::<u32>();
         let task = thread::spawn(move || block_on(ticket));
         drop(answer);

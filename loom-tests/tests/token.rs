@@ -121,8 +121,8 @@ fn full_log_back_pressure_loses_nothing() {
 }
 
 #[test]
-fn a_refused_event_comes_back() {
-    explore("a_refused_event_comes_back", Bound::Preemptions(3), || {
+fn a_refused_event_is_returned() {
+    explore("a_refused_event_is_returned", Bound::Preemptions(3), || {
         let (log, _) = log(1);
         let other = Arc::clone(&log);
         let submitter = thread::spawn(move || other.try_post(1).is_ok());
@@ -193,8 +193,8 @@ fn close_answers_every_accepted_event() {
 }
 
 #[test]
-fn an_attendant_sleeps_over_no_event() {
-    explore("an_attendant_sleeps_over_no_event", Bound::Preemptions(3), || {
+fn an_attendant_sleeps_through_no_event() {
+    explore("an_attendant_sleeps_through_no_event", Bound::Preemptions(3), || {
         let (log, shown) = log(4);
         let attended = Arc::clone(&log);
         let attendant = thread::spawn(move || attend(&attended));
@@ -207,9 +207,9 @@ fn an_attendant_sleeps_over_no_event() {
 }
 
 #[test]
-fn closing_beside_an_attendant_answers_every_accepted_event() {
+fn closing_with_an_attendant_answers_every_accepted_event() {
     explore(
-        "closing_beside_an_attendant_answers_every_accepted_event",
+        "closing_with_an_attendant_answers_every_accepted_event",
         Bound::Preemptions(2),
         || {
             let (log, _) = log(4);

@@ -182,12 +182,12 @@ dispatched! {
 dispatched! {
     /// Adds a plugin's weighted scores to the totals, and returns the lanes whose score is outside 0 to 100.
     fn add_weighted(totals: &mut Column<i64>, scores: &Column<i64>, weight: i64) -> u64 {
-        let mut leaves = [0; LANES];
+        let mut out_of_range = [0; LANES];
         for at in 0..LANES {
             totals[at] = totals[at].wrapping_add(scores[at].wrapping_mul(weight));
-            leaves[at] = u8::from(scores[at] as u64 > 100);
+            out_of_range[at] = u8::from(scores[at] as u64 > 100);
         }
-        pack::<ISA>(&leaves)
+        pack::<ISA>(&out_of_range)
     }
 }
 
@@ -300,8 +300,8 @@ dispatched! {
                 if share > 1.0 { 1.0 } else { share }
             };
             let with = balance::<ISA>(share(&cpu), share(&memory));
-            let there = (cpu.allocatable[at] != 0) & (memory.allocatable[at] != 0);
-            let with = if there { with } else { 100.0 };
+            let has_both = (cpu.allocatable[at] != 0) & (memory.allocatable[at] != 0);
+            let with = if has_both { with } else { 100.0 };
             // 50 + (50 + with - now) / 2, written so that no term is negative.
             scores[at] = (number(with) + 150 - i64::from(now[at])) / 2;
         }

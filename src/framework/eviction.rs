@@ -6,13 +6,13 @@ use crate::model::{Name, Pod};
 
 use super::Handle;
 
-/// The plugin in whose name pods are preempted.
+/// The name of the plugin that preempts pods.
 pub(crate) const PREEMPTION: &str = "DefaultPreemption";
 
 /// Evicts the victims of preemption, for instance through the API server.
 pub trait Evictor: Send + Sync {
-    /// Starts an eviction, which is carried out by [`Eviction::run`] on this thread or another one. The preemptor is
-    /// not queued again until the eviction is dropped.
+    /// Starts an eviction. The implementation calls [`Eviction::run`] on this thread or another one. The preemptor is
+    /// not requeued until the eviction is dropped.
     fn evict(&self, eviction: Eviction);
 }
 

@@ -35,8 +35,8 @@ struct Judge<'a> {
     panics: &'a Panics,
 }
 
-/// A filter that is owned, a copy that follows pod changes, or a filter shared with the filters that it was extended
-/// from.
+/// A filter that this set owns, a copy that follows pod changes, or a filter borrowed from the original of an extended
+/// set.
 enum Held<'a> {
     Own(Box<dyn Filter + 'a>),
     Copied(Box<dyn Incremental + 'a>),
@@ -321,7 +321,8 @@ impl<'a> Filters<'a> {
         sums.unwrap_or(None)
     }
 
-    /// Tells the filters that the pod was added to the node, which belongs to a fork that already contains the pod.
+    /// Updates the filters for a pod that was added to the node. The node belongs to a fork that already contains the
+    /// pod.
     ///
     /// # Errors
     ///
@@ -331,8 +332,8 @@ impl<'a> Filters<'a> {
         self.update_each((step, "AddPod"), |filter| filter.add_pod(pod, node))
     }
 
-    /// Tells the filters that the pod was removed from the node, which belongs to a fork that no longer contains the
-    /// pod.
+    /// Updates the filters for a pod that was removed from the node. The node belongs to a fork that no longer contains
+    /// the pod.
     ///
     /// # Errors
     ///

@@ -1,5 +1,5 @@
-//! The state of pod groups in a queue, for the PreEnqueue plugins that decide whether the groups' pods may be queued.
-//! These plugins are called without a version of the cluster, and half of their input (which pods wait) is not in any
+//! The status of pod groups in a queue, for the PreEnqueue plugins that decide whether the groups' pods may be queued.
+//! These plugins are called without a version of the cluster, and a part of their input, the waiting pods, is in no
 //! version.
 
 use std::collections::{HashMap, HashSet};
@@ -68,7 +68,7 @@ impl PodGroups {
         }
     }
 
-    /// Sets the states of the groups of the `waiting` pods as a queue would that holds these pods. Meant for callers
+    /// Sets the status of each group that the `waiting` pods belong to, as a queue with these pods would. For callers
     /// that use plugins without a queue. O(pods).
     pub fn fill<'a>(&self, cluster: &Cluster, waiting: impl IntoIterator<Item = &'a Pod>) {
         let mut seen = HashSet::new();
@@ -96,8 +96,8 @@ impl PodGroups {
         }
     }
 
-    /// Activates a group of which a pod waits for the others (kube-scheduler's `Activate`). The queue tries the other
-    /// pods when it is next called.
+    /// Activates a group whose waiting pods need its other pods (kube-scheduler's `Activate`). The queue tries the
+    /// other pods when it is next called.
     pub fn call(&self, namespace: &Name, name: &Name) {
         let mut called = self.called.lock().unwrap_or_else(PoisonError::into_inner);
         if !called.iter().any(|(of, known)| of == namespace && known == name) {

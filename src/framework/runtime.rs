@@ -118,8 +118,7 @@ pub enum FrameworkError {
 impl Framework {
     /// Creates a framework of these plugins, with the weights of their scores, where 0 means 1. Each plugin is enabled
     /// at all points that it extends, in this order. If no plugin extends QueueSort, a queue tries pods in order of
-    /// arrival.
-    /// [`Framework::builder`] starts from the default profile and can change single points.
+    /// arrival. [`Framework::builder`] starts from the default profile and can change single points.
     ///
     /// # Errors
     ///
@@ -329,7 +328,7 @@ impl Framework {
     ///
     /// # Errors
     ///
-    /// Returns the status of the first plugin that rejects the pod or fails; its code tells which.
+    /// Returns the status of the first plugin that rejects the pod or fails; the code distinguishes the two.
     pub fn pre_enqueue(&self, pod: &Pod) -> Result<(), Status> {
         self.at(Point::PreEnqueue).try_for_each(|plugin| self.ask_to_enqueue(plugin, pod))
     }
@@ -349,7 +348,7 @@ impl Framework {
         self.handle.panics().guard_or(plugin.name(), "QueueSort", Ordering::Equal, compare)
     }
 
-    /// Tells plugins which of the examined nodes passed all filters. `feasible` is called only if there is such a
+    /// Notifies plugins of the examined nodes that passed all filters. `feasible` is called only if there is such a
     /// plugin.
     ///
     /// # Errors
@@ -377,7 +376,7 @@ impl Framework {
         })
     }
 
-    /// Asks plugins to make a node feasible when none is. The first plugin that succeeds, fails, or returns
+    /// Asks plugins to make a node feasible if none is. The first plugin that succeeds, fails, or returns
     /// [`Code::UnschedulableAndUnresolvable`] determines the result. Otherwise the result combines all reasons with the
     /// last nomination other than [`Nomination::Keep`].
     pub fn post_filter(
@@ -443,7 +442,7 @@ impl Framework {
         })
     }
 
-    /// Tells every plugin, in reverse order, that the pod will not be bound to the node.
+    /// Notifies every plugin, in reverse order, that the pod will not be bound to the node.
     pub fn unreserve(&self, cycle: Cycle<'_>, node: &Name) {
         let watch = self.watch(cycle);
         timed_step(
@@ -502,7 +501,7 @@ impl Framework {
         self.plugins().any(Plugin::gathers_groups)
     }
 
-    /// Tells the Permit plugins that a pod waits. The cycle's version should be the latest one available.
+    /// Notifies the Permit plugins that a pod waits. The cycle's version should be the latest one available.
     pub fn waits(&self, cycle: Cycle<'_>) {
         let panics = self.handle.panics();
         for plugin in self.at(Point::Permit) {
@@ -615,7 +614,7 @@ impl Framework {
         })
     }
 
-    /// Tells every plugin that the pod is bound.
+    /// Notifies every plugin that the pod is bound.
     pub fn post_bind(&self, cycle: Cycle<'_>, node: &Name) {
         let watch = self.watch(cycle);
         timed_step(

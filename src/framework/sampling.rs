@@ -82,7 +82,7 @@ impl Order {
     /// Rebuilds the order for the nodes of this version that `within` selects in each chunk. O(1) if the version has
     /// the same layout as the last one, and O(chunks) otherwise.
     pub(crate) fn refresh(&mut self, cluster: &Cluster, within: impl Fn(&Chunk) -> u64) {
-        let layout = (cluster.line(), cluster.layout());
+        let layout = (cluster.lineage(), cluster.layout());
         if self.layout.as_ref() == Some(&layout) {
             return;
         }

@@ -6,8 +6,8 @@
 //!
 //! The plugin is part of the default profile here, whereas kube-scheduler enables it by a feature gate. It does not
 //! affect pods that name no group. The queue counts the pods of a group, so without a queue every pod of a group is
-//! gated. A group whose phase says that it was scheduled once is no longer treated as a gang, and a group whose phase
-//! says that it timed out is not scheduled (Gödel: coscheduling.go).
+//! gated. Pods of a group whose phase shows that it was scheduled before are scheduled individually, and a group whose
+//! phase is `Timeout` is not scheduled (Gödel: coscheduling.go).
 
 use super::hints::{self, ClusterEvent, Hint, Interest};
 use crate::framework::{Code, Cycle, Handle, Hold, Permit, Plugin, Point, Status, go_duration};

@@ -40,16 +40,15 @@ pub fn default_plugins(handle: &Handle) -> Vec<(Box<dyn Plugin>, i64)> {
     PROFILE.iter().map(|(_, weight, make)| (make(handle), *weight)).collect()
 }
 
-/// One plugin of the default profile by its name, made without arguments; none if the profile has no plugin of
-/// that name. O(plugins).
+/// Returns the plugin of the default profile with this name, with its default arguments, or `None` if the profile has
+/// no such plugin. O(plugins).
 #[must_use]
 pub fn default_plugin(name: &str, handle: &Handle) -> Option<Box<dyn Plugin>> {
     PROFILE.iter().find(|(known, ..)| *known == name).map(|(_, _, make)| make(handle))
 }
 
 impl FrameworkBuilder {
-    /// Adds the plugins of the [default profile](Framework::default_profile), after those given so far, with the
-    /// weights that they have there.
+    /// Appends the plugins of the [default profile](Framework::default_profile), with their default weights.
     #[must_use]
     pub fn default_plugins(self) -> FrameworkBuilder {
         let plugins = default_plugins(self.handle());

@@ -96,7 +96,7 @@ fn selects_pod(cluster: &Cluster, term: &PodAffinityTerm, spec: &PodSpec) -> boo
     selects(cluster, term, &spec.namespace, &spec.labels)
 }
 
-/// The sums that a pod contributes to, each with its amount; the same for all pods that look alike to the counting.
+/// The sums that a pod contributes to, each with its amount. Pods with equal labels or templates share them.
 type Shares = Box<[(usize, i64)]>;
 
 fn add(keys: &Keys, chunk: &Chunk, lane: u8, shares: &Shares, pods: u32, part: &mut Part) {
@@ -335,8 +335,8 @@ impl Plugin for InterPodAffinity {
         if !has_own && cluster.chunks_with_affinity().next().is_none() {
             return Ok(PreScore::Skip);
         }
-        // If the pod has preferred terms of its own, the terms of existing pods count even if the arguments say to
-        // ignore them. Kube-scheduler does the same.
+        // If the pod has preferred terms of its own, the terms of existing pods count even if the arguments exclude
+        // them. Kube-scheduler does the same.
         let of_others = |other: &Template, keys: &mut Keys| {
             let mut shares: Vec<(usize, i64)> = Vec::new();
             let mut add = |term: &PodAffinityTerm, amount: i64| {

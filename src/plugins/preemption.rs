@@ -143,7 +143,7 @@ impl DefaultPreemption {
         let mut cleared = nominator.pods_on(&candidate.node);
         cleared.retain(lower);
         cleared.iter().for_each(|pod| drop(nominator.remove(&pod.uid)));
-        Evictor::evict(&**evictor, self.eviction(preemptor, candidate, cleared));
+        evictor.evict(self.eviction(preemptor, candidate, cleared));
     }
 
     /// Creates the eviction of a candidate's victims. The preemptor is gated until the eviction is dropped.

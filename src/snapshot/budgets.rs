@@ -347,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_selector_is_about_nobody() {
+    fn a_budget_with_an_empty_selector_matches_no_pod() {
         let mut writer = writer();
         put(&mut writer, "b", LabelSelector::everything());
         put_owner(&mut writer, ObjectKind::ReplicaSet, "default", "web");
@@ -357,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn a_budget_without_a_selector_is_about_nobody() {
+    fn a_budget_without_a_selector_matches_no_pod() {
         let mut writer = writer();
         put(&mut writer, "b", LabelSelector::Nothing);
         put_owner(&mut writer, ObjectKind::DaemonSet, "default", "web");

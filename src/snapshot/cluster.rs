@@ -40,7 +40,7 @@ pub struct Cluster {
     pub(crate) rest: triomphe::Arc<Rest>,
     /// Gödel's configuration and stores; `None` if Gödel semantics are disabled.
     pub(crate) godel: Option<triomphe::Arc<super::godel::Stores>>,
-    /// The registered stores of a user's own; `None` if there are none.
+    /// The registered custom stores; `None` if there are none.
     pub(crate) custom: Option<triomphe::Arc<CustomStores>>,
     /// Number of child slots in all tree nodes allocated for this version and the earlier ones of its lineage; see
     /// [`crate::freeing`].
@@ -417,7 +417,7 @@ impl Cluster {
     }
 
     /// Returns the lineage of this version.
-    pub(crate) fn line(&self) -> Lineage {
+    pub(crate) fn lineage(&self) -> Lineage {
         Lineage { leases: self.rest.leases.clone(), branch: self.branch }
     }
 

@@ -57,8 +57,8 @@ pub struct Dump {
     pub budgets: BTreeMap<Uid, Vec<String>>,
     /// The names of the disruption budgets that match each owner of pods; the key is `Kind namespace/name`.
     pub owners: BTreeMap<String, Vec<String>>,
-    /// The stores of a user's own, by name, as [`Store::dump`](super::Store::dump) writes each; those that failed say
-    /// so.
+    /// The custom stores by name, each as [`Store::dump`](super::Store::dump) writes it, or the failure of a store that
+    /// failed.
     pub stores: Vec<(&'static str, String)>,
 }
 

@@ -84,7 +84,7 @@ impl Fork {
             victims.iter().try_for_each(|victim| fork.take(victim))?;
             fork.put(pod)
         };
-        // A failure part of the way must not leave changes, so the first attempt is made on a fork of this fork.
+        // A step that fails halfway must not leave changes, so the steps are first tried on a fork of this fork.
         self.fork().step_by(preempt)?;
         self.step_by(preempt)
     }

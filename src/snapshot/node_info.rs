@@ -86,7 +86,7 @@ impl<'a> NodeInfo<'a> {
         self.identity.node.is_none()
     }
 
-    /// The version, or fork, that it is of.
+    /// Returns the version or fork that the node belongs to.
     #[must_use]
     pub fn cluster(&self) -> &'a Cluster {
         self.cluster

@@ -23,7 +23,7 @@ impl<T> PerChunk<T> {
     /// Switches to the lineage of this version, and drops all values if it is a different one. Returns `true` if the
     /// lineage is the same.
     pub(crate) fn follow(&mut self, cluster: &Cluster) -> bool {
-        let lineage = cluster.line();
+        let lineage = cluster.lineage();
         let is_same = self.lineage.as_ref() == Some(&lineage);
         if !is_same {
             self.clear();

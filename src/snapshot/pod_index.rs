@@ -25,7 +25,7 @@ use super::departures::Departures;
 use super::hash_index::HashIndex;
 use super::leases::{Epoch, Lease, Leases};
 
-/// Maximum number of cells of a segment, unless its entries cannot be told apart by their hashes.
+/// Maximum number of cells of a segment, unless its entries cannot be distinguished by their hashes.
 const CELLS: usize = if cfg!(loom) {
     4
 } else if cfg!(test) {
@@ -56,9 +56,9 @@ pub(crate) struct PodIndex(Arc<Directory>);
 struct Directory {
     /// Number of leading bits.
     depth: u32,
-    /// Number of segments that need all of these bits to be told apart.
+    /// Number of segments that can only be distinguished by all of these bits.
     deepest: usize,
-    /// `1 << depth` segments, in groups. A segment that is told apart by fewer bits occurs several times.
+    /// `1 << depth` segments, in groups. A segment that needs fewer bits occurs several times.
     groups: Vec<Arc<Group>>,
 }
 
@@ -400,8 +400,8 @@ impl PodIndex {
         }
     }
 
-    /// Removes at most `most` entries whose pods departed no later than `horizon`, where nobody holds a version before
-    /// `horizon`. O(entries removed) expected.
+    /// Removes at most `most` entries whose pods departed no later than `horizon`, given that nobody holds a version
+    /// before `horizon`. O(entries removed) expected.
     pub(crate) fn settle(&mut self, departures: &mut Departures, horizon: Generation, most: usize) {
         for _ in 0..most {
             match departures.waiting.first() {
@@ -490,7 +490,7 @@ impl Uids {
         }
     }
 
-    /// Tells the writer's lineage that nobody holds a version before `held` while `now` is being written, and removes
+    /// Declares for the writer's lineage that nobody holds a version before `held` while `now` is written, and removes
     /// the entries of at most `most` departed pods. O(`most`).
     pub(crate) fn set_horizon(
         &mut self,

@@ -66,7 +66,7 @@ fn task(name: &str, node: &str) -> MovementTask {
     }
 }
 
-/// Recommends a number of pods for a node, and lists those that are already there.
+/// Recommends a number of pods for a node, and lists the pods that are already placed there.
 fn to(node: &str, desired: u64, came: &[&str]) -> RecommendedNode {
     let actual = came.iter().map(|name| task(name, node)).collect();
     RecommendedNode { node: node.into(), desired, actual }
@@ -313,7 +313,7 @@ fn a_pod_that_changes_its_movement_follows_the_new_one() {
 
 /// Gödel adds such a pod by its pod group, but removes pods only by workload or request template.
 #[test]
-fn a_pod_that_only_a_pod_group_owns_leaves_nothing_behind() {
+fn a_pod_owned_only_by_a_pod_group_leaves_nothing() {
     let mut writer = writer();
     let mut wanted = movement("m", [to("n1", 1, &[])]);
     wanted.owners[0].owner = group();
@@ -355,7 +355,7 @@ fn a_relist_replaces_the_known_movements() {
 }
 
 #[test]
-fn a_fork_follows_and_suggests_for_itself() {
+fn a_fork_has_its_own_followers_and_suggestions() {
     let mut writer = writer();
     put(&mut writer, movement("m", [to("n1", 2, &[])]));
     let base = writer.cluster().fork();
@@ -373,7 +373,7 @@ fn a_fork_follows_and_suggests_for_itself() {
 
 /// Gödel's snapshots miss this change: an inner store that is dropped and recreated restarts its generations.
 #[test]
-fn a_suggestion_that_is_dropped_and_made_again_is_seen() {
+fn a_dropped_and_recreated_suggestion_changes_the_generation() {
     let (mut writer, reader) = Engine::inline(config());
     writer.add_node(node("n1").build()).unwrap();
     put(&mut writer, movement("m", [to("n1", 1, &["x"])]));

@@ -149,7 +149,7 @@ fn classes_have_separate_accounts_and_one_pod_count() {
 }
 
 #[test]
-fn accounts_stay_apart_in_held_versions_and_in_forks() {
+fn accounts_are_separate_in_held_versions_and_forks() {
     let mut writer = writer();
     writer.add_node(node("n").cpu(1_000).build()).unwrap();
     writer.put_object(custom("n", 300)).unwrap();
@@ -168,7 +168,7 @@ fn accounts_stay_apart_in_held_versions_and_in_forks() {
 }
 
 #[test]
-fn lists_of_pods_with_affinity_follow_what_a_fork_assumes_and_takes_away() {
+fn lists_of_pods_with_affinity_follow_the_changes_of_a_fork() {
     let mut writer = writer();
     for name in ["n1", "n2"] {
         writer.add_node(node(name).cpu(1_000).build()).unwrap();
@@ -226,7 +226,7 @@ fn a_filter_only_considers_the_account_of_the_pods_class() {
 }
 
 #[test]
-fn a_pod_that_changes_its_class_changes_its_account() {
+fn an_update_of_the_class_moves_a_pod_to_the_other_account() {
     let mut writer = writer();
     writer.add_node(node("n").cpu(1_000).build()).unwrap();
     writer.add_pod(pod("p").cpu(100).on("n").build()).unwrap();
@@ -284,7 +284,7 @@ fn a_fork_sees_and_changes_parts_of_nodes() {
 }
 
 #[test]
-fn parts_have_generations_of_their_own() {
+fn each_part_has_its_own_generation() {
     let mut writer = writer();
     writer.add_node(node("n").build()).unwrap();
     let at = writer.put_object(nm_node("n", 2, 2)).unwrap();
@@ -381,7 +381,7 @@ fn available(writer: &Writer) -> Vec<i64> {
 }
 
 #[test]
-fn numa_use_of_pods_outlives_the_custom_node_resource() {
+fn numa_allocations_of_pods_outlive_the_custom_node_resource() {
     let mut writer = writer();
     writer.add_node(node("n").build()).unwrap();
     writer.put_object(with_numa("n", &[])).unwrap();
@@ -398,7 +398,7 @@ fn numa_use_of_pods_outlives_the_custom_node_resource() {
 }
 
 #[test]
-fn an_allocation_of_a_numa_node_that_is_not_reported_takes_nothing() {
+fn an_allocation_on_an_unreported_numa_node_subtracts_nothing() {
     let mut writer = writer();
     writer.add_node(node("n").build()).unwrap();
     writer.put_object(with_numa("n", &[])).unwrap();
@@ -484,7 +484,7 @@ fn a_pod_counts_with_its_requests_until_it_is_measured() {
 
 /// Gödel's store adds the metrics again on a delete.
 #[test]
-fn what_was_measured_goes_with_its_custom_node_resource() {
+fn measurements_are_removed_with_their_custom_node_resource() {
     let mut writer = writer();
     writer.add_node(node("n").cpu(9_000).build()).unwrap();
     writer.add_pod(best_effort("p", 1_000).on("n")).unwrap();

@@ -53,7 +53,7 @@ fn without_the_configuration_annotations_place_no_pods() {
 }
 
 #[test]
-fn a_pod_for_other_schedulers_or_in_no_state_is_on_no_node() {
+fn a_pod_of_other_schedulers_or_without_a_state_is_on_no_node() {
     let mut writer = writer();
     let mut other = in_state("assumed", Some("n1"));
     let mut spec = (**other.template).clone();
@@ -136,7 +136,7 @@ fn a_second_add_counts_nothing_twice() {
 }
 
 #[test]
-fn a_delete_with_a_stale_object_takes_the_assumed_pod_away() {
+fn a_delete_with_a_stale_object_removes_the_assumed_pod() {
     let mut writer = writer();
     writer.add_pod(in_state("assumed", Some("n1"))).unwrap();
     writer.remove_pod(&in_state("dispatched", None)).unwrap();
@@ -144,7 +144,7 @@ fn a_delete_with_a_stale_object_takes_the_assumed_pod_away() {
 }
 
 #[test]
-fn a_gang_that_is_refused_leaves_nothing_assumed() {
+fn a_refused_gang_leaves_no_pod_assumed() {
     let mut writer = writer();
     let placed = in_state("assumed", Some("n1"));
     writer.add_pod(placed.clone()).unwrap();

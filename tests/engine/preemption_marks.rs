@@ -207,7 +207,7 @@ fn a_relist_without_the_preemptor_drops_its_marks() {
 }
 
 #[test]
-fn a_fork_has_marks_of_its_own() {
+fn a_fork_has_its_own_marks() {
     let mut writer = writer();
     writer.add_pod(preemptor("a", &["v"])).unwrap();
     let base = writer.cluster().fork();
@@ -222,7 +222,7 @@ fn a_fork_has_marks_of_its_own() {
 
 /// Gödel's snapshots miss this change: the store of a node that is dropped and recreated restarts its generations.
 #[test]
-fn a_mark_that_is_dropped_and_made_again_is_seen() {
+fn a_dropped_and_recreated_mark_changes_the_generation() {
     let (mut writer, reader) = Engine::inline(config());
     writer.add_node(node("n1").build()).unwrap();
     writer.add_pod(preemptor("a", &["v1"])).unwrap();
@@ -425,7 +425,7 @@ fn only_the_preemptor_that_marked_a_pod_can_unmark_it() {
 }
 
 #[test]
-fn a_mark_for_deletion_ends_after_ten_minutes() {
+fn a_mark_for_deletion_expires_after_ten_minutes() {
     let mut writer = full(true);
     let [v, w, a] = uids(["v", "w", "a"]);
     writer.mark_for_deletion(&v, &a, at(0)).unwrap();

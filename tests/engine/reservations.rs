@@ -344,7 +344,7 @@ fn a_refused_gang_returns_all_reservations() {
 }
 
 #[test]
-fn a_held_version_keeps_the_places_that_it_has_over_drops_and_re_creations() {
+fn a_held_version_keeps_its_reservations_while_they_are_dropped_and_recreated() {
     let (mut writer, reader) = Engine::inline(config());
     let gone = reserving("a");
     writer.add_pod(gone.clone()).unwrap();

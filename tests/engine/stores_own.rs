@@ -1,5 +1,5 @@
-//! Stores of a user's own: whatever happens to the cluster, each version's store is the fold of its own events and of
-//! the pods that the version has; and a store that is refused, fails or panics costs no pod anything.
+//! Custom stores: in each version, a store equals the fold of its own events and of the version's pods. A store that
+//! refuses an event, fails or panics affects no pod.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroUsize;
@@ -25,18 +25,18 @@ use portolan_testkit::events;
 use proptest::prelude::*;
 use proptest_derive::Arbitrary;
 
-/// Few and short under an interpreter.
+/// Few and short cases under an interpreter.
 const CASES: u32 = if cfg!(miri) { 2 } else { 96 };
 const STEPS: usize = if cfg!(miri) { 12 } else { 100 };
 
-/// Where the pods of each application are; and a limit for each, which events of its own set.
+/// The pods of each application with their nodes, and a limit for each application, which the store's events set.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Apps<const RENEWS: bool> {
     limits: BTreeMap<String, u32>,
     pods: BTreeMap<String, BTreeSet<(String, String)>>,
 }
 
-/// At most `.1` pods of application `.0`; no limit below what is there.
+/// Limits application `.0` to `.1` pods. Refused if more pods of the application are placed.
 struct Limit(String, u32);
 
 fn app<'p>(pod: &PlacedPod<'p>) -> Option<&'p str> {
@@ -53,8 +53,8 @@ impl<const RENEWS: bool> Store for Apps<RENEWS> {
     const NAME: &'static str = if RENEWS { "renewed apps" } else { "apps" };
 
     fn check(&self, Limit(app, most): &Limit, _: &Cluster) -> Result<(), String> {
-        let there = self.pods.get(app).map_or(0, BTreeSet::len);
-        if there > *most as usize { Err(format!("{there} pods of {app}")) } else { Ok(()) }
+        let placed = self.pods.get(app).map_or(0, BTreeSet::len);
+        if placed > *most as usize { Err(format!("{placed} pods of {app}")) } else { Ok(()) }
     }
 
     fn apply(&mut self, Limit(app, most): &Limit, _: Generation) {
@@ -104,12 +104,12 @@ impl Keyed for Rack {
 type Racks = ObjectStore<Rack>;
 
 fn rack([name, watts]: [u8; 2]) -> Rack {
-    // One of eight has no name.
+    // One rack in eight has no name.
     let name = if name % 8 == 0 { String::new() } else { format!("r{}", name % 8) };
     Rack { name: name.into(), watts: watts.into() }
 }
 
-/// What the stores are to have.
+/// The expected contents of the stores.
 #[derive(Clone, Default)]
 struct Naive {
     limits: BTreeMap<String, u32>,
@@ -117,7 +117,7 @@ struct Naive {
 }
 
 impl Naive {
-    /// The racks are those of the list, if it is accepted.
+    /// Replaces the racks by the listed ones. Returns whether the list is accepted.
     fn replace(&mut self, listed: &[[u8; 2]]) -> bool {
         let listed = || listed.iter().map(|seed| rack(*seed));
         let names: BTreeSet<String> = listed().map(|rack| rack.name.to_string()).collect();
@@ -129,7 +129,8 @@ impl Naive {
     }
 }
 
-fn there(cluster: &Cluster) -> BTreeMap<String, BTreeSet<(String, String)>> {
+/// Returns the pods of each application in this version, with their nodes.
+fn placed(cluster: &Cluster) -> BTreeMap<String, BTreeSet<(String, String)>> {
     let mut all: BTreeMap<String, BTreeSet<(String, String)>> = BTreeMap::new();
     for pod in cluster.pods(&LabelSelector::from_labels::<&str, &str>([]), |_| true) {
         if let Some(app) = pod.template().labels.get("app") {
@@ -142,7 +143,7 @@ fn there(cluster: &Cluster) -> BTreeMap<String, BTreeSet<(String, String)>> {
 
 fn check(cluster: &Cluster, naive: &Naive) {
     assert_eq!(cluster.failed_stores().next(), None);
-    let pods = there(cluster);
+    let pods = placed(cluster);
     let (carried, renewed) =
         (cluster.store::<Apps<false>>().unwrap(), cluster.store::<Apps<true>>().unwrap());
     assert_eq!((&carried.pods, &carried.limits), (&pods, &naive.limits));
@@ -166,7 +167,7 @@ enum Step {
     ReplaceRacks(
         #[proptest(strategy = "prop::collection::vec(any::<[u8; 2]>(), 0..4)")] Vec<[u8; 2]>,
     ),
-    /// A fork of the writer's state, and what it goes through.
+    /// Forks the writer's state, applies these events to the fork, and changes its stores.
     Fork(
         #[proptest(strategy = "prop::collection::vec(any::<events::Op>(), 1..6)")] Vec<events::Op>,
         u8,
@@ -193,9 +194,9 @@ fn run(steps: &[Step], config: Config) {
             }
             Step::Limit(which, most) => {
                 let Limit(app, most) = limit(*which, *most);
-                let there = before.pods.get(&app).map_or(0, BTreeSet::len);
+                let placed = before.pods.get(&app).map_or(0, BTreeSet::len);
                 let changed = writer.change::<Apps<false>>(Limit(app.clone(), most));
-                assert_eq!(changed.is_ok(), there <= most as usize);
+                assert_eq!(changed.is_ok(), placed <= most as usize);
                 if changed.is_ok() {
                     naive.limits.insert(app, most);
                 }
@@ -256,7 +257,7 @@ proptest! {
     })]
 
     #[test]
-    fn stores_are_the_fold_of_their_events_and_of_the_pods_that_are_there(
+    fn custom_stores_equal_the_fold_of_their_events_and_of_the_placed_pods(
         steps in prop::collection::vec(any::<Step>(), 1..STEPS),
     ) {
         let assumed_ttl = Some(Duration::from_secs(30));
@@ -264,7 +265,7 @@ proptest! {
     }
 
     #[test]
-    fn stores_track_pods_that_hold_reserved_places(
+    fn custom_stores_track_placeholder_pods(
         steps in prop::collection::vec(any::<Step>(), 1..STEPS),
     ) {
         let godel = GodelConfig {
@@ -278,7 +279,7 @@ proptest! {
     }
 }
 
-/// Seats of one licence: how many there are, and the pods that use one.
+/// The seats of a licence: their number, and the number of pods that use one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Seats {
     all: usize,
@@ -311,7 +312,7 @@ impl Store for Seats {
     }
 }
 
-/// Rejects pods with a licence if no seat is free: at PreFilter, or node by node.
+/// Rejects pods that need a licence if no seat is free, either in PreFilter or in Filter.
 struct Licences {
     by_node: bool,
 }
@@ -377,7 +378,7 @@ fn licensed(name: &str) -> PodBuilder {
     pod(name).cpu(100).label("licence", "solver")
 }
 
-/// Two nodes, and so many seats.
+/// Creates a writer with two nodes and this many seats.
 fn writer(seats: usize) -> Writer {
     let (mut writer, _) = Engine::inline(Config::default().with_store(Seats::default()));
     for name in ["n1", "n2"] {
@@ -393,7 +394,7 @@ fn what_if(writer: &Writer) -> WhatIf {
 }
 
 #[test]
-fn a_what_if_question_sees_the_seats_that_it_uses() {
+fn a_what_if_question_uses_up_the_seats_of_its_fork() {
     let writer = writer(3);
     let mut what_if = what_if(&writer);
     assert_eq!(what_if.fit_more(&licensed("p").build(), 10), 3);
@@ -403,7 +404,7 @@ fn a_what_if_question_sees_the_seats_that_it_uses() {
 }
 
 #[test]
-fn a_drain_frees_the_seats_of_what_it_evicts() {
+fn a_drain_frees_the_seats_of_evicted_pods() {
     let mut writer = writer(1);
     writer.add_pod(licensed("p").on("n1").build()).unwrap();
     let mut what_if = what_if(&writer);
@@ -417,7 +418,7 @@ fn a_drain_frees_the_seats_of_what_it_evicts() {
 }
 
 #[test]
-fn preemption_finds_the_pod_whose_seat_is_wanted() {
+fn preemption_evicts_the_pod_that_holds_the_seat() {
     let mut writer = writer(1);
     writer.add_pod(pod("other").cpu(100).priority(1).on("n1").build()).unwrap();
     writer.add_pod(licensed("holder").priority(2).on("n2").build()).unwrap();
@@ -427,7 +428,7 @@ fn preemption_finds_the_pod_whose_seat_is_wanted() {
 }
 
 #[test]
-fn a_gang_takes_a_seat_for_each_member_or_none() {
+fn a_gang_takes_a_seat_for_each_member_or_no_seat() {
     let config = Config::default().with_store(Seats { all: 2, used: 0 });
     let engine = Engine::shared(config);
     submit(&engine, Event::add_node(node("n").cpu(4_000).build())).unwrap();
@@ -466,7 +467,7 @@ fn submit(engine: &Engine, event: Event) -> Result<(), EventError> {
     engine.submit(event).unwrap().wait().unwrap().map(drop)
 }
 
-/// Both are decided on a version with one free seat, on which either fits.
+/// Both pods are decided on a version with one free seat.
 #[test]
 fn the_commit_check_refuses_the_second_pod_for_the_last_seat() {
     let schedulers = schedulers(1);
@@ -483,7 +484,7 @@ fn the_commit_check_refuses_the_second_pod_for_the_last_seat() {
 }
 
 #[test]
-fn a_pod_that_waits_for_a_seat_is_tried_again_when_seats_are_added() {
+fn a_pod_rejected_for_a_seat_is_retried_when_seats_are_added() {
     let schedulers = schedulers(0);
     let engine = schedulers.engine();
     submit(engine, Event::put_pending(licensed("p").build())).unwrap();
@@ -492,7 +493,7 @@ fn a_pod_that_waits_for_a_seat_is_tried_again_when_seats_are_added() {
     let mut scheduling = schedulers.scheduling_loop().unwrap();
     let tried = scheduling.schedule_one(None, now).unwrap();
     assert!(matches!(tried, Attempt::Failed { .. }), "{tried:?}");
-    // The hint looks into the event: no seat more is no reason.
+    // The hint reads the event, which adds no seat.
     submit(engine, Event::custom::<Seats>(0)).unwrap();
     assert!(scheduling.schedule_one(soon(), || Timestamp::from_secs(200)).is_err());
     submit(engine, Event::custom::<Seats>(1)).unwrap();
@@ -501,7 +502,7 @@ fn a_pod_that_waits_for_a_seat_is_tried_again_when_seats_are_added() {
 }
 
 #[test]
-fn a_follower_gets_the_event_with_its_type() {
+fn a_follower_receives_custom_events_with_their_type() {
     let mut writer = writer(1);
     let follower = writer.follow();
     writer.change::<Seats>(7).unwrap();
@@ -517,7 +518,7 @@ fn a_follower_gets_the_event_with_its_type() {
 }
 
 #[test]
-fn an_event_is_refused_without_a_trace() {
+fn a_refused_event_changes_no_store() {
     let mut writer = writer(2);
     writer.add_pod(licensed("p").on("n1").build()).unwrap();
     let before = writer.cluster().store_generation::<Seats>();
@@ -538,7 +539,7 @@ fn an_event_is_refused_without_a_trace() {
 }
 
 #[test]
-fn of_two_stores_of_one_type_the_last_counts() {
+fn the_last_of_two_stores_of_one_type_is_registered() {
     let config =
         Config::default().with_store(Seats { all: 1, used: 0 }).with_store(Racks::default());
     let config = config.with_store(Seats { all: 2, used: 0 });
@@ -548,7 +549,7 @@ fn of_two_stores_of_one_type_the_last_counts() {
 }
 
 #[test]
-fn a_pod_that_a_store_does_not_track_leaves_its_generation() {
+fn an_untracked_pod_does_not_change_the_generation_of_a_store() {
     let mut writer = writer(2);
     let before = writer.cluster().store_generation::<Seats>();
     writer.add_pod(pod("p").on("n1").build()).unwrap();
@@ -557,9 +558,9 @@ fn a_pod_that_a_store_does_not_track_leaves_its_generation() {
     assert_eq!(writer.cluster().store_generation::<Seats>(), Some(now));
 }
 
-/// Of the tree and of the stores; the pods' numbers do not matter.
+/// Compares the bytes copied and the reference counts incremented.
 #[test]
-fn a_store_that_tracks_no_pod_copies_nothing_with_one() {
+fn a_store_that_tracks_no_pods_is_not_copied_for_pods() {
     let costs = [Config::default(), Config::default().with_store(Racks::default())].map(|config| {
         let (mut writer, _) = Engine::inline(config);
         writer.add_node(node("n").cpu(4_000).build()).unwrap();
@@ -576,7 +577,7 @@ fn a_store_that_tracks_no_pod_copies_nothing_with_one() {
     assert_eq!(costs[0], costs[1]);
 }
 
-/// Panics at certain events, and at pods of certain names.
+/// Panics on certain events, and on pods with certain names.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Brittle {
     events: usize,
@@ -589,28 +590,28 @@ impl Store for Brittle {
     const NAME: &'static str = "brittle";
 
     fn check(&self, event: &&'static str, _: &Cluster) -> Result<(), String> {
-        assert!(*event != "check", "no check today");
+        assert!(*event != "check", "check panics");
         Ok(())
     }
 
     fn apply(&mut self, event: &&'static str, _: Generation) {
         self.events += 1;
-        assert!(*event != "apply", "no apply today");
+        assert!(*event != "apply", "apply panics");
     }
 
     fn tracks(&self, pod: &PlacedPod<'_>) -> bool {
-        assert!(pod.name != "untracked", "not tracked today");
+        assert!(pod.name != "untracked", "tracks panics");
         true
     }
 
     fn pod_placed(&mut self, pod: &PlacedPod<'_>, _: Generation) {
         self.pods += 1;
-        assert!(pod.name != "bad", "no place today");
+        assert!(pod.name != "bad", "pod_placed panics");
     }
 
     fn pod_removed(&mut self, pod: &PlacedPod<'_>, _: Generation) {
         self.pods -= 1;
-        assert!(pod.name != "sticky", "no removal today");
+        assert!(pod.name != "sticky", "pod_removed panics");
     }
 
     fn without_pods(&self) -> Option<Self> {
@@ -631,9 +632,9 @@ fn brittle() -> Writer {
 }
 
 #[test]
-fn a_panic_in_an_event_refuses_it_without_a_trace() {
+fn a_panic_on_an_event_refuses_the_event_and_changes_nothing() {
     let mut writer = brittle();
-    for (event, text) in [("check", "no check today"), ("apply", "no apply today")] {
+    for (event, text) in [("check", "check panics"), ("apply", "apply panics")] {
         let refused = writer.change::<Brittle>(event).unwrap_err();
         let text = text.into();
         assert_eq!(
@@ -648,18 +649,18 @@ fn a_panic_in_an_event_refuses_it_without_a_trace() {
 }
 
 #[test]
-fn a_panic_at_a_pod_costs_the_store_and_not_the_pod() {
+fn a_panic_on_a_pod_fails_the_store_and_not_the_pod() {
     for (name, step, text) in [
-        ("bad", "pod_placed", "no place today"),
-        ("sticky", "pod_removed", "no removal today"),
-        ("untracked", "tracks", "not tracked today"),
+        ("bad", "pod_placed", "pod_placed panics"),
+        ("sticky", "pod_removed", "pod_removed panics"),
+        ("untracked", "tracks", "tracks panics"),
     ] {
         let mut writer = brittle();
-        let (pods, there) = (writer.pod_count(), pod(name).on("n").build());
-        let mut at = writer.add_pod(there.clone()).unwrap();
+        let (pods, placed) = (writer.pod_count(), pod(name).on("n").build());
+        let mut at = writer.add_pod(placed.clone()).unwrap();
         assert_eq!(writer.pod_count(), pods + 1);
         if step == "pod_removed" {
-            at = writer.remove_pod(&there).unwrap();
+            at = writer.remove_pod(&placed).unwrap();
         }
         let cluster = writer.cluster();
         let failed: Vec<_> = cluster.failed_stores().collect();
@@ -670,7 +671,7 @@ fn a_panic_at_a_pod_costs_the_store_and_not_the_pod() {
         let differences: Vec<String> =
             cluster.audit().iter().map(|difference| difference.place.clone()).collect();
         assert_eq!(differences, ["store brittle"]);
-        // Pods, other stores and forks go on.
+        // Pods, other stores and forks are not affected.
         let refused = writer.change::<Brittle>("fine").unwrap_err();
         assert!(matches!(refused, EventError::StoreFailed { .. }), "{refused}");
         writer.add_pod(licensed("l").on("n").build()).unwrap();
@@ -680,13 +681,13 @@ fn a_panic_at_a_pod_costs_the_store_and_not_the_pod() {
 }
 
 #[test]
-fn a_rebuild_makes_a_failed_store_anew_if_no_pod_makes_it_fail_again() {
+fn a_rebuild_repairs_a_failed_store_unless_a_pod_makes_it_fail_again() {
     let mut writer = brittle();
     writer.change::<Brittle>("fine").unwrap();
     let bad = pod("bad").on("n").build();
     writer.add_pod(bad.clone()).unwrap();
     assert_eq!(writer.rebuild().differences.len(), 1);
-    assert_eq!(writer.cluster().failed_stores().count(), 1, "the pod is still there");
+    assert_eq!(writer.cluster().failed_stores().count(), 1, "the pod still exists");
     writer.remove_pod(&bad).unwrap();
     writer.rebuild();
     assert_eq!(writer.cluster().store::<Brittle>().unwrap(), &Brittle { events: 1, pods: 1 });
@@ -694,7 +695,7 @@ fn a_rebuild_makes_a_failed_store_anew_if_no_pod_makes_it_fail_again() {
 }
 
 #[test]
-fn a_store_that_fails_in_a_fork_is_well_in_the_writer() {
+fn a_store_that_fails_in_a_fork_still_works_in_the_writer() {
     let mut writer = brittle();
     let mut fork = writer.cluster().fork();
     fork.add_pod(&pod("bad").on("n").build()).unwrap();
@@ -704,7 +705,7 @@ fn a_store_that_fails_in_a_fork_is_well_in_the_writer() {
     writer.change::<Brittle>("fine").unwrap();
 }
 
-/// Does not notice that pods go, and counts events, too.
+/// Counts placed pods and events, and ignores removed pods.
 #[derive(Clone, Default)]
 struct Forgetful(usize);
 
@@ -735,7 +736,7 @@ impl Store for Forgetful {
 }
 
 #[test]
-fn the_audit_finds_a_store_that_its_pods_do_not_explain() {
+fn the_audit_finds_a_store_that_differs_from_its_rebuild() {
     let (mut writer, _) = Engine::inline(Config::default().with_store(Forgetful::default()));
     for name in ["a", "b"] {
         writer.add_pod(pod(name).on("n").build()).unwrap();
@@ -750,7 +751,7 @@ fn the_audit_finds_a_store_that_its_pods_do_not_explain() {
     assert_eq!(writer.dump().stores, [("forgetful", "2".to_owned())]);
 }
 
-/// Keeps the generations of the notes that it receives.
+/// A plugin that records the generations of the notes that it receives.
 struct Listens(Mutex<Vec<Generation>>, Option<Box<dyn Notes>>);
 
 impl Plugin for Listens {

@@ -510,7 +510,7 @@ proptest! {
 
     /// Random schedules of several schedulers with failing binds, deletions, expiries and conflicts.
     #[test]
-    fn nothing_is_lost_bound_twice_or_overcommitted(
+    fn no_pod_is_lost_or_bound_twice_and_no_node_overcommitted(
         steps in prop::collection::vec((0..8_u8, 0..6_usize), 1..80),
         seed in any::<u64>(),
     ) {

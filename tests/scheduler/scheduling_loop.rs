@@ -116,7 +116,7 @@ fn cpu(name: impl Into<portolan::model::Name>, cpu: i64) -> PodBuilder {
 }
 
 #[test]
-fn a_pod_without_a_node_waits_for_one() {
+fn a_pod_that_fits_on_no_node_waits_for_a_suitable_node() {
     let bench = Bench::new();
     let mut scheduling = bench.scheduling(1);
     bench.node("small", 1_000);
@@ -226,7 +226,7 @@ proptest! {
 
     /// Whatever fails, every pod is either bound, in flight or in the queue.
     #[test]
-    fn no_pod_is_lost_or_in_two_places(
+    fn every_pod_is_in_exactly_one_place(
         steps in prop::collection::vec((0..9_u8, 0..6_usize), 1..120),
         seed in any::<u64>(),
     ) {

@@ -181,7 +181,7 @@ fn a_reader_on_another_thread_neither_blocks_the_writer_nor_keeps_later_versions
 }
 
 #[test]
-fn a_version_from_a_weak_handle_has_all_its_pods() {
+fn a_version_from_a_weak_handle_has_all_of_its_pods() {
     let (mut writer, reader) = filled();
     let stop = &AtomicBool::new(false);
     std::thread::scope(|scope| {

@@ -132,7 +132,7 @@ impl Signal {
 
     #[cold]
     fn wake(&self, word: u64) {
-        // Ends: a task that registers now finds the word under the lock, so it does not enter its waker.
+        // The loop ends: a task that registers now finds the word under the lock, so it does not enter its waker.
         while let Some(waker) = self.take_reached(word) {
             // Outside the lock: a waker may poll.
             if !mutated!("signal-no-wake") {
@@ -155,7 +155,7 @@ impl Signal {
         Some(waker)
     }
 
-    /// The answer to a wait for `version`, if there is one now.
+    /// Returns the answer to a wait for `version`, if it is known.
     fn look(&self, version: u64) -> Option<Result<(), WaitError>> {
         let word = self.word();
         match word >> 1 >= version {
@@ -198,7 +198,8 @@ impl Signal {
         answer
     }
 
-    /// Looks for `version`, and enters `waker` if it is not published. `place` is the task's place, once it has one.
+    /// Returns the answer to a wait for `version` if it is known, and enters `waker` otherwise. `place` is the task's
+    /// place, once it has one.
     fn poll(
         &self,
         version: u64,
@@ -242,7 +243,7 @@ impl Signal {
         Poll::Pending
     }
 
-    /// Removes a task that waits no more, unless the publisher has removed it.
+    /// Removes a task that no longer waits, unless the publisher has already removed it.
     fn withdraw(&self, place: &mut Option<Place>) {
         let Some(place) = place.take() else { return };
         let removed = lock(&self.tasks).wakers.remove(&place);
@@ -330,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn a_publish_wakes_the_tasks_that_wait_for_it_and_no_others() {
+    fn a_publish_wakes_only_the_tasks_that_it_satisfies() {
         let signal = Arc::new(Signal::new(7));
         let woken = [(); 4].map(|()| std::sync::Arc::new(Woken::default()));
         let mut tasks = [9, 8, 10, 7].map(|version| Reached::new(Arc::clone(&signal), version));
@@ -360,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn a_task_that_is_dropped_is_not_counted() {
+    fn a_dropped_task_is_not_counted() {
         let signal = Arc::new(Signal::new(7));
         let mut reached = Reached::new(Arc::clone(&signal), 8);
         let woken = std::sync::Arc::new(Woken::default());
@@ -372,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn a_waker_that_panics_keeps_nobody_else_asleep() {
+    fn a_panicking_waker_does_not_keep_other_tasks_asleep() {
         let signal = Arc::new(Signal::new(7));
         let mut first = Reached::new(Arc::clone(&signal), 8);
         let waker = Waker::from(std::sync::Arc::new(Panics));

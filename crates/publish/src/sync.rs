@@ -233,9 +233,9 @@ pub fn park(_limit: Option<Duration>) {
 
 /// Wakes a task from the writer's thread.
 ///
-/// A waker is the executor's code, and the writer calls it while it holds its state. A panic must not unwind through
-/// the writer, which would leave later waiters asleep and accepted events stranded. So it ends here, after the panic
-/// hook has reported it.
+/// A waker is the executor's code, and the writer calls it while it holds its state. A panic that unwound through the
+/// writer would leave later waiters asleep and accepted events without an outcome. It is therefore caught here, after
+/// the panic hook has reported it.
 pub fn wake(waker: Waker) {
     // The waker is consumed, so nothing that it left half-done is used again.
     if let Err(panic) = catch_unwind(AssertUnwindSafe(|| waker.wake()))
@@ -269,7 +269,7 @@ pub(crate) mod wakers {
         }
     }
 
-    /// Its wakers panic.
+    /// Panics when its waker is called.
     pub(crate) struct Panics;
 
     impl Wake for Panics {

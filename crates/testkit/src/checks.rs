@@ -1,5 +1,5 @@
-//! Invariants of any pod on any cluster: chunk and per-node calls of a plugin agree, the cycle's decision follows from
-//! the plugins' verdicts on single nodes, and incremental filters equal rebuilt ones.
+//! Invariants that hold for every pod on every cluster: chunk and per-node calls of a plugin agree, the cycle's
+//! decision follows from the plugins' verdicts on single nodes, and incremental filters equal rebuilt ones.
 
 use std::collections::BTreeMap;
 
@@ -190,13 +190,13 @@ fn differs_by_design(plugin: &str, pod: &Pod) -> bool {
             && pod.template.topology_spread.iter().any(|spread| spread.selector.is_empty())
 }
 
-/// Returns why each node of a version is rejected.
+/// Returns the status of each node of a version, in list order.
 fn rejections(filter: &dyn Filter, cluster: &Cluster) -> Vec<Option<Status>> {
     cluster.nodes().map(|node| filter.filter(node)).collect()
 }
 
-/// Asserts that filters which are updated incrementally, as pods are added to and removed from a fork, equal filters
-/// rebuilt on the fork, and that the original filters do not change. A filter that needs no updates is used as it is.
+/// Asserts that filters that are updated incrementally while pods are added to and removed from a fork equal filters
+/// rebuilt on the fork, and that the original filters do not change. A filter that needs no updates is used unchanged.
 ///
 /// # Panics
 ///

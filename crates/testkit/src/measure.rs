@@ -2,8 +2,8 @@
 
 /// Measures `first` and `second` once per turn, and returns the measurements of each.
 ///
-/// `first` runs first in even turns and `second` in odd turns, so that neither always benefits from running second.
-/// Both receive the number of the turn.
+/// `first` runs first in even turns and `second` in odd turns, so that neither always runs second and benefits from
+/// warm caches. Both receive the number of the turn.
 pub fn alternate(
     turns: usize,
     mut first: impl FnMut(usize) -> f64,
@@ -18,8 +18,8 @@ pub fn alternate(
 
 /// Measures each of several candidates once per turn, and returns the measurements of each.
 ///
-/// Each turn starts with the next candidate, so that none always benefits from its place. `measure` receives the
-/// numbers of the candidate and of the turn.
+/// Each turn starts with the next candidate, so that none always benefits from its position. `measure` receives the
+/// indices of the candidate and of the turn.
 pub fn rotate<T>(
     turns: usize,
     candidates: usize,
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn ratios_are_of_one_turn() {
+    fn ratios_compare_measurements_of_the_same_turn() {
         let ratios = ratios(&[2.0, 30.0, 1.0], &[1.0, 10.0, 0.0]);
         assert_eq!(ratios.values(), [2.0, 3.0, 1e12]);
     }

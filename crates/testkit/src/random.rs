@@ -1,7 +1,7 @@
 //! A seeded source of random numbers: SplitMix64 (Steele, Lea and Flood, "Fast Splittable Pseudorandom Number
 //! Generators", 2014).
 //!
-//! The sequence of a seed never changes, so a seed that finds a failure keeps finding it.
+//! The sequence of a seed never changes, so a seed that reveals a failure always reproduces it.
 
 /// A sequence of random numbers determined by its seed.
 ///
@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn the_nth_number_is_that_of_the_sequence() {
+    fn nth_equals_the_nth_call_of_next() {
         let mut random = Random::new(u64::MAX - 3);
         for n in 1..50 {
             assert_eq!(Random::nth(u64::MAX - 3, n), random.next_u64());

@@ -21,12 +21,12 @@ fn counted<T>(work: impl FnOnce() -> T) -> (T, Counts) {
 
 #[test]
 fn allocation_and_deallocation_are_counted() {
-    let (block, coming) = counted(|| vec![1_u8; 100]);
+    let (block, allocated) = counted(|| vec![1_u8; 100]);
     let expected =
         Counts { allocations: 1, frees: 0, allocated: 100, grown: 100, live: 100, peak: 100 };
-    assert_eq!(coming, expected);
-    let ((), going) = counted(|| drop(block));
-    assert_eq!(going, Counts { frees: 1, live: -100, ..Counts::default() });
+    assert_eq!(allocated, expected);
+    let ((), freed) = counted(|| drop(block));
+    assert_eq!(freed, Counts { frees: 1, live: -100, ..Counts::default() });
 }
 
 #[test]
@@ -38,15 +38,15 @@ fn zeroed_memory_is_counted() {
 #[test]
 fn reallocation_allocates_the_new_size_and_grows_by_the_difference() {
     let mut block: Vec<u8> = Vec::with_capacity(100);
-    let ((), longer) = counted(|| block.reserve_exact(160));
+    let ((), grown) = counted(|| block.reserve_exact(160));
     let expected =
         Counts { allocations: 1, frees: 1, allocated: 160, grown: 60, live: 60, peak: 60 };
-    assert_eq!(longer, expected);
+    assert_eq!(grown, expected);
     block.resize(40, 1);
-    let ((), shorter) = counted(|| block.shrink_to_fit());
+    let ((), shrunk) = counted(|| block.shrink_to_fit());
     let expected =
         Counts { allocations: 1, frees: 1, allocated: 40, grown: 0, live: -120, peak: 0 };
-    assert_eq!(shorter, expected);
+    assert_eq!(shrunk, expected);
 }
 
 #[test]

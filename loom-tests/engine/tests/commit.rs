@@ -33,7 +33,7 @@ fn wanted(name: &str) -> Pod {
     pod(name.to_owned()).cpu(1_000).build()
 }
 
-/// A pod that refuses to share a zone with another pod of its kind.
+/// Creates a pod with anti-affinity to pods of its kind in its zone.
 fn apart(name: &str) -> Pod {
     let term = PodAffinityTerm {
         topology_key: ZONE.into(),
@@ -45,7 +45,7 @@ fn apart(name: &str) -> Pod {
     pod(name.to_owned()).label("app", "web").pod_anti_affinity(apart).build()
 }
 
-/// Two threads each commit a pod, both decided on the current version. One of the pods is assumed.
+/// Commits two pods from two threads, both decided on the current version, and asserts that exactly one is assumed.
 fn commit_both(nodes: &[i64], pods: [(Pod, &'static str); 2]) {
     let engine = engine(nodes);
     let decided_on = Some(engine.reader().unwrap().generation());
@@ -63,16 +63,20 @@ fn commit_both(nodes: &[i64], pods: [(Pod, &'static str); 2]) {
 }
 
 #[test]
-fn of_two_pods_for_the_last_room_one_conflicts() {
-    explore("of_two_pods_for_the_last_room_one_conflicts", Bound::Preemptions(3), || {
-        commit_both(&[1_000], [(wanted("p"), "n0"), (wanted("q"), "n0")]);
-    });
+fn the_second_of_two_pods_for_the_last_resources_conflicts() {
+    explore(
+        "the_second_of_two_pods_for_the_last_resources_conflicts",
+        Bound::Preemptions(3),
+        || {
+            commit_both(&[1_000], [(wanted("p"), "n0"), (wanted("q"), "n0")]);
+        },
+    );
 }
 
 #[test]
-fn of_two_pods_that_exclude_each_other_one_conflicts() {
+fn the_second_of_two_mutually_exclusive_pods_conflicts() {
     // On two nodes: a check of the pod's own node alone finds no conflict.
-    explore("of_two_pods_that_exclude_each_other_one_conflicts", Bound::Preemptions(3), || {
+    explore("the_second_of_two_mutually_exclusive_pods_conflicts", Bound::Preemptions(3), || {
         commit_both(&[1_000, 1_000], [(apart("p"), "n0"), (apart("q"), "n1")]);
     });
 }
@@ -113,8 +117,8 @@ fn two_schedulers_never_overcommit() {
 }
 
 #[test]
-fn a_pod_is_decided_on_with_all_that_came_before_it() {
-    explore("a_pod_is_decided_on_with_all_that_came_before_it", Bound::Preemptions(2), || {
+fn a_pod_is_decided_on_a_version_with_all_earlier_events() {
+    explore("a_pod_is_decided_on_a_version_with_all_earlier_events", Bound::Preemptions(2), || {
         let engine = engine(&[]);
         let queue = SchedulingQueue::new(Framework::default_profile(), QueueConfig::default());
         let (follower, reader) = (engine.follow().unwrap(), engine.reader().unwrap());

@@ -11,8 +11,8 @@ use portolan::__model::{PodIndexVersion, PodIndexWriter};
 const HASH: u32 = 7;
 
 #[test]
-fn a_held_version_finds_a_pod_that_goes() {
-    explore("a_held_version_finds_a_pod_that_goes", Bound::Exhaustive, || {
+fn a_held_version_finds_a_pod_that_is_removed() {
+    explore("a_held_version_finds_a_pod_that_is_removed", Bound::Exhaustive, || {
         let mut writer = PodIndexWriter::default();
         writer.insert(HASH, 1);
         writer.insert(HASH, 2);
@@ -33,8 +33,8 @@ fn a_held_version_finds_a_pod_that_goes() {
 }
 
 #[test]
-fn what_is_taken_out_hides_nothing_behind_it() {
-    explore("what_is_taken_out_hides_nothing_behind_it", Bound::Exhaustive, || {
+fn a_removed_entry_hides_no_later_entry() {
+    explore("a_removed_entry_hides_no_later_entry", Bound::Exhaustive, || {
         let mut writer = PodIndexWriter::default();
         writer.insert(HASH, 1);
         writer.insert(HASH, 2);
@@ -74,8 +74,8 @@ fn a_held_version_finds_its_pods_while_segments_are_replaced() {
 }
 
 #[test]
-fn a_pod_that_comes_back_is_found_by_all_who_have_it() {
-    explore("a_pod_that_comes_back_is_found_by_all_who_have_it", Bound::Exhaustive, || {
+fn every_version_finds_a_pod_that_returns() {
+    explore("every_version_finds_a_pod_that_returns", Bound::Exhaustive, || {
         let mut writer = PodIndexWriter::default();
         writer.insert(HASH, 1);
         let first = writer.version();
@@ -94,37 +94,33 @@ fn a_pod_that_comes_back_is_found_by_all_who_have_it() {
 }
 
 #[test]
-fn a_pod_that_comes_back_after_a_split_is_found_by_all_who_have_it() {
-    explore(
-        "a_pod_that_comes_back_after_a_split_is_found_by_all_who_have_it",
-        Bound::Preemptions(3),
-        || {
-            let mut writer = PodIndexWriter::default();
-            writer.insert(HASH, 1);
-            writer.depart(HASH, 1, 2);
-            // More than the four existing cells.
-            (2..=4).for_each(|slot| writer.insert(HASH, slot));
-            writer.insert(u32::MAX, 5);
-            writer.insert(HASH, 1);
-            let held = writer.version();
-            let reader = thread::spawn(move || {
-                assert!(held.finds(HASH, 1));
-                held
-            });
-            writer.depart(HASH, 1, 9);
-            // The versions from before the first departure are gone; the one in between is held.
-            writer.settle(8);
-            let held = reader.join().unwrap();
+fn every_version_finds_a_pod_that_returns_after_a_split() {
+    explore("every_version_finds_a_pod_that_returns_after_a_split", Bound::Preemptions(3), || {
+        let mut writer = PodIndexWriter::default();
+        writer.insert(HASH, 1);
+        writer.depart(HASH, 1, 2);
+        // More than the four existing cells.
+        (2..=4).for_each(|slot| writer.insert(HASH, slot));
+        writer.insert(u32::MAX, 5);
+        writer.insert(HASH, 1);
+        let held = writer.version();
+        let reader = thread::spawn(move || {
             assert!(held.finds(HASH, 1));
-            writer.settle(9);
-            assert!(!writer.version().finds(HASH, 1));
-        },
-    );
+            held
+        });
+        writer.depart(HASH, 1, 9);
+        // The versions from before the first departure are gone; the one in between is held.
+        writer.settle(8);
+        let held = reader.join().unwrap();
+        assert!(held.finds(HASH, 1));
+        writer.settle(9);
+        assert!(!writer.version().finds(HASH, 1));
+    });
 }
 
 #[test]
-fn a_fork_finds_its_pods_beside_a_writer_that_goes_on() {
-    explore("a_fork_finds_its_pods_beside_a_writer_that_goes_on", Bound::Exhaustive, || {
+fn a_fork_finds_its_pods_while_the_writer_continues() {
+    explore("a_fork_finds_its_pods_while_the_writer_continues", Bound::Exhaustive, || {
         let mut writer = PodIndexWriter::default();
         writer.insert(HASH, 1);
         let fork = writer.version().fork();
@@ -150,8 +146,8 @@ fn a_fork_finds_its_pods_beside_a_writer_that_goes_on() {
 }
 
 #[test]
-fn a_fork_of_a_fork_needs_what_the_first_one_did() {
-    explore("a_fork_of_a_fork_needs_what_the_first_one_did", Bound::Exhaustive, || {
+fn a_fork_of_a_fork_keeps_the_entries_of_the_first() {
+    explore("a_fork_of_a_fork_keeps_the_entries_of_the_first", Bound::Exhaustive, || {
         let mut writer = PodIndexWriter::default();
         writer.insert(HASH, 1);
         let first = writer.version().fork();
@@ -175,8 +171,8 @@ fn a_fork_of_a_fork_needs_what_the_first_one_did() {
 }
 
 #[test]
-fn a_version_that_is_forked_and_let_go_is_not_missed() {
-    explore("a_version_that_is_forked_and_let_go_is_not_missed", Bound::Exhaustive, || {
+fn a_version_that_is_forked_and_released_is_counted() {
+    explore("a_version_that_is_forked_and_released_is_counted", Bound::Exhaustive, || {
         let mut writer = PodIndexWriter::default();
         writer.insert(HASH, 1);
         writer.insert(HASH, 2);

@@ -63,8 +63,8 @@ fn each_pod_is_popped_once() {
 }
 
 #[test]
-fn two_who_wait_pop_each_pod_once() {
-    explore("two_who_wait_pop_each_pod_once", Bound::Preemptions(3), || {
+fn two_waiting_threads_pop_each_pod_once() {
+    explore("two_waiting_threads_pop_each_pod_once", Bound::Preemptions(3), || {
         let (mut writer, _, front) = fed_queue();
         let poppers = [(); 2].map(|()| {
             let front = Arc::clone(&front);
@@ -80,8 +80,8 @@ fn two_who_wait_pop_each_pod_once() {
 }
 
 #[test]
-fn a_pod_that_is_added_past_the_log_wakes_who_waits() {
-    explore("a_pod_that_is_added_past_the_log_wakes_who_waits", Bound::Exhaustive, || {
+fn a_pod_added_directly_wakes_a_waiting_thread() {
+    explore("a_pod_added_directly_wakes_a_waiting_thread", Bound::Exhaustive, || {
         let (_writer, _, front) = fed_queue();
         let other = Arc::clone(&front);
         let popper = thread::spawn(move || pop(&other));
@@ -107,8 +107,8 @@ fn closing_ends_every_pop() {
 }
 
 #[test]
-fn closing_beside_a_push_loses_no_wake_up() {
-    explore("closing_beside_a_push_loses_no_wake_up", Bound::Exhaustive, || {
+fn closing_during_a_push_loses_no_wake_up() {
+    explore("closing_during_a_push_loses_no_wake_up", Bound::Exhaustive, || {
         let (mut writer, _, front) = fed_queue();
         let other = Arc::clone(&front);
         let popper = thread::spawn(move || match pop(&other) {

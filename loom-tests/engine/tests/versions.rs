@@ -37,8 +37,8 @@ fn remove_both(writer: &mut Writer) {
 }
 
 #[test]
-fn a_pinned_version_finds_its_pods_until_it_is_let_go() {
-    explore("a_pinned_version_finds_its_pods_until_it_is_let_go", Bound::Preemptions(3), || {
+fn a_pinned_version_finds_its_pods_until_it_is_released() {
+    explore("a_pinned_version_finds_its_pods_until_it_is_released", Bound::Preemptions(3), || {
         let (mut writer, reader) = engine();
         let pinner = thread::spawn(move || check(&reader.pin()));
         remove_both(&mut writer);
@@ -49,9 +49,9 @@ fn a_pinned_version_finds_its_pods_until_it_is_let_go() {
 }
 
 #[test]
-fn a_fork_of_a_pinned_version_finds_its_pods_when_the_pin_is_gone() {
+fn a_fork_of_a_pinned_version_finds_its_pods_after_the_pin() {
     explore(
-        "a_fork_of_a_pinned_version_finds_its_pods_when_the_pin_is_gone",
+        "a_fork_of_a_pinned_version_finds_its_pods_after_the_pin",
         Bound::Preemptions(3),
         || {
             let (mut writer, reader) = engine();
@@ -105,24 +105,20 @@ fn a_fork_outlives_the_writer() {
 }
 
 #[test]
-fn a_version_that_is_pinned_when_the_publisher_ends_stays() {
-    explore(
-        "a_version_that_is_pinned_when_the_publisher_ends_stays",
-        Bound::Preemptions(3),
-        || {
-            let mut canaries = Canaries::default();
-            let mut publisher: Publisher<Canary> = Publisher::new(canaries.next());
-            let reader = publisher.subscribe();
-            let pinner = thread::spawn(move || {
-                let pinned = reader.pin();
-                let first = pinned.check();
-                assert_eq!(pinned.check(), first);
-            });
-            publisher.publish(canaries.next()).unwrap();
-            drop(publisher);
-            pinner.join().unwrap();
-            // The last owner freed the rest.
-            assert_eq!(canaries.alive(), 0);
-        },
-    );
+fn a_pinned_version_survives_the_publisher() {
+    explore("a_pinned_version_survives_the_publisher", Bound::Preemptions(3), || {
+        let mut canaries = Canaries::default();
+        let mut publisher: Publisher<Canary> = Publisher::new(canaries.next());
+        let reader = publisher.subscribe();
+        let pinner = thread::spawn(move || {
+            let pinned = reader.pin();
+            let first = pinned.check();
+            assert_eq!(pinned.check(), first);
+        });
+        publisher.publish(canaries.next()).unwrap();
+        drop(publisher);
+        pinner.join().unwrap();
+        // The last owner freed the rest.
+        assert_eq!(canaries.alive(), 0);
+    });
 }

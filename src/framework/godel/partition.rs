@@ -93,7 +93,7 @@ mod tests {
         };
         assert_eq!(place(0), ("mine".to_owned(), 1));
         assert_eq!(place(1), ("mine".to_owned(), 1));
-        assert_eq!(place(2), ("theirs".to_owned(), 2), "what is its own is full");
+        assert_eq!(place(2), ("theirs".to_owned(), 2), "the scheduler's own node is full");
     }
 
     #[test]
@@ -107,7 +107,7 @@ mod tests {
         };
         writer.add_node(given("one", "a")).unwrap();
         writer.add_node(given("both", "b")).unwrap();
-        writer.add_node(node("nobodys").cpu(64_000).build()).unwrap();
+        writer.add_node(node("unassigned").cpu(64_000).build()).unwrap();
         let mut schedulers = ["a", "b"].map(|name| {
             Algorithm::new(Framework::default_profile(), AlgorithmConfig::default(), None)
                 .with_partition(Partition::Scheduler(name.into()))
@@ -120,11 +120,11 @@ mod tests {
         };
         assert_eq!(looked_at(&writer), [1, 1]);
         writer.put_object(managed(Some("a"))).unwrap();
-        assert_eq!(looked_at(&writer), [2, 1], "the NMNode gives it to a, too");
+        assert_eq!(looked_at(&writer), [2, 1], "the NMNode assigns the node to a as well");
         writer.put_object(managed(None)).unwrap();
         assert_eq!(looked_at(&writer), [1, 1]);
         writer.update_node(given("one", "b")).unwrap();
-        assert_eq!(looked_at(&writer), [3, 2], "a has none, and looks at the others");
+        assert_eq!(looked_at(&writer), [3, 2], "a has no nodes, so it examines the others");
     }
 
     #[test]

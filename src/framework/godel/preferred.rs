@@ -1,9 +1,9 @@
 //! Nodes that are tried before all others: those with a reservation for the pod, and those on which a movement requests
 //! it (Gödel: the unit plugins' preferred nodes).
 //!
-//! They also take precedence over a scheduler's own partition. They are only preferred: if none is feasible, all nodes
-//! are examined. The first feasible one is chosen without computing scores. Reservations come first, oldest first, then
-//! the nodes of movements, ordered by the number of pods of the owner that are requested there.
+//! They also take precedence over a scheduler's own partition. The first feasible one is chosen without computing
+//! scores; if none is feasible, all nodes are examined. Reservations come first, the oldest one before the others, and
+//! then the nodes of movements, those that request the most pods of the owner first.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};

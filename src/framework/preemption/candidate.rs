@@ -60,10 +60,3 @@ pub fn pick(candidates: &[Candidate]) -> Vec<usize> {
         candidates.iter().enumerate().filter(|(_, candidate)| Some(key_of(candidate)) == best);
     ties.map(|(at, _)| at).collect()
 }
-
-/// Returns the best candidate, or the first of several.
-#[must_use]
-pub fn best(mut candidates: Vec<Candidate>) -> Option<Candidate> {
-    let first = *pick(&candidates).first()?;
-    Some(candidates.swap_remove(first))
-}

@@ -15,7 +15,7 @@ use crate::snapshot::{NodeInfo, lanes};
 
 use super::{Cycle, Diagnosis, Reasons, Status};
 
-pub use candidate::{Candidate, best, pick};
+pub use candidate::{Candidate, pick};
 pub use dry_run::DryRun;
 pub(crate) use dry_run::best_found;
 

@@ -152,7 +152,7 @@ pub(super) struct Selected {
 
 impl Selected {
     pub(super) fn follow(&mut self, cluster: &Cluster, pod: &Pod) -> Option<LabelSelector> {
-        let key = (cluster.line(), reads(cluster, pod));
+        let key = (cluster.lineage(), reads(cluster, pod));
         if self.key.as_ref() != Some(&key) {
             *self = Selected { key: Some(key), selector: default_selector(cluster, &pod.template) };
         }

@@ -98,7 +98,7 @@ impl Draft {
         }
         if self.cluster.godel.is_some() {
             self.take_place(pod, node);
-            self.say(pod, node);
+            self.add_contribution(pod, node);
         }
         Some(slot)
     }
@@ -135,7 +135,7 @@ impl Draft {
         let Some(pod) = node.pod_at(pod_ref.index) else { return };
         let (template, number, was_assumed) =
             (pod.template().clone(), pod.template_id(), pod.is_assumed());
-        let said = self.said_by(&pod);
+        let contribution = self.contribution_of(&pod);
         let gone = self.cluster.custom.is_some().then(|| pod.to_pod());
         let amounts = self.amounts(&template);
         let mut key = [0; 16];
@@ -166,8 +166,8 @@ impl Draft {
         if let Some(gone) = gone.as_ref().and_then(PlacedPod::of) {
             self.notify_stores(&gone, PodChange::Removed);
         }
-        if let Some(said) = said {
-            self.unsay(&said);
+        if let Some(contribution) = contribution {
+            self.remove_contribution(&contribution);
         }
     }
 

@@ -2,7 +2,7 @@
 //!
 //! A suggestion is identified by its movement, the owner and the node, and has three parts: the number of pods that the
 //! Movement requests on the node, the pods that it reports as moved there, and the pods on the node whose annotation
-//! says that they follow it. The Movement determines the first two parts and the pods the third. Pods may arrive before
+//! names the movement. The Movement determines the first two parts and the pods the third. Pods may arrive before
 //! the Movement and stay after it, so a suggestion exists while any of the three parts does, and each part is added and
 //! removed independently (framework/api/movement.go).
 //!
@@ -19,7 +19,7 @@ use super::super::cost;
 use super::super::dense::{Dense, Known};
 use super::super::hash_index::HashIndex;
 
-/// How many pods of an owner a movement requests on a node, and how many of them are there.
+/// How many pods of an owner a movement requests on a node, and how many have been placed there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Suggestion {
     /// The movement's name.

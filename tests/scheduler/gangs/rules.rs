@@ -323,7 +323,7 @@ fn a_group_whose_phase_is_timeout_is_held() {
 
 /// Gödel's binder keeps the state, so that a later group of the same name counts as scheduled.
 #[test]
-fn the_state_of_a_group_goes_with_it() {
+fn the_state_of_a_group_is_removed_with_it() {
     let bench = Bench::new();
     bench.node("n", 4_000);
     bench.group(in_phase(2, PodGroupPhase::Running));

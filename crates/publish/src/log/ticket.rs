@@ -74,8 +74,8 @@ enum Waiter {
 /// - A task that holds the log's writer gets `Poll::Pending` and not `OwnThread`: its thread is not blocked, so it can
 ///   still return from the writer and fold the event.
 /// - The thread that folds calls the task's waker, after the batch is published and while it holds the writer. A waker
-///   should do no more than schedule its task. If it panics, the panic hook runs, the writer continues, and the task may
-///   not be woken.
+///   should do no more than schedule its task. If it panics, the panic hook runs, the writer continues, and the task
+///   may not be woken.
 /// - A ticket that is polled again after it was ready returns `Closed`.
 #[must_use = "a ticket is the only way to get an event's outcome: `drop` it to ignore the outcome"]
 pub struct Ticket<O> {
@@ -171,7 +171,7 @@ impl<O> Ticket<O> {
         self.open(place)
     }
 
-    /// Whether the outcome is available. If so, no method waits.
+    /// Returns whether the outcome is available. If so, no method waits.
     pub fn is_answered(&self) -> bool {
         // Relaxed: see `Shared::answer`.
         self.shared.answered.load(Ordering::Relaxed)
@@ -185,7 +185,7 @@ impl<O> Ticket<O> {
         let mut place = lock(&self.shared.place);
         let answer = loop {
             match std::mem::replace(&mut *place, Place::Lost) {
-                // An earlier poll may have left a waker, whose task waits no more.
+                // An earlier poll may have left a waker, whose task no longer waits.
                 Place::Pending(_) => *place = Place::Pending(Waiter::Thread),
                 answer => break answer,
             }
@@ -344,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn a_waker_that_panics_does_not_stop_the_writer() {
+    fn a_panicking_waker_does_not_stop_the_writer() {
         let (mut ticket, answer) = ticket();
         let waker = Waker::from(Arc::new(Panics));
         assert!(Pin::new(&mut ticket).poll(&mut Context::from_waker(&waker)).is_pending());

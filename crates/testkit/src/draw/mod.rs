@@ -1,8 +1,8 @@
-//! Draws clusters and pods from bytes that a fuzzer chose, or from a number that proptest chose. There are few names
-//! and values, so that they coincide, and some of them are unusual.
+//! Draws clusters and pods from bytes that a fuzzer chose, or from a seed that proptest chose. Names and values come
+//! from small sets, so that objects refer to each other, and some of the values are extreme.
 //!
-//! When the bytes run out, a generator supplies further numbers. A short input thus gives as complete a cluster as a
-//! long one, and each additional byte determines one more choice.
+//! When the bytes run out, a generator supplies the remaining numbers. A short input therefore gives as complete a
+//! cluster as a long one, and each additional byte determines one more choice.
 
 mod pods;
 mod storage;
@@ -12,7 +12,7 @@ use portolan::model::{
     Requirement, ResourceList, Taint, TaintEffect, node,
 };
 
-/// An amount so large that the sum of a few of them is close to the limits of the arithmetic.
+/// An amount so large that sums of a few of them approach the limits of the arithmetic.
 const LARGE: i64 = 1 << 50;
 
 const IMAGES: [&str; 3] = ["a:1", "b:1", "c:1"];
@@ -51,8 +51,8 @@ impl<'a> Draw<'a> {
             self.bytes = rest;
             return u64::from(*byte) % n;
         }
-        // A linear congruential generator (Knuth, MMIX), and not `Random`: the corpus was found with it, and most of its
-        // inputs are shorter than the clusters that they determine.
+        // This is Knuth's linear congruential generator (MMIX) rather than `Random`. Most inputs of the corpus are
+        // shorter than the clusters that they determine, so another generator would change their meaning.
         self.state = self
             .state
             .wrapping_mul(6_364_136_223_846_793_005)
@@ -88,7 +88,7 @@ impl<'a> Draw<'a> {
         Taint::new(self.of(&["a", "b", "c"]), self.of(&["", "v"]), effect)
     }
 
-    /// Draws the node with the name of number `n`.
+    /// Draws a node named `n{n}`.
     pub fn node(&mut self, n: usize) -> Node {
         let cpu = self.of(&[0, 1, 4_000, 8_000, 8_000, 64_000, LARGE]);
         let memory = self.of(&[0, 1, 8 << 30, 16 << 30, 16 << 30, 100_000_000_007, LARGE]);

@@ -111,7 +111,7 @@ impl Draw<'_> {
         }
     }
 
-    /// Draws the pod with the name of number `n`, which is usually not assigned to a node.
+    /// Draws a pod named `p{n}`, usually without a node.
     pub fn pod(&mut self, n: usize) -> Pod {
         let mut builder = pod(format!("p{n}")).label("app", self.of(&["a", "b", "c"]));
         if self.one_in(6) {

@@ -1,9 +1,9 @@
-//! Random events over few names, so that names collide: the one generator of proptest and of the fuzz targets.
+//! Random events over a small set of names, so that names collide. Proptest and the fuzz targets share this generator.
 //!
-//! An [`Op`] is an event in small numbers, which [`Op::event`] turns into an [`Event`]. Proptest generates operations
-//! directly (feature `proptest`), which keeps failures small. The fuzzer's bytes are decoded to the same operations by
-//! [`machine`](crate::machine), in a format that must not change because the corpus is written in it. A number that the
-//! format lacks is 0 or `None` there, and means the plain case everywhere.
+//! An [`Op`] encodes an event in small numbers, and [`Op::event`] converts it to an [`Event`]. Proptest generates
+//! operations directly (feature `proptest`), so that it can shrink failures. [`machine`](crate::machine) decodes the
+//! fuzzer's bytes to the same operations, in a format that must not change because the corpus is written in it. A field
+//! that the format lacks is decoded as 0 or `None`, which means the default everywhere.
 
 mod objects;
 mod seeds;
@@ -32,7 +32,7 @@ use seeds::{movement_name, node_name, scheduler_name};
 #[cfg_attr(feature = "proptest", derive(proptest_derive::Arbitrary))]
 #[allow(missing_docs, reason = "the variants are named like the events")]
 pub enum Op {
-    /// The flag selects a decision on the current version, for which the room is not checked again.
+    /// If the flag is set, the decision names the current version, so that the fit is not checked again.
     Assume(PodSeed, bool),
     AssumeAll([PodSeed; 3], bool),
     /// The preemptor and the uids of its victims.
@@ -53,7 +53,7 @@ pub enum Op {
     /// The uid and the node, if one is named.
     Forget(u8, #[cfg_attr(feature = "proptest", proptest(strategy = "named_node()"))] Option<u8>),
     Add(PodSeed),
-    /// The uid of the known pod and the new pod, whose uid mostly is the same.
+    /// The uid of the known pod, and the new pod, which usually has the same uid.
     #[cfg_attr(feature = "proptest", proptest(strategy = "update()"))]
     Update(u8, PodSeed),
     Remove(u8, #[cfg_attr(feature = "proptest", proptest(strategy = "named_node()"))] Option<u8>),
@@ -95,19 +95,19 @@ pub enum Op {
     RelistGroups(#[cfg_attr(feature = "proptest", proptest(strategy = "few(3)"))] Vec<GroupSeed>),
     PutOwner(ObjectSeed),
     DeleteOwner(u8),
-    /// Owners of any kind, listed as DaemonSets: if one is of another kind, the relist removes nothing.
+    /// Owners of any kind, listed as DaemonSets. If one of them is of another kind, the relist removes nothing.
     RelistDaemonSets(
         #[cfg_attr(feature = "proptest", proptest(strategy = "few(12)"))] Vec<ObjectSeed>,
     ),
 }
 
-/// Fewer than `n` values.
+/// Generates fewer than `n` values.
 #[cfg(feature = "proptest")]
 fn few<T: Arbitrary>(n: usize) -> impl Strategy<Value = Vec<T>> {
     prop::collection::vec(any::<T>(), 0..n)
 }
 
-/// Often no node, otherwise one of those that pods are on.
+/// Generates either no node or one of the 16 nodes that pods are placed on.
 #[cfg(feature = "proptest")]
 fn named_node() -> impl Strategy<Value = Option<u8>> {
     prop::option::of(0..16_u8)
@@ -130,8 +130,8 @@ fn pending() -> impl Strategy<Value = Op> {
 }
 
 impl Op {
-    /// Returns the event. An event that depends on time happens 7 seconds times `step` after the epoch, and an assume
-    /// that names its version names `current`.
+    /// Returns the event. An event that carries a time carries `7 * step` seconds after the epoch. An assume that names
+    /// the version of its decision names `current`.
     pub fn event(&self, step: u64, current: Generation) -> Event {
         let now = Timestamp::from_secs(step as i64 * 7);
         let name = |node: &u8| node_name(*node);
@@ -243,7 +243,7 @@ fn relist(kind: ObjectKind, objects: impl Iterator<Item = Object>) -> Event {
     Event::Relist(Arc::new(Relist::Objects(kind, objects.collect())))
 }
 
-/// Applies an event to a fork. Events that forks do not have are ignored, and so are refusals.
+/// Applies an event to a fork. Events without a counterpart in forks are ignored, and so are refusals.
 pub fn apply_to_fork(fork: &mut Fork, event: &Event) {
     let outcome = match event {
         Event::AddPod(pod) | Event::AssumePod { pod, .. } | Event::UpdatePod { pod, .. } => {

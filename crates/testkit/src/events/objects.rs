@@ -1,4 +1,4 @@
-//! Parts of nodes, disruption budgets, groups, owners and reservations from small numbers.
+//! Decodes node parts, disruption budgets, groups, owners and reservations from small numbers.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use super::seeds::{PodSeed, group_name, node_name, pod_name, scheduler_name, uid
 #[derive(Clone, Debug)]
 #[cfg_attr(feature = "proptest", derive(proptest_derive::Arbitrary))]
 pub struct ObjectSeed {
-    /// Selects the name: of parts one of the first 16 nodes, otherwise one of 12, and the namespace and kind.
+    /// Selects one of the first 16 nodes for a part of a node; otherwise one of 12 names, the namespace and the kind.
     pub name: u8,
     /// Selects the zone of a part, or the labels that a budget selects.
     pub zone: u8,
@@ -44,7 +44,7 @@ pub struct ReservationSeed {
     pub phase: u8,
 }
 
-/// Returns one of the names that pods are on, so that parts, nodes and pods meet.
+/// Returns the name of one of the 16 nodes that pods are placed on, so that parts, nodes and pods refer to each other.
 fn part_name(n: u8) -> String {
     node_name(n % 16).to_string()
 }
@@ -110,7 +110,7 @@ pub(super) fn make_custom(seed: &ObjectSeed) -> Object {
     custom.into()
 }
 
-/// Returns measurements of some pods, each in one class or in both.
+/// Returns measurements of some pods. A pod may be measured in one class or in both.
 fn metrics(seed: &ObjectSeed) -> NodeMetrics {
     let group = |class, n: u8| {
         let pods = (0..n % 8).map(|i| format!("default/{}", pod_name(seed.shape / 8 + i * 3)));
@@ -126,7 +126,7 @@ fn metrics(seed: &ObjectSeed) -> NodeMetrics {
     NodeMetrics::new(updated, groups)
 }
 
-/// Returns one of few namespaces and names. Pods are in the first namespace.
+/// Returns one of two namespaces and one of 12 names. Pods are in the namespace `default`.
 fn object_name(n: u8) -> (&'static str, String) {
     (if n & 32 == 0 { "default" } else { "other" }, format!("o{}", n % 12))
 }

@@ -1,4 +1,4 @@
-//! Pods, nodes and movements from small numbers.
+//! Decodes pods, nodes and movements from small numbers.
 
 use std::sync::Arc;
 
@@ -25,13 +25,13 @@ pub struct PodSeed {
         proptest(strategy = "any::<u8>().prop_map(|shape| shape & !PodSeed::HUGE)")
     )]
     pub shape: u8,
-    /// Further fields.
+    /// The fields that few pods have.
     pub traits: Traits,
-    /// The owner's and the schedulers' annotations.
+    /// The annotations of Gödel's components.
     pub godel: Option<GodelSeed>,
 }
 
-/// Fields of a pod that other objects refer to, or that few pods have. By default a pod has none of them.
+/// Fields of a pod that other objects refer to, or that few pods have. The default sets none of them.
 #[derive(Clone, Debug, Default)]
 #[cfg_attr(feature = "proptest", derive(proptest_derive::Arbitrary))]
 pub struct Traits {
@@ -52,7 +52,7 @@ pub struct Traits {
     pub best_effort: bool,
     /// Whether two volumes refer to the same claim.
     pub claims_twice: bool,
-    /// Whether the pod requests huge pages, of which the amount may be 0.
+    /// Whether the pod requests huge pages. The amount may be 0.
     pub huge_pages: bool,
     /// Whether the pod has started.
     pub started: bool,
@@ -90,13 +90,13 @@ pub struct NominationSeed {
     pub victims: [u8; 2],
 }
 
-/// The part that a pod has in reservations.
+/// The reservations that a pod leaves and takes.
 #[derive(Clone, Debug)]
 #[cfg_attr(feature = "proptest", derive(proptest_derive::Arbitrary))]
 pub struct PlaceSeed {
-    /// Whether the pod leaves a reservation behind.
+    /// Whether the pod leaves a reservation when it is deleted.
     pub reserves: bool,
-    /// The pod whose reservation this pod uses.
+    /// The pod whose reservation this pod takes.
     pub takes: Option<u8>,
 }
 
@@ -106,11 +106,12 @@ pub struct PlaceSeed {
 pub struct MovementSeed {
     /// Selects one of 4 names, and the number of evicted pods.
     pub name: u8,
-    /// The creator; 0 is none.
+    /// Selects the creator; 0 is none.
     pub creator: u8,
-    /// Whether the pods already placed are listed twice.
+    /// Whether each pod that is already placed is listed twice.
     pub is_repeated: bool,
-    /// The kind of the owner, the node, the number of pods requested there, and the pods already placed.
+    /// For each recommended node: the kind of the owner, the node, the number of pods requested there, and the pods
+    /// already placed there.
     #[cfg_attr(feature = "proptest", proptest(strategy = "places()"))]
     pub places: Vec<[u8; 4]>,
 }
@@ -125,7 +126,7 @@ pub struct NodeSeed {
     pub zone: u8,
     /// The amounts; and bits for an image and GPUs.
     pub shape: u8,
-    /// Whether the node has an image of which one name is another image's.
+    /// Whether the node has an image that shares a name with another image.
     pub other_image: bool,
     /// Whether the node is tainted and unschedulable.
     pub is_tainted: bool,
@@ -133,7 +134,7 @@ pub struct NodeSeed {
     pub scheduler: Option<u8>,
 }
 
-/// Mostly one of the nodes that other objects name too, otherwise none.
+/// Generates one of the 16 nodes that other objects also name, or, once in 5 times, none.
 #[cfg(feature = "proptest")]
 fn few_nodes() -> impl Strategy<Value = u8> {
     prop_oneof![4 => 0..16_u8, 1 => Just(PodSeed::NO_NODE)]
@@ -183,10 +184,10 @@ pub(super) fn group_name(n: u8) -> Option<&'static str> {
 }
 
 impl PodSeed {
-    /// The number of no node.
+    /// The number that selects no node.
     pub const NO_NODE: u8 = u8::MAX;
-    /// The bit of `shape` that makes sums come close to the limit of 64 bits, or exceed it. Proptest generates it only
-    /// where a test sets it, because the naive fold's sums have no limit.
+    /// The bit of `shape` that makes sums approach or exceed the limit of 64 bits. Proptest does not generate it unless
+    /// a test sets it, because the naive fold cannot predict which events overflow.
     pub const HUGE: u8 = 16;
 
     /// Returns the pod.
@@ -235,7 +236,8 @@ impl PodSeed {
         Arc::new(self.pod())
     }
 
-    /// Sets the fields of the spec that have no method of the builder, or that are the builder's defaults otherwise.
+    /// Sets the fields of the spec that the builder has no method for, or whose builder defaults must be kept if the
+    /// seed does not set them.
     fn complete(&self, spec: &mut PodSpec) {
         let traits = &self.traits;
         if traits.priority != 0 {
@@ -291,7 +293,8 @@ impl GodelSeed {
             node: node_name(nomination.elsewhere.unwrap_or(node)),
             victims: nomination.victims.map(victim).into(),
         });
-        // A pod is assumed on one node. If no node is named, the pod is another scheduler's.
+        // A pod is assumed on one node: the nominated one if there is a nomination. If it names no node, it was assumed
+        // by another scheduler.
         let may_name = state != "dispatched" && nominated_node.is_none();
         let place = self.place.as_ref();
         let taken = place.and_then(|place| place.takes);
@@ -330,7 +333,7 @@ impl MovementSeed {
                 name: name.into(),
                 uid: uid.into(),
             };
-            // Include the largest 64-bit number.
+            // The largest 64-bit number must be covered, too.
             let desired = if *desired == u8::MAX { u64::MAX } else { (desired % 4).into() };
             let placed = (0..actual % 4).map(|i| task((actual / 4).wrapping_add(i)));
             let again = placed.clone().filter(|_| self.is_repeated);

@@ -1,8 +1,8 @@
 //! The fuzzer's format of steps.
 //!
-//! The corpus is decoded by the structure of these types: the number and order of the variants select what a byte
-//! means. They are therefore separate from the generator of [`events`](crate::events), and never change. A new kind of
-//! event reaches the fuzzer by a format of its own, such as one that begins with bytes with which no input begins.
+//! The types below define how the corpus is decoded: the number and order of their variants give each byte its meaning.
+//! They are therefore separate from the generator in [`events`](crate::events) and must never change. A new kind of
+//! event needs a second format, for example one that is marked by a prefix that no existing input has.
 
 use arbitrary::{Arbitrary, Result, Unstructured};
 

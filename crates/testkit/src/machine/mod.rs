@@ -1,9 +1,9 @@
-//! An engine next to the naive fold. Both agree whenever they are compared, held snapshots and forks do not
-//! change, and finally all memory is released.
+//! Runs an engine and the naive fold side by side, and asserts that both agree whenever they are compared, that held
+//! snapshots and forks never change, and that no version is retained at the end.
 //!
 //! Dumping both states costs a hundred times as much as an event. A fuzzer therefore compares occasionally and at the
-//! end ([`Compare::Sometimes`]); a difference persists until then, or is found by an input that ends earlier. To find
-//! the event that causes a difference, compare after each event ([`Compare::Often`]).
+//! end ([`Compare::Sometimes`]). A difference usually persists until then; one that does not is found by a shorter
+//! input. To find the event that causes a difference, compare more often ([`Compare::Often`]).
 
 mod bytes;
 
@@ -41,11 +41,11 @@ pub enum Step {
         )]
         Vec<PodSeed>,
     ),
-    /// As the first step, enables Gödel semantics; later, rebuilds the engine.
+    /// Enables Gödel semantics if this is the first step, and otherwise rebuilds the engine.
     Godel,
 }
 
-/// A pod, of which one in 8 has huge amounts.
+/// Generates pods, one in 8 of them with huge amounts.
 #[cfg(feature = "proptest")]
 fn maybe_huge() -> impl Strategy<Value = PodSeed> {
     (any::<PodSeed>(), prop::bool::weighted(0.125)).prop_map(|(mut pod, is_huge)| {
@@ -54,7 +54,7 @@ fn maybe_huge() -> impl Strategy<Value = PodSeed> {
     })
 }
 
-/// An event, of which one in 8 has huge amounts.
+/// Generates events, one in 8 of them with pods of huge amounts.
 #[cfg(feature = "proptest")]
 fn write() -> impl Strategy<Value = Step> {
     (any::<Op>(), prop::bool::weighted(0.125)).prop_map(|(mut op, is_huge)| {
@@ -74,7 +74,8 @@ pub enum Compare {
 }
 
 impl Compare {
-    /// Returns whether to compare at this step. With [`Compare::Sometimes`], the probability is `1 / n`.
+    /// Returns whether to compare at this step: with [`Compare::Sometimes`] at one step in `n` on average, otherwise
+    /// always.
     fn is_due(self, step: u64, n: u64) -> bool {
         let Compare::Sometimes(seed) = self else { return true };
         Random::nth(seed, step).is_multiple_of(n)
@@ -147,7 +148,7 @@ impl Machine {
                 let event = op.event(self.step, self.naive.generation());
                 let outcome = self.writer.apply(&event);
                 if outcome.as_ref().is_ok_and(|applied| !applied.rejected.is_empty()) {
-                    // A relist was applied only in part, which the oracle cannot represent.
+                    // The engine applied only a part of a relist, and the oracle applies a relist as a whole.
                     return false;
                 }
                 if is_overflow(&outcome) {
@@ -198,7 +199,7 @@ impl Machine {
 
     fn should_compare(&self) -> bool {
         match self.compare {
-            // In long runs, comparing takes most of the time.
+            // Comparing would take most of the time of a long run.
             Compare::Often => self.step <= 32 || self.step.is_multiple_of(8),
             Compare::Sometimes(_) => self.compare.is_due(self.step, 32),
         }
@@ -221,7 +222,8 @@ impl Machine {
         }
     }
 
-    /// Asserts the invariants that hold at the end of a run: readers release their versions, and no memory is retained.
+    /// Asserts the invariants at the end of a run: the engine equals its oracle, held versions and forks are unchanged,
+    /// and no version is retained once its holders are dropped.
     ///
     /// # Panics
     ///

@@ -1,4 +1,4 @@
-//! The contents of a version, derived from the objects alone.
+//! Derives the complete contents of a version from its objects.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use portolan::snapshot::{Dump, NodeDump, NodeLoad};
 use super::{Naive, Placed};
 
 impl Naive {
-    /// Writes out everything in the format of [`Cluster::dump`](portolan::Cluster::dump), except the columns.
+    /// Returns the contents in the format of [`Cluster::dump`](portolan::Cluster::dump), without the columns.
     #[must_use]
     pub fn dump(&self) -> Dump {
         let mut dump = Dump { order: self.order(), ..Dump::default() };
@@ -212,6 +212,7 @@ impl Naive {
         load
     }
 
+    /// Returns the names of the listed nodes, round robin over the zones.
     pub(super) fn order(&self) -> Vec<String> {
         let longest = self.zones.iter().map(|(_, names)| names.len()).max().unwrap_or(0);
         (0..longest)
@@ -258,12 +259,14 @@ fn of_amounts(amounts: &BTreeMap<Name, i64>) -> (Resources, i64) {
     (resources, amount("pods"))
 }
 
+/// Returns the resources without scalars of amount zero.
 fn without_zeros(resources: &Resources) -> Resources {
     let named = resources.scalars.iter().filter(|(_, amount)| *amount != 0);
     let scalars = Scalars::new(named.map(|(name, amount)| (name.clone(), amount)));
     Resources { scalars, ..resources.clone() }
 }
 
+/// Adds a pod to the sums and lists of its node.
 fn count(entry: &mut NodeDump, uid: &Uid, pod: &Pod) {
     entry.pods.insert(uid.clone(), pod.resource_version);
     let spec = &pod.template;

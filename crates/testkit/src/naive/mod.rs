@@ -1,7 +1,8 @@
-//! The naive fold: it applies the same events to plain maps and recomputes everything from the objects each time. It is
-//! slow, and simple enough to be trusted: it serves as the oracle of tests and fuzzers, at every generation.
+//! The naive fold: applies events to plain maps, and recomputes all derived data from the objects on each query. It is
+//! slow and simple enough to be trusted, and serves as the oracle of tests and fuzzers at every generation.
 //!
-//! It shares the model with the engine, and no code that folds events: an error in shared code would be in both.
+//! It shares the model with the engine but no code that folds events, because an error in shared code would not be
+//! noticed.
 
 mod dump;
 mod places;
@@ -22,21 +23,22 @@ pub use dump::comparable;
 
 use places::{Held, PlaceKey, taken_by};
 
+/// A pod that is counted on a node.
 #[derive(Clone, Debug)]
 struct Placed {
     pod: Pod,
     assumed: bool,
     /// Another Gödel scheduler has assumed the pod.
     elsewhere: bool,
-    /// Assumed by this scheduler, and the binding has not finished.
+    /// This scheduler has assumed the pod, and the binding has not finished.
     binding: bool,
-    /// Assumed by this scheduler, and no event has carried a time since.
+    /// This scheduler has assumed the pod, and no event has carried a time since.
     unfinished: bool,
     deadline: Option<Timestamp>,
 }
 
-/// A cluster as plain maps: pods, nodes and their parts, disruption budgets, pod groups and owners of pods. Other kinds
-/// of objects have no rules.
+/// A cluster as plain maps: pods, nodes and their parts, disruption budgets, pod groups, owners of pods, reservations
+/// and movements. Other kinds of objects have no effect on a dump and are not stored.
 #[derive(Clone, Debug, Default)]
 pub struct Naive {
     pods: BTreeMap<Uid, Placed>,
@@ -63,10 +65,12 @@ pub struct Naive {
     deletion_marks: BTreeMap<Uid, (Uid, Timestamp)>,
 }
 
-/// The reason for which a pod is removed.
+/// Why a pod is removed.
 #[derive(Clone, Copy, PartialEq)]
 enum LeaveReason {
+    /// Its object was deleted.
     Deleted,
+    /// It was assumed, and the placement was undone.
     Withdrawn,
 }
 
@@ -133,42 +137,42 @@ impl Naive {
             Event::ForgetPod { uid, node } => match self.pods.get(uid) {
                 None => !uid.is_empty(),
                 Some(placed) => {
-                    let fits = placed.assumed
+                    let is_accepted = placed.assumed
                         && node
                             .as_ref()
                             .is_none_or(|node| Some(node) == placed.pod.node_name.as_ref());
-                    if fits {
+                    if is_accepted {
                         self.leave(uid, LeaveReason::Withdrawn);
                     }
-                    fits
+                    is_accepted
                 }
             },
             Event::AddPod(pod) => self.add(&self.as_placed(pod)),
             Event::UpdatePod { old, pod } if self.godel.is_some() => self.update_in_state(old, pod),
             Event::UpdatePod { old, pod } => {
-                let fits =
+                let is_accepted =
                     self.pods.get(old).is_some_and(|known| {
                         !known.assumed && known.pod.node_name == pod.node_name
-                    }) && placeable(pod)
+                    }) && has_uid_and_node(pod)
                         && (pod.uid == *old || !self.pods.contains_key(&pod.uid));
-                if fits {
+                if is_accepted {
                     self.pods.remove(old);
                     self.put(pod, false);
                 }
-                fits
+                is_accepted
             }
             Event::RemovePod { uid, node } => {
-                let fits = self.pods.get(uid).is_some_and(|known| {
+                let is_accepted = self.pods.get(uid).is_some_and(|known| {
                     node.as_ref().is_none_or(|node| {
                         self.godel.is_some()
                             || node.is_empty()
                             || Some(node) == known.pod.node_name.as_ref()
                     })
                 });
-                if fits {
+                if is_accepted {
                     self.leave(uid, LeaveReason::Deleted);
                 }
-                fits
+                is_accepted
             }
             Event::AddNode(node) | Event::UpdateNode(node) => {
                 self.put_node(node);
@@ -187,27 +191,28 @@ impl Naive {
                 let is_bound = |known: &Placed| {
                     !known.assumed && !known.elsewhere && !known.pod.template.is_placeholder()
                 };
-                let fits = self.godel.as_ref().is_some_and(|config| config.deletion_marks)
+                let is_accepted = self.godel.as_ref().is_some_and(|config| config.deletion_marks)
                     && !preemptor.is_empty()
                     && self.pods.get(victim).is_some_and(is_bound);
-                if fits {
+                if is_accepted {
                     let until = Timestamp(now.0 + 600_000_000_000);
                     self.deletion_marks.insert(victim.clone(), (preemptor.clone(), until));
                     self.tick(*now);
                 }
-                fits
+                is_accepted
             }
             Event::UnmarkForDeletion { victim, preemptor } => {
                 let is_its_own = match self.deletion_marks.get(victim) {
                     Some((by, _)) => by == preemptor,
                     None => true,
                 };
-                let is_kept = self.godel.as_ref().is_some_and(|config| config.deletion_marks);
-                let fits = is_kept && !victim.is_empty() && !preemptor.is_empty() && is_its_own;
-                if fits {
+                let is_enabled = self.godel.as_ref().is_some_and(|config| config.deletion_marks);
+                let is_accepted =
+                    is_enabled && !victim.is_empty() && !preemptor.is_empty() && is_its_own;
+                if is_accepted {
                     self.deletion_marks.remove(victim);
                 }
-                fits
+                is_accepted
             }
             Event::PutObject(object) => match object {
                 Object::Reservation(reservation) => self.reserve(reservation),
@@ -250,7 +255,7 @@ impl Naive {
                 self.deletion_marks.retain(|_, (_, until)| *until >= *now);
                 true
             }
-            // It keeps no stores of a user's own.
+            // The naive fold has no custom stores.
             Event::Custom(_) => false,
             Event::Relist(relist) => {
                 match &**relist {
@@ -292,20 +297,20 @@ impl Naive {
         Generation(self.generation)
     }
 
-    /// Assumes a pod, unless it has resource claims or does not fit. The fit is not checked if the decision was made on
-    /// the current version.
+    /// Assumes a pod, unless it is known, has resource claims or does not fit. The fit is not checked if the decision
+    /// was made on the current version.
     fn assume(&mut self, pod: &Pod, is_current: bool) -> bool {
-        let fits = placeable(pod)
+        let is_accepted = has_uid_and_node(pod)
             && pod.template.resource_claims.is_empty()
             && !self.pods.contains_key(&pod.uid)
             && (self.unchecked || is_current || self.has_room(pod, &[]));
-        if fits {
+        if is_accepted {
             self.put(pod, true);
         }
-        fits
+        is_accepted
     }
 
-    /// Returns `true` if the pod's node exists and has room for the pod. The placeholder whose reservation the pod uses
+    /// Returns whether the pod's node exists and the pod fits there. The placeholder whose reservation the pod uses
     /// and the pods in `without` are not counted.
     fn has_room(&self, pod: &Pod, without: &[Uid]) -> bool {
         let Some(name) = pod.node_name.as_ref().filter(|name| self.zone_of(name).is_some()) else {
@@ -352,13 +357,13 @@ impl Naive {
             })
         };
         let distinct: BTreeSet<&Uid> = victims.iter().collect();
-        let fits = placeable(pod)
+        let is_accepted = has_uid_and_node(pod)
             && !self.pods.contains_key(&pod.uid)
             && distinct.len() == victims.len()
             && victims.iter().all(is_on_node)
             && pod.template.resource_claims.is_empty()
             && (self.unchecked || is_current || self.has_room(pod, victims));
-        if !fits {
+        if !is_accepted {
             return false;
         }
         let mut pod = pod.clone();
@@ -381,15 +386,18 @@ impl Naive {
         true
     }
 
+    /// Implements `AddPod`: a pod may only be added if it is unknown or assumed.
     fn add(&mut self, pod: &Pod) -> bool {
-        let fits = placeable(pod) && self.pods.get(&pod.uid).is_none_or(|known| known.assumed);
-        if fits {
+        let is_accepted =
+            has_uid_and_node(pod) && self.pods.get(&pod.uid).is_none_or(|known| known.assumed);
+        if is_accepted {
             self.replace(pod);
         }
-        fits
+        is_accepted
     }
 
-    /// Replaces the known pod, if there is one.
+    /// Places the pod, in place of its earlier object if there is one. The reservation that the earlier object took
+    /// becomes available again if the pod moved or takes another.
     fn replace(&mut self, pod: &Pod) {
         let known = self.pods.remove(&pod.uid);
         let before = known.and_then(|known| self.taken(&known.pod));
@@ -405,6 +413,7 @@ impl Naive {
         }
     }
 
+    /// Counts the pod on its node, and lets it take the reservation that it names.
     fn put(&mut self, pod: &Pod, assumed: bool) {
         let elsewhere = self.godel.is_some()
             && pod
@@ -421,8 +430,8 @@ impl Naive {
 
     /// Implements the binder's `SetUnitSchedulingStatus`, once enough pods of a unit are bound.
     fn schedule_unit_of(&mut self, uid: &Uid) {
-        let is_kept = self.godel.as_ref().is_some_and(|config| config.unit_status);
-        let Some(placed) = self.pods.get(uid).filter(|_| is_kept) else { return };
+        let is_enabled = self.godel.as_ref().is_some_and(|config| config.unit_status);
+        let Some(placed) = self.pods.get(uid).filter(|_| is_enabled) else { return };
         let Some((namespace, name)) = placed.pod.group() else { return };
         let is_bound = |member: &&Placed| {
             member.pod.group() == Some((namespace, name)) && !member.binding && !member.elsewhere
@@ -435,6 +444,7 @@ impl Naive {
         }
     }
 
+    /// Removes a pod. Depending on the reason, the pod leaves a reservation or returns the one that it took.
     fn leave(&mut self, uid: &Uid, reason: LeaveReason) {
         self.deletion_marks.remove(uid);
         let Some(Placed { pod, assumed, elsewhere, .. }) = self.pods.remove(uid) else { return };
@@ -482,14 +492,14 @@ impl Naive {
         let moves = self.pods.get(&placed.uid).is_some_and(|known| {
             !known.assumed && !known.elsewhere && known.pod.node_name != placed.node_name
         });
-        let fits = !old.is_empty() && placeable(&placed) && !moves;
-        if fits && placed.uid != *old {
+        let is_accepted = !old.is_empty() && has_uid_and_node(&placed) && !moves;
+        if is_accepted && placed.uid != *old {
             self.leave(old, LeaveReason::Deleted);
         }
-        if fits {
+        if is_accepted {
             self.replace(&placed);
         }
-        fits
+        is_accepted
     }
 
     /// Implements `UpdatePod` to an object that is neither assumed nor bound: the cached pod is removed, unless this
@@ -514,7 +524,7 @@ impl Naive {
     }
 
     fn relist_pods(&mut self, pods: &[Pod]) {
-        // A pod without a uid could be any of the pods that are not listed.
+        // An object without a uid could be any of the pods that are not listed, so nothing is removed.
         let is_whole = pods.iter().all(|pod| !pod.uid.is_empty());
         for listed in pods {
             let pod = self.as_placed(listed);
@@ -527,7 +537,7 @@ impl Naive {
             if known.is_some_and(|known| !known.assumed && known.pod == pod) {
                 continue;
             }
-            if placeable(&pod) {
+            if has_uid_and_node(&pod) {
                 self.replace(&pod);
             }
         }
@@ -578,9 +588,9 @@ impl Naive {
         let node = self.nodes.get_mut(name).map(|node| &mut Arc::make_mut(node).scheduler);
         let nm_node = self.nm_nodes.get_mut(name);
         let nm_node = nm_node.map(|nm_node| &mut Arc::make_mut(nm_node).scheduler);
-        let is_there = node.is_some() || nm_node.is_some();
+        let exists = node.is_some() || nm_node.is_some();
         node.into_iter().chain(nm_node).for_each(change);
-        is_there
+        exists
     }
 
     fn put_part(&mut self, object: &Object) {
@@ -685,7 +695,7 @@ impl Naive {
         }
     }
 
-    /// Returns the zone in which a node is listed: its Node's, otherwise its NMNode's.
+    /// Returns the zone in which a node is listed: that of its Node, or else that of its NMNode.
     fn zone_of(&self, name: &Name) -> Option<ZoneKey> {
         let own = self.nodes.get(name).map(|node| &node.zone);
         own.or_else(|| self.nm_nodes.get(name).map(|nm_node| &nm_node.zone)).cloned()
@@ -727,6 +737,7 @@ fn is_owner(kind: ObjectKind) -> bool {
     matches!(kind, ReplicationController | ReplicaSet | StatefulSet | DaemonSet)
 }
 
-fn placeable(pod: &Pod) -> bool {
+/// Returns whether the pod can be counted on a node.
+fn has_uid_and_node(pod: &Pod) -> bool {
     !pod.uid.is_empty() && pod.node_name.as_ref().is_some_and(|node| !node.is_empty())
 }

@@ -1,22 +1,28 @@
-//! Reservations: the effects of Reservation objects and pods on them, computed by iterating over all of them.
+//! Reservations, and how Reservation objects and pods change them. Lookups iterate over all reservations.
 
 use portolan::model::{Pod, Reservation, ReservationPhase, Timestamp, Uid};
 
 use super::Naive;
 
+/// The identity of a reservation: the placeholder name, the pod that holds it (`namespace/name`) and the node.
 pub(super) type PlaceKey = (String, String, String);
 
+/// A reservation.
 #[derive(Clone, Debug)]
 pub(super) struct Held {
+    /// The placeholder pod, which is counted on the node while the reservation is available.
     pub(super) pod: Pod,
+    /// The pod that took the reservation.
     pub(super) matched: Option<Uid>,
+    /// A Reservation object confirms the reservation, so it does not expire.
     pub(super) confirmed: bool,
+    /// No event has carried a time since the reservation was made.
     pub(super) waits: bool,
     pub(super) deadline: Option<Timestamp>,
 }
 
 impl Naive {
-    /// Returns the reservation on its node that the pod uses.
+    /// Returns the reservation that the pod has taken on its node.
     pub(super) fn taken(&self, pod: &Pod) -> Option<PlaceKey> {
         let node = pod.node_name.as_deref()?;
         let is_taken = |(key, place): &(&PlaceKey, &Held)| {
@@ -25,16 +31,19 @@ impl Naive {
         self.places.iter().find(is_taken).map(|(key, _)| key.clone())
     }
 
+    /// Returns whether reservations are enabled.
     pub(super) fn holds_places(&self) -> bool {
         self.godel.as_ref().is_some_and(|config| config.reservations.is_some())
     }
 
+    /// Lets the pod take the reservation that it names.
     pub(super) fn take_place(&mut self, pod: &Pod) {
         if let Some(key) = taken_by(pod) {
             self.match_place(&key, &pod.uid);
         }
     }
 
+    /// Gives an available reservation to a pod. The placeholder pod is removed.
     pub(super) fn match_place(&mut self, key: &PlaceKey, uid: &Uid) {
         let Some(place) = self.places.get_mut(key).filter(|place| place.matched.is_none()) else {
             return;
@@ -44,6 +53,7 @@ impl Naive {
         self.pods.remove(&holder);
     }
 
+    /// Makes the reservation of a deleted pod, which expires unless a Reservation object confirms it.
     pub(super) fn hold(&mut self, held: &Reservation) {
         let key = key_of(held);
         if self.places.get(&key).is_some_and(|place| place.matched.is_none()) {
@@ -58,6 +68,7 @@ impl Naive {
         }
     }
 
+    /// Makes a taken reservation available again. If its placeholder pod cannot be placed, the reservation ends.
     pub(super) fn reopen(&mut self, key: &PlaceKey) {
         let Some(place) = self.places.get_mut(key).filter(|place| place.matched.is_some()) else {
             return;
@@ -71,12 +82,14 @@ impl Naive {
         self.put(&pod, false);
     }
 
+    /// Ends a reservation. The placeholder pod is removed if the reservation is available.
     pub(super) fn drop_place(&mut self, key: &PlaceKey) {
         if let Some(place) = self.places.remove(key).filter(|place| place.matched.is_none()) {
             self.pods.remove(&place.pod.uid);
         }
     }
 
+    /// Applies a Reservation object. Returns whether it was accepted.
     pub(super) fn reserve(&mut self, new: &Reservation) -> bool {
         let name = (new.namespace.to_string(), new.name.to_string());
         if !self.holds_places() {
@@ -115,6 +128,7 @@ impl Naive {
         true
     }
 
+    /// Ends a reservation if the Reservation object refers to it, and not to that of an earlier pod of the same name.
     pub(super) fn drop_place_of(&mut self, key: &PlaceKey, reservation: &Reservation) {
         let applies = |p: &Held| p.confirmed || p.pod.uid == reservation.pod.uid;
         if self.places.get(key).is_some_and(applies) {
@@ -122,6 +136,7 @@ impl Naive {
         }
     }
 
+    /// Confirms the reservation of a Reservation object, or makes it.
     pub(super) fn occupy(&mut self, key: PlaceKey, new: &Reservation, old: Option<&Reservation>) {
         let Some(place) = self.places.get_mut(&key) else {
             let successor =
@@ -148,6 +163,7 @@ impl Naive {
         }
     }
 
+    /// Applies the removal of a Reservation object. Returns whether it existed.
     pub(super) fn unreserve(&mut self, namespace: &str, name: &str) -> bool {
         let name = (namespace.to_owned(), name.to_owned());
         let Some(old) = self.reservations.remove(&name) else { return false };
@@ -155,6 +171,7 @@ impl Naive {
         true
     }
 
+    /// Starts the clocks of pods and reservations that wait for the first time in the log.
     pub(super) fn tick(&mut self, now: Timestamp) {
         let config = self.godel.as_ref();
         if let Some(ttl) = config.and_then(|config| config.unfinished_ttl) {
@@ -163,7 +180,7 @@ impl Naive {
                 placed.deadline = Some(Timestamp(now.0 + ttl.as_nanos() as i64));
             }
         }
-        // The shorter of the time to live of assumed pods and that of reservations applies.
+        // The shorter of the two times to live applies: that of reservations, or that of assumed pods.
         let ttl = config.and_then(|config| config.reservations).filter(|ttl| !ttl.is_zero());
         let Some(ttl) = ttl.into_iter().chain(self.ttl).min() else { return };
         for place in self.places.values_mut().filter(|place| place.waits) {
@@ -172,6 +189,7 @@ impl Naive {
         }
     }
 
+    /// Ends the reservations whose time has passed.
     pub(super) fn expire_places(&mut self, now: Timestamp) {
         self.tick(now);
         let due = |place: &Held| !place.confirmed && place.deadline.is_some_and(|at| at < now);

@@ -172,7 +172,7 @@ impl Draft {
 }
 
 /// The contribution of a pod to the stores while it is on its node.
-pub(in crate::snapshot) struct Said {
+pub(in crate::snapshot) struct Contribution {
     uid: Uid,
     node: Name,
     template: Arc<Template>,
@@ -198,9 +198,9 @@ impl Draft {
     }
 
     /// Returns the contribution of a pod that is about to be removed, or `None` if it contributes nothing.
-    pub(in crate::snapshot) fn said_by(&self, pod: &PodInfo<'_>) -> Option<Said> {
+    pub(in crate::snapshot) fn contribution_of(&self, pod: &PodInfo<'_>) -> Option<Contribution> {
         let template = pod.template();
-        self.contributes(template).then(|| Said {
+        self.contributes(template).then(|| Contribution {
             uid: pod.uid(),
             node: pod.node().name().clone(),
             template: template.clone(),
@@ -209,15 +209,15 @@ impl Draft {
 
     /// Adds the contribution of a pod that was placed on a node.
     /// O(log n + pods of the node + size of the contribution).
-    pub(in crate::snapshot) fn say(&mut self, pod: &Pod, node: &Name) {
+    pub(in crate::snapshot) fn add_contribution(&mut self, pod: &Pod, node: &Name) {
         if self.contributes(&pod.template) {
             self.update_stores(&pod.uid, &pod.template, node, true);
         }
     }
 
     /// Removes the contribution of a pod that left its node. O(log n + pods of the node + size of the contribution).
-    pub(in crate::snapshot) fn unsay(&mut self, said: &Said) {
-        self.update_stores(&said.uid, &said.template, &said.node, false);
+    pub(in crate::snapshot) fn remove_contribution(&mut self, contribution: &Contribution) {
+        self.update_stores(&contribution.uid, &contribution.template, &contribution.node, false);
     }
 
     /// Returns whether the stores have room for the contribution of one more pod.
