@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::framework::preemption::{Candidate, Search};
 use crate::framework::{
-    Code, Cycle, Diagnosis, Eviction, Evictor, FitError, Handle, Interest, Nomination,
+    Code, Cycle, Diagnosis, Eviction, FitError, Handle, Interest, Nomination,
     PREEMPTION as NAME, Plugin, Point, Status,
 };
 use crate::model::{Pod, PreemptionPolicy, Uid};
@@ -15,7 +15,7 @@ const NOT_HELPFUL: &str = "Preemption is not helpful for scheduling";
 const IN_PROGRESS: &str = "waiting for the preemption for this pod to be finished";
 
 /// Preempts pods of lower priority for a pod that fits on no node: nominates the pod to the best candidate node, and
-/// evicts the victims there through the handle's [`Evictor`]. Without an evictor, it only nominates.
+/// evicts the victims there through the handle's [`Evictor`](crate::framework::Evictor). Without an evictor, it only nominates.
 #[derive(Clone)]
 pub struct DefaultPreemption {
     /// The search stops once this percentage of the possible nodes are candidates (`minCandidateNodesPercentage`); 10
@@ -68,7 +68,7 @@ pub fn eligible(cycle: Cycle<'_>, diagnosis: &Diagnosis<'_>) -> Result<(), &'sta
 }
 
 impl DefaultPreemption {
-    /// Creates the plugin with kube-scheduler's defaults. It uses the handle's [`Evictor`] and nominator.
+    /// Creates the plugin with kube-scheduler's defaults. It uses the handle's [`Evictor`](crate::framework::Evictor) and nominator.
     #[must_use]
     pub fn new(handle: &Handle) -> DefaultPreemption {
         DefaultPreemption {
