@@ -15,7 +15,8 @@ const NOT_HELPFUL: &str = "Preemption is not helpful for scheduling";
 const IN_PROGRESS: &str = "waiting for the preemption for this pod to be finished";
 
 /// Preempts pods of lower priority for a pod that fits on no node: nominates the pod to the best candidate node, and
-/// evicts the victims there through the handle's [`Evictor`](crate::framework::Evictor). Without an evictor, it only nominates.
+/// evicts the victims there through the handle's [`Evictor`](crate::framework::Evictor). Without an evictor, it only
+/// nominates.
 #[derive(Clone)]
 pub struct DefaultPreemption {
     /// The search stops once this percentage of the possible nodes are candidates (`minCandidateNodesPercentage`); 10
@@ -68,7 +69,8 @@ pub fn eligible(cycle: Cycle<'_>, diagnosis: &Diagnosis<'_>) -> Result<(), &'sta
 }
 
 impl DefaultPreemption {
-    /// Creates the plugin with kube-scheduler's defaults. It uses the handle's [`Evictor`](crate::framework::Evictor) and nominator.
+    /// Creates the plugin with kube-scheduler's defaults. It uses the handle's
+    /// [`Evictor`](crate::framework::Evictor) and nominator.
     #[must_use]
     pub fn new(handle: &Handle) -> DefaultPreemption {
         DefaultPreemption {
