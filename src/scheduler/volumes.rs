@@ -76,7 +76,7 @@ impl VolumeBinder for InMemoryVolumeBinder {
     }
 
     fn revert(&self, volumes: &PodVolumes) {
-        // A closed engine has nothing bound_to undo.
+        // A closed engine has nothing to undo.
         let _ = self.write(|writer| {
             let cluster = writer.cluster();
             let mut as_assumed = volumes.clone();
@@ -130,7 +130,7 @@ fn objects(
     volumes.chain(claims.map(|claim| Object::PersistentVolumeClaim(claim.clone()))).collect()
 }
 
-/// Returns the claim, bound bound_to the named volume.
+/// Returns the claim, bound to the named volume.
 fn bound_to(claim: &PersistentVolumeClaim, volume: &Name) -> PersistentVolumeClaim {
     PersistentVolumeClaim { volume: volume.clone(), is_bound: true, ..claim.clone() }
 }

@@ -1,7 +1,7 @@
 //! Reads `KubeSchedulerConfiguration` v1 from YAML.
 //!
 //! Defaults, validation and the expansion of `multiPoint` are those of kube-scheduler (pkg/scheduler/apis/config,
-//! framework/runtime). Every error names the line.
+//! framework/runtime). An error names its line.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -121,7 +121,8 @@ impl Configuration {
     ///
     /// # Errors
     ///
-    /// kube-scheduler would reject the configuration. The error has the line.
+    /// Returns an error if kube-scheduler would reject the configuration, if a factory fails, or if the configuration
+    /// uses something that is not supported here, such as extenders. The error has the line.
     pub fn read(
         text: &str,
         registry: &Registry,

@@ -235,7 +235,7 @@ impl Registry {
         Ok(())
     }
 
-    /// Removes a plugin.
+    /// Removes a plugin, which then no longer runs by default either.
     ///
     /// # Errors
     ///
@@ -262,7 +262,7 @@ impl Registry {
     }
 
     /// Sets the plugins that run unless a configuration disables them, in this order, each with the weight of its
-    /// scores.
+    /// scores. Names that are not registered are ignored, so check the spelling.
     pub fn set_default_profile(&mut self, profile: Vec<(String, i64)>) {
         self.profile = profile;
     }
