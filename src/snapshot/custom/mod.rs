@@ -152,8 +152,8 @@ pub trait Store: Clone + Send + Sync + 'static {
     /// default.
     ///
     /// A pod that is assumed and later confirmed on the same node is placed only once. If a pod's template or node
-    /// changes, the pod is removed and placed again. When a node is removed, its pods remain on a ghost, so no method is
-    /// called for them.
+    /// changes, the pod is removed and placed again. When a node is removed, its pods remain on a ghost, so no method
+    /// is called for them.
     fn pod_placed(&mut self, pod: &PlacedPod<'_>, generation: Generation) {
         let _ = (pod, generation);
     }

@@ -71,6 +71,7 @@ impl std::error::Error for ConfigError {
 }
 
 /// The configuration of a scheduler.
+#[non_exhaustive]
 pub struct Configuration {
     /// The field `percentageOfNodesToScore`. 0 adapts it to the number of nodes.
     pub percentage_of_nodes: u8,
@@ -83,6 +84,7 @@ pub struct Configuration {
 }
 
 /// The profile of one scheduler.
+#[non_exhaustive]
 pub struct Profile {
     /// The name by which pods select the profile, in `spec.schedulerName`.
     pub scheduler_name: String,
