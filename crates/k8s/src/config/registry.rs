@@ -124,7 +124,7 @@ impl fmt::Display for ArgsError {
 
 impl std::error::Error for ArgsError {}
 
-/// Plugins by name, as factories; and which of them run unless a configuration disables them.
+/// Factories of plugins by name, and the plugins that run unless a configuration disables them.
 ///
 /// A factory reads its arguments as a type of its own:
 ///
@@ -214,7 +214,8 @@ impl Registry {
         registry
     }
 
-    /// Registers a plugin under a name that configurations may use. `factory` creates the plugin.
+    /// Registers a plugin under a name that configurations may use. `factory` creates the plugin, whose
+    /// [`Plugin::name`] must be the same name.
     ///
     /// # Errors
     ///
