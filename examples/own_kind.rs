@@ -1,4 +1,4 @@
-//! A batch cluster whose jobs use software licences, which the engine has no built-in type for.
+//! A batch cluster whose jobs use software licences, for which the engine has no built-in type.
 //!
 //! Jobs are pods. A job may need seats of a licence, on whichever node it runs, and two schedulers place jobs
 //! concurrently. The licences are in a `Store`, which is part of every version: its events set the number of seats, and
@@ -56,7 +56,7 @@ impl Store for Licences {
     fn check(&self, event: &SetSeats, _: &Cluster) -> Result<(), String> {
         let used = self.0.get(&event.licence).map_or(0, |licence| licence.used);
         match event.seats < used {
-            true => Err(format!("{used} seats of {} are in use", event.licence)),
+            true => Err(format!("seats of {} in use: {used}", event.licence)),
             false => Ok(()),
         }
     }
@@ -116,7 +116,7 @@ impl Plugin for Seats {
         let licences = licences.map_err(|error| Status::error("Seats", error.to_string()))?;
         let free = licences.free(licence);
         if free < seats {
-            let reason = format!("{seats} seats of {licence} are needed, {free} are free");
+            let reason = format!("seats of {licence}: {seats} needed, {free} free");
             return Err(Status::new(Code::Unschedulable, "Seats", reason));
         }
         Ok(PreFilter::Skip)

@@ -2,8 +2,8 @@
 //!
 //! Weak handles are upgraded at random, versions and forks are held and dropped in any order, readers panic, come and
 //! go, guards and handles are leaked, and pods expire meanwhile. Whatever a thread holds must stay unchanged: it must
-//! keep the same dump, and every pod must be found by its uid. What the last round held is compared once more after its
-//! engine is dropped.
+//! keep the same dump, and every pod must be found by its uid. The versions and forks that are held at the end of a
+//! round are compared once more after the engine is dropped.
 //!
 //! Rounds are short because a leaked guard retains its version and everything removed later as long as its engine
 //! lives. Leaking without limit would only measure memory, which the other mode does.

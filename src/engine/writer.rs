@@ -339,8 +339,8 @@ impl Writer {
         self.get_pod(uid).is_some_and(|pod| pod.is_assumed())
     }
 
-    /// Announces a new or changed pod that is not bound to a node. Followers are notified unless the pod is assumed or
-    /// placed; versions do not contain pending pods ([`Event::PutPending`]).
+    /// Notifies followers of a new or changed pod that is not bound to a node, unless the pod is already assumed or
+    /// placed. Versions do not contain pending pods ([`Event::PutPending`]).
     ///
     /// # Errors
     ///
@@ -349,7 +349,7 @@ impl Writer {
         self.generation_of(&Event::put_pending(pod))
     }
 
-    /// Announces to followers that a pending pod was deleted, and removes the pod if it is assumed.
+    /// Notifies followers that a pending pod was deleted. If the pod is assumed, it is removed from its node.
     ///
     /// # Errors
     ///

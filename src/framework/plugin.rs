@@ -74,7 +74,7 @@ pub enum Bind {
 
 /// A scheduling plugin.
 ///
-/// A plugin has a name, lists the extension points that it implements, and overrides the methods of these points. All
+/// A plugin has a name, lists the extension points that it implements, and overrides the corresponding methods. All
 /// other methods have defaults. A [`Framework`](super::Framework) calls its plugins from any number of threads; a
 /// plugin that keeps state between pods must synchronize it. Data for a single pod belongs in the [`Filter`] or
 /// [`Score`] that the plugin returns for the pod, or in the cycle's [`CycleState`](super::CycleState).
@@ -248,7 +248,7 @@ pub trait Plugin: Send + Sync {
     ///
     /// # Errors
     ///
-    /// Any status ends the cycle with an error.
+    /// Returns a status if the plugin fails. The cycle then ends with an error, even if the status is a rejection.
     fn after_filter(
         &self,
         _cycle: Cycle<'_>,

@@ -117,7 +117,7 @@ impl Event {
         Event::RemovePod { uid: pod.uid.clone(), node: pod.node_name.clone() }
     }
 
-    /// Announces a new or changed pod that is not bound to a node to followers, such as a scheduling queue
+    /// Notifies followers, such as a scheduling queue, of a new or changed pod that is not bound to a node
     /// ([`Event::PutPending`]).
     ///
     /// Rejected if the pod names a node (`HasNodeName`), has no uid (`EmptyUid`), or requests a negative amount
@@ -127,7 +127,7 @@ impl Event {
         Event::PutPending(pod.into())
     }
 
-    /// Announces to followers that a pending pod was deleted, and removes it if it is assumed
+    /// Notifies followers that a pending pod was deleted. If the pod is assumed, it is removed from its node
     /// ([`Event::RemovePending`]).
     ///
     /// Rejected if the uid is empty (`EmptyUid`).

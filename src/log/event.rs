@@ -13,8 +13,8 @@ use crate::model::{
 /// rejected. A rejected event changes nothing, but it still takes a generation. Readers see an accepted event in the
 /// next published version and never see a part of it.
 ///
-/// An event is at most 64 bytes, because its objects are shared. Whoever creates an object also pays for hashing it and
-/// for summing its requests, so the writer does not. An event that depends on the time carries a timestamp, so that
+/// An event is at most 64 bytes, because its objects are shared. An object is hashed and its requests are summed by the
+/// thread that creates it, not by the writer. An event that depends on the time carries a timestamp, so that
 /// replaying a log yields the same versions. The feature `serde` serializes events: see
 /// [`model`](crate::model#serialization).
 #[derive(Clone, Debug)]

@@ -42,8 +42,9 @@
 //! - `scheduler_preemption_attempts_total` counts calls of PostFilter, whichever plugin implements it.
 //! - `scheduler_goroutines{operation="binding"}` counts pods whose binding is in progress, because there are no
 //!   goroutines.
-//! - `scheduler_event_handling_duration_seconds` covers only events that some plugin subscribes to. In
-//!   `scheduler_plugin_execution_duration_seconds`, a filter or a score counts once for each 64 nodes.
+//! - `scheduler_event_handling_duration_seconds` covers only events that some plugin subscribes to.
+//! - `scheduler_plugin_execution_duration_seconds` has one observation per call of a plugin. A Filter or Score call
+//!   evaluates up to 64 nodes, whereas kube-scheduler's evaluates one node.
 //! - `scheduler_plugin_evaluation_total` is not exported, because a count for each node and plugin would cost more than
 //!   most filters. Metrics of components that do not exist here are not exported either: asynchronous API calls, the
 //!   goroutines of preemption, and the cache of bound volumes.

@@ -50,8 +50,8 @@ pub enum Change {
 /// An effect of an event.
 #[derive(Clone, Debug)]
 pub enum Fact {
-    /// An object appeared, changed or disappeared. For pods, only those placed on a node are reported: an assumed pod
-    /// is not reported until it is confirmed, and then it appears.
+    /// An object appeared, changed or disappeared. An assumed pod is reported as new when it is confirmed, and not when
+    /// it is assumed. Its removal is reported in any case, because its resources become free.
     Changed(Change),
     /// A pod that is not on a node appeared or changed.
     Pending(Arc<Pod>),

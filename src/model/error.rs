@@ -77,7 +77,7 @@ pub enum EventError {
         /// The name of the node.
         node: Name,
     },
-    /// The node does not exist, or exists only as a ghost: a removed node that still has pods.
+    /// The node does not exist, or is a ghost: a node that is known only by its pods.
     #[error("node {name} is not found")]
     NodeNotFound {
         /// The name of the node.

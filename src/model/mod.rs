@@ -1,27 +1,23 @@
 //! Cluster objects in the form the engine stores: plain data and arithmetic.
 //!
-//! Callers build these objects by hand, with the builders, or from Kubernetes JSON and YAML with the crate `portolan-k8s`. Parsing,
-//! compiling and hashing therefore happen on the caller's thread, before submission, and never in the writer. This
-//! module depends on neither the log, nor snapshots, nor threads.
+//! Callers create these objects with the builders, or from Kubernetes JSON and YAML with the crate `portolan-k8s`.
+//! Parsing, compiling and hashing therefore happen on the caller's thread, before submission, and never in the writer.
+//! This module depends on neither the log, nor snapshots, nor threads.
 //!
 //! # Serialization
 //!
-//! With the feature `serde`, these types and [`Event`](crate::log::Event) implement
-//! `Serialize` and `Deserialize`, so that a log can be written and replayed: the same
-//! events give the same versions, also those that were refused. This is the engine's own
-//! form and not Kubernetes' (which `portolan-k8s` reads):
+//! With the feature `serde`, these types and [`Event`](crate::log::Event) implement `Serialize` and `Deserialize`, so
+//! that a log can be written and replayed: the same events give the same versions and the same rejections. The format
+//! is the engine's own, not that of Kubernetes (which `portolan-k8s` reads):
 //!
-//! - Structs are maps of their fields and reject unknown fields; enums have their
-//!   variants' names. Labels, resource lists and scalar resources are maps, and
-//!   quantities, uids and names are strings.
-//! - Derived data is not written, or not trusted: hashes, zones, the order of sorted
-//!   lists and the split of node labels are made anew from what they derive from.
-//! - Pods that share a template have a template each after reading; the engine merges
-//!   equal ones again.
-//! - An event for a store of a user's own ([`Event::Custom`](crate::log::Event::Custom)) has
-//!   a type that only the store knows: writing one is an error.
-//! - The form may change with every version before 1.0. Read a log with the version that
-//!   wrote it.
+//! - Structs are maps of their fields and reject unknown fields; enums are the names of their variants. Labels,
+//!   resource lists and scalar resources are maps, and quantities, uids and names are strings.
+//! - Derived data is either not written or not trusted. Hashes, zones, the order of sorted lists and the split of node
+//!   labels are derived again.
+//! - Pods that shared a template have separate templates after reading. The engine merges equal templates.
+//! - An event for a custom store ([`Event::Custom`](crate::log::Event::Custom)) cannot be serialized, because only the
+//!   store knows its type: writing one is an error.
+//! - The format may change with every version before 1.0. Read a log with the version that wrote it.
 
 mod affinity;
 mod change;

@@ -203,7 +203,7 @@ impl Scheduler {
         &self.engine
     }
 
-    /// The scheduler's own reader of the engine.
+    /// Returns the scheduler's own reader.
     #[must_use]
     pub fn reader(&mut self) -> &mut Reader {
         &mut self.reader

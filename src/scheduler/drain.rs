@@ -60,7 +60,7 @@ impl fmt::Display for Stays {
 pub struct Budgets(Vec<(Arc<PodDisruptionBudget>, i32)>);
 
 impl Budgets {
-    /// The budgets of a version.
+    /// Returns the budgets of a version.
     #[must_use]
     pub fn of(cluster: &Cluster) -> Budgets {
         let budgets = cluster.objects().pod_disruption_budgets.iter();

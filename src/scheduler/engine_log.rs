@@ -30,7 +30,7 @@ use crate::model::{NoNote, Note};
 pub struct EngineLog(WeakEngine);
 
 impl EngineLog {
-    /// Of this engine.
+    /// Wraps the log of an engine.
     #[must_use]
     pub fn new(engine: &Engine) -> EngineLog {
         EngineLog(engine.downgrade())

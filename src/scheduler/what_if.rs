@@ -71,7 +71,7 @@ impl WhatIf {
         WhatIf { fork: from.fork(), scheduler: Algorithm::new(framework, config, None) }
     }
 
-    /// The fork, for changing nodes and pods directly.
+    /// Returns the fork, to change nodes and pods directly.
     pub fn fork(&mut self) -> &mut Fork {
         &mut self.fork
     }

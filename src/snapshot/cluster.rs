@@ -26,7 +26,7 @@ use super::zones::{Round, Zones};
 ///
 /// A `Cluster` is reached through a [`Snapshot`] (frozen), a [`Fork`](super::Fork) or the writer. Nodes are listed in
 /// kube-scheduler's order: round robin over the zones in the order in which they were first seen, and in order of
-/// arrival within a zone. A node that was removed while pods remain on it (a ghost) appears in no list.
+/// arrival within a zone. A ghost, which is a node that is known only by its pods, appears in no list.
 pub struct Cluster {
     /// `Begin` is the first field and `End` the last; the fields between them are freed in bounded steps.
     pub(super) _begin: Begin,
@@ -485,8 +485,8 @@ impl Cluster {
         found
     }
 
-    /// Returns the pods on nodes and ghosts whose labels match the selector and that `filter` accepts (the former
-    /// `List` and `FilteredList`). The selector is evaluated once per template. O(pods).
+    /// Returns the pods, including those on ghosts, that match the label selector and that `filter` accepts (`List` and
+    /// `FilteredList` in earlier versions of kube-scheduler). The selector is evaluated once per template. O(pods).
     pub fn pods<'a, F>(
         &'a self,
         selector: &LabelSelector,

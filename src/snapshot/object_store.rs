@@ -229,7 +229,8 @@ impl<T: Keyed> ObjectStore<T> {
     }
 }
 
-/// Rejects objects without a name, the removal of unknown objects, and lists with duplicate names. Tracks no pods.
+/// The store rejects objects without a name, removals of unknown objects, and lists with duplicate names. It tracks no
+/// pods.
 impl<T: Keyed> Store for ObjectStore<T> {
     type Event = ObjectEvent<T>;
 

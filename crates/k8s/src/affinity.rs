@@ -16,7 +16,7 @@ use portolan::model::{
 const REQUIRED: &str = "requiredDuringSchedulingIgnoredDuringExecution";
 const PREFERRED: &str = "preferredDuringSchedulingIgnoredDuringExecution";
 
-/// The data of the pod itself that complete its terms.
+/// The pod's own data, from which its terms are completed.
 pub(super) struct Own<'p> {
     pub(super) namespace: &'p Name,
     pub(super) labels: &'p Labels,

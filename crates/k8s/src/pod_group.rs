@@ -70,7 +70,7 @@ pub(super) fn read(
         }
     };
     let min_members = wanted.map_or(Ok(0), |wanted| {
-        // A basic policy has no minimum, so the group is not a gang. A gang has a minimum of at minimum 1.
+        // A basic policy has no minimum, so the group is not a gang. The minimum of a gang is at least 1.
         let minimum = u32::from(kind == GroupKind::Kubernetes);
         u32::try_from(wanted).ok().filter(|wanted| *wanted >= minimum).ok_or_else(|| {
             let path = Path::Key(&Path::Root, &path_of);

@@ -126,7 +126,7 @@ impl Group {
         }
     }
 
-    /// How many more of its pods have to be placed at once.
+    /// Returns how many more of its pods must be placed together.
     fn lacking(&self) -> usize {
         self.object.as_ref().map_or(0, |group| group.lacking(self.placed))
     }
@@ -220,7 +220,7 @@ impl Groups {
     }
 }
 
-/// The event that a change of a pod is to the other pods of its group.
+/// The event by which the other pods of a group learn that one of its pods has changed.
 const POD_CHANGED: Cause = Cause::Event(EventResource::UnscheduledPod, Actions::ADD);
 
 impl SchedulingQueue {

@@ -6,7 +6,7 @@
 //!
 //! | file | contents |
 //! |---|---|
-//! | `mod.rs` | [`Store`], and [`PlacedPod`], of which stores are notified |
+//! | `mod.rs` | [`Store`], and [`PlacedPod`], the pod that a store is notified of |
 //! | `registry.rs` | [`CustomStores`], the type-erased stores of one version |
 //!
 //! The stores of a version are behind one pointer, which is null if no store is registered. An engine without custom
@@ -80,7 +80,7 @@ pub use registry::{CustomStores, StoreError, StoreFailure};
 ///
 ///     fn check(&self, SetSeats(licence, seats): &SetSeats, _: &Cluster) -> Result<(), String> {
 ///         let used = self.0.get(*licence).map_or(0, |(_, used)| *used);
-///         if *seats < used { Err(format!("{used} seats of {licence} are in use")) } else { Ok(()) }
+///         if *seats < used { Err(format!("seats of {licence} in use: {used}")) } else { Ok(()) }
 ///     }
 ///
 ///     fn apply(&mut self, SetSeats(licence, seats): &SetSeats, _: Generation) {
@@ -116,7 +116,7 @@ pub use registry::{CustomStores, StoreError, StoreFailure};
 /// assert_eq!(fork.store::<Seats>()?.0["solver"], (2, 0));
 /// assert_eq!(snapshot.store::<Seats>()?.0["solver"], (2, 1));
 /// let refused = writer.change::<Seats>(SetSeats("solver", 0)).unwrap_err();
-/// assert_eq!(refused.to_string(), "Seats: 1 seats of solver are in use");
+/// assert_eq!(refused.to_string(), "Seats: seats of solver in use: 1");
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub trait Store: Clone + Send + Sync + 'static {
@@ -152,7 +152,7 @@ pub trait Store: Clone + Send + Sync + 'static {
     /// default.
     ///
     /// A pod that is assumed and later confirmed on the same node is placed only once. If a pod's template or node
-    /// changes, the pod is removed and placed again. When a node is removed, its pods stay on the ghost, so no method
+    /// changes, the pod is removed and placed again. When a node is removed, its pods remain on a ghost, so no method
     /// is called for them.
     fn pod_placed(&mut self, pod: &PlacedPod<'_>, generation: Generation) {
         let _ = (pod, generation);
@@ -190,7 +190,8 @@ pub struct PlacedPod<'a> {
     pub name: &'a str,
     /// The part of the pod that it shares with identical pods: namespace, labels, requests and the rest of its spec.
     pub template: &'a Arc<Template>,
-    /// The name of the node, which may be unknown or a ghost.
+    /// The name of the node, which may be a ghost: a node that is known only by its pods. Nothing else is known of the
+    /// node here. A store that needs the node's rack or power must learn it from its own events.
     pub node: &'a Name,
 }
 

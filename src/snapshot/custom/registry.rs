@@ -151,7 +151,7 @@ impl Entry {
     }
 }
 
-/// The change of a pod of which a store is notified.
+/// The change of a pod that a store is notified of.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(in crate::snapshot) enum PodChange {
     Placed,
@@ -283,11 +283,11 @@ impl CustomStores {
         &self,
         generation: Generation,
     ) -> (CustomStores, CustomStores) {
-        let (mut anew, mut kept) = (CustomStores::default(), CustomStores::default());
+        let (mut empty, mut kept) = (CustomStores::default(), CustomStores::default());
         for entry in &self.0 {
             match guarded(|| entry.store.without_pods()) {
                 Ok(Some(store)) => {
-                    anew.0.push(Entry { store, generation, failure: None, ..*entry });
+                    empty.0.push(Entry { store, generation, failure: None, ..*entry });
                 }
                 Ok(None) => kept.0.push(Entry { generation, ..entry.clone() }),
                 Err(text) => {
@@ -297,7 +297,7 @@ impl CustomStores {
                 }
             }
         }
-        (anew, kept)
+        (empty, kept)
     }
 
     /// Returns the union of both sets, in the order of `like`.

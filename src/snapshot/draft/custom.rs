@@ -64,7 +64,7 @@ impl Draft {
         kept: CustomStores,
         refused: &[Pod],
     ) {
-        let anew = self.cluster.custom.take();
+        let rebuilt = self.cluster.custom.take();
         self.keep_custom_stores(kept);
         for pod in refused.iter().filter_map(PlacedPod::of) {
             self.notify_stores(&pod, PodChange::Removed);
@@ -73,7 +73,7 @@ impl Draft {
         let of = |stores: Option<triomphe::Arc<CustomStores>>| {
             stores.map(|stores| CustomStores::clone(&stores)).unwrap_or_default()
         };
-        self.keep_custom_stores(of(anew).merged(of(kept), base));
+        self.keep_custom_stores(of(rebuilt).merged(of(kept), base));
     }
 
     /// Sets the custom stores at the start of a rebuild to the stores of `base` that can be rebuilt, without any pods.
@@ -83,8 +83,8 @@ impl Draft {
         base: &CustomStores,
         generation: Generation,
     ) -> CustomStores {
-        let (anew, kept) = base.renewed(generation);
-        self.keep_custom_stores(anew);
+        let (rebuilt, kept) = base.renewed(generation);
+        self.keep_custom_stores(rebuilt);
         kept
     }
 }

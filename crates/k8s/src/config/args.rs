@@ -168,7 +168,7 @@ pub(super) fn load_aware(given: PluginArgs<'_>, _: &Handle) -> Made {
     let args: LoadAwareArgs = given.parse()?;
     let _ = (args.api_version, args.kind);
     if args.filter_expired_node_metrics {
-        let reason = "not supported: expiry depends on the time, which no snapshot has";
+        let reason = "not supported: expiry depends on the time, and versions have no clock";
         return Err(given.invalid("filterExpiredNodeMetrics", reason));
     }
     if args.node_metric_expiration_seconds.is_some_and(|seconds| seconds < 0) {

@@ -1,7 +1,7 @@
 //! Reads `KubeSchedulerConfiguration` v1 from YAML.
 //!
 //! Defaults, validation and the expansion of `multiPoint` are those of kube-scheduler (pkg/scheduler/apis/config,
-//! framework/runtime). Every error names the line.
+//! framework/runtime). An error names its line.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -71,6 +71,7 @@ impl std::error::Error for ConfigError {
 }
 
 /// The configuration of a scheduler.
+#[non_exhaustive]
 pub struct Configuration {
     /// The field `percentageOfNodesToScore`. 0 adapts it to the number of nodes.
     pub percentage_of_nodes: u8,
@@ -83,6 +84,7 @@ pub struct Configuration {
 }
 
 /// The profile of one scheduler.
+#[non_exhaustive]
 pub struct Profile {
     /// The name by which pods select the profile, in `spec.schedulerName`.
     pub scheduler_name: String,
@@ -121,7 +123,8 @@ impl Configuration {
     ///
     /// # Errors
     ///
-    /// kube-scheduler would reject the configuration. The error has the line.
+    /// Returns an error if kube-scheduler would reject the configuration, if a factory fails, or if the configuration
+    /// uses something that is not supported here, such as extenders. The error has the line.
     pub fn read(
         text: &str,
         registry: &Registry,

@@ -124,7 +124,7 @@ impl fmt::Display for ArgsError {
 
 impl std::error::Error for ArgsError {}
 
-/// Plugins by name, as factories; and which of them run unless a configuration disables them.
+/// Factories of plugins by name, and the plugins that run unless a configuration disables them.
 ///
 /// A factory reads its arguments as a type of its own:
 ///
@@ -214,7 +214,8 @@ impl Registry {
         registry
     }
 
-    /// Registers a plugin under a name that configurations may use. `factory` creates the plugin.
+    /// Registers a plugin under a name that configurations may use. `factory` creates the plugin, whose
+    /// [`Plugin::name`] must be the same name.
     ///
     /// # Errors
     ///
@@ -235,7 +236,7 @@ impl Registry {
         Ok(())
     }
 
-    /// Removes a plugin.
+    /// Removes a plugin, which then no longer runs by default either.
     ///
     /// # Errors
     ///
@@ -262,7 +263,7 @@ impl Registry {
     }
 
     /// Sets the plugins that run unless a configuration disables them, in this order, each with the weight of its
-    /// scores.
+    /// scores. Names that are not registered are ignored, so check the spelling.
     pub fn set_default_profile(&mut self, profile: Vec<(String, i64)>) {
         self.profile = profile;
     }

@@ -21,7 +21,7 @@ pub(super) fn text(text: &str) -> Text<'_> {
     Text(Cow::Borrowed(text))
 }
 
-/// The text, empty if there is none.
+/// Returns the text, or an empty one if it is absent.
 pub(super) fn optional(found: &Option<String>) -> Text<'_> {
     text(found.as_deref().unwrap_or_default())
 }
@@ -42,7 +42,7 @@ pub(super) fn amounts(found: &BTreeMap<String, Quantity>) -> Amounts<'_> {
     Map(found.iter().map(|(key, value)| (text(key), QuantityText(text(&value.0)))).collect())
 }
 
-/// The amounts, empty if there are none.
+/// Returns the amounts, or none if they are absent.
 pub(super) fn optional_amounts(found: &Option<BTreeMap<String, Quantity>>) -> Amounts<'_> {
     found.as_ref().map(amounts).unwrap_or_default()
 }
@@ -54,14 +54,12 @@ pub(super) fn resources(found: &api::ResourceRequirements) -> ResourceRequiremen
     }
 }
 
-/// The time in RFC 3339, so that times outside of 64 bits of nanoseconds are refused where those of bytes are.
+/// Formats the time as RFC 3339, so that the code that reads bytes also checks its range (64 bits of nanoseconds).
 pub(super) fn time(found: &Option<api_meta::Time>) -> Text<'static> {
     Text(found.as_ref().map(|time| Cow::Owned(time.0.to_string())).unwrap_or_default())
 }
 
-/// # Errors
-///
-/// An annotation that is read is not a text. All of them are texts today.
+/// Converts the metadata. Fails only if [`Annotations`] gets a field that is not a text; it has none today.
 pub(super) fn metadata(meta: &api_meta::ObjectMeta) -> Result<Metadata<'_>, ReadError> {
     Ok(Metadata {
         name: optional(&meta.name),

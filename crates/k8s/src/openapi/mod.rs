@@ -1,9 +1,9 @@
 //! Conversions from the types of the crate k8s-openapi, which clients such as kube-rs hold.
 //!
 //! A watch has parsed its objects already. Pods and nodes, the kinds of almost all events, are not serialized again:
-//! their fields are lent to the structs that the parser would have filled, and the same code then reads those. So the
-//! rules, the errors and the paths of fields exist once, for bytes and for objects. The other kinds are serialized and
-//! read from their bytes.
+//! the structs that the parser would have filled borrow their fields, and the same code then reads these structs. The
+//! rules, the errors and the paths of fields are therefore implemented once, for bytes and for objects. The other kinds
+//! are serialized and read from their bytes.
 //!
 //! The structs of [`wire`](crate::wire) are filled without `..Default::default()`, so a field that is added there must
 //! be added here. A field that only some versions of Kubernetes have is read by a function of its own.
@@ -58,8 +58,8 @@ use portolan::model;
 /// `status.allocatedResources` of pods and `status.declaredFeatures` of nodes (1.35), `spec.schedulingGroup` of pods
 /// (1.36). Choose the version of the API server, or read the bytes.
 ///
-/// A required field that is missing from the JSON is an empty one in k8s-openapi: a replica set without a selector
-/// selects all pods there, and none in the bytes. No API server stores such an object.
+/// k8s-openapi reads a missing required field as an empty one. A ReplicaSet without a selector then selects all pods,
+/// whereas it selects none if its bytes are read. No API server stores such an object.
 pub trait ToModel {
     /// The object in the model: [`Pod`](model::Pod), [`Node`](model::Node) or [`Object`](model::Object).
     type Model;
@@ -67,12 +67,12 @@ pub trait ToModel {
     /// Reads the object.
     ///
     /// A pod or a node costs one pass over the fields that scheduling reads, and borrows their texts. The other kinds
-    /// are serialized as JSON and parsed, in time and memory proportional to the whole object; a fraction of a second
-    /// in their times, which Kubernetes never writes, is lost.
+    /// are serialized as JSON and parsed, in time and memory proportional to the whole object. Fractions of a second in
+    /// their times, which Kubernetes never writes, are lost.
     ///
     /// # Errors
     ///
-    /// A field has a value that it cannot have. The error names the field as in the JSON.
+    /// A field has an invalid value. The error names the field as in the JSON.
     fn to_model(&self) -> Result<Self::Model, ReadError>;
 }
 
