@@ -65,6 +65,7 @@ pub(crate) enum Without {
 /// The only nodes that PreFilter plugins allow, and these plugins.
 struct Only {
     plugins: BTreeSet<&'static str>,
+    /// Without duplicates. A node of this name need not exist.
     names: Vec<Name>,
 }
 
@@ -186,7 +187,9 @@ impl<'a> Filters<'a> {
             .only
             .get_or_insert_with(|| Only { plugins: BTreeSet::new(), names: names.clone() });
         only.plugins.insert(plugin);
-        only.names.retain(|name| names.contains(name));
+        // Each name is taken out once, so that a node that is named twice remains once.
+        let mut names: BTreeSet<&Name> = names.iter().collect();
+        only.names.retain(|name| names.remove(name));
         if only.names.is_empty() {
             self.rejected = Some(only.conflict());
         }

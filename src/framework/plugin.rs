@@ -17,7 +17,8 @@ pub enum PreFilter<'a> {
     Skip,
     /// The plugin judges each node with this filter.
     Filter(Box<dyn Filter + 'a>),
-    /// The plugin judges these nodes with this filter and excludes all other nodes (`PreFilterResult`).
+    /// The plugin judges these nodes with this filter and excludes all other nodes (`PreFilterResult`). Duplicates, and
+    /// names of nodes that do not exist, are ignored.
     Only(Vec<Name>, Box<dyn Filter + 'a>),
 }
 

@@ -65,8 +65,8 @@ impl<'a> Search<'a, '_> {
         orders: &mut [Order],
     ) -> Result<FoundChunks<'a>, Status> {
         stages.scored(orders.len(), |pool| match pool {
-            Pool::Named { nodes, names } => {
-                let found = self.find_named(&nodes, stages.enough(names))?;
+            Pool::Named(nodes) => {
+                let found = self.find_named(&nodes, stages.enough(nodes.len()))?;
                 // As in kube-scheduler, this moves the start of the next pod's search in the list of all nodes.
                 orders[0].go_on(found.looked_at);
                 Ok(found)
