@@ -224,6 +224,10 @@ pub trait Plugin: Send + Sync {
     /// verdicts share here, and keep it in the returned filter. Any number of threads may read the filter, and it is
     /// dropped at the end of the cycle.
     ///
+    /// The default is [`PreFilter::Skip`], so a plugin must override this method to reject any node at
+    /// [`Point::Filter`]. A plugin that is enabled at [`Point::PreFilter`] but not at [`Point::Filter`] can reject the
+    /// pod and restrict its nodes ([`PreFilter::Only`]), but its filter is not called.
+    ///
     /// # Errors
     ///
     /// The status applies to all nodes. After [`Code::UnschedulableAndUnresolvable`] no other plugin is called. After
