@@ -27,11 +27,20 @@ pub struct Filters<'a> {
     nominated: Vec<(Name, Vec<Pod>)>,
 }
 
+/// Which data the verdicts of a filter depend on.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Scope {
+    /// On the node and the pod's template alone ([`Plugin::is_local`](super::Plugin::is_local)).
+    Local,
+    /// Also on other data.
+    Global,
+}
+
 /// The filter of one plugin for one pod.
 struct Judge<'a> {
     plugin: &'static str,
     filter: Held<'a>,
-    is_local: bool,
+    scope: Scope,
     panics: &'a Panics,
 }
 
@@ -133,7 +142,7 @@ impl<'a> Filters<'a> {
         for (plugin, position) in framework.pre_filter_order() {
             let name = plugin.name();
             asked.set(name);
-            let is_local = plugin.is_local();
+            let scope = if plugin.is_local() { Scope::Local } else { Scope::Global };
             let answer = self.watch.time(
                 (name, Step::PreFilter),
                 |answer: &Result<PreFilter<'_>, Status>| match answer {
@@ -169,7 +178,7 @@ impl<'a> Filters<'a> {
                 let at = positions.partition_point(|before| *before < position);
                 positions.insert(at, position);
                 let (filter, panics) = (Held::Own(filter), self.watch.panics);
-                self.each.insert(at, Judge { plugin: name, filter, is_local, panics });
+                self.each.insert(at, Judge { plugin: name, filter, scope, panics });
             }
         }
     }
@@ -361,16 +370,16 @@ impl<'a> Filters<'a> {
         Ok(())
     }
 
-    /// Returns the lanes of `mask` that pass the local filters, or those that pass the other filters.
+    /// Returns the lanes of `mask` that pass the filters of this scope.
     pub(super) fn judge_chunk(
         &self,
-        local: bool,
+        scope: Scope,
         cluster: &Cluster,
         chunk: &Chunk,
         mut mask: u64,
     ) -> Result<u64, Status> {
         self.together(|plugin| {
-            for judge in self.each.iter().filter(|judge| judge.is_local == local) {
+            for judge in self.each.iter().filter(|judge| judge.scope == scope) {
                 if mask == 0 {
                     break;
                 }
@@ -394,9 +403,9 @@ impl<'a> Filters<'a> {
         caught.unwrap_or_else(|status| Err(failed(status.plugin, status)))
     }
 
-    /// Returns whether there are local filters, or other filters.
-    pub(super) fn has(&self, local: bool) -> bool {
-        self.each.iter().any(|judge| judge.is_local == local)
+    /// Returns whether there are filters of this scope.
+    pub(super) fn has(&self, scope: Scope) -> bool {
+        self.each.iter().any(|judge| judge.scope == scope)
     }
 
     /// Iterates over the nodes to which pods are nominated that take precedence over this one.
