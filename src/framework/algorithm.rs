@@ -113,6 +113,8 @@ impl Algorithm {
     #[must_use]
     pub fn with_sub_cluster(mut self, sub_cluster: SubCluster) -> Algorithm {
         self.admission = Some(Admission::new(sub_cluster));
+        // An earlier cycle may have listed the nodes without this restriction.
+        self.orders.fill_with(Order::default);
         self
     }
 

@@ -27,11 +27,20 @@ pub struct Filters<'a> {
     nominated: Vec<(Name, Vec<Pod>)>,
 }
 
+/// Which data the verdicts of a filter depend on.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Scope {
+    /// On the node and the pod's template alone ([`Plugin::is_local`](super::Plugin::is_local)).
+    Local,
+    /// Also on other data.
+    Global,
+}
+
 /// The filter of one plugin for one pod.
 struct Judge<'a> {
     plugin: &'static str,
     filter: Held<'a>,
-    is_local: bool,
+    scope: Scope,
     panics: &'a Panics,
 }
 
@@ -65,6 +74,7 @@ pub(crate) enum Without {
 /// The only nodes that PreFilter plugins allow, and these plugins.
 struct Only {
     plugins: BTreeSet<&'static str>,
+    /// Without duplicates. A node of this name need not exist.
     names: Vec<Name>,
 }
 
@@ -132,7 +142,7 @@ impl<'a> Filters<'a> {
         for (plugin, position) in framework.pre_filter_order() {
             let name = plugin.name();
             asked.set(name);
-            let is_local = plugin.is_local();
+            let scope = if plugin.is_local() { Scope::Local } else { Scope::Global };
             let answer = self.watch.time(
                 (name, Step::PreFilter),
                 |answer: &Result<PreFilter<'_>, Status>| match answer {
@@ -168,7 +178,7 @@ impl<'a> Filters<'a> {
                 let at = positions.partition_point(|before| *before < position);
                 positions.insert(at, position);
                 let (filter, panics) = (Held::Own(filter), self.watch.panics);
-                self.each.insert(at, Judge { plugin: name, filter, is_local, panics });
+                self.each.insert(at, Judge { plugin: name, filter, scope, panics });
             }
         }
     }
@@ -186,7 +196,9 @@ impl<'a> Filters<'a> {
             .only
             .get_or_insert_with(|| Only { plugins: BTreeSet::new(), names: names.clone() });
         only.plugins.insert(plugin);
-        only.names.retain(|name| names.contains(name));
+        // Each name is taken out once, so that a node that is named twice remains once.
+        let mut names: BTreeSet<&Name> = names.iter().collect();
+        only.names.retain(|name| names.remove(name));
         if only.names.is_empty() {
             self.rejected = Some(only.conflict());
         }
@@ -358,16 +370,16 @@ impl<'a> Filters<'a> {
         Ok(())
     }
 
-    /// Returns the lanes of `mask` that pass the local filters, or those that pass the other filters.
+    /// Returns the lanes of `mask` that pass the filters of this scope.
     pub(super) fn judge_chunk(
         &self,
-        local: bool,
+        scope: Scope,
         cluster: &Cluster,
         chunk: &Chunk,
         mut mask: u64,
     ) -> Result<u64, Status> {
         self.together(|plugin| {
-            for judge in self.each.iter().filter(|judge| judge.is_local == local) {
+            for judge in self.each.iter().filter(|judge| judge.scope == scope) {
                 if mask == 0 {
                     break;
                 }
@@ -391,9 +403,9 @@ impl<'a> Filters<'a> {
         caught.unwrap_or_else(|status| Err(failed(status.plugin, status)))
     }
 
-    /// Returns whether there are local filters, or other filters.
-    pub(super) fn has(&self, local: bool) -> bool {
-        self.each.iter().any(|judge| judge.is_local == local)
+    /// Returns whether there are filters of this scope.
+    pub(super) fn has(&self, scope: Scope) -> bool {
+        self.each.iter().any(|judge| judge.scope == scope)
     }
 
     /// Iterates over the nodes to which pods are nominated that take precedence over this one.

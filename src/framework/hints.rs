@@ -16,12 +16,15 @@ use super::{
 /// The last position. All plugins from this one on share it.
 const LAST: usize = 63;
 
+/// Plugins by resource and action.
+type ByEvent = [[PluginSet; Actions::COUNT]; EventResource::ALL.len()];
+
 /// The events that each plugin of a framework is interested in.
 #[derive(Clone, Debug)]
 pub struct QueueingHints {
-    concerned: [[PluginSet; Actions::COUNT]; EventResource::ALL.len()],
+    concerned: ByEvent,
     /// The plugins whose hint is not asked for, since any such event retries the pod.
-    retried: [[PluginSet; Actions::COUNT]; EventResource::ALL.len()],
+    retried: ByEvent,
 }
 
 fn set(at: usize) -> PluginSet {
@@ -37,6 +40,18 @@ fn rejects(plugin: &dyn Plugin) -> bool {
         .any(|point| matches!(point, PreEnqueue | PreFilter | Filter | Reserve | Permit))
 }
 
+/// Adds a plugin to the events that it is interested in.
+fn add_interests(to: &mut ByEvent, plugin: PluginSet, events: &[Interest]) {
+    for interest in events {
+        for resource in interest.resources {
+            for action in interest.actions.iter() {
+                let known = &mut to[*resource as usize][action.index()];
+                *known = known.union(plugin);
+            }
+        }
+    }
+}
+
 impl QueueingHints {
     /// Collects the events that a framework's plugins are interested in.
     #[must_use]
@@ -47,9 +62,8 @@ impl QueueingHints {
             match at < LAST {
                 true => hints.register(set(at), plugin.events()),
                 false => {
-                    hints.register(set(at), Interest::EVERYTHING);
-                    hints.retried =
-                        hints.concerned.map(|row| row.map(|plugins| plugins.intersection(set(at))));
+                    add_interests(&mut hints.concerned, set(at), Interest::EVERYTHING);
+                    add_interests(&mut hints.retried, set(at), Interest::EVERYTHING);
                 }
             }
         }
@@ -58,14 +72,7 @@ impl QueueingHints {
 
     fn register(&mut self, plugin: PluginSet, events: &[Interest]) {
         let node = EventResource::Node as usize;
-        for interest in events {
-            for resource in interest.resources {
-                for action in interest.actions.iter() {
-                    let known = &mut self.concerned[*resource as usize][action.index()];
-                    *known = known.union(plugin);
-                }
-            }
-        }
+        add_interests(&mut self.concerned, plugin, events);
         // A plugin that waits for added nodes is also notified of taint updates. Kube-scheduler does the same, for
         // nodes that are tainted when they appear (kubernetes#109437).
         let registers = |actions: &[PluginSet; Actions::COUNT], action: Actions| {

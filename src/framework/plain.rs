@@ -45,7 +45,7 @@ impl Algorithm {
         }
         let lists = self.lists(cluster);
         let found = stages.scored(lists.len(), |pool| match pool {
-            Pool::Named { nodes, names } => find(&filters, &nodes, stages.enough(names)),
+            Pool::Named(nodes) => find(&filters, &nodes, stages.enough(nodes.len())),
             Pool::List(at) => find(&filters, &lists[at], stages.enough(lists[at].len())),
         })?;
         let (mut feasible, looked_at) = (found.nodes, found.looked_at);

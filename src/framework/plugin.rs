@@ -17,7 +17,8 @@ pub enum PreFilter<'a> {
     Skip,
     /// The plugin judges each node with this filter.
     Filter(Box<dyn Filter + 'a>),
-    /// The plugin judges these nodes with this filter and excludes all other nodes (`PreFilterResult`).
+    /// The plugin judges these nodes with this filter and excludes all other nodes (`PreFilterResult`). Duplicates, and
+    /// names of nodes that do not exist, are ignored.
     Only(Vec<Name>, Box<dyn Filter + 'a>),
 }
 
@@ -222,6 +223,10 @@ pub trait Plugin: Send + Sync {
     /// usually once per scheduling cycle; commit checks and what-if questions call it as well. Compute data that all
     /// verdicts share here, and keep it in the returned filter. Any number of threads may read the filter, and it is
     /// dropped at the end of the cycle.
+    ///
+    /// The default is [`PreFilter::Skip`], so a plugin must override this method to reject any node at
+    /// [`Point::Filter`]. A plugin that is enabled at [`Point::PreFilter`] but not at [`Point::Filter`] can reject the
+    /// pod and restrict its nodes ([`PreFilter::Only`]), but its filter is not called.
     ///
     /// # Errors
     ///

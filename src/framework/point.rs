@@ -11,7 +11,8 @@ pub enum Point {
     QueueSort,
     /// Prepares a filter for a pod.
     PreFilter,
-    /// Decides whether a node is feasible.
+    /// Decides whether a node is feasible, with the filter that [`Plugin::pre_filter`](super::Plugin::pre_filter)
+    /// returned. A plugin whose `pre_filter` is not overridden accepts every node.
     Filter,
     /// Tries to make a node feasible if none is.
     PostFilter,

@@ -7,7 +7,7 @@
 use crate::model::Generation;
 use crate::snapshot::{Chunk, NodeInfo};
 
-use super::filters::Filters;
+use super::filters::{Filters, Scope};
 use super::memo::VerdictCache;
 use super::parallel::Threads;
 use super::sampling::{Found, Order};
@@ -65,8 +65,8 @@ impl<'a> Search<'a, '_> {
         orders: &mut [Order],
     ) -> Result<FoundChunks<'a>, Status> {
         stages.scored(orders.len(), |pool| match pool {
-            Pool::Named { nodes, names } => {
-                let found = self.find_named(&nodes, stages.enough(names))?;
+            Pool::Named(nodes) => {
+                let found = self.find_named(&nodes, stages.enough(nodes.len()))?;
                 // As in kube-scheduler, this moves the start of the next pod's search in the list of all nodes.
                 orders[0].go_on(found.looked_at);
                 Ok(found)
@@ -121,7 +121,7 @@ impl<'a> Search<'a, '_> {
         for (of, mask) in &mut nodes {
             *mask &= self.cache.get(of.id, of.at).map_or(0, |known| known.mask);
         }
-        if self.filters.has(false) || self.filters.nominated().next().is_some() {
+        if self.filters.has(Scope::Global) || self.filters.nominated().next().is_some() {
             let masks =
                 self.threads.try_map(&nodes, |(of, mask)| self.judge_globally(of.chunk, *mask))?;
             nodes.iter_mut().zip(masks).for_each(|((_, known), mask)| *known = mask);
@@ -177,12 +177,12 @@ impl<'a> Search<'a, '_> {
 
     /// Returns the lanes of `mask` that pass the local filters.
     fn judge_locally(&self, chunk: &Chunk, mask: u64) -> Result<u64, Status> {
-        self.filters.judge_chunk(true, self.cycle.cluster, chunk, mask)
+        self.filters.judge_chunk(Scope::Local, self.cycle.cluster, chunk, mask)
     }
 
     /// Returns the lanes of `mask` that pass the other filters, also with the pods nominated to them.
     fn judge_globally(&self, chunk: &Chunk, mask: u64) -> Result<u64, Status> {
-        let passed = self.filters.judge_chunk(false, self.cycle.cluster, chunk, mask)?;
+        let passed = self.filters.judge_chunk(Scope::Global, self.cycle.cluster, chunk, mask)?;
         self.filters.keep_with_nominated(chunk, passed)
     }
 

@@ -30,8 +30,8 @@ pub(super) struct Stages<'a> {
 
 /// A set of nodes that the last stage searches.
 pub(super) enum Pool<'a> {
-    /// The existing nodes among the `names` nodes that PreFilter plugins named.
-    Named { nodes: Vec<NodeInfo<'a>>, names: usize },
+    /// The existing nodes that PreFilter plugins named.
+    Named(Vec<NodeInfo<'a>>),
     /// The algorithm's list with this index.
     List(usize),
 }
@@ -61,8 +61,7 @@ impl<'a> Stages<'a> {
     ) -> Result<Found<T>, Status> {
         if let Some(names) = self.filters.names() {
             let nodes = names.iter().filter_map(|name| self.cycle.cluster.node(name));
-            let nodes = nodes.filter(|node| self.includes(node)).collect();
-            return search(Pool::Named { nodes, names: names.len() });
+            return search(Pool::Named(nodes.filter(|node| self.includes(node)).collect()));
         }
         let mut found = Found::default();
         for list in 0..lists {

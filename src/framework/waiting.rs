@@ -189,8 +189,8 @@ impl WaitingPod {
             if let Some(outcome) = self.outcome_in(&mut state, now) {
                 return outcome;
             }
-            let left = state.pending.first().map_or(0, |(_, until, _)| until.0 - now.0);
-            let left = Duration::from_nanos(left.max(0).unsigned_abs());
+            let until = state.pending.first().map_or(now, |(_, until, _)| *until);
+            let left = until.since(now);
             let waited = self.decided.wait_timeout(state, left);
             state = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
@@ -277,6 +277,24 @@ mod tests {
         let waiting = waiting(&[("a", 20)]);
         std::thread::scope(|scope| {
             let waits = scope.spawn(|| waiting.wait(|| Timestamp::from_secs(100)));
+            waiting.allow("a");
+            assert_eq!(waits.join().unwrap(), Ok(()));
+        });
+    }
+
+    #[test]
+    fn a_wait_ends_whatever_the_clock_reads() {
+        let waiting = waiting(&[("a", 20)]);
+        let (asked, is_asked) = std::sync::mpsc::channel();
+        std::thread::scope(|scope| {
+            let waits = scope.spawn(|| {
+                waiting.wait(|| {
+                    asked.send(()).unwrap();
+                    Timestamp(i64::MIN)
+                })
+            });
+            // The waiting thread reads its clock under the lock, so the permit comes after it computed its timeout.
+            is_asked.recv().unwrap();
             waiting.allow("a");
             assert_eq!(waits.join().unwrap(), Ok(()));
         });

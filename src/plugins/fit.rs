@@ -430,20 +430,21 @@ impl Allocation<'_> {
     fn lane(&self, chunk: &Chunk, at: usize) -> i64 {
         let ratio = matches!(self.strategy, ScoringStrategy::RequestedToCapacityRatio(_));
         let account = chunk.account(self.class);
-        let (mut sum, mut weights) = (0, 0);
+        // Weights that are not from 1 to 100 may exceed 64 bits, so sums saturate.
+        let (mut sum, mut weights) = (0_i64, 0_i64);
         for resource in &self.resources {
             let Some((whole, taken)) = resource.on(account, at, true) else { continue };
             let score = self.strategy.score(whole, taken.saturating_add(resource.pod));
             if !ratio || score > 0 {
-                sum += score * resource.weight;
-                weights += resource.weight;
+                sum = sum.saturating_add(resource.weight.saturating_mul(score));
+                weights = weights.saturating_add(resource.weight);
             }
         }
         match weights {
             0 => 0,
             // Rounds half away from zero, as kube-scheduler does.
             weights if ratio => (sum as f64 / weights as f64).round() as i64,
-            weights => sum / weights,
+            weights => sum.saturating_div(weights),
         }
     }
 }
@@ -467,18 +468,19 @@ impl ScoringStrategy {
     }
 }
 
-/// Evaluates a piecewise linear function at `at`; the result is 0 to 100.
+/// Evaluates a piecewise linear function at `at`, saturating; the result is 0 to 100 if all scores are 0 to 10.
 fn on_shape(shape: &[(i64, i64)], at: i64) -> i64 {
-    let point = |i: usize| (shape[i].0, shape[i].1 * 10);
+    let point = |i: usize| (shape[i].0, shape[i].1.saturating_mul(10));
     for i in 0..shape.len() {
         let (to, high) = point(i);
         if at <= to {
             let Some(before) = i.checked_sub(1) else { return high };
             let (from, low) = point(before);
-            return low + (high - low) * (at - from) / (to - from).max(1);
+            let rise = high.saturating_sub(low).saturating_mul(at.saturating_sub(from));
+            return low.saturating_add(rise / to.saturating_sub(from).max(1));
         }
     }
-    shape.last().map_or(0, |(_, score)| score * 10)
+    shape.last().map_or(0, |(_, score)| score.saturating_mul(10))
 }
 
 impl Score for Allocation<'_> {
@@ -507,6 +509,9 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::framework::CycleState;
+    use crate::model::{node, pod};
+    use crate::{Config, Engine};
 
     proptest! {
         #[test]
@@ -516,6 +521,34 @@ mod tests {
             let exact = i128::from(part) * 100 / i128::from(whole);
             prop_assert_eq!(i128::from(scored::percent(part, whole)), exact);
         }
+    }
+
+    #[test]
+    fn extreme_weights_do_not_overflow() {
+        let (mut writer, _) = Engine::inline(Config::default());
+        writer.add_node(node("n").cpu(1_000).memory(1 << 30).build()).unwrap();
+        let pod = pod("p").cpu(500).memory(1 << 30).build();
+        let (state, cluster) = (CycleState::default(), writer.cluster());
+        let feasible = Feasible::new(cluster, Vec::new());
+        for (cpu, memory) in [(i64::MAX, i64::MAX), (i64::MIN, i64::MIN), (i64::MIN, i64::MAX)] {
+            let weights = [("cpu", cpu), ("memory", memory)];
+            let resources =
+                weights.map(|(name, weight)| ResourceWeight { name: name.into(), weight });
+            let plugin = NodeResourcesFit { resources: resources.into(), ..Default::default() };
+            let score = plugin.pre_score(Cycle::new(cluster, &pod, &state), &feasible);
+            let Ok(PreScore::Score(score)) = score else { panic!("no score") };
+            assert!(score.score(cluster.node("n").unwrap()).is_ok(), "{weights:?}");
+        }
+    }
+
+    #[test]
+    fn extreme_points_of_a_shape_do_not_overflow() {
+        let rising = [(0, i64::MIN), (100, i64::MAX)];
+        assert_eq!(on_shape(&rising, 0), i64::MIN);
+        assert!(on_shape(&rising, 50) <= on_shape(&rising, 100));
+        let wide = [(i64::MIN, 0), (i64::MAX, 10)];
+        assert!((0..=100).contains(&on_shape(&wide, 50)));
+        assert_eq!(on_shape(&[(0, i64::MAX)], 50), i64::MAX);
     }
 
     #[test]

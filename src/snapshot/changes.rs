@@ -1,9 +1,10 @@
 //! Differences between versions.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 use triomphe::Arc;
 
+use crate::hash::Keyed;
 use crate::model::{Generation, Name};
 
 use super::chunk::{LANES, NodeSlot, lanes};
@@ -64,6 +65,15 @@ struct Removal {
     name: Name,
 }
 
+impl Removal {
+    /// Returns whether the removed node had this name.
+    fn is_of(&self, name: &Name) -> bool {
+        #[cfg(test)]
+        tests::COMPARED.set(tests::COMPARED.get() + 1);
+        self.name == *name
+    }
+}
+
 impl Removed {
     /// Returns an empty list for a lineage that remembers no removal before `generation`.
     pub(crate) fn forgotten_until(generation: Generation) -> Removed {
@@ -109,7 +119,10 @@ impl Cluster {
         if since < removed.forgotten {
             return ChangedSince::Reset;
         }
-        let mut changes = Vec::new();
+        // The removed nodes, newest first, and whether a node of the same slot and name exists again. A node that took
+        // over a slot was added after `since`, so no two of them have the same slot.
+        let mut removals: Vec<(&Removal, bool)> = Vec::new();
+        let mut by_slot: HashMap<NodeSlot, usize, Keyed> = HashMap::default();
         let mut at = removed.next;
         while at != removed.first {
             at = at.wrapping_sub(1);
@@ -117,13 +130,11 @@ impl Cluster {
                 break;
             };
             if removal.added <= since {
-                changes.push(NodeChange {
-                    slot: removal.slot,
-                    name: removal.name.clone(),
-                    kind: ChangeKind::Removed,
-                });
+                by_slot.insert(removal.slot, removals.len());
+                removals.push((removal, false));
             }
         }
+        let mut changes = Vec::new();
         for (_, chunk) in self.chunks.newer_than(since) {
             if chunk.is_ghosts() {
                 continue;
@@ -131,10 +142,10 @@ impl Cluster {
             for at in lanes(chunk.live).filter(|at| chunk.generation()[*at] > since) {
                 let Some(identity) = chunk.identity(at) else { continue };
                 let slot = chunk.slot()[at];
-                let kept = changes.iter().position(|c| c.slot == slot && c.name == identity.name);
-                let kind = match kept {
-                    Some(removal) => {
-                        changes.swap_remove(removal);
+                let removal = by_slot.get(&slot).map(|at| &mut removals[*at]);
+                let kind = match removal.filter(|(removal, _)| removal.is_of(&identity.name)) {
+                    Some((_, exists_again)) => {
+                        *exists_again = true;
                         ChangeKind::Changed
                     }
                     None if identity.added > since => ChangeKind::Added,
@@ -143,8 +154,13 @@ impl Cluster {
                 changes.push(NodeChange { slot, name: identity.name.clone(), kind });
             }
         }
-        changes.sort_by_key(|change| change.kind != ChangeKind::Removed);
-        ChangedSince::Changes(changes)
+        let removed = removals.into_iter().filter(|(_, exists_again)| !exists_again);
+        let removed = removed.map(|(removal, _)| NodeChange {
+            slot: removal.slot,
+            name: removal.name.clone(),
+            kind: ChangeKind::Removed,
+        });
+        ChangedSince::Changes(removed.chain(changes).collect())
     }
 
     /// Returns how this version differs from `base`, sorted by name. O(differing × log n), because subtrees that both
@@ -181,5 +197,51 @@ impl Cluster {
         }
         changes.sort_by(|a, b| a.name.cmp(&b.name));
         changes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+    use crate::model::{node, pod};
+    use crate::{Config, Engine};
+
+    thread_local! {
+        /// The number of nodes that were compared with a removal.
+        pub(super) static COMPARED: Cell<usize> = const { Cell::new(0) };
+    }
+
+    #[test]
+    fn changes_are_found_with_at_most_one_comparison_per_node() {
+        const NODES: usize = 2_000;
+        let (mut writer, _) = Engine::inline(Config::default());
+        let name = |n: usize| Name::from(format!("n{n}"));
+        for n in 0..NODES {
+            writer.add_node(node(name(n)).build()).unwrap();
+            writer.add_pod(pod(format!("p{n}")).on(name(n)).build()).unwrap();
+        }
+        let since = writer.publish();
+        // Of every four nodes, one is updated, one replaced under its name, one removed, and one is untouched.
+        for n in 0..NODES {
+            if n % 4 == 0 {
+                writer.update_node(node(name(n)).cpu(1).build()).unwrap();
+            }
+            if matches!(n % 4, 1 | 2) {
+                writer.remove_node(name(n)).unwrap();
+            }
+            if n % 4 == 1 {
+                writer.add_node(node(name(n)).build()).unwrap();
+            }
+        }
+        COMPARED.set(0);
+        let changed = writer.cluster().changed_since(since);
+        assert!(COMPARED.get() <= NODES, "{}", COMPARED.get());
+        let ChangedSince::Changes(changes) = changed else { panic!("reset") };
+        let kinds = |kind| changes.iter().filter(|change| change.kind == kind).count();
+        let (changed, removed) = (kinds(ChangeKind::Changed), kinds(ChangeKind::Removed));
+        assert_eq!((changed, removed, changes.len()), (NODES / 2, NODES / 4, NODES / 4 * 3));
+        assert!(changes[..removed].iter().all(|change| change.kind == ChangeKind::Removed));
     }
 }

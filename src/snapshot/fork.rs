@@ -113,7 +113,7 @@ impl Fork {
         if self.draft.holds(&known) {
             return Err(EventError::HoldsPlace { uid: uid.clone() });
         }
-        let pod_ref = known.spot();
+        let pod_ref = known.pod_ref();
         self.step();
         self.draft.leave(pod_ref, Leaving::Deleted);
         self.draft.unmark_unless_bound(uid);
@@ -192,7 +192,7 @@ impl Fork {
         let Some(node) = &pod.node_name else {
             return Err(EventError::NoNodeName { uid: pod.uid.clone() });
         };
-        let known = self.draft.pod(&pod.uid).map(|known| known.spot());
+        let known = self.draft.pod(&pod.uid).map(|known| known.pod_ref());
         self.draft.check_place(pod, node, known)?;
         let given_up = known.and_then(|known| self.draft.given_up(known, pod));
         if let Some(known) = known {
@@ -212,7 +212,7 @@ impl Fork {
             return Err(EventError::NotFound { uid: uid.clone() });
         };
         let assumed = known.state() == PodState::Assumed;
-        let pod_ref = known.spot();
+        let pod_ref = known.pod_ref();
         if !self.draft.give_up(pod_ref) {
             let leaving = if assumed { Leaving::Withdrawn } else { Leaving::Gone };
             self.draft.leave(pod_ref, leaving);

@@ -335,7 +335,7 @@ impl<'a> PodInfo<'a> {
     }
 
     /// Returns the pod's location, which is valid until the pods of its node change.
-    pub(crate) fn spot(&self) -> PodRef {
+    pub(crate) fn pod_ref(&self) -> PodRef {
         PodRef { slot: self.node.slot(), index: self.index }
     }
 

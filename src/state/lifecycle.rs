@@ -273,7 +273,7 @@ impl State {
 
     /// Returns a reference to the pod if it is assumed.
     fn assumed(&self, uid: &Uid) -> Option<PodRef> {
-        self.draft.pod(uid).filter(|pod| pod.is_assumed()).map(|pod| pod.spot())
+        self.draft.pod(uid).filter(|pod| pod.is_assumed()).map(|pod| pod.pod_ref())
     }
 
     /// Returns the age of the version on which a placement was decided.
@@ -400,7 +400,7 @@ impl State {
         if !pod.is_assumed() {
             return Err(EventError::NotAssumed { uid: uid.clone() });
         }
-        let pod_ref = pod.spot();
+        let pod_ref = pod.pod_ref();
         self.displace(uid, pod_ref, Leaving::Withdrawn, observer);
         Ok(true)
     }
@@ -419,7 +419,7 @@ impl State {
         if known.is_some_and(|known| !known.is_assumed()) {
             return Err(EventError::AlreadyAdded { uid: uid.clone() });
         }
-        let known = known.map(|known| known.spot());
+        let known = known.map(|known| known.pod_ref());
         let slot = self.draft.check_place(pod, node_of(pod)?, known)?;
         match known {
             None => self.place(pod, slot, false, observer),
@@ -497,7 +497,7 @@ impl State {
         let known = pod.node().name();
         match node.filter(|given| !given.is_empty() && *given != known) {
             Some(given) => Err(other_node(uid, known, given)),
-            None => Ok(pod.spot()),
+            None => Ok(pod.pod_ref()),
         }
     }
 
@@ -508,7 +508,7 @@ impl State {
             if deadline >= now {
                 break;
             }
-            match self.draft.pod(&uid).map(|pod| pod.spot()) {
+            match self.draft.pod(&uid).map(|pod| pod.pod_ref()) {
                 Some(pod_ref) => self.displace(&uid, pod_ref, Leaving::Withdrawn, observer),
                 // Only assumed pods have deadlines, so this is not expected.
                 None => self.clear_deadline(&uid),

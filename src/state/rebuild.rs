@@ -130,7 +130,7 @@ mod tests {
         let web = || std::sync::Arc::new(pod("web").on("n1").build());
         state.apply(&Event::AddNode(node("n1").build().into()), &mut ()).unwrap();
         state.apply(&Event::AssumePod { pod: web(), decided_on: None }, &mut ()).unwrap();
-        let assumed = state.cluster().pod(&web().uid).unwrap().spot();
+        let assumed = state.cluster().pod(&web().uid).unwrap().pod_ref();
         state.damage().displace(assumed);
         state.rebuild(&mut ());
         state.apply(&Event::AddPod(web()), &mut ()).unwrap();

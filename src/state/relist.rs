@@ -62,7 +62,7 @@ impl State {
             .filter(|uid| !listed.contains(uid))
             .collect();
         for uid in &missing {
-            if let Some(pod_ref) = self.draft.pod(uid).map(|pod| pod.spot()) {
+            if let Some(pod_ref) = self.draft.pod(uid).map(|pod| pod.pod_ref()) {
                 self.displace(uid, pod_ref, Leaving::Deleted, observer);
             }
         }
@@ -88,7 +88,7 @@ impl State {
             Some(known) if is_as_listed(&known, pod) => Ok(None),
             // The listed pod may be on another node: the list is authoritative.
             Some(known) => {
-                let pod_ref = known.spot();
+                let pod_ref = known.pod_ref();
                 self.draft.check_place(pod, node, Some(pod_ref))?;
                 self.revise(pod_ref, pod, observer);
                 Ok(Some(false))

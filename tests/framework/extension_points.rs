@@ -304,6 +304,43 @@ fn named_nodes_are_intersected() {
 }
 
 #[test]
+fn a_node_that_is_named_twice_counts_once() {
+    let log = Log::default();
+    let names = |names: &[&str]| Some(names.iter().map(|name| Name::from(*name)).collect());
+    let rejects = |only| {
+        let probe = Probe::new("a", &log).returns("Filter", Code::Unschedulable);
+        framework(vec![Probe { only, ..probe }])
+    };
+    assert_eq!(
+        fit_error(decide(rejects(names(&["n", "n"])), &["n"])).to_string(),
+        "0/1 nodes are available: 1 a says no."
+    );
+    let [one, other] = [names(&["m", "n", "n"]), names(&["n", "n", "o"])];
+    let both =
+        [("a", one), ("b", other)].map(|(name, only)| Probe { only, ..Probe::new(name, &log) });
+    let decision = decide(framework(both.into()), &["n", "m", "o"]).unwrap();
+    assert_eq!((&*decision.node, decision.looked_at), ("n", 1));
+}
+
+#[test]
+fn named_nodes_that_do_not_exist_are_not_part_of_the_sample() {
+    let log = Log::default();
+    let names = (0..600).map(|n| Name::from(format!("n{n}"))).collect();
+    let named = framework(vec![Probe { only: Some(names), ..Probe::new("a", &log) }]);
+    let (mut writer, _) = Engine::inline(Config::default());
+    for n in 0..300 {
+        writer.add_node(node(format!("n{n}")).build()).unwrap();
+    }
+    let config = AlgorithmConfig { percentage_of_nodes: 50, seed: 1 };
+    let mut algorithm = Algorithm::new(named, config, None);
+    let pod = pod("p").build();
+    let state = CycleState::default();
+    let by_nodes = algorithm.decide_by_nodes(Cycle::new(writer.cluster(), &pod, &state)).unwrap();
+    let decision = algorithm.schedule(writer.cluster(), &pod).unwrap();
+    assert_eq!((decision.feasible, by_nodes.feasible), (150, 150));
+}
+
+#[test]
 fn the_first_rejection_of_a_node_counts() {
     let log = Log::default();
     let rejects = |name| Probe::new(name, &log).returns("Filter", Code::Unschedulable);

@@ -3,14 +3,17 @@
 
 use std::sync::Arc;
 
-use portolan::framework::{ClusterEvent, Framework, Hint, QueueingHints};
+use portolan::framework::{
+    Actions, ClusterEvent, EventResource, Framework, Hint, Interest, Plugin, Point, QueueingHints,
+    Status,
+};
 use portolan::model::{
     AccessMode, Change, CsiDriver, CsiNode, CsiNodeDriver, CsiStorageCapacity, Diff, LabelSelector,
     Labels, Node, Object, Operator, PersistentVolume, PersistentVolumeClaim, Pod, PodAffinity,
     PodAffinityTerm, PodGroup, Quantity, Requirement, StorageClass, Taint, TaintEffect,
     TopologySpreadConstraint, UnsatisfiableAction, VolumeAttachment, VolumeBindingMode, node, pod,
 };
-use portolan::{Config, Engine};
+use portolan::{Cluster, Config, Engine};
 
 /// Returns whether a change requeues a pod that the plugin rejected.
 fn helps(plugin: &str, pod: &Pod, change: &Change) -> bool {
@@ -548,4 +551,44 @@ fn gang_scheduling_waits_for_the_group_and_its_pods() {
         &single,
         &[("a pod of no group appears", false, pods(None, Some(pod("b").build())))],
     );
+}
+
+/// A plugin that registers for added nodes and whose hint is always to skip.
+struct Skips(&'static str);
+
+impl Plugin for Skips {
+    fn name(&self) -> &'static str {
+        self.0
+    }
+
+    fn points(&self) -> &'static [Point] {
+        &[Point::Filter]
+    }
+
+    fn events(&self) -> &'static [Interest] {
+        &[Interest { resources: &[EventResource::Node], actions: Actions::ADD }]
+    }
+
+    fn queueing_hint(&self, _: &Pod, _: &ClusterEvent<'_>, _: &Cluster) -> Result<Hint, Status> {
+        Ok(Hint::Skip)
+    }
+}
+
+#[test]
+fn a_taint_update_retries_plugins_that_wait_for_nodes_however_many_plugins_there_are() {
+    let named = |n: usize| Skips(format!("plugin-{n}").leak());
+    let tainted = node("n").taint(Taint::new("t", "", TaintEffect::NoSchedule)).build();
+    let change = nodes(Some(tainted), Some(node("n").build()));
+    let (_, reader) = Engine::inline(Config::default());
+    for plugins in [1, 63, 64, 65] {
+        let all = (0..plugins).map(|n| (Box::new(named(n)) as Box<dyn Plugin>, 0)).collect();
+        let framework = Framework::new(all).unwrap();
+        let hints = QueueingHints::new(&framework);
+        let first = framework.plugin_set(["plugin-0"]);
+        let ask = |event: ClusterEvent<'_>| {
+            hints.ask(&framework, first, &pod("p").build(), &event, &reader.snapshot())
+        };
+        let asked: Vec<Hint> = ClusterEvent::of(&change).map(ask).collect();
+        assert_eq!(asked, [Hint::Queue], "{plugins} plugins");
+    }
 }

@@ -285,8 +285,8 @@ impl Workflow {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::framework::{Algorithm, AlgorithmConfig, Framework, ScheduleError};
-    use crate::model::{node, pod};
+    use crate::framework::{Algorithm, AlgorithmConfig, Framework, Partition, ScheduleError};
+    use crate::model::{LabelSelector, node, pod};
     use crate::{Config, Engine, Writer};
 
     const KEY: &str = "region";
@@ -358,6 +358,19 @@ mod tests {
         let decision = scheduler("red").schedule(writer.cluster(), &pod).unwrap();
         let node = writer.cluster().node(&decision.node).unwrap();
         assert!(SubCluster::new(KEY, "red").includes(node), "{decision:?}");
+    }
+
+    #[test]
+    fn sub_cluster_that_is_set_after_a_cycle_applies_to_the_next_one() {
+        let (writer, pod) = (cluster(), pod("p").build());
+        let new = || Algorithm::new(Framework::default_profile(), AlgorithmConfig::default(), None);
+        let partition = Partition::Labels(LabelSelector::from_labels([(KEY, "red")]));
+        for mut scheduler in [new(), new().with_partition(partition)] {
+            assert!(scheduler.schedule(writer.cluster(), &pod).is_ok());
+            let mut restricted = scheduler.with_sub_cluster(SubCluster::new(KEY, "black"));
+            let outcome = restricted.schedule(writer.cluster(), &pod);
+            assert_eq!(outcome, Err(ScheduleError::NoNodes));
+        }
     }
 
     #[test]

@@ -210,17 +210,18 @@ impl Score for Least<'_> {
             }
         };
         let taken = taken.plus(self.pod);
-        let (mut sum, mut weights) = (0, 0);
+        // Weights that are not from 1 to 100 may exceed 64 bits, so sums saturate.
+        let (mut sum, mut weights) = (0_i64, 0_i64);
         for ResourceWeight { name, weight } in self.resources {
             let free = match &**name {
                 "cpu" => free(taken.cpu.0, whole.cpu.0),
                 "memory" => free(taken.memory.0, whole.memory.0),
                 _ => 0,
             };
-            sum += free * weight;
-            weights += weight;
+            sum = sum.saturating_add(weight.saturating_mul(free));
+            weights = weights.saturating_add(*weight);
         }
-        Ok(if weights == 0 { 0 } else { sum / weights })
+        Ok(if weights == 0 { 0 } else { sum.saturating_div(weights) })
     }
 }
 
@@ -295,6 +296,19 @@ mod tests {
         assert_eq!(scores(&writer, &plugin(None), &wants), [68, 53]);
         let guaranteed = sized(pod("g"), 1).build();
         assert!(scores(&writer, &plugin(None), &guaranteed).is_empty(), "not scored");
+    }
+
+    #[test]
+    fn extreme_weights_do_not_overflow() {
+        let writer = writer([custom("n", 4_000, 16 * GI)]);
+        let pod = best_effort("p").build();
+        for (cpu, other) in [(i64::MAX, i64::MAX), (i64::MIN, i64::MIN), (i64::MIN, i64::MAX)] {
+            let weights = [("cpu", cpu), ("other", other)];
+            let resources =
+                weights.map(|(name, weight)| ResourceWeight { name: name.into(), weight });
+            let plugin = LoadAware { best_effort: resources.into(), ..plugin(None) };
+            assert_eq!(scores(&writer, &plugin, &pod).len(), 1, "{weights:?}");
+        }
     }
 
     const SHARES: Percent = Percent { cpu: Some(70), memory: Some(70) };

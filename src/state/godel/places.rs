@@ -97,7 +97,7 @@ impl State {
                         }
                     }
                     if let Some(known) = self.draft.pod(&pod.uid) {
-                        observer.placed(&pod, known.spot().slot, false);
+                        observer.placed(&pod, known.pod_ref().slot, false);
                     }
                     Diff { old: None, new: Some(Arc::new(pod)) }
                 }

@@ -51,7 +51,7 @@ impl State {
             }
             // Another scheduler assumed the pod, and the binder's choice of node is authoritative.
             Some(known) if known.state() == PodState::Assumed => {
-                let pod_ref = known.spot();
+                let pod_ref = known.pod_ref();
                 self.draft.check_place(&placed, node, Some(pod_ref))?;
                 self.revise(pod_ref, &placed, observer);
             }
@@ -82,7 +82,7 @@ impl State {
         {
             return Err(other_node(&pod.uid, known.node().name(), node));
         }
-        let (gone, known) = (gone.map(|gone| gone.spot()), known.map(|known| known.spot()));
+        let (gone, known) = (gone.map(|gone| gone.pod_ref()), known.map(|known| known.pod_ref()));
         // A new reservation takes over the resources of the pod.
         let leaves = gone.filter(|gone| !self.draft.is_succeeded(*gone));
         self.draft.check_place(pod, node, known.or(leaves))?;
@@ -90,7 +90,7 @@ impl State {
             self.displace(old, gone, Leaving::Deleted, observer);
         }
         // The removal may have moved the pod within the list of its node's pods.
-        match self.draft.pod(&pod.uid).map(|known| known.spot()) {
+        match self.draft.pod(&pod.uid).map(|known| known.pod_ref()) {
             Some(known) => {
                 self.clear_deadline(&pod.uid);
                 self.revise(known, pod, observer);
@@ -125,7 +125,7 @@ impl State {
         let leaves = known.filter(|known| {
             is_renewed || (!known.is_assumed() && known.state() == PodState::Assumed)
         });
-        if let Some(pod_ref) = leaves.map(|known| known.spot()) {
+        if let Some(pod_ref) = leaves.map(|known| known.pod_ref()) {
             let leaving = if is_renewed { Leaving::Deleted } else { Leaving::Withdrawn };
             self.displace(old, pod_ref, leaving, observer);
             applied.removed += 1;

@@ -35,7 +35,7 @@ impl State {
             return Ok(0);
         }
         for victim in victims {
-            if let Some(pod_ref) = self.draft.pod(victim).map(|known| known.spot()) {
+            if let Some(pod_ref) = self.draft.pod(victim).map(|known| known.pod_ref()) {
                 self.displace(victim, pod_ref, Leaving::Deleted, observer);
             }
         }
@@ -59,7 +59,7 @@ fn take_victim(trial: &mut Draft, victim: &Uid, node: &Name) -> Result<(), Event
     if actual != node {
         return Err(other_node(victim, actual, node));
     }
-    let pod_ref = known.spot();
+    let pod_ref = known.pod_ref();
     trial.displace(pod_ref);
     Ok(())
 }

@@ -185,7 +185,15 @@ impl<O> Ticket<O> {
         let mut place = lock(&self.shared.place);
         let answer = loop {
             match std::mem::replace(&mut *place, Place::Lost) {
-                // An earlier poll may have left a waker, whose task no longer waits.
+                // An earlier poll left the waker of a task that no longer waits. Its drop is the executor's code, so it
+                // runs outside the lock.
+                Place::Pending(Waiter::Task(waker)) => {
+                    *place = Place::Pending(Waiter::Nobody);
+                    drop(place);
+                    drop(waker);
+                    place = lock(&self.shared.place);
+                    continue;
+                }
                 Place::Pending(_) => *place = Place::Pending(Waiter::Thread),
                 answer => break answer,
             }
@@ -338,9 +346,39 @@ mod tests {
         let woken = Arc::new(Woken::default());
         assert!(poll(&mut ticket, &woken).is_pending());
         let waiter = thread::spawn(move || ticket.wait());
-        // The waiting thread replaces the waker, unless the answer is earlier.
+        // The waiting thread drops the waker, unless the answer is earlier.
         answer.complete(7);
         assert!(matches!(waiter.join().expect("the waiter does not panic"), Ok(7)));
+    }
+
+    /// Notes when it is dropped whether the ticket's lock is free, as a waker needs that submits an event and folds.
+    struct Dropped {
+        shared: Arc<Shared<u32>>,
+        found_free: Arc<AtomicBool>,
+    }
+
+    impl std::task::Wake for Dropped {
+        fn wake(self: Arc<Self>) {}
+    }
+
+    impl Drop for Dropped {
+        fn drop(&mut self) {
+            self.found_free.store(self.shared.place.try_lock().is_ok(), Ordering::Relaxed);
+        }
+    }
+
+    #[test]
+    fn a_wait_drops_the_waker_of_an_earlier_poll_outside_the_lock() {
+        let (mut ticket, answer) = ticket::<u32>();
+        let found_free = Arc::new(AtomicBool::new(false));
+        let shared = Arc::clone(&ticket.shared);
+        let waker = Waker::from(Arc::new(Dropped { shared, found_free: Arc::clone(&found_free) }));
+        assert!(Pin::new(&mut ticket).poll(&mut Context::from_waker(&waker)).is_pending());
+        drop(waker);
+        let past = Instant::now() - Duration::from_secs(1);
+        assert!(matches!(ticket.wait_deadline(past), Err(TryWaitError::Pending(_))));
+        assert!(found_free.load(Ordering::Relaxed));
+        drop(answer);
     }
 
     #[test]

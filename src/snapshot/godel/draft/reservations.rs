@@ -120,7 +120,7 @@ impl Draft {
         if !place.is_available() {
             return None;
         }
-        self.pod(&place.pod.uid).map(|pod| pod.spot())
+        self.pod(&place.pod.uid).map(|pod| pod.pod_ref())
     }
 
     /// Returns whether the pod was decided on for a reservation that it cannot take on `node`.
@@ -191,7 +191,7 @@ impl Draft {
         if known.is_some() && !gives_way {
             return Err(EventError::AlreadyAdded { uid: new.pod.uid.clone() });
         }
-        checked.slot = self.check_place(&new.pod, node, known.map(|known| known.spot()))?;
+        checked.slot = self.check_place(&new.pod, node, known.map(|known| known.pod_ref()))?;
         Ok(checked)
     }
 
@@ -355,7 +355,7 @@ impl Draft {
     }
 
     fn vacate(&mut self, uid: &Uid) {
-        let Some((pod, pod_ref)) = self.pod(uid).map(|pod| (pod.to_pod(), pod.spot())) else {
+        let Some((pod, pod_ref)) = self.pod(uid).map(|pod| (pod.to_pod(), pod.pod_ref())) else {
             return;
         };
         self.displace(pod_ref);
