@@ -210,20 +210,26 @@ fn queue(wire: &WireConfiguration) -> Result<QueueConfig, ConfigError> {
     {
         return Err(at(extenders, "extenders are not supported: use a plugin"));
     }
+    let (initial, max) = (&wire.pod_initial_backoff_seconds, &wire.pod_max_backoff_seconds);
     let seconds = |given: &Spanned<i64>| u64::try_from(given.value).map(Duration::from_secs).ok();
     let mut queue = QueueConfig::default();
-    if let Some(given) = &wire.pod_initial_backoff_seconds {
+    if let Some(given) = initial {
         queue.initial_backoff = seconds(given)
             .filter(|backoff| !backoff.is_zero())
             .ok_or_else(|| at(given, "podInitialBackoffSeconds must be greater than 0"))?;
     }
-    if let Some(given) = &wire.pod_max_backoff_seconds {
-        let what = "podMaxBackoffSeconds must be greater than or equal to podInitialBackoffSeconds";
-        queue.max_backoff = seconds(given)
-            .filter(|backoff| *backoff >= queue.initial_backoff)
-            .ok_or_else(|| at(given, what))?;
+    if let Some(given) = max {
+        // A negative maximum is below every initial backoff.
+        queue.max_backoff = seconds(given).unwrap_or(Duration::ZERO);
     }
-    Ok(queue)
+    match max.as_ref().or(initial.as_ref()) {
+        Some(given) if queue.max_backoff < queue.initial_backoff => Err(at(
+            given,
+            "podMaxBackoffSeconds (default 10) must be greater than or equal to \
+             podInitialBackoffSeconds",
+        )),
+        _ => Ok(queue),
+    }
 }
 
 fn at<T>(value: &Spanned<T>, what: impl Into<String>) -> ConfigError {
@@ -542,12 +548,21 @@ mod tests {
         for (text, what) in [
             ("podInitialBackoffSeconds: 0\n", "greater than 0"),
             ("podInitialBackoffSeconds: 5\npodMaxBackoffSeconds: 4\n", "or equal to"),
+            ("podMaxBackoffSeconds: -1\n", "or equal to"),
             ("extenders: [{urlPrefix: http://localhost}]\n", "extenders are not supported"),
         ] {
             let (line, error) = error(text);
             assert!(error.contains(what), "{error}");
             assert_eq!(line, 2 + text.lines().count() as u64);
         }
+    }
+
+    #[test]
+    fn an_initial_backoff_above_the_default_maximum_requires_a_maximum() {
+        assert!(read("podInitialBackoffSeconds: 10\n").is_ok());
+        assert!(read("podInitialBackoffSeconds: 20\npodMaxBackoffSeconds: 20\n").is_ok());
+        let (line, error) = error("podInitialBackoffSeconds: 20\n");
+        assert!(line == 3 && error.contains("podMaxBackoffSeconds (default 10)"), "{error}");
     }
 
     #[test]
