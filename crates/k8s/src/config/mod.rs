@@ -318,6 +318,32 @@ mod tests {
     }
 
     #[test]
+    fn a_default_plugin_must_be_registered_unless_it_is_disabled_or_left_out() {
+        let read = |registry: &Registry, text: &str| {
+            Configuration::read(&format!("{HEAD}{text}"), registry, &Handle::default())
+                .map_err(|error| (error.line(), error.to_string()))
+        };
+        let profile = "profiles:\n- schedulerName: a\n";
+        let disabled = "profiles:\n- plugins: {multiPoint: {disabled: [{name: NodeName}]}}\n";
+        let mut registry = Registry::in_tree();
+        registry.unregister("NodeName").unwrap();
+        for (text, at) in [("", 0), (profile, 4)] {
+            let (line, error) = read(&registry, text).err().unwrap();
+            assert!(line == at && error.contains("\"NodeName\""), "{line}: {error}");
+        }
+        assert!(read(&registry, disabled).is_ok());
+        let mut again = Registry::in_tree();
+        again.unregister("NodeName").unwrap();
+        again.register("NodeName", |_, _| Ok(Box::new(portolan::plugins::NodeName))).unwrap();
+        assert!(read(&again, profile).is_ok());
+        registry.leave_out("NodeName");
+        assert!(read(&registry, profile).is_ok());
+        registry.set_default_profile(vec![("PrioritySort".to_owned(), 0), ("Nope".to_owned(), 0)]);
+        let (_, error) = read(&registry, "").err().unwrap();
+        assert!(error.contains("\"Nope\""), "{error}");
+    }
+
+    #[test]
     fn a_configuration_without_profiles_has_the_default_profile() {
         let configuration = read("").unwrap();
         assert_eq!((configuration.percentage_of_nodes, configuration.parallelism), (0, 16));

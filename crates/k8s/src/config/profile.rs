@@ -38,7 +38,7 @@ impl WireProfile {
         for (point, set) in self.plugins.all() {
             set.check(point, registry)?;
         }
-        let multi_point = self.plugins.multi_point(registry);
+        let multi_point = self.plugins.multi_point(registry)?;
         let args = self.args(registry)?;
         let listed = self.plugins.all().into_iter().flat_map(|(_, set)| set.listed());
         let enabled = multi_point.iter().copied().chain(listed);
@@ -266,10 +266,21 @@ impl WirePlugins {
     }
 
     /// Returns the plugins that run at all points that they extend.
-    fn multi_point<'a>(&'a self, registry: &'a Registry) -> Vec<Enabled<'a>> {
+    fn multi_point<'a>(&'a self, registry: &'a Registry) -> Result<Vec<Enabled<'a>>, ConfigError> {
         let defaults = registry.default_profile().iter();
         let defaults = defaults.map(|(name, weight)| Enabled { name, weight: *weight, line: 0 });
-        self.multi_point.merge(defaults)
+        let merged = self.multi_point.merge(defaults);
+        // Plugins that the configuration names have been checked, so this is a default.
+        match merged.iter().find(|plugin| !registry.knows(plugin.name)) {
+            Some(Enabled { name, line, .. }) => Err(ConfigError::new(
+                *line,
+                format!(
+                    "plugin {name:?} of the default profile does not exist: register it, call \
+                     Registry::leave_out, or disable it in multiPoint"
+                ),
+            )),
+            None => Ok(merged),
+        }
     }
 }
 

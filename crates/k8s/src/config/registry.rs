@@ -236,7 +236,9 @@ impl Registry {
         Ok(())
     }
 
-    /// Removes a plugin, which then no longer runs by default either.
+    /// Removes a plugin. If it is in the default profile, configurations that do not disable it are invalid until
+    /// another plugin is registered under the name, the name is [left out](Registry::leave_out), or another default
+    /// profile is set.
     ///
     /// # Errors
     ///
@@ -263,7 +265,8 @@ impl Registry {
     }
 
     /// Sets the plugins that run unless a configuration disables them, in this order, each with the weight of its
-    /// scores. Names that are not registered are ignored, so check the spelling.
+    /// scores. A configuration is invalid if it does not disable a plugin of the default profile that is neither
+    /// registered nor [left out](Registry::leave_out).
     pub fn set_default_profile(&mut self, profile: Vec<(String, i64)>) {
         self.profile = profile;
     }
