@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
+use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
@@ -61,6 +62,17 @@ impl<'a> PluginArgs<'a> {
         })
     }
 
+    /// Like [`PluginArgs::parse`], but accepts `apiVersion` and `kind`, which the arguments of in-tree plugins may have.
+    pub(super) fn parse_versioned<T: DeserializeOwned>(&self) -> Result<T, ArgsError> {
+        self.parse::<TypeMeta>()?;
+        let mut value = self.value.cloned();
+        if let Some(Value::Object(fields)) = &mut value {
+            fields.remove("apiVersion");
+            fields.remove("kind");
+        }
+        PluginArgs { value: value.as_ref(), ..*self }.parse()
+    }
+
     /// Checks that there are no arguments, for a plugin that takes none.
     ///
     /// # Errors
@@ -81,6 +93,14 @@ impl<'a> PluginArgs<'a> {
         let field = if field == "." { String::new() } else { field };
         ArgsError { plugin: self.plugin.to_owned(), field, reason: reason.into() }
     }
+}
+
+/// The fields that the arguments of every in-tree plugin may have. Only their types are checked.
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct TypeMeta {
+    api_version: Option<String>,
+    kind: Option<String>,
 }
 
 /// A plugin rejects its arguments.
@@ -299,7 +319,6 @@ impl Registry {
 mod tests {
     use super::*;
     use portolan::plugins::NodeName;
-    use serde::Deserialize;
 
     #[test]
     fn a_name_is_registered_once() {
