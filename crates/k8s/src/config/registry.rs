@@ -62,7 +62,7 @@ impl<'a> PluginArgs<'a> {
         })
     }
 
-    /// Like [`PluginArgs::parse`], but accepts `apiVersion` and `kind`, which the arguments of in-tree plugins may have.
+    /// Like [`PluginArgs::parse`], but accepts the fields `apiVersion` and `kind`, which in-tree plugins allow.
     pub(super) fn parse_versioned<T: DeserializeOwned>(&self) -> Result<T, ArgsError> {
         self.parse::<TypeMeta>()?;
         let mut value = self.value.cloned();
