@@ -27,7 +27,8 @@ struct Licences(BTreeMap<String, Licence>);
 #[derive(Clone, Default)]
 struct Licence {
     seats: u32,
-    used: u32,
+    /// Wider than `seats`, because pods that are bound without a scheduler may use more seats than exist.
+    used: u64,
 }
 
 /// An event that sets the number of seats of a licence.
@@ -43,8 +44,9 @@ fn needs(job: &Template) -> Option<(&str, u32)> {
 }
 
 impl Licences {
-    fn free(&self, licence: &str) -> u32 {
-        self.0.get(licence).map_or(0, |known| known.seats.saturating_sub(known.used))
+    fn free(&self, licence: &str) -> u64 {
+        let free = |known: &Licence| u64::from(known.seats).saturating_sub(known.used);
+        self.0.get(licence).map_or(0, free)
     }
 }
 
@@ -55,7 +57,7 @@ impl Store for Licences {
 
     fn check(&self, event: &SetSeats, _: &Cluster) -> Result<(), String> {
         let used = self.0.get(&event.licence).map_or(0, |licence| licence.used);
-        match event.seats < used {
+        match u64::from(event.seats) < used {
             true => Err(format!("seats of {} in use: {used}", event.licence)),
             false => Ok(()),
         }
@@ -71,13 +73,13 @@ impl Store for Licences {
 
     fn pod_placed(&mut self, job: &PlacedPod<'_>, _: Generation) {
         if let Some((licence, seats)) = needs(job.template) {
-            self.0.entry(licence.to_owned()).or_default().used += seats;
+            self.0.entry(licence.to_owned()).or_default().used += u64::from(seats);
         }
     }
 
     fn pod_removed(&mut self, job: &PlacedPod<'_>, _: Generation) {
         if let Some((licence, seats)) = needs(job.template) {
-            self.0.entry(licence.to_owned()).or_default().used -= seats;
+            self.0.entry(licence.to_owned()).or_default().used -= u64::from(seats);
         }
     }
 
@@ -91,7 +93,7 @@ impl Store for Licences {
 
     fn dump(&self) -> String {
         let line = |(name, l): (&String, &Licence)| format!("{name} {}/{}", l.used, l.seats);
-        let known = self.0.iter().filter(|(_, licence)| licence.seats + licence.used > 0);
+        let known = self.0.iter().filter(|(_, licence)| licence.seats > 0 || licence.used > 0);
         known.map(line).collect::<Vec<_>>().join(", ")
     }
 }
@@ -115,7 +117,7 @@ impl Plugin for Seats {
         let licences = cycle.cluster.store::<Licences>();
         let licences = licences.map_err(|error| Status::error("Seats", error.to_string()))?;
         let free = licences.free(licence);
-        if free < seats {
+        if free < u64::from(seats) {
             let reason = format!("seats of {licence}: {seats} needed, {free} free");
             return Err(Status::new(Code::Unschedulable, "Seats", reason));
         }
@@ -192,7 +194,7 @@ fn show(title: &str, engine: &Engine, jobs: &[Pod]) -> Result<(), Box<dyn Error>
     }
     for (name, Licence { seats, used }) in &snapshot.store::<Licences>()?.0 {
         println!("  {used} of {seats} seats of {name} in use");
-        assert!(used <= seats, "more seats of {name} are in use than exist");
+        assert!(*used <= u64::from(*seats), "more seats of {name} are in use than exist");
     }
     Ok(())
 }
@@ -225,7 +227,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut loops = [schedulers.scheduling_loop()?, schedulers.scheduling_loop()?];
     run_both(&mut loops, 1);
     show("Two schedulers have placed all jobs that the seats allow:", engine, &jobs)?;
-    let used = |licence: &str| -> Result<u32, Box<dyn Error>> {
+    let used = |licence: &str| -> Result<u64, Box<dyn Error>> {
         let snapshot = engine.reader()?.snapshot();
         Ok(snapshot.store::<Licences>()?.0.get(licence).map_or(0, |licence| licence.used))
     };
@@ -272,7 +274,28 @@ fn main() -> Result<(), Box<dyn Error>> {
 }
 
 #[cfg(test)]
-#[test]
-fn schedulers_never_use_more_seats_than_exist() -> Result<(), Box<dyn Error>> {
-    main()
+mod tests {
+    use super::*;
+
+    #[test]
+    fn schedulers_never_use_more_seats_than_exist() -> Result<(), Box<dyn Error>> {
+        main()
+    }
+
+    #[test]
+    fn the_seats_of_bound_jobs_may_exceed_32_bits() -> Result<(), Box<dyn Error>> {
+        let config = Config::default().with_store(Licences::default());
+        let (mut writer, _) = Engine::inline(config);
+        let jobs = ["a", "b"].map(|name| job(name, "solver", u32::MAX).on("n1"));
+        for job in jobs.clone() {
+            writer.add_pod(job)?;
+        }
+        let used = writer.cluster().store::<Licences>()?.0["solver"].used;
+        assert_eq!(used, 2 * u64::from(u32::MAX));
+        for job in &jobs {
+            writer.remove_pod(job)?;
+        }
+        assert_eq!(writer.cluster().store::<Licences>()?.0["solver"].used, 0);
+        Ok(())
+    }
 }

@@ -113,6 +113,9 @@ pub enum FrameworkError {
         /// The point.
         point: Point,
     },
+    /// The code that makes the framework failed for a reason of its own, such as an invalid configuration.
+    #[error("{0}")]
+    Other(String),
 }
 
 impl Framework {

@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::framework::preemption::{Candidate, Search};
 use crate::framework::{
-    Code, Cycle, Diagnosis, Eviction, FitError, Handle, Interest, Nomination,
-    PREEMPTION as NAME, Plugin, Point, Status,
+    Code, Cycle, Diagnosis, Eviction, FitError, Handle, Interest, Nomination, PREEMPTION as NAME,
+    Plugin, Point, Status,
 };
 use crate::model::{Pod, PreemptionPolicy, Uid};
 

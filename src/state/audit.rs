@@ -155,17 +155,13 @@ impl Cluster {
             &(self.len(), self.node_count(), self.pod_count(), self.assumed_count()),
             &(listed, all, pods, found.assumed.len()),
         );
-        for failure in self.failed_stores() {
-            differences.note(
-                format_args!("store {}", failure.store),
-                &Some(failure.to_string()),
-                &None,
-            );
-        }
-        let failed = |name| self.failed_stores().any(|failure| failure.store == name);
-        for ((name, found), (_, expected)) in found.stores.iter().zip(&expected.stores) {
-            if !failed(*name) {
-                differences.note(format_args!("store {name}"), found, expected);
+        // Two stores may have the same name, so they are matched by position.
+        let stores = found.stores.iter().zip(&expected.stores).zip(self.store_failures());
+        for (((name, found), (_, expected)), failure) in stores {
+            let place = format!("store {name}");
+            match failure {
+                Some(failure) => differences.note(place, &Some(failure.to_string()), &None),
+                None => differences.note(place, found, expected),
             }
         }
         let parts = [ObjectKind::NmNode, ObjectKind::CustomNodeResource];

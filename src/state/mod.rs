@@ -6,6 +6,7 @@ mod custom;
 mod godel;
 mod lifecycle;
 mod noted;
+mod preempting;
 mod rebuild;
 mod relist;
 

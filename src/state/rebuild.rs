@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use crate::log::Fact;
-use crate::model::{Change, Diff};
+use crate::model::{Change, Diff, PodState};
 use crate::snapshot::draft::Draft;
 
 use super::audit::Difference;
@@ -43,7 +43,10 @@ impl State {
         self.deadlines.retain(|uid, _| assumed(uid));
         self.by_deadline = self.deadlines.iter().map(|(uid, at)| (*at, uid.clone())).collect();
         self.unfinished.retain(assumed);
-        self.unbound_members.retain(assumed);
+        // Unlike deadlines, members are unbound whichever scheduler assumed them.
+        let unbound =
+            |uid: &_| self.draft.pod(uid).is_some_and(|pod| pod.state() == PodState::Assumed);
+        self.unbound_members.retain(unbound);
         for node in self.draft.cluster.everything() {
             for pod in node.pods() {
                 observer.placed(&pod.to_pod(), node.slot(), pod.is_assumed());

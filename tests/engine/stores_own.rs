@@ -751,6 +751,38 @@ fn the_audit_finds_a_store_that_differs_from_its_rebuild() {
     assert_eq!(writer.dump().stores, [("forgetful", "2".to_owned())]);
 }
 
+/// Has the same name as [`Forgetful`], and panics on every pod.
+#[derive(Clone, Default)]
+struct Namesake;
+
+impl Store for Namesake {
+    type Event = ();
+
+    const NAME: &'static str = Forgetful::NAME;
+
+    fn check(&self, (): &(), _: &Cluster) -> Result<(), String> {
+        Ok(())
+    }
+
+    fn apply(&mut self, (): &(), _: Generation) {}
+
+    fn pod_placed(&mut self, _: &PlacedPod<'_>, _: Generation) {
+        panic!("pod_placed panics");
+    }
+}
+
+#[test]
+fn a_failed_store_does_not_hide_a_store_of_the_same_name_from_the_audit() {
+    let config = Config::default().with_store(Namesake).with_store(Forgetful::default());
+    let (mut writer, _) = Engine::inline(config);
+    writer.add_pod(pod("a").on("n").build()).unwrap();
+    writer.change::<Forgetful>(()).unwrap();
+    let found: Vec<String> = writer.cluster().audit().iter().map(ToString::to_string).collect();
+    let [failed, differs] = &found[..] else { panic!("{found:?}") };
+    assert!(failed.contains("pod_placed panics"), "{failed}");
+    assert_eq!(differs, "store forgetful: found \"2\", expected \"1\"");
+}
+
 /// A plugin that records the generations of the notes that it receives.
 struct Listens(Mutex<Vec<Generation>>, Option<Box<dyn Notes>>);
 

@@ -177,6 +177,13 @@ fn a_pod_added_during_the_build_is_queued() {
 }
 
 #[test]
+fn a_profile_that_fails_for_its_own_reason_fails_the_build_with_it() {
+    let broken = |_: &Handle| Err(FrameworkError::Other("line 3: no such plugin".to_owned()));
+    let failed = Schedulers::builder().profile("a", broken).build();
+    assert_eq!(failed.unwrap_err().to_string(), "profile \"a\": line 3: no such plugin");
+}
+
+#[test]
 fn build_errors_are_typed() {
     let default = |handle: &Handle| Ok(Framework::default_profile_with(handle));
     let twice = Schedulers::builder().profile("a", default).profile("a", default).build();

@@ -7,7 +7,9 @@ use serde_json::Value;
 use super::defaults::Rules;
 use super::error::{Cause, Path, ReadError};
 use super::pod_group::{self, GroupKind};
-use super::{movement, objects, reservation, storage, workloads};
+use super::wire::Metadata;
+use super::workloads::{self, ControllerKind, PodController};
+use super::{movement, objects, reservation, storage};
 use super::{wire_objects, wire_pod};
 use portolan::model::{Node, NodeAffinity, Object, Pod};
 
@@ -74,73 +76,52 @@ pub(super) fn object_of<'v>(
         StatefulSet, DaemonSet, PersistentVolume, PersistentVolumeClaim, StorageClass, CSINode, \
         VolumeAttachment, CSIDriver, CSIStorageCapacity, PodDisruptionBudget, PodGroup, \
         NMNode, CustomNodeResource, Reservation, Movement";
-    let root = Path::Root;
+    let root = &Path::Root;
     let rules = &mut Rules::stored();
-    let workload = |controller: workloads::PodController| controller.workload();
-    let workload = match kind {
-        "Namespace" => {
-            return objects::namespace(&source.read()?, &root).map(Object::from);
-        }
-        "Service" => {
-            let namespace = |meta: &super::wire::Metadata<'_>| (&*meta.namespace).into();
-            return objects::service(&source.read()?, &root, namespace).map(Object::from);
-        }
+    let namespace = |meta: &Metadata<'_>| (&*meta.namespace).into();
+    let unsupported =
+        || ReadError::new(root, Cause::Kind { found: kind.to_owned(), expected: KINDS });
+    let workload =
+        |controller: PodController| controller.workload().map(Object::from).ok_or_else(unsupported);
+    match kind {
+        "Namespace" => objects::namespace(&source.read()?, root).map(Object::from),
+        "Service" => objects::service(&source.read()?, root, namespace).map(Object::from),
         "PodDisruptionBudget" => {
-            let namespace = |meta: &super::wire::Metadata<'_>| (&*meta.namespace).into();
-            let budget = objects::budget(&source.read()?, &root, namespace);
-            return budget.map(Object::from);
+            objects::budget(&source.read()?, root, namespace).map(Object::from)
         }
         "PodGroup" => {
-            let namespace = |meta: &super::wire::Metadata<'_>| (&*meta.namespace).into();
             let group = api_version.split_once('/').map_or("", |(group, _)| group);
             let kind = GroupKind::of(group).unwrap_or(GroupKind::Kubernetes);
-            let group = pod_group::read(kind, &source.read()?, &root, namespace);
-            return group.map(Object::from);
+            pod_group::read(kind, &source.read()?, root, namespace).map(Object::from)
         }
-        "Reservation" => {
-            let reservation = reservation::read(&source.read()?, &root, rules);
-            return reservation.map(Object::from);
-        }
-        "Movement" => return movement::read(&source.read()?, &root),
-        "PersistentVolume" => return storage::persistent_volume(&source.read()?, &root),
-        "PersistentVolumeClaim" => {
-            return storage::persistent_volume_claim(&source.read()?, &root);
-        }
-        "StorageClass" => return storage::storage_class(&source.read()?, &root),
-        "CSINode" => return storage::csi_node(&source.read()?, &root),
-        "VolumeAttachment" => return storage::volume_attachment(&source.read()?, &root),
-        "CSIDriver" => return storage::csi_driver(&source.read()?, &root),
-        "CSIStorageCapacity" => return storage::csi_storage_capacity(&source.read()?, &root),
-        "NMNode" => return super::node::nm_node(&source.read()?, &root),
-        "CustomNodeResource" => {
-            return super::node::custom_node_resource(&source.read()?, &root);
-        }
+        "Reservation" => reservation::read(&source.read()?, root, rules).map(Object::from),
+        "Movement" => movement::read(&source.read()?, root),
+        "PersistentVolume" => storage::persistent_volume(&source.read()?, root),
+        "PersistentVolumeClaim" => storage::persistent_volume_claim(&source.read()?, root),
+        "StorageClass" => storage::storage_class(&source.read()?, root),
+        "CSINode" => storage::csi_node(&source.read()?, root),
+        "VolumeAttachment" => storage::volume_attachment(&source.read()?, root),
+        "CSIDriver" => storage::csi_driver(&source.read()?, root),
+        "CSIStorageCapacity" => storage::csi_storage_capacity(&source.read()?, root),
+        "NMNode" => super::node::nm_node(&source.read()?, root),
+        "CustomNodeResource" => super::node::custom_node_resource(&source.read()?, root),
         "ReplicationController" => {
-            workload(workloads::replication_controller(&source.read()?, &root, rules)?)
+            workload(workloads::replication_controller(&source.read()?, root, rules)?)
         }
-        "ReplicaSet" => workload(workloads::controller(
-            workloads::ControllerKind::ReplicaSet,
-            &source.read()?,
-            &root,
-            rules,
-        )?),
-        "StatefulSet" => workload(workloads::controller(
-            workloads::ControllerKind::StatefulSet,
-            &source.read()?,
-            &root,
-            rules,
-        )?),
-        "DaemonSet" => workload(workloads::controller(
-            workloads::ControllerKind::DaemonSet,
-            &source.read()?,
-            &root,
-            rules,
-        )?),
-        _ => None,
-    };
-    workload.map(Object::from).ok_or_else(|| {
-        ReadError::new(&root, Cause::Kind { found: kind.to_owned(), expected: KINDS })
-    })
+        "ReplicaSet" => {
+            let kind = ControllerKind::ReplicaSet;
+            workload(workloads::controller(kind, &source.read()?, root, rules)?)
+        }
+        "StatefulSet" => {
+            let kind = ControllerKind::StatefulSet;
+            workload(workloads::controller(kind, &source.read()?, root, rules)?)
+        }
+        "DaemonSet" => {
+            let kind = ControllerKind::DaemonSet;
+            workload(workloads::controller(kind, &source.read()?, root, rules)?)
+        }
+        _ => Err(unsupported()),
+    }
 }
 
 fn expect_kind(value: &Value, expected: &'static str) -> Result<(), ReadError> {

@@ -347,8 +347,14 @@ impl Cluster {
 
     /// Returns the failures of the custom stores that have panicked in a method about pods.
     pub fn failed_stores(&self) -> impl Iterator<Item = &StoreFailure> {
+        self.store_failures().flatten()
+    }
+
+    /// Returns the failure of each custom store, in the order of [`Dump::stores`](super::super::Dump::stores). `None`
+    /// for a store that has not failed.
+    pub(crate) fn store_failures(&self) -> impl Iterator<Item = Option<&StoreFailure>> {
         let stores = self.custom.iter().flat_map(|stores| &stores.0);
-        stores.filter_map(|entry| entry.failure.as_deref())
+        stores.map(|entry| entry.failure.as_deref())
     }
 }
 

@@ -3,7 +3,6 @@
 mod deletions;
 mod places;
 mod pod_states;
-mod preempting;
 mod units;
 
 pub(in crate::state) use places::PlaceClocks;

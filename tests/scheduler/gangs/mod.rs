@@ -12,7 +12,7 @@ use portolan::framework::{Algorithm, AlgorithmConfig, Binder, Framework, Handle}
 use portolan::log::{Event, ObjectKey};
 use portolan::model::{
     EventError, GodelPod, Name, ObjectKind, Pod, PodBuilder, PodGroup, PodGroupPhase,
-    PodGroupState, PodSpec, Timestamp, Uid, node, pod,
+    PodGroupState, Timestamp, Uid, node, pod,
 };
 use portolan::scheduler::queue::{
     Place, PodGroupStatus, PopError, QueueConfig, QueueFront, SchedulingQueue,

@@ -634,6 +634,17 @@ fn a_group_with_enough_bound_pods_stays_scheduled_until_it_is_updated() {
     }
 }
 
+/// A member of `g` that another scheduler has assumed on `n`.
+fn assumed_elsewhere(n: usize) -> Pod {
+    let annotated = GodelPod {
+        state: "assumed".into(),
+        selected_scheduler: Some("s".into()),
+        assumed_node: Some("n".into()),
+        ..GodelPod::default()
+    };
+    member("g", n, 100).spec(|spec| spec.godel = Some(Box::new(annotated))).build()
+}
+
 /// This also holds if the pod was assumed here and its object does not say that it is bound.
 #[test]
 fn an_assumed_member_does_not_count_as_bound() {
@@ -643,14 +654,7 @@ fn an_assumed_member_does_not_count_as_bound() {
         let mut writer = Engine::inline(Config { godel, commit_check, ..Config::default() }).0;
         writer.put_object(in_phase(2, PodGroupPhase::Pending)).unwrap();
         let [bound, late] = [0, 1].map(|n| member("g", n, 100).on("n").build());
-        let annotated = GodelPod {
-            state: "assumed".into(),
-            selected_scheduler: Some("s".into()),
-            assumed_node: Some("n".into()),
-            ..GodelPod::default()
-        };
-        let spec = |spec: &mut PodSpec| spec.godel = Some(Box::new(annotated));
-        let assumed = member("g", 1, 100).spec(spec).build();
+        let assumed = assumed_elsewhere(1);
         if here {
             writer.assume_pod(assumed.clone().on("n")).unwrap();
         }
@@ -664,4 +668,19 @@ fn an_assumed_member_does_not_count_as_bound() {
         writer.update_pod(&late.uid, late.clone()).unwrap();
         assert_eq!(finish(&mut writer), Some(PodGroupPhase::Scheduled));
     }
+}
+
+#[test]
+fn a_member_that_another_scheduler_assumed_is_still_unbound_after_a_rebuild() {
+    let godel = Some(GodelConfig { unit_status: true, ..GodelConfig::new("godel") });
+    let commit_check = CommitPolicy::Unchecked;
+    let mut writer = Engine::inline(Config { godel, commit_check, ..Config::default() }).0;
+    writer.put_object(in_phase(2, PodGroupPhase::Pending)).unwrap();
+    writer.add_pod(assumed_elsewhere(0)).unwrap();
+    let here = member("g", 1, 100).on("n").build();
+    writer.assume_pod(here.clone()).unwrap();
+    assert_eq!(writer.rebuild().differences, []);
+    writer.finish_binding(&here.uid, Timestamp::from_secs(0)).unwrap();
+    let phase = writer.cluster().objects().pod_groups.get("default", "g").unwrap().phase;
+    assert_eq!(phase, Some(PodGroupPhase::Pending), "one of two is bound");
 }

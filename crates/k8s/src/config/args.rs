@@ -33,15 +33,12 @@ type Made = Result<Box<dyn Plugin>, ArgsError>;
 #[derive(Default, Deserialize)]
 #[serde(default, rename_all = "camelCase", deny_unknown_fields)]
 struct VolumeBindingArgs {
-    api_version: Option<String>,
-    kind: Option<String>,
     bind_timeout_seconds: Option<i64>,
     shape: Option<serde::de::IgnoredAny>,
 }
 
 fn volume_binding(given: PluginArgs<'_>, handle: &Handle) -> Made {
-    let args: VolumeBindingArgs = given.parse()?;
-    let _ = (args.api_version, args.kind);
+    let args: VolumeBindingArgs = given.parse_versioned()?;
     if args.bind_timeout_seconds.is_some_and(|seconds| seconds < 0) {
         let reason = "invalid BindTimeoutSeconds, should not be a negative value";
         return Err(given.invalid("bindTimeoutSeconds", reason));
@@ -60,15 +57,12 @@ fn volume_binding(given: PluginArgs<'_>, handle: &Handle) -> Made {
 #[derive(Default, Deserialize)]
 #[serde(default, rename_all = "camelCase", deny_unknown_fields)]
 struct DefaultPreemptionArgs {
-    api_version: Option<String>,
-    kind: Option<String>,
     min_candidate_nodes_percentage: Option<i32>,
     min_candidate_nodes_absolute: Option<i32>,
 }
 
 fn preemption(given: PluginArgs<'_>, handle: &Handle) -> Made {
-    let args: DefaultPreemptionArgs = given.parse()?;
-    let _ = (args.api_version, args.kind);
+    let args: DefaultPreemptionArgs = given.parse_versioned()?;
     let mut plugin = plugins::DefaultPreemption::new(handle);
     if let Some(percentage) = args.min_candidate_nodes_percentage {
         let valid = u32::try_from(percentage).ok().filter(|percentage| *percentage <= 100);
@@ -91,14 +85,11 @@ fn preemption(given: PluginArgs<'_>, handle: &Handle) -> Made {
 #[derive(Default, Deserialize)]
 #[serde(default, rename_all = "camelCase", deny_unknown_fields)]
 struct NodeAffinityArgs {
-    api_version: Option<String>,
-    kind: Option<String>,
     added_affinity: Option<Value>,
 }
 
 fn node_affinity(given: PluginArgs<'_>, _: &Handle) -> Made {
-    let args: NodeAffinityArgs = given.parse()?;
-    let _ = (args.api_version, args.kind);
+    let args: NodeAffinityArgs = given.parse_versioned()?;
     let added = args.added_affinity.as_ref().map(crate::node_affinity).transpose();
     let added = added.map_err(|error| given.invalid("addedAffinity", error.to_string()))?;
     let added = added.unwrap_or_default();
@@ -141,8 +132,6 @@ fn resources(
 #[derive(Default, Deserialize)]
 #[serde(default, rename_all = "camelCase", deny_unknown_fields)]
 struct LoadAwareArgs {
-    api_version: Option<String>,
-    kind: Option<String>,
     resources: Vec<ClassSpec>,
     estimator: String,
     filter_expired_node_metrics: bool,
@@ -165,8 +154,7 @@ pub(super) fn load_aware(given: PluginArgs<'_>, _: &Handle) -> Made {
     if !given.are_given() {
         return Ok(Box::new(plugins::LoadAware::default()));
     }
-    let args: LoadAwareArgs = given.parse()?;
-    let _ = (args.api_version, args.kind);
+    let args: LoadAwareArgs = given.parse_versioned()?;
     if args.filter_expired_node_metrics {
         let reason = "not supported: expiry depends on the time, and versions have no clock";
         return Err(given.invalid("filterExpiredNodeMetrics", reason));
@@ -207,8 +195,6 @@ pub(super) fn load_aware(given: PluginArgs<'_>, _: &Handle) -> Made {
 #[derive(Default, Deserialize)]
 #[serde(default, rename_all = "camelCase", deny_unknown_fields)]
 struct FitArgs {
-    api_version: Option<String>,
-    kind: Option<String>,
     ignored_resources: Vec<String>,
     ignored_resource_groups: Vec<String>,
     scoring_strategy: Option<Strategy>,
@@ -248,8 +234,7 @@ struct Point {
 }
 
 fn fit(given: PluginArgs<'_>, _: &Handle) -> Made {
-    let args: FitArgs = given.parse()?;
-    let _ = (args.api_version, args.kind);
+    let args: FitArgs = given.parse_versioned()?;
     if let Some(group) = args.ignored_resource_groups.iter().find(|group| group.contains('/')) {
         let reason = format!("resource group name can't contain '/': {group}");
         return Err(given.invalid("ignoredResourceGroups", reason));
@@ -307,14 +292,11 @@ fn shape(
 #[derive(Default, Deserialize)]
 #[serde(default, rename_all = "camelCase", deny_unknown_fields)]
 struct BalancedArgs {
-    api_version: Option<String>,
-    kind: Option<String>,
     resources: Vec<ResourceSpec>,
 }
 
 fn balanced(given: PluginArgs<'_>, _: &Handle) -> Made {
-    let args: BalancedArgs = given.parse()?;
-    let _ = (args.api_version, args.kind);
+    let args: BalancedArgs = given.parse_versioned()?;
     let resources = resources(given, args.resources, "resources")?;
     Ok(Box::new(plugins::NodeResourcesBalancedAllocation { resources }))
 }
@@ -322,15 +304,12 @@ fn balanced(given: PluginArgs<'_>, _: &Handle) -> Made {
 #[derive(Default, Deserialize)]
 #[serde(default, rename_all = "camelCase", deny_unknown_fields)]
 struct InterPodArgs {
-    api_version: Option<String>,
-    kind: Option<String>,
     hard_pod_affinity_weight: Option<i64>,
     ignore_preferred_terms_of_existing_pods: bool,
 }
 
 fn inter_pod(given: PluginArgs<'_>, _: &Handle) -> Made {
-    let args: InterPodArgs = given.parse()?;
-    let _ = (args.api_version, args.kind);
+    let args: InterPodArgs = given.parse_versioned()?;
     let weight = args.hard_pod_affinity_weight.unwrap_or(1);
     if !(0..=100).contains(&weight) {
         return Err(given.invalid("hardPodAffinityWeight", "not in valid range [0, 100]"));
@@ -342,8 +321,6 @@ fn inter_pod(given: PluginArgs<'_>, _: &Handle) -> Made {
 #[derive(Default, Deserialize)]
 #[serde(default, rename_all = "camelCase", deny_unknown_fields)]
 struct SpreadArgs {
-    api_version: Option<String>,
-    kind: Option<String>,
     default_constraints: Vec<DefaultConstraint>,
     defaulting_type: Option<DefaultingType>,
 }
@@ -371,8 +348,7 @@ enum Action {
 }
 
 fn spread(given: PluginArgs<'_>, _: &Handle) -> Made {
-    let args: SpreadArgs = given.parse()?;
-    let _ = (args.api_version, args.kind);
+    let args: SpreadArgs = given.parse_versioned()?;
     let at = "defaultConstraints";
     if args.defaulting_type.unwrap_or(DefaultingType::System) == DefaultingType::System {
         return match args.default_constraints.is_empty() {
@@ -425,6 +401,21 @@ fn spread(given: PluginArgs<'_>, _: &Handle) -> Made {
 mod tests {
     use super::*;
     use serde_json::json;
+
+    #[test]
+    fn arguments_may_name_their_version_and_kind_as_texts() {
+        let made = |args: Value| {
+            let args = PluginArgs::new("InterPodAffinity", Some(&args));
+            inter_pod(args, &Handle::default()).err().map(|error| error.field().to_owned())
+        };
+        let version = "kubescheduler.config.k8s.io/v1";
+        let args = json!({ "apiVersion": version, "kind": "InterPodAffinityArgs" });
+        assert_eq!(made(args), None);
+        assert_eq!(made(json!({ "apiVersion": 1 })), Some("apiVersion".to_owned()));
+        let weight = json!({ "kind": "InterPodAffinityArgs", "hardPodAffinityWeight": "1" });
+        assert_eq!(made(weight), Some("hardPodAffinityWeight".to_owned()));
+        assert_eq!(made(json!({ "version": version })), Some("version".to_owned()));
+    }
 
     #[test]
     fn load_aware_accepts_the_arguments_of_godel() {

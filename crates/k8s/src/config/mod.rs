@@ -3,19 +3,21 @@
 //! Defaults, validation and the expansion of `multiPoint` are those of kube-scheduler (pkg/scheduler/apis/config,
 //! framework/runtime). An error names its line.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::fmt;
 use std::time::Duration;
 
 use serde::Deserialize;
-use serde_json::Value;
 use serde_saphyr::Spanned;
 
-use portolan::framework::{Framework, FrameworkBuilder, Handle, Plugin, Point};
+use portolan::framework::{Framework, Handle, Point};
 use portolan::scheduler::queue::QueueConfig;
 
 mod args;
+mod profile;
 mod registry;
+
+use profile::WireProfile;
 
 pub use registry::{ArgsError, PluginArgs, Registry, RegistryError};
 
@@ -169,7 +171,7 @@ impl Configuration {
                     given => Some(percentage(given.as_ref())?.unwrap_or(0)),
                 },
                 // Errors without a line of their own are located at the start of the profile.
-                framework: framework(profile, (name, line), registry, handle).map_err(|error| {
+                framework: profile.framework((name, line), registry, handle).map_err(|error| {
                     match error.line {
                         0 => ConfigError { line: start, ..error },
                         _ => error,
@@ -210,20 +212,26 @@ fn queue(wire: &WireConfiguration) -> Result<QueueConfig, ConfigError> {
     {
         return Err(at(extenders, "extenders are not supported: use a plugin"));
     }
+    let (initial, max) = (&wire.pod_initial_backoff_seconds, &wire.pod_max_backoff_seconds);
     let seconds = |given: &Spanned<i64>| u64::try_from(given.value).map(Duration::from_secs).ok();
     let mut queue = QueueConfig::default();
-    if let Some(given) = &wire.pod_initial_backoff_seconds {
+    if let Some(given) = initial {
         queue.initial_backoff = seconds(given)
             .filter(|backoff| !backoff.is_zero())
             .ok_or_else(|| at(given, "podInitialBackoffSeconds must be greater than 0"))?;
     }
-    if let Some(given) = &wire.pod_max_backoff_seconds {
-        let what = "podMaxBackoffSeconds must be greater than or equal to podInitialBackoffSeconds";
-        queue.max_backoff = seconds(given)
-            .filter(|backoff| *backoff >= queue.initial_backoff)
-            .ok_or_else(|| at(given, what))?;
+    if let Some(given) = max {
+        // A negative maximum is below every initial backoff.
+        queue.max_backoff = seconds(given).unwrap_or(Duration::ZERO);
     }
-    Ok(queue)
+    match max.as_ref().or(initial.as_ref()) {
+        Some(given) if queue.max_backoff < queue.initial_backoff => Err(at(
+            given,
+            "podMaxBackoffSeconds (default 10) must be greater than or equal to \
+             podInitialBackoffSeconds",
+        )),
+        _ => Ok(queue),
+    }
 }
 
 fn at<T>(value: &Spanned<T>, what: impl Into<String>) -> ConfigError {
@@ -236,114 +244,6 @@ fn percentage(given: Option<&Spanned<i64>>) -> Result<Option<u8>, ConfigError> {
         Ok(percentage @ 0..=100) => Ok(Some(percentage)),
         _ => Err(at(given, "percentageOfNodesToScore must be from 0 to 100")),
     }
-}
-
-/// The plugins of one extension point, in order: the name, the configured weight (0 if absent) and the line.
-type Enabled = Vec<(String, i64, u64)>;
-
-/// Builds the framework of one profile from the default plugins and the changes of the profile.
-fn framework(
-    profile: &WireProfile,
-    (name, line): (&str, u64),
-    registry: &Registry,
-    handle: &Handle,
-) -> Result<Framework, ConfigError> {
-    let sets = &profile.plugins;
-    for (point, set) in sets.all() {
-        set.check(point, registry)?;
-    }
-    let defaults = registry.default_profile().iter();
-    let defaults = defaults.map(|(name, weight)| (name.clone(), *weight, 0));
-    let multi_point = sets.multi_point.merge(defaults.collect());
-    let mut args = BTreeMap::new();
-    for given in &profile.plugin_config {
-        let name = &given.name;
-        if !registry.knows(&name.value) {
-            return Err(at(name, unknown(&name.value)));
-        }
-        if args.insert(&*name.value, given).is_some() {
-            return Err(at(name, format!("pluginConfig for {} is listed twice", name.value)));
-        }
-    }
-    let named = sets.all().into_iter().flat_map(|(_, set)| set.listed().collect::<Enabled>());
-    let mut made: Vec<(String, Box<dyn Plugin>)> = Vec::new();
-    for (name, _, line) in multi_point.iter().cloned().chain(named) {
-        let Some(factory) = registry.get(&name) else { continue };
-        if made.iter().any(|(known, _)| *known == name) {
-            continue;
-        }
-        let given = args.get(&*name);
-        let line = given.map_or(line, |given| given.name.referenced.line());
-        let value = given.and_then(|given| given.args.as_ref());
-        let plugin = factory(PluginArgs::new(&name, value), handle)
-            .map_err(|error| ConfigError::args_of(line, error))?;
-        made.push((name, plugin));
-    }
-    let extends = |name: &str, point: Point| {
-        made.iter()
-            .find(|(known, _)| known == name)
-            .map(|(_, plugin)| plugin.points().contains(&point))
-    };
-    let mut points: Vec<(Point, Vec<String>)> = Vec::new();
-    for (point, set) in sets.points() {
-        let extend = |(name, _, _): &&(String, i64, u64)| extends(name, point) == Some(true);
-        let multi: Enabled = multi_point.iter().filter(extend).cloned().collect();
-        let mut names = Vec::new();
-        for (name, _, line) in set.expand(&multi) {
-            match extends(&name, point) {
-                None => {}
-                Some(true) => names.push(name),
-                Some(false) => {
-                    let what = format!("plugin {name:?} does not extend {point}Plugin plugin");
-                    return Err(ConfigError::new(line, what));
-                }
-            }
-        }
-        let count = names.len();
-        if point == Point::QueueSort && count != 1 {
-            let what = format!(
-                "only one queue sort plugin required for profile with scheduler name {name:?}, but \
-                 got {count}"
-            );
-            return Err(ConfigError::new(line, what));
-        }
-        if point == Point::Bind && count == 0 {
-            let what = format!(
-                "at least one bind plugin is needed for profile with scheduler name {name:?}"
-            );
-            return Err(ConfigError::new(line, what));
-        }
-        points.push((point, names));
-    }
-    // A weight at the score extension point takes precedence over the weight at `multiPoint`.
-    let mut weights: BTreeMap<String, i64> = BTreeMap::new();
-    let mut total = 0_i64;
-    for (name, weight, line) in sets.score.listed().chain(multi_point) {
-        if extends(&name, Point::Score) != Some(true) || weights.contains_key(&name) {
-            continue;
-        }
-        let weight = weight.max(1);
-        total = weight
-            .checked_mul(100)
-            .and_then(|score| total.checked_add(score))
-            .ok_or_else(|| ConfigError::new(line, "total score of Score plugins could overflow"))?;
-        weights.insert(name, weight);
-    }
-    let weighted = |(name, plugin): (String, _)| (plugin, weights.get(&name).copied().unwrap_or(0));
-    let builder =
-        made.into_iter().map(weighted).fold(
-            Framework::builder_with(handle),
-            |builder: FrameworkBuilder, (plugin, weight)| builder.plugin(plugin, weight),
-        );
-    let place = |builder: FrameworkBuilder, (point, names): &(Point, Vec<String>)| {
-        builder.plugins_at(*point, names)
-    };
-    let built = points.iter().fold(builder, place).build();
-    built.map_err(|error| ConfigError::new(line, error.to_string()))
-}
-
-fn unknown(name: &str) -> String {
-    format!("plugin {name:?} does not exist: register it, or check the spelling")
 }
 
 #[derive(Deserialize)]
@@ -364,148 +264,6 @@ struct WireConfiguration {
     pod_max_backoff_seconds: Option<Spanned<i64>>,
     extenders: Option<Spanned<Vec<serde::de::IgnoredAny>>>,
     delay_cache_until_active: Option<bool>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default, rename_all = "camelCase", deny_unknown_fields)]
-struct WireProfile {
-    scheduler_name: Option<Spanned<String>>,
-    percentage_of_nodes_to_score: Option<Spanned<i64>>,
-    plugins: WirePlugins,
-    plugin_config: Vec<WireArgs>,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-struct WireArgs {
-    name: Spanned<String>,
-    args: Option<Value>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default, rename_all = "camelCase", deny_unknown_fields)]
-struct WirePlugins {
-    multi_point: WireSet,
-    pre_enqueue: WireSet,
-    queue_sort: WireSet,
-    pre_filter: WireSet,
-    filter: WireSet,
-    post_filter: WireSet,
-    pre_score: WireSet,
-    score: WireSet,
-    reserve: WireSet,
-    permit: WireSet,
-    pre_bind: WireSet,
-    bind: WireSet,
-    post_bind: WireSet,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default, rename_all = "camelCase", deny_unknown_fields)]
-struct WireSet {
-    enabled: Vec<WirePlugin>,
-    disabled: Vec<WirePlugin>,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-struct WirePlugin {
-    name: Spanned<String>,
-    #[serde(default)]
-    weight: i64,
-}
-
-impl WirePlugins {
-    fn points(&self) -> [(Point, &WireSet); Point::ALL.len()] {
-        Point::ALL.map(|point| {
-            let set = match point {
-                Point::PreEnqueue => &self.pre_enqueue,
-                Point::QueueSort => &self.queue_sort,
-                Point::PreFilter => &self.pre_filter,
-                Point::Filter => &self.filter,
-                Point::PostFilter => &self.post_filter,
-                Point::PreScore => &self.pre_score,
-                Point::Score => &self.score,
-                Point::Reserve => &self.reserve,
-                Point::Permit => &self.permit,
-                Point::PreBind => &self.pre_bind,
-                Point::Bind => &self.bind,
-                Point::PostBind => &self.post_bind,
-            };
-            (point, set)
-        })
-    }
-
-    fn all(&self) -> Vec<(Option<Point>, &WireSet)> {
-        let points = self.points().into_iter().map(|(point, set)| (Some(point), set));
-        [(None, &self.multi_point)].into_iter().chain(points).collect()
-    }
-}
-
-impl WireSet {
-    fn check(&self, point: Option<Point>, registry: &Registry) -> Result<(), ConfigError> {
-        let mut seen = BTreeSet::new();
-        for plugin in &self.enabled {
-            let name = &plugin.name.value;
-            if !registry.knows(name) {
-                return Err(at(&plugin.name, unknown(name)));
-            }
-            if !seen.insert(name) {
-                let point = point.map_or("MultiPoint", Point::as_str);
-                let what = format!("plugin {name:?} already registered as \"{point}Plugin\"");
-                return Err(at(&plugin.name, what));
-            }
-            if plugin.weight < 0 {
-                return Err(at(&plugin.name, format!("the weight of {name} is negative")));
-            }
-        }
-        Ok(())
-    }
-
-    fn disables(&self, name: &str) -> bool {
-        self.disabled.iter().any(|plugin| plugin.name.value == name || plugin.name.value == "*")
-    }
-
-    fn listed(&self) -> impl Iterator<Item = (String, i64, u64)> {
-        self.enabled.iter().map(|p| (p.name.value.clone(), p.weight, p.name.referenced.line()))
-    }
-
-    /// Returns the defaults without the disabled plugins, with enabled defaults replaced in place, followed by the
-    /// other enabled plugins (default_plugins.go `mergePluginSet`).
-    fn merge(&self, defaults: Enabled) -> Enabled {
-        let mut merged: Enabled = Vec::new();
-        for default in defaults.into_iter().filter(|(name, _, _)| !self.disables(name)) {
-            merged.push(self.listed().find(|(name, _, _)| *name == default.0).unwrap_or(default));
-        }
-        for plugin in self.listed() {
-            if !merged.iter().any(|(name, _, _)| *name == plugin.0) {
-                merged.push(plugin);
-            }
-        }
-        merged
-    }
-
-    /// Returns the plugins of this extension point: first those listed for it that are also in `multiPoint`, then the
-    /// rest of `multiPoint`, then the other listed plugins (framework.go `expandMultiPointPlugins`).
-    fn expand(&self, multi_point: &Enabled) -> Enabled {
-        let is_multi = |name: &str| multi_point.iter().any(|(known, _, _)| known == name);
-        let takes_multi = !self.disabled.iter().any(|plugin| plugin.name.value == "*");
-        let mut expanded: Enabled = Vec::new();
-        if takes_multi {
-            expanded.extend(self.listed().filter(|(name, _, _)| is_multi(name)));
-            for plugin in multi_point.iter().filter(|(name, _, _)| !self.disables(name)) {
-                if !expanded.iter().any(|(known, _, _)| *known == plugin.0) {
-                    expanded.push(plugin.clone());
-                }
-            }
-        }
-        for plugin in self.listed() {
-            if !expanded.iter().any(|(known, _, _)| *known == plugin.0) {
-                expanded.push(plugin);
-            }
-        }
-        expanded
-    }
 }
 
 #[cfg(test)]
@@ -542,12 +300,47 @@ mod tests {
         for (text, what) in [
             ("podInitialBackoffSeconds: 0\n", "greater than 0"),
             ("podInitialBackoffSeconds: 5\npodMaxBackoffSeconds: 4\n", "or equal to"),
+            ("podMaxBackoffSeconds: -1\n", "or equal to"),
             ("extenders: [{urlPrefix: http://localhost}]\n", "extenders are not supported"),
         ] {
             let (line, error) = error(text);
             assert!(error.contains(what), "{error}");
             assert_eq!(line, 2 + text.lines().count() as u64);
         }
+    }
+
+    #[test]
+    fn an_initial_backoff_above_the_default_maximum_requires_a_maximum() {
+        assert!(read("podInitialBackoffSeconds: 10\n").is_ok());
+        assert!(read("podInitialBackoffSeconds: 20\npodMaxBackoffSeconds: 20\n").is_ok());
+        let (line, error) = error("podInitialBackoffSeconds: 20\n");
+        assert!(line == 3 && error.contains("podMaxBackoffSeconds (default 10)"), "{error}");
+    }
+
+    #[test]
+    fn a_default_plugin_must_be_registered_unless_it_is_disabled_or_left_out() {
+        let read = |registry: &Registry, text: &str| {
+            Configuration::read(&format!("{HEAD}{text}"), registry, &Handle::default())
+                .map_err(|error| (error.line(), error.to_string()))
+        };
+        let profile = "profiles:\n- schedulerName: a\n";
+        let disabled = "profiles:\n- plugins: {multiPoint: {disabled: [{name: NodeName}]}}\n";
+        let mut registry = Registry::in_tree();
+        registry.unregister("NodeName").unwrap();
+        for (text, at) in [("", 0), (profile, 4)] {
+            let (line, error) = read(&registry, text).err().unwrap();
+            assert!(line == at && error.contains("\"NodeName\""), "{line}: {error}");
+        }
+        assert!(read(&registry, disabled).is_ok());
+        let mut again = Registry::in_tree();
+        again.unregister("NodeName").unwrap();
+        again.register("NodeName", |_, _| Ok(Box::new(portolan::plugins::NodeName))).unwrap();
+        assert!(read(&again, profile).is_ok());
+        registry.leave_out("NodeName");
+        assert!(read(&registry, profile).is_ok());
+        registry.set_default_profile(vec![("PrioritySort".to_owned(), 0), ("Nope".to_owned(), 0)]);
+        let (_, error) = read(&registry, "").err().unwrap();
+        assert!(error.contains("\"Nope\""), "{error}");
     }
 
     #[test]

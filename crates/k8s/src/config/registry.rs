@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
+use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
@@ -61,6 +62,17 @@ impl<'a> PluginArgs<'a> {
         })
     }
 
+    /// Like [`PluginArgs::parse`], but accepts the fields `apiVersion` and `kind`, which in-tree plugins allow.
+    pub(super) fn parse_versioned<T: DeserializeOwned>(&self) -> Result<T, ArgsError> {
+        self.parse::<TypeMeta>()?;
+        let mut value = self.value.cloned();
+        if let Some(Value::Object(fields)) = &mut value {
+            fields.remove("apiVersion");
+            fields.remove("kind");
+        }
+        PluginArgs { value: value.as_ref(), ..*self }.parse()
+    }
+
     /// Checks that there are no arguments, for a plugin that takes none.
     ///
     /// # Errors
@@ -81,6 +93,14 @@ impl<'a> PluginArgs<'a> {
         let field = if field == "." { String::new() } else { field };
         ArgsError { plugin: self.plugin.to_owned(), field, reason: reason.into() }
     }
+}
+
+/// The fields that the arguments of every in-tree plugin may have. Only their types are checked.
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct TypeMeta {
+    api_version: Option<String>,
+    kind: Option<String>,
 }
 
 /// A plugin rejects its arguments.
@@ -236,7 +256,9 @@ impl Registry {
         Ok(())
     }
 
-    /// Removes a plugin, which then no longer runs by default either.
+    /// Removes a plugin. If it is in the default profile, configurations that do not disable it are invalid until
+    /// another plugin is registered under the name, the name is [left out](Registry::leave_out), or another default
+    /// profile is set.
     ///
     /// # Errors
     ///
@@ -263,7 +285,8 @@ impl Registry {
     }
 
     /// Sets the plugins that run unless a configuration disables them, in this order, each with the weight of its
-    /// scores. Names that are not registered are ignored, so check the spelling.
+    /// scores. A configuration is invalid if it does not disable a plugin of the default profile that is neither
+    /// registered nor [left out](Registry::leave_out).
     pub fn set_default_profile(&mut self, profile: Vec<(String, i64)>) {
         self.profile = profile;
     }
@@ -296,7 +319,6 @@ impl Registry {
 mod tests {
     use super::*;
     use portolan::plugins::NodeName;
-    use serde::Deserialize;
 
     #[test]
     fn a_name_is_registered_once() {

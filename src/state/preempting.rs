@@ -4,14 +4,14 @@ use crate::model::{EventError, Name, Pod, Uid};
 use crate::snapshot::draft::Draft;
 use crate::snapshot::godel::Leaving;
 
-use crate::state::lifecycle::{Age, Observer, State, node_of, other_node};
+use super::lifecycle::{Age, Observer, State, node_of, other_node};
 
 impl State {
     /// Checks the placement on a fork without the victims, then applies it, and returns the number of victims removed.
     /// In Gödel's cache no victim is removed: `AssumePod` removes victims only from snapshots
     /// (scheduler/cache/commonstores/node_store), and the preemptor's annotation marks them (preemption_store). O((1 +
     /// victims) × log n).
-    pub(in crate::state) fn preempt(
+    pub(super) fn preempt(
         &mut self,
         pod: &Pod,
         victims: &[Uid],

@@ -1,0 +1,353 @@
+//! Builds the framework of a profile, in the steps of kube-scheduler's `NewFramework` (framework/runtime/framework.go).
+//!
+//! 1. The plugins that run at all points are those of the default profile, changed by `multiPoint`.
+//! 2. Every plugin that is enabled somewhere is made once, from its arguments.
+//! 3. Each point gets its own plugins and those of `multiPoint` that extend it.
+//! 4. The weights of scores are checked, because their sum must not overflow.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::Deserialize;
+use serde_json::Value;
+use serde_saphyr::Spanned;
+
+use portolan::framework::{Framework, FrameworkError, Handle, Plugin, Point};
+
+use super::registry::{PluginArgs, Registry};
+use super::{ConfigError, at};
+
+/// A plugin that is enabled.
+#[derive(Clone, Copy)]
+struct Enabled<'a> {
+    name: &'a str,
+    /// The configured weight, 0 if absent.
+    weight: i64,
+    /// The line that enables the plugin, 0 for a default.
+    line: u64,
+}
+
+impl WireProfile {
+    /// Builds the framework from the default plugins and the changes of the profile, whose name is at `line`. The line
+    /// of an error is 0 if the error concerns the whole profile.
+    pub(super) fn framework(
+        &self,
+        (name, line): (&str, u64),
+        registry: &Registry,
+        handle: &Handle,
+    ) -> Result<Framework, ConfigError> {
+        for (point, set) in self.plugins.all() {
+            set.check(point, registry)?;
+        }
+        let multi_point = self.plugins.multi_point(registry)?;
+        let args = self.args(registry)?;
+        let listed = self.plugins.all().into_iter().flat_map(|(_, set)| set.listed());
+        let enabled = multi_point.iter().copied().chain(listed);
+        let plugins = Plugins::make(enabled, &args, registry, handle)?;
+        let points = plugins.points(&self.plugins, &multi_point)?;
+        check_counts(&points, name).map_err(|what| ConfigError::new(line, what))?;
+        // A weight at the score extension point takes precedence over the weight at `multiPoint`.
+        let weights = plugins.weights(self.plugins.score.listed().chain(multi_point))?;
+        let built = plugins.build(&points, &weights, handle);
+        built.map_err(|error| ConfigError::new(line, error.to_string()))
+    }
+
+    /// Returns the entries of `pluginConfig` by plugin.
+    fn args(&self, registry: &Registry) -> Result<BTreeMap<&str, &WireArgs>, ConfigError> {
+        let mut args = BTreeMap::new();
+        for given in &self.plugin_config {
+            let name = &given.name;
+            if !registry.knows(&name.value) {
+                return Err(at(name, unknown(&name.value)));
+            }
+            if args.insert(&*name.value, given).is_some() {
+                return Err(at(name, format!("pluginConfig for {} is listed twice", name.value)));
+            }
+        }
+        Ok(args)
+    }
+}
+
+/// The plugins of a profile by name, in order.
+struct Plugins<'a>(Vec<(&'a str, Box<dyn Plugin>)>);
+
+impl<'a> Plugins<'a> {
+    /// Makes each plugin once, except those that are left out.
+    fn make(
+        enabled: impl Iterator<Item = Enabled<'a>>,
+        args: &BTreeMap<&str, &WireArgs>,
+        registry: &Registry,
+        handle: &Handle,
+    ) -> Result<Plugins<'a>, ConfigError> {
+        let mut plugins = Plugins(Vec::new());
+        for Enabled { name, line, .. } in enabled {
+            let Some(factory) = registry.get(name) else { continue };
+            if plugins.get(name).is_some() {
+                continue;
+            }
+            let given = args.get(name);
+            let line = given.map_or(line, |given| given.name.referenced.line());
+            let value = given.and_then(|given| given.args.as_ref());
+            let plugin = factory(PluginArgs::new(name, value), handle)
+                .map_err(|error| ConfigError::args_of(line, error))?;
+            plugins.0.push((name, plugin));
+        }
+        Ok(plugins)
+    }
+
+    /// Returns a plugin, or `None` if it is left out.
+    fn get(&self, name: &str) -> Option<&dyn Plugin> {
+        self.0.iter().find(|(known, _)| *known == name).map(|(_, plugin)| &**plugin)
+    }
+
+    fn extends(&self, name: &str, point: Point) -> bool {
+        self.get(name).is_some_and(|plugin| plugin.points().contains(&point))
+    }
+
+    /// Returns the names of the plugins at each point.
+    fn points(
+        &self,
+        sets: &'a WirePlugins,
+        multi_point: &[Enabled<'a>],
+    ) -> Result<Vec<(Point, Vec<&'a str>)>, ConfigError> {
+        let mut points = Vec::new();
+        for (point, set) in sets.points() {
+            let extending = multi_point.iter().filter(|plugin| self.extends(plugin.name, point));
+            let mut names = Vec::new();
+            for Enabled { name, line, .. } in set.expand(&extending.copied().collect::<Vec<_>>()) {
+                if self.extends(name, point) {
+                    names.push(name);
+                } else if self.get(name).is_some() {
+                    let what = format!("plugin {name:?} does not extend {point}Plugin plugin");
+                    return Err(ConfigError::new(line, what));
+                }
+            }
+            points.push((point, names));
+        }
+        Ok(points)
+    }
+
+    /// Returns the weights of the plugins that score. The first of several weights of a plugin is used.
+    fn weights(
+        &self,
+        enabled: impl Iterator<Item = Enabled<'a>>,
+    ) -> Result<BTreeMap<&'a str, i64>, ConfigError> {
+        let mut weights = BTreeMap::new();
+        let mut total = 0_i64;
+        for Enabled { name, weight, line } in enabled {
+            if !self.extends(name, Point::Score) || weights.contains_key(name) {
+                continue;
+            }
+            let weight = weight.max(1);
+            let sum = weight.checked_mul(100).and_then(|score| total.checked_add(score));
+            total = sum.ok_or_else(|| {
+                ConfigError::new(line, "total score of Score plugins could overflow")
+            })?;
+            weights.insert(name, weight);
+        }
+        Ok(weights)
+    }
+
+    fn build(
+        self,
+        points: &[(Point, Vec<&str>)],
+        weights: &BTreeMap<&str, i64>,
+        handle: &Handle,
+    ) -> Result<Framework, FrameworkError> {
+        let mut builder = Framework::builder_with(handle);
+        for (name, plugin) in self.0 {
+            builder = builder.plugin(plugin, weights.get(name).copied().unwrap_or(0));
+        }
+        for (point, names) in points {
+            builder = builder.plugins_at(*point, names);
+        }
+        builder.build()
+    }
+}
+
+/// Checks the points that require a plugin. `profile` is the profile's name.
+fn check_counts(points: &[(Point, Vec<&str>)], profile: &str) -> Result<(), String> {
+    for (point, names) in points {
+        match (point, names.len()) {
+            (Point::QueueSort, 1) => {}
+            (Point::QueueSort, count) => {
+                return Err(format!(
+                    "only one queue sort plugin required for profile with scheduler name \
+                     {profile:?}, but got {count}"
+                ));
+            }
+            (Point::Bind, 0) => {
+                return Err(format!(
+                    "at least one bind plugin is needed for profile with scheduler name {profile:?}"
+                ));
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+fn unknown(name: &str) -> String {
+    format!("plugin {name:?} does not exist: register it, or check the spelling")
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase", deny_unknown_fields)]
+pub(super) struct WireProfile {
+    pub(super) scheduler_name: Option<Spanned<String>>,
+    pub(super) percentage_of_nodes_to_score: Option<Spanned<i64>>,
+    plugins: WirePlugins,
+    plugin_config: Vec<WireArgs>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct WireArgs {
+    name: Spanned<String>,
+    args: Option<Value>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase", deny_unknown_fields)]
+struct WirePlugins {
+    multi_point: WireSet,
+    pre_enqueue: WireSet,
+    queue_sort: WireSet,
+    pre_filter: WireSet,
+    filter: WireSet,
+    post_filter: WireSet,
+    pre_score: WireSet,
+    score: WireSet,
+    reserve: WireSet,
+    permit: WireSet,
+    pre_bind: WireSet,
+    bind: WireSet,
+    post_bind: WireSet,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase", deny_unknown_fields)]
+struct WireSet {
+    enabled: Vec<WirePlugin>,
+    disabled: Vec<WirePlugin>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct WirePlugin {
+    name: Spanned<String>,
+    #[serde(default)]
+    weight: i64,
+}
+
+impl WirePlugins {
+    fn points(&self) -> [(Point, &WireSet); Point::ALL.len()] {
+        Point::ALL.map(|point| {
+            let set = match point {
+                Point::PreEnqueue => &self.pre_enqueue,
+                Point::QueueSort => &self.queue_sort,
+                Point::PreFilter => &self.pre_filter,
+                Point::Filter => &self.filter,
+                Point::PostFilter => &self.post_filter,
+                Point::PreScore => &self.pre_score,
+                Point::Score => &self.score,
+                Point::Reserve => &self.reserve,
+                Point::Permit => &self.permit,
+                Point::PreBind => &self.pre_bind,
+                Point::Bind => &self.bind,
+                Point::PostBind => &self.post_bind,
+            };
+            (point, set)
+        })
+    }
+
+    fn all(&self) -> Vec<(Option<Point>, &WireSet)> {
+        let points = self.points().into_iter().map(|(point, set)| (Some(point), set));
+        [(None, &self.multi_point)].into_iter().chain(points).collect()
+    }
+
+    /// Returns the plugins that run at all points that they extend.
+    fn multi_point<'a>(&'a self, registry: &'a Registry) -> Result<Vec<Enabled<'a>>, ConfigError> {
+        let defaults = registry.default_profile().iter();
+        let defaults = defaults.map(|(name, weight)| Enabled { name, weight: *weight, line: 0 });
+        let merged = self.multi_point.merge(defaults);
+        // Plugins that the configuration names have been checked, so this is a default.
+        match merged.iter().find(|plugin| !registry.knows(plugin.name)) {
+            Some(Enabled { name, line, .. }) => Err(ConfigError::new(
+                *line,
+                format!(
+                    "plugin {name:?} of the default profile does not exist: register it, call \
+                     Registry::leave_out, or disable it in multiPoint"
+                ),
+            )),
+            None => Ok(merged),
+        }
+    }
+}
+
+impl WireSet {
+    fn check(&self, point: Option<Point>, registry: &Registry) -> Result<(), ConfigError> {
+        let mut seen = BTreeSet::new();
+        for plugin in &self.enabled {
+            let name = &plugin.name.value;
+            if !registry.knows(name) {
+                return Err(at(&plugin.name, unknown(name)));
+            }
+            if !seen.insert(name) {
+                let point = point.map_or("MultiPoint", Point::as_str);
+                let what = format!("plugin {name:?} already registered as \"{point}Plugin\"");
+                return Err(at(&plugin.name, what));
+            }
+            if plugin.weight < 0 {
+                return Err(at(&plugin.name, format!("the weight of {name} is negative")));
+            }
+        }
+        Ok(())
+    }
+
+    fn disables(&self, name: &str) -> bool {
+        self.disabled.iter().any(|plugin| plugin.name.value == name || plugin.name.value == "*")
+    }
+
+    fn listed(&self) -> impl Iterator<Item = Enabled<'_>> {
+        self.enabled.iter().map(|plugin| Enabled {
+            name: &plugin.name.value,
+            weight: plugin.weight,
+            line: plugin.name.referenced.line(),
+        })
+    }
+
+    /// Returns the defaults without the disabled plugins, with enabled defaults replaced in place, followed by the
+    /// other enabled plugins (default_plugins.go `mergePluginSet`).
+    fn merge<'a>(&'a self, defaults: impl Iterator<Item = Enabled<'a>>) -> Vec<Enabled<'a>> {
+        let mut merged: Vec<Enabled<'a>> = defaults
+            .filter(|default| !self.disables(default.name))
+            .map(|default| self.listed().find(|p| p.name == default.name).unwrap_or(default))
+            .collect();
+        append_new(&mut merged, self.listed());
+        merged
+    }
+
+    /// Returns the plugins of this extension point: first those listed for it that are also in `multiPoint`, then the
+    /// rest of `multiPoint`, then the other listed plugins (framework.go `expandMultiPointPlugins`).
+    fn expand<'a>(&'a self, multi_point: &[Enabled<'a>]) -> Vec<Enabled<'a>> {
+        let is_multi = |name: &str| multi_point.iter().any(|known| known.name == name);
+        let takes_multi = !self.disabled.iter().any(|plugin| plugin.name.value == "*");
+        let mut expanded = Vec::new();
+        if takes_multi {
+            expanded.extend(self.listed().filter(|plugin| is_multi(plugin.name)));
+            let rest = multi_point.iter().filter(|plugin| !self.disables(plugin.name));
+            append_new(&mut expanded, rest.copied());
+        }
+        append_new(&mut expanded, self.listed());
+        expanded
+    }
+}
+
+/// Appends the plugins whose names are not in the list yet.
+fn append_new<'a>(list: &mut Vec<Enabled<'a>>, plugins: impl Iterator<Item = Enabled<'a>>) {
+    for plugin in plugins {
+        if !list.iter().any(|known| known.name == plugin.name) {
+            list.push(plugin);
+        }
+    }
+}
