@@ -83,7 +83,7 @@ impl fmt::Display for FitError {
             }
         }
         match &self.post_filter {
-            Some(status) if !status.reasons.is_empty() => write!(f, " {status}."),
+            Some(status) if !status.reasons.is_empty() => write!(f, " {status}"),
             _ => Ok(()),
         }
     }
@@ -192,14 +192,11 @@ mod tests {
             [("Too many pods".to_owned(), 10), ("Insufficient cpu".to_owned(), 2)].into();
         let text = "0/3 nodes are available: 10 Too many pods, 2 Insufficient cpu.";
         assert_eq!(error.to_string(), text);
-        let nowhere = "preemption: 0/3 nodes are available: 3 No preemption victims found";
+        let nowhere = "preemption: 0/3 nodes are available: 3 No preemption victims found.";
         error.post_filter = Some(Status::new(Code::Unschedulable, "DefaultPreemption", nowhere));
-        assert_eq!(error.to_string(), format!("{text} {nowhere}."));
+        assert_eq!(error.to_string(), format!("{text} {nowhere}"));
         error.pre_filter =
             Some(Status::new(Code::UnschedulableAndUnresolvable, "", "no such claim"));
-        assert_eq!(
-            error.to_string(),
-            format!("0/3 nodes are available: no such claim. {nowhere}.")
-        );
+        assert_eq!(error.to_string(), format!("0/3 nodes are available: no such claim. {nowhere}"));
     }
 }

@@ -1,6 +1,8 @@
 //! The eviction of a preemptor's victims (`framework/preemption/executor.go`).
 
 use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 use crate::model::{Name, Pod};
 
@@ -12,7 +14,7 @@ pub(crate) const PREEMPTION: &str = "DefaultPreemption";
 /// Evicts the victims of preemption, for instance through the API server.
 pub trait Evictor: Send + Sync {
     /// Starts an eviction. The implementation calls [`Eviction::run`] on this thread or another one. The preemptor is
-    /// not requeued until the eviction is dropped.
+    /// not requeued until the last victim is evicted, or the eviction is dropped.
     fn evict(&self, eviction: Eviction);
 }
 
@@ -23,12 +25,15 @@ pub struct Eviction {
     victims: Vec<Pod>,
     cleared: Vec<Pod>,
     handle: Handle,
-    end: Option<Box<dyn FnOnce() + Send>>,
+    /// Called when the preemptor may be queued again; `None` afterwards.
+    end: Mutex<Option<Box<dyn FnOnce() + Send>>>,
+    is_done: AtomicBool,
 }
 
 impl Eviction {
     /// Creates the eviction of `victims`. The pods in `cleared` have lost their nomination to the node. `end` is called
-    /// when the eviction is dropped.
+    /// before the last victim is evicted, since its deletion must find the preemptor ready to be queued, or when the
+    /// eviction is dropped.
     #[must_use]
     pub fn new(
         handle: &Handle,
@@ -37,8 +42,9 @@ impl Eviction {
         (victims, cleared): (Vec<Pod>, Vec<Pod>),
         end: impl FnOnce() + Send + 'static,
     ) -> Eviction {
-        let (handle, end) = (handle.clone(), Some(Box::new(end) as Box<dyn FnOnce() + Send>));
-        Eviction { preemptor, node, victims, cleared, handle, end }
+        let end = Mutex::new(Some(Box::new(end) as Box<dyn FnOnce() + Send>));
+        let (handle, is_done) = (handle.clone(), AtomicBool::new(false));
+        Eviction { preemptor, node, victims, cleared, handle, end, is_done }
     }
 
     /// Returns the pod that preempts the victims.
@@ -85,6 +91,8 @@ impl Eviction {
     /// Returns the first error of `evict`.
     pub fn run(&self, evict: impl FnMut(&Pod) -> Result<(), String>) -> Result<(), String> {
         let evicted = self.try_run(evict);
+        // Relaxed: read by the destructor, which no other thread runs at the same time.
+        self.is_done.store(evicted.is_ok(), Ordering::Relaxed);
         trace_event!(
             DEBUG,
             preemptor = %self.preemptor.key(),
@@ -114,14 +122,24 @@ impl Eviction {
             failed = failed.and(evict(victim));
         }
         failed?;
+        self.end();
         evict(last)
+    }
+
+    fn end(&self) {
+        let end = self.end.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(end) = end {
+            end();
+        }
     }
 }
 
 impl Drop for Eviction {
     fn drop(&mut self) {
-        if let Some(end) = self.end.take() {
-            end();
+        self.end();
+        // No deletion may follow that would queue the preemptor.
+        if !*self.is_done.get_mut() {
+            self.handle.activations().request(self.preemptor.uid.clone());
         }
     }
 }

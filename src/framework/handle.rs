@@ -7,6 +7,7 @@ use std::sync::Arc;
 use crate::model::{Name, NoNote, Note, Pod};
 use crate::snapshot::Snapshot;
 
+use super::activations::Activations;
 use super::{Evictor, Nominator, Panics, PodGroups, VolumeBinder, WaitingPods};
 
 /// Writes bindings of pods to nodes, for example to the API server.
@@ -15,8 +16,47 @@ pub trait Binder: Send + Sync {
     ///
     /// # Errors
     ///
-    /// Returns why the pod was not bound.
-    fn bind(&self, pod: &Pod, node: &Name) -> Result<(), String>;
+    /// Returns why the pod was not bound, or that the outcome is unknown.
+    fn bind(&self, pod: &Pod, node: &Name) -> Result<(), BinderError>;
+
+    /// Announces that a pod will be bound to a node, so that others may prepare (`NominatedNodeNameForExpectation`).
+    /// Called before the pod waits for its permits and PreBind runs, if either has work to do. May block. Does nothing
+    /// by default.
+    ///
+    /// # Errors
+    ///
+    /// Returns why the nomination was not written. The binding cycle then fails.
+    fn nominate(&self, _pod: &Pod, _node: &Name) -> Result<(), BinderError> {
+        Ok(())
+    }
+}
+
+/// Why a [`Binder`] did not bind a pod.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum BinderError {
+    /// The pod has changed or no longer exists, so it must not be bound as decided.
+    #[error("{0}")]
+    Conflict(String),
+    /// It is not known whether the pod is bound, for instance because the API server did not answer. The pod stays
+    /// assumed.
+    #[error("{0}")]
+    Unknown(String),
+    /// The pod is not bound. Another attempt may succeed.
+    #[error("{0}")]
+    Failed(String),
+}
+
+impl From<String> for BinderError {
+    fn from(why: String) -> BinderError {
+        BinderError::Failed(why)
+    }
+}
+
+impl From<&str> for BinderError {
+    fn from(why: &str) -> BinderError {
+        BinderError::Failed(why.to_owned())
+    }
 }
 
 /// Provides the current version of the cluster to plugins outside of a cycle (`SnapshotSharedLister`).
@@ -56,6 +96,7 @@ pub struct Handle {
     nominator: Arc<Nominator>,
     pod_groups: Arc<PodGroups>,
     panics: Arc<Panics>,
+    activations: Arc<Activations>,
     binder: Option<Arc<dyn Binder>>,
     volume_binder: Option<Arc<dyn VolumeBinder>>,
     evictor: Option<Arc<dyn Evictor>>,
@@ -64,6 +105,11 @@ pub struct Handle {
 }
 
 impl Handle {
+    /// The requests to try pods again.
+    pub(crate) fn activations(&self) -> &Activations {
+        &self.activations
+    }
+
     /// Sets the binder, for plugins created with the returned handle.
     #[must_use]
     pub fn with_binder(self, binder: Arc<dyn Binder>) -> Handle {

@@ -149,6 +149,7 @@
 //! `examples/gpu_sharing` shows a plugin that also reserves, on a real cluster and next to the default profile: its
 //! pods share single GPUs, and are placed so that they split as few whole GPUs as possible.
 
+mod activations;
 mod algorithm;
 mod builder;
 mod by_template;
@@ -195,7 +196,7 @@ pub use eviction::{Eviction, Evictor};
 pub use filters::{Diagnosis, Filters};
 pub(crate) use filters::{Sums, Without};
 pub use godel::{Partition, SubCluster, SubClusters, SwitchType, Workflow};
-pub use handle::{Binder, Follow, Handle, Notes, Snapshots};
+pub use handle::{Binder, BinderError, Follow, Handle, Notes, Snapshots};
 pub use hints::QueueingHints;
 pub use nominator::Nominator;
 pub use panics::{Panicked, Panics};

@@ -65,12 +65,18 @@ pub enum PreFlight {
 }
 
 /// The result of [`Plugin::bind`]: whether a plugin bound a pod.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Bind {
     /// The plugin bound the pod.
     Bound,
     /// The plugin leaves the pod to the next Bind plugin.
     Skip,
+    /// The pod is not bound, because it has changed since the decision or no longer exists. The placement is undone.
+    Conflict(String),
+    /// It is not known whether the pod is bound. The placement is not undone: the pod stays assumed, and counts on its
+    /// node, until the cluster reports the pod or its deletion.
+    Unknown(String),
 }
 
 /// A scheduling plugin.

@@ -599,18 +599,19 @@ impl Framework {
         let outcome = |found: &Result<Bind, Status>| match found {
             Ok(Bind::Bound) => None,
             Ok(Bind::Skip) => Some(Code::Skip),
+            Ok(Bind::Conflict(_) | Bind::Unknown(_)) => Some(Code::Error),
             Err(status) => Some(status.code),
         };
         timed_step(self.recorder(), Step::Bind, outcome, || {
             for plugin in self.at(Point::Bind) {
                 let name = plugin.name();
+                let step = format_args!("running Bind plugin {name:?}");
                 match watch.ask((name, Step::Bind), outcome, || plugin.bind(cycle, node)) {
                     Ok(Bind::Skip) => {}
                     Ok(Bind::Bound) => return Ok(Bind::Bound),
-                    Err(status) => {
-                        let step = format_args!("running Bind plugin {name:?}");
-                        return Err(status.rejection_or(name, step));
-                    }
+                    Ok(Bind::Conflict(why)) => return Ok(Bind::Conflict(format!("{step}: {why}"))),
+                    Ok(Bind::Unknown(why)) => return Ok(Bind::Unknown(format!("{step}: {why}"))),
+                    Err(status) => return Err(status.rejection_or(name, step)),
                 }
             }
             Ok(Bind::Skip)

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::framework::{Bind, Binder, Cycle, Handle, Plugin, Point, Status};
+use crate::framework::{Bind, Binder, BinderError, Cycle, Handle, Plugin, Point, Status};
 use crate::model::Name;
 
 /// Binds pods through the handle's [`Binder`].
@@ -33,8 +33,12 @@ impl Plugin for DefaultBinder {
             let reason = "the handle has no binder: create the plugin from a handle with one";
             return Err(Status::error(NAME, reason));
         };
-        binder.bind(cycle.pod, node).map_err(|why| Status::error(NAME, why))?;
-        Ok(Bind::Bound)
+        match binder.bind(cycle.pod, node) {
+            Ok(()) => Ok(Bind::Bound),
+            Err(BinderError::Conflict(why)) => Ok(Bind::Conflict(why)),
+            Err(BinderError::Unknown(why)) => Ok(Bind::Unknown(why)),
+            Err(BinderError::Failed(why)) => Err(Status::error(NAME, why)),
+        }
     }
 }
 

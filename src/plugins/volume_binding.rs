@@ -138,7 +138,7 @@ impl Plugin for VolumeBinding {
     fn pre_bind(&self, cycle: Cycle<'_>, node: &Name) -> Result<(), Status> {
         let Ok(volumes) = cycle.state.read::<PodVolumes>(NAME) else { return Ok(()) };
         let bound = self.binder()?.bind(cycle.pod, node, &volumes, self.bind_timeout);
-        bound.map_err(|why| Status::error(NAME, format!("binding volumes: {why}")))
+        bound.map_err(|why| Status::error(NAME, why))
     }
 }
 

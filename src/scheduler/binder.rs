@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::engine::{Engine, WeakEngine};
-use crate::framework::Binder;
+use crate::framework::{Binder, BinderError};
 use crate::model::{Name, Pod};
 
 /// Returns why a pod must not be bound, or `None` if it may be.
@@ -36,9 +36,9 @@ impl InMemoryBinder {
 }
 
 impl Binder for InMemoryBinder {
-    fn bind(&self, pod: &Pod, node: &Name) -> Result<(), String> {
+    fn bind(&self, pod: &Pod, node: &Name) -> Result<(), BinderError> {
         if let Some(why) = self.refuses.as_ref().and_then(|refuses| refuses(pod, node)) {
-            return Err(why);
+            return Err(why.into());
         }
         let bound = Pod { nominated_node_name: None, ..pod.clone() }.on(node.clone());
         let engine = self.engine.upgrade();
@@ -47,13 +47,13 @@ impl Binder for InMemoryBinder {
         let confirmed = engine.with_writer(|writer| {
             // An API server refuses to bind a deleted pod in the same way.
             if !writer.is_assumed_pod(&pod.uid) {
-                return Err(format!("pods {:?} not found", pod.name));
+                return Err(BinderError::Conflict(format!("pods {:?} not found", pod.name)));
             }
-            let added = writer.add_pod(bound).map_err(|error| error.to_string());
+            let added = writer.add_pod(bound).map_err(|error| error.to_string().into());
             writer.publish();
             added.map(drop)
         });
-        confirmed.unwrap_or_else(|closed| Err(closed.to_string()))
+        confirmed.unwrap_or_else(|closed| Err(closed.to_string().into()))
     }
 }
 

@@ -6,7 +6,7 @@
 use std::fmt;
 
 use crate::engine::{Engine, Reader};
-use crate::framework::{AttemptResult, Bind, Code, Cycle, FitError, PreFlight, Status};
+use crate::framework::{AttemptResult, Bind, Cycle, FitError, PreFlight, Status};
 use crate::log::{Event, TryWaitError, Unavailable};
 use crate::model::Timestamp;
 
@@ -28,6 +28,12 @@ pub enum BindError {
     /// A plugin failed.
     #[error(transparent)]
     Failed(Status),
+    /// The pod has changed since the decision, or it no longer exists ([`Bind::Conflict`]).
+    #[error("{0}")]
+    Conflict(String),
+    /// It is not known whether the pod is bound ([`Bind::Unknown`]). The pod is still assumed.
+    #[error("{0}")]
+    Unknown(String),
     /// The engine is closed.
     #[error("the engine is closed: no more pods can be bound")]
     Closed,
@@ -42,7 +48,11 @@ impl BindError {
     pub fn result(&self) -> AttemptResult {
         match self {
             BindError::Rejected(_) => AttemptResult::Unschedulable,
-            BindError::Failed(_) | BindError::Closed | BindError::OwnThread => AttemptResult::Error,
+            BindError::Failed(_)
+            | BindError::Conflict(_)
+            | BindError::Unknown(_)
+            | BindError::Closed
+            | BindError::OwnThread => AttemptResult::Error,
         }
     }
 }
@@ -95,12 +105,13 @@ impl BindingCycle {
     }
 
     /// Runs the cycle: waits for the pod's permit, runs PreBind and Bind, and starts the time to live of the
-    /// assumption.
+    /// assumption. If there is anything to wait for, the node is announced first
+    /// ([`Binder::nominate`](crate::framework::Binder::nominate)).
     ///
     /// # Errors
     ///
-    /// The pod is not bound, and it is forgotten. After [`BindError::OwnThread`] nothing was tried and the pod is still
-    /// assumed.
+    /// The pod is not bound, and it is forgotten. After [`BindError::Unknown`] it is still assumed, and so it is after
+    /// [`BindError::OwnThread`], when nothing was tried.
     pub fn run(
         &mut self,
         placement: &Placement,
@@ -142,35 +153,60 @@ impl BindingCycle {
         }
         let Placement { pod, framework, state, .. } = placement;
         let node = placement.node();
-        let permitted = match placement.waits {
-            true => framework.wait_on_permit(pod, &clock),
-            false => Ok(()),
-        };
-        let snapshot = self.reader.refresh();
-        let cycle = Cycle::new(snapshot, pod, state);
+        let flight = self.announce(placement);
+        let permitted = flight.and_then(|flight| {
+            if placement.waits {
+                framework.wait_on_permit(pod, &clock)?;
+            }
+            Ok(flight)
+        });
+        let cycle = Cycle::new(self.reader.refresh(), pod, state);
         let bound = permitted
-            .and_then(|()| framework.pre_bind_pre_flight(cycle, node))
             .and_then(|flight| match flight {
                 PreFlight::Work => framework.pre_bind(cycle, node),
                 PreFlight::Skip => Ok(()),
             })
-            .and_then(|()| match framework.bind(cycle, node)? {
-                Bind::Bound => Ok(()),
-                Bind::Skip => {
-                    let reason = "no plugin binds the pod: add one, such as DefaultBinder";
-                    Err(Status { code: Code::Error, plugin: "", reasons: vec![reason.to_owned()] })
-                }
-            });
-        if let Err(status) = bound {
+            .and_then(|()| framework.bind(cycle, node));
+        let error = match bound {
+            Ok(Bind::Bound) => None,
+            Ok(Bind::Skip) => {
+                let reason = "no plugin binds the pod: add one, such as DefaultBinder";
+                Some(BindError::Failed(Status::error("", reason)))
+            }
+            Ok(Bind::Conflict(why)) => Some(BindError::Conflict(why)),
+            // Whoever frees the resources of a pod that is bound after all overcommits its node.
+            Ok(Bind::Unknown(why)) => return Err(BindError::Unknown(why)),
+            Err(status) => Some(status.into()),
+        };
+        if let Some(error) = error {
             framework.unreserve(cycle, node);
             // Forgetting fails if the pod was deleted or confirmed meanwhile; then there is nothing to forget.
             let _ = self.engine.submit(Event::forget(pod))?.wait()?;
-            return Err(status.into());
+            return Err(error);
         }
         // A confirmed pod has no time to live, so this may fail as well.
         let _ = self.engine.submit(Event::finish_binding(&pod.uid, clock()))?.wait()?;
         framework.post_bind(cycle, node);
         Ok(())
+    }
+
+    /// Lets the engine free the version that the last cycle used. Call it before a thread waits for its next pod.
+    pub fn release(&mut self) {
+        self.reader.release();
+    }
+
+    /// Asks whether PreBind has work to do. If it has, or if the pod waits for a permit, the binder announces the node.
+    fn announce(&mut self, placement: &Placement) -> Result<PreFlight, Status> {
+        let Placement { pod, framework, state, waits, .. } = placement;
+        let node = placement.node();
+        let cycle = Cycle::new(self.reader.refresh(), pod, state);
+        let flight = framework.pre_bind_pre_flight(cycle, node)?;
+        if let Some(binder) = framework.handle().binder()
+            && (*waits || flight == PreFlight::Work)
+        {
+            binder.nominate(pod, node).map_err(|error| Status::error("", error.to_string()))?;
+        }
+        Ok(flight)
     }
 }
 

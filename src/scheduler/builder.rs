@@ -19,7 +19,7 @@ use crate::state::{CommitCheck, CommitPolicy, RoomCheck};
 
 use super::queue::{QueueConfig, QueueError, QueueFront, SchedulingQueue};
 use super::{
-    EngineLog, FilterCheck, InMemoryBinder, InMemoryEvictor, InMemoryVolumeBinder,
+    BindingLoop, EngineLog, FilterCheck, InMemoryBinder, InMemoryEvictor, InMemoryVolumeBinder,
     NewSchedulerError, Profiles, SchedulingLoop, SharedReader,
 };
 
@@ -123,6 +123,15 @@ impl Schedulers {
             Algorithm::new(framework.clone(), self.algorithm.clone(), self.pool.clone())
         };
         SchedulingLoop::new(self.engine.clone(), self.queue.clone(), self.profiles.map(scheduler))
+    }
+
+    /// Creates a loop for one thread that binds placed pods. Any number of loops may run at once.
+    ///
+    /// # Errors
+    ///
+    /// The engine is unavailable.
+    pub fn binding_loop(&self) -> Result<BindingLoop, Unavailable> {
+        BindingLoop::new(self.engine.clone(), self.queue.clone())
     }
 }
 

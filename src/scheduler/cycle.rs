@@ -138,7 +138,11 @@ pub enum CycleError {
 impl CycleError {
     pub(super) fn rejected(status: Status) -> CycleError {
         match status.code.is_rejection() {
-            true => ScheduleError::Fit(Box::new(FitError::of_node(status))).into(),
+            true => {
+                // Kube-scheduler clears the nomination of a pod that Reserve or Permit rejects.
+                let fit = FitError { nomination: Nomination::Clear, ..FitError::of_node(status) };
+                ScheduleError::Fit(Box::new(fit)).into()
+            }
             false => ScheduleError::Plugin(status).into(),
         }
     }

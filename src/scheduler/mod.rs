@@ -7,6 +7,7 @@
 //! | [`Scheduler`] | the scheduling cycle: decides on a node, assumes the pod there and reserves what it needs. Several schedulers on one engine do not overcommit a node ([`FilterCheck`]) |
 //! | [`BindingCycle`] | the binding cycle of an assumed pod: Permit, PreBind, Bind, PostBind |
 //! | [`SchedulingLoop`] | takes a pod or a gang from the queue through both cycles, and returns it to the queue on failure |
+//! | [`BindingLoop`] | binds placed pods on a thread of its own |
 //! | [`Scheduler::schedule_gang`] | places pods together or not at all |
 //! | [`WhatIf`], [`drain`] | answers what-if questions on forks, on any number of threads |
 //!
@@ -58,7 +59,7 @@ pub use engine_log::EngineLog;
 pub use evictor::InMemoryEvictor;
 pub use gang::{GangError, GangPlacement};
 pub use profiles::Profiles;
-pub use scheduling_loop::{Attempt, SchedulingLoop, Unplaced};
+pub use scheduling_loop::{Attempt, BindingLoop, SchedulingLoop, Unplaced};
 pub use shared_reader::SharedReader;
 pub use volumes::InMemoryVolumeBinder;
 pub use what_if::{Placed, PreemptError, Stop, WhatIf};

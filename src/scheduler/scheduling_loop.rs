@@ -3,8 +3,7 @@
 //!
 //! A loop belongs to one thread. Any number of loops may take pods from one [`QueueFront`], each with its own scheduler
 //! on the same engine. If two placements conflict, the writer accepts the first and the other pod is decided again.
-//! Binding is a separate step, so that another loop, another thread or a later call can run it: see
-//! [`SchedulingLoop::bind`].
+//! Binding is a separate step, so that another loop, another thread or a later call can run it: see [`BindingLoop`].
 //!
 //! The pods of a group that needs more pods on nodes are popped together and are placed together or not at all. Each of
 //! them is bound separately. If one of them cannot be bound, the others stay bound, as in kube-scheduler, and the
@@ -16,7 +15,7 @@ use std::time::Instant;
 
 use crate::engine::Engine;
 use crate::framework::{Algorithm, FitError, Framework, Nomination, PluginSet};
-use crate::log::Event;
+use crate::log::{Event, Unavailable};
 use crate::model::{EventError, Pod, Timestamp, Uid};
 
 use super::gang::Refused;
@@ -54,7 +53,14 @@ use super::{
 pub struct SchedulingLoop {
     queue: Arc<QueueFront>,
     scheduler: Scheduler,
-    binding: BindingCycle,
+    binding: BindingLoop,
+}
+
+/// Binds pods that scheduling loops of the same queue have placed. A loop belongs to one thread; a binding may wait for
+/// permits, for volumes and for the binder, so use as many loops as pods should be bound at once.
+pub struct BindingLoop {
+    queue: Arc<QueueFront>,
+    cycle: BindingCycle,
 }
 
 /// The outcome of one scheduling attempt.
@@ -118,7 +124,7 @@ impl SchedulingLoop {
         queue: Arc<QueueFront>,
         profiles: Profiles<Algorithm>,
     ) -> Result<SchedulingLoop, NewSchedulerError> {
-        let binding = BindingCycle::new(engine.clone())?;
+        let binding = BindingLoop::new(engine.clone(), queue.clone())?;
         Ok(SchedulingLoop { queue, scheduler: Scheduler::new(engine, profiles)?, binding })
     }
 
@@ -267,7 +273,7 @@ impl SchedulingLoop {
         }
         let framework = self.scheduler.framework(pod);
         let (rejected, waits) = rejectors(framework, error.fit());
-        self.requeue(uid, rejected, waits, now)
+        requeue(&self.queue, uid, rejected, waits, now)
     }
 
     /// Records the pod's nomination in the log, as the API server would, so that the queue learns of it before the pod
@@ -295,17 +301,29 @@ impl SchedulingLoop {
         }
     }
 
-    fn requeue(
-        &self,
-        uid: &Uid,
-        rejected: PluginSet,
-        waits: PluginSet,
-        now: Timestamp,
-    ) -> Option<Place> {
-        // A pod that the queue does not know was deleted meanwhile.
-        self.queue.with(|queue, version| {
-            queue.add_unschedulable_if_not_present(uid, rejected, waits, version, now).ok()?
-        })
+    /// Runs the binding cycle of a placed pod, and waits for its permit. The pod may have been placed by any loop of
+    /// the same queue. See [`BindingLoop::bind`], for binding on other threads.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`BindingLoop::bind`].
+    pub fn bind(
+        &mut self,
+        placement: &Placement,
+        clock: impl Fn() -> Timestamp,
+    ) -> Result<(), (BindError, Option<Place>)> {
+        self.binding.bind(placement, clock)
+    }
+}
+
+impl BindingLoop {
+    /// Creates a loop that binds pods of this queue. The queue must be fed by the engine's log.
+    ///
+    /// # Errors
+    ///
+    /// The engine is unavailable.
+    pub fn new(engine: Engine, queue: Arc<QueueFront>) -> Result<BindingLoop, Unavailable> {
+        Ok(BindingLoop { queue, cycle: BindingCycle::new(engine)? })
     }
 
     /// Runs the binding cycle of a placed pod, and waits for its permit. The pod may have been placed by any loop of
@@ -313,7 +331,8 @@ impl SchedulingLoop {
     ///
     /// # Errors
     ///
-    /// The pod is not bound. It is forgotten by the engine, and the error carries its place in the queue.
+    /// The pod is not bound. It is forgotten by the engine, and the error carries its place in the queue. After
+    /// [`BindError::Unknown`] the pod is neither forgotten nor queued.
     pub fn bind(
         &mut self,
         placement: &Placement,
@@ -321,11 +340,15 @@ impl SchedulingLoop {
     ) -> Result<(), (BindError, Option<Place>)> {
         let uid = &placement.pod.uid;
         self.queue.with(|queue, _| queue.release(uid));
-        match self.binding.run(placement, &clock) {
+        match self.cycle.run(placement, &clock) {
             Ok(()) => {
                 self.record_scheduled(placement, &clock);
                 self.queue.with(|queue, _| queue.done(uid));
                 Ok(())
+            }
+            Err(error @ BindError::Unknown(_)) => {
+                self.queue.with(|queue, _| queue.done(uid));
+                Err((error, None))
             }
             Err(error) => {
                 let fit = match &error {
@@ -333,14 +356,17 @@ impl SchedulingLoop {
                     _ => None,
                 };
                 let (rejected, waits) = rejectors(Some(&placement.framework), fit);
-                let place = self.requeue(uid, rejected, waits, clock());
+                let place = requeue(&self.queue, uid, rejected, waits, clock());
                 Err((error, place))
             }
         }
     }
-}
 
-impl SchedulingLoop {
+    /// Lets the engine free the version that the last binding used. Call it before a thread waits for its next pod.
+    pub fn release(&mut self) {
+        self.cycle.release();
+    }
+
     /// Reports the number of attempts and the time since the first one, if a recorder is set.
     fn record_scheduled(&self, placement: &Placement, clock: impl Fn() -> Timestamp) {
         let Some(recorder) = placement.framework.recorder() else { return };
@@ -352,6 +378,19 @@ impl SchedulingLoop {
             recorder.scheduled(attempts, clock().since(first));
         }
     }
+}
+
+/// Returns a pod to the queue, unless it was deleted meanwhile.
+fn requeue(
+    queue: &QueueFront,
+    uid: &Uid,
+    rejected: PluginSet,
+    waits: PluginSet,
+    now: Timestamp,
+) -> Option<Place> {
+    queue.with(|queue, version| {
+        queue.add_unschedulable_if_not_present(uid, rejected, waits, version, now).ok()?
+    })
 }
 
 /// Returns whether a pod that failed with this error is not retried: the engine already has it, its scheduler has no
@@ -370,6 +409,12 @@ fn rejectors(framework: Option<&Arc<Framework>>, fit: Option<&FitError>) -> (Plu
     let unschedulable = fit.unschedulable_plugins.iter().copied();
     let pending = fit.pending_plugins.iter().copied();
     (framework.plugin_set(unschedulable), framework.plugin_set(pending))
+}
+
+impl fmt::Debug for BindingLoop {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("BindingLoop").finish_non_exhaustive()
+    }
 }
 
 impl fmt::Debug for SchedulingLoop {

@@ -22,6 +22,12 @@ pub struct InMemoryVolumeBinder(WeakEngine);
 
 const CLOSED: &str = "the engine is closed";
 
+impl From<&WeakEngine> for InMemoryVolumeBinder {
+    fn from(engine: &WeakEngine) -> InMemoryVolumeBinder {
+        InMemoryVolumeBinder(engine.clone())
+    }
+}
+
 impl InMemoryVolumeBinder {
     /// Creates a volume binder for this engine.
     #[must_use]

@@ -3,8 +3,8 @@
 use std::sync::{Arc, OnceLock, Weak};
 
 use portolan::framework::{
-    Algorithm, AlgorithmConfig, Binder, Eviction, Evictor, Framework, Handle, Plugin, PodVolumes,
-    Point, VolumeBinder,
+    Algorithm, AlgorithmConfig, Binder, BinderError, Eviction, Evictor, Framework, Handle, Plugin,
+    PodVolumes, Point, VolumeBinder,
 };
 use portolan::log::Event;
 use portolan::model::{Name, Pod, PodDisruptionBudget, Timestamp, node, pod};
@@ -44,7 +44,7 @@ impl<T> Default for Late<T> {
 }
 
 impl Binder for Late<InMemoryBinder> {
-    fn bind(&self, pod: &Pod, node: &Name) -> Result<(), String> {
+    fn bind(&self, pod: &Pod, node: &Name) -> Result<(), BinderError> {
         self.0.get().ok_or("no engine")?.bind(pod, node)
     }
 }
@@ -144,5 +144,8 @@ fn a_binder_of_a_dropped_engine_returns_an_error() {
     let binder = InMemoryBinder::new(engine.clone());
     drop(engine);
     let error = binder.bind(&pod("a").build(), &"n".into()).unwrap_err();
-    assert_eq!(error, "the engine is gone: keep a handle to it while pods are being bound");
+    assert_eq!(
+        error.to_string(),
+        "the engine is gone: keep a handle to it while pods are being bound"
+    );
 }

@@ -391,7 +391,7 @@ fn post_filter_continues_until_a_plugin_is_certain() {
     assert_eq!(error.nomination, Nomination::Node("n".into()));
     // The last explicit nomination counts, and the reasons are concatenated.
     let (error, asked) = after(posts(Some(may), Nomination::Clear));
-    assert_eq!((error.to_string(), asked), (format!("{start} p says no, l says no."), 2));
+    assert_eq!((error.to_string(), asked), (format!("{start} p says no, l says no"), 2));
     assert_eq!(error.nomination, Nomination::Node("z".into()));
     assert_eq!(error.post_filter.unwrap().plugin, "p");
     for (code, said) in [(never, never), (fails, fails), (Code::Wait, fails)] {
@@ -588,9 +588,9 @@ fn the_first_plugin_that_does_not_skip_binds() {
 fn the_default_binder_binds_through_the_handle() {
     struct Bound(Mutex<Vec<(Uid, Name)>>);
     impl portolan::framework::Binder for Bound {
-        fn bind(&self, pod: &Pod, node: &Name) -> Result<(), String> {
+        fn bind(&self, pod: &Pod, node: &Name) -> Result<(), portolan::framework::BinderError> {
             match &**node {
-                "gone" => Err("nodes \"gone\" not found".to_owned()),
+                "gone" => Err("nodes \"gone\" not found".into()),
                 _ => {
                     self.0.lock().unwrap().push((pod.uid.clone(), node.clone()));
                     Ok(())

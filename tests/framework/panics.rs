@@ -7,10 +7,10 @@ use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::time::{Duration, Instant};
 
 use portolan::framework::{
-    Actions, Algorithm, AlgorithmConfig, AttemptResult, Bind, Binder, ClusterEvent, Code, Cycle,
-    Diagnosis, EventResource, Eviction, Evictor, Feasible, Filter, FitError, Framework, Handle,
-    Hint, Incremental, Nomination, Permit, Plugin, Point, PreFilter, PreFlight, PreScore,
-    QueuedPod, Reads, Recorder, ScheduleError, Score, ScoredNodes, Status, Step,
+    Actions, Algorithm, AlgorithmConfig, AttemptResult, Bind, Binder, BinderError, ClusterEvent,
+    Code, Cycle, Diagnosis, EventResource, Eviction, Evictor, Feasible, Filter, FitError,
+    Framework, Handle, Hint, Incremental, Nomination, Permit, Plugin, Point, PreFilter, PreFlight,
+    PreScore, QueuedPod, Reads, Recorder, ScheduleError, Score, ScoredNodes, Status, Step,
 };
 use portolan::log::Event;
 use portolan::model::{Generation, Name, Pod, PodBuilder, PodGroup, Timestamp, Uid, node, pod};
@@ -379,7 +379,7 @@ impl Score for Part {
 struct After<T>(Bomb, T);
 
 impl Binder for After<InMemoryBinder> {
-    fn bind(&self, pod: &Pod, node: &Name) -> Result<(), String> {
+    fn bind(&self, pod: &Pod, node: &Name) -> Result<(), BinderError> {
         self.0.touch(At::Binder, &pod.name);
         self.1.bind(pod, node)
     }

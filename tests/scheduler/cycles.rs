@@ -1,13 +1,13 @@
 //! Scheduling cycles: pods are decided on, assumed, permitted and bound. Also several schedulers on one engine, gangs,
 //! preemption, and what-if simulations.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use portolan::framework::{
-    Algorithm, AlgorithmConfig, Cycle, Framework, Handle, Permit, Plugin, Point, ScheduleError,
-    Status,
+    Algorithm, AlgorithmConfig, Binder, BinderError, Cycle, Framework, Handle, Permit, Plugin,
+    Point, ScheduleError, Status,
 };
 use portolan::log::Event;
 use portolan::model::{
@@ -97,6 +97,76 @@ fn a_pod_that_cannot_be_bound_is_forgotten() {
     let BindError::Failed(status) = error else { panic!("{error}") };
     assert!(status.message().ends_with("no"), "{}", status.message());
     assert_eq!(snapshot(&engine).pod_count(), 0);
+}
+
+/// A binder that records its calls and answers each binding with one error.
+struct Recording {
+    calls: Mutex<Vec<&'static str>>,
+    nominates: Result<(), BinderError>,
+    binds: Result<(), BinderError>,
+}
+
+impl Recording {
+    fn new(nominates: Result<(), BinderError>, binds: Result<(), BinderError>) -> Arc<Recording> {
+        Arc::new(Recording { calls: Mutex::new(Vec::new()), nominates, binds })
+    }
+
+    fn calls(&self) -> Vec<&'static str> {
+        self.calls.lock().unwrap().clone()
+    }
+}
+
+impl Binder for Recording {
+    fn bind(&self, _: &Pod, _: &Name) -> Result<(), BinderError> {
+        self.calls.lock().unwrap().push("bind");
+        self.binds.clone()
+    }
+
+    fn nominate(&self, _: &Pod, _: &Name) -> Result<(), BinderError> {
+        self.calls.lock().unwrap().push("nominate");
+        self.nominates.clone()
+    }
+}
+
+#[test]
+fn a_pod_stays_assumed_if_its_binding_is_unknown_and_is_forgotten_after_a_conflict() {
+    let text = |why: &str| format!("running Bind plugin \"DefaultBinder\": {why}");
+    for (error, expected, assumed) in [
+        (BinderError::Unknown("lost".into()), BindError::Unknown(text("lost")), 1),
+        (BinderError::Conflict("gone".into()), BindError::Conflict(text("gone")), 0),
+    ] {
+        let (engine, shared) = engine(1, 4_000);
+        let binder = Recording::new(Ok(()), Err(error));
+        let handle = shared.with_binder(binder.clone());
+        let mut scheduler = scheduler(&engine, &handle, 1);
+        let placement = scheduler.schedule(&Arc::new(cpu("a", 100).build()), now()).unwrap();
+        let mut binding = BindingCycle::new(engine.clone()).unwrap();
+        assert_eq!(binding.run(&placement, now), Err(expected));
+        assert_eq!(snapshot(&engine).assumed_count(), assumed);
+        assert_eq!(binder.calls(), ["bind"], "nothing delays the binding, so nothing is announced");
+    }
+}
+
+#[test]
+fn the_node_is_announced_before_a_pod_waits_and_a_failed_announcement_ends_the_cycle() {
+    let refused = BinderError::Failed("no".into());
+    for (nominates, calls, pods) in
+        [(Ok(()), &["nominate", "bind"][..], 1), (Err(refused), &["nominate"][..], 0)]
+    {
+        let (engine, shared) = engine(1, 4_000);
+        let binder = Recording::new(nominates, Ok(()));
+        let handle = shared.with_binder(binder.clone());
+        let (framework, undone) = slow(true, &handle);
+        let mut scheduler = scheduler_of(&engine, framework, 1);
+        let placement = scheduler.schedule(&Arc::new(cpu("a", 100).build()), now()).unwrap();
+        handle.waiting_pods().get(&placement.pod.uid).unwrap().allow("Slow");
+        let bound = BindingCycle::new(engine.clone()).unwrap().run(&placement, now);
+        assert_eq!((bound.is_ok(), binder.calls()), (pods == 1, calls.to_vec()));
+        assert_eq!(
+            (snapshot(&engine).pod_count(), undone.load(Ordering::Relaxed)),
+            (pods, 1 - pods)
+        );
+    }
 }
 
 /// A plugin that lets pods wait, or rejects them at Reserve.
@@ -272,7 +342,7 @@ fn the_message_of_preemption_is_that_of_kube_scheduler() {
     assert_eq!(
         error.to_string(),
         "0/2 nodes are available: 2 Insufficient cpu. preemption: 0/2 nodes are available: 2 \
-         Preemption is not helpful for scheduling.."
+         Preemption is not helpful for scheduling."
     );
     for n in 0..2 {
         let _ = scheduler.schedule(&Arc::new(cpu(format!("p{n}"), 800).build()), now()).unwrap();
@@ -281,7 +351,7 @@ fn the_message_of_preemption_is_that_of_kube_scheduler() {
     assert_eq!(
         error.to_string(),
         "0/2 nodes are available: 2 Insufficient cpu. preemption: 0/2 nodes are available: 2 No \
-         preemption victims found for incoming pod.."
+         preemption victims found for incoming pod."
     );
 }
 

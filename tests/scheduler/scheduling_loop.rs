@@ -318,3 +318,62 @@ fn a_popped_pod_is_decided_on_a_version_that_includes_its_event() {
     assert_eq!(popped.generation, applied.generation);
     assert!(bench.snapshot().generation() >= popped.generation);
 }
+
+/// An evictor that answers for each victim, and may keep the eviction.
+struct Keeping {
+    engine: portolan::WeakEngine,
+    fails: bool,
+    kept: std::sync::Mutex<Vec<portolan::framework::Eviction>>,
+}
+
+impl portolan::framework::Evictor for Keeping {
+    fn evict(&self, eviction: portolan::framework::Eviction) {
+        let evicted = eviction.run(|victim| {
+            if self.fails {
+                return Err("the API server refused".to_owned());
+            }
+            let engine = self.engine.upgrade().ok_or("no engine")?;
+            let ticket = engine.submit(Event::remove_pod(victim)).map_err(|e| e.to_string())?;
+            ticket.wait().map(drop).map_err(|e| e.to_string())
+        });
+        assert_eq!(evicted.is_err(), self.fails);
+        match self.fails {
+            true => drop(eviction),
+            false => self.kept.lock().unwrap().push(eviction),
+        }
+    }
+}
+
+#[test]
+fn a_preemptor_is_tried_again_when_its_victims_are_deleted_or_cannot_be() {
+    for fails in [false, true] {
+        let schedulers = portolan::scheduler::Schedulers::builder()
+            .evictor(move |engine| Keeping {
+                engine: engine.clone(),
+                fails,
+                kept: std::sync::Mutex::default(),
+            })
+            .build()
+            .unwrap();
+        let engine = schedulers.engine();
+        let clock = || Timestamp::from_secs(1);
+        let submit = |event| engine.submit(event).unwrap().wait().unwrap().unwrap();
+        submit(Event::add_node(node("n1").cpu(1_000).memory(1 << 30).build()));
+        for name in ["low-a", "low-b"] {
+            submit(Event::add_pod(pod(name).cpu(500).priority(1).on("n1").build()));
+        }
+        submit(Event::put_pending(pod("high").cpu(1_000).priority(9).build()));
+        let mut scheduling = schedulers.scheduling_loop().unwrap();
+        let (placed, failed) = scheduling.schedule_one(None, clock).unwrap().into_parts();
+        assert_eq!((placed.len(), failed.len()), (0, 1));
+        // After the longest backoff. The deadline only bounds a test that fails.
+        let deadline = std::time::Instant::now() + std::time::Duration::from_secs(30);
+        let later = || Timestamp::from_secs(60);
+        let (placed, failed) = scheduling.schedule_one(Some(deadline), later).unwrap().into_parts();
+        let names: Vec<&str> = placed.iter().map(|placement| &*placement.pod.name).collect();
+        match fails {
+            false => assert_eq!(names, ["high"]),
+            true => assert_eq!(&*failed[0].pod.name, "high"),
+        }
+    }
+}

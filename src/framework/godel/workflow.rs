@@ -336,7 +336,7 @@ mod tests {
             error.to_string(),
             "0/200 nodes are available: 133 node(s) didn't match Pod's node affinity/selector, \
              67 Insufficient cpu. preemption: 0/200 nodes are available: \
-             200 Preemption is not helpful for scheduling.."
+             200 Preemption is not helpful for scheduling."
         );
     }
 

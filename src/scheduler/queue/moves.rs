@@ -388,6 +388,9 @@ impl SchedulingQueue {
     /// due.
     pub fn tick(&mut self, limit: usize, now: Timestamp) {
         self.update_groups(now);
+        for uid in self.profiles[0].framework.handle().activations().take() {
+            self.activate(&uid, now);
+        }
         self.flush_backoff_completed(limit, now);
         let period = nanoseconds(self.config.leftover_period);
         let next = Timestamp(now.0.saturating_add(period));

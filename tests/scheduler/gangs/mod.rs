@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::time::{Duration, Instant};
 
-use portolan::framework::{Algorithm, AlgorithmConfig, Binder, Framework, Handle};
+use portolan::framework::{Algorithm, AlgorithmConfig, Binder, BinderError, Framework, Handle};
 use portolan::log::{Event, ObjectKey};
 use portolan::model::{
     EventError, GodelPod, Name, ObjectKind, Pod, PodBuilder, PodGroup, PodGroupPhase,
@@ -42,7 +42,7 @@ struct Bench {
 struct Silent(InMemoryBinder, Arc<AtomicBool>);
 
 impl Binder for Silent {
-    fn bind(&self, pod: &Pod, node: &Name) -> Result<(), String> {
+    fn bind(&self, pod: &Pod, node: &Name) -> Result<(), BinderError> {
         if self.1.load(Ordering::Relaxed) { Ok(()) } else { self.0.bind(pod, node) }
     }
 }

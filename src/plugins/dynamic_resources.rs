@@ -1,0 +1,46 @@
+//! Pods with resource claims (dynamicresources/dynamicresources.go): not scheduled here.
+//!
+//! The plugin refuses such pods with a message that says so. For other pods it does what kube-scheduler's plugin does
+//! for a pod without claims, which is one thing that people see: its PostFilter runs before preemption and finds nothing
+//! to deallocate, so its message precedes preemption's in the condition of every pod that could not be placed.
+
+use crate::framework::{Code, Cycle, Diagnosis, Nomination, Plugin, Point, PreFilter, Status};
+
+/// Refuses pods with resource claims. Not in the [default profile](crate::Framework::default_profile): an engine refuses
+/// such pods by itself, and without an API server nobody reads conditions.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct DynamicResources;
+
+const NAME: &str = "DynamicResources";
+
+impl Plugin for DynamicResources {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn points(&self) -> &'static [Point] {
+        &[Point::Filter, Point::PostFilter]
+    }
+
+    fn pre_filter<'a>(&'a self, cycle: Cycle<'a>) -> Result<PreFilter<'a>, Status> {
+        cycle.state.write(NAME, ());
+        match cycle.pod.template.resource_claims.is_empty() {
+            true => Ok(PreFilter::Skip),
+            false => Err(Status::new(
+                Code::UnschedulableAndUnresolvable,
+                NAME,
+                "pods with resource claims are not supported",
+            )),
+        }
+    }
+
+    /// If an earlier plugin has ended PreFilter, kube-scheduler's plugin does not find its state, which is an error that
+    /// ends PostFilter, so preemption is not tried.
+    fn post_filter(&self, cycle: Cycle<'_>, _: &Diagnosis<'_>) -> (Nomination, Option<Status>) {
+        let status = match cycle.state.read::<()>(NAME) {
+            Ok(_) => Status::new(Code::Unschedulable, NAME, "no new claims to deallocate"),
+            Err(_) => Status::error(NAME, "not found"),
+        };
+        (Nomination::Keep, Some(status))
+    }
+}
