@@ -310,7 +310,9 @@ impl Registry {
         self.factories.contains_key(name) || self.left_out.contains(name)
     }
 
-    pub(super) fn default_profile(&self) -> &[(String, i64)] {
+    /// Returns the plugins that run unless a configuration disables them, each with the weight of its scores.
+    #[must_use]
+    pub fn default_profile(&self) -> &[(String, i64)] {
         &self.profile
     }
 }

@@ -1,0 +1,95 @@
+//! A record of every write of clients, as an audit log at the level Request.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use serde_json::Value;
+
+/// One write.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Write {
+    /// The time since the server started.
+    pub at: Duration,
+    /// create, update, patch, delete or deletecollection.
+    pub verb: &'static str,
+    /// The plural, and the subresource after a slash: `pods`, `pods/binding`.
+    pub resource: String,
+    /// Empty for cluster-scoped kinds.
+    pub namespace: String,
+    /// The name, which may be generated. Empty if a request without a name was refused.
+    pub name: String,
+    /// The request body. Null if it was empty or not JSON.
+    pub body: Value,
+    /// The status code of the response. If a fault suppressed the response: the code it would have had, or 0 if the
+    /// write was not done.
+    pub code: u16,
+    /// Whether the write was done. With a fault, a write may be done although the response was an error.
+    pub applied: bool,
+    /// Whether a response was sent. Only faults count: the server does not notice that a client disconnects.
+    pub answered: bool,
+    /// The header `User-Agent`; `direct` for a call in the process.
+    pub user_agent: String,
+}
+
+#[derive(Debug)]
+pub(crate) struct Entry {
+    pub(crate) verb: &'static str,
+    pub(crate) resource: String,
+    pub(crate) namespace: String,
+    pub(crate) name: String,
+    pub(crate) body: Bytes,
+    pub(crate) code: u16,
+    pub(crate) applied: bool,
+    pub(crate) answered: bool,
+    pub(crate) user_agent: String,
+}
+
+#[derive(Debug)]
+pub(crate) struct Audit {
+    start: Instant,
+    entries: Mutex<Vec<(Duration, Entry)>>,
+}
+
+impl Audit {
+    pub(crate) fn new() -> Self {
+        Audit { start: Instant::now(), entries: Mutex::new(Vec::new()) }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<(Duration, Entry)>> {
+        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn record(&self, entry: Entry) {
+        let mut entries = self.lock();
+        // Under the lock, so that times never run backwards.
+        entries.push((self.start.elapsed(), entry));
+    }
+
+    pub(crate) fn clear(&self) {
+        self.lock().clear();
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.lock().len()
+    }
+
+    /// The writes so far.
+    pub(crate) fn writes(&self) -> Vec<Write> {
+        let entries = self.lock();
+        let write = |(at, entry): &(Duration, Entry)| Write {
+            at: *at,
+            verb: entry.verb,
+            resource: entry.resource.clone(),
+            namespace: entry.namespace.clone(),
+            name: entry.name.clone(),
+            body: serde_json::from_slice(&entry.body).unwrap_or_default(),
+            code: entry.code,
+            applied: entry.applied,
+            answered: entry.answered,
+            user_agent: entry.user_agent.clone(),
+        };
+        entries.iter().map(write).collect()
+    }
+}

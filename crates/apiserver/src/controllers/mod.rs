@@ -1,0 +1,124 @@
+//! The controllers of kube-controller-manager that tests of schedulers need, as one task.
+//!
+//! Each controller compares the desired with the current state and writes the difference. A controller keeps an index
+//! only if a scan of all pods for each change would be too slow.
+
+mod budgets;
+mod namespaces;
+mod volumes;
+mod workloads;
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::Value;
+use tokio::time::sleep;
+
+use crate::follower::Follower;
+use crate::patch::PatchKind;
+use crate::resources::{self, Resource};
+use crate::server::Shared;
+use crate::store::{Key, Store};
+use crate::verbs::{self, Part};
+
+/// Runs the controllers for as long as the server lives.
+pub(crate) async fn run(shared: Arc<Shared>) {
+    let store = &shared.store;
+    let follow = |resource| Follower::new(store, resource);
+    let mut pods = follow(resources::pods());
+    let mut deployments = follow(resources::deployments());
+    let mut replica_sets = follow(resources::replica_sets());
+    let mut replication_controllers = follow(resources::replication_controllers());
+    let mut claims = follow(resources::claims());
+    let mut volumes = follow(resources::volumes());
+    let mut classes = follow(resources::storage_classes());
+    let mut namespaces = follow(resources::namespaces());
+    let mut disruption_budgets = follow(resources::budgets());
+    let mut workloads = workloads::Workloads::default();
+    loop {
+        let changed_pods = pods.changed(store);
+        let namespaces_changed = !namespaces.changed(store).is_empty();
+        workloads.reconcile(
+            store,
+            &workloads::Changes {
+                pods: &changed_pods,
+                deployments: deployments.changed(store),
+                replica_sets: replica_sets.changed(store),
+                replication_controllers: replication_controllers.changed(store),
+            },
+        );
+        let changed_volumes =
+            [claims.changed(store), volumes.changed(store), classes.changed(store)]
+                .iter()
+                .any(|set| !set.is_empty());
+        // The end of a pod may release a claim that is being deleted.
+        if changed_volumes
+            || (!changed_pods.is_empty() && volumes::releasing(store, claims.known()))
+        {
+            volumes::reconcile(store);
+        }
+        let changed_budgets = disruption_budgets.changed(store);
+        budgets::reconcile(store, &changed_budgets, disruption_budgets.known(), &changed_pods);
+        let emptying = namespaces_changed || namespaces::any_terminating(store);
+        if emptying {
+            namespaces::reconcile(store);
+        }
+        // A namespace may contain objects of a kind that is not followed.
+        let again = if emptying && namespaces::any_terminating(store) {
+            Duration::from_millis(50)
+        } else {
+            FOREVER
+        };
+        tokio::select! {
+            () = pods.wait() => {}
+            () = deployments.wait() => {}
+            () = replica_sets.wait() => {}
+            () = replication_controllers.wait() => {}
+            () = claims.wait() => {}
+            () = volumes.wait() => {}
+            () = classes.wait() => {}
+            () = namespaces.wait() => {}
+            () = disruption_budgets.wait() => {}
+            () = sleep(again) => {}
+        }
+    }
+}
+
+const FOREVER: Duration = Duration::from_secs(3600);
+
+/// Applies a merge patch and returns whether it succeeded. A refused patch needs no retry: the object has changed or
+/// was deleted, and either causes another reconciliation.
+fn write(store: &Store, resource: &Resource, key: &Key, part: Part, patch: &Value) -> bool {
+    verbs::patch(store, resource, key, part, PatchKind::Merge, patch).is_ok()
+}
+
+/// Deletes an object in the background. The object may have been deleted already.
+fn delete(store: &Store, resource: &Resource, key: &Key) {
+    let _ = crate::delete::delete(store, resource, key, &Value::Null);
+}
+
+fn text<'a>(value: &'a Value, field: &str) -> &'a str {
+    value[field].as_str().unwrap_or_default()
+}
+
+fn is_deleted(object: &Value) -> bool {
+    !object["metadata"]["deletionTimestamp"].is_null()
+}
+
+/// Whether the pod is in a terminal phase.
+fn has_ended(pod: &Value) -> bool {
+    matches!(pod["status"]["phase"].as_str(), Some("Succeeded" | "Failed"))
+}
+
+fn is_ready(pod: &Value) -> bool {
+    let conditions = pod["status"]["conditions"].as_array().into_iter().flatten();
+    conditions
+        .into_iter()
+        .any(|condition| condition["type"] == "Ready" && condition["status"] == "True")
+}
+
+/// The namespaces of some keys.
+fn namespaces_of(keys: &BTreeSet<Key>) -> BTreeSet<&str> {
+    keys.iter().map(|key| key.namespace.as_str()).collect()
+}

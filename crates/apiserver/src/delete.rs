@@ -1,0 +1,139 @@
+//! The rules of deletion: preconditions, grace periods and finalizers.
+
+use serde_json::{Value, json};
+
+use crate::clock;
+use crate::defaults::section;
+use crate::error::ApiError;
+use crate::resources::{self, Resource};
+use crate::store::{Change, Key, Object, Store};
+use crate::verbs::{bump_generation, finalizers, is_finished, shown, text};
+
+/// The result of a deletion.
+#[derive(Debug)]
+pub(crate) struct Deleted {
+    pub(crate) object: Object,
+    /// The object was removed. Otherwise it waits for its grace period or its finalizers.
+    pub(crate) gone: bool,
+}
+
+impl Deleted {
+    /// Returns the response body.
+    pub(crate) fn shown(&self, resource: &Resource) -> Value {
+        if !self.gone || resource.returns_deleted {
+            return shown(resource, &self.object.value);
+        }
+        let mut details = json!({
+            "name": self.object.version.key.name, "kind": resource.plural, "uid": text(&self.object.value, "uid"),
+        });
+        if !resource.group.is_empty() {
+            details["group"] = resource.group.into();
+        }
+        json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details})
+    }
+}
+
+/// Deletes an object by the `DeleteOptions` that the client sent, or null.
+pub(crate) fn delete(
+    store: &Store,
+    resource: &Resource,
+    key: &Key,
+    options: &Value,
+) -> Result<Deleted, ApiError> {
+    if options["propagationPolicy"] == "Orphan" || options["orphanDependents"] == true {
+        return Err(ApiError::bad_request(
+            "this server does not orphan dependents: propagationPolicy must not be Orphan",
+        ));
+    }
+    let mut gone = false;
+    let object = store.of(resource).change(&store.clock, key, |old| {
+        let old = old.ok_or_else(|| ApiError::not_found(resource, &key.name))?;
+        check_preconditions(resource, key, old, options)?;
+        let change = retire(resource, old, options);
+        gone = matches!(change, Change::Remove(_));
+        Ok(change)
+    })?;
+    let object = object.ok_or_else(|| ApiError::not_found(resource, &key.name))?;
+    Ok(Deleted { object, gone })
+}
+
+fn check_preconditions(
+    resource: &Resource,
+    key: &Key,
+    old: &Value,
+    options: &Value,
+) -> Result<(), ApiError> {
+    let required = &options["preconditions"];
+    let conflict =
+        |why: String| Err(ApiError::conflict(resource.kind, resource.group, &key.name, why));
+    if let Some(uid) = required["uid"].as_str().filter(|uid| *uid != text(old, "uid")) {
+        return conflict(format!(
+            "the UID in the precondition ({uid}) does not match the UID in record ({}). The object might have been \
+             deleted and then recreated",
+            text(old, "uid")
+        ));
+    }
+    if let Some(version) =
+        required["resourceVersion"].as_str().filter(|it| *it != text(old, "resourceVersion"))
+    {
+        return conflict(format!(
+            "the ResourceVersion in the precondition ({version}) does not match the ResourceVersion in record ({}). \
+             The object might have been modified",
+            text(old, "resourceVersion")
+        ));
+    }
+    Ok(())
+}
+
+/// Decides whether a deletion removes an object or marks it as terminating.
+fn retire(resource: &Resource, old: &Value, options: &Value) -> Change {
+    let mut new = old.clone();
+    let deleting = !old["metadata"]["deletionTimestamp"].is_null();
+    let grace = if resource.kind == "Pod" { grace_period(old, options) } else { 0 };
+    if deleting {
+        let present = old["metadata"]["deletionGracePeriodSeconds"].as_u64().unwrap_or(0);
+        if grace >= present && !(grace == 0 && is_finished(resource, old)) {
+            return Change::Keep;
+        }
+    }
+    if resource.kind == "Namespace" {
+        new["status"]["phase"] = "Terminating".into();
+    } else if grace == 0 && finalizers(old).is_empty() {
+        return Change::Remove(new);
+    }
+    new["metadata"]["deletionTimestamp"] = clock::later(grace).into();
+    if resource.kind != "Namespace" {
+        new["metadata"]["deletionGracePeriodSeconds"] = grace.into();
+    }
+    bump_generation(&mut new);
+    if is_finished(resource, &new) { Change::Remove(new) } else { Change::Put(new) }
+}
+
+/// Ten years: longer periods would overflow times.
+const LONGEST_GRACE: u64 = 315_360_000;
+
+/// The seconds that a pod has to terminate.
+fn grace_period(pod: &Value, options: &Value) -> u64 {
+    let unassigned = pod["spec"]["nodeName"].as_str().unwrap_or_default().is_empty();
+    let ended = matches!(pod["status"]["phase"].as_str(), Some("Succeeded" | "Failed"));
+    if unassigned || ended {
+        return 0;
+    }
+    let seconds = options["gracePeriodSeconds"]
+        .as_i64()
+        .or(pod["spec"]["terminationGracePeriodSeconds"].as_i64());
+    // A negative period means one second.
+    u64::try_from(seconds.unwrap_or(0)).unwrap_or(1).min(LONGEST_GRACE)
+}
+
+/// Removes the finalizer of an empty namespace.
+pub(crate) fn finalize_namespace(store: &Store, name: &str) -> Result<(), ApiError> {
+    let namespaces = resources::namespaces();
+    store.of(namespaces).change(&store.clock, &Key::new("", name), |old| {
+        let Some(old) = old else { return Ok(Change::Keep) };
+        let mut new = old.clone();
+        section(&mut new, "spec").remove("finalizers");
+        Ok(if is_finished(namespaces, &new) { Change::Remove(new) } else { Change::Put(new) })
+    })?;
+    Ok(())
+}

@@ -1,0 +1,223 @@
+//! The calls of a test in the server's process. They follow the same rules as HTTP, without faults and delays.
+
+use serde_json::{Value, json};
+
+use crate::audit::Entry;
+use crate::binding;
+use crate::delete;
+use crate::error::ApiError;
+use crate::patch::PatchKind;
+use crate::resources::{self, Resource};
+use crate::server::ApiServer;
+use crate::store::Key;
+use crate::verbs::{self, Part, shown};
+
+impl ApiServer {
+    /// All objects of a kind, ordered by namespace and name. `kind` is a kind or a plural: `Pod`, `pods`. The result is
+    /// empty if the server does not serve the kind.
+    pub fn objects(&self, kind: &str) -> Vec<Value> {
+        let Some(resource) = resources::by_name(kind) else { return Vec::new() };
+        let (_, objects) = self.shared().store.of(resource).objects(&self.shared().store.clock);
+        objects.iter().map(|object| shown(resource, &object.value)).collect()
+    }
+
+    /// One object. The namespace of a cluster-scoped kind is empty.
+    ///
+    /// # Errors
+    /// The error of a GET.
+    pub fn get(&self, kind: &str, namespace: &str, name: &str) -> Result<Value, ApiError> {
+        let resource = known(kind)?;
+        let object = verbs::get(&self.shared().store, resource, &Key::new(namespace, name))?;
+        Ok(shown(resource, &object.value))
+    }
+
+    /// Creates an object. The namespace is `default` if the object has none.
+    ///
+    /// # Errors
+    /// The error of a POST.
+    pub fn create(&self, object: &Value) -> Result<Value, ApiError> {
+        let (resource, namespace, name) = place(object)?;
+        let created = verbs::create(&self.shared().store, resource, &namespace, object.clone());
+        let made = created.as_ref().map_or(name, |object| object.version.key.name.clone());
+        self.record(
+            "create",
+            resource.plural,
+            &namespace,
+            &made,
+            object,
+            created.as_ref().map(|_| 201),
+        );
+        created.map(|created| shown(resource, &created.value))
+    }
+
+    /// Replaces an object.
+    ///
+    /// # Errors
+    /// The error of a PUT.
+    pub fn update(&self, object: &Value) -> Result<Value, ApiError> {
+        self.put(object, Part::Main)
+    }
+
+    /// Replaces the status of an object.
+    ///
+    /// # Errors
+    /// The error of a PUT of the subresource.
+    pub fn update_status(&self, object: &Value) -> Result<Value, ApiError> {
+        self.put(object, Part::Status)
+    }
+
+    fn put(&self, object: &Value, part: Part) -> Result<Value, ApiError> {
+        let (resource, namespace, name) = place(object)?;
+        let key = Key::new(&namespace, &name);
+        let updated = verbs::update(&self.shared().store, resource, &key, part, object.clone());
+        let path = path(resource, part)?;
+        self.record("update", &path, &namespace, &name, object, updated.as_ref().map(|_| 200));
+        updated.map(|(updated, _)| shown(resource, &updated.value))
+    }
+
+    /// Patches an object.
+    ///
+    /// # Errors
+    /// The error of a PATCH.
+    pub fn patch(
+        &self,
+        kind: &str,
+        namespace: &str,
+        name: &str,
+        how: PatchKind,
+        patch: &Value,
+    ) -> Result<Value, ApiError> {
+        self.patch_part(kind, namespace, name, Part::Main, how, patch)
+    }
+
+    /// Patches the status of an object by a strategic merge patch.
+    ///
+    /// # Errors
+    /// The error of a PATCH of the subresource.
+    pub fn patch_status(
+        &self,
+        kind: &str,
+        namespace: &str,
+        name: &str,
+        patch: &Value,
+    ) -> Result<Value, ApiError> {
+        self.patch_part(kind, namespace, name, Part::Status, PatchKind::StrategicMerge, patch)
+    }
+
+    fn patch_part(
+        &self,
+        kind: &str,
+        namespace: &str,
+        name: &str,
+        part: Part,
+        how: PatchKind,
+        patch: &Value,
+    ) -> Result<Value, ApiError> {
+        let resource = known(kind)?;
+        let path = path(resource, part)?;
+        let patched = verbs::patch(
+            &self.shared().store,
+            resource,
+            &Key::new(namespace, name),
+            part,
+            how,
+            patch,
+        );
+        self.record("patch", &path, namespace, name, patch, patched.as_ref().map(|_| 200));
+        patched.map(|patched| shown(resource, &patched.value))
+    }
+
+    /// Binds a pod to a node.
+    ///
+    /// # Errors
+    /// The error of a POST of the binding.
+    pub fn bind(&self, namespace: &str, name: &str, node: &str) -> Result<(), ApiError> {
+        let binding = json!({
+            "kind": "Binding", "apiVersion": "v1", "metadata": {"namespace": namespace, "name": name},
+            "target": {"kind": "Node", "name": node},
+        });
+        let bound = binding::bind(&self.shared().store, &Key::new(namespace, name), &binding);
+        self.record(
+            "create",
+            "pods/binding",
+            namespace,
+            name,
+            &binding,
+            bound.as_ref().map(|()| 201),
+        );
+        bound
+    }
+
+    /// Deletes an object with `DeleteOptions` or null. Returns the object or a `Status`, as a DELETE does.
+    ///
+    /// # Errors
+    /// The error of a DELETE.
+    pub fn delete(
+        &self,
+        kind: &str,
+        namespace: &str,
+        name: &str,
+        options: &Value,
+    ) -> Result<Value, ApiError> {
+        let resource = known(kind)?;
+        let deleted =
+            delete::delete(&self.shared().store, resource, &Key::new(namespace, name), options);
+        self.record(
+            "delete",
+            resource.plural,
+            namespace,
+            name,
+            options,
+            deleted.as_ref().map(|_| 200),
+        );
+        deleted.map(|deleted| deleted.shown(resource))
+    }
+
+    fn record(
+        &self,
+        verb: &'static str,
+        resource: &str,
+        namespace: &str,
+        name: &str,
+        body: &Value,
+        outcome: Result<u16, &ApiError>,
+    ) {
+        self.shared().audit.record(Entry {
+            verb,
+            resource: resource.to_owned(),
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+            body: body.to_string().into(),
+            code: outcome.unwrap_or_else(|error| error.code),
+            applied: outcome.is_ok(),
+            answered: true,
+            user_agent: "direct".into(),
+        });
+    }
+}
+
+pub(crate) fn known(kind: &str) -> Result<&'static Resource, ApiError> {
+    resources::by_name(kind).filter(|resource| !resource.review).ok_or_else(ApiError::no_such_path)
+}
+
+fn path(resource: &Resource, part: Part) -> Result<String, ApiError> {
+    match part {
+        Part::Main => Ok(resource.plural.to_owned()),
+        Part::Status if resource.status => Ok(format!("{}/status", resource.plural)),
+        Part::Status => Err(ApiError::no_such_path()),
+    }
+}
+
+/// The resource, namespace and name of an object.
+fn place(object: &Value) -> Result<(&'static Resource, String, String), ApiError> {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let resource = resources::by_kind(&text(&object["apiVersion"]), &text(&object["kind"]))
+        .filter(|resource| !resource.review)
+        .ok_or_else(ApiError::no_such_path)?;
+    let namespace = match text(&object["metadata"]["namespace"]) {
+        _ if !resource.namespaced => String::new(),
+        namespace if namespace.is_empty() => "default".into(),
+        namespace => namespace,
+    };
+    Ok((resource, namespace, text(&object["metadata"]["name"])))
+}

@@ -1,0 +1,394 @@
+//! Hollow kubelets: one task simulates the kubelets of many nodes. No containers run.
+//!
+//! The task writes the conditions of nodes, their Leases and the status of their pods, and removes terminated pods. It
+//! accesses the store directly, so faults and write delays do not affect it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, interval, sleep};
+
+use crate::clock::{now, now_micro};
+use crate::delete;
+use crate::follower::Follower;
+use crate::patch::PatchKind;
+use crate::resources::{self, Resource};
+use crate::server::{ApiServer, Shared};
+use crate::store::{Key, Store};
+use crate::verbs::{self, Part};
+
+/// The configuration of hollow kubelets.
+#[derive(Clone, Debug)]
+pub struct KubeletOptions {
+    /// The nodes to simulate. `None` means all nodes.
+    pub nodes: Option<Vec<String>>,
+    /// The time from a pod's binding to its start.
+    pub start_after: Duration,
+    /// The time that containers take to stop. They are killed at the end of the pod's grace period.
+    pub stop_after: Duration,
+    /// The time after which the pods of Jobs succeed. `None` means never.
+    pub finish_jobs_after: Option<Duration>,
+    /// The time between renewals of each Lease.
+    pub renew_every: Duration,
+    /// The capacity of nodes that specify none, as quantities by resource.
+    pub capacity: Value,
+}
+
+impl Default for KubeletOptions {
+    /// All nodes, no delays, a Lease renewed every 10 seconds, 1 core, 3,840 MiB and 110 pods.
+    fn default() -> Self {
+        KubeletOptions {
+            nodes: None,
+            start_after: Duration::ZERO,
+            stop_after: Duration::ZERO,
+            finish_jobs_after: None,
+            renew_every: Duration::from_secs(10),
+            capacity: json!({"cpu": "1", "memory": "3840Mi", "ephemeral-storage": "0", "pods": "110"}),
+        }
+    }
+}
+
+/// Running kubelets. Dropping the value stops them.
+#[derive(Debug)]
+pub struct Kubelet {
+    task: JoinHandle<()>,
+}
+
+impl Kubelet {
+    /// Starts kubelets on the server's threads.
+    pub fn start(server: &ApiServer, options: KubeletOptions) -> Self {
+        let hollow = Arc::new(Hollow { shared: server.shared().clone(), options });
+        Kubelet { task: server.handle().spawn(run(hollow)) }
+    }
+
+    /// Stops the kubelets, as dropping the value does. Afterwards they renew no Lease and start or terminate no pod.
+    pub fn stop(self) {
+        drop(self);
+    }
+}
+
+impl Drop for Kubelet {
+    fn drop(&mut self) {
+        self.task.abort();
+        // The task ends at its next await.
+        while !self.task.is_finished() {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Hollow {
+    shared: Arc<Shared>,
+    options: KubeletOptions,
+}
+
+/// The next action on a pod.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Due {
+    Start,
+    Finish,
+    Stop { killed: bool },
+}
+
+/// The longest time until an action: a year.
+const LONGEST: Duration = Duration::from_secs(365 * 86_400);
+
+async fn run(hollow: Arc<Hollow>) {
+    let store = &hollow.shared.store;
+    let mut nodes = Follower::new(store, resources::nodes());
+    let mut pods = Follower::new(store, resources::pods());
+    let mut renew = interval(hollow.options.renew_every.clamp(Duration::from_millis(1), LONGEST));
+    let mut agenda = BTreeSet::<(Instant, Key, String, Due)>::new();
+    // The latest entry of the agenda for each pod.
+    let mut planned = BTreeMap::<Key, (String, Due, Instant)>::new();
+    loop {
+        for key in nodes.changed(store).iter().filter(|key| hollow.serves(&key.name)) {
+            hollow.tend_node(key);
+        }
+        for key in pods.changed(store) {
+            let Some((uid, due, after)) = hollow.plan(&key) else {
+                planned.remove(&key);
+                continue;
+            };
+            let at = Instant::now() + after.min(LONGEST);
+            let news = planned.get(&key).is_none_or(|(known, before, when)| {
+                // A second deletion may shorten the grace period.
+                *known != uid || *before < due || (matches!(before, Due::Stop { .. }) && at < *when)
+            });
+            if news {
+                planned.insert(key.clone(), (uid.clone(), due, at));
+                agenda.insert((at, key, uid, due));
+            }
+        }
+        while let Some((at, ..)) = agenda.first()
+            && *at <= Instant::now()
+            && let Some((_, key, uid, due)) = agenda.pop_first()
+        {
+            hollow.act(&key, &uid, due);
+        }
+        let next = agenda.first().map_or(Instant::now() + LONGEST, |(at, ..)| *at);
+        tokio::select! {
+            () = nodes.wait() => {}
+            () = pods.wait() => {}
+            _ = renew.tick() => {
+                for key in nodes.known().iter().filter(|key| hollow.serves(&key.name)) {
+                    hollow.renew_lease(key);
+                }
+            }
+            () = sleep(next.saturating_duration_since(Instant::now())) => {}
+        }
+    }
+}
+
+impl Hollow {
+    fn serves(&self, node: &str) -> bool {
+        self.options.nodes.as_ref().is_none_or(|nodes| nodes.iter().any(|name| name == node))
+    }
+
+    fn store(&self) -> &Store {
+        &self.shared.store
+    }
+
+    /// A refused patch needs no retry: the object has changed or was deleted, which causes another event.
+    fn patch(&self, resource: &Resource, key: &Key, part: Part, patch: &Value) {
+        let _ = verbs::patch(self.store(), resource, key, part, PatchKind::StrategicMerge, patch);
+    }
+
+    /// Makes a node ready: sets labels, conditions and capacity, and removes the taint `not-ready`. Existing
+    /// allocatable resources are kept.
+    fn tend_node(&self, key: &Key) {
+        let nodes = resources::nodes();
+        let Some(node) = self.store().of(nodes).get(key) else { return };
+        let node = &*node.value;
+        let mut labels = serde_json::Map::new();
+        for (label, value) in [
+            ("kubernetes.io/hostname", key.name.as_str()),
+            ("kubernetes.io/os", "linux"),
+            ("kubernetes.io/arch", "amd64"),
+        ] {
+            if node["metadata"]["labels"][label].is_null() {
+                labels.insert(label.into(), value.into());
+            }
+        }
+        let taints = node["spec"]["taints"].as_array().map(Vec::as_slice).unwrap_or_default();
+        let is_not_ready = |taint: &&Value| taint["key"] == "node.kubernetes.io/not-ready";
+        if !labels.is_empty() || taints.iter().any(|taint| is_not_ready(&taint)) {
+            let rest: Vec<&Value> = taints.iter().filter(|taint| !is_not_ready(taint)).collect();
+            let mut patch = json!({"metadata": {"labels": labels}});
+            if rest.len() < taints.len() {
+                patch["spec"] = json!({"taints": rest});
+            }
+            self.patch(nodes, key, Part::Main, &patch);
+        }
+        let status = &node["status"];
+        let conditions = status["conditions"].as_array().map(Vec::as_slice).unwrap_or_default();
+        let ready = conditions
+            .iter()
+            .any(|condition| condition["type"] == "Ready" && condition["status"] == "True");
+        let capacity = [&status["capacity"], &status["allocatable"], &self.options.capacity];
+        let capacity =
+            capacity.into_iter().find(|capacity| !capacity.is_null()).cloned().unwrap_or_default();
+        let mut patch = json!({});
+        if status["capacity"].is_null() {
+            patch["capacity"] = capacity.clone();
+        }
+        if status["allocatable"].is_null() {
+            patch["allocatable"] = capacity;
+        }
+        if status["addresses"].is_null() {
+            patch["addresses"] = json!([{"type": "Hostname", "address": key.name}]);
+        }
+        if !ready {
+            let time = now();
+            let condition = |kind: &str, status: &str, reason: &str| {
+                json!({
+                    "type": kind, "status": status, "reason": reason, "lastHeartbeatTime": time,
+                    "lastTransitionTime": time,
+                })
+            };
+            patch["conditions"] = json!([
+                condition("MemoryPressure", "False", "KubeletHasSufficientMemory"),
+                condition("DiskPressure", "False", "KubeletHasNoDiskPressure"),
+                condition("PIDPressure", "False", "KubeletHasSufficientPID"),
+                condition("Ready", "True", "KubeletReady"),
+            ]);
+        }
+        if patch.as_object().is_some_and(|patch| !patch.is_empty()) {
+            self.patch(nodes, key, Part::Status, &json!({"status": patch}));
+        }
+    }
+
+    fn renew_lease(&self, node: &Key) {
+        let leases = resources::leases();
+        let key = Key::new("kube-node-lease", &node.name);
+        if self.store().of(leases).get(&key).is_some() {
+            self.patch(leases, &key, Part::Main, &json!({"spec": {"renewTime": now_micro()}}));
+            return;
+        }
+        let Some(object) = self.store().of(resources::nodes()).get(node) else { return };
+        let uid = &object.value["metadata"]["uid"];
+        let owner = json!({"apiVersion": "v1", "kind": "Node", "name": node.name, "uid": uid});
+        let spec = json!({"holderIdentity": node.name, "leaseDurationSeconds": 40, "renewTime": now_micro()});
+        let lease =
+            json!({"metadata": {"name": node.name, "ownerReferences": [owner]}, "spec": spec});
+        // The namespace may have been deleted.
+        let _ = verbs::create(self.store(), leases, &key.namespace, lease);
+    }
+
+    /// The next action on a pod of these nodes, and the time until then.
+    fn plan(&self, key: &Key) -> Option<(String, Due, Duration)> {
+        let pod = self.store().of(resources::pods()).get(key)?;
+        let pod = &*pod.value;
+        let node = pod["spec"]["nodeName"]
+            .as_str()
+            .filter(|node| !node.is_empty() && self.serves(node))?;
+        // A pod on a node that does not exist has no kubelet.
+        self.store().of(resources::nodes()).get(&Key::new("", node))?;
+        let uid = pod["metadata"]["uid"].as_str()?.to_owned();
+        let phase = pod["status"]["phase"].as_str().unwrap_or_default();
+        if !pod["metadata"]["deletionTimestamp"].is_null() {
+            let grace = Duration::from_secs(
+                pod["metadata"]["deletionGracePeriodSeconds"].as_u64().unwrap_or(0),
+            );
+            let wanted = pre_stop(pod).saturating_add(self.options.stop_after);
+            return Some((uid, Due::Stop { killed: wanted > grace }, wanted.min(grace)));
+        }
+        match phase {
+            "Pending" => Some((uid, Due::Start, self.options.start_after)),
+            "Running" if is_of_job(pod) => {
+                Some((uid, Due::Finish, self.options.finish_jobs_after?))
+            }
+            _ => None,
+        }
+    }
+
+    fn act(&self, key: &Key, uid: &str, due: Due) {
+        let pods = resources::pods();
+        let Some(pod) =
+            self.store().of(pods).get(key).filter(|pod| pod.value["metadata"]["uid"] == uid)
+        else {
+            return;
+        };
+        let pod = &*pod.value;
+        match due {
+            Due::Start => {
+                // The pod may have been deleted in the meantime.
+                if pod["metadata"]["deletionTimestamp"].is_null()
+                    && pod["status"]["phase"] == "Pending"
+                {
+                    self.patch(pods, key, Part::Status, &running(pod));
+                }
+            }
+            Due::Finish => self.patch(pods, key, Part::Status, &ended(pod, false)),
+            Due::Stop { killed } => {
+                if !matches!(pod["status"]["phase"].as_str(), Some("Succeeded" | "Failed")) {
+                    self.patch(pods, key, Part::Status, &ended(pod, killed));
+                }
+                let options = json!({"gracePeriodSeconds": 0, "preconditions": {"uid": uid}});
+                // The pod may have been removed already.
+                let _ = delete::delete(self.store(), pods, key, &options);
+            }
+        }
+    }
+}
+
+fn is_of_job(pod: &Value) -> bool {
+    pod["metadata"]["ownerReferences"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .any(|owner| owner["kind"] == "Job")
+}
+
+/// The longest sleep of the containers' preStop hooks.
+fn pre_stop(pod: &Value) -> Duration {
+    let containers = pod["spec"]["containers"].as_array().into_iter().flatten();
+    let seconds = containers
+        .filter_map(|container| container["lifecycle"]["preStop"]["sleep"]["seconds"].as_u64());
+    Duration::from_secs(seconds.max().unwrap_or(0))
+}
+
+/// An address derived from the uid.
+fn address(uid: &str) -> String {
+    let hash = uid.bytes().fold(0, |hash, byte| crate::random::mix(hash ^ u64::from(byte)));
+    format!("10.{}.{}.{}", hash & 0xff, (hash >> 8) & 0xff, 1 + (hash >> 16) % 254)
+}
+
+fn condition(pod: &Value, kind: &str, status: &str, reason: Option<&str>) -> Value {
+    let mut condition = json!({
+        "type": kind, "status": status, "lastProbeTime": null, "lastTransitionTime": now(),
+        "observedGeneration": pod["metadata"]["generation"],
+    });
+    if let Some(reason) = reason {
+        condition["reason"] = reason.into();
+    }
+    condition
+}
+
+fn containers(pod: &Value, field: &str, state: &Value, ready: bool) -> Value {
+    let containers = pod["spec"][field].as_array().into_iter().flatten();
+    let status = |container: &Value| {
+        let mut status = json!({
+            "name": container["name"], "image": container["image"], "imageID": container["image"], "restartCount": 0,
+            "ready": ready, "started": ready, "state": state, "lastState": {},
+        });
+        if let Some(name) = container["name"].as_str() {
+            status["containerID"] =
+                format!("hollow://{}/{name}", pod["metadata"]["uid"].as_str().unwrap_or_default())
+                    .into();
+        }
+        status
+    };
+    containers.map(status).collect()
+}
+
+/// The status patch of a started pod. It contains the uid, so that it cannot apply to another pod of the same name.
+fn running(pod: &Value) -> Value {
+    let is_true = |kind: &str| condition(pod, kind, "True", None);
+    let address = address(pod["metadata"]["uid"].as_str().unwrap_or_default());
+    let mut status = json!({
+        "phase": "Running",
+        "conditions": [
+            is_true("PodReadyToStartContainers"), is_true("Initialized"), is_true("Ready"), is_true("ContainersReady"),
+        ],
+        "containerStatuses": containers(pod, "containers", &json!({"running": {"startedAt": now()}}), true),
+        "hostIP": "192.0.2.1", "hostIPs": [{"ip": "192.0.2.1"}], "podIP": address, "podIPs": [{"ip": address}],
+        "startTime": now(), "observedGeneration": pod["metadata"]["generation"],
+    });
+    if pod["spec"]["initContainers"].is_array() {
+        let time = now();
+        let done =
+            json!({"exitCode": 0, "reason": "Completed", "startedAt": time, "finishedAt": time});
+        let done = json!({"terminated": done});
+        status["initContainerStatuses"] = containers(pod, "initContainers", &done, true);
+    }
+    json!({"metadata": {"uid": pod["metadata"]["uid"]}, "status": status})
+}
+
+/// The status patch of an ended pod.
+fn ended(pod: &Value, killed: bool) -> Value {
+    let (phase, code, reason) =
+        if killed { ("Failed", 137, "Error") } else { ("Succeeded", 0, "Completed") };
+    let state = json!({"terminated": {
+        "exitCode": code, "reason": reason, "startedAt": pod["status"]["startTime"], "finishedAt": now(),
+    }});
+    let not_ready = if killed { "PodFailed" } else { "PodCompleted" };
+    json!({
+        "metadata": {"uid": pod["metadata"]["uid"]},
+        "status": {
+            "phase": phase,
+            "conditions": [
+                condition(pod, "PodReadyToStartContainers", "False", None),
+                condition(pod, "Initialized", "True", Some(not_ready)),
+                condition(pod, "Ready", "False", Some(not_ready)),
+                condition(pod, "ContainersReady", "False", Some(not_ready)),
+            ],
+            "containerStatuses": containers(pod, "containers", &state, false),
+            "observedGeneration": pod["metadata"]["generation"],
+        },
+    })
+}

@@ -1,0 +1,469 @@
+//! The rules of create, update and patch. HTTP requests, calls in the process, controllers and kubelets share them.
+
+use serde_json::{Map, Value};
+
+use crate::admission;
+use crate::clock;
+use crate::defaults::{self, section};
+use crate::error::ApiError;
+use crate::events;
+use crate::patch::PatchKind;
+use crate::resources::Resource;
+use crate::store::{Change, Key, Object, Store};
+
+/// Which part of an object a write changes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Part {
+    /// All but the status, if the kind has one.
+    Main,
+    /// The status alone.
+    Status,
+}
+
+/// Returns the object in the form that clients see.
+pub(crate) fn shown(resource: &Resource, object: &Value) -> Value {
+    let mut object = object.clone();
+    if resource.is_core_event() {
+        events::to_core(&mut object);
+    }
+    object["kind"] = resource.kind.into();
+    object["apiVersion"] = resource.api_version().into();
+    object
+}
+
+/// Removes `kind` and `apiVersion` from a body after checking them.
+fn stored(resource: &Resource, mut body: Value) -> Result<Value, ApiError> {
+    let Some(map) = body.as_object_mut() else {
+        return Err(ApiError::bad_request("the body of the request is not a JSON object"));
+    };
+    let mut take =
+        |field: &str| map.remove(field).and_then(|value| value.as_str().map(str::to_owned));
+    let (kind, api_version) = (take("kind"), take("apiVersion"));
+    if let Some(kind) = kind.filter(|kind| kind != resource.kind) {
+        let message = format!(
+            "the kind in the data ({kind}) does not match the expected kind ({})",
+            resource.kind
+        );
+        return Err(ApiError::bad_request(message));
+    }
+    if let Some(version) = api_version.filter(|version| *version != resource.api_version()) {
+        return Err(ApiError::bad_request(format!(
+            "the API version in the data ({version}) does not match the expected API version ({})",
+            resource.api_version()
+        )));
+    }
+    if resource.is_core_event() {
+        events::to_stored(&mut body);
+    }
+    section(&mut body, "metadata");
+    match MAPS
+        .iter()
+        .find(|path| body.pointer(path).is_some_and(|part| !part.is_object() && !part.is_null()))
+    {
+        Some(path) => Err(ApiError::bad_request(format!(
+            "{}.{}: expected a map",
+            resource.kind,
+            path[1..].replace('/', ".")
+        ))),
+        None => Ok(body),
+    }
+}
+
+/// The parts of objects that must be maps.
+const MAPS: [&str; 11] = [
+    "/metadata",
+    "/metadata/labels",
+    "/metadata/annotations",
+    "/spec",
+    "/spec/selector",
+    "/spec/selector/matchLabels",
+    "/spec/template",
+    "/spec/template/metadata",
+    "/spec/template/metadata/labels",
+    "/spec/template/spec",
+    "/status",
+];
+
+pub(crate) fn text<'a>(object: &'a Value, field: &str) -> &'a str {
+    object["metadata"][field].as_str().unwrap_or_default()
+}
+
+/// Checks the namespace of a body against that of the path, and sets it.
+fn set_namespace(resource: &Resource, namespace: &str, object: &mut Value) -> Result<(), ApiError> {
+    let given = text(object, "namespace").to_owned();
+    if !given.is_empty() && given != namespace && resource.namespaced {
+        let message =
+            "the namespace of the provided object does not match the namespace sent on the request";
+        return Err(ApiError::bad_request(message));
+    }
+    let metadata = section(object, "metadata");
+    if resource.namespaced {
+        metadata.insert("namespace".into(), namespace.into());
+    } else {
+        metadata.remove("namespace");
+    }
+    Ok(())
+}
+
+pub(crate) fn get(store: &Store, resource: &Resource, key: &Key) -> Result<Object, ApiError> {
+    store.of(resource).get(key).ok_or_else(|| ApiError::not_found(resource, &key.name))
+}
+
+/// Creates the object `body` in a namespace, which is empty for a cluster-scoped kind.
+pub(crate) fn create(
+    store: &Store,
+    resource: &Resource,
+    namespace: &str,
+    body: Value,
+) -> Result<Object, ApiError> {
+    let mut object = stored(resource, body)?;
+    set_namespace(resource, namespace, &mut object)?;
+    let mut name = text(&object, "name").to_owned();
+    if name.is_empty() && !text(&object, "generateName").is_empty() {
+        name = format!("{}{}", text(&object, "generateName"), store.clock.suffix());
+    }
+    let key = Key::new(namespace, &name);
+    admission::namespace_accepts(store, resource, &key)?;
+    check_name(resource, &object, &name)?;
+    if !text(&object, "resourceVersion").is_empty() {
+        return Err(ApiError::bad_request(
+            "resourceVersion should not be set on objects to be created",
+        ));
+    }
+    defaults::fill(resource, &mut object);
+    admission::admit(store, resource, &key, &mut object)?;
+    check_spec(resource, &key, &object)?;
+    let metadata = section(&mut object, "metadata");
+    for field in [
+        "deletionTimestamp",
+        "deletionGracePeriodSeconds",
+        "generation",
+        "selfLink",
+        "managedFields",
+    ] {
+        metadata.remove(field);
+    }
+    metadata.insert("name".into(), name.into());
+    metadata.insert("uid".into(), store.clock.uid().into());
+    metadata.insert("creationTimestamp".into(), clock::now().into());
+    if resource.generation {
+        metadata.insert("generation".into(), 1.into());
+    }
+    let created = store.of(resource).change(&store.clock, &key, |present| match present {
+        Some(_) => Err(ApiError::already_exists(resource, &key.name)),
+        None => Ok(Change::Put(object)),
+    })?;
+    created.ok_or_else(|| ApiError::not_found(resource, &key.name))
+}
+
+fn check_name(resource: &Resource, object: &Value, name: &str) -> Result<(), ApiError> {
+    if name.is_empty() {
+        let why = "Required value: name or generateName is required";
+        return Err(ApiError::invalid(
+            resource,
+            text(object, "generateName"),
+            "metadata.name",
+            why,
+        ));
+    }
+    let part = |part: &str| {
+        let edge =
+            |c: Option<char>| c.is_some_and(|c| c.is_ascii_lowercase() || c.is_ascii_digit());
+        let inner = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+        edge(part.chars().next()) && edge(part.chars().last()) && part.chars().all(inner)
+    };
+    if name.len() > 253 || !name.split('.').all(part) {
+        let why = format!(
+            "Invalid value: {name:?}: a lowercase RFC 1123 subdomain must consist of lower case alphanumeric \
+             characters, '-' or '.', and must start and end with an alphanumeric character"
+        );
+        return Err(ApiError::invalid(resource, name, "metadata.name", why));
+    }
+    Ok(())
+}
+
+/// Checks the fields that every specification must have.
+fn check_spec(resource: &Resource, key: &Key, object: &Value) -> Result<(), ApiError> {
+    let invalid = |field: &str, why: &str| Err(ApiError::invalid(resource, &key.name, field, why));
+    match resource.kind {
+        "Pod" => {
+            let containers =
+                object["spec"]["containers"].as_array().map(Vec::as_slice).unwrap_or_default();
+            if containers.is_empty() {
+                return invalid("spec.containers", "Required value");
+            }
+            let nameless =
+                |container: &Value| container["name"].as_str().unwrap_or_default().is_empty();
+            if let Some(at) = containers.iter().position(nameless) {
+                return invalid(&format!("spec.containers[{at}].name"), "Required value");
+            }
+            if !object["spec"]["schedulingGates"].as_array().is_none_or(Vec::is_empty)
+                && object["spec"]["nodeName"].as_str().is_some_and(|node| !node.is_empty())
+            {
+                return invalid(
+                    "spec.nodeName",
+                    "Forbidden: cannot be set until all schedulingGates have been cleared",
+                );
+            }
+        }
+        "PriorityClass" if !object["value"].is_i64() => return invalid("value", "Required value"),
+        "StorageClass" if object["provisioner"].as_str().unwrap_or_default().is_empty() => {
+            return invalid("provisioner", "Required value");
+        }
+        _ => {}
+    }
+    Ok(())
+}
+
+/// Replaces an object, or creates it if the kind allows that. Returns whether it was created.
+pub(crate) fn update(
+    store: &Store,
+    resource: &Resource,
+    key: &Key,
+    part: Part,
+    body: Value,
+) -> Result<(Object, bool), ApiError> {
+    let mut new = stored(resource, body)?;
+    set_namespace(resource, &key.namespace, &mut new)?;
+    if text(&new, "name") != key.name {
+        return Err(ApiError::bad_request(format!(
+            "the name of the object ({}) does not match the name on the URL ({})",
+            text(&new, "name"),
+            key.name
+        )));
+    }
+    if resource.create_on_update && part == Part::Main && store.of(resource).get(key).is_none() {
+        return create(store, resource, &key.namespace, new).map(|object| (object, true));
+    }
+    let updated = store.of(resource).change(&store.clock, key, |old| {
+        let old = old.ok_or_else(|| ApiError::not_found(resource, &key.name))?;
+        let uid = text(&new, "uid");
+        if !uid.is_empty() && uid != text(old, "uid") {
+            return Err(uid_precondition(resource, key, uid, text(old, "uid")));
+        }
+        revise(resource, key, old, new, part)
+    })?;
+    Ok((updated.ok_or_else(|| ApiError::not_found(resource, &key.name))?, false))
+}
+
+/// Applies a patch to the present object.
+pub(crate) fn patch(
+    store: &Store,
+    resource: &Resource,
+    key: &Key,
+    part: Part,
+    kind: PatchKind,
+    patch: &Value,
+) -> Result<Object, ApiError> {
+    let updated = store.of(resource).change(&store.clock, key, |old| {
+        let old = old.ok_or_else(|| ApiError::not_found(resource, &key.name))?;
+        let mut new = shown(resource, old);
+        kind.apply(&mut new, patch)?;
+        let mut new = stored(resource, new)?;
+        set_namespace(resource, &key.namespace, &mut new)?;
+        if text(&new, "name") != key.name {
+            return Err(ApiError::bad_request(format!(
+                "the name of the object ({}) does not match the name on the URL ({})",
+                text(&new, "name"),
+                key.name
+            )));
+        }
+        let uid = text(&new, "uid");
+        if !uid.is_empty() && uid != text(old, "uid") {
+            let why = format!("Invalid value: {uid:?}: field is immutable");
+            return Err(ApiError::invalid(resource, &key.name, "metadata.uid", why));
+        }
+        revise(resource, key, old, new, part)
+    })?;
+    updated.ok_or_else(|| ApiError::not_found(resource, &key.name))
+}
+
+/// The error for a uid that differs from that of the stored object.
+pub(crate) fn uid_precondition(
+    resource: &Resource,
+    key: &Key,
+    required: &str,
+    present: &str,
+) -> ApiError {
+    let group =
+        if resource.group.is_empty() { String::new() } else { format!("{}/", resource.group) };
+    let namespace = if resource.namespaced { format!("{}/", key.namespace) } else { String::new() };
+    let why = format!(
+        "StorageError: invalid object, Code: 4, Key: /registry/{group}{}/{namespace}{}, ResourceVersion: 0, \
+         AdditionalErrorMsg: Precondition failed: UID in precondition: {required}, UID in object meta: {present}",
+        resource.plural, key.name
+    );
+    ApiError::conflict(resource.plural, resource.group, &key.name, why)
+}
+
+/// The metadata that updates cannot change.
+const FIXED: [&str; 8] = [
+    "name",
+    "namespace",
+    "uid",
+    "resourceVersion",
+    "generation",
+    "creationTimestamp",
+    "deletionTimestamp",
+    "deletionGracePeriodSeconds",
+];
+
+/// Decides how `old` changes when a client sends `new`.
+fn revise(
+    resource: &Resource,
+    key: &Key,
+    old: &Value,
+    mut new: Value,
+    part: Part,
+) -> Result<Change, ApiError> {
+    let version = text(&new, "resourceVersion");
+    if version.is_empty() && !resource.unconditional_update {
+        let why = "Invalid value: 0: must be specified for an update";
+        return Err(ApiError::invalid(resource, &key.name, "metadata.resourceVersion", why));
+    }
+    if !version.is_empty() && version != text(old, "resourceVersion") {
+        return Err(ApiError::modified(resource, &key.name));
+    }
+    defaults::fill(resource, &mut new);
+    if part == Part::Status {
+        return Ok(Change::Put(with_status(resource, old, new)));
+    }
+    let map = new.as_object_mut().expect("a stored body is a map");
+    if resource.status {
+        copy(old, map, "status");
+    }
+    let mut metadata = map.get_mut("metadata").map(Value::take).unwrap_or_default();
+    if let Some(metadata) = metadata.as_object_mut() {
+        metadata.remove("managedFields");
+        FIXED.iter().for_each(|field| copy(&old["metadata"], metadata, field));
+    }
+    map.insert("metadata".into(), metadata);
+    check_change(resource, key, old, &new)?;
+    if resource.generation && !same_specification(old, &new) {
+        bump_generation(&mut new);
+    }
+    if !old["metadata"]["deletionTimestamp"].is_null() {
+        let before = finalizers(old);
+        if let Some(added) = finalizers(&new).iter().find(|finalizer| !before.contains(finalizer)) {
+            let why = format!(
+                "Forbidden: no new finalizers can be added if the object is being deleted, found new finalizers \
+                 []string{{{added}}}"
+            );
+            return Err(ApiError::invalid(resource, &key.name, "metadata.finalizers", why));
+        }
+        if is_finished(resource, &new) {
+            return Ok(Change::Remove(new));
+        }
+    }
+    Ok(Change::Put(new))
+}
+
+fn copy(from: &Value, to: &mut Map<String, Value>, field: &str) {
+    match from.get(field) {
+        Some(value) => drop(to.insert(field.to_owned(), value.clone())),
+        None => drop(to.remove(field)),
+    }
+}
+
+fn with_status(resource: &Resource, old: &Value, mut new: Value) -> Value {
+    let mut revised = old.clone();
+    let Some(map) = revised.as_object_mut() else { return revised };
+    match new.get_mut("status") {
+        Some(status) => drop(map.insert("status".into(), status.take())),
+        None => drop(map.remove("status")),
+    }
+    if resource.kind == "PersistentVolume" && old["status"]["phase"] != revised["status"]["phase"] {
+        revised["status"]["lastPhaseTransitionTime"] = clock::now().into();
+    }
+    revised
+}
+
+fn same_specification(old: &Value, new: &Value) -> bool {
+    let rest = |object: &Value| -> Vec<(String, Value)> {
+        let fields = object.as_object().into_iter().flatten();
+        fields
+            .filter(|(key, _)| !["metadata", "status"].contains(&key.as_str()))
+            .map(|(k, v)| (k.clone(), v.clone()))
+            .collect()
+    };
+    rest(old) == rest(new)
+}
+
+pub(crate) fn bump_generation(object: &mut Value) {
+    if let Some(generation) = object["metadata"]["generation"].as_u64() {
+        object["metadata"]["generation"] = (generation + 1).into();
+    }
+}
+
+pub(crate) fn finalizers(object: &Value) -> &[Value] {
+    object["metadata"]["finalizers"].as_array().map(Vec::as_slice).unwrap_or_default()
+}
+
+/// Whether neither finalizers nor a grace period hold a terminating object.
+pub(crate) fn is_finished(resource: &Resource, object: &Value) -> bool {
+    let namespace_content = resource.kind == "Namespace"
+        && object["spec"]["finalizers"].as_array().is_some_and(|held| !held.is_empty());
+    let grace = object["metadata"]["deletionGracePeriodSeconds"].as_u64().unwrap_or(0);
+    finalizers(object).is_empty() && grace == 0 && !namespace_content
+}
+
+/// Refuses changes of immutable fields.
+fn check_change(resource: &Resource, key: &Key, old: &Value, new: &Value) -> Result<(), ApiError> {
+    let invalid =
+        |field: &str, why: String| Err(ApiError::invalid(resource, &key.name, field, why));
+    if resource.kind != "Pod" {
+        return Ok(());
+    }
+    let gates =
+        |pod: &Value| pod["spec"]["schedulingGates"].as_array().cloned().unwrap_or_default();
+    let (before, after) = (gates(old), gates(new));
+    if let Some(gate) = after.iter().find(|gate| !before.contains(gate)) {
+        let why = format!(
+            "Forbidden: only deletion is allowed, but found new scheduling gate {}",
+            gate["name"]
+        );
+        return invalid("spec.schedulingGates", why);
+    }
+    let before_tolerations = old["spec"]["tolerations"].as_array().cloned().unwrap_or_default();
+    let after_tolerations = new["spec"]["tolerations"].as_array().cloned().unwrap_or_default();
+    if before_tolerations.iter().any(|toleration| !after_tolerations.contains(toleration)) {
+        return invalid(
+            "spec.tolerations",
+            "Forbidden: existing toleration can not be modified except its tolerationSeconds"
+                .into(),
+        );
+    }
+    let fixed = |pod: &Value| {
+        let mut spec = pod["spec"].clone();
+        for list in ["containers", "initContainers"] {
+            for container in
+                spec[list].as_array_mut().into_iter().flatten().filter_map(Value::as_object_mut)
+            {
+                container.remove("image");
+            }
+        }
+        if let Some(spec) = spec.as_object_mut() {
+            for field in ["activeDeadlineSeconds", "schedulingGates", "tolerations"] {
+                spec.remove(field);
+            }
+            // kube-apiserver also checks that the change only narrows the set of nodes.
+            if !before.is_empty() {
+                spec.remove("nodeSelector");
+                spec.remove("affinity");
+            }
+            spec.retain(|_, value| !value.is_null());
+        }
+        spec
+    };
+    if fixed(old) != fixed(new) {
+        return invalid(
+            "spec",
+            "Forbidden: pod updates may not change fields other than `spec.containers[*].image`,\
+             `spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to \
+             existing tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was \
+             previously negative)"
+                .into(),
+        );
+    }
+    Ok(())
+}

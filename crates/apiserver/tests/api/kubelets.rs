@@ -1,0 +1,231 @@
+//! The writes of hollow kubelets.
+
+use std::time::{Duration, Instant};
+
+use portolan_apiserver::{ApiServer, Kubelet, KubeletOptions};
+use serde_json::{Value, json};
+
+use crate::support::{eventually, node, pod, server, uid};
+
+fn phase(server: &ApiServer, name: &str) -> Value {
+    server.get("Pod", "default", name).map(|pod| pod["status"]["phase"].clone()).unwrap_or_default()
+}
+
+fn running(server: &ApiServer, name: &str, grace: u64) -> Value {
+    let mut pod = pod(name);
+    pod["spec"]["terminationGracePeriodSeconds"] = grace.into();
+    server.create(&pod).unwrap();
+    server.bind("default", name, "n").unwrap();
+    eventually("a running pod", || phase(server, name) == "Running");
+    server.get("Pod", "default", name).unwrap()
+}
+
+#[test]
+fn a_node_becomes_ready_and_keeps_what_it_has() {
+    let server = server();
+    let mut n = node("n");
+    n["metadata"]["labels"] = json!({"zone": "z"});
+    n["spec"] = json!({"taints": [{"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}, {"key": "x"}]});
+    n["status"]["allocatable"] = json!({"cpu": "900m", "example.com/gpu": "2"});
+    server.create(&n).unwrap();
+    let _kubelet = Kubelet::start(&server, KubeletOptions::default());
+    eventually("a ready node", || {
+        server.get("Node", "", "n").unwrap()["status"]["conditions"].is_array()
+    });
+    let n = server.get("Node", "", "n").unwrap();
+    let conditions: Vec<_> = n["status"]["conditions"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|c| (&c["type"], &c["status"]))
+        .collect();
+    assert!(conditions.contains(&(&json!("Ready"), &json!("True"))));
+    assert!(conditions.contains(&(&json!("MemoryPressure"), &json!("False"))));
+    assert_eq!(n["status"]["allocatable"], json!({"cpu": "900m", "example.com/gpu": "2"}));
+    assert_eq!(n["metadata"]["labels"]["kubernetes.io/hostname"], "n");
+    assert_eq!(n["metadata"]["labels"]["zone"], "z");
+    assert_eq!(n["spec"]["taints"], json!([{"key": "x"}]));
+    // Later events do not reset allocatable resources.
+    server
+        .patch_status(
+            "Node",
+            "",
+            "n",
+            &json!({"status": {"allocatable": {"example.com/foo": "5"}}}),
+        )
+        .unwrap();
+    server.create(&node("m")).unwrap();
+    eventually("another ready node", || {
+        server.get("Node", "", "m").unwrap()["status"]["conditions"].is_array()
+    });
+    assert_eq!(
+        server.get("Node", "", "n").unwrap()["status"]["allocatable"]["example.com/foo"],
+        "5"
+    );
+}
+
+#[test]
+fn leases_are_renewed() {
+    let server = server();
+    server.create(&node("n")).unwrap();
+    let renew_every = Duration::from_millis(20);
+    let _kubelet =
+        Kubelet::start(&server, KubeletOptions { renew_every, ..KubeletOptions::default() });
+    let lease = || server.get("Lease", "kube-node-lease", "n").unwrap_or_default();
+    eventually("a lease", || lease()["spec"]["holderIdentity"] == "n");
+    let first = lease()["spec"]["renewTime"].clone();
+    eventually("a renewal", || lease()["spec"]["renewTime"] != first);
+    assert_eq!(lease()["metadata"]["ownerReferences"][0]["kind"], "Node");
+}
+
+#[test]
+fn a_bound_pod_runs() {
+    let server = server();
+    server.create(&node("n")).unwrap();
+    let _kubelet = Kubelet::start(&server, KubeletOptions::default());
+    let pod = running(&server, "a", 0);
+    let conditions = pod["status"]["conditions"].as_array().unwrap();
+    let types: Vec<_> =
+        conditions.iter().map(|condition| condition["type"].as_str().unwrap()).collect();
+    assert_eq!(
+        types,
+        ["PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady", "PodScheduled"]
+    );
+    assert!(conditions.iter().all(|condition| condition["status"] == "True"));
+    assert!(pod["status"]["startTime"].is_string() && pod["status"]["podIP"].is_string());
+    let container = &pod["status"]["containerStatuses"][0];
+    assert_eq!((&container["name"], &container["ready"]), (&json!("c"), &json!(true)));
+    assert!(container["state"]["running"]["startedAt"].is_string());
+    assert!(server.writes().iter().all(|write| write.user_agent == "direct"));
+}
+
+#[test]
+fn pods_of_other_nodes_do_not_run() {
+    let server = server();
+    for name in ["n", "m"] {
+        server.create(&node(name)).unwrap();
+    }
+    let nodes = Some(vec!["n".to_owned()]);
+    let _kubelet = Kubelet::start(&server, KubeletOptions { nodes, ..KubeletOptions::default() });
+    for (name, node) in [("b", "m"), ("c", "ghost")] {
+        server.create(&pod(name)).unwrap();
+        server.bind("default", name, node).unwrap();
+    }
+    server.create(&pod("d")).unwrap();
+    running(&server, "a", 0);
+    for name in ["b", "c", "d"] {
+        assert_eq!(phase(&server, name), "Pending");
+    }
+    assert!(server.get("Node", "", "m").unwrap()["status"]["conditions"].is_null());
+}
+
+#[test]
+fn a_deleted_pod_stops_and_then_goes() {
+    let server = server();
+    server.create(&node("n")).unwrap();
+    let _kubelet = Kubelet::start(&server, KubeletOptions::default());
+    let a = running(&server, "a", 30);
+    let start = Instant::now();
+    server.delete("Pod", "default", "a", &Value::Null).unwrap();
+    eventually("the end of the pod", || server.get("Pod", "default", "a").is_err());
+    assert!(start.elapsed() < Duration::from_secs(20));
+    // A new pod may have the same name.
+    let again = running(&server, "a", 30);
+    assert_ne!(uid(&a), uid(&again));
+}
+
+#[test]
+fn containers_stop_in_their_time_or_are_killed() {
+    let server = server();
+    server.create(&node("n")).unwrap();
+    let stop_after = Duration::from_secs(7200);
+    let _kubelet =
+        Kubelet::start(&server, KubeletOptions { stop_after, ..KubeletOptions::default() });
+    let mut held = pod("a");
+    held["metadata"]["finalizers"] = json!(["example.com/hold"]);
+    server.create(&held).unwrap();
+    server.bind("default", "a", "n").unwrap();
+    eventually("a running pod", || phase(&server, "a") == "Running");
+    server.delete("Pod", "default", "a", &json!({"gracePeriodSeconds": 3600})).unwrap();
+    // Once another pod runs, the kubelet has handled the deletion.
+    running(&server, "b", 0);
+    // The second deletion shortens the grace period.
+    server.delete("Pod", "default", "a", &json!({"gracePeriodSeconds": 1})).unwrap();
+    let start = Instant::now();
+    eventually("the kill", || phase(&server, "a") == "Failed");
+    assert!(start.elapsed() > Duration::from_millis(500));
+    let pod = server.get("Pod", "default", "a").unwrap();
+    assert_eq!(pod["status"]["containerStatuses"][0]["state"]["terminated"]["exitCode"], 137);
+    eventually("the last deletion", || {
+        server.get("Pod", "default", "a").unwrap()["metadata"]["deletionGracePeriodSeconds"] == 0
+    });
+    let open = json!({"metadata": {"finalizers": null}});
+    server.patch("Pod", "default", "a", portolan_apiserver::PatchKind::Merge, &open).unwrap();
+    assert!(server.get("Pod", "default", "a").is_err());
+}
+
+#[test]
+fn pods_of_jobs_succeed() {
+    let server = server();
+    server.create(&node("n")).unwrap();
+    let finish_jobs_after = Some(Duration::ZERO);
+    let _kubelet =
+        Kubelet::start(&server, KubeletOptions { finish_jobs_after, ..KubeletOptions::default() });
+    let mut job = pod("j");
+    job["metadata"]["ownerReferences"] =
+        json!([{"apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": "u"}]);
+    server.create(&job).unwrap();
+    server.bind("default", "j", "n").unwrap();
+    running(&server, "a", 0);
+    eventually("the end of the job", || phase(&server, "j") == "Succeeded");
+    assert_eq!(phase(&server, "a"), "Running");
+}
+
+#[test]
+fn a_stopped_kubelet_starts_nothing() {
+    let server = server();
+    server.create(&node("n")).unwrap();
+    let kubelet = Kubelet::start(&server, KubeletOptions::default());
+    running(&server, "a", 0);
+    kubelet.stop();
+    server.create(&pod("b")).unwrap();
+    server.bind("default", "b", "n").unwrap();
+    // Another kubelet still starts pods.
+    server.create(&node("m")).unwrap();
+    let nodes = Some(vec!["m".to_owned()]);
+    let second = Kubelet::start(&server, KubeletOptions { nodes, ..KubeletOptions::default() });
+    server.create(&pod("c")).unwrap();
+    server.bind("default", "c", "m").unwrap();
+    eventually("a pod of another node", || phase(&server, "c") == "Running");
+    assert_eq!(phase(&server, "b"), "Pending");
+    drop(second);
+    let _third = Kubelet::start(&server, KubeletOptions::default());
+    eventually("the pod after a new start", || phase(&server, "b") == "Running");
+}
+
+#[test]
+fn a_pre_stop_sleep_delays_the_end() {
+    let server = server();
+    server.create(&node("n")).unwrap();
+    let _kubelet = Kubelet::start(&server, KubeletOptions::default());
+    let mut slow = pod("a");
+    slow["spec"]["containers"][0]["lifecycle"] = json!({"preStop": {"sleep": {"seconds": 1}}});
+    slow["metadata"]["finalizers"] = json!(["example.com/hold"]);
+    server.create(&slow).unwrap();
+    server.bind("default", "a", "n").unwrap();
+    eventually("a running pod", || phase(&server, "a") == "Running");
+    let start = Instant::now();
+    server.delete("Pod", "default", "a", &Value::Null).unwrap();
+    eventually("the end of the pod", || phase(&server, "a") == "Succeeded");
+    assert!(start.elapsed() >= Duration::from_secs(1));
+    let pod = server.get("Pod", "default", "a").unwrap();
+    assert_eq!(pod["status"]["containerStatuses"][0]["state"]["terminated"]["exitCode"], 0);
+}
+
+#[test]
+fn kubelets_may_outlive_their_server() {
+    let server = server();
+    let kubelet = Kubelet::start(&server, KubeletOptions::default());
+    drop(server);
+    kubelet.stop();
+}

@@ -1,0 +1,112 @@
+//! Rules of lists and of deleting collections.
+
+use serde_json::{Value, json};
+
+use crate::support::{client, node, pod, server};
+
+const PODS: &str = "/api/v1/namespaces/default/pods";
+
+#[test]
+fn a_list_has_items_without_kind_and_the_version_of_the_store() {
+    let server = server();
+    server.create(&pod("a")).unwrap();
+    server.create(&node("n")).unwrap();
+    let list = client(&server).get("/api/v1/pods").body;
+    assert_eq!((&list["kind"], &list["apiVersion"]), (&json!("PodList"), &json!("v1")));
+    assert_eq!(list["metadata"]["resourceVersion"], server.version().to_string());
+    assert_eq!(list["items"][0].get("kind"), None);
+    assert_eq!(list["items"][0]["metadata"]["name"], "a");
+    assert_eq!(client(&server).get("/api/v1/namespaces/kube-system/pods").body["items"], json!([]));
+}
+
+fn names(list: &Value) -> Vec<&str> {
+    list["items"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|item| item["metadata"]["name"].as_str().unwrap())
+        .collect()
+}
+
+#[test]
+fn lists_are_selected_by_fields_and_labels() {
+    let server = server();
+    for name in ["a", "b", "c"] {
+        let mut pod = pod(name);
+        pod["metadata"]["labels"] = json!({"app": name});
+        server.create(&pod).unwrap();
+    }
+    server.bind("default", "b", "n1").unwrap();
+    server.patch_status("Pod", "default", "c", &json!({"status": {"phase": "Succeeded"}})).unwrap();
+    let mut client = client(&server);
+    let mut list = |query: &str| {
+        let list = client.get(&format!("/api/v1/pods?{query}")).body;
+        names(&list).join(",")
+    };
+    assert_eq!(list("fieldSelector=spec.nodeName%3Dn1"), "b");
+    assert_eq!(list("fieldSelector=spec.nodeName=,metadata.name!=a"), "c");
+    assert_eq!(list("fieldSelector=status.phase!=Succeeded,status.phase!=Failed"), "a,b");
+    assert_eq!(list("fieldSelector=spec.schedulerName!=default-scheduler"), "");
+    assert_eq!(list("labelSelector=app%20in%20(a,c)"), "a,c");
+    assert_eq!(list("labelSelector=app!%3Da&fieldSelector=spec.nodeName%3D"), "c");
+    assert_eq!(client.get("/api/v1/pods?fieldSelector=spec.x=1").code, 400);
+}
+
+#[test]
+fn pages_of_a_list_are_of_the_first_page_s_version() {
+    let server = server();
+    for name in ["a", "b", "c", "d", "e"] {
+        server.create(&node(name)).unwrap();
+    }
+    let mut client = client(&server);
+    let first = client.get("/api/v1/nodes?limit=2").body;
+    assert_eq!(names(&first), ["a", "b"]);
+    server.delete("Node", "", "c", &Value::Null).unwrap();
+    server.create(&node("cc")).unwrap();
+    let next = |list: &Value| {
+        format!("/api/v1/nodes?limit=2&continue={}", list["metadata"]["continue"].as_str().unwrap())
+    };
+    let second = client.get(&next(&first)).body;
+    assert_eq!(names(&second), ["c", "d"]);
+    assert_eq!(second["metadata"]["resourceVersion"], first["metadata"]["resourceVersion"]);
+    let third = client.get(&next(&second)).body;
+    assert_eq!((names(&third), third["metadata"].get("continue")), (vec!["e"], None));
+    server.forget_events();
+    let expired = client.get(&next(&first));
+    assert_eq!((expired.code, &expired.body["reason"]), (410, &json!("Expired")));
+    assert_eq!(client.get("/api/v1/nodes?limit=2&continue=zz").code, 400);
+    assert_eq!(names(&client.get("/api/v1/nodes?limit=2&resourceVersion=0").body).len(), 5);
+}
+
+#[test]
+fn a_list_may_be_of_an_exact_version() {
+    let server = server();
+    server.create(&node("a")).unwrap();
+    let then = server.version();
+    server.create(&node("b")).unwrap();
+    let mut client = client(&server);
+    let path = format!("/api/v1/nodes?resourceVersion={then}&resourceVersionMatch=");
+    assert_eq!(names(&client.get(&format!("{path}Exact")).body), ["a"]);
+    assert_eq!(names(&client.get(&format!("{path}NotOlderThan")).body), ["a", "b"]);
+    assert_eq!(client.get("/api/v1/nodes?resourceVersion=x").code, 400);
+    let future = client.get("/api/v1/nodes?resourceVersion=1000000");
+    assert_eq!((future.code, future.header("retry-after")), (504, Some("1")));
+    assert_eq!(
+        future.message(),
+        format!("Timeout: Too large resource version: 1000000, current: {}", server.version())
+    );
+    assert_eq!(future.body["details"]["causes"][0]["reason"], "ResourceVersionTooLarge");
+}
+
+#[test]
+fn a_collection_is_deleted_by_selector() {
+    let server = server();
+    for name in ["a", "b", "c"] {
+        let mut pod = pod(name);
+        pod["metadata"]["labels"] = json!({"app": name});
+        server.create(&pod).unwrap();
+    }
+    let reply = client(&server).delete(&format!("{PODS}?labelSelector=app!%3Db"), &Value::Null);
+    assert_eq!((reply.code, names(&reply.body)), (200, vec!["a", "c"]));
+    assert_eq!(server.objects("pods").len(), 1);
+}

@@ -1,0 +1,14 @@
+//! Tests of the server over HTTP.
+
+mod bindings;
+mod controllers;
+mod faults;
+mod kubelets;
+mod lists;
+mod live;
+mod load;
+mod malformed;
+mod objects;
+mod scheduling;
+mod support;
+mod watches;

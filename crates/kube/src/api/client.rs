@@ -1,0 +1,265 @@
+//! The client: requests with timeouts, limits and typed errors. It never repeats a request by itself, because only the
+//! caller knows whether a write may be done twice.
+
+use std::error::Error as StdError;
+use std::num::NonZeroU32;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::{ACCEPT, CONTENT_TYPE, HeaderValue, RETRY_AFTER, USER_AGENT};
+use http::{Method, Request, Response};
+use http_body_util::BodyExt;
+use hyper_util::client::legacy;
+use kube::client::Body;
+use serde::Serialize;
+use tokio::sync::Semaphore;
+use tokio::time::timeout;
+
+use super::pace::Pace;
+use super::{ApiError, Lines, Refusal};
+
+/// How much a client may ask of an API server.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct Limits {
+    /// Requests in flight at once, without watches. Each has a connection of its own, since requests use HTTP/1.1.
+    pub in_flight: usize,
+    /// Requests a second, or `None` for no limit (`clientConnection.qps`).
+    pub qps: Option<f64>,
+    /// Requests at once after a pause, if `qps` is set (`clientConnection.burst`).
+    pub burst: NonZeroU32,
+    /// The longest time to wait for an answer.
+    pub timeout: Duration,
+    /// The longest silence of a watch. The server ends watches earlier.
+    pub idle: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Limits {
+        Limits {
+            in_flight: 256,
+            qps: None,
+            burst: NonZeroU32::MIN,
+            timeout: Duration::from_secs(30),
+            idle: Duration::from_secs(295),
+        }
+    }
+}
+
+/// Why a client cannot be created.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot connect to the cluster: {0}")]
+pub struct ConnectError(String);
+
+impl ConnectError {
+    pub(super) fn new(why: String) -> ConnectError {
+        ConnectError(why)
+    }
+}
+
+/// The format of a patch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Patch {
+    /// Strategic merge patch, which built-in kinds accept: lists are merged by their keys.
+    Strategic,
+    /// JSON merge patch: lists are replaced.
+    Merge,
+}
+
+impl Patch {
+    fn content_type(self) -> &'static str {
+        match self {
+            Patch::Strategic => "application/strategic-merge-patch+json",
+            Patch::Merge => "application/merge-patch+json",
+        }
+    }
+}
+
+/// A client of an API server. Clones share their connections and limits.
+#[derive(Clone)]
+pub struct Api {
+    client: kube::Client,
+    limits: Limits,
+    in_flight: Arc<Semaphore>,
+    pace: Option<Arc<Pace>>,
+}
+
+impl Api {
+    /// Creates a client. Call it within a tokio runtime, which runs the connections.
+    ///
+    /// # Errors
+    ///
+    /// The configuration cannot be used, for instance because of an invalid certificate.
+    pub fn new(mut config: kube::Config, limits: Limits) -> Result<Api, ConnectError> {
+        config.default_retry = false;
+        config.read_timeout = None;
+        let agent = HeaderValue::from_static(concat!("portolan/", env!("CARGO_PKG_VERSION")));
+        config.headers.push((USER_AGENT, agent));
+        config.connect_timeout = Some(config.connect_timeout.unwrap_or(Duration::from_secs(10)));
+        let client =
+            kube::Client::try_from(config).map_err(|error| ConnectError(error.to_string()))?;
+        let in_flight = Arc::new(Semaphore::new(limits.in_flight.max(1)));
+        let qps = limits.qps.filter(|qps| qps.is_finite() && *qps > 0.0);
+        let pace = qps.map(|qps| Arc::new(Pace::new(qps, limits.burst.get())));
+        Ok(Api { client, limits, in_flight, pace })
+    }
+
+    /// Reads an object or a list.
+    ///
+    /// # Errors
+    ///
+    /// See [`ApiError`].
+    pub async fn get(&self, path: &str) -> Result<Bytes, ApiError> {
+        self.send(Method::GET, path, None).await
+    }
+
+    /// Creates an object, or posts to a subresource.
+    ///
+    /// # Errors
+    ///
+    /// See [`ApiError`].
+    pub async fn create(&self, path: &str, body: &impl Serialize) -> Result<Bytes, ApiError> {
+        self.send(Method::POST, path, Some(("application/json", json(body)?))).await
+    }
+
+    /// Replaces an object.
+    ///
+    /// # Errors
+    ///
+    /// See [`ApiError`]. An object that has changed since its `resourceVersion` is a conflict.
+    pub async fn replace(&self, path: &str, body: &impl Serialize) -> Result<Bytes, ApiError> {
+        self.send(Method::PUT, path, Some(("application/json", json(body)?))).await
+    }
+
+    /// Patches an object.
+    ///
+    /// # Errors
+    ///
+    /// See [`ApiError`].
+    pub async fn patch(
+        &self,
+        path: &str,
+        patch: Patch,
+        body: &impl Serialize,
+    ) -> Result<Bytes, ApiError> {
+        self.send(Method::PATCH, path, Some((patch.content_type(), json(body)?))).await
+    }
+
+    /// Deletes an object.
+    ///
+    /// # Errors
+    ///
+    /// See [`ApiError`].
+    pub async fn delete(&self, path: &str, options: &impl Serialize) -> Result<Bytes, ApiError> {
+        self.send(Method::DELETE, path, Some(("application/json", json(options)?))).await
+    }
+
+    /// Starts a watch, whose path includes its query.
+    ///
+    /// # Errors
+    ///
+    /// See [`ApiError`].
+    pub async fn watch(&self, path: &str) -> Result<Lines, ApiError> {
+        let response = self.begin(Method::GET, path, None).await?;
+        if response.status().is_success() {
+            return Ok(Lines::new(response.into_body(), self.limits.idle));
+        }
+        Err(self.refusal(response).await)
+    }
+
+    async fn send(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<(&'static str, Vec<u8>)>,
+    ) -> Result<Bytes, ApiError> {
+        // The semaphore is never closed.
+        let _permit = self.in_flight.acquire().await;
+        let response = self.begin(method, path, body).await?;
+        match response.status().is_success() {
+            true => self.bytes(response).await,
+            false => Err(self.refusal(response).await),
+        }
+    }
+
+    /// Sends a request and returns the answer as soon as its head has arrived.
+    async fn begin(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<(&'static str, Vec<u8>)>,
+    ) -> Result<Response<Body>, ApiError> {
+        if let Some(pace) = &self.pace {
+            pace.wait().await;
+        }
+        let mut request = Request::builder().method(method).uri(path);
+        request = request.header(ACCEPT, "application/json");
+        let request = match body {
+            Some((format, body)) => request.header(CONTENT_TYPE, format).body(Body::from(body)),
+            None => request.body(Body::empty()),
+        };
+        // Names come from the cluster, which validates them; a path with other characters is the caller's mistake.
+        let request =
+            request.map_err(|error| ApiError::Unreachable(format!("path {path:?}: {error}")))?;
+        let sent = timeout(self.limits.timeout, self.client.send(request)).await;
+        sent.map_err(|_| self.timed_out())?.map_err(|error| failed(&error))
+    }
+
+    async fn bytes(&self, response: Response<Body>) -> Result<Bytes, ApiError> {
+        let mut body = response.into_body();
+        let mut all = Vec::new();
+        // The time counts between parts, since a long list may take longer in all.
+        loop {
+            let part = timeout(self.limits.timeout, body.frame()).await;
+            match part.map_err(|_| self.timed_out())? {
+                None => return Ok(all.into()),
+                Some(Err(error)) => return Err(ApiError::NoAnswer(error.to_string())),
+                Some(Ok(frame)) => all.extend_from_slice(frame.data_ref().unwrap_or(&Bytes::new())),
+            }
+        }
+    }
+
+    async fn refusal(&self, response: Response<Body>) -> ApiError {
+        let code = response.status().as_u16();
+        let retry_after = response.headers().get(RETRY_AFTER);
+        let retry_after = retry_after.and_then(|value| value.to_str().ok()?.trim().parse().ok());
+        // The code alone decides what to do, so a body that breaks off is no other error.
+        let body = self.bytes(response).await.unwrap_or_default();
+        Refusal::read(code, &body, retry_after.map(Duration::from_secs)).into()
+    }
+
+    fn timed_out(&self) -> ApiError {
+        ApiError::NoAnswer(format!("no answer within {} s", self.limits.timeout.as_secs_f32()))
+    }
+}
+
+impl std::fmt::Debug for Api {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Api").field("limits", &self.limits).finish_non_exhaustive()
+    }
+}
+
+fn json(body: &impl Serialize) -> Result<Vec<u8>, ApiError> {
+    // The bodies of this crate are structs with string keys, whose serialization cannot fail.
+    serde_json::to_vec(body).map_err(|error| ApiError::Malformed(format!("a body: {error}")))
+}
+
+/// Tells a server that was not reached from one that was reached and did not answer.
+fn failed(error: &kube::Error) -> ApiError {
+    let mut reasons = vec![error.to_string()];
+    let mut is_unsent = false;
+    let mut source: Option<&(dyn StdError + 'static)> = StdError::source(error);
+    while let Some(error) = source {
+        let reason = error.to_string();
+        if !reasons.last().is_some_and(|last| last.contains(&reason)) {
+            reasons.push(reason);
+        }
+        is_unsent |= error.downcast_ref::<legacy::Error>().is_some_and(legacy::Error::is_connect);
+        source = error.source();
+    }
+    let is_auth = matches!(error, kube::Error::Auth(_));
+    let why = reasons.join(": ");
+    if is_unsent || is_auth { ApiError::Unreachable(why) } else { ApiError::NoAnswer(why) }
+}

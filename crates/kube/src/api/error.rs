@@ -1,0 +1,169 @@
+//! Why a request failed, and what is known about its effect.
+
+use std::time::Duration;
+
+use serde::Deserialize;
+
+/// Why a request to an API server failed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ApiError {
+    /// The server answered with an error.
+    #[error(transparent)]
+    Refused(Box<Refusal>),
+    /// The server could not be reached, so the request had no effect.
+    #[error("the API server cannot be reached: {0}")]
+    Unreachable(String),
+    /// The connection broke, or the time ran out, before the answer was complete. A write may have been done.
+    #[error("the API server did not answer: {0}")]
+    NoAnswer(String),
+    /// The answer is not what the API specifies.
+    #[error("the API server's answer cannot be read: {0}")]
+    Malformed(String),
+}
+
+/// An error that the API server answered with (`metav1.Status`).
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct Refusal {
+    /// The HTTP status code.
+    pub code: u16,
+    /// The machine-readable reason, such as `AlreadyExists`, or an empty string.
+    pub reason: String,
+    /// The message for people.
+    pub message: String,
+    /// How long the server asks to wait, from the header `Retry-After`.
+    pub retry_after: Option<Duration>,
+}
+
+/// The fields of `metav1.Status` that matter here.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+#[derive(Default)]
+struct WireStatus {
+    code: u16,
+    reason: String,
+    message: String,
+}
+
+impl Refusal {
+    /// Reads an answer with this HTTP status code. The body of a proxy or of a server that is shutting down need not be
+    /// a `Status`; then its text is the message.
+    pub(super) fn read(code: u16, body: &[u8], retry_after: Option<Duration>) -> Refusal {
+        match serde_json::from_slice::<WireStatus>(body) {
+            Ok(status) if !status.message.is_empty() || !status.reason.is_empty() => {
+                Refusal { code, reason: status.reason, message: status.message, retry_after }
+            }
+            _ => {
+                let text = String::from_utf8_lossy(body);
+                let text: String = text.trim().chars().take(1_024).collect();
+                let message = match text.is_empty() {
+                    true => format!("the API server answered with status {code}"),
+                    false => format!("the API server answered with status {code}: {text}"),
+                };
+                Refusal { code, reason: String::new(), message, retry_after }
+            }
+        }
+    }
+
+    /// Reads the object of a watch event of type `ERROR`.
+    ///
+    /// # Errors
+    ///
+    /// The bytes are not a `Status`.
+    pub fn of_watch(object: &[u8]) -> Result<Refusal, ApiError> {
+        let status: WireStatus = serde_json::from_slice(object)
+            .map_err(|error| ApiError::Malformed(format!("a watch's error: {error}")))?;
+        let WireStatus { code, reason, message } = status;
+        Ok(Refusal { code, reason, message, retry_after: None })
+    }
+}
+
+impl ApiError {
+    /// Returns the HTTP status code, if the server answered with an error.
+    #[must_use]
+    pub fn code(&self) -> Option<u16> {
+        match self {
+            ApiError::Refused(refusal) => Some(refusal.code),
+            _ => None,
+        }
+    }
+
+    /// Returns whether the object does not exist (404).
+    #[must_use]
+    pub fn is_not_found(&self) -> bool {
+        self.code() == Some(404)
+    }
+
+    /// Returns whether the object is in another state than the request requires (409).
+    #[must_use]
+    pub fn is_conflict(&self) -> bool {
+        self.code() == Some(409)
+    }
+
+    /// Returns whether the requested version is no longer stored (410), so that the objects have to be listed again.
+    #[must_use]
+    pub fn is_gone(&self) -> bool {
+        matches!(self, ApiError::Refused(refusal) if refusal.code == 410 || refusal.reason == "Expired")
+    }
+
+    /// Returns how long the server asks to wait, if it does.
+    #[must_use]
+    pub fn retry_after(&self) -> Option<Duration> {
+        match self {
+            ApiError::Refused(refusal) => refusal.retry_after,
+            _ => None,
+        }
+    }
+
+    /// Returns whether a write that failed in this way may have been done nevertheless: the server failed (5xx) or did
+    /// not answer.
+    #[must_use]
+    pub fn may_have_been_done(&self) -> bool {
+        match self {
+            ApiError::Refused(refusal) => refusal.code >= 500,
+            ApiError::NoAnswer(_) | ApiError::Malformed(_) => true,
+            ApiError::Unreachable(_) => false,
+        }
+    }
+}
+
+impl From<Refusal> for ApiError {
+    fn from(refusal: Refusal) -> ApiError {
+        ApiError::Refused(Box::new(refusal))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_status_is_read_and_other_bodies_are_quoted() {
+        let body = br#"{"kind":"Status","code":409,"reason":"Conflict","message":"pod a is already assigned"}"#;
+        let refusal = Refusal::read(409, body, None);
+        assert_eq!(refusal.to_string(), "pod a is already assigned");
+        assert_eq!(refusal.reason, "Conflict");
+        let refusal = Refusal::read(502, b"<html>bad gateway</html>\n", None);
+        assert_eq!(
+            refusal.message,
+            "the API server answered with status 502: <html>bad gateway</html>"
+        );
+        assert_eq!(
+            Refusal::read(500, b"", None).message,
+            "the API server answered with status 500"
+        );
+    }
+
+    #[test]
+    fn only_failures_of_the_server_leave_a_write_unknown() {
+        let refused = |code| ApiError::from(Refusal::read(code, b"", None));
+        assert!(refused(500).may_have_been_done() && refused(503).may_have_been_done());
+        assert!(!refused(409).may_have_been_done() && !refused(429).may_have_been_done());
+        assert!(ApiError::NoAnswer(String::new()).may_have_been_done());
+        assert!(!ApiError::Unreachable(String::new()).may_have_been_done());
+        assert!(
+            refused(410).is_gone() && refused(404).is_not_found() && refused(409).is_conflict()
+        );
+    }
+}

@@ -1,0 +1,14 @@
+//! Requests to a Kubernetes API server, and the meaning of its answers.
+
+mod client;
+mod connect;
+mod error;
+mod lines;
+mod pace;
+mod resource;
+
+pub use client::{Api, ConnectError, Limits, Patch};
+pub use connect::Connection;
+pub use error::{ApiError, Refusal};
+pub use lines::Lines;
+pub use resource::Resource;

@@ -1,0 +1,13 @@
+//! Runs portolan's schedulers on a Kubernetes cluster.
+//!
+//! [`mirror`] keeps an engine equal to an API server, and [`mod@write`] reports what a scheduler decided: bindings,
+//! conditions, nominations, events, evictions and volumes. [`process`] runs a scheduler with both, and [`api`] is the
+//! client that all use.
+
+#![deny(missing_docs)]
+#![forbid(unsafe_code)]
+
+pub mod api;
+pub mod mirror;
+pub mod process;
+pub mod write;

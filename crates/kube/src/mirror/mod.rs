@@ -1,0 +1,332 @@
+//! Keeps an engine equal to an API server.
+//!
+//! ```text
+//! API server ──▶ reflector (a task per kind) ──▶ sink ──▶ events ──▶ thread ──▶ engine
+//!                lists, watches, resumes         rules    bounded    tickets
+//!                                                  └────▶ pod index
+//! ```
+//!
+//! - Changes of one kind keep their order. Kinds have no order among each other, as in Kubernetes: a pod may arrive
+//!   before its node, which the engine allows.
+//! - Objects are parsed from the bytes of the network, one at a time, without a tree of values. Only a list of a kind
+//!   other than pods is collected before it is submitted.
+//! - Waiting is passed back: an engine that is slow slows the reading from the network.
+//!
+//! ```no_run
+//! use portolan::{Config, Engine};
+//! use portolan_kube::api::{Api, Limits};
+//! use portolan_kube::mirror::{Mirror, Options};
+//!
+//! # async fn run() -> Result<(), Box<dyn std::error::Error>> {
+//! let api = Api::new(kube::Config::infer().await?, Limits::default())?;
+//! let engine = Engine::spawned(Config::default())?;
+//! let pods = std::sync::Arc::default();
+//! let mirror = Mirror::start(api, engine.clone(), pods, Options::new(["default-scheduler"]))?;
+//! mirror.synced().await?;
+//! assert!(engine.reader()?.snapshot().node_count() > 0, "a scheduler may start");
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! | file | contents |
+//! |---|---|
+//! | `reflector` | lists and watches one kind |
+//! | `wire` | watch lines, pages and metadata |
+//! | `sink`, `pod_sink`, `objects` | turn objects into events |
+//! | `pod_rules` | kube-scheduler's rules for pods |
+//! | `pods`, `table`, `status` | the index of pods |
+//! | `submit` | the thread that submits events |
+//! | `figures`, `backoff`, `options` | figures, pauses, options |
+//! | `audit` | compares the engine with the server |
+
+mod audit;
+mod backoff;
+mod figures;
+mod objects;
+mod options;
+mod pod_rules;
+mod pod_sink;
+mod pods;
+mod reflector;
+mod sink;
+mod status;
+mod submit;
+mod table;
+#[cfg(test)]
+mod tests;
+mod wire;
+
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+
+use portolan::{Engine, Reader};
+use tokio::runtime::Handle;
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+
+use crate::api::{Api, ApiError, Resource};
+
+pub use audit::{Difference, compare};
+pub use backoff::Pauses;
+pub use figures::{KindFigures, KindStatus};
+pub use options::Options;
+pub use pods::{Condition, KnownPod, PendingStatus, PodIndex};
+
+use figures::{Board, KindState};
+use objects::{Nodes, ObjectSink, Objects};
+use options::UNFINISHED;
+use pod_rules::PodRules;
+use pod_sink::PodSink;
+use reflector::Reflector;
+use sink::Sink;
+use submit::Events;
+use wire::Page;
+
+/// Why a mirror cannot start, or cannot do what it was asked for.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum MirrorError {
+    /// There is no tokio runtime to run the reflectors.
+    #[error("start the mirror within a tokio runtime")]
+    NoRuntime,
+    /// The system could not start the thread that submits events.
+    #[error("the mirror's thread was not started: {0}")]
+    Thread(std::io::Error),
+    /// The engine does not store objects of the kind.
+    #[error("the engine does not store objects of kind {0}: leave it out of the resources")]
+    UnknownKind(&'static str),
+    /// The mirror was stopped, or the engine was closed.
+    #[error("the mirror has stopped")]
+    Stopped,
+    /// The server failed.
+    #[error(transparent)]
+    Api(#[from] ApiError),
+    /// The mirror has not reached a version in time.
+    #[error(
+        "the mirror is at version {seen} of the pods and did not reach version {wanted} in time"
+    )]
+    Behind {
+        /// The last version that the mirror has seen.
+        seen: u64,
+        /// The version of the server.
+        wanted: u64,
+    },
+}
+
+/// Keeps an engine equal to an API server, until it is stopped or dropped.
+pub struct Mirror {
+    api: Api,
+    engine: Engine,
+    options: Options,
+    pods: Arc<PodIndex>,
+    board: Arc<Board>,
+    running: Mutex<Running>,
+}
+
+struct Running {
+    tasks: Vec<JoinHandle<()>>,
+    /// `None` after the mirror was stopped.
+    events: Option<Events>,
+    thread: Option<thread::JoinHandle<()>>,
+}
+
+impl Mirror {
+    /// Starts to list and watch all kinds, on the current tokio runtime and one thread. An engine must have one mirror
+    /// at most, and nothing else may add or remove what the mirror reads; assuming and forgetting pods is left to
+    /// schedulers. The mirror fills `pods`, which must be empty. Waits for the engine's writer once.
+    ///
+    /// The rules for pods are kube-scheduler's, so leave [`Config::godel`](portolan::Config::godel) unset.
+    ///
+    /// # Errors
+    ///
+    /// There is no runtime, the thread cannot be started, or the engine is closed or does not store one of the kinds.
+    pub fn start(
+        api: Api,
+        engine: Engine,
+        pods: Arc<PodIndex>,
+        options: Options,
+    ) -> Result<Mirror, MirrorError> {
+        let runtime = Handle::try_current().map_err(|_| MirrorError::NoRuntime)?;
+        let stored = |resource: &&Resource| {
+            !matches!(**resource, Resource::PODS | Resource::NODES)
+                && options::object_kind(resource).is_none()
+        };
+        if let Some(unknown) = options.resources.iter().find(stored) {
+            return Err(MirrorError::UnknownKind(unknown.kind));
+        }
+        let reader = engine.reader().map_err(|_| MirrorError::Stopped)?;
+        let board = Arc::new(Board::new(&options.resources));
+        let (events, thread) = Events::start(engine.clone(), pods.clone(), board.clone())
+            .map_err(MirrorError::Thread)?;
+        let start = Start { api: &api, options: &options, events: &events, reader: &reader };
+        let tasks = board.kinds().iter().map(|kind| start.kind(&runtime, kind, &pods)).collect();
+        let running = Mutex::new(Running { tasks, events: Some(events), thread: Some(thread) });
+        Ok(Mirror { api, engine, options, pods, board, running })
+    }
+
+    /// Returns the index of pods.
+    #[must_use]
+    pub fn pods(&self) -> &Arc<PodIndex> {
+        &self.pods
+    }
+
+    /// Returns whether the first list of every kind has been applied, except for kinds that the server does not serve.
+    #[must_use]
+    pub fn is_synced(&self) -> bool {
+        self.board.kinds().iter().all(|kind| kind.is_ready())
+    }
+
+    /// Waits until the first list of every kind is in the published version, except for kinds that the server does not
+    /// serve. A kind that must not be read delays it until it may be.
+    ///
+    /// # Errors
+    ///
+    /// The mirror has stopped.
+    pub async fn synced(&self) -> Result<(), MirrorError> {
+        self.board.wait_until(|| self.is_synced()).await;
+        if self.board.is_stopped() { Err(MirrorError::Stopped) } else { Ok(()) }
+    }
+
+    /// Returns the figures of each kind. O(kinds).
+    #[must_use]
+    pub fn figures(&self) -> Vec<KindFigures> {
+        let figures = self.board.kinds().iter().map(|kind| {
+            let mut figures = kind.figures();
+            if *kind.resource() == Resource::PODS {
+                figures.objects = self.pods.len();
+            }
+            figures
+        });
+        figures.collect()
+    }
+
+    /// Waits until the published version contains all pods that the server had when this was called, and returns their
+    /// version. A scheduler must do this after it has become the leader and before it binds: the mirror may not have
+    /// seen the last bindings of the previous leader.
+    ///
+    /// # Errors
+    ///
+    /// The server cannot be asked, the mirror has stopped or does not read pods, or the version is not reached within
+    /// [`Pauses::refresh`].
+    pub async fn refresh(&self) -> Result<u64, MirrorError> {
+        let pods = self.board.kinds().iter().find(|kind| *kind.resource() == Resource::PODS);
+        let pods = pods.ok_or(MirrorError::Stopped)?;
+        let events = self.running().events.clone().ok_or(MirrorError::Stopped)?;
+        // Without a version, the answer is as new as the store itself.
+        let path = format!("{}?limit=1", Resource::PODS.collection(None));
+        let body = self.api.get(&path).await?;
+        let malformed = |why: String| ApiError::Malformed(format!("a list of pods: {why}"));
+        let page: Page<'_> =
+            serde_json::from_slice(&body).map_err(|error| malformed(error.to_string()))?;
+        let wanted: u64 = page.metadata.resource_version.parse().map_err(|_| {
+            malformed(format!("{:?} is not a version", page.metadata.resource_version))
+        })?;
+        if pods.version() < wanted {
+            pods.hurry(wanted);
+            let reached = self.board.wait_until(|| pods.version() >= wanted);
+            // Judged below.
+            let _ = timeout(self.options.pauses.refresh, reached).await;
+        }
+        let seen = pods.version();
+        if seen < wanted && !self.board.is_stopped() {
+            return Err(MirrorError::Behind { seen, wanted });
+        }
+        events.flush().await.map_err(|_| MirrorError::Stopped)?;
+        Ok(seen)
+    }
+
+    /// Lists everything from the server and returns the differences from the published version and the index. See
+    /// [`compare`].
+    ///
+    /// # Errors
+    ///
+    /// A list fails, or the engine is unusable.
+    pub async fn compare(&self) -> Result<Vec<Difference>, MirrorError> {
+        compare(&self.api, &self.engine, &self.options, Some(&self.pods)).await
+    }
+
+    /// Stops the reflectors, and waits until the events that they have passed on are submitted. The engine keeps the
+    /// last state.
+    pub async fn stop(&self) {
+        let (tasks, thread) = {
+            let mut running = self.running();
+            running.events = None;
+            (std::mem::take(&mut running.tasks), running.thread.take())
+        };
+        for task in tasks {
+            task.abort();
+            // The error says that it was aborted.
+            let _ = task.await;
+        }
+        if let Some(thread) = thread {
+            // A panic of the thread is reported by the panic hook.
+            let _ = tokio::task::spawn_blocking(move || thread.join()).await;
+        }
+    }
+
+    fn running(&self) -> std::sync::MutexGuard<'_, Running> {
+        self.running.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Mirror {
+    fn drop(&mut self) {
+        // The thread ends by itself when the tasks have dropped their ends of the channel.
+        self.running().tasks.iter().for_each(JoinHandle::abort);
+    }
+}
+
+impl fmt::Debug for Mirror {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Mirror").field("figures", &self.figures()).finish_non_exhaustive()
+    }
+}
+
+/// What the reflectors share.
+struct Start<'a> {
+    api: &'a Api,
+    options: &'a Options,
+    events: &'a Events,
+    reader: &'a Reader,
+}
+
+impl Start<'_> {
+    fn kind(
+        &self,
+        runtime: &Handle,
+        kind: &Arc<KindState>,
+        pods: &Arc<PodIndex>,
+    ) -> JoinHandle<()> {
+        let (events, reader) = (self.events.clone(), self.reader.clone());
+        match *kind.resource() {
+            Resource::PODS => {
+                let rules = PodRules::new(pods.clone(), self.options.schedulers.clone());
+                let sink = PodSink::new(kind.clone(), rules, events, reader);
+                self.spawn(runtime, kind, Some(UNFINISHED), sink)
+            }
+            resource => match options::object_kind(&resource) {
+                Some(object) => {
+                    let sink = ObjectSink::new(kind.clone(), Objects(object), events, reader);
+                    self.spawn(runtime, kind, None, sink)
+                }
+                None => {
+                    let sink = ObjectSink::new(kind.clone(), Nodes, events, reader);
+                    self.spawn(runtime, kind, None, sink)
+                }
+            },
+        }
+    }
+
+    fn spawn<S: Sink>(
+        &self,
+        runtime: &Handle,
+        kind: &Arc<KindState>,
+        selector: Option<&str>,
+        sink: S,
+    ) -> JoinHandle<()> {
+        let pauses = &self.options.pauses;
+        let reflector = Reflector::new(self.api.clone(), kind.clone(), selector, sink, pauses);
+        runtime.spawn(reflector.run())
+    }
+}

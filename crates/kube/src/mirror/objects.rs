@@ -1,0 +1,174 @@
+//! Passes nodes and objects of other kinds to the engine.
+
+use std::collections::HashSet;
+use std::hash::{BuildHasher, RandomState};
+use std::sync::Arc;
+
+use portolan::log::{Event, Relist};
+use portolan::model::{Node, Object, ObjectKind};
+use portolan::{Reader, Snapshot};
+use portolan_k8s::{ReadError, node_from_slice, object_from_slice};
+use serde_json::value::RawValue;
+
+use super::figures::KindState;
+use super::sink::{NotPut, Sink};
+use super::submit::{Events, Stopped};
+use super::wire::Meta;
+
+/// A kind as the engine knows it.
+pub(super) trait Model: Send + 'static {
+    /// An object of the kind, shared with the engine.
+    type Object: Send + Sync;
+
+    fn read(&self, json: &[u8]) -> Result<Self::Object, ReadError>;
+    fn put(&self, object: Self::Object) -> Event;
+    fn delete(&self, meta: &Meta<'_>) -> Event;
+    fn relist(&self, objects: Vec<Self::Object>) -> Event;
+    /// Returns the object that a version has under a name.
+    fn known(&self, version: &Snapshot, meta: &Meta<'_>) -> Option<Self::Object>;
+}
+
+/// Nodes.
+pub(super) struct Nodes;
+
+impl Model for Nodes {
+    type Object = Arc<Node>;
+
+    fn read(&self, json: &[u8]) -> Result<Arc<Node>, ReadError> {
+        node_from_slice(json).map(Arc::new)
+    }
+
+    fn put(&self, node: Arc<Node>) -> Event {
+        Event::UpdateNode(node)
+    }
+
+    fn delete(&self, meta: &Meta<'_>) -> Event {
+        Event::remove_node(&*meta.name)
+    }
+
+    fn relist(&self, nodes: Vec<Arc<Node>>) -> Event {
+        Event::relist(Relist::Nodes(nodes))
+    }
+
+    fn known(&self, version: &Snapshot, meta: &Meta<'_>) -> Option<Arc<Node>> {
+        version.node(&meta.name)?.kubelet_node().cloned()
+    }
+}
+
+/// Objects of a kind other than pods and nodes.
+pub(super) struct Objects(pub(super) ObjectKind);
+
+impl Model for Objects {
+    type Object = Object;
+
+    fn read(&self, json: &[u8]) -> Result<Object, ReadError> {
+        object_from_slice(self.0.as_str(), json)
+    }
+
+    fn put(&self, object: Object) -> Event {
+        Event::PutObject(object)
+    }
+
+    fn delete(&self, meta: &Meta<'_>) -> Event {
+        Event::delete_object(self.0, &*meta.namespace, &*meta.name)
+    }
+
+    fn relist(&self, objects: Vec<Object>) -> Event {
+        Event::relist(Relist::Objects(self.0, objects))
+    }
+
+    fn known(&self, version: &Snapshot, meta: &Meta<'_>) -> Option<Object> {
+        version.object(self.0, &meta.namespace, &meta.name)
+    }
+}
+
+/// Passes the objects of a kind to the engine. A list is one event.
+pub(super) struct ObjectSink<M: Model> {
+    kind: Arc<KindState>,
+    model: M,
+    events: Events,
+    reader: Reader,
+    /// The objects of a list that is not complete, each with the hash of its key.
+    list: Option<Vec<(u64, M::Object)>>,
+    /// Whether the list contains an object whose name cannot be read, which could be any object.
+    is_partial: bool,
+    /// The hashes of the keys of all objects, for their number.
+    keys: HashSet<u64>,
+    hasher: RandomState,
+}
+
+impl<M: Model> ObjectSink<M> {
+    pub(super) fn new(kind: Arc<KindState>, model: M, events: Events, reader: Reader) -> Self {
+        let (keys, hasher) = (HashSet::new(), RandomState::new());
+        ObjectSink { kind, model, events, reader, list: None, is_partial: false, keys, hasher }
+    }
+
+    fn key(&self, meta: &Meta<'_>) -> u64 {
+        self.hasher.hash_one((&*meta.namespace, &*meta.name))
+    }
+}
+
+impl<M: Model> Sink for ObjectSink<M> {
+    fn begin(&mut self) {
+        self.list = Some(Vec::new());
+        self.is_partial = false;
+    }
+
+    async fn put(&mut self, object: &RawValue, meta: &Meta<'_>) -> Result<(), NotPut> {
+        let object = self.model.read(object.get().as_bytes()).map_err(NotPut::Unreadable)?;
+        let key = self.key(meta);
+        match &mut self.list {
+            Some(list) => list.push((key, object)),
+            None => {
+                self.keys.insert(key);
+                self.kind.set_objects(self.keys.len());
+                self.events.send(&self.kind, self.model.put(object)).await?;
+            }
+        }
+        Ok(())
+    }
+
+    fn keep(&mut self, meta: &Meta<'_>) {
+        let key = self.key(meta);
+        let Some(list) = &mut self.list else { return };
+        self.is_partial |= meta.name.is_empty();
+        let version = self.reader.snapshot();
+        self.reader.release();
+        if let Some(known) = self.model.known(&version, meta) {
+            list.push((key, known));
+        }
+    }
+
+    async fn delete(&mut self, meta: &Meta<'_>) -> Result<(), Stopped> {
+        let key = self.key(meta);
+        match &mut self.list {
+            Some(list) => {
+                list.retain(|(listed, _)| *listed != key);
+                Ok(())
+            }
+            None => {
+                self.keys.remove(&key);
+                self.kind.set_objects(self.keys.len());
+                self.events.send(&self.kind, self.model.delete(meta)).await
+            }
+        }
+    }
+
+    async fn end(&mut self) -> Result<(), Stopped> {
+        let list = self.list.take().unwrap_or_default();
+        if !self.is_partial {
+            self.keys.clear();
+        }
+        self.keys.extend(list.iter().map(|(key, _)| key));
+        self.kind.set_objects(self.keys.len());
+        let objects = list.into_iter().map(|(_, object)| object);
+        if self.is_partial {
+            for object in objects {
+                self.events.send(&self.kind, self.model.put(object)).await?;
+            }
+        } else {
+            self.events.send(&self.kind, self.model.relist(objects.collect())).await?;
+        }
+        self.events.flush().await
+    }
+}

@@ -1,0 +1,74 @@
+//! What a mirror reads, and for whom.
+
+use std::sync::Arc;
+
+use portolan::model::{Name, ObjectKind};
+
+use crate::api::Resource;
+
+use super::Pauses;
+
+/// The pods that kube-scheduler reads: those that have not ended. The server reports a pod that ends as deleted.
+pub(super) const UNFINISHED: &str = "status.phase!=Succeeded,status.phase!=Failed";
+
+/// The options of a mirror.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Options {
+    /// The names of the schedulers whose pending pods the engine receives (`spec.schedulerName`).
+    pub schedulers: Arc<[Name]>,
+    /// The kinds that are read. Pods and nodes among them are required for scheduling; the others are those whose
+    /// plugins are enabled.
+    pub resources: Vec<Resource>,
+    /// How long to wait between requests.
+    pub pauses: Pauses,
+}
+
+impl Options {
+    /// Returns the options for schedulers of these names and the kinds of the default profile.
+    #[must_use]
+    pub fn new<N: Into<Name>>(schedulers: impl IntoIterator<Item = N>) -> Options {
+        Options {
+            schedulers: schedulers.into_iter().map(Into::into).collect(),
+            resources: DEFAULT.to_vec(),
+            pauses: Pauses::default(),
+        }
+    }
+}
+
+/// The kinds that the plugins of kube-scheduler's default profile read.
+const DEFAULT: [Resource; 15] = [
+    Resource::PODS,
+    Resource::NODES,
+    Resource::NAMESPACES,
+    Resource::SERVICES,
+    Resource::REPLICATION_CONTROLLERS,
+    Resource::REPLICA_SETS,
+    Resource::STATEFUL_SETS,
+    Resource::POD_DISRUPTION_BUDGETS,
+    Resource::PERSISTENT_VOLUMES,
+    Resource::PERSISTENT_VOLUME_CLAIMS,
+    Resource::STORAGE_CLASSES,
+    Resource::CSI_NODES,
+    Resource::CSI_DRIVERS,
+    Resource::CSI_STORAGE_CAPACITIES,
+    Resource::VOLUME_ATTACHMENTS,
+];
+
+/// Returns the engine's kind of a resource other than pods and nodes, or `None` if the engine does not store it.
+pub(super) fn object_kind(resource: &Resource) -> Option<ObjectKind> {
+    ObjectKind::ALL.into_iter().find(|kind| kind.as_str() == resource.kind)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_engine_stores_every_default_kind() {
+        for resource in DEFAULT {
+            let is_own = matches!(resource, Resource::PODS | Resource::NODES);
+            assert!(is_own || object_kind(&resource).is_some(), "{}", resource.kind);
+        }
+    }
+}

@@ -1,0 +1,162 @@
+//! Turns changes of pods into events of the engine, by the rules of kube-scheduler's event handlers
+//! (pkg/scheduler/eventhandlers.go, 1.36).
+//!
+//! | pod | event |
+//! |---|---|
+//! | on a node, whatever its scheduler | `AddPod`, which confirms an assumed pod, then `UpdatePod` |
+//! | waits for one of our schedulers | `PutPending`, which the engine ignores while the pod is assumed |
+//! | waits for one of our schedulers and terminates | `RemovePending`, once: leaves the queue, or ends the assumption |
+//! | waits for another scheduler | none, or `RemovePending` if it waited for one of ours |
+//! | deleted, or missing from a list | `RemovePod` or `RemovePending` |
+//!
+//! A version that is not newer than the known one of the same uid is ignored. A list is compared with the index, pod by
+//! pod, so it costs one event for each difference, and the pods of a large cluster are never all in memory at once.
+//!
+//! # Deviations
+//!
+//! kube-scheduler keeps a terminating pod in its queue and skips it when it is popped. Here the pod leaves the queue at
+//! once, in the same event that would end its assumption, so no order of the two can leave it assumed.
+
+use std::sync::Arc;
+
+use portolan::log::Event;
+use portolan::model::{Name, Pod, Uid};
+
+use super::pods::{KnownPod, PendingStatus, PodIndex};
+use super::table::{Number, Standing, Table};
+
+/// The rules, with the index that they read and write.
+pub(super) struct PodRules {
+    index: Arc<PodIndex>,
+    /// The names of our schedulers.
+    schedulers: Arc<[Name]>,
+}
+
+impl PodRules {
+    pub(super) fn new(index: Arc<PodIndex>, schedulers: Arc<[Name]>) -> PodRules {
+        PodRules { index, schedulers }
+    }
+
+    pub(super) fn index(&self) -> &Arc<PodIndex> {
+        &self.index
+    }
+
+    /// Begins a list of all pods.
+    pub(super) fn begin_list(&self) {
+        self.index.write().begin_list();
+    }
+
+    /// Takes in a pod and appends the events that follow from it. `status` is called for a pod without a node. O(1).
+    pub(super) fn put(
+        &self,
+        pod: Pod,
+        generation: i64,
+        status: impl FnOnce() -> PendingStatus,
+        events: &mut Vec<Event>,
+    ) {
+        let node = pod.node_name.as_ref().filter(|node| !node.is_empty());
+        let is_ours = self.is_ours(&pod);
+        let is_terminating = pod.deletion_time.is_some();
+        let standing = match (node, is_ours, is_terminating) {
+            (Some(_), _, _) => Standing::Placed,
+            (None, false, _) => Standing::Foreign,
+            (None, true, true) => Standing::Ending,
+            (None, true, false) => Standing::Pending,
+        };
+        let pending = node.is_none().then(|| Box::new(status()));
+        let mut table = self.index.write();
+        let known = table.find(&pod.uid);
+        if let Some(number) = known {
+            table.see(number);
+            let version = table.get(number).map_or(0, |entry| entry.resource_version);
+            if pod.resource_version != 0 && pod.resource_version <= version {
+                return;
+            }
+        } else if let Some(other) = table.find_name(pod.namespace(), &pod.name) {
+            // Another pod has taken the name, and the deletion of the first was missed.
+            remove(&mut table, other, events);
+        }
+        let before = known.and_then(|number| table.get(number)).map(|entry| entry.standing());
+        let is_same_node = known.zip(node).is_some_and(|(number, node)| table.is_on(number, node));
+        let known = KnownPod {
+            namespace: pod.namespace().clone(),
+            name: pod.name.clone(),
+            uid: pod.uid.clone(),
+            resource_version: pod.resource_version,
+            generation,
+            node: node.cloned(),
+            is_terminating,
+            pending,
+        };
+        table.put(known, is_ours);
+        drop(table);
+        if before == Some(Standing::Placed) && !is_same_node {
+            // The API forbids a move, so this is another history of the same uid.
+            events.push(Event::RemovePod { uid: pod.uid.clone(), node: None });
+        }
+        match (before, standing) {
+            (Some(Standing::Placed), Standing::Placed) if is_same_node => {
+                events.push(Event::UpdatePod { old: pod.uid.clone(), pod: Arc::new(pod) });
+            }
+            (_, Standing::Placed) => events.push(Event::add_pod(pod)),
+            (_, Standing::Pending) => events.push(Event::put_pending(pod)),
+            (Some(Standing::Ending), Standing::Ending) => {}
+            (_, Standing::Ending) | (Some(Standing::Pending), Standing::Foreign) => {
+                events.push(Event::remove_pending(&pod.uid));
+            }
+            (_, Standing::Foreign) => {}
+        }
+    }
+
+    /// Notes that the pod exists in a version that cannot be read, so that the end of a list does not remove it.
+    pub(super) fn keep(&self, uid: &Uid) {
+        let mut table = self.index.write();
+        if let Some(number) = table.find(uid) {
+            table.see(number);
+        }
+    }
+
+    /// Takes in the deletion of a pod. O(1).
+    pub(super) fn delete(&self, uid: &Uid, version: u64, events: &mut Vec<Event>) {
+        let mut table = self.index.write();
+        match table.find(uid) {
+            Some(number) => {
+                let known = table.get(number).map_or(0, |entry| entry.resource_version);
+                if version == 0 || version >= known {
+                    remove(&mut table, number, events);
+                }
+            }
+            // The engine may know a pod whose later versions could not be read.
+            None if !uid.is_empty() => {
+                events.push(Event::RemovePod { uid: uid.clone(), node: None });
+                events.push(Event::remove_pending(uid));
+            }
+            None => {}
+        }
+    }
+
+    /// Ends a list: removes the pods that were not put since it began. O(pods).
+    pub(super) fn end_list(&self, events: &mut Vec<Event>) {
+        let mut table = self.index.write();
+        for number in table.unseen() {
+            remove(&mut table, number, events);
+        }
+    }
+
+    /// Returns whether the pod names one of our schedulers. The API server sets the default's name.
+    fn is_ours(&self, pod: &Pod) -> bool {
+        let name = pod.template.scheduler_name.as_deref().unwrap_or("default-scheduler");
+        self.schedulers.iter().any(|ours| **ours == *name)
+    }
+}
+
+fn remove(table: &mut Table, number: Number, events: &mut Vec<Event>) {
+    let standing = table.get(number).map(|entry| entry.standing());
+    let Some((uid, standing)) = table.take(number).zip(standing) else { return };
+    match standing {
+        Standing::Placed => events.push(Event::RemovePod { uid, node: None }),
+        // A cycle that was in flight may have assumed a pod that is ending.
+        Standing::Pending | Standing::Ending => events.push(Event::RemovePending(uid)),
+        Standing::Foreign => {}
+    }
+}

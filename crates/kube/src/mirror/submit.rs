@@ -1,0 +1,208 @@
+//! Passes events from the reflectors' tasks to the engine, on a thread of its own.
+//!
+//! `Engine::submit` may wait for room in the log, or fold events on the calling thread, neither of which belongs on a
+//! runtime's thread. A reflector waits asynchronously when the channel is full, so a slow engine slows the reading from
+//! the network. At most [`IN_FLIGHT`] tickets are held.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+
+use portolan::Engine;
+use portolan::log::{Event, Outcome, Ticket};
+use portolan::model::EventError;
+use tokio::sync::{mpsc, oneshot};
+use tracing::warn;
+
+use super::figures::{Board, KindState};
+use super::pods::PodIndex;
+
+/// Events that wait for the thread.
+const CHANNEL: usize = 1024;
+/// Events of which the outcome is not known yet. A multiple of the engine's batches, so that they fill up.
+const IN_FLIGHT: usize = 1024;
+
+/// The mirror has been stopped, or the engine accepts no more events.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Stopped;
+
+enum Work {
+    Event(Arc<KindState>, Event),
+    /// Answered when the outcomes of all events before it are known.
+    Flush(oneshot::Sender<()>),
+}
+
+/// The reflectors' end of the channel. Clones share it.
+#[derive(Clone)]
+pub(super) struct Events(mpsc::Sender<Work>);
+
+impl Events {
+    /// Starts the thread. It ends when all clones have been dropped, after it has submitted the remaining events.
+    ///
+    /// # Errors
+    ///
+    /// The system could not start a thread.
+    pub(super) fn start(
+        engine: Engine,
+        pods: Arc<PodIndex>,
+        board: Arc<Board>,
+    ) -> std::io::Result<(Events, JoinHandle<()>)> {
+        let (sender, receiver) = mpsc::channel(CHANNEL);
+        let thread =
+            thread::Builder::new().name("portolan-mirror".to_owned()).spawn(move || {
+                // Also if a callback of the engine panics.
+                let _stopped = StopOnDrop(board);
+                Submitter { engine, pods, tickets: VecDeque::new() }.run(receiver);
+            })?;
+        Ok((Events(sender), thread))
+    }
+
+    /// Passes an event on. Events of one task keep their order.
+    pub(super) async fn send(&self, kind: &Arc<KindState>, event: Event) -> Result<(), Stopped> {
+        self.0.send(Work::Event(kind.clone(), event)).await.map_err(|_| Stopped)
+    }
+
+    /// Waits until all events that this task has sent are in the published version.
+    pub(super) async fn flush(&self) -> Result<(), Stopped> {
+        let (sender, receiver) = oneshot::channel();
+        self.0.send(Work::Flush(sender)).await.map_err(|_| Stopped)?;
+        receiver.await.map_err(|_| Stopped)
+    }
+}
+
+struct StopOnDrop(Arc<Board>);
+
+impl Drop for StopOnDrop {
+    fn drop(&mut self) {
+        self.0.stop();
+    }
+}
+
+/// An event whose outcome is not known yet.
+struct InFlight {
+    kind: Arc<KindState>,
+    /// The event, if it can be repaired: objects are shared, so this is cheap.
+    event: Option<Event>,
+    ticket: Ticket<Outcome>,
+}
+
+struct Submitter {
+    engine: Engine,
+    pods: Arc<PodIndex>,
+    tickets: VecDeque<InFlight>,
+}
+
+impl Submitter {
+    fn run(mut self, mut receiver: mpsc::Receiver<Work>) {
+        loop {
+            let work = match receiver.try_recv() {
+                Ok(work) => work,
+                Err(_) => {
+                    // Nothing to do: take the outcomes, and then wait.
+                    if self.settle(0).is_err() {
+                        return;
+                    }
+                    match receiver.blocking_recv() {
+                        Some(work) => work,
+                        None => return,
+                    }
+                }
+            };
+            let done = match work {
+                Work::Event(kind, event) => {
+                    self.submit(kind, event).and_then(|()| self.settle(IN_FLIGHT))
+                }
+                Work::Flush(answer) => self.settle(0).map(|()| {
+                    // The task that asked may have been stopped.
+                    let _ = answer.send(());
+                }),
+            };
+            if done.is_err() {
+                return;
+            }
+        }
+    }
+
+    fn submit(&mut self, kind: Arc<KindState>, event: Event) -> Result<(), Stopped> {
+        let is_repairable = matches!(event, Event::AddPod(_) | Event::UpdatePod { .. });
+        let kept = is_repairable.then(|| event.clone());
+        let ticket = self.engine.submit(event).map_err(|_| Stopped)?;
+        self.tickets.push_back(InFlight { kind, event: kept, ticket });
+        Ok(())
+    }
+
+    /// Takes outcomes until at most `left` events are in flight.
+    fn settle(&mut self, left: usize) -> Result<(), Stopped> {
+        while self.tickets.len() > left {
+            let Some(InFlight { kind, event, ticket }) = self.tickets.pop_front() else { break };
+            match ticket.wait().map_err(|_| Stopped)? {
+                Ok(applied) => {
+                    for (name, why) in &applied.rejected {
+                        kind.refused();
+                        warn!(kind = kind.name(), name, %why, "the engine refused an object of a list");
+                    }
+                }
+                Err(why) => self.refused(kind, event, &why)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Handles an event that the engine refused.
+    ///
+    /// If the engine and the index disagree on whether a pod has been added, the other event is submitted, provided
+    /// that no later event of the pod is under way: that one would be refused for the same reason, and repaired in its
+    /// turn.
+    fn refused(
+        &mut self,
+        kind: Arc<KindState>,
+        event: Option<Event>,
+        why: &EventError,
+    ) -> Result<(), Stopped> {
+        let pod = match &event {
+            Some(Event::AddPod(pod) | Event::UpdatePod { pod, .. }) => pod.clone(),
+            _ => {
+                // Deletions are sent without asking whether the engine has the object.
+                if !is_absence(why) {
+                    kind.refused();
+                    warn!(kind = kind.name(), %why, "the engine refused a change");
+                }
+                return Ok(());
+            }
+        };
+        let is_latest = || {
+            let table = self.pods.read();
+            let entry = table.find(&pod.uid).and_then(|number| table.get(number));
+            entry.is_some_and(|entry| entry.resource_version == pod.resource_version)
+        };
+        let repairs: Vec<Event> = match (why, &event) {
+            _ if !is_latest() => return Ok(()),
+            (EventError::NotAdded { .. } | EventError::AssumedNotUpdated { .. }, _) => {
+                vec![Event::AddPod(pod)]
+            }
+            (EventError::AlreadyAdded { uid }, Some(Event::AddPod(_))) => {
+                vec![Event::UpdatePod { old: uid.clone(), pod }]
+            }
+            (EventError::OtherNode { uid, .. }, _) => {
+                vec![Event::RemovePod { uid: uid.clone(), node: None }, Event::AddPod(pod)]
+            }
+            _ => {
+                kind.refused();
+                let name = format!("{}/{}", pod.namespace(), pod.name);
+                warn!(kind = kind.name(), name, %why, "the engine refused a pod");
+                self.pods.distrust(&pod.uid, pod.resource_version);
+                return Ok(());
+            }
+        };
+        repairs.into_iter().try_for_each(|event| self.submit(kind.clone(), event))
+    }
+}
+
+fn is_absence(why: &EventError) -> bool {
+    matches!(
+        why,
+        EventError::NotFound { .. }
+            | EventError::NodeNotFound { .. }
+            | EventError::ObjectNotFound { .. }
+    )
+}

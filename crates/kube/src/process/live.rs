@@ -1,0 +1,404 @@
+//! The parts of a scheduler of a cluster, and their threads.
+//!
+//! ```text
+//!            ┌─────────── engine ◀── mirror ◀── watches ──┐
+//!            ▼                                            │
+//! queue ──▶ scheduling threads ──▶ channel ──▶ binding threads ──▶ API server
+//!            └── failures ──▶ status writer, events ──────────────▶   │
+//! ```
+//!
+//! Binding threads block on the API server, so there are as many as bindings in flight. Pods whose claims have to be
+//! bound first may wait for minutes, and have threads of their own.
+
+use std::fmt;
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use crossbeam_channel::{Receiver, Sender};
+use portolan::framework::{AlgorithmConfig, Framework, FrameworkError, Handle as PluginHandle};
+use portolan::model::{Name, Timestamp};
+use portolan::plugins::DynamicResources;
+use portolan::scheduler::queue::PopError;
+use portolan::scheduler::{
+    BindingLoop, BuildError, NewSchedulerError, Placement, Schedulers, SchedulingLoop,
+};
+use portolan_k8s::config::{ConfigError, Configuration, PluginArgs, Registry};
+use tokio::runtime::Handle;
+use tokio::time::timeout;
+
+use crate::api::Api;
+use crate::mirror::{self, Mirror, MirrorError, PodIndex};
+use crate::write::{Failure, Fence, WriteOptions, Writes};
+
+/// The settings of a [`LiveScheduler`].
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct LiveConfig {
+    /// The text of a `KubeSchedulerConfiguration`, or `None` for the default profile.
+    pub configuration: Option<Arc<str>>,
+    /// The threads that make decisions. One is fastest, unless decisions are expensive.
+    pub scheduling_threads: NonZeroUsize,
+    /// The bindings in flight at once.
+    pub bindings: NonZeroUsize,
+    /// The pods that wait for their volumes at once. They do not count as bindings in flight.
+    pub volume_bindings: NonZeroUsize,
+    /// The seed of random choices among nodes of equal scores, or `None` for a random one.
+    pub seed: Option<u64>,
+    /// What is mirrored and how. The schedulers' names are those of the profiles.
+    pub mirror: mirror::Options,
+    /// How bindings, conditions and events are written.
+    pub writes: WriteOptions,
+}
+
+impl Default for LiveConfig {
+    fn default() -> LiveConfig {
+        let count = |n| NonZeroUsize::new(n).unwrap_or(NonZeroUsize::MIN);
+        LiveConfig {
+            configuration: None,
+            scheduling_threads: NonZeroUsize::MIN,
+            bindings: count(64),
+            volume_bindings: count(64),
+            seed: None,
+            mirror: mirror::Options::new::<Name>([]),
+            writes: WriteOptions::default(),
+        }
+    }
+}
+
+/// Why a scheduler cannot start.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StartError {
+    /// The configuration is invalid.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// The profiles do not form a scheduler.
+    #[error(transparent)]
+    Build(#[from] BuildError),
+    /// A scheduling thread cannot be created.
+    #[error(transparent)]
+    Scheduler(#[from] NewSchedulerError),
+    /// The mirror cannot start.
+    #[error(transparent)]
+    Mirror(#[from] MirrorError),
+    /// A thread cannot be started.
+    #[error("a thread was not started: {0}")]
+    Thread(#[from] std::io::Error),
+    /// The engine was closed while the scheduler started.
+    #[error("the engine is closed")]
+    Closed,
+}
+
+/// Counts of a scheduler's work so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct LiveFigures {
+    /// Pods that were placed, and whose binding began or waits for a thread.
+    pub placed: u64,
+    /// Attempts that found no node or failed.
+    pub failed: u64,
+    /// Pods that the API server bound.
+    pub bound: u64,
+    /// Pods that were placed and not bound.
+    pub not_bound: u64,
+}
+
+#[derive(Debug, Default)]
+struct Counts {
+    placed: AtomicU64,
+    failed: AtomicU64,
+    bound: AtomicU64,
+    not_bound: AtomicU64,
+}
+
+/// A scheduler of a cluster. It mirrors from the start, and schedules after [`LiveScheduler::begin`].
+pub struct LiveScheduler {
+    config: LiveConfig,
+    schedulers: Arc<Schedulers>,
+    mirror: Mirror,
+    writes: Writes,
+    counts: Arc<Counts>,
+    stops: Arc<AtomicBool>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+/// The longest time for which a thread waits before it looks whether it should stop.
+const TICK: Duration = Duration::from_millis(200);
+
+impl LiveScheduler {
+    /// Starts the mirror of a cluster. Call it within a tokio runtime. Nothing is written before the fence is open and
+    /// [`LiveScheduler::begin`] was called.
+    ///
+    /// # Errors
+    ///
+    /// See [`StartError`].
+    pub fn start(api: Api, fence: Fence, mut config: LiveConfig) -> Result<Self, StartError> {
+        let runtime = Handle::try_current().map_err(|_| MirrorError::NoRuntime)?;
+        let text: Arc<str> = config.configuration.clone().unwrap_or_else(|| DEFAULT.into());
+        let registry = Arc::new(registry());
+        let read = Configuration::read(&text, &registry, &PluginHandle::default())?;
+        let pods = Arc::new(PodIndex::default());
+        let writes =
+            Writes::start(&runtime, api.clone(), pods.clone(), fence, config.writes.clone());
+        let seed = config.seed.unwrap_or_else(|| fastrand::u64(..));
+        let percentage_of_nodes = read.percentage_of_nodes;
+        let (binder, volumes, evictor) = (writes.binder(), writes.clone(), writes.evictor());
+        let mut builder = Schedulers::builder()
+            .spawned()
+            .queue(read.queue)
+            .algorithm(AlgorithmConfig { percentage_of_nodes, seed })
+            .binder(|_| binder)
+            .volume_binder(move |engine| volumes.volume_binder(engine))
+            .evictor(|_| evictor);
+        let names: Arc<[Name]> =
+            read.profiles.iter().map(|profile| profile.scheduler_name.as_str().into()).collect();
+        for name in names.iter() {
+            let (text, registry, wanted) = (text.clone(), registry.clone(), name.clone());
+            let profile = move |handle: &PluginHandle| framework(&text, &registry, handle, &wanted);
+            builder = builder.profile(name.clone(), profile);
+        }
+        let schedulers = Arc::new(builder.build()?);
+        config.mirror.schedulers = names;
+        let engine = schedulers.engine().clone();
+        let mirror = Mirror::start(api, engine, pods, config.mirror.clone())?;
+        let mut scheduler = LiveScheduler {
+            config,
+            schedulers,
+            mirror,
+            writes,
+            counts: Arc::default(),
+            stops: Arc::default(),
+            threads: Vec::new(),
+        };
+        scheduler.tend()?;
+        Ok(scheduler)
+    }
+
+    /// The mirror of the cluster.
+    #[must_use]
+    pub fn mirror(&self) -> &Mirror {
+        &self.mirror
+    }
+
+    /// The engine, its queue and its profiles.
+    #[must_use]
+    pub fn schedulers(&self) -> &Arc<Schedulers> {
+        &self.schedulers
+    }
+
+    /// The writers of bindings, conditions and events.
+    #[must_use]
+    pub fn writes(&self) -> &Writes {
+        &self.writes
+    }
+
+    /// Returns the counts so far.
+    #[must_use]
+    pub fn figures(&self) -> LiveFigures {
+        // Counts that guard no data.
+        let of = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        let Counts { placed, failed, bound, not_bound } = &*self.counts;
+        LiveFigures {
+            placed: of(placed),
+            failed: of(failed),
+            bound: of(bound),
+            not_bound: of(not_bound),
+        }
+    }
+
+    /// Starts to schedule. Wait for [`Mirror::synced`] first, and after an election for [`Mirror::refresh`]: a decision
+    /// on a part of the cluster may be wrong.
+    ///
+    /// # Errors
+    ///
+    /// A thread cannot be started, or the engine is closed.
+    pub fn begin(&mut self) -> Result<(), StartError> {
+        let (quick, placed) = crossbeam_channel::unbounded();
+        let (slow, with_volumes) = crossbeam_channel::unbounded();
+        for _ in 0..self.config.bindings.get() {
+            self.binding_thread("bind", placed.clone())?;
+        }
+        for _ in 0..self.config.volume_bindings.get() {
+            self.binding_thread("bind-volumes", with_volumes.clone())?;
+        }
+        for _ in 0..self.config.scheduling_threads.get() {
+            let scheduling = self.schedulers.scheduling_loop()?;
+            let worker = Worker {
+                scheduling,
+                quick: quick.clone(),
+                slow: slow.clone(),
+                writes: self.writes.clone(),
+                counts: self.counts.clone(),
+                stops: self.stops.clone(),
+            };
+            self.threads.push(spawn("schedule", move || worker.run())?);
+        }
+        Ok(())
+    }
+
+    fn binding_thread(
+        &mut self,
+        name: &str,
+        placed: Receiver<Placement>,
+    ) -> Result<(), StartError> {
+        let binding = self.schedulers.binding_loop().map_err(|_| StartError::Closed)?;
+        let binder =
+            Binding { binding, placed, writes: self.writes.clone(), counts: self.counts.clone() };
+        self.threads.push(spawn(name, move || binder.run())?);
+        Ok(())
+    }
+
+    /// Lets the queue take events in while nobody pops pods, as in a standby, so that they do not pile up.
+    fn tend(&mut self) -> Result<(), StartError> {
+        let (queue, stops) = (self.schedulers.queue().clone(), self.stops.clone());
+        self.threads.push(spawn("tend", move || {
+            // Pairs with the store of `stop`, and guards no data.
+            while !stops.load(Ordering::Relaxed) {
+                queue.tend(now);
+                thread::sleep(TICK);
+            }
+        })?);
+        Ok(())
+    }
+
+    /// Stops scheduling, finishes the bindings in flight, and stops the mirror. Bindings that take longer than `grace`,
+    /// for instance because a volume is being provisioned, are given up: the fence is closed.
+    pub async fn stop(mut self, grace: Duration) {
+        self.stops.store(true, Ordering::Relaxed);
+        self.schedulers.queue().close();
+        let threads = std::mem::take(&mut self.threads);
+        let mut joined = tokio::task::spawn_blocking(move || {
+            for thread in threads {
+                // A panic has been reported by the panic hook.
+                let _ = thread.join();
+            }
+        });
+        if timeout(grace, &mut joined).await.is_err() {
+            self.writes.fence().close();
+            // The only error is a runtime that shuts down.
+            let _ = joined.await;
+        }
+        self.mirror.stop().await;
+        self.schedulers.engine().close();
+    }
+}
+
+impl fmt::Debug for LiveScheduler {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LiveScheduler")
+            .field("figures", &self.figures())
+            .field("mirror", &self.mirror)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A scheduling thread.
+struct Worker {
+    scheduling: SchedulingLoop,
+    quick: Sender<Placement>,
+    slow: Sender<Placement>,
+    writes: Writes,
+    counts: Arc<Counts>,
+    stops: Arc<AtomicBool>,
+}
+
+impl Worker {
+    fn run(mut self) {
+        while !self.stops.load(Ordering::Relaxed) {
+            let attempt = match self.scheduling.schedule_one(Some(Instant::now() + TICK), now) {
+                Ok(attempt) => attempt,
+                Err(PopError::Timeout) => continue,
+                Err(_) => return,
+            };
+            let (placed, failed) = attempt.into_parts();
+            self.counts.placed.fetch_add(placed.len() as u64, Ordering::Relaxed);
+            self.counts.failed.fetch_add(failed.len() as u64, Ordering::Relaxed);
+            for placement in placed {
+                let has_claims = placement.pod.template.claims().next().is_some();
+                let channel = if has_claims || placement.waits { &self.slow } else { &self.quick };
+                // The receivers live as long as this thread, unless theirs have panicked.
+                let _ = channel.send(placement);
+            }
+            for unplaced in failed {
+                if let Some(failure) = Failure::of_cycle(&unplaced.error) {
+                    self.writes.status().report_failure(&unplaced.pod, failure);
+                }
+            }
+        }
+    }
+}
+
+/// A binding thread.
+struct Binding {
+    binding: BindingLoop,
+    placed: Receiver<Placement>,
+    writes: Writes,
+    counts: Arc<Counts>,
+}
+
+impl Binding {
+    fn run(mut self) {
+        // Ends when the scheduling threads have ended and all that they placed is bound.
+        while let Ok(placement) = self.placed.recv() {
+            match self.binding.bind(&placement, now) {
+                Ok(()) => drop(self.counts.bound.fetch_add(1, Ordering::Relaxed)),
+                Err((error, _)) => {
+                    self.counts.not_bound.fetch_add(1, Ordering::Relaxed);
+                    if let Some(failure) = Failure::of_bind(&error) {
+                        self.writes.status().report_failure(&placement.pod, failure);
+                    }
+                }
+            }
+            self.binding.release();
+        }
+    }
+}
+
+/// The configuration that kube-scheduler has without one.
+const DEFAULT: &str =
+    "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n";
+
+/// Returns the registry of a cluster's schedulers: the in-tree plugins, with DynamicResources before DefaultPreemption
+/// in the default profile, where kube-scheduler has it.
+fn registry() -> Registry {
+    let mut registry = Registry::in_tree();
+    let make = |_: PluginArgs<'_>, _: &PluginHandle| {
+        Ok(Box::new(DynamicResources) as Box<dyn portolan::framework::Plugin>)
+    };
+    // The name is free: the in-tree registry only leaves it out.
+    if registry.register(NAME, make).is_ok() {
+        let mut profile = registry.default_profile().to_vec();
+        let before = profile.iter().position(|(name, _)| name == "DefaultPreemption");
+        profile.insert(before.unwrap_or(profile.len()), (NAME.to_owned(), 0));
+        registry.set_default_profile(profile);
+    }
+    registry
+}
+
+const NAME: &str = "DynamicResources";
+
+/// Reads one profile with the handle of the scheduler.
+fn framework(
+    text: &str,
+    registry: &Registry,
+    handle: &PluginHandle,
+    name: &Name,
+) -> Result<Framework, FrameworkError> {
+    let missing = || FrameworkError::NotFound(name.to_string());
+    let read = Configuration::read(text, registry, handle).map_err(|_| missing())?;
+    let mut profiles = read.profiles.into_iter();
+    let found = profiles.find(|profile| *profile.scheduler_name == **name);
+    found.map(|profile| profile.framework).ok_or_else(missing)
+}
+
+fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>, StartError> {
+    Ok(thread::Builder::new().name(name.to_owned()).spawn(work)?)
+}
+
+fn now() -> Timestamp {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    Timestamp(i64::try_from(since.as_nanos()).unwrap_or(i64::MAX))
+}

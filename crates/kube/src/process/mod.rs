@@ -1,0 +1,7 @@
+//! A scheduler as a process: leader election, scheduling and binding threads, start and end.
+
+mod election;
+mod live;
+
+pub use election::{Election, ElectionConfig, ElectionError};
+pub use live::{LiveConfig, LiveFigures, LiveScheduler, StartError};

@@ -1,0 +1,231 @@
+//! Binds pods through the API server.
+//!
+//! A binding is sent until its outcome is known:
+//!
+//! | answer | result |
+//! |---|---|
+//! | success | bound |
+//! | 409, the pod is assigned to this node already | bound: the answer to an earlier try was lost |
+//! | another 409, or 404 | [`BinderError::Conflict`] |
+//! | 429 | repeated after the time in `Retry-After` |
+//! | any other 4xx | [`BinderError::Failed`] |
+//! | 5xx, a timeout or a broken connection | the pod is read, see below |
+//! | the server cannot be reached | repeated with growing waits, since nothing was sent |
+//!
+//! After an answer that leaves the outcome open, the pod is read until it can be read. If it is on this node, it is
+//! bound. If it is on another node, is terminating or no longer exists, that is a conflict. If it has no node, the
+//! binding is repeated twice and then fails. A pod is never given up on a guess: if the fence is closed before the
+//! outcome is known, the result is [`BinderError::Unknown`].
+//!
+//! Kube-scheduler repeats nothing of this itself, and forgets the pod after any error.
+
+use std::fmt;
+use std::time::Duration;
+
+use portolan::framework::{Binder, BinderError};
+use portolan::model::{Name, Pod};
+use tokio::runtime::Handle;
+use tokio::time::sleep;
+
+use super::bodies::{Binding, PodAnswer, is_gone, pod_path};
+use super::events::EventRecorder;
+use super::occurrence::Occurrence;
+use super::status::StatusWriter;
+use super::{Fence, NO_LEASE};
+use crate::api::{Api, ApiError};
+
+/// How often a binding is sent again after the pod was found without a node.
+const REPEATS: u32 = 2;
+/// The wait after 429 without `Retry-After`, as in client-go.
+const ASKED_TO_WAIT: Duration = Duration::from_secs(1);
+
+/// Binds pods through an API server, and records the event `Scheduled`.
+///
+/// Call it on threads of its own and not on threads of the runtime, where blocking panics. Clones share their client.
+#[derive(Clone)]
+pub struct ApiBinder {
+    pub(super) runtime: Handle,
+    pub(super) api: Api,
+    pub(super) fence: Fence,
+    pub(super) status: StatusWriter,
+    pub(super) events: EventRecorder,
+    pub(super) waits: Waits,
+}
+
+/// The waits between tries, which double up to a longest one.
+#[derive(Clone, Copy)]
+pub(super) struct Waits {
+    pub(super) first: Duration,
+    pub(super) longest: Duration,
+}
+
+impl Waits {
+    pub(super) const DEFAULT: Waits =
+        Waits { first: Duration::from_millis(100), longest: Duration::from_secs(5) };
+
+    fn next(&mut self) -> Duration {
+        let wait = self.first;
+        self.first = self.longest.min(wait * 2);
+        wait
+    }
+}
+
+/// What an answer to a binding says.
+enum Verdict {
+    Bound,
+    Conflict,
+    Refused,
+    /// Not bound. Send it again after this time.
+    Wait(Duration),
+    /// Not sent.
+    Unreachable,
+    /// Perhaps bound.
+    Open,
+}
+
+impl Verdict {
+    fn of(error: &ApiError, node: &str) -> Verdict {
+        match error {
+            ApiError::Unreachable(_) => Verdict::Unreachable,
+            ApiError::Refused(refusal) => match refusal.code {
+                409 if is_assigned_to(&refusal.message, node) => Verdict::Bound,
+                404 | 409 => Verdict::Conflict,
+                429 => Verdict::Wait(refusal.retry_after.unwrap_or(ASKED_TO_WAIT)),
+                ..500 => Verdict::Refused,
+                _ => Verdict::Open,
+            },
+            _ => Verdict::Open,
+        }
+    }
+}
+
+/// Returns whether a refusal says that the pod is on this node. The API server compares the uid before it says so.
+fn is_assigned_to(message: &str, node: &str) -> bool {
+    message.ends_with(&format!("is already assigned to node \"{node}\""))
+}
+
+/// Where a pod was found.
+enum Found {
+    Here,
+    Nowhere,
+    Conflict(String),
+}
+
+impl ApiBinder {
+    async fn bind_pod(&self, pod: &Pod, node: &Name) -> Result<(), BinderError> {
+        // A failure that is reported after the binding would contradict it.
+        let _held = self.status.hold(&pod.uid).await;
+        let uid = pod.uid.to_string();
+        let path = pod_path(pod.namespace(), &pod.name, "binding");
+        let binding = Binding::new(pod, &uid, node);
+        let (mut waits, mut repeats, mut is_open) = (self.waits, REPEATS, false);
+        loop {
+            if !self.fence.may_write() {
+                return Err(gave_up(is_open, NO_LEASE));
+            }
+            let Err(error) = self.api.create(&path, &binding).await else { break };
+            let wait = match Verdict::of(&error, node) {
+                Verdict::Bound => break,
+                Verdict::Conflict => return Err(BinderError::Conflict(error.to_string())),
+                Verdict::Refused => return Err(BinderError::Failed(error.to_string())),
+                Verdict::Wait(asked) => asked,
+                Verdict::Unreachable => waits.next(),
+                Verdict::Open => {
+                    is_open = true;
+                    tracing::warn!(pod = %pod.name, %node, %error, "outcome of a binding unknown");
+                    match self.look_for(pod, &uid, node).await? {
+                        Found::Here => break,
+                        Found::Conflict(why) => return Err(BinderError::Conflict(why)),
+                        Found::Nowhere if repeats == 0 => {
+                            return Err(BinderError::Failed(error.to_string()));
+                        }
+                        Found::Nowhere => repeats -= 1,
+                    }
+                    waits.next()
+                }
+            };
+            if !self.pause(wait).await {
+                return Err(gave_up(is_open, &error.to_string()));
+            }
+        }
+        self.events.record(Occurrence::scheduled(pod, node));
+        Ok(())
+    }
+
+    /// Reads a pod until the API server answers.
+    async fn look_for(&self, pod: &Pod, uid: &str, node: &str) -> Result<Found, BinderError> {
+        let path = pod_path(pod.namespace(), &pod.name, "");
+        let mut waits = self.waits;
+        loop {
+            let error = match self.api.get(&path).await {
+                Ok(answer) => match serde_json::from_slice::<PodAnswer<'_>>(&answer) {
+                    Ok(found) => return Ok(locate(&found, uid, node)),
+                    Err(error) => ApiError::Malformed(error.to_string()),
+                },
+                Err(error) if error.is_not_found() => {
+                    return Ok(Found::Conflict(error.to_string()));
+                }
+                Err(error) => error,
+            };
+            let wait = error.retry_after().unwrap_or_else(|| waits.next());
+            if !self.pause(wait).await {
+                return Err(BinderError::Unknown(error.to_string()));
+            }
+        }
+    }
+
+    /// Waits, and returns `false` if the fence was closed for good meanwhile.
+    async fn pause(&self, wait: Duration) -> bool {
+        tokio::select! {
+            () = self.fence.lost() => false,
+            () = sleep(wait) => true,
+        }
+    }
+}
+
+fn gave_up(is_open: bool, why: &str) -> BinderError {
+    match is_open {
+        true => BinderError::Unknown(why.to_owned()),
+        false => BinderError::Failed(why.to_owned()),
+    }
+}
+
+fn locate(found: &PodAnswer<'_>, uid: &str, node: &str) -> Found {
+    if found.metadata.uid != uid {
+        return Found::Conflict("the pod was replaced by another one of its name".to_owned());
+    }
+    match found.node() {
+        Some(here) if here == node => Found::Here,
+        Some(other) => Found::Conflict(format!("the pod is already assigned to node \"{other}\"")),
+        None if found.metadata.deletion_timestamp.is_some() => {
+            Found::Conflict("the pod is being deleted".to_owned())
+        }
+        None => Found::Nowhere,
+    }
+}
+
+impl Binder for ApiBinder {
+    fn bind(&self, pod: &Pod, node: &Name) -> Result<(), BinderError> {
+        self.runtime.block_on(self.bind_pod(pod, node))
+    }
+
+    /// Patches `status.nominatedNodeName`. Like kube-scheduler, the binding cycle goes on if this fails, unless the pod
+    /// no longer exists.
+    fn nominate(&self, pod: &Pod, node: &Name) -> Result<(), BinderError> {
+        let nominated = self.runtime.block_on(self.status.nominate(pod, Some(node)));
+        match nominated {
+            Err(error) if is_gone(&error) => Err(BinderError::Conflict(error.to_string())),
+            Err(error) => {
+                tracing::warn!(pod = %pod.name, %node, %error, "nomination not written");
+                Ok(())
+            }
+            Ok(()) => Ok(()),
+        }
+    }
+}
+
+impl fmt::Debug for ApiBinder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ApiBinder").field("fence", &self.fence).finish_non_exhaustive()
+    }
+}

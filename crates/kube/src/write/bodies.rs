@@ -1,0 +1,284 @@
+//! The bodies of requests, and the fields of answers that are read. Only what a scheduler writes is here, so that a
+//! request costs one pass over a small struct.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
+use portolan::model::{ClaimReference, Name, Pod};
+use serde::{Deserialize, Serialize};
+
+use crate::api::{ApiError, Resource};
+use crate::mirror::Condition;
+
+/// Serialized as `null`.
+type Null = ();
+
+/// The scheduler that is responsible for a pod.
+pub(super) fn scheduler_name(pod: &Pod) -> &str {
+    pod.template.scheduler_name.as_deref().unwrap_or("default-scheduler")
+}
+
+/// Returns the path of a pod, or of its subresource.
+pub(super) fn pod_path(namespace: &str, name: &str, subresource: &str) -> String {
+    let path = Resource::PODS.object(namespace, name);
+    if subresource.is_empty() { path } else { format!("{path}/{subresource}") }
+}
+
+/// `v1.Binding`.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Binding<'a> {
+    kind: &'static str,
+    api_version: &'static str,
+    metadata: BindingMetadata<'a>,
+    target: Target<'a>,
+}
+
+#[derive(Serialize)]
+struct BindingMetadata<'a> {
+    name: &'a str,
+    namespace: &'a str,
+    uid: &'a str,
+}
+
+#[derive(Serialize)]
+struct Target<'a> {
+    kind: &'static str,
+    name: &'a str,
+}
+
+impl<'a> Binding<'a> {
+    /// Binds the pod with this uid to a node.
+    pub(super) fn new(pod: &'a Pod, uid: &'a str, node: &'a str) -> Binding<'a> {
+        Binding {
+            kind: "Binding",
+            api_version: "v1",
+            metadata: BindingMetadata { name: &pod.name, namespace: pod.namespace(), uid },
+            target: Target { kind: "Node", name: node },
+        }
+    }
+}
+
+/// `metav1.DeleteOptions` with a precondition.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct DeleteOptions<'a> {
+    kind: &'static str,
+    api_version: &'static str,
+    preconditions: Uid<'a>,
+}
+
+impl<'a> DeleteOptions<'a> {
+    pub(super) fn of(uid: &'a str) -> DeleteOptions<'a> {
+        DeleteOptions { kind: "DeleteOptions", api_version: "v1", preconditions: Uid { uid } }
+    }
+}
+
+/// A uid alone. In the metadata of a patch it is a precondition: the API server answers 422 if the object has another
+/// one, since the field is immutable. See [`is_gone`].
+#[derive(Serialize)]
+pub(super) struct Uid<'a> {
+    pub(super) uid: &'a str,
+}
+
+/// A strategic merge patch of a pod's status.
+#[derive(Serialize)]
+pub(super) struct StatusPatch<'a> {
+    pub(super) metadata: Uid<'a>,
+    pub(super) status: StatusChange<'a>,
+}
+
+/// The changed fields of a pod's status.
+#[derive(Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct StatusChange<'a> {
+    /// The types of all conditions in the order that they shall have, if the pod has conditions already.
+    #[serde(rename = "$setElementOrder/conditions", skip_serializing_if = "Option::is_none")]
+    pub(super) order: Option<Vec<ConditionType<'a>>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) conditions: Option<[ConditionChange<'a>; 1]>,
+    /// `Some(None)` clears the field.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) nominated_node_name: Option<Option<&'a str>>,
+}
+
+#[derive(Serialize)]
+pub(super) struct ConditionType<'a> {
+    #[serde(rename = "type")]
+    pub(super) kind: &'a str,
+}
+
+/// A new condition, or the changed fields of a known one.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct ConditionChange<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) last_probe_time: Option<Null>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) last_transition_time: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) message: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) observed_generation: Option<i64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) reason: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) status: Option<&'a str>,
+    #[serde(rename = "type")]
+    pub(super) kind: &'a str,
+}
+
+/// A JSON merge patch of a volume or claim. The API server refuses it if the object has another uid or version.
+#[derive(Serialize)]
+pub(super) struct VolumePatch<'a> {
+    metadata: VolumeMetadata<'a>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    spec: Option<VolumeSpec<'a>>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct VolumeMetadata<'a> {
+    uid: &'a str,
+    resource_version: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    annotations: Option<BTreeMap<&'a str, &'a str>>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct VolumeSpec<'a> {
+    claim_ref: ClaimRef<'a>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct ClaimRef<'a> {
+    kind: &'static str,
+    namespace: &'a str,
+    name: &'a str,
+    uid: &'a str,
+    api_version: &'static str,
+    resource_version: &'a str,
+}
+
+impl<'a> VolumePatch<'a> {
+    /// Sets an annotation, if there is one, of the object with this metadata.
+    pub(super) fn of(
+        object: &'a Metadata<'_>,
+        annotation: Option<(&'a str, &'a str)>,
+    ) -> VolumePatch<'a> {
+        let annotations = annotation.map(|annotation| BTreeMap::from([annotation]));
+        let (uid, resource_version) = (&*object.uid, &*object.resource_version);
+        VolumePatch { metadata: VolumeMetadata { uid, resource_version, annotations }, spec: None }
+    }
+
+    /// Sets the claim of the volume, which has this version.
+    pub(super) fn with_claim(self, claim: &'a ClaimReference, version: &'a str) -> VolumePatch<'a> {
+        let claim_ref = ClaimRef {
+            kind: "PersistentVolumeClaim",
+            namespace: &claim.namespace,
+            name: &claim.name,
+            uid: &claim.uid,
+            api_version: "v1",
+            resource_version: version,
+        };
+        VolumePatch { spec: Some(VolumeSpec { claim_ref }), ..self }
+    }
+}
+
+/// Returns whether a patch with a uid was refused because its object no longer exists. Another object may have its
+/// name.
+pub(super) fn is_gone(error: &ApiError) -> bool {
+    match error {
+        ApiError::Refused(refusal) if refusal.code == 422 => {
+            refusal.message.contains("metadata.uid")
+        }
+        error => error.is_not_found(),
+    }
+}
+
+/// The fields of a pod that its writers read from answers.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+pub(super) struct PodAnswer<'a> {
+    #[serde(borrow)]
+    pub(super) metadata: Metadata<'a>,
+    #[serde(borrow)]
+    pub(super) spec: PodSpecAnswer<'a>,
+    #[serde(borrow)]
+    pub(super) status: PodStatusAnswer<'a>,
+}
+
+/// The metadata of an answer.
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(super) struct Metadata<'a> {
+    #[serde(borrow)]
+    pub(super) uid: Cow<'a, str>,
+    #[serde(borrow)]
+    pub(super) resource_version: Cow<'a, str>,
+    pub(super) generation: i64,
+    #[serde(borrow)]
+    pub(super) deletion_timestamp: Option<Cow<'a, str>>,
+    #[serde(borrow)]
+    pub(super) annotations: Option<BTreeMap<Cow<'a, str>, Cow<'a, str>>>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(super) struct PodSpecAnswer<'a> {
+    #[serde(borrow)]
+    pub(super) node_name: Option<Cow<'a, str>>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(super) struct PodStatusAnswer<'a> {
+    #[serde(borrow)]
+    pub(super) nominated_node_name: Option<Cow<'a, str>>,
+    #[serde(borrow)]
+    pub(super) conditions: Option<Vec<ConditionAnswer<'a>>>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(super) struct ConditionAnswer<'a> {
+    #[serde(rename = "type", borrow)]
+    pub(super) kind: Cow<'a, str>,
+    #[serde(borrow)]
+    pub(super) status: Cow<'a, str>,
+    #[serde(borrow)]
+    pub(super) reason: Option<Cow<'a, str>>,
+    #[serde(borrow)]
+    pub(super) message: Option<Cow<'a, str>>,
+    #[serde(borrow)]
+    pub(super) last_transition_time: Option<Cow<'a, str>>,
+    pub(super) observed_generation: Option<i64>,
+}
+
+impl PodAnswer<'_> {
+    /// Returns the condition of this type.
+    pub(super) fn condition(&self, kind: &str) -> Option<Condition> {
+        let conditions = self.status.conditions.as_deref().unwrap_or_default();
+        let found = conditions.iter().find(|condition| condition.kind == kind)?;
+        Some(Condition {
+            status: (*found.status).into(),
+            reason: found.reason.as_deref().unwrap_or_default().into(),
+            message: found.message.as_deref().unwrap_or_default().into(),
+            last_transition_time: found.last_transition_time.as_deref().map(Into::into),
+            observed_generation: found.observed_generation,
+        })
+    }
+
+    /// Returns the node that the pod is bound to.
+    pub(super) fn node(&self) -> Option<&str> {
+        self.spec.node_name.as_deref().filter(|node| !node.is_empty())
+    }
+
+    /// Returns the node that the pod is nominated to.
+    pub(super) fn nominated(&self) -> Option<Name> {
+        let nominated = self.status.nominated_node_name.as_deref();
+        nominated.filter(|node| !node.is_empty()).map(Name::from)
+    }
+}

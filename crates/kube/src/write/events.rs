@@ -1,0 +1,269 @@
+//! Records events of pods (events.k8s.io/v1) by the rules of client-go.
+//!
+//! Recording never blocks: occurrences wait in a bounded queue, and are dropped if it is full. Workers write them, and
+//! repeat a write that did not reach the API server 12 times, 10 s apart. An event that the server refuses is dropped.
+//! The client of the sink may have its own limits ([`Limits`](crate::api::Limits)), so that events do not take requests
+//! from bindings.
+//!
+//! Differences from client-go:
+//!
+//! - The number of events that are kept to recognize repetitions is bounded, see [`EventLimits::known`]. Bindings are
+//!   not kept, since a pod is bound once.
+//! - The name of an event is cut if it would be too long, where client-go uses a random name.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use jiff::Timestamp;
+use tokio::runtime::Handle;
+use tokio::sync::{Mutex, mpsc};
+use tokio::time::{interval, sleep};
+
+use super::occurrence::{EventBody, Occurrence, SeriesBody, SeriesPatch};
+use super::series::{EventCache, FINISH, REFRESH, Write};
+use super::{Fence, NO_LEASE};
+use crate::api::{Api, ApiError, Patch, Resource};
+
+/// Limits of an [`EventRecorder`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct EventLimits {
+    /// Events that are written at once.
+    pub workers: usize,
+    /// Occurrences that may wait. A further one is dropped.
+    pub queue: usize,
+    /// Events that are kept for 6 minutes to recognize repetitions. Repetitions of further events are not counted; each
+    /// is an event of its own.
+    pub known: usize,
+    /// The time between tries of a write that did not reach the server, to which up to a quarter is added at random.
+    pub retry: Duration,
+    /// Tries of a write.
+    pub tries: u32,
+}
+
+impl Default for EventLimits {
+    fn default() -> EventLimits {
+        EventLimits {
+            workers: 8,
+            queue: 1_000,
+            known: 50_000,
+            retry: Duration::from_secs(10),
+            tries: 12,
+        }
+    }
+}
+
+/// Counts the occurrences of an [`EventRecorder`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct EventFigures {
+    /// Events and series that the API server accepted.
+    pub sent: u64,
+    /// Occurrences that were dropped because the queue was full or the writer had stopped.
+    pub dropped: u64,
+    /// Events that the server refused, or that it could not be sent.
+    pub failed: u64,
+    /// Occurrences that were added to the count of a series without a write.
+    pub counted: u64,
+}
+
+#[derive(Default)]
+struct Counters {
+    sent: AtomicU64,
+    dropped: AtomicU64,
+    failed: AtomicU64,
+    counted: AtomicU64,
+}
+
+/// Records events. Clones share their queue.
+#[derive(Clone)]
+pub struct EventRecorder {
+    queue: mpsc::Sender<Occurrence>,
+    counters: Arc<Counters>,
+}
+
+impl EventRecorder {
+    /// Starts the workers, which run until the fence is closed for good or all recorders are dropped. `host` is the
+    /// name of this host, which events report.
+    pub(super) fn start(
+        runtime: &Handle,
+        api: Api,
+        fence: Fence,
+        host: &str,
+        limits: EventLimits,
+    ) -> EventRecorder {
+        let (queue, occurrences) = mpsc::channel(limits.queue.max(1));
+        let counters = Arc::new(Counters::default());
+        let cache = EventCache::new(limits.known);
+        let (host, counting) = (host.into(), counters.clone());
+        let sink = Arc::new(Sink { api, fence, host, cache, limits, counters: counting });
+        let occurrences = Arc::new(Mutex::new(occurrences));
+        for _ in 0..limits.workers.max(1) {
+            let (sink, occurrences) = (sink.clone(), occurrences.clone());
+            runtime.spawn(async move {
+                tokio::select! {
+                    () = sink.fence.lost() => {}
+                    () = sink.work(&occurrences) => {}
+                }
+            });
+        }
+        let closed = queue.downgrade();
+        runtime.spawn(async move {
+            tokio::select! {
+                () = sink.fence.lost() => {}
+                () = sink.sweep(&closed) => {}
+            }
+        });
+        EventRecorder { queue, counters }
+    }
+
+    /// Records an occurrence. Never blocks. If the queue is full, the occurrence is dropped.
+    pub fn record(&self, occurrence: Occurrence) {
+        if self.queue.try_send(occurrence).is_err() {
+            count(&self.counters.dropped);
+        }
+    }
+
+    /// Counts the occurrences so far.
+    #[must_use]
+    pub fn figures(&self) -> EventFigures {
+        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let Counters { sent, dropped, failed, counted } = &*self.counters;
+        EventFigures {
+            sent: read(sent),
+            dropped: read(dropped),
+            failed: read(failed),
+            counted: read(counted),
+        }
+    }
+}
+
+fn count(counter: &AtomicU64) {
+    // The figures are independent of each other and order nothing.
+    counter.fetch_add(1, Ordering::Relaxed);
+}
+
+struct Sink {
+    api: Api,
+    fence: Fence,
+    host: Box<str>,
+    cache: EventCache,
+    limits: EventLimits,
+    counters: Arc<Counters>,
+}
+
+/// What to do after a try.
+enum Tried {
+    Sent,
+    /// The server refused the event.
+    Refused(ApiError),
+    /// The event may be accepted later.
+    Later(ApiError),
+}
+
+impl Sink {
+    async fn work(&self, occurrences: &Mutex<mpsc::Receiver<Occurrence>>) {
+        loop {
+            let Some(occurrence) = occurrences.lock().await.recv().await else { return };
+            let event = occurrence.into_recorded();
+            let now = event.time;
+            match self.cache.observe(event, now) {
+                Some(write) => self.deliver(&write).await,
+                None => count(&self.counters.counted),
+            }
+        }
+    }
+
+    async fn deliver(&self, write: &Write) {
+        let mut tries = 1;
+        loop {
+            let error = match self.send(write).await {
+                Tried::Sent => return count(&self.counters.sent),
+                Tried::Later(error) if tries < self.limits.tries => error,
+                Tried::Later(error) | Tried::Refused(error) => {
+                    let key = &write.event.key;
+                    tracing::warn!(reason = key.reason, pod = %key.name, %error, "event dropped");
+                    return count(&self.counters.failed);
+                }
+            };
+            tries += 1;
+            let retry = error.retry_after().unwrap_or(self.limits.retry);
+            sleep(retry + retry.mul_f64(jitter() / 4.0)).await;
+        }
+    }
+
+    /// Tries to write an event once. A series is a patch, or is created if its event has expired.
+    async fn send(&self, write: &Write) -> Tried {
+        if !self.fence.may_write() {
+            return Tried::Later(ApiError::Unreachable(NO_LEASE.to_owned()));
+        }
+        let key = &write.event.key;
+        let name = write.event.name();
+        let series = write.series.map(SeriesBody::of);
+        if let Some(series) = &series {
+            let path = Resource::EVENTS.object(&key.namespace, &name);
+            match self.api.patch(&path, Patch::Strategic, &SeriesPatch { series }).await {
+                Ok(_) => return Tried::Sent,
+                Err(error) if error.is_not_found() => {}
+                Err(error) => return tried(error),
+            }
+        }
+        let path = Resource::EVENTS.collection(Some(&key.namespace));
+        let body = EventBody::new(&write.event, &name, &self.host, series.as_ref());
+        match self.api.create(&path, &body).await {
+            Ok(_) => Tried::Sent,
+            // The event was created after the patch had not found it.
+            Err(error) if error.is_conflict() && series.is_some() => Tried::Later(error),
+            // The answer to an earlier try was lost.
+            Err(error) if error.is_conflict() => Tried::Sent,
+            Err(error) => tried(error),
+        }
+    }
+
+    /// Ends events and series that are over, and refreshes the other series, until all recorders are dropped.
+    async fn sweep(&self, recorders: &mpsc::WeakSender<Occurrence>) {
+        let mut ticks = interval(FINISH);
+        let mut since_refresh = Duration::ZERO;
+        loop {
+            ticks.tick().await;
+            if recorders.upgrade().is_none() {
+                return;
+            }
+            for write in self.cache.finished(Timestamp::now()) {
+                match self.send(&write).await {
+                    Tried::Later(_) => {}
+                    Tried::Sent | Tried::Refused(_) => self.cache.forget(&write),
+                }
+            }
+            since_refresh += FINISH;
+            if since_refresh > REFRESH {
+                since_refresh = Duration::ZERO;
+                for write in self.cache.series() {
+                    // A refresh that fails is repeated with the next one.
+                    self.send(&write).await;
+                }
+            }
+        }
+    }
+}
+
+/// The server refuses for good, unless it asks to wait. Anything else may pass.
+fn tried(error: ApiError) -> Tried {
+    match &error {
+        ApiError::Refused(refusal) if refusal.retry_after.is_none() => Tried::Refused(error),
+        _ => Tried::Later(error),
+    }
+}
+
+/// A number in `0.0..1.0` that spreads the tries of several processes.
+fn jitter() -> f64 {
+    f64::from(Timestamp::now().subsec_nanosecond() % 1_000_000) / 1e6
+}
+
+impl fmt::Debug for EventRecorder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("EventRecorder").field("figures", &self.figures()).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,183 @@
+//! Evictions, as the API server receives them.
+
+use std::sync::mpsc::channel;
+use std::time::Duration;
+
+use portolan::framework::{Eviction, Evictor, Handle};
+use portolan::model::{Pod, pod};
+use serde_json::{Value, json};
+
+use super::testing::{Answer, Seen, World, normalized, ok, refused, until};
+
+fn web(name: &str) -> Pod {
+    let uid = format!("uid-{name}");
+    Pod { resource_version: 7, ..pod(name).namespace("shop").uid(uid).build() }
+}
+
+/// Evicts the victims for the pod `high` on node n1.
+fn evict(world: &World, victims: &[&str], cleared: &[&str]) {
+    let (ended, end) = channel();
+    let victims = victims.iter().map(|name| web(name).on("n1")).collect();
+    let lower = |name: &&str| Pod { nominated_node_name: Some("n1".into()), ..web(name) };
+    let cleared: Vec<Pod> = cleared.iter().map(lower).collect();
+    cleared.iter().for_each(|pod| world.pods.add(pod));
+    let sets = (victims, cleared);
+    let eviction = Eviction::new(&Handle::default(), web("high"), "n1".into(), sets, move || {
+        ended.send(()).expect("the test waits");
+    });
+    let evictor = world.writes.evictor();
+    evictor.evict(eviction);
+    // Before the last victim is evicted, when the eviction has its slot.
+    end.recv_timeout(Duration::from_secs(20)).expect("the preemptor may be queued");
+    until(|| evictor.is_idle());
+}
+
+fn victim(seen: &Seen) -> Answer {
+    let name = seen.path.rsplit('/').next().expect("a name");
+    let condition = |kind: &str| json!({"type": kind, "status": "True"});
+    Answer::Json(
+        200,
+        json!({
+            "metadata": {"uid": format!("uid-{name}"), "generation": 3},
+            "spec": {"nodeName": "n1"},
+            "status": {"conditions": [condition("Ready"), condition("PodScheduled")]},
+        }),
+    )
+}
+
+fn answers(seen: &Seen) -> Answer {
+    if seen.method == "GET" { victim(seen) } else { ok() }
+}
+
+fn steps(world: &World) -> Vec<String> {
+    let short = |line: String| line.replace("/api/v1/namespaces/shop/pods/", "");
+    world.lines().into_iter().map(short).filter(|line| !line.starts_with("POST")).collect()
+}
+
+#[test]
+fn a_victim_gets_its_condition_is_deleted_and_reported() {
+    let world = World::new(|seen, _| answers(seen));
+    evict(&world, &["low"], &[]);
+    let seen = world.wait(4);
+    assert_eq!(steps(&world), ["GET low", "PATCH low/status", "DELETE low"]);
+    let expected = json!({
+        "metadata": {"uid": "uid-low"},
+        "status": {
+            "$setElementOrder/conditions":
+                [{"type": "Ready"}, {"type": "PodScheduled"}, {"type": "DisruptionTarget"}],
+            "conditions": [{
+                "lastProbeTime": null, "lastTransitionTime": "<time>",
+                "message": "default-scheduler: preempting to accommodate a higher priority pod",
+                "observedGeneration": 3, "reason": "PreemptionByScheduler", "status": "True",
+                "type": "DisruptionTarget",
+            }],
+        },
+    });
+    assert_eq!(normalized(seen[1].body.clone()), expected);
+    let expected = json!({
+        "kind": "DeleteOptions", "apiVersion": "v1", "preconditions": {"uid": "uid-low"},
+    });
+    assert_eq!(seen[2].body, expected);
+    let event = &seen[3].body;
+    assert_eq!(event["reason"], "Preempted");
+    assert_eq!(event["action"], "Preempting");
+    assert_eq!(event["type"], "Normal");
+    assert_eq!(event["regarding"]["name"], "low");
+    assert_eq!(event["note"], "Preempted by pod uid-high on node n1");
+    assert_eq!(event["related"], Value::Null);
+}
+
+#[test]
+fn nominations_are_cleared_first_and_the_last_victim_comes_last() {
+    let world = World::new(|seen, _| answers(seen));
+    evict(&world, &["a", "b"], &["nominated"]);
+    let expected = [
+        "PATCH nominated/status",
+        "GET a",
+        "PATCH a/status",
+        "DELETE a",
+        "GET b",
+        "PATCH b/status",
+        "DELETE b",
+    ];
+    assert_eq!(steps(&world), expected);
+    let cleared =
+        json!({"metadata": {"uid": "uid-nominated"}, "status": {"nominatedNodeName": null}});
+    assert_eq!(world.seen()[0].body, cleared);
+}
+
+#[test]
+fn a_victim_that_is_gone_is_evicted() {
+    let gone = refused(404, "pods \"a\" not found");
+    let other = Answer::Json(200, json!({"metadata": {"uid": "another"}}));
+    for (method, answer) in [
+        ("GET", gone.clone()),
+        ("GET", other),
+        ("PATCH", gone.clone()),
+        ("PATCH", refused(422, "Pod \"a\" is invalid: metadata.uid: field is immutable")),
+        ("DELETE", gone),
+        ("DELETE", refused(409, "Precondition failed")),
+    ] {
+        let fails = move |seen: &Seen| seen.method == method && seen.path.contains("/pods/a");
+        let script = {
+            let answer = answer.clone();
+            move |seen: &Seen, _| if fails(seen) { answer.clone() } else { answers(seen) }
+        };
+        let world = World::new(script);
+        evict(&world, &["a", "b"], &[]);
+        let seen = world.wait_for(|seen| seen.iter().any(|seen| seen.method == "POST"));
+        assert!(steps(&world).contains(&"DELETE b".to_owned()), "{method}: {:?}", steps(&world));
+        // There is no event for a.
+        let events: Vec<_> = seen.iter().filter(|seen| seen.method == "POST").collect();
+        assert_eq!(events.len(), 1);
+        assert_eq!(events[0].body["regarding"]["name"], "b");
+    }
+}
+
+#[test]
+fn an_error_spares_the_last_victim_and_ends_the_eviction() {
+    let world = World::new(|seen, _| match () {
+        () if seen.is("DELETE", "/a") => refused(500, "etcd"),
+        () => answers(seen),
+    });
+    evict(&world, &["a", "b", "c"], &[]);
+    let expected = ["GET a", "PATCH a/status", "DELETE a", "GET b", "PATCH b/status", "DELETE b"];
+    assert_eq!(steps(&world), expected);
+}
+
+#[test]
+fn a_victim_with_its_condition_is_only_deleted() {
+    let message = "default-scheduler: preempting to accommodate a higher priority pod";
+    let condition = json!({
+        "type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler",
+        "message": message,
+    });
+    let found = json!({"metadata": {"uid": "uid-a"}, "status": {"conditions": [condition]}});
+    let world = World::new(move |seen, _| match &*seen.method {
+        "GET" => Answer::Json(200, found.clone()),
+        _ => ok(),
+    });
+    evict(&world, &["a"], &[]);
+    assert_eq!(steps(&world), ["GET a", "DELETE a"]);
+}
+
+#[test]
+fn a_victim_without_conditions_gets_its_first_one() {
+    let found = json!({"metadata": {"uid": "uid-a"}});
+    let world = World::new(move |seen, _| match &*seen.method {
+        "GET" => Answer::Json(200, found.clone()),
+        _ => ok(),
+    });
+    evict(&world, &["a"], &[]);
+    let status = &world.seen()[1].body["status"];
+    assert_eq!(status["$setElementOrder/conditions"], Value::Null);
+    assert_eq!(status["conditions"][0]["type"], "DisruptionTarget");
+}
+
+#[test]
+fn nothing_is_deleted_while_the_fence_is_closed() {
+    let world = World::new(|seen, _| answers(seen));
+    world.fence.close();
+    evict(&world, &["a"], &[]);
+    assert_eq!(steps(&world), ["GET a"]);
+}

@@ -1,0 +1,117 @@
+//! What a pod's status says about an attempt that failed (schedule_one.go `handleSchedulingFailure`).
+
+use portolan::framework::{FitError, Nomination, ScheduleError};
+use portolan::scheduler::{BindError, CycleError};
+
+/// Why a pod was not scheduled, as its condition `PodScheduled` reports it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Reason {
+    /// Plugins rejected the pod.
+    Unschedulable,
+    /// The attempt failed, which says nothing about the pod.
+    SchedulerError,
+}
+
+impl Reason {
+    /// Returns the reason as the API writes it.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Reason::Unschedulable => "Unschedulable",
+            Reason::SchedulerError => "SchedulerError",
+        }
+    }
+}
+
+/// The report of a failed attempt.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Failure {
+    /// The reason.
+    pub reason: Reason,
+    /// The message, in full length.
+    pub message: String,
+    /// How the pod's nomination changes.
+    pub nomination: Nomination,
+}
+
+impl Failure {
+    /// Creates a report.
+    #[must_use]
+    pub fn new(reason: Reason, message: impl Into<String>, nomination: Nomination) -> Failure {
+        Failure { reason, message: message.into(), nomination }
+    }
+
+    /// The report of a pod that fits on no node.
+    #[must_use]
+    pub fn of_fit(error: &FitError) -> Failure {
+        Failure::new(Reason::Unschedulable, error.to_string(), error.nomination.clone())
+    }
+
+    /// The report of a scheduling cycle that failed, or `None` if the pod is not this scheduler's, or if the engine is
+    /// closed.
+    ///
+    /// Like kube-scheduler, every failure but a [`FitError`] clears the nomination.
+    #[must_use]
+    pub fn of_cycle(error: &CycleError) -> Option<Failure> {
+        let reason = match error {
+            CycleError::Closed | CycleError::OwnThread | CycleError::NoProfile(_) => return None,
+            CycleError::Schedule(ScheduleError::Fit(fit)) => return Some(Failure::of_fit(fit)),
+            CycleError::Schedule(ScheduleError::NoNodes) | CycleError::PodGroup(_) => {
+                Reason::Unschedulable
+            }
+            _ => Reason::SchedulerError,
+        };
+        Some(Failure::new(reason, error.to_string(), Nomination::Clear))
+    }
+
+    /// The report of a binding cycle that failed, or `None` if nothing was tried, or if the pod may be bound. The
+    /// nomination is cleared.
+    #[must_use]
+    pub fn of_bind(error: &BindError) -> Option<Failure> {
+        let reason = match error {
+            BindError::Closed | BindError::OwnThread | BindError::Unknown(_) => return None,
+            BindError::Rejected(_) => Reason::Unschedulable,
+            _ => Reason::SchedulerError,
+        };
+        Some(Failure::new(reason, error.to_string(), Nomination::Clear))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use portolan::framework::Status;
+
+    #[test]
+    fn rejections_are_unschedulable_and_failures_are_errors_of_the_scheduler() {
+        let mut fit = FitError::new(3);
+        fit.nomination = Nomination::Node("n1".into());
+        let failure = Failure::of_cycle(&ScheduleError::Fit(Box::new(fit)).into());
+        let expected = Failure::new(
+            Reason::Unschedulable,
+            "0/3 nodes are available:",
+            Nomination::Node("n1".into()),
+        );
+        assert_eq!(failure, Some(expected));
+
+        let failure = Failure::of_cycle(&ScheduleError::NoNodes.into());
+        let message = "no nodes available to schedule pods";
+        let expected = Failure::new(Reason::Unschedulable, message, Nomination::Clear);
+        assert_eq!(failure, Some(expected));
+
+        let status = Status::error("DefaultBinder", "running Bind plugin \"DefaultBinder\": no");
+        let message = status.to_string();
+        let expected = Failure::new(Reason::SchedulerError, message, Nomination::Clear);
+        assert_eq!(Failure::of_bind(&BindError::Failed(status)), Some(expected));
+    }
+
+    #[test]
+    fn a_closed_engine_pods_of_others_and_unknown_outcomes_are_not_reported() {
+        assert_eq!(Failure::of_cycle(&CycleError::Closed), None);
+        assert_eq!(Failure::of_cycle(&CycleError::NoProfile("other".into())), None);
+        assert_eq!(Failure::of_bind(&BindError::Closed), None);
+        assert_eq!(Failure::of_bind(&BindError::Unknown("no answer".into())), None);
+    }
+}

@@ -1,0 +1,187 @@
+//! What a scheduler writes to the API server: bindings, conditions and nominations, events, evictions, volumes.
+//!
+//! [`Writes`] starts all writers on one client. [`ApiBinder`], [`ApiEvictor`] and [`ApiVolumeBinder`] implement the
+//! traits through which the engine's schedulers act, and block their callers, except for the evictor. [`StatusWriter`]
+//! and [`EventRecorder`] work in the background and never block.
+//!
+//! Every write follows three rules:
+//!
+//! - It is sent only while the [`Fence`] is open, which leader election closes.
+//! - It names the uid of its object, so that it cannot reach another object of the same name.
+//! - It is repeated only if repeating is harmless. The client itself repeats nothing.
+//!
+//! The bodies equal those of kube-scheduler 1.36. Each file lists where they differ.
+//!
+//! Bindings go first: statuses are limited to a few requests at once ([`StatusLimits::in_flight`]), and events may have
+//! a client of their own with a limited rate ([`WriteOptions::events`]).
+
+mod bind;
+#[cfg(test)]
+mod bind_tests;
+mod bodies;
+#[cfg(test)]
+mod cluster_tests;
+mod condition;
+mod events;
+#[cfg(test)]
+mod events_tests;
+mod evict;
+#[cfg(test)]
+mod evict_tests;
+mod failure;
+mod fence;
+mod gate;
+#[cfg(test)]
+mod golden_tests;
+mod occurrence;
+mod series;
+mod status;
+#[cfg(test)]
+mod status_tests;
+#[cfg(test)]
+mod testing;
+mod times;
+mod volume_checks;
+mod volumes;
+#[cfg(test)]
+mod volumes_tests;
+
+use std::fmt;
+use std::sync::Arc;
+
+use portolan::WeakEngine;
+use portolan::model::Uid;
+use tokio::runtime::Handle;
+
+pub use bind::ApiBinder;
+pub use events::{EventFigures, EventLimits, EventRecorder};
+pub use evict::ApiEvictor;
+pub use failure::{Failure, Reason};
+pub use fence::Fence;
+pub use occurrence::{Occurrence, Type};
+pub use status::{StatusFigures, StatusLimits, StatusWriter};
+pub use volumes::ApiVolumeBinder;
+
+use crate::api::Api;
+use crate::mirror::{KnownPod, PodIndex};
+
+/// Why nothing is written while the fence is closed.
+const NO_LEASE: &str = "this scheduler does not hold its lease";
+
+/// What is known of the cluster's pods. Implemented by the index that the mirror writes.
+pub trait KnownPods: Send + Sync {
+    /// Returns what is known of a pod, or `None` if the cluster does not have it.
+    fn known(&self, uid: &Uid) -> Option<KnownPod>;
+}
+
+impl KnownPods for PodIndex {
+    fn known(&self, uid: &Uid) -> Option<KnownPod> {
+        self.get(uid)
+    }
+}
+
+/// Options of [`Writes`].
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub struct WriteOptions {
+    /// The client of events; `None` is the client of all other writes. A client of its own keeps events from delaying
+    /// bindings, and its rate may be limited.
+    pub events: Option<Api>,
+    /// The name of this host, which events report after the scheduler's name.
+    pub host: String,
+    /// Limits of events.
+    pub event_limits: EventLimits,
+    /// Limits of statuses.
+    pub status_limits: StatusLimits,
+}
+
+/// All writers of a scheduler, which share a client and a fence.
+#[derive(Clone)]
+pub struct Writes {
+    runtime: Handle,
+    api: Api,
+    pods: Arc<dyn KnownPods>,
+    fence: Fence,
+    status: StatusWriter,
+    events: EventRecorder,
+}
+
+impl Writes {
+    /// Starts the writers of statuses and events on the runtime. They stop when the fence is closed for good.
+    #[must_use]
+    pub fn start(
+        runtime: &Handle,
+        api: Api,
+        pods: Arc<dyn KnownPods>,
+        fence: Fence,
+        options: WriteOptions,
+    ) -> Writes {
+        let WriteOptions { events, host, event_limits, status_limits } = options;
+        let events_api = events.unwrap_or_else(|| api.clone());
+        let events = EventRecorder::start(runtime, events_api, fence.clone(), &host, event_limits);
+        let status = StatusWriter::start(
+            runtime,
+            api.clone(),
+            pods.clone(),
+            fence.clone(),
+            events.clone(),
+            status_limits,
+        );
+        Writes { runtime: runtime.clone(), api, pods, fence, status, events }
+    }
+
+    /// The permission to write.
+    #[must_use]
+    pub fn fence(&self) -> &Fence {
+        &self.fence
+    }
+
+    /// The writer of pods' statuses.
+    #[must_use]
+    pub fn status(&self) -> &StatusWriter {
+        &self.status
+    }
+
+    /// The recorder of events.
+    #[must_use]
+    pub fn events(&self) -> &EventRecorder {
+        &self.events
+    }
+
+    /// Returns a binder.
+    #[must_use]
+    pub fn binder(&self) -> ApiBinder {
+        ApiBinder {
+            runtime: self.runtime.clone(),
+            api: self.api.clone(),
+            fence: self.fence.clone(),
+            status: self.status.clone(),
+            events: self.events.clone(),
+            waits: bind::Waits::DEFAULT,
+        }
+    }
+
+    /// Returns an evictor.
+    #[must_use]
+    pub fn evictor(&self) -> ApiEvictor {
+        let Writes { runtime, api, fence, status, events, .. } = self.clone();
+        ApiEvictor::new(runtime, api, fence, status, events)
+    }
+
+    /// Returns a binder of volumes, which reserves them in this engine.
+    #[must_use]
+    pub fn volume_binder(&self, engine: &WeakEngine) -> ApiVolumeBinder {
+        let Writes { runtime, api, pods, fence, .. } = self.clone();
+        ApiVolumeBinder::new(runtime, api, pods, fence, engine)
+    }
+}
+
+impl fmt::Debug for Writes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Writes")
+            .field("fence", &self.fence)
+            .field("status", &self.status)
+            .field("events", &self.events)
+            .finish_non_exhaustive()
+    }
+}

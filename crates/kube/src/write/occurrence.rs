@@ -1,0 +1,241 @@
+//! What happened to a pod, and the body of the event that reports it.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use portolan::model::{Name, Pod};
+use serde::Serialize;
+
+use super::bodies::scheduler_name;
+use super::series::{Key, Recorded, Series};
+use super::times;
+
+/// The longest note that the API server accepts, in bytes.
+const LONGEST_NOTE: usize = 1_024;
+const CUT: &str = " ...";
+/// The longest name of an object.
+const LONGEST_NAME: usize = 253;
+
+/// The reason of the event that reports a binding.
+pub(super) const SCHEDULED: &str = "Scheduled";
+
+/// The type of an event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Type {
+    /// Something expected happened.
+    Normal,
+    /// Something went wrong.
+    Warning,
+}
+
+/// Something that happened to a pod.
+#[derive(Debug)]
+pub struct Occurrence {
+    recorded: Recorded,
+}
+
+impl Occurrence {
+    fn new(
+        pod: &Pod,
+        controller: &str,
+        (kind, reason, action): (Type, &'static str, &'static str),
+        note: &str,
+    ) -> Occurrence {
+        let key = Key {
+            kind,
+            action,
+            reason,
+            controller: controller.into(),
+            namespace: pod.namespace().clone(),
+            name: pod.name.clone(),
+            uid: pod.uid.clone(),
+            version: pod.resource_version,
+        };
+        let note = cut(note).into();
+        Occurrence { recorded: Recorded { key: Arc::new(key), note, time: Timestamp::now() } }
+    }
+
+    pub(super) fn into_recorded(self) -> Recorded {
+        self.recorded
+    }
+
+    /// The pod was bound to the node.
+    #[must_use]
+    pub fn scheduled(pod: &Pod, node: &Name) -> Occurrence {
+        let note = format!("Successfully assigned {}/{} to {node}", pod.namespace(), pod.name);
+        let kind = (Type::Normal, SCHEDULED, "Binding");
+        Occurrence::new(pod, scheduler_name(pod), kind, &note)
+    }
+
+    /// An attempt to schedule the pod failed.
+    #[must_use]
+    pub fn failed_scheduling(pod: &Pod, message: &str) -> Occurrence {
+        let kind = (Type::Warning, "FailedScheduling", "Scheduling");
+        Occurrence::new(pod, scheduler_name(pod), kind, message)
+    }
+
+    /// The victim was evicted from the node for the preemptor. Like kube-scheduler 1.36, the event names the preemptor
+    /// in its note alone, and not as the related object.
+    #[must_use]
+    pub fn preempted(victim: &Pod, preemptor: &Pod, node: &Name) -> Occurrence {
+        let note = format!("Preempted by pod {} on node {node}", preemptor.uid);
+        let kind = (Type::Normal, "Preempted", "Preempting");
+        Occurrence::new(victim, scheduler_name(preemptor), kind, &note)
+    }
+}
+
+/// Returns the longest prefix of at most `most` bytes.
+fn prefix(text: &str, most: usize) -> &str {
+    let mut end = most.min(text.len());
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    &text[..end]
+}
+
+/// Cuts a note that is too long, as kube-scheduler does.
+fn cut(note: &str) -> Cow<'_, str> {
+    if note.len() <= LONGEST_NOTE {
+        return note.into();
+    }
+    format!("{}{CUT}", prefix(note, LONGEST_NOTE - CUT.len())).into()
+}
+
+impl Recorded {
+    /// The name of the event: the pod's name and the time in hexadecimal nanoseconds.
+    pub(super) fn name(&self) -> String {
+        let suffix = format!(".{:x}", self.time.as_nanosecond());
+        let pod = prefix(&self.key.name, LONGEST_NAME.saturating_sub(suffix.len()));
+        // A label of a name ends with a letter or digit.
+        format!("{}{suffix}", pod.trim_end_matches(['-', '.']))
+    }
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct EventBody<'a> {
+    kind: &'static str,
+    api_version: &'static str,
+    metadata: EventMetadata<'a>,
+    event_time: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    series: Option<&'a SeriesBody>,
+    reporting_controller: &'a str,
+    reporting_instance: String,
+    action: &'static str,
+    reason: &'static str,
+    regarding: Regarding<'a>,
+    note: &'a str,
+    #[serde(rename = "type")]
+    kind_of_event: &'static str,
+    deprecated_source: Empty,
+    deprecated_first_timestamp: (),
+    deprecated_last_timestamp: (),
+}
+
+impl<'a> EventBody<'a> {
+    pub(super) fn new(
+        event: &'a Recorded,
+        name: &'a str,
+        host: &str,
+        series: Option<&'a SeriesBody>,
+    ) -> EventBody<'a> {
+        let key = &*event.key;
+        EventBody {
+            kind: "Event",
+            api_version: "events.k8s.io/v1",
+            metadata: EventMetadata { name, namespace: &key.namespace },
+            event_time: times::micros(event.time),
+            series,
+            reporting_controller: &key.controller,
+            reporting_instance: format!("{}-{host}", key.controller),
+            action: key.action,
+            reason: key.reason,
+            regarding: Regarding {
+                kind: "Pod",
+                namespace: &key.namespace,
+                name: &key.name,
+                uid: key.uid.to_string(),
+                api_version: "v1",
+                resource_version: (key.version != 0).then(|| key.version.to_string()),
+            },
+            note: &event.note,
+            kind_of_event: match key.kind {
+                Type::Normal => "Normal",
+                Type::Warning => "Warning",
+            },
+            deprecated_source: Empty {},
+            deprecated_first_timestamp: (),
+            deprecated_last_timestamp: (),
+        }
+    }
+}
+
+#[derive(Serialize)]
+struct EventMetadata<'a> {
+    name: &'a str,
+    namespace: &'a str,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Regarding<'a> {
+    kind: &'static str,
+    namespace: &'a str,
+    name: &'a str,
+    uid: String,
+    api_version: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    resource_version: Option<String>,
+}
+
+#[derive(Serialize)]
+struct Empty {}
+
+#[derive(Serialize)]
+pub(super) struct SeriesPatch<'a> {
+    pub(super) series: &'a SeriesBody,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct SeriesBody {
+    count: u32,
+    last_observed_time: String,
+}
+
+impl SeriesBody {
+    pub(super) fn of(series: Series) -> SeriesBody {
+        SeriesBody { count: series.count, last_observed_time: times::micros(series.last) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use portolan::model::pod;
+
+    #[test]
+    fn long_notes_are_cut_between_characters() {
+        assert_eq!(cut(&"a".repeat(1_024)).len(), 1_024);
+        let note = cut(&"a".repeat(1_025)).into_owned();
+        assert_eq!((note.len(), note.ends_with("a ...")), (1_024, true));
+        let note = cut(&"é".repeat(600)).into_owned();
+        assert_eq!((note.len(), note.ends_with("é ...")), (1_024, true));
+        let note = cut(&format!("a{}", "é".repeat(600))).into_owned();
+        assert_eq!((note.len(), note.ends_with("é ...")), (1_023, true));
+    }
+
+    #[test]
+    fn an_event_is_named_by_its_pod_and_time() {
+        let mut recorded = Occurrence::scheduled(&pod("web-0").build(), &"n1".into()).recorded;
+        recorded.time = Timestamp::from_nanosecond(0x18ab_cdef_0123_4567).expect("a time");
+        assert_eq!(recorded.name(), "web-0.18abcdef01234567");
+        let name = format!("{}-{}", "a".repeat(235), "b".repeat(17));
+        let occurrence = Occurrence::scheduled(&pod(&*name).build(), &"n1".into());
+        let name = occurrence.recorded.name();
+        assert!(name.len() <= 253 && name.starts_with(&format!("{}.", "a".repeat(235))), "{name}");
+    }
+}

@@ -1,0 +1,195 @@
+//! Counts events that repeat (client-go `events/event_broadcaster.go`).
+//!
+//! The first occurrence creates an event. The second turns the event into a series by a patch. Later ones are only
+//! counted, and the count is written when the series is refreshed or ends. Occurrences are the same if they have the
+//! same type, action, reason, controller and object, where the version of the object counts and the note does not.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use jiff::Timestamp;
+use portolan::model::{Name, Uid};
+
+use super::occurrence::{SCHEDULED, Type};
+
+/// After this time without another occurrence, an event or series is over. Also the time between two sweeps.
+pub(super) const FINISH: Duration = Duration::from_secs(6 * 60);
+/// The time after which the count of a series is written again, so that the API server does not expire the event.
+pub(super) const REFRESH: Duration = Duration::from_secs(30 * 60);
+
+/// Identifies occurrences that are the same.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Key {
+    pub(super) kind: Type,
+    pub(super) action: &'static str,
+    pub(super) reason: &'static str,
+    pub(super) controller: Name,
+    pub(super) namespace: Name,
+    pub(super) name: Name,
+    pub(super) uid: Uid,
+    pub(super) version: u64,
+}
+
+impl Key {
+    /// Returns whether there may be another occurrence. A pod is bound once.
+    fn may_repeat(&self) -> bool {
+        self.reason != SCHEDULED
+    }
+}
+
+/// An event as it was created.
+#[derive(Debug)]
+pub(super) struct Recorded {
+    pub(super) key: Arc<Key>,
+    pub(super) note: Box<str>,
+    pub(super) time: Timestamp,
+}
+
+/// How often an event has occurred, and when last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Series {
+    pub(super) count: u32,
+    pub(super) last: Timestamp,
+}
+
+/// An event to write, as a patch if it is a series.
+#[derive(Clone, Debug)]
+pub(super) struct Write {
+    pub(super) event: Arc<Recorded>,
+    pub(super) series: Option<Series>,
+}
+
+/// The events of the last minutes, at most a given number. A further event is created, but its repetitions are events
+/// of their own.
+pub(super) struct EventCache {
+    events: Mutex<HashMap<Arc<Key>, Write>>,
+    limit: usize,
+}
+
+impl EventCache {
+    pub(super) fn new(limit: usize) -> EventCache {
+        EventCache { events: Mutex::default(), limit }
+    }
+
+    fn events(&self) -> MutexGuard<'_, HashMap<Arc<Key>, Write>> {
+        // The map is valid after every operation.
+        self.events.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Counts an occurrence, and returns the event to write, if any.
+    pub(super) fn observe(&self, event: Recorded, now: Timestamp) -> Option<Write> {
+        let mut events = self.events();
+        if let Some(known) = events.get_mut(&event.key) {
+            if let Some(series) = &mut known.series {
+                series.count = series.count.saturating_add(1);
+                series.last = now;
+                return None;
+            }
+            known.series = Some(Series { count: 2, last: now });
+            return Some(known.clone());
+        }
+        let write = Write { event: Arc::new(event), series: None };
+        if write.event.key.may_repeat() && events.len() < self.limit {
+            events.insert(write.event.key.clone(), write.clone());
+        }
+        Some(write)
+    }
+
+    /// Forgets single events that are over, and returns the series that are.
+    pub(super) fn finished(&self, now: Timestamp) -> Vec<Write> {
+        let is_over = |last: Timestamp| now.duration_since(last).unsigned_abs() > FINISH;
+        let mut events = self.events();
+        events.retain(|_, write| write.series.is_some() || !is_over(write.event.time));
+        let finished = |write: &&Write| write.series.is_some_and(|series| is_over(series.last));
+        events.values().filter(finished).cloned().collect()
+    }
+
+    /// Forgets a series whose final count was written, unless it has continued meanwhile.
+    pub(super) fn forget(&self, written: &Write) {
+        let mut events = self.events();
+        if events.get(&written.event.key).is_some_and(|known| known.series == written.series) {
+            events.remove(&written.event.key);
+        }
+    }
+
+    /// Returns all series.
+    pub(super) fn series(&self) -> Vec<Write> {
+        self.events().values().filter(|write| write.series.is_some()).cloned().collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(seconds: i64) -> Timestamp {
+        Timestamp::from_second(seconds).expect("a time")
+    }
+
+    fn event(name: &str, version: u64, note: &str, seconds: i64) -> Recorded {
+        let key = Key {
+            kind: Type::Warning,
+            action: "Scheduling",
+            reason: "FailedScheduling",
+            controller: "default-scheduler".into(),
+            namespace: "default".into(),
+            name: name.into(),
+            uid: Uid::new(name),
+            version,
+        };
+        Recorded { key: Arc::new(key), note: note.into(), time: at(seconds) }
+    }
+
+    #[test]
+    fn the_second_occurrence_makes_a_series_and_later_ones_are_counted_silently() {
+        let cache = EventCache::new(9);
+        let first = cache.observe(event("a", 1, "one", 0), at(0)).expect("created");
+        assert_eq!(first.series, None);
+        let second = cache.observe(event("a", 1, "two", 5), at(5)).expect("patched");
+        assert_eq!(second.series, Some(Series { count: 2, last: at(5) }));
+        assert_eq!(&*second.event.note, "one");
+        assert!(cache.observe(event("a", 1, "three", 6), at(6)).is_none());
+        assert_eq!(cache.series()[0].series, Some(Series { count: 3, last: at(6) }));
+        // Another version of the pod is another event.
+        assert_eq!(cache.observe(event("a", 2, "one", 7), at(7)).expect("created").series, None);
+    }
+
+    #[test]
+    fn events_end_after_six_minutes_and_series_return_their_final_count() {
+        let cache = EventCache::new(9);
+        cache.observe(event("single", 1, "", 0), at(0));
+        cache.observe(event("series", 1, "", 0), at(0));
+        cache.observe(event("series", 1, "", 0), at(100));
+        assert!(cache.finished(at(360)).is_empty());
+        assert_eq!(cache.events().len(), 2);
+        assert!(cache.finished(at(361)).is_empty());
+        assert_eq!(cache.events().len(), 1);
+        let over = cache.finished(at(461));
+        assert_eq!(over.len(), 1);
+        // The series continues while its count is written.
+        cache.observe(event("series", 1, "", 0), at(462));
+        cache.forget(&over[0]);
+        assert_eq!(cache.events().len(), 1);
+        cache.forget(&cache.finished(at(900))[0]);
+        assert!(cache.events().is_empty());
+    }
+
+    #[test]
+    fn bindings_take_no_memory() {
+        let cache = EventCache::new(9);
+        let event = event("a", 1, "", 0);
+        let key = Arc::new(Key { reason: SCHEDULED, ..Key::clone(&event.key) });
+        assert!(cache.observe(Recorded { key, ..event }, at(0)).is_some());
+        assert!(cache.events().is_empty());
+    }
+
+    #[test]
+    fn a_full_cache_creates_events_and_keeps_none() {
+        let cache = EventCache::new(1);
+        cache.observe(event("a", 1, "", 0), at(0));
+        assert!(cache.observe(event("b", 1, "", 0), at(0)).is_some());
+        let again = cache.observe(event("b", 1, "", 0), at(0)).expect("created again");
+        assert_eq!((again.series, cache.events().len()), (None, 1));
+    }
+}

@@ -1,0 +1,350 @@
+//! Writes what a scheduler reports in the status of pods: the condition `PodScheduled` and the nominated node.
+//!
+//! Reports are written by background tasks and never block the scheduling thread. Requests of one pod never overlap,
+//! and a newer report replaces one that still waits: see [`StatusWriter::report_failure`].
+//!
+//! Differences from kube-scheduler 1.36:
+//!
+//! - The patch has `metadata.uid` as a precondition, so that it cannot reach a pod of the same name that was created
+//!   meanwhile.
+//! - The patch is made against the newest known status of the pod, not against the status that the attempt saw. It is
+//!   left out if this status is as reported.
+//! - `$setElementOrder/conditions` lists `PodScheduled` alone, since other conditions of pending pods are not kept. The
+//!   API server keeps conditions that the list does not name.
+//! - Nothing is written if the pod is known to be gone, or to have a node.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use jiff::Timestamp;
+use portolan::framework::Nomination;
+use portolan::model::{Name, Pod, Uid};
+use tokio::runtime::Handle;
+use tokio::time::sleep;
+
+use super::bodies::{
+    ConditionType, PodAnswer, StatusChange, StatusPatch, Uid as UidBody, pod_path,
+};
+use super::condition::Wanted;
+use super::events::EventRecorder;
+use super::failure::Failure;
+use super::gate::{Gate, Held, Put};
+use super::occurrence::Occurrence;
+use super::{Fence, KnownPods, NO_LEASE};
+use crate::api::{Api, ApiError, Patch};
+use crate::mirror::{KnownPod, PendingStatus};
+
+const POD_SCHEDULED: &str = "PodScheduled";
+/// The waits between tries of a patch (client-go `retry.DefaultBackoff`).
+const WAITS: [Duration; 3] =
+    [Duration::from_millis(10), Duration::from_millis(50), Duration::from_millis(250)];
+/// The longest time that a status waits because the server asks for it.
+const LONGEST_WAIT: Duration = Duration::from_secs(30);
+
+/// Limits of a [`StatusWriter`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct StatusLimits {
+    /// Statuses in flight at once. Far fewer than the client allows, so that bindings go first.
+    pub in_flight: usize,
+    /// Pods whose status may wait. A report of a further pod is dropped; the pod's next attempt reports again.
+    pub waiting: usize,
+}
+
+impl Default for StatusLimits {
+    fn default() -> StatusLimits {
+        StatusLimits { in_flight: 16, waiting: 65_536 }
+    }
+}
+
+/// Counts the reports of a [`StatusWriter`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct StatusFigures {
+    /// Patches that the API server accepted.
+    pub sent: u64,
+    /// Reports that were left out: the pod has the status already, has a node, or is gone.
+    pub unchanged: u64,
+    /// Reports that a newer report of the same pod replaced.
+    pub replaced: u64,
+    /// Reports that were dropped because too many pods waited.
+    pub dropped: u64,
+    /// Reports whose patch failed.
+    pub failed: u64,
+    /// Reports that wait now.
+    pub waiting: u64,
+}
+
+/// Reports failed attempts in pods' statuses. Clones share their queue.
+#[derive(Clone)]
+pub struct StatusWriter(Arc<Shared>);
+
+struct Shared {
+    api: Api,
+    pods: Arc<dyn KnownPods>,
+    fence: Fence,
+    events: EventRecorder,
+    gate: Gate<Report>,
+    /// What was written and may not have come back through the mirror yet.
+    written: Mutex<Written>,
+    counters: Counters,
+}
+
+#[derive(Default)]
+struct Counters {
+    sent: AtomicU64,
+    unchanged: AtomicU64,
+    replaced: AtomicU64,
+    dropped: AtomicU64,
+    failed: AtomicU64,
+}
+
+#[derive(Default)]
+struct Written {
+    by_uid: HashMap<Uid, (u64, PendingStatus)>,
+    /// The size after the last removal of statuses that have come back.
+    kept: usize,
+}
+
+/// A report that waits.
+pub(super) struct Report {
+    pod: Target,
+    failure: Failure,
+}
+
+/// The pod of a patch.
+pub(super) struct Target {
+    namespace: Name,
+    name: Name,
+    uid: Uid,
+}
+
+impl Target {
+    pub(super) fn of(pod: &Pod) -> Target {
+        Target { namespace: pod.namespace().clone(), name: pod.name.clone(), uid: pod.uid.clone() }
+    }
+}
+
+impl StatusWriter {
+    /// Starts a writer, whose tasks run until the fence is closed for good.
+    pub(super) fn start(
+        runtime: &Handle,
+        api: Api,
+        pods: Arc<dyn KnownPods>,
+        fence: Fence,
+        events: EventRecorder,
+        limits: StatusLimits,
+    ) -> StatusWriter {
+        let gate = Gate::new(limits.waiting);
+        let (written, counters) = (Mutex::default(), Counters::default());
+        let shared = Arc::new(Shared { api, pods, fence, events, gate, written, counters });
+        for _ in 0..limits.in_flight.max(1) {
+            let shared = shared.clone();
+            runtime.spawn(async move {
+                tokio::select! {
+                    () = shared.fence.lost() => {}
+                    () = shared.work() => {}
+                }
+            });
+        }
+        StatusWriter(shared)
+    }
+
+    /// Reports that an attempt to schedule a pod failed: records the event `FailedScheduling`, and patches the
+    /// condition `PodScheduled` and the nominated node where they differ. Requeue the pod and record its nomination
+    /// first. Never blocks.
+    ///
+    /// A report replaces an older one of the same pod that still waits, and a binding of the pod discards both. If more
+    /// pods wait than [`StatusLimits::waiting`], the report is dropped, but not its event.
+    pub fn report_failure(&self, pod: &Pod, failure: Failure) {
+        let shared = &*self.0;
+        shared.events.record(Occurrence::failed_scheduling(pod, &failure.message));
+        let report = Report { pod: Target::of(pod), failure };
+        match shared.gate.put(&pod.uid, report) {
+            Put::Waits => {}
+            Put::Replaced => count(&shared.counters.replaced),
+            Put::Dropped => {
+                count(&shared.counters.dropped);
+                tracing::warn!(pod = %pod.name, "status dropped: too many pods wait for theirs");
+            }
+        }
+    }
+
+    /// Nominates a pod to a node, or clears its nomination, once the pod's request in flight has ended. A report that
+    /// waits keeps its condition and loses its nomination. Does nothing if the pod is known to have this nomination.
+    pub(super) async fn nominate(&self, pod: &Pod, node: Option<&Name>) -> Result<(), ApiError> {
+        let shared = &*self.0;
+        let outdated = |mut report: Report| {
+            report.failure.nomination = Nomination::Keep;
+            Some(report)
+        };
+        let _held = shared.gate.hold(&pod.uid, outdated).await;
+        let known = shared.latest(&pod.uid);
+        let nominated = match known.as_ref().and_then(|known| known.pending.as_deref()) {
+            Some(status) => &status.nominated,
+            None => &pod.nominated_node_name,
+        };
+        if nominated.as_ref() == node {
+            return Ok(());
+        }
+        let nominated_node_name = Some(node.map(|node| &**node));
+        let change = StatusChange { nominated_node_name, ..StatusChange::default() };
+        let answer = shared.patch(&Target::of(pod), change).await?;
+        shared.keep(&pod.uid, &answer);
+        Ok(())
+    }
+
+    /// Patches a pod's status at once, whatever waits for the pod.
+    pub(super) async fn patch(
+        &self,
+        pod: &Target,
+        status: StatusChange<'_>,
+    ) -> Result<Bytes, ApiError> {
+        self.0.patch(pod, status).await
+    }
+
+    /// Discards the pod's waiting report, waits until its request in flight has ended, and keeps others from passing
+    /// until the result is dropped.
+    pub(super) async fn hold(&self, uid: &Uid) -> Held<'_, Report> {
+        self.0.gate.hold(uid, |_| None).await
+    }
+
+    /// Counts the reports so far.
+    #[must_use]
+    pub fn figures(&self) -> StatusFigures {
+        let Shared { counters, gate, .. } = &*self.0;
+        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        StatusFigures {
+            sent: read(&counters.sent),
+            unchanged: read(&counters.unchanged),
+            replaced: read(&counters.replaced),
+            dropped: read(&counters.dropped),
+            failed: read(&counters.failed),
+            waiting: gate.waiting() as u64,
+        }
+    }
+}
+
+fn count(counter: &AtomicU64) {
+    // The figures are independent of each other and order nothing.
+    counter.fetch_add(1, Ordering::Relaxed);
+}
+
+impl Shared {
+    async fn work(&self) {
+        loop {
+            let (report, _held) = self.gate.next().await;
+            self.send(&report).await;
+        }
+    }
+
+    async fn send(&self, report: &Report) {
+        let Report { pod, failure } = report;
+        let known = self.latest(&pod.uid);
+        let known = known.as_ref().filter(|known| known.node.is_none());
+        let Some((status, known)) =
+            known.and_then(|known| Some((known.pending.as_deref()?, known)))
+        else {
+            return count(&self.counters.unchanged);
+        };
+        let wanted = Wanted {
+            kind: POD_SCHEDULED,
+            status: "False",
+            reason: failure.reason.as_str(),
+            message: &failure.message,
+            generation: known.generation,
+        };
+        let difference = wanted.compare(status.scheduled.as_ref(), Timestamp::now());
+        let nomination = match &failure.nomination {
+            Nomination::Clear => Some(None),
+            Nomination::Node(node) => Some(Some(node)),
+            _ => None,
+        };
+        let nomination = nomination.filter(|node| *node != status.nominated.as_ref());
+        if !difference.matters && nomination.is_none() {
+            return count(&self.counters.unchanged);
+        }
+        let order = || vec![ConditionType { kind: POD_SCHEDULED }];
+        let change = StatusChange {
+            order: (difference.is_known && difference.change.is_some()).then(order),
+            conditions: difference.change.map(|change| [change]),
+            nominated_node_name: nomination.map(|node| node.map(|node| &**node)),
+        };
+        match self.patch(pod, change).await {
+            Ok(answer) => self.keep(&pod.uid, &answer),
+            Err(error) => {
+                let Target { namespace, name, .. } = pod;
+                let pod = format_args!("{namespace}/{name}");
+                tracing::warn!(%pod, %error, "status not written");
+            }
+        }
+    }
+
+    /// Sends a patch, and repeats it if it was refused for a reason that may pass.
+    async fn patch(&self, pod: &Target, status: StatusChange<'_>) -> Result<Bytes, ApiError> {
+        let uid = pod.uid.to_string();
+        let path = pod_path(&pod.namespace, &pod.name, "status");
+        let body = StatusPatch { metadata: UidBody { uid: &uid }, status };
+        let mut waits = WAITS.into_iter();
+        let patched = loop {
+            if !self.fence.may_write() {
+                break Err(ApiError::Unreachable(NO_LEASE.to_owned()));
+            }
+            let error = match self.api.patch(&path, Patch::Strategic, &body).await {
+                Ok(answer) => break Ok(answer),
+                Err(error) => error,
+            };
+            let wait = waits.next().filter(|_| may_pass(&error));
+            let Some(wait) = wait else { break Err(error) };
+            sleep(error.retry_after().map_or(wait, |asked| asked.clamp(wait, LONGEST_WAIT))).await;
+        };
+        count(if patched.is_ok() { &self.counters.sent } else { &self.counters.failed });
+        patched
+    }
+
+    /// Returns the pod as the mirror knows it, or as a later answer to one of our patches showed it.
+    fn latest(&self, uid: &Uid) -> Option<KnownPod> {
+        let mut known = self.pods.known(uid)?;
+        let mut written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((version, status)) = written.by_uid.get(uid) {
+            if *version <= known.resource_version {
+                written.by_uid.remove(uid);
+            } else if known.pending.is_some() {
+                known.pending = Some(Box::new(status.clone()));
+            }
+        }
+        Some(known)
+    }
+
+    /// Keeps what a patch has made of the pod's status until the mirror shows it.
+    fn keep(&self, uid: &Uid, answer: &Bytes) {
+        let Ok(answer) = serde_json::from_slice::<PodAnswer<'_>>(answer) else { return };
+        let Ok(version) = answer.metadata.resource_version.parse::<u64>() else { return };
+        let scheduled = answer.condition(POD_SCHEDULED);
+        let status = PendingStatus { nominated: answer.nominated(), scheduled };
+        let mut written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
+        written.by_uid.insert(uid.clone(), (version, status));
+        if written.by_uid.len() > 1_024 + 2 * written.kept {
+            let is_newer = |uid: &Uid, version: u64| {
+                self.pods.known(uid).is_some_and(|known| known.resource_version < version)
+            };
+            written.by_uid.retain(|uid, (version, _)| is_newer(uid, *version));
+            written.kept = written.by_uid.len();
+        }
+    }
+}
+
+/// Returns whether a patch may succeed if it is repeated (`util.Retriable`, and a server that asks to wait).
+fn may_pass(error: &ApiError) -> bool {
+    matches!(error.code(), Some(409 | 429 | 500 | 503)) || matches!(error, ApiError::Unreachable(_))
+}
+
+impl fmt::Debug for StatusWriter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("StatusWriter").field("figures", &self.figures()).finish_non_exhaustive()
+    }
+}
