@@ -5,6 +5,8 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use crate::error::Failure;
+use crate::files::Wrong;
+use crate::live::conformance::{self, Recorded};
 use crate::text::count;
 use crate::vectors::{self, Tally};
 use crate::{input, print};
@@ -35,8 +37,18 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
         let wrong = |wrong| Failure::wrong(file, wrong);
         let scenarios = vectors::scenarios(&text).map_err(wrong)?;
         let mut tally = Tally::default();
+        let mut recorded = Vec::new();
         for scenario in &scenarios {
-            scenario.run(arguments.strict, &mut tally).map_err(wrong)?;
+            // A recording of writes to an API server.
+            if scenario.value.get("steps").is_some() {
+                let read = Recorded::read(&scenario.value);
+                recorded.push(read.map_err(|what| wrong(Wrong::at(scenario.line, what)))?);
+            } else {
+                scenario.run(arguments.strict, &mut tally).map_err(wrong)?;
+            }
+        }
+        for (scenario, differences) in recorded.iter().zip(conformance::run_all(&recorded)) {
+            tally.case(&scenario.name(), &differences);
         }
         let mut text = format!(
             "{}: {} passed, {} failed",
@@ -55,6 +67,12 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
                  for removed pods (--strict counts them as failed)",
                 count(tally.stale, "passed state")
             );
+        }
+        if !recorded.is_empty() {
+            text += "\n  writes that differ on purpose, or by chance:";
+            for named in conformance::NAMED {
+                let _ = write!(text, "\n  - {named}");
+            }
         }
         failed |= !tally.differences.is_empty();
         print(&text)?;

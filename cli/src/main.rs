@@ -10,6 +10,7 @@ mod explain;
 mod files;
 mod input;
 mod inspect;
+mod live;
 mod metrics;
 mod output;
 mod perf;
@@ -48,6 +49,8 @@ enum Command {
     Dump(inspect::dump::Arguments),
     Audit(inspect::audit::Arguments),
     Conformance(conformance::Arguments),
+    Run(live::run::Arguments),
+    Demo(live::demo::Arguments),
     /// Measure the engine.
     #[command(subcommand)]
     Perf(perf::Command),
@@ -71,6 +74,8 @@ fn main() -> ExitCode {
         Command::Dump(arguments) => inspect::dump::run(&arguments),
         Command::Audit(arguments) => inspect::audit::run(&arguments),
         Command::Conformance(arguments) => conformance::run(&arguments),
+        Command::Run(arguments) => live::run::run(&arguments),
+        Command::Demo(arguments) => live::demo::run(&arguments),
         Command::Perf(perf::Command::Cache(arguments)) => perf::cache::run(&arguments),
         Command::Perf(perf::Command::Sched(arguments)) => perf::sched::run(&arguments),
     };

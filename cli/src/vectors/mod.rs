@@ -20,7 +20,7 @@ pub(crate) struct Tally {
 
 impl Tally {
     /// Counts a case that passed, or records its differences.
-    fn case(&mut self, place: &dyn std::fmt::Display, differences: &[String]) {
+    pub(crate) fn case(&mut self, place: &dyn std::fmt::Display, differences: &[String]) {
         if differences.is_empty() {
             self.passed += 1;
         } else {
@@ -31,8 +31,8 @@ impl Tally {
 
 /// One line of a vector file.
 pub(crate) struct Scenario {
-    line: u64,
-    value: Value,
+    pub(crate) line: u64,
+    pub(crate) value: Value,
 }
 
 /// Reads scenarios from JSON lines; empty lines are skipped.

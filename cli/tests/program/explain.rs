@@ -33,7 +33,7 @@ fn an_unschedulable_pod_gets_reasons_and_helpful_changes() {
         "0/3 nodes are available: 1 Insufficient cpu, 1 node(s) didn't match Pod's node \
          affinity/selector, 1 node(s) had untolerated taint(s). preemption: 0/3 nodes are \
          available: 1 No preemption victims found for incoming pod, 2 Preemption is not helpful \
-         for scheduling.."
+         for scheduling."
     );
     assert_eq!(found["nodes"]["a1"]["rejections"][0]["reasons"][0], "Insufficient cpu");
     let groups = found["groups"].as_array().unwrap();

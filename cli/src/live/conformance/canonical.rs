@@ -1,0 +1,284 @@
+//! Brings recorded writes and our own into one form, in which equal means the same.
+
+use std::collections::{BTreeMap, HashMap};
+
+use serde_json::{Value, json};
+
+use super::Write;
+
+/// The writes of one scenario: for each object, its events and its other writes, each in order. Between the two, and
+/// between objects, the order is chance.
+pub(super) struct Streams {
+    objects: BTreeMap<String, Stream>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+struct Stream {
+    events: Vec<String>,
+    writes: Vec<String>,
+}
+
+impl Streams {
+    pub(super) fn of(writes: &[Write]) -> Streams {
+        let names = names(writes);
+        let mut objects: BTreeMap<String, Stream> = BTreeMap::new();
+        for write in writes {
+            let regarding = write.body["regarding"]["name"].as_str();
+            let object = regarding.unwrap_or(&write.name).to_owned();
+            let text = canonical(write, &names);
+            // The recording's namespace was deleted after the scenario.
+            if text.contains("because it is being terminated") {
+                continue;
+            }
+            let stream = objects.entry(object).or_default();
+            let list = match regarding {
+                Some(_) => &mut stream.events,
+                None => &mut stream.writes,
+            };
+            // An attempt repeated with the same message.
+            if list.last() != Some(&text) || !text.contains("FailedScheduling") {
+                list.push(text);
+            }
+        }
+        Streams { objects }
+    }
+
+    /// Returns what differs from `ours`. If the choice of victims is chance, the numbers in names do not count: of equal
+    /// nodes, each has pods of its own.
+    pub(super) fn differences(&self, ours: &Streams) -> Vec<String> {
+        let differences = compare(self.sorted(), ours.sorted());
+        if differences.is_empty() || !self.has_victims() {
+            return differences;
+        }
+        match compare(unnumbered(self.sorted()), unnumbered(ours.sorted())) {
+            equal if equal.is_empty() => equal,
+            _ => differences,
+        }
+    }
+
+    fn has_victims(&self) -> bool {
+        let events = self.objects.values().flat_map(|stream| &stream.events);
+        events.into_iter().any(|event| event.contains("\"Preempted\""))
+    }
+
+    fn sorted(&self) -> Vec<(String, Stream)> {
+        let named = self.objects.iter().map(|(at, stream)| (name(at), stream.clone()));
+        named.collect()
+    }
+}
+
+/// Replaces the numbers at the end of names.
+fn unnumbered(streams: Vec<(String, Stream)>) -> Vec<(String, Stream)> {
+    let plain = |texts: Vec<String>| texts.iter().map(|text| without_numbers(text)).collect();
+    let streams = streams.into_iter().map(|(name, Stream { events, writes })| {
+        let stream = Stream { events: plain(events), writes: plain(writes) };
+        (without_numbers(&name), stream)
+    });
+    streams.collect()
+}
+
+/// Replaces digits that follow a letter.
+pub(super) fn without_numbers(text: &str) -> String {
+    let mut plain = String::with_capacity(text.len());
+    let mut last = ' ';
+    for c in text.chars() {
+        match c.is_ascii_digit() && (last.is_ascii_alphabetic() || last == '#') {
+            true => {
+                if last != '#' {
+                    plain.push('#');
+                }
+                last = '#';
+            }
+            false => {
+                plain.push(c);
+                last = c;
+            }
+        }
+    }
+    plain
+}
+
+fn compare(mut theirs: Vec<(String, Stream)>, mut found: Vec<(String, Stream)>) -> Vec<String> {
+    for (name, stream) in &mut theirs {
+        if let Some((_, own)) = found.iter().find(|(own, _)| own == name) {
+            stream.forget_failures_before_binding(own);
+        }
+    }
+    theirs.sort();
+    found.sort();
+    let mut differences = Vec::new();
+    for (name, stream) in &theirs {
+        match found.iter().position(|own| own.0 == *name && own.1 == *stream) {
+            Some(at) => drop(found.remove(at)),
+            None => {
+                let own = found.iter().position(|own| own.0 == *name);
+                let own = own.map(|at| found.remove(at).1);
+                differences.push(stream.difference(name, own.as_ref()));
+            }
+        }
+    }
+    differences.extend(found.iter().map(|(name, own)| format!("{name}: not expected: {own:?}")));
+    differences
+}
+
+impl Stream {
+    /// Removes failed attempts before the binding if `own` was bound at its first attempt: the recording's cluster was
+    /// still busy with the scenario before.
+    fn forget_failures_before_binding(&mut self, own: &Stream) {
+        let has_failed = |stream: &Stream| stream.events.iter().any(|it| it.contains("FailedSch"));
+        let is_bound = |stream: &Stream| stream.writes.iter().any(|it| it.contains("pods/binding"));
+        if has_failed(own) || !is_bound(own) || !is_bound(self) || !has_failed(self) {
+            return;
+        }
+        self.events.retain(|event| !event.contains("FailedScheduling"));
+        self.writes.retain(|write| !write.contains("\"reason\":\"Unschedulable\""));
+    }
+
+    fn difference(&self, name: &str, own: Option<&Stream>) -> String {
+        let Some(own) = own else { return format!("{name}: missing: {self:?}") };
+        let mut lines = vec![format!("{name}:")];
+        let pairs = [(&self.writes, &own.writes), (&self.events, &own.events)];
+        for (theirs, ours) in pairs {
+            for at in 0..theirs.len().max(ours.len()) {
+                let (expected, found) = (theirs.get(at), ours.get(at));
+                if expected != found {
+                    let text = |it: Option<&String>| it.map_or("nothing", |it| it).to_owned();
+                    lines.push(format!("  expected {}", text(expected)));
+                    lines.push(format!("  found    {}", text(found)));
+                }
+            }
+        }
+        lines.join("\n    ")
+    }
+}
+
+/// The names of the objects whose uids a recording has numbered.
+fn names(writes: &[Write]) -> HashMap<String, String> {
+    let mut names = HashMap::new();
+    for write in writes {
+        for place in
+            [&write.body["metadata"], &write.body["regarding"], &write.body["spec"]["claimRef"]]
+        {
+            if let (Some(uid), Some(name)) = (place["uid"].as_str(), place["name"].as_str()) {
+                names.insert(uid.to_owned(), name.to_owned());
+            }
+        }
+    }
+    names
+}
+
+fn canonical(write: &Write, names: &HashMap<String, String>) -> String {
+    let mut body = write.body.clone();
+    let (mut verb, resource) = (&*write.verb, &*write.resource);
+    match resource {
+        "pods/status" => {
+            if let Some(body) = body.as_object_mut() {
+                body.remove("metadata");
+            }
+        }
+        "pods" if verb == "delete" => body = Value::Null,
+        "persistentvolumes" => {
+            verb = "write";
+            let claim = body["spec"]["claimRef"].clone();
+            let by =
+                body["metadata"]["annotations"]["pv.kubernetes.io/bound-by-controller"].clone();
+            body = json!({"claimRef": claim, "boundByController": by});
+        }
+        "persistentvolumeclaims" => {
+            verb = "write";
+            let node = &body["metadata"]["annotations"]["volume.kubernetes.io/selected-node"];
+            body = json!({"selectedNode": node});
+        }
+        _ => {}
+    }
+    clean(&mut body);
+    let mut text = body.to_string();
+    for (uid, name) in names {
+        if uid.starts_with("<uid ") && !uid.starts_with("<uid of") {
+            text = text.replace(uid.as_str(), &format!("<uid of {name}>"));
+        }
+    }
+    let text = name(&nodes(&text));
+    format!("{verb} {resource} {} {text} {}", name(&suffix(&write.name)), write.code)
+}
+
+/// Removes what differs from run to run, and fields that are null.
+fn clean(value: &mut Value) {
+    match value {
+        Value::Object(fields) => {
+            fields.retain(|_, field| !field.is_null());
+            for (key, field) in fields.iter_mut() {
+                match &**key {
+                    "resourceVersion" => *field = json!("<rv>"),
+                    "eventTime" | "lastTransitionTime" | "lastObservedTime" => {
+                        *field = json!("<time>");
+                    }
+                    "name" => {
+                        if let Some(name) = field.as_str() {
+                            *field = json!(suffix(name));
+                        }
+                    }
+                    _ => clean(field),
+                }
+            }
+        }
+        Value::Array(items) => items.iter_mut().for_each(clean),
+        _ => {}
+    }
+}
+
+/// Returns the condition without its times.
+pub(super) fn condition(mut condition: Value) -> String {
+    clean(&mut condition);
+    condition.to_string()
+}
+
+/// The name of an event without its last part, which is a time.
+fn suffix(name: &str) -> String {
+    match name.rsplit_once('.') {
+        Some((object, _)) => format!("{object}.<n>"),
+        None => name.to_owned(),
+    }
+}
+
+/// Replaces the names of nodes: which of several equal nodes is chosen is chance.
+fn nodes(text: &str) -> String {
+    (0..3).fold(text.to_owned(), |text, n| text.replace(&format!("hollow-{n}"), "<node>"))
+}
+
+/// Replaces the random parts of the names that a Deployment gives to its pods: `web-6659f875cd-sgr7d`.
+pub(super) fn name(text: &str) -> String {
+    let mut parts: Vec<String> = Vec::new();
+    for word in text.split_inclusive(|c: char| !(c.is_ascii_alphanumeric() || c == '-')) {
+        let core = word.trim_end_matches(|c: char| !(c.is_ascii_alphanumeric() || c == '-'));
+        let random = |part: &str, lengths: std::ops::RangeInclusive<usize>| {
+            lengths.contains(&part.len())
+                && part.bytes().all(|byte| {
+                    b"bcdfghjklmnpqrstvwxz2456789".contains(&byte) || byte.is_ascii_hexdigit()
+                })
+        };
+        let mut pieces = core.rsplitn(3, '-');
+        let (last, hash, owner) = (pieces.next(), pieces.next(), pieces.next());
+        match (last, hash, owner) {
+            (Some(last), Some(hash), Some(owner))
+                if random(last, 5..=5) && random(hash, 8..=10) =>
+            {
+                parts.push(format!("{owner}-*-*{}", &word[core.len()..]));
+            }
+            _ => parts.push(word.to_owned()),
+        }
+    }
+    parts.concat()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn random_parts_of_names_are_replaced() {
+        assert_eq!(name("s22/web-6659f875cd-sgr7d to"), "s22/web-*-* to");
+        assert_eq!(name("default-scheduler"), "default-scheduler");
+        assert_eq!(suffix("a.18f3c2"), "a.<n>");
+    }
+}

@@ -1,0 +1,142 @@
+//! Compares the writes of a live scheduler with recorded writes of kube-scheduler: runs each scenario on an API server
+//! in memory with three hollow nodes, as the recording had.
+
+mod canonical;
+mod cluster;
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::thread;
+
+use serde::Deserialize;
+use serde_json::Value;
+
+use canonical::Streams;
+
+/// Scenarios at once. Each waits most of the time.
+const AT_ONCE: usize = 8;
+
+/// What people should know of a comparison that passed.
+pub(crate) const NAMED: [&str; 6] = [
+    "status patches name the pod's uid, so that they never reach a pod of the same name",
+    "deletions of victims name the victim's uid",
+    "volumes and claims are patched with uid and resourceVersion, where kube-scheduler replaces the whole object",
+    "attempts repeated with the same message count once: how often a pod is retried depends on other namespaces",
+    "attempts that failed because of the scenario before, or of the deletion of the namespace after it, are left out",
+    "of equal nodes any may be chosen, and with it the victims on it",
+];
+
+/// A recorded scenario.
+#[derive(Clone, Debug, Deserialize)]
+pub(crate) struct Recorded {
+    scenario: String,
+    steps: Vec<Step>,
+    writes: Vec<Write>,
+    end: Vec<End>,
+}
+
+/// A step of a scenario.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Step {
+    Apply(Vec<Value>),
+    Delete(Vec<Value>),
+    Patch(Vec<Value>),
+    Sleep(f64),
+}
+
+/// A write, recorded or our own.
+#[derive(Clone, Debug, Deserialize)]
+struct Write {
+    verb: String,
+    resource: String,
+    name: String,
+    #[serde(default)]
+    body: Value,
+    code: u16,
+}
+
+/// A pod at the end of a scenario.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+struct End {
+    name: String,
+    node: Option<String>,
+    phase: Option<String>,
+    nominated: Option<String>,
+    scheduled: Option<Value>,
+}
+
+impl Recorded {
+    /// Reads a scenario.
+    pub(crate) fn read(value: &Value) -> Result<Recorded, String> {
+        Recorded::deserialize(value).map_err(|error| error.to_string())
+    }
+
+    /// The name of the scenario.
+    pub(crate) fn name(&self) -> &str {
+        &self.scenario
+    }
+
+    /// Runs the scenario, and returns the differences.
+    fn run(&self) -> Vec<String> {
+        let (writes, end) = match cluster::run(self) {
+            Ok(run) => run,
+            Err(why) => return vec![why],
+        };
+        let theirs = Streams::of(&self.writes);
+        let ours = Streams::of(&writes);
+        let mut differences = theirs.differences(&ours);
+        differences.extend(ends(&self.end, &end));
+        differences
+    }
+}
+
+/// Runs all scenarios, several at once, and returns the differences of each, in order.
+pub(crate) fn run_all(scenarios: &[Recorded]) -> Vec<Vec<String>> {
+    let (next, results) = (AtomicUsize::new(0), Mutex::new(BTreeMap::new()));
+    thread::scope(|scope| {
+        for _ in 0..AT_ONCE.min(scenarios.len()) {
+            scope.spawn(|| {
+                loop {
+                    // A ticket that guards no data.
+                    let mine = next.fetch_add(1, Ordering::Relaxed);
+                    let Some(scenario) = scenarios.get(mine) else { return };
+                    let differences = scenario.run();
+                    let mut results = results.lock().unwrap_or_else(PoisonError::into_inner);
+                    results.insert(mine, differences);
+                }
+            });
+        }
+    });
+    results.into_inner().unwrap_or_else(PoisonError::into_inner).into_values().collect()
+}
+
+/// Compares the pods at the end. Their nodes are not compared, since ties are broken by chance; pods that have to be on
+/// a certain node are pinned there by the scenario, and the server has checked nothing else.
+fn ends(theirs: &[End], ours: &[End]) -> Vec<String> {
+    let plain = |name: &str| canonical::without_numbers(&canonical::name(name));
+    let pods = |ends: &[End]| -> Vec<String> {
+        let mut pods: Vec<String> = ends
+            .iter()
+            .map(|end| {
+                let scheduled = end.scheduled.clone().map(canonical::condition);
+                let on = |node: &Option<String>| if node.is_some() { "a node" } else { "none" };
+                format!(
+                    "{}: node {}, phase {:?}, nominated {}, scheduled {scheduled:?}",
+                    plain(&end.name),
+                    on(&end.node),
+                    end.phase,
+                    on(&end.nominated)
+                )
+            })
+            .collect();
+        pods.sort();
+        pods
+    };
+    let (expected, found) = (pods(theirs), pods(ours));
+    match expected == found {
+        true => Vec::new(),
+        false => vec![format!("pods at the end: expected {expected:?}, found {found:?}")],
+    }
+}

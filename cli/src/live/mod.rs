@@ -1,0 +1,23 @@
+//! Commands that schedule on an API server: `portolan run`, and `portolan demo` with a server in memory.
+
+pub(crate) mod conformance;
+pub(crate) mod demo;
+pub(crate) mod run;
+
+use tokio::runtime::{Builder, Runtime};
+
+use crate::error::Failure;
+
+/// The threads that run connections. Binding threads are the scheduler's own.
+const THREADS: usize = 2;
+
+fn runtime() -> Result<Runtime, Failure> {
+    let mut builder = Builder::new_multi_thread();
+    builder.worker_threads(THREADS).thread_name("connections").enable_all();
+    builder.build().map_err(|error| Failure::Threads(error.to_string()))
+}
+
+/// Prints a failure of the live scheduler as the program's.
+fn live(error: impl std::fmt::Display) -> Failure {
+    Failure::Usage(error.to_string())
+}

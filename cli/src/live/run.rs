@@ -1,0 +1,176 @@
+//! `portolan run`: the scheduler of a cluster.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use portolan_kube::api::{Connection, Limits};
+use portolan_kube::process::{Election, ElectionConfig, LiveConfig, LiveScheduler};
+use portolan_kube::write::Fence;
+
+use crate::error::Failure;
+use crate::input;
+
+use super::{live, runtime};
+
+/// Schedule the pods of a Kubernetes cluster.
+///
+/// Takes kube-scheduler's place: reads its configuration, takes part in its leader election, and writes the same
+/// bindings, conditions and events. Ends with exit status 1 if it loses the lease. SIGTERM and SIGINT finish the
+/// bindings in flight and give the lease back.
+#[derive(clap::Args)]
+pub(crate) struct Arguments {
+    /// KubeSchedulerConfiguration (default: kube-scheduler's default profile).
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Kubeconfig (default: the service account in a pod, else $KUBECONFIG or ~/.kube/config).
+    #[arg(long, value_name = "FILE")]
+    kubeconfig: Option<PathBuf>,
+    /// Context of the kubeconfig.
+    #[arg(long, value_name = "NAME")]
+    context: Option<String>,
+    /// Address of the API server, which overrides the kubeconfig's.
+    #[arg(long, value_name = "URL")]
+    master: Option<String>,
+    /// Schedule only while holding a lease.
+    #[arg(long, value_name = "BOOL", default_value_t = true, action = clap::ArgAction::Set)]
+    leader_elect: bool,
+    /// Namespace of the lease.
+    #[arg(long, value_name = "NAMESPACE", default_value = "kube-system")]
+    leader_elect_resource_namespace: String,
+    /// Name of the lease.
+    #[arg(long, value_name = "NAME", default_value = "kube-scheduler")]
+    leader_elect_resource_name: String,
+    /// Time in seconds that a candidate waits after it last saw the lease change.
+    #[arg(long, value_name = "SECONDS", default_value_t = 15)]
+    leader_elect_lease_duration: u64,
+    /// Time in seconds that the leader tries to renew the lease.
+    #[arg(long, value_name = "SECONDS", default_value_t = 10)]
+    leader_elect_renew_deadline: u64,
+    /// Time in seconds between two tries.
+    #[arg(long, value_name = "SECONDS", default_value_t = 2)]
+    leader_elect_retry_period: u64,
+}
+
+/// How long the bindings in flight may take after a signal.
+const GRACE: Duration = Duration::from_secs(20);
+
+pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
+    let configuration = match &arguments.config {
+        None => None,
+        Some(file) => {
+            let text = String::from_utf8(input::read(file)?);
+            let text = text
+                .map_err(|error| Failure::File { file: file.clone(), what: error.to_string() })?;
+            Some(text.into())
+        }
+    };
+    let mut config = LiveConfig::default();
+    config.configuration = configuration;
+    config.writes.host = host();
+    runtime()?.block_on(schedule(arguments, config))
+}
+
+async fn schedule(arguments: &Arguments, config: LiveConfig) -> Result<ExitCode, Failure> {
+    let mut connection = Connection::default();
+    connection.kubeconfig = arguments.kubeconfig.clone();
+    connection.context = arguments.context.clone();
+    connection.server = arguments.master.clone();
+    let api = connection.open(Limits::default()).await.map_err(live)?;
+    let fence = Fence::closed();
+    let mut election = match arguments.leader_elect {
+        true => Some(
+            Election::new(api.clone(), election(arguments, &config.writes.host), fence.clone())
+                .map_err(live)?,
+        ),
+        false => None,
+    };
+    let mut scheduler = LiveScheduler::start(api, fence.clone(), config).map_err(live)?;
+    let mut signals = Signals::new()?;
+    let ready = async {
+        scheduler.mirror().synced().await.map_err(live)?;
+        match &mut election {
+            Some(election) => election.acquire().await,
+            None => drop(fence.open()),
+        }
+        scheduler.mirror().refresh().await.map_err(live)
+    };
+    tokio::select! {
+        found = ready => drop(found?),
+        () = signals.next() => {
+            if let Some(election) = &mut election {
+                // The lease expires by itself.
+                let _ = election.release().await;
+            }
+            scheduler.stop(GRACE).await;
+            return Ok(ExitCode::SUCCESS);
+        }
+    }
+    scheduler.begin().map_err(live)?;
+    let lost = async {
+        match &mut election {
+            Some(election) => election.keep().await,
+            None => std::future::pending().await,
+        }
+    };
+    let is_lost = tokio::select! {
+        () = lost => true,
+        () = signals.next() => false,
+    };
+    if is_lost {
+        return Err(Failure::Usage("the lease was lost: another scheduler may run".to_owned()));
+    }
+    // Bindings in flight still need the lease, which outlives the grace if it was renewed in time.
+    scheduler.stop(GRACE).await;
+    if let Some(election) = &mut election {
+        let _ = election.release().await;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn election(arguments: &Arguments, host: &str) -> ElectionConfig {
+    let mut config = ElectionConfig::new(format!("{host}_{:032x}", fastrand::u128(..)));
+    config.namespace = arguments.leader_elect_resource_namespace.clone();
+    config.name = arguments.leader_elect_resource_name.clone();
+    config.lease_duration = Duration::from_secs(arguments.leader_elect_lease_duration);
+    config.renew_deadline = Duration::from_secs(arguments.leader_elect_renew_deadline);
+    config.retry_period = Duration::from_secs(arguments.leader_elect_retry_period);
+    config
+}
+
+/// The name of this host, as events and the lease report it.
+fn host() -> String {
+    let known = std::env::var("HOSTNAME").ok().filter(|name| !name.is_empty());
+    let read = || std::fs::read_to_string("/etc/hostname").ok();
+    let name = known.or_else(read).unwrap_or_default();
+    match name.trim() {
+        "" => "localhost".to_owned(),
+        name => name.to_owned(),
+    }
+}
+
+/// The signals that end the process.
+struct Signals {
+    #[cfg(unix)]
+    term: tokio::signal::unix::Signal,
+}
+
+impl Signals {
+    fn new() -> Result<Signals, Failure> {
+        Ok(Signals {
+            #[cfg(unix)]
+            term: tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())
+                .map_err(live)?,
+        })
+    }
+
+    async fn next(&mut self) {
+        #[cfg(unix)]
+        tokio::select! {
+            _ = self.term.recv() => {}
+            _ = tokio::signal::ctrl_c() => {}
+        }
+        #[cfg(not(unix))]
+        let _ = tokio::signal::ctrl_c().await;
+    }
+}
