@@ -1,11 +1,12 @@
 //! `portolan run`: the scheduler of a cluster.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use portolan_kube::api::{Connection, Limits};
-use portolan_kube::process::{Election, ElectionConfig, LiveConfig, LiveScheduler};
+use portolan_kube::process::{Election, ElectionConfig, LiveConfig, LiveScheduler, Served};
 use portolan_kube::write::Fence;
 
 use crate::error::Failure;
@@ -32,6 +33,10 @@ pub(crate) struct Arguments {
     /// Address of the API server, which overrides the kubeconfig's.
     #[arg(long, value_name = "URL")]
     master: Option<String>,
+    /// Address that serves /healthz, /livez, /readyz, /metrics and /configz without encryption or authentication;
+    /// `none` serves nothing.
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:10259")]
+    serve: String,
     /// Schedule only while holding a lease.
     #[arg(long, value_name = "BOOL", default_value_t = true, action = clap::ArgAction::Set)]
     leader_elect: bool,
@@ -87,6 +92,12 @@ async fn schedule(arguments: &Arguments, config: LiveConfig) -> Result<ExitCode,
     };
     let mut scheduler = LiveScheduler::start(api, fence.clone(), config).map_err(live)?;
     let mut signals = Signals::new()?;
+    let _served = match address(&arguments.serve)? {
+        Some(address) => Some(Served::start(address, &scheduler).await.map_err(|error| {
+            Failure::Usage(format!("--serve {address}: {error}: choose another address"))
+        })?),
+        None => None,
+    };
     let ready = async {
         scheduler.mirror().synced().await.map_err(live)?;
         match &mut election {
@@ -136,6 +147,16 @@ fn election(arguments: &Arguments, host: &str) -> ElectionConfig {
     config.renew_deadline = Duration::from_secs(arguments.leader_elect_renew_deadline);
     config.retry_period = Duration::from_secs(arguments.leader_elect_retry_period);
     config
+}
+
+fn address(text: &str) -> Result<Option<SocketAddr>, Failure> {
+    match text {
+        "none" => Ok(None),
+        _ => text.parse().map(Some).map_err(|_| {
+            let what = format!("--serve {text}: write an address such as 127.0.0.1:10259, or none");
+            Failure::Usage(what)
+        }),
+    }
 }
 
 /// The name of this host, as events and the lease report it.

@@ -174,7 +174,13 @@ impl Mirror {
     /// Returns whether the first list of every kind has been applied, except for kinds that the server does not serve.
     #[must_use]
     pub fn is_synced(&self) -> bool {
-        self.board.kinds().iter().all(|kind| kind.is_ready())
+        self.readiness().is_synced()
+    }
+
+    /// Returns what tells later whether the mirror is synced.
+    #[must_use]
+    pub fn readiness(&self) -> Readiness {
+        Readiness(self.board.clone())
     }
 
     /// Waits until the first list of every kind is in the published version, except for kinds that the server does not
@@ -267,6 +273,24 @@ impl Mirror {
 
     fn running(&self) -> std::sync::MutexGuard<'_, Running> {
         self.running.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Tells whether a mirror is synced, without keeping it.
+#[derive(Clone)]
+pub struct Readiness(Arc<Board>);
+
+impl Readiness {
+    /// Returns what [`Mirror::is_synced`] returns.
+    #[must_use]
+    pub fn is_synced(&self) -> bool {
+        self.0.kinds().iter().all(|kind| kind.is_ready())
+    }
+}
+
+impl fmt::Debug for Readiness {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Readiness").field(&self.is_synced()).finish()
     }
 }
 

@@ -18,7 +18,10 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use crossbeam_channel::{Receiver, Sender};
-use portolan::framework::{AlgorithmConfig, Framework, FrameworkError, Handle as PluginHandle};
+use portolan::framework::{
+    AlgorithmConfig, Eviction, Evictor, Framework, FrameworkError, Handle as PluginHandle,
+};
+use portolan::metrics::{Metrics, PLUGINS_ONE_IN};
 use portolan::model::{Name, Timestamp};
 use portolan::plugins::DynamicResources;
 use portolan::scheduler::queue::PopError;
@@ -51,6 +54,8 @@ pub struct LiveConfig {
     pub mirror: mirror::Options,
     /// How bindings, conditions and events are written.
     pub writes: WriteOptions,
+    /// Collect metrics ([`LiveScheduler::metrics`]).
+    pub metrics: bool,
 }
 
 impl Default for LiveConfig {
@@ -64,6 +69,7 @@ impl Default for LiveConfig {
             seed: None,
             mirror: mirror::Options::new::<Name>([]),
             writes: WriteOptions::default(),
+            metrics: true,
         }
     }
 }
@@ -121,6 +127,8 @@ pub struct LiveScheduler {
     mirror: Mirror,
     writes: Writes,
     counts: Arc<Counts>,
+    metrics: Arc<Metrics>,
+    configuration: Arc<str>,
     stops: Arc<AtomicBool>,
     threads: Vec<JoinHandle<()>>,
 }
@@ -145,7 +153,10 @@ impl LiveScheduler {
             Writes::start(&runtime, api.clone(), pods.clone(), fence, config.writes.clone());
         let seed = config.seed.unwrap_or_else(|| fastrand::u64(..));
         let percentage_of_nodes = read.percentage_of_nodes;
-        let (binder, volumes, evictor) = (writes.binder(), writes.clone(), writes.evictor());
+        let metrics = Arc::new(Metrics::new());
+        let recording = config.metrics.then(|| metrics.clone());
+        let (binder, volumes) = (writes.binder(), writes.clone());
+        let evictor = Counted(metrics.evictor(Arc::new(writes.evictor())));
         let mut builder = Schedulers::builder()
             .spawned()
             .queue(read.queue)
@@ -157,7 +168,14 @@ impl LiveScheduler {
             read.profiles.iter().map(|profile| profile.scheduler_name.as_str().into()).collect();
         for name in names.iter() {
             let (text, registry, wanted) = (text.clone(), registry.clone(), name.clone());
-            let profile = move |handle: &PluginHandle| framework(&text, &registry, handle, &wanted);
+            let recording = recording.clone();
+            let profile = move |handle: &PluginHandle| {
+                let framework = framework(&text, &registry, handle, &wanted)?;
+                Ok(match recording {
+                    Some(to) => framework.with_recorder(to.recorder(&wanted), PLUGINS_ONE_IN),
+                    None => framework,
+                })
+            };
             builder = builder.profile(name.clone(), profile);
         }
         let schedulers = Arc::new(builder.build()?);
@@ -170,6 +188,8 @@ impl LiveScheduler {
             mirror,
             writes,
             counts: Arc::default(),
+            metrics,
+            configuration: text,
             stops: Arc::default(),
             threads: Vec::new(),
         };
@@ -193,6 +213,19 @@ impl LiveScheduler {
     #[must_use]
     pub fn writes(&self) -> &Writes {
         &self.writes
+    }
+
+    /// The metrics of kube-scheduler and of the engine. The caller sets the gauges that are derived from the state
+    /// ([`Metrics::engine`], [`Metrics::queue`]).
+    #[must_use]
+    pub fn metrics(&self) -> &Arc<Metrics> {
+        &self.metrics
+    }
+
+    /// The configuration as it was given.
+    #[must_use]
+    pub fn configuration(&self) -> &Arc<str> {
+        &self.configuration
     }
 
     /// Returns the counts so far.
@@ -292,6 +325,15 @@ impl fmt::Debug for LiveScheduler {
             .field("figures", &self.figures())
             .field("mirror", &self.mirror)
             .finish_non_exhaustive()
+    }
+}
+
+/// An evictor that counts the victims.
+struct Counted(Arc<dyn Evictor>);
+
+impl Evictor for Counted {
+    fn evict(&self, eviction: Eviction) {
+        self.0.evict(eviction);
     }
 }
 

@@ -2,6 +2,8 @@
 
 mod election;
 mod live;
+mod serve;
 
 pub use election::{Election, ElectionConfig, ElectionError};
 pub use live::{LiveConfig, LiveFigures, LiveScheduler, StartError};
+pub use serve::Served;
