@@ -7,6 +7,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use crate::model::{CustomEvent, EventError, Generation};
+use crate::sync::panic_message;
 
 use super::super::cluster::Cluster;
 use super::{PlacedPod, Store};
@@ -114,10 +115,7 @@ impl<S: Store> AnyStore for Kept<S> {
 /// Calls a store. Returns the message of the panic if the store panics.
 fn guarded<R>(work: impl FnOnce() -> R) -> Result<R, String> {
     // Unwind safe: `work` changes either a clone, which is dropped, or a store that is then marked as failed.
-    catch_unwind(AssertUnwindSafe(work)).map_err(|panic| {
-        let text = panic.downcast_ref::<String>().map(String::as_str);
-        text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or_default().to_owned()
-    })
+    catch_unwind(AssertUnwindSafe(work)).map_err(panic_message)
 }
 
 /// Changes a store, which is cloned first if a version shares it.
