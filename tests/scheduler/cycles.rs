@@ -737,6 +737,28 @@ fn a_deleted_pending_object_removes_an_assumed_pod_but_not_an_added_one() {
     assert!(writer.cluster().audit().is_empty());
 }
 
+#[test]
+fn a_simulated_preemption_that_is_refused_changes_nothing() {
+    let (engine, _) = engine(1, 1_000);
+    let low = cpu("low", 800).priority(1).on("n0").build();
+    engine.submit(Event::add_pod(low)).unwrap().wait().unwrap().unwrap();
+    let framework = Arc::new(Framework::default_profile());
+    let mut what_if = WhatIf::new(&snapshot(&engine), framework, AlgorithmConfig::default());
+    let before = what_if.dump();
+    let high = || cpu("high", 900).priority(5);
+    let claims = |spec: &mut PodSpec| spec.resource_claims = ["device".into()].into();
+    for refused in [
+        Pod { uid: Uid::new(""), ..high().build() },
+        high().memory(-1).build(),
+        high().spec(claims).build(),
+    ] {
+        let error = what_if.preempt(&refused).unwrap_err();
+        assert!(matches!(error, PreemptError::Refused(_)), "{error}");
+        assert_eq!(what_if.dump(), before, "{error}");
+    }
+    assert_eq!(what_if.preempt(&high().build()).unwrap().victims.len(), 1);
+}
+
 /// A plugin that records the names of the pods that are decided on.
 struct Names(Arc<Mutex<Vec<Name>>>);
 
