@@ -95,7 +95,7 @@ impl BindingCycle {
     }
 
     /// Runs the cycle: waits for the pod's permit, runs PreBind and Bind, and starts the time to live of the
-    /// assumption.
+    /// assumption. If the engine closes after Bind, the pod is bound without a time to live.
     ///
     /// # Errors
     ///
@@ -167,8 +167,9 @@ impl BindingCycle {
             let _ = self.engine.submit(Event::forget(pod))?.wait()?;
             return Err(status.into());
         }
-        // A confirmed pod has no time to live, so this may fail as well.
-        let _ = self.engine.submit(Event::finish_binding(&pod.uid, clock()))?.wait()?;
+        // The pod is bound, whatever the outcome: a confirmed pod has no time to live, and a closed engine expires none.
+        let finished = Event::finish_binding(&pod.uid, clock());
+        let _ = self.engine.submit(finished).map(|ticket| ticket.wait());
         framework.post_bind(cycle, node);
         Ok(())
     }

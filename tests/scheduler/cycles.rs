@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
 use portolan::framework::{
-    Algorithm, AlgorithmConfig, Code, Cycle, Framework, Handle, Permit, Plugin, Point, PreFilter,
-    ScheduleError, Status,
+    Algorithm, AlgorithmConfig, Binder, Code, Cycle, Framework, Handle, Permit, Plugin, Point,
+    PreFilter, ScheduleError, Status,
 };
 use portolan::log::Event;
 use portolan::model::{
@@ -735,6 +735,25 @@ fn a_deleted_pending_object_removes_an_assumed_pod_but_not_an_added_one() {
     let names: Vec<_> = writer.cluster().nodes().flat_map(|node| node.pods()).collect();
     assert_eq!(names.iter().map(|pod| pod.name()).collect::<Vec<_>>(), ["added"]);
     assert!(writer.cluster().audit().is_empty());
+}
+
+/// A binder that binds a pod and closes the engine before it returns.
+struct ClosesEngine(Engine);
+
+impl Binder for ClosesEngine {
+    fn bind(&self, _: &Pod, _: &Name) -> Result<(), String> {
+        self.0.close();
+        Ok(())
+    }
+}
+
+#[test]
+fn a_pod_that_was_bound_before_the_engine_closed_is_reported_as_bound() {
+    let (engine, shared) = engine(1, 1_000);
+    let handle = shared.with_binder(Arc::new(ClosesEngine(engine.clone())));
+    let placement =
+        scheduler(&engine, &handle, 1).schedule(&Arc::new(cpu("a", 100).build()), now()).unwrap();
+    assert_eq!(BindingCycle::new(engine.clone()).unwrap().run(&placement, now), Ok(()));
 }
 
 #[test]
