@@ -305,14 +305,20 @@ impl CustomStores {
         self
     }
 
+    /// Returns the name and dump of each store, or the panic's message if the store has failed or its dump panics.
+    fn dumps(&self) -> impl Iterator<Item = (&'static str, Result<String, String>)> {
+        let dump = |entry: &Entry| match &entry.failure {
+            Some(failure) => Err(failure.to_string()),
+            None => {
+                guarded(|| entry.store.dump()).map_err(|text| format!("panicked in dump: {text}"))
+            }
+        };
+        self.0.iter().map(move |entry| (entry.store.name(), dump(entry)))
+    }
+
     /// Returns the name and dump of each store. The dump of a store that has failed or panics is the panic's message.
     pub(in crate::snapshot) fn dump(&self) -> Vec<(&'static str, String)> {
-        let text = |entry: &Entry| match &entry.failure {
-            Some(failure) => failure.to_string(),
-            None => guarded(|| entry.store.dump())
-                .unwrap_or_else(|text| format!("panicked in dump: {text}")),
-        };
-        self.0.iter().map(|entry| (entry.store.name(), text(entry))).collect()
+        self.dumps().map(|(name, dump)| (name, dump.unwrap_or_else(|panic| panic))).collect()
     }
 }
 
@@ -345,14 +351,16 @@ impl Cluster {
 
     /// Returns the failures of the custom stores that have panicked in a method about pods.
     pub fn failed_stores(&self) -> impl Iterator<Item = &StoreFailure> {
-        self.store_failures().flatten()
+        let stores = self.custom.iter().flat_map(|stores| &stores.0);
+        stores.filter_map(|entry| entry.failure.as_deref())
     }
 
-    /// Returns the failure of each custom store, in the order of [`Dump::stores`](super::super::Dump::stores). `None`
-    /// for a store that has not failed.
-    pub(crate) fn store_failures(&self) -> impl Iterator<Item = Option<&StoreFailure>> {
-        let stores = self.custom.iter().flat_map(|stores| &stores.0);
-        stores.map(|entry| entry.failure.as_deref())
+    /// Returns the name and dump of each custom store, in the order of [`Dump::stores`](super::super::Dump::stores), or
+    /// the panic's message if the store has failed or its dump panics.
+    pub(crate) fn store_dumps(
+        &self,
+    ) -> impl Iterator<Item = (&'static str, Result<String, String>)> {
+        self.custom.iter().flat_map(|stores| stores.dumps())
     }
 }
 
