@@ -10,6 +10,9 @@
 //!   Unreserve and PostBind continue with the next plugin.
 //! - In both cases [`Handle::panics`](super::Handle::panics) counts the panic and holds it among the latest ones.
 //!
+//! Destructors of filters and scores are guarded as well. Destructors of plugins and of the data that they store in a
+//! [`CycleState`](super::CycleState) are not, and must not panic.
+//!
 //! Catching a panic costs a few nanoseconds per call, since the compiler cannot inline through it. A cycle calls
 //! plugins about sixty times, so these calls are guarded together. Catching requires a build that unwinds: with `panic
 //! = "abort"`, a panic in a plugin aborts the process.
