@@ -924,6 +924,16 @@ fn a_panic_whose_payload_panics_when_dropped_does_not_leave_the_store() {
 }
 
 #[test]
+fn a_rebuild_marks_a_store_as_failed_if_without_pods_panics() {
+    let mut writer = spiteful();
+    writer.change::<Spiteful>("without_pods").unwrap();
+    assert_eq!(writer.cluster().failed_stores().count(), 0);
+    writer.rebuild();
+    let steps: Vec<&str> = writer.cluster().failed_stores().map(|failure| failure.step).collect();
+    assert_eq!(steps, ["without_pods"]);
+}
+
+#[test]
 fn the_audit_reports_a_store_whose_dump_always_panics() {
     let mut writer = spiteful();
     writer.change::<Spiteful>("message").unwrap();
