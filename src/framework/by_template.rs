@@ -87,6 +87,17 @@ mod tests {
     use crate::model::pod;
 
     #[test]
+    fn bound_of_zero_caches_one_template() {
+        let mut all: ByTemplate<usize> = ByTemplate::default();
+        for cpu in [1, 2] {
+            let template = pod("p").cpu(cpu).build().template.clone();
+            assert!(all.get(&template, 0).1);
+            assert!(!all.get(&template, 0).1);
+            assert_eq!(all.slots.len(), 1);
+        }
+    }
+
+    #[test]
     fn used_templates_outlive_unused_ones() {
         let templates: Vec<_> =
             (0..9).map(|cpu| pod("p").cpu(cpu).build().template.clone()).collect();

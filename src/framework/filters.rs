@@ -135,6 +135,21 @@ impl Framework {
     }
 }
 
+impl Drop for Filters<'_> {
+    /// Drops the filters one by one: destructors of plugins may panic, and a second panic while unwinding would end the
+    /// process.
+    fn drop(&mut self) {
+        while !self.each.is_empty() {
+            // The panic is recorded, and the verdicts have been used already.
+            let _ = self.watch.panics.guard_all(FILTER, |plugin| {
+                while let Some(judge) = self.each.pop() {
+                    plugin.set(judge.plugin);
+                }
+            });
+        }
+    }
+}
+
 impl<'a> Filters<'a> {
     /// Asks each plugin. Sets `asked` to the plugin's name before calling the plugin.
     fn ask(&mut self, framework: &'a Framework, asked: &Cell<&'static str>) {

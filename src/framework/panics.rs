@@ -10,6 +10,9 @@
 //!   Unreserve and PostBind continue with the next plugin.
 //! - In both cases [`Handle::panics`](super::Handle::panics) counts the panic and holds it among the latest ones.
 //!
+//! Destructors of filters and scores are guarded as well. Destructors of plugins and of the data that they store in a
+//! [`CycleState`](super::CycleState) are not, and must not panic.
+//!
 //! Catching a panic costs a few nanoseconds per call, since the compiler cannot inline through it. A cycle calls
 //! plugins about sixty times, so these calls are guarded together. Catching requires a build that unwinds: with `panic
 //! = "abort"`, a panic in a plugin aborts the process.
@@ -22,6 +25,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::Status;
+use crate::sync::panic_message;
 
 /// The maximum number of panics that are held.
 const MAX_LATEST: usize = 64;
@@ -77,7 +81,7 @@ impl Panics {
     ) -> Result<T, Status> {
         // Unwind safe: `work` changes only data of the plugin, or data that is dropped with the error.
         catch_unwind(AssertUnwindSafe(work))
-            .unwrap_or_else(|panic| Err(self.record(plugin, step, &*panic)))
+            .unwrap_or_else(|panic| Err(self.record(plugin, step, panic)))
     }
 
     /// Calls several plugins. `work` stores each plugin's name in the cell before it calls the plugin. A panic ends the
@@ -90,7 +94,7 @@ impl Panics {
         let plugin = Cell::new("");
         // Unwind safe for the same reason.
         catch_unwind(AssertUnwindSafe(|| work(&plugin)))
-            .map_err(|panic| self.record(plugin.get(), step, &*panic))
+            .map_err(|panic| self.record(plugin.get(), step, panic))
     }
 
     /// Calls a plugin that does not return a status. Records a panic and returns `default` instead.
@@ -105,16 +109,20 @@ impl Panics {
     }
 
     #[cold]
-    fn record(&self, plugin: &'static str, step: &'static str, panic: &dyn Any) -> Status {
-        let text = panic.downcast_ref::<String>().map(String::as_str);
-        let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or_default();
+    fn record(
+        &self,
+        plugin: &'static str,
+        step: &'static str,
+        panic: Box<dyn Any + Send>,
+    ) -> Status {
+        let text = panic_message(panic);
         let status = Status::error(plugin, format!("panicked in {step}: {text}"));
         let mut recorded = self.recorded();
         recorded.count += 1;
         if recorded.latest.len() == MAX_LATEST {
             recorded.latest.pop_front();
         }
-        recorded.latest.push_back(Panicked { plugin, step, text: text.to_owned() });
+        recorded.latest.push_back(Panicked { plugin, step, text });
         status
     }
 }
@@ -127,6 +135,8 @@ impl fmt::Debug for Panics {
 
 #[cfg(test)]
 mod tests {
+    use std::panic::panic_any;
+
     use super::*;
 
     #[test]
@@ -143,6 +153,30 @@ mod tests {
                 "plugin \"Mine\" panicked in QueueSort: no order"
             ]
         );
+    }
+
+    /// A payload whose destructor panics, and so does that of the next payload.
+    struct Bomb(u8);
+
+    impl Drop for Bomb {
+        fn drop(&mut self) {
+            if let Some(left) = self.0.checked_sub(1) {
+                panic_any(Bomb(left));
+            }
+        }
+    }
+
+    #[test]
+    fn panic_of_dropping_the_payload_does_not_leave_the_guard() {
+        let panics = Panics::default();
+        let caught = catch_unwind(AssertUnwindSafe(|| {
+            let one = panics.guard::<()>("Mine", "Reserve", || panic_any(Bomb(2)));
+            (one, panics.guard_all("Filter", |_| panic_any(Bomb(2))))
+        }));
+        let caught: Result<(_, Result<(), _>), ()> = caught.map_err(std::mem::forget);
+        let is_error = |(one, all): &(Result<(), _>, Result<(), _>)| one.is_err() && all.is_err();
+        assert!(caught.is_ok_and(|both| is_error(&both)));
+        assert_eq!(panics.count(), 2);
     }
 
     #[test]

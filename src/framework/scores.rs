@@ -121,6 +121,19 @@ impl Framework {
     }
 }
 
+impl Drop for Scores<'_> {
+    /// Drops the scores one by one, as [`Filters`](super::Filters) do.
+    fn drop(&mut self) {
+        while !self.each.is_empty() {
+            let _ = self.watch.panics.guard_all(Step::Score.as_str(), |plugin| {
+                while let Some(scorer) = self.each.pop() {
+                    plugin.set(scorer.plugin);
+                }
+            });
+        }
+    }
+}
+
 impl Scores<'_> {
     /// Calls several plugins. A panic becomes the error of the plugin that panicked.
     pub(super) fn together<T>(

@@ -14,10 +14,11 @@ impl Generation {
     /// The generation before the first event.
     pub const ZERO: Generation = Generation(0);
 
-    /// Returns the next generation.
+    /// Returns the next generation. The highest generation, which no log reaches, is returned unchanged.
     #[must_use]
     pub fn next(self) -> Generation {
-        Generation(self.0 + 1)
+        // Events may carry any generation, also the highest one.
+        Generation(self.0.saturating_add(1))
     }
 }
 

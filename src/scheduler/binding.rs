@@ -106,7 +106,8 @@ impl BindingCycle {
 
     /// Runs the cycle: waits for the pod's permit, runs PreBind and Bind, and starts the time to live of the
     /// assumption. If there is anything to wait for, the node is announced first
-    /// ([`Binder::nominate`](crate::framework::Binder::nominate)).
+    /// ([`Binder::nominate`](crate::framework::Binder::nominate)). If the engine closes after Bind, the pod is bound
+    /// without a time to live.
     ///
     /// # Errors
     ///
@@ -184,8 +185,9 @@ impl BindingCycle {
             let _ = self.engine.submit(Event::forget(pod))?.wait()?;
             return Err(error);
         }
-        // A confirmed pod has no time to live, so this may fail as well.
-        let _ = self.engine.submit(Event::finish_binding(&pod.uid, clock()))?.wait()?;
+        // The pod is bound, whatever the outcome: a confirmed pod has no time to live, and a closed engine expires none.
+        let finished = Event::finish_binding(&pod.uid, clock());
+        let _ = self.engine.submit(finished).map(|ticket| ticket.wait());
         framework.post_bind(cycle, node);
         Ok(())
     }

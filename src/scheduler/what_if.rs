@@ -94,8 +94,7 @@ impl WhatIf {
     /// The pod fits nowhere, a plugin failed, or the engine would refuse the pod on its node.
     pub fn schedule(&mut self, pod: &Pod) -> Result<Decision, ScheduleError> {
         let decision = self.can_schedule(pod)?;
-        let placed = decision.place(Pod { nominated_node_name: None, ..pod.clone() });
-        self.fork.add_pod(&placed).map_err(refused)?;
+        self.fork.add_pod(&decision.place(pod.clone())).map_err(refused)?;
         Ok(decision)
     }
 
@@ -133,15 +132,13 @@ impl WhatIf {
     ///
     /// # Errors
     ///
-    /// The pod fits without preemption, or no eviction helps.
+    /// The pod fits without preemption, no eviction helps, or the engine would refuse the pod. The fork is then
+    /// unchanged.
     pub fn preempt(&mut self, pod: &Pod) -> Result<Candidate, PreemptError> {
-        check_supported(pod).map_err(PreemptError::Refused)?;
         let candidate = self.candidate(pod)?;
-        for victim in &candidate.victims {
-            self.fork.remove_pod(&victim.uid).map_err(PreemptError::Refused)?;
-        }
-        let placed = Pod { nominated_node_name: None, ..pod.clone() }.on(candidate.node.clone());
-        self.fork.add_pod(&placed).map_err(PreemptError::Refused)?;
+        let victims: Vec<Uid> = candidate.victims.iter().map(|pod| pod.uid.clone()).collect();
+        let placed = pod.clone().on(candidate.node.clone());
+        self.fork.preempt(&placed, &victims).map_err(PreemptError::Refused)?;
         Ok(candidate)
     }
 
@@ -151,6 +148,7 @@ impl WhatIf {
     ///
     /// Those of [`WhatIf::preempt`].
     pub fn candidate(&mut self, pod: &Pod) -> Result<Candidate, PreemptError> {
+        check_supported(pod).and_then(|()| check_amounts(pod)).map_err(PreemptError::Refused)?;
         let state = self.scheduler.state();
         let cycle = Cycle::new(&self.fork, pod, &state);
         let filters = self.scheduler.framework().pre_filter(cycle);

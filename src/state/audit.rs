@@ -156,12 +156,12 @@ impl Cluster {
             &(listed, all, pods, found.assumed.len()),
         );
         // Two stores may have the same name, so they are matched by position.
-        let stores = found.stores.iter().zip(&expected.stores).zip(self.store_failures());
-        for (((name, found), (_, expected)), failure) in stores {
+        for ((name, found), (_, expected)) in self.store_dumps().zip(&expected.stores) {
             let place = format!("store {name}");
-            match failure {
-                Some(failure) => differences.note(place, &Some(failure.to_string()), &None),
-                None => differences.note(place, found, expected),
+            match found {
+                // The rebuilt store may panic with the same message.
+                Err(panic) => differences.note(place, &Some(panic), &None),
+                Ok(found) => differences.note(place, &found, expected),
             }
         }
         let parts = [ObjectKind::NmNode, ObjectKind::CustomNodeResource];

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use portolan::framework::Framework;
 use portolan::log::{Event, Relist};
-use portolan::model::{EventError, Generation, Node, Pod, PodBuilder, Quantity, node, pod};
+use portolan::model::{EventError, Generation, Node, Pod, PodBuilder, Quantity, Uid, node, pod};
 use portolan::scheduler::{FilterCheck, Profiles};
 use portolan::state::CommitCheck;
 use portolan::{CommitPolicy, Config, Engine, Writer};
@@ -75,6 +75,21 @@ fn pods_assumed_together_count_against_each_other() {
     );
     assert_eq!(writer.pod_count(), 1);
     writer.assume_all([small("a").on("m").build()]).unwrap();
+}
+
+#[test]
+fn a_decision_on_the_highest_generation_is_checked() {
+    let pod = || small("large").on("n").build();
+    for event in
+        [Event::assume(pod()), Event::assume_all([pod()]), Event::preempt(pod(), Vec::<Uid>::new())]
+    {
+        let mut writer = writer(CommitPolicy::default());
+        let refused = match writer.apply(&event.decided_on(Generation(u64::MAX))).unwrap_err() {
+            EventError::Together(why) => *why,
+            why => why,
+        };
+        assert!(matches!(refused, EventError::Conflict { .. }), "{refused}");
+    }
 }
 
 /// Nothing has changed since the decision, so it is still valid.

@@ -471,16 +471,7 @@ fn reservations_are_not_available_to_other_namespaces() {
     let mut writer = writer();
     writer.add_pod(reserving("a")).unwrap();
     writer.remove_pod(&reserving("a")).unwrap();
-    let stranger = {
-        let mut pod = successor("b", "a");
-        let mut spec = (**pod.template).clone();
-        spec.namespace = "other".into();
-        spec.resources = Default::default();
-        spec.host_ports = Default::default();
-        pod.template = portolan::model::Template::new(spec);
-        pod
-    };
-    writer.assume_pod(stranger).unwrap();
+    writer.assume_pod(stranger("b", "a")).unwrap();
     assert_eq!(available(writer.cluster()).len(), 1);
     clean(&writer);
 }
@@ -583,4 +574,86 @@ fn a_fork_preempts_atomically() {
     assert_eq!(on_node(&fork), (900, vec!["default/p".into()]));
     assert_eq!(fork.generation().0, generation.0 + 1);
     assert_eq!(fork.audit(), vec![]);
+}
+
+/// Creates the reservation of a pod with this name on a node that is unknown, as a ghost.
+fn on_ghost(name: &str) -> Reservation {
+    let mut reservation =
+        Reservation::of(&Pod { node_name: Some("ghost".into()), ..reserving(name) });
+    reservation.name = "r".into();
+    reservation
+}
+
+#[test]
+fn a_reservation_object_replaces_the_last_placeholder_of_a_ghost() {
+    let mut writer = writer();
+    put(&mut writer, on_ghost("a"));
+    put(&mut writer, on_ghost("b"));
+    assert_eq!(available(writer.cluster()), ["default/b-placeholder ghost"]);
+    assert_eq!(on_node(writer.cluster()), (700, vec!["default/b-placeholder".into()]));
+    clean(&writer);
+}
+
+#[test]
+fn a_confirmed_reservation_ends_with_its_object_even_if_the_uids_differ() {
+    let mut writer = holding();
+    let mut reservation = Reservation::of(&reserving("a"));
+    reservation.pod.uid = Uid::new("of the object");
+    put(&mut writer, reservation);
+    assert_eq!(on_node(writer.cluster()), held());
+    writer.delete_object(ObjectKind::Reservation, "default", "a").unwrap();
+    assert_eq!(on_node(writer.cluster()), (0, vec![]));
+    clean(&writer);
+}
+
+/// Creates a pod of another namespace that names the placeholder of `old`.
+fn stranger(name: &str, old: &str) -> Pod {
+    let pod = successor(name, old);
+    let mut spec = (**pod.template).clone();
+    spec.namespace = "other".into();
+    spec.resources = Default::default();
+    spec.host_ports = Default::default();
+    Pod { template: portolan::model::Template::new(spec), ..pod }
+}
+
+#[test]
+fn a_reservation_object_is_not_matched_to_a_pod_of_another_namespace() {
+    let mut writer = writer();
+    writer.add_pod(stranger("b", "a")).unwrap();
+    put(&mut writer, Reservation::of(&reserving("a")));
+    assert_eq!(available(writer.cluster()), ["default/a-placeholder n1"]);
+    clean(&writer);
+}
+
+#[test]
+fn of_two_successors_the_lower_uid_has_taken_the_reservation() {
+    for order in [["b", "c"], ["c", "b"]] {
+        let mut writer = writer();
+        for name in order {
+            writer.add_pod(successor(name, "a")).unwrap();
+        }
+        put(&mut writer, Reservation::of(&reserving("a")));
+        let places = writer.cluster().reservations().unwrap();
+        let takers: Vec<_> = places.iter().map(|place| place.matched.clone()).collect();
+        assert_eq!(takers, [Some(successor("b", "a").uid)]);
+    }
+}
+
+#[test]
+fn an_old_reservation_object_that_times_out_keeps_the_next_unconfirmed_reservation() {
+    let mut writer = writer();
+    let incarnation = |uid: &str| Pod { uid: Uid::new(uid), ..reserving("a") };
+    let (first, second) = (incarnation("u1"), incarnation("u2"));
+    writer.add_pod(first.clone()).unwrap();
+    writer.remove_pod(&first).unwrap();
+    put(&mut writer, Reservation::of(&first));
+    writer.assume_pod(Pod { uid: second.uid.clone(), ..successor("a", "a") }).unwrap();
+    writer.add_pod(second.clone()).unwrap();
+    // The pod is deleted before its own Reservation arrives, and holds the same reservation.
+    writer.remove_pod(&second).unwrap();
+    assert_eq!(available(writer.cluster()).len(), 1);
+    let over = Reservation { phase: ReservationPhase::TimeOut, ..Reservation::of(&first) };
+    put(&mut writer, over);
+    assert_eq!(available(writer.cluster()), ["default/a-placeholder n1"]);
+    clean(&writer);
 }

@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroUsize;
+use std::panic::{AssertUnwindSafe, catch_unwind, panic_any};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -833,4 +834,111 @@ fn a_plugin_follows_the_log_of_its_engine() {
     assert!(within.unwrap(), "not from within the writer");
     drop((scheduling, schedulers));
     assert!(handle.follow(NonZeroUsize::MIN).is_none());
+}
+
+/// The payload of a panic. Its destructor panics, and so does that of the next payload.
+struct Bomb(u8);
+
+impl Drop for Bomb {
+    fn drop(&mut self) {
+        if let Some(left) = self.0.checked_sub(1) {
+            panic_any(Bomb(left));
+        }
+    }
+}
+
+/// Panics with a [`Bomb`] in the step that its event names, and in `dump` also with a message.
+#[derive(Clone, Default)]
+struct Spiteful(&'static str);
+
+impl Spiteful {
+    fn touch(&self, step: &str) {
+        if self.0 == step {
+            panic_any(Bomb(2));
+        }
+    }
+}
+
+impl Store for Spiteful {
+    type Event = &'static str;
+
+    const NAME: &'static str = "spiteful";
+
+    fn check(&self, event: &&'static str, _: &Cluster) -> Result<(), String> {
+        Spiteful(event).touch("check");
+        Ok(())
+    }
+
+    fn apply(&mut self, event: &&'static str, _: Generation) {
+        self.0 = event;
+        self.touch("apply");
+    }
+
+    fn tracks(&self, _: &PlacedPod<'_>) -> bool {
+        self.touch("tracks");
+        true
+    }
+
+    fn pod_placed(&mut self, _: &PlacedPod<'_>, _: Generation) {
+        self.touch("pod_placed");
+    }
+
+    fn pod_removed(&mut self, _: &PlacedPod<'_>, _: Generation) {
+        self.touch("pod_removed");
+    }
+
+    fn without_pods(&self) -> Option<Self> {
+        self.touch("without_pods");
+        Some(self.clone())
+    }
+
+    fn dump(&self) -> String {
+        self.touch("dump");
+        assert!(self.0 != "message", "dump panics");
+        String::new()
+    }
+}
+
+fn spiteful() -> Writer {
+    let (mut writer, _) = Engine::inline(Config::default().with_store(Spiteful::default()));
+    writer.add_pod(pod("a").on("n").build()).unwrap();
+    writer
+}
+
+#[test]
+fn a_panic_whose_payload_panics_when_dropped_does_not_leave_the_store() {
+    let steps = ["check", "apply", "tracks", "pod_placed", "pod_removed", "without_pods", "dump"];
+    for step in steps {
+        let mut writer = spiteful();
+        let caught = catch_unwind(AssertUnwindSafe(|| {
+            let is_refused = writer.change::<Spiteful>(step).is_err();
+            assert_eq!(is_refused, ["check", "apply"].contains(&step));
+            writer.add_pod(pod("b").on("n").build()).unwrap();
+            writer.remove_pod(&pod("a").on("n").build()).unwrap();
+            assert_eq!(writer.cluster().audit().is_empty(), is_refused);
+        }));
+        // The payload may be a bomb.
+        let is_caught = caught.map_err(std::mem::forget).is_ok();
+        assert!(is_caught && writer.pod_count() == 1, "{step}");
+    }
+}
+
+#[test]
+fn a_rebuild_marks_a_store_as_failed_if_without_pods_panics() {
+    let mut writer = spiteful();
+    writer.change::<Spiteful>("without_pods").unwrap();
+    assert_eq!(writer.cluster().failed_stores().count(), 0);
+    writer.rebuild();
+    let steps: Vec<&str> = writer.cluster().failed_stores().map(|failure| failure.step).collect();
+    assert_eq!(steps, ["without_pods"]);
+}
+
+#[test]
+fn the_audit_reports_a_store_whose_dump_always_panics() {
+    let mut writer = spiteful();
+    writer.change::<Spiteful>("message").unwrap();
+    let found = writer.cluster().audit();
+    let [difference] = &found[..] else { panic!("{found:?}") };
+    assert_eq!(difference.place, "store spiteful");
+    assert!(difference.found.contains("panicked in dump: dump panics"), "{difference}");
 }

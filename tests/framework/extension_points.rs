@@ -8,7 +8,7 @@ use portolan::framework::{
     Algorithm, AlgorithmConfig, Bind, Code, Cycle, CycleState, Decision, Diagnosis, Feasible,
     Filter, FitError, Framework, FrameworkError, Handle, MAX_NODE_SCORE, MIN_NODE_SCORE,
     Nomination, Permit, Plugin, Point, PreFilter, PreFlight, PreScore, Recorder, ScheduleError,
-    Score, ScoredNodes, Status, Step,
+    Score, ScoredNodes, Status, Step, SubCluster,
 };
 use portolan::model::{Name, Pod, Timestamp, Uid, node, pod};
 use portolan::plugins::NodeResourcesFit;
@@ -890,4 +890,88 @@ fn scores_are_normalized_with_the_names_of_their_nodes() {
     let by_nodes = scheduler.decide_by_nodes(Cycle::new(writer.cluster(), &pod, &state)).unwrap();
     assert_eq!(&*by_nodes.node, "n77");
     assert_eq!(framework().evaluate(writer.cluster(), &pod).failed, None);
+}
+
+/// A filter that fails on each node with the node's name.
+struct FailsOnEachNode;
+
+impl Plugin for FailsOnEachNode {
+    fn name(&self) -> &'static str {
+        "FailsOnEachNode"
+    }
+
+    fn points(&self) -> &'static [Point] {
+        &[Point::Filter]
+    }
+
+    fn pre_filter<'a>(&'a self, _: Cycle<'a>) -> Result<PreFilter<'a>, Status> {
+        Ok(PreFilter::Filter(Box::new(FailsOnEachNode)))
+    }
+}
+
+impl Filter for FailsOnEachNode {
+    fn filter(&self, node: NodeInfo<'_>) -> Option<Status> {
+        Some(Status::error("FailsOnEachNode", format!("no verdict on {}", node.name())))
+    }
+}
+
+#[test]
+fn of_several_failures_the_first_in_list_order_is_reported() {
+    let (mut writer, _) = Engine::inline(Config::default());
+    for n in 0..3 {
+        let zone = format!("z{n}");
+        writer.add_node(node(format!("n{n}")).zone(zone).cpu(1_000).build()).unwrap();
+    }
+    // Without scores one feasible node is enough, so the list is examined in order.
+    let framework = Framework::new(vec![(Box::new(FailsOnEachNode) as Box<dyn Plugin>, 0)]);
+    let mut algorithm = Algorithm::new(framework.unwrap(), AlgorithmConfig::default(), None);
+    let error = algorithm.schedule(writer.cluster(), &pod("p").build()).unwrap_err();
+    assert!(error.to_string().contains("no verdict on n0"), "{error}");
+}
+
+/// A plugin that allows only the nodes `red` and `blue`.
+struct NamesBoth;
+
+impl Plugin for NamesBoth {
+    fn name(&self) -> &'static str {
+        "NamesBoth"
+    }
+
+    fn points(&self) -> &'static [Point] {
+        &[Point::Filter]
+    }
+
+    fn pre_filter<'a>(&'a self, _: Cycle<'a>) -> Result<PreFilter<'a>, Status> {
+        Ok(PreFilter::Only(vec!["blue".into(), "red".into()], Box::new(Anywhere)))
+    }
+}
+
+struct Anywhere;
+
+impl Filter for Anywhere {
+    fn filter(&self, _: NodeInfo<'_>) -> Option<Status> {
+        None
+    }
+}
+
+/// Without NodeAffinity no filter repeats the restriction to the sub-cluster.
+#[test]
+fn nodes_outside_the_sub_cluster_are_not_chosen_even_if_named_or_nominated() {
+    let (mut writer, _) = Engine::inline(Config::default());
+    for region in ["blue", "red"] {
+        writer.add_node(node(region).label("region", region).cpu(1_000).build()).unwrap();
+    }
+    let nominated = Pod { nominated_node_name: Some("blue".into()), ..pod("p").build() };
+    let plugins: [Box<dyn Plugin>; 2] =
+        [Box::new(NamesBoth), Box::new(NodeResourcesFit::default())];
+    for (plugin, pod) in plugins.into_iter().zip([pod("p").build(), nominated]) {
+        let framework = Framework::new(vec![(plugin, 1)]).unwrap();
+        let mut red = Algorithm::new(framework, AlgorithmConfig::default(), None)
+            .with_sub_cluster(SubCluster::new("region", "red"));
+        let state = red.state();
+        let cycle = Cycle::new(writer.cluster(), &pod, &state);
+        let expected = red.decide_by_nodes(cycle).unwrap();
+        assert_eq!((&*expected.node, expected.looked_at), ("red", 1));
+        assert_eq!(red.decide(cycle).unwrap(), expected);
+    }
 }

@@ -810,3 +810,66 @@ fn a_plugin_that_panics_before_its_first_call_is_named() {
     let error = left.error.to_string();
     assert!(error.contains("running PreFilter plugin \"Once\""), "{error}");
 }
+
+/// A plugin whose filters and scores panic when they are dropped.
+struct DropsBadly(&'static str);
+
+impl Plugin for DropsBadly {
+    fn name(&self) -> &'static str {
+        self.0
+    }
+
+    fn points(&self) -> &'static [Point] {
+        &[Point::Filter, Point::Score]
+    }
+
+    fn pre_filter<'a>(&'a self, _: Cycle<'a>) -> Result<PreFilter<'a>, Status> {
+        Ok(PreFilter::Filter(Box::new(Fragile)))
+    }
+
+    fn pre_score<'a>(&'a self, _: Cycle<'a>, _: &'a Feasible<'a>) -> Result<PreScore<'a>, Status> {
+        Ok(PreScore::Score(Box::new(Fragile)))
+    }
+}
+
+struct Fragile;
+
+impl Filter for Fragile {
+    fn filter(&self, _: NodeInfo<'_>) -> Option<Status> {
+        None
+    }
+}
+
+impl Score for Fragile {
+    fn score(&self, _: NodeInfo<'_>) -> Result<i64, Status> {
+        Ok(0)
+    }
+}
+
+impl Drop for Fragile {
+    fn drop(&mut self) {
+        panic!("dropping panics");
+    }
+}
+
+#[test]
+fn filters_and_scores_that_panic_when_dropped_do_not_affect_the_decision() {
+    let (mut writer, _) = Engine::inline(Config::default());
+    for name in ["n", "m"] {
+        writer.add_node(node(name).cpu(1_000).build()).unwrap();
+    }
+    let plugins: Vec<(Box<dyn Plugin>, i64)> = vec![
+        (Box::new(DropsBadly("First")), 1),
+        (Box::new(NodeResourcesFit::default()), 1),
+        (Box::new(DropsBadly("Second")), 1),
+    ];
+    let framework = Arc::new(Framework::new(plugins).unwrap());
+    let mut algorithm = Algorithm::new(framework.clone(), AlgorithmConfig::default(), None);
+    let decision = algorithm.schedule(writer.cluster(), &pod("p").cpu(100).build()).unwrap();
+    assert_eq!(decision.feasible, 2);
+    let latest = framework.handle().panics().latest();
+    let mut panicked: Vec<_> = latest.iter().map(|panic| (panic.step, panic.plugin)).collect();
+    panicked.sort_unstable();
+    let expected = ["Filter", "Score"].map(|step| [(step, "First"), (step, "Second")]);
+    assert_eq!(panicked, expected.as_flattened());
+}

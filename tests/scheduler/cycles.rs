@@ -2,17 +2,17 @@
 //! preemption, and what-if simulations.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
 use portolan::framework::{
-    Algorithm, AlgorithmConfig, Binder, BinderError, Cycle, Framework, Handle, Permit, Plugin,
-    Point, ScheduleError, Status,
+    Algorithm, AlgorithmConfig, Binder, BinderError, Code, Cycle, Framework, Handle, Permit,
+    Plugin, Point, PreFilter, ScheduleError, Status,
 };
 use portolan::log::Event;
 use portolan::model::{
     LabelSelector, Name, Pod, PodAffinity, PodAffinityTerm, PodBuilder, PodDisruptionBudget,
-    Timestamp, Uid, node, pod,
+    PodSpec, Timestamp, Uid, node, pod,
 };
 use portolan::scheduler::queue::{QueueConfig, QueueFront, SchedulingQueue};
 use portolan::scheduler::{
@@ -805,4 +805,163 @@ fn a_deleted_pending_object_removes_an_assumed_pod_but_not_an_added_one() {
     let names: Vec<_> = writer.cluster().nodes().flat_map(|node| node.pods()).collect();
     assert_eq!(names.iter().map(|pod| pod.name()).collect::<Vec<_>>(), ["added"]);
     assert!(writer.cluster().audit().is_empty());
+}
+
+/// A binder that binds a pod and closes the engine before it returns.
+struct ClosesEngine(Engine);
+
+impl Binder for ClosesEngine {
+    fn bind(&self, _: &Pod, _: &Name) -> Result<(), String> {
+        self.0.close();
+        Ok(())
+    }
+}
+
+#[test]
+fn a_pod_that_was_bound_before_the_engine_closed_is_reported_as_bound() {
+    let (engine, shared) = engine(1, 1_000);
+    let handle = shared.with_binder(Arc::new(ClosesEngine(engine.clone())));
+    let placement =
+        scheduler(&engine, &handle, 1).schedule(&Arc::new(cpu("a", 100).build()), now()).unwrap();
+    assert_eq!(BindingCycle::new(engine.clone()).unwrap().run(&placement, now), Ok(()));
+}
+
+#[test]
+fn a_simulated_preemption_that_is_refused_changes_nothing() {
+    let (engine, _) = engine(1, 1_000);
+    let low = cpu("low", 800).priority(1).on("n0").build();
+    engine.submit(Event::add_pod(low)).unwrap().wait().unwrap().unwrap();
+    let framework = Arc::new(Framework::default_profile());
+    let mut what_if = WhatIf::new(&snapshot(&engine), framework, AlgorithmConfig::default());
+    let before = what_if.dump();
+    let high = || cpu("high", 900).priority(5);
+    let claims = |spec: &mut PodSpec| spec.resource_claims = ["device".into()].into();
+    for refused in [
+        Pod { uid: Uid::new(""), ..high().build() },
+        high().memory(-1).build(),
+        high().spec(claims).build(),
+    ] {
+        let error = what_if.preempt(&refused).unwrap_err();
+        assert!(matches!(error, PreemptError::Refused(_)), "{error}");
+        assert_eq!(what_if.dump(), before, "{error}");
+    }
+    assert_eq!(what_if.preempt(&high().build()).unwrap().victims.len(), 1);
+}
+
+/// A plugin that records the names of the pods that are decided on.
+struct Names(Arc<Mutex<Vec<Name>>>);
+
+impl Plugin for Names {
+    fn name(&self) -> &'static str {
+        "Names"
+    }
+
+    fn points(&self) -> &'static [Point] {
+        &[Point::PreFilter]
+    }
+
+    fn pre_filter<'a>(&'a self, cycle: Cycle<'a>) -> Result<PreFilter<'a>, Status> {
+        self.0.lock().unwrap().push(cycle.pod.name.clone());
+        Ok(PreFilter::Skip)
+    }
+}
+
+#[test]
+fn copies_of_a_placed_pod_have_names_of_their_own_and_fit_on_any_node() {
+    let (engine, handle) = engine(2, 1_000);
+    let like = cpu("web", 400).on("n0").build();
+    engine.submit(Event::add_pod(like.clone())).unwrap().wait().unwrap().unwrap();
+    let names = Arc::default();
+    let mut plugins = portolan::plugins::default_plugins(&handle);
+    plugins.push((Box::new(Names(Arc::clone(&names))), 0));
+    let framework = Arc::new(Framework::new(plugins).unwrap());
+    let mut what_if = WhatIf::new(&snapshot(&engine), framework, AlgorithmConfig::default());
+    assert_eq!(what_if.fit_more(&like, 10), 3, "1 on n0 and 2 on n1");
+    let names: Vec<String> = names.lock().unwrap().iter().map(ToString::to_string).collect();
+    assert_eq!(names, ["web-0", "web-1", "web-2", "web-3"]);
+}
+
+#[test]
+fn the_member_of_the_highest_priority_is_placed_first() {
+    let (engine, handle) = engine(1, 1_000);
+    let low = Arc::new(cpu("low", 800).build());
+    let high = Arc::new(cpu("high", 800).priority(5).build());
+    let gang =
+        scheduler(&engine, &handle, 1).schedule_gang(&[low, high.clone()], 1, now()).unwrap();
+    let placed: Vec<&Uid> = gang.placed.iter().map(|placement| &placement.pod.uid).collect();
+    assert_eq!(placed, [&high.uid]);
+}
+
+#[test]
+fn a_gang_withdraws_the_nominations_of_its_members() {
+    let (engine, handle) = engine(1, 1_000);
+    let gang = members(2, 100);
+    handle.nominator().add(Pod::clone(&gang[1]), "n0".into());
+    let _ = scheduler(&engine, &handle, 1).schedule_gang(&gang, 2, now()).unwrap();
+    assert_eq!(handle.nominator().node_of(&gang[1].uid), None);
+}
+
+#[test]
+fn an_unsupported_member_is_named_in_the_error_of_its_gang() {
+    let (engine, handle) = engine(1, 1_000);
+    let claims = |spec: &mut PodSpec| spec.resource_claims = ["device".into()].into();
+    let gang = [cpu("a", 100), cpu("b", 100).spec(claims)].map(|pod| Arc::new(pod.build()));
+    let error = scheduler(&engine, &handle, 1).schedule_gang(&gang, 2, now()).unwrap_err();
+    assert!(matches!(error, GangError::Member { position: 1, .. }), "{error}");
+}
+
+/// A plugin that lets all pods wait except `member-2`, which it rejects, and records the pods whose reservations it
+/// undoes.
+struct Undoes(Arc<Mutex<Vec<Name>>>);
+
+impl Plugin for Undoes {
+    fn name(&self) -> &'static str {
+        "Undoes"
+    }
+
+    fn points(&self) -> &'static [Point] {
+        &[Point::Reserve, Point::Permit]
+    }
+
+    fn unreserve(&self, cycle: Cycle<'_>, _: &Name) {
+        self.0.lock().unwrap().push(cycle.pod.name.clone());
+    }
+
+    fn permit(&self, cycle: Cycle<'_>, _: &Name) -> Result<Permit, Status> {
+        match &*cycle.pod.name == "member-2" {
+            true => Err(Status::new(Code::Unschedulable, "Undoes", "the pod is not accepted")),
+            false => Ok(Permit::Wait(Duration::from_secs(600))),
+        }
+    }
+}
+
+#[test]
+fn a_rejected_gang_is_undone_in_reverse_order_without_waiting_for_permits() {
+    let (engine, handle) = engine(3, 1_000);
+    let undone = Arc::default();
+    let plugins: Vec<(Box<dyn Plugin>, i64)> = vec![
+        (Box::new(Undoes(Arc::clone(&undone))), 0),
+        (Box::new(portolan::plugins::NodeResourcesFit::default()), 1),
+    ];
+    let framework = Framework::new(plugins).unwrap().with_handle(handle.clone());
+    let mut scheduler = scheduler_of(&engine, framework, 1);
+    let (sender, outcome) = mpsc::channel();
+    std::thread::spawn(move || sender.send(scheduler.schedule_gang(&members(3, 800), 3, now())));
+    // The clock stands still, so no permit expires.
+    let outcome = outcome.recv_timeout(Duration::from_secs(60)).expect("the gang waits");
+    assert!(matches!(outcome, Err(GangError::Member { position: 2, .. })));
+    let undone: Vec<String> = undone.lock().unwrap().iter().map(ToString::to_string).collect();
+    assert_eq!(undone, ["member-2", "member-1", "member-0"]);
+    assert!(handle.waiting_pods().all().is_empty());
+    assert_eq!(snapshot(&engine).pod_count(), 0);
+}
+
+#[test]
+fn a_profile_without_gangs_schedules_the_pods_of_a_group_one_by_one() {
+    let (engine, handle) = engine(1, 1_000);
+    let mut scheduling = waiting_loop(&engine, &handle, slowly());
+    let member = cpu("a", 100).group("unknown").build();
+    engine.submit(Event::put_pending(member)).unwrap().wait().unwrap().unwrap();
+    let attempt = scheduling.schedule_one(Some(Instant::now()), now).unwrap();
+    assert!(matches!(attempt, Attempt::Placed(_)), "{attempt:?}");
 }

@@ -23,7 +23,8 @@ use portolan::model::{Node, Object, Pod};
 /// Use it for single pods of an API server, such as the object of a watch event: no defaults are filled in. O(length).
 ///
 /// Fields that scheduling does not read are only checked for their syntax: a number in such a field may exceed the
-/// range of a double, and an escape may be an unpaired surrogate.
+/// range of a double, an escape may be an unpaired surrogate, and arrays and objects may be nested more than 127 levels
+/// deep, without recursion.
 ///
 /// ```
 /// let pod = portolan_k8s::pod_from_slice(br#"{"kind":"Pod","apiVersion":"v1",

@@ -412,3 +412,12 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn only_skipped_fields_may_be_nested_deeply() {
+    let deep = format!("{}{}", "[".repeat(100_000), "]".repeat(100_000));
+    let metadata = format!(r#"{{"name":"a","namespace":"d","uid":"u","managedFields":{deep}}}"#);
+    assert!(pod_from_slice(format!(r#"{{"metadata":{metadata}}}"#).as_bytes()).is_ok());
+    let read = format!(r#"{{"metadata":{{"name":"a","labels":{deep}}}}}"#);
+    assert!(pod_from_slice(read.as_bytes()).is_err());
+}

@@ -11,6 +11,7 @@
 //! fence is always sequentially consistent: loom models such fences exactly, but treats a sequentially consistent
 //! *access* as acquire-release only.
 
+use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::task::Waker;
 use std::time::Duration;
@@ -238,12 +239,35 @@ pub fn park(_limit: Option<Duration>) {
 /// the panic hook has reported it.
 pub fn wake(waker: Waker) {
     // The waker is consumed, so nothing that it left half-done is used again.
-    if let Err(panic) = catch_unwind(AssertUnwindSafe(|| waker.wake()))
-        // The payload's destructor may panic, too, and so may the destructor of what it panics with.
-        && let Err(panic) = catch_unwind(AssertUnwindSafe(|| drop(panic)))
-    {
-        std::mem::forget(panic);
+    contain(|| waker.wake());
+}
+
+/// Runs `work`. A panic ends here, after the panic hook has reported it. Each caller states why its data is still
+/// consistent after a panic.
+pub fn contain(work: impl FnOnce()) {
+    if let Err(panic) = catch_unwind(AssertUnwindSafe(work)) {
+        discard_panic(panic);
     }
+}
+
+/// Drops the payload of a caught panic, and never panics.
+///
+/// The payload is of a type of the code that panicked, so its destructor may panic, too, and so may the destructor of
+/// the next payload. The first of these panics is caught, and the next payload is leaked.
+fn discard_panic(payload: Box<dyn Any + Send>) {
+    if let Err(next) = catch_unwind(AssertUnwindSafe(|| drop(payload))) {
+        std::mem::forget(next);
+    }
+}
+
+/// Returns the message of a caught panic, and discards its payload. The message is empty if the payload is not a
+/// string.
+pub fn panic_message(payload: Box<dyn Any + Send>) -> String {
+    let text = payload.downcast_ref::<String>().map(String::as_str);
+    let text = text.or_else(|| payload.downcast_ref::<&str>().copied());
+    let text = text.unwrap_or_default().to_owned();
+    discard_panic(payload);
+    text
 }
 
 /// Wakers for tests.

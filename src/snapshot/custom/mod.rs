@@ -24,9 +24,12 @@
 //!   from then on, [`Cluster::store`] returns [`StoreError::Failed`], events for the store are rejected, and
 //!   [`Cluster::failed_stores`] and [`Cluster::audit`] report the panic. [`Writer::rebuild`](crate::Writer::rebuild)
 //!   restores a failed store that implements [`Store::without_pods`].
+//! - If [`Store::without_pods`] panics during a rebuild, the store has failed, too, even if it had not before: its pods
+//!   cannot be checked.
+//! - If [`Store::dump`] panics, the store has not failed, but [`Cluster::audit`] reports the panic.
 //!
-//! The same rules apply to each fork separately. Panics in `Drop` are not caught, and no panic is caught in a build
-//! with `panic = "abort"`.
+//! The same rules apply to each fork separately. A panic in the destructor of a store or of its event is not caught:
+//! in the writer it closes the engine. No panic is caught in a build with `panic = "abort"`.
 
 mod registry;
 
@@ -120,7 +123,8 @@ pub use registry::{CustomStores, StoreError, StoreFailure};
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub trait Store: Clone + Send + Sync + 'static {
-    /// The type of the store's own events. Use `()` if only pods change the store.
+    /// The type of the store's own events. Use `()` if only pods change the store. The destructor must not panic: the
+    /// writer drops events, and a panic there closes the engine.
     type Event: Send + Sync + 'static;
 
     /// The store's name in errors and dumps, which should be unique among the stores of an engine.
@@ -168,13 +172,14 @@ pub trait Store: Clone + Send + Sync + 'static {
     ///
     /// [`Cluster::audit`] and [`Writer::rebuild`](crate::Writer::rebuild) place all pods in the returned store, in
     /// arbitrary order. The audit compares the result with the store by [`Store::dump`], and the rebuild replaces the
-    /// store with it. If this returns `None`, the audit does not check the store, and a rebuild keeps it unchanged.
+    /// store with it. If this returns `None`, the audit does not check the store, and a rebuild keeps it unchanged. If
+    /// this panics, the audit reports a difference, and a rebuild marks the store as failed.
     fn without_pods(&self) -> Option<Self> {
         None
     }
 
     /// Returns the contents of the store as text, for [`Dump::stores`](super::Dump::stores) and for the audit. Empty by
-    /// default.
+    /// default. If this panics, the panic's message is dumped instead, and the audit reports it.
     fn dump(&self) -> String {
         String::new()
     }

@@ -7,6 +7,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use crate::model::{CustomEvent, EventError, Generation};
+use crate::sync::panic_message;
 
 use super::super::cluster::Cluster;
 use super::{PlacedPod, Store};
@@ -114,10 +115,7 @@ impl<S: Store> AnyStore for Kept<S> {
 /// Calls a store. Returns the message of the panic if the store panics.
 fn guarded<R>(work: impl FnOnce() -> R) -> Result<R, String> {
     // Unwind safe: `work` changes either a clone, which is dropped, or a store that is then marked as failed.
-    catch_unwind(AssertUnwindSafe(work)).map_err(|panic| {
-        let text = panic.downcast_ref::<String>().map(String::as_str);
-        text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or_default().to_owned()
-    })
+    catch_unwind(AssertUnwindSafe(work)).map_err(panic_message)
 }
 
 /// Changes a store, which is cloned first if a version shares it.
@@ -307,14 +305,20 @@ impl CustomStores {
         self
     }
 
+    /// Returns the name and dump of each store, or the panic's message if the store has failed or its dump panics.
+    fn dumps(&self) -> impl Iterator<Item = (&'static str, Result<String, String>)> {
+        let dump = |entry: &Entry| match &entry.failure {
+            Some(failure) => Err(failure.to_string()),
+            None => {
+                guarded(|| entry.store.dump()).map_err(|text| format!("panicked in dump: {text}"))
+            }
+        };
+        self.0.iter().map(move |entry| (entry.store.name(), dump(entry)))
+    }
+
     /// Returns the name and dump of each store. The dump of a store that has failed or panics is the panic's message.
     pub(in crate::snapshot) fn dump(&self) -> Vec<(&'static str, String)> {
-        let text = |entry: &Entry| match &entry.failure {
-            Some(failure) => failure.to_string(),
-            None => guarded(|| entry.store.dump())
-                .unwrap_or_else(|text| format!("panicked in dump: {text}")),
-        };
-        self.0.iter().map(|entry| (entry.store.name(), text(entry))).collect()
+        self.dumps().map(|(name, dump)| (name, dump.unwrap_or_else(|panic| panic))).collect()
     }
 }
 
@@ -347,14 +351,16 @@ impl Cluster {
 
     /// Returns the failures of the custom stores that have panicked in a method about pods.
     pub fn failed_stores(&self) -> impl Iterator<Item = &StoreFailure> {
-        self.store_failures().flatten()
+        let stores = self.custom.iter().flat_map(|stores| &stores.0);
+        stores.filter_map(|entry| entry.failure.as_deref())
     }
 
-    /// Returns the failure of each custom store, in the order of [`Dump::stores`](super::super::Dump::stores). `None`
-    /// for a store that has not failed.
-    pub(crate) fn store_failures(&self) -> impl Iterator<Item = Option<&StoreFailure>> {
-        let stores = self.custom.iter().flat_map(|stores| &stores.0);
-        stores.map(|entry| entry.failure.as_deref())
+    /// Returns the name and dump of each custom store, in the order of [`Dump::stores`](super::super::Dump::stores), or
+    /// the panic's message if the store has failed or its dump panics.
+    pub(crate) fn store_dumps(
+        &self,
+    ) -> impl Iterator<Item = (&'static str, Result<String, String>)> {
+        self.custom.iter().flat_map(|stores| stores.dumps())
     }
 }
 

@@ -659,6 +659,34 @@ mod tests {
     }
 
     #[test]
+    fn a_payload_that_panics_when_dropped_does_not_end_the_thread_that_frees() {
+        struct Bomb(u8);
+        impl Drop for Bomb {
+            fn drop(&mut self) {
+                if let Some(left) = self.0.checked_sub(1) {
+                    std::panic::panic_any(Bomb(left));
+                }
+            }
+        }
+        /// Reports that it is dropped, and panics if it has a bomb.
+        struct Reports(std::sync::mpsc::Sender<()>, Option<Bomb>);
+        impl Drop for Reports {
+            fn drop(&mut self) {
+                let _ = self.0.send(());
+                if let Some(bomb) = self.1.take() {
+                    std::panic::panic_any(bomb);
+                }
+            }
+        }
+        let _alone = QUEUE_ALONE.lock();
+        let (sender, freed) = std::sync::mpsc::channel();
+        for bomb in [Some(Bomb(2)), None] {
+            hand_over(vec![Box::new(Reports(sender.clone(), bomb))]);
+            assert_eq!(freed.recv_timeout(std::time::Duration::from_secs(60)), Ok(()));
+        }
+    }
+
+    #[test]
     #[cfg_attr(miri, ignore = "Miri frees everything in place")]
     fn an_ending_thread_frees_what_its_locals_hold_in_bounded_steps() {
         use std::cell::RefCell;

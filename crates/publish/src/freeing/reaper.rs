@@ -4,10 +4,10 @@
 //! its steps free goes to its backlog.
 
 use std::mem;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Mutex, PoisonError};
 
 use super::Part;
+use crate::sync::contain;
 
 /// The parts left by one owner.
 type Left = Vec<Box<dyn Part>>;
@@ -71,6 +71,6 @@ fn free_all() {
     };
     while let Some(parts) = next() {
         // A destructor that panics must not leave the queue without a thread.
-        let _ = catch_unwind(AssertUnwindSafe(|| drop(parts)));
+        contain(|| drop(parts));
     }
 }

@@ -5,14 +5,14 @@
 //! thread slept. The attendant ticks once per period, and ends with the log.
 
 use std::fmt;
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::panic::resume_unwind;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::SpawnError;
 use super::pace::SLEEP;
 use super::writer::{Fold, Log};
-use crate::sync::{self, Ordering, fenced, mutated, spin_for};
+use crate::sync::{self, Ordering, contain, fenced, mutated, spin_for};
 
 /// A thread that folds the events of one log. Dropping it closes the log and waits for the thread.
 pub struct Attendant<F: Fold + Send + 'static>
@@ -45,7 +45,8 @@ where
         let attended = Arc::clone(&log);
         let thread = sync::thread::Builder::new()
             .name("portolan-writer".to_owned())
-            .spawn(move || attended.attend(Some(period)))?;
+            // Nobody joins a thread whose attendant is dropped within a fold, so the thread keeps no payload.
+            .spawn(move || contain(move || attended.attend(Some(period))))?;
         // The thread sets this too, and the first wins. Once this returns, submitters leave folding to it.
         let _ = log.attendant.set(thread.thread().clone());
         Ok(Self { log, thread: Some(thread) })
@@ -64,13 +65,13 @@ where
 {
     fn drop(&mut self) {
         // If the fold panics while the log is drained, the log is closed as well. A drop must not panic.
-        let _ = catch_unwind(AssertUnwindSafe(|| self.log.close()));
+        contain(|| self.log.close());
         let Some(thread) = self.thread.take() else { return };
         // The last handle may be dropped from within a fold, by this thread or by another thread that holds the token.
         // Neither can wait for this thread to end.
         let is_this = thread.thread().id() == sync::thread::current().id();
         if !is_this && !self.log.token.is_held_here() {
-            // A panic of the fold has closed the log and answered its tickets. Here it has nowhere to go.
+            // A panic of the fold has closed the log, answered its tickets, and ended in the thread.
             let _ = thread.join();
         }
     }
@@ -93,7 +94,7 @@ impl<F: Fold> Drop for ClosesLog<'_, F> {
     fn drop(&mut self) {
         if !self.0.is_closed() {
             // The thread may be panicking already, and a second panic would end the process.
-            let _ = catch_unwind(AssertUnwindSafe(|| self.0.close()));
+            contain(|| self.0.close());
         }
     }
 }

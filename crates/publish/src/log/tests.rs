@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Barrier, mpsc};
+use std::sync::{Arc, Barrier, Mutex, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -468,4 +468,86 @@ fn the_handles_are_send_and_sync() {
     shared::<Log<Journal>>();
     shared::<Ticket<u64>>();
     shared::<Attendant<Journal>>();
+}
+
+/// The payload of a panic. Its destructor panics, and so does that of the next payload.
+struct Bomb(u8);
+
+impl Drop for Bomb {
+    fn drop(&mut self) {
+        if let Some(left) = self.0.checked_sub(1) {
+            std::panic::panic_any(Bomb(left));
+        }
+    }
+}
+
+/// Panics with a [`Bomb`] on every event.
+struct Explodes;
+
+impl Fold for Explodes {
+    type Event = ();
+    type Outcome = ();
+
+    fn fold(&mut self, (): ()) {
+        std::panic::panic_any(Bomb(2));
+    }
+
+    fn publish(&mut self) {}
+}
+
+/// Returns whether `work` returns, and forgets the payload if it panics.
+fn returns(work: impl FnOnce()) -> bool {
+    catch_unwind(AssertUnwindSafe(work)).map_err(std::mem::forget).is_ok()
+}
+
+#[test]
+fn a_payload_that_panics_when_dropped_does_not_leave_the_drop_of_a_log_or_attendant() {
+    let log = || Arc::new(Log::new(Explodes, 4));
+    let left = log();
+    assert!(left.attendant.set(thread::current()).is_ok());
+    let ticket = left.submit(()).expect("open");
+    assert!(returns(|| drop(left)));
+    assert!(matches!(ticket.wait(), Err(TryWaitError::Closed)));
+    // The log has an attendant, so the events are folded when the log is closed.
+    let left = log();
+    assert!(left.attendant.set(thread::current()).is_ok());
+    let ticket = left.submit(()).expect("open");
+    assert!(returns(|| drop(attendant::ClosesLog(&left))));
+    assert!(matches!(ticket.wait(), Err(TryWaitError::Closed)));
+    // The attendant's own thread folds the event.
+    let attendant = Attendant::spawn(log(), Duration::MAX).expect("a thread");
+    let ticket = attendant.log().submit(()).expect("open");
+    assert!(matches!(ticket.wait(), Err(TryWaitError::Closed)));
+    assert!(returns(|| drop(attendant)));
+}
+
+/// Drops the log's attendant within the fold, and then panics with a [`Bomb`].
+struct DropsAttendant(Arc<Mutex<Option<Attendant<DropsAttendant>>>>);
+
+impl Fold for DropsAttendant {
+    type Event = ();
+    type Outcome = ();
+
+    fn fold(&mut self, (): ()) {
+        let attendant = self.0.lock().expect("no panic").take();
+        drop(attendant);
+        std::panic::panic_any(Bomb(2));
+    }
+
+    fn publish(&mut self) {}
+}
+
+/// Std ends the process if dropping the result of a thread that nobody joins panics.
+#[test]
+fn a_payload_that_panics_when_dropped_does_not_leave_a_detached_attendant() {
+    let attendant = Arc::default();
+    let log = Arc::new(Log::new(DropsAttendant(Arc::clone(&attendant)), 4));
+    let spawned = Attendant::spawn(Arc::clone(&log), Duration::MAX).expect("a thread");
+    *attendant.lock().expect("no panic") = Some(spawned);
+    let ticket = log.submit(()).expect("open");
+    assert!(matches!(ticket.wait(), Err(TryWaitError::Closed)));
+    assert!(log.is_closed());
+    while Arc::strong_count(&log) > 1 {
+        thread::yield_now();
+    }
 }

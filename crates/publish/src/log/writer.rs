@@ -17,7 +17,7 @@ use super::pace::{Pace, Watch};
 use super::ticket::{Answer, ticket};
 use super::token::{Held, PATIENCE, Token};
 use super::{Ticket, TrySubmitError, Unavailable};
-use crate::sync::{self, AtomicBool, Ordering, fenced, mutated, spin_until};
+use crate::sync::{self, AtomicBool, Ordering, contain, fenced, mutated, spin_until};
 
 /// The maximum number of events folded between two publishes.
 const BATCH: usize = if cfg!(loom) { 2 } else { 256 };
@@ -403,7 +403,7 @@ impl<F: Fold> Drop for Log<F> {
         }
         // A panic in the fold ends here. Its message has been printed, no thread is left to receive it, and the
         // remaining entries answer their tickets when they are dropped.
-        let _ = catch_unwind(AssertUnwindSafe(|| {
+        contain(|| {
             let mut outcomes = Vec::new();
             while let Some(entry) = queue.pop() {
                 let outcome = state.fold.fold(entry.event);
@@ -413,7 +413,7 @@ impl<F: Fold> Drop for Log<F> {
                 state.fold.publish();
             }
             outcomes.into_iter().for_each(|(answer, outcome)| answer.complete(outcome));
-        }));
+        });
     }
 }
 
