@@ -811,7 +811,7 @@ fn a_deleted_pending_object_removes_an_assumed_pod_but_not_an_added_one() {
 struct ClosesEngine(Engine);
 
 impl Binder for ClosesEngine {
-    fn bind(&self, _: &Pod, _: &Name) -> Result<(), String> {
+    fn bind(&self, _: &Pod, _: &Name) -> Result<(), BinderError> {
         self.0.close();
         Ok(())
     }
