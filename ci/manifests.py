@@ -1,0 +1,290 @@
+"""Checks the manifests and the chart in deploy/.
+
+The templates of the chart use a small part of Helm's language, which this script renders itself: a value, `indent`,
+`toYaml`, and `if` with `ne`. Other actions are refused, so templates stay simple and are checked without Helm. If Helm
+is installed, its result must be the same.
+"""
+
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+
+import yaml
+
+MANIFESTS, CHART, VERBS = "deploy/manifests", "deploy/chart", "deploy/verbs.txt"
+FLAGS = "cli/src/live/run.rs"
+ACTION = re.compile(r"(\s*)\{\{(-?)\s*(.*?)\s*\}\}", re.DOTALL)
+VALUE = r"\.Values((?:\.\w+)+)"
+# Values other than the defaults, for the chart's branches.
+OTHER = {"namespace": "portolan", "schedulerName": "batch", "leaseName": "batch", "replicas": 3, "config": "a: 1\nb: 2\n"}
+KUBE_SYSTEM = "kube-system"
+
+
+class Fault(Exception):
+    """The files are not as they should be."""
+
+
+class Loader(yaml.SafeLoader):
+    """Refuses mappings with a key that occurs twice."""
+
+
+def mapping(loader, node):
+    keys = [loader.construct_object(key) for key, _ in node.value]
+    for key in keys:
+        if keys.count(key) > 1:
+            raise yaml.constructor.ConstructorError(None, None, f"the key {key} occurs twice", node.start_mark)
+    return yaml.SafeLoader.construct_mapping(loader, node, deep=True)
+
+
+Loader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, mapping)
+
+
+def documents(text, name):
+    """Returns the YAML documents of a text."""
+    try:
+        return [document for document in yaml.load_all(text, Loader) if document is not None]
+    except yaml.YAMLError as error:
+        raise Fault(f"{name}: {' '.join(str(error).split())}") from None
+
+
+def objects(texts):
+    """Returns the objects of texts by kind, namespace and name."""
+    found = {}
+    for name, text in texts.items():
+        for item in documents(text, name):
+            metadata = item.get("metadata", {})
+            key = (item.get("kind"), metadata.get("namespace"), metadata.get("name"))
+            if not item.get("apiVersion") or not key[0] or not key[2]:
+                raise Fault(f"{name}: an object without apiVersion, kind or metadata.name")
+            if key in found:
+                raise Fault(f"{name}: {show(key)} is defined twice")
+            found[key] = item
+    return found
+
+
+def show(key):
+    kind, namespace, name = key
+    return f"{kind} {namespace}/{name}" if namespace else f"{kind} {name}"
+
+
+def render(text, values, name):
+    """Renders the part of Helm's templates that the chart uses."""
+    def value(path):
+        found = values
+        for part in path.strip(".").split("."):
+            if not isinstance(found, dict) or part not in found:
+                raise Fault(f"{name}: values.yaml does not have {path}")
+            found = found[part]
+        return found
+
+    out, shown, at = [], [True], 0
+    for match in ACTION.finditer(text):
+        space, trims, action = match.groups()
+        before = text[at : match.start()] + ("" if trims else space)
+        at = match.end()
+        if all(shown):
+            out.append(before)
+        if action == "end" and len(shown) > 1:
+            shown.pop()
+        elif action == "else" and len(shown) > 1:
+            shown[-1] = not shown[-1]
+        elif test := re.fullmatch(rf"if {VALUE}", action):
+            shown.append(bool(value(test[1])))
+        elif test := re.fullmatch(rf'if ne {VALUE} "(.*)"', action):
+            shown.append(value(test[1]) != test[2])
+        elif not (used := re.fullmatch(rf"(toYaml )?{VALUE}(?: \| indent (\d+))?", action)):
+            raise Fault(f"{name}: this check does not know {{{{ {action} }}}}: use a simpler template")
+        elif all(shown):
+            written = value(used[2])
+            written = yaml.safe_dump(written).rstrip("\n") if used[1] else str(written)
+            indent = " " * int(used[3] or 0)
+            out.append(indent + written.replace("\n", "\n" + indent))
+    if len(shown) > 1:
+        raise Fault(f"{name}: an if without an end")
+    return "".join([*out, text[at:]])
+
+
+def chart(root, changed):
+    """Returns the objects of the chart with some values changed."""
+    values = documents((root / CHART / "values.yaml").read_text(), "values.yaml")[0] | changed
+    templates = sorted((root / CHART / "templates").glob("*.yaml"))
+    return objects({path.name: render(path.read_text(), values, path.name) for path in templates})
+
+
+def by_helm(root, changed):
+    """Returns the objects of the chart as Helm renders them."""
+    with tempfile.NamedTemporaryFile("w", suffix=".yaml") as values:
+        yaml.safe_dump(changed, values)
+        values.flush()
+        command = ["helm", "template", "portolan", str(root / CHART), "--values", values.name]
+        done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode:
+        raise Fault(f"helm: {done.stderr.strip()}")
+    return objects({"helm": done.stdout})
+
+
+def differences(expected, found, where):
+    """Returns the problems of objects that should be equal."""
+    problems = [f"{where}: {show(key)} is missing" for key in expected.keys() - found.keys()]
+    problems += [f"{where}: {show(key)} is not expected" for key in found.keys() - expected.keys()]
+    both = expected.keys() & found.keys()
+    problems += [f"{where}: {show(key)} differs" for key in both if expected[key] != found[key]]
+    return sorted(problems)
+
+
+def replaced(item, pairs):
+    """Returns an object with strings replaced everywhere."""
+    if isinstance(item, dict):
+        return {key: replaced(value, pairs) for key, value in item.items()}
+    if isinstance(item, list):
+        return [replaced(value, pairs) for value in item]
+    return pairs.get(item, item) if isinstance(item, str) else item
+
+
+def requests(found, lease):
+    """Returns what the service account may do, as lines of verbs.txt, and the problems of the roles."""
+    granted, problems = set(), []
+    for (kind, namespace, name), binding in found.items():
+        if kind not in ("ClusterRoleBinding", "RoleBinding"):
+            continue
+        role = found.get((binding["roleRef"]["kind"], namespace, binding["roleRef"]["name"]))
+        if role is None:
+            problems.append(f"{kind} {name}: its role does not exist")
+            continue
+        for subject in binding["subjects"]:
+            if (subject["kind"], subject.get("namespace"), subject["name"]) not in found:
+                problems.append(f"{kind} {name}: {subject['kind']} {subject['name']} does not exist")
+        for rule in role["rules"]:
+            for group in rule["apiGroups"]:
+                for resource in rule["resources"]:
+                    plural, slash, part = resource.partition("/")
+                    full = (f"{plural}.{group}" if group else plural) + slash + part
+                    is_lease = full == "leases.coordination.k8s.io"
+                    for verb in rule["verbs"]:
+                        granted.add(f"{full} {verb}")
+                        if "*" in (group, resource, verb):
+                            problems.append(f"{name}: a wildcard: {full} {verb}")
+                        if is_lease != (namespace == KUBE_SYSTEM):
+                            problems.append(f"{name}: {full} {verb} belongs in a {'' if is_lease else 'Cluster'}Role")
+                        names = None if verb == "create" or not is_lease else [lease]
+                        if rule.get("resourceNames") != names:
+                            problems.append(f"{name}: {full} {verb} is not limited to the names {names}")
+                        if name == "portolan-reader" and verb not in ("list", "watch"):
+                            problems.append(f"{name}: {verb} is more than reading")
+    return granted, problems
+
+
+def check_requests(root, found, lease):
+    granted, problems = requests(found, lease)
+    lines = [line for line in (root / VERBS).read_text().splitlines() if line and not line.startswith("#")]
+    if lines != sorted(set(lines)):
+        problems.append(f"{VERBS}: the lines are not sorted, or one occurs twice")
+    problems += [f"{VERBS}: no role grants {line}" for line in sorted(set(lines) - granted)]
+    problems += [f"{VERBS}: lacks {line}, which a role grants" for line in sorted(granted - set(lines))]
+    return problems
+
+
+def check(root):
+    """Returns the problems of the tree at `root`."""
+    texts = lambda folder: {path.name: path.read_text() for path in sorted((root / folder).glob("*.yaml"))}
+    documents((root / CHART / "Chart.yaml").read_text(), "Chart.yaml")
+    plain, elsewhere = objects(texts(MANIFESTS)), objects(texts(f"{MANIFESTS}/elsewhere"))
+    deployment = plain["Deployment", KUBE_SYSTEM, "portolan"]
+    config = plain["ConfigMap", KUBE_SYSTEM, "portolan"]["data"]["config.yaml"]
+    documents(config, "the ConfigMap's config.yaml")
+    # With other values, each place that should follow a value does.
+    moved = {}
+    for (kind, namespace, name), item in plain.items():
+        if kind not in ("Role", "RoleBinding"):
+            namespace = namespace and OTHER["namespace"]
+            item = replaced(item, {KUBE_SYSTEM: OTHER["namespace"]})
+        elif kind == "RoleBinding":
+            item = item | {"subjects": replaced(item["subjects"], {KUBE_SYSTEM: OTHER["namespace"]})}
+        lease = f"--leader-elect-resource-name={OTHER['leaseName']}"
+        if kind == "Deployment":
+            item = replaced(item, {"--leader-elect-resource-name=portolan": lease})
+            item["spec"]["replicas"] = OTHER["replicas"]
+        elif kind == "ConfigMap":
+            item = replaced(item, {config: OTHER["config"]})
+        elif kind == "Role":
+            rules = [rule | replaced({key: rule[key] for key in rule if key == "resourceNames"}, {"portolan": "batch"})
+                     for rule in item["rules"]]
+            item = item | {"rules": rules}
+        moved[kind, namespace, name] = item
+    moved |= elsewhere
+    problems = differences(plain, chart(root, {}), "the chart's defaults")
+    problems += differences(moved, chart(root, OTHER), "the chart with other values")
+    named = chart(root, {"schedulerName": "batch"})["ConfigMap", KUBE_SYSTEM, "portolan"]["data"]["config.yaml"]
+    if named != config.replace("schedulerName: portolan", "schedulerName: batch"):
+        problems.append("the chart's schedulerName is not that of the configuration")
+    if shutil.which("helm"):
+        for changed, expected in (({}, plain), (OTHER, moved)):
+            problems += differences(expected, by_helm(root, changed), "the chart by helm")
+    problems += check_requests(root, plain, "portolan")
+    source = (root / FLAGS).read_text()
+    for flag in deployment["spec"]["template"]["spec"]["containers"][0]["args"]:
+        field = flag.removeprefix("--").partition("=")[0].replace("-", "_")
+        if not re.search(rf"^    {field}: ", source, re.MULTILINE):
+            problems.append(f"the Deployment: `portolan run` does not have the flag {flag}")
+    return problems
+
+
+# A file, a text in it, its replacement, and the problem that must be found.
+FAULTS = [
+    (f"{MANIFESTS}/config.yaml", "  name: portolan", "  name: portolan\n  name: other", "occurs twice"),
+    (f"{MANIFESTS}/deployment.yaml", "replicas: 2", "replicas: 3", "defaults: Deployment kube-system/portolan differs"),
+    (f"{MANIFESTS}/deployment.yaml", "--config=", "--configuration=", "does not have the flag --configuration"),
+    (f"{MANIFESTS}/rbac.yaml", "[delete, get]", "[delete, get, update]", "lacks pods update"),
+    (f"{MANIFESTS}/rbac.yaml", "verbs: [list, watch]", 'verbs: ["*"]', "a wildcard: pods *"),
+    (f"{MANIFESTS}/rbac.yaml", "verbs: [list, watch]", "verbs: [get, list, watch]", "get is more than reading"),
+    (f"{MANIFESTS}/rbac.yaml", "  resourceNames: [portolan]\n", "", "get is not limited to the names ['portolan']"),
+    (f"{MANIFESTS}/rbac.yaml", "resources: [leases]", "resources: [pods]", "pods.coordination.k8s.io create belongs in a ClusterRole"),
+    (f"{MANIFESTS}/rbac.yaml", "  kind: Role\n", "  kind: ClusterRole\n", "its role does not exist"),
+    (f"{MANIFESTS}/serviceaccount.yaml", "name: portolan", "name: other", "ServiceAccount portolan does not exist"),
+    (VERBS, "pods delete\n", "", "lacks pods delete"),
+    (VERBS, "pods delete\n", "pods delete\npods evict\n", "no role grants pods evict"),
+    (VERBS, "pods delete\n", "pods get\npods delete\n", "not sorted"),
+    (f"{CHART}/templates/deployment.yaml", ".Values.image", ".Values.picture", "does not have .picture"),
+    (f"{CHART}/templates/deployment.yaml", ".Values.image", "include \"image\" .", "use a simpler template"),
+    (f"{CHART}/templates/rbac.yaml", "{{ .Values.leaseName }}", "portolan", "values: Role kube-system/portolan-lease diff"),
+    (f"{CHART}/templates/flowcontrol.yaml", "{{- end }}", "", "an if without an end"),
+    (f"{CHART}/templates/config.yaml", "{{ .Values.schedulerName }}", "portolan", "schedulerName is not that"),
+    (f"{CHART}/values.yaml", "namespace: kube-system", "namespace: portolan", "FlowSchema portolan is not expected"),
+]
+
+
+def problems_of(root):
+    try:
+        return check(root)
+    except Fault as fault:
+        return [str(fault)]
+
+
+def self_test():
+    """Checks that each fault is found in a copy that has it."""
+    with tempfile.TemporaryDirectory() as folder:
+        root = pathlib.Path(folder)
+        shutil.copytree("deploy", root / "deploy")
+        (root / FLAGS).parent.mkdir(parents=True)
+        shutil.copy(FLAGS, root / FLAGS)
+        for name, old, new, expected in FAULTS:
+            text = (root / name).read_text()
+            assert old in text, f"{name} does not have {old!r}: has the file changed?"
+            (root / name).write_text(text.replace(old, new, 1))
+            found = problems_of(root)
+            assert any(expected in problem for problem in found), f"{name}, {new!r}: not found: {expected}: {found}"
+            (root / name).write_text(text)
+
+
+if __name__ == "__main__":
+    found = problems_of(pathlib.Path("."))
+    if found:
+        sys.exit("\n".join(found))
+    # On copies without faults of their own, so that each fault is found because of the change.
+    self_test()
+    if not shutil.which("helm"):
+        print("SKIPPED: helm is not installed here (https://helm.sh); the chart is rendered by ci/manifests.py alone")
+    print(f"the manifests, the chart and {VERBS} agree; {len(FAULTS)} faults are found in changed copies")
