@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Checks the Markdown files in the root, docs/ and crates/: every relative link must lead to a file or heading of this
-# repository, and the README must have at most 150 lines.
+# Checks the Markdown files in the root, docs/, crates/ and deploy/: every relative link must lead to a file or heading
+# of this repository, and the README must have at most 150 lines.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 python3 - <<'PY'
@@ -31,7 +31,7 @@ def anchors(path):
 
 
 problems, checked = [], 0
-files = [path for pattern in ("*.md", "docs/*.md", "crates/*/README.md") for path in sorted(pathlib.Path().glob(pattern))]
+files = [path for pattern in ("*.md", "docs/*.md", "crates/*/README.md", "deploy/*.md") for path in sorted(pathlib.Path().glob(pattern))]
 for file in files:
     text = CODE.sub(blank, FENCE.sub(blank, file.read_text()))
     for match in LINK.finditer(text):

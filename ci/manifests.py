@@ -65,6 +65,14 @@ def objects(texts):
     return found
 
 
+def only(found, kind):
+    """Returns the one object of a kind."""
+    all_of = [item for key, item in found.items() if key[0] == kind]
+    if len(all_of) != 1:
+        raise Fault(f"{len(all_of)} objects of kind {kind}, expected 1")
+    return all_of[0]
+
+
 def show(key):
     kind, namespace, name = key
     return f"{kind} {namespace}/{name}" if namespace else f"{kind} {name}"
@@ -192,8 +200,8 @@ def check(root):
     texts = lambda folder: {path.name: path.read_text() for path in sorted((root / folder).glob("*.yaml"))}
     documents((root / CHART / "Chart.yaml").read_text(), "Chart.yaml")
     plain, elsewhere = objects(texts(MANIFESTS)), objects(texts(f"{MANIFESTS}/elsewhere"))
-    deployment = plain["Deployment", KUBE_SYSTEM, "portolan"]
-    config = plain["ConfigMap", KUBE_SYSTEM, "portolan"]["data"]["config.yaml"]
+    deployment = only(plain, "Deployment")
+    config = only(plain, "ConfigMap")["data"]["config.yaml"]
     documents(config, "the ConfigMap's config.yaml")
     # With other values, each place that should follow a value does.
     moved = {}
@@ -217,7 +225,7 @@ def check(root):
     moved |= elsewhere
     problems = differences(plain, chart(root, {}), "the chart's defaults")
     problems += differences(moved, chart(root, OTHER), "the chart with other values")
-    named = chart(root, {"schedulerName": "batch"})["ConfigMap", KUBE_SYSTEM, "portolan"]["data"]["config.yaml"]
+    named = only(chart(root, {"schedulerName": "batch"}), "ConfigMap")["data"]["config.yaml"]
     if named != config.replace("schedulerName: portolan", "schedulerName: batch"):
         problems.append("the chart's schedulerName is not that of the configuration")
     if shutil.which("helm"):

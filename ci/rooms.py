@@ -21,6 +21,8 @@ CRATES = {
     "portolan": ("src", None),
     "portolan_publish": ("crates/publish/src", "publish"),
     "portolan_k8s": ("crates/k8s/src", "k8s"),
+    "portolan_kube": ("crates/kube/src", "kube"),
+    "portolan_apiserver": ("crates/apiserver/src", "apiserver"),
 }
 DESIGN = "docs/design.md"
 # Paths in the document that must exist.
