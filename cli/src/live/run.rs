@@ -38,7 +38,15 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:10259")]
     serve: String,
     /// Schedule only while holding a lease.
-    #[arg(long, value_name = "BOOL", default_value_t = true, action = clap::ArgAction::Set)]
+    #[arg(
+        long,
+        value_name = "BOOL",
+        default_value_t = true,
+        default_missing_value = "true",
+        num_args = 0..=1,
+        require_equals = true,
+        action = clap::ArgAction::Set
+    )]
     leader_elect: bool,
     /// Namespace of the lease.
     #[arg(long, value_name = "NAMESPACE", default_value = "kube-system")]
@@ -46,15 +54,25 @@ pub(crate) struct Arguments {
     /// Name of the lease.
     #[arg(long, value_name = "NAME", default_value = "kube-scheduler")]
     leader_elect_resource_name: String,
-    /// Time in seconds that a candidate waits after it last saw the lease change.
-    #[arg(long, value_name = "SECONDS", default_value_t = 15)]
-    leader_elect_lease_duration: u64,
-    /// Time in seconds that the leader tries to renew the lease.
-    #[arg(long, value_name = "SECONDS", default_value_t = 10)]
-    leader_elect_renew_deadline: u64,
-    /// Time in seconds between two tries.
-    #[arg(long, value_name = "SECONDS", default_value_t = 2)]
-    leader_elect_retry_period: u64,
+    /// Time that a candidate waits after it last saw the lease change.
+    #[arg(long, value_name = "DURATION", default_value = "15s", value_parser = duration)]
+    leader_elect_lease_duration: Duration,
+    /// Time that the leader tries to renew the lease.
+    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = duration)]
+    leader_elect_renew_deadline: Duration,
+    /// Time between two tries.
+    #[arg(long, value_name = "DURATION", default_value = "2s", value_parser = duration)]
+    leader_elect_retry_period: Duration,
+    /// Least severe messages that are logged to the standard error: error, warn, info, debug or trace.
+    #[arg(long, value_name = "LEVEL", default_value = "info")]
+    log: tracing::Level,
+}
+
+/// Reads a duration as Go writes it, such as `15s` or `1m30s`.
+fn duration(text: &str) -> Result<Duration, String> {
+    let wrong = || format!("{text}: write a duration such as 15s or 1m30s");
+    let read: jiff::SignedDuration = text.parse().map_err(|_| wrong())?;
+    Duration::try_from(read).map_err(|_| wrong())
 }
 
 /// How long the bindings in flight may take after a signal.
@@ -73,6 +91,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     let mut config = LiveConfig::default();
     config.configuration = configuration;
     config.writes.host = host();
+    let log = tracing_subscriber::fmt().with_max_level(arguments.log);
+    // Only a subscriber that is already set is an error.
+    let _ = log.with_writer(std::io::stderr).try_init();
     runtime()?.block_on(schedule(arguments, config))
 }
 
@@ -118,6 +139,7 @@ async fn schedule(arguments: &Arguments, config: LiveConfig) -> Result<ExitCode,
         }
     }
     scheduler.begin().map_err(live)?;
+    tracing::info!("scheduling");
     let lost = async {
         match &mut election {
             Some(election) => election.keep().await,
@@ -129,12 +151,23 @@ async fn schedule(arguments: &Arguments, config: LiveConfig) -> Result<ExitCode,
         () = signals.next() => false,
     };
     if is_lost {
-        return Err(Failure::Usage("the lease was lost: another scheduler may run".to_owned()));
+        tracing::error!("the lease was lost: another scheduler may run");
+        return Ok(ExitCode::FAILURE);
     }
-    // Bindings in flight still need the lease, which outlives the grace if it was renewed in time.
-    scheduler.stop(GRACE).await;
-    if let Some(election) = &mut election {
-        let _ = election.release().await;
+    tracing::info!("stopping: finishing the bindings in flight");
+    let stopped = scheduler.stop(GRACE);
+    match &mut election {
+        None => stopped.await,
+        Some(election) => {
+            tokio::pin!(stopped);
+            // Bindings in flight still need the lease.
+            tokio::select! {
+                () = &mut stopped => {}
+                () = election.keep() => stopped.await,
+            }
+            // If this fails, the lease expires by itself.
+            let _ = election.release().await;
+        }
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -143,9 +176,9 @@ fn election(arguments: &Arguments, host: &str) -> ElectionConfig {
     let mut config = ElectionConfig::new(format!("{host}_{:032x}", fastrand::u128(..)));
     config.namespace = arguments.leader_elect_resource_namespace.clone();
     config.name = arguments.leader_elect_resource_name.clone();
-    config.lease_duration = Duration::from_secs(arguments.leader_elect_lease_duration);
-    config.renew_deadline = Duration::from_secs(arguments.leader_elect_renew_deadline);
-    config.retry_period = Duration::from_secs(arguments.leader_elect_retry_period);
+    config.lease_duration = arguments.leader_elect_lease_duration;
+    config.renew_deadline = arguments.leader_elect_renew_deadline;
+    config.retry_period = arguments.leader_elect_retry_period;
     config
 }
 

@@ -10,6 +10,7 @@ mod conformance;
 mod errors;
 mod explain;
 mod inspect;
+mod live;
 mod perf;
 mod queued_replay;
 mod replay;

@@ -403,8 +403,9 @@ impl Binding {
 const DEFAULT: &str =
     "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n";
 
-/// Returns the registry of a cluster's schedulers: the in-tree plugins, with DynamicResources before DefaultPreemption
-/// in the default profile, where kube-scheduler has it.
+/// Returns the registry of a cluster's schedulers: the in-tree plugins, with kube-scheduler's default profile.
+/// DynamicResources comes before DefaultPreemption. GangScheduling is behind a feature gate that is off there, and its
+/// PodGroups are not mirrored; PodLauncher is Gödel's.
 fn registry() -> Registry {
     let mut registry = Registry::in_tree();
     let make = |_: PluginArgs<'_>, _: &PluginHandle| {
@@ -413,6 +414,7 @@ fn registry() -> Registry {
     // The name is free: the in-tree registry only leaves it out.
     if registry.register(NAME, make).is_ok() {
         let mut profile = registry.default_profile().to_vec();
+        profile.retain(|(name, _)| name != "GangScheduling" && name != "PodLauncher");
         let before = profile.iter().position(|(name, _)| name == "DefaultPreemption");
         profile.insert(before.unwrap_or(profile.len()), (NAME.to_owned(), 0));
         registry.set_default_profile(profile);

@@ -1,0 +1,120 @@
+//! `portolan run` against an API server in memory, as processes.
+
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use portolan_apiserver::{ApiServer, Options};
+use serde_json::{Value, json};
+
+const SHORT: [&str; 3] = [
+    "--leader-elect-lease-duration=2s",
+    "--leader-elect-renew-deadline=1s",
+    "--leader-elect-retry-period=200ms",
+];
+
+/// A scheduler. It is killed when the test ends early.
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // It may have ended.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn start(server: &ApiServer) -> Running {
+    let child = Command::new(env!("CARGO_BIN_EXE_portolan"))
+        .args(["run", "--serve", "none", "--log", "error", "--master", &server.url()])
+        .args(SHORT)
+        .stdout(Stdio::null())
+        .spawn()
+        .expect("the program starts");
+    Running(child)
+}
+
+fn until(what: &str, mut is_done: impl FnMut() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while !is_done() {
+        assert!(Instant::now() < deadline, "{what}: not within a minute");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+fn cluster() -> ApiServer {
+    let server = ApiServer::start(Options::default()).expect("a server");
+    let amounts = json!({"cpu": "8", "memory": "8Gi", "pods": "100"});
+    server
+        .create(&json!({
+            "apiVersion": "v1", "kind": "Node", "metadata": {"name": "n1"},
+            "status": {"capacity": amounts, "allocatable": amounts},
+        }))
+        .expect("a node");
+    server
+}
+
+fn create(server: &ApiServer, name: &str) {
+    server
+        .create(&json!({
+            "apiVersion": "v1", "kind": "Pod",
+            "metadata": {"name": name, "namespace": "default"},
+            "spec": {"containers": [{"name": "c", "image": "registry.example.com/pause:1"}]},
+        }))
+        .expect("a pod");
+}
+
+fn is_bound(server: &ApiServer, name: &str) -> bool {
+    let pod = server.get("Pod", "default", name).expect("the pod");
+    pod["spec"]["nodeName"].is_string()
+}
+
+fn holder(server: &ApiServer) -> String {
+    let lease = server.get("Lease", "kube-system", "kube-scheduler").unwrap_or(Value::Null);
+    lease["spec"]["holderIdentity"].as_str().unwrap_or_default().to_owned()
+}
+
+#[cfg(unix)]
+#[test]
+fn a_scheduler_that_is_asked_to_end_gives_its_lease_back() {
+    let server = cluster();
+    let mut running = start(&server);
+    create(&server, "a");
+    until("bound", || is_bound(&server, "a"));
+    assert!(!holder(&server).is_empty());
+    let ended = Command::new("kill").arg(running.0.id().to_string()).status().expect("kill");
+    assert!(ended.success());
+    let status = running.0.wait().expect("the program ends");
+    assert_eq!((status.code(), holder(&server)), (Some(0), String::new()));
+}
+
+#[test]
+fn the_standby_takes_over_from_a_leader_that_was_killed() {
+    let server = cluster();
+    let mut first = start(&server);
+    until("the first leads", || !holder(&server).is_empty());
+    let leader = holder(&server);
+    let _second = start(&server);
+    create(&server, "a");
+    until("bound by the first", || is_bound(&server, "a"));
+    first.0.kill().expect("killed");
+    create(&server, "b");
+    until("bound by the second", || is_bound(&server, "b"));
+    assert_ne!(holder(&server), leader);
+    let twice = server.writes().iter().filter(|write| write.resource == "pods/binding").count();
+    assert_eq!(twice, 2, "each pod is bound once");
+}
+
+#[test]
+fn an_address_where_nothing_listens_is_waited_for() {
+    let server = cluster();
+    let url = server.url();
+    server.stop();
+    let child = Command::new(env!("CARGO_BIN_EXE_portolan"))
+        .args(["run", "--serve", "none", "--leader-elect=false", "--master", &url])
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("the program starts");
+    let mut running = Running(child);
+    std::thread::sleep(Duration::from_millis(300));
+    assert!(running.0.try_wait().expect("known").is_none(), "it keeps trying");
+}
