@@ -35,6 +35,9 @@ pub(crate) struct Watch {
     pub(crate) timeout: Duration,
 }
 
+/// How long before its end a watch sends a bookmark, as in kube-apiserver.
+const BEFORE_END: Duration = Duration::from_secs(2);
+
 /// The number of pieces that may wait for the connection.
 const QUEUE: usize = 16;
 /// The size at which a piece is sent, in bytes.
@@ -83,6 +86,10 @@ impl Watch {
         }
         let end = sleep_until(Instant::now() + self.timeout);
         let mut end = std::pin::pin!(end);
+        let last_bookmark = sleep_until(Instant::now() + self.timeout.saturating_sub(BEFORE_END));
+        let mut last_bookmark = std::pin::pin!(last_bookmark);
+        let mut is_last_sent = false;
+        let mut is_bookmark_due = false;
         let every = shared
             .options
             .bookmark_every
@@ -115,12 +122,16 @@ impl Watch {
             if !caught_up {
                 continue;
             }
+            if std::mem::take(&mut is_bookmark_due) {
+                // All events up to `position` have been sent.
+                lines.bookmark(position, false);
+                lines.flush().await?;
+            }
             tokio::select! {
                 changed = news.changed() => changed.map_err(|_| Over)?,
-                _ = ticks.tick(), if self.bookmarks => {
-                    // All events up to `position` have been sent.
-                    lines.bookmark(position, false);
-                    lines.flush().await?;
+                _ = ticks.tick(), if self.bookmarks => is_bookmark_due = true,
+                () = &mut last_bookmark, if self.bookmarks && !is_last_sent => {
+                    (is_last_sent, is_bookmark_due) = (true, true);
                 }
                 () = &mut end => return Ok(()),
                 () = lines.sender.closed() => return Err(Over),

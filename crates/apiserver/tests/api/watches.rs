@@ -328,3 +328,14 @@ fn a_streaming_list_waits_for_a_stalled_cache() {
         assert_eq!(fresh.join().unwrap(), brief("ADDED", "a"));
     });
 }
+
+#[test]
+fn a_watch_sends_a_bookmark_shortly_before_its_end() {
+    let server = server_with(Options { controllers: false, ..Options::default() });
+    let query = format!("resourceVersion={}&allowWatchBookmarks=true", server.version());
+    let mut watch = watch(&server, &format!("{query}&timeoutSeconds=3"));
+    server.create(&node("n")).unwrap();
+    let event = watch.event();
+    assert_eq!(event["type"], "BOOKMARK");
+    assert_eq!(event["object"]["metadata"]["resourceVersion"], server.version().to_string());
+}
