@@ -58,7 +58,8 @@ impl ElectionConfig {
         }
     }
 
-    /// Checks what client-go checks.
+    /// Checks what client-go checks, and that `lease_duration` is longer than `renew_deadline` in the whole seconds that
+    /// a Lease contains: other candidates wait no longer than that.
     ///
     /// # Errors
     ///
@@ -73,8 +74,8 @@ impl ElectionConfig {
         if self.lease_duration.as_secs() == 0 || self.retry_period.is_zero() {
             return wrong("leaseDuration must be at least 1s, and retryPeriod greater than 0");
         }
-        if self.lease_duration <= self.renew_deadline {
-            return wrong("leaseDuration must be greater than renewDeadline");
+        if Duration::from_secs(self.lease_duration.as_secs()) <= self.renew_deadline {
+            return wrong("leaseDuration in whole seconds must be greater than renewDeadline");
         }
         if self.renew_deadline <= self.retry_period.mul_f64(JITTER) {
             return wrong("renewDeadline must be greater than retryPeriod*1.2");
@@ -96,7 +97,7 @@ pub struct Election {
     observed: Option<Observed>,
 }
 
-/// The Lease as it was last seen, and when it was first seen in this form.
+/// The Lease as it was last seen, and when its specification was first seen.
 #[derive(Debug)]
 struct Observed {
     lease: Lease,
@@ -275,10 +276,11 @@ impl Election {
         Ok(Turn::Held(started))
     }
 
-    /// Notes the Lease, and the time if it has changed.
+    /// Notes the Lease, and the time if its holder has changed it. A change of metadata is not a renewal.
     fn see(&mut self, lease: Lease) {
-        if self.observed.as_ref().is_none_or(|observed| observed.lease != lease) {
-            self.observed = Some(Observed { lease, since: Instant::now() });
+        match &mut self.observed {
+            Some(observed) if observed.lease.spec == lease.spec => observed.lease = lease,
+            observed => *observed = Some(Observed { lease, since: Instant::now() }),
         }
     }
 
