@@ -6,8 +6,8 @@
 
 use crate::framework::{Code, Cycle, Diagnosis, Nomination, Plugin, Point, PreFilter, Status};
 
-/// Refuses pods with resource claims. Not in the [default profile](crate::Framework::default_profile): an engine refuses
-/// such pods by itself, and without an API server nobody reads conditions.
+/// Refuses pods with resource claims. Not in the [default profile](crate::framework::Framework::default_profile): an
+/// engine refuses such pods by itself, and without an API server nobody reads conditions.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct DynamicResources;
 
