@@ -11,6 +11,7 @@ use portolan_k8s::config::{Configuration, Registry};
 
 use crate::error::Failure;
 use crate::input;
+use crate::live::fetch::{self, Server};
 use crate::text::count;
 
 /// The option that enables Gödel semantics.
@@ -61,6 +62,22 @@ impl Godel {
     }
 }
 
+/// Where the objects of a cluster are read.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct From {
+    /// Output of `kubectl get nodes,pods,… -A -o json` (or yaml), instead of a running cluster.
+    #[arg(
+        long,
+        num_args = 1..,
+        value_name = "FILE",
+        required_unless_present_any = ["kubeconfig", "context", "master"],
+        conflicts_with_all = ["kubeconfig", "context", "master"]
+    )]
+    cluster: Vec<PathBuf>,
+    #[command(flatten)]
+    server: Server,
+}
+
 /// The content of files: a cluster with its placed pods, and the pending pods.
 pub(crate) struct Loaded {
     pub(crate) writer: Writer,
@@ -100,10 +117,21 @@ pub(crate) fn not_read(file: &Path, error: &portolan_k8s::ReadError) -> Failure 
     }
 }
 
-/// Loads a cluster from the objects of all files.
-pub(crate) fn load(files: &[PathBuf], godel: &Godel) -> Result<Loaded, Failure> {
-    let objects = read(files)?;
-    let mut notes: Vec<String> = godel.note(&objects).into_iter().collect();
+/// Loads a cluster from files, or from its API server.
+pub(crate) fn load(from: &From, godel: &Godel) -> Result<Loaded, Failure> {
+    let (objects, mut notes) = match from.server.is_given() {
+        false => (read(&from.cluster)?, Vec::new()),
+        true => {
+            let (lists, notes) = fetch::fetch(&from.server)?;
+            let mut reader = portolan_k8s::Reader::new();
+            for (path, list) in lists {
+                let read = reader.read(&list);
+                read.map_err(|error| not_read(Path::new(&path), &error))?;
+            }
+            (reader.finish(), notes)
+        }
+    };
+    notes.extend(godel.note(&objects));
     for (kind, number) in &objects.skipped {
         notes.push(skipped(kind, *number));
     }
@@ -113,7 +141,10 @@ pub(crate) fn load(files: &[PathBuf], godel: &Godel) -> Result<Loaded, Failure> 
     let is_nm_node = |object: &Object| object.kind() == ObjectKind::NmNode;
     if objects.nodes.is_empty() && !objects.objects.iter().any(is_nm_node) {
         let what = "no nodes found: pass the output of `kubectl get nodes,pods -A -o json`";
-        return Err(Failure::File { file: files[0].clone(), what: what.to_owned() });
+        return Err(match from.cluster.first() {
+            Some(file) => Failure::File { file: file.clone(), what: what.to_owned() },
+            None => Failure::Usage("the cluster has no nodes that may be read".to_owned()),
+        });
     }
     let (mut writer, _) = Engine::inline(godel.config());
     for object in objects.objects {

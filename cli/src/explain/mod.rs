@@ -24,9 +24,8 @@ use crate::{cluster, print};
 /// If the pod fits, show the best nodes with their scores.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
-    /// Output of `kubectl get nodes,pods,… -A -o json` (or yaml).
-    #[arg(long, required = true, num_args = 1.., value_name = "FILE")]
-    cluster: Vec<PathBuf>,
+    #[command(flatten)]
+    from: cluster::From,
     /// Pod of the cluster, or a file with a pod; a placed pod is evaluated as if it were
     /// pending.
     #[arg(long, value_name = "NAMESPACE/NAME")]
@@ -66,7 +65,7 @@ struct Explained<'a> {
 
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     let cluster::Loaded { writer, pending, mut notes, .. } =
-        cluster::load(&arguments.cluster, &arguments.godel)?;
+        cluster::load(&arguments.from, &arguments.godel)?;
     let mut fork = writer.cluster().fork();
     let pod = pod(arguments, &fork, &pending)?;
     if fork.pod(&pod.uid).is_some() {

@@ -2,7 +2,6 @@
 //! engine's sums and indexes.
 
 use std::collections::BTreeSet;
-use std::path::PathBuf;
 use std::process::ExitCode;
 
 use portolan::model::{AbnormalPodState, ObjectKind, PodClass, Resources};
@@ -22,9 +21,8 @@ use crate::{Output, print};
 /// The exit status is 1 if a problem is found.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
-    /// Output of `kubectl get nodes,pods,… -A -o json` (or yaml).
-    #[arg(long, required = true, num_args = 1.., value_name = "FILE")]
-    cluster: Vec<PathBuf>,
+    #[command(flatten)]
+    from: cluster::From,
     /// Output format.
     #[arg(long, value_enum, default_value_t = Output::Table)]
     output: Output,
@@ -52,7 +50,7 @@ impl Findings {
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
-    let loaded = cluster::load(&arguments.cluster, &arguments.godel)?;
+    let loaded = cluster::load(&arguments.from, &arguments.godel)?;
     let cluster = loaded.writer.cluster();
     let mut findings = Findings::default();
     for difference in cluster.audit() {

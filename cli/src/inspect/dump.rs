@@ -1,6 +1,5 @@
 //! `portolan dump`: the cluster as the engine sees it, store by store.
 
-use std::path::PathBuf;
 use std::process::ExitCode;
 
 use portolan::Cluster;
@@ -21,9 +20,8 @@ use crate::{Output, print};
 /// Without --store, print the size of each store.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
-    /// Output of `kubectl get nodes,pods,… -A -o json` (or yaml).
-    #[arg(long, required = true, num_args = 1.., value_name = "FILE")]
-    cluster: Vec<PathBuf>,
+    #[command(flatten)]
+    from: cluster::From,
     /// Store whose rows are printed: nodes, pods, reservations, movements, marks, or a
     /// kind of objects such as PersistentVolume.
     #[arg(long, value_name = "STORE")]
@@ -36,7 +34,7 @@ pub(crate) struct Arguments {
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
-    let loaded = cluster::load(&arguments.cluster, &arguments.godel)?;
+    let loaded = cluster::load(&arguments.from, &arguments.godel)?;
     let text = match (arguments.output, &arguments.store) {
         (Output::Json, _) => json(&loaded).to_string(),
         (Output::Table, None) => stores(&loaded),

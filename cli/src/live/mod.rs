@@ -2,6 +2,7 @@
 
 pub(crate) mod conformance;
 pub(crate) mod demo;
+pub(crate) mod fetch;
 pub(crate) mod run;
 
 use tokio::runtime::{Builder, Runtime};

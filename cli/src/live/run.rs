@@ -5,13 +5,14 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use portolan_kube::api::{Connection, Limits};
+use portolan_kube::api::Limits;
 use portolan_kube::process::{Election, ElectionConfig, LiveConfig, LiveScheduler, Served};
 use portolan_kube::write::Fence;
 
 use crate::error::Failure;
 use crate::input;
 
+use super::fetch::Server;
 use super::{live, runtime};
 
 /// Schedule the pods of a Kubernetes cluster.
@@ -24,15 +25,8 @@ pub(crate) struct Arguments {
     /// KubeSchedulerConfiguration (default: kube-scheduler's default profile).
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Kubeconfig (default: the service account in a pod, else $KUBECONFIG or ~/.kube/config).
-    #[arg(long, value_name = "FILE")]
-    kubeconfig: Option<PathBuf>,
-    /// Context of the kubeconfig.
-    #[arg(long, value_name = "NAME")]
-    context: Option<String>,
-    /// Address of the API server, which overrides the kubeconfig's.
-    #[arg(long, value_name = "URL")]
-    master: Option<String>,
+    #[command(flatten)]
+    server: Server,
     /// Address that serves /healthz, /livez, /readyz, /metrics and /configz without encryption or authentication;
     /// `none` serves nothing.
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:10259")]
@@ -98,11 +92,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
 }
 
 async fn schedule(arguments: &Arguments, config: LiveConfig) -> Result<ExitCode, Failure> {
-    let mut connection = Connection::default();
-    connection.kubeconfig = arguments.kubeconfig.clone();
-    connection.context = arguments.context.clone();
-    connection.server = arguments.master.clone();
-    let api = connection.open(Limits::default()).await.map_err(live)?;
+    let api = arguments.server.connection().open(Limits::default()).await.map_err(live)?;
     let fence = Fence::closed();
     let mut election = match arguments.leader_elect {
         true => Some(

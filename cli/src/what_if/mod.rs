@@ -24,9 +24,8 @@ use crate::{Output, cluster, print};
 /// The exit status is 1 if a pod is unschedulable or blocks a drain.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
-    /// Output of `kubectl get nodes,pods,pdb,… -A -o json` (or yaml).
-    #[arg(long, required = true, num_args = 1.., value_name = "FILE")]
-    cluster: Vec<PathBuf>,
+    #[command(flatten)]
+    from: cluster::From,
     /// Nodes to cordon and drain, as `kubectl drain` does.
     #[arg(long, num_args = 1.., value_name = "NODE")]
     drain: Vec<String>,
@@ -93,7 +92,7 @@ impl Answer {
 const MOST: usize = 1_000_000;
 
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
-    let loaded = cluster::load(&arguments.cluster, &arguments.godel)?;
+    let loaded = cluster::load(&arguments.from, &arguments.godel)?;
     let policy = cluster::policy(arguments.config.as_ref(), None, &Handle::default())?;
     let config = AlgorithmConfig {
         percentage_of_nodes: policy.percentage_of_nodes.unwrap_or(100),

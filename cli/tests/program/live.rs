@@ -6,6 +6,8 @@ use std::time::{Duration, Instant};
 use portolan_apiserver::{ApiServer, Options};
 use serde_json::{Value, json};
 
+use crate::common::portolan;
+
 const SHORT: [&str; 3] = [
     "--leader-elect-lease-duration=2s",
     "--leader-elect-renew-deadline=1s",
@@ -117,4 +119,41 @@ fn an_address_where_nothing_listens_is_waited_for() {
     let mut running = Running(child);
     std::thread::sleep(Duration::from_millis(300));
     assert!(running.0.try_wait().expect("known").is_none(), "it keeps trying");
+}
+
+#[test]
+fn the_commands_for_files_read_a_running_cluster_too() {
+    let server = cluster();
+    create(&server, "fits");
+    server
+        .create(&json!({
+            "apiVersion": "v1", "kind": "Pod",
+            "metadata": {"name": "large", "namespace": "default"},
+            "spec": {"containers": [{
+                "name": "c", "image": "registry.example.com/pause:1",
+                "resources": {"requests": {"cpu": "9"}},
+            }]},
+        }))
+        .expect("a pod");
+    let url = server.url();
+    let explained = portolan(&["explain", "--master", &url, "--pod", "default/large"]);
+    assert!(explained.out.contains("Insufficient cpu"), "{}{}", explained.out, explained.err);
+    let dumped = portolan(&["dump", "--master", &url]);
+    assert!(dumped.code == 0 && dumped.out.contains("nodes"), "{}{}", dumped.out, dumped.err);
+    let audited = portolan(&["audit", "--master", &url]);
+    assert_eq!(audited.code, 0, "{}{}", audited.out, audited.err);
+    let asked = portolan(&["what-if", "--master", &url, "--drain", "n1"]);
+    assert!(asked.err.is_empty(), "{}", asked.err);
+
+    let both = portolan(&["dump", "--master", &url, "--cluster", "cluster.yaml"]);
+    assert!(both.code == 2 && both.err.contains("cannot be used with"), "{}", both.err);
+    let neither = portolan(&["dump"]);
+    assert!(neither.code == 2 && neither.err.contains("--cluster"), "{}", neither.err);
+    server.stop();
+    let unreachable = portolan(&["dump", "--master", &url]);
+    assert!(
+        unreachable.code == 2 && unreachable.err.contains("/api/v1/nodes"),
+        "{}",
+        unreachable.err
+    );
 }

@@ -37,6 +37,9 @@ resources! {
     REPLICATION_CONTROLLERS: "ReplicationController", "v1", "replicationcontrollers", namespaced;
     REPLICA_SETS: "ReplicaSet", "apps/v1", "replicasets", namespaced;
     STATEFUL_SETS: "StatefulSet", "apps/v1", "statefulsets", namespaced;
+    DAEMON_SETS: "DaemonSet", "apps/v1", "daemonsets", namespaced;
+    PRIORITY_CLASSES: "PriorityClass", "scheduling.k8s.io/v1", "priorityclasses", cluster;
+    RUNTIME_CLASSES: "RuntimeClass", "node.k8s.io/v1", "runtimeclasses", cluster;
     POD_DISRUPTION_BUDGETS: "PodDisruptionBudget", "policy/v1", "poddisruptionbudgets", namespaced;
     PERSISTENT_VOLUMES: "PersistentVolume", "v1", "persistentvolumes", cluster;
     PERSISTENT_VOLUME_CLAIMS: "PersistentVolumeClaim", "v1", "persistentvolumeclaims", namespaced;
