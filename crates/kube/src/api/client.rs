@@ -84,6 +84,7 @@ pub struct Api {
     limits: Limits,
     in_flight: Arc<Semaphore>,
     pace: Option<Arc<Pace>>,
+    may_write: Option<Arc<dyn Fn() -> bool + Send + Sync>>,
 }
 
 impl Api {
@@ -103,7 +104,14 @@ impl Api {
         let in_flight = Arc::new(Semaphore::new(limits.in_flight.max(1)));
         let qps = limits.qps.filter(|qps| qps.is_finite() && *qps > 0.0);
         let pace = qps.map(|qps| Arc::new(Pace::new(qps, limits.burst.get())));
-        Ok(Api { client, limits, in_flight, pace })
+        Ok(Api { client, limits, in_flight, pace, may_write: None })
+    }
+
+    /// Returns a clone that asks for permission just before it sends a write, after the request has waited for its turn.
+    /// Without permission, the write fails with [`ApiError::Unreachable`]. Reads need none.
+    #[must_use]
+    pub fn with_permission(&self, may_write: impl Fn() -> bool + Send + Sync + 'static) -> Api {
+        Api { may_write: Some(Arc::new(may_write)), ..self.clone() }
     }
 
     /// Reads an object or a list.
@@ -193,6 +201,9 @@ impl Api {
     ) -> Result<Response<Body>, ApiError> {
         if let Some(pace) = &self.pace {
             pace.wait().await;
+        }
+        if method != Method::GET && self.may_write.as_ref().is_some_and(|may_write| !may_write()) {
+            return Err(ApiError::Unreachable("the permission to write has ended".to_owned()));
         }
         let mut request = Request::builder().method(method).uri(path);
         request = request.header(ACCEPT, "application/json");

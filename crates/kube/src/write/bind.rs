@@ -118,10 +118,10 @@ impl ApiBinder {
         let uid = pod.uid.to_string();
         let path = pod_path(pod.namespace(), &pod.name, "binding");
         let binding = Binding::new(pod, &uid, node);
-        let (mut waits, mut repeats, mut is_open) = (self.waits, REPEATS, false);
+        let (mut waits, mut repeats) = (self.waits, REPEATS);
         loop {
             if !self.fence.may_write() {
-                return Err(gave_up(is_open, NO_LEASE));
+                return Err(BinderError::Failed(NO_LEASE.to_owned()));
             }
             let Err(error) = self.api.create(&path, &binding).await else { break };
             let wait = match Verdict::of(&error, node) {
@@ -131,7 +131,6 @@ impl ApiBinder {
                 Verdict::Wait(asked) => asked,
                 Verdict::Unreachable => waits.next(),
                 Verdict::Open => {
-                    is_open = true;
                     tracing::warn!(pod = %pod.name, %node, %error, "outcome of a binding unknown");
                     match self.look_for(pod, &uid, node).await? {
                         Found::Here => break,
@@ -145,7 +144,7 @@ impl ApiBinder {
                 }
             };
             if !self.pause(wait).await {
-                return Err(gave_up(is_open, &error.to_string()));
+                return Err(BinderError::Failed(error.to_string()));
             }
         }
         self.events.record(Occurrence::scheduled(pod, node));
@@ -180,13 +179,6 @@ impl ApiBinder {
             () = self.fence.lost() => false,
             () = sleep(wait) => true,
         }
-    }
-}
-
-fn gave_up(is_open: bool, why: &str) -> BinderError {
-    match is_open {
-        true => BinderError::Unknown(why.to_owned()),
-        false => BinderError::Failed(why.to_owned()),
     }
 }
 

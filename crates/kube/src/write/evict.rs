@@ -16,6 +16,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use jiff::Timestamp;
 use portolan::framework::{Eviction, Evictor};
 use portolan::model::Pod;
@@ -28,7 +29,7 @@ use super::events::EventRecorder;
 use super::occurrence::Occurrence;
 use super::status::{StatusWriter, Target};
 use super::{Fence, NO_LEASE};
-use crate::api::Api;
+use crate::api::{Api, ApiError};
 
 const DISRUPTION_TARGET: &str = "DisruptionTarget";
 /// Evictions at once. More wait without a thread.
@@ -103,22 +104,14 @@ impl Shared {
     async fn evict(&self, eviction: &Eviction, victim: &Pod) -> Result<(), String> {
         let uid = victim.uid.to_string();
         let path = pod_path(victim.namespace(), &victim.name, "");
-        let found = match self.api.get(&path).await {
-            Ok(found) => found,
-            Err(error) if error.is_not_found() => return Ok(()),
-            Err(error) => return Err(error.to_string()),
-        };
+        let Some(found) = self.find(&path, &uid).await? else { return Ok(()) };
         let found: PodAnswer<'_> =
             serde_json::from_slice(&found).map_err(|error| format!("reading a victim: {error}"))?;
-        if found.metadata.uid != uid {
-            return Ok(());
-        }
         let message = eviction.message();
         if let Some(change) = disruption(&found, &message) {
             match self.status.patch(&Target::of(victim), change).await {
                 Ok(_) => {}
-                Err(error) if is_gone(&error) => return Ok(()),
-                Err(error) => return Err(error.to_string()),
+                Err(error) => return self.refused(&path, &uid, &error).await,
             }
         }
         if !self.fence.may_write() {
@@ -126,13 +119,34 @@ impl Shared {
         }
         match self.api.delete(&path, &DeleteOptions::of(&uid)).await {
             Ok(_) => {}
-            // A conflict is another uid.
-            Err(error) if error.is_not_found() || error.is_conflict() => return Ok(()),
-            Err(error) => return Err(error.to_string()),
+            Err(error) => return self.refused(&path, &uid, &error).await,
         }
         let occurrence = Occurrence::preempted(victim, eviction.preemptor(), eviction.node());
         self.events.record(occurrence);
         Ok(())
+    }
+
+    /// Reads a victim, or returns `None` if it is gone or another pod has taken its name.
+    async fn find(&self, path: &str, uid: &str) -> Result<Option<Bytes>, String> {
+        let found = match self.api.get(path).await {
+            Ok(found) => found,
+            Err(error) if error.is_not_found() => return Ok(None),
+            Err(error) => return Err(error.to_string()),
+        };
+        let answer: PodAnswer<'_> =
+            serde_json::from_slice(&found).map_err(|error| format!("reading a victim: {error}"))?;
+        let is_victim = answer.metadata.uid == uid;
+        Ok(is_victim.then_some(found))
+    }
+
+    /// Judges the refusal of a write to a victim. A conflict may also come from a concurrent update, after which the
+    /// victim still exists: the preemptor would wait for a deletion that nobody asked for.
+    async fn refused(&self, path: &str, uid: &str, error: &ApiError) -> Result<(), String> {
+        let may_be_gone = error.is_conflict() || is_gone(error);
+        match may_be_gone && self.find(path, uid).await?.is_none() {
+            true => Ok(()),
+            false => Err(error.to_string()),
+        }
     }
 }
 

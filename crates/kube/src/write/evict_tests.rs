@@ -112,16 +112,21 @@ fn a_victim_that_is_gone_is_evicted() {
     let other = Answer::Json(200, json!({"metadata": {"uid": "another"}}));
     for (method, answer) in [
         ("GET", gone.clone()),
-        ("GET", other),
+        ("GET", other.clone()),
         ("PATCH", gone.clone()),
         ("PATCH", refused(422, "Pod \"a\" is invalid: metadata.uid: field is immutable")),
         ("DELETE", gone),
         ("DELETE", refused(409, "Precondition failed")),
     ] {
         let fails = move |seen: &Seen| seen.method == method && seen.path.contains("/pods/a");
+        let is_replaced = matches!(answer, Answer::Json(409, _));
         let script = {
-            let answer = answer.clone();
-            move |seen: &Seen, _| if fails(seen) { answer.clone() } else { answers(seen) }
+            let (answer, other) = (answer.clone(), other.clone());
+            move |seen: &Seen, n| match seen {
+                _ if fails(seen) => answer.clone(),
+                _ if is_replaced && n > 0 && seen.is("GET", "/a") => other.clone(),
+                _ => answers(seen),
+            }
         };
         let world = World::new(script);
         evict(&world, &["a", "b"], &[]);
@@ -131,6 +136,20 @@ fn a_victim_that_is_gone_is_evicted() {
         let events: Vec<_> = seen.iter().filter(|seen| seen.method == "POST").collect();
         assert_eq!(events.len(), 1);
         assert_eq!(events[0].body["regarding"]["name"], "b");
+    }
+}
+
+#[test]
+fn a_conflict_over_a_victim_that_still_exists_is_an_error() {
+    for method in ["PATCH", "DELETE"] {
+        let world = World::new(move |seen, _| match () {
+            () if seen.method == method && seen.path.contains("/pods/a") => {
+                refused(409, "the object has been modified")
+            }
+            () => answers(seen),
+        });
+        ends(&evict(&world, &["a", "b"], &[]));
+        assert!(!steps(&world).contains(&"DELETE b".to_owned()), "{method}: {:?}", steps(&world));
     }
 }
 

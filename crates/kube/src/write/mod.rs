@@ -117,7 +117,13 @@ impl Writes {
         options: WriteOptions,
     ) -> Writes {
         let WriteOptions { events, host, event_limits, status_limits } = options;
-        let events_api = events.unwrap_or_else(|| api.clone());
+        // A request may wait for its turn until after the deadline, so the fence is asked again then.
+        let fenced = |api: Api| {
+            let fence = fence.clone();
+            api.with_permission(move || fence.may_write())
+        };
+        let api = fenced(api);
+        let events_api = events.map_or_else(|| api.clone(), fenced);
         let events = EventRecorder::start(runtime, events_api, fence.clone(), &host, event_limits);
         let status = StatusWriter::start(
             runtime,
