@@ -16,7 +16,6 @@
 mod support;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::num::NonZeroUsize;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -25,68 +24,16 @@ use std::time::{Duration, Instant};
 use fastrand::Rng;
 use portolan::model::Uid;
 use portolan_apiserver::{ApiServer, Effect, Fault};
-use portolan_kube::api::Resource;
-use portolan_kube::process::{LiveConfig, LiveScheduler};
-use portolan_kube::write::Fence;
 use serde_json::{Value, json};
-use support::{client, limits, node, pod, server};
+use support::{Process, node, pod, server};
 use tokio::runtime::Runtime;
 
 /// The schedules that run by default.
 const SCHEDULES: u64 = 200;
 /// The schedules that run at once. They wait most of the time.
 const AT_ONCE: usize = 16;
-/// The time-out of requests.
-const TIMEOUT: Duration = Duration::from_millis(300);
 /// The time between the end of a leader and the start of the next one, as the lease duration leaves it.
-const VACANCY: Duration = Duration::from_millis(300);
-
-const CONFIGURATION: &str = "\
-apiVersion: kubescheduler.config.k8s.io/v1
-kind: KubeSchedulerConfiguration
-podInitialBackoffSeconds: 1
-podMaxBackoffSeconds: 1
-";
-
-/// A scheduler and its fence.
-struct Process {
-    live: LiveScheduler,
-    fence: Fence,
-}
-
-impl Process {
-    fn start(runtime: &Runtime, server: &ApiServer, name: &'static str, seed: u64) -> Process {
-        let _within = runtime.enter();
-        let fence = Fence::closed();
-        let mut config = LiveConfig::default();
-        config.configuration = Some(CONFIGURATION.into());
-        config.bindings = NonZeroUsize::new(8).expect("not 0");
-        config.volume_bindings = NonZeroUsize::MIN;
-        config.seed = Some(seed);
-        config.mirror.resources =
-            vec![Resource::PODS, Resource::NODES, Resource::POD_DISRUPTION_BUDGETS];
-        let pauses = &mut config.mirror.pauses;
-        (pauses.shortest, pauses.longest) = (Duration::from_millis(5), Duration::from_millis(50));
-        pauses.short_watch = Duration::from_millis(10);
-        pauses.list_silence = Duration::from_millis(500);
-        (pauses.hurried_watch, pauses.refresh) = (Duration::from_secs(1), Duration::from_secs(2));
-        config.writes.event_limits.retry = Duration::from_millis(100);
-        let mut limits = limits(TIMEOUT);
-        limits.idle = Duration::from_secs(2);
-        let api = client(server, name, limits);
-        let live = LiveScheduler::start(api, fence.clone(), config).expect("started");
-        Process { live, fence }
-    }
-
-    fn begin(&mut self, runtime: &Runtime) {
-        let synced = self.live.mirror().synced();
-        runtime.block_on(async {
-            let synced = tokio::time::timeout(support::PATIENCE, synced).await;
-            synced.expect("in time").expect("synced");
-        });
-        self.live.begin().expect("begun");
-    }
-}
+const VACANCY: Duration = Duration::from_millis(500);
 
 /// One schedule.
 struct Schedule {

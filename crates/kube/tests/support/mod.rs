@@ -3,16 +3,23 @@
 // Each test crate uses a part of this module.
 #![allow(dead_code, reason = "each test crate uses a part")]
 
+use std::num::NonZeroUsize;
 use std::time::{Duration, Instant};
 
 use http::HeaderValue;
 use http::header::USER_AGENT;
 use portolan_apiserver::{ApiServer, Options, Write};
-use portolan_kube::api::{Api, Limits};
+use portolan_kube::api::{Api, Limits, Resource};
+use portolan_kube::process::{LiveConfig, LiveScheduler};
+use portolan_kube::write::Fence;
 use serde_json::{Value, json};
+use tokio::runtime::Runtime;
 
 /// The time after which a test gives up.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+
+/// The time-out of a process's requests.
+pub(crate) const TIMEOUT: Duration = Duration::from_millis(300);
 
 /// Starts a server whose watches get frequent bookmarks.
 pub(crate) fn server() -> ApiServer {
@@ -61,4 +68,69 @@ pub(crate) fn pod(name: &str, cpu: u64) -> Value {
     let container = json!({"name": "c", "image": "pause", "resources": resources});
     json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": "default"},
         "spec": {"containers": [container], "terminationGracePeriodSeconds": 0}})
+}
+
+/// The shortest waits that kube-scheduler allows.
+const CONFIGURATION: &str = "\
+apiVersion: kubescheduler.config.k8s.io/v1
+kind: KubeSchedulerConfiguration
+podInitialBackoffSeconds: 1
+podMaxBackoffSeconds: 1
+";
+
+/// A scheduler and its fence.
+pub(crate) struct Process {
+    pub(crate) live: LiveScheduler,
+    pub(crate) fence: Fence,
+}
+
+impl Process {
+    /// Starts a process whose fence is closed and whose client has this name.
+    pub(crate) fn start(
+        runtime: &Runtime,
+        server: &ApiServer,
+        name: &'static str,
+        seed: u64,
+    ) -> Process {
+        Process::with(runtime, server, name, seed, limits(TIMEOUT))
+    }
+
+    /// Starts a process with these limits of its client.
+    pub(crate) fn with(
+        runtime: &Runtime,
+        server: &ApiServer,
+        name: &'static str,
+        seed: u64,
+        mut limits: Limits,
+    ) -> Process {
+        let _within = runtime.enter();
+        let fence = Fence::closed();
+        let mut config = LiveConfig::default();
+        config.configuration = Some(CONFIGURATION.into());
+        config.bindings = NonZeroUsize::new(8).expect("not 0");
+        config.volume_bindings = NonZeroUsize::MIN;
+        config.seed = Some(seed);
+        config.mirror.resources =
+            vec![Resource::PODS, Resource::NODES, Resource::POD_DISRUPTION_BUDGETS];
+        let pauses = &mut config.mirror.pauses;
+        (pauses.shortest, pauses.longest) = (Duration::from_millis(5), Duration::from_millis(50));
+        pauses.short_watch = Duration::from_millis(10);
+        pauses.list_silence = Duration::from_millis(500);
+        (pauses.hurried_watch, pauses.refresh) = (Duration::from_secs(1), Duration::from_secs(2));
+        config.writes.event_limits.retry = Duration::from_millis(100);
+        limits.idle = Duration::from_secs(2);
+        let api = client(server, name, limits);
+        let live = LiveScheduler::start(api, fence.clone(), config).expect("started");
+        Process { live, fence }
+    }
+
+    /// Waits for the mirror, and starts to schedule.
+    pub(crate) fn begin(&mut self, runtime: &Runtime) {
+        let synced = self.live.mirror().synced();
+        runtime.block_on(async {
+            let synced = tokio::time::timeout(PATIENCE, synced).await;
+            synced.expect("in time").expect("synced");
+        });
+        self.live.begin().expect("begun");
+    }
 }

@@ -1,0 +1,358 @@
+//! A whole scheduler and one fault at a time. The tests of the crate's modules have every answer to each request; these
+//! show that the parts agree on what an answer means.
+
+mod support;
+
+use std::time::{Duration, Instant};
+
+use portolan::model::Uid;
+use portolan_apiserver::{ApiServer, Effect, Fault, Write};
+use portolan_kube::api::Limits;
+use portolan_kube::mirror::KindFigures;
+use serde_json::{Value, json};
+use support::{PATIENCE, Process, TIMEOUT, limits, node, pod, server};
+use tokio::runtime::Runtime;
+
+/// A server with nodes, and a scheduler that leads.
+struct World {
+    process: Process,
+    runtime: Runtime,
+    server: ApiServer,
+}
+
+impl World {
+    /// Starts a scheduler on nodes of 1 CPU.
+    fn start(nodes: u32) -> World {
+        World::with(nodes, limits(TIMEOUT))
+    }
+
+    fn with(nodes: u32, limits: Limits) -> World {
+        let server = server();
+        for n in 0..nodes {
+            server.create(&node(&format!("n{n}"), 1_000)).expect("created");
+        }
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .enable_all()
+            .build()
+            .expect("a runtime");
+        let mut process = Process::with(&runtime, &server, "ours", 1, limits);
+        process.fence.open();
+        process.begin(&runtime);
+        World { process, runtime, server }
+    }
+
+    fn until(&self, what: &str, mut holds: impl FnMut() -> bool) {
+        let deadline = Instant::now() + PATIENCE;
+        while !holds() {
+            assert!(Instant::now() < deadline, "not in time: {what}");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    fn fault(&self, fault: Fault) {
+        self.server.set_faults(0, vec![fault]);
+    }
+
+    fn create(&self, name: &str, cpu: u64) -> Value {
+        self.server.create(&pod(name, cpu)).expect("created")
+    }
+
+    fn get(&self, name: &str) -> Option<Value> {
+        self.server.get("Pod", "default", name).ok()
+    }
+
+    fn node_of(&self, name: &str) -> Option<String> {
+        Some(self.get(name)?["spec"]["nodeName"].as_str()?.to_owned())
+    }
+
+    /// Waits until a pod is bound, and returns its node.
+    fn bound(&self, name: &str) -> String {
+        self.until(name, || self.node_of(name).is_some());
+        // A write is recorded after it was done.
+        self.until("the record", || {
+            let mut writes = self.server.writes().into_iter();
+            writes.any(|write| {
+                write.resource == "pods/binding" && write.name == name && write.applied
+            })
+        });
+        self.node_of(name).expect("bound")
+    }
+
+    /// The writes of the scheduler to a resource.
+    fn writes(&self, resource: &str) -> Vec<Write> {
+        let is_ours = |write: &Write| write.user_agent == "ours" && write.resource == resource;
+        self.server.writes().into_iter().filter(is_ours).collect()
+    }
+
+    /// The nodes to which a pod was sent, in order, and whether it was bound by that.
+    fn sent(&self, name: &str) -> Vec<(String, bool)> {
+        let sent = self.writes("pods/binding").into_iter().filter(|write| write.name == name);
+        let target = |write: &Write| write.body["target"]["name"].as_str().map(str::to_owned);
+        sent.map(|write| (target(&write).expect("a node"), write.applied)).collect()
+    }
+
+    fn condition(&self, name: &str) -> Value {
+        let pod = self.get(name).unwrap_or_default();
+        let conditions = pod["status"]["conditions"].as_array().cloned().unwrap_or_default();
+        let scheduled = conditions.into_iter().find(|found| found["type"] == "PodScheduled");
+        scheduled.unwrap_or_default()
+    }
+
+    /// The mirror's figures of pods.
+    fn figures(&self) -> KindFigures {
+        let figures = self.process.live.mirror().figures();
+        figures.into_iter().find(|figures| figures.kind == "Pod").expect("pods")
+    }
+
+    fn knows(&self, uid: &str) -> bool {
+        let reader = self.process.live.schedulers().engine().reader().expect("open");
+        reader.snapshot().pod(&Uid::new(uid)).is_some()
+    }
+}
+
+fn bindings(effect: Effect) -> Fault {
+    Fault::new(effect).verb("create").resource("pods/binding")
+}
+
+#[test]
+fn a_binding_whose_answer_is_lost_is_not_repeated_on_another_node() {
+    for effect in [
+        Effect::ResetAfter,
+        Effect::HangAfter,
+        Effect::timeout_after(),
+        Effect::internal_error_after(),
+    ] {
+        let world = World::start(5);
+        world.fault(bindings(effect.clone()));
+        world.create("a", 100);
+        let node = world.bound("a");
+        // The event follows when the outcome is known.
+        world.until("the event", || world.writes("events").iter().any(|write| write.applied));
+        assert_eq!(world.sent("a"), [(node, true)], "{effect:?}");
+        assert_eq!(world.process.live.figures().not_bound, 0, "{effect:?}");
+    }
+}
+
+#[test]
+fn a_binding_that_was_not_done_is_repeated_on_the_same_node() {
+    for effect in [
+        Effect::ResetBefore,
+        Effect::HangBefore,
+        Effect::internal_error(),
+        Effect::unavailable(),
+        Effect::too_many_requests(0),
+    ] {
+        let world = World::start(5);
+        world.fault(bindings(effect.clone()).limit(2));
+        world.create("a", 100);
+        let node = world.bound("a");
+        let failed = (node.clone(), false);
+        assert_eq!(world.sent("a"), [failed.clone(), failed, (node, true)], "{effect:?}");
+    }
+}
+
+#[test]
+fn a_binding_that_fails_three_times_is_reported_and_tried_anew() {
+    let world = World::start(1);
+    world.fault(bindings(Effect::internal_error()).limit(3));
+    world.create("a", 100);
+    world.until("the report", || world.condition("a")["reason"] == "SchedulerError");
+    world.bound("a");
+    assert_eq!(world.sent("a").len(), 4);
+    assert_eq!(world.condition("a")["status"], "True");
+}
+
+#[test]
+fn a_pod_whose_binding_must_wait_keeps_its_place() {
+    let world = World::start(1);
+    world.fault(bindings(Effect::too_many_requests(1)).limit(1));
+    let first = world.create("a", 600);
+    world.until("a binding", || !world.sent("a").is_empty());
+    world.create("b", 600);
+    world.until("the report", || world.condition("b")["reason"] == "Unschedulable");
+    assert!(world.node_of("a").is_none() && world.knows(uid(&first)), "assumed and not bound");
+    world.bound("a");
+    let sent = world.writes("pods/binding");
+    let waited = sent[1].at - sent[0].at;
+    assert_eq!((sent.len(), world.node_of("b")), (2, None));
+    assert!(waited >= Duration::from_millis(900), "{waited:?}");
+}
+
+#[test]
+fn a_pod_that_another_scheduler_binds_meanwhile_frees_its_place() {
+    let world = World::start(1);
+    let mut elsewhere = node("elsewhere", 1_000);
+    elsewhere["spec"]["unschedulable"] = json!(true);
+    world.server.create(&elsewhere).expect("created");
+    world.fault(bindings(Effect::Delay(Duration::from_millis(200))).name("a"));
+    world.create("a", 1_000);
+    let placed = || world.process.live.figures().placed > 0;
+    world.until("a placement", placed);
+    world.server.bind("default", "a", "elsewhere").expect("bound");
+    world.create("b", 1_000);
+    assert_eq!(world.bound("b"), "n0");
+    assert_eq!(world.bound("a"), "elsewhere");
+    assert!(world.sent("a").iter().all(|(_, applied)| !applied));
+}
+
+#[test]
+fn a_pod_that_is_deleted_during_its_binding_frees_its_place() {
+    let world = World::start(1);
+    world.fault(bindings(Effect::Delay(Duration::from_millis(200))).name("a"));
+    let first = world.create("a", 1_000);
+    world.until("a placement", || world.process.live.figures().placed > 0);
+    world.server.delete("Pod", "default", "a", &Value::Null).expect("deleted");
+    world.create("b", 1_000);
+    assert_eq!(world.bound("b"), "n0");
+    assert!(!world.knows(uid(&first)));
+}
+
+#[test]
+fn a_pod_that_takes_the_name_of_a_deleted_one_is_bound_by_its_own_uid() {
+    let world = World::start(1);
+    world.fault(bindings(Effect::Delay(Duration::from_millis(200))).name("a").limit(1));
+    world.create("a", 1_000);
+    world.until("a placement", || world.process.live.figures().placed > 0);
+    world.server.delete("Pod", "default", "a", &Value::Null).expect("deleted");
+    let second = world.create("a", 1_000);
+    world.bound("a");
+    let applied: Vec<_> =
+        world.writes("pods/binding").into_iter().filter(|write| write.applied).collect();
+    assert_eq!(applied.len(), 1);
+    assert_eq!(applied[0].body["metadata"]["uid"], second["metadata"]["uid"]);
+}
+
+#[test]
+fn a_watch_that_is_cut_off_resumes_without_a_relist() {
+    for effect in [Effect::EndStream, Effect::ResetStream, Effect::TruncateEvent] {
+        let world = World::start(2);
+        world.create("before", 100);
+        world.bound("before");
+        world.fault(Fault::new(effect.clone()).verb("watch").resource("pods").name("a").limit(1));
+        world.create("a", 100);
+        world.bound("a");
+        assert_eq!(world.server.faults_fired(), [1], "{effect:?}");
+        assert_eq!(world.figures().relists, 1, "{effect:?}");
+    }
+    let world = World::start(2);
+    world.server.reset_connections();
+    world.create("a", 100);
+    world.bound("a");
+    assert_eq!(world.figures().relists, 1);
+}
+
+#[test]
+fn a_watch_that_expires_lists_again_and_loses_no_pod() {
+    let world = World::start(2);
+    world.create("before", 100);
+    world.bound("before");
+    let fault = Fault::new(Effect::gone_event()).verb("watch").resource("pods").name("a");
+    world.fault(fault.limit(1));
+    world.create("a", 100);
+    world.bound("a");
+    assert_eq!(world.figures().relists, 2);
+    assert_eq!(world.sent("a").len(), 1);
+}
+
+#[test]
+fn a_server_that_restarts_with_an_empty_cache_loses_no_pod() {
+    let world = World::start(5);
+    for n in 0..20 {
+        world.create(&format!("early-{n}"), 100);
+    }
+    world.server.restart(Duration::from_millis(100)).expect("restarted");
+    for n in 0..20 {
+        world.create(&format!("late-{n}"), 100);
+    }
+    for n in 0..20 {
+        world.bound(&format!("early-{n}"));
+        world.bound(&format!("late-{n}"));
+    }
+    world.until("the mirror", || {
+        let differences = world.runtime.block_on(world.process.live.mirror().compare());
+        differences.is_ok_and(|found| found.is_empty())
+    });
+}
+
+#[test]
+fn a_server_with_an_older_cache_does_not_lead_to_a_second_binding() {
+    let world = World::start(2);
+    world.server.stall_cache("Pod").expect("known");
+    world.create("unseen", 100);
+    // The scheduler neither sees this pod nor the end of its own bindings.
+    world.server.reset_connections();
+    world.server.resume_cache("Pod").expect("known");
+    world.bound("unseen");
+    world.server.stall_cache("Pod").expect("known");
+    world.server.restart(Duration::from_millis(10)).expect("restarted");
+    world.create("late", 100);
+    world.server.resume_cache("Pod").expect("known");
+    world.bound("late");
+    assert_eq!((world.sent("unseen").len(), world.sent("late").len()), (1, 1));
+}
+
+#[test]
+fn a_report_that_is_refused_is_written_later() {
+    for effect in [
+        Effect::conflict(),
+        Effect::internal_error(),
+        Effect::unavailable(),
+        Effect::too_many_requests(0),
+    ] {
+        let world = World::start(1);
+        let fault = Fault::new(effect.clone()).verb("patch").resource("pods/status").limit(2);
+        world.fault(fault);
+        world.create("a", 9_000);
+        world.until("the report", || world.condition("a")["reason"] == "Unschedulable");
+        world.until("three tries", || world.writes("pods/status").len() == 3);
+    }
+}
+
+#[test]
+fn a_preemption_survives_faults_of_its_deletion() {
+    for effect in [
+        Effect::internal_error(),
+        Effect::ResetBefore,
+        Effect::ResetAfter,
+        Effect::HangBefore,
+        Effect::HangAfter,
+        Effect::conflict(),
+    ] {
+        let world = World::start(1);
+        let class = json!({"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass",
+            "metadata": {"name": "high"}, "value": 1000});
+        world.server.create(&class).expect("created");
+        world.create("victim", 800);
+        world.bound("victim");
+        world.fault(Fault::new(effect.clone()).verb("delete").resource("pods").limit(1));
+        let mut preemptor = pod("preemptor", 800);
+        preemptor["spec"]["priorityClassName"] = json!("high");
+        world.server.create(&preemptor).expect("created");
+        world.until(&format!("{effect:?}"), || world.node_of("preemptor").is_some());
+        assert!(world.get("victim").is_none(), "{effect:?}");
+        assert_eq!(world.server.faults_fired(), [1], "{effect:?}");
+    }
+}
+
+#[test]
+fn a_binding_that_waits_for_its_turn_is_not_sent_without_the_lease() {
+    let mut narrow = limits(TIMEOUT);
+    narrow.in_flight = 1;
+    let world = World::with(2, narrow);
+    world.fault(bindings(Effect::Delay(Duration::from_millis(100))));
+    (0..8).for_each(|n| drop(world.create(&format!("a-{n}"), 100)));
+    world.until("a binding", || world.writes("pods/binding").iter().any(|write| write.applied));
+    world.process.fence.close();
+    let before = world.writes("pods/binding").len();
+    world.until("the others", || {
+        let figures = world.process.live.figures();
+        figures.not_bound > 0 && figures.bound + figures.not_bound >= 8
+    });
+    // One may have been under way.
+    assert!(world.writes("pods/binding").len() <= before + 1);
+}
+
+fn uid(object: &Value) -> &str {
+    object["metadata"]["uid"].as_str().expect("a uid")
+}
