@@ -176,7 +176,7 @@ fn an_outcome_that_is_unknown_when_the_fence_closes_stays_unknown() {
 }
 
 #[test]
-fn a_pod_that_was_found_without_a_node_may_still_be_bound_by_a_late_request() {
+fn a_pod_that_was_found_without_a_node_is_given_up_when_the_lease_is_lost() {
     let fence: Arc<OnceLock<Fence>> = Arc::default();
     let closed = fence.clone();
     let world = World::new(move |seen, _| {
@@ -188,7 +188,7 @@ fn a_pod_that_was_found_without_a_node_may_still_be_bound_by_a_late_request() {
     });
     fence.set(world.fence.clone()).expect("set once");
     let bound = bind(&world);
-    assert!(matches!(bound, Err(BinderError::Unknown(_))), "{bound:?}");
+    assert!(matches!(bound, Err(BinderError::Failed(_))), "{bound:?}");
     assert_eq!(world.lines(), [BIND, READ]);
 }
 

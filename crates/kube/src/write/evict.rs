@@ -142,11 +142,9 @@ impl Shared {
     /// Judges the refusal of a write to a victim. A conflict may also come from a concurrent update, after which the
     /// victim still exists: the preemptor would wait for a deletion that nobody asked for.
     async fn refused(&self, path: &str, uid: &str, error: &ApiError) -> Result<(), String> {
-        let may_be_gone = error.is_conflict() || is_gone(error);
-        match may_be_gone && self.find(path, uid).await?.is_none() {
-            true => Ok(()),
-            false => Err(error.to_string()),
-        }
+        let is_gone =
+            is_gone(error) || (error.is_conflict() && self.find(path, uid).await?.is_none());
+        if is_gone { Ok(()) } else { Err(error.to_string()) }
     }
 }
 
