@@ -185,12 +185,12 @@ fn a_pod_that_another_scheduler_binds_meanwhile_frees_its_place() {
     let mut elsewhere = node("elsewhere", 1_000);
     elsewhere["spec"]["unschedulable"] = json!(true);
     world.server.create(&elsewhere).expect("created");
-    world.fault(bindings(Effect::Delay(Duration::from_millis(200))).name("a"));
+    world.fault(bindings(Effect::HangBefore).name("a"));
     world.create("a", 1_000);
-    let placed = || world.process.live.figures().placed > 0;
-    world.until("a placement", placed);
-    world.server.bind("default", "a", "elsewhere").expect("bound");
+    world.until("a placement", || world.process.live.figures().placed > 0);
     world.create("b", 1_000);
+    world.until("the report", || world.condition("b")["reason"] == "Unschedulable");
+    world.server.bind("default", "a", "elsewhere").expect("bound");
     assert_eq!(world.bound("b"), "n0");
     assert_eq!(world.bound("a"), "elsewhere");
     assert!(world.sent("a").iter().all(|(_, applied)| !applied));

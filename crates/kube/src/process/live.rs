@@ -19,12 +19,13 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use crossbeam_channel::{Receiver, Sender};
 use portolan::framework::{
-    AlgorithmConfig, Eviction, Evictor, Framework, FrameworkError, Handle as PluginHandle,
+    AlgorithmConfig, ClusterEvent, Eviction, Evictor, Framework, FrameworkError,
+    Handle as PluginHandle,
 };
 use portolan::metrics::{Metrics, PLUGINS_ONE_IN};
-use portolan::model::{Name, Timestamp};
+use portolan::model::{Change, Diff, Name, Pod, Timestamp};
 use portolan::plugins::DynamicResources;
-use portolan::scheduler::queue::PopError;
+use portolan::scheduler::queue::{PopError, QueueFront};
 use portolan::scheduler::{
     BindingLoop, BuildError, NewSchedulerError, Placement, Schedulers, SchedulingLoop,
 };
@@ -278,8 +279,13 @@ impl LiveScheduler {
         placed: Receiver<Placement>,
     ) -> Result<(), StartError> {
         let binding = self.schedulers.binding_loop().map_err(|_| StartError::Closed)?;
-        let binder =
-            Binding { binding, placed, writes: self.writes.clone(), counts: self.counts.clone() };
+        let binder = Binding {
+            binding,
+            placed,
+            queue: self.schedulers.queue().clone(),
+            writes: self.writes.clone(),
+            counts: self.counts.clone(),
+        };
         self.threads.push(spawn(name, move || binder.run())?);
         Ok(())
     }
@@ -377,6 +383,7 @@ impl Worker {
 struct Binding {
     binding: BindingLoop,
     placed: Receiver<Placement>,
+    queue: Arc<QueueFront>,
     writes: Writes,
     counts: Arc<Counts>,
 }
@@ -390,12 +397,27 @@ impl Binding {
                 Err((error, _)) => {
                     self.counts.not_bound.fetch_add(1, Ordering::Relaxed);
                     if let Some(failure) = Failure::of_bind(&error) {
+                        self.left(&placement.pod);
                         self.writes.status().report_failure(&placement.pod, failure);
                     }
                 }
             }
             self.binding.release();
         }
+    }
+
+    /// Lets other pods try the node of a pod that was not bound to it (schedule_one.go `handleBindingCycleError`). The
+    /// engine reports that a forgotten pod has left, but not that another scheduler has bound an assumed pod elsewhere.
+    fn left(&self, pod: &Arc<Pod>) {
+        let uid = pod.uid.clone();
+        let change = Change::Pod(Diff { old: Some(pod.clone()), new: None });
+        self.queue.with(|queue, version| {
+            for event in ClusterEvent::of(&change) {
+                let uid = uid.clone();
+                let is_other = Box::new(move |pod: &Pod| pod.uid != uid);
+                queue.move_all(&event, Some(is_other), version, now());
+            }
+        });
     }
 }
 
