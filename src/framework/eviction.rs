@@ -27,7 +27,8 @@ pub struct Eviction {
     handle: Handle,
     /// Called when the preemptor may be queued again; `None` afterwards.
     end: Mutex<Option<Box<dyn FnOnce() + Send>>>,
-    is_done: AtomicBool,
+    /// Whether no deletion may follow that would queue the preemptor.
+    retries: AtomicBool,
 }
 
 impl Eviction {
@@ -43,8 +44,8 @@ impl Eviction {
         end: impl FnOnce() + Send + 'static,
     ) -> Eviction {
         let end = Mutex::new(Some(Box::new(end) as Box<dyn FnOnce() + Send>));
-        let (handle, is_done) = (handle.clone(), AtomicBool::new(false));
-        Eviction { preemptor, node, victims, cleared, handle, end, is_done }
+        let (handle, retries) = (handle.clone(), AtomicBool::new(true));
+        Eviction { preemptor, node, victims, cleared, handle, end, retries }
     }
 
     /// Returns the pod that preempts the victims.
@@ -90,9 +91,12 @@ impl Eviction {
     ///
     /// Returns the first error of `evict`.
     pub fn run(&self, evict: impl FnMut(&Pod) -> Result<(), String>) -> Result<(), String> {
+        // Relaxed, here and below: read by the destructor, which no other thread runs at the same time.
+        self.retries.store(false, Ordering::Relaxed);
         let evicted = self.try_run(evict);
-        // Relaxed: read by the destructor, which no other thread runs at the same time.
-        self.is_done.store(evicted.is_ok(), Ordering::Relaxed);
+        if evicted.is_err() {
+            self.retry();
+        }
         trace_event!(
             DEBUG,
             preemptor = %self.preemptor.key(),
@@ -110,10 +114,14 @@ impl Eviction {
             if let Some(waiting) = self.handle.waiting_pods().get(&victim.uid)
                 && (waiting.reject(PREEMPTION, "preempted") || !waiting.is_allowed())
             {
+                self.retry();
                 return Ok(());
             }
             match victim.deletion_time {
-                Some(_) => Ok(()),
+                Some(_) => {
+                    self.retry();
+                    Ok(())
+                }
                 None => evict(victim),
             }
         };
@@ -124,6 +132,12 @@ impl Eviction {
         failed?;
         self.end();
         evict(last)
+    }
+
+    /// Requests an attempt for the preemptor when the eviction is dropped. Call it if a victim was gone already: its
+    /// deletion may have been reported while the preemptor could not be queued, and no other may follow.
+    pub fn retry(&self) {
+        self.retries.store(true, Ordering::Relaxed);
     }
 
     fn end(&self) {
@@ -137,8 +151,7 @@ impl Eviction {
 impl Drop for Eviction {
     fn drop(&mut self) {
         self.end();
-        // No deletion may follow that would queue the preemptor.
-        if !*self.is_done.get_mut() {
+        if *self.retries.get_mut() {
             self.handle.activations().request(self.preemptor.uid.clone());
         }
     }

@@ -11,8 +11,8 @@
 //!
 //! A quarter of the schedules replaces the leader by a standby. The former leader goes on without its fence.
 //!
-//! `PORTOLAN_SCHEDULES` sets the number of schedules, and `PORTOLAN_SEED` runs one of them. With `PORTOLAN_PREEMPTION`, a
-//! third of the schedules has pods of two priorities.
+//! A third has pods of two priorities. `PORTOLAN_SCHEDULES` sets the number of schedules, and `PORTOLAN_SEED` runs one of
+//! them.
 
 mod support;
 
@@ -69,8 +69,7 @@ impl Schedule {
         elsewhere["spec"]["taints"] = json!([{"key": "other", "effect": "NoSchedule"}]);
         server.create(&elsewhere).expect("created");
         let (deleted, taken) = (Vec::new(), HashSet::new());
-        let preemption = std::env::var_os("PORTOLAN_PREEMPTION").is_some();
-        let (pods, preempts, requests) = (0, seed.is_multiple_of(3) && preemption, HashMap::new());
+        let (pods, preempts, requests) = (0, seed.is_multiple_of(3), HashMap::new());
         Schedule { server, random, preempts, pods, requests, capacities, deleted, taken }
     }
 

@@ -78,8 +78,13 @@ impl Evictor for ApiEvictor {
             let working = shared.clone();
             let run = move || {
                 runtime.block_on(working.clear(&eviction));
-                let evicted =
-                    eviction.run(|victim| runtime.block_on(working.evict(&eviction, victim)));
+                let evicted = eviction.run(|victim| {
+                    let is_deleted = runtime.block_on(working.evict(&eviction, victim))?;
+                    if !is_deleted {
+                        eviction.retry();
+                    }
+                    Ok(())
+                });
                 if let Err(error) = evicted {
                     let (preemptor, node) = (&eviction.preemptor().name, eviction.node());
                     tracing::warn!(%preemptor, %node, %error, "victims not evicted");
@@ -101,10 +106,11 @@ impl Shared {
         }
     }
 
-    async fn evict(&self, eviction: &Eviction, victim: &Pod) -> Result<(), String> {
+    /// Deletes a victim. Returns `false` if it was gone.
+    async fn evict(&self, eviction: &Eviction, victim: &Pod) -> Result<bool, String> {
         let uid = victim.uid.to_string();
         let path = pod_path(victim.namespace(), &victim.name, "");
-        let Some(found) = self.find(&path, &uid).await? else { return Ok(()) };
+        let Some(found) = self.find(&path, &uid).await? else { return Ok(false) };
         let found: PodAnswer<'_> =
             serde_json::from_slice(&found).map_err(|error| format!("reading a victim: {error}"))?;
         let message = eviction.message();
@@ -123,7 +129,7 @@ impl Shared {
         }
         let occurrence = Occurrence::preempted(victim, eviction.preemptor(), eviction.node());
         self.events.record(occurrence);
-        Ok(())
+        Ok(true)
     }
 
     /// Reads a victim, or returns `None` if it is gone or another pod has taken its name.
@@ -141,10 +147,10 @@ impl Shared {
 
     /// Judges the refusal of a write to a victim. A conflict may also come from a concurrent update, after which the
     /// victim still exists: the preemptor would wait for a deletion that nobody asked for.
-    async fn refused(&self, path: &str, uid: &str, error: &ApiError) -> Result<(), String> {
+    async fn refused(&self, path: &str, uid: &str, error: &ApiError) -> Result<bool, String> {
         let is_gone =
             is_gone(error) || (error.is_conflict() && self.find(path, uid).await?.is_none());
-        if is_gone { Ok(()) } else { Err(error.to_string()) }
+        if is_gone { Ok(false) } else { Err(error.to_string()) }
     }
 }
 
