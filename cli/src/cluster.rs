@@ -11,7 +11,7 @@ use portolan_k8s::config::{Configuration, Registry};
 
 use crate::error::Failure;
 use crate::input;
-use crate::live::fetch::{self, Server};
+use crate::live::fetch::{self, Fetched, Server};
 use crate::text::count;
 
 /// The option that enables Gödel semantics.
@@ -122,7 +122,7 @@ pub(crate) fn load(from: &From, godel: &Godel) -> Result<Loaded, Failure> {
     let (objects, mut notes) = match from.server.is_given() {
         false => (read(&from.cluster)?, Vec::new()),
         true => {
-            let (lists, notes) = fetch::fetch(&from.server)?;
+            let Fetched { lists, notes } = fetch::fetch(&from.server)?;
             let mut reader = portolan_k8s::Reader::new();
             for (path, list) in lists {
                 let read = reader.read(&list);

@@ -59,23 +59,30 @@ const KINDS: [Resource; 18] = [
     Resource::VOLUME_ATTACHMENTS,
 ];
 
-/// Lists all objects of the cluster: a list of each kind, with the path that it was read from. The lists are read one
-/// after the other, so an object may refer to one that was created or deleted in between. Kinds that may not be read, or
-/// that the server does not have, are returned as notes.
-pub(crate) fn fetch(server: &Server) -> Result<(Vec<(String, Bytes)>, Vec<String>), Failure> {
+/// The objects of a cluster.
+pub(crate) struct Fetched {
+    /// A list of each kind, with the path that it was read from.
+    pub(crate) lists: Vec<(String, Bytes)>,
+    /// Notes about the kinds that may not be read, or that the server does not have.
+    pub(crate) notes: Vec<String>,
+}
+
+/// Lists all objects of the cluster. The lists are read one after the other, so an object may refer to one that was
+/// created or deleted in between.
+pub(crate) fn fetch(server: &Server) -> Result<Fetched, Failure> {
     runtime()?.block_on(async {
         let api = server.connection().open(Limits::default()).await.map_err(live)?;
-        let (mut lists, mut notes) = (Vec::new(), Vec::new());
+        let mut fetched = Fetched { lists: Vec::new(), notes: Vec::new() };
         for kind in KINDS {
             let path = kind.collection(None);
             match api.get(&path).await {
-                Ok(list) => lists.push((path, list)),
+                Ok(list) => fetched.lists.push((path, list)),
                 Err(error) if matches!(error.code(), Some(403 | 404)) => {
-                    notes.push(format!("without {}: {error}", kind.plural));
+                    fetched.notes.push(format!("without {}: {error}", kind.plural));
                 }
                 Err(error) => return Err(Failure::Usage(format!("{path}: {error}"))),
             }
         }
-        Ok((lists, notes))
+        Ok(fetched)
     })
 }
