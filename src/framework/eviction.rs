@@ -91,9 +91,23 @@ impl Eviction {
     ///
     /// Returns the first error of `evict`.
     pub fn run(&self, evict: impl FnMut(&Pod) -> Result<(), String>) -> Result<(), String> {
+        self.run_prepared(|_| Ok(()), evict)
+    }
+
+    /// Like [`Eviction::run`], with a step before each victim's deletion, such as a write to its status. The preemptor
+    /// may be queued only after the last victim was prepared: an attempt before its deletion would preempt again.
+    ///
+    /// # Errors
+    ///
+    /// Returns the first error of `prepare` or `evict`. A victim that cannot be prepared is not evicted.
+    pub fn run_prepared(
+        &self,
+        prepare: impl FnMut(&Pod) -> Result<(), String>,
+        evict: impl FnMut(&Pod) -> Result<(), String>,
+    ) -> Result<(), String> {
         // Relaxed, here and below: read by the destructor, which no other thread runs at the same time.
         self.retries.store(false, Ordering::Relaxed);
-        let evicted = self.try_run(evict);
+        let evicted = self.try_run(prepare, evict);
         if evicted.is_err() {
             self.retry();
         }
@@ -108,9 +122,13 @@ impl Eviction {
         evicted
     }
 
-    fn try_run(&self, mut evict: impl FnMut(&Pod) -> Result<(), String>) -> Result<(), String> {
+    fn try_run(
+        &self,
+        mut prepare: impl FnMut(&Pod) -> Result<(), String>,
+        mut evict: impl FnMut(&Pod) -> Result<(), String>,
+    ) -> Result<(), String> {
         let Some((last, others)) = self.victims.split_last() else { return Ok(()) };
-        let mut evict = |victim: &Pod| {
+        let mut evict = |victim: &Pod, is_last: bool| {
             if let Some(waiting) = self.handle.waiting_pods().get(&victim.uid)
                 && (waiting.reject(PREEMPTION, "preempted") || !waiting.is_allowed())
             {
@@ -122,16 +140,21 @@ impl Eviction {
                     self.retry();
                     Ok(())
                 }
-                None => evict(victim),
+                None => {
+                    prepare(victim)?;
+                    if is_last {
+                        self.end();
+                    }
+                    evict(victim)
+                }
             }
         };
         let mut failed = Ok(());
         for victim in others {
-            failed = failed.and(evict(victim));
+            failed = failed.and(evict(victim, false));
         }
         failed?;
-        self.end();
-        evict(last)
+        evict(last, true)
     }
 
     /// Requests an attempt for the preemptor when the eviction is dropped. Call it if a victim was gone already: its

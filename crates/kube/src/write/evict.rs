@@ -13,6 +13,7 @@
 //! - Victims are evicted one after the other, where kube-scheduler evicts up to 16 at once.
 //! - A victim that waits for a permit is rejected without an event.
 
+use std::cell::Cell;
 use std::fmt;
 use std::sync::Arc;
 
@@ -78,8 +79,14 @@ impl Evictor for ApiEvictor {
             let working = shared.clone();
             let run = move || {
                 runtime.block_on(working.clear(&eviction));
-                let evicted = eviction.run(|victim| {
-                    let is_deleted = runtime.block_on(working.evict(&eviction, victim))?;
+                let is_gone = Cell::new(false);
+                let prepare = |victim: &Pod| {
+                    is_gone.set(!runtime.block_on(working.prepare(&eviction, victim))?);
+                    Ok(())
+                };
+                let evicted = eviction.run_prepared(prepare, |victim| {
+                    let is_deleted =
+                        !is_gone.get() && runtime.block_on(working.delete(&eviction, victim))?;
                     if !is_deleted {
                         eviction.retry();
                     }
@@ -106,8 +113,8 @@ impl Shared {
         }
     }
 
-    /// Deletes a victim. Returns `false` if it was gone.
-    async fn evict(&self, eviction: &Eviction, victim: &Pod) -> Result<bool, String> {
+    /// Gives a victim its condition. Returns `false` if it was gone.
+    async fn prepare(&self, eviction: &Eviction, victim: &Pod) -> Result<bool, String> {
         let uid = victim.uid.to_string();
         let path = pod_path(victim.namespace(), &victim.name, "");
         let Some(found) = self.find(&path, &uid).await? else { return Ok(false) };
@@ -120,6 +127,13 @@ impl Shared {
                 Err(error) => return self.refused(&path, &uid, &error).await,
             }
         }
+        Ok(true)
+    }
+
+    /// Deletes a victim. Returns `false` if it was gone.
+    async fn delete(&self, eviction: &Eviction, victim: &Pod) -> Result<bool, String> {
+        let uid = victim.uid.to_string();
+        let path = pod_path(victim.namespace(), &victim.name, "");
         if !self.fence.may_write() {
             return Err(NO_LEASE.to_owned());
         }
