@@ -80,7 +80,7 @@ impl ApiError {
         ApiError { details: details(what, group, name), ..ApiError::new(409, "Conflict", message) }
     }
 
-    /// The resourceVersion of an update is not that of the stored object.
+    /// An update has another resourceVersion than the stored object.
     pub(crate) fn modified(resource: &Resource, name: &str) -> Self {
         let why = "the object has been modified; please apply your changes to the latest version and try again";
         ApiError::conflict(resource.plural, resource.group, name, why)

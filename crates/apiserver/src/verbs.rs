@@ -88,7 +88,7 @@ pub(crate) fn text<'a>(object: &'a Value, field: &str) -> &'a str {
     object["metadata"][field].as_str().unwrap_or_default()
 }
 
-/// Checks the namespace of a body against that of the path, and sets it.
+/// Checks that the body names the namespace of the path or none, and fills it in.
 fn set_namespace(resource: &Resource, namespace: &str, object: &mut Value) -> Result<(), ApiError> {
     let given = text(object, "namespace").to_owned();
     if !given.is_empty() && given != namespace && resource.namespaced {
@@ -278,7 +278,7 @@ pub(crate) fn patch(
     updated.ok_or_else(|| ApiError::not_found(resource, &key.name))
 }
 
-/// The error for a uid that differs from that of the stored object.
+/// Returns the error for a precondition whose uid is not the stored object's.
 pub(crate) fn uid_precondition(
     resource: &Resource,
     key: &Key,

@@ -81,7 +81,7 @@ fn pod(value: Value) -> model::Pod {
     compare::<Pod>(&value, pod_from_slice).expect("k8s-openapi reads it").expect("a pod")
 }
 
-/// The error, which is that of the bytes.
+/// Returns the error of converting a pod, after checking that reading its bytes gives the same one.
 fn pod_error(value: Value) -> ReadError {
     compare::<Pod>(&value, pod_from_slice).expect("k8s-openapi reads it").unwrap_err()
 }

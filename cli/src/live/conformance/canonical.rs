@@ -152,7 +152,7 @@ impl Stream {
     }
 }
 
-/// The names of the objects whose uids a recording has numbered.
+/// The names of objects by uid.
 fn names(writes: &[Write]) -> HashMap<String, String> {
     let mut names = HashMap::new();
     for write in writes {
@@ -194,9 +194,7 @@ fn canonical(write: &Write, names: &HashMap<String, String>) -> String {
     clean(&mut body);
     let mut text = body.to_string();
     for (uid, name) in names {
-        if uid.starts_with("<uid ") && !uid.starts_with("<uid of") {
-            text = text.replace(uid.as_str(), &format!("<uid of {name}>"));
-        }
+        text = text.replace(uid.as_str(), &format!("<uid of {name}>"));
     }
     let text = name(&nodes(&text));
     format!("{verb} {resource} {} {text} {}", name(&suffix(&write.name)), write.code)

@@ -1,6 +1,5 @@
 //! Runs the steps of a scenario on an API server in memory, and returns what the scheduler wrote.
 
-use std::collections::HashMap;
 use std::time::Duration;
 
 use portolan_apiserver::{ApiServer, Kubelet, KubeletOptions, Options, PatchKind};
@@ -109,38 +108,17 @@ fn kind_of(name: &str) -> &str {
     }
 }
 
-/// The writes of the scheduler. Uids are replaced by the names of their objects.
+/// The writes of the scheduler.
 fn writes(server: &ApiServer) -> Vec<Write> {
-    let writes: Vec<_> = server
-        .writes()
-        .into_iter()
-        .filter(|write| write.user_agent.starts_with("portolan/"))
-        .collect();
-    let mut names: HashMap<String, String> = HashMap::new();
-    for write in &writes {
-        for place in
-            [&write.body["metadata"], &write.body["regarding"], &write.body["spec"]["claimRef"]]
-        {
-            if let (Some(uid), Some(name)) = (place["uid"].as_str(), place["name"].as_str()) {
-                names.insert(uid.to_owned(), name.to_owned());
-            }
-        }
-    }
-    let named = |text: &str| {
-        names.iter().fold(text.to_owned(), |text, (uid, name)| {
-            text.replace(uid.as_str(), &format!("<uid of {name}>"))
-        })
-    };
-    writes
-        .into_iter()
-        .map(|write| Write {
-            verb: write.verb.to_owned(),
-            resource: write.resource,
-            name: write.name,
-            body: serde_json::from_str(&named(&write.body.to_string())).unwrap_or_default(),
-            code: write.code,
-        })
-        .collect()
+    let own = |write: &portolan_apiserver::Write| write.user_agent.starts_with("portolan/");
+    let writes = server.writes().into_iter().filter(own).map(|write| Write {
+        verb: write.verb.to_owned(),
+        resource: write.resource,
+        name: write.name,
+        body: write.body,
+        code: write.code,
+    });
+    writes.collect()
 }
 
 fn end(server: &ApiServer, namespace: &str) -> Vec<End> {

@@ -159,7 +159,7 @@ impl Audit<'_> {
         (found != expected).then(|| format!("indexed as {found:?}, expected {expected:?}"))
     }
 
-    /// Reports what the engine has and the server does not.
+    /// Reports the objects that only the engine has.
     fn extra(&mut self, resource: &Resource, listed: &HashSet<(String, String)>) {
         let mut extra: Vec<String> = Vec::new();
         match object_kind(resource) {

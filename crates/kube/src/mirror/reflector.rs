@@ -80,7 +80,7 @@ pub(super) struct Reflector<S> {
     next: Next,
     /// Whether the server can stream lists.
     streams_lists: bool,
-    /// The last version, from which a watch resumes; empty if there is none, or if the server no longer has it.
+    /// The version from which the next watch resumes; empty if a new list is needed.
     version: String,
     /// The short watches since somebody began to wait for a version.
     hurried: u32,

@@ -325,6 +325,14 @@ impl LiveScheduler {
     }
 }
 
+/// Ends the threads without waiting for them; [`LiveScheduler::stop`] waits.
+impl Drop for LiveScheduler {
+    fn drop(&mut self) {
+        self.stops.store(true, Ordering::Relaxed);
+        self.schedulers.queue().close();
+    }
+}
+
 impl fmt::Debug for LiveScheduler {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("LiveScheduler")

@@ -9,7 +9,7 @@ use tokio::sync::{Notify, Semaphore};
 /// The requests of all pods that wait or are in flight.
 ///
 /// Requests leave in the order in which their pods first waited. A pod that is in flight is skipped until its request
-/// ends. Memory is bounded by the limit: at most so many pods wait.
+/// ends. The limit bounds the number of waiting pods, and with it the memory.
 pub(super) struct Gate<T> {
     state: Mutex<State<T>>,
     /// One permit for each entry of the order.

@@ -320,7 +320,7 @@ impl Shared {
         Some(known)
     }
 
-    /// Keeps what a patch has made of the pod's status until the mirror shows it.
+    /// Remembers the status that a patch returned until the mirror has seen it.
     fn keep(&self, uid: &Uid, answer: &Bytes) {
         let Ok(answer) = serde_json::from_slice::<PodAnswer<'_>>(answer) else { return };
         let Ok(version) = answer.metadata.resource_version.parse::<u64>() else { return };
