@@ -113,6 +113,7 @@ pub struct LiveFigures {
     pub not_bound: u64,
 }
 
+/// Counted with relaxed orderings, which pair with nothing: no data depends on a count.
 #[derive(Debug, Default)]
 struct Counts {
     placed: AtomicU64,
@@ -130,6 +131,7 @@ pub struct LiveScheduler {
     counts: Arc<Counts>,
     metrics: Arc<Metrics>,
     configuration: Arc<str>,
+    /// Tells the threads to end. Relaxed: it guards no data, and each thread reads it again after `TICK` at the latest.
     stops: Arc<AtomicBool>,
     threads: Vec<JoinHandle<()>>,
 }
@@ -232,7 +234,6 @@ impl LiveScheduler {
     /// Returns the counts so far.
     #[must_use]
     pub fn figures(&self) -> LiveFigures {
-        // Counts that guard no data.
         let of = |count: &AtomicU64| count.load(Ordering::Relaxed);
         let Counts { placed, failed, bound, not_bound } = &*self.counts;
         LiveFigures {
@@ -294,7 +295,6 @@ impl LiveScheduler {
     fn tend(&mut self) -> Result<(), StartError> {
         let (queue, stops) = (self.schedulers.queue().clone(), self.stops.clone());
         self.threads.push(spawn("tend", move || {
-            // Pairs with the store of `stop`, and guards no data.
             while !stops.load(Ordering::Relaxed) {
                 queue.tend(now);
                 thread::sleep(TICK);
@@ -461,10 +461,11 @@ fn framework(
     handle: &PluginHandle,
     name: &Name,
 ) -> Result<Framework, FrameworkError> {
-    let missing = || FrameworkError::NotFound(name.to_string());
-    let read = Configuration::read(text, registry, handle).map_err(|_| missing())?;
+    let read = Configuration::read(text, registry, handle);
+    let read = read.map_err(|error| FrameworkError::Other(error.to_string()))?;
     let mut profiles = read.profiles.into_iter();
     let found = profiles.find(|profile| *profile.scheduler_name == **name);
+    let missing = || FrameworkError::NotFound(name.to_string());
     found.map(|profile| profile.framework).ok_or_else(missing)
 }
 
