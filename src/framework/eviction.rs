@@ -81,34 +81,71 @@ impl Eviction {
         format!("{scheduler}: preempting to accommodate a higher priority pod")
     }
 
-    /// Calls `evict` for each victim, and for the last victim only if all other calls succeeded.
+    /// Calls `evict` for each victim that is not terminating yet, and for the last one only if all other calls succeeded.
     ///
     /// A victim that waits for a permit is rejected instead, and a victim that was already rejected is skipped, since
     /// it frees its resources anyway. A victim whose permits were all given may already be bound, and is evicted.
-    /// Victims that are already terminating are skipped.
     ///
     /// # Errors
     ///
     /// Returns the first error of `evict`.
-    pub fn run(&self, evict: impl FnMut(&Pod) -> Result<(), String>) -> Result<(), String> {
-        self.run_prepared(|_| Ok(()), evict)
+    pub fn run(&self, mut evict: impl FnMut(&Pod) -> Result<(), String>) -> Result<(), String> {
+        let mut run = || {
+            let Some((last, others)) = self.begin() else { return Ok(()) };
+            let mut evict = |victim: &Pod| if self.reject(victim) { Ok(()) } else { evict(victim) };
+            let mut failed = Ok(());
+            for victim in others {
+                failed = failed.and(evict(victim));
+            }
+            failed?;
+            self.last();
+            evict(last)
+        };
+        let evicted = run();
+        self.finish(evicted.as_ref().map(drop));
+        evicted
     }
 
-    /// Like [`Eviction::run`], with a step before each victim's deletion, such as a write to its status. The preemptor
-    /// may be queued only after the last victim was prepared: an attempt before its deletion would preempt again.
+    /// Begins an eviction that [`Eviction::run`] is too simple for, such as one that evicts victims at once. Returns the
+    /// last victim and the others, without those that are terminating already, or `None` if no victim is left.
     ///
-    /// # Errors
+    /// The caller then
     ///
-    /// Returns the first error of `prepare` or `evict`. A victim that cannot be prepared is not evicted.
-    pub fn run_prepared(
-        &self,
-        prepare: impl FnMut(&Pod) -> Result<(), String>,
-        evict: impl FnMut(&Pod) -> Result<(), String>,
-    ) -> Result<(), String> {
+    /// 1. evicts the other victims in any order, except those that [`Eviction::reject`] rejects,
+    /// 2. if all succeeded, prepares the last victim, calls [`Eviction::last`], and deletes it,
+    /// 3. calls [`Eviction::finish`].
+    #[must_use]
+    pub fn begin(&self) -> Option<(&Pod, Vec<&Pod>)> {
         // Relaxed, here and below: read by the destructor, which no other thread runs at the same time.
         self.retries.store(false, Ordering::Relaxed);
-        let evicted = self.try_run(prepare, evict);
-        if evicted.is_err() {
+        let is_left = |victim: &&Pod| victim.deletion_time.is_none();
+        let mut left: Vec<&Pod> = self.victims.iter().filter(is_left).collect();
+        left.pop().map(|last| (last, left))
+    }
+
+    /// Rejects a victim that waits for a permit. Returns `false` if it has to be evicted.
+    #[must_use]
+    pub fn reject(&self, victim: &Pod) -> bool {
+        let Some(waiting) = self.handle.waiting_pods().get(&victim.uid) else { return false };
+        let is_rejected = waiting.reject(PREEMPTION, "preempted") || !waiting.is_allowed();
+        if is_rejected {
+            self.retry();
+        }
+        is_rejected
+    }
+
+    /// Lets the preemptor be queued again. Called right before the last victim is deleted: an earlier attempt would
+    /// preempt again, and the deletion must find the preemptor ready.
+    pub fn last(&self) {
+        let end = self.end.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(end) = end {
+            end();
+        }
+    }
+
+    /// Ends the eviction. If it failed, the preemptor is tried again when the eviction is dropped.
+    pub fn finish(&self, result: Result<(), &String>) {
+        if result.is_err() {
             self.retry();
         }
         trace_event!(
@@ -116,45 +153,9 @@ impl Eviction {
             preemptor = %self.preemptor.key(),
             node = %self.node,
             victims = self.victims.len(),
-            error = evicted.as_ref().err(),
+            error = result.err(),
             "victims evicted"
         );
-        evicted
-    }
-
-    fn try_run(
-        &self,
-        mut prepare: impl FnMut(&Pod) -> Result<(), String>,
-        mut evict: impl FnMut(&Pod) -> Result<(), String>,
-    ) -> Result<(), String> {
-        let Some((last, others)) = self.victims.split_last() else { return Ok(()) };
-        let mut evict = |victim: &Pod, is_last: bool| {
-            if let Some(waiting) = self.handle.waiting_pods().get(&victim.uid)
-                && (waiting.reject(PREEMPTION, "preempted") || !waiting.is_allowed())
-            {
-                self.retry();
-                return Ok(());
-            }
-            match victim.deletion_time {
-                Some(_) => {
-                    self.retry();
-                    Ok(())
-                }
-                None => {
-                    prepare(victim)?;
-                    if is_last {
-                        self.end();
-                    }
-                    evict(victim)
-                }
-            }
-        };
-        let mut failed = Ok(());
-        for victim in others {
-            failed = failed.and(evict(victim, false));
-        }
-        failed?;
-        evict(last, true)
     }
 
     /// Requests an attempt for the preemptor when the eviction is dropped. Call it if a victim was gone already: its
@@ -162,18 +163,11 @@ impl Eviction {
     pub fn retry(&self) {
         self.retries.store(true, Ordering::Relaxed);
     }
-
-    fn end(&self) {
-        let end = self.end.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if let Some(end) = end {
-            end();
-        }
-    }
 }
 
 impl Drop for Eviction {
     fn drop(&mut self) {
-        self.end();
+        self.last();
         if *self.retries.get_mut() {
             self.handle.activations().request(self.preemptor.uid.clone());
         }

@@ -137,9 +137,13 @@ impl Plugin for DefaultPreemption {
 }
 
 impl DefaultPreemption {
-    /// Evicts the victims, and clears the nominations of pods of lower priority to the node.
+    /// Evicts the victims, and clears the nominations of pods of lower priority to the node. If all victims are
+    /// terminating already, their deletions queue the preemptor, and nothing has to be done.
     fn evict(&self, preemptor: &Pod, candidate: Candidate) {
         let Some(evictor) = self.handle.evictor() else { return };
+        if candidate.victims.iter().all(|victim| victim.deletion_time.is_some()) {
+            return;
+        }
         let nominator = self.handle.nominator();
         let lower = |pod: &Pod| pod.template.priority < preemptor.template.priority;
         let mut cleared = nominator.pods_on(&candidate.node);

@@ -15,7 +15,7 @@ use std::time::Instant;
 
 use crate::engine::Engine;
 use crate::framework::{Algorithm, FitError, Framework, Nomination, PluginSet};
-use crate::log::{Event, Unavailable};
+use crate::log::Unavailable;
 use crate::model::{EventError, Pod, Timestamp, Uid};
 
 use super::gang::Refused;
@@ -276,28 +276,24 @@ impl SchedulingLoop {
         requeue(&self.queue, uid, rejected, waits, now)
     }
 
-    /// Records the pod's nomination in the log, as the API server would, so that the queue learns of it before the pod
-    /// returns. A pod that was deleted during its cycle loses its nomination, and a pod that was updated keeps its
-    /// newer object.
+    /// Records the pod's nomination in the queue before the pod returns. A pod that was deleted during its cycle loses its
+    /// nomination, and a pod that was updated keeps its newer object.
     fn record_nomination(&self, pod: &Pod, nomination: &Nomination, now: Timestamp) {
         self.queue.tend(|| now);
-        let latest = self.queue.with(|queue, _| queue.latest(&pod.uid).cloned());
-        let Some(pod) = latest else {
-            if let Some(framework) = self.scheduler.framework(pod) {
-                framework.handle().nominator().remove(&pod.uid);
-            }
-            return;
-        };
         let node = match nomination {
-            Nomination::Keep => return,
-            Nomination::Clear => None,
-            Nomination::Node(node) => Some(node.clone()),
+            Nomination::Keep => None,
+            Nomination::Clear => Some(None),
+            Nomination::Node(node) => Some(Some(node.clone())),
         };
-        if node != pod.nominated_node_name {
-            let updated = Pod { nominated_node_name: node, ..pod };
-            // Nominations are irrelevant once the engine is closed.
-            let ticket = self.scheduler.engine().submit(Event::put_pending(updated));
-            let _ = ticket.map(|ticket| ticket.wait());
+        let is_known = self.queue.with(|queue, _| {
+            let is_known = queue.latest(&pod.uid).is_some();
+            if let Some(node) = node {
+                queue.record_nomination(&pod.uid, node);
+            }
+            is_known
+        });
+        if !is_known && let Some(framework) = self.scheduler.framework(pod) {
+            framework.handle().nominator().remove(&pod.uid);
         }
     }
 

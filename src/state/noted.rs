@@ -61,16 +61,20 @@ impl State {
         }
     }
 
-    /// Notes that a pending pod appeared or changed. A pod that is assumed or placed is not noted: the object is older,
-    /// and the pod must not be scheduled again.
+    /// Notes that a pending or assumed pod appeared or changed. An assumed pod must not be scheduled again, but its next
+    /// attempt, if it cannot be bound, must see the new object. A placed pod is not noted: the object is older.
     pub(super) fn put_pending(
         &self,
         pod: &Arc<Pod>,
         observer: &mut impl Observer,
     ) -> Result<(), EventError> {
         self.check_pending(pod)?;
-        if observer.takes_notes() && self.draft.pod(&pod.uid).is_none() {
-            observer.note(self.now(), Fact::Pending(pod.clone()));
+        if observer.takes_notes() {
+            match self.draft.pod(&pod.uid).map(|known| known.is_assumed()) {
+                None => observer.note(self.now(), Fact::Pending(pod.clone())),
+                Some(true) => observer.note(self.now(), Fact::Assumed(pod.clone())),
+                Some(false) => {}
+            }
         }
         Ok(())
     }

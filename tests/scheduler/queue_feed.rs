@@ -29,6 +29,7 @@ fn words(note: &Note) -> String {
     let pod = |pod: &Arc<Pod>| format!("{}@{}", pod.name, pod.node_name.as_deref().unwrap_or(""));
     let what = match &note.fact {
         Fact::Pending(pending) => format!("pending {}", pod(pending)),
+        Fact::Assumed(assumed) => format!("assumed {}", pod(assumed)),
         Fact::NotPending(uid) => format!("not pending {uid}"),
         Fact::Changed(Change::Pod(diff)) => {
             format!("{} {}", name(&diff.old, pod), name(&diff.new, pod))
@@ -119,6 +120,7 @@ fn a_follower_gets_the_effects_of_events_in_order() {
             "3 n:1 n:2",
             "4 pending a@",
             // Assuming a pod has no note, and neither does a stale update of an assumed pod.
+            "6 assumed a@",
             "7 - a@n",
             "8 a@n a@n",
             "11 b@n -",

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::time::Instant;
 
-use portolan::framework::{Algorithm, AlgorithmConfig, Framework, Handle};
+use portolan::framework::{Algorithm, AlgorithmConfig, Framework, Handle, QueuedPod};
 use portolan::log::Event;
 use portolan::model::{Pod, PodBuilder, Timestamp, Uid, node, pod};
 use portolan::scheduler::queue::{Place, PopError, QueueConfig, QueueFront, SchedulingQueue};
@@ -376,4 +376,84 @@ fn a_preemptor_is_tried_again_when_its_victims_are_deleted_or_cannot_be() {
             true => assert_eq!(&*failed[0].pod.name, "high"),
         }
     }
+}
+
+/// A watch event may have been sent before the nomination was written to the API server.
+#[test]
+fn a_nomination_outlives_older_objects_until_an_object_confirms_it() {
+    let bench = Bench::new();
+    bench.node("n", 1_000);
+    let put = |event| bench.engine.submit(event).unwrap().wait().unwrap().unwrap();
+    put(Event::add_pod(cpu("low", 800).priority(1).on("n").build()));
+    let high = bench.pending(cpu("high", 800).priority(9));
+    let mut scheduling = bench.scheduling(1);
+    let nominated = || {
+        bench.queue.tend(bench.clock());
+        let node = |queued: &QueuedPod| queued.pod.nominated_node_name.clone();
+        bench.queue.with(|queue, _| queue.get(&high).and_then(node))
+    };
+    let (placed, failed) = bench.attempt(&mut scheduling).unwrap().into_parts();
+    assert_eq!((placed.len(), failed.len()), (0, 1));
+    assert_eq!(nominated().as_deref(), Some("n"));
+
+    let object = |label: &str, node: Option<&str>| {
+        let mut pod = cpu("high", 800).priority(9).label("tier", label).build();
+        pod.nominated_node_name = node.map(Into::into);
+        Event::put_pending(pod)
+    };
+    put(object("older", None));
+    assert_eq!(nominated().as_deref(), Some("n"));
+    put(object("confirms", Some("n")));
+    assert_eq!(nominated().as_deref(), Some("n"));
+    put(object("cleared", None));
+    assert_eq!(nominated(), None);
+}
+
+#[test]
+fn a_pod_that_changes_while_it_is_bound_is_tried_again_as_it_is_then() {
+    let bench = Bench::new();
+    bench.node("n", 1_000);
+    let uid = bench.pending(cpu("p", 100));
+    let mut scheduling = bench.scheduling(1);
+    let (placed, _) = bench.attempt(&mut scheduling).unwrap().into_parts();
+    let changed = cpu("p", 100).label("tier", "new").build();
+    bench.engine.submit(Event::put_pending(changed)).unwrap().wait().unwrap().unwrap();
+    bench.fails.store(true, Ordering::Relaxed);
+    scheduling.bind(&placed[0], bench.clock()).unwrap_err();
+    bench.queue.tend(bench.clock());
+    let has_label = |queued: &QueuedPod| queued.pod.template.labels.get("tier").is_some();
+    assert_eq!(bench.queue.with(|queue, _| queue.get(&uid).map(has_label)), Some(true));
+}
+
+struct Counting(Arc<AtomicI64>);
+
+impl portolan::framework::Evictor for Counting {
+    fn evict(&self, _: portolan::framework::Eviction) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+#[test]
+fn victims_that_are_terminating_already_are_not_evicted_again() {
+    let evicted = Arc::new(AtomicI64::new(0));
+    let counting = evicted.clone();
+    let schedulers = portolan::scheduler::Schedulers::builder()
+        .evictor(move |_| Counting(counting))
+        .build()
+        .unwrap();
+    let engine = schedulers.engine();
+    let submit = |event| engine.submit(event).unwrap().wait().unwrap().unwrap();
+    submit(Event::add_node(node("n1").cpu(1_000).memory(1 << 30).build()));
+    let mut low = pod("low").cpu(500).priority(1).on("n1").build();
+    low.deletion_time = Some(Timestamp::from_secs(1));
+    submit(Event::add_pod(low));
+    submit(Event::put_pending(pod("high").cpu(1_000).priority(9).build()));
+    let mut scheduling = schedulers.scheduling_loop().unwrap();
+    let clock = || Timestamp::from_secs(1);
+    let (_, failed) = scheduling.schedule_one(None, clock).unwrap().into_parts();
+    // It is nominated all the same, and is not gated.
+    let fit = failed[0].error.fit().unwrap();
+    assert!(matches!(&fit.nomination, portolan::framework::Nomination::Node(n) if **n == *"n1"));
+    assert_eq!(failed[0].place, Some(Place::Unschedulable));
+    assert_eq!(evicted.load(Ordering::Relaxed), 0);
 }

@@ -27,6 +27,10 @@ impl SchedulingQueue {
         self.generation = self.generation.max(note.generation);
         match &note.fact {
             Fact::Pending(pod) => self.take_pending(pod, note, cluster, now),
+            Fact::Assumed(pod) => {
+                self.take_assumed(pod, cluster, now);
+                Ok(())
+            }
             Fact::NotPending(uid) => {
                 self.take_not_pending(uid);
                 Ok(())
@@ -80,12 +84,21 @@ impl SchedulingQueue {
             }
             put => put?,
         };
+        let nominated = self.get(&pod.uid).and_then(|new| new.pod.nominated_node_name.clone());
         if let Some(old) = old.filter(is_nominated)
-            && old.nominated_node_name != pod.nominated_node_name
+            && old.nominated_node_name != nominated
         {
             self.plan_room(old);
         }
         Ok(())
+    }
+
+    /// Replaces the object of a pod that an attempt has assumed. It may have returned to the queue meanwhile. A pod that was assumed without this queue is ignored.
+    fn take_assumed(&mut self, pod: &Arc<Pod>, cluster: &Cluster, now: Timestamp) {
+        if self.get(&pod.uid).is_some() {
+            // The profile of a pod that was placed is known.
+            let _ = self.update(Pod::clone(pod), self.generation, cluster, now);
+        }
     }
 
     /// Handles the deletion of a pod. If the pod waits for a permit, its permit is rejected, because the pod will not
@@ -103,7 +116,7 @@ impl SchedulingQueue {
 
     /// Plans an event for the resources that a nominated pod reserved on its node. They become free for pods of at most
     /// its priority, as if the pod had left the node.
-    fn plan_room(&mut self, pod: Pod) {
+    pub(super) fn plan_room(&mut self, pod: Pod) {
         let priority = pod.template.priority;
         let change = Change::Pod(Diff { old: Some(Arc::new(pod)), new: None });
         let event = ClusterEvent {
@@ -115,6 +128,6 @@ impl SchedulingQueue {
     }
 }
 
-fn is_nominated(pod: &Pod) -> bool {
+pub(super) fn is_nominated(pod: &Pod) -> bool {
     pod.nominated_node_name.as_ref().is_some_and(|node| !node.is_empty())
 }

@@ -3,9 +3,10 @@
 use std::sync::Arc;
 
 use crate::framework::{ClusterEvent, Nomination, PluginSet, QueuedPod};
-use crate::model::{Change, Diff, Generation, Pod, Timestamp, Uid};
+use crate::model::{Change, Diff, Generation, Name, Pod, Timestamp, Uid};
 use crate::snapshot::Cluster;
 
+use super::feed::is_nominated;
 use super::figures::Cause;
 use super::heap::Slot;
 use super::in_flight::QueueEvent;
@@ -98,6 +99,7 @@ impl SchedulingQueue {
             after: NONE,
             deleted: false,
             on_node: false,
+            nominated_here: false,
             member: None,
         })
     }
@@ -105,13 +107,18 @@ impl SchedulingQueue {
     fn replace(
         &mut self,
         slot: Slot,
-        pod: Pod,
+        mut pod: Pod,
         profile: usize,
         cluster: &Cluster,
         now: Timestamp,
     ) -> Place {
         let Some(entry) = self.pods.get_mut(slot) else { return Place::Active };
         let place = entry.place;
+        // An object without a nomination may be older than the nomination that an attempt recorded.
+        entry.nominated_here &= !is_nominated(&pod);
+        if entry.nominated_here {
+            pod.nominated_node_name.clone_from(&entry.queued.pod.nominated_node_name);
+        }
         (entry.deleted, entry.on_node) = (false, false);
         if std::mem::replace(&mut entry.profile, profile) != profile {
             // The plugins of the old profile have no say any more.
@@ -302,6 +309,25 @@ impl SchedulingQueue {
             }
             Nomination::Clear => drop(self.nominator().remove(uid)),
             Nomination::Node(node) => self.nominator().add(pod, node.clone()),
+        }
+    }
+
+    /// Records the nomination that a failed attempt made, before the API server's object shows it. It stays until an
+    /// object of the pod names a node.
+    pub(crate) fn record_nomination(&mut self, uid: &Uid, node: Option<Name>) {
+        let Some(slot) = self.pods.find(uid) else { return };
+        let Some(entry) = self.pods.get_mut(slot).filter(|entry| !entry.deleted) else { return };
+        entry.nominated_here = node.is_some();
+        let pod = &mut entry.queued.pod;
+        if pod.nominated_node_name == node {
+            return;
+        }
+        let old = pod.clone();
+        pod.nominated_node_name = node;
+        let new = pod.clone();
+        self.renominate(&old, &new);
+        if is_nominated(&old) {
+            self.plan_room(old);
         }
     }
 

@@ -146,9 +146,14 @@ impl KindState {
         }
     }
 
-    /// Returns whether the kind delays readiness no longer.
+    /// Returns whether the kind delays readiness no longer. Every API server has pods and nodes: 404 for them comes from
+    /// something else that answers in its place.
     pub(super) fn is_ready(&self) -> bool {
-        matches!(self.status(), KindStatus::Synced | KindStatus::NotServed)
+        match self.status() {
+            KindStatus::Synced => true,
+            KindStatus::NotServed => ![Resource::PODS, Resource::NODES].contains(&self.resource),
+            _ => false,
+        }
     }
 
     /// Changes the status. A kind that was synced stays so, as its objects are still known.

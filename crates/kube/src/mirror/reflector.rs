@@ -22,7 +22,7 @@ use std::time::Duration;
 
 use serde_json::value::RawValue;
 use tokio::sync::watch;
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, timeout_at};
 use tracing::{debug, info, warn};
 
 use crate::api::{Api, ApiError, Lines, Refusal};
@@ -35,6 +35,8 @@ use super::wire::{Bookmark, Line, Meta, encode};
 
 /// The objects after which a task lets others run.
 const TURN: usize = 64;
+/// The streamed lists that break in a row before one is paginated.
+const BROKEN: u32 = 3;
 /// The short watches after which a version that somebody waits for is listed instead.
 const HURRIED: u32 = 3;
 
@@ -80,6 +82,8 @@ pub(super) struct Reflector<S> {
     next: Next,
     /// Whether the server can stream lists.
     streams_lists: bool,
+    /// The streamed lists in a row that broke before they were complete.
+    broken_lists: u32,
     /// The version from which the next watch resumes; empty if a new list is needed.
     version: String,
     /// The short watches since somebody began to wait for a version.
@@ -109,6 +113,7 @@ impl<S: Sink> Reflector<S> {
             kind,
             next: Next::List,
             streams_lists: true,
+            broken_lists: 0,
             version: String::new(),
             hurried: 0,
             turn: 0,
@@ -127,8 +132,20 @@ impl<S: Sink> Reflector<S> {
                 Err(Failure::Stopped) => return,
                 Err(Failure::Api(error)) => {
                     let pause = self.failed(&error);
-                    sleep(pause).await;
+                    self.pause(pause).await;
                 }
+            }
+        }
+    }
+
+    /// Waits before the next try, until somebody begins to wait for a version.
+    async fn pause(&mut self, pause: Duration) {
+        let end = Instant::now() + pause;
+        self.awaited.mark_unchanged();
+        while let Ok(changed) = timeout_at(end, self.awaited.changed()).await {
+            // The state that is awaited lives as long as the reflector.
+            if changed.is_ok() && self.is_hurried() {
+                return;
             }
         }
     }
@@ -151,9 +168,9 @@ impl<S: Sink> Reflector<S> {
                 pause = self.pauses.slow;
             }
             Some(403) => {
+                // A server that has just started may not know the roles yet, so this may pass soon.
                 warn!(kind, %error, "reading this kind is forbidden");
                 self.kind.set_status(KindStatus::Forbidden);
-                pause = self.pauses.slow;
             }
             Some(401 | 408 | 429 | 500..) => warn!(kind, %error, "a list or watch failed"),
             Some(_) => {

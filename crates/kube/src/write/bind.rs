@@ -204,7 +204,7 @@ impl Binder for ApiBinder {
     /// Patches `status.nominatedNodeName`. Like kube-scheduler, the binding cycle goes on if this fails, unless the pod
     /// no longer exists.
     fn nominate(&self, pod: &Pod, node: &Name) -> Result<(), BinderError> {
-        let nominated = self.runtime.block_on(self.status.nominate(pod, Some(node)));
+        let nominated = self.runtime.block_on(self.status.nominate(pod, node));
         match nominated {
             Err(error) if is_gone(&error) => Err(BinderError::Conflict(error.to_string())),
             Err(error) => {

@@ -1,7 +1,8 @@
 //! Records events of pods (events.k8s.io/v1) by the rules of client-go.
 //!
-//! Recording never blocks: occurrences wait in a bounded queue, and are dropped if it is full. Workers write them, and
-//! repeat a write that did not reach the API server 12 times, 10 s apart. An event that the server refuses is dropped.
+//! Recording never blocks: occurrences wait in a bounded queue, and are dropped if it is full. A few are written at
+//! once. A write that did not reach the API server is repeated 12 times, 10 s apart, and delays no other event
+//! meanwhile. An event that the server refuses is dropped.
 //! The client of the sink may have its own limits ([`Limits`](crate::api::Limits)), so that events do not take requests
 //! from bindings.
 //!
@@ -18,7 +19,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use tokio::runtime::Handle;
-use tokio::sync::{Mutex, mpsc};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio::time::{interval, sleep};
 
 use super::occurrence::{EventBody, Occurrence, SeriesBody, SeriesPatch};
@@ -31,9 +32,11 @@ use crate::api::{Api, ApiError, Patch, Resource};
 #[non_exhaustive]
 pub struct EventLimits {
     /// Events that are written at once.
-    pub workers: usize,
-    /// Occurrences that may wait. A further one is dropped.
+    pub at_once: usize,
+    /// Occurrences that may wait to be written for the first time. A further one is dropped.
     pub queue: usize,
+    /// Events that may wait to be written again. A further one is dropped.
+    pub retries: usize,
     /// Events that are kept for 6 minutes to recognize repetitions. Repetitions of further events are not counted; each
     /// is an event of its own.
     pub known: usize,
@@ -46,8 +49,9 @@ pub struct EventLimits {
 impl Default for EventLimits {
     fn default() -> EventLimits {
         EventLimits {
-            workers: 8,
+            at_once: 8,
             queue: 1_000,
+            retries: 10_000,
             known: 50_000,
             retry: Duration::from_secs(10),
             tries: 12,
@@ -85,8 +89,8 @@ pub struct EventRecorder {
 }
 
 impl EventRecorder {
-    /// Starts the workers, which run until the fence is closed for good or all recorders are dropped. `host` is the
-    /// name of this host, which events report.
+    /// Starts the tasks, which run until the fence is closed for good or all recorders are dropped. `host` is the name
+    /// of this host, which events report.
     pub(super) fn start(
         runtime: &Handle,
         api: Api,
@@ -94,21 +98,22 @@ impl EventRecorder {
         host: &str,
         limits: EventLimits,
     ) -> EventRecorder {
-        let (queue, occurrences) = mpsc::channel(limits.queue.max(1));
+        let (queue, mut occurrences) = mpsc::channel(limits.queue.max(1));
         let counters = Arc::new(Counters::default());
         let cache = EventCache::new(limits.known);
-        let (host, counting) = (host.into(), counters.clone());
-        let sink = Arc::new(Sink { api, fence, host, cache, limits, counters: counting });
-        let occurrences = Arc::new(Mutex::new(occurrences));
-        for _ in 0..limits.workers.max(1) {
-            let (sink, occurrences) = (sink.clone(), occurrences.clone());
-            runtime.spawn(async move {
-                tokio::select! {
-                    () = sink.fence.lost() => {}
-                    () = sink.work(&occurrences) => {}
-                }
-            });
-        }
+        let host = host.into();
+        let at_once = Arc::new(Semaphore::new(limits.at_once.max(1)));
+        let retries = Arc::new(Semaphore::new(limits.retries));
+        let counting = counters.clone();
+        let sink = Sink { api, fence, host, cache, limits, at_once, retries, counters: counting };
+        let sink = Arc::new(sink);
+        let working = sink.clone();
+        runtime.spawn(async move {
+            tokio::select! {
+                () = working.fence.lost() => {}
+                () = working.work(&mut occurrences) => {}
+            }
+        });
         let closed = queue.downgrade();
         runtime.spawn(async move {
             tokio::select! {
@@ -151,6 +156,8 @@ struct Sink {
     host: Box<str>,
     cache: EventCache,
     limits: EventLimits,
+    at_once: Arc<Semaphore>,
+    retries: Arc<Semaphore>,
     counters: Arc<Counters>,
 }
 
@@ -164,33 +171,59 @@ enum Tried {
 }
 
 impl Sink {
-    async fn work(&self, occurrences: &Mutex<mpsc::Receiver<Occurrence>>) {
+    async fn work(self: &Arc<Sink>, occurrences: &mut mpsc::Receiver<Occurrence>) {
         loop {
-            let Some(occurrence) = occurrences.lock().await.recv().await else { return };
-            let event = occurrence.into_recorded();
+            let Some(write) = self.next(occurrences).await else { return };
+            // Further occurrences wait in the queue until this one may be sent, so that the tasks are few.
+            let Ok(turn) = self.at_once.clone().acquire_owned().await else { return };
+            let sink = self.clone();
+            tokio::spawn(async move {
+                tokio::select! {
+                    () = sink.fence.lost() => {}
+                    () = sink.deliver(&write, turn) => {}
+                }
+            });
+        }
+    }
+
+    /// Counts occurrences until one has to be written.
+    async fn next(&self, occurrences: &mut mpsc::Receiver<Occurrence>) -> Option<Write> {
+        loop {
+            let event = occurrences.recv().await?.into_recorded();
             let now = event.time;
             match self.cache.observe(event, now) {
-                Some(write) => self.deliver(&write).await,
+                Some(write) => return Some(write),
                 None => count(&self.counters.counted),
             }
         }
     }
 
-    async fn deliver(&self, write: &Write) {
+    /// Writes an event. The turn ends with the first try, and each further try takes another one.
+    async fn deliver(&self, write: &Write, mut turn: OwnedSemaphorePermit) {
+        let mut waiting = None;
         let mut tries = 1;
         loop {
-            let error = match self.send(write).await {
-                Tried::Sent => return count(&self.counters.sent),
-                Tried::Later(error) if tries < self.limits.tries => error,
-                Tried::Later(error) | Tried::Refused(error) => {
-                    let key = &write.event.key;
-                    tracing::warn!(reason = key.reason, pod = %key.name, %error, "event dropped");
-                    return count(&self.counters.failed);
-                }
+            let tried = self.send(write).await;
+            drop(turn);
+            let drop_it = |error: &ApiError| {
+                let key = &write.event.key;
+                tracing::warn!(reason = key.reason, pod = %key.name, %error, "event dropped");
+                count(&self.counters.failed);
             };
+            let error = match tried {
+                Tried::Sent => return count(&self.counters.sent),
+                Tried::Refused(error) => return drop_it(&error),
+                Tried::Later(error) => error,
+            };
+            waiting = waiting.or_else(|| self.retries.clone().try_acquire_owned().ok());
+            if tries >= self.limits.tries || waiting.is_none() {
+                return drop_it(&error);
+            }
             tries += 1;
             let retry = error.retry_after().unwrap_or(self.limits.retry);
             sleep(retry + retry.mul_f64(jitter() / 4.0)).await;
+            let Ok(next) = self.at_once.clone().acquire_owned().await else { return };
+            turn = next;
         }
     }
 

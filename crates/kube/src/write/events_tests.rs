@@ -5,7 +5,7 @@ use std::time::Duration;
 use portolan::model::{Pod, pod};
 use serde_json::json;
 
-use super::testing::{Answer, Seen, World, normalized, ok, refused};
+use super::testing::{Answer, Seen, World, normalized, ok, refused, until};
 use super::{EventLimits, Occurrence, WriteOptions};
 
 const EVENTS: &str = "POST /apis/events.k8s.io/v1/namespaces/shop/events";
@@ -20,7 +20,7 @@ fn failed() -> Occurrence {
 
 fn one_worker() -> WriteOptions {
     let event_limits =
-        EventLimits { workers: 1, retry: Duration::from_millis(1), ..EventLimits::default() };
+        EventLimits { at_once: 1, retry: Duration::from_millis(1), ..EventLimits::default() };
     WriteOptions { event_limits, ..WriteOptions::default() }
 }
 
@@ -84,7 +84,7 @@ fn an_event_that_does_not_arrive_is_sent_again_and_a_refused_one_is_dropped() {
 }
 
 #[test]
-fn an_event_is_tried_twelve_times() {
+fn an_event_is_tried_twelve_times_and_delays_no_other_one() {
     let world = world(|seen, _| match seen.body["reason"].as_str() {
         Some("FailedScheduling") => Answer::Broken,
         _ => ok(),
@@ -92,15 +92,17 @@ fn an_event_is_tried_twelve_times() {
     world.writes.events().record(failed());
     world.writes.events().record(Occurrence::scheduled(&web(), &"n1".into()));
     let seen = world.wait(13);
-    assert_eq!(seen[12].body["reason"], "Scheduled");
-    assert_eq!(world.writes.events().figures().failed, 1);
+    let scheduled = seen.iter().position(|seen| seen.body["reason"] == "Scheduled").unwrap();
+    assert!(scheduled < 12, "the other event waited for {scheduled} tries");
+    until(|| world.writes.events().figures().failed == 1);
+    assert_eq!(world.seen().len(), 13);
 }
 
 #[test]
 fn a_full_queue_drops_occurrences() {
     let permits = std::sync::Arc::new(tokio::sync::Semaphore::new(0));
     let held = permits.clone();
-    let event_limits = EventLimits { workers: 1, queue: 2, ..EventLimits::default() };
+    let event_limits = EventLimits { at_once: 1, queue: 2, ..EventLimits::default() };
     let options = WriteOptions { event_limits, ..WriteOptions::default() };
     let script = move |_: &Seen, _| Answer::Held(held.clone());
     let world = World::with(script, options, Duration::from_secs(20));
@@ -110,7 +112,9 @@ fn a_full_queue_drops_occurrences() {
     for _ in 0..5 {
         events.record(Occurrence::scheduled(&web(), &"n1".into()));
     }
-    assert_eq!(events.figures().dropped, 3);
+    // One of them may have left the queue to wait for its turn.
+    let dropped = events.figures().dropped;
+    assert!(matches!(dropped, 2 | 3), "{dropped}");
     permits.add_permits(9);
     world.wait(3);
 }

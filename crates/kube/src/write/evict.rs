@@ -2,7 +2,7 @@
 //!
 //! An eviction first clears the nominations of lower priority. Then each victim gets the condition `DisruptionTarget`,
 //! is deleted, and gets the event `Preempted`. The last victim is evicted only if all others were. If a step fails, the
-//! rest of the eviction is left out and the preemptor is retried, which decides again.
+//! last victim stays and the preemptor is retried, which decides again.
 //!
 //! Differences from kube-scheduler 1.36:
 //!
@@ -10,14 +10,13 @@
 //!   with another uid is gone.
 //! - The patch has `metadata.uid`, and the deletion `preconditions.uid`, so that neither can reach a pod of the same
 //!   name that was created meanwhile.
-//! - Victims are evicted one after the other, where kube-scheduler evicts up to 16 at once.
 //! - A victim that waits for a permit is rejected without an event.
 
-use std::cell::Cell;
 use std::fmt;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use futures_util::{StreamExt, stream};
 use jiff::Timestamp;
 use portolan::framework::{Eviction, Evictor};
 use portolan::model::Pod;
@@ -33,10 +32,12 @@ use super::{Fence, NO_LEASE};
 use crate::api::{Api, ApiError};
 
 const DISRUPTION_TARGET: &str = "DisruptionTarget";
-/// Evictions at once. More wait without a thread.
+/// Evictions at once.
 const AT_ONCE: usize = 16;
+/// Victims of one eviction that are evicted at once (`parallelism`).
+const VICTIMS_AT_ONCE: usize = 16;
 
-/// Evicts victims through an API server, on threads of the runtime that may block. Never blocks the caller.
+/// Evicts victims through an API server, on tasks of the runtime. Never blocks the caller.
 #[derive(Clone)]
 pub struct ApiEvictor {
     runtime: Handle,
@@ -72,66 +73,77 @@ impl ApiEvictor {
 
 impl Evictor for ApiEvictor {
     fn evict(&self, eviction: Eviction) {
-        let (runtime, shared) = (self.runtime.clone(), self.shared.clone());
+        let shared = self.shared.clone();
         self.runtime.spawn(async move {
             // The semaphore is never closed.
             let _slot = shared.at_once.acquire().await;
-            let working = shared.clone();
-            let run = move || {
-                runtime.block_on(working.clear(&eviction));
-                let is_gone = Cell::new(false);
-                let prepare = |victim: &Pod| {
-                    is_gone.set(!runtime.block_on(working.prepare(&eviction, victim))?);
-                    Ok(())
-                };
-                let evicted = eviction.run_prepared(prepare, |victim| {
-                    let is_deleted =
-                        !is_gone.get() && runtime.block_on(working.delete(&eviction, victim))?;
-                    if !is_deleted {
-                        eviction.retry();
-                    }
-                    Ok(())
-                });
-                if let Err(error) = evicted {
-                    let (preemptor, node) = (&eviction.preemptor().name, eviction.node());
-                    tracing::warn!(%preemptor, %node, %error, "victims not evicted");
-                }
-            };
-            // The thread does not panic, and a runtime that shuts down drops the eviction.
-            let _ = tokio::task::spawn_blocking(run).await;
+            shared.clear(&eviction).await;
+            let evicted = shared.evict(&eviction).await;
+            eviction.finish(evicted.as_ref().map(drop));
+            if let Err(error) = evicted {
+                let (preemptor, node) = (&eviction.preemptor().name, eviction.node());
+                tracing::warn!(%preemptor, %node, %error, "victims not evicted");
+            }
         });
     }
 }
 
 impl Shared {
-    /// Clears the nominations of lower priority. A nomination that stays only delays its pod.
+    /// Evicts all victims but the last one at once, and then the last one.
+    async fn evict(&self, eviction: &Eviction) -> Result<(), String> {
+        let Some((last, others)) = eviction.begin() else { return Ok(()) };
+        let others: Vec<_> = others.iter().map(|victim| self.evict_one(eviction, victim)).collect();
+        let mut others = stream::iter(others).buffer_unordered(VICTIMS_AT_ONCE);
+        // All are evicted even if one fails, since a request that was sent cannot be taken back.
+        let mut first = Ok(());
+        while let Some(evicted) = others.next().await {
+            first = first.and(evicted);
+        }
+        first?;
+        let is_left = self.prepare(eviction, last).await?;
+        eviction.last();
+        if is_left { self.delete(eviction, last).await } else { Ok(()) }
+    }
+
+    async fn evict_one(&self, eviction: &Eviction, victim: &Pod) -> Result<(), String> {
+        let is_left = self.prepare(eviction, victim).await?;
+        if is_left { self.delete(eviction, victim).await } else { Ok(()) }
+    }
+
+    /// Clears the nominations of lower priority to the node. A nomination that stays only delays its pod.
     async fn clear(&self, eviction: &Eviction) {
         for pod in eviction.cleared() {
-            if let Err(error) = self.status.nominate(pod, None).await {
+            if let Err(error) = self.status.clear(pod, eviction.node()).await {
                 tracing::warn!(pod = %pod.name, %error, "nomination not cleared");
             }
         }
     }
 
-    /// Gives a victim its condition. Returns `false` if it was gone.
+    /// Gives a victim its condition. Returns `false` if nothing has to be deleted: it waited for a permit, or was gone.
     async fn prepare(&self, eviction: &Eviction, victim: &Pod) -> Result<bool, String> {
+        if eviction.reject(victim) {
+            return Ok(false);
+        }
         let uid = victim.uid.to_string();
         let path = pod_path(victim.namespace(), &victim.name, "");
-        let Some(found) = self.find(&path, &uid).await? else { return Ok(false) };
+        let Some(found) = self.find(&path, &uid).await? else { return Ok(gone(eviction)) };
         let found: PodAnswer<'_> =
             serde_json::from_slice(&found).map_err(|error| format!("reading a victim: {error}"))?;
         let message = eviction.message();
         if let Some(change) = disruption(&found, &message) {
             match self.status.patch(&Target::of(victim), change).await {
                 Ok(_) => {}
-                Err(error) => return self.refused(&path, &uid, &error).await,
+                Err(error) => {
+                    self.refused(&path, &uid, error).await?;
+                    return Ok(gone(eviction));
+                }
             }
         }
         Ok(true)
     }
 
-    /// Deletes a victim. Returns `false` if it was gone.
-    async fn delete(&self, eviction: &Eviction, victim: &Pod) -> Result<bool, String> {
+    /// Deletes a victim.
+    async fn delete(&self, eviction: &Eviction, victim: &Pod) -> Result<(), String> {
         let uid = victim.uid.to_string();
         let path = pod_path(victim.namespace(), &victim.name, "");
         if !self.fence.may_write() {
@@ -139,11 +151,15 @@ impl Shared {
         }
         match self.api.delete(&path, &DeleteOptions::of(&uid)).await {
             Ok(_) => {}
-            Err(error) => return self.refused(&path, &uid, &error).await,
+            Err(error) => {
+                self.refused(&path, &uid, error).await?;
+                eviction.retry();
+                return Ok(());
+            }
         }
         let occurrence = Occurrence::preempted(victim, eviction.preemptor(), eviction.node());
         self.events.record(occurrence);
-        Ok(true)
+        Ok(())
     }
 
     /// Reads a victim, or returns `None` if it is gone or another pod has taken its name.
@@ -159,13 +175,21 @@ impl Shared {
         Ok(is_victim.then_some(found))
     }
 
-    /// Judges the refusal of a write to a victim. A conflict may also come from a concurrent update, after which the
-    /// victim still exists: the preemptor would wait for a deletion that nobody asked for.
-    async fn refused(&self, path: &str, uid: &str, error: &ApiError) -> Result<bool, String> {
+    /// Judges the refusal of a write to a victim, which is no error if the victim is gone. A conflict may also come from
+    /// a concurrent update, after which the victim still exists: the preemptor would wait for a deletion that nobody
+    /// asked for.
+    async fn refused(&self, path: &str, uid: &str, error: ApiError) -> Result<(), String> {
         let is_gone =
-            is_gone(error) || (error.is_conflict() && self.find(path, uid).await?.is_none());
-        if is_gone { Ok(false) } else { Err(error.to_string()) }
+            is_gone(&error) || (error.is_conflict() && self.find(path, uid).await?.is_none());
+        if is_gone { Ok(()) } else { Err(error.to_string()) }
     }
+}
+
+/// Requests an attempt for the preemptor, since a victim is gone whose deletion may have been reported too early to queue
+/// it. Returns `false`.
+fn gone(eviction: &Eviction) -> bool {
+    eviction.retry();
+    false
 }
 
 /// Returns the change that gives a victim its condition, or `None` if it has the condition.

@@ -14,7 +14,8 @@ pub(super) struct Gate<T> {
     state: Mutex<State<T>>,
     /// One permit for each entry of the order.
     ready: Semaphore,
-    ended: Notify,
+    /// Notified when a request in flight has ended, or is to end soon.
+    changed: Notify,
     limit: usize,
 }
 
@@ -28,12 +29,14 @@ struct State<T> {
 struct Slot<T> {
     waiting: Option<T>,
     is_in_flight: bool,
+    /// Whether someone waits for the end of the request in flight.
+    is_wanted: bool,
     is_queued: bool,
 }
 
 impl<T> Slot<T> {
     fn empty() -> Slot<T> {
-        Slot { waiting: None, is_in_flight: false, is_queued: false }
+        Slot { waiting: None, is_in_flight: false, is_wanted: false, is_queued: false }
     }
 }
 
@@ -60,11 +63,26 @@ impl<T> Drop for Held<'_, T> {
     }
 }
 
+impl<T> Held<'_, T> {
+    /// Waits until someone waits for the end of this request.
+    pub(super) async fn wanted(&self) {
+        loop {
+            let mut changed = std::pin::pin!(self.gate.changed.notified());
+            // Registered before the check, like in `hold`.
+            changed.as_mut().enable();
+            if self.gate.state().pods.get(&self.uid).is_none_or(|slot| slot.is_wanted) {
+                return;
+            }
+            changed.await;
+        }
+    }
+}
+
 impl<T> Gate<T> {
     pub(super) fn new(limit: usize) -> Gate<T> {
         let state = State { pods: HashMap::new(), order: VecDeque::new(), waiting: 0 };
-        let (ready, ended) = (Semaphore::new(0), Notify::new());
-        Gate { state: Mutex::new(state), ready, ended, limit: limit.max(1) }
+        let (ready, changed) = (Semaphore::new(0), Notify::new());
+        Gate { state: Mutex::new(state), ready, changed, limit: limit.max(1) }
     }
 
     fn state(&self) -> MutexGuard<'_, State<T>> {
@@ -72,21 +90,22 @@ impl<T> Gate<T> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds a request, which replaces a waiting one of the same pod. Never blocks.
-    pub(super) fn put(&self, uid: &Uid, request: T) -> Put {
+    /// Adds a request. A waiting one of the same pod is replaced by what `merge` makes of it and the new one. Never
+    /// blocks.
+    pub(super) fn put(&self, uid: &Uid, request: T, merge: impl FnOnce(T, T) -> T) -> Put {
         let mut state = self.state();
         let is_full = state.waiting >= self.limit;
-        match state.pods.get_mut(uid) {
-            Some(slot) if slot.waiting.is_some() => {
-                slot.waiting = Some(request);
-                return Put::Replaced;
-            }
-            _ if is_full => return Put::Dropped,
-            Some(slot) => slot.waiting = Some(request),
-            None => {
-                state.pods.insert(uid.clone(), Slot { waiting: Some(request), ..Slot::empty() });
-            }
+        let known = state.pods.get_mut(uid);
+        if let Some(slot) = known
+            && let Some(older) = slot.waiting.take()
+        {
+            slot.waiting = Some(merge(older, request));
+            return Put::Replaced;
         }
+        if is_full {
+            return Put::Dropped;
+        }
+        state.pods.entry(uid.clone()).or_insert_with(Slot::empty).waiting = Some(request);
         state.waiting += 1;
         self.queue(&mut state, uid);
         Put::Waits
@@ -134,9 +153,9 @@ impl<T> Gate<T> {
         // Requests that are added while this one waits are newer, and stay as they are.
         let mut amend = Some(amend);
         loop {
-            let mut ended = std::pin::pin!(self.ended.notified());
+            let mut changed = std::pin::pin!(self.changed.notified());
             // Registered before the check, so that an end between the check and the wait is not missed.
-            ended.as_mut().enable();
+            changed.as_mut().enable();
             {
                 let State { pods, waiting: count, .. } = &mut *self.state();
                 let slot = pods.entry(uid.clone()).or_insert_with(Slot::empty);
@@ -149,8 +168,12 @@ impl<T> Gate<T> {
                 if !std::mem::replace(&mut slot.is_in_flight, true) {
                     return Held { gate: self, uid: uid.clone() };
                 }
+                // Only the first one notifies, since it is notified itself.
+                if !std::mem::replace(&mut slot.is_wanted, true) {
+                    self.changed.notify_waiters();
+                }
             }
-            ended.await;
+            changed.await;
         }
     }
 
@@ -158,7 +181,7 @@ impl<T> Gate<T> {
         {
             let mut state = self.state();
             let Some(slot) = state.pods.get_mut(uid) else { return };
-            slot.is_in_flight = false;
+            (slot.is_in_flight, slot.is_wanted) = (false, false);
             match slot.waiting {
                 Some(_) => self.queue(&mut state, uid),
                 // A queued pod is removed when its turn comes.
@@ -166,7 +189,7 @@ impl<T> Gate<T> {
                 None => drop(state.pods.remove(uid)),
             }
         }
-        self.ended.notify_waiters();
+        self.changed.notify_waiters();
     }
 
     /// The number of requests that wait.
@@ -183,14 +206,18 @@ mod tests {
         Uid::new(name)
     }
 
+    fn newer(_: i32, newer: i32) -> i32 {
+        newer
+    }
+
     #[tokio::test]
     async fn a_newer_request_replaces_the_one_that_waits() {
         let gate = Gate::new(9);
-        assert_eq!(gate.put(&uid("a"), 1), Put::Waits);
+        assert_eq!(gate.put(&uid("a"), 1, newer), Put::Waits);
         let (first, held) = gate.next().await;
-        assert_eq!(gate.put(&uid("a"), 2), Put::Waits);
-        assert_eq!(gate.put(&uid("a"), 3), Put::Replaced);
-        gate.put(&uid("b"), 9);
+        assert_eq!(gate.put(&uid("a"), 2, newer), Put::Waits);
+        assert_eq!(gate.put(&uid("a"), 3, newer), Put::Replaced);
+        gate.put(&uid("b"), 9, newer);
         // Pod a is in flight, so b passes.
         assert_eq!((first, gate.next().await.0), (1, 9));
         drop(held);
@@ -202,9 +229,9 @@ mod tests {
     #[tokio::test]
     async fn holding_amends_the_waiting_request_and_lets_it_pass_afterwards() {
         let gate = Gate::new(9);
-        gate.put(&uid("a"), 1);
+        gate.put(&uid("a"), 1, newer);
         let held = gate.hold(&uid("a"), |waiting| Some(waiting + 10)).await;
-        gate.put(&uid("b"), 2);
+        gate.put(&uid("b"), 2, newer);
         assert_eq!((gate.waiting(), gate.next().await.0), (2, 2));
         drop(held);
         assert_eq!(gate.next().await.0, 11);
@@ -213,9 +240,9 @@ mod tests {
     #[tokio::test]
     async fn holding_discards_the_waiting_request_and_waits_for_the_one_in_flight() {
         let gate = Gate::new(9);
-        gate.put(&uid("a"), 1);
+        gate.put(&uid("a"), 1, newer);
         let (_, in_flight) = gate.next().await;
-        gate.put(&uid("a"), 2);
+        gate.put(&uid("a"), 2, newer);
         let a = uid("a");
         let mut holding = std::pin::pin!(gate.hold(&a, |_| None));
         tokio::select! {
@@ -226,21 +253,53 @@ mod tests {
         assert_eq!(gate.waiting(), 0);
         drop(in_flight);
         let held = holding.await;
-        gate.put(&uid("a"), 3);
-        gate.put(&uid("b"), 4);
+        gate.put(&uid("a"), 3, newer);
+        gate.put(&uid("b"), 4, newer);
         assert_eq!(gate.next().await.0, 4);
         drop(held);
         assert_eq!(gate.next().await.0, 3);
     }
 
     #[tokio::test]
+    async fn a_request_in_flight_learns_that_it_is_waited_for() {
+        let gate = Gate::new(9);
+        gate.put(&uid("a"), 1, newer);
+        let (_, in_flight) = gate.next().await;
+        let a = uid("a");
+        let mut holding = std::pin::pin!(gate.hold(&a, Some));
+        {
+            let mut wanted = std::pin::pin!(in_flight.wanted());
+            tokio::select! {
+                biased;
+                () = &mut wanted => panic!("nobody waits yet"),
+                () = tokio::task::yield_now() => {}
+            }
+            tokio::select! {
+                biased;
+                _ = &mut holding => panic!("the request in flight has not ended"),
+                () = &mut wanted => {}
+            }
+        }
+        drop(in_flight);
+        drop(holding.await);
+    }
+
+    #[tokio::test]
+    async fn a_waiting_request_is_merged_with_a_newer_one() {
+        let gate = Gate::new(9);
+        gate.put(&uid("a"), 1, newer);
+        gate.put(&uid("a"), 2, |older, newer| 10 * older + newer);
+        assert_eq!(gate.next().await.0, 12);
+    }
+
+    #[tokio::test]
     async fn a_full_gate_drops_new_pods_and_accepts_newer_requests_of_known_ones() {
         let gate = Gate::new(2);
-        gate.put(&uid("a"), 1);
-        gate.put(&uid("b"), 2);
-        assert_eq!(gate.put(&uid("c"), 3), Put::Dropped);
-        assert_eq!(gate.put(&uid("a"), 4), Put::Replaced);
+        gate.put(&uid("a"), 1, newer);
+        gate.put(&uid("b"), 2, newer);
+        assert_eq!(gate.put(&uid("c"), 3, newer), Put::Dropped);
+        assert_eq!(gate.put(&uid("a"), 4, newer), Put::Replaced);
         assert_eq!(gate.next().await.0, 4);
-        assert_eq!(gate.put(&uid("c"), 5), Put::Waits);
+        assert_eq!(gate.put(&uid("c"), 5, newer), Put::Waits);
     }
 }

@@ -158,13 +158,20 @@ impl StatusWriter {
     /// condition `PodScheduled` and the nominated node where they differ. Requeue the pod and record its nomination
     /// first. Never blocks.
     ///
-    /// A report replaces an older one of the same pod that still waits, and a binding of the pod discards both. If more
+    /// A report replaces an older one of the same pod that still waits, but keeps its nomination if it has none of its
+    /// own. A binding of the pod discards both. If more
     /// pods wait than [`StatusLimits::waiting`], the report is dropped, but not its event.
     pub fn report_failure(&self, pod: &Pod, failure: Failure) {
         let shared = &*self.0;
         shared.events.record(Occurrence::failed_scheduling(pod, &failure.message));
         let report = Report { pod: Target::of(pod), failure };
-        match shared.gate.put(&pod.uid, report) {
+        let merge = |older: Report, mut newer: Report| {
+            if newer.failure.nomination == Nomination::Keep {
+                newer.failure.nomination = older.failure.nomination;
+            }
+            newer
+        };
+        match shared.gate.put(&pod.uid, report, merge) {
             Put::Waits => {}
             Put::Replaced => count(&shared.counters.replaced),
             Put::Dropped => {
@@ -174,26 +181,48 @@ impl StatusWriter {
         }
     }
 
-    /// Nominates a pod to a node, or clears its nomination, once the pod's request in flight has ended. A report that
-    /// waits keeps its condition and loses its nomination. Does nothing if the pod is known to have this nomination.
-    pub(super) async fn nominate(&self, pod: &Pod, node: Option<&Name>) -> Result<(), ApiError> {
+    /// Nominates a pod to a node once the pod's request in flight has ended. A report that waits keeps its condition and
+    /// loses its nomination. Does nothing if the pod is known to have this nomination.
+    pub(super) async fn nominate(&self, pod: &Pod, node: &Name) -> Result<(), ApiError> {
+        self.change_nomination(pod, Some(node), |_| true).await
+    }
+
+    /// Clears a pod's nomination to a node once the pod's request in flight has ended. A nomination to another node, which
+    /// is newer, stays.
+    pub(super) async fn clear(&self, pod: &Pod, node: &Name) -> Result<(), ApiError> {
+        self.change_nomination(pod, None, |nominated| nominated == node).await
+    }
+
+    /// Changes the nomination if the present one is `outdated`, or if there is none.
+    async fn change_nomination(
+        &self,
+        pod: &Pod,
+        node: Option<&Name>,
+        outdated: impl Fn(&Name) -> bool,
+    ) -> Result<(), ApiError> {
         let shared = &*self.0;
-        let outdated = |mut report: Report| {
+        let strip = |mut report: Report| {
+            if let Nomination::Node(waiting) = &report.failure.nomination
+                && !outdated(waiting)
+            {
+                return Some(report);
+            }
             report.failure.nomination = Nomination::Keep;
             Some(report)
         };
-        let _held = shared.gate.hold(&pod.uid, outdated).await;
+        let held = shared.gate.hold(&pod.uid, strip).await;
         let known = shared.latest(&pod.uid);
         let nominated = match known.as_ref().and_then(|known| known.pending.as_deref()) {
             Some(status) => &status.nominated,
             None => &pod.nominated_node_name,
         };
-        if nominated.as_ref() == node {
+        let is_newer = nominated.as_ref().is_some_and(|nominated| !outdated(nominated));
+        if nominated.as_ref() == node || is_newer {
             return Ok(());
         }
         let nominated_node_name = Some(node.map(|node| &**node));
         let change = StatusChange { nominated_node_name, ..StatusChange::default() };
-        let answer = shared.patch(&Target::of(pod), change).await?;
+        let answer = shared.patch(&Target::of(pod), change, Some(&held)).await?;
         shared.keep(&pod.uid, &answer);
         Ok(())
     }
@@ -204,7 +233,7 @@ impl StatusWriter {
         pod: &Target,
         status: StatusChange<'_>,
     ) -> Result<Bytes, ApiError> {
-        self.0.patch(pod, status).await
+        self.0.patch(pod, status, None).await
     }
 
     /// Discards the pod's waiting report, waits until its request in flight has ended, and keeps others from passing
@@ -237,12 +266,12 @@ fn count(counter: &AtomicU64) {
 impl Shared {
     async fn work(&self) {
         loop {
-            let (report, _held) = self.gate.next().await;
-            self.send(&report).await;
+            let (report, held) = self.gate.next().await;
+            self.send(&report, &held).await;
         }
     }
 
-    async fn send(&self, report: &Report) {
+    async fn send(&self, report: &Report, held: &Held<'_, Report>) {
         let Report { pod, failure } = report;
         let known = self.latest(&pod.uid);
         let known = known.as_ref().filter(|known| known.node.is_none());
@@ -274,7 +303,7 @@ impl Shared {
             conditions: difference.change.map(|change| [change]),
             nominated_node_name: nomination.map(|node| node.map(|node| &**node)),
         };
-        match self.patch(pod, change).await {
+        match self.patch(pod, change, Some(held)).await {
             Ok(answer) => self.keep(&pod.uid, &answer),
             Err(error) => {
                 let Target { namespace, name, .. } = pod;
@@ -284,8 +313,14 @@ impl Shared {
         }
     }
 
-    /// Sends a patch, and repeats it if it was refused for a reason that may pass.
-    async fn patch(&self, pod: &Target, status: StatusChange<'_>) -> Result<Bytes, ApiError> {
+    /// Sends a patch, and repeats it if it failed for a reason that may pass, unless someone waits for the turn that it
+    /// holds.
+    async fn patch(
+        &self,
+        pod: &Target,
+        status: StatusChange<'_>,
+        held: Option<&Held<'_, Report>>,
+    ) -> Result<Bytes, ApiError> {
         let uid = pod.uid.to_string();
         let path = pod_path(&pod.namespace, &pod.name, "status");
         let body = StatusPatch { metadata: UidBody { uid: &uid }, status };
@@ -300,7 +335,15 @@ impl Shared {
             };
             let wait = waits.next().filter(|_| may_pass(&error));
             let Some(wait) = wait else { break Err(error) };
-            sleep(error.retry_after().map_or(wait, |asked| asked.clamp(wait, LONGEST_WAIT))).await;
+            let wait = error.retry_after().map_or(wait, |asked| asked.clamp(wait, LONGEST_WAIT));
+            let Some(held) = held else {
+                sleep(wait).await;
+                continue;
+            };
+            tokio::select! {
+                () = held.wanted() => break Err(error),
+                () = sleep(wait) => {}
+            }
         };
         count(if patched.is_ok() { &self.counters.sent } else { &self.counters.failed });
         patched
@@ -338,9 +381,11 @@ impl Shared {
     }
 }
 
-/// Returns whether a patch may succeed if it is repeated (`util.Retriable`, and a server that asks to wait).
+/// Returns whether a patch may succeed if it is repeated (`util.Retriable`, a server that asks to wait or gave up, and a
+/// lost connection, which kube-scheduler does not repeat after). A repeated patch changes nothing.
 fn may_pass(error: &ApiError) -> bool {
-    matches!(error.code(), Some(409 | 429 | 500 | 503)) || matches!(error, ApiError::Unreachable(_))
+    let is_lost = matches!(error, ApiError::Unreachable(_) | ApiError::NoAnswer(_));
+    is_lost || matches!(error.code(), Some(409 | 429 | 500 | 502..=504))
 }
 
 impl fmt::Debug for StatusWriter {

@@ -3,7 +3,7 @@
 use tokio::time::timeout;
 use tracing::{debug, info};
 
-use super::{Failure, Next, Reflector, bookmark, parse};
+use super::{BROKEN, Failure, Next, Reflector, bookmark, parse};
 use crate::api::{ApiError, Lines};
 use crate::mirror::figures::KindStatus;
 use crate::mirror::sink::Sink;
@@ -16,7 +16,7 @@ const PAGE: usize = 500;
 impl<S: Sink> Reflector<S> {
     /// Lists all objects, and watches on if the list was streamed.
     pub(super) async fn list(&mut self) -> Result<(), Failure> {
-        if self.streams_lists {
+        if self.streams_lists && self.broken_lists < BROKEN {
             let path = format!(
                 "{}?{}watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&\
                  allowWatchBookmarks=true&resourceVersion={}&timeoutSeconds={}",
@@ -26,7 +26,10 @@ impl<S: Sink> Reflector<S> {
                 self.pauses.watch_seconds(),
             );
             match self.api.watch(&path).await {
-                Ok(lines) => return self.streamed_list(lines).await,
+                Ok(lines) => {
+                    self.broken_lists += 1;
+                    return self.streamed_list(lines).await;
+                }
                 Err(error) if refuses_streams(&error) => {
                     info!(kind = self.kind.name(), %error, "lists are paginated from now on");
                     self.streams_lists = false;
@@ -40,8 +43,13 @@ impl<S: Sink> Reflector<S> {
     /// Reads the objects that a watch sends first, and then the watch.
     async fn streamed_list(&mut self, mut lines: Lines) -> Result<(), Failure> {
         self.sink.begin();
+        let mut is_first = true;
         loop {
             let Ok(line) = timeout(self.pauses.list_silence, lines.next()).await else {
+                if is_first {
+                    let why = "nothing of a list arrived in time".to_owned();
+                    return Err(ApiError::NoAnswer(why).into());
+                }
                 // A server that ignores the parameter never ends the list.
                 info!(
                     kind = self.kind.name(),
@@ -54,6 +62,7 @@ impl<S: Sink> Reflector<S> {
                 let why = "the watch ended before the list was complete".to_owned();
                 return Err(ApiError::NoAnswer(why).into());
             };
+            is_first = false;
             self.kind.heard();
             let line = parse(&line)?;
             if line.action == "BOOKMARK" {
@@ -108,7 +117,7 @@ impl<S: Sink> Reflector<S> {
         self.sink.end().await?;
         self.kind.relisted();
         self.next = Next::Watch;
-        self.hurried = 0;
+        (self.hurried, self.broken_lists) = (0, 0);
         self.saw(version);
         debug!(kind = self.kind.name(), version = self.version, "the list is applied");
         self.kind.set_status(KindStatus::Synced);
