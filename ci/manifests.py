@@ -21,6 +21,14 @@ VALUE = r"\.Values((?:\.\w+)+)"
 # Values other than the defaults, for the chart's branches.
 OTHER = {"namespace": "portolan", "schedulerName": "batch", "leaseName": "batch", "replicas": 3, "config": "a: 1\nb: 2\n"}
 KUBE_SYSTEM = "kube-system"
+# Roles of Kubernetes that are bound, and the requests that are made because of them.
+BUILT_IN = {
+    ("ClusterRole", None, "system:auth-delegator"): {
+        "subjectaccessreviews.authorization.k8s.io create",
+        "tokenreviews.authentication.k8s.io create",
+    },
+    ("Role", KUBE_SYSTEM, "extension-apiserver-authentication-reader"): {"configmaps get"},
+}
 
 
 class Fault(Exception):
@@ -158,13 +166,17 @@ def requests(found, lease):
     for (kind, namespace, name), binding in found.items():
         if kind not in ("ClusterRoleBinding", "RoleBinding"):
             continue
-        role = found.get((binding["roleRef"]["kind"], namespace, binding["roleRef"]["name"]))
-        if role is None:
-            problems.append(f"{kind} {name}: its role does not exist")
-            continue
+        reference = (binding["roleRef"]["kind"], namespace, binding["roleRef"]["name"])
         for subject in binding["subjects"]:
             if (subject["kind"], subject.get("namespace"), subject["name"]) not in found:
                 problems.append(f"{kind} {name}: {subject['kind']} {subject['name']} does not exist")
+        if reference in BUILT_IN:
+            granted |= BUILT_IN[reference]
+            continue
+        role = found.get(reference)
+        if role is None:
+            problems.append(f"{kind} {name}: its role does not exist")
+            continue
         for rule in role["rules"]:
             for group in rule["apiGroups"]:
                 for resource in rule["resources"]:
@@ -252,6 +264,9 @@ FAULTS = [
     (f"{MANIFESTS}/rbac.yaml", "resources: [leases]", "resources: [pods]", "pods.coordination.k8s.io create belongs in a ClusterRole"),
     (f"{MANIFESTS}/rbac.yaml", "  kind: Role\n", "  kind: ClusterRole\n", "its role does not exist"),
     (f"{MANIFESTS}/serviceaccount.yaml", "name: portolan", "name: other", "ServiceAccount portolan does not exist"),
+    (f"{MANIFESTS}/rbac.yaml", "name: system:auth-delegator", "name: system:delegator", "its role does not exist"),
+    (f"{MANIFESTS}/rbac.yaml", "name: extension-api", "name: api", "its role does not exist"),
+    (VERBS, "configmaps get\n", "", "lacks configmaps get"),
     (VERBS, "pods delete\n", "", "lacks pods delete"),
     (VERBS, "pods delete\n", "pods delete\npods evict\n", "no role grants pods evict"),
     (VERBS, "pods delete\n", "pods get\npods delete\n", "not sorted"),

@@ -4,6 +4,7 @@ pub(crate) mod conformance;
 pub(crate) mod demo;
 pub(crate) mod fetch;
 pub(crate) mod run;
+mod serving;
 
 use tokio::runtime::{Builder, Runtime};
 

@@ -1,18 +1,18 @@
 //! `portolan run`: the scheduler of a cluster.
 
-use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use portolan_kube::api::Limits;
-use portolan_kube::process::{Election, ElectionConfig, LiveConfig, LiveScheduler, Served};
+use portolan_kube::process::{Election, ElectionConfig, LiveConfig, LiveScheduler};
 use portolan_kube::write::Fence;
 
 use crate::error::Failure;
 use crate::input;
 
 use super::fetch::Server;
+use super::serving::Serving;
 use super::{live, runtime};
 
 /// Schedule the pods of a Kubernetes cluster.
@@ -27,10 +27,8 @@ pub(crate) struct Arguments {
     config: Option<PathBuf>,
     #[command(flatten)]
     server: Server,
-    /// Address that serves /healthz, /livez, /readyz, /metrics and /configz without encryption or authentication;
-    /// `none` serves nothing.
-    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:10259")]
-    serve: String,
+    #[command(flatten)]
+    serving: Serving,
     /// Schedule only while holding a lease.
     #[arg(
         long,
@@ -63,7 +61,7 @@ pub(crate) struct Arguments {
 }
 
 /// Reads a duration as Go writes it, such as `15s` or `1m30s`.
-fn duration(text: &str) -> Result<Duration, String> {
+pub(super) fn duration(text: &str) -> Result<Duration, String> {
     let wrong = || format!("{text}: write a duration such as 15s or 1m30s");
     let read: jiff::SignedDuration = text.parse().map_err(|_| wrong())?;
     Duration::try_from(read).map_err(|_| wrong())
@@ -103,12 +101,7 @@ async fn schedule(arguments: &Arguments, config: LiveConfig) -> Result<ExitCode,
     };
     let mut scheduler = LiveScheduler::start(api, fence.clone(), config).map_err(live)?;
     let mut signals = Signals::new()?;
-    let _served = match address(&arguments.serve)? {
-        Some(address) => Some(Served::start(address, &scheduler).await.map_err(|error| {
-            Failure::Usage(format!("--serve {address}: {error}: choose another address"))
-        })?),
-        None => None,
-    };
+    let _served = arguments.serving.start(&scheduler).await?;
     let ready = async {
         scheduler.mirror().synced().await.map_err(live)?;
         match &mut election {
@@ -170,16 +163,6 @@ fn election(arguments: &Arguments, host: &str) -> ElectionConfig {
     config.renew_deadline = arguments.leader_elect_renew_deadline;
     config.retry_period = arguments.leader_elect_retry_period;
     config
-}
-
-fn address(text: &str) -> Result<Option<SocketAddr>, Failure> {
-    match text {
-        "none" => Ok(None),
-        _ => text.parse().map(Some).map_err(|_| {
-            let what = format!("--serve {text}: write an address such as 127.0.0.1:10259, or none");
-            Failure::Usage(what)
-        }),
-    }
 }
 
 /// The name of this host, as events and the lease report it.
